@@ -1,0 +1,313 @@
+//! What the operator configures for each tenant, as both sides read it.
+//!
+//! The origin reads one TOML file; `causeway config edge` prints the part the edge needs as the JSON that
+//! [`EdgeConfig`] describes. One definition, checked by one function, [`EdgeConfig::problems`].
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{KindCode, TenantId};
+use crate::limits;
+
+/// What the edge worker is configured with: the variable `CAUSEWAY_CONFIG`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EdgeConfig {
+    /// The publishers served, one a hostname.
+    #[serde(rename = "tenant", default)]
+    pub tenants: Vec<Tenant>,
+}
+
+/// One publisher whose sites share one identity space.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tenant {
+    /// Its name: 1 to 32 of `a-z`, `0-9`, `-`; part of every KV key, so it never changes.
+    pub name: String,
+    /// Hostnames that select it, without port.
+    pub hosts: Vec<String>,
+    /// Origins (`https://www.pub.example`) whose pages may call the edge with credentials.
+    #[serde(default)]
+    pub origins: Vec<String>,
+    /// Development only: the demo page and its helpers answer, cookies work over plain HTTP.
+    #[serde(default)]
+    pub dev: bool,
+    /// What the absence of any consent signal means.
+    #[serde(default)]
+    pub no_signal: NoSignal,
+    /// TCF purposes that must all be consented to before a visitor is recognised. Default 1, 3, 4.
+    #[serde(default = "default_purposes")]
+    pub tcf_purposes: Vec<u8>,
+    /// Own id in IAB's Global Vendor List; when set, that vendor needs consent too.
+    #[serde(default)]
+    pub tcf_vendor: Option<u16>,
+    /// Kinds of alternate ids. Default: `member` alone, with code 1, unique.
+    #[serde(default = "default_kinds")]
+    pub kinds: Vec<Kind>,
+    /// How an id of a unique kind is proven. Default `required`.
+    #[serde(default)]
+    pub member_proof: ProofPolicy,
+    /// Request header that may carry the member's proof (lower case), beside `user.proofs`.
+    #[serde(default)]
+    pub proof_header: Option<String>,
+    /// Cookie that may carry the member's proof: the publisher's own signed session.
+    #[serde(default)]
+    pub proof_cookie: Option<String>,
+    /// Seconds a snapshot takes to reach the KV: a visitor younger than this is not looked up. Default 10.
+    #[serde(default = "default_publish_delay")]
+    pub publish_delay_s: u32,
+    /// The ad shown while no catalogue decides: an opaque JSON object for the page. Default: none, `"ad": null`.
+    #[serde(default)]
+    pub house_ad: Option<serde_json::Value>,
+}
+
+/// What no consent signal at all means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NoSignal {
+    /// No identity.
+    #[default]
+    Deny,
+    /// Full identity: for places and pages where no law asks for a signal.
+    Allow,
+}
+
+/// How an id of a unique kind is proven.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ProofPolicy {
+    /// Only with a token signed by the publisher (API.md).
+    #[default]
+    Required,
+    /// The page's word is taken: anyone who knows a member id can put facts under it and move its lookup,
+    /// and sees ads chosen from its history. `/v1/me` then shows `own` alone. For pages that cannot sign.
+    Trusted,
+}
+
+/// A kind of alternate id.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Kind {
+    /// Its name in requests: 1 to 32 of `a-z`, `0-9`, `_`.
+    pub name: String,
+    /// Its small integer in keys and facts, 1 to 255; never reused for another kind.
+    pub code: u8,
+    /// Whether a visitor holds at most one id of it, and a person too.
+    #[serde(default)]
+    pub unique: bool,
+}
+
+impl Kind {
+    /// The code as facts carry it.
+    #[must_use]
+    pub fn code(&self) -> KindCode {
+        KindCode(self.code)
+    }
+}
+
+fn default_purposes() -> Vec<u8> {
+    vec![1, 3, 4]
+}
+
+fn default_kinds() -> Vec<Kind> {
+    vec![Kind { name: "member".to_owned(), code: 1, unique: true }]
+}
+
+fn default_publish_delay() -> u32 {
+    10
+}
+
+/// One thing wrong with a configuration: where, and what to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// Path in the document, such as `tenant[0].kinds[1].code`.
+    pub path: String,
+    /// What is wrong and what would be right.
+    pub message: String,
+}
+
+impl EdgeConfig {
+    /// The tenant that a hostname (without port) selects.
+    #[must_use]
+    pub fn by_host(&self, host: &str) -> Option<&Tenant> {
+        self.tenants.iter().find(|t| t.hosts.iter().any(|h| h.eq_ignore_ascii_case(host)))
+    }
+
+    /// The tenant of a name.
+    #[must_use]
+    pub fn by_name(&self, name: &str) -> Option<&Tenant> {
+        self.tenants.iter().find(|t| t.name == name)
+    }
+
+    /// Everything wrong with the document, all at once; empty when it can be used.
+    #[must_use]
+    pub fn problems(&self) -> Vec<Problem> {
+        let mut found = Problems::default();
+        if self.tenants.is_empty() || self.tenants.len() > limits::TENANTS {
+            found.say("tenant", format!("between 1 and {} tenants are needed", limits::TENANTS));
+        }
+        let mut names: Vec<&str> = Vec::new();
+        let mut hosts: Vec<&str> = Vec::new();
+        for (i, tenant) in self.tenants.iter().enumerate() {
+            let at = format!("tenant[{i}]");
+            found.unique(&at, "name", &mut names, &tenant.name);
+            for (j, host) in tenant.hosts.iter().enumerate() {
+                found.unique(&at, &format!("hosts[{j}]"), &mut hosts, host);
+            }
+            tenant.problems(&at, &mut found);
+        }
+        found.0
+    }
+}
+
+impl Tenant {
+    /// The name as an id; `None` only for a configuration that [`EdgeConfig::problems`] refuses.
+    #[must_use]
+    pub fn id(&self) -> Option<TenantId> {
+        self.name.parse().ok()
+    }
+
+    /// The kind of that name.
+    #[must_use]
+    pub fn kind(&self, name: &str) -> Option<&Kind> {
+        self.kinds.iter().find(|k| k.name == name)
+    }
+
+    /// The kind of that code.
+    #[must_use]
+    pub fn kind_of(&self, code: KindCode) -> Option<&Kind> {
+        self.kinds.iter().find(|k| k.code() == code)
+    }
+
+    /// Whether ids of this kind are unique; a kind that is not configured is not.
+    #[must_use]
+    pub fn is_unique(&self, code: KindCode) -> bool {
+        self.kind_of(code).is_some_and(|k| k.unique)
+    }
+
+    fn problems(&self, at: &str, found: &mut Problems) {
+        if self.name.parse::<TenantId>().is_err() {
+            found.say(format!("{at}.name"), "1 to 32 of a-z, 0-9 and - are needed");
+        }
+        if self.hosts.is_empty() || self.hosts.len() > limits::HOSTS {
+            found.say(format!("{at}.hosts"), format!("between 1 and {} hostnames are needed", limits::HOSTS));
+        }
+        for (j, host) in self.hosts.iter().enumerate() {
+            if host.is_empty() || host.contains(['/', ':', ' ']) {
+                found.say(format!("{at}.hosts[{j}]"), "a hostname without scheme and port is needed");
+            }
+        }
+        for (j, origin) in self.origins.iter().enumerate() {
+            if !is_origin(origin) {
+                found.say(
+                    format!("{at}.origins[{j}]"),
+                    "an origin like https://www.pub.example is needed, without a path",
+                );
+            }
+        }
+        if self.tcf_purposes.is_empty() || self.tcf_purposes.iter().any(|p| !(1..=24).contains(p)) {
+            found.say(format!("{at}.tcf_purposes"), "at least one purpose is needed, each from 1 to 24");
+        }
+        if self.publish_delay_s > 600 {
+            found.say(format!("{at}.publish_delay_s"), "600 seconds at most");
+        }
+        if self
+            .proof_header
+            .as_ref()
+            .is_some_and(|h| h.chars().any(|c| !(c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')))
+        {
+            found.say(format!("{at}.proof_header"), "a header name in lower case is needed");
+        }
+        if self.member_proof == ProofPolicy::Trusted && self.dev {
+            found.say(format!("{at}.member_proof"), "a dev tenant signs its own proofs: leave it `required`");
+        }
+        self.kind_problems(at, found);
+    }
+
+    fn kind_problems(&self, at: &str, found: &mut Problems) {
+        if self.kinds.is_empty() || self.kinds.len() > limits::KINDS {
+            found.say(format!("{at}.kinds"), format!("between 1 and {} kinds are needed", limits::KINDS));
+        }
+        if self.kinds.iter().filter(|k| k.unique).count() > 1 {
+            found.say(format!("{at}.kinds"), "one unique kind at most: it is the one that names the person");
+        }
+        let mut names: Vec<&str> = Vec::new();
+        let mut codes: Vec<u8> = Vec::new();
+        for (j, kind) in self.kinds.iter().enumerate() {
+            let here = format!("{at}.kinds[{j}]");
+            let fits = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_';
+            if kind.name.is_empty() || kind.name.len() > 32 || !kind.name.bytes().all(fits) {
+                found.say(format!("{here}.name"), "1 to 32 of a-z, 0-9 and _ are needed");
+            }
+            if kind.code == 0 || codes.contains(&kind.code) {
+                found.say(format!("{here}.code"), "a number from 1 to 255 that no other kind has is needed");
+            }
+            found.unique(&here, "name", &mut names, &kind.name);
+            codes.push(kind.code);
+        }
+    }
+}
+
+fn is_origin(text: &str) -> bool {
+    let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
+    rest.is_some_and(|host| !host.is_empty() && !host.contains(['/', '*', ' ', ',']))
+}
+
+#[derive(Default)]
+struct Problems(Vec<Problem>);
+
+impl Problems {
+    fn say(&mut self, path: impl Into<String>, message: impl Into<String>) {
+        self.0.push(Problem { path: path.into(), message: message.into() });
+    }
+
+    fn unique<'a>(&mut self, at: &str, field: &str, seen: &mut Vec<&'a str>, value: &'a str) {
+        if seen.contains(&value) {
+            self.say(format!("{at}.{field}"), format!("`{value}` is there already"));
+        }
+        seen.push(value);
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    fn config(json: &str) -> EdgeConfig {
+        serde_json::from_str(json).unwrap()
+    }
+
+    #[test]
+    fn the_smallest_configuration_denies_and_demands() {
+        let config = config(r#"{"tenant":[{"name":"pub","hosts":["ads.pub.example"]}]}"#);
+        assert_eq!(config.problems(), vec![]);
+        let tenant = config.by_host("ADS.pub.example").unwrap();
+        assert_eq!(tenant.no_signal, NoSignal::Deny);
+        assert_eq!(tenant.member_proof, ProofPolicy::Required);
+        assert!(tenant.is_unique(KindCode(1)));
+        assert!(config.by_host("other.example").is_none());
+    }
+
+    #[test]
+    fn every_problem_is_named_with_its_path() {
+        let config = config(
+            r#"{"tenant":[{"name":"Pub!","hosts":["a/b"],"origins":["pub.example"],"tcf_purposes":[0],
+               "kinds":[{"name":"member","code":0,"unique":true},{"name":"member","code":0,"unique":true}]},
+               {"name":"Pub!","hosts":["a/b"]}]}"#,
+        );
+        let paths: Vec<String> = config.problems().into_iter().map(|p| p.path).collect();
+        for path in [
+            "tenant[0].name",
+            "tenant[1].name",
+            "tenant[1].hosts[0]",
+            "tenant[0].hosts[0]",
+            "tenant[0].origins[0]",
+            "tenant[0].tcf_purposes",
+            "tenant[0].kinds",
+            "tenant[0].kinds[0].code",
+            "tenant[0].kinds[1].name",
+        ] {
+            assert!(paths.iter().any(|p| p == path), "{path} is missing in {paths:?}");
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Facts: one immutable observation each. A fact is never changed and never counted twice; everything the
+//! system knows is a join of facts.
+
+use crate::ids::{AltHash, AlternateId, FactId, Micros, Millis, SessionId, VisitorId};
+use crate::limits;
+
+/// One observation under one visitor.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Fact {
+    /// Its name for ever.
+    pub id: FactId,
+    /// Whose it is.
+    pub visitor: VisitorId,
+    /// When the edge received it; facts are ordered by this.
+    pub received: Millis,
+    /// When it happened, as the client says within bounds; never ahead of `received`.
+    pub at: Millis,
+    /// What was observed.
+    pub what: What,
+}
+
+/// What was observed.
+#[derive(Debug, Clone, PartialEq)]
+pub enum What {
+    /// A page was viewed, in a session.
+    Page {
+        /// The session, minted at the edge.
+        session: SessionId,
+    },
+    /// The visitor was seen with an alternate id.
+    Alias {
+        /// The id, hashed under the key that is written.
+        id: AlternateId,
+        /// The same id under the other keys of a rotation.
+        also: Vec<AltHash>,
+        /// Whether the publisher's signature was checked (or the tenant trusts its pages).
+        proven: bool,
+    },
+    /// Something named happened; `purchase` is counted and its value added up.
+    Track {
+        /// The event's name.
+        name: String,
+        /// Its value, 0 or more.
+        value: Option<Micros>,
+        /// Its other properties, as a JSON object's text.
+        properties: Option<String>,
+    },
+    /// The visitor took the permission back: it is cut from every view.
+    Withdrawal,
+}
+
+/// Name of the event that counts as a purchase.
+pub const PURCHASE: &str = "purchase";
+
+/// Why a fact is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum FactError {
+    /// Received longer ago than FactIds are remembered: whether it was counted is no longer known.
+    #[error("received more than {} days ago", limits::FACT_AGE_MS / 86_400_000)]
+    TooOld,
+    /// Received in the future, as this clock sees it.
+    #[error("received more than {} minutes ahead of this clock", limits::FACT_AHEAD_MS / 60_000)]
+    Ahead,
+    /// It claims to have happened after it was received, or out of bounds.
+    #[error("happened after it was received, or more than {} days before", limits::EVENT_AGE_MS / 86_400_000)]
+    At,
+    /// A name or text over its bound, or empty.
+    #[error(
+        "an event's name has 1 to {} bytes, its properties {} at most",
+        limits::NAME_BYTES,
+        limits::PROPERTIES_BYTES
+    )]
+    Length,
+    /// A value that is negative or over its bound.
+    #[error("a value is 0 to {} micros", limits::VALUE_MICROS)]
+    Value,
+}
+
+impl FactError {
+    /// A stable name for the answer and the metrics.
+    #[must_use]
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::TooOld => "too_old",
+            Self::Ahead => "ahead",
+            Self::At => "at_out_of_range",
+            Self::Length => "too_long",
+            Self::Value => "value_out_of_range",
+        }
+    }
+}
+
+impl Fact {
+    /// Checks the bounds of a fact from outside against this clock.
+    ///
+    /// # Errors
+    /// The first bound that it breaks.
+    pub fn check(&self, now: Millis) -> Result<(), FactError> {
+        if self.received > now.saturating_add(limits::FACT_AHEAD_MS) {
+            return Err(FactError::Ahead);
+        }
+        if self.received.saturating_add(limits::FACT_AGE_MS) < now {
+            return Err(FactError::TooOld);
+        }
+        if self.at > self.received || self.at.saturating_add(limits::EVENT_AGE_MS) < self.received {
+            return Err(FactError::At);
+        }
+        match &self.what {
+            What::Track { name, value, properties } => check_track(name, *value, properties.as_deref()),
+            What::Alias { also, .. } if also.len() >= limits::KEYS_A_PURPOSE => Err(FactError::Length),
+            _ => Ok(()),
+        }
+    }
+
+    /// The id of a visitor's withdrawal: there is one, however often it is said.
+    #[must_use]
+    pub fn withdrawal_id(visitor: VisitorId) -> FactId {
+        FactId::of_message(visitor, "\0withdrawal")
+    }
+}
+
+fn check_track(name: &str, value: Option<Micros>, properties: Option<&str>) -> Result<(), FactError> {
+    if name.is_empty() || name.len() > limits::NAME_BYTES {
+        return Err(FactError::Length);
+    }
+    if properties.is_some_and(|p| p.len() > limits::PROPERTIES_BYTES) {
+        return Err(FactError::Length);
+    }
+    match value {
+        Some(v) if !(0..=limits::VALUE_MICROS).contains(&v) => Err(FactError::Value),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Millis = 1_800_000_000_000;
+
+    fn fact(received: Millis, at: Millis, what: What) -> Fact {
+        let visitor = VisitorId::mint(NOW, [1; 10]);
+        Fact { id: FactId::from_bytes([1; 16]), visitor, received, at, what }
+    }
+
+    #[test]
+    fn times_out_of_bounds_are_named() {
+        let page = || What::Page { session: SessionId(1) };
+        let code = |received, at| fact(received, at, page()).check(NOW).map_err(FactError::code);
+        assert_eq!(code(NOW, NOW), Ok(()));
+        assert_eq!(code(0, 0), Err("too_old"));
+        assert_eq!(code(NOW + limits::FACT_AHEAD_MS + 1, NOW), Err("ahead"));
+        assert_eq!(code(NOW, NOW + 1), Err("at_out_of_range"));
+        assert_eq!(code(NOW, 0), Err("at_out_of_range"));
+        assert_eq!(code(u64::MAX, u64::MAX), Err("ahead"));
+    }
+
+    #[test]
+    fn a_negative_value_is_refused() {
+        let track = |value, name: &str| {
+            let what = What::Track { name: name.to_owned(), value, properties: None };
+            fact(NOW, NOW, what).check(NOW).map_err(FactError::code)
+        };
+        assert_eq!(track(Some(5), PURCHASE), Ok(()));
+        assert_eq!(track(Some(-5), PURCHASE), Err("value_out_of_range"));
+        assert_eq!(track(None, ""), Err("too_long"));
+        assert_eq!(track(None, &"x".repeat(limits::NAME_BYTES + 1)), Err("too_long"));
+    }
+}

@@ -1,0 +1,456 @@
+//! Identity on one request: who is this, what must be read, what is linked, what is remembered and told.
+//!
+//! The steps are values: [`begin`] says what to read first, [`Begun::after_first`] what to read then (two
+//! sequential reads at most), [`Second::finish`] who it is. The shell does the reading in between. Nothing here
+//! waits, and a read that failed or came late is simply not there.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::fact::{Fact, What};
+use crate::ids::{AltHash, AlternateId, FactId, Millis, VisitorId};
+use crate::ledger::Ledger;
+use crate::limits;
+use crate::profile::Beyond;
+use crate::random::Random;
+use crate::view::{Snapshot, Stored, View};
+
+/// How often an unchanged identity cookie is written anew, so that its 400 days begin again.
+const REWRITE_MS: u64 = 86_400_000;
+
+/// What the identity cookie says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IdentityCookie {
+    /// This browser's visitor.
+    pub visitor: VisitorId,
+    /// When the cookie was written.
+    pub written: Millis,
+    /// The unique id that the visitor holds, as far as this browser knows.
+    pub tag: Option<AltHash>,
+    /// Alternate ids whose lookup was read: their first four hash bytes after the key id.
+    pub covered: Vec<u32>,
+    /// Earlier visitors of this browser and the unique id each holds, newest first.
+    pub earlier: Vec<(AltHash, VisitorId)>,
+    /// Visitors of the same person that this visitor's own snapshot does not name yet.
+    pub pending: Vec<VisitorId>,
+}
+
+impl IdentityCookie {
+    /// Whether browsers should have dropped it by now.
+    #[must_use]
+    pub fn expired(&self, now: Millis) -> bool {
+        self.written.saturating_add(limits::IDENTITY_LIFE_MS) < now
+    }
+}
+
+/// An alternate id that a request brings; one of a unique kind only with its proof.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Claim {
+    /// The id under the written key.
+    pub id: AlternateId,
+    /// The same under the other readable keys.
+    pub also: Vec<AltHash>,
+    /// Whether its kind is unique.
+    pub unique: bool,
+}
+
+impl Claim {
+    /// Whether a hash is of this id, under any key.
+    #[must_use]
+    pub fn is(&self, hash: AltHash) -> bool {
+        self.id.hash == hash || self.also.contains(&hash)
+    }
+
+    fn ids(&self) -> impl Iterator<Item = AlternateId> + '_ {
+        let kind = self.id.kind;
+        [self.id].into_iter().chain(self.also.iter().map(move |hash| AlternateId { kind, hash: *hash }))
+    }
+
+    fn short(&self) -> u32 {
+        let [_, a, b, c, d, ..] = self.id.hash.0;
+        u32::from_be_bytes([a, b, c, d]) ^ u32::from(self.id.kind.0)
+    }
+}
+
+/// What a request brings, with permission given.
+#[derive(Debug, Clone)]
+pub struct Arrival {
+    /// The edge's receive time.
+    pub now: Millis,
+    /// The identity cookie, checked and not expired.
+    pub cookie: Option<IdentityCookie>,
+    /// The ledger cookie, checked.
+    pub ledger: Option<Ledger>,
+    /// Alternate ids; of a unique kind one at most.
+    pub claims: Vec<Claim>,
+    /// A visitor younger than this has no snapshot yet, and asking would cache the miss.
+    pub publish_delay_ms: u64,
+}
+
+/// How the visitor came to its id in this request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// From the cookie.
+    Returning,
+    /// An earlier visitor of this browser, because another member is at it again.
+    Switched,
+    /// Minted in this request.
+    Minted,
+}
+
+/// What one bulk read is to fetch.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Reads {
+    /// Visitors whose snapshots are wanted.
+    pub snapshots: Vec<VisitorId>,
+    /// Alternate ids whose lookups are wanted.
+    pub lookups: Vec<AlternateId>,
+}
+
+impl Reads {
+    /// Whether nothing is to be read.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.snapshots.is_empty() && self.lookups.is_empty()
+    }
+}
+
+/// What one bulk read brought. What is missing, bad or late is left out.
+#[derive(Debug, Clone, Default)]
+pub struct Found {
+    /// Snapshots and tombstones.
+    pub stored: BTreeMap<VisitorId, Stored>,
+    /// Visitors named by lookups, last seen first.
+    pub lookups: Vec<VisitorId>,
+    /// Whether the read failed or was late, so that a missing value says nothing.
+    pub failed: bool,
+}
+
+/// The state between the request and its first read.
+#[derive(Debug, Clone)]
+pub struct Begun {
+    who: Who,
+    reads: Reads,
+}
+
+/// The state between the first read and the second.
+#[derive(Debug, Clone)]
+pub struct Second {
+    who: Who,
+    stored: BTreeMap<VisitorId, Stored>,
+    siblings: Vec<VisitorId>,
+    reads: Reads,
+}
+
+/// What comes after the first read.
+#[derive(Debug, Clone)]
+pub enum Step {
+    /// Finish, after the second read if it has any.
+    Second(Box<Second>),
+    /// The visitor was erased or withdrew: expire the cookies and answer without identity.
+    Forgotten,
+}
+
+/// Who it is.
+#[derive(Debug, Clone)]
+pub struct Recognised {
+    /// The visitor.
+    pub visitor: VisitorId,
+    /// How it came to its id.
+    pub origin: Origin,
+    /// All that is known of it and of its person.
+    pub view: View,
+    /// The cookie to write.
+    pub cookie: IdentityCookie,
+    /// Whether it differs from the one that came, or is due to be written anew.
+    pub cookie_changed: bool,
+    /// The ledger to write.
+    pub ledger: Ledger,
+    /// The unique id the visitor holds, as far as is known.
+    pub unique: Option<AltHash>,
+    claims: Vec<Claim>,
+    now: Millis,
+}
+
+#[derive(Debug, Clone)]
+struct Who {
+    now: Millis,
+    origin: Origin,
+    arrived: Option<IdentityCookie>,
+    cookie: IdentityCookie,
+    ledger: Ledger,
+    claims: Vec<Claim>,
+    /// Claims whose lookups the first read asks for.
+    asked: Vec<u32>,
+}
+
+/// Steps 2 and 3: the visitor of the cookie, an earlier one of this browser, or a new one.
+#[must_use]
+pub fn begin(arrival: Arrival, random: &mut Random) -> Begun {
+    let Arrival { now, cookie, ledger, claims, publish_delay_ms } = arrival;
+    let mut who = match cookie {
+        Some(cookie) => Who::returning(now, cookie, ledger, claims),
+        None => Who::minted(now, claims, random),
+    };
+    let other = who.cookie.tag.filter(|tag| who.holder().is_some_and(|holder| !holder.is(*tag)));
+    if let Some(tag) = other {
+        who.switch(tag, random);
+    }
+    let settled =
+        who.origin != Origin::Minted && now.saturating_sub(who.cookie.visitor.minted_ms()) >= publish_delay_ms;
+    let own = settled.then_some(who.cookie.visitor);
+    who.asked = who.uncovered().map(Claim::short).collect();
+    let reads = Reads {
+        snapshots: own.into_iter().chain(who.cookie.pending.iter().copied()).collect(),
+        lookups: who.uncovered().flat_map(Claim::ids).collect(),
+    };
+    Begun { who, reads }
+}
+
+impl Begun {
+    /// What the first read is to fetch; nothing to read means no read.
+    #[must_use]
+    pub fn reads(&self) -> &Reads {
+        &self.reads
+    }
+
+    /// Whether a visitor was minted, which the shell limits by client network.
+    #[must_use]
+    pub fn minted(&self) -> bool {
+        self.who.origin == Origin::Minted && self.who.arrived.is_none()
+    }
+
+    /// Step 4 and the reads of step 5: the snapshot's own unique id decides again whether this is another
+    /// member's visitor; lookups name the siblings still to be read.
+    #[must_use]
+    pub fn after_first(self, found: Found, random: &mut Random) -> Step {
+        let Self { mut who, .. } = self;
+        let own = who.cookie.visitor;
+        let other = match found.stored.get(&own) {
+            Some(Stored::Tombstone) => return Step::Forgotten,
+            Some(Stored::Snapshot(snapshot)) => who.other_holder(&snapshot.unique),
+            None => None,
+        };
+        if let Some(tag) = other {
+            who.switch(tag, random);
+        }
+        if found.failed {
+            who.asked.clear();
+        }
+        let named = who.cookie.pending.iter().chain(&found.lookups).copied();
+        let siblings = unique_visitors(named.filter(|v| *v != who.cookie.visitor && (other.is_none() || *v != own)));
+        let moved = (other.is_some() && who.origin == Origin::Switched).then_some(who.cookie.visitor);
+        let wanted = moved.into_iter().chain(siblings.iter().copied());
+        let missing = wanted.filter(|v| !found.stored.contains_key(v) && !self.reads.snapshots.contains(v));
+        let reads = Reads { snapshots: missing.take(limits::KV_KEYS).collect(), lookups: Vec::new() };
+        Step::Second(Box::new(Second { who, stored: found.stored, siblings, reads }))
+    }
+}
+
+impl Second {
+    /// What the second read is to fetch; nothing to read means no second read.
+    #[must_use]
+    pub fn reads(&self) -> &Reads {
+        &self.reads
+    }
+
+    /// Step 5: all that was read is joined, with the ledger.
+    #[must_use]
+    pub fn finish(self, found: Found) -> Recognised {
+        let Self { mut who, mut stored, siblings, .. } = self;
+        stored.extend(found.stored);
+        let own = who.cookie.visitor;
+        let mut view = View::default();
+        let mut named = BTreeSet::new();
+        if let Some(Stored::Snapshot(snapshot)) = stored.remove(&own) {
+            named = who.adopt(*snapshot, &mut view);
+        }
+        who.ledger.settle(who.now, view.sub(own));
+        view.add_known(own, who.ledger.known());
+        let mut unique: Option<Vec<AltHash>> = who.unique();
+        let mut pending = Vec::new();
+        for sibling in siblings {
+            match stored.remove(&sibling) {
+                Some(Stored::Tombstone) => continue,
+                Some(Stored::Snapshot(snapshot)) if !may_join(&mut unique, &snapshot.unique) => continue,
+                Some(Stored::Snapshot(snapshot)) => view.add_snapshot(*snapshot),
+                None => {}
+            }
+            pending.push(sibling);
+        }
+        pending.retain(|v| !named.contains(v) && view.counts(own, *v));
+        pending.truncate(limits::PENDING_SIBLINGS);
+        who.remember(pending);
+        who.recognised(view)
+    }
+}
+
+impl Who {
+    fn returning(now: Millis, cookie: IdentityCookie, ledger: Option<Ledger>, claims: Vec<Claim>) -> Self {
+        let ledger = ledger.filter(|l| l.visitor == cookie.visitor).unwrap_or_else(|| Ledger::new(cookie.visitor));
+        let arrived = Some(cookie.clone());
+        Self { now, origin: Origin::Returning, arrived, cookie, ledger, claims, asked: Vec::new() }
+    }
+
+    fn minted(now: Millis, claims: Vec<Claim>, random: &mut Random) -> Self {
+        let visitor = VisitorId::mint(now, random.draw());
+        let cookie = IdentityCookie {
+            visitor,
+            written: now,
+            tag: None,
+            covered: Vec::new(),
+            earlier: Vec::new(),
+            pending: Vec::new(),
+        };
+        Self {
+            now,
+            origin: Origin::Minted,
+            arrived: None,
+            cookie,
+            ledger: Ledger::new(visitor),
+            claims,
+            asked: Vec::new(),
+        }
+    }
+
+    /// The member at this browser, by proof.
+    fn holder(&self) -> Option<&Claim> {
+        self.claims.iter().find(|c| c.unique)
+    }
+
+    /// The unique id that this visitor's holder has: proven now, or remembered from an earlier proof.
+    fn unique(&self) -> Option<Vec<AltHash>> {
+        match self.holder() {
+            Some(claim) => Some(claim.ids().map(|id| id.hash).collect()),
+            None => self.cookie.tag.map(|tag| vec![tag]),
+        }
+    }
+
+    /// The id that the snapshot's visitor holds, if it is not the one of who is at this browser.
+    fn other_holder(&self, held: &[AltHash]) -> Option<AltHash> {
+        let here = self.unique()?;
+        let first = *held.first()?;
+        (!held.iter().any(|hash| here.contains(hash))).then_some(first)
+    }
+
+    /// Claims whose lookups this browser has not read yet.
+    fn uncovered(&self) -> impl Iterator<Item = &Claim> {
+        self.claims.iter().filter(|c| !self.cookie.covered.contains(&c.short()))
+    }
+
+    /// Leaves the visitor to the member who holds it (`held`) and goes on as the visitor of who is here: an
+    /// earlier one of this browser, else a new one.
+    fn switch(&mut self, held: AltHash, random: &mut Random) {
+        let here = self.unique().unwrap_or_default();
+        let left = (held, self.cookie.visitor);
+        let earlier = self.cookie.earlier.iter().find(|(tag, v)| here.contains(tag) && *v != left.1).copied();
+        let (origin, visitor) = match earlier {
+            Some((_, visitor)) => (Origin::Switched, visitor),
+            None => (Origin::Minted, VisitorId::mint(self.now, random.draw())),
+        };
+        let others =
+            self.cookie.earlier.iter().copied().filter(|(tag, v)| *tag != held && *v != visitor && *v != left.1);
+        self.cookie.earlier = [left].into_iter().chain(others).take(limits::EARLIER_VISITORS).collect();
+        self.cookie.tag = here.first().copied();
+        let known = if origin == Origin::Switched { self.holder().map(Claim::short) } else { None };
+        self.cookie.covered = known.into_iter().collect();
+        self.cookie.pending.clear();
+        self.cookie.visitor = visitor;
+        self.ledger = Ledger::new(visitor);
+        self.origin = origin;
+    }
+
+    /// Takes the visitor's own snapshot in, and says which visitors it names. Of one older than this browser
+    /// has seen, only the visitor's own facts are believed: who belongs to it may have been taken back since.
+    fn adopt(&mut self, mut snapshot: Snapshot, view: &mut View) -> BTreeSet<VisitorId> {
+        let own = self.cookie.visitor;
+        if snapshot.version < self.ledger.highest {
+            if let Some(sub) = snapshot.profiles.remove(&own) {
+                view.add_known(own, crate::profile::Known::from_sub(sub));
+            }
+            return BTreeSet::new();
+        }
+        self.ledger.highest = snapshot.version;
+        if self.unique().is_none() {
+            self.cookie.tag = snapshot.unique.first().copied();
+        }
+        let membership = &snapshot.membership;
+        let named = membership.admits.iter().chain(membership.cuts.keys()).copied().collect();
+        view.add_snapshot(snapshot);
+        named
+    }
+
+    /// What the cookie keeps of this request.
+    fn remember(&mut self, pending: Vec<VisitorId>) {
+        if let Some(hash) = self.holder().map(|claim| claim.id.hash) {
+            self.cookie.tag = Some(hash);
+        }
+        let asked = std::mem::take(&mut self.asked);
+        self.cookie.covered.extend(asked);
+        let over = self.cookie.covered.len().saturating_sub(limits::COVERED);
+        self.cookie.covered.drain(..over);
+        self.cookie.pending = pending;
+    }
+
+    fn recognised(mut self, view: View) -> Recognised {
+        let changed = self
+            .arrived
+            .as_ref()
+            .is_none_or(|arrived| *arrived != self.cookie || arrived.written.saturating_add(REWRITE_MS) < self.now);
+        if changed {
+            self.cookie.written = self.now;
+        }
+        Recognised {
+            visitor: self.cookie.visitor,
+            origin: self.origin,
+            view,
+            unique: self.cookie.tag,
+            cookie: self.cookie,
+            cookie_changed: changed,
+            ledger: self.ledger,
+            claims: self.claims,
+            now: self.now,
+        }
+    }
+}
+
+impl Recognised {
+    /// The facts of this request: an alias for each claim and, when `page` is set, the page view, which the
+    /// view and the ledger count at once.
+    pub fn observe(&mut self, page: bool, random: &mut Random) -> Vec<Fact> {
+        let (now, visitor) = (self.now, self.visitor);
+        let session = page.then(|| self.ledger.session_at(now, random.draw()));
+        let aliases = self.claims.iter().map(|c| What::Alias { id: c.id, also: c.also.clone(), proven: true });
+        let observed = aliases.chain(session.map(|session| What::Page { session }));
+        let fact = |what| Fact { id: FactId::from_bytes(random.draw()), visitor, received: now, at: now, what };
+        let facts: Vec<Fact> = observed.map(fact).collect();
+        if let (Some(session), Some(seen)) = (session, facts.last()) {
+            self.ledger.remember(Beyond { received: now, short: seen.id.short(), session });
+            self.view.add_known(visitor, self.ledger.known());
+        }
+        facts
+    }
+
+    /// Whether the view holds more than this browser.
+    #[must_use]
+    pub fn bridged(&self) -> bool {
+        self.view.members(self.visitor).len() > 1
+    }
+}
+
+/// Whether a sibling's snapshot may join: not when its holder and ours have different unique ids. Where ours is
+/// not known yet, the first one met becomes ours.
+fn may_join(ours: &mut Option<Vec<AltHash>>, theirs: &[AltHash]) -> bool {
+    match ours {
+        _ if theirs.is_empty() => true,
+        Some(ours) => theirs.iter().any(|hash| ours.contains(hash)),
+        None => {
+            *ours = Some(theirs.to_vec());
+            true
+        }
+    }
+}
+
+fn unique_visitors(visitors: impl Iterator<Item = VisitorId>) -> Vec<VisitorId> {
+    let mut seen = BTreeSet::new();
+    visitors.filter(|v| seen.insert(*v)).collect()
+}

@@ -1,0 +1,320 @@
+//! Names of things. Each is a newtype, so that a visitor is never passed where a fact is meant.
+
+use std::fmt;
+use std::str::FromStr;
+
+use sha2::{Digest, Sha256};
+
+/// Milliseconds since the Unix epoch.
+pub type Millis = u64;
+
+/// An amount of money in millionths of the catalogue's currency unit.
+pub type Micros = i64;
+
+/// Why a text is not an id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum IdError {
+    /// The text has another length than the form asks for.
+    #[error("wrong length")]
+    Length,
+    /// A character that the form does not allow.
+    #[error("a character that does not belong there")]
+    Character,
+    /// A UUID of another version than 7.
+    #[error("not a UUID of version 7")]
+    Version,
+}
+
+/// One browser, named by a UUID of version 7 (RFC 9562 §5.7): its first 48 bits are the milliseconds at
+/// which it was minted, so that byte order is age order and the oldest visitor is the smallest.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct VisitorId([u8; 16]);
+
+impl VisitorId {
+    /// Mints an id from the time and ten random bytes.
+    #[must_use]
+    pub fn mint(now: Millis, random: [u8; 10]) -> Self {
+        let [_, _, t2, t3, t4, t5, t6, t7] = now.to_be_bytes();
+        let [r0, r1, r2, r3, r4, r5, r6, r7, r8, r9] = random;
+        Self([t2, t3, t4, t5, t6, t7, 0x70 | (r0 & 0x0f), r1, 0x80 | (r2 & 0x3f), r3, r4, r5, r6, r7, r8, r9])
+    }
+
+    /// Takes 16 bytes as an id.
+    ///
+    /// # Errors
+    /// [`IdError::Version`] unless they are a UUID of version 7 and of RFC 9562's variant.
+    pub fn from_bytes(bytes: [u8; 16]) -> Result<Self, IdError> {
+        let [_, _, _, _, _, _, version, _, variant, ..] = bytes;
+        if version >> 4 == 7 && variant >> 6 == 2 { Ok(Self(bytes)) } else { Err(IdError::Version) }
+    }
+
+    /// The 16 bytes, most significant first.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8; 16] {
+        &self.0
+    }
+
+    /// When the id was minted, in milliseconds since the Unix epoch.
+    #[must_use]
+    pub fn minted_ms(&self) -> Millis {
+        let [t0, t1, t2, t3, t4, t5, ..] = self.0;
+        u64::from_be_bytes([0, 0, t0, t1, t2, t3, t4, t5])
+    }
+}
+
+impl fmt::Display for VisitorId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, byte) in self.0.iter().enumerate() {
+            if matches!(i, 4 | 6 | 8 | 10) {
+                f.write_str("-")?;
+            }
+            write!(f, "{byte:02x}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for VisitorId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "visitor:{self}")
+    }
+}
+
+impl FromStr for VisitorId {
+    type Err = IdError;
+
+    /// Reads the 36 characters of a UUID, of version 7 only.
+    fn from_str(text: &str) -> Result<Self, IdError> {
+        let bytes = text.as_bytes();
+        if bytes.len() != 36 {
+            return Err(IdError::Length);
+        }
+        let mut hex = [0u8; 32];
+        let mut taken = hex.iter_mut();
+        for (i, byte) in bytes.iter().enumerate() {
+            match (matches!(i, 8 | 13 | 18 | 23), byte) {
+                (true, b'-') => {}
+                (false, _) => *taken.next().ok_or(IdError::Length)? = *byte,
+                (true, _) => return Err(IdError::Character),
+            }
+        }
+        let mut id = [0u8; 16];
+        unhex(&hex, &mut id)?;
+        Self::from_bytes(id)
+    }
+}
+
+/// Names one fact for ever: what was counted under it once is never counted again.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FactId([u8; 16]);
+
+impl FactId {
+    /// The id of a fact that a client named itself: a retry gives the same id, whatever fields the edge adds.
+    #[must_use]
+    pub fn of_message(visitor: VisitorId, message_id: &str) -> Self {
+        let mut hash = Sha256::new();
+        hash.update(b"causeway fact\0");
+        hash.update(visitor.as_bytes());
+        hash.update(message_id.as_bytes());
+        let mut id = [0u8; 16];
+        for (to, from) in id.iter_mut().zip(hash.finalize()) {
+            *to = from;
+        }
+        Self(id)
+    }
+
+    /// Mints an id from 16 random bytes, or takes one off a wire.
+    #[must_use]
+    pub fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self(bytes)
+    }
+
+    /// The 16 bytes.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8; 16] {
+        &self.0
+    }
+
+    /// The first eight bytes: enough to know a visitor's own few newest facts by.
+    #[must_use]
+    pub fn short(&self) -> u64 {
+        let [a, b, c, d, e, f, g, h, ..] = self.0;
+        u64::from_be_bytes([a, b, c, d, e, f, g, h])
+    }
+}
+
+impl fmt::Display for FactId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        hex(&self.0, f)
+    }
+}
+
+impl fmt::Debug for FactId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "fact:{self}")
+    }
+}
+
+/// The code of an alternate id kind (`member`, `partner`, …): given once by the configuration, never reused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct KindCode(pub u8);
+
+/// A keyed hash of an alternate id: the key's id in front, then 15 bytes of HMAC-SHA-256. The raw value
+/// never leaves the edge (invariant 11).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AltHash(pub [u8; 16]);
+
+impl fmt::Display for AltHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        hex(&self.0, f)
+    }
+}
+
+impl fmt::Debug for AltHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "alt:{self}")
+    }
+}
+
+impl FromStr for AltHash {
+    type Err = IdError;
+
+    fn from_str(text: &str) -> Result<Self, IdError> {
+        let mut bytes = [0u8; 16];
+        unhex(text.as_bytes(), &mut bytes)?;
+        Ok(Self(bytes))
+    }
+}
+
+/// Another name for the person: its kind and its keyed hash.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AlternateId {
+    /// Which kind of id it is.
+    pub kind: KindCode,
+    /// The keyed hash of its value.
+    pub hash: AltHash,
+}
+
+/// A session of one visitor: the minute it began and 32 random bits, minted at the edge. Ids grow with time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SessionId(pub u64);
+
+impl SessionId {
+    /// Mints an id from the time and four random bytes.
+    #[must_use]
+    pub fn mint(now: Millis, random: [u8; 4]) -> Self {
+        Self(((now / 60_000) << 32) | u64::from(u32::from_be_bytes(random)))
+    }
+}
+
+/// One placing of an ad in front of one visitor, minted when it was decided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct InsertionId(pub [u8; 16]);
+
+impl fmt::Display for InsertionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        hex(&self.0, f)
+    }
+}
+
+/// A snapshot's version: it only grows, also over a restore. Ordered by restore epoch, then counter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Version {
+    /// How often the origin's store was restored from a backup.
+    pub restore: u32,
+    /// One origin-wide counter.
+    pub counter: u64,
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.restore, self.counter)
+    }
+}
+
+/// A membership's epoch: one origin-wide counter of decisions about who belongs to whom.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Epoch(pub u64);
+
+/// A publisher whose sites share one identity space: 1 to 32 of `a-z`, `0-9` and `-`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TenantId(String);
+
+impl TenantId {
+    /// The name as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for TenantId {
+    type Err = IdError;
+
+    fn from_str(text: &str) -> Result<Self, IdError> {
+        if text.is_empty() || text.len() > 32 {
+            return Err(IdError::Length);
+        }
+        let fits = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+        if text.bytes().all(fits) { Ok(Self(text.to_owned())) } else { Err(IdError::Character) }
+    }
+}
+
+impl fmt::Display for TenantId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+fn hex(bytes: &[u8], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+}
+
+fn unhex(text: &[u8], to: &mut [u8]) -> Result<(), IdError> {
+    if text.len() != to.len() * 2 {
+        return Err(IdError::Length);
+    }
+    for (pair, byte) in text.chunks_exact(2).zip(to) {
+        let digit = |b: &u8| (*b as char).to_digit(16).ok_or(IdError::Character);
+        let mut value = 0;
+        for half in pair {
+            value = value << 4 | digit(half)?;
+        }
+        *byte = u8::try_from(value).map_err(|_| IdError::Character)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_visitor_survives_its_text_and_sorts_by_age() {
+        let old = VisitorId::mint(1_700_000_000_000, [0xff; 10]);
+        let new = VisitorId::mint(1_700_000_000_001, [0; 10]);
+        assert!(old < new);
+        assert_eq!(old.minted_ms(), 1_700_000_000_000);
+        assert_eq!(old.to_string().parse(), Ok(old));
+        assert_eq!(old.to_string().len(), 36);
+    }
+
+    #[test]
+    fn other_uuids_are_refused() {
+        let parse = |s: &str| s.parse::<VisitorId>().unwrap_err();
+        assert_eq!(parse("6ba7b810-9dad-11d1-80b4-00c04fd430c8"), IdError::Version);
+        assert_eq!(parse("6ba7b810-9dad-71d1-80b4-00c04fd430cg"), IdError::Character);
+        assert_eq!(parse("6ba7b8109-dad-71d1-80b4-00c04fd430c8"), IdError::Character);
+        assert_eq!(parse(""), IdError::Length);
+        assert_eq!(parse(&"é".repeat(18)), IdError::Character);
+    }
+
+    #[test]
+    fn a_message_id_names_its_fact_by_visitor() {
+        let visitor = VisitorId::mint(1, [1; 10]);
+        let other = VisitorId::mint(1, [2; 10]);
+        assert_eq!(FactId::of_message(visitor, "m"), FactId::of_message(visitor, "m"));
+        assert_ne!(FactId::of_message(visitor, "m"), FactId::of_message(other, "m"));
+    }
+}

@@ -1,0 +1,297 @@
+//! Secret keys: what each is for, in which stage of its life it is, and the two things done with them –
+//! signing our own cookies and hashing alternate ids.
+//!
+//! A rotation has three steps, so that no reader ever meets a signature it does not know: a `next` key is
+//! read everywhere, then becomes the `active` one that is written, and the `old` one is read until it is
+//! retired. The key file is the same JSON at the origin and, as the secret `CAUSEWAY_KEYS`, at the edge.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use hmac::{Hmac, KeyInit, Mac};
+use serde::{Deserialize, Serialize};
+use sha2::Sha256;
+
+use crate::config::Problem;
+use crate::ids::{AltHash, KindCode};
+use crate::limits;
+
+/// The stage of a key's life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stage {
+    /// Read everywhere, not yet written.
+    Next,
+    /// Written and read; exactly one a purpose.
+    Active,
+    /// No longer written, still read.
+    Old,
+}
+
+/// A key of ours: 32 random bytes with a small id.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Key {
+    /// 1 to 255, written in front of what the key made.
+    pub id: u8,
+    /// Where it is in its life.
+    pub stage: Stage,
+    /// The secret, standard base64 of 32 bytes.
+    #[serde(with = "secret")]
+    pub secret: [u8; 32],
+}
+
+impl std::fmt::Debug for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "key {} ({:?})", self.id, self.stage)
+    }
+}
+
+/// The keys of one purpose.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct KeyRing(pub Vec<Key>);
+
+/// A key that the publisher signs member proofs with.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProofKey {
+    /// The JWS header's `kid`; a token without one is tried against every key of its algorithm.
+    pub kid: String,
+    /// The algorithm this key is for; the token's own wish never chooses it.
+    pub alg: ProofAlg,
+    /// Standard base64: the shared secret (HS256, 32 bytes or more) or the public key (EdDSA, 32 bytes).
+    pub key: String,
+}
+
+impl std::fmt::Debug for ProofKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "proof key {} ({:?})", self.kid, self.alg)
+    }
+}
+
+/// Signature algorithms of member proofs (RFC 7518 §3.1, RFC 8037).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ProofAlg {
+    /// HMAC with SHA-256.
+    HS256,
+    /// Ed25519.
+    EdDSA,
+}
+
+/// One tenant's keys.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TenantKeys {
+    /// Signs cookies and tokens.
+    pub cookie: KeyRing,
+    /// Hashes alternate ids.
+    pub alternate: KeyRing,
+    /// Verify member proofs.
+    #[serde(default)]
+    pub proof: Vec<ProofKey>,
+}
+
+/// The whole key file.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Keys {
+    /// Authenticates the edge to the origin.
+    pub sync: KeyRing,
+    /// Admits `"explain": true`: an opaque text of 16 characters or more in `x-causeway-explain`.
+    #[serde(default)]
+    pub explain: Option<String>,
+    /// Keys by tenant name.
+    pub tenants: std::collections::BTreeMap<String, TenantKeys>,
+}
+
+impl Keys {
+    /// Everything wrong with the key file for these tenants; the text never repeats a secret.
+    #[must_use]
+    pub fn problems<'a>(&self, tenants: impl IntoIterator<Item = &'a str>) -> Vec<Problem> {
+        let mut found = Vec::new();
+        self.sync.problems("sync", &mut found);
+        for name in tenants {
+            let Some(keys) = self.tenants.get(name) else {
+                found.push(Problem {
+                    path: format!("tenants.{name}"),
+                    message: "this tenant has no keys: run `causeway keys rotate` for it".to_owned(),
+                });
+                continue;
+            };
+            keys.cookie.problems(&format!("tenants.{name}.cookie"), &mut found);
+            keys.alternate.problems(&format!("tenants.{name}.alternate"), &mut found);
+            for (i, proof) in keys.proof.iter().enumerate() {
+                proof.problems(&format!("tenants.{name}.proof[{i}]"), &mut found);
+            }
+        }
+        if self.explain.as_ref().is_some_and(|k| k.len() < 16) {
+            found.push(Problem { path: "explain".to_owned(), message: "16 characters at least".to_owned() });
+        }
+        found
+    }
+}
+
+impl ProofKey {
+    /// The key's bytes; empty when the text is not base64 (which [`Keys::problems`] refuses).
+    #[must_use]
+    pub fn bytes(&self) -> Vec<u8> {
+        STANDARD.decode(&self.key).unwrap_or_default()
+    }
+
+    fn problems(&self, at: &str, found: &mut Vec<Problem>) {
+        let bytes = self.bytes();
+        let message = match self.alg {
+            ProofAlg::HS256 if bytes.len() < 32 => "an HS256 secret has 32 bytes at least, in base64",
+            ProofAlg::EdDSA if bytes.len() != 32 => "an Ed25519 public key has 32 bytes, in base64",
+            _ if is_weak(&bytes) => "this key repeats itself: make one from a random source",
+            _ => return,
+        };
+        found.push(Problem { path: format!("{at}.key"), message: message.to_owned() });
+    }
+}
+
+impl KeyRing {
+    /// The key that is written; `None` only for a ring that [`Keys::problems`] refuses.
+    #[must_use]
+    pub fn active(&self) -> Option<&Key> {
+        self.0.iter().find(|k| k.stage == Stage::Active)
+    }
+
+    /// The key of that id, in whatever stage.
+    #[must_use]
+    pub fn by_id(&self, id: u8) -> Option<&Key> {
+        self.0.iter().find(|k| k.id == id)
+    }
+
+    fn problems(&self, at: &str, found: &mut Vec<Problem>) {
+        let mut say = |message: String| found.push(Problem { path: at.to_owned(), message });
+        match self.0.iter().filter(|k| k.stage == Stage::Active).count() {
+            1 => {}
+            n => say(format!("exactly one active key is needed, {n} are there: run `causeway keys rotate`")),
+        }
+        if self.0.len() > limits::KEYS_A_PURPOSE {
+            say(format!("{} keys at most: run `causeway keys retire`", limits::KEYS_A_PURPOSE));
+        }
+        for (i, key) in self.0.iter().enumerate() {
+            if key.id == 0 || self.0.iter().take(i).any(|other| other.id == key.id) {
+                say(format!("key {}: ids are 1 to 255, each once", key.id));
+            }
+            if is_weak(&key.secret) {
+                say(format!("key {} is weak: its bytes repeat; replace it with `causeway keys rotate`", key.id));
+            }
+        }
+    }
+
+    /// An alternate id under the written key first, then under every other one that is still readable.
+    /// Empty only without an active key.
+    #[must_use]
+    pub fn hash_alternate(&self, kind: KindCode, value: &str) -> Vec<AltHash> {
+        let active = self.active().into_iter();
+        let others = self.0.iter().filter(|k| k.stage != Stage::Active);
+        active.chain(others).map(|key| key.hash_alternate(kind, value)).collect()
+    }
+}
+
+impl Key {
+    /// HMAC-SHA-256 over the parts, each followed by its length so that no two lists of parts collide.
+    #[must_use]
+    pub fn mac(&self, parts: &[&[u8]]) -> [u8; 32] {
+        mac(&self.secret, parts)
+    }
+
+    fn hash_alternate(&self, kind: KindCode, value: &str) -> AltHash {
+        let full = self.mac(&[b"alternate", &[kind.0], value.as_bytes()]);
+        let mut hash = [self.id; 16];
+        for (to, from) in hash.iter_mut().skip(1).zip(full) {
+            *to = from;
+        }
+        AltHash(hash)
+    }
+}
+
+/// HMAC-SHA-256 (RFC 2104) over the parts, each followed by its length as eight bytes.
+#[must_use]
+pub fn mac(secret: &[u8], parts: &[&[u8]]) -> [u8; 32] {
+    // A key of any length is taken (RFC 2104 §2), so that the error never comes.
+    let Ok(mut hmac) = Hmac::<Sha256>::new_from_slice(secret) else {
+        return [0; 32];
+    };
+    for part in parts {
+        hmac.update(part);
+        hmac.update(&(part.len() as u64).to_be_bytes());
+    }
+    hmac.finalize().into_bytes().into()
+}
+
+/// A secret of fewer than 16 different bytes did not come from a random source: of 32 random bytes fewer
+/// than 16 differ once in 10^13.
+fn is_weak(secret: &[u8]) -> bool {
+    let mut seen = [false; 256];
+    for byte in secret {
+        if let Some(mark) = seen.get_mut(usize::from(*byte)) {
+            *mark = true;
+        }
+    }
+    seen.iter().filter(|s| **s).count() < 16
+}
+
+mod secret {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
+    use serde::{Deserialize, Deserializer, Serializer, de::Error as _};
+
+    pub(super) fn serialize<S: Serializer>(secret: &[u8; 32], to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&STANDARD.encode(secret))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<[u8; 32], D::Error> {
+        let text = String::deserialize(from)?;
+        let bytes = STANDARD.decode(text).map_err(|_| D::Error::custom("a key is standard base64"))?;
+        bytes.try_into().map_err(|_| D::Error::custom("a key has 32 bytes"))
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    fn key(id: u8, stage: Stage) -> Key {
+        let mut secret = [0; 32];
+        for (i, byte) in secret.iter_mut().enumerate() {
+            *byte = u8::try_from(i).unwrap() ^ id;
+        }
+        Key { id, stage, secret }
+    }
+
+    #[test]
+    fn parts_do_not_run_into_each_other() {
+        let key = key(1, Stage::Active);
+        assert_ne!(key.mac(&[b"ab", b"c"]), key.mac(&[b"a", b"bc"]));
+    }
+
+    #[test]
+    fn an_alternate_id_is_read_under_both_keys_of_a_rotation() {
+        let ring = KeyRing(vec![key(1, Stage::Old), key(2, Stage::Active)]);
+        let hashes = ring.hash_alternate(KindCode(1), "123");
+        assert_eq!(hashes.iter().map(|h| h.0[0]).collect::<Vec<_>>(), [2, 1]);
+        assert_ne!(hashes, ring.hash_alternate(KindCode(2), "123"));
+    }
+
+    #[test]
+    fn weak_and_missing_keys_are_named() {
+        let mut weak = key(1, Stage::Active);
+        weak.secret = [7; 32];
+        let keys = Keys { sync: KeyRing(vec![weak]), ..Keys::default() };
+        let problems = keys.problems(["pub"]);
+        let paths: Vec<&str> = problems.iter().map(|p| p.path.as_str()).collect();
+        assert_eq!(paths, ["sync", "tenants.pub"]);
+        assert!(problems[0].message.contains("weak"));
+    }
+
+    #[test]
+    fn a_debug_line_shows_no_secret() {
+        let text = format!("{:?}", key(3, Stage::Next));
+        assert_eq!(text, "key 3 (Next)");
+    }
+}

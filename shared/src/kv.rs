@@ -1,0 +1,15 @@
+//! The keys of the edge KV. Every key that names a visitor or an alternate id is built here.
+
+use crate::ids::{AlternateId, TenantId, VisitorId};
+
+/// Where a visitor's snapshot or tombstone is.
+#[must_use]
+pub fn snapshot_key(tenant: &TenantId, visitor: VisitorId) -> String {
+    format!("v:{tenant}:{visitor}")
+}
+
+/// Where the lookup of an alternate id is.
+#[must_use]
+pub fn lookup_key(tenant: &TenantId, id: AlternateId) -> String {
+    format!("a:{tenant}:{}:{}", id.kind.0, id.hash)
+}

@@ -1,0 +1,63 @@
+//! The ledger: what a visitor's browser remembers of its own newest facts until a snapshot holds them.
+//!
+//! It lives in the cookie `cw_recent`, written by `decide` alone. An entry goes only when the snapshot holds
+//! it *and* it is older than ten minutes, since the next location may still serve the older snapshot.
+
+use crate::ids::{Millis, SessionId, Version, VisitorId};
+use crate::limits;
+use crate::profile::{Beyond, Known, SubProfile};
+
+/// The visitor's own newest facts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ledger {
+    /// Whose facts they are: a ledger beside another visitor's identity is not looked at.
+    pub visitor: VisitorId,
+    /// The newest snapshot this browser has seen; an older one is not believed about other visitors.
+    pub highest: Version,
+    /// The running session and when it last had a page.
+    pub session: Option<(SessionId, Millis)>,
+    /// Pages, oldest first.
+    pub pages: Vec<Beyond>,
+}
+
+impl Ledger {
+    /// An empty one.
+    #[must_use]
+    pub fn new(visitor: VisitorId) -> Self {
+        Self { visitor, highest: Version::default(), session: None, pages: Vec::new() }
+    }
+
+    /// The session of a page viewed now: the running one, or a new one of these random bytes after 30 idle
+    /// minutes.
+    #[must_use]
+    pub fn session_at(&self, now: Millis, random: [u8; 4]) -> SessionId {
+        match self.session {
+            Some((session, last)) if now.saturating_sub(last) < limits::SESSION_IDLE_MS => session,
+            _ => SessionId::mint(now, random),
+        }
+    }
+
+    /// Remembers a page.
+    pub fn remember(&mut self, page: Beyond) {
+        self.session = Some((page.session, page.received));
+        self.pages.push(page);
+        if self.pages.len() > limits::LEDGER_ENTRIES {
+            self.pages.remove(0);
+        }
+    }
+
+    /// Drops what is no longer needed, given the visitor's own sub-profile as just read.
+    pub fn settle(&mut self, now: Millis, sub: Option<&SubProfile>) {
+        let settled = |p: &Beyond| now.saturating_sub(p.received) > limits::LEDGER_KEEP_MS;
+        if let Some(sub) = sub {
+            self.pages.retain(|p| !(settled(p) && sub.holds(p.received, p.short)));
+        }
+        self.pages.retain(|p| now.saturating_sub(p.received) <= limits::LEDGER_LIFE_MS);
+    }
+
+    /// What it says of its visitor.
+    #[must_use]
+    pub fn known(&self) -> Known {
+        Known::from_beyond(self.pages.iter().copied())
+    }
+}

@@ -1,0 +1,25 @@
+//! Causeway's domain: what a fact is, how facts join into profiles, who is one person, and what one
+//! request may read, say and remember.
+//!
+//! Everything here maps values to values. There is no clock, no random source, no I/O, no async and no
+//! logging: time, random bits and keys are arguments. The edge (WebAssembly) and the origin (native) run
+//! this same code, so that both sides of every wire agree by construction.
+#![warn(missing_docs)]
+#![warn(clippy::indexing_slicing)]
+
+pub mod config;
+pub mod cookie;
+pub mod fact;
+pub mod identity;
+pub mod ids;
+pub mod keys;
+pub mod kv;
+pub mod ledger;
+pub mod limits;
+pub mod membership;
+pub mod person;
+pub mod profile;
+pub mod random;
+pub mod sync_auth;
+pub mod view;
+pub mod wire;

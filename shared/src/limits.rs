@@ -1,0 +1,99 @@
+//! Every bound on what comes from outside, in one place. A value over its bound is refused, never cut.
+
+/// Longest request body the edge reads, in bytes.
+pub const BODY_BYTES: usize = 64 * 1024;
+/// Longest single header value the edge looks at, in bytes (the platform allows 128 KiB in total).
+pub const HEADER_BYTES: usize = 16 * 1024;
+/// Longest value of one of our own cookies, in bytes (browsers keep 4,096 for name and value).
+pub const COOKIE_BYTES: usize = 3_072;
+/// Longest raw alternate id, in bytes.
+pub const ALTERNATE_ID_BYTES: usize = 256;
+/// Alternate id kinds a tenant may configure; with keys in rotation each may cost two lookups of one bulk read.
+pub const KINDS: usize = 8;
+/// Keys of one purpose that may be readable at once: the one written, the next, and the one before.
+pub const KEYS_A_PURPOSE: usize = 3;
+/// Placements in one decide call.
+pub const PLACEMENTS: usize = 32;
+/// Sizes named by one placement.
+pub const SIZES: usize = 16;
+/// Longest placement name, view type, keyword, event name, in bytes.
+pub const NAME_BYTES: usize = 128;
+/// Longest page address or referrer, in bytes.
+pub const URL_BYTES: usize = 2_048;
+/// Keywords of one page.
+pub const KEYWORDS: usize = 64;
+/// Events in one call of `/v1/events`.
+pub const EVENTS: usize = 200;
+/// Longest message id chosen by a client, in bytes.
+pub const MESSAGE_ID_BYTES: usize = 128;
+/// Longest JSON of one event's properties, in bytes.
+pub const PROPERTIES_BYTES: usize = 4_096;
+/// Largest amount of one event, in micros: a million million of the currency's unit.
+pub const VALUE_MICROS: i64 = 1_000_000_000_000_000_000;
+/// How far back a client's own time stamp is believed, in milliseconds (30 days).
+pub const EVENT_AGE_MS: u64 = 30 * 86_400_000;
+/// Longest consent string, in bytes.
+pub const CONSENT_BYTES: usize = 4_096;
+/// Longest member proof, in bytes.
+pub const PROOF_BYTES: usize = 2_048;
+/// Longest life of a member proof, in seconds (24 hours).
+pub const PROOF_LIFE_S: u64 = 86_400;
+/// How far a publisher's clock may run ahead of ours, in seconds.
+pub const PROOF_SKEW_S: u64 = 60;
+
+/// Keys in one KV read; the platform's bulk read takes 100.
+pub const KV_KEYS: usize = 100;
+/// Longest snapshot, in bytes before its text form.
+pub const SNAPSHOT_BYTES: usize = 64 * 1024;
+/// Longest value the edge takes from the KV, in characters (a snapshot in base64).
+pub const KV_VALUE_CHARS: usize = SNAPSHOT_BYTES / 3 * 4 + 64;
+/// Visitors of a person that one snapshot holds.
+pub const SNAPSHOT_VISITORS: usize = 51;
+/// Cuts that one membership names; the newest are kept.
+pub const CUTS: usize = 64;
+/// Ids of its newest facts that a sub-profile carries.
+pub const NEWEST_FACTS: usize = 64;
+/// Sessions a profile names one by one; older ones are a number.
+pub const NEWEST_SESSIONS: usize = 8;
+/// Visitors one lookup names, the last seen first.
+pub const LOOKUP_VISITORS: usize = 3;
+
+/// Entries of the ledger cookie.
+pub const LEDGER_ENTRIES: usize = 64;
+/// How long a ledger entry stays although a snapshot holds it, in milliseconds: another location may still
+/// serve an older snapshot.
+pub const LEDGER_KEEP_MS: u64 = 10 * 60_000;
+/// Life of the ledger cookie, in milliseconds (one day).
+pub const LEDGER_LIFE_MS: u64 = 86_400_000;
+/// Life of the identity cookie, in milliseconds (400 days, the longest that browsers keep).
+pub const IDENTITY_LIFE_MS: u64 = 400 * 86_400_000;
+/// Earlier (member, visitor) pairs of one browser that its cookie remembers.
+pub const EARLIER_VISITORS: usize = 3;
+/// Alternate ids a cookie names as read already.
+pub const COVERED: usize = 8;
+/// Siblings a cookie asks for until the visitor's own snapshot names them.
+pub const PENDING_SIBLINGS: usize = 3;
+/// Idle time that ends a session, in milliseconds (30 minutes, the field's usual value).
+pub const SESSION_IDLE_MS: u64 = 30 * 60_000;
+
+/// Facts in one sync batch.
+pub const SYNC_FACTS: usize = 5_000;
+/// Longest body of one sync, in bytes.
+pub const SYNC_BYTES: usize = 4 * 1024 * 1024;
+/// Outbox entries one sync acknowledges or hands out.
+pub const SYNC_PUBLISH: usize = 100;
+/// Largest difference between the two clocks of a sync, in milliseconds (5 minutes).
+pub const SYNC_SKEW_MS: u64 = 5 * 60_000;
+/// Oldest fact the origin accepts, by the edge's receive time, in milliseconds (30 days).
+pub const FACT_AGE_MS: u64 = 30 * 86_400_000;
+/// How much longer than [`FACT_AGE_MS`] a FactId is remembered, in milliseconds (5 days).
+pub const FACT_ID_KEEP_MS: u64 = FACT_AGE_MS + 5 * 86_400_000;
+/// How far ahead of the origin's clock an edge's receive time may be, in milliseconds.
+pub const FACT_AHEAD_MS: u64 = 5 * 60_000;
+/// Visitors a person is recomputed over in one transaction; a larger one is left to the `reconcile` job.
+pub const PERSON_VISITORS: usize = 100_000;
+
+/// Tenants in one configuration.
+pub const TENANTS: usize = 1_000;
+/// Hosts and origins of one tenant.
+pub const HOSTS: usize = 256;

@@ -1,0 +1,262 @@
+//! Profiles: what one visitor's facts add up to.
+//!
+//! The origin folds every fact of a visitor, once, into its [`Profile`]; the order does not matter. What a
+//! reader at the edge gets is a [`SubProfile`]: the same sums at one version. The reader may know a few
+//! facts more than the sub-profile holds (its ledger); [`Known`] is the join of the two and never counts a
+//! fact twice, because a sub-profile names its newest facts and a time before which it holds them all.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::fact::{Fact, PURCHASE, What};
+use crate::ids::{Micros, Millis, SessionId, Version};
+use crate::limits;
+
+/// Sessions counted for one visitor; a browser that loses its ledger on every page would add one each.
+const SESSIONS: usize = 4_096;
+
+/// Lifetime sums of one visitor, or of all visitors of a person.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Totals {
+    /// Pages viewed.
+    pub pages: u64,
+    /// Sessions: runs of pages with less than 30 idle minutes between.
+    pub sessions: u64,
+    /// Purchases.
+    pub purchases: u64,
+    /// The purchases' values.
+    pub revenue: Micros,
+}
+
+impl Totals {
+    /// The sums over both; they must be over different visitors.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            pages: self.pages.saturating_add(other.pages),
+            sessions: self.sessions.saturating_add(other.sessions),
+            purchases: self.purchases.saturating_add(other.purchases),
+            revenue: self.revenue.saturating_add(other.revenue),
+        }
+    }
+}
+
+/// The newest facts of a visitor by (receipt, id): which they are, and before which time all are held.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Newest {
+    ids: BTreeSet<(Millis, u64)>,
+    floor: Millis,
+}
+
+impl Newest {
+    /// From its parts, as a wire carries them.
+    #[must_use]
+    pub fn from_parts(ids: impl IntoIterator<Item = (Millis, u64)>, floor: Millis) -> Self {
+        let mut newest = Self { ids: BTreeSet::new(), floor };
+        ids.into_iter().for_each(|(received, short)| newest.insert(received, short));
+        newest
+    }
+
+    /// The (receipt, short id) pairs, oldest first.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (Millis, u64)> + '_ {
+        self.ids.iter().copied()
+    }
+
+    /// Facts received before this time are all held, named or not.
+    #[must_use]
+    pub fn floor(&self) -> Millis {
+        self.floor
+    }
+
+    /// Whether a fact is held. A fact that is older than the floor and came late is taken for held until
+    /// the next version; once true for a version it is true for every later one.
+    #[must_use]
+    pub fn holds(&self, received: Millis, short: u64) -> bool {
+        received < self.floor || self.ids.contains(&(received, short))
+    }
+
+    fn insert(&mut self, received: Millis, short: u64) {
+        self.ids.insert((received, short));
+        if self.ids.len() > limits::NEWEST_FACTS
+            && let Some((dropped, _)) = self.ids.pop_first()
+        {
+            self.floor = self.floor.max(dropped.saturating_add(1));
+        }
+    }
+}
+
+/// What one visitor's facts add up to, at the origin.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Profile {
+    pub(crate) pages: u64,
+    pub(crate) purchases: u64,
+    pub(crate) revenue: Micros,
+    pub(crate) sessions: BTreeSet<SessionId>,
+    pub(crate) seen: Option<(Millis, Millis)>,
+    pub(crate) newest: Newest,
+}
+
+impl Profile {
+    /// Adds one fact. Each FactId must come once (the store remembers them); their order is all the same.
+    pub fn fold(&mut self, fact: &Fact) {
+        match &fact.what {
+            What::Page { session } => {
+                self.pages = self.pages.saturating_add(1);
+                self.sessions.insert(*session);
+                if self.sessions.len() > SESSIONS {
+                    self.sessions.pop_last();
+                }
+            }
+            What::Track { name, value, .. } if name == PURCHASE => {
+                self.purchases = self.purchases.saturating_add(1);
+                self.revenue = self.revenue.saturating_add(value.unwrap_or(0));
+            }
+            What::Track { .. } | What::Alias { .. } | What::Withdrawal => {}
+        }
+        let (first, last) = self.seen.unwrap_or((fact.at, fact.at));
+        self.seen = Some((first.min(fact.at), last.max(fact.at)));
+        self.newest.insert(fact.received, fact.id.short());
+    }
+
+    /// The profile of a set of facts; repeats of a FactId count once, the first one given.
+    #[must_use]
+    pub fn of<'a>(facts: impl IntoIterator<Item = &'a Fact>) -> Self {
+        let mut profile = Self::default();
+        let mut seen = BTreeSet::new();
+        for fact in facts {
+            if seen.insert(fact.id) {
+                profile.fold(fact);
+            }
+        }
+        profile
+    }
+
+    /// The sums.
+    #[must_use]
+    pub fn totals(&self) -> Totals {
+        Totals {
+            pages: self.pages,
+            sessions: self.sessions.len() as u64,
+            purchases: self.purchases,
+            revenue: self.revenue,
+        }
+    }
+
+    /// When the visitor's first and last fact happened; `None` without any.
+    #[must_use]
+    pub fn seen(&self) -> Option<(Millis, Millis)> {
+        self.seen
+    }
+
+    /// What a reader gets at this version. `named` for the snapshot of the visitor itself, whose ledger
+    /// needs to know the newest facts; siblings go without.
+    #[must_use]
+    pub fn sub_profile(&self, version: Version, named: bool) -> SubProfile {
+        let keep = if named { limits::NEWEST_SESSIONS } else { 0 };
+        let skip = self.sessions.len().saturating_sub(keep);
+        SubProfile {
+            version,
+            totals: self.totals(),
+            seen: self.seen,
+            sessions: self.sessions.iter().skip(skip).copied().collect(),
+            newest: named.then(|| self.newest.clone()),
+        }
+    }
+}
+
+/// One visitor's sums at one version, as a snapshot carries them. Two of the same version hold the same.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SubProfile {
+    /// The origin's version of this visitor.
+    pub version: Version,
+    /// The sums.
+    pub totals: Totals,
+    /// When the first and last fact happened.
+    pub seen: Option<(Millis, Millis)>,
+    /// The newest sessions, oldest first.
+    pub sessions: Vec<SessionId>,
+    /// The newest facts; only in the visitor's own snapshot.
+    pub newest: Option<Newest>,
+}
+
+impl SubProfile {
+    /// Whether the fact is in the sums. Without the newest facts' names: no.
+    #[must_use]
+    pub fn holds(&self, received: Millis, short: u64) -> bool {
+        self.newest.as_ref().is_some_and(|n| n.holds(received, short))
+    }
+
+    fn holds_session(&self, session: SessionId) -> bool {
+        let older =
+            self.sessions.len() >= limits::NEWEST_SESSIONS && self.sessions.first().is_some_and(|s| session < *s);
+        older || self.sessions.contains(&session) || self.totals.sessions >= SESSIONS as u64
+    }
+
+    /// The newer of the two; of the same version the one that names its newest facts.
+    #[must_use]
+    pub fn join(self, other: Self) -> Self {
+        let rank = |s: &Self| (s.version, s.newest.is_some());
+        if rank(&other) > rank(&self) { other } else { self }
+    }
+}
+
+/// A page view that a reader knows of itself, beyond what a sub-profile holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Beyond {
+    /// When the edge received it.
+    pub received: Millis,
+    /// The FactId's first eight bytes.
+    pub short: u64,
+    /// Its session.
+    pub session: SessionId,
+}
+
+/// What a reader knows of one visitor: the newest sub-profile it met, and pages beyond it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Known {
+    sub: Option<SubProfile>,
+    beyond: BTreeMap<(Millis, u64), SessionId>,
+}
+
+impl Known {
+    /// From a sub-profile alone.
+    #[must_use]
+    pub fn from_sub(sub: SubProfile) -> Self {
+        Self { sub: Some(sub), beyond: BTreeMap::new() }
+    }
+
+    /// From pages alone.
+    #[must_use]
+    pub fn from_beyond(pages: impl IntoIterator<Item = Beyond>) -> Self {
+        let beyond = pages.into_iter().map(|p| ((p.received, p.short), p.session)).collect();
+        Self { sub: None, beyond }
+    }
+
+    /// The newest sub-profile met.
+    #[must_use]
+    pub fn sub(&self) -> Option<&SubProfile> {
+        self.sub.as_ref()
+    }
+
+    /// The join: commutative, associative, idempotent.
+    #[must_use]
+    pub fn join(mut self, other: Self) -> Self {
+        self.sub = match (self.sub.take(), other.sub) {
+            (Some(a), Some(b)) => Some(a.join(b)),
+            (a, b) => a.or(b),
+        };
+        self.beyond.extend(other.beyond);
+        if let Some(sub) = &self.sub {
+            self.beyond.retain(|(received, short), _| !sub.holds(*received, *short));
+        }
+        self
+    }
+
+    /// The sums over the sub-profile and the pages beyond it.
+    #[must_use]
+    pub fn totals(&self) -> Totals {
+        let base = self.sub.as_ref().map(|s| s.totals).unwrap_or_default();
+        let new = |session: &SessionId| !self.sub.as_ref().is_some_and(|s| s.holds_session(*session));
+        let sessions: BTreeSet<SessionId> = self.beyond.values().copied().filter(new).collect();
+        base.plus(Totals { pages: self.beyond.len() as u64, sessions: sessions.len() as u64, ..Totals::default() })
+    }
+}

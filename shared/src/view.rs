@@ -1,0 +1,103 @@
+//! Views: the join of the profiles of one person's visitors, as a reader puts it together from snapshots.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::ids::{AltHash, Version, VisitorId};
+use crate::membership::{Membership, Memberships};
+use crate::profile::{Known, SubProfile, Totals};
+
+/// A view as the KV holds it, under the key of one of its visitors.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Snapshot {
+    /// Issued by the origin alone; only grows.
+    pub version: Version,
+    /// Whose snapshot it is.
+    pub visitor: VisitorId,
+    /// The unique id the visitor holds, under every readable key; empty when it holds none.
+    pub unique: Vec<AltHash>,
+    /// The decision it was built under.
+    pub membership: Membership,
+    /// The visitors' sums, the visitor's own among them.
+    pub profiles: BTreeMap<VisitorId, SubProfile>,
+    /// Whether visitors were left out for size.
+    pub truncated: bool,
+}
+
+/// What is found under a visitor's key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Stored {
+    /// A snapshot.
+    Snapshot(Box<Snapshot>),
+    /// The visitor was erased or withdrew: it is never recognised again.
+    Tombstone,
+}
+
+/// The join of what snapshots and the ledger say.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct View {
+    known: BTreeMap<VisitorId, Known>,
+    memberships: Memberships,
+}
+
+impl View {
+    /// Adds a snapshot.
+    pub fn add_snapshot(&mut self, snapshot: Snapshot) {
+        for (visitor, sub) in snapshot.profiles {
+            self.add_known(visitor, Known::from_sub(sub));
+        }
+        self.memberships.add(snapshot.membership);
+    }
+
+    /// Adds what is known of one visitor.
+    pub fn add_known(&mut self, visitor: VisitorId, known: Known) {
+        let before = self.known.remove(&visitor).unwrap_or_default();
+        self.known.insert(visitor, before.join(known));
+    }
+
+    /// The join with another view: commutative, associative, idempotent.
+    #[must_use]
+    pub fn join(mut self, other: Self) -> Self {
+        for (visitor, known) in other.known {
+            self.add_known(visitor, known);
+        }
+        self.memberships = self.memberships.join(other.memberships);
+        self
+    }
+
+    /// The visitors that count for `own`, itself always among them.
+    #[must_use]
+    pub fn members(&self, own: VisitorId) -> BTreeSet<VisitorId> {
+        let counting = self.known.keys().copied().filter(|v| self.counts(own, *v));
+        counting.chain([own]).collect()
+    }
+
+    /// The sums of one visitor alone.
+    #[must_use]
+    pub fn own(&self, visitor: VisitorId) -> Totals {
+        self.known.get(&visitor).map(Known::totals).unwrap_or_default()
+    }
+
+    /// The sums over all that count for `own`.
+    #[must_use]
+    pub fn totals(&self, own: VisitorId) -> Totals {
+        self.members(own).into_iter().fold(Totals::default(), |sum, v| sum.plus(self.own(v)))
+    }
+
+    /// How many browsers the person has.
+    #[must_use]
+    pub fn devices(&self, own: VisitorId) -> u32 {
+        self.memberships.devices(own, &self.members(own))
+    }
+
+    /// Whether another visitor's facts would count for `own`.
+    #[must_use]
+    pub fn counts(&self, own: VisitorId, other: VisitorId) -> bool {
+        self.memberships.counts(own, other)
+    }
+
+    /// The newest sub-profile met of a visitor.
+    #[must_use]
+    pub fn sub(&self, visitor: VisitorId) -> Option<&SubProfile> {
+        self.known.get(&visitor).and_then(Known::sub)
+    }
+}

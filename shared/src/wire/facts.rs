@@ -1,0 +1,122 @@
+//! A batch of facts of one tenant: one queue message, and one element of a sync.
+
+use minicbor::decode::Decoder;
+
+use super::parts::{self, Encoder, WireError, Written};
+use crate::fact::{Fact, What};
+use crate::ids::{AlternateId, KindCode, SessionId, TenantId};
+use crate::limits;
+
+const FORM: u8 = 1;
+
+/// The facts of one request.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FactBatch {
+    /// Whose identity space they belong to.
+    pub tenant: TenantId,
+    /// The facts.
+    pub facts: Vec<Fact>,
+}
+
+/// The batch's bytes.
+#[must_use]
+pub fn encode(batch: &FactBatch) -> Vec<u8> {
+    parts::encode(|e| {
+        e.array(3)?.u8(FORM)?.str(batch.tenant.as_str())?.array(batch.facts.len() as u64)?;
+        batch.facts.iter().try_for_each(|fact| put_fact(e, fact))
+    })
+}
+
+/// Reads a batch.
+///
+/// # Errors
+/// [`WireError`]; lists and texts over their bounds are refused before they are read.
+pub fn decode(bytes: &[u8]) -> Result<FactBatch, WireError> {
+    if bytes.len() > limits::SYNC_BYTES {
+        return Err(WireError::TooLong);
+    }
+    parts::form(bytes, FORM, 2, |d| {
+        let tenant = d.str()?.parse().map_err(|_| WireError::Range)?;
+        Ok(FactBatch { tenant, facts: parts::values(d, limits::SYNC_FACTS, fact)? })
+    })
+}
+
+fn put_fact(e: &mut Encoder<'_>, fact: &Fact) -> Written {
+    e.array(5)?.bytes(fact.id.as_bytes())?.bytes(fact.visitor.as_bytes())?.u64(fact.received)?;
+    e.u64(fact.received.saturating_sub(fact.at))?;
+    match &fact.what {
+        What::Page { session } => e.array(2)?.u8(0)?.u64(session.0)?,
+        What::Alias { id, also, proven } => {
+            e.array(5)?.u8(1)?.u8(id.kind.0)?.bytes(&id.hash.0)?.bool(*proven)?.array(also.len() as u64)?;
+            also.iter().try_for_each(|hash| e.bytes(&hash.0).map(drop))?;
+            e
+        }
+        What::Track { name, value, properties } => {
+            e.array(4)?.u8(2)?.str(name)?;
+            match value {
+                Some(v) => e.i64(*v)?,
+                None => e.null()?,
+            };
+            match properties {
+                Some(p) => e.str(p)?,
+                None => e.null()?,
+            }
+        }
+        What::Withdrawal => e.array(1)?.u8(3)?,
+    };
+    Ok(())
+}
+
+fn fact(d: &mut Decoder<'_>) -> Result<Fact, WireError> {
+    parts::record(d, 5, |d| {
+        let (id, visitor) = (parts::fact_id(d)?, parts::visitor(d)?);
+        let received = d.u64()?;
+        let at = received.checked_sub(d.u64()?).ok_or(WireError::Range)?;
+        Ok(Fact { id, visitor, received, at, what: what(d)? })
+    })
+}
+
+fn what(d: &mut Decoder<'_>) -> Result<What, WireError> {
+    let fields = parts::list(d, 16)?;
+    let code = d.u8()?;
+    let (known, what) = match code {
+        0 => (2, What::Page { session: SessionId(d.u64()?) }),
+        1 => {
+            let id = AlternateId { kind: KindCode(d.u8()?), hash: parts::alt_hash(d)? };
+            let proven = d.bool()?;
+            let also = parts::values(d, limits::KEYS_A_PURPOSE, parts::alt_hash)?;
+            (5, What::Alias { id, also, proven })
+        }
+        2 => {
+            let name = parts::text(d, limits::NAME_BYTES)?.to_owned();
+            let value = parts::option(d, |d| Ok(d.i64()?))?;
+            let properties = parts::option(d, |d| Ok(parts::text(d, limits::PROPERTIES_BYTES)?.to_owned()))?;
+            (4, What::Track { name, value, properties })
+        }
+        3 => (1, What::Withdrawal),
+        _ => return Err(WireError::UnknownForm),
+    };
+    if fields < known {
+        return Err(WireError::Malformed);
+    }
+    for _ in known..fields {
+        d.skip()?;
+    }
+    Ok(what)
+}
+
+/// One fact's bytes, as the origin keeps them.
+#[must_use]
+pub fn encode_one(fact: &Fact) -> Vec<u8> {
+    parts::encode(|e| put_fact(e, fact))
+}
+
+/// Reads one fact.
+///
+/// # Errors
+/// [`WireError`], as for a batch.
+pub fn decode_one(bytes: &[u8]) -> Result<Fact, WireError> {
+    let mut d = Decoder::new(bytes);
+    let fact = fact(&mut d)?;
+    if d.position() == bytes.len() { Ok(fact) } else { Err(WireError::Malformed) }
+}

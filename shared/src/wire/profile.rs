@@ -1,0 +1,95 @@
+//! The origin's stored profile, and the sub-profile inside a snapshot.
+
+use minicbor::decode::Decoder;
+
+use super::parts::{self, Encoder, WireError, Written};
+use crate::ids::{Millis, SessionId};
+use crate::limits;
+use crate::profile::{Newest, Profile, SubProfile, Totals};
+
+const FORM: u8 = 1;
+/// More than the sessions a profile keeps; a longer list is not ours.
+const SESSIONS: usize = 8_192;
+
+/// A stored profile's bytes.
+#[must_use]
+pub fn encode(profile: &Profile) -> Vec<u8> {
+    parts::encode(|e| {
+        e.array(7)?.u8(FORM)?.u64(profile.pages)?.u64(profile.purchases)?.i64(profile.revenue)?;
+        e.array(profile.sessions.len() as u64)?;
+        profile.sessions.iter().try_for_each(|s| e.u64(s.0).map(drop))?;
+        put_seen(e, profile.seen)?;
+        put_newest(e, &profile.newest)
+    })
+}
+
+/// Reads a stored profile.
+///
+/// # Errors
+/// [`WireError`].
+pub fn decode(bytes: &[u8]) -> Result<Profile, WireError> {
+    parts::form(bytes, FORM, 6, |d| {
+        Ok(Profile {
+            pages: d.u64()?,
+            purchases: d.u64()?,
+            revenue: d.i64()?,
+            sessions: parts::values(d, SESSIONS, |d| Ok(SessionId(d.u64()?)))?.into_iter().collect(),
+            seen: seen(d)?,
+            newest: newest(d)?,
+        })
+    })
+}
+
+pub(super) fn put_sub(e: &mut Encoder<'_>, sub: &SubProfile) -> Written {
+    e.array(8)?;
+    parts::put_version(e, sub.version)?;
+    e.u64(sub.totals.pages)?.u64(sub.totals.sessions)?.u64(sub.totals.purchases)?.i64(sub.totals.revenue)?;
+    put_seen(e, sub.seen)?;
+    e.array(sub.sessions.len() as u64)?;
+    sub.sessions.iter().try_for_each(|s| e.u64(s.0).map(drop))?;
+    match &sub.newest {
+        Some(newest) => put_newest(e, newest),
+        None => e.null().map(drop),
+    }
+}
+
+pub(super) fn sub(d: &mut Decoder<'_>) -> Result<SubProfile, WireError> {
+    parts::record(d, 8, |d| {
+        Ok(SubProfile {
+            version: parts::version(d)?,
+            totals: Totals { pages: d.u64()?, sessions: d.u64()?, purchases: d.u64()?, revenue: d.i64()? },
+            seen: seen(d)?,
+            sessions: parts::values(d, limits::NEWEST_SESSIONS, |d| Ok(SessionId(d.u64()?)))?,
+            newest: parts::option(d, newest)?,
+        })
+    })
+}
+
+fn put_seen(e: &mut Encoder<'_>, seen: Option<(Millis, Millis)>) -> Written {
+    match seen {
+        Some((first, last)) => e.array(2)?.u64(first)?.u64(last)?,
+        None => e.null()?,
+    };
+    Ok(())
+}
+
+fn seen(d: &mut Decoder<'_>) -> Result<Option<(Millis, Millis)>, WireError> {
+    parts::option(d, |d| parts::record(d, 2, |d| Ok((d.u64()?, d.u64()?))))
+}
+
+/// A flat list: the floor, then receipt and id of each.
+fn put_newest(e: &mut Encoder<'_>, newest: &Newest) -> Written {
+    e.array(1 + 2 * newest.iter().len() as u64)?.u64(newest.floor())?;
+    newest.iter().try_for_each(|(received, short)| e.u64(received)?.u64(short).map(drop))
+}
+
+fn newest(d: &mut Decoder<'_>) -> Result<Newest, WireError> {
+    let length = parts::list(d, 1 + 2 * limits::NEWEST_FACTS)?;
+    if length % 2 == 0 {
+        return Err(WireError::Malformed);
+    }
+    let floor = d.u64()?;
+    let pairs: Vec<(Millis, u64)> =
+        (0..length / 2).map(|_| Ok::<_, WireError>((d.u64()?, d.u64()?))).collect::<Result<_, _>>()?;
+    Ok(Newest::from_parts(pairs, floor))
+}
