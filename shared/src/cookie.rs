@@ -6,7 +6,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use subtle::ConstantTimeEq;
 
 use crate::ids::TenantId;
-use crate::keys::{Key, KeyRing, Stage};
+use crate::keys::{self, Key, KeyRing, Stage};
 use crate::limits;
 
 /// The identity cookie.
@@ -78,7 +78,7 @@ pub fn open(ring: &KeyRing, name: &str, tenant: &TenantId, value: &str) -> Resul
     else {
         return Err(CookieError::Malformed);
     };
-    let kid: u8 = kid.parse().map_err(|_| CookieError::Malformed)?;
+    let kid = keys::parse_id(kid).ok_or(CookieError::Malformed)?;
     let payload = URL_SAFE_NO_PAD.decode(payload).map_err(|_| CookieError::Malformed)?;
     let given = URL_SAFE_NO_PAD.decode(given).map_err(|_| CookieError::Malformed)?;
     let key = ring.by_id(kid).ok_or(CookieError::UnknownKey)?;

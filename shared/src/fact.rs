@@ -111,12 +111,6 @@ impl Fact {
             _ => Ok(()),
         }
     }
-
-    /// The id of a visitor's withdrawal: there is one, however often it is said.
-    #[must_use]
-    pub fn withdrawal_id(visitor: VisitorId) -> FactId {
-        FactId::of_message(visitor, "\0withdrawal")
-    }
 }
 
 fn check_track(name: &str, value: Option<Micros>, properties: Option<&str>) -> Result<(), FactError> {

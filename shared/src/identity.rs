@@ -54,10 +54,14 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// Whether a hash is of this id, under any key.
+    /// Whether a hash is of this id: `None` when they share no key, so that nothing is known.
     #[must_use]
-    pub fn is(&self, hash: AltHash) -> bool {
-        self.id.hash == hash || self.also.contains(&hash)
+    pub fn is(&self, hash: AltHash) -> Option<bool> {
+        same(&self.hashes(), &[hash])
+    }
+
+    fn hashes(&self) -> Vec<AltHash> {
+        self.ids().map(|id| id.hash).collect()
     }
 
     fn ids(&self) -> impl Iterator<Item = AlternateId> + '_ {
@@ -191,7 +195,7 @@ pub fn begin(arrival: Arrival, random: &mut Random) -> Begun {
         Some(cookie) => Who::returning(now, cookie, ledger, claims),
         None => Who::minted(now, claims, random),
     };
-    let other = who.cookie.tag.filter(|tag| who.holder().is_some_and(|holder| !holder.is(*tag)));
+    let other = who.cookie.tag.filter(|tag| who.holder().and_then(|holder| holder.is(*tag)) == Some(false));
     if let Some(tag) = other {
         who.switch(tag, random);
     }
@@ -253,18 +257,22 @@ impl Second {
         &self.reads
     }
 
-    /// Step 5: all that was read is joined, with the ledger.
+    /// Step 5: all that was read is joined, with the ledger. `None` when the visitor that the request was switched
+    /// to is gone, or another member's by now: expire the cookies, as for [`Step::Forgotten`].
     #[must_use]
-    pub fn finish(self, found: Found) -> Recognised {
+    pub fn finish(self, found: Found) -> Option<Recognised> {
         let Self { mut who, mut stored, siblings, .. } = self;
         stored.extend(found.stored);
         let own = who.cookie.visitor;
         let mut view = View::default();
         let mut named = BTreeSet::new();
-        if let Some(Stored::Snapshot(snapshot)) = stored.remove(&own) {
-            named = who.adopt(*snapshot, &mut view);
+        match stored.remove(&own) {
+            Some(Stored::Tombstone) => return None,
+            Some(Stored::Snapshot(snapshot)) if who.other_holder(&snapshot.unique).is_some() => return None,
+            Some(Stored::Snapshot(snapshot)) => named = who.adopt(*snapshot, &mut view),
+            None => {}
         }
-        who.ledger.settle(who.now, view.sub(own));
+        who.ledger.settle(who.now, view.named(own));
         view.add_known(own, who.ledger.known());
         let mut unique: Option<Vec<AltHash>> = who.unique();
         let mut pending = Vec::new();
@@ -280,7 +288,7 @@ impl Second {
         pending.retain(|v| !named.contains(v) && view.counts(own, *v));
         pending.truncate(limits::PENDING_SIBLINGS);
         who.remember(pending);
-        who.recognised(view)
+        Some(who.recognised(view))
     }
 }
 
@@ -320,7 +328,7 @@ impl Who {
     /// The unique id that this visitor's holder has: proven now, or remembered from an earlier proof.
     fn unique(&self) -> Option<Vec<AltHash>> {
         match self.holder() {
-            Some(claim) => Some(claim.ids().map(|id| id.hash).collect()),
+            Some(claim) => Some(claim.hashes()),
             None => self.cookie.tag.map(|tag| vec![tag]),
         }
     }
@@ -329,7 +337,7 @@ impl Who {
     fn other_holder(&self, held: &[AltHash]) -> Option<AltHash> {
         let here = self.unique()?;
         let first = *held.first()?;
-        (!held.iter().any(|hash| here.contains(hash))).then_some(first)
+        (same(held, &here) == Some(false)).then_some(first)
     }
 
     /// Claims whose lookups this browser has not read yet.
@@ -442,12 +450,22 @@ impl Recognised {
 fn may_join(ours: &mut Option<Vec<AltHash>>, theirs: &[AltHash]) -> bool {
     match ours {
         _ if theirs.is_empty() => true,
-        Some(ours) => theirs.iter().any(|hash| ours.contains(hash)),
+        Some(ours) => same(ours, theirs) == Some(true),
         None => {
             *ours = Some(theirs.to_vec());
             true
         }
     }
+}
+
+/// Whether two unique ids, each under one or more keys, are the same: they are when they share a hash, they are
+/// not when one key's hashes differ, and without a common key nothing is known.
+fn same(a: &[AltHash], b: &[AltHash]) -> Option<bool> {
+    let key = |hash: &AltHash| hash.0.first().copied();
+    if a.iter().any(|hash| b.contains(hash)) {
+        return Some(true);
+    }
+    a.iter().any(|x| b.iter().any(|y| key(x) == key(y))).then_some(false)
 }
 
 fn unique_visitors(visitors: impl Iterator<Item = VisitorId>) -> Vec<VisitorId> {

@@ -112,10 +112,20 @@ impl FactId {
     /// The id of a fact that a client named itself: a retry gives the same id, whatever fields the edge adds.
     #[must_use]
     pub fn of_message(visitor: VisitorId, message_id: &str) -> Self {
+        Self::hashed(b"causeway message\0", visitor, message_id)
+    }
+
+    /// The id of a visitor's withdrawal: there is one, however often it is said.
+    #[must_use]
+    pub fn of_withdrawal(visitor: VisitorId) -> Self {
+        Self::hashed(b"causeway withdrawal\0", visitor, "")
+    }
+
+    fn hashed(domain: &[u8], visitor: VisitorId, text: &str) -> Self {
         let mut hash = Sha256::new();
-        hash.update(b"causeway fact\0");
+        hash.update(domain);
         hash.update(visitor.as_bytes());
-        hash.update(message_id.as_bytes());
+        hash.update(text.as_bytes());
         let mut id = [0u8; 16];
         for (to, from) in id.iter_mut().zip(hash.finalize()) {
             *to = from;

@@ -209,6 +209,12 @@ impl Key {
     }
 }
 
+/// A key's id in decimal, in its one written form: no sign, no leading zero.
+#[must_use]
+pub fn parse_id(text: &str) -> Option<u8> {
+    text.parse().ok().filter(|id: &u8| id.to_string() == text)
+}
+
 /// HMAC-SHA-256 (RFC 2104) over the parts, each followed by its length as eight bytes.
 #[must_use]
 pub fn mac(secret: &[u8], parts: &[&[u8]]) -> [u8; 32] {

@@ -8,6 +8,7 @@
 #![warn(clippy::indexing_slicing)]
 
 pub mod config;
+pub mod consent;
 pub mod cookie;
 pub mod fact;
 pub mod identity;
@@ -19,6 +20,7 @@ pub mod limits;
 pub mod membership;
 pub mod person;
 pub mod profile;
+pub mod proof;
 pub mod random;
 pub mod sync_auth;
 pub mod view;

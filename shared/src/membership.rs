@@ -16,25 +16,38 @@ pub struct Membership {
     pub devices: u32,
     /// Visitors that belong to the person.
     pub admits: BTreeSet<VisitorId>,
-    /// Visitors lately unlinked, withdrawn or erased, and when.
-    pub cuts: BTreeMap<VisitorId, Millis>,
+    /// Visitors lately cut.
+    pub cuts: BTreeMap<VisitorId, Cut>,
+}
+
+/// One visitor's cut from a person.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Cut {
+    /// When it was decided.
+    pub at: Millis,
+    /// Whether the visitor withdrew or was erased: it counts for nobody any more. Else it only does not belong
+    /// with the visitors that the same decision admits.
+    pub gone: bool,
 }
 
 impl Membership {
-    /// What this decision says of a visitor: `None` when it does not name it.
-    fn says(&self, visitor: VisitorId) -> Option<Verdict> {
-        if self.cuts.contains_key(&visitor) {
-            Some(Verdict::Cut)
-        } else {
-            self.admits.contains(&visitor).then_some(Verdict::Admitted)
+    fn admits(&self, visitor: VisitorId) -> bool {
+        self.admits.contains(&visitor)
+    }
+
+    /// What this decision says of whether `other` belongs with `own`; `None` when it does not decide it.
+    fn decides(&self, own: VisitorId, other: VisitorId) -> Option<bool> {
+        let cut = self.cuts.get(&other);
+        if cut.is_some_and(|cut| cut.gone) {
+            return Some(false);
+        }
+        match (self.admits(own), self.admits(other)) {
+            (true, true) => Some(true),
+            (true, false) => cut.map(|_| false),
+            (false, true) => self.cuts.get(&own).map(|_| false),
+            (false, false) => (cut.is_some() && !self.cuts.contains_key(&own)).then_some(false),
         }
     }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Verdict {
-    Admitted,
-    Cut,
 }
 
 /// All decisions a reader met, by epoch. The union is the join; two parts of one decision (the snapshots of
@@ -53,9 +66,9 @@ impl Memberships {
                 let known = there.get_mut();
                 known.devices = known.devices.max(membership.devices);
                 known.admits.extend(membership.admits);
-                for (visitor, at) in membership.cuts {
-                    let cut = known.cuts.entry(visitor).or_insert(at);
-                    *cut = at.max(*cut);
+                for (visitor, cut) in membership.cuts {
+                    let there = known.cuts.entry(visitor).or_insert(cut);
+                    *there = cut.max(*there);
                 }
             }
         }
@@ -68,33 +81,21 @@ impl Memberships {
         self
     }
 
-    /// Whether `other` counts in the view of `own`: unless the highest epoch that names it has cut it, or
-    /// the highest epoch that names both has set them apart. A visitor that no epoch names counts.
+    /// Whether `other` counts in the view of `own`: as the highest epoch says that decides it, and yes when none
+    /// does. A cut is about those that the same decision admits: of two halves of a split person each decision
+    /// cuts the other half, and neither takes anybody from their own.
     #[must_use]
     pub fn counts(&self, own: VisitorId, other: VisitorId) -> bool {
-        if own == other {
-            return true;
-        }
-        let newest_first = || self.0.values().rev();
-        if newest_first().find_map(|m| m.says(other)) == Some(Verdict::Cut) {
-            return false;
-        }
-        let together = newest_first().find_map(|m| match (m.says(own)?, m.says(other)?) {
-            (Verdict::Cut, Verdict::Cut) => None,
-            (a, b) => Some(a == b),
-        });
-        together != Some(false)
+        own == other || self.0.values().rev().find_map(|m| m.decides(own, other)).unwrap_or(true)
     }
 
-    /// Devices of the person that these visitors make: as many as the largest decision about one of them
-    /// says, one more where it does not yet know `own`.
+    /// Devices of the person that these visitors make: as many as the newest decision says that admits `own`; or,
+    /// before any does, one more than the newest says that admits another of them.
     #[must_use]
     pub fn devices(&self, own: VisitorId, members: &BTreeSet<VisitorId>) -> u32 {
+        let newest = |visitor| self.0.values().rev().find(|m| m.admits(visitor)).map(|m| m.devices);
+        let others = || members.iter().filter_map(|v| newest(*v)).max().map(|n| n.saturating_add(1));
         let counted = u32::try_from(members.len()).unwrap_or(u32::MAX);
-        self.0
-            .values()
-            .filter(|m| m.says(own) != Some(Verdict::Cut) && m.admits.iter().any(|v| members.contains(v)))
-            .map(|m| m.devices.saturating_add(u32::from(!m.admits.contains(&own))))
-            .fold(counted, u32::max)
+        newest(own).or_else(others).unwrap_or(1).max(counted)
     }
 }

@@ -40,6 +40,18 @@ impl Totals {
     }
 }
 
+impl Totals {
+    /// The larger of each sum.
+    fn most(self, other: Self) -> Self {
+        Self {
+            pages: self.pages.max(other.pages),
+            sessions: self.sessions.max(other.sessions),
+            purchases: self.purchases.max(other.purchases),
+            revenue: self.revenue.max(other.revenue),
+        }
+    }
+}
+
 /// The newest facts of a visitor by (receipt, id): which they are, and before which time all are held.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Newest {
@@ -210,10 +222,13 @@ pub struct Beyond {
     pub session: SessionId,
 }
 
-/// What a reader knows of one visitor: the newest sub-profile it met, and pages beyond it.
+/// What a reader knows of one visitor: the newest sub-profile it met, the newest that names its facts, and
+/// pages of which it cannot be sure that either holds them. Kept side by side, so that the join is a product
+/// of joins; what is held already is sorted out when the sums are read.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Known {
-    sub: Option<SubProfile>,
+    newest: Option<SubProfile>,
+    named: Option<SubProfile>,
     beyond: BTreeMap<(Millis, u64), SessionId>,
 }
 
@@ -221,42 +236,51 @@ impl Known {
     /// From a sub-profile alone.
     #[must_use]
     pub fn from_sub(sub: SubProfile) -> Self {
-        Self { sub: Some(sub), beyond: BTreeMap::new() }
+        let named = sub.newest.is_some().then(|| sub.clone());
+        Self { newest: Some(sub), named, beyond: BTreeMap::new() }
     }
 
     /// From pages alone.
     #[must_use]
     pub fn from_beyond(pages: impl IntoIterator<Item = Beyond>) -> Self {
         let beyond = pages.into_iter().map(|p| ((p.received, p.short), p.session)).collect();
-        Self { sub: None, beyond }
+        Self { beyond, ..Self::default() }
     }
 
-    /// The newest sub-profile met.
+    /// The newest sub-profile met that names its facts.
     #[must_use]
-    pub fn sub(&self) -> Option<&SubProfile> {
-        self.sub.as_ref()
+    pub fn named(&self) -> Option<&SubProfile> {
+        self.named.as_ref()
     }
 
     /// The join: commutative, associative, idempotent.
     #[must_use]
     pub fn join(mut self, other: Self) -> Self {
-        self.sub = match (self.sub.take(), other.sub) {
-            (Some(a), Some(b)) => Some(a.join(b)),
-            (a, b) => a.or(b),
-        };
+        self.newest = newer(self.newest, other.newest);
+        self.named = newer(self.named, other.named);
         self.beyond.extend(other.beyond);
-        if let Some(sub) = &self.sub {
-            self.beyond.retain(|(received, short), _| !sub.holds(*received, *short));
-        }
         self
     }
 
-    /// The sums over the sub-profile and the pages beyond it.
+    /// The sums: those of the newest sub-profile, or of the newest named one with the pages it does not hold,
+    /// whichever is more. Both are sums over facts of this visitor, so that neither is ever too much. A named
+    /// one of before a restore says nothing beside one of after it.
     #[must_use]
     pub fn totals(&self) -> Totals {
-        let base = self.sub.as_ref().map(|s| s.totals).unwrap_or_default();
-        let new = |session: &SessionId| !self.sub.as_ref().is_some_and(|s| s.holds_session(*session));
-        let sessions: BTreeSet<SessionId> = self.beyond.values().copied().filter(new).collect();
-        base.plus(Totals { pages: self.beyond.len() as u64, sessions: sessions.len() as u64, ..Totals::default() })
+        let newest = self.newest.as_ref();
+        let named = self.named.as_ref().filter(|n| newest.is_none_or(|s| s.version.restore == n.version.restore));
+        let base = named.map(|s| s.totals).unwrap_or_default();
+        let unheld = || self.beyond.iter().filter(|((at, short), _)| !named.is_some_and(|s| s.holds(*at, *short)));
+        let sessions: BTreeSet<SessionId> =
+            unheld().map(|(_, session)| *session).filter(|s| !named.is_some_and(|n| n.holds_session(*s))).collect();
+        let beyond = Totals { pages: unheld().count() as u64, sessions: sessions.len() as u64, ..Totals::default() };
+        base.plus(beyond).most(newest.map(|s| s.totals).unwrap_or_default())
+    }
+}
+
+fn newer(a: Option<SubProfile>, b: Option<SubProfile>) -> Option<SubProfile> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.join(b)),
+        (a, b) => a.or(b),
     }
 }

@@ -7,7 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 use crate::ids::Millis;
-use crate::keys::{Key, KeyRing};
+use crate::keys::{self, Key, KeyRing};
 use crate::limits;
 
 /// Header with the key's id, decimal.
@@ -52,7 +52,7 @@ pub fn verify(
     time: &str,
     mac_text: &str,
 ) -> Result<(), SyncAuthError> {
-    let id: u8 = key.parse().map_err(|_| SyncAuthError::Malformed)?;
+    let id = keys::parse_id(key).ok_or(SyncAuthError::Malformed)?;
     let time: Millis = time.parse().map_err(|_| SyncAuthError::Malformed)?;
     let given = URL_SAFE_NO_PAD.decode(mac_text).map_err(|_| SyncAuthError::Malformed)?;
     let key = ring.by_id(id).ok_or(SyncAuthError::UnknownKey)?;

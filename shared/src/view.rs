@@ -13,7 +13,7 @@ pub struct Snapshot {
     pub version: Version,
     /// Whose snapshot it is.
     pub visitor: VisitorId,
-    /// The unique id the visitor holds, under every readable key; empty when it holds none.
+    /// The unique id that the visitor's person holds, under every key it is known by; empty when it holds none.
     pub unique: Vec<AltHash>,
     /// The decision it was built under.
     pub membership: Membership,
@@ -95,9 +95,9 @@ impl View {
         self.memberships.counts(own, other)
     }
 
-    /// The newest sub-profile met of a visitor.
+    /// The newest sub-profile met of a visitor that names its facts.
     #[must_use]
-    pub fn sub(&self, visitor: VisitorId) -> Option<&SubProfile> {
-        self.known.get(&visitor).and_then(Known::sub)
+    pub fn named(&self, visitor: VisitorId) -> Option<&SubProfile> {
+        self.known.get(&visitor).and_then(Known::named)
     }
 }

@@ -10,7 +10,7 @@ use super::parts::{self, Encoder, WireError, Written};
 use super::profile;
 use crate::ids::{Epoch, VisitorId};
 use crate::limits;
-use crate::membership::Membership;
+use crate::membership::{Cut, Membership};
 use crate::view::{Snapshot, Stored};
 
 const FORM: u8 = 1;
@@ -21,13 +21,24 @@ const LOOKUP: &str = "l1";
 /// The value of a visitor's key.
 ///
 /// # Errors
-/// [`WireError::TooLong`] when it is over [`limits::SNAPSHOT_BYTES`]: leave visitors out.
+/// [`WireError::TooLong`] when it is over [`limits::SNAPSHOT_BYTES`]: leave visitors out. [`WireError::Range`] when
+/// a list is over its bound, or the visitor itself is not in it: no reader would take it.
 pub fn encode_stored(key: &str, stored: &Stored) -> Result<String, WireError> {
-    let (tag, bytes) = match stored {
-        Stored::Tombstone => (TOMBSTONE, Vec::new()),
-        Stored::Snapshot(snapshot) => (SNAPSHOT, parts::encode(|e| put_snapshot(e, snapshot))),
-    };
-    if bytes.len() > limits::SNAPSHOT_BYTES { Err(WireError::TooLong) } else { Ok(seal(tag, key, &bytes)) }
+    let Stored::Snapshot(snapshot) = stored else { return Ok(seal(TOMBSTONE, key, &[])) };
+    if !is_whole(snapshot) {
+        return Err(WireError::Range);
+    }
+    let bytes = parts::encode(|e| put_snapshot(e, snapshot));
+    if bytes.len() > limits::SNAPSHOT_BYTES { Err(WireError::TooLong) } else { Ok(seal(SNAPSHOT, key, &bytes)) }
+}
+
+fn is_whole(snapshot: &Snapshot) -> bool {
+    let Snapshot { visitor, unique, membership, profiles, .. } = snapshot;
+    profiles.contains_key(visitor)
+        && membership.admits.contains(visitor)
+        && profiles.len().max(membership.admits.len()) <= limits::SNAPSHOT_VISITORS
+        && membership.cuts.len() <= limits::CUTS
+        && unique.len() <= limits::KEYS_A_PURPOSE
 }
 
 /// Reads the value of a visitor's key.
@@ -40,20 +51,23 @@ pub fn decode_stored(key: &str, visitor: VisitorId, value: &[u8]) -> Result<Stor
     }
     let bytes = open(SNAPSHOT, key, value)?;
     let snapshot = parts::form(&bytes, FORM, 6, snapshot)?;
-    let whole = snapshot.visitor == visitor
-        && snapshot.profiles.contains_key(&visitor)
-        && snapshot.membership.admits.contains(&visitor);
+    let whole = snapshot.visitor == visitor && is_whole(&snapshot);
     if whole { Ok(Stored::Snapshot(Box::new(snapshot))) } else { Err(WireError::Range) }
 }
 
 /// The value of an alternate id's key: the visitors last seen with it, newest first.
-#[must_use]
-pub fn encode_lookup(key: &str, visitors: &[VisitorId]) -> String {
+///
+/// # Errors
+/// [`WireError::Range`] for more than [`limits::LOOKUP_VISITORS`].
+pub fn encode_lookup(key: &str, visitors: &[VisitorId]) -> Result<String, WireError> {
+    if visitors.len() > limits::LOOKUP_VISITORS {
+        return Err(WireError::Range);
+    }
     let bytes = parts::encode(|e| {
         e.array(2)?.u8(FORM)?.array(visitors.len() as u64)?;
         visitors.iter().try_for_each(|v| e.bytes(v.as_bytes()).map(drop))
     });
-    seal(LOOKUP, key, &bytes)
+    Ok(seal(LOOKUP, key, &bytes))
 }
 
 /// Reads the value of an alternate id's key.
@@ -99,7 +113,10 @@ fn put_membership(e: &mut Encoder<'_>, membership: &Membership) -> Written {
     e.array(4)?.u64(membership.epoch.0)?.u32(membership.devices)?.array(membership.admits.len() as u64)?;
     membership.admits.iter().try_for_each(|v| e.bytes(v.as_bytes()).map(drop))?;
     e.array(membership.cuts.len() as u64)?;
-    membership.cuts.iter().try_for_each(|(v, at)| e.array(2)?.bytes(v.as_bytes())?.u64(*at).map(drop))
+    membership
+        .cuts
+        .iter()
+        .try_for_each(|(v, cut)| e.array(3)?.bytes(v.as_bytes())?.u64(cut.at)?.bool(cut.gone).map(drop))
 }
 
 fn membership(d: &mut Decoder<'_>) -> Result<Membership, WireError> {
@@ -108,11 +125,13 @@ fn membership(d: &mut Decoder<'_>) -> Result<Membership, WireError> {
             epoch: Epoch(d.u64()?),
             devices: d.u32()?,
             admits: parts::values(d, limits::SNAPSHOT_VISITORS, parts::visitor)?.into_iter().collect(),
-            cuts: parts::values(d, limits::CUTS, |d| parts::record(d, 2, |d| Ok((parts::visitor(d)?, d.u64()?))))?
-                .into_iter()
-                .collect(),
+            cuts: parts::values(d, limits::CUTS, cut)?.into_iter().collect(),
         })
     })
+}
+
+fn cut(d: &mut Decoder<'_>) -> Result<(VisitorId, Cut), WireError> {
+    parts::record(d, 3, |d| Ok((parts::visitor(d)?, Cut { at: d.u64()?, gone: d.bool()? })))
 }
 
 fn seal(tag: &str, key: &str, bytes: &[u8]) -> String {

@@ -1,0 +1,19 @@
+// Delivering facts: to the queue, or straight to the origin when the queue refuses, or counted as lost.
+
+import { log, state } from "./state.mjs";
+import { sync } from "./sync.mjs";
+
+/** Hands a batch of `count` facts over. True once the queue or the origin has them for good. */
+export async function deliver(env, module, batch, count) {
+  try {
+    await env.FACTS.send(batch, { contentType: "bytes" });
+    return true;
+  } catch (error) {
+    log("queue_refused", { facts: count, message: String(error?.message) });
+  }
+  const answer = await sync(env, module, { messages: [batch] });
+  if (answer !== null) return true;
+  state.lost += count;
+  log("facts_lost", { facts: count, lost_total: state.lost });
+  return false;
+}

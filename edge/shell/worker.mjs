@@ -1,0 +1,119 @@
+// The worker: every line of I/O there is. It gathers, lets the module decide, and does what it says.
+
+import * as glue from "../build/engine.js";
+import wasm from "../build/engine_bg.wasm";
+import { deliver } from "./deliver.mjs";
+import { demo } from "./demo.mjs";
+import * as gather from "./gather.mjs";
+import { Module } from "./module.mjs";
+import { log, note, state } from "./state.mjs";
+import { consumeFacts, drainOutbox, wake } from "./sync.mjs";
+
+/** All KV reads of a request together may take this long (DESIGN, invariant 9). */
+const KV_DEADLINE_MS = 100;
+
+glue.initSync({ module: wasm });
+let ready;
+
+function moduleOf(env) {
+  ready ??= new Module(glue, env.CAUSEWAY_CONFIG, env.CAUSEWAY_KEYS);
+  return ready;
+}
+
+export default {
+  async fetch(request, env, ctx) {
+    try {
+      return await answer(request, env, ctx, moduleOf(env));
+    } catch (error) {
+      log("request_failed", { message: String(error?.message) });
+      return fallback(request);
+    }
+  },
+
+  async queue(batch, env) {
+    const module = moduleOf(env);
+    if (batch.queue.endsWith("publish")) await drainOutbox(env, module);
+    else await consumeFacts(batch, env, module);
+  },
+
+  async scheduled(_event, env) {
+    await wake(env);
+  },
+};
+
+async function answer(request, env, ctx, module) {
+  const { headers, body_bytes } = module.told;
+  const body = await gather.body(request, body_bytes);
+  const seed = crypto.getRandomValues(new Uint8Array(32));
+  let step = module.step("begin", gather.head(request, headers), body, Date.now(), seed);
+  if (step.turn !== undefined) step = await resume(step, request, env, module);
+  if (step.health) return health(module);
+  if (step.demo) return demo(request, env, module);
+  if (step.notes) note(step.notes);
+  if (step.facts > 0) {
+    const delivered = deliver(env, module, step.batch, step.facts);
+    if (!step.ack) ctx.waitUntil(delivered);
+    else if (!(await delivered)) return retry(step.headers);
+  }
+  return new Response(step.body, { status: step.status, headers: step.headers });
+}
+
+/** Reads what the module asks for, until it has its answer: two reads at most. */
+async function resume(first, request, env, module) {
+  const deadline = new gather.Deadline(KV_DEADLINE_MS);
+  let step = first;
+  try {
+    while (step.turn !== undefined) {
+      const [{ values, fault }, minted] = await Promise.all([
+        gather.read(env.PROFILES, step.read, deadline, module.told.value_chars),
+        step.mint ? deadline.race(mayMint(request, env), true) : true,
+      ]);
+      step = minted ? module.step("resume", step.turn, values, fault) : module.step("refuse_mint", step.turn);
+    }
+  } finally {
+    deadline.clear();
+  }
+  return step;
+}
+
+async function mayMint(request, env) {
+  if (env.MINT_LIMIT === undefined) return true;
+  try {
+    return (await env.MINT_LIMIT.limit({ key: gather.network(request) })).success;
+  } catch {
+    note(["mint_limit_failed"]);
+    return true;
+  }
+}
+
+function retry(headers) {
+  const error = { code: "retry", message: "neither the queue nor the origin took the events: send them again, with the same ids" };
+  const all = [...headers.filter(([name]) => name.startsWith("access-control") || name === "vary"), ["retry-after", "1"]];
+  return json({ error }, 503, all);
+}
+
+/** The publisher's page never breaks: whatever went wrong here, it gets an answer without ads. */
+function fallback(request) {
+  const { pathname } = new URL(request.url);
+  if (pathname === "/v1/events") return retry([]);
+  if (pathname === "/healthz") return json({ error: { code: "misconfigured", message: "see the worker's log" } }, 503);
+  return json({ visitor: null, person: null, decisions: [], catalogue: null, kv_reads: 0, consent: "none", reason: "internal" });
+}
+
+function health(module) {
+  const { lost, dead, lastSync, catalogue, notes } = state;
+  return json({
+    build: module.told.build,
+    catalogue: { version: catalogue, age_ms: null },
+    last_sync_age_ms: lastSync === 0 ? null : Date.now() - lastSync,
+    facts_lost: lost,
+    dead_letters: dead,
+    module_restarts: module.restarts,
+    notes,
+  });
+}
+
+function json(value, status = 200, headers = []) {
+  const own = [["content-type", "application/json; charset=utf-8"], ["cache-control", "no-store"]];
+  return new Response(JSON.stringify(value), { status, headers: [...own, ...headers] });
+}

@@ -1,0 +1,250 @@
+//! `POST /v1/decide`: one call for all placements of a page.
+
+use std::borrow::Cow;
+
+use causeway_shared::identity::{Origin, Recognised};
+use causeway_shared::ids::InsertionId;
+use causeway_shared::limits;
+use causeway_shared::random::Random;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use crate::answer::{Outcome, too_large};
+use crate::claims::{self, TooLong, UserBody};
+use crate::cookies;
+use crate::engine::{Call, Incoming, Routed, Visit, pack};
+use crate::permission::{self, ConsentBody};
+
+#[derive(Debug, Deserialize)]
+struct Body<'a> {
+    #[serde(borrow, default)]
+    placements: Vec<Placement<'a>>,
+    #[serde(borrow, default)]
+    page: Page<'a>,
+    #[serde(borrow, default)]
+    user: UserBody<'a>,
+    #[serde(borrow, default)]
+    consent: ConsentBody<'a>,
+    #[serde(default)]
+    explain: bool,
+    #[serde(default = "yes")]
+    page_view: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+#[derive(Debug, Deserialize)]
+struct Placement<'a> {
+    #[serde(borrow)]
+    id: Cow<'a, str>,
+    #[serde(default)]
+    sizes: Vec<[u32; 2]>,
+    #[serde(borrow, default)]
+    view_type: Cow<'a, str>,
+    #[serde(default)]
+    #[expect(dead_code, reason = "checked to be an amount; prices come with the catalogue")]
+    floor_micros: u64,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct Page<'a> {
+    #[serde(borrow, default)]
+    url: Cow<'a, str>,
+    #[serde(borrow, default)]
+    referrer: Cow<'a, str>,
+    #[serde(borrow, default)]
+    keywords: Vec<Cow<'a, str>>,
+}
+
+/// What is kept of a call until its visitor is recognised.
+#[derive(Debug)]
+pub(crate) struct DecideCall {
+    placements: Vec<String>,
+    page_view: bool,
+    trace: bool,
+    refused: Vec<(String, &'static str)>,
+}
+
+#[derive(Serialize)]
+struct Answer<'a> {
+    visitor: Option<String>,
+    person: Option<Person>,
+    decisions: Vec<Decision<'a>>,
+    catalogue: Option<&'a str>,
+    kv_reads: u8,
+    consent: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'a str>,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    degraded: &'a [&'static str],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trace: Option<Value>,
+    #[serde(flatten)]
+    refused: Map<String, Value>,
+}
+
+#[derive(Serialize)]
+struct Person {
+    devices: u32,
+    new_visitor: bool,
+    bridged: bool,
+}
+
+#[derive(Serialize)]
+struct Decision<'a> {
+    placement: &'a str,
+    ad: Option<&'a Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    insertion: Option<String>,
+}
+
+/// Reads the call, its consent and its ids.
+pub(crate) fn begin(incoming: Incoming<'_>) -> Routed {
+    match read(incoming.body).and_then(|body| recognise(&incoming, &body)) {
+        Ok(routed) => routed,
+        Err(refused) => Routed::Answer(refused.with_headers(incoming.cors)),
+    }
+}
+
+fn recognise(incoming: &Incoming<'_>, body: &Body<'_>) -> Result<Routed, Box<Outcome>> {
+    let Incoming { request, site, now, .. } = incoming;
+    let permission = permission::of_call(*request, &body.consent, site);
+    let jar = cookies::read(*request, site, *now);
+    let uncounted = request.uncounted();
+    let taken =
+        claims::take(incoming, &body.user).map_err(|TooLong(field)| length(&field, limits::ALTERNATE_ID_BYTES))?;
+    let call = DecideCall {
+        placements: body.placements.iter().map(|p| p.id.to_string()).collect(),
+        page_view: body.page_view && uncounted.is_none(),
+        trace: body.explain && site.explains(request.explain()),
+        refused: taken.refused,
+    };
+    let notes = jar.refused.into_iter().chain(taken.fault).chain(uncounted).collect();
+    let visit = incoming.visit(&jar, notes, Call::Decide(call));
+    if !permission.is_full() {
+        let answer = contextual(&visit, permission.code());
+        return Ok(Routed::Answer(permission::withdraw(answer, &jar, site, *now)));
+    }
+    if uncounted.is_some() && jar.identity.is_none() {
+        return Ok(Routed::Answer(contextual(&visit, "not_counted")));
+    }
+    let claims = if uncounted.is_some() { Vec::new() } else { taken.taken };
+    Ok(Routed::Recognise(Box::new(visit), Box::new(jar.arrival(site, *now, claims))))
+}
+
+/// The answer with an identity.
+pub(crate) fn finish(mut visit: Visit, mut who: Recognised) -> Outcome {
+    let Call::Decide(call) = &visit.call else { return Outcome::empty(500) };
+    let facts = who.observe(call.page_view, &mut visit.random);
+    let person = Person {
+        devices: who.view.devices(who.visitor),
+        new_visitor: who.origin == Origin::Minted,
+        bridged: who.bridged(),
+    };
+    let mut random = visit.random.clone();
+    let mut outcome = answer(&visit, call, Some((who.visitor.to_string(), person)), None, &mut random);
+    if who.cookie_changed || visit.stale_key {
+        outcome.head.headers.extend(cookies::write_identity(&visit.site, visit.secure, &who.cookie));
+    }
+    outcome.head.headers.extend(cookies::write_ledger(&visit.site, visit.secure, &who.ledger));
+    pack(&mut outcome, &visit.site, facts);
+    outcome
+}
+
+/// The answer without an identity, and why.
+pub(crate) fn contextual(visit: &Visit, reason: &'static str) -> Outcome {
+    let Call::Decide(call) = &visit.call else { return Outcome::empty(500) };
+    answer(visit, call, None, Some(reason), &mut visit.random.clone())
+}
+
+fn answer(
+    visit: &Visit,
+    call: &DecideCall,
+    who: Option<(String, Person)>,
+    reason: Option<&'static str>,
+    random: &mut Random,
+) -> Outcome {
+    let (visitor, person) = who.unzip();
+    let consent = if visitor.is_some() { "full" } else { "none" };
+    let answer = Answer {
+        visitor,
+        person,
+        decisions: call.placements.iter().map(|p| house(p, visit.site.tenant.house_ad.as_ref(), random)).collect(),
+        catalogue: None,
+        kv_reads: visit.kv_reads,
+        consent,
+        reason,
+        degraded: &visit.notes,
+        trace: call.trace.then(|| trace(call, visit.site.tenant.house_ad.is_some())),
+        refused: call.refused.iter().map(|(kind, why)| (kind.clone(), Value::from(*why))).collect(),
+    };
+    let mut outcome = Outcome::json(200, &answer).with_headers(visit.cors.iter().cloned());
+    outcome.head.notes.clone_from(&visit.notes);
+    outcome
+}
+
+/// The house ad, or none.
+fn house<'a>(placement: &'a str, ad: Option<&'a Value>, random: &mut Random) -> Decision<'a> {
+    let insertion = ad.map(|_| InsertionId(random.draw()).to_string());
+    Decision { placement, ad, reason: ad.is_none().then_some("no_catalogue"), insertion }
+}
+
+fn trace(call: &DecideCall, house: bool) -> Value {
+    let outcome = if house { "won" } else { "no_catalogue" };
+    call.placements.iter().map(|p| json!({ "placement": p, "candidate": "house", "outcome": outcome })).collect()
+}
+
+fn read(body: &[u8]) -> Result<Body<'_>, Box<Outcome>> {
+    if body.len() > limits::BODY_BYTES {
+        return Err(Box::new(too_large()));
+    }
+    let body: Body<'_> = serde_json::from_slice(body).map_err(|error| {
+        let message = format!("the body is not the JSON it should be: {error}");
+        Box::new(Outcome::error(400, "malformed", &message, None))
+    })?;
+    body.check()?;
+    Ok(body)
+}
+
+impl Body<'_> {
+    fn check(&self) -> Result<(), Box<Outcome>> {
+        if self.placements.len() > limits::PLACEMENTS {
+            return Err(length("placements", limits::PLACEMENTS));
+        }
+        for (i, placement) in self.placements.iter().enumerate() {
+            let at = |field: &str| format!("placements[{i}].{field}");
+            if placement.id.is_empty() || placement.id.len() > limits::NAME_BYTES {
+                return Err(length(&at("id"), limits::NAME_BYTES));
+            }
+            if placement.sizes.len() > limits::SIZES {
+                return Err(length(&at("sizes"), limits::SIZES));
+            }
+            if placement.view_type.len() > limits::NAME_BYTES {
+                return Err(length(&at("view_type"), limits::NAME_BYTES));
+            }
+        }
+        let page = &self.page;
+        if page.url.len() > limits::URL_BYTES {
+            return Err(length("page.url", limits::URL_BYTES));
+        }
+        if page.referrer.len() > limits::URL_BYTES {
+            return Err(length("page.referrer", limits::URL_BYTES));
+        }
+        if page.keywords.len() > limits::KEYWORDS || page.keywords.iter().any(|k| k.len() > limits::NAME_BYTES) {
+            return Err(length("page.keywords", limits::KEYWORDS));
+        }
+        if self.user.ids.len() > limits::KINDS || self.user.proofs.len() > limits::KINDS {
+            return Err(length("user.ids", limits::KINDS));
+        }
+        Ok(())
+    }
+}
+
+fn length(field: &str, most: usize) -> Box<Outcome> {
+    let message = format!("{field} is empty or over its bound of {most}");
+    Box::new(Outcome::error(400, "out_of_bounds", &message, Some(field)))
+}

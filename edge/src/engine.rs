@@ -1,0 +1,388 @@
+//! One isolate's engine: its configuration, and the requests that wait for a KV read.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use causeway_shared::config::{EdgeConfig, Tenant};
+use causeway_shared::fact::Fact;
+use causeway_shared::identity::{self, Arrival, Begun, Found, Reads, Recognised, Second, Step};
+use causeway_shared::ids::{Millis, TenantId};
+use causeway_shared::keys::{self, Keys, TenantKeys};
+use causeway_shared::random::Random;
+use causeway_shared::wire::facts::FactBatch;
+use causeway_shared::{kv, limits, proof, wire};
+
+use crate::answer::{Head, Outcome};
+use crate::cookies::{self, Jar};
+use crate::decide::{self, DecideCall};
+use crate::events;
+use crate::me::{self, MeCall};
+use crate::request::{HEADERS, Request};
+
+/// Requests that may wait for a read at once. A client that goes away ends its request without a word, so
+/// the oldest one makes room.
+const WAITING: usize = 1_024;
+
+/// Why a configuration cannot be used.
+#[derive(Debug)]
+pub enum ConfigureError {
+    /// One of the two documents is not the JSON it should be.
+    Json(&'static str, serde_json::Error),
+    /// The documents' own checks, each with its path.
+    Problems(Vec<String>),
+}
+
+impl std::fmt::Display for ConfigureError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Json(name, error) => {
+                write!(f, "{name} is not of its form, line {} column {}", error.line(), error.column())
+            }
+            Self::Problems(all) => f.write_str(&all.join("; ")),
+        }
+    }
+}
+
+impl std::error::Error for ConfigureError {}
+
+/// One tenant with its keys.
+#[derive(Debug)]
+pub(crate) struct Site {
+    pub(crate) tenant: Tenant,
+    pub(crate) id: TenantId,
+    pub(crate) keys: TenantKeys,
+    explain: Option<String>,
+}
+
+impl Site {
+    /// Whether this is the key that admits `"explain": true`. Compared in constant time, by its digest.
+    pub(crate) fn explains(&self, key: &str) -> bool {
+        let digest = |text: &str| keys::mac(b"explain", &[text.as_bytes()]);
+        self.explain.as_deref().is_some_and(|own| digest(own) == digest(key))
+    }
+}
+
+/// A request on its way to a route.
+#[derive(Debug)]
+pub(crate) struct Incoming<'a> {
+    pub(crate) request: Request<'a>,
+    pub(crate) proof_headers: &'a [String],
+    pub(crate) body: &'a [u8],
+    pub(crate) now: Millis,
+    pub(crate) random: Random,
+    pub(crate) site: Rc<Site>,
+    pub(crate) cors: Vec<(&'static str, String)>,
+}
+
+impl Incoming<'_> {
+    pub(crate) fn visit(&self, jar: &Jar, notes: Vec<&'static str>, call: Call) -> Visit {
+        Visit {
+            site: Rc::clone(&self.site),
+            random: self.random.clone(),
+            secure: jar.secure,
+            stale_key: jar.stale_key,
+            cors: self.cors.clone(),
+            kv_reads: 0,
+            notes,
+            call,
+        }
+    }
+}
+
+/// The engine.
+#[derive(Debug, Default)]
+pub struct Engine {
+    pub(crate) keys: Keys,
+    sites: BTreeMap<String, Rc<Site>>,
+    proof_headers: Vec<String>,
+    waiting: BTreeMap<u32, Waiting>,
+    turn: u32,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    visit: Visit,
+    reads: Reads,
+    at: At,
+}
+
+#[derive(Debug)]
+enum At {
+    First(Box<Begun>),
+    Second(Box<Second>),
+}
+
+/// What a request that recognises its visitor carries from step to step.
+#[derive(Debug)]
+pub(crate) struct Visit {
+    pub(crate) site: Rc<Site>,
+    pub(crate) random: Random,
+    pub(crate) secure: bool,
+    pub(crate) stale_key: bool,
+    pub(crate) cors: Vec<(&'static str, String)>,
+    pub(crate) kv_reads: u8,
+    pub(crate) notes: Vec<&'static str>,
+    pub(crate) call: Call,
+}
+
+/// Which route, and what it needs to answer.
+#[derive(Debug)]
+pub(crate) enum Call {
+    Decide(DecideCall),
+    Me(MeCall),
+}
+
+/// What a route makes of a request: an answer at once, or a visitor to recognise.
+pub(crate) enum Routed {
+    Answer(Outcome),
+    Recognise(Box<Visit>, Box<Arrival>),
+}
+
+impl Engine {
+    /// Reads the configuration and the keys.
+    ///
+    /// # Errors
+    /// [`ConfigureError`], which names every problem and no secret.
+    pub fn configure(config: &str, keys: &str) -> Result<Self, ConfigureError> {
+        let config: EdgeConfig =
+            serde_json::from_str(config).map_err(|e| ConfigureError::Json("CAUSEWAY_CONFIG", e))?;
+        let keys: Keys = serde_json::from_str(keys).map_err(|e| ConfigureError::Json("CAUSEWAY_KEYS", e))?;
+        let names = config.tenants.iter().map(|t| t.name.as_str());
+        let problems: Vec<String> = config
+            .problems()
+            .into_iter()
+            .chain(keys.problems(names))
+            .map(|p| format!("{}: {}", p.path, p.message))
+            .collect();
+        if !problems.is_empty() {
+            return Err(ConfigureError::Problems(problems));
+        }
+        let mut engine = Self { keys, ..Self::default() };
+        for tenant in config.tenants {
+            engine.add(tenant);
+        }
+        Ok(engine)
+    }
+
+    fn add(&mut self, tenant: Tenant) {
+        let (Some(id), Some(keys)) = (tenant.id(), self.keys.tenants.get(&tenant.name).cloned()) else { return };
+        if let Some(name) = tenant.proof_header.clone().filter(|n| !self.proof_headers.contains(n)) {
+            self.proof_headers.push(name);
+        }
+        let hosts = tenant.hosts.clone();
+        let site = Rc::new(Site { tenant, id, keys, explain: self.keys.explain.clone() });
+        self.sites.extend(hosts.into_iter().map(|host| (host.to_ascii_lowercase(), Rc::clone(&site))));
+    }
+
+    /// What the shell needs to know: which headers to hand over, and the bounds it keeps while reading.
+    #[must_use]
+    pub fn for_shell(&self) -> String {
+        let headers: Vec<&str> = HEADERS.into_iter().chain(self.proof_headers.iter().map(String::as_str)).collect();
+        serde_json::json!({
+            "headers": headers,
+            "body_bytes": limits::BODY_BYTES,
+            "value_chars": limits::KV_VALUE_CHARS,
+            "sync_bytes": limits::SYNC_BYTES,
+            "build": env!("CARGO_PKG_VERSION"),
+        })
+        .to_string()
+    }
+
+    /// Begins a request: gives its answer, or the KV keys to read.
+    pub fn begin(&mut self, head: &str, body: &[u8], now: Millis, seed: &[u8]) -> Outcome {
+        let Some(request) = Request::parse(head) else {
+            return Outcome::error(400, "malformed", "the request's address cannot be read", None);
+        };
+        if request.path == "/healthz" {
+            return Outcome { head: Head { health: true, ..Head::default() }, ..Outcome::default() };
+        }
+        let Some(site) = self.sites.get(&request.host.to_ascii_lowercase()).cloned() else {
+            return Outcome::error(404, "unknown_host", "no tenant is configured for this hostname", None);
+        };
+        let Ok(seed) = <[u8; 32]>::try_from(seed) else {
+            return Outcome::error(400, "malformed", "a seed has 32 bytes", None);
+        };
+        let cors = match cors(request, &site) {
+            Ok(cors) => cors,
+            Err(refused) => return *refused,
+        };
+        let random = Random::new(seed);
+        match route(Incoming { request, proof_headers: &self.proof_headers, body, now, random, site, cors }) {
+            Routed::Answer(outcome) => outcome,
+            Routed::Recognise(visit, arrival) => self.recognise(*visit, *arrival),
+        }
+    }
+
+    fn recognise(&mut self, mut visit: Visit, arrival: Arrival) -> Outcome {
+        let begun = identity::begin(arrival, &mut visit.random);
+        if begun.reads().is_empty() && !begun.minted() {
+            return self.after_first(visit, begun, Found::default());
+        }
+        let (reads, mint) = (begun.reads().clone(), begun.minted());
+        self.wait(visit, reads, mint, At::First(Box::new(begun)))
+    }
+
+    fn after_first(&mut self, mut visit: Visit, begun: Begun, found: Found) -> Outcome {
+        match begun.after_first(found, &mut visit.random) {
+            Step::Forgotten => visit.forgotten(),
+            Step::Second(second) if second.reads().is_empty() => visit.finish(second.finish(Found::default())),
+            Step::Second(second) => {
+                let reads = second.reads().clone();
+                self.wait(visit, reads, false, At::Second(second))
+            }
+        }
+    }
+
+    fn wait(&mut self, visit: Visit, reads: Reads, mint: bool, at: At) -> Outcome {
+        let keys = read_keys(&visit.site.id, &reads);
+        self.turn = self.turn.wrapping_add(1);
+        self.waiting.insert(self.turn, Waiting { visit, reads, at });
+        if self.waiting.len() > WAITING {
+            self.waiting.pop_first();
+        }
+        Outcome { head: Head { turn: Some(self.turn), read: keys, mint, ..Head::default() }, ..Outcome::default() }
+    }
+
+    /// Goes on after a read.
+    pub fn resume(&mut self, turn: u32, values: &str, fault: &str) -> Outcome {
+        let Some(Waiting { mut visit, reads, at }) = self.waiting.remove(&turn) else { return gone() };
+        let found = visit.read(&reads, values, fault);
+        match at {
+            At::First(begun) => self.after_first(visit, *begun, found),
+            At::Second(second) => visit.finish(second.finish(found)),
+        }
+    }
+
+    /// Goes on without an identity: the client's network has minted too many.
+    pub fn refuse_mint(&mut self, turn: u32) -> Outcome {
+        match self.waiting.remove(&turn) {
+            Some(waiting) => waiting.visit.without_identity("mint_limited"),
+            None => gone(),
+        }
+    }
+
+    /// A member proof for the demonstration page; empty unless the host's tenant is marked `dev`.
+    #[must_use]
+    pub fn dev_proof(&self, host: &str, member: &str, now: Millis) -> String {
+        let Some(site) = self.sites.get(host).filter(|site| site.tenant.dev) else { return String::new() };
+        let now_s = now / 1000;
+        let sign = |key| proof::sign_hs256(key, member, &site.id, now_s, now_s + 3_600);
+        site.keys.proof.iter().find_map(sign).unwrap_or_default()
+    }
+}
+
+fn route(incoming: Incoming<'_>) -> Routed {
+    let Incoming { request, site, .. } = &incoming;
+    let outcome = match (request.method, request.path) {
+        ("POST", "/v1/decide") => return decide::begin(incoming),
+        ("GET", "/v1/me") => return me::begin(incoming),
+        ("POST", "/v1/events") => events::answer(&incoming),
+        ("OPTIONS", "/v1/decide" | "/v1/events" | "/v1/me") => preflight(site),
+        (_, path) if site.tenant.dev && path.starts_with("/demo") => {
+            Outcome { head: Head { demo: true, ..Head::default() }, ..Outcome::default() }
+        }
+        (_, "/v1/decide" | "/v1/events" | "/v1/me") => {
+            Outcome::error(405, "method", "this path does not take that method", None)
+        }
+        _ => Outcome::error(404, "not_found", "there is nothing at this path", None),
+    };
+    Routed::Answer(outcome.with_headers(incoming.cors))
+}
+
+/// The headers that let a page read the answer; a page of an origin that is not configured is refused, so
+/// that no other site speaks in a visitor's name.
+fn cors(request: Request<'_>, site: &Site) -> Result<Vec<(&'static str, String)>, Box<Outcome>> {
+    match request.origin() {
+        None => Ok(Vec::new()),
+        Some(origin) if request.admits(origin, &site.tenant) => Ok(vec![
+            ("access-control-allow-origin", origin.to_owned()),
+            ("access-control-allow-credentials", "true".to_owned()),
+            ("vary", "Origin".to_owned()),
+        ]),
+        Some(_) => {
+            Err(Box::new(Outcome::error(403, "origin", "this page's origin is not configured for the tenant", None)))
+        }
+    }
+}
+
+fn preflight(site: &Site) -> Outcome {
+    let own = site.tenant.proof_header.as_deref().map(|h| format!(", {h}")).unwrap_or_default();
+    Outcome::empty(204).with_headers([
+        ("access-control-allow-methods", "GET, POST".to_owned()),
+        ("access-control-allow-headers", format!("content-type, x-causeway-explain{own}")),
+        ("access-control-max-age", "86400".to_owned()),
+    ])
+}
+
+impl Visit {
+    /// Reads what came from the KV. What is bad is not there, with a note.
+    fn read(&mut self, reads: &Reads, values: &str, fault: &str) -> Found {
+        let mut found = Found { failed: !fault.is_empty(), ..Found::default() };
+        if reads.is_empty() {
+            return found;
+        }
+        self.kv_reads += 1;
+        match fault {
+            "" => {}
+            "kv_late" => self.notes.push("kv_late"),
+            _ => self.notes.push("kv_failed"),
+        }
+        let mut lines = values.split('\n').map(str::as_bytes);
+        for visitor in &reads.snapshots {
+            let Some(value) = lines.next().filter(|v| !v.is_empty()) else { continue };
+            match wire::kv::decode_stored(&kv::snapshot_key(&self.site.id, *visitor), *visitor, value) {
+                Ok(stored) => drop(found.stored.insert(*visitor, stored)),
+                Err(_) => self.notes.push("snapshot_bad"),
+            }
+        }
+        for id in &reads.lookups {
+            let Some(value) = lines.next().filter(|v| !v.is_empty()) else { continue };
+            match wire::kv::decode_lookup(&kv::lookup_key(&self.site.id, *id), value) {
+                Ok(visitors) => found.lookups.extend(visitors),
+                Err(_) => self.notes.push("lookup_bad"),
+            }
+        }
+        found
+    }
+
+    fn finish(self, who: Option<Recognised>) -> Outcome {
+        let Some(who) = who else { return self.forgotten() };
+        match &self.call {
+            Call::Decide(_) => decide::finish(self, who),
+            Call::Me(_) => me::finish(self, &who),
+        }
+    }
+
+    /// The visitor was erased or withdrew: its cookies go, and the next request is a new visitor's.
+    fn forgotten(self) -> Outcome {
+        let secure = self.secure;
+        self.without_identity("forgotten").with_headers(cookies::expire(secure))
+    }
+
+    fn without_identity(self, reason: &'static str) -> Outcome {
+        match &self.call {
+            Call::Decide(_) => decide::contextual(&self, reason),
+            Call::Me(_) => me::nobody(&self),
+        }
+    }
+}
+
+/// Puts facts into an outcome, for the queue.
+pub(crate) fn pack(outcome: &mut Outcome, site: &Site, facts: Vec<Fact>) {
+    if facts.is_empty() {
+        return;
+    }
+    outcome.head.facts = u16::try_from(facts.len()).unwrap_or(u16::MAX);
+    outcome.facts = wire::facts::encode(&FactBatch { tenant: site.id.clone(), facts });
+}
+
+fn read_keys(tenant: &TenantId, reads: &Reads) -> Vec<String> {
+    let snapshots = reads.snapshots.iter().map(|v| kv::snapshot_key(tenant, *v));
+    let lookups = reads.lookups.iter().map(|id| kv::lookup_key(tenant, *id));
+    snapshots.chain(lookups).collect()
+}
+
+/// The request gave its place to a newer one, or the module began anew meanwhile.
+fn gone() -> Outcome {
+    Outcome::json(200, &serde_json::json!({ "visitor": null, "decisions": [], "kv_reads": 0, "reason": "overloaded" }))
+}

@@ -1,0 +1,24 @@
+//! The edge worker's module. The shell (`edge/shell/`) gathers what a request brings, does what the module
+//! says – one KV read, perhaps a second, a queue message, an answer – and nothing else; every decision is made
+//! here, by functions from bytes to bytes.
+//!
+//! A crossing between JavaScript and WebAssembly costs more than most of what is done on either side, so a
+//! request crosses once, and once more for each KV read it needs.
+#![warn(missing_docs)]
+#![warn(clippy::indexing_slicing)]
+
+mod answer;
+mod claims;
+mod cookies;
+mod decide;
+mod engine;
+mod events;
+mod me;
+pub mod module;
+mod permission;
+mod request;
+mod sync;
+
+pub use answer::{Head, Outcome};
+pub use engine::{ConfigureError, Engine};
+pub use sync::sync_response;

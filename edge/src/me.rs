@@ -1,0 +1,105 @@
+//! `GET /v1/me`: what is held on this visitor. It reads, and changes nothing.
+
+use std::collections::BTreeMap;
+
+use causeway_shared::identity::Recognised;
+use causeway_shared::profile::Totals;
+use serde::Serialize;
+
+use crate::answer::Outcome;
+use crate::claims::{self, UserBody};
+use crate::cookies;
+use crate::engine::{Call, Incoming, Routed, Visit};
+use crate::permission;
+
+/// What is kept of a call until its visitor is recognised.
+#[derive(Debug)]
+pub(crate) struct MeCall {
+    /// Whether the visitor's own member proved to be here: the person's view may be shown.
+    proven: bool,
+}
+
+#[derive(Serialize)]
+struct Sums {
+    pages: u64,
+    sessions: u64,
+    purchases: u64,
+    revenue_micros: i64,
+}
+
+impl From<Totals> for Sums {
+    fn from(t: Totals) -> Self {
+        Self { pages: t.pages, sessions: t.sessions, purchases: t.purchases, revenue_micros: t.revenue }
+    }
+}
+
+#[derive(Serialize)]
+struct Answer<'a> {
+    visitor: Option<String>,
+    person: Option<Person>,
+    own: Sums,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    view: Option<Sums>,
+    segments: [u32; 0],
+    attributes: BTreeMap<String, String>,
+    actions: [u32; 0],
+    kv_reads: u8,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    degraded: &'a [&'static str],
+}
+
+#[derive(Serialize)]
+struct Person {
+    devices: u32,
+}
+
+/// Reads the cookies and the proof, if the request carries one.
+pub(crate) fn begin(incoming: Incoming<'_>) -> Routed {
+    let jar = cookies::read(incoming.request, &incoming.site, incoming.now);
+    let permission = permission::standing(incoming.request, &jar, &incoming.site);
+    // Ids and proofs of a GET come in headers and cookies alone, which no bound of the body applies to.
+    let taken = claims::take(&incoming, &UserBody::default()).unwrap_or_default();
+    let tag = jar.identity.as_ref().and_then(|cookie| cookie.tag);
+    let holds = tag.is_some_and(|tag| taken.taken.iter().any(|claim| claim.unique && claim.is(tag) == Some(true)));
+    let notes = jar.refused.into_iter().chain(taken.fault).collect();
+    let visit = incoming.visit(&jar, notes, Call::Me(MeCall { proven: taken.proven && holds }));
+    if !permission.is_full() {
+        let answer = nobody(&visit);
+        return Routed::Answer(permission::withdraw(answer, &jar, &incoming.site, incoming.now));
+    }
+    if jar.identity.is_none() {
+        return Routed::Answer(nobody(&visit));
+    }
+    let arrival = jar.arrival(&incoming.site, incoming.now, Vec::new());
+    Routed::Recognise(Box::new(visit), Box::new(arrival))
+}
+
+/// The answer for a visitor of ours.
+pub(crate) fn finish(visit: Visit, who: &Recognised) -> Outcome {
+    let proven = matches!(&visit.call, Call::Me(MeCall { proven: true }));
+    let view = proven.then(|| who.view.totals(who.visitor).into());
+    let person = Person { devices: if proven { who.view.devices(who.visitor) } else { 1 } };
+    answer(&visit, Some(who.visitor.to_string()), Some(person), who.view.own(who.visitor), view)
+}
+
+/// The answer for anybody else: nothing is held.
+pub(crate) fn nobody(visit: &Visit) -> Outcome {
+    answer(visit, None, None, Totals::default(), None)
+}
+
+fn answer(visit: &Visit, visitor: Option<String>, person: Option<Person>, own: Totals, view: Option<Sums>) -> Outcome {
+    let body = Answer {
+        visitor,
+        person,
+        own: own.into(),
+        view,
+        segments: [],
+        attributes: BTreeMap::new(),
+        actions: [],
+        kv_reads: visit.kv_reads,
+        degraded: &visit.notes,
+    };
+    let mut outcome = Outcome::json(200, &body).with_headers(visit.cors.iter().cloned());
+    outcome.head.notes.clone_from(&visit.notes);
+    outcome
+}

@@ -1,0 +1,137 @@
+//! A request as the shell hands it over, and what of it is common to all routes: tenant, origin, cookies.
+
+use causeway_shared::config::Tenant;
+use causeway_shared::limits;
+
+/// The headers every request is asked for, in this order; a tenant's own proof header comes behind them.
+pub(crate) const HEADERS: [&str; 6] =
+    ["cookie", "origin", "sec-gpc", "sec-purpose", "user-agent", "x-causeway-explain"];
+
+/// A request's parts, borrowed from what crossed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Request<'a> {
+    pub(crate) method: &'a str,
+    pub(crate) secure: bool,
+    /// Scheme, host and port as an origin is written.
+    pub(crate) own_origin: &'a str,
+    /// Hostname without port.
+    pub(crate) host: &'a str,
+    pub(crate) path: &'a str,
+    values: [&'a str; HEADERS.len()],
+    extra: &'a str,
+}
+
+impl<'a> Request<'a> {
+    /// Reads the shell's lines: method, address, then a line a header. `None` when it is not of that form.
+    pub(crate) fn parse(head: &'a str) -> Option<Self> {
+        let (method, rest) = head.split_once('\n')?;
+        let (url, rest) = rest.split_once('\n')?;
+        let mut values = [""; HEADERS.len()];
+        let mut lines = rest.splitn(HEADERS.len() + 1, '\n');
+        for value in &mut values {
+            *value = lines.next().filter(|v| v.len() <= limits::HEADER_BYTES).unwrap_or("");
+        }
+        let extra = lines.next().unwrap_or("");
+        let (scheme, after) = url.split_once("://")?;
+        let authority_end = after.find(['/', '?', '#']).unwrap_or(after.len());
+        let (authority, target) = after.split_at(authority_end);
+        let host = match authority.rsplit_once(':') {
+            Some((host, port)) if port.bytes().all(|b| b.is_ascii_digit()) => host,
+            _ => authority,
+        };
+        let path = target.split(['?', '#']).next().unwrap_or("/");
+        let own_origin = url.get(..scheme.len() + 3 + authority.len())?;
+        let secure = scheme == "https";
+        Some(Self { method, secure, own_origin, host, path: if path.is_empty() { "/" } else { path }, values, extra })
+    }
+
+    /// The values of one of our cookies, or of the publisher's; browsers send one a path and domain.
+    pub(crate) fn cookies(self, name: &'a str) -> impl Iterator<Item = &'a str> {
+        let [cookie, ..] = self.values;
+        cookie.split(';').filter_map(move |pair| pair.trim().strip_prefix(name)?.strip_prefix('='))
+    }
+
+    pub(crate) fn origin(self) -> Option<&'a str> {
+        let [_, origin, ..] = self.values;
+        (!origin.is_empty()).then_some(origin)
+    }
+
+    pub(crate) fn gpc(self) -> bool {
+        let [_, _, gpc, ..] = self.values;
+        gpc.trim() == "1"
+    }
+
+    pub(crate) fn explain(self) -> &'a str {
+        let [.., explain] = self.values;
+        explain
+    }
+
+    /// The value of the tenant's proof header; `names` are all such headers, as the shell was told.
+    pub(crate) fn extra(self, names: &[String], name: &str) -> Option<&'a str> {
+        let place = names.iter().position(|n| n == name)?;
+        self.extra.split('\n').nth(place).filter(|v| !v.is_empty())
+    }
+
+    /// Why this request is answered but not counted: prefetched, or by a declared bot.
+    pub(crate) fn uncounted(self) -> Option<&'static str> {
+        let [_, _, _, purpose, agent, _] = self.values;
+        if purpose.contains("prefetch") || purpose.contains("prerender") {
+            return Some("prefetch");
+        }
+        declared_bot(agent).then_some("bot")
+    }
+
+    /// Whether a page of this origin may call with credentials: our own, or one the tenant configured.
+    pub(crate) fn admits(self, origin: &str, tenant: &Tenant) -> bool {
+        origin == self.own_origin || tenant.origins.iter().any(|o| o == origin)
+    }
+}
+
+/// Whether the user agent says that it is a program: the words that IAB's list of spiders and bots shares.
+fn declared_bot(agent: &str) -> bool {
+    const WORDS: [&str; 8] =
+        ["bot", "crawl", "spider", "slurp", "headlesschrome", "facebookexternalhit", "preview", "monitor"];
+    let agent = agent.to_ascii_lowercase();
+    WORDS.iter().any(|word| agent.contains(word))
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lines_are_taken_apart() {
+        let head = "POST\nhttps://ads.pub.example:8443/v1/decide?x=1\na=1; cw_id=v1.x; cw_id=v1.y\nhttps://pub.example\n1\n\nMozilla\nkey\nproof\nother";
+        let request = Request::parse(head).unwrap();
+        assert_eq!((request.method, request.host, request.path), ("POST", "ads.pub.example", "/v1/decide"));
+        assert_eq!(request.own_origin, "https://ads.pub.example:8443");
+        assert_eq!(request.cookies("cw_id").collect::<Vec<_>>(), ["v1.x", "v1.y"]);
+        assert!(request.gpc() && request.secure);
+        assert_eq!(request.explain(), "key");
+        let names = ["x-a".to_owned(), "x-b".to_owned()];
+        assert_eq!(request.extra(&names, "x-b"), Some("other"));
+        assert_eq!(request.extra(&names, "x-c"), None);
+    }
+
+    #[test]
+    fn odd_requests_are_taken_apart_too() {
+        let parse =
+            |url: &str| Request::parse(&format!("GET\n{url}\n")).map(|r| (r.host.to_owned(), r.path.to_owned()));
+        assert_eq!(parse("http://localhost"), Some(("localhost".to_owned(), "/".to_owned())));
+        assert_eq!(parse("http://[::1]:80/x"), Some(("[::1]".to_owned(), "/x".to_owned())));
+        assert_eq!(parse("localhost/x"), None);
+        assert!(Request::parse("GET").is_none());
+    }
+
+    #[test]
+    fn s_prefetch_and_bots_are_not_counted() {
+        let with = |purpose: &str, agent: &str| {
+            let head = format!("POST\nhttp://localhost/\n\n\n\n{purpose}\n{agent}\n\n");
+            Request::parse(&head).unwrap().uncounted()
+        };
+        assert_eq!(with("prefetch;prerender", "Mozilla/5.0"), Some("prefetch"));
+        assert_eq!(with("", "Mozilla/5.0 (compatible; Googlebot/2.1)"), Some("bot"));
+        assert_eq!(with("", "Mozilla/5.0 (X11; Linux x86_64) Firefox/140.0"), None);
+    }
+}

@@ -1,0 +1,161 @@
+//! The strings of IAB's Transparency and Consent Framework: TCF v2 of Europe and TCF v1 of Canada.
+//!
+//! Source: IAB Tech Lab, "Consent string and vendor list formats v2" (TCF 2.3) and "IAB Canada TCF Technical
+//! Specification". A decoder answers `Some(true)` for a consent, `Some(false)` for a refusal and `None` for
+//! what cannot be decoded or is invalid. Vendor sections are walked, never expanded: the work is bounded
+//! by the text's length whatever ranges it claims.
+
+use iab_gpp::sections::tcfcav1::TcfCaV1;
+use iab_gpp::sections::tcfeuv2::TcfEuV2;
+
+use super::bits::{Bits, prefix};
+use crate::config::Tenant;
+
+/// Bits of the European core before its first vendor section: Version to PublisherCC.
+const EUROPEAN_HEAD: usize = 213;
+/// Bits of the Canadian core before its first vendor section: Version to PurposesImpliedConsent.
+const CANADIAN_HEAD: usize = 199;
+/// Zero characters after a head that make it a whole core: vendor sections and restrictions of nothing.
+const EMPTY_TAIL: usize = 8;
+/// From this policy version on (TCF 2.3) a string names the vendors that were disclosed.
+const POLICY_DISCLOSES: u8 = 5;
+/// The restriction that this decoder's question survives: consent is what it asks for anyway.
+const REQUIRE_CONSENT: u32 = 1;
+/// Purpose 1 is not used in Canada: its bit is never set there.
+const UNUSED_IN_CANADA: u8 = 1;
+
+/// Reads a TC string of version 2: every purpose of the tenant has *consent* (legitimate interest does not
+/// do), and with `tcf_vendor` that vendor has consent, was disclosed, and is not kept from those purposes by
+/// the publisher.
+pub(super) fn european(text: &str, tenant: &Tenant) -> Option<bool> {
+    let mut segments = text.split('.');
+    let core = segments.next()?;
+    let mut bits = Bits::new(core)?;
+    let head: TcfEuV2 = prefix(core, EUROPEAN_HEAD, EMPTY_TAIL)?.parse().ok()?;
+    // "When a Vendor encounters a TC String with IsServiceSpecific=0 then it is considered invalid."
+    if !head.core.is_service_specific {
+        return None;
+    }
+    bits.skip(EUROPEAN_HEAD)?;
+    let consented = vendors(&mut bits, tenant.tcf_vendor)?;
+    let _legitimate_interest = vendors(&mut bits, tenant.tcf_vendor)?;
+    let kept_away = restrictions(&mut bits, tenant)?;
+    let disclosed = disclosed(segments, tenant.tcf_vendor)?;
+    let vendor_agrees = match (tenant.tcf_vendor, disclosed) {
+        (_, None) if head.core.policy_version >= POLICY_DISCLOSES => return None,
+        (None, _) => true,
+        (Some(_), None) => consented && !kept_away,
+        (Some(_), Some(disclosed)) => {
+            let disclosed = disclosed || head.core.policy_version < POLICY_DISCLOSES;
+            consented && disclosed && !kept_away
+        }
+    };
+    let purposes = &tenant.tcf_purposes;
+    let all = !purposes.is_empty() && purposes.iter().all(|p| head.core.purpose_consents.contains(&u16::from(*p)));
+    Some(all && vendor_agrees)
+}
+
+/// Reads a Canadian string: every purpose of the tenant that Canada knows has express or implied consent, and
+/// with `tcf_vendor` that vendor has one of the two.
+///
+/// Vendor sections are read in the form that IAB's own libraries write (the European one; the
+/// specification's table says another). Publisher restrictions have no such practice: with `tcf_vendor` a
+/// string that carries any cannot be decoded.
+pub(super) fn canadian(text: &str, tenant: &Tenant) -> Option<bool> {
+    let core = text.split('.').next()?;
+    let mut bits = Bits::new(core)?;
+    if !text.split('.').all(|segment| Bits::new(segment).is_some()) {
+        return None;
+    }
+    let head: TcfCaV1 = prefix(core, CANADIAN_HEAD, EMPTY_TAIL)?.parse().ok()?;
+    bits.skip(CANADIAN_HEAD)?;
+    let express = vendors(&mut bits, tenant.tcf_vendor)?;
+    let implied = vendors(&mut bits, tenant.tcf_vendor)?;
+    let restrictions = bits.take(12).unwrap_or(0);
+    if tenant.tcf_vendor.is_some() && restrictions > 0 {
+        return None;
+    }
+    let mut asked = tenant.tcf_purposes.iter().filter(|p| **p != UNUSED_IN_CANADA).map(|p| u16::from(*p)).peekable();
+    let any = asked.peek().is_some();
+    let all = asked
+        .all(|p| head.core.purpose_express_consents.contains(&p) || head.core.purpose_implied_consents.contains(&p));
+    let vendor_agrees = tenant.tcf_vendor.is_none() || express || implied;
+    Some(any && all && vendor_agrees)
+}
+
+/// Passes over one vendor section – MaxVendorId, IsRangeEncoding, then a bit field or ranges – and says
+/// whether it names the vendor.
+fn vendors(bits: &mut Bits<'_>, vendor: Option<u16>) -> Option<bool> {
+    let greatest = u16::try_from(bits.take(16)?).ok()?;
+    if bits.flag()? {
+        return ranges(bits, vendor);
+    }
+    let mut field = *bits;
+    bits.skip(usize::from(greatest))?;
+    match vendor {
+        Some(vendor) if (1..=greatest).contains(&vendor) => {
+            field.skip(usize::from(vendor) - 1)?;
+            field.flag()
+        }
+        _ => Some(false),
+    }
+}
+
+/// Passes over a list of ranges – NumEntries, then IsARange, StartOrOnlyVendorId and maybe EndVendorId each –
+/// and says whether one of them names the vendor. They may come in any order; an inverted one or a vendor 0
+/// cannot be decoded.
+fn ranges(bits: &mut Bits<'_>, vendor: Option<u16>) -> Option<bool> {
+    let mut named = false;
+    for _ in 0..bits.take(12)? {
+        let is_range = bits.flag()?;
+        let start = bits.take(16)?;
+        let end = if is_range { bits.take(16)? } else { start };
+        if start == 0 || start > end {
+            return None;
+        }
+        named |= vendor.is_some_and(|v| (start..=end).contains(&u32::from(v)));
+    }
+    Some(named)
+}
+
+/// Passes over the publisher restrictions and says whether one keeps the vendor from consent to a purpose of
+/// the tenant: the purpose is not allowed, or on another basis only, or by a type that is not defined.
+fn restrictions(bits: &mut Bits<'_>, tenant: &Tenant) -> Option<bool> {
+    let mut kept_away = false;
+    for _ in 0..bits.take(12)? {
+        let purpose = bits.take(6)?;
+        let kind = bits.take(2)?;
+        let named = ranges(bits, tenant.tcf_vendor)?;
+        let asked = tenant.tcf_purposes.iter().any(|p| u32::from(*p) == purpose);
+        kept_away |= named && asked && kind != REQUIRE_CONSENT;
+    }
+    Some(kept_away)
+}
+
+/// Passes over the segments after the core. Inside: whether the vendor was disclosed, `None` without a segment
+/// that says so. Outside: `None` for a segment that is unknown, doubled or cut short.
+fn disclosed<'a>(segments: impl Iterator<Item = &'a str>, vendor: Option<u16>) -> Option<Option<bool>> {
+    let mut disclosed = None;
+    let mut seen = 0u8;
+    for segment in segments {
+        let mut bits = Bits::new(segment)?;
+        let kind = bits.take(3)?;
+        if seen & 1 << kind != 0 {
+            return None;
+        }
+        seen |= 1 << kind;
+        match kind {
+            1 => disclosed = Some(vendors(&mut bits, vendor)?),
+            // Allowed vendors, out of use since TCF 2.3.
+            2 => drop(vendors(&mut bits, vendor)?),
+            // The publisher's own purposes: 24 consents, 24 legitimate interests, then custom ones.
+            3 => {
+                bits.skip(48)?;
+                let custom = usize::try_from(bits.take(6)?).ok()?;
+                bits.skip(2 * custom)?;
+            }
+            _ => return None,
+        }
+    }
+    Some(disclosed)
+}
