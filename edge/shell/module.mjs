@@ -41,7 +41,7 @@ export class Module {
     }
   }
 
-  /** Calls an export that gives an outcome, and takes it apart: head fields, `body`, `facts`. */
+  /** Calls an export that gives an outcome, and takes it apart: head fields, `body`, `batch`. */
   step(name, ...args) {
     const bytes = this.call(name, ...args);
     const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
@@ -49,7 +49,8 @@ export class Module {
     const factsAt = bodyAt + view.getUint32(4, true);
     const step = JSON.parse(decoder.decode(bytes.subarray(8, bodyAt)));
     step.body = bytes.subarray(bodyAt, factsAt);
-    step.batch = bytes.subarray(factsAt);
+    // A copy: the queue takes the buffer it is given away from us, and the body is still to be sent.
+    step.batch = bytes.slice(factsAt);
     return step;
   }
 }

@@ -25,12 +25,14 @@ pub(crate) struct ConsentBody<'a> {
 
 /// What a call with a body may do: the body's strings stand before IAB's cookies.
 pub(crate) fn of_call(request: Request<'_>, body: &ConsentBody<'_>, site: &Site) -> Permission {
+    // Sections that apply are believed only from where the string is from: the body's, else the cookies'.
+    let in_body = body.gpp.is_some() || body.gpp_sid.is_some();
     let cookie_sid = request.cookies("__gpp_sid").next().map(consent::section_ids);
     let signals = Signals {
         gpc: request.gpc(),
         tcf: body.tcf.as_deref().or_else(|| request.cookies("euconsent-v2").next()),
-        gpp: body.gpp.as_deref().or_else(|| request.cookies("__gpp").next()),
-        gpp_sid: body.gpp_sid.as_deref().or(cookie_sid.as_deref()),
+        gpp: if in_body { body.gpp.as_deref() } else { request.cookies("__gpp").next() },
+        gpp_sid: if in_body { body.gpp_sid.as_deref() } else { cookie_sid.as_deref() },
         us_privacy: request.cookies("usprivacy").next(),
     };
     consent::permission(&signals, &site.tenant)

@@ -195,7 +195,7 @@ pub fn begin(arrival: Arrival, random: &mut Random) -> Begun {
         Some(cookie) => Who::returning(now, cookie, ledger, claims),
         None => Who::minted(now, claims, random),
     };
-    let other = who.cookie.tag.filter(|tag| who.holder().and_then(|holder| holder.is(*tag)) == Some(false));
+    let other = who.cookie.tag.filter(|tag| who.holder().is_some_and(|holder| holder.is(*tag) != Some(true)));
     if let Some(tag) = other {
         who.switch(tag, random);
     }
@@ -359,8 +359,7 @@ impl Who {
             self.cookie.earlier.iter().copied().filter(|(tag, v)| *tag != held && *v != visitor && *v != left.1);
         self.cookie.earlier = [left].into_iter().chain(others).take(limits::EARLIER_VISITORS).collect();
         self.cookie.tag = here.first().copied();
-        let known = if origin == Origin::Switched { self.holder().map(Claim::short) } else { None };
-        self.cookie.covered = known.into_iter().collect();
+        self.cookie.covered.clear();
         self.cookie.pending.clear();
         self.cookie.visitor = visitor;
         self.ledger = Ledger::new(visitor);

@@ -35,18 +35,19 @@ impl Membership {
         self.admits.contains(&visitor)
     }
 
-    /// What this decision says of whether `other` belongs with `own`; `None` when it does not decide it.
-    fn decides(&self, own: VisitorId, other: VisitorId) -> Option<bool> {
-        let cut = self.cuts.get(&other);
-        if cut.is_some_and(|cut| cut.gone) {
-            return Some(false);
-        }
+    /// What this decision says of the two together; `None` when it does not admit one and name the other.
+    fn pairs(&self, own: VisitorId, other: VisitorId) -> Option<bool> {
         match (self.admits(own), self.admits(other)) {
             (true, true) => Some(true),
-            (true, false) => cut.map(|_| false),
+            (true, false) => self.cuts.get(&other).map(|_| false),
             (false, true) => self.cuts.get(&own).map(|_| false),
-            (false, false) => (cut.is_some() && !self.cuts.contains_key(&own)).then_some(false),
+            (false, false) => None,
         }
+    }
+
+    /// What this decision says of one visitor alone.
+    fn says(&self, visitor: VisitorId) -> Option<bool> {
+        if self.admits(visitor) { Some(true) } else { self.cuts.get(&visitor).map(|_| false) }
     }
 }
 
@@ -81,12 +82,17 @@ impl Memberships {
         self
     }
 
-    /// Whether `other` counts in the view of `own`: as the highest epoch says that decides it, and yes when none
-    /// does. A cut is about those that the same decision admits: of two halves of a split person each decision
-    /// cuts the other half, and neither takes anybody from their own.
+    /// Whether `other` counts in the view of `own`. Never once it is gone; else as the highest epoch says that
+    /// names both; else, for an `own` that no decision puts beside it, as the highest epoch says that names it
+    /// at all; and yes when none does. A cut is about those that the same decision admits: of two halves of a
+    /// split person each decision cuts the other half, and neither takes anybody from their own.
     #[must_use]
     pub fn counts(&self, own: VisitorId, other: VisitorId) -> bool {
-        own == other || self.0.values().rev().find_map(|m| m.decides(own, other)).unwrap_or(true)
+        let newest_first = || self.0.values().rev();
+        let gone = || newest_first().any(|m| m.cuts.get(&other).is_some_and(|cut| cut.gone));
+        let pair = || newest_first().find_map(|m| m.pairs(own, other));
+        let alone = || newest_first().find_map(|m| m.says(other));
+        own == other || (!gone() && pair().or_else(alone).unwrap_or(true))
     }
 
     /// Devices of the person that these visitors make: as many as the newest decision says that admits `own`; or,

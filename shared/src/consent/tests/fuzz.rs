@@ -97,8 +97,8 @@ fn random_bytes_never_panic() {
     });
 }
 
-/// 700 ranges of 65,535 vendors each: expanded they are 46 million ids, and more than a second of work. Two
-/// thousand times that would not end; walked it is a blink.
+/// 700 ranges of 65,535 vendors each: expanded they are 46 million ids and more than a second of work, so that
+/// this test would take half an hour. Walked they are a blink.
 #[test]
 fn a_bomb_of_ranges_does_nothing() {
     let bomb = vec![(1, u16::MAX); 700];
@@ -113,7 +113,7 @@ fn a_bomb_of_ranges_does_nothing() {
     for text in [in_vendors.text(), in_restrictions.text(), in_segment] {
         assert!(text.len() > 3_900 && text.len() <= 4_096, "{}", text.len());
         let whole = gpp(&[(2, &text)]);
-        for _ in 0..2_000 {
+        for _ in 0..300 {
             assert_eq!(with_tcf(&text, &vendor()), Permission::Full);
             assert_eq!(with_gpp(&whole, None, &vendor()), Permission::Full);
         }

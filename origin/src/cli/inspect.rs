@@ -1,0 +1,52 @@
+//! `causeway inspect`: reads the store directly, also while the origin serves.
+
+use anyhow::{Context as _, anyhow};
+use causeway_origin::tenants::Tenants;
+use causeway_origin::{describe, keyfile, store};
+use causeway_shared::ids::VisitorId;
+use clap::Subcommand;
+use serde_json::Value;
+
+use super::Common;
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Inspect {
+    /// A visitor: its own sums, its person's, what links it.
+    Visitor {
+        /// The visitor's id.
+        id: String,
+        /// Whose visitor. With one tenant configured it need not be said.
+        #[arg(long)]
+        tenant: Option<String>,
+    },
+    /// Who was last seen with an alternate id.
+    Lookup {
+        /// The kind, such as `member`.
+        kind: String,
+        /// The raw id; it is hashed with the tenant's key here.
+        value: String,
+        /// Whose id. With one tenant configured it need not be said.
+        #[arg(long)]
+        tenant: Option<String>,
+    },
+}
+
+pub(super) fn run(command: &Inspect, common: &Common) -> anyhow::Result<()> {
+    let (Inspect::Visitor { tenant, .. } | Inspect::Lookup { tenant, .. }) = command;
+    let config = common.load()?;
+    let keys = keyfile::load_checked(&config.keys, &config.edge)?;
+    let conn = store::open_readonly(&config.data)?;
+    let tenants = Tenants::find(&conn, &config.edge, &keys)?;
+    let known = tenants.named(tenant.as_deref()).with_context(|| match tenant {
+        Some(name) => format!("the store has no tenant `{name}`"),
+        None => "there are several tenants: say --tenant NAME".to_owned(),
+    })?;
+    let found: Value = match command {
+        Inspect::Visitor { id, .. } => {
+            let id: VisitorId = id.parse().map_err(|e| anyhow!("the visitor's id has {e}"))?;
+            describe::visitor(&conn, known, id)?.context("no fact of that visitor ever came")?
+        }
+        Inspect::Lookup { kind, value, .. } => describe::lookup(&conn, known, kind, value)?,
+    };
+    common.output.one(&found)
+}

@@ -1,0 +1,167 @@
+//! `causeway keys`. A secret is never printed.
+
+use anyhow::{Context as _, bail};
+use causeway_origin::keyfile::{self, KeyError, Rotated};
+use causeway_shared::keys::{KeyRing, Keys as Ring};
+use clap::{Args, Subcommand, ValueEnum};
+use serde_json::{Value, json};
+
+use super::Common;
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Keys {
+    /// Make the key file, or what is missing in it.
+    Init,
+    /// List the keys: which there are and in which stage, never a secret.
+    List,
+    /// One step of a rotation: the first call makes the next key, the second makes it the active one.
+    Rotate(Which),
+    /// Remove the old key; things made with it are no longer understood.
+    Retire {
+        #[command(flatten)]
+        which: Which,
+        /// Another key than the old one: a next key that shall not be used after all.
+        #[arg(long)]
+        id: Option<u8>,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Which {
+    /// What the key is for.
+    purpose: Purpose,
+    /// Whose key; not for `sync`. With one tenant configured it need not be said.
+    #[arg(long)]
+    tenant: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Purpose {
+    /// Authenticates the edge to the origin.
+    Sync,
+    /// Signs a tenant's cookies.
+    Cookie,
+    /// Hashes a tenant's alternate ids.
+    Alternate,
+}
+
+pub(super) fn run(command: &Keys, common: &Common) -> anyhow::Result<()> {
+    match command {
+        Keys::Init => init(common),
+        Keys::List => list(common),
+        Keys::Rotate(which) => rotate(common, which),
+        Keys::Retire { which, id } => retire(common, which, *id),
+    }
+}
+
+fn init(common: &Common) -> anyhow::Result<()> {
+    let config = common.load()?;
+    let mut keys = match keyfile::load(&config.keys) {
+        Err(KeyError::Read { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => Ring::default(),
+        other => other?,
+    };
+    let made = keyfile::complete(&mut keys, &config.edge)?;
+    if !made.is_empty() {
+        keyfile::save(&config.keys, &keys)?;
+    }
+    let file = config.keys.display().to_string();
+    let text = match made.len() {
+        0 => format!("{file}: nothing is missing"),
+        n => format!("{file}: made {n} keys: {}", made.join(", ")),
+    };
+    common.output.text(&text, &json!({"file": file, "made": made}))
+}
+
+fn list(common: &Common) -> anyhow::Result<()> {
+    let config = common.load()?;
+    let keys = keyfile::load(&config.keys)?;
+    let mut rows = Vec::new();
+    add_ring(&mut rows, "sync", None, &keys.sync);
+    for (tenant, own) in &keys.tenants {
+        add_ring(&mut rows, "cookie", Some(tenant), &own.cookie);
+        add_ring(&mut rows, "alternate", Some(tenant), &own.alternate);
+        for proof in &own.proof {
+            let alg = serde_json::to_value(proof.alg)?;
+            rows.push(json!({"purpose": "proof", "tenant": tenant, "id": proof.kid, "stage": "verify", "alg": alg}));
+        }
+    }
+    if keys.explain.is_some() {
+        rows.push(json!({"purpose": "explain", "tenant": null, "id": null, "stage": "active", "alg": null}));
+    }
+    common.output.list(&["purpose", "tenant", "id", "stage", "alg"], &rows)
+}
+
+fn add_ring(rows: &mut Vec<Value>, purpose: &str, tenant: Option<&str>, ring: &KeyRing) {
+    for key in &ring.0 {
+        rows.push(json!({
+            "purpose": purpose, "tenant": tenant, "id": key.id, "stage": key.stage, "alg": "HMAC-SHA-256",
+        }));
+    }
+}
+
+fn rotate(common: &Common, which: &Which) -> anyhow::Result<()> {
+    let (done, tenant) = change(common, which, keyfile::rotate)?;
+    let (text, object) = match done {
+        Rotated::First(id) => (format!("key {id} is active"), json!({"active": id})),
+        Rotated::Staged(id) => (
+            format!(
+                "key {id} is next: give it to every edge (`causeway config edge`), restart the origin, then rotate again"
+            ),
+            json!({"next": id}),
+        ),
+        Rotated::Promoted { active, old } => (
+            format!(
+                "key {active} is active, key {old} is old: give both to every edge, restart the origin, \
+                 and retire {old} when nothing made with it is in use"
+            ),
+            json!({"active": active, "old": old}),
+        ),
+    };
+    say(common, which, tenant, &text, object)
+}
+
+fn retire(common: &Common, which: &Which, id: Option<u8>) -> anyhow::Result<()> {
+    let (gone, tenant) = change(common, which, |ring| keyfile::retire(ring, id))?;
+    let text = format!("key {gone} is gone: give the rest to every edge (`causeway config edge`)");
+    say(common, which, tenant, &text, json!({"retired": gone}))
+}
+
+/// Changes one ring and writes the file.
+fn change<T>(
+    common: &Common,
+    which: &Which,
+    step: impl FnOnce(&mut KeyRing) -> Result<T, KeyError>,
+) -> anyhow::Result<(T, Option<String>)> {
+    let config = common.load()?;
+    let mut keys = keyfile::load(&config.keys)?;
+    let tenant = match (which.purpose, &which.tenant, config.edge.tenants.as_slice()) {
+        (Purpose::Sync, None, _) => None,
+        (Purpose::Sync, Some(_), _) => bail!("the sync key belongs to no tenant: leave --tenant out"),
+        (_, Some(name), _) => {
+            config.edge.by_name(name).with_context(|| format!("there is no tenant `{name}`"))?;
+            Some(name.clone())
+        }
+        (_, None, [only]) => Some(only.name.clone()),
+        (_, None, _) => bail!("there are several tenants: say --tenant NAME"),
+    };
+    let ring = match &tenant {
+        None => &mut keys.sync,
+        Some(name) => {
+            let own = keys.tenants.entry(name.clone()).or_default();
+            if which.purpose == Purpose::Cookie { &mut own.cookie } else { &mut own.alternate }
+        }
+    };
+    let done = step(ring)?;
+    keyfile::save(&config.keys, &keys)?;
+    Ok((done, tenant))
+}
+
+fn say(common: &Common, which: &Which, tenant: Option<String>, text: &str, mut object: Value) -> anyhow::Result<()> {
+    let purpose = which.purpose.to_possible_value().map(|v| v.get_name().to_owned());
+    if let Some(fields) = object.as_object_mut() {
+        fields.insert("purpose".to_owned(), purpose.clone().into());
+        fields.insert("tenant".to_owned(), tenant.clone().into());
+    }
+    let at = tenant.map(|t| format!("{t} ")).unwrap_or_default();
+    common.output.text(&format!("{at}{}: {text}", purpose.unwrap_or_default()), &object)
+}

@@ -1,0 +1,109 @@
+//! What commands print: a table for people, JSON for programs.
+
+use std::io::Write as _;
+
+use clap::ValueEnum;
+use comfy_table::{Table, presets};
+use serde_json::Value;
+
+/// Form of what is printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Format {
+    /// For people.
+    Table,
+    /// For programs.
+    Json,
+}
+
+impl Format {
+    /// Prints a list of objects: a row each, the columns in the order given.
+    pub(super) fn list(self, columns: &[&str], rows: &[Value]) -> anyhow::Result<()> {
+        match self {
+            Self::Json => self.json(&Value::from(rows)),
+            Self::Table => {
+                let mut table = Table::new();
+                table.load_style(presets::NOTHING);
+                table.set_header(columns.iter().map(|c| c.to_uppercase()));
+                for row in rows {
+                    table.add_row(columns.iter().map(|c| row.get(c).map_or_else(String::new, cell)));
+                }
+                print(&table.to_string())
+            }
+        }
+    }
+
+    /// Prints one object: a line a field.
+    pub(super) fn one(self, object: &Value) -> anyhow::Result<()> {
+        match self {
+            Self::Json => self.json(object),
+            Self::Table => {
+                let mut table = Table::new();
+                table.load_style(presets::NOTHING);
+                for (path, value) in flat(object) {
+                    table.add_row([path, value]);
+                }
+                print(&table.to_string())
+            }
+        }
+    }
+
+    /// Prints a text as it is, or the JSON in its place.
+    pub(super) fn text(self, text: &str, json: &Value) -> anyhow::Result<()> {
+        match self {
+            Self::Json => self.json(json),
+            Self::Table => print(text),
+        }
+    }
+
+    fn json(self, value: &Value) -> anyhow::Result<()> {
+        print(&serde_json::to_string_pretty(value)?)
+    }
+}
+
+fn print(text: &str) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    for line in text.lines() {
+        writeln!(out, "{}", line.trim_end())?;
+    }
+    Ok(out.flush()?)
+}
+
+fn cell(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Null => "-".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+/// Every leaf with its path, such as `own.pages`.
+fn flat(value: &Value) -> Vec<(String, String)> {
+    let join = |key: &str, inner: Vec<(String, String)>| -> Vec<(String, String)> {
+        let with = |(path, value): (String, String)| {
+            let path = if path.is_empty() { key.to_owned() } else { format!("{key}.{path}") };
+            (path, value)
+        };
+        inner.into_iter().map(with).collect()
+    };
+    match value {
+        Value::Object(fields) => fields.iter().flat_map(|(key, inner)| join(key, flat(inner))).collect(),
+        Value::Array(items) if !items.is_empty() => {
+            items.iter().enumerate().flat_map(|(i, inner)| join(&i.to_string(), flat(inner))).collect()
+        }
+        Value::Array(_) => vec![(String::new(), "-".to_owned())],
+        leaf => vec![(String::new(), cell(leaf))],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn an_object_becomes_a_line_a_leaf() {
+        let object = json!({"own": {"pages": 2}, "members": ["a", "b"], "links": [], "flag": null});
+        let lines: Vec<String> = flat(&object).into_iter().map(|(p, v)| format!("{p}={v}")).collect();
+        assert_eq!(lines, ["flag=-", "links=-", "members.0=a", "members.1=b", "own.pages=2"]);
+    }
+}

@@ -1,0 +1,275 @@
+//! The origin's configuration: one TOML file, the environment over it, checked as a whole.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use causeway_shared::config::{EdgeConfig, Problem, Tenant};
+use causeway_shared::ids::Millis;
+use serde::Deserialize;
+
+use crate::reference::{SETTINGS, Shape};
+
+/// What the origin runs with.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Config {
+    /// Address and port to listen on; port 0 takes a free one.
+    pub listen: String,
+    /// Directory of the store.
+    pub data: PathBuf,
+    /// The key file.
+    pub keys: PathBuf,
+    /// How long a person's siblings wait for news of one another, in milliseconds.
+    pub sibling_publish_ms: Millis,
+    /// Log filter, in `tracing`'s directives.
+    pub log: String,
+    /// Form of the log lines.
+    pub log_format: LogFormat,
+    /// Read-only connections to the store, 1 to 64.
+    pub readers: usize,
+    /// How long a stop waits for requests under way.
+    pub drain: Duration,
+    /// The tenants, as the edge has them too.
+    pub edge: EdgeConfig,
+}
+
+/// Form of the log lines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LogFormat {
+    /// One line of text an event.
+    Text,
+    /// One JSON object an event.
+    Json,
+}
+
+/// Why there is no usable configuration.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file could not be read.
+    #[error("cannot read the configuration {}: name another with --config", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The file is not TOML, or has a key or a value that does not belong there.
+    #[error("the configuration {} is not understood: see `causeway config reference`", path.display())]
+    Parse {
+        /// The file.
+        path: PathBuf,
+        /// Where and why.
+        #[source]
+        source: Box<toml::de::Error>,
+    },
+    /// A variable of the environment does not hold what it should.
+    #[error("{name} in the environment must be {expected}")]
+    Environment {
+        /// The variable.
+        name: &'static str,
+        /// What it must be.
+        expected: &'static str,
+    },
+    /// It can be read and cannot be used.
+    #[error("{} problems in the configuration:\n{}", .0.len(), lines(.0))]
+    Problems(Vec<Problem>),
+}
+
+/// One problem a line: path, then what is wrong.
+#[must_use]
+pub fn lines(problems: &[Problem]) -> String {
+    let line = |p: &Problem| format!("  {}: {}", p.path, p.message);
+    problems.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Document {
+    #[serde(default = "default_listen")]
+    listen: String,
+    #[serde(default = "default_data")]
+    data: PathBuf,
+    #[serde(default = "default_keys")]
+    keys: PathBuf,
+    #[serde(default = "default_sibling_publish_s")]
+    sibling_publish_s: u32,
+    #[serde(default = "default_log")]
+    log: String,
+    #[serde(default = "default_log_format")]
+    log_format: LogFormat,
+    #[serde(default = "default_readers")]
+    readers: usize,
+    #[serde(default = "default_drain_s")]
+    drain_s: u32,
+    #[serde(default)]
+    tenant: Vec<Tenant>,
+}
+
+fn default_listen() -> String {
+    "127.0.0.1:8788".to_owned()
+}
+fn default_data() -> PathBuf {
+    PathBuf::from("data")
+}
+fn default_keys() -> PathBuf {
+    PathBuf::from("keys.json")
+}
+fn default_sibling_publish_s() -> u32 {
+    60
+}
+fn default_log() -> String {
+    "info".to_owned()
+}
+fn default_log_format() -> LogFormat {
+    LogFormat::Text
+}
+fn default_readers() -> usize {
+    4
+}
+fn default_drain_s() -> u32 {
+    10
+}
+
+impl Config {
+    /// Reads the file and lays the environment over it.
+    ///
+    /// `env` gives a variable's value; paths in the file are relative to it, paths in the environment to
+    /// the working directory.
+    ///
+    /// # Errors
+    /// [`ConfigError`], with every problem of the document at once.
+    pub fn load(path: &Path, env: impl Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {
+        let text =
+            std::fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+        let base = path.parent().unwrap_or(Path::new(""));
+        Self::parse(&text, path, base, env)
+    }
+
+    fn parse(text: &str, path: &Path, base: &Path, env: impl Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {
+        let not_understood =
+            |source: toml::de::Error| ConfigError::Parse { path: path.to_owned(), source: Box::new(source) };
+        // Once as it stands, so that an error in the file shows its line.
+        toml::from_str::<Document>(text).map_err(not_understood)?;
+        let mut table: toml::Table = toml::from_str(text).map_err(not_understood)?;
+        for key in ["data", "keys"] {
+            if let Some(toml::Value::String(relative)) = table.get_mut(key) {
+                *relative = base.join(&*relative).to_string_lossy().into_owned();
+            }
+        }
+        overlay(&mut table, env)?;
+        let document: Document = table.try_into().map_err(not_understood)?;
+        document.checked(base)
+    }
+}
+
+/// Puts the environment's values in the place of the file's.
+fn overlay(table: &mut toml::Table, env: impl Fn(&str) -> Option<String>) -> Result<(), ConfigError> {
+    for setting in SETTINGS {
+        let Some(text) = env(setting.env) else {
+            continue;
+        };
+        let wrong = ConfigError::Environment { name: setting.env, expected: setting.shape.says() };
+        let value = match setting.shape {
+            Shape::Number => match text.parse() {
+                Ok(number) => toml::Value::Integer(number),
+                Err(_) => return Err(wrong),
+            },
+            Shape::LogFormat if !matches!(text.as_str(), "text" | "json") => return Err(wrong),
+            Shape::Text | Shape::Path | Shape::LogFormat => toml::Value::String(text),
+        };
+        table.insert(setting.key.to_owned(), value);
+    }
+    Ok(())
+}
+
+impl Document {
+    fn checked(self, base: &Path) -> Result<Config, ConfigError> {
+        let edge = EdgeConfig { tenants: self.tenant };
+        let mut problems = edge.problems();
+        let mut say = |path: &str, message: &str| {
+            problems.push(Problem { path: path.to_owned(), message: message.to_owned() });
+        };
+        if !self.listen.contains(':') {
+            say("listen", "an address and a port like 127.0.0.1:8788 are needed");
+        }
+        if !(1..=64).contains(&self.readers) {
+            say("readers", "between 1 and 64 connections are needed");
+        }
+        if !(1..=3_600).contains(&self.sibling_publish_s) {
+            say("sibling_publish_s", "between 1 and 3600 seconds are needed");
+        }
+        if self.drain_s > 600 {
+            say("drain_s", "600 seconds at most");
+        }
+        if !problems.is_empty() {
+            return Err(ConfigError::Problems(problems));
+        }
+        // A default path is relative to the file as well.
+        let place = |p: PathBuf, default: PathBuf| if p == default { base.join(p) } else { p };
+        Ok(Config {
+            listen: self.listen,
+            data: place(self.data, default_data()),
+            keys: place(self.keys, default_keys()),
+            sibling_publish_ms: Millis::from(self.sibling_publish_s) * 1_000,
+            log: self.log,
+            log_format: self.log_format,
+            readers: self.readers,
+            drain: Duration::from_secs(u64::from(self.drain_s)),
+            edge,
+        })
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    const SMALL: &str = "[[tenant]]\nname = \"pub\"\nhosts = [\"ads.pub.example\"]\n";
+
+    fn parse(text: &str, env: &[(&str, &str)]) -> Result<Config, ConfigError> {
+        let find = |name: &str| {
+            let pair = env.iter().find(|(n, _)| *n == name)?;
+            Some(pair.1.to_owned())
+        };
+        Config::parse(text, Path::new("/etc/cw/causeway.toml"), Path::new("/etc/cw"), find)
+    }
+
+    #[test]
+    fn paths_are_relative_to_the_file() {
+        let config = parse(SMALL, &[]).unwrap();
+        assert_eq!(config.data, Path::new("/etc/cw/data"));
+        assert_eq!(config.keys, Path::new("/etc/cw/keys.json"));
+        let config = parse(&format!("keys = \"/k\"\ndata = \"d\"\n{SMALL}"), &[]).unwrap();
+        assert_eq!(config.data, Path::new("/etc/cw/d"));
+        assert_eq!(config.keys, Path::new("/k"));
+    }
+
+    #[test]
+    fn the_environment_wins() {
+        let env = [
+            ("CAUSEWAY_LISTEN", "0.0.0.0:9"),
+            ("CAUSEWAY_DATA", "here"),
+            ("CAUSEWAY_READERS", "2"),
+            ("CAUSEWAY_LOG_FORMAT", "json"),
+        ];
+        let config = parse(&format!("listen = \"127.0.0.1:1\"\n{SMALL}"), &env).unwrap();
+        assert_eq!(config.listen, "0.0.0.0:9");
+        assert_eq!(config.data, Path::new("here"));
+        assert_eq!(config.readers, 2);
+        assert_eq!(config.log_format, LogFormat::Json);
+        let error = parse(SMALL, &[("CAUSEWAY_READERS", "many")]).unwrap_err();
+        assert_eq!(error.to_string(), "CAUSEWAY_READERS in the environment must be a whole number");
+    }
+
+    #[test]
+    fn unknown_keys_and_wrong_values_are_refused() {
+        assert!(matches!(parse(&format!("lissten = \"x\"\n{SMALL}"), &[]), Err(ConfigError::Parse { .. })));
+        let Err(ConfigError::Problems(problems)) = parse("readers = 0\ndrain_s = 9999", &[]) else {
+            unreachable!("it was taken");
+        };
+        let paths: Vec<&str> = problems.iter().map(|p| p.path.as_str()).collect();
+        assert_eq!(paths, ["tenant", "readers", "drain_s"]);
+    }
+}

@@ -1,0 +1,125 @@
+//! What the admin side and `causeway inspect` say of a visitor or a lookup, as JSON.
+
+use causeway_shared::ids::{AlternateId, VisitorId};
+use causeway_shared::limits;
+use causeway_shared::profile::Totals;
+use rusqlite::Connection;
+use serde_json::{Value, json};
+
+use crate::link::{self, canonical};
+use crate::read;
+use crate::store::StoreError;
+use crate::tenants::Known;
+
+/// Members of a person that are named; all are counted and summed up.
+const MEMBERS: usize = 1_000;
+
+/// Everything held on a visitor; `None` if no fact of it ever came.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn visitor(conn: &Connection, tenant: &Known, id: VisitorId) -> Result<Option<Value>, StoreError> {
+    let Some(own) = read::visitor(conn, tenant.no, id)? else {
+        return Ok(None);
+    };
+    let Some(person) = read::person(conn, own.person, MEMBERS)? else {
+        return Err(StoreError::Corrupt { what: "visitor without a person" });
+    };
+    let members: Vec<String> = person.members.iter().map(VisitorId::to_string).collect();
+    let lookups = read::lookups_of(conn, tenant.no, id)?;
+    let seen = own.profile.seen();
+    Ok(Some(json!({
+        "tenant": tenant.id.as_str(),
+        "visitor": id.to_string(),
+        "own": totals(own.profile.totals()),
+        "view": totals(person.view),
+        "person": {"master": person.master.to_string(), "members": members, "devices": person.devices},
+        "links": links(conn, tenant, id)?,
+        "lookups": lookups.iter().map(|id| named(tenant, *id)).collect::<Vec<_>>(),
+        "first_seen_ms": seen.map(|(first, _)| first),
+        "last_seen_ms": seen.map(|(_, last)| last),
+        "version": own.version.to_string(),
+        "snapshot_version": (own.published > 0).then(|| format!("{}.{}", own.version.restore, own.published)),
+        "tombstone": own.withdrawn.is_some(),
+    })))
+}
+
+/// The sums, as `/v1/me` names them.
+#[must_use]
+pub fn totals(t: Totals) -> Value {
+    json!({"pages": t.pages, "sessions": t.sessions, "purchases": t.purchases, "revenue_micros": t.revenue})
+}
+
+/// An alternate id by its kind's name; a kind that is no longer configured is its number.
+fn named(tenant: &Known, id: AlternateId) -> Value {
+    let kind = tenant.config.kind_of(id.kind).map(|k| k.name.clone());
+    json!({"kind": kind.unwrap_or_else(|| id.kind.0.to_string()), "hash": id.hash.to_string()})
+}
+
+fn links(conn: &Connection, tenant: &Known, visitor: VisitorId) -> Result<Vec<Value>, StoreError> {
+    let rows = link::of_visitor(conn, tenant.no, visitor)?;
+    let describe = |row: &link::Row| {
+        let mut link = named(tenant, row.evidence.id);
+        let more = json!({
+            "weight": f64::from(row.evidence.weight.0) / 1_000.0,
+            "proven": row.proven,
+            "first_ms": row.evidence.first,
+            "last_ms": row.evidence.last,
+            "stands": row.evidence.stands(),
+            "flag": row.flag.map(|f| f.code()),
+        });
+        if let (Some(link), Value::Object(more)) = (link.as_object_mut(), more) {
+            link.extend(more);
+        }
+        link
+    };
+    Ok(rows.iter().map(describe).collect())
+}
+
+/// Why a lookup cannot be shown.
+#[derive(Debug, thiserror::Error)]
+pub enum LookupError {
+    /// The tenant has no such kind.
+    #[error("the tenant has no kind of alternate id of that name")]
+    Kind,
+    /// The value is empty or over its bound.
+    #[error("an alternate id has 1 to {} bytes", limits::ALTERNATE_ID_BYTES)]
+    Length,
+    /// No visitor was seen with it.
+    #[error("no visitor was seen with that id")]
+    Unknown,
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Who was last seen with an alternate id, given raw: it is hashed here and goes no further.
+///
+/// # Errors
+/// [`LookupError`].
+pub fn lookup(conn: &Connection, tenant: &Known, kind: &str, value: &str) -> Result<Value, LookupError> {
+    let kind = tenant.config.kind(kind).ok_or(LookupError::Kind)?;
+    if value.is_empty() || value.len() > limits::ALTERNATE_ID_BYTES {
+        return Err(LookupError::Length);
+    }
+    for hash in tenant.keys.alternate.hash_alternate(kind.code(), value) {
+        let Some(id) = canonical(conn, tenant.no, AlternateId { kind: kind.code(), hash })? else {
+            continue;
+        };
+        let Some(found) = read::lookup(conn, tenant.no, id)? else {
+            continue;
+        };
+        if let Some(newest) = found.visitors.first() {
+            let visitors: Vec<String> = found.visitors.iter().map(VisitorId::to_string).collect();
+            return Ok(json!({
+                "tenant": tenant.id.as_str(),
+                "kind": kind.name,
+                "hash": id.hash.to_string(),
+                "visitor": newest.to_string(),
+                "visitors": visitors,
+                "since_ms": found.since,
+            }));
+        }
+    }
+    Err(LookupError::Unknown)
+}

@@ -1,0 +1,130 @@
+//! The origin's HTTP side: what is shared by all routes, and the routes that say how the origin is.
+
+mod admin;
+mod error;
+mod sync;
+
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use causeway_shared::keys::Keys;
+use serde_json::json;
+
+pub use error::ApiError;
+
+use crate::clock;
+use crate::config::Config;
+use crate::group::Rules;
+use crate::metrics::Metrics;
+use crate::store::readers::Readers;
+use crate::writer::Writer;
+
+/// How long a caller may take to send a body.
+const BODY_TIME: Duration = Duration::from_secs(30);
+
+/// What every request sees.
+#[derive(Debug)]
+pub struct App {
+    /// The configuration.
+    pub config: Config,
+    /// The keys.
+    pub keys: Keys,
+    /// What is counted.
+    pub metrics: Arc<Metrics>,
+    live: OnceLock<Live>,
+    writer: Mutex<Option<Writer>>,
+}
+
+/// What there is once the store is open.
+#[derive(Debug)]
+pub struct Live {
+    /// What all transactions have in common.
+    pub rules: Arc<Rules>,
+    /// The read-only connections.
+    pub readers: Readers,
+}
+
+impl App {
+    /// An origin whose store is not open yet.
+    #[must_use]
+    pub fn new(config: Config, keys: Keys) -> Self {
+        Self { config, keys, metrics: Arc::default(), live: OnceLock::new(), writer: Mutex::new(None) }
+    }
+
+    /// From now on, syncs are taken.
+    pub fn go_live(&self, rules: Arc<Rules>, readers: Readers, writer: Writer) {
+        *self.writer.lock().unwrap_or_else(PoisonError::into_inner) = Some(writer);
+        // Once only: a second store would be a mistake of the caller, and is left alone.
+        drop(self.live.set(Live { rules, readers }));
+    }
+
+    /// From now on, no sync is taken; those under way are finished.
+    pub fn drain(&self) {
+        drop(self.writer.lock().unwrap_or_else(PoisonError::into_inner).take());
+    }
+
+    /// The store, once it is open.
+    #[must_use]
+    pub fn live(&self) -> Option<&Live> {
+        self.live.get()
+    }
+
+    fn writer(&self) -> Option<Writer> {
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Why syncs are not taken now; `None` when they are.
+    #[must_use]
+    pub fn not_ready(&self) -> Option<&'static str> {
+        match (self.live(), self.writer()) {
+            (None, _) => Some("the store is being opened"),
+            (Some(_), None) => Some("the origin is stopping"),
+            (Some(_), Some(writer)) if !writer.is_healthy() => Some("the last transaction failed"),
+            _ => None,
+        }
+    }
+}
+
+/// All routes.
+pub fn router(app: Arc<App>) -> Router {
+    Router::new()
+        .route("/healthz", get(healthz))
+        .route("/readyz", get(readyz))
+        .route("/metrics", get(metrics))
+        .route("/v1/sync", post(sync::sync))
+        .merge(admin::routes())
+        .fallback(|| async { ApiError::new(StatusCode::NOT_FOUND, "not_found", "there is nothing here") })
+        .method_not_allowed_fallback(|| async {
+            ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "this path takes another method")
+        })
+        .with_state(app)
+}
+
+/// The process answers: nothing is said of the store.
+async fn healthz(State(app): State<Arc<App>>) -> Response {
+    let last = app.metrics.last_sync_ms.get();
+    let age = (last > 0).then(|| clock::now().saturating_sub(last));
+    let body = json!({"status": "ok", "version": env!("CARGO_PKG_VERSION"), "last_sync_age_ms": age});
+    axum::Json(body).into_response()
+}
+
+/// Whether syncs are taken: for load balancers.
+async fn readyz(State(app): State<Arc<App>>) -> Response {
+    match app.not_ready() {
+        None => axum::Json(json!({"ready": true})).into_response(),
+        Some(reason) => {
+            let body = axum::Json(json!({"ready": false, "reason": reason}));
+            (StatusCode::SERVICE_UNAVAILABLE, body).into_response()
+        }
+    }
+}
+
+async fn metrics(State(app): State<Arc<App>>) -> Response {
+    let page = app.metrics.render(clock::now(), app.not_ready().is_none());
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], page).into_response()
+}

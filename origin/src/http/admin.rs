@@ -1,0 +1,178 @@
+//! The admin side, under `/admin/v1`: bearer tokens, JSON.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::rejection::{PathRejection, QueryRejection};
+use axum::extract::{Path, Query, Request, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use causeway_shared::ids::VisitorId;
+use causeway_shared::{limits, proof};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{ApiError, App, BODY_TIME, Live};
+use crate::clock;
+use crate::describe::{self, LookupError};
+use crate::tenants::Known;
+use crate::tokens::{self, Role};
+
+/// Longest life of a test proof when none is asked for, in seconds.
+const PROOF_LIFE_S: u64 = 3_600;
+
+type Answer = Result<Response, ApiError>;
+
+pub(super) fn routes() -> Router<Arc<App>> {
+    Router::new()
+        .route("/admin/v1/visitors/{id}", get(visitor))
+        .route("/admin/v1/lookups/{kind}/{value}", get(lookup))
+        .route("/admin/v1/proofs", post(sign_proof))
+        .route("/admin/v1/openapi.json", get(openapi))
+}
+
+/// Which tenant is meant; with one tenant configured it need not be said.
+#[derive(Debug, Deserialize)]
+struct Which {
+    tenant: Option<String>,
+}
+
+type MaybeWhich = Result<Query<Which>, QueryRejection>;
+
+/// Lets a caller in whose token may do what is asked.
+async fn admit<'a>(app: &'a App, headers: &HeaderMap, needed: Role) -> Result<&'a Live, ApiError> {
+    let unauthorized = || ApiError::new(StatusCode::UNAUTHORIZED, "unauthorized", "a valid bearer token is needed");
+    let live = app.live().ok_or_else(|| ApiError::unavailable("not_ready", "the store is being opened"))?;
+    let header = headers.get(header::AUTHORIZATION).and_then(|v| v.to_str().ok());
+    let token = header.and_then(|v| v.strip_prefix("Bearer ")).ok_or_else(unauthorized)?.to_owned();
+    let role = live.readers.read(move |conn| tokens::role_of(conn, &token)).await?;
+    if role.ok_or_else(unauthorized)?.may(needed) {
+        Ok(live)
+    } else {
+        let message = format!("the role {} is needed", needed.as_str());
+        Err(ApiError::new(StatusCode::FORBIDDEN, "forbidden", message))
+    }
+}
+
+fn tenant(live: &Live, which: MaybeWhich) -> Result<Known, ApiError> {
+    let Ok(Query(Which { tenant })) = which else {
+        return Err(ApiError::field("tenant", "bad_query", "the query is not understood"));
+    };
+    let known = live.rules.tenants.named(tenant.as_deref()).cloned();
+    known.ok_or_else(|| match tenant {
+        Some(_) => ApiError::field("tenant", "unknown_tenant", "there is no tenant of that name"),
+        None => ApiError::field("tenant", "tenant_needed", "there are several tenants: add ?tenant=NAME"),
+    })
+}
+
+async fn visitor(
+    State(app): State<Arc<App>>,
+    headers: HeaderMap,
+    path: Result<Path<String>, PathRejection>,
+    which: MaybeWhich,
+) -> Answer {
+    let live = admit(&app, &headers, Role::Viewer).await?;
+    let bad = || ApiError::field("id", "bad_id", "a visitor id is a UUID of version 7");
+    let id: VisitorId = path.map_err(|_| bad())?.0.parse().map_err(|_| bad())?;
+    let tenant = tenant(live, which)?;
+    let found = live.readers.read(move |conn| describe::visitor(conn, &tenant, id)).await?;
+    let unknown = || ApiError::new(StatusCode::NOT_FOUND, "unknown_visitor", "no fact of that visitor ever came");
+    Ok(axum::Json(found.ok_or_else(unknown)?).into_response())
+}
+
+async fn lookup(
+    State(app): State<Arc<App>>,
+    headers: HeaderMap,
+    path: Result<Path<(String, String)>, PathRejection>,
+    which: MaybeWhich,
+) -> Answer {
+    let live = admit(&app, &headers, Role::Viewer).await?;
+    let Ok(Path((kind, value))) = path else {
+        return Err(ApiError::field("value", "bad_id", "the alternate id is not UTF-8"));
+    };
+    let tenant = tenant(live, which)?;
+    let found = live.readers.read(move |conn| match describe::lookup(conn, &tenant, &kind, &value) {
+        Err(LookupError::Store(e)) => Err(e),
+        found => Ok(found),
+    });
+    match found.await? {
+        Ok(found) => Ok(axum::Json(found).into_response()),
+        Err(e @ LookupError::Length) => Err(ApiError::field("value", "bad_id", e.to_string())),
+        Err(e @ LookupError::Kind) => Err(ApiError::new(StatusCode::NOT_FOUND, "unknown_kind", e.to_string())),
+        Err(e) => Err(ApiError::new(StatusCode::NOT_FOUND, "unknown_lookup", e.to_string())),
+    }
+}
+
+#[derive(Debug, Deserialize)]
+struct Wanted {
+    tenant: String,
+    sub: String,
+    #[serde(default)]
+    ttl_s: Option<u64>,
+}
+
+/// Signs a member proof for tests, as the publisher of a dev tenant would.
+async fn sign_proof(State(app): State<Arc<App>>, request: Request) -> Answer {
+    let (parts, body) = request.into_parts();
+    let live = admit(&app, &parts.headers, Role::Operator).await?;
+    let reading = axum::body::to_bytes(body, limits::BODY_BYTES);
+    let Ok(Ok(bytes)) = tokio::time::timeout(BODY_TIME, reading).await else {
+        let message = format!("the body has {} bytes at most", limits::BODY_BYTES);
+        return Err(ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message));
+    };
+    let wanted: Wanted = serde_json::from_slice(&bytes)
+        .map_err(|_| ApiError::new(StatusCode::BAD_REQUEST, "bad_json", "JSON with `tenant` and `sub` is needed"))?;
+    proof_for(live, &wanted).map(|answer| axum::Json(answer).into_response())
+}
+
+fn proof_for(live: &Live, wanted: &Wanted) -> Result<Value, ApiError> {
+    let unknown = || ApiError::field("tenant", "unknown_tenant", "there is no tenant of that name");
+    let tenant = live.rules.tenants.by_name(&wanted.tenant).ok_or_else(unknown)?;
+    if !tenant.config.dev {
+        let message = "proofs are signed for dev tenants only: a publisher signs its own";
+        return Err(ApiError::new(StatusCode::FORBIDDEN, "not_dev", message));
+    }
+    if wanted.sub.is_empty() || wanted.sub.len() > limits::ALTERNATE_ID_BYTES {
+        let message = format!("1 to {} bytes are needed", limits::ALTERNATE_ID_BYTES);
+        return Err(ApiError::field("sub", "bad_id", message));
+    }
+    let ttl = wanted.ttl_s.unwrap_or(PROOF_LIFE_S);
+    if !(1..=limits::PROOF_LIFE_S).contains(&ttl) {
+        let message = format!("1 to {} seconds are possible", limits::PROOF_LIFE_S);
+        return Err(ApiError::field("ttl_s", "bad_ttl", message));
+    }
+    let iat = clock::now() / 1_000;
+    let signed = tenant.keys.proof.iter().find_map(|key| {
+        let proof = proof::sign_hs256(key, &wanted.sub, &tenant.id, iat, iat + ttl)?;
+        Some(json!({"proof": proof, "kid": key.kid, "expires_ms": (iat + ttl) * 1_000}))
+    });
+    signed.ok_or_else(|| {
+        let message = "the tenant has no HS256 proof key: run `causeway keys init`";
+        ApiError::new(StatusCode::CONFLICT, "no_proof_key", message)
+    })
+}
+
+async fn openapi(State(app): State<Arc<App>>, headers: HeaderMap) -> Answer {
+    admit(&app, &headers, Role::Viewer).await?;
+    let document = include_str!("openapi.json");
+    Ok(([(header::CONTENT_TYPE, "application/json")], document).into_response())
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_document_names_every_route() {
+        let document: Value = serde_json::from_str(include_str!("openapi.json")).unwrap();
+        let mut described: Vec<&String> = document["paths"].as_object().unwrap().keys().collect();
+        described.sort();
+        let code = [include_str!("admin.rs"), include_str!("../http.rs")].concat();
+        let mut routes: Vec<&str> =
+            code.lines().filter_map(|line| line.trim().strip_prefix(".route(\"")?.split('"').next()).collect();
+        routes.sort_unstable();
+        assert_eq!(described, routes);
+    }
+}

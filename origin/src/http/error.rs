@@ -1,0 +1,62 @@
+//! Errors as API.md shapes them.
+
+use axum::http::StatusCode;
+use axum::http::header::{RETRY_AFTER, WWW_AUTHENTICATE};
+use axum::response::{IntoResponse, Response};
+use serde_json::json;
+
+use crate::store::readers::ReadError;
+
+/// What a caller is told. The message never repeats what the caller sent.
+#[derive(Debug)]
+pub struct ApiError {
+    status: StatusCode,
+    code: &'static str,
+    message: String,
+    field: Option<&'static str>,
+}
+
+impl ApiError {
+    /// An error of that status.
+    pub fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
+        Self { status, code, message: message.into(), field: None }
+    }
+
+    /// A 400 about one field.
+    pub fn field(field: &'static str, code: &'static str, message: impl Into<String>) -> Self {
+        Self { field: Some(field), ..Self::new(StatusCode::BAD_REQUEST, code, message) }
+    }
+
+    /// A 503: nothing was done, and the caller may come back in a second.
+    pub fn unavailable(code: &'static str, message: impl Into<String>) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, code, message)
+    }
+
+    /// The status.
+    #[must_use]
+    pub fn status(&self) -> StatusCode {
+        self.status
+    }
+}
+
+impl From<ReadError> for ApiError {
+    fn from(e: ReadError) -> Self {
+        tracing::error!(error = %crate::chain(&e), "a read failed");
+        Self::unavailable("store", "the store cannot be read now")
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let mut error = json!({"code": self.code, "message": self.message});
+        if let (Some(field), Some(error)) = (self.field, error.as_object_mut()) {
+            error.insert("field".to_owned(), field.into());
+        }
+        let body = axum::Json(json!({ "error": error }));
+        match self.status {
+            StatusCode::SERVICE_UNAVAILABLE => (self.status, [(RETRY_AFTER, "1")], body).into_response(),
+            StatusCode::UNAUTHORIZED => (self.status, [(WWW_AUTHENTICATE, "Bearer")], body).into_response(),
+            _ => (self.status, body).into_response(),
+        }
+    }
+}

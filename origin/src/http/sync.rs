@@ -1,0 +1,84 @@
+//! `POST /v1/sync`: from an edge, authenticated by HMAC, answered once everything in it is durable.
+
+use std::sync::Arc;
+
+use axum::body::Bytes;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use causeway_shared::ids::Millis;
+use causeway_shared::limits;
+use causeway_shared::sync_auth::{self, SyncAuthError};
+use causeway_shared::wire::sync as wire;
+
+use super::{ApiError, App, BODY_TIME};
+use crate::writer::WriteError;
+use crate::{clock, intake};
+
+pub(super) async fn sync(State(app): State<Arc<App>>, request: Request) -> Response {
+    match take(&app, request).await {
+        Ok(answer) => ([(header::CONTENT_TYPE, "application/cbor")], answer).into_response(),
+        Err(refused) => {
+            app.metrics.refuse(refused.status().as_u16());
+            refused.into_response()
+        }
+    }
+}
+
+async fn take(app: &App, request: Request) -> Result<Vec<u8>, ApiError> {
+    let (Some(live), Some(writer)) = (app.live(), app.writer()) else {
+        return Err(ApiError::unavailable("not_ready", app.not_ready().unwrap_or("not ready")));
+    };
+    let (parts, body) = request.into_parts();
+    // Before the body is read: a stranger must not make us hold megabytes. A wrong signature is all that
+    // can be wrong yet.
+    match verify(app, clock::now(), &parts.headers, b"") {
+        Ok(()) | Err(SyncAuthError::Signature) => {}
+        Err(e) => return Err(refuse(e)),
+    }
+    let body = read_body(&parts.headers, body).await?;
+    let now = clock::now();
+    verify(app, now, &parts.headers, &body).map_err(refuse)?;
+    let request = wire::decode_request(&body)
+        .map_err(|e| ApiError::new(StatusCode::BAD_REQUEST, e.code(), format!("the body is not a sync: {e}")))?;
+    drop(body);
+    tracing::debug!(batches = request.facts.len(), applied = request.applied.len(), drain = request.drain, "sync");
+    let incoming = intake::read(request, &live.rules.tenants, now);
+    let answer = writer.sync(incoming).await.map_err(|e| {
+        let code = match e {
+            WriteError::Busy => "busy",
+            WriteError::Failed => "store",
+            WriteError::Stopping => "not_ready",
+        };
+        ApiError::unavailable(code, e.to_string())
+    })?;
+    Ok(wire::encode_response(&answer))
+}
+
+fn verify(app: &App, now: Millis, headers: &HeaderMap, body: &[u8]) -> Result<(), SyncAuthError> {
+    let text = |name| headers.get(name).and_then(|v| v.to_str().ok()).ok_or(SyncAuthError::Malformed);
+    let (key, time) = (text(sync_auth::KEY_HEADER)?, text(sync_auth::TIME_HEADER)?);
+    sync_auth::verify(&app.keys.sync, now, body, key, time, text(sync_auth::MAC_HEADER)?)
+}
+
+fn refuse(e: SyncAuthError) -> ApiError {
+    ApiError::new(StatusCode::UNAUTHORIZED, "unauthorized", e.to_string())
+}
+
+async fn read_body(headers: &HeaderMap, body: axum::body::Body) -> Result<Bytes, ApiError> {
+    let too_large = || {
+        let message = format!("a sync has {} bytes at most: send it in parts", limits::SYNC_BYTES);
+        ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message)
+    };
+    let announced = headers.get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse().ok());
+    if announced.is_some_and(|length: u64| length > limits::SYNC_BYTES as u64) {
+        return Err(too_large());
+    }
+    let reading = axum::body::to_bytes(body, limits::SYNC_BYTES);
+    match tokio::time::timeout(BODY_TIME, reading).await {
+        Ok(Ok(bytes)) => Ok(bytes),
+        // The only other reason is a caller that left, who reads no answer.
+        Ok(Err(_)) => Err(too_large()),
+        Err(_) => Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, "timeout", "the body took too long")),
+    }
+}

@@ -1,0 +1,331 @@
+//! The key file: reading it, completing it, and the three steps of a rotation.
+//!
+//! The steps are pure functions on [`Keys`]; [`load`] and [`save`] are the file.
+
+use std::io::Write as _;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use causeway_shared::config::{EdgeConfig, Problem};
+use causeway_shared::keys::{Key, KeyRing, Keys, ProofAlg, ProofKey, Stage};
+use causeway_shared::limits;
+
+use crate::config::lines;
+
+/// The `kid` of the proof key that a dev tenant signs its own proofs with.
+pub const DEV_PROOF: &str = "dev-1";
+
+/// Why keys cannot be had or changed.
+#[derive(Debug, thiserror::Error)]
+pub enum KeyError {
+    /// The file could not be read.
+    #[error("cannot read the key file {}: `causeway keys init` makes one", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The file is not a key file. The source never shows a secret: only where it stopped.
+    #[error("the key file {} is not understood (line {line}, column {column})", path.display())]
+    Parse {
+        /// The file.
+        path: PathBuf,
+        /// Where reading stopped.
+        line: usize,
+        /// Where in that line.
+        column: usize,
+    },
+    /// The file could not be written.
+    #[error("cannot write the key file {}", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// Keys are missing or weak.
+    #[error("{} problems in the key file {}:\n{}", problems.len(), path.display(), lines(problems))]
+    Problems {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with which key.
+        problems: Vec<Problem>,
+    },
+    /// The machine's random source failed.
+    #[error("the machine's random source gives nothing")]
+    Random(#[source] getrandom::Error),
+    /// A second old key would be needed.
+    #[error("key {0} is still old: retire it first")]
+    OldStays(u8),
+    /// The active key cannot go.
+    #[error("key {0} is active: it is being written; rotate first")]
+    Active(u8),
+    /// There is nothing to retire.
+    #[error("there is no old key to retire")]
+    NothingOld,
+    /// No key has the number.
+    #[error("there is no key {0}")]
+    Unknown(u8),
+    /// All numbers are taken.
+    #[error("no key number from 1 to 255 is free")]
+    Full,
+}
+
+/// What a rotation did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rotated {
+    /// A first key was made, and is written at once.
+    First(u8),
+    /// A next key was made: spread it to every edge, then rotate again.
+    Staged(u8),
+    /// The next key is active now; the one before is old, still read.
+    Promoted {
+        /// The active key.
+        active: u8,
+        /// The old one.
+        old: u8,
+    },
+}
+
+/// Reads the key file and refuses weak or missing keys.
+///
+/// # Errors
+/// [`KeyError::Read`], [`KeyError::Parse`], [`KeyError::Problems`].
+pub fn load_checked(path: &Path, edge: &EdgeConfig) -> Result<Keys, KeyError> {
+    let keys = load(path)?;
+    let problems = keys.problems(edge.tenants.iter().map(|t| t.name.as_str()));
+    if problems.is_empty() { Ok(keys) } else { Err(KeyError::Problems { path: path.to_owned(), problems }) }
+}
+
+/// Reads the key file as it is.
+///
+/// # Errors
+/// [`KeyError::Read`], [`KeyError::Parse`].
+pub fn load(path: &Path) -> Result<Keys, KeyError> {
+    let text = std::fs::read_to_string(path).map_err(|source| KeyError::Read { path: path.to_owned(), source })?;
+    serde_json::from_str(&text).map_err(|e| KeyError::Parse {
+        path: path.to_owned(),
+        line: e.line(),
+        column: e.column(),
+    })
+}
+
+/// Whether others than the owner may read the file.
+#[must_use]
+pub fn is_exposed(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|m| m.permissions().mode() & 0o077 != 0)
+}
+
+/// Writes the key file in one step, readable by its owner alone.
+///
+/// # Errors
+/// [`KeyError::Write`]; the file before is then still whole.
+pub fn save(path: &Path, keys: &Keys) -> Result<(), KeyError> {
+    let failed = |source| KeyError::Write { path: path.to_owned(), source };
+    let text = serde_json::to_string_pretty(keys).map_err(|e| failed(e.into()))?;
+    write_private(path, text.as_bytes()).map_err(failed)
+}
+
+fn write_private(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let folder = match path.parent() {
+        Some(parent) if parent != Path::new("") => parent,
+        _ => Path::new("."),
+    };
+    std::fs::create_dir_all(folder)?;
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let beside = folder.join(format!(".{name}.{}", std::process::id()));
+    let written = std::fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&beside)
+        .and_then(|mut file| {
+            file.write_all(bytes)?;
+            file.write_all(b"\n")?;
+            file.sync_all()
+        })
+        .and_then(|()| std::fs::rename(&beside, path));
+    if written.is_err() {
+        // The error that counts is the first one.
+        drop(std::fs::remove_file(&beside));
+        return written;
+    }
+    std::fs::File::open(folder)?.sync_all()
+}
+
+/// Makes what is missing for these tenants, and touches nothing that is there. Returns what it made.
+///
+/// # Errors
+/// [`KeyError::Random`].
+pub fn complete(keys: &mut Keys, edge: &EdgeConfig) -> Result<Vec<String>, KeyError> {
+    let mut made = Vec::new();
+    first_key(&mut keys.sync, "sync", &mut made)?;
+    if keys.explain.is_none() {
+        keys.explain = Some(random::<16>()?.iter().map(|b| format!("{b:02x}")).collect());
+        made.push("explain".to_owned());
+    }
+    for tenant in &edge.tenants {
+        let own = keys.tenants.entry(tenant.name.clone()).or_default();
+        let at = format!("tenants.{}", tenant.name);
+        first_key(&mut own.cookie, &format!("{at}.cookie"), &mut made)?;
+        first_key(&mut own.alternate, &format!("{at}.alternate"), &mut made)?;
+        if tenant.dev && !own.proof.iter().any(|p| p.kid == DEV_PROOF) {
+            own.proof.push(ProofKey {
+                kid: DEV_PROOF.to_owned(),
+                alg: ProofAlg::HS256,
+                key: STANDARD.encode(random::<32>()?),
+            });
+            made.push(format!("{at}.proof.{DEV_PROOF}"));
+        }
+    }
+    Ok(made)
+}
+
+fn first_key(ring: &mut KeyRing, name: &str, made: &mut Vec<String>) -> Result<(), KeyError> {
+    if ring.0.is_empty() {
+        rotate(ring)?;
+        made.push(name.to_owned());
+    }
+    Ok(())
+}
+
+/// One step of a rotation: without a next key makes one; with one, makes it the active key.
+///
+/// # Errors
+/// [`KeyError::OldStays`] when an old key was not retired yet, [`KeyError::Random`], [`KeyError::Full`].
+pub fn rotate(ring: &mut KeyRing) -> Result<Rotated, KeyError> {
+    let of = |ring: &KeyRing, stage| ring.0.iter().find(|k| k.stage == stage).map(|k| k.id);
+    let Some(active) = of(ring, Stage::Active) else {
+        return add(ring, Stage::Active).map(Rotated::First);
+    };
+    let Some(next) = of(ring, Stage::Next) else {
+        return add(ring, Stage::Next).map(Rotated::Staged);
+    };
+    if let Some(old) = of(ring, Stage::Old) {
+        return Err(KeyError::OldStays(old));
+    }
+    for key in &mut ring.0 {
+        if key.id == active {
+            key.stage = Stage::Old;
+        } else if key.id == next {
+            key.stage = Stage::Active;
+        }
+    }
+    Ok(Rotated::Promoted { active: next, old: active })
+}
+
+/// Removes the old key, or the one named: a next key that shall not be used after all.
+///
+/// # Errors
+/// [`KeyError::Active`], [`KeyError::NothingOld`], [`KeyError::Unknown`].
+pub fn retire(ring: &mut KeyRing, id: Option<u8>) -> Result<u8, KeyError> {
+    let place = match id {
+        Some(id) => ring.0.iter().position(|k| k.id == id).ok_or(KeyError::Unknown(id))?,
+        None => {
+            let old = ring.0.iter().position(|k| k.stage == Stage::Old);
+            old.ok_or(KeyError::NothingOld)?
+        }
+    };
+    match ring.0.get(place) {
+        Some(key) if key.stage == Stage::Active => Err(KeyError::Active(key.id)),
+        Some(_) => Ok(ring.0.remove(place).id),
+        None => Err(KeyError::NothingOld),
+    }
+}
+
+/// Adds a key with a number that comes after every other, so that one is not reused soon.
+fn add(ring: &mut KeyRing, stage: Stage) -> Result<u8, KeyError> {
+    let used = |id: &u8| ring.0.iter().any(|k| k.id == *id);
+    let newest = ring.0.iter().map(|k| k.id).max().unwrap_or(0);
+    let id = (newest.saturating_add(1)..=255)
+        .chain(1..=newest)
+        .find(|id| !used(id))
+        .filter(|_| ring.0.len() < limits::KEYS_A_PURPOSE)
+        .ok_or(KeyError::Full)?;
+    ring.0.push(Key { id, stage, secret: random()? });
+    Ok(id)
+}
+
+/// Random bytes from the operating system.
+///
+/// # Errors
+/// [`KeyError::Random`].
+pub fn random<const N: usize>() -> Result<[u8; N], KeyError> {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes).map_err(KeyError::Random)?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    fn edge() -> EdgeConfig {
+        serde_json::from_str(r#"{"tenant":[{"name":"pub","hosts":["a"]},{"name":"demo","hosts":["b"],"dev":true}]}"#)
+            .unwrap()
+    }
+
+    #[test]
+    fn what_is_missing_is_made_once_and_is_good() {
+        let mut keys = Keys::default();
+        let made = complete(&mut keys, &edge()).unwrap();
+        assert_eq!(made.len(), 7);
+        assert!(made.contains(&"tenants.demo.proof.dev-1".to_owned()));
+        assert_eq!(keys.problems(["pub", "demo"]), vec![]);
+        assert_eq!(keys.explain.as_ref().unwrap().len(), 32);
+        let before = keys.clone();
+        assert!(complete(&mut keys, &edge()).unwrap().is_empty());
+        assert_eq!(keys, before);
+    }
+
+    #[test]
+    fn a_rotation_has_three_steps() {
+        let mut ring = KeyRing::default();
+        assert_eq!(rotate(&mut ring).unwrap(), Rotated::First(1));
+        assert!(matches!(retire(&mut ring, None), Err(KeyError::NothingOld)));
+        assert!(matches!(retire(&mut ring, Some(1)), Err(KeyError::Active(1))));
+        assert_eq!(rotate(&mut ring).unwrap(), Rotated::Staged(2));
+        assert_eq!(ring.active().unwrap().id, 1);
+        assert_eq!(rotate(&mut ring).unwrap(), Rotated::Promoted { active: 2, old: 1 });
+        assert_eq!(ring.active().unwrap().id, 2);
+        assert_eq!(rotate(&mut ring).unwrap(), Rotated::Staged(3));
+        assert!(matches!(rotate(&mut ring), Err(KeyError::OldStays(1))));
+        assert_eq!(retire(&mut ring, None).unwrap(), 1);
+        assert_eq!(ring.0.len(), 2);
+        assert!(matches!(retire(&mut ring, Some(9)), Err(KeyError::Unknown(9))));
+        assert_eq!(retire(&mut ring, Some(3)).unwrap(), 3);
+    }
+
+    #[test]
+    fn the_file_is_the_owners_alone_and_survives() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("deep/keys.json");
+        let mut keys = Keys::default();
+        complete(&mut keys, &edge()).unwrap();
+        save(&path, &keys).unwrap();
+        save(&path, &keys).unwrap();
+        assert!(!is_exposed(&path));
+        assert_eq!(load_checked(&path, &edge()).unwrap(), keys);
+        let left: Vec<_> = std::fs::read_dir(path.parent().unwrap()).unwrap().collect();
+        assert_eq!(left.len(), 1, "the file beside was left");
+    }
+
+    #[test]
+    fn a_weak_key_is_refused_by_its_name_and_without_its_text() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("keys.json");
+        let mut keys = Keys::default();
+        complete(&mut keys, &edge()).unwrap();
+        keys.sync.0[0].secret = [7; 32];
+        save(&path, &keys).unwrap();
+        let text = load_checked(&path, &edge()).unwrap_err().to_string();
+        assert!(text.contains("sync: key 1 is weak"), "{text}");
+        assert!(!text.contains("BwcH"));
+    }
+}

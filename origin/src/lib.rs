@@ -1,0 +1,40 @@
+//! Causeway's origin: it takes facts in, makes people of them, and tells the edge what to write to its KV.
+//!
+//! One call walks through the modules in this order: [`http`] → [`intake`] → [`fold`] → [`link`] →
+//! [`publish`], the last four inside one transaction of the [`writer`]'s thread ([`group`]). What is decided
+//! about facts and people is `causeway_shared`'s; here is what is kept of it.
+#![warn(missing_docs)]
+
+pub mod clock;
+pub mod config;
+pub mod describe;
+pub mod fold;
+pub mod group;
+pub mod http;
+pub mod intake;
+pub mod keyfile;
+pub mod link;
+pub mod metrics;
+pub mod publish;
+pub mod read;
+pub mod reference;
+pub mod serve;
+pub mod store;
+pub mod tenants;
+#[cfg(test)]
+mod testing;
+pub mod tokens;
+pub mod writer;
+
+/// An error with its causes, on one line.
+#[must_use]
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        text.push_str(": ");
+        text.push_str(&inner.to_string());
+        cause = inner.source();
+    }
+    text
+}

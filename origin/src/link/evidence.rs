@@ -1,0 +1,263 @@
+//! Evidence rows: what ties a visitor to an alternate id. Only their times ever change.
+
+use causeway_shared::ids::{AltHash, AlternateId, KindCode, Millis, VisitorId};
+use causeway_shared::person::{Evidence, Reason, Weight};
+use rusqlite::{Connection, OptionalExtension as _};
+
+use super::{Touched, has_withdrawn};
+use crate::group::Group;
+use crate::store::{StoreError, TenantNo, hash_at, signed, unsigned, visitor_at};
+use crate::tenants::Tenants;
+
+/// A cancellation that no newer evidence lifts.
+const FOR_EVER: Millis = i64::MAX.unsigned_abs();
+
+/// Column values of `source`.
+const LOGIN: u8 = 1;
+const CLAIM: u8 = 2;
+
+/// A visitor seen with an alternate id.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Seen {
+    pub(super) tenant: TenantNo,
+    pub(super) visitor: VisitorId,
+    pub(super) id: AlternateId,
+    pub(super) proven: bool,
+}
+
+impl Seen {
+    /// Only a proven id of a unique kind is a login. Anything else is kept and does not link: what many
+    /// people may share, or anyone may say, must not join them.
+    fn weight(&self, tenants: &Tenants) -> Result<Weight, StoreError> {
+        let unique = tenants.by_no(self.tenant)?.config.is_unique(self.id.kind);
+        Ok(if unique && self.proven { Weight::LOGIN } else { Weight(500) })
+    }
+
+    fn source(&self) -> u8 {
+        if self.proven { LOGIN } else { CLAIM }
+    }
+}
+
+/// A row of evidence with what was decided about it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Row {
+    /// What it says.
+    pub evidence: Evidence,
+    /// Whether it was proven.
+    pub proven: bool,
+    /// Why it does not link although it claims to.
+    pub flag: Option<Reason>,
+}
+
+impl Row {
+    /// Whether it may link: it stands, and at full weight.
+    #[must_use]
+    pub fn claims(&self) -> bool {
+        self.evidence.stands() && self.evidence.weight >= Weight::LOGIN
+    }
+}
+
+/// Adds to or extends the row of a sighting at `received`.
+pub(super) fn note(group: &Group<'_>, seen: Seen, received: Millis, touched: &mut Touched) -> Result<(), StoreError> {
+    const READ: &str = "SELECT first, last, cancelled FROM evidence
+        WHERE tenant = ?1 AND visitor = ?2 AND kind = ?3 AND hash = ?4 AND source = ?5";
+    let weight = seen.weight(&group.rules.tenants)?;
+    let KindCode(kind) = seen.id.kind;
+    let place = (seen.tenant.0, seen.visitor.as_bytes(), kind, &seen.id.hash.0, seen.source());
+    let known = group
+        .tx
+        .prepare_cached(READ)?
+        .query_row(place, |row| {
+            let cancelled: Option<i64> = row.get(2)?;
+            Ok((unsigned(row.get(0)?), unsigned(row.get(1)?), cancelled.map(unsigned)))
+        })
+        .optional()?;
+    let evidence =
+        |first, last, cancelled| Evidence { visitor: seen.visitor, id: seen.id, weight, first, last, cancelled };
+    let before = known.map(|(first, last, cancelled)| evidence(first, last, cancelled));
+    let after = match before {
+        Some(e) => evidence(e.first.min(received), e.last.max(received), e.cancelled),
+        None => {
+            let gone = has_withdrawn(group, seen.tenant, seen.visitor)?;
+            evidence(received, received, gone.then_some(FOR_EVER))
+        }
+    };
+    if before == Some(after) {
+        return Ok(());
+    }
+    put(group, seen.tenant, &after, seen.source(), None)?;
+    touched.ids.insert((seen.tenant, seen.id));
+    // A later sighting of what is known already links nothing new.
+    let linking = |e: &Evidence| e.stands().then_some((e.first, e.weight));
+    if weight >= Weight::LOGIN && before.as_ref().and_then(linking) != linking(&after) {
+        touched.visitors.insert((seen.tenant, seen.visitor));
+    }
+    Ok(())
+}
+
+fn put(group: &Group<'_>, tenant: TenantNo, e: &Evidence, source: u8, flag: Option<u8>) -> Result<(), StoreError> {
+    const PUT: &str = "INSERT INTO evidence
+            (tenant, visitor, kind, hash, source, weight, first, last, cancelled, flag)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
+        ON CONFLICT DO UPDATE SET weight = excluded.weight, first = min(first, excluded.first),
+            last = max(last, excluded.last), cancelled = max(cancelled, excluded.cancelled)";
+    let KindCode(kind) = e.id.kind;
+    group.tx.prepare_cached(PUT)?.execute((
+        tenant.0,
+        e.visitor.as_bytes(),
+        kind,
+        &e.id.hash.0,
+        source,
+        e.weight.0,
+        signed(e.first),
+        signed(e.last),
+        e.cancelled.map(signed),
+        flag,
+    ))?;
+    Ok(())
+}
+
+/// Ends all evidence of a visitor for ever.
+pub(super) fn end(
+    group: &Group<'_>,
+    tenant: TenantNo,
+    visitor: VisitorId,
+    touched: &mut Touched,
+) -> Result<(), StoreError> {
+    const END: &str = "UPDATE evidence SET cancelled = ?3 WHERE tenant = ?1 AND visitor = ?2";
+    for row in of_visitor(group.tx, tenant, visitor)? {
+        touched.ids.insert((tenant, row.evidence.id));
+        touched.visitors.insert((tenant, visitor));
+    }
+    let place = (tenant.0, visitor.as_bytes(), signed(FOR_EVER));
+    group.tx.prepare_cached(END)?.execute(place)?;
+    Ok(())
+}
+
+/// Keeps evidence of one id under another, which is the same.
+pub(super) fn rename(
+    group: &Group<'_>,
+    tenant: TenantNo,
+    from: AlternateId,
+    to: AlternateId,
+    touched: &mut Touched,
+) -> Result<(), StoreError> {
+    const DROP: &str = "DELETE FROM evidence WHERE tenant = ?1 AND visitor = ?2 AND kind = ?3 AND hash = ?4";
+    for row in of_id(group.tx, tenant, from)? {
+        let visitor = row.evidence.visitor;
+        let source = if row.proven { LOGIN } else { CLAIM };
+        put(group, tenant, &Evidence { id: to, ..row.evidence }, source, row.flag.map(flag_column))?;
+        touched.visitors.insert((tenant, visitor));
+        let KindCode(kind) = from.kind;
+        let place = (tenant.0, visitor.as_bytes(), kind, &from.hash.0);
+        group.tx.prepare_cached(DROP)?.execute(place)?;
+    }
+    Ok(())
+}
+
+/// Keeps what was decided about a visitor's evidence.
+pub(super) fn flag(
+    group: &Group<'_>,
+    tenant: TenantNo,
+    visitor: VisitorId,
+    id: AlternateId,
+    reason: Option<Reason>,
+) -> Result<(), StoreError> {
+    const FLAG: &str = "UPDATE evidence SET flag = ?5 WHERE tenant = ?1 AND visitor = ?2 AND kind = ?3 AND hash = ?4";
+    let KindCode(kind) = id.kind;
+    let place = (tenant.0, visitor.as_bytes(), kind, &id.hash.0, reason.map(flag_column));
+    group.tx.prepare_cached(FLAG)?.execute(place)?;
+    Ok(())
+}
+
+const COLUMNS: &str = "visitor, kind, hash, source, weight, first, last, cancelled, flag";
+
+/// All evidence of a visitor.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn of_visitor(conn: &Connection, tenant: TenantNo, visitor: VisitorId) -> Result<Vec<Row>, StoreError> {
+    let read = format!("SELECT {COLUMNS} FROM evidence WHERE tenant = ?1 AND visitor = ?2");
+    let mut statement = conn.prepare_cached(&read)?;
+    let rows = statement.query_map((tenant.0, visitor.as_bytes()), row)?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+/// All evidence that names an id, the visitor last seen with it first.
+pub(super) fn of_id(conn: &Connection, tenant: TenantNo, id: AlternateId) -> Result<Vec<Row>, StoreError> {
+    let mut rows = Vec::new();
+    each_newest(conn, tenant, id, |row| {
+        rows.push(*row);
+        true
+    })?;
+    Ok(rows)
+}
+
+/// Shows the evidence that names an id, the visitor last seen with it first, until `more` says no: a shared
+/// id with a million visitors costs as little as any other.
+pub(super) fn each_newest(
+    conn: &Connection,
+    tenant: TenantNo,
+    id: AlternateId,
+    mut more: impl FnMut(&Row) -> bool,
+) -> Result<(), StoreError> {
+    let mut statement = conn.prepare_cached(&by_id())?;
+    let KindCode(kind) = id.kind;
+    for found in statement.query_map((tenant.0, kind, &id.hash.0), row)? {
+        if !more(&found?) {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn by_id() -> String {
+    format!(
+        "SELECT {COLUMNS} FROM evidence WHERE tenant = ?1 AND kind = ?2 AND hash = ?3
+         ORDER BY last DESC, visitor"
+    )
+}
+
+/// The unique id that a visitor effectively holds, canonical.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn held_unique(
+    conn: &Connection,
+    tenant: TenantNo,
+    visitor: VisitorId,
+    unique: impl Fn(KindCode) -> bool,
+) -> Result<Option<AlternateId>, StoreError> {
+    let rows = of_visitor(conn, tenant, visitor)?;
+    let held = rows.iter().find(|r| r.claims() && r.flag.is_none() && unique(r.evidence.id.kind));
+    Ok(held.map(|r| r.evidence.id))
+}
+
+fn row(row: &rusqlite::Row<'_>) -> rusqlite::Result<Row> {
+    let hash: AltHash = hash_at(row, 2)?;
+    let source: u8 = row.get(3)?;
+    let cancelled: Option<i64> = row.get(7)?;
+    let flag: Option<u8> = row.get(8)?;
+    Ok(Row {
+        evidence: Evidence {
+            visitor: visitor_at(row, 0)?,
+            id: AlternateId { kind: KindCode(row.get(1)?), hash },
+            weight: Weight(row.get(4)?),
+            first: unsigned(row.get(5)?),
+            last: unsigned(row.get(6)?),
+            cancelled: cancelled.map(unsigned),
+        },
+        proven: source == LOGIN,
+        flag: flag.map(|code| match code {
+            1 => Reason::SecondUnique,
+            _ => Reason::JoinsTwoPeople,
+        }),
+    })
+}
+
+fn flag_column(reason: Reason) -> u8 {
+    match reason {
+        Reason::SecondUnique => 1,
+        Reason::JoinsTwoPeople => 2,
+    }
+}

@@ -1,0 +1,68 @@
+//! Lookups: which visitors were last seen with an alternate id, by the edge's receive time. An older fact
+//! never moves one, as they follow from the evidence's last receipts.
+
+use std::collections::BTreeSet;
+
+use causeway_shared::ids::{AlternateId, KindCode, Millis, VisitorId};
+use causeway_shared::limits;
+
+use super::{Linked, evidence};
+use crate::group::Group;
+use crate::store::{StoreError, TenantNo, signed};
+
+/// Writes the lookups of these ids anew where they are others now.
+pub(super) fn recompute(
+    group: &mut Group<'_>,
+    ids: &BTreeSet<(TenantNo, AlternateId)>,
+    linked: &mut Linked,
+) -> Result<(), StoreError> {
+    for (tenant, id) in ids {
+        let (visitors, last) = newest(group, *tenant, *id)?;
+        if write(group, *tenant, *id, &visitors, last)? {
+            linked.lookups.insert((*tenant, *id));
+        }
+    }
+    Ok(())
+}
+
+/// The visitors last seen with an id, ties by visitor, and when the first of them was. A unique id needs
+/// proof, and holds only where it is the one the visitor effectively has.
+fn newest(group: &Group<'_>, tenant: TenantNo, id: AlternateId) -> Result<(Vec<VisitorId>, Millis), StoreError> {
+    let unique = group.rules.tenants.by_no(tenant)?.config.is_unique(id.kind);
+    let mut visitors: Vec<VisitorId> = Vec::with_capacity(limits::LOOKUP_VISITORS);
+    let mut last = None;
+    evidence::each_newest(group.tx, tenant, id, |row| {
+        let counts = row.evidence.stands() && row.flag.is_none() && (row.proven || !unique);
+        if counts && !visitors.contains(&row.evidence.visitor) {
+            visitors.push(row.evidence.visitor);
+            last.get_or_insert(row.evidence.last);
+        }
+        visitors.len() < limits::LOOKUP_VISITORS
+    })?;
+    Ok((visitors, last.unwrap_or(group.now)))
+}
+
+/// Whether the row is another now. `since` is the receipt that put its first visitor first.
+fn write(
+    group: &mut Group<'_>,
+    tenant: TenantNo,
+    id: AlternateId,
+    visitors: &[VisitorId],
+    last: Millis,
+) -> Result<bool, StoreError> {
+    const WRITE: &str = "UPDATE lookups SET visitors = ?4, version = ?6,
+            since = CASE WHEN substr(visitors, 1, 16) = substr(?4, 1, 16) THEN since ELSE ?5 END
+        WHERE tenant = ?1 AND kind = ?2 AND hash = ?3 AND visitors <> ?4";
+    let bytes: Vec<u8> = visitors.iter().flat_map(|v| *v.as_bytes()).collect();
+    let KindCode(kind) = id.kind;
+    let version = group.next_version();
+    let changed = group.tx.prepare_cached(WRITE)?.execute((
+        tenant.0,
+        kind,
+        &id.hash.0,
+        bytes,
+        signed(last),
+        signed(version.counter),
+    ))?;
+    Ok(changed > 0)
+}

@@ -1,0 +1,309 @@
+//! People: where evidence changed, the people around it are computed anew and compared with the store.
+//!
+//! Gather ([`gather`]) → decide (`causeway_shared::person::people`, [`plan`]) → apply ([`apply`]).
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use causeway_shared::ids::{AlternateId, KindCode, Millis, VisitorId};
+use causeway_shared::limits;
+use causeway_shared::person::{Evidence, People, Person, Reason, Weight, people};
+use rusqlite::OptionalExtension as _;
+
+use super::evidence::{self, Row};
+use super::{Linked, PersonChange, Touched};
+use crate::group::Group;
+use crate::read;
+use crate::store::{PersonNo, StoreError, TenantNo, signed, unsigned, visitor_at};
+
+/// The evidence around a visitor, and what the store says of everybody in it.
+#[derive(Debug, Default)]
+struct Around {
+    rows: BTreeMap<(VisitorId, AlternateId), Row>,
+    stored: BTreeMap<VisitorId, Stored>,
+}
+
+/// A visitor as the store has it.
+#[derive(Debug, Clone, Copy)]
+struct Stored {
+    person: PersonNo,
+    last_seen: Millis,
+}
+
+/// A person whose visitors are others than the store says.
+#[derive(Debug)]
+struct Planned {
+    person: Person,
+    /// Rows that its visitors point to now.
+    from: BTreeSet<PersonNo>,
+    /// The row it takes over; none: it needs a new one.
+    row: Option<PersonNo>,
+    /// Visitors that shared a person with one of its visitors and do not any more, the last active first.
+    left: Vec<VisitorId>,
+}
+
+/// Recomputes the people around every visitor whose evidence changed.
+pub(super) fn recompute(group: &mut Group<'_>, touched: &mut Touched, linked: &mut Linked) -> Result<(), StoreError> {
+    let mut done = BTreeSet::new();
+    for (tenant, visitor) in touched.visitors.clone() {
+        if done.contains(&(tenant, visitor)) {
+            continue;
+        }
+        let Some(around) = gather(group, tenant, visitor, &touched.visitors)? else {
+            // Left to the `reconcile` job; what withdrew must go now.
+            group.metrics.people_too_large.add(1);
+            tracing::warn!(limit = limits::PERSON_VISITORS, "a person is too large to be linked at once");
+            if linked.withdrawn.contains(&(tenant, visitor)) {
+                separate(group, tenant, visitor, linked)?;
+            }
+            continue;
+        };
+        done.extend(around.stored.keys().map(|v| (tenant, *v)));
+        let found = decide(group, tenant, &around)?;
+        keep_flags(group, tenant, &around, &found, touched)?;
+        for planned in plan(&around, &found, |row| master(group, row))? {
+            linked.people.push(apply(group, tenant, planned)?);
+        }
+    }
+    Ok(())
+}
+
+/// Everything that evidence connects with a visitor, breadth first; `None` when that is too much.
+///
+/// Of visitors whose evidence changed, all of it is followed, so that both the old person and the new one
+/// are found whole; of others, what links them.
+fn gather(
+    group: &Group<'_>,
+    tenant: TenantNo,
+    start: VisitorId,
+    changed: &BTreeSet<(TenantNo, VisitorId)>,
+) -> Result<Option<Around>, StoreError> {
+    let mut around = Around::default();
+    let mut ids = BTreeSet::new();
+    let mut waiting = VecDeque::from([start]);
+    while let Some(visitor) = waiting.pop_front() {
+        if around.stored.contains_key(&visitor) {
+            continue;
+        }
+        let Some(stored) = stored(group, tenant, visitor)? else {
+            return Err(StoreError::Corrupt { what: "visitor" });
+        };
+        around.stored.insert(visitor, stored);
+        if around.stored.len() > limits::PERSON_VISITORS {
+            return Ok(None);
+        }
+        let follow_all = changed.contains(&(tenant, visitor));
+        for row in evidence::of_visitor(group.tx, tenant, visitor)? {
+            if row.evidence.weight < Weight::LOGIN {
+                continue;
+            }
+            let id = row.evidence.id;
+            around.rows.insert((visitor, id), row);
+            let links = row.evidence.stands() && row.flag != Some(Reason::SecondUnique);
+            if (follow_all || links) && ids.insert(id) {
+                follow(group, tenant, id, changed, &mut waiting)?;
+            }
+        }
+    }
+    Ok(Some(around))
+}
+
+/// Puts the visitors that an id leads to on the list.
+fn follow(
+    group: &Group<'_>,
+    tenant: TenantNo,
+    id: AlternateId,
+    changed: &BTreeSet<(TenantNo, VisitorId)>,
+    waiting: &mut VecDeque<VisitorId>,
+) -> Result<(), StoreError> {
+    let mut seen = 0;
+    evidence::each_newest(group.tx, tenant, id, |row| {
+        let visitor = row.evidence.visitor;
+        let links = row.claims() && row.flag != Some(Reason::SecondUnique);
+        if links || changed.contains(&(tenant, visitor)) {
+            waiting.push_back(visitor);
+        }
+        seen += 1;
+        seen <= limits::PERSON_VISITORS
+    })
+}
+
+fn stored(group: &Group<'_>, tenant: TenantNo, visitor: VisitorId) -> Result<Option<Stored>, StoreError> {
+    const READ: &str = "SELECT person, last_seen FROM visitors WHERE tenant = ?1 AND visitor = ?2";
+    let mut statement = group.tx.prepare_cached(READ)?;
+    let found = statement.query_row((tenant.0, visitor.as_bytes()), |row| {
+        Ok(Stored { person: PersonNo(row.get(0)?), last_seen: unsigned(row.get(1)?) })
+    });
+    Ok(found.optional()?)
+}
+
+fn decide(group: &Group<'_>, tenant: TenantNo, around: &Around) -> Result<People, StoreError> {
+    let config = &group.rules.tenants.by_no(tenant)?.config;
+    let evidence: Vec<Evidence> = around.rows.values().map(|row| row.evidence).collect();
+    Ok(people(&evidence, |kind: KindCode| config.is_unique(kind), Weight::LOGIN))
+}
+
+fn keep_flags(
+    group: &Group<'_>,
+    tenant: TenantNo,
+    around: &Around,
+    found: &People,
+    touched: &mut Touched,
+) -> Result<(), StoreError> {
+    let reasons: BTreeMap<(VisitorId, AlternateId), Reason> =
+        found.flags.iter().map(|f| ((f.visitor, f.id), f.reason)).collect();
+    for ((visitor, id), row) in &around.rows {
+        let reason = reasons.get(&(*visitor, *id)).copied();
+        if row.flag != reason {
+            evidence::flag(group, tenant, *visitor, *id, reason)?;
+            touched.ids.insert((tenant, *id));
+        }
+    }
+    Ok(())
+}
+
+/// The people that differ from the store, each with the row it takes over: the one with its master first,
+/// else any that its visitors point to and nobody took.
+fn plan(
+    around: &Around,
+    found: &People,
+    master: impl Fn(PersonNo) -> Result<Option<VisitorId>, StoreError>,
+) -> Result<Vec<Planned>, StoreError> {
+    let mut old: BTreeMap<PersonNo, BTreeSet<VisitorId>> = BTreeMap::new();
+    for (visitor, stored) in &around.stored {
+        old.entry(stored.person).or_default().insert(*visitor);
+    }
+    let mut planned: Vec<Planned> = Vec::new();
+    for person in &found.people {
+        let from: BTreeSet<PersonNo> =
+            person.members.iter().filter_map(|v| around.stored.get(v)).map(|s| s.person).collect();
+        if from.iter().all(|row| old.get(row) == Some(&person.members)) {
+            continue;
+        }
+        let others = from.iter().filter_map(|row| old.get(row)).flatten();
+        let mut left: Vec<VisitorId> = others.filter(|v| !person.members.contains(v)).copied().collect();
+        let last_seen = |v: &VisitorId| around.stored.get(v).map(|s| s.last_seen);
+        left.sort_by_key(|v| (std::cmp::Reverse(last_seen(v)), *v));
+        planned.push(Planned { person: person.clone(), from, row: None, left });
+    }
+    let mut taken = BTreeSet::new();
+    for p in &mut planned {
+        for row in &p.from {
+            if master(*row)? == Some(p.person.master) && taken.insert(*row) {
+                p.row = Some(*row);
+                break;
+            }
+        }
+    }
+    for p in planned.iter_mut().filter(|p| p.row.is_none()) {
+        p.row = p.from.iter().copied().find(|row| taken.insert(*row));
+    }
+    Ok(planned)
+}
+
+fn master(group: &Group<'_>, person: PersonNo) -> Result<Option<VisitorId>, StoreError> {
+    const READ: &str = "SELECT master FROM people WHERE person = ?1";
+    let mut statement = group.tx.prepare_cached(READ)?;
+    Ok(statement.query_row([person.0], |row| visitor_at(row, 0)).optional()?)
+}
+
+/// Writes one person: its row, its visitors' pointers, its cuts; rows that nobody points to any more go.
+fn apply(group: &mut Group<'_>, tenant: TenantNo, planned: Planned) -> Result<PersonChange, StoreError> {
+    const POINT: &str = "UPDATE visitors SET person = ?3
+        WHERE tenant = ?1 AND visitor = ?2 AND person <> ?3";
+    let cuts = cuts(group, &planned)?;
+    let person = write_row(group, tenant, &planned)?;
+    for visitor in &planned.person.members {
+        group.tx.prepare_cached(POINT)?.execute((tenant.0, visitor.as_bytes(), person.0))?;
+    }
+    write_cuts(group, person, &cuts)?;
+    for row in planned.from.iter().filter(|row| **row != person) {
+        remove_if_empty(group, *row)?;
+    }
+    Ok(PersonChange { person, cut: !planned.left.is_empty() })
+}
+
+fn write_row(group: &mut Group<'_>, tenant: TenantNo, planned: &Planned) -> Result<PersonNo, StoreError> {
+    const INSERT: &str = "INSERT INTO people (tenant, master, devices, epoch, changed)
+        VALUES (?1, ?2, ?3, ?4, ?5)";
+    const UPDATE: &str = "UPDATE people SET tenant = ?1, master = ?2, devices = ?3, epoch = ?4,
+        changed = ?5 WHERE person = ?6";
+    let (epoch, version) = (group.next_epoch(), group.next_version());
+    let devices = signed(planned.person.members.len() as u64);
+    let (epoch, version) = (signed(epoch.0), signed(version.counter));
+    let master = planned.person.master.as_bytes();
+    match planned.row {
+        Some(row) => {
+            let values = (tenant.0, master, devices, epoch, version, row.0);
+            group.tx.prepare_cached(UPDATE)?.execute(values)?;
+            Ok(row)
+        }
+        None => {
+            let values = (tenant.0, master, devices, epoch, version);
+            group.tx.prepare_cached(INSERT)?.execute(values)?;
+            Ok(PersonNo(group.tx.last_insert_rowid()))
+        }
+    }
+}
+
+/// The person's cuts from now on: those of the rows it comes from and who left now, without who is back.
+fn cuts(group: &Group<'_>, planned: &Planned) -> Result<Vec<(VisitorId, Millis)>, StoreError> {
+    let mut all: BTreeMap<VisitorId, Millis> = BTreeMap::new();
+    for row in &planned.from {
+        for (visitor, cut) in read::cuts(group.tx, *row)? {
+            let known = all.entry(visitor).or_insert(cut.at);
+            *known = cut.at.max(*known);
+        }
+    }
+    all.extend(planned.left.iter().take(limits::CUTS).map(|v| (*v, group.now)));
+    all.retain(|visitor, _| !planned.person.members.contains(visitor));
+    let mut newest: Vec<(VisitorId, Millis)> = all.into_iter().collect();
+    newest.sort_by_key(|(visitor, at)| (std::cmp::Reverse(*at), *visitor));
+    newest.truncate(limits::CUTS);
+    Ok(newest)
+}
+
+fn write_cuts(group: &Group<'_>, person: PersonNo, cuts: &[(VisitorId, Millis)]) -> Result<(), StoreError> {
+    const INSERT: &str = "INSERT INTO cuts (person, visitor, at) VALUES (?1, ?2, ?3)";
+    group.tx.prepare_cached("DELETE FROM cuts WHERE person = ?1")?.execute([person.0])?;
+    for (visitor, at) in cuts {
+        group.tx.prepare_cached(INSERT)?.execute((person.0, visitor.as_bytes(), signed(*at)))?;
+    }
+    Ok(())
+}
+
+fn remove_if_empty(group: &Group<'_>, person: PersonNo) -> Result<(), StoreError> {
+    const REMOVE: &str = "DELETE FROM people WHERE person = ?1
+        AND NOT EXISTS (SELECT 1 FROM visitors WHERE person = ?1)";
+    if group.tx.prepare_cached(REMOVE)?.execute([person.0])? == 1 {
+        group.tx.prepare_cached("DELETE FROM cuts WHERE person = ?1")?.execute([person.0])?;
+    }
+    Ok(())
+}
+
+/// Takes a visitor out of a person that is too large to be recomputed.
+fn separate(
+    group: &mut Group<'_>,
+    tenant: TenantNo,
+    visitor: VisitorId,
+    linked: &mut Linked,
+) -> Result<(), StoreError> {
+    const SHRINK: &str = "UPDATE people SET devices = devices - 1, epoch = ?2, changed = ?3,
+        master = (SELECT min(visitor) FROM visitors WHERE person = ?1) WHERE person = ?1";
+    let Some(stored) = stored(group, tenant, visitor)? else {
+        return Ok(());
+    };
+    let alone = Person { master: visitor, members: BTreeSet::from([visitor]) };
+    let planned = Planned { person: alone, from: BTreeSet::new(), row: None, left: Vec::new() };
+    linked.people.push(apply(group, tenant, planned)?);
+    let (epoch, version) = (group.next_epoch(), group.next_version());
+    let values = (stored.person.0, signed(epoch.0), signed(version.counter));
+    group.tx.prepare_cached(SHRINK)?.execute(values)?;
+    let known = read::cuts(group.tx, stored.person)?;
+    let mut cuts: Vec<(VisitorId, Millis)> = known.into_iter().map(|(visitor, cut)| (visitor, cut.at)).collect();
+    cuts.sort_by_key(|(_, at)| std::cmp::Reverse(*at));
+    cuts.truncate(limits::CUTS - 1);
+    cuts.push((visitor, group.now));
+    write_cuts(group, stored.person, &cuts)?;
+    linked.people.push(PersonChange { person: stored.person, cut: true });
+    Ok(())
+}

@@ -1,0 +1,238 @@
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use std::collections::BTreeMap;
+
+use causeway_shared::fact::{Fact, What};
+use causeway_shared::ids::{AltHash, AlternateId, KindCode, VisitorId};
+use causeway_shared::view::Stored;
+
+use crate::link::of_visitor;
+use crate::testing::{NOW, Origin, alias, fact, page, snapshot, stored, visitor, withdrawal};
+
+const A: u32 = 1;
+const B: u32 = 2;
+const C: u32 = 3;
+
+fn members(origin: &Origin, v: u32) -> Vec<VisitorId> {
+    origin.person("demo", visitor(v)).members
+}
+
+fn visitors(of: &[u32]) -> Vec<VisitorId> {
+    of.iter().map(|n| visitor(*n)).collect()
+}
+
+#[test]
+fn a_login_on_a_second_browser_makes_one_person_and_changes_no_profile() {
+    let mut origin = Origin::new();
+    origin.send("demo", &[page(visitor(B), 1, NOW), origin.login(visitor(B), 2, NOW, "m")]);
+    let before = origin.profile("demo", visitor(B));
+    origin.send("demo", &[page(visitor(A), 1, NOW + 1), origin.login(visitor(A), 2, NOW + 1, "m")]);
+    assert_eq!(members(&origin, A), visitors(&[A, B]));
+    let person = origin.person("demo", visitor(B));
+    assert_eq!((person.master, person.devices, person.view.pages), (visitor(A), 2, 2));
+    assert_eq!(origin.profile("demo", visitor(B)), before);
+    assert_eq!(origin.lookup("demo", "m"), visitors(&[A, B]));
+}
+
+#[test]
+fn field_01_two_logins_through_one_cookie_join_nobody() {
+    let mut origin = Origin::new();
+    let seen = [
+        origin.login(visitor(A), 1, NOW, "anna"),
+        origin.login(visitor(B), 1, NOW + 1, "anna"),
+        origin.login(visitor(B), 2, NOW + 2, "bert"),
+        origin.login(visitor(C), 1, NOW + 3, "bert"),
+    ];
+    origin.send("demo", &seen);
+    assert_eq!(members(&origin, A), visitors(&[A, B]));
+    assert_eq!(members(&origin, C), visitors(&[C]));
+    // The lookup of the id that does not hold does not name the visitor either.
+    assert_eq!(origin.lookup("demo", "bert"), visitors(&[C]));
+    assert_eq!(origin.lookup("demo", "anna"), visitors(&[B, A]));
+    let rows = of_visitor(&origin.conn, origin.tenant("demo").no, visitor(B)).unwrap();
+    assert_eq!(rows.iter().filter(|r| r.flag.is_some()).count(), 1);
+}
+
+/// Facts that share a device, come late, repeat and withdraw.
+fn tangle(origin: &Origin) -> Vec<Fact> {
+    vec![
+        origin.login(visitor(A), 1, NOW + 10, "anna"),
+        origin.login(visitor(B), 1, NOW + 20, "anna"),
+        origin.login(visitor(B), 2, NOW + 15, "bert"),
+        origin.login(visitor(C), 1, NOW + 5, "bert"),
+        origin.login(visitor(4), 1, NOW + 30, "anna"),
+        origin.login(visitor(5), 1, NOW + 1, "bert"),
+        origin.login(visitor(5), 2, NOW + 2, "carl"),
+        origin.login(visitor(6), 1, NOW + 2, "carl"),
+        origin.login(visitor(6), 2, NOW + 50, "carl"),
+        origin.login(visitor(7), 1, NOW + 8, "carl"),
+        withdrawal(visitor(7), NOW + 40),
+        origin.login(visitor(7), 2, NOW + 60, "carl"),
+    ]
+}
+
+/// Who belongs together, and which visitors each lookup names.
+type World = (Vec<Vec<VisitorId>>, Vec<Vec<VisitorId>>);
+
+fn world(origin: &Origin) -> World {
+    let people = (1..=7).map(|v| members(origin, v)).collect();
+    let lookups = ["anna", "bert", "carl"].map(|m| origin.lookup("demo", m)).to_vec();
+    (people, lookups)
+}
+
+#[test]
+fn field_03_the_result_does_not_depend_on_order_or_batch() {
+    let mut whole = Origin::new();
+    let facts = tangle(&whole);
+    whole.send("demo", &facts);
+    let expected = world(&whole);
+    assert_eq!(expected.0[0], visitors(&[1, 4]));
+    assert_eq!(expected.0[1], visitors(&[2, 3, 5]));
+    assert_eq!(expected.0[5], visitors(&[6]));
+    assert_eq!(expected.0[6], visitors(&[7]));
+    assert_eq!(expected.1[2], visitors(&[6]));
+
+    // A fixed seed of a small generator (Knuth's MMIX): 60 orders, cut into batches of 1 to 4.
+    let mut seed = 7u64;
+    let mut draw = |below: usize| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from(seed >> 33).unwrap() % below
+    };
+    for round in 0..60 {
+        let mut origin = Origin::new();
+        // The ids are hashed with this origin's own keys.
+        let mut facts = tangle(&origin);
+        for i in (1..facts.len()).rev() {
+            facts.swap(i, draw(i + 1));
+        }
+        while !facts.is_empty() {
+            let taken: Vec<Fact> = facts.drain(..facts.len().min(1 + draw(4))).collect();
+            origin.send("demo", &taken);
+        }
+        assert_eq!(world(&origin), expected, "round {round}");
+    }
+}
+
+#[test]
+fn an_older_fact_never_moves_a_lookup_and_ties_go_by_visitor() {
+    let mut origin = Origin::new();
+    origin.send("demo", &[origin.login(visitor(B), 1, NOW, "m")]);
+    origin.send("demo", &[origin.login(visitor(C), 1, NOW - 5, "m")]);
+    assert_eq!(origin.lookup("demo", "m"), visitors(&[B, C]));
+    origin.send("demo", &[origin.login(visitor(A), 1, NOW, "m")]);
+    assert_eq!(origin.lookup("demo", "m"), visitors(&[A, B, C]));
+    origin.send("demo", &[origin.login(visitor(4), 1, NOW + 1, "m")]);
+    assert_eq!(origin.lookup("demo", "m"), visitors(&[4, A, B]));
+}
+
+#[test]
+fn without_proof_a_unique_id_links_nothing_and_moves_no_lookup() {
+    let mut origin = Origin::new();
+    let unproven = |origin: &Origin, v, n| {
+        let id = origin.member("demo", "m");
+        fact(visitor(v), n, NOW + 9, What::Alias { id, also: Vec::new(), proven: false })
+    };
+    origin.send("demo", &[origin.login(visitor(A), 1, NOW, "m"), unproven(&origin, B, 1)]);
+    assert_eq!(members(&origin, B), visitors(&[B]));
+    assert_eq!(origin.lookup("demo", "m"), visitors(&[A]));
+}
+
+#[test]
+fn an_id_that_is_not_unique_has_a_lookup_and_joins_nobody() {
+    let mut origin = Origin::new();
+    let id = origin.id("demo", KindCode(2), "household");
+    origin.send("demo", &[alias(visitor(A), 1, NOW, id), alias(visitor(B), 1, NOW + 1, id)]);
+    assert_eq!(members(&origin, A), visitors(&[A]));
+    let found = crate::read::lookup(&origin.conn, origin.tenant("demo").no, id).unwrap().unwrap();
+    assert_eq!(found.visitors, visitors(&[B, A]));
+    assert_eq!(found.since, NOW + 1);
+}
+
+#[test]
+fn both_hashes_of_a_rotation_are_one_id_whichever_comes_first() {
+    let (one, two) = (AltHash([1; 16]), AltHash([2; 16]));
+    let seen = |v: u32, n, hash, also: &[AltHash]| {
+        let id = AlternateId { kind: KindCode(1), hash };
+        fact(visitor(v), n, NOW + u64::from(v), What::Alias { id, also: also.to_vec(), proven: true })
+    };
+    let orders = [
+        vec![seen(A, 1, one, &[]), seen(B, 1, one, &[two]), seen(C, 1, two, &[])],
+        vec![seen(C, 1, two, &[]), seen(A, 1, one, &[]), seen(B, 1, one, &[two])],
+        vec![seen(A, 1, one, &[]), seen(B, 1, two, &[one]), seen(C, 1, two, &[])],
+    ];
+    for facts in orders {
+        let mut origin = Origin::new();
+        for fact in &facts {
+            origin.send("demo", std::slice::from_ref(fact));
+        }
+        assert_eq!(members(&origin, A), visitors(&[A, B, C]));
+        let mut together = Origin::new();
+        together.send("demo", &facts);
+        assert_eq!(members(&together, C), visitors(&[A, B, C]));
+    }
+}
+
+#[test]
+fn who_withdraws_is_cut_from_every_view_and_stays_out() {
+    let mut origin = Origin::new();
+    let mut kv = BTreeMap::new();
+    for v in [A, B, C] {
+        origin.send("demo", &[page(visitor(v), 1, NOW), origin.login(visitor(v), 2, NOW, "m")]);
+    }
+    origin.settle(&mut kv);
+    assert!(snapshot(&kv, visitor(C)).profiles.contains_key(&visitor(B)));
+    let before = snapshot(&kv, visitor(C)).membership.epoch;
+
+    let now = origin.now;
+    origin.send("demo", &[withdrawal(visitor(B), now)]);
+    assert_eq!(members(&origin, A), visitors(&[A, C]));
+    assert_eq!(origin.lookup("demo", "m"), visitors(&[A, C]));
+    // What comes late is kept and links nothing.
+    origin.send("demo", &[page(visitor(B), 3, now), origin.login(visitor(B), 4, now + 1, "m")]);
+    assert_eq!(members(&origin, A), visitors(&[A, C]));
+    origin.settle(&mut kv);
+
+    assert_eq!(stored(&kv, visitor(B)), Stored::Tombstone);
+    for v in [A, C] {
+        let snapshot = snapshot(&kv, visitor(v));
+        assert!(!snapshot.profiles.contains_key(&visitor(B)));
+        assert!(snapshot.membership.cuts[&visitor(B)].gone);
+        assert!(snapshot.membership.epoch > before);
+        assert_eq!(snapshot.membership.devices, 2);
+    }
+}
+
+#[test]
+fn an_earlier_login_that_comes_late_moves_the_visitor_and_cuts_both_sides() {
+    let mut origin = Origin::new();
+    let mut kv = BTreeMap::new();
+    for (v, member) in [(A, "anna"), (B, "anna"), (C, "bert")] {
+        origin.send("demo", &[page(visitor(v), 1, NOW), origin.login(visitor(v), 2, NOW, member)]);
+    }
+    origin.settle(&mut kv);
+    origin.send("demo", &[origin.login(visitor(B), 3, NOW - 1, "bert")]);
+    origin.settle(&mut kv);
+    assert_eq!(members(&origin, A), visitors(&[A]));
+    assert_eq!(members(&origin, C), visitors(&[B, C]));
+    assert!(!snapshot(&kv, visitor(A)).membership.cuts[&visitor(B)].gone);
+    assert!(snapshot(&kv, visitor(B)).membership.cuts.contains_key(&visitor(A)));
+    assert_eq!(origin.lookup("demo", "anna"), visitors(&[A]));
+    assert_eq!(origin.lookup("demo", "bert"), visitors(&[C, B]));
+}
+
+#[test]
+fn a_page_view_reads_no_evidence() {
+    let mut origin = Origin::new();
+    for v in [A, B] {
+        origin.send("demo", &[origin.login(visitor(v), 1, NOW, "m")]);
+    }
+    let epoch = |origin: &Origin| -> i64 {
+        origin.conn.query_row("SELECT epoch_counter FROM meta", [], |row| row.get(0)).unwrap()
+    };
+    let before = epoch(&origin);
+    // Were evidence looked at, this would be seen.
+    origin.conn.execute_batch("DELETE FROM evidence").unwrap();
+    origin.send("demo", &[page(visitor(A), 2, NOW + 1)]);
+    assert_eq!(members(&origin, A), visitors(&[A, B]));
+    assert_eq!(epoch(&origin), before);
+}

@@ -1,0 +1,266 @@
+//! What the origin counts, and its Prometheus text. No label ever carries an id.
+
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use causeway_shared::ids::Millis;
+
+/// A number that only grows.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// Adds.
+    pub fn add(&self, n: u64) {
+        self.0.fetch_add(n, Relaxed);
+    }
+
+    /// The sum so far.
+    #[must_use]
+    pub fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
+
+/// A number as it is now.
+#[derive(Debug, Default)]
+pub struct Gauge(AtomicU64);
+
+impl Gauge {
+    /// Sets it.
+    pub fn set(&self, n: u64) {
+        self.0.store(n, Relaxed);
+    }
+
+    /// The number.
+    #[must_use]
+    pub fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
+
+/// Upper bounds of the latency buckets, in microseconds.
+const BUCKETS_US: [u64; 10] = [500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 500_000, 2_500_000];
+
+/// Durations, counted in buckets.
+#[derive(Debug, Default)]
+pub struct Histogram {
+    buckets: [AtomicU64; BUCKETS_US.len()],
+    count: AtomicU64,
+    sum_us: AtomicU64,
+}
+
+impl Histogram {
+    /// Counts one duration.
+    pub fn record(&self, took: Duration) {
+        let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        for (bucket, bound) in self.buckets.iter().zip(BUCKETS_US) {
+            if us <= bound {
+                bucket.fetch_add(1, Relaxed);
+            }
+        }
+        self.count.fetch_add(1, Relaxed);
+        self.sum_us.fetch_add(us, Relaxed);
+    }
+}
+
+/// Everything that is counted.
+#[derive(Debug, Default)]
+pub struct Metrics {
+    /// Facts counted.
+    pub accepted: Counter,
+    /// Facts that were there already.
+    pub duplicate: Counter,
+    /// Facts refused, by reason: see [`REASONS`].
+    pub rejected: [Counter; REASONS.len()],
+    /// Syncs committed.
+    pub syncs: Counter,
+    /// Calls of `/v1/sync` refused, by status: see [`REFUSALS`].
+    pub refused: [Counter; REFUSALS.len()],
+    /// Facts lost at the edges, as they report it.
+    pub lost: Counter,
+    /// Queue messages that edges gave up on.
+    pub dead: Counter,
+    /// Age of the oldest fact in the last sync with facts, in milliseconds.
+    pub queue_age_ms: Gauge,
+    /// When the last sync was committed, milliseconds since the epoch.
+    pub last_sync_ms: Gauge,
+    /// KV keys waiting for a write.
+    pub outbox_depth: Gauge,
+    /// Since when the oldest of them is due, milliseconds since the epoch; 0: none is.
+    pub outbox_oldest_ms: Gauge,
+    /// KV writes handed out.
+    pub handed_out: Counter,
+    /// KV writes acknowledged.
+    pub applied: Counter,
+    /// Values that could not be built or failed their check before they were handed out.
+    pub bad_values: Counter,
+    /// People too large to be recomputed in a transaction.
+    pub people_too_large: Counter,
+    /// Transactions that failed.
+    pub commit_failures: Counter,
+    /// How long transactions took.
+    pub commit: Histogram,
+}
+
+/// Reasons a fact is refused for; the last one stands for all others.
+pub const REASONS: [&str; 8] =
+    ["too_old", "ahead", "at_out_of_range", "too_long", "value_out_of_range", "unknown_tenant", "malformed", "other"];
+
+/// Statuses a sync is refused with.
+pub const REFUSALS: [&str; 5] = ["400", "401", "408", "413", "503"];
+
+impl Metrics {
+    /// Counts a refused fact.
+    pub fn reject(&self, reason: &str) {
+        let place = REASONS.iter().position(|r| *r == reason);
+        if let Some(counter) = self.rejected.get(place.unwrap_or(REASONS.len() - 1)) {
+            counter.add(1);
+        }
+    }
+
+    /// Counts a refused sync.
+    pub fn refuse(&self, status: u16) {
+        let place = REFUSALS.iter().position(|r| r.parse() == Ok(status));
+        if let Some(counter) = place.and_then(|p| self.refused.get(p)) {
+            counter.add(1);
+        }
+    }
+
+    /// The Prometheus text (exposition format 0.0.4). `ready` is whether the origin takes syncs.
+    #[must_use]
+    pub fn render(&self, now: Millis, ready: bool) -> String {
+        let mut page = Page(String::with_capacity(4_096));
+        page.counters(self);
+        page.gauges(self, now, ready);
+        page.histogram(
+            "causeway_commit_seconds",
+            "Time of one transaction, from its begin to its commit.",
+            &self.commit,
+        );
+        page.0
+    }
+}
+
+struct Page(String);
+
+impl Page {
+    fn line(&mut self, text: std::fmt::Arguments<'_>) {
+        // Writing into a text cannot fail.
+        let written = self.0.write_fmt(text);
+        debug_assert!(written.is_ok());
+        self.0.push('\n');
+    }
+
+    fn head(&mut self, name: &str, kind: &str, help: &str) {
+        self.line(format_args!("# HELP {name} {help}"));
+        self.line(format_args!("# TYPE {name} {kind}"));
+    }
+
+    fn one(&mut self, name: &str, kind: &str, help: &str, value: u64) {
+        self.head(name, kind, help);
+        self.line(format_args!("{name} {value}"));
+    }
+
+    fn seconds(&mut self, name: &str, help: &str, ms: u64) {
+        self.head(name, "gauge", help);
+        self.line(format_args!("{name} {}.{:03}", ms / 1_000, ms % 1_000));
+    }
+
+    fn labelled(&mut self, name: &str, help: &str, label: &str, names: &[&str], of: &[Counter]) {
+        self.head(name, "counter", help);
+        for (value, counter) in names.iter().zip(of) {
+            self.line(format_args!("{name}{{{label}=\"{value}\"}} {}", counter.get()));
+        }
+    }
+
+    fn counters(&mut self, m: &Metrics) {
+        for (name, help, counter) in [
+            ("causeway_facts_accepted_total", "Facts counted.", &m.accepted),
+            ("causeway_facts_duplicate_total", "Facts that were there already.", &m.duplicate),
+            ("causeway_syncs_total", "Syncs committed.", &m.syncs),
+            ("causeway_edge_facts_lost_total", "Facts lost at the edges, as they report it.", &m.lost),
+            ("causeway_edge_dead_letters_total", "Queue messages that edges gave up on.", &m.dead),
+            ("causeway_publish_handed_out_total", "KV writes handed out.", &m.handed_out),
+            ("causeway_publish_applied_total", "KV writes acknowledged.", &m.applied),
+            ("causeway_publish_bad_values_total", "KV values that failed their check.", &m.bad_values),
+            (
+                "causeway_people_too_large_total",
+                "People too large to be recomputed in a transaction.",
+                &m.people_too_large,
+            ),
+            ("causeway_commit_failures_total", "Transactions that failed.", &m.commit_failures),
+        ] {
+            self.one(name, "counter", help, counter.get());
+        }
+        let name = "causeway_facts_rejected_total";
+        self.labelled(name, "Facts refused.", "reason", &REASONS, &m.rejected);
+        let name = "causeway_syncs_refused_total";
+        self.labelled(name, "Syncs refused.", "status", &REFUSALS, &m.refused);
+    }
+
+    fn gauges(&mut self, m: &Metrics, now: Millis, ready: bool) {
+        let age = |since: u64| if since == 0 { 0 } else { now.saturating_sub(since) };
+        self.one("causeway_ready", "gauge", "1 when syncs are taken.", u64::from(ready));
+        self.one("causeway_outbox_depth", "gauge", "KV keys waiting for a write.", m.outbox_depth.get());
+        self.seconds(
+            "causeway_outbox_age_seconds",
+            "How long the oldest waiting KV key is overdue.",
+            age(m.outbox_oldest_ms.get()),
+        );
+        self.seconds(
+            "causeway_queue_age_seconds",
+            "Age of the oldest fact in the last sync with facts.",
+            m.queue_age_ms.get(),
+        );
+        self.seconds(
+            "causeway_last_sync_age_seconds",
+            "Time since the last sync; 0 before the first.",
+            age(m.last_sync_ms.get()),
+        );
+    }
+
+    fn histogram(&mut self, name: &str, help: &str, of: &Histogram) {
+        self.head(name, "histogram", help);
+        for (bucket, us) in of.buckets.iter().zip(BUCKETS_US) {
+            let (s, rest) = (us / 1_000_000, us % 1_000_000);
+            self.line(format_args!("{name}_bucket{{le=\"{s}.{rest:06}\"}} {}", bucket.load(Relaxed)));
+        }
+        let (count, sum) = (of.count.load(Relaxed), of.sum_us.load(Relaxed));
+        self.line(format_args!("{name}_bucket{{le=\"+Inf\"}} {count}"));
+        self.line(format_args!("{name}_sum {}.{:06}", sum / 1_000_000, sum % 1_000_000));
+        self.line(format_args!("{name}_count {count}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_says_what_was_counted() {
+        let metrics = Metrics::default();
+        metrics.accepted.add(3);
+        metrics.reject("too_old");
+        metrics.reject("something new");
+        metrics.refuse(401);
+        metrics.last_sync_ms.set(10_000);
+        metrics.commit.record(Duration::from_micros(700));
+        let page = metrics.render(12_345, true);
+        for line in [
+            "causeway_facts_accepted_total 3",
+            "causeway_facts_rejected_total{reason=\"too_old\"} 1",
+            "causeway_facts_rejected_total{reason=\"other\"} 1",
+            "causeway_syncs_refused_total{status=\"401\"} 1",
+            "causeway_last_sync_age_seconds 2.345",
+            "causeway_outbox_age_seconds 0.000",
+            "causeway_ready 1",
+            "causeway_commit_seconds_bucket{le=\"0.000500\"} 0",
+            "causeway_commit_seconds_bucket{le=\"0.001000\"} 1",
+            "causeway_commit_seconds_count 1",
+        ] {
+            assert!(page.lines().any(|l| l == line), "{line} is missing in\n{page}");
+        }
+    }
+}

@@ -1,0 +1,301 @@
+//! Publish: which KV keys must be written, and what is written there.
+//!
+//! The outbox holds one row a key, whatever happened to it since its last write; values are built when they
+//! are handed out, from the newest state ([`value`]). A row is leased to one consumer, and stays until the
+//! write is acknowledged (invariant 5, DESIGN "Publishing").
+
+pub mod value;
+
+use std::collections::BTreeSet;
+
+use causeway_shared::ids::{AltHash, KindCode, Millis, VisitorId};
+use causeway_shared::limits;
+use causeway_shared::wire::sync::Publish;
+use rusqlite::OptionalExtension as _;
+
+use crate::fold::Changed;
+use crate::group::Group;
+use crate::link::{Linked, PersonChange, family};
+use crate::store::{PersonNo, StoreError, TenantNo, signed, unsigned, visitor_at};
+
+/// How long a consumer may take to acknowledge what it was handed, in milliseconds.
+pub const LEASE_MS: Millis = 60_000;
+/// Shortest time between two writes of a key (the platform allows one a second).
+pub const KEY_PAUSE_MS: Millis = 1_000;
+/// When a value that could not be built is tried again, in milliseconds.
+const RETRY_MS: Millis = 60_000;
+/// People whose siblings are put in the outbox in one call at most.
+const TIMERS: u32 = 64;
+/// Waiting keys are counted up to here.
+const COUNTED: u32 = 10_000;
+
+/// Column value of `outbox.kind` for a snapshot; lookups have their kind, which is never 0.
+const SNAPSHOT: u8 = 0;
+
+/// A KV key by what it is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Subject {
+    /// A visitor's snapshot or tombstone.
+    Snapshot(VisitorId),
+    /// A lookup, under one of the id's hashes.
+    Lookup(KindCode, AltHash),
+}
+
+impl Subject {
+    fn columns(&self) -> (u8, [u8; 16]) {
+        match self {
+            Self::Snapshot(visitor) => (SNAPSHOT, *visitor.as_bytes()),
+            Self::Lookup(kind, hash) => (kind.0, hash.0),
+        }
+    }
+}
+
+/// Puts in the outbox what this group changed: a visitor's own snapshot at once, its siblings' when their
+/// person's time comes, everybody's at once where somebody left.
+///
+/// # Errors
+/// [`StoreError`]; then nothing of the group may be kept.
+pub fn note(group: &mut Group<'_>, changed: &[Changed], linked: &Linked) -> Result<(), StoreError> {
+    let now = group.now;
+    for c in changed.iter().filter(|c| !c.withdrawn) {
+        put(group, c.tenant, Subject::Snapshot(c.visitor), now)?;
+        if c.devices > 1 {
+            later(group, c.person)?;
+        }
+    }
+    for change in &linked.people {
+        announce(group, *change)?;
+    }
+    for (tenant, id) in &linked.lookups {
+        let known = group.rules.tenants.by_no(*tenant)?;
+        for hash in family(group.tx, *tenant, *id)? {
+            if known.is_readable(hash) {
+                put(group, *tenant, Subject::Lookup(id.kind, hash), now)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn put(group: &Group<'_>, tenant: TenantNo, subject: Subject, due: Millis) -> Result<(), StoreError> {
+    const PUT: &str = "INSERT INTO outbox
+            (tenant, kind, subject, changed, since, due, lease_change, leased_until, handed)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, 0, 0, 0)
+        ON CONFLICT (tenant, kind, subject) DO UPDATE SET changed = excluded.changed,
+            since = iif(due IS NULL, excluded.since, since),
+            due = min(ifnull(due, excluded.due), excluded.due)";
+    let (kind, subject) = subject.columns();
+    group.tx.prepare_cached(PUT)?.execute((
+        tenant.0,
+        kind,
+        subject,
+        signed(group.version().counter),
+        signed(group.now),
+        signed(due),
+    ))?;
+    Ok(())
+}
+
+/// Has a person's siblings published when the pause is over, unless that is planned already.
+fn later(group: &Group<'_>, person: PersonNo) -> Result<(), StoreError> {
+    const LATER: &str = "UPDATE people SET changed = ?2, siblings_due = ifnull(siblings_due, ?3)
+        WHERE person = ?1 AND devices > 1";
+    let due = group.now.saturating_add(group.rules.sibling_publish_ms);
+    let values = (person.0, signed(group.version().counter), signed(due));
+    group.tx.prepare_cached(LATER)?.execute(values)?;
+    Ok(())
+}
+
+/// A membership changed: who joined waits as any news of a sibling does; a cut does not wait, and reaches
+/// every visitor of the person, as any snapshot may hold the one that left.
+fn announce(group: &Group<'_>, change: PersonChange) -> Result<(), StoreError> {
+    if !change.cut {
+        return later(group, change.person);
+    }
+    const MEMBERS: &str = "SELECT tenant, visitor FROM visitors WHERE person = ?1";
+    let mut statement = group.tx.prepare_cached(MEMBERS)?;
+    let members = statement.query_map([change.person.0], |row| Ok((TenantNo(row.get(0)?), visitor_at(row, 1)?)))?;
+    for member in members {
+        let (tenant, visitor) = member?;
+        put(group, tenant, Subject::Snapshot(visitor), group.now)?;
+    }
+    Ok(())
+}
+
+/// Settles the rows whose write the KV acknowledged, unless something changed since they were handed out.
+///
+/// # Errors
+/// [`StoreError`]; then nothing of the group may be kept.
+pub fn acknowledge(group: &Group<'_>, applied: &[u64]) -> Result<(), StoreError> {
+    const SETTLE: &str = "UPDATE outbox SET lease = NULL, leased_until = 0,
+            due = iif(changed = lease_change, NULL, due) WHERE lease = ?1";
+    for entry in applied {
+        group.tx.prepare_cached(SETTLE)?.execute([signed(*entry)])?;
+    }
+    Ok(())
+}
+
+/// A row that is due.
+struct Due {
+    row: i64,
+    tenant: TenantNo,
+    subject: Subject,
+    due: Millis,
+}
+
+/// Leases up to `wanted` keys that are due to one consumer, snapshots before the lookups that name them.
+///
+/// # Errors
+/// [`StoreError`]; then nothing of the group may be kept.
+pub fn hand_out(group: &mut Group<'_>, wanted: u16) -> Result<Vec<Publish>, StoreError> {
+    if wanted == 0 {
+        return Ok(Vec::new());
+    }
+    forget_settled(group)?;
+    fire_timers(group)?;
+    let wanted = usize::from(wanted).min(limits::SYNC_PUBLISH);
+    let mut writes = Vec::new();
+    for due in due(group, wanted)? {
+        if let Some(write) = lease(group, &due)? {
+            writes.push((matches!(due.subject, Subject::Lookup(..)), write));
+        }
+    }
+    writes.sort_by_key(|(is_lookup, write)| (*is_lookup, write.entry));
+    Ok(writes.into_iter().map(|(_, write)| write).collect())
+}
+
+/// Settled rows are kept for the key's pause only.
+fn forget_settled(group: &Group<'_>) -> Result<(), StoreError> {
+    const FORGET: &str = "DELETE FROM outbox WHERE due IS NULL AND handed <= ?1";
+    let pause_over = signed(group.now.saturating_sub(KEY_PAUSE_MS));
+    group.tx.prepare_cached(FORGET)?.execute([pause_over])?;
+    Ok(())
+}
+
+/// Puts in the outbox the siblings of people whose pause is over: of each the visitors last active, where
+/// their snapshot is older than the person's last change.
+fn fire_timers(group: &Group<'_>) -> Result<(), StoreError> {
+    const READ: &str = "SELECT person, tenant FROM people WHERE siblings_due <= ?1
+        ORDER BY siblings_due LIMIT ?2";
+    const SIBLINGS: &str = "SELECT v.visitor FROM
+            (SELECT visitor, published FROM visitors WHERE person = ?1 ORDER BY last_seen DESC LIMIT ?2) v
+        WHERE v.published < (SELECT changed FROM people WHERE person = ?1)";
+    const DONE: &str = "UPDATE people SET siblings_due = NULL WHERE person = ?1";
+    let people: Vec<(i64, i64)> = {
+        let mut statement = group.tx.prepare_cached(READ)?;
+        let rows = statement.query_map((signed(group.now), TIMERS), |row| Ok((row.get(0)?, row.get(1)?)))?;
+        rows.collect::<Result<_, _>>()?
+    };
+    for (person, tenant) in people {
+        let mut statement = group.tx.prepare_cached(SIBLINGS)?;
+        let bound = signed(limits::SNAPSHOT_VISITORS as u64);
+        let siblings: Vec<VisitorId> =
+            statement.query_map((person, bound), |row| visitor_at(row, 0))?.collect::<Result<_, _>>()?;
+        for visitor in siblings {
+            put(group, TenantNo(tenant), Subject::Snapshot(visitor), group.now)?;
+        }
+        group.tx.prepare_cached(DONE)?.execute([person])?;
+    }
+    Ok(())
+}
+
+fn due(group: &Group<'_>, wanted: usize) -> Result<Vec<Due>, StoreError> {
+    const READ: &str = "SELECT row, tenant, kind, subject, due FROM outbox
+        WHERE due <= ?1 AND leased_until <= ?1 AND handed <= ?2 ORDER BY due, kind, row LIMIT ?3";
+    let pause_over = signed(group.now.saturating_sub(KEY_PAUSE_MS));
+    let mut statement = group.tx.prepare_cached(READ)?;
+    let rows = statement.query_map((signed(group.now), pause_over, signed(wanted as u64)), |row| {
+        let kind: u8 = row.get(2)?;
+        let subject = match kind {
+            SNAPSHOT => Subject::Snapshot(visitor_at(row, 3)?),
+            kind => Subject::Lookup(KindCode(kind), AltHash(row.get(3)?)),
+        };
+        Ok(Due { row: row.get(0)?, tenant: TenantNo(row.get(1)?), subject, due: unsigned(row.get(4)?) })
+    })?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+/// Builds a row's value and leases the row under the value's version. `None` when there is nothing to write:
+/// the tenant is no longer configured, or the value could not be built.
+fn lease(group: &mut Group<'_>, due: &Due) -> Result<Option<Publish>, StoreError> {
+    const LEASE: &str = "UPDATE outbox SET lease = ?2, lease_change = changed, leased_until = ?3,
+        handed = ?4 WHERE row = ?1";
+    const PUT_OFF: &str = "UPDATE outbox SET due = ?2 WHERE row = ?1";
+    let rules = group.rules;
+    let Ok(tenant) = rules.tenants.by_no(due.tenant) else {
+        group.tx.prepare_cached("DELETE FROM outbox WHERE row = ?1")?.execute([due.row])?;
+        return Ok(None);
+    };
+    let version = group.next_version();
+    let (key, value) = match value::build(group.tx, tenant, due.subject, version) {
+        Ok(built) => built,
+        Err(value::ValueError::Store(e)) => return Err(e),
+        Err(value::ValueError::Check(code)) => {
+            group.metrics.bad_values.add(1);
+            tracing::error!(code, "a KV value failed its check and is put off");
+            let retry = signed(group.now.saturating_add(RETRY_MS));
+            group.tx.prepare_cached(PUT_OFF)?.execute((due.row, retry))?;
+            return Ok(None);
+        }
+    };
+    let until = group.now.saturating_add(LEASE_MS);
+    let row = (due.row, signed(version.counter), signed(until), signed(group.now));
+    group.tx.prepare_cached(LEASE)?.execute(row)?;
+    if let Subject::Snapshot(visitor) = due.subject {
+        published(group, due.tenant, visitor, version.counter)?;
+    }
+    Ok(Some(Publish { entry: version.counter, key, version, value, due: due.due }))
+}
+
+fn published(group: &Group<'_>, tenant: TenantNo, visitor: VisitorId, counter: u64) -> Result<(), StoreError> {
+    const MARK: &str = "UPDATE visitors SET published = ?3 WHERE tenant = ?1 AND visitor = ?2";
+    group.tx.prepare_cached(MARK)?.execute((tenant.0, visitor.as_bytes(), signed(counter)))?;
+    Ok(())
+}
+
+/// How many keys are due and not leased, people whose siblings are due among them; counted to a bound.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn pending(group: &Group<'_>) -> Result<u64, StoreError> {
+    const COUNT: &str = "SELECT
+        (SELECT count(*) FROM (SELECT 1 FROM outbox WHERE due <= ?1 AND leased_until <= ?1 LIMIT ?2))
+      + (SELECT count(*) FROM (SELECT 1 FROM people WHERE siblings_due <= ?1 LIMIT ?2))";
+    let mut statement = group.tx.prepare_cached(COUNT)?;
+    Ok(statement.query_row((signed(group.now), COUNTED), |row| row.get(0).map(unsigned))?)
+}
+
+/// How many keys wait for a write, and since when the oldest of them is due.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn depth(conn: &rusqlite::Connection) -> Result<(u64, Option<Millis>), StoreError> {
+    const COUNT: &str = "SELECT count(*), min(due) FROM outbox WHERE due IS NOT NULL";
+    let mut statement = conn.prepare_cached(COUNT)?;
+    let found = statement.query_row([], |row| {
+        let oldest: Option<i64> = row.get(1)?;
+        Ok((unsigned(row.get(0)?), oldest.map(unsigned)))
+    });
+    Ok(found.optional()?.unwrap_or((0, None)))
+}
+
+/// The tenants and subjects waiting, for tests and inspection.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn waiting(conn: &rusqlite::Connection) -> Result<BTreeSet<(TenantNo, Subject)>, StoreError> {
+    const READ: &str = "SELECT tenant, kind, subject FROM outbox WHERE due IS NOT NULL";
+    let mut statement = conn.prepare_cached(READ)?;
+    let rows = statement.query_map([], |row| {
+        let subject = match row.get(1)? {
+            SNAPSHOT => Subject::Snapshot(visitor_at(row, 2)?),
+            kind => Subject::Lookup(KindCode(kind), AltHash(row.get(2)?)),
+        };
+        Ok((TenantNo(row.get(0)?), subject))
+    })?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+#[cfg(test)]
+#[path = "publish/tests.rs"]
+mod tests;

@@ -1,0 +1,171 @@
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use std::collections::BTreeMap;
+
+use causeway_shared::limits;
+use causeway_shared::wire::kv;
+use causeway_shared::wire::sync::Publish;
+
+use super::{KEY_PAUSE_MS, LEASE_MS};
+use crate::testing::{NOW, Origin, page, snapshot, visitor};
+
+fn keys(writes: &[Publish]) -> Vec<&str> {
+    writes.iter().map(|w| w.key.as_str()).collect()
+}
+
+fn key(v: u32) -> String {
+    format!("v:demo:{}", visitor(v))
+}
+
+#[test]
+fn a_visitors_own_snapshot_is_due_at_once_and_names_its_newest_facts() {
+    let mut origin = Origin::new();
+    let fact = page(visitor(1), 1, NOW);
+    assert_eq!(origin.send("demo", std::slice::from_ref(&fact)).pending, 1);
+    let writes = origin.drain(10);
+    assert_eq!(keys(&writes), [key(1)]);
+    let mut store = BTreeMap::new();
+    store.insert(writes[0].key.clone(), writes[0].value.clone().unwrap());
+    let snapshot = snapshot(&store, visitor(1));
+    assert_eq!(snapshot.version, writes[0].version);
+    assert_eq!(snapshot.membership.devices, 1);
+    let own = &snapshot.profiles[&visitor(1)];
+    assert_eq!(own.totals.pages, 1);
+    assert!(own.holds(NOW, fact.id.short()));
+}
+
+#[test]
+fn changes_of_a_key_are_one_write_and_an_acknowledged_one_does_not_come_back() {
+    let mut origin = Origin::new();
+    for n in 0..5 {
+        origin.send("demo", &[page(visitor(1), n, NOW)]);
+    }
+    let writes = origin.drain(10);
+    assert_eq!(writes.len(), 1);
+    origin.acknowledge(&writes);
+    origin.now += 10 * LEASE_MS;
+    assert!(origin.drain(10).is_empty());
+}
+
+#[test]
+fn what_changed_since_it_was_handed_out_is_written_again() {
+    let mut origin = Origin::new();
+    origin.send("demo", &[page(visitor(1), 1, NOW)]);
+    let first = origin.drain(10);
+    origin.send("demo", &[page(visitor(1), 2, NOW)]);
+    origin.acknowledge(&first);
+    origin.now += KEY_PAUSE_MS;
+    let second = origin.drain(10);
+    assert_eq!(keys(&second), [key(1)]);
+    assert!(second[0].version > first[0].version);
+}
+
+#[test]
+fn a_leased_key_goes_to_nobody_else_until_the_lease_ends() {
+    let mut origin = Origin::new();
+    origin.send("demo", &[page(visitor(1), 1, NOW)]);
+    let first = origin.drain(10);
+    origin.send("demo", &[page(visitor(1), 2, NOW)]);
+    origin.now += LEASE_MS - 1;
+    assert!(origin.drain(10).is_empty());
+    assert_eq!(origin.sync(Default::default()).pending, 0);
+    origin.now += 1;
+    let second = origin.drain(10);
+    assert_eq!(keys(&second), [key(1)]);
+    // The first consumer is late: its word settles nothing any more.
+    origin.acknowledge(&first);
+    origin.now += LEASE_MS;
+    let third = origin.drain(10);
+    assert_eq!(keys(&third), [key(1)]);
+    origin.acknowledge(&third);
+    origin.now += LEASE_MS;
+    assert!(origin.drain(10).is_empty());
+}
+
+#[test]
+fn field_09_a_key_is_written_once_a_second_at_most() {
+    let mut origin = Origin::new();
+    origin.send("demo", &[page(visitor(1), 1, NOW)]);
+    let first = origin.drain(10);
+    origin.acknowledge(&first);
+    for n in 2..10 {
+        origin.send("demo", &[page(visitor(1), n, NOW)]);
+        assert!(origin.drain(10).is_empty());
+        origin.now += KEY_PAUSE_MS / 10;
+    }
+    origin.now += KEY_PAUSE_MS;
+    assert_eq!(origin.drain(10).len(), 1);
+}
+
+#[test]
+fn siblings_wait_for_their_persons_pause_and_are_written_once_in_it() {
+    let mut origin = Origin::new();
+    let mut kv = BTreeMap::new();
+    for v in [1, 2] {
+        origin.send("demo", &[origin.login(visitor(v), 1, NOW, "m")]);
+    }
+    origin.settle(&mut kv);
+    for n in 2..6 {
+        let now = origin.now;
+        origin.send("demo", &[page(visitor(1), n, now)]);
+        let writes = origin.drain(10);
+        assert_eq!(keys(&writes), [key(1)], "only the own snapshot goes at once");
+        origin.acknowledge(&writes);
+        origin.now += 10_000;
+    }
+    origin.now += 20_000;
+    let late = origin.drain(10);
+    assert_eq!(keys(&late), [key(2)], "the own one is newer than the person's last change already");
+    let mut store = BTreeMap::new();
+    store.insert(late[0].key.clone(), late[0].value.clone().unwrap());
+    assert_eq!(snapshot(&store, visitor(2)).profiles[&visitor(1)].totals.pages, 4);
+    origin.acknowledge(&late);
+    origin.now += 600_000;
+    assert!(origin.drain(10).is_empty());
+}
+
+#[test]
+fn snapshots_come_before_the_lookups_that_name_them() {
+    let mut origin = Origin::new();
+    origin.send("demo", &[origin.login(visitor(1), 1, NOW, "m"), page(visitor(2), 1, NOW)]);
+    let writes = origin.drain(10);
+    assert_eq!(writes.len(), 3);
+    assert!(writes[2].key.starts_with("a:demo:1:"));
+    let named = kv::decode_lookup(&writes[2].key, writes[2].value.as_ref().unwrap().as_bytes()).unwrap();
+    assert_eq!(named, [visitor(1)]);
+    let ordered = writes.windows(2).all(|w| w[0].version < w[1].version);
+    assert!(ordered, "versions only grow");
+}
+
+#[test]
+fn a_large_person_is_truncated_to_the_visitors_last_active_and_still_counted() {
+    let mut origin = Origin::new();
+    let mut kv = BTreeMap::new();
+    let many = u32::try_from(limits::SNAPSHOT_VISITORS).unwrap() + 9;
+    let facts: Vec<_> = (0..many)
+        .flat_map(|v| {
+            let at = NOW - 10_000 + u64::from(v);
+            [page(visitor(v), 1, at), origin.login(visitor(v), 2, at, "m")]
+        })
+        .collect();
+    origin.send("demo", &facts);
+    origin.settle(&mut kv);
+    let own = snapshot(&kv, visitor(0));
+    assert_eq!(own.profiles.len(), limits::SNAPSHOT_VISITORS);
+    assert!(own.truncated);
+    assert_eq!(own.membership.devices, many);
+    assert!(own.profiles.contains_key(&visitor(0)), "the own profile always");
+    assert!(own.profiles.contains_key(&visitor(many - 1)) && !own.profiles.contains_key(&visitor(1)));
+    assert_eq!(origin.view("demo", visitor(0)).pages, u64::from(many));
+}
+
+#[test]
+fn what_one_call_is_handed_is_bounded() {
+    let mut origin = Origin::new();
+    let facts: Vec<_> = (0..250).map(|v| page(visitor(v), 1, NOW)).collect();
+    origin.send("demo", &facts);
+    assert_eq!(origin.drain(u16::MAX).len(), limits::SYNC_PUBLISH);
+    assert_eq!(origin.drain(7).len(), 7);
+    let rest = origin.sync(Default::default()).pending;
+    assert_eq!(rest, 250 - 7 - limits::SYNC_PUBLISH as u64);
+}

@@ -1,0 +1,161 @@
+//! The value of one KV key, built from the newest state and checked before anybody gets it (invariant 8).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use causeway_shared::ids::{AltHash, AlternateId, Epoch, Version, VisitorId};
+use causeway_shared::membership::Membership;
+use causeway_shared::profile::SubProfile;
+use causeway_shared::view::{Snapshot, Stored};
+use causeway_shared::wire::{WireError, kv as form};
+use causeway_shared::{kv, limits};
+use rusqlite::{Connection, OptionalExtension as _};
+
+use super::Subject;
+use crate::link::{canonical, family, held_unique};
+use crate::read;
+use crate::store::StoreError;
+use crate::tenants::Known;
+
+/// Why there is no value.
+#[derive(Debug, thiserror::Error)]
+pub enum ValueError {
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The value could not be read back as what it was built from, or has no place in its form.
+    #[error("the value failed its check: {0}")]
+    Check(&'static str),
+}
+
+impl From<rusqlite::Error> for ValueError {
+    fn from(e: rusqlite::Error) -> Self {
+        Self::Store(e.into())
+    }
+}
+
+/// The key and the value of a subject; no value: the key is deleted.
+///
+/// # Errors
+/// [`ValueError`].
+pub fn build(
+    conn: &Connection,
+    tenant: &Known,
+    subject: Subject,
+    version: Version,
+) -> Result<(String, Option<String>), ValueError> {
+    match subject {
+        Subject::Snapshot(visitor) => {
+            let key = kv::snapshot_key(&tenant.id, visitor);
+            let value = stored(conn, tenant, visitor, version, &key)?;
+            Ok((key, value))
+        }
+        Subject::Lookup(kind, hash) => {
+            let id = AlternateId { kind, hash };
+            let key = kv::lookup_key(&tenant.id, id);
+            let value = lookup(conn, tenant, id, &key)?;
+            Ok((key, value))
+        }
+    }
+}
+
+fn lookup(conn: &Connection, tenant: &Known, id: AlternateId, key: &str) -> Result<Option<String>, ValueError> {
+    let Some(canonical) = canonical(conn, tenant.no, id)? else {
+        return Ok(None);
+    };
+    let visitors = read::lookup(conn, tenant.no, canonical)?.map(|l| l.visitors).unwrap_or_default();
+    if visitors.is_empty() {
+        return Ok(None);
+    }
+    let value = form::encode_lookup(key, &visitors).map_err(|e| ValueError::Check(e.code()))?;
+    match form::decode_lookup(key, value.as_bytes()) {
+        Ok(back) if back == visitors => Ok(Some(value)),
+        Ok(_) => Err(ValueError::Check("differs")),
+        Err(e) => Err(ValueError::Check(e.code())),
+    }
+}
+
+/// A visitor's snapshot, its tombstone if it withdrew, nothing if it is not there.
+fn stored(
+    conn: &Connection,
+    tenant: &Known,
+    visitor: VisitorId,
+    version: Version,
+    key: &str,
+) -> Result<Option<String>, ValueError> {
+    let Some(own) = read::visitor(conn, tenant.no, visitor)? else {
+        return Ok(None);
+    };
+    if own.withdrawn.is_some() {
+        return checked(key, visitor, &Stored::Tombstone).map(Some);
+    }
+    let mut siblings = siblings(conn, &own)?;
+    loop {
+        let snapshot = snapshot(conn, tenant, &own, &siblings, version)?;
+        match checked(key, visitor, &Stored::Snapshot(Box::new(snapshot))) {
+            // The least lately active half goes; the origin still counts them all.
+            Err(ValueError::Check(code)) if code == WireError::TooLong.code() && !siblings.is_empty() => {
+                siblings.truncate(siblings.len() / 2);
+            }
+            done => return done.map(Some),
+        }
+    }
+}
+
+fn checked(key: &str, visitor: VisitorId, stored: &Stored) -> Result<String, ValueError> {
+    let bad = |e: WireError| ValueError::Check(e.code());
+    let value = form::encode_stored(key, stored).map_err(bad)?;
+    let back = form::decode_stored(key, visitor, value.as_bytes()).map_err(bad)?;
+    if back == *stored { Ok(value) } else { Err(ValueError::Check("differs")) }
+}
+
+/// The person's other visitors, the last active first, as many as a snapshot holds beside its own.
+fn siblings(conn: &Connection, own: &read::Visitor) -> Result<Vec<(VisitorId, SubProfile)>, ValueError> {
+    let mut members = read::members(conn, own.person, limits::SNAPSHOT_VISITORS)?;
+    members.retain(|m| m.visitor != own.visitor);
+    members.truncate(limits::SNAPSHOT_VISITORS - 1);
+    Ok(members.into_iter().map(|m| (m.visitor, m.profile.sub_profile(m.version, false))).collect())
+}
+
+fn snapshot(
+    conn: &Connection,
+    tenant: &Known,
+    own: &read::Visitor,
+    siblings: &[(VisitorId, SubProfile)],
+    version: Version,
+) -> Result<Snapshot, ValueError> {
+    const PERSON: &str = "SELECT epoch, devices FROM people WHERE person = ?1";
+    let (epoch, devices): (i64, u32) = conn
+        .prepare_cached(PERSON)?
+        .query_row([own.person.0], |row| Ok((row.get(0)?, row.get(1)?)))
+        .optional()?
+        .ok_or(StoreError::Corrupt { what: "visitor without a person" })?;
+    let mut profiles: BTreeMap<VisitorId, SubProfile> = siblings.iter().cloned().collect();
+    profiles.insert(own.visitor, own.profile.sub_profile(own.version, true));
+    let admits: BTreeSet<VisitorId> = profiles.keys().copied().collect();
+    let truncated = usize::try_from(devices).is_ok_and(|d| d > admits.len());
+    Ok(Snapshot {
+        version,
+        visitor: own.visitor,
+        unique: unique(conn, tenant, own.visitor)?,
+        membership: Membership {
+            epoch: Epoch(crate::store::unsigned(epoch)),
+            devices,
+            admits,
+            cuts: read::cuts(conn, own.person)?.into_iter().collect(),
+        },
+        profiles,
+        truncated,
+    })
+}
+
+/// The unique id the visitor holds, under every key that is still readable.
+fn unique(conn: &Connection, tenant: &Known, visitor: VisitorId) -> Result<Vec<AltHash>, ValueError> {
+    let held = held_unique(conn, tenant.no, visitor, |kind| tenant.config.is_unique(kind))?;
+    let Some(id) = held else {
+        return Ok(Vec::new());
+    };
+    let mut hashes = family(conn, tenant.no, id)?;
+    hashes.retain(|hash| tenant.is_readable(*hash));
+    hashes.truncate(limits::KEYS_A_PURPOSE);
+    Ok(hashes)
+}

@@ -1,0 +1,231 @@
+//! What can be configured: the one list that the configuration's reader and its reference share.
+
+/// What a setting's value is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shape {
+    /// Text.
+    Text,
+    /// A path.
+    Path,
+    /// A whole number, 0 or more.
+    Number,
+    /// `text` or `json`.
+    LogFormat,
+}
+
+impl Shape {
+    /// What a value must be, for an error message.
+    #[must_use]
+    pub fn says(self) -> &'static str {
+        match self {
+            Self::Text => "text",
+            Self::Path => "a path",
+            Self::Number => "a whole number",
+            Self::LogFormat => "`text` or `json`",
+        }
+    }
+}
+
+/// One top-level key of the file.
+#[derive(Debug)]
+pub struct Setting {
+    /// The key.
+    pub key: &'static str,
+    /// The variable of the environment that wins over it.
+    pub env: &'static str,
+    /// What the value is.
+    pub shape: Shape,
+    /// The value when nothing is said.
+    pub default: &'static str,
+    /// What it does.
+    pub meaning: &'static str,
+}
+
+/// Every top-level key but `[[tenant]]`.
+pub const SETTINGS: &[Setting] = &[
+    Setting {
+        key: "listen",
+        env: "CAUSEWAY_LISTEN",
+        shape: Shape::Text,
+        default: "\"127.0.0.1:8788\"",
+        meaning: "Address and port to listen on. Port 0 takes a free one; `serve --ready-file` tells which.",
+    },
+    Setting {
+        key: "data",
+        env: "CAUSEWAY_DATA",
+        shape: Shape::Path,
+        default: "\"data\"",
+        meaning: "Directory of the store, causeway.db. Relative to this file; in the environment, to the working directory.",
+    },
+    Setting {
+        key: "keys",
+        env: "CAUSEWAY_KEYS_FILE",
+        shape: Shape::Path,
+        default: "\"keys.json\"",
+        meaning: "The key file that `causeway keys` writes. Relative like `data`. Only its owner should be able to read it.",
+    },
+    Setting {
+        key: "sibling_publish_s",
+        env: "CAUSEWAY_SIBLING_PUBLISH_S",
+        shape: Shape::Number,
+        default: "60",
+        meaning: "Seconds, 1 to 3600, after which a person's other visitors get what one of them did; also the shortest time between two such publishes of a person. A cut does not wait.",
+    },
+    Setting {
+        key: "log",
+        env: "CAUSEWAY_LOG",
+        shape: Shape::Text,
+        default: "\"info\"",
+        meaning: "What is logged: error, warn, info, debug or trace, or directives such as `info,causeway_origin=debug`.",
+    },
+    Setting {
+        key: "log_format",
+        env: "CAUSEWAY_LOG_FORMAT",
+        shape: Shape::LogFormat,
+        default: "\"text\"",
+        meaning: "Form of the log lines on stderr: text or json.",
+    },
+    Setting {
+        key: "readers",
+        env: "CAUSEWAY_READERS",
+        shape: Shape::Number,
+        default: "4",
+        meaning: "Read-only connections to the store, 1 to 64.",
+    },
+    Setting {
+        key: "drain_s",
+        env: "CAUSEWAY_DRAIN_S",
+        shape: Shape::Number,
+        default: "10",
+        meaning: "Seconds, up to 600, that a stop waits for the requests under way.",
+    },
+];
+
+/// Keys of a `[[tenant]]` table: key, default, meaning.
+const TENANT: &[(&str, &str, &str)] = &[
+    ("name", "needed", "Name of the tenant: 1 to 32 of a-z, 0-9 and -. Part of every KV key: it never changes."),
+    ("hosts", "needed", "Hostnames, without port, that select this tenant at the edge."),
+    ("origins", "[]", "Origins such as https://www.pub.example whose pages may call the edge with credentials."),
+    (
+        "dev",
+        "false",
+        "Development only: the demo page answers, cookies work over plain HTTP, `POST /admin/v1/proofs` signs proofs. Never true where real people come by.",
+    ),
+    (
+        "no_signal",
+        "\"deny\"",
+        "What the absence of every consent signal means: `deny` (no identity) or `allow` (full identity, for places where no law asks for a signal).",
+    ),
+    ("tcf_purposes", "[1, 3, 4]", "TCF purposes that must all be consented to before a visitor is recognised."),
+    ("tcf_vendor", "none", "Own id in IAB's Global Vendor List; when set, that vendor needs consent too."),
+    (
+        "kinds",
+        "[{ name = \"member\", code = 1, unique = true }]",
+        "Kinds of alternate ids. `code` (1 to 255) is for ever: never change it, never give it to another kind. One kind at most is `unique`: it names the person.",
+    ),
+    (
+        "member_proof",
+        "\"required\"",
+        "How an id of a unique kind is proven. `required`: by a token the publisher signed. `trusted`: the page's word is taken. \
+     The risk of `trusted`: anyone who knows or guesses a member id becomes that member in the eyes of the system - puts pages and purchases under it, moves its lookup, \
+     links an own browser to the person for good, and sees ads chosen from that person's history. `/v1/me` then shows the visitor's own data alone, and erasure reaches no further. \
+     Only for pages that cannot sign.",
+    ),
+    ("proof_header", "none", "Request header, in lower case, that may carry the proof."),
+    ("proof_cookie", "none", "Cookie that may carry the proof: the publisher's own signed session."),
+    (
+        "publish_delay_s",
+        "10",
+        "Seconds, up to 600, a snapshot takes to reach the KV; a younger visitor is not looked up.",
+    ),
+    ("house_ad", "none", "The ad shown while no catalogue decides: a table handed to the page as it is."),
+];
+
+/// The reference as text: a commented configuration file.
+#[must_use]
+pub fn text() -> String {
+    let mut out = String::from(
+        "# Configuration of Causeway: every key, its default and its meaning.\n\
+         # `causeway --config FILE` or CAUSEWAY_CONFIG_FILE names the file (default: causeway.toml).\n\
+         # A variable of the environment wins over the file.\n",
+    );
+    for s in SETTINGS {
+        out.push_str(&format!("\n{}# Environment: {}\n{} = {}\n", comment(s.meaning), s.env, s.key, s.default));
+    }
+    out.push_str("\n# One table for each publisher; the edge gets these through `causeway config edge`.\n[[tenant]]\n");
+    for (key, default, meaning) in TENANT {
+        let line = match *default {
+            "needed" | "none" => format!("# {key} = …   ({default})"),
+            value => format!("{key} = {value}"),
+        };
+        out.push_str(&format!("\n{}{line}\n", comment(meaning)));
+    }
+    out
+}
+
+/// The text as comment lines of 100 characters at most.
+fn comment(text: &str) -> String {
+    let mut out = String::new();
+    let mut line = String::from("#");
+    for word in text.split_whitespace() {
+        if line.len() + 1 + word.len() > 100 {
+            out.push_str(&line);
+            out.push('\n');
+            line = String::from("#");
+        }
+        line.push(' ');
+        line.push_str(word);
+    }
+    out.push_str(&line);
+    out.push('\n');
+    out
+}
+
+/// The reference as JSON, for `--output json`.
+#[must_use]
+pub fn json() -> serde_json::Value {
+    let settings = SETTINGS
+        .iter()
+        .map(|s| serde_json::json!({"key": s.key, "env": s.env, "default": s.default, "meaning": s.meaning}));
+    let tenant = TENANT.iter().map(|(key, default, meaning)| {
+        serde_json::json!({"key": format!("tenant.{key}"), "default": default, "meaning": meaning})
+    });
+    settings.chain(tenant).collect()
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+    use causeway_shared::config::Tenant;
+
+    #[test]
+    fn every_key_of_a_tenant_is_described() {
+        let tenant: Tenant = serde_json::from_str(r#"{"name":"pub","hosts":["ads.pub.example"]}"#).unwrap();
+        let json = serde_json::to_value(tenant).unwrap();
+        let mut keys: Vec<&str> = json.as_object().unwrap().keys().map(String::as_str).collect();
+        let mut described: Vec<&str> = TENANT.iter().map(|(key, ..)| *key).collect();
+        keys.sort_unstable();
+        described.sort_unstable();
+        assert_eq!(keys, described);
+    }
+
+    #[test]
+    fn what_the_reference_prints_is_a_configuration() {
+        let text = text()
+            .replace("# name = …   (needed)", "name = \"pub\"")
+            .replace("# hosts = …   (needed)", "hosts = [\"ads.pub.example\"]");
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("causeway.toml");
+        std::fs::write(&file, text).unwrap();
+        let config = crate::config::Config::load(&file, |_| None).unwrap();
+        std::fs::write(&file, "[[tenant]]\nname = \"pub\"\nhosts = [\"ads.pub.example\"]\n").unwrap();
+        assert_eq!(config, crate::config::Config::load(&file, |_| None).unwrap());
+    }
+
+    #[test]
+    fn the_risk_of_trusting_pages_is_said() {
+        let text = text().replace("\n#", "");
+        assert!(text.contains("The risk of `trusted`: anyone who knows"));
+    }
+}

@@ -1,0 +1,149 @@
+//! `causeway serve`: from a configuration to a running origin, and back to a stopped one.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use axum::serve::ListenerExt as _;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+use crate::config::Config;
+use crate::group::Rules;
+use crate::http::{self, App};
+use crate::keyfile::{self, KeyError};
+use crate::store::readers::Readers;
+use crate::store::{self, StoreError};
+use crate::tenants::Tenants;
+use crate::writer::Writer;
+
+/// Why the origin does not run.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// Keys are missing or weak.
+    #[error(transparent)]
+    Keys(#[from] KeyError),
+    /// The store cannot be used.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The address cannot be had.
+    #[error("cannot listen on {address}: is another program there? choose another with `listen` or CAUSEWAY_LISTEN")]
+    Listen {
+        /// The address.
+        address: String,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The ready file cannot be written.
+    #[error("cannot write the ready file {}", path.display())]
+    Ready {
+        /// The file.
+        path: std::path::PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The operating system refused something else.
+    #[error("the operating system refused")]
+    System(#[from] std::io::Error),
+}
+
+/// Runs until SIGTERM or SIGINT, then finishes what is under way.
+///
+/// # Errors
+/// [`ServeError`], before anything was taken or when the store cannot be opened.
+pub async fn serve(config: Config, ready_file: Option<&Path>) -> Result<(), ServeError> {
+    let keys = keyfile::load_checked(&config.keys, &config.edge)?;
+    if keyfile::is_exposed(&config.keys) {
+        tracing::warn!(file = %config.keys.display(), "others than the owner can read the key file: chmod 600 it");
+    }
+    let _lock = store::lock(&config.data)?;
+    let listen = |source| ServeError::Listen { address: config.listen.clone(), source };
+    let listener = TcpListener::bind(&config.listen).await.map_err(listen)?;
+    let url = format!("http://{}", listener.local_addr().map_err(listen)?);
+
+    let drain = config.drain;
+    let app = Arc::new(App::new(config, keys));
+    let (stop, stopping) = watch::channel(false);
+    let server = tokio::spawn(answer(listener, Arc::clone(&app), stopping.clone()));
+    let writer = match open(&app).await {
+        Ok(writer) => writer,
+        Err(e) => {
+            server.abort();
+            return Err(e);
+        }
+    };
+    announce(&url, ready_file)?;
+    wait_for_signal().await?;
+
+    tracing::info!("stopping: what is under way is finished");
+    stop.send_replace(true);
+    // Requests that wait for the writer hold a handle of their own: they are finished, new ones refused.
+    app.drain();
+    if tokio::time::timeout(drain, server).await.is_err() {
+        tracing::warn!("some connections did not end in time and are cut");
+    }
+    // The thread ends by itself once no request holds a handle; what it was given is committed.
+    let joined = tokio::task::spawn_blocking(move || writer.join());
+    if tokio::time::timeout(drain, joined).await.is_err() {
+        tracing::warn!("the writer did not end in time; what was acknowledged is durable");
+    }
+    tracing::info!("stopped");
+    Ok(())
+}
+
+async fn answer(listener: TcpListener, app: Arc<App>, mut stopping: watch::Receiver<bool>) {
+    let listener = listener.tap_io(|stream| {
+        if let Err(e) = stream.set_nodelay(true) {
+            tracing::debug!(error = %e, "a connection stays with Nagle's delay");
+        }
+    });
+    let stopped = async move {
+        // An error means that the sender is gone, which is a stop too.
+        drop(stopping.wait_for(|stop| *stop).await);
+    };
+    let served = axum::serve(listener, http::router(app)).with_graceful_shutdown(stopped).await;
+    if let Err(e) = served {
+        tracing::error!(error = %e, "the listener failed");
+    }
+}
+
+/// Opens the store, brings its schema up to date and starts the writer.
+async fn open(app: &Arc<App>) -> Result<JoinHandle<()>, ServeError> {
+    let app = Arc::clone(app);
+    let opened = tokio::task::spawn_blocking(move || {
+        let config = &app.config;
+        let conn = store::open(&config.data)?;
+        let tenants = Tenants::open(&conn, &config.edge, &app.keys)?;
+        let rules = Arc::new(Rules { tenants, sibling_publish_ms: config.sibling_publish_ms });
+        let (writer, thread) = Writer::start(conn, Arc::clone(&rules), Arc::clone(&app.metrics))?;
+        let readers = Readers::new(&config.data, config.readers);
+        app.go_live(rules, readers, writer);
+        Ok::<_, ServeError>(thread)
+    });
+    opened.await.map_err(std::io::Error::other)?
+}
+
+/// Says where the origin is: in the log, and for scripts in a file.
+fn announce(url: &str, ready_file: Option<&Path>) -> Result<(), ServeError> {
+    tracing::info!(url, "ready");
+    let Some(path) = ready_file else {
+        return Ok(());
+    };
+    let failed = |source| ServeError::Ready { path: path.to_owned(), source };
+    let beside = path.with_extension("part");
+    let text = serde_json::json!({ "url": url }).to_string();
+    std::fs::write(&beside, text).and_then(|()| std::fs::rename(&beside, path)).map_err(failed)
+}
+
+async fn wait_for_signal() -> Result<(), ServeError> {
+    let mut term = signal(SignalKind::terminate())?;
+    let mut int = signal(SignalKind::interrupt())?;
+    tokio::select! {
+        _ = term.recv() => {}
+        _ = int.recv() => {}
+    }
+    Ok(())
+}

@@ -1,0 +1,277 @@
+//! The store: one SQLite file. Opening it, its schema, its counters, and the forms its columns have.
+//!
+//! One thread writes ([`crate::writer`]), a few read-only connections read ([`readers`]). Nothing here
+//! decides anything.
+
+pub mod readers;
+
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use causeway_shared::ids::{AltHash, Epoch, Millis, Version, VisitorId};
+use causeway_shared::wire::WireError;
+use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Row};
+use rusqlite_migration::{M, Migrations};
+
+/// File name of the store in the data directory.
+pub const FILE: &str = "causeway.db";
+
+/// Form of a column that names a tenant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TenantNo(pub i64);
+
+/// Form of a column that names a person's row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PersonNo(pub i64);
+
+/// Why the store did not do what was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The data directory or its lock cannot be had.
+    #[error("cannot use the data directory {}", path.display())]
+    Directory {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// Another process serves from this directory.
+    #[error("another `causeway serve` uses {}: stop it first", .0.display())]
+    InUse(PathBuf),
+    /// There is no store yet.
+    #[error("there is no store at {}: has `causeway serve` run?", .0.display())]
+    Missing(PathBuf),
+    /// SQLite refused.
+    #[error("the store failed")]
+    Sqlite(#[from] rusqlite::Error),
+    /// The schema could not be brought up to date.
+    #[error("the store's schema cannot be brought up to date")]
+    Migration(#[from] rusqlite_migration::Error),
+    /// A value in the store is not what this release writes.
+    #[error("the store holds a {what} that cannot be read")]
+    Corrupt {
+        /// Which value.
+        what: &'static str,
+    },
+    /// A stored form that cannot be read.
+    #[error("the store holds a form that cannot be read")]
+    Form(#[from] WireError),
+}
+
+static MIGRATIONS: LazyLock<Migrations<'static>> =
+    LazyLock::new(|| Migrations::new(vec![M::up(include_str!("../sql/0001_store.sql"))]));
+
+/// The store's file in a data directory.
+#[must_use]
+pub fn file(data: &Path) -> PathBuf {
+    data.join(FILE)
+}
+
+/// Opens the store for writing, made or brought up to date if need be.
+///
+/// # Errors
+/// [`StoreError::Directory`], [`StoreError::Sqlite`], [`StoreError::Migration`].
+pub fn open(data: &Path) -> Result<Connection, StoreError> {
+    std::fs::create_dir_all(data).map_err(|source| StoreError::Directory { path: data.to_owned(), source })?;
+    let mut conn = Connection::open(file(data))?;
+    conn.busy_timeout(Duration::from_secs(5))?;
+    // Durable at every commit (invariant 6): WAL alone would sync at checkpoints only.
+    conn.pragma_update(None, "journal_mode", "WAL")?;
+    conn.pragma_update(None, "synchronous", "FULL")?;
+    conn.pragma_update(None, "temp_store", "MEMORY")?;
+    conn.pragma_update(None, "cache_size", -128 * 1_024)?; // KiB
+    conn.pragma_update(None, "wal_autocheckpoint", 8_000)?; // pages of 4 KiB
+    conn.set_prepared_statement_cache_capacity(128);
+    MIGRATIONS.to_latest(&mut conn)?;
+    Ok(conn)
+}
+
+/// Opens the store for reading only.
+///
+/// # Errors
+/// [`StoreError::Missing`], [`StoreError::Sqlite`].
+pub fn open_readonly(data: &Path) -> Result<Connection, StoreError> {
+    let path = file(data);
+    if !path.exists() {
+        return Err(StoreError::Missing(path));
+    }
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let conn = Connection::open_with_flags(path, flags)?;
+    conn.busy_timeout(Duration::from_secs(5))?;
+    conn.set_prepared_statement_cache_capacity(64);
+    Ok(conn)
+}
+
+/// Held while a process serves from a data directory.
+#[derive(Debug)]
+pub struct Lock(#[expect(dead_code, reason = "the open file is the lock")] std::fs::File);
+
+/// Takes the data directory for this process alone.
+///
+/// # Errors
+/// [`StoreError::InUse`], [`StoreError::Directory`].
+pub fn lock(data: &Path) -> Result<Lock, StoreError> {
+    let failed = |source| StoreError::Directory { path: data.to_owned(), source };
+    std::fs::create_dir_all(data).map_err(failed)?;
+    let file = std::fs::File::create(data.join("causeway.lock")).map_err(failed)?;
+    match file.try_lock() {
+        Ok(()) => Ok(Lock(file)),
+        Err(std::fs::TryLockError::WouldBlock) => Err(StoreError::InUse(data.to_owned())),
+        Err(std::fs::TryLockError::Error(source)) => Err(failed(source)),
+    }
+}
+
+/// The number of a tenant, given on first sight and kept for ever.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn tenant_no(conn: &Connection, name: &str) -> Result<TenantNo, StoreError> {
+    conn.execute("INSERT OR IGNORE INTO tenants (name) VALUES (?1)", [name])?;
+    find_tenant(conn, name)?.ok_or(StoreError::Corrupt { what: "tenant" })
+}
+
+/// The number of a tenant, if it has one yet.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn find_tenant(conn: &Connection, name: &str) -> Result<Option<TenantNo>, StoreError> {
+    let find = "SELECT tenant FROM tenants WHERE name = ?1";
+    Ok(conn.query_row(find, [name], |row| row.get(0).map(TenantNo)).optional()?)
+}
+
+/// The counters that only grow. They are read when a transaction begins and written before it ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Counters {
+    restore: u32,
+    version: u64,
+    epoch: u64,
+}
+
+impl Counters {
+    /// As they stand.
+    ///
+    /// # Errors
+    /// [`StoreError::Sqlite`].
+    pub fn load(conn: &Connection) -> Result<Self, StoreError> {
+        let read = "SELECT restore_epoch, version_counter, epoch_counter FROM meta";
+        let mut statement = conn.prepare_cached(read)?;
+        Ok(statement.query_row([], |row| {
+            Ok(Self { restore: row.get(0)?, version: unsigned(row.get(1)?), epoch: unsigned(row.get(2)?) })
+        })?)
+    }
+
+    /// Keeps them.
+    ///
+    /// # Errors
+    /// [`StoreError::Sqlite`].
+    pub fn save(self, conn: &Connection) -> Result<(), StoreError> {
+        let write = "UPDATE meta SET version_counter = ?1, epoch_counter = ?2";
+        conn.prepare_cached(write)?.execute([signed(self.version), signed(self.epoch)])?;
+        Ok(())
+    }
+
+    /// A version that was never issued.
+    pub fn next_version(&mut self) -> Version {
+        self.version += 1;
+        self.version()
+    }
+
+    /// The version issued last.
+    #[must_use]
+    pub fn version(&self) -> Version {
+        Version { restore: self.restore, counter: self.version }
+    }
+
+    /// An epoch that was never issued.
+    pub fn next_epoch(&mut self) -> Epoch {
+        self.epoch += 1;
+        Epoch(self.epoch)
+    }
+}
+
+/// A count or time as SQLite keeps it; one beyond its range is its largest.
+#[must_use]
+pub fn signed(n: u64) -> i64 {
+    i64::try_from(n).unwrap_or(i64::MAX)
+}
+
+/// A count or time as SQLite kept it.
+#[must_use]
+pub fn unsigned(n: i64) -> Millis {
+    u64::try_from(n).unwrap_or(0)
+}
+
+/// A visitor from a column.
+///
+/// # Errors
+/// When the column does not hold one.
+pub fn visitor_at(row: &Row<'_>, column: usize) -> rusqlite::Result<VisitorId> {
+    let bytes: [u8; 16] = row.get(column)?;
+    VisitorId::from_bytes(bytes).map_err(|e| {
+        let blob = rusqlite::types::Type::Blob;
+        rusqlite::Error::FromSqlConversionFailure(column, blob, Box::new(e))
+    })
+}
+
+/// A hash from a column.
+///
+/// # Errors
+/// When the column does not hold one.
+pub fn hash_at(row: &Row<'_>, column: usize) -> rusqlite::Result<AltHash> {
+    row.get(column).map(AltHash)
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_schema_is_sound_and_the_commit_is_durable() {
+        MIGRATIONS.validate().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let conn = open(folder.path()).unwrap();
+        let pragma = |name: &str| -> String {
+            conn.pragma_query_value(None, name, |row| {
+                let value: rusqlite::types::Value = row.get(0)?;
+                Ok(format!("{value:?}"))
+            })
+            .unwrap()
+        };
+        assert_eq!(pragma("synchronous"), "Integer(2)");
+        assert_eq!(pragma("journal_mode"), "Text(\"wal\")");
+    }
+
+    #[test]
+    fn a_tenant_keeps_its_number() {
+        let folder = tempfile::tempdir().unwrap();
+        let conn = open(folder.path()).unwrap();
+        let a = tenant_no(&conn, "a").unwrap();
+        let b = tenant_no(&conn, "b").unwrap();
+        assert_ne!(a, b);
+        assert_eq!(tenant_no(&conn, "a").unwrap(), a);
+        assert_eq!(find_tenant(&conn, "c").unwrap(), None);
+    }
+
+    #[test]
+    fn counters_survive_and_only_grow() {
+        let folder = tempfile::tempdir().unwrap();
+        let conn = open(folder.path()).unwrap();
+        let mut counters = Counters::load(&conn).unwrap();
+        assert_eq!(counters.next_version(), Version { restore: 0, counter: 1 });
+        assert_eq!(counters.next_epoch(), Epoch(1));
+        counters.save(&conn).unwrap();
+        assert_eq!(Counters::load(&conn).unwrap(), counters);
+    }
+
+    #[test]
+    fn one_process_serves_a_directory() {
+        let folder = tempfile::tempdir().unwrap();
+        let held = lock(folder.path()).unwrap();
+        assert!(matches!(lock(folder.path()), Err(StoreError::InUse(_))));
+        drop(held);
+        lock(folder.path()).unwrap();
+    }
+}

@@ -1,0 +1,70 @@
+//! A few read-only connections, lent out one at a time.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rusqlite::Connection;
+use tokio::sync::Semaphore;
+
+use super::{StoreError, open_readonly};
+
+/// The connections. Cloning gives another handle to the same ones.
+#[derive(Debug, Clone)]
+pub struct Readers {
+    data: PathBuf,
+    idle: Arc<Mutex<Vec<Connection>>>,
+    places: Arc<Semaphore>,
+}
+
+/// Why a read gave nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// The store refused.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The process is ending.
+    #[error("the origin is stopping")]
+    Stopping,
+}
+
+impl Readers {
+    /// At most `places` connections to the store in `data`, opened when first needed.
+    #[must_use]
+    pub fn new(data: &Path, places: usize) -> Self {
+        Self { data: data.to_owned(), idle: Arc::default(), places: Arc::new(Semaphore::new(places)) }
+    }
+
+    /// Runs one read in a thread that may block, in one snapshot of the store.
+    ///
+    /// # Errors
+    /// [`ReadError`].
+    pub async fn read<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, ReadError> {
+        let places = Arc::clone(&self.places);
+        let place = places.acquire_owned().await.map_err(|_| ReadError::Stopping)?;
+        let readers = self.clone();
+        let task = tokio::task::spawn_blocking(move || {
+            let _place = place;
+            let mut conn = readers.lend()?;
+            // One transaction, so that all statements of the read see the same state.
+            let snapshot = conn.transaction()?;
+            let found = read(&snapshot)?;
+            snapshot.commit()?;
+            readers.take_back(conn);
+            Ok(found)
+        });
+        task.await.map_err(|_| ReadError::Stopping)?.map_err(ReadError::Store)
+    }
+
+    fn lend(&self) -> Result<Connection, StoreError> {
+        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        idle.map_or_else(|| open_readonly(&self.data), Ok)
+    }
+
+    /// A connection whose read failed does not come back: the next read opens a fresh one.
+    fn take_back(&self, conn: Connection) {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(conn);
+    }
+}

@@ -1,0 +1,99 @@
+//! The tenants as the running origin knows them: number in the store, configuration, keys.
+
+use std::collections::BTreeMap;
+
+use causeway_shared::config::{EdgeConfig, Tenant};
+use causeway_shared::ids::{AltHash, TenantId};
+use causeway_shared::keys::{Keys, TenantKeys};
+
+use crate::store::{StoreError, TenantNo, find_tenant, tenant_no};
+
+/// One tenant.
+#[derive(Debug, Clone)]
+pub struct Known {
+    /// Its number in the store.
+    pub no: TenantNo,
+    /// Its name.
+    pub id: TenantId,
+    /// Its configuration.
+    pub config: Tenant,
+    /// Its keys.
+    pub keys: TenantKeys,
+}
+
+impl Known {
+    /// Whether a hash was made with a key that is still readable.
+    #[must_use]
+    pub fn is_readable(&self, hash: AltHash) -> bool {
+        hash.0.first().is_some_and(|id| self.keys.alternate.by_id(*id).is_some())
+    }
+}
+
+/// All tenants of the configuration.
+#[derive(Debug, Clone, Default)]
+pub struct Tenants {
+    by_name: BTreeMap<String, Known>,
+    names: BTreeMap<TenantNo, String>,
+}
+
+impl Tenants {
+    /// The configured tenants that `number` has a number for.
+    fn build(
+        edge: &EdgeConfig,
+        keys: &Keys,
+        number: impl Fn(&str) -> Result<Option<TenantNo>, StoreError>,
+    ) -> Result<Self, StoreError> {
+        let mut tenants = Self::default();
+        for config in &edge.tenants {
+            let (Some(id), Some(no)) = (config.id(), number(&config.name)?) else {
+                continue;
+            };
+            let keys = keys.tenants.get(&config.name).cloned().unwrap_or_default();
+            tenants.names.insert(no, config.name.clone());
+            let known = Known { no, id, config: config.clone(), keys };
+            tenants.by_name.insert(config.name.clone(), known);
+        }
+        Ok(tenants)
+    }
+
+    /// The configured tenants; new ones get a number.
+    ///
+    /// # Errors
+    /// [`StoreError::Sqlite`].
+    pub fn open(conn: &rusqlite::Connection, edge: &EdgeConfig, keys: &Keys) -> Result<Self, StoreError> {
+        Self::build(edge, keys, |name| tenant_no(conn, name).map(Some))
+    }
+
+    /// The configured tenants that the store knows already; writes nothing.
+    ///
+    /// # Errors
+    /// [`StoreError::Sqlite`].
+    pub fn find(conn: &rusqlite::Connection, edge: &EdgeConfig, keys: &Keys) -> Result<Self, StoreError> {
+        Self::build(edge, keys, |name| find_tenant(conn, name))
+    }
+
+    /// The tenant of that name, or the only one there is when none is named.
+    #[must_use]
+    pub fn named(&self, name: Option<&str>) -> Option<&Known> {
+        match name {
+            Some(name) => self.by_name(name),
+            None if self.by_name.len() == 1 => self.by_name.values().next(),
+            None => None,
+        }
+    }
+
+    /// The tenant of that name.
+    #[must_use]
+    pub fn by_name(&self, name: &str) -> Option<&Known> {
+        self.by_name.get(name)
+    }
+
+    /// The tenant of that number.
+    ///
+    /// # Errors
+    /// [`StoreError::Corrupt`]: it is no longer configured.
+    pub fn by_no(&self, no: TenantNo) -> Result<&Known, StoreError> {
+        let known = self.names.get(&no).and_then(|name| self.by_name.get(name));
+        known.ok_or(StoreError::Corrupt { what: "tenant's number" })
+    }
+}

@@ -1,0 +1,184 @@
+//! A store in a temporary folder, driven without a network: for the tests beside the code.
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use std::collections::BTreeMap;
+
+use causeway_shared::config::EdgeConfig;
+use causeway_shared::fact::{Fact, PURCHASE, What};
+use causeway_shared::ids::{AlternateId, FactId, KindCode, Micros, Millis, SessionId, VisitorId};
+use causeway_shared::keys::Keys;
+use causeway_shared::profile::{Profile, Totals};
+use causeway_shared::view::{Snapshot, Stored};
+use causeway_shared::wire::facts::{self, FactBatch};
+use causeway_shared::wire::kv;
+use causeway_shared::wire::sync::{Publish, SyncRequest, SyncResponse};
+use rusqlite::Connection;
+
+use crate::group::{self, Rules};
+use crate::metrics::Metrics;
+use crate::tenants::{Known, Tenants};
+use crate::{intake, keyfile, read, store};
+
+/// The time at which tests begin.
+pub(crate) const NOW: Millis = 1_800_000_000_000;
+
+const MEMBER: KindCode = KindCode(1);
+
+/// A store with the tenants `demo` and `other`, both with the kinds member (unique) and partner.
+pub(crate) struct Origin {
+    pub(crate) conn: Connection,
+    pub(crate) rules: Rules,
+    pub(crate) metrics: Metrics,
+    pub(crate) now: Millis,
+    _folder: tempfile::TempDir,
+}
+
+impl Origin {
+    pub(crate) fn new() -> Self {
+        let kinds = r#"[{"name":"member","code":1,"unique":true},{"name":"partner","code":2}]"#;
+        let json = format!(
+            r#"{{"tenant":[{{"name":"demo","hosts":["a"],"kinds":{kinds}}},{{"name":"other","hosts":["b"],"kinds":{kinds}}}]}}"#
+        );
+        let edge: EdgeConfig = serde_json::from_str(&json).unwrap();
+        let mut keys = Keys::default();
+        keyfile::complete(&mut keys, &edge).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let conn = store::open(folder.path()).unwrap();
+        let tenants = Tenants::open(&conn, &edge, &keys).unwrap();
+        let rules = Rules { tenants, sibling_publish_ms: 60_000 };
+        Self { conn, rules, metrics: Metrics::default(), now: NOW, _folder: folder }
+    }
+
+    pub(crate) fn batch(&self, tenant: &str, facts: &[Fact]) -> Vec<u8> {
+        facts::encode(&FactBatch { tenant: tenant.parse().unwrap(), facts: facts.to_vec() })
+    }
+
+    pub(crate) fn sync(&mut self, request: SyncRequest) -> SyncResponse {
+        self.sync_all(vec![request]).remove(0)
+    }
+
+    /// Several calls in one transaction.
+    pub(crate) fn sync_all(&mut self, requests: Vec<SyncRequest>) -> Vec<SyncResponse> {
+        let read = |request| intake::read(request, &self.rules.tenants, self.now);
+        let calls: Vec<_> = requests.into_iter().map(read).collect();
+        group::commit(&mut self.conn, &self.rules, &self.metrics, self.now, &calls).unwrap()
+    }
+
+    pub(crate) fn send(&mut self, tenant: &str, facts: &[Fact]) -> SyncResponse {
+        let facts = vec![self.batch(tenant, facts)];
+        self.sync(SyncRequest { facts, ..SyncRequest::default() })
+    }
+
+    /// What the publish consumer is handed now.
+    pub(crate) fn drain(&mut self, wanted: u16) -> Vec<Publish> {
+        self.sync(SyncRequest { drain: wanted, ..SyncRequest::default() }).publish
+    }
+
+    pub(crate) fn acknowledge(&mut self, writes: &[Publish]) {
+        let applied = writes.iter().map(|w| w.entry).collect();
+        self.sync(SyncRequest { applied, ..SyncRequest::default() });
+    }
+
+    /// Lets time pass and writes everything that is due to a KV, until nothing is.
+    pub(crate) fn settle(&mut self, kv: &mut BTreeMap<String, String>) {
+        for _ in 0..1_000 {
+            self.now += 60_000;
+            let writes = self.drain(100);
+            if writes.is_empty() {
+                return;
+            }
+            for write in &writes {
+                match &write.value {
+                    Some(value) => kv.insert(write.key.clone(), value.clone()),
+                    None => kv.remove(&write.key),
+                };
+            }
+            self.acknowledge(&writes);
+        }
+        unreachable!("the outbox never ends");
+    }
+
+    pub(crate) fn tenant(&self, name: &str) -> &Known {
+        self.rules.tenants.by_name(name).unwrap()
+    }
+
+    pub(crate) fn row(&self, tenant: &str, visitor: VisitorId) -> read::Visitor {
+        read::visitor(&self.conn, self.tenant(tenant).no, visitor).unwrap().unwrap()
+    }
+
+    pub(crate) fn profile(&self, tenant: &str, visitor: VisitorId) -> Profile {
+        self.row(tenant, visitor).profile
+    }
+
+    pub(crate) fn person(&self, tenant: &str, visitor: VisitorId) -> read::Person {
+        let row = self.row(tenant, visitor);
+        read::person(&self.conn, row.person, 1_000).unwrap().unwrap()
+    }
+
+    pub(crate) fn view(&self, tenant: &str, visitor: VisitorId) -> Totals {
+        self.person(tenant, visitor).view
+    }
+
+    /// The visitors that the lookup of a member names.
+    pub(crate) fn lookup(&self, tenant: &str, member: &str) -> Vec<VisitorId> {
+        let id = self.member(tenant, member);
+        let found = read::lookup(&self.conn, self.tenant(tenant).no, id).unwrap();
+        found.map(|l| l.visitors).unwrap_or_default()
+    }
+
+    pub(crate) fn member(&self, tenant: &str, value: &str) -> AlternateId {
+        self.id(tenant, MEMBER, value)
+    }
+
+    pub(crate) fn id(&self, tenant: &str, kind: KindCode, value: &str) -> AlternateId {
+        let hash = self.tenant(tenant).keys.alternate.hash_alternate(kind, value)[0];
+        AlternateId { kind, hash }
+    }
+
+    /// A proven login of a visitor as a member of `demo`.
+    pub(crate) fn login(&self, visitor: VisitorId, n: u32, received: Millis, member: &str) -> Fact {
+        alias(visitor, n, received, self.member("demo", member))
+    }
+}
+
+pub(crate) fn visitor(n: u32) -> VisitorId {
+    let [a, b, c, d] = n.to_be_bytes();
+    VisitorId::mint(NOW - 1_000_000 + u64::from(n), [0, 0, 0, 0, 0, 0, a, b, c, d])
+}
+
+pub(crate) fn fact(visitor: VisitorId, n: u32, received: Millis, what: What) -> Fact {
+    let id = FactId::of_message(visitor, &n.to_string());
+    Fact { id, visitor, received, at: received, what }
+}
+
+pub(crate) fn page(visitor: VisitorId, n: u32, received: Millis) -> Fact {
+    let session = SessionId::mint(received, [1; 4]);
+    fact(visitor, n, received, What::Page { session })
+}
+
+pub(crate) fn purchase(visitor: VisitorId, n: u32, received: Millis, value: Micros) -> Fact {
+    let what = What::Track { name: PURCHASE.to_owned(), value: Some(value), properties: None };
+    fact(visitor, n, received, what)
+}
+
+pub(crate) fn alias(visitor: VisitorId, n: u32, received: Millis, id: AlternateId) -> Fact {
+    fact(visitor, n, received, What::Alias { id, also: Vec::new(), proven: true })
+}
+
+pub(crate) fn withdrawal(visitor: VisitorId, received: Millis) -> Fact {
+    let id = FactId::of_withdrawal(visitor);
+    Fact { id, ..fact(visitor, 0, received, What::Withdrawal) }
+}
+
+/// The snapshot of a visitor in a KV.
+pub(crate) fn snapshot(kv: &BTreeMap<String, String>, visitor: VisitorId) -> Snapshot {
+    match stored(kv, visitor) {
+        Stored::Snapshot(snapshot) => *snapshot,
+        Stored::Tombstone => unreachable!("a tombstone"),
+    }
+}
+
+pub(crate) fn stored(kv: &BTreeMap<String, String>, visitor: VisitorId) -> Stored {
+    let key = format!("v:demo:{visitor}");
+    kv::decode_stored(&key, visitor, kv[&key].as_bytes()).unwrap()
+}

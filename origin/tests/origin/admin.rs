@@ -1,0 +1,98 @@
+//! The admin side.
+
+use causeway_shared::proof;
+use serde_json::json;
+
+use crate::support::{Answer, Origin, Place, now, page, visitor};
+
+fn post_proof(origin: &Origin, token: &str, body: &str) -> Answer {
+    let authorization = format!("Bearer {token}");
+    origin.call("POST", "/admin/v1/proofs", &[("authorization", authorization)], body.as_bytes())
+}
+
+#[test]
+fn nobody_reads_without_a_valid_token() {
+    let place = Place::new();
+    let origin = place.serve();
+    origin.send(&[page(visitor(1), 1)]);
+    let path = format!("visitors/{}?tenant=demo", visitor(1));
+    let token = place.token("viewer");
+    assert_eq!(origin.admin(&token, &path).status, 200);
+    let none = origin.get(&format!("/admin/v1/{path}"));
+    assert_eq!((none.status, none.code().as_str()), (401, "unauthorized"));
+    assert!(none.head.contains("www-authenticate: bearer"));
+    for bad in ["", "x", &token[1..], &format!("{token}x"), &"A".repeat(8_000)] {
+        assert_eq!(origin.admin(bad, &path).status, 401);
+    }
+    let list = place.json(&["token", "list"]);
+    assert_eq!(list[0]["role"], "viewer");
+    assert!(!list.to_string().contains(&token));
+    place.json(&["token", "revoke", &list[0]["id"].to_string()]);
+    assert_eq!(origin.admin(&token, &path).status, 401);
+}
+
+#[test]
+fn ids_are_checked_and_unknown_ones_are_not_found() {
+    let place = Place::new();
+    let origin = place.serve();
+    origin.send(&[page(visitor(1), 1), origin.login(visitor(1), 2, "a/b c")]);
+    let token = place.token("privacy");
+    let code = |path: &str| {
+        let answer = origin.admin(&token, path);
+        (answer.status, answer.code())
+    };
+    let status = |path: &str| origin.admin(&token, path).status;
+    assert_eq!(code(&format!("visitors/{}?tenant=demo", visitor(2))), (404, "unknown_visitor".into()));
+    assert_eq!(code("visitors/abc?tenant=demo"), (400, "bad_id".into()));
+    assert_eq!(code(&format!("visitors/{}?tenant=demo", "a".repeat(5_000))), (400, "bad_id".into()));
+    assert_eq!(code("visitors/%ff?tenant=demo"), (400, "bad_id".into()));
+    assert_eq!(code(&format!("visitors/{}", visitor(1))), (400, "tenant_needed".into()));
+    assert_eq!(code(&format!("visitors/{}?tenant=no", visitor(1))), (400, "unknown_tenant".into()));
+    assert_eq!(code(&format!("visitors/{}?tenant=demo&tenant=pub", visitor(1))), (400, "bad_query".into()));
+    assert_eq!(status("lookups/member/a%2Fb%20c?tenant=demo"), 200);
+    assert_eq!(code("lookups/member/zzz?tenant=demo"), (404, "unknown_lookup".into()));
+    assert_eq!(code("lookups/nokind/a?tenant=demo"), (404, "unknown_kind".into()));
+    let long = format!("lookups/member/{}?tenant=demo", "a".repeat(257));
+    assert_eq!(code(&long), (400, "bad_id".into()));
+    // Another tenant does not see it.
+    assert_eq!(status("lookups/member/a%2Fb%20c?tenant=pub"), 404);
+}
+
+#[test]
+fn a_test_proof_verifies_and_only_operators_of_dev_tenants_get_one() {
+    let place = Place::new();
+    let origin = place.serve();
+    let operator = place.token("operator");
+    let answer = post_proof(&origin, &operator, &json!({"tenant": "demo", "sub": "m-1"}).to_string());
+    assert_eq!(answer.status, 200);
+    let keys = &place.keys().tenants["demo"].proof;
+    let token = answer.json()["proof"].as_str().unwrap().to_owned();
+    let claims = proof::verify(&token, keys, &"demo".parse().unwrap(), now()).unwrap();
+    assert_eq!(claims.sub, "m-1");
+
+    for (body, code) in [
+        (r#"{"tenant":"pub","sub":"m"}"#, "not_dev"),
+        (r#"{"tenant":"no","sub":"m"}"#, "unknown_tenant"),
+        (r#"{"tenant":"demo","sub":""}"#, "bad_id"),
+        (r#"{"tenant":"demo","sub":"m","ttl_s":86401}"#, "bad_ttl"),
+        (r#"{"tenant":"demo"}"#, "bad_json"),
+        ("[[[[", "bad_json"),
+    ] {
+        assert_eq!(post_proof(&origin, &operator, body).code(), code, "{body}");
+    }
+    let large = format!(r#"{{"tenant":"demo","sub":"{}"}}"#, "m".repeat(70_000));
+    assert_eq!(post_proof(&origin, &operator, &large).status, 413);
+    let viewer = place.token("viewer");
+    let refused = post_proof(&origin, &viewer, r#"{"tenant":"demo","sub":"m"}"#);
+    assert_eq!((refused.status, refused.code().as_str()), (403, "forbidden"));
+}
+
+#[test]
+fn the_openapi_document_is_served() {
+    let place = Place::new();
+    let origin = place.serve();
+    let token = place.token("viewer");
+    let document = origin.admin(&token, "openapi.json").json();
+    assert!(document["paths"]["/admin/v1/visitors/{id}"].is_object());
+    assert_eq!(origin.get("/admin/v1/openapi.json").status, 401);
+}

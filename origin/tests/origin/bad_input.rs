@@ -1,0 +1,123 @@
+//! Input that nobody honest sends: each with a defined answer, and an origin that works as before.
+
+use causeway_shared::limits;
+use causeway_shared::sync_auth::{KEY_HEADER, MAC_HEADER, TIME_HEADER};
+use causeway_shared::wire::sync::{SyncRequest, encode_request};
+
+use crate::support::{Origin, Place, now, page, request, visitor};
+
+/// The origin still works, and what came before was not counted.
+fn still_works(place: &Place, origin: &Origin) {
+    let answer = origin.send(&[page(visitor(99), 1)]);
+    assert_eq!(answer.accepted, 1, "{}", place.log());
+    assert!(!place.log().contains("panicked"), "{}", place.log());
+}
+
+#[test]
+fn a_signature_that_is_wrong_old_or_missing_is_refused() {
+    let place = Place::new();
+    let origin = place.serve();
+    let body = encode_request(&request(&[page(visitor(1), 1)]));
+    let good = origin.signed(now(), &body);
+    let with = |name: &str, value: &str| -> Vec<(&'static str, String)> {
+        let mut headers = good.clone();
+        for (n, v) in &mut headers {
+            if *n == name {
+                *v = value.to_owned();
+            }
+        }
+        headers
+    };
+    let old = origin.signed(now() - limits::SYNC_SKEW_MS - 10_000, &body);
+    let early = origin.signed(now() + limits::SYNC_SKEW_MS + 10_000, &body);
+    let other_body = origin.signed(now(), b"another body");
+    let cases = [
+        vec![],
+        with(KEY_HEADER, "77"),
+        with(KEY_HEADER, "1e3"),
+        with(KEY_HEADER, "\u{fffd}"),
+        with(TIME_HEADER, "18446744073709551616"),
+        with(TIME_HEADER, "-1"),
+        with(MAC_HEADER, "AAAA"),
+        with(MAC_HEADER, &"A".repeat(43)),
+        with(MAC_HEADER, &"A".repeat(9_000)),
+        old,
+        early,
+        other_body,
+    ];
+    for headers in &cases {
+        let answer = origin.call("POST", "/v1/sync", headers, &body);
+        assert_eq!((answer.status, answer.code().as_str()), (401, "unauthorized"), "{headers:?}");
+    }
+    assert_eq!(origin.metric("causeway_syncs_refused_total{status=\"401\"}"), cases.len().to_string());
+    still_works(&place, &origin);
+    let missing = place.run(&["inspect", "visitor", &visitor(1).to_string(), "--tenant", "demo"]);
+    assert_eq!(missing.status.code(), Some(1));
+}
+
+#[test]
+fn cbor_bombs_are_refused_before_they_unfold() {
+    let place = Place::new();
+    let origin = place.serve();
+    let huge_array = [&[0x88, 0x01, 0x61, b'e', 0x50][..], &[0; 16], &[0x9b], &[0xff; 8]].concat();
+    let bombs = [
+        vec![],
+        vec![0xff],
+        vec![0x9f; 1_000_000],
+        vec![0x81; 1_000_000],
+        vec![0xa1; 1_000_000],
+        vec![0xc1; 1_000_000],
+        vec![0x9b, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff],
+        vec![0x5b, 0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff],
+        huge_array,
+        b"{\"edge\": \"json\"}".to_vec(),
+    ];
+    for bomb in &bombs {
+        let answer = origin.post_signed(bomb);
+        assert_eq!(answer.status, 400, "{:?}", &bomb[..bomb.len().min(20)]);
+    }
+    // The same inside a good sync: that batch alone is refused.
+    let facts = bombs.to_vec();
+    let answer = origin.sync(&SyncRequest { facts, ..SyncRequest::default() });
+    assert_eq!((answer.accepted, answer.rejected.len()), (0, bombs.len()));
+    still_works(&place, &origin);
+}
+
+#[test]
+fn every_truncation_and_bit_flip_has_an_answer() {
+    let place = Place::new();
+    let origin = place.serve();
+    let body = encode_request(&request(&[page(visitor(1), 1)]));
+    for cut in 0..body.len() {
+        let status = origin.post_signed(&body[..cut]).status;
+        assert!(matches!(status, 200 | 400), "cut at {cut}: {status}");
+    }
+    for place in 0..body.len() {
+        let mut flipped = body.clone();
+        flipped[place] ^= 0x80;
+        let status = origin.post_signed(&flipped).status;
+        assert!(matches!(status, 200 | 400), "flipped at {place}: {status}");
+    }
+    still_works(&place, &origin);
+}
+
+#[test]
+fn a_body_over_the_bound_is_refused_whether_it_is_announced_or_not() {
+    let place = Place::new();
+    let origin = place.serve();
+    let large = vec![0u8; limits::SYNC_BYTES + 1];
+    let answer = origin.post_signed(&large);
+    assert_eq!((answer.status, answer.code().as_str()), (413, "too_large"));
+    still_works(&place, &origin);
+}
+
+#[test]
+fn other_paths_and_methods_have_errors_of_the_same_form() {
+    let place = Place::new();
+    let origin = place.serve();
+    assert_eq!(origin.get("/nowhere").code(), "not_found");
+    let answer = origin.get("/v1/sync");
+    assert_eq!((answer.status, answer.code().as_str()), (405, "method_not_allowed"));
+    assert_eq!(origin.get("/healthz").json()["status"], "ok");
+    assert_eq!(origin.get("/readyz").status, 200);
+}

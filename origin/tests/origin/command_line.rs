@@ -1,0 +1,136 @@
+//! The command line: exit codes, forms, and what a wrong configuration or key is told.
+
+use std::os::unix::fs::PermissionsExt as _;
+
+use serde_json::Value;
+
+use crate::support::{Place, page, visitor};
+
+fn stderr(place: &Place, arguments: &[&str], code: i32) -> String {
+    let output = place.run(arguments);
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+#[test]
+fn exit_codes_are_0_1_and_2() {
+    let place = Place::new();
+    assert_eq!(place.run(&["config", "check"]).status.code(), Some(0));
+    stderr(&place, &["token", "revoke", "77"], 1);
+    stderr(&place, &["config", "chek"], 2);
+    stderr(&place, &[], 2);
+    stderr(&place, &["token", "create", "--role", "root"], 2);
+}
+
+#[test]
+fn it_refuses_to_start_on_a_weak_or_missing_key_and_says_which() {
+    let place = Place::new();
+    let file = place.path().join("keys.json");
+    let mode = std::fs::metadata(&file).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+
+    let mut keys: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    keys["tenants"]["pub"]["cookie"][0]["secret"] = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=".into();
+    std::fs::write(&file, keys.to_string()).unwrap();
+    let said = stderr(&place, &["serve"], 1);
+    assert!(said.contains("tenants.pub.cookie: key 1 is weak"), "{said}");
+    assert!(stderr(&place, &["config", "check"], 1).contains("key 1 is weak"));
+
+    keys["tenants"].as_object_mut().unwrap().remove("pub");
+    std::fs::write(&file, keys.to_string()).unwrap();
+    assert!(stderr(&place, &["serve"], 1).contains("tenants.pub: this tenant has no keys"));
+    let made = place.json(&["keys", "init"]);
+    assert_eq!(made["made"].as_array().unwrap().len(), 2);
+    assert_eq!(place.run(&["config", "check"]).status.code(), Some(0));
+
+    std::fs::remove_file(&file).unwrap();
+    assert!(stderr(&place, &["serve"], 1).contains("`causeway keys init` makes one"));
+}
+
+#[test]
+fn a_wrong_configuration_is_told_line_by_line() {
+    let place = Place::new();
+    std::fs::write(place.config(), "listen = \"nowhere\"\nreaders = 900\n[[tenant]]\nname = \"A\"\nhosts = []\n")
+        .unwrap();
+    let said = stderr(&place, &["config", "check"], 1);
+    for path in ["listen:", "readers:", "tenant[0].name:", "tenant[0].hosts:"] {
+        assert!(said.contains(path), "{path} is missing in {said}");
+    }
+    std::fs::write(place.config(), "listn = 1\n").unwrap();
+    assert!(stderr(&place, &["serve"], 1).contains("config reference"));
+    std::fs::remove_file(place.config()).unwrap();
+    assert!(stderr(&place, &["serve"], 1).contains("name another with --config"));
+}
+
+#[test]
+fn the_reference_and_the_edges_part_are_printed() {
+    let place = Place::new();
+    let text = String::from_utf8(place.run(&["config", "reference"]).stdout).unwrap();
+    for word in ["CAUSEWAY_LISTEN", "sibling_publish_s = 60", "The risk of `trusted`"] {
+        assert!(text.contains(word), "{word}");
+    }
+    let edge = place.json(&["config", "edge"]);
+    let config: causeway_shared::config::EdgeConfig =
+        serde_json::from_str(edge["CAUSEWAY_CONFIG"].as_str().unwrap()).unwrap();
+    assert!(config.by_host("ads.pub.example").is_some());
+    let keys: causeway_shared::keys::Keys = serde_json::from_str(edge["CAUSEWAY_KEYS"].as_str().unwrap()).unwrap();
+    assert_eq!(keys, place.keys());
+    // Without --output json it is the same: a program reads it.
+    let plain = place.run(&["config", "edge"]).stdout;
+    assert_eq!(serde_json::from_slice::<Value>(&plain).unwrap(), edge);
+}
+
+#[test]
+fn a_rotation_is_staged_and_no_secret_is_printed() {
+    let place = Place::new();
+    let step = |arguments: &[&str]| place.json(arguments);
+    assert_eq!(step(&["keys", "rotate", "cookie", "--tenant", "pub"])["next"], 2);
+    let promoted = step(&["keys", "rotate", "cookie", "--tenant", "pub"]);
+    assert_eq!((&promoted["active"], &promoted["old"]), (&2.into(), &1.into()));
+    let said = stderr(&place, &["keys", "retire", "cookie", "--tenant", "pub", "--id", "2"], 1);
+    assert!(said.contains("key 2 is active"), "{said}");
+    assert_eq!(step(&["keys", "retire", "cookie", "--tenant", "pub"])["retired"], 1);
+    assert!(stderr(&place, &["keys", "rotate", "cookie"], 1).contains("--tenant NAME"));
+    assert!(stderr(&place, &["keys", "rotate", "sync", "--tenant", "pub"], 1).contains("leave --tenant out"));
+    let list = place.run(&["keys", "list"]);
+    let all = String::from_utf8(list.stdout).unwrap() + &place.json(&["keys", "list"]).to_string();
+    assert!(all.contains("alternate") && all.contains("dev-1"), "{all}");
+    let keys: Value = serde_json::from_slice(&std::fs::read(place.path().join("keys.json")).unwrap()).unwrap();
+    let secret = keys["sync"][0]["secret"].as_str().unwrap();
+    assert!(!all.contains(secret));
+}
+
+#[test]
+fn a_sync_key_in_rotation_is_read_before_it_is_written_and_after() {
+    let place = Place::new();
+    let before = place.serve();
+    assert_eq!(before.send(&[page(visitor(1), 1)]).accepted, 1);
+    place.json(&["keys", "rotate", "sync"]);
+    place.json(&["keys", "rotate", "sync"]);
+    // The new key is active in the file; an edge still signs with the one before.
+    drop(before);
+    let after = place.serve();
+    assert_eq!(after.send(&[page(visitor(1), 2)]).accepted, 1);
+    let body = causeway_shared::wire::sync::encode_request(&crate::support::request(&[page(visitor(1), 3)]));
+    let keys = place.keys();
+    let old = keys.sync.by_id(1).unwrap();
+    let time = crate::support::now();
+    let mac = causeway_shared::sync_auth::sign(old, time, &body);
+    let headers = [("x-causeway-key", "1".to_owned()), ("x-causeway-time", time.to_string()), ("x-causeway-mac", mac)];
+    assert_eq!(after.call("POST", "/v1/sync", &headers, &body).status, 200);
+}
+
+#[test]
+fn inspect_reads_beside_a_running_origin() {
+    let place = Place::new();
+    let none = stderr(&place, &["inspect", "visitor", &visitor(1).to_string(), "--tenant", "demo"], 1);
+    assert!(none.contains("there is no store"), "{none}");
+    let origin = place.serve();
+    origin.send(&[page(visitor(1), 1), origin.login(visitor(1), 2, "m-1")]);
+    assert_eq!(place.inspect(visitor(1))["own"]["pages"], 1);
+    let lookup = place.json(&["inspect", "lookup", "member", "m-1", "--tenant", "demo"]);
+    assert_eq!(lookup["visitor"], visitor(1).to_string());
+    let table = place.run(&["inspect", "visitor", &visitor(1).to_string(), "--tenant", "demo"]).stdout;
+    assert!(String::from_utf8(table).unwrap().lines().any(|l| l.contains("own.pages") && l.ends_with(" 1")));
+    assert!(stderr(&place, &["inspect", "visitor", "abc", "--tenant", "demo"], 1).contains("wrong length"));
+}

@@ -1,0 +1,9 @@
+//! The real binary, started on a free port over a store in a temporary folder, and driven over HTTP.
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+mod admin;
+mod bad_input;
+mod command_line;
+mod durability;
+mod support;
+mod sync;

@@ -1,0 +1,275 @@
+//! Starting, stopping and calling a real origin.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use causeway_shared::fact::{Fact, PURCHASE, What};
+use causeway_shared::ids::{AltHash, AlternateId, FactId, KindCode, Micros, Millis, SessionId, VisitorId};
+use causeway_shared::keys::{Keys, Stage};
+use causeway_shared::sync_auth::{self, KEY_HEADER, MAC_HEADER, TIME_HEADER};
+use causeway_shared::wire::facts::{self, FactBatch};
+use causeway_shared::wire::sync::{SyncRequest, SyncResponse, decode_response, encode_request};
+use serde_json::Value;
+
+pub(crate) const TENANTS: &str = r#"
+[[tenant]]
+name = "demo"
+hosts = ["localhost"]
+dev = true
+kinds = [{ name = "member", code = 1, unique = true }, { name = "partner", code = 2 }]
+
+[[tenant]]
+name = "pub"
+hosts = ["ads.pub.example"]
+"#;
+
+pub(crate) fn now() -> Millis {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    Millis::try_from(since.as_millis()).unwrap()
+}
+
+/// A folder with a configuration and keys.
+pub(crate) struct Place {
+    folder: tempfile::TempDir,
+}
+
+impl Place {
+    pub(crate) fn new() -> Self {
+        Self::with(TENANTS)
+    }
+
+    pub(crate) fn with(tenants: &str) -> Self {
+        let place = Self { folder: tempfile::tempdir().unwrap() };
+        let settings = "listen = \"127.0.0.1:0\"\nsibling_publish_s = 1\n";
+        std::fs::write(place.config(), format!("{settings}{tenants}")).unwrap();
+        place.json(&["keys", "init"]);
+        place
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    pub(crate) fn config(&self) -> PathBuf {
+        self.path().join("causeway.toml")
+    }
+
+    pub(crate) fn keys(&self) -> Keys {
+        serde_json::from_slice(&std::fs::read(self.path().join("keys.json")).unwrap()).unwrap()
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_causeway"));
+        command.arg("--config").arg(self.config()).args(arguments);
+        command
+    }
+
+    pub(crate) fn run(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().unwrap()
+    }
+
+    /// Runs a command that must succeed, for its JSON.
+    pub(crate) fn json(&self, arguments: &[&str]) -> Value {
+        let output = self.run(&[arguments, &["--output", "json"]].concat());
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{arguments:?}: {said}");
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+
+    pub(crate) fn token(&self, role: &str) -> String {
+        let token = self.json(&["token", "create", "--role", role]);
+        token["token"].as_str().unwrap().to_owned()
+    }
+
+    /// Starts the origin and waits until it says that it is ready.
+    pub(crate) fn serve(&self) -> Origin {
+        let ready = self.path().join("ready.json");
+        drop(std::fs::remove_file(&ready));
+        let log = std::fs::OpenOptions::new().create(true).append(true).open(self.path().join("log")).unwrap();
+        let mut command = self.command(&["serve", "--ready-file"]);
+        command.arg(&ready).env("CAUSEWAY_LOG", "debug").stdout(Stdio::null()).stderr(log);
+        let mut child = command.spawn().unwrap();
+        let begun = Instant::now();
+        while !ready.exists() {
+            assert!(begun.elapsed() < Duration::from_secs(30), "not ready: {}", self.log());
+            assert!(child.try_wait().unwrap().is_none(), "it ended: {}", self.log());
+            std::thread::yield_now();
+        }
+        let said: Value = serde_json::from_slice(&std::fs::read(&ready).unwrap()).unwrap();
+        let address = said["url"].as_str().unwrap().strip_prefix("http://").unwrap().to_owned();
+        Origin { child, address, keys: self.keys() }
+    }
+
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(self.path().join("log")).unwrap_or_default()
+    }
+
+    /// What `causeway inspect visitor` says.
+    pub(crate) fn inspect(&self, visitor: VisitorId) -> Value {
+        self.json(&["inspect", "visitor", &visitor.to_string(), "--tenant", "demo"])
+    }
+}
+
+/// A running origin; killed when dropped.
+pub(crate) struct Origin {
+    child: Child,
+    pub(crate) address: String,
+    keys: Keys,
+}
+
+/// What an origin answered.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) head: String,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Answer {
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|_| unreachable!("not JSON: {self:?}"))
+    }
+
+    pub(crate) fn code(&self) -> String {
+        self.json()["error"]["code"].as_str().unwrap().to_owned()
+    }
+
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8(self.body.clone()).unwrap()
+    }
+}
+
+impl Origin {
+    /// Sends a request; `None` when the connection failed before a whole answer came.
+    pub(crate) fn try_call(&self, method: &str, path: &str, headers: &[(&str, String)], body: &[u8]) -> Option<Answer> {
+        let mut stream = TcpStream::connect(&self.address).ok()?;
+        stream.set_read_timeout(Some(Duration::from_secs(30))).ok()?;
+        let mut head = format!("{method} {path} HTTP/1.1\r\nhost: origin\r\nconnection: close\r\n");
+        for (name, value) in headers {
+            head.push_str(&format!("{name}: {value}\r\n"));
+        }
+        head.push_str(&format!("content-length: {}\r\n\r\n", body.len()));
+        stream.write_all(head.as_bytes()).ok()?;
+        // An origin that refuses early does not read the rest.
+        drop(stream.write_all(body));
+        let mut bytes = Vec::new();
+        drop(stream.read_to_end(&mut bytes));
+        let end = bytes.windows(4).position(|w| w == b"\r\n\r\n")?;
+        let head = String::from_utf8_lossy(&bytes[..end]).to_ascii_lowercase();
+        let body = bytes[end + 4..].to_vec();
+        let length = head.lines().find_map(|l| l.strip_prefix("content-length: ")?.parse().ok());
+        if length.is_some_and(|length: usize| length != body.len()) {
+            return None;
+        }
+        let status = head.split(' ').nth(1)?.parse().ok()?;
+        Some(Answer { status, head, body })
+    }
+
+    pub(crate) fn call(&self, method: &str, path: &str, headers: &[(&str, String)], body: &[u8]) -> Answer {
+        self.try_call(method, path, headers, body).unwrap()
+    }
+
+    pub(crate) fn get(&self, path: &str) -> Answer {
+        self.call("GET", path, &[], b"")
+    }
+
+    pub(crate) fn admin(&self, token: &str, path: &str) -> Answer {
+        self.call("GET", &format!("/admin/v1/{path}"), &[("authorization", format!("Bearer {token}"))], b"")
+    }
+
+    /// The three headers that sign a body.
+    pub(crate) fn signed(&self, time: Millis, body: &[u8]) -> Vec<(&'static str, String)> {
+        let key = self.keys.sync.0.iter().find(|k| k.stage == Stage::Active).unwrap();
+        let mac = sync_auth::sign(key, time, body);
+        vec![(KEY_HEADER, key.id.to_string()), (TIME_HEADER, time.to_string()), (MAC_HEADER, mac)]
+    }
+
+    pub(crate) fn post_signed(&self, body: &[u8]) -> Answer {
+        self.call("POST", "/v1/sync", &self.signed(now(), body), body)
+    }
+
+    pub(crate) fn try_sync(&self, request: &SyncRequest) -> Option<SyncResponse> {
+        let body = encode_request(request);
+        let answer = self.try_call("POST", "/v1/sync", &self.signed(now(), &body), &body)?;
+        (answer.status == 200).then(|| decode_response(&answer.body).unwrap())
+    }
+
+    pub(crate) fn sync(&self, request: &SyncRequest) -> SyncResponse {
+        self.try_sync(request).unwrap()
+    }
+
+    pub(crate) fn send(&self, facts: &[Fact]) -> SyncResponse {
+        self.sync(&request(facts))
+    }
+
+    pub(crate) fn member(&self, value: &str) -> AlternateId {
+        let kind = KindCode(1);
+        let hash: AltHash = self.keys.tenants["demo"].alternate.hash_alternate(kind, value)[0];
+        AlternateId { kind, hash }
+    }
+
+    pub(crate) fn login(&self, visitor: VisitorId, n: u32, member: &str) -> Fact {
+        let id = self.member(member);
+        fact(visitor, n, What::Alias { id, also: Vec::new(), proven: true })
+    }
+
+    /// One value of `/metrics`.
+    pub(crate) fn metric(&self, name: &str) -> String {
+        let page = self.get("/metrics").text();
+        let line = page.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(' '));
+        line.unwrap_or_else(|| unreachable!("no {name} in\n{page}")).to_owned()
+    }
+
+    pub(crate) fn signal(&self, name: &str) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args([name, &pid]).status().unwrap().success());
+    }
+
+    /// Waits for the end and gives the exit code.
+    pub(crate) fn wait(&mut self) -> Option<i32> {
+        self.child.wait().unwrap().code()
+    }
+
+    pub(crate) fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Origin {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+pub(crate) fn batch(tenant: &str, facts: &[Fact]) -> Vec<u8> {
+    facts::encode(&FactBatch { tenant: tenant.parse().unwrap(), facts: facts.to_vec() })
+}
+
+pub(crate) fn request(facts: &[Fact]) -> SyncRequest {
+    SyncRequest { edge: "test".to_owned(), facts: vec![batch("demo", facts)], ..SyncRequest::default() }
+}
+
+pub(crate) fn visitor(n: u32) -> VisitorId {
+    let [a, b, c, d] = n.to_be_bytes();
+    VisitorId::mint(1_790_000_000_000 + u64::from(n), [0, 0, 0, 0, 0, 0, a, b, c, d])
+}
+
+/// A fact received a second ago; the same visitor and number name the same fact.
+pub(crate) fn fact(visitor: VisitorId, n: u32, what: What) -> Fact {
+    let received = now() - 1_000;
+    Fact { id: FactId::of_message(visitor, &n.to_string()), visitor, received, at: received, what }
+}
+
+pub(crate) fn page(visitor: VisitorId, n: u32) -> Fact {
+    fact(visitor, n, What::Page { session: SessionId(7) })
+}
+
+pub(crate) fn purchase(visitor: VisitorId, n: u32, value: Micros) -> Fact {
+    let what = What::Track { name: PURCHASE.to_owned(), value: Some(value), properties: None };
+    fact(visitor, n, what)
+}

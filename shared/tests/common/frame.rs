@@ -1,0 +1,17 @@
+//! The frame of a KV value, made by hand: tag, base64 of CRC-32 and bytes.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD_NO_PAD;
+
+/// A value whose checksum fits, whatever is inside.
+pub(crate) fn framed(tag: &str, key: &str, bytes: &[u8]) -> String {
+    let mut crc = crc32fast::Hasher::new();
+    [tag.as_bytes(), key.as_bytes(), &[0], bytes].iter().for_each(|part| crc.update(part));
+    let sum = crc.finalize().to_be_bytes();
+    format!("{tag}{}", STANDARD_NO_PAD.encode([sum.as_slice(), bytes].concat()))
+}
+
+/// The bytes inside a value.
+pub(crate) fn inside(value: &str) -> Vec<u8> {
+    STANDARD_NO_PAD.decode(&value[2..]).unwrap().split_off(4)
+}

@@ -1,0 +1,235 @@
+//! What the tests of the domain share: builders of values, and generators of histories that can really occur.
+
+use std::collections::BTreeSet;
+
+use causeway_shared::fact::{Fact, PURCHASE, What};
+use causeway_shared::ids::{AltHash, AlternateId, Epoch, FactId, KindCode, Millis, SessionId, Version, VisitorId};
+use causeway_shared::membership::{Cut, Membership};
+use causeway_shared::profile::{Beyond, Known, Profile, SubProfile, Totals};
+use causeway_shared::view::Snapshot;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::test_runner::Config;
+
+/// Cases of every law.
+pub(crate) const CASES: u32 = 10_000;
+/// When the tests take place.
+pub(crate) const NOW: Millis = 1_800_000_000_000;
+/// The kind of which a visitor holds one.
+pub(crate) const MEMBER: KindCode = KindCode(1);
+/// A kind that joins whom it joins.
+pub(crate) const PARTNER: KindCode = KindCode(2);
+
+/// Ten thousand cases and no file written beside the test.
+pub(crate) fn law() -> Config {
+    Config { cases: CASES, failure_persistence: None, ..Config::default() }
+}
+
+/// The `n`th visitor, older than the next one, minted a day before [`NOW`].
+pub(crate) fn visitor(n: u8) -> VisitorId {
+    VisitorId::mint(NOW - 86_400_000 + u64::from(n) * 1_000, [n; 10])
+}
+
+/// The hash of the `n`th value under a key.
+pub(crate) fn hash(key: u8, n: u8) -> AltHash {
+    let mut bytes = [n; 16];
+    bytes[0] = key;
+    AltHash(bytes)
+}
+
+/// An alternate id under key 1.
+pub(crate) fn alternate(kind: KindCode, n: u8) -> AlternateId {
+    AlternateId { kind, hash: hash(1, n) }
+}
+
+/// The `counter`th version.
+pub(crate) fn version(counter: u64) -> Version {
+    Version { restore: 0, counter }
+}
+
+/// A decision about who belongs together.
+pub(crate) fn membership(
+    epoch: u64,
+    admits: impl IntoIterator<Item = VisitorId>,
+    cuts: impl IntoIterator<Item = VisitorId>,
+) -> Membership {
+    let admits: BTreeSet<VisitorId> = admits.into_iter().collect();
+    Membership {
+        epoch: Epoch(epoch),
+        devices: u32::try_from(admits.len()).unwrap(),
+        admits,
+        cuts: cuts.into_iter().map(|v| (v, Cut { at: NOW, gone: false })).collect(),
+    }
+}
+
+/// Bits that look random, from a number.
+pub(crate) fn scramble(n: u64) -> u64 {
+    let n = (n ^ (n >> 31)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let n = (n ^ (n >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    n ^ (n >> 32)
+}
+
+/// The facts of one visitor, in the order of their receipt and in the order in which the origin got them,
+/// and how many of them each published version holds.
+#[derive(Debug, Clone)]
+pub(crate) struct History {
+    pub(crate) visitor: VisitorId,
+    pub(crate) facts: Vec<Fact>,
+    pub(crate) arrived: Vec<Fact>,
+    pub(crate) published: Vec<usize>,
+}
+
+impl History {
+    /// What the `i`th published version holds; the last one for an `i` beyond it.
+    pub(crate) fn sub(&self, i: usize, named: bool) -> SubProfile {
+        let i = i.min(self.published.len() - 1);
+        Profile::of(&self.arrived[..self.published[i]]).sub_profile(version(i as u64 + 1), named)
+    }
+
+    /// Facts in the newest version.
+    pub(crate) fn newest(&self) -> &[Fact] {
+        &self.arrived[..self.published[self.published.len() - 1]]
+    }
+
+    /// Facts not yet in any version.
+    pub(crate) fn pending(&self) -> &[Fact] {
+        &self.arrived[self.published[self.published.len() - 1]..]
+    }
+}
+
+/// A fact of a page, as a ledger remembers it.
+pub(crate) fn beyond(fact: &Fact) -> Option<Beyond> {
+    match fact.what {
+        What::Page { session } => Some(Beyond { received: fact.received, short: fact.id.short(), session }),
+        _ => None,
+    }
+}
+
+/// One fact to be: what, how long after the one before, how late the origin gets it.
+type Spec = (u8, u8, u16);
+
+fn facts_of(owner: u8, specs: &[Spec]) -> Vec<Fact> {
+    let mut received = NOW;
+    let mut session = SessionId::mint(received, [owner; 4]);
+    let mut facts = Vec::new();
+    for (i, (what, gap, _)) in specs.iter().enumerate() {
+        received += if *gap == 9 { 40 * 60_000 } else { u64::from(*gap / 4) };
+        if *gap == 9 {
+            session = SessionId::mint(received, [owner; 4]);
+        }
+        let mut id = [owner; 16];
+        id[..8].copy_from_slice(&scramble(i as u64 + 1_000 * u64::from(owner)).to_be_bytes());
+        let track = |name: &str, value| What::Track { name: name.to_owned(), value, properties: None };
+        let what = match what {
+            0..=5 => What::Page { session },
+            6 => track(PURCHASE, Some(i64::from(*gap) * 1_000_000)),
+            7 => track(PURCHASE, None),
+            8 => track("signup", Some(5)),
+            _ => What::Alias { id: alternate(MEMBER, owner), also: Vec::new(), proven: true },
+        };
+        let at = received - u64::from(*gap);
+        facts.push(Fact { id: FactId::from_bytes(id), visitor: visitor(owner), received, at, what });
+    }
+    facts
+}
+
+fn history_of(owner: u8, specs: &[Spec], disorder: u16, cuts: &[prop::sample::Index]) -> History {
+    let facts = facts_of(owner, specs);
+    let mut order: Vec<(usize, &Fact)> =
+        facts.iter().zip(specs).enumerate().map(|(i, (f, s))| (i + usize::from(s.2 % disorder), f)).collect();
+    order.sort_by_key(|(place, _)| *place);
+    let arrived: Vec<Fact> = order.into_iter().map(|(_, f)| f.clone()).collect();
+    let published: BTreeSet<usize> = cuts.iter().map(|c| c.index(facts.len() + 1)).collect();
+    History { visitor: visitor(owner), facts, arrived, published: published.into_iter().collect() }
+}
+
+/// A visitor's history: a few facts mostly, sometimes more than a sub-profile names; in order, or not.
+pub(crate) fn history(owner: u8) -> impl Strategy<Value = History> {
+    let spec = || (0u8..10, 0u8..10, 0u16..1_000);
+    let specs = prop_oneof![9 => vec(spec(), 0..12), 1 => vec(spec(), 60..140)];
+    let disorder = prop_oneof![2 => Just(1u16), 2 => Just(4), 1 => Just(200)];
+    let cuts = vec(any::<prop::sample::Index>(), 1..5);
+    (specs, disorder, cuts).prop_map(move |(specs, disorder, cuts)| history_of(owner, &specs, disorder, &cuts))
+}
+
+/// What a reader picked up of a history: bits for versions met in the visitor's own snapshot, bits for those
+/// met in a sibling's, and which pages its ledger holds.
+pub(crate) type Picked = (u8, u8, u64);
+
+/// The state of a reader that picked this up.
+pub(crate) fn known(history: &History, (named, unnamed, pages): Picked) -> Known {
+    let versions = 0..history.published.len();
+    let met = |bits: u8, i: usize| bits >> i & 1 == 1;
+    let own = versions.clone().filter(|i| met(named, *i)).map(|i| history.sub(i, true));
+    let others = versions.filter(|i| met(unnamed, *i)).map(|i| history.sub(i, false));
+    let subs: Vec<SubProfile> = own.chain(others).collect();
+    let remembered = history.facts.iter().enumerate().filter(|(i, _)| scramble(pages ^ *i as u64) & 1 == 1);
+    let ledger = Known::from_beyond(remembered.filter_map(|(_, f)| beyond(f)));
+    subs.into_iter().map(Known::from_sub).fold(ledger, Known::join)
+}
+
+/// Sums over a list of facts, each id once: the model that everything is measured against.
+pub(crate) fn naive(facts: &[&Fact]) -> Totals {
+    let mut seen = BTreeSet::new();
+    let mut sessions = BTreeSet::new();
+    let mut totals = Totals::default();
+    for fact in facts.iter().filter(|f| seen.insert(f.id)) {
+        match &fact.what {
+            What::Page { session } => {
+                totals.pages += 1;
+                sessions.insert((fact.visitor, *session));
+            }
+            What::Track { name, value, .. } if name == PURCHASE => {
+                totals.purchases += 1;
+                totals.revenue += value.unwrap_or(0);
+            }
+            _ => {}
+        }
+    }
+    totals.sessions = sessions.len() as u64;
+    totals
+}
+
+/// Some visitors' histories, decisions about them by epoch, and the snapshots published on the way.
+#[derive(Debug, Clone)]
+pub(crate) struct Published {
+    pub(crate) histories: Vec<History>,
+    pub(crate) snapshots: Vec<Snapshot>,
+}
+
+/// The snapshots of a person whose membership changes on the way.
+pub(crate) fn published() -> impl Strategy<Value = Published> {
+    let steps = vec((0usize..3, 0u8..8, any::<bool>()), 1..8);
+    (history(0), history(1), history(2), steps).prop_map(|(a, b, c, steps)| {
+        let histories = vec![a, b, c];
+        let mut admitted = 7u8;
+        let mut epoch = 1;
+        let mut snapshots = Vec::new();
+        for (step, (owner, admits, changes)) in steps.into_iter().enumerate() {
+            if changes {
+                admitted = admits;
+                epoch += 1;
+            }
+            snapshots.push(snapshot(&histories, owner, step, admitted | 1 << owner, epoch));
+        }
+        Published { histories, snapshots }
+    })
+}
+
+fn snapshot(histories: &[History], owner: usize, step: usize, admitted: u8, epoch: u64) -> Snapshot {
+    let (admits, cuts): (Vec<_>, Vec<_>) = histories.iter().enumerate().partition(|(i, _)| admitted >> i & 1 == 1);
+    let profiles = admits.iter().map(|(i, h)| (h.visitor, h.sub(step, *i == owner))).collect();
+    Snapshot {
+        version: version(step as u64 + 1),
+        visitor: histories[owner].visitor,
+        unique: Vec::new(),
+        // Two decisions about different sets are two epochs: the step's bits are folded in.
+        membership: membership(
+            epoch * 8 + u64::from(admitted),
+            admits.iter().map(|(_, h)| h.visitor),
+            cuts.iter().map(|(_, h)| h.visitor),
+        ),
+        profiles,
+        truncated: false,
+    }
+}

@@ -1,0 +1,404 @@
+//! A small world in memory: browsers with cookie jars, an edge that drives the identity steps, a queue, an origin
+//! that folds facts and publishes, and a KV that remembers every value a key had. What is late or lost is up
+//! to the test.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use causeway_shared::cookie;
+use causeway_shared::fact::{Fact, PURCHASE, What};
+use causeway_shared::identity::{Arrival, Claim, Found, Origin as Came, Reads, Recognised, Step, begin};
+use causeway_shared::ids::{AltHash, AlternateId, Epoch, FactId, Millis, TenantId, Version, VisitorId};
+use causeway_shared::keys::{Key, KeyRing, Stage};
+use causeway_shared::kv::{lookup_key, snapshot_key};
+use causeway_shared::limits;
+use causeway_shared::membership::{Cut, Membership};
+use causeway_shared::person::{Evidence, Weight, people};
+use causeway_shared::profile::{Profile, Totals};
+use causeway_shared::random::Random;
+use causeway_shared::view::{Snapshot, Stored, View};
+use causeway_shared::wire;
+
+use crate::common::{MEMBER, NOW, PARTNER, alternate};
+
+/// A visitor younger than this is not looked up.
+pub(crate) const PUBLISH_DELAY_MS: Millis = 10_000;
+
+/// One browser's cookie jar.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Browser {
+    pub(crate) identity: Option<String>,
+    pub(crate) recent: Option<String>,
+}
+
+/// One call of decide, and what goes wrong with it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Visit {
+    /// The member who is logged in, by proof.
+    pub(crate) member: Option<u8>,
+    /// An id of the kind that is not unique.
+    pub(crate) partner: Option<u8>,
+    /// The call counts no page.
+    pub(crate) no_page: bool,
+    /// The answer's cookies never arrive.
+    pub(crate) lose_cookies: bool,
+    /// The first read fails or is late.
+    pub(crate) fail_first: bool,
+    /// The second read fails or is late.
+    pub(crate) fail_second: bool,
+    /// How many values back the KV answers.
+    pub(crate) stale: usize,
+}
+
+impl Visit {
+    pub(crate) fn anonymous() -> Self {
+        Self::default()
+    }
+
+    pub(crate) fn member(n: u8) -> Self {
+        Self { member: Some(n), ..Self::default() }
+    }
+
+    fn claims(&self) -> Vec<Claim> {
+        let claim = |kind, n: u8| Claim { id: alternate(kind, n), also: Vec::new(), unique: kind == MEMBER };
+        let member = self.member.map(|n| claim(MEMBER, n));
+        member.into_iter().chain(self.partner.map(|n| claim(PARTNER, n))).collect()
+    }
+}
+
+/// What a call answered.
+#[derive(Debug, Clone)]
+pub(crate) struct Answer {
+    pub(crate) visitor: VisitorId,
+    pub(crate) came: Came,
+    pub(crate) reads: usize,
+    pub(crate) view: View,
+    pub(crate) unique: Option<AltHash>,
+    pub(crate) bridged: bool,
+    /// The snapshots that this request read.
+    pub(crate) read: Vec<Snapshot>,
+}
+
+impl Answer {
+    pub(crate) fn totals(&self) -> Totals {
+        self.view.totals(self.visitor)
+    }
+
+    /// Pages and purchases of the view, as the seed's table writes them.
+    pub(crate) fn shown(&self) -> (u64, u64) {
+        (self.totals().pages, self.totals().purchases)
+    }
+
+    pub(crate) fn devices(&self) -> u32 {
+        self.view.devices(self.visitor)
+    }
+
+    pub(crate) fn members(&self) -> BTreeSet<VisitorId> {
+        self.view.members(self.visitor)
+    }
+}
+
+/// The origin's store, as simple as it can be.
+#[derive(Debug, Default)]
+pub(crate) struct Origin {
+    facts: BTreeMap<FactId, Fact>,
+    evidence: BTreeMap<(VisitorId, AlternateId), Evidence>,
+    decisions: BTreeMap<VisitorId, Membership>,
+    persons: Vec<BTreeSet<VisitorId>>,
+    unique: BTreeMap<VisitorId, AlternateId>,
+    counter: u64,
+    /// Which unique id each visitor held when a version was made.
+    pub(crate) held: BTreeMap<(Version, VisitorId), AltHash>,
+}
+
+impl Origin {
+    fn take(&mut self, fact: Fact) {
+        if let What::Alias { id, .. } = fact.what {
+            let (visitor, at) = (fact.visitor, fact.received);
+            let row = self.evidence.entry((visitor, id)).or_insert(Evidence {
+                visitor,
+                id,
+                weight: Weight::LOGIN,
+                first: at,
+                last: at,
+                cancelled: None,
+            });
+            row.first = row.first.min(at);
+            row.last = row.last.max(at);
+        }
+        self.facts.entry(fact.id).or_insert(fact);
+    }
+
+    pub(crate) fn own(&self, visitor: VisitorId) -> Totals {
+        Profile::of(self.facts.values().filter(|f| f.visitor == visitor)).totals()
+    }
+
+    pub(crate) fn person(&self, visitor: VisitorId) -> BTreeSet<VisitorId> {
+        self.persons.iter().find(|p| p.contains(&visitor)).cloned().unwrap_or_else(|| BTreeSet::from([visitor]))
+    }
+
+    /// The visitors last seen with an alternate id, newest first.
+    pub(crate) fn lookup(&self, id: AlternateId) -> Vec<VisitorId> {
+        let mut seen: Vec<&Evidence> = self.evidence.values().filter(|e| e.id == id).collect();
+        seen.sort_by_key(|e| std::cmp::Reverse((e.last, e.visitor)));
+        seen.into_iter().map(|e| e.visitor).take(limits::LOOKUP_VISITORS).collect()
+    }
+
+    fn withdrawn(&self) -> BTreeSet<VisitorId> {
+        self.facts.values().filter(|f| f.what == What::Withdrawal).map(|f| f.visitor).collect()
+    }
+
+    /// Ends what ties a visitor to an alternate id.
+    pub(crate) fn cancel(&mut self, visitor: VisitorId, id: AlternateId, at: Millis) {
+        if let Some(row) = self.evidence.get_mut(&(visitor, id)) {
+            row.cancelled = Some(at);
+        }
+    }
+
+    /// Decides anew who belongs together; each person that changed gets an epoch.
+    fn decide(&mut self) {
+        let gone = self.withdrawn();
+        let evidence: Vec<Evidence> = self.evidence.values().filter(|e| !gone.contains(&e.visitor)).copied().collect();
+        let found = people(&evidence, |kind| kind == MEMBER, Weight::LOGIN);
+        let mut persons: Vec<BTreeSet<VisitorId>> = found.people.into_iter().map(|p| p.members).collect();
+        let linked: BTreeSet<VisitorId> = persons.iter().flatten().copied().collect();
+        let everybody: BTreeSet<VisitorId> = self.facts.values().map(|f| f.visitor).collect();
+        let alone = everybody.iter().filter(|v| !linked.contains(v) && !gone.contains(v));
+        persons.extend(alone.map(|v| BTreeSet::from([*v])));
+        self.unique = found.unique;
+        for person in &persons {
+            let before: Vec<&Membership> = person.iter().filter_map(|v| self.decisions.get(v)).collect();
+            if before.len() == person.len() && before.iter().all(|m| m.admits == *person) {
+                continue;
+            }
+            let named = before.iter().flat_map(|m| m.admits.iter().chain(m.cuts.keys()));
+            let cuts =
+                named.filter(|v| !person.contains(v)).map(|v| (*v, Cut { at: NOW, gone: gone.contains(v) })).collect();
+            self.counter += 1;
+            let devices = u32::try_from(person.len()).unwrap();
+            let decision = Membership { epoch: Epoch(self.counter), devices, admits: person.clone(), cuts };
+            for visitor in person {
+                self.decisions.insert(*visitor, decision.clone());
+            }
+        }
+        self.persons = persons;
+    }
+
+    fn snapshot(&mut self, visitor: VisitorId) -> Option<Snapshot> {
+        let membership = self.decisions.get(&visitor)?.clone();
+        self.counter += 1;
+        let version = Version { restore: 0, counter: self.counter };
+        let sub = |v: &VisitorId| {
+            let facts = self.facts.values().filter(|f| f.visitor == *v);
+            (*v, Profile::of(facts).sub_profile(version, *v == visitor))
+        };
+        let profiles = membership.admits.iter().map(sub).collect();
+        for v in &membership.admits {
+            if let Some(id) = self.unique.get(v) {
+                self.held.insert((version, *v), id.hash);
+            }
+        }
+        let unique = self.unique_of_person(&membership.admits);
+        Some(Snapshot { version, visitor, unique, membership, profiles, truncated: false })
+    }
+
+    fn unique_of_person(&self, person: &BTreeSet<VisitorId>) -> Vec<AltHash> {
+        person.iter().find_map(|v| self.unique.get(v)).map(|id| id.hash).into_iter().collect()
+    }
+}
+
+/// Everything between the browsers.
+#[derive(Debug)]
+pub(crate) struct World {
+    pub(crate) now: Millis,
+    pub(crate) origin: Origin,
+    /// Pages viewed under each visitor, wherever their facts are by now.
+    pub(crate) pages: BTreeMap<VisitorId, u64>,
+    /// Visitors minted so far.
+    pub(crate) minted: usize,
+    random: Random,
+    tenant: TenantId,
+    keys: KeyRing,
+    queue: Vec<Fact>,
+    kv: BTreeMap<String, Vec<String>>,
+}
+
+impl World {
+    pub(crate) fn new() -> Self {
+        Self {
+            now: NOW,
+            origin: Origin::default(),
+            pages: BTreeMap::new(),
+            minted: 0,
+            random: Random::new([7; 32]),
+            tenant: "pub".parse().unwrap(),
+            keys: KeyRing(vec![Key { id: 1, stage: Stage::Active, secret: [3; 32] }]),
+            queue: Vec::new(),
+            kv: BTreeMap::new(),
+        }
+    }
+
+    /// One call of decide, as the edge drives it. `None`: the visitor was forgotten, and so was its jar.
+    pub(crate) fn visit(&mut self, browser: &mut Browser, visit: &Visit) -> Option<Answer> {
+        self.now += 1_000;
+        let arrival = Arrival {
+            now: self.now,
+            cookie: self.open(cookie::IDENTITY, browser.identity.as_ref(), wire::cookies::decode_identity),
+            ledger: self.open(cookie::LEDGER, browser.recent.as_ref(), wire::cookies::decode_ledger),
+            claims: visit.claims(),
+            publish_delay_ms: PUBLISH_DELAY_MS,
+        };
+        let begun = begin(arrival, &mut self.random);
+        let mut read = Vec::new();
+        let first = self.read(begun.reads(), visit.fail_first, visit.stale, &mut read);
+        let mut reads = usize::from(!begun.reads().is_empty());
+        let Step::Second(second) = begun.after_first(first, &mut self.random) else {
+            *browser = Browser::default();
+            return None;
+        };
+        reads += usize::from(!second.reads().is_empty());
+        assert!(second.reads().lookups.is_empty(), "a third read would be needed");
+        let found = self.read(second.reads(), visit.fail_second, visit.stale, &mut read);
+        let Some(mut who) = second.finish(found) else {
+            *browser = Browser::default();
+            return None;
+        };
+        let facts = who.observe(!visit.no_page, &mut self.random);
+        self.minted += usize::from(who.origin == Came::Minted);
+        *self.pages.entry(who.visitor).or_default() += u64::from(!visit.no_page);
+        self.queue.extend(facts);
+        if !visit.lose_cookies {
+            self.store(browser, &who);
+        }
+        let bridged = who.bridged();
+        let Recognised { visitor, origin: came, view, unique, .. } = who;
+        Some(Answer { visitor, came, reads, view, unique, bridged, read })
+    }
+
+    fn open<T>(
+        &self,
+        name: &str,
+        value: Option<&String>,
+        read: impl Fn(&[u8]) -> Result<T, wire::WireError>,
+    ) -> Option<T> {
+        let opened = cookie::open(&self.keys, name, &self.tenant, value?).unwrap();
+        Some(read(&opened.payload).unwrap())
+    }
+
+    fn store(&self, browser: &mut Browser, who: &Recognised) {
+        let seal = |name: &str, payload: &[u8]| {
+            let value = cookie::seal(&self.keys, name, &self.tenant, payload).unwrap();
+            assert!(value.len() <= limits::COOKIE_BYTES, "{name} has {} bytes", value.len());
+            value
+        };
+        if who.cookie_changed {
+            browser.identity = Some(seal(cookie::IDENTITY, &wire::cookies::encode_identity(&who.cookie)));
+        }
+        browser.recent = Some(seal(cookie::LEDGER, &wire::cookies::encode_ledger(&who.ledger)));
+    }
+
+    fn read(&self, reads: &Reads, failed: bool, stale: usize, read: &mut Vec<Snapshot>) -> Found {
+        assert!(reads.snapshots.len() + reads.lookups.len() <= limits::KV_KEYS);
+        let mut found = Found { failed, ..Found::default() };
+        if failed {
+            return found;
+        }
+        let value = |key: &str| {
+            let values = self.kv.get(key)?;
+            values.get(values.len().checked_sub(stale + 1)?)
+        };
+        for visitor in &reads.snapshots {
+            let key = snapshot_key(&self.tenant, *visitor);
+            let Some(text) = value(&key) else { continue };
+            let stored = wire::kv::decode_stored(&key, *visitor, text.as_bytes()).unwrap();
+            if let Stored::Snapshot(snapshot) = &stored {
+                read.push((**snapshot).clone());
+            }
+            found.stored.insert(*visitor, stored);
+        }
+        for id in &reads.lookups {
+            let key = lookup_key(&self.tenant, *id);
+            let visitors = value(&key).map(|text| wire::kv::decode_lookup(&key, text.as_bytes()).unwrap());
+            found.lookups.extend(visitors.unwrap_or_default());
+        }
+        found
+    }
+
+    /// An event of the browser's visitor: a purchase.
+    pub(crate) fn purchase(&mut self, browser: &Browser, micros: i64) {
+        let what = What::Track { name: PURCHASE.to_owned(), value: Some(micros), properties: None };
+        self.event(browser, what);
+    }
+
+    /// The visitor takes its permission back.
+    pub(crate) fn withdraw(&mut self, browser: &mut Browser) {
+        self.event(browser, What::Withdrawal);
+        *browser = Browser::default();
+    }
+
+    fn event(&mut self, browser: &Browser, what: What) {
+        let Some(visitor) = self.visitor_of(browser) else { return };
+        let id = match what {
+            What::Withdrawal => FactId::of_withdrawal(visitor),
+            _ => FactId::from_bytes(self.random.draw()),
+        };
+        self.queue.push(Fact { id, visitor, received: self.now, at: self.now, what });
+    }
+
+    pub(crate) fn visitor_of(&self, browser: &Browser) -> Option<VisitorId> {
+        let cookie = self.open(cookie::IDENTITY, browser.identity.as_ref(), wire::cookies::decode_identity);
+        cookie.map(|c| c.visitor)
+    }
+
+    /// The queue's facts reach the origin, the last ones first: order is all the same.
+    pub(crate) fn deliver(&mut self) {
+        let facts = std::mem::take(&mut self.queue);
+        facts.into_iter().rev().for_each(|f| self.origin.take(f));
+    }
+
+    /// The origin decides and publishes everything: snapshots, tombstones, lookups.
+    pub(crate) fn publish(&mut self) {
+        self.origin.decide();
+        let visitors: BTreeSet<VisitorId> = self.origin.facts.values().map(|f| f.visitor).collect();
+        visitors.iter().for_each(|v| self.put(*v));
+        let ids: BTreeSet<AlternateId> = self.origin.evidence.keys().map(|(_, id)| *id).collect();
+        for id in ids {
+            let key = lookup_key(&self.tenant, id);
+            let value = wire::kv::encode_lookup(&key, &self.origin.lookup(id)).unwrap();
+            self.kv.entry(key).or_default().push(value);
+        }
+    }
+
+    /// The origin decides, and publishes the snapshot of one visitor; its siblings' come a little later.
+    pub(crate) fn publish_one(&mut self, visitor: VisitorId) {
+        self.origin.decide();
+        self.put(visitor);
+    }
+
+    fn put(&mut self, visitor: VisitorId) {
+        let key = snapshot_key(&self.tenant, visitor);
+        let stored = if self.origin.withdrawn().contains(&visitor) {
+            Some(Stored::Tombstone)
+        } else {
+            self.origin.snapshot(visitor).map(|s| Stored::Snapshot(Box::new(s)))
+        };
+        if let Some(stored) = stored {
+            let value = wire::kv::encode_stored(&key, &stored).unwrap();
+            self.kv.entry(key).or_default().push(value);
+        }
+    }
+
+    /// Everything that was said arrives and is published.
+    pub(crate) fn settle(&mut self) {
+        self.deliver();
+        self.publish();
+    }
+
+    /// The KV forgets a visitor's row.
+    pub(crate) fn expire(&mut self, visitor: VisitorId) {
+        self.kv.remove(&snapshot_key(&self.tenant, visitor));
+    }
+
+    pub(crate) fn wait(&mut self, ms: Millis) {
+        self.now += ms;
+    }
+}

@@ -1,0 +1,405 @@
+//! Hostile bytes for every decoder: none panics, none loops, none allocates what a header merely declares; and
+//! what is read at all is read the same after it was written again.
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
+
+#[expect(dead_code, reason = "each file takes its part")]
+mod common;
+#[path = "common/frame.rs"]
+mod frame;
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::time::{Duration, Instant};
+
+use bolero::{TypeGenerator, check};
+use causeway_shared::config::EdgeConfig;
+use causeway_shared::cookie::{self, IDENTITY};
+use causeway_shared::fact::{Fact, PURCHASE, What};
+use causeway_shared::identity::IdentityCookie;
+use causeway_shared::ids::{AltHash, FactId, SessionId, TenantId, VisitorId};
+use causeway_shared::keys::{Key, KeyRing, Keys, Stage};
+use causeway_shared::kv::{lookup_key, snapshot_key};
+use causeway_shared::ledger::Ledger;
+use causeway_shared::profile::{Beyond, Profile};
+use causeway_shared::sync_auth;
+use causeway_shared::view::{Snapshot, Stored};
+use causeway_shared::wire::facts::{self, FactBatch};
+use causeway_shared::wire::sync::{self, Publish, Rejected, SyncRequest, SyncResponse};
+use causeway_shared::wire::{WireError, cookies, kv, profile};
+use common::{MEMBER, NOW, alternate, hash, membership, version, visitor};
+use frame::{framed, inside};
+
+const ITERATIONS: usize = 20_000;
+
+/// One thing done to valid bytes.
+#[derive(Debug, Clone, TypeGenerator)]
+enum Damage {
+    Set(u16, u8),
+    Flip(u16, u8),
+    Cut(u16),
+    Insert(u16, u8),
+    Repeat(u16, u8),
+}
+
+/// Bytes from nowhere, or valid ones damaged.
+#[derive(Debug, Clone, TypeGenerator)]
+enum Hostile {
+    Random(Vec<u8>),
+    Damaged(u8, Vec<Damage>),
+}
+
+impl Hostile {
+    fn bytes(&self, seeds: &[Vec<u8>]) -> Vec<u8> {
+        let (seed, damages) = match self {
+            Self::Random(bytes) => return bytes.clone(),
+            Self::Damaged(seed, damages) => (seed, damages),
+        };
+        let mut bytes = seeds[usize::from(*seed) % seeds.len()].clone();
+        for damage in damages.iter().take(4) {
+            let len = bytes.len();
+            if len == 0 {
+                break;
+            }
+            let place = |at: &u16| usize::from(*at) % len;
+            match damage {
+                Damage::Set(at, byte) => bytes[place(at)] = *byte,
+                Damage::Flip(at, bit) => bytes[place(at)] ^= 1 << (bit % 8),
+                Damage::Cut(at) => bytes.truncate(place(at)),
+                Damage::Insert(at, byte) => bytes.insert(place(at), *byte),
+                Damage::Repeat(at, length) => {
+                    let piece: Vec<u8> = bytes.iter().skip(place(at)).take(usize::from(*length)).copied().collect();
+                    let end = place(at);
+                    bytes.splice(end..end, piece);
+                }
+            }
+        }
+        bytes
+    }
+}
+
+/// What was read is read again from what it is written as.
+fn steady<T: Debug + PartialEq, E: Debug + PartialEq>(read: Result<T, E>, again: impl Fn(&T) -> Result<T, E>) {
+    if let Ok(value) = read {
+        assert_eq!(again(&value), Ok(value));
+    }
+}
+
+fn all_facts() -> Vec<Fact> {
+    let track = |value, properties: &str| What::Track {
+        name: PURCHASE.to_owned(),
+        value,
+        properties: Some(properties.to_owned()),
+    };
+    let whats = [
+        What::Page { session: SessionId::mint(NOW, [1; 4]) },
+        What::Alias { id: alternate(MEMBER, 1), also: vec![hash(2, 1)], proven: true },
+        track(Some(5_000_000), r#"{"sku":"x"}"#),
+        track(None, "{}"),
+        What::Withdrawal,
+    ];
+    let fact = |(n, what)| Fact {
+        id: FactId::from_bytes([n; 16]),
+        visitor: visitor(1),
+        received: NOW + u64::from(n),
+        at: NOW,
+        what,
+    };
+    (0u8..).zip(whats).map(fact).collect()
+}
+
+fn tenant() -> TenantId {
+    "pub".parse().unwrap()
+}
+
+fn batch() -> Vec<u8> {
+    facts::encode(&FactBatch { tenant: tenant(), facts: all_facts() })
+}
+
+fn snapshot_value() -> (String, String) {
+    let key = snapshot_key(&tenant(), visitor(1));
+    let sub = |v| Profile::of(&all_facts()).sub_profile(version(3), v == visitor(1));
+    let visitors = [visitor(1), visitor(2)];
+    let snapshot = Snapshot {
+        version: version(3),
+        visitor: visitor(1),
+        unique: vec![hash(1, 1)],
+        membership: membership(2, visitors, [visitor(3)]),
+        profiles: visitors.into_iter().map(|v| (v, sub(v))).collect::<BTreeMap<_, _>>(),
+        truncated: false,
+    };
+    let value = kv::encode_stored(&key, &Stored::Snapshot(Box::new(snapshot))).unwrap();
+    (key, value)
+}
+
+fn lookup_value() -> (String, String) {
+    let key = lookup_key(&tenant(), alternate(MEMBER, 1));
+    let value = kv::encode_lookup(&key, &[visitor(2), visitor(1)]).unwrap();
+    (key, value)
+}
+
+fn request() -> Vec<u8> {
+    let (batch, facts) = ([1; 16], vec![batch(), batch()]);
+    sync::encode_request(&SyncRequest {
+        edge: "e".to_owned(),
+        batch,
+        facts,
+        applied: vec![1],
+        drain: 9,
+        lost: 1,
+        dead: 2,
+    })
+}
+
+fn response() -> Vec<u8> {
+    let rejected = Rejected { batch: 1, index: Some(2), code: "c".to_owned(), message: "m".to_owned() };
+    let (key, value) = lookup_value();
+    let publish = Publish { entry: 1, key, version: version(1), value: Some(value), due: NOW };
+    sync::encode_response(&SyncResponse {
+        accepted: 1,
+        duplicate: 2,
+        rejected: vec![rejected],
+        publish: vec![publish],
+        pending: 1,
+        catalogue: Some("c-1".to_owned()),
+    })
+}
+
+fn identity_payload() -> Vec<u8> {
+    cookies::encode_identity(&IdentityCookie {
+        visitor: visitor(1),
+        written: NOW,
+        tag: Some(hash(1, 1)),
+        covered: vec![1, 2],
+        earlier: vec![(hash(1, 2), visitor(2))],
+        pending: vec![visitor(3)],
+    })
+}
+
+fn ledger_payload() -> Vec<u8> {
+    let mut ledger = Ledger::new(visitor(1));
+    for n in 0..4 {
+        let session = SessionId::mint(NOW + n / 2 * 3_600_000, [1; 4]);
+        ledger.remember(Beyond { received: NOW + n, short: n, session });
+    }
+    cookies::encode_ledger(&ledger)
+}
+
+#[test]
+fn facts_and_batches() {
+    let seeds = [batch(), facts::encode_one(&all_facts()[1]), facts::encode_one(&all_facts()[2])];
+    check!().with_iterations(ITERATIONS).with_type::<Hostile>().for_each(|hostile| {
+        let bytes = hostile.bytes(&seeds);
+        steady(facts::decode(&bytes), |b| facts::decode(&facts::encode(b)));
+        steady(facts::decode_one(&bytes), |f| facts::decode_one(&facts::encode_one(f)));
+        if let Ok(fact) = facts::decode_one(&bytes) {
+            let _ = fact.check(NOW);
+            let mut profile = Profile::default();
+            profile.fold(&fact);
+        }
+    });
+}
+
+#[test]
+fn stored_profiles() {
+    let seeds = [profile::encode(&Profile::of(&all_facts()))];
+    check!().with_iterations(ITERATIONS).with_type::<Hostile>().for_each(|hostile| {
+        let read = profile::decode(&hostile.bytes(&seeds));
+        steady(read, |p| {
+            let mut more = p.clone();
+            all_facts().iter().for_each(|f| more.fold(f));
+            profile::decode(&profile::encode(p))
+        });
+    });
+}
+
+#[test]
+fn sync_requests_and_answers() {
+    let seeds = [request(), response()];
+    check!().with_iterations(ITERATIONS).with_type::<Hostile>().for_each(|hostile| {
+        let bytes = hostile.bytes(&seeds);
+        steady(sync::decode_request(&bytes), |r| sync::decode_request(&sync::encode_request(r)));
+        steady(sync::decode_response(&bytes), |r| sync::decode_response(&sync::encode_response(r)));
+    });
+}
+
+#[test]
+fn kv_values_whose_checksum_fits() {
+    let (key, value) = snapshot_value();
+    let (lookup_key, lookup) = lookup_value();
+    let seeds = [inside(&value), inside(&value), inside(&lookup)];
+    check!().with_iterations(ITERATIONS).with_type::<Hostile>().for_each(|hostile| {
+        let bytes = hostile.bytes(&seeds);
+        let stored = |text: &str| kv::decode_stored(&key, visitor(1), text.as_bytes());
+        steady(stored(&framed("s1", &key, &bytes)), |s| stored(&kv::encode_stored(&key, s).unwrap()));
+        steady(stored(&framed("t1", &key, &bytes)), |s| stored(&kv::encode_stored(&key, s).unwrap()));
+        let lookup = |text: &str| kv::decode_lookup(&lookup_key, text.as_bytes());
+        let read = lookup(&framed("l1", &lookup_key, &bytes));
+        steady(read, |visitors| lookup(&kv::encode_lookup(&lookup_key, visitors).unwrap()));
+    });
+}
+
+#[test]
+fn kv_values_as_they_are() {
+    let (key, value) = snapshot_value();
+    let (lookup_key, lookup) = lookup_value();
+    let seeds = [value.clone().into_bytes(), lookup.clone().into_bytes()];
+    check!().with_iterations(ITERATIONS).with_type::<Hostile>().for_each(|hostile| {
+        let bytes = hostile.bytes(&seeds);
+        // A CRC is no signature: one damage in four thousand million passes, these few do not.
+        assert_eq!(kv::decode_stored(&key, visitor(1), &bytes).is_ok(), bytes == value.as_bytes());
+        assert_eq!(kv::decode_lookup(&lookup_key, &bytes).is_ok(), bytes == lookup.as_bytes());
+    });
+}
+
+#[test]
+fn cookie_payloads() {
+    let seeds = [identity_payload(), ledger_payload()];
+    check!().with_iterations(ITERATIONS).with_type::<Hostile>().for_each(|hostile| {
+        let bytes = hostile.bytes(&seeds);
+        steady(cookies::decode_identity(&bytes), |c| cookies::decode_identity(&cookies::encode_identity(c)));
+        steady(cookies::decode_ledger(&bytes), |l| cookies::decode_ledger(&cookies::encode_ledger(l)));
+    });
+}
+
+#[test]
+fn sealed_cookies_and_sync_headers() {
+    let key = Key { id: 7, stage: Stage::Active, secret: [9; 32] };
+    let ring = KeyRing(vec![key.clone()]);
+    let sealed = cookie::seal(&ring, IDENTITY, &tenant(), &identity_payload()).unwrap();
+    let mac = sync_auth::sign(&key, NOW, b"body");
+    let seeds = [sealed.clone().into_bytes(), mac.clone().into_bytes(), NOW.to_string().into_bytes(), b"7".to_vec()];
+    check!().with_iterations(ITERATIONS).with_type::<Hostile>().for_each(|hostile| {
+        let bytes = hostile.bytes(&seeds);
+        let text = String::from_utf8_lossy(&bytes);
+        assert_eq!(cookie::open(&ring, IDENTITY, &tenant(), &text).is_ok(), text == sealed, "{text}");
+        let time = NOW.to_string();
+        assert_eq!(sync_auth::verify(&ring, NOW, b"body", "7", &time, &text).is_ok(), text == mac);
+        assert_eq!(sync_auth::verify(&ring, NOW, b"body", &text, &time, &mac).is_ok(), text == "7");
+        let _ = sync_auth::verify(&ring, NOW, b"body", "7", &text, &mac);
+    });
+}
+
+#[test]
+fn ids_in_text() {
+    let seeds = [visitor(1).to_string().into_bytes(), hash(1, 2).to_string().into_bytes(), b"a-tenant-9".to_vec()];
+    check!().with_iterations(ITERATIONS).with_type::<Hostile>().for_each(|hostile| {
+        let bytes = hostile.bytes(&seeds);
+        let text = String::from_utf8_lossy(&bytes);
+        if let Ok(visitor) = text.parse::<VisitorId>() {
+            assert!(visitor.to_string().eq_ignore_ascii_case(&text));
+            assert_eq!(VisitorId::from_bytes(*visitor.as_bytes()), Ok(visitor));
+        }
+        if let Ok(hash) = text.parse::<AltHash>() {
+            assert!(hash.to_string().eq_ignore_ascii_case(&text));
+        }
+        if let Ok(tenant) = text.parse::<TenantId>() {
+            assert_eq!(tenant.as_str(), text);
+            // No tenant's name runs into the rest of a key.
+            assert!(!text.contains([':', '/', '\0']) && text.len() <= 32);
+        }
+    });
+}
+
+const CONFIG: &str = r#"{"tenant":[{"name":"pub","hosts":["ads.pub.example"],"origins":["https://pub.example"],
+    "dev":true,"no_signal":"allow","tcf_purposes":[1,3],"tcf_vendor":9,"kinds":[{"name":"member","code":1,"unique":true}],
+    "member_proof":"required","proof_header":"x-proof","proof_cookie":"s","publish_delay_s":2,"house_ad":{"a":[1,null]}}]}"#;
+
+const KEYS: &str = r#"{"sync":[{"id":1,"stage":"active","secret":"AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="}],
+    "explain":"0123456789abcdef0123456789abcdef","tenants":{"pub":{"cookie":[],"alternate":[],
+    "proof":[{"kid":"dev-1","alg":"HS256","key":"AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="}]}}}"#;
+
+#[test]
+fn configuration_and_keys_in_json() {
+    let seeds = [CONFIG.as_bytes().to_vec(), KEYS.as_bytes().to_vec()];
+    assert_eq!(serde_json::from_str::<EdgeConfig>(CONFIG).unwrap().problems(), vec![]);
+    assert_eq!(serde_json::from_str::<Keys>(KEYS).unwrap().problems([]), vec![]);
+    check!().with_iterations(ITERATIONS).with_type::<Hostile>().for_each(|hostile| {
+        let bytes = hostile.bytes(&seeds);
+        let read = serde_json::from_slice::<EdgeConfig>(&bytes).map_err(drop);
+        steady(read, |config| {
+            let _ = (config.problems(), config.by_host("x"), config.tenants.first().and_then(|t| t.id()));
+            serde_json::from_slice(&serde_json::to_vec(config).unwrap()).map_err(drop)
+        });
+        let read = serde_json::from_slice::<Keys>(&bytes).map_err(drop);
+        steady(read, |keys| {
+            let told = format!("{:?} {keys:?}", keys.problems(["pub"]));
+            assert!(!told.contains("AAECAwQF"), "a secret in {told}");
+            serde_json::from_slice(&serde_json::to_vec(keys).unwrap()).map_err(drop)
+        });
+    });
+    let deep = format!("{}1{}", "[".repeat(100_000), "]".repeat(100_000));
+    let house_ad = CONFIG.replace(r#"{"a":[1,null]}"#, &deep);
+    assert!(serde_json::from_str::<EdgeConfig>(&house_ad).is_err(), "serde_json stops at a depth of 128");
+}
+
+/// A decoder, and where in a valid value of its form a bomb can be put: as a field, or behind the last one.
+type Decoder = fn(&[u8]) -> Option<WireError>;
+
+fn decoders() -> Vec<(Decoder, Vec<u8>)> {
+    vec![
+        (|b| facts::decode(b).err(), batch()),
+        (|b| facts::decode_one(b).err(), facts::encode_one(&all_facts()[0])),
+        (|b| profile::decode(b).err(), profile::encode(&Profile::default())),
+        (|b| sync::decode_request(b).err(), request()),
+        (|b| sync::decode_response(b).err(), response()),
+        (|b| cookies::decode_identity(b).err(), identity_payload()),
+        (|b| cookies::decode_ledger(b).err(), ledger_payload()),
+        (
+            |b| {
+                let (key, _) = snapshot_value();
+                kv::decode_stored(&key, visitor(1), framed("s1", &key, b).as_bytes()).err()
+            },
+            inside(&snapshot_value().1),
+        ),
+    ]
+}
+
+/// Values that say they are huge, endless or deep.
+fn bombs() -> Vec<Vec<u8>> {
+    let huge = [0x9b, 0xbb, 0x5b, 0x7b].map(|head| [&[head], [0x7f; 8].as_slice()].concat());
+    let large = [0x9a, 0xba, 0x5a, 0x7a].map(|head| vec![head, 0x0f, 0xff, 0xff, 0xff]);
+    let most = [0x9b, 0xbb, 0x5b, 0x7b].map(|head| vec![head, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0]);
+    let deep = [0x81, 0x9f, 0xbf, 0x5f, 0x7f, 0xc1, 0xd8].map(|byte| vec![byte; 60_000]);
+    let mixed = [[0x82, 0x9f], [0xa1, 0x00], [0x9f, 0xff]].map(|pair| pair.repeat(30_000));
+    let all = huge.into_iter().chain(large).chain(most).chain(deep).chain(mixed);
+    all.chain([[vec![0x81; 60_000], vec![0xf6]].concat()]).collect()
+}
+
+#[test]
+fn cbor_bombs_end_in_milliseconds_and_allocate_little() {
+    let before = peak_kib();
+    for (decode, valid) in decoders() {
+        assert_eq!(decode(&valid), None);
+        for bomb in bombs() {
+            let mut longer = [valid.as_slice(), &bomb].concat();
+            longer[0] += 1;
+            // At every place within the first bytes, instead of what was there, and as a field of a later release.
+            let inserted = (0..valid.len().min(48)).map(|at| [&valid[..at], &bomb].concat());
+            for bytes in inserted.chain([longer]) {
+                let begun = Instant::now();
+                let _ = decode(&bytes);
+                let quick = begun.elapsed() < Duration::from_millis(250);
+                assert!(quick, "{:?} for {} bytes {:x?}", begun.elapsed(), bytes.len(), &bytes[..64]);
+            }
+        }
+    }
+    let grown = peak_kib().saturating_sub(before);
+    assert!(grown < 64 * 1024, "{grown} KiB more");
+}
+
+#[test]
+fn a_hundred_thousand_levels_behind_the_last_field_are_passed_over() {
+    let nested = [vec![0x81; 100_000], vec![0xf6]].concat();
+    let mut bytes = [batch(), nested].concat();
+    bytes[0] += 1;
+    assert!(facts::decode(&bytes).is_ok());
+    bytes.pop();
+    assert_eq!(facts::decode(&bytes).unwrap_err(), WireError::Malformed);
+}
+
+/// The most memory this process ever had, in KiB; 0 where the system does not say.
+fn peak_kib() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    line.and_then(|rest| rest.trim().trim_end_matches(" kB").parse().ok()).unwrap_or(0)
+}

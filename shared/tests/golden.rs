@@ -1,0 +1,471 @@
+//! Golden bytes: the forms on every wire stand still, an edge one release older or newer than the origin works,
+//! and what was cut, changed or put under another key is refused.
+//!
+//! The bytes were written by hand from the forms' description (RFC 8949, RFC 2104, CRC-32 of IEEE 802.3), not
+//! taken from the encoders.
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
+
+#[expect(dead_code, reason = "each file takes its part")]
+mod common;
+#[path = "common/frame.rs"]
+mod frame;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use causeway_shared::cookie::{self, IDENTITY};
+use causeway_shared::fact::{Fact, PURCHASE, What};
+use causeway_shared::identity::IdentityCookie;
+use causeway_shared::ids::{AltHash, AlternateId, Epoch, FactId, Millis, SessionId, TenantId, Version, VisitorId};
+use causeway_shared::keys::{Key, KeyRing, Stage};
+use causeway_shared::kv::{lookup_key, snapshot_key};
+use causeway_shared::ledger::Ledger;
+use causeway_shared::membership::{Cut, Membership};
+use causeway_shared::profile::{Beyond, Profile, SubProfile, Totals};
+use causeway_shared::view::{Snapshot, Stored};
+use causeway_shared::wire::facts::FactBatch;
+use causeway_shared::wire::sync::{Publish, Rejected, SyncRequest, SyncResponse};
+use causeway_shared::wire::{WireError, cookies, facts, kv, profile, sync};
+use causeway_shared::{limits, sync_auth};
+use common::{MEMBER, NOW};
+
+const PAGE: &str = "8550010101010101010101010101010101015001a3185c50007102830405060708090a1b000001a3185c53e80082001b01c9\
+     c38001020304";
+const ALIAS: &str = "8550020202020202020202020202020202025001a3185c50007102830405060708090a1b000001a3185c57d0008501015001\
+     a1a2a3a4a5a6a7a8a9aaabacadaeaff5815002b1b2b3b4b5b6b7b8b9babbbcbdbebf";
+const PURCHASE_FACT: &str = "8550030303030303030303030303030303035001a3185c50007102830405060708090a1b000001a3185c5bb81901f4840268\
+     70757263686173651a0ee6b2806b7b22736b75223a2278227d";
+const TRACK: &str = "8550040404040404040404040404040404045001a3185c50007102830405060708090a1b000001a3185c5fa0008402667369\
+     676e7570f6f6";
+const WITHDRAWAL: &str =
+    "8550050505050505050505050505050505055001a3185c50007102830405060708090a1b000001a3185c6388008103";
+const BATCH: &str = "830163707562828550010101010101010101010101010101015001a3185c50007102830405060708090a1b000001a3185c53\
+     e80082001b01c9c380010203048550050505050505050505050505050505055001a3185c50007102830405060708090a1b00\
+     0001a3185c6388008103";
+const PROFILE: &str = "870101011a0ee6b280811b01c9c38001020304821b000001a3185c53e81b000001a3185c63888b001b000001a3185c53e81b\
+     01010101010101011b000001a3185c57d01b02020202020202021b000001a3185c5bb81b03030303030303031b000001a318\
+     5c5fa01b04040404040404041b000001a3185c63881b0505050505050505";
+const SNAPSHOT: &str = "s1EffArIcBggAHUAGjGFxQAHECgwQFBgcICQqCUAGhoqOkpaanqKmqq6ytrq9QArGys7S1tre4ubq7vL2+v4QJA4JQAaMYXFAAcQ\
+     KDBAUGBwgJClABoxhdOmBxEpMUFRYXGBkagYNQAaMYXFAAcACAAAAAAAAAABsAAAGjGFxzKPWCglABoxhcUABxAoMEBQYHCAkKiI\
+     IABwEBARoO5rKAghsAAAGjGFxT6BsAAAGjGFxjiIEbAcnDgAECAwSLABsAAAGjGFxT6BsBAQEBAQEBARsAAAGjGFxX0BsCAgICAg\
+     ICAhsAAAGjGFxbuBsDAwMDAwMDAxsAAAGjGFxfoBsEBAQEBAQEBBsAAAGjGFxjiBsFBQUFBQUFBYJQAaMYXTpgcRKTFBUWFxgZGo\
+     iCAAYEAgAA9oD29Q";
+const TOMBSTONE: &str = "t1HFKfOA";
+const LOOKUP: &str = "l1mZ1QnoIBglABoxhdOmBxEpMUFRYXGBkaUAGjGFxQAHECgwQFBgcICQo";
+const VKEY: &str = "v:pub:01a3185c-5000-7102-8304-05060708090a";
+const AKEY: &str = "a:pub:1:01a1a2a3a4a5a6a7a8a9aaabacadaeaf";
+const REQUEST: &str = "880166656467652d3150eeeeeeeeeeeeeeeeeeeeeeeeeeeeeeee81586e830163707562828550010101010101010101010101\
+     010101015001a3185c50007102830405060708090a1b000001a3185c53e80082001b01c9c380010203048550050505050505\
+     050505050505050505055001a3185c50007102830405060708090a1b000001a3185c638800810382111218640201";
+const RESPONSE: &str = "870102018284000167746f6f5f6f6c64781e7265636569766564206d6f7265207468616e20333020646179732061676f8401\
+     f6696d616c666f726d65646f6e6f74206f662074686520666f726d828511782a763a7075623a30316133313835632d353030\
+     302d373130322d383330342d30353036303730383039306182000768743148464b664f411b000001a3185c67708512782861\
+     3a7075623a313a3031613161326133613461356136613761386139616161626163616461656166820108f61b000001a3185c\
+     6b580364632d3432";
+const IDENTITY_PAYLOAD: &str = "87015001a3185c50007102830405060708090a1b000001a3185c50005001a1a2a3a4a5a6a7a8a9aaabacadaeaf811adeadbe\
+     ef81825002b1b2b3b4b5b6b7b8b9babbbcbdbebf5001a3185d3a607112931415161718191a815001a3185d3a607112931415\
+     161718191a";
+const LEDGER: &str = "87015001a3185c50007102830405060708090a8200071b000001a3185c638800821b01c9c3bc050607081b01c9c380010203\
+     04861b1122334455667788190fa00118990000";
+const SEALED: &str = "v1.5.hwFQAaMYXFAAcQKDBAUGBwgJChsAAAGjGFxQAFABoaKjpKWmp6ipqqusra6vgRrerb7vgYJQArGys7S1tre4ubq7vL2-v1A\
+     BoxhdOmBxEpMUFRYXGBkagVABoxhdOmBxEpMUFRYXGBka.uH7kqEGGIxfFAKmcJhyRog";
+const ALT123: &str = "057592e7813c8e6bebfb95109a9d6a41";
+const SYNC_MAC: &str = "PrXFwJbe9-ZEXJasUSK21T9Fe3FBe6UEcv2MPOjo9lI";
+const MESSAGE: &str = "e5d5fa1dfd288c8e25ef928e6a1c48db";
+const WITHDRAWAL_ID: &str = "d740980137898c0f3dd86a945305e1cb";
+const V1: &str = "01a3185c-5000-7102-8304-05060708090a";
+const LATER_BATCH: &str = "840163707562848650010101010101010101010101010101015001a3185c50007102830405060708090a1b000001a3185c53\
+     e80083001b01c9c38001020304656c61746572656c617465728650020202020202020202020202020202025001a3185c5000\
+     7102830405060708090a1b000001a3185c57d0008601015001a1a2a3a4a5a6a7a8a9aaabacadaeaff5815002b1b2b3b4b5b6\
+     b7b8b9babbbcbdbebf656c61746572656c617465728650030303030303030303030303030303035001a3185c500071028304\
+     05060708090a1b000001a3185c5bb81901f485026870757263686173651a0ee6b2806b7b22736b75223a2278227d656c6174\
+     6572656c617465728650050505050505050505050505050505055001a3185c50007102830405060708090a1b000001a3185c\
+     6388008203656c61746572656c61746572656c61746572";
+const LATER_PROFILE: &str = "880101011a0ee6b280811b01c9c38001020304831b000001a3185c53e81b000001a3185c6388656c617465728b001b000001\
+     a3185c53e81b01010101010101011b000001a3185c57d01b02020202020202021b000001a3185c5bb81b0303030303030303\
+     1b000001a3185c5fa01b04040404040404041b000001a3185c63881b0505050505050505656c61746572";
+const LATER_SNAPSHOT: &str = "s1Gu+bzIgBgwAHZWxhdGVyUAGjGFxQAHECgwQFBgcICQqCUAGhoqOkpaanqKmqq6ytrq9QArGys7S1tre4ubq7vL2+v4UJA4JQAa\
+     MYXFAAcQKDBAUGBwgJClABoxhdOmBxEpMUFRYXGBkagYRQAaMYXFAAcACAAAAAAAAAABsAAAGjGFxzKPVlbGF0ZXJlbGF0ZXKCg1\
+     ABoxhcUABxAoMEBQYHCAkKiYMAB2VsYXRlcgEBARoO5rKAgxsAAAGjGFxT6BsAAAGjGFxjiGVsYXRlcoEbAcnDgAECAwSLABsAAA\
+     GjGFxT6BsBAQEBAQEBARsAAAGjGFxX0BsCAgICAgICAhsAAAGjGFxbuBsDAwMDAwMDAxsAAAGjGFxfoBsEBAQEBAQEBBsAAAGjGF\
+     xjiBsFBQUFBQUFBWVsYXRlcmVsYXRlcoNQAaMYXTpgcRKTFBUWFxgZGomDAAZlbGF0ZXIEAgAA9oD2ZWxhdGVyZWxhdGVy9WVsYX\
+     Rlcg";
+const LATER_LOOKUP: &str = "l1Jl6OG4MBglABoxhdOmBxEpMUFRYXGBkaUAGjGFxQAHECgwQFBgcICQplbGF0ZXI";
+const LATER_REQUEST: &str = "890166656467652d3150eeeeeeeeeeeeeeeeeeeeeeeeeeeeeeee81586e830163707562828550010101010101010101010101\
+     010101015001a3185c50007102830405060708090a1b000001a3185c53e80082001b01c9c380010203048550050505050505\
+     050505050505050505055001a3185c50007102830405060708090a1b000001a3185c638800810382111218640201656c6174\
+     6572";
+const LATER_RESPONSE: &str = "880102018285000167746f6f5f6f6c64781e7265636569766564206d6f7265207468616e20333020646179732061676f656c\
+     617465728501f6696d616c666f726d65646f6e6f74206f662074686520666f726d656c61746572828611782a763a7075623a\
+     30316133313835632d353030302d373130322d383330342d303530363037303830393061830007656c617465726874314846\
+     4b664f411b000001a3185c6770656c6174657286127828613a7075623a313a30316131613261336134613561366137613861\
+     39616161626163616461656166830108656c61746572f61b000001a3185c6b58656c617465720364632d3432656c61746572";
+const LATER_IDENTITY: &str = "88015001a3185c50007102830405060708090a1b000001a3185c50005001a1a2a3a4a5a6a7a8a9aaabacadaeaf811adeadbe\
+     ef81835002b1b2b3b4b5b6b7b8b9babbbcbdbebf5001a3185d3a607112931415161718191a656c61746572815001a3185d3a\
+     607112931415161718191a656c61746572";
+const LATER_LEDGER: &str = "88015001a3185c50007102830405060708090a830007656c617465721b000001a3185c638800821b01c9c3bc050607081b01\
+     c9c38001020304861b1122334455667788190fa00118990000656c61746572";
+
+fn hex(text: &str) -> Vec<u8> {
+    (0..text.len()).step_by(2).map(|i| u8::from_str_radix(&text[i..i + 2], 16).unwrap()).collect()
+}
+
+fn to_hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn one() -> VisitorId {
+    VisitorId::mint(NOW, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10])
+}
+
+fn two() -> VisitorId {
+    VisitorId::mint(NOW + 60_000, [17, 18, 19, 20, 21, 22, 23, 24, 25, 26])
+}
+
+fn alt(key: u8, first: u8) -> AltHash {
+    let mut bytes = [key; 16];
+    for (byte, value) in bytes.iter_mut().skip(1).zip(first..) {
+        *byte = value;
+    }
+    AltHash(bytes)
+}
+
+fn session_one() -> SessionId {
+    SessionId::mint(NOW, [1, 2, 3, 4])
+}
+
+fn tenant() -> TenantId {
+    "pub".parse().unwrap()
+}
+
+fn key() -> Key {
+    let mut secret = [0; 32];
+    for (byte, value) in secret.iter_mut().zip(0u8..) {
+        *byte = value;
+    }
+    Key { id: 5, stage: Stage::Active, secret }
+}
+
+fn fact(n: u8, at: Millis, what: What) -> Fact {
+    let received = NOW + u64::from(n) * 1_000;
+    Fact { id: FactId::from_bytes([n; 16]), visitor: one(), received, at: received - at, what }
+}
+
+fn all_facts() -> [Fact; 5] {
+    let id = AlternateId { kind: MEMBER, hash: alt(1, 0xa1) };
+    let track = |name: &str, value, properties: Option<&str>| What::Track {
+        name: name.to_owned(),
+        value,
+        properties: properties.map(str::to_owned),
+    };
+    [
+        fact(1, 0, What::Page { session: session_one() }),
+        fact(2, 0, What::Alias { id, also: vec![alt(2, 0xb1)], proven: true }),
+        fact(3, 500, track(PURCHASE, Some(250_000_000), Some(r#"{"sku":"x"}"#))),
+        fact(4, 0, track("signup", None, None)),
+        fact(5, 0, What::Withdrawal),
+    ]
+}
+
+fn batch() -> FactBatch {
+    let [page, .., withdrawal] = all_facts();
+    FactBatch { tenant: tenant(), facts: vec![page, withdrawal] }
+}
+
+fn snapshot() -> Snapshot {
+    let version = |counter| Version { restore: 0, counter };
+    let sibling = SubProfile {
+        version: version(6),
+        totals: Totals { pages: 4, sessions: 2, ..Totals::default() },
+        seen: None,
+        sessions: Vec::new(),
+        newest: None,
+    };
+    let own = Profile::of(&all_facts()).sub_profile(version(7), true);
+    Snapshot {
+        version: version(7),
+        visitor: one(),
+        unique: vec![alt(1, 0xa1), alt(2, 0xb1)],
+        membership: Membership {
+            epoch: Epoch(9),
+            devices: 3,
+            admits: BTreeSet::from([one(), two()]),
+            cuts: BTreeMap::from([(VisitorId::mint(NOW, [0; 10]), Cut { at: NOW + 9_000, gone: true })]),
+        },
+        profiles: BTreeMap::from([(one(), own), (two(), sibling)]),
+        truncated: true,
+    }
+}
+
+fn stored() -> Stored {
+    Stored::Snapshot(Box::new(snapshot()))
+}
+
+fn request() -> SyncRequest {
+    SyncRequest {
+        edge: "edge-1".to_owned(),
+        batch: [0xee; 16],
+        facts: vec![facts::encode(&batch())],
+        applied: vec![17, 18],
+        drain: 100,
+        lost: 2,
+        dead: 1,
+    }
+}
+
+fn response() -> SyncResponse {
+    let rejected = |batch, index, code: &str, message: &str| Rejected {
+        batch,
+        index,
+        code: code.to_owned(),
+        message: message.to_owned(),
+    };
+    let publish = |entry, key: &str, version, value: Option<&str>, due| Publish {
+        entry,
+        key: key.to_owned(),
+        version,
+        value: value.map(str::to_owned),
+        due,
+    };
+    SyncResponse {
+        accepted: 2,
+        duplicate: 1,
+        rejected: vec![
+            rejected(0, Some(1), "too_old", "received more than 30 days ago"),
+            rejected(1, None, "malformed", "not of the form"),
+        ],
+        publish: vec![
+            publish(17, VKEY, Version { restore: 0, counter: 7 }, Some(TOMBSTONE), NOW + 6_000),
+            publish(18, AKEY, Version { restore: 1, counter: 8 }, None, NOW + 7_000),
+        ],
+        pending: 3,
+        catalogue: Some("c-42".to_owned()),
+    }
+}
+
+fn identity() -> IdentityCookie {
+    IdentityCookie {
+        visitor: one(),
+        written: NOW,
+        tag: Some(alt(1, 0xa1)),
+        covered: vec![0xdead_beef],
+        earlier: vec![(alt(2, 0xb1), two())],
+        pending: vec![two()],
+    }
+}
+
+fn ledger() -> Ledger {
+    let session = SessionId::mint(NOW + 3_600_000, [5, 6, 7, 8]);
+    Ledger {
+        visitor: one(),
+        highest: Version { restore: 0, counter: 7 },
+        session: Some((session, NOW + 5_000)),
+        pages: vec![
+            Beyond { received: NOW + 1_000, short: 0x1122_3344_5566_7788, session: session_one() },
+            Beyond { received: NOW + 5_000, short: 0x99, session },
+        ],
+    }
+}
+
+#[test]
+fn the_keys_of_the_kv() {
+    assert_eq!(snapshot_key(&tenant(), one()), VKEY);
+    assert_eq!(lookup_key(&tenant(), AlternateId { kind: MEMBER, hash: alt(1, 0xa1) }), AKEY);
+    assert_eq!(one().to_string(), V1);
+}
+
+#[test]
+fn one_fact_of_each_kind() {
+    for (fact, golden) in all_facts().iter().zip([PAGE, ALIAS, PURCHASE_FACT, TRACK, WITHDRAWAL]) {
+        assert_eq!(to_hex(&facts::encode_one(fact)), golden, "{fact:?}");
+        assert_eq!(&facts::decode_one(&hex(golden)).unwrap(), fact);
+    }
+}
+
+#[test]
+fn a_batch_of_facts() {
+    assert_eq!(to_hex(&facts::encode(&batch())), BATCH);
+    assert_eq!(facts::decode(&hex(BATCH)).unwrap(), batch());
+    let later = facts::decode(&hex(LATER_BATCH)).unwrap();
+    let [page, alias, purchase, _, withdrawal] = all_facts();
+    assert_eq!(later, FactBatch { tenant: tenant(), facts: vec![page, alias, purchase, withdrawal] });
+}
+
+#[test]
+fn a_stored_profile() {
+    let expected = Profile::of(&all_facts());
+    assert_eq!(to_hex(&profile::encode(&expected)), PROFILE);
+    assert_eq!(profile::decode(&hex(PROFILE)).unwrap(), expected);
+    assert_eq!(profile::decode(&hex(LATER_PROFILE)).unwrap(), expected);
+}
+
+#[test]
+fn a_snapshot_and_a_tombstone() {
+    assert_eq!(kv::encode_stored(VKEY, &stored()).unwrap(), SNAPSHOT);
+    assert_eq!(kv::encode_stored(VKEY, &Stored::Tombstone).unwrap(), TOMBSTONE);
+    for text in [SNAPSHOT, LATER_SNAPSHOT] {
+        assert_eq!(kv::decode_stored(VKEY, one(), text.as_bytes()).unwrap(), stored());
+    }
+    assert_eq!(kv::decode_stored(VKEY, one(), TOMBSTONE.as_bytes()).unwrap(), Stored::Tombstone);
+}
+
+#[test]
+fn a_lookup() {
+    assert_eq!(kv::encode_lookup(AKEY, &[two(), one()]).unwrap(), LOOKUP);
+    for text in [LOOKUP, LATER_LOOKUP] {
+        assert_eq!(kv::decode_lookup(AKEY, text.as_bytes()).unwrap(), [two(), one()]);
+    }
+}
+
+#[test]
+fn a_sync_and_its_answer() {
+    assert_eq!(to_hex(&sync::encode_request(&request())), REQUEST);
+    assert_eq!(to_hex(&sync::encode_response(&response())), RESPONSE);
+    for text in [REQUEST, LATER_REQUEST] {
+        assert_eq!(sync::decode_request(&hex(text)).unwrap(), request());
+    }
+    for text in [RESPONSE, LATER_RESPONSE] {
+        assert_eq!(sync::decode_response(&hex(text)).unwrap(), response());
+    }
+}
+
+#[test]
+fn both_cookies() {
+    assert_eq!(to_hex(&cookies::encode_identity(&identity())), IDENTITY_PAYLOAD);
+    assert_eq!(to_hex(&cookies::encode_ledger(&ledger())), LEDGER);
+    for text in [IDENTITY_PAYLOAD, LATER_IDENTITY] {
+        assert_eq!(cookies::decode_identity(&hex(text)).unwrap(), identity());
+    }
+    for text in [LEDGER, LATER_LEDGER] {
+        assert_eq!(cookies::decode_ledger(&hex(text)).unwrap(), ledger());
+    }
+    let ring = KeyRing(vec![key()]);
+    assert_eq!(cookie::seal(&ring, IDENTITY, &tenant(), &hex(IDENTITY_PAYLOAD)).unwrap(), SEALED);
+    let opened = cookie::open(&ring, IDENTITY, &tenant(), SEALED).unwrap();
+    assert_eq!((opened.payload, opened.stale_key), (hex(IDENTITY_PAYLOAD), false));
+}
+
+#[test]
+fn hashes_and_macs() {
+    let hashes = KeyRing(vec![key()]).hash_alternate(MEMBER, "123");
+    assert_eq!(hashes.iter().map(AltHash::to_string).collect::<Vec<_>>(), [ALT123]);
+    assert_eq!(sync_auth::sign(&key(), NOW, b"body"), SYNC_MAC);
+    assert_eq!(FactId::of_message(one(), "m-1").to_string(), MESSAGE);
+    assert_eq!(FactId::of_withdrawal(one()).to_string(), WITHDRAWAL_ID);
+}
+
+type Reads = fn(&[u8]) -> Option<WireError>;
+
+/// Every form in CBOR with its decoder, and whether its first field is the number of the form.
+fn forms() -> [(&'static str, Reads, bool); 7] {
+    [
+        (BATCH, |b| facts::decode(b).err(), true),
+        (ALIAS, |b| facts::decode_one(b).err(), false),
+        (PROFILE, |b| profile::decode(b).err(), true),
+        (REQUEST, |b| sync::decode_request(b).err(), true),
+        (RESPONSE, |b| sync::decode_response(b).err(), true),
+        (IDENTITY_PAYLOAD, |b| cookies::decode_identity(b).err(), true),
+        (LEDGER, |b| cookies::decode_ledger(b).err(), true),
+    ]
+}
+
+#[test]
+fn another_form_number_is_refused_by_its_name() {
+    for (golden, reads, numbered) in forms().into_iter().filter(|(_, _, numbered)| *numbered) {
+        let mut bytes = hex(golden);
+        assert_eq!((numbered, bytes[1]), (true, 1));
+        bytes[1] = 2;
+        assert_eq!(reads(&bytes), Some(WireError::UnknownForm), "{golden}");
+    }
+    let mut inner = frame::inside(SNAPSHOT);
+    inner[1] = 2;
+    let value = frame::framed("s1", VKEY, &inner);
+    assert_eq!(kv::decode_stored(VKEY, one(), value.as_bytes()), Err(WireError::UnknownForm));
+    let value = frame::framed("s2", VKEY, &frame::inside(SNAPSHOT));
+    assert_eq!(kv::decode_stored(VKEY, one(), value.as_bytes()), Err(WireError::UnknownForm));
+    let value = frame::framed("l2", AKEY, &frame::inside(LOOKUP));
+    assert_eq!(kv::decode_lookup(AKEY, value.as_bytes()), Err(WireError::UnknownForm));
+}
+
+#[test]
+fn every_cut_and_every_byte_too_many_is_refused() {
+    for (golden, reads, _) in forms() {
+        let bytes = hex(golden);
+        assert_eq!(reads(&bytes), None);
+        for end in 0..bytes.len() {
+            assert!(reads(&bytes[..end]).is_some(), "{golden} cut at {end}");
+        }
+        assert_eq!(reads(&[bytes.as_slice(), &[0xf6]].concat()), Some(WireError::Malformed));
+    }
+}
+
+#[test]
+fn no_flipped_bit_of_a_form_makes_it_panic() {
+    for (golden, reads, _) in forms() {
+        let bytes = hex(golden);
+        for bit in 0..bytes.len() * 8 {
+            let mut flipped = bytes.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            let _ = reads(&flipped);
+        }
+    }
+}
+
+#[test]
+fn every_cut_and_every_flipped_bit_of_a_kv_value_is_refused() {
+    let stored = |value: &[u8]| kv::decode_stored(VKEY, one(), value).is_ok();
+    let lookup = |value: &[u8]| kv::decode_lookup(AKEY, value).is_ok();
+    let reads: [(&str, &dyn Fn(&[u8]) -> bool); 3] = [(SNAPSHOT, &stored), (TOMBSTONE, &stored), (LOOKUP, &lookup)];
+    for (golden, is_read) in reads {
+        let bytes = golden.as_bytes();
+        assert!(is_read(bytes));
+        for end in 0..bytes.len() {
+            assert!(!is_read(&bytes[..end]), "{golden} cut at {end}");
+        }
+        for bit in 0..bytes.len() * 8 {
+            let mut flipped = bytes.to_vec();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert!(!is_read(&flipped), "bit {} of byte {} of {golden}", bit % 8, bit / 8);
+        }
+        assert!(!is_read(&[bytes, b"A"].concat()) && !is_read(&[bytes, b"="].concat()));
+    }
+}
+
+#[test]
+fn a_value_under_another_key_or_of_another_visitor_is_refused() {
+    let other = snapshot_key(&tenant(), two());
+    let elsewhere = snapshot_key(&"pub2".parse().unwrap(), one());
+    for key in [&other, &elsewhere] {
+        assert_eq!(kv::decode_stored(key, one(), SNAPSHOT.as_bytes()), Err(WireError::Checksum));
+        assert_eq!(kv::decode_stored(key, one(), TOMBSTONE.as_bytes()), Err(WireError::Checksum));
+    }
+    assert_eq!(kv::decode_stored(VKEY, two(), SNAPSHOT.as_bytes()), Err(WireError::Range));
+    assert_eq!(kv::decode_lookup(VKEY, LOOKUP.as_bytes()), Err(WireError::Checksum));
+    assert_eq!(kv::decode_lookup(AKEY, SNAPSHOT.as_bytes()), Err(WireError::UnknownForm));
+}
+
+#[test]
+fn what_no_reader_would_take_is_not_written() {
+    let many = |n: u8| (0..n).map(|i| VisitorId::mint(NOW, [i; 10]));
+    let refused = |change: &dyn Fn(&mut Snapshot)| {
+        let mut changed = snapshot();
+        change(&mut changed);
+        kv::encode_stored(VKEY, &Stored::Snapshot(Box::new(changed))).err()
+    };
+    assert_eq!(refused(&|_| {}), None);
+    assert_eq!(refused(&|s| s.unique = vec![alt(1, 1); limits::KEYS_A_PURPOSE + 1]), Some(WireError::Range));
+    assert_eq!(refused(&|s| s.profiles.retain(|v, _| *v != one())), Some(WireError::Range));
+    assert_eq!(refused(&|s| s.membership.admits.retain(|v| *v != one())), Some(WireError::Range));
+    assert_eq!(refused(&|s| s.membership.admits.extend(many(60))), Some(WireError::Range));
+    let cut = Cut { at: NOW, gone: false };
+    assert_eq!(refused(&|s| s.membership.cuts.extend(many(65).map(|v| (v, cut)))), Some(WireError::Range));
+    let visitors: Vec<VisitorId> = many(4).collect();
+    assert_eq!(kv::encode_lookup(AKEY, &visitors), Err(WireError::Range));
+    // The largest that may be written is read again.
+    let mut largest = snapshot();
+    largest.membership.admits.extend(many(49));
+    let own = largest.profiles[&one()].clone();
+    largest.profiles.extend(many(49).map(|v| (v, own.clone())));
+    let largest = Stored::Snapshot(Box::new(largest));
+    let text = kv::encode_stored(VKEY, &largest).unwrap();
+    assert_eq!(kv::decode_stored(VKEY, one(), text.as_bytes()).unwrap(), largest);
+}

@@ -1,0 +1,354 @@
+//! The identity steps, driven as the edge drives them, against a naive origin: the seed's table and what goes
+//! wrong in the systems of today.
+#![expect(clippy::unwrap_used, reason = "a test may fail")]
+
+#[expect(dead_code, reason = "each file takes its part")]
+mod common;
+#[path = "common/world.rs"]
+mod world;
+
+use std::collections::BTreeSet;
+
+use causeway_shared::identity::Origin as Came;
+use causeway_shared::ids::VisitorId;
+use common::{MEMBER, alternate};
+use world::{Browser, Visit, World};
+
+const A: u8 = 10;
+const B: u8 = 20;
+
+/// Two browsers after the seed's steps 1 to 3: `abc` logged in as 123 and purchased; all of it published.
+fn after_purchase() -> (World, Browser, VisitorId) {
+    let mut world = World::new();
+    let mut abc = Browser::default();
+    let first = world.visit(&mut abc, &Visit::anonymous()).unwrap();
+    assert_eq!((first.shown(), first.came, first.reads), ((1, 0), Came::Minted, 0));
+    world.wait(20_000);
+    let login = world.visit(&mut abc, &Visit::member(123)).unwrap();
+    assert_eq!((login.shown(), login.visitor), ((2, 0), first.visitor));
+    assert!(login.reads <= 1);
+    world.settle();
+    assert_eq!(world.origin.lookup(alternate(MEMBER, 123)), [first.visitor]);
+    world.purchase(&abc, 250_000_000);
+    world.settle();
+    assert_eq!((world.origin.own(first.visitor).pages, world.origin.own(first.visitor).purchases), (2, 1));
+    (world, abc, first.visitor)
+}
+
+#[test]
+fn s1_11_the_sample_flow_table_step_by_step() {
+    let (mut world, mut abc, abc_id) = after_purchase();
+    let mut def = Browser::default();
+    let first = world.visit(&mut def, &Visit::anonymous()).unwrap();
+    assert_eq!((first.shown(), first.reads, first.came), ((1, 0), 0, Came::Minted));
+    let login = world.visit(&mut def, &Visit::member(123)).unwrap();
+    assert_eq!(login.shown(), (4, 1), "the bridged answer comes at once");
+    assert_eq!((login.reads, login.devices(), login.bridged), (2, 2, true));
+    assert_eq!(login.visitor, first.visitor);
+    world.settle();
+    assert_eq!(world.origin.lookup(alternate(MEMBER, 123)), [login.visitor, abc_id], "123 maps to def");
+    let kept = world.origin.own(abc_id);
+    assert_eq!((kept.pages, kept.purchases), (2, 1), "abc keeps its own");
+    world.wait(20_000);
+    let next = world.visit(&mut def, &Visit::member(123)).unwrap();
+    assert_eq!((next.shown(), next.reads, next.devices()), ((5, 1), 1, 2));
+    let on_abc = world.visit(&mut abc, &Visit::member(123)).unwrap();
+    assert_eq!((on_abc.reads, on_abc.devices()), (1, 2));
+    // def's third page is in its ledger alone, so abc sees the four published and its own new one.
+    assert_eq!(on_abc.shown(), (5, 1));
+}
+
+#[test]
+fn s1_04_a_first_request_with_a_login_is_bridged_at_once() {
+    let (mut world, _, _) = after_purchase();
+    let mut def = Browser::default();
+    let answer = world.visit(&mut def, &Visit::member(123)).unwrap();
+    assert_eq!((answer.shown(), answer.reads, answer.devices()), ((3, 1), 2, 2));
+}
+
+#[test]
+fn s1_07_after_the_bridge_one_read_does_although_the_origin_has_not_published_yet() {
+    let (mut world, _, _) = after_purchase();
+    let mut def = Browser::default();
+    world.visit(&mut def, &Visit::anonymous()).unwrap();
+    world.visit(&mut def, &Visit::member(123)).unwrap();
+    for page in 5..12 {
+        let next = world.visit(&mut def, &Visit::member(123)).unwrap();
+        assert_eq!((next.shown(), next.reads, next.devices()), ((page, 1), 1, 2));
+        world.wait(5_000);
+    }
+    world.settle();
+    let next = world.visit(&mut def, &Visit::anonymous()).unwrap();
+    assert_eq!((next.shown(), next.reads, next.devices()), ((12, 1), 1, 2));
+}
+
+#[test]
+fn s1_07_a_second_read_that_came_too_late_is_made_up_for_by_the_next_request() {
+    let (mut world, _, _) = after_purchase();
+    let mut def = Browser::default();
+    let late = Visit { fail_second: true, ..Visit::member(123) };
+    let first = world.visit(&mut def, &late).unwrap();
+    assert_eq!((first.shown(), first.bridged), ((1, 0), false));
+    let next = world.visit(&mut def, &Visit::member(123)).unwrap();
+    assert_eq!((next.shown(), next.reads, next.bridged), ((4, 1), 1, true));
+}
+
+#[test]
+fn s1_07_a_first_read_that_failed_is_made_up_for_by_the_next_request() {
+    let (mut world, _, _) = after_purchase();
+    let mut def = Browser::default();
+    let failed = Visit { fail_first: true, ..Visit::member(123) };
+    assert_eq!(world.visit(&mut def, &failed).unwrap().shown(), (1, 0));
+    let next = world.visit(&mut def, &Visit::member(123)).unwrap();
+    assert_eq!((next.shown(), next.reads, next.bridged), ((4, 1), 2, true));
+}
+
+#[test]
+fn s1_11_ten_alternations_between_two_browsers_lose_and_double_nothing() {
+    let (mut world, mut abc, _) = after_purchase();
+    let mut def = Browser::default();
+    for pages in (3..23).step_by(2) {
+        let on_def = world.visit(&mut def, &Visit::member(123)).unwrap();
+        assert_eq!(on_def.shown(), (pages, 1));
+        world.settle();
+        world.wait(20_000);
+        let on_abc = world.visit(&mut abc, &Visit::member(123)).unwrap();
+        assert_eq!(on_abc.shown(), (pages + 1, 1));
+        world.settle();
+        world.wait(20_000);
+    }
+    assert_eq!(world.minted, 2);
+    // The same again while nothing is published: each browser knows its own pages to the last one.
+    for more in 1..11 {
+        let on_def = world.visit(&mut def, &Visit::member(123)).unwrap();
+        let on_abc = world.visit(&mut abc, &Visit::member(123)).unwrap();
+        assert_eq!((on_def.shown(), on_abc.shown()), ((22 + more, 1), (22 + more, 1)));
+    }
+    world.settle();
+    assert_eq!(world.visit(&mut def, &Visit::anonymous()).unwrap().shown(), (43, 1));
+}
+
+/// A's and B's histories on browsers of their own, and the device they share.
+fn household() -> (World, Browser) {
+    let mut world = World::new();
+    for member in [A, B] {
+        let mut own = Browser::default();
+        for _ in 0..3 {
+            world.visit(&mut own, &Visit::member(member)).unwrap();
+        }
+        world.settle();
+    }
+    world.wait(60_000);
+    (world, Browser::default())
+}
+
+#[test]
+fn field_01_two_members_on_a_shared_device_stay_two_people() {
+    let (mut world, mut shared) = household();
+    let a = world.visit(&mut shared, &Visit::member(A)).unwrap();
+    assert_eq!((a.shown(), a.devices()), ((4, 0), 2));
+    world.settle();
+    world.wait(20_000);
+    let b = world.visit(&mut shared, &Visit::member(B)).unwrap();
+    assert_ne!(b.visitor, a.visitor);
+    assert_eq!((b.shown(), b.devices(), b.came), ((4, 0), 2, Came::Minted));
+    assert!(b.reads <= 2);
+    assert!(a.members().is_disjoint(&b.members()));
+    world.settle();
+    world.wait(20_000);
+    let again = world.visit(&mut shared, &Visit::member(A)).unwrap();
+    assert_eq!((again.visitor, again.came, again.shown()), (a.visitor, Came::Switched, (5, 0)));
+    assert!(again.reads <= 2);
+    let minted = world.minted;
+    for round in 0..10 {
+        for (member, visitor) in [(B, b.visitor), (A, a.visitor)] {
+            let answer = world.visit(&mut shared, &Visit::member(member)).unwrap();
+            assert_eq!(answer.visitor, visitor);
+            assert!(answer.reads <= 2);
+            world.settle();
+            world.wait(20_000 * (round % 2));
+        }
+    }
+    assert_eq!(world.minted, minted, "ten alternations mint nothing more");
+    let last = world.visit(&mut shared, &Visit { no_page: true, ..Visit::member(B) }).unwrap();
+    assert_eq!(last.shown(), (14, 0));
+}
+
+#[test]
+fn field_01_the_lost_tagging_cookie_is_made_up_for_by_the_snapshot() {
+    let (mut world, mut shared) = household();
+    let visitor = world.visit(&mut shared, &Visit::anonymous()).unwrap().visitor;
+    // A parallel answer wins: the cookie never learns that A was here.
+    let lost = Visit { lose_cookies: true, ..Visit::member(A) };
+    assert_eq!(world.visit(&mut shared, &lost).unwrap().visitor, visitor);
+    world.settle();
+    world.wait(20_000);
+    let b = world.visit(&mut shared, &Visit::member(B)).unwrap();
+    assert_ne!(b.visitor, visitor);
+    assert_eq!((b.shown(), b.devices(), b.reads), ((4, 0), 2, 2));
+    world.settle();
+    world.wait(20_000);
+    let a = world.visit(&mut shared, &Visit::member(A)).unwrap();
+    assert_eq!((a.visitor, a.shown()), (visitor, (6, 0)));
+    let minted = world.minted;
+    for member in [B, A, B, A, B, A, B, A, B, A, B, A, B, A, B, A, B, A, B, A] {
+        let answer = world.visit(&mut shared, &Visit::member(member)).unwrap();
+        assert_eq!(answer.visitor, if member == A { visitor } else { b.visitor });
+        world.settle();
+    }
+    assert_eq!(world.minted, minted);
+}
+
+#[test]
+fn field_01_a_member_moved_off_anothers_visitor_is_bridged_in_its_next_request() {
+    let (mut world, mut shared) = household();
+    let visitor = world.visit(&mut shared, &Visit::anonymous()).unwrap().visitor;
+    world.visit(&mut shared, &Visit { lose_cookies: true, ..Visit::member(A) }).unwrap();
+    // B comes before A's login is published, and is taken for the visitor's holder.
+    assert_eq!(world.visit(&mut shared, &Visit::member(B)).unwrap().visitor, visitor);
+    world.settle();
+    world.wait(20_000);
+    let moved = world.visit(&mut shared, &Visit::member(B)).unwrap();
+    assert_ne!(moved.visitor, visitor, "the snapshot says that A holds it");
+    let next = world.visit(&mut shared, &Visit::member(B)).unwrap();
+    assert_eq!((next.visitor, next.shown(), next.bridged), (moved.visitor, (5, 0), true));
+    assert!(next.reads <= 2);
+}
+
+#[test]
+fn field_01_a_partner_id_shows_no_member_another_ones_history() {
+    let (mut world, mut shared) = household();
+    // The shared device carries a partner's id which A's own browser carries too.
+    let mut of_a = Browser::default();
+    let with_partner = |member: Option<u8>| Visit { member, partner: Some(5), ..Visit::default() };
+    world.visit(&mut of_a, &with_partner(Some(A))).unwrap();
+    world.settle();
+    let tied = world.visit(&mut shared, &with_partner(None)).unwrap();
+    assert!(tied.bridged, "without a member of its own it joins A's person");
+    world.settle();
+    world.wait(20_000);
+    let b = world.visit(&mut shared, &Visit::member(B)).unwrap();
+    assert_eq!(b.shown(), (4, 0), "B's three pages and this one");
+    assert!(b.members().is_disjoint(&tied.members()));
+}
+
+#[test]
+fn s1_05_two_kinds_that_name_different_visitors_are_joined_with_two_reads_at_most() {
+    let mut world = World::new();
+    let (mut by_member, mut by_partner, mut new) = (Browser::default(), Browser::default(), Browser::default());
+    world.visit(&mut by_member, &Visit::member(A)).unwrap();
+    world.visit(&mut by_partner, &Visit { partner: Some(5), ..Visit::default() }).unwrap();
+    world.purchase(&by_partner, 1);
+    world.settle();
+    world.wait(20_000);
+    let both = Visit { partner: Some(5), ..Visit::member(A) };
+    let answer = world.visit(&mut new, &both).unwrap();
+    assert_eq!((answer.shown(), answer.reads, answer.devices()), ((3, 1), 2, 3));
+    world.settle();
+    world.wait(20_000);
+    let later = world.visit(&mut new, &both).unwrap();
+    assert_eq!((later.shown(), later.reads, later.devices()), ((4, 1), 1, 3));
+}
+
+#[test]
+fn s1_06_a_merge_rewrites_no_profile_and_cancelling_it_gives_the_old_views_back() {
+    let (mut world, mut abc, abc_id) = after_purchase();
+    let mut def = Browser::default();
+    let def_id = world.visit(&mut def, &Visit::member(123)).unwrap().visitor;
+    world.settle();
+    assert_eq!(world.origin.own(abc_id).pages, 2);
+    assert_eq!(world.origin.own(def_id).pages, 1);
+    assert_eq!(world.origin.person(abc_id), BTreeSet::from([abc_id, def_id]));
+    let now = world.now;
+    world.origin.cancel(def_id, alternate(MEMBER, 123), now);
+    world.settle();
+    world.wait(20_000);
+    let on_abc = world.visit(&mut abc, &Visit::anonymous()).unwrap();
+    assert_eq!((on_abc.shown(), on_abc.devices(), on_abc.bridged), ((3, 1), 1, false));
+    // def's cookie still remembers the login; the origin's cut counts for more.
+    let on_def = world.visit(&mut def, &Visit::anonymous()).unwrap();
+    assert_eq!((on_def.shown(), on_def.devices(), on_def.bridged), ((2, 0), 1, false));
+}
+
+#[test]
+fn s1_08_devices_are_the_visitors_of_the_person() {
+    let mut world = World::new();
+    for devices in 1..=8 {
+        let mut browser = Browser::default();
+        let answer = world.visit(&mut browser, &Visit::member(A)).unwrap();
+        assert_eq!((answer.devices(), answer.shown().0), (devices, u64::from(devices)));
+        world.settle();
+        world.wait(20_000);
+        let again = world.visit(&mut browser, &Visit { no_page: true, ..Visit::anonymous() }).unwrap();
+        assert_eq!((again.devices(), again.reads), (devices, 1));
+    }
+}
+
+#[test]
+fn field_10_a_visitor_minted_seconds_ago_is_not_looked_up() {
+    let mut world = World::new();
+    let mut browser = Browser::default();
+    let minted = world.visit(&mut browser, &Visit::anonymous()).unwrap();
+    assert_eq!((minted.reads, minted.came), (0, Came::Minted));
+    for page in 2..=9 {
+        let answer = world.visit(&mut browser, &Visit::anonymous()).unwrap();
+        assert_eq!((answer.reads, answer.visitor, answer.shown().0), (0, minted.visitor, page));
+    }
+    world.wait(world::PUBLISH_DELAY_MS);
+    assert_eq!(world.visit(&mut browser, &Visit::anonymous()).unwrap().reads, 1);
+}
+
+#[test]
+fn field_11_a_cookie_that_outlives_its_row_keeps_its_id_and_its_row_comes_back() {
+    let mut world = World::new();
+    let mut browser = Browser::default();
+    let minted = world.visit(&mut browser, &Visit::member(A)).unwrap();
+    world.settle();
+    world.wait(300 * 86_400_000);
+    world.expire(minted.visitor);
+    let answer = world.visit(&mut browser, &Visit::anonymous()).unwrap();
+    assert_eq!((answer.visitor, answer.came, answer.shown().0), (minted.visitor, Came::Returning, 1));
+    world.settle();
+    assert_eq!(world.visit(&mut browser, &Visit::anonymous()).unwrap().shown().0, 3);
+}
+
+#[test]
+fn field_12_a_tombstone_is_forgotten_and_cut_from_its_siblings_views() {
+    let (mut world, mut abc, abc_id) = after_purchase();
+    let mut def = Browser::default();
+    world.visit(&mut def, &Visit::member(123)).unwrap();
+    world.settle();
+    world.wait(20_000);
+    let mut copied = abc.clone();
+    world.withdraw(&mut abc);
+    world.settle();
+    assert!(world.visit(&mut copied, &Visit::member(123)).is_none());
+    assert!(copied.identity.is_none());
+    let on_def = world.visit(&mut def, &Visit::member(123)).unwrap();
+    assert_eq!((on_def.shown(), on_def.devices()), ((2, 0), 1));
+    let mut new = Browser::default();
+    let answer = world.visit(&mut new, &Visit::member(123)).unwrap();
+    assert_eq!(answer.shown(), (2, 0), "def's published page and this one");
+    assert!(!answer.members().contains(&abc_id));
+    // The one who withdrew comes back as somebody new.
+    let back = world.visit(&mut copied, &Visit::anonymous()).unwrap();
+    assert_eq!((back.came, back.shown()), (Came::Minted, (1, 0)));
+}
+
+#[test]
+fn field_20_a_snapshot_older_than_this_browser_has_seen_is_not_believed_about_others() {
+    let (mut world, _, abc_id) = after_purchase();
+    let mut def = Browser::default();
+    let def_id = world.visit(&mut def, &Visit::member(123)).unwrap().visitor;
+    world.settle();
+    world.wait(20_000);
+    assert!(world.visit(&mut def, &Visit::anonymous()).unwrap().bridged);
+    let now = world.now;
+    world.origin.cancel(def_id, alternate(MEMBER, 123), now);
+    world.settle();
+    assert!(!world.visit(&mut def, &Visit::anonymous()).unwrap().bridged);
+    // The next location still has the snapshot of before.
+    let stale = world.visit(&mut def, &Visit { stale: 1, ..Visit::anonymous() }).unwrap();
+    assert_eq!((stale.shown(), stale.bridged), ((4, 0), false));
+    assert!(!stale.members().contains(&abc_id));
+}

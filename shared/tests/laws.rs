@@ -1,0 +1,209 @@
+//! The laws of the join, over states that can really occur: a join is commutative, associative and idempotent,
+//! and what is read from one is what a list of all facts would give.
+#![expect(clippy::indexing_slicing, reason = "a test may fail")]
+
+#[expect(dead_code, reason = "each file takes its part")]
+mod common;
+
+use causeway_shared::ledger::Ledger;
+use causeway_shared::membership::Memberships;
+use causeway_shared::profile::{Known, Profile, SubProfile, Totals};
+use causeway_shared::view::{Snapshot, Stored, View};
+use causeway_shared::{kv, wire};
+use common::{History, Picked, Published, beyond, history, known, law, naive, published, scramble, version, visitor};
+use proptest::prelude::*;
+
+fn picked() -> impl Strategy<Value = Picked> {
+    any::<Picked>()
+}
+
+/// A reader's view: some of the snapshots, in some order, and ledgers.
+fn view(of: &Published, (snapshots, ledgers, order): (u8, u64, u64)) -> View {
+    let mut met: Vec<&Snapshot> =
+        of.snapshots.iter().enumerate().filter(|(i, _)| snapshots >> i & 1 == 1).map(|(_, s)| s).collect();
+    met.sort_by_key(|s| scramble(s.version.counter ^ order));
+    let mut view = View::default();
+    for snapshot in met {
+        view.add_snapshot(snapshot.clone());
+    }
+    for (i, history) in of.histories.iter().enumerate() {
+        view.add_known(history.visitor, known(history, (0, 0, ledgers >> i)));
+    }
+    view
+}
+
+fn memberships(of: &Published, snapshots: u8) -> Memberships {
+    let mut met = Memberships::default();
+    let chosen = of.snapshots.iter().enumerate().filter(|(i, _)| snapshots >> i & 1 == 1);
+    chosen.for_each(|(_, s)| met.add(s.membership.clone()));
+    met
+}
+
+fn view_pick() -> impl Strategy<Value = (u8, u64, u64)> {
+    any::<(u8, u64, u64)>()
+}
+
+/// Facts of the newest version, and the pages a ledger knows beyond it.
+fn with_ledger(history: &History, extra: u64) -> Known {
+    let kept = history.newest().iter().enumerate().filter(|(i, _)| scramble(extra ^ *i as u64) & 1 == 1);
+    let pages = kept.map(|(_, f)| f).chain(history.pending()).filter_map(beyond);
+    Known::from_beyond(pages).join(Known::from_sub(history.sub(usize::MAX, true)))
+}
+
+fn at_most(part: Totals, whole: Totals) -> bool {
+    part.pages <= whole.pages
+        && part.sessions <= whole.sessions
+        && part.purchases <= whole.purchases
+        && part.revenue <= whole.revenue
+}
+
+proptest! {
+    #![proptest_config(law())]
+
+    #[test]
+    fn join_of_sub_profiles_is_commutative_associative_idempotent(h in history(1), picks in any::<[(u8, bool); 3]>()) {
+        let [a, b, c]: [SubProfile; 3] = picks.map(|(i, named)| h.sub(usize::from(i % 5), named));
+        prop_assert_eq!(a.clone().join(b.clone()), b.clone().join(a.clone()));
+        prop_assert_eq!(a.clone().join(b.clone()).join(c.clone()), a.clone().join(b.join(c)));
+        prop_assert_eq!(a.clone().join(a.clone()), a);
+    }
+
+    #[test]
+    fn join_of_what_is_known_is_commutative_associative_idempotent(h in history(1), p in [picked(), picked(), picked()]) {
+        let [a, b, c] = p.map(|p| known(&h, p));
+        prop_assert_eq!(a.clone().join(b.clone()), b.clone().join(a.clone()));
+        prop_assert_eq!(a.clone().join(b.clone()).join(c.clone()), a.clone().join(b.join(c)));
+        prop_assert_eq!(a.clone().join(a.clone()), a);
+    }
+
+    #[test]
+    fn join_of_memberships_is_commutative_associative_idempotent(of in published(), p in any::<[u8; 3]>()) {
+        let [a, b, c] = p.map(|p| memberships(&of, p));
+        prop_assert_eq!(a.clone().join(b.clone()), b.clone().join(a.clone()));
+        prop_assert_eq!(a.clone().join(b.clone()).join(c.clone()), a.clone().join(b.join(c)));
+        prop_assert_eq!(a.clone().join(a.clone()), a);
+    }
+
+    #[test]
+    fn join_of_views_is_commutative_associative_idempotent(of in published(), p in [view_pick(), view_pick(), view_pick()]) {
+        let [a, b, c] = p.map(|p| view(&of, p));
+        prop_assert_eq!(a.clone().join(b.clone()), b.clone().join(a.clone()));
+        prop_assert_eq!(a.clone().join(b.clone()).join(c.clone()), a.clone().join(b.join(c)));
+        prop_assert_eq!(a.clone().join(a.clone()), a);
+    }
+
+    #[test]
+    fn a_view_does_not_depend_on_the_order_of_what_was_met(of in published(), met in any::<u8>(), orders in any::<[u64; 2]>()) {
+        let [a, b] = orders.map(|order| view(&of, (met, 0, order)));
+        prop_assert_eq!(a, b);
+    }
+
+    #[test]
+    fn field_03_the_fold_does_not_depend_on_order_batches_or_repeats(h in history(1), shuffle in any::<u64>(), cut in any::<prop::sample::Index>()) {
+        let at_once = Profile::of(&h.facts);
+        let mut shuffled = h.facts.clone();
+        shuffled.sort_by_key(|f| scramble(f.id.short() ^ shuffle));
+        prop_assert_eq!(&Profile::of(&shuffled), &at_once);
+        let repeated: Vec<_> = h.arrived.iter().chain(&shuffled).chain(&h.facts).collect();
+        prop_assert_eq!(&Profile::of(repeated), &at_once);
+        let (first, second) = shuffled.split_at(cut.index(shuffled.len() + 1));
+        let mut in_batches = wire::profile::decode(&wire::profile::encode(&Profile::of(first))).unwrap();
+        second.iter().for_each(|f| in_batches.fold(f));
+        prop_assert_eq!(&in_batches, &at_once);
+        prop_assert_eq!(at_once.totals(), naive(&h.facts.iter().collect::<Vec<_>>()));
+    }
+
+    #[test]
+    fn the_newest_version_and_the_ledger_of_all_since_give_the_exact_count(h in history(1), extra in any::<u64>()) {
+        let read = with_ledger(&h, extra).totals();
+        let pages = h.pending().iter().filter(|f| beyond(f).is_some());
+        let exact = naive(&h.newest().iter().chain(pages).collect::<Vec<_>>());
+        let sub = h.sub(usize::MAX, true);
+        // Counted at the next version: a page that came so late that more than 64 newer facts overtook it.
+        let floor = sub.newest.as_ref().map_or(0, |n| n.floor());
+        let overtaken = |f: &&causeway_shared::fact::Fact| beyond(f).is_some() && f.received < floor;
+        let late = h.pending().iter().filter(overtaken).count() as u64;
+        prop_assert_eq!(read.pages, exact.pages - late);
+        prop_assert_eq!((read.purchases, read.revenue), (exact.purchases, exact.revenue));
+        prop_assert!(read.sessions <= exact.sessions);
+        // The newest eight sessions are named: with fewer, each is told apart.
+        if late == 0 && exact.sessions < 8 {
+            prop_assert_eq!(read.sessions, exact.sessions);
+        }
+    }
+
+    #[test]
+    fn no_mix_of_versions_and_ledgers_counts_a_page_twice(h in history(1), p in [picked(), picked()]) {
+        let [a, b] = p.map(|p| known(&h, p));
+        let least = a.named().map(|s| s.totals).unwrap_or_default();
+        let read = a.join(b).totals();
+        prop_assert!(at_most(read, naive(&h.facts.iter().collect::<Vec<_>>())), "{read:?}");
+        prop_assert!(at_most(least, read), "{least:?} {read:?}");
+    }
+
+    #[test]
+    fn what_a_version_holds_every_later_one_holds(h in history(1)) {
+        for (earlier, later) in (0..h.published.len()).zip(1..h.published.len()) {
+            let (earlier, later) = (h.sub(earlier, true), h.sub(later, true));
+            for fact in &h.facts {
+                let held = |s: &SubProfile| s.holds(fact.received, fact.id.short());
+                prop_assert!(!held(&earlier) || held(&later), "{fact:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_folded_is_held(h in history(1), i in 0usize..5) {
+        let sub = h.sub(i, true);
+        let folded = &h.arrived[..h.published[i.min(h.published.len() - 1)]];
+        prop_assert!(folded.iter().all(|f| sub.holds(f.received, f.id.short())));
+    }
+
+    #[test]
+    fn field_04_merging_loses_nothing_and_counts_no_visit_twice(a in history(0), b in history(1), c in history(2), extra in any::<u64>()) {
+        let histories = [a, b, c];
+        let mut parts: Vec<View> = Vec::new();
+        for history in &histories {
+            let mut part = View::default();
+            part.add_known(history.visitor, Known::from_sub(history.sub(usize::MAX, true)));
+            part.add_known(visitor(0), Known::from_sub(histories[0].sub(usize::MAX, true)));
+            // The same sub-profile, as a sibling's snapshot carries it, and an older one of it.
+            part.add_known(history.visitor, Known::from_sub(history.sub(usize::MAX, false)));
+            part.add_known(history.visitor, Known::from_sub(history.sub((extra % 4) as usize, true)));
+            parts.push(part);
+        }
+        let all = parts.iter().chain(&parts).cloned().fold(View::default(), View::join);
+        let facts: Vec<_> = histories.iter().flat_map(History::newest).collect();
+        prop_assert_eq!(all.totals(visitor(0)), naive(&facts));
+        prop_assert_eq!(all.totals(visitor(2)), naive(&facts));
+        for history in &histories {
+            prop_assert_eq!(all.own(history.visitor), naive(&history.newest().iter().collect::<Vec<_>>()));
+        }
+    }
+
+    #[test]
+    fn a_wire_between_changes_no_join(of in published(), met in any::<u8>(), order in any::<u64>()) {
+        let tenant = "pub".parse().unwrap();
+        let mut over_wire = of.clone();
+        for snapshot in &mut over_wire.snapshots {
+            let key = kv::snapshot_key(&tenant, snapshot.visitor);
+            let text = wire::kv::encode_stored(&key, &Stored::Snapshot(Box::new(snapshot.clone()))).unwrap();
+            let Stored::Snapshot(back) = wire::kv::decode_stored(&key, snapshot.visitor, text.as_bytes()).unwrap() else {
+                panic!("a snapshot came back as a tombstone");
+            };
+            prop_assert_eq!(&*back, &*snapshot);
+            *snapshot = *back;
+        }
+        prop_assert_eq!(view(&over_wire, (met, 0, order)), view(&of, (met, 0, order)));
+    }
+
+    #[test]
+    fn a_ledger_is_the_same_after_its_cookie(h in history(1), counter in any::<u64>(), first in any::<prop::sample::Index>()) {
+        let mut ledger = Ledger::new(h.visitor);
+        ledger.highest = version(counter);
+        h.facts.iter().skip(first.index(h.facts.len() + 1)).filter_map(beyond).for_each(|p| ledger.remember(p));
+        let back = wire::cookies::decode_ledger(&wire::cookies::encode_ledger(&ledger)).unwrap();
+        prop_assert_eq!(back.known(), ledger.known());
+        prop_assert_eq!(back, ledger);
+    }
+}

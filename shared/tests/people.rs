@@ -1,0 +1,283 @@
+//! People are a function of the evidence as a set.
+#![expect(clippy::indexing_slicing, reason = "a test may fail")]
+
+#[expect(dead_code, reason = "each file takes its part")]
+mod common;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use causeway_shared::ids::{AlternateId, KindCode, Millis, VisitorId};
+use causeway_shared::person::{Evidence, People, Reason, Weight, people};
+use common::{MEMBER, PARTNER, alternate, law, scramble, visitor};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+const SIGNAL: KindCode = KindCode(3);
+
+fn unique(kind: KindCode) -> bool {
+    kind == MEMBER
+}
+
+fn found(evidence: &[Evidence]) -> People {
+    people(evidence, unique, Weight::LOGIN)
+}
+
+/// Evidence about nine visitors, three members, and ids of two other kinds: one row a visitor and id, as the
+/// origin keeps it.
+fn evidence() -> impl Strategy<Value = Vec<Evidence>> {
+    let row = (0u8..9, 1u8..4, 0u8..3, prop_oneof![4 => Just(1_000u16), 1 => 1u16..1_000], 0u64..12, 0u64..4, 0u8..8);
+    vec(row, 0..16).prop_map(|rows| {
+        let rows = rows.into_iter().map(|(who, kind, n, weight, first, lasts, cancel)| Evidence {
+            visitor: visitor(who),
+            id: alternate(KindCode(kind), n),
+            weight: Weight(weight),
+            first,
+            last: first + lasts,
+            cancelled: (cancel < 2).then(|| first + u64::from(cancel) * 3),
+        });
+        let by_pair: BTreeMap<(VisitorId, AlternateId), Evidence> = rows.map(|e| ((e.visitor, e.id), e)).collect();
+        by_pair.into_values().collect()
+    })
+}
+
+fn counts(e: &Evidence) -> bool {
+    e.stands() && e.weight >= Weight::LOGIN
+}
+
+/// Components by brute force: everybody's group is grown until nothing changes.
+fn components(evidence: &[Evidence]) -> BTreeSet<BTreeSet<VisitorId>> {
+    let mut groups: Vec<BTreeSet<VisitorId>> = evidence.iter().map(|e| BTreeSet::from([e.visitor])).collect();
+    for id in evidence.iter().filter(|e| counts(e)).map(|e| e.id) {
+        let holders: BTreeSet<VisitorId> =
+            evidence.iter().filter(|e| counts(e) && e.id == id).map(|e| e.visitor).collect();
+        let (touched, apart): (Vec<_>, Vec<_>) = groups.into_iter().partition(|g| !g.is_disjoint(&holders));
+        groups = apart;
+        groups.push(touched.into_iter().flatten().collect());
+    }
+    groups.into_iter().filter(|g| !g.is_empty()).collect()
+}
+
+fn groups(people: &People) -> BTreeSet<BTreeSet<VisitorId>> {
+    people.people.iter().map(|p| p.members.clone()).collect()
+}
+
+/// Whether no visitor and no component holds two ids of the unique kind.
+fn without_conflict(evidence: &[Evidence]) -> bool {
+    components(evidence).iter().all(|group| {
+        let ids = evidence.iter().filter(|e| counts(e) && unique(e.id.kind) && group.contains(&e.visitor));
+        ids.map(|e| e.id).collect::<BTreeSet<_>>().len() <= 1
+    })
+}
+
+/// People without those who are alone: a visitor whose evidence is all cancelled is still a person of one.
+fn linked(found: &People) -> (BTreeSet<BTreeSet<VisitorId>>, Vec<(VisitorId, AlternateId, Reason)>) {
+    let together = groups(found).into_iter().filter(|g| g.len() > 1).collect();
+    (together, found.flags.iter().map(|f| (f.visitor, f.id, f.reason)).collect())
+}
+
+fn shuffled(evidence: &[Evidence], by: u64) -> Vec<Evidence> {
+    let mut other: Vec<(usize, Evidence)> = evidence.iter().copied().enumerate().collect();
+    other.sort_by_key(|(i, _)| scramble(*i as u64 ^ by));
+    other.into_iter().map(|(_, e)| e).collect()
+}
+
+proptest! {
+    #![proptest_config(law())]
+
+    #[test]
+    fn field_03_people_do_not_depend_on_the_order_of_evidence_or_on_repeats(rows in evidence(), by in any::<u64>()) {
+        let mut other = shuffled(&rows, by);
+        prop_assert_eq!(found(&other), found(&rows));
+        other.extend(shuffled(&rows, !by).into_iter().step_by(2));
+        prop_assert_eq!(found(&other), found(&rows));
+    }
+
+    #[test]
+    fn without_conflicts_people_are_the_connected_components(rows in evidence()) {
+        let people = found(&rows);
+        if without_conflict(&rows) {
+            prop_assert_eq!(groups(&people), components(&rows));
+            prop_assert!(people.flags.is_empty(), "{:?}", people.flags);
+        }
+        // With conflicts they are parts of the components, never more.
+        let whole = components(&rows);
+        prop_assert!(groups(&people).iter().all(|g| whole.iter().any(|w| g.is_subset(w))));
+    }
+
+    #[test]
+    fn every_visitor_is_in_one_person_whose_master_is_the_smallest(rows in evidence()) {
+        let people = found(&rows);
+        let everybody: Vec<VisitorId> = people.people.iter().flat_map(|p| p.members.iter().copied()).collect();
+        let once: BTreeSet<VisitorId> = everybody.iter().copied().collect();
+        prop_assert_eq!(everybody.len(), once.len());
+        prop_assert_eq!(once, rows.iter().map(|e| e.visitor).collect::<BTreeSet<_>>());
+        for person in &people.people {
+            prop_assert_eq!(Some(&person.master), person.members.first());
+            let oldest = person.members.iter().min_by_key(|v| v.minted_ms());
+            prop_assert_eq!(Some(&person.master), oldest);
+        }
+    }
+
+    #[test]
+    fn field_01_no_person_holds_two_ids_of_the_unique_kind(rows in evidence()) {
+        let people = found(&rows);
+        let flagged = |e: &Evidence| people.flags.iter().any(|f| (f.visitor, f.id) == (e.visitor, e.id));
+        for person in &people.people {
+            let held: BTreeSet<_> = person.members.iter().filter_map(|v| people.unique.get(v)).collect();
+            prop_assert!(held.len() <= 1, "{held:?}");
+            let standing = rows.iter().filter(|e| counts(e) && unique(e.id.kind) && person.members.contains(&e.visitor));
+            let linking: BTreeSet<AlternateId> = standing.filter(|e| !flagged(e)).map(|e| e.id).collect();
+            prop_assert!(linking.len() <= 1, "{linking:?}");
+        }
+        // Two visitors of one member are one person, whatever else was seen on them.
+        for (a, id) in &people.unique {
+            for (b, _) in people.unique.iter().filter(|(_, other)| *other == id) {
+                let of = |v| people.people.iter().find(|p| p.members.contains(v)).map(|p| p.master);
+                prop_assert_eq!(of(a), of(b));
+            }
+        }
+    }
+
+    #[test]
+    fn field_01_flagged_evidence_never_links(rows in evidence()) {
+        let people = found(&rows);
+        let flagged = |e: &&Evidence| people.flags.iter().any(|f| (f.visitor, f.id) == (e.visitor, e.id));
+        let rest: Vec<Evidence> = rows.iter().filter(|e| !flagged(e)).copied().collect();
+        prop_assert_eq!(linked(&found(&rest)).0, linked(&people).0);
+        prop_assert!(people.flags.iter().all(|f| rows.iter().any(|e| counts(e) && (e.visitor, e.id) == (f.visitor, f.id))));
+    }
+
+    #[test]
+    fn of_two_unique_ids_the_first_received_then_the_smaller_hash_wins_and_the_other_is_flagged(rows in evidence()) {
+        let people = found(&rows);
+        for who in rows.iter().map(|e| e.visitor) {
+            let mine: Vec<&Evidence> = rows.iter().filter(|e| e.visitor == who && counts(e) && unique(e.id.kind)).collect();
+            let winner = mine.iter().min_by_key(|e| (e.first, e.id.hash)).map(|e| e.id);
+            prop_assert_eq!(people.unique.get(&who).copied(), winner);
+            let lost: BTreeSet<AlternateId> = mine.iter().map(|e| e.id).filter(|id| Some(*id) != winner).collect();
+            let second = people.flags.iter().filter(|f| f.visitor == who && f.reason == Reason::SecondUnique);
+            prop_assert_eq!(second.map(|f| f.id).collect::<BTreeSet<_>>(), lost);
+        }
+    }
+
+    #[test]
+    fn who_wins_depends_on_nothing_but_receipt_and_hash(rows in evidence(), others in evidence(), later in any::<[u8; 16]>()) {
+        let people = found(&rows);
+        // Later repeats, and whatever is known of others, change nothing.
+        let mut more: Vec<Evidence> = rows.clone();
+        for (e, by) in more.iter_mut().zip(later).filter(|(e, _)| e.stands()) {
+            e.last += u64::from(by);
+        }
+        let strangers = others.iter().map(|e| {
+            let stranger = visitor(100 + e.visitor.as_bytes()[15]);
+            Evidence { visitor: stranger, id: e.id, ..*e }
+        });
+        more.extend(strangers.filter(|e| e.id.kind == MEMBER));
+        let again = found(&more);
+        for who in rows.iter().map(|e| e.visitor) {
+            prop_assert_eq!(again.unique.get(&who), people.unique.get(&who));
+        }
+    }
+
+    #[test]
+    fn field_02_cancelled_evidence_gives_the_people_of_a_world_without_it(rows in evidence(), which in any::<u16>()) {
+        let chosen = |i: usize| which >> i & 1 == 1;
+        let cancel = |(i, e): (usize, &Evidence)| {
+            let cancelled = if chosen(i) { Some(e.last + u64::from(which % 3)) } else { e.cancelled };
+            Evidence { cancelled, ..*e }
+        };
+        let cancelled: Vec<Evidence> = rows.iter().enumerate().map(cancel).collect();
+        let never: Vec<Evidence> = rows.iter().enumerate().filter(|(i, _)| !chosen(*i)).map(|(_, e)| *e).collect();
+        let (undone, without) = (found(&cancelled), found(&never));
+        prop_assert_eq!(linked(&undone), linked(&without));
+        prop_assert_eq!(&undone.unique, &without.unique);
+        // Newer evidence brings the links back; evidence that only came late does not.
+        let renew = |e: &Evidence, by: Millis| Evidence { last: e.last.max(e.cancelled.unwrap_or(0) + by), ..*e };
+        let late: Vec<Evidence> = cancelled.iter().map(|e| renew(e, 0)).collect();
+        let renewed: Vec<Evidence> = cancelled.iter().map(|e| renew(e, 1)).collect();
+        prop_assert_eq!(linked(&found(&late)), linked(&without));
+        let standing: Vec<Evidence> = rows.iter().map(|e| Evidence { cancelled: None, ..*e }).collect();
+        prop_assert_eq!(found(&renewed), found(&standing));
+    }
+
+    #[test]
+    fn field_06_concurrent_merges_give_one_result_in_any_order(logins in vec((0u8..6, 1u8..4, 0u8..3, 0u64..8), 0..20), by in any::<[u64; 2]>()) {
+        // Each edge's logins arrive in its own order and twice; the rows keep first and last receipt.
+        let rows = |order: u64| {
+            let mut arriving: Vec<_> = logins.iter().chain(&logins).enumerate().collect();
+            arriving.sort_by_key(|(i, _)| scramble(*i as u64 ^ order));
+            let mut rows: BTreeMap<(VisitorId, AlternateId), Evidence> = BTreeMap::new();
+            for (_, (who, kind, n, received)) in arriving {
+                let (who, id) = (visitor(*who), alternate(KindCode(*kind), *n));
+                let row = rows.entry((who, id)).or_insert(Evidence {
+                    visitor: who, id, weight: Weight::LOGIN, first: *received, last: *received, cancelled: None,
+                });
+                row.first = row.first.min(*received);
+                row.last = row.last.max(*received);
+            }
+            let rows: Vec<Evidence> = rows.into_values().collect();
+            found(&shuffled(&rows, order))
+        };
+        let [a, b] = by.map(rows);
+        prop_assert_eq!(a, b);
+    }
+
+    #[test]
+    fn evidence_under_the_threshold_links_nothing(rows in evidence(), threshold in 1u16..=1_000) {
+        let strong: Vec<Evidence> = rows.iter().filter(|e| e.weight >= Weight(threshold)).copied().collect();
+        prop_assert_eq!(
+            linked(&people(&rows, unique, Weight(threshold))),
+            linked(&people(&strong, unique, Weight(threshold)))
+        );
+    }
+}
+
+fn login(who: u8, kind: KindCode, n: u8, at: Millis) -> Evidence {
+    let (visitor, id) = (visitor(who), alternate(kind, n));
+    Evidence { visitor, id, weight: Weight::LOGIN, first: at, last: at, cancelled: None }
+}
+
+#[test]
+fn field_01_a_shared_device_does_not_join_its_two_members() {
+    // Member 1 has a phone and the shared device, member 2 a laptop and the shared device.
+    let rows = [login(1, MEMBER, 1, 10), login(2, MEMBER, 1, 20), login(2, MEMBER, 2, 30), login(3, MEMBER, 2, 5)];
+    let people = found(&rows);
+    assert_eq!(
+        groups(&people),
+        BTreeSet::from([BTreeSet::from([visitor(1), visitor(2)]), BTreeSet::from([visitor(3)])])
+    );
+    assert_eq!(linked(&people).1, [(visitor(2), alternate(MEMBER, 2), Reason::SecondUnique)]);
+}
+
+#[test]
+fn field_01_a_household_id_does_not_join_two_members() {
+    let rows = [
+        login(1, MEMBER, 1, 10),
+        login(2, MEMBER, 2, 20),
+        login(1, PARTNER, 9, 30),
+        login(2, PARTNER, 9, 40),
+        login(3, PARTNER, 9, 50),
+        login(3, SIGNAL, 7, 60),
+        login(2, SIGNAL, 7, 70),
+    ];
+    let people = found(&rows);
+    assert_eq!(
+        groups(&people),
+        BTreeSet::from([BTreeSet::from([visitor(1), visitor(3)]), BTreeSet::from([visitor(2)])])
+    );
+    let flags = linked(&people).1;
+    assert!(flags.contains(&(visitor(2), alternate(PARTNER, 9), Reason::JoinsTwoPeople)), "{flags:?}");
+    assert_eq!(flags.len(), 2, "{flags:?}");
+}
+
+#[test]
+fn a_chain_of_a_hundred_thousand_is_one_person_in_a_moment() {
+    let id = |n: u32| AlternateId { kind: PARTNER, hash: causeway_shared::ids::AltHash(u128::from(n).to_be_bytes()) };
+    let at = |n: u32| VisitorId::mint(u64::from(100_000 - n), [0; 10]);
+    let link = |n: u32, v: VisitorId| Evidence { visitor: v, id: id(n), ..login(1, PARTNER, 1, u64::from(n)) };
+    let rows: Vec<Evidence> = (0..100_000).flat_map(|n| [link(n, at(n)), link(n, at(n + 1))]).collect();
+    let people = found(&rows);
+    assert_eq!(people.people.len(), 1);
+    assert_eq!(people.people[0].members.len(), 100_001);
+    assert_eq!(people.people[0].master, at(100_000));
+}

@@ -1,0 +1,279 @@
+//! A stale snapshot never brings back who was taken away: what decisions say, met in any mix of old and new.
+#![expect(clippy::indexing_slicing, reason = "a test may fail")]
+
+#[expect(dead_code, reason = "each file takes its part")]
+mod common;
+
+use std::collections::BTreeSet;
+
+use causeway_shared::ids::VisitorId;
+use causeway_shared::membership::{Membership, Memberships};
+use causeway_shared::profile::{Known, Profile};
+use causeway_shared::view::{Snapshot, View};
+use common::{law, membership, version, visitor};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+const VISITORS: u8 = 6;
+
+/// One decision of the origin: who is together now, by visitor, and who withdrew.
+#[derive(Debug, Clone)]
+enum Decide {
+    /// Two visitors' persons become one.
+    Link(u8, u8),
+    /// The evidence that holds a person together is cancelled: these bits say who goes which way.
+    Split(u8, u8),
+    /// A visitor takes its permission back.
+    Withdraw(u8),
+}
+
+fn decide() -> impl Strategy<Value = Decide> {
+    let who = || 0..VISITORS;
+    prop_oneof![
+        5 => (who(), who()).prop_map(|(a, b)| Decide::Link(a, b)),
+        3 => (who(), any::<u8>()).prop_map(|(a, bits)| Decide::Split(a, bits)),
+        1 => who().prop_map(Decide::Withdraw),
+    ]
+}
+
+/// The origin's side: who is with whom, who is gone, and every decision published so far.
+#[derive(Debug, Clone)]
+struct Origin {
+    persons: Vec<BTreeSet<VisitorId>>,
+    gone: BTreeSet<VisitorId>,
+    decisions: Vec<Membership>,
+}
+
+impl Origin {
+    fn after(steps: &[Decide]) -> Self {
+        let persons = (0..VISITORS).map(|v| BTreeSet::from([visitor(v)])).collect();
+        let mut origin = Self { persons, gone: BTreeSet::new(), decisions: Vec::new() };
+        for step in steps {
+            match step {
+                Decide::Link(a, b) => origin.link(visitor(*a), visitor(*b)),
+                Decide::Split(a, bits) => origin.split(visitor(*a), *bits),
+                Decide::Withdraw(v) => origin.withdraw(visitor(*v)),
+            }
+        }
+        origin
+    }
+
+    fn person(&self, v: VisitorId) -> BTreeSet<VisitorId> {
+        self.persons.iter().find(|p| p.contains(&v)).cloned().unwrap_or_default()
+    }
+
+    fn together(&self, a: VisitorId, b: VisitorId) -> bool {
+        self.person(a).contains(&b)
+    }
+
+    /// Replaces persons by others; each of these is a decision with its own epoch, which cuts whoever was there.
+    fn replace(&mut self, old: &[BTreeSet<VisitorId>], new: Vec<BTreeSet<VisitorId>>) {
+        let before: BTreeSet<VisitorId> = old.iter().flatten().copied().collect();
+        let cut_before = |person: &BTreeSet<VisitorId>, decisions: &[Membership]| -> BTreeSet<VisitorId> {
+            let last = |v: &VisitorId| decisions.iter().rev().find(|m| m.admits.contains(v));
+            person.iter().filter_map(last).flat_map(|m| m.cuts.keys().copied()).collect()
+        };
+        self.persons.retain(|p| !old.contains(p));
+        for person in new {
+            let remembered = cut_before(&person, &self.decisions);
+            let cuts: BTreeSet<VisitorId> =
+                before.union(&remembered).filter(|v| !person.contains(v)).copied().collect();
+            let epoch = self.decisions.len() as u64 + 1;
+            let mut decision = membership(epoch, person.iter().copied(), cuts);
+            for (_, cut) in decision.cuts.iter_mut().filter(|(v, _)| self.gone.contains(v)) {
+                cut.gone = true;
+            }
+            self.decisions.push(decision);
+            self.persons.push(person);
+        }
+    }
+
+    fn link(&mut self, a: VisitorId, b: VisitorId) {
+        let old = [self.person(a), self.person(b)];
+        if old[0] != old[1] && !old.iter().any(BTreeSet::is_empty) {
+            let one = old.iter().flatten().copied().collect();
+            self.replace(&old, vec![one]);
+        }
+    }
+
+    fn split(&mut self, a: VisitorId, bits: u8) {
+        let old = self.person(a);
+        let (left, right): (BTreeSet<_>, BTreeSet<_>) = old.iter().enumerate().partition(|(i, _)| bits >> i & 1 == 1);
+        let parts = [left, right].map(|part| part.into_iter().map(|(_, v)| *v).collect::<BTreeSet<_>>());
+        if !parts.iter().any(BTreeSet::is_empty) {
+            self.replace(&[old], parts.to_vec());
+        }
+    }
+
+    fn withdraw(&mut self, v: VisitorId) {
+        let old = self.person(v);
+        if old.is_empty() {
+            return;
+        }
+        let rest: BTreeSet<VisitorId> = old.iter().filter(|m| **m != v).copied().collect();
+        self.gone.insert(v);
+        self.replace(&[old], if rest.is_empty() { Vec::new() } else { vec![rest] });
+    }
+
+    /// The newest decision that admits a visitor.
+    fn newest_of(&self, v: VisitorId) -> Option<&Membership> {
+        self.decisions.iter().rev().find(|m| m.admits.contains(&v))
+    }
+}
+
+fn met(decisions: impl IntoIterator<Item = Membership>) -> Memberships {
+    let mut all = Memberships::default();
+    decisions.into_iter().for_each(|m| all.add(m));
+    all
+}
+
+fn some(origin: &Origin, bits: u32) -> Vec<Membership> {
+    origin.decisions.iter().enumerate().filter(|(i, _)| bits >> (i % 32) & 1 == 1).map(|(_, m)| m.clone()).collect()
+}
+
+fn sets_apart(m: &Membership, a: VisitorId, b: VisitorId) -> bool {
+    let cut = |v| m.cuts.contains_key(&v);
+    let admitted = |v| m.admits.contains(&v) && !cut(v);
+    (cut(a) && admitted(b)) || (admitted(a) && cut(b))
+}
+
+/// Whether the decision says something about the two: one of them at least belongs to its person.
+fn names_both(m: &Membership, a: VisitorId, b: VisitorId) -> bool {
+    sets_apart(m, a, b) || (m.admits.contains(&a) && m.admits.contains(&b))
+}
+
+fn everybody() -> impl Iterator<Item = (VisitorId, VisitorId)> {
+    (0..VISITORS).flat_map(|a| (0..VISITORS).map(move |b| (visitor(a), visitor(b))))
+}
+
+proptest! {
+    #![proptest_config(law())]
+
+    #[test]
+    fn field_20_once_the_newest_decision_about_a_pair_sets_it_apart_no_stale_one_joins_it(
+        steps in vec(decide(), 0..12), bits in any::<u32>()
+    ) {
+        let origin = Origin::after(&steps);
+        for (own, other) in everybody().filter(|(a, b)| a != b) {
+            let Some(newest) = origin.decisions.iter().rev().find(|m| names_both(m, own, other)) else { continue };
+            if sets_apart(newest, own, other) {
+                let mut mix = some(&origin, bits);
+                mix.push(newest.clone());
+                prop_assert!(!met(mix).counts(own, other), "{own} {other} in spite of {newest:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn field_20_a_withdrawn_visitor_never_comes_back(steps in vec(decide(), 0..12), bits in any::<u32>()) {
+        let origin = Origin::after(&steps);
+        for gone in &origin.gone {
+            for decision in origin.decisions.iter().filter(|m| m.cuts.get(gone).is_some_and(|cut| cut.gone)) {
+                let mut mix = some(&origin, bits);
+                mix.push(decision.clone());
+                let reader = met(mix);
+                for own in (0..VISITORS).map(visitor).filter(|own| own != gone) {
+                    prop_assert!(!reader.counts(own, *gone), "{own} sees {gone} in spite of {decision:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn field_20_whoever_met_the_newest_decisions_about_two_visitors_knows_whether_they_are_together(
+        steps in vec(decide(), 0..12), bits in any::<u32>()
+    ) {
+        let origin = Origin::after(&steps);
+        for (own, other) in everybody().filter(|(a, b)| a != b) {
+            let (Some(mine), Some(theirs)) = (origin.newest_of(own), origin.newest_of(other)) else { continue };
+            if origin.gone.contains(&own) || !(mine.cuts.contains_key(&other) || mine.admits.contains(&other)) {
+                continue;
+            }
+            let mut mix = some(&origin, bits);
+            mix.extend([mine.clone(), theirs.clone()]);
+            prop_assert_eq!(met(mix).counts(own, other), origin.together(own, other), "{} {} {:?} {:?}", own, other, mine, theirs);
+        }
+    }
+
+    #[test]
+    fn field_02_whoever_met_every_decision_sees_exactly_the_person(steps in vec(decide(), 0..12)) {
+        let origin = Origin::after(&steps);
+        let reader = met(origin.decisions.iter().cloned());
+        for (own, other) in everybody().filter(|(a, b)| a != b && !origin.gone.contains(a)) {
+            let named = origin.decisions.iter().any(|m| names_both(m, own, other));
+            prop_assert_eq!(reader.counts(own, other) && named, origin.together(own, other), "{} {}", own, other);
+        }
+    }
+
+    #[test]
+    fn own_always_counts_and_so_does_a_login_that_no_decision_names_yet(steps in vec(decide(), 0..12), bits in any::<u32>()) {
+        let origin = Origin::after(&steps);
+        let reader = met(some(&origin, bits));
+        let new = visitor(VISITORS);
+        for v in (0..VISITORS).map(visitor) {
+            prop_assert!(reader.counts(v, v));
+            prop_assert!(reader.counts(v, new), "a visitor that no decision names");
+            // A new visitor sees whoever was not cut by the newest decision about them.
+            let last = origin.decisions.iter().enumerate().filter(|(i, _)| bits >> (i % 32) & 1 == 1);
+            let says = last.map(|(_, m)| m).rev().find(|m| m.admits.contains(&v) || m.cuts.contains_key(&v));
+            prop_assert_eq!(reader.counts(new, v), says.is_none_or(|m| !m.cuts.contains_key(&v)));
+        }
+    }
+
+    #[test]
+    fn field_20_a_view_over_old_and_new_snapshots_holds_the_person_alone(steps in vec(decide(), 1..12), bits in any::<u32>()) {
+        let origin = Origin::after(&steps);
+        let snapshot = |m: &Membership, of: VisitorId| Snapshot {
+            version: version(m.epoch.0),
+            visitor: of,
+            unique: Vec::new(),
+            membership: m.clone(),
+            profiles: m.admits.iter().map(|v| (*v, Profile::default().sub_profile(version(1), *v == of))).collect(),
+            truncated: false,
+        };
+        for own in (0..VISITORS).map(visitor).filter(|v| !origin.gone.contains(v)) {
+            let Some(newest) = origin.newest_of(own) else { continue };
+            let mut view = View::default();
+            let stale = some(&origin, bits).into_iter().filter(|m| newest.admits.iter().chain(newest.cuts.keys()).any(|v| m.admits.contains(v)));
+            // Old snapshots of those whom the newest decision about the reader names, and its own newest one.
+            for m in stale.filter(|m| m.epoch <= newest.epoch) {
+                let of = *m.admits.first().unwrap();
+                view.add_snapshot(snapshot(&m, of));
+            }
+            view.add_snapshot(snapshot(newest, own));
+            view.add_known(own, Known::default());
+            let members = view.members(own);
+            let named: BTreeSet<VisitorId> = members.into_iter().filter(|v| newest.admits.contains(v) || newest.cuts.contains_key(v)).collect();
+            prop_assert_eq!(named, origin.person(own), "for {} under {:?}", own, newest);
+        }
+    }
+}
+
+#[test]
+fn field_20_the_two_halves_of_an_unlinked_person_keep_their_own() {
+    let [a, b, c, d] = [0, 1, 2, 3].map(visitor);
+    for (left, right) in [(2, 3), (3, 2)] {
+        let all =
+            met([membership(1, [a, b, c, d], []), membership(left, [a, b], [c, d]), membership(right, [c, d], [a, b])]);
+        for (own, other, together) in
+            [(a, b, true), (b, a, true), (c, d, true), (a, c, false), (d, b, false), (c, a, false)]
+        {
+            assert_eq!(all.counts(own, other), together, "{own} {other}");
+        }
+    }
+}
+
+#[test]
+fn s1_08_devices_are_counted_under_the_newest_decision() {
+    let [a, b, c] = [0, 1, 2].map(visitor);
+    let all = met([membership(1, [a, b, c], []), membership(2, [a, b], [c]), membership(3, [c], [a, b])]);
+    assert_eq!(all.devices(a, &BTreeSet::from([a, b])), 2);
+    assert_eq!(all.devices(c, &BTreeSet::from([c])), 1);
+    // A login that no decision knows yet makes one more.
+    let new = visitor(9);
+    assert_eq!(all.devices(new, &BTreeSet::from([a, b, new])), 3);
+    // A truncated snapshot names fewer than there are.
+    let mut large = membership(4, [a, b], []);
+    large.devices = 60;
+    assert_eq!(met([large]).devices(a, &BTreeSet::from([a, b])), 60);
+}

@@ -1,0 +1,193 @@
+//! The worker in bare workerd, with a [`StandIn`] behind its bindings: for faults that no local platform plays.
+
+use std::fmt::Write as _;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use causeway_shared::config::EdgeConfig;
+use causeway_shared::identity::IdentityCookie;
+use causeway_shared::ids::{Millis, TenantId, VisitorId};
+use causeway_shared::keys::{Key, KeyRing, Keys, ProofAlg, ProofKey, Stage, TenantKeys};
+use causeway_shared::{cookie, proof, wire};
+use serde_json::json;
+use tempfile::TempDir;
+
+use crate::browser::Browser;
+use crate::standin::StandIn;
+
+/// A running worker. Dropped, it is ended and its folder removed.
+#[derive(Debug)]
+pub struct Bare {
+    pub edge: String,
+    pub standin: StandIn,
+    pub keys: Keys,
+    workerd: Child,
+    networks: AtomicU32,
+    _folder: TempDir,
+}
+
+impl Bare {
+    /// Starts one; the tenant is `demo` on every loopback name, and silence means consent.
+    ///
+    /// # Panics
+    /// When workerd does not say where it listens.
+    #[must_use]
+    pub fn start() -> Self {
+        let standin = StandIn::start();
+        let keys = keys();
+        let folder = tempfile::tempdir().unwrap();
+        let config = folder.path().join("config.capnp");
+        std::fs::write(&config, capnp(&standin.address, &keys)).unwrap();
+        let mut workerd = Command::new(std::env::var("CAUSEWAY_WORKERD").expect("run through `cargo xtask test e2e`"))
+            .args(["serve", "--experimental", "--control-fd=1"])
+            .arg(&config)
+            .arg(format!("--import-path={}", bundle().display()))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(std::fs::File::create(folder.path().join("log")).unwrap())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(workerd.stdout.take().unwrap()).lines();
+        let port = lines.by_ref().find_map(|line| {
+            let told: serde_json::Value = serde_json::from_str(&line.ok()?).ok()?;
+            told["port"].as_u64()
+        });
+        // The worker's log goes to the same pipe: it is read to its end, so that it never fills.
+        std::thread::spawn(move || lines.for_each(drop));
+        let edge = format!("http://localhost:{}", port.expect("workerd tells its port"));
+        Self { edge, standin, keys, workerd, networks: AtomicU32::new(1), _folder: folder }
+    }
+
+    /// A browser without cookies on a client network of its own.
+    #[must_use]
+    pub fn browser(&self) -> Browser {
+        Browser::new(&self.edge, self.networks.fetch_add(1, Ordering::Relaxed) << 8)
+    }
+
+    /// A browser with an identity cookie, an hour old, and its visitor.
+    #[must_use]
+    pub fn returning(&self) -> (Browser, VisitorId) {
+        let number = self.networks.fetch_add(1, Ordering::Relaxed);
+        let browser = Browser::new(&self.edge, number << 8);
+        let [_, a, b, c] = number.to_be_bytes();
+        let visitor = VisitorId::mint(now() - 3_600_000, [a, b, c, 0, 0, 0, 0, 0, 0, 0]);
+        let cookie = IdentityCookie {
+            visitor,
+            written: now() - 3_600_000,
+            tag: None,
+            covered: Vec::new(),
+            earlier: Vec::new(),
+            pending: Vec::new(),
+        };
+        let ring = &self.keys.tenants["demo"].cookie;
+        let payload = wire::cookies::encode_identity(&cookie);
+        browser.set_cookie(cookie::IDENTITY, &cookie::seal(ring, cookie::IDENTITY, &tenant(), &payload).unwrap());
+        (browser, visitor)
+    }
+
+    /// A member's proof.
+    #[must_use]
+    pub fn proof(&self, member: &str) -> String {
+        let now_s = now() / 1000;
+        proof::sign_hs256(&self.keys.tenants["demo"].proof[0], member, &tenant(), now_s, now_s + 600).unwrap()
+    }
+}
+
+impl Drop for Bare {
+    fn drop(&mut self) {
+        let _ = self.workerd.kill();
+        let _ = self.workerd.wait();
+    }
+}
+
+/// The tenant's id.
+#[must_use]
+pub fn tenant() -> TenantId {
+    "demo".parse().unwrap()
+}
+
+/// The wall clock, in milliseconds since the epoch.
+#[must_use]
+pub fn now() -> Millis {
+    u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis()).unwrap()
+}
+
+fn keys() -> Keys {
+    let ring = |seed: u8| {
+        let mut secret = [0; 32];
+        for (i, byte) in (0u8..).zip(secret.iter_mut()) {
+            *byte = i.wrapping_mul(7) ^ seed;
+        }
+        KeyRing(vec![Key { id: 1, stage: Stage::Active, secret }])
+    };
+    let proof = ProofKey {
+        kid: "dev-1".to_owned(),
+        alg: ProofAlg::HS256,
+        key: "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=".to_owned(),
+    };
+    let demo = TenantKeys { cookie: ring(1), alternate: ring(2), proof: vec![proof] };
+    Keys { sync: ring(3), explain: None, tenants: [("demo".to_owned(), demo)].into() }
+}
+
+fn config() -> EdgeConfig {
+    serde_json::from_value(json!({ "tenant": [{
+        "name": "demo", "hosts": ["localhost"], "dev": true, "no_signal": "allow", "proof_header": "x-causeway-proof",
+        "origins": ["https://pub.example"], "publish_delay_s": 2,
+        "kinds": [{ "name": "member", "code": 1, "unique": true }, { "name": "partner", "code": 2 }],
+        "house_ad": { "id": "house" },
+    }] }))
+    .unwrap()
+}
+
+fn bundle() -> PathBuf {
+    PathBuf::from(std::env::var("CAUSEWAY_EDGE_BUNDLE").expect("run through `cargo xtask test e2e`"))
+}
+
+/// The worker's modules as the bundle imports them.
+fn modules(bundle: &Path) -> String {
+    let mut modules = String::from("(name = \"worker.mjs\", esModule = embed \"/worker.js\")");
+    for entry in std::fs::read_dir(bundle).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        let kind = match name.rsplit('.').next() {
+            Some("wasm") => "wasm",
+            Some("html") => "text",
+            _ => continue,
+        };
+        write!(modules, ", (name = \"./{name}\", {kind} = embed \"/{name}\")").unwrap();
+    }
+    modules
+}
+
+fn capnp(standin: &str, keys: &Keys) -> String {
+    let text = |json: String| serde_json::to_string(&json).unwrap();
+    let (config, keys) = (text(serde_json::to_string(&config()).unwrap()), text(serde_json::to_string(keys).unwrap()));
+    let modules = modules(&bundle());
+    format!(
+        r#"using Workerd = import "/workerd/workerd.capnp";
+const config :Workerd.Config = (
+  services = [
+    (name = "edge", worker = .edge),
+    (name = "standin", external = (address = "{standin}", http = ())),
+    (name = "internet", network = (allow = ["public", "private", "local"])),
+  ],
+  sockets = [(name = "http", address = "127.0.0.1:0", http = (), service = "edge")],
+);
+const edge :Workerd.Worker = (
+  compatibilityDate = "2026-11-01",
+  modules = [{modules}],
+  bindings = [
+    (name = "PROFILES", kvNamespace = "standin"),
+    (name = "FACTS", queue = "standin"),
+    (name = "PUBLISH", queue = "standin"),
+    (name = "EDGE_NAME", text = "bare"),
+    (name = "ORIGIN_URL", text = "http://{standin}"),
+    (name = "CAUSEWAY_CONFIG", text = {config}),
+    (name = "CAUSEWAY_KEYS", text = {keys}),
+  ],
+);
+"#
+    )
+}

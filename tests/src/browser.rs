@@ -1,0 +1,181 @@
+//! A browser: a cookie jar, a network address, and the calls a publisher's page makes.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+/// An answer, read to its end.
+#[derive(Debug, Clone)]
+pub struct Answer {
+    pub status: u16,
+    pub headers: Vec<(String, String)>,
+    pub body: Vec<u8>,
+    pub took: Duration,
+}
+
+impl Answer {
+    /// The body as JSON; null when it is none.
+    #[must_use]
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or(Value::Null)
+    }
+
+    #[must_use]
+    pub fn set_cookies(&self) -> Vec<&str> {
+        self.headers.iter().filter(|(name, _)| name == "set-cookie").map(|(_, value)| value.as_str()).collect()
+    }
+
+    #[must_use]
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str())
+    }
+}
+
+/// One call over HTTP; `headers` are sent as they are.
+///
+/// # Panics
+/// When nothing answers.
+#[must_use]
+pub fn call(method: &str, url: &str, headers: &[(String, String)], body: &[u8]) -> Answer {
+    let agent: ureq::Agent = ureq::Agent::config_builder()
+        .http_status_as_error(false)
+        .max_redirects(0)
+        .timeout_global(Some(Duration::from_secs(30)))
+        .build()
+        .into();
+    let mut request = ureq::http::Request::builder().method(method).uri(url);
+    for (name, value) in headers {
+        request = request.header(name, value);
+    }
+    let start = Instant::now();
+    let mut response =
+        agent.run(request.body(body).expect("a request")).unwrap_or_else(|e| panic!("{method} {url}: {e}"));
+    let took = start.elapsed();
+    let text = |value: &ureq::http::HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
+    Answer {
+        status: response.status().as_u16(),
+        headers: response.headers().iter().map(|(name, value)| (name.to_string(), text(value))).collect(),
+        body: response.body_mut().read_to_vec().expect("a body"),
+        took,
+    }
+}
+
+/// One browser of one person.
+#[derive(Debug)]
+pub struct Browser {
+    edge: String,
+    jar: RefCell<BTreeMap<String, String>>,
+    /// Headers sent with every request.
+    pub headers: RefCell<Vec<(String, String)>>,
+}
+
+impl Browser {
+    /// A browser without cookies on a client network of its own.
+    #[must_use]
+    pub fn new(edge: &str, network: u32) -> Self {
+        let [_, a, b, c] = network.to_be_bytes();
+        let address = format!("{}.{a}.{b}.{c}", 11);
+        let headers = vec![
+            ("cf-connecting-ip".to_owned(), address),
+            (
+                "user-agent".to_owned(),
+                "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0".to_owned(),
+            ),
+        ];
+        Self { edge: edge.to_owned(), jar: RefCell::default(), headers: RefCell::new(headers) }
+    }
+
+    /// Sends one more header from now on.
+    pub fn send_header(&self, name: &str, value: &str) {
+        self.headers.borrow_mut().push((name.to_owned(), value.to_owned()));
+    }
+
+    #[must_use]
+    pub fn cookie(&self, name: &str) -> Option<String> {
+        self.jar.borrow().get(name).cloned()
+    }
+
+    pub fn set_cookie(&self, name: &str, value: &str) {
+        self.jar.borrow_mut().insert(name.to_owned(), value.to_owned());
+    }
+
+    /// All cookies, to be put back later: an answer that was lost to a parallel one.
+    #[must_use]
+    pub fn cookies(&self) -> BTreeMap<String, String> {
+        self.jar.borrow().clone()
+    }
+
+    pub fn put_back(&self, cookies: BTreeMap<String, String>) {
+        *self.jar.borrow_mut() = cookies;
+    }
+
+    /// A request with this browser's cookies; the answer's are kept.
+    pub fn send(&self, method: &str, path: &str, extra: &[(&str, &str)], body: &[u8]) -> Answer {
+        let mut headers = self.headers.borrow().clone();
+        let cookies: Vec<String> = self.jar.borrow().iter().map(|(n, v)| format!("{n}={v}")).collect();
+        if !cookies.is_empty() {
+            headers.push(("cookie".to_owned(), cookies.join("; ")));
+        }
+        headers.extend(extra.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())));
+        let answer = call(method, &format!("{}{path}", self.edge), &headers, body);
+        for line in answer.set_cookies() {
+            let (pair, attributes) = line.split_once(';').unwrap_or((line, ""));
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            if attributes.contains("Max-Age=0;") {
+                self.jar.borrow_mut().remove(name);
+            } else {
+                self.set_cookie(name, value);
+            }
+        }
+        answer
+    }
+
+    /// `/v1/decide` with one placement and these fields over the usual ones.
+    pub fn decide(&self, over: &Value) -> Answer {
+        let mut body = json!({
+            "placements": [{ "id": "top", "sizes": [[728, 90]], "view_type": "home", "floor_micros": 0 }],
+            "page": { "url": "https://pub.example/hotels", "keywords": ["hotel"] },
+        });
+        if let (Some(body), Some(over)) = (body.as_object_mut(), over.as_object()) {
+            body.extend(over.clone());
+        }
+        self.send("POST", "/v1/decide", &[("content-type", "application/json")], body.to_string().as_bytes())
+    }
+
+    /// One page view without a login.
+    pub fn view(&self) -> Value {
+        self.ok(&json!({}))
+    }
+
+    /// One page view as a member, with the proof.
+    pub fn view_as(&self, member: &str, proof: &str) -> Value {
+        self.ok(&json!({ "user": { "ids": { "member": member }, "proofs": { "member": proof } } }))
+    }
+
+    fn ok(&self, over: &Value) -> Value {
+        let answer = self.decide(over);
+        assert_eq!(answer.status, 200, "{}", String::from_utf8_lossy(&answer.body));
+        answer.json()
+    }
+
+    /// `/v1/events`.
+    pub fn events(&self, events: &Value) -> Answer {
+        self.send("POST", "/v1/events", &[("content-type", "application/json")], events.to_string().as_bytes())
+    }
+
+    /// A purchase that the edge acknowledged.
+    pub fn buy(&self, id: &str, value_micros: i64) {
+        let event =
+            json!([{ "type": "track", "id": id, "name": "purchase", "properties": { "value_micros": value_micros } }]);
+        let answer = self.events(&event);
+        assert_eq!((answer.status, answer.json()["accepted"].clone()), (202, json!(1)), "{:?}", answer.json());
+    }
+
+    /// `/v1/me`, with a proof or without.
+    pub fn me(&self, proof: Option<&str>) -> Value {
+        let extra: Vec<(&str, &str)> = proof.iter().map(|p| ("x-causeway-proof", *p)).collect();
+        self.send("GET", "/v1/me", &extra, b"").json()
+    }
+}

@@ -1,0 +1,67 @@
+//! What the end-to-end tests stand on: a running world, browsers with their own cookies, and waiting for a
+//! condition instead of sleeping.
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "tests end at the first thing that is not so"
+)]
+
+pub mod bare;
+pub mod browser;
+pub mod standin;
+pub mod world;
+
+use std::time::{Duration, Instant};
+
+use libtest_mimic::{Arguments, Trial};
+
+/// Asks until `condition` gives a value, for at most 30 seconds; `what` names it in the failure.
+pub fn eventually<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + Duration::from_secs(30);
+    loop {
+        if let Some(value) = condition() {
+            return value;
+        }
+        assert!(Instant::now() < end, "after 30 seconds it is still not so: {what}");
+        std::thread::park_timeout(Duration::from_millis(50));
+    }
+}
+
+/// A test over a running world.
+pub type Test<W> = (&'static str, fn(&W));
+
+/// Runs tests over one world, side by side, and stops it afterwards, whatever happened.
+pub fn run<W: Sync + Send + 'static>(make: fn() -> W, tests: &[Test<W>]) -> ! {
+    run_with(Arguments::from_args(), make, tests)
+}
+
+/// The same one after the other: for tests that change what the others would see.
+pub fn run_in_turn<W: Sync + Send + 'static>(make: fn() -> W, tests: &[Test<W>]) -> ! {
+    run_with(Arguments { test_threads: Some(1), ..Arguments::from_args() }, make, tests)
+}
+
+fn run_with<W: Sync + Send + 'static>(arguments: Arguments, make: fn() -> W, tests: &[Test<W>]) -> ! {
+    if arguments.list {
+        let listed = tests.iter().map(|(name, _)| Trial::test(*name, || Ok(()))).collect();
+        libtest_mimic::run(&arguments, listed).exit();
+    }
+    let world = std::sync::Arc::new(make());
+    let trial = |(name, run): &Test<W>| {
+        let (world, run) = (std::sync::Arc::clone(&world), *run);
+        Trial::test(*name, move || {
+            run(&world);
+            Ok(())
+        })
+    };
+    let conclusion = libtest_mimic::run(&arguments, tests.iter().map(trial).collect());
+    drop(world);
+    conclusion.exit()
+}
+
+/// Base64url without padding (RFC 4648 §5).
+#[must_use]
+pub fn base64url(bytes: &[u8]) -> String {
+    use base64::Engine as _;
+    base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(bytes)
+}

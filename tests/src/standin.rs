@@ -1,0 +1,233 @@
+//! A stand-in for what the worker's bindings talk to in bare workerd: the KV, the queues and the origin, over
+//! HTTP, with faults on demand. It records what it was asked.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::Duration;
+
+use causeway_shared::wire::facts::{self, FactBatch};
+use causeway_shared::wire::sync::{self, SyncRequest, SyncResponse};
+use serde_json::{Value, json};
+
+/// How the KV answers reads.
+#[derive(Debug, Clone, Default)]
+pub enum Reads {
+    #[default]
+    Well,
+    /// Each after this long.
+    Late(Duration),
+    /// Each with 503.
+    Failing,
+    /// Each key with this value.
+    Garbage(String),
+    /// Every key as if it were not there, as a cached miss does.
+    Missing,
+}
+
+/// What the stand-in holds and was told.
+#[derive(Debug, Default)]
+pub struct Held {
+    pub kv: BTreeMap<String, String>,
+    pub reads: Reads,
+    /// Keys read, one entry a read.
+    pub asked: Vec<Vec<String>>,
+    /// Whether queues and origin refuse.
+    pub queue_refuses: bool,
+    pub origin_refuses: bool,
+    /// Batches the facts queue took.
+    pub queued: Vec<FactBatch>,
+    /// Syncs the origin took, and their headers.
+    pub synced: Vec<(SyncRequest, BTreeMap<String, String>)>,
+}
+
+/// A running stand-in.
+#[derive(Debug)]
+pub struct StandIn {
+    pub address: String,
+    shared: Arc<(Mutex<Held>, Condvar)>,
+    closing: Arc<AtomicBool>,
+}
+
+struct Request {
+    method: String,
+    path: String,
+    headers: BTreeMap<String, String>,
+    body: Vec<u8>,
+}
+
+impl StandIn {
+    /// Starts one on a free loopback port.
+    #[must_use]
+    pub fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let shared: Arc<(Mutex<Held>, Condvar)> = Arc::default();
+        let closing = Arc::new(AtomicBool::new(false));
+        let (held, close) = (Arc::clone(&shared), Arc::clone(&closing));
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                if close.load(Ordering::Relaxed) {
+                    return;
+                }
+                let held = Arc::clone(&held);
+                std::thread::spawn(move || stream.map(|stream| serve(stream, &held)));
+            }
+        });
+        Self { address, shared, closing }
+    }
+
+    /// What it holds, to look at or to change.
+    pub fn held(&self) -> MutexGuard<'_, Held> {
+        self.shared.0.lock().unwrap()
+    }
+
+    /// Waits until `condition` holds of what it was told; for 30 seconds at most.
+    pub fn wait<T>(&self, what: &str, mut condition: impl FnMut(&mut Held) -> Option<T>) -> T {
+        let mut held = self.held();
+        loop {
+            if let Some(value) = condition(&mut held) {
+                return value;
+            }
+            let (next, timeout) = self.shared.1.wait_timeout(held, Duration::from_secs(30)).unwrap();
+            held = next;
+            assert!(!timeout.timed_out(), "after 30 seconds it is still not so: {what}");
+        }
+    }
+}
+
+impl Drop for StandIn {
+    fn drop(&mut self) {
+        self.closing.store(true, Ordering::Relaxed);
+        let _ = TcpStream::connect(&self.address);
+    }
+}
+
+fn serve(stream: TcpStream, shared: &(Mutex<Held>, Condvar)) {
+    let mut reader = BufReader::new(stream.try_clone().unwrap());
+    let mut writer = stream;
+    while let Some(request) = read(&mut reader) {
+        let (status, body) = answer(&request, shared);
+        shared.1.notify_all();
+        let head = format!("HTTP/1.1 {status} x\r\ncontent-length: {}\r\n\r\n", body.len());
+        if writer.write_all(head.as_bytes()).and_then(|()| writer.write_all(&body)).is_err() {
+            return;
+        }
+    }
+}
+
+fn read(reader: &mut impl BufRead) -> Option<Request> {
+    let mut line = String::new();
+    reader.read_line(&mut line).ok().filter(|n| *n > 0)?;
+    let mut words = line.split_whitespace();
+    let (method, path) = (words.next()?.to_owned(), words.next()?.to_owned());
+    let mut headers = BTreeMap::new();
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line).ok()?;
+        let Some((name, value)) = line.trim_end().split_once(':') else { break };
+        headers.insert(name.to_ascii_lowercase(), value.trim().to_owned());
+    }
+    let mut body = Vec::new();
+    if headers.get("transfer-encoding").is_some_and(|t| t.contains("chunked")) {
+        loop {
+            let mut size = String::new();
+            reader.read_line(&mut size).ok()?;
+            let size = usize::from_str_radix(size.trim(), 16).ok()?;
+            let mut chunk = vec![0; size + 2];
+            reader.read_exact(&mut chunk).ok()?;
+            if size == 0 {
+                break;
+            }
+            body.extend_from_slice(&chunk[..size]);
+        }
+    } else {
+        body = vec![0; headers.get("content-length").and_then(|n| n.parse().ok()).unwrap_or(0)];
+        reader.read_exact(&mut body).ok()?;
+    }
+    Some(Request { method, path, headers, body })
+}
+
+fn answer(request: &Request, shared: &(Mutex<Held>, Condvar)) -> (u16, Vec<u8>) {
+    let path = request.path.split('?').next().unwrap_or_default();
+    match (request.method.as_str(), path) {
+        ("POST", "/message") => take_message(request, &mut shared.0.lock().unwrap()),
+        ("POST", "/v1/sync") => take_sync(request, &mut shared.0.lock().unwrap()),
+        ("POST", "/bulk/get") => {
+            let asked: Value = serde_json::from_slice(&request.body).unwrap();
+            let keys = asked["keys"].as_array().unwrap().iter().map(|k| k.as_str().unwrap().to_owned()).collect();
+            match lookup(keys, shared) {
+                Err(status) => (status, Vec::new()),
+                Ok(found) => (200, json!(found).to_string().into_bytes()),
+            }
+        }
+        ("GET", key) => match lookup(vec![unescape(key.trim_start_matches('/'))], shared) {
+            Err(status) => (status, Vec::new()),
+            Ok(found) => match found.into_values().next().flatten() {
+                Some(value) => (200, value.into_bytes()),
+                None => (404, Vec::new()),
+            },
+        },
+        _ => (405, Vec::new()),
+    }
+}
+
+fn lookup(keys: Vec<String>, shared: &(Mutex<Held>, Condvar)) -> Result<BTreeMap<String, Option<String>>, u16> {
+    let mut held = shared.0.lock().unwrap();
+    held.asked.push(keys.clone());
+    let reads = held.reads.clone();
+    let value = |held: &Held, key: &String| match &reads {
+        Reads::Garbage(value) => Some(value.clone()),
+        Reads::Missing => None,
+        _ => held.kv.get(key).cloned(),
+    };
+    let found = keys.iter().map(|key| (key.clone(), value(&held, key))).collect();
+    drop(held);
+    match reads {
+        Reads::Failing => Err(503),
+        Reads::Late(by) => {
+            std::thread::park_timeout(by);
+            Ok(found)
+        }
+        _ => Ok(found),
+    }
+}
+
+fn take_message(request: &Request, held: &mut Held) -> (u16, Vec<u8>) {
+    if held.queue_refuses {
+        return (503, Vec::new());
+    }
+    if let Ok(batch) = facts::decode(&request.body) {
+        held.queued.push(batch);
+    }
+    (200, json!({ "metadata": { "metrics": { "backlogCount": 0, "backlogBytes": 0 } } }).to_string().into_bytes())
+}
+
+fn take_sync(request: &Request, held: &mut Held) -> (u16, Vec<u8>) {
+    if held.origin_refuses {
+        return (503, Vec::new());
+    }
+    let Ok(sync) = sync::decode_request(&request.body) else { return (400, Vec::new()) };
+    let accepted = sync.facts.len() as u64;
+    held.synced.push((sync, request.headers.clone()));
+    (200, sync::encode_response(&SyncResponse { accepted, ..SyncResponse::default() }))
+}
+
+fn unescape(path: &str) -> String {
+    let mut bytes = Vec::new();
+    let mut rest = path.as_bytes();
+    while let [first, tail @ ..] = rest {
+        rest = tail;
+        match (first, tail) {
+            (b'%', [a, b, after @ ..]) => {
+                let hex = [*a, *b];
+                bytes.push(u8::from_str_radix(std::str::from_utf8(&hex).unwrap(), 16).unwrap());
+                rest = after;
+            }
+            _ => bytes.push(*first),
+        }
+    }
+    String::from_utf8(bytes).unwrap()
+}

@@ -1,0 +1,218 @@
+//! A world as `cargo xtask dev` runs it: the worker in workerd with KV, queues and cron, the origin on SQLite.
+
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use causeway_shared::keys::Keys;
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use sha2::Sha256;
+use tempfile::TempDir;
+
+use crate::browser::{Answer, Browser, call};
+use crate::{base64url, eventually};
+
+/// A running world. Dropped, it is stopped and its folder removed.
+#[derive(Debug)]
+pub struct World {
+    pub edge: String,
+    pub origin: String,
+    pub token: String,
+    pub explain: String,
+    dev: Child,
+    origin_pid: Mutex<OriginProcess>,
+    networks: AtomicU32,
+    _folder: TempDir,
+    data: PathBuf,
+}
+
+#[derive(Debug)]
+enum OriginProcess {
+    /// Started by `xtask dev`.
+    Dev(i32),
+    /// Started here, after that one was ended.
+    Own(Child),
+    Down,
+}
+
+impl World {
+    /// Starts a world in a fresh folder and waits until both sides answer.
+    ///
+    /// # Panics
+    /// When it does not start within three minutes (the first start of a fresh checkout builds).
+    #[must_use]
+    pub fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let (data, ready) = (folder.path().join("data"), folder.path().join("ready.json"));
+        let xtask = std::env::var("CAUSEWAY_XTASK").expect("run these tests through `cargo xtask test e2e`");
+        let dev = Command::new(xtask)
+            .args(["dev", "--edge-port", "0", "--origin-port", "0", "--data"])
+            .arg(&data)
+            .arg("--ready-file")
+            .arg(&ready)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("xtask starts");
+        let told: Value = eventually("the world answers", || serde_json::from_slice(&std::fs::read(&ready).ok()?).ok());
+        let text = |name: &str| told[name].as_str().unwrap().to_owned();
+        let pid = i32::try_from(told["pids"]["origin"].as_i64().unwrap()).unwrap();
+        Self {
+            edge: text("edge_url").replace("127.0.0.1", "localhost"),
+            origin: text("origin_url"),
+            token: text("admin_token"),
+            explain: text("explain_key"),
+            dev,
+            origin_pid: Mutex::new(OriginProcess::Dev(pid)),
+            networks: AtomicU32::new(1),
+            data,
+            _folder: folder,
+        }
+    }
+
+    /// A browser without cookies on a client network of its own.
+    #[must_use]
+    pub fn browser(&self) -> Browser {
+        Browser::new(&self.edge, self.networks.fetch_add(1, Ordering::Relaxed) << 8)
+    }
+
+    /// The same on another hostname, which is another tenant's.
+    #[must_use]
+    pub fn browser_at(&self, host: &str) -> Browser {
+        Browser::new(&self.edge.replace("localhost", host), self.networks.fetch_add(1, Ordering::Relaxed) << 8)
+    }
+
+    /// An admin call; null for 404.
+    #[must_use]
+    pub fn admin(&self, method: &str, path: &str, body: &Value) -> Answer {
+        let headers = [
+            ("authorization".to_owned(), format!("Bearer {}", self.token)),
+            ("content-type".to_owned(), "application/json".to_owned()),
+        ];
+        let body = if body.is_null() { String::new() } else { body.to_string() };
+        call(method, &format!("{}/admin/v1/{path}", self.origin), &headers, body.as_bytes())
+    }
+
+    /// What the origin holds of a visitor of the demo tenant; null when it knows none.
+    #[must_use]
+    pub fn visitor(&self, visitor: &str) -> Value {
+        let answer = self.admin("GET", &format!("visitors/{visitor}?tenant=demo"), &Value::Null);
+        if answer.status == 200 { answer.json() } else { Value::Null }
+    }
+
+    /// The visitor a member's lookup names; null when there is none.
+    #[must_use]
+    pub fn lookup(&self, member: &str) -> Value {
+        let answer = self.admin("GET", &format!("lookups/member/{member}?tenant=demo"), &Value::Null);
+        if answer.status == 200 { answer.json()["visitor"].clone() } else { Value::Null }
+    }
+
+    /// A member's proof, signed by the tenant's development key.
+    #[must_use]
+    pub fn proof(&self, tenant: &str, member: &str) -> String {
+        let answer = self.admin("POST", "proofs", &json!({ "tenant": tenant, "sub": member }));
+        answer.json()["proof"].as_str().unwrap_or_else(|| panic!("{answer:?}")).to_owned()
+    }
+
+    /// Claims of any kind, signed by the demo tenant's development key.
+    #[must_use]
+    pub fn sign_dev(&self, claims: &Value) -> String {
+        let keys: Keys = serde_json::from_slice(&std::fs::read(self.data.join("keys.json")).unwrap()).unwrap();
+        let key = &keys.tenants["demo"].proof[0];
+        let signed = format!("{}.{}", base64url(br#"{"alg":"HS256"}"#), base64url(claims.to_string().as_bytes()));
+        let mut hmac = Hmac::<Sha256>::new_from_slice(&key.bytes()).unwrap();
+        hmac.update(signed.as_bytes());
+        format!("{signed}.{}", base64url(&hmac.finalize().into_bytes()))
+    }
+
+    /// Waits until the origin holds these own totals of a visitor: (pages, purchases).
+    pub fn settles(&self, visitor: &str, pages: u64, purchases: u64) -> Value {
+        eventually(&format!("the origin holds {pages} pages and {purchases} purchases"), || {
+            let held = self.visitor(visitor);
+            let own = &held["own"];
+            (own["pages"] == json!(pages) && own["purchases"] == json!(purchases)).then_some(held)
+        })
+    }
+
+    /// Waits until the origin has nothing left to write to the KV.
+    pub fn published(&self) {
+        eventually("the outbox is empty", || (self.metric("causeway_outbox_depth")? == 0.0).then_some(()));
+    }
+
+    /// A metric of the origin without labels.
+    #[must_use]
+    pub fn metric(&self, name: &str) -> Option<f64> {
+        let answer = call("GET", &format!("{}/metrics", self.origin), &[], b"");
+        let text = String::from_utf8_lossy(&answer.body).into_owned();
+        let line = text.lines().find(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(' ')))?;
+        line.rsplit(' ').next()?.parse().ok()
+    }
+
+    /// Everything the edge wrote to its log.
+    #[must_use]
+    pub fn edge_log(&self) -> String {
+        std::fs::read_to_string(self.data.join("edge.log")).unwrap_or_default()
+    }
+
+    /// Everything the origin wrote to its log.
+    #[must_use]
+    pub fn origin_log(&self) -> String {
+        std::fs::read_to_string(self.data.join("origin.log")).unwrap_or_default()
+    }
+
+    /// The origin's database, as bytes: for what must not be in it.
+    #[must_use]
+    pub fn store_bytes(&self) -> Vec<u8> {
+        ["causeway.db", "causeway.db-wal"]
+            .iter()
+            .flat_map(|f| std::fs::read(self.data.join(f)).unwrap_or_default())
+            .collect()
+    }
+
+    /// Ends the origin and waits until nothing answers at its address.
+    pub fn end_origin(&self, signal: Signal) {
+        let mut process = self.origin_pid.lock().unwrap();
+        match std::mem::replace(&mut *process, OriginProcess::Down) {
+            OriginProcess::Dev(pid) => kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap(),
+            OriginProcess::Own(mut child) => {
+                kill_process(Pid::from_child(&child), signal).unwrap();
+                child.wait().unwrap();
+            }
+            OriginProcess::Down => {}
+        }
+        let address = self.origin.trim_start_matches("http://").to_owned();
+        eventually("the origin is gone", || std::net::TcpStream::connect(&address).err().map(drop));
+    }
+
+    /// Starts the origin again, at the same address on the same folder.
+    pub fn start_origin(&self) {
+        let log = std::fs::File::options().append(true).create(true).open(self.data.join("origin.log")).unwrap();
+        let child = Command::new(std::env::var("CAUSEWAY_ORIGIN_BIN").unwrap())
+            .env("CAUSEWAY_LISTEN", self.origin.trim_start_matches("http://"))
+            .arg("--config")
+            .arg(self.data.join("causeway.toml"))
+            .arg("serve")
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().unwrap())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        *self.origin_pid.lock().unwrap() = OriginProcess::Own(child);
+        let address = self.origin.trim_start_matches("http://").to_owned();
+        eventually("the origin answers again", || std::net::TcpStream::connect(&address).ok().map(drop));
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        if let Ok(OriginProcess::Own(child)) = self.origin_pid.get_mut() {
+            let _ = kill_process(Pid::from_child(child), Signal::TERM);
+            let _ = child.wait();
+        }
+        let _ = kill_process(Pid::from_child(&self.dev), Signal::INT);
+        let _ = self.dev.wait();
+    }
+}

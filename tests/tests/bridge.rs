@@ -1,0 +1,338 @@
+//! One person on two browsers, through the real worker, KV, queues, origin and SQLite.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "tests end at the first thing that is not so")]
+
+use causeway_tests::browser::Browser;
+use causeway_tests::world::World;
+use causeway_tests::{eventually, run};
+use serde_json::{Value, json};
+
+fn main() {
+    run(
+        World::start,
+        &[
+            ("s1_01_a_new_visitor_gets_a_first_party_cookie_with_a_new_uuid", cookie),
+            ("s1_11_the_sample_flow_step_by_step", sample_flow),
+            ("s1_05_two_kinds_that_name_different_visitors_cost_two_reads", two_kinds),
+            ("s1_06_ten_alternations_lose_nothing_and_double_nothing", alternations),
+            ("field_01_two_members_on_one_device_stay_two_people", shared_device),
+            ("field_01_also_when_the_tagging_cookie_was_lost_to_a_parallel_answer", lost_tag),
+            ("field_03_events_in_any_order_and_twice_give_the_same_totals", any_order),
+            ("field_11_a_cookie_whose_snapshot_is_gone_keeps_its_id", cookie_outlives),
+            ("field_15_a_message_id_is_counted_once_the_first_time", message_ids),
+            ("field_16_both_cookies_survive_and_only_decide_sets_them", both_cookies),
+            ("field_19_a_member_id_without_its_proof_bridges_nothing", unproven),
+            ("field_22_a_purchase_retried_counts_once_in_store_and_snapshot", purchase_retried),
+            ("field_24_a_flood_of_cookieless_requests_mints_only_so_many", flood),
+            ("s1_another_tenant_never_meets_this_one", tenants),
+        ],
+    )
+}
+
+fn id(answer: &Value) -> String {
+    answer["visitor"].as_str().unwrap_or_else(|| panic!("no visitor in {answer}")).to_owned()
+}
+
+/// (pages, purchases) that an answer's part holds.
+fn sums(part: &Value) -> (u64, u64) {
+    (part["pages"].as_u64().unwrap_or(u64::MAX), part["purchases"].as_u64().unwrap_or(u64::MAX))
+}
+
+/// Waits until the snapshot that the edge reads of this browser's visitor holds this view.
+fn served(browser: &Browser, proof: &str, pages: u64, purchases: u64, devices: u64) {
+    eventually(&format!("{pages} pages, {purchases} purchases on {devices} devices are served"), || {
+        let me = browser.me(Some(proof));
+        (sums(&me["view"]) == (pages, purchases) && me["person"]["devices"] == json!(devices)).then_some(())
+    });
+}
+
+/// Waits until a visitor is older than the publish delay, so that its snapshot is read.
+fn aged(browser: &Browser) {
+    eventually("the visitor's own snapshot is read", || (browser.me(None)["kv_reads"] == json!(1)).then_some(()));
+}
+
+fn cookie(world: &World) {
+    let browser = world.browser();
+    let answer = browser.decide(&json!({}));
+    let body = answer.json();
+    let visitor: causeway_shared::ids::VisitorId = id(&body).parse().unwrap();
+    assert_eq!(body["person"], json!({ "devices": 1, "new_visitor": true, "bridged": false }));
+    assert_eq!(body["kv_reads"], 0, "asking for a visitor minted just now would cache the miss");
+    assert_eq!(body["decisions"][0]["ad"]["id"], "house");
+    let identity = answer.set_cookies().into_iter().find(|c| c.starts_with("cw_id=")).unwrap().to_owned();
+    assert!(identity.contains("; HttpOnly") && identity.contains("; SameSite=Lax") && identity.contains("; Path=/"));
+    assert!(identity.contains("Max-Age=34560000"), "400 days: {identity}");
+    assert!(!identity.contains("Domain"), "the publisher's own host alone: {identity}");
+    let again = browser.view();
+    assert_eq!((id(&again), again["person"]["new_visitor"].clone()), (visitor.to_string(), json!(false)));
+    assert_ne!(id(&world.browser().view()), visitor.to_string());
+}
+
+fn sample_flow(world: &World) {
+    let proof = world.proof("demo", "123");
+    let (abc, def) = (world.browser(), world.browser());
+    // User visits the site, gets cookie "abc".
+    let a = id(&abc.view());
+    assert_eq!(sums(&world.settles(&a, 1, 0)["own"]), (1, 0));
+    assert_eq!(world.lookup("123"), Value::Null);
+    // User logs in.
+    assert_eq!(id(&abc.view_as("123", &proof)), a);
+    world.settles(&a, 2, 0);
+    assert_eq!(world.lookup("123"), json!(a));
+    // User purchases.
+    abc.buy("order-1", 49_900_000);
+    world.settles(&a, 2, 1);
+    assert_eq!(world.lookup("123"), json!(a));
+    world.published();
+    // User switches devices, gets cookie "def".
+    let d = id(&def.view());
+    world.settles(&d, 1, 0);
+    assert_eq!(world.lookup("123"), json!(a));
+    // User logs in there. The answer comes at once: it is bridged by what the KV holds, not by the origin.
+    let bridging = def.view_as("123", &proof);
+    assert_eq!(id(&bridging), d);
+    assert_eq!(bridging["person"], json!({ "devices": 2, "new_visitor": false, "bridged": true }));
+    assert_eq!(bridging["kv_reads"], 2);
+    // From the next request on the primary store alone is read.
+    let me = def.me(Some(&proof));
+    assert_eq!(
+        (sums(&me["view"]), me["kv_reads"].clone(), me["person"]["devices"].clone()),
+        ((4, 1), json!(1), json!(2))
+    );
+    assert_eq!(sums(&me["own"]), (2, 0));
+    let held = world.settles(&d, 2, 0);
+    eventually("123 maps to def", || (world.lookup("123") == json!(d)).then_some(()));
+    assert_eq!(sums(&held["view"]), (4, 1));
+    assert_eq!(held["person"]["devices"], 2);
+    assert_eq!(held["person"]["master"], json!(a), "the oldest visitor");
+    // The old visitor's profile stays as it was.
+    assert_eq!(sums(&world.visitor(&a)["own"]), (2, 1));
+    let next = def.view();
+    assert_eq!((next["kv_reads"].clone(), next["person"]["bridged"].clone()), (json!(1), json!(true)));
+    served(&def, &proof, 5, 1, 2);
+}
+
+fn two_kinds(world: &World) {
+    let proof = world.proof("demo", "two-kinds");
+    let (phone, tablet, laptop) = (world.browser(), world.browser(), world.browser());
+    let as_partner = |browser: &Browser| browser.decide(&json!({ "user": { "ids": { "partner": "p-77" } } })).json();
+    let first = id(&phone.view_as("two-kinds", &proof));
+    let second = id(&as_partner(&tablet));
+    world.settles(&first, 1, 0);
+    world.settles(&second, 1, 0);
+    world.published();
+    let both =
+        json!({ "user": { "ids": { "member": "two-kinds", "partner": "p-77" }, "proofs": { "member": proof } } });
+    let answer = laptop.decide(&both).json();
+    assert_eq!(answer["kv_reads"], 2, "one batch for all lookups, one for all profiles");
+    assert_eq!(answer["person"], json!({ "devices": 3, "new_visitor": true, "bridged": true }));
+    served(&laptop, &proof, 3, 0, 3);
+    let held = world.settles(&id(&answer), 1, 0);
+    assert_eq!(held["person"]["devices"], 3);
+}
+
+fn alternations(world: &World) {
+    let proof = world.proof("demo", "alternating");
+    let (abc, def) = (world.browser(), world.browser());
+    let (a, d) = (id(&abc.view_as("alternating", &proof)), id(&def.view_as("alternating", &proof)));
+    for round in 0..10 {
+        let (x, y) = (abc.view_as("alternating", &proof), def.view_as("alternating", &proof));
+        assert_eq!((id(&x), id(&y)), (a.clone(), d.clone()), "round {round}");
+        abc.buy(&format!("order-{round}"), 1_000_000);
+    }
+    let held = world.settles(&a, 11, 10);
+    assert_eq!(held["own"]["revenue_micros"], 10_000_000);
+    world.settles(&d, 11, 0);
+    served(&abc, &proof, 22, 10, 2);
+    served(&def, &proof, 22, 10, 2);
+    assert_eq!(world.lookup("alternating"), json!(d), "the last browser seen");
+}
+
+fn shared_device(world: &World) {
+    let (ann, bob) = (world.proof("demo", "ann"), world.proof("demo", "bob"));
+    let device = world.browser();
+    let a = id(&device.view_as("ann", &ann));
+    device.buy("anns-order", 5_000_000);
+    let answer = device.view_as("bob", &bob);
+    let b = id(&answer);
+    assert_ne!(a, b, "the browser has a new visitor");
+    assert_eq!(answer["person"], json!({ "devices": 1, "new_visitor": true, "bridged": false }));
+    let me = device.me(Some(&bob));
+    assert_eq!(sums(&me["view"]), (1, 0), "bob sees nothing of ann's");
+    assert_eq!(id(&device.view_as("ann", &ann)), a, "ann again, as her earlier visitor");
+    for round in 0..10 {
+        assert_eq!(id(&device.view_as("bob", &bob)), b, "round {round}");
+        assert_eq!(id(&device.view_as("ann", &ann)), a, "round {round}");
+    }
+    let (held_a, held_b) = (world.settles(&a, 12, 1), world.settles(&b, 11, 0));
+    for held in [held_a, held_b] {
+        assert_eq!(
+            (held["person"]["devices"].clone(), held["person"]["members"].as_array().unwrap().len()),
+            (json!(1), 1)
+        );
+    }
+    served(&device, &ann, 12, 1, 1);
+}
+
+fn lost_tag(world: &World) {
+    let (ann, bob) = (world.proof("demo", "ann-2"), world.proof("demo", "bob-2"));
+    let device = world.browser();
+    let a = id(&device.view());
+    let before = device.cookies();
+    device.view_as("ann-2", &ann);
+    // A parallel answer, begun before the login, ends after it: its cookies win.
+    device.put_back(before);
+    world.settles(&a, 2, 0);
+    world.published();
+    aged(&device);
+    let answer = device.view_as("bob-2", &bob);
+    let b = id(&answer);
+    assert_ne!(a, b, "the snapshot names ann: a switch too");
+    assert_eq!(answer["person"]["bridged"], false);
+    assert_eq!(sums(&device.me(Some(&bob))["view"]), (1, 0));
+    assert_eq!(id(&device.view_as("ann-2", &ann)), a);
+    for _ in 0..10 {
+        assert_eq!(id(&device.view_as("bob-2", &bob)), b);
+        assert_eq!(id(&device.view_as("ann-2", &ann)), a);
+    }
+    assert_eq!(world.settles(&a, 13, 0)["person"]["devices"], 1);
+    assert_eq!(world.settles(&b, 11, 0)["person"]["devices"], 1);
+}
+
+fn any_order(world: &World) {
+    let browser = world.browser();
+    let visitor = id(&browser.view());
+    let event = |n: u32| json!({ "type": "track", "id": format!("e-{n}"), "name": "purchase", "properties": { "value_micros": 10 } });
+    let order = [3, 1, 2, 5, 4, 1, 5, 3];
+    for n in order {
+        assert_eq!(browser.events(&json!([event(n), event(n)])).json()["accepted"], 2);
+    }
+    let held = world.settles(&visitor, 1, 5);
+    assert_eq!(held["own"]["revenue_micros"], 50);
+}
+
+fn cookie_outlives(world: &World) {
+    // This visitor's cookie names a visitor of whom the KV has never heard.
+    let browser = world.browser();
+    let visitor = id(&browser.decide(&json!({ "page_view": false })).json());
+    aged(&browser);
+    let answer = browser.view();
+    assert_eq!((id(&answer), answer["person"]["new_visitor"].clone()), (visitor.clone(), json!(false)));
+    world.settles(&visitor, 1, 0);
+}
+
+fn message_ids(world: &World) {
+    let browser = world.browser();
+    let visitor = id(&browser.view());
+    let buy = |value: i64| json!({ "type": "track", "id": "same", "name": "purchase", "properties": { "value_micros": value } });
+    let page = json!({ "type": "page", "id": "another" });
+    let answer = browser.events(&json!([buy(100), page, buy(999)])).json();
+    assert_eq!(answer["accepted"], 3, "{answer}");
+    // Sent again, on another day's worth of server fields: the receive time differs, the fact does not.
+    assert_eq!(browser.events(&json!([buy(555)])).status, 202);
+    let held = world.settles(&visitor, 2, 1);
+    assert_eq!(held["own"]["revenue_micros"], 100, "the first of a batch is the one that counts");
+}
+
+fn both_cookies(world: &World) {
+    let browser = world.browser();
+    let answer = browser.decide(&json!({}));
+    let names: Vec<&str> = answer.set_cookies().iter().filter_map(|c| c.split('=').next()).collect();
+    assert_eq!(names, ["cw_id", "cw_recent"]);
+    assert!(browser.events(&json!([{ "type": "page" }])).set_cookies().is_empty());
+    assert!(browser.send("GET", "/v1/me", &[], b"").set_cookies().is_empty());
+    let tracked = browser.send("GET", "/healthz", &[("x-forwarded-for", "203.0.113.9")], b"");
+    assert_eq!((tracked.status, tracked.set_cookies().len()), (200, 0));
+}
+
+fn unproven(world: &World) {
+    let proof = world.proof("demo", "victim");
+    let victim = world.browser();
+    let v = id(&victim.view_as("victim", &proof));
+    victim.buy("victims-order", 1_000_000);
+    world.settles(&v, 1, 1);
+    world.published();
+    let tries = [
+        json!({ "ids": { "member": "victim" } }),
+        json!({ "ids": { "member": "victim" }, "proofs": { "member": "" } }),
+        json!({ "ids": { "member": "victim" }, "proofs": { "member": world.proof("demo", "thief") } }),
+        json!({ "ids": { "member": "victim" }, "proofs": { "member": world.proof("strict", "victim") } }),
+        json!({ "ids": { "member": "victim" }, "proofs": { "member": unsigned("victim") } }),
+        json!({ "ids": { "member": "victim" }, "proofs": { "member": expired(world, "victim") } }),
+    ];
+    for user in tries {
+        let thief = world.browser();
+        let answer = thief.decide(&json!({ "user": user })).json();
+        assert_eq!(answer["member"], "unproven", "{user}");
+        assert_eq!((answer["person"]["bridged"].clone(), answer["kv_reads"].clone()), (json!(false), json!(0)));
+        assert!(thief.me(None).get("view").is_none());
+        assert!(thief.me(Some(&proof)).get("view").is_none(), "a proof that this visitor never logged in with");
+        world.settles(&id(&answer), 1, 0);
+    }
+    assert_eq!(world.lookup("victim"), json!(v));
+    assert_eq!(world.visitor(&v)["person"]["devices"], 1);
+}
+
+/// `alg: none`, RFC 7519 §6.1.
+fn unsigned(member: &str) -> String {
+    let now = causeway_tests::bare::now() / 1000;
+    let encode = |value: Value| causeway_tests::base64url(value.to_string().as_bytes());
+    let claims = json!({ "sub": member, "aud": "demo", "iat": now, "exp": now + 600 });
+    format!("{}.{}.", encode(json!({ "alg": "none" })), encode(claims))
+}
+
+/// A proof that was good until it ended.
+fn expired(world: &World, member: &str) -> String {
+    let now = causeway_tests::bare::now() / 1000;
+    let claims = json!({ "sub": member, "aud": "demo", "iat": now - 7_200, "exp": now - 3_600 });
+    world.sign_dev(&claims)
+}
+
+fn purchase_retried(world: &World) {
+    let proof = world.proof("demo", "retrier");
+    let browser = world.browser();
+    let visitor = id(&browser.view_as("retrier", &proof));
+    for _ in 0..3 {
+        browser.buy("the-only-order", 7_000_000);
+    }
+    let held = world.settles(&visitor, 1, 1);
+    assert_eq!(held["own"]["revenue_micros"], 7_000_000);
+    served(&browser, &proof, 1, 1, 1);
+}
+
+fn flood(world: &World) {
+    let network = world.browser();
+    let mut minted = 0;
+    let mut limited = 0;
+    for host in 0..150 {
+        let browser = world.browser();
+        *browser.headers.borrow_mut() = network.headers.borrow().clone();
+        // Addresses of one network are one client.
+        let address = network.headers.borrow()[0].1.rsplit_once('.').unwrap().0.to_owned() + &format!(".{host}");
+        browser.headers.borrow_mut()[0].1 = address;
+        // What a client says of itself buys it nothing.
+        browser.send_header("x-forwarded-for", &format!("198.51.100.{host}"));
+        let answer = browser.view();
+        match answer["visitor"].as_str() {
+            Some(_) => minted += 1,
+            None => {
+                limited += 1;
+                assert_eq!(
+                    (answer["reason"].clone(), answer["decisions"][0]["ad"]["id"].clone()),
+                    (json!("mint_limited"), json!("house"))
+                );
+            }
+        }
+    }
+    assert!((60..=120).contains(&minted), "{minted} of 150 minted, {limited} limited; the limit is 60 a minute");
+}
+
+fn tenants(world: &World) {
+    let browser = world.browser();
+    browser.view();
+    let other = world.browser_at("strict.localhost");
+    other.set_cookie("cw_id", &browser.cookie("cw_id").unwrap());
+    let answer = other.decide(&json!({ "consent": {} }));
+    assert_eq!((answer.status, answer.json()["visitor"].clone()), (200, Value::Null));
+    let unknown = world.browser_at("unknown.localhost").decide(&json!({}));
+    assert_eq!((unknown.status, unknown.json()["error"]["code"].clone()), (404, json!("unknown_host")));
+}

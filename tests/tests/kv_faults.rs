@@ -1,0 +1,287 @@
+//! The worker with a hostile platform behind it: a KV that is late, broken, garbled or behind, a queue and an
+//! origin that refuse; and what may be read and sent without permission.
+#![expect(clippy::unwrap_used, reason = "tests end at the first thing that is not so")]
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use causeway_shared::fact::What;
+use causeway_shared::ids::{Epoch, Version, VisitorId};
+use causeway_shared::membership::{Cut, Membership};
+use causeway_shared::profile::{SubProfile, Totals};
+use causeway_shared::view::{Snapshot, Stored};
+use causeway_shared::{kv, sync_auth, wire};
+use causeway_tests::bare::{Bare, now, tenant};
+use causeway_tests::run_in_turn;
+use causeway_tests::standin::{Held, Reads};
+use serde_json::{Value, json};
+
+fn main() {
+    run_in_turn(
+        Bare::start,
+        &[
+            ("s1_10_every_read_a_second_late_is_answered_within_150_ms", late),
+            ("field_08_a_bad_snapshot_is_not_there_and_says_so", garbage),
+            ("s1_10_a_kv_that_throws_is_answered", failing),
+            ("field_09_a_request_never_writes_the_kv", never_writes),
+            ("field_10_a_visitor_minted_now_is_not_asked_for", miss_is_not_new),
+            ("field_12_without_permission_no_kv_read_and_no_fact_carries_an_id", no_permission),
+            ("field_17_a_trapped_call_costs_its_own_request_alone", hostile),
+            ("field_20_a_stale_snapshot_brings_no_cut_visitor_back", stale),
+            ("field_20_a_withdrawn_visitor_is_not_recognised_again", tombstone),
+            ("a_refused_queue_hands_facts_to_the_origin", straight_to_origin),
+            ("what_nobody_takes_is_never_acknowledged_and_is_counted", nobody_takes),
+        ],
+    )
+}
+
+fn reset(bare: &Bare) {
+    *bare.standin.held() = Held::default();
+}
+
+fn snapshot(visitor: VisitorId, counter: u64, membership: Membership, pages: &[(VisitorId, u64)]) -> Stored {
+    let version = Version { restore: 0, counter };
+    let sub = |pages| SubProfile {
+        version,
+        totals: Totals { pages, ..Totals::default() },
+        seen: None,
+        sessions: Vec::new(),
+        newest: None,
+    };
+    let profiles: BTreeMap<_, _> = pages.iter().map(|(v, pages)| (*v, sub(*pages))).collect();
+    Stored::Snapshot(Box::new(Snapshot {
+        version,
+        visitor,
+        unique: Vec::new(),
+        membership,
+        profiles,
+        truncated: false,
+    }))
+}
+
+fn member_of(epoch: u64, admits: &[VisitorId], cuts: &[VisitorId]) -> Membership {
+    Membership {
+        epoch: Epoch(epoch),
+        devices: u32::try_from(admits.len()).unwrap(),
+        admits: admits.iter().copied().collect(),
+        cuts: cuts.iter().map(|v| (*v, Cut { at: now(), gone: false })).collect(),
+    }
+}
+
+fn put(bare: &Bare, visitor: VisitorId, stored: &Stored) {
+    let key = kv::snapshot_key(&tenant(), visitor);
+    let value = wire::kv::encode_stored(&key, stored).unwrap();
+    bare.standin.held().kv.insert(key, value);
+}
+
+fn late(bare: &Bare) {
+    reset(bare);
+    let proof = bare.proof("late");
+    let (browser, visitor) = bare.returning();
+    browser.view();
+    bare.standin.held().reads = Reads::Late(Duration::from_secs(1));
+    let mut slowest = Duration::ZERO;
+    for _ in 0..20 {
+        let answer = browser
+            .decide(&json!({ "user": { "ids": { "member": "late", "partner": "p" }, "proofs": { "member": proof } } }));
+        assert_eq!(answer.json()["visitor"], json!(visitor.to_string()));
+        assert_eq!(answer.json()["degraded"], json!(["kv_late"]));
+        slowest = slowest.max(answer.took);
+    }
+    assert!(slowest < Duration::from_millis(150), "{slowest:?}");
+}
+
+fn garbage(bare: &Bare) {
+    reset(bare);
+    let long = "A".repeat(2 << 20);
+    for bad in ["", "x", "s1AAAA", "t1garbage", "l1\u{1F980}", "line\nbreak", "{\"json\":1}", long.as_str()] {
+        bare.standin.held().reads = Reads::Garbage(bad.to_owned());
+        let (browser, visitor) = bare.returning();
+        let answer = browser.decide(&json!({ "user": { "ids": { "partner": "p" } } }));
+        assert_eq!((answer.status, answer.json()["visitor"].clone()), (200, json!(visitor.to_string())), "{bad:.20}");
+        assert_eq!(answer.json()["degraded"], json!(["snapshot_bad", "lookup_bad"]), "{bad:.20}");
+    }
+    let health = bare.browser().send("GET", "/healthz", &[], b"").json();
+    assert!(health["notes"]["snapshot_bad"].as_u64().unwrap() >= 8, "{health}");
+}
+
+fn failing(bare: &Bare) {
+    reset(bare);
+    bare.standin.held().reads = Reads::Failing;
+    let (browser, visitor) = bare.returning();
+    let answer = browser.decide(&json!({ "user": { "ids": { "partner": "p" } } }));
+    assert_eq!((answer.status, answer.json()["visitor"].clone()), (200, json!(visitor.to_string())));
+    assert_eq!(answer.json()["degraded"], json!(["kv_failed"]));
+    // A lookup that could not be read is asked for again.
+    bare.standin.held().reads = Reads::Well;
+    browser.decide(&json!({ "user": { "ids": { "partner": "p" } } }));
+    let asked = bare.standin.held().asked.last().unwrap().clone();
+    assert!(asked.iter().any(|key| key.starts_with("a:demo:2:")), "{asked:?}");
+}
+
+fn never_writes(bare: &Bare) {
+    reset(bare);
+    let proof = bare.proof("writer");
+    let browser = bare.browser();
+    browser.view_as("writer", &proof);
+    browser.buy("w-1", 1);
+    browser.me(Some(&proof));
+    // The stand-in answers 405 to every write, and the facts are all there was.
+    bare.standin.wait("the facts are queued", |held| (held.queued.len() == 2).then_some(()));
+    let health = bare.browser().send("GET", "/healthz", &[], b"").json();
+    assert_eq!(health["facts_lost"], bare.browser().send("GET", "/healthz", &[], b"").json()["facts_lost"]);
+    let kinds: Vec<bool> = bare
+        .standin
+        .held()
+        .queued
+        .iter()
+        .flat_map(|b| &b.facts)
+        .map(|f| matches!(f.what, What::Alias { .. }))
+        .collect();
+    assert_eq!(kinds, [true, false, false]);
+}
+
+fn miss_is_not_new(bare: &Bare) {
+    reset(bare);
+    bare.standin.held().reads = Reads::Missing;
+    let browser = bare.browser();
+    let first = browser.view();
+    let second = browser.view();
+    assert_eq!((first["kv_reads"].clone(), second["kv_reads"].clone()), (json!(0), json!(0)));
+    assert_eq!(bare.standin.held().asked, Vec::<Vec<String>>::new());
+    // Its own pages are known at once all the same.
+    assert_eq!(browser.me(None)["own"]["pages"], 2);
+}
+
+fn no_permission(bare: &Bare) {
+    let member = json!({ "ids": { "member": "m", "partner": "p" }, "proofs": { "member": bare.proof("m") } });
+    let consents = [
+        json!({ "user": member, "consent": { "tcf": "not a consent string" } }),
+        json!({ "user": member, "consent": { "tcf": "" } }),
+        json!({ "user": member, "consent": { "gpp": "DBABL~BVVVVVVVVWA.YA", "gpp_sid": [7] } }),
+    ];
+    for body in &consents {
+        reset(bare);
+        let (browser, _) = bare.returning();
+        let answer = browser.decide(body);
+        assert_eq!((answer.status, answer.json()["consent"].clone()), (200, json!("none")), "{body}");
+        withdrawn(bare, &answer.json());
+        assert_eq!(browser.cookie("cw_id"), None);
+        assert_eq!(
+            browser.decide(body).set_cookies(),
+            Vec::<&str>::new(),
+            "the second time there is nothing left to expire"
+        );
+    }
+    for (method, path, body) in
+        [("POST", "/v1/decide", "{}"), ("GET", "/v1/me", ""), ("POST", "/v1/events", r#"[{"type":"page"}]"#)]
+    {
+        reset(bare);
+        let (browser, _) = bare.returning();
+        browser.send_header("sec-gpc", "1");
+        let answer = browser.send(method, path, &[], body.as_bytes());
+        assert!(answer.status < 300, "{path}");
+        withdrawn(bare, &answer.json());
+        assert_eq!(browser.cookie("cw_id"), None, "{path}: the cookie is expired");
+        reset(bare);
+        let again = browser.send(method, path, &[], body.as_bytes());
+        assert_eq!(again.set_cookies(), Vec::<&str>::new(), "{path}");
+        assert!(bare.standin.held().queued.is_empty() && bare.standin.held().asked.is_empty(), "{path}");
+    }
+}
+
+/// No key was read, and the one fact is the withdrawal.
+fn withdrawn(bare: &Bare, answer: &Value) {
+    assert_eq!(answer.get("visitor").unwrap_or(&Value::Null), &Value::Null);
+    let facts = bare.standin.wait("the withdrawal is queued", |held| {
+        let facts: Vec<_> = held.queued.iter().flat_map(|b| b.facts.clone()).collect();
+        (!facts.is_empty()).then_some(facts)
+    });
+    assert!(matches!(facts.as_slice(), [fact] if fact.what == What::Withdrawal), "{facts:?}");
+    assert_eq!(bare.standin.held().asked, Vec::<Vec<String>>::new());
+}
+
+fn hostile(bare: &Bare) {
+    reset(bare);
+    let deep = "[".repeat(10_000);
+    let bodies =
+        ["", "null", "[]", "{", deep.as_str(), "\u{0}", r#"{"placements":[{"id":1}]}"#, r#"{"page_view":NaN}"#];
+    for body in bodies {
+        for path in ["/v1/decide", "/v1/events"] {
+            let answer = bare.browser().send("POST", path, &[], body.as_bytes());
+            assert!((400..500).contains(&answer.status), "{path} {body:.20}: {}", answer.status);
+            assert!(answer.json()["error"]["code"].is_string(), "{path} {body:.20}");
+        }
+    }
+    let health = bare.browser().send("GET", "/healthz", &[], b"").json();
+    assert_eq!(health["module_restarts"], 0, "no input traps the module");
+    assert_eq!(bare.browser().decide(&json!({})).status, 200);
+}
+
+fn stale(bare: &Bare) {
+    reset(bare);
+    let (own, visitor) = bare.returning();
+    let (_, sibling) = bare.returning();
+    let pages = [(visitor, 3), (sibling, 4)];
+    put(bare, visitor, &snapshot(visitor, 10, member_of(5, &[visitor, sibling], &[]), &pages));
+    assert_eq!(own.view()["person"]["devices"], 2);
+    put(bare, visitor, &snapshot(visitor, 20, member_of(9, &[visitor], &[sibling]), &pages[..1]));
+    assert_eq!(own.view()["person"], json!({ "devices": 1, "new_visitor": false, "bridged": false }));
+    // Another location still has the older snapshot.
+    put(bare, visitor, &snapshot(visitor, 10, member_of(5, &[visitor, sibling], &[]), &pages));
+    let answer = own.view();
+    assert_eq!(answer["person"], json!({ "devices": 1, "new_visitor": false, "bridged": false }));
+    assert_eq!(
+        own.me(None)["own"]["pages"],
+        6,
+        "its own facts are believed, and the ledger adds the three pages since"
+    );
+}
+
+fn tombstone(bare: &Bare) {
+    reset(bare);
+    let (browser, visitor) = bare.returning();
+    put(bare, visitor, &Stored::Tombstone);
+    let answer = browser.decide(&json!({}));
+    assert_eq!((answer.json()["visitor"].clone(), answer.json()["reason"].clone()), (Value::Null, json!("forgotten")));
+    assert_eq!(browser.cookie("cw_id"), None);
+    let anew = browser.view();
+    assert_ne!(anew["visitor"], json!(visitor.to_string()));
+    assert_eq!(anew["person"]["new_visitor"], true);
+}
+
+fn straight_to_origin(bare: &Bare) {
+    reset(bare);
+    bare.standin.held().queue_refuses = true;
+    let (browser, visitor) = bare.returning();
+    browser.buy("direct", 5);
+    let (request, headers) = bare.standin.wait("the origin has the sync", |held| held.synced.pop());
+    let batch = wire::facts::decode(&request.facts[0]).unwrap();
+    assert_eq!((batch.facts.len(), batch.facts[0].visitor), (1, visitor));
+    let header = |name: &str| headers[name].as_str();
+    let (key, time, mac) =
+        (header(sync_auth::KEY_HEADER), header(sync_auth::TIME_HEADER), header(sync_auth::MAC_HEADER));
+    let body = wire::sync::encode_request(&request);
+    assert_eq!(sync_auth::verify(&bare.keys.sync, now(), &body, key, time, mac), Ok(()));
+}
+
+fn nobody_takes(bare: &Bare) {
+    reset(bare);
+    let (browser, _) = bare.returning();
+    let lost = |bare: &Bare| bare.browser().send("GET", "/healthz", &[], b"").json()["facts_lost"].as_u64().unwrap();
+    let before = lost(bare);
+    {
+        let mut held = bare.standin.held();
+        (held.queue_refuses, held.origin_refuses) = (true, true);
+    }
+    let answer = browser.events(&json!([{ "type": "page", "id": "a" }, { "type": "page", "id": "b" }]));
+    assert_eq!((answer.status, answer.json()["error"]["code"].clone()), (503, json!("retry")));
+    assert!(answer.header("retry-after").is_some());
+    assert_eq!(lost(bare), before + 2);
+    assert_eq!(browser.decide(&json!({})).status, 200, "the page does not notice");
+    // The next sync tells the origin how many were lost.
+    bare.standin.held().origin_refuses = false;
+    browser.buy("after", 5);
+    let told = bare.standin.wait("the origin is told", |held| held.synced.iter().map(|(s, _)| s.lost).find(|n| *n > 0));
+    assert!(told >= 2, "{told}");
+}

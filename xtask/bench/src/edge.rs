@@ -1,0 +1,218 @@
+//! `edge`: what `/v1/decide` costs in workerd, beside workers that do less, and beside one that does the same in
+//! JavaScript. All peers run at once, each in a process of its own, and are pressed in turn, round by round, so
+//! that whatever else the machine does meets all of them alike.
+
+mod fixture;
+mod peers;
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant, SystemTime};
+
+use anyhow::{Context as _, Result, ensure};
+use clap::Args;
+
+use crate::environment::path;
+use crate::load::{self, Pressure, Window};
+use crate::report::{self, Bar, Line, median};
+use crate::stop::Stop;
+use crate::store::{Queued, Store};
+use crate::workerd::Workerd;
+use fixture::Fixture;
+use peers::{DECIDE, Peer};
+
+const BENCH: &str = "edge";
+/// The ratios of requests a second that the project asks for, by peer.
+const BARS: [(&str, Bar); 2] = [("js", Bar::AtLeast(1.2)), ("rust-read", Bar::AtLeast(0.7))];
+/// What a module may weigh, gzipped: KB.
+const WASM_KB: Bar = Bar::AtMost(400.0);
+/// How long a message may take from the answer to the queue.
+const QUEUE_PATIENCE: Duration = Duration::from_secs(2);
+
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// Rounds; the medians over them are reported.
+    #[arg(long, default_value_t = 7)]
+    rounds: usize,
+    /// Seconds that each peer is measured for in each case of a round.
+    #[arg(long, default_value_t = 2.0)]
+    seconds: f64,
+    /// Connections, each with one request in flight.
+    #[arg(long, default_value_t = 16)]
+    connections: usize,
+    /// Another build of the edge, bundled, to measure as well.
+    #[arg(long, value_name = "NAME=DIR", value_parser = named)]
+    beside: Vec<(String, PathBuf)>,
+    /// Measure these peers alone, and the edge.
+    #[arg(long, value_name = "PEER")]
+    only: Vec<String>,
+}
+
+fn named(text: &str) -> Result<(String, PathBuf), String> {
+    let (name, folder) = text.split_once('=').ok_or("NAME=DIR is needed")?;
+    Ok((name.to_owned(), folder.into()))
+}
+
+/// Whether each request also sends a fact to the queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Case {
+    Plain,
+    Queue,
+}
+
+impl Case {
+    const ALL: [Self; 2] = [Self::Plain, Self::Queue];
+
+    fn title(self) -> &'static str {
+        match self {
+            Self::Plain => "decide",
+            Self::Queue => "decide+queue",
+        }
+    }
+}
+
+struct Running {
+    peer: Peer,
+    workerd: Workerd,
+    /// By case.
+    windows: [Vec<Window>; 2],
+}
+
+impl Running {
+    fn port(&self, case: Case) -> Result<u16> {
+        let ports = &self.workerd.ports;
+        ports.get(case as usize).or(ports.first()).copied().context("a process without a port")
+    }
+
+    fn median(&self, case: Case, value: impl Fn(&Window) -> f64) -> f64 {
+        let [plain, queue] = &self.windows;
+        let windows = if case == Case::Plain { plain } else { queue };
+        median(windows.iter().map(value).collect())
+    }
+}
+
+pub(crate) fn run(options: &Options, json: bool, stop: &Stop) -> Result<()> {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
+    let fixture = Fixture::new(u64::try_from(now.as_millis())?)?;
+    let store = Store::serve(fixture.values())?;
+    let workerd = path("CAUSEWAY_WORKERD")?;
+    let mut all = Vec::new();
+    for peer in peers::all(&fixture, &options.beside)? {
+        let beside = options.beside.iter().any(|(name, _)| *name == peer.name);
+        if options.only.is_empty() || options.only.contains(&peer.name) || beside || peer.name == DECIDE {
+            let process = Workerd::start(&workerd, &peer.services, store.port)?;
+            all.push(Running { peer, workerd: process, windows: [Vec::new(), Vec::new()] });
+        }
+    }
+    for running in &all {
+        check(running, &fixture, &store).with_context(|| format!("the answer of `{}`", running.peer.name))?;
+    }
+    measure(&mut all, &fixture, options, stop)?;
+    let edge = all.pop().context("no peers")?;
+    for case in Case::ALL {
+        tell(case, &edge, &all, json);
+    }
+    let kb = Line {
+        bench: BENCH,
+        case: "wasm".to_owned(),
+        value: gzipped()? as f64 / 1000.0,
+        unit: "KB gzipped",
+        peer: None,
+        bar: Some(WASM_KB),
+    };
+    report::print(&kb, json);
+    Ok(())
+}
+
+/// Every peer answers rightly, and sends what it is to send: nothing, or one message of the edge's own length.
+fn check(running: &Running, fixture: &Fixture, store: &Store) -> Result<()> {
+    for case in Case::ALL {
+        let mut connection = load::connect(running.port(case)?)?;
+        running.peer.says.check_forged(&connection.exchange(&fixture.forged())?)?;
+        let before = settled(store);
+        // Twice: the first answer of an isolate may come by another way than all that follow.
+        for _ in 0..2 {
+            let answer = connection.exchange(&fixture.request(case == Case::Queue))?;
+            running.peer.says.check(&answer, fixture)?;
+        }
+        let messages = if case == Case::Queue { 2 } else { 0 };
+        let wanted = Queued {
+            messages: before.messages + messages,
+            bytes: before.bytes + messages * fixture.message_bytes as u64,
+        };
+        let start = Instant::now();
+        while store.queued().messages < wanted.messages && start.elapsed() < QUEUE_PATIENCE {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let queued = settled(store);
+        ensure!(queued == wanted, "in the case {} the queue holds {queued:?} instead of {wanted:?}", case.title());
+    }
+    Ok(())
+}
+
+/// What the queue was given, once no more comes.
+fn settled(store: &Store) -> Queued {
+    loop {
+        let before = store.queued();
+        std::thread::sleep(Duration::from_millis(100));
+        if store.queued() == before {
+            return before;
+        }
+    }
+}
+
+fn measure(all: &mut [Running], fixture: &Fixture, options: &Options, stop: &Stop) -> Result<()> {
+    let measured = Duration::from_secs_f64(options.seconds.clamp(0.1, 600.0));
+    let mut pressure = Pressure { connections: options.connections, warm_up: Duration::from_secs(1), measured };
+    for round in 0..options.rounds {
+        for case in Case::ALL {
+            let request = fixture.request(case == Case::Queue);
+            for running in &mut *all {
+                let window = load::press(running.port(case)?, &request, pressure, running.workerd.cpu(), stop)
+                    .with_context(|| format!("`{}` under load", running.peer.name))?;
+                let name = &running.peer.name;
+                eprintln!(
+                    "round {} {:<12} {name:<11} {:>6.0} req/s {:>6.1} us/request",
+                    round + 1,
+                    case.title(),
+                    window.rate(),
+                    window.cpu_a_request()
+                );
+                let [plain, queue] = &mut running.windows;
+                if case == Case::Plain { plain.push(window) } else { queue.push(window) }
+            }
+        }
+        // The first round also waited for the compilers inside workerd.
+        pressure.warm_up = Duration::from_millis(200);
+    }
+    Ok(())
+}
+
+/// The edge beside each peer: requests a second, then CPU.
+fn tell(case: Case, edge: &Running, peers: &[Running], json: bool) {
+    let line = |value, unit, peer, bar| Line { bench: BENCH, case: case.title().to_owned(), value, unit, peer, bar };
+    let own = edge.median(case, Window::rate);
+    for peer in peers {
+        let name = &peer.peer.name;
+        let bar = BARS.iter().find(|(barred, _)| barred == name).map(|(_, bar)| *bar);
+        let theirs = (name.clone(), peer.median(case, Window::rate));
+        report::print(&line(own, "req/s", Some(theirs), bar), json);
+    }
+    let own = edge.median(case, Window::cpu_a_request);
+    for peer in peers {
+        let theirs = (peer.peer.name.clone(), peer.median(case, Window::cpu_a_request));
+        report::print(&line(own, "CPU us/request", Some(theirs), None), json);
+    }
+    let load = edge.median(case, Window::own_cpu_a_request);
+    let line = Line { case: format!("{}, load and stores", case.title()), ..line(load, "CPU us/request", None, None) };
+    report::print(&line, json);
+}
+
+/// Bytes of the module as `gzip -9` leaves it.
+fn gzipped() -> Result<usize> {
+    let module = path("CAUSEWAY_EDGE_BUILD")?.join("engine_bg.wasm");
+    let output = Command::new("gzip").args(["-9", "-n", "-c"]).arg(&module).stdin(Stdio::null()).output();
+    let output = output.context("cannot run gzip")?;
+    ensure!(output.status.success(), "gzip {}: {}", module.display(), String::from_utf8_lossy(&output.stderr).trim());
+    Ok(output.stdout.len())
+}

@@ -1,0 +1,228 @@
+//! The one visitor that all peers meet: a returning one of a person with fifty more browsers.
+
+use std::collections::HashMap;
+
+use anyhow::{Context as _, Result, ensure};
+use causeway_shared::cookie::{self, IDENTITY, LEDGER};
+use causeway_shared::fact::{Fact, What};
+use causeway_shared::identity::IdentityCookie;
+use causeway_shared::ids::{AltHash, Epoch, FactId, Millis, SessionId, TenantId, Version, VisitorId};
+use causeway_shared::keys::{Key, KeyRing, Keys, Stage, TenantKeys};
+use causeway_shared::ledger::Ledger;
+use causeway_shared::membership::{Cut, Membership};
+use causeway_shared::profile::{Beyond, Newest, SubProfile, Totals};
+use causeway_shared::view::{Snapshot, Stored};
+use causeway_shared::wire::facts::FactBatch;
+use causeway_shared::{kv, limits, wire};
+use serde_json::{Value, json};
+
+/// Named in the Rust peer's source too, which has no configuration to read it from for free.
+pub(crate) const VISITOR: &str = "01930000-0000-7000-8000-000000000001";
+const TENANT: &str = "bench";
+const SIBLINGS: u64 = 50;
+/// Visitors lately cut, as many as a membership names: the snapshot is near 10 KB of text.
+const CUTS: u64 = 64;
+const LEDGER_PAGES: u64 = 4;
+
+/// Everything the peers are given.
+#[derive(Debug)]
+pub(crate) struct Fixture {
+    pub(crate) key: String,
+    pub(crate) value: String,
+    identity: String,
+    ledger: String,
+    /// The secret of the cookies' key, in base64.
+    pub(crate) secret: String,
+    pub(crate) config: String,
+    pub(crate) keys: String,
+    pub(crate) devices: u64,
+    /// How many bytes of facts the edge sends for one page view.
+    pub(crate) message_bytes: usize,
+}
+
+impl Fixture {
+    /// Made for this time: cookies that are fresh, facts of the last minutes.
+    pub(crate) fn new(now: Millis) -> Result<Self> {
+        let tenant: TenantId = TENANT.parse()?;
+        let own: VisitorId = VISITOR.parse()?;
+        let unique = AltHash([1; 16]);
+        let snapshot = snapshot(own, unique, now)?;
+        let devices = u64::from(snapshot.membership.devices);
+        let version = snapshot.version;
+        let key = kv::snapshot_key(&tenant, own);
+        let value = wire::kv::encode_stored(&key, &Stored::Snapshot(Box::new(snapshot)))?;
+        ensure!((9_000..=11_000).contains(&value.len()), "the snapshot has {} characters, not 10 KB", value.len());
+        let keys = keys();
+        let ring = &keys.tenants.get(TENANT).context("the tenant's keys")?.cookie;
+        let identity = wire::cookies::encode_identity(&identity(own, unique, now));
+        let ledger = wire::cookies::encode_ledger(&ledger(own, version, now));
+        let seal = |name, payload: &[u8]| cookie::seal(ring, name, &tenant, payload).context("no active key");
+        let json = serde_json::to_value(&keys)?;
+        let secret = json.pointer("/tenants/bench/cookie/0/secret").and_then(Value::as_str).context("no secret")?;
+        Ok(Self {
+            key,
+            value,
+            identity: seal(IDENTITY, &identity)?,
+            ledger: seal(LEDGER, &ledger)?,
+            secret: secret.to_owned(),
+            config: config().to_string(),
+            keys: json.to_string(),
+            devices,
+            message_bytes: message(tenant, own, now).len(),
+        })
+    }
+
+    /// The KV's content.
+    pub(crate) fn values(&self) -> HashMap<String, String> {
+        HashMap::from([(self.key.clone(), self.value.clone())])
+    }
+
+    /// A call with about 300 bytes of JSON, the same for all peers but for whether a page view is counted.
+    pub(crate) fn request(&self, page_view: bool) -> Vec<u8> {
+        self.call(&self.identity, page_view)
+    }
+
+    /// The same with a signature that somebody changed.
+    pub(crate) fn forged(&self) -> Vec<u8> {
+        let (payload, mac) = self.identity.rsplit_once('.').unwrap_or_default();
+        let changed = if mac.starts_with('A') { 'B' } else { 'A' };
+        let rest = mac.get(1..).unwrap_or_default();
+        self.call(&format!("{payload}.{changed}{rest}"), false)
+    }
+
+    fn call(&self, identity: &str, page_view: bool) -> Vec<u8> {
+        let body = json!({
+            "placements": [{ "id": "top", "sizes": [[728, 90], [970, 250]], "view_type": "home", "floor_micros": 100_000 }],
+            "page": {
+                "url": "https://pub.example/hotels/lisbon?from=2026-12-01&nights=4",
+                "referrer": "https://pub.example/hotels",
+                "keywords": ["hotel", "lisbon", "december"],
+            },
+            "consent": {},
+            "page_view": page_view,
+        })
+        .to_string();
+        let agent = "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0";
+        format!(
+            "POST /v1/decide HTTP/1.1\r\nhost: localhost\r\nuser-agent: {agent}\r\naccept: */*\r\n\
+             accept-language: en-GB,en;q=0.5\r\naccept-encoding: identity\r\ncontent-type: application/json\r\n\
+             cookie: theme=dark; {IDENTITY}={identity}; {LEDGER}={}\r\ncontent-length: {}\r\n\r\n{body}",
+            self.ledger,
+            body.len()
+        )
+        .into_bytes()
+    }
+}
+
+fn config() -> Value {
+    json!({ "tenant": [{
+        "name": TENANT, "hosts": ["localhost"], "no_signal": "allow",
+        "house_ad": { "id": "house", "creative": { "title": "Your own advertisement", "url": "https://example.com/" } },
+    }] })
+}
+
+fn keys() -> Keys {
+    // Fixed and public: they sign nothing but this bench's own cookies.
+    let ring = |first: u8| {
+        let mut secret = [0; 32];
+        secret.iter_mut().zip(0_u8..).for_each(|(byte, i)| *byte = first.wrapping_add(i.wrapping_mul(37)));
+        KeyRing(vec![Key { id: 1, stage: Stage::Active, secret }])
+    };
+    let tenant = TenantKeys { cookie: ring(2), alternate: ring(3), proof: Vec::new() };
+    Keys { sync: ring(1), explain: None, tenants: [(TENANT.to_owned(), tenant)].into() }
+}
+
+fn snapshot(own: VisitorId, unique: AltHash, now: Millis) -> Result<Snapshot> {
+    let newest =
+        Newest::from_parts((0..limits::NEWEST_FACTS as u64).map(|i| (now - 700_000 - i * 60_000, short(i))), 0);
+    let mut profiles = (1..=SIBLINGS).map(|n| (other(n), sub(n, now, None))).collect::<Vec<_>>();
+    profiles.push((own, sub(0, now, Some(newest))));
+    let membership = Membership {
+        epoch: Epoch(812_345),
+        devices: u32::try_from(profiles.len())?,
+        admits: profiles.iter().map(|(visitor, _)| *visitor).collect(),
+        cuts: (1..=CUTS).map(|n| (other(1_000 + n), Cut { at: now - n * 86_400_000, gone: false })).collect(),
+    };
+    let version = Version { restore: 0, counter: 4_812_345 };
+    let profiles = profiles.into_iter().collect();
+    Ok(Snapshot { version, visitor: own, unique: vec![unique], membership, profiles, truncated: false })
+}
+
+fn sub(n: u64, now: Millis, newest: Option<Newest>) -> SubProfile {
+    let session = |i: u64| SessionId((now / 60_000 - i * 600) << 32 | (short(i) & 0xffff_ffff));
+    SubProfile {
+        version: Version { restore: 0, counter: 4_800_000 + n },
+        totals: Totals { pages: 340 + n, sessions: 60 + n, purchases: 3, revenue: 129_990_000 },
+        seen: Some((now - 90 * 86_400_000, now - n * 3_600_000)),
+        sessions: if newest.is_some() {
+            (0..limits::NEWEST_SESSIONS as u64).rev().map(session).collect()
+        } else {
+            vec![]
+        },
+        newest,
+    }
+}
+
+/// Other visitors, younger than the own one.
+fn other(n: u64) -> VisitorId {
+    let [a, b, c, d, e, f, g, h] = short(n).to_be_bytes();
+    VisitorId::mint(1_731_000_000_000 + n * 3_600_000, [a, b, c, d, e, f, g, h, a ^ e, b ^ f])
+}
+
+/// Numbers that look like the random ones they stand for (SplitMix64's mixing, Steele et al. 2014).
+fn short(n: u64) -> u64 {
+    let z = n.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+fn identity(own: VisitorId, unique: AltHash, now: Millis) -> IdentityCookie {
+    IdentityCookie {
+        visitor: own,
+        written: now,
+        tag: Some(unique),
+        covered: vec![0x1234_5678],
+        earlier: Vec::new(),
+        pending: Vec::new(),
+    }
+}
+
+fn ledger(own: VisitorId, version: Version, now: Millis) -> Ledger {
+    let mut ledger = Ledger { highest: version, ..Ledger::new(own) };
+    let session = SessionId::mint(now, [7; 4]);
+    for i in (0..LEDGER_PAGES).rev() {
+        ledger.remember(Beyond { received: now - i * 20_000, short: short(900 + i), session });
+    }
+    ledger
+}
+
+/// The batch that one page view is.
+fn message(tenant: TenantId, visitor: VisitorId, now: Millis) -> Vec<u8> {
+    let what = What::Page { session: SessionId::mint(now, [7; 4]) };
+    let fact = Fact { id: FactId::from_bytes([1; 16]), visitor, received: now, at: now, what };
+    wire::facts::encode(&FactBatch { tenant, facts: vec![fact] })
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_snapshot_is_read_again_and_the_cookies_open() {
+        let now = 1_795_000_000_000;
+        let fixture = Fixture::new(now).unwrap();
+        let own: VisitorId = VISITOR.parse().unwrap();
+        let stored = wire::kv::decode_stored(&fixture.key, own, fixture.value.as_bytes()).unwrap();
+        let Stored::Snapshot(snapshot) = stored else { panic!("a tombstone") };
+        assert_eq!(snapshot.profiles.len() as u64, SIBLINGS + 1);
+        let ring = &keys().tenants[TENANT].cookie;
+        let opens = |name, value: &str| cookie::open(ring, name, &TENANT.parse().unwrap(), value).is_ok();
+        assert!(opens(IDENTITY, &fixture.identity) && opens(LEDGER, &fixture.ledger));
+        let forged = String::from_utf8(fixture.forged()).unwrap();
+        let value = forged.split_once("cw_id=").unwrap().1.split(';').next().unwrap();
+        assert_eq!(value.len(), fixture.identity.len());
+        assert!(!opens(IDENTITY, value));
+    }
+}

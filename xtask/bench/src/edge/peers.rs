@@ -1,0 +1,138 @@
+//! Who takes part, and what each must answer before anything is measured.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::Value;
+
+use super::fixture::{Fixture, VISITOR};
+use crate::environment::{self, path};
+use crate::http1::Message;
+use crate::workerd::{Module, Service};
+
+/// The one that is compared with all others.
+pub(crate) const DECIDE: &str = "decide";
+
+/// One worker.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    pub(crate) name: String,
+    /// Without and with the queue; one that serves both has one service.
+    pub(crate) services: Vec<Service>,
+    pub(crate) says: Says,
+}
+
+/// What a peer's answer is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Says {
+    /// Nothing that matters.
+    Anything,
+    /// The value's length.
+    Length,
+    /// The decision; the edge's own names its ledger cookie, the peer's the identity cookie.
+    Decision { cookie: &'static str },
+}
+
+impl Says {
+    pub(crate) fn check(self, answer: &Message<'_>, fixture: &Fixture) -> Result<()> {
+        let body = String::from_utf8_lossy(answer.body);
+        let head = String::from_utf8_lossy(answer.head);
+        ensure!(answer.status() == Some(200), "status {:?}: {body}", answer.status());
+        match self {
+            Self::Anything => {}
+            Self::Length => {
+                ensure!(body == fixture.value.len().to_string(), "{body} instead of the value's length");
+            }
+            Self::Decision { cookie } => {
+                let json: Value = serde_json::from_str(&body).with_context(|| format!("no JSON: {body}"))?;
+                let is = |pointer: &str, wanted: Value| {
+                    let found = json.pointer(pointer);
+                    ensure!(found == Some(&wanted), "{pointer} is {found:?} instead of {wanted}: {body}");
+                    Ok(())
+                };
+                is("/visitor", VISITOR.into())?;
+                is("/person/devices", fixture.devices.into())?;
+                is("/person/new_visitor", false.into())?;
+                is("/person/bridged", true.into())?;
+                is("/kv_reads", 1.into())?;
+                is("/decisions/0/placement", "top".into())?;
+                is("/decisions/0/ad/id", "house".into())?;
+                ensure!(json.get("degraded").is_none(), "degraded: {body}");
+                ensure!(answer.headers("set-cookie").any(|c| c.starts_with(cookie)), "no Set-Cookie {cookie}: {head}");
+            }
+        }
+        Ok(())
+    }
+
+    /// A forged cookie recognises nobody.
+    pub(crate) fn check_forged(self, answer: &Message<'_>) -> Result<()> {
+        if let Self::Decision { .. } = self {
+            let json: Value = serde_json::from_slice(answer.body)?;
+            ensure!(json.get("visitor") != Some(&VISITOR.into()), "a forged cookie is believed");
+        }
+        Ok(())
+    }
+}
+
+/// All peers, the edge last. `beside` names other builds of the edge.
+pub(crate) fn all(fixture: &Fixture, beside: &[(String, PathBuf)]) -> Result<Vec<Peer>> {
+    let built = path("CAUSEWAY_PEERS")?;
+    let js = path("CAUSEWAY_ROOT")?.join("xtask/peers/js");
+    let rust = |name: &str| worker_build(&built.join(name));
+    let script = |name: &str| vec![module("worker.js", js.join(name))];
+    let shim = || vec![module("worker.js", js.join("shim.mjs")), module("shim.wasm", built.join("shim.wasm"))];
+    let mut peers = vec![
+        peer("rust-empty", [rust("empty"), rust("empty-queue")], Says::Anything, false, fixture),
+        peer("rust-read", [rust("read"), rust("read-queue")], Says::Length, true, fixture),
+        peer("js-empty", [script("empty.mjs"), script("empty.mjs")], Says::Anything, false, fixture),
+        peer("js-read", [script("empty.mjs"), script("empty.mjs")], Says::Length, true, fixture),
+        peer("shim-empty", [shim(), shim()], Says::Anything, false, fixture),
+        peer("shim-read", [shim(), shim()], Says::Length, true, fixture),
+        peer(
+            "js",
+            [script("comparable.mjs"), script("comparable.mjs")],
+            Says::Decision { cookie: "cw_id=" },
+            true,
+            fixture,
+        ),
+    ];
+    for (name, bundle) in beside {
+        peers.push(edge(name, bundle, fixture)?);
+    }
+    peers.push(edge(DECIDE, &path("CAUSEWAY_EDGE_BUNDLE")?, fixture)?);
+    Ok(peers)
+}
+
+fn peer(name: &str, modules: [Vec<Module>; 2], says: Says, kv: bool, fixture: &Fixture) -> Peer {
+    let texts = vec![
+        ("KEY", fixture.key.clone()),
+        ("COOKIE_SECRET", fixture.secret.clone()),
+        ("MESSAGE_BYTES", fixture.message_bytes.to_string()),
+    ];
+    let services = modules
+        .into_iter()
+        .zip([false, true])
+        .map(|(modules, queue)| Service { modules, kv, queue, texts: texts.clone() })
+        .collect();
+    Peer { name: name.to_owned(), services, says }
+}
+
+fn edge(name: &str, bundle: &Path, fixture: &Fixture) -> Result<Peer> {
+    let texts = vec![
+        ("CAUSEWAY_CONFIG", fixture.config.clone()),
+        ("CAUSEWAY_KEYS", fixture.keys.clone()),
+        ("ORIGIN_URL", "http://127.0.0.1:9".to_owned()),
+        ("EDGE_NAME", "bench".to_owned()),
+    ];
+    let service = Service { modules: environment::bundle(bundle)?, kv: true, queue: true, texts };
+    Ok(Peer { name: name.to_owned(), services: vec![service], says: Says::Decision { cookie: "cw_recent=" } })
+}
+
+/// What worker-build leaves.
+fn worker_build(folder: &Path) -> Vec<Module> {
+    vec![module("index.js", folder.join("index.js")), module("./index_bg.wasm", folder.join("index_bg.wasm"))]
+}
+
+fn module(name: &str, file: PathBuf) -> Module {
+    Module { name: name.to_owned(), file }
+}

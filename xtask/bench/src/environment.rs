@@ -1,0 +1,28 @@
+//! What `cargo xtask bench` puts into the environment: where the things are that it built.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+
+use crate::workerd::Module;
+
+/// The path in a variable.
+pub(crate) fn path(name: &str) -> Result<PathBuf> {
+    let value = std::env::var_os(name);
+    value.map(PathBuf::from).with_context(|| format!("{name} is not set: run this by `cargo xtask bench edge`"))
+}
+
+/// The modules of a worker as `wrangler deploy` bundles it: `worker.js`, and what it imports.
+pub(crate) fn bundle(folder: &Path) -> Result<Vec<Module>> {
+    let entry = folder.join("worker.js");
+    let mut modules = vec![Module { name: "worker.js".to_owned(), file: entry }];
+    let entries = std::fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
+    for entry in entries {
+        let file = entry?.path();
+        let imported = file.extension().is_some_and(|extension| extension == "wasm" || extension == "html");
+        if let Some(name) = file.file_name().and_then(|name| name.to_str()).filter(|_| imported) {
+            modules.push(Module { name: format!("./{name}"), file: file.clone() });
+        }
+    }
+    Ok(modules)
+}

@@ -1,0 +1,118 @@
+//! Load: a number of connections, each with one request in flight at a time.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+
+use crate::cpu::Cpu;
+use crate::http1::Connection;
+use crate::stop::Stop;
+
+/// An answer that takes longer is a fault of what is measured.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long a window is, and how hard it is pressed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Pressure {
+    pub(crate) connections: usize,
+    pub(crate) warm_up: Duration,
+    pub(crate) measured: Duration,
+}
+
+/// What one window gave.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Window {
+    pub(crate) requests: u64,
+    pub(crate) seconds: f64,
+    /// CPU time of the process measured, and of this one, in microseconds.
+    pub(crate) cpu_us: u64,
+    pub(crate) own_cpu_us: u64,
+}
+
+impl Window {
+    pub(crate) fn rate(&self) -> f64 {
+        per(self.requests, self.seconds)
+    }
+
+    pub(crate) fn cpu_a_request(&self) -> f64 {
+        per(self.cpu_us, self.requests as f64)
+    }
+
+    pub(crate) fn own_cpu_a_request(&self) -> f64 {
+        per(self.own_cpu_us, self.requests as f64)
+    }
+}
+
+fn per(amount: u64, of: f64) -> f64 {
+    amount as f64 / of.max(f64::MIN_POSITIVE)
+}
+
+/// A connection to a port of this machine.
+pub(crate) fn connect(port: u16) -> Result<Connection<TcpStream>> {
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let stream = TcpStream::connect(address).with_context(|| format!("nothing answers at {address}"))?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    Ok(Connection::new(stream))
+}
+
+/// Sends the request again and again over all connections, and measures the window after the warm-up.
+pub(crate) fn press(port: u16, request: &[u8], pressure: Pressure, process: Cpu, stop: &Stop) -> Result<Window> {
+    let (done, over) = (AtomicU64::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let work = || {
+            let worked = one(port, request, &done, &over);
+            // One that fails ends the window: what it would have shown is wrong.
+            over.fetch_or(worked.is_err(), Ordering::Relaxed);
+            worked
+        };
+        let workers: Vec<_> = (0..pressure.connections).map(|_| scope.spawn(work)).collect();
+        let window = measure(pressure, &done, &over, process, stop);
+        over.store(true, Ordering::Relaxed);
+        for worker in workers {
+            match worker.join() {
+                Ok(worked) => worked?,
+                Err(_) => bail!("a thread of the load panicked"),
+            }
+        }
+        window
+    })
+}
+
+fn measure(pressure: Pressure, done: &AtomicU64, over: &AtomicBool, process: Cpu, stop: &Stop) -> Result<Window> {
+    rest(pressure.warm_up, over, stop)?;
+    let (start, requests, cpu_us) = (Instant::now(), done.load(Ordering::Relaxed), process.micros()?);
+    let own_us = Cpu::own().micros()?;
+    rest(pressure.measured, over, stop)?;
+    Ok(Window {
+        requests: done.load(Ordering::Relaxed) - requests,
+        seconds: start.elapsed().as_secs_f64(),
+        cpu_us: process.micros()? - cpu_us,
+        own_cpu_us: Cpu::own().micros()? - own_us,
+    })
+}
+
+/// Waits, unless a worker failed or a signal came.
+fn rest(time: Duration, over: &AtomicBool, stop: &Stop) -> Result<()> {
+    let until = Instant::now() + time;
+    while let Some(left) = until.checked_duration_since(Instant::now()) {
+        stop.check()?;
+        if over.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        std::thread::sleep(left.min(Duration::from_millis(50)));
+    }
+    Ok(())
+}
+
+fn one(port: u16, request: &[u8], done: &AtomicU64, over: &AtomicBool) -> Result<()> {
+    let mut connection = connect(port)?;
+    while !over.load(Ordering::Relaxed) {
+        let status = connection.exchange(request)?.status();
+        ensure!(status == Some(200), "an answer with status {status:?} under load");
+        done.fetch_add(1, Ordering::Relaxed);
+    }
+    Ok(())
+}

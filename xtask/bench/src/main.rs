@@ -1,0 +1,57 @@
+//! The benches' own programs, started by `cargo xtask bench NAME`, which builds what is measured and says in the
+//! environment where it is. They are apart from xtask because load must be a release build: its own CPU time must
+//! not be what is measured.
+//!
+//! Each result is one line: a table's row, or with `--json` an object
+//! `{"bench","case","value","unit","peer","peer_value","ratio"}`, and `"bar"` where the project sets one.
+//!
+//! Exit codes: 0 done, 1 failed (an answer was wrong, or nothing could be measured; never for a bar), 2 usage.
+
+mod cpu;
+mod edge;
+mod environment;
+mod http1;
+mod load;
+mod report;
+mod stop;
+mod store;
+mod workerd;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::stop::Stop;
+
+#[derive(Debug, Parser)]
+#[command(name = "causeway-bench", about = "Causeway's benches.")]
+struct Cli {
+    /// JSON lines instead of a table.
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    bench: Bench,
+}
+
+#[derive(Debug, Subcommand)]
+enum Bench {
+    /// What /v1/decide costs in workerd, beside its peers.
+    Edge(edge::Options),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let run = || {
+        let stop = Stop::on_signals()?;
+        match &cli.bench {
+            Bench::Edge(options) => edge::run(options, cli.json, &stop),
+        }
+    };
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

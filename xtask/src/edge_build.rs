@@ -1,0 +1,103 @@
+//! Builds the edge's module: cargo, then wasm-bindgen, then wasm-opt; and the bundle that wrangler uploads.
+//!
+//! The last two steps are skipped while cargo's output is what it was, so that a second run takes a moment.
+
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::project::Project;
+use crate::stop::Stop;
+use crate::{npm, steps, tools};
+
+/// What the Rust compiler takes for granted on this target, and wasm-opt must be told.
+const FEATURES: [&str; 6] = [
+    "--enable-bulk-memory",
+    "--enable-multivalue",
+    "--enable-mutable-globals",
+    "--enable-nontrapping-float-to-int",
+    "--enable-reference-types",
+    "--enable-sign-ext",
+];
+const STAMP: &str = "stamp";
+
+/// Returns the folder that holds `engine.js` and `engine_bg.wasm`.
+pub(crate) fn build(project: &Project, stop: &Stop) -> Result<PathBuf> {
+    let mut command = project.cargo();
+    command.args(["build", "--package", "causeway-edge", "--target", "wasm32-unknown-unknown", "--profile", "edge"]);
+    steps::run("building the edge", &mut command, stop)?;
+
+    let compiled = project.target.join("wasm32-unknown-unknown/edge/causeway_edge.wasm");
+    let wasm = std::fs::read(&compiled)
+        .with_context(|| format!("cargo left no {}: is causeway-edge a cdylib?", compiled.display()))?;
+    let stamp = stamp(project, &wasm)?;
+    let folder = project.edge_build();
+    if std::fs::read_to_string(folder.join(STAMP)).is_ok_and(|made_from| made_from == stamp) {
+        return Ok(folder);
+    }
+    let fresh = folder.with_extension("new");
+    remove(&fresh)?;
+    bind(project, &compiled, &fresh, stop)?;
+    optimise(project, &fresh, stop)?;
+    std::fs::write(fresh.join(STAMP), stamp)?;
+    // A running `wrangler dev` watches these files: they change as a whole, and the module before its glue.
+    std::fs::create_dir_all(&folder)?;
+    for name in ["engine_bg.wasm", "engine.js", STAMP] {
+        std::fs::rename(fresh.join(name), folder.join(name)).with_context(|| format!("wasm-bindgen left no {name}"))?;
+    }
+    remove(&fresh)?;
+    Ok(folder)
+}
+
+/// Names the input and the tools: the same text, the same output.
+fn stamp(project: &Project, wasm: &[u8]) -> Result<String> {
+    let mut hasher = DefaultHasher::new();
+    wasm.hash(&mut hasher);
+    let lock = std::fs::read(project.root.join("package-lock.json"))?;
+    lock.hash(&mut hasher);
+    let bindgen = project.locked_version("wasm-bindgen")?;
+    Ok(format!("wasm-bindgen {bindgen}\n{} bytes, {:016x}\n", wasm.len(), hasher.finish()))
+}
+
+fn bind(project: &Project, compiled: &Path, out: &Path, stop: &Stop) -> Result<()> {
+    let mut command = project.command(project.tool("wasm-bindgen"));
+    command.args(["--target", "web", "--no-typescript", "--out-name", "engine", "--out-dir"]).arg(out).arg(compiled);
+    steps::run("wasm-bindgen", &mut command, stop).map(drop)
+}
+
+fn optimise(project: &Project, folder: &Path, stop: &Stop) -> Result<()> {
+    let module = folder.join("engine_bg.wasm");
+    let mut command = project.command(project.npm(".bin/wasm-opt"));
+    command.envs(tools::env(project)?).arg("-O3").args(FEATURES).arg(&module).arg("--output").arg(&module);
+    steps::run("wasm-opt", &mut command, stop).map(drop)
+}
+
+/// Bundles the worker as `wrangler deploy` would, without deploying: proof that the configuration is
+/// right, and what bare workerd serves in benches and fault tests. Returns the folder.
+pub(crate) fn bundle(project: &Project, stop: &Stop) -> Result<PathBuf> {
+    let shell = project.root.join("edge/shell/worker.mjs");
+    if !shell.is_file() {
+        bail!("{} is missing: it is the worker's entry", shell.display());
+    }
+    let out = project.edge_bundle();
+    remove(&out)?;
+    let mut command = project.command(npm::node(project)?);
+    command
+        .envs(tools::env(project)?)
+        .env("WRANGLER_LOG_PATH", project.target.join("wrangler-logs"))
+        .arg(npm::wrangler(project))
+        .args(["deploy", "--dry-run", "--outdir"])
+        .arg(&out);
+    steps::run("bundling the worker (wrangler deploy --dry-run)", &mut command, stop)?;
+    Ok(out)
+}
+
+fn remove(folder: &Path) -> Result<()> {
+    match std::fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("cannot remove {}", folder.display()))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,133 @@
+//! The project's own commands: `cargo xtask dev`, `test`, `build`, `lint`, `bench`.
+//!
+//! A machine with rustup, Node and a C compiler needs nothing else: what is missing is installed into the
+//! project's own folders (`.tools/`, `node_modules/`), at the versions that the two lockfiles name.
+//! This crate never decides anything about the product; it starts other programs and waits for them.
+//!
+//! Exit codes: 0 done, 1 failed, 2 usage, 130 stopped by a signal during a step.
+//!
+//! # What tests and benches find in the environment
+//! `cargo xtask test` and `cargo xtask bench` set these for the programs they start, all absolute paths:
+//!
+//! | variable | what |
+//! |---|---|
+//! | `CAUSEWAY_ROOT` | the checkout |
+//! | `CAUSEWAY_XTASK` | this program; `$CAUSEWAY_XTASK dev --ready-file F …` starts a world |
+//! | `CAUSEWAY_ORIGIN_BIN` | the `causeway` binary, release profile |
+//! | `CAUSEWAY_EDGE_BUILD` | the folder with `engine.js` and `engine_bg.wasm` |
+//! | `CAUSEWAY_EDGE_BUNDLE` | the folder with `worker.js` and the modules it imports, as `wrangler deploy` would upload them |
+//! | `CAUSEWAY_NODE` | a Node 22 |
+//! | `CAUSEWAY_WORKERD` | the `workerd` binary |
+//! | `CAUSEWAY_WRANGLER` | wrangler's entry, to be run by that Node |
+//! | `CAUSEWAY_CHROMIUM` | Chromium, for `tests/browser/` |
+//! | `WASM_BINDGEN_BIN`, `WASM_OPT_BIN`, `ESBUILD_BIN` | what worker-build would download |
+//!
+//! `node_modules/.bin` is first on their `PATH`. `cargo xtask dev` installs and builds nothing when both
+//! `CAUSEWAY_ORIGIN_BIN` and `CAUSEWAY_EDGE_BUILD` are set, so that many worlds can be started at once.
+
+mod bench;
+mod dev;
+mod edge_build;
+mod http;
+mod npm;
+mod origin_build;
+mod process;
+mod project;
+mod steps;
+mod stop;
+mod test;
+mod tools;
+mod world;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand, ValueEnum};
+
+use crate::project::Project;
+use crate::stop::Stop;
+
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", about = "Causeway's own commands.")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Install what is missing, build, and run the origin and the edge on this machine until Ctrl-C.
+    Dev(dev::Options),
+    /// Check and test everything, or the steps named.
+    Test {
+        /// Steps to run; all of them without one.
+        #[arg(value_enum)]
+        steps: Vec<test::Name>,
+    },
+    /// Build the edge, the origin, or both.
+    Build {
+        /// What to build; both without it.
+        #[arg(value_enum)]
+        part: Option<Part>,
+    },
+    /// Formatting and clippy, native and for wasm32, warnings refused.
+    Lint,
+    /// Run a bench.
+    Bench {
+        /// Its name.
+        #[arg(value_parser = clap::builder::PossibleValuesParser::new(bench::names()))]
+        name: String,
+        /// JSON lines instead of a table.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Part {
+    Edge,
+    Origin,
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let stop = match Stop::on_signals() {
+        Ok(stop) => stop,
+        Err(error) => return failed(&error),
+    };
+    match run(cli.command, &stop) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) if error.is::<stop::Stopped>() => {
+            eprintln!("stopped");
+            ExitCode::from(130)
+        }
+        Err(error) => failed(&error),
+    }
+}
+
+fn failed(error: &anyhow::Error) -> ExitCode {
+    eprintln!("error: {error:#}");
+    ExitCode::FAILURE
+}
+
+fn run(command: Command, stop: &Stop) -> anyhow::Result<()> {
+    let project = Project::find()?;
+    match command {
+        Command::Dev(options) => dev::run(&project, &options, stop),
+        Command::Test { steps } => test::run(&project, &steps, stop),
+        Command::Build { part } => build(&project, part, stop),
+        Command::Lint => test::run(&project, &[test::Name::Lint], stop),
+        Command::Bench { name, json } => bench::run(&project, &name, json, stop),
+    }
+}
+
+fn build(project: &Project, part: Option<Part>, stop: &Stop) -> anyhow::Result<()> {
+    tools::check_machine()?;
+    if part != Some(Part::Edge) {
+        println!("{}", origin_build::build(project, stop)?.display());
+    }
+    if part != Some(Part::Origin) {
+        tools::ensure_all(project, stop)?;
+        println!("{}", edge_build::build(project, stop)?.display());
+    }
+    Ok(())
+}

@@ -1,0 +1,104 @@
+//! Where things are in the checkout.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+
+/// The checkout and cargo's target folder.
+#[derive(Debug)]
+pub(crate) struct Project {
+    pub(crate) root: PathBuf,
+    pub(crate) target: PathBuf,
+}
+
+impl Project {
+    /// Asks cargo, which knows about configured target folders.
+    pub(crate) fn find() -> Result<Self> {
+        let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
+        let output = cargo()
+            .args(["metadata", "--no-deps", "--offline", "--format-version", "1", "--manifest-path"])
+            .arg(&manifest)
+            .output()
+            .context("cannot run cargo: install Rust with rustup")?;
+        ensure!(output.status.success(), "cargo metadata: {}", String::from_utf8_lossy(&output.stderr).trim());
+        let metadata: serde_json::Value = serde_json::from_slice(&output.stdout)?;
+        let path = |name: &str| {
+            metadata
+                .get(name)
+                .and_then(serde_json::Value::as_str)
+                .map(PathBuf::from)
+                .with_context(|| format!("cargo metadata names no {name}"))
+        };
+        Ok(Self { root: path("workspace_root")?, target: path("target_directory")? })
+    }
+
+    /// Tools built from source, at the versions of `Cargo.lock`.
+    pub(crate) fn tool(&self, name: &str) -> PathBuf {
+        self.root.join(".tools/bin").join(name)
+    }
+
+    /// A path in npm's folder.
+    pub(crate) fn npm(&self, path: &str) -> PathBuf {
+        self.root.join("node_modules").join(path)
+    }
+
+    /// The folder that the worker's shell imports the module from.
+    pub(crate) fn edge_build(&self) -> PathBuf {
+        self.root.join("edge/build")
+    }
+
+    /// The worker as wrangler would upload it.
+    pub(crate) fn edge_bundle(&self) -> PathBuf {
+        self.target.join("edge-bundle")
+    }
+
+    /// A command to be run in the checkout.
+    pub(crate) fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+        let mut command = Command::new(program);
+        command.current_dir(&self.root);
+        command
+    }
+
+    /// Cargo, run in the checkout.
+    pub(crate) fn cargo(&self) -> Command {
+        let mut command = cargo();
+        command.current_dir(&self.root);
+        command
+    }
+
+    /// The version that `Cargo.lock` names for a crate.
+    pub(crate) fn locked_version(&self, name: &str) -> Result<String> {
+        let path = self.root.join("Cargo.lock");
+        let lock = std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        version_in_lock(&lock, name)
+            .map(str::to_owned)
+            .with_context(|| format!("Cargo.lock names no {name}: run `cargo update --workspace`"))
+    }
+}
+
+/// The cargo that started us: cargo sets `CARGO` for what it runs.
+fn cargo() -> Command {
+    Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+}
+
+/// Reads the two lines that every package begins with; no TOML parser, so that this crate builds in seconds.
+fn version_in_lock<'a>(lock: &'a str, name: &str) -> Option<&'a str> {
+    let mut lines = lock.lines();
+    let wanted = format!("name = \"{name}\"");
+    lines.by_ref().find(|line| *line == wanted)?;
+    lines.next()?.strip_prefix("version = \"")?.strip_suffix('"')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::version_in_lock;
+
+    #[test]
+    fn the_version_of_the_package_named_and_of_no_longer_name() {
+        let lock = "[[package]]\nname = \"wasm-bindgen-macro\"\nversion = \"9.9.9\"\n\n\
+                    [[package]]\nname = \"wasm-bindgen\"\nversion = \"0.2.130\"\n";
+        assert_eq!(version_in_lock(lock, "wasm-bindgen"), Some("0.2.130"));
+        assert_eq!(version_in_lock(lock, "worker"), None);
+    }
+}

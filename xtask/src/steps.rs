@@ -1,0 +1,177 @@
+//! Running a program as one step: a spinner with the seconds on a terminal, plain lines elsewhere; its output
+//! is kept back and shown only when it fails.
+
+use std::io::{BufRead as _, BufReader, IsTerminal as _, Read};
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, anyhow};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::process::{Group, TICK};
+use crate::stop::Stop;
+
+/// Without a terminal, a long step says after this time, and then this often, that it is alive.
+const FIRST: Duration = Duration::from_secs(3);
+const STILL: Duration = Duration::from_secs(30);
+/// A step shorter than this leaves no line.
+const QUIET: Duration = Duration::from_secs(1);
+/// Lines of a failed step that are shown: npm says what is wrong at the beginning, cargo at the end.
+const HEAD: usize = 20;
+const TAIL: usize = 60;
+
+/// Runs a command to its end and returns what it wrote to standard output.
+///
+/// `what` is for the reader (`building the origin`). A failure that the network explains is one line.
+pub(crate) fn run(what: &str, command: &mut Command, stop: &Stop) -> Result<String> {
+    stop.check()?;
+    let mut group = Group::start(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()))?;
+    let log = Arc::new(Mutex::new(Log::default()));
+    let readers = [
+        group.child.stdout.take().map(|pipe| read(pipe, true, &log)),
+        group.child.stderr.take().map(|pipe| read(pipe, false, &log)),
+    ];
+    let line = Line::start(what);
+    let status = loop {
+        if let Some(status) = group.ended()? {
+            break status;
+        }
+        if stop.is_set() {
+            line.clear();
+            group.stop(Duration::from_secs(5));
+            stop.check()?;
+        }
+        line.tick(&lock(&log).last);
+        std::thread::sleep(TICK);
+    };
+    for reader in readers.into_iter().flatten() {
+        // A reader only fails by panicking, and then there is nothing of its to show.
+        let _ = reader.join();
+    }
+    let mut log = lock(&log);
+    if status.success() {
+        line.done();
+        return Ok(std::mem::take(&mut log.stdout));
+    }
+    line.clear();
+    Err(failure(what, command, &log, &status.to_string()))
+}
+
+fn failure(what: &str, command: &Command, log: &Log, status: &str) -> anyhow::Error {
+    let program = command.get_program().display().to_string();
+    let program = program.rsplit('/').next().unwrap_or_default();
+    if let Some(line) = log.lines.iter().find(|line| is_network(line)) {
+        return anyhow!(
+            "{what}: {program} could not reach its registry: check the network and run again ({})",
+            line.trim()
+        );
+    }
+    let (head, tail) = log.lines.split_at(log.lines.len().min(HEAD));
+    let left_out = tail.len().saturating_sub(TAIL);
+    head.iter().for_each(|line| eprintln!("{line}"));
+    if left_out > 0 {
+        eprintln!("… {left_out} lines left out …");
+    }
+    tail.iter().skip(left_out).for_each(|line| eprintln!("{line}"));
+    anyhow!("{what} failed: {program}, {status}")
+}
+
+/// How cargo, rustup, npm and apt say that there is no network.
+fn is_network(line: &str) -> bool {
+    const SIGNS: [&str; 12] = [
+        "ENOTFOUND",
+        "EAI_AGAIN",
+        "ECONNREFUSED",
+        "ECONNRESET",
+        "ETIMEDOUT",
+        "ENETUNREACH",
+        "Could not resolve",
+        "Couldn't resolve",
+        "Couldn't connect to server",
+        "could not download file",
+        "Temporary failure resolving",
+        "Failed to connect to",
+    ];
+    SIGNS.iter().any(|sign| line.contains(sign))
+}
+
+#[derive(Default)]
+struct Log {
+    /// Both streams, as they came.
+    lines: Vec<String>,
+    stdout: String,
+    last: String,
+}
+
+fn lock(log: &Mutex<Log>) -> MutexGuard<'_, Log> {
+    log.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn read(pipe: impl Read + Send + 'static, stdout: bool, log: &Arc<Mutex<Log>>) -> std::thread::JoinHandle<()> {
+    let log = Arc::clone(log);
+    std::thread::spawn(move || {
+        let mut pipe = BufReader::new(pipe);
+        let mut bytes = Vec::new();
+        while pipe.read_until(b'\n', &mut bytes).is_ok_and(|read| read > 0) {
+            let text = String::from_utf8_lossy(&bytes).into_owned();
+            let mut log = lock(&log);
+            if stdout {
+                log.stdout.push_str(&text);
+            }
+            log.last = text.trim().to_owned();
+            log.lines.push(text.trim_end().to_owned());
+            bytes.clear();
+        }
+    })
+}
+
+/// The line on the screen that says what goes on.
+pub(crate) struct Line {
+    what: String,
+    start: Instant,
+    next: std::cell::Cell<Duration>,
+    bar: Option<ProgressBar>,
+}
+
+impl Line {
+    pub(crate) fn start(what: &str) -> Self {
+        let bar = std::io::stderr().is_terminal().then(|| {
+            let bar = ProgressBar::new_spinner();
+            if let Ok(style) = ProgressStyle::with_template("{spinner} {prefix} {elapsed} {wide_msg:.dim}") {
+                bar.set_style(style);
+            }
+            bar.set_prefix(what.to_owned());
+            bar.enable_steady_tick(Duration::from_millis(120));
+            bar
+        });
+        Self { what: what.to_owned(), start: Instant::now(), next: std::cell::Cell::new(FIRST), bar }
+    }
+
+    pub(crate) fn tick(&self, last: &str) {
+        let elapsed = self.start.elapsed();
+        match &self.bar {
+            Some(bar) => bar.set_message(last.to_owned()),
+            None if elapsed >= self.next.get() => {
+                self.next.set(elapsed + STILL);
+                eprintln!("{}: {} s so far, {last}", self.what, elapsed.as_secs());
+            }
+            None => {}
+        }
+    }
+
+    /// Says how long it took; a moment's work needs no line.
+    pub(crate) fn done(&self) {
+        self.clear();
+        let elapsed = self.start.elapsed();
+        if elapsed >= QUIET {
+            eprintln!("{}: {:.1} s", self.what, elapsed.as_secs_f64());
+        }
+    }
+
+    pub(crate) fn clear(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! Ctrl-C and SIGTERM, as a flag that everything which waits looks at.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::{Context as _, Result};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+/// Set once, by a signal; never cleared.
+#[derive(Debug, Clone)]
+pub(crate) struct Stop(Arc<AtomicBool>);
+
+/// The error of a step that was cut short.
+#[derive(Debug)]
+pub(crate) struct Stopped;
+
+impl std::fmt::Display for Stopped {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("stopped by a signal")
+    }
+}
+
+impl std::error::Error for Stopped {}
+
+impl Stop {
+    /// From now on a signal sets the flag, and ends this process no longer.
+    pub(crate) fn on_signals() -> Result<Self> {
+        let flag = Arc::new(AtomicBool::new(false));
+        for signal in [SIGINT, SIGTERM, SIGHUP] {
+            signal_hook::flag::register(signal, Arc::clone(&flag)).context("cannot watch for signals")?;
+        }
+        Ok(Self(flag))
+    }
+
+    pub(crate) fn is_set(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// As if a signal had come.
+    pub(crate) fn set(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// An error once a signal came, so that `?` ends what is under way.
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.is_set() { Err(Stopped.into()) } else { Ok(()) }
+    }
+}
