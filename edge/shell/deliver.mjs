@@ -6,7 +6,8 @@ import { sync } from "./sync.mjs";
 /** Hands a batch of `count` facts over. True once the queue or the origin has them for good. */
 export async function deliver(env, module, batch, count) {
   try {
-    await env.FACTS.send(batch, { contentType: "bytes" });
+    // A copy: the queue detaches the buffer it is given, and this one holds the answer's body too.
+    await env.FACTS.send(batch.slice(), { contentType: "bytes" });
     return true;
   } catch (error) {
     log("queue_refused", { facts: count, message: String(error?.message) });

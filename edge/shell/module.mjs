@@ -49,8 +49,7 @@ export class Module {
     const factsAt = bodyAt + view.getUint32(4, true);
     const step = JSON.parse(decoder.decode(bytes.subarray(8, bodyAt)));
     step.body = bytes.subarray(bodyAt, factsAt);
-    // A copy: the queue takes the buffer it is given away from us, and the body is still to be sent.
-    step.batch = bytes.slice(factsAt);
+    step.batch = bytes.subarray(factsAt);
     return step;
   }
 }

@@ -202,6 +202,9 @@ fn read(body: &[u8]) -> Result<Body<'_>, Box<Outcome>> {
     if body.len() > limits::BODY_BYTES {
         return Err(Box::new(too_large()));
     }
+    if !body.trim_ascii_start().starts_with(b"{") {
+        return Err(Box::new(Outcome::error(400, "malformed", "the body is not a JSON object", None)));
+    }
     let body: Body<'_> = serde_json::from_slice(body).map_err(|error| {
         let message = format!("the body is not the JSON it should be: {error}");
         Box::new(Outcome::error(400, "malformed", &message, None))

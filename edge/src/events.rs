@@ -129,6 +129,9 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     fn fact(&mut self, text: &str) -> Result<Fact, Refusal> {
+        if !text.starts_with('{') {
+            return Err(("malformed", "an event is a JSON object".to_owned()));
+        }
         let event: Event<'_> = serde_json::from_str(text).map_err(|error| ("malformed", error.to_string()))?;
         let (visitor, received) = (self.cookie.visitor, self.now);
         let id = match event.id.as_deref() {

@@ -79,3 +79,44 @@ pub fn commit(
     tx.commit()?;
     Ok(answers)
 }
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+    use crate::testing::{NOW, Origin, page, visitor};
+    use causeway_shared::wire::sync::SyncRequest;
+
+    #[test]
+    fn a_full_disk_keeps_nothing_of_the_group_and_takes_all_of_it_later() {
+        let mut origin = Origin::new();
+        let facts: Vec<_> = (0..2_000).map(|n| page(visitor(n), n, NOW)).collect();
+        let request = SyncRequest { facts: vec![origin.batch("demo", &facts)], ..SyncRequest::default() };
+        let calls = [intake::read(request, &origin.rules.tenants, NOW)];
+        let pages: i64 = origin.conn.pragma_query_value(None, "page_count", |row| row.get(0)).unwrap();
+        let limit = |conn: &Connection, most: i64| {
+            conn.pragma_update_and_check(None, "max_page_count", most, |_| Ok(())).unwrap();
+        };
+        limit(&origin.conn, pages + 10);
+        let failed = commit(&mut origin.conn, &origin.rules, &origin.metrics, NOW, &calls).unwrap_err();
+        assert!(crate::chain(&failed).contains("full"), "{failed:?}");
+        let kept =
+            "SELECT (SELECT count(*) FROM facts) + (SELECT count(*) FROM visitors) + (SELECT count(*) FROM outbox)";
+        assert_eq!(origin.conn.query_row(kept, [], |row| row.get::<_, i64>(0)).unwrap(), 0);
+
+        limit(&origin.conn, i64::from(u32::MAX / 2));
+        let answers = commit(&mut origin.conn, &origin.rules, &origin.metrics, NOW, &calls).unwrap();
+        assert_eq!((answers[0].accepted, answers[0].duplicate), (2_000, 0));
+    }
+
+    #[test]
+    fn field_15_calls_of_one_group_do_not_count_a_fact_twice() {
+        let mut origin = Origin::new();
+        let facts = vec![origin.batch("demo", &[page(visitor(1), 1, NOW)])];
+        let request = SyncRequest { facts, ..SyncRequest::default() };
+        let answers = origin.sync_all(vec![request.clone(), request]);
+        let counts: Vec<(u64, u64)> = answers.iter().map(|a| (a.accepted, a.duplicate)).collect();
+        assert_eq!(counts, [(1, 0), (0, 1)]);
+        assert_eq!(origin.profile("demo", visitor(1)).totals().pages, 1);
+    }
+}

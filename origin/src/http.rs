@@ -21,6 +21,7 @@ use crate::clock;
 use crate::config::Config;
 use crate::group::Rules;
 use crate::metrics::Metrics;
+use crate::publish;
 use crate::store::readers::Readers;
 use crate::writer::Writer;
 
@@ -125,6 +126,12 @@ async fn readyz(State(app): State<Arc<App>>) -> Response {
 }
 
 async fn metrics(State(app): State<Arc<App>>) -> Response {
+    if let Some(live) = app.live() {
+        match live.readers.read(publish::depth).await {
+            Ok((depth, oldest)) => app.metrics.set_outbox(depth, oldest),
+            Err(e) => tracing::warn!(error = %e, "the outbox cannot be counted"),
+        }
+    }
     let page = app.metrics.render(clock::now(), app.not_ready().is_none());
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], page).into_response()
 }

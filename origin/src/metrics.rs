@@ -112,6 +112,12 @@ pub const REASONS: [&str; 8] =
 pub const REFUSALS: [&str; 5] = ["400", "401", "408", "413", "503"];
 
 impl Metrics {
+    /// Says how many KV keys wait for a write, and since when the oldest is due.
+    pub fn set_outbox(&self, depth: u64, oldest: Option<Millis>) {
+        self.outbox_depth.set(depth);
+        self.outbox_oldest_ms.set(oldest.unwrap_or(0));
+    }
+
     /// Counts a refused fact.
     pub fn reject(&self, reason: &str) {
         let place = REASONS.iter().position(|r| *r == reason);

@@ -6,8 +6,6 @@
 
 pub mod value;
 
-use std::collections::BTreeSet;
-
 use causeway_shared::ids::{AltHash, KindCode, Millis, VisitorId};
 use causeway_shared::limits;
 use causeway_shared::wire::sync::Publish;
@@ -277,23 +275,6 @@ pub fn depth(conn: &rusqlite::Connection) -> Result<(u64, Option<Millis>), Store
         Ok((unsigned(row.get(0)?), oldest.map(unsigned)))
     });
     Ok(found.optional()?.unwrap_or((0, None)))
-}
-
-/// The tenants and subjects waiting, for tests and inspection.
-///
-/// # Errors
-/// [`StoreError::Sqlite`].
-pub fn waiting(conn: &rusqlite::Connection) -> Result<BTreeSet<(TenantNo, Subject)>, StoreError> {
-    const READ: &str = "SELECT tenant, kind, subject FROM outbox WHERE due IS NOT NULL";
-    let mut statement = conn.prepare_cached(READ)?;
-    let rows = statement.query_map([], |row| {
-        let subject = match row.get(1)? {
-            SNAPSHOT => Subject::Snapshot(visitor_at(row, 2)?),
-            kind => Subject::Lookup(KindCode(kind), AltHash(row.get(2)?)),
-        };
-        Ok((TenantNo(row.get(0)?), subject))
-    })?;
-    Ok(rows.collect::<Result<_, _>>()?)
 }
 
 #[cfg(test)]

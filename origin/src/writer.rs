@@ -12,11 +12,11 @@ use causeway_shared::wire::sync::SyncResponse;
 use rusqlite::{Connection, TransactionBehavior};
 use tokio::sync::oneshot;
 
+use crate::clock;
 use crate::group::{self, Rules};
 use crate::intake::{self, Incoming};
 use crate::metrics::Metrics;
 use crate::store::{Counters, StoreError};
-use crate::{clock, publish};
 
 /// Calls that may wait; more are told to come back.
 const WAITING: usize = 64;
@@ -100,7 +100,6 @@ struct State {
 }
 
 fn run(mut state: State, waiting: &Receiver<Work>) {
-    state.gauges();
     let mut looked = Instant::now();
     loop {
         match waiting.recv_timeout(IDLE) {
@@ -163,7 +162,7 @@ impl State {
         tracing::error!(error = %crate::chain(error), "a transaction failed and nothing of it was kept");
     }
 
-    /// Gauges, old FactIds, and after a failure a write that shows whether the store is well again.
+    /// Old FactIds, and after a failure a write that shows whether the store is well again.
     fn look_around(&mut self) {
         if !self.healthy.load(Ordering::Relaxed) {
             match probe(&mut self.conn) {
@@ -178,17 +177,6 @@ impl State {
                 Ok(_) => self.forgot = Instant::now(),
                 Err(e) => self.failed(&e),
             }
-        }
-        self.gauges();
-    }
-
-    fn gauges(&self) {
-        match publish::depth(&self.conn) {
-            Ok((depth, oldest)) => {
-                self.metrics.outbox_depth.set(depth);
-                self.metrics.outbox_oldest_ms.set(oldest.unwrap_or(0));
-            }
-            Err(e) => tracing::warn!(error = %crate::chain(&e), "the outbox cannot be counted"),
         }
     }
 }

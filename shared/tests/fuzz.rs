@@ -29,7 +29,9 @@ use causeway_shared::wire::{WireError, cookies, kv, profile};
 use common::{MEMBER, NOW, alternate, hash, membership, version, visitor};
 use frame::{framed, inside};
 
-const ITERATIONS: usize = 20_000;
+const ITERATIONS: usize = 60_000;
+/// The most time one decoder gets.
+const TIME: Duration = Duration::from_secs(4);
 
 /// One thing done to valid bytes.
 #[derive(Debug, Clone, TypeGenerator)]
@@ -55,7 +57,7 @@ impl Hostile {
             Self::Damaged(seed, damages) => (seed, damages),
         };
         let mut bytes = seeds[usize::from(*seed) % seeds.len()].clone();
-        for damage in damages.iter().take(4) {
+        for damage in damages.iter().take(1 + usize::from(seed / 64)) {
             let len = bytes.len();
             if len == 0 {
                 break;
@@ -187,7 +189,7 @@ fn ledger_payload() -> Vec<u8> {
 #[test]
 fn facts_and_batches() {
     let seeds = [batch(), facts::encode_one(&all_facts()[1]), facts::encode_one(&all_facts()[2])];
-    check!().with_iterations(ITERATIONS).with_type::<Hostile>().for_each(|hostile| {
+    check!().with_iterations(ITERATIONS).with_test_time(TIME).with_type::<Hostile>().for_each(|hostile| {
         let bytes = hostile.bytes(&seeds);
         steady(facts::decode(&bytes), |b| facts::decode(&facts::encode(b)));
         steady(facts::decode_one(&bytes), |f| facts::decode_one(&facts::encode_one(f)));
@@ -202,7 +204,7 @@ fn facts_and_batches() {
 #[test]
 fn stored_profiles() {
     let seeds = [profile::encode(&Profile::of(&all_facts()))];
-    check!().with_iterations(ITERATIONS).with_type::<Hostile>().for_each(|hostile| {
+    check!().with_iterations(ITERATIONS).with_test_time(TIME).with_type::<Hostile>().for_each(|hostile| {
         let read = profile::decode(&hostile.bytes(&seeds));
         steady(read, |p| {
             let mut more = p.clone();
@@ -215,7 +217,7 @@ fn stored_profiles() {
 #[test]
 fn sync_requests_and_answers() {
     let seeds = [request(), response()];
-    check!().with_iterations(ITERATIONS).with_type::<Hostile>().for_each(|hostile| {
+    check!().with_iterations(ITERATIONS).with_test_time(TIME).with_type::<Hostile>().for_each(|hostile| {
         let bytes = hostile.bytes(&seeds);
         steady(sync::decode_request(&bytes), |r| sync::decode_request(&sync::encode_request(r)));
         steady(sync::decode_response(&bytes), |r| sync::decode_response(&sync::encode_response(r)));
@@ -227,7 +229,7 @@ fn kv_values_whose_checksum_fits() {
     let (key, value) = snapshot_value();
     let (lookup_key, lookup) = lookup_value();
     let seeds = [inside(&value), inside(&value), inside(&lookup)];
-    check!().with_iterations(ITERATIONS).with_type::<Hostile>().for_each(|hostile| {
+    check!().with_iterations(ITERATIONS).with_test_time(TIME).with_type::<Hostile>().for_each(|hostile| {
         let bytes = hostile.bytes(&seeds);
         let stored = |text: &str| kv::decode_stored(&key, visitor(1), text.as_bytes());
         steady(stored(&framed("s1", &key, &bytes)), |s| stored(&kv::encode_stored(&key, s).unwrap()));
@@ -243,7 +245,7 @@ fn kv_values_as_they_are() {
     let (key, value) = snapshot_value();
     let (lookup_key, lookup) = lookup_value();
     let seeds = [value.clone().into_bytes(), lookup.clone().into_bytes()];
-    check!().with_iterations(ITERATIONS).with_type::<Hostile>().for_each(|hostile| {
+    check!().with_iterations(ITERATIONS).with_test_time(TIME).with_type::<Hostile>().for_each(|hostile| {
         let bytes = hostile.bytes(&seeds);
         // A CRC is no signature: one damage in four thousand million passes, these few do not.
         assert_eq!(kv::decode_stored(&key, visitor(1), &bytes).is_ok(), bytes == value.as_bytes());
@@ -254,7 +256,7 @@ fn kv_values_as_they_are() {
 #[test]
 fn cookie_payloads() {
     let seeds = [identity_payload(), ledger_payload()];
-    check!().with_iterations(ITERATIONS).with_type::<Hostile>().for_each(|hostile| {
+    check!().with_iterations(ITERATIONS).with_test_time(TIME).with_type::<Hostile>().for_each(|hostile| {
         let bytes = hostile.bytes(&seeds);
         steady(cookies::decode_identity(&bytes), |c| cookies::decode_identity(&cookies::encode_identity(c)));
         steady(cookies::decode_ledger(&bytes), |l| cookies::decode_ledger(&cookies::encode_ledger(l)));
@@ -268,7 +270,7 @@ fn sealed_cookies_and_sync_headers() {
     let sealed = cookie::seal(&ring, IDENTITY, &tenant(), &identity_payload()).unwrap();
     let mac = sync_auth::sign(&key, NOW, b"body");
     let seeds = [sealed.clone().into_bytes(), mac.clone().into_bytes(), NOW.to_string().into_bytes(), b"7".to_vec()];
-    check!().with_iterations(ITERATIONS).with_type::<Hostile>().for_each(|hostile| {
+    check!().with_iterations(ITERATIONS).with_test_time(TIME).with_type::<Hostile>().for_each(|hostile| {
         let bytes = hostile.bytes(&seeds);
         let text = String::from_utf8_lossy(&bytes);
         assert_eq!(cookie::open(&ring, IDENTITY, &tenant(), &text).is_ok(), text == sealed, "{text}");
@@ -282,7 +284,7 @@ fn sealed_cookies_and_sync_headers() {
 #[test]
 fn ids_in_text() {
     let seeds = [visitor(1).to_string().into_bytes(), hash(1, 2).to_string().into_bytes(), b"a-tenant-9".to_vec()];
-    check!().with_iterations(ITERATIONS).with_type::<Hostile>().for_each(|hostile| {
+    check!().with_iterations(ITERATIONS).with_test_time(TIME).with_type::<Hostile>().for_each(|hostile| {
         let bytes = hostile.bytes(&seeds);
         let text = String::from_utf8_lossy(&bytes);
         if let Ok(visitor) = text.parse::<VisitorId>() {
@@ -313,7 +315,7 @@ fn configuration_and_keys_in_json() {
     let seeds = [CONFIG.as_bytes().to_vec(), KEYS.as_bytes().to_vec()];
     assert_eq!(serde_json::from_str::<EdgeConfig>(CONFIG).unwrap().problems(), vec![]);
     assert_eq!(serde_json::from_str::<Keys>(KEYS).unwrap().problems([]), vec![]);
-    check!().with_iterations(ITERATIONS).with_type::<Hostile>().for_each(|hostile| {
+    check!().with_iterations(ITERATIONS).with_test_time(TIME).with_type::<Hostile>().for_each(|hostile| {
         let bytes = hostile.bytes(&seeds);
         let read = serde_json::from_slice::<EdgeConfig>(&bytes).map_err(drop);
         steady(read, |config| {

@@ -414,8 +414,8 @@ fn no_flipped_bit_of_a_form_makes_it_panic() {
 fn every_cut_and_every_flipped_bit_of_a_kv_value_is_refused() {
     let stored = |value: &[u8]| kv::decode_stored(VKEY, one(), value).is_ok();
     let lookup = |value: &[u8]| kv::decode_lookup(AKEY, value).is_ok();
-    let reads: [(&str, &dyn Fn(&[u8]) -> bool); 3] = [(SNAPSHOT, &stored), (TOMBSTONE, &stored), (LOOKUP, &lookup)];
-    for (golden, is_read) in reads {
+    type IsRead<'a> = &'a dyn Fn(&[u8]) -> bool;
+    for (golden, is_read) in [(SNAPSHOT, &stored as IsRead<'_>), (TOMBSTONE, &stored), (LOOKUP, &lookup)] {
         let bytes = golden.as_bytes();
         assert!(is_read(bytes));
         for end in 0..bytes.len() {

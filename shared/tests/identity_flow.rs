@@ -4,14 +4,20 @@
 
 #[expect(dead_code, reason = "each file takes its part")]
 mod common;
+#[expect(dead_code, reason = "each file takes its part")]
 #[path = "common/world.rs"]
 mod world;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use causeway_shared::identity::Origin as Came;
-use causeway_shared::ids::VisitorId;
-use common::{MEMBER, alternate};
+use causeway_shared::identity::{
+    Arrival, Claim, Found, IdentityCookie, Origin as Came, Reads, Recognised, Step, begin,
+};
+use causeway_shared::ids::{AltHash, AlternateId, VisitorId};
+use causeway_shared::profile::Profile;
+use causeway_shared::random::Random;
+use causeway_shared::view::{Snapshot, Stored};
+use common::{MEMBER, NOW, alternate, hash, membership, version, visitor};
 use world::{Browser, Visit, World};
 
 const A: u8 = 10;
@@ -351,4 +357,101 @@ fn field_20_a_snapshot_older_than_this_browser_has_seen_is_not_believed_about_ot
     let stale = world.visit(&mut def, &Visit { stale: 1, ..Visit::anonymous() }).unwrap();
     assert_eq!((stale.shown(), stale.bridged), ((4, 0), false));
     assert!(!stale.members().contains(&abc_id));
+}
+
+/// One request of a browser with this cookie, step by step, over what the KV holds.
+fn steps(cookie: IdentityCookie, claims: Vec<Claim>, kv: &BTreeMap<VisitorId, Stored>) -> Option<Recognised> {
+    let mut random = Random::new([9; 32]);
+    let found = |reads: &Reads| {
+        let stored = reads.snapshots.iter().filter_map(|v| Some((*v, kv.get(v)?.clone()))).collect();
+        Found { stored, ..Found::default() }
+    };
+    let arrival = Arrival { now: NOW, cookie: Some(cookie), ledger: None, claims, publish_delay_ms: 10_000 };
+    let begun = begin(arrival, &mut random);
+    let first = found(begun.reads());
+    let Step::Second(second) = begun.after_first(first, &mut random) else { return None };
+    let last = found(second.reads());
+    second.finish(last)
+}
+
+fn cookie_of(of: VisitorId, tag: Option<AltHash>, earlier: Vec<(AltHash, VisitorId)>) -> IdentityCookie {
+    IdentityCookie { visitor: of, written: NOW - 1_000, tag, covered: Vec::new(), earlier, pending: Vec::new() }
+}
+
+fn snapshot_of(of: VisitorId, unique: Vec<AltHash>) -> (VisitorId, Stored) {
+    let profiles = BTreeMap::from([(of, Profile::default().sub_profile(version(1), true))]);
+    let membership = membership(1, [of], []);
+    (
+        of,
+        Stored::Snapshot(Box::new(Snapshot {
+            version: version(1),
+            visitor: of,
+            unique,
+            membership,
+            profiles,
+            truncated: false,
+        })),
+    )
+}
+
+fn proven(hashes: &[AltHash]) -> Claim {
+    let (first, also) = hashes.split_first().unwrap();
+    Claim { id: AlternateId { kind: MEMBER, hash: *first }, also: also.to_vec(), unique: true }
+}
+
+#[test]
+fn field_01_a_rotation_of_keys_splits_no_member() {
+    let v = visitor(1);
+    let (old, new) = (hash(1, 5), hash(2, 5));
+    let cases = [
+        // The browser knows the member under the old key, the login comes under both.
+        (Some(old), vec![proven(&[new, old])], vec![old]),
+        // The cookie was written under the new key, the snapshot is still of before, nobody proves anything.
+        (Some(new), vec![], vec![old]),
+        (Some(new), vec![proven(&[new, old])], vec![old]),
+        (Some(new), vec![proven(&[new])], vec![new, old]),
+        (None, vec![proven(&[new, old])], vec![old]),
+    ];
+    for (tag, claims, unique) in cases {
+        let kv = BTreeMap::from([snapshot_of(v, unique.clone())]);
+        let who = steps(cookie_of(v, tag, Vec::new()), claims.clone(), &kv).unwrap();
+        assert_eq!((who.visitor, who.origin), (v, Came::Returning), "{tag:?} {claims:?} {unique:?}");
+    }
+}
+
+#[test]
+fn field_01_a_tag_of_a_retired_key_lets_no_other_member_in() {
+    let v = visitor(1);
+    let kv = BTreeMap::from([snapshot_of(v, vec![hash(1, 5)])]);
+    let who = steps(cookie_of(v, Some(hash(1, 5)), Vec::new()), vec![proven(&[hash(2, 6)])], &kv).unwrap();
+    assert_ne!(who.visitor, v);
+    assert_eq!(who.unique, Some(hash(2, 6)));
+}
+
+#[test]
+fn field_12_a_switch_to_an_earlier_visitor_that_is_gone_or_anothers_ends_without_identity() {
+    let (here, there) = (visitor(1), visitor(2));
+    let (a, b, c) = (hash(1, 5), hash(1, 6), hash(1, 7));
+    let cookie = || cookie_of(here, None, vec![(b, there)]);
+    let claims = || vec![proven(&[b])];
+    let kv = BTreeMap::from([snapshot_of(here, vec![a]), snapshot_of(there, vec![b])]);
+    assert_eq!(steps(cookie(), claims(), &kv).unwrap().visitor, there);
+    let gone = BTreeMap::from([snapshot_of(here, vec![a]), (there, Stored::Tombstone)]);
+    assert!(steps(cookie(), claims(), &gone).is_none());
+    let anothers = BTreeMap::from([snapshot_of(here, vec![a]), snapshot_of(there, vec![c])]);
+    assert!(steps(cookie(), claims(), &anothers).is_none());
+    let forgotten = BTreeMap::from([(here, Stored::Tombstone)]);
+    assert!(steps(cookie(), claims(), &forgotten).is_none());
+}
+
+#[test]
+fn s1_10_with_no_read_at_all_the_answer_comes_from_the_cookies() {
+    let mut world = World::new();
+    let mut browser = Browser::default();
+    for page in 1..=5 {
+        let dead = Visit { fail_first: true, fail_second: true, ..Visit::member(A) };
+        let answer = world.visit(&mut browser, &dead).unwrap();
+        assert_eq!((answer.shown(), answer.devices(), world.minted), ((page, 0), 1, 1));
+        world.wait(20_000);
+    }
 }

@@ -4,6 +4,7 @@
 
 #[expect(dead_code, reason = "each file takes its part")]
 mod common;
+#[expect(dead_code, reason = "each file takes its part")]
 #[path = "common/world.rs"]
 mod world;
 
@@ -69,7 +70,7 @@ fn life(faults: Faults, members: u8) -> impl Strategy<Value = Vec<Happens>> {
         2 => Just(Happens::Publish),
         1 => browser().prop_map(Happens::PublishOne),
     ];
-    vec(one, 1..16)
+    vec(one, 1..24)
 }
 
 /// Plays a life; `check` sees every answer with the world after it.

@@ -1,6 +1,6 @@
 //! The laws of the join, over states that can really occur: a join is commutative, associative and idempotent,
 //! and what is read from one is what a list of all facts would give.
-#![expect(clippy::indexing_slicing, reason = "a test may fail")]
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
 
 #[expect(dead_code, reason = "each file takes its part")]
 mod common;
@@ -10,12 +10,8 @@ use causeway_shared::membership::Memberships;
 use causeway_shared::profile::{Known, Profile, SubProfile, Totals};
 use causeway_shared::view::{Snapshot, Stored, View};
 use causeway_shared::{kv, wire};
-use common::{History, Picked, Published, beyond, history, known, law, naive, published, scramble, version, visitor};
+use common::{History, Published, beyond, history, known, law, naive, picked, published, scramble, version, visitor};
 use proptest::prelude::*;
-
-fn picked() -> impl Strategy<Value = Picked> {
-    any::<Picked>()
-}
 
 /// A reader's view: some of the snapshots, in some order, and ledgers.
 fn view(of: &Published, (snapshots, ledgers, order): (u8, u64, u64)) -> View {
@@ -136,9 +132,11 @@ proptest! {
     fn no_mix_of_versions_and_ledgers_counts_a_page_twice(h in history(1), p in [picked(), picked()]) {
         let [a, b] = p.map(|p| known(&h, p));
         let least = a.named().map(|s| s.totals).unwrap_or_default();
-        let read = a.join(b).totals();
+        let read = a.clone().join(b).totals();
         prop_assert!(at_most(read, naive(&h.facts.iter().collect::<Vec<_>>())), "{read:?}");
-        prop_assert!(at_most(least, read), "{least:?} {read:?}");
+        // A store restored from a backup may hold less than before, and says so with every newer version.
+        let restored = p.iter().any(|(named, unnamed, _)| *named == 255 || *unnamed == 255);
+        prop_assert!(restored || at_most(least, read), "{least:?} {read:?}");
     }
 
     #[test]
@@ -188,11 +186,11 @@ proptest! {
         for snapshot in &mut over_wire.snapshots {
             let key = kv::snapshot_key(&tenant, snapshot.visitor);
             let text = wire::kv::encode_stored(&key, &Stored::Snapshot(Box::new(snapshot.clone()))).unwrap();
-            let Stored::Snapshot(back) = wire::kv::decode_stored(&key, snapshot.visitor, text.as_bytes()).unwrap() else {
-                panic!("a snapshot came back as a tombstone");
-            };
-            prop_assert_eq!(&*back, &*snapshot);
-            *snapshot = *back;
+            let back = wire::kv::decode_stored(&key, snapshot.visitor, text.as_bytes()).unwrap();
+            prop_assert_eq!(&back, &Stored::Snapshot(Box::new(snapshot.clone())));
+            if let Stored::Snapshot(back) = back {
+                *snapshot = *back;
+            }
         }
         prop_assert_eq!(view(&over_wire, (met, 0, order)), view(&of, (met, 0, order)));
     }

@@ -69,8 +69,11 @@ fn without_conflict(evidence: &[Evidence]) -> bool {
     })
 }
 
+/// Who is together, and what was flagged.
+type Linked = (BTreeSet<BTreeSet<VisitorId>>, Vec<(VisitorId, AlternateId, Reason)>);
+
 /// People without those who are alone: a visitor whose evidence is all cancelled is still a person of one.
-fn linked(found: &People) -> (BTreeSet<BTreeSet<VisitorId>>, Vec<(VisitorId, AlternateId, Reason)>) {
+fn linked(found: &People) -> Linked {
     let together = groups(found).into_iter().filter(|g| g.len() > 1).collect();
     (together, found.flags.iter().map(|f| (f.visitor, f.id, f.reason)).collect())
 }

@@ -237,8 +237,9 @@ proptest! {
             let stale = some(&origin, bits).into_iter().filter(|m| newest.admits.iter().chain(newest.cuts.keys()).any(|v| m.admits.contains(v)));
             // Old snapshots of those whom the newest decision about the reader names, and its own newest one.
             for m in stale.filter(|m| m.epoch <= newest.epoch) {
-                let of = *m.admits.first().unwrap();
-                view.add_snapshot(snapshot(&m, of));
+                if let Some(of) = m.admits.first() {
+                    view.add_snapshot(snapshot(&m, *of));
+                }
             }
             view.add_snapshot(snapshot(newest, own));
             view.add_known(own, Known::default());

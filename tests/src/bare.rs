@@ -56,7 +56,7 @@ impl Bare {
             told["port"].as_u64()
         });
         // The worker's log goes to the same pipe: it is read to its end, so that it never fills.
-        std::thread::spawn(move || lines.for_each(drop));
+        std::thread::spawn(move || lines.map_while(Result::ok).for_each(|line| eprintln!("edge: {line}")));
         let edge = format!("http://localhost:{}", port.expect("workerd tells its port"));
         Self { edge, standin, keys, workerd, networks: AtomicU32::new(1), _folder: folder }
     }

@@ -45,7 +45,16 @@ pub fn call(method: &str, url: &str, headers: &[(String, String)], body: &[u8]) 
         .timeout_global(Some(Duration::from_secs(30)))
         .build()
         .into();
-    let mut request = ureq::http::Request::builder().method(method).uri(url);
+    // Names under `localhost` are this machine (RFC 6761 §6.3), but not every resolver knows it.
+    let host = url.split('/').nth(2).unwrap_or_default();
+    let dialled = match host.rsplit_once(':') {
+        Some((name, port)) if name.ends_with(".localhost") => url.replacen(host, &format!("127.0.0.1:{port}"), 1),
+        _ => url.to_owned(),
+    };
+    let mut request = ureq::http::Request::builder().method(method).uri(&dialled);
+    if dialled != url {
+        request = request.header("host", host);
+    }
     for (name, value) in headers {
         request = request.header(name, value);
     }

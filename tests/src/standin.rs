@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
-use std::time::Duration;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
+use causeway_shared::fact::Fact;
+use causeway_shared::ids::VisitorId;
 use causeway_shared::wire::facts::{self, FactBatch};
 use causeway_shared::wire::sync::{self, SyncRequest, SyncResponse};
 use serde_json::{Value, json};
@@ -37,6 +39,8 @@ pub struct Held {
     /// Whether queues and origin refuse.
     pub queue_refuses: bool,
     pub origin_refuses: bool,
+    /// Writes to the KV.
+    pub writes: u64,
     /// Batches the facts queue took.
     pub queued: Vec<FactBatch>,
     /// Syncs the origin took, and their headers.
@@ -81,20 +85,29 @@ impl StandIn {
 
     /// What it holds, to look at or to change.
     pub fn held(&self) -> MutexGuard<'_, Held> {
-        self.shared.0.lock().unwrap()
+        self.shared.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until `condition` holds of what it was told; for 30 seconds at most.
     pub fn wait<T>(&self, what: &str, mut condition: impl FnMut(&mut Held) -> Option<T>) -> T {
+        let end = Instant::now() + Duration::from_secs(30);
         let mut held = self.held();
         loop {
             if let Some(value) = condition(&mut held) {
                 return value;
             }
-            let (next, timeout) = self.shared.1.wait_timeout(held, Duration::from_secs(30)).unwrap();
-            held = next;
-            assert!(!timeout.timed_out(), "after 30 seconds it is still not so: {what}");
+            let left = end.saturating_duration_since(Instant::now());
+            assert!(!left.is_zero(), "after 30 seconds it is still not so: {what}");
+            held = self.shared.1.wait_timeout(held, left).unwrap_or_else(PoisonError::into_inner).0;
         }
+    }
+}
+
+impl Held {
+    /// The facts that the queue took of one visitor.
+    #[must_use]
+    pub fn facts_of(&self, visitor: VisitorId) -> Vec<Fact> {
+        self.queued.iter().flat_map(|batch| &batch.facts).filter(|fact| fact.visitor == visitor).cloned().collect()
     }
 }
 
@@ -153,8 +166,8 @@ fn read(reader: &mut impl BufRead) -> Option<Request> {
 fn answer(request: &Request, shared: &(Mutex<Held>, Condvar)) -> (u16, Vec<u8>) {
     let path = request.path.split('?').next().unwrap_or_default();
     match (request.method.as_str(), path) {
-        ("POST", "/message") => take_message(request, &mut shared.0.lock().unwrap()),
-        ("POST", "/v1/sync") => take_sync(request, &mut shared.0.lock().unwrap()),
+        ("POST", "/message") => take_message(request, &mut shared.0.lock().unwrap_or_else(PoisonError::into_inner)),
+        ("POST", "/v1/sync") => take_sync(request, &mut shared.0.lock().unwrap_or_else(PoisonError::into_inner)),
         ("POST", "/bulk/get") => {
             let asked: Value = serde_json::from_slice(&request.body).unwrap();
             let keys = asked["keys"].as_array().unwrap().iter().map(|k| k.as_str().unwrap().to_owned()).collect();
@@ -170,12 +183,15 @@ fn answer(request: &Request, shared: &(Mutex<Held>, Condvar)) -> (u16, Vec<u8>) 
                 None => (404, Vec::new()),
             },
         },
-        _ => (405, Vec::new()),
+        _ => {
+            shared.0.lock().unwrap_or_else(PoisonError::into_inner).writes += 1;
+            (405, Vec::new())
+        }
     }
 }
 
 fn lookup(keys: Vec<String>, shared: &(Mutex<Held>, Condvar)) -> Result<BTreeMap<String, Option<String>>, u16> {
-    let mut held = shared.0.lock().unwrap();
+    let mut held = shared.0.lock().unwrap_or_else(PoisonError::into_inner);
     held.asked.push(keys.clone());
     let reads = held.reads.clone();
     let value = |held: &Held, key: &String| match &reads {

@@ -26,11 +26,11 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// Only a proven id of a unique kind is a login. Anything else is kept and does not link: what many
-    /// people may share, or anyone may say, must not join them.
+    /// An id of a unique kind is a login only with its proof; without one it is kept and does not link, since
+    /// anyone may say it. Other kinds carry no proof, and link as the tenant chose by configuring them (S1.5).
     fn weight(&self, tenants: &Tenants) -> Result<Weight, StoreError> {
         let unique = tenants.by_no(self.tenant)?.config.is_unique(self.id.kind);
-        Ok(if unique && self.proven { Weight::LOGIN } else { Weight(500) })
+        Ok(if unique && !self.proven { Weight(500) } else { Weight::LOGIN })
     }
 
     fn source(&self) -> u8 {

@@ -1,6 +1,6 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_shared::fact::{Fact, What};
 use causeway_shared::ids::{AltHash, AlternateId, KindCode, VisitorId};
@@ -92,7 +92,46 @@ fn field_03_the_result_does_not_depend_on_order_or_batch() {
     assert_eq!(expected.0[6], visitors(&[7]));
     assert_eq!(expected.1[2], visitors(&[6]));
 
-    // A fixed seed of a small generator (Knuth's MMIX): 60 orders, cut into batches of 1 to 4.
+    in_any_order(tangle, &expected);
+}
+
+/// Ids that are not unique link too, but never two people who hold different unique ids.
+fn shared(origin: &Origin) -> Vec<Fact> {
+    let partner = |v, n, at, value| alias(visitor(v), n, NOW + at, origin.id("demo", KindCode(2), value));
+    let mut facts = tangle(origin);
+    facts.extend([
+        partner(A, 11, 3, "home"),
+        partner(C, 11, 4, "home"),
+        partner(6, 11, 2, "home"),
+        partner(4, 11, 9, "work"),
+        partner(5, 11, 7, "work"),
+        partner(7, 11, 1, "work"),
+        partner(2, 11, 6, "cafe"),
+        partner(6, 12, 70, "cafe"),
+    ]);
+    facts
+}
+
+#[test]
+fn field_03_shared_ids_do_not_depend_on_order_or_batch_either() {
+    let mut whole = Origin::new();
+    let facts = shared(&whole);
+    whole.send("demo", &facts);
+    let expected = world(&whole);
+    for people in &expected.0 {
+        let held = people.iter().filter_map(|v| holds(&whole, *v)).collect::<BTreeSet<_>>();
+        assert!(held.len() <= 1, "two members in one person");
+    }
+    in_any_order(shared, &expected);
+}
+
+fn holds(origin: &Origin, visitor: VisitorId) -> Option<AlternateId> {
+    let tenant = origin.tenant("demo");
+    super::held_unique(&origin.conn, tenant.no, visitor, |kind| tenant.config.is_unique(kind)).unwrap()
+}
+
+/// Sends the facts in 60 orders, cut into batches of 1 to 4, from a fixed seed of a small generator (Knuth's MMIX).
+fn in_any_order(facts: impl Fn(&Origin) -> Vec<Fact>, expected: &World) {
     let mut seed = 7u64;
     let mut draw = |below: usize| {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -100,8 +139,7 @@ fn field_03_the_result_does_not_depend_on_order_or_batch() {
     };
     for round in 0..60 {
         let mut origin = Origin::new();
-        // The ids are hashed with this origin's own keys.
-        let mut facts = tangle(&origin);
+        let mut facts = facts(&origin);
         for i in (1..facts.len()).rev() {
             facts.swap(i, draw(i + 1));
         }
@@ -109,7 +147,7 @@ fn field_03_the_result_does_not_depend_on_order_or_batch() {
             let taken: Vec<Fact> = facts.drain(..facts.len().min(1 + draw(4))).collect();
             origin.send("demo", &taken);
         }
-        assert_eq!(world(&origin), expected, "round {round}");
+        assert_eq!(world(&origin), *expected, "round {round}");
     }
 }
 
@@ -138,11 +176,11 @@ fn without_proof_a_unique_id_links_nothing_and_moves_no_lookup() {
 }
 
 #[test]
-fn an_id_that_is_not_unique_has_a_lookup_and_joins_nobody() {
+fn an_id_that_is_not_unique_has_a_lookup_and_joins_too() {
     let mut origin = Origin::new();
     let id = origin.id("demo", KindCode(2), "household");
     origin.send("demo", &[alias(visitor(A), 1, NOW, id), alias(visitor(B), 1, NOW + 1, id)]);
-    assert_eq!(members(&origin, A), visitors(&[A]));
+    assert_eq!(members(&origin, A), visitors(&[A, B]));
     let found = crate::read::lookup(&origin.conn, origin.tenant("demo").no, id).unwrap().unwrap();
     assert_eq!(found.visitors, visitors(&[B, A]));
     assert_eq!(found.since, NOW + 1);
@@ -218,6 +256,34 @@ fn an_earlier_login_that_comes_late_moves_the_visitor_and_cuts_both_sides() {
     assert!(snapshot(&kv, visitor(B)).membership.cuts.contains_key(&visitor(A)));
     assert_eq!(origin.lookup("demo", "anna"), visitors(&[A]));
     assert_eq!(origin.lookup("demo", "bert"), visitors(&[C, B]));
+}
+
+#[test]
+fn an_earlier_sight_of_a_known_id_decides_anew_which_one_holds() {
+    let mut origin = Origin::new();
+    for (v, n, member, at) in [(A, 1, "anna", 0), (C, 1, "bert", 0), (B, 1, "anna", 10), (B, 2, "bert", 20)] {
+        origin.send("demo", &[origin.login(visitor(v), n, NOW + at, member)]);
+    }
+    assert_eq!(members(&origin, B), visitors(&[A, B]));
+    origin.send("demo", &[origin.login(visitor(B), 3, NOW + 5, "bert")]);
+    assert_eq!(members(&origin, B), visitors(&[B, C]));
+    assert_eq!(members(&origin, A), visitors(&[A]));
+}
+
+#[test]
+fn hashes_found_to_be_one_id_link_those_seen_before_with_either() {
+    let mut origin = Origin::new();
+    let (one, two) = (AltHash([1; 16]), AltHash([2; 16]));
+    let seen = |v: u32, hash, also: &[AltHash], proven| {
+        let id = AlternateId { kind: KindCode(1), hash };
+        fact(visitor(v), 1, NOW, What::Alias { id, also: also.to_vec(), proven })
+    };
+    origin.send("demo", &[seen(A, one, &[], true), seen(B, two, &[], true)]);
+    assert_eq!(members(&origin, A), visitors(&[A]));
+    // Who shows it does not link by it.
+    origin.send("demo", &[seen(C, two, &[one], false)]);
+    assert_eq!(members(&origin, A), visitors(&[A, B]));
+    assert_eq!(members(&origin, C), visitors(&[C]));
 }
 
 #[test]

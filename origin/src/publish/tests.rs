@@ -156,6 +156,7 @@ fn a_large_person_is_truncated_to_the_visitors_last_active_and_still_counted() {
     assert_eq!(own.membership.devices, many);
     assert!(own.profiles.contains_key(&visitor(0)), "the own profile always");
     assert!(own.profiles.contains_key(&visitor(many - 1)) && !own.profiles.contains_key(&visitor(1)));
+    assert_eq!(snapshot(&kv, visitor(many - 1)).profiles.len(), limits::SNAPSHOT_VISITORS, "its own place is one");
     assert_eq!(origin.view("demo", visitor(0)).pages, u64::from(many));
 }
 

@@ -56,7 +56,7 @@ pub(crate) fn membership(
     let admits: BTreeSet<VisitorId> = admits.into_iter().collect();
     Membership {
         epoch: Epoch(epoch),
-        devices: u32::try_from(admits.len()).unwrap(),
+        devices: u32::try_from(admits.len()).unwrap_or(u32::MAX),
         admits,
         cuts: cuts.into_iter().map(|v| (v, Cut { at: NOW, gone: false })).collect(),
     }
@@ -156,13 +156,22 @@ pub(crate) fn history(owner: u8) -> impl Strategy<Value = History> {
 /// met in a sibling's, and which pages its ledger holds.
 pub(crate) type Picked = (u8, u8, u64);
 
+/// All that a reader may pick up.
+pub(crate) fn picked() -> impl Strategy<Value = Picked> {
+    let bits = || prop_oneof![7 => any::<u8>(), 1 => Just(255u8)];
+    (bits(), bits(), any::<u64>())
+}
+
 /// The state of a reader that picked this up.
 pub(crate) fn known(history: &History, (named, unnamed, pages): Picked) -> Known {
     let versions = 0..history.published.len();
     let met = |bits: u8, i: usize| bits >> i & 1 == 1;
     let own = versions.clone().filter(|i| met(named, *i)).map(|i| history.sub(i, true));
     let others = versions.filter(|i| met(unnamed, *i)).map(|i| history.sub(i, false));
-    let subs: Vec<SubProfile> = own.chain(others).collect();
+    // Once in a while the origin was restored in between and holds less than before.
+    let restored = (named == 255 || unnamed == 255)
+        .then(|| SubProfile { version: Version { restore: 1, counter: 1 }, ..history.sub(0, named == 255) });
+    let subs: Vec<SubProfile> = own.chain(others).chain(restored).collect();
     let remembered = history.facts.iter().enumerate().filter(|(i, _)| scramble(pages ^ *i as u64) & 1 == 1);
     let ledger = Known::from_beyond(remembered.filter_map(|(_, f)| beyond(f)));
     subs.into_iter().map(Known::from_sub).fold(ledger, Known::join)
@@ -199,18 +208,24 @@ pub(crate) struct Published {
 
 /// The snapshots of a person whose membership changes on the way.
 pub(crate) fn published() -> impl Strategy<Value = Published> {
-    let steps = vec((0usize..3, 0u8..8, any::<bool>()), 1..8);
+    let steps = vec((0u8..3, 0u8..8, any::<bool>(), prop_oneof![2 => Just(7u8), 1 => 0u8..8]), 1..8);
     (history(0), history(1), history(2), steps).prop_map(|(a, b, c, steps)| {
         let histories = vec![a, b, c];
         let mut admitted = 7u8;
         let mut epoch = 1;
         let mut snapshots = Vec::new();
-        for (step, (owner, admits, changes)) in steps.into_iter().enumerate() {
+        for (step, (owner, admits, changes, part)) in steps.into_iter().enumerate() {
             if changes {
                 admitted = admits;
                 epoch += 1;
             }
-            snapshots.push(snapshot(&histories, owner, step, admitted | 1 << owner, epoch));
+            let mut snapshot = snapshot(&histories, usize::from(owner), step, admitted | 1 << owner, epoch);
+            // A large person's snapshots name different parts of one decision.
+            let named = |v: &VisitorId| *v == visitor(owner) || (0..3).any(|i| part >> i & 1 == 1 && *v == visitor(i));
+            snapshot.membership.admits.retain(named);
+            snapshot.membership.cuts.retain(|v, _| named(v));
+            snapshot.profiles.retain(|v, _| named(v));
+            snapshots.push(snapshot);
         }
         Published { histories, snapshots }
     })

@@ -174,7 +174,7 @@ impl Origin {
             let cuts =
                 named.filter(|v| !person.contains(v)).map(|v| (*v, Cut { at: NOW, gone: gone.contains(v) })).collect();
             self.counter += 1;
-            let devices = u32::try_from(person.len()).unwrap();
+            let devices = u32::try_from(person.len()).unwrap_or(u32::MAX);
             let decision = Membership { epoch: Epoch(self.counter), devices, admits: person.clone(), cuts };
             for visitor in person {
                 self.decisions.insert(*visitor, decision.clone());

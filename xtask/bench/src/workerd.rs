@@ -80,8 +80,12 @@ fn ports(told: std::process::ChildStdout, sockets: usize) -> Result<Vec<u16>> {
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || {
         for line in BufReader::new(told).lines().map_while(Result::ok) {
-            // Nobody listens any more once all ports are known.
-            let _ = listening(&line).map(|told| sender.send(told));
+            match listening(&line) {
+                // All ports are known once nobody listens any more.
+                Some(told) => drop(sender.send(told)),
+                // The worker's own log: it has nothing to say unless something is wrong.
+                None => eprintln!("workerd: {line}"),
+            }
         }
     });
     let mut ports = vec![0; sockets];

@@ -44,7 +44,7 @@ impl Says {
                 ensure!(body == fixture.value.len().to_string(), "{body} instead of the value's length");
             }
             Self::Decision { cookie } => {
-                let json: Value = serde_json::from_str(&body).with_context(|| format!("no JSON: {body}"))?;
+                let json: Value = serde_json::from_str(&body).with_context(|| format!("no JSON: {head}{body}"))?;
                 let is = |pointer: &str, wanted: Value| {
                     let found = json.pointer(pointer);
                     ensure!(found == Some(&wanted), "{pointer} is {found:?} instead of {wanted}: {body}");

@@ -1,0 +1,348 @@
+//! What the doors let in: consent, bad input, hostile callers. Seen from outside, in the store and in the log.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "tests end at the first thing that is not so")]
+
+use std::io::{Read as _, Write as _};
+
+use causeway_tests::browser::{Browser, call};
+use causeway_tests::world::World;
+use causeway_tests::{eventually, run};
+use serde_json::{Value, json};
+
+fn main() {
+    run(
+        World::start,
+        &[
+            ("field_12_no_permission_leaves_no_trace_on_any_route", no_trace),
+            ("field_12_a_visitor_who_withdraws_is_cut_from_every_view", withdraws),
+            ("field_21_a_consent_string_that_refuses_is_a_no_though_present", refusing_strings),
+            ("field_17_no_input_breaks_the_worker", bad_bodies),
+            ("field_17_headers_of_any_bytes_are_answered", bad_headers),
+            ("bad_events_are_named_and_sink_no_neighbour", bad_events),
+            ("cookies_that_are_not_ours_are_not_taken", bad_cookies),
+            ("only_configured_origins_may_call_with_credentials", cors),
+            ("the_admin_side_is_closed_without_a_token", admin_doors),
+            ("the_sync_door_is_closed_without_a_signature", sync_door),
+            ("invariant_11_no_raw_id_reaches_the_store_or_a_log", no_raw_ids),
+        ],
+    )
+}
+
+const FIREFOX: &str = "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0";
+
+fn visitor_of(answer: &Value) -> String {
+    answer["visitor"].as_str().unwrap_or_else(|| panic!("no visitor in {answer}")).to_owned()
+}
+
+/// No visitor in the answer, no cookie set.
+fn is_nobody(browser: &Browser, method: &str, path: &str, body: &Value) {
+    let text = if body.is_null() { String::new() } else { body.to_string() };
+    let answer = browser.send(method, path, &[("content-type", "application/json")], text.as_bytes());
+    assert!(answer.status < 300, "{path}: {}", answer.status);
+    assert_eq!(answer.set_cookies(), Vec::<&str>::new(), "{path}");
+    let told = answer.json();
+    assert_eq!(told.get("visitor").unwrap_or(&Value::Null), &Value::Null, "{path}: {told}");
+    assert_eq!(told.get("accepted").unwrap_or(&json!(0)), &json!(0), "{path}: {told}");
+    assert_eq!(told.get("kv_reads").unwrap_or(&json!(0)), &json!(0), "{path}: {told}");
+}
+
+fn every_route(browser: &Browser, consent: &Value, member: &str, proof: &str) {
+    let user = json!({ "ids": { "member": member }, "proofs": { "member": proof } });
+    is_nobody(
+        browser,
+        "POST",
+        "/v1/decide",
+        &json!({ "placements": [{ "id": "top" }], "user": user, "consent": consent }),
+    );
+    is_nobody(browser, "POST", "/v1/events", &json!([{ "type": "page", "id": "trace-page" }]));
+    is_nobody(browser, "GET", "/v1/me", &Value::Null);
+}
+
+fn no_trace(world: &World) {
+    let before = world.metric("causeway_facts_accepted_total");
+    let gpc = world.browser();
+    gpc.send_header("sec-gpc", "1");
+    let proof = world.proof("demo", "traceless-gpc");
+    every_route(&gpc, &json!({}), "traceless-gpc", &proof);
+    let policy = world.browser_at("strict.localhost");
+    let strict_proof = world.proof("strict", "traceless-policy");
+    every_route(&policy, &json!({}), "traceless-policy", &strict_proof);
+    let iab = world.browser();
+    for (name, value) in [("euconsent-v2", "garbage"), ("__gpp", "garbage"), ("__gpp_sid", "7"), ("usprivacy", "1YYN")]
+    {
+        let browser = world.browser();
+        browser.set_cookie(name, value);
+        every_route(&browser, &json!({}), "traceless-iab", &proof);
+    }
+    for member in ["traceless-gpc", "traceless-policy", "traceless-iab"] {
+        assert_eq!(world.lookup(member), Value::Null);
+    }
+    // A permitted visitor's fact comes through; nothing of the others came before it.
+    let visitor = visitor_of(&iab.view());
+    world.settles(&visitor, 1, 0);
+    assert!(before.is_some());
+    let log = world.edge_log() + &world.origin_log();
+    assert!(!log.contains("traceless") && !log.contains("trace-page"));
+}
+
+fn withdraws(world: &World) {
+    let proof = world.proof("demo", "leaver");
+    let (stays, leaves) = (world.browser(), world.browser());
+    let s = visitor_of(&stays.view_as("leaver", &proof));
+    let l = visitor_of(&leaves.view_as("leaver", &proof));
+    leaves.buy("before-leaving", 1_000_000);
+    world.settles(&l, 1, 1);
+    let view = |browser: &Browser| {
+        let me = browser.me(Some(&proof));
+        (me["view"]["pages"].clone(), me["view"]["purchases"].clone(), me["person"]["devices"].clone())
+    };
+    eventually("both are seen together", || (view(&stays) == (json!(2), json!(1), json!(2))).then_some(()));
+    leaves.send_header("sec-gpc", "1");
+    let answer = leaves.decide(&json!({}));
+    assert_eq!(answer.json()["consent"], "none");
+    assert!(answer.set_cookies().iter().all(|c| c.contains("Max-Age=0")), "{:?}", answer.set_cookies());
+    assert_eq!((leaves.cookie("cw_id"), leaves.cookie("cw_recent")), (None, None));
+    eventually("the one who left is cut from the other's view", || {
+        (view(&stays) == (json!(1), json!(0), json!(1))).then_some(())
+    });
+    let held = world.visitor(&s);
+    assert_eq!((held["person"]["devices"].clone(), held["view"]["purchases"].clone()), (json!(1), json!(0)));
+    assert_eq!(world.lookup("leaver"), json!(s), "the lookup names who is left");
+}
+
+fn refusing_strings(world: &World) {
+    // TCF v2 strings with no purpose consented; a GPP string whose US section opts out of sale.
+    let refusals = [
+        json!({ "tcf": "CPXxRfAPXxRfAAfKABENB-CgAAAAAAAAAAYgAAAAAAAA" }),
+        json!({ "tcf": "" }),
+        json!({ "tcf": "CPXxRfAPXxRfAAfKABENB-Cg" }),
+        json!({ "tcf": "BOEFEAyOEFEAyAHABDENAI4AAAB9vABAASA" }),
+        json!({ "gpp": "DBABLA~BVVVVVVVVWA.AA", "gpp_sid": [7] }),
+        json!({ "gpp": "DBAA", "gpp_sid": [7] }),
+        json!({ "gpp": "nonsense" }),
+        json!({ "tcf": "A".repeat(5_000) }),
+    ];
+    for consent in refusals {
+        let answer = world.browser().decide(&json!({ "consent": consent }));
+        let told = answer.json();
+        assert_eq!(
+            (answer.status, told["consent"].clone(), told["visitor"].clone()),
+            (200, json!("none"), Value::Null),
+            "{consent}"
+        );
+        assert_eq!(answer.set_cookies(), Vec::<&str>::new(), "{consent}");
+    }
+}
+
+fn bad_bodies(world: &World) {
+    let post = |path: &str, body: &[u8]| world.browser().send("POST", path, &[("content-type", "text/plain")], body);
+    let two_mb = vec![b'x'; 2 << 20];
+    let deep = format!("{}{}", r#"{"a":"#.repeat(10_000), "}".repeat(10_000));
+    let placements: Vec<Value> = (0..10_000).map(|n| json!({ "id": n.to_string() })).collect();
+    let long_id = json!({ "user": { "ids": { "partner": "x".repeat(1 << 20) } } }).to_string();
+    let many = json!({ "placements": placements }).to_string();
+    let cases: [(&[u8], u16); 9] = [
+        (&two_mb, 413),
+        (long_id.as_bytes(), 413),
+        (many.as_bytes(), 413),
+        (deep.as_bytes(), 400),
+        (b"\xff\xfe{}", 400),
+        (br#"{"placements":[{"id":"top","floor_micros":-1}]}"#, 400),
+        (br#"{"placements":[{"id":"top","floor_micros":NaN}]}"#, 400),
+        (br#"{"placements":[{"id":"top","sizes":[[728]]}]}"#, 400),
+        (br#"{"placements":[{"id":""}]}"#, 400),
+    ];
+    for (body, status) in cases {
+        let answer = post("/v1/decide", body);
+        let shown = String::from_utf8_lossy(&body[..body.len().min(40)]).into_owned();
+        assert_eq!(answer.status, status, "{shown}: {}", answer.json());
+        assert!(answer.json()["error"]["message"].is_string(), "{shown}");
+    }
+    let over = json!({ "placements": (0..33).map(|n| json!({ "id": n.to_string() })).collect::<Vec<_>>() });
+    assert_eq!(world.browser().decide(&over).json()["error"]["field"], "placements");
+    let id = json!({ "user": { "ids": { "partner": "x".repeat(300) } } });
+    assert_eq!(world.browser().decide(&id).json()["error"]["field"], "user.ids.partner");
+    assert_eq!(world.browser().decide(&json!({})).status, 200);
+    let health = call("GET", &format!("{}/healthz", world.edge), &[], b"").json();
+    assert_eq!(health["module_restarts"], 0, "{health}");
+}
+
+fn bad_headers(world: &World) {
+    let address = world.edge.trim_start_matches("http://").replace("localhost", "127.0.0.1");
+    for name in [
+        "cookie",
+        "origin",
+        "sec-gpc",
+        "sec-purpose",
+        "user-agent",
+        "x-causeway-explain",
+        "x-causeway-proof",
+        "cf-connecting-ip",
+    ] {
+        let mut stream = std::net::TcpStream::connect(&address).unwrap();
+        let mut request =
+            b"POST /v1/decide HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: 2\r\n".to_vec();
+        request.extend_from_slice(name.as_bytes());
+        request.extend_from_slice(b": cw_id=\xff\xfe\x80\xc3(; \xf0\x9f\r\n\r\n{}");
+        stream.write_all(&request).unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).unwrap();
+        let status = String::from_utf8_lossy(&answer[..answer.len().min(12)]).into_owned();
+        assert!(status.starts_with("HTTP/1.1 2") || status.starts_with("HTTP/1.1 4"), "{name}: {status}");
+    }
+    let long = world.browser();
+    long.set_cookie("cw_id", &"a".repeat(10_000));
+    assert_eq!(long.decide(&json!({})).status, 200);
+}
+
+fn bad_events(world: &World) {
+    let browser = world.browser();
+    let visitor = visitor_of(&browser.view());
+    let purchase = |id: Value, at: Value, micros: Value| json!({ "type": "track", "id": id, "at_ms": at, "name": "purchase", "properties": { "value_micros": micros } });
+    let now = causeway_tests::bare::now();
+    let events = json!([
+        purchase(json!("good-1"), json!(now), json!(1)),
+        purchase(json!("x".repeat(200)), json!(now), json!(1)),
+        purchase(json!("old"), json!(0), json!(1)),
+        purchase(json!("far"), json!(4_102_444_800_000_u64), json!(1)),
+        purchase(json!("negative"), json!(now), json!(-1)),
+        purchase(json!("fraction"), json!(now), json!(1.5)),
+        { "type": "nonsense" },
+        { "type": "track" },
+        "not an object",
+        { "type": "track", "name": "n".repeat(500) },
+        { "type": "track", "name": "noise", "properties": { "text": "y".repeat(5_000) } },
+        purchase(json!("good-2"), json!(now - 1_000), json!(2)),
+    ]);
+    let answer = browser.events(&events);
+    let told = answer.json();
+    assert_eq!((answer.status, told["accepted"].clone()), (202, json!(2)), "{told}");
+    let refused: Vec<(u64, String)> = told["rejected"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|r| (r["index"].as_u64().unwrap(), r["code"].as_str().unwrap().to_owned()))
+        .collect();
+    let expected = [
+        (1, "too_long"),
+        (2, "at_out_of_range"),
+        (3, "at_out_of_range"),
+        (4, "value_out_of_range"),
+        (5, "value_out_of_range"),
+        (6, "unknown_type"),
+        (7, "malformed"),
+        (8, "malformed"),
+        (9, "too_long"),
+        (10, "too_long"),
+    ];
+    assert_eq!(refused, expected.map(|(i, code)| (i, code.to_owned())));
+    let lines = b"{\"type\":\"page\",\"id\":\"line-1\"}\n\n{broken\n{\"type\":\"page\",\"id\":\"line-2\"}\n";
+    let answer = browser.send("POST", "/v1/events", &[("content-type", "text/plain")], lines).json();
+    assert_eq!((answer["accepted"].clone(), answer["rejected"][0]["index"].clone()), (json!(2), json!(1)), "{answer}");
+    let held = world.settles(&visitor, 3, 2);
+    assert_eq!(held["own"]["revenue_micros"], 3);
+    let stranger = world.browser().events(&json!([{ "type": "page" }])).json();
+    assert_eq!(stranger["rejected"][0]["code"], "no_visitor");
+}
+
+fn bad_cookies(world: &World) {
+    let donor = world.browser();
+    let real = visitor_of(&donor.view());
+    let good = donor.cookie("cw_id").unwrap();
+    let parts: Vec<&str> = good.split('.').collect();
+    let forged = format!("v1.{}.{}.{}", parts[1], parts[2], causeway_tests::base64url(&[7; 16]));
+    let unknown_key = format!("v1.200.{}.{}", parts[2], parts[3]);
+    let other = world.browser_at("strict.localhost");
+    for value in [
+        &good[..good.len() - 1],
+        &good[..20],
+        "",
+        "v1",
+        "v2.1.AA.AA",
+        &forged,
+        &unknown_key,
+        "%00",
+        &donor.cookie("cw_recent").unwrap(),
+    ] {
+        let browser = world.browser();
+        browser.set_cookie("cw_id", value);
+        let told = browser.view();
+        assert_ne!(visitor_of(&told), real, "{value}");
+        assert_eq!(told["person"]["new_visitor"], true, "{value}");
+    }
+    other.set_cookie("cw_id", &good);
+    assert_eq!(other.send("GET", "/v1/me", &[], b"").json()["visitor"], Value::Null, "another tenant's");
+}
+
+fn cors(world: &World) {
+    let preflight = |origin: &str| {
+        world.browser().send(
+            "OPTIONS",
+            "/v1/decide",
+            &[("origin", origin), ("access-control-request-method", "POST")],
+            b"",
+        )
+    };
+    let good = preflight("http://pub.localhost");
+    assert_eq!((good.status, good.header("access-control-allow-origin")), (204, Some("http://pub.localhost")));
+    assert_eq!(good.header("access-control-allow-credentials"), Some("true"));
+    let bad = preflight("https://evil.example");
+    assert_eq!((bad.status, bad.header("access-control-allow-origin")), (403, None));
+    let posted = world.browser().send("POST", "/v1/events", &[("origin", "null")], br#"[{"type":"page"}]"#);
+    assert_eq!((posted.status, posted.json()["error"]["code"].clone()), (403, json!("origin")));
+    assert_eq!(world.browser().send("PUT", "/v1/decide", &[], b"{}").status, 405);
+    assert_eq!(world.browser().send("GET", "/nothing", &[], b"").status, 404);
+}
+
+fn admin_doors(world: &World) {
+    for authorization in ["", "Bearer", "Bearer cwt_wrong", "Basic YTpi"] {
+        let headers = [("authorization".to_owned(), authorization.to_owned())];
+        for path in
+            ["admin/v1/visitors/01920000-0000-7000-8000-000000000000", "admin/v1/lookups/member/123", "admin/v1/proofs"]
+        {
+            let method = if path.ends_with("proofs") { "POST" } else { "GET" };
+            let answer = call(method, &format!("{}/{path}", world.origin), &headers, b"");
+            assert_eq!(
+                (answer.status, answer.json()["error"]["code"].is_string()),
+                (401, true),
+                "{path} with {authorization:?}"
+            );
+        }
+    }
+    let unknown = world.admin("GET", "visitors/not-a-uuid?tenant=demo", &Value::Null);
+    assert_eq!(unknown.status, 400, "{:?}", unknown.json());
+    let nobody = world.admin("GET", "visitors/01920000-0000-7000-8000-000000000000?tenant=demo", &Value::Null);
+    assert_eq!(nobody.status, 404);
+}
+
+fn sync_door(world: &World) {
+    let url = format!("{}/v1/sync", world.origin);
+    let header = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    let now = causeway_tests::bare::now().to_string();
+    let forged = [
+        header("x-causeway-key", "1"),
+        header("x-causeway-time", &now),
+        header("x-causeway-mac", &causeway_tests::base64url(&[1; 32])),
+    ];
+    // A CBOR array that says it has 2^60 elements, and one nested 100,000 deep.
+    let bombs = [vec![0x9b, 0x10, 0, 0, 0, 0, 0, 0, 0], vec![0x81; 100_000], vec![0; 5 << 20]];
+    for bomb in bombs {
+        for headers in [&[][..], &forged[..]] {
+            let answer = call("POST", &url, headers, &bomb);
+            assert!(matches!(answer.status, 401 | 413), "{}", answer.status);
+        }
+    }
+}
+
+fn no_raw_ids(world: &World) {
+    let secret = "raw-member-4711";
+    let proof = world.proof("demo", secret);
+    let browser = world.browser();
+    browser.headers.borrow_mut().push(("user-agent".to_owned(), FIREFOX.to_owned()));
+    let visitor = visitor_of(&browser.view_as(secret, &proof));
+    world.settles(&visitor, 1, 0);
+    let holds = |bytes: &[u8], text: &str| bytes.windows(text.len()).any(|w| w == text.as_bytes());
+    assert!(!holds(&world.store_bytes(), secret), "the store holds a raw alternate id");
+    for log in [world.edge_log(), world.origin_log()] {
+        assert!(!log.contains(secret) && !log.contains(&visitor), "a log line carries an id");
+    }
+}
