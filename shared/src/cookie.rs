@@ -98,7 +98,7 @@ fn mac(key: &Key, name: &str, tenant: &TenantId, payload: &[u8]) -> [u8; MAC_BYT
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "tests")]
+#[expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 mod tests {
     use super::*;
 

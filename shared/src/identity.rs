@@ -440,7 +440,7 @@ impl Recognised {
     /// Whether the view holds more than this browser.
     #[must_use]
     pub fn bridged(&self) -> bool {
-        self.view.members(self.visitor).len() > 1
+        self.view.is_bridged(self.visitor)
     }
 }
 

@@ -222,13 +222,13 @@ pub struct Beyond {
     pub session: SessionId,
 }
 
-/// What a reader knows of one visitor: the newest sub-profile it met, the newest that names its facts, and
+/// What a reader knows of one visitor: the newest sub-profile it met that names its facts, the newest that does not, and
 /// pages of which it cannot be sure that either holds them. Kept side by side, so that the join is a product
 /// of joins; what is held already is sorted out when the sums are read.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Known {
-    newest: Option<SubProfile>,
-    named: Option<SubProfile>,
+    unnamed: Option<Box<SubProfile>>,
+    named: Option<Box<SubProfile>>,
     beyond: BTreeMap<(Millis, u64), SessionId>,
 }
 
@@ -236,8 +236,10 @@ impl Known {
     /// From a sub-profile alone.
     #[must_use]
     pub fn from_sub(sub: SubProfile) -> Self {
-        let named = sub.newest.is_some().then(|| sub.clone());
-        Self { newest: Some(sub), named, beyond: BTreeMap::new() }
+        match sub.newest {
+            Some(_) => Self { named: Some(Box::new(sub)), ..Self::default() },
+            None => Self { unnamed: Some(Box::new(sub)), ..Self::default() },
+        }
     }
 
     /// From pages alone.
@@ -250,37 +252,40 @@ impl Known {
     /// The newest sub-profile met that names its facts.
     #[must_use]
     pub fn named(&self) -> Option<&SubProfile> {
-        self.named.as_ref()
+        self.named.as_deref()
     }
 
     /// The join: commutative, associative, idempotent.
     #[must_use]
     pub fn join(mut self, other: Self) -> Self {
-        self.newest = newer(self.newest, other.newest);
+        self.unnamed = newer(self.unnamed, other.unnamed);
         self.named = newer(self.named, other.named);
         self.beyond.extend(other.beyond);
         self
     }
 
     /// The sums: those of the newest sub-profile, or of the newest named one with the pages it does not hold,
-    /// whichever is more. Both are sums over facts of this visitor, so that neither is ever too much. A named
-    /// one of before a restore says nothing beside one of after it.
+    /// whichever is more. Both are sums over facts of this visitor, so that neither is ever too much. One of
+    /// before a restore says nothing beside one of after it.
     #[must_use]
     pub fn totals(&self) -> Totals {
-        let newest = self.newest.as_ref();
-        let named = self.named.as_ref().filter(|n| newest.is_none_or(|s| s.version.restore == n.version.restore));
+        let restore = |sub: &SubProfile| sub.version.restore;
+        let latest = self.unnamed.as_deref().map(restore).max(self.named().map(restore));
+        let of_latest = |sub: &&SubProfile| Some(restore(sub)) == latest;
+        let named = self.named().filter(of_latest);
         let base = named.map(|s| s.totals).unwrap_or_default();
         let unheld = || self.beyond.iter().filter(|((at, short), _)| !named.is_some_and(|s| s.holds(*at, *short)));
         let sessions: BTreeSet<SessionId> =
             unheld().map(|(_, session)| *session).filter(|s| !named.is_some_and(|n| n.holds_session(*s))).collect();
         let beyond = Totals { pages: unheld().count() as u64, sessions: sessions.len() as u64, ..Totals::default() };
-        base.plus(beyond).most(newest.map(|s| s.totals).unwrap_or_default())
+        let unnamed = self.unnamed.as_deref().filter(of_latest).map(|s| s.totals).unwrap_or_default();
+        base.plus(beyond).most(unnamed)
     }
 }
 
-fn newer(a: Option<SubProfile>, b: Option<SubProfile>) -> Option<SubProfile> {
+fn newer(a: Option<Box<SubProfile>>, b: Option<Box<SubProfile>>) -> Option<Box<SubProfile>> {
     match (a, b) {
-        (Some(a), Some(b)) => Some(a.join(b)),
+        (Some(a), Some(b)) => Some(if b.version > a.version { b } else { a }),
         (a, b) => a.or(b),
     }
 }

@@ -1,6 +1,7 @@
 //! Views: the join of the profiles of one person's visitors, as a reader puts it together from snapshots.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use crate::ids::{AltHash, Version, VisitorId};
 use crate::membership::{Membership, Memberships};
@@ -42,16 +43,25 @@ pub struct View {
 impl View {
     /// Adds a snapshot.
     pub fn add_snapshot(&mut self, snapshot: Snapshot) {
-        for (visitor, sub) in snapshot.profiles {
-            self.add_known(visitor, Known::from_sub(sub));
+        let subs = snapshot.profiles.into_iter().map(|(visitor, sub)| (visitor, Known::from_sub(sub)));
+        if self.known.is_empty() {
+            // The common case, a request's one snapshot: its visitors are in order already.
+            self.known = subs.collect();
+        } else {
+            subs.for_each(|(visitor, known)| self.add_known(visitor, known));
         }
         self.memberships.add(snapshot.membership);
     }
 
     /// Adds what is known of one visitor.
     pub fn add_known(&mut self, visitor: VisitorId, known: Known) {
-        let before = self.known.remove(&visitor).unwrap_or_default();
-        self.known.insert(visitor, before.join(known));
+        match self.known.entry(visitor) {
+            Entry::Vacant(place) => drop(place.insert(known)),
+            Entry::Occupied(mut there) => {
+                let before = std::mem::take(there.get_mut());
+                *there.get_mut() = before.join(known);
+            }
+        }
     }
 
     /// The join with another view: commutative, associative, idempotent.
@@ -64,11 +74,14 @@ impl View {
         self
     }
 
-    /// The visitors that count for `own`, itself always among them.
+    /// The visitors that count for `own`, itself always among them, in order.
     #[must_use]
-    pub fn members(&self, own: VisitorId) -> BTreeSet<VisitorId> {
-        let counting = self.known.keys().copied().filter(|v| self.counts(own, *v));
-        counting.chain([own]).collect()
+    pub fn members(&self, own: VisitorId) -> Vec<VisitorId> {
+        let mut members: Vec<VisitorId> = self.known.keys().copied().filter(|v| self.counts(own, *v)).collect();
+        if let Err(place) = members.binary_search(&own) {
+            members.insert(place, own);
+        }
+        members
     }
 
     /// The sums of one visitor alone.
@@ -86,7 +99,13 @@ impl View {
     /// How many browsers the person has.
     #[must_use]
     pub fn devices(&self, own: VisitorId) -> u32 {
-        self.memberships.devices(own, &self.members(own))
+        self.memberships.devices(own, || self.members(own))
+    }
+
+    /// Whether it holds more than this visitor.
+    #[must_use]
+    pub fn is_bridged(&self, own: VisitorId) -> bool {
+        self.known.keys().any(|v| *v != own && self.counts(own, *v))
     }
 
     /// Whether another visitor's facts would count for `own`.

@@ -331,7 +331,7 @@ test("every_control_and_table_has_a_name_and_headings_a_hierarchy", async () => 
 for (const colorScheme of ["light", "dark"]) {
   test(`text_stands_out_from_its_ground_in_${colorScheme}`, async () => {
     const context = await fresh({ colorScheme });
-    const page = await open(context);
+    const page = await open(context, somebody());
     await on(page, "view-page").click();
     await done(page, 1);
     assert.deepEqual(await page.evaluate(faint), [], "WCAG 2.2 asks for 4.5 to 1");

@@ -208,6 +208,10 @@ impl World {
 
 impl Drop for World {
     fn drop(&mut self) {
+        // What the two sides had to say, for whoever reads a failure: their lines are JSON, without ids.
+        let edge = self.edge_log();
+        let told = edge.lines().filter(|line| line.starts_with('{')).map(str::to_owned);
+        told.for_each(|line| eprintln!("edge: {line}"));
         if let Ok(OriginProcess::Own(child)) = self.origin_pid.get_mut() {
             let _ = kill_process(Pid::from_child(child), Signal::TERM);
             let _ = child.wait();

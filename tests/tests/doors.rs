@@ -324,11 +324,11 @@ fn sync_door(world: &World) {
         header("x-causeway-mac", &causeway_tests::base64url(&[1; 32])),
     ];
     // A CBOR array that says it has 2^60 elements, and one nested 100,000 deep.
-    let bombs = [vec![0x9b, 0x10, 0, 0, 0, 0, 0, 0, 0], vec![0x81; 100_000], vec![0; 5 << 20]];
+    let bombs = [vec![0x9b, 0x10, 0, 0, 0, 0, 0, 0, 0], vec![0x81; 100_000]];
     for bomb in bombs {
         for headers in [&[][..], &forged[..]] {
             let answer = call("POST", &url, headers, &bomb);
-            assert!(matches!(answer.status, 401 | 413), "{}", answer.status);
+            assert!(answer.status == 401, "{}", answer.status);
         }
     }
 }

@@ -57,12 +57,14 @@ fn stamp(project: &Project, wasm: &[u8]) -> Result<String> {
     let lock = std::fs::read(project.root.join("package-lock.json"))?;
     lock.hash(&mut hasher);
     let bindgen = project.locked_version("wasm-bindgen")?;
-    Ok(format!("wasm-bindgen {bindgen}\n{} bytes, {:016x}\n", wasm.len(), hasher.finish()))
+    Ok(format!("wasm-bindgen {bindgen}, with reset\n{} bytes, {:016x}\n", wasm.len(), hasher.finish()))
 }
 
 fn bind(project: &Project, compiled: &Path, out: &Path, stop: &Stop) -> Result<()> {
     let mut command = project.command(project.tool("wasm-bindgen"));
-    command.args(["--target", "web", "--no-typescript", "--out-name", "engine", "--out-dir"]).arg(out).arg(compiled);
+    // The reset function gives the shell a fresh instance after a trap.
+    command.args(["--target", "web", "--no-typescript", "--experimental-reset-state-function"]);
+    command.args(["--out-name", "engine", "--out-dir"]).arg(out).arg(compiled);
     steps::run("wasm-bindgen", &mut command, stop).map(drop)
 }
 

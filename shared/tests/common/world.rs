@@ -93,7 +93,7 @@ impl Answer {
     }
 
     pub(crate) fn members(&self) -> BTreeSet<VisitorId> {
-        self.view.members(self.visitor)
+        self.view.members(self.visitor).into_iter().collect()
     }
 }
 

@@ -205,7 +205,7 @@ fn message(tenant: TenantId, visitor: VisitorId, now: Millis) -> Vec<u8> {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "tests")]
+#[expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 mod tests {
     use super::*;
 

@@ -1,0 +1,120 @@
+// The shell around the real module, in Node: what no request from outside can bring about.
+
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { test } from "node:test";
+
+import * as glue from "../build/engine.js";
+import { Deadline, body, head, network, read } from "./gather.mjs";
+import { Module, ModuleFault } from "./module.mjs";
+
+const secret = (seed) => Buffer.from(Uint8Array.from({ length: 32 }, (_, i) => (i * 7) ^ seed)).toString("base64");
+const ring = (seed) => [{ id: 1, stage: "active", secret: secret(seed) }];
+const CONFIG = JSON.stringify({ tenant: [{ name: "demo", hosts: ["localhost"], no_signal: "allow", house_ad: { id: "house" } }] });
+const KEYS = JSON.stringify({ sync: ring(1), tenants: { demo: { cookie: ring(2), alternate: ring(3) } } });
+const HEAD = "POST\nhttp://localhost/v1/decide\n\n\n\n\n\n";
+
+glue.initSync({ module: new WebAssembly.Module(readFileSync(new URL("../build/engine_bg.wasm", import.meta.url))) });
+
+function decide(module, now = Date.now()) {
+  const seed = crypto.getRandomValues(new Uint8Array(32));
+  const first = module.step("begin", HEAD, new TextEncoder().encode('{"placements":[{"id":"top"}]}'), now, seed);
+  return first.turn === undefined ? first : module.step("resume", first.turn, "", "");
+}
+
+test("field_17_a_trap_costs_one_call_and_the_next_finds_a_fresh_module", () => {
+  // A glue whose `begin` traps on demand, as a panic would: `unreachable` in a module of our own.
+  const trap = new WebAssembly.Module(Uint8Array.of(0, 97, 115, 109, 1, 0, 0, 0, 1, 4, 1, 96, 0, 0, 3, 2, 1, 0, 7, 5, 1, 1, 116, 0, 0, 10, 5, 1, 3, 0, 0, 11));
+  let armed = false;
+  const begin = (...args) => (armed ? new WebAssembly.Instance(trap).exports.t() : glue.begin(...args));
+  const module = new Module({ ...glue, begin }, CONFIG, KEYS);
+  assert.equal(decide(module).status, 200);
+  armed = true;
+  assert.throws(() => decide(module), ModuleFault);
+  armed = false;
+  assert.equal(module.restarts, 1);
+  const after = decide(module);
+  assert.equal(after.status, 200);
+  assert.match(new TextDecoder().decode(after.body), /"consent":"full"/);
+});
+
+test("a_request_that_was_waiting_when_the_module_began_anew_is_still_answered", () => {
+  const module = new Module(glue, CONFIG, KEYS);
+  const seed = new Uint8Array(32);
+  const first = module.step("begin", HEAD, new TextEncoder().encode("{}"), Date.now(), seed);
+  const late = module.step("resume", first.turn + 1_000_000, "", "");
+  assert.equal(late.status, 200);
+  assert.match(new TextDecoder().decode(late.body), /"reason":"overloaded"/);
+});
+
+test("field_17_abandoned_requests_do_not_pile_up", () => {
+  const module = new Module(glue, CONFIG, KEYS);
+  const open = () => module.step("begin", HEAD, new TextEncoder().encode("{}"), Date.now(), new Uint8Array(32)).turn;
+  const oldest = open();
+  for (let i = 0; i < 1_024; i += 1) open();
+  assert.match(new TextDecoder().decode(module.step("resume", oldest, "", "").body), /"reason":"overloaded"/);
+  assert.equal(module.step("resume", open(), "", "").status, 200);
+});
+
+test("a_configuration_that_cannot_be_used_says_why_and_shows_no_secret", () => {
+  const weak = JSON.stringify({ sync: [{ id: 1, stage: "active", secret: Buffer.alloc(32, 7).toString("base64") }], tenants: {} });
+  const message = (config, keys) => {
+    try {
+      new Module(glue, config, keys);
+    } catch (error) {
+      return error.message;
+    }
+    return "";
+  };
+  assert.match(message("{", KEYS), /CAUSEWAY_CONFIG is not of its form, line 1/);
+  assert.match(message(undefined, undefined), /CAUSEWAY_CONFIG/);
+  const told = message(CONFIG, weak);
+  assert.match(told, /sync: key 1 is weak/);
+  assert.match(told, /tenants\.demo: this tenant has no keys/);
+  assert.ok(!told.includes(Buffer.alloc(32, 7).toString("base64")));
+});
+
+test("a_body_is_read_to_its_bound_and_no_further", async () => {
+  const post = (content, headers) => new Request("http://localhost/", { method: "POST", body: content, headers, duplex: "half" });
+  assert.equal((await body(post("abc"), 3)).byteLength, 3);
+  assert.equal((await body(post("abcd"), 3)).byteLength, 4);
+  let pulled = 0;
+  const endless = new ReadableStream({
+    pull(controller) {
+      pulled += 1;
+      controller.enqueue(new Uint8Array(1_000));
+    },
+  });
+  assert.equal((await body(post(endless), 5_000)).byteLength, 5_001);
+  assert.ok(pulled < 20, `${pulled} chunks of an endless body were read`);
+});
+
+test("values_that_cannot_be_ours_reach_the_module_as_bad", async () => {
+  const kv = { get: async () => new Map([["a", "two\nlines"], ["b", ""], ["c", "x".repeat(20)], ["d", null], ["e", "fine"]]) };
+  const found = await read(kv, ["a", "b", "c", "d", "e"], new Deadline(1_000), 10);
+  assert.deepEqual(found, { values: "bad\nbad\nbad\n\nfine", fault: "" });
+  const broken = { get: async () => { throw new Error("KV GET failed: 503"); } };
+  assert.deepEqual(await read(broken, ["a"], new Deadline(1_000), 10), { values: "", fault: "kv_failed" });
+});
+
+test("one_deadline_covers_all_reads_of_a_request", async () => {
+  const never = new Promise(() => {});
+  const deadline = new Deadline(20);
+  const start = performance.now();
+  assert.equal(await deadline.race(never, "late"), "late");
+  assert.equal(await deadline.race(never, "late"), "late");
+  assert.ok(performance.now() - start < 1_000);
+  deadline.clear();
+});
+
+test("field_16_a_client_network_is_what_the_platform_says", () => {
+  const from = (headers) => network(new Request("http://localhost/", { headers }));
+  assert.equal(from({ "cf-connecting-ip": "192.0.2.77", "x-forwarded-for": "203.0.113.9" }), "192.0.2");
+  assert.equal(from({ "cf-connecting-ip": "2001:db8:7:ffff::1" }), "2001:db8:7");
+  assert.equal(from({ "x-forwarded-for": "203.0.113.9", "x-real-ip": "203.0.113.9" }), "");
+});
+
+test("only_the_headers_asked_for_cross", () => {
+  const request = new Request("http://localhost/x", { headers: { cookie: "a=1", "x-other": "no" } });
+  assert.equal(head(request, ["cookie", "sec-gpc"]), "GET\nhttp://localhost/x\na=1\n");
+});
