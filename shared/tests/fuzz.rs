@@ -21,11 +21,11 @@ use causeway_shared::keys::{Key, KeyRing, Keys, Stage};
 use causeway_shared::kv::{lookup_key, snapshot_key};
 use causeway_shared::ledger::Ledger;
 use causeway_shared::profile::{Beyond, Profile};
-use causeway_shared::sync_auth;
 use causeway_shared::view::{Snapshot, Stored};
 use causeway_shared::wire::facts::{self, FactBatch};
 use causeway_shared::wire::sync::{self, Publish, Rejected, SyncRequest, SyncResponse};
 use causeway_shared::wire::{WireError, cookies, kv, profile};
+use causeway_shared::{limits, sync_auth};
 use common::{MEMBER, NOW, alternate, hash, membership, version, visitor};
 use frame::{framed, inside};
 
@@ -332,6 +332,65 @@ fn configuration_and_keys_in_json() {
     let deep = format!("{}1{}", "[".repeat(100_000), "]".repeat(100_000));
     let house_ad = CONFIG.replace(r#"{"a":[1,null]}"#, &deep);
     assert!(serde_json::from_str::<EdgeConfig>(&house_ad).is_err(), "serde_json stops at a depth of 128");
+}
+
+/// Whether a form with a list of this length is read.
+type ReadsList = fn(usize) -> bool;
+
+#[test]
+fn lists_over_their_bounds_are_refused_although_whole() {
+    let identity = |change: fn(&mut IdentityCookie, usize), n| {
+        let mut cookie = cookies::decode_identity(&identity_payload()).unwrap();
+        change(&mut cookie, n);
+        cookies::decode_identity(&cookies::encode_identity(&cookie)).is_ok()
+    };
+    assert!(identity(|c, n| c.covered = vec![1; n], limits::COVERED));
+    assert!(!identity(|c, n| c.covered = vec![1; n], limits::COVERED + 1));
+    assert!(identity(|c, n| c.earlier = vec![(hash(1, 1), visitor(1)); n], limits::EARLIER_VISITORS));
+    assert!(!identity(|c, n| c.earlier = vec![(hash(1, 1), visitor(1)); n], limits::EARLIER_VISITORS + 1));
+    assert!(identity(|c, n| c.pending = vec![visitor(1); n], limits::PENDING_SIBLINGS));
+    assert!(!identity(|c, n| c.pending = vec![visitor(1); n], limits::PENDING_SIBLINGS + 1));
+    let bounded: [(usize, ReadsList); 5] = [
+        (limits::LEDGER_ENTRIES, |n| {
+            let mut ledger = Ledger::new(visitor(1));
+            ledger.pages = vec![Beyond { received: NOW, short: 1, session: SessionId(1) }; n];
+            cookies::decode_ledger(&cookies::encode_ledger(&ledger)).is_ok()
+        }),
+        (limits::SYNC_FACTS, |n| {
+            let facts = vec![all_facts()[4].clone(); n];
+            facts::decode(&facts::encode(&FactBatch { tenant: tenant(), facts })).is_ok()
+        }),
+        (limits::SYNC_FACTS, |n| {
+            let request = SyncRequest { facts: vec![Vec::new(); n], ..SyncRequest::default() };
+            sync::decode_request(&sync::encode_request(&request)).is_ok()
+        }),
+        (limits::SYNC_PUBLISH, |n| {
+            let request = SyncRequest { applied: vec![1; n], ..SyncRequest::default() };
+            sync::decode_request(&sync::encode_request(&request)).is_ok()
+        }),
+        (limits::KEYS_A_PURPOSE, |n| {
+            let what = What::Alias { id: alternate(MEMBER, 1), also: vec![hash(2, 1); n], proven: true };
+            facts::decode_one(&facts::encode_one(&Fact { what, ..all_facts()[0].clone() })).is_ok()
+        }),
+    ];
+    for (place, (most, reads)) in bounded.into_iter().enumerate() {
+        assert_eq!((reads(most), reads(most + 1)), (true, false), "bound {place}");
+    }
+}
+
+#[test]
+fn texts_over_their_bounds_are_refused() {
+    let track = |name: usize, properties: usize| {
+        let what = What::Track { name: "n".repeat(name), value: None, properties: Some("p".repeat(properties)) };
+        facts::decode_one(&facts::encode_one(&Fact { what, ..all_facts()[0].clone() })).err()
+    };
+    assert_eq!(track(limits::NAME_BYTES, limits::PROPERTIES_BYTES), None);
+    assert_eq!(track(limits::NAME_BYTES + 1, 0), Some(WireError::TooLong));
+    assert_eq!(track(1, limits::PROPERTIES_BYTES + 1), Some(WireError::TooLong));
+    let huge = vec![0u8; limits::SYNC_BYTES + 1];
+    assert_eq!(facts::decode(&huge).unwrap_err(), WireError::TooLong);
+    assert_eq!(sync::decode_request(&huge).unwrap_err(), WireError::TooLong);
+    assert_eq!(kv::decode_lookup("k", &vec![b'l'; limits::KV_VALUE_CHARS + 1]), Err(WireError::TooLong));
 }
 
 /// A decoder, and where in a valid value of its form a bomb can be put: as a field, or behind the last one.

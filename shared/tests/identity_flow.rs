@@ -368,8 +368,13 @@ fn steps(cookie: IdentityCookie, claims: Vec<Claim>, kv: &BTreeMap<VisitorId, St
     };
     let arrival = Arrival { now: NOW, cookie: Some(cookie), ledger: None, claims, publish_delay_ms: 10_000 };
     let begun = begin(arrival, &mut random);
-    let first = found(begun.reads());
-    let Step::Second(second) = begun.after_first(first, &mut random) else { return None };
+    let (own, first) = (begun.reads().snapshots.first().copied(), found(begun.reads()));
+    let forgotten = own.is_some_and(|own| kv.get(&own) == Some(&Stored::Tombstone));
+    let Step::Second(second) = begun.after_first(first, &mut random) else {
+        assert!(forgotten);
+        return None;
+    };
+    assert!(!forgotten, "no second read for a visitor that is gone");
     let last = found(second.reads());
     second.finish(last)
 }
