@@ -1,6 +1,7 @@
 // Gathering: what of a request crosses into the module.
 
 const EMPTY = new Uint8Array(0);
+const encoder = new TextEncoder();
 
 /** Method, address and the asked-for headers, one a line. */
 export function head(request, names) {
@@ -40,7 +41,6 @@ export async function body(request, limit) {
 export class Deadline {
   #ms;
   #late;
-  #timer;
 
   constructor(ms) {
     this.#ms = ms;
@@ -48,39 +48,43 @@ export class Deadline {
 
   /** The promise's value, or `late` when the deadline comes first. */
   async race(promise, late) {
+    // Never cleared: the platform drops a request's timers once it is answered.
     this.#late ??= new Promise((resolve) => {
-      this.#timer = setTimeout(resolve, this.#ms, Deadline.#PASSED);
+      setTimeout(resolve, this.#ms, Deadline.#PASSED);
     });
     const first = await Promise.race([promise, this.#late]);
     return first === Deadline.#PASSED ? late : first;
   }
 
-  clear() {
-    if (this.#timer !== undefined) clearTimeout(this.#timer);
-  }
-
   static #PASSED = Symbol("passed");
 }
 
-/** The values of the keys in one bulk read, one a line; `fault` says why there are none. */
-export async function read(kv, keys, deadline, limit) {
-  if (keys === undefined) return { values: "", fault: "" };
-  const reading = (keys.length === 1 ? kv.get(keys[0]) : kv.get(keys)).then(
-    (found) => ({ values: lines(found, keys, limit), fault: "" }),
-    () => ({ values: "", fault: "kv_failed" }),
-  );
-  return deadline.race(reading, { values: "", fault: "kv_late" });
+/** The values of the keys in one bulk read, as bytes, one a line; `fault` says why there are none. */
+export function read(kv, keys, deadline, limit) {
+  // One key's bytes go straight through; many come as text, as the platform's bulk read has no other form.
+  const reading = keys.length === 1
+    ? kv.get(keys[0], "arrayBuffer").then((found) => (found === null ? EMPTY : line(found, limit)))
+    : kv.get(keys).then((found) => encoder.encode(keys.map((key) => text(found.get(key), limit)).join("\n")));
+  const values = reading.then((values) => ({ values, fault: "" }), () => FAILED);
+  return deadline.race(values, LATE);
 }
 
-function lines(found, keys, limit) {
-  if (keys.length === 1) return line(found, limit);
-  return keys.map((key) => line(found.get(key), limit)).join("\n");
+/** What a request brings on that reads nothing. */
+export const NOTHING = { values: EMPTY, fault: "" };
+const FAILED = { values: EMPTY, fault: "kv_failed" };
+const LATE = { values: EMPTY, fault: "kv_late" };
+// A value of ours is not empty, has no line break and is not longer than the limit; this never decodes.
+const BAD = "bad";
+
+function line(found, limit) {
+  const bytes = new Uint8Array(found);
+  const fits = bytes.byteLength > 0 && bytes.byteLength <= limit && !bytes.includes(10);
+  return fits ? bytes : encoder.encode(BAD);
 }
 
-// A value of ours has no line break and is not longer than the limit; "bad" is a value that never decodes.
-function line(value, limit) {
+function text(value, limit) {
   if (value === null || value === undefined) return "";
-  return value.length <= limit && value.length > 0 && !value.includes("\n") ? value : "bad";
+  return value.length <= limit && value.length > 0 && !value.includes("\n") ? value : BAD;
 }
 
 /** The network that a client's address belongs to (an IPv4 /24 or an IPv6 /48), as the platform gives the address. */

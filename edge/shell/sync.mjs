@@ -6,10 +6,12 @@ const ORIGIN_TIMEOUT_MS = 10_000;
 /** Messages in one sync; with at most 200 facts each they stay under the origin's bound. */
 const SYNC_MESSAGES = 25;
 /** The consumer's `max_retries` in wrangler.toml: after that many the platform dead-letters a message. */
-const MAX_RETRIES = 20;
+const MAX_RETRIES = 100;
 const DRAIN = 100;
 /** KV writes in flight at once; the platform allows six connections. */
 const WRITES = 6;
+/** KV writes in one drain: an invocation may do 1,000 operations, its syncs among them. */
+const DRAIN_WRITES = 800;
 /** How long one drain may go on; what is left comes with the next wake-up. */
 const DRAIN_MS = 20_000;
 
@@ -78,11 +80,17 @@ export async function wake(env) {
 export async function drainOutbox(env, module) {
   const end = Date.now() + DRAIN_MS;
   let applied = [];
+  let written = 0;
   for (;;) {
-    const more = Date.now() < end;
+    const more = Date.now() < end && written < DRAIN_WRITES;
     const answer = await sync(env, module, { applied, drain: more ? DRAIN : 0 });
-    if (answer === null || answer.publish.length === 0) return;
+    if (answer === null) return;
+    if (answer.publish.length === 0) {
+      if (!more && answer.pending > 0) await wake(env);
+      return;
+    }
     applied = await write(env, answer.publish);
+    written += answer.publish.length;
     if (applied.length === 0) return;
   }
 }

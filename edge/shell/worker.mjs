@@ -62,16 +62,12 @@ async function answer(request, env, ctx, module) {
 async function resume(first, request, env, module) {
   const deadline = new gather.Deadline(KV_DEADLINE_MS);
   let step = first;
-  try {
-    while (step.turn !== undefined) {
-      const [{ values, fault }, minted] = await Promise.all([
-        gather.read(env.PROFILES, step.read, deadline, module.told.value_chars),
-        step.mint ? deadline.race(mayMint(request, env), true) : true,
-      ]);
-      step = minted ? module.step("resume", step.turn, values, fault) : module.step("refuse_mint", step.turn);
-    }
-  } finally {
-    deadline.clear();
+  while (step.turn !== undefined) {
+    const minting = step.mint ? deadline.race(mayMint(request, env), true) : undefined;
+    const reading = step.read ? gather.read(env.PROFILES, step.read, deadline, module.told.value_chars) : gather.NOTHING;
+    if (minting !== undefined && !(await minting)) return module.step("refuse_mint", step.turn);
+    const { values, fault } = await reading;
+    step = module.step("resume", step.turn, values, fault);
   }
   return step;
 }

@@ -244,7 +244,7 @@ impl Engine {
     }
 
     /// Goes on after a read.
-    pub fn resume(&mut self, turn: u32, values: &str, fault: &str) -> Outcome {
+    pub fn resume(&mut self, turn: u32, values: &[u8], fault: &str) -> Outcome {
         let Some(Waiting { mut visit, reads, at }) = self.waiting.remove(&turn) else { return gone() };
         let found = visit.read(&reads, values, fault);
         match at {
@@ -316,7 +316,7 @@ fn preflight(site: &Site) -> Outcome {
 
 impl Visit {
     /// Reads what came from the KV. What is bad is not there, with a note.
-    fn read(&mut self, reads: &Reads, values: &str, fault: &str) -> Found {
+    fn read(&mut self, reads: &Reads, values: &[u8], fault: &str) -> Found {
         let mut found = Found { failed: !fault.is_empty(), ..Found::default() };
         if reads.is_empty() {
             return found;
@@ -327,7 +327,7 @@ impl Visit {
             "kv_late" => self.notes.push("kv_late"),
             _ => self.notes.push("kv_failed"),
         }
-        let mut lines = values.split('\n').map(str::as_bytes);
+        let mut lines = values.split(|byte| *byte == b'\n');
         for visitor in &reads.snapshots {
             let Some(value) = lines.next().filter(|v| !v.is_empty()) else { continue };
             match wire::kv::decode_stored(&kv::snapshot_key(&self.site.id, *visitor), *visitor, value) {

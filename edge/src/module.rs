@@ -31,10 +31,10 @@ pub fn begin(head: &str, body: &[u8], now: f64, seed: &[u8]) -> Vec<u8> {
     ENGINE.with_borrow_mut(|e| e.begin(head, body, millis(now), seed).into_bytes())
 }
 
-/// Goes on with a request after a KV read: the values one a line, in the order of the keys, empty where there
+/// Goes on with a request after a KV read: the values' UTF-8, one a line, in the order of the keys, empty where there
 /// is none; `fault` is empty, or says why the read gave nothing (`kv_late`, `kv_failed`).
 #[wasm_bindgen]
-pub fn resume(turn: u32, values: &str, fault: &str) -> Vec<u8> {
+pub fn resume(turn: u32, values: &[u8], fault: &str) -> Vec<u8> {
     ENGINE.with_borrow_mut(|e| e.resume(turn, values, fault).into_bytes())
 }
 

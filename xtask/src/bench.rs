@@ -3,6 +3,8 @@
 //! A bench measures the release build from outside, and prints one JSON object a line with `--json`:
 //! `{"bench","case","value","unit","peer","peer_value","ratio"}`.
 
+mod edge;
+
 use std::ffi::OsString;
 
 use anyhow::{Context as _, Result};
@@ -22,7 +24,7 @@ struct Bench {
     run: Run,
 }
 
-const BENCHES: &[Bench] = &[];
+const BENCHES: &[Bench] = &[Bench { name: "edge", rust_peers: true, run: edge::run }];
 
 pub(crate) fn names() -> Vec<&'static str> {
     BENCHES.iter().map(|bench| bench.name).collect()

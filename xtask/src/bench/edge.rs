@@ -1,0 +1,71 @@
+//! `bench edge`: builds the peers and the bench's program, and runs it. What is measured, and how, is in
+//! `xtask/bench`; the peers are in `xtask/peers`.
+
+use std::ffi::OsString;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+
+use crate::project::Project;
+use crate::stop::Stop;
+use crate::{steps, test};
+
+/// The Rust peers: one crate, each of its workers by the features that make it.
+const RUST_PEERS: [(&str, &str); 4] =
+    [("empty", ""), ("empty-queue", "queue"), ("read", "read"), ("read-queue", "read,queue")];
+const SHIM: &str = "shim.wasm";
+
+pub(crate) fn run(project: &Project, env: &[(&'static str, OsString)], json: bool, stop: &Stop) -> Result<()> {
+    let peers = peers(project, env, stop)?;
+    let mut build = project.cargo();
+    build.args(["build", "--release", "--package", "causeway-bench"]);
+    steps::run("building the bench", &mut build, stop)?;
+    let mut bench = project.command(project.target.join("release/causeway-bench"));
+    bench.envs(env.iter().cloned()).env("CAUSEWAY_PEERS", peers).arg("edge");
+    if json {
+        bench.arg("--json");
+    }
+    test::shown(&mut bench, stop)
+}
+
+/// Builds what is not there or older than its source. Returns the folder with one entry a peer.
+fn peers(project: &Project, env: &[(&'static str, OsString)], stop: &Stop) -> Result<PathBuf> {
+    let source = project.root.join("xtask/peers");
+    let folder = project.target.join("peers");
+    let stamp = folder.join("stamp");
+    let wanted = stamp_of(&source)?;
+    if std::fs::read_to_string(&stamp).is_ok_and(|made_from| made_from == wanted) {
+        return Ok(folder);
+    }
+    for (name, features) in RUST_PEERS {
+        let mut command = project.command(project.tool("worker-build"));
+        command
+            .envs(env.iter().cloned())
+            .env("CARGO_TARGET_DIR", &folder)
+            .arg("--release")
+            .arg("--out-dir")
+            .arg(folder.join(name));
+        command.arg(source.join("rust")).args(["--locked", "--features", features]);
+        steps::run(&format!("building the peer `{name}`"), &mut command, stop)?;
+    }
+    let mut command = project.cargo();
+    command.env("CARGO_TARGET_DIR", &folder).args(["build", "--release", "--locked"]);
+    command.args(["--target", "wasm32-unknown-unknown", "--manifest-path"]).arg(source.join("shim/Cargo.toml"));
+    steps::run("building the peer `shim`", &mut command, stop)?;
+    let built = folder.join("wasm32-unknown-unknown/release/causeway_peer_shim.wasm");
+    std::fs::copy(&built, folder.join(SHIM)).with_context(|| format!("cargo left no {}", built.display()))?;
+    std::fs::write(&stamp, wanted)?;
+    Ok(folder)
+}
+
+/// Names everything that the peers are built from.
+fn stamp_of(source: &Path) -> Result<String> {
+    let mut hasher = DefaultHasher::new();
+    for file in ["Cargo.toml", "Cargo.lock", "rust/Cargo.toml", "rust/src/lib.rs", "shim/Cargo.toml", "shim/src/lib.rs"]
+    {
+        let path = source.join(file);
+        std::fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?.hash(&mut hasher);
+    }
+    Ok(format!("{:016x}\n", hasher.finish()))
+}
