@@ -336,6 +336,7 @@ fn field_12_a_tombstone_is_forgotten_and_cut_from_its_siblings_views() {
     let answer = world.visit(&mut new, &Visit::member(123)).unwrap();
     assert_eq!(answer.shown(), (2, 0), "def's published page and this one");
     assert!(!answer.members().contains(&abc_id));
+    assert_eq!(world.cookie_of(&new).unwrap().pending, [on_def.visitor], "who is gone is not asked for again");
     // The one who withdrew comes back as somebody new.
     let back = world.visit(&mut copied, &Visit::anonymous()).unwrap();
     assert_eq!((back.came, back.shown()), (Came::Minted, (1, 0)));

@@ -5,6 +5,7 @@
 #[expect(dead_code, reason = "each file takes its part")]
 mod common;
 
+use causeway_shared::ids::Version;
 use causeway_shared::ledger::Ledger;
 use causeway_shared::membership::Memberships;
 use causeway_shared::profile::{Known, Profile, SubProfile, Totals};
@@ -137,6 +138,16 @@ proptest! {
         // A store restored from a backup may hold less than before, and says so with every newer version.
         let restored = p.iter().any(|(named, unnamed, _)| *named == 255 || *unnamed == 255);
         prop_assert!(restored || at_most(least, read), "{least:?} {read:?}");
+    }
+
+    #[test]
+    fn field_23_after_a_restore_the_lost_facts_do_not_count(h in history(1), named in any::<[bool; 3]>(), i in 0usize..5) {
+        let before = Known::from_sub(h.sub(usize::MAX, named[0])).join(Known::from_sub(h.sub(i, named[1])));
+        let restored = SubProfile { version: Version { restore: 1, counter: 1 }, ..h.sub(0, named[2]) };
+        let totals = restored.totals;
+        let after = Known::from_sub(restored);
+        prop_assert_eq!(before.clone().join(after.clone()).totals(), totals);
+        prop_assert_eq!(after.join(before).totals(), totals);
     }
 
     #[test]

@@ -72,7 +72,8 @@ async function shows(page, id, wanted) {
     await page.waitForFunction(read, [id, pattern === null ? wanted : "", pattern], { polling: 100, timeout: PATIENCE });
   } catch {
     const shown = (await on(page, id).count()) ? await on(page, id).innerText() : "nothing";
-    assert.fail(`${id} shows ${JSON.stringify(shown)}, not ${wanted}`);
+    const told = [await on(page, "said").innerText(), await on(page, "activity").innerText()].join("\n");
+    assert.fail(`${id} shows ${JSON.stringify(shown)}, not ${wanted}. The page says: ${told}`);
   }
 }
 

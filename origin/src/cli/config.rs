@@ -1,10 +1,15 @@
 //! `causeway config`.
 
+use std::collections::BTreeMap;
+
 use causeway_origin::{keyfile, reference};
 use clap::Subcommand;
 use serde_json::json;
 
 use super::Common;
+
+/// Longest variable or secret of a worker, in bytes (the platform's limit).
+const VARIABLE_BYTES: usize = 5 * 1024;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Config {
@@ -43,9 +48,14 @@ fn check(common: &Common) -> anyhow::Result<()> {
 fn edge(common: &Common) -> anyhow::Result<()> {
     let config = common.load()?;
     let keys = keyfile::load_checked(&config.keys, &config.edge)?;
-    let object = json!({
-        "CAUSEWAY_CONFIG": serde_json::to_string(&config.edge)?,
-        "CAUSEWAY_KEYS": serde_json::to_string(&keys)?,
-    });
+    let values =
+        [("CAUSEWAY_CONFIG", serde_json::to_string(&config.edge)?), ("CAUSEWAY_KEYS", serde_json::to_string(&keys)?)];
+    for (name, value) in values.iter().filter(|(_, value)| value.len() > VARIABLE_BYTES) {
+        let length = value.len();
+        eprintln!(
+            "{name} has {length} bytes, the platform takes {VARIABLE_BYTES}: deploy a second worker for some tenants"
+        );
+    }
+    let object = json!(BTreeMap::from(values));
     common.output.text(&object.to_string(), &object)
 }

@@ -6,7 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_shared::cookie;
 use causeway_shared::fact::{Fact, PURCHASE, What};
-use causeway_shared::identity::{Arrival, Claim, Found, Origin as Came, Reads, Recognised, Step, begin};
+use causeway_shared::identity::{
+    Arrival, Claim, Found, IdentityCookie, Origin as Came, Reads, Recognised, Step, begin,
+};
 use causeway_shared::ids::{AltHash, AlternateId, Epoch, FactId, Millis, TenantId, Version, VisitorId};
 use causeway_shared::keys::{Key, KeyRing, Stage};
 use causeway_shared::kv::{lookup_key, snapshot_key};
@@ -345,8 +347,11 @@ impl World {
     }
 
     pub(crate) fn visitor_of(&self, browser: &Browser) -> Option<VisitorId> {
-        let cookie = self.open(cookie::IDENTITY, browser.identity.as_ref(), wire::cookies::decode_identity);
-        cookie.map(|c| c.visitor)
+        self.cookie_of(browser).map(|c| c.visitor)
+    }
+
+    pub(crate) fn cookie_of(&self, browser: &Browser) -> Option<IdentityCookie> {
+        self.open(cookie::IDENTITY, browser.identity.as_ref(), wire::cookies::decode_identity)
     }
 
     /// The queue's facts reach the origin, the last ones first: order is all the same.
