@@ -343,6 +343,17 @@ fn field_12_a_tombstone_is_forgotten_and_cut_from_its_siblings_views() {
 }
 
 #[test]
+fn field_12_one_who_is_gone_and_still_named_by_a_lookup_is_not_asked_for_again() {
+    let (mut world, mut abc, _) = after_purchase();
+    world.withdraw(&mut abc);
+    world.settle();
+    let mut new = Browser::default();
+    let answer = world.visit(&mut new, &Visit::member(123)).unwrap();
+    assert_eq!((answer.shown(), answer.devices()), ((1, 0), 1));
+    assert!(world.cookie_of(&new).unwrap().pending.is_empty());
+}
+
+#[test]
 fn field_20_a_snapshot_older_than_this_browser_has_seen_is_not_believed_about_others() {
     let (mut world, _, abc_id) = after_purchase();
     let mut def = Browser::default();

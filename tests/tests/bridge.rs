@@ -11,7 +11,7 @@ fn main() {
         World::start,
         &[
             ("s1_01_a_new_visitor_gets_a_first_party_cookie_with_a_new_uuid", cookie),
-            ("s1_11_the_sample_flow_step_by_step", sample_flow),
+            ("s1_02_s1_11_the_lookups_table_and_the_sample_flow_step_by_step", sample_flow),
             ("s1_05_two_kinds_that_name_different_visitors_cost_two_reads", two_kinds),
             ("s1_06_ten_alternations_lose_nothing_and_double_nothing", alternations),
             ("field_01_two_members_on_one_device_stay_two_people", shared_device),
