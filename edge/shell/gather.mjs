@@ -40,23 +40,30 @@ export async function body(request, limit) {
 /** A deadline over all reads of a request: it begins with the first one. */
 export class Deadline {
   #ms;
-  #late;
+  #passed = false;
+  #late = [];
 
   constructor(ms) {
     this.#ms = ms;
   }
 
-  /** The promise's value, or `late` when the deadline comes first. */
-  async race(promise, late) {
-    // Never cleared: the platform drops a request's timers once it is answered.
-    this.#late ??= new Promise((resolve) => {
-      setTimeout(resolve, this.#ms, Deadline.#PASSED);
+  /** The promise's value, or `late` when the deadline comes first. The promise must not reject. */
+  race(promise, late) {
+    if (this.#late.length === 0) this.#begin();
+    if (this.#passed) return Promise.resolve(late);
+    return new Promise((resolve) => {
+      this.#late.push(() => resolve(late));
+      promise.then(resolve);
     });
-    const first = await Promise.race([promise, this.#late]);
-    return first === Deadline.#PASSED ? late : first;
   }
 
-  static #PASSED = Symbol("passed");
+  // Never cleared: the platform drops a request's timers once it is answered, and clearing costs as much as setting.
+  #begin() {
+    setTimeout(() => {
+      this.#passed = true;
+      for (const pass of this.#late) pass();
+    }, this.#ms);
+  }
 }
 
 /** The values of the keys in one bulk read, as bytes, one a line; `fault` says why there are none. */

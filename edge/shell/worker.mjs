@@ -55,7 +55,13 @@ async function answer(request, env, ctx, module) {
     if (!step.ack) ctx.waitUntil(delivered);
     else if (!(await delivered)) return retry(step.headers);
   }
-  return new Response(step.body, { status: step.status, headers: step.headers });
+  return new Response(step.body, { status: step.status, headers: headersOf(step.headers) });
+}
+
+/** An object is the cheaper form of a list of headers, but holds a name once: two cookies stay a list. */
+function headersOf(list) {
+  const headers = Object.fromEntries(list ?? []);
+  return Object.keys(headers).length === list?.length ? headers : list;
 }
 
 /** Reads what the module asks for, until it has its answer: two reads at most. */

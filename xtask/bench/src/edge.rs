@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 
 use crate::environment::path;
-use crate::load::{self, Pressure, Window};
+use crate::load::{self, Call, Pressure, Window};
 use crate::report::{self, Bar, Line, median};
 use crate::stop::Stop;
 use crate::store::{Queued, Store};
@@ -74,16 +74,12 @@ impl Case {
 struct Running {
     peer: Peer,
     workerd: Workerd,
-    /// By case.
+    /// Both by case.
+    calls: Vec<Call>,
     windows: [Vec<Window>; 2],
 }
 
 impl Running {
-    fn port(&self, case: Case) -> Result<u16> {
-        let ports = &self.workerd.ports;
-        ports.get(case as usize).or(ports.first()).copied().context("a process without a port")
-    }
-
     fn median(&self, case: Case, value: impl Fn(&Window) -> f64) -> f64 {
         let [plain, queue] = &self.windows;
         let windows = if case == Case::Plain { plain } else { queue };
@@ -101,13 +97,14 @@ pub(crate) fn run(options: &Options, json: bool, stop: &Stop) -> Result<()> {
         let beside = options.beside.iter().any(|(name, _)| *name == peer.name);
         if options.only.is_empty() || options.only.contains(&peer.name) || beside || peer.name == DECIDE {
             let process = Workerd::start(&workerd, &peer.services, store.port)?;
-            all.push(Running { peer, workerd: process, windows: [Vec::new(), Vec::new()] });
+            all.push(Running { peer, workerd: process, calls: Vec::new(), windows: [Vec::new(), Vec::new()] });
         }
     }
-    for running in &all {
-        check(running, &fixture, &store).with_context(|| format!("the answer of `{}`", running.peer.name))?;
+    for running in &mut all {
+        let checked = check(running, &fixture, &store);
+        running.calls = checked.with_context(|| format!("the answer of `{}`", running.peer.name))?;
     }
-    measure(&mut all, &fixture, options, stop)?;
+    measure(&mut all, options, stop)?;
     let edge = all.pop().context("no peers")?;
     for case in Case::ALL {
         tell(case, &edge, &all, json);
@@ -125,15 +122,21 @@ pub(crate) fn run(options: &Options, json: bool, stop: &Stop) -> Result<()> {
 }
 
 /// Every peer answers rightly, and sends what it is to send: nothing, or one message of the edge's own length.
-fn check(running: &Running, fixture: &Fixture, store: &Store) -> Result<()> {
+/// Gives the calls to press it with, by case.
+fn check(running: &Running, fixture: &Fixture, store: &Store) -> Result<Vec<Call>> {
+    let ports = &running.workerd.ports;
+    let mut calls = Vec::new();
     for case in Case::ALL {
-        let mut connection = load::connect(running.port(case)?)?;
+        let port = *ports.get(case as usize).or(ports.first()).context("a process without a port")?;
+        let mut connection = load::connect(port)?;
         running.peer.says.check_forged(&connection.exchange(&fixture.forged())?)?;
         let before = settled(store);
+        let mut call = Call { port, request: fixture.request(case == Case::Queue), body_bytes: 0 };
         // Twice: the first answer of an isolate may come by another way than all that follow.
         for _ in 0..2 {
-            let answer = connection.exchange(&fixture.request(case == Case::Queue))?;
+            let answer = connection.exchange(&call.request)?;
             running.peer.says.check(&answer, fixture)?;
+            call.body_bytes = answer.body.len();
         }
         let messages = if case == Case::Queue { 2 } else { 0 };
         let wanted = Queued {
@@ -146,8 +149,9 @@ fn check(running: &Running, fixture: &Fixture, store: &Store) -> Result<()> {
         }
         let queued = settled(store);
         ensure!(queued == wanted, "in the case {} the queue holds {queued:?} instead of {wanted:?}", case.title());
+        calls.push(call);
     }
-    Ok(())
+    Ok(calls)
 }
 
 /// What the queue was given, once no more comes.
@@ -161,22 +165,22 @@ fn settled(store: &Store) -> Queued {
     }
 }
 
-fn measure(all: &mut [Running], fixture: &Fixture, options: &Options, stop: &Stop) -> Result<()> {
+fn measure(all: &mut [Running], options: &Options, stop: &Stop) -> Result<()> {
     let measured = Duration::from_secs_f64(options.seconds.clamp(0.1, 600.0));
     let mut pressure = Pressure { connections: options.connections, warm_up: Duration::from_secs(1), measured };
-    for round in 0..options.rounds {
+    for round in 1..=options.rounds {
         for case in Case::ALL {
-            let request = fixture.request(case == Case::Queue);
             for running in &mut *all {
-                let window = load::press(running.port(case)?, &request, pressure, running.workerd.cpu(), stop)
-                    .with_context(|| format!("`{}` under load", running.peer.name))?;
                 let name = &running.peer.name;
+                let call = running.calls.get(case as usize).context("a peer without a call")?;
+                let window = load::press(call, pressure, running.workerd.cpu(), stop)
+                    .with_context(|| format!("`{name}` under load"))?;
                 eprintln!(
-                    "round {} {:<12} {name:<11} {:>6.0} req/s {:>6.1} us/request",
-                    round + 1,
+                    "round {round} {:<12} {name:<11} {:>6.0} req/s {:>6.1} CPU us/request{}",
                     case.title(),
                     window.rate(),
-                    window.cpu_a_request()
+                    window.cpu_a_request(),
+                    if window.odd > 0 { format!(", {} other answers", window.odd) } else { String::new() }
                 );
                 let [plain, queue] = &mut running.windows;
                 if case == Case::Plain { plain.push(window) } else { queue.push(window) }

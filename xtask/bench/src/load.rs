@@ -24,7 +24,9 @@ pub(crate) struct Pressure {
 /// What one window gave.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Window {
+    /// Requests answered as expected; and those whose answer had another length, such as one that names a fault.
     pub(crate) requests: u64,
+    pub(crate) odd: u64,
     pub(crate) seconds: f64,
     /// CPU time of the process measured, and of this one, in microseconds.
     pub(crate) cpu_us: u64,
@@ -58,19 +60,34 @@ pub(crate) fn connect(port: u16) -> Result<Connection<TcpStream>> {
     Ok(Connection::new(stream))
 }
 
-/// Sends the request again and again over all connections, and measures the window after the warm-up.
-pub(crate) fn press(port: u16, request: &[u8], pressure: Pressure, process: Cpu, stop: &Stop) -> Result<Window> {
-    let (done, over) = (AtomicU64::new(0), AtomicBool::new(false));
+/// A request, and how long the body of its right answer is.
+#[derive(Debug, Clone)]
+pub(crate) struct Call {
+    pub(crate) port: u16,
+    pub(crate) request: Vec<u8>,
+    pub(crate) body_bytes: usize,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    right: AtomicU64,
+    odd: AtomicU64,
+    over: AtomicBool,
+}
+
+/// Makes the call again and again over all connections, and measures the window after the warm-up.
+pub(crate) fn press(call: &Call, pressure: Pressure, process: Cpu, stop: &Stop) -> Result<Window> {
+    let counts = Counts::default();
     std::thread::scope(|scope| {
         let work = || {
-            let worked = one(port, request, &done, &over);
+            let worked = one(call, &counts);
             // One that fails ends the window: what it would have shown is wrong.
-            over.fetch_or(worked.is_err(), Ordering::Relaxed);
+            counts.over.fetch_or(worked.is_err(), Ordering::Relaxed);
             worked
         };
         let workers: Vec<_> = (0..pressure.connections).map(|_| scope.spawn(work)).collect();
-        let window = measure(pressure, &done, &over, process, stop);
-        over.store(true, Ordering::Relaxed);
+        let window = measure(pressure, &counts, process, stop);
+        counts.over.store(true, Ordering::Relaxed);
         for worker in workers {
             match worker.join() {
                 Ok(worked) => worked?,
@@ -81,13 +98,15 @@ pub(crate) fn press(port: u16, request: &[u8], pressure: Pressure, process: Cpu,
     })
 }
 
-fn measure(pressure: Pressure, done: &AtomicU64, over: &AtomicBool, process: Cpu, stop: &Stop) -> Result<Window> {
-    rest(pressure.warm_up, over, stop)?;
-    let (start, requests, cpu_us) = (Instant::now(), done.load(Ordering::Relaxed), process.micros()?);
-    let own_us = Cpu::own().micros()?;
-    rest(pressure.measured, over, stop)?;
+fn measure(pressure: Pressure, counts: &Counts, process: Cpu, stop: &Stop) -> Result<Window> {
+    let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    rest(pressure.warm_up, counts, stop)?;
+    let (start, right, odd) = (Instant::now(), count(&counts.right), count(&counts.odd));
+    let (cpu_us, own_us) = (process.micros()?, Cpu::own().micros()?);
+    rest(pressure.measured, counts, stop)?;
     Ok(Window {
-        requests: done.load(Ordering::Relaxed) - requests,
+        requests: count(&counts.right) - right,
+        odd: count(&counts.odd) - odd,
         seconds: start.elapsed().as_secs_f64(),
         cpu_us: process.micros()? - cpu_us,
         own_cpu_us: Cpu::own().micros()? - own_us,
@@ -95,11 +114,11 @@ fn measure(pressure: Pressure, done: &AtomicU64, over: &AtomicBool, process: Cpu
 }
 
 /// Waits, unless a worker failed or a signal came.
-fn rest(time: Duration, over: &AtomicBool, stop: &Stop) -> Result<()> {
+fn rest(time: Duration, counts: &Counts, stop: &Stop) -> Result<()> {
     let until = Instant::now() + time;
     while let Some(left) = until.checked_duration_since(Instant::now()) {
         stop.check()?;
-        if over.load(Ordering::Relaxed) {
+        if counts.over.load(Ordering::Relaxed) {
             return Ok(());
         }
         std::thread::sleep(left.min(Duration::from_millis(50)));
@@ -107,12 +126,15 @@ fn rest(time: Duration, over: &AtomicBool, stop: &Stop) -> Result<()> {
     Ok(())
 }
 
-fn one(port: u16, request: &[u8], done: &AtomicU64, over: &AtomicBool) -> Result<()> {
-    let mut connection = connect(port)?;
-    while !over.load(Ordering::Relaxed) {
-        let status = connection.exchange(request)?.status();
+fn one(call: &Call, counts: &Counts) -> Result<()> {
+    let mut connection = connect(call.port)?;
+    while !counts.over.load(Ordering::Relaxed) {
+        let answer = connection.exchange(&call.request)?;
+        let status = answer.status();
         ensure!(status == Some(200), "an answer with status {status:?} under load");
-        done.fetch_add(1, Ordering::Relaxed);
+        let right = answer.body.len() == call.body_bytes;
+        let counter = if right { &counts.right } else { &counts.odd };
+        counter.fetch_add(1, Ordering::Relaxed);
     }
     Ok(())
 }

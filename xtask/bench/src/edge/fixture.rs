@@ -29,6 +29,8 @@ const LEDGER_PAGES: u64 = 4;
 pub(crate) struct Fixture {
     pub(crate) key: String,
     pub(crate) value: String,
+    tenant: TenantId,
+    ring: KeyRing,
     identity: String,
     ledger: String,
     /// The secret of the cookies' key, in base64.
@@ -59,6 +61,7 @@ impl Fixture {
         let seal = |name, payload: &[u8]| cookie::seal(ring, name, &tenant, payload).context("no active key");
         let json = serde_json::to_value(&keys)?;
         let secret = json.pointer("/tenants/bench/cookie/0/secret").and_then(Value::as_str).context("no secret")?;
+        let message_bytes = message(tenant.clone(), own, now).len();
         Ok(Self {
             key,
             value,
@@ -68,7 +71,9 @@ impl Fixture {
             config: config().to_string(),
             keys: json.to_string(),
             devices,
-            message_bytes: message(tenant, own, now).len(),
+            message_bytes,
+            ring: ring.clone(),
+            tenant,
         })
     }
 
@@ -88,6 +93,13 @@ impl Fixture {
         let changed = if mac.starts_with('A') { 'B' } else { 'A' };
         let rest = mac.get(1..).unwrap_or_default();
         self.call(&format!("{payload}.{changed}{rest}"), false)
+    }
+
+    /// Whether a Set-Cookie header's value sets a cookie of this name whose signature fits.
+    pub(crate) fn signed(&self, name: &str, set_cookie: &str) -> bool {
+        let value = set_cookie.strip_prefix(name).and_then(|rest| rest.strip_prefix('='));
+        let value = value.and_then(|rest| rest.split(';').next()).unwrap_or_default();
+        cookie::open(&self.ring, name, &self.tenant, value).is_ok()
     }
 
     fn call(&self, identity: &str, page_view: bool) -> Vec<u8> {

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
+use causeway_shared::cookie::{IDENTITY, LEDGER};
 use serde_json::Value;
 
 use super::fixture::{Fixture, VISITOR};
@@ -25,11 +26,11 @@ pub(crate) struct Peer {
 /// What a peer's answer is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Says {
-    /// Nothing that matters.
+    /// One word.
     Anything,
     /// The value's length.
     Length,
-    /// The decision; the edge's own names its ledger cookie, the peer's the identity cookie.
+    /// The decision, with this cookie signed.
     Decision { cookie: &'static str },
 }
 
@@ -58,7 +59,8 @@ impl Says {
                 is("/decisions/0/placement", "top".into())?;
                 is("/decisions/0/ad/id", "house".into())?;
                 ensure!(json.get("degraded").is_none(), "degraded: {body}");
-                ensure!(answer.headers("set-cookie").any(|c| c.starts_with(cookie)), "no Set-Cookie {cookie}: {head}");
+                let signed = answer.headers("set-cookie").any(|set| fixture.signed(cookie, set));
+                ensure!(signed, "no Set-Cookie with a signed {cookie}: {head}");
             }
         }
         Ok(())
@@ -80,6 +82,7 @@ pub(crate) fn all(fixture: &Fixture, beside: &[(String, PathBuf)]) -> Result<Vec
     let js = path("CAUSEWAY_ROOT")?.join("xtask/peers/js");
     let rust = |name: &str| worker_build(&built.join(name));
     let script = |name: &str| vec![module("worker.js", js.join(name))];
+    let comparable = || [script("comparable.mjs"), script("comparable.mjs")];
     let shim = || vec![module("worker.js", js.join("shim.mjs")), module("shim.wasm", built.join("shim.wasm"))];
     let mut peers = vec![
         peer("rust-empty", [rust("empty"), rust("empty-queue")], Says::Anything, false, fixture),
@@ -88,13 +91,8 @@ pub(crate) fn all(fixture: &Fixture, beside: &[(String, PathBuf)]) -> Result<Vec
         peer("js-read", [script("empty.mjs"), script("empty.mjs")], Says::Length, true, fixture),
         peer("shim-empty", [shim(), shim()], Says::Anything, false, fixture),
         peer("shim-read", [shim(), shim()], Says::Length, true, fixture),
-        peer(
-            "js",
-            [script("comparable.mjs"), script("comparable.mjs")],
-            Says::Decision { cookie: "cw_id=" },
-            true,
-            fixture,
-        ),
+        light(peer("js-light", comparable(), Says::Decision { cookie: IDENTITY }, true, fixture)),
+        peer("js", comparable(), Says::Decision { cookie: LEDGER }, true, fixture),
     ];
     for (name, bundle) in beside {
         peers.push(edge(name, bundle, fixture)?);
@@ -117,6 +115,14 @@ fn peer(name: &str, modules: [Vec<Module>; 2], says: Says, kv: bool, fixture: &F
     Peer { name: name.to_owned(), services, says }
 }
 
+/// The JavaScript worker with the least that could be called comparable.
+fn light(mut peer: Peer) -> Peer {
+    for service in &mut peer.services {
+        service.texts.push(("LIGHT", "yes".to_owned()));
+    }
+    peer
+}
+
 fn edge(name: &str, bundle: &Path, fixture: &Fixture) -> Result<Peer> {
     let texts = vec![
         ("CAUSEWAY_CONFIG", fixture.config.clone()),
@@ -125,7 +131,7 @@ fn edge(name: &str, bundle: &Path, fixture: &Fixture) -> Result<Peer> {
         ("EDGE_NAME", "bench".to_owned()),
     ];
     let service = Service { modules: environment::bundle(bundle)?, kv: true, queue: true, texts };
-    Ok(Peer { name: name.to_owned(), services: vec![service], says: Says::Decision { cookie: "cw_recent=" } })
+    Ok(Peer { name: name.to_owned(), services: vec![service], says: Says::Decision { cookie: LEDGER } })
 }
 
 /// What worker-build leaves.
