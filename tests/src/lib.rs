@@ -16,14 +16,14 @@ use std::time::{Duration, Instant};
 
 use libtest_mimic::{Arguments, Trial};
 
-/// Asks until `condition` gives a value, for at most 30 seconds; `what` names it in the failure.
+/// Asks until `condition` gives a value, for at most a minute; `what` names it in the failure.
 pub fn eventually<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
-    let end = Instant::now() + Duration::from_secs(30);
+    let end = Instant::now() + Duration::from_secs(60);
     loop {
         if let Some(value) = condition() {
             return value;
         }
-        assert!(Instant::now() < end, "after 30 seconds it is still not so: {what}");
+        assert!(Instant::now() < end, "after a minute it is still not so: {what}");
         std::thread::park_timeout(Duration::from_millis(50));
     }
 }
