@@ -4,8 +4,11 @@
 //! sequential reads at most), [`Second::finish`] who it is. The shell does the reading in between. Nothing here
 //! waits, and a read that failed or came late is simply not there.
 
+mod members;
+
 use std::collections::{BTreeMap, BTreeSet};
 
+use self::members::{may_join, same};
 use crate::fact::{Fact, What};
 use crate::ids::{AltHash, AlternateId, FactId, Millis, VisitorId};
 use crate::ledger::Ledger;
@@ -264,23 +267,28 @@ impl Second {
         let Self { mut who, mut stored, siblings, .. } = self;
         stored.extend(found.stored);
         let own = who.cookie.visitor;
-        let mut view = View::default();
-        let mut named = BTreeSet::new();
-        match stored.remove(&own) {
+        let mine = match stored.remove(&own) {
             Some(Stored::Tombstone) => return None,
             Some(Stored::Snapshot(snapshot)) if who.other_holder(&snapshot.unique).is_some() => return None,
-            Some(Stored::Snapshot(snapshot)) => named = who.adopt(*snapshot, &mut view),
-            None => {}
+            Some(Stored::Snapshot(snapshot)) => Some(*snapshot),
+            None => None,
+        };
+        let unique = who.unique().or_else(|| mine.as_ref().map(|s| s.unique.clone()).filter(|held| !held.is_empty()));
+        let (joining, others) = may_join(unique, &siblings, &stored);
+        if others.hold(own, mine.as_ref().map(|snapshot| snapshot.version).unwrap_or_default()) {
+            return None;
         }
+        let mut view = View::default();
+        let named = mine.map(|snapshot| who.adopt(others.keep_out_of(snapshot), &mut view)).unwrap_or_default();
         who.ledger.settle(who.now, view.named(own));
         view.add_known(own, who.ledger.known());
-        let mut unique: Option<Vec<AltHash>> = who.unique();
         let mut pending = Vec::new();
         for sibling in siblings {
             match stored.remove(&sibling) {
-                Some(Stored::Tombstone) => continue,
-                Some(Stored::Snapshot(snapshot)) if !may_join(&mut unique, &snapshot.unique) => continue,
-                Some(Stored::Snapshot(snapshot)) => view.add_snapshot(*snapshot),
+                Some(Stored::Snapshot(snapshot)) if joining.contains(&sibling) => {
+                    view.add_snapshot(others.keep_out_of(*snapshot));
+                }
+                Some(_) => continue,
                 None => {}
             }
             pending.push(sibling);
@@ -442,29 +450,6 @@ impl Recognised {
     pub fn bridged(&self) -> bool {
         self.view.is_bridged(self.visitor)
     }
-}
-
-/// Whether a sibling's snapshot may join: not when its holder and ours have different unique ids. Where ours is
-/// not known yet, the first one met becomes ours.
-fn may_join(ours: &mut Option<Vec<AltHash>>, theirs: &[AltHash]) -> bool {
-    match ours {
-        _ if theirs.is_empty() => true,
-        Some(ours) => same(ours, theirs) == Some(true),
-        None => {
-            *ours = Some(theirs.to_vec());
-            true
-        }
-    }
-}
-
-/// Whether two unique ids, each under one or more keys, are the same: they are when they share a hash, they are
-/// not when one key's hashes differ, and without a common key nothing is known.
-fn same(a: &[AltHash], b: &[AltHash]) -> Option<bool> {
-    let key = |hash: &AltHash| hash.0.first().copied();
-    if a.iter().any(|hash| b.contains(hash)) {
-        return Some(true);
-    }
-    a.iter().any(|x| b.iter().any(|y| key(x) == key(y))).then_some(false)
 }
 
 fn unique_visitors(visitors: impl Iterator<Item = VisitorId>) -> Vec<VisitorId> {

@@ -239,6 +239,25 @@ fn field_01_a_partner_id_shows_no_member_another_ones_history() {
 }
 
 #[test]
+fn field_01_what_a_newer_snapshot_says_of_another_member_overrules_an_older_siblings() {
+    let mut world = World::new();
+    let (mut left, mut right, mut third) = (Browser::default(), Browser::default(), Browser::default());
+    let partner = Visit { partner: Some(2), ..Visit::anonymous() };
+    let a = world.visit(&mut left, &partner).unwrap().visitor;
+    let b = world.visit(&mut right, &partner).unwrap().visitor;
+    world.deliver();
+    world.publish();
+    // One of the two turns out to be member 1; only the other's snapshot says so yet.
+    world.visit(&mut right, &Visit { lose_cookies: true, ..Visit::member(1) }).unwrap();
+    world.deliver();
+    world.publish_one(a);
+    let answer = world.visit(&mut third, &Visit { member: Some(2), ..partner }).unwrap();
+    assert_eq!(answer.read.iter().map(|s| s.visitor).collect::<BTreeSet<_>>(), BTreeSet::from([a, b]));
+    assert_eq!(answer.members(), BTreeSet::from([answer.visitor]));
+    assert_eq!((answer.shown(), answer.devices()), ((1, 0), 1));
+}
+
+#[test]
 fn s1_05_two_kinds_that_name_different_visitors_are_joined_with_two_reads_at_most() {
     let mut world = World::new();
     let (mut by_member, mut by_partner, mut new) = (Browser::default(), Browser::default(), Browser::default());

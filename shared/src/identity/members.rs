@@ -1,0 +1,68 @@
+//! Whose visitors are whose: two members are never joined in one answer, whatever each snapshot knew when it was made.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::ids::{AltHash, Version, VisitorId};
+use crate::view::{Snapshot, Stored};
+
+/// Which siblings' snapshots may join: those whose holder has our unique id, or none. Where ours is not known yet,
+/// the first one met becomes ours. The rest say who is another member's.
+pub(super) fn may_join(
+    mut ours: Option<Vec<AltHash>>,
+    siblings: &[VisitorId],
+    stored: &BTreeMap<VisitorId, Stored>,
+) -> (BTreeSet<VisitorId>, OtherMembers) {
+    let (mut joining, mut others) = (BTreeSet::new(), OtherMembers::default());
+    for sibling in siblings {
+        let Some(Stored::Snapshot(snapshot)) = stored.get(sibling) else { continue };
+        if !snapshot.unique.is_empty()
+            && same(ours.get_or_insert_with(|| snapshot.unique.clone()), &snapshot.unique) != Some(true)
+        {
+            others.learn(snapshot);
+        } else {
+            joining.insert(*sibling);
+        }
+    }
+    // A visitor's own older snapshot may not know yet what a sibling's newer one says.
+    joining.retain(|v| !matches!(stored.get(v), Some(Stored::Snapshot(s)) if others.hold(*v, s.version)));
+    (joining, others)
+}
+
+/// Visitors of other members' persons, as snapshots say that did not join, and how new the word of each is.
+#[derive(Debug, Default)]
+pub(super) struct OtherMembers(BTreeMap<VisitorId, Version>);
+
+impl OtherMembers {
+    fn learn(&mut self, snapshot: &Snapshot) {
+        for visitor in &snapshot.membership.admits {
+            let newest = self.0.entry(*visitor).or_insert(snapshot.version);
+            *newest = snapshot.version.max(*newest);
+        }
+    }
+
+    /// Whether a visitor is another member's, by newer word than `version`.
+    pub(super) fn hold(&self, visitor: VisitorId, version: Version) -> bool {
+        self.0.get(&visitor).is_some_and(|newest| *newest > version)
+    }
+
+    /// A snapshot without the visitors that became another member's after it was made.
+    pub(super) fn keep_out_of(&self, mut snapshot: Snapshot) -> Snapshot {
+        for visitor in self.0.keys().filter(|v| self.hold(**v, snapshot.version)) {
+            snapshot.profiles.remove(visitor);
+            if snapshot.membership.admits.remove(visitor) {
+                snapshot.membership.devices = snapshot.membership.devices.saturating_sub(1);
+            }
+        }
+        snapshot
+    }
+}
+
+/// Whether two unique ids, each under one or more keys, are the same: they are when they share a hash, they are
+/// not when one key's hashes differ, and without a common key nothing is known.
+pub(super) fn same(a: &[AltHash], b: &[AltHash]) -> Option<bool> {
+    let key = |hash: &AltHash| hash.0.first().copied();
+    if a.iter().any(|hash| b.contains(hash)) {
+        return Some(true);
+    }
+    a.iter().any(|x| b.iter().any(|y| key(x) == key(y))).then_some(false)
+}
