@@ -99,7 +99,7 @@ test("values_that_cannot_be_ours_reach_the_module_as_bad", async () => {
   const one = (value) => ({ get: async () => value && new TextEncoder().encode(value).buffer });
   assert.deepEqual(await shown(one("fine"), ["a"]), ["fine", ""]);
   assert.deepEqual(await shown(one(null), ["a"]), ["", ""]);
-  for (const value of ["two\nlines", "x".repeat(20)]) assert.deepEqual(await shown(one(value), ["a"]), ["bad", ""]);
+  assert.deepEqual(await shown(one("x".repeat(20)), ["a"]), ["bad", ""]);
   const broken = { get: async () => { throw new Error("KV GET failed: 503"); } };
   assert.deepEqual(await shown(broken, ["a"]), ["", "kv_failed"]);
 });

@@ -12,6 +12,9 @@ import { consumeFacts, drainOutbox, wake } from "./sync.mjs";
 /** All KV reads of a request together may take this long (DESIGN, invariant 9). */
 const KV_DEADLINE_MS = 100;
 
+/** What all JSON answers have: no cache keeps one visitor's answer. */
+const JSON_HEADERS = new Headers({ "content-type": "application/json; charset=utf-8", "cache-control": "no-store" });
+
 glue.initSync({ module: wasm });
 let ready;
 
@@ -55,13 +58,10 @@ async function answer(request, env, ctx, module) {
     if (!step.ack) ctx.waitUntil(delivered);
     else if (!(await delivered)) return retry(step.headers);
   }
-  return new Response(step.body, { status: step.status, headers: headersOf(step.headers) });
-}
-
-/** An object is the cheaper form of a list of headers, but holds a name once: two cookies stay a list. */
-function headersOf(list) {
-  const headers = Object.fromEntries(list ?? []);
-  return Object.keys(headers).length === list?.length ? headers : list;
+  // Headers made once are copied by the platform, which costs less than making them of texts for each answer.
+  const response = new Response(step.body, { status: step.status, headers: step.json ? JSON_HEADERS : undefined });
+  for (const [name, value] of step.headers ?? []) response.headers.append(name, value);
+  return response;
 }
 
 /** Reads what the module asks for, until it has its answer: two reads at most. */
@@ -88,7 +88,7 @@ async function mayMint(request, env) {
   }
 }
 
-function retry(headers) {
+function retry(headers = []) {
   const error = { code: "retry", message: "neither the queue nor the origin took the events: send them again, with the same ids" };
   const all = [...headers.filter(([name]) => name.startsWith("access-control") || name === "vary"), ["retry-after", "1"]];
   return json({ error }, 503, all);
@@ -97,7 +97,7 @@ function retry(headers) {
 /** The publisher's page never breaks: whatever went wrong here, it gets an answer without ads. */
 function fallback(request) {
   const { pathname } = new URL(request.url);
-  if (pathname === "/v1/events") return retry([]);
+  if (pathname === "/v1/events") return retry();
   if (pathname === "/healthz") return json({ error: { code: "misconfigured", message: "see the worker's log" } }, 503);
   return json({ visitor: null, person: null, decisions: [], catalogue: null, kv_reads: 0, consent: "none", reason: "internal" });
 }
@@ -116,6 +116,5 @@ function health(module) {
 }
 
 function json(value, status = 200, headers = []) {
-  const own = [["content-type", "application/json; charset=utf-8"], ["cache-control", "no-store"]];
-  return new Response(JSON.stringify(value), { status, headers: [...own, ...headers] });
+  return new Response(JSON.stringify(value), { status, headers: [...JSON_HEADERS, ...headers] });
 }

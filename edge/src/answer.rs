@@ -3,10 +3,6 @@
 use causeway_shared::limits;
 use serde::Serialize;
 
-/// Forbids every cache to keep an answer that is one visitor's.
-pub(crate) const NO_STORE: (&str, &str) = ("cache-control", "no-store");
-const JSON: (&str, &str) = ("content-type", "application/json; charset=utf-8");
-
 /// One step's outcome, told to the shell.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct Head {
@@ -22,7 +18,10 @@ pub struct Head {
     /// The answer's status; 0 while the request goes on.
     #[serde(skip_serializing_if = "is_zero")]
     pub status: u16,
-    /// The answer's headers; a name may come more than once.
+    /// Whether the body is JSON; the shell has the headers that all such answers share.
+    #[serde(skip_serializing_if = "is_false")]
+    pub json: bool,
+    /// The answer's own headers; a name may come more than once.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub headers: Vec<(&'static str, String)>,
     /// Whether the answer waits until the queue has the facts.
@@ -89,8 +88,7 @@ impl Outcome {
     /// A JSON answer that no cache keeps.
     pub(crate) fn json(status: u16, body: &impl Serialize) -> Self {
         let body = serde_json::to_vec(body).unwrap_or_default();
-        let headers = [JSON, NO_STORE].map(|(name, value)| (name, value.to_owned())).to_vec();
-        Self { head: Head { status, headers, ..Head::default() }, body, facts: Vec::new() }
+        Self { head: Head { status, json: true, ..Head::default() }, body, facts: Vec::new() }
     }
 
     /// An error in the one shape all errors have.

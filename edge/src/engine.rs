@@ -327,7 +327,9 @@ impl Visit {
             "kv_late" => self.notes.push("kv_late"),
             _ => self.notes.push("kv_failed"),
         }
-        let mut lines = values.split(|byte| *byte == b'\n');
+        // One value is all there is; of many, none has a line break.
+        let one = reads.snapshots.len() + reads.lookups.len() == 1;
+        let mut lines = values.split(|byte| *byte == b'\n' && !one);
         for visitor in &reads.snapshots {
             let Some(value) = lines.next().filter(|v| !v.is_empty()) else { continue };
             match wire::kv::decode_stored(&kv::snapshot_key(&self.site.id, *visitor), *visitor, value) {

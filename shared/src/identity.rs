@@ -389,7 +389,7 @@ impl Who {
             self.cookie.tag = snapshot.unique.first().copied();
         }
         let membership = &snapshot.membership;
-        let named = membership.admits.iter().chain(membership.cuts.keys()).copied().collect();
+        let named = membership.admits.keys().chain(membership.cuts.keys()).copied().collect();
         view.add_snapshot(snapshot);
         named
     }

@@ -49,8 +49,8 @@ impl Ledger {
     /// Drops what is no longer needed, given the visitor's own sub-profile as just read.
     pub fn settle(&mut self, now: Millis, sub: Option<&SubProfile>) {
         let settled = |p: &Beyond| now.saturating_sub(p.received) > limits::LEDGER_KEEP_MS;
-        if let Some(sub) = sub {
-            self.pages.retain(|p| !(settled(p) && sub.holds(p.received, p.short)));
+        if let Some(names) = sub.filter(|_| self.pages.iter().any(settled)).and_then(SubProfile::names) {
+            self.pages.retain(|p| !(settled(p) && names.newest.holds(p.received, p.short)));
         }
         self.pages.retain(|p| now.saturating_sub(p.received) <= limits::LEDGER_LIFE_MS);
     }

@@ -18,6 +18,7 @@ pub mod kv;
 pub mod ledger;
 pub mod limits;
 pub mod membership;
+pub mod packed;
 pub mod person;
 pub mod profile;
 pub mod proof;

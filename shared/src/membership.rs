@@ -3,9 +3,15 @@
 //! A join cannot retract, so what was taken away is governed by epochs: every decision about a person's
 //! visitors has one, from a single counter at the origin, and the highest epoch that names a visitor wins.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+
+use litemap::LiteMap;
 
 use crate::ids::{Epoch, Millis, VisitorId};
+
+/// Visitors in order. A sorted list: a snapshot's come in order, and making a tree of them costs more than all that
+/// a request asks of it.
+pub type Visitors = LiteMap<VisitorId, ()>;
 
 /// One decision about who belongs to a person.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -15,9 +21,9 @@ pub struct Membership {
     /// How many visitors the person has; more than `admits` names when a snapshot is truncated.
     pub devices: u32,
     /// Visitors that belong to the person.
-    pub admits: BTreeSet<VisitorId>,
+    pub admits: Visitors,
     /// Visitors lately cut.
-    pub cuts: BTreeMap<VisitorId, Cut>,
+    pub cuts: LiteMap<VisitorId, Cut>,
 }
 
 /// One visitor's cut from a person.
@@ -32,7 +38,7 @@ pub struct Cut {
 
 impl Membership {
     fn admits(&self, visitor: VisitorId) -> bool {
-        self.admits.contains(&visitor)
+        self.admits.contains_key(&visitor)
     }
 
     /// What this decision says of the two together; `None` when it does not admit one and name the other.
@@ -66,10 +72,12 @@ impl Memberships {
             std::collections::btree_map::Entry::Occupied(mut there) => {
                 let known = there.get_mut();
                 known.devices = known.devices.max(membership.devices);
-                known.admits.extend(membership.admits);
+                for (visitor, ()) in membership.admits {
+                    known.admits.insert(visitor, ());
+                }
                 for (visitor, cut) in membership.cuts {
-                    let there = known.cuts.entry(visitor).or_insert(cut);
-                    *there = cut.max(*there);
+                    let there = known.cuts.get(&visitor).copied();
+                    known.cuts.insert(visitor, there.map_or(cut, |there| cut.max(there)));
                 }
             }
         }

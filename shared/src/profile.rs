@@ -5,11 +5,17 @@
 //! facts more than the sub-profile holds (its ledger); [`Known`] is the join of the two and never counts a
 //! fact twice, because a sub-profile names its newest facts and a time before which it holds them all.
 
+mod sub;
+
 use std::collections::{BTreeMap, BTreeSet};
+
+use litemap::LiteMap;
 
 use crate::fact::{Fact, PURCHASE, What};
 use crate::ids::{Micros, Millis, SessionId, Version};
 use crate::limits;
+
+pub use sub::{Content, Names, SubProfile};
 
 /// Sessions counted for one visitor; a browser that loses its ledger on every page would add one each.
 const SESSIONS: usize = 4_096;
@@ -55,7 +61,7 @@ impl Totals {
 /// The newest facts of a visitor by (receipt, id): which they are, and before which time all are held.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Newest {
-    ids: BTreeSet<(Millis, u64)>,
+    ids: LiteMap<(Millis, u64), ()>,
     floor: Millis,
 }
 
@@ -63,14 +69,14 @@ impl Newest {
     /// From its parts, as a wire carries them.
     #[must_use]
     pub fn from_parts(ids: impl IntoIterator<Item = (Millis, u64)>, floor: Millis) -> Self {
-        let mut newest = Self { ids: BTreeSet::new(), floor };
-        ids.into_iter().for_each(|(received, short)| newest.insert(received, short));
+        let mut newest = Self { ids: ids.into_iter().map(|id| (id, ())).collect(), floor };
+        newest.trim();
         newest
     }
 
     /// The (receipt, short id) pairs, oldest first.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (Millis, u64)> + '_ {
-        self.ids.iter().copied()
+        self.ids.keys().copied()
     }
 
     /// Facts received before this time are all held, named or not.
@@ -83,15 +89,20 @@ impl Newest {
     /// the next version; once true for a version it is true for every later one.
     #[must_use]
     pub fn holds(&self, received: Millis, short: u64) -> bool {
-        received < self.floor || self.ids.contains(&(received, short))
+        received < self.floor || self.ids.contains_key(&(received, short))
     }
 
     fn insert(&mut self, received: Millis, short: u64) {
-        self.ids.insert((received, short));
-        if self.ids.len() > limits::NEWEST_FACTS
-            && let Some((dropped, _)) = self.ids.pop_first()
+        self.ids.insert((received, short), ());
+        self.trim();
+    }
+
+    fn trim(&mut self) {
+        while self.ids.len() > limits::NEWEST_FACTS
+            && let Some(dropped @ (received, _)) = self.ids.first().map(|(id, ())| *id)
         {
-            self.floor = self.floor.max(dropped.saturating_add(1));
+            self.ids.remove(&dropped);
+            self.floor = self.floor.max(received.saturating_add(1));
         }
     }
 }
@@ -163,51 +174,10 @@ impl Profile {
     /// needs to know the newest facts; siblings go without.
     #[must_use]
     pub fn sub_profile(&self, version: Version, named: bool) -> SubProfile {
-        let keep = if named { limits::NEWEST_SESSIONS } else { 0 };
-        let skip = self.sessions.len().saturating_sub(keep);
-        SubProfile {
-            version,
-            totals: self.totals(),
-            seen: self.seen,
-            sessions: self.sessions.iter().skip(skip).copied().collect(),
-            newest: named.then(|| self.newest.clone()),
-        }
-    }
-}
-
-/// One visitor's sums at one version, as a snapshot carries them. Two of the same version hold the same.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SubProfile {
-    /// The origin's version of this visitor.
-    pub version: Version,
-    /// The sums.
-    pub totals: Totals,
-    /// When the first and last fact happened.
-    pub seen: Option<(Millis, Millis)>,
-    /// The newest sessions, oldest first.
-    pub sessions: Vec<SessionId>,
-    /// The newest facts; only in the visitor's own snapshot.
-    pub newest: Option<Newest>,
-}
-
-impl SubProfile {
-    /// Whether the fact is in the sums. Without the newest facts' names: no.
-    #[must_use]
-    pub fn holds(&self, received: Millis, short: u64) -> bool {
-        self.newest.as_ref().is_some_and(|n| n.holds(received, short))
-    }
-
-    fn holds_session(&self, session: SessionId) -> bool {
-        let older =
-            self.sessions.len() >= limits::NEWEST_SESSIONS && self.sessions.first().is_some_and(|s| session < *s);
-        older || self.sessions.contains(&session) || self.totals.sessions >= SESSIONS as u64
-    }
-
-    /// The newer of the two; of the same version the one that names its newest facts.
-    #[must_use]
-    pub fn join(self, other: Self) -> Self {
-        let rank = |s: &Self| (s.version, s.newest.is_some());
-        if rank(&other) > rank(&self) { other } else { self }
+        let skip = self.sessions.len().saturating_sub(limits::NEWEST_SESSIONS);
+        let names =
+            || Names { sessions: self.sessions.iter().skip(skip).copied().collect(), newest: self.newest.clone() };
+        SubProfile::pack(version, &Content { totals: self.totals(), seen: self.seen, names: named.then(names) })
     }
 }
 
@@ -227,8 +197,8 @@ pub struct Beyond {
 /// of joins; what is held already is sorted out when the sums are read.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Known {
-    unnamed: Option<Box<SubProfile>>,
-    named: Option<Box<SubProfile>>,
+    unnamed: Option<SubProfile>,
+    named: Option<SubProfile>,
     beyond: BTreeMap<(Millis, u64), SessionId>,
 }
 
@@ -236,9 +206,10 @@ impl Known {
     /// From a sub-profile alone.
     #[must_use]
     pub fn from_sub(sub: SubProfile) -> Self {
-        match sub.newest {
-            Some(_) => Self { named: Some(Box::new(sub)), ..Self::default() },
-            None => Self { unnamed: Some(Box::new(sub)), ..Self::default() },
+        if sub.is_named() {
+            Self { named: Some(sub), ..Self::default() }
+        } else {
+            Self { unnamed: Some(sub), ..Self::default() }
         }
     }
 
@@ -252,7 +223,7 @@ impl Known {
     /// The newest sub-profile met that names its facts.
     #[must_use]
     pub fn named(&self) -> Option<&SubProfile> {
-        self.named.as_deref()
+        self.named.as_ref()
     }
 
     /// The join: commutative, associative, idempotent.
@@ -269,23 +240,28 @@ impl Known {
     /// before a restore says nothing beside one of after it.
     #[must_use]
     pub fn totals(&self) -> Totals {
-        let restore = |sub: &SubProfile| sub.version.restore;
-        let latest = self.unnamed.as_deref().map(restore).max(self.named().map(restore));
+        let restore = |sub: &SubProfile| sub.version().restore;
+        let latest = self.unnamed.as_ref().map(restore).max(self.named().map(restore));
         let of_latest = |sub: &&SubProfile| Some(restore(sub)) == latest;
-        let named = self.named().filter(of_latest);
-        let base = named.map(|s| s.totals).unwrap_or_default();
-        let unheld = || self.beyond.iter().filter(|((at, short), _)| !named.is_some_and(|s| s.holds(*at, *short)));
-        let sessions: BTreeSet<SessionId> =
-            unheld().map(|(_, session)| *session).filter(|s| !named.is_some_and(|n| n.holds_session(*s))).collect();
+        let sums = |sub: Option<&SubProfile>| sub.filter(of_latest).map(SubProfile::totals).unwrap_or_default();
+        let (base, unnamed) = (sums(self.named()), sums(self.unnamed.as_ref()));
+        if self.beyond.is_empty() {
+            return base.most(unnamed);
+        }
+        let names = self.named().filter(of_latest).and_then(SubProfile::names);
+        let unheld = || {
+            self.beyond.iter().filter(|((at, short), _)| !names.as_ref().is_some_and(|n| n.newest.holds(*at, *short)))
+        };
+        let counted = |s: &SessionId| names.as_ref().is_some_and(|n| n.hold_session(*s, base.sessions));
+        let sessions: BTreeSet<SessionId> = unheld().map(|(_, session)| *session).filter(|s| !counted(s)).collect();
         let beyond = Totals { pages: unheld().count() as u64, sessions: sessions.len() as u64, ..Totals::default() };
-        let unnamed = self.unnamed.as_deref().filter(of_latest).map(|s| s.totals).unwrap_or_default();
         base.plus(beyond).most(unnamed)
     }
 }
 
-fn newer(a: Option<Box<SubProfile>>, b: Option<Box<SubProfile>>) -> Option<Box<SubProfile>> {
+fn newer(a: Option<SubProfile>, b: Option<SubProfile>) -> Option<SubProfile> {
     match (a, b) {
-        (Some(a), Some(b)) => Some(if b.version > a.version { b } else { a }),
+        (Some(a), Some(b)) => Some(if b.version() > a.version() { b } else { a }),
         (a, b) => a.or(b),
     }
 }

@@ -1,7 +1,6 @@
 //! Views: the join of the profiles of one person's visitors, as a reader puts it together from snapshots.
 
-use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
+use litemap::LiteMap;
 
 use crate::ids::{AltHash, Version, VisitorId};
 use crate::membership::{Membership, Memberships};
@@ -19,7 +18,7 @@ pub struct Snapshot {
     /// The decision it was built under.
     pub membership: Membership,
     /// The visitors' sums, the visitor's own among them.
-    pub profiles: BTreeMap<VisitorId, SubProfile>,
+    pub profiles: LiteMap<VisitorId, SubProfile>,
     /// Whether visitors were left out for size.
     pub truncated: bool,
 }
@@ -36,7 +35,7 @@ pub enum Stored {
 /// The join of what snapshots and the ledger say.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct View {
-    known: BTreeMap<VisitorId, Known>,
+    known: LiteMap<VisitorId, Known>,
     memberships: Memberships,
 }
 
@@ -55,13 +54,8 @@ impl View {
 
     /// Adds what is known of one visitor.
     pub fn add_known(&mut self, visitor: VisitorId, known: Known) {
-        match self.known.entry(visitor) {
-            Entry::Vacant(place) => drop(place.insert(known)),
-            Entry::Occupied(mut there) => {
-                let before = std::mem::take(there.get_mut());
-                *there.get_mut() = before.join(known);
-            }
-        }
+        let before = self.known.remove(&visitor).unwrap_or_default();
+        self.known.insert(visitor, before.join(known));
     }
 
     /// The join with another view: commutative, associative, idempotent.

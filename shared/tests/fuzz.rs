@@ -7,7 +7,6 @@ mod common;
 #[path = "common/frame.rs"]
 mod frame;
 
-use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::time::{Duration, Instant};
 
@@ -126,7 +125,7 @@ fn snapshot_value() -> (String, String) {
         visitor: visitor(1),
         unique: vec![hash(1, 1)],
         membership: membership(2, visitors, [visitor(3)]),
-        profiles: visitors.into_iter().map(|v| (v, sub(v))).collect::<BTreeMap<_, _>>(),
+        profiles: visitors.into_iter().map(|v| (v, sub(v))).collect(),
         truncated: false,
     };
     let value = kv::encode_stored(&key, &Stored::Snapshot(Box::new(snapshot))).unwrap();

@@ -18,6 +18,7 @@ use causeway_shared::profile::Profile;
 use causeway_shared::random::Random;
 use causeway_shared::view::{Snapshot, Stored};
 use common::{MEMBER, NOW, alternate, hash, membership, version, visitor};
+use litemap::LiteMap;
 use world::{Browser, Visit, World};
 
 const A: u8 = 10;
@@ -415,7 +416,7 @@ fn cookie_of(of: VisitorId, tag: Option<AltHash>, earlier: Vec<(AltHash, Visitor
 }
 
 fn snapshot_of(of: VisitorId, unique: Vec<AltHash>) -> (VisitorId, Stored) {
-    let profiles = BTreeMap::from([(of, Profile::default().sub_profile(version(1), true))]);
+    let profiles = LiteMap::from_iter([(of, Profile::default().sub_profile(version(1), true))]);
     let membership = membership(1, [of], []);
     (
         of,

@@ -5,13 +5,14 @@
 #[expect(dead_code, reason = "each file takes its part")]
 mod common;
 
-use causeway_shared::ids::Version;
 use causeway_shared::ledger::Ledger;
 use causeway_shared::membership::Memberships;
 use causeway_shared::profile::{Known, Profile, SubProfile, Totals};
 use causeway_shared::view::{Snapshot, Stored, View};
 use causeway_shared::{kv, wire};
-use common::{History, Published, beyond, history, known, law, naive, picked, published, scramble, version, visitor};
+use common::{
+    History, Published, beyond, history, known, law, naive, picked, published, restored, scramble, version, visitor,
+};
 use proptest::prelude::*;
 
 /// A reader's view: some of the snapshots, in some order, and ledgers.
@@ -117,7 +118,7 @@ proptest! {
         let exact = naive(&h.newest().iter().chain(pages).collect::<Vec<_>>());
         let sub = h.sub(usize::MAX, true);
         // Counted at the next version: a page that came so late that more than 64 newer facts overtook it.
-        let floor = sub.newest.as_ref().map_or(0, |n| n.floor());
+        let floor = sub.names().map_or(0, |n| n.newest.floor());
         let overtaken = |f: &&causeway_shared::fact::Fact| beyond(f).is_some() && f.received < floor;
         let late = h.pending().iter().filter(overtaken).count() as u64;
         prop_assert_eq!(read.pages, exact.pages - late);
@@ -132,7 +133,7 @@ proptest! {
     #[test]
     fn no_mix_of_versions_and_ledgers_counts_a_page_twice(h in history(1), p in [picked(), picked()]) {
         let [a, b] = p.map(|p| known(&h, p));
-        let least = a.named().map(|s| s.totals).unwrap_or_default();
+        let least = a.named().map(SubProfile::totals).unwrap_or_default();
         let read = a.clone().join(b).totals();
         prop_assert!(at_most(read, naive(&h.facts.iter().collect::<Vec<_>>())), "{read:?}");
         // A store restored from a backup may hold less than before, and says so with every newer version.
@@ -143,8 +144,8 @@ proptest! {
     #[test]
     fn field_23_after_a_restore_the_lost_facts_do_not_count(h in history(1), named in any::<[bool; 3]>(), i in 0usize..5) {
         let before = Known::from_sub(h.sub(usize::MAX, named[0])).join(Known::from_sub(h.sub(i, named[1])));
-        let restored = SubProfile { version: Version { restore: 1, counter: 1 }, ..h.sub(0, named[2]) };
-        let totals = restored.totals;
+        let restored = restored(&h.sub(0, named[2]));
+        let totals = restored.totals();
         let after = Known::from_sub(restored);
         prop_assert_eq!(before.clone().join(after.clone()).totals(), totals);
         prop_assert_eq!(after.join(before).totals(), totals);

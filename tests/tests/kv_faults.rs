@@ -2,13 +2,12 @@
 //! origin that refuse; and what may be read and sent without permission.
 #![expect(clippy::unwrap_used, reason = "tests end at the first thing that is not so")]
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use causeway_shared::fact::What;
 use causeway_shared::ids::{Epoch, Version, VisitorId};
 use causeway_shared::membership::{Cut, Membership};
-use causeway_shared::profile::{Newest, SubProfile, Totals};
+use causeway_shared::profile::{Content, Names, SubProfile, Totals};
 use causeway_shared::view::{Snapshot, Stored};
 use causeway_shared::wire::sync::SyncRequest;
 use causeway_shared::{kv, sync_auth, wire};
@@ -43,14 +42,11 @@ fn reset(bare: &Bare) {
 /// A snapshot in which the visitor's own sums name no fact, as if all were older than the newest ones.
 fn snapshot(visitor: VisitorId, counter: u64, membership: Membership, pages: &[(VisitorId, u64)]) -> Stored {
     let version = Version { restore: 0, counter };
-    let sub = |own: bool, pages| SubProfile {
-        version,
-        totals: Totals { pages, ..Totals::default() },
-        seen: None,
-        sessions: Vec::new(),
-        newest: own.then(Newest::default),
+    let sub = |own: bool, pages| {
+        let totals = Totals { pages, ..Totals::default() };
+        SubProfile::pack(version, &Content { totals, seen: None, names: own.then(Names::default) })
     };
-    let profiles: BTreeMap<_, _> = pages.iter().map(|(v, pages)| (*v, sub(*v == visitor, *pages))).collect();
+    let profiles = pages.iter().map(|(v, pages)| (*v, sub(*v == visitor, *pages))).collect();
     Stored::Snapshot(Box::new(Snapshot {
         version,
         visitor,
@@ -65,7 +61,7 @@ fn member_of(epoch: u64, admits: &[VisitorId], cuts: &[VisitorId]) -> Membership
     Membership {
         epoch: Epoch(epoch),
         devices: u32::try_from(admits.len()).unwrap(),
-        admits: admits.iter().copied().collect(),
+        admits: admits.iter().map(|v| (*v, ())).collect(),
         cuts: cuts.iter().map(|v| (*v, Cut { at: now(), gone: false })).collect(),
     }
 }

@@ -30,7 +30,7 @@ fn a_visitors_own_snapshot_is_due_at_once_and_names_its_newest_facts() {
     assert_eq!(snapshot.version, writes[0].version);
     assert_eq!(snapshot.membership.devices, 1);
     let own = &snapshot.profiles[&visitor(1)];
-    assert_eq!(own.totals.pages, 1);
+    assert_eq!(own.totals().pages, 1);
     assert!(own.holds(NOW, fact.id.short()));
 }
 
@@ -118,7 +118,7 @@ fn siblings_wait_for_their_persons_pause_and_are_written_once_in_it() {
     assert_eq!(keys(&late), [key(2)], "the own one is newer than the person's last change already");
     let mut store = BTreeMap::new();
     store.insert(late[0].key.clone(), late[0].value.clone().unwrap());
-    assert_eq!(snapshot(&store, visitor(2)).profiles[&visitor(1)].totals.pages, 4);
+    assert_eq!(snapshot(&store, visitor(2)).profiles[&visitor(1)].totals().pages, 4);
     origin.acknowledge(&late);
     origin.now += 600_000;
     assert!(origin.drain(10).is_empty());

@@ -1,13 +1,12 @@
 //! The value of one KV key, built from the newest state and checked before anybody gets it (invariant 8).
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use causeway_shared::ids::{AltHash, AlternateId, Epoch, Version, VisitorId};
-use causeway_shared::membership::Membership;
+use causeway_shared::membership::{Membership, Visitors};
 use causeway_shared::profile::SubProfile;
 use causeway_shared::view::{Snapshot, Stored};
 use causeway_shared::wire::{WireError, kv as form};
 use causeway_shared::{kv, limits};
+use litemap::LiteMap;
 use rusqlite::{Connection, OptionalExtension as _};
 
 use super::Subject;
@@ -129,9 +128,9 @@ fn snapshot(
         .query_row([own.person.0], |row| Ok((row.get(0)?, row.get(1)?)))
         .optional()?
         .ok_or(StoreError::Corrupt { what: "visitor without a person" })?;
-    let mut profiles: BTreeMap<VisitorId, SubProfile> = siblings.iter().cloned().collect();
-    profiles.insert(own.visitor, own.profile.sub_profile(own.version, true));
-    let admits: BTreeSet<VisitorId> = profiles.keys().copied().collect();
+    let mine = (own.visitor, own.profile.sub_profile(own.version, true));
+    let profiles: LiteMap<VisitorId, SubProfile> = siblings.iter().cloned().chain([mine]).collect();
+    let admits: Visitors = profiles.keys().map(|visitor| (*visitor, ())).collect();
     let truncated = usize::try_from(devices).is_ok_and(|d| d > admits.len());
     Ok(Snapshot {
         version,

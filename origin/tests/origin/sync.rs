@@ -67,7 +67,7 @@ fn s1_11_the_sample_flow() {
     let Stored::Snapshot(snapshot) = kv::decode_stored(&key, def, value.as_bytes()).unwrap() else {
         unreachable!("a tombstone");
     };
-    assert_eq!(snapshot.profiles[&abc].totals.purchases, 1);
+    assert_eq!(snapshot.profiles[&abc].totals().purchases, 1);
     assert_eq!(snapshot.membership.devices, 2);
     assert_eq!(snapshot.unique, [origin.member("123").hash]);
 }

@@ -34,7 +34,7 @@ pub(super) struct OtherMembers(BTreeMap<VisitorId, Version>);
 
 impl OtherMembers {
     fn learn(&mut self, snapshot: &Snapshot) {
-        for visitor in &snapshot.membership.admits {
+        for visitor in snapshot.membership.admits.keys() {
             let newest = self.0.entry(*visitor).or_insert(snapshot.version);
             *newest = snapshot.version.max(*newest);
         }
@@ -49,7 +49,7 @@ impl OtherMembers {
     pub(super) fn keep_out_of(&self, mut snapshot: Snapshot) -> Snapshot {
         for visitor in self.0.keys().filter(|v| self.hold(**v, snapshot.version)) {
             snapshot.profiles.remove(visitor);
-            if snapshot.membership.admits.remove(visitor) {
+            if snapshot.membership.admits.remove(visitor).is_some() {
                 snapshot.membership.devices = snapshot.membership.devices.saturating_sub(1);
             }
         }

@@ -4,13 +4,16 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
+use bytes::Bytes;
+use litemap::LiteMap;
 use minicbor::decode::Decoder;
 
 use super::parts::{self, Encoder, WireError, Written};
-use super::profile;
-use crate::ids::{Epoch, VisitorId};
+use crate::ids::{Epoch, Version, VisitorId};
 use crate::limits;
 use crate::membership::{Cut, Membership};
+use crate::packed::{self, Packed};
+use crate::profile::SubProfile;
 use crate::view::{Snapshot, Stored};
 
 const FORM: u8 = 1;
@@ -35,8 +38,8 @@ pub fn encode_stored(key: &str, stored: &Stored) -> Result<String, WireError> {
 fn is_whole(snapshot: &Snapshot) -> bool {
     let Snapshot { visitor, unique, membership, profiles, .. } = snapshot;
     profiles.contains_key(visitor)
-        && membership.admits.contains(visitor)
-        && profiles.len().max(membership.admits.len()) <= limits::SNAPSHOT_VISITORS
+        && profiles.keys().eq(membership.admits.keys())
+        && profiles.len() <= limits::SNAPSHOT_VISITORS
         && membership.cuts.len() <= limits::CUTS
         && unique.len() <= limits::KEYS_A_PURPOSE
 }
@@ -50,7 +53,7 @@ pub fn decode_stored(key: &str, visitor: VisitorId, value: &[u8]) -> Result<Stor
         return open(TOMBSTONE, key, value).map(|_| Stored::Tombstone);
     }
     let bytes = open(SNAPSHOT, key, value)?;
-    let snapshot = parts::form(&bytes, FORM, 6, snapshot)?;
+    let snapshot = parts::form(&bytes, FORM, 6, |d| snapshot(d, &bytes))?;
     let whole = snapshot.visitor == visitor && is_whole(&snapshot);
     if whole { Ok(Stored::Snapshot(Box::new(snapshot))) } else { Err(WireError::Range) }
 }
@@ -85,53 +88,71 @@ fn put_snapshot(e: &mut Encoder<'_>, snapshot: &Snapshot) -> Written {
     e.bytes(snapshot.visitor.as_bytes())?.array(snapshot.unique.len() as u64)?;
     snapshot.unique.iter().try_for_each(|hash| e.bytes(&hash.0).map(drop))?;
     put_membership(e, &snapshot.membership)?;
-    e.array(snapshot.profiles.len() as u64)?;
+    let mut rows = Vec::new();
     for (visitor, sub) in &snapshot.profiles {
-        e.array(2)?.bytes(visitor.as_bytes())?;
-        profile::put_sub(e, sub)?;
+        rows.extend_from_slice(visitor.as_bytes());
+        packed::put(&mut rows, u64::from(sub.version().restore));
+        packed::put(&mut rows, sub.version().counter);
+        packed::put_row(&mut rows, sub.packed());
     }
-    e.bool(snapshot.truncated)?;
+    e.bytes(&rows)?.bool(snapshot.truncated)?;
     Ok(())
 }
 
-fn snapshot(d: &mut Decoder<'_>) -> Result<Snapshot, WireError> {
-    Ok(Snapshot {
-        version: parts::version(d)?,
-        visitor: parts::visitor(d)?,
-        unique: parts::values(d, limits::KEYS_A_PURPOSE, parts::alt_hash)?,
-        membership: membership(d)?,
-        profiles: parts::values(d, limits::SNAPSHOT_VISITORS, |d| {
-            parts::record(d, 2, |d| Ok((parts::visitor(d)?, profile::sub(d)?)))
-        })?
-        .into_iter()
-        .collect(),
-        truncated: d.bool()?,
-    })
+fn snapshot(d: &mut Decoder<'_>, all: &Bytes) -> Result<Snapshot, WireError> {
+    let version = parts::version(d)?;
+    let visitor = parts::visitor(d)?;
+    let unique = parts::values(d, limits::KEYS_A_PURPOSE, parts::alt_hash)?;
+    let mut membership = membership(d)?;
+    let profiles = rows(d.bytes()?, limits::SNAPSHOT_VISITORS, |rows| {
+        let visitor = rows.visitor()?;
+        let version = Version { restore: rows.number()?.try_into().ok()?, counter: rows.number()? };
+        Some((visitor, SubProfile::from_packed(version, all.slice_ref(rows.row()?))))
+    })?;
+    membership.admits = profiles.keys().map(|visitor| (*visitor, ())).collect();
+    Ok(Snapshot { version, visitor, unique, membership, profiles, truncated: d.bool()? })
 }
 
+/// The admitted visitors are those that have profiles, and are not written again.
 fn put_membership(e: &mut Encoder<'_>, membership: &Membership) -> Written {
-    e.array(4)?.u64(membership.epoch.0)?.u32(membership.devices)?.array(membership.admits.len() as u64)?;
-    membership.admits.iter().try_for_each(|v| e.bytes(v.as_bytes()).map(drop))?;
-    e.array(membership.cuts.len() as u64)?;
-    membership
-        .cuts
-        .iter()
-        .try_for_each(|(v, cut)| e.array(3)?.bytes(v.as_bytes())?.u64(cut.at)?.bool(cut.gone).map(drop))
+    let mut cuts = Vec::new();
+    for (visitor, cut) in &membership.cuts {
+        cuts.extend_from_slice(visitor.as_bytes());
+        packed::put(&mut cuts, cut.at);
+        packed::put(&mut cuts, u64::from(cut.gone));
+    }
+    e.array(3)?.u64(membership.epoch.0)?.u32(membership.devices)?.bytes(&cuts)?;
+    Ok(())
 }
 
 fn membership(d: &mut Decoder<'_>) -> Result<Membership, WireError> {
-    parts::record(d, 4, |d| {
-        Ok(Membership {
-            epoch: Epoch(d.u64()?),
-            devices: d.u32()?,
-            admits: parts::values(d, limits::SNAPSHOT_VISITORS, parts::visitor)?.into_iter().collect(),
-            cuts: parts::values(d, limits::CUTS, cut)?.into_iter().collect(),
-        })
+    parts::record(d, 3, |d| {
+        let (epoch, devices) = (Epoch(d.u64()?), d.u32()?);
+        let cuts = rows(d.bytes()?, limits::CUTS, |rows| {
+            Some((rows.visitor()?, Cut { at: rows.number()?, gone: rows.count(1)? == 1 }))
+        })?;
+        Ok(Membership { epoch, devices, cuts, ..Membership::default() })
     })
 }
 
-fn cut(d: &mut Decoder<'_>) -> Result<(VisitorId, Cut), WireError> {
-    parts::record(d, 3, |d| Ok((parts::visitor(d)?, Cut { at: d.u64()?, gone: d.bool()? })))
+/// Packed rows, at most `most`, written in the order of their visitors, each once.
+fn rows<T>(
+    bytes: &[u8],
+    most: usize,
+    mut read: impl FnMut(&mut Packed<'_>) -> Option<(VisitorId, T)>,
+) -> Result<LiteMap<VisitorId, T>, WireError> {
+    let mut left = Packed(bytes);
+    let mut all = LiteMap::with_capacity(most);
+    while !left.is_empty() {
+        let (visitor, row) = read(&mut left).ok_or(WireError::Malformed)?;
+        if all.len() == most {
+            return Err(WireError::Range);
+        }
+        if all.try_append(visitor, row).is_some() {
+            return Err(WireError::Malformed);
+        }
+    }
+    Ok(all)
 }
 
 fn seal(tag: &str, key: &str, bytes: &[u8]) -> String {
@@ -143,18 +164,17 @@ fn seal(tag: &str, key: &str, bytes: &[u8]) -> String {
     text
 }
 
-fn open(tag: &str, key: &str, value: &[u8]) -> Result<Vec<u8>, WireError> {
+fn open(tag: &str, key: &str, value: &[u8]) -> Result<Bytes, WireError> {
     if value.len() > limits::KV_VALUE_CHARS {
         return Err(WireError::TooLong);
     }
     let text = value.strip_prefix(tag.as_bytes()).ok_or(WireError::UnknownForm)?;
-    let mut framed = STANDARD_NO_PAD.decode(text).map_err(|_| WireError::Malformed)?;
+    let framed = STANDARD_NO_PAD.decode(text).map_err(|_| WireError::Malformed)?;
     let (sum, bytes) = framed.split_first_chunk::<4>().ok_or(WireError::Malformed)?;
     if u32::from_be_bytes(*sum) != checksum(tag, key, bytes) {
         return Err(WireError::Checksum);
     }
-    framed.drain(..4);
-    Ok(framed)
+    Ok(Bytes::from(framed).slice(4..))
 }
 
 fn checksum(tag: &str, key: &str, bytes: &[u8]) -> u32 {

@@ -1,11 +1,11 @@
-//! The origin's stored profile, and the sub-profile inside a snapshot.
+//! The origin's stored profile.
 
 use minicbor::decode::Decoder;
 
 use super::parts::{self, Encoder, WireError, Written};
 use crate::ids::{Millis, SessionId};
 use crate::limits;
-use crate::profile::{Newest, Profile, SubProfile, Totals};
+use crate::profile::{Newest, Profile};
 
 const FORM: u8 = 1;
 /// More than the sessions a profile keeps; a longer list is not ours.
@@ -36,31 +36,6 @@ pub fn decode(bytes: &[u8]) -> Result<Profile, WireError> {
             sessions: parts::values(d, SESSIONS, |d| Ok(SessionId(d.u64()?)))?.into_iter().collect(),
             seen: seen(d)?,
             newest: newest(d)?,
-        })
-    })
-}
-
-pub(super) fn put_sub(e: &mut Encoder<'_>, sub: &SubProfile) -> Written {
-    e.array(8)?;
-    parts::put_version(e, sub.version)?;
-    e.u64(sub.totals.pages)?.u64(sub.totals.sessions)?.u64(sub.totals.purchases)?.i64(sub.totals.revenue)?;
-    put_seen(e, sub.seen)?;
-    e.array(sub.sessions.len() as u64)?;
-    sub.sessions.iter().try_for_each(|s| e.u64(s.0).map(drop))?;
-    match &sub.newest {
-        Some(newest) => put_newest(e, newest),
-        None => e.null().map(drop),
-    }
-}
-
-pub(super) fn sub(d: &mut Decoder<'_>) -> Result<SubProfile, WireError> {
-    parts::record(d, 8, |d| {
-        Ok(SubProfile {
-            version: parts::version(d)?,
-            totals: Totals { pages: d.u64()?, sessions: d.u64()?, purchases: d.u64()?, revenue: d.i64()? },
-            seen: seen(d)?,
-            sessions: parts::values(d, limits::NEWEST_SESSIONS, |d| Ok(SessionId(d.u64()?)))?,
-            newest: parts::option(d, newest)?,
         })
     })
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use causeway_shared::fact::{Fact, PURCHASE, What};
 use causeway_shared::ids::{AltHash, AlternateId, Epoch, FactId, KindCode, Millis, SessionId, Version, VisitorId};
-use causeway_shared::membership::{Cut, Membership};
+use causeway_shared::membership::{Cut, Membership, Visitors};
 use causeway_shared::profile::{Beyond, Known, Profile, SubProfile, Totals};
 use causeway_shared::view::Snapshot;
 use proptest::collection::vec;
@@ -53,7 +53,7 @@ pub(crate) fn membership(
     admits: impl IntoIterator<Item = VisitorId>,
     cuts: impl IntoIterator<Item = VisitorId>,
 ) -> Membership {
-    let admits: BTreeSet<VisitorId> = admits.into_iter().collect();
+    let admits: Visitors = admits.into_iter().map(|v| (v, ())).collect();
     Membership {
         epoch: Epoch(epoch),
         devices: u32::try_from(admits.len()).unwrap_or(u32::MAX),
@@ -169,12 +169,16 @@ pub(crate) fn known(history: &History, (named, unnamed, pages): Picked) -> Known
     let own = versions.clone().filter(|i| met(named, *i)).map(|i| history.sub(i, true));
     let others = versions.filter(|i| met(unnamed, *i)).map(|i| history.sub(i, false));
     // Once in a while the origin was restored in between and holds less than before.
-    let restored = (named == 255 || unnamed == 255)
-        .then(|| SubProfile { version: Version { restore: 1, counter: 1 }, ..history.sub(0, named == 255) });
+    let restored = (named == 255 || unnamed == 255).then(|| restored(&history.sub(0, named == 255)));
     let subs: Vec<SubProfile> = own.chain(others).chain(restored).collect();
     let remembered = history.facts.iter().enumerate().filter(|(i, _)| scramble(pages ^ *i as u64) & 1 == 1);
     let ledger = Known::from_beyond(remembered.filter_map(|(_, f)| beyond(f)));
     subs.into_iter().map(Known::from_sub).fold(ledger, Known::join)
+}
+
+/// The same after the store was restored from a backup.
+pub(crate) fn restored(sub: &SubProfile) -> SubProfile {
+    SubProfile::pack(Version { restore: 1, counter: 1 }, &sub.content().unwrap_or_default())
 }
 
 /// Sums over a list of facts, each id once: the model that everything is measured against.
@@ -222,7 +226,7 @@ pub(crate) fn published() -> impl Strategy<Value = Published> {
             let mut snapshot = snapshot(&histories, usize::from(owner), step, admitted | 1 << owner, epoch);
             // A large person's snapshots name different parts of one decision.
             let named = |v: &VisitorId| *v == visitor(owner) || (0..3).any(|i| part >> i & 1 == 1 && *v == visitor(i));
-            snapshot.membership.admits.retain(named);
+            snapshot.membership.admits.retain(|v, ()| named(v));
             snapshot.membership.cuts.retain(|v, _| named(v));
             snapshot.profiles.retain(|v, _| named(v));
             snapshots.push(snapshot);

@@ -1,6 +1,7 @@
 //! Load: a number of connections, each with one request in flight at a time.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -73,6 +74,8 @@ struct Counts {
     right: AtomicU64,
     odd: AtomicU64,
     over: AtomicBool,
+    /// The first other answer, to be looked at.
+    first_odd: OnceLock<String>,
 }
 
 /// Makes the call again and again over all connections, and measures the window after the warm-up.
@@ -93,6 +96,9 @@ pub(crate) fn press(call: &Call, pressure: Pressure, process: Cpu, stop: &Stop) 
                 Ok(worked) => worked?,
                 Err(_) => bail!("a thread of the load panicked"),
             }
+        }
+        if let Some(body) = counts.first_odd.get() {
+            eprintln!("an answer of another length than the checked one: {body}");
         }
         window
     })
@@ -135,6 +141,9 @@ fn one(call: &Call, counts: &Counts) -> Result<()> {
         let right = answer.body.len() == call.body_bytes;
         let counter = if right { &counts.right } else { &counts.odd };
         counter.fetch_add(1, Ordering::Relaxed);
+        if !right {
+            counts.first_odd.get_or_init(|| String::from_utf8_lossy(answer.body).into_owned());
+        }
     }
     Ok(())
 }

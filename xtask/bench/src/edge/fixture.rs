@@ -1,4 +1,4 @@
-//! The one visitor that all peers meet: a returning one of a person with fifty more browsers.
+//! The one visitor that all peers meet: a returning one of a person with many more browsers.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use causeway_shared::ids::{AltHash, Epoch, FactId, Millis, SessionId, TenantId, 
 use causeway_shared::keys::{Key, KeyRing, Keys, Stage, TenantKeys};
 use causeway_shared::ledger::Ledger;
 use causeway_shared::membership::{Cut, Membership};
-use causeway_shared::profile::{Beyond, Newest, SubProfile, Totals};
+use causeway_shared::profile::{Beyond, Content, Names, Newest, SubProfile, Totals};
 use causeway_shared::view::{Snapshot, Stored};
 use causeway_shared::wire::facts::FactBatch;
 use causeway_shared::{kv, limits, wire};
@@ -19,9 +19,10 @@ use serde_json::{Value, json};
 /// Named in the Rust peer's source too, which has no configuration to read it from for free.
 pub(crate) const VISITOR: &str = "01930000-0000-7000-8000-000000000001";
 const TENANT: &str = "bench";
-const SIBLINGS: u64 = 50;
-/// Visitors lately cut, as many as a membership names: the snapshot is near 10 KB of text.
-const CUTS: u64 = 64;
+/// As many as make 10 KB of JSON.
+const SIBLINGS: u64 = 43;
+/// Visitors lately cut.
+const CUTS: u64 = 8;
 const LEDGER_PAGES: u64 = 4;
 
 /// Everything the peers are given.
@@ -29,6 +30,8 @@ const LEDGER_PAGES: u64 = 4;
 pub(crate) struct Fixture {
     pub(crate) key: String,
     pub(crate) value: String,
+    /// The same snapshot, as a worker in JavaScript would store it.
+    json_value: String,
     tenant: TenantId,
     ring: KeyRing,
     identity: String,
@@ -50,10 +53,11 @@ impl Fixture {
         let unique = AltHash([1; 16]);
         let snapshot = snapshot(own, unique, now)?;
         let devices = u64::from(snapshot.membership.devices);
+        let json_value = as_json(&snapshot)?.to_string();
+        ensure!((9_000..=11_000).contains(&json_value.len()), "the JSON has {} bytes, not 10 KB", json_value.len());
         let version = snapshot.version;
         let key = kv::snapshot_key(&tenant, own);
         let value = wire::kv::encode_stored(&key, &Stored::Snapshot(Box::new(snapshot)))?;
-        ensure!((9_000..=11_000).contains(&value.len()), "the snapshot has {} characters, not 10 KB", value.len());
         let keys = keys();
         let ring = &keys.tenants.get(TENANT).context("the tenant's keys")?.cookie;
         let identity = wire::cookies::encode_identity(&identity(own, unique, now));
@@ -65,6 +69,7 @@ impl Fixture {
         Ok(Self {
             key,
             value,
+            json_value,
             identity: seal(IDENTITY, &identity)?,
             ledger: seal(LEDGER, &ledger)?,
             secret: secret.to_owned(),
@@ -79,7 +84,8 @@ impl Fixture {
 
     /// The KV's content.
     pub(crate) fn values(&self) -> HashMap<String, String> {
-        HashMap::from([(self.key.clone(), self.value.clone())])
+        let json_key = format!("json:{VISITOR}");
+        HashMap::from([(self.key.clone(), self.value.clone()), (json_key, self.json_value.clone())])
     }
 
     /// A call with about 300 bytes of JSON, the same for all peers but for whether a page view is counted.
@@ -152,7 +158,7 @@ fn snapshot(own: VisitorId, unique: AltHash, now: Millis) -> Result<Snapshot> {
     let membership = Membership {
         epoch: Epoch(812_345),
         devices: u32::try_from(profiles.len())?,
-        admits: profiles.iter().map(|(visitor, _)| *visitor).collect(),
+        admits: profiles.iter().map(|(visitor, _)| (*visitor, ())).collect(),
         cuts: (1..=CUTS).map(|n| (other(1_000 + n), Cut { at: now - n * 86_400_000, gone: false })).collect(),
     };
     let version = Version { restore: 0, counter: 4_812_345 };
@@ -160,19 +166,39 @@ fn snapshot(own: VisitorId, unique: AltHash, now: Millis) -> Result<Snapshot> {
     Ok(Snapshot { version, visitor: own, unique: vec![unique], membership, profiles, truncated: false })
 }
 
+/// The snapshot in JSON.
+fn as_json(snapshot: &Snapshot) -> Result<Value> {
+    let Snapshot { version, visitor, unique, membership, profiles, .. } = snapshot;
+    let cut = |(visitor, cut): (&VisitorId, &Cut)| json!({ "visitor": visitor.to_string(), "at": cut.at });
+    let profile = |(visitor, sub): (&VisitorId, &SubProfile)| {
+        let Content { totals, seen, names } = sub.content().context("a sub-profile that cannot be read")?;
+        let mut profile = json!({
+            "visitor": visitor.to_string(), "version": sub.version().counter, "pages": totals.pages, "sessions": totals.sessions,
+            "purchases": totals.purchases, "revenue": totals.revenue, "seen": seen,
+        });
+        if let (Some(names), Some(profile)) = (names, profile.as_object_mut()) {
+            let newest: Vec<_> = names.newest.iter().map(|(at, short)| json!([at, format!("{short:016x}")])).collect();
+            profile.insert("newest".to_owned(), newest.into());
+        }
+        Ok(profile)
+    };
+    Ok(json!({
+        "version": version.counter, "visitor": visitor.to_string(), "unique": unique.first().map(AltHash::to_string),
+        "epoch": membership.epoch.0, "devices": membership.devices,
+        "cuts": membership.cuts.iter().map(cut).collect::<Vec<_>>(),
+        "profiles": profiles.iter().map(profile).collect::<Result<Vec<_>>>()?,
+    }))
+}
+
 fn sub(n: u64, now: Millis, newest: Option<Newest>) -> SubProfile {
     let session = |i: u64| SessionId((now / 60_000 - i * 600) << 32 | (short(i) & 0xffff_ffff));
-    SubProfile {
-        version: Version { restore: 0, counter: 4_800_000 + n },
+    let sessions = (0..limits::NEWEST_SESSIONS as u64).rev().map(session).collect();
+    let content = Content {
         totals: Totals { pages: 340 + n, sessions: 60 + n, purchases: 3, revenue: 129_990_000 },
         seen: Some((now - 90 * 86_400_000, now - n * 3_600_000)),
-        sessions: if newest.is_some() {
-            (0..limits::NEWEST_SESSIONS as u64).rev().map(session).collect()
-        } else {
-            vec![]
-        },
-        newest,
-    }
+        names: newest.map(|newest| Names { sessions, newest }),
+    };
+    SubProfile::pack(Version { restore: 0, counter: 4_800_000 + n }, &content)
 }
 
 /// Other visitors, younger than the own one.

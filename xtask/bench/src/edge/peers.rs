@@ -91,7 +91,8 @@ pub(crate) fn all(fixture: &Fixture, beside: &[(String, PathBuf)]) -> Result<Vec
         peer("js-read", [script("empty.mjs"), script("empty.mjs")], Says::Length, true, fixture),
         peer("shim-empty", [shim(), shim()], Says::Anything, false, fixture),
         peer("shim-read", [shim(), shim()], Says::Length, true, fixture),
-        light(peer("js-light", comparable(), Says::Decision { cookie: IDENTITY }, true, fixture)),
+        with("LIGHT", peer("js-light", comparable(), Says::Decision { cookie: IDENTITY }, true, fixture)),
+        with("JSON_SNAPSHOT", peer("js-json", comparable(), Says::Decision { cookie: LEDGER }, true, fixture)),
         peer("js", comparable(), Says::Decision { cookie: LEDGER }, true, fixture),
     ];
     for (name, bundle) in beside {
@@ -115,10 +116,10 @@ fn peer(name: &str, modules: [Vec<Module>; 2], says: Says, kv: bool, fixture: &F
     Peer { name: name.to_owned(), services, says }
 }
 
-/// The JavaScript worker with the least that could be called comparable.
-fn light(mut peer: Peer) -> Peer {
+/// The JavaScript worker in another of its forms.
+fn with(form: &'static str, mut peer: Peer) -> Peer {
     for service in &mut peer.services {
-        service.texts.push(("LIGHT", "yes".to_owned()));
+        service.texts.push((form, "yes".to_owned()));
     }
     peer
 }

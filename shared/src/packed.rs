@@ -1,0 +1,129 @@
+//! Packed bytes: what a snapshot has dozens or thousands of, where CBOR's own framing would cost more than the content.
+//! Ids are written as they are, numbers as LEB128 (DWARF 5, 7.6), each in one form only; a row stands behind its length.
+
+use crate::ids::VisitorId;
+
+/// Writes a number: seven bits a byte, the lowest first.
+pub fn put(to: &mut Vec<u8>, mut number: u64) {
+    loop {
+        let [low, ..] = number.to_le_bytes();
+        number >>= 7;
+        if number == 0 {
+            return to.push(low);
+        }
+        to.push(low | 0x80);
+    }
+}
+
+/// Writes a signed number, its sign in the lowest bit.
+pub fn put_signed(to: &mut Vec<u8>, number: i64) {
+    put(to, ((number << 1) ^ (number >> 63)).cast_unsigned());
+}
+
+/// Writes bytes behind their length.
+pub fn put_row(to: &mut Vec<u8>, row: &[u8]) {
+    put(to, row.len() as u64);
+    to.extend_from_slice(row);
+}
+
+/// Packed bytes, read from the front. Every read gives `None` where the bytes end early or are not of the form.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Packed<'a>(pub &'a [u8]);
+
+impl<'a> Packed<'a> {
+    /// Whether all is read.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// A number.
+    pub fn number(&mut self) -> Option<u64> {
+        let (byte, rest) = self.0.split_first()?;
+        if *byte < 0x80 {
+            self.0 = rest;
+            return Some(u64::from(*byte));
+        }
+        self.long_number()
+    }
+
+    fn long_number(&mut self) -> Option<u64> {
+        let mut number = 0_u64;
+        for (i, byte) in self.0.iter().enumerate().take(10) {
+            let bits = u64::from(byte & 0x7f);
+            number |= bits << (7 * i);
+            if byte & 0x80 == 0 {
+                // Each number has one form: no bits past the 64th, no zeros at the end.
+                let whole = number >> (7 * i) == bits && bits != 0;
+                self.0 = self.0.get(i + 1..)?;
+                return whole.then_some(number);
+            }
+        }
+        None
+    }
+
+    /// A signed number.
+    pub fn signed(&mut self) -> Option<i64> {
+        let number = self.number()?;
+        Some((number >> 1).cast_signed() ^ -(number & 1).cast_signed())
+    }
+
+    /// A number of things, at most `most`.
+    pub fn count(&mut self, most: usize) -> Option<usize> {
+        usize::try_from(self.number()?).ok().filter(|n| *n <= most)
+    }
+
+    /// Eight bytes as a number, the highest first: for ids, which have no small values.
+    pub fn eight(&mut self) -> Option<u64> {
+        let (bytes, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(u64::from_be_bytes(*bytes))
+    }
+
+    /// A visitor's sixteen bytes.
+    pub fn visitor(&mut self) -> Option<VisitorId> {
+        let (id, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        VisitorId::from_bytes(*id).ok()
+    }
+
+    /// So many bytes.
+    pub fn take(&mut self, length: usize) -> Option<&'a [u8]> {
+        let (bytes, rest) = self.0.split_at_checked(length)?;
+        self.0 = rest;
+        Some(bytes)
+    }
+
+    /// Bytes behind their length.
+    pub fn row(&mut self) -> Option<&'a [u8]> {
+        let length = self.count(self.0.len())?;
+        self.take(length)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_number_has_one_form() {
+        for number in [0, 1, 127, 128, 16_383, 16_384, u64::from(u32::MAX), u64::MAX - 1, u64::MAX] {
+            let mut bytes = Vec::new();
+            put(&mut bytes, number);
+            let mut packed = Packed(&bytes);
+            assert_eq!((packed.number(), packed.is_empty()), (Some(number), true));
+        }
+        for bad in [&[0x80][..], &[0x80, 0], &[0xff; 11], &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2]] {
+            assert_eq!(Packed(bad).number(), None, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn signed_numbers_go_both_ways() {
+        for number in [0, -1, 1, i64::MIN, i64::MAX] {
+            let mut bytes = Vec::new();
+            put_signed(&mut bytes, number);
+            assert_eq!(Packed(&bytes).signed(), Some(number));
+        }
+    }
+}

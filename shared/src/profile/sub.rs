@@ -1,0 +1,167 @@
+//! One visitor's profile at one version, packed, as a snapshot carries it. A reader pays for the parts it asks for.
+
+use bytes::Bytes;
+
+use super::{Newest, SESSIONS, Totals};
+use crate::ids::{Millis, SessionId, Version};
+use crate::limits;
+use crate::packed::{self, Packed};
+
+const SEEN: u64 = 1;
+const NAMED: u64 = 2;
+
+/// One visitor's profile at one version. Two of the same version hold the same.
+#[derive(Clone, PartialEq, Eq)]
+pub struct SubProfile {
+    version: Version,
+    packed: Bytes,
+}
+
+/// What a sub-profile says.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Content {
+    /// The sums.
+    pub totals: Totals,
+    /// When the first and last fact happened.
+    pub seen: Option<(Millis, Millis)>,
+    /// The facts' names; only in the visitor's own snapshot, whose ledger needs them.
+    pub names: Option<Names>,
+}
+
+/// What the newest facts are called.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Names {
+    /// The newest sessions, oldest first.
+    pub sessions: Vec<SessionId>,
+    /// The newest facts.
+    pub newest: Newest,
+}
+
+impl SubProfile {
+    /// Packs what it is to say.
+    #[must_use]
+    pub fn pack(version: Version, content: &Content) -> Self {
+        let Content { totals, seen, names } = content;
+        let mut to = Vec::new();
+        let flag = |set, flag| if set { flag } else { 0 };
+        packed::put(&mut to, flag(seen.is_some(), SEEN) | flag(names.is_some(), NAMED));
+        [totals.pages, totals.sessions, totals.purchases].into_iter().for_each(|n| packed::put(&mut to, n));
+        packed::put_signed(&mut to, totals.revenue);
+        if let Some((first, last)) = seen {
+            packed::put(&mut to, *first);
+            packed::put(&mut to, last.saturating_sub(*first));
+        }
+        if let Some(names) = names {
+            names.put(&mut to);
+        }
+        Self { version, packed: to.into() }
+    }
+
+    /// From a snapshot's bytes, as they are: what they do not say is zero, or not there.
+    #[must_use]
+    pub fn from_packed(version: Version, packed: Bytes) -> Self {
+        Self { version, packed }
+    }
+
+    /// The bytes.
+    #[must_use]
+    pub fn packed(&self) -> &[u8] {
+        &self.packed
+    }
+
+    /// The origin's version of this visitor.
+    #[must_use]
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    /// The sums.
+    #[must_use]
+    pub fn totals(&self) -> Totals {
+        read_totals(&mut self.content_bytes().1).unwrap_or_default()
+    }
+
+    /// Whether it names its newest facts.
+    #[must_use]
+    pub fn is_named(&self) -> bool {
+        self.content_bytes().0 & NAMED != 0
+    }
+
+    /// The newest facts' names, if it carries them.
+    #[must_use]
+    pub fn names(&self) -> Option<Names> {
+        self.content()?.names
+    }
+
+    /// Whether the fact is in the sums. Without the newest facts' names: no.
+    #[must_use]
+    pub fn holds(&self, received: Millis, short: u64) -> bool {
+        self.names().is_some_and(|names| names.newest.holds(received, short))
+    }
+
+    /// All that it says; `None` when the bytes are not of the form.
+    #[must_use]
+    pub fn content(&self) -> Option<Content> {
+        let (flags, mut packed) = self.content_bytes();
+        let totals = read_totals(&mut packed)?;
+        let seen = if flags & SEEN == 0 {
+            None
+        } else {
+            let (first, span) = (packed.number()?, packed.number()?);
+            Some((first, first.checked_add(span)?))
+        };
+        let names = if flags & NAMED == 0 { None } else { Some(Names::read(&mut packed)?) };
+        Some(Content { totals, seen, names })
+    }
+
+    fn content_bytes(&self) -> (u64, Packed<'_>) {
+        let mut packed = Packed(&self.packed);
+        (packed.number().unwrap_or_default(), packed)
+    }
+
+    /// The newer of the two; of the same version the one that names its newest facts.
+    #[must_use]
+    pub fn join(self, other: Self) -> Self {
+        let rank = |s: &Self| (s.version, s.is_named());
+        if rank(&other) > rank(&self) { other } else { self }
+    }
+}
+
+impl std::fmt::Debug for SubProfile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {:?}", self.version, self.content())
+    }
+}
+
+fn read_totals(packed: &mut Packed<'_>) -> Option<Totals> {
+    let (pages, sessions, purchases) = (packed.number()?, packed.number()?, packed.number()?);
+    Some(Totals { pages, sessions, purchases, revenue: packed.signed()? })
+}
+
+impl Names {
+    /// Whether the session is counted in sums of this many sessions.
+    pub(super) fn hold_session(&self, session: SessionId, counted: u64) -> bool {
+        let older =
+            self.sessions.len() >= limits::NEWEST_SESSIONS && self.sessions.first().is_some_and(|s| session < *s);
+        older || self.sessions.contains(&session) || counted >= SESSIONS as u64
+    }
+
+    fn put(&self, to: &mut Vec<u8>) {
+        packed::put(to, self.sessions.len() as u64);
+        self.sessions.iter().for_each(|s| to.extend(s.0.to_be_bytes()));
+        packed::put(to, self.newest.floor());
+        packed::put(to, self.newest.iter().len() as u64);
+        for (received, short) in self.newest.iter() {
+            packed::put(to, received);
+            to.extend(short.to_be_bytes());
+        }
+    }
+
+    fn read(packed: &mut Packed<'_>) -> Option<Self> {
+        let sessions = (0..packed.count(limits::NEWEST_SESSIONS)?).map(|_| packed.eight().map(SessionId));
+        let sessions = sessions.collect::<Option<_>>()?;
+        let floor = packed.number()?;
+        let ids = (0..packed.count(limits::NEWEST_FACTS)?).map(|_| Some((packed.number()?, packed.eight()?)));
+        Some(Self { sessions, newest: Newest::from_parts(ids.collect::<Option<Vec<_>>>()?, floor) })
+    }
+}
