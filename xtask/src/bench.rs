@@ -1,40 +1,36 @@
-//! `cargo xtask bench NAME`: a table of benches, one line each.
+//! `cargo xtask bench NAME`: builds what is measured, and the bench's own program, and runs it.
 //!
 //! A bench measures the release build from outside, and prints one JSON object a line with `--json`:
 //! `{"bench","case","value","unit","peer","peer_value","ratio"}`.
 
-mod edge;
+mod peers;
 
-use std::ffi::OsString;
-
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 
 use crate::project::Project;
 use crate::stop::Stop;
-use crate::{test, tools};
+use crate::{steps, test, tools};
 
-/// What runs a bench: given the checkout, what the programs it starts find in their environment (see the
-/// crate's documentation), whether JSON lines are wanted, and the flag that ends it early.
-type Run = fn(&Project, &[(&'static str, OsString)], bool, &Stop) -> Result<()>;
-
-/// One bench: its name, whether its peers are Rust workers (made by worker-build), and what runs it.
-struct Bench {
-    name: &'static str,
-    rust_peers: bool,
-    run: Run,
-}
-
-const BENCHES: &[Bench] = &[Bench { name: "edge", rust_peers: true, run: edge::run }];
+/// What has Rust workers to compare with.
+const EDGE: &str = "edge";
 
 pub(crate) fn names() -> Vec<&'static str> {
-    BENCHES.iter().map(|bench| bench.name).collect()
+    vec![EDGE, "facts"]
 }
 
 pub(crate) fn run(project: &Project, name: &str, json: bool, stop: &Stop) -> Result<()> {
-    let bench = BENCHES.iter().find(|bench| bench.name == name).context("no such bench")?;
-    let env = test::built(project, stop)?;
-    if bench.rust_peers {
+    let mut env = test::built(project, stop)?;
+    if name == EDGE {
         tools::ensure_worker_build(project, stop)?;
+        env.push(("CAUSEWAY_PEERS", peers::build(project, &env, stop)?.into()));
     }
-    (bench.run)(project, &env, json, stop)
+    let mut build = project.cargo();
+    build.args(["build", "--release", "--package", "causeway-bench"]);
+    steps::run("building the bench", &mut build, stop)?;
+    let mut bench = project.command(project.target.join("release/causeway-bench"));
+    bench.envs(env).arg(name);
+    if json {
+        bench.arg("--json");
+    }
+    test::shown(&mut bench, stop)
 }

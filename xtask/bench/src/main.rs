@@ -10,6 +10,7 @@
 mod cpu;
 mod edge;
 mod environment;
+mod facts;
 mod http1;
 mod load;
 mod report;
@@ -37,6 +38,8 @@ struct Cli {
 enum Bench {
     /// What /v1/decide costs in workerd, beside its peers.
     Edge(edge::Options),
+    /// Facts a second, from /v1/events to the store.
+    Facts(facts::Options),
 }
 
 fn main() -> ExitCode {
@@ -45,6 +48,7 @@ fn main() -> ExitCode {
         let stop = Stop::on_signals()?;
         match &cli.bench {
             Bench::Edge(options) => edge::run(options, cli.json, &stop),
+            Bench::Facts(options) => facts::run(options, cli.json, &stop),
         }
     };
     match run() {

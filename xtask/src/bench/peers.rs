@@ -1,5 +1,4 @@
-//! `bench edge`: builds the peers and the bench's program, and runs it. What is measured, and how, is in
-//! `xtask/bench`; the peers are in `xtask/peers`.
+//! The Rust workers that `bench edge` compares with: made from `xtask/peers` by worker-build.
 
 use std::ffi::OsString;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -8,29 +7,16 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result};
 
 use crate::project::Project;
+use crate::steps;
 use crate::stop::Stop;
-use crate::{steps, test};
 
 /// The Rust peers: one crate, each of its workers by the features that make it.
 const RUST_PEERS: [(&str, &str); 4] =
     [("empty", ""), ("empty-queue", "queue"), ("read", "read"), ("read-queue", "read,queue")];
 const SHIM: &str = "shim.wasm";
 
-pub(crate) fn run(project: &Project, env: &[(&'static str, OsString)], json: bool, stop: &Stop) -> Result<()> {
-    let peers = peers(project, env, stop)?;
-    let mut build = project.cargo();
-    build.args(["build", "--release", "--package", "causeway-bench"]);
-    steps::run("building the bench", &mut build, stop)?;
-    let mut bench = project.command(project.target.join("release/causeway-bench"));
-    bench.envs(env.iter().cloned()).env("CAUSEWAY_PEERS", peers).arg("edge");
-    if json {
-        bench.arg("--json");
-    }
-    test::shown(&mut bench, stop)
-}
-
 /// Builds what is not there or older than its source. Returns the folder with one entry a peer.
-fn peers(project: &Project, env: &[(&'static str, OsString)], stop: &Stop) -> Result<PathBuf> {
+pub(crate) fn build(project: &Project, env: &[(&'static str, OsString)], stop: &Stop) -> Result<PathBuf> {
     let source = project.root.join("xtask/peers");
     let folder = project.target.join("peers");
     let stamp = folder.join("stamp");
