@@ -2,10 +2,12 @@
 
 use std::borrow::Cow;
 
+use causeway_shared::actions::{Entity, ViewType};
 use causeway_shared::identity::{Origin, Recognised};
-use causeway_shared::ids::InsertionId;
+use causeway_shared::ids::{InsertionId, VisitorId};
 use causeway_shared::limits;
 use causeway_shared::random::Random;
+use causeway_shared::token::{self, AdToken};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -58,10 +60,17 @@ struct Page<'a> {
     keywords: Vec<Cow<'a, str>>,
 }
 
+/// A placement that asks for an ad.
+#[derive(Debug)]
+struct Asked {
+    id: String,
+    view_type: ViewType,
+}
+
 /// What is kept of a call until its visitor is recognised.
 #[derive(Debug)]
 pub(crate) struct DecideCall {
-    placements: Vec<String>,
+    placements: Vec<Asked>,
     page_view: bool,
     trace: bool,
     refused: Vec<(String, &'static str)>,
@@ -98,8 +107,17 @@ struct Decision<'a> {
     ad: Option<&'a Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<&'static str>,
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    placed: Option<Placed>,
+}
+
+/// The placing of an ad: its name for actions, and the addresses that count them.
+#[derive(Serialize)]
+struct Placed {
+    insertion: String,
+    impression_url: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    insertion: Option<String>,
+    click_url: Option<String>,
 }
 
 /// Reads the call, its consent and its ids.
@@ -118,7 +136,7 @@ fn recognise(incoming: &Incoming<'_>, body: &Body<'_>) -> Result<Routed, Box<Out
     let taken =
         claims::take(incoming, &body.user).map_err(|TooLong(field)| length(&field, limits::ALTERNATE_ID_BYTES))?;
     let call = DecideCall {
-        placements: body.placements.iter().map(|p| p.id.to_string()).collect(),
+        placements: body.placements.iter().map(|p| Asked { id: p.id.to_string(), view_type: ViewType(0) }).collect(),
         page_view: body.page_view && uncounted.is_none(),
         trace: body.explain && site.explains(request.explain()),
         refused: taken.refused,
@@ -146,7 +164,7 @@ pub(crate) fn finish(mut visit: Visit, mut who: Recognised) -> Outcome {
         bridged: who.bridged(),
     };
     let mut random = visit.random.clone();
-    let mut outcome = answer(&visit, call, Some((who.visitor.to_string(), person)), None, &mut random);
+    let mut outcome = answer(&visit, call, Some((who.visitor, person)), None, &mut random);
     if who.cookie_changed || visit.stale_key {
         outcome.head.headers.extend(cookies::write_identity(&visit.site, visit.secure, &who.cookie));
     }
@@ -164,16 +182,17 @@ pub(crate) fn contextual(visit: &Visit, reason: &'static str) -> Outcome {
 fn answer(
     visit: &Visit,
     call: &DecideCall,
-    who: Option<(String, Person)>,
+    who: Option<(VisitorId, Person)>,
     reason: Option<&'static str>,
     random: &mut Random,
 ) -> Outcome {
     let (visitor, person) = who.unzip();
     let consent = if visitor.is_some() { "full" } else { "none" };
+    let mut house = |placement| house(visit, placement, visitor, random);
     let answer = Answer {
-        visitor,
+        visitor: visitor.map(|visitor| visitor.to_string()),
         person,
-        decisions: call.placements.iter().map(|p| house(p, visit.site.tenant.house_ad.as_ref(), random)).collect(),
+        decisions: call.placements.iter().map(|p| house(p)).collect(),
         catalogue: None,
         kv_reads: visit.kv_reads,
         consent,
@@ -187,15 +206,31 @@ fn answer(
     outcome
 }
 
-/// The house ad, or none.
-fn house<'a>(placement: &'a str, ad: Option<&'a Value>, random: &mut Random) -> Decision<'a> {
-    let insertion = ad.map(|_| InsertionId(random.draw()).to_string());
-    Decision { placement, ad, reason: ad.is_none().then_some("no_catalogue"), insertion }
+/// The house ad, or none. Where there is a visitor to count it for, with its addresses.
+fn house<'a>(visit: &'a Visit, placement: &'a Asked, visitor: Option<VisitorId>, random: &mut Random) -> Decision<'a> {
+    let ad = visit.site.tenant.house_ad.as_ref();
+    let placed = ad.and(visitor).and_then(|visitor| place(visit, placement, visitor, random));
+    Decision { placement: &placement.id, ad, reason: ad.is_none().then_some("no_catalogue"), placed }
+}
+
+/// Places the house ad, which belongs to nobody: its codes are 0. `None` only for a tenant without keys.
+fn place(visit: &Visit, placement: &Asked, visitor: VisitorId, random: &mut Random) -> Option<Placed> {
+    let token = AdToken {
+        visitor,
+        insertion: InsertionId(random.draw()),
+        entity: Entity::default(),
+        view_type: placement.view_type,
+        placed: visit.now,
+    };
+    let insertion = token::seal(&visit.site.keys.cookie, &visit.site.id, &token)?;
+    let address = |route: &str| format!("/v1/{route}/{insertion}");
+    let click_url = visit.site.tenant.house_landing.as_ref().map(|_| address("c"));
+    Some(Placed { impression_url: address("i"), click_url, insertion })
 }
 
 fn trace(call: &DecideCall, house: bool) -> Value {
     let outcome = if house { "won" } else { "no_catalogue" };
-    call.placements.iter().map(|p| json!({ "placement": p, "candidate": "house", "outcome": outcome })).collect()
+    call.placements.iter().map(|p| json!({ "placement": p.id, "candidate": "house", "outcome": outcome })).collect()
 }
 
 fn read(body: &[u8]) -> Result<Body<'_>, Box<Outcome>> {

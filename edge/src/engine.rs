@@ -17,6 +17,7 @@ use crate::cookies::{self, Jar};
 use crate::decide::{self, DecideCall};
 use crate::events;
 use crate::me::{self, MeCall};
+use crate::pixel;
 use crate::request::{HEADERS, Request};
 
 /// Requests that may wait for a read at once. A client that goes away ends its request without a word, so
@@ -78,6 +79,7 @@ impl Incoming<'_> {
     pub(crate) fn visit(&self, jar: &Jar, notes: Vec<&'static str>, call: Call) -> Visit {
         Visit {
             site: Rc::clone(&self.site),
+            now: self.now,
             random: self.random.clone(),
             secure: jar.secure,
             stale_key: jar.stale_key,
@@ -116,6 +118,7 @@ enum At {
 #[derive(Debug)]
 pub(crate) struct Visit {
     pub(crate) site: Rc<Site>,
+    pub(crate) now: Millis,
     pub(crate) random: Random,
     pub(crate) secure: bool,
     pub(crate) stale_key: bool,
@@ -277,6 +280,8 @@ fn route(incoming: Incoming<'_>) -> Routed {
         ("POST", "/v1/decide") => return decide::begin(incoming),
         ("GET", "/v1/me") => return me::begin(incoming),
         ("POST", "/v1/events") => events::answer(&incoming),
+        ("GET", path) if path.starts_with("/v1/i/") => pixel::impression(&incoming, path.trim_start_matches("/v1/i/")),
+        ("GET", path) if path.starts_with("/v1/c/") => pixel::click(&incoming, path.trim_start_matches("/v1/c/")),
         ("OPTIONS", "/v1/decide" | "/v1/events" | "/v1/me") => preflight(site),
         (_, path) if site.tenant.dev && path.starts_with("/demo") => {
             Outcome { head: Head { demo: true, ..Head::default() }, ..Outcome::default() }

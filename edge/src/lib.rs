@@ -16,6 +16,7 @@ mod events;
 mod me;
 pub mod module;
 mod permission;
+mod pixel;
 mod request;
 mod sync;
 

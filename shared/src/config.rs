@@ -58,6 +58,9 @@ pub struct Tenant {
     /// The ad shown while no catalogue decides: an opaque JSON object for the page. Default: none, `"ad": null`.
     #[serde(default)]
     pub house_ad: Option<serde_json::Value>,
+    /// Where a click on the house ad leads: an `https` or `http` address. Default: none, a click is not offered.
+    #[serde(default)]
+    pub house_landing: Option<String>,
 }
 
 /// What no consent signal at all means.
@@ -217,6 +220,12 @@ impl Tenant {
         {
             found.say(format!("{at}.proof_header"), "a header name in lower case is needed");
         }
+        if self.house_landing.as_ref().is_some_and(|url| !is_landing(url)) {
+            found.say(
+                format!("{at}.house_landing"),
+                format!("an https or http address of {} visible ASCII characters at most is needed", limits::URL_BYTES),
+            );
+        }
         if self.member_proof == ProofPolicy::Trusted && self.dev {
             found.say(format!("{at}.member_proof"), "a dev tenant signs its own proofs: leave it `required`");
         }
@@ -245,6 +254,14 @@ impl Tenant {
             codes.push(kind.code);
         }
     }
+}
+
+/// An address that may stand in a `Location` header as it is.
+fn is_landing(url: &str) -> bool {
+    let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
+    rest.is_some_and(|rest| !rest.is_empty())
+        && url.len() <= limits::URL_BYTES
+        && url.bytes().all(|b| b.is_ascii_graphic())
 }
 
 fn is_origin(text: &str) -> bool {

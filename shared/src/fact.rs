@@ -1,7 +1,8 @@
 //! Facts: one immutable observation each. A fact is never changed and never counted twice; everything the
 //! system knows is a join of facts.
 
-use crate::ids::{AltHash, AlternateId, FactId, Micros, Millis, SessionId, VisitorId};
+use crate::actions::{Entity, Verb, ViewType};
+use crate::ids::{AltHash, AlternateId, FactId, InsertionId, Micros, Millis, SessionId, VisitorId};
 use crate::limits;
 
 /// One observation under one visitor.
@@ -47,6 +48,17 @@ pub enum What {
     },
     /// The visitor took the permission back: it is cut from every view.
     Withdrawal,
+    /// An ad event on one insertion.
+    Action {
+        /// The insertion.
+        insertion: InsertionId,
+        /// What was done.
+        verb: Verb,
+        /// On which kind of placement.
+        view_type: ViewType,
+        /// The ad, and what it belongs to.
+        entity: Entity,
+    },
 }
 
 /// Name of the event that counts as a purchase.

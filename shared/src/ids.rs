@@ -113,20 +113,30 @@ impl FactId {
     /// The id of a fact that a client named itself: a retry gives the same id, whatever fields the edge adds.
     #[must_use]
     pub fn of_message(visitor: VisitorId, message_id: &str) -> Self {
-        Self::hashed(b"causeway message\0", visitor, message_id)
+        Self::hashed(b"causeway message\0", visitor, message_id.as_bytes())
     }
 
     /// The id of a visitor's withdrawal: there is one, however often it is said.
     #[must_use]
     pub fn of_withdrawal(visitor: VisitorId) -> Self {
-        Self::hashed(b"causeway withdrawal\0", visitor, "")
+        Self::hashed(b"causeway withdrawal\0", visitor, b"")
     }
 
-    fn hashed(domain: &[u8], visitor: VisitorId, text: &str) -> Self {
+    /// The id of an action: the same on one insertion and view type counts once a UTC day (seed 3, S3.4). `day` is in
+    /// days since 1970.
+    #[must_use]
+    pub fn of_action(visitor: VisitorId, insertion: InsertionId, verb: u8, view_type: u8, day: u32) -> Self {
+        let mut name = insertion.0.to_vec();
+        name.extend([verb, view_type]);
+        name.extend(day.to_be_bytes());
+        Self::hashed(b"causeway action\0", visitor, &name)
+    }
+
+    fn hashed(domain: &[u8], visitor: VisitorId, text: &[u8]) -> Self {
         let mut hash = Sha256::new();
         hash.update(domain);
         hash.update(visitor.as_bytes());
-        hash.update(text.as_bytes());
+        hash.update(text);
         let mut id = [0u8; 16];
         for (to, from) in id.iter_mut().zip(hash.finalize()) {
             *to = from;

@@ -7,6 +7,7 @@
 #![warn(missing_docs)]
 #![warn(clippy::indexing_slicing)]
 
+pub mod actions;
 pub mod config;
 pub mod consent;
 pub mod cookie;
@@ -24,5 +25,7 @@ pub mod profile;
 pub mod proof;
 pub mod random;
 pub mod sync_auth;
+pub mod time;
+pub mod token;
 pub mod view;
 pub mod wire;

@@ -97,3 +97,13 @@ pub const PERSON_VISITORS: usize = 100_000;
 pub const TENANTS: usize = 1_000;
 /// Hosts and origins of one tenant.
 pub const HOSTS: usize = 256;
+
+/// How long after its placing an ad's addresses count: a day, in milliseconds.
+pub const TOKEN_LIFE_MS: u64 = 86_400_000;
+
+/// Actions kept of one visitor: the newest (seed 3).
+pub const ACTIONS: usize = 10_000;
+/// Days an action is kept, today among them.
+pub const ACTION_DAYS: u16 = 90;
+/// Groups that a general counting query may give.
+pub const GROUPS: usize = 10_000;

@@ -11,9 +11,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use litemap::LiteMap;
 
+use crate::actions::{Action, Actions, InsertionHash, PackedActions};
 use crate::fact::{Fact, PURCHASE, What};
 use crate::ids::{Micros, Millis, SessionId, Version};
 use crate::limits;
+use crate::time::{Day, Minute};
 
 pub use sub::{Content, Names, SubProfile};
 
@@ -116,6 +118,7 @@ pub struct Profile {
     pub(crate) sessions: BTreeSet<SessionId>,
     pub(crate) seen: Option<(Millis, Millis)>,
     pub(crate) newest: Newest,
+    pub(crate) actions: Actions,
 }
 
 impl Profile {
@@ -133,6 +136,13 @@ impl Profile {
                 self.purchases = self.purchases.saturating_add(1);
                 self.revenue = self.revenue.saturating_add(value.unwrap_or(0));
             }
+            What::Action { insertion, verb, view_type, entity } => self.actions.insert(Action {
+                insertion: InsertionHash::of(*insertion),
+                verb: *verb,
+                view_type: *view_type,
+                entity: *entity,
+                minute: Minute::at(fact.at),
+            }),
             What::Track { .. } | What::Alias { .. } | What::Withdrawal => {}
         }
         let (first, last) = self.seen.unwrap_or((fact.at, fact.at));
@@ -164,6 +174,12 @@ impl Profile {
         }
     }
 
+    /// The visitor's actions.
+    #[must_use]
+    pub fn actions(&self) -> &Actions {
+        &self.actions
+    }
+
     /// When the visitor's first and last fact happened; `None` without any.
     #[must_use]
     pub fn seen(&self) -> Option<(Millis, Millis)> {
@@ -174,10 +190,17 @@ impl Profile {
     /// needs to know the newest facts; siblings go without.
     #[must_use]
     pub fn sub_profile(&self, version: Version, named: bool) -> SubProfile {
+        self.sub_profile_since(version, named, Day(0))
+    }
+
+    /// The same with the actions from a day on.
+    #[must_use]
+    pub fn sub_profile_since(&self, version: Version, named: bool, since: Day) -> SubProfile {
         let skip = self.sessions.len().saturating_sub(limits::NEWEST_SESSIONS);
         let names =
             || Names { sessions: self.sessions.iter().skip(skip).copied().collect(), newest: self.newest.clone() };
-        SubProfile::pack(version, &Content { totals: self.totals(), seen: self.seen, names: named.then(names) })
+        let (totals, seen, actions) = (self.totals(), self.seen, self.actions.pack_from(since));
+        SubProfile::pack(version, &Content { totals, seen, names: named.then(names), actions })
     }
 }
 
@@ -224,6 +247,13 @@ impl Known {
     #[must_use]
     pub fn named(&self) -> Option<&SubProfile> {
         self.named.as_ref()
+    }
+
+    /// The actions of the newest sub-profile met.
+    #[must_use]
+    pub fn actions(&self) -> Option<PackedActions<'_>> {
+        let newest = self.unnamed.iter().chain(&self.named).max_by_key(|sub| sub.version());
+        newest.and_then(SubProfile::actions)
     }
 
     /// The join: commutative, associative, idempotent.

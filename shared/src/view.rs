@@ -2,6 +2,7 @@
 
 use litemap::LiteMap;
 
+use crate::actions::PackedActions;
 use crate::ids::{AltHash, Version, VisitorId};
 use crate::membership::{Membership, Memberships};
 use crate::profile::{Known, SubProfile, Totals};
@@ -88,6 +89,12 @@ impl View {
     #[must_use]
     pub fn totals(&self, own: VisitorId) -> Totals {
         self.members(own).into_iter().fold(Totals::default(), |sum, v| sum.plus(self.own(v)))
+    }
+
+    /// The actions of all that count for `own`, each visitor's by themselves.
+    pub fn actions(&self, own: VisitorId) -> Vec<PackedActions<'_>> {
+        let members = self.members(own);
+        members.into_iter().filter_map(|visitor| self.known.get(&visitor)?.actions()).collect()
     }
 
     /// How many browsers the person has.

@@ -11,11 +11,12 @@ use std::fmt::Debug;
 use std::time::{Duration, Instant};
 
 use bolero::{TypeGenerator, check};
+use causeway_shared::actions::{Entity, Verb, ViewType};
 use causeway_shared::config::EdgeConfig;
 use causeway_shared::cookie::{self, IDENTITY};
 use causeway_shared::fact::{Fact, PURCHASE, What};
 use causeway_shared::identity::IdentityCookie;
-use causeway_shared::ids::{AltHash, FactId, SessionId, TenantId, VisitorId};
+use causeway_shared::ids::{AltHash, FactId, InsertionId, SessionId, TenantId, VisitorId};
 use causeway_shared::keys::{Key, KeyRing, Keys, Stage};
 use causeway_shared::kv::{lookup_key, snapshot_key};
 use causeway_shared::ledger::Ledger;
@@ -97,6 +98,12 @@ fn all_facts() -> Vec<Fact> {
         track(Some(5_000_000), r#"{"sku":"x"}"#),
         track(None, "{}"),
         What::Withdrawal,
+        What::Action {
+            insertion: InsertionId([7; 16]),
+            verb: Verb::CLICK,
+            view_type: ViewType(3),
+            entity: Entity { ad: 4, ad_group: 3, campaign: 2, advertiser: 1 },
+        },
     ];
     let fact = |(n, what)| Fact {
         id: FactId::from_bytes([n; 16]),

@@ -10,10 +10,13 @@ mod common;
 #[path = "common/frame.rs"]
 mod frame;
 
+use causeway_shared::actions::{Entity, Verb, ViewType};
 use causeway_shared::cookie::{self, IDENTITY};
 use causeway_shared::fact::{Fact, PURCHASE, What};
 use causeway_shared::identity::IdentityCookie;
-use causeway_shared::ids::{AltHash, AlternateId, Epoch, FactId, Millis, SessionId, TenantId, Version, VisitorId};
+use causeway_shared::ids::{
+    AltHash, AlternateId, Epoch, FactId, InsertionId, Millis, SessionId, TenantId, Version, VisitorId,
+};
 use causeway_shared::keys::{Key, KeyRing, Stage};
 use causeway_shared::kv::{lookup_key, snapshot_key};
 use causeway_shared::ledger::Ledger;
@@ -40,13 +43,14 @@ const WITHDRAWAL: &str =
 const BATCH: &str = "830163707562828550010101010101010101010101010101015001a3185c50007102830405060708090a1b000001a3185c53\
      e80082001b01c9c380010203048550050505050505050505050505050505055001a3185c50007102830405060708090a1b00\
      0001a3185c6388008103";
-const PROFILE: &str = "870101011a0ee6b280811b01c9c38001020304821b000001a3185c53e81b000001a3185c63888b001b000001a3185c53e81b\
+const PROFILE: &str = "880101011a0ee6b280811b01c9c38001020304821b000001a3185c53e81b000001a3185c67708d001b000001a3185c53e81b\
      01010101010101011b000001a3185c57d01b02020202020202021b000001a3185c5bb81b03030303030303031b000001a318\
-     5c5fa01b04040404040404041b000001a3185c63881b0505050505050505";
-const SNAPSHOT: &str = "s1QCytYocBggAHUAGjGFxQAHECgwQFBgcICQqCUAGhoqOkpaanqKmqq6ytrq9QArGys7S1tre4ubq7vL2+v4MJA1cBoxhcUABwAI\
-     AAAAAAAAAAqObxwrE0AViNAaMYXFAAcQKDBAUGBwgJCgAHYgMBAQGAyrXuAein8cKxNKAfAQHJw4ABAgMEAAXop/HCsTQBAQEBAQ\
-     EBAdCv8cKxNAICAgICAgICuLfxwrE0AwMDAwMDAwOgv/HCsTQEBAQEBAQEBIjH8cKxNAUFBQUFBQUFAaMYXTpgcRKTFBUWFxgZGg\
-     AGBQAEAgAA9Q";
+     5c5fa01b04040404040404041b000001a3185c63881b05050505050505051b000001a3185c67701b06060606060606065827\
+     01010101780b01000000e001002ed1bad924520000010470110100030000000200000001000000";
+const SNAPSHOT: &str = "s10DG2w4cBggAHUAGjGFxQAHECgwQFBgcICQqCUAGhoqOkpaanqKmqq6ytrq9QArGys7S1tre4ubq7vL2+v4MJA1cBoxhcUABwAI\
+     AAAAAAAAAAqObxwrE0AVjEAaMYXFAAcQKDBAUGBwgJCgAHmAEHJwEBAQF4CwEAAADgAQAu0brZJFIAAAEEcBEBAAMAAAACAAAAAQ\
+     AAAAEBAYDKte4B6KfxwrE0iCcBAcnDgAECAwQABuin8cKxNAEBAQEBAQEB0K/xwrE0AgICAgICAgK4t/HCsTQDAwMDAwMDA6C/8c\
+     KxNAQEBAQEBAQEiMfxwrE0BQUFBQUFBQXwzvHCsTQGBgYGBgYGBgGjGF06YHESkxQVFhcYGRoABgUABAIAAPU";
 const TOMBSTONE: &str = "t1HFKfOA";
 const LOOKUP: &str = "l1mZ1QnoIBglABoxhdOmBxEpMUFRYXGBkaUAGjGFxQAHECgwQFBgcICQo";
 const VKEY: &str = "v:pub:01a3185c-5000-7102-8304-05060708090a";
@@ -71,6 +75,9 @@ const SYNC_MAC: &str = "PrXFwJbe9-ZEXJasUSK21T9Fe3FBe6UEcv2MPOjo9lI";
 const MESSAGE: &str = "e5d5fa1dfd288c8e25ef928e6a1c48db";
 const WITHDRAWAL_ID: &str = "d740980137898c0f3dd86a945305e1cb";
 const V1: &str = "01a3185c-5000-7102-8304-05060708090a";
+const ACTION: &str = "8550060606060606060606060606060606065001a3185c50007102830405060708090a1b000001a3185c6770008804506061\
+     62636465666768696a6b6c6d6e6f01041a00011170030201";
+const ACTION_ID: &str = "73fa776833e56a0d1d6c4de553c7db2e";
 const LATER_BATCH: &str = "840163707562848650010101010101010101010101010101015001a3185c50007102830405060708090a1b000001a3185c53\
      e80083001b01c9c38001020304656c61746572656c617465728650020202020202020202020202020202025001a3185c5000\
      7102830405060708090a1b000001a3185c57d0008601015001a1a2a3a4a5a6a7a8a9aaabacadaeaff5815002b1b2b3b4b5b6\
@@ -78,13 +85,16 @@ const LATER_BATCH: &str = "84016370756284865001010101010101010101010101010101500
      05060708090a1b000001a3185c5bb81901f485026870757263686173651a0ee6b2806b7b22736b75223a2278227d656c6174\
      6572656c617465728650050505050505050505050505050505055001a3185c50007102830405060708090a1b000001a3185c\
      6388008203656c61746572656c61746572656c61746572";
-const LATER_PROFILE: &str = "880101011a0ee6b280811b01c9c38001020304831b000001a3185c53e81b000001a3185c6388656c617465728b001b000001\
+const LATER_PROFILE: &str = "890101011a0ee6b280811b01c9c38001020304831b000001a3185c53e81b000001a3185c6770656c617465728d001b000001\
      a3185c53e81b01010101010101011b000001a3185c57d01b02020202020202021b000001a3185c5bb81b0303030303030303\
-     1b000001a3185c5fa01b04040404040404041b000001a3185c63881b0505050505050505656c61746572";
-const LATER_SNAPSHOT: &str = "s1unVoUIgBgwAHZWxhdGVyUAGjGFxQAHECgwQFBgcICQqCUAGhoqOkpaanqKmqq6ytrq9QArGys7S1tre4ubq7vL2+v4QJA1cBox\
-     hcUABwAIAAAAAAAAAAqObxwrE0AWVsYXRlcliXAaMYXFAAcQKDBAUGBwgJCgAHZwMBAQGAyrXuAein8cKxNKAfAQHJw4ABAgMEAA\
-     Xop/HCsTQBAQEBAQEBAdCv8cKxNAICAgICAgICuLfxwrE0AwMDAwMDAwOgv/HCsTQEBAQEBAQEBIjH8cKxNAUFBQUFBQUFbGF0ZX\
-     IBoxhdOmBxEpMUFRYXGBkaAAYKAAQCAABsYXRlcvVlbGF0ZXI";
+     1b000001a3185c5fa01b04040404040404041b000001a3185c63881b05050505050505051b000001a3185c67701b06060606\
+     06060606582701010101780b01000000e001002ed1bad924520000010470110100030000000200000001000000656c617465\
+     72";
+const LATER_SNAPSHOT: &str = "s1v39pdYgBgwAHZWxhdGVyUAGjGFxQAHECgwQFBgcICQqCUAGhoqOkpaanqKmqq6ytrq9QArGys7S1tre4ubq7vL2+v4QJA1cBox\
+     hcUABwAIAAAAAAAAAAqObxwrE0AWVsYXRlcljOAaMYXFAAcQKDBAUGBwgJCgAHnQEHJwEBAQF4CwEAAADgAQAu0brZJFIAAAEEcB\
+     EBAAMAAAACAAAAAQAAAAEBAYDKte4B6KfxwrE0iCcBAcnDgAECAwQABuin8cKxNAEBAQEBAQEB0K/xwrE0AgICAgICAgK4t/HCsT\
+     QDAwMDAwMDA6C/8cKxNAQEBAQEBAQEiMfxwrE0BQUFBQUFBQXwzvHCsTQGBgYGBgYGBmxhdGVyAaMYXTpgcRKTFBUWFxgZGgAGCg\
+     AEAgAAbGF0ZXL1ZWxhdGVy";
 const LATER_LOOKUP: &str = "l1Jl6OG4MBglABoxhdOmBxEpMUFRYXGBkaUAGjGFxQAHECgwQFBgcICQplbGF0ZXI";
 const LATER_REQUEST: &str = "890166656467652d3150eeeeeeeeeeeeeeeeeeeeeeeeeeeeeeee81586e830163707562828550010101010101010101010101\
      010101015001a3185c50007102830405060708090a1b000001a3185c53e80082001b01c9c380010203048550050505050505\
@@ -141,12 +151,22 @@ fn key() -> Key {
     Key { id: 5, stage: Stage::Active, secret }
 }
 
+fn insertion() -> InsertionId {
+    let mut id = [0; 16];
+    id.iter_mut().zip(0x60..).for_each(|(byte, value)| *byte = value);
+    InsertionId(id)
+}
+
+fn entity() -> Entity {
+    Entity { ad: 70_000, ad_group: 3, campaign: 2, advertiser: 1 }
+}
+
 fn fact(n: u8, at: Millis, what: What) -> Fact {
     let received = NOW + u64::from(n) * 1_000;
     Fact { id: FactId::from_bytes([n; 16]), visitor: one(), received, at: received - at, what }
 }
 
-fn all_facts() -> [Fact; 5] {
+fn all_facts() -> [Fact; 6] {
     let id = AlternateId { kind: MEMBER, hash: alt(1, 0xa1) };
     let track = |name: &str, value, properties: Option<&str>| What::Track {
         name: name.to_owned(),
@@ -159,11 +179,12 @@ fn all_facts() -> [Fact; 5] {
         fact(3, 500, track(PURCHASE, Some(250_000_000), Some(r#"{"sku":"x"}"#))),
         fact(4, 0, track("signup", None, None)),
         fact(5, 0, What::Withdrawal),
+        fact(6, 0, What::Action { insertion: insertion(), verb: Verb(1), view_type: ViewType(4), entity: entity() }),
     ]
 }
 
 fn batch() -> FactBatch {
-    let [page, .., withdrawal] = all_facts();
+    let [page, _, _, _, withdrawal, _] = all_facts();
     FactBatch { tenant: tenant(), facts: vec![page, withdrawal] }
 }
 
@@ -266,7 +287,7 @@ fn the_keys_of_the_kv() {
 
 #[test]
 fn one_fact_of_each_kind() {
-    for (fact, golden) in all_facts().iter().zip([PAGE, ALIAS, PURCHASE_FACT, TRACK, WITHDRAWAL]) {
+    for (fact, golden) in all_facts().iter().zip([PAGE, ALIAS, PURCHASE_FACT, TRACK, WITHDRAWAL, ACTION]) {
         assert_eq!(to_hex(&facts::encode_one(fact)), golden, "{fact:?}");
         assert_eq!(&facts::decode_one(&hex(golden)).unwrap(), fact);
     }
@@ -277,7 +298,7 @@ fn a_batch_of_facts() {
     assert_eq!(to_hex(&facts::encode(&batch())), BATCH);
     assert_eq!(facts::decode(&hex(BATCH)).unwrap(), batch());
     let later = facts::decode(&hex(LATER_BATCH)).unwrap();
-    let [page, alias, purchase, _, withdrawal] = all_facts();
+    let [page, alias, purchase, _, withdrawal, _] = all_facts();
     assert_eq!(later, FactBatch { tenant: tenant(), facts: vec![page, alias, purchase, withdrawal] });
 }
 
@@ -348,6 +369,8 @@ fn hashes_and_macs() {
     assert_eq!(sync_auth::sign(&key(), NOW, b"body"), SYNC_MAC);
     assert_eq!(FactId::of_message(one(), "m-1").to_string(), MESSAGE);
     assert_eq!(FactId::of_withdrawal(one()).to_string(), WITHDRAWAL_ID);
+    let day = u32::try_from(NOW / 86_400_000).unwrap();
+    assert_eq!(FactId::of_action(one(), insertion(), 1, 4, day).to_string(), ACTION_ID);
 }
 
 type Reads = fn(&[u8]) -> Option<WireError>;

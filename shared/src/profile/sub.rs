@@ -3,12 +3,14 @@
 use bytes::Bytes;
 
 use super::{Newest, SESSIONS, Totals};
+use crate::actions::PackedActions;
 use crate::ids::{Millis, SessionId, Version};
 use crate::limits;
 use crate::packed::{self, Packed};
 
 const SEEN: u64 = 1;
 const NAMED: u64 = 2;
+const ACTED: u64 = 4;
 
 /// One visitor's profile at one version. Two of the same version hold the same.
 #[derive(Clone, PartialEq, Eq)]
@@ -26,6 +28,8 @@ pub struct Content {
     pub seen: Option<(Millis, Millis)>,
     /// The facts' names; only in the visitor's own snapshot, whose ledger needs them.
     pub names: Option<Names>,
+    /// The actions, packed; empty for none.
+    pub actions: Vec<u8>,
 }
 
 /// What the newest facts are called.
@@ -41,10 +45,15 @@ impl SubProfile {
     /// Packs what it is to say.
     #[must_use]
     pub fn pack(version: Version, content: &Content) -> Self {
-        let Content { totals, seen, names } = content;
+        let Content { totals, seen, names, actions } = content;
         let mut to = Vec::new();
         let flag = |set, flag| if set { flag } else { 0 };
-        packed::put(&mut to, flag(seen.is_some(), SEEN) | flag(names.is_some(), NAMED));
+        let acted = flag(!actions.is_empty(), ACTED);
+        packed::put(&mut to, flag(seen.is_some(), SEEN) | flag(names.is_some(), NAMED) | acted);
+        // First, so that a decision, which counts them, need not read what comes behind.
+        if acted != 0 {
+            packed::put_row(&mut to, actions);
+        }
         [totals.pages, totals.sessions, totals.purchases].into_iter().for_each(|n| packed::put(&mut to, n));
         packed::put_signed(&mut to, totals.revenue);
         if let Some((first, last)) = seen {
@@ -78,13 +87,20 @@ impl SubProfile {
     /// The sums.
     #[must_use]
     pub fn totals(&self) -> Totals {
-        read_totals(&mut self.content_bytes().1).unwrap_or_default()
+        self.parts().and_then(|(_, _, mut rest)| read_totals(&mut rest)).unwrap_or_default()
+    }
+
+    /// The actions; `None` where there are none, or they are not of the form.
+    #[must_use]
+    pub fn actions(&self) -> Option<PackedActions<'_>> {
+        let (_, actions, _) = self.parts()?;
+        PackedActions::read(actions).filter(|actions| !actions.is_empty())
     }
 
     /// Whether it names its newest facts.
     #[must_use]
     pub fn is_named(&self) -> bool {
-        self.content_bytes().0 & NAMED != 0
+        Packed(&self.packed).number().unwrap_or_default() & NAMED != 0
     }
 
     /// The newest facts' names, if it carries them.
@@ -102,7 +118,7 @@ impl SubProfile {
     /// All that it says; `None` when the bytes are not of the form.
     #[must_use]
     pub fn content(&self) -> Option<Content> {
-        let (flags, mut packed) = self.content_bytes();
+        let (flags, actions, mut packed) = self.parts()?;
         let totals = read_totals(&mut packed)?;
         let seen = if flags & SEEN == 0 {
             None
@@ -111,12 +127,15 @@ impl SubProfile {
             Some((first, first.checked_add(span)?))
         };
         let names = if flags & NAMED == 0 { None } else { Some(Names::read(&mut packed)?) };
-        Some(Content { totals, seen, names })
+        Some(Content { totals, seen, names, actions: actions.to_vec() })
     }
 
-    fn content_bytes(&self) -> (u64, Packed<'_>) {
+    /// Flags, actions, and the rest.
+    fn parts(&self) -> Option<(u64, &[u8], Packed<'_>)> {
         let mut packed = Packed(&self.packed);
-        (packed.number().unwrap_or_default(), packed)
+        let flags = packed.number()?;
+        let actions = if flags & ACTED == 0 { &[] } else { packed.row()? };
+        Some((flags, actions, packed))
     }
 
     /// The newer of the two; of the same version the one that names its newest facts.

@@ -3,8 +3,9 @@
 use minicbor::decode::Decoder;
 
 use super::parts::{self, Encoder, WireError, Written};
+use crate::actions::{Entity, Verb, ViewType};
 use crate::fact::{Fact, What};
-use crate::ids::{AlternateId, KindCode, SessionId, TenantId};
+use crate::ids::{AlternateId, InsertionId, KindCode, SessionId, TenantId};
 use crate::limits;
 
 const FORM: u8 = 1;
@@ -63,6 +64,11 @@ fn put_fact(e: &mut Encoder<'_>, fact: &Fact) -> Written {
             }
         }
         What::Withdrawal => e.array(1)?.u8(3)?,
+        What::Action { insertion, verb, view_type, entity } => {
+            let Entity { ad, ad_group, campaign, advertiser } = *entity;
+            e.array(8)?.u8(4)?.bytes(&insertion.0)?.u8(verb.0)?.u8(view_type.0)?;
+            e.u32(ad)?.u32(ad_group)?.u32(campaign)?.u32(advertiser)?
+        }
     };
     Ok(())
 }
@@ -94,6 +100,12 @@ fn what(d: &mut Decoder<'_>) -> Result<What, WireError> {
             (4, What::Track { name, value, properties })
         }
         3 => (1, What::Withdrawal),
+        4 => {
+            let insertion = InsertionId(parts::sixteen(d)?);
+            let (verb, view_type) = (Verb(d.u8()?), ViewType(d.u8()?));
+            let entity = Entity { ad: d.u32()?, ad_group: d.u32()?, campaign: d.u32()?, advertiser: d.u32()? };
+            (8, What::Action { insertion, verb, view_type, entity })
+        }
         _ => return Err(WireError::UnknownForm),
     };
     if fields < known {

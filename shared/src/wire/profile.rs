@@ -3,6 +3,7 @@
 use minicbor::decode::Decoder;
 
 use super::parts::{self, Encoder, WireError, Written};
+use crate::actions::PackedActions;
 use crate::ids::{Millis, SessionId};
 use crate::limits;
 use crate::profile::{Newest, Profile};
@@ -15,11 +16,13 @@ const SESSIONS: usize = 8_192;
 #[must_use]
 pub fn encode(profile: &Profile) -> Vec<u8> {
     parts::encode(|e| {
-        e.array(7)?.u8(FORM)?.u64(profile.pages)?.u64(profile.purchases)?.i64(profile.revenue)?;
+        e.array(8)?.u8(FORM)?.u64(profile.pages)?.u64(profile.purchases)?.i64(profile.revenue)?;
         e.array(profile.sessions.len() as u64)?;
         profile.sessions.iter().try_for_each(|s| e.u64(s.0).map(drop))?;
         put_seen(e, profile.seen)?;
-        put_newest(e, &profile.newest)
+        put_newest(e, &profile.newest)?;
+        e.bytes(&profile.actions.pack())?;
+        Ok(())
     })
 }
 
@@ -28,7 +31,7 @@ pub fn encode(profile: &Profile) -> Vec<u8> {
 /// # Errors
 /// [`WireError`].
 pub fn decode(bytes: &[u8]) -> Result<Profile, WireError> {
-    parts::form(bytes, FORM, 6, |d| {
+    parts::form(bytes, FORM, 7, |d| {
         Ok(Profile {
             pages: d.u64()?,
             purchases: d.u64()?,
@@ -36,6 +39,7 @@ pub fn decode(bytes: &[u8]) -> Result<Profile, WireError> {
             sessions: parts::values(d, SESSIONS, |d| Ok(SessionId(d.u64()?)))?.into_iter().collect(),
             seen: seen(d)?,
             newest: newest(d)?,
+            actions: PackedActions::read(d.bytes()?).ok_or(WireError::Malformed)?.iter().collect(),
         })
     })
 }

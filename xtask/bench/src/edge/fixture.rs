@@ -171,7 +171,7 @@ fn as_json(snapshot: &Snapshot) -> Result<Value> {
     let Snapshot { version, visitor, unique, membership, profiles, .. } = snapshot;
     let cut = |(visitor, cut): (&VisitorId, &Cut)| json!({ "visitor": visitor.to_string(), "at": cut.at });
     let profile = |(visitor, sub): (&VisitorId, &SubProfile)| {
-        let Content { totals, seen, names } = sub.content().context("a sub-profile that cannot be read")?;
+        let Content { totals, seen, names, .. } = sub.content().context("a sub-profile that cannot be read")?;
         let mut profile = json!({
             "visitor": visitor.to_string(), "version": sub.version().counter, "pages": totals.pages, "sessions": totals.sessions,
             "purchases": totals.purchases, "revenue": totals.revenue, "seen": seen,
@@ -197,6 +197,7 @@ fn sub(n: u64, now: Millis, newest: Option<Newest>) -> SubProfile {
         totals: Totals { pages: 340 + n, sessions: 60 + n, purchases: 3, revenue: 129_990_000 },
         seen: Some((now - 90 * 86_400_000, now - n * 3_600_000)),
         names: newest.map(|newest| Names { sessions, newest }),
+        actions: Vec::new(),
     };
     SubProfile::pack(Version { restore: 0, counter: 4_800_000 + n }, &content)
 }

@@ -1,0 +1,214 @@
+//! Counting for a request's candidates (DESIGN, "Counting"; S3.7): one pass over the rows of the window answers all
+//! candidates at all four levels. Nothing is counted in advance; a count is of actions, each once.
+
+use super::packed::PackedActions;
+use super::{Entity, Level, Verb, ViewType};
+use crate::time::Minute;
+
+/// Which view types count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ViewTypes<'a> {
+    /// All of them.
+    #[default]
+    All,
+    /// These.
+    Only(&'a [ViewType]),
+}
+
+/// What is counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Question<'a> {
+    /// These actions.
+    pub verbs: &'a [Verb],
+    /// On these kinds of placements.
+    pub view_types: ViewTypes<'a>,
+    /// From this minute on.
+    pub from: Minute,
+    /// Up to the one before this.
+    pub to: Minute,
+}
+
+impl Question<'_> {
+    fn counts(&self, verb: Verb, view_type: ViewType) -> bool {
+        let seen = match self.view_types {
+            ViewTypes::All => true,
+            ViewTypes::Only(types) => types.contains(&view_type),
+        };
+        seen && self.verbs.contains(&verb)
+    }
+}
+
+/// Counts of one candidate: of its ad, ad group, campaign and advertiser.
+pub type Counts = [u32; 4];
+
+/// Counts for a list of candidates. Made once a request, asked once for each question.
+#[derive(Debug, Clone)]
+pub struct Counter {
+    /// Where the code of each candidate at each level is in `slots`.
+    candidates: Vec<[u32; 4]>,
+    /// Open addressing over (level, code), which come from the catalogue and from nobody's request.
+    keys: Vec<u64>,
+    counts: Vec<u32>,
+    shift: u32,
+}
+
+impl Counter {
+    /// For these candidates, in this order.
+    #[must_use]
+    pub fn new(candidates: impl ExactSizeIterator<Item = Entity>) -> Self {
+        let places = (candidates.len() * 8).next_power_of_two().max(16);
+        let shift = 64 - places.trailing_zeros();
+        let mut counter = Self {
+            candidates: Vec::with_capacity(candidates.len()),
+            keys: vec![0; places],
+            counts: vec![0; places],
+            shift,
+        };
+        for entity in candidates {
+            let places = Level::ALL.map(|level| counter.claim(key(level, entity.at(level))));
+            counter.candidates.push(places);
+        }
+        counter
+    }
+
+    /// How often each candidate's entities were acted on, over all visitors of a person; the same insertion under
+    /// several of them counts once.
+    pub fn count(
+        &mut self,
+        visitors: &[PackedActions<'_>],
+        question: &Question<'_>,
+    ) -> impl Iterator<Item = Counts> + '_ {
+        self.counts.fill(0);
+        match visitors {
+            [one] => self.add(one, question),
+            several => self.add_once(several, question),
+        }
+        let counts = &self.counts;
+        let at = |place: u32| counts.get(place as usize).copied().unwrap_or_default();
+        self.candidates.iter().map(move |places| places.map(at))
+    }
+
+    /// One visitor's actions, each of which is there once.
+    fn add(&mut self, actions: &PackedActions<'_>, question: &Question<'_>) {
+        let rows = actions.within(question.from, question.to);
+        let mut by_kind = vec![0u32; actions.kinds().len()];
+        actions.kinds_of(rows).for_each(|kind| {
+            if let Some(count) = by_kind.get_mut(kind) {
+                *count += 1;
+            }
+        });
+        self.add_kinds(actions, question, &by_kind);
+    }
+
+    /// Several visitors' actions: each row is looked up among those already counted.
+    fn add_once(&mut self, visitors: &[PackedActions<'_>], question: &Question<'_>) {
+        let rows = |actions: &PackedActions<'_>| actions.within(question.from, question.to);
+        let mut seen = Seen::for_rows(visitors.iter().map(|actions| rows(actions).len()).sum());
+        for actions in visitors {
+            let kinds: Vec<_> = actions.kinds().collect();
+            let ads: Vec<u32> = actions.entities().map(|entity| entity.ad).collect();
+            let mut by_kind = vec![0u32; kinds.len()];
+            for (day, rows) in actions.days_within(rows(actions)) {
+                for (place, hash) in actions.kinds_of(rows.clone()).zip(actions.hashes_of(rows)) {
+                    let (Some(kind), Some(count)) = (kinds.get(place), by_kind.get_mut(place)) else { continue };
+                    let ad = ads.get(usize::from(kind.entity)).copied().unwrap_or_default();
+                    let [a, b, c, d, e, f] = *hash;
+                    let what = u64::from_le_bytes([a, b, c, d, e, f, kind.verb.0, kind.view_type.0]);
+                    *count += u32::from(seen.is_new(what, u64::from(ad) << 16 | u64::from(day.0)));
+                }
+            }
+            self.add_kinds(actions, question, &by_kind);
+        }
+    }
+
+    fn add_kinds(&mut self, actions: &PackedActions<'_>, question: &Question<'_>, by_kind: &[u32]) {
+        let mut by_entity = vec![0u32; actions.entities().len()];
+        for (kind, count) in actions.kinds().zip(by_kind) {
+            if *count > 0
+                && question.counts(kind.verb, kind.view_type)
+                && let Some(sum) = by_entity.get_mut(usize::from(kind.entity))
+            {
+                *sum += count;
+            }
+        }
+        for (entity, count) in actions.entities().zip(by_entity) {
+            if count > 0 {
+                Level::ALL.into_iter().for_each(|level| self.raise(key(level, entity.at(level)), count));
+            }
+        }
+    }
+
+    /// The place of a key, taken if it has none yet. There are twice as many places as keys, so that one is free.
+    fn claim(&mut self, key: u64) -> u32 {
+        let mask = self.keys.len() - 1;
+        let mut place = self.start(key);
+        while let Some(there) = self.keys.get_mut(place & mask) {
+            if *there == 0 || *there == key {
+                *there = key;
+                break;
+            }
+            place += 1;
+        }
+        u32::try_from(place & mask).unwrap_or_default()
+    }
+
+    fn raise(&mut self, key: u64, by: u32) {
+        let mask = self.keys.len() - 1;
+        let mut place = self.start(key);
+        while let Some(there) = self.keys.get(place & mask).filter(|there| **there != 0) {
+            if *there == key {
+                if let Some(count) = self.counts.get_mut(place & mask) {
+                    *count += by;
+                }
+                return;
+            }
+            place += 1;
+        }
+    }
+
+    fn start(&self, key: u64) -> usize {
+        scatter(key, self.shift)
+    }
+}
+
+/// Never 0, which marks a free place.
+fn key(level: Level, code: u32) -> u64 {
+    (level as u64 + 1) << 32 | u64::from(code)
+}
+
+/// Multiplicative hashing (Knuth, TAOCP 3, 6.4) with the golden ratio's bits.
+fn scatter(key: u64, shift: u32) -> usize {
+    usize::try_from(key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> shift).unwrap_or_default()
+}
+
+/// Rows already counted.
+struct Seen {
+    places: Vec<(u64, u64)>,
+    shift: u32,
+}
+
+impl Seen {
+    fn for_rows(rows: usize) -> Self {
+        let places = (rows * 2).next_power_of_two().max(16);
+        Self { places: vec![(0, FREE); places], shift: 64 - places.trailing_zeros() }
+    }
+
+    fn is_new(&mut self, what: u64, of: u64) -> bool {
+        let mask = self.places.len() - 1;
+        let mut place = scatter(what ^ of.rotate_left(32), self.shift);
+        while let Some(there) = self.places.get_mut(place & mask) {
+            if *there == (what, of) {
+                return false;
+            }
+            if there.1 == FREE {
+                *there = (what, of);
+                return true;
+            }
+            place += 1;
+        }
+        false
+    }
+}
+
+/// An ad and a day take 48 bits.
+const FREE: u64 = u64::MAX;

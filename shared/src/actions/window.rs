@@ -1,0 +1,87 @@
+//! Time windows and caps: `{interval, unit}` counted in whole buckets of `unit`, as in the AdCP convention.
+
+use super::Verb;
+use crate::time::{DAY_MINUTES, Minute};
+
+/// The size of a window's buckets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Unit {
+    /// Minutes.
+    Minutes,
+    /// Hours of UTC.
+    Hours,
+    /// Days of UTC.
+    Days,
+}
+
+impl Unit {
+    fn minutes(self) -> u32 {
+        match self {
+            Self::Minutes => 1,
+            Self::Hours => 60,
+            Self::Days => DAY_MINUTES,
+        }
+    }
+}
+
+/// The last `interval` buckets of a unit, the running one among them: the last 7 days are today and the 6 before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Window {
+    /// How many buckets, 1 or more.
+    pub interval: u32,
+    /// Their size.
+    pub unit: Unit,
+}
+
+impl Window {
+    /// The window's minutes at a time: from the first to the one before the second.
+    #[must_use]
+    pub fn range(self, now: Minute) -> (Minute, Minute) {
+        let size = self.unit.minutes();
+        let running = now.0 / size;
+        let first = running.saturating_sub(self.interval.saturating_sub(1));
+        (Minute(first.saturating_mul(size)), Minute(running.saturating_add(1).saturating_mul(size)))
+    }
+}
+
+/// A frequency cap: at most `limit` of an action within a window (S3.5). All caps of an entity must hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Cap {
+    /// The action counted.
+    pub verb: Verb,
+    /// How many there may be, the one to come not among them.
+    pub limit: u32,
+    /// Over which time.
+    pub window: Window,
+}
+
+impl Cap {
+    /// Whether one more may come after so many.
+    #[must_use]
+    pub fn admits(&self, counted: u32) -> bool {
+        counted < self.limit
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time::Day;
+
+    #[test]
+    fn s3_02_windows_are_whole_buckets_with_the_running_one() {
+        let now = Minute(Day(100).start().0 + 125);
+        let range = |interval, unit| Window { interval, unit }.range(now);
+        assert_eq!(range(7, Unit::Days), (Day(94).start(), Day(101).start()));
+        assert_eq!(range(1, Unit::Days), (Day(100).start(), Day(101).start()));
+        assert_eq!(range(1, Unit::Hours), (Minute(now.0 - 5), Minute(now.0 + 55)));
+        assert_eq!(range(3, Unit::Minutes), (Minute(now.0 - 2), Minute(now.0 + 1)));
+        assert_eq!(range(u32::MAX, Unit::Days), (Minute(0), Day(101).start()));
+    }
+
+    #[test]
+    fn s3_05_a_cap_binds_at_its_limit() {
+        let cap = Cap { verb: Verb::IMPRESSION, limit: 3, window: Window { interval: 1, unit: Unit::Days } };
+        assert!(cap.admits(2) && !cap.admits(3));
+    }
+}

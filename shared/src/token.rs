@@ -1,0 +1,138 @@
+//! Tokens of one placed ad: what `/v1/i/` and `/v1/c/` addresses carry. Signed as the cookies are, under a name of their
+//! own, so that no cookie passes for a token. The action counts for the visitor named here, also if the browser has
+//! switched to another one since (DESIGN, "Details that bite").
+
+use crate::actions::{Entity, ViewType};
+use crate::cookie;
+use crate::ids::{InsertionId, Millis, TenantId, VisitorId};
+use crate::keys::KeyRing;
+use crate::limits;
+use crate::packed::{self, Packed};
+
+const NAME: &str = "ad";
+const FORM: u64 = 1;
+
+/// One placed ad.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AdToken {
+    /// In front of whom it was placed.
+    pub visitor: VisitorId,
+    /// The placing.
+    pub insertion: InsertionId,
+    /// The ad, and what it belongs to.
+    pub entity: Entity,
+    /// On which kind of placement.
+    pub view_type: ViewType,
+    /// When it was placed, in milliseconds since the Unix epoch.
+    pub placed: Millis,
+}
+
+/// Why a token counts nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum TokenError {
+    /// Not signed by this tenant's keys, or not a token.
+    #[error("not a token of this tenant")]
+    Forged,
+    /// Placed longer ago than [`limits::TOKEN_LIFE_MS`].
+    #[error("placed too long ago")]
+    Late,
+}
+
+impl TokenError {
+    /// A stable name for metrics.
+    #[must_use]
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::Forged => "token_forged",
+            Self::Late => "token_late",
+        }
+    }
+}
+
+/// Signs a token: letters, digits, `-`, `_` and `.`. `None` only for a ring without an active key.
+#[must_use]
+pub fn seal(ring: &KeyRing, tenant: &TenantId, token: &AdToken) -> Option<String> {
+    let AdToken { visitor, insertion, entity, view_type, placed } = token;
+    let mut bytes = Vec::with_capacity(64);
+    packed::put(&mut bytes, FORM);
+    bytes.extend_from_slice(visitor.as_bytes());
+    bytes.extend_from_slice(&insertion.0);
+    let Entity { ad, ad_group, campaign, advertiser } = *entity;
+    [ad, ad_group, campaign, advertiser].into_iter().for_each(|code| packed::put(&mut bytes, code.into()));
+    packed::put(&mut bytes, view_type.0.into());
+    packed::put(&mut bytes, *placed);
+    cookie::seal(ring, NAME, tenant, &bytes)
+}
+
+/// Checks a token from an address.
+///
+/// # Errors
+/// [`TokenError`].
+pub fn open(ring: &KeyRing, tenant: &TenantId, text: &str, now: Millis) -> Result<AdToken, TokenError> {
+    let opened = cookie::open(ring, NAME, tenant, text).map_err(|_| TokenError::Forged)?;
+    let token = read(&mut Packed(&opened.payload)).ok_or(TokenError::Forged)?;
+    if token.placed.saturating_add(limits::TOKEN_LIFE_MS) < now { Err(TokenError::Late) } else { Ok(token) }
+}
+
+fn read(packed: &mut Packed<'_>) -> Option<AdToken> {
+    if packed.number()? != FORM {
+        return None;
+    }
+    let visitor = packed.visitor()?;
+    let insertion = InsertionId(packed.take(16)?.try_into().ok()?);
+    let mut code = || u32::try_from(packed.number()?).ok();
+    let entity = Entity { ad: code()?, ad_group: code()?, campaign: code()?, advertiser: code()? };
+    let view_type = ViewType(u8::try_from(packed.number()?).ok()?);
+    Some(AdToken { visitor, insertion, entity, view_type, placed: packed.number()? })
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+    use crate::keys::{Key, Stage};
+
+    const NOW: Millis = 1_800_000_000_000;
+
+    fn ring(secret: u8) -> KeyRing {
+        KeyRing(vec![Key { id: 1, stage: Stage::Active, secret: [secret; 32] }])
+    }
+
+    fn token() -> AdToken {
+        AdToken {
+            visitor: VisitorId::mint(NOW, [1; 10]),
+            insertion: InsertionId([2; 16]),
+            entity: Entity { ad: 70_000, ad_group: 3, campaign: 2, advertiser: 1 },
+            view_type: ViewType(4),
+            placed: NOW,
+        }
+    }
+
+    #[test]
+    fn a_token_opens_for_its_tenant_within_its_life() {
+        let [own, other]: [TenantId; 2] = ["a", "b"].map(|name| name.parse().unwrap());
+        let text = seal(&ring(1), &own, &token()).unwrap();
+        assert!(text.len() < 120, "{text}");
+        assert_eq!(open(&ring(1), &own, &text, NOW + limits::TOKEN_LIFE_MS), Ok(token()));
+        assert_eq!(open(&ring(1), &own, &text, NOW + limits::TOKEN_LIFE_MS + 1), Err(TokenError::Late));
+        assert_eq!(open(&ring(1), &other, &text, NOW), Err(TokenError::Forged));
+        assert_eq!(open(&ring(2), &own, &text, NOW), Err(TokenError::Forged));
+    }
+
+    #[test]
+    fn a_cookie_is_no_token_and_no_changed_character_passes() {
+        let tenant: TenantId = "a".parse().unwrap();
+        let text = seal(&ring(1), &tenant, &token()).unwrap();
+        let opened = cookie::open(&ring(1), NAME, &tenant, &text).unwrap();
+        let cookie = cookie::seal(&ring(1), cookie::IDENTITY, &tenant, &opened.payload).unwrap();
+        assert_eq!(open(&ring(1), &tenant, &cookie, NOW), Err(TokenError::Forged));
+        for place in 0..text.len() {
+            let changed: String = text
+                .chars()
+                .enumerate()
+                .map(|(i, c)| if i == place { if c == 'A' { 'B' } else { 'A' } } else { c })
+                .collect();
+            assert_eq!(open(&ring(1), &tenant, &changed, NOW), Err(TokenError::Forged), "{changed}");
+        }
+    }
+}
