@@ -135,8 +135,13 @@ fn recognise(incoming: &Incoming<'_>, body: &Body<'_>) -> Result<Routed, Box<Out
     let uncounted = request.uncounted();
     let taken =
         claims::take(incoming, &body.user).map_err(|TooLong(field)| length(&field, limits::ALTERNATE_ID_BYTES))?;
+    let vocabulary = &site.tenant.vocabulary;
     let call = DecideCall {
-        placements: body.placements.iter().map(|p| Asked { id: p.id.to_string(), view_type: ViewType(0) }).collect(),
+        placements: body
+            .placements
+            .iter()
+            .map(|p| Asked { id: p.id.to_string(), view_type: vocabulary.view_type(&p.view_type).unwrap_or_default() })
+            .collect(),
         page_view: body.page_view && uncounted.is_none(),
         trace: body.explain && site.explains(request.explain()),
         refused: taken.refused,
@@ -192,7 +197,7 @@ fn answer(
     let answer = Answer {
         visitor: visitor.map(|visitor| visitor.to_string()),
         person,
-        decisions: call.placements.iter().map(|p| house(p)).collect(),
+        decisions: call.placements.iter().map(house).collect(),
         catalogue: None,
         kv_reads: visit.kv_reads,
         consent,

@@ -10,14 +10,15 @@ use causeway_shared::ids::{FactId, Micros, Millis};
 use causeway_shared::ledger::Ledger;
 use causeway_shared::limits;
 use causeway_shared::random::Random;
+use causeway_shared::token;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use crate::answer::{Outcome, too_large};
 use crate::cookies;
-use crate::engine::{Incoming, pack};
-use crate::permission;
+use crate::engine::{Incoming, Site, pack};
+use crate::{permission, pixel};
 
 #[derive(Deserialize)]
 struct Event<'a> {
@@ -31,6 +32,10 @@ struct Event<'a> {
     name: Option<Cow<'a, str>>,
     #[serde(default)]
     properties: Option<Map<String, Value>>,
+    #[serde(borrow, default)]
+    insertion: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    action: Option<Cow<'a, str>>,
 }
 
 #[derive(Serialize)]
@@ -71,7 +76,7 @@ pub(crate) fn answer(incoming: &Incoming<'_>) -> Outcome {
         let message = "only /v1/decide mints a visitor: call it first, and send its cookie";
         return Outcome::json(202, &refuse_all(texts.len(), "no_visitor", message));
     };
-    let mut reader = Reader { cookie, ledger: jar.ledger.as_ref(), now, random: incoming.random.clone() };
+    let mut reader = Reader { site, cookie, ledger: jar.ledger.as_ref(), now, random: incoming.random.clone() };
     let (mut facts, mut rejected, mut seen): (Vec<Fact>, Vec<Rejected>, BTreeSet<FactId>) = Default::default();
     let mut accepted = 0;
     for (index, text) in texts.into_iter().enumerate() {
@@ -121,6 +126,7 @@ fn split(body: &[u8]) -> Result<Vec<&str>, Box<Outcome>> {
 }
 
 struct Reader<'a> {
+    site: &'a Site,
     cookie: &'a IdentityCookie,
     ledger: Option<&'a Ledger>,
     now: Millis,
@@ -133,6 +139,9 @@ impl Reader<'_> {
             return Err(("malformed", "an event is a JSON object".to_owned()));
         }
         let event: Event<'_> = serde_json::from_str(text).map_err(|error| ("malformed", error.to_string()))?;
+        if event.kind == "action" {
+            return self.action(&event);
+        }
         let (visitor, received) = (self.cookie.visitor, self.now);
         let id = match event.id.as_deref() {
             None => FactId::from_bytes(self.random.draw()),
@@ -148,6 +157,18 @@ impl Reader<'_> {
         Ok(fact)
     }
 
+    /// An action counts for the visitor that its insertion names, under an id of its own making: a message id of the
+    /// client's would count a repeat twice.
+    fn action(&self, event: &Event<'_>) -> Result<Fact, Refusal> {
+        let missing = || ("malformed", "an action names its `insertion` and its `action`".to_owned());
+        let (insertion, name) = event.insertion.as_deref().zip(event.action.as_deref()).ok_or_else(missing)?;
+        let unknown = || ("unknown_action", "the tenant's catalogue has no verb of that name".to_owned());
+        let verb = self.site.tenant.vocabulary.verb(name).ok_or_else(unknown)?;
+        let token = token::open(&self.site.keys.cookie, &self.site.id, insertion, self.now);
+        let token = token.map_err(|error| (error.code(), error.to_string()))?;
+        Ok(pixel::action(&token, verb, self.now))
+    }
+
     fn what(&mut self, event: Event<'_>) -> Result<What, Refusal> {
         match event.kind.as_ref() {
             "page" => {
@@ -157,7 +178,7 @@ impl Reader<'_> {
                 Ok(What::Page { session: ledger.unwrap_or(&none).session_at(self.now, random) })
             }
             "track" => track(event),
-            "action" | "attributes" | "segments" => {
+            "attributes" | "segments" => {
                 Err(("unsupported_type", format!("`{}` events are not taken by this release", event.kind)))
             }
             _ => Err(("unknown_type", "the types are page, track, action, attributes, segments".to_owned())),

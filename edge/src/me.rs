@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use causeway_shared::actions::{Dimension, Filter, Verb, group};
 use causeway_shared::identity::Recognised;
 use causeway_shared::profile::Totals;
+use causeway_shared::time::Minute;
 use serde::Serialize;
 
 use crate::answer::Outcome;
@@ -42,10 +44,17 @@ struct Answer<'a> {
     view: Option<Sums>,
     segments: [u32; 0],
     attributes: BTreeMap<String, String>,
-    actions: [u32; 0],
+    actions: Vec<Acted<'a>>,
     kv_reads: u8,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     degraded: &'a [&'static str],
+}
+
+/// How often an action is held.
+#[derive(Serialize)]
+struct Acted<'a> {
+    action: &'a str,
+    count: u64,
 }
 
 #[derive(Serialize)]
@@ -79,15 +88,33 @@ pub(crate) fn finish(visit: Visit, who: &Recognised) -> Outcome {
     let proven = matches!(&visit.call, Call::Me(MeCall { proven: true }));
     let view = proven.then(|| who.view.totals(who.visitor).into());
     let person = Person { devices: if proven { who.view.devices(who.visitor) } else { 1 } };
-    answer(&visit, Some(who.visitor.to_string()), Some(person), who.view.own(who.visitor), view)
+    let actions = acted(&visit, who);
+    answer(&visit, Some(who.visitor.to_string()), Some(person), who.view.own(who.visitor), view, actions)
 }
 
 /// The answer for anybody else: nothing is held.
 pub(crate) fn nobody(visit: &Visit) -> Outcome {
-    answer(visit, None, None, Totals::default(), None)
+    answer(visit, None, None, Totals::default(), None, Vec::new())
 }
 
-fn answer(visit: &Visit, visitor: Option<String>, person: Option<Person>, own: Totals, view: Option<Sums>) -> Outcome {
+/// The visitor's own actions by verb, as its snapshot holds them.
+fn acted<'a>(visit: &'a Visit, who: &Recognised) -> Vec<Acted<'a>> {
+    let own: Vec<_> = who.view.actions_of(who.visitor).into_iter().collect();
+    let groups = group(&own, &Filter::default(), &[Dimension::Verb], Minute(0), Minute(u32::MAX)).unwrap_or_default();
+    let name = |code: &u32| visit.site.tenant.vocabulary.name_of(Verb(u8::try_from(*code).unwrap_or_default()));
+    let shown =
+        |(codes, count): (Vec<u32>, u64)| Acted { action: codes.first().and_then(name).unwrap_or("other"), count };
+    groups.into_iter().map(shown).collect()
+}
+
+fn answer(
+    visit: &Visit,
+    visitor: Option<String>,
+    person: Option<Person>,
+    own: Totals,
+    view: Option<Sums>,
+    actions: Vec<Acted<'_>>,
+) -> Outcome {
     let body = Answer {
         visitor,
         person,
@@ -95,7 +122,7 @@ fn answer(visit: &Visit, visitor: Option<String>, person: Option<Person>, own: T
         view,
         segments: [],
         attributes: BTreeMap::new(),
-        actions: [],
+        actions,
         kv_reads: visit.kv_reads,
         degraded: &visit.notes,
     };

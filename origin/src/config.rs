@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use causeway_shared::config::{EdgeConfig, Problem, Tenant};
 use causeway_shared::ids::Millis;
+use causeway_shared::vocabulary::Vocabulary;
 use serde::Deserialize;
 
 use crate::reference::{SETTINGS, Shape};
@@ -158,9 +159,20 @@ impl Config {
             }
         }
         overlay(&mut table, env)?;
-        let document: Document = table.try_into().map_err(not_understood)?;
+        let mut document: Document = table.try_into().map_err(not_understood)?;
+        for tenant in &mut document.tenant {
+            if let Some(file) = &tenant.catalogue {
+                tenant.vocabulary = vocabulary(&base.join(file))?;
+            }
+        }
         document.checked(base)
     }
+}
+
+/// The words of a tenant's catalogue file.
+fn vocabulary(path: &Path) -> Result<Vocabulary, ConfigError> {
+    let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+    toml::from_str(&text).map_err(|source| ConfigError::Parse { path: path.to_owned(), source: Box::new(source) })
 }
 
 /// Puts the environment's values in the place of the file's.

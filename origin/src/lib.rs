@@ -7,6 +7,7 @@
 
 pub mod clock;
 pub mod config;
+pub mod count;
 pub mod describe;
 pub mod fold;
 pub mod group;

@@ -139,6 +139,13 @@ const TENANT: &[(&str, &str, &str)] = &[
         "Seconds, up to 600, a snapshot takes to reach the KV; a younger visitor is not looked up.",
     ),
     ("house_ad", "none", "The ad shown while no catalogue decides: a table handed to the page as it is."),
+    ("house_landing", "none", "Where a click on the house ad leads: an https or http address."),
+    (
+        "catalogue",
+        "none",
+        "File, beside this one, with the words of actions and placements: tables `[[verb]]` and `[[view_type]]`, each with a `name` and a `code` \
+     (verbs 3 to 255, view types 1 to 255) that is for ever. `impression` (1) and `click` (2) are always there.",
+    ),
 ];
 
 /// The reference as text: a commented configuration file.

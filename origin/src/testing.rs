@@ -3,9 +3,10 @@
 
 use std::collections::BTreeMap;
 
+use causeway_shared::actions::{Entity, Verb, ViewType};
 use causeway_shared::config::EdgeConfig;
 use causeway_shared::fact::{Fact, PURCHASE, What};
-use causeway_shared::ids::{AlternateId, FactId, KindCode, Micros, Millis, SessionId, VisitorId};
+use causeway_shared::ids::{AlternateId, FactId, InsertionId, KindCode, Micros, Millis, SessionId, VisitorId};
 use causeway_shared::keys::Keys;
 use causeway_shared::profile::{Profile, Totals};
 use causeway_shared::view::{Snapshot, Stored};
@@ -154,6 +155,13 @@ pub(crate) fn fact(visitor: VisitorId, n: u32, received: Millis, what: What) -> 
 pub(crate) fn page(visitor: VisitorId, n: u32, received: Millis) -> Fact {
     let session = SessionId::mint(received, [1; 4]);
     fact(visitor, n, received, What::Page { session })
+}
+
+/// An impression of the `n`th insertion, of an ad of campaign 2.
+pub(crate) fn impression(visitor: VisitorId, n: u32, received: Millis) -> Fact {
+    let insertion = InsertionId(u128::from(n).to_be_bytes());
+    let entity = Entity { ad: 4, ad_group: 3, campaign: 2, advertiser: 1 };
+    fact(visitor, n, received, What::Action { insertion, verb: Verb::IMPRESSION, view_type: ViewType(1), entity })
 }
 
 pub(crate) fn purchase(visitor: VisitorId, n: u32, received: Millis, value: Micros) -> Fact {

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{KindCode, TenantId};
 use crate::limits;
+use crate::vocabulary::Vocabulary;
 
 /// What the edge worker is configured with: the variable `CAUSEWAY_CONFIG`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -61,6 +62,12 @@ pub struct Tenant {
     /// Where a click on the house ad leads: an `https` or `http` address. Default: none, a click is not offered.
     #[serde(default)]
     pub house_landing: Option<String>,
+    /// The file with the words of actions and placements, beside the configuration. Default: none.
+    #[serde(default)]
+    pub catalogue: Option<String>,
+    /// What that file says; the origin reads it, the edge is given it.
+    #[serde(default, skip_serializing_if = "Vocabulary::is_empty")]
+    pub vocabulary: Vocabulary,
 }
 
 /// What no consent signal at all means.
@@ -229,6 +236,7 @@ impl Tenant {
         if self.member_proof == ProofPolicy::Trusted && self.dev {
             found.say(format!("{at}.member_proof"), "a dev tenant signs its own proofs: leave it `required`");
         }
+        found.0.extend(self.vocabulary.problems(&format!("{at}.vocabulary")));
         self.kind_problems(at, found);
     }
 

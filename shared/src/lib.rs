@@ -28,4 +28,5 @@ pub mod sync_auth;
 pub mod time;
 pub mod token;
 pub mod view;
+pub mod vocabulary;
 pub mod wire;

@@ -107,3 +107,5 @@ pub const ACTIONS: usize = 10_000;
 pub const ACTION_DAYS: u16 = 90;
 /// Groups that a general counting query may give.
 pub const GROUPS: usize = 10_000;
+/// Days of actions that a snapshot holds, and fewer and fewer while it is over its bytes.
+pub const SNAPSHOT_WINDOWS: [u16; 5] = [30, 14, 7, 1, 0];

@@ -92,9 +92,15 @@ impl View {
     }
 
     /// The actions of all that count for `own`, each visitor's by themselves.
+    #[must_use]
     pub fn actions(&self, own: VisitorId) -> Vec<PackedActions<'_>> {
-        let members = self.members(own);
-        members.into_iter().filter_map(|visitor| self.known.get(&visitor)?.actions()).collect()
+        self.members(own).into_iter().filter_map(|visitor| self.actions_of(visitor)).collect()
+    }
+
+    /// The actions of one visitor alone.
+    #[must_use]
+    pub fn actions_of(&self, visitor: VisitorId) -> Option<PackedActions<'_>> {
+        self.known.get(&visitor)?.actions()
     }
 
     /// How many browsers the person has.

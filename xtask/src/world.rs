@@ -32,6 +32,8 @@ dev = true
 no_signal = "allow"
 publish_delay_s = 2
 proof_header = "x-causeway-proof"
+house_landing = "https://example.com/landing"
+catalogue = "catalogue.toml"
 
 [[tenant.kinds]]
 name = "member"
@@ -54,6 +56,21 @@ url = "https://example.com/"
 name = "strict"
 hosts = ["strict.localhost"]
 dev = true
+"#;
+
+/// The words of the demo tenant's actions and placements.
+const CATALOGUE: &str = r#"# Codes are for ever: never change one, never give it to another word.
+[[verb]]
+name = "hide"
+code = 3
+
+[[view_type]]
+name = "home"
+code = 1
+
+[[view_type]]
+name = "article"
+code = 2
 "#;
 
 /// The folder, held by this process until it is dropped.
@@ -96,6 +113,7 @@ impl Data {
     pub(crate) fn configuration(&self) -> Result<PathBuf> {
         let path = self.path("causeway.toml");
         if !path.exists() {
+            write_private(&self.path("catalogue.toml"), CATALOGUE)?;
             write_private(&path, CONFIGURATION)?;
         }
         Ok(path)

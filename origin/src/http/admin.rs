@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use axum::Router;
+use axum::body::{Body, Bytes};
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
@@ -15,6 +16,7 @@ use serde_json::{Value, json};
 
 use super::{ApiError, App, BODY_TIME, Live};
 use crate::clock;
+use crate::count::{self, Ask, CountError};
 use crate::describe::{self, LookupError};
 use crate::tenants::Known;
 use crate::tokens::{self, Role};
@@ -28,6 +30,7 @@ pub(super) fn routes() -> Router<Arc<App>> {
     Router::new()
         .route("/admin/v1/visitors/{id}", get(visitor))
         .route("/admin/v1/lookups/{kind}/{value}", get(lookup))
+        .route("/admin/v1/counts", post(counts))
         .route("/admin/v1/proofs", post(sign_proof))
         .route("/admin/v1/openapi.json", get(openapi))
 }
@@ -104,6 +107,38 @@ async fn lookup(
     }
 }
 
+async fn counts(State(app): State<Arc<App>>, which: MaybeWhich, request: Request) -> Answer {
+    let (parts, body) = request.into_parts();
+    let live = admit(&app, &parts.headers, Role::Viewer).await?;
+    let tenant = tenant(live, which)?;
+    let bytes = read_body(body).await?;
+    let ask: Ask = serde_json::from_slice(&bytes).map_err(|e| {
+        ApiError::new(StatusCode::BAD_REQUEST, "bad_json", format!("the question is not understood: {e}"))
+    })?;
+    let now = clock::now();
+    let found = live.readers.read(move |conn| match count::counts(conn, &tenant, &ask, now) {
+        Err(CountError::Store(e)) => Err(e),
+        found => Ok(found),
+    });
+    match found.await? {
+        Ok(counts) => Ok(axum::Json(json!({ "counts": counts })).into_response()),
+        Err(CountError::Field(name, message)) => Err(ApiError::field(name, "out_of_bounds", message)),
+        Err(e) => Err(ApiError::new(StatusCode::NOT_FOUND, "unknown_visitor", e.to_string())),
+    }
+}
+
+/// A body, bounded in size and time.
+async fn read_body(body: Body) -> Result<Bytes, ApiError> {
+    let reading = axum::body::to_bytes(body, limits::BODY_BYTES);
+    match tokio::time::timeout(BODY_TIME, reading).await {
+        Ok(Ok(bytes)) => Ok(bytes),
+        _ => {
+            let message = format!("the body has {} bytes at most", limits::BODY_BYTES);
+            Err(ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message))
+        }
+    }
+}
+
 #[derive(Debug, Deserialize)]
 struct Wanted {
     tenant: String,
@@ -116,11 +151,7 @@ struct Wanted {
 async fn sign_proof(State(app): State<Arc<App>>, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
     let live = admit(&app, &parts.headers, Role::Operator).await?;
-    let reading = axum::body::to_bytes(body, limits::BODY_BYTES);
-    let Ok(Ok(bytes)) = tokio::time::timeout(BODY_TIME, reading).await else {
-        let message = format!("the body has {} bytes at most", limits::BODY_BYTES);
-        return Err(ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message));
-    };
+    let bytes = read_body(body).await?;
     let wanted: Wanted = serde_json::from_slice(&bytes)
         .map_err(|_| ApiError::new(StatusCode::BAD_REQUEST, "bad_json", "JSON with `tenant` and `sub` is needed"))?;
     proof_for(live, &wanted).map(|answer| axum::Json(answer).into_response())

@@ -3,6 +3,7 @@
 use causeway_shared::ids::{AltHash, AlternateId, Epoch, Version, VisitorId};
 use causeway_shared::membership::{Membership, Visitors};
 use causeway_shared::profile::SubProfile;
+use causeway_shared::time::{Day, Minute};
 use causeway_shared::view::{Snapshot, Stored};
 use causeway_shared::wire::{WireError, kv as form};
 use causeway_shared::{kv, limits};
@@ -88,16 +89,27 @@ fn stored(
         return checked(key, visitor, &Stored::Tombstone).map(Some);
     }
     let mut siblings = siblings(conn, &own)?;
+    let mut windows = limits::SNAPSHOT_WINDOWS.into_iter();
+    let mut days = windows.next().unwrap_or_default();
     loop {
-        let snapshot = snapshot(conn, tenant, &own, &siblings, version)?;
-        match checked(key, visitor, &Stored::Snapshot(Box::new(snapshot))) {
-            // The least lately active half goes; the origin still counts them all.
-            Err(ValueError::Check(code)) if code == WireError::TooLong.code() && !siblings.is_empty() => {
-                siblings.truncate(siblings.len() / 2);
-            }
+        let snapshot = snapshot(conn, tenant, &own, &siblings, version, days)?;
+        let too_long = match checked(key, visitor, &Stored::Snapshot(Box::new(snapshot))) {
+            Err(ValueError::Check(code)) if code == WireError::TooLong.code() => Err(ValueError::Check(code)),
             done => return done.map(Some),
+        };
+        // Actions of the older days go first, then the least lately active half; the origin still counts them all.
+        match windows.next() {
+            Some(shorter) => days = shorter,
+            None if siblings.is_empty() => return too_long,
+            None => siblings.truncate(siblings.len() / 2),
         }
     }
+}
+
+/// The day that a window of so many days ends with the visitor's last one begins on; no day where there is none.
+fn since(visitor: &read::Visitor, days: u16) -> Day {
+    let last = visitor.profile.seen().map_or(0, |(_, last)| last);
+    if days == 0 { Day(u16::MAX) } else { Day(Minute::at(last).day().0.saturating_sub(days - 1)) }
 }
 
 fn checked(key: &str, visitor: VisitorId, stored: &Stored) -> Result<String, ValueError> {
@@ -108,19 +120,20 @@ fn checked(key: &str, visitor: VisitorId, stored: &Stored) -> Result<String, Val
 }
 
 /// The person's other visitors, the last active first, as many as a snapshot holds beside its own.
-fn siblings(conn: &Connection, own: &read::Visitor) -> Result<Vec<(VisitorId, SubProfile)>, ValueError> {
+fn siblings(conn: &Connection, own: &read::Visitor) -> Result<Vec<read::Visitor>, ValueError> {
     let mut members = read::members(conn, own.person, limits::SNAPSHOT_VISITORS)?;
     members.retain(|m| m.visitor != own.visitor);
     members.truncate(limits::SNAPSHOT_VISITORS - 1);
-    Ok(members.into_iter().map(|m| (m.visitor, m.profile.sub_profile(m.version, false))).collect())
+    Ok(members)
 }
 
 fn snapshot(
     conn: &Connection,
     tenant: &Known,
     own: &read::Visitor,
-    siblings: &[(VisitorId, SubProfile)],
+    siblings: &[read::Visitor],
     version: Version,
+    days: u16,
 ) -> Result<Snapshot, ValueError> {
     const PERSON: &str = "SELECT epoch, devices FROM people WHERE person = ?1";
     let (epoch, devices): (i64, u32) = conn
@@ -128,10 +141,14 @@ fn snapshot(
         .query_row([own.person.0], |row| Ok((row.get(0)?, row.get(1)?)))
         .optional()?
         .ok_or(StoreError::Corrupt { what: "visitor without a person" })?;
-    let mine = (own.visitor, own.profile.sub_profile(own.version, true));
-    let profiles: LiteMap<VisitorId, SubProfile> = siblings.iter().cloned().chain([mine]).collect();
+    // One window for all, so that a count over the person misses nothing that one of its parts would hold.
+    let since = siblings.iter().chain([own]).map(|visitor| since(visitor, days)).max().unwrap_or_default();
+    let sub = |of: &read::Visitor, named| (of.visitor, of.profile.sub_profile_since(of.version, named, since));
+    let profiles: LiteMap<VisitorId, SubProfile> =
+        siblings.iter().map(|sibling| sub(sibling, false)).chain([sub(own, true)]).collect();
     let admits: Visitors = profiles.keys().map(|visitor| (*visitor, ())).collect();
-    let truncated = usize::try_from(devices).is_ok_and(|d| d > admits.len());
+    let [whole, ..] = limits::SNAPSHOT_WINDOWS;
+    let truncated = days < whole || usize::try_from(devices).is_ok_and(|d| d > admits.len());
     Ok(Snapshot {
         version,
         visitor: own.visitor,

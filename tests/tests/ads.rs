@@ -1,0 +1,149 @@
+//! Placed ads: their impressions and clicks, through the real worker, queues and origin.
+#![expect(clippy::unwrap_used, reason = "tests end at the first thing that is not so")]
+
+use causeway_tests::browser::Browser;
+use causeway_tests::world::World;
+use causeway_tests::{eventually, run};
+use serde_json::{Value, json};
+
+fn main() {
+    run(
+        World::start,
+        &[
+            ("s3_01_impressions_clicks_and_configured_verbs_count_once_a_day", verbs),
+            ("s3_10_the_origin_counts_over_the_person_what_was_acknowledged", over_the_person),
+            ("field_13_parallel_slots_count_each_and_set_no_cookie", slots),
+            ("field_19_forged_late_and_foreign_tokens_count_nothing", forged),
+            ("field_21_no_permission_counts_nothing", no_permission),
+        ],
+    )
+}
+
+/// A page with these slots; gives the visitor and the decisions.
+fn page(browser: &Browser, slots: usize) -> (String, Vec<Value>) {
+    let placements: Vec<Value> =
+        (0..slots).map(|n| json!({ "id": format!("slot-{n}"), "view_type": "article" })).collect();
+    let body = browser.decide(&json!({ "placements": placements })).json();
+    (body["visitor"].as_str().unwrap().to_owned(), body["decisions"].as_array().unwrap().clone())
+}
+
+fn text(decision: &Value, name: &str) -> String {
+    decision[name].as_str().unwrap_or_else(|| unreachable!("no {name} in {decision}")).to_owned()
+}
+
+/// What the origin counts of the house ad, whose codes are 0.
+fn count(world: &World, visitor: &str, over: &Value) -> u64 {
+    let mut ask = json!({ "visitor": visitor, "actions": ["impression"], "last": { "interval": 1, "unit": "days" }, "level": "ad", "ids": [0] });
+    if let (Some(ask), Some(over)) = (ask.as_object_mut(), over.as_object()) {
+        ask.extend(over.clone());
+    }
+    let answer = world.admin("POST", "counts?tenant=demo", &ask);
+    if answer.status == 404 { 0 } else { answer.json()["counts"]["0"].as_u64().unwrap() }
+}
+
+fn counted(world: &World, visitor: &str, over: &Value, wanted: u64) {
+    eventually(&format!("{over} counts {wanted}"), || (count(world, visitor, over) == wanted).then_some(()));
+}
+
+fn verbs(world: &World) {
+    let browser = world.browser();
+    let (visitor, decisions) = page(&browser, 1);
+    let [decision] = decisions.as_slice() else { unreachable!() };
+    for _ in 0..2 {
+        let pixel = browser.send("GET", &text(decision, "impression_url"), &[], b"");
+        assert_eq!(
+            (pixel.status, pixel.header("content-type"), pixel.header("cache-control")),
+            (200, Some("image/gif"), Some("no-store"))
+        );
+        assert!(pixel.body.starts_with(b"GIF89a"));
+    }
+    let click = browser.send("GET", &text(decision, "click_url"), &[], b"");
+    assert_eq!((click.status, click.header("location")), (302, Some("https://example.com/landing")));
+    let insertion = text(decision, "insertion");
+    let answer = browser.events(&json!([
+        { "type": "action", "insertion": insertion, "action": "hide" },
+        { "type": "action", "insertion": insertion, "action": "hide", "id": "another name, the same action" },
+        { "type": "action", "insertion": insertion, "action": "frown" },
+        { "type": "action", "insertion": "v1.1.x.y", "action": "hide" },
+        { "type": "action", "action": "hide" },
+    ]));
+    let body = answer.json();
+    let codes: Vec<&str> = body["rejected"].as_array().unwrap().iter().map(|r| r["code"].as_str().unwrap()).collect();
+    assert_eq!((body["accepted"].clone(), codes), (json!(2), vec!["unknown_action", "token_forged", "malformed"]));
+    for (verb, times) in [("impression", 1), ("click", 1), ("hide", 1)] {
+        counted(world, &visitor, &json!({ "actions": [verb] }), times);
+    }
+    assert_eq!(count(world, &visitor, &json!({ "view_types": ["article"] })), 1);
+    assert_eq!(count(world, &visitor, &json!({ "view_types": ["home"] })), 0);
+    assert_eq!(count(world, &visitor, &json!({ "level": "advertiser" })), 1);
+    let expected = json!([{ "action": "impression", "count": 1 }, { "action": "click", "count": 1 }, { "action": "hide", "count": 1 }]);
+    eventually("the visitor is shown its actions", || (browser.me(None)["actions"] == expected).then_some(()));
+}
+
+fn over_the_person(world: &World) {
+    let proof = world.proof("demo", "ads-ann");
+    let (first, second) = (world.browser(), world.browser());
+    for browser in [&first, &second] {
+        browser.view_as("ads-ann", &proof);
+    }
+    let (a, one) = page(&first, 1);
+    let (b, two) = page(&second, 2);
+    for (browser, decision) in [(&first, &one[0]), (&second, &two[0]), (&second, &two[1])] {
+        browser.send("GET", &text(decision, "impression_url"), &[], b"");
+    }
+    counted(world, &a, &json!({}), 3);
+    assert_eq!(count(world, &b, &json!({})), 3);
+    assert_eq!(count(world, &a, &json!({ "own": true })), 1);
+    assert_eq!(count(world, &b, &json!({ "own": true })), 2);
+}
+
+fn slots(world: &World) {
+    let browser = world.browser();
+    let (visitor, decisions) = page(&browser, 8);
+    std::thread::scope(|scope| {
+        for decision in &decisions {
+            let url = format!("{}{}", world.edge, text(decision, "impression_url"));
+            scope.spawn(move || {
+                let answer = causeway_tests::browser::call("GET", &url, &[], b"");
+                assert_eq!((answer.status, answer.set_cookies().len()), (200, 0));
+            });
+        }
+    });
+    counted(world, &visitor, &json!({}), 8);
+}
+
+fn forged(world: &World) {
+    let browser = world.browser();
+    let (visitor, decisions) = page(&browser, 1);
+    let address = text(&decisions[0], "impression_url");
+    let changed = format!("{}{}", &address[..address.len() - 1], if address.ends_with('A') { "B" } else { "A" });
+    let foreign = world.edge.replace("localhost", "strict.localhost");
+    for url in [
+        format!("{}{changed}", world.edge),
+        format!("{foreign}{address}"),
+        format!("{}/v1/i/{}", world.edge, "x".repeat(5_000)),
+        format!("{}/v1/i/", world.edge),
+    ] {
+        assert_eq!(
+            causeway_tests::browser::call("GET", &url, &[], b"").status,
+            200,
+            "a page never shows a broken picture"
+        );
+    }
+    let click = browser.send("GET", "/v1/c/https://evil.example/", &[], b"");
+    assert_eq!((click.status, click.header("location")), (404, None));
+    // Proof that the facts before it have arrived: one that counts.
+    browser.send("GET", &address, &[], b"");
+    counted(world, &visitor, &json!({}), 1);
+}
+
+fn no_permission(world: &World) {
+    let browser = world.browser();
+    let (visitor, decisions) = page(&browser, 2);
+    browser.send("GET", &text(&decisions[0], "impression_url"), &[("sec-gpc", "1")], b"");
+    browser.send("GET", &text(&decisions[1], "impression_url"), &[], b"");
+    counted(world, &visitor, &json!({}), 1);
+    let refused =
+        world.browser().send("POST", "/v1/decide", &[("sec-gpc", "1")], br#"{"placements": [{"id": "top"}]}"#).json();
+    assert!(refused["decisions"][0].get("impression_url").is_none(), "{refused}");
+}
