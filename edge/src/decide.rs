@@ -193,7 +193,7 @@ fn answer(
 ) -> Outcome {
     let (visitor, person) = who.unzip();
     let consent = if visitor.is_some() { "full" } else { "none" };
-    let mut house = |placement| house(visit, placement, visitor, random);
+    let house = |placement| house(visit, placement, visitor, random);
     let answer = Answer {
         visitor: visitor.map(|visitor| visitor.to_string()),
         person,

@@ -181,27 +181,29 @@ fn scatter(key: u64, shift: u32) -> usize {
     usize::try_from(key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> shift).unwrap_or_default()
 }
 
-/// Rows already counted.
+/// Rows already counted, each by 64 bits of what makes it one: as sure as the insertion's own 48.
 struct Seen {
-    places: Vec<(u64, u64)>,
+    places: Vec<u64>,
     shift: u32,
 }
 
 impl Seen {
     fn for_rows(rows: usize) -> Self {
         let places = (rows * 2).next_power_of_two().max(16);
-        Self { places: vec![(0, FREE); places], shift: 64 - places.trailing_zeros() }
+        Self { places: vec![0; places], shift: 64 - places.trailing_zeros() }
     }
 
     fn is_new(&mut self, what: u64, of: u64) -> bool {
         let mask = self.places.len() - 1;
-        let mut place = scatter(what ^ of.rotate_left(32), self.shift);
+        // 0 marks a free place.
+        let bits = (what.wrapping_mul(0xd6e8_feb8_6659_fd93) ^ of.wrapping_mul(0xa076_1d64_78bd_642f)).max(1);
+        let mut place = scatter(bits, self.shift);
         while let Some(there) = self.places.get_mut(place & mask) {
-            if *there == (what, of) {
+            if *there == bits {
                 return false;
             }
-            if there.1 == FREE {
-                *there = (what, of);
+            if *there == 0 {
+                *there = bits;
                 return true;
             }
             place += 1;
@@ -209,6 +211,3 @@ impl Seen {
         false
     }
 }
-
-/// An ad and a day take 48 bits.
-const FREE: u64 = u64::MAX;

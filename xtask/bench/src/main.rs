@@ -7,6 +7,7 @@
 //!
 //! Exit codes: 0 done, 1 failed (an answer was wrong, or nothing could be measured; never for a bar), 2 usage.
 
+mod counting;
 mod cpu;
 mod edge;
 mod environment;
@@ -38,6 +39,8 @@ struct Cli {
 enum Bench {
     /// What /v1/decide costs in workerd, beside its peers.
     Edge(edge::Options),
+    /// Counts of a request's candidates from packed actions, beside Redis.
+    Counting(counting::Options),
     /// Facts a second, from /v1/events to the store.
     Facts(facts::Options),
 }
@@ -48,6 +51,7 @@ fn main() -> ExitCode {
         let stop = Stop::on_signals()?;
         match &cli.bench {
             Bench::Edge(options) => edge::run(options, cli.json, &stop),
+            Bench::Counting(options) => counting::run(options, cli.json, &stop),
             Bench::Facts(options) => facts::run(options, cli.json, &stop),
         }
     };

@@ -1,0 +1,195 @@
+//! `counting`: a request's candidates counted at four levels from packed actions in memory, beside Redis, which counts
+//! them with one ZCOUNT for each; and over the joined visitors of a person.
+
+mod redis;
+
+use std::collections::BTreeSet;
+use std::hint::black_box;
+use std::time::Instant;
+
+use anyhow::{Context as _, Result, ensure};
+use causeway_shared::actions::{
+    Action, Actions, Counter, Counts, Entity, InsertionHash, Level, PackedActions, Question, Unit, Verb, ViewType,
+    ViewTypes, Window,
+};
+use causeway_shared::ids::InsertionId;
+use causeway_shared::time::{DAY_MINUTES, Day, Minute};
+use clap::Args;
+
+use crate::report::{self, Bar, Line, median};
+use crate::stop::Stop;
+
+const BENCH: &str = "counting";
+const TODAY: Day = Day(2_880);
+/// Ads that one person meets, of a catalogue ten times as large.
+const MET: u64 = 200;
+const VERBS: [Verb; 1] = [Verb::IMPRESSION];
+/// How much faster than Redis the project asks for.
+const BELOW_REDIS: f64 = 1.0 / 50.0;
+
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// Rounds; the medians over them are reported.
+    #[arg(long, default_value_t = 15)]
+    rounds: usize,
+    /// Times that each round asks.
+    #[arg(long, default_value_t = 500)]
+    times: u32,
+}
+
+pub(crate) fn run(options: &Options, json: bool, stop: &Stop) -> Result<()> {
+    let redis = redis::Redis::start()?;
+    for (actions, micros) in [(1_000, 10.0), (10_000, 30.0)] {
+        let visitor = visitor(actions, 1);
+        let mut connection = redis.connect()?;
+        connection.fill(&visitor.iter().collect::<Vec<_>>())?;
+        let case = Case { visitors: vec![visitor], candidates: candidates(100), question: question(7) };
+        let wanted = case.check()?;
+        ensure!(connection.count(&case.candidates, &case.question)? == wanted, "Redis counts otherwise");
+        let mut theirs = Vec::new();
+        let mut ours = Vec::new();
+        for _ in 0..options.rounds {
+            stop.check()?;
+            ours.push(case.time(options.times));
+            let start = Instant::now();
+            black_box(connection.count(&case.candidates, &case.question)?);
+            theirs.push(start.elapsed().as_secs_f64() * 1e6);
+        }
+        let [ours, theirs] = [ours, theirs].map(median);
+        let name = format!("{actions} actions, 100 candidates x 4 levels, 7 days");
+        tell(&name, ours, None, Some(Bar::AtMost(micros)), json);
+        tell(&name, ours, Some(("redis ZCOUNT pipelined", theirs)), Some(Bar::AtMost(BELOW_REDIS)), json);
+    }
+    join(options, json, stop)
+}
+
+/// Three visitors of a person; a fifth of each one's insertions is known under the others too, as imports may be.
+fn join(options: &Options, json: bool, stop: &Stop) -> Result<()> {
+    let shared: Vec<Action> = visitor(300, 9).iter().take(200).collect();
+    let with_shared = |seed| visitor(900, seed).iter().take(800).chain(shared.iter().copied()).collect::<Actions>();
+    let visitors: Vec<Actions> = [1, 2, 3].map(with_shared).into();
+    for days in [7, 30] {
+        let case = Case { visitors: visitors.clone(), candidates: candidates(1_000), question: question(days) };
+        case.check()?;
+        let mut ours = Vec::new();
+        for _ in 0..options.rounds {
+            stop.check()?;
+            ours.push(case.time(options.times));
+        }
+        let ours = median(ours);
+        let name = format!("join: 3 visitors x 1000 actions, 1000 candidates, {days} days");
+        tell(&name, ours, None, Some(Bar::AtMost(100.0)), json);
+        tell(
+            &name,
+            ours,
+            Some(("AdCP's reference with its prefilter, as published", 287.0)),
+            Some(Bar::AtMost(0.1)),
+            json,
+        );
+    }
+    Ok(())
+}
+
+fn tell(case: &str, value: f64, peer: Option<(&str, f64)>, bar: Option<Bar>, json: bool) {
+    let peer = peer.map(|(name, value)| (name.to_owned(), value));
+    report::print(&Line { bench: BENCH, case: case.to_owned(), value, unit: "us", peer, bar }, json);
+}
+
+struct Case {
+    visitors: Vec<Actions>,
+    candidates: Vec<Entity>,
+    question: Question<'static>,
+}
+
+impl Case {
+    /// The counts, once they are those of lists and loops.
+    fn check(&self) -> Result<Vec<Counts>> {
+        let packed = self.packed();
+        let read = packed
+            .iter()
+            .map(|bytes| PackedActions::read(bytes).context("packed actions"))
+            .collect::<Result<Vec<_>>>()?;
+        let counted: Vec<Counts> = Counter::new(self.candidates.iter().copied()).count(&read, &self.question).collect();
+        let held: BTreeSet<_> =
+            self.visitors.iter().flat_map(Actions::iter).filter(|a| self.holds(a)).map(name).collect();
+        let naive = |entity: &Entity| {
+            Level::ALL.map(|level| held.iter().filter(|(_, _, of, _)| of.at(level) == entity.at(level)).count() as u32)
+        };
+        let expected: Vec<Counts> = self.candidates.iter().map(naive).collect();
+        ensure!(counted == expected, "the counts are not those of the reference");
+        ensure!(counted.iter().flatten().any(|count| *count > 1), "nothing to count");
+        Ok(counted)
+    }
+
+    fn holds(&self, action: &Action) -> bool {
+        let Question { verbs, from, to, .. } = self.question;
+        verbs.contains(&action.verb) && (from..to).contains(&action.minute)
+    }
+
+    fn packed(&self) -> Vec<Vec<u8>> {
+        self.visitors.iter().map(Actions::pack).collect()
+    }
+
+    /// Microseconds for one request, all that it takes from the packed bytes on.
+    fn time(&self, times: u32) -> f64 {
+        let packed = self.packed();
+        let mut counts = Vec::with_capacity(self.candidates.len());
+        let start = Instant::now();
+        for _ in 0..times {
+            let read: Vec<PackedActions<'_>> = packed.iter().filter_map(|bytes| PackedActions::read(bytes)).collect();
+            counts.clear();
+            counts.extend(Counter::new(self.candidates.iter().copied()).count(&read, &self.question));
+            black_box(&counts);
+        }
+        start.elapsed().as_secs_f64() * 1e6 / f64::from(times)
+    }
+}
+
+/// What makes an action one, in a form to put into a set.
+fn name(action: Action) -> (InsertionHash, ViewType, Entity, Day) {
+    (action.insertion, action.view_type, action.entity, action.minute.day())
+}
+
+fn question(days: u32) -> Question<'static> {
+    let (from, to) = Window { interval: days, unit: Unit::Days }.range(Minute(TODAY.start().0 + 1_000));
+    Question { verbs: &VERBS, view_types: ViewTypes::All, from, to }
+}
+
+/// Four ads a group, five groups a campaign, five campaigns an advertiser.
+fn entity(ad: u64) -> Entity {
+    let ad = ad as u32;
+    Entity { ad: 1 + ad, ad_group: 1 + ad / 4, campaign: 1 + ad / 20, advertiser: 1 + ad / 100 }
+}
+
+fn candidates(count: u64) -> Vec<Entity> {
+    (0..count).map(|n| entity(n * 7 % (10 * MET))).collect()
+}
+
+/// So many actions of 30 days, a tenth of them repeats, four fifths of them impressions.
+fn visitor(actions: u64, seed: u64) -> Actions {
+    let mut made: Vec<Action> = Vec::new();
+    for n in 0..actions {
+        let bits = scramble(seed << 32 | n);
+        let again = usize::try_from(bits >> 8)
+            .ok()
+            .and_then(|i| made.get(i % made.len().max(1)))
+            .filter(|_| bits.is_multiple_of(10));
+        let fresh = Action {
+            insertion: InsertionHash::of(InsertionId(u128::from(seed << 32 | n).to_be_bytes())),
+            verb: if (bits / 10).is_multiple_of(5) { Verb::CLICK } else { Verb::IMPRESSION },
+            view_type: ViewType((bits / 50 % 3) as u8),
+            entity: entity(scramble(bits) % MET * 7 % (10 * MET)),
+            minute: Minute(TODAY.start().0 + DAY_MINUTES - 1 - (bits / 150 % u64::from(30 * DAY_MINUTES)) as u32),
+        };
+        made.push(again.copied().unwrap_or(fresh));
+    }
+    made.into_iter().collect()
+}
+
+/// SplitMix64's mixing (Steele et al. 2014).
+fn scramble(n: u64) -> u64 {
+    let z = n.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}

@@ -1,0 +1,115 @@
+//! Debian's redis-server on a port of its own, and as much of its protocol (RESP 2) as counting needs.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use causeway_shared::actions::{Action, Counts, Entity, Level, Question, Verb};
+use tempfile::TempDir;
+
+/// How long it may take to answer for the first time.
+const START: Duration = Duration::from_secs(10);
+
+/// A server that holds nothing on disk; dropped, it is ended.
+#[derive(Debug)]
+pub(crate) struct Redis {
+    child: Child,
+    port: u16,
+    _folder: TempDir,
+}
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        // Killed twice or too late does no harm.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Redis {
+    pub(crate) fn start() -> Result<Self> {
+        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
+        let folder = tempfile::tempdir().context("no temporary folder")?;
+        let child = Command::new("redis-server")
+            .args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--port", &port.to_string()])
+            .current_dir(folder.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()
+            .context("cannot start redis-server: install Debian's package redis-server")?;
+        Ok(Self { child, port, _folder: folder })
+    }
+
+    /// A connection to an empty server.
+    pub(crate) fn connect(&self) -> Result<Connection> {
+        let start = Instant::now();
+        loop {
+            if let Ok(stream) = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)) {
+                stream.set_nodelay(true)?;
+                let mut connection = Connection { reader: BufReader::new(stream) };
+                ensure!(connection.ask(b"FLUSHALL\r\n", 1)? == [0], "redis-server did not empty itself");
+                return Ok(connection);
+            }
+            ensure!(start.elapsed() < START, "redis-server does not answer after {} s", START.as_secs());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Connection {
+    reader: BufReader<TcpStream>,
+}
+
+impl Connection {
+    /// One sorted set an entity: its impressions by minute.
+    pub(crate) fn fill(&mut self, actions: &[Action]) -> Result<()> {
+        let impressions = || actions.iter().filter(|action| action.verb == Verb::IMPRESSION);
+        let mut text = Vec::new();
+        for action in impressions() {
+            for level in Level::ALL {
+                let member = (action.insertion, action.view_type, action.minute.day());
+                let key = key(level, action.entity.at(level));
+                // Debug's blanks would end the word.
+                let member = format!("{member:?}").replace(' ', "");
+                write!(text, "ZADD {key} {} {member}\r\n", action.minute.0)?;
+            }
+        }
+        self.ask(&text, impressions().count() * Level::ALL.len()).map(drop)
+    }
+
+    /// One pipeline of ZCOUNTs, four a candidate.
+    pub(crate) fn count(&mut self, candidates: &[Entity], question: &Question<'_>) -> Result<Vec<Counts>> {
+        let mut text = Vec::new();
+        for entity in candidates {
+            for level in Level::ALL {
+                write!(text, "ZCOUNT {} {} ({}\r\n", key(level, entity.at(level)), question.from.0, question.to.0)?;
+            }
+        }
+        let counts = self.ask(&text, candidates.len() * Level::ALL.len())?;
+        Ok(counts.as_chunks::<4>().0.to_vec())
+    }
+
+    /// Sends commands and reads so many answers: a number, or 0 for `+OK`.
+    fn ask(&mut self, text: &[u8], answers: usize) -> Result<Vec<u32>> {
+        self.reader.get_mut().write_all(text)?;
+        let mut line = String::new();
+        let mut read = Vec::with_capacity(answers);
+        for _ in 0..answers {
+            line.clear();
+            self.reader.read_line(&mut line)?;
+            match line.trim_end().split_at_checked(1) {
+                Some((":", number)) => read.push(number.parse()?),
+                Some(("+", _)) => read.push(0),
+                _ => bail!("redis-server answers {line:?}"),
+            }
+        }
+        Ok(read)
+    }
+}
+
+fn key(level: Level, code: u32) -> String {
+    format!("{level:?}:{code}")
+}
