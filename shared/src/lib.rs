@@ -24,6 +24,7 @@ pub mod person;
 pub mod profile;
 pub mod proof;
 pub mod random;
+pub mod segments;
 pub mod sync_auth;
 pub mod time;
 pub mod token;

@@ -109,3 +109,10 @@ pub const ACTION_DAYS: u16 = 90;
 pub const GROUPS: usize = 10_000;
 /// Days of actions that a snapshot holds, and fewer and fewer while it is over its bytes.
 pub const SNAPSHOT_WINDOWS: [u16; 5] = [30, 14, 7, 1, 0];
+
+/// Segments kept of one visitor, removed ones among them: those written last.
+pub const SEGMENTS: usize = 10_000;
+/// Attributes of one segment (seed 2).
+pub const SEGMENT_ATTRIBUTES: usize = 4;
+/// Hours from 2019 to the end of 2100: the last expiry.
+pub const EXPIRY_HOURS: u32 = 718_800;

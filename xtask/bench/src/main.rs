@@ -15,6 +15,7 @@ mod facts;
 mod http1;
 mod load;
 mod report;
+mod segments;
 mod stop;
 mod store;
 mod workerd;
@@ -41,6 +42,8 @@ enum Bench {
     Edge(edge::Options),
     /// Counts of a request's candidates from packed actions, beside Redis.
     Counting(counting::Options),
+    /// A thousand segments, packed and filtered.
+    Segments(segments::Options),
     /// Facts a second, from /v1/events to the store.
     Facts(facts::Options),
 }
@@ -52,6 +55,7 @@ fn main() -> ExitCode {
         match &cli.bench {
             Bench::Edge(options) => edge::run(options, cli.json, &stop),
             Bench::Counting(options) => counting::run(options, cli.json, &stop),
+            Bench::Segments(options) => segments::run(options, cli.json, &stop),
             Bench::Facts(options) => facts::run(options, cli.json, &stop),
         }
     };

@@ -1,0 +1,168 @@
+//! Segments: which audiences a visitor belongs to, until when (seed 2). The last writer of a segment wins, and removing
+//! it is a write too, so that neither order nor repeats of facts change the outcome.
+
+mod packed;
+
+use std::collections::BTreeMap;
+use std::ops::{Range, RangeInclusive};
+
+use crate::ids::{FactId, Millis};
+use crate::limits;
+use crate::time::HourStamp;
+
+pub use packed::PackedSegments;
+
+/// An audience.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct SegmentId(pub u32);
+
+/// Who wrote when: of two writes the greater one stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Stamp {
+    /// When it was assigned.
+    pub at: Millis,
+    /// By which fact: its first four bytes.
+    pub source: u32,
+}
+
+impl Stamp {
+    /// The stamp of a fact's writes.
+    #[must_use]
+    pub fn of(fact: FactId, at: Millis) -> Self {
+        Self { at, source: u32::try_from(fact.short() >> 32).unwrap_or_default() }
+    }
+}
+
+/// A pair of a segment's small attributes: a token and a number.
+pub type Attribute = (u16, i32);
+
+/// What a write says of a segment. Ordered, so that two writes under one stamp have one outcome.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum State {
+    /// Not in it.
+    Removed,
+    /// In it up to this hour.
+    Held {
+        /// The first hour it no longer holds.
+        expiry: HourStamp,
+        /// Up to [`limits::SEGMENT_ATTRIBUTES`], by token, each token once.
+        attributes: Vec<Attribute>,
+    },
+}
+
+impl State {
+    /// Held, up to the end of 2100 at most, with its attributes in order; of a token named twice the greater value counts, and what is over the
+    /// bound is left out.
+    #[must_use]
+    pub fn held(expiry: HourStamp, attributes: impl IntoIterator<Item = Attribute>) -> Self {
+        let by_token: BTreeMap<u16, i32> = attributes.into_iter().fold(BTreeMap::new(), |mut all, (token, value)| {
+            let there = all.entry(token).or_insert(value);
+            *there = value.max(*there);
+            all
+        });
+        let expiry = HourStamp(expiry.0.min(limits::EXPIRY_HOURS));
+        Self::Held { expiry, attributes: by_token.into_iter().take(limits::SEGMENT_ATTRIBUTES).collect() }
+    }
+
+    fn expiry(&self) -> Option<HourStamp> {
+        match self {
+            Self::Held { expiry, .. } => Some(*expiry),
+            Self::Removed => None,
+        }
+    }
+}
+
+/// One visitor's segments: the [`limits::SEGMENTS`] written last.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SegmentMap(BTreeMap<SegmentId, (Stamp, State)>);
+
+impl SegmentMap {
+    /// Writes one segment, unless a later write is there.
+    pub fn write(&mut self, id: SegmentId, stamp: Stamp, state: State) {
+        let write = (stamp, state);
+        match self.0.get_mut(&id) {
+            Some(there) if *there >= write => return,
+            Some(there) => *there = write,
+            None => drop(self.0.insert(id, write)),
+        }
+        // A write only moves a segment up, so that leaving out the lowest commutes with the join.
+        if self.0.len() > limits::SEGMENTS {
+            let lowest = self.0.iter().map(|(id, (stamp, _))| (*stamp, *id)).min();
+            lowest.and_then(|(_, id)| self.0.remove(&id));
+        }
+    }
+
+    /// Adds hours to a segment's expiry in place; `false` when the visitor is not in it. What it makes of the expiry
+    /// depends on the one that is there, so only the origin's one writer may call it.
+    pub fn extend(&mut self, id: SegmentId, hours: u32, stamp: Stamp) -> bool {
+        let Some((_, State::Held { expiry, attributes })) = self.0.get(&id) else { return false };
+        let expiry = HourStamp(expiry.0.saturating_add(hours).min(limits::EXPIRY_HOURS));
+        let state = State::Held { expiry, attributes: attributes.clone() };
+        self.write(id, stamp, state);
+        true
+    }
+
+    /// All writes of both: commutative, associative, idempotent.
+    #[must_use]
+    pub fn join(mut self, other: Self) -> Self {
+        for (id, (stamp, state)) in other.0 {
+            self.write(id, stamp, state);
+        }
+        self
+    }
+
+    /// The expiry and attributes of a segment the visitor is in.
+    #[must_use]
+    pub fn get(&self, id: SegmentId) -> Option<(HourStamp, &[Attribute])> {
+        match self.0.get(&id)? {
+            (_, State::Held { expiry, attributes }) => Some((*expiry, attributes)),
+            (_, State::Removed) => None,
+        }
+    }
+
+    /// Segments that expire within these hours, in order.
+    pub fn expiring(&self, hours: Range<HourStamp>) -> impl Iterator<Item = (SegmentId, HourStamp)> + '_ {
+        self.held().filter(move |(_, expiry)| hours.contains(expiry))
+    }
+
+    /// Segments that do not.
+    pub fn not_expiring(&self, hours: Range<HourStamp>) -> impl Iterator<Item = (SegmentId, HourStamp)> + '_ {
+        self.held().filter(move |(_, expiry)| !hours.contains(expiry))
+    }
+
+    /// The segments written last, the newest first.
+    #[must_use]
+    pub fn newest(&self, count: usize) -> Vec<SegmentId> {
+        let held = self.0.iter().filter(|(_, (_, state))| state.expiry().is_some());
+        let mut by_stamp: Vec<(Stamp, SegmentId)> = held.map(|(id, (stamp, _))| (*stamp, *id)).collect();
+        by_stamp.sort_unstable_by(|a, b| b.cmp(a));
+        by_stamp.into_iter().take(count).map(|(_, id)| id).collect()
+    }
+
+    /// How many segments of a range of ids the visitor is in.
+    #[must_use]
+    pub fn count(&self, ids: RangeInclusive<SegmentId>) -> usize {
+        if ids.is_empty() {
+            return 0;
+        }
+        self.0.range(ids).filter(|(_, (_, state))| state.expiry().is_some()).count()
+    }
+
+    /// Drops what has expired or was removed, once no fact that is older than its write is accepted any more.
+    pub fn trim(&mut self, now: Millis) {
+        let hour = HourStamp::at(now);
+        let settled = |stamp: &Stamp| stamp.at.saturating_add(limits::FACT_AGE_MS + limits::EVENT_AGE_MS) < now;
+        let gone = |state: &State| state.expiry().is_none_or(|expiry| expiry <= hour);
+        self.0.retain(|_, (stamp, state)| !(settled(stamp) && gone(state)));
+    }
+
+    fn held(&self) -> impl Iterator<Item = (SegmentId, HourStamp)> + '_ {
+        self.0.iter().filter_map(|(id, (_, state))| Some((*id, state.expiry()?)))
+    }
+
+    /// Whether nothing was ever written.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}

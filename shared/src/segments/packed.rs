@@ -1,0 +1,215 @@
+//! Segments packed in columns, read where they lie.
+//!
+//! LEB128 numbers: how many; the bytes of the id column; the smallest expiry; the bits of one expiry. Then ids as
+//! differences (LEB128); expiries above the smallest, and 0 for a removed one, in fixed bits; attributes of those
+//! that have any: the place after the one before, how many, then tokens and values; the stamps, each once, and runs over
+//! them: an import gives all its segments one stamp.
+
+use super::{Attribute, SegmentId, SegmentMap, Stamp, State};
+use crate::limits;
+use crate::packed::{self, Packed};
+use crate::time::HourStamp;
+
+/// Expiries lie before 2101, which takes 20 bits.
+const WIDTH: u64 = 20;
+/// Behind the expiries, so that each is read as one of eight bytes.
+const PADDING: usize = 8;
+
+/// Packed segments, borrowed.
+#[derive(Debug, Clone, Copy)]
+pub struct PackedSegments<'a> {
+    count: usize,
+    ids: &'a [u8],
+    least: u32,
+    width: u32,
+    expiries: &'a [u8],
+    attributes: Packed<'a>,
+}
+
+impl SegmentMap {
+    /// The packed form: equal maps give equal bytes.
+    #[must_use]
+    pub fn pack(&self) -> Vec<u8> {
+        let least = self.0.values().filter_map(|(_, state)| state.expiry()).min().unwrap_or_default().0;
+        let above = |state: &State| state.expiry().map_or(0, |expiry| (expiry.0 - least).saturating_add(1));
+        let most = self.0.values().map(|(_, state)| above(state)).max().unwrap_or(0);
+        let width = u32::BITS - most.leading_zeros();
+        let mut ids = Vec::new();
+        let mut before = 0;
+        for id in self.0.keys() {
+            packed::put(&mut ids, u64::from(id.0 - before));
+            before = id.0;
+        }
+        let mut to = Vec::new();
+        for number in [self.0.len(), ids.len(), least as usize, width as usize] {
+            packed::put(&mut to, number as u64);
+        }
+        to.append(&mut ids);
+        put_bits(&mut to, self.0.values().map(|(_, state)| above(state)), width);
+        self.put_attributes(&mut to);
+        self.put_stamps(&mut to);
+        to
+    }
+
+    fn put_attributes(&self, to: &mut Vec<u8>) {
+        let mut rows = Vec::new();
+        let (mut count, mut before) = (0u64, 0);
+        for (place, (_, state)) in (0u64..).zip(self.0.values()) {
+            let State::Held { attributes, .. } = state else { continue };
+            if attributes.is_empty() {
+                continue;
+            }
+            packed::put(&mut rows, place - before);
+            packed::put(&mut rows, attributes.len() as u64);
+            for (token, value) in attributes {
+                packed::put(&mut rows, (*token).into());
+                packed::put_signed(&mut rows, (*value).into());
+            }
+            (count, before) = (count + 1, place);
+        }
+        packed::put(to, count);
+        packed::put_row(to, &rows);
+    }
+
+    fn put_stamps(&self, to: &mut Vec<u8>) {
+        let mut stamps: Vec<Stamp> = self.0.values().map(|(stamp, _)| *stamp).collect();
+        stamps.sort_unstable();
+        stamps.dedup();
+        packed::put(to, stamps.len() as u64);
+        let mut before = 0;
+        for stamp in &stamps {
+            packed::put(to, stamp.at - before);
+            packed::put(to, stamp.source.into());
+            before = stamp.at;
+        }
+        let mut runs: Vec<(usize, u64)> = Vec::new();
+        for (stamp, _) in self.0.values() {
+            let place = stamps.binary_search(stamp).unwrap_or_default();
+            match runs.last_mut() {
+                Some((of, length)) if *of == place => *length += 1,
+                _ => runs.push((place, 1)),
+            }
+        }
+        for (place, length) in runs {
+            packed::put(to, place as u64);
+            packed::put(to, length);
+        }
+    }
+}
+
+fn put_bits(to: &mut Vec<u8>, values: impl Iterator<Item = u32>, width: u32) {
+    let (mut bits, mut filled) = (0u64, 0);
+    for value in values {
+        bits |= u64::from(value) << filled;
+        filled += width;
+        while filled >= 8 {
+            let [low, ..] = bits.to_le_bytes();
+            to.push(low);
+            bits >>= 8;
+            filled -= 8;
+        }
+    }
+    if filled > 0 {
+        let [low, ..] = bits.to_le_bytes();
+        to.push(low);
+    }
+    to.extend([0; PADDING]);
+}
+
+impl<'a> PackedSegments<'a> {
+    /// Takes packed bytes; `None` when they are cut or over a bound. What single entries say is looked at when they are
+    /// read.
+    #[must_use]
+    pub fn read(bytes: &'a [u8]) -> Option<Self> {
+        let mut from = Packed(bytes);
+        let count = from.count(limits::SEGMENTS)?;
+        let id_bytes = from.count(5 * limits::SEGMENTS)?;
+        let least = u32::try_from(from.number()?).ok()?;
+        let width = u32::try_from(from.number().filter(|width| *width <= WIDTH)?).ok()?;
+        let ids = from.take(id_bytes)?;
+        let expiries = from.take((count * width as usize).div_ceil(8) + PADDING)?;
+        Some(Self { count, ids, least, width, expiries, attributes: from })
+    }
+
+    /// How many there are, removed ones among them.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// The segments held and when each expires, in order of their ids.
+    pub fn iter(&self) -> impl Iterator<Item = (SegmentId, HourStamp)> + 'a {
+        self.all().filter_map(|(id, expiry)| Some((id, expiry?)))
+    }
+
+    /// All, `None` for a removed one.
+    fn all(&self) -> impl Iterator<Item = (SegmentId, Option<HourStamp>)> + 'a {
+        let Self { least, width, expiries, .. } = *self;
+        let mut ids = Packed(self.ids);
+        let mut id = 0u32;
+        let mask = (1u64 << width) - 1;
+        (0..self.count).map_while(move |place| {
+            id = id.wrapping_add(u32::try_from(ids.number()?).ok()?);
+            let bit = place * width as usize;
+            let eight = expiries.get(bit / 8..)?.first_chunk()?;
+            let above = u64::from_le_bytes(*eight) >> (bit % 8) & mask;
+            let expiry = u32::try_from(above).ok()?.checked_sub(1).map(|above| HourStamp(least.saturating_add(above)));
+            Some((SegmentId(id), expiry))
+        })
+    }
+
+    /// The map, with stamps and attributes; `None` when the bytes are not what [`SegmentMap::pack`] gives.
+    #[must_use]
+    pub fn to_map(&self) -> Option<SegmentMap> {
+        let mut from = self.attributes;
+        let attributes = self.read_attributes(&mut from)?;
+        let mut attributes = attributes.into_iter().peekable();
+        let stamps = self.read_stamps(&mut from)?;
+        let mut map = SegmentMap::default();
+        for (place, ((id, expiry), stamp)) in self.all().zip(stamps).enumerate() {
+            let of = attributes.next_if(|(at, _)| *at == place).map(|(_, of)| of).unwrap_or_default();
+            let state = match expiry {
+                Some(expiry) => State::Held { expiry, attributes: of },
+                None => State::Removed,
+            };
+            map.0.insert(id, (stamp, state));
+        }
+        (map.0.len() == self.count && from.is_empty()).then_some(map)
+    }
+
+    fn read_attributes(&self, from: &mut Packed<'a>) -> Option<Vec<(usize, Vec<Attribute>)>> {
+        let count = from.count(self.count)?;
+        let mut rows = Packed(from.row()?);
+        let mut place = 0;
+        let read = (0..count).map(|_| {
+            place += rows.count(self.count)?;
+            let pairs = 0..rows.count(limits::SEGMENT_ATTRIBUTES)?;
+            let pair = |_| Some((u16::try_from(rows.number()?).ok()?, i32::try_from(rows.signed()?).ok()?));
+            Some((place, pairs.map(pair).collect::<Option<_>>()?))
+        });
+        let read: Vec<_> = read.collect::<Option<_>>()?;
+        rows.is_empty().then_some(read)
+    }
+
+    fn read_stamps(&self, from: &mut Packed<'a>) -> Option<Vec<Stamp>> {
+        let mut at = 0u64;
+        let stamps = (0..from.count(self.count)?).map(|_| {
+            at = at.checked_add(from.number()?)?;
+            Some(Stamp { at, source: u32::try_from(from.number()?).ok()? })
+        });
+        let stamps: Vec<Stamp> = stamps.collect::<Option<_>>()?;
+        let mut all = Vec::with_capacity(self.count);
+        while all.len() < self.count {
+            let stamp = *stamps.get(from.count(self.count)?)?;
+            let length = from.count(self.count - all.len()).filter(|length| *length > 0)?;
+            all.extend(std::iter::repeat_n(stamp, length));
+        }
+        Some(all)
+    }
+}

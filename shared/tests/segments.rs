@@ -1,0 +1,186 @@
+//! Segments: laws of the map, and what is packed, filtered and counted, against a naive model.
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
+
+#[expect(dead_code, reason = "each file takes its part")]
+mod common;
+
+use std::collections::BTreeMap;
+
+use causeway_shared::limits;
+use causeway_shared::segments::{PackedSegments, SegmentId, SegmentMap, Stamp, State};
+use causeway_shared::time::HourStamp;
+use common::{NOW, law, scramble};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+type Write = (SegmentId, Stamp, State);
+
+fn write() -> impl Strategy<Value = Write> {
+    let attribute = (0u16..6, -3i32..3);
+    let held = (60_000u32..60_040, vec(attribute, 0..6)).prop_map(|(hour, of)| State::held(HourStamp(hour), of));
+    let state = prop_oneof![4 => held, 1 => Just(State::Removed)];
+    // Few ids and stamps, so that writes meet, also under one stamp.
+    (0u32..30, 0u64..8, 0u32..2, state)
+        .prop_map(|(id, at, source, state)| (SegmentId(id * 301), Stamp { at: NOW + at, source }, state))
+}
+
+fn writes() -> impl Strategy<Value = Vec<Write>> {
+    vec(write(), 0..80)
+}
+
+fn map(writes: &[Write]) -> SegmentMap {
+    let mut map = SegmentMap::default();
+    writes.iter().cloned().for_each(|(id, stamp, state)| map.write(id, stamp, state));
+    map
+}
+
+/// The greatest write of each segment.
+fn naive(writes: &[Write]) -> BTreeMap<SegmentId, (Stamp, State)> {
+    let mut all: BTreeMap<SegmentId, Vec<(Stamp, State)>> = BTreeMap::new();
+    writes.iter().cloned().for_each(|(id, stamp, state)| all.entry(id).or_default().push((stamp, state)));
+    all.into_iter().map(|(id, writes)| (id, writes.into_iter().max().unwrap())).collect()
+}
+
+fn held(writes: &[Write]) -> BTreeMap<SegmentId, HourStamp> {
+    let expiry = |(id, (_, state))| match state {
+        State::Held { expiry, .. } => Some((id, expiry)),
+        State::Removed => None,
+    };
+    naive(writes).into_iter().filter_map(expiry).collect()
+}
+
+proptest! {
+    #![proptest_config(law())]
+
+    #[test]
+    fn join_of_segments_is_commutative_associative_idempotent(a in writes(), b in writes(), c in writes()) {
+        let [a, b, c] = [map(&a), map(&b), map(&c)];
+        prop_assert_eq!(a.clone().join(b.clone()), b.clone().join(a.clone()));
+        prop_assert_eq!(a.clone().join(b.clone()).join(c.clone()), a.clone().join(b.join(c)));
+        prop_assert_eq!(a.clone().join(a.clone()), a);
+    }
+
+    #[test]
+    fn s2_02_the_last_writer_wins_in_any_order_and_batch(all in writes(), seed in any::<u64>(), cut in any::<prop::sample::Index>()) {
+        let mut shuffled = all.clone();
+        shuffled.sort_by_key(|(id, stamp, _)| scramble(seed ^ u64::from(id.0) ^ stamp.at));
+        let (first, second) = shuffled.split_at(cut.index(shuffled.len() + 1));
+        prop_assert_eq!(map(first).join(map(second)), map(&all));
+        for (id, (_, state)) in naive(&all) {
+            let found = map(&all).get(id).map(|(expiry, of)| (expiry, of.to_vec()));
+            let expected = match state {
+                State::Held { expiry, attributes } => Some((expiry, attributes)),
+                State::Removed => None,
+            };
+            prop_assert_eq!(found, expected);
+        }
+    }
+
+    #[test]
+    fn s2_03_freshness_ranges_and_the_newest_equal_the_naive_model(all in writes(), from in 59_990u32..60_050, span in 0u32..40, ids in (0u32..9_000, 0u32..9_000), n in 0usize..12) {
+        let (map, held) = (map(&all), held(&all));
+        let hours = HourStamp(from)..HourStamp(from + span);
+        let (inside, outside): (Vec<_>, Vec<_>) = held.iter().map(|(id, e)| (*id, *e)).partition(|(_, e)| hours.contains(e));
+        prop_assert_eq!(map.expiring(hours.clone()).collect::<Vec<_>>(), inside);
+        prop_assert_eq!(map.not_expiring(hours).collect::<Vec<_>>(), outside);
+        let range = SegmentId(ids.0)..=SegmentId(ids.1);
+        prop_assert_eq!(map.count(range.clone()), held.keys().filter(|id| range.contains(id)).count());
+        let mut newest: Vec<_> = naive(&all).into_iter().filter(|(id, _)| held.contains_key(id)).map(|(id, (stamp, _))| (stamp, id)).collect();
+        newest.sort_by(|a, b| b.cmp(a));
+        prop_assert_eq!(map.newest(n), newest.into_iter().take(n).map(|(_, id)| id).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn s2_01_what_is_packed_is_read_again_and_equal_maps_pack_to_equal_bytes(all in writes()) {
+        let map = map(&all);
+        let bytes = map.pack();
+        let read = PackedSegments::read(&bytes).unwrap();
+        prop_assert_eq!(read.to_map().unwrap(), map);
+        prop_assert_eq!(read.iter().collect::<BTreeMap<_, _>>(), held(&all));
+        prop_assert_eq!(read.to_map().unwrap().pack(), bytes);
+    }
+
+    #[test]
+    fn s2_04_trim_drops_what_no_accepted_fact_could_bring_back(all in writes(), after in 0u64..100) {
+        let mut map = map(&all);
+        let now = NOW + limits::FACT_AGE_MS + limits::EVENT_AGE_MS + after % 12;
+        map.trim(now);
+        let before = naive(&all);
+        for (id, (stamp, state)) in before {
+            let expired = match state { State::Held { expiry, .. } => expiry <= HourStamp::at(now), State::Removed => true };
+            let settled = stamp.at + limits::FACT_AGE_MS + limits::EVENT_AGE_MS < now;
+            let still = map.clone().join(SegmentMap::default()).get(id).is_some();
+            prop_assert!(!(expired && settled && still));
+            prop_assert!(expired || still);
+        }
+    }
+
+    #[test]
+    fn bytes_that_are_not_ours_are_refused_or_harmless(all in writes(), flip in any::<prop::sample::Index>(), bit in 0u8..8, cut in any::<prop::sample::Index>(), noise in vec(any::<u8>(), 0..120)) {
+        let bytes = map(&all).pack();
+        let mut flipped = bytes.clone();
+        let at = flip.index(flipped.len());
+        flipped[at] ^= 1 << bit;
+        for bytes in [&flipped[..], &bytes[..cut.index(bytes.len())], &noise] {
+            let Some(read) = PackedSegments::read(bytes) else { continue };
+            prop_assert!(read.iter().count() <= read.len());
+            drop(read.to_map());
+        }
+        let whole = PackedSegments::read(&bytes[..cut.index(bytes.len())]).and_then(|read| read.to_map());
+        prop_assert!(whole.is_none());
+    }
+}
+
+fn stamp(at: u64) -> Stamp {
+    Stamp { at: NOW + at, source: 1 }
+}
+
+#[test]
+fn s2_02_hours_are_added_in_place() {
+    let mut map = map(&[(SegmentId(7), stamp(0), State::held(HourStamp(60_000), [(1, 5)]))]);
+    assert!(map.extend(SegmentId(7), 48, stamp(1)));
+    assert_eq!(map.get(SegmentId(7)).unwrap(), (HourStamp(60_048), &[(1, 5)][..]));
+    assert!(!map.extend(SegmentId(8), 48, stamp(2)), "it is not in that one");
+    map.write(SegmentId(7), stamp(3), State::Removed);
+    assert!(!map.extend(SegmentId(7), 48, stamp(4)));
+    assert!(map.get(SegmentId(7)).is_none());
+}
+
+#[test]
+fn expiries_end_with_2100_and_attributes_are_four() {
+    let state = State::held(HourStamp(u32::MAX), (0..9).map(|n| (n, 1)).chain([(2, -1), (2, 9)]));
+    let State::Held { expiry, attributes } = &state else { unreachable!() };
+    assert_eq!((expiry.0, attributes.as_slice()), (limits::EXPIRY_HOURS, &[(0, 1), (1, 1), (2, 9), (3, 1)][..]));
+    let map = map(&[(SegmentId(u32::MAX), stamp(0), state), (SegmentId(0), stamp(0), State::held(HourStamp(0), []))]);
+    assert_eq!(PackedSegments::read(&map.pack()).unwrap().to_map().unwrap(), map);
+}
+
+#[test]
+fn only_those_written_last_are_kept_and_leaving_out_commutes_with_the_join() {
+    let many = |ids: std::ops::Range<u32>| -> Vec<Write> {
+        ids.map(|id| (SegmentId(id), stamp(scramble(id.into()) % 5_000), State::held(HourStamp(60_000), []))).collect()
+    };
+    let (a, b) = (many(0..6_000), many(5_000..12_000));
+    let at_once = map(&a.iter().chain(&b).cloned().collect::<Vec<_>>());
+    assert_eq!(at_once.newest(usize::MAX).len(), limits::SEGMENTS);
+    assert_eq!(map(&a).join(map(&b)), at_once);
+    assert_eq!(map(&b).join(map(&a)), at_once);
+}
+
+#[test]
+fn s2_05_a_thousand_of_82_000_take_less_than_3_3_bytes_each() {
+    let writes: Vec<Write> = (0..)
+        .map(|n| {
+            (
+                SegmentId(u32::try_from(scramble(n) % 82_000).unwrap()),
+                stamp(0),
+                State::held(HourStamp(60_000 + u32::try_from(scramble(n ^ 0xff) % 2_160).unwrap()), []),
+            )
+        })
+        .take(1_010)
+        .collect();
+    let map = map(&writes);
+    let count = map.newest(usize::MAX).len();
+    let bytes = map.pack().len();
+    assert!(count >= 990 && bytes * 10 <= count * 33, "{bytes} bytes for {count}");
+}
