@@ -2,7 +2,7 @@
 //! neighbours, and the answer comes once the queue has the good ones.
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_shared::fact::{Fact, FactError, PURCHASE, What};
 use causeway_shared::identity::IdentityCookie;
@@ -10,6 +10,8 @@ use causeway_shared::ids::{FactId, Micros, Millis};
 use causeway_shared::ledger::Ledger;
 use causeway_shared::limits;
 use causeway_shared::random::Random;
+use causeway_shared::segments::{SegmentId, State};
+use causeway_shared::time::HourStamp;
 use causeway_shared::token;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -36,6 +38,19 @@ struct Event<'a> {
     insertion: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     action: Option<Cow<'a, str>>,
+    #[serde(default)]
+    set: Vec<Set>,
+    #[serde(default)]
+    remove: Vec<u32>,
+}
+
+/// A segment that the visitor is in from now on.
+#[derive(Deserialize)]
+struct Set {
+    segment: u32,
+    expires_ms: Millis,
+    #[serde(default)]
+    attributes: BTreeMap<u16, i32>,
 }
 
 #[derive(Serialize)]
@@ -178,12 +193,30 @@ impl Reader<'_> {
                 Ok(What::Page { session: ledger.unwrap_or(&none).session_at(self.now, random) })
             }
             "track" => track(event),
-            "attributes" | "segments" => {
-                Err(("unsupported_type", format!("`{}` events are not taken by this release", event.kind)))
-            }
+            "segments" => segments(&event),
+            "attributes" => Err(("unsupported_type", format!("`{}` events are not taken by this release", event.kind))),
             _ => Err(("unknown_type", "the types are page, track, action, attributes, segments".to_owned())),
         }
     }
+}
+
+fn segments(event: &Event<'_>) -> Result<What, Refusal> {
+    let written = event.set.len() + event.remove.len();
+    if written == 0 || written > limits::SEGMENT_WRITES {
+        return Err((FactError::Segments.code(), FactError::Segments.to_string()));
+    }
+    let held = |set: &Set| {
+        if set.attributes.len() > limits::SEGMENT_ATTRIBUTES
+            || set.expires_ms > HourStamp(limits::EXPIRY_HOURS).start_ms()
+        {
+            return Err((FactError::Expiry.code(), FactError::Expiry.to_string()));
+        }
+        // An expiry within an hour holds to that hour's end.
+        let expiry = HourStamp::at(set.expires_ms.saturating_add(3_599_999));
+        Ok((SegmentId(set.segment), State::held(expiry, set.attributes.iter().map(|(token, value)| (*token, *value)))))
+    };
+    let removed = event.remove.iter().map(|id| Ok((SegmentId(*id), State::Removed)));
+    Ok(What::Segments { writes: event.set.iter().map(held).chain(removed).collect::<Result<_, _>>()? })
 }
 
 fn track(event: Event<'_>) -> Result<What, Refusal> {

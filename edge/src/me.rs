@@ -42,7 +42,7 @@ struct Answer<'a> {
     own: Sums,
     #[serde(skip_serializing_if = "Option::is_none")]
     view: Option<Sums>,
-    segments: [u32; 0],
+    segments: Vec<InSegment>,
     attributes: BTreeMap<String, String>,
     actions: Vec<Acted<'a>>,
     kv_reads: u8,
@@ -55,6 +55,13 @@ struct Answer<'a> {
 struct Acted<'a> {
     action: &'a str,
     count: u64,
+}
+
+/// A segment that holds, and until when.
+#[derive(Serialize)]
+struct InSegment {
+    segment: u32,
+    expires_ms: u64,
 }
 
 #[derive(Serialize)]
@@ -88,13 +95,27 @@ pub(crate) fn finish(visit: Visit, who: &Recognised) -> Outcome {
     let proven = matches!(&visit.call, Call::Me(MeCall { proven: true }));
     let view = proven.then(|| who.view.totals(who.visitor).into());
     let person = Person { devices: if proven { who.view.devices(who.visitor) } else { 1 } };
-    let actions = acted(&visit, who);
-    answer(&visit, Some(who.visitor.to_string()), Some(person), who.view.own(who.visitor), view, actions)
+    let held = Held { actions: acted(&visit, who), segments: segments(&visit, who) };
+    answer(&visit, Some(who.visitor.to_string()), Some(person), who.view.own(who.visitor), view, held)
 }
 
 /// The answer for anybody else: nothing is held.
 pub(crate) fn nobody(visit: &Visit) -> Outcome {
-    answer(visit, None, None, Totals::default(), None, Vec::new())
+    answer(visit, None, None, Totals::default(), None, Held::default())
+}
+
+/// What is held beside the sums, of the visitor alone.
+#[derive(Default)]
+struct Held<'a> {
+    actions: Vec<Acted<'a>>,
+    segments: Vec<InSegment>,
+}
+
+/// The visitor's own segments that have not expired.
+fn segments(visit: &Visit, who: &Recognised) -> Vec<InSegment> {
+    let held = who.view.segments_of(who.visitor).into_iter().flat_map(|packed| packed.iter());
+    let fresh = held.filter(|(_, expiry)| expiry.start_ms() > visit.now);
+    fresh.map(|(id, expiry)| InSegment { segment: id.0, expires_ms: expiry.start_ms() }).collect()
 }
 
 /// The visitor's own actions by verb, as its snapshot holds them.
@@ -113,16 +134,16 @@ fn answer(
     person: Option<Person>,
     own: Totals,
     view: Option<Sums>,
-    actions: Vec<Acted<'_>>,
+    held: Held<'_>,
 ) -> Outcome {
     let body = Answer {
         visitor,
         person,
         own: own.into(),
         view,
-        segments: [],
+        segments: held.segments,
         attributes: BTreeMap::new(),
-        actions,
+        actions: held.actions,
         kv_reads: visit.kv_reads,
         degraded: &visit.notes,
     };

@@ -4,6 +4,8 @@
 use crate::actions::{Entity, Verb, ViewType};
 use crate::ids::{AltHash, AlternateId, FactId, InsertionId, Micros, Millis, SessionId, VisitorId};
 use crate::limits;
+use crate::segments::{SegmentId, State};
+use crate::time::HourStamp;
 
 /// One observation under one visitor.
 #[derive(Debug, Clone, PartialEq)]
@@ -59,6 +61,11 @@ pub enum What {
         /// The ad, and what it belongs to.
         entity: Entity,
     },
+    /// The visitor is in these segments, or no longer.
+    Segments {
+        /// What each is to be from now on; the last write of a segment stands.
+        writes: Vec<(SegmentId, State)>,
+    },
 }
 
 /// Name of the event that counts as a purchase.
@@ -83,6 +90,15 @@ pub enum FactError {
         limits::PROPERTIES_BYTES
     )]
     Length,
+    /// Segments without any, or too many at once.
+    #[error("1 to {} segments are written at once", limits::SEGMENT_WRITES)]
+    Segments,
+    /// A segment that has expired already, or expires after 2100.
+    #[error(
+        "a segment expires after it was received, by the end of 2100, and has {} attributes at most",
+        limits::SEGMENT_ATTRIBUTES
+    )]
+    Expiry,
     /// A value that is negative or over its bound.
     #[error("a value is 0 to {} micros", limits::VALUE_MICROS)]
     Value,
@@ -98,6 +114,8 @@ impl FactError {
             Self::At => "at_out_of_range",
             Self::Length => "too_long",
             Self::Value => "value_out_of_range",
+            Self::Segments => "out_of_bounds",
+            Self::Expiry => "expiry_out_of_range",
         }
     }
 }
@@ -119,10 +137,23 @@ impl Fact {
         }
         match &self.what {
             What::Track { name, value, properties } => check_track(name, *value, properties.as_deref()),
+            What::Segments { writes } => check_segments(writes, self.received),
             What::Alias { also, .. } if also.len() >= limits::KEYS_A_PURPOSE => Err(FactError::Length),
             _ => Ok(()),
         }
     }
+}
+
+fn check_segments(writes: &[(SegmentId, State)], received: Millis) -> Result<(), FactError> {
+    if writes.is_empty() || writes.len() > limits::SEGMENT_WRITES {
+        return Err(FactError::Segments);
+    }
+    let fits = |expiry: HourStamp| expiry > HourStamp::at(received) && expiry.0 <= limits::EXPIRY_HOURS;
+    let good = |state: &State| match state {
+        State::Removed => true,
+        State::Held { expiry, attributes } => fits(*expiry) && attributes.len() <= limits::SEGMENT_ATTRIBUTES,
+    };
+    if writes.iter().all(|(_, state)| good(state)) { Ok(()) } else { Err(FactError::Expiry) }
 }
 
 fn check_track(name: &str, value: Option<Micros>, properties: Option<&str>) -> Result<(), FactError> {
@@ -159,6 +190,18 @@ mod tests {
         assert_eq!(code(NOW, NOW + 1), Err("at_out_of_range"));
         assert_eq!(code(NOW, 0), Err("at_out_of_range"));
         assert_eq!(code(u64::MAX, u64::MAX), Err("ahead"));
+    }
+
+    #[test]
+    fn s2_01_segments_expire_after_their_receipt_and_by_the_end_of_2100() {
+        let hour = HourStamp::at(NOW).0;
+        let check = |writes| fact(NOW, NOW, What::Segments { writes }).check(NOW).map_err(FactError::code);
+        let held = |expiry| vec![(SegmentId(1), State::Held { expiry: HourStamp(expiry), attributes: vec![] })];
+        assert_eq!([hour + 1, limits::EXPIRY_HOURS].map(|expiry| check(held(expiry))), [Ok(()), Ok(())]);
+        assert_eq!([hour, limits::EXPIRY_HOURS + 1].map(|expiry| check(held(expiry))), [Err("expiry_out_of_range"); 2]);
+        assert_eq!(check(vec![(SegmentId(1), State::Removed)]), Ok(()));
+        assert_eq!(check(vec![]), Err("out_of_bounds"));
+        assert_eq!(check(vec![(SegmentId(1), State::Removed); limits::SEGMENT_WRITES + 1]), Err("out_of_bounds"));
     }
 
     #[test]

@@ -116,3 +116,5 @@ pub const SEGMENTS: usize = 10_000;
 pub const SEGMENT_ATTRIBUTES: usize = 4;
 /// Hours from 2019 to the end of 2100: the last expiry.
 pub const EXPIRY_HOURS: u32 = 718_800;
+/// Segments that one fact writes.
+pub const SEGMENT_WRITES: usize = 1_000;

@@ -15,6 +15,7 @@ use crate::actions::{Action, Actions, InsertionHash, PackedActions};
 use crate::fact::{Fact, PURCHASE, What};
 use crate::ids::{Micros, Millis, SessionId, Version};
 use crate::limits;
+use crate::segments::{PackedSegments, SegmentMap, Stamp};
 use crate::time::{Day, Minute};
 
 pub use sub::{Content, Names, SubProfile};
@@ -119,6 +120,7 @@ pub struct Profile {
     pub(crate) seen: Option<(Millis, Millis)>,
     pub(crate) newest: Newest,
     pub(crate) actions: Actions,
+    pub(crate) segments: SegmentMap,
 }
 
 impl Profile {
@@ -143,6 +145,10 @@ impl Profile {
                 entity: *entity,
                 minute: Minute::at(fact.at),
             }),
+            What::Segments { writes } => {
+                let stamp = Stamp::of(fact.id, fact.at);
+                writes.iter().for_each(|(id, state)| self.segments.write(*id, stamp, state.clone()));
+            }
             What::Track { .. } | What::Alias { .. } | What::Withdrawal => {}
         }
         let (first, last) = self.seen.unwrap_or((fact.at, fact.at));
@@ -180,6 +186,12 @@ impl Profile {
         &self.actions
     }
 
+    /// The visitor's segments.
+    #[must_use]
+    pub fn segments(&self) -> &SegmentMap {
+        &self.segments
+    }
+
     /// When the visitor's first and last fact happened; `None` without any.
     #[must_use]
     pub fn seen(&self) -> Option<(Millis, Millis)> {
@@ -200,7 +212,8 @@ impl Profile {
         let names =
             || Names { sessions: self.sessions.iter().skip(skip).copied().collect(), newest: self.newest.clone() };
         let (totals, seen, actions) = (self.totals(), self.seen, self.actions.pack_from(since));
-        SubProfile::pack(version, &Content { totals, seen, names: named.then(names), actions })
+        let segments = if self.segments.is_empty() { Vec::new() } else { self.segments.pack() };
+        SubProfile::pack(version, &Content { totals, seen, names: named.then(names), actions, segments })
     }
 }
 
@@ -252,8 +265,17 @@ impl Known {
     /// The actions of the newest sub-profile met.
     #[must_use]
     pub fn actions(&self) -> Option<PackedActions<'_>> {
-        let newest = self.unnamed.iter().chain(&self.named).max_by_key(|sub| sub.version());
-        newest.and_then(SubProfile::actions)
+        self.newest().and_then(SubProfile::actions)
+    }
+
+    /// The segments of the newest sub-profile met.
+    #[must_use]
+    pub fn segments(&self) -> Option<PackedSegments<'_>> {
+        self.newest().and_then(SubProfile::segments)
+    }
+
+    fn newest(&self) -> Option<&SubProfile> {
+        self.unnamed.iter().chain(&self.named).max_by_key(|sub| sub.version())
     }
 
     /// The join: commutative, associative, idempotent.

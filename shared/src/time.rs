@@ -20,6 +20,12 @@ impl HourStamp {
     pub fn at(time: Millis) -> Self {
         Self(whole(time, HOUR_MS))
     }
+
+    /// Its first millisecond.
+    #[must_use]
+    pub fn start_ms(self) -> Millis {
+        EPOCH_MS + u64::from(self.0) * HOUR_MS
+    }
 }
 
 /// Whole minutes since [`EPOCH_MS`].

@@ -6,6 +6,7 @@ use crate::actions::PackedActions;
 use crate::ids::{AltHash, Version, VisitorId};
 use crate::membership::{Membership, Memberships};
 use crate::profile::{Known, SubProfile, Totals};
+use crate::segments::{PackedSegments, SegmentMap};
 
 /// A view as the KV holds it, under the key of one of its visitors.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -95,6 +96,20 @@ impl View {
     #[must_use]
     pub fn actions(&self, own: VisitorId) -> Vec<PackedActions<'_>> {
         self.members(own).into_iter().filter_map(|visitor| self.actions_of(visitor)).collect()
+    }
+
+    /// The segments of one visitor alone.
+    #[must_use]
+    pub fn segments_of(&self, visitor: VisitorId) -> Option<PackedSegments<'_>> {
+        self.known.get(&visitor)?.segments()
+    }
+
+    /// The segments of the person: of each the last write of any visitor that counts for `own`.
+    #[must_use]
+    pub fn segments(&self, own: VisitorId) -> SegmentMap {
+        let members = self.members(own);
+        let maps = members.into_iter().filter_map(|visitor| self.segments_of(visitor)?.to_map());
+        maps.fold(SegmentMap::default(), SegmentMap::join)
     }
 
     /// The actions of one visitor alone.

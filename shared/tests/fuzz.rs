@@ -21,6 +21,8 @@ use causeway_shared::keys::{Key, KeyRing, Keys, Stage};
 use causeway_shared::kv::{lookup_key, snapshot_key};
 use causeway_shared::ledger::Ledger;
 use causeway_shared::profile::{Beyond, Profile};
+use causeway_shared::segments::{SegmentId, State};
+use causeway_shared::time::HourStamp;
 use causeway_shared::view::{Snapshot, Stored};
 use causeway_shared::wire::facts::{self, FactBatch};
 use causeway_shared::wire::sync::{self, Publish, Rejected, SyncRequest, SyncResponse};
@@ -103,6 +105,9 @@ fn all_facts() -> Vec<Fact> {
             verb: Verb::CLICK,
             view_type: ViewType(3),
             entity: Entity { ad: 4, ad_group: 3, campaign: 2, advertiser: 1 },
+        },
+        What::Segments {
+            writes: vec![(SegmentId(9), State::held(HourStamp(80_000), [(1, -5)])), (SegmentId(8), State::Removed)],
         },
     ];
     let fact = |(n, what)| Fact {

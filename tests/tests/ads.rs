@@ -12,6 +12,7 @@ fn main() {
         &[
             ("s3_01_impressions_clicks_and_configured_verbs_count_once_a_day", verbs),
             ("s3_10_the_origin_counts_over_the_person_what_was_acknowledged", over_the_person),
+            ("s2_02_segments_are_written_and_removed_by_events", segments),
             ("field_13_parallel_slots_count_each_and_set_no_cookie", slots),
             ("field_19_forged_late_and_foreign_tokens_count_nothing", forged),
             ("field_21_no_permission_counts_nothing", no_permission),
@@ -95,6 +96,45 @@ fn over_the_person(world: &World) {
     assert_eq!(count(world, &b, &json!({})), 3);
     assert_eq!(count(world, &a, &json!({ "own": true })), 1);
     assert_eq!(count(world, &b, &json!({ "own": true })), 2);
+}
+
+fn segments(world: &World) {
+    const HOUR: u64 = 3_600_000;
+    let now = u64::try_from(std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_millis()).unwrap();
+    let browser = world.browser();
+    page(&browser, 1);
+    let expires = (now / HOUR + 48) * HOUR;
+    let answer = browser.events(&json!([
+        { "type": "segments", "set": [
+            { "segment": 8457, "expires_ms": expires, "attributes": { "3": -7 } },
+            { "segment": 12, "expires_ms": expires - 1 },
+            { "segment": 4, "expires_ms": now + HOUR },
+        ] },
+        { "type": "segments", "set": [{ "segment": 1, "expires_ms": now - HOUR }] },
+        { "type": "segments", "set": [{ "segment": 1, "expires_ms": 4_133_984_400_000u64 }] },
+        { "type": "segments" },
+        { "type": "segments", "set": [{ "segment": -1, "expires_ms": expires }] },
+    ]));
+    let body = answer.json();
+    let codes: Vec<&str> = body["rejected"].as_array().unwrap().iter().map(|r| r["code"].as_str().unwrap()).collect();
+    assert_eq!(
+        (body["accepted"].clone(), codes),
+        (json!(1), vec!["expiry_out_of_range", "expiry_out_of_range", "out_of_bounds", "malformed"])
+    );
+    let shown = |ids: &[u64]| {
+        let held = browser.me(None)["segments"].as_array().unwrap().clone();
+        let found: Vec<u64> = held.iter().map(|s| s["segment"].as_u64().unwrap()).collect();
+        (found == ids).then_some(held)
+    };
+    let held = eventually("three segments are shown", || shown(&[4, 12, 8457]));
+    assert_eq!(
+        (&held[1]["expires_ms"], &held[2]["expires_ms"]),
+        (&json!(expires), &json!(expires)),
+        "to the hour's end"
+    );
+    let removed = browser.events(&json!([{ "type": "segments", "remove": [12, 99] }]));
+    assert_eq!(removed.json()["accepted"], 1);
+    eventually("one is gone", || shown(&[4, 8457]));
 }
 
 fn slots(world: &World) {

@@ -44,7 +44,10 @@ fn snapshot(visitor: VisitorId, counter: u64, membership: Membership, pages: &[(
     let version = Version { restore: 0, counter };
     let sub = |own: bool, pages| {
         let totals = Totals { pages, ..Totals::default() };
-        SubProfile::pack(version, &Content { totals, seen: None, names: own.then(Names::default), actions: Vec::new() })
+        SubProfile::pack(
+            version,
+            &Content { totals, seen: None, names: own.then(Names::default), ..Content::default() },
+        )
     };
     let profiles = pages.iter().map(|(v, pages)| (*v, sub(*v == visitor, *pages))).collect();
     Stored::Snapshot(Box::new(Snapshot {

@@ -7,10 +7,12 @@ use crate::actions::PackedActions;
 use crate::ids::{Millis, SessionId, Version};
 use crate::limits;
 use crate::packed::{self, Packed};
+use crate::segments::PackedSegments;
 
 const SEEN: u64 = 1;
 const NAMED: u64 = 2;
 const ACTED: u64 = 4;
+const SEGMENTED: u64 = 8;
 
 /// One visitor's profile at one version. Two of the same version hold the same.
 #[derive(Clone, PartialEq, Eq)]
@@ -30,6 +32,8 @@ pub struct Content {
     pub names: Option<Names>,
     /// The actions, packed; empty for none.
     pub actions: Vec<u8>,
+    /// The segments, packed; empty for none.
+    pub segments: Vec<u8>,
 }
 
 /// What the newest facts are called.
@@ -45,14 +49,14 @@ impl SubProfile {
     /// Packs what it is to say.
     #[must_use]
     pub fn pack(version: Version, content: &Content) -> Self {
-        let Content { totals, seen, names, actions } = content;
+        let Content { totals, seen, names, actions, segments } = content;
         let mut to = Vec::new();
         let flag = |set, flag| if set { flag } else { 0 };
-        let acted = flag(!actions.is_empty(), ACTED);
-        packed::put(&mut to, flag(seen.is_some(), SEEN) | flag(names.is_some(), NAMED) | acted);
-        // First, so that a decision, which counts them, need not read what comes behind.
-        if acted != 0 {
-            packed::put_row(&mut to, actions);
+        let parts = flag(!actions.is_empty(), ACTED) | flag(!segments.is_empty(), SEGMENTED);
+        packed::put(&mut to, flag(seen.is_some(), SEEN) | flag(names.is_some(), NAMED) | parts);
+        // First, so that a decision, which asks for them, need not read what comes behind.
+        for part in [actions, segments].into_iter().filter(|part| !part.is_empty()) {
+            packed::put_row(&mut to, part);
         }
         [totals.pages, totals.sessions, totals.purchases].into_iter().for_each(|n| packed::put(&mut to, n));
         packed::put_signed(&mut to, totals.revenue);
@@ -87,14 +91,19 @@ impl SubProfile {
     /// The sums.
     #[must_use]
     pub fn totals(&self) -> Totals {
-        self.parts().and_then(|(_, _, mut rest)| read_totals(&mut rest)).unwrap_or_default()
+        self.parts().and_then(|mut parts| read_totals(&mut parts.rest)).unwrap_or_default()
     }
 
     /// The actions; `None` where there are none, or they are not of the form.
     #[must_use]
     pub fn actions(&self) -> Option<PackedActions<'_>> {
-        let (_, actions, _) = self.parts()?;
-        PackedActions::read(actions).filter(|actions| !actions.is_empty())
+        PackedActions::read(self.parts()?.actions).filter(|actions| !actions.is_empty())
+    }
+
+    /// The segments; `None` where there are none, or they are not of the form.
+    #[must_use]
+    pub fn segments(&self) -> Option<PackedSegments<'_>> {
+        PackedSegments::read(self.parts()?.segments)
     }
 
     /// Whether it names its newest facts.
@@ -118,7 +127,7 @@ impl SubProfile {
     /// All that it says; `None` when the bytes are not of the form.
     #[must_use]
     pub fn content(&self) -> Option<Content> {
-        let (flags, actions, mut packed) = self.parts()?;
+        let Parts { flags, actions, segments, rest: mut packed } = self.parts()?;
         let totals = read_totals(&mut packed)?;
         let seen = if flags & SEEN == 0 {
             None
@@ -127,15 +136,15 @@ impl SubProfile {
             Some((first, first.checked_add(span)?))
         };
         let names = if flags & NAMED == 0 { None } else { Some(Names::read(&mut packed)?) };
-        Some(Content { totals, seen, names, actions: actions.to_vec() })
+        Some(Content { totals, seen, names, actions: actions.to_vec(), segments: segments.to_vec() })
     }
 
-    /// Flags, actions, and the rest.
-    fn parts(&self) -> Option<(u64, &[u8], Packed<'_>)> {
-        let mut packed = Packed(&self.packed);
-        let flags = packed.number()?;
-        let actions = if flags & ACTED == 0 { &[] } else { packed.row()? };
-        Some((flags, actions, packed))
+    fn parts(&self) -> Option<Parts<'_>> {
+        let mut rest = Packed(&self.packed);
+        let flags = rest.number()?;
+        let actions = if flags & ACTED == 0 { &[] } else { rest.row()? };
+        let segments = if flags & SEGMENTED == 0 { &[] } else { rest.row()? };
+        Some(Parts { flags, actions, segments, rest })
     }
 
     /// The newer of the two; of the same version the one that names its newest facts.
@@ -144,6 +153,13 @@ impl SubProfile {
         let rank = |s: &Self| (s.version, s.is_named());
         if rank(&other) > rank(&self) { other } else { self }
     }
+}
+
+struct Parts<'a> {
+    flags: u64,
+    actions: &'a [u8],
+    segments: &'a [u8],
+    rest: Packed<'a>,
 }
 
 impl std::fmt::Debug for SubProfile {

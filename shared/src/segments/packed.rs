@@ -144,13 +144,13 @@ impl<'a> PackedSegments<'a> {
     }
 
     /// The segments held and when each expires, in order of their ids.
-    pub fn iter(&self) -> impl Iterator<Item = (SegmentId, HourStamp)> + 'a {
+    pub fn iter(self) -> impl Iterator<Item = (SegmentId, HourStamp)> + 'a {
         self.all().filter_map(|(id, expiry)| Some((id, expiry?)))
     }
 
     /// All, `None` for a removed one.
-    fn all(&self) -> impl Iterator<Item = (SegmentId, Option<HourStamp>)> + 'a {
-        let Self { least, width, expiries, .. } = *self;
+    fn all(self) -> impl Iterator<Item = (SegmentId, Option<HourStamp>)> + 'a {
+        let Self { least, width, expiries, .. } = self;
         let mut ids = Packed(self.ids);
         let mut id = 0u32;
         let mask = (1u64 << width) - 1;

@@ -7,6 +7,8 @@ use crate::actions::{Entity, Verb, ViewType};
 use crate::fact::{Fact, What};
 use crate::ids::{AlternateId, InsertionId, KindCode, SessionId, TenantId};
 use crate::limits;
+use crate::segments::{SegmentId, State};
+use crate::time::HourStamp;
 
 const FORM: u8 = 1;
 
@@ -69,8 +71,38 @@ fn put_fact(e: &mut Encoder<'_>, fact: &Fact) -> Written {
             e.array(8)?.u8(4)?.bytes(&insertion.0)?.u8(verb.0)?.u8(view_type.0)?;
             e.u32(ad)?.u32(ad_group)?.u32(campaign)?.u32(advertiser)?
         }
+        What::Segments { writes } => {
+            e.array(2)?.u8(5)?.array(writes.len() as u64)?;
+            writes.iter().try_for_each(|(id, state)| put_segment(e, *id, state))?;
+            e
+        }
     };
     Ok(())
+}
+
+/// An id alone where the segment is removed; else with its expiry, then tokens and values.
+fn put_segment(e: &mut Encoder<'_>, id: SegmentId, state: &State) -> Written {
+    let State::Held { expiry, attributes } = state else { return e.array(1)?.u32(id.0).map(drop) };
+    e.array(2 + 2 * attributes.len() as u64)?.u32(id.0)?.u32(expiry.0)?;
+    attributes.iter().try_for_each(|(token, value)| e.u16(*token)?.i32(*value).map(drop))
+}
+
+fn segment(d: &mut Decoder<'_>) -> Result<(SegmentId, State), WireError> {
+    let length = parts::list(d, 2 + 2 * limits::SEGMENT_ATTRIBUTES)?;
+    let more = length.checked_sub(1).ok_or(WireError::Malformed)?;
+    let id = SegmentId(d.u32()?);
+    if more == 0 {
+        return Ok((id, State::Removed));
+    }
+    let expiry = HourStamp(d.u32()?);
+    if more % 2 == 0 {
+        return Err(WireError::Malformed);
+    }
+    let pairs = (0..more / 2).map(|_| Ok::<_, WireError>((d.u16()?, d.i32()?)));
+    let attributes = pairs.collect::<Result<Vec<_>, _>>()?;
+    let state = State::held(expiry, attributes.iter().copied());
+    // What is out of order or over its bound is not ours.
+    if state == (State::Held { expiry, attributes }) { Ok((id, state)) } else { Err(WireError::Range) }
 }
 
 fn fact(d: &mut Decoder<'_>) -> Result<Fact, WireError> {
@@ -106,6 +138,7 @@ fn what(d: &mut Decoder<'_>) -> Result<What, WireError> {
             let entity = Entity { ad: d.u32()?, ad_group: d.u32()?, campaign: d.u32()?, advertiser: d.u32()? };
             (8, What::Action { insertion, verb, view_type, entity })
         }
+        5 => (2, What::Segments { writes: parts::values(d, limits::SEGMENT_WRITES, segment)? }),
         _ => return Err(WireError::UnknownForm),
     };
     if fields < known {

@@ -7,6 +7,7 @@ use crate::actions::PackedActions;
 use crate::ids::{Millis, SessionId};
 use crate::limits;
 use crate::profile::{Newest, Profile};
+use crate::segments::PackedSegments;
 
 const FORM: u8 = 1;
 /// More than the sessions a profile keeps; a longer list is not ours.
@@ -16,12 +17,12 @@ const SESSIONS: usize = 8_192;
 #[must_use]
 pub fn encode(profile: &Profile) -> Vec<u8> {
     parts::encode(|e| {
-        e.array(8)?.u8(FORM)?.u64(profile.pages)?.u64(profile.purchases)?.i64(profile.revenue)?;
+        e.array(9)?.u8(FORM)?.u64(profile.pages)?.u64(profile.purchases)?.i64(profile.revenue)?;
         e.array(profile.sessions.len() as u64)?;
         profile.sessions.iter().try_for_each(|s| e.u64(s.0).map(drop))?;
         put_seen(e, profile.seen)?;
         put_newest(e, &profile.newest)?;
-        e.bytes(&profile.actions.pack())?;
+        e.bytes(&profile.actions.pack())?.bytes(&profile.segments.pack())?;
         Ok(())
     })
 }
@@ -31,7 +32,7 @@ pub fn encode(profile: &Profile) -> Vec<u8> {
 /// # Errors
 /// [`WireError`].
 pub fn decode(bytes: &[u8]) -> Result<Profile, WireError> {
-    parts::form(bytes, FORM, 7, |d| {
+    parts::form(bytes, FORM, 8, |d| {
         Ok(Profile {
             pages: d.u64()?,
             purchases: d.u64()?,
@@ -40,6 +41,7 @@ pub fn decode(bytes: &[u8]) -> Result<Profile, WireError> {
             seen: seen(d)?,
             newest: newest(d)?,
             actions: PackedActions::read(d.bytes()?).ok_or(WireError::Malformed)?.iter().collect(),
+            segments: PackedSegments::read(d.bytes()?).and_then(|s| s.to_map()).ok_or(WireError::Malformed)?,
         })
     })
 }

@@ -198,6 +198,7 @@ fn sub(n: u64, now: Millis, newest: Option<Newest>) -> SubProfile {
         seen: Some((now - 90 * 86_400_000, now - n * 3_600_000)),
         names: newest.map(|newest| Names { sessions, newest }),
         actions: Vec::new(),
+        segments: Vec::new(),
     };
     SubProfile::pack(Version { restore: 0, counter: 4_800_000 + n }, &content)
 }
