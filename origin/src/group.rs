@@ -8,7 +8,7 @@ use crate::intake::Incoming;
 use crate::metrics::Metrics;
 use crate::store::{Counters, StoreError};
 use crate::tenants::Tenants;
-use crate::{fold, intake, link, publish};
+use crate::{fold, intake, link, publish, segments};
 
 /// What all groups of one process have in common.
 #[derive(Debug)]
@@ -63,6 +63,7 @@ pub fn commit(
     calls: &[Incoming],
 ) -> Result<Vec<SyncResponse>, StoreError> {
     let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let calls = &segments::resolve(&tx, now, calls)?;
     let counters = Counters::load(&tx)?;
     let mut group = Group { tx: &tx, rules, metrics, now, counters };
     let (fresh, mut answers) = intake::take(&group, calls)?;

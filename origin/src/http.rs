@@ -2,6 +2,7 @@
 
 mod admin;
 mod error;
+mod segments;
 mod sync;
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -99,6 +100,7 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/metrics", get(metrics))
         .route("/v1/sync", post(sync::sync))
         .merge(admin::routes())
+        .merge(segments::routes())
         .fallback(|| async { ApiError::new(StatusCode::NOT_FOUND, "not_found", "there is nothing here") })
         .method_not_allowed_fallback(|| async {
             ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "this path takes another method")

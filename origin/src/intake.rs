@@ -13,6 +13,7 @@ use causeway_shared::wire::facts;
 use causeway_shared::wire::sync::{Rejected, SyncRequest, SyncResponse};
 
 use crate::group::Group;
+use crate::segments::Extend;
 use crate::store::{StoreError, TenantNo, signed};
 use crate::tenants::Tenants;
 
@@ -31,6 +32,8 @@ pub struct Incoming {
     pub lost: u64,
     /// Messages the edge gave up on.
     pub dead: u64,
+    /// Segments whose expiry is to move, as only the writer can say to when.
+    pub extends: Vec<Extend>,
 }
 
 /// A fact within its bounds.

@@ -19,6 +19,7 @@ pub mod metrics;
 pub mod publish;
 pub mod read;
 pub mod reference;
+pub mod segments;
 pub mod serve;
 pub mod store;
 pub mod tenants;

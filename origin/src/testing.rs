@@ -65,6 +65,11 @@ impl Origin {
         group::commit(&mut self.conn, &self.rules, &self.metrics, self.now, &calls).unwrap()
     }
 
+    /// Calls as the admin side makes them, in one transaction.
+    pub(crate) fn take(&mut self, calls: &[intake::Incoming]) -> Vec<SyncResponse> {
+        group::commit(&mut self.conn, &self.rules, &self.metrics, self.now, calls).unwrap()
+    }
+
     pub(crate) fn send(&mut self, tenant: &str, facts: &[Fact]) -> SyncResponse {
         let facts = vec![self.batch(tenant, facts)];
         self.sync(SyncRequest { facts, ..SyncRequest::default() })

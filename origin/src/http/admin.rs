@@ -6,7 +6,7 @@ use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, Request, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use causeway_shared::ids::VisitorId;
@@ -37,14 +37,19 @@ pub(super) fn routes() -> Router<Arc<App>> {
 
 /// Which tenant is meant; with one tenant configured it need not be said.
 #[derive(Debug, Deserialize)]
-struct Which {
+pub(super) struct Which {
     tenant: Option<String>,
 }
 
-type MaybeWhich = Result<Query<Which>, QueryRejection>;
+pub(super) type MaybeWhich = Result<Query<Which>, QueryRejection>;
+
+/// What a request's query says.
+pub(super) fn which(uri: &Uri) -> MaybeWhich {
+    Query::try_from_uri(uri)
+}
 
 /// Lets a caller in whose token may do what is asked.
-async fn admit<'a>(app: &'a App, headers: &HeaderMap, needed: Role) -> Result<&'a Live, ApiError> {
+pub(super) async fn admit<'a>(app: &'a App, headers: &HeaderMap, needed: Role) -> Result<&'a Live, ApiError> {
     let unauthorized = || ApiError::new(StatusCode::UNAUTHORIZED, "unauthorized", "a valid bearer token is needed");
     let live = app.live().ok_or_else(|| ApiError::unavailable("not_ready", "the store is being opened"))?;
     let header = headers.get(header::AUTHORIZATION).and_then(|v| v.to_str().ok());
@@ -58,7 +63,7 @@ async fn admit<'a>(app: &'a App, headers: &HeaderMap, needed: Role) -> Result<&'
     }
 }
 
-fn tenant(live: &Live, which: MaybeWhich) -> Result<Known, ApiError> {
+pub(super) fn tenant(live: &Live, which: MaybeWhich) -> Result<Known, ApiError> {
     let Ok(Query(Which { tenant })) = which else {
         return Err(ApiError::field("tenant", "bad_query", "the query is not understood"));
     };
@@ -128,7 +133,7 @@ async fn counts(State(app): State<Arc<App>>, which: MaybeWhich, request: Request
 }
 
 /// A body, bounded in size and time.
-async fn read_body(body: Body) -> Result<Bytes, ApiError> {
+pub(super) async fn read_body(body: Body) -> Result<Bytes, ApiError> {
     let reading = axum::body::to_bytes(body, limits::BODY_BYTES);
     match tokio::time::timeout(BODY_TIME, reading).await {
         Ok(Ok(bytes)) => Ok(bytes),
@@ -200,7 +205,7 @@ mod tests {
         let document: Value = serde_json::from_str(include_str!("openapi.json")).unwrap();
         let mut described: Vec<&String> = document["paths"].as_object().unwrap().keys().collect();
         described.sort();
-        let code = [include_str!("admin.rs"), include_str!("../http.rs")].concat();
+        let code = [include_str!("admin.rs"), include_str!("segments.rs"), include_str!("../http.rs")].concat();
         let mut routes: Vec<&str> =
             code.lines().filter_map(|line| line.trim().strip_prefix(".route(\"")?.split('"').next()).collect();
         routes.sort_unstable();

@@ -96,3 +96,78 @@ fn the_openapi_document_is_served() {
     assert!(document["paths"]["/admin/v1/visitors/{id}"].is_object());
     assert_eq!(origin.get("/admin/v1/openapi.json").status, 401);
 }
+
+#[test]
+fn s2_02_segments_are_written_extended_and_asked_for_by_any_id() {
+    let place = Place::new();
+    let origin = place.serve();
+    origin.send(&[page(visitor(1), 1), origin.login(visitor(1), 2, "a/b c")]);
+    let (operator, viewer) = (place.token("operator"), place.token("viewer"));
+    let call = |token: &str, method: &str, path: &str, body: &str| {
+        let authorization = format!("Bearer {token}");
+        origin.call(
+            method,
+            &format!("/admin/v1/{path}?tenant=demo"),
+            &[("authorization", authorization)],
+            body.as_bytes(),
+        )
+    };
+    let own = format!("visitors/{}/segments", visitor(1));
+    let by_member = "lookups/member/a%2Fb%20c/segments";
+    let expires = (now() / 3_600_000 + 10) * 3_600_000;
+    let set = json!({ "set": [{ "segment": 8457, "expires_ms": expires, "attributes": { "2": 4 } }] }).to_string();
+    assert_eq!(call(&viewer, "PUT", by_member, &set).status, 403);
+    assert_eq!(call(&operator, "PUT", by_member, &set).json()["written"], 1);
+    let held = json!([{ "segment": 8457, "expires_ms": expires, "attributes": { "2": 4 } }]);
+    for path in [own.as_str(), by_member] {
+        let shown = call(&viewer, "GET", path, "").json();
+        assert_eq!((&shown["own"], &shown["view"]), (&held, &held), "{path}");
+    }
+    let extend = |segment: &str, body: &str| call(&operator, "POST", &format!("{own}/{segment}/extend"), body);
+    assert_eq!(extend("8457", r#"{"hours": 2}"#).status, 200);
+    assert_eq!(call(&viewer, "GET", &own, "").json()["own"][0]["expires_ms"], expires + 2 * 3_600_000);
+    assert_eq!(
+        (extend("9", r#"{"hours": 2}"#).code(), extend("x", "{}").code()),
+        ("unknown_segment".into(), "bad_id".into())
+    );
+    let query = |body: &str| call(&viewer, "POST", &format!("{own}/query"), body);
+    assert_eq!(query(r#"{"count": {"from": 8000, "to": 9000}}"#).json(), json!({ "count": 1 }));
+    assert_eq!(query(r#"{"newest": 3}"#).json(), json!({ "segments": [8457] }));
+    assert_eq!(query(r#"{"oldest": 3}"#).code(), "bad_json");
+    let codes = [r#"{"set": [{"segment": 1, "expires_ms": 5}]}"#, "{}", "[", r#"{"remove": ["x"]}"#];
+    let expected = ["expiry_out_of_range", "out_of_bounds", "bad_json", "bad_json"];
+    assert_eq!(codes.map(|body| call(&operator, "PUT", &own, body).code()), expected);
+    assert_eq!(call(&operator, "PUT", &format!("visitors/{}/segments", visitor(2)), &set).status, 404);
+    assert_eq!(call(&operator, "PUT", &own, r#"{"remove": [8457]}"#).status, 200);
+    assert_eq!(call(&viewer, "GET", by_member, "").json()["view"], json!([]));
+}
+
+#[test]
+fn s3_10_counts_are_answered_at_once_and_what_is_wrong_is_named() {
+    let place = Place::new();
+    let origin = place.serve();
+    origin.send(&[page(visitor(1), 1)]);
+    let authorization = format!("Bearer {}", place.token("viewer"));
+    let ask = |body: &serde_json::Value| {
+        let headers = [("authorization", authorization.clone())];
+        origin.call("POST", "/admin/v1/counts?tenant=demo", &headers, body.to_string().as_bytes())
+    };
+    let good = json!({ "visitor": visitor(1).to_string(), "actions": ["impression", "click"], "last": { "interval": 7, "unit": "days" }, "level": "ad_group", "ids": [1, 2] });
+    assert_eq!(ask(&good).json(), json!({ "counts": { "1": 0, "2": 0 } }));
+    let with = |name: &str, value: serde_json::Value| {
+        let mut changed = good.clone();
+        changed[name] = value;
+        ask(&changed)
+    };
+    assert_eq!(with("last", json!({ "from_ms": 0, "to_ms": now() })).status, 200);
+    assert_eq!(with("visitor", json!(visitor(2).to_string())).status, 404);
+    for (name, value) in
+        [("actions", json!(["frown"])), ("last", json!({ "interval": 0, "unit": "days" })), ("visitor", json!("x"))]
+    {
+        let answer = with(name, value);
+        assert_eq!((answer.status, answer.json()["error"]["field"].clone()), (400, json!(name)));
+    }
+    for (name, value) in [("level", json!("planet")), ("ids", json!([-1])), ("last", json!({ "unit": "years" }))] {
+        assert_eq!(with(name, value).code(), "bad_json");
+    }
+}

@@ -1,0 +1,161 @@
+//! Segments on the admin side: by visitor, and by the alternate id whose visitor was last seen.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{Path, Request, State};
+use axum::http::StatusCode;
+use axum::http::request::Parts;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use causeway_shared::ids::Millis;
+use causeway_shared::segments::SegmentId;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::json;
+
+use super::admin::{admit, read_body, tenant, which};
+use super::{ApiError, App, Live};
+use crate::clock;
+use crate::intake::Incoming;
+use crate::read::Visitor;
+use crate::segments::{self, Extend, Query, Whose, Write};
+use crate::tenants::Known;
+use crate::tokens::Role;
+
+type Answer = Result<Response, ApiError>;
+type ById = Path<String>;
+type ByLookup = Path<(String, String)>;
+
+pub(super) fn routes() -> Router<Arc<App>> {
+    Router::new()
+        .route("/admin/v1/visitors/{id}/segments", get(show_visitor).put(write_visitor))
+        .route("/admin/v1/visitors/{id}/segments/query", post(query_visitor))
+        .route("/admin/v1/visitors/{id}/segments/{segment}/extend", post(extend_visitor))
+        .route("/admin/v1/lookups/{kind}/{value}/segments", get(show_lookup).put(write_lookup))
+        .route("/admin/v1/lookups/{kind}/{value}/segments/query", post(query_lookup))
+        .route("/admin/v1/lookups/{kind}/{value}/segments/{segment}/extend", post(extend_lookup))
+}
+
+#[derive(Deserialize)]
+struct Hours {
+    hours: u32,
+}
+
+fn visitor(id: &str) -> Result<Whose, ApiError> {
+    let bad = |_| ApiError::field("id", "bad_id", "a visitor id is a UUID of version 7");
+    id.parse().map(Whose::Visitor).map_err(bad)
+}
+
+async fn show_visitor(State(app): State<Arc<App>>, Path(id): ById, request: Request) -> Answer {
+    show(&app, visitor(&id)?, request).await
+}
+
+async fn show_lookup(State(app): State<Arc<App>>, Path((kind, value)): ByLookup, request: Request) -> Answer {
+    show(&app, Whose::Lookup(kind, value), request).await
+}
+
+async fn write_visitor(State(app): State<Arc<App>>, Path(id): ById, request: Request) -> Answer {
+    write(&app, visitor(&id)?, request).await
+}
+
+async fn write_lookup(State(app): State<Arc<App>>, Path((kind, value)): ByLookup, request: Request) -> Answer {
+    write(&app, Whose::Lookup(kind, value), request).await
+}
+
+async fn query_visitor(State(app): State<Arc<App>>, Path(id): ById, request: Request) -> Answer {
+    query(&app, visitor(&id)?, request).await
+}
+
+async fn query_lookup(State(app): State<Arc<App>>, Path((kind, value)): ByLookup, request: Request) -> Answer {
+    query(&app, Whose::Lookup(kind, value), request).await
+}
+
+async fn extend_visitor(State(app): State<Arc<App>>, Path((id, segment)): ByLookup, request: Request) -> Answer {
+    extend(&app, visitor(&id)?, &segment, request).await
+}
+
+async fn extend_lookup(
+    State(app): State<Arc<App>>,
+    Path((kind, value, segment)): Path<(String, String, String)>,
+    request: Request,
+) -> Answer {
+    extend(&app, Whose::Lookup(kind, value), &segment, request).await
+}
+
+async fn show(app: &App, whose: Whose, request: Request) -> Answer {
+    let (parts, _) = request.into_parts();
+    let (live, _, found) = found(app, &parts, Role::Viewer, whose).await?;
+    let answer = live.readers.read(move |conn| segments::describe(conn, &found)).await?;
+    Ok(axum::Json(answer).into_response())
+}
+
+async fn query(app: &App, whose: Whose, request: Request) -> Answer {
+    let (parts, body) = request.into_parts();
+    let (_, _, found) = found(app, &parts, Role::Viewer, whose).await?;
+    let query: Query = read_json(body).await?;
+    Ok(axum::Json(segments::answer(found.profile.segments(), &query)).into_response())
+}
+
+async fn write(app: &App, whose: Whose, request: Request) -> Answer {
+    let (parts, body) = request.into_parts();
+    let (_, tenant, found) = found(app, &parts, Role::Operator, whose).await?;
+    let write: Write = read_json(body).await?;
+    let (now, id) = drawn()?;
+    let fact = segments::fact(&tenant, found.visitor, &write, now, id)
+        .map_err(|e| ApiError::field("set", e.code(), e.to_string()))?;
+    taken(app, Incoming { facts: vec![fact], ..Incoming::default() }).await?;
+    let written = write.set.len() + write.remove.len();
+    Ok(axum::Json(json!({ "visitor": found.visitor.to_string(), "written": written })).into_response())
+}
+
+async fn extend(app: &App, whose: Whose, segment: &str, request: Request) -> Answer {
+    let (parts, body) = request.into_parts();
+    let (_, tenant, found) = found(app, &parts, Role::Operator, whose).await?;
+    let bad = |_| ApiError::field("segment", "bad_id", "a segment is a number from 0 to 4294967295");
+    let segment = SegmentId(segment.parse().map_err(bad)?);
+    let Hours { hours } = read_json(body).await?;
+    let (_, id) = drawn()?;
+    let extends = vec![Extend { tenant: tenant.no, visitor: found.visitor, segment, hours, id }];
+    if taken(app, Incoming { extends, ..Incoming::default() }).await? == 0 {
+        let message = "the visitor is not in that segment";
+        return Err(ApiError::new(StatusCode::NOT_FOUND, "unknown_segment", message));
+    }
+    Ok(axum::Json(json!({ "visitor": found.visitor.to_string(), "extended": segment.0 })).into_response())
+}
+
+/// The caller let in, the tenant, and the visitor meant.
+async fn found<'a>(
+    app: &'a App,
+    parts: &Parts,
+    role: Role,
+    whose: Whose,
+) -> Result<(&'a Live, Known, Visitor), ApiError> {
+    let live = admit(app, &parts.headers, role).await?;
+    let tenant = tenant(live, which(&parts.uri))?;
+    let known = tenant.clone();
+    let found = live.readers.read(move |conn| segments::find(conn, &known, &whose)).await?;
+    let unknown = || ApiError::new(StatusCode::NOT_FOUND, "unknown_visitor", "no visitor is known by that id");
+    Ok((live, tenant, found.ok_or_else(unknown)?))
+}
+
+async fn read_json<T: DeserializeOwned>(body: axum::body::Body) -> Result<T, ApiError> {
+    let bytes = read_body(body).await?;
+    let bad = |e| ApiError::new(StatusCode::BAD_REQUEST, "bad_json", format!("the body is not understood: {e}"));
+    serde_json::from_slice(&bytes).map_err(bad)
+}
+
+/// The time, and random bytes for a fact's id.
+fn drawn() -> Result<(Millis, [u8; 16]), ApiError> {
+    let mut id = [0; 16];
+    let failed = |_| ApiError::unavailable("random", "the operating system gives no random bytes");
+    getrandom::fill(&mut id).map_err(failed)?;
+    Ok((clock::now(), id))
+}
+
+/// How many facts came of it, durably.
+async fn taken(app: &App, incoming: Incoming) -> Result<u64, ApiError> {
+    let writer = app.writer().ok_or_else(|| ApiError::unavailable("not_ready", "the store is being opened"))?;
+    let answer = writer.sync(incoming).await.map_err(|e| ApiError::unavailable("store", e.to_string()))?;
+    Ok(answer.accepted)
+}
