@@ -1,5 +1,6 @@
 //! What the admin side and `causeway inspect` say of a visitor or a lookup, as JSON.
 
+use causeway_shared::bucket::Purpose;
 use causeway_shared::ids::{AlternateId, VisitorId};
 use causeway_shared::limits;
 use causeway_shared::profile::Totals;
@@ -36,6 +37,7 @@ pub fn visitor(conn: &Connection, tenant: &Known, id: VisitorId) -> Result<Optio
         "person": {"master": person.master.to_string(), "members": members, "devices": person.devices},
         "links": links(conn, tenant, id)?,
         "lookups": lookups.iter().map(|id| named(tenant, *id)).collect::<Vec<_>>(),
+        "buckets": {"sampling": person.random.bucket(Purpose::Sampling)},
         "first_seen_ms": seen.map(|(first, _)| first),
         "last_seen_ms": seen.map(|(_, last)| last),
         "version": own.version.to_string(),

@@ -85,7 +85,8 @@ fn update(group: &mut Group<'_>, mut stored: Stored, facts: &[Fact]) -> Result<C
 }
 
 fn insert(group: &mut Group<'_>, tenant: TenantNo, visitor: VisitorId, facts: &[Fact]) -> Result<Changed, StoreError> {
-    const PERSON: &str = "INSERT INTO people (tenant, master, devices, epoch, changed) VALUES (?1, ?2, 1, ?3, ?4)";
+    const PERSON: &str = "INSERT INTO people (tenant, master, devices, epoch, changed, random)
+        VALUES (?1, ?2, 1, ?3, ?4, randomblob(16))";
     const WRITE: &str = "INSERT INTO visitors
         (tenant, visitor, last_seen, version, restore, published, person, profile)
         VALUES (?1, ?2, ?3, ?4, ?5, 0, ?6, ?7)";

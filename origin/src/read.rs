@@ -1,6 +1,7 @@
 //! What is read from the store: a visitor, its person, its lookups. Shared by the KV's values, the admin
 //! side and `causeway inspect`.
 
+use causeway_shared::bucket::PersonRandom;
 use causeway_shared::ids::{AlternateId, KindCode, Millis, Version, VisitorId};
 use causeway_shared::membership::Cut;
 use causeway_shared::profile::{Profile, Totals};
@@ -78,6 +79,8 @@ pub struct Person {
     pub members: Vec<VisitorId>,
     /// The sums over all of them.
     pub view: Totals,
+    /// What its buckets come from.
+    pub random: PersonRandom,
 }
 
 /// A person; at most `most` of its members are named, all are summed up.
@@ -85,14 +88,15 @@ pub struct Person {
 /// # Errors
 /// [`StoreError`].
 pub fn person(conn: &Connection, person: PersonNo, most: usize) -> Result<Option<Person>, StoreError> {
-    const READ: &str = "SELECT master, devices FROM people WHERE person = ?1";
+    const READ: &str = "SELECT master, devices, random FROM people WHERE person = ?1";
     const MEMBERS: &str = "SELECT visitor, profile FROM visitors WHERE person = ?1";
     let mut statement = conn.prepare_cached(READ)?;
-    let row = statement.query_row([person.0], |row| Ok((visitor_at(row, 0)?, row.get(1)?))).optional()?;
-    let Some((master, devices)) = row else {
+    let row = statement.query_row([person.0], |row| Ok((visitor_at(row, 0)?, row.get(1)?, row.get(2)?))).optional()?;
+    let Some((master, devices, random)) = row else {
         return Ok(None);
     };
-    let mut found = Person { master, devices, members: Vec::new(), view: Totals::default() };
+    let random = PersonRandom(random);
+    let mut found = Person { master, devices, members: Vec::new(), view: Totals::default(), random };
     let mut statement = conn.prepare_cached(MEMBERS)?;
     let mut rows = statement.query([person.0])?;
     while let Some(row) = rows.next()? {

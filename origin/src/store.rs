@@ -61,7 +61,9 @@ pub enum StoreError {
 }
 
 static MIGRATIONS: LazyLock<Migrations<'static>> =
-    LazyLock::new(|| Migrations::new(vec![M::up(include_str!("../sql/0001_store.sql"))]));
+    LazyLock::new(|| Migrations::new(SCHEMA.into_iter().map(M::up).collect()));
+/// Each step from one form of the store to the next, for ever.
+const SCHEMA: [&str; 2] = [include_str!("../sql/0001_store.sql"), include_str!("../sql/0002_person_random.sql")];
 
 /// The store's file in a data directory.
 #[must_use]
@@ -242,6 +244,21 @@ mod tests {
         };
         assert_eq!(pragma("synchronous"), "Integer(2)");
         assert_eq!(pragma("journal_mode"), "Text(\"wal\")");
+    }
+
+    #[test]
+    fn a_store_of_the_first_form_is_brought_up_to_date_and_loses_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        {
+            let mut conn = Connection::open(file(folder.path())).unwrap();
+            MIGRATIONS.to_version(&mut conn, 1).unwrap();
+            let person = "INSERT INTO people (tenant, master, devices, epoch, changed) VALUES (1, x'00', 1, 7, 7)";
+            assert_eq!((0..3).map(|_| conn.execute(person, []).unwrap()).sum::<usize>(), 3);
+        }
+        let conn = open(folder.path()).unwrap();
+        let drawn = "SELECT count(DISTINCT random), min(length(random)), sum(epoch) FROM people";
+        let row = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
+        assert_eq!(conn.query_row(drawn, [], row).unwrap(), (3, 16, 21));
     }
 
     #[test]

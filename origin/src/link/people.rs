@@ -37,6 +37,8 @@ struct Planned {
     from: BTreeSet<PersonNo>,
     /// The row it takes over; none: it needs a new one.
     row: Option<PersonNo>,
+    /// The row whose random bytes it keeps.
+    heir_of: Option<PersonNo>,
     /// Visitors that shared a person with one of its visitors and do not any more, the last active first.
     left: Vec<VisitorId>,
 }
@@ -183,7 +185,7 @@ fn plan(
         let mut left: Vec<VisitorId> = others.filter(|v| !person.members.contains(v)).copied().collect();
         let last_seen = |v: &VisitorId| around.stored.get(v).map(|s| s.last_seen);
         left.sort_by_key(|v| (std::cmp::Reverse(last_seen(v)), *v));
-        planned.push(Planned { person: person.clone(), from, row: None, left });
+        planned.push(Planned { person: person.clone(), from, row: None, heir_of: None, left });
     }
     let mut taken = BTreeSet::new();
     for p in &mut planned {
@@ -196,6 +198,11 @@ fn plan(
     }
     for p in planned.iter_mut().filter(|p| p.row.is_none()) {
         p.row = p.from.iter().copied().find(|row| taken.insert(*row));
+    }
+    // Of the people that become one the earliest row's random bytes stay, also when an older visitor joins (S4.3); but
+    // never those of a row that goes on as somebody else.
+    for p in &mut planned {
+        p.heir_of = p.from.iter().copied().find(|row| p.row == Some(*row) || taken.insert(*row));
     }
     Ok(planned)
 }
@@ -223,17 +230,18 @@ fn apply(group: &mut Group<'_>, tenant: TenantNo, planned: Planned) -> Result<Pe
 }
 
 fn write_row(group: &mut Group<'_>, tenant: TenantNo, planned: &Planned) -> Result<PersonNo, StoreError> {
-    const INSERT: &str = "INSERT INTO people (tenant, master, devices, epoch, changed)
-        VALUES (?1, ?2, ?3, ?4, ?5)";
+    const INSERT: &str = "INSERT INTO people (tenant, master, devices, epoch, changed, random)
+        VALUES (?1, ?2, ?3, ?4, ?5, randomblob(16))";
     const UPDATE: &str = "UPDATE people SET tenant = ?1, master = ?2, devices = ?3, epoch = ?4,
-        changed = ?5 WHERE person = ?6";
+        changed = ?5, random = coalesce((SELECT random FROM people WHERE person = ?7), random) WHERE person = ?6";
     let (epoch, version) = (group.next_epoch(), group.next_version());
     let devices = signed(planned.person.members.len() as u64);
     let (epoch, version) = (signed(epoch.0), signed(version.counter));
     let master = planned.person.master.as_bytes();
     match planned.row {
         Some(row) => {
-            let values = (tenant.0, master, devices, epoch, version, row.0);
+            let heir_of = planned.heir_of.unwrap_or(row);
+            let values = (tenant.0, master, devices, epoch, version, row.0, heir_of.0);
             group.tx.prepare_cached(UPDATE)?.execute(values)?;
             Ok(row)
         }
@@ -293,7 +301,7 @@ fn separate(
         return Ok(());
     };
     let alone = Person { master: visitor, members: BTreeSet::from([visitor]) };
-    let planned = Planned { person: alone, from: BTreeSet::new(), row: None, left: Vec::new() };
+    let planned = Planned { person: alone, from: BTreeSet::new(), row: None, heir_of: None, left: Vec::new() };
     linked.people.push(apply(group, tenant, planned)?);
     let (epoch, version) = (group.next_epoch(), group.next_version());
     let values = (stored.person.0, signed(epoch.0), signed(version.counter));

@@ -302,3 +302,23 @@ fn a_page_view_reads_no_evidence() {
     assert_eq!(members(&origin, A), visitors(&[A, B]));
     assert_eq!(epoch(&origin), before);
 }
+
+#[test]
+fn s4_03_a_persons_random_bytes_are_drawn_once_and_the_earlier_persons_stay() {
+    let mut origin = Origin::new();
+    // The younger visitors are met first; the oldest joins them later and becomes the master.
+    let (old, young, other) = (visitor(1), visitor(2), visitor(3));
+    let first = [origin.login(young, 1, NOW, "ann"), origin.login(other, 2, NOW, "ann")];
+    origin.send("demo", &first);
+    let drawn = origin.person("demo", young).random;
+    origin.send("demo", &[page(old, 3, NOW)]);
+    assert_ne!(origin.person("demo", old).random, drawn);
+    let login = origin.login(old, 4, NOW, "ann");
+    origin.send("demo", &[login]);
+    let person = origin.person("demo", old);
+    assert_eq!((person.master, person.devices, person.random), (old, 3, drawn));
+    // Who leaves is somebody else, with bytes of their own.
+    origin.send("demo", &[withdrawal(other, NOW)]);
+    assert_eq!(origin.person("demo", young).random, drawn);
+    assert_ne!(origin.person("demo", other).random, drawn);
+}
