@@ -121,6 +121,16 @@ impl FactError {
 }
 
 impl Fact {
+    /// Whether the person did something: looked at a page, bought, clicked. An ad that was shown to it is no such thing.
+    #[must_use]
+    pub fn is_activity(&self) -> bool {
+        match &self.what {
+            What::Page { .. } | What::Track { .. } => true,
+            What::Action { verb, .. } => *verb != Verb::IMPRESSION,
+            What::Alias { .. } | What::Withdrawal | What::Segments { .. } => false,
+        }
+    }
+
     /// Checks the bounds of a fact from outside against this clock.
     ///
     /// # Errors

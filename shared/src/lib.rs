@@ -25,6 +25,7 @@ pub mod person;
 pub mod profile;
 pub mod proof;
 pub mod random;
+pub mod rhythm;
 pub mod segments;
 pub mod sync_auth;
 pub mod time;

@@ -15,6 +15,7 @@ use crate::actions::{Action, Actions, InsertionHash, PackedActions};
 use crate::fact::{Fact, PURCHASE, What};
 use crate::ids::{Micros, Millis, SessionId, Version};
 use crate::limits;
+use crate::rhythm::Rhythm;
 use crate::segments::{PackedSegments, SegmentMap, Stamp};
 use crate::time::{Day, Minute};
 
@@ -121,6 +122,7 @@ pub struct Profile {
     pub(crate) newest: Newest,
     pub(crate) actions: Actions,
     pub(crate) segments: SegmentMap,
+    pub(crate) rhythm: Rhythm,
 }
 
 impl Profile {
@@ -150,6 +152,9 @@ impl Profile {
                 writes.iter().for_each(|(id, state)| self.segments.write(*id, stamp, state.clone()));
             }
             What::Track { .. } | What::Alias { .. } | What::Withdrawal => {}
+        }
+        if fact.is_activity() {
+            self.rhythm.add(fact.at);
         }
         let (first, last) = self.seen.unwrap_or((fact.at, fact.at));
         self.seen = Some((first.min(fact.at), last.max(fact.at)));
@@ -184,6 +189,12 @@ impl Profile {
     #[must_use]
     pub fn actions(&self) -> &Actions {
         &self.actions
+    }
+
+    /// In which hours of the week the visitor was active.
+    #[must_use]
+    pub fn rhythm(&self) -> &Rhythm {
+        &self.rhythm
     }
 
     /// The visitor's segments.

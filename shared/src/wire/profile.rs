@@ -7,6 +7,7 @@ use crate::actions::PackedActions;
 use crate::ids::{Millis, SessionId};
 use crate::limits;
 use crate::profile::{Newest, Profile};
+use crate::rhythm::Rhythm;
 use crate::segments::PackedSegments;
 
 const FORM: u8 = 1;
@@ -17,12 +18,13 @@ const SESSIONS: usize = 8_192;
 #[must_use]
 pub fn encode(profile: &Profile) -> Vec<u8> {
     parts::encode(|e| {
-        e.array(9)?.u8(FORM)?.u64(profile.pages)?.u64(profile.purchases)?.i64(profile.revenue)?;
+        e.array(10)?.u8(FORM)?.u64(profile.pages)?.u64(profile.purchases)?.i64(profile.revenue)?;
         e.array(profile.sessions.len() as u64)?;
         profile.sessions.iter().try_for_each(|s| e.u64(s.0).map(drop))?;
         put_seen(e, profile.seen)?;
         put_newest(e, &profile.newest)?;
         e.bytes(&profile.actions.pack())?.bytes(&profile.segments.pack())?;
+        e.bytes(&profile.rhythm.pack())?;
         Ok(())
     })
 }
@@ -32,7 +34,7 @@ pub fn encode(profile: &Profile) -> Vec<u8> {
 /// # Errors
 /// [`WireError`].
 pub fn decode(bytes: &[u8]) -> Result<Profile, WireError> {
-    parts::form(bytes, FORM, 8, |d| {
+    parts::form(bytes, FORM, 9, |d| {
         Ok(Profile {
             pages: d.u64()?,
             purchases: d.u64()?,
@@ -42,6 +44,7 @@ pub fn decode(bytes: &[u8]) -> Result<Profile, WireError> {
             newest: newest(d)?,
             actions: PackedActions::read(d.bytes()?).ok_or(WireError::Malformed)?.iter().collect(),
             segments: PackedSegments::read(d.bytes()?).and_then(|s| s.to_map()).ok_or(WireError::Malformed)?,
+            rhythm: Rhythm::read(d.bytes()?).ok_or(WireError::Malformed)?,
         })
     })
 }
