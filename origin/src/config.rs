@@ -55,6 +55,15 @@ pub enum ConfigError {
         #[source]
         source: std::io::Error,
     },
+    /// A tenant's catalogue file could not be read.
+    #[error("cannot read the catalogue {}: the tenant's `catalogue` names it, beside the configuration", path.display())]
+    Catalogue {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
     /// The file is not TOML, or has a key or a value that does not belong there.
     #[error("the configuration {} is not understood: see `causeway config reference`", path.display())]
     Parse {
@@ -171,7 +180,8 @@ impl Config {
 
 /// The words of a tenant's catalogue file.
 fn vocabulary(path: &Path) -> Result<Vocabulary, ConfigError> {
-    let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+    let unread = |source| ConfigError::Catalogue { path: path.to_owned(), source };
+    let text = std::fs::read_to_string(path).map_err(unread)?;
     toml::from_str(&text).map_err(|source| ConfigError::Parse { path: path.to_owned(), source: Box::new(source) })
 }
 
@@ -283,5 +293,24 @@ mod tests {
         };
         let paths: Vec<&str> = problems.iter().map(|p| p.path.as_str()).collect();
         assert_eq!(paths, ["tenant", "readers", "drain_s"]);
+    }
+
+    #[test]
+    fn the_words_of_a_tenants_catalogue_come_from_its_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("causeway.toml");
+        let load = |catalogue: &str| {
+            std::fs::write(folder.path().join("words.toml"), catalogue).unwrap();
+            Config::load(&path, |_| None)
+        };
+        std::fs::write(&path, format!("{SMALL}\ncatalogue = \"words.toml\"")).unwrap();
+        assert!(matches!(Config::load(&path, |_| None), Err(ConfigError::Catalogue { .. })), "it is not there yet");
+        let config = load("[[verb]]\nname = \"hide\"\ncode = 3").unwrap();
+        assert!(config.edge.tenants.iter().all(|tenant| tenant.vocabulary.verb("hide").is_some()));
+        assert!(matches!(load("[[verbs]]"), Err(ConfigError::Parse { .. })));
+        let Err(ConfigError::Problems(problems)) = load("[[verb]]\nname = \"hide\"\ncode = 2") else {
+            unreachable!("it was taken");
+        };
+        assert_eq!(problems.iter().map(|p| p.path.as_str()).collect::<Vec<_>>(), ["tenant[0].catalogue.verb[0].code"]);
     }
 }

@@ -236,7 +236,7 @@ impl Tenant {
         if self.member_proof == ProofPolicy::Trusted && self.dev {
             found.say(format!("{at}.member_proof"), "a dev tenant signs its own proofs: leave it `required`");
         }
-        found.0.extend(self.vocabulary.problems(&format!("{at}.vocabulary")));
+        found.0.extend(self.vocabulary.problems(&format!("{at}.catalogue")));
         self.kind_problems(at, found);
     }
 
