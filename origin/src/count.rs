@@ -1,16 +1,17 @@
 //! Counts: how often a person, or one visitor, acted on ads, groups, campaigns or advertisers (S3.7). What an
 //! acknowledged sync brought is in the store, and so is counted at once (S3.10).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_shared::actions::{
-    Counter, Entity, Level, PackedActions, Question, Unit, Verb, ViewType, ViewTypes, Window,
+    self, Counter, Entity, Filter, Level, PackedActions, Question, Unit, Verb, ViewType, ViewTypes, Window, group,
 };
 use causeway_shared::ids::{Millis, VisitorId};
 use causeway_shared::limits;
 use causeway_shared::time::Minute;
 use rusqlite::Connection;
 use serde::Deserialize;
+use serde_json::Value;
 
 use crate::read;
 use crate::store::StoreError;
@@ -72,7 +73,7 @@ pub enum UnitName {
 }
 
 /// Names of levels.
-#[derive(Debug, Clone, Copy, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LevelName {
     /// Ads.
@@ -104,9 +105,7 @@ pub enum CountError {
 /// # Errors
 /// [`CountError`].
 pub fn counts(conn: &Connection, tenant: &Known, ask: &Ask, now: Millis) -> Result<BTreeMap<u32, u32>, CountError> {
-    let field = |name, message: &str| CountError::Field(name, message.to_owned());
-    let visitor: VisitorId =
-        ask.visitor.parse().map_err(|_| field("visitor", "a visitor id is a UUID of version 7"))?;
+    let visitor = visitor_of(&ask.visitor)?;
     if ask.ids.len() > IDS {
         return Err(field("ids", &format!("{IDS} ids at most")));
     }
@@ -116,7 +115,7 @@ pub fn counts(conn: &Connection, tenant: &Known, ask: &Ask, now: Millis) -> Resu
     let types: Option<Vec<ViewType>> = ask.view_types.iter().flatten().map(|name| words.view_type(name)).collect();
     let types = types.ok_or_else(|| field("view_types", "the catalogue has no view type of one of these names"))?;
     let (from, to) = ask.last.range(now).ok_or_else(|| field("last", "an interval is 1 or more"))?;
-    let packed = actions(conn, tenant, visitor, ask.own)?;
+    let packed = actions_of(conn, tenant, visitor, ask.own)?;
     let read: Vec<PackedActions<'_>> = packed.iter().filter_map(|bytes| PackedActions::read(bytes)).collect();
     let view_types = if ask.view_types.is_some() { ViewTypes::Only(&types) } else { ViewTypes::All };
     let question = Question { verbs: &verbs, view_types, from, to };
@@ -127,8 +126,122 @@ pub fn counts(conn: &Connection, tenant: &Known, ask: &Ask, now: Millis) -> Resu
     Ok(ask.ids.iter().copied().zip(counted).collect())
 }
 
+/// A general question (S3.9): which actions, told apart by what.
+#[derive(Debug, Clone, Deserialize)]
+pub struct AskGroups {
+    /// Whose actions.
+    pub visitor: String,
+    /// Verbs, by name; all when left out.
+    pub actions: Option<Vec<String>>,
+    /// View types, by name; all when left out.
+    pub view_types: Option<Vec<String>>,
+    /// Codes by level: of each level named, one of these.
+    #[serde(default)]
+    pub ids: BTreeMap<LevelName, BTreeSet<u32>>,
+    /// What groups are told apart by; nothing gives one sum.
+    #[serde(default)]
+    pub by: Vec<Dimension>,
+    /// Over which time.
+    pub last: Last,
+    /// Whether the visitor alone is counted, not its person.
+    #[serde(default)]
+    pub own: bool,
+}
+
+/// Names of dimensions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Dimension {
+    /// The verb.
+    Action,
+    /// The view type.
+    ViewType,
+    /// A level's codes.
+    #[serde(untagged)]
+    Level(LevelName),
+}
+
+/// The groups, in the order of their codes, each with its count. A verb is named; a view type and an entity are codes.
+///
+/// # Errors
+/// [`CountError`].
+pub fn groups(conn: &Connection, tenant: &Known, ask: &AskGroups, now: Millis) -> Result<Vec<Value>, CountError> {
+    let visitor = visitor_of(&ask.visitor)?;
+    let words = &tenant.config.vocabulary;
+    let mut filter = Filter::default();
+    if let Some(names) = &ask.actions {
+        let codes = codes(names, "actions", |name| words.verb(name).map(|verb| verb.0))?;
+        filter.0.push((actions::Dimension::Verb, codes));
+    }
+    if let Some(names) = &ask.view_types {
+        let codes = codes(names, "view_types", |name| words.view_type(name).map(|of| of.0))?;
+        filter.0.push((actions::Dimension::ViewType, codes));
+    }
+    filter.0.extend(ask.ids.iter().map(|(name, ids)| (actions::Dimension::Entity(name.level()), ids.clone())));
+    let by: Vec<actions::Dimension> = ask.by.iter().map(|dimension| dimension.dimension()).collect();
+    if by.len() > DIMENSIONS {
+        return Err(CountError::Field("by", format!("{DIMENSIONS} dimensions at most")));
+    }
+    let (from, to) = ask.last.range(now).ok_or_else(|| field("last", "an interval is 1 or more"))?;
+    let packed = actions_of(conn, tenant, visitor, ask.own)?;
+    let read: Vec<PackedActions<'_>> = packed.iter().filter_map(|bytes| PackedActions::read(bytes)).collect();
+    let found = group(&read, &filter, &by, from, to).map_err(|e| CountError::Field("by", e.to_string()))?;
+    Ok(found.into_iter().map(|(codes, count)| row(tenant, &ask.by, &codes, count)).collect())
+}
+
+/// Dimensions there are: the verb, the view type and four levels.
+const DIMENSIONS: usize = 6;
+
+fn row(tenant: &Known, by: &[Dimension], codes: &[u32], count: u64) -> Value {
+    let mut row = serde_json::Map::new();
+    for (dimension, code) in by.iter().zip(codes) {
+        let verb = u8::try_from(*code).ok().and_then(|code| tenant.config.vocabulary.name_of(Verb(code)));
+        let value = match (dimension, verb) {
+            (Dimension::Action, Some(name)) => name.into(),
+            _ => Value::from(*code),
+        };
+        row.insert(dimension.name().to_owned(), value);
+    }
+    row.insert("count".to_owned(), count.into());
+    Value::Object(row)
+}
+
+fn codes(names: &[String], of: &'static str, code: impl Fn(&str) -> Option<u8>) -> Result<BTreeSet<u32>, CountError> {
+    let unknown = || field(of, "the tenant's catalogue has no word of one of these names");
+    names.iter().map(|name| code(name).map(u32::from).ok_or_else(unknown)).collect()
+}
+
+fn field(name: &'static str, message: &str) -> CountError {
+    CountError::Field(name, message.to_owned())
+}
+
+fn visitor_of(text: &str) -> Result<VisitorId, CountError> {
+    text.parse().map_err(|_| field("visitor", "a visitor id is a UUID of version 7"))
+}
+
+impl Dimension {
+    fn dimension(self) -> actions::Dimension {
+        match self {
+            Self::Action => actions::Dimension::Verb,
+            Self::ViewType => actions::Dimension::ViewType,
+            Self::Level(level) => actions::Dimension::Entity(level.level()),
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Action => "action",
+            Self::ViewType => "view_type",
+            Self::Level(LevelName::Ad) => "ad",
+            Self::Level(LevelName::AdGroup) => "ad_group",
+            Self::Level(LevelName::Campaign) => "campaign",
+            Self::Level(LevelName::Advertiser) => "advertiser",
+        }
+    }
+}
+
 /// The packed actions of the visitor, or of each of its person's.
-fn actions(conn: &Connection, tenant: &Known, visitor: VisitorId, own: bool) -> Result<Vec<Vec<u8>>, CountError> {
+fn actions_of(conn: &Connection, tenant: &Known, visitor: VisitorId, own: bool) -> Result<Vec<Vec<u8>>, CountError> {
     let found = read::visitor(conn, tenant.no, visitor)?.ok_or(CountError::Unknown)?;
     if own {
         return Ok(vec![found.profile.actions().pack()]);
@@ -198,6 +311,36 @@ mod tests {
         assert_eq!(count(""), BTreeMap::from([(2, 3), (9, 0)]));
         assert_eq!(count(r#", "own": true"#), BTreeMap::from([(2, 2), (9, 0)]));
         assert_eq!(count(r#", "view_types": []"#), BTreeMap::from([(2, 0), (9, 0)]));
+    }
+
+    #[test]
+    fn s3_09_groups_by_any_dimension_over_one_time_range() {
+        let mut origin = Origin::new();
+        let facts = [
+            impression(visitor(1), 1, NOW),
+            impression(visitor(1), 2, NOW),
+            impression(visitor(1), 3, NOW - 86_400_000),
+        ];
+        origin.send("demo", &facts);
+        let known = origin.tenant("demo").clone();
+        let ask = |more: &str| -> Result<Value, CountError> {
+            let text = format!(r#"{{"visitor": "{}", "last": {{"interval": 2, "unit": "days"}}{more}}}"#, visitor(1));
+            groups(&origin.conn, &known, &serde_json::from_str(&text).unwrap(), NOW).map(Value::from)
+        };
+        assert_eq!(ask("").unwrap(), serde_json::json!([{ "count": 3 }]));
+        let by = ask(r#", "by": ["campaign", "action", "view_type"]"#).unwrap();
+        assert_eq!(by, serde_json::json!([{ "campaign": 2, "action": "impression", "view_type": 1, "count": 3 }]));
+        assert_eq!(ask(r#", "actions": ["click"]"#).unwrap(), serde_json::json!([]));
+        assert_eq!(
+            ask(r#", "ids": { "ad": [4], "advertiser": [1, 9] }"#).unwrap(),
+            serde_json::json!([{ "count": 3 }])
+        );
+        assert_eq!(ask(r#", "ids": { "ad": [5] }"#).unwrap(), serde_json::json!([]));
+        assert!(matches!(ask(r#", "actions": ["frown"]"#), Err(CountError::Field("actions", _))));
+        assert!(matches!(
+            ask(r#", "by": ["ad", "ad", "ad", "ad", "ad", "ad", "ad"]"#),
+            Err(CountError::Field("by", _))
+        ));
     }
 
     #[test]

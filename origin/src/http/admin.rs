@@ -9,14 +9,16 @@ use axum::extract::{Path, Query, Request, State};
 use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use causeway_shared::ids::VisitorId;
+use causeway_shared::ids::{Millis, VisitorId};
 use causeway_shared::{limits, proof};
+use rusqlite::Connection;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::{ApiError, App, BODY_TIME, Live};
 use crate::clock;
-use crate::count::{self, Ask, CountError};
+use crate::count::{self, CountError};
 use crate::describe::{self, LookupError};
 use crate::tenants::Known;
 use crate::tokens::{self, Role};
@@ -31,6 +33,7 @@ pub(super) fn routes() -> Router<Arc<App>> {
         .route("/admin/v1/visitors/{id}", get(visitor))
         .route("/admin/v1/lookups/{kind}/{value}", get(lookup))
         .route("/admin/v1/counts", post(counts))
+        .route("/admin/v1/counts/groups", post(groups))
         .route("/admin/v1/proofs", post(sign_proof))
         .route("/admin/v1/openapi.json", get(openapi))
 }
@@ -113,20 +116,39 @@ async fn lookup(
 }
 
 async fn counts(State(app): State<Arc<App>>, which: MaybeWhich, request: Request) -> Answer {
+    counted(&app, which, request, |conn, tenant, ask, now| {
+        count::counts(conn, tenant, ask, now).map(|counts| json!({ "counts": counts }))
+    })
+    .await
+}
+
+async fn groups(State(app): State<Arc<App>>, which: MaybeWhich, request: Request) -> Answer {
+    counted(&app, which, request, |conn, tenant, ask, now| {
+        count::groups(conn, tenant, ask, now).map(|groups| json!({ "groups": groups }))
+    })
+    .await
+}
+
+/// Reads a question and lets it be answered from the store.
+async fn counted<T: DeserializeOwned + Send + 'static>(
+    app: &App,
+    which: MaybeWhich,
+    request: Request,
+    answer: impl Fn(&Connection, &Known, &T, Millis) -> Result<Value, CountError> + Send + 'static,
+) -> Answer {
     let (parts, body) = request.into_parts();
-    let live = admit(&app, &parts.headers, Role::Viewer).await?;
+    let live = admit(app, &parts.headers, Role::Viewer).await?;
     let tenant = tenant(live, which)?;
     let bytes = read_body(body).await?;
-    let ask: Ask = serde_json::from_slice(&bytes).map_err(|e| {
-        ApiError::new(StatusCode::BAD_REQUEST, "bad_json", format!("the question is not understood: {e}"))
-    })?;
+    let bad = |e| ApiError::new(StatusCode::BAD_REQUEST, "bad_json", format!("the question is not understood: {e}"));
+    let ask: T = serde_json::from_slice(&bytes).map_err(bad)?;
     let now = clock::now();
-    let found = live.readers.read(move |conn| match count::counts(conn, &tenant, &ask, now) {
+    let found = live.readers.read(move |conn| match answer(conn, &tenant, &ask, now) {
         Err(CountError::Store(e)) => Err(e),
         found => Ok(found),
     });
     match found.await? {
-        Ok(counts) => Ok(axum::Json(json!({ "counts": counts })).into_response()),
+        Ok(found) => Ok(axum::Json(found).into_response()),
         Err(CountError::Field(name, message)) => Err(ApiError::field(name, "out_of_bounds", message)),
         Err(e) => Err(ApiError::new(StatusCode::NOT_FOUND, "unknown_visitor", e.to_string())),
     }
