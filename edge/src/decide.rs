@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use causeway_shared::actions::{Entity, ViewType};
 use causeway_shared::identity::{Origin, Recognised};
 use causeway_shared::ids::{InsertionId, VisitorId};
+use causeway_shared::ledger::Reservation;
 use causeway_shared::limits;
 use causeway_shared::random::Random;
 use causeway_shared::token::{self, AdToken};
@@ -71,6 +72,7 @@ struct Asked {
 #[derive(Debug)]
 pub(crate) struct DecideCall {
     placements: Vec<Asked>,
+    counted: bool,
     page_view: bool,
     trace: bool,
     refused: Vec<(String, &'static str)>,
@@ -118,6 +120,8 @@ struct Placed {
     impression_url: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     click_url: Option<String>,
+    #[serde(skip)]
+    reserved: Reservation,
 }
 
 /// Reads the call, its consent and its ids.
@@ -142,6 +146,7 @@ fn recognise(incoming: &Incoming<'_>, body: &Body<'_>) -> Result<Routed, Box<Out
             .iter()
             .map(|p| Asked { id: p.id.to_string(), view_type: vocabulary.view_type(&p.view_type).unwrap_or_default() })
             .collect(),
+        counted: uncounted.is_none(),
         page_view: body.page_view && uncounted.is_none(),
         trace: body.explain && site.explains(request.explain()),
         refused: taken.refused,
@@ -168,8 +173,11 @@ pub(crate) fn finish(mut visit: Visit, mut who: Recognised) -> Outcome {
         new_visitor: who.origin == Origin::Minted,
         bridged: who.bridged(),
     };
-    let mut random = visit.random.clone();
-    let mut outcome = answer(&visit, call, Some((who.visitor, person)), None, &mut random);
+    let decisions = decide(&visit, call, Some(who.visitor));
+    if call.counted {
+        who.ledger.reserve(decisions.iter().filter_map(|decision| Some(decision.placed.as_ref()?.reserved)));
+    }
+    let mut outcome = answer(&visit, call, Some((who.visitor, person)), None, decisions);
     if who.cookie_changed || visit.stale_key {
         outcome.head.headers.extend(cookies::write_identity(&visit.site, visit.secure, &who.cookie));
     }
@@ -181,7 +189,12 @@ pub(crate) fn finish(mut visit: Visit, mut who: Recognised) -> Outcome {
 /// The answer without an identity, and why.
 pub(crate) fn contextual(visit: &Visit, reason: &'static str) -> Outcome {
     let Call::Decide(call) = &visit.call else { return Outcome::empty(500) };
-    answer(visit, call, None, Some(reason), &mut visit.random.clone())
+    answer(visit, call, None, Some(reason), decide(visit, call, None))
+}
+
+fn decide<'a>(visit: &'a Visit, call: &'a DecideCall, visitor: Option<VisitorId>) -> Vec<Decision<'a>> {
+    let mut random = visit.random.clone();
+    call.placements.iter().map(|placement| house(visit, placement, visitor, &mut random)).collect()
 }
 
 fn answer(
@@ -189,15 +202,14 @@ fn answer(
     call: &DecideCall,
     who: Option<(VisitorId, Person)>,
     reason: Option<&'static str>,
-    random: &mut Random,
+    decisions: Vec<Decision<'_>>,
 ) -> Outcome {
     let (visitor, person) = who.unzip();
     let consent = if visitor.is_some() { "full" } else { "none" };
-    let house = |placement| house(visit, placement, visitor, random);
     let answer = Answer {
         visitor: visitor.map(|visitor| visitor.to_string()),
         person,
-        decisions: call.placements.iter().map(house).collect(),
+        decisions,
         catalogue: None,
         kv_reads: visit.kv_reads,
         consent,
@@ -230,7 +242,7 @@ fn place(visit: &Visit, placement: &Asked, visitor: VisitorId, random: &mut Rand
     let insertion = token::seal(&visit.site.keys.cookie, &visit.site.id, &token)?;
     let address = |route: &str| format!("/v1/{route}/{insertion}");
     let click_url = visit.site.tenant.house_landing.as_ref().map(|_| address("c"));
-    Some(Placed { impression_url: address("i"), click_url, insertion })
+    Some(Placed { impression_url: address("i"), click_url, insertion, reserved: Reservation::from(&token) })
 }
 
 fn trace(call: &DecideCall, house: bool) -> Value {

@@ -27,6 +27,8 @@ pub struct Config {
     pub log_format: LogFormat,
     /// Read-only connections to the store, 1 to 64.
     pub readers: usize,
+    /// Facts that may wait in the log to be folded; above, syncs are told to come back.
+    pub most_unfolded: usize,
     /// How long a stop waits for requests under way.
     pub drain: Duration,
     /// The tenants, as the edge has them too.
@@ -110,6 +112,8 @@ struct Document {
     log_format: LogFormat,
     #[serde(default = "default_readers")]
     readers: usize,
+    #[serde(default = "default_most_unfolded")]
+    most_unfolded: usize,
     #[serde(default = "default_drain_s")]
     drain_s: u32,
     #[serde(default)]
@@ -136,6 +140,9 @@ fn default_log_format() -> LogFormat {
 }
 fn default_readers() -> usize {
     4
+}
+fn default_most_unfolded() -> usize {
+    4_000_000
 }
 fn default_drain_s() -> u32 {
     10
@@ -218,6 +225,9 @@ impl Document {
         if !(1..=64).contains(&self.readers) {
             say("readers", "between 1 and 64 connections are needed");
         }
+        if !(10_000..=100_000_000).contains(&self.most_unfolded) {
+            say("most_unfolded", "between 10000 and 100000000 facts are needed");
+        }
         if !(1..=3_600).contains(&self.sibling_publish_s) {
             say("sibling_publish_s", "between 1 and 3600 seconds are needed");
         }
@@ -237,6 +247,7 @@ impl Document {
             log: self.log,
             log_format: self.log_format,
             readers: self.readers,
+            most_unfolded: self.most_unfolded,
             drain: Duration::from_secs(u64::from(self.drain_s)),
             edge,
         })

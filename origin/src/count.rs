@@ -9,11 +9,10 @@ use causeway_shared::actions::{
 use causeway_shared::ids::{Millis, VisitorId};
 use causeway_shared::limits;
 use causeway_shared::time::Minute;
-use rusqlite::Connection;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::read;
+use crate::read::{self, ActionParts, View};
 use crate::store::StoreError;
 use crate::tenants::Known;
 
@@ -104,7 +103,7 @@ pub enum CountError {
 ///
 /// # Errors
 /// [`CountError`].
-pub fn counts(conn: &Connection, tenant: &Known, ask: &Ask, now: Millis) -> Result<BTreeMap<u32, u32>, CountError> {
+pub fn counts(view: &View<'_>, tenant: &Known, ask: &Ask, now: Millis) -> Result<BTreeMap<u32, u32>, CountError> {
     let visitor = visitor_of(&ask.visitor)?;
     if ask.ids.len() > IDS {
         return Err(field("ids", &format!("{IDS} ids at most")));
@@ -115,14 +114,19 @@ pub fn counts(conn: &Connection, tenant: &Known, ask: &Ask, now: Millis) -> Resu
     let types: Option<Vec<ViewType>> = ask.view_types.iter().flatten().map(|name| words.view_type(name)).collect();
     let types = types.ok_or_else(|| field("view_types", "the catalogue has no view type of one of these names"))?;
     let (from, to) = ask.last.range(now).ok_or_else(|| field("last", "an interval is 1 or more"))?;
-    let packed = actions_of(conn, tenant, visitor, ask.own)?;
-    let read: Vec<PackedActions<'_>> = packed.iter().filter_map(|bytes| PackedActions::read(bytes)).collect();
+    let actions = actions_of(view, tenant, visitor, ask.own, from, to)?;
+    let read: Vec<PackedActions<'_>> = actions.parts.iter().filter_map(|bytes| PackedActions::read(bytes)).collect();
     let view_types = if ask.view_types.is_some() { ViewTypes::Only(&types) } else { ViewTypes::All };
     let question = Question { verbs: &verbs, view_types, from, to };
     let level = ask.level.level();
     let candidate = |id: &u32| Entity { ad: *id, ad_group: *id, campaign: *id, advertiser: *id };
     let mut counter = Counter::new(ask.ids.iter().map(candidate));
-    let counted = counter.count(&read, &question).map(|counts| counts.get(level as usize).copied().unwrap_or_default());
+    let at = |counts: actions::Counts| counts.get(level as usize).copied().unwrap_or_default();
+    let counted: Vec<u32> = if actions.disjoint {
+        counter.count_disjoint(&read, &question).map(at).collect()
+    } else {
+        counter.count(&read, &question).map(at).collect()
+    };
     Ok(ask.ids.iter().copied().zip(counted).collect())
 }
 
@@ -165,7 +169,7 @@ pub enum Dimension {
 ///
 /// # Errors
 /// [`CountError`].
-pub fn groups(conn: &Connection, tenant: &Known, ask: &AskGroups, now: Millis) -> Result<Vec<Value>, CountError> {
+pub fn groups(view: &View<'_>, tenant: &Known, ask: &AskGroups, now: Millis) -> Result<Vec<Value>, CountError> {
     let visitor = visitor_of(&ask.visitor)?;
     let words = &tenant.config.vocabulary;
     let mut filter = Filter::default();
@@ -183,8 +187,8 @@ pub fn groups(conn: &Connection, tenant: &Known, ask: &AskGroups, now: Millis) -
         return Err(CountError::Field("by", format!("{DIMENSIONS} dimensions at most")));
     }
     let (from, to) = ask.last.range(now).ok_or_else(|| field("last", "an interval is 1 or more"))?;
-    let packed = actions_of(conn, tenant, visitor, ask.own)?;
-    let read: Vec<PackedActions<'_>> = packed.iter().filter_map(|bytes| PackedActions::read(bytes)).collect();
+    let actions = actions_of(view, tenant, visitor, ask.own, from, to)?;
+    let read: Vec<PackedActions<'_>> = actions.parts.iter().filter_map(|bytes| PackedActions::read(bytes)).collect();
     let found = group(&read, &filter, &by, from, to).map_err(|e| CountError::Field("by", e.to_string()))?;
     Ok(found.into_iter().map(|(codes, count)| row(tenant, &ask.by, &codes, count)).collect())
 }
@@ -240,14 +244,28 @@ impl Dimension {
     }
 }
 
-/// The packed actions of the visitor, or of each of its person's.
-fn actions_of(conn: &Connection, tenant: &Known, visitor: VisitorId, own: bool) -> Result<Vec<Vec<u8>>, CountError> {
-    let found = read::visitor(conn, tenant.no, visitor)?.ok_or(CountError::Unknown)?;
+/// The actions of the visitor, or of all its person's, from one minute to before another.
+fn actions_of(
+    view: &View<'_>,
+    tenant: &Known,
+    visitor: VisitorId,
+    own: bool,
+    from: Minute,
+    to: Minute,
+) -> Result<ActionParts, CountError> {
+    let found = read::visitor(view, tenant.no, visitor)?.ok_or(CountError::Unknown)?;
     if own {
-        return Ok(vec![found.profile.actions().pack()]);
+        return Ok(read::actions(view, &found, from, to)?);
     }
-    let members = read::members(conn, found.person, limits::PERSON_VISITORS)?;
-    Ok(members.iter().map(|member| member.profile.actions().pack()).collect())
+    let mut all = ActionParts { parts: Vec::new(), disjoint: true };
+    let members = read::members(view, &found, limits::PERSON_VISITORS)?;
+    for member in &members {
+        let of = read::actions(view, member, from, to)?;
+        // One visitor's buckets never share an action; two visitors may.
+        all.disjoint &= of.disjoint && (all.parts.is_empty() || of.parts.is_empty());
+        all.parts.extend(of.parts);
+    }
+    Ok(all)
 }
 
 impl Last {
@@ -307,7 +325,7 @@ mod tests {
         ];
         assert_eq!(origin.send("demo", &facts).accepted, 5);
         let known = origin.rules.tenants.by_name("demo").unwrap().clone();
-        let count = |more: &str| counts(&origin.conn, &known, &ask(a, more), NOW).unwrap();
+        let count = |more: &str| counts(&View::folded(&origin.conn), &known, &ask(a, more), NOW).unwrap();
         assert_eq!(count(""), BTreeMap::from([(2, 3), (9, 0)]));
         assert_eq!(count(r#", "own": true"#), BTreeMap::from([(2, 2), (9, 0)]));
         assert_eq!(count(r#", "view_types": []"#), BTreeMap::from([(2, 0), (9, 0)]));
@@ -325,7 +343,7 @@ mod tests {
         let known = origin.tenant("demo").clone();
         let ask = |more: &str| -> Result<Value, CountError> {
             let text = format!(r#"{{"visitor": "{}", "last": {{"interval": 2, "unit": "days"}}{more}}}"#, visitor(1));
-            groups(&origin.conn, &known, &serde_json::from_str(&text).unwrap(), NOW).map(Value::from)
+            groups(&View::folded(&origin.conn), &known, &serde_json::from_str(&text).unwrap(), NOW).map(Value::from)
         };
         assert_eq!(ask("").unwrap(), serde_json::json!([{ "count": 3 }]));
         let by = ask(r#", "by": ["campaign", "action", "view_type"]"#).unwrap();
@@ -347,7 +365,7 @@ mod tests {
     fn what_is_not_of_its_form_is_named() {
         let origin = Origin::new();
         let known = origin.rules.tenants.by_name("demo").unwrap().clone();
-        let field = |ask: Ask| match counts(&origin.conn, &known, &ask, NOW) {
+        let field = |ask: Ask| match counts(&View::folded(&origin.conn), &known, &ask, NOW) {
             Err(CountError::Field(name, _)) => name,
             Err(CountError::Unknown) => "unknown",
             _ => "none",

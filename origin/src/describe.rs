@@ -8,7 +8,7 @@ use rusqlite::Connection;
 use serde_json::{Value, json};
 
 use crate::link::{self, canonical};
-use crate::read;
+use crate::read::{self, View};
 use crate::store::StoreError;
 use crate::tenants::Known;
 
@@ -19,15 +19,13 @@ const MEMBERS: usize = 1_000;
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn visitor(conn: &Connection, tenant: &Known, id: VisitorId) -> Result<Option<Value>, StoreError> {
-    let Some(own) = read::visitor(conn, tenant.no, id)? else {
+pub fn visitor(view: &View<'_>, tenant: &Known, id: VisitorId) -> Result<Option<Value>, StoreError> {
+    let Some(own) = read::visitor(view, tenant.no, id)? else {
         return Ok(None);
     };
-    let Some(person) = read::person(conn, own.person, MEMBERS)? else {
-        return Err(StoreError::Corrupt { what: "visitor without a person" });
-    };
+    let person = read::person(view, &own, MEMBERS)?;
     let members: Vec<String> = person.members.iter().map(VisitorId::to_string).collect();
-    let lookups = read::lookups_of(conn, tenant.no, id)?;
+    let lookups = read::lookups_of(view.conn, tenant.no, id)?;
     let seen = own.profile.seen();
     Ok(Some(json!({
         "tenant": tenant.id.as_str(),
@@ -35,9 +33,9 @@ pub fn visitor(conn: &Connection, tenant: &Known, id: VisitorId) -> Result<Optio
         "own": totals(own.profile.totals()),
         "view": totals(person.view),
         "person": {"master": person.master.to_string(), "members": members, "devices": person.devices},
-        "links": links(conn, tenant, id)?,
+        "links": links(view.conn, tenant, id)?,
         "lookups": lookups.iter().map(|id| named(tenant, *id)).collect::<Vec<_>>(),
-        "buckets": {"sampling": person.random.bucket(Purpose::Sampling)},
+        "buckets": {"sampling": person.random.map(|random| random.bucket(Purpose::Sampling))},
         "first_seen_ms": seen.map(|(first, _)| first),
         "last_seen_ms": seen.map(|(_, last)| last),
         "version": own.version.to_string(),

@@ -1,16 +1,23 @@
 //! Fold: new facts are added to the profile of the visitor that owns them, and to no other.
 //!
-//! A profile is read and written once a visitor and group, however many facts came.
+//! Facts are taken visitor by visitor, so that its rows are read and written once however many facts came. The profile's
+//! core is one row; actions lie in [`buckets`], segments in a column of their own, FactIds in [`ids`]: what no new fact
+//! touches is not rewritten.
 
-use causeway_shared::fact::Fact;
+pub mod buckets;
+pub mod ids;
+
+use causeway_shared::fact::{Fact, What};
 use causeway_shared::ids::{Millis, VisitorId};
 use causeway_shared::profile::Profile;
+use causeway_shared::segments::SegmentMap;
 use causeway_shared::wire::profile;
 use rusqlite::OptionalExtension as _;
 
 use crate::group::Group;
-use crate::intake::Fresh;
+use crate::intake::Record;
 use crate::store::{PersonNo, StoreError, TenantNo, signed, unsigned};
+use ids::Seen;
 
 /// A visitor whose profile changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,71 +34,148 @@ pub struct Changed {
     pub withdrawn: bool,
 }
 
+/// New facts of one visitor that say who it is, in the order they came.
+#[derive(Debug, Clone)]
+pub struct Linking<'r> {
+    /// Whose identity space it belongs to.
+    pub tenant: TenantNo,
+    /// The visitor.
+    pub visitor: VisitorId,
+    /// Its aliases and withdrawals.
+    pub facts: Vec<&'r Fact>,
+}
+
+/// What folding a group came to.
+#[derive(Debug, Default)]
+pub struct Folded<'r> {
+    /// The visitors that have new facts, in order.
+    pub changed: Vec<Changed>,
+    /// Those whose new facts say who they are.
+    pub linking: Vec<Linking<'r>>,
+    /// New facts of each record.
+    pub new: Vec<u64>,
+}
+
+/// A fact at its place in the log: which record brought it.
+#[derive(Debug, Clone, Copy)]
+struct Placed<'r> {
+    record: usize,
+    fact: &'r Fact,
+}
+
 /// A visitor's row as far as folding needs it.
 struct Stored {
     row: i64,
-    profile: Profile,
+    profile: Vec<u8>,
     last_seen: Millis,
+    actions: u32,
     changed: Changed,
 }
 
-/// Folds the new facts; visitors seen for the first time become a person of one.
+/// Folds the facts that were never counted; visitors seen for the first time become a person of one.
 ///
 /// # Errors
 /// [`StoreError`]; then nothing of the group may be kept.
-pub fn fold(group: &mut Group<'_>, fresh: &Fresh) -> Result<Vec<Changed>, StoreError> {
-    let mut changed = Vec::with_capacity(fresh.len());
-    for ((tenant, visitor), facts) in fresh {
-        let folded = match load(group, *tenant, *visitor)? {
-            Some(stored) => update(group, stored, facts)?,
-            None => insert(group, *tenant, *visitor, facts)?,
+pub fn fold<'r>(group: &mut Group<'_>, records: &'r [impl AsRef<Record>]) -> Result<Folded<'r>, StoreError> {
+    let mut folded = Folded { new: vec![0; records.len()], ..Folded::default() };
+    for (tenant, visitor, mut facts) in by_visitor(records) {
+        let stored = load(group, tenant, visitor)?;
+        let seen = match &stored {
+            Some(stored) => Seen::load(group.tx, stored.row)?,
+            None => Seen::default(),
         };
-        changed.push(folded);
+        seen.retain_new(&mut facts, |placed| placed.fact);
+        if facts.is_empty() {
+            continue;
+        }
+        for placed in &facts {
+            folded.new.iter_mut().skip(placed.record).take(1).for_each(|new| *new += 1);
+        }
+        let (row, changed) = match stored {
+            Some(stored) => update(group, stored, &facts)?,
+            None => insert(group, tenant, visitor, &facts)?,
+        };
+        if seen.is_stale(group.now) {
+            Seen::forget(group.tx, row, group.now)?;
+        }
+        seen.keep(group.tx, row, facts.iter().map(|placed| placed.fact))?;
+        folded.changed.push(changed);
+        let links = |fact: &&Fact| matches!(fact.what, What::Alias { .. } | What::Withdrawal);
+        let facts: Vec<&Fact> = facts.into_iter().map(|placed| placed.fact).filter(links).collect();
+        if !facts.is_empty() {
+            folded.linking.push(Linking { tenant, visitor, facts });
+        }
     }
-    Ok(changed)
+    Ok(folded)
+}
+
+/// The records' facts, visitor by visitor, each visitor's in the order they came.
+fn by_visitor<'r>(records: &'r [impl AsRef<Record>]) -> Vec<(TenantNo, VisitorId, Vec<Placed<'r>>)> {
+    let facts = records.iter().enumerate().flat_map(|(record, of)| {
+        let placed = move |checked: &'r crate::intake::Checked| {
+            ((checked.tenant, checked.fact.visitor), Placed { record, fact: &checked.fact })
+        };
+        of.as_ref().facts.iter().map(placed)
+    });
+    let mut facts: Vec<_> = facts.collect();
+    facts.sort_by_key(|(owner, _)| *owner);
+    let of_one = facts.chunk_by(|(a, _), (b, _)| a == b);
+    of_one
+        .filter_map(|chunk| {
+            let ((tenant, visitor), _) = chunk.first()?;
+            Some((*tenant, *visitor, chunk.iter().map(|(_, placed)| *placed).collect()))
+        })
+        .collect()
 }
 
 fn load(group: &Group<'_>, tenant: TenantNo, visitor: VisitorId) -> Result<Option<Stored>, StoreError> {
-    const READ: &str = "SELECT v.row, v.profile, v.last_seen, v.withdrawn IS NOT NULL, v.person, p.devices
+    const READ: &str = "SELECT v.row, v.profile, v.last_seen, v.actions, v.withdrawn IS NOT NULL, v.person, p.devices
         FROM visitors v JOIN people p ON p.person = v.person WHERE v.tenant = ?1 AND v.visitor = ?2";
     let mut statement = group.tx.prepare_cached(READ)?;
     let found = statement
         .query_row((tenant.0, visitor.as_bytes()), |row| {
-            let bytes: Vec<u8> = row.get(1)?;
-            let (withdrawn, person, devices) = (row.get(3)?, PersonNo(row.get(4)?), row.get(5)?);
+            let (withdrawn, person, devices) = (row.get(4)?, PersonNo(row.get(5)?), row.get(6)?);
             let changed = Changed { tenant, visitor, person, devices, withdrawn };
-            Ok((row.get(0)?, bytes, row.get(2)?, changed))
+            let last_seen = unsigned(row.get(2)?);
+            Ok(Stored { row: row.get(0)?, profile: row.get(1)?, last_seen, actions: row.get(3)?, changed })
         })
         .optional()?;
-    let Some((row, bytes, last_seen, changed)) = found else {
-        return Ok(None);
-    };
-    let profile = profile::decode(&bytes)?;
-    Ok(Some(Stored { row, profile, last_seen: unsigned(last_seen), changed }))
+    Ok(found)
 }
 
-fn update(group: &mut Group<'_>, mut stored: Stored, facts: &[Fact]) -> Result<Changed, StoreError> {
-    const WRITE: &str = "UPDATE visitors SET profile = ?2, last_seen = ?3, version = ?4, restore = ?5 WHERE row = ?1";
-    let last_seen = add(&mut stored.profile, facts).max(stored.last_seen);
+fn update(group: &mut Group<'_>, stored: Stored, facts: &[Placed<'_>]) -> Result<(i64, Changed), StoreError> {
+    const WRITE: &str = "UPDATE visitors SET profile = ?2, last_seen = ?3, version = ?4, restore = ?5, actions = ?6
+        WHERE row = ?1";
+    let Stored { row, profile, last_seen, actions, changed } = stored;
+    let mut core = profile::decode(&profile)?;
+    let last_seen = add(&mut core, facts).max(last_seen);
+    let actions = keep_parts(group, row, actions, &mut core)?;
     let version = group.next_version();
     group.tx.prepare_cached(WRITE)?.execute((
-        stored.row,
-        profile::encode(&stored.profile),
+        row,
+        profile::encode(&core),
         signed(last_seen),
         signed(version.counter),
         version.restore,
+        actions,
     ))?;
-    Ok(stored.changed)
+    Ok((row, changed))
 }
 
-fn insert(group: &mut Group<'_>, tenant: TenantNo, visitor: VisitorId, facts: &[Fact]) -> Result<Changed, StoreError> {
+fn insert(
+    group: &mut Group<'_>,
+    tenant: TenantNo,
+    visitor: VisitorId,
+    facts: &[Placed<'_>],
+) -> Result<(i64, Changed), StoreError> {
     const PERSON: &str = "INSERT INTO people (tenant, master, devices, epoch, changed, random)
         VALUES (?1, ?2, 1, ?3, ?4, randomblob(16))";
     const WRITE: &str = "INSERT INTO visitors
-        (tenant, visitor, last_seen, version, restore, published, person, profile)
-        VALUES (?1, ?2, ?3, ?4, ?5, 0, ?6, ?7)";
-    let mut profile = Profile::default();
-    let last_seen = add(&mut profile, facts);
+        (tenant, visitor, last_seen, version, restore, published, person, profile, actions, segments)
+        VALUES (?1, ?2, ?3, ?4, ?5, 0, ?6, ?7, ?8, ?9)";
+    let mut core = Profile::default();
+    let last_seen = add(&mut core, facts);
+    let (actions, segments) = core.take_parts();
     let (version, epoch) = (group.next_version(), group.next_epoch());
     group.tx.prepare_cached(PERSON)?.execute((
         tenant.0,
@@ -107,15 +191,37 @@ fn insert(group: &mut Group<'_>, tenant: TenantNo, visitor: VisitorId, facts: &[
         signed(version.counter),
         version.restore,
         person.0,
-        profile::encode(&profile),
+        profile::encode(&core),
+        u32::try_from(actions.len()).unwrap_or(u32::MAX),
+        if segments.is_empty() { Vec::new() } else { segments.pack() },
     ))?;
-    Ok(Changed { tenant, visitor, person, devices: 1, withdrawn: false })
+    let row = group.tx.last_insert_rowid();
+    buckets::add(group.tx, row, 0, actions)?;
+    Ok((row, Changed { tenant, visitor, person, devices: 1, withdrawn: false }))
+}
+
+/// Moves what is new of actions and segments to where the store keeps them; gives how many actions there are now.
+fn keep_parts(group: &Group<'_>, row: i64, had: u32, core: &mut Profile) -> Result<u32, StoreError> {
+    let (actions, segments) = core.take_parts();
+    if !segments.is_empty() {
+        write_segments(group.tx, row, segments)?;
+    }
+    if actions.is_empty() { Ok(had) } else { buckets::add(group.tx, row, had, actions) }
+}
+
+fn write_segments(conn: &rusqlite::Connection, row: i64, new: SegmentMap) -> Result<(), StoreError> {
+    const READ: &str = "SELECT segments FROM visitors WHERE row = ?1";
+    const WRITE: &str = "UPDATE visitors SET segments = ?2 WHERE row = ?1";
+    let there: Vec<u8> = conn.prepare_cached(READ)?.query_row([row], |row| row.get(0))?;
+    let joined = profile::segments(&there)?.join(new);
+    conn.prepare_cached(WRITE)?.execute((row, joined.pack()))?;
+    Ok(())
 }
 
 /// Adds the facts and gives the newest receipt among them.
-fn add(profile: &mut Profile, facts: &[Fact]) -> Millis {
-    facts.iter().for_each(|fact| profile.fold(fact));
-    facts.iter().map(|fact| fact.received).max().unwrap_or(0)
+fn add(profile: &mut Profile, facts: &[Placed<'_>]) -> Millis {
+    facts.iter().for_each(|placed| profile.fold(placed.fact));
+    facts.iter().map(|placed| placed.fact.received).max().unwrap_or(0)
 }
 
 #[cfg(test)]

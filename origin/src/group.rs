@@ -1,14 +1,14 @@
-//! One transaction of the writer, over the calls of several edges: intake → fold → link → publish.
+//! One transaction of the store, over records of the log and calls of the outbox: fold → link → publish.
 
 use causeway_shared::ids::{Epoch, Millis, Version};
-use causeway_shared::wire::sync::SyncResponse;
+use causeway_shared::wire::sync::Publish;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
-use crate::intake::Incoming;
+use crate::intake::{Outbox, Record};
 use crate::metrics::Metrics;
 use crate::store::{Counters, StoreError};
 use crate::tenants::Tenants;
-use crate::{fold, intake, link, publish, segments};
+use crate::{fold, link, publish};
 
 /// What all groups of one process have in common.
 #[derive(Debug)]
@@ -51,40 +51,54 @@ impl Group<'_> {
     }
 }
 
-/// Takes all calls into the store, durably, and gives their answers in order.
+/// What a transaction came to.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Done {
+    /// Facts of each record that were never counted before.
+    pub new: Vec<u64>,
+    /// What each call of the outbox is handed.
+    pub handed: Vec<Vec<Publish>>,
+    /// Outbox entries that are due and not leased, up to a bound.
+    pub pending: u64,
+}
+
+/// Folds the records into the store and serves the calls, durably. A record that is there already changes nothing.
 ///
 /// # Errors
-/// [`StoreError`]; then nothing at all was kept, and no call may be acknowledged.
+/// [`StoreError`]; then nothing at all was kept.
 pub fn commit(
     conn: &mut Connection,
     rules: &Rules,
     metrics: &Metrics,
     now: Millis,
-    calls: &[Incoming],
-) -> Result<Vec<SyncResponse>, StoreError> {
+    records: &[impl AsRef<Record>],
+    calls: &[Outbox],
+) -> Result<Done, StoreError> {
     let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let calls = &segments::resolve(&tx, now, calls)?;
     let counters = Counters::load(&tx)?;
     let mut group = Group { tx: &tx, rules, metrics, now, counters };
-    let (fresh, mut answers) = intake::take(&group, calls)?;
-    let changed = fold::fold(&mut group, &fresh)?;
-    let linked = link::link(&mut group, &fresh)?;
-    publish::note(&mut group, &changed, &linked)?;
-    for (call, answer) in calls.iter().zip(&mut answers) {
+    let folded = fold::fold(&mut group, records)?;
+    let linked = link::link(&mut group, &folded.linking)?;
+    publish::note(&mut group, &folded.changed, &linked)?;
+    let mut done = Done { new: folded.new, ..Done::default() };
+    for call in calls {
         publish::acknowledge(&group, &call.applied)?;
-        answer.publish = publish::hand_out(&mut group, call.drain)?;
+        done.handed.push(publish::hand_out(&mut group, call.drain)?);
     }
-    let pending = publish::pending(&group)?;
-    answers.iter_mut().for_each(|answer| answer.pending = pending);
+    done.pending = publish::pending(&group)?;
+    group.counters.fold_to(records.iter().map(|record| record.as_ref().seq).max().unwrap_or(0));
     group.counters.save(&tx)?;
     tx.commit()?;
-    Ok(answers)
+    Ok(done)
 }
 
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::intake;
     use crate::testing::{NOW, Origin, page, visitor};
     use causeway_shared::wire::sync::SyncRequest;
 
@@ -93,21 +107,24 @@ mod tests {
         let mut origin = Origin::new();
         let facts: Vec<_> = (0..2_000).map(|n| page(visitor(n), n, NOW)).collect();
         let request = SyncRequest { facts: vec![origin.batch("demo", &facts)], ..SyncRequest::default() };
-        let calls = [intake::read(request, &origin.rules.tenants, NOW)];
+        let records = [Arc::new(Record { seq: 7, facts: intake::read(request, &origin.rules.tenants, NOW).facts })];
         let pages: i64 = origin.conn.pragma_query_value(None, "page_count", |row| row.get(0)).unwrap();
         let limit = |conn: &Connection, most: i64| {
             conn.pragma_update_and_check(None, "max_page_count", most, |_| Ok(())).unwrap();
         };
         limit(&origin.conn, pages + 10);
-        let failed = commit(&mut origin.conn, &origin.rules, &origin.metrics, NOW, &calls).unwrap_err();
+        let failed = commit(&mut origin.conn, &origin.rules, &origin.metrics, NOW, &records, &[]).unwrap_err();
         assert!(crate::chain(&failed).contains("full"), "{failed:?}");
         let kept =
-            "SELECT (SELECT count(*) FROM facts) + (SELECT count(*) FROM visitors) + (SELECT count(*) FROM outbox)";
+            "SELECT (SELECT count(*) FROM fact_ids) + (SELECT count(*) FROM visitors) + (SELECT count(*) FROM outbox)";
         assert_eq!(origin.conn.query_row(kept, [], |row| row.get::<_, i64>(0)).unwrap(), 0);
 
         limit(&origin.conn, i64::from(u32::MAX / 2));
-        let answers = commit(&mut origin.conn, &origin.rules, &origin.metrics, NOW, &calls).unwrap();
-        assert_eq!((answers[0].accepted, answers[0].duplicate), (2_000, 0));
+        assert_eq!(Counters::load(&origin.conn).unwrap().folded(), 0);
+        let done = commit(&mut origin.conn, &origin.rules, &origin.metrics, NOW, &records, &[]).unwrap();
+        assert_eq!((done.new, Counters::load(&origin.conn).unwrap().folded()), (vec![2_000], 7));
+        let again = commit(&mut origin.conn, &origin.rules, &origin.metrics, NOW, &records, &[]).unwrap();
+        assert_eq!(again.new, [0], "a record that is folded twice counts once");
     }
 
     #[test]

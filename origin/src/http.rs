@@ -13,7 +13,10 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use causeway_shared::fact::Fact;
 use causeway_shared::keys::Keys;
+use causeway_shared::wire::facts::{self, FactBatch};
+use causeway_shared::wire::sync::SyncRequest;
 use serde_json::json;
 
 pub use error::ApiError;
@@ -22,9 +25,10 @@ use crate::clock;
 use crate::config::Config;
 use crate::group::Rules;
 use crate::metrics::Metrics;
-use crate::publish;
 use crate::store::readers::Readers;
+use crate::tenants::Known;
 use crate::writer::Writer;
+use crate::{intake, publish};
 
 /// How long a caller may take to send a body.
 const BODY_TIME: Duration = Duration::from_secs(30);
@@ -40,6 +44,8 @@ pub struct App {
     pub metrics: Arc<Metrics>,
     live: OnceLock<Live>,
     writer: Mutex<Option<Writer>>,
+    /// Held while a segment's expiry is read and written.
+    extending: tokio::sync::Mutex<()>,
 }
 
 /// What there is once the store is open.
@@ -55,7 +61,14 @@ impl App {
     /// An origin whose store is not open yet.
     #[must_use]
     pub fn new(config: Config, keys: Keys) -> Self {
-        Self { config, keys, metrics: Arc::default(), live: OnceLock::new(), writer: Mutex::new(None) }
+        Self {
+            config,
+            keys,
+            metrics: Arc::default(),
+            live: OnceLock::new(),
+            writer: Mutex::new(None),
+            extending: tokio::sync::Mutex::default(),
+        }
     }
 
     /// From now on, syncs are taken.
@@ -78,6 +91,21 @@ impl App {
 
     fn writer(&self) -> Option<Writer> {
         self.writer.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Takes one fact of the admin side, durably.
+    async fn take(&self, tenant: &Known, fact: Fact) -> Result<(), ApiError> {
+        let (Some(live), Some(writer)) = (self.live(), self.writer()) else {
+            return Err(ApiError::unavailable("not_ready", self.not_ready().unwrap_or("not ready")));
+        };
+        let batch = facts::encode(&FactBatch { tenant: tenant.id.clone(), facts: vec![fact] });
+        let request = SyncRequest { facts: vec![batch], ..SyncRequest::default() };
+        let incoming = intake::read(request, &live.rules.tenants, clock::now());
+        let answer = writer.sync(incoming).await.map_err(|e| ApiError::unavailable("store", e.to_string()))?;
+        match answer.rejected.into_iter().next() {
+            Some(refused) => Err(ApiError::new(StatusCode::BAD_REQUEST, "refused", refused.message)),
+            None => Ok(()),
+        }
     }
 
     /// Why syncs are not taken now; `None` when they are.
@@ -129,7 +157,7 @@ async fn readyz(State(app): State<Arc<App>>) -> Response {
 
 async fn metrics(State(app): State<Arc<App>>) -> Response {
     if let Some(live) = app.live() {
-        match live.readers.read(publish::depth).await {
+        match live.readers.read(|view| publish::depth(view.conn)).await {
             Ok((depth, oldest)) => app.metrics.set_outbox(depth, oldest),
             Err(e) => tracing::warn!(error = %e, "the outbox cannot be counted"),
         }

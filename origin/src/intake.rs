@@ -1,20 +1,14 @@
-//! Intake: what a sync brings becomes facts that were never seen before.
-//!
-//! [`read`] is pure and runs beside the writer: bytes to checked facts. [`take`] runs in the writer's
-//! transaction: it counts each FactId once (invariant 7) and answers for every call by itself, so that a
-//! bad fact never sinks its neighbours.
+//! Intake: what a sync brings becomes checked facts, and one durable record of the log. Which of them were counted before
+//! is found when they are folded.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
 use causeway_shared::fact::Fact;
-use causeway_shared::ids::{Millis, VisitorId};
-use causeway_shared::limits;
+use causeway_shared::ids::{FactId, Millis};
 use causeway_shared::wire::facts;
-use causeway_shared::wire::sync::{Rejected, SyncRequest, SyncResponse};
+use causeway_shared::wire::sync::{Rejected, SyncRequest};
 
-use crate::group::Group;
-use crate::segments::Extend;
-use crate::store::{StoreError, TenantNo, signed};
+use crate::store::TenantNo;
 use crate::tenants::Tenants;
 
 /// One sync, decoded and checked.
@@ -22,18 +16,37 @@ use crate::tenants::Tenants;
 pub struct Incoming {
     /// Facts within their bounds, in the order they came.
     pub facts: Vec<Checked>,
+    /// The batches they came in, for the log.
+    pub batches: Vec<Vec<u8>>,
+    /// The time they were checked against.
+    pub taken: Millis,
     /// Batches and facts that were refused.
     pub rejected: Vec<Rejected>,
-    /// Outbox entries that the KV has.
-    pub applied: Vec<u64>,
-    /// Outbox entries wanted.
-    pub drain: u16,
+    /// Facts that repeat one of the same sync.
+    pub repeats: u64,
+    /// What is asked of the outbox.
+    pub outbox: Outbox,
     /// Facts the edge lost.
     pub lost: u64,
     /// Messages the edge gave up on.
     pub dead: u64,
-    /// Segments whose expiry is to move, as only the writer can say to when.
-    pub extends: Vec<Extend>,
+}
+
+/// What a sync asks of the outbox.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Outbox {
+    /// Outbox entries that the KV has.
+    pub applied: Vec<u64>,
+    /// Outbox entries wanted.
+    pub drain: u16,
+}
+
+impl Outbox {
+    /// Whether nothing is asked.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.applied.is_empty() && self.drain == 0
+    }
 }
 
 /// A fact within its bounds.
@@ -43,19 +56,23 @@ pub struct Checked {
     pub tenant: TenantNo,
     /// The fact.
     pub fact: Fact,
-    /// The fact as the store keeps it.
-    pub body: Vec<u8>,
 }
 
-/// New facts by visitor, in the order they came.
-pub type Fresh = BTreeMap<(TenantNo, VisitorId), Vec<Fact>>;
+/// One record of the log: the facts of one sync.
+#[derive(Debug, Clone)]
+pub struct Record {
+    /// Its place in the log; 0 for one that never was there.
+    pub seq: u64,
+    /// The facts, in the order they came.
+    pub facts: Vec<Checked>,
+}
 
-/// Decodes and checks a sync's facts.
+/// Decodes and checks a sync's facts. The same batches and time give the same facts.
 #[must_use]
 pub fn read(request: SyncRequest, tenants: &Tenants, now: Millis) -> Incoming {
     let mut incoming = Incoming {
-        applied: request.applied,
-        drain: request.drain,
+        taken: now,
+        outbox: Outbox { applied: request.applied, drain: request.drain },
         lost: request.lost,
         dead: request.dead,
         ..Incoming::default()
@@ -63,6 +80,10 @@ pub fn read(request: SyncRequest, tenants: &Tenants, now: Millis) -> Incoming {
     for (batch, bytes) in (0u32..).zip(&request.facts) {
         read_batch(&mut incoming, batch, bytes, tenants, now);
     }
+    incoming.batches = request.facts;
+    let mut ids: BTreeSet<(TenantNo, FactId)> = BTreeSet::new();
+    let repeats = incoming.facts.iter().filter(|c| !ids.insert((c.tenant, c.fact.id))).count();
+    incoming.repeats = repeats as u64;
     incoming
 }
 
@@ -78,78 +99,17 @@ fn read_batch(incoming: &mut Incoming, batch: u32, bytes: &[u8], tenants: &Tenan
     };
     for (index, fact) in (0u32..).zip(decoded.facts) {
         match fact.check(now) {
-            Ok(()) => {
-                let body = facts::encode_one(&fact);
-                incoming.facts.push(Checked { tenant: tenant.no, fact, body });
-            }
+            Ok(()) => incoming.facts.push(Checked { tenant: tenant.no, fact }),
             Err(e) => incoming.rejected.push(refuse(Some(index), e.code(), e.to_string())),
         }
     }
 }
 
-/// Counts the facts that are new. Answers come in the order of the calls, without their KV writes yet.
-///
-/// # Errors
-/// [`StoreError`]; then nothing of the group may be kept.
-pub fn take(group: &Group<'_>, calls: &[Incoming]) -> Result<(Fresh, Vec<SyncResponse>), StoreError> {
-    let mut fresh = Fresh::new();
-    let mut answers = Vec::with_capacity(calls.len());
-    for call in calls {
-        // The list has a bound on the wire; the metrics count them all.
-        let rejected = call.rejected.iter().take(limits::SYNC_FACTS).cloned().collect();
-        let mut answer = SyncResponse { rejected, ..SyncResponse::default() };
-        for checked in &call.facts {
-            if is_new(group, checked)? {
-                answer.accepted += 1;
-                let place = fresh.entry((checked.tenant, checked.fact.visitor)).or_default();
-                place.push(checked.fact.clone());
-            } else {
-                answer.duplicate += 1;
-            }
-        }
-        answers.push(answer);
-    }
-    Ok((fresh, answers))
-}
-
-fn is_new(group: &Group<'_>, checked: &Checked) -> Result<bool, StoreError> {
-    const KEEP: &str = "INSERT OR IGNORE INTO facts (tenant, id, received, body) VALUES (?1, ?2, ?3, ?4)";
-    let fact = &checked.fact;
-    let inserted = group.tx.prepare_cached(KEEP)?.execute((
-        checked.tenant.0,
-        fact.id.as_bytes(),
-        signed(fact.received),
-        &checked.body,
-    ))?;
-    Ok(inserted == 1)
-}
-
-/// Forgets up to `most` FactIds older than any fact that is still accepted. Returns how many went.
-///
-/// # Errors
-/// [`StoreError::Sqlite`].
-pub fn forget(conn: &rusqlite::Connection, now: Millis, most: u32) -> Result<usize, StoreError> {
-    const FORGET: &str = "DELETE FROM facts WHERE (tenant, id) IN
-        (SELECT tenant, id FROM facts WHERE received < ?1 LIMIT ?2)";
-    let horizon = now.saturating_sub(limits::FACT_ID_KEEP_MS);
-    Ok(conn.prepare_cached(FORGET)?.execute((signed(horizon), most))?)
-}
-
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
     use crate::testing::{NOW, Origin, page, visitor};
-
-    #[test]
-    fn fact_ids_outlive_the_oldest_fact_accepted_by_five_days() {
-        let mut origin = Origin::new();
-        let old = page(visitor(1), 1, NOW - limits::FACT_AGE_MS);
-        assert_eq!(origin.send("demo", std::slice::from_ref(&old)).accepted, 1);
-        let later = NOW + 5 * 86_400_000;
-        assert_eq!(forget(&origin.conn, later, 100).unwrap(), 0);
-        assert_eq!(forget(&origin.conn, later + 1, 100).unwrap(), 1);
-    }
+    use causeway_shared::limits;
 
     #[test]
     fn a_fact_too_old_to_be_known_is_refused_and_said_so() {

@@ -1,10 +1,12 @@
 //! Causeway's origin: it takes facts in, makes people of them, and tells the edge what to write to its KV.
 //!
-//! One call walks through the modules in this order: [`http`] → [`intake`] → [`fold`] → [`link`] →
-//! [`publish`], the last four inside one transaction of the [`writer`]'s thread ([`group`]). What is decided
-//! about facts and people is `causeway_shared`'s; here is what is kept of it.
+//! Facts walk through the modules in this order: [`http`] → [`intake`] → [`log`], where they are acknowledged, and then
+//! [`fold`] → [`link`] → [`publish`], inside one transaction of the [`writer`]'s second thread ([`group`]); until then
+//! readers find them in the [`backlog`]. What is decided about facts and people is `causeway_shared`'s; here is what is
+//! kept of it.
 #![warn(missing_docs)]
 
+pub mod backlog;
 pub mod clock;
 pub mod config;
 pub mod count;
@@ -15,6 +17,7 @@ pub mod http;
 pub mod intake;
 pub mod keyfile;
 pub mod link;
+pub mod log;
 pub mod metrics;
 pub mod publish;
 pub mod read;

@@ -17,8 +17,8 @@ use rusqlite::OptionalExtension as _;
 pub use alternates::{canonical, family};
 pub use evidence::{Row, held_unique, of_visitor};
 
+use crate::fold::Linking;
 use crate::group::Group;
-use crate::intake::Fresh;
 use crate::store::{PersonNo, StoreError, TenantNo, signed};
 
 /// What this group changed about who belongs together.
@@ -52,12 +52,12 @@ struct Touched {
 ///
 /// # Errors
 /// [`StoreError`]; then nothing of the group may be kept.
-pub fn link(group: &mut Group<'_>, fresh: &Fresh) -> Result<Linked, StoreError> {
+pub fn link(group: &mut Group<'_>, fresh: &[Linking<'_>]) -> Result<Linked, StoreError> {
     let mut linked = Linked::default();
     let mut touched = Touched::default();
     // Withdrawals first: evidence that comes in the same group must not outlive them.
     withdraw(group, fresh, &mut linked, &mut touched)?;
-    for ((tenant, visitor), facts) in fresh {
+    for Linking { tenant, visitor, facts } in fresh {
         for fact in facts {
             if let What::Alias { id, also, proven } = &fact.what {
                 let id = alternates::resolve(group, *tenant, *id, also, &mut touched)?;
@@ -72,9 +72,14 @@ pub fn link(group: &mut Group<'_>, fresh: &Fresh) -> Result<Linked, StoreError> 
 }
 
 /// Marks visitors that withdrew and ends their evidence for ever (invariant 10).
-fn withdraw(group: &Group<'_>, fresh: &Fresh, linked: &mut Linked, touched: &mut Touched) -> Result<(), StoreError> {
+fn withdraw(
+    group: &Group<'_>,
+    fresh: &[Linking<'_>],
+    linked: &mut Linked,
+    touched: &mut Touched,
+) -> Result<(), StoreError> {
     const MARK: &str = "UPDATE visitors SET withdrawn = ?3 WHERE tenant = ?1 AND visitor = ?2 AND withdrawn IS NULL";
-    for ((tenant, visitor), facts) in fresh {
+    for Linking { tenant, visitor, facts } in fresh {
         let Some(fact) = facts.iter().find(|f| f.what == What::Withdrawal) else {
             continue;
         };

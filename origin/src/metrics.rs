@@ -100,8 +100,12 @@ pub struct Metrics {
     pub people_too_large: Counter,
     /// Transactions that failed.
     pub commit_failures: Counter,
-    /// How long transactions took.
+    /// How long appends to the log took.
+    pub append: Histogram,
+    /// How long transactions of the store took.
     pub commit: Histogram,
+    /// Facts in the log that were not folded when it was looked at last.
+    pub unfolded: Gauge,
 }
 
 /// Reasons a fact is refused for; the last one stands for all others.
@@ -140,9 +144,10 @@ impl Metrics {
         let mut page = Page(String::with_capacity(4_096));
         page.counters(self);
         page.gauges(self, now, ready);
+        page.histogram("causeway_append_seconds", "Time of one durable append to the log.", &self.append);
         page.histogram(
             "causeway_commit_seconds",
-            "Time of one transaction, from its begin to its commit.",
+            "Time of one transaction of the store, from its begin to its commit.",
             &self.commit,
         );
         page.0
@@ -209,6 +214,7 @@ impl Page {
     fn gauges(&mut self, m: &Metrics, now: Millis, ready: bool) {
         let age = |since: u64| if since == 0 { 0 } else { now.saturating_sub(since) };
         self.one("causeway_ready", "gauge", "1 when syncs are taken.", u64::from(ready));
+        self.one("causeway_unfolded_facts", "gauge", "Facts durable in the log and not folded yet.", m.unfolded.get());
         self.one("causeway_outbox_depth", "gauge", "KV keys waiting for a write.", m.outbox_depth.get());
         self.seconds(
             "causeway_outbox_age_seconds",

@@ -1,25 +1,72 @@
 //! What is read from the store: a visitor, its person, its lookups. Shared by the KV's values, the admin
 //! side and `causeway inspect`.
 
+use causeway_shared::actions::{Actions, PackedActions};
 use causeway_shared::bucket::PersonRandom;
+use causeway_shared::fact::{Fact, What};
 use causeway_shared::ids::{AlternateId, KindCode, Millis, Version, VisitorId};
 use causeway_shared::membership::Cut;
 use causeway_shared::profile::{Profile, Totals};
+use causeway_shared::segments::SegmentMap;
+use causeway_shared::time::{Day, Minute};
 use causeway_shared::wire::profile;
 use rusqlite::{Connection, OptionalExtension as _, Row};
 
-use crate::store::{PersonNo, StoreError, TenantNo, hash_at, unsigned, visitor_at};
+use crate::backlog::Reader;
+use crate::fold::buckets;
+use crate::fold::ids::Seen;
+use crate::store::{Counters, PersonNo, StoreError, TenantNo, hash_at, unsigned, visitor_at};
 
-/// One visitor's row.
+/// What is read from: one snapshot of the store, and the facts that were not folded into it yet.
+#[derive(Debug, Clone, Copy)]
+pub struct View<'a> {
+    /// The store.
+    pub conn: &'a Connection,
+    unfolded: Option<(&'a Reader, u64)>,
+}
+
+impl<'a> View<'a> {
+    /// The store alone, as the one thread sees it that folds.
+    #[must_use]
+    pub fn folded(conn: &'a Connection) -> Self {
+        Self { conn, unfolded: None }
+    }
+
+    /// The store's snapshot of this transaction, with what `reader` holds beyond it.
+    ///
+    /// # Errors
+    /// [`StoreError::Sqlite`].
+    pub fn whole(conn: &'a Connection, reader: &'a Reader) -> Result<Self, StoreError> {
+        let folded = Counters::load(conn)?.folded();
+        Ok(Self { conn, unfolded: Some((reader, folded)) })
+    }
+
+    /// A visitor's facts that the store does not hold, each once.
+    fn facts(&self, tenant: TenantNo, visitor: VisitorId, row: Option<i64>) -> Result<Vec<Fact>, StoreError> {
+        let Some((reader, folded)) = self.unfolded else { return Ok(Vec::new()) };
+        let mut facts = reader.facts(tenant, visitor, folded);
+        if !facts.is_empty() {
+            let seen = row.map(|row| Seen::load(self.conn, row)).transpose()?.unwrap_or_default();
+            seen.retain_new(&mut facts, |fact| fact);
+        }
+        Ok(facts)
+    }
+}
+
+/// One visitor.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Visitor {
+    /// Whose identity space it belongs to.
+    pub tenant: TenantNo,
     /// The visitor.
     pub visitor: VisitorId,
-    /// Its person.
-    pub person: PersonNo,
-    /// What its facts add up to.
+    /// Its row; `None` while none of its facts is folded.
+    pub row: Option<i64>,
+    /// Its person, if it has a row.
+    pub person: Option<PersonNo>,
+    /// What its facts add up to; of actions and segments only what is not folded yet, see [`actions`], [`segments`].
     pub profile: Profile,
-    /// The version of that.
+    /// The version of what is folded.
     pub version: Version,
     /// Counter of the version its snapshot was handed out under last; 0: never.
     pub published: u64,
@@ -27,45 +74,128 @@ pub struct Visitor {
     pub withdrawn: Option<Millis>,
 }
 
-const COLUMNS: &str = "visitor, person, profile, restore, version, published, withdrawn";
+const COLUMNS: &str = "row, visitor, tenant, person, profile, restore, version, published, withdrawn";
 
 fn raw(row: &Row<'_>) -> rusqlite::Result<(Visitor, Vec<u8>)> {
-    let withdrawn: Option<i64> = row.get(6)?;
+    let withdrawn: Option<i64> = row.get(8)?;
     let visitor = Visitor {
-        visitor: visitor_at(row, 0)?,
-        person: PersonNo(row.get(1)?),
+        row: row.get(0)?,
+        visitor: visitor_at(row, 1)?,
+        tenant: TenantNo(row.get(2)?),
+        person: Some(PersonNo(row.get(3)?)),
         profile: Profile::default(),
-        version: Version { restore: row.get(3)?, counter: unsigned(row.get(4)?) },
-        published: unsigned(row.get(5)?),
+        version: Version { restore: row.get(5)?, counter: unsigned(row.get(6)?) },
+        published: unsigned(row.get(7)?),
         withdrawn: withdrawn.map(unsigned),
     };
-    Ok((visitor, row.get(2)?))
+    Ok((visitor, row.get(4)?))
 }
 
-fn whole((visitor, bytes): (Visitor, Vec<u8>)) -> Result<Visitor, StoreError> {
-    Ok(Visitor { profile: profile::decode(&bytes)?, ..visitor })
+/// With what is not folded yet.
+fn current(view: &View<'_>, (mut visitor, bytes): (Visitor, Vec<u8>)) -> Result<Visitor, StoreError> {
+    visitor.profile = profile::decode(&bytes)?;
+    visitor.fold(&view.facts(visitor.tenant, visitor.visitor, visitor.row)?);
+    Ok(visitor)
+}
+
+impl Visitor {
+    fn fold(&mut self, facts: &[Fact]) {
+        for fact in facts {
+            self.profile.fold(fact);
+            if fact.what == What::Withdrawal {
+                self.withdrawn.get_or_insert(fact.received);
+            }
+        }
+    }
 }
 
 /// A visitor; `None` if no fact of it ever came.
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn visitor(conn: &Connection, tenant: TenantNo, visitor: VisitorId) -> Result<Option<Visitor>, StoreError> {
+pub fn visitor(view: &View<'_>, tenant: TenantNo, visitor: VisitorId) -> Result<Option<Visitor>, StoreError> {
     let read = format!("SELECT {COLUMNS} FROM visitors WHERE tenant = ?1 AND visitor = ?2");
-    let found = conn.prepare_cached(&read)?.query_row((tenant.0, visitor.as_bytes()), raw).optional()?;
-    found.map(whole).transpose()
+    let found = view.conn.prepare_cached(&read)?.query_row((tenant.0, visitor.as_bytes()), raw).optional()?;
+    if let Some(found) = found {
+        return current(view, found).map(Some);
+    }
+    let facts = view.facts(tenant, visitor, None)?;
+    let mut unfolded = Visitor {
+        tenant,
+        visitor,
+        row: None,
+        person: None,
+        profile: Profile::default(),
+        version: Version::default(),
+        published: 0,
+        withdrawn: None,
+    };
+    unfolded.fold(&facts);
+    Ok((!facts.is_empty()).then_some(unfolded))
 }
 
-/// A person's visitors, the last active first, `most` at most.
+/// The visitors of a visitor's person, the last active first, `most` at most.
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn members(conn: &Connection, person: PersonNo, most: usize) -> Result<Vec<Visitor>, StoreError> {
+pub fn members(view: &View<'_>, of: &Visitor, most: usize) -> Result<Vec<Visitor>, StoreError> {
+    let Some(person) = of.person else { return Ok(vec![of.clone()]) };
     let read = format!("SELECT {COLUMNS} FROM visitors WHERE person = ?1 ORDER BY last_seen DESC LIMIT ?2");
-    let mut statement = conn.prepare_cached(&read)?;
+    let mut statement = view.conn.prepare_cached(&read)?;
     let most = i64::try_from(most).unwrap_or(i64::MAX);
     let rows: Vec<(Visitor, Vec<u8>)> = statement.query_map((person.0, most), raw)?.collect::<Result<_, _>>()?;
-    rows.into_iter().map(whole).collect()
+    rows.into_iter().map(|row| current(view, row)).collect()
+}
+
+/// A visitor's segments.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn segments(view: &View<'_>, of: &Visitor) -> Result<SegmentMap, StoreError> {
+    Ok(stored_segments(view, of)?.join(of.profile.segments().clone()))
+}
+
+fn stored_segments(view: &View<'_>, of: &Visitor) -> Result<SegmentMap, StoreError> {
+    const READ: &str = "SELECT segments FROM visitors WHERE row = ?1";
+    let Some(row) = of.row else { return Ok(SegmentMap::default()) };
+    let bytes: Vec<u8> = view.conn.prepare_cached(READ)?.query_row([row], |row| row.get(0))?;
+    Ok(profile::segments(&bytes)?)
+}
+
+/// A visitor's packed actions of the minutes from one to before another, and a few around them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ActionParts {
+    /// The parts.
+    pub parts: Vec<Vec<u8>>,
+    /// Whether no two of them can hold the same action.
+    pub disjoint: bool,
+}
+
+/// A visitor's actions, read where they lie.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn actions(view: &View<'_>, of: &Visitor, from: Minute, to: Minute) -> Result<ActionParts, StoreError> {
+    let mut parts = match of.row {
+        Some(row) => buckets::within(view.conn, row, from, to)?,
+        None => Vec::new(),
+    };
+    let disjoint = of.profile.actions().is_empty();
+    if !disjoint {
+        parts.push(of.profile.actions().pack());
+    }
+    Ok(ActionParts { parts, disjoint })
+}
+
+/// A visitor's whole profile, its actions from a day on.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn whole(view: &View<'_>, of: &Visitor, since: Day) -> Result<Profile, StoreError> {
+    let parts = actions(view, of, since.start(), Minute(u32::MAX))?.parts;
+    let packed = parts.iter().filter_map(|bytes| PackedActions::read(bytes));
+    let stored: Actions = packed.flat_map(|packed| packed.iter().collect::<Vec<_>>()).collect();
+    Ok(of.profile.clone().with_parts(stored, stored_segments(view, of)?))
 }
 
 /// A person, with the sums over all its visitors.
@@ -79,34 +209,35 @@ pub struct Person {
     pub members: Vec<VisitorId>,
     /// The sums over all of them.
     pub view: Totals,
-    /// What its buckets come from.
-    pub random: PersonRandom,
+    /// What its buckets come from; `None` for one that is not folded yet.
+    pub random: Option<PersonRandom>,
 }
 
-/// A person; at most `most` of its members are named, all are summed up.
+/// A visitor's person; at most `most` of its members are named, all are summed up.
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn person(conn: &Connection, person: PersonNo, most: usize) -> Result<Option<Person>, StoreError> {
+pub fn person(view: &View<'_>, of: &Visitor, most: usize) -> Result<Person, StoreError> {
     const READ: &str = "SELECT master, devices, random FROM people WHERE person = ?1";
-    const MEMBERS: &str = "SELECT visitor, profile FROM visitors WHERE person = ?1";
-    let mut statement = conn.prepare_cached(READ)?;
+    let alone =
+        Person { master: of.visitor, devices: 1, members: vec![of.visitor], view: of.profile.totals(), random: None };
+    let Some(person) = of.person else { return Ok(alone) };
+    let mut statement = view.conn.prepare_cached(READ)?;
     let row = statement.query_row([person.0], |row| Ok((visitor_at(row, 0)?, row.get(1)?, row.get(2)?))).optional()?;
-    let Some((master, devices, random)) = row else {
-        return Ok(None);
-    };
-    let random = PersonRandom(random);
-    let mut found = Person { master, devices, members: Vec::new(), view: Totals::default(), random };
-    let mut statement = conn.prepare_cached(MEMBERS)?;
+    let (master, devices, random) = row.ok_or(StoreError::Corrupt { what: "visitor without a person" })?;
+    let mut found =
+        Person { master, devices, members: Vec::new(), view: Totals::default(), random: Some(PersonRandom(random)) };
+    let read = format!("SELECT {COLUMNS} FROM visitors WHERE person = ?1");
+    let mut statement = view.conn.prepare_cached(&read)?;
     let mut rows = statement.query([person.0])?;
     while let Some(row) = rows.next()? {
-        let bytes: Vec<u8> = row.get(1)?;
-        found.view = found.view.plus(profile::decode(&bytes)?.totals());
-        found.members.push(visitor_at(row, 0)?);
+        let member = current(view, raw(row)?)?;
+        found.view = found.view.plus(member.profile.totals());
+        found.members.push(member.visitor);
     }
     found.members.sort_unstable();
     found.members.truncate(most);
-    Ok(Some(found))
+    Ok(found)
 }
 
 /// A person's cuts. A visitor that has withdrawn is gone for everybody, whatever it was cut for.

@@ -93,6 +93,13 @@ pub const SETTINGS: &[Setting] = &[
         meaning: "Read-only connections to the store, 1 to 64.",
     },
     Setting {
+        key: "most_unfolded",
+        env: "CAUSEWAY_MOST_UNFOLDED",
+        shape: Shape::Number,
+        default: "4000000",
+        meaning: "Facts, 10000 to 100000000, that may wait in the log to be folded, in some 200 bytes of memory each; above, syncs are told to come back.",
+    },
+    Setting {
         key: "drain_s",
         env: "CAUSEWAY_DRAIN_S",
         shape: Shape::Number,

@@ -1,24 +1,20 @@
 //! A visitor's segments, as the admin side reads and writes them (seed 2; by any id, S5.1). A write is a fact like any
 //! other: it is in the store once it is acknowledged.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 
 use causeway_shared::fact::{Fact, FactError, What};
 use causeway_shared::ids::{AlternateId, FactId, Millis, VisitorId};
 use causeway_shared::limits;
-use causeway_shared::segments::{SegmentId, SegmentMap, Stamp, State};
+use causeway_shared::segments::{SegmentId, SegmentMap, State};
 use causeway_shared::time::HourStamp;
-use causeway_shared::wire::facts;
 use rusqlite::Connection;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::intake::{Checked, Incoming};
 use crate::link::canonical;
-use crate::read;
-use crate::store::{StoreError, TenantNo};
+use crate::read::{self, View};
+use crate::store::StoreError;
 use crate::tenants::Known;
 
 /// Whose segments are meant.
@@ -89,12 +85,12 @@ pub struct Ids {
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn find(conn: &Connection, tenant: &Known, whose: &Whose) -> Result<Option<read::Visitor>, StoreError> {
+pub fn find(view: &View<'_>, tenant: &Known, whose: &Whose) -> Result<Option<read::Visitor>, StoreError> {
     let id = match whose {
         Whose::Visitor(id) => Some(*id),
-        Whose::Lookup(kind, value) => by_alternate(conn, tenant, kind, value)?,
+        Whose::Lookup(kind, value) => by_alternate(view.conn, tenant, kind, value)?,
     };
-    let found = id.map(|id| read::visitor(conn, tenant.no, id)).transpose()?.flatten();
+    let found = id.map(|id| read::visitor(view, tenant.no, id)).transpose()?.flatten();
     Ok(found.filter(|visitor| visitor.withdrawn.is_none()))
 }
 
@@ -116,13 +112,14 @@ fn by_alternate(conn: &Connection, tenant: &Known, kind: &str, value: &str) -> R
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn describe(conn: &Connection, visitor: &read::Visitor) -> Result<Value, StoreError> {
-    let members = read::members(conn, visitor.person, limits::PERSON_VISITORS)?;
-    let person =
-        members.into_iter().map(|m| m.profile.segments().clone()).fold(SegmentMap::default(), SegmentMap::join);
+pub fn describe(view: &View<'_>, visitor: &read::Visitor) -> Result<Value, StoreError> {
+    let mut person = SegmentMap::default();
+    for member in read::members(view, visitor, limits::PERSON_VISITORS)? {
+        person = person.join(read::segments(view, &member)?);
+    }
     Ok(json!({
         "visitor": visitor.visitor.to_string(),
-        "own": list(visitor.profile.segments()),
+        "own": list(&read::segments(view, visitor)?),
         "view": list(&person),
     }))
 }
@@ -160,13 +157,7 @@ pub fn answer(map: &SegmentMap, query: &Query) -> Value {
 ///
 /// # Errors
 /// The bound that it breaks.
-pub fn fact(
-    tenant: &Known,
-    visitor: VisitorId,
-    write: &Write,
-    now: Millis,
-    id: [u8; 16],
-) -> Result<Checked, FactError> {
+pub fn fact(visitor: VisitorId, write: &Write, now: Millis, id: [u8; 16]) -> Result<Fact, FactError> {
     let set = |set: &Set| {
         let expiry = HourStamp::at(set.expires_ms.saturating_add(3_599_999));
         let bounded = set.attributes.len() <= limits::SEGMENT_ATTRIBUTES && expiry.0 <= limits::EXPIRY_HOURS;
@@ -175,71 +166,20 @@ pub fn fact(
     };
     let removed = write.remove.iter().map(|id| Ok((SegmentId(*id), State::Removed)));
     let writes = write.set.iter().map(set).chain(removed).collect::<Result<_, _>>()?;
-    checked(tenant.no, visitor, writes, now, id)
-}
-
-fn checked(
-    tenant: TenantNo,
-    visitor: VisitorId,
-    writes: Vec<(SegmentId, State)>,
-    now: Millis,
-    id: [u8; 16],
-) -> Result<Checked, FactError> {
     let fact = Fact { id: FactId::from_bytes(id), visitor, received: now, at: now, what: What::Segments { writes } };
     fact.check(now)?;
-    Ok(Checked { tenant, body: facts::encode_one(&fact), fact })
+    Ok(fact)
 }
 
-/// Hours to be added to a segment's expiry in place (S2.2).
-#[derive(Debug, Clone)]
-pub struct Extend {
-    /// Whose identity space it is.
-    pub tenant: TenantNo,
-    /// The visitor.
-    pub visitor: VisitorId,
-    /// The segment.
-    pub segment: SegmentId,
-    /// How many hours.
-    pub hours: u32,
-    /// The FactId of the write: 16 random bytes.
-    pub id: [u8; 16],
-}
-
-/// Turns extensions into the writes they come to, within the writer's transaction: one that another of the same group
-/// went before builds on it. An extension of a segment that the visitor is not in comes to nothing.
-///
-/// # Errors
-/// [`StoreError`].
-pub fn resolve<'a>(conn: &Connection, now: Millis, calls: &'a [Incoming]) -> Result<Cow<'a, [Incoming]>, StoreError> {
-    if calls.iter().all(|call| call.extends.is_empty()) {
-        return Ok(Cow::Borrowed(calls));
-    }
-    let mut maps: BTreeMap<(TenantNo, VisitorId), SegmentMap> = BTreeMap::new();
-    let mut resolved = calls.to_vec();
-    for call in &mut resolved {
-        for extend in std::mem::take(&mut call.extends) {
-            let map = match maps.entry((extend.tenant, extend.visitor)) {
-                Entry::Occupied(there) => there.into_mut(),
-                Entry::Vacant(place) => {
-                    let found = read::visitor(conn, extend.tenant, extend.visitor)?;
-                    place.insert(found.map(|visitor| visitor.profile.segments().clone()).unwrap_or_default())
-                }
-            };
-            call.facts.extend(extended(map, &extend, now));
-        }
-    }
-    Ok(Cow::Owned(resolved))
-}
-
-fn extended(map: &mut SegmentMap, extend: &Extend, now: Millis) -> Option<Checked> {
-    let Extend { tenant, visitor, segment, hours, id } = *extend;
-    let stamp = Stamp::of(FactId::from_bytes(id), now);
-    if !map.extend(segment, hours, stamp) {
-        return None;
-    }
-    let (expiry, attributes) = map.get(segment)?;
-    let writes = vec![(segment, State::held(expiry, attributes.iter().copied()))];
-    checked(tenant, visitor, writes, now, id).ok()
+/// The write that adding hours to a segment's expiry comes to (S2.2); `None` when the visitor is not in it. What it comes
+/// to depends on what is there: until the fact is acknowledged nobody else may extend.
+#[must_use]
+pub fn extended(segments: &SegmentMap, segment: SegmentId, hours: u32) -> Option<Write> {
+    let (expiry, attributes) = segments.get(segment)?;
+    let expiry = HourStamp(expiry.0.saturating_add(hours).min(limits::EXPIRY_HOURS));
+    let attributes = attributes.iter().copied().collect();
+    let set = Set { segment: segment.0, expires_ms: expiry.start_ms(), attributes };
+    Some(Write { set: vec![set], remove: Vec::new() })
 }
 
 #[cfg(test)]
@@ -263,17 +203,17 @@ mod tests {
         let known = origin.tenant("demo").clone();
         let set =
             format!(r#"{{"set": [{{"segment": 8457, "expires_ms": {}, "attributes": {{"3": 9}}}}]}}"#, NOW + HOUR);
-        let fact = fact(&known, a, &write(&set), NOW, [1; 16]).unwrap();
-        let answers = origin.take(&[Incoming { facts: vec![fact], ..Incoming::default() }]);
-        assert_eq!(answers[0].accepted, 1);
-        let by_member =
-            find(&origin.conn, &known, &Whose::Lookup("member".to_owned(), "ann".to_owned())).unwrap().unwrap();
+        let fact = fact(a, &write(&set), NOW, [1; 16]).unwrap();
+        assert_eq!(origin.send("demo", &[fact]).accepted, 1);
+        let view = View::folded(&origin.conn);
+        let by_member = find(&view, &known, &Whose::Lookup("member".to_owned(), "ann".to_owned())).unwrap().unwrap();
         assert_eq!(by_member.visitor, b);
-        let shown = describe(&origin.conn, &by_member).unwrap();
+        let shown = describe(&view, &by_member).unwrap();
         assert_eq!((shown["own"].as_array().unwrap().len(), shown["view"][0]["segment"].clone()), (0, json!(8457)));
         assert_eq!(shown["view"][0]["attributes"], json!({ "3": 9 }));
-        let own = find(&origin.conn, &known, &Whose::Visitor(a)).unwrap().unwrap();
-        let ask = |text: &str| answer(own.profile.segments(), &serde_json::from_str(text).unwrap());
+        let own = find(&view, &known, &Whose::Visitor(a)).unwrap().unwrap();
+        let own = read::segments(&view, &own).unwrap();
+        let ask = |text: &str| answer(&own, &serde_json::from_str(text).unwrap());
         assert_eq!(ask(r#"{"count": {"from": 8000, "to": 9000}}"#), json!({ "count": 1 }));
         assert_eq!(ask(r#"{"newest": 5}"#), json!({ "segments": [8457] }));
         let span = format!(r#"{{"from_ms": {NOW}, "to_ms": {}}}"#, NOW + 3 * HOUR);
@@ -282,32 +222,32 @@ mod tests {
     }
 
     #[test]
-    fn s2_02_two_extensions_of_one_group_add_up() {
+    fn s2_02_hours_are_added_to_the_expiry_that_is_there() {
         let mut origin = Origin::new();
-        let known = origin.tenant("demo").clone();
-        let set = format!(r#"{{"set": [{{"segment": 7, "expires_ms": {}}}]}}"#, NOW + HOUR);
-        let fact = fact(&known, visitor(1), &write(&set), NOW - 1, [1; 16]).unwrap();
-        origin.take(&[Incoming { facts: vec![fact], ..Incoming::default() }]);
-        let before = origin.profile("demo", visitor(1)).segments().get(SegmentId(7)).unwrap().0;
-        let extend = |segment, hours, n| {
-            let (tenant, visitor, segment) = (known.no, visitor(1), SegmentId(segment));
-            Incoming { extends: vec![Extend { tenant, visitor, segment, hours, id: [n; 16] }], ..Incoming::default() }
-        };
-        let answers = origin.take(&[extend(7, 24, 2), extend(7, 24, 3), extend(8, 24, 4)]);
-        assert_eq!(answers.iter().map(|a| a.accepted).collect::<Vec<_>>(), [1, 1, 0]);
+        let set = format!(r#"{{"set": [{{"segment": 7, "expires_ms": {}, "attributes": {{"3": 9}}}}]}}"#, NOW + HOUR);
+        let first = fact(visitor(1), &write(&set), NOW - 1, [1; 16]).unwrap();
+        origin.send("demo", &[first]);
+        let before = origin.profile("demo", visitor(1)).segments().clone();
+        let more = extended(&before, SegmentId(7), 24).unwrap();
+        assert!(extended(&before, SegmentId(8), 24).is_none());
+        let second = fact(visitor(1), &more, NOW, [2; 16]).unwrap();
+        origin.send("demo", &[second]);
         let profile = origin.profile("demo", visitor(1));
-        assert_eq!(profile.segments().get(SegmentId(7)).unwrap().0, HourStamp(before.0 + 48));
+        let (expiry, attributes) = profile.segments().get(SegmentId(7)).unwrap();
+        assert_eq!(expiry, HourStamp(before.get(SegmentId(7)).unwrap().0.0 + 24));
+        assert_eq!(attributes, [(3, 9)]);
     }
 
     #[test]
     fn what_is_out_of_bounds_is_refused() {
         let origin = Origin::new();
         let known = origin.tenant("demo");
-        let refused = |text: &str| fact(known, visitor(1), &write(text), NOW, [1; 16]).map(drop).unwrap_err();
+        let refused = |text: &str| fact(visitor(1), &write(text), NOW, [1; 16]).map(drop).unwrap_err();
         assert_eq!(refused("{}"), FactError::Segments);
         assert_eq!(refused(r#"{"set": [{"segment": 1, "expires_ms": 5}]}"#), FactError::Expiry);
         assert_eq!(refused(r#"{"set": [{"segment": 1, "expires_ms": 18446744073709551615}]}"#), FactError::Expiry);
-        assert!(find(&origin.conn, known, &Whose::Visitor(visitor(9))).unwrap().is_none());
-        assert!(find(&origin.conn, known, &Whose::Lookup("shoe".to_owned(), "x".to_owned())).unwrap().is_none());
+        let view = View::folded(&origin.conn);
+        assert!(find(&view, known, &Whose::Visitor(visitor(9))).unwrap().is_none());
+        assert!(find(&view, known, &Whose::Lookup("shoe".to_owned(), "x".to_owned())).unwrap().is_none());
     }
 }

@@ -50,6 +50,9 @@ pub enum ServeError {
     System(#[from] std::io::Error),
 }
 
+/// Sent on a write beyond RLIMIT_FSIZE; the same number on every Linux.
+const SIGXFSZ: i32 = 25;
+
 /// Runs until SIGTERM or SIGINT, then finishes what is under way.
 ///
 /// # Errors
@@ -60,6 +63,8 @@ pub async fn serve(config: Config, ready_file: Option<&Path>) -> Result<(), Serv
         tracing::warn!(file = %config.keys.display(), "others than the owner can read the key file: chmod 600 it");
     }
     let _lock = store::lock(&config.data)?;
+    // A file at the size limit of the process is a failed write like any other, not the end.
+    let _limited = signal(SignalKind::from_raw(SIGXFSZ))?;
     let listen = |source| ServeError::Listen { address: config.listen.clone(), source };
     let listener = TcpListener::bind(&config.listen).await.map_err(listen)?;
     let url = format!("http://{}", listener.local_addr().map_err(listen)?);
@@ -68,8 +73,8 @@ pub async fn serve(config: Config, ready_file: Option<&Path>) -> Result<(), Serv
     let app = Arc::new(App::new(config, keys));
     let (stop, stopping) = watch::channel(false);
     let server = tokio::spawn(answer(listener, Arc::clone(&app), stopping.clone()));
-    let writer = match open(&app).await {
-        Ok(writer) => writer,
+    let threads = match open(&app).await {
+        Ok(threads) => threads,
         Err(e) => {
             server.abort();
             return Err(e);
@@ -85,10 +90,12 @@ pub async fn serve(config: Config, ready_file: Option<&Path>) -> Result<(), Serv
     if tokio::time::timeout(drain, server).await.is_err() {
         tracing::warn!("some connections did not end in time and are cut");
     }
-    // The thread ends by itself once no request holds a handle; what it was given is committed.
-    let joined = tokio::task::spawn_blocking(move || writer.join());
+    // The threads end by themselves once no request holds a handle; what they were given is committed and folded.
+    let joined = tokio::task::spawn_blocking(move || threads.into_iter().for_each(|thread| drop(thread.join())));
     if tokio::time::timeout(drain, joined).await.is_err() {
-        tracing::warn!("the writer did not end in time; what was acknowledged is durable");
+        tracing::warn!(
+            "not all could be folded in time; what was acknowledged is durable, and folded at the next start"
+        );
     }
     tracing::info!("stopped");
     Ok(())
@@ -110,18 +117,20 @@ async fn answer(listener: TcpListener, app: Arc<App>, mut stopping: watch::Recei
     }
 }
 
-/// Opens the store, brings its schema up to date and starts the writer.
-async fn open(app: &Arc<App>) -> Result<JoinHandle<()>, ServeError> {
+/// Opens the store, brings its schema up to date and starts the threads that write.
+async fn open(app: &Arc<App>) -> Result<[JoinHandle<()>; 2], ServeError> {
     let app = Arc::clone(app);
     let opened = tokio::task::spawn_blocking(move || {
         let config = &app.config;
         let conn = store::open(&config.data)?;
         let tenants = Tenants::open(&conn, &config.edge, &app.keys)?;
         let rules = Arc::new(Rules { tenants, sibling_publish_ms: config.sibling_publish_ms });
-        let (writer, thread) = Writer::start(conn, Arc::clone(&rules), Arc::clone(&app.metrics))?;
-        let readers = Readers::new(&config.data, config.readers);
+        let metrics = Arc::clone(&app.metrics);
+        let (writer, backlog, threads) =
+            Writer::start(conn, &config.data, Arc::clone(&rules), metrics, config.most_unfolded)?;
+        let readers = Readers::new(&config.data, backlog, config.readers);
         app.go_live(rules, readers, writer);
-        Ok::<_, ServeError>(thread)
+        Ok::<_, ServeError>(threads)
     });
     opened.await.map_err(std::io::Error::other)?
 }

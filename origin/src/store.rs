@@ -4,6 +4,7 @@
 //! decides anything.
 
 pub mod readers;
+mod upgrade;
 
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
@@ -12,7 +13,7 @@ use std::time::Duration;
 use causeway_shared::ids::{AltHash, Epoch, Millis, Version, VisitorId};
 use causeway_shared::wire::WireError;
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Row};
-use rusqlite_migration::{M, Migrations};
+use rusqlite_migration::{HookError, M, Migrations};
 
 /// File name of the store in the data directory.
 pub const FILE: &str = "causeway.db";
@@ -60,10 +61,16 @@ pub enum StoreError {
     Form(#[from] WireError),
 }
 
-static MIGRATIONS: LazyLock<Migrations<'static>> =
-    LazyLock::new(|| Migrations::new(SCHEMA.into_iter().map(M::up).collect()));
 /// Each step from one form of the store to the next, for ever.
-const SCHEMA: [&str; 2] = [include_str!("../sql/0001_store.sql"), include_str!("../sql/0002_person_random.sql")];
+static MIGRATIONS: LazyLock<Migrations<'static>> = LazyLock::new(|| {
+    Migrations::new(vec![
+        M::up(include_str!("../sql/0001_store.sql")),
+        M::up(include_str!("../sql/0002_person_random.sql")),
+        M::up_with_hook(include_str!("../sql/0003_parts.sql"), |tx| {
+            upgrade::parts(tx).map_err(|e| HookError::Hook(crate::chain(&e)))
+        }),
+    ])
+});
 
 /// The store's file in a data directory.
 #[must_use]
@@ -143,12 +150,22 @@ pub fn find_tenant(conn: &Connection, name: &str) -> Result<Option<TenantNo>, St
     Ok(conn.query_row(find, [name], |row| row.get(0).map(TenantNo)).optional()?)
 }
 
+/// The row of a visitor, if a fact of it ever came.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn find_visitor(conn: &Connection, tenant: TenantNo, visitor: VisitorId) -> Result<Option<i64>, StoreError> {
+    const FIND: &str = "SELECT row FROM visitors WHERE tenant = ?1 AND visitor = ?2";
+    Ok(conn.prepare_cached(FIND)?.query_row((tenant.0, visitor.as_bytes()), |row| row.get(0)).optional()?)
+}
+
 /// The counters that only grow. They are read when a transaction begins and written before it ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Counters {
     restore: u32,
     version: u64,
     epoch: u64,
+    folded: u64,
 }
 
 impl Counters {
@@ -157,10 +174,11 @@ impl Counters {
     /// # Errors
     /// [`StoreError::Sqlite`].
     pub fn load(conn: &Connection) -> Result<Self, StoreError> {
-        let read = "SELECT restore_epoch, version_counter, epoch_counter FROM meta";
+        let read = "SELECT restore_epoch, version_counter, epoch_counter, folded FROM meta";
         let mut statement = conn.prepare_cached(read)?;
         Ok(statement.query_row([], |row| {
-            Ok(Self { restore: row.get(0)?, version: unsigned(row.get(1)?), epoch: unsigned(row.get(2)?) })
+            let [version, epoch, folded] = [row.get(1)?, row.get(2)?, row.get(3)?].map(unsigned);
+            Ok(Self { restore: row.get(0)?, version, epoch, folded })
         })?)
     }
 
@@ -169,8 +187,8 @@ impl Counters {
     /// # Errors
     /// [`StoreError::Sqlite`].
     pub fn save(self, conn: &Connection) -> Result<(), StoreError> {
-        let write = "UPDATE meta SET version_counter = ?1, epoch_counter = ?2";
-        conn.prepare_cached(write)?.execute([signed(self.version), signed(self.epoch)])?;
+        let write = "UPDATE meta SET version_counter = ?1, epoch_counter = ?2, folded = ?3";
+        conn.prepare_cached(write)?.execute([self.version, self.epoch, self.folded].map(signed))?;
         Ok(())
     }
 
@@ -190,6 +208,17 @@ impl Counters {
     pub fn next_epoch(&mut self) -> Epoch {
         self.epoch += 1;
         Epoch(self.epoch)
+    }
+
+    /// The newest record of the log that is in the store.
+    #[must_use]
+    pub fn folded(&self) -> u64 {
+        self.folded
+    }
+
+    /// Says that the log's records up to this one are in the store.
+    pub fn fold_to(&mut self, seq: u64) {
+        self.folded = self.folded.max(seq);
     }
 }
 
@@ -259,6 +288,36 @@ mod tests {
         let drawn = "SELECT count(DISTINCT random), min(length(random)), sum(epoch) FROM people";
         let row = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
         assert_eq!(conn.query_row(drawn, [], row).unwrap(), (3, 16, 21));
+    }
+
+    #[test]
+    fn a_store_of_the_second_form_keeps_its_profiles_and_knows_its_facts() {
+        use crate::testing::{NOW, Origin, impression, page, purchase, visitor};
+        use causeway_shared::profile::Profile;
+        use causeway_shared::wire::{facts, profile};
+
+        let facts =
+            [page(visitor(1), 1, NOW), impression(visitor(1), 2, NOW), purchase(visitor(1), 3, NOW - 90_000_000, 5)];
+        let whole = Profile::of(&facts);
+        let folder = tempfile::tempdir().unwrap();
+        {
+            let mut conn = Connection::open(file(folder.path())).unwrap();
+            MIGRATIONS.to_version(&mut conn, 2).unwrap();
+            let tenant = tenant_no(&conn, "demo").unwrap();
+            for fact in &facts {
+                let values = (tenant.0, fact.id.as_bytes(), signed(fact.received), facts::encode_one(fact));
+                conn.execute("INSERT INTO facts VALUES (?1, ?2, ?3, ?4)", values).unwrap();
+            }
+            let person = "INSERT INTO people VALUES (1, ?1, ?2, 1, 1, 1, NULL, randomblob(16))";
+            conn.execute(person, (tenant.0, visitor(1).as_bytes())).unwrap();
+            let row = "INSERT INTO visitors VALUES (1, ?1, ?2, 5, 1, 0, 0, NULL, 1, ?3)";
+            conn.execute(row, (tenant.0, visitor(1).as_bytes(), profile::encode(&whole))).unwrap();
+        }
+        let mut origin = Origin::within(folder);
+        assert_eq!(origin.profile("demo", visitor(1)), whole);
+        let again = origin.send("demo", &facts);
+        assert_eq!((again.accepted, again.duplicate), (0, 3));
+        assert_eq!(origin.send("demo", &[page(visitor(1), 4, NOW)]).accepted, 1);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use causeway_shared::actions::{Entity, Verb, ViewType};
 use causeway_shared::config::EdgeConfig;
@@ -9,6 +10,7 @@ use causeway_shared::fact::{Fact, PURCHASE, What};
 use causeway_shared::ids::{AlternateId, FactId, InsertionId, KindCode, Micros, Millis, SessionId, VisitorId};
 use causeway_shared::keys::Keys;
 use causeway_shared::profile::{Profile, Totals};
+use causeway_shared::time::Day;
 use causeway_shared::view::{Snapshot, Stored};
 use causeway_shared::wire::facts::{self, FactBatch};
 use causeway_shared::wire::kv;
@@ -16,7 +18,9 @@ use causeway_shared::wire::sync::{Publish, SyncRequest, SyncResponse};
 use rusqlite::Connection;
 
 use crate::group::{self, Rules};
+use crate::intake::{Incoming, Outbox, Record};
 use crate::metrics::Metrics;
+use crate::read::View;
 use crate::tenants::{Known, Tenants};
 use crate::{intake, keyfile, read, store};
 
@@ -36,6 +40,11 @@ pub(crate) struct Origin {
 
 impl Origin {
     pub(crate) fn new() -> Self {
+        Self::within(tempfile::tempdir().unwrap())
+    }
+
+    /// With the store that a folder holds, if it holds one.
+    pub(crate) fn within(folder: tempfile::TempDir) -> Self {
         let kinds = r#"[{"name":"member","code":1,"unique":true},{"name":"partner","code":2}]"#;
         let json = format!(
             r#"{{"tenant":[{{"name":"demo","hosts":["a"],"kinds":{kinds}}},{{"name":"other","hosts":["b"],"kinds":{kinds}}}]}}"#
@@ -43,7 +52,6 @@ impl Origin {
         let edge: EdgeConfig = serde_json::from_str(&json).unwrap();
         let mut keys = Keys::default();
         keyfile::complete(&mut keys, &edge).unwrap();
-        let folder = tempfile::tempdir().unwrap();
         let conn = store::open(folder.path()).unwrap();
         let tenants = Tenants::open(&conn, &edge, &keys).unwrap();
         let rules = Rules { tenants, sibling_publish_ms: 60_000 };
@@ -58,16 +66,24 @@ impl Origin {
         self.sync_all(vec![request]).remove(0)
     }
 
-    /// Several calls in one transaction.
+    /// Several calls folded in one transaction.
     pub(crate) fn sync_all(&mut self, requests: Vec<SyncRequest>) -> Vec<SyncResponse> {
         let read = |request| intake::read(request, &self.rules.tenants, self.now);
         let calls: Vec<_> = requests.into_iter().map(read).collect();
-        group::commit(&mut self.conn, &self.rules, &self.metrics, self.now, &calls).unwrap()
-    }
-
-    /// Calls as the admin side makes them, in one transaction.
-    pub(crate) fn take(&mut self, calls: &[intake::Incoming]) -> Vec<SyncResponse> {
-        group::commit(&mut self.conn, &self.rules, &self.metrics, self.now, calls).unwrap()
+        let record = |call: &Incoming| Arc::new(Record { seq: 0, facts: call.facts.clone() });
+        let records: Vec<Arc<Record>> = calls.iter().map(record).collect();
+        let outbox: Vec<Outbox> = calls.iter().map(|call| call.outbox.clone()).collect();
+        let done = group::commit(&mut self.conn, &self.rules, &self.metrics, self.now, &records, &outbox).unwrap();
+        let answers = calls.into_iter().zip(done.new).zip(done.handed);
+        let answer = |((call, new), publish): ((Incoming, u64), _)| SyncResponse {
+            accepted: new,
+            duplicate: call.facts.len() as u64 - new,
+            rejected: call.rejected,
+            publish,
+            pending: done.pending,
+            catalogue: None,
+        };
+        answers.map(answer).collect()
     }
 
     pub(crate) fn send(&mut self, tenant: &str, facts: &[Fact]) -> SyncResponse {
@@ -109,16 +125,17 @@ impl Origin {
     }
 
     pub(crate) fn row(&self, tenant: &str, visitor: VisitorId) -> read::Visitor {
-        read::visitor(&self.conn, self.tenant(tenant).no, visitor).unwrap().unwrap()
+        read::visitor(&View::folded(&self.conn), self.tenant(tenant).no, visitor).unwrap().unwrap()
     }
 
     pub(crate) fn profile(&self, tenant: &str, visitor: VisitorId) -> Profile {
-        self.row(tenant, visitor).profile
+        let view = View::folded(&self.conn);
+        read::whole(&view, &self.row(tenant, visitor), Day(0)).unwrap()
     }
 
     pub(crate) fn person(&self, tenant: &str, visitor: VisitorId) -> read::Person {
         let row = self.row(tenant, visitor);
-        read::person(&self.conn, row.person, 1_000).unwrap().unwrap()
+        read::person(&View::folded(&self.conn), &row, 1_000).unwrap()
     }
 
     pub(crate) fn view(&self, tenant: &str, visitor: VisitorId) -> Totals {

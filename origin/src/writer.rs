@@ -1,38 +1,41 @@
-//! The one thread that writes. Calls wait in a bounded channel; each transaction takes all that wait, so
-//! that one fsync acknowledges many of them (group commit).
+//! The two threads that write. One appends syncs to the log, and acknowledges them; the other folds the log into the
+//! store, and serves the outbox. Calls wait in bounded channels; each transaction takes all that wait, so that one fsync
+//! stands for many of them (group commit).
 
+use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use causeway_shared::ids::Millis;
-use causeway_shared::wire::sync::SyncResponse;
+use causeway_shared::limits;
+use causeway_shared::wire::sync::{Publish, SyncResponse};
 use rusqlite::{Connection, TransactionBehavior};
 use tokio::sync::oneshot;
 
+use crate::backlog::Backlog;
 use crate::clock;
 use crate::group::{self, Rules};
-use crate::intake::{self, Incoming};
+use crate::intake::{Incoming, Outbox, Record};
+use crate::log::Log;
 use crate::metrics::Metrics;
 use crate::store::{Counters, StoreError};
 
 /// Calls that may wait; more are told to come back.
 const WAITING: usize = 64;
-/// Facts of one transaction; the call that goes over it is still taken.
-const GROUP_FACTS: usize = 20_000;
-/// How often the thread looks around when nothing comes, and right after a failure.
+/// Facts of one append; the sync that goes over it is still taken.
+const APPEND_FACTS: usize = 20_000;
+/// Facts folded in one transaction; the record that goes over it waits for the next.
+const FOLD_FACTS: usize = 200_000;
+/// How often a thread looks around when nothing comes, and right after a failure.
 const IDLE: Duration = Duration::from_secs(1);
-/// Pause between two rounds of forgetting old FactIds, and how many go in one.
-const FORGET_EVERY: Duration = Duration::from_secs(10);
-const FORGET_MOST: u32 = 20_000;
 
 /// Why a call was not taken.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
-    /// Too many calls wait already.
-    #[error("too many syncs wait: come back in a second")]
+    /// Too many calls, or too many facts, wait already.
+    #[error("too much waits to be folded: come back in a second")]
     Busy,
     /// The transaction failed; nothing of it was kept.
     #[error("the store did not take the facts: send them again")]
@@ -42,142 +45,300 @@ pub enum WriteError {
     Stopping,
 }
 
-struct Work {
+type Reply<T> = oneshot::Sender<Result<T, WriteError>>;
+
+struct Append {
     incoming: Incoming,
-    reply: oneshot::Sender<Result<SyncResponse, WriteError>>,
+    reply: Reply<()>,
 }
 
-/// The way to the thread. The thread ends when the last handle is dropped and all that waited is done.
+enum Wake {
+    /// The backlog has grown.
+    Facts,
+    /// The outbox is asked for something.
+    Outbox(Outbox, Reply<Vec<Publish>>),
+}
+
+/// The way to the threads. They end when the last handle is dropped and all that waited is done.
 #[derive(Debug, Clone)]
 pub struct Writer {
-    calls: SyncSender<Work>,
-    healthy: Arc<AtomicBool>,
+    appends: SyncSender<Append>,
+    wakes: SyncSender<Wake>,
+    backlog: Backlog,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    rules: Arc<Rules>,
+    metrics: Arc<Metrics>,
+    most_waiting: usize,
+    log_healthy: AtomicBool,
+    store_healthy: AtomicBool,
+    /// Outbox entries that were due when it was looked at last.
+    pending: AtomicU64,
 }
 
 impl Writer {
-    /// Starts the thread on an open store.
+    /// Starts the threads on an open store and its log in `data`. What the log holds beyond the store is folded first;
+    /// readers see it at once. No more than `most_waiting` facts may wait to be folded.
     ///
     /// # Errors
-    /// When the operating system gives no thread.
+    /// [`StoreError`], or when the operating system gives no thread.
     pub fn start(
         conn: Connection,
+        data: &Path,
         rules: Arc<Rules>,
         metrics: Arc<Metrics>,
-    ) -> std::io::Result<(Self, JoinHandle<()>)> {
-        let (calls, waiting) = sync_channel(WAITING);
-        let healthy = Arc::new(AtomicBool::new(true));
-        let state = State { conn, rules, metrics, healthy: Arc::clone(&healthy), forgot: Instant::now() };
-        let thread = std::thread::Builder::new().name("writer".to_owned()).spawn(move || run(state, &waiting))?;
-        Ok((Self { calls, healthy }, thread))
+        most_waiting: usize,
+    ) -> Result<(Self, Backlog, [JoinHandle<()>; 2]), StoreError> {
+        let folded = Counters::load(&conn)?.folded();
+        let log = Log::open(data, folded)?;
+        let backlog = Backlog::of_log(data, &conn, &rules.tenants)?;
+        let (appends, to_append) = sync_channel(WAITING);
+        let (wakes, to_fold) = sync_channel(WAITING);
+        let shared = Arc::new(Shared {
+            rules,
+            metrics,
+            most_waiting,
+            log_healthy: AtomicBool::new(true),
+            store_healthy: AtomicBool::new(true),
+            pending: AtomicU64::new(0),
+        });
+        let thread = |name: &str, run: Box<dyn FnOnce() + Send>| {
+            let spawned = std::thread::Builder::new().name(name.to_owned()).spawn(run);
+            spawned.map_err(|source| StoreError::Directory { path: data.to_owned(), source })
+        };
+        let mut appender = Appender {
+            log,
+            backlog: backlog.clone(),
+            shared: Arc::clone(&shared),
+            wakes: wakes.clone(),
+            truncated: folded,
+        };
+        let mut folder = Folder { conn, backlog: backlog.clone(), shared: Arc::clone(&shared) };
+        let appending = thread("log", Box::new(move || appender.run(&to_append)))?;
+        let folding = thread("store", Box::new(move || folder.run(&to_fold)))?;
+        Ok((Self { appends, wakes, backlog: backlog.clone(), shared }, backlog, [appending, folding]))
     }
 
-    /// Whether the last transaction was kept.
+    /// Whether the last transactions were kept.
     #[must_use]
     pub fn is_healthy(&self) -> bool {
-        self.healthy.load(Ordering::Relaxed)
+        self.shared.log_healthy.load(Ordering::Relaxed) && self.shared.store_healthy.load(Ordering::Relaxed)
     }
 
-    /// Takes a call and answers once it is durable.
+    /// Takes a call and answers once it is durable: its facts in the log, its acknowledgements in the store.
     ///
     /// # Errors
     /// [`WriteError`]; then the caller must not acknowledge anything.
-    pub async fn sync(&self, incoming: Incoming) -> Result<SyncResponse, WriteError> {
-        let (reply, answer) = oneshot::channel();
-        self.calls.try_send(Work { incoming, reply }).map_err(|e| match e {
-            TrySendError::Full(_) => WriteError::Busy,
-            TrySendError::Disconnected(_) => WriteError::Stopping,
-        })?;
-        answer.await.unwrap_or(Err(WriteError::Stopping))
+    pub async fn sync(&self, mut incoming: Incoming) -> Result<SyncResponse, WriteError> {
+        let metrics = &self.shared.metrics;
+        let outbox = std::mem::take(&mut incoming.outbox);
+        note(metrics, &incoming);
+        // The list has a bound on the wire; the metrics count them all.
+        let rejected = incoming.rejected.drain(..).take(limits::SYNC_FACTS).collect();
+        let repeats = incoming.repeats;
+        let accepted = incoming.facts.len() as u64 - repeats;
+        let mut answer = SyncResponse { accepted, duplicate: repeats, rejected, ..SyncResponse::default() };
+        if !incoming.facts.is_empty() {
+            let (reply, appended) = oneshot::channel();
+            send(&self.appends, Append { incoming, reply })?;
+            appended.await.unwrap_or(Err(WriteError::Stopping))?;
+        }
+        if !outbox.is_empty() {
+            metrics.applied.add(outbox.applied.len() as u64);
+            let (reply, handed) = oneshot::channel();
+            send(&self.wakes, Wake::Outbox(outbox, reply))?;
+            answer.publish = handed.await.unwrap_or(Err(WriteError::Stopping))?;
+            metrics.handed_out.add(answer.publish.len() as u64);
+        }
+        metrics.syncs.add(1);
+        metrics.last_sync_ms.set(clock::now());
+        // What is not folded yet will have something published.
+        let unfolded = u64::from(!self.backlog.is_empty());
+        answer.pending = self.shared.pending.load(Ordering::Relaxed) + unfolded;
+        Ok(answer)
     }
 }
 
-struct State {
-    conn: Connection,
-    rules: Arc<Rules>,
-    metrics: Arc<Metrics>,
-    healthy: Arc<AtomicBool>,
-    forgot: Instant,
+fn send<T>(to: &SyncSender<T>, call: T) -> Result<(), WriteError> {
+    to.try_send(call).map_err(|e| match e {
+        TrySendError::Full(_) => WriteError::Busy,
+        TrySendError::Disconnected(_) => WriteError::Stopping,
+    })
 }
 
-fn run(mut state: State, waiting: &Receiver<Work>) {
-    let mut looked = Instant::now();
-    loop {
-        match waiting.recv_timeout(IDLE) {
-            Ok(first) => state.commit(gather(first, waiting)),
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => break,
-        }
-        if looked.elapsed() >= IDLE {
-            looked = Instant::now();
-            state.look_around();
-        }
+fn note(metrics: &Metrics, call: &Incoming) {
+    call.rejected.iter().for_each(|r| metrics.reject(&r.code));
+    metrics.lost.add(call.lost);
+    metrics.dead.add(call.dead);
+    if let Some(oldest) = call.facts.iter().map(|c| c.fact.received).min() {
+        metrics.queue_age_ms.set(call.taken.saturating_sub(oldest));
     }
-    // What is in the WAL moves into the file, so that a stopped store is one file.
-    if let Err(e) = state.conn.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)") {
-        tracing::warn!(error = %e, "the last checkpoint failed; the next start does it");
+    if call.lost > 0 || call.dead > 0 {
+        tracing::warn!(lost = call.lost, dead = call.dead, "an edge reports losses");
     }
+}
+
+fn failed(healthy: &AtomicBool, metrics: &Metrics, error: &StoreError) {
+    healthy.store(false, Ordering::Relaxed);
+    metrics.commit_failures.add(1);
+    tracing::error!(error = %crate::chain(error), "a transaction failed and nothing of it was kept");
 }
 
 /// The first call and all others that wait, up to a transaction's size.
-fn gather(first: Work, waiting: &Receiver<Work>) -> Vec<Work> {
-    let mut facts = first.incoming.facts.len();
-    let mut works = vec![first];
-    while facts < GROUP_FACTS
-        && let Ok(work) = waiting.try_recv()
+fn gather<T>(first: T, waiting: &Receiver<T>, more: impl Fn(&[T]) -> bool) -> Vec<T> {
+    let mut calls = vec![first];
+    while more(&calls)
+        && let Ok(call) = waiting.try_recv()
     {
-        facts += work.incoming.facts.len();
-        works.push(work);
+        calls.push(call);
     }
-    works
+    calls
 }
 
-impl State {
-    fn commit(&mut self, works: Vec<Work>) {
-        let now = clock::now();
+/// The thread that appends to the log.
+struct Appender {
+    log: Log,
+    backlog: Backlog,
+    shared: Arc<Shared>,
+    wakes: SyncSender<Wake>,
+    truncated: u64,
+}
+
+impl Appender {
+    fn run(&mut self, waiting: &Receiver<Append>) {
+        loop {
+            let facts = |calls: &[Append]| calls.iter().map(|call| call.incoming.facts.len()).sum::<usize>();
+            match waiting.recv_timeout(IDLE) {
+                Ok(first) => self.append(gather(first, waiting, |calls| facts(calls) < APPEND_FACTS)),
+                Err(RecvTimeoutError::Timeout) => self.look_around(),
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        if let Err(e) = self.log.checkpoint() {
+            tracing::warn!(error = %crate::chain(&e), "the log's last checkpoint failed; the next start does it");
+        }
+    }
+
+    fn append(&mut self, calls: Vec<Append>) {
+        if self.backlog.facts() >= self.shared.most_waiting {
+            return calls.into_iter().for_each(|call| drop(call.reply.send(Err(WriteError::Busy))));
+        }
+        let folded = self.backlog.folded();
         let begun = Instant::now();
-        let (calls, replies): (Vec<Incoming>, Vec<_>) = works.into_iter().map(|w| (w.incoming, w.reply)).unzip();
-        let done = group::commit(&mut self.conn, &self.rules, &self.metrics, now, &calls);
-        self.metrics.commit.record(begun.elapsed());
+        let done = self.log.append(calls.iter().map(|call| &call.incoming), folded);
+        self.shared.metrics.append.record(begun.elapsed());
         match done {
-            Ok(answers) => {
-                self.healthy.store(true, Ordering::Relaxed);
-                for ((call, answer), reply) in calls.iter().zip(answers).zip(replies) {
-                    count(&self.metrics, now, call, &answer);
-                    // A caller that left gets the same answer when it comes again: nothing counts twice.
-                    drop(reply.send(Ok(answer)));
+            Ok(first) => {
+                self.truncated = folded;
+                self.shared.log_healthy.store(true, Ordering::Relaxed);
+                for (seq, Append { incoming, reply }) in (first..).zip(calls) {
+                    self.backlog.push(Record { seq, facts: incoming.facts });
+                    // A caller that left sends the same facts again: nothing counts twice.
+                    drop(reply.send(Ok(())));
                 }
+                // A full channel wakes the other thread too.
+                drop(self.wakes.try_send(Wake::Facts));
             }
             Err(e) => {
-                self.failed(&e);
-                for reply in replies {
-                    drop(reply.send(Err(WriteError::Failed)));
-                }
+                failed(&self.shared.log_healthy, &self.shared.metrics, &e);
+                calls.into_iter().for_each(|call| drop(call.reply.send(Err(WriteError::Failed))));
             }
         }
     }
 
-    fn failed(&mut self, error: &StoreError) {
-        self.healthy.store(false, Ordering::Relaxed);
-        self.metrics.commit_failures.add(1);
-        tracing::error!(error = %crate::chain(error), "a transaction failed and nothing of it was kept");
-    }
-
-    /// Old FactIds, and after a failure a write that shows whether the store is well again.
+    /// Lets go of what is folded; after a failure a write that shows whether the log is well again.
     fn look_around(&mut self) {
-        if !self.healthy.load(Ordering::Relaxed) {
+        let folded = self.backlog.folded();
+        let healthy = self.shared.log_healthy.load(Ordering::Relaxed);
+        if folded > self.truncated || !healthy {
+            match self.log.truncate(folded) {
+                Ok(()) => {
+                    self.truncated = folded;
+                    self.shared.log_healthy.store(true, Ordering::Relaxed);
+                }
+                Err(e) => failed(&self.shared.log_healthy, &self.shared.metrics, &e),
+            }
+        }
+    }
+}
+
+/// The thread that folds.
+struct Folder {
+    conn: Connection,
+    backlog: Backlog,
+    shared: Arc<Shared>,
+}
+
+impl Folder {
+    fn run(&mut self, waiting: &Receiver<Wake>) {
+        // What the log held when the process began waits for nobody.
+        self.fold(Vec::new());
+        loop {
+            match waiting.recv_timeout(if self.is_behind() { Duration::ZERO } else { IDLE }) {
+                Ok(first) => self.fold(gather(first, waiting, |calls| calls.len() < WAITING)),
+                Err(RecvTimeoutError::Timeout) => self.look_around(),
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        while self.is_behind() {
+            self.fold(Vec::new());
+        }
+        // What is in the WAL moves into the file, so that a stopped store is one file.
+        if let Err(e) = self.conn.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)") {
+            tracing::warn!(error = %e, "the last checkpoint failed; the next start does it");
+        }
+    }
+
+    /// Whether there is more to fold, and the store takes it.
+    fn is_behind(&self) -> bool {
+        self.shared.store_healthy.load(Ordering::Relaxed) && !self.backlog.is_empty()
+    }
+
+    fn fold(&mut self, wakes: Vec<Wake>) {
+        let calls = wakes.into_iter().filter_map(|wake| match wake {
+            Wake::Facts => None,
+            Wake::Outbox(outbox, reply) => Some((outbox, reply)),
+        });
+        let (calls, replies): (Vec<Outbox>, Vec<Reply<Vec<Publish>>>) = calls.unzip();
+        let records = self.backlog.next(FOLD_FACTS);
+        if records.is_empty() && calls.is_empty() {
+            return;
+        }
+        let (shared, begun) = (&self.shared, Instant::now());
+        let done = group::commit(&mut self.conn, &shared.rules, &shared.metrics, clock::now(), &records, &calls);
+        shared.metrics.commit.record(begun.elapsed());
+        match done {
+            Ok(done) => {
+                shared.store_healthy.store(true, Ordering::Relaxed);
+                shared.pending.store(done.pending, Ordering::Relaxed);
+                let (new, all) = (done.new.iter().sum(), records.iter().map(|r| r.facts.len() as u64).sum::<u64>());
+                shared.metrics.accepted.add(new);
+                shared.metrics.duplicate.add(all.saturating_sub(new));
+                if let Some(last) = records.last() {
+                    self.backlog.fold_to(last.seq);
+                }
+                replies.into_iter().zip(done.handed).for_each(|(reply, handed)| drop(reply.send(Ok(handed))));
+            }
+            Err(e) => {
+                failed(&shared.store_healthy, &shared.metrics, &e);
+                replies.into_iter().for_each(|reply| drop(reply.send(Err(WriteError::Failed))));
+            }
+        }
+        shared.metrics.unfolded.set(self.backlog.facts() as u64);
+    }
+
+    /// After a failure a write that shows whether the store is well again; then, or otherwise, what there is to fold.
+    fn look_around(&mut self) {
+        if !self.shared.store_healthy.load(Ordering::Relaxed) {
             match probe(&mut self.conn) {
-                Ok(()) => self.healthy.store(true, Ordering::Relaxed),
-                Err(e) => return self.failed(&e),
+                Ok(()) => self.shared.store_healthy.store(true, Ordering::Relaxed),
+                Err(e) => return failed(&self.shared.store_healthy, &self.shared.metrics, &e),
             }
         }
-        if self.forgot.elapsed() >= FORGET_EVERY {
-            match intake::forget(&self.conn, clock::now(), FORGET_MOST) {
-                // A full round: there may be more.
-                Ok(gone) if gone >= FORGET_MOST as usize => {}
-                Ok(_) => self.forgot = Instant::now(),
-                Err(e) => self.failed(&e),
-            }
-        }
+        self.fold(Vec::new());
     }
 }
 
@@ -186,22 +347,4 @@ fn probe(conn: &mut Connection) -> Result<(), StoreError> {
     let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
     Counters::load(&tx)?.save(&tx)?;
     Ok(tx.commit()?)
-}
-
-fn count(metrics: &Metrics, now: Millis, call: &Incoming, answer: &SyncResponse) {
-    metrics.syncs.add(1);
-    metrics.accepted.add(answer.accepted);
-    metrics.duplicate.add(answer.duplicate);
-    call.rejected.iter().for_each(|r| metrics.reject(&r.code));
-    metrics.lost.add(call.lost);
-    metrics.dead.add(call.dead);
-    metrics.handed_out.add(answer.publish.len() as u64);
-    metrics.applied.add(call.applied.len() as u64);
-    metrics.last_sync_ms.set(now);
-    if let Some(oldest) = call.facts.iter().map(|c| c.fact.received).min() {
-        metrics.queue_age_ms.set(now.saturating_sub(oldest));
-    }
-    if call.lost > 0 || call.dead > 0 {
-        tracing::warn!(lost = call.lost, dead = call.dead, "an edge reports losses");
-    }
 }

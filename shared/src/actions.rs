@@ -1,6 +1,7 @@
 //! Actions: what a visitor did with the ads placed in front of it, each action on an insertion once a UTC day (seed 3,
 //! S3.4), as a set that the order and the repeats of facts do not change.
 
+mod buckets;
 mod count;
 mod packed;
 mod query;
@@ -15,6 +16,7 @@ use crate::ids::InsertionId;
 use crate::limits;
 use crate::time::{Day, Minute};
 
+pub use buckets::{Bucket, Span};
 pub use count::{Counter, Counts, Question, ViewTypes};
 pub use packed::PackedActions;
 pub use query::{Dimension, Filter, Group, GroupError, group};
@@ -172,6 +174,19 @@ impl Actions {
     pub fn retain_from(&mut self, day: Day) {
         let first = Key { day, insertion: InsertionHash::default(), ad: 0, verb: Verb(0), view_type: ViewType(0) };
         self.0 = self.0.split_off(&first);
+    }
+
+    /// Leaves out what others hold since the first of these, on its own UTC day or the day after: what is placed before
+    /// midnight may be seen after it.
+    pub fn leave_out(&mut self, held: &PackedActions<'_>) {
+        let Some(first) = self.0.values().map(|(minute, _)| *minute).min() else { return };
+        for action in held.rows(held.within(first, Minute(u32::MAX))) {
+            let key = action.key();
+            self.0.remove(&key);
+            if let Some(before) = key.day.0.checked_sub(1) {
+                self.0.remove(&Key { day: Day(before), ..key });
+            }
+        }
     }
 
     /// The actions by day, then insertion.

@@ -2,12 +2,20 @@
 //!
 //! It lives in the cookie `cw_recent`, written by `decide` alone. An entry goes only when the snapshot holds
 //! it *and* it is older than ten minutes, since the next location may still serve the older snapshot.
+//!
+//! It also holds the insertions that `decide` placed, as reserved: for [`limits::SERVE_WINDOW_MS`] each counts as its
+//! impression, so that the next page's caps see this one's ads although the snapshots lag. Afterwards only what a
+//! snapshot holds counts.
+
+pub(crate) mod reserved;
 
 use crate::ids::{Millis, SessionId, Version, VisitorId};
 use crate::limits;
 use crate::profile::{Beyond, Known, SubProfile};
 
-/// The visitor's own newest facts.
+pub use reserved::Reservation;
+
+/// The visitor's own newest facts, and the insertions placed in front of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ledger {
     /// Whose facts they are: a ledger beside another visitor's identity is not looked at.
@@ -18,13 +26,15 @@ pub struct Ledger {
     pub session: Option<(SessionId, Millis)>,
     /// Pages, oldest first.
     pub pages: Vec<Beyond>,
+    /// Insertions, in the order of their placing.
+    pub reserved: Vec<Reservation>,
 }
 
 impl Ledger {
     /// An empty one.
     #[must_use]
     pub fn new(visitor: VisitorId) -> Self {
-        Self { visitor, highest: Version::default(), session: None, pages: Vec::new() }
+        Self { visitor, highest: Version::default(), session: None, pages: Vec::new(), reserved: Vec::new() }
     }
 
     /// The session of a page viewed now: the running one, or a new one of these random bytes after 30 idle
@@ -46,6 +56,13 @@ impl Ledger {
         }
     }
 
+    /// Remembers the insertions of a page, and leaves out the oldest over [`limits::RESERVATION_BYTES`].
+    pub fn reserve(&mut self, placed: impl IntoIterator<Item = Reservation>) {
+        self.reserved.extend(placed);
+        let over = self.reserved.len() - reserved::fitting(&self.reserved);
+        self.reserved.drain(..over);
+    }
+
     /// Drops what is no longer needed, given the visitor's own sub-profile as just read.
     pub fn settle(&mut self, now: Millis, sub: Option<&SubProfile>) {
         let settled = |p: &Beyond| now.saturating_sub(p.received) > limits::LEDGER_KEEP_MS;
@@ -53,11 +70,12 @@ impl Ledger {
             self.pages.retain(|p| !(settled(p) && names.newest.holds(p.received, p.short)));
         }
         self.pages.retain(|p| now.saturating_sub(p.received) <= limits::LEDGER_LIFE_MS);
+        self.reserved.retain(|r| r.is_live(now));
     }
 
     /// What it says of its visitor.
     #[must_use]
     pub fn known(&self) -> Known {
-        Known::from_beyond(self.pages.iter().copied())
+        Known::from_beyond(self.pages.iter().copied()).reserving(self.reserved.iter().map(Reservation::impression))
     }
 }

@@ -8,6 +8,7 @@
 #![warn(clippy::indexing_slicing)]
 
 pub mod actions;
+pub mod attributes;
 pub mod bucket;
 pub mod config;
 pub mod consent;

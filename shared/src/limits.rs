@@ -1,5 +1,7 @@
 //! Every bound on what comes from outside, in one place. A value over its bound is refused, never cut.
 
+use std::ops::RangeInclusive;
+
 /// Longest request body the edge reads, in bytes.
 pub const BODY_BYTES: usize = 64 * 1024;
 /// Longest single header value the edge looks at, in bytes (the platform allows 128 KiB in total).
@@ -58,8 +60,17 @@ pub const NEWEST_SESSIONS: usize = 8;
 /// Visitors one lookup names, the last seen first.
 pub const LOOKUP_VISITORS: usize = 3;
 
-/// Entries of the ledger cookie.
-pub const LEDGER_ENTRIES: usize = 64;
+/// Pages of the ledger cookie: with them and [`RESERVATION_BYTES`] full it has [`LEDGER_COOKIE_BYTES`] at most.
+pub const LEDGER_ENTRIES: usize = 24;
+/// Bytes of the ledger cookie's reservations, packed: the newest 52 of one ad, about 25 of as many ads with usual
+/// codes, 16 where every code is as long as can be.
+pub const RESERVATION_BYTES: usize = 480;
+/// Longest ledger cookie, name and value, in bytes: every request of the page's site carries it.
+pub const LEDGER_COOKIE_BYTES: usize = 1_536;
+/// How long a placed insertion counts as its impression, in milliseconds (10 minutes): by then an ad that is seen has
+/// been seen, and its impression is in every location's snapshot, which lag no longer than [`LEDGER_KEEP_MS`]. In
+/// whole minutes, so up to one more.
+pub const SERVE_WINDOW_MS: u64 = LEDGER_KEEP_MS;
 /// How long a ledger entry stays although a snapshot holds it, in milliseconds: another location may still
 /// serve an older snapshot.
 pub const LEDGER_KEEP_MS: u64 = 10 * 60_000;
@@ -118,3 +129,18 @@ pub const SEGMENT_ATTRIBUTES: usize = 4;
 pub const EXPIRY_HOURS: u32 = 718_800;
 /// Segments that one fact writes.
 pub const SEGMENT_WRITES: usize = 1_000;
+
+/// Attributes kept of one visitor, removed ones among them: those written last.
+pub const ATTRIBUTES: usize = 256;
+/// Longest string of an attribute's value, in bytes.
+pub const ATTRIBUTE_BYTES: usize = 256;
+/// Strings of one attribute's value.
+pub const ATTRIBUTE_STRINGS: usize = 32;
+/// Longest name of an attribute, in bytes.
+pub const ATTRIBUTE_NAME_BYTES: usize = 64;
+/// Names of attributes of one tenant.
+pub const ATTRIBUTE_NAMES: usize = 10_000;
+/// Names in one page of the dictionary.
+pub const ATTRIBUTE_PAGE: usize = 1_000;
+/// Dates from 0001-01-01 to 9999-12-31, in days since 1970-01-01.
+pub const DATE_DAYS: RangeInclusive<i32> = -719_162..=2_932_896;

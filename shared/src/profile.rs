@@ -203,6 +203,19 @@ impl Profile {
         &self.segments
     }
 
+    /// Takes out what the store keeps in records of its own. What is folded in afterwards is what is new of them.
+    pub fn take_parts(&mut self) -> (Actions, SegmentMap) {
+        (std::mem::take(&mut self.actions), std::mem::take(&mut self.segments))
+    }
+
+    /// Joins what was taken out, or lay in records of its own, with what is there.
+    #[must_use]
+    pub fn with_parts(mut self, actions: Actions, segments: SegmentMap) -> Self {
+        self.actions = actions.join(self.actions);
+        self.segments = segments.join(self.segments);
+        self
+    }
+
     /// When the visitor's first and last fact happened; `None` without any.
     #[must_use]
     pub fn seen(&self) -> Option<(Millis, Millis)> {
@@ -240,13 +253,14 @@ pub struct Beyond {
 }
 
 /// What a reader knows of one visitor: the newest sub-profile it met that names its facts, the newest that does not, and
-/// pages of which it cannot be sure that either holds them. Kept side by side, so that the join is a product
+/// pages and impressions of which it cannot be sure that either holds them. Kept side by side, so that the join is a product
 /// of joins; what is held already is sorted out when the sums are read.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Known {
     unnamed: Option<SubProfile>,
     named: Option<SubProfile>,
     beyond: BTreeMap<(Millis, u64), SessionId>,
+    reserved: Actions,
 }
 
 impl Known {
@@ -267,6 +281,13 @@ impl Known {
         Self { beyond, ..Self::default() }
     }
 
+    /// The same with impressions that are to come, of insertions placed.
+    #[must_use]
+    pub fn reserving(mut self, impressions: impl IntoIterator<Item = Action>) -> Self {
+        impressions.into_iter().for_each(|action| self.reserved.insert(action));
+        self
+    }
+
     /// The newest sub-profile met that names its facts.
     #[must_use]
     pub fn named(&self) -> Option<&SubProfile> {
@@ -277,6 +298,16 @@ impl Known {
     #[must_use]
     pub fn actions(&self) -> Option<PackedActions<'_>> {
         self.newest().and_then(SubProfile::actions)
+    }
+
+    /// Impressions that are to come, without those that the newest sub-profile met holds already.
+    #[must_use]
+    pub fn reserved(&self) -> Actions {
+        let mut reserved = self.reserved.clone();
+        if let Some(held) = self.actions() {
+            reserved.leave_out(&held);
+        }
+        reserved
     }
 
     /// The segments of the newest sub-profile met.
@@ -295,6 +326,7 @@ impl Known {
         self.unnamed = newer(self.unnamed, other.unnamed);
         self.named = newer(self.named, other.named);
         self.beyond.extend(other.beyond);
+        self.reserved = self.reserved.join(other.reserved);
         self
     }
 

@@ -98,6 +98,14 @@ impl View {
         self.members(own).into_iter().filter_map(|visitor| self.actions_of(visitor)).collect()
     }
 
+    /// The visitor's own reservations, packed: impressions to come that no snapshot of it holds. `None` for none. A cap
+    /// counts over [`Self::actions`] and these beside them, as one more visitor's.
+    #[must_use]
+    pub fn reserved(&self, own: VisitorId) -> Option<Vec<u8>> {
+        let reserved = self.known.get(&own)?.reserved();
+        (!reserved.is_empty()).then(|| reserved.pack())
+    }
+
     /// The segments of one visitor alone.
     #[must_use]
     pub fn segments_of(&self, visitor: VisitorId) -> Option<PackedSegments<'_>> {

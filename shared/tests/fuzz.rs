@@ -19,10 +19,11 @@ use causeway_shared::identity::IdentityCookie;
 use causeway_shared::ids::{AltHash, FactId, InsertionId, SessionId, TenantId, VisitorId};
 use causeway_shared::keys::{Key, KeyRing, Keys, Stage};
 use causeway_shared::kv::{lookup_key, snapshot_key};
-use causeway_shared::ledger::Ledger;
+use causeway_shared::ledger::{Ledger, Reservation};
 use causeway_shared::profile::{Beyond, Profile};
 use causeway_shared::segments::{SegmentId, State};
 use causeway_shared::time::HourStamp;
+use causeway_shared::token::AdToken;
 use causeway_shared::view::{Snapshot, Stored};
 use causeway_shared::wire::facts::{self, FactBatch};
 use causeway_shared::wire::sync::{self, Publish, Rejected, SyncRequest, SyncResponse};
@@ -193,6 +194,15 @@ fn ledger_payload() -> Vec<u8> {
     for n in 0..4 {
         let session = SessionId::mint(NOW + n / 2 * 3_600_000, [1; 4]);
         ledger.remember(Beyond { received: NOW + n, short: n, session });
+        let entity = Entity { ad: 70_000, ad_group: 3, campaign: 2, advertiser: u32::from(n > 1) };
+        let token = AdToken {
+            visitor: visitor(1),
+            insertion: InsertionId([6; 16]),
+            entity,
+            view_type: ViewType(4),
+            placed: NOW + n * 60_000,
+        };
+        ledger.reserve([Reservation::from(&token)]);
     }
     cookies::encode_ledger(&ledger)
 }
@@ -361,10 +371,16 @@ fn lists_over_their_bounds_are_refused_although_whole() {
     assert!(!identity(|c, n| c.earlier = vec![(hash(1, 1), visitor(1)); n], limits::EARLIER_VISITORS + 1));
     assert!(identity(|c, n| c.pending = vec![visitor(1); n], limits::PENDING_SIBLINGS));
     assert!(!identity(|c, n| c.pending = vec![visitor(1); n], limits::PENDING_SIBLINGS + 1));
-    let bounded: [(usize, ReadsList); 5] = [
-        (limits::LEDGER_ENTRIES, |n| {
+    let bounded: [(usize, ReadsList); 6] = [
+        // As many as earlier releases wrote.
+        (64, |n| {
             let mut ledger = Ledger::new(visitor(1));
             ledger.pages = vec![Beyond { received: NOW, short: 1, session: SessionId(1) }; n];
+            cookies::decode_ledger(&cookies::encode_ledger(&ledger)).is_ok()
+        }),
+        (52, |n| {
+            let mut ledger = cookies::decode_ledger(&ledger_payload()).unwrap();
+            ledger.reserved = vec![ledger.reserved[0]; n];
             cookies::decode_ledger(&cookies::encode_ledger(&ledger)).is_ok()
         }),
         (limits::SYNC_FACTS, |n| {

@@ -10,7 +10,7 @@ mod common;
 #[path = "common/frame.rs"]
 mod frame;
 
-use causeway_shared::actions::{Entity, Verb, ViewType};
+use causeway_shared::actions::{Entity, InsertionHash, Verb, ViewType};
 use causeway_shared::cookie::{self, IDENTITY};
 use causeway_shared::fact::{Fact, PURCHASE, What};
 use causeway_shared::identity::IdentityCookie;
@@ -19,11 +19,11 @@ use causeway_shared::ids::{
 };
 use causeway_shared::keys::{Key, KeyRing, Stage};
 use causeway_shared::kv::{lookup_key, snapshot_key};
-use causeway_shared::ledger::Ledger;
+use causeway_shared::ledger::{Ledger, Reservation};
 use causeway_shared::membership::{Cut, Membership};
 use causeway_shared::profile::{Beyond, Content, Profile, SubProfile, Totals};
 use causeway_shared::segments::{SegmentId, State};
-use causeway_shared::time::HourStamp;
+use causeway_shared::time::{HourStamp, Minute};
 use causeway_shared::view::{Snapshot, Stored};
 use causeway_shared::wire::facts::FactBatch;
 use causeway_shared::wire::sync::{Publish, Rejected, SyncRequest, SyncResponse};
@@ -72,6 +72,9 @@ const IDENTITY_PAYLOAD: &str = "87015001a3185c50007102830405060708090a1b000001a3
      161718191a";
 const LEDGER: &str = "87015001a3185c50007102830405060708090a8200071b000001a3185c638800821b01c9c3bc050607081b01c9c380010203\
      04861b1122334455667788190fa00118990000";
+const RESERVING: &str = "88015001a3185c50007102830405060708090a8200071b000001a3185c638800821b01c9c3bc050607081b01c9c380010203\
+     04861b1122334455667788190fa00118990000582ae989820202f0a20403020100000000a1a1a1a1a1a1040009a2a2a2a2a2\
+     a2000109a3a3a3a3a3a3040000";
 const SEALED: &str = "v1.5.hwFQAaMYXFAAcQKDBAUGBwgJChsAAAGjGFxQAFABoaKjpKWmp6ipqqusra6vgRrerb7vgYJQArGys7S1tre4ubq7vL2-v1A\
      BoxhdOmBxEpMUFRYXGBkagVABoxhdOmBxEpMUFRYXGBka.uH7kqEGGIxfFAKmcJhyRog";
 const ALT123: &str = "057592e7813c8e6bebfb95109a9d6a41";
@@ -115,8 +118,8 @@ const LATER_RESPONSE: &str = "880102018285000167746f6f5f6f6c64781e72656365697665
 const LATER_IDENTITY: &str = "88015001a3185c50007102830405060708090a1b000001a3185c50005001a1a2a3a4a5a6a7a8a9aaabacadaeaf811adeadbe\
      ef81835002b1b2b3b4b5b6b7b8b9babbbcbdbebf5001a3185d3a607112931415161718191a656c61746572815001a3185d3a\
      607112931415161718191a656c61746572";
-const LATER_LEDGER: &str = "88015001a3185c50007102830405060708090a830007656c617465721b000001a3185c638800821b01c9c3bc050607081b01\
-     c9c38001020304861b1122334455667788190fa00118990000656c61746572";
+const LATER_LEDGER: &str = "89015001a3185c50007102830405060708090a830007656c617465721b000001a3185c638800821b01c9c3bc050607081b01\
+     c9c38001020304861b1122334455667788190fa0011899000040656c61746572";
 
 fn hex(text: &str) -> Vec<u8> {
     (0..text.len()).step_by(2).map(|i| u8::from_str_radix(&text[i..i + 2], 16).unwrap()).collect()
@@ -287,7 +290,20 @@ fn ledger() -> Ledger {
             Beyond { received: NOW + 1_000, short: 0x1122_3344_5566_7788, session: session_one() },
             Beyond { received: NOW + 5_000, short: 0x99, session },
         ],
+        reserved: Vec::new(),
     }
+}
+
+fn reserving() -> Ledger {
+    let placed = |hash, entity, view_type, minutes| Reservation {
+        insertion: InsertionHash([hash; 6]),
+        entity,
+        view_type: ViewType(view_type),
+        minute: Minute(Minute::at(NOW).0 + minutes),
+    };
+    let ad = Entity { ad: 70_000, ad_group: 3, campaign: 2, advertiser: 1 };
+    let house = Entity::default();
+    Ledger { reserved: vec![placed(0xa1, ad, 4, 0), placed(0xa2, house, 0, 0), placed(0xa3, ad, 4, 9)], ..ledger() }
 }
 
 #[test]
@@ -368,6 +384,8 @@ fn both_cookies() {
     for text in [LEDGER, LATER_LEDGER] {
         assert_eq!(cookies::decode_ledger(&hex(text)).unwrap(), ledger());
     }
+    assert_eq!(to_hex(&cookies::encode_ledger(&reserving())), RESERVING);
+    assert_eq!(cookies::decode_ledger(&hex(RESERVING)).unwrap(), reserving());
     let ring = KeyRing(vec![key()]);
     assert_eq!(cookie::seal(&ring, IDENTITY, &tenant(), &hex(IDENTITY_PAYLOAD)).unwrap(), SEALED);
     let opened = cookie::open(&ring, IDENTITY, &tenant(), SEALED).unwrap();
@@ -388,7 +406,7 @@ fn hashes_and_macs() {
 type Reads = fn(&[u8]) -> Option<WireError>;
 
 /// Every form in CBOR with its decoder, and whether its first field is the number of the form.
-fn forms() -> [(&'static str, Reads, bool); 7] {
+fn forms() -> [(&'static str, Reads, bool); 8] {
     [
         (BATCH, |b| facts::decode(b).err(), true),
         (ALIAS, |b| facts::decode_one(b).err(), false),
@@ -397,6 +415,7 @@ fn forms() -> [(&'static str, Reads, bool); 7] {
         (RESPONSE, |b| sync::decode_response(b).err(), true),
         (IDENTITY_PAYLOAD, |b| cookies::decode_identity(b).err(), true),
         (LEDGER, |b| cookies::decode_ledger(b).err(), true),
+        (RESERVING, |b| cookies::decode_ledger(b).err(), true),
     ]
 }
 

@@ -1,6 +1,8 @@
 //! `causeway inspect`: reads the store directly, also while the origin serves.
 
 use anyhow::{Context as _, anyhow};
+use causeway_origin::backlog::Backlog;
+use causeway_origin::read::View;
 use causeway_origin::tenants::Tenants;
 use causeway_origin::{describe, keyfile, store};
 use causeway_shared::ids::VisitorId;
@@ -35,18 +37,21 @@ pub(super) fn run(command: &Inspect, common: &Common) -> anyhow::Result<()> {
     let (Inspect::Visitor { tenant, .. } | Inspect::Lookup { tenant, .. }) = command;
     let config = common.load()?;
     let keys = keyfile::load_checked(&config.keys, &config.edge)?;
-    let conn = store::open_readonly(&config.data)?;
+    let mut conn = store::open_readonly(&config.data)?;
     let tenants = Tenants::find(&conn, &config.edge, &keys)?;
     let known = tenants.named(tenant.as_deref()).with_context(|| match tenant {
         Some(name) => format!("the store has no tenant `{name}`"),
         None => "there are several tenants: say --tenant NAME".to_owned(),
     })?;
+    let reader = Backlog::of_log(&config.data, &conn, &tenants)?.reader();
+    let snapshot = conn.transaction()?;
     let found: Value = match command {
         Inspect::Visitor { id, .. } => {
             let id: VisitorId = id.parse().map_err(|e| anyhow!("the visitor's id has {e}"))?;
-            describe::visitor(&conn, known, id)?.context("no fact of that visitor ever came")?
+            describe::visitor(&View::whole(&snapshot, &reader)?, known, id)?
+                .context("no fact of that visitor ever came")?
         }
-        Inspect::Lookup { kind, value, .. } => describe::lookup(&conn, known, kind, value)?,
+        Inspect::Lookup { kind, value, .. } => describe::lookup(&snapshot, known, kind, value)?,
     };
     common.output.one(&found)
 }

@@ -11,7 +11,6 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use causeway_shared::ids::{Millis, VisitorId};
 use causeway_shared::{limits, proof};
-use rusqlite::Connection;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -20,6 +19,7 @@ use super::{ApiError, App, BODY_TIME, Live};
 use crate::clock;
 use crate::count::{self, CountError};
 use crate::describe::{self, LookupError};
+use crate::read::View;
 use crate::tenants::Known;
 use crate::tokens::{self, Role};
 
@@ -57,7 +57,7 @@ pub(super) async fn admit<'a>(app: &'a App, headers: &HeaderMap, needed: Role) -
     let live = app.live().ok_or_else(|| ApiError::unavailable("not_ready", "the store is being opened"))?;
     let header = headers.get(header::AUTHORIZATION).and_then(|v| v.to_str().ok());
     let token = header.and_then(|v| v.strip_prefix("Bearer ")).ok_or_else(unauthorized)?.to_owned();
-    let role = live.readers.read(move |conn| tokens::role_of(conn, &token)).await?;
+    let role = live.readers.read(move |view| tokens::role_of(view.conn, &token)).await?;
     if role.ok_or_else(unauthorized)?.may(needed) {
         Ok(live)
     } else {
@@ -87,7 +87,7 @@ async fn visitor(
     let bad = || ApiError::field("id", "bad_id", "a visitor id is a UUID of version 7");
     let id: VisitorId = path.map_err(|_| bad())?.0.parse().map_err(|_| bad())?;
     let tenant = tenant(live, which)?;
-    let found = live.readers.read(move |conn| describe::visitor(conn, &tenant, id)).await?;
+    let found = live.readers.read(move |view| describe::visitor(view, &tenant, id)).await?;
     let unknown = || ApiError::new(StatusCode::NOT_FOUND, "unknown_visitor", "no fact of that visitor ever came");
     Ok(axum::Json(found.ok_or_else(unknown)?).into_response())
 }
@@ -103,7 +103,7 @@ async fn lookup(
         return Err(ApiError::field("value", "bad_id", "the alternate id is not UTF-8"));
     };
     let tenant = tenant(live, which)?;
-    let found = live.readers.read(move |conn| match describe::lookup(conn, &tenant, &kind, &value) {
+    let found = live.readers.read(move |view| match describe::lookup(view.conn, &tenant, &kind, &value) {
         Err(LookupError::Store(e)) => Err(e),
         found => Ok(found),
     });
@@ -116,15 +116,15 @@ async fn lookup(
 }
 
 async fn counts(State(app): State<Arc<App>>, which: MaybeWhich, request: Request) -> Answer {
-    counted(&app, which, request, |conn, tenant, ask, now| {
-        count::counts(conn, tenant, ask, now).map(|counts| json!({ "counts": counts }))
+    counted(&app, which, request, |view, tenant, ask, now| {
+        count::counts(view, tenant, ask, now).map(|counts| json!({ "counts": counts }))
     })
     .await
 }
 
 async fn groups(State(app): State<Arc<App>>, which: MaybeWhich, request: Request) -> Answer {
-    counted(&app, which, request, |conn, tenant, ask, now| {
-        count::groups(conn, tenant, ask, now).map(|groups| json!({ "groups": groups }))
+    counted(&app, which, request, |view, tenant, ask, now| {
+        count::groups(view, tenant, ask, now).map(|groups| json!({ "groups": groups }))
     })
     .await
 }
@@ -134,7 +134,7 @@ async fn counted<T: DeserializeOwned + Send + 'static>(
     app: &App,
     which: MaybeWhich,
     request: Request,
-    answer: impl Fn(&Connection, &Known, &T, Millis) -> Result<Value, CountError> + Send + 'static,
+    answer: impl Fn(&View<'_>, &Known, &T, Millis) -> Result<Value, CountError> + Send + 'static,
 ) -> Answer {
     let (parts, body) = request.into_parts();
     let live = admit(app, &parts.headers, Role::Viewer).await?;
@@ -143,7 +143,7 @@ async fn counted<T: DeserializeOwned + Send + 'static>(
     let bad = |e| ApiError::new(StatusCode::BAD_REQUEST, "bad_json", format!("the question is not understood: {e}"));
     let ask: T = serde_json::from_slice(&bytes).map_err(bad)?;
     let now = clock::now();
-    let found = live.readers.read(move |conn| match answer(conn, &tenant, &ask, now) {
+    let found = live.readers.read(move |view| match answer(view, &tenant, &ask, now) {
         Err(CountError::Store(e)) => Err(e),
         found => Ok(found),
     });

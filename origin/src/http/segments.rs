@@ -8,18 +8,18 @@ use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use causeway_shared::ids::Millis;
+use causeway_shared::ids::VisitorId;
 use causeway_shared::segments::SegmentId;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use super::admin::{admit, read_body, tenant, which};
-use super::{ApiError, App, Live};
+use super::{ApiError, App};
 use crate::clock;
-use crate::intake::Incoming;
-use crate::read::Visitor;
-use crate::segments::{self, Extend, Query, Whose, Write};
+use crate::read::{self, View, Visitor};
+use crate::segments::{self, Query, Whose, Write};
+use crate::store::StoreError;
 use crate::tenants::Known;
 use crate::tokens::Role;
 
@@ -85,58 +85,59 @@ async fn extend_lookup(
 
 async fn show(app: &App, whose: Whose, request: Request) -> Answer {
     let (parts, _) = request.into_parts();
-    let (live, _, found) = found(app, &parts, Role::Viewer, whose).await?;
-    let answer = live.readers.read(move |conn| segments::describe(conn, &found)).await?;
+    let (_, _, answer) = found(app, &parts, Role::Viewer, &whose, segments::describe).await?;
     Ok(axum::Json(answer).into_response())
 }
 
 async fn query(app: &App, whose: Whose, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
-    let (_, _, found) = found(app, &parts, Role::Viewer, whose).await?;
+    let (_, _, map) = found(app, &parts, Role::Viewer, &whose, read::segments).await?;
     let query: Query = read_json(body).await?;
-    Ok(axum::Json(segments::answer(found.profile.segments(), &query)).into_response())
+    Ok(axum::Json(segments::answer(&map, &query)).into_response())
 }
 
 async fn write(app: &App, whose: Whose, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
-    let (_, tenant, found) = found(app, &parts, Role::Operator, whose).await?;
+    let (tenant, visitor, ()) = found(app, &parts, Role::Operator, &whose, |_, _| Ok(())).await?;
     let write: Write = read_json(body).await?;
-    let (now, id) = drawn()?;
-    let fact = segments::fact(&tenant, found.visitor, &write, now, id)
-        .map_err(|e| ApiError::field("set", e.code(), e.to_string()))?;
-    taken(app, Incoming { facts: vec![fact], ..Incoming::default() }).await?;
+    taken(app, &tenant, visitor, &write).await?;
     let written = write.set.len() + write.remove.len();
-    Ok(axum::Json(json!({ "visitor": found.visitor.to_string(), "written": written })).into_response())
+    Ok(axum::Json(json!({ "visitor": visitor.to_string(), "written": written })).into_response())
 }
 
 async fn extend(app: &App, whose: Whose, segment: &str, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
-    let (_, tenant, found) = found(app, &parts, Role::Operator, whose).await?;
     let bad = |_| ApiError::field("segment", "bad_id", "a segment is a number from 0 to 4294967295");
     let segment = SegmentId(segment.parse().map_err(bad)?);
+    admit(app, &parts.headers, Role::Operator).await?;
     let Hours { hours } = read_json(body).await?;
-    let (_, id) = drawn()?;
-    let extends = vec![Extend { tenant: tenant.no, visitor: found.visitor, segment, hours, id }];
-    if taken(app, Incoming { extends, ..Incoming::default() }).await? == 0 {
-        let message = "the visitor is not in that segment";
-        return Err(ApiError::new(StatusCode::NOT_FOUND, "unknown_segment", message));
-    }
-    Ok(axum::Json(json!({ "visitor": found.visitor.to_string(), "extended": segment.0 })).into_response())
+    // From reading the expiry until the new one is acknowledged: two extensions add up.
+    let _one = app.extending.lock().await;
+    let (tenant, visitor, map) = found(app, &parts, Role::Operator, &whose, read::segments).await?;
+    let unknown = || ApiError::new(StatusCode::NOT_FOUND, "unknown_segment", "the visitor is not in that segment");
+    let write = segments::extended(&map, segment, hours).ok_or_else(unknown)?;
+    taken(app, &tenant, visitor, &write).await?;
+    Ok(axum::Json(json!({ "visitor": visitor.to_string(), "extended": segment.0 })).into_response())
 }
 
-/// The caller let in, the tenant, and the visitor meant.
-async fn found<'a>(
-    app: &'a App,
+/// The caller let in: the tenant, the visitor meant, and what is read of it.
+async fn found<T: Send + 'static>(
+    app: &App,
     parts: &Parts,
     role: Role,
-    whose: Whose,
-) -> Result<(&'a Live, Known, Visitor), ApiError> {
+    whose: &Whose,
+    of: impl Fn(&View<'_>, &Visitor) -> Result<T, StoreError> + Send + 'static,
+) -> Result<(Known, VisitorId, T), ApiError> {
     let live = admit(app, &parts.headers, role).await?;
     let tenant = tenant(live, which(&parts.uri))?;
-    let known = tenant.clone();
-    let found = live.readers.read(move |conn| segments::find(conn, &known, &whose)).await?;
+    let (known, whose) = (tenant.clone(), whose.clone());
+    let found = live.readers.read(move |view| {
+        let found = segments::find(view, &known, &whose)?;
+        found.map(|visitor| Ok((visitor.visitor, of(view, &visitor)?))).transpose()
+    });
     let unknown = || ApiError::new(StatusCode::NOT_FOUND, "unknown_visitor", "no visitor is known by that id");
-    Ok((live, tenant, found.ok_or_else(unknown)?))
+    let (visitor, of) = found.await?.ok_or_else(unknown)?;
+    Ok((tenant, visitor, of))
 }
 
 async fn read_json<T: DeserializeOwned>(body: axum::body::Body) -> Result<T, ApiError> {
@@ -145,17 +146,12 @@ async fn read_json<T: DeserializeOwned>(body: axum::body::Body) -> Result<T, Api
     serde_json::from_slice(&bytes).map_err(bad)
 }
 
-/// The time, and random bytes for a fact's id.
-fn drawn() -> Result<(Millis, [u8; 16]), ApiError> {
+/// Takes the write as a fact of its own, durably.
+async fn taken(app: &App, tenant: &Known, visitor: VisitorId, write: &Write) -> Result<(), ApiError> {
     let mut id = [0; 16];
     let failed = |_| ApiError::unavailable("random", "the operating system gives no random bytes");
     getrandom::fill(&mut id).map_err(failed)?;
-    Ok((clock::now(), id))
-}
-
-/// How many facts came of it, durably.
-async fn taken(app: &App, incoming: Incoming) -> Result<u64, ApiError> {
-    let writer = app.writer().ok_or_else(|| ApiError::unavailable("not_ready", "the store is being opened"))?;
-    let answer = writer.sync(incoming).await.map_err(|e| ApiError::unavailable("store", e.to_string()))?;
-    Ok(answer.accepted)
+    let fact = segments::fact(visitor, write, clock::now(), id)
+        .map_err(|e| ApiError::field("set", e.code(), e.to_string()))?;
+    app.take(tenant, fact).await
 }

@@ -12,7 +12,7 @@ use rusqlite::{Connection, OptionalExtension as _};
 
 use super::Subject;
 use crate::link::{canonical, family, held_unique};
-use crate::read;
+use crate::read::{self, View};
 use crate::store::StoreError;
 use crate::tenants::Known;
 
@@ -82,7 +82,7 @@ fn stored(
     version: Version,
     key: &str,
 ) -> Result<Option<String>, ValueError> {
-    let Some(own) = read::visitor(conn, tenant.no, visitor)? else {
+    let Some(own) = read::visitor(&View::folded(conn), tenant.no, visitor)? else {
         return Ok(None);
     };
     if own.withdrawn.is_some() {
@@ -121,7 +121,7 @@ fn checked(key: &str, visitor: VisitorId, stored: &Stored) -> Result<String, Val
 
 /// The person's other visitors, the last active first, as many as a snapshot holds beside its own.
 fn siblings(conn: &Connection, own: &read::Visitor) -> Result<Vec<read::Visitor>, ValueError> {
-    let mut members = read::members(conn, own.person, limits::SNAPSHOT_VISITORS)?;
+    let mut members = read::members(&View::folded(conn), own, limits::SNAPSHOT_VISITORS)?;
     members.retain(|m| m.visitor != own.visitor);
     members.truncate(limits::SNAPSHOT_VISITORS - 1);
     Ok(members)
@@ -138,14 +138,17 @@ fn snapshot(
     const PERSON: &str = "SELECT epoch, devices FROM people WHERE person = ?1";
     let (epoch, devices): (i64, u32) = conn
         .prepare_cached(PERSON)?
-        .query_row([own.person.0], |row| Ok((row.get(0)?, row.get(1)?)))
+        .query_row([own.person.map(|person| person.0)], |row| Ok((row.get(0)?, row.get(1)?)))
         .optional()?
         .ok_or(StoreError::Corrupt { what: "visitor without a person" })?;
     // One window for all, so that a count over the person misses nothing that one of its parts would hold.
     let since = siblings.iter().chain([own]).map(|visitor| since(visitor, days)).max().unwrap_or_default();
-    let sub = |of: &read::Visitor, named| (of.visitor, of.profile.sub_profile_since(of.version, named, since));
-    let profiles: LiteMap<VisitorId, SubProfile> =
-        siblings.iter().map(|sibling| sub(sibling, false)).chain([sub(own, true)]).collect();
+    let sub = |of: &read::Visitor, named| -> Result<_, StoreError> {
+        let whole = read::whole(&View::folded(conn), of, since)?;
+        Ok((of.visitor, whole.sub_profile_since(of.version, named, since)))
+    };
+    let of_siblings = siblings.iter().map(|sibling| sub(sibling, false));
+    let profiles: LiteMap<VisitorId, SubProfile> = of_siblings.chain([sub(own, true)]).collect::<Result<_, _>>()?;
     let admits: Visitors = profiles.keys().map(|visitor| (*visitor, ())).collect();
     let [whole, ..] = limits::SNAPSHOT_WINDOWS;
     let truncated = days < whole || usize::try_from(devices).is_ok_and(|d| d > admits.len());
@@ -157,7 +160,13 @@ fn snapshot(
             epoch: Epoch(crate::store::unsigned(epoch)),
             devices,
             admits,
-            cuts: read::cuts(conn, own.person)?.into_iter().collect(),
+            cuts: own
+                .person
+                .map(|person| read::cuts(conn, person))
+                .transpose()?
+                .unwrap_or_default()
+                .into_iter()
+                .collect(),
         },
         profiles,
         truncated,

@@ -7,11 +7,14 @@ use rusqlite::Connection;
 use tokio::sync::Semaphore;
 
 use super::{StoreError, open_readonly};
+use crate::backlog::Backlog;
+use crate::read::View;
 
 /// The connections. Cloning gives another handle to the same ones.
 #[derive(Debug, Clone)]
 pub struct Readers {
     data: PathBuf,
+    backlog: Backlog,
     idle: Arc<Mutex<Vec<Connection>>>,
     places: Arc<Semaphore>,
 }
@@ -28,10 +31,11 @@ pub enum ReadError {
 }
 
 impl Readers {
-    /// At most `places` connections to the store in `data`, opened when first needed.
+    /// At most `places` connections to the store in `data`, opened when first needed; facts of the backlog are joined
+    /// with what it holds.
     #[must_use]
-    pub fn new(data: &Path, places: usize) -> Self {
-        Self { data: data.to_owned(), idle: Arc::default(), places: Arc::new(Semaphore::new(places)) }
+    pub fn new(data: &Path, backlog: Backlog, places: usize) -> Self {
+        Self { data: data.to_owned(), backlog, idle: Arc::default(), places: Arc::new(Semaphore::new(places)) }
     }
 
     /// Runs one read in a thread that may block, in one snapshot of the store.
@@ -40,7 +44,7 @@ impl Readers {
     /// [`ReadError`].
     pub async fn read<T: Send + 'static>(
         &self,
-        read: impl FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
+        read: impl FnOnce(&View<'_>) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, ReadError> {
         let places = Arc::clone(&self.places);
         let place = places.acquire_owned().await.map_err(|_| ReadError::Stopping)?;
@@ -48,9 +52,11 @@ impl Readers {
         let task = tokio::task::spawn_blocking(move || {
             let _place = place;
             let mut conn = readers.lend()?;
+            // Before the snapshot: what is folded in between is seen in the store.
+            let reader = readers.backlog.reader();
             // One transaction, so that all statements of the read see the same state.
             let snapshot = conn.transaction()?;
-            let found = read(&snapshot)?;
+            let found = read(&View::whole(&snapshot, &reader)?)?;
             snapshot.commit()?;
             readers.take_back(conn);
             Ok(found)

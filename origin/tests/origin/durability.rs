@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use causeway_shared::fact::Fact;
+use causeway_shared::ids::VisitorId;
 
-use crate::support::{Origin, Place, page, purchase, request, visitor};
+use crate::support::{Origin, Place, impression, page, purchase, request, visitor};
 
 const VISITORS: u32 = 200;
 const EACH: u32 = 25;
@@ -103,6 +104,66 @@ fn killed_in_a_burst_nothing_acknowledged_is_lost_and_nothing_counts_twice() {
     assert_eq!(stored(&origin, &token), expected(batches.iter().flatten()));
 }
 
+/// Numbers without order (Marsaglia's xorshift), the same in every run.
+fn shuffled(seed: &mut u64) -> u64 {
+    *seed ^= *seed << 13;
+    *seed ^= *seed >> 7;
+    *seed ^= *seed << 17;
+    *seed
+}
+
+#[test]
+fn killed_two_hundred_times_anywhere_in_intake_and_folding_nothing_is_missing_or_doubled() {
+    const ROUNDS: u64 = 200;
+    let place = Place::new();
+    let token = place.token("viewer");
+    let mut seed = 88_172_645_463_325_252;
+    let mut waiting: Vec<Vec<Fact>> = Vec::new();
+    let (mut acknowledged, mut cut_short) = (Vec::new(), 0);
+    for round in 0..ROUNDS {
+        let event = |i: u32| {
+            let n = u32::try_from(round).unwrap() * 1_000 + i;
+            let v = visitor(n * 7 % VISITORS);
+            if i.is_multiple_of(5) { purchase(v, n, 1_000_000) } else { page(v, n) }
+        };
+        let new: Vec<Fact> = (0..200).map(event).collect();
+        waiting.extend(new.chunks(10).map(<[Fact]>::to_vec));
+        let origin = place.serve();
+        let done = AtomicUsize::new(0);
+        // After a number of acknowledgements, and then somewhere in what the process does next.
+        let kill_after = usize::try_from(shuffled(&mut seed)).unwrap() % (waiting.len() + 1);
+        let spins = shuffled(&mut seed) % 200_000;
+        let taken = std::thread::scope(|scope| {
+            let posting = scope.spawn(|| post(&origin, &waiting, &done));
+            until(|| done.load(Ordering::Relaxed) >= kill_after);
+            (0..spins).for_each(|_| std::hint::spin_loop());
+            origin.signal("-KILL");
+            posting.join().unwrap()
+        });
+        drop(origin);
+        cut_short += usize::from(taken.len() < waiting.len());
+        let of_round = std::mem::take(&mut waiting);
+        for (i, batch) in of_round.into_iter().enumerate() {
+            // What was acknowledged is not sent again before the end: nothing makes up for it if it is gone.
+            if taken.contains(&i) { acknowledged.push(batch) } else { waiting.push(batch) }
+        }
+    }
+    assert!(cut_short > 50, "the kills came too late to show anything: {cut_short}");
+
+    let origin = place.serve();
+    let barrier = causeway_shared::wire::sync::SyncRequest { applied: vec![0], ..request(&[]) };
+    origin.sync(&barrier);
+    let found = stored(&origin, &token);
+    for (visitor, (pages, purchases)) in expected(acknowledged.iter().flatten()) {
+        let (p, b) = found[&visitor];
+        assert!(p >= pages && b >= purchases, "an acknowledged fact is gone");
+    }
+    let all: Vec<Vec<Fact>> = acknowledged.into_iter().chain(waiting).collect();
+    assert_eq!(post(&origin, &all, &AtomicUsize::new(0)).len(), all.len());
+    origin.sync(&barrier);
+    assert_eq!(stored(&origin, &token), expected(all.iter().flatten()));
+}
+
 #[test]
 fn a_stop_finishes_what_is_under_way_and_ends_well() {
     let place = Place::new();
@@ -141,9 +202,8 @@ fn when_the_store_takes_nothing_nothing_is_acknowledged_and_it_recovers() {
     let place = Place::new();
     let origin = place.serve();
     origin.send(&[page(visitor(1), 1)]);
-    // Another writer holds the store for longer than the origin waits.
-    let mut other = rusqlite::Connection::open(place.path().join("data/causeway.db")).unwrap();
-    let held = other.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate).unwrap();
+    // Another writer holds the log for longer than the origin waits.
+    let held = hold(&place, "log.db");
     let body = causeway_shared::wire::sync::encode_request(&request(&[page(visitor(1), 2)]));
     let answer = origin.post_signed(&body);
     assert_eq!((answer.status, answer.code().as_str()), (503, "store"));
@@ -154,4 +214,84 @@ fn when_the_store_takes_nothing_nothing_is_acknowledged_and_it_recovers() {
     until(|| origin.get("/readyz").status == 200);
     assert_eq!(origin.send(&[page(visitor(1), 2)]).accepted, 1);
     assert_eq!(place.inspect(visitor(1))["own"]["pages"], 2);
+}
+
+/// A connection that holds a file's write lock until it is dropped.
+fn hold(place: &Place, file: &str) -> rusqlite::Connection {
+    let other = rusqlite::Connection::open(place.path().join("data").join(file)).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    other
+}
+
+#[test]
+fn s3_10_what_is_acknowledged_is_read_while_the_store_cannot_be_written() {
+    let place = Place::new();
+    let token = place.token("viewer");
+    let origin = place.serve();
+    origin.send(&[page(visitor(1), 1), impression(visitor(1), 1)]);
+    let held = hold(&place, "causeway.db");
+    let facts = [page(visitor(1), 1), page(visitor(1), 2), impression(visitor(1), 1), impression(visitor(1), 2)];
+    assert_eq!(origin.sync(&request(&facts)).accepted, 4);
+    assert_eq!(origin.sync(&request(&[page(visitor(2), 1)])).accepted, 1);
+    let pages = |visitor: VisitorId| {
+        origin.admin(&token, &format!("visitors/{visitor}?tenant=demo")).json()["own"]["pages"].clone()
+    };
+    assert_eq!((pages(visitor(1)), pages(visitor(2))), (2.into(), 1.into()));
+    assert_eq!(place.inspect(visitor(1))["own"]["pages"], 2, "another process reads the log too");
+    let ask = serde_json::json!({ "visitor": visitor(1).to_string(), "actions": ["impression"], "level": "ad",
+        "last": { "interval": 2, "unit": "days" }, "ids": [4] });
+    let counts = || {
+        let header = [("authorization", format!("Bearer {token}"))];
+        origin.call("POST", "/admin/v1/counts?tenant=demo", &header, ask.to_string().as_bytes()).json()
+    };
+    assert_eq!(counts(), serde_json::json!({ "counts": { "4": 2 } }));
+    drop(held);
+    until(|| origin.metric("causeway_unfolded_facts") == "0");
+    assert_eq!((pages(visitor(1)), counts()["counts"]["4"].clone()), (2.into(), 2.into()));
+}
+
+#[test]
+fn a_process_that_ends_before_it_folds_leaves_its_facts_to_the_next() {
+    let place = Place::new();
+    let origin = place.serve();
+    origin.send(&[page(visitor(1), 1)]);
+    let held = hold(&place, "causeway.db");
+    assert_eq!(origin.sync(&request(&[page(visitor(1), 1), page(visitor(1), 2)])).accepted, 2);
+    origin.kill();
+    drop(held);
+    let origin = place.serve();
+    until(|| origin.metric("causeway_unfolded_facts") == "0" && origin.metric("causeway_facts_accepted_total") == "1");
+    assert_eq!(place.inspect(visitor(1))["own"]["pages"], 2);
+}
+
+#[test]
+fn a_full_disk_refuses_loses_nothing_and_is_left_behind_by_itself() {
+    let place = Place::new();
+    let token = place.token("viewer");
+    let origin = place.serve();
+    origin.send(&[page(visitor(0), 999_999)]);
+    // Neither the log nor the store may grow by more than a little.
+    let largest = std::fs::read_dir(place.path().join("data")).unwrap();
+    let largest = largest.map(|file| file.unwrap().metadata().unwrap().len()).max().unwrap();
+    origin.limit_files(Some(largest + 300_000));
+    let batches = burst();
+    let (mut acknowledged, mut refused) = (Vec::new(), Vec::new());
+    for batch in &batches {
+        let body = causeway_shared::wire::sync::encode_request(&request(batch));
+        match origin.post_signed(&body).status {
+            200 => acknowledged.push(batch),
+            503 => refused.push(batch.clone()),
+            other => unreachable!("{other}"),
+        }
+    }
+    assert!(!acknowledged.is_empty() && refused.len() > 10, "{} and {}", acknowledged.len(), refused.len());
+    assert_eq!(origin.get("/readyz").status, 503);
+    origin.limit_files(None);
+    until(|| origin.get("/readyz").status == 200 && origin.metric("causeway_unfolded_facts") == "0");
+    let first = page(visitor(0), 999_999);
+    let kept = acknowledged.iter().flat_map(|batch| batch.iter()).chain([&first]);
+    assert_eq!(stored(&origin, &token), expected(kept), "what was acknowledged, no more and no less");
+    assert_eq!(post(&origin, &refused, &AtomicUsize::new(0)).len(), refused.len());
+    origin.send(&[page(visitor(0), 999_999)]);
+    assert_eq!(stored(&origin, &token), expected(batches.iter().flatten().chain([&first])));
 }

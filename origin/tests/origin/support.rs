@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use causeway_shared::actions::{Entity, Verb, ViewType};
 use causeway_shared::fact::{Fact, PURCHASE, What};
-use causeway_shared::ids::{AltHash, AlternateId, FactId, KindCode, Micros, Millis, SessionId, VisitorId};
+use causeway_shared::ids::{AltHash, AlternateId, FactId, InsertionId, KindCode, Micros, Millis, SessionId, VisitorId};
 use causeway_shared::keys::{Keys, Stage};
 use causeway_shared::sync_auth::{self, KEY_HEADER, MAC_HEADER, TIME_HEADER};
 use causeway_shared::wire::facts::{self, FactBatch};
@@ -201,8 +202,9 @@ impl Origin {
         self.try_sync(request).unwrap()
     }
 
+    /// Sends facts and waits until they are folded: what asks the outbox is answered after what came before it.
     pub(crate) fn send(&self, facts: &[Fact]) -> SyncResponse {
-        self.sync(&request(facts))
+        self.sync(&SyncRequest { applied: vec![0], ..request(facts) })
     }
 
     pub(crate) fn member(&self, value: &str) -> AlternateId {
@@ -226,6 +228,13 @@ impl Origin {
     pub(crate) fn signal(&self, name: &str) {
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").args([name, &pid]).status().unwrap().success());
+    }
+
+    /// Lets no file of the process grow beyond so many bytes; `None` lifts the limit.
+    pub(crate) fn limit_files(&self, bytes: Option<u64>) {
+        let pid = rustix::process::Pid::from_raw(i32::try_from(self.child.id()).unwrap());
+        let limit = rustix::process::Rlimit { current: bytes, maximum: None };
+        rustix::process::prlimit(pid, rustix::process::Resource::Fsize, limit).unwrap();
     }
 
     /// Waits for the end and gives the exit code.
@@ -272,4 +281,12 @@ pub(crate) fn page(visitor: VisitorId, n: u32) -> Fact {
 pub(crate) fn purchase(visitor: VisitorId, n: u32, value: Micros) -> Fact {
     let what = What::Track { name: PURCHASE.to_owned(), value: Some(value), properties: None };
     fact(visitor, n, what)
+}
+
+/// An impression of the `n`th insertion, of ad 4.
+pub(crate) fn impression(visitor: VisitorId, n: u32) -> Fact {
+    let insertion = InsertionId(u128::from(n).to_be_bytes());
+    let entity = Entity { ad: 4, ad_group: 3, campaign: 2, advertiser: 1 };
+    let what = What::Action { insertion, verb: Verb::IMPRESSION, view_type: ViewType(1), entity };
+    Fact { id: FactId::of_message(visitor, &format!("impression {n}")), ..fact(visitor, n, what) }
 }

@@ -83,8 +83,22 @@ impl Counter {
             [one] => self.add(one, question),
             several => self.add_once(several, question),
         }
-        let counts = &self.counts;
-        let at = |place: u32| counts.get(place as usize).copied().unwrap_or_default();
+        self.counted()
+    }
+
+    /// The same over parts of which no two hold the same action, such as one visitor's buckets.
+    pub fn count_disjoint(
+        &mut self,
+        parts: &[PackedActions<'_>],
+        question: &Question<'_>,
+    ) -> impl Iterator<Item = Counts> + '_ {
+        self.counts.fill(0);
+        parts.iter().for_each(|part| self.add(part, question));
+        self.counted()
+    }
+
+    fn counted(&self) -> impl Iterator<Item = Counts> + '_ {
+        let at = |place: u32| self.counts.get(place as usize).copied().unwrap_or_default();
         self.candidates.iter().map(move |places| places.map(at))
     }
 

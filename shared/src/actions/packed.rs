@@ -48,45 +48,49 @@ impl Actions {
     /// The packed form of the actions from a day on.
     #[must_use]
     pub fn pack_from(&self, day: Day) -> Vec<u8> {
-        let mut actions: Vec<Action> = self.iter().filter(|action| action.minute.day() >= day).collect();
-        actions.sort_unstable_by_key(|a| (a.minute, a.insertion, a.entity, a.verb, a.view_type));
-        let mut entities: Vec<Entity> = actions.iter().map(|action| action.entity).collect();
-        sort_once(&mut entities);
-        let kind = |a: &Action| Kind { entity: place(&entities, &a.entity), verb: a.verb, view_type: a.view_type };
-        let mut kinds: Vec<Kind> = actions.iter().map(kind).collect();
-        sort_once(&mut kinds);
-        let mut days: Vec<(Day, u32)> = Vec::new();
-        for (end, action) in (1u32..).zip(&actions) {
-            match days.last_mut() {
-                Some((day, to)) if *day == action.minute.day() => *to = end,
-                _ => days.push((action.minute.day(), end)),
-            }
-        }
-        let mut to = Vec::with_capacity(actions.len() * 10 + kinds.len() * KIND + entities.len() * ENTITY + 16);
-        for count in [days.len(), actions.len(), kinds.len(), entities.len()] {
-            packed::put(&mut to, count as u64);
-        }
-        for (day, end) in days {
-            to.extend(day.0.to_le_bytes());
-            to.extend(end.to_le_bytes());
-        }
-        actions.iter().for_each(|a| to.extend(minute_of_day(a.minute).to_le_bytes()));
-        let wide = is_wide(kinds.len());
-        for action in &actions {
-            let [low, high] = place(&kinds, &kind(action)).to_le_bytes();
-            to.push(low);
-            to.extend(wide.then_some(high));
-        }
-        actions.iter().for_each(|a| to.extend(a.insertion.0));
-        for Kind { entity, verb, view_type } in kinds {
-            to.extend(entity.to_le_bytes());
-            to.extend([verb.0, view_type.0]);
-        }
-        for Entity { ad, ad_group, campaign, advertiser } in entities {
-            [ad, ad_group, campaign, advertiser].into_iter().for_each(|code| to.extend(code.to_le_bytes()));
-        }
-        to
+        pack(self.iter().filter(|action| action.minute.day() >= day).collect())
     }
+}
+
+/// The packed form of these actions, each of which is there once.
+pub(super) fn pack(mut actions: Vec<Action>) -> Vec<u8> {
+    actions.sort_unstable_by_key(|a| (a.minute, a.insertion, a.entity, a.verb, a.view_type));
+    let mut entities: Vec<Entity> = actions.iter().map(|action| action.entity).collect();
+    sort_once(&mut entities);
+    let kind = |a: &Action| Kind { entity: place(&entities, &a.entity), verb: a.verb, view_type: a.view_type };
+    let mut kinds: Vec<Kind> = actions.iter().map(kind).collect();
+    sort_once(&mut kinds);
+    let mut days: Vec<(Day, u32)> = Vec::new();
+    for (end, action) in (1u32..).zip(&actions) {
+        match days.last_mut() {
+            Some((day, to)) if *day == action.minute.day() => *to = end,
+            _ => days.push((action.minute.day(), end)),
+        }
+    }
+    let mut to = Vec::with_capacity(actions.len() * 10 + kinds.len() * KIND + entities.len() * ENTITY + 16);
+    for count in [days.len(), actions.len(), kinds.len(), entities.len()] {
+        packed::put(&mut to, count as u64);
+    }
+    for (day, end) in days {
+        to.extend(day.0.to_le_bytes());
+        to.extend(end.to_le_bytes());
+    }
+    actions.iter().for_each(|a| to.extend(minute_of_day(a.minute).to_le_bytes()));
+    let wide = is_wide(kinds.len());
+    for action in &actions {
+        let [low, high] = place(&kinds, &kind(action)).to_le_bytes();
+        to.push(low);
+        to.extend(wide.then_some(high));
+    }
+    actions.iter().for_each(|a| to.extend(a.insertion.0));
+    for Kind { entity, verb, view_type } in kinds {
+        to.extend(entity.to_le_bytes());
+        to.extend([verb.0, view_type.0]);
+    }
+    for Entity { ad, ad_group, campaign, advertiser } in entities {
+        [ad, ad_group, campaign, advertiser].into_iter().for_each(|code| to.extend(code.to_le_bytes()));
+    }
+    to
 }
 
 fn sort_once<T: Ord>(list: &mut Vec<T>) {

@@ -5,11 +5,13 @@ use minicbor::decode::Decoder;
 use super::parts::{self, WireError};
 use crate::identity::IdentityCookie;
 use crate::ids::{Millis, SessionId};
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, Reservation, reserved};
 use crate::limits;
 use crate::profile::Beyond;
 
 const FORM: u8 = 1;
+/// Pages that a ledger may bring: earlier releases wrote so many.
+const PAGES_READ: usize = 64;
 
 /// The identity cookie's payload.
 #[must_use]
@@ -49,6 +51,7 @@ pub fn decode_identity(bytes: &[u8]) -> Result<IdentityCookie, WireError> {
 }
 
 /// The ledger cookie's payload: times are milliseconds before the newest one, sessions numbers in a list.
+/// Reservations are a last field, which is not there without any.
 #[must_use]
 pub fn encode_ledger(ledger: &Ledger) -> Vec<u8> {
     let mut sessions: Vec<SessionId> = ledger.session.iter().map(|(s, _)| *s).collect();
@@ -59,7 +62,7 @@ pub fn encode_ledger(ledger: &Ledger) -> Vec<u8> {
     }
     let newest = ledger.pages.iter().map(|p| p.received).chain(ledger.session.map(|s| s.1)).max().unwrap_or(0);
     parts::encode(|e| {
-        e.array(7)?.u8(FORM)?.bytes(ledger.visitor.as_bytes())?;
+        e.array(if ledger.reserved.is_empty() { 7 } else { 8 })?.u8(FORM)?.bytes(ledger.visitor.as_bytes())?;
         parts::put_version(e, ledger.highest)?;
         e.u64(newest)?;
         match ledger.session {
@@ -73,31 +76,44 @@ pub fn encode_ledger(ledger: &Ledger) -> Vec<u8> {
             let session = sessions.iter().position(|s| *s == page.session).unwrap_or(0);
             e.u64(page.short)?.u64(newest - page.received)?.u64(session as u64)?;
         }
+        if !ledger.reserved.is_empty() {
+            e.bytes(&reserved::pack(&ledger.reserved))?;
+        }
         Ok(())
     })
 }
 
-/// Reads the ledger cookie's payload.
+/// Reads the ledger cookie's payload. Of an earlier release's the newest [`limits::LEDGER_ENTRIES`] pages are kept.
 ///
 /// # Errors
 /// [`WireError`].
 pub fn decode_ledger(bytes: &[u8]) -> Result<Ledger, WireError> {
-    parts::form(bytes, FORM, 6, |d| {
+    let reserving = parts::fields(bytes) > 7;
+    parts::form(bytes, FORM, if reserving { 7 } else { 6 }, |d| {
         let visitor = parts::visitor(d)?;
         let highest = parts::version(d)?;
         let newest = d.u64()?;
         let last = parts::option(d, |d| before(d, newest))?;
-        let sessions = parts::values(d, limits::LEDGER_ENTRIES + 1, |d| Ok(SessionId(d.u64()?)))?;
-        let entries = parts::list(d, 3 * limits::LEDGER_ENTRIES)?;
+        let sessions = parts::values(d, PAGES_READ + 1, |d| Ok(SessionId(d.u64()?)))?;
+        let entries = parts::list(d, 3 * PAGES_READ)?;
         let mut pages = Vec::with_capacity(entries / 3);
         for _ in 0..entries / 3 {
             let (short, received) = (d.u64()?, before(d, newest)?);
             let number = usize::try_from(d.u64()?).map_err(|_| WireError::Range)?;
             pages.push(Beyond { received, short, session: *sessions.get(number).ok_or(WireError::Range)? });
         }
+        pages.drain(..pages.len().saturating_sub(limits::LEDGER_ENTRIES));
+        let reserved = if reserving { reservations(d.bytes()?)? } else { Vec::new() };
         let session = last.and_then(|last| sessions.first().map(|s| (*s, last)));
-        Ok(Ledger { visitor, highest, session, pages })
+        Ok(Ledger { visitor, highest, session, pages, reserved })
     })
+}
+
+fn reservations(bytes: &[u8]) -> Result<Vec<Reservation>, WireError> {
+    if bytes.len() > limits::RESERVATION_BYTES {
+        return Err(WireError::TooLong);
+    }
+    reserved::read(bytes).ok_or(WireError::Malformed)
 }
 
 fn before(d: &mut Decoder<'_>, newest: Millis) -> Result<Millis, WireError> {

@@ -85,6 +85,11 @@ pub(super) fn record<'b, T>(
     Ok(value)
 }
 
+/// How many fields a record has, the number of its form among them; 0 when it is none.
+pub(super) fn fields(bytes: &[u8]) -> u64 {
+    Decoder::new(bytes).array().ok().flatten().unwrap_or_default()
+}
+
 /// Reads a record whose first field is the number of its form.
 pub(super) fn form<'b, T>(
     bytes: &'b [u8],

@@ -8,7 +8,7 @@ use crate::ids::{Millis, SessionId};
 use crate::limits;
 use crate::profile::{Newest, Profile};
 use crate::rhythm::Rhythm;
-use crate::segments::PackedSegments;
+use crate::segments::{PackedSegments, SegmentMap};
 
 const FORM: u8 = 1;
 /// More than the sessions a profile keeps; a longer list is not ours.
@@ -23,7 +23,10 @@ pub fn encode(profile: &Profile) -> Vec<u8> {
         profile.sessions.iter().try_for_each(|s| e.u64(s.0).map(drop))?;
         put_seen(e, profile.seen)?;
         put_newest(e, &profile.newest)?;
-        e.bytes(&profile.actions.pack())?.bytes(&profile.segments.pack())?;
+        // The store keeps these apart (`Profile::take_parts`), and leaves nothing of them here.
+        let actions = if profile.actions.is_empty() { Vec::new() } else { profile.actions.pack() };
+        let segments = if profile.segments.is_empty() { Vec::new() } else { profile.segments.pack() };
+        e.bytes(&actions)?.bytes(&segments)?;
         e.bytes(&profile.rhythm.pack())?;
         Ok(())
     })
@@ -43,10 +46,21 @@ pub fn decode(bytes: &[u8]) -> Result<Profile, WireError> {
             seen: seen(d)?,
             newest: newest(d)?,
             actions: PackedActions::read(d.bytes()?).ok_or(WireError::Malformed)?.iter().collect(),
-            segments: PackedSegments::read(d.bytes()?).and_then(|s| s.to_map()).ok_or(WireError::Malformed)?,
+            segments: segments(d.bytes()?)?,
             rhythm: Rhythm::read(d.bytes()?).ok_or(WireError::Malformed)?,
         })
     })
+}
+
+/// Reads segments as the store keeps them; no bytes are none.
+///
+/// # Errors
+/// [`WireError::Malformed`].
+pub fn segments(bytes: &[u8]) -> Result<SegmentMap, WireError> {
+    if bytes.is_empty() {
+        return Ok(SegmentMap::default());
+    }
+    PackedSegments::read(bytes).and_then(|packed| packed.to_map()).ok_or(WireError::Malformed)
 }
 
 fn put_seen(e: &mut Encoder<'_>, seen: Option<(Millis, Millis)>) -> Written {

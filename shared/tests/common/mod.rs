@@ -2,10 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use causeway_shared::actions::{Action, Entity, InsertionHash, Verb, ViewType};
 use causeway_shared::fact::{Fact, PURCHASE, What};
 use causeway_shared::ids::{AltHash, AlternateId, Epoch, FactId, KindCode, Millis, SessionId, Version, VisitorId};
 use causeway_shared::membership::{Cut, Membership, Visitors};
 use causeway_shared::profile::{Beyond, Known, Profile, SubProfile, Totals};
+use causeway_shared::time::Minute;
 use causeway_shared::view::Snapshot;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -172,8 +174,16 @@ pub(crate) fn known(history: &History, (named, unnamed, pages): Picked) -> Known
     let restored = (named == 255 || unnamed == 255).then(|| restored(&history.sub(0, named == 255)));
     let subs: Vec<SubProfile> = own.chain(others).chain(restored).collect();
     let remembered = history.facts.iter().enumerate().filter(|(i, _)| scramble(pages ^ *i as u64) & 1 == 1);
-    let ledger = Known::from_beyond(remembered.filter_map(|(_, f)| beyond(f)));
+    let placed = (0..3u32).filter(|n| scramble(pages ^ u64::from(*n)) & 2 == 2).map(impression);
+    let ledger = Known::from_beyond(remembered.filter_map(|(_, f)| beyond(f))).reserving(placed);
     subs.into_iter().map(Known::from_sub).fold(ledger, Known::join)
+}
+
+/// The `n`th insertion's impression, an hour after the one before.
+fn impression(n: u32) -> Action {
+    let entity = Entity { ad: n, ..Entity::default() };
+    let minute = Minute(Minute::at(NOW).0 + n * 60);
+    Action { insertion: InsertionHash::default(), verb: Verb::IMPRESSION, view_type: ViewType(1), entity, minute }
 }
 
 /// The same after the store was restored from a backup.

@@ -76,20 +76,14 @@ impl Shared {
         let (method, target) = message.request_line().unwrap_or_default();
         let path = target.split('?').next().unwrap_or_default();
         match (method, path) {
-            ("GET", _) => self.answers.get(&key(path)).cloned().unwrap_or_else(|| {
-                eprintln!("DBG {method} {target}");
-                answer(404, "")
-            }),
+            ("GET", _) => self.answers.get(&key(path)).cloned().unwrap_or_else(|| answer(404, "")),
             ("POST", "/bulk/get") => self.bulk(message.body),
             ("POST", "/message") => {
                 self.bytes.fetch_add(message.body.len() as u64, Ordering::Release);
                 self.messages.fetch_add(1, Ordering::Release);
                 answer(200, QUEUED)
             }
-            _ => {
-                eprintln!("DBG {method} {target}");
-                answer(404, "")
-            }
+            _ => answer(404, ""),
         }
     }
 

@@ -1,0 +1,117 @@
+//! The log: one durable record a sync, in a SQLite file of its own beside the store, so that taking facts in never waits
+//! for folding them. A record goes once the store holds what it says.
+
+use std::path::Path;
+use std::time::Duration;
+
+use causeway_shared::ids::Millis;
+use causeway_shared::wire::sync::{SyncRequest, decode_request, encode_request};
+use rusqlite::{Connection, OpenFlags, TransactionBehavior};
+
+use crate::intake::{self, Incoming, Record};
+use crate::store::{StoreError, signed, unsigned};
+use crate::tenants::Tenants;
+
+/// File name of the log in the data directory.
+pub const FILE: &str = "log.db";
+
+/// The open log.
+#[derive(Debug)]
+pub struct Log {
+    conn: Connection,
+    last: u64,
+}
+
+impl Log {
+    /// Opens the log, made if need be. Records up to `folded` are in the store and go.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn open(data: &Path, folded: u64) -> Result<Self, StoreError> {
+        let conn = Connection::open(data.join(FILE))?;
+        conn.busy_timeout(Duration::from_secs(5))?;
+        conn.pragma_update(None, "page_size", 16_384)?; // records are long
+        conn.pragma_update(None, "journal_mode", "WAL")?;
+        // Durable at every commit (invariant 6): WAL alone would sync at checkpoints only.
+        conn.pragma_update(None, "synchronous", "FULL")?;
+        conn.execute_batch(
+            "CREATE TABLE IF NOT EXISTS log (seq INTEGER PRIMARY KEY, taken INTEGER NOT NULL, body BLOB NOT NULL) STRICT",
+        )?;
+        conn.execute("DELETE FROM log WHERE seq <= ?1", [signed(folded)])?;
+        let last: i64 = conn.query_row("SELECT ifnull(max(seq), 0) FROM log", [], |row| row.get(0))?;
+        Ok(Self { conn, last: unsigned(last).max(folded) })
+    }
+
+    /// Appends one record for each sync, all in one durable transaction, and lets go of those up to `folded`. Gives the
+    /// first record's place; the others follow.
+    ///
+    /// # Errors
+    /// [`StoreError`]; then nothing was appended.
+    pub fn append<'i>(
+        &mut self,
+        syncs: impl IntoIterator<Item = &'i Incoming>,
+        folded: u64,
+    ) -> Result<u64, StoreError> {
+        const PUT: &str = "INSERT INTO log (seq, taken, body) VALUES (?1, ?2, ?3)";
+        let tx = self.conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        tx.prepare_cached("DELETE FROM log WHERE seq <= ?1")?.execute([signed(folded)])?;
+        let mut last = self.last;
+        for sync in syncs {
+            last += 1;
+            let body = encode_request(&SyncRequest { facts: sync.batches.clone(), ..SyncRequest::default() });
+            tx.prepare_cached(PUT)?.execute((signed(last), signed(sync.taken), body))?;
+        }
+        tx.commit()?;
+        let first = self.last + 1;
+        self.last = last;
+        Ok(first)
+    }
+
+    /// Lets go of all records up to `folded`.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn truncate(&mut self, folded: u64) -> Result<(), StoreError> {
+        self.append([], folded).map(drop)
+    }
+
+    /// Moves what is in the write-ahead log into the file.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn checkpoint(&self) -> Result<(), StoreError> {
+        Ok(self.conn.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)")?)
+    }
+}
+
+/// The records that are not in the store yet, as another process may read them too. None where there is no log.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn unfolded(data: &Path, folded: u64, tenants: &Tenants) -> Result<Vec<Record>, StoreError> {
+    let path = data.join(FILE);
+    if !path.exists() {
+        return Ok(Vec::new());
+    }
+    let conn = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+    conn.busy_timeout(Duration::from_secs(5))?;
+    let mut statement = conn.prepare("SELECT seq, taken, body FROM log WHERE seq > ?1 ORDER BY seq")?;
+    let rows = statement.query_map([signed(folded)], |row| {
+        Ok((unsigned(row.get(0)?), unsigned(row.get(1)?), row.get::<_, Vec<u8>>(2)?))
+    })?;
+    rows.map(|row| {
+        let (seq, taken, body) = row?;
+        record(seq, taken, &body, tenants)
+    })
+    .collect()
+}
+
+/// Facts that were refused when they came are refused again: the record has their time.
+fn record(seq: u64, taken: Millis, body: &[u8], tenants: &Tenants) -> Result<Record, StoreError> {
+    let request = decode_request(body)?;
+    let read = intake::read(request, tenants, taken);
+    for gone in read.rejected.iter().filter(|rejected| rejected.code == "unknown_tenant") {
+        tracing::error!(seq, batch = gone.batch, "facts of a tenant that is no longer configured are not folded");
+    }
+    Ok(Record { seq, facts: read.facts })
+}

@@ -1,0 +1,88 @@
+//! Attributes: what a publisher says of a visitor, by name (S4.8). A name stands for a token and has one kind of value
+//! for ever. The last writer of an attribute wins, and removing it is a write too, so that neither order nor repeats of
+//! facts change the outcome.
+
+mod dictionary;
+mod packed;
+mod value;
+
+use std::collections::BTreeMap;
+
+use crate::ids::Millis;
+use crate::limits;
+use crate::segments::Stamp;
+
+pub use dictionary::{AttributeError, Dictionary, DictionaryError, decode_page, encode_page};
+pub use packed::PackedAttributes;
+pub use value::{Finite, Kind, Value, ValueError};
+
+/// The small integer that stands for a name: its place in the tenant's [`Dictionary`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Token(pub u16);
+
+/// Whether this may be an attribute's name: 1 to [`limits::ATTRIBUTE_NAME_BYTES`] of `a-z`, `0-9`, `_` and `.`, a
+/// letter first.
+#[must_use]
+pub fn name_is_good(name: &str) -> bool {
+    let fits = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_' || b == b'.';
+    name.len() <= limits::ATTRIBUTE_NAME_BYTES
+        && name.starts_with(|first: char| first.is_ascii_lowercase())
+        && name.bytes().all(fits)
+}
+
+/// One visitor's attributes: the [`limits::ATTRIBUTES`] written last.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct AttributeMap(BTreeMap<Token, (Stamp, Option<Value>)>);
+
+impl AttributeMap {
+    /// Writes one attribute, `None` to remove it, unless a later write is there; of two writes under one stamp the
+    /// greater value stands. A value over a bound ([`Value::check`]) is not written.
+    pub fn write(&mut self, token: Token, stamp: Stamp, value: Option<Value>) {
+        if value.as_ref().is_none_or(|value| value.check().is_ok()) {
+            self.put(token, (stamp, value));
+        }
+    }
+
+    fn put(&mut self, token: Token, write: (Stamp, Option<Value>)) {
+        match self.0.get_mut(&token) {
+            Some(there) if *there >= write => return,
+            Some(there) => *there = write,
+            None => drop(self.0.insert(token, write)),
+        }
+        // A write only moves an attribute up, so that leaving out the lowest commutes with the join.
+        if self.0.len() > limits::ATTRIBUTES {
+            let lowest = self.0.iter().map(|(token, (stamp, _))| (*stamp, *token)).min();
+            lowest.and_then(|(_, token)| self.0.remove(&token));
+        }
+    }
+
+    /// All writes of both: commutative, associative, idempotent.
+    #[must_use]
+    pub fn join(mut self, other: Self) -> Self {
+        other.0.into_iter().for_each(|(token, write)| self.put(token, write));
+        self
+    }
+
+    /// The value of an attribute that the visitor has.
+    #[must_use]
+    pub fn get(&self, token: Token) -> Option<&Value> {
+        self.0.get(&token)?.1.as_ref()
+    }
+
+    /// The attributes that the visitor has, in order of their tokens.
+    pub fn iter(&self) -> impl Iterator<Item = (Token, &Value)> + '_ {
+        self.0.iter().filter_map(|(token, (_, value))| Some((*token, value.as_ref()?)))
+    }
+
+    /// Drops what was removed, once no fact that is older than its write is accepted any more.
+    pub fn trim(&mut self, now: Millis) {
+        let settled = |stamp: &Stamp| stamp.at.saturating_add(limits::FACT_AGE_MS + limits::EVENT_AGE_MS) < now;
+        self.0.retain(|_, (stamp, value)| value.is_some() || !settled(stamp));
+    }
+
+    /// Whether nothing was ever written.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}

@@ -1,0 +1,186 @@
+//! A tenant's names of attributes (S4.9) and the kind of each (S4.10): append-only, never reused.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Kind, Token, Value, name_is_good};
+use crate::limits;
+use crate::packed::{self, Packed};
+
+/// Why a name is not recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum DictionaryError {
+    /// Not of the form.
+    #[error("an attribute's name is 1 to {} of a-z, 0-9, _ and ., a letter first", limits::ATTRIBUTE_NAME_BYTES)]
+    BadName,
+    /// Full.
+    #[error("there are {} names of attributes already: no new one is taken", limits::ATTRIBUTE_NAMES)]
+    Full,
+}
+
+/// Why an attribute is not taken; the others of its fact still are.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum AttributeError {
+    /// The value is not of the attribute's kind.
+    #[error("attribute `{name}` is {}, {} was given", expected.one(), found.one())]
+    Type {
+        /// The attribute's name.
+        name: String,
+        /// Its kind, as recorded at its first use.
+        expected: Kind,
+        /// The value's.
+        found: Kind,
+    },
+    /// The name is new and cannot be recorded.
+    #[error(transparent)]
+    Name(#[from] DictionaryError),
+}
+
+impl AttributeError {
+    /// A stable name for the answer and the metrics.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Type { .. } => "type_mismatch",
+            Self::Name(DictionaryError::BadName) => "bad_name",
+            Self::Name(DictionaryError::Full) => "too_many_names",
+        }
+    }
+}
+
+/// Names and kinds in the order of their first use, at most [`limits::ATTRIBUTE_NAMES`]. A token is the place in it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Dictionary {
+    entries: Vec<(String, Kind)>,
+    tokens: BTreeMap<String, Token>,
+}
+
+impl Dictionary {
+    /// The dictionary of these entries in order; `None` when a name is bad or there twice, or there are too many.
+    #[must_use]
+    pub fn from_entries(entries: impl IntoIterator<Item = (String, Kind)>) -> Option<Self> {
+        let mut all = Self::default();
+        for (place, (name, kind)) in entries.into_iter().enumerate() {
+            let token = all.record(&name, kind).ok()?;
+            if usize::from(token.0) != place {
+                return None;
+            }
+        }
+        Some(all)
+    }
+
+    /// How many names there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// The name and kind of a token.
+    #[must_use]
+    pub fn get(&self, token: Token) -> Option<(&str, Kind)> {
+        self.entries.get(usize::from(token.0)).map(|(name, kind)| (name.as_str(), *kind))
+    }
+
+    /// The token and kind of a name.
+    #[must_use]
+    pub fn find(&self, name: &str) -> Option<(Token, Kind)> {
+        let token = *self.tokens.get(name)?;
+        self.get(token).map(|(_, kind)| (token, kind))
+    }
+
+    /// The token of a name, a new one if it is not there yet. The kind of a name that is there stays what it is.
+    ///
+    /// # Errors
+    /// For a new name that is bad, or when there is no room for it.
+    pub fn record(&mut self, name: &str, kind: Kind) -> Result<Token, DictionaryError> {
+        if let Some((token, _)) = self.find(name) {
+            return Ok(token);
+        }
+        let token = self.next(name)?;
+        self.entries.push((name.to_owned(), kind));
+        self.tokens.insert(name.to_owned(), token);
+        Ok(token)
+    }
+
+    /// The token that a new name would have.
+    fn next(&self, name: &str) -> Result<Token, DictionaryError> {
+        if !name_is_good(name) {
+            return Err(DictionaryError::BadName);
+        }
+        let room = u16::try_from(self.len()).ok().filter(|_| self.len() < limits::ATTRIBUTE_NAMES);
+        room.map(Token).ok_or(DictionaryError::Full)
+    }
+
+    /// An attribute as it is written: its token, and its value as the recorded kind takes it. The first use of a name
+    /// records it with the kind of its value.
+    ///
+    /// # Errors
+    /// When the value is of another kind, or as in [`Dictionary::record`]; then nothing is recorded.
+    pub fn accept(&mut self, name: &str, value: Value) -> Result<(Token, Value), AttributeError> {
+        match self.find(name) {
+            Some((token, kind)) => Ok((token, fitted(name, value, kind)?)),
+            None => Ok((self.record(name, value.kind())?, value)),
+        }
+    }
+
+    /// Whether [`Dictionary::accept`] would take it, without recording.
+    ///
+    /// # Errors
+    /// Those of [`Dictionary::accept`].
+    pub fn check(&self, name: &str, value: &Value) -> Result<(), AttributeError> {
+        match self.find(name) {
+            Some((_, kind)) => fitted(name, value.clone(), kind).map(drop),
+            None => Ok(self.next(name).map(drop)?),
+        }
+    }
+
+    /// How many pages there are.
+    #[must_use]
+    pub fn pages(&self) -> usize {
+        self.len().div_ceil(limits::ATTRIBUTE_PAGE)
+    }
+
+    /// The `n`th page from 0 on, of up to [`limits::ATTRIBUTE_PAGE`] entries; empty beyond the last. All but the last
+    /// never change.
+    #[must_use]
+    pub fn page(&self, n: usize) -> &[(String, Kind)] {
+        self.entries.chunks(limits::ATTRIBUTE_PAGE).nth(n).unwrap_or_default()
+    }
+}
+
+fn fitted(name: &str, value: Value, kind: Kind) -> Result<Value, AttributeError> {
+    let mismatch = |value: Value| AttributeError::Type { name: name.to_owned(), expected: kind, found: value.kind() };
+    value.fit(kind).map_err(mismatch)
+}
+
+/// A page packed: how many entries; of each the name behind its length and the code of its kind.
+#[must_use]
+pub fn encode_page(entries: &[(String, Kind)]) -> Vec<u8> {
+    let mut to = Vec::new();
+    packed::put(&mut to, entries.len() as u64);
+    for (name, kind) in entries {
+        packed::put_row(&mut to, name.as_bytes());
+        to.push(kind.code());
+    }
+    to
+}
+
+/// The entries of a packed page, each name good and there once; `None` when the bytes are not what [`encode_page`]
+/// gives of a page.
+#[must_use]
+pub fn decode_page(bytes: &[u8]) -> Option<Vec<(String, Kind)>> {
+    let mut from = Packed(bytes);
+    let mut names = BTreeSet::new();
+    let entries = (0..from.count(limits::ATTRIBUTE_PAGE)?).map(|_| {
+        let name = std::str::from_utf8(from.row()?).ok().filter(|name| name_is_good(name) && names.insert(*name))?;
+        let [code] = from.take(1)? else { return None };
+        Some((name.to_owned(), Kind::from_code(*code)?))
+    });
+    let entries: Vec<_> = entries.collect::<Option<_>>()?;
+    from.is_empty().then_some(entries)
+}

@@ -1,0 +1,294 @@
+//! Values of attributes: six kinds, each bounded.
+
+use std::cmp::Ordering;
+use std::collections::BTreeSet;
+
+use serde_json::Value as Json;
+
+use crate::limits;
+
+/// Above it not every integer is a float.
+const EXACT: u64 = 1 << 53;
+
+/// What an attribute's values are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// Yes or no.
+    Bool,
+    /// A whole number of 64 bits.
+    Integer,
+    /// A finite number.
+    Float,
+    /// A short text.
+    String,
+    /// A day of the calendar.
+    Date,
+    /// A set of short texts.
+    Strings,
+}
+
+impl Kind {
+    const ALL: [Self; 6] = [Self::Bool, Self::Integer, Self::Float, Self::String, Self::Date, Self::Strings];
+
+    /// Its name in answers and reports.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Bool => "bool",
+            Self::Integer => "integer",
+            Self::Float => "float",
+            Self::String => "string",
+            Self::Date => "date",
+            Self::Strings => "strings",
+        }
+    }
+
+    /// Its code in stores and on the wire, 1 to 6, for ever.
+    #[must_use]
+    pub fn code(self) -> u8 {
+        match self {
+            Self::Bool => 1,
+            Self::Integer => 2,
+            Self::Float => 3,
+            Self::String => 4,
+            Self::Date => 5,
+            Self::Strings => 6,
+        }
+    }
+
+    /// The kind of a code; `None` for any other number.
+    #[must_use]
+    pub fn from_code(code: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.code() == code)
+    }
+
+    /// One value of it, in a sentence.
+    pub(super) fn one(self) -> &'static str {
+        match self {
+            Self::Bool => "a bool",
+            Self::Integer => "an integer",
+            Self::Float => "a float",
+            Self::String => "a string",
+            Self::Date => "a date",
+            Self::Strings => "an array of strings",
+        }
+    }
+}
+
+/// A finite number; there is one zero. Equal and in order as numbers are.
+#[derive(Debug, Clone, Copy)]
+pub struct Finite(f64);
+
+impl Finite {
+    /// Takes a number; `None` for an infinite one and for what is none.
+    #[must_use]
+    pub fn new(number: f64) -> Option<Self> {
+        // Minus zero and zero make zero.
+        number.is_finite().then_some(Self(number + 0.0))
+    }
+
+    /// The number.
+    #[must_use]
+    pub fn get(self) -> f64 {
+        self.0
+    }
+}
+
+impl PartialEq for Finite {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Finite {}
+
+impl PartialOrd for Finite {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Finite {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.0.total_cmp(&other.0)
+    }
+}
+
+/// Why something is no value of an attribute.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ValueError {
+    /// Of no kind: what it is instead.
+    #[error("{0} was given: a bool, a number, a string or an array of strings is needed")]
+    Malformed(&'static str),
+    /// A string of so many bytes.
+    #[error("a string of {0} bytes was given: at most {max} are allowed", max = limits::ATTRIBUTE_BYTES)]
+    TooLong(usize),
+    /// So many strings.
+    #[error("{0} strings were given: at most {max} are allowed", max = limits::ATTRIBUTE_STRINGS)]
+    TooMany(usize),
+    /// Not in [`limits::DATE_DAYS`].
+    #[error("day {0} since 1970-01-01 was given: a date from 0001-01-01 to 9999-12-31 is needed")]
+    Date(i32),
+}
+
+impl ValueError {
+    /// A stable name for the answer and the metrics.
+    #[must_use]
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::Malformed(_) => "malformed",
+            Self::TooLong(_) => "too_long",
+            Self::TooMany(_) | Self::Date(_) => "out_of_bounds",
+        }
+    }
+}
+
+/// A value of an attribute. Ordered, so that two writes under one stamp have one outcome.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Value {
+    /// Yes or no.
+    Bool(bool),
+    /// A whole number.
+    Integer(i64),
+    /// A finite number.
+    Float(Finite),
+    /// Up to [`limits::ATTRIBUTE_BYTES`].
+    String(String),
+    /// Days since 1970-01-01, in [`limits::DATE_DAYS`].
+    Date(i32),
+    /// Up to [`limits::ATTRIBUTE_STRINGS`], each up to [`limits::ATTRIBUTE_BYTES`].
+    Strings(BTreeSet<String>),
+}
+
+impl Value {
+    /// Its kind.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Bool(_) => Kind::Bool,
+            Self::Integer(_) => Kind::Integer,
+            Self::Float(_) => Kind::Float,
+            Self::String(_) => Kind::String,
+            Self::Date(_) => Kind::Date,
+            Self::Strings(_) => Kind::Strings,
+        }
+    }
+
+    /// Whether it keeps to the bounds; what this module gives always does.
+    ///
+    /// # Errors
+    /// [`ValueError::TooLong`], [`ValueError::TooMany`] or [`ValueError::Date`].
+    pub fn check(&self) -> Result<(), ValueError> {
+        match self {
+            Self::Bool(_) | Self::Integer(_) | Self::Float(_) => Ok(()),
+            Self::String(text) => check_text(text),
+            Self::Date(days) if !limits::DATE_DAYS.contains(days) => Err(ValueError::Date(*days)),
+            Self::Date(_) => Ok(()),
+            Self::Strings(all) => {
+                check_count(all.len()).and_then(|()| all.iter().try_for_each(|text| check_text(text)))
+            }
+        }
+    }
+
+    /// The value that JSON says. A string is a date when it has the form YYYY-MM-DD and is one; a number is an integer
+    /// when it is written as one and fits 64 bits. A string may be repeated in an array, and counts each time.
+    ///
+    /// # Errors
+    /// When it is of no kind or over a bound; the text says what would be right.
+    pub fn from_json(json: &Json) -> Result<Self, ValueError> {
+        match json {
+            Json::Bool(yes) => Ok(Self::Bool(*yes)),
+            Json::Number(number) => match (number.as_i64(), number.as_f64().and_then(Finite::new)) {
+                (Some(whole), _) => Ok(Self::Integer(whole)),
+                (None, Some(finite)) => Ok(Self::Float(finite)),
+                (None, None) => Err(ValueError::Malformed("a number that is not finite")),
+            },
+            Json::String(text) => match date_of(text) {
+                Some(days) => Ok(Self::Date(days)),
+                None => check_text(text).map(|()| Self::String(text.clone())),
+            },
+            Json::Array(entries) => strings_of(entries),
+            Json::Null => Err(ValueError::Malformed("null")),
+            Json::Object(_) => Err(ValueError::Malformed("an object")),
+        }
+    }
+
+    /// As JSON. [`Value::from_json`] gives it again, but for a string of the form of a date, which it takes for one.
+    #[must_use]
+    pub fn to_json(&self) -> Json {
+        match self {
+            Self::Bool(yes) => (*yes).into(),
+            Self::Integer(whole) => (*whole).into(),
+            Self::Float(finite) => finite.get().into(),
+            Self::String(text) => text.as_str().into(),
+            Self::Date(days) => date_text(*days).into(),
+            Self::Strings(all) => all.iter().map(String::as_str).collect(),
+        }
+    }
+
+    /// The value as an attribute of this kind takes it: an integer that a float says exactly is one, and a date is also
+    /// a string.
+    ///
+    /// # Errors
+    /// The value itself, when it does not match.
+    pub fn fit(self, kind: Kind) -> Result<Self, Self> {
+        match (self, kind) {
+            (value, kind) if value.kind() == kind => Ok(value),
+            (Self::Integer(whole), Kind::Float) if whole.unsigned_abs() <= EXACT => {
+                Ok(Self::Float(Finite(whole as f64)))
+            }
+            (Self::Date(days), Kind::String) => Ok(Self::String(date_text(days))),
+            (value, _) => Err(value),
+        }
+    }
+}
+
+fn check_text(text: &str) -> Result<(), ValueError> {
+    if text.len() > limits::ATTRIBUTE_BYTES { Err(ValueError::TooLong(text.len())) } else { Ok(()) }
+}
+
+fn check_count(count: usize) -> Result<(), ValueError> {
+    if count > limits::ATTRIBUTE_STRINGS { Err(ValueError::TooMany(count)) } else { Ok(()) }
+}
+
+fn strings_of(entries: &[Json]) -> Result<Value, ValueError> {
+    check_count(entries.len())?;
+    let text = |entry: &Json| {
+        let text = entry.as_str().ok_or(ValueError::Malformed("an array of more than strings"))?;
+        check_text(text).map(|()| text.to_owned())
+    };
+    entries.iter().map(text).collect::<Result<_, _>>().map(Value::Strings)
+}
+
+/// The day of a text YYYY-MM-DD.
+fn date_of(text: &str) -> Option<i32> {
+    let &[a, b, c, d, b'-', e, f, b'-', g, h] = text.as_bytes() else { return None };
+    let days = days_of(digits(&[a, b, c, d])?, digits(&[e, f])?, digits(&[g, h])?);
+    let days = i32::try_from(days).ok().filter(|days| limits::DATE_DAYS.contains(days))?;
+    // A 30th of February is counted on into March, and says so when it is written again.
+    (date_text(days) == text).then_some(days)
+}
+
+fn digits(text: &[u8]) -> Option<i64> {
+    text.iter().try_fold(0, |number, b| b.is_ascii_digit().then(|| number * 10 + i64::from(b - b'0')))
+}
+
+/// Days since 1970-01-01 in the Gregorian calendar. Years begin in March here, so that a leap day is the last.
+fn days_of(year: i64, month: i64, day: i64) -> i64 {
+    let year = if month <= 2 { year - 1 } else { year };
+    let month = (month + 9) % 12;
+    year * 365 + year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400) + (153 * month + 2) / 5 + day
+        - 719_469
+}
+
+/// The inverse: four hundred years have 146,097 days.
+fn date_text(days: i32) -> String {
+    let days = i64::from(days) + 719_468;
+    let (era, of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
+    let year = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year + year / 4 - year / 100);
+    let month = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * month + 2) / 5 + 1;
+    let (carry, month) = if month < 10 { (0, month + 3) } else { (1, month - 9) };
+    format!("{:04}-{month:02}-{day:02}", year + era * 400 + carry)
+}

@@ -1,0 +1,488 @@
+//! Attributes: laws of the map, values, the packed forms and the dictionary, against naive models.
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
+
+#[expect(dead_code, reason = "each file takes its part")]
+mod common;
+
+use std::collections::BTreeMap;
+
+use causeway_shared::attributes::{
+    AttributeError, AttributeMap, Dictionary, DictionaryError, Finite, Kind, PackedAttributes, Token, Value,
+    ValueError, decode_page, encode_page, name_is_good,
+};
+use causeway_shared::limits;
+use causeway_shared::segments::Stamp;
+use common::{NOW, law, scramble};
+use proptest::collection::{btree_set, vec};
+use proptest::prelude::*;
+use serde_json::json;
+
+type Write = (Token, Stamp, Option<Value>);
+
+const KINDS: [Kind; 6] = [Kind::Bool, Kind::Integer, Kind::Float, Kind::String, Kind::Date, Kind::Strings];
+/// Removals older than this are dropped.
+const SETTLED_MS: u64 = limits::FACT_AGE_MS + limits::EVENT_AGE_MS;
+
+fn float(number: f64) -> Value {
+    Value::Float(Finite::new(number).unwrap())
+}
+
+fn text(text: &str) -> Value {
+    Value::String(text.to_owned())
+}
+
+fn strings(all: &[&str]) -> Value {
+    Value::Strings(all.iter().map(|text| (*text).to_owned()).collect())
+}
+
+/// Any value within the bounds.
+fn value() -> impl Strategy<Value = Value> {
+    let short = || "[a-c]{0,2}|\\PC{0,20}";
+    prop_oneof![
+        any::<bool>().prop_map(Value::Bool),
+        prop_oneof![any::<i64>(), -2i64..2].prop_map(Value::Integer),
+        any::<f64>().prop_filter_map("finite", Finite::new).prop_map(Value::Float),
+        (-3i32..3).prop_map(|n| float(f64::from(n) / 2.0)),
+        short().prop_map(Value::String),
+        limits::DATE_DAYS.prop_map(Value::Date),
+        btree_set(short(), 0..5).prop_map(Value::Strings),
+    ]
+}
+
+fn write() -> impl Strategy<Value = Write> {
+    let value = prop_oneof![4 => value().prop_map(Some), 1 => Just(None)];
+    // Few tokens and stamps, so that writes meet, also under one stamp.
+    (0u16..12, 0u64..8, 0u32..2, value)
+        .prop_map(|(token, at, source, value)| (Token(token * 301), Stamp { at: NOW + at, source }, value))
+}
+
+fn writes() -> impl Strategy<Value = Vec<Write>> {
+    vec(write(), 0..30)
+}
+
+fn map(writes: &[Write]) -> AttributeMap {
+    let mut map = AttributeMap::default();
+    writes.iter().cloned().for_each(|(token, stamp, value)| map.write(token, stamp, value));
+    map
+}
+
+/// The greatest write of each attribute, of these the ones written last.
+fn naive(writes: &[Write]) -> BTreeMap<Token, (Stamp, Option<Value>)> {
+    let mut all: BTreeMap<Token, Vec<(Stamp, Option<Value>)>> = BTreeMap::new();
+    writes.iter().cloned().for_each(|(token, stamp, value)| all.entry(token).or_default().push((stamp, value)));
+    let greatest = all.into_iter().map(|(token, writes)| (token, writes.into_iter().max().unwrap()));
+    let mut newest: Vec<_> = greatest.collect();
+    newest.sort_by_key(|(token, (stamp, _))| std::cmp::Reverse((*stamp, *token)));
+    newest.into_iter().take(limits::ATTRIBUTES).collect()
+}
+
+fn held(writes: &[Write]) -> BTreeMap<Token, Value> {
+    naive(writes).into_iter().filter_map(|(token, (_, value))| Some((token, value?))).collect()
+}
+
+fn held_of(map: &AttributeMap) -> BTreeMap<Token, Value> {
+    map.iter().map(|(token, value)| (token, value.clone())).collect()
+}
+
+/// Up to a few more writes than a map keeps, from a seed.
+fn many(seed: u64, count: u64) -> Vec<Write> {
+    (0..count)
+        .map(|n| {
+            let bits = scramble(seed ^ scramble(n));
+            let value = (!bits.is_multiple_of(5)).then_some(Value::Bool(bits & 1 == 0));
+            let token = u16::try_from((bits >> 8) % 400).unwrap();
+            (Token(token), Stamp { at: NOW + (bits >> 32) % 64, source: 1 }, value)
+        })
+        .collect()
+}
+
+fn shuffled(writes: &[Write], seed: u64) -> Vec<Write> {
+    let mut all: Vec<(u64, Write)> =
+        (0..).zip(writes).map(|(n, write)| (scramble(seed ^ scramble(n)), write.clone())).collect();
+    all.sort_by_key(|(place, _)| *place);
+    all.into_iter().map(|(_, write)| write).collect()
+}
+
+/// Reading never panics, and takes nothing for a map that is none.
+fn refused_or_canonical(bytes: &[u8]) -> Result<(), TestCaseError> {
+    let Some(read) = PackedAttributes::read(bytes) else { return Ok(()) };
+    let seen: Vec<(Token, Value)> = read.iter().collect();
+    prop_assert!(seen.len() <= limits::ATTRIBUTES && seen.is_sorted_by(|(a, _), (b, _)| a < b));
+    for (token, value) in &seen {
+        prop_assert_eq!(value.check(), Ok(()));
+        prop_assert_eq!(read.get(*token), Some(value.clone()));
+    }
+    if let Some(map) = read.to_map() {
+        prop_assert_eq!(map.pack(), bytes);
+        prop_assert_eq!(held_of(&map), seen.into_iter().collect());
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(law())]
+
+    #[test]
+    fn join_of_attributes_is_commutative_associative_idempotent(a in writes(), b in writes(), c in writes()) {
+        let [a, b, c] = [map(&a), map(&b), map(&c)];
+        prop_assert_eq!(a.clone().join(b.clone()), b.clone().join(a.clone()));
+        prop_assert_eq!(a.clone().join(b.clone()).join(c.clone()), a.clone().join(b.join(c)));
+        prop_assert_eq!(a.clone().join(a.clone()), a);
+    }
+
+    #[test]
+    fn s4_08_the_last_writer_wins_in_any_order_and_batch(all in writes(), seed in any::<u64>(), cut in any::<prop::sample::Index>()) {
+        let mixed = shuffled(&all, seed);
+        let (first, second) = mixed.split_at(cut.index(mixed.len() + 1));
+        let joined = map(first).join(map(second));
+        prop_assert_eq!(&joined, &map(&all));
+        prop_assert_eq!(held_of(&joined), held(&all));
+        for (token, (_, value)) in naive(&all) {
+            prop_assert_eq!(joined.get(token), value.as_ref());
+        }
+        prop_assert_eq!(joined.is_empty(), all.is_empty());
+    }
+
+    #[test]
+    fn only_those_written_last_are_kept_and_leaving_out_commutes_with_the_join(seed in any::<u64>(), count in 0u64..700, cut in any::<prop::sample::Index>()) {
+        let all = many(seed, count);
+        let mixed = shuffled(&all, !seed);
+        let (first, second) = mixed.split_at(cut.index(mixed.len() + 1));
+        let at_once = map(&all);
+        prop_assert_eq!(held_of(&at_once), held(&all));
+        prop_assert_eq!(&map(first).join(map(second)), &at_once);
+        prop_assert_eq!(&map(second).join(map(first)), &at_once);
+        prop_assert_eq!(PackedAttributes::read(&at_once.pack()).unwrap().to_map(), Some(at_once));
+    }
+
+    #[test]
+    fn s4_08_what_is_packed_is_read_again_and_equal_maps_pack_to_equal_bytes(all in writes(), seed in any::<u64>()) {
+        let map_of_all = map(&all);
+        let bytes = map_of_all.pack();
+        prop_assert_eq!(&map(&shuffled(&all, seed)).pack(), &bytes);
+        let read = PackedAttributes::read(&bytes).unwrap();
+        prop_assert_eq!(read.to_map().unwrap(), map_of_all);
+        prop_assert_eq!(read.iter().collect::<BTreeMap<_, _>>(), held(&all));
+        for token in (0..14).map(|n| Token(n * 301)).chain([Token(1), Token(u16::MAX)]) {
+            prop_assert_eq!(read.get(token), held(&all).get(&token).cloned());
+        }
+    }
+
+    #[test]
+    fn bytes_that_are_not_ours_are_refused_or_canonical(all in writes(), flip in any::<prop::sample::Index>(), bit in 0u8..8, cut in any::<prop::sample::Index>(), noise in vec(any::<u8>(), 0..60)) {
+        let bytes = map(&all).pack();
+        refused_or_canonical(&noise)?;
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let mut flipped = bytes.clone();
+        flipped[flip.index(bytes.len())] ^= 1 << bit;
+        refused_or_canonical(&flipped)?;
+        let short = &bytes[..cut.index(bytes.len())];
+        refused_or_canonical(short)?;
+        prop_assert!(short.is_empty() || PackedAttributes::read(short).and_then(|read| read.to_map()).is_none());
+        let long = [&bytes[..], &[0]].concat();
+        prop_assert!(PackedAttributes::read(&long).and_then(|read| read.to_map()).is_none());
+    }
+
+    #[test]
+    fn trim_drops_removals_that_no_accepted_fact_could_undo(all in writes(), after in 0u64..12) {
+        let mut trimmed = map(&all);
+        trimmed.trim(NOW + SETTLED_MS + after);
+        let kept: Vec<Write> = naive(&all)
+            .into_iter()
+            .filter(|(_, (stamp, value))| value.is_some() || stamp.at >= NOW + after)
+            .map(|(token, (stamp, value))| (token, stamp, value))
+            .collect();
+        prop_assert_eq!(trimmed, map(&kept));
+    }
+
+    #[test]
+    fn s4_08_a_value_goes_through_json_and_bytes(value in value(), flip in any::<prop::sample::Index>(), bit in 0u8..8) {
+        let again = Value::from_json(&value.to_json()).unwrap().fit(value.kind());
+        prop_assert_eq!(again.as_ref(), Ok(&value));
+        let bytes = value.pack();
+        prop_assert_eq!(Value::read(&bytes), Some(value));
+        let mut flipped = bytes.clone();
+        flipped[flip.index(bytes.len())] ^= 1 << bit;
+        for bytes in [&flipped[..], &bytes[..flip.index(bytes.len())]] {
+            if let Some(value) = Value::read(bytes) {
+                prop_assert_eq!((value.check(), &value.pack()[..]), (Ok(()), bytes));
+            }
+        }
+    }
+
+    #[test]
+    fn s4_10_a_date_is_the_day_that_counting_from_year_one_gives(days in limits::DATE_DAYS) {
+        let Value::String(text) = Value::Date(days).fit(Kind::String).unwrap() else { unreachable!() };
+        prop_assert_eq!(Value::from_json(&json!(text)), Ok(Value::Date(days)));
+        let (year, month, day): (i32, usize, i32) =
+            (text[..4].parse().unwrap(), text[5..7].parse().unwrap(), text[8..].parse().unwrap());
+        let leap = |year: i32| year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+        let months = [31, 28 + i32::from(leap(year)), 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
+        let of_years: i32 = (1..year).map(|year| 365 + i32::from(leap(year))).sum();
+        let counted = of_years + months[..month - 1].iter().sum::<i32>() + day - 1;
+        prop_assert_eq!(counted + limits::DATE_DAYS.start(), days);
+        prop_assert!((1..=months[month - 1]).contains(&day));
+    }
+
+    #[test]
+    fn s4_09_a_dictionary_equals_the_naive_model(all in vec(("[a-dA]{0,2}", value()), 0..40)) {
+        let mut dictionary = Dictionary::default();
+        let mut model: Vec<(String, Kind)> = Vec::new();
+        for (name, value) in all {
+            let before = dictionary.clone();
+            let checked = dictionary.check(&name, &value);
+            let accepted = dictionary.accept(&name, value.clone());
+            prop_assert_eq!(checked.err(), accepted.clone().err());
+            let there = model.iter().position(|(known, _)| *known == name);
+            let expected = match there {
+                Some(place) => {
+                    let (kind, found) = (model[place].1, value.kind());
+                    let mismatch = |_| AttributeError::Type { name: name.clone(), expected: kind, found };
+                    value.fit(kind).map(|value| (place, value)).map_err(mismatch)
+                }
+                None if name.is_empty() || name.contains('A') => Err(DictionaryError::BadName.into()),
+                None => {
+                    model.push((name, value.kind()));
+                    Ok((model.len() - 1, value))
+                }
+            };
+            prop_assert!(accepted.is_ok() || dictionary == before, "a refusal records nothing");
+            prop_assert_eq!(accepted.map(|(token, value)| (usize::from(token.0), value)), expected);
+        }
+        prop_assert_eq!(Dictionary::from_entries(model.clone()), Some(dictionary.clone()));
+        prop_assert_eq!(dictionary.page(0), &model[..]);
+        for (place, (name, kind)) in (0u16..).zip(&model) {
+            prop_assert_eq!(dictionary.get(Token(place)), Some((name.as_str(), *kind)));
+            prop_assert_eq!(dictionary.find(name), Some((Token(place), *kind)));
+        }
+    }
+
+    #[test]
+    fn s4_09_a_page_is_read_again_and_no_other_bytes_are(names in btree_set("[a-z][a-z0-9_.]{0,9}", 0..12), seed in any::<u64>(), flip in any::<prop::sample::Index>(), bit in 0u8..8, noise in vec(any::<u8>(), 0..40)) {
+        let mut page: Vec<(String, Kind)> =
+            (0..).zip(names).map(|(n, name)| (name, KINDS[usize::try_from(scramble(seed ^ n) % 6).unwrap()])).collect();
+        page.sort_by_key(|(name, _)| scramble(seed ^ u64::from(name.as_bytes()[0])));
+        let bytes = encode_page(&page);
+        prop_assert_eq!(decode_page(&bytes), Some(page));
+        prop_assert_eq!(decode_page(&bytes[..flip.index(bytes.len())]), None);
+        prop_assert_eq!(decode_page(&[&bytes[..], &[0]].concat()), None);
+        let mut flipped = bytes.clone();
+        flipped[flip.index(bytes.len())] ^= 1 << bit;
+        for bytes in [flipped, noise] {
+            if let Some(page) = decode_page(&bytes) {
+                prop_assert_eq!(encode_page(&page), bytes);
+                prop_assert_eq!(Dictionary::from_entries(page.clone()).map(|all| all.len()), Some(page.len()));
+            }
+        }
+    }
+}
+
+fn stamp(at: u64) -> Stamp {
+    Stamp { at: NOW + at, source: 1 }
+}
+
+#[test]
+fn s4_08_values_are_what_json_says() {
+    let cases = [
+        (json!(true), Value::Bool(true)),
+        (json!(0), Value::Integer(0)),
+        (json!(i64::MIN), Value::Integer(i64::MIN)),
+        (json!(i64::MAX), Value::Integer(i64::MAX)),
+        (json!(9_223_372_036_854_775_808_u64), float(9_223_372_036_854_775_808.0)),
+        (json!(2.0), float(2.0)),
+        (json!(-0.0), float(0.0)),
+        (json!(-1.5e300), float(-1.5e300)),
+        (json!(""), text("")),
+        (json!("2026-10-16"), Value::Date(20_742)),
+        (json!("x".repeat(limits::ATTRIBUTE_BYTES)), text(&"x".repeat(limits::ATTRIBUTE_BYTES))),
+        (json!([]), strings(&[])),
+        (json!(["b", "a", "b"]), strings(&["a", "b"])),
+        (json!(["2026-10-16"]), strings(&["2026-10-16"])),
+    ];
+    for (json, value) in cases {
+        assert_eq!(Value::from_json(&json), Ok(value), "{json}");
+    }
+    assert_eq!(strings(&["b", "a"]).to_json(), json!(["a", "b"]));
+    assert_eq!(Value::Date(0).to_json(), json!("1970-01-01"));
+    assert_eq!(float(-0.0).to_json().to_string(), "0.0");
+    assert_eq!([f64::NAN, f64::INFINITY, f64::NEG_INFINITY].map(Finite::new), [None; 3]);
+    assert!(float(-1.0) < float(-0.5) && float(-0.5) < float(0.0) && float(0.0) < float(1e-300));
+}
+
+#[test]
+fn s4_10_what_is_no_value_is_refused_and_the_error_says_what_would_be_right() {
+    let long = "x".repeat(limits::ATTRIBUTE_BYTES + 1);
+    let many = vec!["x"; limits::ATTRIBUTE_STRINGS + 1];
+    let needed = "was given: a bool, a number, a string or an array of strings is needed";
+    let cases = [
+        (json!(null), "malformed", format!("null {needed}")),
+        (json!({"a": 1}), "malformed", format!("an object {needed}")),
+        (json!(["a", 1]), "malformed", format!("an array of more than strings {needed}")),
+        (json!([["a"]]), "malformed", format!("an array of more than strings {needed}")),
+        (json!(long), "too_long", "a string of 257 bytes was given: at most 256 are allowed".to_owned()),
+        (json!(["a", long]), "too_long", "a string of 257 bytes was given: at most 256 are allowed".to_owned()),
+        (json!(many), "out_of_bounds", "33 strings were given: at most 32 are allowed".to_owned()),
+    ];
+    for (json, code, message) in cases {
+        let error = Value::from_json(&json).unwrap_err();
+        assert_eq!((error.code(), error.to_string()), (code, message), "{json}");
+    }
+    let beyond = ValueError::Date(limits::DATE_DAYS.end() + 1);
+    assert_eq!(Value::Date(limits::DATE_DAYS.end() + 1).check(), Err(beyond));
+    assert_eq!(beyond.code(), "out_of_bounds");
+}
+
+#[test]
+fn s4_10_dates_are_days_of_the_calendar() {
+    let days = [
+        ("0001-01-01", -719_162),
+        ("1900-03-01", -25_508),
+        ("1969-12-31", -1),
+        ("1970-01-01", 0),
+        ("2000-02-29", 11_016),
+        ("2024-02-29", 19_782),
+        ("9999-12-31", 2_932_896),
+    ];
+    for (date, days) in days {
+        assert_eq!(Value::from_json(&json!(date)), Ok(Value::Date(days)));
+        assert_eq!(Value::Date(days).to_json(), json!(date));
+    }
+    let none = "0000-12-31 1900-02-29 2023-02-29 2024-02-30 2024-04-31 2024-00-10 2024-13-01 2024-01-00 2024-01-32 \
+                2024-1-01 +024-01-01 20240-1-01 2024/01/01 2024-01-01T 2024-01-0x ２024-01-1";
+    for date in none.split(' ') {
+        assert_eq!(Value::from_json(&json!(date)), Ok(text(date)));
+    }
+}
+
+#[test]
+fn s4_10_a_value_fits_its_own_kind_and_two_more() {
+    let exact = 1_i64 << 53;
+    let values =
+        [Value::Bool(true), Value::Integer(-exact), float(1.0), text("a"), Value::Date(19_782), strings(&["a"])];
+    for value in &values {
+        for kind in KINDS {
+            let expected = match (value, kind) {
+                (Value::Integer(_), Kind::Float) => Ok(float(-9_007_199_254_740_992.0)),
+                (Value::Date(_), Kind::String) => Ok(text("2024-02-29")),
+                _ if value.kind() == kind => Ok(value.clone()),
+                _ => Err(value.clone()),
+            };
+            assert_eq!(value.clone().fit(kind), expected, "{value:?} as {kind:?}");
+        }
+    }
+    assert_eq!(Value::Integer(exact + 1).fit(Kind::Float), Err(Value::Integer(exact + 1)));
+    assert_eq!(Value::Integer(i64::MIN).fit(Kind::Float), Err(Value::Integer(i64::MIN)));
+}
+
+#[test]
+fn s4_10_a_mismatch_says_the_kind_and_the_others_are_taken() {
+    let mut dictionary = Dictionary::default();
+    assert_eq!(dictionary.accept("age", Value::Integer(40)), Ok((Token(0), Value::Integer(40))));
+    let given = [("age", json!("forty")), ("Age", json!(1)), ("size", json!(41.5)), ("size", json!(42))];
+    let taken = given.map(|(name, json)| dictionary.accept(name, Value::from_json(&json).unwrap()));
+    let [mismatch, bad, first, second] = taken;
+    let (mismatch, bad) = (mismatch.unwrap_err(), bad.unwrap_err());
+    assert_eq!(mismatch.to_string(), "attribute `age` is an integer, a string was given");
+    assert_eq!(bad.to_string(), "an attribute's name is 1 to 64 of a-z, 0-9, _ and ., a letter first");
+    assert_eq!((mismatch.code(), bad.code()), ("type_mismatch", "bad_name"));
+    assert_eq!((first, second), (Ok((Token(1), float(41.5))), Ok((Token(1), float(42.0)))));
+    assert_eq!(dictionary.get(Token(0)), Some(("age", Kind::Integer)));
+    assert_eq!(dictionary.record("age", Kind::Date), Ok(Token(0)), "its kind stays");
+    assert_eq!(dictionary.find("age"), Some((Token(0), Kind::Integer)));
+}
+
+#[test]
+fn s4_09_names_and_codes_have_one_form() {
+    let long = "n".repeat(limits::ATTRIBUTE_NAME_BYTES);
+    for good in ["a", "shoe_size", "crm.loyalty.tier_2", "a..", &long] {
+        assert!(name_is_good(good), "{good}");
+    }
+    for bad in ["", "1a", "_a", ".a", "A", "aB", "a-b", "a b", "ä", "aä", &format!("{long}n")] {
+        assert!(!name_is_good(bad), "{bad}");
+    }
+    assert_eq!(KINDS.map(Kind::name), ["bool", "integer", "float", "string", "date", "strings"]);
+    assert_eq!(KINDS.map(Kind::code), [1, 2, 3, 4, 5, 6]);
+    assert_eq!(KINDS.map(|kind| Kind::from_code(kind.code())), KINDS.map(Some));
+    assert_eq!([0, 7, 255].map(Kind::from_code), [None; 3]);
+}
+
+#[test]
+fn s4_09_the_list_of_names_is_capped_and_goes_in_pages() {
+    let entries = || (0..limits::ATTRIBUTE_NAMES).map(|n| (format!("name_{n}"), KINDS[n % 6]));
+    let mut full = Dictionary::from_entries(entries()).unwrap();
+    let error = full.accept("one_more", Value::Bool(true)).unwrap_err();
+    assert_eq!(error.to_string(), "there are 10000 names of attributes already: no new one is taken");
+    assert_eq!((error.code(), full.check("one_more", &Value::Bool(true))), ("too_many_names", Err(error)));
+    assert_eq!(full.accept("name_0", Value::Bool(true)), Ok((Token(0), Value::Bool(true))), "known ones still are");
+    assert_eq!((full.len(), full.pages()), (limits::ATTRIBUTE_NAMES, 10));
+    let pages = (0..full.pages()).map(|n| decode_page(&encode_page(full.page(n))).unwrap());
+    assert_eq!(Dictionary::from_entries(pages.flatten()), Some(full.clone()));
+    assert!(full.page(10).is_empty() && full.get(Token(10_000)).is_none());
+    assert_eq!(Dictionary::from_entries(entries().chain([("one_more".to_owned(), Kind::Bool)])), None);
+    let of = |names: [&str; 2]| Dictionary::from_entries(names.map(|name| (name.to_owned(), Kind::Bool)));
+    assert!(of(["a", "b"]).is_some() && of(["a", "a"]).is_none() && of(["a", "B"]).is_none());
+    let over: Vec<_> = entries().take(limits::ATTRIBUTE_PAGE + 1).collect();
+    assert_eq!(decode_page(&encode_page(&over)), None);
+    assert_eq!((Dictionary::default().pages(), Dictionary::default().is_empty(), full.is_empty()), (0, true, false));
+}
+
+#[test]
+fn a_value_over_a_bound_is_not_written_and_not_read() {
+    let over: Vec<String> = (0..=limits::ATTRIBUTE_STRINGS).map(|n| format!("{n:02}")).collect();
+    let over: Vec<&str> = over.iter().map(String::as_str).collect();
+    let long = "x".repeat(limits::ATTRIBUTE_BYTES + 1);
+    let beyond = [limits::DATE_DAYS.start() - 1, limits::DATE_DAYS.end() + 1, i32::MIN, i32::MAX].map(Value::Date);
+    for bad in [text(&long), strings(&[&long]), strings(&over)].into_iter().chain(beyond) {
+        assert!(bad.check().is_err() && Value::read(&bad.pack()).is_none(), "{bad:?}");
+        let mut map = map(&[(Token(1), stamp(0), Some(Value::Bool(true)))]);
+        map.write(Token(1), stamp(1), Some(bad));
+        assert_eq!(map.get(Token(1)), Some(&Value::Bool(true)));
+    }
+    let full = strings(&over[1..]);
+    assert_eq!(Value::read(&full.pack()), Some(full));
+}
+
+#[test]
+fn packed_bytes_have_one_form() {
+    let one = map(&[(Token(5), stamp(0), Some(Value::Bool(true)))]);
+    assert_eq!(one.pack(), [1, 4, 5, 2, 1, 1, 1, 0x80, 0xa0, 0xf1, 0xc2, 0xb1, 0x34, 1]);
+    assert_eq!(AttributeMap::default().pack(), [0u8; 0]);
+    let empty = PackedAttributes::read(&[]).unwrap();
+    assert_eq!((empty.to_map(), empty.get(Token(0))), (Some(AttributeMap::default()), None));
+    let to_map = |bytes: &[u8]| PackedAttributes::read(bytes).and_then(|read| read.to_map());
+    // Two bools at times 1 and 2.
+    assert!(to_map(&[2, 8, 0, 2, 1, 1, 0, 2, 1, 0, 2, 1, 0, 1, 0, 0, 1]).is_some());
+    let bad: [&[u8]; 7] = [
+        &[0, 0],
+        &[2, 8, 0, 2, 1, 1, 0, 2, 1, 0, 2, 1, 0, 0, 0, 0, 1],
+        &[2, 8, 0, 2, 1, 1, 0, 2, 1, 0, 2, 1, 0, 1, 0, 0, 0],
+        &[2, 8, 0, 2, 1, 1, 0, 2, 1, 0, 2, 1, 0, 1, 0, 0, 2],
+        &[2, 8, 0, 2, 1, 1, 0, 2, 1, 2, 2, 1, 0, 1, 0, 0, 1],
+        &[1, 6, 0xff, 0xff, 0x03, 2, 1, 1, 1, 0, 0, 0],
+        &[1, 6, 0x80, 0x80, 0x04, 2, 1, 1, 1, 0, 0],
+    ];
+    for bytes in bad {
+        assert!(to_map(bytes).is_none(), "{bytes:?}");
+    }
+    assert!(to_map(&[1, 6, 0xff, 0xff, 0x03, 2, 1, 1, 1, 0, 0]).is_some(), "the last token");
+    let values: [&[u8]; 8] = [
+        &[],
+        &[0],
+        &[7, 1],
+        &[1, 2],
+        &[3, 0x80, 0, 0, 0, 0, 0, 0, 0],
+        &[3, 0x7f, 0xf0, 0, 0, 0, 0, 0, 0],
+        &[4, 0xff],
+        &[6, 1, b'b', 1, b'a'],
+    ];
+    assert_eq!(values.map(Value::read), [const { None }; 8]);
+}
+
+#[test]
+fn a_few_attributes_written_at_once_take_few_bytes() {
+    let values = [Value::Bool(true), Value::Integer(42), text("gold"), Value::Date(20_742), strings(&["run", "trail"])];
+    let writes: Vec<Write> = (0..).zip(values).map(|(n, value)| (Token(n * 20), stamp(0), Some(value))).collect();
+    assert_eq!(map(&writes).pack().len(), 44);
+}

@@ -1,0 +1,289 @@
+//! Reservations: what `decide` placed counts at once, once, and in a cookie that stays small.
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
+
+#[expect(dead_code, reason = "each file takes its part")]
+mod common;
+
+use causeway_shared::actions::{Counter, Entity, InsertionHash, PackedActions, Question, Verb, ViewType, ViewTypes};
+use causeway_shared::cookie::{self, LEDGER};
+use causeway_shared::fact::{Fact, What};
+use causeway_shared::identity::{Arrival, Found, IdentityCookie, Recognised, Step, begin};
+use causeway_shared::ids::{FactId, InsertionId, Millis, SessionId, Version, VisitorId};
+use causeway_shared::keys::{Key, KeyRing, Stage};
+use causeway_shared::ledger::{Ledger, Reservation};
+use causeway_shared::profile::{Beyond, Profile};
+use causeway_shared::random::Random;
+use causeway_shared::time::{DAY_MINUTES, Day, EPOCH_MS, Minute};
+use causeway_shared::token::AdToken;
+use causeway_shared::view::{Snapshot, View};
+use causeway_shared::{limits, wire};
+use common::{NOW, law, membership, scramble, version, visitor};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+const MINUTE_MS: u64 = 60_000;
+
+fn insertion(n: u64) -> InsertionId {
+    InsertionId((u128::from(scramble(n)) << 64 | u128::from(n)).to_be_bytes())
+}
+
+/// Ad `n` of one campaign.
+fn entity(n: u32) -> Entity {
+    Entity { ad: 1_000 + n, ad_group: 100 + n / 2, campaign: 10, advertiser: 1 }
+}
+
+fn reservation(n: u64, entity: Entity, minute: Minute) -> Reservation {
+    Reservation { insertion: InsertionHash::of(insertion(n)), entity, view_type: ViewType(1), minute }
+}
+
+/// The time a minute begins.
+fn at(minute: Minute) -> Millis {
+    EPOCH_MS + u64::from(minute.0) * MINUTE_MS
+}
+
+/// The impression of insertion `n`, as a fact of a visitor.
+fn impression(of: VisitorId, n: u64, entity: Entity, minute: Minute) -> Fact {
+    let id = FactId::of_action(of, insertion(n), Verb::IMPRESSION.0, 1, u32::from(minute.day().0));
+    let what = What::Action { insertion: insertion(n), verb: Verb::IMPRESSION, view_type: ViewType(1), entity };
+    Fact { id, visitor: of, received: at(minute), at: at(minute), what }
+}
+
+fn snapshot(of: &[(VisitorId, Vec<Fact>)]) -> Snapshot {
+    let profiles =
+        of.iter().zip([true, false]).map(|((v, facts), own)| (*v, Profile::of(facts).sub_profile(version(1), own)));
+    Snapshot {
+        version: version(1),
+        visitor: of[0].0,
+        unique: Vec::new(),
+        membership: membership(1, of.iter().map(|(v, _)| *v), []),
+        profiles: profiles.collect(),
+        truncated: false,
+    }
+}
+
+/// Impressions of an ad over the view, reservations among them.
+fn seen(view: &View, own: VisitorId, entity: Entity, (from, to): (Minute, Minute)) -> u32 {
+    let reserved = view.reserved(own);
+    let mut all = view.actions(own);
+    all.extend(reserved.as_deref().and_then(PackedActions::read));
+    let question = Question { verbs: &[Verb::IMPRESSION], view_types: ViewTypes::All, from, to };
+    Counter::new([entity].into_iter()).count(&all, &question).next().unwrap()[0]
+}
+
+const ALL_TIME: (Minute, Minute) = (Minute(0), Minute(u32::MAX));
+
+/// A request of this ledger's visitor with nothing read from the KV.
+fn recognised(visitor: VisitorId, ledger: &Ledger, now: Millis) -> Recognised {
+    let payload = wire::cookies::encode_ledger(ledger);
+    let cookie = IdentityCookie {
+        visitor,
+        written: now,
+        tag: None,
+        covered: Vec::new(),
+        earlier: Vec::new(),
+        pending: Vec::new(),
+    };
+    let ledger = Some(wire::cookies::decode_ledger(&payload).unwrap());
+    let arrival = Arrival { now, cookie: Some(cookie), ledger, claims: Vec::new(), publish_delay_ms: 0 };
+    let mut random = Random::new([1; 32]);
+    let Step::Second(second) = begin(arrival, &mut random).after_first(Found::default(), &mut random) else {
+        unreachable!()
+    };
+    second.finish(Found::default()).unwrap()
+}
+
+/// One placing: its ad, when, how long after it was seen, if at all, and who knows what.
+#[derive(Debug, Clone, Copy)]
+struct Placing {
+    n: u64,
+    entity: Entity,
+    placed: Minute,
+    seen: Minute,
+    reserved: bool,
+    own: bool,
+    sibling: bool,
+}
+
+fn placings() -> impl Strategy<Value = Vec<Placing>> {
+    let later = prop_oneof![3 => 0u32..10, 1 => 0..=DAY_MINUTES];
+    vec((0u32..3, 0..3 * DAY_MINUTES, later, any::<[bool; 3]>()), 0..16).prop_map(|all| {
+        let placing = |(n, (ad, minute, later, [reserved, own, sibling])): (u64, (u32, u32, u32, [bool; 3]))| {
+            let placed = Minute(Day(100).start().0 + minute);
+            Placing { n, entity: entity(ad), placed, seen: Minute(placed.0 + later), reserved, own, sibling }
+        };
+        (0..).zip(all).map(placing).collect()
+    })
+}
+
+/// What counts of one placing within a window.
+fn naive(of: &Placing, (from, to): (Minute, Minute)) -> u32 {
+    let within = |minute: Minute| from <= minute && minute < to;
+    let acted = (of.own || of.sibling) && within(of.seen);
+    let repeated = acted && of.seen.day() == of.placed.day();
+    u32::from(acted) + u32::from(of.reserved && within(of.placed) && !of.own && !repeated)
+}
+
+proptest! {
+    #![proptest_config(law())]
+
+    #[test]
+    fn field_13_no_placing_counts_twice_whoever_knows_of_it(all in placings(), ends in any::<[prop::sample::Index; 2]>()) {
+        let mut ends = ends.map(|end| Minute(Day(100).start().0 + u32::try_from(end.index(5 * 1_440)).unwrap()));
+        ends.sort();
+        let facts = |of: VisitorId, known: fn(&Placing) -> bool| -> Vec<Fact> {
+            all.iter().filter(|p| known(p)).map(|p| impression(of, p.n, p.entity, p.seen)).collect()
+        };
+        let own = visitor(1);
+        let mut ledger = Ledger::new(own);
+        ledger.reserve(all.iter().filter(|p| p.reserved).map(|p| reservation(p.n, p.entity, p.placed)));
+        let mut view = View::default();
+        view.add_snapshot(snapshot(&[(own, facts(own, |p| p.own)), (visitor(2), facts(visitor(2), |p| p.sibling))]));
+        view.add_known(own, ledger.known());
+        for ad in 0..3 {
+            for window in [ALL_TIME, (ends[0], ends[1])] {
+                let expected: u32 = all.iter().filter(|p| p.entity == entity(ad)).map(|p| naive(p, window)).sum();
+                prop_assert_eq!(seen(&view, own, entity(ad), window), expected, "ad {} {:?}", ad, window);
+            }
+        }
+    }
+
+    #[test]
+    fn reservations_are_the_same_after_their_cookie(all in vec((any::<[u8; 6]>(), any::<u8>(), any::<[u32; 4]>(), 0u32..200, any::<bool>()), 0..80)) {
+        let mut ledger = Ledger::new(visitor(1));
+        let mut before = Entity::default();
+        ledger.reserve(all.into_iter().map(|(hash, view_type, [ad, ad_group, campaign, advertiser], minute, repeats)| {
+            if !repeats {
+                before = Entity { ad, ad_group, campaign, advertiser };
+            }
+            let minute = Minute(Minute::at(NOW).0 + minute);
+            Reservation { insertion: InsertionHash(hash), view_type: ViewType(view_type), entity: before, minute }
+        }));
+        let bytes = wire::cookies::encode_ledger(&ledger);
+        prop_assert!(bytes.len() < 60 + limits::RESERVATION_BYTES);
+        prop_assert_eq!(wire::cookies::decode_ledger(&bytes).unwrap(), ledger);
+    }
+}
+
+#[test]
+fn field_13_the_next_page_sees_what_this_one_placed() {
+    let own = visitor(1);
+    let token = |n, placed| AdToken {
+        visitor: own,
+        insertion: insertion(n),
+        entity: entity(0),
+        view_type: ViewType(1),
+        placed,
+    };
+    let mut ledger = Ledger::new(own);
+    for (page, placed) in (0..3).zip([NOW, NOW + 20_000, NOW + 40_000]) {
+        let who = recognised(own, &ledger, placed);
+        assert_eq!(seen(&who.view, own, entity(0), ALL_TIME), page, "each page before this one, no snapshot yet");
+        ledger = who.ledger;
+        ledger.reserve([Reservation::from(&token(page.into(), placed))]);
+    }
+    // The first two arrive; the third is still to come.
+    let mut view = recognised(own, &ledger, NOW + 60_000).view;
+    let facts = (0..2).map(|n| impression(own, n, entity(0), Minute::at(NOW + 90_000))).collect();
+    view.add_snapshot(snapshot(&[(own, facts)]));
+    assert_eq!(seen(&view, own, entity(0), ALL_TIME), 3);
+    assert_eq!(view.actions_of(own).unwrap().len(), 2, "reservations are no facts");
+}
+
+#[test]
+fn s3_10_a_reservation_counts_for_the_serve_window_and_is_dropped_then() {
+    let own = visitor(1);
+    let mut ledger = Ledger::new(own);
+    ledger.reserve([reservation(1, entity(0), Minute::at(NOW)), reservation(2, entity(0), Minute::at(NOW + 120_000))]);
+    let after = |ms| {
+        let who = recognised(own, &ledger, at(Minute::at(NOW)) + ms);
+        (seen(&who.view, own, entity(0), ALL_TIME), who.ledger.reserved.len())
+    };
+    let window = limits::SERVE_WINDOW_MS;
+    assert_eq!([0, window, window + MINUTE_MS - 1].map(after), [(2, 2); 3], "a clock that is behind drops nothing");
+    assert_eq!(after(window + MINUTE_MS), (1, 1));
+    assert_eq!(after(window + 3 * MINUTE_MS), (0, 0));
+}
+
+#[test]
+fn s3_10_a_placing_before_midnight_seen_after_it_counts_once() {
+    let own = visitor(1);
+    let midnight = Day(100).start();
+    let view = |seen_at: Minute| {
+        let mut ledger = Ledger::new(own);
+        ledger.reserve([reservation(1, entity(0), Minute(midnight.0 - 1))]);
+        let mut view = View::default();
+        view.add_snapshot(snapshot(&[(own, vec![impression(own, 1, entity(0), seen_at)])]));
+        view.add_known(own, ledger.known());
+        view
+    };
+    for minute in [Minute(midnight.0 - 1), midnight, Minute(midnight.0 + 7)] {
+        let view = view(minute);
+        assert_eq!((seen(&view, own, entity(0), ALL_TIME), view.reserved(own)), (1, None), "{minute:?}");
+    }
+    assert_eq!(seen(&view(Minute(midnight.0 + DAY_MINUTES)), own, entity(0), ALL_TIME), 2, "the day after next");
+}
+
+#[test]
+fn another_visitors_ledger_reserves_nothing() {
+    let mut ledger = Ledger::new(visitor(2));
+    ledger.reserve([reservation(1, entity(0), Minute::at(NOW))]);
+    let who = recognised(visitor(1), &ledger, NOW);
+    assert_eq!((who.view.reserved(visitor(1)), who.view.reserved(visitor(2))), (None, None));
+    assert_eq!(who.ledger, Ledger::new(visitor(1)));
+}
+
+/// A ledger with as much in it as there may be, each part as long as it can be.
+fn brim(entity: impl Fn(u32) -> Entity) -> Ledger {
+    let mut ledger = Ledger::new(visitor(1));
+    ledger.highest = Version { restore: u32::MAX, counter: u64::MAX };
+    for n in 0..50u8 {
+        let received = NOW - limits::LEDGER_LIFE_MS + u64::from(n) * 100_000;
+        ledger.remember(Beyond { received, short: u64::MAX, session: SessionId::mint(received, [n; 4]) });
+    }
+    // The running session is of no page that is left, and the newest time a day after the others.
+    ledger.session = Some((SessionId::mint(NOW, [99; 4]), NOW));
+    for n in 0..80 {
+        ledger.reserve([reservation(n, entity(u32::try_from(n).unwrap()), Minute(u32::MAX))]);
+    }
+    ledger
+}
+
+#[test]
+fn field_13_the_cookie_filled_to_the_brim_stays_small() {
+    let tenant = "pub".parse().unwrap();
+    let ring = KeyRing(vec![Key { id: u8::MAX, stage: Stage::Active, secret: [3; 32] }]);
+    let widest = |n| Entity { ad: u32::MAX - n, ad_group: u32::MAX, campaign: u32::MAX, advertiser: u32::MAX };
+    // Fills the last byte of what reservations may take.
+    let one = Entity { ad: 300, ad_group: 300, campaign: 3, advertiser: 3 };
+    let usual = |n| Entity { ad: 40_000 + n, ad_group: 9_000 + n, campaign: 700, advertiser: 90 };
+    for (ledger, held) in [(brim(widest), 16), (brim(usual), 27), (brim(|_| one), 52)] {
+        assert_eq!((ledger.pages.len(), ledger.reserved.len()), (limits::LEDGER_ENTRIES, held));
+        assert_eq!(ledger.reserved.last().unwrap().insertion, InsertionHash::of(insertion(79)), "the newest");
+        let payload = wire::cookies::encode_ledger(&ledger);
+        let value = cookie::seal(&ring, LEDGER, &tenant, &payload).unwrap();
+        let text = format!("{LEDGER}={value}");
+        assert!(text.len() <= limits::LEDGER_COOKIE_BYTES, "{} bytes", text.len());
+        let opened = cookie::open(&ring, LEDGER, &tenant, &value).unwrap();
+        assert_eq!(wire::cookies::decode_ledger(&opened.payload).unwrap(), ledger);
+    }
+}
+
+#[test]
+fn an_earlier_edge_reads_the_same_pages_before_a_field_that_it_passes_over() {
+    let mut ledger = brim(entity);
+    let with = wire::cookies::encode_ledger(&ledger);
+    ledger.reserved.clear();
+    let without = wire::cookies::encode_ledger(&ledger);
+    assert_eq!((with[0], without[0]), (0x88, 0x87));
+    assert_eq!(with[1..without.len()], without[1..]);
+}
+
+#[test]
+fn of_an_earlier_releases_sixty_four_pages_the_newest_are_kept() {
+    let mut ledger = Ledger::new(visitor(1));
+    let session = SessionId::mint(NOW, [1; 4]);
+    ledger.session = Some((session, NOW));
+    ledger.pages = (0..64).map(|n| Beyond { received: NOW - 64 + n, short: n, session }).collect();
+    let read = wire::cookies::decode_ledger(&wire::cookies::encode_ledger(&ledger)).unwrap();
+    assert_eq!(read.pages, ledger.pages[64 - limits::LEDGER_ENTRIES..]);
+}
