@@ -25,3 +25,11 @@ CREATE TABLE fact_ids (
     ids     BLOB    NOT NULL,
     PRIMARY KEY (visitor, day, part)
 ) STRICT, WITHOUT ROWID;
+
+-- Files imported, and how far.
+CREATE TABLE imports (
+    file    TEXT    NOT NULL PRIMARY KEY,   -- hash of its path, length and time of change
+    lines   INTEGER NOT NULL,               -- done, the first line of a CSV among them
+    changed INTEGER NOT NULL,
+    ended   INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;

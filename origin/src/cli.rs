@@ -1,9 +1,14 @@
 //! The command line. Exit codes: 0 done, 1 failed, 2 not understood.
 
+mod backup;
 mod config;
+mod count;
+mod import;
 mod inspect;
+mod job;
 mod keys;
 mod output;
+mod segments;
 mod token;
 
 use std::path::PathBuf;
@@ -11,7 +16,9 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use causeway_origin::config::{Config, LogFormat};
-use causeway_origin::serve;
+use causeway_origin::group::Rules;
+use causeway_origin::tenants::{Known, Tenants};
+use causeway_origin::{keyfile, serve, store};
 use clap::{Args, Parser, Subcommand};
 
 use self::output::Format;
@@ -41,6 +48,37 @@ impl Common {
     }
 }
 
+/// The store opened for writing, beside a serving origin too, with the configured tenants.
+struct Opened {
+    config: Config,
+    conn: rusqlite::Connection,
+    rules: Rules,
+}
+
+impl Opened {
+    fn new(common: &Common) -> anyhow::Result<Self> {
+        let config = common.load()?;
+        let keys = keyfile::load_checked(&config.keys, &config.edge)?;
+        let conn = store::open(&config.data)?;
+        let tenants = Tenants::open(&conn, &config.edge, &keys)?;
+        let rules = Rules { tenants, sibling_publish_ms: config.sibling_publish_ms };
+        Ok(Self { config, conn, rules })
+    }
+}
+
+/// The tenant of that name; with one configured it need not be said.
+fn named<'t>(tenants: &'t Tenants, name: Option<&str>) -> anyhow::Result<&'t Known> {
+    tenants.named(name).with_context(|| match name {
+        Some(name) => format!("the store has no tenant `{name}`"),
+        None => "there are several tenants: say --tenant NAME".to_owned(),
+    })
+}
+
+/// Whether a process serves from the data directory.
+fn is_served(config: &Config) -> bool {
+    matches!(store::lock(&config.data), Err(store::StoreError::InUse(_)))
+}
+
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run the origin.
@@ -52,6 +90,31 @@ enum Command {
     /// What the store holds.
     #[command(subcommand)]
     Inspect(inspect::Inspect),
+    /// How often a person, or one visitor, acted on ads: the question as JSON, as the admin side takes it.
+    Count(count::Count),
+    /// A visitor's segments.
+    #[command(subcommand)]
+    Segments(segments::Segments),
+    /// Facts from files: CSV or NDJSON, plain, gzip or zstd. Goes on where it was interrupted.
+    Import(import::Import),
+    /// Jobs over the whole store.
+    #[command(subcommand)]
+    Job(job::Job),
+    /// Copy store and log into a new folder, also while the origin serves. Keys and configuration are not in it.
+    Backup {
+        /// The folder.
+        #[arg(long, value_name = "FOLDER")]
+        to: PathBuf,
+    },
+    /// Put a backup in the place of store and log, which are kept beside it; everything is published anew.
+    Restore {
+        /// The backup's folder.
+        #[arg(long, value_name = "FOLDER")]
+        from: PathBuf,
+        /// Do it; without, only the plan is shown.
+        #[arg(long)]
+        yes: bool,
+    },
     /// Bearer tokens of the admin side.
     #[command(subcommand)]
     Token(token::Token),
@@ -94,6 +157,12 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
             Ok(())
         }
         Command::Inspect(command) => inspect::run(command, common),
+        Command::Count(command) => count::run(command, common),
+        Command::Segments(command) => segments::run(command, common),
+        Command::Import(command) => import::run(command, common),
+        Command::Job(command) => job::run(command, common),
+        Command::Backup { to } => backup::take(to, common),
+        Command::Restore { from, yes } => backup::restore(from, *yes, common),
         Command::Token(command) => token::run(command, common),
         Command::Keys(command) => keys::run(command, common),
         Command::Config(command) => config::run(command, common),

@@ -19,6 +19,8 @@ use crate::intake::Record;
 use crate::store::{PersonNo, StoreError, TenantNo, signed, unsigned};
 use ids::Seen;
 
+const HOUR_MS: Millis = 3_600_000;
+
 /// A visitor whose profile changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Changed {
@@ -144,21 +146,18 @@ fn load(group: &Group<'_>, tenant: TenantNo, visitor: VisitorId) -> Result<Optio
 }
 
 fn update(group: &mut Group<'_>, stored: Stored, facts: &[Placed<'_>]) -> Result<(i64, Changed), StoreError> {
-    const WRITE: &str = "UPDATE visitors SET profile = ?2, last_seen = ?3, version = ?4, restore = ?5, actions = ?6
-        WHERE row = ?1";
+    const WRITE: &str = "UPDATE visitors SET profile = ?2, version = ?3, restore = ?4, actions = ?5 WHERE row = ?1";
+    const SEEN: &str = "UPDATE visitors SET last_seen = ?2 WHERE row = ?1";
     let Stored { row, profile, last_seen, actions, changed } = stored;
     let mut core = profile::decode(&profile)?;
-    let last_seen = add(&mut core, facts).max(last_seen);
+    let newest = add(&mut core, facts);
     let actions = keep_parts(group, row, actions, &mut core)?;
     let version = group.next_version();
-    group.tx.prepare_cached(WRITE)?.execute((
-        row,
-        profile::encode(&core),
-        signed(last_seen),
-        signed(version.counter),
-        version.restore,
-        actions,
-    ))?;
+    let core = profile::encode(&core);
+    group.tx.prepare_cached(WRITE)?.execute((row, core, signed(version.counter), version.restore, actions))?;
+    if newest > last_seen {
+        group.tx.prepare_cached(SEEN)?.execute((row, signed(newest)))?;
+    }
     Ok((row, changed))
 }
 
@@ -218,10 +217,12 @@ fn write_segments(conn: &rusqlite::Connection, row: i64, new: SegmentMap) -> Res
     Ok(())
 }
 
-/// Adds the facts and gives the newest receipt among them.
+/// Adds the facts and gives the hour of the newest receipt among them: a finer time would move the visitor's place among
+/// its person's, which is an index, with every page it views.
 fn add(profile: &mut Profile, facts: &[Placed<'_>]) -> Millis {
     facts.iter().for_each(|placed| profile.fold(placed.fact));
-    facts.iter().map(|placed| placed.fact.received).max().unwrap_or(0)
+    let newest = facts.iter().map(|placed| placed.fact.received).max().unwrap_or(0);
+    newest - newest % HOUR_MS
 }
 
 #[cfg(test)]

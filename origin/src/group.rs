@@ -74,6 +74,22 @@ pub fn commit(
     records: &[impl AsRef<Record>],
     calls: &[Outbox],
 ) -> Result<Done, StoreError> {
+    commit_with(conn, rules, metrics, now, records, calls, |_| Ok(()))
+}
+
+/// The same, with something more in the same transaction.
+///
+/// # Errors
+/// [`StoreError`]; then nothing at all was kept.
+pub fn commit_with(
+    conn: &mut Connection,
+    rules: &Rules,
+    metrics: &Metrics,
+    now: Millis,
+    records: &[impl AsRef<Record>],
+    calls: &[Outbox],
+    more: impl FnOnce(&Connection) -> Result<(), StoreError>,
+) -> Result<Done, StoreError> {
     let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let counters = Counters::load(&tx)?;
     let mut group = Group { tx: &tx, rules, metrics, now, counters };
@@ -88,6 +104,7 @@ pub fn commit(
     done.pending = publish::pending(&group)?;
     group.counters.fold_to(records.iter().map(|record| record.as_ref().seq).max().unwrap_or(0));
     group.counters.save(&tx)?;
+    more(&tx)?;
     tx.commit()?;
     Ok(done)
 }

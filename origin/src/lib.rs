@@ -7,6 +7,7 @@
 #![warn(missing_docs)]
 
 pub mod backlog;
+pub mod backup;
 pub mod clock;
 pub mod config;
 pub mod count;
@@ -14,6 +15,7 @@ pub mod describe;
 pub mod fold;
 pub mod group;
 pub mod http;
+pub mod import;
 pub mod intake;
 pub mod keyfile;
 pub mod link;
@@ -29,6 +31,7 @@ pub mod tenants;
 #[cfg(test)]
 mod testing;
 pub mod tokens;
+pub mod trim;
 pub mod writer;
 
 /// An error with its causes, on one line.

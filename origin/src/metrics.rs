@@ -215,7 +215,12 @@ impl Page {
         let age = |since: u64| if since == 0 { 0 } else { now.saturating_sub(since) };
         self.one("causeway_ready", "gauge", "1 when syncs are taken.", u64::from(ready));
         self.one("causeway_unfolded_facts", "gauge", "Facts durable in the log and not folded yet.", m.unfolded.get());
-        self.one("causeway_outbox_depth", "gauge", "KV keys waiting for a write.", m.outbox_depth.get());
+        self.one(
+            "causeway_outbox_depth",
+            "gauge",
+            "KV keys waiting for a write, counted up to 10000.",
+            m.outbox_depth.get(),
+        );
         self.seconds(
             "causeway_outbox_age_seconds",
             "How long the oldest waiting KV key is overdue.",

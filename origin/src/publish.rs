@@ -9,7 +9,6 @@ pub mod value;
 use causeway_shared::ids::{AltHash, KindCode, Millis, VisitorId};
 use causeway_shared::limits;
 use causeway_shared::wire::sync::Publish;
-use rusqlite::OptionalExtension as _;
 
 use crate::fold::Changed;
 use crate::group::Group;
@@ -82,15 +81,15 @@ fn put(group: &Group<'_>, tenant: TenantNo, subject: Subject, due: Millis) -> Re
         ON CONFLICT (tenant, kind, subject) DO UPDATE SET changed = excluded.changed,
             since = iif(due IS NULL, excluded.since, since),
             due = min(ifnull(due, excluded.due), excluded.due)";
+    // A row that is due already stays where it is: no index is touched.
+    const AGAIN: &str = "UPDATE outbox SET changed = ?4
+        WHERE tenant = ?1 AND kind = ?2 AND subject = ?3 AND due <= ?5";
     let (kind, subject) = subject.columns();
-    group.tx.prepare_cached(PUT)?.execute((
-        tenant.0,
-        kind,
-        subject,
-        signed(group.version().counter),
-        signed(group.now),
-        signed(due),
-    ))?;
+    let version = signed(group.version().counter);
+    if group.tx.prepare_cached(AGAIN)?.execute((tenant.0, kind, subject, version, signed(due)))? == 1 {
+        return Ok(());
+    }
+    group.tx.prepare_cached(PUT)?.execute((tenant.0, kind, subject, version, signed(group.now), signed(due)))?;
     Ok(())
 }
 
@@ -263,18 +262,19 @@ pub fn pending(group: &Group<'_>) -> Result<u64, StoreError> {
     Ok(statement.query_row((signed(group.now), COUNTED), |row| row.get(0).map(unsigned))?)
 }
 
-/// How many keys wait for a write, and since when the oldest of them is due.
+/// How many keys wait for a write, counted up to a bound, and since when the oldest of them is due.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
 pub fn depth(conn: &rusqlite::Connection) -> Result<(u64, Option<Millis>), StoreError> {
-    const COUNT: &str = "SELECT count(*), min(due) FROM outbox WHERE due IS NOT NULL";
+    const COUNT: &str = "SELECT (SELECT count(*) FROM (SELECT 1 FROM outbox WHERE due IS NOT NULL LIMIT ?1)),
+        (SELECT due FROM outbox WHERE due IS NOT NULL ORDER BY due LIMIT 1)";
     let mut statement = conn.prepare_cached(COUNT)?;
-    let found = statement.query_row([], |row| {
+    let found = statement.query_row([COUNTED], |row| {
         let oldest: Option<i64> = row.get(1)?;
         Ok((unsigned(row.get(0)?), oldest.map(unsigned)))
     });
-    Ok(found.optional()?.unwrap_or((0, None)))
+    Ok(found?)
 }
 
 #[cfg(test)]

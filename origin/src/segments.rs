@@ -153,11 +153,11 @@ pub fn answer(map: &SegmentMap, query: &Query) -> Value {
     }
 }
 
-/// The write as a fact of its own, checked; `id` is 16 random bytes.
+/// What a write does to each segment.
 ///
 /// # Errors
-/// The bound that it breaks.
-pub fn fact(visitor: VisitorId, write: &Write, now: Millis, id: [u8; 16]) -> Result<Fact, FactError> {
+/// An expiry or attributes beyond their bounds.
+pub fn writes(write: &Write) -> Result<Vec<(SegmentId, State)>, FactError> {
     let set = |set: &Set| {
         let expiry = HourStamp::at(set.expires_ms.saturating_add(3_599_999));
         let bounded = set.attributes.len() <= limits::SEGMENT_ATTRIBUTES && expiry.0 <= limits::EXPIRY_HOURS;
@@ -165,8 +165,16 @@ pub fn fact(visitor: VisitorId, write: &Write, now: Millis, id: [u8; 16]) -> Res
         bounded.then(|| (SegmentId(set.segment), State::held(expiry, attributes))).ok_or(FactError::Expiry)
     };
     let removed = write.remove.iter().map(|id| Ok((SegmentId(*id), State::Removed)));
-    let writes = write.set.iter().map(set).chain(removed).collect::<Result<_, _>>()?;
-    let fact = Fact { id: FactId::from_bytes(id), visitor, received: now, at: now, what: What::Segments { writes } };
+    write.set.iter().map(set).chain(removed).collect()
+}
+
+/// The write as a fact of its own, checked; `id` is 16 random bytes.
+///
+/// # Errors
+/// The bound that it breaks.
+pub fn fact(visitor: VisitorId, write: &Write, now: Millis, id: [u8; 16]) -> Result<Fact, FactError> {
+    let what = What::Segments { writes: writes(write)? };
+    let fact = Fact { id: FactId::from_bytes(id), visitor, received: now, at: now, what };
     fact.check(now)?;
     Ok(fact)
 }

@@ -90,7 +90,7 @@ pub fn open(data: &Path) -> Result<Connection, StoreError> {
     conn.pragma_update(None, "journal_mode", "WAL")?;
     conn.pragma_update(None, "synchronous", "FULL")?;
     conn.pragma_update(None, "temp_store", "MEMORY")?;
-    conn.pragma_update(None, "cache_size", -128 * 1_024)?; // KiB
+    conn.pragma_update(None, "cache_size", -512 * 1_024)?; // KiB, taken as they are needed
     conn.pragma_update(None, "wal_autocheckpoint", 8_000)?; // pages of 4 KiB
     conn.set_prepared_statement_cache_capacity(128);
     MIGRATIONS.to_latest(&mut conn)?;
@@ -159,6 +159,9 @@ pub fn find_visitor(conn: &Connection, tenant: TenantNo, visitor: VisitorId) -> 
     Ok(conn.prepare_cached(FIND)?.query_row((tenant.0, visitor.as_bytes()), |row| row.get(0)).optional()?)
 }
 
+/// The part of an epoch that counts on; the other is the restore's.
+pub const EPOCHS_OF_A_RESTORE: u64 = u32::MAX as u64;
+
 /// The counters that only grow. They are read when a transaction begins and written before it ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Counters {
@@ -208,6 +211,18 @@ impl Counters {
     pub fn next_epoch(&mut self) -> Epoch {
         self.epoch += 1;
         Epoch(self.epoch)
+    }
+
+    /// The epoch issued last.
+    #[must_use]
+    pub fn epoch(&self) -> Epoch {
+        Epoch(self.epoch)
+    }
+
+    /// As they go on after a restore: everything issued from now on is above all that was issued before.
+    #[must_use]
+    pub fn restored(self, restore: u32) -> Self {
+        Self { restore, epoch: u64::from(restore) << 32 | self.epoch & EPOCHS_OF_A_RESTORE, ..self }
     }
 
     /// The newest record of the log that is in the store.

@@ -160,6 +160,12 @@ impl SegmentMap {
         self.0.iter().filter_map(|(id, (_, state))| Some((*id, state.expiry()?)))
     }
 
+    /// How many there are, removed ones among them.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
     /// Whether nothing was ever written.
     #[must_use]
     pub fn is_empty(&self) -> bool {

@@ -15,7 +15,7 @@ use crate::{steps, test, tools};
 const EDGE: &str = "edge";
 
 pub(crate) fn names() -> Vec<&'static str> {
-    vec![EDGE, "facts", "counting", "segments"]
+    vec![EDGE, "facts", "counting", "segments", "ingest"]
 }
 
 pub(crate) fn run(project: &Project, name: &str, json: bool, stop: &Stop) -> Result<()> {

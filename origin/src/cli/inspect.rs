@@ -9,7 +9,7 @@ use causeway_shared::ids::VisitorId;
 use clap::Subcommand;
 use serde_json::Value;
 
-use super::Common;
+use super::{Common, named};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Inspect {
@@ -39,10 +39,7 @@ pub(super) fn run(command: &Inspect, common: &Common) -> anyhow::Result<()> {
     let keys = keyfile::load_checked(&config.keys, &config.edge)?;
     let mut conn = store::open_readonly(&config.data)?;
     let tenants = Tenants::find(&conn, &config.edge, &keys)?;
-    let known = tenants.named(tenant.as_deref()).with_context(|| match tenant {
-        Some(name) => format!("the store has no tenant `{name}`"),
-        None => "there are several tenants: say --tenant NAME".to_owned(),
-    })?;
+    let known = named(&tenants, tenant.as_deref())?;
     let reader = Backlog::of_log(&config.data, &conn, &tenants)?.reader();
     let snapshot = conn.transaction()?;
     let found: Value = match command {

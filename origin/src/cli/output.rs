@@ -60,6 +60,15 @@ impl Format {
     }
 }
 
+/// A bar on standard error, where that is a terminal, once what is done takes over a second.
+pub(super) fn bar(length: u64, form: &str) -> indicatif::ProgressBar {
+    let target = indicatif::ProgressDrawTarget::stderr_with_hz(1);
+    let form = indicatif::ProgressStyle::with_template(&format!("{{bar:30}} {{percent}} %, {form}, {{eta}} left"));
+    let bar = indicatif::ProgressBar::with_draw_target(Some(length), target);
+    bar.set_style(form.unwrap_or_else(|_| indicatif::ProgressStyle::default_bar()));
+    bar
+}
+
 fn print(text: &str) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     for line in text.lines() {

@@ -144,7 +144,7 @@ fn a_large_person_is_truncated_to_the_visitors_last_active_and_still_counted() {
     let many = u32::try_from(limits::SNAPSHOT_VISITORS).unwrap() + 9;
     let facts: Vec<_> = (0..many)
         .flat_map(|v| {
-            let at = NOW - 10_000 + u64::from(v);
+            let at = NOW - 3_600_000 * u64::from(many - v);
             [page(visitor(v), 1, at), origin.login(visitor(v), 2, at, "m")]
         })
         .collect();

@@ -2,8 +2,10 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod admin;
+mod backup;
 mod bad_input;
 mod command_line;
 mod durability;
+mod import;
 mod support;
 mod sync;

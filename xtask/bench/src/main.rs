@@ -13,7 +13,10 @@ mod edge;
 mod environment;
 mod facts;
 mod http1;
+mod ingest;
 mod load;
+mod origin;
+mod random;
 mod report;
 mod segments;
 mod stop;
@@ -44,6 +47,8 @@ enum Bench {
     Counting(counting::Options),
     /// A thousand segments, packed and filtered.
     Segments(segments::Options),
+    /// Syncs a real origin acknowledges, and how fast it folds them.
+    Ingest(ingest::Options),
     /// Facts a second, from /v1/events to the store.
     Facts(facts::Options),
 }
@@ -56,6 +61,7 @@ fn main() -> ExitCode {
             Bench::Edge(options) => edge::run(options, cli.json, &stop),
             Bench::Counting(options) => counting::run(options, cli.json, &stop),
             Bench::Segments(options) => segments::run(options, cli.json, &stop),
+            Bench::Ingest(options) => ingest::run(options, cli.json, &stop),
             Bench::Facts(options) => facts::run(options, cli.json, &stop),
         }
     };

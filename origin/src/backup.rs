@@ -1,0 +1,196 @@
+//! Backups, taken while the origin serves, and their return. A restored store issues versions and epochs above all that
+//! were ever issued, so that what it publishes stands over what is still in the caches (field's failure 23).
+
+use std::path::{Path, PathBuf};
+use std::{fs, io};
+
+use causeway_shared::ids::Millis;
+use causeway_shared::time::Minute;
+use rusqlite::{Connection, OpenFlags};
+
+use crate::log;
+use crate::store::{self, Counters, EPOCHS_OF_A_RESTORE, StoreError, signed, unsigned};
+
+/// Why a backup was not taken, or not restored. Nothing was changed then.
+#[derive(Debug, thiserror::Error)]
+pub enum BackupError {
+    /// The store or the log.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A file or folder.
+    #[error("{what} {}", path.display())]
+    File {
+        /// What failed.
+        what: &'static str,
+        /// With which file or folder.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The folder is not empty, and a backup never replaces one.
+    #[error("{} is there already and not empty: choose another folder", .0.display())]
+    NotEmpty(PathBuf),
+    /// The folder holds no backup.
+    #[error("there is no backup in {}", .0.display())]
+    None(PathBuf),
+    /// The file in it is not whole.
+    #[error("the backup is damaged: {0}")]
+    Damaged(String),
+}
+
+impl From<rusqlite::Error> for BackupError {
+    fn from(e: rusqlite::Error) -> Self {
+        Self::Store(e.into())
+    }
+}
+
+fn failed<'a>(what: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> BackupError + 'a {
+    move |source| BackupError::File { what, path: path.to_owned(), source }
+}
+
+/// Copies the log and then the store of `data` into a new folder, each as one transaction sees it: what was acknowledged
+/// before is in one of the two. `step` names each.
+///
+/// # Errors
+/// [`BackupError`].
+pub fn take(data: &Path, to: &Path, mut step: impl FnMut(&'static str)) -> Result<(), BackupError> {
+    fs::create_dir_all(to).map_err(failed("cannot make", to))?;
+    if fs::read_dir(to).map_err(failed("cannot read", to))?.next().is_some() {
+        return Err(BackupError::NotEmpty(to.to_owned()));
+    }
+    // The log first: a record folded in between is in the store's copy too, and goes when the log's is opened.
+    for file in [log::FILE, store::FILE] {
+        let from = data.join(file);
+        if !from.exists() {
+            continue;
+        }
+        step(file);
+        let conn = Connection::open_with_flags(&from, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+        conn.busy_timeout(std::time::Duration::from_secs(5))?;
+        let copy = to.join(file);
+        conn.execute("VACUUM INTO ?1", [copy.to_string_lossy()])?;
+        let durable = fs::File::open(&copy).and_then(|file| file.sync_all());
+        durable.map_err(failed("cannot write", &copy))?;
+    }
+    fs::File::open(to).and_then(|folder| folder.sync_all()).map_err(failed("cannot write", to))
+}
+
+/// What a backup holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Held {
+    /// Visitors folded.
+    pub visitors: u64,
+    /// People.
+    pub people: u64,
+    /// Records of the log beyond them.
+    pub records: u64,
+    /// Receipt of its newest fact that is folded, to the hour.
+    pub newest: Millis,
+}
+
+/// Looks into a backup, and checks that it is whole.
+///
+/// # Errors
+/// [`BackupError`].
+pub fn inspect(from: &Path) -> Result<Held, BackupError> {
+    let path = from.join(store::FILE);
+    if !path.exists() {
+        return Err(BackupError::None(from.to_owned()));
+    }
+    let conn = open(&path)?;
+    let read = "SELECT (SELECT count(*) FROM visitors), (SELECT count(*) FROM people),
+        (SELECT ifnull(max(last_seen), 0) FROM visitors), (SELECT folded FROM meta)";
+    let [visitors, people, newest, folded] =
+        conn.query_row(read, [], |row| Ok([row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?].map(unsigned)))?;
+    let records = if from.join(log::FILE).exists() {
+        let log = open(&from.join(log::FILE))?;
+        log.query_row("SELECT count(*) FROM log WHERE seq > ?1", [signed(folded)], |row| row.get(0).map(unsigned))?
+    } else {
+        0
+    };
+    Ok(Held { visitors, people, records, newest })
+}
+
+fn open(path: &Path) -> Result<Connection, BackupError> {
+    let conn = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+    let said: String = conn
+        .query_row("PRAGMA quick_check(1)", [], |row| row.get(0))
+        .map_err(|e| BackupError::Damaged(format!("{}: {e}", path.display())))?;
+    if said == "ok" { Ok(conn) } else { Err(BackupError::Damaged(format!("{}: {said}", path.display()))) }
+}
+
+/// Puts a backup in the place of what is in `data`, which is kept in a folder beside it. All snapshots and lookups are
+/// published anew. Gives where the old files are now, if there were any.
+///
+/// # Errors
+/// [`BackupError`], and [`StoreError::InUse`] while a process serves from `data`.
+pub fn restore(data: &Path, from: &Path, now: Millis) -> Result<Option<PathBuf>, BackupError> {
+    inspect(from)?;
+    let _lock = store::lock(data)?;
+    let before = if data.join(store::FILE).exists() { Some(Counters::load(&store::open(data)?)?) } else { None };
+    // Complete beside the old files first: an interruption leaves the one or the other.
+    let fresh = data.join("restoring");
+    if fresh.exists() {
+        fs::remove_dir_all(&fresh).map_err(failed("cannot remove", &fresh))?;
+    }
+    fs::create_dir(&fresh).map_err(failed("cannot make", &fresh))?;
+    for file in [store::FILE, log::FILE] {
+        if from.join(file).exists() {
+            fs::copy(from.join(file), fresh.join(file)).map_err(failed("cannot copy", &fresh))?;
+        }
+    }
+    renew(&fresh, before, now)?;
+    let kept = put_aside(data, now)?;
+    for file in [log::FILE, store::FILE] {
+        if fresh.join(file).exists() {
+            fs::rename(fresh.join(file), data.join(file)).map_err(failed("cannot move", &fresh))?;
+        }
+    }
+    fs::remove_dir_all(&fresh).map_err(failed("cannot remove", &fresh))?;
+    fs::File::open(data).and_then(|folder| folder.sync_all()).map_err(failed("cannot write", data))?;
+    Ok(kept)
+}
+
+/// Lifts the copy above all versions and epochs that were issued since it was taken, and has everything published.
+fn renew(fresh: &Path, before: Option<Counters>, now: Millis) -> Result<(), BackupError> {
+    const AGAIN: &str = "INSERT INTO outbox
+            (tenant, kind, subject, changed, since, due, lease_change, leased_until, handed)
+        SELECT tenant, 0, visitor, ?1, ?2, ?2, 0, 0, 0 FROM visitors
+        UNION ALL SELECT l.tenant, l.kind, h.hash, ?1, ?2, ?2, 0, 0, 0 FROM lookups l
+            JOIN (SELECT tenant, kind, hash, hash AS canonical FROM lookups
+                UNION SELECT tenant, kind, hash, canonical FROM alternates) h
+            ON h.tenant = l.tenant AND h.kind = l.kind AND h.canonical = l.hash";
+    let mut conn = store::open(fresh)?;
+    let tx = conn.transaction()?;
+    let counters = Counters::load(&tx)?;
+    // Minutes go on when all that remembered an earlier restore is lost; the second of one minute follows the first.
+    let known = before.map_or(0, |before| before.version().restore).max(counters.version().restore);
+    let counters = counters.restored(Minute::at(now).0.max(known + 1));
+    // Memberships keep their order among each other, and stand over those that the caches still hold.
+    let base = counters.epoch().0 & !EPOCHS_OF_A_RESTORE;
+    let lift = "UPDATE people SET epoch = ?1 + (epoch & ?2)";
+    tx.execute(lift, [signed(base), signed(EPOCHS_OF_A_RESTORE)])?;
+    tx.execute("DELETE FROM outbox", [])?;
+    tx.execute(AGAIN, [signed(counters.version().counter), signed(now)])?;
+    counters.save(&tx)?;
+    tx.execute("UPDATE meta SET restore_epoch = ?1", [counters.version().restore])?;
+    tx.commit()?;
+    Ok(conn.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)")?)
+}
+
+fn put_aside(data: &Path, now: Millis) -> Result<Option<PathBuf>, BackupError> {
+    let aside = data.join(format!("before-restore-{now}"));
+    let mut moved = None;
+    for file in [store::FILE, log::FILE] {
+        for end in ["", "-wal", "-shm"] {
+            let old = data.join(format!("{file}{end}"));
+            if old.exists() {
+                fs::create_dir_all(&aside).map_err(failed("cannot make", &aside))?;
+                fs::rename(&old, aside.join(format!("{file}{end}"))).map_err(failed("cannot move", &old))?;
+                moved = Some(aside.clone());
+            }
+        }
+    }
+    Ok(moved)
+}

@@ -1,0 +1,46 @@
+//! `causeway backup` and `causeway restore`.
+
+use std::path::Path;
+
+use causeway_origin::{backup, clock};
+use serde_json::json;
+
+use super::output::bar;
+use super::{Common, is_served};
+
+pub(super) fn take(to: &Path, common: &Common) -> anyhow::Result<()> {
+    let config = common.load()?;
+    let bar = bar(2, "{pos} of {len} files, {msg}");
+    backup::take(&config.data, to, |file| {
+        bar.set_message(file);
+        bar.inc(1);
+    })?;
+    bar.finish_and_clear();
+    let held = backup::inspect(to)?;
+    common.output.one(&json!({
+        "folder": to.display().to_string(), "visitors": held.visitors, "people": held.people,
+        "unfolded_records": held.records, "newest_ms": held.newest,
+    }))
+}
+
+pub(super) fn restore(from: &Path, yes: bool, common: &Common) -> anyhow::Result<()> {
+    let config = common.load()?;
+    let held = backup::inspect(from)?;
+    let mut plan = json!({
+        "from": from.display().to_string(), "into": config.data.display().to_string(), "visitors": held.visitors,
+        "people": held.people, "unfolded_records": held.records, "newest_ms": held.newest, "done": false,
+    });
+    if !yes {
+        if is_served(&config) {
+            eprintln!("the origin serves from that folder: stop it first");
+        }
+        eprintln!("nothing was changed: add --yes to do it; what is there now is kept beside it");
+        return common.output.one(&plan);
+    }
+    let kept = backup::restore(&config.data, from, clock::now())?;
+    if let Some(plan) = plan.as_object_mut() {
+        plan.insert("done".to_owned(), true.into());
+        plan.insert("kept".to_owned(), kept.map(|kept| kept.display().to_string()).into());
+    }
+    common.output.one(&plan)
+}

@@ -1,0 +1,41 @@
+//! `causeway count`: reads store and log directly, also while the origin serves.
+
+use causeway_origin::backlog::Backlog;
+use causeway_origin::count::{self, Ask, AskGroups};
+use causeway_origin::read::View;
+use causeway_origin::tenants::Tenants;
+use causeway_origin::{clock, keyfile, store};
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::{Common, named};
+
+#[derive(Debug, Args)]
+pub(super) struct Count {
+    /// `{"visitor": …, "actions": ["impression"], "last": {"interval": 7, "unit": "days"}, "level": "campaign", "ids": [42]}`;
+    /// with `by` in place of `level` and `ids`, groups.
+    question: String,
+    /// Whose visitor. With one tenant configured it need not be said.
+    #[arg(long)]
+    tenant: Option<String>,
+}
+
+pub(super) fn run(command: &Count, common: &Common) -> anyhow::Result<()> {
+    let config = common.load()?;
+    let keys = keyfile::load_checked(&config.keys, &config.edge)?;
+    let mut conn = store::open_readonly(&config.data)?;
+    let tenants = Tenants::find(&conn, &config.edge, &keys)?;
+    let known = named(&tenants, command.tenant.as_deref())?;
+    let question: Value = serde_json::from_str(&command.question)?;
+    let reader = Backlog::of_log(&config.data, &conn, &tenants)?.reader();
+    let snapshot = conn.transaction()?;
+    let view = View::whole(&snapshot, &reader)?;
+    if question.get("by").is_some() {
+        let ask: AskGroups = serde_json::from_value(question)?;
+        let groups = count::groups(&view, known, &ask, clock::now())?;
+        return common.output.one(&json!({ "groups": groups }));
+    }
+    let ask: Ask = serde_json::from_value(question)?;
+    let counts = count::counts(&view, known, &ask, clock::now())?;
+    common.output.one(&json!({ "counts": counts }))
+}

@@ -1,0 +1,81 @@
+//! `causeway import`.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::Context as _;
+use causeway_origin::import::rows::BadLine;
+use causeway_origin::import::{self, Kind, Progress};
+use clap::{Args, ValueEnum};
+use serde_json::json;
+
+use super::output::bar;
+use super::{Common, Opened, is_served, named};
+
+/// Bad lines told one by one; all are counted.
+const TOLD: usize = 20;
+
+#[derive(Debug, Args)]
+pub(super) struct Import {
+    /// What the lines say.
+    #[arg(value_enum)]
+    kind: KindArg,
+    /// .csv, .ndjson or .jsonl, with .gz or .zst behind it if packed.
+    file: PathBuf,
+    /// Whose visitors. With one tenant configured it need not be said.
+    #[arg(long)]
+    tenant: Option<String>,
+    /// Threads that read lines.
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=64))]
+    workers: u16,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum KindArg {
+    /// visitor, and the segments it is in.
+    Segments,
+    /// visitor, and a page, track or action.
+    Events,
+}
+
+pub(super) fn run(command: &Import, common: &Common) -> anyhow::Result<()> {
+    let Opened { config, mut conn, rules } = Opened::new(common)?;
+    let tenant = named(&rules.tenants, command.tenant.as_deref())?.no;
+    let kind = match command.kind {
+        KindArg::Segments => Kind::Segments,
+        KindArg::Events => Kind::Events,
+    };
+    let job =
+        import::Job { rules: &rules, tenant, kind, workers: usize::from(command.workers), served: is_served(&config) };
+    let size = std::fs::metadata(&command.file).map_or(0, |of| of.len());
+    let stopped = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&stopped);
+    let signals = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+    // The first Ctrl-C ends the import after the transaction under way.
+    signals.spawn(async move {
+        if tokio::signal::ctrl_c().await.is_ok() {
+            flag.store(true, Ordering::Relaxed);
+        }
+    });
+    let bar = bar(size, "{bytes} of {total_bytes}, {msg}");
+    let mut told = 0;
+    let tell = |progress: &Progress, bad: &[BadLine]| {
+        bar.set_position(progress.bytes);
+        bar.set_message(format!("{} lines, {} bad", progress.lines, progress.bad));
+        for BadLine { line, code, message } in bad.iter().take(TOLD.saturating_sub(told)) {
+            bar.suspend(|| eprintln!("line {line}: {code}: {message}"));
+        }
+        told += bad.len();
+        !stopped.load(Ordering::Relaxed)
+    };
+    let done = import::run(&mut conn, &job, &command.file, tell);
+    bar.finish_and_clear();
+    let done = done.with_context(|| format!("importing {}", command.file.display()))?;
+    if told > TOLD {
+        eprintln!("{} more lines are bad", told - TOLD);
+    }
+    common.output.one(&json!({
+        "lines": done.lines, "facts": done.facts, "repeats": done.repeats, "bad_lines": done.bad,
+    }))
+}

@@ -1,0 +1,135 @@
+//! `causeway segments`: works on the store directly, also while the origin serves.
+
+use std::sync::Arc;
+
+use anyhow::{Context as _, ensure};
+use causeway_origin::backlog::Backlog;
+use causeway_origin::intake::{Checked, Record};
+use causeway_origin::metrics::Metrics;
+use causeway_origin::read::{self, View, Visitor};
+use causeway_origin::segments::{self as of, Query, Whose, Write};
+use causeway_origin::tenants::Known;
+use causeway_origin::{clock, group, trim};
+use causeway_shared::segments::SegmentId;
+use clap::{Args, Subcommand};
+use serde_json::json;
+
+use super::{Common, Opened, job, named};
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Segments {
+    /// The visitor's own and its person's; with --query, an answer over its own.
+    Get {
+        #[command(flatten)]
+        whose: WhoseArgs,
+        /// `{"expiring": {"from_ms": …, "to_ms": …}}`, `{"not_expiring": …}`, `{"newest": 5}` or `{"count": {"from": 8000, "to": 9000}}`.
+        #[arg(long)]
+        query: Option<String>,
+    },
+    /// Write: `{"set": [{"segment": 8457, "expires_ms": …}], "remove": [7]}`.
+    Put {
+        #[command(flatten)]
+        whose: WhoseArgs,
+        /// The write.
+        write: String,
+    },
+    /// Add hours to one segment's expiry.
+    Extend {
+        #[command(flatten)]
+        whose: WhoseArgs,
+        /// The segment.
+        segment: u32,
+        /// How many hours.
+        hours: u32,
+    },
+    /// Drop what has expired and cannot come again.
+    Trim {
+        #[command(flatten)]
+        whose: WhoseArgs,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(super) struct WhoseArgs {
+    /// A visitor id, or `KIND:VALUE` for the visitor last seen with an alternate id.
+    of: String,
+    /// Whose visitor. With one tenant configured it need not be said.
+    #[arg(long)]
+    tenant: Option<String>,
+}
+
+impl WhoseArgs {
+    fn whose(&self) -> Whose {
+        match (self.of.parse(), self.of.split_once(':')) {
+            (Err(_), Some((kind, value))) => Whose::Lookup(kind.to_owned(), value.to_owned()),
+            (Ok(visitor), _) => Whose::Visitor(visitor),
+            (Err(_), None) => Whose::Lookup(String::new(), self.of.clone()),
+        }
+    }
+}
+
+pub(super) fn run(command: &Segments, common: &Common) -> anyhow::Result<()> {
+    let mut opened = Opened::new(common)?;
+    let (Segments::Get { whose, .. }
+    | Segments::Put { whose, .. }
+    | Segments::Extend { whose, .. }
+    | Segments::Trim { whose }) = command;
+    let tenant = named(&opened.rules.tenants, whose.tenant.as_deref())?.clone();
+    match command {
+        Segments::Get { query: None, .. } => {
+            let found = reading(&mut opened, &tenant, whose, of::describe)?;
+            common.output.one(&found)
+        }
+        Segments::Get { query: Some(query), .. } => {
+            let query: Query = serde_json::from_str(query).context("the query is not understood")?;
+            let map = reading(&mut opened, &tenant, whose, read::segments)?;
+            common.output.one(&of::answer(&map, &query))
+        }
+        Segments::Put { write, .. } => {
+            let write: Write = serde_json::from_str(write).context("the write is not understood")?;
+            let visitor = reading(&mut opened, &tenant, whose, |_, visitor| Ok(visitor.clone()))?;
+            let written = put(&mut opened, &tenant, &visitor, &write)?;
+            common.output.one(&json!({ "visitor": visitor.visitor.to_string(), "written": written }))
+        }
+        Segments::Extend { segment, hours, .. } => {
+            let found = reading(&mut opened, &tenant, whose, |view, visitor| {
+                Ok((visitor.clone(), read::segments(view, visitor)?))
+            });
+            let (visitor, map) = found?;
+            let write = of::extended(&map, SegmentId(*segment), *hours);
+            let write = write.context("the visitor is not in that segment")?;
+            put(&mut opened, &tenant, &visitor, &write)?;
+            common.output.one(&json!({ "visitor": visitor.visitor.to_string(), "extended": segment }))
+        }
+        Segments::Trim { .. } => {
+            let visitor = reading(&mut opened, &tenant, whose, |_, visitor| Ok(visitor.clone()))?;
+            let row = visitor.row.context("the visitor's facts are not folded yet: try again")?;
+            common.output.one(&job::describe(&trim::one(&mut opened.conn, row, clock::now())?))
+        }
+    }
+}
+
+/// Finds the visitor and reads of it, store and log together.
+fn reading<T>(
+    opened: &mut Opened,
+    tenant: &Known,
+    whose: &WhoseArgs,
+    read: impl FnOnce(&View<'_>, &Visitor) -> Result<T, causeway_origin::store::StoreError>,
+) -> anyhow::Result<T> {
+    let reader = Backlog::of_log(&opened.config.data, &opened.conn, &opened.rules.tenants)?.reader();
+    let snapshot = opened.conn.transaction()?;
+    let view = View::whole(&snapshot, &reader)?;
+    let found = of::find(&view, tenant, &whose.whose())?;
+    Ok(read(&view, &found.context("no visitor is known by that id")?)?)
+}
+
+fn put(opened: &mut Opened, tenant: &Known, visitor: &Visitor, write: &Write) -> anyhow::Result<usize> {
+    let mut id = [0; 16];
+    getrandom::fill(&mut id).context("the operating system gives no random bytes")?;
+    let fact = of::fact(visitor.visitor, write, clock::now(), id)?;
+    let record = Arc::new(Record { seq: 0, facts: vec![Checked { tenant: tenant.no, fact }] });
+    let Opened { conn, rules, .. } = opened;
+    let done = group::commit(conn, rules, &Metrics::default(), clock::now(), &[record], &[])?;
+    ensure!(done.new == [1], "the write was not kept");
+    Ok(write.set.len() + write.remove.len())
+}

@@ -1,0 +1,251 @@
+//! `causeway import`: facts from files, straight into the store. Workers read lines into facts, in parallel; one
+//! transaction after the other folds them, in the file's order, together with how far the file is read: an import that
+//! was interrupted goes on where it was, and one that is repeated changes nothing.
+
+pub mod file;
+pub mod rows;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use causeway_shared::ids::Millis;
+use rusqlite::{Connection, OptionalExtension as _};
+
+use crate::clock;
+use crate::group::{self, Rules};
+use crate::intake::{Checked, Record};
+use crate::metrics::Metrics;
+use crate::store::{StoreError, TenantNo, signed, unsigned};
+use file::{Chunk, File, FileError};
+use rows::{BadLine, Columns};
+
+/// Bytes of text whose facts are folded in one transaction.
+const TRANSACTION_BYTES: u64 = 8 * 1_024 * 1_024;
+/// Chunks that may wait for a worker, and for the writer, for each worker.
+const WAITING: usize = 4;
+/// Longer than a serving origin sleeps between two tries to write (SQLite's busy handler: 100 ms at most).
+const PAUSE: Duration = Duration::from_millis(120);
+
+/// What the lines say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Which segments visitors are in.
+    Segments,
+    /// What visitors did.
+    Events,
+}
+
+/// What is to be imported, and how.
+#[derive(Debug)]
+pub struct Job<'a> {
+    /// The store's rules.
+    pub rules: &'a Rules,
+    /// Whose visitors.
+    pub tenant: TenantNo,
+    /// What the lines say.
+    pub kind: Kind,
+    /// Threads that read lines.
+    pub workers: usize,
+    /// Whether another process serves from the store, and is let in between two transactions.
+    pub served: bool,
+}
+
+/// How far an import is, or what came of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Progress {
+    /// Bytes of the file that are read, of the packed ones if it is packed.
+    pub bytes: u64,
+    /// Lines done, of earlier runs too.
+    pub lines: u64,
+    /// Facts that are new, in this run.
+    pub facts: u64,
+    /// Facts that were there already.
+    pub repeats: u64,
+    /// Lines refused, in this run.
+    pub bad: u64,
+}
+
+/// Why an import ended early; what was done until then is kept.
+#[derive(Debug, thiserror::Error)]
+pub enum ImportError {
+    /// The file.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// The store.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The one who looks on wants no more.
+    #[error("interrupted: the same command goes on where it was")]
+    Interrupted,
+}
+
+/// What a worker made of a chunk.
+struct Read {
+    chunk: u64,
+    /// Lines up to its end.
+    lines: u64,
+    bytes: u64,
+    size: u64,
+    facts: Vec<Checked>,
+    bad: Vec<BadLine>,
+}
+
+/// Imports a file. `tell` hears of each transaction, and of the lines that are refused; it says whether to go on.
+///
+/// # Errors
+/// [`ImportError`].
+pub fn run(
+    conn: &mut Connection,
+    job: &Job<'_>,
+    path: &Path,
+    mut tell: impl FnMut(&Progress, &[BadLine]) -> bool,
+) -> Result<Progress, ImportError> {
+    let file = File::open(path)?;
+    let columns = Columns::of(job.kind, file.form(), file.header()).map_err(FileError::Header)?;
+    let done = done(conn, file.name())?;
+    let now = clock::now();
+    let name = file.name().to_owned();
+    let rows = rows::Reader { tenant: job.rules.tenants.by_no(job.tenant)?, columns, file: name, now };
+    let (to_workers, chunks) = sync_channel::<Chunk>(WAITING * job.workers);
+    let (to_writer, read) = sync_channel::<Read>(WAITING * job.workers);
+    // The workers alone hold it: with the last of them the reader ends too.
+    let chunks = Arc::new(Mutex::new(chunks));
+    std::thread::scope(|scope| {
+        let reading = scope.spawn(move || file.chunks(done, |chunk| to_workers.send(chunk).is_ok()));
+        for _ in 0..job.workers {
+            let (to_writer, chunks, rows) = (to_writer.clone(), Arc::clone(&chunks), &rows);
+            scope.spawn(move || {
+                while let Some(chunk) = next(&chunks)
+                    && to_writer.send(work(rows, &chunk)).is_ok()
+                {}
+            });
+        }
+        drop((to_writer, chunks));
+        let progress = Progress { lines: done, ..Progress::default() };
+        let written = write(conn, job, &rows.file, progress, &read, &mut tell);
+        // Those who still send are let go: the channel ends with this.
+        drop(read);
+        let ended = reading.join().map_err(|_| FileError::Thread)?;
+        let progress = written?;
+        ended?;
+        Ok(progress)
+    })
+}
+
+fn next(chunks: &Mutex<Receiver<Chunk>>) -> Option<Chunk> {
+    chunks.lock().ok()?.recv().ok()
+}
+
+fn work(rows: &rows::Reader<'_>, chunk: &Chunk) -> Read {
+    let (facts, bad) = rows.read(chunk);
+    let Chunk { number, first_line, lines, bytes, .. } = *chunk;
+    Read { chunk: number, lines: first_line + lines, bytes, size: chunk.text.len() as u64, facts, bad }
+}
+
+/// Folds what the workers made, in the file's order.
+fn write(
+    conn: &mut Connection,
+    job: &Job<'_>,
+    file: &str,
+    mut progress: Progress,
+    read: &Receiver<Read>,
+    tell: &mut impl FnMut(&Progress, &[BadLine]) -> bool,
+) -> Result<Progress, ImportError> {
+    let metrics = Metrics::default();
+    let mut early: BTreeMap<u64, Read> = BTreeMap::new();
+    let (mut next, mut size) = (0, 0);
+    let mut record = Record { seq: 0, facts: Vec::new() };
+    let mut bad = Vec::new();
+    loop {
+        let more = read.recv();
+        let ended = more.is_err();
+        early.extend(more.into_iter().map(|read| (read.chunk, read)));
+        while let Some(read) = early.remove(&next) {
+            next += 1;
+            size += read.size;
+            record.facts.extend(read.facts);
+            bad.extend(read.bad);
+            (progress.lines, progress.bytes) = (read.lines, read.bytes);
+        }
+        if size < TRANSACTION_BYTES && !ended {
+            continue;
+        }
+        let facts = record.facts.len() as u64;
+        let records = [Arc::new(std::mem::replace(&mut record, Record { seq: 0, facts: Vec::new() }))];
+        let noted = |tx: &Connection| note(tx, file, progress.lines, ended);
+        let done = group::commit_with(conn, job.rules, &metrics, clock::now(), &records, &[], noted)?;
+        let new: u64 = done.new.iter().sum();
+        progress.facts += new;
+        progress.repeats += facts - new;
+        progress.bad += bad.len() as u64;
+        size = 0;
+        if !tell(&progress, &bad) {
+            return Err(ImportError::Interrupted);
+        }
+        bad.clear();
+        if ended {
+            return Ok(progress);
+        }
+        if job.served {
+            std::thread::sleep(PAUSE);
+        }
+    }
+}
+
+/// Lines of a file that are in the store already.
+fn done(conn: &Connection, file: &str) -> Result<u64, StoreError> {
+    let read = "SELECT lines FROM imports WHERE file = ?1";
+    let lines: Option<i64> = conn.query_row(read, [file], |row| row.get(0)).optional()?;
+    Ok(lines.map_or(0, unsigned))
+}
+
+fn note(tx: &Connection, file: &str, lines: u64, ended: bool) -> Result<(), StoreError> {
+    const PUT: &str = "INSERT INTO imports (file, lines, changed, ended) VALUES (?1, ?2, ?3, ?4)
+        ON CONFLICT (file) DO UPDATE SET lines = excluded.lines, changed = excluded.changed, ended = excluded.ended";
+    let now: Millis = clock::now();
+    tx.prepare_cached(PUT)?.execute((file, signed(lines), signed(now), ended))?;
+    Ok(())
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+    use crate::testing::{Origin, visitor};
+
+    #[test]
+    fn s2_07_an_interrupted_import_goes_on_where_it_was() {
+        let mut origin = Origin::new();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("many.csv");
+        // Some forty megabytes: five transactions.
+        let list: String = (0..1_000).map(|n| format!("{}:184104 ", n * 82)).collect();
+        let line = |n: u32| format!("{},{list}\n", visitor(n));
+        let text: String = std::iter::once("visitor,segments\n".to_owned()).chain((0..3_200).map(line)).collect();
+        std::fs::write(&path, text).unwrap();
+        let tenant = origin.tenant("demo").no;
+        let mut run = |most: u32| {
+            let job = Job { rules: &origin.rules, tenant, kind: Kind::Segments, workers: 2, served: false };
+            let mut told = 0;
+            super::run(&mut origin.conn, &job, &path, |_, bad| {
+                assert!(bad.is_empty());
+                told += 1;
+                told < most
+            })
+        };
+        let lines = |conn: &Connection| conn.query_row("SELECT lines FROM imports", [], |row| row.get(0).map(unsigned));
+        assert!(matches!(run(2), Err(ImportError::Interrupted)));
+        assert!(matches!(run(1), Err(ImportError::Interrupted)));
+        let rest = run(u32::MAX).unwrap();
+        assert_eq!((rest.lines, rest.repeats), (3_201, 0));
+        assert!((1..3_200).contains(&rest.facts), "{}", rest.facts);
+        assert_eq!(run(u32::MAX).unwrap().facts, 0);
+        assert_eq!(lines(&origin.conn).unwrap(), 3_201);
+        let all = "SELECT count(*) FROM visitors";
+        assert_eq!(origin.conn.query_row(all, [], |row| row.get::<_, i64>(0)).unwrap(), 3_200);
+        assert_eq!(origin.profile("demo", visitor(3_199)).segments().len(), 1_000);
+    }
+}

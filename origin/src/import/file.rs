@@ -1,0 +1,221 @@
+//! A file of lines, plain or packed, in chunks of whole lines.
+
+use std::fs;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use sha2::{Digest as _, Sha256};
+
+/// Bytes of one chunk; its last line goes over.
+const CHUNK_BYTES: usize = 512 * 1_024;
+/// Longest line, in bytes: a visitor with a thousand segments as JSON is a tenth of it.
+pub const LINE_BYTES: usize = 1_024 * 1_024;
+
+/// Form of the lines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// Values between commas, their names in the first line.
+    Csv,
+    /// A JSON object a line.
+    Ndjson,
+}
+
+/// Why a file cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    /// It cannot be opened or read.
+    #[error("cannot read {}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// Its name does not say what it is.
+    #[error("{}: the name must end in .csv, .ndjson or .jsonl, and .gz or .zst behind it if it is packed", .0.display())]
+    Name(PathBuf),
+    /// Its first line does not name the columns that are needed.
+    #[error("the first line: {0}")]
+    Header(String),
+    /// The thread that reads ended by a fault.
+    #[error("the reader failed")]
+    Thread,
+}
+
+/// Whole lines of a file.
+#[derive(Debug)]
+pub struct Chunk {
+    /// Its number, from 0.
+    pub number: u64,
+    /// Lines before its first.
+    pub first_line: u64,
+    /// How many it has.
+    pub lines: u64,
+    /// Bytes of the file that are read with it.
+    pub bytes: u64,
+    /// The lines; one over [`LINE_BYTES`] is cut, and so is refused.
+    pub text: Vec<u8>,
+}
+
+/// An open file.
+#[derive(Debug)]
+pub struct File {
+    path: PathBuf,
+    form: Form,
+    name: String,
+    header: Vec<u8>,
+    lines: Lines,
+    read: Arc<AtomicU64>,
+}
+
+impl File {
+    /// Opens a file, whose name says its form, and reads the first line of a CSV.
+    ///
+    /// # Errors
+    /// [`FileError`].
+    pub fn open(path: &Path) -> Result<Self, FileError> {
+        let failed = |source| FileError::Read { path: path.to_owned(), source };
+        let (form, packing) = kind(path).ok_or_else(|| FileError::Name(path.to_owned()))?;
+        let file = fs::File::open(path).map_err(failed)?;
+        let name = name(path, &file.metadata().map_err(failed)?).map_err(failed)?;
+        let read = Arc::new(AtomicU64::new(0));
+        let counted = Counted { file, read: Arc::clone(&read) };
+        let unpacked: Box<dyn Read + Send> = match packing {
+            None => Box::new(counted),
+            Some(Packing::Gzip) => Box::new(flate2::read::MultiGzDecoder::new(counted)),
+            Some(Packing::Zstd) => Box::new(zstd::stream::read::Decoder::new(counted).map_err(failed)?),
+        };
+        let mut lines = Lines(BufReader::with_capacity(CHUNK_BYTES, unpacked));
+        let mut header = Vec::new();
+        if form == Form::Csv {
+            lines.one(&mut header).map_err(failed)?;
+        }
+        Ok(Self { path: path.to_owned(), form, name, header, lines, read })
+    }
+
+    /// Form of its lines.
+    #[must_use]
+    pub fn form(&self) -> Form {
+        self.form
+    }
+
+    /// Names this file as it is now: another one when it was written to since.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// A CSV's first line.
+    #[must_use]
+    pub fn header(&self) -> &[u8] {
+        &self.header
+    }
+
+    /// Gives the lines after the first `skip`, until `give` wants no more.
+    ///
+    /// # Errors
+    /// [`FileError::Read`].
+    pub fn chunks(mut self, skip: u64, mut give: impl FnMut(Chunk) -> bool) -> Result<(), FileError> {
+        let failed = |source| FileError::Read { path: self.path.clone(), source };
+        let mut line = u64::from(self.form == Form::Csv);
+        let mut text = Vec::new();
+        while line < skip {
+            text.clear();
+            if self.lines.one(&mut text).map_err(failed)? == 0 {
+                return Ok(());
+            }
+            line += 1;
+        }
+        for number in 0.. {
+            let mut chunk = Chunk { number, first_line: line, lines: 0, bytes: 0, text: Vec::new() };
+            while chunk.text.len() < CHUNK_BYTES && self.lines.one(&mut chunk.text).map_err(failed)? > 0 {
+                chunk.lines += 1;
+            }
+            line += chunk.lines;
+            chunk.bytes = self.read.load(Ordering::Relaxed);
+            if chunk.lines == 0 || !give(chunk) {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+}
+
+enum Packing {
+    Gzip,
+    Zstd,
+}
+
+fn kind(path: &Path) -> Option<(Form, Option<Packing>)> {
+    let name = path.file_name()?.to_str()?.to_ascii_lowercase();
+    let (name, packing) = match name.rsplit_once('.')? {
+        (name, "gz") => (name.to_owned(), Some(Packing::Gzip)),
+        (name, "zst") => (name.to_owned(), Some(Packing::Zstd)),
+        _ => (name, None),
+    };
+    match name.rsplit_once('.')?.1 {
+        "csv" => Some((Form::Csv, packing)),
+        "ndjson" | "jsonl" => Some((Form::Ndjson, packing)),
+        _ => None,
+    }
+}
+
+fn name(path: &Path, of: &fs::Metadata) -> io::Result<String> {
+    let path = fs::canonicalize(path)?;
+    let modified = of.modified()?.duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_nanos();
+    let text = format!("{}\n{}\n{modified}", path.display(), of.len());
+    Ok(Sha256::digest(text).iter().take(16).map(|byte| format!("{byte:02x}")).collect())
+}
+
+struct Lines(BufReader<Box<dyn Read + Send>>);
+
+impl std::fmt::Debug for Lines {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Lines")
+    }
+}
+
+impl Lines {
+    /// Appends the next line with its end; of one over [`LINE_BYTES`] the rest is left out. Gives how many bytes were
+    /// read, 0 at the end.
+    fn one(&mut self, to: &mut Vec<u8>) -> io::Result<usize> {
+        let (mut read, start) = (0, to.len());
+        loop {
+            let found = self.0.fill_buf()?;
+            if found.is_empty() {
+                if read > 0 && to.last() != Some(&b'\n') {
+                    to.push(b'\n');
+                }
+                return Ok(read);
+            }
+            let end = found.iter().position(|byte| *byte == b'\n').map(|at| at + 1);
+            let taken = end.unwrap_or(found.len());
+            let room = LINE_BYTES.saturating_sub(to.len() - start);
+            to.extend(found.iter().take(taken.min(room)));
+            self.0.consume(taken);
+            read += taken;
+            if end.is_some() {
+                if to.last() != Some(&b'\n') {
+                    to.push(b'\n');
+                }
+                return Ok(read);
+            }
+        }
+    }
+}
+
+struct Counted {
+    file: fs::File,
+    read: Arc<AtomicU64>,
+}
+
+impl Read for Counted {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        let read = self.file.read(to)?;
+        self.read.fetch_add(read as u64, Ordering::Relaxed);
+        Ok(read)
+    }
+}

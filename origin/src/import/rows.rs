@@ -1,0 +1,366 @@
+//! Lines become facts. What is wrong with one is said with its number, and its neighbours go in.
+
+use causeway_shared::actions::{Entity, Verb, ViewType};
+use causeway_shared::config::Tenant;
+use causeway_shared::fact::{Fact, PURCHASE, What};
+use causeway_shared::ids::{FactId, InsertionId, Micros, Millis, SessionId, VisitorId};
+use causeway_shared::limits;
+use causeway_shared::segments::{SegmentId, State};
+use causeway_shared::time::HourStamp;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use sha2::{Digest as _, Sha256};
+
+use super::Kind;
+use super::file::{Chunk, Form};
+use crate::intake::Checked;
+use crate::segments::{self, Set, Write};
+use crate::tenants::Known;
+
+/// A line that was refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BadLine {
+    /// Its number, from 1.
+    pub line: u64,
+    /// A stable name of the reason.
+    pub code: &'static str,
+    /// The reason in words.
+    pub message: String,
+}
+
+type Refusal = (&'static str, String);
+
+fn malformed(message: impl Into<String>) -> Refusal {
+    ("malformed", message.into())
+}
+
+/// How lines are read.
+#[derive(Debug)]
+pub enum Columns {
+    /// A JSON object a line.
+    Json(Kind),
+    /// The names of the columns, all of them known.
+    Csv(Kind, Vec<Column>),
+}
+
+/// A column of a CSV.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Column {
+    /// The visitor.
+    Visitor,
+    /// One segment.
+    Segment,
+    /// When it expires; empty: the visitor is not in it.
+    ExpiresMs,
+    /// Segments between blanks, each as `id:hour` with the hour it expires, since 2019; `-id`: not in it.
+    Segments,
+    /// What kind of event.
+    Type,
+    /// The event's own id.
+    Id,
+    /// When it happened.
+    AtMs,
+    /// The session of a page.
+    Session,
+    /// A tracked event's name.
+    Name,
+    /// Its value.
+    ValueMicros,
+    /// An action's verb.
+    Action,
+    /// Its insertion.
+    Insertion,
+    /// Its placement's type.
+    ViewType,
+    /// The ad.
+    Ad,
+    /// Its group.
+    AdGroup,
+    /// Its campaign.
+    Campaign,
+    /// Its advertiser.
+    Advertiser,
+}
+
+impl Columns {
+    /// The columns that a file has.
+    ///
+    /// # Errors
+    /// What is wrong with its first line.
+    pub fn of(kind: Kind, form: Form, header: &[u8]) -> Result<Self, String> {
+        if form == Form::Ndjson {
+            return Ok(Self::Json(kind));
+        }
+        let text = std::str::from_utf8(header).map_err(|_| "it is not UTF-8".to_owned())?;
+        let column = |name: &str| {
+            let known = serde_json::from_value(Value::from(name.trim().to_ascii_lowercase()));
+            known.map_err(|_| format!("there is no column `{}`", name.trim()))
+        };
+        let columns: Vec<Column> = text.trim().split(',').map(column).collect::<Result<_, _>>()?;
+        let has = |wanted: &Column| columns.contains(wanted);
+        let segments = has(&Column::Segments) || [Column::Segment, Column::ExpiresMs].iter().all(has);
+        match kind {
+            _ if !has(&Column::Visitor) => Err("a column `visitor` is needed".to_owned()),
+            Kind::Segments if !segments => Err("`segments`, or `segment` and `expires_ms`, are needed".to_owned()),
+            Kind::Events if !has(&Column::Type) => Err("a column `type` is needed".to_owned()),
+            _ => Ok(Self::Csv(kind, columns)),
+        }
+    }
+}
+
+/// Reads the lines of one file.
+#[derive(Debug)]
+pub struct Reader<'a> {
+    /// Whose visitors.
+    pub tenant: &'a Known,
+    /// How lines are read.
+    pub columns: Columns,
+    /// What names the file.
+    pub file: String,
+    /// The time of this run.
+    pub now: Millis,
+}
+
+/// A line of segments as JSON.
+#[derive(Deserialize)]
+struct SegmentsLine {
+    visitor: VisitorText,
+    #[serde(default)]
+    set: Vec<Set>,
+    #[serde(default)]
+    remove: Vec<u32>,
+}
+
+/// An event, from either form.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Event {
+    visitor: VisitorText,
+    #[serde(rename = "type")]
+    kind: String,
+    id: Option<String>,
+    at_ms: Option<Millis>,
+    session: Option<u64>,
+    name: Option<String>,
+    value_micros: Option<Micros>,
+    properties: Option<Map<String, Value>>,
+    action: Option<String>,
+    insertion: Option<String>,
+    view_type: Option<String>,
+    ad: u32,
+    ad_group: u32,
+    campaign: u32,
+    advertiser: u32,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(transparent)]
+struct VisitorText(String);
+
+impl VisitorText {
+    fn id(&self) -> Result<VisitorId, Refusal> {
+        self.0.parse().map_err(|_| ("bad_id", "a visitor id is a UUID of version 7".to_owned()))
+    }
+}
+
+impl Reader<'_> {
+    /// The facts of a chunk's lines, and the lines that give none. Empty lines are passed over.
+    #[must_use]
+    pub fn read(&self, chunk: &Chunk) -> (Vec<Checked>, Vec<BadLine>) {
+        let (mut facts, mut bad) = (Vec::new(), Vec::new());
+        let lines = chunk.text.split_inclusive(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
+        for (line, text) in (chunk.first_line + 1..).zip(lines) {
+            if text.is_empty() {
+                continue;
+            }
+            match self.fact(line, text) {
+                Ok(fact) => facts.push(Checked { tenant: self.tenant.no, fact }),
+                Err((code, message)) => bad.push(BadLine { line, code, message }),
+            }
+        }
+        (facts, bad)
+    }
+
+    fn fact(&self, line: u64, text: &[u8]) -> Result<Fact, Refusal> {
+        let json = |e: serde_json::Error| malformed(e.to_string());
+        let fact = match &self.columns {
+            Columns::Json(Kind::Segments) => {
+                let SegmentsLine { visitor, set, remove } = serde_json::from_slice(text).map_err(json)?;
+                let writes = segments::writes(&Write { set, remove }).map_err(|e| (e.code(), e.to_string()))?;
+                self.segments(line, visitor.id()?, writes)
+            }
+            Columns::Json(Kind::Events) => self.event(line, serde_json::from_slice(text).map_err(json)?)?,
+            Columns::Csv(kind, columns) => {
+                let text = std::str::from_utf8(text).map_err(|_| malformed("it is not UTF-8"))?;
+                if *kind == Kind::Segments {
+                    let (visitor, writes) = segments_cells(cells(columns, text)?)?;
+                    self.segments(line, visitor, writes)
+                } else {
+                    self.event(line, event_cells(cells(columns, text)?)?)?
+                }
+            }
+        };
+        fact.check(self.now).map_err(|e| (e.code(), e.to_string()))?;
+        Ok(fact)
+    }
+
+    fn segments(&self, line: u64, visitor: VisitorId, writes: Vec<(SegmentId, State)>) -> Fact {
+        let (id, at) = (self.line_id(visitor, line), self.now);
+        Fact { id, visitor, received: at, at, what: What::Segments { writes } }
+    }
+
+    /// The same line of the same file is the same fact.
+    fn line_id(&self, visitor: VisitorId, line: u64) -> FactId {
+        FactId::of_message(visitor, &format!("import {} {line}", self.file))
+    }
+
+    fn event(&self, line: u64, event: Event) -> Result<Fact, Refusal> {
+        let visitor = event.visitor.id()?;
+        let at = event.at_ms.unwrap_or(self.now);
+        // Older than a client's own time is believed: taken for received when it still would have been.
+        let received = at.saturating_add(limits::EVENT_AGE_MS).min(self.now);
+        let id = match event.id.as_deref() {
+            None => self.line_id(visitor, line),
+            Some(id) if (1..=limits::MESSAGE_ID_BYTES).contains(&id.len()) => FactId::of_message(visitor, id),
+            Some(_) => return Err(("too_long", format!("an event's id has 1 to {} bytes", limits::MESSAGE_ID_BYTES))),
+        };
+        if event.kind == "action" {
+            let (verb, view_type) = words(&self.tenant.config, &event)?;
+            return action(visitor, received, at, verb, view_type, &event);
+        }
+        let what = match event.kind.as_str() {
+            "page" => What::Page { session: event.session.map_or_else(|| session(visitor, at), SessionId) },
+            "track" => track(event)?,
+            _ => return Err(("unknown_type", "the types are page, track and action".to_owned())),
+        };
+        Ok(Fact { id, visitor, received, at, what })
+    }
+}
+
+/// Pages within half an hour of the clock are one session where the file names none.
+fn session(visitor: VisitorId, at: Millis) -> SessionId {
+    let [a, b, c, d, ..] = *visitor.as_bytes();
+    SessionId::mint(at - at % limits::SESSION_IDLE_MS, [a, b, c, d])
+}
+
+fn track(event: Event) -> Result<What, Refusal> {
+    let name = event.name.ok_or_else(|| malformed("a track event has a `name`"))?;
+    if name == PURCHASE && event.value_micros.is_none() {
+        return Err(malformed("a purchase has a `value_micros`"));
+    }
+    let properties = event.properties.filter(|p| !p.is_empty()).map(|p| Value::Object(p).to_string());
+    Ok(What::Track { name, value: event.value_micros, properties })
+}
+
+fn words(tenant: &Tenant, event: &Event) -> Result<(Verb, ViewType), Refusal> {
+    let name = event.action.as_deref().ok_or_else(|| malformed("an action names its `action`"))?;
+    let verb = tenant.vocabulary.verb(name);
+    let verb = verb.ok_or_else(|| ("unknown_action", "the tenant's catalogue has no verb of that name".to_owned()))?;
+    let view_type = match event.view_type.as_deref() {
+        None | Some("") => ViewType::default(),
+        Some(name) => tenant
+            .vocabulary
+            .view_type(name)
+            .ok_or_else(|| ("unknown_view_type", "the tenant's catalogue has no view type of that name".to_owned()))?,
+    };
+    Ok((verb, view_type))
+}
+
+/// The same insertion named under several visitors counts once for their person (AdCP).
+fn action(
+    visitor: VisitorId,
+    received: Millis,
+    at: Millis,
+    verb: Verb,
+    view_type: ViewType,
+    event: &Event,
+) -> Result<Fact, Refusal> {
+    let text = event.insertion.as_deref().filter(|text| (1..=limits::MESSAGE_ID_BYTES).contains(&text.len()));
+    let text = text.ok_or_else(|| malformed(format!("an insertion has 1 to {} bytes", limits::MESSAGE_ID_BYTES)))?;
+    let mut insertion = InsertionId([0; 16]);
+    insertion.0.iter_mut().zip(Sha256::digest(text)).for_each(|(to, from)| *to = from);
+    let Event { ad, ad_group, campaign, advertiser, .. } = *event;
+    let entity = Entity { ad, ad_group, campaign, advertiser };
+    let day = u32::try_from(at / 86_400_000).unwrap_or(u32::MAX);
+    let id = FactId::of_action(visitor, insertion, verb.0, view_type.0, day);
+    Ok(Fact { id, visitor, received, at, what: What::Action { insertion, verb, view_type, entity } })
+}
+
+type Cells<'t> = Vec<(Column, std::borrow::Cow<'t, str>)>;
+
+/// A line's cells beside their columns, empty ones left out.
+fn cells<'t>(columns: &[Column], text: &'t str) -> Result<Cells<'t>, Refusal> {
+    let wrong = |found: usize| malformed(format!("{found} cells where the first line names {}", columns.len()));
+    let pair = |cells: Vec<std::borrow::Cow<'t, str>>| {
+        if cells.len() != columns.len() {
+            return Err(wrong(cells.len()));
+        }
+        Ok(columns.iter().copied().zip(cells).filter(|(_, cell)| !cell.is_empty()).collect())
+    };
+    // Quotes are rare in ids and numbers: only where there are any is the line read as RFC 4180 has it.
+    if !text.contains('"') {
+        return pair(text.split(',').map(|cell| cell.trim().into()).collect());
+    }
+    let mut reader = csv::ReaderBuilder::new().has_headers(false).flexible(true).from_reader(text.as_bytes());
+    let record = reader.records().next().ok_or_else(|| malformed("no cells"))?;
+    let record = record.map_err(|e| malformed(e.to_string()))?;
+    pair(record.iter().map(|cell| cell.trim().to_owned().into()).collect())
+}
+
+fn number<T: std::str::FromStr>(cell: &str, what: &str) -> Result<T, Refusal> {
+    cell.parse().map_err(|_| malformed(format!("{what} is a whole number, not `{cell:.40}`")))
+}
+
+fn segments_cells(cells: Cells<'_>) -> Result<(VisitorId, Vec<(SegmentId, State)>), Refusal> {
+    let (mut visitor, mut segment, mut expiry, mut writes) = (VisitorText::default(), None, None, Vec::new());
+    for (column, cell) in cells {
+        match column {
+            Column::Visitor => visitor.0 = cell.into_owned(),
+            Column::Segment => segment = Some(SegmentId(number(&cell, "segment")?)),
+            Column::ExpiresMs => expiry = Some(number::<Millis>(&cell, "expires_ms")?),
+            Column::Segments => writes = cell.split_ascii_whitespace().map(one_segment).collect::<Result<_, _>>()?,
+            _ => {}
+        }
+    }
+    if let Some(id) = segment {
+        let held = |ms: Millis| State::held(HourStamp::at(ms.saturating_add(3_599_999)), []);
+        writes.push((id, expiry.map_or(State::Removed, held)));
+    }
+    Ok((visitor.id()?, writes))
+}
+
+fn one_segment(text: &str) -> Result<(SegmentId, State), Refusal> {
+    if let Some(id) = text.strip_prefix('-') {
+        return Ok((SegmentId(number(id, "a segment")?), State::Removed));
+    }
+    let (id, hour) =
+        text.split_once(':').ok_or_else(|| malformed(format!("`{text:.40}` is not of the form id:hour")))?;
+    // As it is: one beyond 2100 is refused with its line.
+    let state = State::Held { expiry: HourStamp(number(hour, "an hour")?), attributes: Vec::new() };
+    Ok((SegmentId(number(id, "a segment")?), state))
+}
+
+fn event_cells(cells: Cells<'_>) -> Result<Event, Refusal> {
+    let mut event = Event::default();
+    for (column, cell) in cells {
+        match column {
+            Column::Visitor => event.visitor.0 = cell.into_owned(),
+            Column::Type => event.kind = cell.into_owned(),
+            Column::Id => event.id = Some(cell.into_owned()),
+            Column::AtMs => event.at_ms = Some(number(&cell, "at_ms")?),
+            Column::Session => event.session = Some(number(&cell, "session")?),
+            Column::Name => event.name = Some(cell.into_owned()),
+            Column::ValueMicros => event.value_micros = Some(number(&cell, "value_micros")?),
+            Column::Action => event.action = Some(cell.into_owned()),
+            Column::Insertion => event.insertion = Some(cell.into_owned()),
+            Column::ViewType => event.view_type = Some(cell.into_owned()),
+            Column::Ad => event.ad = number(&cell, "ad")?,
+            Column::AdGroup => event.ad_group = number(&cell, "ad_group")?,
+            Column::Campaign => event.campaign = number(&cell, "campaign")?,
+            Column::Advertiser => event.advertiser = number(&cell, "advertiser")?,
+            Column::Segment | Column::ExpiresMs | Column::Segments => {}
+        }
+    }
+    Ok(event)
+}

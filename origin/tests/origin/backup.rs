@@ -1,0 +1,107 @@
+//! Backups and their return.
+
+use causeway_shared::ids::Version;
+use causeway_shared::wire::sync::SyncRequest;
+
+use crate::support::{Origin, Place, page, purchase, visitor};
+
+/// Takes what is to be published until nothing is; gives the highest version.
+fn publish(origin: &Origin) -> (Vec<String>, Version) {
+    let (mut keys, mut highest, mut applied) = (Vec::new(), Version::default(), Vec::new());
+    loop {
+        let request = SyncRequest { drain: 100, applied: std::mem::take(&mut applied), ..SyncRequest::default() };
+        let writes = origin.sync(&request).publish;
+        if writes.is_empty() {
+            return (keys, highest);
+        }
+        for write in writes {
+            highest = highest.max(write.version);
+            applied.push(write.entry);
+            keys.push(write.key);
+        }
+    }
+}
+
+#[test]
+fn field_23_a_restored_store_stands_over_what_was_published_since_the_backup() {
+    let place = Place::new();
+    let origin = place.serve();
+    origin.send(&[page(visitor(1), 1), purchase(visitor(1), 2, 5), origin.login(visitor(1), 3, "ann")]);
+    let (keys, before) = publish(&origin);
+    assert_eq!(keys.len(), 2, "a snapshot and a lookup");
+    let folder = place.path().join("backup");
+    let to = folder.to_str().unwrap();
+    assert_eq!(place.json(&["backup", "--to", to])["visitors"], 1);
+    let twice = place.run(&["backup", "--to", to]);
+    assert!(String::from_utf8_lossy(&twice.stderr).contains("choose another folder"));
+
+    // What comes after the backup is lost with the disk.
+    origin.send(&[page(visitor(1), 4), page(visitor(2), 5), origin.login(visitor(2), 6, "ann")]);
+    let (_, lost) = publish(&origin);
+    assert!(lost > before);
+    let refused = place.run(&["restore", "--from", to, "--yes"]);
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("stop it first"), "{refused:?}");
+    origin.kill();
+    assert_eq!(place.json(&["restore", "--from", to])["done"], false, "a plan comes first");
+    assert_eq!(place.inspect(visitor(1))["own"]["pages"], 2);
+    let done = place.json(&["restore", "--from", to, "--yes"]);
+    assert!(std::path::Path::new(done["kept"].as_str().unwrap()).join("causeway.db").exists());
+
+    let origin = place.serve();
+    let found = place.inspect(visitor(1));
+    assert_eq!((&found["own"]["pages"], &found["own"]["purchases"]), (&1.into(), &1.into()));
+    let (mut again, after) = publish(&origin);
+    let mut keys = keys;
+    keys.sort();
+    again.sort();
+    assert_eq!(again, keys, "all is published anew");
+    assert!(after > lost, "{after} over {lost}");
+    // What the edge still has and sends again counts as it did.
+    assert_eq!(origin.send(&[page(visitor(1), 1), page(visitor(1), 4)]).accepted, 2);
+    assert_eq!(place.inspect(visitor(1))["own"]["pages"], 2);
+    origin.kill();
+    place.json(&["restore", "--from", to, "--yes"]);
+    let (_, third) = publish(&place.serve());
+    assert!(third > after, "each restore is above the one before");
+}
+
+#[test]
+fn a_backup_taken_while_facts_come_holds_what_was_acknowledged_before_it() {
+    let place = Place::new();
+    let origin = place.serve();
+    let to = place.path().join("backup");
+    std::thread::scope(|scope| {
+        let sending =
+            scope.spawn(|| (0..400).for_each(|n| drop(origin.sync(&crate::support::request(&[page(visitor(n), n)])))));
+        place.json(&["backup", "--to", to.to_str().unwrap()]);
+        sending.join().unwrap();
+    });
+    // The facts of one thread come in order: what the backup holds is all up to some point.
+    drop(origin);
+    place.json(&["restore", "--from", to.to_str().unwrap(), "--yes"]);
+    let token = place.token("viewer");
+    let origin = place.serve();
+    let known = |n| origin.admin(&token, &format!("visitors/{}?tenant=demo", visitor(n))).status == 200;
+    let held: Vec<bool> = (0..400).map(known).collect();
+    let first_gap = held.iter().position(|held| !held).unwrap_or(400);
+    assert!(held.iter().skip(first_gap).all(|held| !held), "a gap in what was acknowledged");
+}
+
+#[test]
+fn a_damaged_backup_is_refused_and_nothing_is_changed() {
+    let place = Place::new();
+    let origin = place.serve();
+    (0..300).for_each(|n| drop(origin.send(&[page(visitor(n), n)])));
+    let to = place.path().join("backup");
+    place.json(&["backup", "--to", to.to_str().unwrap()]);
+    origin.kill();
+    let file = to.join("causeway.db");
+    let mut bytes = std::fs::read(&file).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle..middle + 4_096].fill(0x55);
+    std::fs::write(&file, bytes).unwrap();
+    let refused = place.run(&["restore", "--from", to.to_str().unwrap(), "--yes"]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("damaged"), "{refused:?}");
+    assert_eq!(place.inspect(visitor(7))["own"]["pages"], 1);
+}

@@ -1,0 +1,170 @@
+//! `causeway import`, and the commands that read what came of it.
+
+use std::io::Write as _;
+use std::path::PathBuf;
+
+use causeway_shared::ids::VisitorId;
+use serde_json::{Value, json};
+
+use crate::support::{Place, now, page, visitor};
+
+const DAY_MS: u64 = 86_400_000;
+/// Hours since 2019 of a day in 2040.
+const LATER: u32 = 184_104;
+
+fn write(place: &Place, name: &str, bytes: &[u8]) -> String {
+    let path: PathBuf = place.path().join(name);
+    std::fs::write(&path, bytes).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+fn segments(place: &Place, of: VisitorId, query: &str) -> Value {
+    place.json(&["segments", "get", &of.to_string(), "--tenant", "demo", "--query", query])
+}
+
+fn count(place: &Place, of: VisitorId) -> Value {
+    segments(place, of, r#"{"count": {"from": 0, "to": 4000000000}}"#)["count"].clone()
+}
+
+#[test]
+fn s2_07_broken_lines_are_named_by_their_number_and_the_rest_goes_in() {
+    let place = Place::new();
+    let (a, b) = (visitor(1), visitor(2));
+    let lines = [
+        "visitor,segments".to_owned(),
+        format!("{a},7:{LATER} 8:{LATER} 9:{LATER}"),
+        "nobody,7:1".to_owned(),
+        format!("{a}"),
+        format!("{b},7:1"),
+        format!("{b},7:900000"),
+        format!("{b},seven:{LATER}"),
+        format!("{b},{}", "7:1 ".repeat(1_001)),
+        String::new(),
+        format!("\"{b}\",\"5:{LATER} -9\""),
+        format!("{b},\u{fffd}"),
+    ];
+    let file = write(&place, "segments.csv", lines.join("\n").as_bytes());
+    let output = place.run(&["import", "segments", &file, "--tenant", "demo", "--output", "json"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let told: Vec<(&str, &str)> = said.lines().filter_map(|l| l.strip_prefix("line ")?.split_once(": ")).collect();
+    let codes: Vec<String> = told.iter().map(|(n, why)| format!("{n} {}", why.split(':').next().unwrap())).collect();
+    let expected = [
+        "3 bad_id",
+        "4 malformed",
+        "5 expiry_out_of_range",
+        "6 expiry_out_of_range",
+        "7 malformed",
+        "8 out_of_bounds",
+        "11 malformed",
+    ];
+    assert_eq!(codes, expected, "{said}");
+    let summary: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(summary, json!({ "lines": 11, "facts": 2, "repeats": 0, "bad_lines": 7 }));
+    assert_eq!((count(&place, a), count(&place, b)), (json!(3), json!(1)));
+}
+
+#[test]
+fn s2_07_all_forms_say_the_same_and_a_second_run_changes_nothing() {
+    let long = |v: VisitorId| {
+        format!("segment,visitor,expires_ms\n1,{v},{e}\n2,{v},{e}\n3,{v},{e}\n3,{v},\n", e = now() + 90 * DAY_MS)
+    };
+    let wide = |v: VisitorId| format!("visitor,segments\n{v},1:{LATER} 2:{LATER}\n");
+    let json = |v: VisitorId| {
+        let set = [1, 2].map(|s| json!({ "segment": s, "expires_ms": now() + DAY_MS, "attributes": {"4": s} }));
+        format!("{}\n", json!({ "visitor": v.to_string(), "set": set, "remove": [3] }))
+    };
+    let gzip = |text: String| {
+        let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        packed.write_all(text.as_bytes()).unwrap();
+        packed.finish().unwrap()
+    };
+    let zstd = |text: String| zstd::encode_all(text.as_bytes(), 1).unwrap();
+    let place = Place::new();
+    let v = visitor;
+    let files = [
+        write(&place, "long.csv", long(v(1)).as_bytes()),
+        write(&place, "wide.csv.gz", &gzip(wide(v(2)))),
+        write(&place, "json.ndjson", json(v(3)).as_bytes()),
+        write(&place, "json.jsonl.zst", &zstd(json(v(4)))),
+    ];
+    for file in &files {
+        let first = place.json(&["import", "segments", file, "--tenant", "demo", "--workers", "3"]);
+        assert_eq!(first["bad_lines"], 0, "{file}");
+        let second = place.json(&["import", "segments", file, "--tenant", "demo"]);
+        assert_eq!((&second["facts"], &second["lines"]), (&json!(0), &first["lines"]), "{file}");
+    }
+    for n in 1..=4 {
+        assert_eq!(count(&place, v(n)), 2, "{n}");
+    }
+    for (name, why) in [("x.txt", "must end in"), ("none.csv", "cannot read")] {
+        let output = place.run(&["import", "segments", place.path().join(name).to_str().unwrap(), "--tenant", "demo"]);
+        assert_eq!(output.status.code(), Some(1));
+        assert!(String::from_utf8_lossy(&output.stderr).contains(why), "{output:?}");
+    }
+    let bad = write(&place, "bad.csv", b"visitor,shoe\n");
+    let output = place.run(&["import", "segments", &bad, "--tenant", "demo"]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("no column `shoe`"), "{output:?}");
+}
+
+#[test]
+fn adcp_one_impression_seen_under_two_ids_counts_once_for_their_person() {
+    let place = Place::new();
+    let origin = place.serve();
+    let (a, b) = (visitor(1), visitor(2));
+    origin.send(&[page(a, 1), page(b, 1), origin.login(a, 2, "ann"), origin.login(b, 2, "ann")]);
+    // Five impressions: four seen under both ids, one under one alone.
+    let mut lines = vec!["visitor,type,action,insertion,ad,ad_group,campaign,advertiser,at_ms".to_owned()];
+    let at = now() - 5_000;
+    for n in 1..=5 {
+        lines.push(format!("{a},action,impression,i-{n},{n},3,42,1,{at}"));
+        if n < 5 {
+            lines.push(format!("{b},action,impression,i-{n},{n},3,42,1,{at}"));
+        }
+    }
+    lines.push(format!("{a},action,frown,i-9,1,3,42,1,{at}"));
+    lines.push(format!("{a},action,impression,i-9,1,3,42,1,{}", at - 70 * DAY_MS));
+    lines.push(format!("{a},page,,,,,,,{}", at - 45 * DAY_MS));
+    lines.push(format!("{a},track,,,,,,,{at}"));
+    // The origin serves meanwhile.
+    let file = write(&place, "events.csv", lines.join("\n").as_bytes());
+    let done = place.json(&["import", "events", &file, "--tenant", "demo"]);
+    assert_eq!(done, json!({ "lines": 14, "facts": 10, "repeats": 0, "bad_lines": 3 }));
+    let ask = |own: bool| {
+        json!({ "visitor": b.to_string(), "actions": ["impression"], "level": "campaign", "ids": [42], "own": own,
+            "last": { "interval": 2, "unit": "days" } })
+        .to_string()
+    };
+    let counted = |own| place.json(&["count", &ask(own), "--tenant", "demo"])["counts"]["42"].clone();
+    assert_eq!((counted(false), counted(true)), (json!(5), json!(4)));
+    let by = json!({ "visitor": a.to_string(), "by": ["campaign"], "last": { "interval": 2, "unit": "days" } });
+    let groups = place.json(&["count", &by.to_string(), "--tenant", "demo"]);
+    assert_eq!(groups, json!({ "groups": [{ "campaign": 42, "count": 5 }] }));
+    assert_eq!(place.inspect(a)["own"]["pages"], 2);
+    assert_eq!(origin.send(&[page(a, 9)]).accepted, 1, "the origin takes facts as before");
+}
+
+#[test]
+fn s2_02_s2_04_segments_are_put_extended_and_trimmed_by_the_command() {
+    let place = Place::new();
+    let origin = place.serve();
+    let v = visitor(1);
+    origin.send(&[page(v, 1), origin.login(v, 2, "ann")]);
+    let by = |command: &[&str]| place.json(&[&["segments"], command, &["--tenant", "demo"]].concat());
+    let expires = now() + 2 * DAY_MS;
+    let set = json!({ "set": [{ "segment": 7, "expires_ms": expires }, { "segment": 9, "expires_ms": expires }] });
+    assert_eq!(by(&["put", "member:ann", &set.to_string()])["written"], 2);
+    by(&["put", &v.to_string(), r#"{"remove": [9]}"#]);
+    by(&["extend", "member:ann", "7", "24"]);
+    let shown = by(&["get", &v.to_string()]);
+    let extended = shown["own"][0]["expires_ms"].as_u64().unwrap();
+    assert_eq!((shown["own"].as_array().unwrap().len(), extended / 3_600_000), (1, expires.div_ceil(3_600_000) + 24));
+    // Nothing may go that an older fact could still contradict.
+    assert_eq!(by(&["trim", &v.to_string()])["segments"], 0);
+    assert_eq!(
+        place.json(&["job", "run", "trim"]),
+        json!({ "visitors": 1, "changed": 0, "segments": 0, "actions": 0 })
+    );
+    let unknown = place.run(&["segments", "extend", "member:ann", "8", "1", "--tenant", "demo"]);
+    assert!(String::from_utf8_lossy(&unknown.stderr).contains("not in that segment"));
+}

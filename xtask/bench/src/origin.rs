@@ -1,0 +1,157 @@
+//! A real origin, the release build, in a folder of its own.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context as _, Result, ensure};
+use causeway_shared::ids::{Millis, TenantId};
+use causeway_shared::keys::{Key, Keys, Stage};
+use causeway_shared::sync_auth::{self, KEY_HEADER, MAC_HEADER, TIME_HEADER};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::environment::path;
+use crate::stop::Stop;
+
+/// How long anything may take that is waited for.
+const PATIENCE: Duration = Duration::from_secs(900);
+const TENANT: &str = "demo";
+
+#[derive(Debug)]
+pub(crate) struct Origin {
+    serving: Child,
+    url: String,
+    address: SocketAddr,
+    key: Key,
+    tenant: TenantId,
+    token: String,
+    agent: ureq::Agent,
+    folder: TempDir,
+}
+
+impl Drop for Origin {
+    fn drop(&mut self) {
+        // It ends what it started; a failure leaves nothing that could still be done here.
+        let _ = kill_process(Pid::from_child(&self.serving), Signal::KILL);
+        let _ = self.serving.wait();
+    }
+}
+
+impl Origin {
+    /// Starts one with these lines of configuration beside the tenant `demo`.
+    pub(crate) fn start(settings: &str, stop: &Stop) -> Result<Self> {
+        let program = path("CAUSEWAY_ORIGIN_BIN")?;
+        let folder = tempfile::tempdir().context("no temporary folder")?;
+        let config = folder.path().join("causeway.toml");
+        let tenant = format!("[[tenant]]\nname = \"{TENANT}\"\nhosts = [\"localhost\"]\n");
+        std::fs::write(&config, format!("listen = \"127.0.0.1:0\"\n{settings}{tenant}"))?;
+        let command = |arguments: &[&str]| {
+            let mut command = Command::new(&program);
+            command.arg("--config").arg(&config).args(arguments);
+            command
+        };
+        let said = |arguments: &[&str]| -> Result<Value> {
+            let output = command(&[arguments, &["--output", "json"]].concat()).output()?;
+            ensure!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+            Ok(serde_json::from_slice(&output.stdout)?)
+        };
+        said(&["keys", "init"])?;
+        let token = said(&["token", "create", "--role", "operator"])?;
+        let token = token.get("token").and_then(Value::as_str).context("no token")?.to_owned();
+        let keys: Keys = serde_json::from_slice(&std::fs::read(folder.path().join("keys.json"))?)?;
+        let key = keys.sync.0.into_iter().find(|key| key.stage == Stage::Active).context("no key to sync with")?;
+        let ready = folder.path().join("ready.json");
+        let mut serve = command(&["serve", "--ready-file"]);
+        let serving = serve.arg(&ready).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+        let agent = ureq::Agent::config_builder().timeout_global(Some(PATIENCE)).build().into();
+        let (url, address) = (String::new(), SocketAddr::from(([127, 0, 0, 1], 0)));
+        let mut origin = Self { serving, url, address, key, tenant: TENANT.parse()?, token, agent, folder };
+        origin.until(stop, "the origin is ready", || Ok(ready.exists()))?;
+        let told: Value = serde_json::from_slice(&std::fs::read(&ready)?)?;
+        origin.url = told.get("url").and_then(Value::as_str).context("no url")?.to_owned();
+        origin.address = origin.url.trim_start_matches("http://").parse()?;
+        Ok(origin)
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub(crate) fn tenant(&self) -> TenantId {
+        self.tenant.clone()
+    }
+
+    pub(crate) fn now(&self) -> Millis {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Millis::try_from(since.as_millis()).unwrap_or(Millis::MAX)
+    }
+
+    /// A whole request of `/v1/sync`, signed now.
+    pub(crate) fn signed_sync(&self, body: &[u8]) -> Vec<u8> {
+        let time = self.now();
+        let mac = sync_auth::sign(&self.key, time, body);
+        let head = format!(
+            "POST /v1/sync HTTP/1.1\r\nhost: origin\r\n{KEY_HEADER}: {}\r\n{TIME_HEADER}: {time}\r\n{MAC_HEADER}: {mac}\r\ncontent-length: {}\r\n\r\n",
+            self.key.id,
+            body.len()
+        );
+        [head.as_bytes(), body].concat()
+    }
+
+    /// What the admin side answers to a GET.
+    pub(crate) fn admin(&self, route: &str) -> Result<Value> {
+        let request = self.agent.get(format!("{}/admin/v1/{route}", self.url));
+        let mut answer = request.header("authorization", format!("Bearer {}", self.token)).call()?;
+        Ok(serde_json::from_str(&answer.body_mut().read_to_string()?)?)
+    }
+
+    fn metrics(&self) -> Result<String> {
+        Ok(self.agent.get(format!("{}/metrics", self.url)).call()?.body_mut().read_to_string()?)
+    }
+
+    /// One value of `/metrics`.
+    pub(crate) fn metric(&self, name: &str) -> Result<f64> {
+        let page = self.metrics()?;
+        let value = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        Ok(value.with_context(|| format!("no {name}"))?.parse()?)
+    }
+
+    /// The mean of a histogram of seconds, in milliseconds.
+    pub(crate) fn mean_ms(&self, name: &str) -> Result<f64> {
+        let (sum, count) = (self.metric(&format!("{name}_sum"))?, self.metric(&format!("{name}_count"))?);
+        Ok(1_000.0 * sum / count.max(1.0))
+    }
+
+    /// The most memory the process ever had (Linux's VmHWM).
+    pub(crate) fn memory_peak_mb(&self) -> Result<f64> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.serving.id()))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("no VmHWM")?;
+        let kib: f64 = line.trim().trim_end_matches(" kB").parse()?;
+        Ok(kib / 1_024.0)
+    }
+
+    /// The folder of its store.
+    pub(crate) fn data(&self) -> PathBuf {
+        self.folder.path().join("data")
+    }
+
+    /// Bytes of its store and log.
+    pub(crate) fn data_bytes(&self) -> Result<f64> {
+        let files = std::fs::read_dir(self.data())?;
+        files.map(|file| Ok(file?.metadata()?.len() as f64)).sum()
+    }
+
+    /// Asks again and again until it holds.
+    pub(crate) fn until(&self, stop: &Stop, what: &str, holds: impl Fn() -> Result<bool>) -> Result<()> {
+        let start = Instant::now();
+        while !holds()? {
+            stop.check()?;
+            ensure!(start.elapsed() < PATIENCE, "waited {} s until {what}", PATIENCE.as_secs());
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        Ok(())
+    }
+}
