@@ -45,6 +45,8 @@ test("a_request_that_was_waiting_when_the_module_began_anew_is_still_answered", 
   const late = module.step("resume", first.turn + 1_000_000, NOTHING.values, "");
   assert.equal(late.status, 200);
   assert.match(new TextDecoder().decode(late.body), /"reason":"overloaded"/);
+  assert.equal(late.gone, true);
+  assert.equal(module.step("resume", first.turn, NOTHING.values, "").gone, undefined);
 });
 
 test("field_17_abandoned_requests_do_not_pile_up", () => {

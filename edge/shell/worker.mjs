@@ -50,6 +50,8 @@ async function answer(request, env, ctx, module) {
   const seed = crypto.getRandomValues(new Uint8Array(32));
   let step = module.step("begin", gather.head(request, headers), body, Date.now(), seed);
   if (step.turn !== undefined) step = await resume(step, request, env, module);
+  // Events whose place went to newer requests were not taken: the page is to send them again.
+  if (step.gone && new URL(request.url).pathname === "/v1/events") return retry();
   if (step.health) return health(module);
   if (step.demo) return demo(request, env, module);
   if (step.notes) note(step.notes);

@@ -36,6 +36,9 @@ pub struct Head {
     /// A page of the demonstration, which the shell serves.
     #[serde(skip_serializing_if = "is_false")]
     pub demo: bool,
+    /// Whether the request's place went to another: nothing that it brought was taken.
+    #[serde(skip_serializing_if = "is_false")]
+    pub gone: bool,
     /// A health check, which the shell answers: it knows of the last sync.
     #[serde(skip_serializing_if = "is_false")]
     pub health: bool,

@@ -8,6 +8,7 @@ use causeway_shared::identity::Claim;
 use causeway_shared::ids::AlternateId;
 use causeway_shared::{limits, proof};
 use serde::Deserialize;
+use serde_json::{Map, Value};
 
 use crate::engine::{Incoming, Site};
 
@@ -18,6 +19,8 @@ pub(crate) struct UserBody<'a> {
     pub(crate) ids: BTreeMap<Cow<'a, str>, Cow<'a, str>>,
     #[serde(borrow, default)]
     pub(crate) proofs: BTreeMap<Cow<'a, str>, Cow<'a, str>>,
+    #[serde(default)]
+    pub(crate) attributes: Map<String, Value>,
 }
 
 /// The ids taken, and the unique kind's answer when its id was not.

@@ -1,10 +1,12 @@
 //! `POST /v1/decide`: one call for all placements of a page.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use causeway_shared::actions::{Entity, ViewType};
+use causeway_shared::fact::{Fact, What};
 use causeway_shared::identity::{Origin, Recognised};
-use causeway_shared::ids::{InsertionId, VisitorId};
+use causeway_shared::ids::{FactId, InsertionId, VisitorId};
 use causeway_shared::ledger::Reservation;
 use causeway_shared::limits;
 use causeway_shared::random::Random;
@@ -13,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::answer::{Outcome, too_large};
+use crate::attributes::Given;
 use crate::claims::{self, TooLong, UserBody};
 use crate::cookies;
 use crate::engine::{Call, Incoming, Routed, Visit, pack};
@@ -76,6 +79,8 @@ pub(crate) struct DecideCall {
     page_view: bool,
     trace: bool,
     refused: Vec<(String, &'static str)>,
+    /// None where nothing is counted.
+    pub(crate) attributes: Given,
 }
 
 #[derive(Serialize)]
@@ -92,6 +97,9 @@ struct Answer<'a> {
     degraded: &'a [&'static str],
     #[serde(skip_serializing_if = "Option::is_none")]
     trace: Option<Value>,
+    /// Those that were not taken, and why.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    attributes: BTreeMap<&'a str, &'static str>,
     #[serde(flatten)]
     refused: Map<String, Value>,
 }
@@ -140,6 +148,7 @@ fn recognise(incoming: &Incoming<'_>, body: &Body<'_>) -> Result<Routed, Box<Out
     let taken =
         claims::take(incoming, &body.user).map_err(|TooLong(field)| length(&field, limits::ALTERNATE_ID_BYTES))?;
     let vocabulary = &site.tenant.vocabulary;
+    let counted = permission.is_full() && uncounted.is_none();
     let call = DecideCall {
         placements: body
             .placements
@@ -150,6 +159,7 @@ fn recognise(incoming: &Incoming<'_>, body: &Body<'_>) -> Result<Routed, Box<Out
         page_view: body.page_view && uncounted.is_none(),
         trace: body.explain && site.explains(request.explain()),
         refused: taken.refused,
+        attributes: if counted { Given::read(&body.user.attributes, &[]) } else { Given::default() },
     };
     let notes = jar.refused.into_iter().chain(taken.fault).chain(uncounted).collect();
     let visit = incoming.visit(&jar, notes, Call::Decide(call));
@@ -166,8 +176,10 @@ fn recognise(incoming: &Incoming<'_>, body: &Body<'_>) -> Result<Routed, Box<Out
 
 /// The answer with an identity.
 pub(crate) fn finish(mut visit: Visit, mut who: Recognised) -> Outcome {
+    let said = attributes(&mut visit, who.visitor);
     let Call::Decide(call) = &visit.call else { return Outcome::empty(500) };
-    let facts = who.observe(call.page_view, &mut visit.random);
+    let mut facts = who.observe(call.page_view, &mut visit.random);
+    facts.extend(said);
     let person = Person {
         devices: who.view.devices(who.visitor),
         new_visitor: who.origin == Origin::Minted,
@@ -184,6 +196,18 @@ pub(crate) fn finish(mut visit: Visit, mut who: Recognised) -> Outcome {
     outcome.head.headers.extend(cookies::write_ledger(&visit.site, visit.secure, &who.ledger));
     pack(&mut outcome, &visit.site, facts);
     outcome
+}
+
+/// The attributes taken, as a fact; `None` without any.
+fn attributes(visit: &mut Visit, visitor: VisitorId) -> Option<Fact> {
+    let Call::Decide(DecideCall { attributes, .. }) = &mut visit.call else { return None };
+    attributes.settle(&visit.names);
+    let writes = std::mem::take(&mut attributes.writes);
+    if writes.is_empty() {
+        return None;
+    }
+    let id = FactId::from_bytes(visit.random.draw());
+    Some(Fact { id, visitor, received: visit.now, at: visit.now, what: What::Attributes { writes } })
 }
 
 /// The answer without an identity, and why.
@@ -216,6 +240,7 @@ fn answer(
         reason,
         degraded: &visit.notes,
         trace: call.trace.then(|| trace(call, visit.site.tenant.house_ad.is_some())),
+        attributes: call.attributes.refused.iter().map(|one| (one.name.as_str(), one.code)).collect(),
         refused: call.refused.iter().map(|(kind, why)| (kind.clone(), Value::from(*why))).collect(),
     };
     let mut outcome = Outcome::json(200, &answer).with_headers(visit.cors.iter().cloned());
@@ -294,6 +319,9 @@ impl Body<'_> {
         }
         if self.user.ids.len() > limits::KINDS || self.user.proofs.len() > limits::KINDS {
             return Err(length("user.ids", limits::KINDS));
+        }
+        if self.user.attributes.len() > limits::ATTRIBUTE_WRITES {
+            return Err(length("user.attributes", limits::ATTRIBUTE_WRITES));
         }
         Ok(())
     }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use causeway_shared::attributes::Dictionary;
 use causeway_shared::config::{EdgeConfig, Tenant};
 use causeway_shared::fact::Fact;
 use causeway_shared::identity::{self, Arrival, Begun, Found, Reads, Recognised, Second, Step};
@@ -13,9 +14,10 @@ use causeway_shared::wire::facts::FactBatch;
 use causeway_shared::{kv, limits, proof, wire};
 
 use crate::answer::{Head, Outcome};
+use crate::attributes::{self, Kept};
 use crate::cookies::{self, Jar};
 use crate::decide::{self, DecideCall};
-use crate::events;
+use crate::events::{self, EventsCall};
 use crate::me::{self, MeCall};
 use crate::pixel;
 use crate::request::{HEADERS, Request};
@@ -85,6 +87,7 @@ impl Incoming<'_> {
             stale_key: jar.stale_key,
             cors: self.cors.clone(),
             kv_reads: 0,
+            names: Rc::default(),
             notes,
             call,
         }
@@ -97,6 +100,7 @@ pub struct Engine {
     pub(crate) keys: Keys,
     sites: BTreeMap<String, Rc<Site>>,
     proof_headers: Vec<String>,
+    names: Kept,
     waiting: BTreeMap<u32, Waiting>,
     turn: u32,
 }
@@ -105,11 +109,15 @@ pub struct Engine {
 struct Waiting {
     visit: Visit,
     reads: Reads,
+    /// Whether the names of attributes are read too.
+    names: bool,
     at: At,
 }
 
 #[derive(Debug)]
 enum At {
+    /// Nobody is to be recognised.
+    Names,
     First(Box<Begun>),
     Second(Box<Second>),
 }
@@ -124,6 +132,8 @@ pub(crate) struct Visit {
     pub(crate) stale_key: bool,
     pub(crate) cors: Vec<(&'static str, String)>,
     pub(crate) kv_reads: u8,
+    /// The tenant's names of attributes as far as they are known, if the call asks for them.
+    pub(crate) names: Rc<Dictionary>,
     pub(crate) notes: Vec<&'static str>,
     pub(crate) call: Call,
 }
@@ -133,11 +143,14 @@ pub(crate) struct Visit {
 pub(crate) enum Call {
     Decide(DecideCall),
     Me(MeCall),
+    Events(EventsCall),
 }
 
-/// What a route makes of a request: an answer at once, or a visitor to recognise.
+/// What a route makes of a request: an answer at once, or once the names of attributes are known, or a visitor to
+/// recognise.
 pub(crate) enum Routed {
     Answer(Outcome),
+    Name(Box<Visit>),
     Recognise(Box<Visit>, Box<Arrival>),
 }
 
@@ -212,17 +225,43 @@ impl Engine {
         let random = Random::new(seed);
         match route(Incoming { request, proof_headers: &self.proof_headers, body, now, random, site, cors }) {
             Routed::Answer(outcome) => outcome,
+            Routed::Name(visit) => self.name(*visit),
             Routed::Recognise(visit, arrival) => self.recognise(*visit, *arrival),
         }
     }
 
+    /// Goes on with a call that recognises nobody. Its one read is for names, if it brings attributes.
+    fn name(&mut self, mut visit: Visit) -> Outcome {
+        if !self.wants_names(&mut visit) {
+            return events::finish(visit);
+        }
+        self.wait(Waiting { visit, reads: Reads::default(), names: true, at: At::Names }, false)
+    }
+
+    /// Whether the call's first read is to bring the names of attributes; those of the last minute do for what a call
+    /// brings, not for what it shows.
+    fn wants_names(&self, visit: &mut Visit) -> bool {
+        let brings = match &visit.call {
+            Call::Me(_) => return true,
+            Call::Decide(call) => call.attributes.has_values(),
+            Call::Events(call) => call.has_values(),
+        };
+        let known = brings.then(|| self.names.fresh(&visit.site.id, visit.now)).flatten();
+        let wanted = brings && known.is_none();
+        visit.names = known.unwrap_or_default();
+        wanted
+    }
+
     fn recognise(&mut self, mut visit: Visit, arrival: Arrival) -> Outcome {
+        let wants_names = self.wants_names(&mut visit);
         let begun = identity::begin(arrival, &mut visit.random);
         if begun.reads().is_empty() && !begun.minted() {
             return self.after_first(visit, begun, Found::default());
         }
         let (reads, mint) = (begun.reads().clone(), begun.minted());
-        self.wait(visit, reads, mint, At::First(Box::new(begun)))
+        // They ride with what is read anyway: without them the origin alone refuses what does not match.
+        let names = wants_names && !reads.is_empty();
+        self.wait(Waiting { visit, reads, names, at: At::First(Box::new(begun)) }, mint)
     }
 
     fn after_first(&mut self, mut visit: Visit, begun: Begun, found: Found) -> Outcome {
@@ -231,15 +270,15 @@ impl Engine {
             Step::Second(second) if second.reads().is_empty() => visit.finish(second.finish(Found::default())),
             Step::Second(second) => {
                 let reads = second.reads().clone();
-                self.wait(visit, reads, false, At::Second(second))
+                self.wait(Waiting { visit, reads, names: false, at: At::Second(second) }, false)
             }
         }
     }
 
-    fn wait(&mut self, visit: Visit, reads: Reads, mint: bool, at: At) -> Outcome {
-        let keys = read_keys(&visit.site.id, &reads);
+    fn wait(&mut self, waiting: Waiting, mint: bool) -> Outcome {
+        let keys = read_keys(&waiting);
         self.turn = self.turn.wrapping_add(1);
-        self.waiting.insert(self.turn, Waiting { visit, reads, at });
+        self.waiting.insert(self.turn, waiting);
         if self.waiting.len() > WAITING {
             self.waiting.pop_first();
         }
@@ -248,9 +287,13 @@ impl Engine {
 
     /// Goes on after a read.
     pub fn resume(&mut self, turn: u32, values: &[u8], fault: &str) -> Outcome {
-        let Some(Waiting { mut visit, reads, at }) = self.waiting.remove(&turn) else { return gone() };
-        let found = visit.read(&reads, values, fault);
+        let Some(Waiting { mut visit, reads, names, at }) = self.waiting.remove(&turn) else { return gone() };
+        let found = visit.read(&reads, names, values, fault);
+        if names {
+            self.names.keep(&visit.site.id, visit.now, &visit.names);
+        }
         match at {
+            At::Names => events::finish(visit),
             At::First(begun) => self.after_first(visit, *begun, found),
             At::Second(second) => visit.finish(second.finish(found)),
         }
@@ -279,7 +322,7 @@ fn route(incoming: Incoming<'_>) -> Routed {
     let outcome = match (request.method, request.path) {
         ("POST", "/v1/decide") => return decide::begin(incoming),
         ("GET", "/v1/me") => return me::begin(incoming),
-        ("POST", "/v1/events") => events::answer(&incoming),
+        ("POST", "/v1/events") => return events::begin(incoming),
         ("GET", path) if path.starts_with("/v1/i/") => pixel::impression(&incoming, path.trim_start_matches("/v1/i/")),
         ("GET", path) if path.starts_with("/v1/c/") => pixel::click(&incoming, path.trim_start_matches("/v1/c/")),
         ("OPTIONS", "/v1/decide" | "/v1/events" | "/v1/me") => preflight(site),
@@ -321,9 +364,9 @@ fn preflight(site: &Site) -> Outcome {
 
 impl Visit {
     /// Reads what came from the KV. What is bad is not there, with a note.
-    fn read(&mut self, reads: &Reads, values: &[u8], fault: &str) -> Found {
+    fn read(&mut self, reads: &Reads, names: bool, values: &[u8], fault: &str) -> Found {
         let mut found = Found { failed: !fault.is_empty(), ..Found::default() };
-        if reads.is_empty() {
+        if reads.is_empty() && !names {
             return found;
         }
         self.kv_reads += 1;
@@ -333,7 +376,7 @@ impl Visit {
             _ => self.notes.push("kv_failed"),
         }
         // One value is all there is; of many, none has a line break.
-        let one = reads.snapshots.len() + reads.lookups.len() == 1;
+        let one = reads.snapshots.len() + reads.lookups.len() == 1 && !names;
         let mut lines = values.split(|byte| *byte == b'\n' && !one);
         for visitor in &reads.snapshots {
             let Some(value) = lines.next().filter(|v| !v.is_empty()) else { continue };
@@ -349,6 +392,11 @@ impl Visit {
                 Err(_) => self.notes.push("lookup_bad"),
             }
         }
+        if names {
+            let (names, bad) = attributes::names(&self.site.id, lines);
+            self.names = Rc::new(names);
+            self.notes.extend(bad.then_some("names_bad"));
+        }
         found
     }
 
@@ -357,6 +405,7 @@ impl Visit {
         match &self.call {
             Call::Decide(_) => decide::finish(self, who),
             Call::Me(_) => me::finish(self, &who),
+            Call::Events(_) => events::finish(self),
         }
     }
 
@@ -370,6 +419,7 @@ impl Visit {
         match &self.call {
             Call::Decide(_) => decide::contextual(&self, reason),
             Call::Me(_) => me::nobody(&self),
+            Call::Events(_) => events::finish(self),
         }
     }
 }
@@ -383,13 +433,19 @@ pub(crate) fn pack(outcome: &mut Outcome, site: &Site, facts: Vec<Fact>) {
     outcome.facts = wire::facts::encode(&FactBatch { tenant: site.id.clone(), facts });
 }
 
-fn read_keys(tenant: &TenantId, reads: &Reads) -> Vec<String> {
+fn read_keys(waiting: &Waiting) -> Vec<String> {
+    let Waiting { visit, reads, names, .. } = waiting;
+    let tenant = &visit.site.id;
     let snapshots = reads.snapshots.iter().map(|v| kv::snapshot_key(tenant, *v));
     let lookups = reads.lookups.iter().map(|id| kv::lookup_key(tenant, *id));
-    snapshots.chain(lookups).collect()
+    let names = attributes::keys(tenant).take(if *names { limits::ATTRIBUTE_PAGES } else { 0 });
+    snapshots.chain(lookups).chain(names).collect()
 }
 
 /// The request gave its place to a newer one, or the module began anew meanwhile.
 fn gone() -> Outcome {
-    Outcome::json(200, &serde_json::json!({ "visitor": null, "decisions": [], "kv_reads": 0, "reason": "overloaded" }))
+    let answer = serde_json::json!({ "visitor": null, "decisions": [], "kv_reads": 0, "reason": "overloaded" });
+    let mut outcome = Outcome::json(200, &answer);
+    outcome.head.gone = true;
+    outcome
 }

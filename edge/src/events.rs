@@ -1,5 +1,5 @@
 //! `POST /v1/events`: what happened on a page, one event beside the other. A bad event never sinks its
-//! neighbours, and the answer comes once the queue has the good ones.
+//! neighbours, nor a bad attribute the others of its event, and the answer comes once the queue has the good ones.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,13 +13,15 @@ use causeway_shared::random::Random;
 use causeway_shared::segments::{SegmentId, State};
 use causeway_shared::time::HourStamp;
 use causeway_shared::token;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use crate::answer::{Outcome, too_large};
+use crate::attributes::{Given, Refused};
 use crate::cookies;
-use crate::engine::{Incoming, Site, pack};
+use crate::engine::{Call, Incoming, Routed, Site, Visit, pack};
 use crate::{permission, pixel};
 
 #[derive(Deserialize)]
@@ -38,10 +40,11 @@ struct Event<'a> {
     insertion: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     action: Option<Cow<'a, str>>,
-    #[serde(default)]
-    set: Vec<Set>,
-    #[serde(default)]
-    remove: Vec<u32>,
+    /// Segments in an array, attributes by name.
+    #[serde(borrow, default)]
+    set: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    remove: Option<&'a RawValue>,
 }
 
 /// A segment that the visitor is in from now on.
@@ -70,44 +73,79 @@ struct Rejected {
 
 type Refusal = (&'static str, String);
 
-/// Answers a call.
-pub(crate) fn answer(incoming: &Incoming<'_>) -> Outcome {
-    let texts = match split(incoming.body) {
-        Ok(texts) => texts,
-        Err(refused) => return *refused,
-    };
+/// What is kept of a call until the names of attributes are known: of each event its fact, that of attributes still
+/// without them.
+#[derive(Debug)]
+pub(crate) struct EventsCall(Vec<Result<(Fact, Option<Given>), Refusal>>);
+
+impl EventsCall {
+    /// Whether there is an attribute's value, whose kind the names decide on.
+    pub(crate) fn has_values(&self) -> bool {
+        self.0.iter().flatten().filter_map(|(_, given)| given.as_ref()).any(Given::has_values)
+    }
+}
+
+/// Reads the call.
+pub(crate) fn begin(incoming: Incoming<'_>) -> Routed {
+    match read(&incoming) {
+        Ok(visit) => Routed::Name(Box::new(visit)),
+        Err(answer) => Routed::Answer(answer.with_headers(incoming.cors)),
+    }
+}
+
+fn read(incoming: &Incoming<'_>) -> Result<Visit, Box<Outcome>> {
+    let texts = split(incoming.body)?;
     let (site, now) = (&incoming.site, incoming.now);
     let jar = cookies::read(incoming.request, site, now);
     let permission = permission::standing(incoming.request, &jar, site);
     if !permission.is_full() {
         let body = refuse_all(texts.len(), "no_consent", "there is no permission to count this visitor");
         let outcome = Outcome::json(202, &Answer { consent: Some(permission.code()), ..body });
-        return permission::withdraw(outcome, &jar, site, now);
+        return Err(Box::new(permission::withdraw(outcome, &jar, site, now)));
     }
+    let refuse = |code, message| Err(Box::new(Outcome::json(202, &refuse_all(texts.len(), code, message))));
     if incoming.request.uncounted().is_some() {
-        return Outcome::json(202, &refuse_all(texts.len(), "not_counted", "bots and prefetches are not counted"));
+        return refuse("not_counted", "bots and prefetches are not counted");
     }
     let Some(cookie) = &jar.identity else {
-        let message = "only /v1/decide mints a visitor: call it first, and send its cookie";
-        return Outcome::json(202, &refuse_all(texts.len(), "no_visitor", message));
+        return refuse("no_visitor", "only /v1/decide mints a visitor: call it first, and send its cookie");
     };
     let mut reader = Reader { site, cookie, ledger: jar.ledger.as_ref(), now, random: incoming.random.clone() };
+    let call = EventsCall(texts.into_iter().map(|text| reader.event(text)).collect());
+    Ok(incoming.visit(&jar, Vec::new(), Call::Events(call)))
+}
+
+/// The answer, and the facts for the queue.
+pub(crate) fn finish(mut visit: Visit) -> Outcome {
+    let Call::Events(EventsCall(events)) = &mut visit.call else { return Outcome::empty(500) };
     let (mut facts, mut rejected, mut seen): (Vec<Fact>, Vec<Rejected>, BTreeSet<FactId>) = Default::default();
     let mut accepted = 0;
-    for (index, text) in texts.into_iter().enumerate() {
-        match reader.fact(text) {
-            Ok(fact) => {
-                accepted += 1;
-                if seen.insert(fact.id) {
-                    facts.push(fact);
-                }
+    for (index, event) in std::mem::take(events).into_iter().enumerate() {
+        let mut reject = |code, message| rejected.push(Rejected { index, code, message });
+        let (mut fact, given) = match event {
+            Ok(read) => read,
+            Err((code, message)) => {
+                reject(code, message);
+                continue;
             }
-            Err((code, message)) => rejected.push(Rejected { index, code, message }),
+        };
+        if let Some(mut given) = given {
+            given.settle(&visit.names);
+            given.refused.into_iter().for_each(|Refused { code, message, .. }| reject(code, message));
+            if given.writes.is_empty() {
+                continue;
+            }
+            fact.what = What::Attributes { writes: given.writes };
+        }
+        accepted += 1;
+        if seen.insert(fact.id) {
+            facts.push(fact);
         }
     }
-    let mut outcome = Outcome::json(202, &Answer { accepted, consent: None, rejected });
+    let mut outcome = Outcome::json(202, &Answer { accepted, consent: None, rejected }).with_headers(visit.cors);
+    outcome.head.notes = visit.notes;
     outcome.head.ack = !facts.is_empty();
-    pack(&mut outcome, site, facts);
+    pack(&mut outcome, &visit.site, facts);
     outcome
 }
 
@@ -149,14 +187,15 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    fn fact(&mut self, text: &str) -> Result<Fact, Refusal> {
+    fn event(&mut self, text: &str) -> Result<(Fact, Option<Given>), Refusal> {
         if !text.starts_with('{') {
             return Err(("malformed", "an event is a JSON object".to_owned()));
         }
         let event: Event<'_> = serde_json::from_str(text).map_err(|error| ("malformed", error.to_string()))?;
         if event.kind == "action" {
-            return self.action(&event);
+            return Ok((self.action(&event)?, None));
         }
+        let given = if event.kind == "attributes" { Some(attributes(&event)?) } else { None };
         let (visitor, received) = (self.cookie.visitor, self.now);
         let id = match event.id.as_deref() {
             None => FactId::from_bytes(self.random.draw()),
@@ -168,8 +207,12 @@ impl Reader<'_> {
             return Err((FactError::At.code(), FactError::At.to_string()));
         }
         let fact = Fact { id, visitor, received, at: at.min(received), what: self.what(event)? };
-        fact.check(received).map_err(|error| (error.code(), error.to_string()))?;
-        Ok(fact)
+        match fact.check(received) {
+            // They come when their names are known.
+            Err(FactError::Attributes) if given.is_some() => {}
+            checked => checked.map_err(|error| (error.code(), error.to_string()))?,
+        }
+        Ok((fact, given))
     }
 
     /// An action counts for the visitor that its insertion names, under an id of its own making: a message id of the
@@ -194,14 +237,30 @@ impl Reader<'_> {
             }
             "track" => track(event),
             "segments" => segments(&event),
-            "attributes" => Err(("unsupported_type", format!("`{}` events are not taken by this release", event.kind))),
+            "attributes" => Ok(What::Attributes { writes: Vec::new() }),
             _ => Err(("unknown_type", "the types are page, track, action, attributes, segments".to_owned())),
         }
     }
 }
 
+/// What an event sets or removes, in the form of its type; nothing where it is not there.
+fn part<T: Default + DeserializeOwned>(raw: Option<&RawValue>) -> Result<T, Refusal> {
+    let read = raw.map(|raw| serde_json::from_str(raw.get())).transpose();
+    Ok(read.map_err(|error| ("malformed", error.to_string()))?.unwrap_or_default())
+}
+
+fn attributes(event: &Event<'_>) -> Result<Given, Refusal> {
+    let (set, remove): (Map<String, Value>, Vec<String>) = (part(event.set)?, part(event.remove)?);
+    let written = set.len() + remove.len();
+    if written == 0 || written > limits::ATTRIBUTE_WRITES {
+        return Err((FactError::Attributes.code(), FactError::Attributes.to_string()));
+    }
+    Ok(Given::read(&set, &remove))
+}
+
 fn segments(event: &Event<'_>) -> Result<What, Refusal> {
-    let written = event.set.len() + event.remove.len();
+    let (set, remove): (Vec<Set>, Vec<u32>) = (part(event.set)?, part(event.remove)?);
+    let written = set.len() + remove.len();
     if written == 0 || written > limits::SEGMENT_WRITES {
         return Err((FactError::Segments.code(), FactError::Segments.to_string()));
     }
@@ -215,8 +274,8 @@ fn segments(event: &Event<'_>) -> Result<What, Refusal> {
         let expiry = HourStamp::at(set.expires_ms.saturating_add(3_599_999));
         Ok((SegmentId(set.segment), State::held(expiry, set.attributes.iter().map(|(token, value)| (*token, *value)))))
     };
-    let removed = event.remove.iter().map(|id| Ok((SegmentId(*id), State::Removed)));
-    Ok(What::Segments { writes: event.set.iter().map(held).chain(removed).collect::<Result<_, _>>()? })
+    let removed = remove.iter().map(|id| Ok((SegmentId(*id), State::Removed)));
+    Ok(What::Segments { writes: set.iter().map(held).chain(removed).collect::<Result<_, _>>()? })
 }
 
 fn track(event: Event<'_>) -> Result<What, Refusal> {

@@ -8,6 +8,7 @@
 #![warn(clippy::indexing_slicing)]
 
 mod answer;
+mod attributes;
 mod claims;
 mod cookies;
 mod decide;

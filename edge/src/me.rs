@@ -1,12 +1,11 @@
 //! `GET /v1/me`: what is held on this visitor. It reads, and changes nothing.
 
-use std::collections::BTreeMap;
-
 use causeway_shared::actions::{Dimension, Filter, Verb, group};
 use causeway_shared::identity::Recognised;
 use causeway_shared::profile::Totals;
 use causeway_shared::time::Minute;
 use serde::Serialize;
+use serde_json::{Map, Value};
 
 use crate::answer::Outcome;
 use crate::claims::{self, UserBody};
@@ -43,7 +42,7 @@ struct Answer<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     view: Option<Sums>,
     segments: Vec<InSegment>,
-    attributes: BTreeMap<String, String>,
+    attributes: Map<String, Value>,
     actions: Vec<Acted<'a>>,
     kv_reads: u8,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
@@ -95,7 +94,8 @@ pub(crate) fn finish(visit: Visit, who: &Recognised) -> Outcome {
     let proven = matches!(&visit.call, Call::Me(MeCall { proven: true }));
     let view = proven.then(|| who.view.totals(who.visitor).into());
     let person = Person { devices: if proven { who.view.devices(who.visitor) } else { 1 } };
-    let held = Held { actions: acted(&visit, who), segments: segments(&visit, who) };
+    let attributes = attributes(&visit, who, proven);
+    let held = Held { actions: acted(&visit, who), segments: segments(&visit, who), attributes };
     answer(&visit, Some(who.visitor.to_string()), Some(person), who.view.own(who.visitor), view, held)
 }
 
@@ -104,11 +104,20 @@ pub(crate) fn nobody(visit: &Visit) -> Outcome {
     answer(visit, None, None, Totals::default(), None, Held::default())
 }
 
-/// What is held beside the sums, of the visitor alone.
+/// What is held beside the sums: of the visitor alone, and of the person the attributes, where they may be shown.
 #[derive(Default)]
 struct Held<'a> {
     actions: Vec<Acted<'a>>,
     segments: Vec<InSegment>,
+    attributes: Map<String, Value>,
+}
+
+/// The attributes whose names are known, by name.
+fn attributes(visit: &Visit, who: &Recognised, proven: bool) -> Map<String, Value> {
+    let own = || who.view.attributes_of(who.visitor).and_then(|packed| packed.to_map()).unwrap_or_default();
+    let held = if proven { who.view.attributes(who.visitor) } else { own() };
+    let name = |token| visit.names.get(token).map(|(name, _)| name.to_owned());
+    held.iter().filter_map(|(token, value)| Some((name(token)?, value.to_json()))).collect()
 }
 
 /// The visitor's own segments that have not expired.
@@ -142,7 +151,7 @@ fn answer(
         own: own.into(),
         view,
         segments: held.segments,
-        attributes: BTreeMap::new(),
+        attributes: held.attributes,
         actions: held.actions,
         kv_reads: visit.kv_reads,
         degraded: &visit.notes,

@@ -33,3 +33,14 @@ CREATE TABLE imports (
     changed INTEGER NOT NULL,
     ended   INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
+
+-- Names of attributes in the order of their first use, and what kind of value each has. Append-only.
+CREATE TABLE attribute_names (
+    tenant INTEGER NOT NULL,
+    token  INTEGER NOT NULL,
+    name   TEXT    NOT NULL,
+    kind   INTEGER NOT NULL,
+    PRIMARY KEY (tenant, token),
+    UNIQUE (tenant, name)
+) STRICT, WITHOUT ROWID;
+ALTER TABLE visitors ADD COLUMN attributes BLOB NOT NULL DEFAULT x'';   -- packed

@@ -5,10 +5,12 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use causeway_shared::ids::Millis;
+use causeway_shared::limits;
 use causeway_shared::time::Minute;
 use rusqlite::{Connection, OpenFlags};
 
 use crate::log;
+use crate::publish::names_subject;
 use crate::store::{self, Counters, EPOCHS_OF_A_RESTORE, StoreError, signed, unsigned};
 
 /// Why a backup was not taken, or not restored. Nothing was changed then.
@@ -173,10 +175,26 @@ fn renew(fresh: &Path, before: Option<Counters>, now: Millis) -> Result<(), Back
     tx.execute(lift, [signed(base), signed(EPOCHS_OF_A_RESTORE)])?;
     tx.execute("DELETE FROM outbox", [])?;
     tx.execute(AGAIN, [signed(counters.version().counter), signed(now)])?;
+    publish_names(&tx, counters.version().counter, now)?;
     counters.save(&tx)?;
     tx.execute("UPDATE meta SET restore_epoch = ?1", [counters.version().restore])?;
     tx.commit()?;
     Ok(conn.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)")?)
+}
+
+fn publish_names(tx: &Connection, changed: u64, now: Millis) -> Result<(), BackupError> {
+    const PAGES: &str = "SELECT DISTINCT tenant, token / ?1 FROM attribute_names";
+    const PUT: &str = "INSERT INTO outbox
+            (tenant, kind, subject, changed, since, due, lease_change, leased_until, handed)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?5, 0, 0, 0)";
+    let mut pages = tx.prepare(PAGES)?;
+    let mut rows = pages.query([signed(limits::ATTRIBUTE_PAGE as u64)])?;
+    while let Some(row) = rows.next()? {
+        let (tenant, page): (i64, u16) = (row.get(0)?, row.get(1)?);
+        let (kind, subject) = names_subject(page);
+        tx.execute(PUT, (tenant, kind, subject, signed(changed), signed(now)))?;
+    }
+    Ok(())
 }
 
 fn put_aside(data: &Path, now: Millis) -> Result<Option<PathBuf>, BackupError> {

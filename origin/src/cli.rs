@@ -1,5 +1,6 @@
 //! The command line. Exit codes: 0 done, 1 failed, 2 not understood.
 
+mod attributes;
 mod backup;
 mod config;
 mod count;
@@ -95,6 +96,9 @@ enum Command {
     /// A visitor's segments.
     #[command(subcommand)]
     Segments(segments::Segments),
+    /// A visitor's attributes, and the names there are.
+    #[command(subcommand)]
+    Attributes(attributes::Attributes),
     /// Facts from files: CSV or NDJSON, plain, gzip or zstd. Goes on where it was interrupted.
     Import(import::Import),
     /// Jobs over the whole store.
@@ -159,6 +163,7 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
         Command::Inspect(command) => inspect::run(command, common),
         Command::Count(command) => count::run(command, common),
         Command::Segments(command) => segments::run(command, common),
+        Command::Attributes(command) => attributes::run(command, common),
         Command::Import(command) => import::run(command, common),
         Command::Job(command) => job::run(command, common),
         Command::Backup { to } => backup::take(to, common),

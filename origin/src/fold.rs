@@ -7,6 +7,7 @@
 pub mod buckets;
 pub mod ids;
 
+use causeway_shared::attributes::AttributeMap;
 use causeway_shared::fact::{Fact, What};
 use causeway_shared::ids::{Millis, VisitorId};
 use causeway_shared::profile::Profile;
@@ -150,7 +151,7 @@ fn update(group: &mut Group<'_>, stored: Stored, facts: &[Placed<'_>]) -> Result
     const SEEN: &str = "UPDATE visitors SET last_seen = ?2 WHERE row = ?1";
     let Stored { row, profile, last_seen, actions, changed } = stored;
     let mut core = profile::decode(&profile)?;
-    let newest = add(&mut core, facts);
+    let newest = add(group, changed.tenant, &mut core, facts)?;
     let actions = keep_parts(group, row, actions, &mut core)?;
     let version = group.next_version();
     let core = profile::encode(&core);
@@ -170,11 +171,11 @@ fn insert(
     const PERSON: &str = "INSERT INTO people (tenant, master, devices, epoch, changed, random)
         VALUES (?1, ?2, 1, ?3, ?4, randomblob(16))";
     const WRITE: &str = "INSERT INTO visitors
-        (tenant, visitor, last_seen, version, restore, published, person, profile, actions, segments)
-        VALUES (?1, ?2, ?3, ?4, ?5, 0, ?6, ?7, ?8, ?9)";
+        (tenant, visitor, last_seen, version, restore, published, person, profile, actions, segments, attributes)
+        VALUES (?1, ?2, ?3, ?4, ?5, 0, ?6, ?7, ?8, ?9, ?10)";
     let mut core = Profile::default();
-    let last_seen = add(&mut core, facts);
-    let (actions, segments) = core.take_parts();
+    let last_seen = add(group, tenant, &mut core, facts)?;
+    let (actions, segments, attributes) = core.take_parts();
     let (version, epoch) = (group.next_version(), group.next_epoch());
     group.tx.prepare_cached(PERSON)?.execute((
         tenant.0,
@@ -193,6 +194,7 @@ fn insert(
         profile::encode(&core),
         u32::try_from(actions.len()).unwrap_or(u32::MAX),
         if segments.is_empty() { Vec::new() } else { segments.pack() },
+        attributes.pack(),
     ))?;
     let row = group.tx.last_insert_rowid();
     buckets::add(group.tx, row, 0, actions)?;
@@ -201,9 +203,12 @@ fn insert(
 
 /// Moves what is new of actions and segments to where the store keeps them; gives how many actions there are now.
 fn keep_parts(group: &Group<'_>, row: i64, had: u32, core: &mut Profile) -> Result<u32, StoreError> {
-    let (actions, segments) = core.take_parts();
+    let (actions, segments, attributes) = core.take_parts();
     if !segments.is_empty() {
         write_segments(group.tx, row, segments)?;
+    }
+    if !attributes.is_empty() {
+        write_attributes(group.tx, row, attributes)?;
     }
     if actions.is_empty() { Ok(had) } else { buckets::add(group.tx, row, had, actions) }
 }
@@ -217,12 +222,34 @@ fn write_segments(conn: &rusqlite::Connection, row: i64, new: SegmentMap) -> Res
     Ok(())
 }
 
+fn write_attributes(conn: &rusqlite::Connection, row: i64, new: AttributeMap) -> Result<(), StoreError> {
+    const READ: &str = "SELECT attributes FROM visitors WHERE row = ?1";
+    const WRITE: &str = "UPDATE visitors SET attributes = ?2 WHERE row = ?1";
+    let there: Vec<u8> = conn.prepare_cached(READ)?.query_row([row], |row| row.get(0))?;
+    let joined = profile::attributes(&there)?.join(new);
+    conn.prepare_cached(WRITE)?.execute((row, joined.pack()))?;
+    Ok(())
+}
+
 /// Adds the facts and gives the hour of the newest receipt among them: a finer time would move the visitor's place among
 /// its person's, which is an index, with every page it views.
-fn add(profile: &mut Profile, facts: &[Placed<'_>]) -> Millis {
-    facts.iter().for_each(|placed| profile.fold(placed.fact));
-    let newest = facts.iter().map(|placed| placed.fact.received).max().unwrap_or(0);
-    newest - newest % HOUR_MS
+fn add(
+    group: &mut Group<'_>,
+    tenant: TenantNo,
+    profile: &mut Profile,
+    facts: &[Placed<'_>],
+) -> Result<Millis, StoreError> {
+    let mut newest = 0;
+    for Placed { fact, .. } in facts {
+        newest = newest.max(fact.received);
+        if matches!(fact.what, What::Attributes { .. }) {
+            let writes = group.names.resolve(group.tx, tenant, fact)?;
+            profile.assign(fact, writes);
+        } else {
+            profile.fold(fact);
+        }
+    }
+    Ok(newest - newest % HOUR_MS)
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 use crate::intake::{Outbox, Record};
 use crate::metrics::Metrics;
+use crate::names::Names;
 use crate::store::{Counters, StoreError};
 use crate::tenants::Tenants;
 use crate::{fold, link, publish};
@@ -30,6 +31,8 @@ pub struct Group<'a> {
     pub metrics: &'a Metrics,
     /// The time of the whole group.
     pub now: Millis,
+    /// Names of attributes that its facts use.
+    pub names: Names,
     counters: Counters,
 }
 
@@ -56,6 +59,8 @@ impl Group<'_> {
 pub struct Done {
     /// Facts of each record that were never counted before.
     pub new: Vec<u64>,
+    /// Attributes refused, by the code of the reason.
+    pub refused: Vec<&'static str>,
     /// What each call of the outbox is handed.
     pub handed: Vec<Vec<Publish>>,
     /// Outbox entries that are due and not leased, up to a bound.
@@ -92,11 +97,12 @@ pub fn commit_with(
 ) -> Result<Done, StoreError> {
     let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let counters = Counters::load(&tx)?;
-    let mut group = Group { tx: &tx, rules, metrics, now, counters };
+    let mut group = Group { tx: &tx, rules, metrics, now, names: Names::default(), counters };
     let folded = fold::fold(&mut group, records)?;
     let linked = link::link(&mut group, &folded.linking)?;
     publish::note(&mut group, &folded.changed, &linked)?;
-    let mut done = Done { new: folded.new, ..Done::default() };
+    let refused = std::mem::take(&mut group.names.refused);
+    let mut done = Done { new: folded.new, refused, ..Done::default() };
     for call in calls {
         publish::acknowledge(&group, &call.applied)?;
         done.handed.push(publish::hand_out(&mut group, call.drain)?);

@@ -1,6 +1,7 @@
 //! The origin's HTTP side: what is shared by all routes, and the routes that say how the origin is.
 
 mod admin;
+mod attributes;
 mod error;
 mod segments;
 mod sync;
@@ -129,11 +130,20 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/v1/sync", post(sync::sync))
         .merge(admin::routes())
         .merge(segments::routes())
+        .merge(attributes::routes())
         .fallback(|| async { ApiError::new(StatusCode::NOT_FOUND, "not_found", "there is nothing here") })
         .method_not_allowed_fallback(|| async {
             ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "this path takes another method")
         })
         .with_state(app)
+}
+
+/// Random bytes for a fact's id.
+fn random() -> Result<[u8; 16], ApiError> {
+    let mut id = [0; 16];
+    let failed = |_| ApiError::unavailable("random", "the operating system gives no random bytes");
+    getrandom::fill(&mut id).map_err(failed)?;
+    Ok(id)
 }
 
 /// The process answers: nothing is said of the store.

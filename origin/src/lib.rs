@@ -6,6 +6,7 @@
 //! kept of it.
 #![warn(missing_docs)]
 
+pub mod attributes;
 pub mod backlog;
 pub mod backup;
 pub mod clock;
@@ -21,6 +22,7 @@ pub mod keyfile;
 pub mod link;
 pub mod log;
 pub mod metrics;
+pub mod names;
 pub mod publish;
 pub mod read;
 pub mod reference;

@@ -109,8 +109,19 @@ pub struct Metrics {
 }
 
 /// Reasons a fact is refused for; the last one stands for all others.
-pub const REASONS: [&str; 8] =
-    ["too_old", "ahead", "at_out_of_range", "too_long", "value_out_of_range", "unknown_tenant", "malformed", "other"];
+pub const REASONS: [&str; 11] = [
+    "too_old",
+    "ahead",
+    "at_out_of_range",
+    "too_long",
+    "value_out_of_range",
+    "unknown_tenant",
+    "malformed",
+    "expiry_out_of_range",
+    "type_mismatch",
+    "too_many_names",
+    "other",
+];
 
 /// Statuses a sync is refused with.
 pub const REFUSALS: [&str; 5] = ["400", "401", "408", "413", "503"];
@@ -206,7 +217,7 @@ impl Page {
             self.one(name, "counter", help, counter.get());
         }
         let name = "causeway_facts_rejected_total";
-        self.labelled(name, "Facts refused.", "reason", &REASONS, &m.rejected);
+        self.labelled(name, "Facts refused, and single attributes.", "reason", &REASONS, &m.rejected);
         let name = "causeway_syncs_refused_total";
         self.labelled(name, "Syncs refused.", "status", &REFUSALS, &m.refused);
     }

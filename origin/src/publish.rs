@@ -27,7 +27,15 @@ const TIMERS: u32 = 64;
 const COUNTED: u32 = 10_000;
 
 /// Column value of `outbox.kind` for a snapshot; lookups have their kind, which is never 0.
-const SNAPSHOT: u8 = 0;
+const SNAPSHOT: u16 = 0;
+/// Column value of `outbox.kind` for a page of names: above all kinds of alternate ids.
+const NAMES: u16 = 256;
+
+/// The columns of a page of names.
+#[must_use]
+pub fn names_subject(page: u16) -> (u16, [u8; 16]) {
+    (NAMES, u128::from(page).to_be_bytes())
+}
 
 /// A KV key by what it is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -36,13 +44,27 @@ pub enum Subject {
     Snapshot(VisitorId),
     /// A lookup, under one of the id's hashes.
     Lookup(KindCode, AltHash),
+    /// A page of the tenant's names of attributes.
+    Names(u16),
 }
 
 impl Subject {
-    fn columns(&self) -> (u8, [u8; 16]) {
+    fn columns(&self) -> (u16, [u8; 16]) {
         match self {
             Self::Snapshot(visitor) => (SNAPSHOT, *visitor.as_bytes()),
-            Self::Lookup(kind, hash) => (kind.0, hash.0),
+            Self::Lookup(kind, hash) => (kind.0.into(), hash.0),
+            Self::Names(page) => names_subject(*page),
+        }
+    }
+
+    fn of_columns(kind: u16, row: &rusqlite::Row<'_>, subject: usize) -> rusqlite::Result<Self> {
+        match (kind, u8::try_from(kind)) {
+            (SNAPSHOT, _) => visitor_at(row, subject).map(Self::Snapshot),
+            (_, Ok(kind)) => Ok(Self::Lookup(KindCode(kind), AltHash(row.get(subject)?))),
+            (_, Err(_)) => {
+                let [.., high, low]: [u8; 16] = row.get(subject)?;
+                Ok(Self::Names(u16::from_be_bytes([high, low])))
+            }
         }
     }
 }
@@ -54,6 +76,9 @@ impl Subject {
 /// [`StoreError`]; then nothing of the group may be kept.
 pub fn note(group: &mut Group<'_>, changed: &[Changed], linked: &Linked) -> Result<(), StoreError> {
     let now = group.now;
+    for (tenant, page) in std::mem::take(&mut group.names.changed) {
+        put(group, tenant, Subject::Names(page), now)?;
+    }
     for c in changed.iter().filter(|c| !c.withdrawn) {
         put(group, c.tenant, Subject::Snapshot(c.visitor), now)?;
         if c.devices > 1 {
@@ -202,11 +227,7 @@ fn due(group: &Group<'_>, wanted: usize) -> Result<Vec<Due>, StoreError> {
     let pause_over = signed(group.now.saturating_sub(KEY_PAUSE_MS));
     let mut statement = group.tx.prepare_cached(READ)?;
     let rows = statement.query_map((signed(group.now), pause_over, signed(wanted as u64)), |row| {
-        let kind: u8 = row.get(2)?;
-        let subject = match kind {
-            SNAPSHOT => Subject::Snapshot(visitor_at(row, 3)?),
-            kind => Subject::Lookup(KindCode(kind), AltHash(row.get(3)?)),
-        };
+        let subject = Subject::of_columns(row.get(2)?, row, 3)?;
         Ok(Due { row: row.get(0)?, tenant: TenantNo(row.get(1)?), subject, due: unsigned(row.get(4)?) })
     })?;
     Ok(rows.collect::<Result<_, _>>()?)

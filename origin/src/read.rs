@@ -2,12 +2,13 @@
 //! side and `causeway inspect`.
 
 use causeway_shared::actions::{Actions, PackedActions};
+use causeway_shared::attributes::{AttributeMap, Dictionary};
 use causeway_shared::bucket::PersonRandom;
 use causeway_shared::fact::{Fact, What};
 use causeway_shared::ids::{AlternateId, KindCode, Millis, Version, VisitorId};
 use causeway_shared::membership::Cut;
 use causeway_shared::profile::{Profile, Totals};
-use causeway_shared::segments::SegmentMap;
+use causeway_shared::segments::{SegmentMap, Stamp};
 use causeway_shared::time::{Day, Minute};
 use causeway_shared::wire::profile;
 use rusqlite::{Connection, OptionalExtension as _, Row};
@@ -15,6 +16,7 @@ use rusqlite::{Connection, OptionalExtension as _, Row};
 use crate::backlog::Reader;
 use crate::fold::buckets;
 use crate::fold::ids::Seen;
+use crate::names;
 use crate::store::{Counters, PersonNo, StoreError, TenantNo, hash_at, unsigned, visitor_at};
 
 /// What is read from: one snapshot of the store, and the facts that were not folded into it yet.
@@ -162,6 +164,27 @@ fn stored_segments(view: &View<'_>, of: &Visitor) -> Result<SegmentMap, StoreErr
     Ok(profile::segments(&bytes)?)
 }
 
+fn stored_attributes(view: &View<'_>, of: &Visitor) -> Result<AttributeMap, StoreError> {
+    const READ: &str = "SELECT attributes FROM visitors WHERE row = ?1";
+    let Some(row) = of.row else { return Ok(AttributeMap::default()) };
+    let bytes: Vec<u8> = view.conn.prepare_cached(READ)?.query_row([row], |row| row.get(0))?;
+    Ok(profile::attributes(&bytes)?)
+}
+
+/// A visitor's attributes. What is not folded yet may use names that are not recorded yet: they are given the tokens they
+/// will have, in this copy of the tenant's names.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn attribute_map(view: &View<'_>, of: &Visitor, names: &mut Dictionary) -> Result<AttributeMap, StoreError> {
+    let mut map = stored_attributes(view, of)?;
+    for fact in view.facts(of.tenant, of.visitor, of.row)? {
+        let (writes, _) = names::resolve(names, &fact);
+        writes.into_iter().for_each(|(token, value)| map.write(token, Stamp::of(fact.id, fact.at), value));
+    }
+    Ok(map)
+}
+
 /// A visitor's packed actions of the minutes from one to before another, and a few around them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ActionParts {
@@ -195,7 +218,7 @@ pub fn whole(view: &View<'_>, of: &Visitor, since: Day) -> Result<Profile, Store
     let parts = actions(view, of, since.start(), Minute(u32::MAX))?.parts;
     let packed = parts.iter().filter_map(|bytes| PackedActions::read(bytes));
     let stored: Actions = packed.flat_map(|packed| packed.iter().collect::<Vec<_>>()).collect();
-    Ok(of.profile.clone().with_parts(stored, stored_segments(view, of)?))
+    Ok(of.profile.clone().with_parts(stored, stored_segments(view, of)?, stored_attributes(view, of)?))
 }
 
 /// A person, with the sums over all its visitors.

@@ -315,6 +315,7 @@ impl Folder {
                 shared.store_healthy.store(true, Ordering::Relaxed);
                 shared.pending.store(done.pending, Ordering::Relaxed);
                 let (new, all) = (done.new.iter().sum(), records.iter().map(|r| r.facts.len() as u64).sum::<u64>());
+                done.refused.iter().for_each(|code| shared.metrics.reject(code));
                 shared.metrics.accepted.add(new);
                 shared.metrics.duplicate.add(all.saturating_sub(new));
                 if let Some(last) = records.last() {

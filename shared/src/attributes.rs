@@ -6,6 +6,7 @@ mod dictionary;
 mod packed;
 mod value;
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use crate::ids::Millis;
@@ -72,6 +73,27 @@ impl AttributeMap {
     /// The attributes that the visitor has, in order of their tokens.
     pub fn iter(&self) -> impl Iterator<Item = (Token, &Value)> + '_ {
         self.0.iter().filter_map(|(token, (_, value))| Some((*token, value.as_ref()?)))
+    }
+
+    /// The newest writes that have at most so many bytes when they are packed; one that is too long makes room for
+    /// older ones. Where not all fit, some bytes may be left over.
+    #[must_use]
+    pub fn newest_within(&self, bytes: usize) -> Self {
+        if self.pack().len() <= bytes {
+            return self.clone();
+        }
+        let mut by_stamp: Vec<_> = self.0.iter().collect();
+        by_stamp.sort_unstable_by_key(|(token, (stamp, _))| Reverse((*stamp, **token)));
+        let (mut kept, mut left, mut last) = (Self::default(), bytes.saturating_sub(packed::FRAME), None);
+        for (token, (stamp, value)) in by_stamp {
+            let of_stamp = if last == Some(*stamp) { 0 } else { packed::STAMP };
+            let needed = packed::ROW + of_stamp + value.as_ref().map_or(0, |value| value.pack().len());
+            if needed <= left {
+                (left, last) = (left - needed, Some(*stamp));
+                kept.0.insert(*token, (*stamp, value.clone()));
+            }
+        }
+        kept
     }
 
     /// Drops what was removed, once no fact that is older than its write is accepted any more.

@@ -2,6 +2,7 @@
 //! system knows is a join of facts.
 
 use crate::actions::{Entity, Verb, ViewType};
+use crate::attributes::{self, DictionaryError, Value, ValueError};
 use crate::ids::{AltHash, AlternateId, FactId, InsertionId, Micros, Millis, SessionId, VisitorId};
 use crate::limits;
 use crate::segments::{SegmentId, State};
@@ -66,6 +67,12 @@ pub enum What {
         /// What each is to be from now on; the last write of a segment stands.
         writes: Vec<(SegmentId, State)>,
     },
+    /// The publisher says this of the visitor.
+    Attributes {
+        /// Names and values, `None` where one is removed; 1 to [`limits::ATTRIBUTE_WRITES`]. The origin gives the names
+        /// their tokens, and leaves out a value that is not of its name's kind.
+        writes: Vec<(String, Option<Value>)>,
+    },
 }
 
 /// Name of the event that counts as a purchase.
@@ -102,6 +109,15 @@ pub enum FactError {
     /// A value that is negative or over its bound.
     #[error("a value is 0 to {} micros", limits::VALUE_MICROS)]
     Value,
+    /// Attributes without any, or too many at once.
+    #[error("1 to {} attributes are written at once", limits::ATTRIBUTE_WRITES)]
+    Attributes,
+    /// A name that is none of an attribute.
+    #[error("{}", DictionaryError::BadName)]
+    Name,
+    /// An attribute's value over a bound.
+    #[error(transparent)]
+    Attribute(#[from] ValueError),
 }
 
 impl FactError {
@@ -114,8 +130,10 @@ impl FactError {
             Self::At => "at_out_of_range",
             Self::Length => "too_long",
             Self::Value => "value_out_of_range",
-            Self::Segments => "out_of_bounds",
+            Self::Segments | Self::Attributes => "out_of_bounds",
             Self::Expiry => "expiry_out_of_range",
+            Self::Name => "bad_name",
+            Self::Attribute(error) => error.code(),
         }
     }
 }
@@ -127,7 +145,7 @@ impl Fact {
         match &self.what {
             What::Page { .. } | What::Track { .. } => true,
             What::Action { verb, .. } => *verb != Verb::IMPRESSION,
-            What::Alias { .. } | What::Withdrawal | What::Segments { .. } => false,
+            What::Alias { .. } | What::Withdrawal | What::Segments { .. } | What::Attributes { .. } => false,
         }
     }
 
@@ -148,6 +166,7 @@ impl Fact {
         match &self.what {
             What::Track { name, value, properties } => check_track(name, *value, properties.as_deref()),
             What::Segments { writes } => check_segments(writes, self.received),
+            What::Attributes { writes } => check_attributes(writes),
             What::Alias { also, .. } if also.len() >= limits::KEYS_A_PURPOSE => Err(FactError::Length),
             _ => Ok(()),
         }
@@ -164,6 +183,18 @@ fn check_segments(writes: &[(SegmentId, State)], received: Millis) -> Result<(),
         State::Held { expiry, attributes } => fits(*expiry) && attributes.len() <= limits::SEGMENT_ATTRIBUTES,
     };
     if writes.iter().all(|(_, state)| good(state)) { Ok(()) } else { Err(FactError::Expiry) }
+}
+
+fn check_attributes(writes: &[(String, Option<Value>)]) -> Result<(), FactError> {
+    if writes.is_empty() || writes.len() > limits::ATTRIBUTE_WRITES {
+        return Err(FactError::Attributes);
+    }
+    writes.iter().try_for_each(|(name, value)| {
+        if !attributes::name_is_good(name) {
+            return Err(FactError::Name);
+        }
+        Ok(value.as_ref().map_or(Ok(()), Value::check)?)
+    })
 }
 
 fn check_track(name: &str, value: Option<Micros>, properties: Option<&str>) -> Result<(), FactError> {
@@ -212,6 +243,19 @@ mod tests {
         assert_eq!(check(vec![(SegmentId(1), State::Removed)]), Ok(()));
         assert_eq!(check(vec![]), Err("out_of_bounds"));
         assert_eq!(check(vec![(SegmentId(1), State::Removed); limits::SEGMENT_WRITES + 1]), Err("out_of_bounds"));
+    }
+
+    #[test]
+    fn s4_08_a_fact_has_1_to_64_attributes_of_good_names_and_values() {
+        let check = |writes| fact(NOW, NOW, What::Attributes { writes }).check(NOW).map_err(FactError::code);
+        let one = |name: &str, value| check(vec![(name.to_owned(), value)]);
+        let many = |count| check(vec![("a".to_owned(), None); count]);
+        assert_eq!([1, limits::ATTRIBUTE_WRITES].map(many), [Ok(()), Ok(())]);
+        assert_eq!([0, limits::ATTRIBUTE_WRITES + 1].map(many), [Err("out_of_bounds"); 2]);
+        assert_eq!(one("shoe_size", Some(Value::Integer(42))), Ok(()));
+        assert_eq!(["", "Shoe"].map(|name| one(name, None)), [Err("bad_name"); 2]);
+        assert_eq!(one("a", Some(Value::String("x".repeat(limits::ATTRIBUTE_BYTES + 1)))), Err("too_long"));
+        assert_eq!(one("a", Some(Value::Date(i32::MAX))), Err("out_of_bounds"));
     }
 
     #[test]

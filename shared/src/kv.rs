@@ -13,3 +13,9 @@ pub fn snapshot_key(tenant: &TenantId, visitor: VisitorId) -> String {
 pub fn lookup_key(tenant: &TenantId, id: AlternateId) -> String {
     format!("a:{tenant}:{}:{}", id.kind.0, id.hash)
 }
+
+/// Where a page of the tenant's names of attributes is; `page` is below [`crate::limits::ATTRIBUTE_PAGES`].
+#[must_use]
+pub fn attributes_key(tenant: &TenantId, page: usize) -> String {
+    format!("c:{tenant}:attributes:{page}")
+}

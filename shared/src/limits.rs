@@ -47,8 +47,9 @@ pub const PROOF_SKEW_S: u64 = 60;
 pub const KV_KEYS: usize = 100;
 /// Longest snapshot, in bytes before its text form.
 pub const SNAPSHOT_BYTES: usize = 64 * 1024;
-/// Longest value the edge takes from the KV, in characters (a snapshot in base64).
-pub const KV_VALUE_CHARS: usize = SNAPSHOT_BYTES / 3 * 4 + 64;
+/// Longest value the edge takes from the KV, in characters: a full page of the longest names in base64, with its
+/// checksum and tag. A snapshot has 87,392 at most.
+pub const KV_VALUE_CHARS: usize = (ATTRIBUTE_PAGE * (ATTRIBUTE_NAME_BYTES + 2) + 6).div_ceil(3) * 4 + 2;
 /// Visitors of a person that one snapshot holds.
 pub const SNAPSHOT_VISITORS: usize = 51;
 /// Cuts that one membership names; the newest are kept.
@@ -138,9 +139,15 @@ pub const ATTRIBUTE_BYTES: usize = 256;
 pub const ATTRIBUTE_STRINGS: usize = 32;
 /// Longest name of an attribute, in bytes.
 pub const ATTRIBUTE_NAME_BYTES: usize = 64;
+/// Attributes that one fact writes.
+pub const ATTRIBUTE_WRITES: usize = 64;
+/// Bytes that one visitor's attributes have in a snapshot, packed: the newest that fit.
+pub const SNAPSHOT_ATTRIBUTES: usize = 8 * 1024;
 /// Names of attributes of one tenant.
 pub const ATTRIBUTE_NAMES: usize = 10_000;
 /// Names in one page of the dictionary.
 pub const ATTRIBUTE_PAGE: usize = 1_000;
+/// Pages of the dictionary at most.
+pub const ATTRIBUTE_PAGES: usize = ATTRIBUTE_NAMES.div_ceil(ATTRIBUTE_PAGE);
 /// Dates from 0001-01-01 to 9999-12-31, in days since 1970-01-01.
 pub const DATE_DAYS: RangeInclusive<i32> = -719_162..=2_932_896;

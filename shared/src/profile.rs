@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use litemap::LiteMap;
 
 use crate::actions::{Action, Actions, InsertionHash, PackedActions};
+use crate::attributes::{AttributeMap, PackedAttributes, Token, Value};
 use crate::fact::{Fact, PURCHASE, What};
 use crate::ids::{Micros, Millis, SessionId, Version};
 use crate::limits;
@@ -122,11 +123,13 @@ pub struct Profile {
     pub(crate) newest: Newest,
     pub(crate) actions: Actions,
     pub(crate) segments: SegmentMap,
+    pub(crate) attributes: AttributeMap,
     pub(crate) rhythm: Rhythm,
 }
 
 impl Profile {
-    /// Adds one fact. Each FactId must come once (the store remembers them); their order is all the same.
+    /// Adds one fact. Each FactId must come once (the store remembers them); their order is all the same. Of attributes
+    /// it adds only that they came: what they say is [`Profile::assign`]ed.
     pub fn fold(&mut self, fact: &Fact) {
         match &fact.what {
             What::Page { session } => {
@@ -151,7 +154,7 @@ impl Profile {
                 let stamp = Stamp::of(fact.id, fact.at);
                 writes.iter().for_each(|(id, state)| self.segments.write(*id, stamp, state.clone()));
             }
-            What::Track { .. } | What::Alias { .. } | What::Withdrawal => {}
+            What::Track { .. } | What::Alias { .. } | What::Withdrawal | What::Attributes { .. } => {}
         }
         if fact.is_activity() {
             self.rhythm.add(fact.at);
@@ -159,6 +162,14 @@ impl Profile {
         let (first, last) = self.seen.unwrap_or((fact.at, fact.at));
         self.seen = Some((first.min(fact.at), last.max(fact.at)));
         self.newest.insert(fact.received, fact.id.short());
+    }
+
+    /// Adds one fact as [`Profile::fold`] does, and what it writes of attributes: their tokens, which the tenant's
+    /// dictionary gives, and their values, `None` where one is removed.
+    pub fn assign(&mut self, fact: &Fact, writes: impl IntoIterator<Item = (Token, Option<Value>)>) {
+        let stamp = Stamp::of(fact.id, fact.at);
+        writes.into_iter().for_each(|(token, value)| self.attributes.write(token, stamp, value));
+        self.fold(fact);
     }
 
     /// The profile of a set of facts; repeats of a FactId count once, the first one given.
@@ -203,16 +214,24 @@ impl Profile {
         &self.segments
     }
 
+    /// The visitor's attributes.
+    #[must_use]
+    pub fn attributes(&self) -> &AttributeMap {
+        &self.attributes
+    }
+
     /// Takes out what the store keeps in records of its own. What is folded in afterwards is what is new of them.
-    pub fn take_parts(&mut self) -> (Actions, SegmentMap) {
-        (std::mem::take(&mut self.actions), std::mem::take(&mut self.segments))
+    pub fn take_parts(&mut self) -> (Actions, SegmentMap, AttributeMap) {
+        let (actions, segments) = (std::mem::take(&mut self.actions), std::mem::take(&mut self.segments));
+        (actions, segments, std::mem::take(&mut self.attributes))
     }
 
     /// Joins what was taken out, or lay in records of its own, with what is there.
     #[must_use]
-    pub fn with_parts(mut self, actions: Actions, segments: SegmentMap) -> Self {
+    pub fn with_parts(mut self, actions: Actions, segments: SegmentMap, attributes: AttributeMap) -> Self {
         self.actions = actions.join(self.actions);
         self.segments = segments.join(self.segments);
+        self.attributes = attributes.join(self.attributes);
         self
     }
 
@@ -229,7 +248,8 @@ impl Profile {
         self.sub_profile_since(version, named, Day(0))
     }
 
-    /// The same with the actions from a day on.
+    /// The same with the actions from a day on. Of the attributes it holds the newest that fit
+    /// [`limits::SNAPSHOT_ATTRIBUTES`].
     #[must_use]
     pub fn sub_profile_since(&self, version: Version, named: bool, since: Day) -> SubProfile {
         let skip = self.sessions.len().saturating_sub(limits::NEWEST_SESSIONS);
@@ -237,7 +257,8 @@ impl Profile {
             || Names { sessions: self.sessions.iter().skip(skip).copied().collect(), newest: self.newest.clone() };
         let (totals, seen, actions) = (self.totals(), self.seen, self.actions.pack_from(since));
         let segments = if self.segments.is_empty() { Vec::new() } else { self.segments.pack() };
-        SubProfile::pack(version, &Content { totals, seen, names: named.then(names), actions, segments })
+        let attributes = self.attributes.newest_within(limits::SNAPSHOT_ATTRIBUTES).pack();
+        SubProfile::pack(version, &Content { totals, seen, names: named.then(names), actions, segments, attributes })
     }
 }
 
@@ -314,6 +335,12 @@ impl Known {
     #[must_use]
     pub fn segments(&self) -> Option<PackedSegments<'_>> {
         self.newest().and_then(SubProfile::segments)
+    }
+
+    /// The attributes of the newest sub-profile met.
+    #[must_use]
+    pub fn attributes(&self) -> Option<PackedAttributes<'_>> {
+        self.newest().and_then(SubProfile::attributes)
     }
 
     fn newest(&self) -> Option<&SubProfile> {

@@ -3,6 +3,7 @@
 use litemap::LiteMap;
 
 use crate::actions::PackedActions;
+use crate::attributes::{AttributeMap, PackedAttributes};
 use crate::ids::{AltHash, Version, VisitorId};
 use crate::membership::{Membership, Memberships};
 use crate::profile::{Known, SubProfile, Totals};
@@ -118,6 +119,20 @@ impl View {
         let members = self.members(own);
         let maps = members.into_iter().filter_map(|visitor| self.segments_of(visitor)?.to_map());
         maps.fold(SegmentMap::default(), SegmentMap::join)
+    }
+
+    /// The attributes of one visitor alone.
+    #[must_use]
+    pub fn attributes_of(&self, visitor: VisitorId) -> Option<PackedAttributes<'_>> {
+        self.known.get(&visitor)?.attributes()
+    }
+
+    /// The attributes of the person: of each the last write of any visitor that counts for `own`.
+    #[must_use]
+    pub fn attributes(&self, own: VisitorId) -> AttributeMap {
+        let members = self.members(own);
+        let maps = members.into_iter().filter_map(|visitor| self.attributes_of(visitor)?.to_map());
+        maps.fold(AttributeMap::default(), AttributeMap::join)
     }
 
     /// The actions of one visitor alone.

@@ -10,9 +10,12 @@ use causeway_shared::attributes::{
     AttributeError, AttributeMap, Dictionary, DictionaryError, Finite, Kind, PackedAttributes, Token, Value,
     ValueError, decode_page, encode_page, name_is_good,
 };
+use causeway_shared::fact::{Fact, What};
+use causeway_shared::ids::FactId;
 use causeway_shared::limits;
+use causeway_shared::profile::Profile;
 use causeway_shared::segments::Stamp;
-use common::{NOW, law, scramble};
+use common::{NOW, law, scramble, version, visitor};
 use proptest::collection::{btree_set, vec};
 use proptest::prelude::*;
 use serde_json::json;
@@ -209,6 +212,22 @@ proptest! {
             if let Some(value) = Value::read(bytes) {
                 prop_assert_eq!((value.check(), &value.pack()[..]), (Ok(()), bytes));
             }
+        }
+    }
+
+    #[test]
+    fn s4_08_a_snapshot_takes_the_newest_that_fit(writes in writes(), seed in any::<u64>(), bytes in 0usize..400) {
+        for map in [map(&writes), map(&many(seed, 300))] {
+            let kept = map.newest_within(bytes);
+            prop_assert!(kept.pack().len() <= bytes);
+            prop_assert_eq!(kept.clone().join(map.clone()), map.clone());
+            if map.pack().len() <= bytes {
+                prop_assert_eq!(&kept, &map);
+            }
+            // The newest is kept wherever a map of it alone would fit for sure.
+            let mut more = map.clone();
+            more.write(Token(5), stamp(1_000), Some(Value::Bool(true)));
+            prop_assert!(bytes < 60 || more.newest_within(bytes).get(Token(5)).is_some());
         }
     }
 
@@ -442,6 +461,29 @@ fn a_value_over_a_bound_is_not_written_and_not_read() {
     }
     let full = strings(&over[1..]);
     assert_eq!(Value::read(&full.pack()), Some(full));
+}
+
+#[test]
+fn s4_08_no_visitor_s_attributes_crowd_out_a_snapshot() {
+    let long = || text(&"x".repeat(limits::ATTRIBUTE_BYTES));
+    let tags: Vec<String> = (10..10 + limits::ATTRIBUTE_STRINGS).map(|n| format!("{n}{}", "x".repeat(254))).collect();
+    let most = strings(&tags.iter().map(String::as_str).collect::<Vec<_>>());
+    let mut writes: Vec<Write> = (0..255).map(|n| (Token(n), stamp(u64::from(n)), Some(long()))).collect();
+    writes.push((Token(255), stamp(255), Some(most)));
+    let mut profile = Profile::default();
+    for (token, at, value) in &writes {
+        let what = What::Attributes { writes: Vec::new() };
+        let mut id = [0; 16];
+        id[3] = 1;
+        let fact = Fact { id: FactId::from_bytes(id), visitor: visitor(1), received: at.at, at: at.at, what };
+        profile.assign(&fact, [(*token, value.clone())]);
+    }
+    assert_eq!(profile.attributes(), &map(&writes));
+    let sub = profile.sub_profile(version(1), false);
+    let kept: Vec<Token> = sub.attributes().unwrap().iter().map(|(token, _)| token).collect();
+    // One that is too long alone leaves its place to the newest of the others, 29 of 256 bytes each.
+    assert_eq!(kept, (226..255).map(Token).collect::<Vec<_>>());
+    assert!(sub.packed().len() <= limits::SNAPSHOT_ATTRIBUTES + 64);
 }
 
 #[test]

@@ -12,16 +12,17 @@ use std::time::{Duration, Instant};
 
 use bolero::{TypeGenerator, check};
 use causeway_shared::actions::{Entity, Verb, ViewType};
+use causeway_shared::attributes::{AttributeMap, Kind, Token, Value};
 use causeway_shared::config::EdgeConfig;
 use causeway_shared::cookie::{self, IDENTITY};
 use causeway_shared::fact::{Fact, PURCHASE, What};
 use causeway_shared::identity::IdentityCookie;
 use causeway_shared::ids::{AltHash, FactId, InsertionId, SessionId, TenantId, VisitorId};
 use causeway_shared::keys::{Key, KeyRing, Keys, Stage};
-use causeway_shared::kv::{lookup_key, snapshot_key};
+use causeway_shared::kv::{attributes_key, lookup_key, snapshot_key};
 use causeway_shared::ledger::{Ledger, Reservation};
 use causeway_shared::profile::{Beyond, Profile};
-use causeway_shared::segments::{SegmentId, State};
+use causeway_shared::segments::{SegmentId, Stamp, State};
 use causeway_shared::time::HourStamp;
 use causeway_shared::token::AdToken;
 use causeway_shared::view::{Snapshot, Stored};
@@ -110,6 +111,7 @@ fn all_facts() -> Vec<Fact> {
         What::Segments {
             writes: vec![(SegmentId(9), State::held(HourStamp(80_000), [(1, -5)])), (SegmentId(8), State::Removed)],
         },
+        What::Attributes { writes: attributes() },
     ];
     let fact = |(n, what)| Fact {
         id: FactId::from_bytes([n; 16]),
@@ -119,6 +121,12 @@ fn all_facts() -> Vec<Fact> {
         what,
     };
     (0u8..).zip(whats).map(fact).collect()
+}
+
+fn attributes() -> Vec<(String, Option<Value>)> {
+    let strings = Value::Strings(["run", "trail"].map(str::to_owned).into());
+    let values = [None, Some(Value::Bool(true)), Some(Value::Date(20_742)), Some(strings)];
+    ["x", "vip", "since", "shoes"].map(str::to_owned).into_iter().zip(values).collect()
 }
 
 fn tenant() -> TenantId {
@@ -131,7 +139,10 @@ fn batch() -> Vec<u8> {
 
 fn snapshot_value() -> (String, String) {
     let key = snapshot_key(&tenant(), visitor(1));
-    let sub = |v| Profile::of(&all_facts()).sub_profile(version(3), v == visitor(1));
+    let mut profile = Profile::of(&all_facts());
+    let said = Fact { id: FactId::from_bytes([99; 16]), ..all_facts()[7].clone() };
+    profile.assign(&said, attributes().into_iter().map(|(name, value)| (Token(name.len() as u16), value)));
+    let sub = |v| profile.sub_profile(version(3), v == visitor(1));
     let visitors = [visitor(1), visitor(2)];
     let snapshot = Snapshot {
         version: version(3),
@@ -142,6 +153,13 @@ fn snapshot_value() -> (String, String) {
         truncated: false,
     };
     let value = kv::encode_stored(&key, &Stored::Snapshot(Box::new(snapshot))).unwrap();
+    (key, value)
+}
+
+fn names_value() -> (String, String) {
+    let key = attributes_key(&tenant(), 0);
+    let page = [("vip".to_owned(), Kind::Bool), ("since".to_owned(), Kind::Date)];
+    let value = kv::encode_names(&key, &page).unwrap();
     (key, value)
 }
 
@@ -209,7 +227,8 @@ fn ledger_payload() -> Vec<u8> {
 
 #[test]
 fn facts_and_batches() {
-    let seeds = [batch(), facts::encode_one(&all_facts()[1]), facts::encode_one(&all_facts()[2])];
+    let seeds = [&all_facts()[1], &all_facts()[2], &all_facts()[7]].map(facts::encode_one);
+    let seeds = [vec![batch()], seeds.to_vec()].concat();
     check!().with_iterations(ITERATIONS).with_test_time(TIME).with_type::<Hostile>().for_each(|hostile| {
         let bytes = hostile.bytes(&seeds);
         steady(facts::decode(&bytes), |b| facts::decode(&facts::encode(b)));
@@ -218,6 +237,12 @@ fn facts_and_batches() {
             let _ = fact.check(NOW);
             let mut profile = Profile::default();
             profile.fold(&fact);
+            if let What::Attributes { writes } = &fact.what {
+                let writes = writes.iter().map(|(name, value)| (Token(name.len() as u16), value.clone()));
+                profile.assign(&fact, writes);
+                let stored = profile::attributes(&profile.attributes().pack());
+                assert_eq!(stored.as_ref(), Ok(profile.attributes()));
+            }
         }
     });
 }
@@ -236,6 +261,18 @@ fn stored_profiles() {
 }
 
 #[test]
+fn stored_attributes() {
+    let mut map = AttributeMap::default();
+    for (n, (_, value)) in (0..).zip(attributes()) {
+        map.write(Token(n * 300), Stamp { at: NOW + u64::from(n / 2), source: 7 }, value);
+    }
+    let seeds = [map.pack()];
+    check!().with_iterations(ITERATIONS).with_test_time(TIME).with_type::<Hostile>().for_each(|hostile| {
+        steady(profile::attributes(&hostile.bytes(&seeds)), |map| profile::attributes(&map.pack()));
+    });
+}
+
+#[test]
 fn sync_requests_and_answers() {
     let seeds = [request(), response()];
     check!().with_iterations(ITERATIONS).with_test_time(TIME).with_type::<Hostile>().for_each(|hostile| {
@@ -249,7 +286,8 @@ fn sync_requests_and_answers() {
 fn kv_values_whose_checksum_fits() {
     let (key, value) = snapshot_value();
     let (lookup_key, lookup) = lookup_value();
-    let seeds = [inside(&value), inside(&value), inside(&lookup)];
+    let (names_key, names) = names_value();
+    let seeds = [inside(&value), inside(&value), inside(&lookup), inside(&names)];
     check!().with_iterations(ITERATIONS).with_test_time(TIME).with_type::<Hostile>().for_each(|hostile| {
         let bytes = hostile.bytes(&seeds);
         let stored = |text: &str| kv::decode_stored(&key, visitor(1), text.as_bytes());
@@ -258,6 +296,9 @@ fn kv_values_whose_checksum_fits() {
         let lookup = |text: &str| kv::decode_lookup(&lookup_key, text.as_bytes());
         let read = lookup(&framed("l1", &lookup_key, &bytes));
         steady(read, |visitors| lookup(&kv::encode_lookup(&lookup_key, visitors).unwrap()));
+        let names = |text: &str| kv::decode_names(&names_key, text.as_bytes());
+        let read = names(&framed("n1", &names_key, &bytes));
+        steady(read, |page| names(&kv::encode_names(&names_key, page).unwrap()));
     });
 }
 
@@ -265,12 +306,14 @@ fn kv_values_whose_checksum_fits() {
 fn kv_values_as_they_are() {
     let (key, value) = snapshot_value();
     let (lookup_key, lookup) = lookup_value();
-    let seeds = [value.clone().into_bytes(), lookup.clone().into_bytes()];
+    let (names_key, names) = names_value();
+    let seeds = [&value, &lookup, &names].map(|text| text.clone().into_bytes());
     check!().with_iterations(ITERATIONS).with_test_time(TIME).with_type::<Hostile>().for_each(|hostile| {
         let bytes = hostile.bytes(&seeds);
         // A CRC is no signature: one damage in four thousand million passes, these few do not.
         assert_eq!(kv::decode_stored(&key, visitor(1), &bytes).is_ok(), bytes == value.as_bytes());
         assert_eq!(kv::decode_lookup(&lookup_key, &bytes).is_ok(), bytes == lookup.as_bytes());
+        assert_eq!(kv::decode_names(&names_key, &bytes).is_ok(), bytes == names.as_bytes());
     });
 }
 
@@ -371,7 +414,11 @@ fn lists_over_their_bounds_are_refused_although_whole() {
     assert!(!identity(|c, n| c.earlier = vec![(hash(1, 1), visitor(1)); n], limits::EARLIER_VISITORS + 1));
     assert!(identity(|c, n| c.pending = vec![visitor(1); n], limits::PENDING_SIBLINGS));
     assert!(!identity(|c, n| c.pending = vec![visitor(1); n], limits::PENDING_SIBLINGS + 1));
-    let bounded: [(usize, ReadsList); 6] = [
+    let bounded: [(usize, ReadsList); 7] = [
+        (limits::ATTRIBUTE_WRITES, |n| {
+            let what = What::Attributes { writes: vec![("a".to_owned(), None); n] };
+            facts::decode_one(&facts::encode_one(&Fact { what, ..all_facts()[0].clone() })).is_ok()
+        }),
         // As many as earlier releases wrote.
         (64, |n| {
             let mut ledger = Ledger::new(visitor(1));
@@ -414,6 +461,14 @@ fn texts_over_their_bounds_are_refused() {
     assert_eq!(track(limits::NAME_BYTES, limits::PROPERTIES_BYTES), None);
     assert_eq!(track(limits::NAME_BYTES + 1, 0), Some(WireError::TooLong));
     assert_eq!(track(1, limits::PROPERTIES_BYTES + 1), Some(WireError::TooLong));
+    let attribute = |name: usize, value: usize| {
+        let value = Value::String("v".repeat(value));
+        let what = What::Attributes { writes: vec![("n".repeat(name), Some(value))] };
+        facts::decode_one(&facts::encode_one(&Fact { what, ..all_facts()[0].clone() })).err()
+    };
+    assert_eq!(attribute(limits::ATTRIBUTE_NAME_BYTES, limits::ATTRIBUTE_BYTES), None);
+    assert_eq!(attribute(limits::ATTRIBUTE_NAME_BYTES + 1, 0), Some(WireError::TooLong));
+    assert_eq!(attribute(1, limits::ATTRIBUTE_BYTES + 1), Some(WireError::Range));
     let huge = vec![0u8; limits::SYNC_BYTES + 1];
     assert_eq!(facts::decode(&huge).unwrap_err(), WireError::TooLong);
     assert_eq!(sync::decode_request(&huge).unwrap_err(), WireError::TooLong);

@@ -11,6 +11,7 @@ mod common;
 mod frame;
 
 use causeway_shared::actions::{Entity, InsertionHash, Verb, ViewType};
+use causeway_shared::attributes::{AttributeMap, Kind, Token, Value};
 use causeway_shared::cookie::{self, IDENTITY};
 use causeway_shared::fact::{Fact, PURCHASE, What};
 use causeway_shared::identity::IdentityCookie;
@@ -18,11 +19,11 @@ use causeway_shared::ids::{
     AltHash, AlternateId, Epoch, FactId, InsertionId, Millis, SessionId, TenantId, Version, VisitorId,
 };
 use causeway_shared::keys::{Key, KeyRing, Stage};
-use causeway_shared::kv::{lookup_key, snapshot_key};
+use causeway_shared::kv::{attributes_key, lookup_key, snapshot_key};
 use causeway_shared::ledger::{Ledger, Reservation};
 use causeway_shared::membership::{Cut, Membership};
 use causeway_shared::profile::{Beyond, Content, Profile, SubProfile, Totals};
-use causeway_shared::segments::{SegmentId, State};
+use causeway_shared::segments::{SegmentId, Stamp, State};
 use causeway_shared::time::{HourStamp, Minute};
 use causeway_shared::view::{Snapshot, Stored};
 use causeway_shared::wire::facts::FactBatch;
@@ -86,6 +87,11 @@ const ACTION: &str = "8550060606060606060606060606060606065001a3185c500071028304
      62636465666768696a6b6c6d6e6f01041a00011170030201";
 const SEGMENTS: &str = "8550070707070707070707070707070707075001a3185c50007102830405060708090a1b000001a3185c6b58008205828419\
      21091a0001155802268109";
+const ATTRIBUTES: &str = "8550080808080808080808080808080808085001a3185c50007102830405060708090a1b000001a3185c6f400082068282697368\
+     6f655f73697a654202548263766970f6";
+const NAMES: &str = "n1D2FyCQIJc2hvZV9zaXplAgN2aXAB";
+const CKEY: &str = "c:pub:attributes:0";
+const ATTRIBUTED: &str = "180201021002060000320202540180a0f1c2b1340904020000";
 const ACTION_ID: &str = "73fa776833e56a0d1d6c4de553c7db2e";
 const LATER_BATCH: &str = "840163707562848650010101010101010101010101010101015001a3185c50007102830405060708090a1b000001a3185c53\
      e80083001b01c9c38001020304656c61746572656c617465728650020202020202020202020202020202025001a3185c5000\
@@ -171,6 +177,16 @@ fn segments() -> Vec<(SegmentId, State)> {
     vec![(SegmentId(8_457), State::held(HourStamp(71_000), [(2, -7)])), (SegmentId(9), State::Removed)]
 }
 
+fn attributes() -> Vec<(String, Option<Value>)> {
+    vec![("shoe_size".to_owned(), Some(Value::Integer(42))), ("vip".to_owned(), None)]
+}
+
+/// What the profile and its snapshot are of.
+fn counted() -> Profile {
+    let [facts @ .., _] = all_facts();
+    Profile::of(&facts)
+}
+
 fn entity() -> Entity {
     Entity { ad: 70_000, ad_group: 3, campaign: 2, advertiser: 1 }
 }
@@ -180,7 +196,7 @@ fn fact(n: u8, at: Millis, what: What) -> Fact {
     Fact { id: FactId::from_bytes([n; 16]), visitor: one(), received, at: received - at, what }
 }
 
-fn all_facts() -> [Fact; 7] {
+fn all_facts() -> [Fact; 8] {
     let id = AlternateId { kind: MEMBER, hash: alt(1, 0xa1) };
     let track = |name: &str, value, properties: Option<&str>| What::Track {
         name: name.to_owned(),
@@ -195,6 +211,7 @@ fn all_facts() -> [Fact; 7] {
         fact(5, 0, What::Withdrawal),
         fact(6, 0, What::Action { insertion: insertion(), verb: Verb(1), view_type: ViewType(4), entity: entity() }),
         fact(7, 0, What::Segments { writes: segments() }),
+        fact(8, 0, What::Attributes { writes: attributes() }),
     ]
 }
 
@@ -207,7 +224,7 @@ fn snapshot() -> Snapshot {
     let version = |counter| Version { restore: 0, counter };
     let totals = Totals { pages: 4, sessions: 2, ..Totals::default() };
     let sibling = SubProfile::pack(version(6), &Content { totals, ..Content::default() });
-    let own = Profile::of(&all_facts()).sub_profile(version(7), true);
+    let own = counted().sub_profile(version(7), true);
     Snapshot {
         version: version(7),
         visitor: one(),
@@ -310,12 +327,14 @@ fn reserving() -> Ledger {
 fn the_keys_of_the_kv() {
     assert_eq!(snapshot_key(&tenant(), one()), VKEY);
     assert_eq!(lookup_key(&tenant(), AlternateId { kind: MEMBER, hash: alt(1, 0xa1) }), AKEY);
+    assert_eq!(attributes_key(&tenant(), 0), CKEY);
     assert_eq!(one().to_string(), V1);
 }
 
 #[test]
 fn one_fact_of_each_kind() {
-    for (fact, golden) in all_facts().iter().zip([PAGE, ALIAS, PURCHASE_FACT, TRACK, WITHDRAWAL, ACTION, SEGMENTS]) {
+    let goldens = [PAGE, ALIAS, PURCHASE_FACT, TRACK, WITHDRAWAL, ACTION, SEGMENTS, ATTRIBUTES];
+    for (fact, golden) in all_facts().iter().zip(goldens) {
         assert_eq!(to_hex(&facts::encode_one(fact)), golden, "{fact:?}");
         assert_eq!(&facts::decode_one(&hex(golden)).unwrap(), fact);
     }
@@ -332,7 +351,7 @@ fn a_batch_of_facts() {
 
 #[test]
 fn a_stored_profile() {
-    let expected = Profile::of(&all_facts());
+    let expected = counted();
     assert_eq!(to_hex(&profile::encode(&expected)), PROFILE);
     assert_eq!(profile::decode(&hex(PROFILE)).unwrap(), expected);
     assert_eq!(profile::decode(&hex(LATER_PROFILE)).unwrap(), expected);
@@ -352,6 +371,44 @@ fn a_snapshot_and_a_tombstone() {
     }
     assert_eq!(Stored::Snapshot(later), stored());
     assert_eq!(kv::decode_stored(VKEY, one(), TOMBSTONE.as_bytes()).unwrap(), Stored::Tombstone);
+}
+
+#[test]
+fn s4_08_attributes_of_a_fact_and_of_a_snapshot() {
+    // A later release's write has more than name and value.
+    let later = ATTRIBUTES.replace("8263766970f6", "8363766970f6656c61746572");
+    assert_eq!(facts::decode_one(&hex(&later)).unwrap(), all_facts()[7]);
+    let refused = |value: &str| facts::decode_one(&hex(&ATTRIBUTES.replace("420254", value))).err();
+    // An integer cut, of two forms, of no kind; a text instead of bytes.
+    assert_eq!(["4102", "4302d400", "420754"].map(refused), [Some(WireError::Range); 3]);
+    assert_eq!(refused("620254"), Some(WireError::Malformed));
+    let mut map = AttributeMap::default();
+    map.write(Token(51), Stamp { at: NOW, source: 9 }, Some(Value::Integer(42)));
+    map.write(Token(0), Stamp { at: NOW, source: 9 }, None);
+    let totals = Totals { pages: 4, sessions: 2, ..Totals::default() };
+    let content = Content { totals, segments: vec![1, 2], attributes: map.pack(), ..Content::default() };
+    let sub = SubProfile::pack(Version::default(), &content);
+    assert_eq!(to_hex(sub.packed()), ATTRIBUTED);
+    assert_eq!((sub.content().unwrap(), sub.totals()), (content, totals));
+    assert_eq!(sub.attributes().unwrap().to_map(), Some(map));
+}
+
+#[test]
+fn s4_09_a_page_of_names() {
+    let page = [("shoe_size".to_owned(), Kind::Integer), ("vip".to_owned(), Kind::Bool)];
+    assert_eq!(kv::encode_names(CKEY, &page).unwrap(), NAMES);
+    assert_eq!(kv::decode_names(CKEY, NAMES.as_bytes()).unwrap(), page);
+    assert_eq!(kv::decode_names("c:pub:attributes:1", NAMES.as_bytes()), Err(WireError::Checksum));
+    assert_eq!(kv::decode_names(CKEY, LOOKUP.as_bytes()), Err(WireError::UnknownForm));
+    assert_eq!(kv::encode_names(CKEY, &[page[0].clone(), page[0].clone()]), Err(WireError::Range));
+    // The longest page is read again, one longer is not written.
+    let name = |n: usize| (format!("{n:a>64}", n = format!("_{n}")), Kind::Date);
+    let full: Vec<_> = (0..limits::ATTRIBUTE_PAGE).map(name).collect();
+    let value = kv::encode_names(CKEY, &full).unwrap();
+    assert!((limits::KV_VALUE_CHARS - 2..=limits::KV_VALUE_CHARS).contains(&value.len()), "{}", value.len());
+    assert_eq!(kv::decode_names(CKEY, value.as_bytes()).unwrap(), full);
+    let over: Vec<_> = (0..=limits::ATTRIBUTE_PAGE).map(name).collect();
+    assert_eq!(kv::encode_names(CKEY, &over), Err(WireError::Range));
 }
 
 #[test]
@@ -406,10 +463,11 @@ fn hashes_and_macs() {
 type Reads = fn(&[u8]) -> Option<WireError>;
 
 /// Every form in CBOR with its decoder, and whether its first field is the number of the form.
-fn forms() -> [(&'static str, Reads, bool); 8] {
+fn forms() -> [(&'static str, Reads, bool); 9] {
     [
         (BATCH, |b| facts::decode(b).err(), true),
         (ALIAS, |b| facts::decode_one(b).err(), false),
+        (ATTRIBUTES, |b| facts::decode_one(b).err(), false),
         (PROFILE, |b| profile::decode(b).err(), true),
         (REQUEST, |b| sync::decode_request(b).err(), true),
         (RESPONSE, |b| sync::decode_response(b).err(), true),
@@ -466,7 +524,9 @@ fn every_cut_and_every_flipped_bit_of_a_kv_value_is_refused() {
     let stored = |value: &[u8]| kv::decode_stored(VKEY, one(), value).is_ok();
     let lookup = |value: &[u8]| kv::decode_lookup(AKEY, value).is_ok();
     type IsRead<'a> = &'a dyn Fn(&[u8]) -> bool;
-    for (golden, is_read) in [(SNAPSHOT, &stored as IsRead<'_>), (TOMBSTONE, &stored), (LOOKUP, &lookup)] {
+    let names = |value: &[u8]| kv::decode_names(CKEY, value).is_ok();
+    let all = [(SNAPSHOT, &stored as IsRead<'_>), (TOMBSTONE, &stored), (LOOKUP, &lookup), (NAMES, &names)];
+    for (golden, is_read) in all {
         let bytes = golden.as_bytes();
         assert!(is_read(bytes));
         for end in 0..bytes.len() {

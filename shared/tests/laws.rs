@@ -5,13 +5,20 @@
 #[expect(dead_code, reason = "each file takes its part")]
 mod common;
 
+use std::collections::BTreeMap;
+
+use causeway_shared::actions::Actions;
+use causeway_shared::attributes::{Token, Value};
+use causeway_shared::fact::{Fact, What};
 use causeway_shared::ledger::Ledger;
 use causeway_shared::membership::Memberships;
 use causeway_shared::profile::{Known, Profile, SubProfile, Totals};
+use causeway_shared::segments::{SegmentMap, Stamp};
 use causeway_shared::view::{Snapshot, Stored, View};
 use causeway_shared::{kv, wire};
 use common::{
-    History, Published, beyond, history, known, law, naive, picked, published, restored, scramble, version, visitor,
+    History, Published, beyond, fold, history, known, law, naive, picked, profile_of, published, restored, scramble,
+    tokens, version, visitor,
 };
 use proptest::prelude::*;
 
@@ -46,6 +53,28 @@ fn with_ledger(history: &History, extra: u64) -> Known {
     let kept = history.newest().iter().enumerate().filter(|(i, _)| scramble(extra ^ *i as u64) & 1 == 1);
     let pages = kept.map(|(_, f)| f).chain(history.pending()).filter_map(beyond);
     Known::from_beyond(pages).join(Known::from_sub(history.sub(usize::MAX, true)))
+}
+
+/// A profile as it comes back from the store.
+fn stored(mut profile: Profile) -> Profile {
+    let core = wire::profile::decode(&wire::profile::encode(&profile)).unwrap();
+    let (.., attributes) = profile.take_parts();
+    let attributes = wire::profile::attributes(&attributes.pack()).unwrap();
+    core.with_parts(Actions::default(), SegmentMap::default(), attributes)
+}
+
+/// The greatest write of each attribute.
+fn said(facts: &[&Fact]) -> BTreeMap<Token, Value> {
+    let mut last: BTreeMap<Token, (Stamp, Option<Value>)> = BTreeMap::new();
+    for fact in facts {
+        let What::Attributes { writes } = &fact.what else { continue };
+        for (token, value) in tokens(writes) {
+            let write = (Stamp::of(fact.id, fact.at), value);
+            let there = last.entry(token).or_insert(write.clone());
+            *there = write.max(there.clone());
+        }
+    }
+    last.into_iter().filter_map(|(token, (_, value))| Some((token, value?))).collect()
 }
 
 fn at_most(part: Totals, whole: Totals) -> bool {
@@ -98,15 +127,21 @@ proptest! {
 
     #[test]
     fn field_03_the_fold_does_not_depend_on_order_batches_or_repeats(h in history(1), shuffle in any::<u64>(), cut in any::<prop::sample::Index>()) {
-        let at_once = Profile::of(&h.facts);
+        let at_once = profile_of(&h.facts);
         let mut shuffled = h.facts.clone();
         shuffled.sort_by_key(|f| scramble(f.id.short() ^ shuffle));
-        prop_assert_eq!(&Profile::of(&shuffled), &at_once);
+        prop_assert_eq!(&profile_of(&shuffled), &at_once);
         let repeated: Vec<_> = h.arrived.iter().chain(&shuffled).chain(&h.facts).collect();
-        prop_assert_eq!(&Profile::of(repeated), &at_once);
+        prop_assert_eq!(&profile_of(repeated), &at_once);
         let (first, second) = shuffled.split_at(cut.index(shuffled.len() + 1));
-        let mut in_batches = wire::profile::decode(&wire::profile::encode(&Profile::of(first))).unwrap();
-        second.iter().for_each(|f| in_batches.fold(f));
+        let mut in_batches = stored(profile_of(first));
+        second.iter().for_each(|f| fold(&mut in_batches, f));
+        prop_assert_eq!(&in_batches, &at_once);
+        // As the store does: what it keeps apart is joined with what came since.
+        let mut since = stored(profile_of(first));
+        let (actions, segments, attributes) = since.take_parts();
+        second.iter().for_each(|f| fold(&mut since, f));
+        let in_batches = since.with_parts(actions, segments, attributes);
         prop_assert_eq!(&in_batches, &at_once);
         prop_assert_eq!(at_once.totals(), naive(&h.facts.iter().collect::<Vec<_>>()));
     }
@@ -188,6 +223,19 @@ proptest! {
         prop_assert_eq!(all.totals(visitor(2)), naive(&facts));
         for history in &histories {
             prop_assert_eq!(all.own(history.visitor), naive(&history.newest().iter().collect::<Vec<_>>()));
+        }
+    }
+
+    #[test]
+    fn s4_08_a_person_s_attributes_are_the_last_writes_of_its_visitors(a in history(0), b in history(1), c in history(2)) {
+        let histories = [a, b, c];
+        let mut view = View::default();
+        histories.iter().for_each(|h| view.add_known(h.visitor, Known::from_sub(h.sub(usize::MAX, false))));
+        let facts: Vec<&Fact> = histories.iter().flat_map(History::newest).collect();
+        prop_assert_eq!(view.attributes(visitor(1)).iter().map(|(t, v)| (t, v.clone())).collect::<BTreeMap<_, _>>(), said(&facts));
+        for history in &histories {
+            let own = view.attributes_of(history.visitor).map(|packed| packed.iter().collect::<BTreeMap<_, _>>());
+            prop_assert_eq!(own.unwrap_or_default(), said(&history.newest().iter().collect::<Vec<_>>()));
         }
     }
 

@@ -10,6 +10,7 @@ use causeway_origin::read::{self, View, Visitor};
 use causeway_origin::segments::{self as of, Query, Whose, Write};
 use causeway_origin::tenants::Known;
 use causeway_origin::{clock, group, trim};
+use causeway_shared::fact::Fact;
 use causeway_shared::segments::SegmentId;
 use clap::{Args, Subcommand};
 use serde_json::json;
@@ -59,6 +60,10 @@ pub(super) struct WhoseArgs {
 }
 
 impl WhoseArgs {
+    pub(super) fn tenant(&self) -> Option<&str> {
+        self.tenant.as_deref()
+    }
+
     fn whose(&self) -> Whose {
         match (self.of.parse(), self.of.split_once(':')) {
             (Err(_), Some((kind, value))) => Whose::Lookup(kind.to_owned(), value.to_owned()),
@@ -110,7 +115,7 @@ pub(super) fn run(command: &Segments, common: &Common) -> anyhow::Result<()> {
 }
 
 /// Finds the visitor and reads of it, store and log together.
-fn reading<T>(
+pub(super) fn reading<T>(
     opened: &mut Opened,
     tenant: &Known,
     whose: &WhoseArgs,
@@ -126,10 +131,17 @@ fn reading<T>(
 fn put(opened: &mut Opened, tenant: &Known, visitor: &Visitor, write: &Write) -> anyhow::Result<usize> {
     let mut id = [0; 16];
     getrandom::fill(&mut id).context("the operating system gives no random bytes")?;
-    let fact = of::fact(visitor.visitor, write, clock::now(), id)?;
-    let record = Arc::new(Record { seq: 0, facts: vec![Checked { tenant: tenant.no, fact }] });
+    put_facts(opened, tenant, vec![of::fact(visitor.visitor, write, clock::now(), id)?])?;
+    Ok(write.set.len() + write.remove.len())
+}
+
+/// Folds new facts into the store at once.
+pub(super) fn put_facts(opened: &mut Opened, tenant: &Known, facts: Vec<Fact>) -> anyhow::Result<()> {
+    let all = facts.len() as u64;
+    let facts = facts.into_iter().map(|fact| Checked { tenant: tenant.no, fact }).collect();
+    let record = Arc::new(Record { seq: 0, facts });
     let Opened { conn, rules, .. } = opened;
     let done = group::commit(conn, rules, &Metrics::default(), clock::now(), &[record], &[])?;
-    ensure!(done.new == [1], "the write was not kept");
-    Ok(write.set.len() + write.remove.len())
+    ensure!(done.new == [all], "the write was not kept");
+    Ok(())
 }

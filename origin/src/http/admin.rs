@@ -227,7 +227,13 @@ mod tests {
         let document: Value = serde_json::from_str(include_str!("openapi.json")).unwrap();
         let mut described: Vec<&String> = document["paths"].as_object().unwrap().keys().collect();
         described.sort();
-        let code = [include_str!("admin.rs"), include_str!("segments.rs"), include_str!("../http.rs")].concat();
+        let files = [
+            include_str!("admin.rs"),
+            include_str!("segments.rs"),
+            include_str!("attributes.rs"),
+            include_str!("../http.rs"),
+        ];
+        let code = files.concat();
         let mut routes: Vec<&str> =
             code.lines().filter_map(|line| line.trim().strip_prefix(".route(\"")?.split('"').next()).collect();
         routes.sort_unstable();

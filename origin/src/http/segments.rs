@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use super::admin::{admit, read_body, tenant, which};
-use super::{ApiError, App};
+use super::{ApiError, App, random};
 use crate::clock;
 use crate::read::{self, View, Visitor};
 use crate::segments::{self, Query, Whose, Write};
@@ -23,9 +23,9 @@ use crate::store::StoreError;
 use crate::tenants::Known;
 use crate::tokens::Role;
 
-type Answer = Result<Response, ApiError>;
-type ById = Path<String>;
-type ByLookup = Path<(String, String)>;
+pub(super) type Answer = Result<Response, ApiError>;
+pub(super) type ById = Path<String>;
+pub(super) type ByLookup = Path<(String, String)>;
 
 pub(super) fn routes() -> Router<Arc<App>> {
     Router::new()
@@ -42,7 +42,7 @@ struct Hours {
     hours: u32,
 }
 
-fn visitor(id: &str) -> Result<Whose, ApiError> {
+pub(super) fn visitor(id: &str) -> Result<Whose, ApiError> {
     let bad = |_| ApiError::field("id", "bad_id", "a visitor id is a UUID of version 7");
     id.parse().map(Whose::Visitor).map_err(bad)
 }
@@ -121,7 +121,7 @@ async fn extend(app: &App, whose: Whose, segment: &str, request: Request) -> Ans
 }
 
 /// The caller let in: the tenant, the visitor meant, and what is read of it.
-async fn found<T: Send + 'static>(
+pub(super) async fn found<T: Send + 'static>(
     app: &App,
     parts: &Parts,
     role: Role,
@@ -140,7 +140,7 @@ async fn found<T: Send + 'static>(
     Ok((tenant, visitor, of))
 }
 
-async fn read_json<T: DeserializeOwned>(body: axum::body::Body) -> Result<T, ApiError> {
+pub(super) async fn read_json<T: DeserializeOwned>(body: axum::body::Body) -> Result<T, ApiError> {
     let bytes = read_body(body).await?;
     let bad = |e| ApiError::new(StatusCode::BAD_REQUEST, "bad_json", format!("the body is not understood: {e}"));
     serde_json::from_slice(&bytes).map_err(bad)
@@ -148,10 +148,7 @@ async fn read_json<T: DeserializeOwned>(body: axum::body::Body) -> Result<T, Api
 
 /// Takes the write as a fact of its own, durably.
 async fn taken(app: &App, tenant: &Known, visitor: VisitorId, write: &Write) -> Result<(), ApiError> {
-    let mut id = [0; 16];
-    let failed = |_| ApiError::unavailable("random", "the operating system gives no random bytes");
-    getrandom::fill(&mut id).map_err(failed)?;
-    let fact = segments::fact(visitor, write, clock::now(), id)
+    let fact = segments::fact(visitor, write, clock::now(), random()?)
         .map_err(|e| ApiError::field("set", e.code(), e.to_string()))?;
     app.take(tenant, fact).await
 }

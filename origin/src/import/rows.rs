@@ -206,7 +206,11 @@ impl Reader<'_> {
     }
 
     fn segments(&self, line: u64, visitor: VisitorId, writes: Vec<(SegmentId, State)>) -> Fact {
-        let (id, at) = (self.line_id(visitor, line), self.now);
+        // Of two lines about one segment the later one stands: writes of one time stand by their fact's first bytes.
+        let mut id = *self.line_id(visitor, line).as_bytes();
+        let [.., a, b, c, d] = line.to_be_bytes();
+        id.iter_mut().zip([a, b, c, d]).for_each(|(to, from)| *to = from);
+        let (id, at) = (FactId::from_bytes(id), self.now);
         Fact { id, visitor, received: at, at, what: What::Segments { writes } }
     }
 

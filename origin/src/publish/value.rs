@@ -1,5 +1,6 @@
 //! The value of one KV key, built from the newest state and checked before anybody gets it (invariant 8).
 
+use causeway_shared::attributes::Kind;
 use causeway_shared::ids::{AltHash, AlternateId, Epoch, Version, VisitorId};
 use causeway_shared::membership::{Membership, Visitors};
 use causeway_shared::profile::SubProfile;
@@ -12,6 +13,7 @@ use rusqlite::{Connection, OptionalExtension as _};
 
 use super::Subject;
 use crate::link::{canonical, family, held_unique};
+use crate::names;
 use crate::read::{self, View};
 use crate::store::StoreError;
 use crate::tenants::Known;
@@ -49,12 +51,27 @@ pub fn build(
             let value = stored(conn, tenant, visitor, version, &key)?;
             Ok((key, value))
         }
+        Subject::Names(page) => {
+            let key = kv::attributes_key(&tenant.id, page.into());
+            let names = names::load(conn, tenant.no)?;
+            let value = names_page(&key, names.page(page.into()))?;
+            Ok((key, Some(value)))
+        }
         Subject::Lookup(kind, hash) => {
             let id = AlternateId { kind, hash };
             let key = kv::lookup_key(&tenant.id, id);
             let value = lookup(conn, tenant, id, &key)?;
             Ok((key, value))
         }
+    }
+}
+
+fn names_page(key: &str, page: &[(String, Kind)]) -> Result<String, ValueError> {
+    let value = form::encode_names(key, page).map_err(|e| ValueError::Check(e.code()))?;
+    match form::decode_names(key, value.as_bytes()) {
+        Ok(back) if back == page => Ok(value),
+        Ok(_) => Err(ValueError::Check("differs")),
+        Err(e) => Err(ValueError::Check(e.code())),
     }
 }
 

@@ -31,7 +31,7 @@ fn split_profiles(tx: &Transaction<'_>) -> Result<(), StoreError> {
         let body: Vec<u8> =
             tx.prepare_cached("SELECT profile FROM visitors WHERE row = ?1")?.query_row([row], |row| row.get(0))?;
         let mut core = profile::decode(&body)?;
-        let (actions, segments) = core.take_parts();
+        let (actions, segments, _) = core.take_parts();
         let count = buckets::add(tx, row, 0, actions)?;
         let segments = if segments.is_empty() { Vec::new() } else { segments.pack() };
         tx.prepare_cached(WRITE)?.execute((row, profile::encode(&core), segments, count))?;

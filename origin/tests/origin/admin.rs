@@ -171,3 +171,41 @@ fn s3_10_counts_are_answered_at_once_and_what_is_wrong_is_named() {
         assert_eq!(with(name, value).code(), "bad_json");
     }
 }
+
+#[test]
+fn s4_08_s4_10_attributes_are_written_and_read_by_any_id_and_a_bad_one_is_refused_alone() {
+    let place = Place::new();
+    let token = place.token("operator");
+    let origin = place.serve();
+    let (a, b) = (visitor(1), visitor(2));
+    let mut login = origin.login(b, 2, "ann");
+    login.received += 1;
+    origin.send(&[page(a, 1), page(b, 1), origin.login(a, 2, "ann"), login]);
+    let put = |path: &str, body: serde_json::Value| {
+        let header = [("authorization", format!("Bearer {token}"))];
+        origin.call("PUT", &format!("/admin/v1/{path}?tenant=demo"), &header, body.to_string().as_bytes())
+    };
+    let of_a = format!("visitors/{a}/attributes");
+    let first = put(&of_a, json!({ "set": { "shoe_size": 42, "vip": true, "Bad": 1, "deep": {"x": 1} } })).json();
+    assert_eq!((&first["written"], first["rejected"].as_array().unwrap().len()), (&json!(2), 2));
+    origin.send(&[]);
+    let second = put("lookups/member/ann/attributes", json!({ "set": { "shoe_size": "big", "city": "Oslo" } })).json();
+    assert_eq!(second["written"], 1);
+    let refused = &second["rejected"][0];
+    assert_eq!((&refused["name"], &refused["code"]), (&json!("shoe_size"), &json!("type_mismatch")));
+    assert_eq!(refused["message"], "attribute `shoe_size` is an integer, a string was given");
+    let alone = put(&of_a, json!({ "set": { "vip": 7 } }));
+    assert_eq!((alone.status, alone.code()), (400, "refused".to_owned()));
+    origin.send(&[]);
+    let shown = origin.admin(&token, "lookups/member/ann/attributes?tenant=demo").json();
+    assert_eq!(shown["view"], json!({ "shoe_size": 42, "vip": true, "city": "Oslo" }));
+    assert_eq!(shown["own"], json!({ "city": "Oslo" }), "the visitor last seen has its own alone");
+    let names = origin.admin(&token, "attributes?tenant=demo").json();
+    assert_eq!(names["names"][2], json!({ "token": 2, "name": "city", "type": "string" }));
+    assert_eq!(origin.admin(&token, "attributes?tenant=demo&page=9").json()["names"], json!([]));
+    let put = [r#"{"set": {"born": "1999-12-31"}, "remove": ["vip"]}"#, "--tenant", "demo"];
+    place.json(&[&["attributes", "put", &a.to_string()][..], &put].concat());
+    let shown = place.json(&["attributes", "get", "member:ann", "--tenant", "demo"]);
+    assert_eq!(shown["view"], json!({ "shoe_size": 42, "born": "1999-12-31", "city": "Oslo" }));
+    assert_eq!(place.json(&["attributes", "names", "--tenant", "demo"]).as_array().unwrap().len(), 4);
+}

@@ -14,6 +14,13 @@ use crate::limits;
 use crate::packed::{self, Packed};
 use crate::segments::Stamp;
 
+/// Bytes at most of what stands before rows and stamps: the two counts (of 256 at most), and the rows' length.
+pub(super) const FRAME: usize = 2 + 10 + 2;
+/// Bytes at most of a row beside its value: the tokens between, the value's length, the place of its stamp.
+pub(super) const ROW: usize = 3 + 3 + 2;
+/// Bytes at most of a stamp.
+pub(super) const STAMP: usize = 10 + 5;
+
 impl Value {
     /// The packed form: equal values give equal bytes.
     #[must_use]

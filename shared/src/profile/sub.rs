@@ -4,6 +4,7 @@ use bytes::Bytes;
 
 use super::{Newest, SESSIONS, Totals};
 use crate::actions::PackedActions;
+use crate::attributes::PackedAttributes;
 use crate::ids::{Millis, SessionId, Version};
 use crate::limits;
 use crate::packed::{self, Packed};
@@ -13,6 +14,7 @@ const SEEN: u64 = 1;
 const NAMED: u64 = 2;
 const ACTED: u64 = 4;
 const SEGMENTED: u64 = 8;
+const ATTRIBUTED: u64 = 16;
 
 /// One visitor's profile at one version. Two of the same version hold the same.
 #[derive(Clone, PartialEq, Eq)]
@@ -34,6 +36,8 @@ pub struct Content {
     pub actions: Vec<u8>,
     /// The segments, packed; empty for none.
     pub segments: Vec<u8>,
+    /// The attributes, packed; empty for none.
+    pub attributes: Vec<u8>,
 }
 
 /// What the newest facts are called.
@@ -49,13 +53,15 @@ impl SubProfile {
     /// Packs what it is to say.
     #[must_use]
     pub fn pack(version: Version, content: &Content) -> Self {
-        let Content { totals, seen, names, actions, segments } = content;
+        let Content { totals, seen, names, actions, segments, attributes } = content;
         let mut to = Vec::new();
         let flag = |set, flag| if set { flag } else { 0 };
-        let parts = flag(!actions.is_empty(), ACTED) | flag(!segments.is_empty(), SEGMENTED);
+        let parts = flag(!actions.is_empty(), ACTED)
+            | flag(!segments.is_empty(), SEGMENTED)
+            | flag(!attributes.is_empty(), ATTRIBUTED);
         packed::put(&mut to, flag(seen.is_some(), SEEN) | flag(names.is_some(), NAMED) | parts);
         // First, so that a decision, which asks for them, need not read what comes behind.
-        for part in [actions, segments].into_iter().filter(|part| !part.is_empty()) {
+        for part in [actions, segments, attributes].into_iter().filter(|part| !part.is_empty()) {
             packed::put_row(&mut to, part);
         }
         [totals.pages, totals.sessions, totals.purchases].into_iter().for_each(|n| packed::put(&mut to, n));
@@ -106,6 +112,12 @@ impl SubProfile {
         PackedSegments::read(self.parts()?.segments)
     }
 
+    /// The attributes; `None` where there are none, or they are not of the form.
+    #[must_use]
+    pub fn attributes(&self) -> Option<PackedAttributes<'_>> {
+        PackedAttributes::read(self.parts()?.attributes)
+    }
+
     /// Whether it names its newest facts.
     #[must_use]
     pub fn is_named(&self) -> bool {
@@ -127,7 +139,7 @@ impl SubProfile {
     /// All that it says; `None` when the bytes are not of the form.
     #[must_use]
     pub fn content(&self) -> Option<Content> {
-        let Parts { flags, actions, segments, rest: mut packed } = self.parts()?;
+        let Parts { flags, actions, segments, attributes, rest: mut packed } = self.parts()?;
         let totals = read_totals(&mut packed)?;
         let seen = if flags & SEEN == 0 {
             None
@@ -136,7 +148,8 @@ impl SubProfile {
             Some((first, first.checked_add(span)?))
         };
         let names = if flags & NAMED == 0 { None } else { Some(Names::read(&mut packed)?) };
-        Some(Content { totals, seen, names, actions: actions.to_vec(), segments: segments.to_vec() })
+        let [actions, segments, attributes] = [actions, segments, attributes].map(<[u8]>::to_vec);
+        Some(Content { totals, seen, names, actions, segments, attributes })
     }
 
     fn parts(&self) -> Option<Parts<'_>> {
@@ -144,7 +157,8 @@ impl SubProfile {
         let flags = rest.number()?;
         let actions = if flags & ACTED == 0 { &[] } else { rest.row()? };
         let segments = if flags & SEGMENTED == 0 { &[] } else { rest.row()? };
-        Some(Parts { flags, actions, segments, rest })
+        let attributes = if flags & ATTRIBUTED == 0 { &[] } else { rest.row()? };
+        Some(Parts { flags, actions, segments, attributes, rest })
     }
 
     /// The newer of the two; of the same version the one that names its newest facts.
@@ -159,6 +173,7 @@ struct Parts<'a> {
     flags: u64,
     actions: &'a [u8],
     segments: &'a [u8],
+    attributes: &'a [u8],
     rest: Packed<'a>,
 }
 

@@ -4,6 +4,7 @@ use minicbor::decode::Decoder;
 
 use super::parts::{self, Encoder, WireError, Written};
 use crate::actions::{Entity, Verb, ViewType};
+use crate::attributes::Value;
 use crate::fact::{Fact, What};
 use crate::ids::{AlternateId, InsertionId, KindCode, SessionId, TenantId};
 use crate::limits;
@@ -76,6 +77,11 @@ fn put_fact(e: &mut Encoder<'_>, fact: &Fact) -> Written {
             writes.iter().try_for_each(|(id, state)| put_segment(e, *id, state))?;
             e
         }
+        What::Attributes { writes } => {
+            e.array(2)?.u8(6)?.array(writes.len() as u64)?;
+            writes.iter().try_for_each(|(name, value)| put_attribute(e, name, value.as_ref()))?;
+            e
+        }
     };
     Ok(())
 }
@@ -85,6 +91,23 @@ fn put_segment(e: &mut Encoder<'_>, id: SegmentId, state: &State) -> Written {
     let State::Held { expiry, attributes } = state else { return e.array(1)?.u32(id.0).map(drop) };
     e.array(2 + 2 * attributes.len() as u64)?.u32(id.0)?.u32(expiry.0)?;
     attributes.iter().try_for_each(|(token, value)| e.u16(*token)?.i32(*value).map(drop))
+}
+
+/// A name and a packed value, null where the attribute is removed.
+fn put_attribute(e: &mut Encoder<'_>, name: &str, value: Option<&Value>) -> Written {
+    e.array(2)?.str(name)?;
+    match value {
+        Some(value) => e.bytes(&value.pack())?,
+        None => e.null()?,
+    };
+    Ok(())
+}
+
+fn attribute(d: &mut Decoder<'_>) -> Result<(String, Option<Value>), WireError> {
+    parts::record(d, 2, |d| {
+        let name = parts::text(d, limits::ATTRIBUTE_NAME_BYTES)?.to_owned();
+        Ok((name, parts::option(d, |d| Value::read(d.bytes()?).ok_or(WireError::Range))?))
+    })
 }
 
 fn segment(d: &mut Decoder<'_>) -> Result<(SegmentId, State), WireError> {
@@ -139,6 +162,7 @@ fn what(d: &mut Decoder<'_>) -> Result<What, WireError> {
             (8, What::Action { insertion, verb, view_type, entity })
         }
         5 => (2, What::Segments { writes: parts::values(d, limits::SEGMENT_WRITES, segment)? }),
+        6 => (2, What::Attributes { writes: parts::values(d, limits::ATTRIBUTE_WRITES, attribute)? }),
         _ => return Err(WireError::UnknownForm),
     };
     if fields < known {

@@ -1,5 +1,5 @@
 //! Values of the edge KV, as text (the platform's bulk read gives text): a two-letter tag with the form's
-//! number, then base64 of a CRC-32 and the CBOR. The CRC covers the key too, so that a value under another
+//! number, then base64 of a CRC-32 and the CBOR, of a page of names the packed page. The CRC covers the key too, so that a value under another
 //! key is refused like a flipped bit.
 
 use base64::Engine as _;
@@ -9,6 +9,7 @@ use litemap::LiteMap;
 use minicbor::decode::Decoder;
 
 use super::parts::{self, Encoder, WireError, Written};
+use crate::attributes::{self, Kind};
 use crate::ids::{Epoch, Version, VisitorId};
 use crate::limits;
 use crate::membership::{Cut, Membership};
@@ -20,6 +21,7 @@ const FORM: u8 = 1;
 const SNAPSHOT: &str = "s1";
 const TOMBSTONE: &str = "t1";
 const LOOKUP: &str = "l1";
+const NAMES: &str = "n1";
 
 /// The value of a visitor's key.
 ///
@@ -80,6 +82,26 @@ pub fn encode_lookup(key: &str, visitors: &[VisitorId]) -> Result<String, WireEr
 pub fn decode_lookup(key: &str, value: &[u8]) -> Result<Vec<VisitorId>, WireError> {
     let bytes = open(LOOKUP, key, value)?;
     parts::form(&bytes, FORM, 1, |d| parts::values(d, limits::LOOKUP_VISITORS, parts::visitor))
+}
+
+/// The value of a page's key: names of attributes, and the kind of each.
+///
+/// # Errors
+/// [`WireError::Range`] for more than [`limits::ATTRIBUTE_PAGE`], for a name that is bad and for one that is there twice.
+pub fn encode_names(key: &str, page: &[(String, Kind)]) -> Result<String, WireError> {
+    let bytes = attributes::encode_page(page);
+    if attributes::decode_page(&bytes).is_none() {
+        return Err(WireError::Range);
+    }
+    Ok(seal(NAMES, key, &bytes))
+}
+
+/// Reads the value of a page's key.
+///
+/// # Errors
+/// [`WireError`].
+pub fn decode_names(key: &str, value: &[u8]) -> Result<Vec<(String, Kind)>, WireError> {
+    attributes::decode_page(&open(NAMES, key, value)?).ok_or(WireError::Malformed)
 }
 
 fn put_snapshot(e: &mut Encoder<'_>, snapshot: &Snapshot) -> Written {

@@ -4,6 +4,7 @@ use minicbor::decode::Decoder;
 
 use super::parts::{self, Encoder, WireError, Written};
 use crate::actions::PackedActions;
+use crate::attributes::{AttributeMap, PackedAttributes};
 use crate::ids::{Millis, SessionId};
 use crate::limits;
 use crate::profile::{Newest, Profile};
@@ -14,7 +15,7 @@ const FORM: u8 = 1;
 /// More than the sessions a profile keeps; a longer list is not ours.
 const SESSIONS: usize = 8_192;
 
-/// A stored profile's bytes.
+/// A stored profile's bytes, without its attributes: the store keeps them apart, packed ([`attributes`]).
 #[must_use]
 pub fn encode(profile: &Profile) -> Vec<u8> {
     parts::encode(|e| {
@@ -32,7 +33,7 @@ pub fn encode(profile: &Profile) -> Vec<u8> {
     })
 }
 
-/// Reads a stored profile.
+/// Reads a stored profile; its attributes are not in it.
 ///
 /// # Errors
 /// [`WireError`].
@@ -48,6 +49,7 @@ pub fn decode(bytes: &[u8]) -> Result<Profile, WireError> {
             actions: PackedActions::read(d.bytes()?).ok_or(WireError::Malformed)?.iter().collect(),
             segments: segments(d.bytes()?)?,
             rhythm: Rhythm::read(d.bytes()?).ok_or(WireError::Malformed)?,
+            attributes: AttributeMap::default(),
         })
     })
 }
@@ -61,6 +63,14 @@ pub fn segments(bytes: &[u8]) -> Result<SegmentMap, WireError> {
         return Ok(SegmentMap::default());
     }
     PackedSegments::read(bytes).and_then(|packed| packed.to_map()).ok_or(WireError::Malformed)
+}
+
+/// Reads attributes as the store keeps them, which is [`AttributeMap::pack`]; no bytes are none.
+///
+/// # Errors
+/// [`WireError::Malformed`].
+pub fn attributes(bytes: &[u8]) -> Result<AttributeMap, WireError> {
+    PackedAttributes::read(bytes).and_then(|packed| packed.to_map()).ok_or(WireError::Malformed)
 }
 
 fn put_seen(e: &mut Encoder<'_>, seen: Option<(Millis, Millis)>) -> Written {

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use causeway_shared::actions::{Action, Entity, InsertionHash, Verb, ViewType};
+use causeway_shared::attributes::{Token, Value};
 use causeway_shared::fact::{Fact, PURCHASE, What};
 use causeway_shared::ids::{AltHash, AlternateId, Epoch, FactId, KindCode, Millis, SessionId, Version, VisitorId};
 use causeway_shared::membership::{Cut, Membership, Visitors};
@@ -85,7 +86,7 @@ impl History {
     /// What the `i`th published version holds; the last one for an `i` beyond it.
     pub(crate) fn sub(&self, i: usize, named: bool) -> SubProfile {
         let i = i.min(self.published.len() - 1);
-        Profile::of(&self.arrived[..self.published[i]]).sub_profile(version(i as u64 + 1), named)
+        profile_of(&self.arrived[..self.published[i]]).sub_profile(version(i as u64 + 1), named)
     }
 
     /// Facts in the newest version.
@@ -97,6 +98,32 @@ impl History {
     pub(crate) fn pending(&self) -> &[Fact] {
         &self.arrived[self.published[self.published.len() - 1]..]
     }
+}
+
+/// Adds a fact; of attributes what they say too.
+pub(crate) fn fold(profile: &mut Profile, fact: &Fact) {
+    match &fact.what {
+        What::Attributes { writes } => profile.assign(fact, tokens(writes)),
+        _ => profile.fold(fact),
+    }
+}
+
+/// The profile of facts, each id once.
+pub(crate) fn profile_of<'a>(facts: impl IntoIterator<Item = &'a Fact>) -> Profile {
+    let (mut profile, mut seen) = (Profile::default(), BTreeSet::new());
+    facts.into_iter().filter(|fact| seen.insert(fact.id)).for_each(|fact| fold(&mut profile, fact));
+    profile
+}
+
+/// The writes under the tokens that these tests' names stand for.
+pub(crate) fn tokens(writes: &[(String, Option<Value>)]) -> impl Iterator<Item = (Token, Option<Value>)> + '_ {
+    writes.iter().map(|(name, value)| (Token(name.bytes().map(u16::from).sum()), value.clone()))
+}
+
+/// One of six attributes set to one of few values, or removed.
+fn attribute(bits: u64) -> (String, Option<Value>) {
+    let value = (bits & 3 != 0).then(|| Value::Integer((bits >> 2 & 1).cast_signed()));
+    (["a", "b", "c", "d", "e", "f"][(bits >> 8) as usize % 6].to_owned(), value)
 }
 
 /// A fact of a page, as a ledger remembers it.
@@ -127,6 +154,10 @@ fn facts_of(owner: u8, specs: &[Spec]) -> Vec<Fact> {
             6 => track(PURCHASE, Some(i64::from(*gap) * 1_000_000)),
             7 => track(PURCHASE, None),
             8 => track("signup", Some(5)),
+            10 => {
+                let bits = scramble(i as u64 ^ u64::from(*gap) << 8);
+                What::Attributes { writes: (0..1 + bits % 3).map(|n| attribute(scramble(bits ^ n))).collect() }
+            }
             _ => What::Alias { id: alternate(MEMBER, owner), also: Vec::new(), proven: true },
         };
         let at = received - u64::from(*gap);
@@ -147,7 +178,7 @@ fn history_of(owner: u8, specs: &[Spec], disorder: u16, cuts: &[prop::sample::In
 
 /// A visitor's history: a few facts mostly, sometimes more than a sub-profile names; in order, or not.
 pub(crate) fn history(owner: u8) -> impl Strategy<Value = History> {
-    let spec = || (0u8..10, 0u8..10, 0u16..1_000);
+    let spec = || (0u8..11, 0u8..10, 0u16..1_000);
     let specs = prop_oneof![9 => vec(spec(), 0..12), 1 => vec(spec(), 60..140)];
     let disorder = prop_oneof![2 => Just(1u16), 2 => Just(4), 1 => Just(200)];
     let cuts = vec(any::<prop::sample::Index>(), 1..5);

@@ -199,6 +199,7 @@ fn sub(n: u64, now: Millis, newest: Option<Newest>) -> SubProfile {
         names: newest.map(|newest| Names { sessions, newest }),
         actions: Vec::new(),
         segments: Vec::new(),
+        attributes: Vec::new(),
     };
     SubProfile::pack(Version { restore: 0, counter: 4_800_000 + n }, &content)
 }

@@ -1,0 +1,312 @@
+//! Attributes at the edge: what a call brings of them, and what `/v1/me` shows.
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
+
+use std::collections::BTreeMap;
+
+use causeway_edge::{Engine, Outcome};
+use causeway_shared::attributes::{Kind, Token, Value as Said};
+use causeway_shared::fact::{Fact, What};
+use causeway_shared::ids::{Epoch, FactId, Millis, TenantId, Version, VisitorId};
+use causeway_shared::keys::{Key, KeyRing, Keys, Stage, TenantKeys};
+use causeway_shared::kv::{attributes_key, snapshot_key};
+use causeway_shared::membership::Membership;
+use causeway_shared::profile::Profile;
+use causeway_shared::view::{Snapshot, Stored};
+use causeway_shared::{limits, wire};
+use serde_json::{Value, json};
+
+const NOW: Millis = 1_800_000_000_000;
+
+/// A browser, an edge and a KV.
+struct World {
+    engine: Engine,
+    tenant: TenantId,
+    now: Millis,
+    cookies: Vec<String>,
+    agent: &'static str,
+    gpc: &'static str,
+    proof: String,
+    kv: BTreeMap<String, String>,
+    /// Why reads give nothing, if so.
+    fault: &'static str,
+    /// The keys of each read of the last call.
+    reads: Vec<Vec<String>>,
+}
+
+impl World {
+    fn new() -> Self {
+        let secret = |seed: u8| std::array::from_fn(|i| u8::try_from(i * 7).unwrap() ^ seed);
+        let ring = |seed| KeyRing(vec![Key { id: 1, stage: Stage::Active, secret: secret(seed) }]);
+        let proof = json!([{ "kid": "p", "alg": "HS256", "key": "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=" }]);
+        let proof = serde_json::from_value(proof).unwrap();
+        let demo = TenantKeys { cookie: ring(1), alternate: ring(2), proof };
+        let keys = Keys { sync: ring(3), explain: None, tenants: [("demo".to_owned(), demo)].into() };
+        let config = json!({ "tenant": [{
+            "name": "demo", "hosts": ["localhost"], "dev": true, "no_signal": "allow", "proof_header": "x-proof",
+            "kinds": [{ "name": "member", "code": 1, "unique": true }],
+        }] });
+        Self {
+            engine: Engine::configure(&config.to_string(), &serde_json::to_string(&keys).unwrap()).unwrap(),
+            tenant: "demo".parse().unwrap(),
+            now: NOW,
+            cookies: Vec::new(),
+            agent: "Mozilla/5.0 (X11; Linux x86_64) Firefox/140.0",
+            gpc: "",
+            proof: String::new(),
+            kv: BTreeMap::new(),
+            fault: "",
+            reads: Vec::new(),
+        }
+    }
+
+    /// A world whose browser has a visitor by now, and nothing more to wait for.
+    fn visited() -> (Self, VisitorId) {
+        let mut world = Self::new();
+        let (answer, _) = world.decide(&json!({}));
+        world.now += 60_000;
+        (world, answer["visitor"].as_str().unwrap().parse().unwrap())
+    }
+
+    fn send(&mut self, method: &str, path: &str, body: &Value) -> Outcome {
+        self.now += 1_000;
+        let Self { agent, gpc, proof, .. } = self;
+        let cookies = self.cookies.join("; ");
+        let head = format!("{method}\nhttp://localhost{path}\n{cookies}\n\n{gpc}\n\n{agent}\n\n{proof}");
+        let mut seed = [0; 32];
+        seed[..8].copy_from_slice(&self.now.to_be_bytes());
+        let mut outcome = self.engine.begin(&head, body.to_string().as_bytes(), self.now, &seed);
+        self.reads.clear();
+        while let Some(turn) = outcome.head.turn {
+            let keys = outcome.head.read.clone();
+            let value = |key: &String| self.kv.get(key).filter(|_| self.fault.is_empty()).cloned().unwrap_or_default();
+            let values: Vec<String> = keys.iter().map(value).collect();
+            self.reads.extend((!keys.is_empty()).then_some(keys));
+            outcome = self.engine.resume(turn, values.join("\n").as_bytes(), self.fault);
+        }
+        for (_, set) in outcome.head.headers.iter().filter(|(name, _)| *name == "set-cookie") {
+            let pair = set.split(';').next().unwrap();
+            let (name, value) = pair.split_once('=').unwrap();
+            self.cookies.retain(|c| !c.starts_with(&format!("{name}=")));
+            self.cookies.extend((!value.is_empty()).then(|| pair.to_owned()));
+        }
+        outcome
+    }
+
+    /// The answer, and the attributes of each fact that has some.
+    fn call(&mut self, method: &str, path: &str, body: &Value) -> (Value, Vec<Value>) {
+        let outcome = self.send(method, path, body);
+        let facts =
+            if outcome.facts.is_empty() { Vec::new() } else { wire::facts::decode(&outcome.facts).unwrap().facts };
+        assert!(facts.iter().all(|fact| fact.check(self.now) == Ok(())));
+        let said = facts.into_iter().filter_map(|fact| match fact.what {
+            What::Attributes { writes } => Some(writes),
+            _ => None,
+        });
+        let as_json = |writes: Vec<(String, Option<Said>)>| {
+            writes.into_iter().map(|(name, value)| (name, value.map_or(Value::Null, |v| v.to_json()))).collect()
+        };
+        (serde_json::from_slice(&outcome.body).unwrap(), said.map(as_json).map(Value::Object).collect())
+    }
+
+    fn decide(&mut self, user: &Value) -> (Value, Vec<Value>) {
+        self.call("POST", "/v1/decide", &json!({ "user": user }))
+    }
+
+    fn events(&mut self, events: &Value) -> (Value, Vec<Value>) {
+        self.call("POST", "/v1/events", events)
+    }
+
+    /// The pages of names as the origin publishes them.
+    fn publish(&mut self, names: &[(&str, Kind)]) {
+        let all: Vec<(String, Kind)> = names.iter().map(|(name, kind)| ((*name).to_owned(), *kind)).collect();
+        for (n, page) in all.chunks(limits::ATTRIBUTE_PAGE).enumerate() {
+            let key = attributes_key(&self.tenant, n);
+            let value = wire::kv::encode_names(&key, page).unwrap();
+            self.kv.insert(key, value);
+        }
+    }
+
+    /// A snapshot of the visitor, with a sibling of one page and these attributes.
+    fn snapshot(&mut self, own: VisitorId, said: &[(u16, Said)], of_sibling: &[(u16, Said)]) {
+        let sibling = VisitorId::mint(NOW - 1_000, [9; 10]);
+        let of = |visitor, n: u8, said: &[(u16, Said)]| {
+            let what = What::Attributes { writes: Vec::new() };
+            let fact = Fact { id: FactId::from_bytes([n; 16]), visitor, received: NOW, at: NOW - u64::from(n), what };
+            let mut profile = Profile::default();
+            profile.assign(&fact, said.iter().map(|(token, value)| (Token(*token), Some(value.clone()))));
+            (visitor, profile.sub_profile(Version { restore: 0, counter: 1 }, visitor == own))
+        };
+        let profiles = [of(own, 2, said), of(sibling, 1, of_sibling)].into_iter().collect();
+        let admits = [(own, ()), (sibling, ())].into_iter().collect();
+        let membership = Membership { epoch: Epoch(1), devices: 2, admits, ..Membership::default() };
+        let version = Version { restore: 0, counter: 1 };
+        let snapshot = Snapshot { version, visitor: own, unique: Vec::new(), membership, profiles, truncated: false };
+        let key = snapshot_key(&self.tenant, own);
+        let value = wire::kv::encode_stored(&key, &Stored::Snapshot(Box::new(snapshot))).unwrap();
+        self.kv.insert(key, value);
+    }
+}
+
+fn codes(answer: &Value) -> Vec<(u64, &str)> {
+    let rejected = answer["rejected"].as_array().unwrap();
+    rejected.iter().map(|r| (r["index"].as_u64().unwrap(), r["code"].as_str().unwrap())).collect()
+}
+
+#[test]
+fn s4_08_attributes_of_an_event_become_one_fact() {
+    let (mut world, _) = World::visited();
+    let set = json!({ "shoe_size": 42, "vip": true, "since": "2026-10-16", "tags": ["b", "a"], "score": 0.5 });
+    let (answer, facts) = world.events(&json!([{ "type": "attributes", "set": set, "remove": ["x", "vip"] }]));
+    assert_eq!(answer, json!({ "accepted": 1, "rejected": [] }));
+    let expected = json!({
+        "shoe_size": 42, "vip": true, "since": "2026-10-16", "tags": ["a", "b"], "score": 0.5, "x": null,
+    });
+    assert_eq!(facts, [expected], "what is set and removed is set");
+    // A repeat under the client's own id is one fact.
+    let event = json!({ "type": "attributes", "id": "m-1", "set": { "vip": true } });
+    let (answer, facts) = world.events(&json!([event, event]));
+    assert_eq!((&answer["accepted"], facts.len()), (&json!(2), 1));
+}
+
+#[test]
+fn s4_10_a_bad_attribute_is_refused_and_the_others_are_taken() {
+    let (mut world, _) = World::visited();
+    world.publish(&[("shoe_size", Kind::Integer), ("score", Kind::Float)]);
+    let mixed = json!({ "type": "attributes", "remove": ["-"], "set": {
+        "shoe_size": "large", "score": 3, "Bad": 1, "deep": {}, "long": "x".repeat(257), "new": true,
+    } });
+    let none = json!({ "type": "attributes", "set": { "shoe_size": true } });
+    let page = json!({ "type": "page" });
+    let (answer, facts) = world.events(&json!([mixed, none, page]));
+    assert_eq!(answer["accepted"], json!(2));
+    let all = ["bad_name", "malformed", "too_long", "bad_name", "type_mismatch"].map(|code| (0, code));
+    assert_eq!(codes(&answer), [&all[..], &[(1, "type_mismatch")]].concat());
+    let messages: Vec<&str> =
+        answer["rejected"].as_array().unwrap().iter().map(|r| r["message"].as_str().unwrap()).collect();
+    assert_eq!(messages[5], "attribute `shoe_size` is an integer, a bool was given");
+    assert!(messages[0].starts_with("attribute `Bad`: an attribute's name is 1 to 64"), "{}", messages[0]);
+    assert_eq!(facts, [json!({ "score": 3, "new": true })]);
+    // More than a fact holds, nothing at all, and the form of the other type.
+    let many: Vec<String> = (0..=limits::ATTRIBUTE_WRITES).map(|n| format!("n{n}")).collect();
+    let odd = json!([
+        { "type": "attributes", "remove": many }, { "type": "attributes" }, { "type": "attributes", "set": [] },
+        { "type": "segments", "set": {} }, { "type": "attributes", "remove": ["x"], "at_ms": 1 },
+    ]);
+    let (answer, facts) = world.events(&odd);
+    let expected = ["out_of_bounds", "out_of_bounds", "malformed", "malformed", "at_out_of_range"];
+    assert_eq!(codes(&answer), (0..).zip(expected).collect::<Vec<_>>());
+    assert!(facts.is_empty());
+}
+
+#[test]
+fn s4_10_events_read_the_names_once_and_only_for_attributes() {
+    let (mut world, _) = World::visited();
+    let known = [("vip", Kind::Bool)];
+    world.publish(&known);
+    let pages: Vec<String> = (0..limits::ATTRIBUTE_PAGES).map(|n| attributes_key(&world.tenant, n)).collect();
+    for without in [json!({ "type": "page" }), json!({ "type": "attributes", "remove": ["vip"] })] {
+        world.events(&json!([without]));
+        assert!(world.reads.is_empty());
+    }
+    let event = json!([{ "type": "attributes", "set": { "vip": 1, "size": true } }]);
+    let (answer, _) = world.events(&event);
+    assert_eq!((codes(&answer), world.reads.clone()), (vec![(0, "type_mismatch")], vec![pages]));
+    world.publish(&[known[0], ("size", Kind::Integer)]);
+    let (answer, _) = world.events(&event);
+    assert_eq!((codes(&answer).len(), world.reads.len()), (1, 0), "the names of the last minute");
+    world.now += 60_000;
+    let (answer, facts) = world.events(&event);
+    assert_eq!((codes(&answer).len(), world.reads.len(), facts.len()), (2, 1, 0));
+}
+
+#[test]
+fn s4_10_names_that_are_late_or_bad_are_not_there() {
+    let (mut world, _) = World::visited();
+    world.publish(&[("vip", Kind::Bool)]);
+    let event = json!([{ "type": "attributes", "set": { "vip": 1 } }]);
+    world.fault = "kv_late";
+    assert_eq!(world.events(&event).0, json!({ "accepted": 1, "rejected": [] }));
+    world.fault = "";
+    let good = world.kv[&attributes_key(&world.tenant, 0)].clone();
+    world.kv.insert(attributes_key(&world.tenant, 0), "n1bad".to_owned());
+    assert_eq!(world.events(&event).0["accepted"], json!(1));
+    assert_eq!(world.reads.len(), 1, "what was late is asked for again");
+    world.kv.insert(attributes_key(&world.tenant, 0), good);
+    assert_eq!(world.events(&event).0["accepted"], json!(0));
+}
+
+#[test]
+fn s4_09_pages_count_up_to_the_first_that_is_missing() {
+    let (mut world, _) = World::visited();
+    let names: Vec<String> = (0..2_500).map(|n| format!("name_{n}")).collect();
+    world.publish(&names.iter().map(|name| (name.as_str(), Kind::Bool)).collect::<Vec<_>>());
+    let event = json!([{ "type": "attributes", "set": { "name_999": 1, "name_1000": 1, "name_2499": 1 } }]);
+    assert_eq!(codes(&world.events(&event).0).len(), 3);
+    world.now += 60_000;
+    world.kv.remove(&attributes_key(&world.tenant, 1));
+    assert_eq!(codes(&world.events(&event).0).len(), 1);
+}
+
+#[test]
+fn s4_08_decide_takes_attributes_beside_the_page_view() {
+    let (mut world, visitor) = World::visited();
+    world.publish(&[("shoe_size", Kind::Integer)]);
+    let user = json!({ "attributes": { "shoe_size": "large", "loyalty": true, "No": 1, "gone": null } });
+    let (answer, facts) = world.decide(&user);
+    let refused = json!({ "shoe_size": "type_mismatch", "No": "bad_name", "gone": "malformed" });
+    assert_eq!((&answer["attributes"], &answer["kv_reads"]), (&refused, &json!(1)));
+    assert_eq!(facts, [json!({ "loyalty": true })]);
+    let mut keys = vec![snapshot_key(&world.tenant, visitor)];
+    keys.extend((0..limits::ATTRIBUTE_PAGES).map(|n| attributes_key(&world.tenant, n)));
+    assert_eq!(world.reads, [keys.clone()], "in the one bulk read there is");
+    let outcome = world.send("POST", "/v1/decide", &json!({ "user": user }));
+    assert_eq!((outcome.head.facts, &world.reads[..]), (2, &[keys[..1].to_vec()][..]), "the page view and they");
+    // Without attributes nothing changes.
+    let mut world = World::visited().0;
+    let (answer, facts) = world.decide(&json!({}));
+    assert_eq!((world.reads[0].len(), answer.get("attributes"), facts.len()), (1, None, 0));
+    // A visitor who is new reads nothing; its attributes are checked at the origin.
+    let mut world = World::new();
+    let (answer, facts) = world.decide(&user);
+    assert_eq!((world.reads.len(), &answer["kv_reads"], facts.len()), (0, &json!(0), 1));
+}
+
+#[test]
+fn s4_08_attributes_count_with_permission_only_and_not_for_bots() {
+    let (mut world, _) = World::visited();
+    let user = json!({ "attributes": { "loyalty": true, "No": 1 } });
+    world.agent = "Mozilla/5.0 (compatible; Googlebot/2.1)";
+    let (answer, facts) = world.decide(&user);
+    assert_eq!((answer.get("attributes"), facts.len(), world.reads[0].len()), (None, 0, 1));
+    world.agent = "Firefox";
+    world.gpc = "1";
+    let (answer, facts) = world.decide(&user);
+    assert_eq!((answer.get("attributes"), facts.len(), world.reads.len()), (None, 0, 0));
+    world.gpc = "";
+    let many: BTreeMap<String, bool> = (0..=limits::ATTRIBUTE_WRITES).map(|n| (format!("n{n}"), true)).collect();
+    let (answer, _) = world.decide(&json!({ "attributes": many }));
+    assert_eq!(answer["error"]["field"], json!("user.attributes"));
+}
+
+#[test]
+fn s4_08_me_shows_attributes_by_name_of_the_person_to_a_proven_member() {
+    let mut world = World::new();
+    world.proof = world.engine.dev_proof("localhost", "ann", NOW);
+    let (answer, _) = world.decide(&json!({}));
+    world.now += 60_000;
+    let own: VisitorId = answer["visitor"].as_str().unwrap().parse().unwrap();
+    world.publish(&[("shoe_size", Kind::Integer), ("vip", Kind::Bool), ("since", Kind::Date)]);
+    let sibling = [(1, Said::Bool(true)), (0, Said::Integer(43)), (9, Said::Bool(true))];
+    world.snapshot(own, &[(0, Said::Integer(42)), (2, Said::Date(20_742))], &sibling);
+    let (me, _) = world.call("GET", "/v1/me", &Value::Null);
+    assert_eq!(me["attributes"], json!({ "shoe_size": 43, "vip": true, "since": "2026-10-16" }));
+    assert_eq!((&me["kv_reads"], world.reads.len()), (&json!(1), 1));
+    world.proof.clear();
+    let (me, _) = world.call("GET", "/v1/me", &Value::Null);
+    assert_eq!(me["attributes"], json!({ "shoe_size": 42, "since": "2026-10-16" }), "own alone");
+    // A name that was added since is shown at once.
+    let more = [("shoe_size", Kind::Integer), ("vip", Kind::Bool), ("day_one", Kind::Date)];
+    world.publish(&more);
+    let (me, _) = world.call("GET", "/v1/me", &Value::Null);
+    assert_eq!(me["attributes"], json!({ "shoe_size": 42, "day_one": "2026-10-16" }));
+}

@@ -1,0 +1,105 @@
+//! A visitor's attributes, as the admin side reads and writes them (S4.8). A write is a fact like any other; one bad
+//! attribute never sinks the others.
+
+use std::collections::BTreeMap;
+
+use causeway_shared::attributes::{AttributeMap, Dictionary, Value};
+use causeway_shared::fact::{Fact, What};
+use causeway_shared::ids::{FactId, Millis, VisitorId};
+use causeway_shared::limits;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value as Json, json};
+
+use crate::read::{self, View, Visitor};
+use crate::store::StoreError;
+use crate::{names, segments};
+
+pub use segments::Whose;
+
+/// What is written.
+#[derive(Debug, Clone, Default, Deserialize)]
+pub struct Write {
+    /// Attributes that the visitor has from now on.
+    #[serde(default)]
+    pub set: BTreeMap<String, Json>,
+    /// Attributes that it no longer has.
+    #[serde(default)]
+    pub remove: Vec<String>,
+}
+
+/// An attribute that was refused.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Refused {
+    /// Its name.
+    pub name: String,
+    /// A stable name of the reason.
+    pub code: &'static str,
+    /// The reason in words.
+    pub message: String,
+}
+
+/// The write's good attributes as facts, and the others. `id` draws 16 random bytes.
+#[must_use]
+pub fn facts(
+    names: &Dictionary,
+    visitor: VisitorId,
+    write: &Write,
+    now: Millis,
+    mut id: impl FnMut() -> [u8; 16],
+) -> (Vec<Fact>, Vec<Refused>) {
+    let (mut good, mut refused) = (Vec::new(), Vec::new());
+    for (name, json) in &write.set {
+        match checked(names, name, json) {
+            Ok(value) => good.push((name.clone(), Some(value))),
+            Err((code, message)) => refused.push(Refused { name: name.clone(), code, message }),
+        }
+    }
+    let (known, unknown): (Vec<_>, Vec<_>) = write.remove.iter().partition(|name| names.find(name).is_some());
+    good.extend(known.into_iter().map(|name| (name.clone(), None)));
+    let message = || "no attribute of that name was ever used".to_owned();
+    refused.extend(unknown.into_iter().map(|name| Refused { name: name.clone(), code: "unknown", message: message() }));
+    let fact = |writes: &[(String, Option<Value>)]| {
+        let what = What::Attributes { writes: writes.to_vec() };
+        Fact { id: FactId::from_bytes(id()), visitor, received: now, at: now, what }
+    };
+    (good.chunks(limits::ATTRIBUTE_WRITES).map(fact).collect(), refused)
+}
+
+fn checked(names: &Dictionary, name: &str, json: &Json) -> Result<Value, (&'static str, String)> {
+    let value = Value::from_json(json).map_err(|e| (e.code(), e.to_string()))?;
+    names.check(name, &value).map_err(|e| (e.code(), e.to_string()))?;
+    Ok(value)
+}
+
+/// The visitor's own attributes, and those of its person.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn describe(view: &View<'_>, visitor: &Visitor) -> Result<Json, StoreError> {
+    let mut dictionary = names::load(view.conn, visitor.tenant)?;
+    let own = read::attribute_map(view, visitor, &mut dictionary)?;
+    let mut person = AttributeMap::default();
+    for member in read::members(view, visitor, limits::PERSON_VISITORS)? {
+        person = person.join(read::attribute_map(view, &member, &mut dictionary)?);
+    }
+    Ok(json!({
+        "visitor": visitor.visitor.to_string(),
+        "own": by_name(&own, &dictionary),
+        "view": by_name(&person, &dictionary),
+    }))
+}
+
+/// Attributes by their names, as JSON values.
+#[must_use]
+pub fn by_name(map: &AttributeMap, dictionary: &Dictionary) -> BTreeMap<String, Json> {
+    let named = map.iter().filter_map(|(token, value)| Some((dictionary.get(token)?.0.to_owned(), value.to_json())));
+    named.collect()
+}
+
+/// A page of the tenant's names, with the kind of each.
+#[must_use]
+pub fn page(dictionary: &Dictionary, page: usize) -> Json {
+    let entry = |(place, (name, kind)): (usize, &(String, causeway_shared::attributes::Kind))| json!({ "token": page * limits::ATTRIBUTE_PAGE + place, "name": name, "type": kind.name() });
+    let names: Vec<Json> = dictionary.page(page).iter().enumerate().map(entry).collect();
+    json!({ "names": names, "pages": dictionary.pages() })
+}

@@ -1,0 +1,72 @@
+//! `causeway attributes`: works on the store directly, also while the origin serves.
+
+use anyhow::{Context as _, bail};
+use causeway_origin::attributes::{self as of, Write};
+use causeway_origin::{clock, names};
+use clap::Subcommand;
+use serde_json::{Value, json};
+
+use super::segments::{WhoseArgs, put_facts, reading};
+use super::{Common, Opened, named};
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Attributes {
+    /// The visitor's own and its person's.
+    Get {
+        #[command(flatten)]
+        whose: WhoseArgs,
+    },
+    /// Write: `{"set": {"shoe_size": 42}, "remove": ["vip"]}`; each bad one is refused by itself.
+    Put {
+        #[command(flatten)]
+        whose: WhoseArgs,
+        /// The write.
+        write: String,
+    },
+    /// The tenant's names, in the order of their first use.
+    Names {
+        /// Whose names. With one tenant configured it need not be said.
+        #[arg(long)]
+        tenant: Option<String>,
+    },
+}
+
+pub(super) fn run(command: &Attributes, common: &Common) -> anyhow::Result<()> {
+    let mut opened = Opened::new(common)?;
+    match command {
+        Attributes::Get { whose } => {
+            let tenant = named(&opened.rules.tenants, whose.tenant())?.clone();
+            let found = reading(&mut opened, &tenant, whose, of::describe)?;
+            common.output.one(&found)
+        }
+        Attributes::Put { whose, write } => {
+            let tenant = named(&opened.rules.tenants, whose.tenant())?.clone();
+            let write: Write = serde_json::from_str(write).context("the write is not understood")?;
+            let visitor = reading(&mut opened, &tenant, whose, |_, visitor| Ok(visitor.visitor))?;
+            let names = names::load(&opened.conn, tenant.no)?;
+            let mut ids = Vec::new();
+            for _ in 0..=(write.set.len() + write.remove.len()) {
+                let mut id = [0; 16];
+                getrandom::fill(&mut id).context("the operating system gives no random bytes")?;
+                ids.push(id);
+            }
+            let (facts, refused) = of::facts(&names, visitor, &write, clock::now(), || ids.pop().unwrap_or_default());
+            if facts.is_empty() {
+                bail!(
+                    "nothing was written: {}",
+                    refused.first().map_or("there is nothing in it", |r| r.message.as_str())
+                );
+            }
+            let written = write.set.len() + write.remove.len() - refused.len();
+            put_facts(&mut opened, &tenant, facts)?;
+            common.output.one(&json!({ "visitor": visitor.to_string(), "written": written, "rejected": refused }))
+        }
+        Attributes::Names { tenant } => {
+            let tenant = named(&opened.rules.tenants, tenant.as_deref())?;
+            let names = names::load(&opened.conn, tenant.no)?;
+            let page = |n| of::page(&names, n).get("names").and_then(Value::as_array).cloned().unwrap_or_default();
+            let rows: Vec<Value> = (0..names.pages()).flat_map(page).collect();
+            common.output.list(&["token", "name", "type"], &rows)
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Attributes on the admin side: by visitor, by alternate id, and the tenant's names.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{Path, Query, Request, State};
+use axum::http::StatusCode;
+use axum::response::IntoResponse;
+use axum::routing::get;
+use serde::Deserialize;
+use serde_json::json;
+
+use super::admin::{MaybeWhich, admit, tenant, which};
+use super::segments::{Answer, ById, ByLookup, found, read_json, visitor};
+use super::{ApiError, App, random};
+use crate::attributes::{self, Write};
+use crate::segments::Whose;
+use crate::tokens::Role;
+use crate::{clock, names};
+
+pub(super) fn routes() -> Router<Arc<App>> {
+    Router::new()
+        .route("/admin/v1/attributes", get(show_names))
+        .route("/admin/v1/visitors/{id}/attributes", get(show_visitor).put(write_visitor))
+        .route("/admin/v1/lookups/{kind}/{value}/attributes", get(show_lookup).put(write_lookup))
+}
+
+async fn show_visitor(State(app): State<Arc<App>>, Path(id): ById, request: Request) -> Answer {
+    show(&app, visitor(&id)?, request).await
+}
+
+async fn show_lookup(State(app): State<Arc<App>>, Path((kind, value)): ByLookup, request: Request) -> Answer {
+    show(&app, Whose::Lookup(kind, value), request).await
+}
+
+async fn write_visitor(State(app): State<Arc<App>>, Path(id): ById, request: Request) -> Answer {
+    write(&app, visitor(&id)?, request).await
+}
+
+async fn write_lookup(State(app): State<Arc<App>>, Path((kind, value)): ByLookup, request: Request) -> Answer {
+    write(&app, Whose::Lookup(kind, value), request).await
+}
+
+async fn show(app: &App, whose: Whose, request: Request) -> Answer {
+    let (parts, _) = request.into_parts();
+    let (_, _, answer) = found(app, &parts, Role::Viewer, &whose, attributes::describe).await?;
+    Ok(axum::Json(answer).into_response())
+}
+
+async fn write(app: &App, whose: Whose, request: Request) -> Answer {
+    let (parts, body) = request.into_parts();
+    let names = |view: &crate::read::View<'_>, of: &crate::read::Visitor| names::load(view.conn, of.tenant);
+    let (tenant, visitor, names) = found(app, &parts, Role::Operator, &whose, names).await?;
+    let write: Write = read_json(body).await?;
+    let mut ids = Vec::new();
+    for _ in 0..=(write.set.len() + write.remove.len()) {
+        ids.push(random()?);
+    }
+    let id = || ids.pop().unwrap_or_default();
+    let (facts, refused) = attributes::facts(&names, visitor, &write, clock::now(), id);
+    if facts.is_empty() {
+        let refused = refused.into_iter().next();
+        let (name, message) =
+            refused.map_or(("set".to_owned(), "nothing is written".to_owned()), |r| (r.name, r.message));
+        let error = json!({ "error": { "code": "refused", "message": message, "field": name } });
+        return Ok((StatusCode::BAD_REQUEST, axum::Json(error)).into_response());
+    }
+    let written = write.set.len() + write.remove.len() - refused.len();
+    for fact in facts {
+        app.take(&tenant, fact).await?;
+    }
+    let answer = json!({ "visitor": visitor.to_string(), "written": written, "rejected": refused });
+    Ok(axum::Json(answer).into_response())
+}
+
+#[derive(Deserialize)]
+struct Page {
+    #[serde(default)]
+    page: usize,
+}
+
+async fn show_names(State(app): State<Arc<App>>, wanted: MaybeWhich, request: Request) -> Answer {
+    let (parts, _) = request.into_parts();
+    let live = admit(&app, &parts.headers, Role::Viewer).await?;
+    let known = tenant(live, wanted.or_else(|_| which(&parts.uri)))?;
+    let bad = |_| ApiError::field("page", "bad_query", "a page is a number from 0 on");
+    let Query(Page { page }) = Query::try_from_uri(&parts.uri).map_err(bad)?;
+    let names = live.readers.read(move |view| names::load(view.conn, known.no)).await?;
+    Ok(axum::Json(attributes::page(&names, page)).into_response())
+}

@@ -1,0 +1,163 @@
+//! Names of attributes (S4.9, S4.10): each gets its token and its kind when the first fact that uses it is folded, by the
+//! one thread that folds, and keeps them for ever. This alone depends on the order in which facts come: who uses a name
+//! first says what kind of value it has, and removing what nobody has used writes nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use causeway_shared::attributes::{AttributeError, Dictionary, Kind, Token, Value};
+use causeway_shared::fact::{Fact, What};
+use causeway_shared::limits;
+use rusqlite::Connection;
+
+use crate::store::{StoreError, TenantNo};
+
+/// A tenant's names.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn load(conn: &Connection, tenant: TenantNo) -> Result<Dictionary, StoreError> {
+    const READ: &str = "SELECT name, kind FROM attribute_names WHERE tenant = ?1 ORDER BY token";
+    let corrupt = || StoreError::Corrupt { what: "name of an attribute" };
+    let mut statement = conn.prepare_cached(READ)?;
+    let rows = statement.query_map([tenant.0], |row| Ok((row.get::<_, String>(0)?, row.get::<_, u8>(1)?)))?;
+    let entries = rows.map(|row| {
+        let (name, kind) = row?;
+        Ok((name, Kind::from_code(kind).ok_or_else(corrupt)?))
+    });
+    let entries: Vec<(String, Kind)> = entries.collect::<Result<_, StoreError>>()?;
+    Dictionary::from_entries(entries).ok_or_else(corrupt)
+}
+
+/// The names that a group's facts use, loaded when the first of a tenant comes.
+#[derive(Debug, Default)]
+pub struct Names {
+    of_tenant: BTreeMap<TenantNo, Dictionary>,
+    /// Pages with new names.
+    pub changed: BTreeSet<(TenantNo, u16)>,
+    /// Attributes refused, by the code of the reason.
+    pub refused: Vec<&'static str>,
+}
+
+impl Names {
+    /// What a fact writes, by token. New names are kept; one that cannot be written is left out, and its neighbours stay.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn resolve(
+        &mut self,
+        conn: &Connection,
+        tenant: TenantNo,
+        fact: &Fact,
+    ) -> Result<Vec<(Token, Option<Value>)>, StoreError> {
+        const PUT: &str = "INSERT INTO attribute_names (tenant, token, name, kind) VALUES (?1, ?2, ?3, ?4)";
+        if let std::collections::btree_map::Entry::Vacant(place) = self.of_tenant.entry(tenant) {
+            place.insert(load(conn, tenant)?);
+        }
+        let Some(names) = self.of_tenant.get_mut(&tenant) else { return Ok(Vec::new()) };
+        let known = names.len();
+        let (tokens, refused) = resolve(names, fact);
+        self.refused.extend(refused.iter().map(AttributeError::code));
+        for place in known..names.len() {
+            let Some(token) = u16::try_from(place).ok().map(Token) else { continue };
+            let Some((name, kind)) = names.get(token) else { continue };
+            conn.prepare_cached(PUT)?.execute((tenant.0, token.0, name, kind.code()))?;
+            self.changed.insert((tenant, u16::try_from(place / limits::ATTRIBUTE_PAGE).unwrap_or(u16::MAX)));
+        }
+        Ok(tokens)
+    }
+}
+
+/// What a fact writes, by token, and what of it is refused. Removing a name that nobody ever used writes nothing.
+pub fn resolve(names: &mut Dictionary, fact: &Fact) -> (Vec<(Token, Option<Value>)>, Vec<AttributeError>) {
+    let What::Attributes { writes } = &fact.what else { return Default::default() };
+    let (mut tokens, mut refused) = (Vec::new(), Vec::new());
+    for (name, value) in writes {
+        match value {
+            None => tokens.extend(names.find(name).map(|(token, _)| (token, None))),
+            Some(value) => match names.accept(name, value.clone()) {
+                Ok((token, value)) => tokens.push((token, Some(value))),
+                Err(e) => refused.push(e),
+            },
+        }
+    }
+    (tokens, refused)
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+    use crate::publish::names_subject;
+    use crate::testing::{NOW, Origin, fact, visitor};
+    use causeway_shared::ids::VisitorId;
+    use causeway_shared::wire::kv;
+    use serde_json::{Value as Json, json};
+
+    fn said(of: VisitorId, n: u32, set: &Json) -> Fact {
+        let one = |(name, value): (&String, &Json)| (name.clone(), Value::from_json(value).ok());
+        fact(of, n, NOW + u64::from(n), What::Attributes { writes: set.as_object().unwrap().iter().map(one).collect() })
+    }
+
+    fn has(origin: &Origin, of: VisitorId) -> Json {
+        let view = crate::read::View::folded(&origin.conn);
+        crate::attributes::describe(&view, &origin.row("demo", of)).unwrap()["own"].clone()
+    }
+
+    #[test]
+    fn s4_09_names_get_tokens_in_the_order_of_their_first_use_and_keep_them() {
+        let mut origin = Origin::new();
+        let (a, b) = (visitor(1), visitor(2));
+        origin.send("demo", &[said(a, 1, &json!({ "shoe_size": 42, "vip": true }))]);
+        origin.send("demo", &[said(b, 2, &json!({ "born": "2001-02-03", "shoe_size": 39 }))]);
+        origin.send("other", &[said(a, 3, &json!({ "vip": "yes" }))]);
+        let names = load(&origin.conn, origin.tenant("demo").no).unwrap();
+        let all: Vec<(&str, &str)> = names.page(0).iter().map(|(name, kind)| (name.as_str(), kind.name())).collect();
+        assert_eq!(all, [("shoe_size", "integer"), ("vip", "bool"), ("born", "date")]);
+        assert_eq!(has(&origin, a), json!({ "shoe_size": 42, "vip": true }));
+        assert_eq!(has(&origin, b), json!({ "shoe_size": 39, "born": "2001-02-03" }));
+        let mut values = BTreeMap::new();
+        origin.settle(&mut values);
+        let page = kv::decode_names("c:demo:attributes:0", values["c:demo:attributes:0"].as_bytes()).unwrap();
+        assert_eq!(page, names.page(0), "the edge is given them");
+        assert!(values.contains_key("c:other:attributes:0"));
+    }
+
+    #[test]
+    fn s4_10_a_mismatch_is_refused_alone_whichever_comes_first() {
+        let mut origin = Origin::new();
+        let v = visitor(1);
+        let facts = [
+            said(v, 1, &json!({ "age": 30, "city": "Oslo" })),
+            said(v, 2, &json!({ "age": "old", "city": "Rome", "vip": true })),
+            said(v, 3, &json!({ "age": null, "vip": null })),
+            said(v, 4, &json!({ "age": 31, "never": null })),
+        ];
+        let mut late = Origin::new();
+        let other = said(visitor(2), 5, &json!({ "vip": false, "age": "young" }));
+        for fact in std::iter::once(&other).chain(facts.iter().rev()) {
+            late.send("demo", std::slice::from_ref(fact));
+        }
+        assert_eq!(has(&late, v), json!({ "city": "Rome" }), "here an age is a string, and was removed");
+        let answer = origin.send("demo", &facts);
+        assert_eq!(answer.accepted, 4);
+        assert_eq!(has(&origin, v), json!({ "age": 31, "city": "Rome" }));
+    }
+
+    #[test]
+    fn s4_09_a_full_page_is_published_as_it_is_and_the_next_begins() {
+        let mut origin = Origin::new();
+        let set: serde_json::Map<String, Json> = (0..1_020).map(|n| (format!("n{n:04}"), n.into())).collect();
+        let writes: Vec<(String, Json)> = set.into_iter().collect();
+        let facts: Vec<Fact> = (0u32..)
+            .zip(writes.chunks(limits::ATTRIBUTE_WRITES))
+            .map(|(n, part)| said(visitor(n), n, &Json::Object(part.iter().cloned().collect())))
+            .collect();
+        origin.send("demo", &facts);
+        let names = load(&origin.conn, origin.tenant("demo").no).unwrap();
+        assert_eq!((names.len(), names.pages(), names.page(1).len()), (1_020, 2, 20));
+        let mut values = BTreeMap::new();
+        origin.settle(&mut values);
+        assert!(values.contains_key("c:demo:attributes:1"));
+        assert_eq!(names_subject(1).1[14..], [0, 1]);
+    }
+}
