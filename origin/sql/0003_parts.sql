@@ -7,14 +7,13 @@ ALTER TABLE visitors ADD COLUMN actions INTEGER NOT NULL DEFAULT 0;     -- how m
 ALTER TABLE visitors ADD COLUMN segments BLOB NOT NULL DEFAULT x'';     -- packed
 
 -- [visitor][bucket] -> packed actions. A full day is cut into hours, a full hour into minutes.
+-- A table by an integer key: its inner pages hold hundreds of keys, where those of WITHOUT ROWID would hold four bodies.
 CREATE TABLE actions (
-    visitor INTEGER NOT NULL,           -- row in `visitors`
-    start   INTEGER NOT NULL,           -- first minute, since 2019
+    place   INTEGER PRIMARY KEY,        -- row in `visitors` << 32 | first minute, since 2019
     minutes INTEGER NOT NULL,           -- 1, 60 or 1440
     count   INTEGER NOT NULL,
-    body    BLOB    NOT NULL,
-    PRIMARY KEY (visitor, start)
-) STRICT, WITHOUT ROWID;
+    body    BLOB    NOT NULL
+) STRICT;
 
 -- FactIds counted: their first eight bytes, by visitor and the UTC day of their receipt. They outlive the log, and are
 -- forgotten after limits::FACT_ID_KEEP_MS.

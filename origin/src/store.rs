@@ -109,6 +109,7 @@ pub fn open_readonly(data: &Path) -> Result<Connection, StoreError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let conn = Connection::open_with_flags(path, flags)?;
     conn.busy_timeout(Duration::from_secs(5))?;
+    conn.pragma_update(None, "cache_size", -64 * 1_024)?; // KiB: the inner pages of every tree
     conn.set_prepared_statement_cache_capacity(64);
     Ok(conn)
 }

@@ -47,7 +47,17 @@ impl<'a> Packed<'a> {
         self.long_number()
     }
 
+    #[inline]
     fn long_number(&mut self) -> Option<u64> {
+        // Two bytes are most of those that are not one.
+        if let [low, high @ 1..0x80, rest @ ..] = self.0 {
+            self.0 = rest;
+            return Some(u64::from(low & 0x7f) | u64::from(*high) << 7);
+        }
+        self.longer_number()
+    }
+
+    fn longer_number(&mut self) -> Option<u64> {
         let mut number = 0_u64;
         for (i, byte) in self.0.iter().enumerate().take(10) {
             let bits = u64::from(byte & 0x7f);

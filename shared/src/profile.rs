@@ -152,7 +152,7 @@ impl Profile {
             }),
             What::Segments { writes } => {
                 let stamp = Stamp::of(fact.id, fact.at);
-                writes.iter().for_each(|(id, state)| self.segments.write(*id, stamp, state.clone()));
+                self.segments.write_all(stamp, writes.iter().cloned());
             }
             What::Track { .. } | What::Alias { .. } | What::Withdrawal | What::Attributes { .. } => {}
         }

@@ -92,6 +92,17 @@ impl SegmentMap {
         }
     }
 
+    /// Writes many segments, as one write of each would, in any order.
+    pub fn write_all(&mut self, stamp: Stamp, writes: impl IntoIterator<Item = (SegmentId, State)>) {
+        let mut writes: Vec<(SegmentId, State)> = writes.into_iter().collect();
+        if !self.0.is_empty() || writes.len() > limits::SEGMENTS {
+            return writes.into_iter().for_each(|(id, state)| self.write(id, stamp, state));
+        }
+        // A map is made of a sorted list at once, of repeats with the last: the greatest, as it would stand.
+        writes.sort_unstable();
+        self.0 = writes.into_iter().map(|(id, state)| (id, (stamp, state))).collect();
+    }
+
     /// Adds hours to a segment's expiry in place; `false` when the visitor is not in it. What it makes of the expiry
     /// depends on the one that is there, so only the origin's one writer may call it.
     pub fn extend(&mut self, id: SegmentId, hours: u32, stamp: Stamp) -> bool {

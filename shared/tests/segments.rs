@@ -61,6 +61,17 @@ proptest! {
     }
 
     #[test]
+    fn s2_02_writing_many_at_once_is_writing_each(before in writes(), many in writes(), stamp in 0u64..8) {
+        let stamp = Stamp { at: NOW + stamp, source: 1 };
+        for before in [&[][..], &before] {
+            let (mut at_once, mut each) = (map(before), map(before));
+            at_once.write_all(stamp, many.iter().map(|(id, _, state)| (*id, state.clone())));
+            many.iter().rev().for_each(|(id, _, state)| each.write(*id, stamp, state.clone()));
+            prop_assert_eq!(at_once, each);
+        }
+    }
+
+    #[test]
     fn s2_02_the_last_writer_wins_in_any_order_and_batch(all in writes(), seed in any::<u64>(), cut in any::<prop::sample::Index>()) {
         let mut shuffled = all.clone();
         shuffled.sort_by_key(|(id, stamp, _)| scramble(seed ^ u64::from(id.0) ^ stamp.at));

@@ -13,6 +13,7 @@ fn main() {
             ("s3_01_impressions_clicks_and_configured_verbs_count_once_a_day", verbs),
             ("s3_10_the_origin_counts_over_the_person_what_was_acknowledged", over_the_person),
             ("s2_02_segments_are_written_and_removed_by_events", segments),
+            ("s4_08_s4_10_attributes_by_name_and_a_mismatch_refused_alone", attributes),
             ("field_13_parallel_slots_count_each_and_set_no_cookie", slots),
             ("field_19_forged_late_and_foreign_tokens_count_nothing", forged),
             ("field_21_no_permission_counts_nothing", no_permission),
@@ -135,6 +136,38 @@ fn segments(world: &World) {
     let removed = browser.events(&json!([{ "type": "segments", "remove": [12, 99] }]));
     assert_eq!(removed.json()["accepted"], 1);
     eventually("one is gone", || shown(&[4, 8457]));
+}
+
+fn attributes(world: &World) {
+    let browser = world.browser();
+    let (visitor, _) = page(&browser, 1);
+    let event = |set: Value| json!([{ "type": "attributes", "set": set }]);
+    let first = browser.send(
+        "POST",
+        "/v1/events",
+        &[],
+        event(json!({ "shoe_size": 42, "city": "Oslo" })).to_string().as_bytes(),
+    );
+    assert_eq!((first.status, first.json()["accepted"].clone()), (202, json!(1)));
+    let own = || {
+        world.admin("GET", &format!("visitors/{visitor}/attributes?tenant=demo"), &Value::Null).json()["own"].clone()
+    };
+    eventually("the origin has both", || (own() == json!({ "shoe_size": 42, "city": "Oslo" })).then_some(()));
+    // The names have come back to the edge: a value of another kind is refused there, and its neighbour goes in.
+    let second = event(json!({ "shoe_size": "big", "vip": true }));
+    let refused = eventually("the edge knows the names", || {
+        let answer = browser.send("POST", "/v1/events", &[], second.to_string().as_bytes()).json();
+        answer["rejected"].get(0).cloned()
+    });
+    assert_eq!(refused["code"], "type_mismatch");
+    assert_eq!(refused["message"], "attribute `shoe_size` is an integer, a string was given");
+    let body = json!({ "placements": [], "user": { "attributes": { "city": 7, "born": "2001-02-03" } } });
+    assert_eq!(browser.decide(&body).json()["attributes"], json!({ "city": "type_mismatch" }));
+    let all = json!({ "shoe_size": 42, "city": "Oslo", "vip": true, "born": "2001-02-03" });
+    eventually("the origin has all", || (own() == all).then_some(()));
+    eventually("the visitor is shown all", || {
+        (browser.send("GET", "/v1/me", &[], b"").json()["attributes"] == all).then_some(())
+    });
 }
 
 fn slots(world: &World) {

@@ -9,23 +9,31 @@ use anyhow::Result;
 
 use crate::project::Project;
 use crate::stop::Stop;
-use crate::{steps, test, tools};
+use crate::{edge_build, steps, test, tools};
 
 /// What has Rust workers to compare with.
 const EDGE: &str = "edge";
+/// What runs in Node too.
+const WASM: &str = "wasm";
 
 pub(crate) fn names() -> Vec<&'static str> {
-    vec![EDGE, "facts", "counting", "segments", "ingest"]
+    vec![EDGE, "facts", "ingest", "counting", "counting-store", "counting-api", "segments", "segments-load", WASM]
 }
 
-pub(crate) fn run(project: &Project, name: &str, json: bool, stop: &Stop) -> Result<()> {
+pub(crate) fn run(project: &Project, name: &str, json: bool, rocksdb: bool, stop: &Stop) -> Result<()> {
     let mut env = test::built(project, stop)?;
     if name == EDGE {
         tools::ensure_worker_build(project, stop)?;
         env.push(("CAUSEWAY_PEERS", peers::build(project, &env, stop)?.into()));
     }
+    if name == WASM {
+        env.push(("CAUSEWAY_BENCH_WASM", edge_build::bench(project, stop)?.into()));
+    }
     let mut build = project.cargo();
     build.args(["build", "--release", "--package", "causeway-bench"]);
+    if rocksdb {
+        build.args(["--features", "rocksdb"]);
+    }
     steps::run("building the bench", &mut build, stop)?;
     let mut bench = project.command(project.target.join("release/causeway-bench"));
     bench.envs(env).arg(name);

@@ -75,6 +75,19 @@ fn optimise(project: &Project, folder: &Path, stop: &Stop) -> Result<()> {
     steps::run("wasm-opt", &mut command, stop).map(drop)
 }
 
+/// Compiles the benches' module as the edge's is, into a folder with `engine.js` and `engine_bg.wasm`.
+pub(crate) fn bench(project: &Project, stop: &Stop) -> Result<PathBuf> {
+    const PACKAGE: [&str; 3] = ["build", "--package", "causeway-bench-wasm"];
+    let mut command = project.cargo();
+    command.args(PACKAGE).args(["--target", "wasm32-unknown-unknown", "--profile", "edge"]);
+    steps::run("building the bench's module", &mut command, stop)?;
+    let out = project.target.join("bench-wasm");
+    let compiled = project.target.join("wasm32-unknown-unknown/edge/causeway_bench_wasm.wasm");
+    bind(project, &compiled, &out, stop)?;
+    optimise(project, &out, stop)?;
+    Ok(out)
+}
+
 /// Bundles the worker as `wrangler deploy` would, without deploying: proof that the configuration is
 /// right, and what bare workerd serves in benches and fault tests. Returns the folder.
 pub(crate) fn bundle(project: &Project, stop: &Stop) -> Result<PathBuf> {

@@ -16,6 +16,7 @@
 //! | `CAUSEWAY_ORIGIN_BIN` | the `causeway` binary, release profile |
 //! | `CAUSEWAY_EDGE_BUILD` | the folder with `engine.js` and `engine_bg.wasm` |
 //! | `CAUSEWAY_EDGE_BUNDLE` | the folder with `worker.js` and the modules it imports, as `wrangler deploy` would upload them |
+//! | `CAUSEWAY_BENCH_WASM` | for the bench `wasm`: the folder with its module and glue |
 //! | `CAUSEWAY_NODE` | a Node 22 |
 //! | `CAUSEWAY_WORKERD` | the `workerd` binary |
 //! | `CAUSEWAY_WRANGLER` | wrangler's entry, to be run by that Node |
@@ -79,6 +80,9 @@ enum Command {
         /// JSON lines instead of a table.
         #[arg(long)]
         json: bool,
+        /// With RocksDB as a peer of `counting-store`: it is built once, for minutes, and needs libclang.
+        #[arg(long)]
+        rocksdb: bool,
     },
 }
 
@@ -116,7 +120,7 @@ fn run(command: Command, stop: &Stop) -> anyhow::Result<()> {
         Command::Test { steps } => test::run(&project, &steps, stop),
         Command::Build { part } => build(&project, part, stop),
         Command::Lint => test::run(&project, &[test::Name::Lint], stop),
-        Command::Bench { name, json } => bench::run(&project, &name, json, stop),
+        Command::Bench { name, json, rocksdb } => bench::run(&project, &name, json, rocksdb, stop),
     }
 }
 

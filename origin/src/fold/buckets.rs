@@ -40,9 +40,8 @@ pub fn add(conn: &Connection, visitor: i64, had: u32, new: Actions) -> Result<u3
 
 /// Rewrites one day's buckets, those that are others now, and gives by how many actions it grew.
 fn change(conn: &Connection, visitor: i64, day: Day, with: impl FnOnce(Actions) -> Actions) -> Result<i32, StoreError> {
-    const DROP: &str = "DELETE FROM actions WHERE visitor = ?1 AND start = ?2";
-    const PUT: &str =
-        "INSERT OR REPLACE INTO actions (visitor, start, minutes, count, body) VALUES (?1, ?2, ?3, ?4, ?5)";
+    const DROP: &str = "DELETE FROM actions WHERE place = ?1";
+    const PUT: &str = "INSERT OR REPLACE INTO actions (place, minutes, count, body) VALUES (?1, ?2, ?3, ?4)";
     let mut there: BTreeMap<Minute, (u32, Vec<u8>)> = BTreeMap::new();
     let mut actions = Actions::default();
     each(conn, visitor, day.start(), Minute(day.start().0 + DAY_MINUTES), |start, minutes, body| {
@@ -56,21 +55,21 @@ fn change(conn: &Connection, visitor: i64, day: Day, with: impl FnOnce(Actions) 
     for Bucket { start, span, count, packed } in actions.buckets() {
         let same = there.remove(&start) == Some((span.minutes(), packed.clone()));
         if !same {
-            conn.prepare_cached(PUT)?.execute((visitor, start.0, span.minutes(), count, packed))?;
+            conn.prepare_cached(PUT)?.execute((place(visitor, start), span.minutes(), count, packed))?;
         }
     }
     for start in there.into_keys() {
-        conn.prepare_cached(DROP)?.execute((visitor, start.0))?;
+        conn.prepare_cached(DROP)?.execute([place(visitor, start)])?;
     }
     Ok(i32::try_from(actions.len()).unwrap_or(i32::MAX) - had)
 }
 
 fn drop_before(conn: &Connection, visitor: i64, day: Day) -> Result<u32, StoreError> {
-    const COUNT: &str = "SELECT ifnull(sum(count), 0) FROM actions WHERE visitor = ?1 AND start < ?2";
-    const DROP: &str = "DELETE FROM actions WHERE visitor = ?1 AND start < ?2";
-    let place = (visitor, day.start().0);
-    let gone = conn.prepare_cached(COUNT)?.query_row(place, |row| row.get(0))?;
-    conn.prepare_cached(DROP)?.execute(place)?;
+    const COUNT: &str = "SELECT ifnull(sum(count), 0) FROM actions WHERE place >= ?1 AND place < ?2";
+    const DROP: &str = "DELETE FROM actions WHERE place >= ?1 AND place < ?2";
+    let places = [place(visitor, Minute(0)), place(visitor, day.start())];
+    let gone = conn.prepare_cached(COUNT)?.query_row(places, |row| row.get(0))?;
+    conn.prepare_cached(DROP)?.execute(places)?;
     Ok(gone)
 }
 
@@ -84,11 +83,12 @@ pub fn trim(conn: &Connection, visitor: i64, had: u32, before: Day) -> Result<u3
 
 /// The first and the last day with actions.
 fn days_of(conn: &Connection, visitor: i64) -> Result<Option<(Day, Day)>, StoreError> {
-    const FIRST: &str = "SELECT start FROM actions WHERE visitor = ?1 ORDER BY start LIMIT 1";
-    const LAST: &str = "SELECT start FROM actions WHERE visitor = ?1 ORDER BY start DESC LIMIT 1";
+    const FIRST: &str = "SELECT place FROM actions WHERE place >= ?1 AND place < ?2 ORDER BY place LIMIT 1";
+    const LAST: &str = "SELECT place FROM actions WHERE place >= ?1 AND place < ?2 ORDER BY place DESC LIMIT 1";
+    let places = [place(visitor, Minute(0)), place(visitor + 1, Minute(0))];
     let day = |read| -> Result<Option<Day>, StoreError> {
-        let start: Option<u32> = conn.prepare_cached(read)?.query_row([visitor], |row| row.get(0)).optional()?;
-        Ok(start.map(|start| Minute(start).day()))
+        let found: Option<i64> = conn.prepare_cached(read)?.query_row(places, |row| row.get(0)).optional()?;
+        Ok(found.map(|place| start(place).day()))
     };
     Ok(day(FIRST)?.zip(day(LAST)?))
 }
@@ -113,15 +113,27 @@ fn each(
     to: Minute,
     mut found: impl FnMut(Minute, u32, Vec<u8>) -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {
-    // The longest bucket that reaches into `from` begins with its day; shorter ones before it are passed over unread.
-    const READ: &str = "SELECT start, minutes, body FROM actions
-        WHERE visitor = ?1 AND start >= ?2 - ?2 % 1440 AND start < ?3 AND start + minutes > ?2";
+    // The longest bucket that reaches into `from` begins with its day; shorter ones before it are passed over.
+    const READ: &str = "SELECT place, minutes, body FROM actions WHERE place >= ?1 AND place < ?2";
     let mut statement = conn.prepare_cached(READ)?;
-    let mut rows = statement.query((visitor, from.0, to.0))?;
+    let mut rows = statement.query([place(visitor, from.day().start()), place(visitor, to)])?;
     while let Some(row) = rows.next()? {
-        found(Minute(row.get(0)?), row.get(1)?, row.get(2)?)?;
+        let (start, minutes) = (start(row.get(0)?), row.get(1)?);
+        if start.0 + minutes > from.0 {
+            found(start, minutes, row.get(2)?)?;
+        }
     }
     Ok(())
+}
+
+/// A bucket's key in the table.
+fn place(visitor: i64, start: Minute) -> i64 {
+    visitor << 32 | i64::from(start.0)
+}
+
+/// The first minute of the bucket there.
+fn start(place: i64) -> Minute {
+    Minute(u32::try_from(place & i64::from(u32::MAX)).unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -203,7 +215,7 @@ mod tests {
             minute: Minute(Day(2_900).start().0 + minute),
         };
         let spans = |conn: &Connection| -> Vec<(u32, u32)> {
-            let mut read = conn.prepare("SELECT minutes, count FROM actions ORDER BY start").unwrap();
+            let mut read = conn.prepare("SELECT minutes, count FROM actions ORDER BY place").unwrap();
             let rows = read.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
             rows.collect::<Result<_, _>>().unwrap()
         };

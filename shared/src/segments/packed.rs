@@ -116,6 +116,44 @@ fn put_bits(to: &mut Vec<u8>, values: impl Iterator<Item = u32>, width: u32) {
     to.extend([0; PADDING]);
 }
 
+/// The columns side by side. Written out, as WebAssembly has no time for what a chain of closures leaves of it.
+struct Entries<'a> {
+    left: usize,
+    ids: Packed<'a>,
+    id: u32,
+    expiries: &'a [u8],
+    bit: usize,
+    least: u32,
+    width: u32,
+}
+
+impl Iterator for Entries<'_> {
+    type Item = (SegmentId, Option<HourStamp>);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.left = self.left.checked_sub(1)?;
+        // Differences of a thousand ids out of a hundred thousand take one byte, now and then two.
+        let more = match self.ids.0 {
+            [one @ ..0x80, rest @ ..] => {
+                self.ids.0 = rest;
+                u32::from(*one)
+            }
+            [low, high @ 1..0x80, rest @ ..] => {
+                self.ids.0 = rest;
+                u32::from(low & 0x7f) | u32::from(*high) << 7
+            }
+            _ => u32::try_from(self.ids.number()?).ok()?,
+        };
+        self.id = self.id.wrapping_add(more);
+        // The widest expiry and the bits before it in its byte fit in four bytes.
+        let four = self.expiries.get(self.bit / 8..)?.first_chunk()?;
+        let above = u32::from_le_bytes(*four) >> (self.bit % 8) & ((1 << self.width) - 1);
+        self.bit += self.width as usize;
+        let expiry = above.checked_sub(1).map(|above| HourStamp(self.least.saturating_add(above)));
+        Some((SegmentId(self.id), expiry))
+    }
+}
+
 impl<'a> PackedSegments<'a> {
     /// Takes packed bytes; `None` when they are cut or over a bound. What single entries say is looked at when they are
     /// read.
@@ -149,19 +187,9 @@ impl<'a> PackedSegments<'a> {
     }
 
     /// All, `None` for a removed one.
-    fn all(self) -> impl Iterator<Item = (SegmentId, Option<HourStamp>)> + 'a {
-        let Self { least, width, expiries, .. } = self;
-        let mut ids = Packed(self.ids);
-        let mut id = 0u32;
-        let mask = (1u64 << width) - 1;
-        (0..self.count).map_while(move |place| {
-            id = id.wrapping_add(u32::try_from(ids.number()?).ok()?);
-            let bit = place * width as usize;
-            let eight = expiries.get(bit / 8..)?.first_chunk()?;
-            let above = u64::from_le_bytes(*eight) >> (bit % 8) & mask;
-            let expiry = u32::try_from(above).ok()?.checked_sub(1).map(|above| HourStamp(least.saturating_add(above)));
-            Some((SegmentId(id), expiry))
-        })
+    fn all(self) -> Entries<'a> {
+        let Self { count, ids, least, width, expiries, .. } = self;
+        Entries { left: count, ids: Packed(ids), id: 0, expiries, bit: 0, least, width }
     }
 
     /// The map, with stamps and attributes; `None` when the bytes are not what [`SegmentMap::pack`] gives.

@@ -8,22 +8,17 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
+use causeway_bench_wasm::counting::{candidates, question, visitor};
 use causeway_shared::actions::{
-    Action, Actions, Counter, Counts, Entity, InsertionHash, Level, PackedActions, Question, Unit, Verb, ViewType,
-    ViewTypes, Window,
+    Action, Actions, Counter, Counts, Entity, InsertionHash, Level, PackedActions, Question, ViewType,
 };
-use causeway_shared::ids::InsertionId;
-use causeway_shared::time::{DAY_MINUTES, Day, Minute};
+use causeway_shared::time::Day;
 use clap::Args;
 
 use crate::report::{self, Bar, Line, median};
 use crate::stop::Stop;
 
 const BENCH: &str = "counting";
-const TODAY: Day = Day(2_880);
-/// Ads that one person meets, of a catalogue ten times as large.
-const MET: u64 = 200;
-const VERBS: [Verb; 1] = [Verb::IMPRESSION];
 /// How much faster than Redis the project asks for.
 const BELOW_REDIS: f64 = 1.0 / 50.0;
 
@@ -148,48 +143,4 @@ impl Case {
 /// What makes an action one, in a form to put into a set.
 fn name(action: Action) -> (InsertionHash, ViewType, Entity, Day) {
     (action.insertion, action.view_type, action.entity, action.minute.day())
-}
-
-fn question(days: u32) -> Question<'static> {
-    let (from, to) = Window { interval: days, unit: Unit::Days }.range(Minute(TODAY.start().0 + 1_000));
-    Question { verbs: &VERBS, view_types: ViewTypes::All, from, to }
-}
-
-/// Four ads a group, five groups a campaign, five campaigns an advertiser.
-fn entity(ad: u64) -> Entity {
-    let ad = ad as u32;
-    Entity { ad: 1 + ad, ad_group: 1 + ad / 4, campaign: 1 + ad / 20, advertiser: 1 + ad / 100 }
-}
-
-fn candidates(count: u64) -> Vec<Entity> {
-    (0..count).map(|n| entity(n * 7 % (10 * MET))).collect()
-}
-
-/// So many actions of 30 days, a tenth of them repeats, four fifths of them impressions.
-fn visitor(actions: u64, seed: u64) -> Actions {
-    let mut made: Vec<Action> = Vec::new();
-    for n in 0..actions {
-        let bits = scramble(seed << 32 | n);
-        let again = usize::try_from(bits >> 8)
-            .ok()
-            .and_then(|i| made.get(i % made.len().max(1)))
-            .filter(|_| bits.is_multiple_of(10));
-        let fresh = Action {
-            insertion: InsertionHash::of(InsertionId(u128::from(seed << 32 | n).to_be_bytes())),
-            verb: if (bits / 10).is_multiple_of(5) { Verb::CLICK } else { Verb::IMPRESSION },
-            view_type: ViewType((bits / 50 % 3) as u8),
-            entity: entity(scramble(bits) % MET * 7 % (10 * MET)),
-            minute: Minute(TODAY.start().0 + DAY_MINUTES - 1 - (bits / 150 % u64::from(30 * DAY_MINUTES)) as u32),
-        };
-        made.push(again.copied().unwrap_or(fresh));
-    }
-    made.into_iter().collect()
-}
-
-/// SplitMix64's mixing (Steele et al. 2014).
-fn scramble(n: u64) -> u64 {
-    let z = n.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }

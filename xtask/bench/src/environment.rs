@@ -9,7 +9,7 @@ use crate::workerd::Module;
 /// The path in a variable.
 pub(crate) fn path(name: &str) -> Result<PathBuf> {
     let value = std::env::var_os(name);
-    value.map(PathBuf::from).with_context(|| format!("{name} is not set: run this by `cargo xtask bench edge`"))
+    value.map(PathBuf::from).with_context(|| format!("{name} is not set: run this by `cargo xtask bench`"))
 }
 
 /// The modules of a worker as `wrangler deploy` bundles it: `worker.js`, and what it imports.

@@ -52,7 +52,7 @@ struct Load {
 
 pub(crate) fn run(options: &Options, json: bool, stop: &Stop) -> Result<()> {
     let settings = format!("most_unfolded = {}\n", options.facts.clamp(10_000, 100_000_000));
-    let origin = Origin::start(&settings, stop)?;
+    let origin = Origin::start(&settings, stop, |_| Ok(()))?;
     eprintln!("making {} facts of {} visitors", options.facts, options.visitors);
     let load = load(options, &origin);
     let start = Instant::now();

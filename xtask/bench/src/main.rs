@@ -7,7 +7,10 @@
 //!
 //! Exit codes: 0 done, 1 failed (an answer was wrong, or nothing could be measured; never for a bar), 2 usage.
 
+mod asked;
 mod counting;
+mod counting_api;
+mod counting_store;
 mod cpu;
 mod edge;
 mod environment;
@@ -19,8 +22,10 @@ mod origin;
 mod random;
 mod report;
 mod segments;
+mod segments_load;
 mod stop;
 mod store;
+mod wasm;
 mod workerd;
 
 use std::process::ExitCode;
@@ -45,8 +50,16 @@ enum Bench {
     Edge(edge::Options),
     /// Counts of a request's candidates from packed actions, beside Redis.
     Counting(counting::Options),
+    /// The same with the read from SQLite, beside RocksDB.
+    CountingStore(counting_store::Options),
+    /// Counts over HTTP at rising rates, and from memory.
+    CountingApi(counting_api::Options),
+    /// Counting and segments in WebAssembly, beside native.
+    Wasm(wasm::Options),
     /// A thousand segments, packed and filtered.
     Segments(segments::Options),
+    /// Half a million users of a thousand segments, imported and read.
+    SegmentsLoad(segments_load::Options),
     /// Syncs a real origin acknowledges, and how fast it folds them.
     Ingest(ingest::Options),
     /// Facts a second, from /v1/events to the store.
@@ -60,7 +73,11 @@ fn main() -> ExitCode {
         match &cli.bench {
             Bench::Edge(options) => edge::run(options, cli.json, &stop),
             Bench::Counting(options) => counting::run(options, cli.json, &stop),
+            Bench::CountingStore(options) => counting_store::run(options, cli.json, &stop),
+            Bench::CountingApi(options) => counting_api::run(options, cli.json, &stop),
+            Bench::Wasm(options) => wasm::run(options, cli.json, &stop),
             Bench::Segments(options) => segments::run(options, cli.json, &stop),
+            Bench::SegmentsLoad(options) => segments_load::run(options, cli.json, &stop),
             Bench::Ingest(options) => ingest::run(options, cli.json, &stop),
             Bench::Facts(options) => facts::run(options, cli.json, &stop),
         }

@@ -1,7 +1,7 @@
 //! A real origin, the release build, in a folder of its own.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -18,7 +18,7 @@ use crate::stop::Stop;
 
 /// How long anything may take that is waited for.
 const PATIENCE: Duration = Duration::from_secs(900);
-const TENANT: &str = "demo";
+pub(crate) const TENANT: &str = "demo";
 
 #[derive(Debug)]
 pub(crate) struct Origin {
@@ -40,31 +40,38 @@ impl Drop for Origin {
     }
 }
 
+/// A configuration and keys in a folder; gives the configuration's file.
+pub(crate) fn prepare(folder: &Path, settings: &str) -> Result<PathBuf> {
+    let config = folder.join("causeway.toml");
+    let tenant = format!("[[tenant]]\nname = \"{TENANT}\"\nhosts = [\"localhost\"]\ndev = true\n");
+    std::fs::write(&config, format!("listen = \"127.0.0.1:0\"\n{settings}{tenant}"))?;
+    said(&config, &["keys", "init"])?;
+    Ok(config)
+}
+
+/// What a command of the origin's says as JSON.
+fn said(config: &Path, arguments: &[&str]) -> Result<Value> {
+    let mut command = Command::new(path("CAUSEWAY_ORIGIN_BIN")?);
+    let output = command.arg("--config").arg(config).args(arguments).args(["--output", "json"]).output()?;
+    ensure!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(serde_json::from_slice(&output.stdout)?)
+}
+
 impl Origin {
-    /// Starts one with these lines of configuration beside the tenant `demo`.
-    pub(crate) fn start(settings: &str, stop: &Stop) -> Result<Self> {
+    /// Starts one with these lines of configuration beside the tenant `demo`, over what `fill` puts into its store; it is
+    /// given the configuration's file.
+    pub(crate) fn start(settings: &str, stop: &Stop, fill: impl FnOnce(&Path) -> Result<()>) -> Result<Self> {
         let program = path("CAUSEWAY_ORIGIN_BIN")?;
         let folder = tempfile::tempdir().context("no temporary folder")?;
-        let config = folder.path().join("causeway.toml");
-        let tenant = format!("[[tenant]]\nname = \"{TENANT}\"\nhosts = [\"localhost\"]\n");
-        std::fs::write(&config, format!("listen = \"127.0.0.1:0\"\n{settings}{tenant}"))?;
-        let command = |arguments: &[&str]| {
-            let mut command = Command::new(&program);
-            command.arg("--config").arg(&config).args(arguments);
-            command
-        };
-        let said = |arguments: &[&str]| -> Result<Value> {
-            let output = command(&[arguments, &["--output", "json"]].concat()).output()?;
-            ensure!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-            Ok(serde_json::from_slice(&output.stdout)?)
-        };
-        said(&["keys", "init"])?;
-        let token = said(&["token", "create", "--role", "operator"])?;
+        let config = prepare(folder.path(), settings)?;
+        let token = said(&config, &["token", "create", "--role", "operator"])?;
         let token = token.get("token").and_then(Value::as_str).context("no token")?.to_owned();
         let keys: Keys = serde_json::from_slice(&std::fs::read(folder.path().join("keys.json"))?)?;
         let key = keys.sync.0.into_iter().find(|key| key.stage == Stage::Active).context("no key to sync with")?;
+        fill(&config)?;
         let ready = folder.path().join("ready.json");
-        let mut serve = command(&["serve", "--ready-file"]);
+        let mut serve = Command::new(&program);
+        let serve = serve.arg("--config").arg(&config).args(["serve", "--ready-file"]);
         let serving = serve.arg(&ready).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
         let agent = ureq::Agent::config_builder().timeout_global(Some(PATIENCE)).build().into();
         let (url, address) = (String::new(), SocketAddr::from(([127, 0, 0, 1], 0)));
@@ -78,6 +85,11 @@ impl Origin {
 
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// A token of an operator.
+    pub(crate) fn token(&self) -> &str {
+        &self.token
     }
 
     pub(crate) fn tenant(&self) -> TenantId {

@@ -9,6 +9,14 @@ impl Random {
         Self(88_172_645_463_325_252)
     }
 
+    /// Another sequence for each number (SplitMix64's finaliser).
+    pub(crate) fn of(n: u64) -> Self {
+        let mut seed = n.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        seed = (seed ^ seed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        seed = (seed ^ seed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        Self((seed ^ seed >> 31).max(1))
+    }
+
     pub(crate) fn next(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;

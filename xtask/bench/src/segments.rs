@@ -5,19 +5,13 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
-use causeway_shared::segments::{PackedSegments, SegmentId, SegmentMap, Stamp, State};
-use causeway_shared::time::HourStamp;
+use causeway_bench_wasm::segments::{FRESH, SEGMENTS, fresh, held, packed};
 use clap::Args;
 
 use crate::report::{self, Bar, Line, median};
 use crate::stop::Stop;
 
 const BENCH: &str = "segments";
-const SEGMENTS: usize = 1_000;
-const OF: u64 = 82_000;
-/// The hour of the first expiry, and over how many hours expiries spread: 90 days.
-const FIRST: u32 = 69_000;
-const SPREAD: u64 = 90 * 24;
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
@@ -31,26 +25,18 @@ pub(crate) struct Options {
 
 pub(crate) fn run(options: &Options, json: bool, stop: &Stop) -> Result<()> {
     let held = held();
-    let mut map = SegmentMap::default();
-    for (id, expiry) in &held {
-        map.write(SegmentId(*id), Stamp { at: 1_795_000_000_000, source: 1 }, State::held(HourStamp(*expiry), []));
-    }
-    let (packed, cbor) = (map.pack(), cbor(&held)?);
+    let (packed, cbor) = (packed(), cbor(&held)?);
     let line =
         |case: &str, value, unit, peer, bar| Line { bench: BENCH, case: case.to_owned(), value, unit, peer, bar };
     let each = |bytes: &[u8]| bytes.len() as f64 / SEGMENTS as f64;
     let map_peer = |value| Some(("CBOR map".to_owned(), value));
     report::print(&line("bytes a segment", each(&packed), "B", None, Some(Bar::AtMost(3.3))), json);
     report::print(&line("bytes a segment", each(&packed), "B", map_peer(each(&cbor)), None), json);
-    let fresh = FIRST + 24 * 7..FIRST + 24 * 30;
-    let wanted: u64 = held.iter().filter(|(_, expiry)| fresh.contains(expiry)).map(|(id, _)| u64::from(*id)).sum();
-    let ours = || {
-        let read = PackedSegments::read(&packed)?;
-        Some(read.iter().filter(|(_, expiry)| fresh.contains(&expiry.0)).map(|(id, _)| u64::from(id.0)).sum())
-    };
+    let wanted: u64 = held.iter().filter(|(_, expiry)| FRESH.contains(expiry)).map(|(id, _)| u64::from(*id)).sum();
+    let ours = || Some(fresh(&packed));
     let theirs = || {
         let read: BTreeMap<u32, u32> = minicbor::decode(&cbor).ok()?;
-        Some(read.iter().filter(|(_, expiry)| fresh.contains(expiry)).map(|(id, _)| u64::from(*id)).sum())
+        Some(read.iter().filter(|(_, expiry)| FRESH.contains(expiry)).map(|(id, _)| u64::from(*id)).sum())
     };
     ensure!(ours() == Some(wanted) && theirs() == Some(wanted), "another set of segments is fresh");
     let (mut packed_us, mut cbor_us) = (Vec::new(), Vec::new());
@@ -72,17 +58,6 @@ fn time(times: u32, read: impl Fn() -> Option<u64>) -> Option<f64> {
         black_box(read()?);
     }
     Some(start.elapsed().as_secs_f64() * 1e6 / f64::from(times.max(1)))
-}
-
-fn held() -> BTreeMap<u32, u32> {
-    let mut held = BTreeMap::new();
-    let mut bits = 7u64;
-    while held.len() < SEGMENTS {
-        // Knuth's 64-bit linear congruential generator (MMIX).
-        bits = bits.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        held.insert((bits >> 33).wrapping_rem(OF) as u32, FIRST + ((bits >> 12).wrapping_rem(SPREAD) as u32));
-    }
-    held
 }
 
 fn cbor(held: &BTreeMap<u32, u32>) -> Result<Vec<u8>> {

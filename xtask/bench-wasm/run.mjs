@@ -1,0 +1,31 @@
+// Runs the module's loops for the bench, which writes one request a line and reads one answer a line:
+// {"what": "counting", "actions": 1000, "times": 500} → {"answer": …, "us": …}.
+// Started with the folder of the module and its glue.
+
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { createInterface } from "node:readline";
+import { pathToFileURL } from "node:url";
+
+const folder = process.argv[2];
+const glue = await import(pathToFileURL(join(folder, "engine.js")));
+glue.initSync({ module: readFileSync(join(folder, "engine_bg.wasm")) });
+
+const made = new Map();
+
+function workload(what, actions) {
+  const key = `${what} ${actions}`;
+  if (!made.has(key)) {
+    made.set(key, what === "counting" ? new glue.Counting(actions) : new glue.Segments());
+  }
+  return made.get(key);
+}
+
+for await (const line of createInterface({ input: process.stdin })) {
+  const { what, actions, times } = JSON.parse(line);
+  const work = workload(what, actions);
+  const start = process.hrtime.bigint();
+  const answer = work.run(times);
+  const us = Number(process.hrtime.bigint() - start) / 1_000;
+  console.log(JSON.stringify({ answer, us: us / times }));
+}

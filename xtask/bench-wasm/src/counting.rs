@@ -1,0 +1,98 @@
+//! Visitors with many actions, and a request's candidates.
+
+use std::hint::black_box;
+
+use causeway_shared::actions::{
+    Action, Actions, Counter, Counts, Entity, InsertionHash, PackedActions, Question, Unit, Verb, ViewType, ViewTypes,
+    Window,
+};
+use causeway_shared::ids::InsertionId;
+use causeway_shared::time::{DAY_MINUTES, Day, Minute};
+use wasm_bindgen::prelude::wasm_bindgen;
+
+use crate::scramble;
+
+/// The last day on which anything happens.
+pub const TODAY: Day = Day(2_880);
+/// Ads that one person meets, of a catalogue ten times as large.
+const MET: u64 = 200;
+const VERBS: [Verb; 1] = [Verb::IMPRESSION];
+
+/// Impressions of the last days, today among them.
+#[must_use]
+pub fn question(days: u32) -> Question<'static> {
+    let (from, to) = Window { interval: days, unit: Unit::Days }.range(Minute(TODAY.start().0 + 1_000));
+    Question { verbs: &VERBS, view_types: ViewTypes::All, from, to }
+}
+
+/// Four ads a group, five groups a campaign, five campaigns an advertiser.
+#[must_use]
+pub fn entity(ad: u64) -> Entity {
+    let ad = ad as u32;
+    Entity { ad: 1 + ad, ad_group: 1 + ad / 4, campaign: 1 + ad / 20, advertiser: 1 + ad / 100 }
+}
+
+/// A request's candidates, of which a visitor met a part.
+#[must_use]
+pub fn candidates(count: u64) -> Vec<Entity> {
+    (0..count).map(|n| entity(n * 7 % (10 * MET))).collect()
+}
+
+/// So many actions of 30 days, each once.
+#[must_use]
+pub fn visitor(actions: u64, seed: u64) -> Actions {
+    events(actions, seed).into_iter().collect()
+}
+
+/// So many actions of 30 days, a tenth of them repeats, four fifths of them impressions.
+#[must_use]
+pub fn events(actions: u64, seed: u64) -> Vec<Action> {
+    let mut made: Vec<Action> = Vec::new();
+    for n in 0..actions {
+        let bits = scramble(seed << 32 | n);
+        let earlier = (bits >> 8) % (made.len() as u64).max(1);
+        let again = made.get(earlier as usize).filter(|_| bits.is_multiple_of(10));
+        let fresh = Action {
+            insertion: InsertionHash::of(InsertionId(u128::from(seed << 32 | n).to_be_bytes())),
+            verb: if (bits / 10).is_multiple_of(5) { Verb::CLICK } else { Verb::IMPRESSION },
+            view_type: ViewType((bits / 50 % 3) as u8),
+            entity: entity(scramble(bits) % MET * 7 % (10 * MET)),
+            minute: Minute(TODAY.start().0 + DAY_MINUTES - 1 - (bits / 150 % u64::from(30 * DAY_MINUTES)) as u32),
+        };
+        made.push(again.copied().unwrap_or(fresh));
+    }
+    made
+}
+
+/// A hundred candidates counted at four levels, over the last 7 days of one visitor's packed actions.
+#[derive(Debug)]
+#[wasm_bindgen]
+pub struct Counting {
+    packed: Vec<u8>,
+    candidates: Vec<Entity>,
+}
+
+#[wasm_bindgen]
+impl Counting {
+    /// For a visitor with so many actions.
+    #[must_use]
+    #[wasm_bindgen(constructor)]
+    pub fn new(actions: u32) -> Self {
+        Self { packed: visitor(actions.into(), 1).pack(), candidates: candidates(100) }
+    }
+
+    /// Counts so many times, and gives a number that says what was counted.
+    #[must_use]
+    pub fn run(&self, times: u32) -> u32 {
+        let question = question(7);
+        let mut counts: Vec<Counts> = Vec::with_capacity(self.candidates.len());
+        for _ in 0..times {
+            counts.clear();
+            if let Some(read) = PackedActions::read(black_box(&self.packed)) {
+                counts.extend(Counter::new(self.candidates.iter().copied()).count(&[read], &question));
+            }
+            black_box(&counts);
+        }
+        counts.iter().flatten().fold(0, |sum: u32, count| sum.wrapping_mul(31).wrapping_add(*count))
+    }
+}

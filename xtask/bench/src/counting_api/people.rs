@@ -1,0 +1,57 @@
+//! Many visitors of few actions, made from a seed: as facts for the store, packed for memory, and as they are for the
+//! reference.
+
+use causeway_bench_wasm::counting::entity;
+use causeway_bench_wasm::scramble;
+use causeway_shared::actions::{Action, Actions, InsertionHash, Verb, ViewType};
+use causeway_shared::fact::{Fact, What};
+use causeway_shared::ids::{FactId, InsertionId, Millis, VisitorId};
+use causeway_shared::time::Minute;
+
+/// Visits of each, on days of their own or not, and what is done in one.
+const VISITS: u64 = 4;
+const ACTIONS: u64 = 5;
+const MINUTE_MS: u64 = 60_000;
+const DAY_MS: u64 = 1_440 * MINUTE_MS;
+
+/// Everybody, as seen from one time.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct People {
+    pub(super) now: Millis,
+    pub(super) count: u32,
+}
+
+impl People {
+    pub(super) fn visitor(self, n: u32) -> VisitorId {
+        let [a, b, c, d] = n.to_be_bytes();
+        VisitorId::mint(self.now - 40 * DAY_MS + u64::from(n), [0, 0, 0, 0, 0, 0, a, b, c, d])
+    }
+
+    /// One visitor's facts, of the last 30 days, four fifths of them impressions.
+    pub(super) fn facts(self, n: u32) -> impl Iterator<Item = Fact> {
+        let visitor = self.visitor(n);
+        (0..VISITS * ACTIONS).map(move |i| {
+            let visit = scramble(!(u64::from(n) << 32 | (i / ACTIONS)));
+            let bits = scramble(u64::from(n) << 32 | i);
+            let at = self.now - visit % (30 * DAY_MS) - (ACTIONS - i % ACTIONS) * MINUTE_MS;
+            let what = What::Action {
+                insertion: InsertionId((u128::from(n) << 64 | u128::from(i)).to_be_bytes()),
+                verb: if bits.is_multiple_of(5) { Verb::CLICK } else { Verb::IMPRESSION },
+                view_type: ViewType((bits / 5 % 3) as u8),
+                entity: entity(bits / 15 % 2_000),
+            };
+            Fact { id: FactId::of_message(visitor, &i.to_string()), visitor, received: at, at, what }
+        })
+    }
+
+    pub(super) fn actions(self, n: u32) -> Actions {
+        let action = |fact: Fact| match fact.what {
+            What::Action { insertion, verb, view_type, entity } => {
+                let insertion = InsertionHash::of(insertion);
+                Some(Action { insertion, verb, view_type, entity, minute: Minute::at(fact.at) })
+            }
+            _ => None,
+        };
+        self.facts(n).filter_map(action).collect()
+    }
+}

@@ -1,0 +1,137 @@
+//! RocksDB as Pinterest's user action counting lays it out: `[user][bucket type][bucket id]` → the events of that time,
+//! one after the other, as they came. Repeats are found when they are counted.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::hint::black_box;
+use std::ops::RangeInclusive;
+use std::path::Path;
+
+use anyhow::Result;
+use causeway_bench_wasm::counting::events;
+use causeway_shared::actions::{Action, Counts, Level, Question};
+use causeway_shared::time::Day;
+use rocksdb::{BlockBasedOptions, Cache, DB, Options, ReadOptions};
+
+use crate::asked::Asked;
+
+/// User, bucket type, bucket.
+const KEY: usize = 8 + 1 + 4;
+/// Insertion, verb, view type, and the four levels.
+const EVENT: usize = 6 + 1 + 1 + 4 * 4;
+/// All that is read fits.
+const CACHE: usize = 1 << 30;
+const BY_DAY: u8 = b'D';
+
+/// The database. Of the three types of buckets it has days, which is what a question about days reads.
+pub(super) struct Rocks(DB);
+
+impl Rocks {
+    /// The actions that visitors made, repeats among them, compacted.
+    pub(super) fn fill(folder: &Path, visitors: RangeInclusive<u64>, actions: u64) -> Result<Self> {
+        let mut blocks = BlockBasedOptions::default();
+        blocks.set_block_cache(&Cache::new_lru_cache(CACHE));
+        let mut options = Options::default();
+        options.create_if_missing(true);
+        options.set_block_based_table_factory(&blocks);
+        let db = DB::open(&options, folder.join("rocks"))?;
+        for seed in visitors {
+            let mut made = events(actions, seed);
+            made.sort_by_key(|action| action.minute);
+            for of_day in made.chunk_by(|a, b| a.minute.day() == b.minute.day()) {
+                let Some(first) = of_day.first() else { continue };
+                let bytes: Vec<u8> = of_day.iter().flat_map(event).collect();
+                db.put(key(i64::try_from(seed)?, first.minute.day()), bytes)?;
+            }
+        }
+        db.flush()?;
+        db.compact_range::<&[u8], &[u8]>(None, None);
+        Ok(Self(db))
+    }
+
+    /// Reads the range asked for, leaves out repeats, and counts. The range is of whole days.
+    pub(super) fn count(&self, visitor: i64, asked: &Asked, to: &mut Vec<Counts>) -> Result<()> {
+        let verbs = asked.question.verbs;
+        let mut counts: HashMap<u64, u32, BuildHasherDefault<Scatter>> =
+            HashMap::with_capacity_and_hasher(asked.candidates.len() * 8, BuildHasherDefault::default());
+        for entity in &asked.candidates {
+            for level in Level::ALL {
+                counts.insert(place(level, entity.at(level)), 0);
+            }
+        }
+        let mut events: Vec<[u8; EVENT]> = Vec::new();
+        self.each(visitor, asked, |bucket| {
+            events.clear();
+            events.extend_from_slice(bucket.as_chunks().0);
+            events.sort_unstable();
+            events.dedup();
+            for event in &events {
+                let (what, levels) = event.split_at(8);
+                if what.get(6).is_some_and(|verb| verbs.iter().any(|of| of.0 == *verb)) {
+                    for (level, code) in Level::ALL.into_iter().zip(levels.as_chunks().0) {
+                        counts.entry(place(level, u32::from_le_bytes(*code))).and_modify(|count| *count += 1);
+                    }
+                }
+            }
+        })?;
+        let at = |level, code| counts.get(&place(level, code)).copied().unwrap_or_default();
+        to.extend(asked.candidates.iter().map(|entity| Level::ALL.map(|level| at(level, entity.at(level)))));
+        Ok(())
+    }
+
+    /// Reads the range asked for and no more.
+    pub(super) fn skim(&self, visitor: i64, asked: &Asked) -> Result<()> {
+        self.each(visitor, asked, |bucket| {
+            black_box(bucket.len());
+        })
+    }
+
+    /// The buckets of the range asked for, where RocksDB has them.
+    fn each(&self, visitor: i64, asked: &Asked, mut found: impl FnMut(&[u8])) -> Result<()> {
+        let Question { from, to, .. } = asked.question;
+        let mut read = ReadOptions::default();
+        read.set_iterate_upper_bound(key(visitor, to.day()));
+        let mut buckets = self.0.raw_iterator_opt(read);
+        buckets.seek(key(visitor, from.day()));
+        while let Some(bucket) = buckets.value() {
+            found(bucket);
+            buckets.next();
+        }
+        Ok(buckets.status()?)
+    }
+}
+
+fn key(visitor: i64, day: Day) -> [u8; KEY] {
+    let mut key = [0; KEY];
+    let bytes = visitor.to_be_bytes().into_iter().chain([BY_DAY]).chain(u32::from(day.0).to_be_bytes());
+    key.iter_mut().zip(bytes).for_each(|(to, from)| *to = from);
+    key
+}
+
+fn event(action: &Action) -> impl Iterator<Item = u8> {
+    let levels = Level::ALL.map(|level| action.entity.at(level).to_le_bytes());
+    let what = [action.verb.0, action.view_type.0];
+    action.insertion.0.into_iter().chain(what).chain(levels.into_iter().flatten())
+}
+
+fn place(level: Level, code: u32) -> u64 {
+    (level as u64 + 1) << 32 | u64::from(code)
+}
+
+/// The origin's own way to scatter such keys, so that hashing is no handicap.
+#[derive(Debug, Default)]
+struct Scatter(u64);
+
+impl Hasher for Scatter {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, _: &[u8]) {}
+
+    fn write_u64(&mut self, n: u64) {
+        let mixed = n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        // The table takes its place from the low bits and a tag from the high ones.
+        self.0 = mixed ^ (mixed >> 32);
+    }
+}

@@ -1,0 +1,111 @@
+//! `wasm`: counting and segments in WebAssembly, run by Node, beside the same functions in native code. The loops are
+//! inside the module, the clock outside; both sides make their data from the same seeds.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Instant;
+
+use anyhow::{Context as _, Result, ensure};
+use causeway_bench_wasm::counting::Counting;
+use causeway_bench_wasm::segments::Segments;
+use clap::Args;
+use serde_json::{Value, json};
+
+use crate::environment::path;
+use crate::report::{self, Bar, Line, median};
+use crate::stop::Stop;
+
+/// How much slower than native the project allows.
+const SLOWER: f64 = 2.0;
+
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// Rounds, in which both sides take turns; the medians over them are reported.
+    #[arg(long, default_value_t = 15)]
+    rounds: usize,
+    /// Times that each round asks.
+    #[arg(long, default_value_t = 2_000)]
+    times: u32,
+}
+
+/// One function, in native code and by its name in the module.
+struct Case {
+    name: String,
+    what: &'static str,
+    actions: u32,
+    native: Box<dyn Fn(u32) -> u32>,
+}
+
+pub(crate) fn run(options: &Options, json: bool, stop: &Stop) -> Result<()> {
+    let mut node = Node::start()?;
+    let counting = |actions| {
+        let native = Counting::new(actions);
+        let name = format!("counting, {actions} actions");
+        Case { name, what: "counting", actions, native: Box::new(move |times| native.run(times)) }
+    };
+    let segments = Segments::new();
+    let name = "segments, decode + filter".to_owned();
+    let segments = Case { name, what: "segments", actions: 0, native: Box::new(move |times| segments.run(times)) };
+    for case in [counting(1_000), counting(10_000), segments] {
+        let (mut natives, mut wasms) = (Vec::new(), Vec::new());
+        // The first round is not timed: Node compiles a module again once it is hot.
+        for round in 0..=options.rounds {
+            stop.check()?;
+            let start = Instant::now();
+            let answer = (case.native)(options.times);
+            let native = start.elapsed().as_secs_f64() * 1e6 / f64::from(options.times);
+            let (in_wasm, wasm) = node.ask(&case, options.times)?;
+            ensure!(answer != 0 && answer == in_wasm, "{}: {answer} natively, {in_wasm} in WebAssembly", case.name);
+            if round > 0 {
+                natives.push(native);
+                wasms.push(wasm);
+            }
+        }
+        let peer = Some(("native".to_owned(), median(natives)));
+        let bar = Some(Bar::AtMost(SLOWER));
+        report::print(&Line { bench: "wasm", case: case.name, value: median(wasms), unit: "us", peer, bar }, json);
+    }
+    Ok(())
+}
+
+/// Node with the module; dropped, it is ended.
+struct Node {
+    child: Child,
+    requests: ChildStdin,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        // Killed twice or too late does no harm.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Node {
+    fn start() -> Result<Self> {
+        let mut child = Command::new(path("CAUSEWAY_NODE")?)
+            .arg(path("CAUSEWAY_ROOT")?.join("xtask/bench-wasm/run.mjs"))
+            .arg(path("CAUSEWAY_BENCH_WASM")?)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("cannot start Node")?;
+        let requests = child.stdin.take().context("no pipe to Node")?;
+        let answers = BufReader::new(child.stdout.take().context("no pipe from Node")?);
+        Ok(Self { child, requests, answers })
+    }
+
+    /// What the module answers, and the microseconds that one time took.
+    fn ask(&mut self, case: &Case, times: u32) -> Result<(u32, f64)> {
+        writeln!(self.requests, "{}", json!({ "what": case.what, "actions": case.actions, "times": times }))?;
+        let mut line = String::new();
+        self.answers.read_line(&mut line)?;
+        let told: Value = serde_json::from_str(&line).context("Node ended without an answer")?;
+        let answer = told.get("answer").and_then(Value::as_f64).context("no answer")?;
+        let us = told.get("us").and_then(Value::as_f64).context("no time")?;
+        // wasm-bindgen gives a u32 as JavaScript's number.
+        Ok((answer as i64 as u32, us))
+    }
+}
