@@ -235,6 +235,15 @@ impl Profile {
         self
     }
 
+    /// Leaves out all segments but those written last; tells whether there were more.
+    pub fn keep_segments(&mut self, count: usize) -> bool {
+        let more = self.segments.len() > count;
+        if more {
+            self.segments.keep(count);
+        }
+        more
+    }
+
     /// When the visitor's first and last fact happened; `None` without any.
     #[must_use]
     pub fn seen(&self) -> Option<(Millis, Millis)> {

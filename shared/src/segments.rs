@@ -150,6 +150,14 @@ impl SegmentMap {
         by_stamp.into_iter().take(count).map(|(_, id)| id).collect()
     }
 
+    /// Leaves out all but those written last.
+    pub fn keep(&mut self, count: usize) {
+        let mut stamps: Vec<(Stamp, SegmentId)> = self.0.iter().map(|(id, (stamp, _))| (*stamp, *id)).collect();
+        stamps.sort_unstable();
+        let gone = stamps.len().saturating_sub(count);
+        stamps.into_iter().take(gone).for_each(|(_, id)| drop(self.0.remove(&id)));
+    }
+
     /// How many segments of a range of ids the visitor is in.
     #[must_use]
     pub fn count(&self, ids: RangeInclusive<SegmentId>) -> usize {

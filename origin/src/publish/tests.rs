@@ -2,12 +2,15 @@
 
 use std::collections::BTreeMap;
 
+use causeway_shared::fact::What;
 use causeway_shared::limits;
+use causeway_shared::segments::{SegmentId, State};
+use causeway_shared::time::HourStamp;
 use causeway_shared::wire::kv;
 use causeway_shared::wire::sync::Publish;
 
 use super::{KEY_PAUSE_MS, LEASE_MS};
-use crate::testing::{NOW, Origin, page, snapshot, visitor};
+use crate::testing::{NOW, Origin, fact, page, snapshot, visitor};
 
 fn keys(writes: &[Publish]) -> Vec<&str> {
     writes.iter().map(|w| w.key.as_str()).collect()
@@ -169,4 +172,27 @@ fn what_one_call_is_handed_is_bounded() {
     assert_eq!(origin.drain(7).len(), 7);
     let rest = origin.sync(Default::default()).pending;
     assert_eq!(rest, 250 - 7 - limits::SYNC_PUBLISH as u64);
+}
+
+#[test]
+fn s2_01_a_visitor_of_more_segments_than_a_snapshot_holds_is_published_with_the_newest() {
+    let mut origin = Origin::new();
+    let mut kv = BTreeMap::new();
+    let held = |id: u32| {
+        let attributes = (0..4).map(|token| (token, i32::MAX - i32::from(token)));
+        (SegmentId(id * 4_000), State::held(HourStamp(184_104), attributes))
+    };
+    let facts: Vec<_> = (0..10)
+        .map(|n| {
+            let writes = (0..1_000).map(|i| held(n * 1_000 + i)).collect();
+            fact(visitor(1), n, NOW + u64::from(n), What::Segments { writes })
+        })
+        .collect();
+    origin.send("demo", &facts);
+    origin.settle(&mut kv);
+    let own = snapshot(&kv, visitor(1));
+    let packed = own.profiles[&visitor(1)].segments().unwrap();
+    assert!(own.truncated && (1_000..10_000).contains(&packed.len()), "{}", packed.len());
+    assert!(packed.iter().any(|(id, _)| id == SegmentId(9_999 * 4_000)), "the newest are there");
+    assert_eq!(origin.profile("demo", visitor(1)).segments().len(), 10_000);
 }

@@ -107,20 +107,31 @@ fn stored(
     }
     let mut siblings = siblings(conn, &own)?;
     let mut windows = limits::SNAPSHOT_WINDOWS.into_iter();
-    let mut days = windows.next().unwrap_or_default();
+    let mut kept = Kept { days: windows.next().unwrap_or_default(), segments: limits::SEGMENTS };
     loop {
-        let snapshot = snapshot(conn, tenant, &own, &siblings, version, days)?;
+        let snapshot = snapshot(conn, tenant, &own, &siblings, version, kept)?;
         let too_long = match checked(key, visitor, &Stored::Snapshot(Box::new(snapshot))) {
             Err(ValueError::Check(code)) if code == WireError::TooLong.code() => Err(ValueError::Check(code)),
             done => return done.map(Some),
         };
-        // Actions of the older days go first, then the least lately active half; the origin still counts them all.
+        // Actions of the older days go first, then the least lately active half, then the segments written first; the
+        // origin still has them all.
         match windows.next() {
-            Some(shorter) => days = shorter,
-            None if siblings.is_empty() => return too_long,
-            None => siblings.truncate(siblings.len() / 2),
+            Some(shorter) => kept.days = shorter,
+            None if !siblings.is_empty() => siblings.truncate(siblings.len() / 2),
+            None if kept.segments == 0 => return too_long,
+            None => kept.segments /= 2,
         }
     }
+}
+
+/// What of its visitors a snapshot holds.
+#[derive(Debug, Clone, Copy)]
+struct Kept {
+    /// Actions of so many days.
+    days: u16,
+    /// The segments of each that were written last.
+    segments: usize,
 }
 
 /// The day that a window of so many days ends with the visitor's last one begins on; no day where there is none.
@@ -150,7 +161,7 @@ fn snapshot(
     own: &read::Visitor,
     siblings: &[read::Visitor],
     version: Version,
-    days: u16,
+    Kept { days, segments }: Kept,
 ) -> Result<Snapshot, ValueError> {
     const PERSON: &str = "SELECT epoch, devices FROM people WHERE person = ?1";
     let (epoch, devices): (i64, u32) = conn
@@ -160,15 +171,17 @@ fn snapshot(
         .ok_or(StoreError::Corrupt { what: "visitor without a person" })?;
     // One window for all, so that a count over the person misses nothing that one of its parts would hold.
     let since = siblings.iter().chain([own]).map(|visitor| since(visitor, days)).max().unwrap_or_default();
-    let sub = |of: &read::Visitor, named| -> Result<_, StoreError> {
-        let whole = read::whole(&View::folded(conn), of, since)?;
+    let mut cut = false;
+    let mut sub = |of: &read::Visitor, named| -> Result<_, StoreError> {
+        let mut whole = read::whole(&View::folded(conn), of, since)?;
+        cut |= whole.keep_segments(segments);
         Ok((of.visitor, whole.sub_profile_since(of.version, named, since)))
     };
-    let of_siblings = siblings.iter().map(|sibling| sub(sibling, false));
-    let profiles: LiteMap<VisitorId, SubProfile> = of_siblings.chain([sub(own, true)]).collect::<Result<_, _>>()?;
+    let all = siblings.iter().map(|sibling| (sibling, false)).chain([(own, true)]);
+    let profiles: LiteMap<VisitorId, SubProfile> = all.map(|(of, named)| sub(of, named)).collect::<Result<_, _>>()?;
     let admits: Visitors = profiles.keys().map(|visitor| (*visitor, ())).collect();
     let [whole, ..] = limits::SNAPSHOT_WINDOWS;
-    let truncated = days < whole || usize::try_from(devices).is_ok_and(|d| d > admits.len());
+    let truncated = cut || days < whole || usize::try_from(devices).is_ok_and(|d| d > admits.len());
     Ok(Snapshot {
         version,
         visitor: own.visitor,
