@@ -1,0 +1,130 @@
+//! A bit flipped in every byte of what a snapshot holds, its checksum made to fit: rejected, or harmless to every reader.
+#![expect(clippy::unwrap_used, reason = "a test may fail")]
+
+use causeway_shared::actions::{
+    Action, Counter, Dimension, Entity, Filter, InsertionHash, Question, Verb, ViewType, ViewTypes, group,
+};
+use causeway_shared::attributes::{Token, Value};
+use causeway_shared::fact::{Fact, What};
+use causeway_shared::ids::{Epoch, FactId, InsertionId, SessionId, Version, VisitorId};
+use causeway_shared::kv::snapshot_key;
+use causeway_shared::limits;
+use causeway_shared::membership::Membership;
+use causeway_shared::profile::{Known, Profile, SubProfile};
+use causeway_shared::segments::{SegmentId, State};
+use causeway_shared::time::{HourStamp, Minute};
+use causeway_shared::view::{Snapshot, Stored};
+use causeway_shared::wire::kv;
+
+const NOW: u64 = 1_800_000_000_000;
+
+fn visitor() -> VisitorId {
+    VisitorId::mint(NOW, [7; 10])
+}
+
+fn fact(n: u8, what: What) -> Fact {
+    let received = NOW + u64::from(n) * 3_600_000;
+    Fact { id: FactId::from_bytes([n; 16]), visitor: visitor(), received, at: received, what }
+}
+
+/// Pages, actions of several days, segments with attributes and without, and attributes of every kind.
+fn whole() -> SubProfile {
+    let mut profile = Profile::default();
+    for n in 0..60u8 {
+        let code = u32::from(n % 7);
+        let entity = Entity { ad: code, ad_group: code / 2, campaign: code / 4, advertiser: 1 };
+        let (verb, view_type) = (Verb(1 + n % 2), ViewType(n % 3));
+        profile.fold(&fact(n, What::Action { insertion: InsertionId([n; 16]), verb, view_type, entity }));
+    }
+    profile.fold(&fact(61, What::Page { session: SessionId(9) }));
+    let state = |n: u32| match n % 3 {
+        0 => State::Removed,
+        1 => State::held(HourStamp(70_000 + n), []),
+        _ => State::held(HourStamp(71_000), [(1, -5), (2, 1 << 30)]),
+    };
+    let writes = (0..40).map(|n| (SegmentId(n * 301), state(n))).collect();
+    profile.fold(&fact(62, What::Segments { writes }));
+    let values = [r"true", r"-7", r"2.5", r#""Oslo""#, r#""2001-02-03""#, r#"["a","b"]"#];
+    let value = |text: &&str| Value::from_json(&serde_json::from_str(text).unwrap()).unwrap();
+    let writes = (0u16..).zip(values.iter().map(value)).map(|(n, value)| (Token(n * 90), Some(value)));
+    let said = fact(63, What::Attributes { writes: Vec::new() });
+    profile.assign(&said, writes.chain([(Token(7), None)]));
+    profile.sub_profile(Version { restore: 0, counter: 5 }, true)
+}
+
+/// Asks everything that a reader may ask.
+fn read(sub: &SubProfile) {
+    let _ = (sub.totals(), sub.names(), sub.content(), sub.is_named(), sub.holds(NOW, 1));
+    if let Some(segments) = sub.segments() {
+        assert!(segments.iter().count() <= limits::SEGMENTS);
+        let _ = segments.to_map();
+    }
+    if let Some(attributes) = sub.attributes() {
+        assert!(attributes.iter().count() <= limits::ATTRIBUTES);
+        let _ = (attributes.to_map(), attributes.get(Token(90)));
+    }
+    if let Some(actions) = sub.actions() {
+        assert!(actions.iter().count() <= limits::ACTIONS);
+        let question =
+            Question { verbs: &[Verb(1)], view_types: ViewTypes::All, from: Minute(0), to: Minute(u32::MAX) };
+        let entity = |ad| Entity { ad, ad_group: ad, campaign: ad, advertiser: ad };
+        let mut counter = Counter::new((0..8).map(entity));
+        let most = u32::try_from(actions.len()).unwrap();
+        assert!(counter.count(&[actions], &question).flatten().all(|count| count <= most));
+        assert!(counter.count(&[actions, actions], &question).flatten().all(|count| count <= most));
+        let _ = group(&[actions], &Filter::default(), &[Dimension::Verb, Dimension::ViewType], Minute(0), Minute(9));
+    }
+    let _ = Known::from_sub(sub.clone()).join(Known::from_sub(whole())).totals();
+}
+
+fn snapshot(sub: SubProfile) -> Stored {
+    let membership = Membership {
+        epoch: Epoch(3),
+        devices: 1,
+        admits: [(visitor(), ())].into_iter().collect(),
+        cuts: Default::default(),
+    };
+    let version = sub.version();
+    let profiles = [(visitor(), sub)].into_iter().collect();
+    let unique = Vec::new();
+    Stored::Snapshot(Box::new(Snapshot { version, visitor: visitor(), unique, membership, profiles, truncated: false }))
+}
+
+#[test]
+fn a_bit_flipped_in_every_byte_of_a_profile_is_rejected_or_harmless() {
+    let good = whole();
+    read(&good);
+    assert!(good.actions().is_some() && good.segments().is_some() && good.attributes().is_some());
+    let key = snapshot_key(&"pub".parse().unwrap(), visitor());
+    let mut kept = 0;
+    for bit in 0..good.packed().len() * 8 {
+        let mut bytes = good.packed().to_vec();
+        bytes.iter_mut().skip(bit / 8).take(1).for_each(|byte| *byte ^= 1 << (bit % 8));
+        // As a snapshot whose checksum fits: a defect of ours, not of the wire.
+        let stored = snapshot(SubProfile::from_packed(good.version(), bytes.into()));
+        let value = kv::encode_stored(&key, &stored).unwrap();
+        if let Ok(Stored::Snapshot(found)) = kv::decode_stored(&key, visitor(), value.as_bytes()) {
+            found.profiles.values().for_each(read);
+            kept += 1;
+        }
+    }
+    assert!(kept > 0, "the profile is read where it lies, not when the snapshot is");
+}
+
+#[test]
+fn a_profile_cut_anywhere_is_rejected_or_harmless() {
+    let good = whole();
+    for end in 0..good.packed().len() {
+        let bytes = good.packed().get(..end).unwrap_or_default().to_vec();
+        let cut = SubProfile::from_packed(good.version(), bytes.into());
+        assert_eq!(cut.content(), None, "cut at {end}");
+        read(&cut);
+    }
+}
+
+#[test]
+fn the_insertions_of_a_profile_are_told_apart() {
+    let actions: Vec<Action> = whole().actions().unwrap().iter().collect();
+    let insertions: std::collections::BTreeSet<InsertionHash> = actions.iter().map(|a| a.insertion).collect();
+    assert_eq!((actions.len(), insertions.len()), (60, 60));
+}
