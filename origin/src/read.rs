@@ -323,3 +323,74 @@ pub fn lookups_of(conn: &Connection, tenant: TenantNo, visitor: VisitorId) -> Re
     })?;
     Ok(rows.collect::<Result<_, _>>()?)
 }
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use std::cell::RefCell;
+    use std::collections::BTreeSet;
+
+    use rusqlite::trace::{TraceEvent, TraceEventCodes};
+
+    use super::*;
+    use crate::testing::{NOW, Origin, fact, impression, page, visitor};
+
+    thread_local! {
+        static RUN: RefCell<BTreeSet<String>> = const { RefCell::new(BTreeSet::new()) };
+    }
+
+    fn note(event: TraceEvent<'_>) {
+        if let TraceEvent::Stmt(_, sql) = event {
+            RUN.with_borrow_mut(|run| run.insert(sql.to_owned()));
+        }
+    }
+
+    /// How SQLite goes about each statement that ran and reads or changes rows.
+    fn plans(conn: &Connection) -> Vec<(String, String)> {
+        conn.trace_v2(TraceEventCodes::empty(), None);
+        let run = RUN.with_borrow_mut(std::mem::take);
+        let reads =
+            |sql: &&String| ["SELECT", "UPDATE", "DELETE"].iter().any(|word| sql.trim_start().starts_with(word));
+        let mut plans = Vec::new();
+        for sql in run.iter().filter(reads) {
+            let mut explain = conn.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+            // Parameters stay null: the plan does not ask for them.
+            let mut steps = explain.raw_query();
+            while let Some(step) = steps.next().unwrap() {
+                plans.push((step.get(3).unwrap(), sql.clone()));
+            }
+        }
+        plans
+    }
+
+    #[test]
+    fn s2_06_no_read_and_no_write_of_a_visitor_goes_through_a_table() {
+        let mut origin = Origin::new();
+        let writes = vec![("vip".to_owned(), Some(causeway_shared::attributes::Value::Bool(true)))];
+        let facts = |v: u32| {
+            let of = visitor(v);
+            [page(of, 1, NOW), impression(of, 2, NOW), fact(of, 3, NOW, What::Attributes { writes: writes.clone() })]
+        };
+        origin.send("demo", &facts(1));
+        origin.conn.trace_v2(TraceEventCodes::SQLITE_TRACE_STMT, Some(note));
+        let login = |origin: &Origin, v: u32| origin.login(visitor(v), 9, NOW, "ann");
+        let second: Vec<Fact> = facts(2).into_iter().chain([login(&origin, 1), login(&origin, 2)]).collect();
+        origin.send("demo", &second);
+        let writes = origin.drain(100);
+        origin.acknowledge(&writes);
+        let view = View::folded(&origin.conn);
+        let own = super::visitor(&view, origin.tenant("demo").no, visitor(1)).unwrap().unwrap();
+        assert_eq!(members(&view, &own, 10).unwrap().len(), 2);
+        whole(&view, &own, Day(0)).unwrap();
+        person(&view, &own, 10).unwrap();
+        crate::describe::visitor(&view, origin.tenant("demo"), visitor(1)).unwrap().unwrap();
+        let plans = plans(&origin.conn);
+        assert!(plans.len() > 40, "{}", plans.len());
+        // One row; what is due, by its index and up to a bound; a subquery's own rows.
+        let small = ["SCAN meta", "SCAN CONSTANT ROW", "SCAN v", "SCAN (subquery"];
+        for (step, sql) in plans.iter().filter(|(step, _)| step.starts_with("SCAN")) {
+            let by_due = step.contains("USING INDEX") || step.contains("USING COVERING INDEX");
+            assert!(by_due || small.iter().any(|one| step.starts_with(one)), "{step}: {sql}");
+        }
+    }
+}
