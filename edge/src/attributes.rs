@@ -1,13 +1,18 @@
 //! Attributes that a call brings, and the tenant's names and kinds of attributes, against which they are checked. The
 //! origin checks again: names that are not there, or a minute old, let pass what it refuses.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use causeway_shared::attributes::{Dictionary, DictionaryError, Value, name_is_good};
+use causeway_shared::attributes::{AttributeError, Dictionary, DictionaryError, Value, name_is_good};
+use causeway_shared::config::NamePolicy;
+use causeway_shared::fact::FactError;
 use causeway_shared::ids::{Millis, TenantId};
 use causeway_shared::{kv, limits, wire};
-use serde_json::{Map, Value as Json};
+use serde::Deserialize;
+use serde_json::Value as Json;
+use serde_json::value::RawValue;
 
 /// How long an isolate goes by the names that it read, in milliseconds.
 const KEEP_MS: Millis = 60_000;
@@ -32,17 +37,26 @@ pub(crate) struct Given {
 }
 
 impl Given {
-    /// Reads what is set and what is removed; what is both is set.
-    pub(crate) fn read(set: &Map<String, Json>, remove: &[String]) -> Self {
+    /// Reads what is set, an object, and what is removed, an array; what is both is set. Each value is read alone: one that
+    /// cannot be read sinks no other.
+    pub(crate) fn read(set: Option<&RawValue>, remove: Option<&RawValue>) -> Self {
         let mut given = Self::default();
-        for (name, json) in set {
-            match Value::from_json(json) {
+        let set: BTreeMap<Cow<'_, str>, &RawValue> = given.part(set);
+        let remove: Vec<String> = given.part(remove);
+        if set.len() + remove.len() > limits::ATTRIBUTE_WRITES {
+            given.refuse("attributes", FactError::Attributes.code(), &FactError::Attributes);
+            return given;
+        }
+        for (name, raw) in &set {
+            let json = serde_json::from_str(raw.get());
+            match json.map(|json: Json| Value::from_json(&json)) {
                 _ if !name_is_good(name) => given.refuse_name(name),
-                Ok(value) => given.writes.push((name.clone(), Some(value))),
-                Err(error) => given.refuse(name, error.code(), &error),
+                Ok(Ok(value)) => given.writes.push((name.to_string(), Some(value))),
+                Ok(Err(error)) => given.refuse(name, error.code(), &error),
+                Err(error) => given.refuse(name, "malformed", &error),
             }
         }
-        for name in remove.iter().filter(|name| !set.contains_key(*name)) {
+        for name in remove.iter().filter(|name| !set.contains_key(name.as_str())) {
             if name_is_good(name) {
                 given.writes.push((name.clone(), None));
             } else {
@@ -50,6 +64,17 @@ impl Given {
             }
         }
         given
+    }
+
+    /// What is given as a whole; nothing where there is nothing, or null.
+    fn part<'a, T: Default + Deserialize<'a>>(&mut self, raw: Option<&'a RawValue>) -> T {
+        let read = raw.map(|raw| serde_json::from_str::<Option<T>>(raw.get())).transpose();
+        read.unwrap_or_else(|error| {
+            self.refuse("attributes", "malformed", &error);
+            None
+        })
+        .flatten()
+        .unwrap_or_default()
     }
 
     fn refuse_name(&mut self, name: &str) {
@@ -66,10 +91,21 @@ impl Given {
         self.writes.iter().any(|(_, value)| value.is_some())
     }
 
-    /// Refuses the values that are not of their name's kind, and new names for which there is no room.
-    pub(crate) fn settle(&mut self, names: &Dictionary) {
+    /// Refuses the values that are not of their name's kind, and new names that pages may not bring, or for which there
+    /// is no room; a call may bring `new` more. Where no names could be read the origin alone decides.
+    pub(crate) fn settle(&mut self, names: &Dictionary, policy: NamePolicy, new: &mut usize) {
         let refused = &mut self.refused;
-        self.writes.retain(|(name, value)| match value.as_ref().map(|value| names.check(name, value)) {
+        let check = |name: &str, value: &Value, new: &mut usize| -> Result<(), AttributeError> {
+            names.check(name, value)?;
+            if names.find(name).is_none() {
+                if !names.is_empty() && !policy.lets_pages(names.len()) {
+                    return Err(DictionaryError::Unknown.into());
+                }
+                *new = new.checked_sub(1).ok_or(DictionaryError::Full)?;
+            }
+            Ok(())
+        };
+        self.writes.retain(|(name, value)| match value.as_ref().map(|value| check(name, value, new)) {
             None | Some(Ok(())) => true,
             Some(Err(error)) => {
                 refused.push(Refused { name: name.clone(), code: error.code(), message: error.to_string() });

@@ -8,7 +8,7 @@ use causeway_shared::identity::Claim;
 use causeway_shared::ids::AlternateId;
 use causeway_shared::{limits, proof};
 use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde_json::value::RawValue;
 
 use crate::engine::{Incoming, Site};
 
@@ -19,8 +19,8 @@ pub(crate) struct UserBody<'a> {
     pub(crate) ids: BTreeMap<Cow<'a, str>, Cow<'a, str>>,
     #[serde(borrow, default)]
     pub(crate) proofs: BTreeMap<Cow<'a, str>, Cow<'a, str>>,
-    #[serde(default)]
-    pub(crate) attributes: Map<String, Value>,
+    #[serde(borrow, default)]
+    pub(crate) attributes: Option<&'a RawValue>,
 }
 
 /// The ids taken, and the unique kind's answer when its id was not.

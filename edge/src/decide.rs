@@ -159,7 +159,7 @@ fn recognise(incoming: &Incoming<'_>, body: &Body<'_>) -> Result<Routed, Box<Out
         page_view: body.page_view && uncounted.is_none(),
         trace: body.explain && site.explains(request.explain()),
         refused: taken.refused,
-        attributes: if counted { Given::read(&body.user.attributes, &[]) } else { Given::default() },
+        attributes: if counted { Given::read(body.user.attributes, None) } else { Given::default() },
     };
     let notes = jar.refused.into_iter().chain(taken.fault).chain(uncounted).collect();
     let visit = incoming.visit(&jar, notes, Call::Decide(call));
@@ -201,7 +201,8 @@ pub(crate) fn finish(mut visit: Visit, mut who: Recognised) -> Outcome {
 /// The attributes taken, as a fact; `None` without any.
 fn attributes(visit: &mut Visit, visitor: VisitorId) -> Option<Fact> {
     let Call::Decide(DecideCall { attributes, .. }) = &mut visit.call else { return None };
-    attributes.settle(&visit.names);
+    let policy = visit.site.tenant.attribute_names;
+    attributes.settle(&visit.names, policy, &mut { limits::ATTRIBUTE_NAMES_A_CALL });
     let writes = std::mem::take(&mut attributes.writes);
     if writes.is_empty() {
         return None;
@@ -319,9 +320,6 @@ impl Body<'_> {
         }
         if self.user.ids.len() > limits::KINDS || self.user.proofs.len() > limits::KINDS {
             return Err(length("user.ids", limits::KINDS));
-        }
-        if self.user.attributes.len() > limits::ATTRIBUTE_WRITES {
-            return Err(length("user.attributes", limits::ATTRIBUTE_WRITES));
         }
         Ok(())
     }

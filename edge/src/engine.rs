@@ -25,6 +25,8 @@ use crate::request::{HEADERS, Request};
 /// Requests that may wait for a read at once. A client that goes away ends its request without a word, so
 /// the oldest one makes room.
 const WAITING: usize = 1_024;
+/// Bytes of their bodies, which take some twenty times as many while they wait: an isolate has 128 MB.
+const WAITING_BYTES: usize = 2 * 1_024 * 1_024;
 
 /// Why a configuration cannot be used.
 #[derive(Debug)]
@@ -87,6 +89,7 @@ impl Incoming<'_> {
             stale_key: jar.stale_key,
             cors: self.cors.clone(),
             kv_reads: 0,
+            bytes: self.body.len(),
             names: Rc::default(),
             notes,
             call,
@@ -102,6 +105,7 @@ pub struct Engine {
     proof_headers: Vec<String>,
     names: Kept,
     waiting: BTreeMap<u32, Waiting>,
+    waiting_bytes: usize,
     turn: u32,
 }
 
@@ -132,6 +136,8 @@ pub(crate) struct Visit {
     pub(crate) stale_key: bool,
     pub(crate) cors: Vec<(&'static str, String)>,
     pub(crate) kv_reads: u8,
+    /// Length of the call's body.
+    pub(crate) bytes: usize,
     /// The tenant's names of attributes as far as they are known, if the call asks for them.
     pub(crate) names: Rc<Dictionary>,
     pub(crate) notes: Vec<&'static str>,
@@ -278,16 +284,24 @@ impl Engine {
     fn wait(&mut self, waiting: Waiting, mint: bool) -> Outcome {
         let keys = read_keys(&waiting);
         self.turn = self.turn.wrapping_add(1);
+        self.waiting_bytes += waiting.visit.bytes;
         self.waiting.insert(self.turn, waiting);
-        if self.waiting.len() > WAITING {
-            self.waiting.pop_first();
+        while self.waiting.len() > WAITING || self.waiting_bytes > WAITING_BYTES {
+            let Some((_, oldest)) = self.waiting.pop_first() else { break };
+            self.waiting_bytes -= oldest.visit.bytes;
         }
         Outcome { head: Head { turn: Some(self.turn), read: keys, mint, ..Head::default() }, ..Outcome::default() }
     }
 
+    fn take(&mut self, turn: u32) -> Option<Waiting> {
+        let waiting = self.waiting.remove(&turn)?;
+        self.waiting_bytes -= waiting.visit.bytes;
+        Some(waiting)
+    }
+
     /// Goes on after a read.
     pub fn resume(&mut self, turn: u32, values: &[u8], fault: &str) -> Outcome {
-        let Some(Waiting { mut visit, reads, names, at }) = self.waiting.remove(&turn) else { return gone() };
+        let Some(Waiting { mut visit, reads, names, at }) = self.take(turn) else { return gone() };
         let found = visit.read(&reads, names, values, fault);
         if names {
             self.names.keep(&visit.site.id, visit.now, &visit.names);
@@ -301,7 +315,7 @@ impl Engine {
 
     /// Goes on without an identity: the client's network has minted too many.
     pub fn refuse_mint(&mut self, turn: u32) -> Outcome {
-        match self.waiting.remove(&turn) {
+        match self.take(turn) {
             Some(waiting) => waiting.visit.without_identity("mint_limited"),
             None => gone(),
         }

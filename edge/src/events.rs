@@ -119,9 +119,15 @@ fn read(incoming: &Incoming<'_>) -> Result<Visit, Box<Outcome>> {
 pub(crate) fn finish(mut visit: Visit) -> Outcome {
     let Call::Events(EventsCall(events)) = &mut visit.call else { return Outcome::empty(500) };
     let (mut facts, mut rejected, mut seen): (Vec<Fact>, Vec<Rejected>, BTreeSet<FactId>) = Default::default();
-    let mut accepted = 0;
+    let (mut accepted, mut new_names) = (0, limits::ATTRIBUTE_NAMES_A_CALL);
+    let policy = visit.site.tenant.attribute_names;
     for (index, event) in std::mem::take(events).into_iter().enumerate() {
-        let mut reject = |code, message| rejected.push(Rejected { index, code, message });
+        // As many as there can be events: the answer is not to be longer than the call.
+        let mut reject = |code, message| {
+            if rejected.len() < limits::EVENTS {
+                rejected.push(Rejected { index, code, message });
+            }
+        };
         let (mut fact, given) = match event {
             Ok(read) => read,
             Err((code, message)) => {
@@ -130,7 +136,7 @@ pub(crate) fn finish(mut visit: Visit) -> Outcome {
             }
         };
         if let Some(mut given) = given {
-            given.settle(&visit.names);
+            given.settle(&visit.names, policy, &mut new_names);
             given.refused.into_iter().for_each(|Refused { code, message, .. }| reject(code, message));
             if given.writes.is_empty() {
                 continue;
@@ -250,12 +256,11 @@ fn part<T: Default + DeserializeOwned>(raw: Option<&RawValue>) -> Result<T, Refu
 }
 
 fn attributes(event: &Event<'_>) -> Result<Given, Refusal> {
-    let (set, remove): (Map<String, Value>, Vec<String>) = (part(event.set)?, part(event.remove)?);
-    let written = set.len() + remove.len();
-    if written == 0 || written > limits::ATTRIBUTE_WRITES {
+    let given = Given::read(event.set, event.remove);
+    if given.writes.is_empty() && given.refused.is_empty() {
         return Err((FactError::Attributes.code(), FactError::Attributes.to_string()));
     }
-    Ok(Given::read(&set, &remove))
+    Ok(given)
 }
 
 fn segments(event: &Event<'_>) -> Result<What, Refusal> {

@@ -35,6 +35,11 @@ struct World {
 
 impl World {
     fn new() -> Self {
+        Self::with("pages")
+    }
+
+    /// With this policy for names.
+    fn with(policy: &str) -> Self {
         let secret = |seed: u8| std::array::from_fn(|i| u8::try_from(i * 7).unwrap() ^ seed);
         let ring = |seed| KeyRing(vec![Key { id: 1, stage: Stage::Active, secret: secret(seed) }]);
         let proof = json!([{ "kid": "p", "alg": "HS256", "key": "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=" }]);
@@ -43,7 +48,7 @@ impl World {
         let keys = Keys { sync: ring(3), explain: None, tenants: [("demo".to_owned(), demo)].into() };
         let config = json!({ "tenant": [{
             "name": "demo", "hosts": ["localhost"], "dev": true, "no_signal": "allow", "proof_header": "x-proof",
-            "kinds": [{ "name": "member", "code": 1, "unique": true }],
+            "kinds": [{ "name": "member", "code": 1, "unique": true }], "attribute_names": policy,
         }] });
         Self {
             engine: Engine::configure(&config.to_string(), &serde_json::to_string(&keys).unwrap()).unwrap(),
@@ -61,20 +66,28 @@ impl World {
 
     /// A world whose browser has a visitor by now, and nothing more to wait for.
     fn visited() -> (Self, VisitorId) {
-        let mut world = Self::new();
+        Self::new().visit()
+    }
+
+    fn visit(self) -> (Self, VisitorId) {
+        let mut world = self;
         let (answer, _) = world.decide(&json!({}));
         world.now += 60_000;
         (world, answer["visitor"].as_str().unwrap().parse().unwrap())
     }
 
     fn send(&mut self, method: &str, path: &str, body: &Value) -> Outcome {
+        self.send_text(method, path, &body.to_string())
+    }
+
+    fn send_text(&mut self, method: &str, path: &str, body: &str) -> Outcome {
         self.now += 1_000;
         let Self { agent, gpc, proof, .. } = self;
         let cookies = self.cookies.join("; ");
         let head = format!("{method}\nhttp://localhost{path}\n{cookies}\n\n{gpc}\n\n{agent}\n\n{proof}");
         let mut seed = [0; 32];
         seed[..8].copy_from_slice(&self.now.to_be_bytes());
-        let mut outcome = self.engine.begin(&head, body.to_string().as_bytes(), self.now, &seed);
+        let mut outcome = self.engine.begin(&head, body.as_bytes(), self.now, &seed);
         self.reads.clear();
         while let Some(turn) = outcome.head.turn {
             let keys = outcome.head.read.clone();
@@ -284,8 +297,48 @@ fn s4_08_attributes_count_with_permission_only_and_not_for_bots() {
     assert_eq!((answer.get("attributes"), facts.len(), world.reads.len()), (None, 0, 0));
     world.gpc = "";
     let many: BTreeMap<String, bool> = (0..=limits::ATTRIBUTE_WRITES).map(|n| (format!("n{n}"), true)).collect();
-    let (answer, _) = world.decide(&json!({ "attributes": many }));
-    assert_eq!(answer["error"]["field"], json!("user.attributes"));
+    let (answer, facts) = world.decide(&json!({ "attributes": many }));
+    assert_eq!((answer["attributes"].clone(), facts.len()), (json!({ "attributes": "out_of_bounds" }), 0));
+}
+
+#[test]
+fn s4_10_what_json_alone_cannot_say_is_refused_alone_and_the_page_gets_its_ads() {
+    let (mut world, _) = World::visited();
+    let mut decide = |attributes: &str| {
+        let outcome = world.send_text("POST", "/v1/decide", &format!(r#"{{"user":{{"attributes":{attributes}}}}}"#));
+        let answer: Value = serde_json::from_slice(&outcome.body).unwrap();
+        (outcome.head.status, answer["attributes"].clone())
+    };
+    // Half of an emoji, as `JSON.stringify` writes a text that was cut; a number beyond all.
+    let odd = r#"{"half":"\ud83d","vast":1e999,"b":true}"#;
+    assert_eq!(decide(odd), (200, json!({ "half": "malformed", "vast": "malformed" })));
+    for whole in ["[]", "7", r#"{"\ud83d":1}"#] {
+        assert_eq!(decide(whole), (200, json!({ "attributes": "malformed" })), "{whole}");
+    }
+    assert_eq!(decide("null"), (200, Value::Null));
+    let event = format!(r#"[{{"type":"attributes","set":{odd}}}]"#);
+    let outcome = world.send_text("POST", "/v1/events", &event);
+    let answer: Value = serde_json::from_slice(&outcome.body).unwrap();
+    assert_eq!((&answer["accepted"], codes(&answer)), (&json!(1), vec![(0, "malformed"), (0, "malformed")]));
+}
+
+#[test]
+fn s4_09_pages_bring_so_many_names_a_call_and_none_where_the_tenant_says_so() {
+    let (mut world, _) = World::visited();
+    world.publish(&[("vip", Kind::Bool)]);
+    let event = |n: usize| {
+        let set: BTreeMap<String, bool> = (0..40).map(|i| (format!("n{}", n * 40 + i), true)).collect();
+        json!({ "type": "attributes", "set": set })
+    };
+    let (answer, facts) = world.events(&json!([event(0), event(1), event(2)]));
+    assert_eq!(answer["accepted"], 2);
+    let names: usize = facts.iter().map(|fact| fact.as_object().unwrap().len()).sum();
+    assert_eq!(names, limits::ATTRIBUTE_NAMES_A_CALL);
+    assert!(codes(&answer).iter().all(|(_, code)| *code == "too_many_names"));
+    let (mut world, _) = World::with("admin").visit();
+    world.publish(&[("vip", Kind::Bool)]);
+    let (answer, facts) = world.events(&json!([{ "type": "attributes", "set": { "vip": true, "new": 1 } }]));
+    assert_eq!((codes(&answer), facts), (vec![(0, "unknown_name")], vec![json!({ "vip": true })]));
 }
 
 #[test]

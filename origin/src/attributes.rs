@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use causeway_shared::attributes::{AttributeMap, Dictionary, Value};
+use causeway_shared::attributes::{AttributeMap, Dictionary, DictionaryError, Value, name_is_good};
 use causeway_shared::fact::{Fact, What};
 use causeway_shared::ids::{FactId, Millis, VisitorId};
 use causeway_shared::limits;
@@ -54,10 +54,14 @@ pub fn facts(
             Err((code, message)) => refused.push(Refused { name: name.clone(), code, message }),
         }
     }
-    let (known, unknown): (Vec<_>, Vec<_>) = write.remove.iter().partition(|name| names.find(name).is_some());
-    good.extend(known.into_iter().map(|name| (name.clone(), None)));
-    let message = || "no attribute of that name was ever used".to_owned();
-    refused.extend(unknown.into_iter().map(|name| Refused { name: name.clone(), code: "unknown", message: message() }));
+    for name in &write.remove {
+        if name_is_good(name) {
+            good.push((name.clone(), None));
+        } else {
+            let message = DictionaryError::BadName.to_string();
+            refused.push(Refused { name: name.clone(), code: "bad_name", message });
+        }
+    }
     let fact = |writes: &[(String, Option<Value>)]| {
         let what = What::Attributes { writes: writes.to_vec() };
         Fact { id: FactId::from_bytes(id()), visitor, received: now, at: now, what }

@@ -23,6 +23,7 @@ struct Inner {
     records: VecDeque<Arc<Record>>,
     of_visitor: HashMap<(TenantNo, VisitorId), VecDeque<Place>>,
     facts: usize,
+    weight: usize,
     /// Records up to here are in the store.
     folded: u64,
     /// What `folded` was when readers that still read began: they may see a store that is older than it is now.
@@ -61,6 +62,7 @@ impl Backlog {
             inner.of_visitor.entry((checked.tenant, checked.fact.visitor)).or_default().push_back(place);
         }
         inner.facts += record.facts.len();
+        inner.weight += record.weight();
         inner.records.push_back(record);
     }
 
@@ -84,6 +86,12 @@ impl Backlog {
     #[must_use]
     pub fn facts(&self) -> usize {
         self.lock().facts
+    }
+
+    /// The sum of the weights of the records held.
+    #[must_use]
+    pub fn weight(&self) -> usize {
+        self.lock().weight
     }
 
     /// Whether all is folded.
@@ -122,6 +130,7 @@ impl Inner {
         let upto = self.readers.keys().next().map_or(self.folded, |oldest| self.folded.min(*oldest));
         while let Some(record) = self.records.pop_front_if(|record| record.seq <= upto) {
             self.facts -= record.facts.len();
+            self.weight -= record.weight();
             for checked in &record.facts {
                 let owner = (checked.tenant, checked.fact.visitor);
                 if let Some(places) = self.of_visitor.get_mut(&owner) {

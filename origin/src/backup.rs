@@ -68,14 +68,17 @@ pub fn take(data: &Path, to: &Path, mut step: impl FnMut(&'static str)) -> Resul
             continue;
         }
         step(file);
-        let conn = Connection::open_with_flags(&from, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
-        conn.busy_timeout(std::time::Duration::from_secs(5))?;
-        let copy = to.join(file);
-        conn.execute("VACUUM INTO ?1", [copy.to_string_lossy()])?;
-        let durable = fs::File::open(&copy).and_then(|file| file.sync_all());
-        durable.map_err(failed("cannot write", &copy))?;
+        copy(&from, &to.join(file))?;
     }
     fs::File::open(to).and_then(|folder| folder.sync_all()).map_err(failed("cannot write", to))
+}
+
+/// Copies what one transaction sees of a file, with what lies in its write-ahead log, durably.
+fn copy(from: &Path, to: &Path) -> Result<(), BackupError> {
+    let conn = Connection::open_with_flags(from, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+    conn.busy_timeout(std::time::Duration::from_secs(5))?;
+    conn.execute("VACUUM INTO ?1", [to.to_string_lossy()])?;
+    fs::File::open(to).and_then(|file| file.sync_all()).map_err(failed("cannot write", to))
 }
 
 /// What a backup holds.
@@ -130,21 +133,23 @@ fn open(path: &Path) -> Result<Connection, BackupError> {
 pub fn restore(data: &Path, from: &Path, now: Millis) -> Result<Option<PathBuf>, BackupError> {
     inspect(from)?;
     let _lock = store::lock(data)?;
-    let before = if data.join(store::FILE).exists() { Some(Counters::load(&store::open(data)?)?) } else { None };
-    // Complete beside the old files first: an interruption leaves the one or the other.
-    let fresh = data.join("restoring");
+    let _alone = store::writing(data, true)?;
+    // A store that cannot be read any more is no reason to stay without one.
+    let before = Before::of(data).unwrap_or_default();
+    // Complete beside the old files first. While this folder is there nobody serves: another run finishes the work.
+    let fresh = data.join(store::RESTORING);
     if fresh.exists() {
         fs::remove_dir_all(&fresh).map_err(failed("cannot remove", &fresh))?;
     }
     fs::create_dir(&fresh).map_err(failed("cannot make", &fresh))?;
     for file in [store::FILE, log::FILE] {
         if from.join(file).exists() {
-            fs::copy(from.join(file), fresh.join(file)).map_err(failed("cannot copy", &fresh))?;
+            copy(&from.join(file), &fresh.join(file))?;
         }
     }
-    renew(&fresh, before, now)?;
+    renew(&fresh, &before, now)?;
     let kept = put_aside(data, now)?;
-    for file in [log::FILE, store::FILE] {
+    for file in [store::FILE, log::FILE] {
         if fresh.join(file).exists() {
             fs::rename(fresh.join(file), data.join(file)).map_err(failed("cannot move", &fresh))?;
         }
@@ -154,8 +159,29 @@ pub fn restore(data: &Path, from: &Path, now: Millis) -> Result<Option<PathBuf>,
     Ok(kept)
 }
 
+/// What a restored store must know of the one it replaces.
+#[derive(Debug, Default)]
+struct Before {
+    restore: u32,
+    tenants: Vec<(i64, String)>,
+    names: Vec<(i64, i64, String, i64)>,
+}
+
+impl Before {
+    /// As far as the store in `data` can be read.
+    fn of(data: &Path) -> Result<Self, StoreError> {
+        let conn = store::open_readonly(data)?;
+        let restore = conn.query_row("SELECT restore_epoch FROM meta", [], |row| row.get(0))?;
+        let mut tenants = conn.prepare("SELECT tenant, name FROM tenants")?;
+        let tenants = tenants.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect::<Result<_, _>>()?;
+        let mut names = conn.prepare("SELECT tenant, token, name, kind FROM attribute_names")?;
+        let names = names.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))?;
+        Ok(Self { restore, tenants, names: names.collect::<Result<_, _>>()? })
+    }
+}
+
 /// Lifts the copy above all versions and epochs that were issued since it was taken, and has everything published.
-fn renew(fresh: &Path, before: Option<Counters>, now: Millis) -> Result<(), BackupError> {
+fn renew(fresh: &Path, before: &Before, now: Millis) -> Result<(), BackupError> {
     const AGAIN: &str = "INSERT INTO outbox
             (tenant, kind, subject, changed, since, due, lease_change, leased_until, handed)
         SELECT tenant, 0, visitor, ?1, ?2, ?2, 0, 0, 0 FROM visitors
@@ -167,12 +193,22 @@ fn renew(fresh: &Path, before: Option<Counters>, now: Millis) -> Result<(), Back
     let tx = conn.transaction()?;
     let counters = Counters::load(&tx)?;
     // Minutes go on when all that remembered an earlier restore is lost; the second of one minute follows the first.
-    let known = before.map_or(0, |before| before.version().restore).max(counters.version().restore);
+    let known = before.restore.max(counters.version().restore);
     let counters = counters.restored(Minute::at(now).0.max(known + 1));
     // Memberships keep their order among each other, and stand over those that the caches still hold.
     let base = counters.epoch().0 & !EPOCHS_OF_A_RESTORE;
     let lift = "UPDATE people SET epoch = ?1 + (epoch & ?2)";
     tx.execute(lift, [signed(base), signed(EPOCHS_OF_A_RESTORE)])?;
+    // What the caches hold of a visitor is of before the restore, whatever its counter.
+    tx.execute("UPDATE visitors SET restore = ?1", [counters.version().restore])?;
+    // Codes are for ever: those given since the backup stay what they are.
+    for row in &before.tenants {
+        tx.execute("INSERT OR IGNORE INTO tenants (tenant, name) VALUES (?1, ?2)", (row.0, &row.1))?;
+    }
+    for (tenant, token, name, kind) in &before.names {
+        let put = "INSERT OR IGNORE INTO attribute_names (tenant, token, name, kind) VALUES (?1, ?2, ?3, ?4)";
+        tx.execute(put, (tenant, token, name, kind))?;
+    }
     tx.execute("DELETE FROM outbox", [])?;
     tx.execute(AGAIN, [signed(counters.version().counter), signed(now)])?;
     publish_names(&tx, counters.version().counter, now)?;

@@ -51,6 +51,7 @@ impl Common {
 
 /// The store opened for writing, beside a serving origin too, with the configured tenants.
 struct Opened {
+    _writing: store::Lock,
     config: Config,
     conn: rusqlite::Connection,
     rules: Rules,
@@ -60,10 +61,11 @@ impl Opened {
     fn new(common: &Common) -> anyhow::Result<Self> {
         let config = common.load()?;
         let keys = keyfile::load_checked(&config.keys, &config.edge)?;
+        let writing = store::writing(&config.data, false)?;
         let conn = store::open(&config.data)?;
         let tenants = Tenants::open(&conn, &config.edge, &keys)?;
         let rules = Rules { tenants, sibling_publish_ms: config.sibling_publish_ms };
-        Ok(Self { config, conn, rules })
+        Ok(Self { _writing: writing, config, conn, rules })
     }
 }
 

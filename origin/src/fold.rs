@@ -16,7 +16,7 @@ use causeway_shared::wire::profile;
 use rusqlite::OptionalExtension as _;
 
 use crate::group::Group;
-use crate::intake::Record;
+use crate::intake::{Checked, Record};
 use crate::store::{PersonNo, StoreError, TenantNo, signed, unsigned};
 use ids::Seen;
 
@@ -81,6 +81,7 @@ struct Stored {
 /// [`StoreError`]; then nothing of the group may be kept.
 pub fn fold<'r>(group: &mut Group<'_>, records: &'r [impl AsRef<Record>]) -> Result<Folded<'r>, StoreError> {
     let mut folded = Folded { new: vec![0; records.len()], ..Folded::default() };
+    bring_names(group, records)?;
     for (tenant, visitor, mut facts) in by_visitor(records) {
         let stored = load(group, tenant, visitor)?;
         let seen = match &stored {
@@ -112,10 +113,25 @@ pub fn fold<'r>(group: &mut Group<'_>, records: &'r [impl AsRef<Record>]) -> Res
     Ok(folded)
 }
 
+/// Names of attributes get their tokens and kinds in the order of the log, before its facts are sorted by visitor. A fact
+/// that comes again brings none that is not there.
+fn bring_names(group: &mut Group<'_>, records: &[impl AsRef<Record>]) -> Result<(), StoreError> {
+    for record in records {
+        let Record { facts, admin, .. } = record.as_ref();
+        for Checked { tenant, fact } in facts {
+            if matches!(fact.what, What::Attributes { .. }) {
+                let policy = group.rules.tenants.by_no(*tenant)?.config.attribute_names;
+                group.names.bring(group.tx, *tenant, fact, |names| *admin || policy.lets_pages(names))?;
+            }
+        }
+    }
+    Ok(())
+}
+
 /// The records' facts, visitor by visitor, each visitor's in the order they came.
 fn by_visitor<'r>(records: &'r [impl AsRef<Record>]) -> Vec<(TenantNo, VisitorId, Vec<Placed<'r>>)> {
     let facts = records.iter().enumerate().flat_map(|(record, of)| {
-        let placed = move |checked: &'r crate::intake::Checked| {
+        let placed = move |checked: &'r Checked| {
             ((checked.tenant, checked.fact.visitor), Placed { record, fact: &checked.fact })
         };
         of.as_ref().facts.iter().map(placed)
@@ -243,7 +259,7 @@ fn add(
     for Placed { fact, .. } in facts {
         newest = newest.max(fact.received);
         if matches!(fact.what, What::Attributes { .. }) {
-            let writes = group.names.resolve(group.tx, tenant, fact)?;
+            let writes = group.names.tokens(tenant, fact);
             profile.assign(fact, writes);
         } else {
             profile.fold(fact);

@@ -130,7 +130,8 @@ mod tests {
         let mut origin = Origin::new();
         let facts: Vec<_> = (0..2_000).map(|n| page(visitor(n), n, NOW)).collect();
         let request = SyncRequest { facts: vec![origin.batch("demo", &facts)], ..SyncRequest::default() };
-        let records = [Arc::new(Record { seq: 7, facts: intake::read(request, &origin.rules.tenants, NOW).facts })];
+        let records =
+            [Arc::new(Record { seq: 7, ..Record::of(intake::read(request, &origin.rules.tenants, NOW).facts) })];
         let pages: i64 = origin.conn.pragma_query_value(None, "page_count", |row| row.get(0)).unwrap();
         let limit = |conn: &Connection, most: i64| {
             conn.pragma_update_and_check(None, "max_page_count", most, |_| Ok(())).unwrap();

@@ -25,10 +25,11 @@ pub use error::ApiError;
 use crate::clock;
 use crate::config::Config;
 use crate::group::Rules;
+use crate::intake::Incoming;
 use crate::metrics::Metrics;
 use crate::store::readers::Readers;
 use crate::tenants::Known;
-use crate::writer::Writer;
+use crate::writer::{WriteError, Writer};
 use crate::{intake, publish};
 
 /// How long a caller may take to send a body.
@@ -101,8 +102,8 @@ impl App {
         };
         let batch = facts::encode(&FactBatch { tenant: tenant.id.clone(), facts: vec![fact] });
         let request = SyncRequest { facts: vec![batch], ..SyncRequest::default() };
-        let incoming = intake::read(request, &live.rules.tenants, clock::now());
-        let answer = writer.sync(incoming).await.map_err(|e| ApiError::unavailable("store", e.to_string()))?;
+        let read = intake::read(request, &live.rules.tenants, clock::now());
+        let answer = writer.sync(Incoming { admin: true, ..read }).await.map_err(|e| unavailable(&e))?;
         match answer.rejected.into_iter().next() {
             Some(refused) => Err(ApiError::new(StatusCode::BAD_REQUEST, "refused", refused.message)),
             None => Ok(()),
@@ -136,6 +137,16 @@ pub fn router(app: Arc<App>) -> Router {
             ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "this path takes another method")
         })
         .with_state(app)
+}
+
+/// Why facts were not taken, as every route says it.
+fn unavailable(e: &WriteError) -> ApiError {
+    let code = match e {
+        WriteError::Busy => "busy",
+        WriteError::Failed => "store",
+        WriteError::Stopping => "not_ready",
+    };
+    ApiError::unavailable(code, e.to_string())
 }
 
 /// Random bytes for a fact's id.

@@ -60,6 +60,8 @@ pub struct Progress {
     pub bytes: u64,
     /// Lines done, of earlier runs too.
     pub lines: u64,
+    /// Lines that earlier runs had done.
+    pub before: u64,
     /// Facts that are new, in this run.
     pub facts: u64,
     /// Facts that were there already.
@@ -105,9 +107,10 @@ pub fn run(
 ) -> Result<Progress, ImportError> {
     let file = File::open(path)?;
     let columns = Columns::of(job.kind, file.form(), file.header()).map_err(FileError::Header)?;
-    let done = done(conn, file.name())?;
+    // The same file may say something to another tenant, or be read as something else.
+    let name = format!("{} {} {:?}", file.name(), job.tenant.0, job.kind);
+    let done = done(conn, &name)?;
     let now = clock::now();
-    let name = file.name().to_owned();
     let rows = rows::Reader { tenant: job.rules.tenants.by_no(job.tenant)?, columns, file: name, now };
     let (to_workers, chunks) = sync_channel::<Chunk>(WAITING * job.workers);
     let (to_writer, read) = sync_channel::<Read>(WAITING * job.workers);
@@ -124,7 +127,7 @@ pub fn run(
             });
         }
         drop((to_writer, chunks));
-        let progress = Progress { lines: done, ..Progress::default() };
+        let progress = Progress { lines: done, before: done, ..Progress::default() };
         let written = write(conn, job, &rows.file, progress, &read, &mut tell);
         // Those who still send are let go: the channel ends with this.
         drop(read);
@@ -157,7 +160,7 @@ fn write(
     let metrics = Metrics::default();
     let mut early: BTreeMap<u64, Read> = BTreeMap::new();
     let (mut next, mut size) = (0, 0);
-    let mut record = Record { seq: 0, facts: Vec::new() };
+    let mut record = Record::of(Vec::new());
     let mut bad = Vec::new();
     loop {
         let more = read.recv();
@@ -174,7 +177,7 @@ fn write(
             continue;
         }
         let facts = record.facts.len() as u64;
-        let records = [Arc::new(std::mem::replace(&mut record, Record { seq: 0, facts: Vec::new() }))];
+        let records = [Arc::new(std::mem::replace(&mut record, Record::of(Vec::new())))];
         let noted = |tx: &Connection| note(tx, file, progress.lines, ended);
         let done = group::commit_with(conn, job.rules, &metrics, clock::now(), &records, &[], noted)?;
         let new: u64 = done.new.iter().sum();

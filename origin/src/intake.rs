@@ -18,6 +18,8 @@ pub struct Incoming {
     pub facts: Vec<Checked>,
     /// The batches they came in, for the log.
     pub batches: Vec<Vec<u8>>,
+    /// Whether they come from the admin side.
+    pub admin: bool,
     /// The time they were checked against.
     pub taken: Millis,
     /// Batches and facts that were refused.
@@ -65,7 +67,28 @@ pub struct Record {
     pub seq: u64,
     /// The facts, in the order they came.
     pub facts: Vec<Checked>,
+    /// Whether they come from the admin side.
+    pub admin: bool,
+    /// Their bytes as they came.
+    pub bytes: usize,
 }
+
+impl Record {
+    /// Facts that never were in the log.
+    #[must_use]
+    pub fn of(facts: Vec<Checked>) -> Self {
+        Self { seq: 0, facts, admin: true, bytes: 0 }
+    }
+
+    /// How much it takes of what may wait: its facts, long ones for several.
+    #[must_use]
+    pub fn weight(&self) -> usize {
+        self.facts.len().max(self.bytes / FACT_BYTES)
+    }
+}
+
+/// Bytes of a fact, as most have no more.
+const FACT_BYTES: usize = 256;
 
 /// Decodes and checks a sync's facts. The same batches and time give the same facts.
 #[must_use]
@@ -89,17 +112,18 @@ pub fn read(request: SyncRequest, tenants: &Tenants, now: Millis) -> Incoming {
 
 fn read_batch(incoming: &mut Incoming, batch: u32, bytes: &[u8], tenants: &Tenants, now: Millis) {
     let refuse = |index, code: &str, message: String| Rejected { batch, index, code: code.to_owned(), message };
-    let decoded = match facts::decode(bytes) {
+    let (tenant, facts) = match facts::decode_each(bytes) {
         Ok(decoded) => decoded,
         Err(e) => return incoming.rejected.push(refuse(None, e.code(), e.to_string())),
     };
-    let Some(tenant) = tenants.by_name(decoded.tenant.as_str()) else {
+    let Some(tenant) = tenants.by_name(tenant.as_str()) else {
         let message = "this origin has no tenant of that name".to_owned();
         return incoming.rejected.push(refuse(None, "unknown_tenant", message));
     };
-    for (index, fact) in (0u32..).zip(decoded.facts) {
-        match fact.check(now) {
-            Ok(()) => incoming.facts.push(Checked { tenant: tenant.no, fact }),
+    for (index, fact) in (0u32..).zip(facts) {
+        match fact.map(|fact| (fact.check(now), fact)) {
+            Ok((Ok(()), fact)) => incoming.facts.push(Checked { tenant: tenant.no, fact }),
+            Ok((Err(e), _)) => incoming.rejected.push(refuse(Some(index), e.code(), e.to_string())),
             Err(e) => incoming.rejected.push(refuse(Some(index), e.code(), e.to_string())),
         }
     }
@@ -142,6 +166,20 @@ mod tests {
         assert_eq!(answer.accepted, 0);
         assert_eq!(answer.rejected[0].code, "unknown_tenant");
         assert_eq!(answer.rejected[0].index, None);
+    }
+
+    #[test]
+    fn a_fact_of_a_later_release_takes_none_of_its_batch_with_it() {
+        let mut origin = Origin::new();
+        let facts: Vec<_> = (0..3).map(|n| page(visitor(1), n, NOW)).collect();
+        let mut batch = origin.batch("demo", &facts);
+        // The second fact's `[0, session]` becomes `[99, session]` in as many bytes: 23 is a code of one byte.
+        let pages: Vec<usize> =
+            batch.windows(3).enumerate().filter(|(_, w)| w == b"\x82\x00\x1b").map(|(at, _)| at).collect();
+        batch[pages[1] + 1] = 23;
+        let answer = origin.sync(SyncRequest { facts: vec![batch], ..SyncRequest::default() });
+        assert_eq!((pages.len(), answer.accepted, answer.rejected.len()), (3, 2, 1));
+        assert_eq!((answer.rejected[0].code.as_str(), answer.rejected[0].index), ("unknown_form", Some(1)));
     }
 
     #[test]

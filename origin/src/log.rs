@@ -15,6 +15,9 @@ use crate::tenants::Tenants;
 /// File name of the log in the data directory.
 pub const FILE: &str = "log.db";
 
+/// In a record's place for the edge's name: its facts are the admin side's.
+const ADMIN: &str = "admin";
+
 /// The open log.
 #[derive(Debug)]
 pub struct Log {
@@ -58,7 +61,8 @@ impl Log {
         let mut last = self.last;
         for sync in syncs {
             last += 1;
-            let body = encode_request(&SyncRequest { facts: sync.batches.clone(), ..SyncRequest::default() });
+            let edge = if sync.admin { ADMIN } else { "" }.to_owned();
+            let body = encode_request(&SyncRequest { edge, facts: sync.batches.clone(), ..SyncRequest::default() });
             tx.prepare_cached(PUT)?.execute((signed(last), signed(sync.taken), body))?;
         }
         tx.commit()?;
@@ -109,9 +113,10 @@ pub fn unfolded(data: &Path, folded: u64, tenants: &Tenants) -> Result<Vec<Recor
 /// Facts that were refused when they came are refused again: the record has their time.
 fn record(seq: u64, taken: Millis, body: &[u8], tenants: &Tenants) -> Result<Record, StoreError> {
     let request = decode_request(body)?;
+    let (admin, bytes) = (request.edge == ADMIN, body.len());
     let read = intake::read(request, tenants, taken);
     for gone in read.rejected.iter().filter(|rejected| rejected.code == "unknown_tenant") {
         tracing::error!(seq, batch = gone.batch, "facts of a tenant that is no longer configured are not folded");
     }
-    Ok(Record { seq, facts: read.facts })
+    Ok(Record { seq, facts: read.facts, admin, bytes })
 }

@@ -109,7 +109,7 @@ pub struct Metrics {
 }
 
 /// Reasons a fact is refused for; the last one stands for all others.
-pub const REASONS: [&str; 11] = [
+pub const REASONS: [&str; 12] = [
     "too_old",
     "ahead",
     "at_out_of_range",
@@ -120,6 +120,7 @@ pub const REASONS: [&str; 11] = [
     "expiry_out_of_range",
     "type_mismatch",
     "too_many_names",
+    "unknown_name",
     "other",
 ];
 

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use causeway_shared::attributes::{AttributeError, Dictionary, Kind, Token, Value};
+use causeway_shared::attributes::{AttributeError, Dictionary, DictionaryError, Kind, Token, Value};
 use causeway_shared::fact::{Fact, What};
 use causeway_shared::limits;
 use rusqlite::Connection;
@@ -39,23 +39,25 @@ pub struct Names {
 }
 
 impl Names {
-    /// What a fact writes, by token. New names are kept; one that cannot be written is left out, and its neighbours stay.
+    /// Keeps the new names that a fact brings. One that cannot be taken is left out, and its neighbours stay. `lets` says
+    /// whether one more name may come to so many.
     ///
     /// # Errors
     /// [`StoreError`].
-    pub fn resolve(
+    pub fn bring(
         &mut self,
         conn: &Connection,
         tenant: TenantNo,
         fact: &Fact,
-    ) -> Result<Vec<(Token, Option<Value>)>, StoreError> {
+        lets: impl Fn(usize) -> bool,
+    ) -> Result<(), StoreError> {
         const PUT: &str = "INSERT INTO attribute_names (tenant, token, name, kind) VALUES (?1, ?2, ?3, ?4)";
         if let std::collections::btree_map::Entry::Vacant(place) = self.of_tenant.entry(tenant) {
             place.insert(load(conn, tenant)?);
         }
-        let Some(names) = self.of_tenant.get_mut(&tenant) else { return Ok(Vec::new()) };
+        let Some(names) = self.of_tenant.get_mut(&tenant) else { return Ok(()) };
         let known = names.len();
-        let (tokens, refused) = resolve(names, fact);
+        let (_, refused) = resolve(names, fact, lets);
         self.refused.extend(refused.iter().map(AttributeError::code));
         for place in known..names.len() {
             let Some(token) = u16::try_from(place).ok().map(Token) else { continue };
@@ -63,17 +65,30 @@ impl Names {
             conn.prepare_cached(PUT)?.execute((tenant.0, token.0, name, kind.code()))?;
             self.changed.insert((tenant, u16::try_from(place / limits::ATTRIBUTE_PAGE).unwrap_or(u16::MAX)));
         }
-        Ok(tokens)
+        Ok(())
+    }
+
+    /// What a fact writes, by token, once its names were brought.
+    pub fn tokens(&mut self, tenant: TenantNo, fact: &Fact) -> Vec<(Token, Option<Value>)> {
+        self.of_tenant.get_mut(&tenant).map(|names| resolve(names, fact, |_| false).0).unwrap_or_default()
     }
 }
 
-/// What a fact writes, by token, and what of it is refused. Removing a name that nobody ever used writes nothing.
-pub fn resolve(names: &mut Dictionary, fact: &Fact) -> (Vec<(Token, Option<Value>)>, Vec<AttributeError>) {
+/// What a fact writes, by token, and what of it is refused. Removing a name that nobody ever used writes nothing. `lets`
+/// says whether one more name may come to so many.
+pub fn resolve(
+    names: &mut Dictionary,
+    fact: &Fact,
+    lets: impl Fn(usize) -> bool,
+) -> (Vec<(Token, Option<Value>)>, Vec<AttributeError>) {
     let What::Attributes { writes } = &fact.what else { return Default::default() };
     let (mut tokens, mut refused) = (Vec::new(), Vec::new());
     for (name, value) in writes {
         match value {
             None => tokens.extend(names.find(name).map(|(token, _)| (token, None))),
+            Some(_) if names.find(name).is_none() && !lets(names.len()) => {
+                refused.push(DictionaryError::Unknown.into())
+            }
             Some(value) => match names.accept(name, value.clone()) {
                 Ok((token, value)) => tokens.push((token, Some(value))),
                 Err(e) => refused.push(e),
@@ -89,6 +104,7 @@ mod tests {
     use super::*;
     use crate::publish::names_subject;
     use crate::testing::{NOW, Origin, fact, visitor};
+    use causeway_shared::config::NamePolicy;
     use causeway_shared::ids::VisitorId;
     use causeway_shared::wire::kv;
     use serde_json::{Value as Json, json};
@@ -141,6 +157,30 @@ mod tests {
         let answer = origin.send("demo", &facts);
         assert_eq!(answer.accepted, 4);
         assert_eq!(has(&origin, v), json!({ "age": 31, "city": "Rome" }));
+    }
+
+    #[test]
+    fn s4_10_the_first_in_the_log_says_what_a_name_is_whoever_it_belongs_to() {
+        let mut origin = Origin::new();
+        // Folded in one transaction, where the smaller visitor comes first.
+        origin
+            .send("demo", &[said(visitor(9), 1, &json!({ "age": 30 })), said(visitor(1), 2, &json!({ "age": "old" }))]);
+        assert_eq!((has(&origin, visitor(9)), has(&origin, visitor(1))), (json!({ "age": 30 }), json!({})));
+    }
+
+    #[test]
+    fn s4_09_pages_leave_names_to_the_admin_side() {
+        let mut names = Dictionary::default();
+        let most = limits::ATTRIBUTE_NAMES - limits::ATTRIBUTE_NAMES_RESERVED;
+        for n in 0..most {
+            names.record(&format!("n{n}"), Kind::Bool).unwrap();
+        }
+        let one = said(visitor(1), 1, &json!({ "one": true, "n7": false }));
+        let pages = |names: usize| NamePolicy::Pages.lets_pages(names);
+        let (writes, refused) = resolve(&mut names.clone(), &one, pages);
+        assert_eq!((writes.len(), refused[0].code()), (1, "unknown_name"));
+        assert_eq!(resolve(&mut names, &one, |_| true).0.len(), 2);
+        assert!(!NamePolicy::Admin.lets_pages(0) && NamePolicy::Pages.lets_pages(most - 1));
     }
 
     #[test]

@@ -179,7 +179,7 @@ fn stored_attributes(view: &View<'_>, of: &Visitor) -> Result<AttributeMap, Stor
 pub fn attribute_map(view: &View<'_>, of: &Visitor, names: &mut Dictionary) -> Result<AttributeMap, StoreError> {
     let mut map = stored_attributes(view, of)?;
     for fact in view.facts(of.tenant, of.visitor, of.row)? {
-        let (writes, _) = names::resolve(names, &fact);
+        let (writes, _) = names::resolve(names, &fact, |_| true);
         writes.into_iter().for_each(|(token, value)| map.write(token, Stamp::of(fact.id, fact.at), value));
     }
     Ok(map)

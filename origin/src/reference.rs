@@ -138,6 +138,12 @@ const TENANT: &[(&str, &str, &str)] = &[
      links an own browser to the person for good, and sees ads chosen from that person's history. `/v1/me` then shows the visitor's own data alone, and erasure reaches no further. \
      Only for pages that cannot sign.",
     ),
+    (
+        "attribute_names",
+        "\"pages\"",
+        "Who may bring new names of attributes, of which a tenant has 10,000 for ever, each with the type of its first value. `pages`: pages too, but for the last 1,000; \
+     whoever has a visitor cookie can use those up. `admin`: the admin side and imports alone; what pages say under another name is refused.",
+    ),
     ("proof_header", "none", "Request header, in lower case, that may carry the proof."),
     ("proof_cookie", "none", "Cookie that may carry the proof: the publisher's own signed session."),
     (

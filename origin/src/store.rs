@@ -41,6 +41,12 @@ pub enum StoreError {
     /// Another process serves from this directory.
     #[error("another `causeway serve` uses {}: stop it first", .0.display())]
     InUse(PathBuf),
+    /// A restore goes on, or a command that writes while a restore is to begin.
+    #[error("another command writes to {}: let it end first", .0.display())]
+    Writing(PathBuf),
+    /// A restore was interrupted.
+    #[error("a restore of {} was interrupted: run `causeway restore` again", .0.display())]
+    HalfRestored(PathBuf),
     /// There is no store yet.
     #[error("there is no store at {}: has `causeway serve` run?", .0.display())]
     Missing(PathBuf),
@@ -84,6 +90,9 @@ pub fn file(data: &Path) -> PathBuf {
 /// [`StoreError::Directory`], [`StoreError::Sqlite`], [`StoreError::Migration`].
 pub fn open(data: &Path) -> Result<Connection, StoreError> {
     std::fs::create_dir_all(data).map_err(|source| StoreError::Directory { path: data.to_owned(), source })?;
+    if data.join(RESTORING).exists() {
+        return Err(StoreError::HalfRestored(data.to_owned()));
+    }
     let mut conn = Connection::open(file(data))?;
     conn.busy_timeout(Duration::from_secs(5))?;
     // Durable at every commit (invariant 6): WAL alone would sync at checkpoints only.
@@ -112,6 +121,25 @@ pub fn open_readonly(data: &Path) -> Result<Connection, StoreError> {
     conn.pragma_update(None, "cache_size", -64 * 1_024)?; // KiB: the inner pages of every tree
     conn.set_prepared_statement_cache_capacity(64);
     Ok(conn)
+}
+
+/// The folder, in the data directory, of a restore under way.
+pub const RESTORING: &str = "restoring";
+
+/// Takes the data directory for writing beside others that write, or for a restore alone.
+///
+/// # Errors
+/// [`StoreError::Writing`] where one goes on that the other cannot be beside, [`StoreError::Directory`].
+pub fn writing(data: &Path, alone: bool) -> Result<Lock, StoreError> {
+    let failed = |source| StoreError::Directory { path: data.to_owned(), source };
+    std::fs::create_dir_all(data).map_err(failed)?;
+    let file = std::fs::File::create(data.join("causeway.writing")).map_err(failed)?;
+    let locked = if alone { file.try_lock() } else { file.try_lock_shared() };
+    match locked {
+        Ok(()) => Ok(Lock(file)),
+        Err(std::fs::TryLockError::WouldBlock) => Err(StoreError::Writing(data.to_owned())),
+        Err(std::fs::TryLockError::Error(source)) => Err(failed(source)),
+    }
 }
 
 /// Held while a process serves from a data directory.

@@ -70,7 +70,7 @@ impl Origin {
     pub(crate) fn sync_all(&mut self, requests: Vec<SyncRequest>) -> Vec<SyncResponse> {
         let read = |request| intake::read(request, &self.rules.tenants, self.now);
         let calls: Vec<_> = requests.into_iter().map(read).collect();
-        let record = |call: &Incoming| Arc::new(Record { seq: 0, facts: call.facts.clone() });
+        let record = |call: &Incoming| Arc::new(Record { admin: call.admin, ..Record::of(call.facts.clone()) });
         let records: Vec<Arc<Record>> = calls.iter().map(record).collect();
         let outbox: Vec<Outbox> = calls.iter().map(|call| call.outbox.clone()).collect();
         let done = group::commit(&mut self.conn, &self.rules, &self.metrics, self.now, &records, &outbox).unwrap();

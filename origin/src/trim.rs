@@ -1,8 +1,11 @@
 //! What is no longer needed goes (S2.4): expired segments and removals once no older fact can come, actions beyond their
 //! days, FactIds that nothing can repeat. For one visitor, or a few thousand at a time over all.
 
+use std::collections::BTreeSet;
+
 use causeway_shared::ids::Millis;
 use causeway_shared::limits;
+use causeway_shared::segments::SegmentId;
 use causeway_shared::time::{Day, Minute};
 use causeway_shared::wire::profile;
 use rusqlite::{Connection, OptionalExtension as _, TransactionBehavior};
@@ -83,7 +86,10 @@ fn visitor(
     let actions = buckets::trim(tx, row, had, before)?;
     let mut segments = profile::segments(&packed)?;
     let written = segments.len();
-    segments.trim(now);
+    let siblings = siblings(tx, row)?;
+    if let Some(siblings) = &siblings {
+        segments.trim(now, siblings);
+    }
     let gone = written - segments.len();
     if gone == 0 && actions == had {
         return Ok(());
@@ -95,4 +101,68 @@ fn visitor(
     trimmed.segments += gone as u64;
     trimmed.actions += u64::from(had - actions);
     Ok(())
+}
+
+/// Segments that the visitor's siblings hold or held; `None` where there are more of them than are looked at.
+fn siblings(tx: &Connection, row: i64) -> Result<Option<BTreeSet<SegmentId>>, StoreError> {
+    const READ: &str = "SELECT segments FROM visitors
+        WHERE person = (SELECT person FROM visitors WHERE row = ?1) AND row <> ?1 LIMIT ?2";
+    let mut statement = tx.prepare_cached(READ)?;
+    let mut rows = statement.query((row, signed(limits::SNAPSHOT_VISITORS as u64)))?;
+    let (mut ids, mut seen) = (BTreeSet::new(), 0);
+    while let Some(row) = rows.next()? {
+        let packed: Vec<u8> = row.get(0)?;
+        ids.extend(profile::segments(&packed)?.ids());
+        seen += 1;
+    }
+    Ok((seen < limits::SNAPSHOT_VISITORS).then_some(ids))
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+    use crate::testing::{NOW, Origin, fact, page, visitor};
+    use causeway_shared::fact::What;
+    use causeway_shared::segments::State;
+    use causeway_shared::time::HourStamp;
+
+    const DAY_MS: Millis = 86_400_000;
+
+    #[test]
+    fn s2_04_trimming_all_drops_what_is_over_and_brings_nothing_back() {
+        let mut origin = Origin::new();
+        let held = |expiry| State::held(HourStamp(expiry), []);
+        let hour = HourStamp::at(NOW).0;
+        let write =
+            |v, n, at, id, state| fact(visitor(v), n, at, What::Segments { writes: vec![(SegmentId(id), state)] });
+        let facts = [
+            page(visitor(1), 1, NOW - 3),
+            write(1, 2, NOW - 2, 7, held(hour + 9_000)),
+            write(2, 3, NOW - 1, 7, State::Removed),
+            write(2, 4, NOW - 1, 8, held(hour + 1)),
+            write(3, 5, NOW - 1, 7, State::Removed),
+            origin.login(visitor(1), 6, NOW, "ann"),
+            origin.login(visitor(2), 7, NOW, "ann"),
+        ];
+        origin.send("demo", &facts);
+        let person = |origin: &Origin| {
+            let maps = [1, 2].map(|v| origin.profile("demo", visitor(v)).segments().clone());
+            let [a, b] = maps;
+            a.join(b).newest(10)
+        };
+        assert_eq!(person(&origin), [SegmentId(8)]);
+        let run = |origin: &mut Origin, now| {
+            let (mut trimmed, mut row) = (Trimmed::default(), 0);
+            while let Some(last) = some(&mut origin.conn, row, 2, now, &mut trimmed).unwrap() {
+                row = last;
+            }
+            trimmed
+        };
+        assert_eq!(run(&mut origin, NOW + DAY_MS), Trimmed { visitors: 3, ..Trimmed::default() });
+        let later = run(&mut origin, NOW + 90 * DAY_MS);
+        assert_eq!((later.visitors, later.changed, later.segments), (3, 2, 2), "the expired, and the lone removal");
+        assert_eq!(person(&origin), [], "what a sibling removed stays removed");
+        assert_eq!(run(&mut origin, NOW + 90 * DAY_MS).changed, 0);
+    }
 }

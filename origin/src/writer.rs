@@ -73,6 +73,8 @@ struct Shared {
     rules: Arc<Rules>,
     metrics: Arc<Metrics>,
     most_waiting: usize,
+    /// The other thread was told that there are facts, and has not looked yet: once is enough.
+    told: AtomicBool,
     log_healthy: AtomicBool,
     store_healthy: AtomicBool,
     /// Outbox entries that were due when it was looked at last.
@@ -101,6 +103,7 @@ impl Writer {
             rules,
             metrics,
             most_waiting,
+            told: AtomicBool::new(false),
             log_healthy: AtomicBool::new(true),
             store_healthy: AtomicBool::new(true),
             pending: AtomicU64::new(0),
@@ -223,7 +226,7 @@ impl Appender {
     }
 
     fn append(&mut self, calls: Vec<Append>) {
-        if self.backlog.facts() >= self.shared.most_waiting {
+        if self.backlog.weight() >= self.shared.most_waiting {
             return calls.into_iter().for_each(|call| drop(call.reply.send(Err(WriteError::Busy))));
         }
         let folded = self.backlog.folded();
@@ -235,12 +238,16 @@ impl Appender {
                 self.truncated = folded;
                 self.shared.log_healthy.store(true, Ordering::Relaxed);
                 for (seq, Append { incoming, reply }) in (first..).zip(calls) {
-                    self.backlog.push(Record { seq, facts: incoming.facts });
+                    let Incoming { facts, batches, admin, .. } = incoming;
+                    let bytes = batches.iter().map(Vec::len).sum();
+                    self.backlog.push(Record { seq, facts, admin, bytes });
                     // A caller that left sends the same facts again: nothing counts twice.
                     drop(reply.send(Ok(())));
                 }
-                // A full channel wakes the other thread too.
-                drop(self.wakes.try_send(Wake::Facts));
+                if !self.shared.told.swap(true, Ordering::AcqRel) {
+                    // A full channel wakes the other thread too.
+                    drop(self.wakes.try_send(Wake::Facts));
+                }
             }
             Err(e) => {
                 failed(&self.shared.log_healthy, &self.shared.metrics, &e);
@@ -303,6 +310,7 @@ impl Folder {
             Wake::Outbox(outbox, reply) => Some((outbox, reply)),
         });
         let (calls, replies): (Vec<Outbox>, Vec<Reply<Vec<Publish>>>) = calls.unzip();
+        self.shared.told.store(false, Ordering::Release);
         let records = self.backlog.next(FOLD_FACTS);
         if records.is_empty() && calls.is_empty() {
             return;

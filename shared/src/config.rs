@@ -56,6 +56,9 @@ pub struct Tenant {
     /// Seconds a snapshot takes to reach the KV: a visitor younger than this is not looked up. Default 10.
     #[serde(default = "default_publish_delay")]
     pub publish_delay_s: u32,
+    /// Who may bring new names of attributes. Default `pages`.
+    #[serde(default)]
+    pub attribute_names: NamePolicy,
     /// The ad shown while no catalogue decides: an opaque JSON object for the page. Default: none, `"ad": null`.
     #[serde(default)]
     pub house_ad: Option<serde_json::Value>,
@@ -79,6 +82,26 @@ pub enum NoSignal {
     Deny,
     /// Full identity: for places and pages where no law asks for a signal.
     Allow,
+}
+
+/// Who may bring new names of attributes, of which a tenant has [`limits::ATTRIBUTE_NAMES`] for ever.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NamePolicy {
+    /// Pages too, but for the last [`limits::ATTRIBUTE_NAMES_RESERVED`]. Whoever has a visitor cookie can use the others up,
+    /// and say first what type a name has.
+    #[default]
+    Pages,
+    /// The admin side alone, and files imported: what pages say under another name is refused.
+    Admin,
+}
+
+impl NamePolicy {
+    /// Whether a page may bring a name to so many.
+    #[must_use]
+    pub fn lets_pages(self, names: usize) -> bool {
+        self == Self::Pages && names < limits::ATTRIBUTE_NAMES - limits::ATTRIBUTE_NAMES_RESERVED
+    }
 }
 
 /// How an id of a unique kind is proven.

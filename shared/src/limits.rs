@@ -145,6 +145,10 @@ pub const ATTRIBUTE_WRITES: usize = 64;
 pub const SNAPSHOT_ATTRIBUTES: usize = 8 * 1024;
 /// Names of attributes of one tenant.
 pub const ATTRIBUTE_NAMES: usize = 10_000;
+/// The last of them, which pages do not get.
+pub const ATTRIBUTE_NAMES_RESERVED: usize = 1_000;
+/// New names that one call of a page brings.
+pub const ATTRIBUTE_NAMES_A_CALL: usize = 64;
 /// Names in one page of the dictionary.
 pub const ATTRIBUTE_PAGE: usize = 1_000;
 /// Pages of the dictionary at most.

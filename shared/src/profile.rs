@@ -392,7 +392,7 @@ impl Known {
 
 fn newer(a: Option<SubProfile>, b: Option<SubProfile>) -> Option<SubProfile> {
     match (a, b) {
-        (Some(a), Some(b)) => Some(if b.version() > a.version() { b } else { a }),
+        (Some(a), Some(b)) => Some(a.join(b)),
         (a, b) => a.or(b),
     }
 }

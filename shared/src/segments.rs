@@ -3,7 +3,7 @@
 
 mod packed;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Range, RangeInclusive};
 
 use crate::ids::{FactId, Millis};
@@ -79,28 +79,29 @@ pub struct SegmentMap(BTreeMap<SegmentId, (Stamp, State)>);
 impl SegmentMap {
     /// Writes one segment, unless a later write is there.
     pub fn write(&mut self, id: SegmentId, stamp: Stamp, state: State) {
-        let write = (stamp, state);
+        self.put(id, (stamp, state));
+        self.keep(limits::SEGMENTS);
+    }
+
+    fn put(&mut self, id: SegmentId, write: (Stamp, State)) {
         match self.0.get_mut(&id) {
-            Some(there) if *there >= write => return,
+            Some(there) if *there >= write => {}
             Some(there) => *there = write,
             None => drop(self.0.insert(id, write)),
-        }
-        // A write only moves a segment up, so that leaving out the lowest commutes with the join.
-        if self.0.len() > limits::SEGMENTS {
-            let lowest = self.0.iter().map(|(id, (stamp, _))| (*stamp, *id)).min();
-            lowest.and_then(|(_, id)| self.0.remove(&id));
         }
     }
 
     /// Writes many segments, as one write of each would, in any order.
     pub fn write_all(&mut self, stamp: Stamp, writes: impl IntoIterator<Item = (SegmentId, State)>) {
         let mut writes: Vec<(SegmentId, State)> = writes.into_iter().collect();
-        if !self.0.is_empty() || writes.len() > limits::SEGMENTS {
-            return writes.into_iter().for_each(|(id, state)| self.write(id, stamp, state));
+        if self.0.is_empty() {
+            // A map is made of a sorted list at once, of repeats with the last: the greatest, as it would stand.
+            writes.sort_unstable();
+            self.0 = writes.into_iter().map(|(id, state)| (id, (stamp, state))).collect();
+        } else {
+            writes.into_iter().for_each(|(id, state)| self.put(id, (stamp, state)));
         }
-        // A map is made of a sorted list at once, of repeats with the last: the greatest, as it would stand.
-        writes.sort_unstable();
-        self.0 = writes.into_iter().map(|(id, state)| (id, (stamp, state))).collect();
+        self.keep(limits::SEGMENTS);
     }
 
     /// Adds hours to a segment's expiry in place; `false` when the visitor is not in it. What it makes of the expiry
@@ -116,9 +117,8 @@ impl SegmentMap {
     /// All writes of both: commutative, associative, idempotent.
     #[must_use]
     pub fn join(mut self, other: Self) -> Self {
-        for (id, (stamp, state)) in other.0 {
-            self.write(id, stamp, state);
-        }
+        other.0.into_iter().for_each(|(id, write)| self.put(id, write));
+        self.keep(limits::SEGMENTS);
         self
     }
 
@@ -150,11 +150,15 @@ impl SegmentMap {
         by_stamp.into_iter().take(count).map(|(_, id)| id).collect()
     }
 
-    /// Leaves out all but those written last.
+    /// Leaves out all but those written last. A write only moves a segment up, so that this commutes with the join; it is
+    /// done once for many writes, as it goes through them all.
     pub fn keep(&mut self, count: usize) {
+        let gone = self.0.len().saturating_sub(count);
+        if gone == 0 {
+            return;
+        }
         let mut stamps: Vec<(Stamp, SegmentId)> = self.0.iter().map(|(id, (stamp, _))| (*stamp, *id)).collect();
-        stamps.sort_unstable();
-        let gone = stamps.len().saturating_sub(count);
+        stamps.select_nth_unstable(gone - 1);
         stamps.into_iter().take(gone).for_each(|(_, id)| drop(self.0.remove(&id)));
     }
 
@@ -167,12 +171,13 @@ impl SegmentMap {
         self.0.range(ids).filter(|(_, (_, state))| state.expiry().is_some()).count()
     }
 
-    /// Drops what has expired or was removed, once no fact that is older than its write is accepted any more.
-    pub fn trim(&mut self, now: Millis) {
+    /// Drops what has expired or was removed, once no fact that is older than its write is accepted any more; not where a
+    /// sibling may hold an older write, which would stand again.
+    pub fn trim(&mut self, now: Millis, of_siblings: &BTreeSet<SegmentId>) {
         let hour = HourStamp::at(now);
         let settled = |stamp: &Stamp| stamp.at.saturating_add(limits::FACT_AGE_MS + limits::EVENT_AGE_MS) < now;
         let gone = |state: &State| state.expiry().is_none_or(|expiry| expiry <= hour);
-        self.0.retain(|_, (stamp, state)| !(settled(stamp) && gone(state)));
+        self.0.retain(|id, (stamp, state)| !(settled(stamp) && gone(state)) || of_siblings.contains(id));
     }
 
     fn held(&self) -> impl Iterator<Item = (SegmentId, HourStamp)> + '_ {
@@ -183,6 +188,11 @@ impl SegmentMap {
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
+    }
+
+    /// All segments written, removed ones among them.
+    pub fn ids(&self) -> impl Iterator<Item = SegmentId> + '_ {
+        self.0.keys().copied()
     }
 
     /// Whether nothing was ever written.

@@ -91,7 +91,7 @@ const ATTRIBUTES: &str = "8550080808080808080808080808080808085001a3185c50007102
      6f655f73697a654202548263766970f6";
 const NAMES: &str = "n1D2FyCQIJc2hvZV9zaXplAgN2aXAB";
 const CKEY: &str = "c:pub:attributes:0";
-const ATTRIBUTED: &str = "180201021002060000320202540180a0f1c2b1340904020000";
+const ATTRIBUTED: &str = "18020102040200001002060000320202540180a0f1c2b13409";
 const ACTION_ID: &str = "73fa776833e56a0d1d6c4de553c7db2e";
 const LATER_BATCH: &str = "840163707562848650010101010101010101010101010101015001a3185c50007102830405060708090a1b000001a3185c53\
      e80083001b01c9c38001020304656c61746572656c617465728650020202020202020202020202020202025001a3185c5000\
@@ -391,6 +391,11 @@ fn s4_08_attributes_of_a_fact_and_of_a_snapshot() {
     assert_eq!(to_hex(sub.packed()), ATTRIBUTED);
     assert_eq!((sub.content().unwrap(), sub.totals()), (content, totals));
     assert_eq!(sub.attributes().unwrap().to_map(), Some(map));
+    // A reader of the release before knows nothing of the flag, and nothing of what lies behind.
+    let mut before = sub.packed().to_vec();
+    before.iter_mut().take(1).for_each(|flags| *flags &= !16);
+    let before = SubProfile::from_packed(Version::default(), before.into());
+    assert_eq!((before.totals(), before.segments().is_some()), (totals, sub.segments().is_some()));
 }
 
 #[test]

@@ -4,7 +4,7 @@
 #[expect(dead_code, reason = "each file takes its part")]
 mod common;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_shared::limits;
 use causeway_shared::segments::{PackedSegments, SegmentId, SegmentMap, Stamp, State};
@@ -115,7 +115,7 @@ proptest! {
     fn s2_04_trim_drops_what_no_accepted_fact_could_bring_back(all in writes(), after in 0u64..100) {
         let mut map = map(&all);
         let now = NOW + limits::FACT_AGE_MS + limits::EVENT_AGE_MS + after % 12;
-        map.trim(now);
+        map.trim(now, &BTreeSet::new());
         let before = naive(&all);
         for (id, (stamp, state)) in before {
             let expired = match state { State::Held { expiry, .. } => expiry <= HourStamp::at(now), State::Removed => true };

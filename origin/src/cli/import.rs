@@ -40,7 +40,7 @@ enum KindArg {
 }
 
 pub(super) fn run(command: &Import, common: &Common) -> anyhow::Result<()> {
-    let Opened { config, mut conn, rules } = Opened::new(common)?;
+    let Opened { _writing, config, mut conn, rules } = Opened::new(common)?;
     let tenant = named(&rules.tenants, command.tenant.as_deref())?.no;
     let kind = match command.kind {
         KindArg::Segments => Kind::Segments,
@@ -76,6 +76,6 @@ pub(super) fn run(command: &Import, common: &Common) -> anyhow::Result<()> {
         eprintln!("{} more lines are bad", told - TOLD);
     }
     common.output.one(&json!({
-        "lines": done.lines, "facts": done.facts, "repeats": done.repeats, "bad_lines": done.bad,
+        "lines": done.lines, "lines_before": done.before, "facts": done.facts, "repeats": done.repeats, "bad_lines": done.bad,
     }))
 }

@@ -28,6 +28,7 @@ pub(super) enum Name {
 
 pub(super) fn run(Job::Run(Name::Trim): &Job, common: &Common) -> anyhow::Result<()> {
     let config = common.load()?;
+    let _writing = store::writing(&config.data, false)?;
     let mut conn = store::open(&config.data)?;
     let all: i64 = conn.query_row("SELECT count(*) FROM visitors", [], |row| row.get(0))?;
     let bar = bar(store::unsigned(all), "{pos} of {len} visitors");

@@ -139,7 +139,7 @@ fn put(opened: &mut Opened, tenant: &Known, visitor: &Visitor, write: &Write) ->
 pub(super) fn put_facts(opened: &mut Opened, tenant: &Known, facts: Vec<Fact>) -> anyhow::Result<()> {
     let all = facts.len() as u64;
     let facts = facts.into_iter().map(|fact| Checked { tenant: tenant.no, fact }).collect();
-    let record = Arc::new(Record { seq: 0, facts });
+    let record = Arc::new(Record::of(facts));
     let Opened { conn, rules, .. } = opened;
     let done = group::commit(conn, rules, &Metrics::default(), clock::now(), &[record], &[])?;
     ensure!(done.new == [all], "the write was not kept");

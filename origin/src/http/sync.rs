@@ -11,8 +11,7 @@ use causeway_shared::limits;
 use causeway_shared::sync_auth::{self, SyncAuthError};
 use causeway_shared::wire::sync as wire;
 
-use super::{ApiError, App, BODY_TIME};
-use crate::writer::WriteError;
+use super::{ApiError, App, BODY_TIME, unavailable};
 use crate::{clock, intake};
 
 pub(super) async fn sync(State(app): State<Arc<App>>, request: Request) -> Response {
@@ -44,14 +43,7 @@ async fn take(app: &App, request: Request) -> Result<Vec<u8>, ApiError> {
     drop(body);
     tracing::debug!(batches = request.facts.len(), applied = request.applied.len(), drain = request.drain, "sync");
     let incoming = intake::read(request, &live.rules.tenants, now);
-    let answer = writer.sync(incoming).await.map_err(|e| {
-        let code = match e {
-            WriteError::Busy => "busy",
-            WriteError::Failed => "store",
-            WriteError::Stopping => "not_ready",
-        };
-        ApiError::unavailable(code, e.to_string())
-    })?;
+    let answer = writer.sync(incoming).await.map_err(|e| unavailable(&e))?;
     Ok(wire::encode_response(&answer))
 }
 

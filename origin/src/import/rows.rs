@@ -190,14 +190,14 @@ impl Reader<'_> {
                 let writes = segments::writes(&Write { set, remove }).map_err(|e| (e.code(), e.to_string()))?;
                 self.segments(line, visitor.id()?, writes)
             }
-            Columns::Json(Kind::Events) => self.event(line, serde_json::from_slice(text).map_err(json)?)?,
+            Columns::Json(Kind::Events) => self.event(text, serde_json::from_slice(text).map_err(json)?)?,
             Columns::Csv(kind, columns) => {
                 let text = std::str::from_utf8(text).map_err(|_| malformed("it is not UTF-8"))?;
                 if *kind == Kind::Segments {
                     let (visitor, writes) = segments_cells(cells(columns, text)?)?;
                     self.segments(line, visitor, writes)
                 } else {
-                    self.event(line, event_cells(cells(columns, text)?)?)?
+                    self.event(text.as_bytes(), event_cells(cells(columns, text)?)?)?
                 }
             }
         };
@@ -214,18 +214,20 @@ impl Reader<'_> {
         Fact { id, visitor, received: at, at, what: What::Segments { writes } }
     }
 
-    /// The same line of the same file is the same fact.
+    /// The same line of the same file is the same write.
     fn line_id(&self, visitor: VisitorId, line: u64) -> FactId {
         FactId::of_message(visitor, &format!("import {} {line}", self.file))
     }
 
-    fn event(&self, line: u64, event: Event) -> Result<Fact, Refusal> {
+    fn event(&self, text: &[u8], event: Event) -> Result<Fact, Refusal> {
         let visitor = event.visitor.id()?;
-        let at = event.at_ms.unwrap_or(self.now);
-        // Older than a client's own time is believed: taken for received when it still would have been.
-        let received = at.saturating_add(limits::EVENT_AGE_MS).min(self.now);
+        let (at, received) = (event.at_ms.unwrap_or(self.now), self.now);
         let id = match event.id.as_deref() {
-            None => self.line_id(visitor, line),
+            // The same line, in whatever file, is the same event.
+            None if event.at_ms.is_some() => FactId::of_message(visitor, &format!("import {}", hex(text))),
+            None => {
+                return Err(malformed("an event has an `id` or an `at_ms`, so that it is known when it comes again"));
+            }
             Some(id) if (1..=limits::MESSAGE_ID_BYTES).contains(&id.len()) => FactId::of_message(visitor, id),
             Some(_) => return Err(("too_long", format!("an event's id has 1 to {} bytes", limits::MESSAGE_ID_BYTES))),
         };
@@ -240,6 +242,11 @@ impl Reader<'_> {
         };
         Ok(Fact { id, visitor, received, at, what })
     }
+}
+
+/// What a text hashes to, as text.
+fn hex(text: &[u8]) -> String {
+    Sha256::digest(text).iter().take(16).map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Pages within half an hour of the clock are one session where the file names none.

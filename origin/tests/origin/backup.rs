@@ -3,7 +3,7 @@
 use causeway_shared::ids::Version;
 use causeway_shared::wire::sync::SyncRequest;
 
-use crate::support::{Origin, Place, page, purchase, visitor};
+use crate::support::{Origin, Place, hold, page, purchase, visitor};
 
 /// Takes what is to be published until nothing is; gives the highest version.
 fn publish(origin: &Origin) -> (Vec<String>, Version) {
@@ -85,6 +85,52 @@ fn a_backup_taken_while_facts_come_holds_what_was_acknowledged_before_it() {
     let held: Vec<bool> = (0..400).map(known).collect();
     let first_gap = held.iter().position(|held| !held).unwrap_or(400);
     assert!(held.iter().skip(first_gap).all(|held| !held), "a gap in what was acknowledged");
+}
+
+#[test]
+fn field_23_a_store_that_is_no_store_any_more_is_replaced_and_codes_given_since_are_kept() {
+    let place = Place::new();
+    let origin = place.serve();
+    let put = |what: &str| {
+        let of = visitor(1).to_string();
+        place.json(&["attributes", "put", &of, &format!(r#"{{"set": {{"{what}": 1}}}}"#), "--tenant", "demo"]);
+    };
+    origin.send(&[page(visitor(1), 1)]);
+    put("age");
+    let to = place.path().join("backup");
+    let to = to.to_str().unwrap();
+    place.json(&["backup", "--to", to]);
+    put("vip");
+    origin.kill();
+    let first = place.json(&["restore", "--from", to, "--yes"]);
+    put("city");
+    let names = || -> Vec<String> {
+        let all = place.json(&["attributes", "names", "--tenant", "demo"]);
+        all.as_array().unwrap().iter().map(|row| row["name"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(names(), ["age", "vip", "city"], "a code is never given to another name");
+    // What was there came back as a whole too, with what only its log held.
+    let kept = first["kept"].as_str().unwrap();
+    place.json(&["restore", "--from", kept, "--yes"]);
+    assert_eq!(names(), ["age", "vip", "city"]);
+    let origin = place.serve();
+    let held = hold(&place, "causeway.db");
+    origin.sync(&crate::support::request(&[page(visitor(1), 2)]));
+    origin.kill();
+    drop(held);
+    let third = place.json(&["restore", "--from", to, "--yes"]);
+    place.json(&["restore", "--from", third["kept"].as_str().unwrap(), "--yes"]);
+    assert_eq!(place.inspect(visitor(1))["own"]["pages"], 2, "the fact that only the log's log held");
+
+    std::fs::write(place.path().join("data/causeway.db"), vec![0x55; 9_000]).unwrap();
+    place.json(&["restore", "--from", to, "--yes"]);
+    assert_eq!(place.inspect(visitor(1))["own"]["pages"], 1);
+    // Nobody serves what is half restored.
+    std::fs::create_dir(place.path().join("data/restoring")).unwrap();
+    let refused = place.run(&["serve"]);
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("run `causeway restore` again"), "{refused:?}");
+    place.json(&["restore", "--from", to, "--yes"]);
+    place.serve();
 }
 
 #[test]

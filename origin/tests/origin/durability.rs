@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use causeway_shared::fact::Fact;
 use causeway_shared::ids::VisitorId;
 
-use crate::support::{Origin, Place, impression, page, purchase, request, visitor};
+use crate::support::{Origin, Place, hold, impression, page, purchase, request, visitor};
 
 const VISITORS: u32 = 200;
 const EACH: u32 = 25;
@@ -214,13 +214,6 @@ fn when_the_store_takes_nothing_nothing_is_acknowledged_and_it_recovers() {
     until(|| origin.get("/readyz").status == 200);
     assert_eq!(origin.send(&[page(visitor(1), 2)]).accepted, 1);
     assert_eq!(place.inspect(visitor(1))["own"]["pages"], 2);
-}
-
-/// A connection that holds a file's write lock until it is dropped.
-fn hold(place: &Place, file: &str) -> rusqlite::Connection {
-    let other = rusqlite::Connection::open(place.path().join("data").join(file)).unwrap();
-    other.execute_batch("BEGIN IMMEDIATE").unwrap();
-    other
 }
 
 #[test]

@@ -60,7 +60,7 @@ fn s2_07_broken_lines_are_named_by_their_number_and_the_rest_goes_in() {
     ];
     assert_eq!(codes, expected, "{said}");
     let summary: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(summary, json!({ "lines": 11, "facts": 2, "repeats": 0, "bad_lines": 7 }));
+    assert_eq!(summary, json!({ "lines": 11, "lines_before": 0, "facts": 2, "repeats": 0, "bad_lines": 7 }));
     assert_eq!((count(&place, a), count(&place, b)), (json!(3), json!(1)));
 }
 
@@ -92,7 +92,7 @@ fn s2_07_all_forms_say_the_same_and_a_second_run_changes_nothing() {
         let first = place.json(&["import", "segments", file, "--tenant", "demo", "--workers", "3"]);
         assert_eq!(first["bad_lines"], 0, "{file}");
         let second = place.json(&["import", "segments", file, "--tenant", "demo"]);
-        assert_eq!((&second["facts"], &second["lines"]), (&json!(0), &first["lines"]), "{file}");
+        assert_eq!((&second["facts"], &second["lines_before"]), (&json!(0), &first["lines"]), "{file}");
     }
     for n in 1..=4 {
         assert_eq!(count(&place, v(n)), 2, "{n}");
@@ -124,12 +124,17 @@ fn adcp_one_impression_seen_under_two_ids_counts_once_for_their_person() {
     }
     lines.push(format!("{a},action,frown,i-9,1,3,42,1,{at}"));
     lines.push(format!("{a},action,impression,i-9,1,3,42,1,{}", at - 70 * DAY_MS));
-    lines.push(format!("{a},page,,,,,,,{}", at - 45 * DAY_MS));
+    lines.push(format!("{a},page,,,,,,,{}", at - 25 * DAY_MS));
+    lines.push(format!("{a},page,,,,,,,"));
     lines.push(format!("{a},track,,,,,,,{at}"));
     // The origin serves meanwhile.
     let file = write(&place, "events.csv", lines.join("\n").as_bytes());
     let done = place.json(&["import", "events", &file, "--tenant", "demo"]);
-    assert_eq!(done, json!({ "lines": 14, "facts": 10, "repeats": 0, "bad_lines": 3 }));
+    assert_eq!(done, json!({ "lines": 15, "lines_before": 0, "facts": 10, "repeats": 0, "bad_lines": 4 }));
+    // The same lines in another file, and as something they are not.
+    let again = write(&place, "again.csv", format!("{}\n", lines.join("\n")).as_bytes());
+    let done = place.json(&["import", "events", &again, "--tenant", "demo"]);
+    assert_eq!((&done["facts"], &done["repeats"]), (&json!(0), &json!(10)));
     let ask = |own: bool| {
         json!({ "visitor": b.to_string(), "actions": ["impression"], "level": "campaign", "ids": [42], "own": own,
             "last": { "interval": 2, "unit": "days" } })

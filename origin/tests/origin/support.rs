@@ -290,3 +290,10 @@ pub(crate) fn impression(visitor: VisitorId, n: u32) -> Fact {
     let what = What::Action { insertion, verb: Verb::IMPRESSION, view_type: ViewType(1), entity };
     Fact { id: FactId::of_message(visitor, &format!("impression {n}")), ..fact(visitor, n, what) }
 }
+
+/// A connection that holds a file's write lock until it is dropped.
+pub(crate) fn hold(place: &Place, file: &str) -> rusqlite::Connection {
+    let other = rusqlite::Connection::open(place.path().join("data").join(file)).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    other
+}

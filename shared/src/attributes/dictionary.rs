@@ -12,6 +12,9 @@ pub enum DictionaryError {
     /// Not of the form.
     #[error("an attribute's name is 1 to {} of a-z, 0-9, _ and ., a letter first", limits::ATTRIBUTE_NAME_BYTES)]
     BadName,
+    /// New, and not for the one who uses it to bring.
+    #[error("there is no attribute of that name, and a page may not bring new ones here: add it on the admin side")]
+    Unknown,
     /// Full.
     #[error("there are {} names of attributes already: no new one is taken", limits::ATTRIBUTE_NAMES)]
     Full,
@@ -42,6 +45,7 @@ impl AttributeError {
         match self {
             Self::Type { .. } => "type_mismatch",
             Self::Name(DictionaryError::BadName) => "bad_name",
+            Self::Name(DictionaryError::Unknown) => "unknown_name",
             Self::Name(DictionaryError::Full) => "too_many_names",
         }
     }

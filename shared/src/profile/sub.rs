@@ -16,7 +16,7 @@ const ACTED: u64 = 4;
 const SEGMENTED: u64 = 8;
 const ATTRIBUTED: u64 = 16;
 
-/// One visitor's profile at one version. Two of the same version hold the same.
+/// One visitor's profile at one version. Two of the same version hold the same, but for what a snapshot had no room for.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SubProfile {
     version: Version,
@@ -61,7 +61,7 @@ impl SubProfile {
             | flag(!attributes.is_empty(), ATTRIBUTED);
         packed::put(&mut to, flag(seen.is_some(), SEEN) | flag(names.is_some(), NAMED) | parts);
         // First, so that a decision, which asks for them, need not read what comes behind.
-        for part in [actions, segments, attributes].into_iter().filter(|part| !part.is_empty()) {
+        for part in [actions, segments].into_iter().filter(|part| !part.is_empty()) {
             packed::put_row(&mut to, part);
         }
         [totals.pages, totals.sessions, totals.purchases].into_iter().for_each(|n| packed::put(&mut to, n));
@@ -72,6 +72,10 @@ impl SubProfile {
         }
         if let Some(names) = names {
             names.put(&mut to);
+        }
+        // Last, as all that is to come: a reader of the release before passes over what lies behind.
+        if !attributes.is_empty() {
+            packed::put_row(&mut to, attributes);
         }
         Self { version, packed: to.into() }
     }
@@ -115,7 +119,9 @@ impl SubProfile {
     /// The attributes; `None` where there are none, or they are not of the form.
     #[must_use]
     pub fn attributes(&self) -> Option<PackedAttributes<'_>> {
-        PackedAttributes::read(self.parts()?.attributes)
+        let Parts { flags, mut rest, .. } = self.parts()?;
+        read_sums(flags, &mut rest)?;
+        PackedAttributes::read(read_attributes(flags, &mut rest)?)
     }
 
     /// Whether it names its newest facts.
@@ -139,15 +145,9 @@ impl SubProfile {
     /// All that it says; `None` when the bytes are not of the form.
     #[must_use]
     pub fn content(&self) -> Option<Content> {
-        let Parts { flags, actions, segments, attributes, rest: mut packed } = self.parts()?;
-        let totals = read_totals(&mut packed)?;
-        let seen = if flags & SEEN == 0 {
-            None
-        } else {
-            let (first, span) = (packed.number()?, packed.number()?);
-            Some((first, first.checked_add(span)?))
-        };
-        let names = if flags & NAMED == 0 { None } else { Some(Names::read(&mut packed)?) };
+        let Parts { flags, actions, segments, mut rest } = self.parts()?;
+        let (totals, seen, names) = read_sums(flags, &mut rest)?;
+        let attributes = read_attributes(flags, &mut rest)?;
         let [actions, segments, attributes] = [actions, segments, attributes].map(<[u8]>::to_vec);
         Some(Content { totals, seen, names, actions, segments, attributes })
     }
@@ -157,15 +157,19 @@ impl SubProfile {
         let flags = rest.number()?;
         let actions = if flags & ACTED == 0 { &[] } else { rest.row()? };
         let segments = if flags & SEGMENTED == 0 { &[] } else { rest.row()? };
-        let attributes = if flags & ATTRIBUTED == 0 { &[] } else { rest.row()? };
-        Some(Parts { flags, actions, segments, attributes, rest })
+        Some(Parts { flags, actions, segments, rest })
     }
 
-    /// The newer of the two; of the same version the one that names its newest facts.
+    /// The newer of the two; of the same version the one that names its newest facts, then the one that says more: a
+    /// snapshot that was too long holds fewer actions, or segments, of the same visitor.
     #[must_use]
     pub fn join(self, other: Self) -> Self {
-        let rank = |s: &Self| (s.version, s.is_named());
-        if rank(&other) > rank(&self) { other } else { self }
+        if other.rank() > self.rank() { other } else { self }
+    }
+
+    /// What decides between two: total, so that the join does not ask who came first.
+    fn rank(&self) -> (Version, bool, usize, &[u8]) {
+        (self.version, self.is_named(), self.packed.len(), &self.packed)
     }
 }
 
@@ -173,7 +177,6 @@ struct Parts<'a> {
     flags: u64,
     actions: &'a [u8],
     segments: &'a [u8],
-    attributes: &'a [u8],
     rest: Packed<'a>,
 }
 
@@ -181,6 +184,24 @@ impl std::fmt::Debug for SubProfile {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}: {:?}", self.version, self.content())
     }
+}
+
+type Sums = (Totals, Option<(Millis, Millis)>, Option<Names>);
+
+fn read_sums(flags: u64, from: &mut Packed<'_>) -> Option<Sums> {
+    let totals = read_totals(from)?;
+    let seen = if flags & SEEN == 0 {
+        None
+    } else {
+        let (first, span) = (from.number()?, from.number()?);
+        Some((first, first.checked_add(span)?))
+    };
+    let names = if flags & NAMED == 0 { None } else { Some(Names::read(from)?) };
+    Some((totals, seen, names))
+}
+
+fn read_attributes<'a>(flags: u64, from: &mut Packed<'a>) -> Option<&'a [u8]> {
+    if flags & ATTRIBUTED == 0 { Some(&[]) } else { from.row() }
 }
 
 fn read_totals(packed: &mut Packed<'_>) -> Option<Totals> {

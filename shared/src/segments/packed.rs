@@ -18,6 +18,7 @@ const PADDING: usize = 8;
 /// Packed segments, borrowed.
 #[derive(Debug, Clone, Copy)]
 pub struct PackedSegments<'a> {
+    whole: &'a [u8],
     count: usize,
     ids: &'a [u8],
     least: u32,
@@ -166,7 +167,7 @@ impl<'a> PackedSegments<'a> {
         let width = u32::try_from(from.number().filter(|width| *width <= WIDTH)?).ok()?;
         let ids = from.take(id_bytes)?;
         let expiries = from.take((count * width as usize).div_ceil(8) + PADDING)?;
-        Some(Self { count, ids, least, width, expiries, attributes: from })
+        Some(Self { whole: bytes, count, ids, least, width, expiries, attributes: from })
     }
 
     /// How many there are, removed ones among them.
@@ -208,7 +209,8 @@ impl<'a> PackedSegments<'a> {
             };
             map.0.insert(id, (stamp, state));
         }
-        (map.0.len() == self.count && from.is_empty()).then_some(map)
+        // One form for each map: what is packed another way is not ours.
+        (map.0.len() == self.count && from.is_empty() && map.pack() == self.whole).then_some(map)
     }
 
     fn read_attributes(&self, from: &mut Packed<'a>) -> Option<Vec<(usize, Vec<Attribute>)>> {

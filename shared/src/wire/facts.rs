@@ -36,13 +36,33 @@ pub fn encode(batch: &FactBatch) -> Vec<u8> {
 /// # Errors
 /// [`WireError`]; lists and texts over their bounds are refused before they are read.
 pub fn decode(bytes: &[u8]) -> Result<FactBatch, WireError> {
+    let (tenant, facts) = decode_each(bytes)?;
+    Ok(FactBatch { tenant, facts: facts.into_iter().collect::<Result<_, _>>()? })
+}
+
+/// Reads a batch fact by fact: one that this release does not know, or that is not of its form, takes none with it.
+///
+/// # Errors
+/// [`WireError`], where the batch itself cannot be read.
+pub fn decode_each(bytes: &[u8]) -> Result<(TenantId, Vec<Result<Fact, WireError>>), WireError> {
     if bytes.len() > limits::SYNC_BYTES {
         return Err(WireError::TooLong);
     }
     parts::form(bytes, FORM, 2, |d| {
         let tenant = d.str()?.parse().map_err(|_| WireError::Range)?;
-        Ok(FactBatch { tenant, facts: parts::values(d, limits::SYNC_FACTS, fact)? })
+        Ok((tenant, parts::values(d, limits::SYNC_FACTS, one_of_many)?))
     })
+}
+
+/// Outside, whether the decoder knows where the next one begins.
+fn one_of_many(d: &mut Decoder<'_>) -> Result<Result<Fact, WireError>, WireError> {
+    let start = d.position();
+    let read = fact(d);
+    if read.is_err() {
+        d.set_position(start);
+        d.skip()?;
+    }
+    Ok(read)
 }
 
 fn put_fact(e: &mut Encoder<'_>, fact: &Fact) -> Written {

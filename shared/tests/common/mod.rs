@@ -5,10 +5,13 @@ use std::collections::BTreeSet;
 use causeway_shared::actions::{Action, Entity, InsertionHash, Verb, ViewType};
 use causeway_shared::attributes::{Token, Value};
 use causeway_shared::fact::{Fact, PURCHASE, What};
-use causeway_shared::ids::{AltHash, AlternateId, Epoch, FactId, KindCode, Millis, SessionId, Version, VisitorId};
+use causeway_shared::ids::{
+    AltHash, AlternateId, Epoch, FactId, InsertionId, KindCode, Millis, SessionId, Version, VisitorId,
+};
 use causeway_shared::membership::{Cut, Membership, Visitors};
 use causeway_shared::profile::{Beyond, Known, Profile, SubProfile, Totals};
-use causeway_shared::time::Minute;
+use causeway_shared::segments::{SegmentId, State};
+use causeway_shared::time::{Day, HourStamp, Minute};
 use causeway_shared::view::Snapshot;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -89,6 +92,14 @@ impl History {
         profile_of(&self.arrived[..self.published[i]]).sub_profile(version(i as u64 + 1), named)
     }
 
+    /// The same as a snapshot holds it that was too long: no actions but the newest day's, and one segment.
+    pub(crate) fn cut(&self, i: usize) -> SubProfile {
+        let i = i.min(self.published.len() - 1);
+        let mut profile = profile_of(&self.arrived[..self.published[i]]);
+        profile.keep_segments(1);
+        profile.sub_profile_since(version(i as u64 + 1), false, Day(Minute::at(NOW).day().0 + 1))
+    }
+
     /// Facts in the newest version.
     pub(crate) fn newest(&self) -> &[Fact] {
         &self.arrived[..self.published[self.published.len() - 1]]
@@ -158,6 +169,25 @@ fn facts_of(owner: u8, specs: &[Spec]) -> Vec<Fact> {
                 let bits = scramble(i as u64 ^ u64::from(*gap) << 8);
                 What::Attributes { writes: (0..1 + bits % 3).map(|n| attribute(scramble(bits ^ n))).collect() }
             }
+            // Few insertions, ads and segments, so that visitors' actions and writes meet.
+            11 | 12 => {
+                let bits = scramble(i as u64 ^ u64::from(*gap) << 8);
+                let code = (bits % 3) as u32;
+                let entity = Entity { ad: code, ad_group: code / 2, campaign: 1, advertiser: 1 };
+                let insertion = InsertionId([(bits >> 8) as u8 % 12; 16]);
+                let (verb, view_type) = (Verb(1 + (bits >> 16) as u8 % 2), ViewType((bits >> 24) as u8 % 2));
+                What::Action { insertion, verb, view_type, entity }
+            }
+            13 => {
+                let bits = scramble(i as u64 ^ u64::from(*gap) << 8);
+                let state = |n: u64| match (bits >> n) % 3 {
+                    0 => State::Removed,
+                    1 => State::held(HourStamp(71_000 + (bits >> n) as u32 % 5), []),
+                    _ => State::held(HourStamp(71_002), [(1, (bits >> n) as i32 % 3)]),
+                };
+                let write = |n: u64| (SegmentId((bits >> (2 * n)) as u32 % 6), state(n));
+                What::Segments { writes: (0..1 + bits % 4).map(write).collect() }
+            }
             _ => What::Alias { id: alternate(MEMBER, owner), also: Vec::new(), proven: true },
         };
         let at = received - u64::from(*gap);
@@ -178,7 +208,7 @@ fn history_of(owner: u8, specs: &[Spec], disorder: u16, cuts: &[prop::sample::In
 
 /// A visitor's history: a few facts mostly, sometimes more than a sub-profile names; in order, or not.
 pub(crate) fn history(owner: u8) -> impl Strategy<Value = History> {
-    let spec = || (0u8..11, 0u8..10, 0u16..1_000);
+    let spec = || (0u8..14, 0u8..10, 0u16..1_000);
     let specs = prop_oneof![9 => vec(spec(), 0..12), 1 => vec(spec(), 60..140)];
     let disorder = prop_oneof![2 => Just(1u16), 2 => Just(4), 1 => Just(200)];
     let cuts = vec(any::<prop::sample::Index>(), 1..5);
@@ -203,7 +233,9 @@ pub(crate) fn known(history: &History, (named, unnamed, pages): Picked) -> Known
     let others = versions.filter(|i| met(unnamed, *i)).map(|i| history.sub(i, false));
     // Once in a while the origin was restored in between and holds less than before.
     let restored = (named == 255 || unnamed == 255).then(|| restored(&history.sub(0, named == 255)));
-    let subs: Vec<SubProfile> = own.chain(others).chain(restored).collect();
+    let cut =
+        (0..history.published.len()).filter(|i| scramble(pages ^ 77 ^ *i as u64) & 4 == 4).map(|i| history.cut(i));
+    let subs: Vec<SubProfile> = own.chain(others).chain(cut).chain(restored).collect();
     let remembered = history.facts.iter().enumerate().filter(|(i, _)| scramble(pages ^ *i as u64) & 1 == 1);
     let placed = (0..3u32).filter(|n| scramble(pages ^ u64::from(*n)) & 2 == 2).map(impression);
     let ledger = Known::from_beyond(remembered.filter_map(|(_, f)| beyond(f))).reserving(placed);

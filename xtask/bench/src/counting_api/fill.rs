@@ -32,7 +32,7 @@ pub(super) fn fill(config: &Path, people: People, stop: &Stop) -> Result<()> {
         stop.check()?;
         let visitors = (first..people.count).take(GROUP);
         let facts = visitors.flat_map(|n| people.facts(n)).map(|fact| Checked { tenant, fact }).collect();
-        let records = [Arc::new(Record { seq: 0, facts })];
+        let records = [Arc::new(Record::of(facts))];
         group::commit(&mut conn, &rules, &metrics, people.now, &records, &[])?;
     }
     conn.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)")?;
