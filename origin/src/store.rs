@@ -142,6 +142,17 @@ pub fn writing(data: &Path, alone: bool) -> Result<Lock, StoreError> {
     }
 }
 
+/// Waits until no other process reads a segment's expiry to write a later one.
+///
+/// # Errors
+/// [`StoreError::Directory`].
+pub fn extending(data: &Path) -> Result<Lock, StoreError> {
+    let failed = |source| StoreError::Directory { path: data.to_owned(), source };
+    let file = std::fs::File::create(data.join("causeway.extending")).map_err(failed)?;
+    file.lock().map_err(failed)?;
+    Ok(Lock(file))
+}
+
 /// Held while a process serves from a data directory.
 #[derive(Debug)]
 pub struct Lock(#[expect(dead_code, reason = "the open file is the lock")] std::fs::File);

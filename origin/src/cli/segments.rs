@@ -9,7 +9,7 @@ use causeway_origin::metrics::Metrics;
 use causeway_origin::read::{self, View, Visitor};
 use causeway_origin::segments::{self as of, Query, Whose, Write};
 use causeway_origin::tenants::Known;
-use causeway_origin::{clock, group, trim};
+use causeway_origin::{clock, group, store, trim};
 use causeway_shared::fact::Fact;
 use causeway_shared::segments::SegmentId;
 use clap::{Args, Subcommand};
@@ -97,6 +97,8 @@ pub(super) fn run(command: &Segments, common: &Common) -> anyhow::Result<()> {
             common.output.one(&json!({ "visitor": visitor.visitor.to_string(), "written": written }))
         }
         Segments::Extend { segment, hours, .. } => {
+            // From reading the expiry until the new one is kept: two extensions add up.
+            let _one = store::extending(&opened.config.data)?;
             let found = reading(&mut opened, &tenant, whose, |view, visitor| {
                 Ok((visitor.clone(), read::segments(view, visitor)?))
             });

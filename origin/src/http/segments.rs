@@ -19,7 +19,7 @@ use super::{ApiError, App, random};
 use crate::clock;
 use crate::read::{self, View, Visitor};
 use crate::segments::{self, Query, Whose, Write};
-use crate::store::StoreError;
+use crate::store::{self, StoreError};
 use crate::tenants::Known;
 use crate::tokens::Role;
 
@@ -111,8 +111,12 @@ async fn extend(app: &App, whose: Whose, segment: &str, request: Request) -> Ans
     let segment = SegmentId(segment.parse().map_err(bad)?);
     admit(app, &parts.headers, Role::Operator).await?;
     let Hours { hours } = read_json(body).await?;
-    // From reading the expiry until the new one is acknowledged: two extensions add up.
+    // From reading the expiry until the new one is acknowledged: two extensions add up, by the command too.
     let _one = app.extending.lock().await;
+    let data = app.config.data.clone();
+    let alone = tokio::task::spawn_blocking(move || store::extending(&data)).await;
+    let failed = |e: String| ApiError::unavailable("store", e);
+    let _alone = alone.map_err(|e| failed(e.to_string()))?.map_err(|e| failed(e.to_string()))?;
     let (tenant, visitor, map) = found(app, &parts, Role::Operator, &whose, read::segments).await?;
     let unknown = || ApiError::new(StatusCode::NOT_FOUND, "unknown_segment", "the visitor is not in that segment");
     let write = segments::extended(&map, segment, hours).ok_or_else(unknown)?;

@@ -173,3 +173,32 @@ fn s2_02_s2_04_segments_are_put_extended_and_trimmed_by_the_command() {
     let unknown = place.run(&["segments", "extend", "member:ann", "8", "1", "--tenant", "demo"]);
     assert!(String::from_utf8_lossy(&unknown.stderr).contains("not in that segment"));
 }
+
+#[test]
+fn s2_02_extensions_by_the_command_and_over_http_at_once_all_add_up() {
+    let place = Place::new();
+    let token = place.token("operator");
+    let origin = place.serve();
+    let v = visitor(1);
+    origin.send(&[page(v, 1)]);
+    let set = json!({ "set": [{ "segment": 7, "expires_ms": now() + DAY_MS }] }).to_string();
+    place.json(&["segments", "put", &v.to_string(), &set, "--tenant", "demo"]);
+    let expires = || {
+        let shown = place.json(&["segments", "get", &v.to_string(), "--tenant", "demo"]);
+        shown["own"][0]["expires_ms"].as_u64().unwrap() / 3_600_000
+    };
+    let before = expires();
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..5 {
+                    place.json(&["segments", "extend", &v.to_string(), "7", "1", "--tenant", "demo"]);
+                    let header = [("authorization", format!("Bearer {token}"))];
+                    let path = format!("/admin/v1/visitors/{v}/segments/7/extend?tenant=demo");
+                    assert_eq!(origin.call("POST", &path, &header, br#"{"hours": 1}"#).status, 200);
+                }
+            });
+        }
+    });
+    assert_eq!(expires() - before, 40);
+}
