@@ -38,14 +38,14 @@ pub struct Refused {
     pub message: String,
 }
 
-/// The write's good attributes as facts, and the others. `id` draws 16 random bytes.
+/// The write's good attributes as facts, and the others. `id` is 16 random bytes.
 #[must_use]
 pub fn facts(
     names: &Dictionary,
     visitor: VisitorId,
     write: &Write,
     now: Millis,
-    mut id: impl FnMut() -> [u8; 16],
+    id: [u8; 16],
 ) -> (Vec<Fact>, Vec<Refused>) {
     let (mut good, mut refused) = (Vec::new(), Vec::new());
     for (name, json) in &write.set {
@@ -62,11 +62,12 @@ pub fn facts(
             refused.push(Refused { name: name.clone(), code: "bad_name", message });
         }
     }
-    let fact = |writes: &[(String, Option<Value>)]| {
+    let fact = |(n, writes): (u128, &[(String, Option<Value>)])| {
+        let id = FactId::from_bytes((u128::from_be_bytes(id) ^ n << 64).to_be_bytes());
         let what = What::Attributes { writes: writes.to_vec() };
-        Fact { id: FactId::from_bytes(id()), visitor, received: now, at: now, what }
+        Fact { id, visitor, received: now, at: now, what }
     };
-    (good.chunks(limits::ATTRIBUTE_WRITES).map(fact).collect(), refused)
+    ((0u128..).zip(good.chunks(limits::ATTRIBUTE_WRITES)).map(fact).collect(), refused)
 }
 
 fn checked(names: &Dictionary, name: &str, json: &Json) -> Result<Value, (&'static str, String)> {

@@ -44,13 +44,9 @@ pub(super) fn run(command: &Attributes, common: &Common) -> anyhow::Result<()> {
             let write: Write = serde_json::from_str(write).context("the write is not understood")?;
             let visitor = reading(&mut opened, &tenant, whose, |_, visitor| Ok(visitor.visitor))?;
             let names = names::load(&opened.conn, tenant.no)?;
-            let mut ids = Vec::new();
-            for _ in 0..=(write.set.len() + write.remove.len()) {
-                let mut id = [0; 16];
-                getrandom::fill(&mut id).context("the operating system gives no random bytes")?;
-                ids.push(id);
-            }
-            let (facts, refused) = of::facts(&names, visitor, &write, clock::now(), || ids.pop().unwrap_or_default());
+            let mut id = [0; 16];
+            getrandom::fill(&mut id).context("the operating system gives no random bytes")?;
+            let (facts, refused) = of::facts(&names, visitor, &write, clock::now(), id);
             if facts.is_empty() {
                 bail!(
                     "nothing was written: {}",

@@ -52,12 +52,7 @@ async fn write(app: &App, whose: Whose, request: Request) -> Answer {
     let names = |view: &crate::read::View<'_>, of: &crate::read::Visitor| names::load(view.conn, of.tenant);
     let (tenant, visitor, names) = found(app, &parts, Role::Operator, &whose, names).await?;
     let write: Write = read_json(body).await?;
-    let mut ids = Vec::new();
-    for _ in 0..=(write.set.len() + write.remove.len()) {
-        ids.push(random()?);
-    }
-    let id = || ids.pop().unwrap_or_default();
-    let (facts, refused) = attributes::facts(&names, visitor, &write, clock::now(), id);
+    let (facts, refused) = attributes::facts(&names, visitor, &write, clock::now(), random()?);
     if facts.is_empty() {
         let refused = refused.into_iter().next();
         let (name, message) =
