@@ -127,12 +127,12 @@ fn killed_two_hundred_times_anywhere_in_intake_and_folding_nothing_is_missing_or
             if i.is_multiple_of(5) { purchase(v, n, 1_000_000) } else { page(v, n) }
         };
         let new: Vec<Fact> = (0..200).map(event).collect();
-        waiting.extend(new.chunks(10).map(<[Fact]>::to_vec));
+        waiting.extend(new.chunks(4).map(<[Fact]>::to_vec));
         let origin = place.serve();
         let done = AtomicUsize::new(0);
         // After a number of acknowledgements, and then somewhere in what the process does next.
-        let kill_after = usize::try_from(shuffled(&mut seed)).unwrap() % (waiting.len() + 1);
-        let spins = shuffled(&mut seed) % 200_000;
+        let kill_after = usize::try_from(shuffled(&mut seed)).unwrap() % (waiting.len() * 3 / 4);
+        let spins = shuffled(&mut seed) % 100_000;
         let taken = std::thread::scope(|scope| {
             let posting = scope.spawn(|| post(&origin, &waiting, &done));
             until(|| done.load(Ordering::Relaxed) >= kill_after);
