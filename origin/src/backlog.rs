@@ -43,10 +43,16 @@ impl Backlog {
     /// [`StoreError`].
     pub fn of_log(data: &Path, store: &Connection, tenants: &Tenants) -> Result<Self, StoreError> {
         let folded = Counters::load(store)?.folded();
+        Ok(Self::of(folded, log::unfolded(data, folded, tenants)?))
+    }
+
+    /// Records that a store does not hold, which holds all up to `folded`.
+    #[must_use]
+    pub fn of(folded: u64, records: Vec<Record>) -> Self {
         let backlog = Self::default();
         backlog.fold_to(folded);
-        log::unfolded(data, folded, tenants)?.into_iter().for_each(|record| backlog.push(record));
-        Ok(backlog)
+        records.into_iter().for_each(|record| backlog.push(record));
+        backlog
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {

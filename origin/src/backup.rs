@@ -10,7 +10,7 @@ use causeway_shared::time::Minute;
 use rusqlite::{Connection, OpenFlags};
 
 use crate::log;
-use crate::publish::names_subject;
+use crate::publish::{LATE_MS, names_subject};
 use crate::store::{self, Counters, EPOCHS_OF_A_RESTORE, StoreError, signed, unsigned};
 
 /// Why a backup was not taken, or not restored. Nothing was changed then.
@@ -147,7 +147,10 @@ pub fn restore(data: &Path, from: &Path, now: Millis) -> Result<Option<PathBuf>,
             copy(&from.join(file), &fresh.join(file))?;
         }
     }
-    renew(&fresh, &before, now)?;
+    let mut conn = store::open(&fresh)?;
+    renew(&mut conn, &before, now)?;
+    conn.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)")?;
+    drop(conn);
     let kept = put_aside(data, now)?;
     for file in [store::FILE, log::FILE] {
         if fresh.join(file).exists() {
@@ -160,36 +163,57 @@ pub fn restore(data: &Path, from: &Path, now: Millis) -> Result<Option<PathBuf>,
 }
 
 /// What a restored store must know of the one it replaces.
-#[derive(Debug, Default)]
-struct Before {
+#[derive(Debug, Clone, Default)]
+pub struct Before {
     restore: u32,
     tenants: Vec<(i64, String)>,
     names: Vec<(i64, i64, String, i64)>,
+    /// What the KV may hold a value of: tenant, kind and subject as the outbox has them.
+    subjects: Vec<(i64, u16, [u8; 16])>,
 }
 
 impl Before {
     /// As far as the store in `data` can be read.
     fn of(data: &Path) -> Result<Self, StoreError> {
-        let conn = store::open_readonly(data)?;
+        Self::of_conn(&store::open_readonly(data)?)
+    }
+
+    /// Of an open store.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn of_conn(conn: &Connection) -> Result<Self, StoreError> {
+        const SUBJECTS: &str = "SELECT tenant, 0, visitor FROM visitors
+            UNION ALL SELECT tenant, kind, hash FROM lookups UNION ALL SELECT tenant, kind, hash FROM alternates";
         let restore = conn.query_row("SELECT restore_epoch FROM meta", [], |row| row.get(0))?;
         let mut tenants = conn.prepare("SELECT tenant, name FROM tenants")?;
         let tenants = tenants.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect::<Result<_, _>>()?;
         let mut names = conn.prepare("SELECT tenant, token, name, kind FROM attribute_names")?;
         let names = names.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))?;
-        Ok(Self { restore, tenants, names: names.collect::<Result<_, _>>()? })
+        let names = names.collect::<Result<_, _>>()?;
+        let mut subjects = conn.prepare(SUBJECTS)?;
+        let subjects = subjects.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+        Ok(Self { restore, tenants, names, subjects: subjects.collect::<Result<_, _>>()? })
     }
 }
 
-/// Lifts the copy above all versions and epochs that were issued since it was taken, and has everything published.
-fn renew(fresh: &Path, before: &Before, now: Millis) -> Result<(), BackupError> {
+/// Lifts an opened copy above all versions and epochs that were issued since it was taken, and has everything published.
+/// Durable when it returns.
+///
+/// # Errors
+/// [`BackupError::Store`]; then the copy is as it was.
+pub fn renew(conn: &mut Connection, before: &Before, now: Millis) -> Result<(), BackupError> {
     const AGAIN: &str = "INSERT INTO outbox
-            (tenant, kind, subject, changed, since, due, lease_change, leased_until, handed)
-        SELECT tenant, 0, visitor, ?1, ?2, ?2, 0, 0, 0 FROM visitors
-        UNION ALL SELECT l.tenant, l.kind, h.hash, ?1, ?2, ?2, 0, 0, 0 FROM lookups l
+            (tenant, kind, subject, changed, since, due, lease_change, leased_until, handed, late)
+        SELECT tenant, 0, visitor, ?1, ?2, ?2, 0, 0, 0, ?3 FROM visitors
+        UNION ALL SELECT l.tenant, l.kind, h.hash, ?1, ?2, ?2, 0, 0, 0, ?3 FROM lookups l
             JOIN (SELECT tenant, kind, hash, hash AS canonical FROM lookups
                 UNION SELECT tenant, kind, hash, canonical FROM alternates) h
             ON h.tenant = l.tenant AND h.kind = l.kind AND h.canonical = l.hash";
-    let mut conn = store::open(fresh)?;
+    // What the KV has of those who came since the backup goes: nobody would ever write it again.
+    const GONE: &str = "INSERT OR IGNORE INTO outbox
+            (tenant, kind, subject, changed, since, due, lease_change, leased_until, handed, late)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?5, 0, 0, 0, ?6)";
     let tx = conn.transaction()?;
     let counters = Counters::load(&tx)?;
     // Minutes go on when all that remembered an earlier restore is lost; the second of one minute follows the first.
@@ -210,25 +234,30 @@ fn renew(fresh: &Path, before: &Before, now: Millis) -> Result<(), BackupError> 
         tx.execute(put, (tenant, token, name, kind))?;
     }
     tx.execute("DELETE FROM outbox", [])?;
-    tx.execute(AGAIN, [signed(counters.version().counter), signed(now)])?;
+    // What was handed out before the restore may still be written after it.
+    let [changed, due, late] = [counters.version().counter, now, now.saturating_add(LATE_MS)].map(signed);
+    tx.execute(AGAIN, [changed, due, late])?;
+    for (tenant, kind, subject) in &before.subjects {
+        tx.prepare_cached(GONE)?.execute((tenant, kind, subject, changed, due, late))?;
+    }
     publish_names(&tx, counters.version().counter, now)?;
     counters.save(&tx)?;
     tx.execute("UPDATE meta SET restore_epoch = ?1", [counters.version().restore])?;
-    tx.commit()?;
-    Ok(conn.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)")?)
+    Ok(tx.commit()?)
 }
 
 fn publish_names(tx: &Connection, changed: u64, now: Millis) -> Result<(), BackupError> {
     const PAGES: &str = "SELECT DISTINCT tenant, token / ?1 FROM attribute_names";
     const PUT: &str = "INSERT INTO outbox
-            (tenant, kind, subject, changed, since, due, lease_change, leased_until, handed)
-        VALUES (?1, ?2, ?3, ?4, ?5, ?5, 0, 0, 0)";
+            (tenant, kind, subject, changed, since, due, lease_change, leased_until, handed, late)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?5, 0, 0, 0, ?6)";
+    let [changed, due, late] = [changed, now, now.saturating_add(LATE_MS)].map(signed);
     let mut pages = tx.prepare(PAGES)?;
     let mut rows = pages.query([signed(limits::ATTRIBUTE_PAGE as u64)])?;
     while let Some(row) = rows.next()? {
         let (tenant, page): (i64, u16) = (row.get(0)?, row.get(1)?);
         let (kind, subject) = names_subject(page);
-        tx.execute(PUT, (tenant, kind, subject, signed(changed), signed(now)))?;
+        tx.execute(PUT, (tenant, kind, subject, changed, due, late))?;
     }
     Ok(())
 }

@@ -1,11 +1,24 @@
-//! The one place that reads the clock.
+//! The one place that reads the clock, and draws the random bits of a transaction.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use causeway_shared::ids::Millis;
 
+use crate::group::Given;
+use crate::store::StoreError;
+
 /// Milliseconds since the Unix epoch; 0 on a machine whose clock is before it.
 #[must_use]
 pub fn now() -> Millis {
     SystemTime::now().duration_since(UNIX_EPOCH).ok().and_then(|d| Millis::try_from(d.as_millis()).ok()).unwrap_or(0)
+}
+
+/// What a transaction is given now: the time, and random bits that nobody else has.
+///
+/// # Errors
+/// [`StoreError::Random`].
+pub fn given() -> Result<Given, StoreError> {
+    let mut random = [0; 32];
+    getrandom::fill(&mut random).map_err(StoreError::Random)?;
+    Ok(Given { now: now(), random })
 }

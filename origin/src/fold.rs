@@ -185,7 +185,7 @@ fn insert(
     facts: &[Placed<'_>],
 ) -> Result<(i64, Changed), StoreError> {
     const PERSON: &str = "INSERT INTO people (tenant, master, devices, epoch, changed, random)
-        VALUES (?1, ?2, 1, ?3, ?4, randomblob(16))";
+        VALUES (?1, ?2, 1, ?3, ?4, ?5)";
     const WRITE: &str = "INSERT INTO visitors
         (tenant, visitor, last_seen, version, restore, published, person, profile, actions, segments, attributes)
         VALUES (?1, ?2, ?3, ?4, ?5, 0, ?6, ?7, ?8, ?9, ?10)";
@@ -198,6 +198,7 @@ fn insert(
         visitor.as_bytes(),
         signed(epoch.0),
         signed(version.counter),
+        group.random.draw::<16>(),
     ))?;
     let person = PersonNo(group.tx.last_insert_rowid());
     group.tx.prepare_cached(WRITE)?.execute((

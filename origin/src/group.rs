@@ -1,6 +1,7 @@
 //! One transaction of the store, over records of the log and calls of the outbox: fold → link → publish.
 
 use causeway_shared::ids::{Epoch, Millis, Version};
+use causeway_shared::random::Random;
 use causeway_shared::wire::sync::Publish;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
@@ -20,6 +21,15 @@ pub struct Rules {
     pub sibling_publish_ms: Millis,
 }
 
+/// What a transaction does not find by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Given {
+    /// The time of all that it does.
+    pub now: Millis,
+    /// The seed of its random bits, never given to another.
+    pub random: [u8; 32],
+}
+
 /// The transaction under way, and what its steps need.
 #[derive(Debug)]
 pub struct Group<'a> {
@@ -31,6 +41,8 @@ pub struct Group<'a> {
     pub metrics: &'a Metrics,
     /// The time of the whole group.
     pub now: Millis,
+    /// Its random bits.
+    pub random: Random,
     /// Names of attributes that its facts use.
     pub names: Names,
     counters: Counters,
@@ -75,11 +87,11 @@ pub fn commit(
     conn: &mut Connection,
     rules: &Rules,
     metrics: &Metrics,
-    now: Millis,
+    given: Given,
     records: &[impl AsRef<Record>],
     calls: &[Outbox],
 ) -> Result<Done, StoreError> {
-    commit_with(conn, rules, metrics, now, records, calls, |_| Ok(()))
+    commit_with(conn, rules, metrics, given, records, calls, |_| Ok(()))
 }
 
 /// The same, with something more in the same transaction.
@@ -90,14 +102,16 @@ pub fn commit_with(
     conn: &mut Connection,
     rules: &Rules,
     metrics: &Metrics,
-    now: Millis,
+    given: Given,
     records: &[impl AsRef<Record>],
     calls: &[Outbox],
     more: impl FnOnce(&Connection) -> Result<(), StoreError>,
 ) -> Result<Done, StoreError> {
     let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let counters = Counters::load(&tx)?;
-    let mut group = Group { tx: &tx, rules, metrics, now, names: Names::default(), counters };
+    let Given { now, random } = given;
+    let random = Random::new(random);
+    let mut group = Group { tx: &tx, rules, metrics, now, random, names: Names::default(), counters };
     let folded = fold::fold(&mut group, records)?;
     let linked = link::link(&mut group, &folded.linking)?;
     publish::note(&mut group, &folded.changed, &linked)?;
@@ -137,7 +151,8 @@ mod tests {
             conn.pragma_update_and_check(None, "max_page_count", most, |_| Ok(())).unwrap();
         };
         limit(&origin.conn, pages + 10);
-        let failed = commit(&mut origin.conn, &origin.rules, &origin.metrics, NOW, &records, &[]).unwrap_err();
+        let given = origin.given();
+        let failed = commit(&mut origin.conn, &origin.rules, &origin.metrics, given, &records, &[]).unwrap_err();
         assert!(crate::chain(&failed).contains("full"), "{failed:?}");
         let kept =
             "SELECT (SELECT count(*) FROM fact_ids) + (SELECT count(*) FROM visitors) + (SELECT count(*) FROM outbox)";
@@ -145,9 +160,9 @@ mod tests {
 
         limit(&origin.conn, i64::from(u32::MAX / 2));
         assert_eq!(Counters::load(&origin.conn).unwrap().folded(), 0);
-        let done = commit(&mut origin.conn, &origin.rules, &origin.metrics, NOW, &records, &[]).unwrap();
+        let done = commit(&mut origin.conn, &origin.rules, &origin.metrics, given, &records, &[]).unwrap();
         assert_eq!((done.new, Counters::load(&origin.conn).unwrap().folded()), (vec![2_000], 7));
-        let again = commit(&mut origin.conn, &origin.rules, &origin.metrics, NOW, &records, &[]).unwrap();
+        let again = commit(&mut origin.conn, &origin.rules, &origin.metrics, given, &records, &[]).unwrap();
         assert_eq!(again.new, [0], "a record that is folded twice counts once");
     }
 

@@ -178,8 +178,9 @@ fn write(
         }
         let facts = record.facts.len() as u64;
         let records = [Arc::new(std::mem::replace(&mut record, Record::of(Vec::new())))];
-        let noted = |tx: &Connection| note(tx, file, progress.lines, ended);
-        let done = group::commit_with(conn, job.rules, &metrics, clock::now(), &records, &[], noted)?;
+        let given = clock::given()?;
+        let noted = |tx: &Connection| note(tx, file, progress.lines, ended, given.now);
+        let done = group::commit_with(conn, job.rules, &metrics, given, &records, &[], noted)?;
         let new: u64 = done.new.iter().sum();
         progress.facts += new;
         progress.repeats += facts - new;
@@ -205,10 +206,9 @@ fn done(conn: &Connection, file: &str) -> Result<u64, StoreError> {
     Ok(lines.map_or(0, unsigned))
 }
 
-fn note(tx: &Connection, file: &str, lines: u64, ended: bool) -> Result<(), StoreError> {
+fn note(tx: &Connection, file: &str, lines: u64, ended: bool, now: Millis) -> Result<(), StoreError> {
     const PUT: &str = "INSERT INTO imports (file, lines, changed, ended) VALUES (?1, ?2, ?3, ?4)
         ON CONFLICT (file) DO UPDATE SET lines = excluded.lines, changed = excluded.changed, ended = excluded.ended";
-    let now: Millis = clock::now();
     tx.prepare_cached(PUT)?.execute((file, signed(lines), signed(now), ended))?;
     Ok(())
 }

@@ -31,7 +31,14 @@ impl Log {
     /// # Errors
     /// [`StoreError`].
     pub fn open(data: &Path, folded: u64) -> Result<Self, StoreError> {
-        let conn = Connection::open(data.join(FILE))?;
+        Self::of(Connection::open(data.join(FILE))?, folded)
+    }
+
+    /// The same, on a connection to the log's file.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn of(conn: Connection, folded: u64) -> Result<Self, StoreError> {
         conn.busy_timeout(Duration::from_secs(5))?;
         conn.pragma_update(None, "page_size", 16_384)?; // records are long
         conn.pragma_update(None, "journal_mode", "WAL")?;
@@ -79,6 +86,14 @@ impl Log {
         self.append([], folded).map(drop)
     }
 
+    /// The records after `folded`.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn unfolded(&self, folded: u64, tenants: &Tenants) -> Result<Vec<Record>, StoreError> {
+        records(&self.conn, folded, tenants)
+    }
+
     /// Moves what is in the write-ahead log into the file.
     ///
     /// # Errors
@@ -99,6 +114,10 @@ pub fn unfolded(data: &Path, folded: u64, tenants: &Tenants) -> Result<Vec<Recor
     }
     let conn = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
     conn.busy_timeout(Duration::from_secs(5))?;
+    records(&conn, folded, tenants)
+}
+
+fn records(conn: &Connection, folded: u64, tenants: &Tenants) -> Result<Vec<Record>, StoreError> {
     let mut statement = conn.prepare("SELECT seq, taken, body FROM log WHERE seq > ?1 ORDER BY seq")?;
     let rows = statement.query_map([signed(folded)], |row| {
         Ok((unsigned(row.get(0)?), unsigned(row.get(1)?), row.get::<_, Vec<u8>>(2)?))

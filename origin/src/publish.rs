@@ -17,6 +17,9 @@ use crate::store::{PersonNo, StoreError, TenantNo, signed, unsigned, visitor_at}
 
 /// How long a consumer may take to acknowledge what it was handed, in milliseconds.
 pub const LEASE_MS: Millis = 60_000;
+/// How long after it was handed out a write that nobody acknowledged may still land, in milliseconds: the platform ends
+/// a consumer after 15 minutes.
+pub const LATE_MS: Millis = 15 * 60_000;
 /// Shortest time between two writes of a key (the platform allows one a second).
 pub const KEY_PAUSE_MS: Millis = 1_000;
 /// When a value that could not be built is tried again, in milliseconds.
@@ -144,15 +147,16 @@ fn announce(group: &Group<'_>, change: PersonChange) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Settles the rows whose write the KV acknowledged, unless something changed since they were handed out.
+/// Settles the rows whose write the KV acknowledged, unless something changed since they were handed out. Where a consumer
+/// of before may still write an older value, the row comes once more when it cannot any longer.
 ///
 /// # Errors
 /// [`StoreError`]; then nothing of the group may be kept.
 pub fn acknowledge(group: &Group<'_>, applied: &[u64]) -> Result<(), StoreError> {
     const SETTLE: &str = "UPDATE outbox SET lease = NULL, leased_until = 0,
-            due = iif(changed = lease_change, NULL, due) WHERE lease = ?1";
+            due = iif(changed = lease_change, iif(late > ?2, late, NULL), due) WHERE lease = ?1";
     for entry in applied {
-        group.tx.prepare_cached(SETTLE)?.execute([signed(*entry)])?;
+        group.tx.prepare_cached(SETTLE)?.execute([signed(*entry), signed(group.now)])?;
     }
     Ok(())
 }
@@ -237,7 +241,7 @@ fn due(group: &Group<'_>, wanted: usize) -> Result<Vec<Due>, StoreError> {
 /// the tenant is no longer configured, or the value could not be built.
 fn lease(group: &mut Group<'_>, due: &Due) -> Result<Option<Publish>, StoreError> {
     const LEASE: &str = "UPDATE outbox SET lease = ?2, lease_change = changed, leased_until = ?3,
-        handed = ?4 WHERE row = ?1";
+        handed = ?4, late = iif(lease IS NULL, late, ?5) WHERE row = ?1";
     const PUT_OFF: &str = "UPDATE outbox SET due = ?2 WHERE row = ?1";
     let rules = group.rules;
     let Ok(tenant) = rules.tenants.by_no(due.tenant) else {
@@ -256,8 +260,8 @@ fn lease(group: &mut Group<'_>, due: &Due) -> Result<Option<Publish>, StoreError
             return Ok(None);
         }
     };
-    let until = group.now.saturating_add(LEASE_MS);
-    let row = (due.row, signed(version.counter), signed(until), signed(group.now));
+    let [until, late] = [LEASE_MS, LATE_MS].map(|after| signed(group.now.saturating_add(after)));
+    let row = (due.row, signed(version.counter), until, signed(group.now), late);
     group.tx.prepare_cached(LEASE)?.execute(row)?;
     if let Subject::Snapshot(visitor) = due.subject {
         published(group, due.tenant, visitor, version.counter)?;

@@ -56,6 +56,9 @@ pub enum StoreError {
     /// The schema could not be brought up to date.
     #[error("the store's schema cannot be brought up to date")]
     Migration(#[from] rusqlite_migration::Error),
+    /// No random bits can be had.
+    #[error("the operating system gives no random bytes")]
+    Random(#[source] getrandom::Error),
     /// A value in the store is not what this release writes.
     #[error("the store holds a {what} that cannot be read")]
     Corrupt {
@@ -75,6 +78,7 @@ static MIGRATIONS: LazyLock<Migrations<'static>> = LazyLock::new(|| {
         M::up_with_hook(include_str!("../sql/0003_parts.sql"), |tx| {
             upgrade::parts(tx).map_err(|e| HookError::Hook(crate::chain(&e)))
         }),
+        M::up(include_str!("../sql/0004_late_writes.sql")),
     ])
 });
 
@@ -94,6 +98,16 @@ pub fn open(data: &Path) -> Result<Connection, StoreError> {
         return Err(StoreError::HalfRestored(data.to_owned()));
     }
     let mut conn = Connection::open(file(data))?;
+    prepare(&mut conn)?;
+    Ok(conn)
+}
+
+/// Makes a connection to the store's file the one that writes, and brings the schema up to date. A file system without
+/// shared memory needs `locking_mode=EXCLUSIVE` to be set before.
+///
+/// # Errors
+/// [`StoreError::Sqlite`], [`StoreError::Migration`].
+pub fn prepare(conn: &mut Connection) -> Result<(), StoreError> {
     conn.busy_timeout(Duration::from_secs(5))?;
     // Durable at every commit (invariant 6): WAL alone would sync at checkpoints only.
     conn.pragma_update(None, "journal_mode", "WAL")?;
@@ -102,8 +116,7 @@ pub fn open(data: &Path) -> Result<Connection, StoreError> {
     conn.pragma_update(None, "cache_size", -512 * 1_024)?; // KiB, taken as they are needed
     conn.pragma_update(None, "wal_autocheckpoint", 8_000)?; // pages of 4 KiB
     conn.set_prepared_statement_cache_capacity(128);
-    MIGRATIONS.to_latest(&mut conn)?;
-    Ok(conn)
+    Ok(MIGRATIONS.to_latest(conn)?)
 }
 
 /// Opens the store for reading only.

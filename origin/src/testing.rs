@@ -10,6 +10,7 @@ use causeway_shared::fact::{Fact, PURCHASE, What};
 use causeway_shared::ids::{AlternateId, FactId, InsertionId, KindCode, Micros, Millis, SessionId, VisitorId};
 use causeway_shared::keys::Keys;
 use causeway_shared::profile::{Profile, Totals};
+use causeway_shared::random::Random;
 use causeway_shared::time::Day;
 use causeway_shared::view::{Snapshot, Stored};
 use causeway_shared::wire::facts::{self, FactBatch};
@@ -17,7 +18,7 @@ use causeway_shared::wire::kv;
 use causeway_shared::wire::sync::{Publish, SyncRequest, SyncResponse};
 use rusqlite::Connection;
 
-use crate::group::{self, Rules};
+use crate::group::{self, Given, Rules};
 use crate::intake::{Incoming, Outbox, Record};
 use crate::metrics::Metrics;
 use crate::read::View;
@@ -35,6 +36,7 @@ pub(crate) struct Origin {
     pub(crate) rules: Rules,
     pub(crate) metrics: Metrics,
     pub(crate) now: Millis,
+    random: Random,
     _folder: tempfile::TempDir,
 }
 
@@ -55,7 +57,12 @@ impl Origin {
         let conn = store::open(folder.path()).unwrap();
         let tenants = Tenants::open(&conn, &edge, &keys).unwrap();
         let rules = Rules { tenants, sibling_publish_ms: 60_000 };
-        Self { conn, rules, metrics: Metrics::default(), now: NOW, _folder: folder }
+        Self { conn, rules, metrics: Metrics::default(), now: NOW, random: Random::new([7; 32]), _folder: folder }
+    }
+
+    /// What the next transaction is given.
+    pub(crate) fn given(&mut self) -> Given {
+        Given { now: self.now, random: self.random.draw() }
     }
 
     pub(crate) fn batch(&self, tenant: &str, facts: &[Fact]) -> Vec<u8> {
@@ -73,7 +80,8 @@ impl Origin {
         let record = |call: &Incoming| Arc::new(Record { admin: call.admin, ..Record::of(call.facts.clone()) });
         let records: Vec<Arc<Record>> = calls.iter().map(record).collect();
         let outbox: Vec<Outbox> = calls.iter().map(|call| call.outbox.clone()).collect();
-        let done = group::commit(&mut self.conn, &self.rules, &self.metrics, self.now, &records, &outbox).unwrap();
+        let given = self.given();
+        let done = group::commit(&mut self.conn, &self.rules, &self.metrics, given, &records, &outbox).unwrap();
         let answers = calls.into_iter().zip(done.new).zip(done.handed);
         let answer = |((call, new), publish): ((Incoming, u64), _)| SyncResponse {
             accepted: new,

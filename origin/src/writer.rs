@@ -1,6 +1,8 @@
 //! The two threads that write. One appends syncs to the log, and acknowledges them; the other folds the log into the
 //! store, and serves the outbox. Calls wait in bounded channels; each transaction takes all that wait, so that one fsync
-//! stands for many of them (group commit).
+//! stands for many of them (group commit). What a thread does with them is in [`steps`].
+
+pub mod steps;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,28 +13,27 @@ use std::time::{Duration, Instant};
 
 use causeway_shared::limits;
 use causeway_shared::wire::sync::{Publish, SyncResponse};
-use rusqlite::{Connection, TransactionBehavior};
+use rusqlite::Connection;
 use tokio::sync::oneshot;
 
 use crate::backlog::Backlog;
 use crate::clock;
-use crate::group::{self, Rules};
-use crate::intake::{Incoming, Outbox, Record};
+use crate::group::Rules;
+use crate::intake::{Incoming, Outbox};
 use crate::log::Log;
 use crate::metrics::Metrics;
 use crate::store::{Counters, StoreError};
+use steps::{Folding, TakeError, Taking};
 
 /// Calls that may wait; more are told to come back.
 const WAITING: usize = 64;
 /// Facts of one append; the sync that goes over it is still taken.
 const APPEND_FACTS: usize = 20_000;
-/// Facts folded in one transaction; the record that goes over it waits for the next.
-const FOLD_FACTS: usize = 200_000;
 /// How often a thread looks around when nothing comes, and right after a failure.
 const IDLE: Duration = Duration::from_secs(1);
 
 /// Why a call was not taken.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 pub enum WriteError {
     /// Too many calls, or too many facts, wait already.
     #[error("too much waits to be folded: come back in a second")]
@@ -70,9 +71,7 @@ pub struct Writer {
 
 #[derive(Debug)]
 struct Shared {
-    rules: Arc<Rules>,
     metrics: Arc<Metrics>,
-    most_waiting: usize,
     /// The other thread was told that there are facts, and has not looked yet: once is enough.
     told: AtomicBool,
     log_healthy: AtomicBool,
@@ -96,13 +95,13 @@ impl Writer {
     ) -> Result<(Self, Backlog, [JoinHandle<()>; 2]), StoreError> {
         let folded = Counters::load(&conn)?.folded();
         let log = Log::open(data, folded)?;
-        let backlog = Backlog::of_log(data, &conn, &rules.tenants)?;
+        let backlog = Backlog::of(folded, log.unfolded(folded, &rules.tenants)?);
         let (appends, to_append) = sync_channel(WAITING);
         let (wakes, to_fold) = sync_channel(WAITING);
+        let taking = Taking::of(log, backlog.clone(), most_waiting);
+        let folding = Folding::of(conn, backlog.clone(), rules, Arc::clone(&metrics));
         let shared = Arc::new(Shared {
-            rules,
             metrics,
-            most_waiting,
             told: AtomicBool::new(false),
             log_healthy: AtomicBool::new(true),
             store_healthy: AtomicBool::new(true),
@@ -112,14 +111,8 @@ impl Writer {
             let spawned = std::thread::Builder::new().name(name.to_owned()).spawn(run);
             spawned.map_err(|source| StoreError::Directory { path: data.to_owned(), source })
         };
-        let mut appender = Appender {
-            log,
-            backlog: backlog.clone(),
-            shared: Arc::clone(&shared),
-            wakes: wakes.clone(),
-            truncated: folded,
-        };
-        let mut folder = Folder { conn, backlog: backlog.clone(), shared: Arc::clone(&shared) };
+        let mut appender = Appender { taking, shared: Arc::clone(&shared), wakes: wakes.clone() };
+        let mut folder = Folder { folding, backlog: backlog.clone(), shared: Arc::clone(&shared) };
         let appending = thread("log", Box::new(move || appender.run(&to_append)))?;
         let folding = thread("store", Box::new(move || folder.run(&to_fold)))?;
         Ok((Self { appends, wakes, backlog: backlog.clone(), shared }, backlog, [appending, folding]))
@@ -203,11 +196,9 @@ fn gather<T>(first: T, waiting: &Receiver<T>, more: impl Fn(&[T]) -> bool) -> Ve
 
 /// The thread that appends to the log.
 struct Appender {
-    log: Log,
-    backlog: Backlog,
+    taking: Taking,
     shared: Arc<Shared>,
     wakes: SyncSender<Wake>,
-    truncated: u64,
 }
 
 impl Appender {
@@ -220,53 +211,46 @@ impl Appender {
                 Err(RecvTimeoutError::Disconnected) => break,
             }
         }
-        if let Err(e) = self.log.checkpoint() {
+        if let Err(e) = self.taking.checkpoint() {
             tracing::warn!(error = %crate::chain(&e), "the log's last checkpoint failed; the next start does it");
         }
     }
 
     fn append(&mut self, calls: Vec<Append>) {
-        if self.backlog.weight() >= self.shared.most_waiting {
-            return calls.into_iter().for_each(|call| drop(call.reply.send(Err(WriteError::Busy))));
-        }
-        let folded = self.backlog.folded();
+        let (syncs, replies): (Vec<Incoming>, Vec<Reply<()>>) =
+            calls.into_iter().map(|Append { incoming, reply }| (incoming, reply)).unzip();
         let begun = Instant::now();
-        let done = self.log.append(calls.iter().map(|call| &call.incoming), folded);
-        self.shared.metrics.append.record(begun.elapsed());
-        match done {
-            Ok(first) => {
-                self.truncated = folded;
-                self.shared.log_healthy.store(true, Ordering::Relaxed);
-                for (seq, Append { incoming, reply }) in (first..).zip(calls) {
-                    let Incoming { facts, batches, admin, .. } = incoming;
-                    let bytes = batches.iter().map(Vec::len).sum();
-                    self.backlog.push(Record { seq, facts, admin, bytes });
-                    // A caller that left sends the same facts again: nothing counts twice.
-                    drop(reply.send(Ok(())));
-                }
-                if !self.shared.told.swap(true, Ordering::AcqRel) {
-                    // A full channel wakes the other thread too.
-                    drop(self.wakes.try_send(Wake::Facts));
-                }
+        let taken = self.taking.append(syncs);
+        let (healthy, metrics) = (&self.shared.log_healthy, &self.shared.metrics);
+        if !matches!(taken, Err(TakeError::Busy)) {
+            metrics.append.record(begun.elapsed());
+        }
+        let answer = match taken {
+            Ok(()) => {
+                healthy.store(true, Ordering::Relaxed);
+                Ok(())
             }
-            Err(e) => {
-                failed(&self.shared.log_healthy, &self.shared.metrics, &e);
-                calls.into_iter().for_each(|call| drop(call.reply.send(Err(WriteError::Failed))));
+            Err(TakeError::Busy) => Err(WriteError::Busy),
+            Err(TakeError::Store(e)) => {
+                failed(healthy, metrics, &e);
+                Err(WriteError::Failed)
             }
+        };
+        // A caller that left sends the same facts again: nothing counts twice.
+        replies.into_iter().for_each(|reply| drop(reply.send(answer.clone())));
+        if answer.is_ok() && !self.shared.told.swap(true, Ordering::AcqRel) {
+            // A full channel wakes the other thread too.
+            drop(self.wakes.try_send(Wake::Facts));
         }
     }
 
     /// Lets go of what is folded; after a failure a write that shows whether the log is well again.
     fn look_around(&mut self) {
-        let folded = self.backlog.folded();
-        let healthy = self.shared.log_healthy.load(Ordering::Relaxed);
-        if folded > self.truncated || !healthy {
-            match self.log.truncate(folded) {
-                Ok(()) => {
-                    self.truncated = folded;
-                    self.shared.log_healthy.store(true, Ordering::Relaxed);
-                }
-                Err(e) => failed(&self.shared.log_healthy, &self.shared.metrics, &e),
+        let healthy = &self.shared.log_healthy;
+        if self.taking.is_due() || !healthy.load(Ordering::Relaxed) {
+            match self.taking.truncate() {
+                Ok(()) => healthy.store(true, Ordering::Relaxed),
+                Err(e) => failed(healthy, &self.shared.metrics, &e),
             }
         }
     }
@@ -274,7 +258,7 @@ impl Appender {
 
 /// The thread that folds.
 struct Folder {
-    conn: Connection,
+    folding: Folding,
     backlog: Backlog,
     shared: Arc<Shared>,
 }
@@ -294,14 +278,14 @@ impl Folder {
             self.fold(Vec::new());
         }
         // What is in the WAL moves into the file, so that a stopped store is one file.
-        if let Err(e) = self.conn.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)") {
-            tracing::warn!(error = %e, "the last checkpoint failed; the next start does it");
+        if let Err(e) = self.folding.checkpoint() {
+            tracing::warn!(error = %crate::chain(&e), "the last checkpoint failed; the next start does it");
         }
     }
 
     /// Whether there is more to fold, and the store takes it.
     fn is_behind(&self) -> bool {
-        self.shared.store_healthy.load(Ordering::Relaxed) && !self.backlog.is_empty()
+        self.shared.store_healthy.load(Ordering::Relaxed) && self.folding.is_behind()
     }
 
     fn fold(&mut self, wakes: Vec<Wake>) {
@@ -310,25 +294,18 @@ impl Folder {
             Wake::Outbox(outbox, reply) => Some((outbox, reply)),
         });
         let (calls, replies): (Vec<Outbox>, Vec<Reply<Vec<Publish>>>) = calls.unzip();
-        self.shared.told.store(false, Ordering::Release);
-        let records = self.backlog.next(FOLD_FACTS);
-        if records.is_empty() && calls.is_empty() {
+        let (shared, begun) = (&self.shared, Instant::now());
+        shared.told.store(false, Ordering::Release);
+        let done = clock::given().and_then(|given| self.folding.fold(given, &calls));
+        if matches!(done, Ok(None)) {
             return;
         }
-        let (shared, begun) = (&self.shared, Instant::now());
-        let done = group::commit(&mut self.conn, &shared.rules, &shared.metrics, clock::now(), &records, &calls);
         shared.metrics.commit.record(begun.elapsed());
         match done {
             Ok(done) => {
+                let done = done.unwrap_or_default();
                 shared.store_healthy.store(true, Ordering::Relaxed);
                 shared.pending.store(done.pending, Ordering::Relaxed);
-                let (new, all) = (done.new.iter().sum(), records.iter().map(|r| r.facts.len() as u64).sum::<u64>());
-                done.refused.iter().for_each(|code| shared.metrics.reject(code));
-                shared.metrics.accepted.add(new);
-                shared.metrics.duplicate.add(all.saturating_sub(new));
-                if let Some(last) = records.last() {
-                    self.backlog.fold_to(last.seq);
-                }
                 replies.into_iter().zip(done.handed).for_each(|(reply, handed)| drop(reply.send(Ok(handed))));
             }
             Err(e) => {
@@ -342,18 +319,11 @@ impl Folder {
     /// After a failure a write that shows whether the store is well again; then, or otherwise, what there is to fold.
     fn look_around(&mut self) {
         if !self.shared.store_healthy.load(Ordering::Relaxed) {
-            match probe(&mut self.conn) {
+            match self.folding.probe() {
                 Ok(()) => self.shared.store_healthy.store(true, Ordering::Relaxed),
                 Err(e) => return failed(&self.shared.store_healthy, &self.shared.metrics, &e),
             }
         }
         self.fold(Vec::new());
     }
-}
-
-/// A transaction that changes nothing and still has to be written.
-fn probe(conn: &mut Connection) -> Result<(), StoreError> {
-    let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    Counters::load(&tx)?.save(&tx)?;
-    Ok(tx.commit()?)
 }

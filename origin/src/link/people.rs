@@ -231,7 +231,7 @@ fn apply(group: &mut Group<'_>, tenant: TenantNo, planned: Planned) -> Result<Pe
 
 fn write_row(group: &mut Group<'_>, tenant: TenantNo, planned: &Planned) -> Result<PersonNo, StoreError> {
     const INSERT: &str = "INSERT INTO people (tenant, master, devices, epoch, changed, random)
-        VALUES (?1, ?2, ?3, ?4, ?5, randomblob(16))";
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
     const UPDATE: &str = "UPDATE people SET tenant = ?1, master = ?2, devices = ?3, epoch = ?4,
         changed = ?5, random = coalesce((SELECT random FROM people WHERE person = ?7), random) WHERE person = ?6";
     let (epoch, version) = (group.next_epoch(), group.next_version());
@@ -246,7 +246,7 @@ fn write_row(group: &mut Group<'_>, tenant: TenantNo, planned: &Planned) -> Resu
             Ok(row)
         }
         None => {
-            let values = (tenant.0, master, devices, epoch, version);
+            let values = (tenant.0, master, devices, epoch, version, group.random.draw::<16>());
             group.tx.prepare_cached(INSERT)?.execute(values)?;
             Ok(PersonNo(group.tx.last_insert_rowid()))
         }

@@ -9,7 +9,7 @@ use causeway_shared::time::HourStamp;
 use causeway_shared::wire::kv;
 use causeway_shared::wire::sync::Publish;
 
-use super::{KEY_PAUSE_MS, LEASE_MS};
+use super::{KEY_PAUSE_MS, LATE_MS, LEASE_MS};
 use crate::testing::{NOW, Origin, fact, page, snapshot, visitor};
 
 fn keys(writes: &[Publish]) -> Vec<&str> {
@@ -195,4 +195,22 @@ fn s2_01_a_visitor_of_more_segments_than_a_snapshot_holds_is_published_with_the_
     assert!(own.truncated && (1_000..10_000).contains(&packed.len()), "{}", packed.len());
     assert!(packed.iter().any(|(id, _)| id == SegmentId(9_999 * 4_000)), "the newest are there");
     assert_eq!(origin.profile("demo", visitor(1)).segments().len(), 10_000);
+}
+
+#[test]
+fn field_10_what_a_consumer_writes_after_it_was_given_up_is_written_over() {
+    let mut origin = Origin::new();
+    origin.send("demo", &[page(visitor(1), 1, NOW)]);
+    let late = origin.drain(10);
+    origin.now += LEASE_MS;
+    let again = origin.drain(10);
+    origin.acknowledge(&again);
+    assert!(late[0].version < again[0].version, "and may be written after it");
+    origin.now += LATE_MS;
+    let last = origin.drain(10);
+    assert_eq!(keys(&last), [key(1)]);
+    assert!(last[0].version > again[0].version);
+    origin.acknowledge(&last);
+    origin.now += LATE_MS;
+    assert!(origin.drain(10).is_empty(), "nobody can be late any more");
 }

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use causeway_origin::config::Config;
-use causeway_origin::group::{self, Rules};
+use causeway_origin::group::{self, Given, Rules};
 use causeway_origin::intake::{Checked, Record};
 use causeway_origin::metrics::Metrics;
 use causeway_origin::tenants::Tenants;
-use causeway_origin::{keyfile, store};
+use causeway_origin::{clock, keyfile, store};
 
 use super::people::People;
 use crate::origin::TENANT;
@@ -33,7 +33,7 @@ pub(super) fn fill(config: &Path, people: People, stop: &Stop) -> Result<()> {
         let visitors = (first..people.count).take(GROUP);
         let facts = visitors.flat_map(|n| people.facts(n)).map(|fact| Checked { tenant, fact }).collect();
         let records = [Arc::new(Record::of(facts))];
-        group::commit(&mut conn, &rules, &metrics, people.now, &records, &[])?;
+        group::commit(&mut conn, &rules, &metrics, Given { now: people.now, ..clock::given()? }, &records, &[])?;
     }
     conn.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)")?;
     Ok(())

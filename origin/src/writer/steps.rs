@@ -1,0 +1,221 @@
+//! What the two threads do, step by step, on open files: without a thread, a channel or a clock. A step that fails has
+//! kept nothing, and may be taken again.
+
+use std::sync::Arc;
+
+use rusqlite::{Connection, TransactionBehavior};
+
+use crate::backlog::Backlog;
+use crate::group::{self, Done, Given, Rules};
+use crate::intake::{Incoming, Outbox, Record};
+use crate::log::Log;
+use crate::metrics::Metrics;
+use crate::store::{Counters, StoreError};
+
+/// Facts folded in one transaction; the record that goes over it waits for the next.
+const FOLD_FACTS: usize = 200_000;
+
+/// Why syncs were not taken.
+#[derive(Debug, thiserror::Error)]
+pub enum TakeError {
+    /// Too many facts wait already.
+    #[error("too much waits to be folded: come back in a second")]
+    Busy,
+    /// The log failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Takes facts: appends syncs to the log, after which they are acknowledged and readers see them.
+#[derive(Debug)]
+pub struct Taking {
+    log: Log,
+    backlog: Backlog,
+    most_waiting: usize,
+    truncated: u64,
+}
+
+impl Taking {
+    /// On an open log, with what it holds beyond the store. No more than `most_waiting` facts may wait to be folded.
+    #[must_use]
+    pub fn of(log: Log, backlog: Backlog, most_waiting: usize) -> Self {
+        let truncated = backlog.folded();
+        Self { log, backlog, most_waiting, truncated }
+    }
+
+    /// Appends one record for each sync, all in one durable transaction.
+    ///
+    /// # Errors
+    /// [`TakeError`]; then nothing was taken, and nothing may be acknowledged.
+    pub fn append(&mut self, syncs: Vec<Incoming>) -> Result<(), TakeError> {
+        if self.backlog.weight() >= self.most_waiting {
+            return Err(TakeError::Busy);
+        }
+        let folded = self.backlog.folded();
+        let first = self.log.append(&syncs, folded)?;
+        self.truncated = folded;
+        for (seq, Incoming { facts, batches, admin, .. }) in (first..).zip(syncs) {
+            let bytes = batches.iter().map(Vec::len).sum();
+            self.backlog.push(Record { seq, facts, admin, bytes });
+        }
+        Ok(())
+    }
+
+    /// Whether the log still holds records that are folded.
+    #[must_use]
+    pub fn is_due(&self) -> bool {
+        self.backlog.folded() > self.truncated
+    }
+
+    /// Lets go of what is folded. It writes in any case, which shows whether the log is well.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn truncate(&mut self) -> Result<(), StoreError> {
+        let folded = self.backlog.folded();
+        self.log.truncate(folded)?;
+        self.truncated = folded;
+        Ok(())
+    }
+
+    /// Moves what is in the write-ahead log into the file.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn checkpoint(&self) -> Result<(), StoreError> {
+        self.log.checkpoint()
+    }
+}
+
+/// Folds the backlog into the store and serves the outbox.
+#[derive(Debug)]
+pub struct Folding {
+    conn: Connection,
+    backlog: Backlog,
+    rules: Arc<Rules>,
+    metrics: Arc<Metrics>,
+}
+
+impl Folding {
+    /// On an open store, with what the log holds beyond it.
+    #[must_use]
+    pub fn of(conn: Connection, backlog: Backlog, rules: Arc<Rules>, metrics: Arc<Metrics>) -> Self {
+        Self { conn, backlog, rules, metrics }
+    }
+
+    /// Whether there is more to fold.
+    #[must_use]
+    pub fn is_behind(&self) -> bool {
+        !self.backlog.is_empty()
+    }
+
+    /// Folds the oldest records that wait and serves the calls, in one durable transaction. `None`: there was nothing to
+    /// do.
+    ///
+    /// # Errors
+    /// [`StoreError`]; then nothing was kept, and the records wait on.
+    pub fn fold(&mut self, given: Given, calls: &[Outbox]) -> Result<Option<Done>, StoreError> {
+        let records = self.backlog.next(FOLD_FACTS);
+        if records.is_empty() && calls.is_empty() {
+            return Ok(None);
+        }
+        let done = group::commit(&mut self.conn, &self.rules, &self.metrics, given, &records, calls)?;
+        let (new, all) = (done.new.iter().sum(), records.iter().map(|r| r.facts.len() as u64).sum::<u64>());
+        done.refused.iter().for_each(|code| self.metrics.reject(code));
+        self.metrics.accepted.add(new);
+        self.metrics.duplicate.add(all.saturating_sub(new));
+        if let Some(last) = records.last() {
+            self.backlog.fold_to(last.seq);
+        }
+        Ok(Some(done))
+    }
+
+    /// Writes without changing anything, which shows whether the store is well.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn probe(&mut self) -> Result<(), StoreError> {
+        let tx = self.conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        Counters::load(&tx)?.save(&tx)?;
+        Ok(tx.commit()?)
+    }
+
+    /// The store, for jobs and for reads of what is folded.
+    pub fn store(&mut self) -> &mut Connection {
+        &mut self.conn
+    }
+
+    /// Moves what is in the write-ahead log into the file.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn checkpoint(&self) -> Result<(), StoreError> {
+        Ok(self.conn.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)")?)
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+    use crate::intake;
+    use crate::read::{self, View};
+    use crate::store;
+    use crate::testing::{NOW, Origin, page, visitor};
+    use causeway_shared::wire::sync::SyncRequest;
+    use std::path::Path;
+
+    fn open(data: &Path, rules: &Arc<Rules>, most_waiting: usize) -> (Taking, Folding, Backlog) {
+        let conn = store::open(data).unwrap();
+        let folded = Counters::load(&conn).unwrap().folded();
+        let log = Log::open(data, folded).unwrap();
+        let backlog = Backlog::of(folded, log.unfolded(folded, &rules.tenants).unwrap());
+        let folding = Folding::of(conn, backlog.clone(), Arc::clone(rules), Arc::default());
+        (Taking::of(log, backlog.clone(), most_waiting), folding, backlog)
+    }
+
+    #[test]
+    fn what_was_taken_is_folded_once_by_whoever_opens_the_files_next() {
+        let origin = Origin::new();
+        let batch = origin.batch("demo", &[page(visitor(1), 1, NOW), page(visitor(1), 2, NOW)]);
+        let rules = Arc::new(origin.rules);
+        let folder = tempfile::tempdir().unwrap();
+        let sync = || {
+            let request = SyncRequest { facts: vec![batch.clone()], drain: 10, ..SyncRequest::default() };
+            intake::read(request, &rules.tenants, NOW)
+        };
+        let given = |n| Given { now: NOW + 1, random: [n; 32] };
+        {
+            let (mut taking, ..) = open(folder.path(), &rules, 2);
+            taking.append(vec![sync()]).unwrap();
+            assert!(matches!(taking.append(vec![sync()]), Err(TakeError::Busy)));
+        }
+        let (mut taking, mut folding, backlog) = open(folder.path(), &rules, 2);
+        assert_eq!((backlog.facts(), folding.is_behind(), taking.is_due()), (2, true, false));
+        let done = folding.fold(given(1), &[sync().outbox]).unwrap().unwrap();
+        assert_eq!((done.new, done.handed[0].len()), (vec![2], 1));
+        assert_eq!(folding.fold(given(2), &[]).unwrap(), None);
+        let tenant = rules.tenants.by_name("demo").unwrap().no;
+        let found = read::visitor(&View::folded(folding.store()), tenant, visitor(1)).unwrap();
+        assert!(found.is_some() && taking.is_due());
+        taking.truncate().unwrap();
+        drop((taking, folding));
+        let (taking, folding, backlog) = open(folder.path(), &rules, 2);
+        assert_eq!((backlog.facts(), folding.is_behind(), taking.is_due()), (0, false, false));
+    }
+
+    #[test]
+    fn the_same_facts_and_seeds_make_the_same_store() {
+        let people = |seed: u8| {
+            let mut origin = Origin::new();
+            let login = origin.login(visitor(1), 1, NOW, "ann");
+            let request = SyncRequest { facts: vec![origin.batch("demo", &[login])], ..SyncRequest::default() };
+            let records = [Arc::new(Record::of(intake::read(request, &origin.rules.tenants, NOW).facts))];
+            let given = Given { now: NOW, random: [seed; 32] };
+            group::commit(&mut origin.conn, &origin.rules, &origin.metrics, given, &records, &[]).unwrap();
+            origin.conn.query_row("SELECT random FROM people", [], |row| row.get::<_, [u8; 16]>(0)).unwrap()
+        };
+        assert_eq!(people(1), people(1));
+        assert_ne!(people(1), people(2));
+    }
+}

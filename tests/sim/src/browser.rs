@@ -1,0 +1,230 @@
+//! Browsers, and who sits at them: pages with parallel slots, several tabs, deleted and copied cookies, clocks that are
+//! wrong, members who share a browser, consent that comes and goes.
+
+use causeway_shared::ids::Millis;
+use causeway_shared::proof;
+use serde_json::{Value, json};
+
+use crate::dice::Dice;
+use crate::setup::{self, Plan};
+
+/// A browser's two cookies of ours.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Jar {
+    /// `cw_id`.
+    pub identity: Option<String>,
+    /// `cw_recent`.
+    pub ledger: Option<String>,
+    /// What this browser's answers have placed, as far as this jar knows: places in [`crate::check::caps`]'s list.
+    pub placed: Vec<usize>,
+}
+
+impl Jar {
+    /// The `Cookie` header.
+    #[must_use]
+    pub fn header(&self) -> String {
+        let pair = |name: &str, value: &Option<String>| value.as_ref().map(|value| format!("{name}={value}"));
+        [pair("cw_id", &self.identity), pair("cw_recent", &self.ledger)]
+            .into_iter()
+            .flatten()
+            .collect::<Vec<_>>()
+            .join("; ")
+    }
+
+    /// Takes one `Set-Cookie` header.
+    pub fn set(&mut self, header: &str) {
+        let pair = header.split(';').next().unwrap_or_default();
+        let Some((name, value)) = pair.split_once('=') else { return };
+        let value = (!value.is_empty()).then(|| value.to_owned());
+        match name {
+            "cw_id" => self.identity = value,
+            "cw_recent" => self.ledger = value,
+            _ => {}
+        }
+    }
+}
+
+/// One browser of one tenant's pages.
+#[derive(Debug, Clone)]
+pub struct Browser {
+    /// Which tenant's.
+    pub tenant: usize,
+    /// Its cookies now.
+    pub jar: Jar,
+    /// Cookies it had before: a bot or a restored profile may bring them again.
+    pub old: Vec<Jar>,
+    /// The member who is logged in.
+    pub member: Option<u64>,
+    /// A partner's id that pages name, without any proof.
+    pub partner: Option<u64>,
+    /// Whether it sends `Sec-GPC: 1`.
+    pub gpc: bool,
+    /// How far its clock is off.
+    pub skew_ms: i64,
+    /// Addresses of impressions and clicks of ads it was shown.
+    pub shown: Vec<String>,
+    /// A call that was told to come again.
+    pub again: Option<(Vec<u8>, u32)>,
+    /// Message ids used so far.
+    pub messages: u64,
+}
+
+/// What kind of call it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// `POST /v1/decide`.
+    Decide,
+    /// `POST /v1/events`.
+    Events,
+    /// An impression or a click.
+    Pixel,
+    /// `GET /v1/me`.
+    Me,
+    /// `DELETE /v1/me`.
+    Erase,
+}
+
+/// What a browser asks.
+#[derive(Debug, Clone)]
+pub struct Asked {
+    /// Which call.
+    pub kind: Kind,
+    /// Its path.
+    pub path: String,
+    /// Its body.
+    pub body: Vec<u8>,
+    /// The member whose proof is in it.
+    pub member: Option<u64>,
+}
+
+impl Browser {
+    /// A new one.
+    #[must_use]
+    pub fn new(plan: &Plan, dice: &mut Dice) -> Self {
+        let day = 86_400_000;
+        let skew = if plan.skewed_browsers { dice.below(6 * day).cast_signed() - 3 * day.cast_signed() } else { 0 };
+        Self {
+            tenant: usize::from(dice.chance(150)),
+            jar: Jar::default(),
+            old: Vec::new(),
+            member: None,
+            partner: dice.chance(200).then(|| dice.below(2)),
+            gpc: false,
+            skew_ms: skew,
+            shown: Vec::new(),
+            again: None,
+            messages: 0,
+        }
+    }
+
+    /// What changes at the browser before its next call, now and then.
+    pub fn change(&mut self, plan: &Plan, dice: &mut Dice) {
+        let login = if plan.shared_browsers { 150 } else { 60 };
+        if dice.chance(login) && (self.member.is_none() || plan.shared_browsers) {
+            self.member = Some(dice.below(plan.members));
+        } else if dice.chance(30) {
+            self.member = None;
+        }
+        if plan.odd_cookies && dice.chance(15) {
+            self.old.push(self.jar.clone());
+            self.jar = Jar::default();
+        } else if plan.odd_cookies && dice.chance(20) && !self.old.is_empty() {
+            self.jar = self.old.swap_remove(dice.place(self.old.len()));
+        } else if plan.odd_cookies && dice.chance(20) {
+            self.old.push(self.jar.clone());
+        }
+        if plan.withdrawals && dice.chance(if self.gpc { 200 } else { 10 }) {
+            self.gpc = !self.gpc;
+        }
+    }
+
+    /// The next call.
+    pub fn ask(&mut self, now: Millis, plan: &Plan, dice: &mut Dice) -> Asked {
+        if let Some((body, _)) = self.again.take_if(|_| dice.chance(700)) {
+            return Asked { kind: Kind::Events, path: "/v1/events".to_owned(), body, member: None };
+        }
+        match dice.below(100) {
+            0..20 if !self.shown.is_empty() => {
+                let path = self.shown.swap_remove(dice.place(self.shown.len()));
+                if dice.chance(100) {
+                    self.shown.push(path.clone());
+                }
+                Asked { kind: Kind::Pixel, path, body: Vec::new(), member: None }
+            }
+            20..40 => {
+                let body = self.events(now, dice);
+                Asked { kind: Kind::Events, path: "/v1/events".to_owned(), body, member: None }
+            }
+            40..45 => Asked { kind: Kind::Me, path: "/v1/me".to_owned(), body: Vec::new(), member: None },
+            45 if plan.erasures && dice.chance(400) => {
+                Asked { kind: Kind::Erase, path: "/v1/me".to_owned(), body: Vec::new(), member: self.member }
+            }
+            _ => self.page(now, dice),
+        }
+    }
+
+    /// A page of one to four slots.
+    fn page(&self, now: Millis, dice: &mut Dice) -> Asked {
+        let slots: Vec<Value> = (0..dice.between(1, 4)).map(|n| json!({ "id": format!("slot-{n}") })).collect();
+        let body = self.page_body(now, slots, dice.chance(900), self.member);
+        Asked { kind: Kind::Decide, path: "/v1/decide".to_owned(), body, member: self.member }
+    }
+
+    /// The body of a page's call.
+    #[must_use]
+    pub fn page_body(&self, now: Millis, slots: Vec<Value>, page_view: bool, member: Option<u64>) -> Vec<u8> {
+        let mut user = json!({ "ids": {}, "proofs": {} });
+        if let Some(member) = member {
+            user["ids"]["member"] = json!(name_of(member));
+            user["proofs"]["member"] = json!(proof_of(member, self.tenant, now));
+        }
+        if let Some(partner) = self.partner.filter(|_| page_view) {
+            user["ids"]["partner"] = json!(format!("partner-{partner}"));
+        }
+        json!({ "placements": slots, "user": user, "page_view": page_view, "explain": true }).to_string().into_bytes()
+    }
+
+    /// A few events, of which some are sent twice.
+    fn events(&mut self, now: Millis, dice: &mut Dice) -> Vec<u8> {
+        let at = now.saturating_add_signed(self.skew_ms).saturating_sub(dice.below(60_000));
+        let mut events: Vec<Value> = Vec::new();
+        for _ in 0..dice.between(1, 3) {
+            self.messages += 1;
+            let id = format!("m{}", self.messages);
+            let mut event = match dice.below(4) {
+                0 => {
+                    json!({ "type": "track", "name": "purchase", "properties": { "value_micros": dice.below(9_000_000) } })
+                }
+                1 => {
+                    json!({ "type": "segments", "set": [{ "segment": dice.below(20), "expires_ms": now + 40 * 86_400_000 }] })
+                }
+                2 => json!({ "type": "segments", "remove": [dice.below(20)] }),
+                _ => json!({ "type": "page" }),
+            };
+            event["id"] = json!(id);
+            if event["type"] != "page" {
+                event["at_ms"] = json!(at);
+            }
+            if dice.chance(100) {
+                events.push(event.clone());
+            }
+            events.push(event);
+        }
+        Value::Array(events).to_string().into_bytes()
+    }
+}
+
+/// A member's id, as the publisher has it.
+#[must_use]
+pub fn name_of(member: u64) -> String {
+    format!("m-{member}")
+}
+
+/// The publisher's word that this is the member.
+#[must_use]
+pub fn proof_of(member: u64, tenant: usize, now: Millis) -> String {
+    let now_s = now / 1_000;
+    let signed =
+        proof::sign_hs256(&setup::proof_key(), &name_of(member), &setup::tenant(tenant), now_s - 60, now_s + 3_600);
+    signed.unwrap_or_default()
+}

@@ -1,0 +1,29 @@
+//! No fact and no KV key carries an id from a request without permission; but for the one withdrawal, which tells whose
+//! permission ended.
+
+use causeway_edge::Outcome;
+use causeway_shared::fact::What;
+
+use crate::browser::Kind;
+use crate::edge::Call;
+use crate::sync::facts_of;
+
+/// What a call without permission may read: nothing.
+pub fn reads(call: &Call, keys: &[String]) -> Vec<String> {
+    let named = keys.iter().filter(|key| key.starts_with("v:") || key.starts_with("a:"));
+    if call.gpc { named.map(|key| format!("a call without permission reads {key}")).collect() } else { Vec::new() }
+}
+
+/// What it may tell: withdrawals alone.
+pub fn emitted(call: &Call, outcome: &Outcome) -> Vec<String> {
+    let facts = facts_of(&outcome.facts).map(|(_, facts)| facts).unwrap_or_default();
+    let withdraws = |what: &What| *what == What::Withdrawal;
+    if !call.gpc || call.asked.kind == Kind::Erase {
+        return Vec::new();
+    }
+    let wrong = facts.iter().filter(|fact| !withdraws(&fact.what));
+    let mut seen: Vec<String> = wrong.map(|fact| format!("a call without permission tells {fact:?}")).collect();
+    let sets = |(name, value): &&(&str, String)| *name == "set-cookie" && !value.contains("Max-Age=0");
+    seen.extend(outcome.head.headers.iter().filter(sets).map(|(_, value)| format!("without permission: {value}")));
+    seen
+}

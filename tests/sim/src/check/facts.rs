@@ -1,0 +1,100 @@
+//! No acknowledged fact is missing, and none is counted twice: not in the store, and not in any snapshot, once the world
+//! has converged. The measure is the model, which holds every fact in a list.
+
+use std::collections::BTreeMap;
+
+use causeway_origin::read::{self, View};
+use causeway_origin::store;
+use causeway_shared::fact::Fact;
+use causeway_shared::ids::{TenantId, VisitorId};
+use causeway_shared::profile::{Profile, Totals};
+use causeway_shared::time::Day;
+use causeway_shared::view::Stored;
+use causeway_shared::wire::kv as form;
+use rusqlite::Connection;
+
+use crate::model::{Owner, Sums};
+use crate::setup;
+use crate::world::World;
+
+/// Whether the store says that it has counted a fact.
+fn holds(conn: &Connection, tenant: store::TenantNo, fact: &Fact) -> bool {
+    const IDS: &str =
+        "SELECT f.ids FROM fact_ids f JOIN visitors v ON v.row = f.visitor WHERE v.tenant = ?1 AND v.visitor = ?2";
+    let wanted = fact.id.short().to_be_bytes();
+    let Ok(mut read) = conn.prepare_cached(IDS) else { return false };
+    let Ok(rows) = read.query_map((tenant.0, fact.visitor.as_bytes()), |row| row.get::<_, Vec<u8>>(0)) else {
+        return false;
+    };
+    rows.flatten().any(|ids| ids.chunks(8).any(|id| id == wanted))
+}
+
+/// Compares store and KV with the model.
+pub fn converged(world: &mut World) -> Vec<String> {
+    let World { origin, model, kv, .. } = world;
+    let Some((conn, rules)) = origin.store() else { return vec!["the origin is down".to_owned()] };
+    model
+        .settle(|tenant, fact| rules.tenants.by_name(tenant.as_str()).is_some_and(|known| holds(conn, known.no, fact)));
+    let mut seen = Vec::new();
+    let mut expected: BTreeMap<Owner, Sums> = BTreeMap::new();
+    for owner in model.owners() {
+        let sums = model.sums(&owner);
+        let Some(known) = rules.tenants.by_name(owner.0.as_str()) else { continue };
+        let view = View::folded(conn);
+        let found = read::visitor(&view, known.no, owner.1).ok().flatten();
+        match found.and_then(|row| read::whole(&view, &row, Day(0)).ok()) {
+            Some(profile) => seen.extend(compare("the store", &owner, &sums, &profile)),
+            None => seen.push(format!("{owner:?} is not in the store")),
+        }
+        expected.insert(owner, sums);
+    }
+    for (key, value) in kv.values() {
+        seen.extend(snapshot(key, value, &expected));
+    }
+    seen
+}
+
+fn compare(place: &str, owner: &Owner, expected: &Sums, profile: &Profile) -> Option<String> {
+    let segments: Vec<u32> = profile.segments().ids().map(|id| id.0).collect();
+    let actions = profile.actions().len();
+    let fits = totals(expected) == profile.totals() && expected.actions.len() == actions;
+    let fits = fits && expected.segments.keys().copied().eq(segments.iter().copied());
+    (!fits).then(|| {
+        format!(
+            "{place} has of {owner:?} {:?}, {actions} actions, segments {segments:?}; the model {expected:?}",
+            profile.totals()
+        )
+    })
+}
+
+fn totals(sums: &Sums) -> Totals {
+    let Sums { pages, sessions, purchases, revenue, .. } = sums;
+    Totals { pages: *pages, sessions: *sessions, purchases: *purchases, revenue: *revenue }
+}
+
+/// What a snapshot says of each visitor is what the model says.
+fn snapshot(key: &str, value: &str, expected: &BTreeMap<Owner, Sums>) -> Vec<String> {
+    let Some((tenant, visitor)) = subject(key) else { return Vec::new() };
+    let snapshot = match form::decode_stored(key, visitor, value.as_bytes()) {
+        Ok(Stored::Snapshot(snapshot)) => snapshot,
+        Ok(Stored::Tombstone) => return Vec::new(),
+        Err(error) => return vec![format!("{key} cannot be read: {error}")],
+    };
+    let of = |(visitor, sub): (&VisitorId, &causeway_shared::profile::SubProfile)| {
+        let owner = (tenant.clone(), *visitor);
+        let Some(sums) = expected.get(&owner) else {
+            return Some(format!("{key} holds {visitor}, of whom there is no fact"));
+        };
+        let fits = sub.totals() == totals(sums) && sub.actions().map_or(0, |a| a.iter().count()) == sums.actions.len();
+        (!fits).then(|| format!("{key} has of {visitor} {:?}; the model {sums:?}", sub.totals()))
+    };
+    snapshot.profiles.iter().filter_map(of).collect()
+}
+
+/// The tenant and the visitor of a snapshot's key.
+#[must_use]
+pub fn subject(key: &str) -> Option<(TenantId, VisitorId)> {
+    let (name, visitor) = key.strip_prefix("v:")?.split_once(':')?;
+    let tenant = (0..setup::TENANTS.len()).map(setup::tenant).find(|t| t.as_str() == name)?;
+    Some((tenant, visitor.parse().ok()?))
+}

@@ -1,0 +1,128 @@
+//! What must never happen, each kind in a file of its own. Some are looked at with every event, some when the origin has
+//! folded, all of them when the world has converged.
+
+pub mod consent;
+pub mod facts;
+pub mod pages;
+pub mod people;
+pub mod versions;
+
+use causeway_edge::Outcome;
+use causeway_shared::fact::Fact;
+use causeway_shared::ids::{Millis, TenantId};
+use causeway_shared::wire::sync::Publish;
+
+use crate::edge::Call;
+use crate::world::World;
+
+/// Something that must never happen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// Which checker saw it: the name of its file.
+    pub checker: &'static str,
+    /// What it saw.
+    pub what: String,
+}
+
+/// All checkers.
+#[derive(Debug, Default)]
+pub struct Check {
+    failure: Option<Failure>,
+    /// KV keys and their versions.
+    pub versions: versions::Versions,
+    /// Stores looked at so far.
+    looked: u64,
+}
+
+impl Check {
+    /// Keeps the first failure.
+    pub fn fail(&mut self, checker: &'static str, what: String) {
+        self.failure.get_or_insert(Failure { checker, what });
+    }
+
+    /// The failure, if there was one.
+    pub fn take_failure(&mut self) -> Option<Failure> {
+        self.failure.take()
+    }
+
+    fn all(&mut self, checker: &'static str, seen: Vec<String>) {
+        if let Some(what) = seen.into_iter().next() {
+            self.fail(checker, what);
+        }
+    }
+
+    /// A call asks for these keys.
+    pub fn reads(&mut self, call: &Call, keys: &[String]) {
+        self.all("consent", consent::reads(call, keys));
+        self.all("pages", pages::reads(call, keys));
+    }
+
+    /// The module has made an answer.
+    pub fn emitted(&mut self, call: &Call, outcome: &Outcome) {
+        self.all("consent", consent::emitted(call, outcome));
+        self.all("people", people::emitted(call, outcome));
+        self.all("pages", pages::emitted(call, outcome));
+        let older = self.versions.used(call, outcome);
+        self.all("versions", older);
+    }
+
+    /// The origin refused a fact for good.
+    pub fn refused(&mut self, tenant: &TenantId, fact: &Fact, codes: &[&str]) {
+        self.fail("facts", format!("an acknowledged fact of {tenant:?} was refused as {codes:?}: {fact:?}"));
+    }
+
+    /// An answer reached its browser, or got lost on the last bit of the way.
+    pub fn answered(
+        &mut self,
+        call: &Call,
+        status: u16,
+        headers: &[(&'static str, String)],
+        body: &[u8],
+        _now: Millis,
+    ) {
+        self.all("pages", pages::answered(call, status, headers, body));
+    }
+
+    /// The origin handed out a write.
+    pub fn issued(&mut self, write: &Publish) {
+        let older = self.versions.issued(write);
+        self.all("versions", older);
+    }
+
+    /// A location has forgotten what it served.
+    pub fn fresh_isolate(&mut self, location: usize) {
+        self.versions.forget(location);
+    }
+
+    /// A backup came back.
+    pub fn restored(&mut self) {}
+}
+
+impl World {
+    /// Looks at the store after a fold, now and then.
+    pub fn check_store(&mut self) {
+        self.check.looked += 1;
+        if self.check.looked.is_multiple_of(16) {
+            let seen = people::in_store(self);
+            self.check.all("people", seen);
+        }
+    }
+
+    /// Looks at everything, once nothing moves any more.
+    ///
+    /// # Errors
+    /// The first thing that should be otherwise.
+    pub fn check_converged(&mut self) -> Result<(), Failure> {
+        for (checker, look) in [
+            ("facts", facts::converged as fn(&mut Self) -> Vec<String>),
+            ("people", people::converged),
+            ("versions", versions::converged),
+            ("pages", pages::converged),
+        ] {
+            if let Some(what) = look(self).into_iter().next() {
+                return Err(Failure { checker, what });
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,54 @@
+//! The publisher's page never breaks: every call has an answer, after two KV reads at most, and no answer is an error.
+
+use causeway_edge::Outcome;
+use serde_json::Value;
+
+use crate::browser::Kind;
+use crate::edge::Call;
+use crate::world::World;
+
+/// A third read, or too many keys.
+pub fn reads(call: &Call, keys: &[String]) -> Vec<String> {
+    let mut seen = Vec::new();
+    if call.reads >= 2 {
+        seen.push(format!("{:?} reads a third time: {keys:?}", call.asked.kind));
+    }
+    if keys.len() > 100 {
+        seen.push(format!("{} keys in one read", keys.len()));
+    }
+    seen
+}
+
+/// An answer that no page should get.
+pub fn emitted(call: &Call, outcome: &Outcome) -> Vec<String> {
+    let status = outcome.head.status;
+    let fits = match call.asked.kind {
+        Kind::Decide | Kind::Me => status == 200,
+        Kind::Events => status == 202,
+        Kind::Pixel => matches!(status, 200 | 302 | 404),
+        Kind::Erase => matches!(status, 200 | 202),
+    };
+    if fits { Vec::new() } else { vec![format!("{:?} is answered with {status}", call.asked.kind)] }
+}
+
+/// An answer that says it read more than it may.
+pub fn answered(call: &Call, status: u16, _headers: &[(&'static str, String)], body: &[u8]) -> Vec<String> {
+    if call.asked.kind != Kind::Decide {
+        return Vec::new();
+    }
+    let answer: Value = serde_json::from_slice(body).unwrap_or_default();
+    let reads = answer["kv_reads"].as_u64();
+    let placed = answer["decisions"].as_array().is_some();
+    let fits = status == 200 && placed && reads == Some(u64::from(call.reads));
+    if fits { Vec::new() } else { vec![format!("after {} reads: {status} {answer}", call.reads)] }
+}
+
+/// Nobody waits for anything any more.
+pub fn converged(world: &mut World) -> Vec<String> {
+    let depth = world.queue.depth();
+    if depth == 0 && !world.origin.is_behind() {
+        Vec::new()
+    } else {
+        vec![format!("{depth} messages still wait, the origin is behind: {}", world.origin.is_behind())]
+    }
+}

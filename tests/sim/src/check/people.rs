@@ -1,0 +1,139 @@
+//! Two members are never one person: not in the store, not in an answer. And once the world has converged, people are
+//! those of the model, in the store, in the KV and in what an edge answers.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use causeway_edge::Outcome;
+use causeway_origin::read::{self, View};
+use causeway_shared::cookie::{self, IDENTITY};
+use causeway_shared::fact::What;
+use causeway_shared::ids::{AltHash, TenantId, VisitorId};
+use causeway_shared::view::Stored;
+use causeway_shared::wire::{cookies, kv as form};
+use serde_json::Value;
+
+use super::facts::subject;
+use crate::edge::Call;
+use crate::model::{MEMBER, Person};
+use crate::setup;
+use crate::sync::facts_of;
+use crate::world::World;
+
+/// The hashes that a member's id has, under every key there ever is.
+fn hashes(tenant: usize, member: u64) -> BTreeSet<AltHash> {
+    let name = setup::TENANTS.get(tenant).copied().unwrap_or_default();
+    let of_stage = |stage| {
+        let keys = setup::keys(stage);
+        let ring = keys.tenants.get(name).map(|keys| keys.alternate.clone()).unwrap_or_default();
+        ring.hash_alternate(MEMBER, &crate::browser::name_of(member))
+    };
+    [0, 2].into_iter().flat_map(of_stage).collect()
+}
+
+/// A proven member's facts never go to a visitor that the cookie, or its own snapshot as this call read it, says is
+/// another member's.
+pub fn emitted(call: &Call, outcome: &Outcome) -> Vec<String> {
+    let Some(member) = call.asked.member else { return Vec::new() };
+    let Some((_, facts)) = facts_of(&outcome.facts) else { return Vec::new() };
+    let own = hashes(call.tenant, member);
+    let mut seen = Vec::new();
+    let mut held: Vec<(VisitorId, Vec<AltHash>)> = Vec::new();
+    for (key, value) in &call.given {
+        let Some((_, visitor)) = subject(key) else { continue };
+        if let Ok(Stored::Snapshot(snapshot)) = form::decode_stored(key, visitor, value.as_bytes()) {
+            held.push((visitor, snapshot.unique));
+        }
+    }
+    held.extend(tagged(call).map(|(visitor, tag)| (visitor, vec![tag])));
+    for (visitor, unique) in held.iter().filter(|(_, unique)| !unique.is_empty()) {
+        let another = !unique.iter().any(|hash| own.contains(hash));
+        let told = facts.iter().find(|fact| fact.visitor == *visitor && !matches!(fact.what, What::Withdrawal));
+        if let Some(fact) = told.filter(|_| another) {
+            seen.push(format!("member {member}'s call tells {fact:?} of another member's visitor"));
+        }
+    }
+    seen
+}
+
+/// The visitor and the member's tag of the cookie that a call carries.
+fn tagged(call: &Call) -> Option<(VisitorId, AltHash)> {
+    let value = call.jar.identity.as_deref()?;
+    let name = setup::TENANTS.get(call.tenant)?;
+    let opened = [0, 1, 2].into_iter().find_map(|stage| {
+        let ring = setup::keys(stage).tenants.get(*name)?.cookie.clone();
+        cookie::open(&ring, IDENTITY, &setup::tenant(call.tenant), value).ok()
+    })?;
+    let identity = cookies::decode_identity(&opened.payload).ok()?;
+    Some((identity.visitor, identity.tag?))
+}
+
+/// Nobody in the store holds two members.
+pub fn in_store(world: &mut World) -> Vec<String> {
+    const TWO: &str = "SELECT v.person FROM evidence e JOIN visitors v ON v.tenant = e.tenant AND v.visitor = e.visitor
+        WHERE e.kind = 1 AND e.weight = 1000 AND e.flag IS NULL AND (e.cancelled IS NULL OR e.last > e.cancelled)
+        GROUP BY v.person HAVING count(DISTINCT e.hash) > 1";
+    let Some((conn, _)) = world.origin.store() else { return Vec::new() };
+    let Ok(mut read) = conn.prepare_cached(TWO) else { return Vec::new() };
+    let people = read.query_map([], |row| row.get::<_, i64>(0)).map(|rows| rows.flatten().collect::<Vec<_>>());
+    people.unwrap_or_default().into_iter().map(|person| format!("person {person} holds two members")).collect()
+}
+
+/// People are those of the model.
+pub fn converged(world: &mut World) -> Vec<String> {
+    let mut seen = in_store(world);
+    for tenant in (0..setup::TENANTS.len()).map(setup::tenant) {
+        let expected = world.model.people(&tenant, &world.model.same_ids(&tenant));
+        seen.extend(stored(world, &tenant, &expected));
+        seen.extend(published(world, &tenant, &expected));
+    }
+    seen
+}
+
+fn stored(world: &mut World, tenant: &TenantId, expected: &[Person]) -> Vec<String> {
+    let Some((conn, rules)) = world.origin.store() else { return Vec::new() };
+    let Some(known) = rules.tenants.by_name(tenant.as_str()) else { return Vec::new() };
+    let view = View::folded(conn);
+    let mut seen = Vec::new();
+    for person in expected {
+        let Some(first) = person.members.first() else { continue };
+        let row = read::visitor(&view, known.no, *first).ok().flatten();
+        let found = row.and_then(|row| read::person(&view, &row, 10_000).ok());
+        let members: BTreeSet<VisitorId> = found.map(|found| found.members.into_iter().collect()).unwrap_or_default();
+        if members != person.members {
+            seen.push(format!("the store has {members:?} as one; the model {:?}", person.members));
+        }
+    }
+    seen
+}
+
+/// Every snapshot names the person's visitors, and nobody else.
+fn published(world: &World, tenant: &TenantId, expected: &[Person]) -> Vec<String> {
+    let of: BTreeMap<VisitorId, &Person> =
+        expected.iter().flat_map(|p| p.members.iter().map(move |v| (*v, p))).collect();
+    let mut seen = Vec::new();
+    for (key, value) in world.kv.values() {
+        let Some((_, visitor)) = subject(key).filter(|(t, _)| t == tenant) else { continue };
+        let Some(person) = of.get(&visitor) else {
+            seen.push(format!("{key} is of nobody"));
+            continue;
+        };
+        let Ok(Stored::Snapshot(snapshot)) = form::decode_stored(key, visitor, value.as_bytes()) else { continue };
+        let admits: BTreeSet<VisitorId> = snapshot.membership.admits.keys().copied().collect();
+        if !admits.is_subset(&person.members) || (!snapshot.truncated && admits != person.members) {
+            seen.push(format!("{key} admits {admits:?}; the model {:?}", person.members));
+        }
+    }
+    seen.extend(of.keys().filter(|v| !world.model.is_gone(&(tenant.clone(), **v))).filter_map(|visitor| {
+        let key = causeway_shared::kv::snapshot_key(tenant, *visitor);
+        world.kv.value(&key).is_none().then(|| format!("{key} is not in the KV"))
+    }));
+    seen
+}
+
+/// The visitors that an answer's trace says it counted.
+#[must_use]
+pub fn counted(body: &[u8]) -> BTreeSet<String> {
+    let answer: Value = serde_json::from_slice(body).unwrap_or_default();
+    let named = answer["trace"]["person"]["visitors"].as_array().into_iter().flatten();
+    named.filter_map(|visitor| visitor.as_str().map(str::to_owned)).collect()
+}

@@ -1,0 +1,69 @@
+//! No location uses an older snapshot after it served a newer one; at the end the KV holds what the origin issued last.
+
+use std::collections::BTreeMap;
+
+use causeway_edge::Outcome;
+use causeway_shared::ids::Version;
+use causeway_shared::wire::sync::Publish;
+use serde_json::Value;
+
+use crate::browser::Kind;
+use crate::edge::Call;
+use crate::world::World;
+
+/// What was issued, and what was served.
+#[derive(Debug, Default)]
+pub struct Versions {
+    issued: BTreeMap<String, (Version, Option<String>)>,
+    served: BTreeMap<(usize, String), (u64, u64)>,
+}
+
+impl Versions {
+    /// A write was handed out: its version is above all before it.
+    pub fn issued(&mut self, write: &Publish) -> Vec<String> {
+        let place = self.issued.entry(write.key.clone()).or_insert((write.version, None));
+        let older = place.0 > write.version;
+        let seen = format!("{} is issued at {:?} after {:?}", write.key, write.version, place.0);
+        *place = (write.version, write.value.clone());
+        if older { vec![seen] } else { Vec::new() }
+    }
+
+    /// A decision names the snapshots it used.
+    pub fn used(&mut self, call: &Call, outcome: &Outcome) -> Vec<String> {
+        if call.asked.kind != Kind::Decide {
+            return Vec::new();
+        }
+        let answer: Value = serde_json::from_slice(&outcome.body).unwrap_or_default();
+        let mut seen = Vec::new();
+        for (visitor, version) in answer["trace"]["person"]["snapshots"].as_object().into_iter().flatten() {
+            let text = version.as_str().unwrap_or_default();
+            let Some((restore, counter)) = text.split_once('.') else { continue };
+            let version = (restore.parse().unwrap_or(0), counter.parse().unwrap_or(0));
+            let served = self.served.entry((call.location, visitor.clone())).or_insert(version);
+            if version < *served {
+                seen.push(format!("location {} uses {visitor} at {version:?} after {served:?}", call.location));
+            }
+            *served = version.max(*served);
+        }
+        seen
+    }
+
+    /// A location begins anew.
+    pub fn forget(&mut self, location: usize) {
+        self.served.retain(|(at, _), _| *at != location);
+    }
+}
+
+/// Every key of the KV is as it was issued last.
+pub fn converged(world: &mut World) -> Vec<String> {
+    let issued = world.check.versions.issued.iter();
+    let differ = issued.filter(|(key, (_, value))| world.kv.value(key) != value.as_deref());
+    let seen = differ.map(|(key, (version, value))| {
+        let there = if world.kv.value(key).is_some() { "another value" } else { "nothing" };
+        format!(
+            "{key} was issued at {version:?} ({} bytes) and the KV has {there}",
+            value.as_ref().map_or(0, String::len)
+        )
+    });
+    seen.collect()
+}

@@ -1,0 +1,166 @@
+//! `causeway-sim`: plays worlds, and says which of them fail and how.
+
+use std::io::{IsTerminal as _, Write as _};
+use std::num::NonZero;
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use causeway_sim::check::Failure;
+use causeway_sim::world::World;
+use clap::Parser;
+
+/// Plays worlds, each from one seed: faults first, then the world must converge. Ends with 1 when one does not.
+#[derive(Debug, Parser)]
+struct Args {
+    /// Plays this world alone.
+    #[arg(long, conflicts_with_all = ["seeds", "hours"])]
+    seed: Option<u64>,
+    /// Prints what happens in it.
+    #[arg(long, requires = "seed")]
+    trace: bool,
+    /// Plays so many worlds.
+    #[arg(long, default_value_t = 1_000)]
+    seeds: u64,
+    /// The first of them.
+    #[arg(long, default_value_t = 1)]
+    from: u64,
+    /// Plays fresh worlds for so long.
+    #[arg(long, conflicts_with = "seeds")]
+    hours: Option<f64>,
+    /// Events before the faults end.
+    #[arg(long, default_value_t = 3_000)]
+    events: u64,
+    /// Ends at the first world that fails.
+    #[arg(long)]
+    first: bool,
+}
+
+/// Plays one world; gives how many events it had.
+fn play(seed: u64, events: u64) -> (u64, Result<(), Failure>) {
+    let mut world = World::new(seed, false);
+    let ended = world.run(events);
+    (world.count, ended)
+}
+
+/// The fewest events of faults after which the world still fails: a failure seen in their midst ends them itself.
+fn shortest(seed: u64, events: u64) -> u64 {
+    let (mut good, mut bad) = (0, events);
+    while bad - good > 1 {
+        let middle = good.midpoint(bad);
+        if play(seed, middle).1.is_err() { bad = middle } else { good = middle }
+    }
+    bad
+}
+
+fn tell(seed: u64, events: u64, failure: &Failure) {
+    let Failure { checker, what } = failure;
+    let prefix = shortest(seed, events);
+    println!("seed {seed} fails: {checker}: {}", what.chars().take(1_500).collect::<String>());
+    println!("  commit {}; plan {:?}", commit(), World::new(seed, false).plan);
+    println!("  shortest prefix that still fails: cargo xtask sim --seed {seed} --events {prefix} --trace");
+}
+
+fn commit() -> String {
+    let said = std::process::Command::new("git").args(["rev-parse", "--short=12", "HEAD"]).output();
+    said.map_or_else(|_| "unknown".to_owned(), |said| String::from_utf8_lossy(&said.stdout).trim().to_owned())
+}
+
+fn one(seed: u64, args: &Args) -> ExitCode {
+    let mut world = World::new(seed, args.trace);
+    let ended = world.run(args.events);
+    world.trace().iter().for_each(|line| println!("{line}"));
+    match ended {
+        Ok(()) => {
+            println!("seed {seed} converges after {} events", world.count);
+            ExitCode::SUCCESS
+        }
+        Err(failure) => {
+            tell(seed, args.events, &failure);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// What all threads share.
+struct Shared {
+    next: AtomicU64,
+    done: AtomicU64,
+    events: AtomicU64,
+    stop: AtomicBool,
+    failed: Mutex<Vec<(u64, Failure)>>,
+}
+
+fn many(args: &Args) -> ExitCode {
+    let (begun, events) = (Instant::now(), args.events);
+    let until = args.hours.map(|hours| begun + Duration::from_secs_f64(hours * 3_600.0));
+    let fresh = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |t| t.as_secs() << 20);
+    let from = if until.is_some() { fresh } else { args.from };
+    let shared = Shared {
+        next: AtomicU64::new(from),
+        done: AtomicU64::new(0),
+        events: AtomicU64::new(0),
+        stop: AtomicBool::new(false),
+        failed: Mutex::new(Vec::new()),
+    };
+    let goes_on = |seed| until.map_or(seed < from + args.seeds, |until| Instant::now() < until);
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, NonZero::get) {
+            scope.spawn(|| {
+                while !shared.stop.load(Ordering::Relaxed) {
+                    let seed = shared.next.fetch_add(1, Ordering::Relaxed);
+                    if !goes_on(seed) {
+                        break;
+                    }
+                    let (count, ended) = play(seed, events);
+                    shared.events.fetch_add(count, Ordering::Relaxed);
+                    let done = shared.done.fetch_add(1, Ordering::Relaxed) + 1;
+                    if let (Err(failure), Ok(mut failed)) = (ended, shared.failed.lock()) {
+                        failed.push((seed, failure));
+                        shared.stop.fetch_or(args.first, Ordering::Relaxed);
+                    }
+                    progress(&shared, done, begun);
+                }
+            });
+        }
+    });
+    let (done, events) = (shared.done.into_inner(), shared.events.into_inner());
+    let mut failed = shared.failed.into_inner().unwrap_or_default();
+    failed.sort_by_key(|(seed, _)| *seed);
+    failed.iter().take(5).for_each(|(seed, failure)| tell(*seed, args.events, failure));
+    failed.iter().skip(5).for_each(|(seed, f)| {
+        println!("seed {seed} fails: {}: {}", f.checker, f.what.chars().take(160).collect::<String>())
+    });
+    let seconds = begun.elapsed().as_secs_f64();
+    let rate = per_second(events, seconds);
+    println!("{done} worlds from seed {from}, {events} events in {seconds:.0} s ({rate}/s): {} failed", failed.len());
+    if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss,
+    reason = "a rate, for people"
+)]
+fn per_second(events: u64, seconds: f64) -> u64 {
+    (events as f64 / seconds.max(0.001)) as u64
+}
+
+fn progress(shared: &Shared, done: u64, begun: Instant) {
+    if done.is_multiple_of(10) && std::io::stderr().is_terminal() {
+        let events = shared.events.load(Ordering::Relaxed);
+        let rate = per_second(events, begun.elapsed().as_secs_f64());
+        eprint!("\r{done} worlds, {events} events, {rate}/s ");
+        drop(std::io::stderr().flush());
+    }
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    match args.seed {
+        Some(seed) => one(seed, &args),
+        None => many(&args),
+    }
+}

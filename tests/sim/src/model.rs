@@ -1,0 +1,254 @@
+//! The plain model: every fact in a list, and what it adds up to worked out anew each time, with none of the product's
+//! joins. What the world must come to is what this says.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use causeway_shared::fact::{Fact, PURCHASE, What};
+use causeway_shared::ids::{AlternateId, FactId, KindCode, Millis, TenantId, VisitorId};
+
+/// The one kind of which a visitor holds one id at most.
+pub const MEMBER: KindCode = KindCode(1);
+
+/// A visitor of a tenant.
+pub type Owner = (TenantId, VisitorId);
+
+/// A fact, and what is known of where it went.
+#[derive(Debug, Clone)]
+pub struct Told {
+    /// The fact.
+    pub fact: Fact,
+    /// The queue or the origin has it for good.
+    pub acknowledged: bool,
+    /// The origin has it for good.
+    pub at_origin: bool,
+    /// So had it when the backup was taken.
+    pub in_backup: bool,
+}
+
+/// All facts that any edge ever gave away.
+#[derive(Debug, Default)]
+pub struct Model {
+    facts: BTreeMap<(TenantId, VisitorId, FactId), Told>,
+}
+
+/// What a visitor's own facts add up to.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Sums {
+    /// Page views.
+    pub pages: u64,
+    /// Sessions.
+    pub sessions: u64,
+    /// Purchases.
+    pub purchases: u64,
+    /// Their value in micros.
+    pub revenue: i64,
+    /// Actions: insertion, verb, view type and UTC day.
+    pub actions: BTreeSet<([u8; 16], u8, u8, u64)>,
+    /// Segments held or removed, by the last write.
+    pub segments: BTreeMap<u32, String>,
+}
+
+/// People as the model finds them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Person {
+    /// All visitors of it.
+    pub members: BTreeSet<VisitorId>,
+    /// The member id it holds.
+    pub unique: Option<AlternateId>,
+}
+
+/// One visitor and one id: when it was first and last seen with it.
+#[derive(Debug, Clone, Copy)]
+struct Tie {
+    visitor: VisitorId,
+    id: AlternateId,
+    first: Millis,
+}
+
+impl Model {
+    /// A fact that an edge tried to give away.
+    pub fn tell(&mut self, tenant: &TenantId, fact: &Fact, acknowledged: bool) -> &mut Told {
+        let told = self.facts.entry((tenant.clone(), fact.visitor, fact.id)).or_insert_with(|| Told {
+            fact: fact.clone(),
+            acknowledged,
+            at_origin: false,
+            in_backup: false,
+        });
+        told.acknowledged |= acknowledged;
+        told
+    }
+
+    /// A fact that the origin took.
+    pub fn taken(&mut self, tenant: &TenantId, fact: &Fact) {
+        self.tell(tenant, fact, true).at_origin = true;
+    }
+
+    /// A backup holds what the origin has.
+    pub fn back_up(&mut self) {
+        self.facts.values_mut().for_each(|told| told.in_backup = told.at_origin);
+    }
+
+    /// The origin has what the backup held, and what still waits in the queue will come.
+    pub fn restore(&mut self) {
+        for told in self.facts.values_mut().filter(|told| told.at_origin && !told.in_backup) {
+            (told.acknowledged, told.at_origin) = (false, false);
+        }
+    }
+
+    /// Facts of which only the store can say whether they came: neither queue nor origin said so. `holds` asks it.
+    pub fn settle(&mut self, mut holds: impl FnMut(&TenantId, &Fact) -> bool) {
+        self.facts.retain(|(tenant, _, _), told| told.acknowledged || holds(tenant, &told.fact));
+    }
+
+    /// All facts, in the order of visitors.
+    pub fn facts(&self) -> impl Iterator<Item = (&TenantId, &Told)> {
+        self.facts.iter().map(|((tenant, _, _), told)| (tenant, told))
+    }
+
+    /// The facts of one visitor.
+    pub fn of<'m>(&'m self, owner: &'m Owner) -> impl Iterator<Item = &'m Fact> {
+        let (tenant, visitor) = owner;
+        let from = (tenant.clone(), *visitor, FactId::from_bytes([0; 16]));
+        let facts = self.facts.range(from..).take_while(move |((t, v, _), _)| t == tenant && v == visitor);
+        facts.map(|(_, told)| &told.fact)
+    }
+
+    /// Every visitor that a fact is of.
+    #[must_use]
+    pub fn owners(&self) -> BTreeSet<Owner> {
+        self.facts.keys().map(|(tenant, visitor, _)| (tenant.clone(), *visitor)).collect()
+    }
+
+    /// What a visitor's own facts add up to.
+    #[must_use]
+    pub fn sums(&self, owner: &Owner) -> Sums {
+        let mut sums = Sums::default();
+        let (mut sessions, mut written) = (BTreeSet::new(), BTreeMap::new());
+        for fact in self.of(owner) {
+            match &fact.what {
+                What::Page { session } => {
+                    sums.pages += 1;
+                    sessions.insert(format!("{session:?}"));
+                }
+                What::Track { name, value, .. } if name == PURCHASE => {
+                    sums.purchases += 1;
+                    sums.revenue += value.unwrap_or(0);
+                }
+                What::Action { insertion, verb, view_type, .. } => {
+                    sums.actions.insert((insertion.0, verb.0, view_type.0, fact.received / 86_400_000));
+                }
+                What::Segments { writes } => {
+                    for (segment, state) in writes {
+                        let place = (fact.at, fact.id);
+                        let newest = written.get(&segment.0).is_none_or(|(there, _)| *there < place);
+                        if newest {
+                            written.insert(segment.0, (place, format!("{state:?}")));
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+        sums.sessions = sessions.len() as u64;
+        sums.segments = written.into_iter().map(|(segment, (_, state))| (segment, state)).collect();
+        sums
+    }
+
+    /// Whether a visitor took its permission back, or was erased.
+    #[must_use]
+    pub fn is_gone(&self, owner: &Owner) -> bool {
+        self.of(owner).any(|fact| fact.what == What::Withdrawal)
+    }
+
+    /// The people of a tenant: whom logins make one, no two of whom are two members. `same` says which hashes are one id.
+    #[must_use]
+    pub fn people(&self, tenant: &TenantId, same: &BTreeMap<AlternateId, AlternateId>) -> Vec<Person> {
+        let visitors: Vec<VisitorId> = self.owners().into_iter().filter(|(t, _)| t == tenant).map(|(_, v)| v).collect();
+        let ties = self.ties(tenant, &visitors, same);
+        let mut holds: BTreeMap<VisitorId, (Millis, AlternateId)> = BTreeMap::new();
+        for tie in ties.iter().filter(|tie| tie.id.kind == MEMBER) {
+            let held = holds.entry(tie.visitor).or_insert((tie.first, tie.id));
+            *held = (*held).min((tie.first, tie.id));
+        }
+        let mut people: Vec<Person> = visitors
+            .iter()
+            .map(|v| Person { members: BTreeSet::from([*v]), unique: holds.get(v).map(|(_, id)| *id) })
+            .collect();
+        let mut held: Vec<&Tie> =
+            ties.iter().filter(|t| t.id.kind == MEMBER && holds.get(&t.visitor).map(|h| h.1) == Some(t.id)).collect();
+        held.sort_by_key(|t| (t.id, t.first, t.visitor));
+        let mut free: Vec<&Tie> = ties.iter().filter(|t| t.id.kind != MEMBER).collect();
+        let begins = |id: AlternateId| ties.iter().filter(|t| t.id == id).map(|t| t.first).min();
+        free.sort_by_key(|t| (begins(t.id), t.id, t.first, t.visitor));
+        for ties in [held, free] {
+            for of_id in ties.chunk_by(|a, b| a.id == b.id) {
+                let Some((first, rest)) = of_id.split_first() else { continue };
+                rest.iter().for_each(|tie| join(&mut people, first.visitor, tie.visitor));
+            }
+        }
+        people
+    }
+
+    /// Every tie that stands, under the id that all its hashes are.
+    fn ties(&self, tenant: &TenantId, visitors: &[VisitorId], same: &BTreeMap<AlternateId, AlternateId>) -> Vec<Tie> {
+        let mut ties = Vec::new();
+        for visitor in visitors {
+            let owner = (tenant.clone(), *visitor);
+            if self.is_gone(&owner) {
+                continue;
+            }
+            let mut seen: BTreeMap<AlternateId, Millis> = BTreeMap::new();
+            for fact in self.of(&owner) {
+                if let What::Alias { id, proven, .. } = &fact.what
+                    && (*proven || id.kind != MEMBER)
+                {
+                    let first = seen.entry(same.get(id).copied().unwrap_or(*id)).or_insert(fact.received);
+                    *first = fact.received.min(*first);
+                }
+            }
+            ties.extend(seen.into_iter().map(|(id, first)| Tie { visitor: *visitor, id, first }));
+        }
+        ties
+    }
+
+    /// Which hashes are one id: those that ever came together, all under the smallest of them.
+    #[must_use]
+    pub fn same_ids(&self, tenant: &TenantId) -> BTreeMap<AlternateId, AlternateId> {
+        let mut groups: Vec<BTreeSet<AlternateId>> = Vec::new();
+        for (_, told) in self.facts().filter(|(t, _)| *t == tenant) {
+            if let What::Alias { id, also, .. } = &told.fact.what {
+                let mut all: BTreeSet<AlternateId> =
+                    also.iter().map(|hash| AlternateId { hash: *hash, ..*id }).collect();
+                all.insert(*id);
+                let (touching, apart): (Vec<_>, Vec<_>) =
+                    groups.into_iter().partition(|group| !group.is_disjoint(&all));
+                touching.into_iter().for_each(|group| all.extend(group));
+                groups = apart;
+                groups.push(all);
+            }
+        }
+        let named = |group: BTreeSet<AlternateId>| {
+            let smallest = group.first().copied();
+            group.into_iter().filter_map(move |id| Some((id, smallest?))).collect::<Vec<_>>()
+        };
+        groups.into_iter().flat_map(named).collect()
+    }
+}
+
+/// Makes one person of two, unless they are two members.
+fn join(people: &mut Vec<Person>, a: VisitorId, b: VisitorId) {
+    let place = |people: &[Person], v| people.iter().position(|p| p.members.contains(&v));
+    let (Some(one), Some(other)) = (place(people, a), place(people, b)) else { return };
+    let unique = |people: &[Person], at: usize| people.get(at).and_then(|p| p.unique);
+    let (x, y) = (unique(people, one), unique(people, other));
+    if one == other || (x.is_some() && y.is_some() && x != y) {
+        return;
+    }
+    let gone = people.swap_remove(other);
+    if let Some(at) = place(people, a)
+        && let Some(person) = people.get_mut(at)
+    {
+        person.members.extend(gone.members);
+        person.unique = x.or(y);
+    }
+}

@@ -1,0 +1,218 @@
+//! Operators and accidents: what happens to the origin's process, its disk and its clock, and what people do with its
+//! commands in the middle of everything.
+
+use causeway_shared::ids::Millis;
+
+use crate::origin::NoAnswer;
+use crate::setup;
+use crate::world::{Event, World};
+
+/// What is done, or happens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Deed {
+    /// The origin's process is to end at one of its next writes.
+    Kill,
+    /// It ends now, if it has not yet.
+    End,
+    /// It starts.
+    Start,
+    /// The disk is full.
+    FullDisk,
+    /// Somebody made room.
+    RoomAgain,
+    /// The clock steps back.
+    StepBack,
+    /// The clock is right again.
+    RightClock,
+    /// An isolate begins anew.
+    FreshIsolate,
+    /// The next stage of the key rotation.
+    Rotate,
+    /// A location is deployed with the keys of now.
+    Deploy(usize),
+    /// The job `trim`.
+    Trim,
+    /// A backup is taken.
+    BackUp,
+    /// It is restored.
+    Restore,
+}
+
+/// Plans the deeds of a world.
+pub fn begin(world: &mut World) {
+    let plan = world.plan.clone();
+    if plan.kills_ms > 0 {
+        soon(world, plan.kills_ms, Deed::Kill);
+    }
+    if plan.full_ms > 0 {
+        soon(world, plan.full_ms, Deed::FullDisk);
+    }
+    if plan.steps_back_ms > 0 {
+        soon(world, 1_200_000, Deed::StepBack);
+    }
+    if plan.fresh_isolates_ms > 0 {
+        soon(world, plan.fresh_isolates_ms, Deed::FreshIsolate);
+    }
+    if plan.rotation {
+        soon(world, 1_200_000, Deed::Rotate);
+    }
+    if plan.restore {
+        soon(world, 600_000, Deed::BackUp);
+    }
+    soon(world, 1_800_000, Deed::Trim);
+}
+
+/// About so long from now.
+fn soon(world: &mut World, mean: Millis, deed: Deed) {
+    let after = world.dice.between(1, 2 * mean);
+    world.later(after, Event::Do(deed));
+}
+
+/// Something is done, and will be again.
+pub fn happen(world: &mut World, deed: Deed) {
+    if world.phase == crate::world::Phase::Calm && deed != Deed::Start && !matches!(deed, Deed::Deploy(_)) {
+        return;
+    }
+    world.say(|| format!("── {deed:?}"));
+    let plan = world.plan.clone();
+    match deed {
+        Deed::Kill => {
+            if world.origin.is_up() {
+                world.origin.kill_soon();
+                world.later(5_000, Event::Do(Deed::End));
+            }
+            soon(world, plan.kills_ms, Deed::Kill);
+        }
+        Deed::End if world.origin.dying => died(world, "it is killed"),
+        Deed::End => {}
+        Deed::Start => start(world),
+        Deed::FullDisk => {
+            let more = world.dice.below(200_000);
+            world.origin.fill_disk(Some(more));
+            soon(world, 60_000, Deed::RoomAgain);
+            soon(world, plan.full_ms, Deed::FullDisk);
+        }
+        Deed::RoomAgain => world.origin.fill_disk(None),
+        Deed::StepBack => {
+            world.origin.behind_ms = world.dice.below(plan.steps_back_ms);
+            soon(world, 300_000, Deed::RightClock);
+            soon(world, 1_200_000, Deed::StepBack);
+        }
+        Deed::RightClock => world.origin.behind_ms = 0,
+        Deed::FreshIsolate => {
+            let place = world.dice.place(world.locations.len());
+            if let Some(at) = world.locations.get_mut(place) {
+                at.begin_anew(at.stage, &mut world.dice);
+                world.check.fresh_isolate(place);
+            }
+            soon(world, plan.fresh_isolates_ms, Deed::FreshIsolate);
+        }
+        Deed::Rotate => rotate(world),
+        Deed::Deploy(place) => deploy(world, place),
+        Deed::Trim => {
+            if let Err(NoAnswer::Died(why)) = world.origin.trim(world.now) {
+                died(world, &why);
+            }
+            soon(world, 1_800_000, Deed::Trim);
+        }
+        Deed::BackUp => {
+            // An operator copies what runs: what is half written belongs to nobody yet.
+            if world.origin.is_up() && !world.origin.dying {
+                world.origin.back_up();
+                world.model.back_up();
+            }
+            soon(world, 900_000, Deed::Restore);
+        }
+        Deed::Restore => restore(world),
+    }
+}
+
+/// The origin's process is gone; somebody starts it again.
+pub fn died(world: &mut World, why: &str) {
+    let power = world.plan.power && world.dice.chance(500);
+    world.say(|| format!("the origin dies ({why}), the power fails too: {power}"));
+    world.origin.die(power);
+    soon(world, 30_000, Deed::Start);
+}
+
+fn start(world: &mut World) {
+    if world.origin.is_up() {
+        return;
+    }
+    match world.origin.start() {
+        Ok(()) => {
+            world.check_store();
+            world.later(10, Event::Fold);
+        }
+        Err(error) => {
+            let text = causeway_origin::chain(&error);
+            if world.origin.dying {
+                died(world, &text);
+            } else {
+                // A disk that is full lets nobody start.
+                world.say(|| format!("the origin does not start: {text}"));
+                world.origin.die(false);
+                soon(world, 30_000, Deed::Start);
+            }
+        }
+    }
+}
+
+/// The origin reads the keys of the next stage first; each location follows when it is deployed.
+fn rotate(world: &mut World) {
+    if world.stage + 1 >= setup::STAGES || !world.origin.is_up() || world.origin.dying {
+        return soon(world, 600_000, Deed::Rotate);
+    }
+    // A stage begins when everybody has the one before.
+    if world.locations.iter().any(|at| at.stage != world.stage) {
+        return soon(world, 600_000, Deed::Rotate);
+    }
+    world.stage += 1;
+    world.origin.stage = world.stage;
+    world.origin.stop();
+    start(world);
+    for place in 0..world.locations.len() {
+        soon(world, 200_000, Deed::Deploy(place));
+    }
+    soon(world, 1_200_000, Deed::Rotate);
+}
+
+fn deploy(world: &mut World, place: usize) {
+    let stage = world.stage;
+    if let Some(at) = world.locations.get_mut(place) {
+        at.begin_anew(stage, &mut world.dice);
+        world.check.fresh_isolate(place);
+    }
+}
+
+fn restore(world: &mut World) {
+    // The process is stopped in peace before.
+    if !world.origin.is_up() || world.origin.dying {
+        return soon(world, 60_000, Deed::Restore);
+    }
+    match world.origin.restore(world.now) {
+        Ok(true) => {
+            world.model.restore();
+            world.check.restored();
+            world.later(10, Event::Fold);
+        }
+        Ok(false) => {}
+        Err(why) => world.check.fail("facts", format!("a backup cannot be restored: {why}")),
+    }
+}
+
+/// Everything that was broken is whole again.
+pub fn calm_down(world: &mut World) {
+    world.origin.fill_disk(None);
+    world.origin.behind_ms = 0;
+    if world.origin.dying || !world.origin.is_up() {
+        world.origin.die(false);
+        start(world);
+    }
+    for place in 0..world.locations.len() {
+        if world.locations.get(place).is_some_and(|at| at.stage != world.stage) {
+            deploy(world, place);
+        }
+    }
+    world.later(0, Event::Fold);
+}

@@ -1,0 +1,285 @@
+//! The origin's process: its real steps over a real SQLite on a disk that can be cut, full, or without power. It dies at
+//! any write, and starts again from what the disk kept.
+
+use std::sync::Arc;
+
+use causeway_origin::backlog::Backlog;
+use causeway_origin::backup::{self, Before};
+use causeway_origin::group::{Given, Rules};
+use causeway_origin::intake::{self, Outbox};
+use causeway_origin::log::Log;
+use causeway_origin::metrics::Metrics;
+use causeway_origin::store::{self, Counters, StoreError};
+use causeway_origin::tenants::Tenants;
+use causeway_origin::trim::{self, Trimmed};
+use causeway_origin::writer::steps::{Folding, Taking};
+use causeway_shared::ids::Millis;
+use causeway_shared::keys::KeyRing;
+use causeway_shared::sync_auth;
+use causeway_shared::wire::sync::{self as wire, SyncResponse};
+use rusqlite::Connection;
+
+use crate::dice::Dice;
+use crate::disk::Disk;
+use crate::setup;
+
+/// File names, as the product's.
+const STORE: &str = "store.db";
+const LOG: &str = "log.db";
+/// Facts that may wait to be folded.
+const MOST_WAITING: usize = 20_000;
+
+/// A call of `/v1/sync`: three headers and a body.
+#[derive(Debug, Clone)]
+pub struct SyncCall {
+    /// Key id, time and signature.
+    pub headers: [String; 3],
+    /// CBOR.
+    pub body: Vec<u8>,
+}
+
+/// What ended a call without an answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NoAnswer {
+    /// Nobody listens.
+    Down,
+    /// The process is to die: a write failed under it.
+    Died(String),
+    /// It answered with an error, and took nothing.
+    Refused(String),
+}
+
+/// A process that runs.
+#[derive(Debug)]
+struct Life {
+    taking: Taking,
+    folding: Folding,
+    rules: Arc<Rules>,
+    sync_keys: KeyRing,
+    pending: u64,
+}
+
+/// The origin, running or not.
+#[derive(Debug)]
+pub struct Origin {
+    disk: Disk,
+    life: Option<Life>,
+    backup: Option<Disk>,
+    dice: Dice,
+    /// How far its clock is behind.
+    pub behind_ms: Millis,
+    /// The stage of the key rotation in its key file.
+    pub stage: usize,
+    /// Whether a kill is on its way: an error of the disk is then the process's end.
+    pub dying: bool,
+}
+
+/// The disk of a store that was never used, made once a process: bringing a schema up to date takes longer than a world's
+/// beginning may.
+fn template() -> Disk {
+    static FRESH: std::sync::OnceLock<Disk> = std::sync::OnceLock::new();
+    let fresh = FRESH.get_or_init(|| {
+        let disk = Disk::new();
+        if let Err(error) = open(&disk, 0) {
+            unreachable!("an empty disk takes a store: {error}");
+        }
+        disk
+    });
+    fresh.copy()
+}
+
+impl Origin {
+    /// Running, on an empty store.
+    #[must_use]
+    pub fn new(dice: Dice) -> Self {
+        let mut origin =
+            Self { disk: template(), life: None, backup: None, dice, behind_ms: 0, stage: 0, dying: false };
+        origin.start().unwrap_or_else(|error| unreachable!("an empty disk takes a store: {error}"));
+        origin
+    }
+
+    /// Whether it runs.
+    #[must_use]
+    pub fn is_up(&self) -> bool {
+        self.life.is_some()
+    }
+
+    /// Starts it on what the disk holds.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn start(&mut self) -> Result<(), StoreError> {
+        self.life = Some(open(&self.disk, self.stage)?);
+        Ok(())
+    }
+
+    /// Ends it with a disk that fails from one of the next writes on.
+    pub fn kill_soon(&mut self) {
+        self.disk.fail_after(Some(self.dice.between(1, 30)));
+        self.dying = true;
+    }
+
+    /// The process is gone; with the power, what was not synced is gone too, in part.
+    pub fn die(&mut self, power: bool) {
+        // What closes its files must not tidy up.
+        self.disk.fail_after(Some(1));
+        self.life = None;
+        let dice = &mut self.dice;
+        let mut random = |n| dice.below(n);
+        if power {
+            self.disk.power_loss(&mut random);
+        } else {
+            self.disk.crash(&mut random);
+        }
+        self.dying = false;
+    }
+
+    /// The process ends in peace.
+    pub fn stop(&mut self) {
+        self.life = None;
+    }
+
+    /// The disk takes only so many bytes more, or any number again.
+    pub fn fill_disk(&mut self, more: Option<u64>) {
+        let used = self.disk.bytes();
+        self.disk.limit(more.map(|more| used + more));
+    }
+
+    fn clock(&self, now: Millis) -> Millis {
+        now.saturating_sub(self.behind_ms)
+    }
+
+    fn given(&mut self, now: Millis) -> Given {
+        Given { now: self.clock(now), random: self.dice.bytes() }
+    }
+
+    fn failed(&self, error: &dyn std::error::Error) -> NoAnswer {
+        let text = causeway_origin::chain(error);
+        if self.dying { NoAnswer::Died(text) } else { NoAnswer::Refused(text) }
+    }
+
+    /// Takes a sync as its HTTP side does: signature, intake, log, outbox.
+    ///
+    /// # Errors
+    /// [`NoAnswer`].
+    pub fn sync(&mut self, now: Millis, call: &SyncCall) -> Result<SyncResponse, NoAnswer> {
+        let given = self.given(now);
+        let Some(life) = &mut self.life else { return Err(NoAnswer::Down) };
+        let [key, time, mac] = &call.headers;
+        sync_auth::verify(&life.sync_keys, given.now, &call.body, key, time, mac)
+            .map_err(|error| NoAnswer::Refused(error.to_string()))?;
+        let request = wire::decode_request(&call.body).map_err(|error| NoAnswer::Refused(error.to_string()))?;
+        let mut incoming = intake::read(request, &life.rules.tenants, given.now);
+        let outbox = std::mem::take(&mut incoming.outbox);
+        let accepted = incoming.facts.len() as u64 - incoming.repeats;
+        let rejected = std::mem::take(&mut incoming.rejected);
+        let mut answer = SyncResponse { accepted, duplicate: incoming.repeats, rejected, ..SyncResponse::default() };
+        if !incoming.facts.is_empty() {
+            let taken = life.taking.append(vec![incoming]);
+            taken.map_err(|error| self.failed(&error))?;
+        }
+        if !outbox.is_empty() {
+            answer.publish = self.fold_with(given, &[outbox])?.into_iter().next().unwrap_or_default();
+        }
+        if let Some(life) = &self.life {
+            answer.pending = life.pending + u64::from(life.folding.is_behind());
+        }
+        // It crosses the wire.
+        wire::decode_response(&wire::encode_response(&answer)).map_err(|error| NoAnswer::Refused(error.to_string()))
+    }
+
+    fn fold_with(&mut self, given: Given, calls: &[Outbox]) -> Result<Vec<Vec<wire::Publish>>, NoAnswer> {
+        let Some(life) = &mut self.life else { return Err(NoAnswer::Down) };
+        match life.folding.fold(given, calls) {
+            Ok(None) => Ok(Vec::new()),
+            Ok(Some(done)) => {
+                life.pending = done.pending;
+                Ok(done.handed)
+            }
+            Err(error) => Err(self.failed(&error)),
+        }
+    }
+
+    /// What its second thread does when it is woken.
+    ///
+    /// # Errors
+    /// [`NoAnswer`].
+    pub fn fold(&mut self, now: Millis) -> Result<(), NoAnswer> {
+        let given = self.given(now);
+        self.fold_with(given, &[])?;
+        let Some(life) = &mut self.life else { return Err(NoAnswer::Down) };
+        if life.taking.is_due() && self.dice.chance(300) {
+            let truncated = life.taking.truncate();
+            truncated.map_err(|error| self.failed(&error))?;
+        }
+        Ok(())
+    }
+
+    /// Whether records wait to be folded.
+    #[must_use]
+    pub fn is_behind(&self) -> bool {
+        self.life.as_ref().is_some_and(|life| life.folding.is_behind())
+    }
+
+    /// The job `trim`, over everybody.
+    ///
+    /// # Errors
+    /// [`NoAnswer`].
+    pub fn trim(&mut self, now: Millis) -> Result<(), NoAnswer> {
+        let now = self.clock(now);
+        let (mut after, mut trimmed) = (Some(0), Trimmed::default());
+        while let Some(row) = after {
+            let Some(life) = &mut self.life else { return Err(NoAnswer::Down) };
+            after = trim::some(life.folding.store(), row, 5, now, &mut trimmed).map_err(|error| self.failed(&error))?;
+        }
+        Ok(())
+    }
+
+    /// Keeps a copy of both files, as they lie.
+    pub fn back_up(&mut self) {
+        self.backup = Some(self.disk.copy());
+    }
+
+    /// Brings the copy back, as `causeway restore` does with the process stopped. What came since is sent again by
+    /// nobody: the caller has its model forget it. Gives whether there was a copy.
+    ///
+    /// # Errors
+    /// What failed, as text.
+    pub fn restore(&mut self, now: Millis) -> Result<bool, String> {
+        let Some(copy) = self.backup.take() else { return Ok(false) };
+        let text = |error: &dyn std::error::Error| causeway_origin::chain(error);
+        self.life = None;
+        let before = {
+            let conn = self.disk.open(STORE).map_err(|e| text(&e))?;
+            Before::of_conn(&conn).map_err(|e| text(&e))?
+        };
+        self.disk = copy;
+        let mut conn = self.disk.open(STORE).map_err(|e| text(&e))?;
+        store::prepare(&mut conn).map_err(|e| text(&e))?;
+        backup::renew(&mut conn, &before, self.clock(now)).map_err(|e| text(&e))?;
+        drop(conn);
+        self.start().map_err(|e| text(&e))?;
+        Ok(true)
+    }
+
+    /// The store, with everything that waited folded into it.
+    pub fn store(&mut self) -> Option<(&Connection, &Rules)> {
+        let life = self.life.as_mut()?;
+        Some((life.folding.store(), &life.rules))
+    }
+}
+
+/// Opens both files with the product's own code, as `causeway serve` does.
+fn open(disk: &Disk, stage: usize) -> Result<Life, StoreError> {
+    let (edge, keys) = (setup::config(), setup::keys(stage));
+    let mut conn = disk.open(STORE)?;
+    store::prepare(&mut conn)?;
+    let tenants = Tenants::open(&conn, &edge, keys)?;
+    let rules = Arc::new(Rules { tenants, sibling_publish_ms: 60_000 });
+    let folded = Counters::load(&conn)?.folded();
+    let log = Log::of(disk.open(LOG)?, folded)?;
+    let backlog = Backlog::of(folded, log.unfolded(folded, &rules.tenants)?);
+    let taking = Taking::of(log, backlog.clone(), MOST_WAITING);
+    let folding = Folding::of(conn, backlog, Arc::clone(&rules), Arc::new(Metrics::default()));
+    Ok(Life { taking, folding, rules, sync_keys: keys.sync.clone(), pending: 0 })
+}

@@ -1,0 +1,130 @@
+//! The facts queue: at least once, in any order, after any delay.
+
+use std::collections::BTreeMap;
+
+use causeway_shared::ids::Millis;
+
+use crate::dice::Dice;
+
+/// What goes wrong with the queue.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct QueueFaults {
+    /// Sends that are refused, of a thousand.
+    pub refuses: u64,
+    /// Acknowledgements that get lost, so that the message comes again, of a thousand.
+    pub again: u64,
+    /// Messages that wait for up to hours, of a thousand.
+    pub waits: u64,
+}
+
+/// A message.
+#[derive(Debug, Clone)]
+pub struct Message {
+    /// A batch of facts, as the edge packed it.
+    pub body: Vec<u8>,
+    /// How often it was handed out, this time among them.
+    pub attempts: u32,
+    due: Millis,
+}
+
+/// The queue, and its dead letters.
+#[derive(Debug)]
+pub struct Queue {
+    waiting: BTreeMap<u64, Message>,
+    /// Handed out, and when each comes again unless it is acknowledged.
+    out: BTreeMap<u64, Message>,
+    dead: Vec<Message>,
+    next: u64,
+    dice: Dice,
+    /// What goes wrong now.
+    pub faults: QueueFaults,
+}
+
+impl Queue {
+    /// An empty one.
+    #[must_use]
+    pub fn new(dice: Dice) -> Self {
+        let faults = QueueFaults::default();
+        Self { waiting: BTreeMap::new(), out: BTreeMap::new(), dead: Vec::new(), next: 0, dice, faults }
+    }
+
+    /// Takes a message for good, or refuses it.
+    pub fn send(&mut self, now: Millis, body: Vec<u8>) -> bool {
+        if self.dice.chance(self.faults.refuses) {
+            return false;
+        }
+        let waits = if self.dice.chance(self.faults.waits) { self.dice.below(3 * 3_600_000) } else { 0 };
+        let due = now + self.dice.below(3_000) + waits;
+        self.put(Message { body, attempts: 0, due });
+        true
+    }
+
+    fn put(&mut self, message: Message) {
+        self.next += 1;
+        self.waiting.insert(self.next, message);
+    }
+
+    /// Hands out a batch of any size of what is due, in any order.
+    pub fn take(&mut self, now: Millis) -> Vec<(u64, Message)> {
+        let due: Vec<u64> = self.waiting.iter().filter(|(_, m)| m.due <= now).map(|(id, _)| *id).collect();
+        let mut rest = due;
+        let wanted = self.dice.between(1, 100).min(rest.len() as u64);
+        let mut taken = Vec::new();
+        for _ in 0..wanted {
+            let id = rest.swap_remove(self.dice.place(rest.len()));
+            if let Some(mut message) = self.waiting.remove(&id) {
+                message.attempts += 1;
+                // A consumer that dies says nothing: the message comes again.
+                self.out.insert(id, Message { due: now + 300_000, ..message.clone() });
+                taken.push((id, message));
+            }
+        }
+        taken
+    }
+
+    /// A consumer is done with a message.
+    pub fn acknowledge(&mut self, id: u64) {
+        let again = self.dice.chance(self.faults.again);
+        if let Some(message) = self.out.remove(&id).filter(|_| again) {
+            self.put(message);
+        }
+    }
+
+    /// A consumer wants a message again, after a while; `dead`: that was the last time.
+    pub fn retry(&mut self, now: Millis, id: u64, delay_s: u32, dead: bool) {
+        if let Some(message) = self.out.remove(&id) {
+            let message = Message { due: now + u64::from(delay_s) * 1_000, ..message };
+            if dead { self.dead.push(message) } else { self.put(message) }
+        }
+    }
+
+    /// What consumers kept without a word comes again; gives whether anything is due.
+    pub fn look(&mut self, now: Millis) -> bool {
+        let lost: Vec<u64> = self.out.iter().filter(|(_, m)| m.due <= now).map(|(id, _)| *id).collect();
+        for id in lost {
+            if let Some(message) = self.out.remove(&id) {
+                self.put(message);
+            }
+        }
+        self.waiting.values().any(|m| m.due <= now)
+    }
+
+    /// Sends the dead letters again, as DEPLOY.md tells the operator to.
+    pub fn redrive(&mut self, now: Millis) {
+        for message in std::mem::take(&mut self.dead) {
+            self.put(Message { attempts: 0, due: now, ..message });
+        }
+    }
+
+    /// Whether nothing waits, nothing is out and nothing is dead.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty() && self.out.is_empty() && self.dead.is_empty()
+    }
+
+    /// Messages that wait or are out.
+    #[must_use]
+    pub fn depth(&self) -> usize {
+        self.waiting.len() + self.out.len()
+    }
+}

@@ -1,0 +1,181 @@
+//! What every world begins with: two tenants, their keys at each stage of a rotation, and which faults it plays.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use causeway_shared::config::EdgeConfig;
+use causeway_shared::ids::{Millis, TenantId};
+use causeway_shared::keys::{Key, KeyRing, Keys, ProofAlg, ProofKey, Stage, TenantKeys};
+use serde_json::json;
+
+use crate::dice::Dice;
+use crate::kv::KvFaults;
+use crate::queue::QueueFaults;
+
+/// When worlds begin.
+pub const BEGIN: Millis = 1_800_000_000_000;
+/// The tenants' names; each is served at `{name}.example`.
+pub const TENANTS: [&str; 2] = ["demo", "other"];
+/// Lets a request see its trace.
+pub const EXPLAIN: &str = "explain-key-of-the-simulator";
+/// Stages of one key rotation: the first key; the second is read; it is written; the first is gone.
+pub const STAGES: usize = 4;
+
+/// A tenant's id.
+#[must_use]
+pub fn tenant(n: usize) -> TenantId {
+    let name = TENANTS.get(n).copied().unwrap_or("demo");
+    name.parse().unwrap_or_else(|_| unreachable!("the names are of their form"))
+}
+
+/// The configuration that both sides read.
+#[must_use]
+pub fn config() -> EdgeConfig {
+    let of = |name: &&str| {
+        json!({
+            "name": name, "hosts": [format!("{name}.example")], "no_signal": "allow",
+            "kinds": [{ "name": "member", "code": 1, "unique": true }, { "name": "partner", "code": 2 }],
+            "proof_header": "x-member-proof", "house_ad": { "id": "house" }, "house_landing": "https://pub.example/", "vocabulary": {},
+        })
+    };
+    let tenants: Vec<_> = TENANTS.iter().map(of).collect();
+    let config = serde_json::from_value(json!({ "tenant": tenants }));
+    config.unwrap_or_else(|error| unreachable!("the configuration is of its form: {error}"))
+}
+
+/// All keys at a stage of the rotation.
+#[must_use]
+pub fn keys(stage: usize) -> &'static Keys {
+    static ALL: LazyLock<[Keys; STAGES]> = LazyLock::new(|| std::array::from_fn(keys_of));
+    let [.., last] = &*ALL;
+    ALL.get(stage).unwrap_or(last)
+}
+
+fn keys_of(stage: usize) -> Keys {
+    let key = |purpose: u8, id: u8, stage| {
+        let secret = Dice::new(u64::from(purpose) << 8 | u64::from(id)).bytes();
+        Key { id, stage, secret }
+    };
+    let ring = |purpose| {
+        let keys = match stage {
+            0 => vec![key(purpose, 1, Stage::Active)],
+            1 => vec![key(purpose, 1, Stage::Active), key(purpose, 2, Stage::Next)],
+            2 => vec![key(purpose, 1, Stage::Old), key(purpose, 2, Stage::Active)],
+            _ => vec![key(purpose, 2, Stage::Active)],
+        };
+        KeyRing(keys)
+    };
+    let of = |n: u8| TenantKeys { cookie: ring(n), alternate: ring(n + 10), proof: vec![proof_key()] };
+    let tenants: BTreeMap<String, TenantKeys> = TENANTS.iter().map(ToString::to_string).zip((1..).map(of)).collect();
+    Keys { sync: ring(30), explain: Some(EXPLAIN.to_owned()), tenants }
+}
+
+/// The key that publishers sign proofs with.
+#[must_use]
+pub fn proof_key() -> ProofKey {
+    // Base64 of the numbers from 1 to 32.
+    ProofKey {
+        kid: "pub".to_owned(),
+        alg: ProofAlg::HS256,
+        key: "AQIDBAUGBwgJCgsMDQ4PEBESExQVFhcYGRobHB0eHyA=".to_owned(),
+    }
+}
+
+/// Which faults and operators a world plays, and how hard: each is there in about half of all worlds, so that none hides
+/// another.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// The KV's.
+    pub kv: KvFaults,
+    /// The queue's.
+    pub queue: QueueFaults,
+    /// KV reads slower than the deadline, of a thousand.
+    pub slow_reads: u64,
+    /// Syncs whose answer does not arrive, of a thousand.
+    pub lost_answers: u64,
+    /// Syncs that do not arrive, of a thousand.
+    pub lost_syncs: u64,
+    /// Answers that browsers do not get, of a thousand.
+    pub lost_pages: u64,
+    /// KV writes that land after their lease has ended, of a thousand.
+    pub late_writes: u64,
+    /// Consumers that die, of a thousand.
+    pub dying_consumers: u64,
+    /// Two publish consumers at once now and then.
+    pub two_drains: bool,
+    /// Mean time between two ends of the origin's process; 0 for never.
+    pub kills_ms: Millis,
+    /// Whether an end of the process is one of the machine's power too.
+    pub power: bool,
+    /// Mean time between two full disks; 0 for never.
+    pub full_ms: Millis,
+    /// The origin's clock steps back by up to so much.
+    pub steps_back_ms: Millis,
+    /// Mean time between two fresh isolates; 0 for never.
+    pub fresh_isolates_ms: Millis,
+    /// Whether keys are rotated.
+    pub rotation: bool,
+    /// Whether a backup is restored.
+    pub restore: bool,
+    /// Whether browsers' clocks are wrong by days.
+    pub skewed_browsers: bool,
+    /// Whether members share browsers.
+    pub shared_browsers: bool,
+    /// Whether cookies are deleted, copied and brought back.
+    pub odd_cookies: bool,
+    /// Whether consent is taken back and given.
+    pub withdrawals: bool,
+    /// Whether visitors are erased.
+    pub erasures: bool,
+    /// Whether evidence is cancelled.
+    pub cancellations: bool,
+    /// How many browsers there are.
+    pub browsers: usize,
+    /// How many members there are.
+    pub members: u64,
+    /// How many locations there are.
+    pub locations: usize,
+    /// Mean time between two acts of one browser.
+    pub pace_ms: Millis,
+}
+
+impl Plan {
+    /// The plan of a world.
+    #[must_use]
+    pub fn draw(dice: &mut Dice) -> Self {
+        let mut often = |per_mille: u64| if dice.chance(500) { dice.between(1, per_mille) } else { 0 };
+        let kv = KvFaults { read_fails: often(150), damaged: often(60), write_fails: often(200), stale: often(300) };
+        let queue = QueueFaults { refuses: often(150), again: often(300), waits: often(100) };
+        let [slow_reads, lost_answers, lost_syncs] = [often(200), often(200), often(200)];
+        let [lost_pages, late_writes, dying_consumers] = [often(150), often(50), often(100)];
+        let kiosk = dice.chance(40);
+        Self {
+            kv,
+            queue,
+            slow_reads,
+            lost_answers,
+            lost_syncs,
+            lost_pages,
+            late_writes,
+            dying_consumers,
+            two_drains: dice.chance(300),
+            kills_ms: if dice.chance(500) { dice.between(60_000, 1_800_000) } else { 0 },
+            power: dice.chance(500),
+            full_ms: if dice.chance(250) { 1_200_000 } else { 0 },
+            steps_back_ms: if dice.chance(300) { 600_000 } else { 0 },
+            fresh_isolates_ms: if dice.chance(400) { 900_000 } else { 0 },
+            rotation: dice.chance(300),
+            restore: dice.chance(200),
+            skewed_browsers: dice.chance(300),
+            shared_browsers: kiosk || dice.chance(500),
+            odd_cookies: dice.chance(500),
+            withdrawals: dice.chance(400),
+            erasures: dice.chance(0),
+            cancellations: dice.chance(300),
+            browsers: if kiosk { 2 } else { usize::try_from(dice.between(3, 14)).unwrap_or(3) },
+            members: if kiosk { 5_000 } else { dice.between(1, 6) },
+            locations: usize::try_from(dice.between(1, 4)).unwrap_or(1),
+            pace_ms: dice.between(5_000, 120_000),
+        }
+    }
+}

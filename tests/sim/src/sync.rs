@@ -1,0 +1,246 @@
+//! Between edge and origin: the facts consumers, the publish consumer, and every way in which what they say gets lost.
+//! The rules are the product's (`causeway_shared::delivery`); here is what the platform does to them.
+
+use causeway_shared::ids::TenantId;
+use causeway_shared::wire::facts;
+use causeway_shared::wire::sync::{Publish, SyncResponse};
+use serde_json::json;
+
+use crate::edge::Call;
+use crate::origin::{NoAnswer, SyncCall};
+use crate::world::{Event, Phase, World};
+use crate::{edge, operators};
+
+/// Messages in one sync.
+const SYNC_MESSAGES: usize = 25;
+const DRAIN: u16 = 100;
+
+/// One call of `/v1/sync` on its way, and who waits for it.
+#[derive(Debug)]
+pub struct Exchange {
+    call: SyncCall,
+    facts: Vec<Vec<u8>>,
+    who: Who,
+}
+
+/// Who waits for a sync's answer.
+#[derive(Debug)]
+enum Who {
+    /// A facts consumer, with its messages.
+    Consumer(Vec<(u64, u32)>),
+    /// A call whose facts the queue refused.
+    Direct(Option<Box<edge::Waiting>>),
+    /// The publish consumer.
+    Drain,
+}
+
+/// A publish consumer's writes.
+#[derive(Debug)]
+pub struct Drain {
+    rest: Vec<Publish>,
+    applied: Vec<u64>,
+    location: usize,
+    /// Nobody waits for its writes any more.
+    forgotten: bool,
+}
+
+/// Starts a sync from a location.
+fn send(world: &mut World, location: usize, facts: Vec<Vec<u8>>, applied: &[u64], drain: u16, who: Who) {
+    let batch = format!("{:016x}{:016x}", world.dice.throw(), world.dice.throw());
+    let call = json!({ "edge": "sim", "batch": batch, "applied": applied, "drain": drain });
+    let mut framed = Vec::new();
+    for message in &facts {
+        framed.extend(u32::try_from(message.len()).unwrap_or(u32::MAX).to_le_bytes());
+        framed.extend(message);
+    }
+    let now = world.edge_clock(location);
+    let Some(at) = world.locations.get(location) else { return };
+    let request = at.engine.sync_request(&call.to_string(), &framed, now);
+    let Some(end) = request.iter().position(|byte| *byte == 0) else { return };
+    let (headers, body) = request.split_at(end);
+    let headers: serde_json::Value = serde_json::from_slice(headers).unwrap_or_default();
+    let header = |name: &str| headers[name].as_str().unwrap_or_default().to_owned();
+    let names = [
+        causeway_shared::sync_auth::KEY_HEADER,
+        causeway_shared::sync_auth::TIME_HEADER,
+        causeway_shared::sync_auth::MAC_HEADER,
+    ];
+    let call = SyncCall { headers: names.map(header), body: body.get(1..).unwrap_or_default().to_vec() };
+    let exchange = Box::new(Exchange { call, facts, who });
+    let after = world.dice.between(5, 200);
+    if world.dice.chance(world.plan.lost_syncs) {
+        world.later(10_000, Event::Back(exchange, None));
+    } else {
+        world.later(after, Event::AtOrigin(exchange));
+    }
+}
+
+/// Facts that the queue refused go straight to the origin.
+pub fn deliver_directly(world: &mut World, location: usize, batch: Vec<u8>, waiting: Option<Box<edge::Waiting>>) {
+    send(world, location, vec![batch], &[], 0, Who::Direct(waiting));
+}
+
+/// A facts consumer takes what is due.
+pub fn consume(world: &mut World) {
+    let taken = world.queue.take(world.now);
+    if world.queue.look(world.now) {
+        let after = world.dice.below(2_000);
+        world.later(after, Event::Consume);
+    }
+    if world.dice.chance(world.plan.dying_consumers) {
+        return;
+    }
+    for some in taken.chunks(SYNC_MESSAGES) {
+        let location = world.dice.place(world.locations.len());
+        let (names, facts) = some.iter().map(|(id, m)| ((*id, m.attempts), m.body.clone())).unzip();
+        send(world, location, facts, &[], 0, Who::Consumer(names));
+    }
+}
+
+/// A sync reaches the origin.
+pub fn at_origin(world: &mut World, exchange: Exchange) {
+    let answer = world.origin.sync(world.now, &exchange.call);
+    match &answer {
+        Ok(answer) => {
+            for (at, batch) in exchange.facts.iter().enumerate() {
+                taken(world, at, batch, answer);
+            }
+            let after = world.dice.below(400);
+            world.later(after, Event::Fold);
+        }
+        Err(NoAnswer::Died(why)) => operators::died(world, why),
+        Err(why) => world.say(|| format!("the origin gave no answer: {why:?}")),
+    }
+    let lost = world.dice.chance(world.plan.lost_answers);
+    let after = world.dice.between(5, 100);
+    let answer = answer.ok().filter(|_| !lost).map(Box::new);
+    world.later(if lost { 10_000 } else { after }, Event::Back(Box::new(exchange), answer));
+}
+
+/// The origin has a batch, but for what it refused.
+fn taken(world: &mut World, at: usize, batch: &[u8], answer: &SyncResponse) {
+    let refused = |index: Option<usize>| {
+        let of_batch = answer.rejected.iter().filter(|r| usize::try_from(r.batch) == Ok(at));
+        of_batch.clone().any(|r| r.index.map(|i| usize::try_from(i).unwrap_or(usize::MAX)) == index)
+    };
+    let Ok((tenant, facts)) = facts::decode_each(batch) else { return };
+    for (index, fact) in facts.iter().enumerate() {
+        let Ok(fact) = fact else { continue };
+        if refused(Some(index)) || refused(None) {
+            let codes: Vec<&str> = answer.rejected.iter().map(|r| r.code.as_str()).collect();
+            world.check.refused(&tenant, fact, &codes);
+        } else {
+            world.model.taken(&tenant, fact);
+        }
+    }
+}
+
+/// The origin's answer reaches the edge, or does not.
+pub fn back(world: &mut World, exchange: Exchange, answer: Option<SyncResponse>) {
+    match exchange.who {
+        Who::Consumer(names) => {
+            for (id, attempts) in names {
+                match &answer {
+                    Some(_) => world.queue.acknowledge(id),
+                    None => world.queue.retry(world.now, id, 2_u32.pow(attempts.min(9)).min(300), attempts > 100),
+                }
+            }
+            if answer.is_some_and(|answer| answer.pending > 0) {
+                world.later(100, Event::Wake);
+            }
+        }
+        Who::Direct(waiting) => edge::delivered_directly(world, waiting, answer.is_some()),
+        Who::Drain => drain(world, answer),
+    }
+}
+
+/// The origin's second thread.
+pub fn fold(world: &mut World) {
+    match world.origin.fold(world.now) {
+        Ok(()) => world.check_store(),
+        Err(NoAnswer::Died(why)) => operators::died(world, &why),
+        Err(_) => {}
+    }
+}
+
+/// The publish consumer is woken: one at a time, but for a while in a deploy.
+pub fn wake(world: &mut World) {
+    let most = if world.plan.two_drains { 2 } else { 1 };
+    if world.drains.0 >= most {
+        world.drains.1 = true;
+        return;
+    }
+    world.drains.0 += 1;
+    let location = world.dice.place(world.locations.len());
+    send(world, location, Vec::new(), &[], DRAIN, Who::Drain);
+}
+
+fn drain(world: &mut World, answer: Option<SyncResponse>) {
+    match answer.filter(|answer| !answer.publish.is_empty()) {
+        Some(answer) => {
+            answer.publish.iter().for_each(|write| world.check.issued(write));
+            let location = world.dice.place(world.locations.len());
+            next_put(world, Drain { rest: answer.publish, applied: Vec::new(), location, forgotten: false });
+        }
+        None => end_drain(world),
+    }
+}
+
+fn end_drain(world: &mut World) {
+    world.drains.0 = world.drains.0.saturating_sub(1);
+    if std::mem::take(&mut world.drains.1) {
+        world.later(500, Event::Wake);
+    }
+}
+
+fn next_put(world: &mut World, mut drain: Drain) {
+    let late = world.dice.chance(world.plan.late_writes);
+    let after = world.dice.between(5, 50);
+    if late && !drain.forgotten {
+        // The platform gives this consumer up; what it was writing lands all the same, long after.
+        drain.forgotten = true;
+        world.say(|| "a publish consumer is given up while it writes".to_owned());
+        drain.rest.truncate(1);
+        let after = world.dice.between(30_000, 300_000);
+        world.later(after, Event::Put(Box::new(drain)));
+        end_drain(world);
+    } else {
+        world.later(after, Event::Put(Box::new(drain)));
+    }
+}
+
+/// One write of a drain, and then the next, or the next sync.
+pub fn put(world: &mut World, mut drain: Drain) {
+    if !drain.rest.is_empty() {
+        let write = drain.rest.remove(0);
+        let done = world.kv.put(world.now, &write.key, write.value.clone());
+        world.say(|| format!("put {} version {:?}: {done:?}", write.key, write.version));
+        if done.is_ok() {
+            drain.applied.push(write.entry);
+        }
+    }
+    if drain.forgotten {
+        return;
+    }
+    if !drain.rest.is_empty() {
+        return next_put(world, drain);
+    }
+    if drain.applied.is_empty() {
+        return end_drain(world);
+    }
+    let wanted = if world.phase == Phase::Calm || world.dice.chance(950) { DRAIN } else { 0 };
+    send(world, drain.location, Vec::new(), &drain.applied, wanted, Who::Drain);
+}
+
+/// A call, and its facts' tenant, for who waits for facts to be taken.
+#[must_use]
+pub fn facts_of(batch: &[u8]) -> Option<(TenantId, Vec<causeway_shared::fact::Fact>)> {
+    let (tenant, facts) = facts::decode_each(batch).ok()?;
+    Some((tenant, facts.into_iter().filter_map(Result::ok).collect()))
+}
+
+/// Whether a call still has a browser that waits for it.
+#[must_use]
+pub fn is_waited_for(call: &Call) -> bool {
+    call.browser.is_some()
+}

@@ -1,0 +1,244 @@
+//! The world: one queue of events in the order of simulated time, and what each of them does.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+
+use causeway_shared::ids::Millis;
+
+use crate::browser::Browser;
+use crate::check::{Check, Failure};
+use crate::dice::Dice;
+use crate::edge::{Call, Location};
+use crate::kv::Kv;
+use crate::model::Model;
+use crate::origin::Origin;
+use crate::queue::Queue;
+use crate::setup::{self, Plan};
+use crate::sync::{Drain, Exchange};
+use crate::{edge, operators, sync};
+
+/// How long after the end of all faults the world must have converged: messages wait for three hours at most.
+pub const CONVERGE_MS: Millis = 5 * 3_600_000;
+
+/// Something that happens.
+#[derive(Debug)]
+pub enum Event {
+    /// A browser does something.
+    Act(usize),
+    /// A call reaches a location.
+    Arrive(Box<Call>),
+    /// What a call waits for in the KV has come, or not.
+    Read(Box<Call>, u32, Vec<Option<String>>, &'static str),
+    /// An answer reaches its browser, unless it gets lost.
+    Answer(Box<Call>, u16, Vec<(&'static str, String)>, Vec<u8>),
+    /// A facts consumer looks into the queue.
+    Consume,
+    /// A sync reaches the origin.
+    AtOrigin(Box<Exchange>),
+    /// Its answer reaches the edge, or none does.
+    Back(Box<Exchange>, Option<Box<causeway_shared::wire::sync::SyncResponse>>),
+    /// The origin's second thread is woken.
+    Fold,
+    /// The publish consumer is woken.
+    Wake,
+    /// One write of a drain.
+    Put(Box<Drain>),
+    /// Every minute.
+    Cron,
+    /// An operator, or a fault.
+    Do(operators::Deed),
+}
+
+/// How far a world has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// Everything goes wrong.
+    Faults,
+    /// Nothing goes wrong any more, and nobody does anything new.
+    Calm,
+}
+
+/// A world.
+#[derive(Debug)]
+pub struct World {
+    /// Now.
+    pub now: Millis,
+    /// Its dice.
+    pub dice: Dice,
+    /// Which faults it plays.
+    pub plan: Plan,
+    /// How far it has come.
+    pub phase: Phase,
+    /// The KV.
+    pub kv: Kv,
+    /// The facts queue.
+    pub queue: Queue,
+    /// The origin.
+    pub origin: Origin,
+    /// The edge's locations.
+    pub locations: Vec<Location>,
+    /// All browsers.
+    pub browsers: Vec<Browser>,
+    /// What is true.
+    pub model: Model,
+    /// What must never happen.
+    pub check: Check,
+    /// Publish consumers at work, and whether one more is wanted.
+    pub drains: (u32, bool),
+    /// The stage of the rotation that everybody has.
+    pub stage: usize,
+    /// Events so far.
+    pub count: u64,
+    events: BinaryHeap<Reverse<(Millis, u64)>>,
+    of: BTreeMap<u64, Event>,
+    next: u64,
+    trace: Option<Vec<String>>,
+}
+
+impl World {
+    /// A world before its first event.
+    #[must_use]
+    pub fn new(seed: u64, trace: bool) -> Self {
+        let mut dice = Dice::new(seed);
+        let plan = Plan::draw(&mut dice);
+        let mut kv = Kv::new(dice.apart());
+        kv.faults = plan.kv;
+        let mut queue = Queue::new(dice.apart());
+        queue.faults = plan.queue;
+        let origin = Origin::new(dice.apart());
+        let locations = (0..plan.locations).map(|_| Location::new(0, &mut dice)).collect();
+        let browsers = (0..plan.browsers).map(|_| Browser::new(&plan, &mut dice)).collect();
+        let mut world = Self {
+            now: setup::BEGIN,
+            dice,
+            plan,
+            phase: Phase::Faults,
+            kv,
+            queue,
+            origin,
+            locations,
+            browsers,
+            model: Model::default(),
+            check: Check::default(),
+            drains: (0, false),
+            stage: 0,
+            count: 0,
+            events: BinaryHeap::new(),
+            of: BTreeMap::new(),
+            next: 0,
+            trace: trace.then(Vec::new),
+        };
+        for browser in 0..world.browsers.len() {
+            let after = world.dice.below(60_000);
+            world.later(after, Event::Act(browser));
+        }
+        world.later(60_000, Event::Cron);
+        operators::begin(&mut world);
+        world
+    }
+
+    /// Something will happen after so long.
+    pub fn later(&mut self, after: Millis, event: Event) {
+        self.next += 1;
+        self.events.push(Reverse((self.now + after, self.next)));
+        self.of.insert(self.next, event);
+    }
+
+    /// Says what happens, to one who looks.
+    pub fn say(&mut self, what: impl FnOnce() -> String) {
+        if let Some(lines) = &mut self.trace {
+            let since = self.now - setup::BEGIN;
+            lines.push(format!("{:>6} {:>9}.{:03} s  {}", self.count, since / 1_000, since % 1_000, what()));
+        }
+    }
+
+    /// What was said.
+    #[must_use]
+    pub fn trace(&self) -> &[String] {
+        self.trace.as_deref().unwrap_or_default()
+    }
+
+    /// Runs one world: `faults` events in which everything goes wrong, and then until it has converged.
+    ///
+    /// # Errors
+    /// What must never happen, happened.
+    pub fn run(&mut self, faults: u64) -> Result<(), Failure> {
+        while self.count < faults && self.step()? {}
+        self.calm_down();
+        let end = self.now + CONVERGE_MS;
+        while !self.is_still() && self.now < end && self.step()? {}
+        // What the last writes replaced may still be in a cache, and a minute's pause is over for everybody.
+        let end = self.now + 1_300_000;
+        while self.now < end && self.step()? {}
+        self.check_converged()
+    }
+
+    fn step(&mut self) -> Result<bool, Failure> {
+        let Some(Reverse((at, id))) = self.events.pop() else { return Ok(false) };
+        let Some(event) = self.of.remove(&id) else { return Ok(true) };
+        self.now = self.now.max(at);
+        self.count += 1;
+        self.happen(event);
+        self.check.take_failure().map_or(Ok(true), Err)
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Act(browser) => edge::act(self, browser),
+            Event::Arrive(call) => edge::arrive(self, *call),
+            Event::Read(call, turn, values, fault) => edge::resume(self, *call, turn, &values, fault),
+            Event::Answer(call, status, headers, body) => edge::answered(self, *call, status, &headers, &body),
+            Event::Consume => sync::consume(self),
+            Event::AtOrigin(exchange) => sync::at_origin(self, *exchange),
+            Event::Back(exchange, answer) => sync::back(self, *exchange, answer.map(|answer| *answer)),
+            Event::Fold => sync::fold(self),
+            Event::Wake => sync::wake(self),
+            Event::Put(drain) => sync::put(self, *drain),
+            Event::Cron => self.cron(),
+            Event::Do(deed) => operators::happen(self, deed),
+        }
+    }
+
+    fn cron(&mut self) {
+        self.later(60_000, Event::Cron);
+        self.later(0, Event::Wake);
+        if self.queue.look(self.now) {
+            self.later(0, Event::Consume);
+        }
+        // The origin's threads look around by themselves.
+        if self.origin.is_behind() {
+            self.later(0, Event::Fold);
+        }
+    }
+
+    /// Ends all faults: what is down starts, what is dead is sent again.
+    fn calm_down(&mut self) {
+        self.say(|| "── all faults end".to_owned());
+        self.phase = Phase::Calm;
+        self.kv.faults = crate::kv::KvFaults::default();
+        self.queue.faults = crate::queue::QueueFaults::default();
+        self.plan.lost_answers = 0;
+        self.plan.lost_syncs = 0;
+        self.plan.lost_pages = 0;
+        self.plan.late_writes = 0;
+        self.plan.dying_consumers = 0;
+        self.plan.slow_reads = 0;
+        self.plan.two_drains = false;
+        operators::calm_down(self);
+        self.queue.redrive(self.now);
+    }
+
+    /// Whether nothing is on its way any more.
+    fn is_still(&mut self) -> bool {
+        let on_its_way = self.of.values().any(|event| !matches!(event, Event::Cron | Event::Wake | Event::Act(_)));
+        !on_its_way && self.queue.is_empty() && !self.origin.is_behind() && self.outbox_is_empty()
+    }
+
+    fn outbox_is_empty(&mut self) -> bool {
+        const WAITING: &str = "SELECT (SELECT count(*) FROM outbox WHERE due IS NOT NULL)
+            + (SELECT count(*) FROM people WHERE siblings_due IS NOT NULL)";
+        let Some((store, _)) = self.origin.store() else { return false };
+        let waiting = store.prepare_cached(WAITING).and_then(|mut read| read.query_row([], |row| row.get::<_, i64>(0)));
+        waiting.is_ok_and(|waiting| waiting == 0)
+    }
+}
