@@ -11,7 +11,7 @@ export class Module {
   #config;
   #keys;
   /** What the module told of itself when it was configured: headers to gather, bounds to keep. */
-  told = { headers: [], body_bytes: 0, value_chars: 0 };
+  told = { headers: [], body_bytes: 0, value_chars: 0, kv_deadline_ms: 0, origin_timeout_ms: 0, sync_messages: 0 };
   /** How often a trap made a fresh instance necessary. */
   restarts = 0;
 

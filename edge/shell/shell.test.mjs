@@ -7,6 +7,8 @@ import { test } from "node:test";
 import * as glue from "../build/engine.js";
 import { Deadline, NOTHING, body, head, network, read } from "./gather.mjs";
 import { Module, ModuleFault } from "./module.mjs";
+import { state } from "./state.mjs";
+import { consumeFacts, drainOutbox, sync } from "./sync.mjs";
 
 const secret = (seed) => Buffer.from(Uint8Array.from({ length: 32 }, (_, i) => (i * 7) ^ seed)).toString("base64");
 const ring = (seed) => [{ id: 1, stage: "active", secret: secret(seed) }];
@@ -120,6 +122,74 @@ test("field_16_a_client_network_is_what_the_platform_says", () => {
   assert.equal(from({ "cf-connecting-ip": "192.0.2.77", "x-forwarded-for": "203.0.113.9" }), "192.0.2");
   assert.equal(from({ "cf-connecting-ip": "2001:db8:7:ffff::1" }), "2001:db8:7");
   assert.equal(from({ "x-forwarded-for": "203.0.113.9", "x-real-ip": "203.0.113.9" }), "");
+});
+
+/** A glue whose origin answers as told: an answer is JSON here, and null a refusal. */
+function answering(answers) {
+  const called = [];
+  const sync_request = (call) => {
+    called.push(JSON.parse(call));
+    return new TextEncoder().encode("{}\0");
+  };
+  globalThis.fetch = async () => {
+    const answer = answers.shift();
+    return answer === null ? new Response("", { status: 503 }) : new Response(JSON.stringify({ rejected: [], ...answer }));
+  };
+  const sync_response = (body) => new TextDecoder().decode(body);
+  return { module: new Module({ ...glue, sync_request, sync_response }, CONFIG, KEYS), called };
+}
+
+const entries = (from, count) => Array.from({ length: count }, (_, i) => ({ entry: from + i, key: `k${from + i}`, value: "v" }));
+
+function platform(put = async () => {}) {
+  const woken = [];
+  return { woken, ORIGIN_URL: "http://origin.invalid", PUBLISH: { send: async (body) => woken.push(body) }, PROFILES: { put } };
+}
+
+test("two_syncs_at_once_tell_of_a_loss_once_and_a_failed_one_tells_it_again", async () => {
+  const { module, called } = answering([null, { publish: [], pending: 0 }, { publish: [], pending: 0 }]);
+  state.lost += 5;
+  await Promise.all([sync(platform(), module, {}), sync(platform(), module, {})]);
+  await sync(platform(), module, {});
+  assert.deepEqual(called.map((call) => call.lost), [5, 0, 5]);
+  assert.equal(state.lostTold, state.lost);
+});
+
+test("a_drain_acknowledges_its_last_writes_and_asks_for_no_more_after_800", async () => {
+  const batches = Array.from({ length: 8 }, (_, i) => ({ publish: entries(100 * i, 100), pending: 300 - i }));
+  const { module, called } = answering([...batches, { publish: [], pending: 9 }]);
+  const env = platform();
+  await drainOutbox(env, module);
+  assert.deepEqual(called.map((call) => call.drain), [100, 100, 100, 100, 100, 100, 100, 100, 0]);
+  assert.deepEqual(called.map((call) => call.applied.length), [0, 100, 100, 100, 100, 100, 100, 100, 100]);
+  assert.deepEqual(env.woken, ["wake"]);
+});
+
+test("what_is_due_and_was_not_handed_out_wakes_the_consumer_again", async () => {
+  const ends = async (answers, put) => {
+    const { module, called } = answering(answers);
+    const env = platform(put);
+    await drainOutbox(env, module);
+    return [called.length, env.woken.length];
+  };
+  assert.deepEqual(await ends([{ publish: [], pending: 0 }]), [1, 0]);
+  assert.deepEqual(await ends([{ publish: [], pending: 1 }]), [1, 1]);
+  assert.deepEqual(await ends([null]), [1, 0]);
+  const refuse = async () => { throw new Error("KV PUT failed: 429 Too Many Requests"); };
+  assert.deepEqual(await ends([{ publish: entries(0, 3), pending: 7 }], refuse), [1, 0]);
+});
+
+test("facts_go_25_messages_a_sync_and_what_failed_is_tried_again_later", async () => {
+  const { module, called } = answering([{ publish: [], pending: 2 }, null]);
+  const told = [];
+  const message = (attempts) => ({ body: new Uint8Array(1), attempts, ack: () => told.push("ack"), retry: ({ delaySeconds }) => told.push(delaySeconds) });
+  const attempts = [...Array(25).fill(1), 1, 2, 9, 101];
+  const env = platform();
+  const dead = state.dead;
+  await consumeFacts({ messages: attempts.map(message) }, env, module);
+  assert.equal(called.length, 2);
+  assert.deepEqual(told, [...Array(25).fill("ack"), 2, 4, 300, 300]);
+  assert.deepEqual([env.woken.length, state.dead - dead], [1, 1]);
 });
 
 test("only_the_headers_asked_for_cross", () => {

@@ -2,22 +2,15 @@
 
 import { log, state } from "./state.mjs";
 
-const ORIGIN_TIMEOUT_MS = 10_000;
-/** Messages in one sync; with at most 200 facts each they stay under the origin's bound. */
-const SYNC_MESSAGES = 25;
-/** The consumer's `max_retries` in wrangler.toml: after that many the platform dead-letters a message. */
-const MAX_RETRIES = 100;
-const DRAIN = 100;
 /** KV writes in flight at once; the platform allows six connections. */
 const WRITES = 6;
-/** KV writes in one drain: an invocation may do 1,000 operations, its syncs among them. */
-const DRAIN_WRITES = 800;
-/** How long one drain may go on; what is left comes with the next wake-up. */
-const DRAIN_MS = 20_000;
 
 /** One call of /v1/sync. Gives the origin's answer once everything in it is durable, or null. */
 export async function sync(env, module, { messages = [], applied = [], drain = 0 }) {
+  // Told from now on, unless this fails: another sync may be under way at the same time, and is not to tell it again.
   const [lost, dead] = [state.lost - state.lostTold, state.dead - state.deadTold];
+  state.lostTold += lost;
+  state.deadTold += dead;
   const call = { edge: env.EDGE_NAME ?? "edge", batch: crypto.randomUUID(), applied, drain, lost, dead };
   try {
     const request = module.call("sync_request", JSON.stringify(call), frame(messages), Date.now());
@@ -27,17 +20,17 @@ export async function sync(env, module, { messages = [], applied = [], drain = 0
     headers["content-type"] = "application/cbor";
     const url = new URL("/v1/sync", env.ORIGIN_URL);
     const body = request.slice(end + 1);
-    const response = await fetch(url, { method: "POST", headers, body, signal: AbortSignal.timeout(ORIGIN_TIMEOUT_MS) });
+    const response = await fetch(url, { method: "POST", headers, body, signal: AbortSignal.timeout(module.told.origin_timeout_ms) });
     if (response.status !== 200) throw new Error(`the origin answered ${response.status}`);
     const answer = JSON.parse(module.call("sync_response", new Uint8Array(await response.arrayBuffer())));
     if (answer.error) throw new Error(answer.error);
-    state.lostTold += lost;
-    state.deadTold += dead;
     state.lastSync = Date.now();
     state.catalogue = answer.catalogue;
     if (answer.rejected.length > 0) log("facts_rejected", { facts: answer.rejected.length, codes: [...new Set(answer.rejected)] });
     return answer;
   } catch (error) {
+    state.lostTold -= lost;
+    state.deadTold -= dead;
     log("sync_failed", { messages: messages.length, message: String(error?.message) });
     return null;
   }
@@ -46,25 +39,27 @@ export async function sync(env, module, { messages = [], applied = [], drain = 0
 /** Consumes the facts queue: a message is acknowledged once the origin has it, else tried again later. */
 export async function consumeFacts(batch, env, module) {
   const { messages } = batch;
+  const { sync_messages } = module.told;
   let pending = 0;
-  for (let at = 0; at < messages.length; at += SYNC_MESSAGES) {
-    const some = messages.slice(at, at + SYNC_MESSAGES);
+  for (let at = 0; at < messages.length; at += sync_messages) {
+    const some = messages.slice(at, at + sync_messages);
     const answer = await sync(env, module, { messages: some.map((message) => bytes(message.body)) });
     for (const message of some) {
       if (answer !== null) message.ack();
-      else retry(message);
+      else retry(message, module);
     }
     pending += answer?.pending ?? 0;
   }
-  if (pending > 0) await wake(env);
+  if (module.call("wakes", pending)) await wake(env);
 }
 
-function retry(message) {
-  if (message.attempts > MAX_RETRIES) {
+function retry(message, module) {
+  const { attempts } = message;
+  if (module.call("is_dead", attempts)) {
     state.dead += 1;
-    log("dead_letter", { attempts: message.attempts, dead_total: state.dead });
+    log("dead_letter", { attempts, dead_total: state.dead });
   }
-  message.retry({ delaySeconds: Math.min(2 ** Math.min(message.attempts, 9), 300) });
+  message.retry({ delaySeconds: module.call("retry_delay_s", attempts) });
 }
 
 /** Wakes the one consumer that writes the KV. A wake-up that is lost is made good by the next cron. */
@@ -78,20 +73,19 @@ export async function wake(env) {
 
 /** Consumes the publish queue: drains the origin's outbox into the KV. */
 export async function drainOutbox(env, module) {
-  const end = Date.now() + DRAIN_MS;
+  const began = Date.now();
   let applied = [];
   let written = 0;
   for (;;) {
-    const more = Date.now() < end && written < DRAIN_WRITES;
-    const answer = await sync(env, module, { applied, drain: more ? DRAIN : 0 });
+    const drain = module.call("drain_wanted", began, written, Date.now());
+    const answer = await sync(env, module, { applied, drain });
     if (answer === null) return;
-    if (answer.publish.length === 0) {
-      if (!more && answer.pending > 0) await wake(env);
-      return;
-    }
+    const next = module.call("drain_next", answer.publish.length, answer.pending);
+    if (next === "wake_again") await wake(env);
+    if (next !== "write") return;
     applied = await write(env, answer.publish);
     written += answer.publish.length;
-    if (applied.length === 0) return;
+    if (!module.call("drain_goes_on", applied.length)) return;
   }
 }
 

@@ -6,11 +6,12 @@ import { deliver } from "./deliver.mjs";
 import { demo } from "./demo.mjs";
 import * as gather from "./gather.mjs";
 import { Module } from "./module.mjs";
+import * as objects from "./person.mjs";
 import { log, note, state } from "./state.mjs";
 import { consumeFacts, drainOutbox, wake } from "./sync.mjs";
 
-/** All KV reads of a request together may take this long (DESIGN, invariant 9). */
-const KV_DEADLINE_MS = 100;
+/** The call of a visitor's object for strict caps, one a request at most, may take this long beside the reads. */
+const OBJECT_DEADLINE_MS = 100;
 
 /** What all JSON answers have: no cache keeps one visitor's answer. */
 const JSON_HEADERS = new Headers({ "content-type": "application/json; charset=utf-8", "cache-control": "no-store" });
@@ -21,6 +22,13 @@ let ready;
 function moduleOf(env) {
   ready ??= new Module(glue, env.CAUSEWAY_CONFIG, env.CAUSEWAY_KEYS);
   return ready;
+}
+
+/** The class that wrangler.toml binds as PERSONS. */
+export class Person extends objects.Person {
+  constructor(ctx, env) {
+    super(ctx, env, moduleOf(env));
+  }
 }
 
 export default {
@@ -66,11 +74,15 @@ async function answer(request, env, ctx, module) {
   return response;
 }
 
-/** Reads what the module asks for, until it has its answer: two reads at most. */
+/** Reads what the module asks for, or calls an object, until it has its answer: two reads and one call at most. */
 async function resume(first, request, env, module) {
-  const deadline = new gather.Deadline(KV_DEADLINE_MS);
+  const deadline = new gather.Deadline(module.told.kv_deadline_ms);
   let step = first;
   while (step.turn !== undefined) {
+    if (step.hop !== undefined) {
+      step = module.step("resume", step.turn, await ask(env, step.hop, step.body), "");
+      continue;
+    }
     const minting = step.mint ? deadline.race(mayMint(request, env), true) : undefined;
     const reading = step.read ? gather.read(env.PROFILES, step.read, deadline, module.told.value_chars) : gather.NOTHING;
     if (minting !== undefined && !(await minting)) return module.step("refuse_mint", step.turn);
@@ -78,6 +90,16 @@ async function resume(first, request, env, module) {
     step = module.step("resume", step.turn, values, fault);
   }
   return step;
+}
+
+/** An object's answer; no bytes when it fails, is late, or there are no objects. */
+async function ask(env, name, call) {
+  const nothing = gather.NOTHING.values;
+  const calling = objects.callObject(env, name, call).catch((error) => {
+    log("object_failed", { message: String(error?.message) });
+    return nothing;
+  });
+  return new gather.Deadline(OBJECT_DEADLINE_MS).race(calling, nothing);
 }
 
 async function mayMint(request, env) {

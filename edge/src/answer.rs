@@ -12,6 +12,9 @@ pub struct Head {
     /// KV keys to read in one bulk read.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub read: Vec<String>,
+    /// The object to call with the body, instead of a read; its answer goes on with the request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hop: Option<String>,
     /// Whether a visitor was minted: the shell asks the rate limit.
     #[serde(skip_serializing_if = "is_false")]
     pub mint: bool,

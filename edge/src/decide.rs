@@ -3,23 +3,22 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use causeway_shared::actions::{Entity, ViewType};
 use causeway_shared::fact::{Fact, What};
 use causeway_shared::identity::{Origin, Recognised};
 use causeway_shared::ids::{FactId, InsertionId, VisitorId};
-use causeway_shared::ledger::Reservation;
 use causeway_shared::limits;
-use causeway_shared::random::Random;
-use causeway_shared::token::{self, AdToken};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use crate::answer::{Outcome, too_large};
 use crate::attributes::Given;
 use crate::claims::{self, TooLong, UserBody};
 use crate::cookies;
-use crate::engine::{Call, Incoming, Routed, Visit, pack};
+use crate::engine::{Call, Incoming, Routed, pack};
 use crate::permission::{self, ConsentBody};
+use crate::placing::{self, Asked, Decision};
+use crate::strict::{self, Hop};
+use crate::visit::Visit;
 
 #[derive(Debug, Deserialize)]
 struct Body<'a> {
@@ -64,13 +63,6 @@ struct Page<'a> {
     keywords: Vec<Cow<'a, str>>,
 }
 
-/// A placement that asks for an ad.
-#[derive(Debug)]
-struct Asked {
-    id: String,
-    view_type: ViewType,
-}
-
 /// What is kept of a call until its visitor is recognised.
 #[derive(Debug)]
 pub(crate) struct DecideCall {
@@ -111,27 +103,6 @@ struct Person {
     bridged: bool,
 }
 
-#[derive(Serialize)]
-struct Decision<'a> {
-    placement: &'a str,
-    ad: Option<&'a Value>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<&'static str>,
-    #[serde(flatten, skip_serializing_if = "Option::is_none")]
-    placed: Option<Placed>,
-}
-
-/// The placing of an ad: its name for actions, and the addresses that count them.
-#[derive(Serialize)]
-struct Placed {
-    insertion: String,
-    impression_url: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    click_url: Option<String>,
-    #[serde(skip)]
-    reserved: Reservation,
-}
-
 /// Reads the call, its consent and its ids.
 pub(crate) fn begin(incoming: Incoming<'_>) -> Routed {
     match read(incoming.body).and_then(|body| recognise(&incoming, &body)) {
@@ -149,11 +120,17 @@ fn recognise(incoming: &Incoming<'_>, body: &Body<'_>) -> Result<Routed, Box<Out
         claims::take(incoming, &body.user).map_err(|TooLong(field)| length(&field, limits::ALTERNATE_ID_BYTES))?;
     let vocabulary = &site.tenant.vocabulary;
     let counted = permission.is_full() && uncounted.is_none();
+    let mut random = incoming.random.clone();
     let call = DecideCall {
         placements: body
             .placements
             .iter()
-            .map(|p| Asked { id: p.id.to_string(), view_type: vocabulary.view_type(&p.view_type).unwrap_or_default() })
+            .map(|p| Asked {
+                id: p.id.to_string(),
+                sizes: p.sizes.clone(),
+                view_type: vocabulary.view_type(&p.view_type).unwrap_or_default(),
+                insertion: InsertionId(random.draw()),
+            })
             .collect(),
         counted: uncounted.is_none(),
         page_view: body.page_view && uncounted.is_none(),
@@ -162,7 +139,7 @@ fn recognise(incoming: &Incoming<'_>, body: &Body<'_>) -> Result<Routed, Box<Out
         attributes: if counted { Given::read(body.user.attributes, None) } else { Given::default() },
     };
     let notes = jar.refused.into_iter().chain(taken.fault).chain(uncounted).collect();
-    let visit = incoming.visit(&jar, notes, Call::Decide(call));
+    let visit = Visit { random, ..incoming.visit(&jar, notes, Call::Decide(call)) };
     if !permission.is_full() {
         let answer = contextual(&visit, permission.code());
         return Ok(Routed::Answer(permission::withdraw(answer, &jar, site, *now)));
@@ -174,8 +151,20 @@ fn recognise(incoming: &Incoming<'_>, body: &Body<'_>) -> Result<Routed, Box<Out
     Ok(Routed::Recognise(Box::new(visit), Box::new(jar.arrival(site, *now, claims))))
 }
 
-/// The answer with an identity.
-pub(crate) fn finish(mut visit: Visit, mut who: Recognised) -> Outcome {
+/// What the person's object is to be asked first, if ads under strict caps may be placed.
+pub(crate) fn asks(visit: &Visit, who: &Recognised) -> Option<Hop> {
+    let Call::Decide(call) = &visit.call else { return None };
+    if !call.counted || !visit.site.catalogue.has_strict() {
+        return None;
+    }
+    let choices = placing::question(visit, &call.placements, Some(who)).strict();
+    let insertions: Vec<InsertionId> = call.placements.iter().map(|asked| asked.insertion).collect();
+    let asked = choices.iter().any(|choices| !choices.is_empty());
+    asked.then(|| strict::claim(&visit.site, who, &choices, &insertions))
+}
+
+/// The answer with an identity; `object` is what the person's object answered, empty for nothing.
+pub(crate) fn finish(mut visit: Visit, mut who: Recognised, object: &[u8]) -> Outcome {
     let said = attributes(&mut visit, who.visitor);
     let Call::Decide(call) = &visit.call else { return Outcome::empty(500) };
     let mut facts = who.observe(call.page_view, &mut visit.random);
@@ -185,11 +174,14 @@ pub(crate) fn finish(mut visit: Visit, mut who: Recognised) -> Outcome {
         new_visitor: who.origin == Origin::Minted,
         bridged: who.bridged(),
     };
-    let decisions = decide(&visit, call, Some(who.visitor));
+    let granted = strict::granted(object).map(|granted| placing::granted(&visit, &call.placements, &granted));
+    let decided = placing::question(&visit, &call.placements, Some(&who)).decide(granted.as_deref());
+    let decisions = placing::name(&visit, &call.placements, &decided, Some(who.visitor));
     if call.counted {
         who.ledger.reserve(decisions.iter().filter_map(|decision| Some(decision.placed.as_ref()?.reserved)));
     }
-    let mut outcome = answer(&visit, call, Some((who.visitor, person)), None, decisions);
+    let trace = call.trace.then(|| placing::trace(&visit, &call.placements, &decided, Some(&who)));
+    let mut outcome = answer(&visit, call, Some((who.visitor, person)), None, decisions, trace);
     if who.cookie_changed || visit.stale_key {
         outcome.head.headers.extend(cookies::write_identity(&visit.site, visit.secure, &who.cookie));
     }
@@ -214,12 +206,10 @@ fn attributes(visit: &mut Visit, visitor: VisitorId) -> Option<Fact> {
 /// The answer without an identity, and why.
 pub(crate) fn contextual(visit: &Visit, reason: &'static str) -> Outcome {
     let Call::Decide(call) = &visit.call else { return Outcome::empty(500) };
-    answer(visit, call, None, Some(reason), decide(visit, call, None))
-}
-
-fn decide<'a>(visit: &'a Visit, call: &'a DecideCall, visitor: Option<VisitorId>) -> Vec<Decision<'a>> {
-    let mut random = visit.random.clone();
-    call.placements.iter().map(|placement| house(visit, placement, visitor, &mut random)).collect()
+    let decided = placing::question(visit, &call.placements, None).decide(None);
+    let decisions = placing::name(visit, &call.placements, &decided, None);
+    let trace = call.trace.then(|| placing::trace(visit, &call.placements, &decided, None));
+    answer(visit, call, None, Some(reason), decisions, trace)
 }
 
 fn answer(
@@ -228,6 +218,7 @@ fn answer(
     who: Option<(VisitorId, Person)>,
     reason: Option<&'static str>,
     decisions: Vec<Decision<'_>>,
+    trace: Option<Value>,
 ) -> Outcome {
     let (visitor, person) = who.unzip();
     let consent = if visitor.is_some() { "full" } else { "none" };
@@ -240,40 +231,13 @@ fn answer(
         consent,
         reason,
         degraded: &visit.notes,
-        trace: call.trace.then(|| trace(call, visit.site.tenant.house_ad.is_some())),
+        trace,
         attributes: call.attributes.refused.iter().map(|one| (one.name.as_str(), one.code)).collect(),
         refused: call.refused.iter().map(|(kind, why)| (kind.clone(), Value::from(*why))).collect(),
     };
     let mut outcome = Outcome::json(200, &answer).with_headers(visit.cors.iter().cloned());
     outcome.head.notes.clone_from(&visit.notes);
     outcome
-}
-
-/// The house ad, or none. Where there is a visitor to count it for, with its addresses.
-fn house<'a>(visit: &'a Visit, placement: &'a Asked, visitor: Option<VisitorId>, random: &mut Random) -> Decision<'a> {
-    let ad = visit.site.tenant.house_ad.as_ref();
-    let placed = ad.and(visitor).and_then(|visitor| place(visit, placement, visitor, random));
-    Decision { placement: &placement.id, ad, reason: ad.is_none().then_some("no_catalogue"), placed }
-}
-
-/// Places the house ad, which belongs to nobody: its codes are 0. `None` only for a tenant without keys.
-fn place(visit: &Visit, placement: &Asked, visitor: VisitorId, random: &mut Random) -> Option<Placed> {
-    let token = AdToken {
-        visitor,
-        insertion: InsertionId(random.draw()),
-        entity: Entity::default(),
-        view_type: placement.view_type,
-        placed: visit.now,
-    };
-    let insertion = token::seal(&visit.site.keys.cookie, &visit.site.id, &token)?;
-    let address = |route: &str| format!("/v1/{route}/{insertion}");
-    let click_url = visit.site.tenant.house_landing.as_ref().map(|_| address("c"));
-    Some(Placed { impression_url: address("i"), click_url, insertion, reserved: Reservation::from(&token) })
-}
-
-fn trace(call: &DecideCall, house: bool) -> Value {
-    let outcome = if house { "won" } else { "no_catalogue" };
-    call.placements.iter().map(|p| json!({ "placement": p.id, "candidate": "house", "outcome": outcome })).collect()
 }
 
 fn read(body: &[u8]) -> Result<Body<'_>, Box<Outcome>> {

@@ -3,24 +3,28 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use causeway_shared::attributes::Dictionary;
+use causeway_shared::catalogue::Compiled;
 use causeway_shared::config::{EdgeConfig, Tenant};
 use causeway_shared::fact::Fact;
-use causeway_shared::identity::{self, Arrival, Begun, Found, Reads, Recognised, Second, Step};
+use causeway_shared::identity::{self, Arrival, Begun, Found, Reads, Recognised, Second, Seen, Step};
 use causeway_shared::ids::{Millis, TenantId};
 use causeway_shared::keys::{self, Keys, TenantKeys};
 use causeway_shared::random::Random;
+use causeway_shared::token::AdToken;
 use causeway_shared::wire::facts::FactBatch;
-use causeway_shared::{kv, limits, proof, wire};
+use causeway_shared::{delivery, kv, limits, proof, wire};
 
 use crate::answer::{Head, Outcome};
 use crate::attributes::{self, Kept};
-use crate::cookies::{self, Jar};
+use crate::cookies::Jar;
+use crate::cors;
 use crate::decide::{self, DecideCall};
 use crate::events::{self, EventsCall};
 use crate::me::{self, MeCall};
 use crate::pixel;
 use crate::request::{HEADERS, Request};
+use crate::strict::Hop;
+use crate::visit::Visit;
 
 /// Requests that may wait for a read at once. A client that goes away ends its request without a word, so
 /// the oldest one makes room.
@@ -56,6 +60,7 @@ pub(crate) struct Site {
     pub(crate) tenant: Tenant,
     pub(crate) id: TenantId,
     pub(crate) keys: TenantKeys,
+    pub(crate) catalogue: Compiled,
     explain: Option<String>,
 }
 
@@ -91,6 +96,7 @@ impl Incoming<'_> {
             kv_reads: 0,
             bytes: self.body.len(),
             names: Rc::default(),
+            snapshots: Vec::new(),
             notes,
             call,
         }
@@ -104,6 +110,7 @@ pub struct Engine {
     sites: BTreeMap<String, Rc<Site>>,
     proof_headers: Vec<String>,
     names: Kept,
+    seen: Seen,
     waiting: BTreeMap<u32, Waiting>,
     waiting_bytes: usize,
     turn: u32,
@@ -124,24 +131,10 @@ enum At {
     Names,
     First(Box<Begun>),
     Second(Box<Second>),
-}
-
-/// What a request that recognises its visitor carries from step to step.
-#[derive(Debug)]
-pub(crate) struct Visit {
-    pub(crate) site: Rc<Site>,
-    pub(crate) now: Millis,
-    pub(crate) random: Random,
-    pub(crate) secure: bool,
-    pub(crate) stale_key: bool,
-    pub(crate) cors: Vec<(&'static str, String)>,
-    pub(crate) kv_reads: u8,
-    /// Length of the call's body.
-    pub(crate) bytes: usize,
-    /// The tenant's names of attributes as far as they are known, if the call asks for them.
-    pub(crate) names: Rc<Dictionary>,
-    pub(crate) notes: Vec<&'static str>,
-    pub(crate) call: Call,
+    /// The person's object was asked which ads may be placed.
+    Claim(Box<Recognised>),
+    /// The person's object was asked whether an impression counts.
+    Confirm,
 }
 
 /// Which route, and what it needs to answer.
@@ -150,6 +143,7 @@ pub(crate) enum Call {
     Decide(DecideCall),
     Me(MeCall),
     Events(EventsCall),
+    Pixel(AdToken),
 }
 
 /// What a route makes of a request: an answer at once, or once the names of attributes are known, or a visitor to
@@ -158,6 +152,8 @@ pub(crate) enum Routed {
     Answer(Outcome),
     Name(Box<Visit>),
     Recognise(Box<Visit>, Box<Arrival>),
+    /// An object is to be asked whether an impression counts.
+    Confirm(Box<Visit>, Hop),
 }
 
 impl Engine {
@@ -192,7 +188,8 @@ impl Engine {
             self.proof_headers.push(name);
         }
         let hosts = tenant.hosts.clone();
-        let site = Rc::new(Site { tenant, id, keys, explain: self.keys.explain.clone() });
+        let catalogue = Compiled::new(&tenant.ads, &tenant.vocabulary);
+        let site = Rc::new(Site { tenant, id, keys, catalogue, explain: self.keys.explain.clone() });
         self.sites.extend(hosts.into_iter().map(|host| (host.to_ascii_lowercase(), Rc::clone(&site))));
     }
 
@@ -204,7 +201,9 @@ impl Engine {
             "headers": headers,
             "body_bytes": limits::BODY_BYTES,
             "value_chars": limits::KV_VALUE_CHARS,
-            "sync_bytes": limits::SYNC_BYTES,
+            "kv_deadline_ms": delivery::KV_DEADLINE_MS,
+            "origin_timeout_ms": delivery::ORIGIN_TIMEOUT_MS,
+            "sync_messages": delivery::SYNC_MESSAGES,
             "build": env!("CARGO_PKG_VERSION"),
         })
         .to_string()
@@ -224,7 +223,7 @@ impl Engine {
         let Ok(seed) = <[u8; 32]>::try_from(seed) else {
             return Outcome::error(400, "malformed", "a seed has 32 bytes", None);
         };
-        let cors = match cors(request, &site) {
+        let cors = match cors::headers(request, &site) {
             Ok(cors) => cors,
             Err(refused) => return *refused,
         };
@@ -233,6 +232,7 @@ impl Engine {
             Routed::Answer(outcome) => outcome,
             Routed::Name(visit) => self.name(*visit),
             Routed::Recognise(visit, arrival) => self.recognise(*visit, *arrival),
+            Routed::Confirm(visit, hop) => self.ask(*visit, At::Confirm, hop),
         }
     }
 
@@ -251,6 +251,7 @@ impl Engine {
             Call::Me(_) => return true,
             Call::Decide(call) => call.attributes.has_values(),
             Call::Events(call) => call.has_values(),
+            Call::Pixel(_) => false,
         };
         let known = brings.then(|| self.names.fresh(&visit.site.id, visit.now)).flatten();
         let wanted = brings && known.is_none();
@@ -273,7 +274,7 @@ impl Engine {
     fn after_first(&mut self, mut visit: Visit, begun: Begun, found: Found) -> Outcome {
         match begun.after_first(found, &mut visit.random) {
             Step::Forgotten => visit.forgotten(),
-            Step::Second(second) if second.reads().is_empty() => visit.finish(second.finish(Found::default())),
+            Step::Second(second) if second.reads().is_empty() => self.finish(visit, second.finish(Found::default())),
             Step::Second(second) => {
                 let reads = second.reads().clone();
                 self.wait(Waiting { visit, reads, names: false, at: At::Second(second) }, false)
@@ -302,15 +303,36 @@ impl Engine {
     /// Goes on after a read.
     pub fn resume(&mut self, turn: u32, values: &[u8], fault: &str) -> Outcome {
         let Some(Waiting { mut visit, reads, names, at }) = self.take(turn) else { return gone() };
-        let found = visit.read(&reads, names, values, fault);
+        let found = visit.read(&reads, names, values, fault, &mut self.seen);
         if names {
             self.names.keep(&visit.site.id, visit.now, &visit.names);
         }
         match at {
             At::Names => events::finish(visit),
             At::First(begun) => self.after_first(visit, *begun, found),
-            At::Second(second) => visit.finish(second.finish(found)),
+            At::Second(second) => self.finish(visit, second.finish(found)),
+            At::Claim(who) => {
+                visit.notes.extend(values.is_empty().then_some("strict_unanswered"));
+                visit.finish(*who, values)
+            }
+            At::Confirm => pixel::finish(visit, values),
         }
+    }
+
+    /// Answers, or asks the person's object first.
+    fn finish(&mut self, visit: Visit, who: Option<Recognised>) -> Outcome {
+        let Some(who) = who else { return visit.forgotten() };
+        match decide::asks(&visit, &who) {
+            Some(hop) => self.ask(visit, At::Claim(Box::new(who)), hop),
+            None => visit.finish(who, &[]),
+        }
+    }
+
+    fn ask(&mut self, visit: Visit, at: At, hop: Hop) -> Outcome {
+        let Hop { object, call } = hop;
+        let mut outcome = self.wait(Waiting { visit, reads: Reads::default(), names: false, at }, false);
+        (outcome.head.hop, outcome.body) = (Some(object), call);
+        outcome
     }
 
     /// Goes on without an identity: the client's network has minted too many.
@@ -337,9 +359,11 @@ fn route(incoming: Incoming<'_>) -> Routed {
         ("POST", "/v1/decide") => return decide::begin(incoming),
         ("GET", "/v1/me") => return me::begin(incoming),
         ("POST", "/v1/events") => return events::begin(incoming),
-        ("GET", path) if path.starts_with("/v1/i/") => pixel::impression(&incoming, path.trim_start_matches("/v1/i/")),
+        ("GET", path) if path.starts_with("/v1/i/") => {
+            return pixel::impression(&incoming, path.trim_start_matches("/v1/i/"));
+        }
         ("GET", path) if path.starts_with("/v1/c/") => pixel::click(&incoming, path.trim_start_matches("/v1/c/")),
-        ("OPTIONS", "/v1/decide" | "/v1/events" | "/v1/me") => preflight(site),
+        ("OPTIONS", "/v1/decide" | "/v1/events" | "/v1/me") => cors::preflight(site),
         (_, path) if site.tenant.dev && path.starts_with("/demo") => {
             Outcome { head: Head { demo: true, ..Head::default() }, ..Outcome::default() }
         }
@@ -349,93 +373,6 @@ fn route(incoming: Incoming<'_>) -> Routed {
         _ => Outcome::error(404, "not_found", "there is nothing at this path", None),
     };
     Routed::Answer(outcome.with_headers(incoming.cors))
-}
-
-/// The headers that let a page read the answer; a page of an origin that is not configured is refused, so
-/// that no other site speaks in a visitor's name.
-fn cors(request: Request<'_>, site: &Site) -> Result<Vec<(&'static str, String)>, Box<Outcome>> {
-    match request.origin() {
-        None => Ok(Vec::new()),
-        Some(origin) if request.admits(origin, &site.tenant) => Ok(vec![
-            ("access-control-allow-origin", origin.to_owned()),
-            ("access-control-allow-credentials", "true".to_owned()),
-            ("vary", "Origin".to_owned()),
-        ]),
-        Some(_) => {
-            Err(Box::new(Outcome::error(403, "origin", "this page's origin is not configured for the tenant", None)))
-        }
-    }
-}
-
-fn preflight(site: &Site) -> Outcome {
-    let own = site.tenant.proof_header.as_deref().map(|h| format!(", {h}")).unwrap_or_default();
-    Outcome::empty(204).with_headers([
-        ("access-control-allow-methods", "GET, POST".to_owned()),
-        ("access-control-allow-headers", format!("content-type, x-causeway-explain{own}")),
-        ("access-control-max-age", "86400".to_owned()),
-    ])
-}
-
-impl Visit {
-    /// Reads what came from the KV. What is bad is not there, with a note.
-    fn read(&mut self, reads: &Reads, names: bool, values: &[u8], fault: &str) -> Found {
-        let mut found = Found { failed: !fault.is_empty(), ..Found::default() };
-        if reads.is_empty() && !names {
-            return found;
-        }
-        self.kv_reads += 1;
-        match fault {
-            "" => {}
-            "kv_late" => self.notes.push("kv_late"),
-            _ => self.notes.push("kv_failed"),
-        }
-        // One value is all there is; of many, none has a line break.
-        let one = reads.snapshots.len() + reads.lookups.len() == 1 && !names;
-        let mut lines = values.split(|byte| *byte == b'\n' && !one);
-        for visitor in &reads.snapshots {
-            let Some(value) = lines.next().filter(|v| !v.is_empty()) else { continue };
-            match wire::kv::decode_stored(&kv::snapshot_key(&self.site.id, *visitor), *visitor, value) {
-                Ok(stored) => drop(found.stored.insert(*visitor, stored)),
-                Err(_) => self.notes.push("snapshot_bad"),
-            }
-        }
-        for id in &reads.lookups {
-            let Some(value) = lines.next().filter(|v| !v.is_empty()) else { continue };
-            match wire::kv::decode_lookup(&kv::lookup_key(&self.site.id, *id), value) {
-                Ok(visitors) => found.lookups.extend(visitors),
-                Err(_) => self.notes.push("lookup_bad"),
-            }
-        }
-        if names {
-            let (names, bad) = attributes::names(&self.site.id, lines);
-            self.names = Rc::new(names);
-            self.notes.extend(bad.then_some("names_bad"));
-        }
-        found
-    }
-
-    fn finish(self, who: Option<Recognised>) -> Outcome {
-        let Some(who) = who else { return self.forgotten() };
-        match &self.call {
-            Call::Decide(_) => decide::finish(self, who),
-            Call::Me(_) => me::finish(self, &who),
-            Call::Events(_) => events::finish(self),
-        }
-    }
-
-    /// The visitor was erased or withdrew: its cookies go, and the next request is a new visitor's.
-    fn forgotten(self) -> Outcome {
-        let secure = self.secure;
-        self.without_identity("forgotten").with_headers(cookies::expire(secure))
-    }
-
-    fn without_identity(self, reason: &'static str) -> Outcome {
-        match &self.call {
-            Call::Decide(_) => decide::contextual(&self, reason),
-            Call::Me(_) => me::nobody(&self),
-            Call::Events(_) => events::finish(self),
-        }
-    }
 }
 
 /// Puts facts into an outcome, for the queue.

@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
+use causeway_shared::actions::Verb;
 use causeway_shared::fact::{Fact, FactError, PURCHASE, What};
 use causeway_shared::identity::IdentityCookie;
 use causeway_shared::ids::{FactId, Micros, Millis};
@@ -21,7 +22,8 @@ use serde_json::{Map, Value};
 use crate::answer::{Outcome, too_large};
 use crate::attributes::{Given, Refused};
 use crate::cookies;
-use crate::engine::{Call, Incoming, Routed, Site, Visit, pack};
+use crate::engine::{Call, Incoming, Routed, Site, pack};
+use crate::visit::Visit;
 use crate::{permission, pixel};
 
 #[derive(Deserialize)]
@@ -230,6 +232,12 @@ impl Reader<'_> {
         let verb = self.site.tenant.vocabulary.verb(name).ok_or_else(unknown)?;
         let token = token::open(&self.site.keys.cookie, &self.site.id, insertion, self.now);
         let token = token.map_err(|error| (error.code(), error.to_string()))?;
+        if verb == Verb::IMPRESSION && pixel::is_strict(self.site, &token) {
+            return Err((
+                "strict",
+                "the impression of an ad under strict caps counts by its impression_url".to_owned(),
+            ));
+        }
         Ok(pixel::action(&token, verb, self.now))
     }
 

@@ -10,8 +10,9 @@ use serde_json::{Map, Value};
 use crate::answer::Outcome;
 use crate::claims::{self, UserBody};
 use crate::cookies;
-use crate::engine::{Call, Incoming, Routed, Visit};
+use crate::engine::{Call, Incoming, Routed};
 use crate::permission;
+use crate::visit::Visit;
 
 /// What is kept of a call until its visitor is recognised.
 #[derive(Debug)]

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 
+use causeway_shared::delivery::{self, Drain};
 use wasm_bindgen::prelude::wasm_bindgen;
 
 use crate::engine::Engine;
@@ -11,7 +12,7 @@ thread_local! {
 }
 
 /// Takes the configuration and the keys, both JSON; answers with JSON for the shell:
-/// `{"headers": [...], "body_bytes": n, "value_chars": n}` or `{"error": "..."}`.
+/// `{"headers": [...], "body_bytes": n, ...}`, the bounds it keeps, or `{"error": "..."}`.
 #[wasm_bindgen]
 pub fn configure(config: &str, keys: &str) -> String {
     match Engine::configure(config, keys) {
@@ -32,10 +33,24 @@ pub fn begin(head: &str, body: &[u8], now: f64, seed: &[u8]) -> Vec<u8> {
 }
 
 /// Goes on with a request after a KV read: the values' UTF-8, one a line, in the order of the keys, empty where there
-/// is none; `fault` is empty, or says why the read gave nothing (`kv_late`, `kv_failed`).
+/// is none; `fault` is empty, or says why the read gave nothing (`kv_late`, `kv_failed`). After the call of an object its
+/// answer's bytes, empty for none.
 #[wasm_bindgen]
 pub fn resume(turn: u32, values: &[u8], fault: &str) -> Vec<u8> {
     ENGINE.with_borrow_mut(|e| e.resume(turn, values, fault).into_bytes())
+}
+
+/// One call of a visitor's object for strict caps, with what it stores. Gives an outcome's bytes: the answer, or the call
+/// to forward and whose object gets it; in the place of facts what it is to store. Status 400 stores nothing.
+#[wasm_bindgen]
+pub fn object(state: &[u8], call: &[u8], now: f64) -> Vec<u8> {
+    crate::strict::object(state, call, millis(now)).into_bytes()
+}
+
+/// Gives such an object the answer to the call that it forwarded; an outcome's bytes as of [`object`].
+#[wasm_bindgen]
+pub fn object_passed(state: &[u8], forwarded: &[u8], answer: &[u8], now: f64) -> Vec<u8> {
+    crate::strict::passed(state, forwarded, answer, millis(now)).into_bytes()
 }
 
 /// Goes on with a request whose visitor may not be minted: its network has minted too many.
@@ -55,6 +70,42 @@ pub fn sync_request(call: &str, messages: &[u8], now: f64) -> Vec<u8> {
 #[wasm_bindgen]
 pub fn sync_response(body: &[u8]) -> String {
     crate::sync::sync_response(body)
+}
+
+/// The pause before a queue message is tried again, in seconds.
+#[wasm_bindgen]
+pub fn retry_delay_s(attempts: u32) -> u32 {
+    delivery::retry_delay_s(attempts)
+}
+
+/// Whether a queue message that is given back goes to the dead letters.
+#[wasm_bindgen]
+pub fn is_dead(attempts: u32) -> bool {
+    delivery::is_dead(attempts)
+}
+
+/// Whether the publish consumer is woken after facts were delivered, with so many outbox entries due.
+#[wasm_bindgen]
+pub fn wakes(pending: f64) -> bool {
+    delivery::wakes(millis(pending))
+}
+
+/// Outbox entries that a drain asks for: begun then (in milliseconds), with so many writes tried, now.
+#[wasm_bindgen]
+pub fn drain_wanted(began: f64, written: u32, now: f64) -> u16 {
+    Drain { began: millis(began), written: written as usize }.wanted(millis(now))
+}
+
+/// What a drain does with an answer: `write`, `done` or `wake_again`.
+#[wasm_bindgen]
+pub fn drain_next(handed: u32, pending: f64) -> String {
+    delivery::next(handed as usize, millis(pending)).name().to_owned()
+}
+
+/// Whether a drain goes on after writes of which so many were acknowledged.
+#[wasm_bindgen]
+pub fn drain_goes_on(applied: u32) -> bool {
+    delivery::goes_on(applied as usize)
 }
 
 /// A member proof for the demonstration page; empty unless the host's tenant is marked `dev`.

@@ -1,19 +1,27 @@
 //! What `/v1/decide` places is in the ledger cookie of the same answer: the next page sees it before any snapshot does.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
 
+use std::collections::BTreeMap;
+
 use causeway_edge::{Engine, Outcome};
-use causeway_shared::actions::InsertionHash;
+use causeway_shared::actions::{Action, Actions, Entity, InsertionHash, Verb, ViewType};
 use causeway_shared::cookie::{self, LEDGER};
-use causeway_shared::ids::{Millis, TenantId};
+use causeway_shared::ids::{Epoch, Millis, TenantId, Version, VisitorId};
 use causeway_shared::keys::{Key, KeyRing, Keys, Stage, TenantKeys};
 use causeway_shared::ledger::Ledger;
-use causeway_shared::{limits, token, wire};
+use causeway_shared::membership::Membership;
+use causeway_shared::profile::{Content, SubProfile};
+use causeway_shared::time::Minute;
+use causeway_shared::view::{Snapshot, Stored};
+use causeway_shared::{kv, limits, token, wire};
 use serde_json::{Value, json};
 
 const NOW: Millis = 1_800_000_000_000;
 const HUMAN: &str = "Mozilla/5.0 (X11; Linux x86_64) Firefox/140.0";
 
-/// A browser at an edge with an empty KV.
+const EXPLAIN: &str = "a key of sixteen characters";
+
+/// A browser at an edge whose KV holds what a test puts there.
 struct Page {
     engine: Engine,
     ring: KeyRing,
@@ -23,17 +31,40 @@ struct Page {
     agent: &'static str,
     purpose: &'static str,
     gpc: &'static str,
+    kv: BTreeMap<String, String>,
+    /// What objects store, by name; `None` where calls of them fail.
+    objects: Option<BTreeMap<String, Vec<u8>>>,
+    /// How many calls of objects there were.
+    calls: u32,
+}
+
+/// One campaign whose ads may be seen once a day, and another that has no cap.
+fn capped() -> Value {
+    let cap = json!([{ "action": "impression", "limit": 1, "window": { "interval": 1, "unit": "days" } }]);
+    let ad = |id: &str, code: u32, group: &str| json!({ "id": id, "code": code, "ad_group": group, "creative": { "text": id }, "landing": format!("https://{id}.example/"), "weight": 100 - code });
+    json!({
+        "advertiser": [{ "id": "shoes", "code": 1 }],
+        "campaign": [{ "id": "once", "code": 1, "advertiser": "shoes", "caps": cap }, { "id": "often", "code": 2, "advertiser": "shoes" }],
+        "ad_group": [{ "id": "one", "code": 1, "campaign": "once" }, { "id": "many", "code": 2, "campaign": "often" }],
+        "ad": [ad("red", 1, "one"), ad("blue", 2, "one"), ad("plain", 3, "many")],
+    })
 }
 
 impl Page {
     fn new() -> Self {
+        Self::with(&json!({}))
+    }
+
+    fn with(ads: &Value) -> Self {
         let secret = |seed: u8| std::array::from_fn(|i| u8::try_from(i * 7).unwrap() ^ seed);
         let ring = |seed| KeyRing(vec![Key { id: 1, stage: Stage::Active, secret: secret(seed) }]);
         let demo = TenantKeys { cookie: ring(1), alternate: ring(2), proof: Vec::new() };
-        let keys = Keys { sync: ring(3), explain: None, tenants: [("demo".to_owned(), demo)].into() };
+        let keys =
+            Keys { sync: ring(3), explain: Some(EXPLAIN.to_owned()), tenants: [("demo".to_owned(), demo)].into() };
         let config = json!({ "tenant": [{
             "name": "demo", "hosts": ["localhost"], "dev": true, "no_signal": "allow",
             "kinds": [{ "name": "member", "code": 1, "unique": true }], "house_ad": { "id": "house" },
+            "ads": ads,
         }] });
         Self {
             engine: Engine::configure(&config.to_string(), &serde_json::to_string(&keys).unwrap()).unwrap(),
@@ -44,18 +75,31 @@ impl Page {
             agent: HUMAN,
             purpose: "",
             gpc: "",
+            kv: BTreeMap::new(),
+            objects: Some(BTreeMap::new()),
+            calls: 0,
         }
     }
 
     fn send(&mut self, method: &str, path: &str, body: &Value) -> Outcome {
         self.now += 20_000;
         let Self { cookies, agent, purpose, gpc, .. } = self;
-        let head = format!("{method}\nhttp://localhost{path}\n{}\n\n{gpc}\n{purpose}\n{agent}\n\n", cookies.join("; "));
+        let head = format!(
+            "{method}\nhttp://localhost{path}\n{}\n\n{gpc}\n{purpose}\n{agent}\n{EXPLAIN}\n",
+            cookies.join("; ")
+        );
         let mut seed = [0; 32];
         seed[..8].copy_from_slice(&self.now.to_be_bytes());
         let mut outcome = self.engine.begin(&head, body.to_string().as_bytes(), self.now, &seed);
         while let Some(turn) = outcome.head.turn {
-            outcome = self.engine.resume(turn, b"", "");
+            if let Some(name) = outcome.head.hop.take() {
+                let answer = self.call_object(&name, &outcome.body).unwrap_or_default();
+                outcome = self.engine.resume(turn, &answer, "");
+                continue;
+            }
+            let found: Vec<&str> =
+                outcome.head.read.iter().map(|key| self.kv.get(key).map_or("", String::as_str)).collect();
+            outcome = self.engine.resume(turn, found.join("\n").as_bytes(), "");
         }
         for (_, set) in outcome.head.headers.iter().filter(|(name, _)| *name == "set-cookie") {
             let pair = set.split(';').next().unwrap();
@@ -66,6 +110,23 @@ impl Page {
         outcome
     }
 
+    /// Calls an object as the shell does; `None` while there are none.
+    fn call_object(&mut self, name: &str, call: &[u8]) -> Option<Vec<u8>> {
+        self.calls += 1;
+        let objects = self.objects.as_mut()?;
+        let state = objects.get(name).cloned().unwrap_or_default();
+        let mut step = causeway_edge::object(&state, call, self.now);
+        assert_ne!(step.head.status, 400);
+        objects.insert(name.to_owned(), step.facts);
+        if let Some(next) = step.head.hop.take() {
+            let answer = self.call_object(&next, &step.body)?;
+            let objects = self.objects.as_mut()?;
+            step = causeway_edge::passed(&objects[name], &step.body, &answer, self.now);
+            objects.insert(name.to_owned(), step.facts);
+        }
+        Some(step.body)
+    }
+
     /// Decides on so many slots; gives the decisions.
     fn decide(&mut self, slots: usize, page_view: bool) -> Vec<Value> {
         let placements: Vec<Value> = (0..slots).map(|n| json!({ "id": format!("slot-{n}") })).collect();
@@ -73,6 +134,51 @@ impl Page {
         assert_eq!(outcome.head.status, 200);
         let body: Value = serde_json::from_slice(&outcome.body).unwrap();
         body["decisions"].as_array().unwrap().clone()
+    }
+
+    /// The ids of the ads on a page with so many slots.
+    fn ads(&mut self, slots: usize) -> Vec<String> {
+        self.decide(slots, true).iter().map(|d| d["ad"]["id"].as_str().unwrap().to_owned()).collect()
+    }
+
+    /// The whole answer on one slot, explained.
+    fn explained(&mut self) -> Value {
+        let outcome = self.send("POST", "/v1/decide", &json!({ "placements": [{ "id": "top" }], "explain": true }));
+        serde_json::from_slice(&outcome.body).unwrap()
+    }
+
+    /// Puts a snapshot of this browser's visitor into the KV: with another browser's, on which these ads were seen.
+    fn publish(&mut self, own: VisitorId, sibling: VisitorId, seen: &[u32]) {
+        let minute = Minute::at(self.now);
+        let entity = |ad| Entity { ad, ad_group: 1, campaign: 1, advertiser: 1 };
+        let seen: Actions = seen
+            .iter()
+            .map(|ad| Action {
+                insertion: InsertionHash([7; 6]),
+                verb: Verb::IMPRESSION,
+                view_type: ViewType(0),
+                entity: entity(*ad),
+                minute,
+            })
+            .collect();
+        let version = Version { restore: 0, counter: 5 };
+        let profile = |actions: Vec<u8>| SubProfile::pack(version, &Content { actions, ..Content::default() });
+        let snapshot = Snapshot {
+            version,
+            visitor: own,
+            unique: Vec::new(),
+            membership: Membership {
+                epoch: Epoch(3),
+                devices: 2,
+                admits: [(own, ()), (sibling, ())].into_iter().collect(),
+                ..Membership::default()
+            },
+            profiles: [(own, profile(Vec::new())), (sibling, profile(seen.pack()))].into_iter().collect(),
+            truncated: false,
+        };
+        let key = kv::snapshot_key(&self.tenant, own);
+        let value = wire::kv::encode_stored(&key, &Stored::Snapshot(Box::new(snapshot))).unwrap();
+        self.kv.insert(key, value);
     }
 
     fn ledger(&self) -> Ledger {
@@ -148,4 +254,163 @@ fn field_21_without_permission_nothing_is_reserved() {
     let decisions = page.decide(1, true);
     assert!(decisions[0].get("insertion").is_none());
     assert_eq!(page.cookies, [""; 0]);
+}
+
+#[test]
+fn s3_05_a_second_page_does_not_get_the_ad_that_is_at_its_cap() {
+    let mut page = Page::with(&capped());
+    assert_eq!(page.ads(1), ["red"]);
+    assert_eq!(page.ads(1), ["plain"]);
+}
+
+#[test]
+fn s3_05_an_impression_that_never_arrives_frees_the_ad_after_the_serve_window() {
+    let mut page = Page::with(&capped());
+    assert_eq!(page.ads(1), ["red"]);
+    page.now += limits::SERVE_WINDOW_MS - 20_000;
+    assert_eq!(page.ads(1), ["plain"]);
+    page.now += 60_000;
+    assert_eq!(page.ads(1), ["red"]);
+}
+
+#[test]
+fn field_13_two_placements_of_one_page_count_for_one_cap() {
+    let mut page = Page::with(&capped());
+    assert_eq!(page.ads(3), ["red", "plain", "house"]);
+}
+
+#[test]
+fn s3_05_what_the_person_saw_on_another_browser_counts() {
+    let mut page = Page::with(&capped());
+    let first = page.explained();
+    let own: VisitorId = first["visitor"].as_str().unwrap().parse().unwrap();
+    let sibling = VisitorId::mint(NOW - 1, [9; 10]);
+    // The first page's own reservation is over by then.
+    page.now += 2 * limits::SERVE_WINDOW_MS;
+    page.publish(own, sibling, &[]);
+    assert_eq!(page.explained()["decisions"][0]["ad"]["id"], "red");
+    page.now += 2 * limits::SERVE_WINDOW_MS;
+    page.publish(own, sibling, &[2]);
+    let answer = page.explained();
+    assert_eq!(answer["decisions"][0]["ad"]["id"], "plain");
+    let cap = json!({
+        "level": "campaign", "action": "impression", "limit": 1, "window": { "interval": 1, "unit": "days" }, "counted": 1,
+    });
+    assert_eq!(
+        answer["trace"]["placements"][0]["candidates"],
+        json!([
+            { "ad": "red", "outcome": "capped", "cap": cap }, { "ad": "blue", "outcome": "capped", "cap": cap },
+            { "ad": "plain", "outcome": "won" }, { "ad": "house", "outcome": "outbid" },
+        ])
+    );
+    let mut visitors = [own.to_string(), sibling.to_string()];
+    visitors.sort();
+    assert_eq!(answer["trace"]["person"], json!({ "visitors": visitors, "snapshots": { own.to_string(): "0.5" } }));
+}
+
+#[test]
+fn field_13_a_new_visitor_gets_capped_ads_and_nobody_does_not() {
+    let mut page = Page::with(&capped());
+    page.gpc = "1";
+    let refused = page.decide(2, true);
+    assert_eq!((&refused[0]["ad"]["id"], &refused[1]["ad"]["id"]), (&json!("plain"), &json!("house")));
+    assert!(refused.iter().all(|decision| decision.get("insertion").is_none()));
+    page.gpc = "";
+    assert_eq!(page.ads(1), ["red"]);
+}
+
+#[test]
+fn s3_01_a_click_leads_to_the_ad_s_own_landing_also_late() {
+    let mut page = Page::with(&capped());
+    let decisions = page.decide(3, true);
+    assert!(decisions[2].get("click_url").is_none(), "the house ad leads nowhere here: {decisions:?}");
+    assert_eq!(
+        decisions[0]["ad"],
+        json!({ "id": "red", "ad_group": "one", "campaign": "once", "advertiser": "shoes", "creative": { "text": "red" } })
+    );
+    for (late, facts) in [(0, 1), (limits::TOKEN_LIFE_MS, 0)] {
+        page.now += late;
+        let click = page.send("GET", decisions[0]["click_url"].as_str().unwrap(), &Value::Null);
+        let location = click.head.headers.iter().find(|(name, _)| *name == "location").map(|(_, to)| to.as_str());
+        assert_eq!((click.head.status, location, click.head.facts), (302, Some("https://red.example/"), facts));
+    }
+}
+
+/// The same with the first campaign's caps strict.
+fn strict() -> Value {
+    let mut ads = capped();
+    ads["campaign"][0]["cap_mode"] = json!("strict");
+    ads
+}
+
+#[test]
+fn s3_05_strict_caps_hold_without_any_cookie_or_snapshot_of_the_others() {
+    let mut page = Page::with(&strict());
+    page.decide(0, true);
+    assert_eq!(page.calls, 0, "nothing is asked where nothing may be placed");
+    // One browser's cookies on two pages at once: neither knows of the other.
+    let cookies = page.cookies.clone();
+    assert_eq!(page.ads(2), ["red", "plain"]);
+    page.cookies.clone_from(&cookies);
+    let answer = page.explained();
+    assert_eq!(answer["decisions"][0]["ad"]["id"], "plain");
+    assert_eq!(
+        answer["trace"]["placements"][0]["candidates"][0],
+        json!({ "ad": "red", "outcome": "capped", "by": "object" })
+    );
+    // Not seen within the serve window: its place is free again.
+    page.now += limits::SERVE_WINDOW_MS + 60_000;
+    page.cookies = cookies;
+    assert_eq!(page.ads(1), ["red"]);
+}
+
+#[test]
+fn s3_05_a_strict_ad_is_not_placed_and_not_counted_without_an_answer() {
+    let mut page = Page::with(&strict());
+    let placed = page.decide(1, true);
+    let impression = placed[0]["impression_url"].as_str().unwrap().to_owned();
+    let objects = page.objects.take();
+    let pixel = page.send("GET", &impression, &Value::Null);
+    assert_eq!((pixel.head.status, pixel.head.facts, pixel.head.notes), (200, 0, vec!["strict_unanswered"]));
+    page.cookies.clear();
+    let answer = page.explained();
+    assert_eq!(
+        (&answer["decisions"][0]["ad"]["id"], &answer["degraded"]),
+        (&json!("plain"), &json!(["strict_unanswered"]))
+    );
+    assert_eq!(answer["trace"]["placements"][0]["candidates"][0]["outcome"], "unconfirmed");
+    page.objects = objects;
+    let counted = [1, 2].map(|_| page.send("GET", &impression, &Value::Null).head);
+    assert_eq!(counted.each_ref().map(|head| head.facts), [1, 0], "once");
+    assert_eq!(counted[1].notes, ["strict_refused"]);
+}
+
+#[test]
+fn s3_05_a_strict_impression_that_comes_late_or_as_an_event_counts_nothing() {
+    let mut page = Page::with(&strict());
+    let placed = page.decide(1, true);
+    let event = json!([{ "type": "action", "insertion": placed[0]["insertion"], "action": "impression" }]);
+    let answer: Value = serde_json::from_slice(&page.send("POST", "/v1/events", &event).body).unwrap();
+    assert_eq!((&answer["accepted"], &answer["rejected"][0]["code"]), (&json!(0), &json!("strict")));
+    page.now += limits::SERVE_WINDOW_MS + 60_000;
+    let calls = page.calls;
+    let pixel = page.send("GET", placed[0]["impression_url"].as_str().unwrap(), &Value::Null);
+    assert_eq!((pixel.head.facts, pixel.head.notes, page.calls), (0, vec!["strict_late"], calls));
+}
+
+#[test]
+fn s3_05_two_browsers_of_a_person_ask_one_object() {
+    let mut page = Page::with(&strict());
+    let first = page.explained();
+    let own: VisitorId = first["visitor"].as_str().unwrap().parse().unwrap();
+    let older = VisitorId::mint(NOW - 1, [9; 10]);
+    page.now += 2 * limits::SERVE_WINDOW_MS;
+    page.publish(own, older, &[]);
+    page.cookies.retain(|cookie| !cookie.starts_with(LEDGER));
+    assert_eq!(page.ads(1), ["red"]);
+    let names: Vec<&String> = page.objects.iter().flatten().map(|(name, _)| name).collect();
+    assert_eq!(names, [&format!("demo:{older}"), &format!("demo:{own}")]);
+    assert_eq!(page.calls, 3, "one of the first page, and two that led to the older visitor's");
+    page.cookies.retain(|cookie| !cookie.starts_with(LEDGER));
+    assert_eq!(page.ads(1), ["plain"]);
 }

@@ -20,7 +20,7 @@ pub const LEASE_MS: Millis = 60_000;
 /// How long after it was handed out a write that nobody acknowledged may still land, in milliseconds: the platform ends
 /// a consumer after 15 minutes.
 pub const LATE_MS: Millis = 15 * 60_000;
-/// Shortest time between two writes of a key (the platform allows one a second).
+/// Shortest time between two writes of a key, in milliseconds (the platform allows one a second).
 pub const KEY_PAUSE_MS: Millis = 1_000;
 /// When a value that could not be built is tried again, in milliseconds.
 const RETRY_MS: Millis = 60_000;
@@ -148,12 +148,13 @@ fn announce(group: &Group<'_>, change: PersonChange) -> Result<(), StoreError> {
 }
 
 /// Settles the rows whose write the KV acknowledged, unless something changed since they were handed out. Where a consumer
-/// of before may still write an older value, the row comes once more when it cannot any longer.
+/// of before may still write an older value, the row comes once more when it cannot any longer. The key's pause begins
+/// again: the write may have come long after its entry was handed out, and the platform counts from the write.
 ///
 /// # Errors
 /// [`StoreError`]; then nothing of the group may be kept.
 pub fn acknowledge(group: &Group<'_>, applied: &[u64]) -> Result<(), StoreError> {
-    const SETTLE: &str = "UPDATE outbox SET lease = NULL, leased_until = 0,
+    const SETTLE: &str = "UPDATE outbox SET lease = NULL, leased_until = 0, handed = ?2,
             due = iif(changed = lease_change, iif(late > ?2, late, NULL), due) WHERE lease = ?1";
     for entry in applied {
         group.tx.prepare_cached(SETTLE)?.execute([signed(*entry), signed(group.now)])?;

@@ -66,6 +66,17 @@ pub enum Level {
 impl Level {
     /// All, from the ad up.
     pub const ALL: [Self; 4] = [Self::Ad, Self::AdGroup, Self::Campaign, Self::Advertiser];
+
+    /// Its name in configuration and answers.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ad => "ad",
+            Self::AdGroup => "ad_group",
+            Self::Campaign => "campaign",
+            Self::Advertiser => "advertiser",
+        }
+    }
 }
 
 impl Entity {

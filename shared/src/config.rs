@@ -5,6 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::catalogue::Catalogue;
 use crate::ids::{KindCode, TenantId};
 use crate::limits;
 use crate::vocabulary::Vocabulary;
@@ -65,12 +66,15 @@ pub struct Tenant {
     /// Where a click on the house ad leads: an `https` or `http` address. Default: none, a click is not offered.
     #[serde(default)]
     pub house_landing: Option<String>,
-    /// The file with the words of actions and placements, beside the configuration. Default: none.
+    /// The file with the words of actions and placements and with the ads, beside the configuration. Default: none.
     #[serde(default)]
     pub catalogue: Option<String>,
-    /// What that file says; the origin reads it, the edge is given it.
+    /// The words in that file; the origin reads it, the edge is given it.
     #[serde(default, skip_serializing_if = "Vocabulary::is_empty")]
     pub vocabulary: Vocabulary,
+    /// The ads in that file.
+    #[serde(default, skip_serializing_if = "Catalogue::is_empty")]
+    pub ads: Catalogue,
 }
 
 /// What no consent signal at all means.
@@ -251,15 +255,13 @@ impl Tenant {
             found.say(format!("{at}.proof_header"), "a header name in lower case is needed");
         }
         if self.house_landing.as_ref().is_some_and(|url| !is_landing(url)) {
-            found.say(
-                format!("{at}.house_landing"),
-                format!("an https or http address of {} visible ASCII characters at most is needed", limits::URL_BYTES),
-            );
+            found.say(format!("{at}.house_landing"), LANDING);
         }
         if self.member_proof == ProofPolicy::Trusted && self.dev {
             found.say(format!("{at}.member_proof"), "a dev tenant signs its own proofs: leave it `required`");
         }
         found.0.extend(self.vocabulary.problems(&format!("{at}.catalogue")));
+        found.0.extend(self.ads.problems(&format!("{at}.catalogue"), &self.vocabulary));
         self.kind_problems(at, found);
     }
 
@@ -287,8 +289,12 @@ impl Tenant {
     }
 }
 
+/// What [`is_landing`] asks for.
+pub(crate) const LANDING: &str = "an https or http address of 2048 visible ASCII characters at most is needed";
+const _: () = assert!(limits::URL_BYTES == 2_048, "LANDING says it");
+
 /// An address that may stand in a `Location` header as it is.
-fn is_landing(url: &str) -> bool {
+pub(crate) fn is_landing(url: &str) -> bool {
     let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
     rest.is_some_and(|rest| !rest.is_empty())
         && url.len() <= limits::URL_BYTES
@@ -301,14 +307,14 @@ fn is_origin(text: &str) -> bool {
 }
 
 #[derive(Default)]
-struct Problems(Vec<Problem>);
+pub(crate) struct Problems(pub(crate) Vec<Problem>);
 
 impl Problems {
-    fn say(&mut self, path: impl Into<String>, message: impl Into<String>) {
+    pub(crate) fn say(&mut self, path: impl Into<String>, message: impl Into<String>) {
         self.0.push(Problem { path: path.into(), message: message.into() });
     }
 
-    fn unique<'a>(&mut self, at: &str, field: &str, seen: &mut Vec<&'a str>, value: &'a str) {
+    pub(crate) fn unique<'a>(&mut self, at: &str, field: &str, seen: &mut Vec<&'a str>, value: &'a str) {
         if seen.contains(&value) {
             self.say(format!("{at}.{field}"), format!("`{value}` is there already"));
         }

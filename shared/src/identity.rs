@@ -5,12 +5,14 @@
 //! waits, and a read that failed or came late is simply not there.
 
 mod members;
+mod seen;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use self::members::{may_join, same};
+pub use self::seen::{Met, Seen};
 use crate::fact::{Fact, What};
-use crate::ids::{AltHash, AlternateId, FactId, Millis, VisitorId};
+use crate::ids::{AltHash, AlternateId, FactId, Millis, Version, VisitorId};
 use crate::ledger::Ledger;
 use crate::limits;
 use crate::profile::Beyond;
@@ -126,6 +128,9 @@ impl Reads {
 pub struct Found {
     /// Snapshots and tombstones.
     pub stored: BTreeMap<VisitorId, Stored>,
+    /// The newest version met of visitors whose snapshot here is an older one ([`Seen`]): of that one only the
+    /// visitor's own facts are believed.
+    pub newest: BTreeMap<VisitorId, Version>,
     /// Visitors named by lookups, last seen first.
     pub lookups: Vec<VisitorId>,
     /// Whether the read failed or was late, so that a missing value says nothing.
@@ -144,6 +149,7 @@ pub struct Begun {
 pub struct Second {
     who: Who,
     stored: BTreeMap<VisitorId, Stored>,
+    newest: BTreeMap<VisitorId, Version>,
     siblings: Vec<VisitorId>,
     reads: Reads,
 }
@@ -249,7 +255,7 @@ impl Begun {
         let wanted = moved.into_iter().chain(siblings.iter().copied());
         let missing = wanted.filter(|v| !found.stored.contains_key(v) && !self.reads.snapshots.contains(v));
         let reads = Reads { snapshots: missing.take(limits::KV_KEYS).collect(), lookups: Vec::new() };
-        Step::Second(Box::new(Second { who, stored: found.stored, siblings, reads }))
+        Step::Second(Box::new(Second { who, stored: found.stored, newest: found.newest, siblings, reads }))
     }
 }
 
@@ -264,9 +270,12 @@ impl Second {
     /// to is gone, or another member's by now: expire the cookies, as for [`Step::Forgotten`].
     #[must_use]
     pub fn finish(self, found: Found) -> Option<Recognised> {
-        let Self { mut who, mut stored, siblings, .. } = self;
+        let Self { mut who, mut stored, mut newest, siblings, .. } = self;
         stored.extend(found.stored);
+        newest.extend(found.newest);
+        keep_own(&mut stored, &newest);
         let own = who.cookie.visitor;
+        who.ledger.highest = newest.remove(&own).unwrap_or_default().max(who.ledger.highest);
         let mine = match stored.remove(&own) {
             Some(Stored::Tombstone) => return None,
             Some(Stored::Snapshot(snapshot)) if who.other_holder(&snapshot.unique).is_some() => return None,
@@ -375,7 +384,7 @@ impl Who {
     }
 
     /// Takes the visitor's own snapshot in, and says which visitors it names. Of one older than this browser
-    /// has seen, only the visitor's own facts are believed: who belongs to it may have been taken back since.
+    /// or this reader has seen, only the visitor's own facts are believed: who belongs to it may have been taken back since.
     fn adopt(&mut self, mut snapshot: Snapshot, view: &mut View) -> BTreeSet<VisitorId> {
         let own = self.cookie.visitor;
         if snapshot.version < self.ledger.highest {
@@ -449,6 +458,18 @@ impl Recognised {
     #[must_use]
     pub fn bridged(&self) -> bool {
         self.view.is_bridged(self.visitor)
+    }
+}
+
+/// Of snapshots older than the newest met only the visitor's own facts are left: whom such a one admits may have been
+/// taken away since.
+fn keep_own(stored: &mut BTreeMap<VisitorId, Stored>, newest: &BTreeMap<VisitorId, Version>) {
+    for (visitor, newest) in newest {
+        if let Some(Stored::Snapshot(snapshot)) = stored.get_mut(visitor)
+            && snapshot.version < *newest
+        {
+            snapshot.keep_own();
+        }
     }
 }
 

@@ -50,6 +50,8 @@ pub const SNAPSHOT_BYTES: usize = 64 * 1024;
 /// Longest value the edge takes from the KV, in characters: a full page of the longest names in base64, with its
 /// checksum and tag. A snapshot has 87,392 at most.
 pub const KV_VALUE_CHARS: usize = (ATTRIBUTE_PAGE * (ATTRIBUTE_NAME_BYTES + 2) + 6).div_ceil(3) * 4 + 2;
+/// Visitors of whom an isolate remembers the newest snapshot's version; some 200 bytes each.
+pub const SEEN_VISITORS: usize = 4_096;
 /// Visitors of a person that one snapshot holds.
 pub const SNAPSHOT_VISITORS: usize = 51;
 /// Cuts that one membership names; the newest are kept.
@@ -121,6 +123,31 @@ pub const ACTION_DAYS: u16 = 90;
 pub const GROUPS: usize = 10_000;
 /// Days of actions that a snapshot holds, and fewer and fewer while it is over its bytes.
 pub const SNAPSHOT_WINDOWS: [u16; 5] = [30, 14, 7, 1, 0];
+
+/// Advertisers, campaigns, ad groups and ads of one tenant's catalogue, of each sort.
+pub const CATALOGUE_ROWS: usize = 1_000;
+/// Longest id of an advertiser, campaign, ad group or ad, in bytes.
+pub const CATALOGUE_ID_BYTES: usize = 64;
+/// Caps of one advertiser, campaign, ad group or ad.
+pub const CAPS: usize = 8;
+/// Different pairs of action and window over all caps of one catalogue: each costs a request one pass over its actions.
+pub const CAP_QUESTIONS: usize = 32;
+/// Largest limit of a cap.
+pub const CAP_LIMIT: u32 = 10_000;
+/// Longest window of a cap, in days: a snapshot holds no older actions.
+pub const CAP_DAYS: u16 = 30;
+/// Longest creative, in bytes of JSON.
+pub const CREATIVE_BYTES: usize = 8 * 1024;
+/// Largest weight of an ad.
+pub const WEIGHT: u32 = 1_000_000;
+/// Placings that one visitor's object of strict caps holds; one that is full grants nothing.
+pub const STRICT_ENTRIES: usize = 1_024;
+/// Visitors of a person that a call of such an object names: those of a snapshot, and those a lookup adds.
+pub const STRICT_MEMBERS: usize = 64;
+/// Ads under strict caps that one call asks for.
+pub const STRICT_CANDIDATES: usize = 64;
+/// Impressions of a snapshot that one call names, the newest.
+pub const STRICT_SEEN: usize = 1_024;
 
 /// Segments kept of one visitor, removed ones among them: those written last.
 pub const SEGMENTS: usize = 10_000;

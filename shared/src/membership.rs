@@ -103,6 +103,12 @@ impl Memberships {
         own == other || (!gone() && pair().or_else(alone).unwrap_or(true))
     }
 
+    /// The highest epoch met; 0 for none.
+    #[must_use]
+    pub fn epoch(&self) -> Epoch {
+        self.0.last_key_value().map(|(epoch, _)| *epoch).unwrap_or_default()
+    }
+
     /// Devices of a person: as many as the newest decision says that admits `own`; before any does, one more than
     /// the newest says that admits another of its members.
     #[must_use]

@@ -33,9 +33,9 @@ pub enum TokenError {
     /// Not signed by this tenant's keys, or not a token.
     #[error("not a token of this tenant")]
     Forged,
-    /// Placed longer ago than [`limits::TOKEN_LIFE_MS`].
+    /// Placed longer ago than [`limits::TOKEN_LIFE_MS`]: one who clicks late still arrives.
     #[error("placed too long ago")]
-    Late,
+    Late(AdToken),
 }
 
 impl TokenError {
@@ -44,7 +44,7 @@ impl TokenError {
     pub fn code(self) -> &'static str {
         match self {
             Self::Forged => "token_forged",
-            Self::Late => "token_late",
+            Self::Late(_) => "token_late",
         }
     }
 }
@@ -71,7 +71,7 @@ pub fn seal(ring: &KeyRing, tenant: &TenantId, token: &AdToken) -> Option<String
 pub fn open(ring: &KeyRing, tenant: &TenantId, text: &str, now: Millis) -> Result<AdToken, TokenError> {
     let opened = cookie::open(ring, NAME, tenant, text).map_err(|_| TokenError::Forged)?;
     let token = read(&mut Packed(&opened.payload)).ok_or(TokenError::Forged)?;
-    if token.placed.saturating_add(limits::TOKEN_LIFE_MS) < now { Err(TokenError::Late) } else { Ok(token) }
+    if token.placed.saturating_add(limits::TOKEN_LIFE_MS) < now { Err(TokenError::Late(token)) } else { Ok(token) }
 }
 
 fn read(packed: &mut Packed<'_>) -> Option<AdToken> {
@@ -114,7 +114,7 @@ mod tests {
         let text = seal(&ring(1), &own, &token()).unwrap();
         assert!(text.len() < 120, "{text}");
         assert_eq!(open(&ring(1), &own, &text, NOW + limits::TOKEN_LIFE_MS), Ok(token()));
-        assert_eq!(open(&ring(1), &own, &text, NOW + limits::TOKEN_LIFE_MS + 1), Err(TokenError::Late));
+        assert_eq!(open(&ring(1), &own, &text, NOW + limits::TOKEN_LIFE_MS + 1), Err(TokenError::Late(token())));
         assert_eq!(open(&ring(1), &other, &text, NOW), Err(TokenError::Forged));
         assert_eq!(open(&ring(2), &own, &text, NOW), Err(TokenError::Forged));
     }

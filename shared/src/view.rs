@@ -4,7 +4,7 @@ use litemap::LiteMap;
 
 use crate::actions::PackedActions;
 use crate::attributes::{AttributeMap, PackedAttributes};
-use crate::ids::{AltHash, Version, VisitorId};
+use crate::ids::{AltHash, Epoch, Version, VisitorId};
 use crate::membership::{Membership, Memberships};
 use crate::profile::{Known, SubProfile, Totals};
 use crate::segments::{PackedSegments, SegmentMap};
@@ -24,6 +24,15 @@ pub struct Snapshot {
     pub profiles: LiteMap<VisitorId, SubProfile>,
     /// Whether visitors were left out for size.
     pub truncated: bool,
+}
+
+impl Snapshot {
+    /// Drops what it says of anybody but its visitor. Whose visitor it is stays: that keeps two members apart.
+    pub fn keep_own(&mut self) {
+        self.membership = Membership::default();
+        let own = self.profiles.remove(&self.visitor);
+        self.profiles = own.into_iter().map(|sub| (self.visitor, sub)).collect();
+    }
 }
 
 /// What is found under a visitor's key.
@@ -139,6 +148,12 @@ impl View {
     #[must_use]
     pub fn actions_of(&self, visitor: VisitorId) -> Option<PackedActions<'_>> {
         self.known.get(&visitor)?.actions()
+    }
+
+    /// The highest epoch of a decision met; 0 for none.
+    #[must_use]
+    pub fn epoch(&self) -> Epoch {
+        self.memberships.epoch()
     }
 
     /// How many browsers the person has.

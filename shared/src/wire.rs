@@ -8,6 +8,7 @@ pub mod facts;
 pub mod kv;
 mod parts;
 pub mod profile;
+pub mod strict;
 pub mod sync;
 
 pub use parts::WireError;

@@ -22,6 +22,7 @@ use crate::standin::StandIn;
 #[derive(Debug)]
 pub struct Bare {
     pub edge: String,
+    queues: String,
     pub standin: StandIn,
     pub keys: Keys,
     workerd: Child,
@@ -36,11 +37,32 @@ impl Bare {
     /// When workerd does not say where it listens.
     #[must_use]
     pub fn start() -> Self {
+        Self::start_with(None, &json!({}))
+    }
+
+    /// Starts one whose tenant has these ads.
+    ///
+    /// # Panics
+    /// When workerd does not say where it listens.
+    #[must_use]
+    pub fn with(ads: &serde_json::Value) -> Self {
+        Self::start_with(None, ads)
+    }
+
+    /// The same with a real origin at this address.
+    ///
+    /// # Panics
+    /// When workerd does not say where it listens.
+    #[must_use]
+    pub fn start_with(origin: Option<&str>, ads: &serde_json::Value) -> Self {
         let standin = StandIn::start();
         let keys = keys();
+        let origin = origin.map_or_else(|| format!("http://{}", standin.address), str::to_owned);
         let folder = tempfile::tempdir().unwrap();
         let config = folder.path().join("config.capnp");
-        std::fs::write(&config, capnp(&standin.address, &keys)).unwrap();
+        let objects = folder.path().join("objects");
+        std::fs::create_dir(&objects).unwrap();
+        std::fs::write(&config, capnp(&standin.address, &origin, &keys, ads, &objects)).unwrap();
         let mut workerd = Command::new(std::env::var("CAUSEWAY_WORKERD").expect("run through `cargo xtask test e2e`"))
             .args(["serve", "--experimental", "--control-fd=1"])
             .arg(&config)
@@ -51,14 +73,19 @@ impl Bare {
             .spawn()
             .unwrap();
         let mut lines = BufReader::new(workerd.stdout.take().unwrap()).lines();
-        let port = lines.by_ref().find_map(|line| {
-            let told: serde_json::Value = serde_json::from_str(&line.ok()?).ok()?;
-            told["port"].as_u64()
-        });
+        let mut port = || {
+            lines.by_ref().find_map(|line| {
+                let told: serde_json::Value = serde_json::from_str(&line.ok()?).ok()?;
+                told["port"].as_u64().map(|port| (told["socket"] == "http", port))
+            })
+        };
+        let mut ports: Vec<(bool, u64)> = [port(), port()].into_iter().flatten().collect();
+        ports.sort_unstable();
+        let [(_, queues), (_, edge)] = ports[..] else { panic!("workerd tells its ports: {ports:?}") };
         // The worker's log goes to the same pipe: it is read to its end, so that it never fills.
         std::thread::spawn(move || lines.map_while(Result::ok).for_each(|line| eprintln!("edge: {line}")));
-        let edge = format!("http://localhost:{}", port.expect("workerd tells its port"));
-        Self { edge, standin, keys, workerd, networks: AtomicU32::new(1), _folder: folder }
+        let [edge, queues] = [edge, queues].map(|port| format!("http://localhost:{port}"));
+        Self { edge, queues, standin, keys, workerd, networks: AtomicU32::new(1), _folder: folder }
     }
 
     /// A browser without cookies on a client network of its own.
@@ -88,6 +115,22 @@ impl Bare {
         (browser, visitor)
     }
 
+    /// Hands messages to the worker as the platform's queue does, each with how often it was handed out (1 at least);
+    /// gives the places of those that are to come again.
+    pub fn deliver(&self, queue: &str, messages: &[(u32, Vec<u8>)]) -> Vec<usize> {
+        use base64::Engine as _;
+        let body = |bytes: &[u8]| base64::engine::general_purpose::STANDARD.encode(bytes);
+        let message = |(n, (attempts, bytes)): (usize, &(u32, Vec<u8>))| json!({ "id": n.to_string(), "attempts": attempts, "body": body(bytes) });
+        let messages: Vec<_> = messages.iter().enumerate().map(message).collect();
+        let call = json!({ "queue": queue, "messages": messages }).to_string();
+        let told = crate::browser::call("POST", &self.queues, &[], call.as_bytes()).json();
+        if told["outcome"] != "ok" || told["retryBatch"]["retry"] == true {
+            return (0..messages.len()).collect();
+        }
+        let again = told["retryMessages"].as_array().cloned().unwrap_or_default();
+        again.iter().map(|m| m["msgId"].as_str().unwrap().parse().unwrap()).collect()
+    }
+
     /// A member's proof.
     #[must_use]
     pub fn proof(&self, member: &str) -> String {
@@ -115,7 +158,9 @@ pub fn now() -> Millis {
     u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis()).unwrap()
 }
 
-fn keys() -> Keys {
+/// The keys of every worker here.
+#[must_use]
+pub fn keys() -> Keys {
     let ring = |seed: u8| {
         let mut secret = [0; 32];
         for (i, byte) in (0u8..).zip(secret.iter_mut()) {
@@ -132,12 +177,12 @@ fn keys() -> Keys {
     Keys { sync: ring(3), explain: None, tenants: [("demo".to_owned(), demo)].into() }
 }
 
-fn config() -> EdgeConfig {
+fn config(ads: &serde_json::Value) -> EdgeConfig {
     serde_json::from_value(json!({ "tenant": [{
         "name": "demo", "hosts": ["localhost"], "dev": true, "no_signal": "allow", "proof_header": "x-causeway-proof",
         "origins": ["https://pub.example"], "publish_delay_s": 2,
         "kinds": [{ "name": "member", "code": 1, "unique": true }, { "name": "partner", "code": 2 }],
-        "house_ad": { "id": "house" },
+        "house_ad": { "id": "house" }, "ads": ads,
     }] }))
     .unwrap()
 }
@@ -161,29 +206,55 @@ fn modules(bundle: &Path) -> String {
     modules
 }
 
-fn capnp(standin: &str, keys: &Keys) -> String {
+/// Calls the worker's queue handler, which nothing can from outside.
+const DRIVER: &str = r#"export default {
+  async fetch(request, env) {
+    const { queue, messages } = await request.json();
+    const bytes = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+    const all = messages.map(({ id, attempts, body }) => ({ id, attempts, timestamp: new Date(), body: bytes(body) }));
+    return Response.json(await env.EDGE.queue(queue, all));
+  },
+};"#;
+
+fn capnp(standin: &str, origin: &str, keys: &Keys, ads: &serde_json::Value, objects: &Path) -> String {
     let text = |json: String| serde_json::to_string(&json).unwrap();
-    let (config, keys) = (text(serde_json::to_string(&config()).unwrap()), text(serde_json::to_string(keys).unwrap()));
-    let modules = modules(&bundle());
+    let (config, keys) =
+        (text(serde_json::to_string(&config(ads)).unwrap()), text(serde_json::to_string(keys).unwrap()));
+    let (modules, driver) = (modules(&bundle()), text(DRIVER.to_owned()));
+    let objects = objects.display();
     format!(
         r#"using Workerd = import "/workerd/workerd.capnp";
 const config :Workerd.Config = (
   services = [
     (name = "edge", worker = .edge),
+    (name = "queues", worker = .queues),
     (name = "standin", external = (address = "{standin}", http = ())),
     (name = "internet", network = (allow = ["public", "private", "local"])),
+    (name = "objects", disk = (path = "{objects}", writable = true)),
   ],
-  sockets = [(name = "http", address = "127.0.0.1:0", http = (), service = "edge")],
+  sockets = [
+    (name = "http", address = "127.0.0.1:0", http = (), service = "edge"),
+    (name = "queues", address = "127.0.0.1:0", http = (), service = "queues"),
+  ],
+);
+const queues :Workerd.Worker = (
+  compatibilityDate = "2026-11-01",
+  compatibilityFlags = ["service_binding_extra_handlers"],
+  modules = [(name = "driver.mjs", esModule = {driver})],
+  bindings = [(name = "EDGE", service = "edge")],
 );
 const edge :Workerd.Worker = (
   compatibilityDate = "2026-11-01",
   modules = [{modules}],
+  durableObjectNamespaces = [(className = "Person", uniqueKey = "causeway-person", enableSql = true)],
+  durableObjectStorage = (localDisk = "objects"),
   bindings = [
     (name = "PROFILES", kvNamespace = "standin"),
     (name = "FACTS", queue = "standin"),
     (name = "PUBLISH", queue = "standin"),
+    (name = "PERSONS", durableObjectNamespace = "Person"),
     (name = "EDGE_NAME", text = "bare"),
-    (name = "ORIGIN_URL", text = "http://{standin}"),
+    (name = "ORIGIN_URL", text = "{origin}"),
     (name = "CAUSEWAY_CONFIG", text = {config}),
     (name = "CAUSEWAY_KEYS", text = {keys}),
   ],

@@ -9,6 +9,8 @@
 
 pub mod bare;
 pub mod browser;
+pub mod hostile;
+pub mod origin;
 pub mod standin;
 pub mod world;
 

@@ -1,5 +1,6 @@
 //! A stand-in for what the worker's bindings talk to in bare workerd: the KV, the queues and the origin, over
-//! HTTP, with faults on demand. It records what it was asked.
+//! HTTP, with faults on demand. It records what it was asked. A queue delivers nothing by itself: a test takes its
+//! messages and hands them to [`crate::bare::Bare::deliver`].
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -13,6 +14,8 @@ use causeway_shared::ids::VisitorId;
 use causeway_shared::wire::facts::{self, FactBatch};
 use causeway_shared::wire::sync::{self, SyncRequest, SyncResponse};
 use serde_json::{Value, json};
+
+use crate::hostile::Hostile;
 
 /// How the KV answers reads.
 #[derive(Debug, Clone, Default)]
@@ -34,6 +37,8 @@ pub enum Reads {
 pub struct Held {
     pub kv: BTreeMap<String, String>,
     pub reads: Reads,
+    /// A KV that is written, with faults; it takes the place of `kv` and `reads`.
+    pub hostile: Option<Hostile>,
     /// Keys read, one entry a read.
     pub asked: Vec<Vec<String>>,
     /// Whether queues and origin refuse.
@@ -43,6 +48,10 @@ pub struct Held {
     pub writes: u64,
     /// Batches the facts queue took.
     pub queued: Vec<FactBatch>,
+    /// The same as bytes, until a test takes them to be delivered.
+    pub messages: Vec<Vec<u8>>,
+    /// Whether the publish consumer was woken.
+    pub woken: bool,
     /// Syncs the origin took, and their headers.
     pub synced: Vec<(SyncRequest, BTreeMap<String, String>)>,
 }
@@ -183,9 +192,12 @@ fn answer(request: &Request, shared: &(Mutex<Held>, Condvar)) -> (u16, Vec<u8>) 
                 None => (404, Vec::new()),
             },
         },
-        _ => {
-            shared.0.lock().unwrap_or_else(PoisonError::into_inner).writes += 1;
-            (405, Vec::new())
+        (method, key) => {
+            let mut held = shared.0.lock().unwrap_or_else(PoisonError::into_inner);
+            held.writes += 1;
+            let value = (method == "PUT").then(|| String::from_utf8(request.body.clone()).unwrap());
+            let status = held.hostile.as_mut().map(|kv| kv.write(unescape(key.trim_start_matches('/')), value));
+            (status.unwrap_or(405), Vec::new())
         }
     }
 }
@@ -193,6 +205,9 @@ fn answer(request: &Request, shared: &(Mutex<Held>, Condvar)) -> (u16, Vec<u8>) 
 fn lookup(keys: Vec<String>, shared: &(Mutex<Held>, Condvar)) -> Result<BTreeMap<String, Option<String>>, u16> {
     let mut held = shared.0.lock().unwrap_or_else(PoisonError::into_inner);
     held.asked.push(keys.clone());
+    if let Some(kv) = &mut held.hostile {
+        return kv.read(keys);
+    }
     let reads = held.reads.clone();
     let value = |held: &Held, key: &String| match &reads {
         Reads::Garbage(value) => Some(value.clone()),
@@ -217,6 +232,9 @@ fn take_message(request: &Request, held: &mut Held) -> (u16, Vec<u8>) {
     }
     if let Ok(batch) = facts::decode(&request.body) {
         held.queued.push(batch);
+        held.messages.push(request.body.clone());
+    } else {
+        held.woken = true;
     }
     (200, json!({ "metadata": { "metrics": { "backlogCount": 0, "backlogBytes": 0 } } }).to_string().into_bytes())
 }

@@ -101,6 +101,19 @@ fn field_09_a_key_is_written_once_a_second_at_most() {
 }
 
 #[test]
+fn field_09_a_write_that_came_late_in_its_drain_has_its_pause_behind_it_too() {
+    let mut origin = Origin::new();
+    origin.send("demo", &[page(visitor(1), 1, NOW)]);
+    let first = origin.drain(10);
+    origin.send("demo", &[page(visitor(1), 2, NOW)]);
+    origin.now += KEY_PAUSE_MS;
+    origin.acknowledge(&first);
+    assert!(origin.drain(10).is_empty(), "the write may have been a moment ago");
+    origin.now += KEY_PAUSE_MS;
+    assert_eq!(keys(&origin.drain(10)), [key(1)]);
+}
+
+#[test]
 fn siblings_wait_for_their_persons_pause_and_are_written_once_in_it() {
     let mut origin = Origin::new();
     let mut kv = BTreeMap::new();

@@ -1,10 +1,13 @@
 //! Time windows and caps: `{interval, unit}` counted in whole buckets of `unit`, as in the AdCP convention.
 
+use serde::{Deserialize, Serialize};
+
 use super::Verb;
 use crate::time::{DAY_MINUTES, Minute};
 
 /// The size of a window's buckets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Unit {
     /// Minutes.
     Minutes,
@@ -25,7 +28,8 @@ impl Unit {
 }
 
 /// The last `interval` buckets of a unit, the running one among them: the last 7 days are today and the 6 before.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Window {
     /// How many buckets, 1 or more.
     pub interval: u32,
@@ -34,6 +38,12 @@ pub struct Window {
 }
 
 impl Window {
+    /// How many minutes it spans, the running bucket whole.
+    #[must_use]
+    pub fn minutes(self) -> u32 {
+        self.interval.saturating_mul(self.unit.minutes())
+    }
+
     /// The window's minutes at a time: from the first to the one before the second.
     #[must_use]
     pub fn range(self, now: Minute) -> (Minute, Minute) {

@@ -101,14 +101,19 @@ pub fn happen(world: &mut World, deed: Deed) {
         Deed::RightClock => world.origin.behind_ms = 0,
         Deed::FreshIsolate => {
             let place = world.dice.place(world.locations.len());
-            if let Some(at) = world.locations.get_mut(place) {
-                at.begin_anew(at.stage, &mut world.dice);
-                world.check.fresh_isolate(place);
-            }
+            let stage = world.locations.get(place).map_or(0, |at| at.stage);
+            deploy(world, place, stage);
             soon(world, plan.fresh_isolates_ms, Deed::FreshIsolate);
         }
+        Deed::Rotate | Deed::Deploy(_) | Deed::Trim | Deed::BackUp | Deed::Restore => operate(world, deed),
+    }
+}
+
+/// What an operator does.
+fn operate(world: &mut World, deed: Deed) {
+    match deed {
         Deed::Rotate => rotate(world),
-        Deed::Deploy(place) => deploy(world, place),
+        Deed::Deploy(place) => deploy(world, place, world.stage),
         Deed::Trim => {
             if let Err(NoAnswer::Died(why)) = world.origin.trim(world.now) {
                 died(world, &why);
@@ -124,6 +129,7 @@ pub fn happen(world: &mut World, deed: Deed) {
             soon(world, 900_000, Deed::Restore);
         }
         Deed::Restore => restore(world),
+        _ => {}
     }
 }
 
@@ -177,8 +183,7 @@ fn rotate(world: &mut World) {
     soon(world, 1_200_000, Deed::Rotate);
 }
 
-fn deploy(world: &mut World, place: usize) {
-    let stage = world.stage;
+fn deploy(world: &mut World, place: usize, stage: usize) {
     if let Some(at) = world.locations.get_mut(place) {
         at.begin_anew(stage, &mut world.dice);
         world.check.fresh_isolate(place);
@@ -211,7 +216,7 @@ pub fn calm_down(world: &mut World) {
     }
     for place in 0..world.locations.len() {
         if world.locations.get(place).is_some_and(|at| at.stage != world.stage) {
-            deploy(world, place);
+            deploy(world, place, world.stage);
         }
     }
     world.later(0, Event::Fold);

@@ -1,0 +1,30 @@
+//! Which pages may call, and what their browsers are told.
+
+use crate::answer::Outcome;
+use crate::engine::Site;
+use crate::request::Request;
+
+/// The headers that let a page read the answer; a page of an origin that is not configured is refused, so
+/// that no other site speaks in a visitor's name.
+pub(crate) fn headers(request: Request<'_>, site: &Site) -> Result<Vec<(&'static str, String)>, Box<Outcome>> {
+    match request.origin() {
+        None => Ok(Vec::new()),
+        Some(origin) if request.admits(origin, &site.tenant) => Ok(vec![
+            ("access-control-allow-origin", origin.to_owned()),
+            ("access-control-allow-credentials", "true".to_owned()),
+            ("vary", "Origin".to_owned()),
+        ]),
+        Some(_) => {
+            Err(Box::new(Outcome::error(403, "origin", "this page's origin is not configured for the tenant", None)))
+        }
+    }
+}
+
+pub(crate) fn preflight(site: &Site) -> Outcome {
+    let own = site.tenant.proof_header.as_deref().map(|h| format!(", {h}")).unwrap_or_default();
+    Outcome::empty(204).with_headers([
+        ("access-control-allow-methods", "GET, POST".to_owned()),
+        ("access-control-allow-headers", format!("content-type, x-causeway-explain{own}")),
+        ("access-control-max-age", "86400".to_owned()),
+    ])
+}

@@ -1,0 +1,161 @@
+//! The ads of one decide call: what was decided, named for the page and for the addresses that count it, and told in the
+//! trace. Where the catalogue has none for a placement, the house ad.
+
+use causeway_shared::actions::PackedActions;
+use causeway_shared::actions::{Entity, InsertionHash, ViewType};
+use causeway_shared::catalogue::{Bound, Offer};
+use causeway_shared::decision::{Decided, Fate, Person, Question};
+use causeway_shared::identity::Recognised;
+use causeway_shared::ids::{InsertionId, VisitorId};
+use causeway_shared::ledger::Reservation;
+use causeway_shared::time::Minute;
+use causeway_shared::token::{self, AdToken};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use crate::engine::Site;
+use crate::strict::Granted;
+use crate::visit::Visit;
+
+/// A placement that asks for an ad.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    pub(crate) id: String,
+    pub(crate) sizes: Vec<[u32; 2]>,
+    pub(crate) view_type: ViewType,
+    /// What its placing will be called.
+    pub(crate) insertion: InsertionId,
+}
+
+/// One placement's part of the answer.
+#[derive(Serialize)]
+pub(crate) struct Decision<'a> {
+    placement: &'a str,
+    ad: Option<Shown<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'static str>,
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub(crate) placed: Option<Placed>,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Shown<'a> {
+    House(&'a Value),
+    Ad { id: &'a str, ad_group: &'a str, campaign: &'a str, advertiser: &'a str, creative: &'a Value },
+}
+
+/// The placing of an ad: its name for actions, and the addresses that count them.
+#[derive(Serialize)]
+pub(crate) struct Placed {
+    insertion: String,
+    impression_url: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    click_url: Option<String>,
+    #[serde(skip)]
+    pub(crate) reserved: Reservation,
+}
+
+/// The question of these placements, in front of a person or of nobody.
+pub(crate) fn question<'a>(visit: &'a Visit, placements: &'a [Asked], who: Option<&Recognised>) -> Question<'a> {
+    let reserved = who.and_then(|who| who.view.reserved(who.visitor)).unwrap_or_default();
+    let person = who.map(|who| {
+        let mut actions = who.view.actions(who.visitor);
+        actions.extend(PackedActions::read(&reserved).filter(|reserved| !reserved.is_empty()));
+        Person { actions }
+    });
+    let sizes = placements.iter().map(|asked| asked.sizes.as_slice()).collect();
+    Question::new(&visit.site.catalogue, person.as_ref(), sizes, Minute::at(visit.now))
+}
+
+/// Which of the catalogue's ads the person's object granted each placement.
+pub(crate) fn granted(visit: &Visit, placements: &[Asked], granted: &Granted) -> Vec<Option<usize>> {
+    let ad = |asked: &Asked| granted.get(&InsertionHash::of(asked.insertion));
+    placements.iter().map(|asked| visit.site.catalogue.place_of(*ad(asked)?)).collect()
+}
+
+/// Names what was decided: where there is a visitor to count it for, with its addresses.
+pub(crate) fn name<'a>(
+    visit: &'a Visit,
+    placements: &'a [Asked],
+    decided: &[Decided],
+    visitor: Option<VisitorId>,
+) -> Vec<Decision<'a>> {
+    let each = placements.iter().zip(decided);
+    each.map(|(asked, decided)| {
+        let won = decided.ad.map(|place| visit.site.catalogue.offers.get(place));
+        match won {
+            Ok(Some(offer)) => shown(visit, asked, offer, visitor),
+            Ok(None) => house(visit, asked, "no_catalogue", visitor),
+            Err(why) => house(visit, asked, why.code(), visitor),
+        }
+    })
+    .collect()
+}
+
+fn shown<'a>(visit: &Visit, asked: &'a Asked, offer: &'a Offer, visitor: Option<VisitorId>) -> Decision<'a> {
+    let [id, ad_group, campaign, advertiser] = offer.ids.each_ref().map(String::as_str);
+    let ad = Some(Shown::Ad { id, ad_group, campaign, advertiser, creative: &offer.creative });
+    let placed = visitor.and_then(|visitor| place(visit, asked, offer.entity, visitor));
+    Decision { placement: &asked.id, ad, reason: None, placed }
+}
+
+/// The house ad, or none and why.
+fn house<'a>(visit: &'a Visit, asked: &'a Asked, why: &'static str, visitor: Option<VisitorId>) -> Decision<'a> {
+    let ad = visit.site.tenant.house_ad.as_ref();
+    // It belongs to nobody: its codes are 0.
+    let placed = ad.and(visitor).and_then(|visitor| place(visit, asked, Entity::default(), visitor));
+    Decision { placement: &asked.id, ad: ad.map(Shown::House), reason: ad.is_none().then_some(why), placed }
+}
+
+/// Places an ad. `None` only for a tenant without keys.
+fn place(visit: &Visit, asked: &Asked, entity: Entity, visitor: VisitorId) -> Option<Placed> {
+    let token = AdToken { visitor, insertion: asked.insertion, entity, view_type: asked.view_type, placed: visit.now };
+    let sealed = token::seal(&visit.site.keys.cookie, &visit.site.id, &token)?;
+    let address = |route: &str| format!("/v1/{route}/{sealed}");
+    let click_url = landing(&visit.site, entity).map(|_| address("c"));
+    Some(Placed { impression_url: address("i"), click_url, insertion: sealed, reserved: Reservation::from(&token) })
+}
+
+/// Where a click on an ad leads: the ad's own landing address; the house ad's, and that of an ad which the catalogue
+/// does not have any more, is the tenant's.
+pub(crate) fn landing(site: &Site, entity: Entity) -> Option<&String> {
+    site.catalogue.ad(entity.ad).map(|offer| &offer.landing).or(site.tenant.house_landing.as_ref())
+}
+
+/// What became of every ad for every placement, and whose facts counted.
+pub(crate) fn trace(visit: &Visit, placements: &[Asked], decided: &[Decided], who: Option<&Recognised>) -> Value {
+    let house = visit.site.tenant.house_ad.is_some();
+    let each = placements.iter().zip(decided).map(|(asked, decided)| {
+        let of_ads = visit.site.catalogue.offers.iter().zip(&decided.fates);
+        let mut candidates: Vec<Value> = of_ads.map(|(offer, fate)| fate_of(&visit.site, offer, *fate)).collect();
+        let outcome = if decided.ad.is_ok() { "outbid" } else { "won" };
+        candidates.extend(house.then(|| json!({ "ad": "house", "outcome": outcome })));
+        json!({ "placement": asked.id, "candidates": candidates })
+    });
+    json!({ "placements": each.collect::<Value>(), "person": who.map(|who| counted(visit, who)) })
+}
+
+fn fate_of(site: &Site, offer: &Offer, fate: Fate) -> Value {
+    let [id, ..] = &offer.ids;
+    if fate == Fate::Refused {
+        return json!({ "ad": id, "outcome": fate.code(), "by": "object" });
+    }
+    let Fate::Capped(Bound { level, cap, .. }, counted) = fate else {
+        return json!({ "ad": id, "outcome": fate.code() });
+    };
+    let action = site.tenant.vocabulary.name_of(cap.verb);
+    json!({ "ad": id, "outcome": fate.code(), "cap": {
+        "level": level.name(), "action": action, "limit": cap.limit, "window": cap.window, "counted": counted,
+    } })
+}
+
+/// The visitors that counted, and the versions of their snapshots as they were read.
+fn counted(visit: &Visit, who: &Recognised) -> Value {
+    let visitors = who.view.members(who.visitor);
+    let read = visit.snapshots.iter().filter(|(visitor, _)| visitors.contains(visitor));
+    let snapshots: Map<String, Value> =
+        read.map(|(visitor, version)| (visitor.to_string(), Value::from(version.to_string()))).collect();
+    let visitors: Vec<String> = visitors.iter().map(ToString::to_string).collect();
+    json!({ "visitors": visitors, "snapshots": snapshots })
+}

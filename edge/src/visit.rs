@@ -1,0 +1,120 @@
+//! A request that recognises its visitor, from step to step: what it was given from the KV, and who answers it.
+
+use std::rc::Rc;
+
+use causeway_shared::attributes::Dictionary;
+use causeway_shared::identity::{Found, Met, Reads, Recognised, Seen};
+use causeway_shared::ids::{Millis, Version, VisitorId};
+use causeway_shared::random::Random;
+use causeway_shared::view::Stored;
+use causeway_shared::{kv, wire};
+
+use crate::answer::Outcome;
+use crate::engine::{Call, Site};
+use crate::{attributes, cookies, decide, events, me, pixel};
+
+/// What a request that recognises its visitor carries from step to step.
+#[derive(Debug)]
+pub(crate) struct Visit {
+    pub(crate) site: Rc<Site>,
+    pub(crate) now: Millis,
+    pub(crate) random: Random,
+    pub(crate) secure: bool,
+    pub(crate) stale_key: bool,
+    pub(crate) cors: Vec<(&'static str, String)>,
+    pub(crate) kv_reads: u8,
+    /// Length of the call's body.
+    pub(crate) bytes: usize,
+    /// The tenant's names of attributes as far as they are known, if the call asks for them.
+    pub(crate) names: Rc<Dictionary>,
+    /// The snapshots read, for the trace.
+    pub(crate) snapshots: Vec<(VisitorId, Version)>,
+    pub(crate) notes: Vec<&'static str>,
+    pub(crate) call: Call,
+}
+
+impl Visit {
+    /// Reads what came from the KV. What is bad is not there, with a note.
+    pub(crate) fn read(&mut self, reads: &Reads, names: bool, values: &[u8], fault: &str, seen: &mut Seen) -> Found {
+        let mut found = Found { failed: !fault.is_empty(), ..Found::default() };
+        if reads.is_empty() && !names {
+            return found;
+        }
+        self.kv_reads += 1;
+        match fault {
+            "" => {}
+            "kv_late" => self.notes.push("kv_late"),
+            _ => self.notes.push("kv_failed"),
+        }
+        // One value is all there is; of many, none has a line break.
+        let one = reads.snapshots.len() + reads.lookups.len() == 1 && !names;
+        let mut lines = values.split(|byte| *byte == b'\n' && !one);
+        for visitor in &reads.snapshots {
+            let stored = self.stored(*visitor, lines.next().unwrap_or_default());
+            self.keep(&mut found, *visitor, seen.meet(&self.site.id, *visitor, stored));
+        }
+        for id in &reads.lookups {
+            let Some(value) = lines.next().filter(|v| !v.is_empty()) else { continue };
+            match wire::kv::decode_lookup(&kv::lookup_key(&self.site.id, *id), value) {
+                Ok(visitors) => found.lookups.extend(visitors),
+                Err(_) => self.notes.push("lookup_bad"),
+            }
+        }
+        if names {
+            let (names, bad) = attributes::names(&self.site.id, lines);
+            self.names = Rc::new(names);
+            self.notes.extend(bad.then_some("names_bad"));
+        }
+        found
+    }
+
+    /// What a visitor's key holds.
+    fn stored(&mut self, visitor: VisitorId, value: &[u8]) -> Option<Stored> {
+        if value.is_empty() {
+            return None;
+        }
+        let stored = wire::kv::decode_stored(&kv::snapshot_key(&self.site.id, visitor), visitor, value);
+        self.notes.extend(stored.is_err().then_some("snapshot_bad"));
+        stored.ok()
+    }
+
+    fn keep(&mut self, found: &mut Found, visitor: VisitorId, met: Met) {
+        let stored = match met {
+            Met::AsRead(stored) => stored,
+            Met::Gone => Some(Stored::Tombstone),
+            Met::Older(stored, newest) => {
+                self.notes.push("snapshot_older");
+                found.newest.insert(visitor, newest);
+                Some(stored)
+            }
+        };
+        if let Some(Stored::Snapshot(snapshot)) = stored.as_ref().filter(|_| !found.newest.contains_key(&visitor)) {
+            self.snapshots.push((visitor, snapshot.version));
+        }
+        found.stored.extend(stored.map(|stored| (visitor, stored)));
+    }
+
+    pub(crate) fn finish(self, who: Recognised, object: &[u8]) -> Outcome {
+        match &self.call {
+            Call::Decide(_) => decide::finish(self, who, object),
+            Call::Me(_) => me::finish(self, &who),
+            Call::Events(_) => events::finish(self),
+            Call::Pixel(_) => pixel::finish(self, object),
+        }
+    }
+
+    /// The visitor was erased or withdrew: its cookies go, and the next request is a new visitor's.
+    pub(crate) fn forgotten(self) -> Outcome {
+        let secure = self.secure;
+        self.without_identity("forgotten").with_headers(cookies::expire(secure))
+    }
+
+    pub(crate) fn without_identity(self, reason: &'static str) -> Outcome {
+        match &self.call {
+            Call::Decide(_) => decide::contextual(&self, reason),
+            Call::Me(_) => me::nobody(&self),
+            Call::Events(_) => events::finish(self),
+            Call::Pixel(_) => pixel::finish(self, &[]),
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! An isolate never adopts a snapshot older than one it has served: another location's KV may still hold it.
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
+
+use std::collections::BTreeMap;
+
+use causeway_edge::{Engine, Outcome};
+use causeway_shared::cookie::{self, IDENTITY};
+use causeway_shared::identity::IdentityCookie;
+use causeway_shared::ids::{Epoch, Millis, TenantId, Version, VisitorId};
+use causeway_shared::keys::{Key, KeyRing, Keys, Stage, TenantKeys};
+use causeway_shared::membership::{Cut, Membership};
+use causeway_shared::profile::{Content, Names, SubProfile, Totals};
+use causeway_shared::view::{Snapshot, Stored};
+use causeway_shared::{kv, wire};
+use serde_json::{Value, json};
+
+const NOW: Millis = 1_800_000_000_000;
+
+/// One isolate, and the KV that it reads.
+struct Isolate {
+    engine: Engine,
+    ring: KeyRing,
+    kv: BTreeMap<String, String>,
+    fault: &'static str,
+}
+
+impl Isolate {
+    fn new() -> Self {
+        let secret = |seed: u8| std::array::from_fn(|i| u8::try_from(i * 7).unwrap() ^ seed);
+        let ring = |seed| KeyRing(vec![Key { id: 1, stage: Stage::Active, secret: secret(seed) }]);
+        let demo = TenantKeys { cookie: ring(1), alternate: ring(2), proof: Vec::new() };
+        let keys = Keys { sync: ring(3), explain: None, tenants: [("demo".to_owned(), demo)].into() };
+        let config = json!({ "tenant": [{
+            "name": "demo", "hosts": ["localhost"], "no_signal": "allow", "house_ad": { "id": "house" },
+        }] });
+        let engine = Engine::configure(&config.to_string(), &serde_json::to_string(&keys).unwrap()).unwrap();
+        Self { engine, ring: ring(1), kv: BTreeMap::new(), fault: "" }
+    }
+
+    fn put(&mut self, visitor: VisitorId, stored: &Stored) {
+        let key = kv::snapshot_key(&tenant(), visitor);
+        self.kv.insert(key.clone(), wire::kv::encode_stored(&key, stored).unwrap());
+    }
+
+    /// A page of a browser with this visitor's cookie, which asks for these siblings too, and never met the newer
+    /// snapshot.
+    fn page(&mut self, visitor: VisitorId, pending: &[VisitorId]) -> Outcome {
+        let pending = pending.to_vec();
+        let (covered, earlier) = (Vec::new(), Vec::new());
+        let cookie = IdentityCookie { visitor, written: NOW, tag: None, covered, earlier, pending };
+        let payload = wire::cookies::encode_identity(&cookie);
+        let sealed = cookie::seal(&self.ring, IDENTITY, &tenant(), &payload).unwrap();
+        let head = format!("POST\nhttp://localhost/v1/decide\n{IDENTITY}={sealed}\n\n\n\nFirefox/140.0\n\n");
+        let mut outcome = self.engine.begin(&head, b"{}", NOW, &[7; 32]);
+        while let Some(turn) = outcome.head.turn {
+            let values = outcome.head.read.iter().map(|key| self.kv.get(key).map_or("", String::as_str));
+            let values = if self.fault.is_empty() { values.collect::<Vec<_>>().join("\n") } else { String::new() };
+            outcome = self.engine.resume(turn, values.as_bytes(), self.fault);
+        }
+        assert_eq!(outcome.head.status, 200);
+        outcome
+    }
+}
+
+fn visitor(n: u64) -> VisitorId {
+    VisitorId::mint(NOW - 86_400_000 + n, [0; 10])
+}
+
+fn tenant() -> TenantId {
+    "demo".parse().unwrap()
+}
+
+fn body(outcome: &Outcome) -> Value {
+    serde_json::from_slice(&outcome.body).unwrap()
+}
+
+/// A snapshot that admits some and cuts others, with a page of each whom it admits.
+fn snapshot(visitor: VisitorId, counter: u64, admits: &[VisitorId], cuts: &[VisitorId]) -> Stored {
+    let version = Version { restore: 0, counter };
+    let totals = Totals { pages: 1, ..Totals::default() };
+    let content = |v| Content { totals, seen: None, names: (v == visitor).then(Names::default), ..Content::default() };
+    let membership = Membership {
+        epoch: Epoch(counter),
+        devices: u32::try_from(admits.len()).unwrap(),
+        admits: admits.iter().map(|v| (*v, ())).collect(),
+        cuts: cuts.iter().map(|v| (*v, Cut { at: NOW, gone: false })).collect(),
+    };
+    let profiles = admits.iter().map(|v| (*v, SubProfile::pack(version, &content(*v)))).collect();
+    Stored::Snapshot(Box::new(Snapshot {
+        version,
+        visitor,
+        unique: Vec::new(),
+        membership,
+        profiles,
+        truncated: false,
+    }))
+}
+
+#[test]
+fn field_20_a_sibling_s_stale_snapshot_does_not_admit_an_unlinked_visitor_again() {
+    let [own, sibling, third] = [1, 2, 3].map(visitor);
+    let mut isolate = Isolate::new();
+    isolate.put(own, &snapshot(own, 5, &[own], &[]));
+    let old = snapshot(sibling, 10, &[sibling, third], &[]);
+    isolate.put(sibling, &old);
+    let joined = body(&isolate.page(own, &[sibling]));
+    assert_eq!(joined["person"]["devices"], 3, "nobody knew better yet");
+
+    isolate.put(sibling, &snapshot(sibling, 20, &[sibling], &[third]));
+    let newer = body(&isolate.page(own, &[sibling]));
+    assert_eq!((newer["person"]["devices"].clone(), newer["degraded"].clone()), (json!(2), Value::Null));
+
+    isolate.put(sibling, &old);
+    let outcome = isolate.page(own, &[sibling]);
+    assert_eq!(body(&outcome)["person"]["devices"], 2, "the sibling alone, without whom it admitted");
+    assert_eq!(outcome.head.notes, ["snapshot_older"]);
+}
+
+#[test]
+fn field_20_a_browser_s_own_stale_snapshot_takes_nothing_back() {
+    let [own, sibling] = [1, 2].map(visitor);
+    let mut isolate = Isolate::new();
+    isolate.put(own, &snapshot(own, 20, &[own], &[sibling]));
+    assert_eq!(body(&isolate.page(own, &[]))["person"]["devices"], 1);
+    let old = snapshot(own, 10, &[own, sibling], &[]);
+    isolate.put(own, &old);
+    // Another browser's cookie of the same visitor (a copy), which never met the newer one.
+    let outcome = isolate.page(own, &[]);
+    assert_eq!(
+        (body(&outcome)["person"]["devices"].clone(), body(&outcome)["visitor"].clone()),
+        (json!(1), json!(own.to_string()))
+    );
+    assert_eq!(outcome.head.notes, ["snapshot_older"]);
+    let mut elsewhere = Isolate::new();
+    elsewhere.put(own, &old);
+    assert_eq!(body(&elsewhere.page(own, &[]))["person"]["devices"], 2, "an isolate that never met it cannot know");
+}
+
+#[test]
+fn field_20_a_tombstone_met_is_a_tombstone_whatever_is_read_later() {
+    let [own, sibling] = [1, 2].map(visitor);
+    let mut isolate = Isolate::new();
+    isolate.put(own, &Stored::Tombstone);
+    let forgotten = |outcome: &Outcome| assert_eq!(body(outcome)["reason"], "forgotten");
+    forgotten(&isolate.page(own, &[]));
+    isolate.put(own, &snapshot(own, 10, &[own, sibling], &[]));
+    forgotten(&isolate.page(own, &[]));
+    isolate.kv.clear();
+    forgotten(&isolate.page(own, &[]));
+    isolate.fault = "kv_late";
+    forgotten(&isolate.page(own, &[]));
+}

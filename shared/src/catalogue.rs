@@ -1,0 +1,269 @@
+//! The catalogue: advertisers, their campaigns, the ad groups of those, and the ads that may be placed, as a tenant's
+//! catalogue file says. Each has an id for people and a code for tokens and facts; a code is for ever: append-only,
+//! never reused.
+//!
+//! What it says is checked as a whole ([`Catalogue::problems`]) and then compiled ([`Compiled`]) into what a decision
+//! needs. It decides nothing itself.
+
+mod compiled;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::actions::Window;
+use crate::config::{LANDING, Problem, Problems, is_landing};
+use crate::limits;
+use crate::time::DAY_MINUTES;
+use crate::vocabulary::Vocabulary;
+
+pub use compiled::{Bound, Compiled, Offer};
+
+/// What may be placed. Every list in the order of its file; at most [`limits::CATALOGUE_ROWS`] each.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Catalogue {
+    /// Who pays.
+    #[serde(rename = "advertiser", default)]
+    pub advertisers: Vec<Advertiser>,
+    /// What they pay for.
+    #[serde(rename = "campaign", default)]
+    pub campaigns: Vec<Campaign>,
+    /// Ads of one campaign that belong together.
+    #[serde(rename = "ad_group", default)]
+    pub ad_groups: Vec<AdGroup>,
+    /// The ads.
+    #[serde(rename = "ad", default)]
+    pub ads: Vec<Ad>,
+}
+
+/// Who pays.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Advertiser {
+    /// Its name: 1 to 64 of `a-z`, `0-9`, `-`, `_`.
+    pub id: String,
+    /// Its code, 1 or more; no other advertiser ever has it.
+    pub code: u32,
+    /// Caps over all its ads.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub caps: Vec<CapRule>,
+}
+
+/// What an advertiser pays for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Campaign {
+    /// Its name: 1 to 64 of `a-z`, `0-9`, `-`, `_`.
+    pub id: String,
+    /// Its code, 1 or more; no other campaign ever has it.
+    pub code: u32,
+    /// The id of its advertiser.
+    pub advertiser: String,
+    /// How far its caps are to be believed. Default `ledger`.
+    #[serde(default)]
+    pub cap_mode: CapMode,
+    /// Caps over all its ads.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub caps: Vec<CapRule>,
+}
+
+/// How a campaign's caps are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CapMode {
+    /// From the snapshot and the browser's own ledger: costs nothing, and may be over by what neither has seen yet.
+    #[default]
+    Ledger,
+    /// Asks one object a person before each placing and each impression: never over, and a round trip each.
+    Strict,
+}
+
+/// Ads of one campaign that belong together.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AdGroup {
+    /// Its name: 1 to 64 of `a-z`, `0-9`, `-`, `_`.
+    pub id: String,
+    /// Its code, 1 or more; no other ad group ever has it.
+    pub code: u32,
+    /// The id of its campaign.
+    pub campaign: String,
+    /// Caps over all its ads.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub caps: Vec<CapRule>,
+}
+
+/// An ad.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Ad {
+    /// Its name: 1 to 64 of `a-z`, `0-9`, `-`, `_`.
+    pub id: String,
+    /// Its code, 1 or more; no other ad ever has it.
+    pub code: u32,
+    /// The id of its ad group.
+    pub ad_group: String,
+    /// What the page shows: any JSON of [`limits::CREATIVE_BYTES`] at most, handed to it as it is.
+    pub creative: Value,
+    /// Where a click leads: an `https` or `http` address.
+    pub landing: String,
+    /// The sizes it comes in, width and height. Default: it fits every placement.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sizes: Vec<[u32; 2]>,
+    /// Of two ads that may be placed the heavier one is; of equal weight the one of the smaller code. Default 1.
+    #[serde(default = "one")]
+    pub weight: u32,
+    /// Caps of this ad.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub caps: Vec<CapRule>,
+}
+
+fn one() -> u32 {
+    1
+}
+
+/// At most `limit` of an action within a window (S3.5). All caps at all four levels must hold.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CapRule {
+    /// The action counted: `impression`, `click`, or a verb of the vocabulary.
+    pub action: String,
+    /// How many there may be: 1 to [`limits::CAP_LIMIT`].
+    pub limit: u32,
+    /// Over which time: [`limits::CAP_DAYS`] days at most, in whole buckets of its unit.
+    pub window: Window,
+}
+
+impl Catalogue {
+    /// Whether there is nothing in it.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.rows().iter().all(|(_, rows)| rows.is_empty())
+    }
+
+    /// Everything wrong with it; `at` is where it stands.
+    #[must_use]
+    pub fn problems(&self, at: &str, words: &Vocabulary) -> Vec<Problem> {
+        let mut found = Problems::default();
+        let mut parents = BTreeSet::new();
+        for (sort, rows) in self.rows() {
+            let at = format!("{at}.{sort}");
+            if rows.len() > limits::CATALOGUE_ROWS {
+                found.say(at.clone(), format!("{} at most", limits::CATALOGUE_ROWS));
+            }
+            parents =
+                rows_problems(rows.get(..limits::CATALOGUE_ROWS).unwrap_or(&rows), &parents, &at, words, &mut found);
+        }
+        for (i, ad) in self.ads.iter().enumerate().take(limits::CATALOGUE_ROWS) {
+            ad.problems(&format!("{at}.ad[{i}]"), &mut found);
+        }
+        let asked: BTreeSet<_> = self
+            .rows()
+            .iter()
+            .flat_map(|(_, rows)| rows)
+            .flat_map(|row| row.caps)
+            .map(|cap| (&cap.action, cap.window))
+            .collect();
+        if asked.len() > limits::CAP_QUESTIONS {
+            let most = limits::CAP_QUESTIONS;
+            found.say(
+                at,
+                format!("{most} different pairs of a cap's action and window at most, {} are there", asked.len()),
+            );
+        }
+        found.0
+    }
+
+    /// What the four sorts share: each row names its parent in the sort before.
+    fn rows(&self) -> [(&'static str, Vec<Row<'_>>); 4] {
+        let row = |id, code: &u32, caps, parent| Row { id, code: *code, caps, parent };
+        let advertisers = self.advertisers.iter().map(|a| row(&a.id, &a.code, &a.caps, None));
+        let campaigns =
+            self.campaigns.iter().map(|c| row(&c.id, &c.code, &c.caps, Some(("advertiser", &c.advertiser))));
+        let groups = self.ad_groups.iter().map(|g| row(&g.id, &g.code, &g.caps, Some(("campaign", &g.campaign))));
+        let ads = self.ads.iter().map(|a| row(&a.id, &a.code, &a.caps, Some(("ad_group", &a.ad_group))));
+        [
+            ("advertiser", advertisers.collect()),
+            ("campaign", campaigns.collect()),
+            ("ad_group", groups.collect()),
+            ("ad", ads.collect()),
+        ]
+    }
+}
+
+struct Row<'a> {
+    id: &'a String,
+    code: u32,
+    caps: &'a Vec<CapRule>,
+    parent: Option<(&'static str, &'a String)>,
+}
+
+/// Gives the ids of these rows, for their children.
+fn rows_problems<'a>(
+    rows: &[Row<'a>],
+    parents: &BTreeSet<&'a str>,
+    at: &str,
+    words: &Vocabulary,
+    found: &mut Problems,
+) -> BTreeSet<&'a str> {
+    let (mut ids, mut codes) = (BTreeSet::new(), BTreeSet::new());
+    for (i, row) in rows.iter().enumerate() {
+        let here = format!("{at}[{i}]");
+        let fits = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'_' | b'-');
+        if row.id.is_empty() || row.id.len() > limits::CATALOGUE_ID_BYTES || !row.id.bytes().all(fits) {
+            let most = limits::CATALOGUE_ID_BYTES;
+            found.say(format!("{here}.id"), format!("1 to {most} of a-z, 0-9, - and _ are needed"));
+        }
+        if !ids.insert(row.id.as_str()) {
+            found.say(format!("{here}.id"), format!("`{}` is there already", row.id));
+        }
+        if row.code == 0 || !codes.insert(row.code) {
+            found.say(format!("{here}.code"), "a number from 1 that no other of its sort has is needed");
+        }
+        if let Some((sort, parent)) = row.parent.filter(|(_, parent)| !parents.contains(parent.as_str())) {
+            found.say(format!("{here}.{sort}"), format!("there is no {sort} `{parent}`"));
+        }
+        if row.caps.len() > limits::CAPS {
+            found.say(format!("{here}.caps"), format!("{} caps at most", limits::CAPS));
+        }
+        for (j, cap) in row.caps.iter().enumerate().take(limits::CAPS) {
+            cap.problems(&format!("{here}.caps[{j}]"), words, found);
+        }
+    }
+    ids
+}
+
+impl CapRule {
+    fn problems(&self, at: &str, words: &Vocabulary, found: &mut Problems) {
+        if words.verb(&self.action).is_none() {
+            found.say(format!("{at}.action"), format!("there is no verb `{}`", self.action));
+        }
+        if self.limit == 0 || self.limit > limits::CAP_LIMIT {
+            found.say(format!("{at}.limit"), format!("a number from 1 to {} is needed", limits::CAP_LIMIT));
+        }
+        if self.window.interval == 0 || self.window.minutes() > u32::from(limits::CAP_DAYS) * DAY_MINUTES {
+            found.say(format!("{at}.window"), format!("1 or more, {} days at most, are needed", limits::CAP_DAYS));
+        }
+    }
+}
+
+impl Ad {
+    fn problems(&self, at: &str, found: &mut Problems) {
+        if self.creative.to_string().len() > limits::CREATIVE_BYTES {
+            found.say(format!("{at}.creative"), format!("{} bytes of JSON at most", limits::CREATIVE_BYTES));
+        }
+        if !is_landing(&self.landing) {
+            found.say(format!("{at}.landing"), LANDING);
+        }
+        if self.sizes.len() > limits::SIZES || self.sizes.iter().flatten().any(|side| *side == 0) {
+            found.say(format!("{at}.sizes"), format!("{} sizes at most, width and height 1 or more", limits::SIZES));
+        }
+        if self.weight > limits::WEIGHT {
+            found.say(format!("{at}.weight"), format!("{} at most", limits::WEIGHT));
+        }
+    }
+}

@@ -1,0 +1,93 @@
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use serde_json::json;
+
+use super::*;
+use crate::vocabulary::Word;
+
+fn words() -> Vocabulary {
+    Vocabulary { verbs: vec![Word { name: "hide".to_owned(), code: 3 }], view_types: Vec::new() }
+}
+
+fn catalogue(value: Value) -> Catalogue {
+    serde_json::from_value(value).unwrap()
+}
+
+fn small() -> Value {
+    json!({
+        "advertiser": [{ "id": "shoes", "code": 1 }],
+        "campaign": [{ "id": "spring", "code": 1, "advertiser": "shoes", "cap_mode": "strict" }],
+        "ad_group": [{ "id": "red", "code": 1, "campaign": "spring", "caps": [
+            { "action": "hide", "limit": 1, "window": { "interval": 30, "unit": "days" } },
+        ] }],
+        "ad": [
+            { "id": "light", "code": 1, "ad_group": "red", "creative": {}, "landing": "https://shoes.example/", "weight": 0 },
+            { "id": "second", "code": 3, "ad_group": "red", "creative": {}, "landing": "https://shoes.example/" },
+            { "id": "first", "code": 2, "ad_group": "red", "creative": {}, "landing": "https://shoes.example/" },
+        ],
+    })
+}
+
+#[test]
+fn s3_05_the_order_of_choice_is_weight_then_code() {
+    let catalogue = catalogue(small());
+    assert_eq!(catalogue.problems("c", &words()), []);
+    let compiled = Compiled::new(&catalogue, &words());
+    let ids: Vec<&str> = compiled.offers.iter().map(|offer| offer.ids[0].as_str()).collect();
+    assert_eq!(ids, ["first", "second", "light"]);
+    assert_eq!(compiled.questions.len(), 1, "one question for the three");
+    let first = compiled.ad(2).unwrap();
+    assert_eq!((first.strict, first.bounds.len(), first.entity.ad), (false, 1, 2), "it has no cap on impressions");
+    assert!(compiled.ad(9).is_none() && !compiled.has_strict());
+    let mut seen = small();
+    *seen.pointer_mut("/ad_group/0/caps/0/action").unwrap() = json!("impression");
+    assert!(Compiled::new(&self::catalogue(seen), &words()).ad(2).unwrap().strict);
+}
+
+#[test]
+fn everything_wrong_is_named_with_its_place() {
+    let cap = json!({ "action": "frown", "limit": 0, "window": { "interval": 31, "unit": "days" } });
+    let ad = json!({
+        "id": "a", "code": 1, "ad_group": "none", "creative": "x".repeat(limits::CREATIVE_BYTES), "landing": "ftp://a",
+        "sizes": [[0, 1]], "weight": limits::WEIGHT + 1, "caps": vec![cap.clone(); limits::CAPS + 1],
+    });
+    let found = catalogue(json!({
+        "advertiser": [{ "id": "A", "code": 0 }, { "id": "b", "code": 1 }, { "id": "b", "code": 1, "caps": [cap] }],
+        "campaign": [{ "id": "c", "code": 1, "advertiser": "c" }],
+        "ad": [ad],
+    }))
+    .problems("c", &words());
+    let paths: Vec<&str> = found.iter().map(|problem| problem.path.as_str()).collect();
+    for path in [
+        "c.advertiser[0].id",
+        "c.advertiser[0].code",
+        "c.advertiser[2].id",
+        "c.advertiser[2].code",
+        "c.advertiser[2].caps[0].action",
+        "c.advertiser[2].caps[0].limit",
+        "c.advertiser[2].caps[0].window",
+        "c.campaign[0].advertiser",
+        "c.ad[0].ad_group",
+        "c.ad[0].caps",
+        "c.ad[0].creative",
+        "c.ad[0].landing",
+        "c.ad[0].sizes",
+        "c.ad[0].weight",
+    ] {
+        assert!(paths.contains(&path), "{path} is missing in {paths:?}");
+    }
+}
+
+#[test]
+fn the_bounds_of_a_whole_catalogue_are_kept() {
+    let cap =
+        |interval: usize| json!({ "action": "click", "limit": 1, "window": { "interval": interval, "unit": "hours" } });
+    let rows = |count: usize| -> Value {
+        (1..=count).map(|n| json!({ "id": format!("a{n}"), "code": n, "caps": [cap(n % 50 + 1)] })).collect()
+    };
+    let paths = |count| -> Vec<String> {
+        catalogue(json!({ "advertiser": rows(count) })).problems("c", &words()).into_iter().map(|p| p.path).collect()
+    };
+    assert_eq!(paths(limits::CAP_QUESTIONS), [""; 0]);
+    assert_eq!(paths(limits::CATALOGUE_ROWS + 1), ["c.advertiser", "c"]);
+}

@@ -1,0 +1,176 @@
+//! Delivery: when a message is tried again, how messages share a sync, when the KV writer is woken and when it stops.
+//!
+//! The shell at the edge moves bytes and waits; these are all of its rules. A simulator plays the same ones.
+
+use crate::ids::Millis;
+
+/// Queue messages in one sync. With [`crate::limits::EVENTS`] facts each they stay under
+/// [`crate::limits::SYNC_FACTS`], and with the platform's 128 KB each under [`crate::limits::SYNC_BYTES`].
+pub const SYNC_MESSAGES: usize = 25;
+/// How often a queue message is tried again before the platform puts it with the dead letters: `max_retries` of the
+/// facts queue in `wrangler.toml`, which a test compares.
+pub const MAX_RETRIES: u32 = 100;
+/// Longest pause before a message is tried again, in seconds.
+pub const RETRY_MOST_S: u32 = 300;
+/// How long a sync waits for the origin's answer, in milliseconds.
+pub const ORIGIN_TIMEOUT_MS: Millis = 10_000;
+/// How long all KV reads of one request may take together, in milliseconds (invariant 9).
+pub const KV_DEADLINE_MS: Millis = 100;
+
+/// Outbox entries wanted of the origin with one sync.
+const DRAIN: u16 = 100;
+/// How long one drain goes on, in milliseconds; what is left comes with the next wake-up.
+const DRAIN_MS: Millis = 20_000;
+/// KV writes after which a drain asks for no more. The platform allows an invocation 1,000 operations: the last batch
+/// may bring it to 899, and ten syncs come on top.
+const DRAIN_WRITES: usize = 800;
+
+/// The pause before a message is tried again, in seconds: 2, 4, 8 and so on up to [`RETRY_MOST_S`]. `attempts` is how
+/// often it was handed out so far, this time among them, so 1 at least. All [`MAX_RETRIES`] take 7 h 48 min.
+#[must_use]
+pub fn retry_delay_s(attempts: u32) -> u32 {
+    2_u32.saturating_pow(attempts).min(RETRY_MOST_S)
+}
+
+/// Whether a message that could not be delivered goes to the dead letters when it is given back: it was handed out
+/// once and tried again [`MAX_RETRIES`] times. `attempts` as for [`retry_delay_s`].
+#[must_use]
+pub fn is_dead(attempts: u32) -> bool {
+    attempts > MAX_RETRIES
+}
+
+/// Whether the one consumer that writes the KV is woken after facts were delivered: when outbox entries are due.
+#[must_use]
+pub fn wakes(pending: u64) -> bool {
+    pending > 0
+}
+
+/// One drain of the origin's outbox into the KV, by one invocation of the publish consumer.
+///
+/// It goes: sync (acknowledging what was written, asking for [`Drain::wanted`]), [`next`], write, [`goes_on`], and
+/// again. After the last writes one more sync asks for nothing, so that they are acknowledged.
+/// A sync without an answer ends it: entries handed out or not acknowledged are leased for a minute, then handed out
+/// again, under a higher version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Drain {
+    /// When it began.
+    pub began: Millis,
+    /// Writes tried so far, those that failed among them.
+    pub written: usize,
+}
+
+/// What a drain does with the origin's answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// Write what was handed out.
+    Write,
+    /// Stop: nothing is due.
+    Done,
+    /// Stop, and wake the consumer once more: something is due that was not handed out. The time is over, or a key was
+    /// written within the last second, or the origin takes up its timers in parts.
+    WakeAgain,
+}
+
+impl Next {
+    /// Its stable name, for the shell.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Write => "write",
+            Self::Done => "done",
+            Self::WakeAgain => "wake_again",
+        }
+    }
+}
+
+impl Drain {
+    /// A drain that begins now.
+    #[must_use]
+    pub fn new(began: Millis) -> Self {
+        Self { began, written: 0 }
+    }
+
+    /// Outbox entries to ask for with the next sync: 100, or 0 once 20 seconds passed or 800 writes were tried.
+    #[must_use]
+    pub fn wanted(self, now: Millis) -> u16 {
+        let over = now >= self.began.saturating_add(DRAIN_MS) || self.written >= DRAIN_WRITES;
+        if over { 0 } else { DRAIN }
+    }
+}
+
+/// What follows an answer that hands out so many entries and says that so many are due and not leased.
+#[must_use]
+pub fn next(handed: usize, pending: u64) -> Next {
+    match handed {
+        0 if wakes(pending) => Next::WakeAgain,
+        0 => Next::Done,
+        _ => Next::Write,
+    }
+}
+
+/// Whether a drain goes on after writes of which so many were acknowledged. A KV that took none is left alone until the
+/// next wake-up.
+#[must_use]
+pub fn goes_on(applied: usize) -> bool {
+    applied > 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits;
+
+    const NOW: Millis = 1_800_000_000_000;
+
+    #[test]
+    fn a_message_is_tried_again_after_2_4_8_seconds_and_5_minutes_at_most() {
+        let delays: Vec<u32> = (1..=10).map(retry_delay_s).collect();
+        assert_eq!(delays, [2, 4, 8, 16, 32, 64, 128, 256, 300, 300]);
+        assert_eq!([retry_delay_s(0), retry_delay_s(u32::MAX)], [1, 300]);
+        let all: u32 = (1..=MAX_RETRIES).map(retry_delay_s).sum();
+        assert_eq!((all / 3_600, all % 3_600 / 60), (7, 48));
+    }
+
+    #[test]
+    fn a_message_is_dead_when_its_last_retry_failed() {
+        assert_eq!([1, 100, 101].map(is_dead), [false, false, true]);
+    }
+
+    #[test]
+    fn the_platform_retries_as_often_as_is_counted_here() {
+        let queue = include_str!("../../wrangler.toml")
+            .split("\n\n")
+            .find(|part| part.contains("[[queues.consumers]]") && part.contains("queue = \"causeway-facts\""));
+        let told = queue.and_then(|part| part.lines().find_map(|line| line.strip_prefix("max_retries = ")));
+        assert_eq!(told, Some(MAX_RETRIES.to_string().as_str()));
+    }
+
+    #[test]
+    fn a_full_sync_is_within_the_origin_s_bounds() {
+        const { assert!(SYNC_MESSAGES * limits::EVENTS <= limits::SYNC_FACTS) };
+        const { assert!(SYNC_MESSAGES * 128_000 < limits::SYNC_BYTES) };
+        assert!(usize::from(DRAIN) <= limits::SYNC_PUBLISH);
+    }
+
+    #[test]
+    fn a_drain_asks_for_100_until_its_time_or_its_writes_are_over() {
+        let mut drain = Drain::new(NOW);
+        assert_eq!([0, 19_999, 20_000, 60_000].map(|ms| drain.wanted(NOW + ms)), [100, 100, 0, 0]);
+        for _ in 0..8 {
+            assert_eq!(drain.wanted(NOW), 100);
+            drain.written += 100;
+        }
+        assert_eq!(drain.wanted(NOW), 0);
+        // A clock that was set back ends no drain early.
+        assert_eq!(Drain::new(NOW).wanted(NOW - 1), 100);
+    }
+
+    #[test]
+    fn a_drain_ends_when_nothing_is_due_and_wakes_again_when_something_is() {
+        assert_eq!(
+            [next(0, 0), next(0, 1), next(1, 0), next(100, 9)],
+            [Next::Done, Next::WakeAgain, Next::Write, Next::Write]
+        );
+        assert_eq!([0, 1].map(goes_on), [false, true], "a KV that takes nothing is left alone");
+    }
+}
