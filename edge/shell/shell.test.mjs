@@ -9,6 +9,7 @@ import { Deadline, NOTHING, body, head, network, read } from "./gather.mjs";
 import { Module, ModuleFault } from "./module.mjs";
 import { state } from "./state.mjs";
 import { consumeFacts, drainOutbox, sync } from "./sync.mjs";
+import { Person, callObject } from "./person.mjs";
 
 const secret = (seed) => Buffer.from(Uint8Array.from({ length: 32 }, (_, i) => (i * 7) ^ seed)).toString("base64");
 const ring = (seed) => [{ id: 1, stage: "active", secret: secret(seed) }];
@@ -195,4 +196,80 @@ test("facts_go_25_messages_a_sync_and_what_failed_is_tried_again_later", async (
 test("only_the_headers_asked_for_cross", () => {
   const request = new Request("http://localhost/x", { headers: { cookie: "a=1", "x-other": "no" } });
   assert.equal(head(request, ["cookie", "sec-gpc"]), "GET\nhttp://localhost/x\na=1\n");
+});
+
+// What a Durable Object is given, as far as an object of ours uses it: one row, an alarm.
+class Storage {
+  row = undefined;
+  writes = 0;
+  alarm = undefined;
+  sql = {
+    exec: (text, bytes) => {
+      if (text.startsWith("INSERT")) {
+        this.row = bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.byteLength);
+        this.writes += 1;
+      }
+      return { toArray: () => (this.row === undefined ? [] : [{ bytes: this.row }]) };
+    },
+  };
+  setAlarm(time) {
+    this.alarm = time;
+  }
+}
+
+/** The platform's namespace of objects: each made on its first call. */
+function persons(module) {
+  const env = { made: new Map() };
+  env.PERSONS = {
+    idFromName: (name) => name,
+    get: (name) => {
+      if (!env.made.has(name)) {
+        const storage = new Storage();
+        env.made.set(name, { storage, object: new Person({ storage }, env, module) });
+      }
+      const { object } = env.made.get(name);
+      return { fetch: (url, init) => object.fetch(new Request(url, init)) };
+    },
+  };
+  return env;
+}
+
+const cap = { action: "impression", limit: 1, window: { interval: 1, unit: "days" } };
+const ADS = {
+  advertiser: [{ id: "shoes", code: 1 }],
+  campaign: [{ id: "once", code: 1, advertiser: "shoes", cap_mode: "strict", caps: [cap] }],
+  ad_group: [{ id: "one", code: 1, campaign: "once" }],
+  ad: [{ id: "red", code: 1, ad_group: "one", creative: {}, landing: "https://red.example/" }],
+};
+
+function strict() {
+  const config = JSON.parse(CONFIG);
+  config.tenant[0].ads = ADS;
+  return new Module(glue, JSON.stringify(config), KEYS);
+}
+
+test("s3_05_an_object_stores_before_it_answers_and_grants_a_limit_of_one_once", async () => {
+  const module = strict();
+  const env = persons(module);
+  const asking = decide(module);
+  assert.match(asking.hop, /^demo:[0-9a-f-]{36}$/);
+  const call = asking.body.slice();
+  const first = await callObject(env, asking.hop, call);
+  const { storage } = env.made.get(asking.hop);
+  assert.equal(storage.writes, 1);
+  assert.ok(storage.alarm > Date.now());
+  const placed = JSON.parse(new TextDecoder().decode(module.step("resume", asking.turn, first, "").body));
+  assert.equal(placed.decisions[0].ad.id, "red");
+  // Another page's claim of the same visitor, whose insertion has another name: the last byte of the call's hash.
+  const other = call.slice();
+  const at = other.length - 4;
+  other[at] ^= 1;
+  const second = await callObject(env, asking.hop, other);
+  assert.ok(second.length < first.length, "nothing is granted");
+});
+
+test("s3_05_a_call_that_no_object_understands_stores_nothing", async () => {
+  const env = persons(strict());
+  await assert.rejects(callObject(env, "demo:nobody", Uint8Array.of(9, 9)), /400/);
+  assert.equal(env.made.get("demo:nobody").storage.writes, 0);
 });

@@ -54,7 +54,7 @@ pub(crate) fn claim(site: &Site, who: &Recognised, choices: &[Vec<usize>], inser
     let mut members = who.view.members(who.visitor);
     // In order: the smallest, which decides, is among them.
     members.truncate(limits::STRICT_MEMBERS);
-    let links = Some(Links { epoch: who.view.epoch(), members });
+    let links = Some(Links { epoch: who.view.epoch_of(who.visitor), members });
     hop(&site.id, &Call { to: who.visitor, links, entries: Entries::new(), ask: Ask::Claim(claim) })
 }
 

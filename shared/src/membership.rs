@@ -103,10 +103,11 @@ impl Memberships {
         own == other || (!gone() && pair().or_else(alone).unwrap_or(true))
     }
 
-    /// The highest epoch met; 0 for none.
+    /// The highest epoch met of a decision that names a visitor; 0 for none.
     #[must_use]
-    pub fn epoch(&self) -> Epoch {
-        self.0.last_key_value().map(|(epoch, _)| *epoch).unwrap_or_default()
+    pub fn epoch_of(&self, visitor: VisitorId) -> Epoch {
+        let naming = self.0.values().rev().find(|m| m.says(visitor).is_some());
+        naming.map(|m| m.epoch).unwrap_or_default()
     }
 
     /// Devices of a person: as many as the newest decision says that admits `own`; before any does, one more than

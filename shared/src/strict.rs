@@ -54,7 +54,7 @@ pub struct Object {
 /// What an edge knows of the object's own visitor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Links {
-    /// The highest epoch of a decision about it that was met.
+    /// The highest epoch of a decision about it that was met; 0 for none: a login just made is in no decision yet.
     pub epoch: Epoch,
     /// The visitors that count for it.
     pub members: Vec<VisitorId>,

@@ -150,10 +150,10 @@ impl View {
         self.known.get(&visitor)?.actions()
     }
 
-    /// The highest epoch of a decision met; 0 for none.
+    /// The highest epoch met of a decision about a visitor; 0 for none.
     #[must_use]
-    pub fn epoch(&self) -> Epoch {
-        self.memberships.epoch()
+    pub fn epoch_of(&self, visitor: VisitorId) -> Epoch {
+        self.memberships.epoch_of(visitor)
     }
 
     /// How many browsers the person has.

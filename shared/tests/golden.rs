@@ -10,7 +10,7 @@ mod common;
 #[path = "common/frame.rs"]
 mod frame;
 
-use causeway_shared::actions::{Entity, InsertionHash, Verb, ViewType};
+use causeway_shared::actions::{Entity, InsertionHash, Level, Unit, Verb, ViewType, Window};
 use causeway_shared::attributes::{AttributeMap, Kind, Token, Value};
 use causeway_shared::cookie::{self, IDENTITY};
 use causeway_shared::fact::{Fact, PURCHASE, What};
@@ -24,9 +24,13 @@ use causeway_shared::ledger::{Ledger, Reservation};
 use causeway_shared::membership::{Cut, Membership};
 use causeway_shared::profile::{Beyond, Content, Profile, SubProfile, Totals};
 use causeway_shared::segments::{SegmentId, Stamp, State};
+use causeway_shared::strict::{
+    Answer, Ask, Call, Candidate, Claim, Entries, Entry, Links, Object, Seen, StrictCap, Wanted,
+};
 use causeway_shared::time::{HourStamp, Minute};
 use causeway_shared::view::{Snapshot, Stored};
 use causeway_shared::wire::facts::FactBatch;
+use causeway_shared::wire::strict as wire_strict;
 use causeway_shared::wire::sync::{Publish, Rejected, SyncRequest, SyncResponse};
 use causeway_shared::wire::{WireError, cookies, facts, kv, profile, sync};
 use causeway_shared::{limits, sync_auth};
@@ -57,6 +61,12 @@ const SNAPSHOT: &str = "s1BdOB/IcBggAHUAGjGFxQAHECgwQFBgcICQqCUAGhoqOkpaanqKmqq6
      EBAQEBAQHQr/HCsTQCAgICAgICAri38cKxNAMDAwMDAwMDoL/xwrE0BAQEBAQEBASIx/HCsTQFBQUFBQUFBfDO8cKxNAYGBgYGBg\
      YG2NbxwrE0BwcHBwcHBwcBoxhdOmBxEpMUFRYXGBkaAAYFAAQCAAD1";
 const TOMBSTONE: &str = "t1HFKfOA";
+const STRICT_OBJECT: &str = "01ac02050101a3185c50007102830405060708090a0101070707070707f0a204030201ab0201a00b00";
+const STRICT_CLAIM: &str = "010370756201a3185d3a607112931415161718191a01050201a3185c50007102830405060708090a01a3185d3a607112931415\
+     161718191a000101f0a20403020101020301020107070707070701000108080808080\
+     8f0a204030201ab02";
+const STRICT_CONFIRM: &str = "010370756201a3185d3a607112931415161718191a000000070707070707";
+const STRICT_ANSWER: &str = "0101a3185c50007102830405060708090a01070707070707f0a204030201ab0200a00b";
 const LOOKUP: &str = "l1mZ1QnoIBglABoxhdOmBxEpMUFRYXGBkaUAGjGFxQAHECgwQFBgcICQo";
 const VKEY: &str = "v:pub:01a3185c-5000-7102-8304-05060708090a";
 const AKEY: &str = "a:pub:1:01a1a2a3a4a5a6a7a8a9aaabacadaeaf";
@@ -396,6 +406,51 @@ fn s4_08_attributes_of_a_fact_and_of_a_snapshot() {
     before.iter_mut().take(1).for_each(|flags| *flags &= !16);
     let before = SubProfile::from_packed(Version::default(), before.into());
     assert_eq!((before.totals(), before.segments().is_some()), (totals, sub.segments().is_some()));
+}
+
+#[test]
+fn s3_05_what_an_object_of_strict_caps_stores_is_asked_and_answers() {
+    let entry = Entry { entity: entity(), minute: Minute(299), confirmed: true, keep: 1_440 };
+    let insertion = InsertionHash([7; 6]);
+    let object = Object {
+        latest: Minute(300),
+        epoch: Epoch(5),
+        forward: Some(one()),
+        told: true,
+        entries: [(insertion, entry)].into(),
+        full_until: Minute(0),
+    };
+    assert_eq!(to_hex(&wire_strict::encode_object(&object)), STRICT_OBJECT);
+    assert_eq!(wire_strict::decode_object(&hex(STRICT_OBJECT)), Some(object));
+    let window = Window { interval: 1, unit: Unit::Days };
+    let claim = Claim {
+        candidates: vec![Candidate {
+            entity: entity(),
+            caps: vec![StrictCap { level: Level::Campaign, limit: 3, window }],
+        }],
+        wanted: vec![Wanted { insertion, choices: vec![0] }],
+        seen: vec![Seen { insertion: InsertionHash([8; 6]), entity: entity(), minute: Minute(299) }],
+    };
+    let links = Some(Links { epoch: Epoch(5), members: vec![one(), two()] });
+    let claim = Call { to: two(), links, entries: Entries::new(), ask: Ask::Claim(claim) };
+    let confirm = Call { to: two(), links: None, entries: Entries::new(), ask: Ask::Confirm(insertion) };
+    for (call, golden) in [(claim, STRICT_CLAIM), (confirm, STRICT_CONFIRM)] {
+        assert_eq!(to_hex(&wire_strict::encode_call(&tenant(), &call)), golden);
+        assert_eq!(wire_strict::decode_call(&hex(golden)), Some((tenant(), call)));
+    }
+    let answer = Answer { by: one(), granted: [(insertion, Entry { confirmed: false, ..entry })].into() };
+    assert_eq!(to_hex(&wire_strict::encode_answer(&answer)), STRICT_ANSWER);
+    assert_eq!(wire_strict::decode_answer(&hex(STRICT_ANSWER)), Some(answer));
+    // Cut anywhere, longer, or of another form it is none of them.
+    for golden in [STRICT_OBJECT, STRICT_CLAIM, STRICT_CONFIRM, STRICT_ANSWER].map(hex) {
+        let none = |bytes: &[u8]| {
+            wire_strict::decode_object(bytes).is_none()
+                && wire_strict::decode_call(bytes).is_none()
+                && wire_strict::decode_answer(bytes).is_none()
+        };
+        assert!((1..golden.len()).all(|end| none(&golden[..end])));
+        assert!(none(&[golden.as_slice(), &[0]].concat()) && none(&[&[2], &golden[1..]].concat()));
+    }
 }
 
 #[test]

@@ -144,6 +144,15 @@ fn s3_05_what_was_placed_before_a_link_counts_after_it_and_paths_are_short() {
 }
 
 #[test]
+fn s3_05_a_login_just_made_links_before_any_decision_names_it() {
+    let mut world = World::default();
+    assert_eq!(world.claim(2, 3, &[2], claim(1, &[1], &[]), noon()), [1]);
+    assert_eq!(world.claim(2, 3, &[1, 2], claim(2, &[2], &[]), noon()), [1]);
+    assert_eq!(world.object(visitor(2)).forward, Some(visitor(1)));
+    assert_eq!(world.claim(2, 3, &[2], claim(2, &[3], &[]), noon()), [0; 0], "a read that failed cuts nobody");
+}
+
+#[test]
 fn s3_05_a_newer_decision_cuts_and_an_older_one_brings_nothing_back() {
     let mut world = World::default();
     assert_eq!(world.claim(2, 5, &[1, 2], claim(1, &[1], &[]), noon()), [1]);

@@ -1,0 +1,87 @@
+//! Strict caps, through the real worker and its objects: what is asked at once from several pages, and what an
+//! impression without an object's word counts.
+#![expect(clippy::unwrap_used, reason = "tests end at the first thing that is not so")]
+
+use causeway_shared::fact::What;
+use causeway_shared::ids::VisitorId;
+use causeway_tests::bare::Bare;
+use causeway_tests::browser::Browser;
+use causeway_tests::run;
+use serde_json::{Value, json};
+
+fn main() {
+    run(
+        || Bare::with(&once()),
+        &[
+            ("s3_05_of_parallel_claims_at_a_limit_of_one_one_is_served", parallel),
+            ("s3_05_a_strict_impression_counts_once_and_only_by_its_address", counts_once),
+        ],
+    )
+}
+
+/// One ad that a person may see once a day, exactly.
+fn once() -> Value {
+    let cap = json!([{ "action": "impression", "limit": 1, "window": { "interval": 1, "unit": "days" } }]);
+    json!({
+        "advertiser": [{ "id": "shoes", "code": 1 }],
+        "campaign": [{ "id": "once", "code": 1, "advertiser": "shoes", "cap_mode": "strict", "caps": cap }],
+        "ad_group": [{ "id": "one", "code": 1, "campaign": "once" }],
+        "ad": [{ "id": "red", "code": 1, "ad_group": "one", "creative": {}, "landing": "https://red.example/" }],
+    })
+}
+
+fn page(browser: &Browser) -> Value {
+    let answer = browser.decide(&json!({ "placements": [{ "id": "top" }] }));
+    assert_eq!(answer.status, 200);
+    answer.json()["decisions"][0].clone()
+}
+
+/// A page that was served the ad: the machine may be busy enough for an object to be late, which is no failure.
+fn served(browser: &Browser) -> Value {
+    causeway_tests::eventually("an object answers in time", || {
+        Some(page(browser)).filter(|decision| decision["ad"]["id"] == "red")
+    })
+}
+
+fn parallel(world: &Bare) {
+    causeway_tests::eventually("an object answers in time", || (at_once(world) == 1).then_some(()));
+}
+
+/// On how many of eight pages at once a new person is served the ad.
+fn at_once(world: &Bare) -> usize {
+    let (browser, _) = world.returning();
+    // The same cookies on every page: no ledger tells one of the other.
+    let pages: Vec<Browser> = (0..8).map(|_| world.browser()).collect();
+    pages.iter().for_each(|page| page.put_back(browser.cookies()));
+    let shown: Vec<Value> = std::thread::scope(|scope| {
+        let each: Vec<_> = pages.into_iter().map(|one| scope.spawn(move || page(&one))).collect();
+        each.into_iter().map(|page| page.join().unwrap()).collect()
+    });
+    let count = |ad: &str| shown.iter().filter(|decision| decision["ad"]["id"] == ad).count();
+    assert!(count("red") <= 1 && count("red") + count("house") == 8, "{shown:?}");
+    count("red")
+}
+
+fn counts_once(world: &Bare) {
+    let (browser, visitor) = world.returning();
+    let decision = served(&browser);
+    let event = json!([{ "type": "action", "insertion": decision["insertion"], "action": "impression" }]);
+    assert_eq!(browser.events(&event).json()["rejected"][0]["code"], "strict");
+    let seen = || impressions(world, visitor);
+    causeway_tests::eventually("an impression is confirmed", || {
+        browser.send("GET", decision["impression_url"].as_str().unwrap(), &[], b"");
+        (seen() > 0).then_some(())
+    });
+    for _ in 0..3 {
+        let pixel = browser.send("GET", decision["impression_url"].as_str().unwrap(), &[], b"");
+        assert_eq!(pixel.status, 200);
+    }
+    // The page view comes behind them in the same queue.
+    assert_eq!(page(&browser)["ad"]["id"], "house");
+    assert_eq!(seen(), 1);
+}
+
+fn impressions(world: &Bare, visitor: VisitorId) -> usize {
+    let facts = world.standin.held().facts_of(visitor);
+    facts.iter().filter(|fact| matches!(fact.what, What::Action { .. })).count()
+}
