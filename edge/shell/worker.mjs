@@ -116,7 +116,7 @@ async function mayMint(request, env) {
 }
 
 function retry(headers = []) {
-  const error = { code: "retry", message: "neither the queue nor the origin took the events: send them again, with the same ids" };
+  const error = { code: "retry", message: "neither the queue nor the origin took it: send it again, events with the same ids" };
   const all = [...headers.filter(([name]) => name.startsWith("access-control") || name === "vary"), ["retry-after", "1"]];
   return json({ error }, 503, all);
 }
@@ -124,7 +124,8 @@ function retry(headers = []) {
 /** The publisher's page never breaks: whatever went wrong here, it gets an answer without ads. */
 function fallback(request) {
   const { pathname } = new URL(request.url);
-  if (pathname === "/v1/events") return retry();
+  // Nobody is to believe that something was taken, or somebody is being erased.
+  if (pathname === "/v1/events" || (pathname === "/v1/me" && request.method === "DELETE")) return retry();
   if (pathname === "/healthz") return json({ error: { code: "misconfigured", message: "see the worker's log" } }, 503);
   return json({ visitor: null, person: null, decisions: [], catalogue: null, kv_reads: 0, consent: "none", reason: "internal" });
 }

@@ -23,7 +23,7 @@ pub(crate) fn headers(request: Request<'_>, site: &Site) -> Result<Vec<(&'static
 pub(crate) fn preflight(site: &Site) -> Outcome {
     let own = site.tenant.proof_header.as_deref().map(|h| format!(", {h}")).unwrap_or_default();
     Outcome::empty(204).with_headers([
-        ("access-control-allow-methods", "GET, POST".to_owned()),
+        ("access-control-allow-methods", "GET, POST, DELETE".to_owned()),
         ("access-control-allow-headers", format!("content-type, x-causeway-explain{own}")),
         ("access-control-max-age", "86400".to_owned()),
     ])

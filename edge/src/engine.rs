@@ -358,6 +358,7 @@ fn route(incoming: Incoming<'_>) -> Routed {
     let outcome = match (request.method, request.path) {
         ("POST", "/v1/decide") => return decide::begin(incoming),
         ("GET", "/v1/me") => return me::begin(incoming),
+        ("DELETE", "/v1/me") => me::erase(&incoming),
         ("POST", "/v1/events") => return events::begin(incoming),
         ("GET", path) if path.starts_with("/v1/i/") => {
             return pixel::impression(&incoming, path.trim_start_matches("/v1/i/"));

@@ -1,16 +1,18 @@
-//! `GET /v1/me`: what is held on this visitor. It reads, and changes nothing.
+//! `GET /v1/me`: what is held on this visitor; it reads, and changes nothing. `DELETE /v1/me`: the request to erase it.
 
 use causeway_shared::actions::{Dimension, Filter, Verb, group};
-use causeway_shared::identity::Recognised;
+use causeway_shared::fact::{Fact, Scope, What};
+use causeway_shared::identity::{Claim, Recognised};
+use causeway_shared::ids::FactId;
 use causeway_shared::profile::Totals;
 use causeway_shared::time::Minute;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::answer::Outcome;
-use crate::claims::{self, UserBody};
-use crate::cookies;
-use crate::engine::{Call, Incoming, Routed};
+use crate::claims::{self, Claims, UserBody};
+use crate::cookies::{self, Jar};
+use crate::engine::{Call, Incoming, Routed, pack};
 use crate::permission;
 use crate::visit::Visit;
 
@@ -50,6 +52,13 @@ struct Answer<'a> {
     degraded: &'a [&'static str],
 }
 
+/// The answer to a request to erase.
+#[derive(Serialize)]
+struct Erasing {
+    receipt: String,
+    scope: &'static str,
+}
+
 /// How often an action is held.
 #[derive(Serialize)]
 struct Acted<'a> {
@@ -75,10 +84,9 @@ pub(crate) fn begin(incoming: Incoming<'_>) -> Routed {
     let permission = permission::standing(incoming.request, &jar, &incoming.site);
     // Ids and proofs of a GET come in headers and cookies alone, which no bound of the body applies to.
     let taken = claims::take(&incoming, &UserBody::default()).unwrap_or_default();
-    let tag = jar.identity.as_ref().and_then(|cookie| cookie.tag);
-    let holds = tag.is_some_and(|tag| taken.taken.iter().any(|claim| claim.unique && claim.is(tag) == Some(true)));
+    let proven = own_member(&jar, &taken).is_some();
     let notes = jar.refused.into_iter().chain(taken.fault).collect();
-    let visit = incoming.visit(&jar, notes, Call::Me(MeCall { proven: taken.proven && holds }));
+    let visit = incoming.visit(&jar, notes, Call::Me(MeCall { proven }));
     if !permission.is_full() {
         let answer = nobody(&visit);
         return Routed::Answer(permission::withdraw(answer, &jar, &incoming.site, incoming.now));
@@ -88,6 +96,40 @@ pub(crate) fn begin(incoming: Incoming<'_>) -> Routed {
     }
     let arrival = jar.arrival(&incoming.site, incoming.now, Vec::new());
     Routed::Recognise(Box::new(visit), Box::new(arrival))
+}
+
+/// The visitor's own member, where its proof is in the request.
+fn own_member<'c>(jar: &Jar, claims: &'c Claims) -> Option<&'c Claim> {
+    let tag = jar.identity.as_ref()?.tag?;
+    let own = |claim: &&Claim| claim.unique && claim.is(tag) == Some(true);
+    claims.taken.iter().find(own).filter(|_| claims.proven)
+}
+
+/// `DELETE /v1/me`: one erasure for the queue, acknowledged once it has it; the cookies go. It needs no permission, as it
+/// takes back all there was. With the proof of the visitor's own member it is the whole person's, and names the member:
+/// browsers whose logins are not known yet go too (invariants 12 and 14).
+pub(crate) fn erase(incoming: &Incoming<'_>) -> Outcome {
+    let (site, now) = (&incoming.site, incoming.now);
+    let jar = cookies::read(incoming.request, site, now);
+    let Some(cookie) = &jar.identity else {
+        let message = "there is no visitor to erase: its cookie is needed";
+        let expired = cookies::expire(jar.secure).into_iter().filter(|_| jar.any);
+        return Outcome::error(404, "no_visitor", message, None).with_headers(expired);
+    };
+    let taken = claims::take(incoming, &UserBody::default()).unwrap_or_default();
+    let (scope, id, also) = match own_member(&jar, &taken) {
+        Some(claim) => (Scope::Person, Some(claim.id), claim.also.clone()),
+        None => (Scope::Visitor, None, Vec::new()),
+    };
+    let visitor = cookie.visitor;
+    let receipt = FactId::of_erasure(visitor);
+    let body = Erasing { receipt: receipt.receipt(), scope: scope.name() };
+    let mut outcome = Outcome::json(202, &body).with_headers(cookies::expire(jar.secure));
+    outcome.head.ack = true;
+    outcome.head.notes.extend(taken.fault);
+    let what = What::Erasure { scope, id, also };
+    pack(&mut outcome, site, vec![Fact { id: receipt, visitor, received: now, at: now, what }]);
+    outcome
 }
 
 /// The answer for a visitor of ours.

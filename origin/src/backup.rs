@@ -9,6 +9,7 @@ use causeway_shared::limits;
 use causeway_shared::time::Minute;
 use rusqlite::{Connection, OpenFlags};
 
+use crate::erase;
 use crate::log;
 use crate::publish::{LATE_MS, names_subject};
 use crate::store::{self, Counters, EPOCHS_OF_A_RESTORE, StoreError, signed, unsigned};
@@ -151,6 +152,10 @@ pub fn restore(data: &Path, from: &Path, now: Millis) -> Result<Option<PathBuf>,
     renew(&mut conn, &before, now)?;
     conn.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)")?;
     drop(conn);
+    // A log that cannot be read any more is no reason to stay without one.
+    if let Err(e) = erase::keep_unfolded(data) {
+        tracing::warn!(error = %crate::chain(&e), "erasures that only the old log holds are lost");
+    }
     let kept = put_aside(data, now)?;
     for file in [store::FILE, log::FILE] {
         if fresh.join(file).exists() {

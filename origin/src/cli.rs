@@ -4,22 +4,26 @@ mod attributes;
 mod backup;
 mod config;
 mod count;
+mod erase;
 mod import;
 mod inspect;
 mod job;
 mod keys;
+mod links;
 mod output;
 mod segments;
 mod token;
 
+use std::io::IsTerminal as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
 use causeway_origin::config::{Config, LogFormat};
+use causeway_origin::erase::{journal::Journal, replay};
 use causeway_origin::group::Rules;
 use causeway_origin::tenants::{Known, Tenants};
-use causeway_origin::{keyfile, serve, store};
+use causeway_origin::{clock, keyfile, serve, store};
 use clap::{Args, Parser, Subcommand};
 
 use self::output::Format;
@@ -62,9 +66,11 @@ impl Opened {
         let config = common.load()?;
         let keys = keyfile::load_checked(&config.keys, &config.edge)?;
         let writing = store::writing(&config.data, false)?;
-        let conn = store::open(&config.data)?;
+        let mut conn = store::open(&config.data)?;
         let tenants = Tenants::open(&conn, &config.edge, &keys)?;
-        let rules = Rules { tenants, sibling_publish_ms: config.sibling_publish_ms };
+        let journal = Journal::open(&config.data)?;
+        let rules = Rules { tenants, sibling_publish_ms: config.sibling_publish_ms, journal };
+        replay(&mut conn, &rules, clock::given()?)?;
         Ok(Self { _writing: writing, config, conn, rules })
     }
 }
@@ -75,6 +81,24 @@ fn named<'t>(tenants: &'t Tenants, name: Option<&str>) -> anyhow::Result<&'t Kno
         Some(name) => format!("the store has no tenant `{name}`"),
         None => "there are several tenants: say --tenant NAME".to_owned(),
     })
+}
+
+/// Whether a plan is to be carried out: as said, or as answered on a terminal. Else it is printed.
+fn confirmed(yes: bool, plan: &serde_json::Value, common: &Common) -> anyhow::Result<bool> {
+    if yes {
+        return Ok(true);
+    }
+    common.output.one(plan)?;
+    if std::io::stdin().is_terminal() {
+        eprint!("do it? [y/N] ");
+        let mut answer = String::new();
+        std::io::stdin().read_line(&mut answer)?;
+        if matches!(answer.trim(), "y" | "yes") {
+            return Ok(true);
+        }
+    }
+    eprintln!("nothing was changed: add --yes to do it");
+    Ok(false)
 }
 
 /// Whether a process serves from the data directory.
@@ -106,6 +130,11 @@ enum Command {
     /// Jobs over the whole store.
     #[command(subcommand)]
     Job(job::Job),
+    /// Undo links.
+    #[command(subcommand)]
+    Links(links::Links),
+    /// Erase a visitor, or everybody who was seen with an alternate id until now. Shows its plan first.
+    Erase(erase::Erase),
     /// Copy store and log into a new folder, also while the origin serves. Keys and configuration are not in it.
     Backup {
         /// The folder.
@@ -168,6 +197,8 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
         Command::Attributes(command) => attributes::run(command, common),
         Command::Import(command) => import::run(command, common),
         Command::Job(command) => job::run(command, common),
+        Command::Links(command) => links::run(command, common),
+        Command::Erase(command) => erase::run(command, common),
         Command::Backup { to } => backup::take(to, common),
         Command::Restore { from, yes } => backup::restore(from, *yes, common),
         Command::Token(command) => token::run(command, common),

@@ -51,7 +51,8 @@ pub fn totals(t: Totals) -> Value {
 }
 
 /// An alternate id by its kind's name; a kind that is no longer configured is its number.
-fn named(tenant: &Known, id: AlternateId) -> Value {
+#[must_use]
+pub fn named(tenant: &Known, id: AlternateId) -> Value {
     let kind = tenant.config.kind_of(id.kind).map(|k| k.name.clone());
     json!({"kind": kind.unwrap_or_else(|| id.kind.0.to_string()), "hash": id.hash.to_string()})
 }

@@ -7,6 +7,8 @@
 pub mod buckets;
 pub mod ids;
 
+use std::collections::BTreeSet;
+
 use causeway_shared::attributes::AttributeMap;
 use causeway_shared::fact::{Fact, What};
 use causeway_shared::ids::{Millis, VisitorId};
@@ -15,6 +17,7 @@ use causeway_shared::segments::SegmentMap;
 use causeway_shared::wire::profile;
 use rusqlite::OptionalExtension as _;
 
+use crate::erase;
 use crate::group::Group;
 use crate::intake::{Checked, Record};
 use crate::store::{PersonNo, StoreError, TenantNo, signed, unsigned};
@@ -55,13 +58,28 @@ pub struct Folded<'r> {
     pub changed: Vec<Changed>,
     /// Those whose new facts say who they are.
     pub linking: Vec<Linking<'r>>,
+    /// Erasures asked for.
+    pub erasing: Vec<Erasing<'r>>,
     /// New facts of each record.
     pub new: Vec<u64>,
+    /// Facts of visitors that are erased: they are not kept.
+    pub erased: u64,
+}
+
+/// An erasure asked for, and up to where the log may hold what it erases.
+#[derive(Debug, Clone, Copy)]
+pub struct Erasing<'r> {
+    /// In whose identity space.
+    pub tenant: TenantNo,
+    /// The erasure.
+    pub fact: &'r Fact,
+    /// The newest record of its group; 0 for one that never was in the log.
+    pub log_seq: u64,
 }
 
 /// A fact at its place in the log: which record brought it.
 #[derive(Debug, Clone, Copy)]
-struct Placed<'r> {
+pub(crate) struct Placed<'r> {
     record: usize,
     fact: &'r Fact,
 }
@@ -82,12 +100,18 @@ struct Stored {
 pub fn fold<'r>(group: &mut Group<'_>, records: &'r [impl AsRef<Record>]) -> Result<Folded<'r>, StoreError> {
     let mut folded = Folded { new: vec![0; records.len()], ..Folded::default() };
     bring_names(group, records)?;
+    find_erasures(group, records, &mut folded)?;
     for (tenant, visitor, mut facts) in by_visitor(records) {
         let stored = load(group, tenant, visitor)?;
         let seen = match &stored {
             Some(stored) => Seen::load(group.tx, stored.row)?,
             None => Seen::default(),
         };
+        let withdrawn = stored.as_ref().is_some_and(|stored| stored.changed.withdrawn);
+        if withdrawn && erase::is_erased(group.tx, tenant, visitor)? {
+            folded.erased += facts.len() as u64;
+            continue;
+        }
         seen.retain_new(&mut facts, |placed| placed.fact);
         if facts.is_empty() {
             continue;
@@ -104,13 +128,34 @@ pub fn fold<'r>(group: &mut Group<'_>, records: &'r [impl AsRef<Record>]) -> Res
         }
         seen.keep(group.tx, row, facts.iter().map(|placed| placed.fact))?;
         folded.changed.push(changed);
-        let links = |fact: &&Fact| matches!(fact.what, What::Alias { .. } | What::Withdrawal);
+        let links =
+            |fact: &&Fact| matches!(fact.what, What::Alias { .. } | What::Withdrawal | What::Cancellation { .. });
         let facts: Vec<&Fact> = facts.into_iter().map(|placed| placed.fact).filter(links).collect();
         if !facts.is_empty() {
             folded.linking.push(Linking { tenant, visitor, facts });
         }
     }
     Ok(folded)
+}
+
+/// Erasures are no part of any profile.
+fn find_erasures<'r>(
+    group: &Group<'_>,
+    records: &'r [impl AsRef<Record>],
+    folded: &mut Folded<'r>,
+) -> Result<(), StoreError> {
+    let log_seq = records.iter().map(|record| record.as_ref().seq).max().unwrap_or(0);
+    let mut seen = BTreeSet::new();
+    for (record, new) in records.iter().zip(&mut folded.new) {
+        for Checked { tenant, fact } in &record.as_ref().facts {
+            if matches!(fact.what, What::Erasure { .. }) {
+                let known = erase::progress(group.tx, *tenant, fact.id)?.is_some();
+                *new += u64::from(!known && seen.insert((*tenant, fact.id)));
+                folded.erasing.push(Erasing { tenant: *tenant, fact, log_seq });
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Names of attributes get their tokens and kinds in the order of the log, before its facts are sorted by visitor. A fact
@@ -134,7 +179,8 @@ fn by_visitor<'r>(records: &'r [impl AsRef<Record>]) -> Vec<(TenantNo, VisitorId
         let placed = move |checked: &'r Checked| {
             ((checked.tenant, checked.fact.visitor), Placed { record, fact: &checked.fact })
         };
-        of.as_ref().facts.iter().map(placed)
+        let facts = of.as_ref().facts.iter();
+        facts.filter(|checked| !matches!(checked.fact.what, What::Erasure { .. })).map(placed)
     });
     let mut facts: Vec<_> = facts.collect();
     facts.sort_by_key(|(owner, _)| *owner);
@@ -178,7 +224,8 @@ fn update(group: &mut Group<'_>, stored: Stored, facts: &[Placed<'_>]) -> Result
     Ok((row, changed))
 }
 
-fn insert(
+/// A row for a visitor that has none, and a person of its own.
+pub(crate) fn insert(
     group: &mut Group<'_>,
     tenant: TenantNo,
     visitor: VisitorId,
@@ -258,7 +305,9 @@ fn add(
 ) -> Result<Millis, StoreError> {
     let mut newest = 0;
     for Placed { fact, .. } in facts {
-        newest = newest.max(fact.received);
+        if !matches!(fact.what, What::Cancellation { .. }) {
+            newest = newest.max(fact.received);
+        }
         if matches!(fact.what, What::Attributes { .. }) {
             let writes = group.names.tokens(tenant, fact);
             profile.assign(fact, writes);

@@ -5,6 +5,7 @@ use causeway_shared::random::Random;
 use causeway_shared::wire::sync::Publish;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
+use crate::erase::journal::Journal;
 use crate::intake::{Outbox, Record};
 use crate::metrics::Metrics;
 use crate::names::Names;
@@ -19,6 +20,8 @@ pub struct Rules {
     pub tenants: Tenants,
     /// How long a person's siblings wait for news of one another.
     pub sibling_publish_ms: Millis,
+    /// What was erased, outside the store.
+    pub journal: Journal,
 }
 
 /// What a transaction does not find by itself.
@@ -71,6 +74,8 @@ impl Group<'_> {
 pub struct Done {
     /// Facts of each record that were never counted before.
     pub new: Vec<u64>,
+    /// Facts refused because their visitor is erased.
+    pub erased: u64,
     /// Attributes refused, by the code of the reason.
     pub refused: Vec<&'static str>,
     /// What each call of the outbox is handed.
@@ -113,10 +118,10 @@ pub fn commit_with(
     let random = Random::new(random);
     let mut group = Group { tx: &tx, rules, metrics, now, random, names: Names::default(), counters };
     let folded = fold::fold(&mut group, records)?;
-    let linked = link::link(&mut group, &folded.linking)?;
+    let linked = link::link(&mut group, &folded.linking, &folded.erasing)?;
     publish::note(&mut group, &folded.changed, &linked)?;
     let refused = std::mem::take(&mut group.names.refused);
-    let mut done = Done { new: folded.new, refused, ..Done::default() };
+    let mut done = Done { new: folded.new, refused, erased: folded.erased, ..Done::default() };
     for call in calls {
         publish::acknowledge(&group, &call.applied)?;
         done.handed.push(publish::hand_out(&mut group, call.drain)?);
@@ -125,6 +130,8 @@ pub fn commit_with(
     group.counters.fold_to(records.iter().map(|record| record.as_ref().seq).max().unwrap_or(0));
     group.counters.save(&tx)?;
     more(&tx)?;
+    // First, so that no erasure is in the store alone; one that is in the journal alone is applied at the next start.
+    rules.journal.keep(&linked.erased)?;
     tx.commit()?;
     Ok(done)
 }

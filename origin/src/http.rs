@@ -2,7 +2,9 @@
 
 mod admin;
 mod attributes;
+mod erase;
 mod error;
+mod links;
 mod segments;
 mod sync;
 
@@ -25,7 +27,6 @@ pub use error::ApiError;
 use crate::clock;
 use crate::config::Config;
 use crate::group::Rules;
-use crate::intake::Incoming;
 use crate::metrics::Metrics;
 use crate::store::readers::Readers;
 use crate::tenants::Known;
@@ -97,13 +98,23 @@ impl App {
 
     /// Takes one fact of the admin side, durably.
     async fn take(&self, tenant: &Known, fact: Fact) -> Result<(), ApiError> {
+        self.take_with(tenant, vec![fact], Vec::new()).await
+    }
+
+    /// Takes facts of the admin side, and waits until the store holds what they come to.
+    async fn take_folded(&self, tenant: &Known, facts: Vec<Fact>) -> Result<(), ApiError> {
+        // The outbox answers after what came before it; an entry 0 was never handed out.
+        self.take_with(tenant, facts, vec![0]).await
+    }
+
+    async fn take_with(&self, tenant: &Known, facts: Vec<Fact>, applied: Vec<u64>) -> Result<(), ApiError> {
         let (Some(live), Some(writer)) = (self.live(), self.writer()) else {
             return Err(ApiError::unavailable("not_ready", self.not_ready().unwrap_or("not ready")));
         };
-        let batch = facts::encode(&FactBatch { tenant: tenant.id.clone(), facts: vec![fact] });
-        let request = SyncRequest { facts: vec![batch], ..SyncRequest::default() };
-        let read = intake::read(request, &live.rules.tenants, clock::now());
-        let answer = writer.sync(Incoming { admin: true, ..read }).await.map_err(|e| unavailable(&e))?;
+        let batch = facts::encode(&FactBatch { tenant: tenant.id.clone(), facts });
+        let request = SyncRequest { facts: vec![batch], applied, ..SyncRequest::default() };
+        let read = intake::read_admins(request, &live.rules.tenants, clock::now());
+        let answer = writer.sync(read).await.map_err(|e| unavailable(&e))?;
         match answer.rejected.into_iter().next() {
             Some(refused) => Err(ApiError::new(StatusCode::BAD_REQUEST, "refused", refused.message)),
             None => Ok(()),
@@ -132,6 +143,8 @@ pub fn router(app: Arc<App>) -> Router {
         .merge(admin::routes())
         .merge(segments::routes())
         .merge(attributes::routes())
+        .merge(erase::routes())
+        .merge(links::routes())
         .fallback(|| async { ApiError::new(StatusCode::NOT_FOUND, "not_found", "there is nothing here") })
         .method_not_allowed_fallback(|| async {
             ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "this path takes another method")

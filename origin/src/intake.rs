@@ -87,12 +87,25 @@ impl Record {
     }
 }
 
+/// Why a fact that only the admin side may say is refused.
+const NOT_ADMIN: &str = "not_admin";
+
 /// Bytes of a fact, as most have no more.
 const FACT_BYTES: usize = 256;
 
-/// Decodes and checks a sync's facts. The same batches and time give the same facts.
+/// Decodes and checks an edge's facts. The same batches and time give the same facts.
 #[must_use]
 pub fn read(request: SyncRequest, tenants: &Tenants, now: Millis) -> Incoming {
+    read_all(request, tenants, now, |fact| !fact.is_admins())
+}
+
+/// Decodes and checks facts of the admin side.
+#[must_use]
+pub fn read_admins(request: SyncRequest, tenants: &Tenants, now: Millis) -> Incoming {
+    Incoming { admin: true, ..read_all(request, tenants, now, |_| true) }
+}
+
+fn read_all(request: SyncRequest, tenants: &Tenants, now: Millis, may_say: impl Fn(&Fact) -> bool) -> Incoming {
     let mut incoming = Incoming {
         taken: now,
         outbox: Outbox { applied: request.applied, drain: request.drain },
@@ -101,7 +114,7 @@ pub fn read(request: SyncRequest, tenants: &Tenants, now: Millis) -> Incoming {
         ..Incoming::default()
     };
     for (batch, bytes) in (0u32..).zip(&request.facts) {
-        read_batch(&mut incoming, batch, bytes, tenants, now);
+        read_batch(&mut incoming, batch, bytes, tenants, &may_say);
     }
     incoming.batches = request.facts;
     let mut ids: BTreeSet<(TenantNo, FactId)> = BTreeSet::new();
@@ -110,7 +123,8 @@ pub fn read(request: SyncRequest, tenants: &Tenants, now: Millis) -> Incoming {
     incoming
 }
 
-fn read_batch(incoming: &mut Incoming, batch: u32, bytes: &[u8], tenants: &Tenants, now: Millis) {
+fn read_batch(incoming: &mut Incoming, batch: u32, bytes: &[u8], tenants: &Tenants, may_say: &impl Fn(&Fact) -> bool) {
+    let now = incoming.taken;
     let refuse = |index, code: &str, message: String| Rejected { batch, index, code: code.to_owned(), message };
     let (tenant, facts) = match facts::decode_each(bytes) {
         Ok(decoded) => decoded,
@@ -122,6 +136,10 @@ fn read_batch(incoming: &mut Incoming, batch: u32, bytes: &[u8], tenants: &Tenan
     };
     for (index, fact) in (0u32..).zip(facts) {
         match fact.map(|fact| (fact.check(now), fact)) {
+            Ok((Ok(()), fact)) if !may_say(&fact) => {
+                let message = "the admin side alone says this".to_owned();
+                incoming.rejected.push(refuse(Some(index), NOT_ADMIN, message));
+            }
             Ok((Ok(()), fact)) => incoming.facts.push(Checked { tenant: tenant.no, fact }),
             Ok((Err(e), _)) => incoming.rejected.push(refuse(Some(index), e.code(), e.to_string())),
             Err(e) => incoming.rejected.push(refuse(Some(index), e.code(), e.to_string())),
@@ -132,7 +150,9 @@ fn read_batch(incoming: &mut Incoming, batch: u32, bytes: &[u8], tenants: &Tenan
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{NOW, Origin, page, visitor};
+    use crate::testing::{NOW, Origin, fact, page, visitor};
+    use causeway_shared::fact::{Scope, What};
+    use causeway_shared::ids::VisitorId;
     use causeway_shared::limits;
 
     #[test]
@@ -180,6 +200,26 @@ mod tests {
         let answer = origin.sync(SyncRequest { facts: vec![batch], ..SyncRequest::default() });
         assert_eq!((pages.len(), answer.accepted, answer.rejected.len()), (3, 2, 1));
         assert_eq!((answer.rejected[0].code.as_str(), answer.rejected[0].index), ("unknown_form", Some(1)));
+    }
+
+    #[test]
+    fn an_edge_neither_cancels_nor_erases_an_alternate_id() {
+        let mut origin = Origin::new();
+        let id = origin.member("demo", "ann");
+        let erasure = |visitor| {
+            let what = What::Erasure { scope: Scope::Visitor, id: Some(id), also: Vec::new() };
+            fact(visitor, 2, NOW, what)
+        };
+        let said = [
+            page(visitor(1), 1, NOW),
+            fact(visitor(1), 3, NOW, What::Cancellation { id }),
+            erasure(VisitorId::NOBODY),
+            erasure(visitor(2)),
+        ];
+        let answer = origin.send("demo", &said);
+        let refused: Vec<_> = answer.rejected.iter().map(|r| (r.code.as_str(), r.index)).collect();
+        assert_eq!(refused, [("not_admin", Some(1)), ("not_admin", Some(2))]);
+        assert_eq!(answer.accepted, 2);
     }
 
     #[test]

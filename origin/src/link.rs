@@ -4,32 +4,37 @@
 //! evidence as a set. Work is done only where evidence changed: a page view costs nothing here.
 
 mod alternates;
+mod erasure;
 mod evidence;
 mod lookups;
 mod people;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use causeway_shared::fact::What;
-use causeway_shared::ids::{AlternateId, VisitorId};
+use causeway_shared::fact::{Fact, What};
+use causeway_shared::ids::{AltHash, AlternateId, Millis, VisitorId};
 use rusqlite::OptionalExtension as _;
 
 pub use alternates::{canonical, family};
+pub use erasure::seen_until;
 pub use evidence::{Row, held_unique, of_visitor};
 
-use crate::fold::Linking;
+use crate::erase;
+use crate::fold::{Erasing, Linking};
 use crate::group::Group;
 use crate::store::{PersonNo, StoreError, TenantNo, signed};
 
 /// What this group changed about who belongs together.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Linked {
     /// People whose membership is another now.
     pub people: Vec<PersonChange>,
     /// Alternate ids (canonical) whose lookup is another now.
     pub lookups: BTreeSet<(TenantNo, AlternateId)>,
-    /// Visitors that withdrew in this group.
+    /// Visitors that withdrew or were erased in this group.
     pub withdrawn: BTreeSet<(TenantNo, VisitorId)>,
+    /// What was erased, by the tenant's name: for the journal.
+    pub erased: Vec<(String, Fact)>,
 }
 
 /// A person whose membership is another now.
@@ -52,23 +57,65 @@ struct Touched {
 ///
 /// # Errors
 /// [`StoreError`]; then nothing of the group may be kept.
-pub fn link(group: &mut Group<'_>, fresh: &[Linking<'_>]) -> Result<Linked, StoreError> {
+pub fn link(group: &mut Group<'_>, fresh: &[Linking<'_>], erasing: &[Erasing<'_>]) -> Result<Linked, StoreError> {
     let mut linked = Linked::default();
     let mut touched = Touched::default();
+    let mut going = BTreeMap::new();
     // Withdrawals first: evidence that comes in the same group must not outlive them.
     withdraw(group, fresh, &mut linked, &mut touched)?;
     for Linking { tenant, visitor, facts } in fresh {
         for fact in facts {
+            if let What::Cancellation { id } = &fact.what {
+                let id = alternates::resolve(group, *tenant, *id, &[], &mut touched)?;
+                evidence::cancel(group, *tenant, *visitor, id, fact.received, &mut touched)?;
+            }
             if let What::Alias { id, also, proven } = &fact.what {
+                let said = &id.hash;
                 let id = alternates::resolve(group, *tenant, *id, also, &mut touched)?;
                 let seen = evidence::Seen { tenant: *tenant, visitor: *visitor, id, proven: *proven };
                 evidence::note(group, seen, fact.received, &mut touched)?;
+                let hashes: Vec<AltHash> = also.iter().copied().chain([*said]).collect();
+                erased_before(group, seen, &hashes, fact.received, &mut going, &mut linked)?;
             }
         }
     }
     people::recompute(group, &mut touched, &mut linked)?;
+    if !erasing.is_empty() || !going.is_empty() {
+        let ids = erasure::apply(group, erasing, going, &mut linked)?;
+        touched.ids.extend(ids);
+    }
     lookups::recompute(group, &touched.ids, &mut linked)?;
     Ok(linked)
+}
+
+/// Whom an earlier erasure of the id takes along, now that a visitor was seen with it at `received`: that visitor, if the
+/// sighting is of before and came late; and who was seen with a hash that is only now known to be the same id's.
+fn erased_before(
+    group: &Group<'_>,
+    seen: evidence::Seen,
+    also: &[AltHash],
+    received: Millis,
+    going: &mut erasure::Going,
+    linked: &mut Linked,
+) -> Result<(), StoreError> {
+    let evidence::Seen { tenant, visitor, id, proven } = seen;
+    let hashes = || also.iter().copied().chain([id.hash]);
+    let Some((at, receipt)) = erase::id_erased(group.tx, tenant, id.kind, hashes())? else { return Ok(()) };
+    let by = erasure::By { at, receipt };
+    for hash in hashes() {
+        if erase::id_erased(group.tx, tenant, id.kind, [hash])? != Some((at, receipt)) {
+            for holder in erasure::end_id(group, tenant, id, hashes(), by, linked)? {
+                going.entry((tenant, holder)).or_insert(by);
+            }
+            break;
+        }
+    }
+    let unique = group.rules.tenants.by_no(tenant)?.config.is_unique(id.kind);
+    let cancelled = evidence::cancelled(group.tx, tenant, visitor, id)?;
+    if received <= at && (proven || !unique) && cancelled.is_none_or(|cancelled| received > cancelled) {
+        going.entry((tenant, visitor)).or_insert(by);
+    }
+    Ok(())
 }
 
 /// Marks visitors that withdrew and ends their evidence for ever (invariant 10).

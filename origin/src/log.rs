@@ -16,7 +16,7 @@ use crate::tenants::Tenants;
 pub const FILE: &str = "log.db";
 
 /// In a record's place for the edge's name: its facts are the admin side's.
-const ADMIN: &str = "admin";
+pub(crate) const ADMIN: &str = "admin";
 
 /// The open log.
 #[derive(Debug)]
@@ -133,7 +133,8 @@ fn records(conn: &Connection, folded: u64, tenants: &Tenants) -> Result<Vec<Reco
 fn record(seq: u64, taken: Millis, body: &[u8], tenants: &Tenants) -> Result<Record, StoreError> {
     let request = decode_request(body)?;
     let (admin, bytes) = (request.edge == ADMIN, body.len());
-    let read = intake::read(request, tenants, taken);
+    let read = if admin { intake::read_admins } else { intake::read };
+    let read = read(request, tenants, taken);
     for gone in read.rejected.iter().filter(|rejected| rejected.code == "unknown_tenant") {
         tracing::error!(seq, batch = gone.batch, "facts of a tenant that is no longer configured are not folded");
     }

@@ -109,7 +109,7 @@ pub struct Metrics {
 }
 
 /// Reasons a fact is refused for; the last one stands for all others.
-pub const REASONS: [&str; 12] = [
+pub const REASONS: [&str; 14] = [
     "too_old",
     "ahead",
     "at_out_of_range",
@@ -121,6 +121,8 @@ pub const REASONS: [&str; 12] = [
     "type_mismatch",
     "too_many_names",
     "unknown_name",
+    "erased",
+    "not_admin",
     "other",
 ];
 

@@ -10,6 +10,7 @@ use causeway_shared::ids::{AltHash, KindCode, Millis, VisitorId};
 use causeway_shared::limits;
 use causeway_shared::wire::sync::Publish;
 
+use crate::erase;
 use crate::fold::Changed;
 use crate::group::Group;
 use crate::link::{Linked, PersonChange, family};
@@ -52,7 +53,7 @@ pub enum Subject {
 }
 
 impl Subject {
-    fn columns(&self) -> (u16, [u8; 16]) {
+    pub(crate) fn columns(&self) -> (u16, [u8; 16]) {
         match self {
             Self::Snapshot(visitor) => (SNAPSHOT, *visitor.as_bytes()),
             Self::Lookup(kind, hash) => (kind.0.into(), hash.0),
@@ -102,7 +103,8 @@ pub fn note(group: &mut Group<'_>, changed: &[Changed], linked: &Linked) -> Resu
     Ok(())
 }
 
-fn put(group: &Group<'_>, tenant: TenantNo, subject: Subject, due: Millis) -> Result<(), StoreError> {
+/// Has a key written by `due` at the latest.
+pub(crate) fn put(group: &Group<'_>, tenant: TenantNo, subject: Subject, due: Millis) -> Result<(), StoreError> {
     const PUT: &str = "INSERT INTO outbox
             (tenant, kind, subject, changed, since, due, lease_change, leased_until, handed)
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, 0, 0, 0)
@@ -156,6 +158,7 @@ fn announce(group: &Group<'_>, change: PersonChange) -> Result<(), StoreError> {
 pub fn acknowledge(group: &Group<'_>, applied: &[u64]) -> Result<(), StoreError> {
     const SETTLE: &str = "UPDATE outbox SET lease = NULL, leased_until = 0, handed = ?2,
             due = iif(changed = lease_change, iif(late > ?2, late, NULL), due) WHERE lease = ?1";
+    erase::written(group, applied)?;
     for entry in applied {
         group.tx.prepare_cached(SETTLE)?.execute([signed(*entry), signed(group.now)])?;
     }

@@ -14,6 +14,7 @@ use causeway_shared::wire::profile;
 use rusqlite::{Connection, OptionalExtension as _, Row};
 
 use crate::backlog::Reader;
+use crate::erase;
 use crate::fold::buckets;
 use crate::fold::ids::Seen;
 use crate::names;
@@ -47,7 +48,17 @@ impl<'a> View<'a> {
     fn facts(&self, tenant: TenantNo, visitor: VisitorId, row: Option<i64>) -> Result<Vec<Fact>, StoreError> {
         let Some((reader, folded)) = self.unfolded else { return Ok(Vec::new()) };
         let mut facts = reader.facts(tenant, visitor, folded);
-        if !facts.is_empty() {
+        if facts.is_empty() {
+            return Ok(facts);
+        }
+        // Of who is erased, or is to be, nothing is shown.
+        if erase::is_erased(self.conn, tenant, visitor)? {
+            return Ok(Vec::new());
+        }
+        if facts.iter().any(|fact| matches!(fact.what, What::Erasure { .. })) {
+            facts.retain(|fact| matches!(fact.what, What::Erasure { .. }));
+            facts.truncate(1);
+        } else {
             let seen = row.map(|row| Seen::load(self.conn, row)).transpose()?.unwrap_or_default();
             seen.retain_new(&mut facts, |fact| fact);
         }
@@ -106,6 +117,11 @@ impl Visitor {
             self.profile.fold(fact);
             if fact.what == What::Withdrawal {
                 self.withdrawn.get_or_insert(fact.received);
+            }
+            if matches!(fact.what, What::Erasure { .. }) {
+                // As if it had no row: what the store still holds of it is not read.
+                (self.row, self.person, self.profile) = (None, None, Profile::default());
+                self.withdrawn = Some(fact.received);
             }
         }
     }

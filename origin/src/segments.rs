@@ -180,14 +180,16 @@ pub fn fact(visitor: VisitorId, write: &Write, now: Millis, id: [u8; 16]) -> Res
 }
 
 /// The write that adding hours to a segment's expiry comes to (S2.2); `None` when the visitor is not in it. What it comes
-/// to depends on what is there: until the fact is acknowledged nobody else may extend.
+/// to depends on what is there: until the fact is acknowledged nobody else may extend. With it the earliest time that the
+/// fact may have, which comes after the write that it goes on from: two within a millisecond add up too.
 #[must_use]
-pub fn extended(segments: &SegmentMap, segment: SegmentId, hours: u32) -> Option<Write> {
+pub fn extended(segments: &SegmentMap, segment: SegmentId, hours: u32) -> Option<(Write, Millis)> {
     let (expiry, attributes) = segments.get(segment)?;
     let expiry = HourStamp(expiry.0.saturating_add(hours).min(limits::EXPIRY_HOURS));
     let attributes = attributes.iter().copied().collect();
     let set = Set { segment: segment.0, expires_ms: expiry.start_ms(), attributes };
-    Some(Write { set: vec![set], remove: Vec::new() })
+    let after = segments.written(segment).map_or(0, |at| at + 1);
+    Some((Write { set: vec![set], remove: Vec::new() }, after))
 }
 
 #[cfg(test)]
@@ -236,9 +238,10 @@ mod tests {
         let first = fact(visitor(1), &write(&set), NOW - 1, [1; 16]).unwrap();
         origin.send("demo", &[first]);
         let before = origin.profile("demo", visitor(1)).segments().clone();
-        let more = extended(&before, SegmentId(7), 24).unwrap();
+        let (more, after) = extended(&before, SegmentId(7), 24).unwrap();
+        assert!(after > NOW, "it comes after the write that it goes on from");
         assert!(extended(&before, SegmentId(8), 24).is_none());
-        let second = fact(visitor(1), &more, NOW, [2; 16]).unwrap();
+        let second = fact(visitor(1), &more, after, [2; 16]).unwrap();
         origin.send("demo", &[second]);
         let profile = origin.profile("demo", visitor(1));
         let (expiry, attributes) = profile.segments().get(SegmentId(7)).unwrap();

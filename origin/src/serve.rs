@@ -9,7 +9,9 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
+use crate::clock;
 use crate::config::Config;
+use crate::erase::{self, journal::Journal};
 use crate::group::Rules;
 use crate::http::{self, App};
 use crate::keyfile::{self, KeyError};
@@ -122,9 +124,11 @@ async fn open(app: &Arc<App>) -> Result<[JoinHandle<()>; 2], ServeError> {
     let app = Arc::clone(app);
     let opened = tokio::task::spawn_blocking(move || {
         let config = &app.config;
-        let conn = store::open(&config.data)?;
+        let mut conn = store::open(&config.data)?;
         let tenants = Tenants::open(&conn, &config.edge, &app.keys)?;
-        let rules = Arc::new(Rules { tenants, sibling_publish_ms: config.sibling_publish_ms });
+        let journal = Journal::open(&config.data)?;
+        let rules = Arc::new(Rules { tenants, sibling_publish_ms: config.sibling_publish_ms, journal });
+        erase::replay(&mut conn, &rules, clock::given()?)?;
         let metrics = Arc::clone(&app.metrics);
         let (writer, backlog, threads) =
             Writer::start(conn, &config.data, Arc::clone(&rules), metrics, config.most_unfolded)?;

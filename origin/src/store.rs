@@ -50,6 +50,14 @@ pub enum StoreError {
     /// There is no store yet.
     #[error("there is no store at {}: has `causeway serve` run?", .0.display())]
     Missing(PathBuf),
+    /// The journal of erasures is there and cannot be read: without it, who was erased might come back.
+    #[error("the journal of erasures {} cannot be read: {why}", path.display())]
+    Journal {
+        /// Its file.
+        path: PathBuf,
+        /// Why.
+        why: String,
+    },
     /// SQLite refused.
     #[error("the store failed")]
     Sqlite(#[from] rusqlite::Error),
@@ -79,6 +87,7 @@ static MIGRATIONS: LazyLock<Migrations<'static>> = LazyLock::new(|| {
             upgrade::parts(tx).map_err(|e| HookError::Hook(crate::chain(&e)))
         }),
         M::up(include_str!("../sql/0004_late_writes.sql")),
+        M::up(include_str!("../sql/0005_erasure.sql")),
     ])
 });
 

@@ -18,8 +18,9 @@ use causeway_shared::wire::kv;
 use causeway_shared::wire::sync::{Publish, SyncRequest, SyncResponse};
 use rusqlite::Connection;
 
+use crate::erase::journal::Journal;
 use crate::group::{self, Given, Rules};
-use crate::intake::{Incoming, Outbox, Record};
+use crate::intake::{Checked, Incoming, Outbox, Record};
 use crate::metrics::Metrics;
 use crate::read::View;
 use crate::tenants::{Known, Tenants};
@@ -56,7 +57,8 @@ impl Origin {
         keyfile::complete(&mut keys, &edge).unwrap();
         let conn = store::open(folder.path()).unwrap();
         let tenants = Tenants::open(&conn, &edge, &keys).unwrap();
-        let rules = Rules { tenants, sibling_publish_ms: 60_000 };
+        let journal = Journal::open(folder.path()).unwrap();
+        let rules = Rules { tenants, sibling_publish_ms: 60_000, journal };
         Self { conn, rules, metrics: Metrics::default(), now: NOW, random: Random::new([7; 32]), _folder: folder }
     }
 
@@ -97,6 +99,14 @@ impl Origin {
     pub(crate) fn send(&mut self, tenant: &str, facts: &[Fact]) -> SyncResponse {
         let facts = vec![self.batch(tenant, facts)];
         self.sync(SyncRequest { facts, ..SyncRequest::default() })
+    }
+
+    /// Facts of the admin side, folded.
+    pub(crate) fn admin(&mut self, tenant: &str, facts: &[Fact]) {
+        let no = self.tenant(tenant).no;
+        let record = Record::of(facts.iter().map(|fact| Checked { tenant: no, fact: fact.clone() }).collect());
+        let given = self.given();
+        group::commit(&mut self.conn, &self.rules, &self.metrics, given, &[Arc::new(record)], &[]).unwrap();
     }
 
     /// What the publish consumer is handed now.

@@ -78,6 +78,8 @@ struct Shared {
     store_healthy: AtomicBool,
     /// Outbox entries that were due when it was looked at last.
     pending: AtomicU64,
+    /// Records of the log up to here are gone from it.
+    truncated: AtomicU64,
 }
 
 impl Writer {
@@ -106,6 +108,7 @@ impl Writer {
             log_healthy: AtomicBool::new(true),
             store_healthy: AtomicBool::new(true),
             pending: AtomicU64::new(0),
+            truncated: AtomicU64::new(folded),
         });
         let thread = |name: &str, run: Box<dyn FnOnce() + Send>| {
             let spawned = std::thread::Builder::new().name(name.to_owned()).spawn(run);
@@ -227,6 +230,7 @@ impl Appender {
         }
         let answer = match taken {
             Ok(()) => {
+                self.shared.truncated.store(self.taking.truncated(), Ordering::Relaxed);
                 healthy.store(true, Ordering::Relaxed);
                 Ok(())
             }
@@ -249,7 +253,10 @@ impl Appender {
         let healthy = &self.shared.log_healthy;
         if self.taking.is_due() || !healthy.load(Ordering::Relaxed) {
             match self.taking.truncate() {
-                Ok(()) => healthy.store(true, Ordering::Relaxed),
+                Ok(()) => {
+                    self.shared.truncated.store(self.taking.truncated(), Ordering::Relaxed);
+                    healthy.store(true, Ordering::Relaxed);
+                }
                 Err(e) => failed(healthy, &self.shared.metrics, &e),
             }
         }
@@ -314,6 +321,7 @@ impl Folder {
             }
         }
         shared.metrics.unfolded.set(self.backlog.facts() as u64);
+        self.note_truncated();
     }
 
     /// After a failure a write that shows whether the store is well again; then, or otherwise, what there is to fold.
@@ -324,6 +332,15 @@ impl Folder {
                 Err(e) => return failed(&self.shared.store_healthy, &self.shared.metrics, &e),
             }
         }
+        self.note_truncated();
         self.fold(Vec::new());
+    }
+
+    /// Tells the erasures that wait for it how far the log was let go.
+    fn note_truncated(&self) {
+        let upto = self.shared.truncated.load(Ordering::Relaxed);
+        if let Err(e) = self.folding.left_log(upto, clock::now()) {
+            failed(&self.shared.store_healthy, &self.shared.metrics, &e);
+        }
     }
 }

@@ -73,6 +73,42 @@ pub enum What {
         /// their tokens, and leaves out a value that is not of its name's kind.
         writes: Vec<(String, Option<Value>)>,
     },
+    /// The visitor and this alternate id do not belong together: what was received of them until now ends; newer evidence
+    /// counts again. The admin side alone says it.
+    Cancellation {
+        /// The id, under any of its hashes.
+        id: AlternateId,
+    },
+    /// What is held goes for ever: of the visitor, unless it is [`VisitorId::NOBODY`], and of everybody who was seen with
+    /// `id` before the erasure was received. The fact's id is the receipt.
+    Erasure {
+        /// How far it reaches.
+        scope: Scope,
+        /// An alternate id whose history ends with the erasure; who is seen with it later is somebody new.
+        id: Option<AlternateId>,
+        /// The same id under the other keys of a rotation.
+        also: Vec<AltHash>,
+    },
+}
+
+/// How far an erasure reaches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Scope {
+    /// The visitors that it names.
+    Visitor,
+    /// All visitors of their people, as the origin knows them when it folds the erasure; unique ids of theirs end too.
+    Person,
+}
+
+impl Scope {
+    /// A stable name for answers.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Visitor => "visitor",
+            Self::Person => "person",
+        }
+    }
 }
 
 /// Name of the event that counts as a purchase.
@@ -146,6 +182,17 @@ impl Fact {
             What::Page { .. } | What::Track { .. } => true,
             What::Action { verb, .. } => *verb != Verb::IMPRESSION,
             What::Alias { .. } | What::Withdrawal | What::Segments { .. } | What::Attributes { .. } => false,
+            What::Cancellation { .. } | What::Erasure { .. } => false,
+        }
+    }
+
+    /// Whether only the admin side may say it: an edge speaks for the visitor of a request, and for nobody else.
+    #[must_use]
+    pub fn is_admins(&self) -> bool {
+        match &self.what {
+            What::Cancellation { .. } => true,
+            What::Erasure { .. } => self.visitor == VisitorId::NOBODY,
+            _ => false,
         }
     }
 
@@ -167,7 +214,9 @@ impl Fact {
             What::Track { name, value, properties } => check_track(name, *value, properties.as_deref()),
             What::Segments { writes } => check_segments(writes, self.received),
             What::Attributes { writes } => check_attributes(writes),
-            What::Alias { also, .. } if also.len() >= limits::KEYS_A_PURPOSE => Err(FactError::Length),
+            What::Alias { also, .. } | What::Erasure { also, .. } if also.len() >= limits::KEYS_A_PURPOSE => {
+                Err(FactError::Length)
+            }
             _ => Ok(()),
         }
     }

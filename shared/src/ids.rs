@@ -31,6 +31,9 @@ pub enum IdError {
 pub struct VisitorId([u8; 16]);
 
 impl VisitorId {
+    /// No browser's: in an erasure of an alternate id alone. Minted ids have a time.
+    pub const NOBODY: Self = Self([0, 0, 0, 0, 0, 0, 0x70, 0, 0x80, 0, 0, 0, 0, 0, 0, 0]);
+
     /// Mints an id from the time and ten random bytes.
     #[must_use]
     pub fn mint(now: Millis, random: [u8; 10]) -> Self {
@@ -64,15 +67,39 @@ impl VisitorId {
 
 impl fmt::Display for VisitorId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut text = String::with_capacity(36);
-        for (i, byte) in self.0.iter().enumerate() {
-            if matches!(i, 4 | 6 | 8 | 10) {
-                text.push('-');
-            }
-            text.extend(digits(*byte));
-        }
-        f.write_str(&text)
+        f.write_str(&uuid(&self.0))
     }
+}
+
+fn uuid(bytes: &[u8; 16]) -> String {
+    let mut text = String::with_capacity(36);
+    for (i, byte) in bytes.iter().enumerate() {
+        if matches!(i, 4 | 6 | 8 | 10) {
+            text.push('-');
+        }
+        text.extend(digits(*byte));
+    }
+    text
+}
+
+/// The 16 bytes of a UUID's 36 characters.
+fn parse_uuid(text: &str) -> Result<[u8; 16], IdError> {
+    let bytes = text.as_bytes();
+    if bytes.len() != 36 {
+        return Err(IdError::Length);
+    }
+    let mut hex = [0u8; 32];
+    let mut taken = hex.iter_mut();
+    for (i, byte) in bytes.iter().enumerate() {
+        match (matches!(i, 8 | 13 | 18 | 23), byte) {
+            (true, b'-') => {}
+            (false, _) => *taken.next().ok_or(IdError::Length)? = *byte,
+            (true, _) => return Err(IdError::Character),
+        }
+    }
+    let mut id = [0u8; 16];
+    unhex(&hex, &mut id)?;
+    Ok(id)
 }
 
 impl fmt::Debug for VisitorId {
@@ -86,22 +113,7 @@ impl FromStr for VisitorId {
 
     /// Reads the 36 characters of a UUID, of version 7 only.
     fn from_str(text: &str) -> Result<Self, IdError> {
-        let bytes = text.as_bytes();
-        if bytes.len() != 36 {
-            return Err(IdError::Length);
-        }
-        let mut hex = [0u8; 32];
-        let mut taken = hex.iter_mut();
-        for (i, byte) in bytes.iter().enumerate() {
-            match (matches!(i, 8 | 13 | 18 | 23), byte) {
-                (true, b'-') => {}
-                (false, _) => *taken.next().ok_or(IdError::Length)? = *byte,
-                (true, _) => return Err(IdError::Character),
-            }
-        }
-        let mut id = [0u8; 16];
-        unhex(&hex, &mut id)?;
-        Self::from_bytes(id)
+        Self::from_bytes(parse_uuid(text)?)
     }
 }
 
@@ -120,6 +132,26 @@ impl FactId {
     #[must_use]
     pub fn of_withdrawal(visitor: VisitorId) -> Self {
         Self::hashed(b"causeway withdrawal\0", visitor, b"")
+    }
+
+    /// The id of a visitor's erasure, which is its receipt: a request that is sent again gets the same.
+    #[must_use]
+    pub fn of_erasure(visitor: VisitorId) -> Self {
+        Self::hashed(b"causeway erasure\0", visitor, b"")
+    }
+
+    /// The id as a receipt: the 36 characters of a UUID (RFC 9562, its version and variant not set).
+    #[must_use]
+    pub fn receipt(self) -> String {
+        uuid(&self.0)
+    }
+
+    /// Reads a receipt.
+    ///
+    /// # Errors
+    /// [`IdError`], unless it is 36 characters of a UUID's form.
+    pub fn from_receipt(text: &str) -> Result<Self, IdError> {
+        parse_uuid(text).map(Self)
     }
 
     /// The id of an action: the same on one insertion and view type counts once a UTC day (seed 3, S3.4). `day` is in
@@ -335,6 +367,15 @@ mod tests {
         assert_eq!(parse("6ba7b8109-dad-71d1-80b4-00c04fd430c8"), IdError::Character);
         assert_eq!(parse(""), IdError::Length);
         assert_eq!(parse(&"é".repeat(18)), IdError::Character);
+    }
+
+    #[test]
+    fn a_receipt_survives_its_text_and_nobody_is_no_browser() {
+        let id = FactId::of_erasure(VisitorId::mint(1, [1; 10]));
+        assert_eq!(FactId::from_receipt(&id.receipt()), Ok(id));
+        assert_eq!(FactId::from_receipt("x"), Err(IdError::Length));
+        assert_eq!(VisitorId::from_bytes(*VisitorId::NOBODY.as_bytes()), Ok(VisitorId::NOBODY));
+        assert_eq!(VisitorId::NOBODY, VisitorId::mint(0, [0; 10]));
     }
 
     #[test]

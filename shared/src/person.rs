@@ -37,6 +37,13 @@ impl Evidence {
     pub fn stands(&self) -> bool {
         self.cancelled.is_none_or(|at| self.last > at)
     }
+
+    /// Since when it counts: its first receipt, or the moment after it was cancelled. Of evidence renewed since, the first
+    /// new receipt may be a little later; this bound depends on the facts alone, not on the order in which they came.
+    #[must_use]
+    pub fn since(&self) -> Millis {
+        self.cancelled.map_or(self.first, |at| self.first.max(at.saturating_add(1)))
+    }
 }
 
 /// One person: visitors connected by evidence.
@@ -99,7 +106,7 @@ pub struct People {
 pub fn people(evidence: &[Evidence], unique: impl Fn(KindCode) -> bool, threshold: Weight) -> People {
     let standing: Vec<&Evidence> = evidence.iter().filter(|e| e.stands() && e.weight >= threshold).collect();
     let mut found = People::default();
-    let rank = |e: &Evidence| (e.first, e.id.hash, e.id.kind);
+    let rank = |e: &Evidence| (e.since(), e.id.hash, e.id.kind);
     let mut holds: BTreeMap<VisitorId, &Evidence> = BTreeMap::new();
     for e in standing.iter().filter(|e| unique(e.id.kind)) {
         let held = holds.entry(e.visitor).or_insert(e);
@@ -130,9 +137,9 @@ fn by_id<'a>(evidence: impl Iterator<Item = &'a &'a Evidence>) -> Vec<Vec<&'a Ev
     }
     let mut groups: Vec<Vec<&Evidence>> = groups.into_values().collect();
     for group in &mut groups {
-        group.sort_by_key(|e| (e.first, e.visitor));
+        group.sort_by_key(|e| (e.since(), e.visitor));
     }
-    groups.sort_by_key(|group| group.first().map(|e| (e.first, e.id)));
+    groups.sort_by_key(|group| group.first().map(|e| (e.since(), e.id)));
     groups
 }
 

@@ -131,6 +131,12 @@ impl SegmentMap {
         }
     }
 
+    /// When a segment was written last.
+    #[must_use]
+    pub fn written(&self, id: SegmentId) -> Option<Millis> {
+        self.0.get(&id).map(|(stamp, _)| stamp.at)
+    }
+
     /// Segments that expire within these hours, in order.
     pub fn expiring(&self, hours: Range<HourStamp>) -> impl Iterator<Item = (SegmentId, HourStamp)> + '_ {
         self.held().filter(move |(_, expiry)| hours.contains(expiry))

@@ -15,7 +15,7 @@ use causeway_shared::actions::{Entity, Verb, ViewType};
 use causeway_shared::attributes::{AttributeMap, Kind, Token, Value};
 use causeway_shared::config::EdgeConfig;
 use causeway_shared::cookie::{self, IDENTITY};
-use causeway_shared::fact::{Fact, PURCHASE, What};
+use causeway_shared::fact::{Fact, PURCHASE, Scope, What};
 use causeway_shared::identity::IdentityCookie;
 use causeway_shared::ids::{AltHash, FactId, InsertionId, SessionId, TenantId, VisitorId};
 use causeway_shared::keys::{Key, KeyRing, Keys, Stage};
@@ -112,6 +112,9 @@ fn all_facts() -> Vec<Fact> {
             writes: vec![(SegmentId(9), State::held(HourStamp(80_000), [(1, -5)])), (SegmentId(8), State::Removed)],
         },
         What::Attributes { writes: attributes() },
+        What::Cancellation { id: alternate(MEMBER, 1) },
+        What::Erasure { scope: Scope::Person, id: Some(alternate(MEMBER, 1)), also: vec![hash(2, 1)] },
+        What::Erasure { scope: Scope::Visitor, id: None, also: Vec::new() },
     ];
     let fact = |(n, what)| Fact {
         id: FactId::from_bytes([n; 16]),

@@ -13,7 +13,7 @@ mod frame;
 use causeway_shared::actions::{Entity, InsertionHash, Level, Unit, Verb, ViewType, Window};
 use causeway_shared::attributes::{AttributeMap, Kind, Token, Value};
 use causeway_shared::cookie::{self, IDENTITY};
-use causeway_shared::fact::{Fact, PURCHASE, What};
+use causeway_shared::fact::{Fact, PURCHASE, Scope, What};
 use causeway_shared::identity::IdentityCookie;
 use causeway_shared::ids::{
     AltHash, AlternateId, Epoch, FactId, InsertionId, Millis, SessionId, TenantId, Version, VisitorId,
@@ -92,11 +92,19 @@ const ALT123: &str = "057592e7813c8e6bebfb95109a9d6a41";
 const SYNC_MAC: &str = "PrXFwJbe9-ZEXJasUSK21T9Fe3FBe6UEcv2MPOjo9lI";
 const MESSAGE: &str = "e5d5fa1dfd288c8e25ef928e6a1c48db";
 const WITHDRAWAL_ID: &str = "d740980137898c0f3dd86a945305e1cb";
+const ERASURE_ID: &str = "b46bdf72274f8ab9deb2c183cfbdae8e";
+const RECEIPT: &str = "b46bdf72-274f-8ab9-deb2-c183cfbdae8e";
 const V1: &str = "01a3185c-5000-7102-8304-05060708090a";
 const ACTION: &str = "8550060606060606060606060606060606065001a3185c50007102830405060708090a1b000001a3185c6770008804506061\
      62636465666768696a6b6c6d6e6f01041a00011170030201";
 const SEGMENTS: &str = "8550070707070707070707070707070707075001a3185c50007102830405060708090a1b000001a3185c6b58008205828419\
      21091a0001155802268109";
+const CANCELLATION: &str = "8550090909090909090909090909090909095001a3185c50007102830405060708090a1b000001a3185c7328008307015001\
+     a1a2a3a4a5a6a7a8a9aaabacadaeaf";
+const ERASURE: &str = "85500a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a5001a3185c50007102830405060708090a1b000001a3185c7710008308f58301\
+     5001a1a2a3a4a5a6a7a8a9aaabacadaeaf815002b1b2b3b4b5b6b7b8b9babbbcbdbebf";
+const ERASURE_OF_ONE: &str =
+    "85500b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b5001a3185c50007102830405060708090a1b000001a3185c7af8008308f4f6";
 const ATTRIBUTES: &str = "8550080808080808080808080808080808085001a3185c50007102830405060708090a1b000001a3185c6f400082068282697368\
      6f655f73697a654202548263766970f6";
 const NAMES: &str = "n1D2FyCQIJc2hvZV9zaXplAgN2aXAB";
@@ -225,6 +233,17 @@ fn all_facts() -> [Fact; 8] {
     ]
 }
 
+/// Facts that say nothing of what the visitor did.
+fn facts_about() -> [Fact; 3] {
+    let id = AlternateId { kind: MEMBER, hash: alt(1, 0xa1) };
+    let of_id = What::Erasure { scope: Scope::Person, id: Some(id), also: vec![alt(2, 0xb1)] };
+    [
+        fact(9, 0, What::Cancellation { id }),
+        fact(10, 0, of_id),
+        fact(11, 0, What::Erasure { scope: Scope::Visitor, id: None, also: Vec::new() }),
+    ]
+}
+
 fn batch() -> FactBatch {
     let [page, _, _, _, withdrawal, ..] = all_facts();
     FactBatch { tenant: tenant(), facts: vec![page, withdrawal] }
@@ -344,7 +363,10 @@ fn the_keys_of_the_kv() {
 #[test]
 fn one_fact_of_each_kind() {
     let goldens = [PAGE, ALIAS, PURCHASE_FACT, TRACK, WITHDRAWAL, ACTION, SEGMENTS, ATTRIBUTES];
-    for (fact, golden) in all_facts().iter().zip(goldens) {
+    let about = [CANCELLATION, ERASURE, ERASURE_OF_ONE];
+    let all = all_facts().into_iter().zip(goldens).chain(facts_about().into_iter().zip(about));
+    for (fact, golden) in all {
+        let fact = &fact;
         assert_eq!(to_hex(&facts::encode_one(fact)), golden, "{fact:?}");
         assert_eq!(&facts::decode_one(&hex(golden)).unwrap(), fact);
     }
@@ -516,6 +538,8 @@ fn hashes_and_macs() {
     assert_eq!(sync_auth::sign(&key(), NOW, b"body"), SYNC_MAC);
     assert_eq!(FactId::of_message(one(), "m-1").to_string(), MESSAGE);
     assert_eq!(FactId::of_withdrawal(one()).to_string(), WITHDRAWAL_ID);
+    assert_eq!(FactId::of_erasure(one()).to_string(), ERASURE_ID);
+    assert_eq!(FactId::of_erasure(one()).receipt(), RECEIPT);
     let day = u32::try_from(NOW / 86_400_000).unwrap();
     assert_eq!(FactId::of_action(one(), insertion(), 1, 4, day).to_string(), ACTION_ID);
 }
@@ -523,11 +547,13 @@ fn hashes_and_macs() {
 type Reads = fn(&[u8]) -> Option<WireError>;
 
 /// Every form in CBOR with its decoder, and whether its first field is the number of the form.
-fn forms() -> [(&'static str, Reads, bool); 9] {
+fn forms() -> [(&'static str, Reads, bool); 11] {
     [
         (BATCH, |b| facts::decode(b).err(), true),
         (ALIAS, |b| facts::decode_one(b).err(), false),
         (ATTRIBUTES, |b| facts::decode_one(b).err(), false),
+        (CANCELLATION, |b| facts::decode_one(b).err(), false),
+        (ERASURE, |b| facts::decode_one(b).err(), false),
         (PROFILE, |b| profile::decode(b).err(), true),
         (REQUEST, |b| sync::decode_request(b).err(), true),
         (RESPONSE, |b| sync::decode_response(b).err(), true),

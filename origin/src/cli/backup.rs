@@ -6,7 +6,7 @@ use causeway_origin::{backup, clock};
 use serde_json::json;
 
 use super::output::bar;
-use super::{Common, is_served};
+use super::{Common, Opened, is_served};
 
 pub(super) fn take(to: &Path, common: &Common) -> anyhow::Result<()> {
     let config = common.load()?;
@@ -41,6 +41,10 @@ pub(super) fn restore(from: &Path, yes: bool, common: &Common) -> anyhow::Result
     if let Some(plan) = plan.as_object_mut() {
         plan.insert("done".to_owned(), true.into());
         plan.insert("kept".to_owned(), kept.map(|kept| kept.display().to_string()).into());
+    }
+    // Who was erased since the backup is erased again, before anybody reads.
+    if let Err(e) = Opened::new(common) {
+        eprintln!("erasures of after the backup are applied when `causeway serve` starts: {e:#}");
     }
     common.output.one(&plan)
 }

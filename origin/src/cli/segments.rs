@@ -11,6 +11,7 @@ use causeway_origin::segments::{self as of, Query, Whose, Write};
 use causeway_origin::tenants::Known;
 use causeway_origin::{clock, group, store, trim};
 use causeway_shared::fact::Fact;
+use causeway_shared::ids::Millis;
 use causeway_shared::segments::SegmentId;
 use clap::{Args, Subcommand};
 use serde_json::json;
@@ -93,7 +94,7 @@ pub(super) fn run(command: &Segments, common: &Common) -> anyhow::Result<()> {
         Segments::Put { write, .. } => {
             let write: Write = serde_json::from_str(write).context("the write is not understood")?;
             let visitor = reading(&mut opened, &tenant, whose, |_, visitor| Ok(visitor.clone()))?;
-            let written = put(&mut opened, &tenant, &visitor, &write)?;
+            let written = put(&mut opened, &tenant, &visitor, &write, clock::now())?;
             common.output.one(&json!({ "visitor": visitor.visitor.to_string(), "written": written }))
         }
         Segments::Extend { segment, hours, .. } => {
@@ -104,8 +105,8 @@ pub(super) fn run(command: &Segments, common: &Common) -> anyhow::Result<()> {
             });
             let (visitor, map) = found?;
             let write = of::extended(&map, SegmentId(*segment), *hours);
-            let write = write.context("the visitor is not in that segment")?;
-            put(&mut opened, &tenant, &visitor, &write)?;
+            let (write, after) = write.context("the visitor is not in that segment")?;
+            put(&mut opened, &tenant, &visitor, &write, clock::now().max(after))?;
             common.output.one(&json!({ "visitor": visitor.visitor.to_string(), "extended": segment }))
         }
         Segments::Trim { .. } => {
@@ -130,10 +131,10 @@ pub(super) fn reading<T>(
     Ok(read(&view, &found.context("no visitor is known by that id")?)?)
 }
 
-fn put(opened: &mut Opened, tenant: &Known, visitor: &Visitor, write: &Write) -> anyhow::Result<usize> {
+fn put(opened: &mut Opened, tenant: &Known, visitor: &Visitor, write: &Write, at: Millis) -> anyhow::Result<usize> {
     let mut id = [0; 16];
     getrandom::fill(&mut id).context("the operating system gives no random bytes")?;
-    put_facts(opened, tenant, vec![of::fact(visitor.visitor, write, clock::now(), id)?])?;
+    put_facts(opened, tenant, vec![of::fact(visitor.visitor, write, at, id)?])?;
     Ok(write.set.len() + write.remove.len())
 }
 

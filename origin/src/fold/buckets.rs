@@ -81,6 +81,16 @@ pub fn trim(conn: &Connection, visitor: i64, had: u32, before: Day) -> Result<u3
     Ok(had.saturating_sub(drop_before(conn, visitor, before)?))
 }
 
+/// Drops all of a visitor's.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn drop_all(conn: &Connection, visitor: i64) -> Result<(), StoreError> {
+    const DROP: &str = "DELETE FROM actions WHERE place >= ?1 AND place < ?2";
+    conn.prepare_cached(DROP)?.execute([place(visitor, Minute(0)), place(visitor + 1, Minute(0))])?;
+    Ok(())
+}
+
 /// The first and the last day with actions.
 fn days_of(conn: &Connection, visitor: i64) -> Result<Option<(Day, Day)>, StoreError> {
     const FIRST: &str = "SELECT place FROM actions WHERE place >= ?1 AND place < ?2 ORDER BY place LIMIT 1";

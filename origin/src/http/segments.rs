@@ -8,7 +8,7 @@ use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use causeway_shared::ids::VisitorId;
+use causeway_shared::ids::{Millis, VisitorId};
 use causeway_shared::segments::SegmentId;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -100,7 +100,7 @@ async fn write(app: &App, whose: Whose, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
     let (tenant, visitor, ()) = found(app, &parts, Role::Operator, &whose, |_, _| Ok(())).await?;
     let write: Write = read_json(body).await?;
-    taken(app, &tenant, visitor, &write).await?;
+    taken(app, &tenant, visitor, &write, clock::now()).await?;
     let written = write.set.len() + write.remove.len();
     Ok(axum::Json(json!({ "visitor": visitor.to_string(), "written": written })).into_response())
 }
@@ -119,8 +119,8 @@ async fn extend(app: &App, whose: Whose, segment: &str, request: Request) -> Ans
     let _alone = alone.map_err(|e| failed(e.to_string()))?.map_err(|e| failed(e.to_string()))?;
     let (tenant, visitor, map) = found(app, &parts, Role::Operator, &whose, read::segments).await?;
     let unknown = || ApiError::new(StatusCode::NOT_FOUND, "unknown_segment", "the visitor is not in that segment");
-    let write = segments::extended(&map, segment, hours).ok_or_else(unknown)?;
-    taken(app, &tenant, visitor, &write).await?;
+    let (write, after) = segments::extended(&map, segment, hours).ok_or_else(unknown)?;
+    taken(app, &tenant, visitor, &write, clock::now().max(after)).await?;
     Ok(axum::Json(json!({ "visitor": visitor.to_string(), "extended": segment.0 })).into_response())
 }
 
@@ -151,8 +151,8 @@ pub(super) async fn read_json<T: DeserializeOwned>(body: axum::body::Body) -> Re
 }
 
 /// Takes the write as a fact of its own, durably.
-async fn taken(app: &App, tenant: &Known, visitor: VisitorId, write: &Write) -> Result<(), ApiError> {
-    let fact = segments::fact(visitor, write, clock::now(), random()?)
-        .map_err(|e| ApiError::field("set", e.code(), e.to_string()))?;
+async fn taken(app: &App, tenant: &Known, visitor: VisitorId, write: &Write, at: Millis) -> Result<(), ApiError> {
+    let fact =
+        segments::fact(visitor, write, at, random()?).map_err(|e| ApiError::field("set", e.code(), e.to_string()))?;
     app.take(tenant, fact).await
 }

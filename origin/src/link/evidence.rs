@@ -79,7 +79,8 @@ pub(super) fn note(group: &Group<'_>, seen: Seen, received: Millis, touched: &mu
         Some(e) => evidence(e.first.min(received), e.last.max(received), e.cancelled),
         None => {
             let gone = has_withdrawn(group, seen.tenant, seen.visitor)?;
-            evidence(received, received, gone.then_some(FOR_EVER))
+            let cancelled = cancelled(group.tx, seen.tenant, seen.visitor, seen.id)?;
+            evidence(received, received, if gone { Some(FOR_EVER) } else { cancelled })
         }
     };
     if before == Some(after) {
@@ -88,7 +89,7 @@ pub(super) fn note(group: &Group<'_>, seen: Seen, received: Millis, touched: &mu
     put(group, seen.tenant, &after, seen.source(), None)?;
     touched.ids.insert((seen.tenant, seen.id));
     // A later sighting of what is known already links nothing new.
-    let linking = |e: &Evidence| e.stands().then_some((e.first, e.weight));
+    let linking = |e: &Evidence| e.stands().then_some((e.since(), e.weight));
     if weight >= Weight::LOGIN && before.as_ref().and_then(linking) != linking(&after) {
         touched.visitors.insert((seen.tenant, seen.visitor));
     }
@@ -100,7 +101,8 @@ fn put(group: &Group<'_>, tenant: TenantNo, e: &Evidence, source: u8, flag: Opti
             (tenant, visitor, kind, hash, source, weight, first, last, cancelled, flag)
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
         ON CONFLICT DO UPDATE SET weight = excluded.weight, first = min(first, excluded.first),
-            last = max(last, excluded.last), cancelled = max(cancelled, excluded.cancelled)";
+            last = max(last, excluded.last),
+            cancelled = nullif(max(ifnull(cancelled, -1), ifnull(excluded.cancelled, -1)), -1)";
     let KindCode(kind) = e.id.kind;
     group.tx.prepare_cached(PUT)?.execute((
         tenant.0,
@@ -114,6 +116,67 @@ fn put(group: &Group<'_>, tenant: TenantNo, e: &Evidence, source: u8, flag: Opti
         e.cancelled.map(signed),
         flag,
     ))?;
+    Ok(())
+}
+
+/// Ends what ties a visitor to an id until newer evidence comes, and keeps that for evidence which comes late.
+pub(super) fn cancel(
+    group: &Group<'_>,
+    tenant: TenantNo,
+    visitor: VisitorId,
+    id: AlternateId,
+    at: Millis,
+    touched: &mut Touched,
+) -> Result<(), StoreError> {
+    const KEEP: &str = "INSERT INTO cancellations (tenant, visitor, kind, hash, at) VALUES (?1, ?2, ?3, ?4, ?5)
+        ON CONFLICT DO UPDATE SET at = max(at, excluded.at)";
+    const END: &str = "UPDATE evidence SET cancelled = ?5
+        WHERE tenant = ?1 AND visitor = ?2 AND kind = ?3 AND hash = ?4 AND ifnull(cancelled, -1) < ?5";
+    let place = (tenant.0, visitor.as_bytes(), id.kind.0, &id.hash.0, signed(at));
+    group.tx.prepare_cached(KEEP)?.execute(place)?;
+    if group.tx.prepare_cached(END)?.execute(place)? > 0 {
+        touched.ids.insert((tenant, id));
+        touched.visitors.insert((tenant, visitor));
+    }
+    Ok(())
+}
+
+/// When a visitor's tie to an id was cancelled last.
+pub(super) fn cancelled(
+    conn: &Connection,
+    tenant: TenantNo,
+    visitor: VisitorId,
+    id: AlternateId,
+) -> Result<Option<Millis>, StoreError> {
+    const READ: &str = "SELECT at FROM cancellations WHERE tenant = ?1 AND visitor = ?2 AND kind = ?3 AND hash = ?4";
+    let mut statement = conn.prepare_cached(READ)?;
+    let found =
+        statement.query_row((tenant.0, visitor.as_bytes(), id.kind.0, &id.hash.0), |row| row.get(0).map(unsigned));
+    Ok(found.optional()?)
+}
+
+/// Cancellations under one hash of an id, or another, end evidence under both.
+fn rename_cancelled(
+    group: &Group<'_>,
+    tenant: TenantNo,
+    from: AlternateId,
+    to: AlternateId,
+    touched: &mut Touched,
+) -> Result<(), StoreError> {
+    const READ: &str = "SELECT visitor, at FROM cancellations WHERE tenant = ?1 AND kind = ?2 AND hash = ?3";
+    const DROP: &str = "DELETE FROM cancellations WHERE tenant = ?1 AND kind = ?2 AND hash = ?3";
+    for id in [from, to] {
+        let known: Vec<(VisitorId, Millis)> = {
+            let mut statement = group.tx.prepare_cached(READ)?;
+            let place = (tenant.0, id.kind.0, &id.hash.0);
+            let rows = statement.query_map(place, |row| Ok((visitor_at(row, 0)?, unsigned(row.get(1)?))))?;
+            rows.collect::<Result<_, _>>()?
+        };
+        for (visitor, at) in known {
+            cancel(group, tenant, visitor, to, at, touched)?;
+        }
+    }
+    group.tx.prepare_cached(DROP)?.execute((tenant.0, from.kind.0, &from.hash.0))?;
     Ok(())
 }
 
@@ -152,7 +215,7 @@ pub(super) fn rename(
         let place = (tenant.0, visitor.as_bytes(), kind, &from.hash.0);
         group.tx.prepare_cached(DROP)?.execute(place)?;
     }
-    Ok(())
+    rename_cancelled(group, tenant, from, to, touched)
 }
 
 /// Keeps what was decided about a visitor's evidence.

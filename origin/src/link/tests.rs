@@ -145,9 +145,142 @@ fn in_any_order(facts: impl Fn(&Origin) -> Vec<Fact>, expected: &World) {
         }
         while !facts.is_empty() {
             let taken: Vec<Fact> = facts.drain(..facts.len().min(1 + draw(4))).collect();
-            origin.send("demo", &taken);
+            origin.admin("demo", &taken);
         }
         assert_eq!(world(&origin), *expected, "round {round}");
+    }
+}
+
+/// The visitor was not this member: what was received of the two until then does not count.
+fn cancellation(v: u32, n: u32, at: u64, id: AlternateId) -> Fact {
+    fact(visitor(v), n, at, What::Cancellation { id })
+}
+
+/// The tangle, with cancellations: of what is there, of what comes late, of what is renewed, of what never was.
+fn undone(origin: &Origin) -> Vec<Fact> {
+    let member = |name| origin.member("demo", name);
+    let home = origin.id("demo", KindCode(2), "home");
+    let mut facts = tangle(origin);
+    facts.extend([
+        cancellation(B, 21, NOW + 25, member("anna")),
+        cancellation(6, 21, NOW + 10, member("carl")),
+        cancellation(5, 21, NOW + 1, member("bert")),
+        cancellation(5, 22, NOW, member("bert")),
+        cancellation(C, 21, NOW + 99, member("nobody")),
+        cancellation(7, 21, NOW + 9, member("carl")),
+        alias(visitor(A), 22, NOW + 4, home),
+        alias(visitor(C), 22, NOW + 5, home),
+        cancellation(A, 23, NOW + 4, home),
+    ]);
+    facts
+}
+
+#[test]
+fn field_02_cancelled_evidence_links_nothing_in_whatever_order_it_comes() {
+    let mut whole = Origin::new();
+    let facts = undone(&whole);
+    whole.admin("demo", &facts);
+    let expected = world(&whole);
+    // B was not anna: it is bert's, whom it was seen with as well. Who was seen again since is linked again.
+    assert_eq!(expected.0[0], visitors(&[1, 4]));
+    assert_eq!(expected.0[1], visitors(&[2, 3]));
+    assert_eq!(expected.0[4], visitors(&[5, 6]));
+    assert_eq!(expected.1[0], visitors(&[4, 1]));
+    in_any_order(undone, &expected);
+}
+
+#[test]
+fn field_02_a_cancelled_link_gives_the_views_of_a_world_that_never_linked() {
+    let mut seed = 11u64;
+    let mut draw = |below: usize| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from(seed >> 33).unwrap() % below
+    };
+    for round in 0..40 {
+        let (mut undone, mut never) = (Origin::new(), Origin::new());
+        // The same keys: ids have the same hashes.
+        never.rules.tenants = undone.rules.tenants.clone();
+        let (wrong, at) = (undone.login(visitor(A), 1, NOW + 1, "m"), NOW + 50);
+        let mut facts = vec![undone.login(visitor(B), 1, NOW, "m"), undone.login(visitor(C), 1, NOW + 2, "m")];
+        for n in 2..14 {
+            let (v, received) = (1 + u32::try_from(draw(3)).unwrap(), NOW + draw(100) as u64);
+            facts.push(page(visitor(v), n, received));
+        }
+        if round % 2 == 0 {
+            facts.push(undone.login(visitor(A), 20, at + 1, if round % 4 == 0 { "m" } else { "n" }));
+        }
+        let mut told = facts.clone();
+        told.extend([wrong, cancellation(A, 30, at, undone.member("demo", "m"))]);
+        for i in (1..told.len()).rev() {
+            told.swap(i, draw(i + 1));
+        }
+        while !told.is_empty() {
+            let taken: Vec<Fact> = told.drain(..told.len().min(1 + draw(4))).collect();
+            undone.admin("demo", &taken);
+            if draw(3) == 0 {
+                undone.now += 1;
+            }
+        }
+        never.send("demo", &facts);
+        let seen = |origin: &mut Origin| -> Vec<_> {
+            let mut kv = BTreeMap::new();
+            origin.settle(&mut kv);
+            let view = |v: u32| {
+                let snapshot = snapshot(&kv, visitor(v));
+                let totals: Vec<_> = snapshot.profiles.iter().map(|(v, sub)| (*v, sub.totals())).collect();
+                (totals, snapshot.unique, snapshot.membership.devices)
+            };
+            [A, B, C].map(view).to_vec()
+        };
+        assert_eq!(seen(&mut undone), seen(&mut never), "round {round}");
+        let lookups = |origin: &Origin| ["m", "n"].map(|member| origin.lookup("demo", member));
+        assert_eq!(lookups(&undone), lookups(&never), "round {round}");
+    }
+}
+
+#[test]
+fn field_20_an_unlinked_visitor_is_cut_from_its_sibling_s_snapshot_at_once() {
+    let (mut origin, mut kv) = (Origin::new(), BTreeMap::new());
+    for v in [A, B] {
+        origin.send("demo", &[page(visitor(v), 1, NOW), origin.login(visitor(v), 2, NOW, "m")]);
+    }
+    origin.settle(&mut kv);
+    let tenant = origin.tenant("demo").clone();
+    let shared = crate::links::connecting(&origin.conn, &tenant, visitor(A), visitor(B)).unwrap();
+    assert_eq!(shared.keys().copied().collect::<Vec<_>>(), [origin.member("demo", "m")]);
+    let id = *shared.keys().next().unwrap();
+    let fact = crate::links::cancellation(visitor(A), id, shared[&id], NOW - 5, [9; 16]);
+    assert_eq!(fact.received, NOW, "not before what it cancels");
+    origin.admin("demo", &[fact]);
+    // No pause: both are due now.
+    let due: BTreeSet<String> = origin.drain(100).into_iter().map(|write| write.key).collect();
+    assert!([A, B].iter().all(|v| due.contains(&format!("v:demo:{}", visitor(*v)))), "{due:?}");
+    origin.settle(&mut kv);
+    let stale = snapshot(&kv, visitor(B)).membership.cuts[&visitor(A)];
+    assert!(!stale.gone);
+    assert_eq!(members(&origin, A), visitors(&[A]));
+    assert!(crate::links::connecting(&origin.conn, &tenant, visitor(A), visitor(B)).unwrap().is_empty());
+}
+
+#[test]
+fn a_cancellation_under_one_hash_ends_evidence_under_another_of_the_same_id() {
+    let (one, two) = (AltHash([1; 16]), AltHash([2; 16]));
+    let id = |hash| AlternateId { kind: KindCode(1), hash };
+    let seen = |v: u32, n, hash, also: &[AltHash], at| {
+        fact(visitor(v), n, at, What::Alias { id: id(hash), also: also.to_vec(), proven: true })
+    };
+    let mut facts = [
+        seen(A, 1, one, &[], NOW),
+        cancellation(A, 2, NOW + 1, id(two)),
+        seen(B, 1, one, &[], NOW),
+        seen(C, 1, two, &[one], NOW),
+    ];
+    for _ in 0..facts.len() {
+        facts.rotate_left(1);
+        let mut origin = Origin::new();
+        facts.iter().for_each(|fact| origin.admin("demo", std::slice::from_ref(fact)));
+        assert_eq!(members(&origin, A), visitors(&[A]));
+        assert_eq!(members(&origin, B), visitors(&[B, C]));
     }
 }
 

@@ -3,9 +3,11 @@
 
 use std::sync::Arc;
 
+use causeway_shared::ids::Millis;
 use rusqlite::{Connection, TransactionBehavior};
 
 use crate::backlog::Backlog;
+use crate::erase;
 use crate::group::{self, Done, Given, Rules};
 use crate::intake::{Incoming, Outbox, Record};
 use crate::log::Log;
@@ -59,6 +61,12 @@ impl Taking {
             self.backlog.push(Record { seq, facts, admin, bytes });
         }
         Ok(())
+    }
+
+    /// Records up to here are gone from the log.
+    #[must_use]
+    pub fn truncated(&self) -> u64 {
+        self.truncated
     }
 
     /// Whether the log still holds records that are folded.
@@ -123,11 +131,20 @@ impl Folding {
         let (new, all) = (done.new.iter().sum(), records.iter().map(|r| r.facts.len() as u64).sum::<u64>());
         done.refused.iter().for_each(|code| self.metrics.reject(code));
         self.metrics.accepted.add(new);
-        self.metrics.duplicate.add(all.saturating_sub(new));
+        (0..done.erased).for_each(|_| self.metrics.reject("erased"));
+        self.metrics.duplicate.add(all.saturating_sub(new + done.erased));
         if let Some(last) = records.last() {
             self.backlog.fold_to(last.seq);
         }
         Ok(Some(done))
+    }
+
+    /// Tells the erasures that wait for it up to where the log was let go.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn left_log(&self, upto: u64, now: Millis) -> Result<(), StoreError> {
+        erase::left_log(&self.conn, upto, now)
     }
 
     /// Writes without changing anything, which shows whether the store is well.

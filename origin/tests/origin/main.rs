@@ -6,6 +6,7 @@ mod backup;
 mod bad_input;
 mod command_line;
 mod durability;
+mod erase;
 mod import;
 mod support;
 mod sync;

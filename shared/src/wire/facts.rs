@@ -5,8 +5,8 @@ use minicbor::decode::Decoder;
 use super::parts::{self, Encoder, WireError, Written};
 use crate::actions::{Entity, Verb, ViewType};
 use crate::attributes::Value;
-use crate::fact::{Fact, What};
-use crate::ids::{AlternateId, InsertionId, KindCode, SessionId, TenantId};
+use crate::fact::{Fact, Scope, What};
+use crate::ids::{AltHash, AlternateId, InsertionId, KindCode, SessionId, TenantId};
 use crate::limits;
 use crate::segments::{SegmentId, State};
 use crate::time::HourStamp;
@@ -102,8 +102,21 @@ fn put_fact(e: &mut Encoder<'_>, fact: &Fact) -> Written {
             writes.iter().try_for_each(|(name, value)| put_attribute(e, name, value.as_ref()))?;
             e
         }
+        What::Cancellation { id } => e.array(3)?.u8(7)?.u8(id.kind.0)?.bytes(&id.hash.0)?,
+        What::Erasure { scope, id, also } => {
+            e.array(3)?.u8(8)?.bool(*scope == Scope::Person)?;
+            put_erased_id(e, id.as_ref(), also)?;
+            e
+        }
     };
     Ok(())
+}
+
+/// An id with its other hashes, null where the erasure names none.
+fn put_erased_id(e: &mut Encoder<'_>, id: Option<&AlternateId>, also: &[AltHash]) -> Written {
+    let Some(id) = id else { return e.null().map(drop) };
+    e.array(3)?.u8(id.kind.0)?.bytes(&id.hash.0)?.array(also.len() as u64)?;
+    also.iter().try_for_each(|hash| e.bytes(&hash.0).map(drop))
 }
 
 /// An id alone where the segment is removed; else with its expiry, then tokens and values.
@@ -157,13 +170,17 @@ fn fact(d: &mut Decoder<'_>) -> Result<Fact, WireError> {
     })
 }
 
+fn alternate(d: &mut Decoder<'_>) -> Result<AlternateId, WireError> {
+    Ok(AlternateId { kind: KindCode(d.u8()?), hash: parts::alt_hash(d)? })
+}
+
 fn what(d: &mut Decoder<'_>) -> Result<What, WireError> {
     let fields = parts::list(d, 16)?;
     let code = d.u8()?;
     let (known, what) = match code {
         0 => (2, What::Page { session: SessionId(d.u64()?) }),
         1 => {
-            let id = AlternateId { kind: KindCode(d.u8()?), hash: parts::alt_hash(d)? };
+            let id = alternate(d)?;
             let proven = d.bool()?;
             let also = parts::values(d, limits::KEYS_A_PURPOSE, parts::alt_hash)?;
             (5, What::Alias { id, also, proven })
@@ -183,6 +200,15 @@ fn what(d: &mut Decoder<'_>) -> Result<What, WireError> {
         }
         5 => (2, What::Segments { writes: parts::values(d, limits::SEGMENT_WRITES, segment)? }),
         6 => (2, What::Attributes { writes: parts::values(d, limits::ATTRIBUTE_WRITES, attribute)? }),
+        7 => (3, What::Cancellation { id: alternate(d)? }),
+        8 => {
+            let scope = if d.bool()? { Scope::Person } else { Scope::Visitor };
+            let named = parts::option(d, |d| {
+                parts::record(d, 3, |d| Ok((alternate(d)?, parts::values(d, limits::KEYS_A_PURPOSE, parts::alt_hash)?)))
+            })?;
+            let (id, also) = named.map_or_else(Default::default, |(id, also)| (Some(id), also));
+            (3, What::Erasure { scope, id, also })
+        }
         _ => return Err(WireError::UnknownForm),
     };
     if fields < known {

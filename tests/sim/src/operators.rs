@@ -145,7 +145,7 @@ fn start(world: &mut World) {
     if world.origin.is_up() {
         return;
     }
-    match world.origin.start() {
+    match world.origin.start(world.now) {
         Ok(()) => {
             world.check_store();
             world.later(10, Event::Fold);

@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use causeway_origin::backlog::Backlog;
 use causeway_origin::backup::{self, Before};
+use causeway_origin::erase;
+use causeway_origin::erase::journal::Journal;
 use causeway_origin::group::{Given, Rules};
 use causeway_origin::intake::{self, Outbox};
 use causeway_origin::log::Log;
@@ -26,6 +28,7 @@ use crate::setup;
 /// File names, as the product's.
 const STORE: &str = "store.db";
 const LOG: &str = "log.db";
+const JOURNAL: &str = "erasures.db";
 /// Facts that may wait to be folded.
 const MOST_WAITING: usize = 20_000;
 
@@ -63,6 +66,8 @@ struct Life {
 #[derive(Debug)]
 pub struct Origin {
     disk: Disk,
+    /// The journal of erasures has one to itself: no backup holds it and no restore replaces it.
+    journal: Disk,
     life: Option<Life>,
     backup: Option<Disk>,
     dice: Dice,
@@ -80,7 +85,8 @@ fn template() -> Disk {
     static FRESH: std::sync::OnceLock<Disk> = std::sync::OnceLock::new();
     let fresh = FRESH.get_or_init(|| {
         let disk = Disk::new();
-        if let Err(error) = open(&disk, 0) {
+        let given = Given { now: setup::BEGIN, random: [0; 32] };
+        if let Err(error) = open(&disk, &Disk::new(), 0, given) {
             unreachable!("an empty disk takes a store: {error}");
         }
         disk
@@ -92,9 +98,17 @@ impl Origin {
     /// Running, on an empty store.
     #[must_use]
     pub fn new(dice: Dice) -> Self {
-        let mut origin =
-            Self { disk: template(), life: None, backup: None, dice, behind_ms: 0, stage: 0, dying: false };
-        origin.start().unwrap_or_else(|error| unreachable!("an empty disk takes a store: {error}"));
+        let mut origin = Self {
+            disk: template(),
+            journal: Disk::new(),
+            life: None,
+            backup: None,
+            dice,
+            behind_ms: 0,
+            stage: 0,
+            dying: false,
+        };
+        origin.start(setup::BEGIN).unwrap_or_else(|error| unreachable!("an empty disk takes a store: {error}"));
         origin
     }
 
@@ -108,28 +122,35 @@ impl Origin {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub fn start(&mut self) -> Result<(), StoreError> {
-        self.life = Some(open(&self.disk, self.stage)?);
+    pub fn start(&mut self, now: Millis) -> Result<(), StoreError> {
+        let given = self.given(now);
+        self.life = Some(open(&self.disk, &self.journal, self.stage, given)?);
         Ok(())
     }
 
     /// Ends it with a disk that fails from one of the next writes on.
     pub fn kill_soon(&mut self) {
+        // One of them fails first: a transaction that erases writes to both.
         self.disk.fail_after(Some(self.dice.between(1, 30)));
+        self.journal.fail_after(Some(self.dice.between(1, 60)));
         self.dying = true;
     }
 
     /// The process is gone; with the power, what was not synced is gone too, in part.
     pub fn die(&mut self, power: bool) {
         // What closes its files must not tidy up.
-        self.disk.fail_after(Some(1));
+        for disk in [&self.disk, &self.journal] {
+            disk.fail_after(Some(1));
+        }
         self.life = None;
         let dice = &mut self.dice;
         let mut random = |n| dice.below(n);
-        if power {
-            self.disk.power_loss(&mut random);
-        } else {
-            self.disk.crash(&mut random);
+        for disk in [&self.disk, &self.journal] {
+            if power {
+                disk.power_loss(&mut random);
+            } else {
+                disk.crash(&mut random);
+            }
         }
         self.dying = false;
     }
@@ -212,6 +233,9 @@ impl Origin {
             let truncated = life.taking.truncate();
             truncated.map_err(|error| self.failed(&error))?;
         }
+        let Some(life) = &mut self.life else { return Err(NoAnswer::Down) };
+        let noted = life.folding.left_log(life.taking.truncated(), given.now);
+        noted.map_err(|error| self.failed(&error))?;
         Ok(())
     }
 
@@ -258,7 +282,7 @@ impl Origin {
         store::prepare(&mut conn).map_err(|e| text(&e))?;
         backup::renew(&mut conn, &before, self.clock(now)).map_err(|e| text(&e))?;
         drop(conn);
-        self.start().map_err(|e| text(&e))?;
+        self.start(now).map_err(|e| text(&e))?;
         Ok(true)
     }
 
@@ -270,12 +294,14 @@ impl Origin {
 }
 
 /// Opens both files with the product's own code, as `causeway serve` does.
-fn open(disk: &Disk, stage: usize) -> Result<Life, StoreError> {
+fn open(disk: &Disk, journal: &Disk, stage: usize, given: Given) -> Result<Life, StoreError> {
     let (edge, keys) = (setup::config(), setup::keys(stage));
     let mut conn = disk.open(STORE)?;
     store::prepare(&mut conn)?;
     let tenants = Tenants::open(&conn, &edge, keys)?;
-    let rules = Arc::new(Rules { tenants, sibling_publish_ms: 60_000 });
+    let journal = Journal::new(journal.open(JOURNAL)?)?;
+    let rules = Arc::new(Rules { tenants, sibling_publish_ms: 60_000, journal });
+    erase::replay(&mut conn, &rules, given)?;
     let folded = Counters::load(&conn)?.folded();
     let log = Log::of(disk.open(LOG)?, folded)?;
     let backlog = Backlog::of(folded, log.unfolded(folded, &rules.tenants)?);

@@ -25,7 +25,8 @@ pub(super) fn fill(config: &Path, people: People, stop: &Stop) -> Result<()> {
     let mut conn = store::open(&config.data)?;
     let tenants = Tenants::open(&conn, &config.edge, &keys)?;
     let tenant = tenants.by_name(TENANT).context("no tenant")?.no;
-    let rules = Rules { tenants, sibling_publish_ms: config.sibling_publish_ms };
+    let journal = causeway_origin::erase::journal::Journal::open(&config.data)?;
+    let rules = Rules { tenants, sibling_publish_ms: config.sibling_publish_ms, journal };
     let metrics = Metrics::default();
     eprintln!("storing {} visitors", people.count);
     for first in (0..people.count).step_by(GROUP) {

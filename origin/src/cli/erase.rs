@@ -1,0 +1,107 @@
+//! `causeway erase`: works on the store directly, also while the origin serves.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail, ensure};
+use causeway_origin::erase::{self as of, Whom};
+use causeway_origin::intake::{Checked, Record};
+use causeway_origin::metrics::Metrics;
+use causeway_origin::tenants::Known;
+use causeway_origin::{clock, group};
+use causeway_shared::fact::Scope;
+use causeway_shared::limits;
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::{Common, Opened, confirmed, is_served, named};
+
+/// How often a receipt is looked at while it is waited for.
+const LOOK: Duration = Duration::from_millis(500);
+
+#[derive(Debug, Args)]
+pub(super) struct Erase {
+    /// A visitor id.
+    #[arg(long, conflicts_with_all = ["kind", "value"], required_unless_present = "kind")]
+    visitor: Option<String>,
+    /// The kind of an alternate id, such as `member`: everybody who was seen with it until now goes.
+    #[arg(long, requires = "value")]
+    kind: Option<String>,
+    /// The raw alternate id; it is hashed with the tenant's key here.
+    #[arg(long, requires = "kind")]
+    value: Option<String>,
+    /// All visitors of their people, too.
+    #[arg(long)]
+    person: bool,
+    /// Whose visitors. With one tenant configured it need not be said.
+    #[arg(long)]
+    tenant: Option<String>,
+    /// Do it; without, the plan is shown, and on a terminal it is asked.
+    #[arg(long)]
+    yes: bool,
+    /// Come back when it is gone from the store, the log and every key of the KV.
+    #[arg(long)]
+    wait: bool,
+}
+
+impl Erase {
+    fn whom(&self, tenant: &Known) -> anyhow::Result<Whom> {
+        match (&self.visitor, &self.kind, &self.value) {
+            (Some(visitor), ..) => {
+                let visitor = visitor.parse().map_err(|e| anyhow::anyhow!("the visitor's id has {e}"))?;
+                Ok(Whom::Visitor(visitor))
+            }
+            (None, Some(kind), Some(value)) => {
+                let kind = tenant.config.kind(kind).context("the tenant has no kind of alternate id of that name")?;
+                let fits = !value.is_empty() && value.len() <= limits::ALTERNATE_ID_BYTES;
+                ensure!(fits, "an alternate id has 1 to {} bytes", limits::ALTERNATE_ID_BYTES);
+                Ok(Whom::Id(kind.code(), tenant.keys.alternate.hash_alternate(kind.code(), value)))
+            }
+            _ => bail!("say --visitor, or --kind and --value"),
+        }
+    }
+}
+
+pub(super) fn run(command: &Erase, common: &Common) -> anyhow::Result<()> {
+    let mut opened = Opened::new(common)?;
+    let tenant = named(&opened.rules.tenants, command.tenant.as_deref())?.clone();
+    let (whom, now) = (command.whom(&tenant)?, clock::now());
+    let scope = if command.person { Scope::Person } else { Scope::Visitor };
+    let reached = of::reach(&opened.conn, &tenant, &whom, scope, now)?;
+    let visitors: Vec<String> = reached.iter().map(ToString::to_string).collect();
+    let plan = json!({"scope": scope.name(), "visitors": visitors, "done": false});
+    if !confirmed(command.yes, &plan, common)? {
+        return Ok(());
+    }
+    let mut random = [0; 16];
+    getrandom::fill(&mut random).context("the operating system gives no random bytes")?;
+    let fact = whom.fact(scope, now, random);
+    let receipt = fact.id;
+    let record = Arc::new(Record::of(vec![Checked { tenant: tenant.no, fact }]));
+    let Opened { conn, rules, .. } = &mut opened;
+    group::commit(conn, rules, &Metrics::default(), clock::given()?, &[record], &[])?;
+    let progress = if command.wait { wait(&opened, &tenant, receipt)? } else { look(&opened, &tenant, receipt)? };
+    let mut said = json!({"scope": scope.name(), "visitors": visitors, "done": true});
+    if let (Some(said), Value::Object(progress)) = (said.as_object_mut(), progress) {
+        said.extend(progress);
+    }
+    common.output.one(&said)
+}
+
+fn look(opened: &Opened, tenant: &Known, receipt: causeway_shared::ids::FactId) -> anyhow::Result<Value> {
+    of::progress(&opened.conn, tenant.no, receipt)?.context("the erasure was not kept")
+}
+
+fn wait(opened: &Opened, tenant: &Known, receipt: causeway_shared::ids::FactId) -> anyhow::Result<Value> {
+    loop {
+        let progress = look(opened, tenant, receipt)?;
+        if !progress["done_ms"].is_null() {
+            return Ok(progress);
+        }
+        if !is_served(&opened.config) {
+            eprintln!("no origin serves from that folder: the KV is written once one does");
+            return Ok(progress);
+        }
+        std::thread::sleep(LOOK);
+    }
+}

@@ -1,0 +1,306 @@
+//! Erasure as it is kept outside facts and people (invariant 12): whether a visitor is erased, what an erasure would reach,
+//! how far one is, and the [`journal`], from which a restored store learns of the erasures it does not know.
+//!
+//! Who goes is found, and taken out of the store, where evidence is linked (`crate::link`).
+
+pub mod journal;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+
+use causeway_shared::fact::{Fact, What};
+use causeway_shared::ids::{AltHash, AlternateId, FactId, KindCode, Millis, VisitorId};
+use causeway_shared::wire::facts;
+use causeway_shared::wire::sync::decode_request;
+use rusqlite::{Connection, OptionalExtension as _};
+use serde_json::{Value, json};
+
+use crate::group::{self, Given, Group, Rules};
+use crate::intake::{Checked, Record};
+use crate::metrics::Metrics;
+use crate::publish::Subject;
+use crate::store::{StoreError, TenantNo, signed, unsigned, visitor_at};
+use crate::tenants::Known;
+use journal::Journal;
+
+/// Whether a visitor is erased.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn is_erased(conn: &Connection, tenant: TenantNo, visitor: VisitorId) -> Result<bool, StoreError> {
+    const READ: &str = "SELECT EXISTS (SELECT 1 FROM erased WHERE tenant = ?1 AND visitor = ?2)";
+    Ok(conn.prepare_cached(READ)?.query_row((tenant.0, visitor.as_bytes()), |row| row.get(0))?)
+}
+
+/// Until when an id is erased under one of these hashes, and by which erasure.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn id_erased(
+    conn: &Connection,
+    tenant: TenantNo,
+    kind: KindCode,
+    hashes: impl IntoIterator<Item = AltHash>,
+) -> Result<Option<(Millis, FactId)>, StoreError> {
+    const READ: &str = "SELECT at, receipt FROM erased_ids WHERE tenant = ?1 AND kind = ?2 AND hash = ?3";
+    let mut newest = None;
+    let mut statement = conn.prepare_cached(READ)?;
+    for hash in hashes {
+        let found = statement
+            .query_row((tenant.0, kind.0, &hash.0), |row| Ok((unsigned(row.get(0)?), FactId::from_bytes(row.get(1)?))));
+        newest = newest.max(found.optional()?);
+    }
+    Ok(newest)
+}
+
+/// All visitors of a visitor's person, itself among them; none where it has no row.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn person_of(conn: &Connection, tenant: TenantNo, visitor: VisitorId) -> Result<Vec<VisitorId>, StoreError> {
+    const READ: &str = "SELECT visitor FROM visitors
+        WHERE person = (SELECT person FROM visitors WHERE tenant = ?1 AND visitor = ?2)";
+    let mut statement = conn.prepare_cached(READ)?;
+    let rows = statement.query_map((tenant.0, visitor.as_bytes()), |row| visitor_at(row, 0))?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+/// Says that these writes reached the KV: the keys among them that an erasure waits for are done, but where a consumer of
+/// before may still write an older value.
+///
+/// # Errors
+/// [`StoreError`]; then nothing of the group may be kept.
+pub fn written(group: &Group<'_>, applied: &[u64]) -> Result<(), StoreError> {
+    const OPEN: &str = "SELECT EXISTS (SELECT 1 FROM erasure_keys WHERE written IS NULL AND tenant >= 0)";
+    const KEY: &str = "SELECT tenant, kind, subject FROM outbox WHERE lease = ?1 AND late <= ?2";
+    const DONE: &str = "UPDATE erasure_keys SET written = ?5
+        WHERE tenant = ?1 AND kind = ?2 AND subject = ?3 AND written IS NULL AND after < ?4";
+    if applied.is_empty() || !group.tx.prepare_cached(OPEN)?.query_row([], |row| row.get::<_, bool>(0))? {
+        return Ok(());
+    }
+    for entry in applied {
+        let key = group.tx.prepare_cached(KEY)?.query_row([signed(*entry), signed(group.now)], |row| {
+            Ok((row.get::<_, i64>(0)?, row.get::<_, u16>(1)?, row.get::<_, [u8; 16]>(2)?))
+        });
+        if let Some((tenant, kind, subject)) = key.optional()? {
+            let now = signed(group.now);
+            group.tx.prepare_cached(DONE)?.execute((tenant, kind, subject, signed(*entry), now))?;
+        }
+    }
+    Ok(())
+}
+
+/// Notes the KV keys that an erasure waits for.
+pub(crate) fn note_keys(
+    group: &Group<'_>,
+    tenant: TenantNo,
+    receipt: FactId,
+    keys: &BTreeSet<Subject>,
+) -> Result<(), StoreError> {
+    const PUT: &str = "INSERT INTO erasure_keys (tenant, receipt, kind, subject, after) VALUES (?1, ?2, ?3, ?4, ?5)
+        ON CONFLICT DO UPDATE SET after = excluded.after, written = NULL";
+    let after = signed(group.version().counter);
+    for key in keys {
+        let (kind, subject) = key.columns();
+        group.tx.prepare_cached(PUT)?.execute((tenant.0, receipt.as_bytes(), kind, subject, after))?;
+    }
+    Ok(())
+}
+
+/// Says that the log's records up to one are gone from it: the erasures that waited for that are a step further.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn left_log(conn: &Connection, upto: u64, now: Millis) -> Result<(), StoreError> {
+    const WAITING: &str = "SELECT EXISTS (SELECT 1 FROM erasures WHERE log IS NULL AND log_seq <= ?1)";
+    const GONE: &str = "UPDATE erasures SET log = ?2 WHERE log IS NULL AND log_seq <= ?1";
+    if conn.prepare_cached(WAITING)?.query_row([signed(upto)], |row| row.get(0))? {
+        conn.prepare_cached(GONE)?.execute([signed(upto), signed(now)])?;
+    }
+    Ok(())
+}
+
+/// How far an erasure is; `None` for a receipt that is not known.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn progress(conn: &Connection, tenant: TenantNo, receipt: FactId) -> Result<Option<Value>, StoreError> {
+    const READ: &str = "SELECT asked, stored, log FROM erasures WHERE tenant = ?1 AND receipt = ?2";
+    const KEYS: &str = "SELECT count(*), count(written), ifnull(max(written), 0) FROM erasure_keys
+        WHERE tenant = ?1 AND receipt = ?2";
+    let place = (tenant.0, receipt.as_bytes());
+    let read = |row: &rusqlite::Row<'_>| {
+        let log: Option<i64> = row.get(2)?;
+        Ok((unsigned(row.get(0)?), unsigned(row.get(1)?), log.map(unsigned)))
+    };
+    let Some((asked, stored, log)) = conn.prepare_cached(READ)?.query_row(place, read).optional()? else {
+        return Ok(None);
+    };
+    let [all, written, last] =
+        conn.prepare_cached(KEYS)?.query_row(place, |row| Ok([row.get(0)?, row.get(1)?, row.get(2)?].map(unsigned)))?;
+    let done = log.filter(|_| all == written).map(|log| log.max(last).max(stored));
+    Ok(Some(json!({
+        "receipt": receipt.receipt(), "asked_ms": asked, "stored_ms": stored, "log_ms": log,
+        "keys": {"all": all, "written": written}, "done_ms": done,
+    })))
+}
+
+/// Whom an erasure is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Whom {
+    /// A visitor.
+    Visitor(VisitorId),
+    /// An alternate id: its hash under each readable key, the written one first.
+    Id(KindCode, Vec<AltHash>),
+}
+
+impl Whom {
+    /// The erasure as a fact; `random` names that of an alternate id, as each ends another part of its history.
+    #[must_use]
+    pub fn fact(&self, scope: causeway_shared::fact::Scope, now: Millis, random: [u8; 16]) -> Fact {
+        let fact = |id, visitor, named: Option<AlternateId>, also| Fact {
+            id,
+            visitor,
+            received: now,
+            at: now,
+            what: What::Erasure { scope, id: named, also },
+        };
+        match self {
+            Self::Visitor(visitor) => fact(FactId::of_erasure(*visitor), *visitor, None, Vec::new()),
+            Self::Id(kind, hashes) => {
+                let named = hashes.first().map(|hash| AlternateId { kind: *kind, hash: *hash });
+                let also = hashes.iter().skip(1).copied().collect();
+                fact(FactId::from_bytes(random), VisitorId::NOBODY, named, also)
+            }
+        }
+    }
+}
+
+/// The visitors that an erasure would reach now, of those that are known and not erased yet.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn reach(
+    conn: &Connection,
+    tenant: &Known,
+    whom: &Whom,
+    scope: causeway_shared::fact::Scope,
+    now: Millis,
+) -> Result<BTreeSet<VisitorId>, StoreError> {
+    let mut found = BTreeSet::new();
+    match whom {
+        Whom::Visitor(visitor) => drop(found.insert(*visitor)),
+        Whom::Id(kind, hashes) => {
+            for hash in hashes {
+                let id = AlternateId { kind: *kind, hash: *hash };
+                if let Some(id) = crate::link::canonical(conn, tenant.no, id)? {
+                    found.extend(crate::link::seen_until(conn, tenant, id, now)?);
+                }
+            }
+        }
+    }
+    if scope == causeway_shared::fact::Scope::Person {
+        for visitor in found.clone() {
+            found.extend(person_of(conn, tenant.no, visitor)?);
+        }
+    }
+    let mut left = BTreeSet::new();
+    for visitor in found {
+        let known = crate::store::find_visitor(conn, tenant.no, visitor)?.is_some();
+        if known && !is_erased(conn, tenant.no, visitor)? {
+            left.insert(visitor);
+        }
+    }
+    Ok(left)
+}
+
+/// Applies the journal's erasures that the store does not know – it came back from a backup, or the process ended between
+/// the two – and gives how many there were. To be called before anything is read or published.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn replay(conn: &mut Connection, rules: &Rules, given: Given) -> Result<usize, StoreError> {
+    adopt(conn, rules)?;
+    let mut unknown = Vec::new();
+    for (name, fact) in rules.journal.all()? {
+        let Some(tenant) = rules.tenants.by_name(&name) else {
+            tracing::warn!("an erasure of a tenant that is no longer configured stays in the journal");
+            continue;
+        };
+        if !is_applied(conn, tenant.no, &fact)? {
+            unknown.push(Checked { tenant: tenant.no, fact });
+        }
+    }
+    let count = unknown.len();
+    if count > 0 {
+        tracing::info!(count, "erasures that the store does not know are applied from the journal");
+        group::commit(conn, rules, &Metrics::default(), given, &[Arc::new(Record::of(unknown))], &[])?;
+    }
+    Ok(count)
+}
+
+fn is_applied(conn: &Connection, tenant: TenantNo, fact: &Fact) -> Result<bool, StoreError> {
+    const KNOWN: &str = "SELECT EXISTS (SELECT 1 FROM erasures WHERE tenant = ?1 AND receipt = ?2)";
+    let What::Erasure { id, .. } = &fact.what else { return Ok(true) };
+    if !conn.prepare_cached(KNOWN)?.query_row((tenant.0, fact.id.as_bytes()), |row| row.get::<_, bool>(0))? {
+        return Ok(false);
+    }
+    let visitor = fact.visitor == VisitorId::NOBODY || is_erased(conn, tenant, fact.visitor)?;
+    let id = match id {
+        Some(id) => id_erased(conn, tenant, id.kind, [id.hash])?.is_some_and(|(at, _)| at >= fact.received),
+        None => true,
+    };
+    Ok(visitor && id)
+}
+
+/// Writes into the journal what the store knows and the journal does not: it was lost, or is of another machine.
+fn adopt(conn: &Connection, rules: &Rules) -> Result<(), StoreError> {
+    const VISITORS: &str = "SELECT t.name, e.receipt, e.at, e.visitor FROM erased e JOIN tenants t USING (tenant)";
+    const IDS: &str = "SELECT t.name, e.receipt, e.at, e.kind, e.hash FROM erased_ids e JOIN tenants t USING (tenant)";
+    let mut known = Vec::new();
+    let mut visitors = conn.prepare(VISITORS)?;
+    let mut rows = visitors.query([])?;
+    while let Some(row) = rows.next()? {
+        let entry = journal::visitor(FactId::from_bytes(row.get(1)?), visitor_at(row, 3)?, unsigned(row.get(2)?));
+        known.push((row.get(0)?, entry));
+    }
+    let mut ids = conn.prepare(IDS)?;
+    let mut rows = ids.query([])?;
+    while let Some(row) = rows.next()? {
+        let id = AlternateId { kind: KindCode(row.get(3)?), hash: AltHash(row.get(4)?) };
+        known.push((row.get(0)?, journal::id(FactId::from_bytes(row.get(1)?), id, unsigned(row.get(2)?))));
+    }
+    rules.journal.keep(&known)
+}
+
+/// Writes into the journal the erasures that a log holds and its store may not: the log is about to be replaced.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn keep_unfolded(data: &Path) -> Result<(), StoreError> {
+    let path = data.join(crate::log::FILE);
+    if !path.exists() {
+        return Ok(());
+    }
+    let log = Connection::open(path)?;
+    let mut statement = log.prepare("SELECT body FROM log ORDER BY seq")?;
+    let bodies: Vec<Vec<u8>> = statement.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?;
+    let mut asked = Vec::new();
+    for body in bodies {
+        let request = decode_request(&body)?;
+        for batch in request.facts {
+            // What cannot be read was refused when it came.
+            let Ok((tenant, facts)) = facts::decode_each(&batch) else { continue };
+            let may_say = |fact: &Fact| request.edge == crate::log::ADMIN || !fact.is_admins();
+            let erases = |fact: &Fact| matches!(fact.what, What::Erasure { .. }) && may_say(fact);
+            let erasures = facts.into_iter().flatten().filter(erases);
+            asked.extend(erasures.map(|fact| (tenant.to_string(), fact)));
+        }
+    }
+    if asked.is_empty() { Ok(()) } else { Journal::open(data)?.keep(&asked) }
+}
+
+#[cfg(test)]
+#[path = "erase/tests.rs"]
+mod tests;

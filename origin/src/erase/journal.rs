@@ -1,0 +1,102 @@
+//! The journal of erasures: a SQLite file of its own beside the store. No backup copies it and no restore replaces it, so
+//! that a store which comes back from before an erasure learns of it again.
+
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use causeway_shared::fact::{Fact, Scope, What};
+use causeway_shared::ids::{AlternateId, FactId, Millis, VisitorId};
+use causeway_shared::wire::facts;
+use rusqlite::{Connection, TransactionBehavior};
+
+use crate::store::StoreError;
+
+/// File name of the journal in the data directory.
+pub const FILE: &str = "erasures.db";
+
+/// The open journal. One transaction of the store that erases writes here before it commits.
+#[derive(Debug)]
+pub struct Journal(Mutex<Connection>);
+
+impl Journal {
+    /// Opens the journal in the data directory, made if need be.
+    ///
+    /// # Errors
+    /// [`StoreError::Journal`]: it is there and cannot be read.
+    pub fn open(data: &Path) -> Result<Self, StoreError> {
+        let path = data.join(FILE);
+        let opened = Connection::open(&path).map_err(StoreError::from).and_then(Self::new);
+        opened.map_err(|e| StoreError::Journal { path, why: crate::chain(&e) })
+    }
+
+    /// The journal in an open connection.
+    ///
+    /// # Errors
+    /// [`StoreError`]: it is damaged, or no journal.
+    pub fn new(conn: Connection) -> Result<Self, StoreError> {
+        conn.busy_timeout(Duration::from_secs(5))?;
+        // Durable at every commit, the end of the rollback journal included.
+        conn.pragma_update(None, "synchronous", "EXTRA")?;
+        let said: String = conn.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
+        if said != "ok" {
+            return Err(StoreError::Corrupt { what: "page" });
+        }
+        conn.execute_batch(
+            "CREATE TABLE IF NOT EXISTS erasures (
+                tenant TEXT NOT NULL,   -- by name: its number may be another one in another store
+                fact   BLOB NOT NULL,   -- as it comes over the wire
+                PRIMARY KEY (tenant, fact)
+            ) STRICT, WITHOUT ROWID",
+        )?;
+        let journal = Self(Mutex::new(conn));
+        journal.all()?;
+        Ok(journal)
+    }
+
+    /// Adds entries, durably; those that are there stay.
+    ///
+    /// # Errors
+    /// [`StoreError`]; then none was added.
+    pub fn keep(&self, entries: &[(String, Fact)]) -> Result<(), StoreError> {
+        if entries.is_empty() {
+            return Ok(());
+        }
+        let mut conn = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        for (tenant, fact) in entries {
+            let put = "INSERT OR IGNORE INTO erasures (tenant, fact) VALUES (?1, ?2)";
+            tx.prepare_cached(put)?.execute((tenant, facts::encode_one(fact)))?;
+        }
+        Ok(tx.commit()?)
+    }
+
+    /// All entries: the tenant's name, and an erasure as a fact.
+    ///
+    /// # Errors
+    /// [`StoreError`]: one cannot be read.
+    pub fn all(&self) -> Result<Vec<(String, Fact)>, StoreError> {
+        let conn = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut statement = conn.prepare("SELECT tenant, fact FROM erasures ORDER BY tenant, fact")?;
+        let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get::<_, Vec<u8>>(1)?)))?;
+        rows.map(|row| {
+            let (tenant, bytes) = row?;
+            Ok((tenant, facts::decode_one(&bytes)?))
+        })
+        .collect()
+    }
+}
+
+/// The entry of a visitor that was erased.
+#[must_use]
+pub fn visitor(receipt: FactId, visitor: VisitorId, at: Millis) -> Fact {
+    let what = What::Erasure { scope: Scope::Visitor, id: None, also: Vec::new() };
+    Fact { id: receipt, visitor, received: at, at, what }
+}
+
+/// The entry of an alternate id that was erased, under one of its hashes.
+#[must_use]
+pub fn id(receipt: FactId, id: AlternateId, at: Millis) -> Fact {
+    let what = What::Erasure { scope: Scope::Visitor, id: Some(id), also: Vec::new() };
+    Fact { id: receipt, visitor: VisitorId::NOBODY, received: at, at, what }
+}

@@ -1,0 +1,326 @@
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use std::collections::BTreeMap;
+
+use causeway_shared::actions::InsertionHash;
+use causeway_shared::fact::Scope;
+use causeway_shared::profile::Totals;
+use causeway_shared::view::Stored;
+
+use super::*;
+use crate::group::Given;
+use crate::read::{self, View};
+use crate::testing::{NOW, Origin, alias, fact, impression, page, purchase, snapshot, stored, visitor, withdrawal};
+
+type Kv = BTreeMap<String, String>;
+
+fn of_visitor(v: u32, scope: Scope, at: Millis) -> Fact {
+    let what = What::Erasure { scope, id: None, also: Vec::new() };
+    Fact { id: FactId::of_erasure(visitor(v)), ..fact(visitor(v), 0, at, what) }
+}
+
+fn of_member(origin: &Origin, member: &str, at: Millis) -> Fact {
+    let id = origin.member("demo", member);
+    Whom::Id(id.kind, vec![id.hash]).fact(Scope::Visitor, at, [7; 16])
+}
+
+/// Three browsers of one member, with a page and a purchase each.
+fn person(origin: &mut Origin, kv: &mut Kv) {
+    for v in 1..=3 {
+        let facts = [
+            page(visitor(v), 1, NOW),
+            purchase(visitor(v), 2, NOW, 5),
+            impression(visitor(v), 3, NOW),
+            origin.login(visitor(v), 4, NOW, "ann"),
+        ];
+        origin.send("demo", &facts);
+    }
+    origin.settle(kv);
+}
+
+/// Every byte of the store that names a visitor, by table.
+fn traces(origin: &Origin, v: u32) -> Vec<(&'static str, i64)> {
+    let row = "(SELECT row FROM visitors WHERE visitor = ?1)";
+    let counts = [
+        ("evidence", "SELECT count(*) FROM evidence WHERE visitor = ?1".to_owned()),
+        ("cancellations", "SELECT count(*) FROM cancellations WHERE visitor = ?1".to_owned()),
+        ("fact_ids", format!("SELECT count(*) FROM fact_ids WHERE visitor = {row}")),
+        ("actions", format!("SELECT count(*) FROM actions WHERE place >> 32 = {row}")),
+        ("lookups", "SELECT count(*) FROM lookups WHERE instr(visitors, ?1) > 0".to_owned()),
+        (
+            "parts",
+            "SELECT count(*) FROM visitors WHERE visitor = ?1 AND (last_seen > 0 OR actions > 0
+            OR length(segments) > 0 OR length(attributes) > 0)"
+                .to_owned(),
+        ),
+    ];
+    let count = |sql: &str| origin.conn.query_row(sql, [visitor(v).as_bytes()], |row| row.get(0)).unwrap();
+    counts.into_iter().map(|(table, sql)| (table, count(&sql))).filter(|(_, n)| *n > 0).collect()
+}
+
+fn assert_gone(origin: &Origin, kv: &Kv, v: u32) {
+    assert_eq!(traces(origin, v), []);
+    assert_eq!(origin.profile("demo", visitor(v)).totals(), Totals::default());
+    assert_eq!(stored(kv, visitor(v)), Stored::Tombstone);
+    assert!(is_erased(&origin.conn, origin.tenant("demo").no, visitor(v)).unwrap());
+}
+
+const GIVEN: Given = Given { now: NOW, random: [9; 32] };
+
+#[test]
+fn field_20_an_erased_visitor_leaves_nothing_but_its_tombstone_and_no_sibling_shows_it() {
+    let (mut origin, mut kv) = (Origin::new(), Kv::new());
+    person(&mut origin, &mut kv);
+    let before = snapshot(&kv, visitor(1)).membership.epoch;
+    let now = origin.now;
+    assert_eq!(origin.send("demo", &[of_visitor(2, Scope::Visitor, now)]).accepted, 1);
+    origin.settle(&mut kv);
+    assert_gone(&origin, &kv, 2);
+    for v in [1, 3] {
+        let snapshot = snapshot(&kv, visitor(v));
+        assert!(!snapshot.profiles.contains_key(&visitor(2)));
+        assert!(snapshot.membership.cuts[&visitor(2)].gone);
+        assert!(snapshot.membership.epoch > before);
+        assert_eq!(origin.view("demo", visitor(v)).purchases, 2);
+    }
+    assert_eq!(origin.lookup("demo", "ann"), [visitor(1), visitor(3)]);
+}
+
+#[test]
+fn field_07_what_comes_of_an_erased_visitor_is_refused_in_whatever_order_it_comes() {
+    for order in 0..6 {
+        let (mut origin, mut kv) = (Origin::new(), Kv::new());
+        let erasure = of_visitor(1, Scope::Visitor, NOW);
+        let login = origin.login(visitor(1), 2, NOW - 5, "ann");
+        let late = [page(visitor(1), 1, NOW - 5), login, impression(visitor(1), 3, NOW + 5)];
+        let other = [origin.login(visitor(2), 1, NOW - 9, "ann"), page(visitor(2), 2, NOW)];
+        origin.send("demo", &other);
+        match order {
+            0 => drop([late.to_vec(), vec![erasure]].map(|facts| origin.send("demo", &facts))),
+            1 => drop([vec![erasure], late.to_vec()].map(|facts| origin.send("demo", &facts))),
+            2 => drop(origin.send("demo", &[late.to_vec(), vec![erasure]].concat())),
+            3 => drop(origin.send("demo", &[vec![erasure], late.to_vec()].concat())),
+            4 => {
+                origin.send("demo", &[withdrawal(visitor(1), NOW)]);
+                origin.send("demo", &late);
+                origin.send("demo", &[erasure]);
+            }
+            _ => drop([vec![erasure.clone()], vec![erasure], late.to_vec()].map(|facts| origin.send("demo", &facts))),
+        }
+        origin.settle(&mut kv);
+        assert_gone(&origin, &kv, 1);
+        assert_eq!(origin.send("demo", &late).accepted, 0, "order {order}");
+        assert_eq!(origin.person("demo", visitor(2)).members, [visitor(2)]);
+        assert_eq!(origin.lookup("demo", "ann"), [visitor(2)]);
+    }
+}
+
+#[test]
+fn field_07_a_person_goes_as_a_whole_and_the_member_may_come_back_as_somebody_new() {
+    let (mut origin, mut kv) = (Origin::new(), Kv::new());
+    person(&mut origin, &mut kv);
+    let at = origin.now;
+    origin.send("demo", &[page(visitor(9), 1, NOW), of_visitor(2, Scope::Person, at)]);
+    origin.settle(&mut kv);
+    (1..=3).for_each(|v| assert_gone(&origin, &kv, v));
+    assert_eq!(origin.lookup("demo", "ann"), []);
+    // A login of before that comes late takes its visitor along, with what else is known of it.
+    let (before, after) = (origin.login(visitor(4), 2, at, "ann"), origin.login(visitor(5), 2, at + 1, "ann"));
+    origin.send("demo", &[page(visitor(4), 1, at), before]);
+    origin.send("demo", &[page(visitor(5), 1, at + 1), after]);
+    origin.settle(&mut kv);
+    assert_gone(&origin, &kv, 4);
+    assert_eq!(origin.view("demo", visitor(5)), Totals { pages: 1, sessions: 1, ..Totals::default() });
+    assert_eq!(origin.lookup("demo", "ann"), [visitor(5)]);
+    assert_eq!(origin.row("demo", visitor(9)).withdrawn, None);
+}
+
+#[test]
+fn field_07_an_alternate_id_s_erasure_takes_who_was_seen_with_it_before_and_nobody_by_mistake() {
+    let (mut origin, mut kv) = (Origin::new(), Kv::new());
+    let ann = origin.member("demo", "ann");
+    let claimed = What::Alias { id: ann, also: Vec::new(), proven: false };
+    let facts = [
+        origin.login(visitor(1), 1, NOW, "ann"),
+        origin.login(visitor(2), 1, NOW + 20, "ann"),
+        fact(visitor(3), 1, NOW, claimed),
+        origin.login(visitor(4), 1, NOW, "ann"),
+        origin.login(visitor(5), 1, NOW, "bert"),
+    ];
+    origin.send("demo", &facts);
+    origin.admin("demo", &[fact(visitor(4), 2, NOW + 1, What::Cancellation { id: ann })]);
+    let erasure = of_member(&origin, "ann", NOW + 10);
+    let reached =
+        reach(&origin.conn, origin.tenant("demo"), &Whom::Id(ann.kind, vec![ann.hash]), Scope::Visitor, NOW + 10);
+    assert_eq!(reached.unwrap().into_iter().collect::<Vec<_>>(), [visitor(1)]);
+    origin.admin("demo", std::slice::from_ref(&erasure));
+    origin.settle(&mut kv);
+    assert_gone(&origin, &kv, 1);
+    for v in 2..=5 {
+        assert_eq!(origin.row("demo", visitor(v)).withdrawn, None, "{v}");
+    }
+    let progress = progress(&origin.conn, origin.tenant("demo").no, erasure.id).unwrap().unwrap();
+    assert_eq!(progress["asked_ms"], NOW + 10);
+    assert_eq!(progress["keys"]["all"], progress["keys"]["written"]);
+}
+
+#[test]
+fn a_household_s_id_does_not_take_the_others_of_the_house_along() {
+    let (mut origin, mut kv) = (Origin::new(), Kv::new());
+    let home = origin.id("demo", KindCode(2), "home");
+    let facts = [
+        origin.login(visitor(1), 1, NOW, "ann"),
+        origin.login(visitor(2), 1, NOW, "bert"),
+        alias(visitor(1), 2, NOW, home),
+        alias(visitor(2), 2, NOW, home),
+    ];
+    origin.send("demo", &facts);
+    let at = origin.now;
+    origin.send("demo", &[of_visitor(1, Scope::Person, at)]);
+    origin.settle(&mut kv);
+    assert_gone(&origin, &kv, 1);
+    assert_eq!(origin.row("demo", visitor(2)).withdrawn, None);
+}
+
+#[test]
+fn field_20_a_receipt_is_done_once_every_key_that_named_the_visitor_was_written() {
+    let (mut origin, mut kv) = (Origin::new(), Kv::new());
+    person(&mut origin, &mut kv);
+    // What is under way when the erasure comes was built before it.
+    origin.send("demo", &[page(visitor(2), 9, NOW + 1)]);
+    let under_way = origin.drain(100);
+    assert!(!under_way.is_empty());
+    let erasure = of_visitor(2, Scope::Visitor, NOW);
+    let tenant = origin.tenant("demo").no;
+    origin.send("demo", std::slice::from_ref(&erasure));
+    let said = |origin: &Origin| {
+        let said = progress(&origin.conn, tenant, erasure.id).unwrap().unwrap();
+        (said["keys"]["all"].as_u64().unwrap(), said["keys"]["written"].as_u64().unwrap(), !said["done_ms"].is_null())
+    };
+    // Three snapshots and the lookup.
+    assert_eq!(said(&origin), (4, 0, false));
+    origin.acknowledge(&under_way);
+    assert_eq!(said(&origin), (4, 0, false), "a value of before the erasure proves nothing");
+    origin.now += 120_000;
+    let writes = origin.drain(100);
+    assert_eq!(writes.len(), 4);
+    origin.acknowledge(&writes[..3]);
+    assert_eq!(said(&origin), (4, 3, false));
+    origin.acknowledge(&writes[3..]);
+    assert_eq!(said(&origin), (4, 4, true));
+    assert_eq!(progress(&origin.conn, tenant, FactId::from_bytes([1; 16])).unwrap(), None);
+    // Said again, the receipt stays as it is.
+    assert_eq!(origin.send("demo", std::slice::from_ref(&erasure)).accepted, 0);
+    assert_eq!(said(&origin), (4, 4, true));
+}
+
+#[test]
+fn field_07_hashes_found_to_be_an_erased_id_s_take_along_who_was_seen_with_them_before() {
+    let (one, two) = (AltHash([1; 16]), AltHash([2; 16]));
+    let seen = |v: u32, at, hash, also: &[AltHash]| {
+        let id = AlternateId { kind: KindCode(1), hash };
+        fact(visitor(v), 1, at, What::Alias { id, also: also.to_vec(), proven: true })
+    };
+    for (erased, other) in [(one, two), (two, one)] {
+        let (mut origin, mut kv) = (Origin::new(), Kv::new());
+        origin.send("demo", &[seen(1, NOW, other, &[]), seen(2, NOW + 20, other, &[])]);
+        let erasure = Whom::Id(KindCode(1), vec![erased]).fact(Scope::Visitor, NOW + 10, [7; 16]);
+        origin.admin("demo", &[erasure]);
+        assert_eq!(origin.row("demo", visitor(1)).withdrawn, None);
+        origin.send("demo", &[seen(3, NOW + 30, erased, &[other])]);
+        origin.settle(&mut kv);
+        assert_gone(&origin, &kv, 1);
+        assert_eq!(origin.person("demo", visitor(3)).members, [visitor(2), visitor(3)]);
+    }
+}
+
+#[test]
+fn the_log_is_waited_for() {
+    let mut origin = Origin::new();
+    let facts = vec![Checked { tenant: origin.tenant("demo").no, fact: of_visitor(1, Scope::Visitor, NOW) }];
+    let record = Arc::new(Record { seq: 7, ..Record::of(facts) });
+    group::commit(&mut origin.conn, &origin.rules, &origin.metrics, GIVEN, &[record], &[]).unwrap();
+    let log = |origin: &Origin| {
+        let receipt = FactId::of_erasure(visitor(1));
+        progress(&origin.conn, origin.tenant("demo").no, receipt).unwrap().unwrap()["log_ms"].clone()
+    };
+    left_log(&origin.conn, 6, NOW + 1).unwrap();
+    assert!(log(&origin).is_null());
+    left_log(&origin.conn, 7, NOW + 2).unwrap();
+    assert_eq!(log(&origin), NOW + 2);
+}
+
+#[test]
+fn field_23_a_store_of_before_the_erasure_learns_of_it_from_the_journal() {
+    let (mut origin, mut kv) = (Origin::new(), Kv::new());
+    // Two visitors are not linked yet when the backup is taken.
+    let folder = tempfile::tempdir().unwrap();
+    let [first, second] = [1, 2].map(|v| origin.login(visitor(v), 2, NOW, "ann"));
+    origin.send("demo", &[page(visitor(1), 1, NOW), page(visitor(2), 1, NOW), first]);
+    origin.conn.execute("VACUUM INTO ?1", [folder.path().join(crate::store::FILE).to_string_lossy()]).unwrap();
+    origin.send("demo", &[second, of_visitor(1, Scope::Person, NOW)]);
+    assert_eq!(origin.rules.journal.all().unwrap().len(), 3, "two visitors and the member");
+    assert_eq!(replay(&mut origin.conn, &origin.rules, GIVEN).unwrap(), 0);
+
+    // The backup in the place of the store; the journal stays.
+    let mut old = Origin::within(folder);
+    old.rules.journal = std::mem::replace(&mut origin.rules.journal, old.rules.journal);
+    assert_eq!(old.profile("demo", visitor(2)).totals().pages, 1);
+    assert_eq!(replay(&mut old.conn, &old.rules, GIVEN).unwrap(), 3);
+    assert_eq!(replay(&mut old.conn, &old.rules, GIVEN).unwrap(), 0);
+    old.settle(&mut kv);
+    (1..=2).for_each(|v| assert_gone(&old, &kv, v));
+    let again = [page(visitor(1), 1, NOW), page(visitor(2), 5, NOW)];
+    assert_eq!(old.send("demo", &again).accepted, 0);
+    let late = old.rules.tenants.by_name("demo").unwrap().no;
+    let id = origin.member("demo", "ann");
+    assert!(id_erased(&old.conn, late, id.kind, [id.hash]).unwrap().is_some());
+    // A journal that was lost is written anew from the store.
+    let empty = tempfile::tempdir().unwrap();
+    old.rules.journal = Journal::open(empty.path()).unwrap();
+    assert_eq!(replay(&mut old.conn, &old.rules, GIVEN).unwrap(), 0);
+    assert_eq!(old.rules.journal.all().unwrap().len(), 3);
+}
+
+#[test]
+fn a_journal_that_cannot_be_read_is_no_empty_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join(journal::FILE);
+    std::fs::write(&path, vec![0x55; 9_000]).unwrap();
+    assert!(matches!(Journal::open(folder.path()), Err(StoreError::Journal { .. })));
+    std::fs::remove_file(&path).unwrap();
+    Journal::open(folder.path()).unwrap();
+    Connection::open(&path).unwrap().execute("INSERT INTO erasures VALUES ('demo', x'00')", []).unwrap();
+    assert!(matches!(Journal::open(folder.path()), Err(StoreError::Journal { .. })));
+}
+
+#[test]
+fn what_waits_to_be_folded_of_who_is_to_be_erased_is_not_shown() {
+    let mut origin = Origin::new();
+    origin.send("demo", &[page(visitor(1), 1, NOW), impression(visitor(1), 2, NOW)]);
+    let tenant = origin.tenant("demo").no;
+    let backlog = crate::backlog::Backlog::default();
+    let waiting = [page(visitor(1), 3, NOW), of_visitor(1, Scope::Visitor, NOW), page(visitor(1), 4, NOW)];
+    let facts = waiting.into_iter().map(|fact| Checked { tenant, fact }).collect();
+    let record = Record { seq: 1, ..Record::of(facts) };
+    let shown = |origin: &Origin, backlog: &crate::backlog::Backlog| {
+        let reader = backlog.reader();
+        let view = View::whole(&origin.conn, &reader).unwrap();
+        let found = read::visitor(&view, tenant, visitor(1)).unwrap().unwrap();
+        let actions = read::whole(&view, &found, causeway_shared::time::Day(0)).unwrap();
+        let actions: Vec<InsertionHash> = actions.actions().iter().map(|action| action.insertion).collect();
+        (found.profile.totals().pages, actions.len(), found.withdrawn.is_some())
+    };
+    assert_eq!(shown(&origin, &backlog), (1, 1, false));
+    backlog.push(record.clone());
+    assert_eq!(shown(&origin, &backlog), (0, 0, true));
+    let done =
+        group::commit(&mut origin.conn, &origin.rules, &origin.metrics, GIVEN, &[Arc::new(record)], &[]).unwrap();
+    assert_eq!(done.erased, 0, "what came with the erasure is folded, and goes with the rest");
+    backlog.fold_to(1);
+    let late = Record { seq: 2, ..Record::of(vec![Checked { tenant, fact: page(visitor(1), 5, NOW) }]) };
+    backlog.push(late.clone());
+    assert_eq!(shown(&origin, &backlog), (0, 0, true));
+    let done = group::commit(&mut origin.conn, &origin.rules, &origin.metrics, GIVEN, &[Arc::new(late)], &[]).unwrap();
+    assert_eq!((done.erased, done.new), (1, vec![0]));
+}

@@ -1,0 +1,83 @@
+//! Erasure on the admin side.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{Path, Request, State};
+use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::response::IntoResponse as _;
+use axum::routing::{get, post};
+use causeway_shared::fact::Scope;
+use causeway_shared::ids::FactId;
+use causeway_shared::limits;
+use serde::Deserialize;
+use serde_json::json;
+
+use super::admin::{admit, tenant, which};
+use super::segments::{Answer, ById, read_json};
+use super::{ApiError, App, random};
+use crate::clock;
+use crate::erase::{self, Whom};
+use crate::tenants::Known;
+use crate::tokens::Role;
+
+pub(super) fn routes() -> Router<Arc<App>> {
+    Router::new().route("/admin/v1/erase", post(ask)).route("/admin/v1/erase/{receipt}", get(progress))
+}
+
+/// A visitor, or an alternate id.
+#[derive(Debug, Deserialize)]
+struct Asked {
+    visitor: Option<String>,
+    kind: Option<String>,
+    value: Option<String>,
+    #[serde(default)]
+    person: bool,
+}
+
+impl Asked {
+    fn whom(&self, tenant: &Known) -> Result<Whom, ApiError> {
+        match (&self.visitor, &self.kind, &self.value) {
+            (Some(visitor), None, None) => {
+                let bad = |_| ApiError::field("visitor", "bad_id", "a visitor id is a UUID of version 7");
+                visitor.parse().map(Whom::Visitor).map_err(bad)
+            }
+            (None, Some(kind), Some(value)) => {
+                let unknown = || ApiError::field("kind", "unknown_kind", "the tenant has no kind of that name");
+                let kind = tenant.config.kind(kind).ok_or_else(unknown)?;
+                if value.is_empty() || value.len() > limits::ALTERNATE_ID_BYTES {
+                    let message = format!("an alternate id has 1 to {} bytes", limits::ALTERNATE_ID_BYTES);
+                    return Err(ApiError::field("value", "bad_id", message));
+                }
+                Ok(Whom::Id(kind.code(), tenant.keys.alternate.hash_alternate(kind.code(), value)))
+            }
+            _ => Err(ApiError::field("visitor", "bad_json", "either `visitor`, or `kind` and `value`, is needed")),
+        }
+    }
+}
+
+/// Takes an erasure, durably, and answers once it is folded: who reads next sees nothing of whom it names.
+async fn ask(State(app): State<Arc<App>>, request: Request) -> Answer {
+    let (parts, body) = request.into_parts();
+    let live = admit(&app, &parts.headers, Role::Privacy).await?;
+    let tenant = tenant(live, which(&parts.uri))?;
+    let asked: Asked = read_json(body).await?;
+    let scope = if asked.person { Scope::Person } else { Scope::Visitor };
+    let fact = asked.whom(&tenant)?.fact(scope, clock::now(), random()?);
+    let answer = json!({"receipt": fact.id.receipt(), "scope": scope.name()});
+    app.take_folded(&tenant, vec![fact]).await?;
+    Ok((StatusCode::ACCEPTED, axum::Json(answer)).into_response())
+}
+
+async fn progress(State(app): State<Arc<App>>, headers: HeaderMap, Path(receipt): ById, uri: Uri) -> Answer {
+    let live = admit(&app, &headers, Role::Viewer).await?;
+    let tenant = tenant(live, which(&uri))?;
+    let bad = |_| ApiError::field("receipt", "bad_id", "a receipt is a UUID");
+    let receipt = FactId::from_receipt(&receipt).map_err(bad)?;
+    let found = live.readers.read(move |view| erase::progress(view.conn, tenant.no, receipt)).await?;
+    let unknown = || {
+        let message = "no erasure of that receipt has come; one asked for at the edge may still be in its queue";
+        ApiError::new(StatusCode::NOT_FOUND, "unknown_receipt", message)
+    };
+    Ok(axum::Json(found.ok_or_else(unknown)?).into_response())
+}

@@ -1,0 +1,229 @@
+//! Erasure (invariant 12): who goes, and everything of them out of the store. What was linked is computed anew as when
+//! somebody withdraws, so that every sibling's membership cuts them; then their rows are emptied.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use causeway_shared::fact::{Fact, Scope, What};
+use causeway_shared::ids::{AltHash, AlternateId, FactId, Millis, VisitorId};
+use causeway_shared::profile::Profile;
+use causeway_shared::wire::profile;
+use rusqlite::Connection;
+
+use super::evidence::{self, of_visitor};
+use super::{Linked, Touched, alternates, family, held_unique, people};
+use crate::erase::{self, journal};
+use crate::fold::{self, Erasing};
+use crate::group::Group;
+use crate::publish::{self, Subject};
+use crate::store::{StoreError, TenantNo, find_visitor, signed, visitor_at};
+use crate::tenants::Known;
+
+/// By which erasure a visitor goes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct By {
+    pub(super) at: Millis,
+    pub(super) receipt: FactId,
+}
+
+/// Visitors that go, with the erasure of each.
+pub(super) type Going = BTreeMap<(TenantNo, VisitorId), By>;
+
+/// Erases whom the facts name, and who is there already because of an earlier one.
+pub(super) fn apply(
+    group: &mut Group<'_>,
+    asked: &[Erasing<'_>],
+    mut going: Going,
+    linked: &mut Linked,
+) -> Result<BTreeSet<(TenantNo, AlternateId)>, StoreError> {
+    let mut touched = Touched::default();
+    for Erasing { tenant, fact, log_seq } in asked {
+        let by = By { at: fact.received, receipt: fact.id };
+        let new = note(group, *tenant, by, *log_seq)?;
+        for visitor in reached(group, *tenant, fact, linked, &mut touched)? {
+            if !erase::is_erased(group.tx, *tenant, visitor)? {
+                going.entry((*tenant, visitor)).or_insert(by);
+            } else if new {
+                // Its keys may still wait for their write: this erasure is not done before.
+                rewrite(group, *tenant, by, visitor, BTreeSet::new())?;
+            }
+        }
+    }
+    let mut keys: BTreeMap<(TenantNo, VisitorId), BTreeSet<Subject>> = BTreeMap::new();
+    for ((tenant, visitor), by) in &going {
+        keys.insert((*tenant, *visitor), leave(group, *tenant, *visitor, *by, linked, &mut touched)?);
+    }
+    people::recompute(group, &mut touched, linked)?;
+    for ((tenant, visitor), by) in &going {
+        empty(group, *tenant, *visitor, *by)?;
+        let name = group.rules.tenants.by_no(*tenant)?.id.to_string();
+        linked.erased.push((name, journal::visitor(by.receipt, *visitor, by.at)));
+        rewrite(group, *tenant, *by, *visitor, keys.remove(&(*tenant, *visitor)).unwrap_or_default())?;
+    }
+    Ok(touched.ids)
+}
+
+/// Whether the erasure was not known.
+fn note(group: &Group<'_>, tenant: TenantNo, by: By, log_seq: u64) -> Result<bool, StoreError> {
+    const PUT: &str = "INSERT OR IGNORE INTO erasures (tenant, receipt, asked, stored, log_seq, log)
+        VALUES (?1, ?2, ?3, ?4, ?5, iif(?5 = 0, ?4, NULL))";
+    let values = (tenant.0, by.receipt.as_bytes(), signed(by.at), signed(group.now), signed(log_seq));
+    Ok(group.tx.prepare_cached(PUT)?.execute(values)? == 1)
+}
+
+/// The visitors that an erasure names; ids that end with it are noted.
+fn reached(
+    group: &Group<'_>,
+    tenant: TenantNo,
+    fact: &Fact,
+    linked: &mut Linked,
+    touched: &mut Touched,
+) -> Result<BTreeSet<VisitorId>, StoreError> {
+    let What::Erasure { scope, id, also } = &fact.what else { return Ok(BTreeSet::new()) };
+    let by = By { at: fact.received, receipt: fact.id };
+    let mut found = BTreeSet::new();
+    if fact.visitor != VisitorId::NOBODY {
+        found.insert(fact.visitor);
+    }
+    if let Some(id) = id {
+        let canonical = alternates::resolve(group, tenant, *id, also, touched)?;
+        found.extend(end_id(group, tenant, canonical, also.iter().copied().chain([id.hash]), by, linked)?);
+    }
+    if *scope == Scope::Visitor {
+        return Ok(found);
+    }
+    let config = &group.rules.tenants.by_no(tenant)?.config;
+    let mut held = BTreeSet::new();
+    for visitor in found.clone() {
+        for member in erase::person_of(group.tx, tenant, visitor)? {
+            found.insert(member);
+            held.extend(held_unique(group.tx, tenant, member, |kind| config.is_unique(kind))?);
+        }
+    }
+    // A login of the person's that comes late is erased too. Ids that are not unique may be others' as well.
+    for id in held {
+        found.extend(end_id(group, tenant, id, [id.hash], by, linked)?);
+    }
+    Ok(found)
+}
+
+/// Ends an id's history, under every hash it is known by; gives who was seen with it until then.
+pub(super) fn end_id(
+    group: &Group<'_>,
+    tenant: TenantNo,
+    id: AlternateId,
+    hashes: impl IntoIterator<Item = AltHash>,
+    by: By,
+    linked: &mut Linked,
+) -> Result<Vec<VisitorId>, StoreError> {
+    const PUT: &str = "INSERT INTO erased_ids (tenant, kind, hash, at, receipt) VALUES (?1, ?2, ?3, ?4, ?5)
+        ON CONFLICT DO UPDATE SET at = excluded.at, receipt = excluded.receipt WHERE excluded.at > at";
+    let known = group.rules.tenants.by_no(tenant)?;
+    let all: BTreeSet<AltHash> = family(group.tx, tenant, id)?.into_iter().chain(hashes).collect();
+    for hash in all {
+        let values = (tenant.0, id.kind.0, &hash.0, signed(by.at), by.receipt.as_bytes());
+        group.tx.prepare_cached(PUT)?.execute(values)?;
+        linked.erased.push((known.id.to_string(), journal::id(by.receipt, AlternateId { hash, ..id }, by.at)));
+    }
+    seen_until(group.tx, known, id, by.at)
+}
+
+/// The visitors seen with an id until a time, and not by mistake: what was cancelled does not count, nor a unique id
+/// without proof, which anyone may say.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn seen_until(
+    conn: &Connection,
+    tenant: &Known,
+    id: AlternateId,
+    until: Millis,
+) -> Result<Vec<VisitorId>, StoreError> {
+    let unique = tenant.config.is_unique(id.kind);
+    let mut found = Vec::new();
+    for row in evidence::of_id(conn, tenant.no, id)? {
+        let cancelled = evidence::cancelled(conn, tenant.no, row.evidence.visitor, id)?;
+        // That of a withdrawal ends for another reason.
+        let evidence = causeway_shared::person::Evidence { cancelled, ..row.evidence };
+        if (row.proven || !unique) && evidence.stands() && evidence.since() <= until {
+            found.push(row.evidence.visitor);
+        }
+    }
+    Ok(found)
+}
+
+/// Takes a visitor out of everything that links it. Gives the KV keys that may name it.
+fn leave(
+    group: &mut Group<'_>,
+    tenant: TenantNo,
+    visitor: VisitorId,
+    by: By,
+    linked: &mut Linked,
+    touched: &mut Touched,
+) -> Result<BTreeSet<Subject>, StoreError> {
+    const MARK: &str = "UPDATE visitors SET withdrawn = ifnull(withdrawn, ?3) WHERE tenant = ?1 AND visitor = ?2";
+    if find_visitor(group.tx, tenant, visitor)?.is_none() {
+        fold::insert(group, tenant, visitor, &[])?;
+    }
+    let mut keys: BTreeSet<Subject> =
+        erase::person_of(group.tx, tenant, visitor)?.into_iter().map(Subject::Snapshot).collect();
+    for row in of_visitor(group.tx, tenant, visitor)? {
+        let id = row.evidence.id;
+        // Under keys that are no longer read too: what was written with them is still there.
+        keys.extend(family(group.tx, tenant, id)?.into_iter().map(|hash| Subject::Lookup(id.kind, hash)));
+    }
+    group.tx.prepare_cached(MARK)?.execute((tenant.0, visitor.as_bytes(), signed(by.at)))?;
+    evidence::end(group, tenant, visitor, touched)?;
+    linked.withdrawn.insert((tenant, visitor));
+    Ok(keys)
+}
+
+/// Leaves nothing of a visitor but its tombstone.
+fn empty(group: &mut Group<'_>, tenant: TenantNo, visitor: VisitorId, by: By) -> Result<(), StoreError> {
+    const EMPTY: &str =
+        "UPDATE visitors SET last_seen = 0, profile = ?2, actions = 0, segments = x'', attributes = x'',
+        version = ?3, restore = ?4 WHERE row = ?1";
+    const ERASED: &str = "INSERT OR IGNORE INTO erased (tenant, visitor, at, receipt) VALUES (?1, ?2, ?3, ?4)";
+    let Some(row) = find_visitor(group.tx, tenant, visitor)? else { return Ok(()) };
+    // What is deleted is overwritten, not only let go.
+    group.tx.pragma_update(None, "secure_delete", "ON")?;
+    let version = group.next_version();
+    let nothing = profile::encode(&Profile::default());
+    group.tx.prepare_cached(EMPTY)?.execute((row, nothing, signed(version.counter), version.restore))?;
+    fold::buckets::drop_all(group.tx, row)?;
+    group.tx.prepare_cached("DELETE FROM fact_ids WHERE visitor = ?1")?.execute([row])?;
+    for table in ["evidence", "cancellations"] {
+        let delete = format!("DELETE FROM {table} WHERE tenant = ?1 AND visitor = ?2");
+        group.tx.prepare_cached(&delete)?.execute((tenant.0, visitor.as_bytes()))?;
+    }
+    let own_cuts = "DELETE FROM cuts WHERE person = (SELECT person FROM visitors WHERE row = ?1)";
+    group.tx.prepare_cached(own_cuts)?.execute([row])?;
+    let values = (tenant.0, visitor.as_bytes(), signed(by.at), by.receipt.as_bytes());
+    group.tx.prepare_cached(ERASED)?.execute(values)?;
+    Ok(group.tx.pragma_update(None, "secure_delete", "OFF")?)
+}
+
+/// Has every key that may name the visitor written anew, and waits for that.
+fn rewrite(
+    group: &mut Group<'_>,
+    tenant: TenantNo,
+    by: By,
+    visitor: VisitorId,
+    mut keys: BTreeSet<Subject>,
+) -> Result<(), StoreError> {
+    // People it belonged to before: their snapshots cut it, and may not be written yet.
+    const FORMER: &str = "SELECT v.visitor FROM cuts c JOIN people p ON p.person = c.person
+        JOIN visitors v ON v.person = c.person WHERE c.visitor = ?2 AND p.tenant = ?1";
+    {
+        let mut statement = group.tx.prepare_cached(FORMER)?;
+        for former in statement.query_map((tenant.0, visitor.as_bytes()), |row| visitor_at(row, 0))? {
+            keys.insert(Subject::Snapshot(former?));
+        }
+    }
+    keys.insert(Subject::Snapshot(visitor));
+    // Above what is being written now.
+    group.next_version();
+    for key in &keys {
+        publish::put(group, tenant, *key, group.now)?;
+    }
+    erase::note_keys(group, tenant, by.receipt, &keys)
+}
