@@ -178,7 +178,7 @@ pub(crate) fn finish(mut visit: Visit, mut who: Recognised, object: &[u8]) -> Ou
     let decided = placing::question(&visit, &call.placements, Some(&who)).decide(granted.as_deref());
     let decisions = placing::name(&visit, &call.placements, &decided, Some(who.visitor));
     if call.counted {
-        who.ledger.reserve(decisions.iter().filter_map(|decision| Some(decision.placed.as_ref()?.reserved)));
+        who.ledger.reserve(decisions.iter().filter_map(|decision| decision.placed.as_ref()?.reserved));
     }
     let trace = call.trace.then(|| placing::trace(&visit, &call.placements, &decided, Some(&who)));
     let mut outcome = answer(&visit, call, Some((who.visitor, person)), None, decisions, trace);

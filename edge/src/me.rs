@@ -2,8 +2,8 @@
 
 use causeway_shared::actions::{Dimension, Filter, Verb, group};
 use causeway_shared::fact::{Fact, Scope, What};
-use causeway_shared::identity::{Claim, Recognised};
-use causeway_shared::ids::FactId;
+use causeway_shared::identity::{Claim, IdentityCookie, Recognised};
+use causeway_shared::ids::{FactId, VisitorId};
 use causeway_shared::profile::Totals;
 use causeway_shared::time::Minute;
 use serde::Serialize;
@@ -101,8 +101,26 @@ pub(crate) fn begin(incoming: Incoming<'_>) -> Routed {
 /// The visitor's own member, where its proof is in the request.
 fn own_member<'c>(jar: &Jar, claims: &'c Claims) -> Option<&'c Claim> {
     let tag = jar.identity.as_ref()?.tag?;
-    let own = |claim: &&Claim| claim.unique && claim.is(tag) == Some(true);
-    claims.taken.iter().find(own).filter(|_| claims.proven)
+    proven(claims).filter(|claim| claim.is(tag) == Some(true))
+}
+
+/// The member whose proof is in the request.
+fn proven(claims: &Claims) -> Option<&Claim> {
+    claims.taken.iter().find(|claim| claim.unique).filter(|_| claims.proven)
+}
+
+/// Whom a request erases: the cookie's visitor, with its member where that one proved to be here. Where another member did,
+/// that member's visitor of this browser, if it has one: nobody erases somebody else by sharing a browser.
+fn whom<'c>(cookie: &IdentityCookie, claims: &'c Claims) -> Option<(VisitorId, Option<&'c Claim>)> {
+    let Some((member, tag)) = proven(claims).zip(cookie.tag) else { return Some((cookie.visitor, None)) };
+    match member.is(tag) {
+        Some(true) => Some((cookie.visitor, Some(member))),
+        None => Some((cookie.visitor, None)),
+        Some(false) => {
+            let own = cookie.earlier.iter().find(|(tag, _)| member.is(*tag) == Some(true));
+            own.map(|(_, visitor)| (*visitor, Some(member)))
+        }
+    }
 }
 
 /// `DELETE /v1/me`: one erasure for the queue, acknowledged once it has it; the cookies go. It needs no permission, as it
@@ -111,17 +129,16 @@ fn own_member<'c>(jar: &Jar, claims: &'c Claims) -> Option<&'c Claim> {
 pub(crate) fn erase(incoming: &Incoming<'_>) -> Outcome {
     let (site, now) = (&incoming.site, incoming.now);
     let jar = cookies::read(incoming.request, site, now);
-    let Some(cookie) = &jar.identity else {
-        let message = "there is no visitor to erase: its cookie is needed";
-        let expired = cookies::expire(jar.secure).into_iter().filter(|_| jar.any);
+    let taken = claims::take(incoming, &UserBody::default()).unwrap_or_default();
+    let Some((visitor, member)) = jar.identity.as_ref().and_then(|cookie| whom(cookie, &taken)) else {
+        let message = "there is no visitor of yours to erase: its cookie is needed";
+        let expired = cookies::expire(jar.secure).into_iter().filter(|_| jar.any && jar.identity.is_none());
         return Outcome::error(404, "no_visitor", message, None).with_headers(expired);
     };
-    let taken = claims::take(incoming, &UserBody::default()).unwrap_or_default();
-    let (scope, id, also) = match own_member(&jar, &taken) {
+    let (scope, id, also) = match member {
         Some(claim) => (Scope::Person, Some(claim.id), claim.also.clone()),
         None => (Scope::Visitor, None, Vec::new()),
     };
-    let visitor = cookie.visitor;
     let receipt = FactId::of_erasure(visitor);
     let body = Erasing { receipt: receipt.receipt(), scope: scope.name() };
     let mut outcome = Outcome::json(202, &body).with_headers(cookies::expire(jar.secure));

@@ -53,7 +53,9 @@ pub(crate) struct Placed {
     #[serde(skip_serializing_if = "Option::is_none")]
     click_url: Option<String>,
     #[serde(skip)]
-    pub(crate) reserved: Reservation,
+    /// Of an ad with caps: the browser remembers it as its impression until a snapshot has that. What no cap counts would
+    /// only take its room.
+    pub(crate) reserved: Option<Reservation>,
 }
 
 /// The question of these placements, in front of a person or of nobody.
@@ -113,8 +115,13 @@ fn place(visit: &Visit, asked: &Asked, entity: Entity, visitor: VisitorId) -> Op
     let token = AdToken { visitor, insertion: asked.insertion, entity, view_type: asked.view_type, placed: visit.now };
     let sealed = token::seal(&visit.site.keys.cookie, &visit.site.id, &token)?;
     let address = |route: &str| format!("/v1/{route}/{sealed}");
+    let reserved = is_capped(&visit.site, entity).then(|| Reservation::from(&token));
     let click_url = landing(&visit.site, entity).map(|_| address("c"));
-    Some(Placed { impression_url: address("i"), click_url, insertion: sealed, reserved: Reservation::from(&token) })
+    Some(Placed { impression_url: address("i"), click_url, insertion: sealed, reserved })
+}
+
+fn is_capped(site: &Site, entity: Entity) -> bool {
+    site.catalogue.ad(entity.ad).is_some_and(|offer| !offer.bounds.is_empty())
 }
 
 /// Where a click on an ad leads: the ad's own landing address; the house ad's, and that of an ad which the catalogue

@@ -50,6 +50,15 @@ fn capped() -> Value {
     })
 }
 
+/// The same with so much room that no cap binds.
+fn roomy() -> Value {
+    let mut ads = capped();
+    ads["campaign"][1]["caps"] =
+        json!([{ "action": "impression", "limit": 100, "window": { "interval": 1, "unit": "days" } }]);
+    ads["campaign"][0]["caps"] = ads["campaign"][1]["caps"].clone();
+    ads
+}
+
 impl Page {
     fn new() -> Self {
         Self::with(&json!({}))
@@ -200,7 +209,7 @@ impl Page {
 
 #[test]
 fn field_13_the_second_page_s_ledger_holds_the_first_one_s_insertions() {
-    let mut page = Page::new();
+    let mut page = Page::with(&roomy());
     let first = page.decide(3, true);
     let first = page.placed(&first);
     assert_eq!(page.reserved(), first);
@@ -219,7 +228,7 @@ fn field_13_the_second_page_s_ledger_holds_the_first_one_s_insertions() {
 
 #[test]
 fn field_13_pixels_write_no_cookie_and_reservations_are_no_facts() {
-    let mut page = Page::new();
+    let mut page = Page::with(&roomy());
     let decisions = page.decide(2, true);
     for decision in &decisions {
         let pixel = page.send("GET", decision["impression_url"].as_str().unwrap(), &Value::Null);
@@ -232,7 +241,7 @@ fn field_13_pixels_write_no_cookie_and_reservations_are_no_facts() {
 
 #[test]
 fn field_13_bots_and_prefetches_reserve_nothing_and_slots_loaded_late_do() {
-    let mut page = Page::new();
+    let mut page = Page::with(&roomy());
     page.decide(1, true);
     let before = page.reserved();
     page.agent = "Mozilla/5.0 (compatible; Googlebot/2.1)";
@@ -244,6 +253,19 @@ fn field_13_bots_and_prefetches_reserve_nothing_and_slots_loaded_late_do() {
     assert_eq!(page.reserved(), before);
     let late = page.decide(2, false);
     assert_eq!(page.reserved(), [before, page.placed(&late)].concat(), "their pixels count too");
+}
+
+#[test]
+fn field_13_what_no_cap_counts_takes_no_room_in_the_ledger() {
+    let mut page = Page::with(&capped());
+    page.decide(2, true);
+    let capped = page.reserved();
+    assert!(!capped.is_empty());
+    for _ in 0..20 {
+        page.now -= 20_000;
+        page.decide(4, true);
+    }
+    assert_eq!(page.reserved(), capped, "neither the house ad nor one without caps is reserved");
 }
 
 #[test]

@@ -191,6 +191,8 @@ struct Who {
     arrived: Option<IdentityCookie>,
     cookie: IdentityCookie,
     ledger: Ledger,
+    /// The ledger that came, where it is another visitor's: answers to two members of one browser may overtake one another.
+    another: Option<Ledger>,
     claims: Vec<Claim>,
     /// Claims whose lookups the first read asks for.
     asked: Vec<u32>,
@@ -311,9 +313,13 @@ impl Second {
 
 impl Who {
     fn returning(now: Millis, cookie: IdentityCookie, ledger: Option<Ledger>, claims: Vec<Claim>) -> Self {
-        let ledger = ledger.filter(|l| l.visitor == cookie.visitor).unwrap_or_else(|| Ledger::new(cookie.visitor));
+        let (own, another) = match ledger {
+            Some(ledger) if ledger.visitor == cookie.visitor => (Some(ledger), None),
+            another => (None, another),
+        };
+        let ledger = own.unwrap_or_else(|| Ledger::new(cookie.visitor));
         let arrived = Some(cookie.clone());
-        Self { now, origin: Origin::Returning, arrived, cookie, ledger, claims, asked: Vec::new() }
+        Self { now, origin: Origin::Returning, arrived, cookie, ledger, another, claims, asked: Vec::new() }
     }
 
     fn minted(now: Millis, claims: Vec<Claim>, random: &mut Random) -> Self {
@@ -332,6 +338,7 @@ impl Who {
             arrived: None,
             cookie,
             ledger: Ledger::new(visitor),
+            another: None,
             claims,
             asked: Vec::new(),
         }
@@ -379,7 +386,8 @@ impl Who {
         self.cookie.covered.clear();
         self.cookie.pending.clear();
         self.cookie.visitor = visitor;
-        self.ledger = Ledger::new(visitor);
+        let own = self.another.take_if(|ledger| ledger.visitor == visitor);
+        self.ledger = own.unwrap_or_else(|| Ledger::new(visitor));
         self.origin = origin;
     }
 

@@ -15,8 +15,11 @@ pub struct Jar {
     pub identity: Option<String>,
     /// `cw_recent`.
     pub ledger: Option<String>,
-    /// What this browser's answers have placed, as far as this jar knows: places in [`crate::check::caps`]'s list.
+    /// What this browser's answers have placed since its visitor came, as far as this jar knows: places in
+    /// [`crate::check::caps`]'s list. Who leaves a browser to another takes nothing of it along.
     pub placed: Vec<usize>,
+    /// The visitor that the answers were for.
+    pub of: Option<String>,
 }
 
 impl Jar {

@@ -1,14 +1,16 @@
 //! The edge's locations: the module that is deployed, behind a shell that does what `edge/shell/worker.mjs` does: two reads
 //! at most, one answer, facts to the queue.
 
+use std::collections::BTreeMap;
+
 use causeway_edge::{Engine, Outcome};
-use causeway_shared::ids::Millis;
+use causeway_shared::ids::{Millis, Version, VisitorId};
 
 use crate::browser::{Asked, Browser, Jar, Kind};
 use crate::dice::Dice;
 use crate::setup;
-use crate::sync;
 use crate::world::{Event, Phase, World};
+use crate::{objects, sync};
 
 /// All KV reads of a request together may take this long (invariant 9).
 const DEADLINE_MS: Millis = 100;
@@ -72,6 +74,12 @@ pub struct Call {
     pub reads: u8,
     /// What it was given from the KV.
     pub given: Vec<(String, String)>,
+    /// What is on its way from the KV.
+    pub coming: Vec<(String, String)>,
+    /// The newest versions that the location had read before this call did, by visitor.
+    pub floor: BTreeMap<VisitorId, Version>,
+    /// Its number among all calls.
+    pub asked_as: u64,
 }
 
 /// An answer that waits until its facts are with the origin.
@@ -123,6 +131,9 @@ pub fn depart(world: &mut World, browser: Option<usize>, of: &Browser, asked: As
         life: 0,
         reads: 0,
         given: Vec::new(),
+        coming: Vec::new(),
+        floor: BTreeMap::new(),
+        asked_as: world.check.caps.next_call(),
     };
     let after = world.dice.between(5, 300);
     world.later(after, Event::Arrive(Box::new(call)));
@@ -155,6 +166,9 @@ pub fn arrive(world: &mut World, mut call: Call) {
 /// What the module said: read, or answer.
 fn step(world: &mut World, mut call: Call, outcome: Outcome) {
     let Some(turn) = outcome.head.turn else { return answer(world, call, outcome) };
+    if let Some(object) = outcome.head.hop {
+        return objects::ask(world, call, turn, object, outcome.body);
+    }
     let keys = &outcome.head.read;
     world.check.reads(&call, keys);
     if keys.is_empty() {
@@ -171,19 +185,27 @@ fn step(world: &mut World, mut call: Call, outcome: Outcome) {
         (takes, values.unwrap_or_default(), fault)
     };
     let given = keys.iter().zip(&values).filter_map(|(key, value)| Some((key.clone(), value.clone()?)));
-    call.given.extend(given);
+    call.coming = given.collect();
     world.later(after, Event::Read(Box::new(call), turn, values, fault));
 }
 
 /// What was read has come.
-pub fn resume(world: &mut World, call: Call, turn: u32, values: &[Option<String>], fault: &'static str) {
+pub fn resume(world: &mut World, mut call: Call, turn: u32, values: &[Option<String>], fault: &'static str) {
+    world.check.versions.read(&mut call);
+    let coming = std::mem::take(&mut call.coming);
+    call.given.extend(coming);
+    let lines: Vec<&str> = values.iter().map(|value| value.as_deref().unwrap_or_default()).collect();
+    resume_with(world, call, turn, lines.join("\n").as_bytes(), fault);
+}
+
+/// What a call waited for has come: values, or an object's answer.
+pub fn resume_with(world: &mut World, call: Call, turn: u32, values: &[u8], fault: &'static str) {
     let Some(at) = world.locations.get_mut(call.location) else { return };
     // An isolate that ended took its requests with it: their browsers get no answer, and that is the platform's.
     if at.life != call.life {
         return world.say(|| "a call ends with its isolate".to_owned());
     }
-    let lines: Vec<&str> = values.iter().map(|value| value.as_deref().unwrap_or_default()).collect();
-    let outcome = at.engine.resume(turn, lines.join("\n").as_bytes(), fault);
+    let outcome = at.engine.resume(turn, values, fault);
     step(world, call, outcome);
 }
 
@@ -237,6 +259,7 @@ pub fn answered(world: &mut World, call: Call, status: u16, headers: &[(&'static
     world.say(|| format!("answer to {:?}: {status} {}", call.browser, String::from_utf8_lossy(body)));
     world.check.answered(&call, status, headers, body, world.now);
     let lost = world.dice.chance(world.plan.lost_pages);
+    let placed = world.check.caps.placed_on(call.asked_as);
     let Some(browser) = call.browser.and_then(|browser| world.browsers.get_mut(browser)) else { return };
     let come_again = call.asked.kind == Kind::Events && (status == 503 || lost);
     if come_again {
@@ -250,6 +273,9 @@ pub fn answered(world: &mut World, call: Call, status: u16, headers: &[(&'static
     }
     if call.asked.kind == Kind::Decide {
         let answer: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
+        let of = answer["visitor"].as_str().map(str::to_owned);
+        let before = call.jar.placed.iter().filter(|_| call.jar.of == of);
+        (browser.jar.placed, browser.jar.of) = (before.copied().chain(placed).collect(), of);
         for decision in answer["decisions"].as_array().into_iter().flatten() {
             for address in ["impression_url", "impression_url", "click_url"] {
                 let shown = decision[address].as_str().filter(|_| world.dice.chance(450));

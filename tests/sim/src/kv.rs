@@ -10,10 +10,10 @@ use crate::dice::Dice;
 
 /// Machines of one location, each with a cache of its own.
 const MACHINES: u64 = 2;
-/// How stale a cache or a location is at most while nothing is wrong.
-const CALM_MS: Millis = 60_000;
-/// And while there are faults.
-const STALE_MS: Millis = 600_000;
+/// How stale a cache is at most while nothing is wrong, and as long again what fills it.
+const CALM_MS: Millis = 30_000;
+/// And now and then while there are faults: ten minutes together.
+const STALE_MS: Millis = 300_000;
 
 /// What goes wrong with the KV.
 #[derive(Debug, Clone, Copy, Default)]
@@ -24,7 +24,7 @@ pub struct KvFaults {
     pub damaged: u64,
     /// Writes that fail, of a thousand; of these half are done all the same.
     pub write_fails: u64,
-    /// Writes and caches that are stale for up to ten minutes, of a thousand.
+    /// Writes and caches that are stale for so long, of a thousand.
     pub stale: u64,
 }
 

@@ -10,6 +10,7 @@ pub mod disk;
 pub mod edge;
 pub mod kv;
 pub mod model;
+pub mod objects;
 pub mod operators;
 pub mod origin;
 pub mod queue;

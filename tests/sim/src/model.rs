@@ -23,11 +23,15 @@ pub struct Told {
     pub at_origin: bool,
     /// So had it when the backup was taken.
     pub in_backup: bool,
+    /// It was told with another session too, by a retry: either may have come first.
+    pub retold: bool,
 }
 
 /// All facts that any edge ever gave away.
 #[derive(Debug, Default)]
 pub struct Model {
+    /// Who is erased, as the store found when the world had converged.
+    pub erased: BTreeSet<Owner>,
     facts: BTreeMap<(TenantId, VisitorId, FactId), Told>,
 }
 
@@ -73,8 +77,10 @@ impl Model {
             acknowledged,
             at_origin: false,
             in_backup: false,
+            retold: false,
         });
         told.acknowledged |= acknowledged;
+        told.retold |= told.fact.what != fact.what;
         told
     }
 
@@ -90,7 +96,10 @@ impl Model {
 
     /// The origin has what the backup held, and what still waits in the queue will come.
     pub fn restore(&mut self) {
-        for told in self.facts.values_mut().filter(|told| told.at_origin && !told.in_backup) {
+        // Erasures are in a journal, which no backup replaces.
+        let lost =
+            |told: &&mut Told| told.at_origin && !told.in_backup && !matches!(told.fact.what, What::Erasure { .. });
+        for told in self.facts.values_mut().filter(lost) {
             (told.acknowledged, told.at_origin) = (false, false);
         }
     }
@@ -105,6 +114,12 @@ impl Model {
         self.facts.iter().map(|((tenant, _, _), told)| (tenant, told))
     }
 
+    /// Whether the sessions of a visitor are known for sure.
+    #[must_use]
+    pub fn knows_sessions(&self, owner: &Owner) -> bool {
+        !self.facts().any(|(tenant, told)| told.retold && *tenant == owner.0 && told.fact.visitor == owner.1)
+    }
+
     /// The facts of one visitor.
     pub fn of<'m>(&'m self, owner: &'m Owner) -> impl Iterator<Item = &'m Fact> {
         let (tenant, visitor) = owner;
@@ -113,10 +128,32 @@ impl Model {
         facts.map(|(_, told)| &told.fact)
     }
 
-    /// Every visitor that a fact is of.
+    /// Every visitor that a fact is of, and that is not erased.
     #[must_use]
     pub fn owners(&self) -> BTreeSet<Owner> {
-        self.facts.keys().map(|(tenant, visitor, _)| (tenant.clone(), *visitor)).collect()
+        let named = self.facts.keys().filter(|(_, visitor, _)| *visitor != VisitorId::NOBODY);
+        named.map(|(tenant, visitor, _)| (tenant.clone(), *visitor)).filter(|o| !self.erased.contains(o)).collect()
+    }
+
+    /// Visitors seen, with proof, with an id that was erased afterwards.
+    #[must_use]
+    pub fn named_by_erasures(&self) -> BTreeSet<Owner> {
+        let mut named = BTreeSet::new();
+        for (tenant, told) in self.facts() {
+            let What::Erasure { id: Some(erased), .. } = &told.fact.what else { continue };
+            if !told.at_origin {
+                continue;
+            }
+            let same = self.same_ids(tenant);
+            let one = |id: &AlternateId| same.get(id).copied().unwrap_or(*id);
+            for (_, seen) in self.facts().filter(|(of, seen)| *of == tenant && seen.acknowledged) {
+                let What::Alias { id, proven: true, .. } = &seen.fact.what else { continue };
+                if one(id) == one(erased) && seen.fact.received < told.fact.received && seen.at_origin {
+                    named.insert((tenant.clone(), seen.fact.visitor));
+                }
+            }
+        }
+        named
     }
 
     /// What a visitor's own facts add up to.
@@ -197,16 +234,28 @@ impl Model {
             if self.is_gone(&owner) {
                 continue;
             }
-            let mut seen: BTreeMap<AlternateId, Millis> = BTreeMap::new();
+            let one = |id: &AlternateId| same.get(id).copied().unwrap_or(*id);
+            let mut seen: BTreeMap<AlternateId, (Millis, Millis)> = BTreeMap::new();
+            let mut ended: BTreeMap<AlternateId, Millis> = BTreeMap::new();
             for fact in self.of(&owner) {
-                if let What::Alias { id, proven, .. } = &fact.what
-                    && (*proven || id.kind != MEMBER)
-                {
-                    let first = seen.entry(same.get(id).copied().unwrap_or(*id)).or_insert(fact.received);
-                    *first = fact.received.min(*first);
+                match &fact.what {
+                    What::Alias { id, proven, .. } if *proven || id.kind != MEMBER => {
+                        let (first, last) = seen.entry(one(id)).or_insert((fact.received, fact.received));
+                        (*first, *last) = (fact.received.min(*first), fact.received.max(*last));
+                    }
+                    What::Cancellation { id } => {
+                        let at = ended.entry(one(id)).or_insert(fact.received);
+                        *at = fact.received.max(*at);
+                    }
+                    _ => {}
                 }
             }
-            ties.extend(seen.into_iter().map(|(id, first)| Tie { visitor: *visitor, id, first }));
+            for (id, (first, last)) in seen {
+                let since = ended.get(&id).map_or(first, |at| first.max(at + 1));
+                if ended.get(&id).is_none_or(|at| last > *at) {
+                    ties.push(Tie { visitor: *visitor, id, first: since });
+                }
+            }
         }
         ties
     }

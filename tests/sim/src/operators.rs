@@ -1,8 +1,10 @@
 //! Operators and accidents: what happens to the origin's process, its disk and its clock, and what people do with its
 //! commands in the middle of everything.
 
-use causeway_shared::ids::Millis;
+use causeway_shared::fact::{Fact, Scope, What};
+use causeway_shared::ids::{AlternateId, FactId, Millis, TenantId, VisitorId};
 
+use crate::model::MEMBER;
 use crate::origin::NoAnswer;
 use crate::setup;
 use crate::world::{Event, World};
@@ -32,6 +34,10 @@ pub enum Deed {
     Deploy(usize),
     /// The job `trim`.
     Trim,
+    /// Evidence is cancelled: it was somebody else.
+    Cancel,
+    /// A member is erased by its id.
+    EraseMember,
     /// A backup is taken.
     BackUp,
     /// It is restored.
@@ -58,6 +64,12 @@ pub fn begin(world: &mut World) {
     }
     if plan.restore {
         soon(world, 600_000, Deed::BackUp);
+    }
+    if plan.cancellations {
+        soon(world, 900_000, Deed::Cancel);
+    }
+    if plan.erasures {
+        soon(world, 1_800_000, Deed::EraseMember);
     }
     soon(world, 1_800_000, Deed::Trim);
 }
@@ -105,7 +117,13 @@ pub fn happen(world: &mut World, deed: Deed) {
             deploy(world, place, stage);
             soon(world, plan.fresh_isolates_ms, Deed::FreshIsolate);
         }
-        Deed::Rotate | Deed::Deploy(_) | Deed::Trim | Deed::BackUp | Deed::Restore => operate(world, deed),
+        Deed::Rotate
+        | Deed::Deploy(_)
+        | Deed::Trim
+        | Deed::Cancel
+        | Deed::EraseMember
+        | Deed::BackUp
+        | Deed::Restore => operate(world, deed),
     }
 }
 
@@ -120,6 +138,14 @@ fn operate(world: &mut World, deed: Deed) {
             }
             soon(world, 1_800_000, Deed::Trim);
         }
+        Deed::Cancel => {
+            cancel(world);
+            soon(world, 900_000, Deed::Cancel);
+        }
+        Deed::EraseMember => {
+            erase_member(world);
+            soon(world, 1_800_000, Deed::EraseMember);
+        }
         Deed::BackUp => {
             // An operator copies what runs: what is half written belongs to nobody yet.
             if world.origin.is_up() && !world.origin.dying {
@@ -130,6 +156,53 @@ fn operate(world: &mut World, deed: Deed) {
         }
         Deed::Restore => restore(world),
         _ => {}
+    }
+}
+
+/// An operator ends what ties a visitor to an id: any tie that there ever was.
+fn cancel(world: &mut World) {
+    let ties: Vec<(TenantId, Fact)> = world
+        .model
+        .facts()
+        .filter_map(|(tenant, told)| match &told.fact.what {
+            What::Alias { .. } => Some((tenant.clone(), told.fact.clone())),
+            _ => None,
+        })
+        .collect();
+    let Some((tenant, Fact { visitor, what: What::Alias { id, .. }, .. })) = world.dice.pick(&ties).cloned() else {
+        return;
+    };
+    say(world, &tenant, visitor, What::Cancellation { id });
+}
+
+/// An operator erases everybody who was ever seen with a member's id.
+fn erase_member(world: &mut World) {
+    let place = world.dice.place(setup::TENANTS.len());
+    let member = crate::browser::name_of(world.dice.below(world.plan.members));
+    let name = setup::TENANTS.get(place).copied().unwrap_or_default();
+    let Some(keys) = setup::keys(world.origin.stage).tenants.get(name) else { return };
+    let mut hashes = keys.alternate.hash_alternate(MEMBER, &member).into_iter();
+    let Some(hash) = hashes.next() else { return };
+    let id = Some(AlternateId { kind: MEMBER, hash });
+    let scope = if world.dice.chance(500) { Scope::Person } else { Scope::Visitor };
+    say(world, &setup::tenant(place), VisitorId::NOBODY, What::Erasure { scope, id, also: hashes.collect() });
+}
+
+/// The admin side says something, as a fact of its own.
+fn say(world: &mut World, tenant: &TenantId, visitor: VisitorId, what: What) {
+    let received = world.now.saturating_sub(world.origin.behind_ms);
+    let fact = Fact { id: FactId::from_bytes(world.dice.bytes()), visitor, received, at: received, what };
+    match world.origin.admin(world.now, tenant, &fact) {
+        Ok(()) => {
+            world.model.taken(tenant, &fact);
+            world.later(10, Event::Fold);
+        }
+        // Nobody said that it is kept: it may be, and the operator asks again.
+        Err(NoAnswer::Died(why)) => {
+            world.model.tell(tenant, &fact, false);
+            died(world, &why);
+        }
+        Err(_) => {}
     }
 }
 
@@ -194,6 +267,12 @@ fn restore(world: &mut World) {
     // The process is stopped in peace before.
     if !world.origin.is_up() || world.origin.dying {
         return soon(world, 60_000, Deed::Restore);
+    }
+    // All that came is folded: what the log alone holds of erasures is in the journal then.
+    while world.origin.is_behind() {
+        if world.origin.fold(world.now).is_err() {
+            return soon(world, 60_000, Deed::Restore);
+        }
     }
     match world.origin.restore(world.now) {
         Ok(true) => {

@@ -15,9 +15,11 @@ use causeway_origin::store::{self, Counters, StoreError};
 use causeway_origin::tenants::Tenants;
 use causeway_origin::trim::{self, Trimmed};
 use causeway_origin::writer::steps::{Folding, Taking};
-use causeway_shared::ids::Millis;
+use causeway_shared::fact::Fact;
+use causeway_shared::ids::{Millis, TenantId};
 use causeway_shared::keys::KeyRing;
 use causeway_shared::sync_auth;
+use causeway_shared::wire::facts::{self, FactBatch};
 use causeway_shared::wire::sync::{self as wire, SyncResponse};
 use rusqlite::Connection;
 
@@ -207,6 +209,23 @@ impl Origin {
         }
         // It crosses the wire.
         wire::decode_response(&wire::encode_response(&answer)).map_err(|error| NoAnswer::Refused(error.to_string()))
+    }
+
+    /// Takes a fact of the admin side.
+    ///
+    /// # Errors
+    /// [`NoAnswer`].
+    pub fn admin(&mut self, now: Millis, tenant: &TenantId, fact: &Fact) -> Result<(), NoAnswer> {
+        let now = self.clock(now);
+        let Some(life) = &mut self.life else { return Err(NoAnswer::Down) };
+        let batch = facts::encode(&FactBatch { tenant: tenant.clone(), facts: vec![fact.clone()] });
+        let request = wire::SyncRequest { facts: vec![batch], ..wire::SyncRequest::default() };
+        let incoming = intake::read_admins(request, &life.rules.tenants, now);
+        if let Some(refused) = incoming.rejected.first() {
+            return Err(NoAnswer::Refused(refused.code.clone()));
+        }
+        let taken = life.taking.append(vec![incoming]);
+        taken.map_err(|error| self.failed(&error))
     }
 
     fn fold_with(&mut self, given: Given, calls: &[Outbox]) -> Result<Vec<Vec<wire::Publish>>, NoAnswer> {

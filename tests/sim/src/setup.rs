@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
+use causeway_shared::actions::InsertionHash;
 use causeway_shared::config::EdgeConfig;
 use causeway_shared::ids::{Millis, TenantId};
 use causeway_shared::keys::{Key, KeyRing, Keys, ProofAlg, ProofKey, Stage, TenantKeys};
@@ -35,12 +36,33 @@ pub fn config() -> EdgeConfig {
         json!({
             "name": name, "hosts": [format!("{name}.example")], "no_signal": "allow",
             "kinds": [{ "name": "member", "code": 1, "unique": true }, { "name": "partner", "code": 2 }],
-            "proof_header": "x-member-proof", "house_ad": { "id": "house" }, "house_landing": "https://pub.example/", "vocabulary": {},
+            "proof_header": "x-member-proof", "house_ad": { "id": "house" }, "house_landing": "https://pub.example/", "ads": ads(),
         })
     };
     let tenants: Vec<_> = TENANTS.iter().map(of).collect();
     let config = serde_json::from_value(json!({ "tenant": tenants }));
     config.unwrap_or_else(|error| unreachable!("the configuration is of its form: {error}"))
+}
+
+/// How often the ads `red` (by the ledger) and `green` (strict) may be seen by one person.
+pub const LIMITS: [(&str, u32, usize); 2] = [("red", 1, 3), ("green", 2, 2)];
+
+/// Three campaigns: capped by the ledger, capped strictly, and not at all.
+fn ads() -> serde_json::Value {
+    let cap = |limit: usize| json!([{ "action": "impression", "limit": limit, "window": { "interval": 30, "unit": "days" } }]);
+    let ad = |id: &str, code: u32, weight: u32| json!({ "id": id, "code": code, "ad_group": id, "creative": {}, "landing": "https://shop.example/", "weight": weight });
+    let group = |id: &str, code: u32| json!({ "id": id, "code": code, "campaign": id });
+    let [(_, _, ledger), (_, _, strict)] = LIMITS;
+    json!({
+        "advertiser": [{ "id": "shop", "code": 1 }],
+        "campaign": [
+            { "id": "red", "code": 1, "advertiser": "shop", "caps": cap(ledger) },
+            { "id": "green", "code": 2, "advertiser": "shop", "caps": cap(strict), "cap_mode": "strict" },
+            { "id": "plain", "code": 3, "advertiser": "shop" },
+        ],
+        "ad_group": [group("red", 1), group("green", 2), group("plain", 3)],
+        "ad": [ad("red", 1, 100), ad("green", 2, 50), ad("plain", 3, 1)],
+    })
 }
 
 /// All keys at a stage of the rotation.
@@ -81,6 +103,16 @@ pub fn proof_key() -> ProofKey {
     }
 }
 
+/// The insertion that a token names, under any key.
+#[must_use]
+pub fn insertion(of: usize, token: &str) -> Option<InsertionHash> {
+    let opened = (0..STAGES).find_map(|stage| {
+        let ring = &keys(stage).tenants.get(*TENANTS.get(of)?)?.cookie;
+        causeway_shared::token::open(ring, &tenant(of), token, BEGIN).ok()
+    });
+    Some(InsertionHash::of(opened?.insertion))
+}
+
 /// Which faults and operators a world plays, and how hard: each is there in about half of all worlds, so that none hides
 /// another.
 #[derive(Debug, Clone)]
@@ -91,6 +123,8 @@ pub struct Plan {
     pub queue: QueueFaults,
     /// KV reads slower than the deadline, of a thousand.
     pub slow_reads: u64,
+    /// Messages to and from objects of strict caps that get lost, and those that come late, of a thousand.
+    pub lost_objects: u64,
     /// Syncs whose answer does not arrive, of a thousand.
     pub lost_answers: u64,
     /// Syncs that do not arrive, of a thousand.
@@ -148,11 +182,13 @@ impl Plan {
         let queue = QueueFaults { refuses: often(150), again: often(300), waits: often(100) };
         let [slow_reads, lost_answers, lost_syncs] = [often(200), often(200), often(200)];
         let [lost_pages, late_writes, dying_consumers] = [often(150), often(50), often(100)];
+        let lost_objects = often(200);
         let kiosk = dice.chance(40);
         Self {
             kv,
             queue,
             slow_reads,
+            lost_objects,
             lost_answers,
             lost_syncs,
             lost_pages,
@@ -170,7 +206,7 @@ impl Plan {
             shared_browsers: kiosk || dice.chance(500),
             odd_cookies: dice.chance(500),
             withdrawals: dice.chance(400),
-            erasures: dice.chance(0),
+            erasures: dice.chance(400),
             cancellations: dice.chance(300),
             browsers: if kiosk { 2 } else { usize::try_from(dice.between(3, 14)).unwrap_or(3) },
             members: if kiosk { 5_000 } else { dice.between(1, 6) },

@@ -11,11 +11,12 @@ use crate::dice::Dice;
 use crate::edge::{Call, Location};
 use crate::kv::Kv;
 use crate::model::Model;
+use crate::objects::{Hop, Objects};
 use crate::origin::Origin;
 use crate::queue::Queue;
 use crate::setup::{self, Plan};
 use crate::sync::{Drain, Exchange};
-use crate::{edge, operators, sync};
+use crate::{edge, objects, operators, sync};
 
 /// How long after the end of all faults the world must have converged: messages wait for three hours at most.
 pub const CONVERGE_MS: Millis = 5 * 3_600_000;
@@ -43,6 +44,10 @@ pub enum Event {
     Wake,
     /// One write of a drain.
     Put(Box<Drain>),
+    /// A message reaches an object of strict caps, or comes back from one.
+    Object(Box<Hop>),
+    /// A request waits no longer for its object.
+    ObjectLate(u64),
     /// Every minute.
     Cron,
     /// An operator, or a fault.
@@ -75,6 +80,8 @@ pub struct World {
     pub queue: Queue,
     /// The origin.
     pub origin: Origin,
+    /// The objects of strict caps.
+    pub objects: Objects,
     /// The edge's locations.
     pub locations: Vec<Location>,
     /// All browsers.
@@ -116,6 +123,7 @@ impl World {
             kv,
             queue,
             origin,
+            objects: Objects::default(),
             locations,
             browsers,
             model: Model::default(),
@@ -134,6 +142,8 @@ impl World {
         }
         world.later(60_000, Event::Cron);
         operators::begin(&mut world);
+        let Plan { withdrawals, erasures, cancellations, restore, .. } = world.plan;
+        world.check.caps.only_grows = !(withdrawals || erasures || cancellations || restore);
         world
     }
 
@@ -194,6 +204,8 @@ impl World {
             Event::Fold => sync::fold(self),
             Event::Wake => sync::wake(self),
             Event::Put(drain) => sync::put(self, *drain),
+            Event::Object(hop) => objects::arrive(self, *hop),
+            Event::ObjectLate(request) => objects::go_on(self, request, &[]),
             Event::Cron => self.cron(),
             Event::Do(deed) => operators::happen(self, deed),
         }
@@ -223,6 +235,7 @@ impl World {
         self.plan.late_writes = 0;
         self.plan.dying_consumers = 0;
         self.plan.slow_reads = 0;
+        self.plan.lost_objects = 0;
         self.plan.two_drains = false;
         operators::calm_down(self);
         self.queue.redrive(self.now);

@@ -1,7 +1,9 @@
 //! What must never happen, each kind in a file of its own. Some are looked at with every event, some when the origin has
 //! folded, all of them when the world has converged.
 
+pub mod caps;
 pub mod consent;
+pub mod erasure;
 pub mod facts;
 pub mod pages;
 pub mod people;
@@ -28,6 +30,8 @@ pub struct Failure {
 #[derive(Debug, Default)]
 pub struct Check {
     failure: Option<Failure>,
+    /// Ads placed and seen.
+    pub caps: caps::Caps,
     /// KV keys and their versions.
     pub versions: versions::Versions,
     /// Stores looked at so far.
@@ -64,6 +68,8 @@ impl Check {
         self.all("pages", pages::emitted(call, outcome));
         let older = self.versions.used(call, outcome);
         self.all("versions", older);
+        let over = self.caps.emitted(call, outcome);
+        self.all("caps", over);
     }
 
     /// The origin refused a fact for good.
@@ -105,6 +111,8 @@ impl World {
         if self.check.looked.is_multiple_of(16) {
             let seen = people::in_store(self);
             self.check.all("people", seen);
+            let seen = erasure::done(self);
+            self.check.all("erasure", seen);
         }
     }
 
@@ -114,7 +122,9 @@ impl World {
     /// The first thing that should be otherwise.
     pub fn check_converged(&mut self) -> Result<(), Failure> {
         for (checker, look) in [
-            ("facts", facts::converged as fn(&mut Self) -> Vec<String>),
+            ("erasure", erasure::converged as fn(&mut Self) -> Vec<String>),
+            ("facts", facts::converged),
+            ("caps", caps::converged),
             ("people", people::converged),
             ("versions", versions::converged),
             ("pages", pages::converged),

@@ -26,7 +26,7 @@ pub fn emitted(call: &Call, outcome: &Outcome) -> Vec<String> {
         Kind::Decide | Kind::Me => status == 200,
         Kind::Events => status == 202,
         Kind::Pixel => matches!(status, 200 | 302 | 404),
-        Kind::Erase => matches!(status, 200 | 202),
+        Kind::Erase => matches!(status, 202 | 404),
     };
     if fits { Vec::new() } else { vec![format!("{:?} is answered with {status}", call.asked.kind)] }
 }

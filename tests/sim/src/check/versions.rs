@@ -3,10 +3,13 @@
 use std::collections::BTreeMap;
 
 use causeway_edge::Outcome;
-use causeway_shared::ids::Version;
+use causeway_shared::ids::{Version, VisitorId};
+use causeway_shared::view::Stored;
+use causeway_shared::wire::kv as form;
 use causeway_shared::wire::sync::Publish;
 use serde_json::Value;
 
+use super::facts::subject;
 use crate::browser::Kind;
 use crate::edge::Call;
 use crate::world::World;
@@ -15,7 +18,7 @@ use crate::world::World;
 #[derive(Debug, Default)]
 pub struct Versions {
     issued: BTreeMap<String, (Version, Option<String>)>,
-    served: BTreeMap<(usize, String), (u64, u64)>,
+    read: BTreeMap<(usize, VisitorId), Version>,
 }
 
 impl Versions {
@@ -28,6 +31,17 @@ impl Versions {
         if older { vec![seen] } else { Vec::new() }
     }
 
+    /// A call's read has come: what it reads from now on is at least as new as what this location read before.
+    pub fn read(&mut self, call: &mut Call) {
+        for (key, value) in &call.coming {
+            let Some((_, visitor)) = subject(key) else { continue };
+            let Ok(Stored::Snapshot(snapshot)) = form::decode_stored(key, visitor, value.as_bytes()) else { continue };
+            let newest = self.read.entry((call.location, visitor)).or_default();
+            call.floor.insert(visitor, *newest);
+            *newest = snapshot.version.max(*newest);
+        }
+    }
+
     /// A decision names the snapshots it used.
     pub fn used(&mut self, call: &Call, outcome: &Outcome) -> Vec<String> {
         if call.asked.kind != Kind::Decide {
@@ -38,19 +52,18 @@ impl Versions {
         for (visitor, version) in answer["trace"]["person"]["snapshots"].as_object().into_iter().flatten() {
             let text = version.as_str().unwrap_or_default();
             let Some((restore, counter)) = text.split_once('.') else { continue };
-            let version = (restore.parse().unwrap_or(0), counter.parse().unwrap_or(0));
-            let served = self.served.entry((call.location, visitor.clone())).or_insert(version);
-            if version < *served {
-                seen.push(format!("location {} uses {visitor} at {version:?} after {served:?}", call.location));
+            let used = Version { restore: restore.parse().unwrap_or(0), counter: counter.parse().unwrap_or(0) };
+            let floor = visitor.parse().ok().and_then(|visitor| call.floor.get(&visitor));
+            if floor.is_none_or(|floor| used < *floor) {
+                seen.push(format!("location {} uses {visitor} at {used:?} after {floor:?}", call.location));
             }
-            *served = version.max(*served);
         }
         seen
     }
 
     /// A location begins anew.
     pub fn forget(&mut self, location: usize) {
-        self.served.retain(|(at, _), _| *at != location);
+        self.read.retain(|(at, _), _| *at != location);
     }
 }
 

@@ -1,0 +1,153 @@
+//! Caps: an ad is not placed where what its decision had to know says that the limit is reached. It had to know what the
+//! snapshots that it was given hold of the visitors it counted, and what the browser's own answers placed within the serve
+//! window, as far as the cookies that came know of them. What it could not know is the overshoot, which is measured
+//! (`causeway-sim caps`). Strict caps are exact among the browsers whose object has learned of one another.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use causeway_edge::Outcome;
+use causeway_shared::actions::{InsertionHash, Verb};
+use causeway_shared::fact::What;
+use causeway_shared::ids::{Millis, VisitorId};
+use causeway_shared::view::Stored;
+use causeway_shared::wire::kv as form;
+use serde_json::Value;
+
+use super::facts::subject;
+use crate::browser::Kind;
+use crate::edge::Call;
+use crate::setup::{self, LIMITS};
+use crate::sync::facts_of;
+
+/// A reservation counts for ten minutes, by whole ones: of the last nobody is asked.
+const KNOWN_MS: Millis = 9 * 60_000;
+/// Reservations that a ledger surely has room for.
+const ROOM: usize = 12;
+
+/// One ad placed.
+#[derive(Debug, Clone)]
+struct Placed {
+    call: u64,
+    visitor: VisitorId,
+    ad: u32,
+    insertion: InsertionHash,
+    at: Millis,
+}
+
+/// What was placed, and what was seen.
+#[derive(Debug, Default)]
+pub struct Caps {
+    calls: u64,
+    placed: Vec<Placed>,
+    /// Impressions counted, by ad.
+    seen: BTreeMap<u32, BTreeMap<InsertionHash, VisitorId>>,
+    /// Of whom each object of strict caps has learned: those who asked it, itself among them.
+    learned: BTreeMap<String, BTreeSet<String>>,
+    /// Whether people only ever grow: else who left a person counts apart again.
+    pub only_grows: bool,
+}
+
+impl Caps {
+    /// A number for a call.
+    pub fn next_call(&mut self) -> u64 {
+        self.calls += 1;
+        self.calls
+    }
+
+    /// What a call placed.
+    #[must_use]
+    pub fn placed_on(&self, call: u64) -> Vec<usize> {
+        let of = self.placed.iter().enumerate().rev().take(400).filter(|(_, placed)| placed.call == call);
+        of.map(|(place, _)| place).collect()
+    }
+
+    /// Impressions of an ad that one of these visitors had.
+    #[must_use]
+    pub fn seen_by(&self, ad: u32, of: &BTreeSet<VisitorId>) -> usize {
+        self.seen.get(&ad).map_or(0, |seen| seen.values().filter(|visitor| of.contains(visitor)).count())
+    }
+
+    /// Looks at an answer, and remembers it.
+    pub fn emitted(&mut self, call: &Call, outcome: &Outcome) -> Vec<String> {
+        for fact in facts_of(&outcome.facts).map(|(_, facts)| facts).unwrap_or_default() {
+            if let What::Action { insertion, verb: Verb::IMPRESSION, entity, .. } = fact.what {
+                self.seen.entry(entity.ad).or_default().insert(InsertionHash::of(insertion), fact.visitor);
+            }
+        }
+        if call.asked.kind != Kind::Decide {
+            return Vec::new();
+        }
+        let answer: Value = serde_json::from_slice(&outcome.body).unwrap_or_default();
+        let Some(visitor) = answer["visitor"].as_str().and_then(|text| text.parse().ok()) else { return Vec::new() };
+        let counted = super::people::counted(&answer);
+        let mut found = Vec::new();
+        let mut earlier: Vec<Placed> = Vec::new();
+        for decision in answer["decisions"].as_array().into_iter().flatten() {
+            let Some((name, ad, limit)) = LIMITS.into_iter().find(|(name, ..)| decision["ad"]["id"] == *name) else {
+                continue;
+            };
+            let token = decision["insertion"].as_str().unwrap_or_default();
+            let Some(insertion) = setup::insertion(call.tenant, token) else { continue };
+            let known = self.known(call, ad, visitor, &counted, &earlier);
+            if known.len() >= limit {
+                found
+                    .push(format!("{name} is placed for {visitor}, who is known to have had it {} times", known.len()));
+            }
+            let placed = Placed { call: call.asked_as, visitor, ad, insertion, at: call.received };
+            earlier.push(placed);
+            if name == "green" {
+                found.extend(self.strict(visitor, ad, limit, &counted));
+            }
+        }
+        self.placed.extend(earlier);
+        found
+    }
+
+    /// The impressions, and the placings in flight, that a decision had to know.
+    fn known(
+        &self,
+        call: &Call,
+        ad: u32,
+        visitor: VisitorId,
+        counted: &BTreeSet<VisitorId>,
+        earlier: &[Placed],
+    ) -> BTreeSet<InsertionHash> {
+        let own = call.jar.placed.iter().rev().take(ROOM).filter_map(|place| self.placed.get(*place));
+        let in_flight = own.filter(|p| p.at + KNOWN_MS > call.received && p.at <= call.received).chain(earlier);
+        let mut known: BTreeSet<InsertionHash> =
+            in_flight.filter(|p| p.ad == ad && p.visitor == visitor).map(|p| p.insertion).collect();
+        for (key, value) in &call.given {
+            let Some((_, of)) = subject(key) else { continue };
+            let Ok(Stored::Snapshot(snapshot)) = form::decode_stored(key, of, value.as_bytes()) else { continue };
+            // Of an older snapshot than it has seen an edge believes the visitor's own facts alone.
+            let subs = snapshot.profiles.iter().filter(|(v, _)| **v == of && counted.contains(v));
+            let actions = subs.filter_map(|(_, sub)| sub.actions());
+            let of_ad = actions.flat_map(|actions| actions.iter().collect::<Vec<_>>());
+            known.extend(of_ad.filter(|a| a.entity.ad == ad && a.verb == Verb::IMPRESSION).map(|a| a.insertion));
+        }
+        known
+    }
+
+    /// A strict ad was granted: the object that did knew of everything that those who asked it had counted.
+    fn strict(&mut self, visitor: VisitorId, ad: u32, limit: usize, counted: &BTreeSet<VisitorId>) -> Option<String> {
+        let root = counted.first()?;
+        let learned = self.learned.entry(root.to_string()).or_default();
+        learned.extend([root.to_string(), visitor.to_string()]);
+        let asked: BTreeSet<VisitorId> = counted.iter().filter(|v| learned.contains(&v.to_string())).copied().collect();
+        let (all, own) = (self.seen_by(ad, &asked), self.seen_by(ad, &BTreeSet::from([visitor])));
+        let over = own >= limit || (self.only_grows && all >= limit);
+        over.then(|| format!("a strict ad is granted to {visitor} after {own} impressions, {all} of {asked:?}"))
+    }
+}
+
+/// Nobody alone ever has more impressions of a strict ad than its limit.
+#[must_use]
+pub fn converged(world: &mut crate::world::World) -> Vec<String> {
+    let [_, (name, ad, limit)] = LIMITS;
+    let mut of: BTreeMap<VisitorId, usize> = BTreeMap::new();
+    for visitor in world.check.caps.seen.get(&ad).into_iter().flat_map(BTreeMap::values) {
+        *of.entry(*visitor).or_default() += 1;
+    }
+    let over = of.into_iter().filter(|(_, seen)| *seen > limit);
+    over.map(|(visitor, seen)| format!("{visitor} had {name} {seen} times, its strict limit is {limit}")).collect()
+}

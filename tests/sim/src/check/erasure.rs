@@ -1,0 +1,122 @@
+//! After a receipt says done, nothing of an erased visitor is served, stored or in the KV: its key holds a tombstone, no
+//! snapshot and no lookup names it but as gone. Nor does a backup bring it back.
+
+use std::collections::BTreeSet;
+
+use causeway_origin::store::{TenantNo, visitor_at};
+use causeway_shared::fact::What;
+use causeway_shared::ids::{TenantId, VisitorId};
+use causeway_shared::view::Stored;
+use causeway_shared::wire::kv as form;
+use rusqlite::Connection;
+
+use super::facts::subject;
+use crate::model::Owner;
+use crate::setup;
+use crate::world::World;
+
+/// Erased visitors of a tenant; of `done` those alone whose receipt says so.
+fn erased(conn: &Connection, tenant: TenantNo, done: bool) -> Vec<VisitorId> {
+    const ALL: &str = "SELECT e.visitor FROM erased e JOIN erasures r ON r.tenant = e.tenant AND r.receipt = e.receipt
+        WHERE e.tenant = ?1 AND (NOT ?2 OR (r.log IS NOT NULL AND NOT EXISTS (SELECT 1 FROM erasure_keys k
+            WHERE k.tenant = r.tenant AND k.receipt = r.receipt AND k.written IS NULL)))";
+    let Ok(mut read) = conn.prepare_cached(ALL) else { return Vec::new() };
+    let rows = read.query_map((tenant.0, done), |row| visitor_at(row, 0)).map(|rows| rows.flatten().collect());
+    rows.unwrap_or_default()
+}
+
+/// All erased visitors, as the store says.
+pub fn owners(world: &mut World) -> BTreeSet<Owner> {
+    let Some((conn, rules)) = world.origin.store() else { return BTreeSet::new() };
+    let mut all = BTreeSet::new();
+    for tenant in (0..setup::TENANTS.len()).map(setup::tenant) {
+        if let Some(known) = rules.tenants.by_name(tenant.as_str()) {
+            all.extend(erased(conn, known.no, false).into_iter().map(|visitor| (tenant.clone(), visitor)));
+        }
+    }
+    all
+}
+
+/// What is there of those whose receipts say done.
+pub fn done(world: &mut World) -> Vec<String> {
+    let mut seen = Vec::new();
+    for tenant in (0..setup::TENANTS.len()).map(setup::tenant) {
+        let Some((conn, rules)) = world.origin.store() else { return seen };
+        let Some(known) = rules.tenants.by_name(tenant.as_str()) else { continue };
+        let gone: BTreeSet<VisitorId> = erased(conn, known.no, true).into_iter().collect();
+        for visitor in &gone {
+            seen.extend(stored(conn, known.no, *visitor));
+        }
+        if !gone.is_empty() {
+            seen.extend(published(world, &tenant, &gone));
+        }
+    }
+    seen
+}
+
+/// Rows of a visitor that hold more than its tombstone.
+fn stored(conn: &Connection, tenant: TenantNo, visitor: VisitorId) -> Option<String> {
+    const LEFT: &str = "SELECT (SELECT count(*) FROM evidence WHERE tenant = ?1 AND visitor = ?2)
+        + (SELECT count(*) FROM fact_ids f JOIN visitors v ON v.row = f.visitor WHERE v.tenant = ?1 AND v.visitor = ?2)
+        + (SELECT count(*) FROM visitors v WHERE v.tenant = ?1 AND v.visitor = ?2
+            AND (v.actions > 0 OR length(v.segments) > 0 OR length(v.attributes) > 0))
+        + (SELECT count(*) FROM visitors v JOIN actions a ON a.place >> 32 = v.row
+            WHERE v.tenant = ?1 AND v.visitor = ?2)";
+    let left = conn
+        .prepare_cached(LEFT)
+        .and_then(|mut read| read.query_row((tenant.0, visitor.as_bytes()), |row| row.get::<_, i64>(0)));
+    match left {
+        Ok(0) => None,
+        Ok(left) => Some(format!("the store has {left} rows of {visitor}, whose erasure is done")),
+        Err(error) => Some(format!("the store cannot be asked for {visitor}: {error}")),
+    }
+}
+
+/// KV values that name one of them but as gone.
+fn published(world: &World, tenant: &TenantId, gone: &BTreeSet<VisitorId>) -> Vec<String> {
+    let mut seen = Vec::new();
+    for (key, value) in world.kv.values() {
+        if let Some((of, visitor)) = subject(key).filter(|(of, _)| of == tenant) {
+            match form::decode_stored(key, visitor, value.as_bytes()) {
+                Ok(Stored::Snapshot(snapshot)) => {
+                    let named = snapshot.profiles.keys().chain(snapshot.membership.admits.keys());
+                    let named = named.filter(|v| gone.contains(v)).map(|v| format!("{key} of {of:?} still holds {v}"));
+                    seen.extend(named.take(1));
+                }
+                Ok(Stored::Tombstone) | Err(_) => {}
+            }
+        } else if key.starts_with(&format!("a:{tenant}:")) {
+            let visitors = form::decode_lookup(key, value.as_bytes()).unwrap_or_default();
+            seen.extend(visitors.iter().filter(|v| gone.contains(v)).map(|v| format!("{key} still names {v}")));
+        }
+    }
+    for visitor in gone {
+        let key = causeway_shared::kv::snapshot_key(tenant, *visitor);
+        let value = world.kv.value(&key).map(|value| form::decode_stored(&key, *visitor, value.as_bytes()));
+        if !matches!(value, Some(Ok(Stored::Tombstone))) {
+            seen.push(format!("{key} holds no tombstone, and the erasure is done"));
+        }
+    }
+    seen
+}
+
+/// Everybody is erased whom an erasure names, and all erasures are done.
+pub fn converged(world: &mut World) -> Vec<String> {
+    let gone = owners(world);
+    let mut seen = done(world);
+    for (tenant, told) in world.model.facts() {
+        let named = matches!(told.fact.what, What::Erasure { .. }) && told.fact.visitor != VisitorId::NOBODY;
+        if named && told.at_origin && !gone.contains(&(tenant.clone(), told.fact.visitor)) {
+            seen.push(format!("{} of {tenant:?} asked to be erased and is not", told.fact.visitor));
+        }
+    }
+    let late = world.model.named_by_erasures().into_iter().filter(|owner| !gone.contains(owner));
+    seen.extend(late.map(|owner| format!("{owner:?} was seen with an id before it was erased, and is not erased")));
+    let Some((conn, _)) = world.origin.store() else { return seen };
+    let open = "SELECT count(*) FROM erasure_keys WHERE written IS NULL";
+    let open: i64 = conn.query_row(open, [], |row| row.get(0)).unwrap_or(-1);
+    if open != 0 {
+        seen.push(format!("{open} keys of erasures were never written over"));
+    }
+    seen
+}
