@@ -51,7 +51,7 @@ impl Visit {
         let mut lines = values.split(|byte| *byte == b'\n' && !one);
         for visitor in &reads.snapshots {
             let stored = self.stored(*visitor, lines.next().unwrap_or_default());
-            self.keep(&mut found, *visitor, seen.meet(&self.site.id, *visitor, stored));
+            self.keep(&mut found, *visitor, seen.meet(&self.site.id, *visitor, stored, self.now));
         }
         for id in &reads.lookups {
             let Some(value) = lines.next().filter(|v| !v.is_empty()) else { continue };
@@ -82,6 +82,12 @@ impl Visit {
         let stored = match met {
             Met::AsRead(stored) => stored,
             Met::Gone => Some(Stored::Tombstone),
+            // After a read that failed nothing is known of what there is now.
+            Met::Instead(_) if found.failed => None,
+            Met::Instead(newest) => {
+                self.notes.push("snapshot_older");
+                Some(newest)
+            }
             Met::Older(stored, newest) => {
                 self.notes.push("snapshot_older");
                 found.newest.insert(visitor, newest);

@@ -52,6 +52,10 @@ pub const SNAPSHOT_BYTES: usize = 64 * 1024;
 pub const KV_VALUE_CHARS: usize = (ATTRIBUTE_PAGE * (ATTRIBUTE_NAME_BYTES + 2) + 6).div_ceil(3) * 4 + 2;
 /// Visitors of whom an isolate remembers the newest snapshot's version; some 200 bytes each.
 pub const SEEN_VISITORS: usize = 4_096;
+/// Snapshots that it keeps of the last of them: 4 MB where all are as long as can be.
+pub const SEEN_SNAPSHOTS: usize = 64;
+/// How long it uses one instead of an older one, in milliseconds: by then the newer has reached all of a location.
+pub const SEEN_KEEP_MS: u64 = LEDGER_KEEP_MS;
 /// Visitors of a person that one snapshot holds.
 pub const SNAPSHOT_VISITORS: usize = 51;
 /// Cuts that one membership names; the newest are kept.

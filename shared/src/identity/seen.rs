@@ -1,10 +1,11 @@
-//! The newest versions that a reader met: an older snapshot that comes later takes nothing back.
+//! The newest versions that a reader met: an older snapshot that comes later takes nothing back. While the newest one is
+//! kept it stands in for an older one and for a miss, so that a KV that goes back and forth forgets nobody's siblings.
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::ids::{TenantId, Version, VisitorId};
+use crate::ids::{Millis, TenantId, Version, VisitorId};
 use crate::limits;
-use crate::view::Stored;
+use crate::view::{Snapshot, Stored};
 
 type Key = (TenantId, VisitorId);
 
@@ -15,13 +16,23 @@ pub struct Seen {
     newest: BTreeMap<Key, Newest>,
     /// The same keys as they came; the oldest makes room.
     came: VecDeque<Key>,
+    /// The last of which the snapshots are kept, as they were met.
+    kept: VecDeque<Key>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone)]
 enum Newest {
-    At(Version),
+    /// The newest version, and the snapshot itself while it is kept.
+    At(Version, Option<Kept>),
     /// A tombstone is for ever.
     Gone,
+}
+
+#[derive(Debug, Clone)]
+struct Kept {
+    snapshot: Box<Snapshot>,
+    /// When it was met last.
+    met: Millis,
 }
 
 /// What a value just read is to this reader.
@@ -29,6 +40,8 @@ enum Newest {
 pub enum Met {
     /// As new as any met before, or newer; or there is none.
     AsRead(Option<Stored>),
+    /// The one to use instead of what was read, which is older or missing: it was met within [`limits::SEEN_KEEP_MS`].
+    Instead(Stored),
     /// A snapshot older than the version given, which was met before.
     Older(Stored, Version),
     /// The visitor's tombstone was met before, whatever was read now.
@@ -38,29 +51,47 @@ pub enum Met {
 impl Seen {
     /// Judges what was read of a visitor by what was met before, and remembers it. `None`: nothing was there, or
     /// nothing of use.
-    pub fn meet(&mut self, tenant: &TenantId, visitor: VisitorId, stored: Option<Stored>) -> Met {
+    pub fn meet(&mut self, tenant: &TenantId, visitor: VisitorId, stored: Option<Stored>, now: Millis) -> Met {
         let key = (tenant.clone(), visitor);
-        let before = self.newest.get(&key).copied();
-        if before == Some(Newest::Gone) {
-            return Met::Gone;
-        }
-        let read = match &stored {
-            None => return Met::AsRead(None),
-            Some(Stored::Tombstone) => Newest::Gone,
-            Some(Stored::Snapshot(snapshot)) => Newest::At(snapshot.version),
+        let (newest, kept) = match self.newest.get(&key) {
+            Some(Newest::Gone) => return Met::Gone,
+            Some(Newest::At(version, kept)) => (*version, kept.as_ref()),
+            None => (Version::default(), None),
         };
-        match (before, stored) {
-            (Some(Newest::At(newest)), Some(stored)) if read < Newest::At(newest) => Met::Older(stored, newest),
-            (_, stored) => {
-                self.remember(key, read);
-                Met::AsRead(stored)
-            }
+        let older = match &stored {
+            None => true,
+            Some(Stored::Tombstone) => false,
+            Some(Stored::Snapshot(snapshot)) => snapshot.version < newest,
+        };
+        if !older {
+            self.remember(key, stored.as_ref(), now);
+            return Met::AsRead(stored);
+        }
+        let fresh = kept.filter(|kept| now.saturating_sub(kept.met) <= limits::SEEN_KEEP_MS);
+        match (fresh, stored) {
+            (Some(kept), _) => Met::Instead(Stored::Snapshot(kept.snapshot.clone())),
+            (None, Some(stored)) => Met::Older(stored, newest),
+            (None, None) => Met::AsRead(None),
         }
     }
 
-    fn remember(&mut self, key: Key, read: Newest) {
-        if self.newest.insert(key.clone(), read).is_none() {
-            self.came.push_back(key);
+    fn remember(&mut self, key: Key, stored: Option<&Stored>, met: Millis) {
+        let newest = match stored {
+            Some(Stored::Snapshot(snapshot)) => {
+                Newest::At(snapshot.version, Some(Kept { snapshot: snapshot.clone(), met }))
+            }
+            _ => Newest::Gone,
+        };
+        if self.newest.insert(key.clone(), newest).is_none() {
+            self.came.push_back(key.clone());
+        }
+        self.kept.push_back(key);
+        if self.kept.len() > limits::SEEN_SNAPSHOTS
+            && let Some(oldest) = self.kept.pop_front()
+            && !self.kept.contains(&oldest)
+            && let Some(Newest::At(_, kept)) = self.newest.get_mut(&oldest)
+        {
+            *kept = None;
         }
         if self.came.len() > limits::SEEN_VISITORS
             && let Some(oldest) = self.came.pop_front()
@@ -77,7 +108,14 @@ mod tests {
 
     use super::*;
     use crate::membership::Membership;
-    use crate::view::Snapshot;
+
+    const NOW: Millis = 1_800_000_000_000;
+
+    impl Seen {
+        fn meet_now(&mut self, tenant: &TenantId, visitor: VisitorId, stored: Option<Stored>) -> Met {
+            self.meet(tenant, visitor, stored, NOW)
+        }
+    }
 
     fn visitor(n: usize) -> VisitorId {
         VisitorId::mint(1_800_000_000_000 + n as u64, [0; 10])
@@ -94,20 +132,25 @@ mod tests {
     fn field_20_an_older_snapshot_is_known_by_the_newest_one_met() {
         let (demo, other): (TenantId, TenantId) = ("demo".parse().unwrap(), "other".parse().unwrap());
         let (mut seen, a) = (Seen::default(), visitor(1));
-        assert_eq!(seen.meet(&demo, a, at(a, 5)), Met::AsRead(at(a, 5)));
-        assert_eq!(seen.meet(&demo, a, at(a, 9)), Met::AsRead(at(a, 9)));
-        assert_eq!(seen.meet(&demo, a, at(a, 5)), Met::Older(at(a, 5).unwrap(), Version { restore: 0, counter: 9 }));
-        assert_eq!(seen.meet(&demo, a, None), Met::AsRead(None));
-        assert_eq!(seen.meet(&demo, a, at(a, 9)), Met::AsRead(at(a, 9)), "the older one was not remembered");
-        assert_eq!(seen.meet(&other, a, at(a, 5)), Met::AsRead(at(a, 5)), "another tenant's");
+        assert_eq!(seen.meet_now(&demo, a, at(a, 5)), Met::AsRead(at(a, 5)));
+        assert_eq!(seen.meet_now(&demo, a, at(a, 9)), Met::AsRead(at(a, 9)));
+        let newest = at(a, 9).unwrap();
+        assert_eq!(seen.meet_now(&demo, a, at(a, 5)), Met::Instead(newest.clone()));
+        assert_eq!(seen.meet_now(&demo, a, None), Met::Instead(newest));
+        let late = NOW + limits::SEEN_KEEP_MS + 1;
+        let version = Version { restore: 0, counter: 9 };
+        assert_eq!(seen.clone().meet(&demo, a, at(a, 5), late), Met::Older(at(a, 5).unwrap(), version));
+        assert_eq!(seen.clone().meet(&demo, a, None, late), Met::AsRead(None));
+        assert_eq!(seen.meet_now(&demo, a, at(a, 9)), Met::AsRead(at(a, 9)), "the older one was not remembered");
+        assert_eq!(seen.meet_now(&other, a, at(a, 5)), Met::AsRead(at(a, 5)), "another tenant's");
     }
 
     #[test]
     fn field_20_a_tombstone_met_is_for_ever() {
         let (demo, mut seen, a) = ("demo".parse().unwrap(), Seen::default(), visitor(1));
-        assert_eq!(seen.meet(&demo, a, Some(Stored::Tombstone)), Met::AsRead(Some(Stored::Tombstone)));
+        assert_eq!(seen.meet_now(&demo, a, Some(Stored::Tombstone)), Met::AsRead(Some(Stored::Tombstone)));
         for read in [at(a, u64::MAX), None, Some(Stored::Tombstone)] {
-            assert_eq!(seen.meet(&demo, a, read), Met::Gone);
+            assert_eq!(seen.meet_now(&demo, a, read), Met::Gone);
         }
     }
 
@@ -115,10 +158,10 @@ mod tests {
     fn the_visitors_remembered_are_bounded_and_the_first_met_makes_room() {
         let (demo, mut seen) = ("demo".parse().unwrap(), Seen::default());
         for n in 0..=limits::SEEN_VISITORS {
-            seen.meet(&demo, visitor(n), at(visitor(n), 9));
+            seen.meet_now(&demo, visitor(n), at(visitor(n), 9));
         }
         assert_eq!((seen.newest.len(), seen.came.len()), (limits::SEEN_VISITORS, limits::SEEN_VISITORS));
-        assert!(matches!(seen.meet(&demo, visitor(1), at(visitor(1), 5)), Met::Older(..)));
-        assert_eq!(seen.meet(&demo, visitor(0), at(visitor(0), 5)), Met::AsRead(at(visitor(0), 5)));
+        assert!(matches!(seen.meet_now(&demo, visitor(1), at(visitor(1), 5)), Met::Older(..)));
+        assert_eq!(seen.meet_now(&demo, visitor(0), at(visitor(0), 5)), Met::AsRead(at(visitor(0), 5)));
     }
 }

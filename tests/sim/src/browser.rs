@@ -122,12 +122,6 @@ impl Browser {
 
     /// What changes at the browser before its next call, now and then.
     pub fn change(&mut self, plan: &Plan, dice: &mut Dice) {
-        let login = if plan.shared_browsers { 150 } else { 60 };
-        if dice.chance(login) && (self.member.is_none() || plan.shared_browsers) {
-            self.member = Some(dice.below(plan.members));
-        } else if dice.chance(30) {
-            self.member = None;
-        }
         if plan.odd_cookies && dice.chance(15) {
             self.old.push(self.jar.clone());
             self.jar = Jar::default();
@@ -135,6 +129,15 @@ impl Browser {
             self.jar = self.old.swap_remove(dice.place(self.old.len()));
         } else if plan.odd_cookies && dice.chance(20) {
             self.old.push(self.jar.clone());
+        }
+        if plan.settled_ms > 0 {
+            return;
+        }
+        let login = if plan.shared_browsers { 150 } else { 60 };
+        if dice.chance(login) && (self.member.is_none() || plan.shared_browsers) {
+            self.member = Some(dice.below(plan.members));
+        } else if dice.chance(30) {
+            self.member = None;
         }
         if plan.withdrawals && dice.chance(if self.gpc { 200 } else { 10 }) {
             self.gpc = !self.gpc;
@@ -145,6 +148,10 @@ impl Browser {
     pub fn ask(&mut self, now: Millis, plan: &Plan, dice: &mut Dice) -> Asked {
         if let Some((body, _)) = self.again.take_if(|_| dice.chance(700)) {
             return Asked { kind: Kind::Events, path: "/v1/events".to_owned(), body, member: None };
+        }
+        if now < setup::BEGIN + plan.settled_ms {
+            let body = self.page_body(now, Vec::new(), true, self.member);
+            return Asked { kind: Kind::Decide, path: "/v1/decide".to_owned(), body, member: self.member };
         }
         match dice.below(100) {
             0..20 if !self.shown.is_empty() => {

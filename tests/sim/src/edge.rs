@@ -74,6 +74,8 @@ pub struct Call {
     pub reads: u8,
     /// What it was given from the KV.
     pub given: Vec<(String, String)>,
+    /// The keys of the read under way.
+    pub wanted: Vec<String>,
     /// What is on its way from the KV.
     pub coming: Vec<(String, String)>,
     /// The newest versions that the location had read before this call did, by visitor.
@@ -102,14 +104,21 @@ pub fn act(world: &mut World, browser: usize) {
     if world.phase == Phase::Calm {
         return;
     }
-    let again = if world.dice.chance(150) { world.dice.below(300) } else { world.dice.below(2 * world.plan.pace_ms) };
+    let settling = world.now < setup::BEGIN + world.plan.settled_ms;
+    let again = match world.plan.settled_ms {
+        0 if world.dice.chance(150) => world.dice.below(300),
+        0 => world.dice.below(2 * world.plan.pace_ms),
+        _ if settling => 600_000,
+        _ => world.dice.between(2_000, 2 * world.plan.pace_ms),
+    };
     world.later(again, Event::Act(browser));
     let (now, plan) = (world.now, &world.plan);
     let Some(at) = world.browsers.get_mut(browser) else { return };
     at.change(plan, &mut world.dice);
     let asked = at.ask(now, plan, &mut world.dice);
     // Two tabs, or two slots of one page: both carry the cookies of now.
-    let parallel = if asked.kind == Kind::Decide && world.dice.chance(120) { 2 } else { 1 };
+    let (often, tabs) = world.plan.tabs;
+    let parallel = if asked.kind == Kind::Decide && !settling && world.dice.chance(often) { tabs } else { 1 };
     let at = at.clone();
     for _ in 0..parallel {
         depart(world, Some(browser), &at, asked.clone());
@@ -131,6 +140,7 @@ pub fn depart(world: &mut World, browser: Option<usize>, of: &Browser, asked: As
         life: 0,
         reads: 0,
         given: Vec::new(),
+        wanted: Vec::new(),
         coming: Vec::new(),
         floor: BTreeMap::new(),
         asked_as: world.check.caps.next_call(),
@@ -186,6 +196,7 @@ fn step(world: &mut World, mut call: Call, outcome: Outcome) {
     };
     let given = keys.iter().zip(&values).filter_map(|(key, value)| Some((key.clone(), value.clone()?)));
     call.coming = given.collect();
+    call.wanted.clone_from(keys);
     world.later(after, Event::Read(Box::new(call), turn, values, fault));
 }
 
@@ -275,14 +286,24 @@ pub fn answered(world: &mut World, call: Call, status: u16, headers: &[(&'static
         let answer: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
         let of = answer["visitor"].as_str().map(str::to_owned);
         let before = call.jar.placed.iter().filter(|_| call.jar.of == of);
+        let ((sees, at_once), mut loaded) = (world.plan.sees, Vec::new());
         (browser.jar.placed, browser.jar.of) = (before.copied().chain(placed).collect(), of);
         for decision in answer["decisions"].as_array().into_iter().flatten() {
-            for address in ["impression_url", "impression_url", "click_url"] {
-                let shown = decision[address].as_str().filter(|_| world.dice.chance(450));
-                browser.shown.extend(shown.map(str::to_owned));
+            for address in ["impression_url", "click_url"] {
+                let Some(path) = decision[address].as_str().filter(|_| world.dice.chance(sees)) else { continue };
+                if address == "impression_url" && world.dice.chance(at_once) {
+                    loaded.push(path.to_owned());
+                } else {
+                    browser.shown.push(path.to_owned());
+                }
             }
         }
         let over = browser.shown.len().saturating_sub(12);
         browser.shown.drain(..over);
+        let of = browser.clone();
+        for path in loaded {
+            let asked = Asked { kind: Kind::Pixel, path, body: Vec::new(), member: None };
+            depart(world, call.browser, &of, asked);
+        }
     }
 }

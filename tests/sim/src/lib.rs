@@ -9,6 +9,7 @@ pub mod dice;
 pub mod disk;
 pub mod edge;
 pub mod kv;
+pub mod measure;
 pub mod model;
 pub mod objects;
 pub mod operators;

@@ -148,8 +148,14 @@ impl Model {
             let one = |id: &AlternateId| same.get(id).copied().unwrap_or(*id);
             for (_, seen) in self.facts().filter(|(of, seen)| *of == tenant && seen.acknowledged) {
                 let What::Alias { id, proven: true, .. } = &seen.fact.what else { continue };
+                let owner = (tenant.clone(), seen.fact.visitor);
+                // What was cancelled ties nobody to the id any more.
+                let ends = |fact: &Fact| matches!(&fact.what, What::Cancellation { id } if one(id) == one(erased));
+                if self.of(&owner).any(ends) {
+                    continue;
+                }
                 if one(id) == one(erased) && seen.fact.received < told.fact.received && seen.at_origin {
-                    named.insert((tenant.clone(), seen.fact.visitor));
+                    named.insert(owner);
                 }
             }
         }

@@ -163,6 +163,13 @@ pub struct Plan {
     pub erasures: bool,
     /// Whether evidence is cancelled.
     pub cancellations: bool,
+    /// Nobody logs in or out, or changes anything but cookies; and for so long at first pages have no slots, so that all
+    /// browsers of a person know of one another before anything is placed.
+    pub settled_ms: Millis,
+    /// Pages that are opened several at once, of a thousand, and how many then.
+    pub tabs: (u64, usize),
+    /// Ads placed that are seen, of a thousand; and of these, those that are seen as soon as the page is there.
+    pub sees: (u64, u64),
     /// How many browsers there are.
     pub browsers: usize,
     /// How many members there are.
@@ -174,6 +181,36 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// The same without anything that goes wrong, or that an operator does.
+    #[must_use]
+    pub fn without_faults(self) -> Self {
+        Self {
+            kv: KvFaults::default(),
+            queue: QueueFaults::default(),
+            slow_reads: 0,
+            lost_objects: 0,
+            lost_answers: 0,
+            lost_syncs: 0,
+            lost_pages: 0,
+            late_writes: 0,
+            dying_consumers: 0,
+            two_drains: false,
+            kills_ms: 0,
+            full_ms: 0,
+            steps_back_ms: 0,
+            fresh_isolates_ms: 0,
+            rotation: false,
+            restore: false,
+            skewed_browsers: false,
+            shared_browsers: false,
+            odd_cookies: false,
+            withdrawals: false,
+            erasures: false,
+            cancellations: false,
+            ..self
+        }
+    }
+
     /// The plan of a world.
     #[must_use]
     pub fn draw(dice: &mut Dice) -> Self {
@@ -208,6 +245,9 @@ impl Plan {
             withdrawals: dice.chance(400),
             erasures: dice.chance(400),
             cancellations: dice.chance(300),
+            settled_ms: 0,
+            tabs: (120, 2),
+            sees: (450, 500),
             browsers: if kiosk { 2 } else { usize::try_from(dice.between(3, 14)).unwrap_or(3) },
             members: if kiosk { 5_000 } else { dice.between(1, 6) },
             locations: usize::try_from(dice.between(1, 4)).unwrap_or(1),

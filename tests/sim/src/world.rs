@@ -108,6 +108,16 @@ impl World {
     pub fn new(seed: u64, trace: bool) -> Self {
         let mut dice = Dice::new(seed);
         let plan = Plan::draw(&mut dice);
+        Self::begin(dice, plan, trace)
+    }
+
+    /// A world with a plan of its own.
+    #[must_use]
+    pub fn with(seed: u64, plan: Plan) -> Self {
+        Self::begin(Dice::new(seed), plan, false)
+    }
+
+    fn begin(mut dice: Dice, plan: Plan, trace: bool) -> Self {
         let mut kv = Kv::new(dice.apart());
         kv.faults = plan.kv;
         let mut queue = Queue::new(dice.apart());

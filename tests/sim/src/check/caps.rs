@@ -9,6 +9,7 @@ use causeway_edge::Outcome;
 use causeway_shared::actions::{InsertionHash, Verb};
 use causeway_shared::fact::What;
 use causeway_shared::ids::{Millis, VisitorId};
+use causeway_shared::profile::SubProfile;
 use causeway_shared::view::Stored;
 use causeway_shared::wire::kv as form;
 use serde_json::Value;
@@ -59,6 +60,12 @@ impl Caps {
     pub fn placed_on(&self, call: u64) -> Vec<usize> {
         let of = self.placed.iter().enumerate().rev().take(400).filter(|(_, placed)| placed.call == call);
         of.map(|(place, _)| place).collect()
+    }
+
+    /// Impressions of an ad, of all people.
+    #[must_use]
+    pub fn impressions(&self, ad: u32) -> usize {
+        self.seen.get(&ad).map_or(0, BTreeMap::len)
     }
 
     /// Impressions of an ad that one of these visitors had.
@@ -116,14 +123,29 @@ impl Caps {
         let in_flight = own.filter(|p| p.at + KNOWN_MS > call.received && p.at <= call.received).chain(earlier);
         let mut known: BTreeSet<InsertionHash> =
             in_flight.filter(|p| p.ad == ad && p.visitor == visitor).map(|p| p.insertion).collect();
-        for (key, value) in &call.given {
-            let Some((_, of)) = subject(key) else { continue };
-            let Ok(Stored::Snapshot(snapshot)) = form::decode_stored(key, of, value.as_bytes()) else { continue };
-            // Of an older snapshot than it has seen an edge believes the visitor's own facts alone.
-            let subs = snapshot.profiles.iter().filter(|(v, _)| **v == of && counted.contains(v));
-            let actions = subs.filter_map(|(_, sub)| sub.actions());
-            let of_ad = actions.flat_map(|actions| actions.iter().collect::<Vec<_>>());
-            known.extend(of_ad.filter(|a| a.entity.ad == ad && a.verb == Verb::IMPRESSION).map(|a| a.insertion));
+        let snapshots: Vec<_> = call
+            .given
+            .iter()
+            .filter_map(|(key, value)| {
+                let (_, of) = subject(key)?;
+                match form::decode_stored(key, of, value.as_bytes()) {
+                    Ok(Stored::Snapshot(snapshot)) => Some(snapshot),
+                    _ => None,
+                }
+            })
+            .collect();
+        for snapshot in &snapshots {
+            let Some(own) = snapshot.profiles.get(&snapshot.visitor).filter(|_| counted.contains(&snapshot.visitor))
+            else {
+                continue;
+            };
+            // What a sibling's snapshot says of the visitor may be newer: after a restore it is less.
+            let newest =
+                snapshots.iter().filter_map(|s| s.profiles.get(&snapshot.visitor)).map(SubProfile::version).max();
+            if newest == Some(own.version()) {
+                let actions = own.actions().into_iter().flat_map(|actions| actions.iter().collect::<Vec<_>>());
+                known.extend(actions.filter(|a| a.entity.ad == ad && a.verb == Verb::IMPRESSION).map(|a| a.insertion));
+            }
         }
         known
     }

@@ -33,11 +33,13 @@ impl Versions {
 
     /// A call's read has come: what it reads from now on is at least as new as what this location read before.
     pub fn read(&mut self, call: &mut Call) {
+        for (_, visitor) in call.wanted.iter().filter_map(|key| subject(key)) {
+            call.floor.insert(visitor, self.read.get(&(call.location, visitor)).copied().unwrap_or_default());
+        }
         for (key, value) in &call.coming {
             let Some((_, visitor)) = subject(key) else { continue };
             let Ok(Stored::Snapshot(snapshot)) = form::decode_stored(key, visitor, value.as_bytes()) else { continue };
             let newest = self.read.entry((call.location, visitor)).or_default();
-            call.floor.insert(visitor, *newest);
             *newest = snapshot.version.max(*newest);
         }
     }
