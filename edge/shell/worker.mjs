@@ -13,9 +13,6 @@ import { consumeFacts, drainOutbox, wake } from "./sync.mjs";
 /** The call of a visitor's object for strict caps, one a request at most, may take this long beside the reads. */
 const OBJECT_DEADLINE_MS = 100;
 
-/** The call of a visitor's object for strict caps, one a request at most, may take this long beside the reads. */
-const OBJECT_DEADLINE_MS = 100;
-
 /** What all JSON answers have: no cache keeps one visitor's answer. */
 const JSON_HEADERS = new Headers({ "content-type": "application/json; charset=utf-8", "cache-control": "no-store" });
 

@@ -47,7 +47,7 @@ impl Isolate {
     fn page(&mut self, visitor: VisitorId, pending: &[VisitorId]) -> Outcome {
         let pending = pending.to_vec();
         let (covered, earlier) = (Vec::new(), Vec::new());
-        let cookie = IdentityCookie { visitor, written: NOW, tag: None, covered, earlier, pending };
+        let cookie = IdentityCookie { visitor, written: NOW, tag: None, covered, earlier, pending, login: None };
         let payload = wire::cookies::encode_identity(&cookie);
         let sealed = cookie::seal(&self.ring, IDENTITY, &tenant(), &payload).unwrap();
         let head = format!("POST\nhttp://localhost/v1/decide\n{IDENTITY}={sealed}\n\n\n\nFirefox/140.0\n\n");

@@ -4,11 +4,13 @@
 //! sequential reads at most), [`Second::finish`] who it is. The shell does the reading in between. Nothing here
 //! waits, and a read that failed or came late is simply not there.
 
+mod claim;
 mod members;
 mod seen;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+pub use self::claim::Claim;
 use self::members::{may_join, same};
 pub use self::seen::{Met, Seen};
 use crate::fact::{Fact, What};
@@ -37,6 +39,9 @@ pub struct IdentityCookie {
     pub earlier: Vec<(AltHash, VisitorId)>,
     /// Visitors of the same person that this visitor's own snapshot does not name yet.
     pub pending: Vec<VisitorId>,
+    /// Receipt and short id of a login that tied this visitor to them: a snapshot that holds it and does not name them says
+    /// that they are not of its person.
+    pub login: Option<(Millis, u64)>,
 }
 
 impl IdentityCookie {
@@ -44,39 +49,6 @@ impl IdentityCookie {
     #[must_use]
     pub fn expired(&self, now: Millis) -> bool {
         self.written.saturating_add(limits::IDENTITY_LIFE_MS) < now
-    }
-}
-
-/// An alternate id that a request brings; one of a unique kind only with its proof.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Claim {
-    /// The id under the written key.
-    pub id: AlternateId,
-    /// The same under the other readable keys.
-    pub also: Vec<AltHash>,
-    /// Whether its kind is unique.
-    pub unique: bool,
-}
-
-impl Claim {
-    /// Whether a hash is of this id: `None` when they share no key, so that nothing is known.
-    #[must_use]
-    pub fn is(&self, hash: AltHash) -> Option<bool> {
-        same(&self.hashes(), &[hash])
-    }
-
-    fn hashes(&self) -> Vec<AltHash> {
-        self.ids().map(|id| id.hash).collect()
-    }
-
-    fn ids(&self) -> impl Iterator<Item = AlternateId> + '_ {
-        let kind = self.id.kind;
-        [self.id].into_iter().chain(self.also.iter().map(move |hash| AlternateId { kind, hash: *hash }))
-    }
-
-    fn short(&self) -> u32 {
-        let [_, a, b, c, d, ..] = self.id.hash.0;
-        u32::from_be_bytes([a, b, c, d]) ^ u32::from(self.id.kind.0)
     }
 }
 
@@ -149,6 +121,8 @@ pub struct Begun {
 pub struct Second {
     who: Who,
     stored: BTreeMap<VisitorId, Stored>,
+    /// Visitors that this request's own lookups named.
+    looked_up: Vec<VisitorId>,
     newest: BTreeMap<VisitorId, Version>,
     siblings: Vec<VisitorId>,
     reads: Reads,
@@ -257,7 +231,14 @@ impl Begun {
         let wanted = moved.into_iter().chain(siblings.iter().copied());
         let missing = wanted.filter(|v| !found.stored.contains_key(v) && !self.reads.snapshots.contains(v));
         let reads = Reads { snapshots: missing.take(limits::KV_KEYS).collect(), lookups: Vec::new() };
-        Step::Second(Box::new(Second { who, stored: found.stored, newest: found.newest, siblings, reads }))
+        Step::Second(Box::new(Second {
+            who,
+            stored: found.stored,
+            looked_up: found.lookups,
+            newest: found.newest,
+            siblings,
+            reads,
+        }))
     }
 }
 
@@ -272,7 +253,7 @@ impl Second {
     /// to is gone, or another member's by now: expire the cookies, as for [`Step::Forgotten`].
     #[must_use]
     pub fn finish(self, found: Found) -> Option<Recognised> {
-        let Self { mut who, mut stored, mut newest, siblings, .. } = self;
+        let Self { mut who, mut stored, mut newest, siblings, looked_up, .. } = self;
         stored.extend(found.stored);
         newest.extend(found.newest);
         keep_own(&mut stored, &newest);
@@ -293,8 +274,12 @@ impl Second {
         let named = mine.map(|snapshot| who.adopt(others.keep_out_of(snapshot), &mut view)).unwrap_or_default();
         who.ledger.settle(who.now, view.named(own));
         view.add_known(own, who.ledger.known());
+        let told = !named.is_empty() && who.login_is_held(&view);
         let mut pending = Vec::new();
         for sibling in siblings {
+            if told && !named.contains(&sibling) && !looked_up.contains(&sibling) {
+                continue;
+            }
             match stored.remove(&sibling) {
                 Some(Stored::Snapshot(snapshot)) if joining.contains(&sibling) => {
                     view.add_snapshot(others.keep_out_of(*snapshot));
@@ -331,6 +316,7 @@ impl Who {
             covered: Vec::new(),
             earlier: Vec::new(),
             pending: Vec::new(),
+            login: None,
         };
         Self {
             now,
@@ -385,6 +371,7 @@ impl Who {
         self.cookie.tag = here.first().copied();
         self.cookie.covered.clear();
         self.cookie.pending.clear();
+        self.cookie.login = None;
         self.cookie.visitor = visitor;
         let own = self.another.take_if(|ledger| ledger.visitor == visitor);
         self.ledger = own.unwrap_or_else(|| Ledger::new(visitor));
@@ -411,6 +398,13 @@ impl Who {
         named
     }
 
+    /// Whether the visitor's own snapshot was built when the login that its pending siblings come from was known: of whom
+    /// it does not name then, the login was cancelled, or linked nobody.
+    fn login_is_held(&self, view: &View) -> bool {
+        let held = |(received, short)| view.named(self.cookie.visitor).is_some_and(|sub| sub.holds(received, short));
+        self.cookie.login.is_some_and(held)
+    }
+
     /// What the cookie keeps of this request.
     fn remember(&mut self, pending: Vec<VisitorId>) {
         if let Some(hash) = self.holder().map(|claim| claim.id.hash) {
@@ -420,6 +414,7 @@ impl Who {
         self.cookie.covered.extend(asked);
         let over = self.cookie.covered.len().saturating_sub(limits::COVERED);
         self.cookie.covered.drain(..over);
+        self.cookie.login.take_if(|_| pending.is_empty());
         self.cookie.pending = pending;
     }
 
@@ -455,11 +450,23 @@ impl Recognised {
         let observed = aliases.chain(session.map(|session| What::Page { session }));
         let fact = |what| Fact { id: FactId::from_bytes(random.draw()), visitor, received: now, at: now, what };
         let facts: Vec<Fact> = observed.map(fact).collect();
+        self.name_login(&facts);
         if let (Some(session), Some(seen)) = (session, facts.last()) {
             self.ledger.remember(Beyond { received: now, short: seen.id.short(), session });
             self.view.add_known(visitor, self.ledger.known());
         }
         facts
+    }
+
+    /// Keeps which login the pending siblings come from; after an hour a newer one, as the first may have been lost.
+    fn name_login(&mut self, facts: &[Fact]) {
+        const LOST_MS: Millis = 3_600_000;
+        let login = facts.iter().find(|fact| matches!(fact.what, What::Alias { .. }));
+        let stands = self.cookie.login.is_some_and(|(received, _)| self.now.saturating_sub(received) < LOST_MS);
+        if let Some(login) = login.filter(|_| !stands && !self.cookie.pending.is_empty()) {
+            self.cookie.login = Some((login.received, login.id.short()));
+            self.cookie_changed = true;
+        }
     }
 
     /// Whether the view holds more than this browser.

@@ -207,6 +207,7 @@ fn identity_payload() -> Vec<u8> {
         covered: vec![1, 2],
         earlier: vec![(hash(1, 2), visitor(2))],
         pending: vec![visitor(3)],
+        login: Some((NOW, 7)),
     })
 }
 

@@ -78,7 +78,10 @@ const RESPONSE: &str = "870102018284000167746f6f5f6f6c64781e7265636569766564206d
      302d373130322d383330342d30353036303730383039306182000768743148464b664f411b000001a3185c67708512782861\
      3a7075623a313a3031613161326133613461356136613761386139616161626163616461656166820108f61b000001a3185c\
      6b580364632d3432";
-const IDENTITY_PAYLOAD: &str = "87015001a3185c50007102830405060708090a1b000001a3185c50005001a1a2a3a4a5a6a7a8a9aaabacadaeaf811adeadbe\
+const IDENTITY_PAYLOAD: &str = "88015001a3185c50007102830405060708090a1b000001a3185c50005001a1a2a3a4a5a6a7a8a9aaabacadaeaf811adeadbe\
+     ef81825002b1b2b3b4b5b6b7b8b9babbbcbdbebf5001a3185d3a607112931415161718191a815001a3185d3a607112931415\
+     161718191a821b000001a3185c50001b0102030405060708";
+const IDENTITY_WITHOUT_LOGIN: &str = "87015001a3185c50007102830405060708090a1b000001a3185c50005001a1a2a3a4a5a6a7a8a9aaabacadaeaf811adeadbe\
      ef81825002b1b2b3b4b5b6b7b8b9babbbcbdbebf5001a3185d3a607112931415161718191a815001a3185d3a607112931415\
      161718191a";
 const LEDGER: &str = "87015001a3185c50007102830405060708090a8200071b000001a3185c638800821b01c9c3bc050607081b01c9c380010203\
@@ -139,9 +142,9 @@ const LATER_RESPONSE: &str = "880102018285000167746f6f5f6f6c64781e72656365697665
      30316133313835632d353030302d373130322d383330342d303530363037303830393061830007656c617465726874314846\
      4b664f411b000001a3185c6770656c6174657286127828613a7075623a313a30316131613261336134613561366137613861\
      39616161626163616461656166830108656c61746572f61b000001a3185c6b58656c617465720364632d3432656c61746572";
-const LATER_IDENTITY: &str = "88015001a3185c50007102830405060708090a1b000001a3185c50005001a1a2a3a4a5a6a7a8a9aaabacadaeaf811adeadbe\
+const LATER_IDENTITY: &str = "89015001a3185c50007102830405060708090a1b000001a3185c50005001a1a2a3a4a5a6a7a8a9aaabacadaeaf811adeadbe\
      ef81835002b1b2b3b4b5b6b7b8b9babbbcbdbebf5001a3185d3a607112931415161718191a656c61746572815001a3185d3a\
-     607112931415161718191a656c61746572";
+     607112931415161718191a821b000001a3185c50001b0102030405060708656c61746572";
 const LATER_LEDGER: &str = "89015001a3185c50007102830405060708090a830007656c617465721b000001a3185c638800821b01c9c3bc050607081b01\
      c9c38001020304861b1122334455667788190fa0011899000040656c61746572";
 
@@ -323,6 +326,7 @@ fn identity() -> IdentityCookie {
         covered: vec![0xdead_beef],
         earlier: vec![(alt(2, 0xb1), two())],
         pending: vec![two()],
+        login: Some((NOW, 0x0102_0304_0506_0708)),
     }
 }
 
@@ -516,6 +520,9 @@ fn a_sync_and_its_answer() {
 #[test]
 fn both_cookies() {
     assert_eq!(to_hex(&cookies::encode_identity(&identity())), IDENTITY_PAYLOAD);
+    let without = IdentityCookie { login: None, ..identity() };
+    assert_eq!(to_hex(&cookies::encode_identity(&without)), IDENTITY_WITHOUT_LOGIN);
+    assert_eq!(cookies::decode_identity(&hex(IDENTITY_WITHOUT_LOGIN)).unwrap(), without);
     assert_eq!(to_hex(&cookies::encode_ledger(&ledger())), LEDGER);
     for text in [IDENTITY_PAYLOAD, LATER_IDENTITY] {
         assert_eq!(cookies::decode_identity(&hex(text)).unwrap(), identity());
@@ -526,9 +533,9 @@ fn both_cookies() {
     assert_eq!(to_hex(&cookies::encode_ledger(&reserving())), RESERVING);
     assert_eq!(cookies::decode_ledger(&hex(RESERVING)).unwrap(), reserving());
     let ring = KeyRing(vec![key()]);
-    assert_eq!(cookie::seal(&ring, IDENTITY, &tenant(), &hex(IDENTITY_PAYLOAD)).unwrap(), SEALED);
+    assert_eq!(cookie::seal(&ring, IDENTITY, &tenant(), &hex(IDENTITY_WITHOUT_LOGIN)).unwrap(), SEALED);
     let opened = cookie::open(&ring, IDENTITY, &tenant(), SEALED).unwrap();
-    assert_eq!((opened.payload, opened.stale_key), (hex(IDENTITY_PAYLOAD), false));
+    assert_eq!((opened.payload, opened.stale_key), (hex(IDENTITY_WITHOUT_LOGIN), false));
 }
 
 #[test]

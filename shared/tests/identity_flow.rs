@@ -10,10 +10,11 @@ mod world;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use causeway_shared::fact::{Fact, What};
 use causeway_shared::identity::{
     Arrival, Claim, Found, IdentityCookie, Origin as Came, Reads, Recognised, Step, begin,
 };
-use causeway_shared::ids::{AltHash, AlternateId, VisitorId};
+use causeway_shared::ids::{AltHash, AlternateId, FactId, VisitorId};
 use causeway_shared::profile::Profile;
 use causeway_shared::random::Random;
 use causeway_shared::view::{Snapshot, Stored};
@@ -412,7 +413,15 @@ fn steps(cookie: IdentityCookie, claims: Vec<Claim>, kv: &BTreeMap<VisitorId, St
 }
 
 fn cookie_of(of: VisitorId, tag: Option<AltHash>, earlier: Vec<(AltHash, VisitorId)>) -> IdentityCookie {
-    IdentityCookie { visitor: of, written: NOW - 1_000, tag, covered: Vec::new(), earlier, pending: Vec::new() }
+    IdentityCookie {
+        visitor: of,
+        written: NOW - 1_000,
+        tag,
+        covered: Vec::new(),
+        earlier,
+        pending: Vec::new(),
+        login: None,
+    }
 }
 
 fn snapshot_of(of: VisitorId, unique: Vec<AltHash>) -> (VisitorId, Stored) {
@@ -491,4 +500,24 @@ fn s1_10_with_no_read_at_all_the_answer_comes_from_the_cookies() {
         assert_eq!((answer.shown(), answer.devices(), world.minted), ((page, 0), 1, 1));
         world.wait(20_000);
     }
+}
+
+#[test]
+fn field_20_a_sibling_whom_the_snapshot_after_the_login_does_not_name_is_let_go() {
+    let (own, other) = (visitor(1), visitor(2));
+    let id = AlternateId { kind: MEMBER, hash: hash(1, 5) };
+    let what = What::Alias { id, also: Vec::new(), proven: true };
+    let login = Fact { id: FactId::from_bytes([5; 16]), visitor: own, received: NOW - 500, at: NOW - 500, what };
+    let (_, Stored::Snapshot(mut snapshot)) = snapshot_of(own, Vec::new()) else { unreachable!() };
+    snapshot.profiles.insert(own, Profile::of([&login]).sub_profile(version(1), true));
+    let kv = BTreeMap::from([(own, Stored::Snapshot(snapshot)), snapshot_of(other, Vec::new())]);
+    let cookie = |login| IdentityCookie { pending: vec![other], login, ..cookie_of(own, None, Vec::new()) };
+    // A later login is not in the snapshot yet: whom it ties counts on.
+    let waits = steps(cookie(Some((NOW - 400, 7))), Vec::new(), &kv).unwrap();
+    assert!(
+        waits.view.counts(own, other) && waits.cookie.pending == [other] && waits.view.members(own).contains(&other)
+    );
+    // It was cancelled before it was ever linked: no cut will name the two.
+    let told = steps(cookie(Some((login.received, login.id.short()))), Vec::new(), &kv).unwrap();
+    assert_eq!((told.view.members(own), told.cookie.pending, told.cookie.login), (vec![own], Vec::new(), None));
 }

@@ -82,6 +82,7 @@ fn recognised(visitor: VisitorId, ledger: &Ledger, now: Millis) -> Recognised {
         covered: Vec::new(),
         earlier: Vec::new(),
         pending: Vec::new(),
+        login: None,
     };
     let ledger = Some(wire::cookies::decode_ledger(&payload).unwrap());
     let arrival = Arrival { now, cookie: Some(cookie), ledger, claims: Vec::new(), publish_delay_ms: 0 };

@@ -108,6 +108,7 @@ impl Bare {
             covered: Vec::new(),
             earlier: Vec::new(),
             pending: Vec::new(),
+            login: None,
         };
         let ring = &self.keys.tenants["demo"].cookie;
         let payload = wire::cookies::encode_identity(&cookie);

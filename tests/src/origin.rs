@@ -96,9 +96,12 @@ impl Origin {
         if answer.status == 200 { answer.json() } else { Value::Null }
     }
 
-    /// Lets the minute of every lease be over.
+    /// Lets the minute of every lease be over, and the quarter of an hour in which a consumer of before may still write:
+    /// keys that are written once more for its sake are due.
     pub fn leases_end(&self) {
-        self.store().execute("UPDATE outbox SET leased_until = 0 WHERE leased_until > 0", []).unwrap();
+        const END: &str = "UPDATE outbox SET leased_until = 0, due = iif(due = late, 0, due), late = 0
+            WHERE leased_until > 0 OR late > 0";
+        self.store().execute(END, []).unwrap();
     }
 
     /// How many keys and people wait to be published.

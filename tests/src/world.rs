@@ -1,12 +1,14 @@
 //! A world as `cargo xtask dev` runs it: the worker in workerd with KV, queues and cron, the origin on SQLite.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use causeway_shared::keys::Keys;
 use hmac::{Hmac, KeyInit as _, Mac as _};
+use rusqlite::{Connection, OpenFlags, OptionalExtension as _};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use sha2::Sha256;
@@ -170,6 +172,23 @@ impl World {
             .iter()
             .flat_map(|f| std::fs::read(self.data.join(f)).unwrap_or_default())
             .collect()
+    }
+
+    /// What the KV holds under a key. On this machine wrangler keeps rows in SQLite, and each value in a file of its own.
+    #[must_use]
+    pub fn kv(&self, key: &str) -> Option<Vec<u8>> {
+        let folder = self.data.join("wrangler/v3/kv");
+        let entries = |folder: &Path| std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        let mut stores = entries(&folder.join("miniflare-KVNamespaceObject"))
+            .filter(|path| path.extension().is_some_and(|end| end == "sqlite") && !path.ends_with("metadata.sqlite"));
+        let blob = stores.find_map(|path| {
+            let store = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY).unwrap();
+            store.busy_timeout(Duration::from_secs(5)).unwrap();
+            let found = store.query_row("SELECT blob_id FROM _mf_entries WHERE key = ?1", [key], |row| row.get(0));
+            found.optional().unwrap()
+        });
+        let blob: String = blob?;
+        entries(&folder).find_map(|namespace| std::fs::read(namespace.join("blobs").join(&blob)).ok())
     }
 
     /// Ends the origin and waits until nothing answers at its address.

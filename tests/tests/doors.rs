@@ -3,6 +3,10 @@
 
 use std::io::{Read as _, Write as _};
 
+use causeway_shared::ids::VisitorId;
+use causeway_shared::view::Stored;
+use causeway_shared::{kv, wire};
+use causeway_tests::bare::tenant;
 use causeway_tests::browser::{Browser, call};
 use causeway_tests::world::World;
 use causeway_tests::{eventually, run};
@@ -14,6 +18,8 @@ fn main() {
         &[
             ("field_12_no_permission_leaves_no_trace_on_any_route", no_trace),
             ("field_12_a_visitor_who_withdraws_is_cut_from_every_view", withdraws),
+            ("field_12_an_erased_visitor_is_gone_and_a_copy_of_its_cookie_is_nobodys", erased),
+            ("invariant_12_with_the_members_proof_the_whole_person_goes", erased_person),
             ("field_21_a_consent_string_that_refuses_is_a_no_though_present", refusing_strings),
             ("field_17_no_input_breaks_the_worker", bad_bodies),
             ("field_17_headers_of_any_bytes_are_answered", bad_headers),
@@ -107,6 +113,77 @@ fn withdraws(world: &World) {
     let held = world.visitor(&s);
     assert_eq!((held["person"]["devices"].clone(), held["view"]["purchases"].clone()), (json!(1), json!(0)));
     assert_eq!(world.lookup("leaver"), json!(s), "the lookup names who is left");
+}
+
+/// Asks to be erased and waits until it is done; gives the scope.
+fn erase(world: &World, browser: &Browser, extra: &[(&str, &str)]) -> Value {
+    let answer = browser.send("DELETE", "/v1/me", extra, b"");
+    let told = answer.json();
+    assert_eq!(answer.status, 202, "{told}");
+    let cookies = answer.set_cookies();
+    let expired = |name: &str| cookies.iter().any(|c| c.starts_with(name) && c.contains("Max-Age=0;"));
+    assert!(cookies.len() == 2 && expired("cw_id=;") && expired("cw_recent=;"), "{cookies:?}");
+    assert!(browser.cookies().is_empty());
+    let path = format!("erase/{}?tenant=demo", told["receipt"].as_str().unwrap());
+    let done = eventually("the erasure is done", || {
+        Some(world.admin("GET", &path, &Value::Null).json()).filter(|progress| progress["done_ms"].is_u64())
+    });
+    assert_eq!(done["keys"]["all"], done["keys"]["written"], "{done}");
+    told["scope"].clone()
+}
+
+fn is_buried(world: &World, visitor: &str) {
+    let id: VisitorId = visitor.parse().unwrap();
+    let key = kv::snapshot_key(&tenant(), id);
+    let value = world.kv(&key).unwrap();
+    assert_eq!(wire::kv::decode_stored(&key, id, &value).unwrap(), Stored::Tombstone);
+    assert_eq!(world.visitor(visitor)["own"].get("pages").unwrap_or(&json!(0)), &json!(0), "the origin holds nothing");
+}
+
+/// Another visitor for a browser whose cookie is an erased one's: it goes first, the next request mints.
+fn born_anew(browser: &Browser, erased: &str) -> String {
+    eventually("the browser has a new visitor", || {
+        browser.view()["visitor"].as_str().filter(|visitor| *visitor != erased).map(str::to_owned)
+    })
+}
+
+fn erased(world: &World) {
+    let browser = world.browser();
+    let visitor = visitor_of(&browser.view());
+    browser.buy("before-erasure", 1_000_000);
+    world.settles(&visitor, 1, 1);
+    world.published();
+    let copy = world.browser();
+    copy.put_back(browser.cookies());
+    let asked = world.admin("POST", "erase?tenant=demo", &json!({ "visitor": visitor }));
+    assert_eq!(asked.status, 403, "an operator may not erase");
+    assert_eq!(erase(world, &browser, &[]), "visitor");
+    is_buried(world, &visitor);
+    let anew = born_anew(&copy, &visitor);
+    world.settles(&anew, 1, 0);
+    is_buried(world, &visitor);
+    let nobody = world.browser().send("DELETE", "/v1/me", &[], b"");
+    assert_eq!((nobody.status, nobody.json()["error"]["code"].clone()), (404, json!("no_visitor")));
+}
+
+fn erased_person(world: &World) {
+    let proof = world.proof("demo", "eraser");
+    let (phone, laptop) = (world.browser(), world.browser());
+    let p = visitor_of(&phone.view_as("eraser", &proof));
+    let l = visitor_of(&laptop.view_as("eraser", &proof));
+    laptop.buy("before-the-person-went", 1_000_000);
+    world.settles(&p, 1, 0);
+    world.settles(&l, 1, 1);
+    world.published();
+    assert_eq!(erase(world, &phone, &[("x-causeway-proof", &proof)]), "person");
+    is_buried(world, &p);
+    is_buried(world, &l);
+    assert_eq!(world.lookup("eraser"), Value::Null);
+    born_anew(&laptop, &l);
+    // The member may come back, as somebody of whom nothing is known.
+    let back = phone.view_as("eraser", &proof);
+    assert_eq!(back["person"], json!({ "devices": 1, "new_visitor": true, "bridged": false }));
+    assert_eq!(world.settles(&visitor_of(&back), 1, 0)["person"]["devices"], 1);
 }
 
 fn refusing_strings(world: &World) {

@@ -1,10 +1,10 @@
-//! The project's own commands: `cargo xtask dev`, `test`, `build`, `lint`, `bench`.
+//! The project's own commands: `cargo xtask dev`, `test`, `build`, `lint`, `bench`, `sim`.
 //!
 //! A machine with rustup, Node and a C compiler needs nothing else: what is missing is installed into the
 //! project's own folders (`.tools/`, `node_modules/`), at the versions that the two lockfiles name.
 //! This crate never decides anything about the product; it starts other programs and waits for them.
 //!
-//! Exit codes: 0 done, 1 failed, 2 usage, 130 stopped by a signal during a step.
+//! Exit codes: 0 done, 1 failed, 2 usage, 130 stopped by a signal during a step; of `sim` the simulator's own.
 //!
 //! # What tests and benches find in the environment
 //! `cargo xtask test` and `cargo xtask bench` set these for the programs they start, all absolute paths:
@@ -34,6 +34,7 @@ mod npm;
 mod origin_build;
 mod process;
 mod project;
+mod sim;
 mod steps;
 mod stop;
 mod test;
@@ -84,6 +85,8 @@ enum Command {
         #[arg(long)]
         rocksdb: bool,
     },
+    /// Play simulated worlds, each from one seed; or show that planted bugs are found.
+    Sim(sim::Options),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -104,7 +107,10 @@ fn main() -> ExitCode {
             eprintln!("stopped");
             ExitCode::from(130)
         }
-        Err(error) => failed(&error),
+        Err(error) => match error.downcast_ref() {
+            Some(sim::Ended(code)) => ExitCode::from(*code),
+            None => failed(&error),
+        },
     }
 }
 
@@ -121,6 +127,7 @@ fn run(command: Command, stop: &Stop) -> anyhow::Result<()> {
         Command::Build { part } => build(&project, part, stop),
         Command::Lint => test::run(&project, &[test::Name::Lint], stop),
         Command::Bench { name, json, rocksdb } => bench::run(&project, &name, json, rocksdb, stop),
+        Command::Sim(options) => sim::run(&project, &options, stop),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
@@ -11,7 +11,7 @@ use clap::ValueEnum;
 use crate::process::{Group, TICK};
 use crate::project::Project;
 use crate::stop::Stop;
-use crate::{edge_build, npm, origin_build, steps, tools};
+use crate::{edge_build, npm, origin_build, sim, steps, tools};
 
 /// The steps, in the order in which they run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -20,6 +20,8 @@ pub(crate) enum Name {
     Lint,
     /// Unit, property and golden tests of every crate but `tests/`.
     Unit,
+    /// Simulated worlds, and the planted bugs that they must show.
+    Sim,
     /// The worker's shell, by Node's test runner.
     Shell,
     /// What `wrangler deploy` would upload.
@@ -31,12 +33,13 @@ pub(crate) enum Name {
 }
 
 impl Name {
-    const ALL: [Self; 6] = [Self::Lint, Self::Unit, Self::Shell, Self::Deploy, Self::E2e, Self::Browser];
+    const ALL: [Self; 7] = [Self::Lint, Self::Unit, Self::Sim, Self::Shell, Self::Deploy, Self::E2e, Self::Browser];
 
     fn title(self) -> &'static str {
         match self {
             Self::Lint => "lint: formatting and clippy, native and wasm32",
             Self::Unit => "unit: unit, property and golden tests",
+            Self::Sim => "sim: simulated worlds, and planted bugs",
             Self::Shell => "shell: the worker's shell",
             Self::Deploy => "deploy: wrangler deploy --dry-run",
             Self::E2e => "e2e: end to end",
@@ -48,6 +51,7 @@ impl Name {
         match self {
             Self::Lint => lint(project, stop),
             Self::Unit => unit(project, stop),
+            Self::Sim => sim(project, stop),
             Self::Shell => shell(project, stop),
             Self::Deploy => deploy(project, stop),
             Self::E2e => e2e(project, stop),
@@ -102,6 +106,11 @@ fn lint(project: &Project, stop: &Stop) -> Result<Outcome> {
 
 fn unit(project: &Project, stop: &Stop) -> Result<Outcome> {
     shown(project.cargo().args(["test", "--workspace", "--exclude", "causeway-tests"]), stop)?;
+    Ok(Outcome::Passed)
+}
+
+fn sim(project: &Project, stop: &Stop) -> Result<Outcome> {
+    sim::tested(project, stop)?;
     Ok(Outcome::Passed)
 }
 
@@ -200,16 +209,22 @@ fn chromium(project: &Project, stop: &Stop) -> Result<Result<PathBuf, String>> {
     find().map(Ok).context("apt-get installed chromium, but it is not on PATH")
 }
 
-/// Runs a command with its output shown as it comes.
+/// Runs a command with its output shown as it comes; it must succeed.
 pub(crate) fn shown(command: &mut Command, stop: &Stop) -> Result<()> {
+    let status = watched(command, stop)?;
+    if status.success() {
+        return Ok(());
+    }
+    bail!("{} failed, {status}", title(command));
+}
+
+/// Runs a command to its end, with its output where it goes, and says how it ended.
+pub(crate) fn watched(command: &mut Command, stop: &Stop) -> Result<ExitStatus> {
     stop.check()?;
     let mut group = Group::start(command.stdin(Stdio::null()))?;
     loop {
         if let Some(status) = group.ended()? {
-            if status.success() {
-                return Ok(());
-            }
-            bail!("{} failed, {status}", title(command));
+            return Ok(status);
         }
         if stop.is_set() {
             group.stop(Duration::from_secs(20));

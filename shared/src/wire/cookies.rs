@@ -13,11 +13,12 @@ const FORM: u8 = 1;
 /// Pages that a ledger may bring: earlier releases wrote so many.
 const PAGES_READ: usize = 64;
 
-/// The identity cookie's payload.
+/// The identity cookie's payload. The login is a last field, which is not there without one.
 #[must_use]
 pub fn encode_identity(cookie: &IdentityCookie) -> Vec<u8> {
     parts::encode(|e| {
-        e.array(7)?.u8(FORM)?.bytes(cookie.visitor.as_bytes())?.u64(cookie.written)?;
+        e.array(if cookie.login.is_some() { 8 } else { 7 })?;
+        e.u8(FORM)?.bytes(cookie.visitor.as_bytes())?.u64(cookie.written)?;
         match cookie.tag {
             Some(tag) => e.bytes(&tag.0)?,
             None => e.null()?,
@@ -27,7 +28,11 @@ pub fn encode_identity(cookie: &IdentityCookie) -> Vec<u8> {
         e.array(cookie.earlier.len() as u64)?;
         cookie.earlier.iter().try_for_each(|(tag, v)| e.array(2)?.bytes(&tag.0)?.bytes(v.as_bytes()).map(drop))?;
         e.array(cookie.pending.len() as u64)?;
-        cookie.pending.iter().try_for_each(|v| e.bytes(v.as_bytes()).map(drop))
+        cookie.pending.iter().try_for_each(|v| e.bytes(v.as_bytes()).map(drop))?;
+        if let Some((received, short)) = cookie.login {
+            e.array(2)?.u64(received)?.u64(short)?;
+        }
+        Ok(())
     })
 }
 
@@ -36,7 +41,8 @@ pub fn encode_identity(cookie: &IdentityCookie) -> Vec<u8> {
 /// # Errors
 /// [`WireError`].
 pub fn decode_identity(bytes: &[u8]) -> Result<IdentityCookie, WireError> {
-    parts::form(bytes, FORM, 6, |d| {
+    let login = parts::fields(bytes) > 7;
+    parts::form(bytes, FORM, if login { 7 } else { 6 }, |d| {
         Ok(IdentityCookie {
             visitor: parts::visitor(d)?,
             written: d.u64()?,
@@ -46,6 +52,7 @@ pub fn decode_identity(bytes: &[u8]) -> Result<IdentityCookie, WireError> {
                 parts::record(d, 2, |d| Ok((parts::alt_hash(d)?, parts::visitor(d)?)))
             })?,
             pending: parts::values(d, limits::PENDING_SIBLINGS, parts::visitor)?,
+            login: if login { Some(parts::record(d, 2, |d| Ok((d.u64()?, d.u64()?)))?) } else { None },
         })
     })
 }

@@ -1,7 +1,7 @@
 //! Caps: an ad is not placed where what its decision had to know says that the limit is reached. It had to know what the
 //! snapshots that it was given hold of the visitors it counted, and what the browser's own answers placed within the serve
 //! window, as far as the cookies that came know of them. What it could not know is the overshoot, which is measured
-//! (`causeway-sim caps`). Strict caps are exact among the browsers whose object has learned of one another.
+//! (`--caps`). Strict caps are exact among the browsers whose object has learned of one another.
 
 use std::collections::{BTreeMap, BTreeSet};
 

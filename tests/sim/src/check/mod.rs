@@ -1,6 +1,7 @@
 //! What must never happen, each kind in a file of its own. Some are looked at with every event, some when the origin has
 //! folded, all of them when the world has converged.
 
+pub mod answers;
 pub mod caps;
 pub mod consent;
 pub mod erasure;
@@ -8,6 +9,7 @@ pub mod facts;
 pub mod pages;
 pub mod people;
 pub mod versions;
+pub mod views;
 
 use causeway_edge::Outcome;
 use causeway_shared::fact::Fact;
@@ -65,6 +67,7 @@ impl Check {
     pub fn emitted(&mut self, call: &Call, outcome: &Outcome) {
         self.all("consent", consent::emitted(call, outcome));
         self.all("people", people::emitted(call, outcome));
+        self.all("people", answers::emitted(call, outcome));
         self.all("pages", pages::emitted(call, outcome));
         let older = self.versions.used(call, outcome);
         self.all("versions", older);
@@ -126,6 +129,8 @@ impl World {
             ("facts", facts::converged),
             ("caps", caps::converged),
             ("people", people::converged),
+            ("people", answers::converged),
+            ("views", views::converged),
             ("versions", versions::converged),
             ("pages", pages::converged),
         ] {

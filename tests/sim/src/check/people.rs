@@ -20,7 +20,8 @@ use crate::sync::facts_of;
 use crate::world::World;
 
 /// The hashes that a member's id has, under every key there ever is.
-fn hashes(tenant: usize, member: u64) -> BTreeSet<AltHash> {
+#[must_use]
+pub fn hashes(tenant: usize, member: u64) -> BTreeSet<AltHash> {
     let name = setup::TENANTS.get(tenant).copied().unwrap_or_default();
     let of_stage = |stage| {
         let keys = setup::keys(stage);
@@ -44,7 +45,8 @@ pub fn emitted(call: &Call, outcome: &Outcome) -> Vec<String> {
             held.push((visitor, snapshot.unique));
         }
     }
-    held.extend(tagged(call).map(|(visitor, tag)| (visitor, vec![tag])));
+    let tagged = call.jar.identity.as_deref().and_then(|value| tagged(call.tenant, value));
+    held.extend(tagged.and_then(|(visitor, tag)| Some((visitor, vec![tag?]))));
     for (visitor, unique) in held.iter().filter(|(_, unique)| !unique.is_empty()) {
         let another = !unique.iter().any(|hash| own.contains(hash));
         let told = facts.iter().find(|fact| fact.visitor == *visitor && !matches!(fact.what, What::Withdrawal));
@@ -55,16 +57,16 @@ pub fn emitted(call: &Call, outcome: &Outcome) -> Vec<String> {
     seen
 }
 
-/// The visitor and the member's tag of the cookie that a call carries.
-fn tagged(call: &Call) -> Option<(VisitorId, AltHash)> {
-    let value = call.jar.identity.as_deref()?;
-    let name = setup::TENANTS.get(call.tenant)?;
+/// The visitor of an identity cookie, and its member's tag.
+#[must_use]
+pub fn tagged(tenant: usize, value: &str) -> Option<(VisitorId, Option<AltHash>)> {
+    let name = setup::TENANTS.get(tenant)?;
     let opened = [0, 1, 2].into_iter().find_map(|stage| {
         let ring = setup::keys(stage).tenants.get(*name)?.cookie.clone();
-        cookie::open(&ring, IDENTITY, &setup::tenant(call.tenant), value).ok()
+        cookie::open(&ring, IDENTITY, &setup::tenant(tenant), value).ok()
     })?;
     let identity = cookies::decode_identity(&opened.payload).ok()?;
-    Some((identity.visitor, identity.tag?))
+    Some((identity.visitor, identity.tag))
 }
 
 /// Nobody in the store holds two members.

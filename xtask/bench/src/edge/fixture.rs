@@ -226,6 +226,7 @@ fn identity(own: VisitorId, unique: AltHash, now: Millis) -> IdentityCookie {
         covered: vec![0x1234_5678],
         earlier: Vec::new(),
         pending: Vec::new(),
+        login: None,
     }
 }
 

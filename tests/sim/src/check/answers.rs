@@ -1,0 +1,119 @@
+//! What an edge answers: nobody counts in an answer whom what it was given says is cut; and once the world has converged,
+//! an answer knows exactly the person's visitors and sums that the model knows.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use causeway_edge::Outcome;
+use causeway_shared::ids::{Epoch, VisitorId};
+use causeway_shared::membership::Membership;
+use causeway_shared::view::{Snapshot, Stored};
+use causeway_shared::wire::kv as form;
+use serde_json::Value;
+
+use super::facts::subject;
+use crate::browser::{self, Kind};
+use crate::edge::Call;
+use crate::model::Person;
+use crate::setup;
+use crate::world::World;
+
+/// Somebody counts whom the highest epoch that a call was given cuts.
+pub fn emitted(call: &Call, outcome: &Outcome) -> Vec<String> {
+    if call.asked.kind != Kind::Decide {
+        return Vec::new();
+    }
+    let answer: Value = serde_json::from_slice(&outcome.body).unwrap_or_default();
+    let Some(own) = answer["visitor"].as_str().and_then(|text| text.parse().ok()) else { return Vec::new() };
+    let counted = super::people::counted(&answer);
+    let given = snapshots(call);
+    // Where the location had met a newer one it used that, or less: what it was given then says nothing for sure.
+    let used = &answer["trace"]["person"]["snapshots"];
+    let as_read = |s: &Snapshot| used[s.visitor.to_string()] == format!("{}.{}", s.version.restore, s.version.counter);
+    if given.iter().any(|s| counted.contains(&s.visitor) && !as_read(s)) {
+        return Vec::new();
+    }
+    let memberships: Vec<&Membership> = given.iter().map(|s| &s.membership).collect();
+    let cut = counted.iter().filter(|v| **v != own && says(&memberships, own, **v) == Some(false));
+    cut.map(|v| format!("{own} counts {v}, who is cut from it")).collect()
+}
+
+fn snapshots(call: &Call) -> Vec<Snapshot> {
+    let read = |(key, value): &(String, String)| {
+        let (_, visitor) = subject(key)?;
+        match form::decode_stored(key, visitor, value.as_bytes()) {
+            Ok(Stored::Snapshot(snapshot)) => Some(*snapshot),
+            _ => None,
+        }
+    };
+    call.given.iter().filter_map(read).collect()
+}
+
+/// What the highest epoch says of two visitors that admits one of them and names the other.
+fn says(memberships: &[&Membership], a: VisitorId, b: VisitorId) -> Option<bool> {
+    let mut newest: Option<(Epoch, bool)> = None;
+    for m in memberships {
+        let admits = |v| m.admits.contains_key(&v);
+        let cuts = |v| m.cuts.contains_key(&v);
+        let together = match (admits(a), admits(b)) {
+            (true, true) => Some(true),
+            (true, false) if cuts(b) => Some(false),
+            (false, true) if cuts(a) => Some(false),
+            _ => None,
+        };
+        if let Some(together) = together.filter(|_| newest.is_none_or(|(epoch, _)| m.epoch > epoch)) {
+            newest = Some((m.epoch, together));
+        }
+    }
+    newest.map(|(_, together)| together)
+}
+
+/// Asks `/v1/me` for every browser that is somebody, by the cookie of its identity and the proof of its member.
+pub fn converged(world: &mut World) -> Vec<String> {
+    let mut seen = Vec::new();
+    for place in 0..setup::TENANTS.len() {
+        let tenant = setup::tenant(place);
+        let people = world.model.people(&tenant, &world.model.same_ids(&tenant));
+        let of: BTreeMap<VisitorId, &Person> =
+            people.iter().flat_map(|p| p.members.iter().map(move |v| (*v, p))).collect();
+        let cookies: BTreeSet<String> =
+            world.browsers.iter().filter(|b| b.tenant == place).filter_map(|b| b.jar.identity.clone()).collect();
+        for cookie in cookies {
+            seen.extend(ask(world, place, &cookie, &of));
+        }
+    }
+    seen
+}
+
+fn ask(world: &mut World, tenant: usize, cookie: &str, of: &BTreeMap<VisitorId, &Person>) -> Option<String> {
+    let visitor = super::people::tagged(tenant, cookie)?.0;
+    let person = of.get(&visitor)?;
+    let unique = person.unique?;
+    // A kiosk's thousands are not tried.
+    let member = (0..world.plan.members.min(20)).find(|m| super::people::hashes(tenant, *m).contains(&unique.hash))?;
+    let body = me(world, tenant, cookie, member)?;
+    if body["view"].is_null() || person.members.len() > 40 {
+        return None;
+    }
+    let sum = |field: fn(&crate::model::Sums) -> i64| -> i64 {
+        person.members.iter().map(|v| field(&world.model.sums(&(setup::tenant(tenant), *v)))).sum()
+    };
+    let expected = (sum(|s| s.pages.cast_signed()), sum(|s| s.purchases.cast_signed()), sum(|s| s.revenue));
+    let number = |name: &str| body["view"][name].as_i64().unwrap_or(-1);
+    let found = (number("pages"), number("purchases"), number("revenue_micros"));
+    (found != expected).then(|| format!("{visitor} is told {found:?} of its person; the model says {expected:?}"))
+}
+
+/// One call of `/v1/me` at the first location, with the KV as it is at the centre.
+fn me(world: &mut World, tenant: usize, cookie: &str, member: u64) -> Option<Value> {
+    let host = setup::TENANTS.get(tenant)?;
+    let proof = browser::proof_of(member, tenant, world.now);
+    let head = format!("GET\nhttps://{host}.example/v1/me\ncw_id={cookie}\n\n\n\nMozilla/5.0\n\n{proof}");
+    let now = world.edge_clock(0);
+    let (kv, engine) = (&world.kv, &mut world.locations.first_mut()?.engine);
+    let mut outcome = engine.begin(&head, b"", now, &[7; 32]);
+    while let Some(turn) = outcome.head.turn {
+        let values: Vec<&str> = outcome.head.read.iter().map(|key| kv.value(key).unwrap_or_default()).collect();
+        outcome = engine.resume(turn, values.join("\n").as_bytes(), "");
+    }
+    serde_json::from_slice(&outcome.body).ok()
+}

@@ -1,0 +1,48 @@
+//! What a reader joins from the KV counts each visitor of a person once, and nobody who was cut from it: once the world has
+//! converged, for every snapshot together with those of all whom it names.
+
+use std::collections::BTreeMap;
+
+use causeway_shared::ids::{TenantId, VisitorId};
+use causeway_shared::profile::Totals;
+use causeway_shared::view::{Snapshot, Stored, View};
+use causeway_shared::wire::kv as form;
+
+use super::facts::subject;
+use crate::world::World;
+
+type Snapshots = BTreeMap<(TenantId, VisitorId), Snapshot>;
+
+/// Joins what the KV holds.
+pub fn converged(world: &mut World) -> Vec<String> {
+    let mut all = Snapshots::new();
+    for (key, value) in world.kv.values() {
+        let Some((tenant, visitor)) = subject(key) else { continue };
+        if let Ok(Stored::Snapshot(snapshot)) = form::decode_stored(key, visitor, value.as_bytes()) {
+            all.insert((tenant, visitor), *snapshot);
+        }
+    }
+    all.iter().filter(|(_, own)| !own.truncated).filter_map(|((tenant, _), own)| joined(&all, tenant, own)).collect()
+}
+
+fn joined(all: &Snapshots, tenant: &TenantId, own: &Snapshot) -> Option<String> {
+    let of = |visitor: &VisitorId| all.get(&(tenant.clone(), *visitor));
+    let mut view = View::default();
+    view.add_snapshot(own.clone());
+    own.membership.admits.keys().filter_map(of).for_each(|other| view.add_snapshot(other.clone()));
+    // Of those who were cut a reader may still hold what they did; whom they belong with now is another person's.
+    for mut cut in own.membership.cuts.keys().filter_map(of).cloned() {
+        cut.keep_own();
+        view.add_snapshot(cut);
+    }
+    let admits: Vec<VisitorId> = own.membership.admits.keys().copied().collect();
+    let each = admits.iter().filter_map(|v| Some(of(v)?.profiles.get(v)?.totals()));
+    let (members, sums) = (view.members(own.visitor), view.totals(own.visitor));
+    let expected = each.fold(Totals::default(), Totals::plus);
+    (members != admits || sums != expected).then(|| {
+        format!(
+            "{} joined counts {members:?} of {admits:?}, and {sums:?} where they add up to {expected:?}",
+            own.visitor
+        )
+    })
+}
