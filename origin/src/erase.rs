@@ -285,10 +285,16 @@ pub fn keep_unfolded(data: &Path) -> Result<(), StoreError> {
     }
     let log = Connection::open(path)?;
     let mut statement = log.prepare("SELECT body FROM log ORDER BY seq")?;
-    let bodies: Vec<Vec<u8>> = statement.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?;
     let mut asked = Vec::new();
-    for body in bodies {
-        let request = decode_request(&body)?;
+    // A page or a record that cannot be read takes no other's erasures with it.
+    for body in statement.query_map([], |row| row.get::<_, Vec<u8>>(0))? {
+        let request = match body.map_err(StoreError::from).and_then(|body| Ok(decode_request(&body)?)) {
+            Ok(request) => request,
+            Err(e) => {
+                tracing::warn!(error = %crate::chain(&e), "a record of the old log cannot be read");
+                continue;
+            }
+        };
         for batch in request.facts {
             // What cannot be read was refused when it came.
             let Ok((tenant, facts)) = facts::decode_each(&batch) else { continue };

@@ -112,6 +112,12 @@ fn erased_before(
     }
     let unique = group.rules.tenants.by_no(tenant)?.config.is_unique(id.kind);
     let cancelled = evidence::cancelled(group.tx, tenant, visitor, id)?;
+    // A browser that is another member's by now only saw the proof.
+    let config = &group.rules.tenants.by_no(tenant)?.config;
+    let held = held_unique(group.tx, tenant, visitor, |kind| config.is_unique(kind))?;
+    if unique && held.is_some() && held != canonical(group.tx, tenant, id)? {
+        return Ok(());
+    }
     if received <= at && (proven || !unique) && cancelled.is_none_or(|cancelled| received > cancelled) {
         going.entry((tenant, visitor)).or_insert(by);
     }

@@ -177,9 +177,9 @@ impl Object {
     /// be cut from the other one day.
     pub fn passed(&mut self, forwarded: &Call, answer: &Answer, now: Minute) {
         self.release(now);
-        if self.forward == Some(forwarded.to) && answer.by <= forwarded.to {
-            (self.forward, self.told) = (Some(answer.by), true);
-        }
+        // It goes on to that one, and not the shorter way: who decides in the end may be cut from the person, and the one
+        // between hears of it first.
+        self.told |= self.forward == Some(forwarded.to);
         self.absorb(&answer.granted);
     }
 

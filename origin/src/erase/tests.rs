@@ -324,3 +324,22 @@ fn what_waits_to_be_folded_of_who_is_to_be_erased_is_not_shown() {
     let done = group::commit(&mut origin.conn, &origin.rules, &origin.metrics, GIVEN, &[Arc::new(late)], &[]).unwrap();
     assert_eq!((done.erased, done.new), (1, vec![0]));
 }
+
+#[test]
+fn field_01_who_shared_a_browser_erases_nobody_else() {
+    let (mut origin, mut kv) = (Origin::new(), Kv::new());
+    person(&mut origin, &mut kv);
+    // Bert proved to be at one of Ann's browsers, after her; and has one of his own.
+    let bert = [origin.login(visitor(1), 9, NOW + 1, "bert"), origin.login(visitor(7), 1, NOW + 2, "bert")];
+    origin.send("demo", &bert);
+    origin.settle(&mut kv);
+    let id = origin.member("demo", "bert");
+    let erasure = Whom::Id(id.kind, vec![id.hash]).fact(Scope::Person, origin.now, [8; 16]);
+    let record = Record::of(vec![Checked { tenant: origin.tenant("demo").no, fact: erasure }]);
+    let given = origin.given();
+    group::commit(&mut origin.conn, &origin.rules, &origin.metrics, given, &[Arc::new(record)], &[]).unwrap();
+    origin.settle(&mut kv);
+    assert_gone(&origin, &kv, 7);
+    assert_eq!(origin.person("demo", visitor(1)).members, (1..=3).map(visitor).collect::<Vec<_>>());
+    assert_eq!(origin.profile("demo", visitor(1)).totals().pages, 1);
+}

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_shared::fact::{Fact, Scope, What};
 use causeway_shared::ids::{AltHash, AlternateId, FactId, Millis, VisitorId};
+use causeway_shared::person::Reason;
 use causeway_shared::profile::Profile;
 use causeway_shared::wire::profile;
 use rusqlite::Connection;
@@ -44,20 +45,28 @@ pub(super) fn apply(
                 going.entry((*tenant, visitor)).or_insert(by);
             } else if new {
                 // Its keys may still wait for their write: this erasure is not done before.
-                rewrite(group, *tenant, by, visitor, BTreeSet::new())?;
+                let mut keys = BTreeSet::new();
+                former(group, *tenant, visitor, &mut keys)?;
+                write_anew(group, *tenant, by.receipt, &keys)?;
             }
         }
     }
-    let mut keys: BTreeMap<(TenantNo, VisitorId), BTreeSet<Subject>> = BTreeMap::new();
+    // One pass over the keys of each erasure, however many visitors it takes.
+    let mut keys: BTreeMap<(TenantNo, FactId), BTreeSet<Subject>> = BTreeMap::new();
     for ((tenant, visitor), by) in &going {
-        keys.insert((*tenant, *visitor), leave(group, *tenant, *visitor, *by, linked, &mut touched)?);
+        let keys = keys.entry((*tenant, by.receipt)).or_default();
+        leave(group, *tenant, *visitor, *by, linked, &mut touched, keys)?;
     }
     people::recompute(group, &mut touched, linked)?;
     for ((tenant, visitor), by) in &going {
         empty(group, *tenant, *visitor, *by)?;
         let name = group.rules.tenants.by_no(*tenant)?.id.to_string();
         linked.erased.push((name, journal::visitor(by.receipt, *visitor, by.at)));
-        rewrite(group, *tenant, *by, *visitor, keys.remove(&(*tenant, *visitor)).unwrap_or_default())?;
+        let keys = keys.entry((*tenant, by.receipt)).or_default();
+        former(group, *tenant, *visitor, keys)?;
+    }
+    for ((tenant, receipt), keys) in &keys {
+        write_anew(group, *tenant, *receipt, keys)?;
     }
     Ok(touched.ids)
 }
@@ -80,20 +89,26 @@ fn reached(
 ) -> Result<BTreeSet<VisitorId>, StoreError> {
     let What::Erasure { scope, id, also } = &fact.what else { return Ok(BTreeSet::new()) };
     let by = By { at: fact.received, receipt: fact.id };
-    let mut found = BTreeSet::new();
+    let config = &group.rules.tenants.by_no(tenant)?.config;
+    let (mut found, mut named) = (BTreeSet::new(), None);
     if fact.visitor != VisitorId::NOBODY {
         found.insert(fact.visitor);
     }
     if let Some(id) = id {
         let canonical = alternates::resolve(group, tenant, *id, also, touched)?;
+        named = Some(canonical).filter(|id| config.is_unique(id.kind));
         found.extend(end_id(group, tenant, canonical, also.iter().copied().chain([id.hash]), by, linked)?);
     }
     if *scope == Scope::Visitor {
         return Ok(found);
     }
-    let config = &group.rules.tenants.by_no(tenant)?.config;
     let mut held = BTreeSet::new();
     for visitor in found.clone() {
+        // A browser that only saw the member's proof leads to nobody: it is another's.
+        let own = held_unique(group.tx, tenant, visitor, |kind| config.is_unique(kind))?;
+        if named.is_some() && own.is_some() && own != named {
+            continue;
+        }
         for member in erase::person_of(group.tx, tenant, visitor)? {
             found.insert(member);
             held.extend(held_unique(group.tx, tenant, member, |kind| config.is_unique(kind))?);
@@ -128,7 +143,7 @@ pub(super) fn end_id(
 }
 
 /// The visitors seen with an id until a time, and not by mistake: what was cancelled does not count, nor a unique id
-/// without proof, which anyone may say.
+/// without proof, which anyone may say, or on a browser that is another member's.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -144,14 +159,15 @@ pub fn seen_until(
         let cancelled = evidence::cancelled(conn, tenant.no, row.evidence.visitor, id)?;
         // That of a withdrawal ends for another reason.
         let evidence = causeway_shared::person::Evidence { cancelled, ..row.evidence };
-        if (row.proven || !unique) && evidence.stands() && evidence.since() <= until {
+        let own = !unique || (row.proven && row.flag != Some(Reason::SecondUnique));
+        if own && evidence.stands() && evidence.since() <= until {
             found.push(row.evidence.visitor);
         }
     }
     Ok(found)
 }
 
-/// Takes a visitor out of everything that links it. Gives the KV keys that may name it.
+/// Takes a visitor out of everything that links it, and adds the KV keys that may name it.
 fn leave(
     group: &mut Group<'_>,
     tenant: TenantNo,
@@ -159,13 +175,16 @@ fn leave(
     by: By,
     linked: &mut Linked,
     touched: &mut Touched,
-) -> Result<BTreeSet<Subject>, StoreError> {
+    keys: &mut BTreeSet<Subject>,
+) -> Result<(), StoreError> {
     const MARK: &str = "UPDATE visitors SET withdrawn = ifnull(withdrawn, ?3) WHERE tenant = ?1 AND visitor = ?2";
     if find_visitor(group.tx, tenant, visitor)?.is_none() {
         fold::insert(group, tenant, visitor, &[])?;
     }
-    let mut keys: BTreeSet<Subject> =
-        erase::person_of(group.tx, tenant, visitor)?.into_iter().map(Subject::Snapshot).collect();
+    // A sibling that goes too has brought the whole person's.
+    if !keys.contains(&Subject::Snapshot(visitor)) {
+        keys.extend(erase::person_of(group.tx, tenant, visitor)?.into_iter().map(Subject::Snapshot));
+    }
     for row in of_visitor(group.tx, tenant, visitor)? {
         let id = row.evidence.id;
         // Under keys that are no longer read too: what was written with them is still there.
@@ -174,7 +193,7 @@ fn leave(
     group.tx.prepare_cached(MARK)?.execute((tenant.0, visitor.as_bytes(), signed(by.at)))?;
     evidence::end(group, tenant, visitor, touched)?;
     linked.withdrawn.insert((tenant, visitor));
-    Ok(keys)
+    Ok(())
 }
 
 /// Leaves nothing of a visitor but its tombstone.
@@ -202,28 +221,35 @@ fn empty(group: &mut Group<'_>, tenant: TenantNo, visitor: VisitorId, by: By) ->
     Ok(group.tx.pragma_update(None, "secure_delete", "OFF")?)
 }
 
-/// Has every key that may name the visitor written anew, and waits for that.
-fn rewrite(
-    group: &mut Group<'_>,
+/// Adds a visitor's own key, and those of people it belonged to before: their snapshots cut it, and may not be written
+/// yet.
+fn former(
+    group: &Group<'_>,
     tenant: TenantNo,
-    by: By,
     visitor: VisitorId,
-    mut keys: BTreeSet<Subject>,
+    keys: &mut BTreeSet<Subject>,
 ) -> Result<(), StoreError> {
-    // People it belonged to before: their snapshots cut it, and may not be written yet.
     const FORMER: &str = "SELECT v.visitor FROM cuts c JOIN people p ON p.person = c.person
         JOIN visitors v ON v.person = c.person WHERE c.visitor = ?2 AND p.tenant = ?1";
-    {
-        let mut statement = group.tx.prepare_cached(FORMER)?;
-        for former in statement.query_map((tenant.0, visitor.as_bytes()), |row| visitor_at(row, 0))? {
-            keys.insert(Subject::Snapshot(former?));
-        }
+    let mut statement = group.tx.prepare_cached(FORMER)?;
+    for former in statement.query_map((tenant.0, visitor.as_bytes()), |row| visitor_at(row, 0))? {
+        keys.insert(Subject::Snapshot(former?));
     }
     keys.insert(Subject::Snapshot(visitor));
+    Ok(())
+}
+
+/// Has every key that may name somebody erased written anew, and waits for that.
+fn write_anew(
+    group: &mut Group<'_>,
+    tenant: TenantNo,
+    receipt: FactId,
+    keys: &BTreeSet<Subject>,
+) -> Result<(), StoreError> {
     // Above what is being written now.
     group.next_version();
-    for key in &keys {
+    for key in keys {
         publish::put(group, tenant, *key, group.now)?;
     }
-    erase::note_keys(group, tenant, by.receipt, &keys)
+    erase::note_keys(group, tenant, receipt, keys)
 }

@@ -174,6 +174,13 @@ fn plan(
     for (visitor, stored) in &around.stored {
         old.entry(stored.person).or_default().insert(*visitor);
     }
+    let activity = |v: &VisitorId| (std::cmp::Reverse(around.stored.get(v).map(|s| s.last_seen)), *v);
+    let mut by_activity: BTreeMap<PersonNo, Vec<VisitorId>> = BTreeMap::new();
+    for (row, members) in &old {
+        let mut members: Vec<VisitorId> = members.iter().copied().collect();
+        members.sort_by_key(activity);
+        by_activity.insert(*row, members);
+    }
     let mut planned: Vec<Planned> = Vec::new();
     for person in &found.people {
         let from: BTreeSet<PersonNo> =
@@ -181,10 +188,10 @@ fn plan(
         if from.iter().all(|row| old.get(row) == Some(&person.members)) {
             continue;
         }
-        let others = from.iter().filter_map(|row| old.get(row)).flatten();
-        let mut left: Vec<VisitorId> = others.filter(|v| !person.members.contains(v)).copied().collect();
-        let last_seen = |v: &VisitorId| around.stored.get(v).map(|s| s.last_seen);
-        left.sort_by_key(|v| (std::cmp::Reverse(last_seen(v)), *v));
+        // Each row's last active are enough: no more are named.
+        let of_row = |row| by_activity.get(row).into_iter().flatten().filter(|v| !person.members.contains(v));
+        let mut left: Vec<VisitorId> = from.iter().flat_map(|row| of_row(row).take(limits::CUTS)).copied().collect();
+        left.sort_by_key(activity);
         planned.push(Planned { person: person.clone(), from, row: None, heir_of: None, left });
     }
     let mut taken = BTreeSet::new();

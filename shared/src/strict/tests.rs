@@ -131,7 +131,7 @@ fn s3_05_one_call_places_no_ad_twice_and_takes_the_next_choice() {
 }
 
 #[test]
-fn s3_05_what_was_placed_before_a_link_counts_after_it_and_paths_are_short() {
+fn s3_05_what_was_placed_before_a_link_counts_after_it() {
     let mut world = World::default();
     assert_eq!(world.claim(3, 0, &[3], claim(3, &[1], &[]), noon()), [1]);
     assert_eq!(world.claim(2, 0, &[2], claim(3, &[2], &[]), noon()), [1]);
@@ -139,8 +139,18 @@ fn s3_05_what_was_placed_before_a_link_counts_after_it_and_paths_are_short() {
     assert!(world.confirm(3, 1, noon()), "its reservation went with it");
     assert_eq!(world.claim(2, 2, &[1, 2], claim(3, &[4], &[]), noon()), [0; 0], "three of the three are placed");
     assert_eq!(world.claim(3, 1, &[2, 3], claim(4, &[5], &[]), noon()), [1]);
-    assert_eq!(world.object(visitor(3)).forward, Some(visitor(1)));
     assert_eq!(world.claim(1, 0, &[1], claim(4, &[6], &[]), noon()), [0; 0]);
+}
+
+#[test]
+fn s3_05_a_person_whose_smallest_visitor_was_cut_meets_at_the_next() {
+    let mut world = World::default();
+    assert_eq!(world.claim(2, 3, &[1, 2], claim(2, &[], &[]), noon()), [0; 0]);
+    // The first is cut; the third browser hears of it before the second does.
+    assert_eq!(world.claim(3, 8, &[2, 3], claim(2, &[1], &[]), noon()), [1]);
+    assert_eq!(world.claim(2, 8, &[2, 3], claim(2, &[2], &[]), noon()), [1]);
+    assert_eq!(world.claim(3, 8, &[2, 3], claim(2, &[3], &[]), noon()), [0; 0], "both decide at the second");
+    assert_eq!(world.object(visitor(3)).forward, Some(visitor(2)));
 }
 
 #[test]

@@ -135,6 +135,18 @@ impl Model {
         named.map(|(tenant, visitor, _)| (tenant.clone(), *visitor)).filter(|o| !self.erased.contains(o)).collect()
     }
 
+    /// Whether a visitor is another member's, or may be: what it was seen with first may have been cancelled.
+    fn holds_another(&self, owner: &Owner, id: AlternateId, same: &BTreeMap<AlternateId, AlternateId>) -> bool {
+        let proven = self.of(owner).filter_map(|fact| match &fact.what {
+            What::Alias { id, proven: true, .. } if id.kind == MEMBER => {
+                Some((fact.received, same.get(id).copied().unwrap_or(*id)))
+            }
+            _ => None,
+        });
+        let cancelled = self.of(owner).any(|fact| matches!(fact.what, What::Cancellation { .. }));
+        cancelled || proven.min().is_some_and(|(_, first)| first != id)
+    }
+
     /// Visitors seen, with proof, with an id that was erased afterwards.
     #[must_use]
     pub fn named_by_erasures(&self) -> BTreeSet<Owner> {
@@ -151,7 +163,7 @@ impl Model {
                 let owner = (tenant.clone(), seen.fact.visitor);
                 // What was cancelled ties nobody to the id any more.
                 let ends = |fact: &Fact| matches!(&fact.what, What::Cancellation { id } if one(id) == one(erased));
-                if self.of(&owner).any(ends) {
+                if self.of(&owner).any(ends) || self.holds_another(&owner, one(erased), &same) {
                     continue;
                 }
                 if one(id) == one(erased) && seen.fact.received < told.fact.received && seen.at_origin {
