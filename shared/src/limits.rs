@@ -106,8 +106,9 @@ pub const SYNC_SKEW_MS: u64 = 5 * 60_000;
 pub const FACT_AGE_MS: u64 = 30 * 86_400_000;
 /// How much longer than [`FACT_AGE_MS`] a FactId is remembered, in milliseconds (5 days).
 pub const FACT_ID_KEEP_MS: u64 = FACT_AGE_MS + 5 * 86_400_000;
-/// How far ahead of the origin's clock an edge's receive time may be, in milliseconds.
-pub const FACT_AHEAD_MS: u64 = 5 * 60_000;
+/// How far ahead of the origin's clock an edge's receive time may be, in milliseconds: further than a sync's time may be,
+/// or a sync that is taken would bring facts of another location that are not.
+pub const FACT_AHEAD_MS: u64 = 2 * SYNC_SKEW_MS;
 /// Visitors a person is recomputed over in one transaction; a larger one is left to the `reconcile` job.
 pub const PERSON_VISITORS: usize = 100_000;
 

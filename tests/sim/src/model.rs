@@ -32,6 +32,8 @@ pub struct Told {
 pub struct Model {
     /// Who is erased, as the store found when the world had converged.
     pub erased: BTreeSet<Owner>,
+    /// Whose logins got lost, neither queue nor origin having taken them: an edge that saw the proof knows more.
+    pub lost_logins: BTreeSet<Owner>,
     facts: BTreeMap<(TenantId, VisitorId, FactId), Told>,
 }
 
@@ -106,7 +108,14 @@ impl Model {
 
     /// Facts of which only the store can say whether they came: neither queue nor origin said so. `holds` asks it.
     pub fn settle(&mut self, mut holds: impl FnMut(&TenantId, &Fact) -> bool) {
-        self.facts.retain(|(tenant, _, _), told| told.acknowledged || holds(tenant, &told.fact));
+        let lost = &mut self.lost_logins;
+        self.facts.retain(|(tenant, visitor, _), told| {
+            let there = told.acknowledged || holds(tenant, &told.fact);
+            if !there && matches!(told.fact.what, What::Alias { .. }) {
+                lost.insert((tenant.clone(), *visitor));
+            }
+            there
+        });
     }
 
     /// All facts, in the order of visitors.

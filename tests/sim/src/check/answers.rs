@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_edge::Outcome;
+use causeway_shared::fact::What;
 use causeway_shared::ids::{Epoch, VisitorId};
 use causeway_shared::membership::Membership;
 use causeway_shared::view::{Snapshot, Stored};
@@ -13,7 +14,7 @@ use serde_json::Value;
 use super::facts::subject;
 use crate::browser::{self, Kind};
 use crate::edge::Call;
-use crate::model::Person;
+use crate::model::{MEMBER, Person};
 use crate::setup;
 use crate::world::World;
 
@@ -32,7 +33,13 @@ pub fn emitted(call: &Call, outcome: &Outcome) -> Vec<String> {
     if given.iter().any(|s| counted.contains(&s.visitor) && !as_read(s)) {
         return Vec::new();
     }
-    let memberships: Vec<&Membership> = given.iter().map(|s| &s.membership).collect();
+    // Of one older than the browser has seen only the visitor's own facts are believed.
+    let highest = super::people::highest(call).unwrap_or_default();
+    if given.iter().any(|s| s.visitor == own && s.version < highest) {
+        return Vec::new();
+    }
+    let memberships: Vec<&Membership> =
+        given.iter().filter(|s| counted.contains(&s.visitor)).map(|s| &s.membership).collect();
     let cut = counted.iter().filter(|v| **v != own && says(&memberships, own, **v) == Some(false));
     cut.map(|v| format!("{own} counts {v}, who is cut from it")).collect()
 }
@@ -87,6 +94,12 @@ pub fn converged(world: &mut World) -> Vec<String> {
 fn ask(world: &mut World, tenant: usize, cookie: &str, of: &BTreeMap<VisitorId, &Person>) -> Option<String> {
     let visitor = super::people::tagged(tenant, cookie)?.0;
     let person = of.get(&visitor)?;
+    let owner = (setup::tenant(tenant), visitor);
+    // Ids that are not unique may tie a browser to people whom the store keeps apart: not looked at here yet (seed 716).
+    let shares = world.model.of(&owner).any(|fact| matches!(&fact.what, What::Alias { id, .. } if id.kind != MEMBER));
+    if shares || world.model.lost_logins.contains(&owner) {
+        return None;
+    }
     let unique = person.unique?;
     // A kiosk's thousands are not tried.
     let member = (0..world.plan.members.min(20)).find(|m| super::people::hashes(tenant, *m).contains(&unique.hash))?;

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_edge::Outcome;
 use causeway_origin::read::{self, View};
-use causeway_shared::cookie::{self, IDENTITY};
+use causeway_shared::cookie::{self, IDENTITY, LEDGER};
 use causeway_shared::fact::What;
-use causeway_shared::ids::{AltHash, TenantId, VisitorId};
+use causeway_shared::ids::{AltHash, TenantId, Version, VisitorId};
 use causeway_shared::view::Stored;
 use causeway_shared::wire::{cookies, kv as form};
 use serde_json::Value;
@@ -67,6 +67,17 @@ pub fn tagged(tenant: usize, value: &str) -> Option<(VisitorId, Option<AltHash>)
     })?;
     let identity = cookies::decode_identity(&opened.payload).ok()?;
     Some((identity.visitor, identity.tag))
+}
+
+/// The newest version that the browser of a call has seen, as its ledger cookie says.
+#[must_use]
+pub fn highest(call: &Call) -> Option<Version> {
+    let (name, value) = (setup::TENANTS.get(call.tenant)?, call.jar.ledger.as_deref()?);
+    let opened = (0..setup::STAGES).find_map(|stage| {
+        let ring = &setup::keys(stage).tenants.get(*name)?.cookie;
+        cookie::open(ring, LEDGER, &setup::tenant(call.tenant), value).ok()
+    })?;
+    Some(cookies::decode_ledger(&opened.payload).ok()?.highest)
 }
 
 /// Nobody in the store holds two members.
