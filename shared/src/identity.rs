@@ -276,19 +276,21 @@ impl Second {
         view.add_known(own, who.ledger.known());
         let told = !named.is_empty() && who.login_is_held(&view);
         let mut pending = Vec::new();
+        let mut brought = Vec::new();
         for sibling in siblings {
             if told && !named.contains(&sibling) && !looked_up.contains(&sibling) {
                 continue;
             }
             match stored.remove(&sibling) {
                 Some(Stored::Snapshot(snapshot)) if joining.contains(&sibling) => {
-                    view.add_snapshot(others.keep_out_of(*snapshot));
+                    brought.push((sibling, others.keep_out_of(*snapshot)));
                 }
                 Some(_) => continue,
                 None => {}
             }
             pending.push(sibling);
         }
+        view.add_siblings(own, brought);
         pending.retain(|v| !named.contains(v) && view.counts(own, *v));
         pending.truncate(limits::PENDING_SIBLINGS);
         who.remember(pending);

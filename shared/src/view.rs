@@ -54,14 +54,30 @@ pub struct View {
 impl View {
     /// Adds a snapshot.
     pub fn add_snapshot(&mut self, snapshot: Snapshot) {
-        let subs = snapshot.profiles.into_iter().map(|(visitor, sub)| (visitor, Known::from_sub(sub)));
+        self.add_profiles(snapshot.profiles);
+        self.memberships.add(snapshot.membership);
+    }
+
+    /// Adds the snapshots of visitors said to be of the person of `own`. First all that they decide; then whom each brings,
+    /// but of none that a decision cut from `own`: it knows its own people, and they need not know of `own`.
+    pub fn add_siblings(&mut self, own: VisitorId, mut siblings: Vec<(VisitorId, Snapshot)>) {
+        for (_, snapshot) in &mut siblings {
+            self.memberships.add(std::mem::take(&mut snapshot.membership));
+        }
+        siblings.retain(|(sibling, _)| self.counts(own, *sibling));
+        for (_, snapshot) in siblings {
+            self.add_profiles(snapshot.profiles);
+        }
+    }
+
+    fn add_profiles(&mut self, profiles: LiteMap<VisitorId, SubProfile>) {
+        let subs = profiles.into_iter().map(|(visitor, sub)| (visitor, Known::from_sub(sub)));
         if self.known.is_empty() {
             // The common case, a request's one snapshot: its visitors are in order already.
             self.known = subs.collect();
         } else {
             subs.for_each(|(visitor, known)| self.add_known(visitor, known));
         }
-        self.memberships.add(snapshot.membership);
     }
 
     /// Adds what is known of one visitor.

@@ -15,6 +15,7 @@ use causeway_shared::identity::{
     Arrival, Claim, Found, IdentityCookie, Origin as Came, Reads, Recognised, Step, begin,
 };
 use causeway_shared::ids::{AltHash, AlternateId, FactId, VisitorId};
+use causeway_shared::membership::Membership;
 use causeway_shared::profile::Profile;
 use causeway_shared::random::Random;
 use causeway_shared::view::{Snapshot, Stored};
@@ -520,4 +521,23 @@ fn field_20_a_sibling_whom_the_snapshot_after_the_login_does_not_name_is_let_go(
     // It was cancelled before it was ever linked: no cut will name the two.
     let told = steps(cookie(Some((login.received, login.id.short()))), Vec::new(), &kv).unwrap();
     assert_eq!((told.view.members(own), told.cookie.pending, told.cookie.login), (vec![own], Vec::new(), None));
+}
+
+#[test]
+fn field_20_a_sibling_whom_the_own_snapshot_cuts_brings_nobody() {
+    let (own, cut, friend) = (visitor(1), visitor(2), visitor(3));
+    let with = |of, decision: Membership, others: &[VisitorId]| {
+        let (_, Stored::Snapshot(mut snapshot)) = snapshot_of(of, Vec::new()) else { unreachable!() };
+        let sub = || Profile::default().sub_profile(version(1), true);
+        snapshot.profiles.extend(others.iter().map(|v| (*v, sub())));
+        snapshot.membership = decision;
+        (of, Stored::Snapshot(snapshot))
+    };
+    // A partner id named both when they were one person; since, each half has a decision of its own, and the other's
+    // knows nothing of a visitor that came later.
+    let mine = with(own, membership(4, [own], [cut]), &[]);
+    let theirs = with(cut, membership(5, [cut, friend], []), &[friend]);
+    let cookie = IdentityCookie { pending: vec![cut], ..cookie_of(own, None, Vec::new()) };
+    let known = steps(cookie, Vec::new(), &BTreeMap::from([mine, theirs])).unwrap();
+    assert_eq!((known.view.members(own), known.cookie.pending), (vec![own], Vec::new()));
 }
