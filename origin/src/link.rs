@@ -60,7 +60,7 @@ struct Touched {
 pub fn link(group: &mut Group<'_>, fresh: &[Linking<'_>], erasing: &[Erasing<'_>]) -> Result<Linked, StoreError> {
     let mut linked = Linked::default();
     let mut touched = Touched::default();
-    let mut going = BTreeMap::new();
+    let mut seen_now = Vec::new();
     // Withdrawals first: evidence that comes in the same group must not outlive them.
     withdraw(group, fresh, &mut linked, &mut touched)?;
     for Linking { tenant, visitor, facts } in fresh {
@@ -75,11 +75,16 @@ pub fn link(group: &mut Group<'_>, fresh: &[Linking<'_>], erasing: &[Erasing<'_>
                 let seen = evidence::Seen { tenant: *tenant, visitor: *visitor, id, proven: *proven };
                 evidence::note(group, seen, fact.received, &mut touched)?;
                 let hashes: Vec<AltHash> = also.iter().copied().chain([*said]).collect();
-                erased_before(group, seen, &hashes, fact.received, &mut going, &mut linked)?;
+                seen_now.push((seen, hashes, fact.received));
             }
         }
     }
     people::recompute(group, &mut touched, &mut linked)?;
+    // Whose browser each is, is known now: of two members on one it may be another's than before.
+    let mut going = BTreeMap::new();
+    for (seen, hashes, received) in seen_now {
+        erased_before(group, seen, &hashes, received, &mut going, &mut linked)?;
+    }
     if !erasing.is_empty() || !going.is_empty() {
         let ids = erasure::apply(group, erasing, going, &mut linked)?;
         touched.ids.extend(ids);
@@ -115,7 +120,8 @@ fn erased_before(
     // A browser that is another member's by now only saw the proof.
     let config = &group.rules.tenants.by_no(tenant)?.config;
     let held = held_unique(group.tx, tenant, visitor, |kind| config.is_unique(kind))?;
-    if unique && held.is_some() && held != canonical(group.tx, tenant, id)? {
+    let id = canonical(group.tx, tenant, id)?.unwrap_or(id);
+    if unique && held.is_some_and(|held| held != id) {
         return Ok(());
     }
     if received <= at && (proven || !unique) && cancelled.is_none_or(|cancelled| received > cancelled) {

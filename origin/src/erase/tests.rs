@@ -343,3 +343,17 @@ fn field_01_who_shared_a_browser_erases_nobody_else() {
     assert_eq!(origin.person("demo", visitor(1)).members, (1..=3).map(visitor).collect::<Vec<_>>());
     assert_eq!(origin.profile("demo", visitor(1)).totals().pages, 1);
 }
+
+#[test]
+fn field_03_an_erased_members_first_login_that_comes_late_takes_the_browser_from_who_logged_in_after() {
+    let (mut origin, mut kv) = (Origin::new(), Kv::new());
+    let (first, second) = (origin.login(visitor(1), 1, NOW - 9, "ann"), origin.login(visitor(1), 2, NOW - 5, "bob"));
+    origin.send("demo", &[second, page(visitor(1), 3, NOW - 5)]);
+    let erasure = of_member(&origin, "ann", NOW);
+    origin.admin("demo", &[erasure]);
+    origin.settle(&mut kv);
+    assert_eq!(origin.lookup("demo", "bob"), [visitor(1)]);
+    origin.send("demo", &[first]);
+    origin.settle(&mut kv);
+    assert_gone(&origin, &kv, 1);
+}
