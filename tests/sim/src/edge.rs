@@ -70,6 +70,8 @@ pub struct Call {
     deadline: Millis,
     /// The isolate that took it.
     life: u64,
+    /// The stage of the key rotation that it is at.
+    pub stage: usize,
     /// Sequential reads so far.
     pub reads: u8,
     /// What it was given from the KV.
@@ -82,6 +84,15 @@ pub struct Call {
     pub floor: BTreeMap<VisitorId, Version>,
     /// Its number among all calls.
     pub asked_as: u64,
+}
+
+impl Call {
+    /// What its browser's answers placed before: nothing, where the ledger's key is not read any more.
+    #[must_use]
+    pub fn placed(&self) -> &[usize] {
+        let kept = self.jar.ledger.as_ref().is_some_and(|ledger| setup::reads(self.stage, ledger));
+        if kept { &self.jar.placed } else { &[] }
+    }
 }
 
 /// An answer that waits until its facts are with the origin.
@@ -138,6 +149,7 @@ pub fn depart(world: &mut World, browser: Option<usize>, of: &Browser, asked: As
         received: 0,
         deadline: 0,
         life: 0,
+        stage: 0,
         reads: 0,
         given: Vec::new(),
         wanted: Vec::new(),
@@ -167,7 +179,7 @@ pub fn arrive(world: &mut World, mut call: Call) {
     let explain = setup::EXPLAIN;
     let head = format!("{method}\nhttps://{host}.example{path}\n{cookie}\n\n{gpc}\n\nMozilla/5.0\n{explain}\n{proof}");
     let Some(at) = world.locations.get_mut(call.location) else { return };
-    call.life = at.life;
+    (call.life, call.stage) = (at.life, at.stage);
     let outcome = at.engine.begin(&head, &call.asked.body, now, &seed);
     world.say(|| format!("{:?} {method} {path} at {} as {:?}", call.browser, call.location, call.asked.member));
     step(world, call, outcome);
@@ -285,7 +297,7 @@ pub fn answered(world: &mut World, call: Call, status: u16, headers: &[(&'static
     if call.asked.kind == Kind::Decide {
         let answer: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
         let of = answer["visitor"].as_str().map(str::to_owned);
-        let before = call.jar.placed.iter().filter(|_| call.jar.of == of);
+        let before = call.placed().iter().filter(|_| call.jar.of == of);
         let ((sees, at_once), mut loaded) = (world.plan.sees, Vec::new());
         (browser.jar.placed, browser.jar.of) = (before.copied().chain(placed).collect(), of);
         for decision in answer["decisions"].as_array().into_iter().flatten() {

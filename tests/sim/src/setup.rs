@@ -73,6 +73,12 @@ pub fn keys(stage: usize) -> &'static Keys {
     ALL.get(stage).unwrap_or(last)
 }
 
+/// Whether a cookie can be read at a stage.
+#[must_use]
+pub fn reads(stage: usize, cookie: &str) -> bool {
+    stage + 1 < STAGES || !cookie.starts_with("v1.1.")
+}
+
 fn keys_of(stage: usize) -> Keys {
     let key = |purpose: u8, id: u8, stage| {
         let secret = Dice::new(u64::from(purpose) << 8 | u64::from(id)).bytes();

@@ -4,7 +4,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_edge::Outcome;
-use causeway_shared::fact::What;
 use causeway_shared::ids::{Epoch, VisitorId};
 use causeway_shared::membership::Membership;
 use causeway_shared::view::{Snapshot, Stored};
@@ -14,7 +13,7 @@ use serde_json::Value;
 use super::facts::subject;
 use crate::browser::{self, Kind};
 use crate::edge::Call;
-use crate::model::{MEMBER, Person};
+use crate::model::Person;
 use crate::setup;
 use crate::world::World;
 
@@ -27,10 +26,7 @@ pub fn emitted(call: &Call, outcome: &Outcome) -> Vec<String> {
     let Some(own) = answer["visitor"].as_str().and_then(|text| text.parse().ok()) else { return Vec::new() };
     let counted = super::people::counted(&answer);
     let given = snapshots(call);
-    // Where the location had met a newer one it used that, or less: what it was given then says nothing for sure.
-    let used = &answer["trace"]["person"]["snapshots"];
-    let as_read = |s: &Snapshot| used[s.visitor.to_string()] == format!("{}.{}", s.version.restore, s.version.counter);
-    if given.iter().any(|s| counted.contains(&s.visitor) && !as_read(s)) {
+    if given.iter().any(|s| counted.contains(&s.visitor) && !is_used(&answer, s)) {
         return Vec::new();
     }
     // Of one older than the browser has seen only the visitor's own facts are believed.
@@ -42,6 +38,13 @@ pub fn emitted(call: &Call, outcome: &Outcome) -> Vec<String> {
         given.iter().filter(|s| counted.contains(&s.visitor)).map(|s| &s.membership).collect();
     let cut = counted.iter().filter(|v| **v != own && says(&memberships, own, **v) == Some(false));
     cut.map(|v| format!("{own} counts {v}, who is cut from it")).collect()
+}
+
+/// Whether an answer used a snapshot as it was given. Where the location had met a newer one it used that, or less: what it
+/// was given then says nothing for sure.
+pub fn is_used(answer: &Value, given: &Snapshot) -> bool {
+    let used = &answer["trace"]["person"]["snapshots"][given.visitor.to_string()];
+    *used == format!("{}.{}", given.version.restore, given.version.counter)
 }
 
 fn snapshots(call: &Call) -> Vec<Snapshot> {
@@ -95,9 +98,7 @@ fn ask(world: &mut World, tenant: usize, cookie: &str, of: &BTreeMap<VisitorId, 
     let visitor = super::people::tagged(tenant, cookie)?.0;
     let person = of.get(&visitor)?;
     let owner = (setup::tenant(tenant), visitor);
-    // Ids that are not unique may tie a browser to people whom the store keeps apart: not looked at here yet (seed 716).
-    let shares = world.model.of(&owner).any(|fact| matches!(&fact.what, What::Alias { id, .. } if id.kind != MEMBER));
-    if shares || world.model.lost_logins.contains(&owner) {
+    if world.model.lost_logins.contains(&owner) {
         return None;
     }
     let unique = person.unique?;

@@ -95,7 +95,7 @@ impl Caps {
             };
             let token = decision["insertion"].as_str().unwrap_or_default();
             let Some(insertion) = setup::insertion(call.tenant, token) else { continue };
-            let known = self.known(call, ad, visitor, &counted, &earlier);
+            let known = self.known(call, ad, visitor, &answer, &earlier);
             if known.len() >= limit {
                 found
                     .push(format!("{name} is placed for {visitor}, who is known to have had it {} times", known.len()));
@@ -116,13 +116,14 @@ impl Caps {
         call: &Call,
         ad: u32,
         visitor: VisitorId,
-        counted: &BTreeSet<VisitorId>,
+        answer: &Value,
         earlier: &[Placed],
     ) -> BTreeSet<InsertionHash> {
-        let own = call.jar.placed.iter().rev().take(ROOM).filter_map(|place| self.placed.get(*place));
+        let own = call.placed().iter().rev().take(ROOM).filter_map(|place| self.placed.get(*place));
         let in_flight = own.filter(|p| p.at + KNOWN_MS > call.received && p.at <= call.received).chain(earlier);
         let mut known: BTreeSet<InsertionHash> =
             in_flight.filter(|p| p.ad == ad && p.visitor == visitor).map(|p| p.insertion).collect();
+        let counted = super::people::counted(answer);
         let snapshots: Vec<_> = call
             .given
             .iter()
@@ -133,6 +134,7 @@ impl Caps {
                     _ => None,
                 }
             })
+            .filter(|snapshot| super::answers::is_used(answer, snapshot))
             .collect();
         for snapshot in &snapshots {
             let Some(own) = snapshot.profiles.get(&snapshot.visitor).filter(|_| counted.contains(&snapshot.visitor))
