@@ -215,10 +215,6 @@ pub fn renew(conn: &mut Connection, before: &Before, now: Millis) -> Result<(), 
             JOIN (SELECT tenant, kind, hash, hash AS canonical FROM lookups
                 UNION SELECT tenant, kind, hash, canonical FROM alternates) h
             ON h.tenant = l.tenant AND h.kind = l.kind AND h.canonical = l.hash";
-    // What the KV has of those who came since the backup goes: nobody would ever write it again.
-    const GONE: &str = "INSERT OR IGNORE INTO outbox
-            (tenant, kind, subject, changed, since, due, lease_change, leased_until, handed, late)
-        VALUES (?1, ?2, ?3, ?4, ?5, ?5, 0, 0, 0, ?6)";
     let tx = conn.transaction()?;
     let counters = Counters::load(&tx)?;
     // Minutes go on when all that remembered an earlier restore is lost; the second of one minute follows the first.
@@ -240,30 +236,42 @@ pub fn renew(conn: &mut Connection, before: &Before, now: Millis) -> Result<(), 
     }
     tx.execute("DELETE FROM outbox", [])?;
     // What was handed out before the restore may still be written after it.
-    let [changed, due, late] = [counters.version().counter, now, now.saturating_add(LATE_MS)].map(signed);
-    tx.execute(AGAIN, [changed, due, late])?;
+    let times = [counters.version().counter, now, now.saturating_add(LATE_MS)].map(signed);
+    tx.execute(AGAIN, times)?;
+    // What the KV has of those who came since the backup goes: nobody would ever write it again.
     for (tenant, kind, subject) in &before.subjects {
-        tx.prepare_cached(GONE)?.execute((tenant, kind, subject, changed, due, late))?;
+        publish(&tx, *tenant, *kind, subject, times)?;
     }
-    publish_names(&tx, counters.version().counter, now)?;
+    publish_names(&tx, times)?;
     counters.save(&tx)?;
     tx.execute("UPDATE meta SET restore_epoch = ?1", [counters.version().restore])?;
     Ok(tx.commit()?)
 }
 
-fn publish_names(tx: &Connection, changed: u64, now: Millis) -> Result<(), BackupError> {
+fn publish_names(tx: &Connection, times: [i64; 3]) -> Result<(), BackupError> {
     const PAGES: &str = "SELECT DISTINCT tenant, token / ?1 FROM attribute_names";
-    const PUT: &str = "INSERT INTO outbox
-            (tenant, kind, subject, changed, since, due, lease_change, leased_until, handed, late)
-        VALUES (?1, ?2, ?3, ?4, ?5, ?5, 0, 0, 0, ?6)";
-    let [changed, due, late] = [changed, now, now.saturating_add(LATE_MS)].map(signed);
     let mut pages = tx.prepare(PAGES)?;
     let mut rows = pages.query([signed(limits::ATTRIBUTE_PAGE as u64)])?;
     while let Some(row) = rows.next()? {
         let (tenant, page): (i64, u16) = (row.get(0)?, row.get(1)?);
         let (kind, subject) = names_subject(page);
-        tx.execute(PUT, (tenant, kind, subject, changed, due, late))?;
+        publish(tx, tenant, kind, &subject, times)?;
     }
+    Ok(())
+}
+
+/// Has one key published, unless it waits for that already. The times: changed, due, late, as the outbox has them.
+fn publish(
+    tx: &Connection,
+    tenant: i64,
+    kind: u16,
+    subject: &[u8; 16],
+    [changed, due, late]: [i64; 3],
+) -> Result<(), BackupError> {
+    const PUT: &str = "INSERT OR IGNORE INTO outbox
+            (tenant, kind, subject, changed, since, due, lease_change, leased_until, handed, late)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?5, 0, 0, 0, ?6)";
+    tx.prepare_cached(PUT)?.execute((tenant, kind, subject, changed, due, late))?;
     Ok(())
 }
 

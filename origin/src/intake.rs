@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 
 use causeway_shared::fact::Fact;
 use causeway_shared::ids::{FactId, Millis};
+use causeway_shared::limits;
 use causeway_shared::wire::facts;
-use causeway_shared::wire::sync::{Rejected, SyncRequest};
+use causeway_shared::wire::sync::{Rejected, SyncRequest, SyncResponse};
 
 use crate::store::TenantNo;
 use crate::tenants::Tenants;
@@ -32,6 +33,16 @@ pub struct Incoming {
     pub lost: u64,
     /// Messages the edge gave up on.
     pub dead: u64,
+}
+
+impl Incoming {
+    /// What the edge is told of its facts, once they are durable. Takes the list of what was refused along: it has a
+    /// bound on the wire, so that whoever counts them all does so before.
+    pub fn answer(&mut self) -> SyncResponse {
+        let accepted = self.facts.len() as u64 - self.repeats;
+        let rejected = self.rejected.drain(..).take(limits::SYNC_FACTS).collect();
+        SyncResponse { accepted, duplicate: self.repeats, rejected, ..SyncResponse::default() }
+    }
 }
 
 /// What a sync asks of the outbox.
@@ -153,7 +164,6 @@ mod tests {
     use crate::testing::{NOW, Origin, fact, page, visitor};
     use causeway_shared::fact::{Scope, What};
     use causeway_shared::ids::VisitorId;
-    use causeway_shared::limits;
 
     #[test]
     fn a_fact_too_old_to_be_known_is_refused_and_said_so() {

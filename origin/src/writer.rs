@@ -11,7 +11,6 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use causeway_shared::limits;
 use causeway_shared::wire::sync::{Publish, SyncResponse};
 use rusqlite::Connection;
 use tokio::sync::oneshot;
@@ -135,11 +134,7 @@ impl Writer {
         let metrics = &self.shared.metrics;
         let outbox = std::mem::take(&mut incoming.outbox);
         note(metrics, &incoming);
-        // The list has a bound on the wire; the metrics count them all.
-        let rejected = incoming.rejected.drain(..).take(limits::SYNC_FACTS).collect();
-        let repeats = incoming.repeats;
-        let accepted = incoming.facts.len() as u64 - repeats;
-        let mut answer = SyncResponse { accepted, duplicate: repeats, rejected, ..SyncResponse::default() };
+        let mut answer = incoming.answer();
         if !incoming.facts.is_empty() {
             let (reply, appended) = oneshot::channel();
             send(&self.appends, Append { incoming, reply })?;

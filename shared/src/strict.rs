@@ -136,8 +136,6 @@ pub struct Call {
 /// What an object answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
-    /// Whose object decided.
-    pub by: VisitorId,
     /// To a claim what was granted, to a confirmation the impression that counts; nothing else is.
     pub granted: Entries,
 }
@@ -170,7 +168,7 @@ impl Object {
             Ask::Claim(claim) => self.claim(&claim),
             Ask::Confirm(insertion) => self.confirm(insertion),
         };
-        Step::Answer(Answer { by: own, granted })
+        Step::Answer(Answer { granted })
     }
 
     /// Takes the answer of the object that a call was forwarded to. What it granted stays this visitor's own, should it

@@ -92,7 +92,6 @@ pub fn decode_call(bytes: &[u8]) -> Option<(TenantId, Call)> {
 pub fn encode_answer(answer: &Answer) -> Vec<u8> {
     let mut to = Vec::new();
     put(&mut to, FORM);
-    to.extend(answer.by.as_bytes());
     put_entries(&mut to, &answer.granted);
     to
 }
@@ -101,7 +100,7 @@ pub fn encode_answer(answer: &Answer) -> Vec<u8> {
 #[must_use]
 pub fn decode_answer(bytes: &[u8]) -> Option<Answer> {
     let mut from = begin(bytes)?;
-    let answer = Answer { by: from.visitor()?, granted: entries(&mut from)? };
+    let answer = Answer { granted: entries(&mut from)? };
     from.is_empty().then_some(answer)
 }
 

@@ -66,8 +66,8 @@ pub struct Browser {
     pub skew_ms: i64,
     /// Addresses of impressions and clicks of ads it was shown.
     pub shown: Vec<String>,
-    /// A call that was told to come again.
-    pub again: Option<(Vec<u8>, u32)>,
+    /// The body of a call that was told to come again.
+    pub again: Option<Vec<u8>>,
     /// Message ids used so far.
     pub messages: u64,
 }
@@ -146,7 +146,7 @@ impl Browser {
 
     /// The next call.
     pub fn ask(&mut self, now: Millis, plan: &Plan, dice: &mut Dice) -> Asked {
-        if let Some((body, _)) = self.again.take_if(|_| dice.chance(700)) {
+        if let Some(body) = self.again.take_if(|_| dice.chance(700)) {
             return Asked { kind: Kind::Events, path: "/v1/events".to_owned(), body, member: None };
         }
         if now < setup::BEGIN + plan.settled_ms {

@@ -4,16 +4,17 @@
 use std::collections::BTreeMap;
 
 use causeway_edge::{Engine, Outcome};
+use causeway_shared::delivery::KV_DEADLINE_MS;
 use causeway_shared::ids::{Millis, Version, VisitorId};
+use causeway_shared::view::{Snapshot, Stored};
+use causeway_shared::wire::kv as form;
 
 use crate::browser::{Asked, Browser, Jar, Kind};
+use crate::check::facts::subject;
 use crate::dice::Dice;
 use crate::setup;
 use crate::world::{Event, Phase, World};
 use crate::{objects, sync};
-
-/// All KV reads of a request together may take this long (invariant 9).
-const DEADLINE_MS: Millis = 100;
 
 /// One location of the edge, with one isolate.
 #[derive(Debug)]
@@ -74,12 +75,12 @@ pub struct Call {
     pub stage: usize,
     /// Sequential reads so far.
     pub reads: u8,
-    /// What it was given from the KV.
-    pub given: Vec<(String, String)>,
+    /// The snapshots it was given from the KV, in the order they were asked for.
+    pub given: Vec<Snapshot>,
     /// The keys of the read under way.
     pub wanted: Vec<String>,
-    /// What is on its way from the KV.
-    pub coming: Vec<(String, String)>,
+    /// The snapshots on their way from the KV.
+    pub coming: Vec<Snapshot>,
     /// The newest versions that the location had read before this call did, by visitor.
     pub floor: BTreeMap<VisitorId, Version>,
     /// Its number among all calls.
@@ -164,7 +165,7 @@ pub fn depart(world: &mut World, browser: Option<usize>, of: &Browser, asked: As
 /// A call reaches its location.
 pub fn arrive(world: &mut World, mut call: Call) {
     let now = world.edge_clock(call.location);
-    (call.received, call.deadline) = (now, world.now + DEADLINE_MS);
+    (call.received, call.deadline) = (now, world.now + KV_DEADLINE_MS);
     let seed = world.dice.bytes::<32>();
     let method = match call.asked.kind {
         Kind::Decide | Kind::Events => "POST",
@@ -206,10 +207,17 @@ fn step(world: &mut World, mut call: Call, outcome: Outcome) {
         let fault = if values.is_none() { "kv_failed" } else { "" };
         (takes, values.unwrap_or_default(), fault)
     };
-    let given = keys.iter().zip(&values).filter_map(|(key, value)| Some((key.clone(), value.clone()?)));
-    call.coming = given.collect();
+    call.coming = keys.iter().zip(&values).filter_map(|(key, value)| snapshot(key, value.as_deref()?)).collect();
     call.wanted.clone_from(keys);
     world.later(after, Event::Read(Box::new(call), turn, values, fault));
+}
+
+/// The snapshot in a value of the KV, if it is one and whole.
+fn snapshot(key: &str, value: &str) -> Option<Snapshot> {
+    match form::decode_stored(key, subject(key)?.1, value.as_bytes()) {
+        Ok(Stored::Snapshot(snapshot)) => Some(*snapshot),
+        _ => None,
+    }
 }
 
 /// What was read has come.
@@ -280,13 +288,13 @@ fn leave(world: &mut World, call: Call, outcome: Outcome) {
 /// An answer reaches its browser, unless it gets lost.
 pub fn answered(world: &mut World, call: Call, status: u16, headers: &[(&'static str, String)], body: &[u8]) {
     world.say(|| format!("answer to {:?}: {status} {}", call.browser, String::from_utf8_lossy(body)));
-    world.check.answered(&call, status, headers, body, world.now);
+    world.check.answered(&call, status, body);
     let lost = world.dice.chance(world.plan.lost_pages);
     let placed = world.check.caps.placed_on(call.asked_as);
     let Some(browser) = call.browser.and_then(|browser| world.browsers.get_mut(browser)) else { return };
     let come_again = call.asked.kind == Kind::Events && (status == 503 || lost);
     if come_again {
-        browser.again = Some((call.asked.body.clone(), 1));
+        browser.again = Some(call.asked.body.clone());
     }
     if lost {
         return;

@@ -61,15 +61,13 @@ pub struct Kv {
     dice: Dice,
     /// What goes wrong now.
     pub faults: KvFaults,
-    /// Writes refused for coming within a second of another.
-    pub too_many: u64,
 }
 
 impl Kv {
     /// An empty one.
     #[must_use]
     pub fn new(dice: Dice) -> Self {
-        Self { keys: BTreeMap::new(), caches: BTreeMap::new(), dice, faults: KvFaults::default(), too_many: 0 }
+        Self { keys: BTreeMap::new(), caches: BTreeMap::new(), dice, faults: KvFaults::default() }
     }
 
     /// The value at the centre, where writes arrive.
@@ -90,7 +88,6 @@ impl Kv {
     pub fn put(&mut self, now: Millis, key: &str, value: Option<String>) -> Result<(), Refused> {
         let writes = self.keys.entry(key.to_owned()).or_default();
         if writes.last().is_some_and(|last| now < last.at + 1_000) {
-            self.too_many += 1;
             return Err(Refused::TooMany);
         }
         let fails = self.dice.chance(self.faults.write_fails);

@@ -277,7 +277,6 @@ fn restore(world: &mut World) {
     match world.origin.restore(world.now) {
         Ok(true) => {
             world.model.restore();
-            world.check.restored();
             world.later(10, Event::Fold);
         }
         Ok(false) => {}

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use causeway_origin::backlog::Backlog;
 use causeway_origin::backup::{self, Before};
 use causeway_origin::erase;
-use causeway_origin::erase::journal::Journal;
+use causeway_origin::erase::journal::{self, Journal};
 use causeway_origin::group::{Given, Rules};
 use causeway_origin::intake::{self, Outbox};
-use causeway_origin::log::Log;
+use causeway_origin::log::{self, Log};
 use causeway_origin::metrics::Metrics;
 use causeway_origin::store::{self, Counters, StoreError};
 use causeway_origin::tenants::Tenants;
@@ -27,10 +27,6 @@ use crate::dice::Dice;
 use crate::disk::Disk;
 use crate::setup;
 
-/// File names, as the product's.
-const STORE: &str = "store.db";
-const LOG: &str = "log.db";
-const JOURNAL: &str = "erasures.db";
 /// Facts that may wait to be folded.
 const MOST_WAITING: usize = 20_000;
 
@@ -194,9 +190,7 @@ impl Origin {
         let request = wire::decode_request(&call.body).map_err(|error| NoAnswer::Refused(error.to_string()))?;
         let mut incoming = intake::read(request, &life.rules.tenants, given.now);
         let outbox = std::mem::take(&mut incoming.outbox);
-        let accepted = incoming.facts.len() as u64 - incoming.repeats;
-        let rejected = std::mem::take(&mut incoming.rejected);
-        let mut answer = SyncResponse { accepted, duplicate: incoming.repeats, rejected, ..SyncResponse::default() };
+        let mut answer = incoming.answer();
         if !incoming.facts.is_empty() {
             let taken = life.taking.append(vec![incoming]);
             taken.map_err(|error| self.failed(&error))?;
@@ -293,11 +287,11 @@ impl Origin {
         let text = |error: &dyn std::error::Error| causeway_origin::chain(error);
         self.life = None;
         let before = {
-            let conn = self.disk.open(STORE).map_err(|e| text(&e))?;
+            let conn = self.disk.open(store::FILE).map_err(|e| text(&e))?;
             Before::of_conn(&conn).map_err(|e| text(&e))?
         };
         self.disk = copy;
-        let mut conn = self.disk.open(STORE).map_err(|e| text(&e))?;
+        let mut conn = self.disk.open(store::FILE).map_err(|e| text(&e))?;
         store::prepare(&mut conn).map_err(|e| text(&e))?;
         backup::renew(&mut conn, &before, self.clock(now)).map_err(|e| text(&e))?;
         drop(conn);
@@ -315,14 +309,14 @@ impl Origin {
 /// Opens both files with the product's own code, as `causeway serve` does.
 fn open(disk: &Disk, journal: &Disk, stage: usize, given: Given) -> Result<Life, StoreError> {
     let (edge, keys) = (setup::config(), setup::keys(stage));
-    let mut conn = disk.open(STORE)?;
+    let mut conn = disk.open(store::FILE)?;
     store::prepare(&mut conn)?;
     let tenants = Tenants::open(&conn, &edge, keys)?;
-    let journal = Journal::new(journal.open(JOURNAL)?)?;
+    let journal = Journal::new(journal.open(journal::FILE)?)?;
     let rules = Arc::new(Rules { tenants, sibling_publish_ms: 60_000, journal });
     erase::replay(&mut conn, &rules, given)?;
     let folded = Counters::load(&conn)?.folded();
-    let log = Log::of(disk.open(LOG)?, folded)?;
+    let log = Log::of(disk.open(log::FILE)?, folded)?;
     let backlog = Backlog::of(folded, log.unfolded(folded, &rules.tenants)?);
     let taking = Taking::of(log, backlog.clone(), MOST_WAITING);
     let folding = Folding::of(conn, backlog, Arc::clone(&rules), Arc::new(Metrics::default()));

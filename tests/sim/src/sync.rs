@@ -1,19 +1,16 @@
 //! Between edge and origin: the facts consumers, the publish consumer, and every way in which what they say gets lost.
 //! The rules are the product's (`causeway_shared::delivery`); here is what the platform does to them.
 
+use causeway_shared::delivery::{self, Next, ORIGIN_TIMEOUT_MS, SYNC_MESSAGES};
+use causeway_shared::fact::Fact;
 use causeway_shared::ids::TenantId;
 use causeway_shared::wire::facts;
 use causeway_shared::wire::sync::{Publish, SyncResponse};
 use serde_json::json;
 
-use crate::edge::Call;
 use crate::origin::{NoAnswer, SyncCall};
 use crate::world::{Event, Phase, World};
 use crate::{edge, operators};
-
-/// Messages in one sync.
-const SYNC_MESSAGES: usize = 25;
-const DRAIN: u16 = 100;
 
 /// One call of `/v1/sync` on its way, and who waits for it.
 #[derive(Debug)]
@@ -31,13 +28,16 @@ enum Who {
     /// A call whose facts the queue refused.
     Direct(Option<Box<edge::Waiting>>),
     /// The publish consumer.
-    Drain,
+    Drain(Drain),
 }
 
-/// A publish consumer's writes.
+/// One drain, by one invocation of the publish consumer.
 #[derive(Debug)]
 pub struct Drain {
+    rules: delivery::Drain,
+    /// What is to be written before the next sync.
     rest: Vec<Publish>,
+    /// What was written since the last one.
     applied: Vec<u64>,
     location: usize,
     /// Nobody waits for its writes any more.
@@ -69,7 +69,7 @@ fn send(world: &mut World, location: usize, facts: Vec<Vec<u8>>, applied: &[u64]
     let exchange = Box::new(Exchange { call, facts, who });
     let after = world.dice.between(5, 200);
     if world.dice.chance(world.plan.lost_syncs) {
-        world.later(10_000, Event::Back(exchange, None));
+        world.later(ORIGIN_TIMEOUT_MS, Event::Back(exchange, None));
     } else {
         world.later(after, Event::AtOrigin(exchange));
     }
@@ -114,7 +114,7 @@ pub fn at_origin(world: &mut World, exchange: Exchange) {
     let lost = world.dice.chance(world.plan.lost_answers);
     let after = world.dice.between(5, 100);
     let answer = answer.ok().filter(|_| !lost).map(Box::new);
-    world.later(if lost { 10_000 } else { after }, Event::Back(Box::new(exchange), answer));
+    world.later(if lost { ORIGIN_TIMEOUT_MS } else { after }, Event::Back(Box::new(exchange), answer));
 }
 
 /// The origin has a batch, but for what it refused.
@@ -142,15 +142,18 @@ pub fn back(world: &mut World, exchange: Exchange, answer: Option<SyncResponse>)
             for (id, attempts) in names {
                 match &answer {
                     Some(_) => world.queue.acknowledge(id),
-                    None => world.queue.retry(world.now, id, 2_u32.pow(attempts.min(9)).min(300), attempts > 100),
+                    None => {
+                        let (delay_s, dead) = (delivery::retry_delay_s(attempts), delivery::is_dead(attempts));
+                        world.queue.retry(world.now, id, delay_s, dead);
+                    }
                 }
             }
-            if answer.is_some_and(|answer| answer.pending > 0) {
+            if answer.is_some_and(|answer| delivery::wakes(answer.pending)) {
                 world.later(100, Event::Wake);
             }
         }
         Who::Direct(waiting) => edge::delivered_directly(world, waiting, answer.is_some()),
-        Who::Drain => drain(world, answer),
+        Who::Drain(drain) => drained(world, drain, answer),
     }
 }
 
@@ -172,20 +175,34 @@ pub fn wake(world: &mut World) {
     }
     world.drains.0 += 1;
     let location = world.dice.place(world.locations.len());
-    send(world, location, Vec::new(), &[], DRAIN, Who::Drain);
+    let rules = delivery::Drain::new(world.edge_clock(location));
+    next_sync(world, Drain { rules, rest: Vec::new(), applied: Vec::new(), location, forgotten: false });
 }
 
-fn drain(world: &mut World, answer: Option<SyncResponse>) {
-    match answer.filter(|answer| !answer.publish.is_empty()) {
-        Some(answer) => {
-            answer.publish.iter().for_each(|write| world.check.issued(write));
-            let location = world.dice.place(world.locations.len());
-            next_put(world, Drain { rest: answer.publish, applied: Vec::new(), location, forgotten: false });
+/// The next sync of a drain: tells what was written, and asks for more.
+fn next_sync(world: &mut World, mut drain: Drain) {
+    let wanted = drain.rules.wanted(world.edge_clock(drain.location));
+    let applied = std::mem::take(&mut drain.applied);
+    send(world, drain.location, Vec::new(), &applied, wanted, Who::Drain(drain));
+}
+
+/// A drain's sync is answered, or not.
+fn drained(world: &mut World, mut drain: Drain, answer: Option<SyncResponse>) {
+    let Some(SyncResponse { publish, pending, .. }) = answer else { return end_drain(world) };
+    publish.iter().for_each(|write| world.check.issued(write));
+    match delivery::next(publish.len(), pending) {
+        Next::Write => {
+            drain.rules.written += publish.len();
+            drain.rest = publish;
+            return next_put(world, drain);
         }
-        None => end_drain(world),
+        Next::WakeAgain => world.drains.1 = true,
+        Next::Done => {}
     }
+    end_drain(world);
 }
 
+/// A consumer ends, and a wake-up that waited for that comes.
 fn end_drain(world: &mut World) {
     world.drains.0 = world.drains.0.saturating_sub(1);
     if std::mem::take(&mut world.drains.1) {
@@ -225,22 +242,19 @@ pub fn put(world: &mut World, mut drain: Drain) {
     if !drain.rest.is_empty() {
         return next_put(world, drain);
     }
-    if drain.applied.is_empty() {
+    if !delivery::goes_on(drain.applied.len()) {
         return end_drain(world);
     }
-    let wanted = if world.phase == Phase::Calm || world.dice.chance(950) { DRAIN } else { 0 };
-    send(world, drain.location, Vec::new(), &drain.applied, wanted, Who::Drain);
+    // Its time is over now and then, however little it had to write.
+    if world.phase == Phase::Faults && world.dice.chance(50) {
+        drain.rules.began = 0;
+    }
+    next_sync(world, drain);
 }
 
-/// A call, and its facts' tenant, for who waits for facts to be taken.
+/// The facts of a batch that can be read, and whose they are.
 #[must_use]
-pub fn facts_of(batch: &[u8]) -> Option<(TenantId, Vec<causeway_shared::fact::Fact>)> {
+pub fn facts_of(batch: &[u8]) -> Option<(TenantId, Vec<Fact>)> {
     let (tenant, facts) = facts::decode_each(batch).ok()?;
     Some((tenant, facts.into_iter().filter_map(Result::ok).collect()))
-}
-
-/// Whether a call still has a browser that waits for it.
-#[must_use]
-pub fn is_waited_for(call: &Call) -> bool {
-    call.browser.is_some()
 }

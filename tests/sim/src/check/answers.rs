@@ -6,11 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use causeway_edge::Outcome;
 use causeway_shared::ids::{Epoch, VisitorId};
 use causeway_shared::membership::Membership;
-use causeway_shared::view::{Snapshot, Stored};
-use causeway_shared::wire::kv as form;
+use causeway_shared::view::Snapshot;
 use serde_json::Value;
 
-use super::facts::subject;
 use crate::browser::{self, Kind};
 use crate::edge::Call;
 use crate::model::Person;
@@ -25,7 +23,7 @@ pub fn emitted(call: &Call, outcome: &Outcome) -> Vec<String> {
     let answer: Value = serde_json::from_slice(&outcome.body).unwrap_or_default();
     let Some(own) = answer["visitor"].as_str().and_then(|text| text.parse().ok()) else { return Vec::new() };
     let counted = super::people::counted(&answer);
-    let given = snapshots(call);
+    let given = &call.given;
     if given.iter().any(|s| counted.contains(&s.visitor) && !is_used(&answer, s)) {
         return Vec::new();
     }
@@ -45,17 +43,6 @@ pub fn emitted(call: &Call, outcome: &Outcome) -> Vec<String> {
 pub fn is_used(answer: &Value, given: &Snapshot) -> bool {
     let used = &answer["trace"]["person"]["snapshots"][given.visitor.to_string()];
     *used == format!("{}.{}", given.version.restore, given.version.counter)
-}
-
-fn snapshots(call: &Call) -> Vec<Snapshot> {
-    let read = |(key, value): &(String, String)| {
-        let (_, visitor) = subject(key)?;
-        match form::decode_stored(key, visitor, value.as_bytes()) {
-            Ok(Stored::Snapshot(snapshot)) => Some(*snapshot),
-            _ => None,
-        }
-    };
-    call.given.iter().filter_map(read).collect()
 }
 
 /// What the highest epoch says of two visitors that admits one of them and names the other.

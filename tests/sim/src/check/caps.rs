@@ -10,11 +10,8 @@ use causeway_shared::actions::{InsertionHash, Verb};
 use causeway_shared::fact::What;
 use causeway_shared::ids::{Millis, VisitorId};
 use causeway_shared::profile::SubProfile;
-use causeway_shared::view::Stored;
-use causeway_shared::wire::kv as form;
 use serde_json::Value;
 
-use super::facts::subject;
 use crate::browser::Kind;
 use crate::edge::Call;
 use crate::setup::{self, LIMITS};
@@ -124,18 +121,7 @@ impl Caps {
         let mut known: BTreeSet<InsertionHash> =
             in_flight.filter(|p| p.ad == ad && p.visitor == visitor).map(|p| p.insertion).collect();
         let counted = super::people::counted(answer);
-        let snapshots: Vec<_> = call
-            .given
-            .iter()
-            .filter_map(|(key, value)| {
-                let (_, of) = subject(key)?;
-                match form::decode_stored(key, of, value.as_bytes()) {
-                    Ok(Stored::Snapshot(snapshot)) => Some(snapshot),
-                    _ => None,
-                }
-            })
-            .filter(|snapshot| super::answers::is_used(answer, snapshot))
-            .collect();
+        let snapshots: Vec<_> = call.given.iter().filter(|given| super::answers::is_used(answer, given)).collect();
         for snapshot in &snapshots {
             let Some(own) = snapshot.profiles.get(&snapshot.visitor).filter(|_| counted.contains(&snapshot.visitor))
             else {

@@ -13,7 +13,7 @@ pub mod views;
 
 use causeway_edge::Outcome;
 use causeway_shared::fact::Fact;
-use causeway_shared::ids::{Millis, TenantId};
+use causeway_shared::ids::TenantId;
 use causeway_shared::wire::sync::Publish;
 
 use crate::edge::Call;
@@ -81,15 +81,8 @@ impl Check {
     }
 
     /// An answer reached its browser, or got lost on the last bit of the way.
-    pub fn answered(
-        &mut self,
-        call: &Call,
-        status: u16,
-        headers: &[(&'static str, String)],
-        body: &[u8],
-        _now: Millis,
-    ) {
-        self.all("pages", pages::answered(call, status, headers, body));
+    pub fn answered(&mut self, call: &Call, status: u16, body: &[u8]) {
+        self.all("pages", pages::answered(call, status, body));
     }
 
     /// The origin handed out a write.
@@ -102,9 +95,6 @@ impl Check {
     pub fn fresh_isolate(&mut self, location: usize) {
         self.versions.forget(location);
     }
-
-    /// A backup came back.
-    pub fn restored(&mut self) {}
 }
 
 impl World {

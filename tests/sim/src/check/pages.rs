@@ -32,7 +32,7 @@ pub fn emitted(call: &Call, outcome: &Outcome) -> Vec<String> {
 }
 
 /// An answer that says it read more than it may.
-pub fn answered(call: &Call, status: u16, _headers: &[(&'static str, String)], body: &[u8]) -> Vec<String> {
+pub fn answered(call: &Call, status: u16, body: &[u8]) -> Vec<String> {
     if call.asked.kind != Kind::Decide {
         return Vec::new();
     }

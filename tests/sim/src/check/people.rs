@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_edge::Outcome;
 use causeway_origin::read::{self, View};
-use causeway_shared::cookie::{self, IDENTITY, LEDGER};
+use causeway_shared::cookie::{self, IDENTITY, LEDGER, Opened};
 use causeway_shared::fact::What;
 use causeway_shared::ids::{AltHash, TenantId, Version, VisitorId};
 use causeway_shared::view::Stored;
@@ -38,13 +38,8 @@ pub fn emitted(call: &Call, outcome: &Outcome) -> Vec<String> {
     let Some((_, facts)) = facts_of(&outcome.facts) else { return Vec::new() };
     let own = hashes(call.tenant, member);
     let mut seen = Vec::new();
-    let mut held: Vec<(VisitorId, Vec<AltHash>)> = Vec::new();
-    for (key, value) in &call.given {
-        let Some((_, visitor)) = subject(key) else { continue };
-        if let Ok(Stored::Snapshot(snapshot)) = form::decode_stored(key, visitor, value.as_bytes()) {
-            held.push((visitor, snapshot.unique));
-        }
-    }
+    let mut held: Vec<(VisitorId, Vec<AltHash>)> =
+        call.given.iter().map(|snapshot| (snapshot.visitor, snapshot.unique.clone())).collect();
     let tagged = call.jar.identity.as_deref().and_then(|value| tagged(call.tenant, value));
     held.extend(tagged.and_then(|(visitor, tag)| Some((visitor, vec![tag?]))));
     for (visitor, unique) in held.iter().filter(|(_, unique)| !unique.is_empty()) {
@@ -60,24 +55,24 @@ pub fn emitted(call: &Call, outcome: &Outcome) -> Vec<String> {
 /// The visitor of an identity cookie, and its member's tag.
 #[must_use]
 pub fn tagged(tenant: usize, value: &str) -> Option<(VisitorId, Option<AltHash>)> {
-    let name = setup::TENANTS.get(tenant)?;
-    let opened = [0, 1, 2].into_iter().find_map(|stage| {
-        let ring = setup::keys(stage).tenants.get(*name)?.cookie.clone();
-        cookie::open(&ring, IDENTITY, &setup::tenant(tenant), value).ok()
-    })?;
-    let identity = cookies::decode_identity(&opened.payload).ok()?;
+    let identity = cookies::decode_identity(&open(tenant, IDENTITY, value)?.payload).ok()?;
     Some((identity.visitor, identity.tag))
 }
 
 /// The newest version that the browser of a call has seen, as its ledger cookie says.
 #[must_use]
 pub fn highest(call: &Call) -> Option<Version> {
-    let (name, value) = (setup::TENANTS.get(call.tenant)?, call.jar.ledger.as_deref()?);
-    let opened = (0..setup::STAGES).find_map(|stage| {
-        let ring = &setup::keys(stage).tenants.get(*name)?.cookie;
-        cookie::open(ring, LEDGER, &setup::tenant(call.tenant), value).ok()
-    })?;
+    let opened = open(call.tenant, LEDGER, call.jar.ledger.as_deref()?)?;
     Some(cookies::decode_ledger(&opened.payload).ok()?.highest)
+}
+
+/// A cookie of a tenant, opened with the keys of any stage.
+fn open(tenant: usize, name: &str, value: &str) -> Option<Opened> {
+    let of = setup::TENANTS.get(tenant)?;
+    (0..setup::STAGES).find_map(|stage| {
+        let ring = &setup::keys(stage).tenants.get(*of)?.cookie;
+        cookie::open(ring, name, &setup::tenant(tenant), value).ok()
+    })
 }
 
 /// Nobody in the store holds two members.

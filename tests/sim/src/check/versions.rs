@@ -4,8 +4,6 @@ use std::collections::BTreeMap;
 
 use causeway_edge::Outcome;
 use causeway_shared::ids::{Version, VisitorId};
-use causeway_shared::view::Stored;
-use causeway_shared::wire::kv as form;
 use causeway_shared::wire::sync::Publish;
 use serde_json::Value;
 
@@ -36,10 +34,8 @@ impl Versions {
         for (_, visitor) in call.wanted.iter().filter_map(|key| subject(key)) {
             call.floor.insert(visitor, self.read.get(&(call.location, visitor)).copied().unwrap_or_default());
         }
-        for (key, value) in &call.coming {
-            let Some((_, visitor)) = subject(key) else { continue };
-            let Ok(Stored::Snapshot(snapshot)) = form::decode_stored(key, visitor, value.as_bytes()) else { continue };
-            let newest = self.read.entry((call.location, visitor)).or_default();
+        for snapshot in &call.coming {
+            let newest = self.read.entry((call.location, snapshot.visitor)).or_default();
             *newest = snapshot.version.max(*newest);
         }
     }
