@@ -3,7 +3,9 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
+import { gzipSync } from "node:zlib";
 
+import script from "../build/causeway.mjs";
 import * as glue from "../build/engine.js";
 import { Deadline, NOTHING, body, head, network, read } from "./gather.mjs";
 import { Module, ModuleFault } from "./module.mjs";
@@ -272,4 +274,20 @@ test("s3_05_a_call_that_no_object_understands_stores_nothing", async () => {
   const env = persons(strict());
   await assert.rejects(callObject(env, "demo:nobody", Uint8Array.of(9, 9)), /400/);
   assert.equal(env.made.get("demo:nobody").storage.writes, 0);
+});
+
+test("issue_5_the_page_tag_has_3_kb_gzipped_at_most_and_evaluates_nothing", () => {
+  const size = gzipSync(script, { level: 9 }).length;
+  assert.ok(size <= 3_000, `${size} bytes`);
+  for (const word of ["eval(", "Function(", "innerHTML", "allow-same-origin", "document.write"]) assert.ok(!script.includes(word), word);
+});
+
+test("the_page_tag_s_types_name_what_it_exports", async () => {
+  const types = readFileSync(new URL("../tag/causeway.d.ts", import.meta.url), "utf8");
+  const told = [...types.matchAll(/^export declare (?:const|function) (\w+)/gm)].map(([, name]) => name);
+  const tag = await import("../tag/causeway.js");
+  assert.deepEqual(told.sort(), Object.keys(tag).sort());
+  const { exports, types: file } = JSON.parse(readFileSync(new URL("../tag/package.json", import.meta.url), "utf8"));
+  assert.deepEqual(exports["."], { types: file, default: "./causeway.js" });
+  for (const name of Object.keys(tag.causeway)) assert.match(types, new RegExp(`^  ${name}[:(]`, "m"));
 });

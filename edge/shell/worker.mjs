@@ -9,6 +9,7 @@ import { Module } from "./module.mjs";
 import * as objects from "./person.mjs";
 import { log, note, state } from "./state.mjs";
 import { consumeFacts, drainOutbox, wake } from "./sync.mjs";
+import { tag } from "./tag.mjs";
 
 /** The call of a visitor's object for strict caps, one a request at most, may take this long beside the reads. */
 const OBJECT_DEADLINE_MS = 100;
@@ -62,6 +63,7 @@ async function answer(request, env, ctx, module) {
   if (step.gone && new URL(request.url).pathname === "/v1/events") return retry();
   if (step.health) return health(module);
   if (step.demo) return demo(request, env, module);
+  if (step.tag) return tag(request, step.headers);
   if (step.notes) note(step.notes);
   if (step.facts > 0) {
     const delivered = deliver(env, module, step.batch, step.facts);

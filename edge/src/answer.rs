@@ -39,6 +39,9 @@ pub struct Head {
     /// A page of the demonstration, which the shell serves.
     #[serde(skip_serializing_if = "is_false")]
     pub demo: bool,
+    /// The page tag, which the shell serves.
+    #[serde(skip_serializing_if = "is_false")]
+    pub tag: bool,
     /// Whether the request's place went to another: nothing that it brought was taken.
     #[serde(skip_serializing_if = "is_false")]
     pub gone: bool,

@@ -364,6 +364,7 @@ fn route(incoming: Incoming<'_>) -> Routed {
             return pixel::impression(&incoming, path.trim_start_matches("/v1/i/"));
         }
         ("GET", path) if path.starts_with("/v1/c/") => pixel::click(&incoming, path.trim_start_matches("/v1/c/")),
+        ("GET", "/causeway.js") => Outcome { head: Head { tag: true, ..Head::default() }, ..Outcome::default() },
         ("OPTIONS", "/v1/decide" | "/v1/events" | "/v1/me") => cors::preflight(site),
         (_, path) if site.tenant.dev && path.starts_with("/demo") => {
             Outcome { head: Head { demo: true, ..Head::default() }, ..Outcome::default() }

@@ -2,7 +2,7 @@
 
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { mkdtemp, readFile, rm } from "node:fs/promises";
+import { mkdir, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
@@ -12,12 +12,18 @@ const ROOT = fileURLToPath(new URL("../..", import.meta.url));
 /** Says that both answer; printed after the ready file was written. */
 const READY = /Ctrl-C stops both/;
 
-/** Gives `{ edge, other, own, pids, stop }`: the edge's two hostnames are two browsers. */
-export async function world() {
-  const told = process.env.CAUSEWAY_READY_FILE;
+/**
+ * Gives `{ edge, other, origin, token, own, pids, stop }`: the edge's two hostnames are two browsers. With `files`, texts
+ * by name, it is one of their own with these in its data folder, such as another configuration.
+ */
+export async function world(files) {
+  const told = files ? null : process.env.CAUSEWAY_READY_FILE;
   if (told) return describe(JSON.parse(await readFile(told, "utf8")), false, async () => {});
   const folder = await mkdtemp(join(tmpdir(), "causeway-browser-"));
   const file = join(folder, "ready.json");
+  await mkdir(join(folder, "data"));
+  // The marker says that the folder is for `cargo xtask dev`, which takes no other that holds something.
+  for (const [name, text] of Object.entries({ ".causeway-dev": "", ...files })) await writeFile(join(folder, "data", name), text);
   const { child, closed, said } = start(["--data", join(folder, "data"), "--edge-port", "0", "--origin-port", "0", "--ready-file", file]);
   const stop = async () => {
     // The whole group, as a terminal's Ctrl-C would; `cargo` in front of it does not wait for what it ran.
@@ -54,5 +60,6 @@ async function ready(child, closed, said) {
 
 function describe(told, own, stop) {
   const { port } = new URL(told.edge_url);
-  return { edge: `http://localhost:${port}`, other: `http://127.0.0.1:${port}`, own, pids: told.pids, stop };
+  const { origin_url: origin, admin_token: token, pids } = told;
+  return { edge: `http://localhost:${port}`, other: `http://127.0.0.1:${port}`, origin, token, own, pids, stop };
 }

@@ -1,6 +1,7 @@
-//! Builds the edge's module: cargo, then wasm-bindgen, then wasm-opt; and the bundle that wrangler uploads.
+//! Builds the edge's module: cargo, then wasm-bindgen, then wasm-opt; the page tag that it serves; and the bundle that
+//! wrangler uploads.
 //!
-//! The last two steps are skipped while cargo's output is what it was, so that a second run takes a moment.
+//! wasm-bindgen and wasm-opt are skipped while cargo's output is what it was, so that a second run takes a moment.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::{Path, PathBuf};
@@ -22,7 +23,7 @@ const FEATURES: [&str; 6] = [
 ];
 const STAMP: &str = "stamp";
 
-/// Returns the folder that holds `engine.js` and `engine_bg.wasm`.
+/// Returns the folder that holds `engine.js`, `engine_bg.wasm` and the page tag.
 pub(crate) fn build(project: &Project, stop: &Stop) -> Result<PathBuf> {
     let mut command = project.cargo();
     command.args(["build", "--package", "causeway-edge", "--target", "wasm32-unknown-unknown", "--profile", "edge"]);
@@ -33,6 +34,7 @@ pub(crate) fn build(project: &Project, stop: &Stop) -> Result<PathBuf> {
         .with_context(|| format!("cargo left no {}: is causeway-edge a cdylib?", compiled.display()))?;
     let stamp = stamp(project, &wasm)?;
     let folder = project.edge_build();
+    tag(project, &folder, stop)?;
     if std::fs::read_to_string(folder.join(STAMP)).is_ok_and(|made_from| made_from == stamp) {
         return Ok(folder);
     }
@@ -48,6 +50,28 @@ pub(crate) fn build(project: &Project, stop: &Stop) -> Result<PathBuf> {
     }
     remove(&fresh)?;
     Ok(folder)
+}
+
+/// Makes the page tag one small script: a text in a module, since the worker does not run it but serves it.
+fn tag(project: &Project, folder: &Path, stop: &Stop) -> Result<()> {
+    let mut command = project.command(npm::esbuild(project));
+    command.args([
+        "edge/tag/script.js",
+        "--bundle",
+        "--minify",
+        "--format=iife",
+        "--target=es2022",
+        "--log-level=warning",
+    ]);
+    let script = steps::run("bundling the page tag", &mut command, stop)?;
+    let module = format!("export default {};\n", serde_json::to_string(&script)?);
+    let path = folder.join("causeway.mjs");
+    // A running `wrangler dev` would begin anew for a file that was only touched.
+    if std::fs::read_to_string(&path).is_ok_and(|there| there == module) {
+        return Ok(());
+    }
+    std::fs::create_dir_all(folder)?;
+    std::fs::write(&path, module).with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// Names the input and the tools: the same text, the same output.

@@ -28,7 +28,7 @@ pub(crate) enum Name {
     Deploy,
     /// End to end: real processes over real HTTP.
     E2e,
-    /// The demo page, in Chromium.
+    /// The demo page and the page tag, in Chromium.
     Browser,
 }
 
@@ -43,7 +43,7 @@ impl Name {
             Self::Shell => "shell: the worker's shell",
             Self::Deploy => "deploy: wrangler deploy --dry-run",
             Self::E2e => "e2e: end to end",
-            Self::Browser => "browser: the demo page in Chromium",
+            Self::Browser => "browser: the demo page and the page tag in Chromium",
         }
     }
 

@@ -1,0 +1,68 @@
+// What a page sees of the tag. docs/TAG.md explains how it is used.
+
+/** How the tag begins. */
+export interface Options {
+  /** Origin of the edge, such as `https://ads.pub.example`. Default: the page's own. */
+  edge?: string;
+  /** How long the house content waits for an ad, and a decision for the consent manager, in milliseconds. Default 1,000. */
+  timeout?: number;
+  /** When an impression counts: once it was viewable (the default), or as soon as the ad was rendered. */
+  count?: "viewable" | "render";
+}
+
+/** An ad, as the catalogue has it. A house ad may have its `id` and `creative` alone. */
+export interface Ad {
+  id: string;
+  ad_group?: string;
+  campaign?: string;
+  advertiser?: string;
+  /** What the catalogue says is to be shown: any JSON. */
+  creative?: unknown;
+  /** The arm of an experiment that this visitor is in. */
+  experiment?: { id: string; arm: string };
+}
+
+/** What was decided for one placement. */
+export interface Decision {
+  placement: string;
+  ad: Ad;
+  /** What was bid, in micros of the catalogue's currency. */
+  price_micros?: number;
+  /** The placing's name, for actions sent to `/v1/events`. */
+  insertion?: string;
+  /** Asked for by the tag when the impression counts. Not there where nobody was recognised. */
+  impression_url?: string;
+  /** Where a click goes: the edge counts it, and leads to the ad's landing address. */
+  click_url?: string;
+}
+
+/**
+ * Shows an ad in its placement, which holds its house content when this is called. Giving `false` leaves the ad to the
+ * tag's own renderers. The ad counts as viewed by the placement's own pixels, so that it needs a size.
+ */
+export type Renderer = (element: HTMLElement, decision: Decision) => unknown;
+
+/** What a page calls. No call throws or waits. */
+export interface Causeway {
+  /** The page's own renderer; without one the tag shows `{html}` and `{image, alt}`. */
+  render: Renderer | undefined;
+  /** Sends an event, such as `track("purchase", { value_micros: 49_900_000 })`. */
+  track(name: string, properties?: Record<string, unknown>): void;
+  /** Counts a page view that changed no address; the others count by themselves. */
+  page(): void;
+  /** Names the visitor for the calls that follow: ids by kind, and the publisher's proofs. Without arguments: nobody. */
+  identify(ids?: Record<string, string>, proofs?: Record<string, string>): void;
+}
+
+/** The tag of this page. */
+export declare const causeway: Causeway;
+
+/** Begins, once a page; a second call does nothing. */
+export declare function start(options?: Options): void;
+
+declare global {
+  interface Window {
+    /** There with the script `/causeway.js`; before it has loaded, an array of functions that it is to call. */
+    causeway?: (Causeway & { push(work: (causeway: Causeway) => void): void }) | ((causeway: Causeway) => void)[];
+  }
+}

@@ -1,0 +1,387 @@
+// The page tag: asks the edge once for all placements of a page, fills them, counts what was seen, and sends events.
+//
+// It never throws into the page and never blocks it: whatever fails, the house content stays where it is. It evaluates
+// no text as code, and an ad's HTML lives in a sandboxed frame of no origin. docs/TAG.md explains how a page uses it.
+
+/** The edge's bounds: placements of a call, sizes of a placement, events of a call, characters of an address. */
+const PLACEMENTS = 32;
+const SIZES = 16;
+const EVENTS = 200;
+const URL_CHARS = 2_048;
+/** Keywords of a page; one has 128 bytes at most, and a character takes up to three. */
+const KEYWORDS = 64;
+const KEYWORD_CHARS = 42;
+/** Events that wait at most; what comes beyond is lost. */
+const WAITING = 1_000;
+/** Characters of one batch of events, so that its bytes stay under the 64 KB that browsers and the edge take. */
+const BATCH_CHARS = 20_000;
+
+/** What comes within this time goes in one call: placements that are added, events. */
+const GATHER_MS = 50;
+const EVENTS_MS = 1_000;
+/** When events that the browser refused to take are tried again. */
+const AGAIN_MS = 5_000;
+/** After this long an answer is given up, so that the next call may go: two at once would make two visitors. */
+const GIVE_UP_MS = 10_000;
+
+/** MRC's viewable impression: half of the pixels for a second, three tenths where an ad is as large as 970 × 250. */
+const SEEN_MS = 1_000;
+const LARGE_PIXELS = 242_500;
+
+const SELECTOR = '[data-causeway]:not([data-causeway=""])';
+
+/** Makes a function one that does nothing where it would throw. */
+const safe = (work) => (...args) => {
+  try {
+    return work(...args);
+  } catch {}
+};
+
+let edge;
+let patience;
+let countsRender;
+let user;
+let url;
+let referrer;
+
+/* ---- consent: what the page's consent managers say ---- */
+
+let consent = {};
+/** Managers that have not said anything yet. While there is one, nobody may be recognised. */
+let silent = 0;
+/** Resolves once all of them have spoken, or the page has waited long enough. */
+let listened;
+
+/** Listens to a manager; `read` gives what it says for the edge, or nothing while it does not know yet. */
+const listen = safe((name, version, read, done) => {
+  if (typeof window[name] !== "function") return;
+  let first = 1;
+  silent += 1;
+  window[name]("addEventListener", ...version, safe((data, success) => {
+    const said = success && data && read(data);
+    if (!said) return;
+    silent -= first;
+    first = 0;
+    if (!silent) done();
+    consent = { ...consent, ...said };
+    plan();
+  }));
+});
+
+function listenAll(done) {
+  setTimeout(done, patience);
+  // Where the GDPR does not apply there is no string, and the tenant's policy decides.
+  listen("__tcfapi", [2], ({ gdprApplies, eventStatus, tcString }) =>
+    gdprApplies === false ? { tcf: undefined } : /^tcloaded|^useraction/.test(eventStatus) && { tcf: tcString }, done);
+  listen("__gpp", [], ({ pingData: ping }) =>
+    ping?.signalStatus === "ready" && { gpp: ping.gppString, gpp_sid: ping.applicableSections }, done);
+  if (!silent) done();
+}
+
+/* ---- decisions: one call for all placements ---- */
+
+/** Of each placement that was met: its house content, and what shows in its stead. */
+const placed = new WeakMap();
+/** Placements to ask for with the next call. */
+const due = new Set();
+/** Whether this page is still to be counted. */
+let pageDue = true;
+/** The consent that the edge was told last. */
+let told;
+/** Whether the edge has answered, so that it knows the visitor whose events come. */
+let met;
+let planned;
+let turn = Promise.resolve();
+
+/** Has the edge called soon, after the call before has ended. */
+function plan() {
+  planned ??= setTimeout(() => {
+    planned = undefined;
+    turn = turn.then(decide).catch(() => {});
+  }, GATHER_MS);
+}
+
+/** Looks for placements that were not met before. */
+const look = safe(() => {
+  for (const element of document.querySelectorAll(SELECTOR)) {
+    if (placed.has(element)) continue;
+    placed.set(element, { house: [...element.childNodes] });
+    due.add(element);
+    plan();
+  }
+});
+
+/** The page has another address: a page view, and new decisions for all placements. */
+const moved = safe(() => {
+  const now = address();
+  if (now === url) return;
+  referrer = url;
+  url = now;
+  pageDue = true;
+  for (const node of watched.keys()) if (!node.isConnected) forget(node);
+  look();
+  for (const element of document.querySelectorAll(SELECTOR)) due.add(element);
+  plan();
+});
+
+const address = () => location.href.split("#")[0].slice(0, URL_CHARS);
+
+const asked = ({ dataset: { causeway: id, sizes = "", viewType: view_type, floorMicros: floor } }) => ({
+  id,
+  view_type,
+  sizes: [...sizes.matchAll(/(\d+)x(\d+)/g)].slice(0, SIZES).map(([, width, height]) => [+width, +height]),
+  floor_micros: /^\d{1,15}$/.test(floor) ? +floor : undefined,
+});
+
+async function decide() {
+  await listened;
+  const elements = [...due].filter((element) => element.isConnected).slice(0, PLACEMENTS);
+  const said = JSON.stringify(consent);
+  if (!elements.length && (silent || (!pageDue && said === told))) return due.clear();
+  for (const element of elements) due.delete(element);
+  // Nobody has consented yet: no cookie and no id goes, so that nothing is made and nothing is taken back either.
+  const call = silent ? { consent: { tcf: "" } } : { consent, user, page_view: pageDue };
+  const credentials = silent ? "omit" : "include";
+  if (!silent) [pageDue, told] = [false, said];
+  const known = !silent;
+  const body = JSON.stringify({ placements: elements.map(asked), page: { url, referrer, keywords: keywords() }, ...call });
+  let late = false;
+  const timer = setTimeout(() => {
+    late = true;
+    elements.forEach(restore);
+  }, patience);
+  let answer;
+  try {
+    const signal = AbortSignal.timeout(GIVE_UP_MS);
+    answer = await (await fetch(edge + "/v1/decide", { method: "POST", body, credentials, signal })).json();
+  } catch {}
+  clearTimeout(timer);
+  if (!late) elements.forEach((element, i) => fill(element, answer?.decisions?.[i]));
+  if (known) {
+    met = true;
+    flush();
+  }
+  if (due.size) plan();
+}
+
+const keywords = () =>
+  (document.querySelector("meta[name=keywords]")?.content ?? "")
+    .split(/\s*,\s*/)
+    .filter((word) => word && word.length <= KEYWORD_CHARS)
+    .slice(0, KEYWORDS);
+
+/* ---- filling ---- */
+
+/** Puts the house content back, and counts nothing more of the ad that stood there. */
+const restore = safe((element) => {
+  const kept = placed.get(element);
+  if (!kept.shown) return;
+  forget(kept.shown);
+  kept.shown = undefined;
+  element.replaceChildren(...kept.house);
+});
+
+function fill(element, decision) {
+  restore(element);
+  if (!decision?.ad) return;
+  for (const name of ["impression_url", "click_url"]) decision[name] &&= edge + decision[name];
+  try {
+    show(element, decision);
+  } catch {
+    // Of a renderer that failed half-way nothing stays.
+    placed.get(element).shown = element;
+    restore(element);
+  }
+}
+
+/** By the page's own renderer, unless there is none or it gives `false`; else HTML in a frame or an image in a link. */
+function show(element, decision) {
+  const kept = placed.get(element);
+  if (causeway.render && causeway.render(element, decision) !== false) {
+    kept.shown = element;
+    return count(element, decision);
+  }
+  const { html, image, alt = "", width, height } = decision.ad.creative ?? {};
+  const click = decision.click_url ?? "";
+  let node;
+  let outer;
+  if (html) {
+    outer = node = document.createElement("iframe");
+    // Never `allow-same-origin`: the frame would be the page.
+    node.sandbox = "allow-scripts allow-popups allow-popups-to-escape-sandbox";
+    node.marginWidth = node.marginHeight = 0;
+    node.scrolling = "no";
+    node.srcdoc = html.replaceAll("{click_url}", click);
+  } else if (image) {
+    node = document.createElement("img");
+    node.src = image;
+    node.alt = alt;
+    outer = document.createElement("a");
+    if (click) outer.href = click;
+    outer.target = "_blank";
+    outer.rel = "noopener";
+    outer.append(node);
+  } else return;
+  const [size = []] = asked(element).sizes;
+  for (const [name, pixels] of [["width", width ?? size[0]], ["height", height ?? size[1]]]) {
+    if (pixels) node[name] = pixels;
+  }
+  node.style.border = 0;
+  node.addEventListener("load", () => kept.shown === node && count(node, decision), { once: true });
+  kept.shown = node;
+  element.replaceChildren(outer);
+}
+
+/* ---- impressions ---- */
+
+/** Of each ad that is to be seen: its address, whether enough of it shows now, and since when by a timer. */
+const watched = new Map();
+let observer;
+
+function count(node, { impression_url: url }) {
+  if (!url) return;
+  if (countsRender) return hit(url);
+  watched.set(node, { url });
+  observer ??= new IntersectionObserver(safe((entries) => entries.forEach(looked)), { threshold: [0.3, 0.5] });
+  observer.observe(node);
+}
+
+const hit = (url) => fetch(url, { mode: "no-cors", credentials: "include", keepalive: true }).catch(() => {});
+
+function forget(node) {
+  clearTimeout(watched.get(node)?.timer);
+  watched.delete(node);
+  observer?.unobserve(node);
+}
+
+function looked({ target, intersectionRatio: ratio, boundingClientRect: { width, height } }) {
+  const watch = watched.get(target);
+  if (!watch) return;
+  const pixels = width * height;
+  const enough = pixels > 0 && ratio >= (pixels < LARGE_PIXELS ? 0.5 : 0.3);
+  if (enough !== watch.enough) {
+    watch.enough = enough;
+    time(watch, target);
+  }
+  // An element of no size is all there, and would stay so without a word when it grows: look at it again.
+  if (ratio && !pixels) {
+    watch.timer = setTimeout(() => {
+      observer.unobserve(target);
+      observer.observe(target);
+    }, SEEN_MS);
+  }
+}
+
+/** Begins the second, if the ad can be seen; ends the one that was under way. */
+function time(watch, node) {
+  clearTimeout(watch.timer);
+  if (!watch.enough || document.hidden) return;
+  watch.timer = setTimeout(() => {
+    forget(node);
+    hit(watch.url);
+  }, SEEN_MS);
+}
+
+/* ---- events ---- */
+
+/** Events, as JSON texts, that the browser has not taken yet. */
+let outbox = [];
+let sending;
+
+const put = (event) => {
+  const text = JSON.stringify({ ...event, id: crypto.randomUUID() });
+  if (text.length > BATCH_CHARS || outbox.length >= WAITING) return;
+  outbox.push(text);
+  sending ??= setTimeout(flush, EVENTS_MS);
+};
+
+/** Hands the events over, batch by batch; before the edge has answered only when the page goes `away`. */
+const flush = safe((away) => {
+  clearTimeout(sending);
+  sending = undefined;
+  if (silent || (!met && !away)) return;
+  while (outbox.length) {
+    let chars = 0;
+    const cut = outbox.findIndex((text, i) => (chars += text.length + 1) > BATCH_CHARS || i >= EVENTS);
+    const batch = outbox.splice(0, cut < 0 ? EVENTS : cut);
+    if (!post(batch)) return keep(batch);
+  }
+});
+
+/** Whether the browser has taken a batch. */
+function post(batch) {
+  const [to, body] = [edge + "/v1/events", `[${batch}]`];
+  if (navigator.sendBeacon) return navigator.sendBeacon(to, body);
+  fetch(to, { method: "POST", body, credentials: "include", keepalive: true }).then(
+    ({ status }) => status < 500 || keep(batch),
+    () => keep(batch),
+  );
+  return true;
+}
+
+/** For another try: the events have their ids, so that one which arrived after all counts once. */
+function keep(batch) {
+  outbox = [...batch, ...outbox];
+  sending ??= setTimeout(flush, AGAIN_MS);
+}
+
+/* ---- the page's side ---- */
+
+/** What a page calls. Nothing in here throws. */
+export const causeway = {
+  render: undefined,
+  track: safe((name, properties) => put({ type: "track", name, properties })),
+  page: safe(() => put({ type: "page" })),
+  identify: safe((ids, proofs) => {
+    user = { ids, proofs };
+  }),
+};
+
+/** Begins, once a page: finds the placements, and goes with the page wherever it goes. */
+export const start = safe((options = {}) => {
+  if (edge !== undefined) return;
+  edge = options.edge ?? location.origin;
+  patience = options.timeout ?? 1_000;
+  countsRender = options.count === "render";
+  const ready = () => document.readyState !== "loading" && !document.prerendering;
+  const begin = () => {
+    if (url || !ready()) return;
+    listened = new Promise(listenAll);
+    url = address();
+    referrer = document.referrer.slice(0, URL_CHARS);
+    look();
+    plan();
+    follow();
+  };
+  document.addEventListener("DOMContentLoaded", safe(begin));
+  document.addEventListener("prerenderingchange", safe(begin));
+  begin();
+});
+
+/** Follows what happens to the page: new elements, other addresses, going away and coming back. */
+function follow() {
+  new MutationObserver(look).observe(document, { childList: true, subtree: true });
+  if (window.navigation) {
+    navigation.addEventListener("currententrychange", moved);
+  } else {
+    for (const name of ["pushState", "replaceState"]) {
+      const own = history[name];
+      history[name] = function (...args) {
+        own.apply(this, args);
+        moved();
+      };
+    }
+    addEventListener("popstate", moved);
+  }
+  // A page that comes back out of the browser's memory is viewed again.
+  addEventListener("pageshow", ({ persisted }) => {
+    if (!persisted) return;
+    url = "";
+    moved();
+  });
+  addEventListener("pagehide", () => flush(true));
+  document.addEventListener("visibilitychange", () => {
+    watched.forEach(time);
+    if (document.hidden) flush(true);
+  });
+}

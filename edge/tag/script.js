@@ -1,0 +1,19 @@
+// What `<script async src="/causeway.js">` runs: the tag, told by the script's own attributes, under one global name.
+
+import { causeway, start } from "./causeway.js";
+
+const { dataset = {}, src } = document.currentScript ?? {};
+const early = window.causeway;
+
+// A page that names the script twice gets one tag.
+if (!early?.track) {
+  window.causeway = causeway;
+  // Functions that the page queued before the script was there: `(window.causeway ||= []).push((causeway) => …)`.
+  causeway.push = (work) => {
+    try {
+      work(causeway);
+    } catch {}
+  };
+  if (Array.isArray(early)) early.forEach(causeway.push);
+  start({ edge: new URL(src || location.href).origin, timeout: +dataset.timeout || undefined, count: dataset.count });
+}

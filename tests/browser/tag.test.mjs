@@ -1,0 +1,616 @@
+// The page tag in a real browser, on pages of a publisher, before the real edge and origin.
+//
+// Nothing waits for time to pass: where the tag counts seconds, the page has a clock that the test moves.
+
+import assert from "node:assert/strict";
+import { readFile } from "node:fs/promises";
+import { after, before, describe, test } from "node:test";
+
+import { chromium } from "playwright-core";
+
+import { world } from "./world.mjs";
+
+const CHROMIUM = process.env.CAUSEWAY_CHROMIUM ?? "/usr/bin/chromium";
+const FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"];
+const PATIENCE = 30_000;
+const START = 20 * 60_000;
+/** The tag waits as long as the tests do, however busy the machine is. */
+const PATIENT = `data-timeout="${PATIENCE}"`;
+const PIXEL = Buffer.from("R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7", "base64");
+
+/** TCF v2: the first consents to no purpose, the second to purposes 1, 3 and 4. GPP: US Privacy, with and without a sale. */
+const REFUSES = "CPXxRfAPXxRfAAfKABENB-CgAAAAAAAAAAYgAAAAAAAA";
+const CONSENTS = "CPXxRfAPXxRfAAfKABENB-CgALAAAAAAAAYgAAAAAAAA";
+const SOLD = { gppString: "DBABTA~1YNN", applicableSections: [6] };
+const UNSOLD = { gppString: "DBABTA~1YYN", applicableSections: [6] };
+
+/** A creative that tries everything it can on the page that shows it. */
+const HOSTILE = `</script></iframe><script>
+  const tries = [() => parent.document.title, () => { parent.hurt = 1; }, () => { top.location = "/pages/hurt"; },
+    () => document.cookie, () => localStorage.length];
+  parent.postMessage(tries.map((attempt) => { try { attempt(); return "done"; } catch { return "refused"; } }), "*");
+</script><a href="{click_url}" target="_blank">click</a>`;
+
+const CONFIGURATION = `
+data = "."
+keys = "keys.json"
+[[tenant]]
+name = "demo"
+hosts = ["localhost", "127.0.0.1"]
+dev = true
+no_signal = "allow"
+publish_delay_s = 2
+catalogue = "catalogue.toml"
+[[tenant.kinds]]
+name = "member"
+code = 1
+unique = true
+`;
+
+/** One ad alone in its campaign, so that its size chooses it. */
+const ad = (code, [width, height], creative) => `
+[[advertiser]]
+id = "a${code}"
+code = ${code}
+[[campaign]]
+id = "c${code}"
+code = ${code}
+advertiser = "a${code}"
+[[ad_group]]
+id = "g${code}"
+code = ${code}
+campaign = "c${code}"
+[[ad]]
+id = "ad${code}"
+code = ${code}
+ad_group = "g${code}"
+sizes = [[${width}, ${height}]]
+landing = "https://landing.example/${code}"
+creative = ${creative}
+`;
+
+let here;
+let browser;
+let userAgent;
+let guide;
+
+/** What stands between the fences of the guide's first block of a language. */
+const block = (language) => guide.split(`\`\`\`${language}\n`)[1].split("```")[0];
+
+before(async () => {
+  guide = await readFile(new URL("../../docs/TAG.md", import.meta.url), "utf8");
+  const more = [
+    ad(10, [970, 250], '{ image = "https://cdn.example/large.png" }'),
+    ad(11, [320, 50], `{ html = '''${HOSTILE}''' }`),
+    ad(12, [160, 600], '{ title = "Own", text = "shown by the page" }'),
+  ];
+  here = await world({ "causeway.toml": CONFIGURATION, "catalogue.toml": block("toml") + more.join("") });
+  browser = await chromium.launch({ executablePath: CHROMIUM, args: FLAGS });
+  userAgent = `Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/${browser.version()} Safari/537.36`;
+}, { timeout: START });
+
+after(async () => {
+  await browser?.close();
+  await here?.stop();
+}, { timeout: 60_000 });
+
+/* ---- pages ---- */
+
+const TOP = '<div id="top" data-causeway="top" data-sizes="728x90" data-view-type="home">house</div>';
+const SIDE = '<div id="side" data-causeway="side" data-sizes="300x250">house</div>';
+const FAR = '<div style="height: 3000px"></div>';
+const STRICT = "default-src 'none'; script-src 'self'; connect-src 'self'; img-src https:; style-src 'unsafe-inline'";
+
+/** Runs in the page before anything else: notes what the page asks for. */
+function witness() {
+  window.asked = [];
+  const note = (name, address, body) => window.asked.push({ name, path: new URL(address, location.href).pathname, body });
+  const { fetch: ask } = window;
+  window.fetch = (address, init = {}) => {
+    note(init.credentials, address, init.body);
+    return ask(address, init);
+  };
+  const beacon = navigator.sendBeacon.bind(navigator);
+  navigator.sendBeacon = (address, body) => {
+    note("beacon", address, body);
+    return window.refusing ? false : beacon(address, body);
+  };
+  window.hide = (hidden) => {
+    Object.defineProperty(document, "hidden", { value: hidden, configurable: true });
+    document.dispatchEvent(new Event("visibilitychange"));
+  };
+}
+
+/** A new person's browser with one page of the publisher's; `init` runs in it first. */
+async function open(body, { head = "", tag = PATIENT, policy = "", init = [], clock = false, html } = {}) {
+  const context = await browser.newContext({ userAgent, viewport: { width: 1280, height: 720 } });
+  context.setDefaultTimeout(PATIENCE);
+  await context.route(/^https:/, (route) => route.fulfill({ contentType: "image/gif", body: PIXEL }));
+  const script = `<script async src="/causeway.js" ${tag}></script>`;
+  html ??= `<!doctype html><title>page</title><body style="margin: 0">${head}${script}${body}`;
+  await context.route("**/pages/**", (route) =>
+    route.fulfill({ contentType: "text/html", body: html, headers: policy ? { "content-security-policy": policy } : {} }));
+  const page = await context.newPage();
+  page.faults = [];
+  page.on("pageerror", (error) => page.faults.push(error.message));
+  page.on("console", (message) => message.type() === "error" && page.faults.push(message.text()));
+  await page.addInitScript(witness);
+  for (const work of init) await page.addInitScript(work);
+  if (clock) await page.clock.install({ time: 0 });
+  await page.goto(`${here.edge}/pages/one#part`);
+  return page;
+}
+
+async function close(page) {
+  assert.deepEqual(page.faults, []);
+  await page.context().close();
+}
+
+const asked = async (page, path) => (await page.evaluate(() => window.asked)).filter((one) => one.path.startsWith(path));
+const decides = async (page) => (await asked(page, "/v1/decide")).map(({ name, body }) => ({ name, ...JSON.parse(body) }));
+const impressions = async (page) => (await asked(page, "/v1/i/")).length;
+
+/** Waits until a page's function gives something, and gives that. */
+const shown = (page, work, argument) => page.waitForFunction(work, argument, { polling: 50, timeout: PATIENCE }).then((found) => found.jsonValue());
+const filled = (page, id) => shown(page, (id) => document.querySelector(`#${id} > a > img, #${id} > iframe`)?.tagName, id);
+const decided = (page, count) => shown(page, (count) => window.asked.filter(({ path }) => path === "/v1/decide").length >= count, count);
+const text = (page, id) => page.locator(`#${id}`).innerText();
+const cookies = async (page) => (await page.context().cookies()).map(({ name }) => name).sort();
+
+/** Asks until the answer is as wanted. */
+async function until(what, ask) {
+  for (const end = Date.now() + PATIENCE; Date.now() < end; ) {
+    const found = await ask();
+    if (found) return found;
+  }
+  return assert.fail(`${what} did not come`);
+}
+
+async function admin(path, body) {
+  const init = { method: body ? "POST" : "GET", body: JSON.stringify(body), headers: { authorization: `Bearer ${here.token}` } };
+  const answer = await fetch(`${here.origin}/admin/v1/${path}?tenant=demo`, init);
+  return answer.status === 200 ? answer.json() : null;
+}
+
+/** The visitor of a page, by what the edge shows it. */
+const visitor = (page) => page.evaluate(() => fetch("/v1/me").then((answer) => answer.json()).then((me) => me.visitor));
+const pages = async (page, count) => {
+  const id = await visitor(page);
+  return until(`${count} pages`, async () => (await admin(`visitors/${id}`))?.own.pages === count);
+};
+
+/* ---- filling ---- */
+
+test("issue_5_all_placements_of_a_page_are_filled_by_one_call_under_a_strict_policy", async () => {
+  const none = '<div id="none" data-causeway="none" data-sizes="1x1"><b>our own</b></div>';
+  const twice = '<script async src="/causeway.js"></script>';
+  const page = await open(TOP + SIDE + none + '<div data-causeway="">no name</div>', { policy: STRICT, head: twice });
+  await filled(page, "top");
+  await filled(page, "side");
+  const [call, ...others] = await decides(page);
+  assert.deepEqual(others, []);
+  assert.deepEqual(call.placements, [
+    { id: "top", view_type: "home", sizes: [[728, 90]] }, { id: "side", sizes: [[300, 250]] }, { id: "none", sizes: [[1, 1]] },
+  ]);
+  assert.deepEqual([call.name, call.page_view, call.page.url], ["include", true, `${here.edge}/pages/one`]);
+  const link = page.locator("#top > a");
+  assert.match(await link.getAttribute("href"), new RegExp(`^${here.edge}/v1/c/`));
+  assert.deepEqual(await page.locator("#top img").evaluate((img) => [img.src, img.alt, img.width, img.height]),
+    ["https://cdn.shoes.example/red.png", "Red shoes", 728, 90]);
+  const frame = page.locator("#side > iframe");
+  assert.equal(await frame.getAttribute("sandbox"), "allow-scripts allow-popups allow-popups-to-escape-sandbox");
+  assert.deepEqual(await frame.evaluate((frame) => [frame.width, frame.height]), ["300", "250"]);
+  assert.match(await page.frameLocator("#side > iframe").locator("a").getAttribute("href"), new RegExp(`^${here.edge}/v1/c/`));
+  assert.equal(await text(page, "none"), "our own", "the house content stays where there is no ad");
+  assert.deepEqual(await cookies(page), ["cw_id", "cw_recent"]);
+  const globals = await page.evaluate(() => Object.keys(window).filter((name) => !["asked", "hide"].includes(name) && /cause|cw_|tag/i.test(name)));
+  assert.deepEqual(globals, ["causeway"]);
+  await close(page);
+});
+
+test("a_click_goes_by_the_click_url_and_nowhere_else", async () => {
+  const page = await open(TOP + SIDE);
+  await filled(page, "top");
+  await filled(page, "side");
+  const links = [[page.locator("#top > a"), "https://shoes.example/red"], [page.frameLocator("#side > iframe").locator("a"), "https://boats.example/summer"]];
+  for (const [link, landing] of links) {
+    const [popup] = await Promise.all([page.context().waitForEvent("page"), link.click()]);
+    await popup.waitForURL(landing);
+    assert.equal(await popup.evaluate(() => window.opener), null);
+    await popup.close();
+  }
+  await close(page);
+});
+
+test("the_house_content_stays_when_the_answer_is_late", async () => {
+  const holding = () => {
+    const { fetch: ask } = window;
+    window.fetch = async (...args) => {
+      const answer = await ask(...args);
+      if (!window.release) await new Promise((release) => { window.release = release; });
+      return answer;
+    };
+  };
+  const page = await open(TOP, { clock: true, init: [holding], tag: "" });
+  await shown(page, () => window.release);
+  await page.clock.runFor(1_000);
+  // The next call comes after this answer was dealt with: two at once would make two visitors.
+  await page.evaluate((html) => document.body.insertAdjacentHTML("beforeend", html), SIDE);
+  await page.clock.runFor(1_000);
+  assert.equal((await decides(page)).length, 1);
+  await page.evaluate(() => window.release());
+  await decided(page, 2);
+  assert.equal(await text(page, "top"), "house");
+  assert.deepEqual(await cookies(page), ["cw_id", "cw_recent"], "the answer was not given up");
+  assert.deepEqual((await decides(page)).map(({ page_view }) => page_view), [true, false]);
+  await close(page);
+});
+
+test("an_edge_that_is_gone_leaves_the_house_content_and_takes_no_ad_to_the_next_address", async () => {
+  const page = await open(TOP);
+  await filled(page, "top");
+  await page.context().route("**/v1/decide", (route) => route.abort());
+  await page.evaluate(() => history.pushState({}, "", "/pages/two"));
+  await shown(page, () => document.querySelector("#top").textContent === "house");
+  page.faults = page.faults.filter((fault) => !fault.includes("ERR_FAILED"));
+  await close(page);
+});
+
+test("a_page_that_is_prerendered_asks_for_nothing_before_it_is_shown", async () => {
+  const prerendered = () => Object.defineProperty(document, "prerendering", { value: true, configurable: true });
+  const page = await open(TOP, { init: [prerendered], clock: true });
+  await shown(page, () => window.causeway?.track && document.readyState === "complete");
+  await page.clock.runFor(10_000);
+  assert.deepEqual(await decides(page), []);
+  await page.evaluate(() => {
+    Object.defineProperty(document, "prerendering", { value: false });
+    document.dispatchEvent(new Event("prerenderingchange"));
+  });
+  await filled(page, "top");
+  await close(page);
+});
+
+test("a_page_renders_its_own_ads_and_a_renderer_that_fails_costs_its_ad_alone", async () => {
+  const own = '<div id="own" data-causeway="own" data-sizes="160x600" style="width: 160px; height: 600px">house</div>';
+  const renderer = () => {
+    window.causeway = [(causeway) => {
+      causeway.render = (element, { ad }) => {
+        if (element.id === "side") throw new Error("hurt");
+        if (!ad.creative.title) return false;
+        element.textContent = ad.creative.title;
+      };
+    }, () => { throw new Error("the page's own fault"); }];
+  };
+  const page = await open(TOP + SIDE + own, { init: [renderer], tag: `${PATIENT} data-count="render"` });
+  await filled(page, "top");
+  assert.equal(await text(page, "own"), "Own");
+  assert.equal(await text(page, "side"), "house");
+  await shown(page, () => window.asked.filter(({ path }) => path.startsWith("/v1/i/")).length === 2);
+  await close(page);
+});
+
+test("issue_5_a_hostile_creative_reaches_neither_the_page_nor_its_storage", async () => {
+  const page = await open('<div id="top" data-causeway="top" data-sizes="320x50"></div>', {
+    init: [() => addEventListener("message", ({ data, origin }) => { window.heard = { data, origin }; })],
+  });
+  const heard = await shown(page, () => window.heard);
+  assert.deepEqual(heard, { data: Array(5).fill("refused"), origin: "null" }, "its script ran, in a frame of no origin");
+  assert.equal(await page.evaluate(() => window.hurt), undefined);
+  assert.equal(page.url(), `${here.edge}/pages/one#part`);
+  assert.equal(await page.locator("body > script").count(), 1, "the page's own");
+  page.faults = page.faults.filter((fault) => !/sandboxed|Unsafe attempt|navigate/.test(fault));
+  await close(page);
+});
+
+/* ---- impressions ---- */
+
+describe("issue_5_an_impression_counts_when_it_was_viewable", () => {
+  /** Scrolls until so many pixels of an ad's height are in view, and has the tag's observer see it. */
+  async function show(page, id, pixels) {
+    await page.evaluate(([id, pixels]) => {
+      const top = document.getElementById(id).getBoundingClientRect().top + scrollY;
+      scrollTo(0, top + pixels - innerHeight);
+    }, [id, pixels]);
+    // An observer made now is told after the tag's.
+    return page.evaluate((id) => new Promise((resolve) => {
+      new IntersectionObserver(([{ intersectionRatio }]) => resolve(intersectionRatio)).observe(document.querySelector(`#${id} img`));
+    }), id);
+  }
+
+  async function begin(placement) {
+    const page = await open(FAR + placement + FAR, { clock: true });
+    await filled(page, "top");
+    await page.evaluate(() => document.querySelector("#top img").decode());
+    await page.clock.pauseAt(3_600_000);
+    assert.equal(await show(page, "top", 0), 0);
+    return page;
+  }
+
+  test("half_of_it_for_a_second_without_a_break", async () => {
+    const page = await begin(TOP);
+    assert.ok(await show(page, "top", 44) < 0.5);
+    await page.clock.runFor(10_000);
+    assert.equal(await impressions(page), 0, "less than half");
+    assert.ok(await show(page, "top", 46) >= 0.5);
+    await page.clock.runFor(999);
+    await show(page, "top", 10);
+    await show(page, "top", 90);
+    await page.clock.runFor(999);
+    assert.equal(await impressions(page), 0, "twice less than a second");
+    await show(page, "top", 60);
+    await page.clock.runFor(1);
+    assert.equal(await impressions(page), 1);
+    await page.clock.runFor(10_000);
+    await show(page, "top", 0);
+    await show(page, "top", 90);
+    await page.clock.runFor(10_000);
+    assert.equal(await impressions(page), 1, "once");
+    const ask = { visitor: await visitor(page), actions: ["impression"], last: { interval: 1, unit: "days" }, level: "ad", ids: [1] };
+    await until("the impression at the origin", async () => (await admin("counts", ask))?.counts["1"] === 1);
+    await close(page);
+  });
+
+  test("a_hidden_page_shows_nothing", async () => {
+    const page = await begin(TOP);
+    await show(page, "top", 90);
+    await page.clock.runFor(999);
+    await page.evaluate(() => window.hide(true));
+    await page.clock.runFor(10_000);
+    assert.equal(await impressions(page), 0);
+    await page.evaluate(() => window.hide(false));
+    await page.clock.runFor(999);
+    assert.equal(await impressions(page), 0, "a new second has begun");
+    await page.clock.runFor(1);
+    assert.equal(await impressions(page), 1);
+    await close(page);
+  });
+
+  test("three_tenths_of_a_large_one", async () => {
+    const page = await begin('<div id="top" data-causeway="top" data-sizes="970x250"></div>');
+    await show(page, "top", 74);
+    await page.clock.runFor(10_000);
+    assert.equal(await impressions(page), 0);
+    await show(page, "top", 76);
+    await page.clock.runFor(600);
+    await show(page, "top", 200);
+    await page.clock.runFor(400);
+    assert.equal(await impressions(page), 1, "more of it begins no new second");
+    await close(page);
+  });
+});
+
+/* ---- events ---- */
+
+describe("events_reach_the_origin", () => {
+  test("what_was_queued_before_the_script_was_there_goes_once_the_visitor_is_known", async () => {
+    const early = () => { window.causeway = [(causeway) => {
+      causeway.track("purchase", { value_micros: 49_900_000 });
+      causeway.track("circle", window.causeway);
+      causeway.track("huge", { text: "x".repeat(30_000) });
+      causeway.page();
+    }]; };
+    const page = await open("", { init: [early] });
+    await shown(page, () => window.asked.some(({ name }) => name === "beacon"));
+    const [{ path, body }] = await asked(page, "/v1/events");
+    assert.equal(path, "/v1/events");
+    const events = JSON.parse(body);
+    assert.deepEqual(events.map(({ type, name }) => [type, name]), [["track", "purchase"], ["track", "circle"], ["page", undefined]]);
+    assert.equal(new Set(events.map(({ id }) => id)).size, 3);
+    for (const { id } of events) assert.match(id, /^[0-9a-f]{8}-/);
+    await pages(page, 2);
+    const { own } = await admin(`visitors/${await visitor(page)}`);
+    assert.deepEqual([own.purchases, own.revenue_micros], [1, 49_900_000]);
+    await close(page);
+  });
+
+  test("they_leave_in_batches_when_the_page_is_hidden_and_refused_ones_are_tried_again", async () => {
+    const page = await open("", { clock: true });
+    await decided(page, 1);
+    await until("a visitor", () => visitor(page));
+    await page.clock.pauseAt(3_600_000);
+    await page.evaluate(() => {
+      window.refusing = true;
+      for (let i = 0; i < 30; i += 1) window.causeway.track("read", { text: "ü".repeat(700), i });
+      window.hide(true);
+    });
+    const sent = async () => (await asked(page, "/v1/events")).map(({ body }) => body);
+    const [refused, ...more] = await sent();
+    assert.deepEqual(more, [], "one try at a time");
+    await page.evaluate(() => { window.refusing = false; });
+    await page.clock.runFor(5_000);
+    const [again, ...rest] = (await sent()).slice(1);
+    assert.equal(again, refused, "the same events, with their ids");
+    for (const body of [again, ...rest]) assert.ok(Buffer.byteLength(body) < 64_000);
+    const numbers = [again, ...rest].flatMap((body) => JSON.parse(body).map(({ properties }) => properties.i));
+    assert.deepEqual(numbers, Array.from({ length: 30 }, (_, i) => i), "each once, in order");
+    await close(page);
+  });
+
+  test("without_send_beacon_they_go_by_fetch_and_come_back_when_the_edge_could_not_take_them", async () => {
+    let refusals = 1;
+    const page = await open("", { clock: true, init: [() => { navigator.sendBeacon = undefined; }] });
+    await page.context().route("**/v1/events", (route) => (refusals-- > 0 ? route.fulfill({ status: 503, body: "{}" }) : route.continue()));
+    await decided(page, 1);
+    await until("a visitor", () => visitor(page));
+    await page.clock.pauseAt(3_600_000);
+    const answered = page.waitForResponse("**/v1/events");
+    await page.evaluate(() => { window.causeway.track("purchase", { value_micros: 1 }); window.hide(true); });
+    assert.equal((await answered).status(), 503);
+    const again = page.waitForResponse("**/v1/events");
+    await page.clock.runFor(5_000);
+    await page.clock.runFor(5_000);
+    assert.equal((await again).status(), 202);
+    page.faults = page.faults.filter((fault) => !fault.includes("503"));
+    await close(page);
+  });
+});
+
+/* ---- going from page to page without loading one ---- */
+
+for (const [how, init] of [["with_the_navigation_api", []], ["without_it", [() => { Object.defineProperty(window, "navigation", { value: undefined }); }]]]) {
+  test(`issue_5_another_address_is_a_page_view_and_decides_again_${how}`, async () => {
+    const page = await open(TOP + SIDE, { init });
+    const insertions = async () => page.locator("#top > a").getAttribute("href");
+    await filled(page, "side");
+    const first = await insertions();
+    await page.evaluate(() => { location.hash = "other-part"; history.pushState({}, "", "/pages/two?x=1#part"); });
+    await shown(page, (first) => ![null, first].includes(document.querySelector("#top > a")?.getAttribute("href")), first);
+    await page.evaluate(() => { history.replaceState({ page: "the same" }, ""); document.querySelector("#side").remove(); });
+    await page.evaluate((html) => document.body.insertAdjacentHTML("beforeend", html.replaceAll("side", "late")), SIDE);
+    await filled(page, "late");
+    await page.evaluate(() => history.back());
+    await decided(page, 4);
+    // Out of the browser's memory, which it keeps no page in while it is driven by a test.
+    await page.evaluate(() => dispatchEvent(new PageTransitionEvent("pageshow", { persisted: true })));
+    await decided(page, 5);
+    const calls = await decides(page);
+    assert.deepEqual(calls.map(({ page_view }) => page_view), [true, true, false, true, true]);
+    const names = calls.map(({ placements }) => placements.map(({ id }) => id).join());
+    assert.deepEqual(names, ["top,side", "top,side", "late", "top,late", "top,late"]);
+    const [one, two] = [`${here.edge}/pages/one`, `${here.edge}/pages/two?x=1`];
+    assert.deepEqual(calls.map(({ page }) => [page.url, page.referrer]), [[one, ""], [two, one], [two, one], [one, two], [one, ""]]);
+    await pages(page, 4);
+    await close(page);
+  });
+}
+
+/* ---- consent ---- */
+
+/** A manager as a page's head has it: it says what the test lets it say. */
+function managers() {
+  window.listeners = { tcf: [], gpp: [] };
+  window.__tcfapi = (command, _version, listener) => command === "addEventListener" && window.listeners.tcf.push(listener);
+  window.sayTcf = (said) => window.listeners.tcf.forEach((listener) => listener({ gdprApplies: true, ...said }, true));
+}
+
+function platform() {
+  window.spoken = [];
+  window.__gpp = (command, listener) => {
+    if (command === "addEventListener") window.spoken.push(listener);
+    listener({ eventName: "listenerRegistered", pingData: { signalStatus: "not ready", gppString: "", applicableSections: [] } }, true);
+  };
+  window.sayGpp = (ping) => window.spoken.forEach((listener) => listener({ eventName: "signalStatus", pingData: { signalStatus: "ready", ...ping } }, true));
+}
+
+describe("field_12_consent_comes_from_the_page_s_consent_managers", () => {
+  test("nobody_is_recognised_before_a_manager_has_spoken_and_withdrawal_is_told_at_once", async () => {
+    const page = await open(TOP, { init: [managers], clock: true });
+    await shown(page, () => window.listeners.tcf.length === 1);
+    await page.clock.fastForward(PATIENCE);
+    await filled(page, "top");
+    await page.evaluate(() => window.sayTcf({ eventStatus: "cmpuishown", tcString: "" }));
+    const [first] = await decides(page);
+    assert.deepEqual([first.name, first.consent, first.user, first.page_view], ["omit", { tcf: "" }, undefined, undefined]);
+    assert.deepEqual(await cookies(page), [], "an ad that suits the page, and no cookie");
+
+    await page.evaluate((tcString) => window.sayTcf({ eventStatus: "useractioncomplete", tcString }), CONSENTS);
+    await until("cookies", async () => (await cookies(page)).length === 2);
+    await pages(page, 1);
+    const id = await visitor(page);
+    await page.evaluate((tcString) => window.sayTcf({ eventStatus: "useractioncomplete", tcString }), REFUSES);
+    await until("no cookies", async () => (await cookies(page)).length === 0);
+    const calls = await decides(page);
+    assert.deepEqual(calls.slice(1).map(({ consent, page_view, placements }) => [consent.tcf, page_view, placements]),
+      [[CONSENTS, true, []], [REFUSES, false, []]]);
+    const held = await until("the withdrawal", async () => (await admin(`visitors/${id}`)));
+    assert.equal(held.own.pages, 1);
+    await close(page);
+  });
+
+  test("a_manager_that_refuses_in_time_gets_one_call_and_no_cookie", async () => {
+    const refusing = (tcString) => { window.__tcfapi = (_command, _version, listener) => listener({ gdprApplies: true, eventStatus: "tcloaded", tcString }, true); };
+    const page = await open(TOP, { init: [`(${refusing})(${JSON.stringify(REFUSES)})`] });
+    await filled(page, "top");
+    const calls = await decides(page);
+    assert.deepEqual(calls.map(({ consent, page_view }) => [consent, page_view]), [[{ tcf: REFUSES }, true]]);
+    assert.deepEqual(await cookies(page), []);
+    await close(page);
+  });
+
+  test("both_managers_of_a_page_must_have_spoken_and_either_can_refuse", async () => {
+    const page = await open(TOP, { init: [managers, platform] });
+    await shown(page, () => window.listeners.tcf.length === 1 && window.spoken.length === 1);
+    await page.evaluate(() => window.sayTcf({ gdprApplies: false }));
+    await page.evaluate((ping) => window.sayGpp(ping), SOLD);
+    await filled(page, "top");
+    await until("cookies", async () => (await cookies(page)).length === 2);
+    await page.evaluate((ping) => window.sayGpp(ping), UNSOLD);
+    await until("no cookies", async () => (await cookies(page)).length === 0);
+    const told = (await decides(page)).filter(({ name }) => name === "include").map(({ consent }) => consent);
+    assert.deepEqual(told, [SOLD, UNSOLD].map(({ gppString, applicableSections }) => ({ gpp: gppString, gpp_sid: applicableSections })));
+    await close(page);
+  });
+
+  test("a_manager_that_fails_lets_nobody_be_recognised_and_does_not_hurt", async () => {
+    const hurting = () => { window.__gpp = () => { window.called = true; throw new Error("hurt"); }; };
+    const page = await open(TOP, { init: [hurting], clock: true });
+    await shown(page, () => window.called);
+    await page.clock.fastForward(PATIENCE);
+    await filled(page, "top");
+    assert.deepEqual(await cookies(page), []);
+    await close(page);
+  });
+});
+
+/* ---- who it is, and how the tag comes ---- */
+
+test("s1_04_identify_names_the_member_in_the_calls_that_follow", async () => {
+  const page = await open(TOP);
+  await filled(page, "top");
+  const member = `m${Date.now().toString(36)}`;
+  const { proof } = await (await fetch(`${here.edge}/demo/proof?member=${member}`)).json();
+  await page.evaluate(([member, proof]) => {
+    window.causeway.identify({ member }, { member: proof });
+    history.pushState({}, "", "/pages/account");
+  }, [member, proof]);
+  await decided(page, 2);
+  assert.deepEqual((await decides(page)).map(({ user }) => user), [undefined, { ids: { member }, proofs: { member: proof } }]);
+  const id = await visitor(page);
+  await until("the lookup", async () => (await admin(`lookups/member/${member}`))?.visitor === id);
+  await close(page);
+});
+
+test("docs_tag_md_the_complete_page_runs_as_it_stands", async () => {
+  const html = block("html").replaceAll("https://ads.pub.example", here.edge).replace('data-timeout="800"', PATIENT);
+  const page = await open("", { html });
+  await shown(page, () => document.querySelector("[data-causeway=top] > a > img") && document.querySelector("[data-causeway=side] > iframe"));
+  const [{ placements, page: told, user }] = await decides(page);
+  assert.deepEqual(placements, [
+    { id: "top", view_type: "home", sizes: [[728, 90], [970, 250]] }, { id: "side", sizes: [[300, 250]], floor_micros: 100_000 },
+  ]);
+  assert.deepEqual(told.keywords, ["hotel", "sea"]);
+  assert.deepEqual(user, { ids: { member: "m-123" }, proofs: { member: "<JWS>" } });
+  await page.getByRole("button", { name: "Buy" }).click();
+  const names = async () => (await asked(page, "/v1/events")).flatMap(({ body }) => JSON.parse(body).map(({ name }) => name));
+  await until("both events", async () => (await names()).join() === "search,purchase");
+  await close(page);
+});
+
+test("the_tag_is_cached_by_its_content", async () => {
+  const first = await fetch(`${here.edge}/causeway.js`);
+  assert.equal(first.status, 200);
+  const [type, cache, etag] = ["content-type", "cache-control", "etag"].map((name) => first.headers.get(name));
+  assert.match(type, /^text\/javascript/);
+  assert.equal(cache, "public, max-age=3600");
+  assert.match(etag, /^(W\/)?"[0-9a-f]{32}"$/);
+  assert.ok((await first.text()).length > 1_000);
+  const again = await fetch(`${here.edge}/causeway.js`, { headers: { "if-none-match": etag } });
+  assert.deepEqual([again.status, await again.text()], [304, ""]);
+  const other = await fetch(`${here.edge}/causeway.js`, { headers: { "if-none-match": '"0"' } });
+  assert.equal(other.status, 200);
+});
+
+test("the_npm_package_is_the_same_without_a_global", async () => {
+  const source = await readFile(new URL("../../edge/tag/causeway.js", import.meta.url), "utf8");
+  const page = await open(TOP, { html: `<!doctype html><title>module</title>${TOP}<script type="module" src="/pages/main.js"></script>` });
+  await page.context().route("**/pages/*.js", (route) => {
+    const main = 'import { causeway, start } from "/pages/tag.js"; start({ timeout: 30000 }); start({ edge: "https://other.example" }); causeway.track("read");';
+    return route.fulfill({ contentType: "text/javascript", body: route.request().url().endsWith("main.js") ? main : source });
+  });
+  page.faults = [];
+  await page.reload();
+  await filled(page, "top");
+  await shown(page, () => window.asked.some(({ name }) => name === "beacon"));
+  assert.equal(await page.evaluate(() => typeof window.causeway), "undefined");
+  await close(page);
+});
