@@ -211,6 +211,7 @@ pub fn died(world: &mut World, why: &str) {
     let power = world.plan.power && world.dice.chance(500);
     world.say(|| format!("the origin dies ({why}), the power fails too: {power}"));
     world.origin.die(power);
+    world.check.nothing_leased();
     soon(world, 30_000, Deed::Start);
 }
 
@@ -277,6 +278,7 @@ fn restore(world: &mut World) {
     match world.origin.restore(world.now) {
         Ok(true) => {
             world.model.restore();
+            world.check.nothing_leased();
             world.later(10, Event::Fold);
         }
         Ok(false) => {}

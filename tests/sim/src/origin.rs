@@ -164,7 +164,7 @@ impl Origin {
         self.disk.limit(more.map(|more| used + more));
     }
 
-    fn clock(&self, now: Millis) -> Millis {
+    pub fn clock(&self, now: Millis) -> Millis {
         now.saturating_sub(self.behind_ms)
     }
 

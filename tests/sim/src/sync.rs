@@ -5,7 +5,7 @@ use causeway_shared::delivery::{self, Next, ORIGIN_TIMEOUT_MS, SYNC_MESSAGES};
 use causeway_shared::fact::Fact;
 use causeway_shared::ids::TenantId;
 use causeway_shared::wire::facts;
-use causeway_shared::wire::sync::{Publish, SyncResponse};
+use causeway_shared::wire::sync::{Publish, SyncResponse, decode_request};
 use serde_json::json;
 
 use crate::origin::{NoAnswer, SyncCall};
@@ -105,6 +105,9 @@ pub fn at_origin(world: &mut World, exchange: Exchange) {
             for (at, batch) in exchange.facts.iter().enumerate() {
                 taken(world, at, batch, answer);
             }
+            let now = world.origin.clock(world.now);
+            let applied = decode_request(&exchange.call.body).map(|request| request.applied).unwrap_or_default();
+            world.check.handed_out(now, &applied, &answer.publish);
             let after = world.dice.below(400);
             world.later(after, Event::Fold);
         }

@@ -13,7 +13,7 @@ pub mod views;
 
 use causeway_edge::Outcome;
 use causeway_shared::fact::Fact;
-use causeway_shared::ids::TenantId;
+use causeway_shared::ids::{Millis, TenantId};
 use causeway_shared::wire::sync::Publish;
 
 use crate::edge::Call;
@@ -89,6 +89,17 @@ impl Check {
     pub fn issued(&mut self, write: &Publish) {
         let older = self.versions.issued(write);
         self.all("versions", older);
+    }
+
+    /// The origin took what a sync says is written, and handed out more; `now` is its own clock.
+    pub fn handed_out(&mut self, now: Millis, applied: &[u64], publish: &[Publish]) {
+        let twice = self.versions.handed_out(now, applied, publish);
+        self.all("versions", twice);
+    }
+
+    /// The origin may have lost what it handed out.
+    pub fn nothing_leased(&mut self) {
+        self.versions.nothing_leased();
     }
 
     /// A location has forgotten what it served.

@@ -1,9 +1,11 @@
-//! No location uses an older snapshot after it served a newer one; at the end the KV holds what the origin issued last.
+//! No location uses an older snapshot after it served a newer one; no key is handed to two publish consumers at once; at
+//! the end the KV holds what the origin issued last.
 
 use std::collections::BTreeMap;
 
 use causeway_edge::Outcome;
-use causeway_shared::ids::{Version, VisitorId};
+use causeway_origin::publish::LEASE_MS;
+use causeway_shared::ids::{Millis, Version, VisitorId};
 use causeway_shared::wire::sync::Publish;
 use serde_json::Value;
 
@@ -17,6 +19,8 @@ use crate::world::World;
 pub struct Versions {
     issued: BTreeMap<String, (Version, Option<String>)>,
     read: BTreeMap<(usize, VisitorId), Version>,
+    /// By key, the hand-out that is not acknowledged, and until when on the origin's clock nobody else has the key.
+    leased: BTreeMap<String, (u64, Millis)>,
 }
 
 impl Versions {
@@ -27,6 +31,21 @@ impl Versions {
         let seen = format!("{} is issued at {:?} after {:?}", write.key, write.version, place.0);
         *place = (write.version, write.value.clone());
         if older { vec![seen] } else { Vec::new() }
+    }
+
+    /// The origin took what a sync says is written, and handed out more.
+    pub fn handed_out(&mut self, now: Millis, applied: &[u64], publish: &[Publish]) -> Vec<String> {
+        self.leased.retain(|_, (entry, until)| !applied.contains(entry) && *until > now);
+        let each = publish.iter().filter_map(|write| {
+            let before = self.leased.insert(write.key.clone(), (write.entry, now + LEASE_MS));
+            before.map(|(entry, _)| format!("{} is handed out again while {entry} has it", write.key))
+        });
+        each.collect()
+    }
+
+    /// The origin may have lost what it handed out.
+    pub fn nothing_leased(&mut self) {
+        self.leased.clear();
     }
 
     /// A call's read has come: what it reads from now on is at least as new as what this location read before.
