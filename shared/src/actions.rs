@@ -17,6 +17,7 @@ use crate::limits;
 use crate::time::{Day, Minute};
 
 pub use buckets::{Bucket, Span};
+pub(crate) use count::tally;
 pub use count::{Counter, Counts, Question, ViewTypes};
 pub use packed::PackedActions;
 pub use query::{Dimension, Filter, Group, GroupError, group};

@@ -15,6 +15,7 @@ use crate::segments::Stamp;
 
 pub use dictionary::{AttributeError, Dictionary, DictionaryError, decode_page, encode_page};
 pub use packed::PackedAttributes;
+pub(crate) use value::date_of;
 pub use value::{Finite, Kind, Value, ValueError};
 
 /// The small integer that stands for a name: its place in the tenant's [`Dictionary`].

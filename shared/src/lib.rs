@@ -17,6 +17,7 @@ pub mod cookie;
 pub mod decision;
 pub mod delivery;
 pub mod fact;
+pub mod filter;
 pub mod identity;
 pub mod ids;
 pub mod keys;

@@ -130,9 +130,13 @@ pub const GROUPS: usize = 10_000;
 pub const SNAPSHOT_WINDOWS: [u16; 5] = [30, 14, 7, 1, 0];
 
 /// Advertisers, campaigns, ad groups and ads of one tenant's catalogue, of each sort.
-pub const CATALOGUE_ROWS: usize = 1_000;
+pub const CATALOGUE_ROWS: usize = 10_000;
 /// Longest id of an advertiser, campaign, ad group or ad, in bytes.
 pub const CATALOGUE_ID_BYTES: usize = 64;
+/// Largest bid, in micros: a million of the currency.
+pub const BID_MICROS: i64 = 1_000_000_000_000;
+/// Categories of one campaign.
+pub const CATEGORIES: usize = 8;
 /// Caps of one advertiser, campaign, ad group or ad.
 pub const CAPS: usize = 8;
 /// Different pairs of action and window over all caps of one catalogue: each costs a request one pass over its actions.
@@ -187,3 +191,12 @@ pub const ATTRIBUTE_PAGE: usize = 1_000;
 pub const ATTRIBUTE_PAGES: usize = ATTRIBUTE_NAMES.div_ceil(ATTRIBUTE_PAGE);
 /// Dates from 0001-01-01 to 9999-12-31, in days since 1970-01-01.
 pub const DATE_DAYS: RangeInclusive<i32> = -719_162..=2_932_896;
+
+/// Levels of a filter: documents and `$not`s inside each other, the filter itself the first.
+pub const FILTER_DEPTH: usize = 8;
+/// Conditions of one filter, each operator one.
+pub const FILTER_CONDITIONS: usize = 64;
+/// Values of one list in a filter.
+pub const FILTER_LIST: usize = 256;
+/// Texts of one filter, in bytes, all together.
+pub const FILTER_TEXT_BYTES: usize = 16 * 1024;

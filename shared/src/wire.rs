@@ -5,6 +5,7 @@
 
 pub mod cookies;
 pub mod facts;
+pub mod filter;
 pub mod kv;
 mod parts;
 pub mod profile;

@@ -1,5 +1,5 @@
 // Runs the module's loops for the bench, which writes one request a line and reads one answer a line:
-// {"what": "counting", "actions": 1000, "times": 500} → {"answer": …, "us": …}.
+// {"what": "counting", "count": 1000, "times": 500} → {"answer": …, "us": …}.
 // Started with the folder of the module and its glue.
 
 import { readFileSync } from "node:fs";
@@ -13,17 +13,19 @@ glue.initSync({ module: readFileSync(join(folder, "engine_bg.wasm")) });
 
 const made = new Map();
 
-function workload(what, actions) {
-  const key = `${what} ${actions}`;
+const sorts = { counting: glue.Counting, segments: glue.Segments, filters: glue.Filters };
+
+function workload(what, count) {
+  const key = `${what} ${count}`;
   if (!made.has(key)) {
-    made.set(key, what === "counting" ? new glue.Counting(actions) : new glue.Segments());
+    made.set(key, new sorts[what](count));
   }
   return made.get(key);
 }
 
 for await (const line of createInterface({ input: process.stdin })) {
-  const { what, actions, times } = JSON.parse(line);
-  const work = workload(what, actions);
+  const { what, count, times } = JSON.parse(line);
+  const work = workload(what, count);
   const start = process.hrtime.bigint();
   const answer = work.run(times);
   const us = Number(process.hrtime.bigint() - start) / 1_000;

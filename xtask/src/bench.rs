@@ -17,7 +17,18 @@ const EDGE: &str = "edge";
 const WASM: &str = "wasm";
 
 pub(crate) fn names() -> Vec<&'static str> {
-    vec![EDGE, "facts", "ingest", "counting", "counting-store", "counting-api", "segments", "segments-load", WASM]
+    vec![
+        EDGE,
+        "facts",
+        "ingest",
+        "counting",
+        "counting-store",
+        "counting-api",
+        "segments",
+        "segments-load",
+        "filters",
+        WASM,
+    ]
 }
 
 pub(crate) fn run(project: &Project, name: &str, json: bool, rocksdb: bool, stop: &Stop) -> Result<()> {

@@ -79,10 +79,7 @@ impl Counter {
         question: &Question<'_>,
     ) -> impl Iterator<Item = Counts> + '_ {
         self.counts.fill(0);
-        match visitors {
-            [one] => self.add(one, question),
-            several => self.add_once(several, question),
-        }
+        by_kind(visitors, question.from, question.to, |actions, counted| self.add_kinds(actions, question, counted));
         self.counted()
     }
 
@@ -93,46 +90,16 @@ impl Counter {
         question: &Question<'_>,
     ) -> impl Iterator<Item = Counts> + '_ {
         self.counts.fill(0);
-        parts.iter().for_each(|part| self.add(part, question));
+        for part in parts {
+            let counted = kinds_within(part, question.from, question.to);
+            self.add_kinds(part, question, &counted);
+        }
         self.counted()
     }
 
     fn counted(&self) -> impl Iterator<Item = Counts> + '_ {
         let at = |place: u32| self.counts.get(place as usize).copied().unwrap_or_default();
         self.candidates.iter().map(move |places| places.map(at))
-    }
-
-    /// One visitor's actions, each of which is there once.
-    fn add(&mut self, actions: &PackedActions<'_>, question: &Question<'_>) {
-        let rows = actions.within(question.from, question.to);
-        let mut by_kind = vec![0u32; actions.kinds().len()];
-        actions.kinds_of(rows).for_each(|kind| {
-            if let Some(count) = by_kind.get_mut(kind) {
-                *count += 1;
-            }
-        });
-        self.add_kinds(actions, question, &by_kind);
-    }
-
-    /// Several visitors' actions: each row is looked up among those already counted.
-    fn add_once(&mut self, visitors: &[PackedActions<'_>], question: &Question<'_>) {
-        let rows = |actions: &PackedActions<'_>| actions.within(question.from, question.to);
-        let mut seen = Seen::for_rows(visitors.iter().map(|actions| rows(actions).len()).sum());
-        for actions in visitors {
-            let kinds: Vec<_> = actions.kinds().collect();
-            let ads: Vec<u32> = actions.entities().map(|entity| entity.ad).collect();
-            let mut by_kind = vec![0u32; kinds.len()];
-            for (day, rows) in actions.days_within(rows(actions)) {
-                for (place, hash) in actions.kinds_of(rows.clone()).zip(actions.hashes_of(rows)) {
-                    let (Some(kind), Some(count)) = (kinds.get(place), by_kind.get_mut(place)) else { continue };
-                    let ad = ads.get(usize::from(kind.entity)).copied().unwrap_or_default();
-                    let [a, b, c, d, e, f] = *hash;
-                    let what = u64::from_le_bytes([a, b, c, d, e, f, kind.verb.0, kind.view_type.0]);
-                    *count += u32::from(seen.is_new(what, u64::from(ad) << 16 | u64::from(day.0)));
-                }
-            }
-            self.add_kinds(actions, question, &by_kind);
-        }
     }
 
     fn add_kinds(&mut self, actions: &PackedActions<'_>, question: &Question<'_>, by_kind: &[u32]) {
@@ -183,6 +150,63 @@ impl Counter {
     fn start(&self, key: u64) -> usize {
         scatter(key, self.shift)
     }
+}
+
+/// Of each kind of a visitor's rows how many there are within a window, visitor by visitor; an insertion that several of
+/// them hold counts with the first.
+fn by_kind<'a>(
+    visitors: &[PackedActions<'a>],
+    from: Minute,
+    to: Minute,
+    mut each: impl FnMut(&PackedActions<'a>, &[u32]),
+) {
+    if let [one] = visitors {
+        return each(one, &kinds_within(one, from, to));
+    }
+    let mut seen = Seen::for_rows(visitors.iter().map(|actions| actions.within(from, to).len()).sum());
+    for actions in visitors {
+        each(actions, &kinds_once(actions, from, to, &mut seen));
+    }
+}
+
+/// One visitor's actions, each of which is there once.
+fn kinds_within(actions: &PackedActions<'_>, from: Minute, to: Minute) -> Vec<u32> {
+    let mut counted = vec![0u32; actions.kinds().len()];
+    actions.kinds_of(actions.within(from, to)).for_each(|kind| {
+        if let Some(count) = counted.get_mut(kind) {
+            *count += 1;
+        }
+    });
+    counted
+}
+
+/// Those of one of several visitors: each row is looked up among those already counted.
+fn kinds_once(actions: &PackedActions<'_>, from: Minute, to: Minute, seen: &mut Seen) -> Vec<u32> {
+    let kinds: Vec<_> = actions.kinds().collect();
+    let ads: Vec<u32> = actions.entities().map(|entity| entity.ad).collect();
+    let mut counted = vec![0u32; kinds.len()];
+    for (day, rows) in actions.days_within(actions.within(from, to)) {
+        for (place, hash) in actions.kinds_of(rows.clone()).zip(actions.hashes_of(rows)) {
+            let (Some(kind), Some(count)) = (kinds.get(place), counted.get_mut(place)) else { continue };
+            let ad = ads.get(usize::from(kind.entity)).copied().unwrap_or_default();
+            let [a, b, c, d, e, f] = *hash;
+            let what = u64::from_le_bytes([a, b, c, d, e, f, kind.verb.0, kind.view_type.0]);
+            *count += u32::from(seen.is_new(what, u64::from(ad) << 16 | u64::from(day.0)));
+        }
+    }
+    counted
+}
+
+/// What a person did within a window, and how often: each verb with each ad, an insertion under several visitors once.
+/// The same verb and ad may come more than once.
+pub(crate) fn tally(visitors: &[PackedActions<'_>], from: Minute, to: Minute, mut tell: impl FnMut(Verb, Entity, u32)) {
+    by_kind(visitors, from, to, |actions, counted| {
+        let entities: Vec<Entity> = actions.entities().collect();
+        for (kind, count) in actions.kinds().zip(counted).filter(|(_, count)| **count > 0) {
+            let entity = entities.get(usize::from(kind.entity)).copied().unwrap_or_default();
+            tell(kind.verb, entity, *count);
+        }
+    });
 }
 
 /// Never 0, which marks a free place.

@@ -92,6 +92,14 @@ impl Finite {
     pub fn get(self) -> f64 {
         self.0
     }
+
+    /// A whole number that is in the order of these.
+    #[must_use]
+    pub(crate) fn key(self) -> i64 {
+        let bits = self.0.to_bits().cast_signed();
+        // As `f64::total_cmp` does: the order of negative ones is turned.
+        bits ^ ((bits >> 63) & i64::MAX)
+    }
 }
 
 impl PartialEq for Finite {
@@ -261,7 +269,7 @@ fn strings_of(entries: &[Json]) -> Result<Value, ValueError> {
 }
 
 /// The day of a text YYYY-MM-DD.
-fn date_of(text: &str) -> Option<i32> {
+pub(crate) fn date_of(text: &str) -> Option<i32> {
     let &[a, b, c, d, b'-', e, f, b'-', g, h] = text.as_bytes() else { return None };
     let days = days_of(digits(&[a, b, c, d])?, digits(&[e, f])?, digits(&[g, h])?);
     let days = i32::try_from(days).ok().filter(|days| limits::DATE_DAYS.contains(days))?;

@@ -15,6 +15,7 @@ mod cpu;
 mod edge;
 mod environment;
 mod facts;
+mod filters;
 mod http1;
 mod ingest;
 mod load;
@@ -60,6 +61,8 @@ enum Bench {
     Segments(segments::Options),
     /// Half a million users of a thousand segments, imported and read.
     SegmentsLoad(segments_load::Options),
+    /// Which of ten thousand filters mean somebody, beside one filter after the other.
+    Filters(filters::Options),
     /// Syncs a real origin acknowledges, and how fast it folds them.
     Ingest(ingest::Options),
     /// Facts a second, from /v1/events to the store.
@@ -78,6 +81,7 @@ fn main() -> ExitCode {
             Bench::Wasm(options) => wasm::run(options, cli.json, &stop),
             Bench::Segments(options) => segments::run(options, cli.json, &stop),
             Bench::SegmentsLoad(options) => segments_load::run(options, cli.json, &stop),
+            Bench::Filters(options) => filters::run(options, cli.json, &stop),
             Bench::Ingest(options) => ingest::run(options, cli.json, &stop),
             Bench::Facts(options) => facts::run(options, cli.json, &stop),
         }

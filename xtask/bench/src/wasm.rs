@@ -1,4 +1,4 @@
-//! `wasm`: counting and segments in WebAssembly, run by Node, beside the same functions in native code. The loops are
+//! `wasm`: counting, segments and filters in WebAssembly, run by Node, beside the same functions in native code. The loops are
 //! inside the module, the clock outside; both sides make their data from the same seeds.
 
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
 use causeway_bench_wasm::counting::Counting;
+use causeway_bench_wasm::filters::Filters;
 use causeway_bench_wasm::segments::Segments;
 use clap::Args;
 use serde_json::{Value, json};
@@ -17,6 +18,8 @@ use crate::stop::Stop;
 
 /// How much slower than native the project allows.
 const SLOWER: f64 = 2.0;
+/// How many filters are asked.
+const FILTERS: u32 = 10_000;
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
@@ -32,7 +35,7 @@ pub(crate) struct Options {
 struct Case {
     name: String,
     what: &'static str,
-    actions: u32,
+    count: u32,
     native: Box<dyn Fn(u32) -> u32>,
 }
 
@@ -41,12 +44,15 @@ pub(crate) fn run(options: &Options, json: bool, stop: &Stop) -> Result<()> {
     let counting = |actions| {
         let native = Counting::new(actions);
         let name = format!("counting, {actions} actions");
-        Case { name, what: "counting", actions, native: Box::new(move |times| native.run(times)) }
+        Case { name, what: "counting", count: actions, native: Box::new(move |times| native.run(times)) }
     };
+    let filters = Filters::new(FILTERS);
+    let name = format!("filters, {FILTERS}");
+    let filters = Case { name, what: "filters", count: FILTERS, native: Box::new(move |times| filters.run(times)) };
     let segments = Segments::new();
     let name = "segments, decode + filter".to_owned();
-    let segments = Case { name, what: "segments", actions: 0, native: Box::new(move |times| segments.run(times)) };
-    for case in [counting(1_000), counting(10_000), segments] {
+    let segments = Case { name, what: "segments", count: 0, native: Box::new(move |times| segments.run(times)) };
+    for case in [counting(1_000), counting(10_000), segments, filters] {
         let (mut natives, mut wasms) = (Vec::new(), Vec::new());
         // The first round is not timed: Node compiles a module again once it is hot.
         for round in 0..=options.rounds {
@@ -99,7 +105,7 @@ impl Node {
 
     /// What the module answers, and the microseconds that one time took.
     fn ask(&mut self, case: &Case, times: u32) -> Result<(u32, f64)> {
-        writeln!(self.requests, "{}", json!({ "what": case.what, "actions": case.actions, "times": times }))?;
+        writeln!(self.requests, "{}", json!({ "what": case.what, "count": case.count, "times": times }))?;
         let mut line = String::new();
         self.answers.read_line(&mut line)?;
         let told: Value = serde_json::from_str(&line).context("Node ended without an answer")?;

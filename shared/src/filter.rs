@@ -1,0 +1,211 @@
+//! Filters: whom an ad's targeting or an audience means, in one language (API, "Filters"; S4.5). A JSON document in the
+//! Mongo query style is parsed once ([`parse`]) against the tenant's words, and then asked of subjects
+//! ([`Filter::matches`]); many filters are asked at once through an [`Index`].
+//!
+//! **What is not there.** A person, a page or a place may lack what a condition looks at. As in Mongo, comparisons,
+//! `$eq` and `$in` do not hold then, and `$ne`, `$nin`, `$exists: false` and a `$not` around one that does not hold do.
+//! A list without entries is not there. Without a person – no permission, nobody recognised – nothing of a person is
+//! there.
+//!
+//! **Lists** – an attribute of strings, a page's keywords, a person's segments – match when any entry does, and `$ne` and
+//! `$nin` when none does.
+//!
+//! **What cannot be said.** A count that nobody keeps is neither true nor false: a condition on it does not hold, and
+//! neither does its opposite, so that a filter holds only where it is certain. This is decided at the condition:
+//! `$not` is carried down to the conditions when a filter is parsed, and everything above them has two values. What a
+//! snapshot cannot count is refused when a targeting is parsed ([`Answers::Snapshot`]).
+//!
+//! It never looks at a clock, a profile or a catalogue: what a subject is, and its counts, are given.
+
+mod count;
+mod field;
+mod index;
+mod parse;
+mod subject;
+
+use std::collections::BTreeSet;
+
+use crate::segments::SegmentId;
+
+pub use count::{CountQuestion, Counted, History, answer};
+pub use field::Field;
+pub use index::{Index, Matches};
+pub(crate) use parse::rfc3339;
+pub use parse::{Answers, Entities, Words, parse};
+pub use subject::{Person, Subject};
+
+use subject::Read;
+
+/// A parsed filter. Two that say the same in another order of their documents are equal.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Filter {
+    pub(crate) counts: Vec<CountQuestion>,
+    pub(crate) root: Node,
+}
+
+impl Filter {
+    /// Whether a subject is meant.
+    #[must_use]
+    pub fn matches(&self, subject: &Subject<'_>) -> bool {
+        self.root.holds(subject)
+    }
+
+    /// What it asks of a person's history, in order, each once. [`Subject::counts`] answers in this order.
+    #[must_use]
+    pub fn counts(&self) -> &[CountQuestion] {
+        &self.counts
+    }
+}
+
+/// Conditions put together: at most twice [`crate::limits::FILTER_DEPTH`] groups inside each other.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Node {
+    /// One condition.
+    Leaf(Condition),
+    /// In order, each once, none a group of the same kind: two or more, or the filter that is empty and means all.
+    Group(Join, Vec<Node>),
+}
+
+/// How a group's entries go together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Join {
+    All,
+    Any,
+}
+
+impl Join {
+    fn other(self) -> Self {
+        match self {
+            Self::All => Self::Any,
+            Self::Any => Self::All,
+        }
+    }
+}
+
+impl Node {
+    /// Puts nodes together in the one form that says it.
+    fn group(join: Join, nodes: impl IntoIterator<Item = Self>) -> Self {
+        let mut flat = BTreeSet::new();
+        for node in nodes {
+            match node {
+                Self::Group(inner, nodes) if inner == join => flat.extend(nodes),
+                node => drop(flat.insert(node)),
+            }
+        }
+        if flat.len() == 1
+            && let Some(one) = flat.pop_first()
+        {
+            return one;
+        }
+        Self::Group(join, flat.into_iter().collect())
+    }
+
+    /// The opposite, with the `not` at the conditions.
+    fn negated(self) -> Self {
+        match self {
+            Self::Leaf(Condition { field, negated, test }) => Self::Leaf(Condition { field, negated: !negated, test }),
+            Self::Group(join, nodes) => Self::group(join.other(), nodes.into_iter().map(Self::negated)),
+        }
+    }
+
+    fn holds(&self, subject: &Subject<'_>) -> bool {
+        match self {
+            Self::Leaf(condition) => condition.holds(subject),
+            Self::Group(Join::All, nodes) => nodes.iter().all(|node| node.holds(subject)),
+            Self::Group(Join::Any, nodes) => nodes.iter().any(|node| node.holds(subject)),
+        }
+    }
+
+    /// The same with other places of the counts.
+    fn with_counts(self, place: &impl Fn(u32) -> u32) -> Self {
+        match self {
+            Self::Leaf(condition) => Self::Leaf(condition.with_counts(place)),
+            Self::Group(join, nodes) => Self::group(join, nodes.into_iter().map(|node| node.with_counts(place))),
+        }
+    }
+}
+
+/// A test of a field, or that it does not hold.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Condition {
+    pub(crate) field: Field,
+    pub(crate) negated: bool,
+    pub(crate) test: Test,
+}
+
+impl Condition {
+    fn holds(&self, subject: &Subject<'_>) -> bool {
+        match subject.read(self.field) {
+            Read::Unknown => false,
+            read => self.test.holds(read) != self.negated,
+        }
+    }
+
+    fn with_counts(self, place: &impl Fn(u32) -> u32) -> Self {
+        match self.field {
+            Field::Count(at) => Self { field: Field::Count(place(at)), ..self },
+            _ => self,
+        }
+    }
+}
+
+/// What is asked of a field. Numbers are what [`Field`] makes of its values.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Test {
+    /// It is there.
+    Exists,
+    /// It is one of these, which are in order, each once.
+    Numbers(Vec<i64>),
+    /// It is one of these, which are in order, each once.
+    Texts(Vec<String>),
+    /// It is this or more.
+    AtLeast(i64),
+    /// It is this or less.
+    AtMost(i64),
+    /// It comes, byte by byte, so to this text.
+    Text(Order, String),
+}
+
+/// How a text stands to another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Order {
+    After,
+    AtOrAfter,
+    Before,
+    AtOrBefore,
+}
+
+impl Order {
+    fn holds(self, text: &str, to: &str) -> bool {
+        match self {
+            Self::After => text > to,
+            Self::AtOrAfter => text >= to,
+            Self::Before => text < to,
+            Self::AtOrBefore => text <= to,
+        }
+    }
+}
+
+impl Test {
+    fn holds(&self, read: Read<'_>) -> bool {
+        match (self, read) {
+            (_, Read::Absent | Read::Unknown) => false,
+            (Self::Exists, _) => true,
+            (Self::Numbers(all), Read::Number(number)) => all.binary_search(&number).is_ok(),
+            (Self::Numbers(all), Read::Segments(held)) => all.iter().any(|id| is_held(held, *id)),
+            (Self::AtLeast(least), Read::Number(number)) => number >= *least,
+            (Self::AtMost(most), Read::Number(number)) => number <= *most,
+            (Self::Texts(all), read) => read.any_text(|text| contains(all, text)),
+            (Self::Text(order, to), read) => read.any_text(|text| order.holds(text, to)),
+            _ => false,
+        }
+    }
+}
+
+fn is_held(held: &[SegmentId], id: i64) -> bool {
+    u32::try_from(id).is_ok_and(|id| held.binary_search(&SegmentId(id)).is_ok())
+}
+
+fn contains(all: &[String], text: &str) -> bool {
+    all.binary_search_by(|one| one.as_str().cmp(text)).is_ok()
+}

@@ -1,0 +1,85 @@
+//! What a condition looks at, and what its values are.
+
+use crate::attributes::{Kind, Token};
+use crate::limits;
+
+/// What a condition looks at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Field {
+    /// An attribute, and its kind as recorded: a yes is 1, a float its place in the order of floats, a date its days.
+    Attribute(Token, Kind),
+    /// The person's segments that have not expired, by their ids.
+    Segments,
+    /// The answer to one of [`super::Filter::counts`].
+    Count(u32),
+    /// How many browsers the person has.
+    Devices,
+    /// When its first fact happened, in milliseconds since 1970.
+    FirstSeen,
+    /// When its last fact happened, in milliseconds since 1970.
+    LastSeen,
+    /// The page's address.
+    Url,
+    /// The page's keywords.
+    Keywords,
+    /// The kind of the placement, by its code.
+    ViewType,
+    /// The country of the request: two capitals of ISO 3166-1.
+    Country,
+    /// The region in it, by its code.
+    Region,
+    /// The class of the device, such as `mobile`.
+    Class,
+    /// Its operating system.
+    Os,
+    /// Its browser.
+    Browser,
+}
+
+impl Field {
+    /// All that every tenant has, by their names in a document.
+    pub(super) const NAMED: [(&'static str, Self); 12] = [
+        ("segments", Self::Segments),
+        ("devices", Self::Devices),
+        ("first_seen", Self::FirstSeen),
+        ("last_seen", Self::LastSeen),
+        ("page.url", Self::Url),
+        ("page.keywords", Self::Keywords),
+        ("page.view_type", Self::ViewType),
+        ("geo.country", Self::Country),
+        ("geo.region", Self::Region),
+        ("device.class", Self::Class),
+        ("device.os", Self::Os),
+        ("device.browser", Self::Browser),
+    ];
+
+    /// Whether its values are texts; else they are numbers.
+    pub(crate) fn is_text(self) -> bool {
+        match self {
+            Self::Attribute(_, kind) => matches!(kind, Kind::String | Kind::Strings),
+            Self::Url | Self::Keywords | Self::Country | Self::Region => true,
+            Self::Class | Self::Os | Self::Browser => true,
+            Self::Segments | Self::Count(_) | Self::Devices | Self::FirstSeen | Self::LastSeen | Self::ViewType => {
+                false
+            }
+        }
+    }
+
+    /// Whether one value comes before another.
+    pub(crate) fn is_ordered(self) -> bool {
+        match self {
+            Self::Attribute(_, kind) => kind != Kind::Bool,
+            Self::Count(_) | Self::Devices | Self::FirstSeen | Self::LastSeen => true,
+            _ => false,
+        }
+    }
+
+    /// Longest text of it, in bytes.
+    pub(crate) fn text_bytes(self) -> usize {
+        match self {
+            Self::Attribute(..) => limits::ATTRIBUTE_BYTES,
+            Self::Url => limits::URL_BYTES,
+            _ => limits::NAME_BYTES,
+        }
+    }
+}

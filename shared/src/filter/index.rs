@@ -1,0 +1,220 @@
+//! Many filters asked at once: an inverted index, so that a request costs what holds of a subject and not what there is.
+//!
+//! A filter is taken apart into conjunctions, any of which makes it match, and each counts down from the number of its
+//! conditions. From every value that conditions ask for, a posting leads to the conjunctions; conditions that compare
+//! lie in the order of their bounds, so that those that hold lie side by side. A subject's values are looked up one by
+//! one; a conjunction that is at nought matches. A condition that must not hold is none of the number and counts up.
+//!
+//! This is Whang et al., "Indexing Boolean Expressions" (VLDB 2009), but for its order of postings by size: bytes that are
+//! counted down, some without need, are faster than sorted lists that are merged. A filter of too many conjunctions is
+//! evaluated by itself each time.
+
+mod build;
+mod postings;
+
+use self::postings::{Bounds, Postings, SegmentPostings};
+use super::count::CountQuestion;
+use super::field::Field;
+use super::subject::{Read, Subject};
+use super::{Condition, Filter, Node};
+
+/// An index over a list of filters.
+#[derive(Debug, Clone)]
+pub struct Index {
+    filters: usize,
+    counts: Vec<CountQuestion>,
+    /// Of each conjunction how many conditions must hold; behind them ones, to a multiple of eight.
+    needed: Vec<u8>,
+    /// Whose each conjunction is.
+    filter_of: Vec<u32>,
+    /// Conditions on fields of several values, each of which counts once.
+    repeated: Vec<Entry>,
+    /// To places in `repeated`.
+    segments: SegmentPostings,
+    numbers: Postings<(Field, i64)>,
+    /// Of fields of several texts to places in `repeated`.
+    texts: Postings<(Field, String)>,
+    compared: Vec<(Field, Compared)>,
+    /// What is evaluated on the subject itself.
+    others: Vec<(Condition, Entry)>,
+    /// Filters that are.
+    whole: Vec<(u32, Node)>,
+}
+
+/// A conjunction's place, and in the lowest bit whether the condition must not hold.
+type Entry = u32;
+
+/// The conditions of a field that are not a list's.
+#[derive(Debug, Clone, Default)]
+struct Compared {
+    exists: Vec<Entry>,
+    at_least: Bounds,
+    at_most: Bounds,
+    /// All that must not hold, where a field may be one that cannot be said.
+    negated: Vec<Entry>,
+}
+
+/// The filters that match a subject.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Matches(Vec<u64>);
+
+impl Matches {
+    /// Whether the filter of this place does.
+    #[must_use]
+    pub fn contains(&self, filter: usize) -> bool {
+        self.0.get(filter / 64).is_some_and(|word| word >> (filter % 64) & 1 == 1)
+    }
+
+    /// Their places, in order.
+    pub fn iter(&self) -> impl Iterator<Item = usize> + '_ {
+        self.0.iter().enumerate().flat_map(|(word, bits)| ones(*bits).map(move |bit| word * 64 + bit))
+    }
+}
+
+impl Default for Index {
+    fn default() -> Self {
+        Self::new(&[])
+    }
+}
+
+impl Index {
+    /// Builds the index of filters; `None` means everybody. Equal filters are best given once.
+    #[must_use]
+    pub fn new(filters: &[Option<Filter>]) -> Self {
+        build::build(filters)
+    }
+
+    /// What all filters together ask of a person's history, in order, each once.
+    #[must_use]
+    pub fn counts(&self) -> &[CountQuestion] {
+        &self.counts
+    }
+
+    /// How many filters there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.filters
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.filters == 0
+    }
+
+    /// The filters that match: those whose [`Filter::matches`] does. The subject's counts answer [`Self::counts`].
+    #[must_use]
+    pub fn matching(&self, subject: &Subject<'_>) -> Matches {
+        let seen = vec![0; self.repeated.len().div_ceil(64)];
+        let mut asked = Asked { index: self, left: self.needed.clone(), seen };
+        subject.each(|field, read| asked.add(field, read));
+        for (field, compared) in self.compared.iter().filter(|(field, _)| matches!(field, Field::Count(_))) {
+            match subject.read(*field) {
+                Read::Unknown => count(&mut asked.left, &compared.negated),
+                read => asked.add(*field, read),
+            }
+        }
+        for (other, entry) in &self.others {
+            if other.test.holds(subject.read(other.field)) {
+                count(&mut asked.left, &[*entry]);
+            }
+        }
+        asked.matches(subject)
+    }
+}
+
+/// One subject, while it is looked up.
+struct Asked<'a> {
+    index: &'a Index,
+    /// Of each conjunction how many conditions are left.
+    left: Vec<u8>,
+    /// Which of the repeated conditions hold, as bits.
+    seen: Vec<u64>,
+}
+
+impl Asked<'_> {
+    fn add(&mut self, field: Field, read: Read<'_>) {
+        let Index { segments, numbers, texts, .. } = self.index;
+        let text = |text: &str| texts.find(|(of, known)| of.cmp(&field).then_with(|| known.as_str().cmp(text)));
+        match read {
+            Read::Number(number) => count(&mut self.left, numbers.find(|key| key.cmp(&(field, number)))),
+            Read::Text(one) => count(&mut self.left, text(one)),
+            Read::Segments(held) => held.iter().for_each(|id| self.once(segments.find(id.0))),
+            Read::Strings(all) => all.iter().for_each(|one| self.once(text(one))),
+            Read::Keywords(all) => all.iter().for_each(|one| self.once(text(one))),
+            Read::Unknown | Read::Absent => {}
+        }
+        self.compare(field, read);
+    }
+
+    fn compare(&mut self, field: Field, read: Read<'_>) {
+        let Ok(place) = self.index.compared.binary_search_by(|(of, _)| of.cmp(&field)) else { return };
+        let Some((_, compared)) = self.index.compared.get(place) else { return };
+        count(&mut self.left, &compared.exists);
+        if let Read::Number(number) = read {
+            count(&mut self.left, compared.at_least.up_to(number));
+            count(&mut self.left, compared.at_most.from(number));
+        }
+    }
+
+    fn once(&mut self, repeated: &[u32]) {
+        for place in repeated {
+            if set_bit(&mut self.seen, *place)
+                && let Some(entry) = self.index.repeated.get(*place as usize)
+            {
+                count(&mut self.left, &[*entry]);
+            }
+        }
+    }
+
+    fn matches(&self, subject: &Subject<'_>) -> Matches {
+        let mut matches = vec![0; self.index.filters.div_ceil(64)];
+        let (eights, _) = self.left.as_chunks::<8>();
+        for (place, eight) in eights.iter().enumerate().filter(|(_, eight)| has_nought(**eight)) {
+            for (byte, _) in eight.iter().enumerate().filter(|(_, left)| **left == 0) {
+                if let Some(filter) = self.index.filter_of.get(place * 8 + byte) {
+                    set_bit(&mut matches, *filter);
+                }
+            }
+        }
+        for (filter, _) in self.index.whole.iter().filter(|(_, root)| root.holds(subject)) {
+            set_bit(&mut matches, *filter);
+        }
+        Matches(matches)
+    }
+}
+
+/// These conditions hold. A filter has 64 at most, so that no byte comes round to nought.
+fn count(left: &mut [u8], entries: &[Entry]) {
+    for entry in entries {
+        if let Some(left) = left.get_mut((entry >> 1) as usize) {
+            *left = left.wrapping_add(if entry & 1 == 0 { u8::MAX } else { 1 });
+        }
+    }
+}
+
+/// Whether any byte is nought: taking one from each borrows there (Warren, Hacker's Delight, 6-1).
+fn has_nought(eight: [u8; 8]) -> bool {
+    let bits = u64::from_ne_bytes(eight);
+    bits.wrapping_sub(u64::from_ne_bytes([1; 8])) & !bits & u64::from_ne_bytes([0x80; 8]) != 0
+}
+
+/// Sets a bit; whether it was not set.
+fn set_bit(words: &mut [u64], bit: u32) -> bool {
+    let Some(word) = words.get_mut(bit as usize / 64) else { return false };
+    let mask = 1 << (bit % 64);
+    let is_new = *word & mask == 0;
+    *word |= mask;
+    is_new
+}
+
+/// The places of a word's ones.
+fn ones(mut word: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let bit = word.trailing_zeros() as usize;
+        (word != 0).then(|| {
+            word &= word - 1;
+            bit
+        })
+    })
+}

@@ -1,0 +1,436 @@
+//! A filter from its document: everything wrong with it is said at once, each at its path. What is hostile is refused
+//! where it breaks its first bound, and not looked into further.
+
+mod operand;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Deserialize as _;
+use serde_json::{Map, Value as Json};
+
+pub(crate) use self::operand::rfc3339;
+use self::operand::{Operand, Sort};
+use super::count::{CountQuestion, Counted};
+use super::field::Field;
+use super::{Condition, Filter, Join, Node, Order, Test};
+use crate::actions::{Level, Window};
+use crate::attributes::Dictionary;
+use crate::config::{Problem, Problems};
+use crate::fact::PURCHASE;
+use crate::limits;
+use crate::time::DAY_MINUTES;
+use crate::vocabulary::Vocabulary;
+
+/// Documents in one filter: a chain of them may lead to each condition.
+const DOCUMENTS: usize = limits::FILTER_CONDITIONS * limits::FILTER_DEPTH;
+/// Bytes of a name that a problem repeats.
+const SHOWN: usize = 64;
+
+/// The tenant's words, as a filter may use them.
+#[derive(Debug, Clone, Copy)]
+pub struct Words<'a> {
+    /// Names of attributes, and their kinds.
+    pub attributes: &'a Dictionary,
+    /// Verbs and view types.
+    pub vocabulary: &'a Vocabulary,
+    /// The ids of what actions belong to.
+    pub entities: &'a Entities<'a>,
+    /// Who answers what it asks of a person's history.
+    pub answers: Answers,
+}
+
+/// Codes by id, of the levels in the order of [`Level::ALL`].
+pub type Entities<'a> = [BTreeMap<&'a str, u32>; 4];
+
+/// Who answers counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answers {
+    /// A snapshot: pages and purchases of all time, actions of up to [`limits::CAP_DAYS`] days. Anything else is refused.
+    Snapshot,
+    /// The origin: what it does not keep is [`super::answer`]ed with `None`.
+    Origin,
+}
+
+/// Parses a filter; `at` is where it stands. An empty document means everybody.
+///
+/// # Errors
+/// Everything that is wrong with it.
+pub fn parse(value: &Json, at: &str, words: &Words<'_>) -> Result<Filter, Vec<Problem>> {
+    let mut parser = Parser::new(at, words);
+    let nodes = parser.document(at, value, 1);
+    if !parser.found.0.is_empty() {
+        return Err(parser.found.0);
+    }
+    let asked = parser.counts;
+    let counts: Vec<CountQuestion> = asked.iter().cloned().collect::<BTreeSet<_>>().into_iter().collect();
+    let place = |at| super::count::place(&counts, asked.get(at as usize));
+    let root = Node::group(Join::All, nodes).with_counts(&place);
+    Ok(Filter { counts, root })
+}
+
+struct Parser<'a> {
+    at: &'a str,
+    words: &'a Words<'a>,
+    found: Problems,
+    counts: Vec<CountQuestion>,
+    conditions: usize,
+    documents: usize,
+    text_bytes: usize,
+}
+
+impl<'a> Parser<'a> {
+    fn new(at: &'a str, words: &'a Words<'a>) -> Self {
+        let found = Problems::default();
+        Self { at, words, found, counts: Vec::new(), conditions: 0, documents: 0, text_bytes: 0 }
+    }
+
+    fn say(&mut self, path: &str, message: impl Into<String>) {
+        self.found.say(path, message);
+    }
+
+    /// Whether one more condition may be looked at. The first that may not is said, and nothing is said after it.
+    fn takes_one(&mut self) -> bool {
+        self.conditions += 1;
+        if self.conditions == limits::FILTER_CONDITIONS + 1 {
+            let (at, message) = (self.at, format!("{} conditions at most", limits::FILTER_CONDITIONS));
+            self.say(at, message);
+        }
+        self.conditions <= limits::FILTER_CONDITIONS
+    }
+
+    fn is_full(&self) -> bool {
+        self.conditions > limits::FILTER_CONDITIONS || self.documents > DOCUMENTS
+    }
+
+    /// An object that is not too deep, nor one too many.
+    fn object<'j>(&mut self, at: &str, value: &'j Json, depth: usize) -> Option<&'j Map<String, Json>> {
+        self.documents += 1;
+        if self.is_full() {
+            if self.documents == DOCUMENTS + 1 {
+                let (at, message) = (self.at, format!("{DOCUMENTS} documents at most"));
+                self.say(at, message);
+            }
+            return None;
+        }
+        if depth > limits::FILTER_DEPTH {
+            self.say(at, format!("{} levels at most", limits::FILTER_DEPTH));
+            return None;
+        }
+        let object = value.as_object();
+        match object {
+            None => self.say(at, format!("{} was given: an object is needed", kind_of(value))),
+            Some(object) if object.is_empty() && depth > 1 => self.say(at, "a condition is needed"),
+            Some(_) => {}
+        }
+        object
+    }
+
+    fn document(&mut self, at: &str, value: &Json, depth: usize) -> Vec<Node> {
+        let mut nodes = Vec::new();
+        let Some(object) = self.object(at, value, depth) else { return nodes };
+        for (key, value) in object {
+            if self.is_full() {
+                break;
+            }
+            let here = format!("{at}.{}", shown(key));
+            match key.as_str() {
+                "$and" => nodes.push(self.documents(&here, value, depth, Join::All)),
+                "$or" => nodes.push(self.documents(&here, value, depth, Join::Any)),
+                "$not" => {
+                    nodes.push(Node::group(Join::All, self.document(&here, value, depth + 1)).negated());
+                }
+                key => nodes.extend(self.field(&here, key, value, depth)),
+            }
+        }
+        nodes
+    }
+
+    fn documents(&mut self, at: &str, value: &Json, depth: usize, join: Join) -> Node {
+        let entries = value.as_array().map(Vec::as_slice).unwrap_or_default();
+        if entries.is_empty() || entries.len() > limits::FILTER_CONDITIONS {
+            self.say(at, format!("an array of 1 to {} documents is needed", limits::FILTER_CONDITIONS));
+            return Node::Group(join, Vec::new());
+        }
+        let mut nodes = Vec::with_capacity(entries.len());
+        for (i, entry) in entries.iter().enumerate() {
+            let inner = self.document(&format!("{at}[{i}]"), entry, depth + 1);
+            nodes.push(Node::group(Join::All, inner));
+        }
+        Node::group(join, nodes)
+    }
+
+    /// A field and what it is to be; nothing where something is wrong.
+    fn field(&mut self, at: &str, name: &str, value: &Json, depth: usize) -> Vec<Node> {
+        if let Some(event) = name.strip_prefix("events.") {
+            let what = self.event(at, event);
+            return self.counted(at, what, value, depth);
+        }
+        if let Some(verb) = name.strip_prefix("actions.") {
+            let what = self.action(at, verb, value);
+            return self.counted(at, what, value, depth);
+        }
+        match Operand::of(name, self.words) {
+            Ok(operand) => self.operators(at, &operand, value, depth),
+            Err(message) => {
+                if self.takes_one() {
+                    self.say(at, message);
+                }
+                Vec::new()
+            }
+        }
+    }
+
+    /// Operators, or the bare value that is `$eq`.
+    fn operators(&mut self, at: &str, operand: &Operand<'_>, value: &Json, depth: usize) -> Vec<Node> {
+        if !value.is_object() {
+            return self.operator(at, operand, "$eq", value, depth).into_iter().collect();
+        }
+        let Some(object) = self.object(at, value, 1) else { return Vec::new() };
+        if object.is_empty() {
+            self.say(at, "an operator is needed");
+        }
+        let mut nodes = Vec::new();
+        for (key, value) in object {
+            if self.is_full() {
+                break;
+            }
+            nodes.extend(self.operator(&format!("{at}.{}", shown(key)), operand, key, value, depth));
+        }
+        nodes
+    }
+
+    fn operator(&mut self, at: &str, operand: &Operand<'_>, key: &str, value: &Json, depth: usize) -> Option<Node> {
+        if key == "$not" {
+            // Its level is counted, its value read as operators.
+            self.object(at, value, depth + 1).filter(|object| !object.is_empty())?;
+            return Some(Node::group(Join::All, self.operators(at, operand, value, depth + 1)).negated());
+        }
+        if !self.takes_one() {
+            return None;
+        }
+        let (negated, test) = match key {
+            "$eq" | "$ne" => (key == "$ne", self.one(at, operand, value)?.into()),
+            "$in" | "$nin" => (key == "$nin", self.list(at, operand, value)?),
+            "$gt" | "$gte" | "$lt" | "$lte" => (false, self.order(at, operand, key, value)?),
+            "$exists" if !matches!(operand.field, Field::Count(_)) => match value.as_bool() {
+                Some(exists) => (!exists, Test::Exists),
+                None => {
+                    self.say(at, format!("{} was given: true or false is needed", kind_of(value)));
+                    return None;
+                }
+            },
+            _ => {
+                self.say(at, format!("there is no operator `{}` here", shown(key)));
+                return None;
+            }
+        };
+        Some(Node::Leaf(Condition { field: operand.field, negated, test }))
+    }
+
+    fn one(&mut self, at: &str, operand: &Operand<'_>, value: &Json) -> Option<One> {
+        match operand.one(value, self.words) {
+            Ok(one) => {
+                if let One::Text(text) = &one {
+                    self.text_bytes += text.len();
+                    if self.text_bytes > limits::FILTER_TEXT_BYTES {
+                        self.say(at, format!("{} bytes of texts at most in one filter", limits::FILTER_TEXT_BYTES));
+                        // Nothing more is worth saying.
+                        self.conditions = limits::FILTER_CONDITIONS + 1;
+                        return None;
+                    }
+                }
+                Some(one)
+            }
+            Err(message) => {
+                self.say(at, message);
+                None
+            }
+        }
+    }
+
+    fn list(&mut self, at: &str, operand: &Operand<'_>, value: &Json) -> Option<Test> {
+        let entries = value.as_array().map(Vec::as_slice).unwrap_or_default();
+        if entries.is_empty() || entries.len() > limits::FILTER_LIST {
+            self.say(at, format!("an array of 1 to {} values is needed", limits::FILTER_LIST));
+            return None;
+        }
+        let (mut numbers, mut texts) = (Vec::new(), Vec::new());
+        for (i, entry) in entries.iter().enumerate() {
+            match self.one(&format!("{at}[{i}]"), operand, entry) {
+                Some(One::Number(number)) => numbers.push(number),
+                Some(One::Text(text)) => texts.push(text),
+                None if self.is_full() => return None,
+                None => {}
+            }
+        }
+        numbers.sort_unstable();
+        numbers.dedup();
+        texts.sort_unstable();
+        texts.dedup();
+        Some(if operand.field.is_text() { Test::Texts(texts) } else { Test::Numbers(numbers) })
+    }
+
+    fn order(&mut self, at: &str, operand: &Operand<'_>, key: &str, value: &Json) -> Option<Test> {
+        if !operand.field.is_ordered() {
+            self.say(at, format!("`{}` has no order: use $eq, $ne, $in or $nin", operand.name));
+            return None;
+        }
+        let test = match self.one(at, operand, value)? {
+            One::Number(number) => match key {
+                "$gt" => number.checked_add(1).map(Test::AtLeast),
+                "$gte" => Some(Test::AtLeast(number)),
+                "$lt" => number.checked_sub(1).map(Test::AtMost),
+                _ => Some(Test::AtMost(number)),
+            },
+            One::Text(text) => Some(match key {
+                "$gt" => Test::Text(Order::After, text),
+                "$gte" => Test::Text(Order::AtOrAfter, text),
+                "$lt" => Test::Text(Order::Before, text),
+                _ => Test::Text(Order::AtOrBefore, text),
+            }),
+        };
+        if test.is_none() {
+            self.say(at, "there is no number beyond this one");
+        }
+        test
+    }
+}
+
+/// Counts.
+impl Parser<'_> {
+    fn event(&mut self, at: &str, name: &str) -> Option<Counted> {
+        let what = match name {
+            "page" => Counted::Pages,
+            PURCHASE => Counted::Purchases,
+            _ if name.is_empty() || name.len() > limits::NAME_BYTES => {
+                self.say(at, format!("an event's name has 1 to {} bytes", limits::NAME_BYTES));
+                return None;
+            }
+            _ => Counted::Event(name.to_owned()),
+        };
+        if self.words.answers == Answers::Snapshot && matches!(what, Counted::Event(_)) {
+            self.say(at, "a snapshot counts no other events than `page` and `purchase`: use an audience's segment");
+        }
+        Some(what)
+    }
+
+    fn action(&mut self, at: &str, verb: &str, value: &Json) -> Option<Counted> {
+        let Some(verb) = self.words.vocabulary.verb(verb) else {
+            self.say(at, format!("there is no verb `{}`", shown(verb)));
+            return None;
+        };
+        let mut of = None;
+        for (level, codes) in Level::ALL.into_iter().zip(self.words.entities) {
+            let Some(ids) = value.get(level.name()) else { continue };
+            let at = format!("{at}.{}", level.name());
+            if of.is_some() {
+                self.say(&at, "one of ad, ad_group, campaign and advertiser is enough");
+            }
+            of = Some((level, self.codes(&at, level, codes, ids)));
+        }
+        Some(Counted::Action { verb, of })
+    }
+
+    /// The codes of one id, or of a list of them.
+    fn codes(&mut self, at: &str, level: Level, codes: &BTreeMap<&str, u32>, ids: &Json) -> Vec<u32> {
+        let ids = ids.as_array().map_or(std::slice::from_ref(ids), Vec::as_slice);
+        if ids.is_empty() || ids.len() > limits::FILTER_LIST {
+            self.say(at, format!("an array of 1 to {} ids is needed", limits::FILTER_LIST));
+            return Vec::new();
+        }
+        let mut found = Vec::with_capacity(ids.len());
+        for id in ids {
+            match (id.as_str(), id.as_str().and_then(|id| codes.get(id))) {
+                (_, Some(code)) => found.push(*code),
+                (Some(id), None) => self.say(at, format!("there is no {} `{}`", level.name(), shown(id))),
+                (None, None) => self.say(at, format!("{} was given: an id is needed", kind_of(id))),
+            }
+        }
+        found.sort_unstable();
+        found.dedup();
+        found
+    }
+
+    /// `{"$count": …, "within": …}`, of actions also at most one level with its ids.
+    fn counted(&mut self, at: &str, what: Option<Counted>, value: &Json, depth: usize) -> Vec<Node> {
+        let Some(object) = value.as_object() else {
+            if self.takes_one() {
+                self.say(at, format!("{} was given: an object with $count is needed", kind_of(value)));
+            }
+            return Vec::new();
+        };
+        let levels = if matches!(what, Some(Counted::Action { .. })) { Level::ALL.map(Level::name) } else { [""; 4] };
+        for key in object.keys().filter(|key| !matches!(key.as_str(), "$count" | "within")) {
+            // What is unknown is of no known sort: its levels are not looked at.
+            if what.is_some() && !levels.contains(&key.as_str()) {
+                self.say(&format!("{at}.{}", shown(key)), "only $count and within, and a level of actions, stand here");
+                break;
+            }
+        }
+        let within = self.window(at, what.as_ref(), object.get("within"));
+        let Some(count) = object.get("$count") else {
+            if self.takes_one() {
+                self.say(at, "$count is needed");
+            }
+            return Vec::new();
+        };
+        let place = u32::try_from(self.counts.len()).unwrap_or(u32::MAX);
+        if let Some(what) = what {
+            self.counts.push(CountQuestion { what, within });
+        }
+        let operand = Operand { field: Field::Count(place), name: "$count", sort: Sort::Count };
+        self.operators(&format!("{at}.$count"), &operand, count, depth)
+    }
+
+    fn window(&mut self, at: &str, what: Option<&Counted>, value: Option<&Json>) -> Option<Window> {
+        let at = format!("{at}.within");
+        let of_snapshot = self.words.answers == Answers::Snapshot;
+        let is_action = matches!(what, Some(Counted::Action { .. }));
+        let days = if of_snapshot { limits::CAP_DAYS } else { limits::ACTION_DAYS };
+        let needed = format!("1 or more minutes, hours or days, {days} days at most, are needed");
+        match value.map(Window::deserialize) {
+            Some(Ok(window)) if window.interval == 0 || window.minutes() > u32::from(days) * DAY_MINUTES => {
+                self.say(&at, needed);
+            }
+            Some(Ok(_)) if of_snapshot && what.is_some() && !is_action => {
+                self.say(&at, "a snapshot does not keep when events were: leave it out, or use an audience's segment");
+            }
+            Some(Ok(window)) => return Some(window),
+            Some(Err(_)) => self.say(&at, needed),
+            None if of_snapshot && is_action => self.say(&at, needed),
+            None => {}
+        }
+        None
+    }
+}
+
+/// One value of a field.
+enum One {
+    Number(i64),
+    Text(String),
+}
+
+impl From<One> for Test {
+    fn from(one: One) -> Self {
+        match one {
+            One::Number(number) => Self::Numbers(vec![number]),
+            One::Text(text) => Self::Texts(vec![text]),
+        }
+    }
+}
+
+/// The beginning of a name, so that no problem is as long as what is refused.
+fn shown(name: &str) -> &str {
+    name.get(..name.floor_char_boundary(SHOWN)).unwrap_or_default()
+}
+
+fn kind_of(value: &Json) -> &'static str {
+    match value {
+        Json::Null => "null",
+        Json::Bool(_) => "a bool",
+        Json::Number(_) => "a number",
+        Json::String(_) => "a string",
+        Json::Array(_) => "an array",
+        Json::Object(_) => "an object",
+    }
+}

@@ -1,0 +1,160 @@
+//! Whom a filter is asked of.
+
+use std::collections::BTreeSet;
+
+use super::field::Field;
+use crate::actions::ViewType;
+use crate::attributes::{Token, Value};
+use crate::ids::Millis;
+use crate::segments::SegmentId;
+
+/// Whom a filter is asked of: a person, the page it looks at, and from where. What is not known is `None` or empty.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Subject<'a> {
+    /// The person; `None` for an answer that is contextual alone.
+    pub person: Option<Person<'a>>,
+    /// The page's address.
+    pub url: Option<&'a str>,
+    /// The page's keywords.
+    pub keywords: &'a [&'a str],
+    /// The kind of the placement; 0 where none was named, which is none.
+    pub view_type: ViewType,
+    /// Two capitals of ISO 3166-1.
+    pub country: Option<&'a str>,
+    /// The region's code.
+    pub region: Option<&'a str>,
+    /// The class of the device.
+    pub class: Option<&'a str>,
+    /// Its operating system.
+    pub os: Option<&'a str>,
+    /// Its browser.
+    pub browser: Option<&'a str>,
+    /// The answers to [`super::Filter::counts`], or to [`super::Index::counts`] where an index is asked: `None`, or not
+    /// there, for what cannot be said. Without a person none is looked at.
+    pub counts: &'a [Option<u64>],
+}
+
+/// What is known of a person.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Person<'a> {
+    /// Its attributes, by token, each once.
+    pub attributes: &'a [(Token, Value)],
+    /// The segments it is in now, in order, each once.
+    pub segments: &'a [SegmentId],
+    /// How many browsers it has.
+    pub devices: u32,
+    /// When its first and last fact happened; `None` without any.
+    pub seen: Option<(Millis, Millis)>,
+}
+
+/// What a field of a subject says.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Read<'a> {
+    /// It cannot be said.
+    Unknown,
+    /// It is not there.
+    Absent,
+    Number(i64),
+    Text(&'a str),
+    /// One or more.
+    Strings(&'a BTreeSet<String>),
+    /// One or more.
+    Keywords(&'a [&'a str]),
+    /// One or more, in order.
+    Segments(&'a [SegmentId]),
+}
+
+impl Read<'_> {
+    /// Whether any of its texts is one that is looked for.
+    pub(super) fn any_text(self, mut holds: impl FnMut(&str) -> bool) -> bool {
+        match self {
+            Self::Text(text) => holds(text),
+            Self::Strings(all) => all.iter().any(|text| holds(text)),
+            Self::Keywords(all) => all.iter().any(|text| holds(text)),
+            _ => false,
+        }
+    }
+}
+
+impl<'a> Subject<'a> {
+    /// What a field says.
+    pub(super) fn read(&self, field: Field) -> Read<'a> {
+        let text = |text: Option<&'a str>| text.map_or(Read::Absent, Read::Text);
+        match field {
+            Field::Url => text(self.url),
+            Field::Country => text(self.country),
+            Field::Region => text(self.region),
+            Field::Class => text(self.class),
+            Field::Os => text(self.os),
+            Field::Browser => text(self.browser),
+            Field::Keywords if self.keywords.is_empty() => Read::Absent,
+            Field::Keywords => Read::Keywords(self.keywords),
+            Field::ViewType if self.view_type == ViewType(0) => Read::Absent,
+            Field::ViewType => Read::Number(self.view_type.0.into()),
+            Field::Count(at) => self.count(at),
+            _ => self.person.map_or(Read::Absent, |person| person.read(field)),
+        }
+    }
+
+    fn count(&self, at: u32) -> Read<'a> {
+        let answer = self.person.and_then(|_| *self.counts.get(usize::try_from(at).ok()?)?);
+        answer.map_or(Read::Unknown, |count| Read::Number(i64::try_from(count).unwrap_or(i64::MAX)))
+    }
+
+    /// Tells all that it has but counts, attributes first.
+    pub(super) fn each(&self, mut tell: impl FnMut(Field, Read<'a>)) {
+        let mut tell_there = |field, read| match read {
+            Read::Absent => {}
+            read => tell(field, read),
+        };
+        for (token, value) in self.person.map(|person| person.attributes).unwrap_or_default() {
+            tell_there(Field::Attribute(*token, value.kind()), read_value(value));
+        }
+        for (_, field) in Field::NAMED {
+            tell_there(field, self.read(field));
+        }
+    }
+}
+
+impl<'a> Person<'a> {
+    fn read(&self, field: Field) -> Read<'a> {
+        let time = |time: Option<Millis>| match time.map(i64::try_from) {
+            Some(Ok(time)) => Read::Number(time),
+            _ => Read::Absent,
+        };
+        match field {
+            Field::Attribute(token, kind) => match self.attributes.binary_search_by_key(&token, |(token, _)| *token) {
+                Ok(at) => self.attributes.get(at).map_or(Read::Absent, |(_, value)| {
+                    if value.kind() == kind { read_value(value) } else { Read::Absent }
+                }),
+                Err(_) => Read::Absent,
+            },
+            Field::Segments if self.segments.is_empty() => Read::Absent,
+            Field::Segments => Read::Segments(self.segments),
+            Field::Devices => Read::Number(self.devices.into()),
+            Field::FirstSeen => time(self.seen.map(|(first, _)| first)),
+            Field::LastSeen => time(self.seen.map(|(_, last)| last)),
+            _ => Read::Absent,
+        }
+    }
+}
+
+fn read_value(value: &Value) -> Read<'_> {
+    match value {
+        Value::String(text) => Read::Text(text),
+        Value::Strings(all) if all.is_empty() => Read::Absent,
+        Value::Strings(all) => Read::Strings(all),
+        value => number_of(value).map_or(Read::Absent, Read::Number),
+    }
+}
+
+/// A value as a number that is in the order of its kind; `None` for texts.
+pub(super) fn number_of(value: &Value) -> Option<i64> {
+    match value {
+        Value::Bool(yes) => Some((*yes).into()),
+        Value::Integer(whole) => Some(*whole),
+        Value::Float(finite) => Some(finite.key()),
+        Value::Date(days) => Some((*days).into()),
+        Value::String(_) | Value::Strings(_) => None,
+    }
+}

@@ -1,0 +1,165 @@
+//! Ten thousand different filters, and somebody of a thousand segments that they are asked of.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::hint::black_box;
+
+use causeway_shared::actions::ViewType;
+use causeway_shared::attributes::{Dictionary, Kind, Token, Value};
+use causeway_shared::filter::{Answers, Entities, Filter, Index, Person, Subject, Words, parse};
+use causeway_shared::segments::SegmentId;
+use causeway_shared::vocabulary::{Vocabulary, Word};
+use serde_json::{Map, Value as Json, json};
+use wasm_bindgen::prelude::wasm_bindgen;
+
+use crate::{scramble, segments};
+
+/// Segments there are.
+const SEGMENTS: u64 = 82_000;
+/// Attributes of whole numbers.
+const ATTRIBUTES: u64 = 20;
+const COUNTRIES: [&str; 10] = ["DE", "AT", "CH", "FR", "NL", "BE", "DK", "PL", "IT", "ES"];
+const VIEW_TYPES: [&str; 6] = ["home", "article", "search", "gallery", "video", "weather"];
+const CLASSES: [&str; 3] = ["mobile", "desktop", "tablet"];
+
+/// What filters ask for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Market {
+    /// One to four conditions of any sort, segments among most.
+    Mixed,
+    /// Nobody asks for segments, and everybody for the country that all come from: the worst for an index.
+    OneCountry,
+}
+
+/// Filters of a market, no two alike.
+#[must_use]
+pub fn filters(market: Market, count: usize) -> Vec<Option<Filter>> {
+    let kinds = (0..ATTRIBUTES).map(|i| (format!("a{i}"), Kind::Integer));
+    let attributes = Dictionary::from_entries(kinds).unwrap_or_default();
+    let word = |(code, name): (u8, &&str)| Word { name: (*name).to_owned(), code };
+    let vocabulary = Vocabulary { verbs: Vec::new(), view_types: (1..).zip(&VIEW_TYPES).map(word).collect() };
+    let entities: Entities<'_> = [const { BTreeMap::new() }; 4];
+    let words =
+        Words { attributes: &attributes, vocabulary: &vocabulary, entities: &entities, answers: Answers::Snapshot };
+    let mut all = BTreeSet::new();
+    for seed in 0.. {
+        if all.len() == count {
+            break;
+        }
+        all.extend(parse(&document(market, seed), "", &words));
+    }
+    // Not in their order: nobody's filters are.
+    let mut all: Vec<Filter> = all.into_iter().collect();
+    all.sort_by_cached_key(|filter| {
+        scramble(causeway_shared::wire::filter::encode(filter).iter().map(|b| u64::from(*b)).sum())
+    });
+    all.into_iter().map(Some).collect()
+}
+
+/// Draws from a seed, one after the other.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, most: u64) -> u64 {
+        self.0 = scramble(self.0);
+        (self.0 >> 16) % most
+    }
+
+    fn of<'a>(&mut self, all: &[&'a str]) -> &'a str {
+        let place = self.below(all.len() as u64) as usize;
+        all.get(place).copied().unwrap_or_default()
+    }
+
+    fn some<T: Into<Json>>(&mut self, most: u64, mut one: impl FnMut(&mut Self) -> T) -> Json {
+        (0..=self.below(most)).map(|_| one(self).into()).collect()
+    }
+}
+
+fn document(market: Market, seed: u64) -> Json {
+    let mut dice = Dice(scramble(seed));
+    let mut fields = Map::new();
+    let conditions = 1 + dice.below(4);
+    if market == Market::OneCountry {
+        fields.insert("geo.country".to_owned(), "DE".into());
+    }
+    while (fields.len() as u64) < conditions {
+        let (field, value) = condition(market, &mut dice);
+        fields.insert(field, value);
+    }
+    Json::Object(fields)
+}
+
+fn condition(market: Market, dice: &mut Dice) -> (String, Json) {
+    let (least, most) = (dice.below(80), dice.below(80));
+    let attribute = format!("attributes.a{}", dice.below(ATTRIBUTES));
+    let sort = dice.below(10);
+    let (field, value) = match sort {
+        0..=3 if market == Market::Mixed => ("segments", json!({ "$in": dice.some(5, |d| d.below(SEGMENTS)) })),
+        4 if market == Market::Mixed => ("segments", json!({ "$nin": dice.some(3, |d| d.below(SEGMENTS)) })),
+        0..=4 => (attribute.as_str(), json!({ "$gte": least, "$lt": least + most })),
+        5 => ("geo.country", json!({ "$in": dice.some(4, |d| d.of(&COUNTRIES)) })),
+        6 => ("page.view_type", dice.of(&VIEW_TYPES).into()),
+        7 => ("device.class", dice.of(&CLASSES).into()),
+        8 => (attribute.as_str(), json!({ "$gte": least })),
+        _ => ("$or", json!([{ attribute.as_str(): { "$lt": least } }, { "devices": { "$gt": 1 + dice.below(3) } }])),
+    };
+    (field.to_owned(), value)
+}
+
+/// Somebody whom they are asked of.
+#[derive(Debug)]
+pub struct Somebody {
+    attributes: Vec<(Token, Value)>,
+    segments: Vec<SegmentId>,
+}
+
+impl Default for Somebody {
+    fn default() -> Self {
+        let number = |token: u16| (Token(token), Value::Integer((scramble(token.into()) % 100).cast_signed()));
+        Self {
+            attributes: (0..).take(ATTRIBUTES as usize).map(number).collect(),
+            segments: segments::held().into_keys().map(SegmentId).collect(),
+        }
+    }
+}
+
+impl Somebody {
+    /// The subject.
+    #[must_use]
+    pub fn subject(&self) -> Subject<'_> {
+        let Self { attributes, segments } = self;
+        Subject {
+            person: Some(Person { attributes, segments, devices: 2, seen: Some((1, 2)) }),
+            url: Some("https://pub.example/hotels"),
+            keywords: &["hotel", "beach"],
+            view_type: ViewType(2),
+            country: Some("DE"),
+            class: Some("mobile"),
+            ..Subject::default()
+        }
+    }
+}
+
+/// The index, asked.
+#[derive(Debug)]
+#[wasm_bindgen]
+pub struct Filters {
+    index: Index,
+    somebody: Somebody,
+}
+
+#[wasm_bindgen]
+impl Filters {
+    /// With so many filters.
+    #[must_use]
+    #[wasm_bindgen(constructor)]
+    pub fn new(count: u32) -> Self {
+        Self { index: Index::new(&filters(Market::Mixed, count as usize)), somebody: Somebody::default() }
+    }
+
+    /// Asks so many times, and gives the sum of the places that match.
+    #[must_use]
+    pub fn run(&self, times: u32) -> u32 {
+        let ask = || self.index.matching(black_box(&self.somebody.subject())).iter().sum::<usize>() as u32;
+        (0..times).fold(0, |_, _| ask())
+    }
+}

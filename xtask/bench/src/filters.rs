@@ -1,0 +1,100 @@
+//! `filters`: which of many filters mean somebody, by the index, beside one filter after the other; and what the index
+//! costs to build.
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use anyhow::{Result, ensure};
+use causeway_bench_wasm::filters::{Market, Somebody, filters};
+use causeway_shared::filter::{Filter, Index, Subject};
+use causeway_shared::wire;
+use clap::Args;
+
+use crate::report::{self, Bar, Line, median};
+use crate::stop::Stop;
+
+const BENCH: &str = "filters";
+
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// Rounds; the medians over them are reported.
+    #[arg(long, default_value_t = 15)]
+    rounds: usize,
+    /// Times that each round asks.
+    #[arg(long, default_value_t = 1_000)]
+    times: u32,
+}
+
+pub(crate) fn run(options: &Options, json: bool, stop: &Stop) -> Result<()> {
+    let cases = [
+        ("mixed", Market::Mixed, 1_000, None),
+        ("mixed", Market::Mixed, 10_000, Some(Bar::AtMost(40.0))),
+        ("one country", Market::OneCountry, 10_000, None),
+    ];
+    for (name, market, count, bar) in cases {
+        let case = format!("{count} filters, {name}");
+        matched(options, &case, &filters(market, count), bar, json, stop)?;
+    }
+    load(options, &filters(Market::Mixed, 10_000), json, stop)
+}
+
+fn matched(
+    options: &Options,
+    case: &str,
+    filters: &[Option<Filter>],
+    bar: Option<Bar>,
+    json: bool,
+    stop: &Stop,
+) -> Result<()> {
+    let (index, somebody) = (Index::new(filters), Somebody::default());
+    let subject = somebody.subject();
+    let expected = one_by_one(filters, &subject);
+    ensure!(index.matching(&subject).iter().eq(expected.iter().copied()), "the index gives others than the filters");
+    ensure!(!expected.is_empty() && expected.len() < filters.len(), "{} of {} match", expected.len(), filters.len());
+    let (mut indexed, mut each) = (Vec::new(), Vec::new());
+    for _ in 0..options.rounds {
+        stop.check()?;
+        indexed.push(time(options.times, || drop(black_box(index.matching(black_box(&subject))))));
+        each.push(time(options.times.div_ceil(20), || drop(black_box(one_by_one(filters, black_box(&subject))))));
+    }
+    let [indexed, each] = [indexed, each].map(median);
+    let case = format!("{case}, {} match", expected.len());
+    let line = |peer, bar| Line { bench: BENCH, case: case.clone(), value: indexed, unit: "us", peer, bar };
+    report::print(&line(None, bar), json);
+    report::print(&line(Some(("one by one".to_owned(), each)), None), json);
+    Ok(())
+}
+
+fn one_by_one(filters: &[Option<Filter>], subject: &Subject<'_>) -> Vec<usize> {
+    let all = filters.iter().enumerate();
+    all.filter(|(_, filter)| filter.as_ref().is_none_or(|filter| filter.matches(subject)))
+        .map(|(place, _)| place)
+        .collect()
+}
+
+/// What an isolate does with a catalogue's filters before the first request.
+fn load(options: &Options, filters: &[Option<Filter>], json: bool, stop: &Stop) -> Result<()> {
+    let bytes: Vec<Vec<u8>> = filters.iter().flatten().map(wire::filter::encode).collect();
+    let (mut reads, mut builds) = (Vec::new(), Vec::new());
+    for _ in 0..options.rounds {
+        stop.check()?;
+        let read = || bytes.iter().map(|bytes| wire::filter::decode(bytes).ok()).collect::<Vec<_>>();
+        ensure!(read() == filters, "other filters are read than were written");
+        reads.push(time(1, || drop(black_box(read()))) / 1e3);
+        builds.push(time(1, || drop(black_box(Index::new(filters)))) / 1e3);
+    }
+    let count = filters.len();
+    let line = |case: String, value, unit| Line { bench: BENCH, case, value, unit, peer: None, bar: None };
+    let sum: usize = bytes.iter().map(Vec::len).sum();
+    report::print(&line("bytes of a filter".to_owned(), sum as f64 / count as f64, "B"), json);
+    report::print(&line(format!("reading {count} filters"), median(reads), "ms"), json);
+    report::print(&line(format!("building the index of {count} filters"), median(builds), "ms"), json);
+    Ok(())
+}
+
+/// Microseconds a time.
+fn time(times: u32, mut ask: impl FnMut()) -> f64 {
+    let start = Instant::now();
+    (0..times).for_each(|_| ask());
+    start.elapsed().as_secs_f64() * 1e6 / f64::from(times.max(1))
+}
