@@ -49,7 +49,6 @@ struct Placement<'a> {
     #[serde(borrow, default)]
     view_type: Cow<'a, str>,
     #[serde(default)]
-    #[expect(dead_code, reason = "checked to be an amount; prices come with the catalogue")]
     floor_micros: u64,
 }
 
@@ -67,6 +66,7 @@ struct Page<'a> {
 #[derive(Debug)]
 pub(crate) struct DecideCall {
     placements: Vec<Asked>,
+    page: placing::Page,
     counted: bool,
     page_view: bool,
     trace: bool,
@@ -129,9 +129,14 @@ fn recognise(incoming: &Incoming<'_>, body: &Body<'_>) -> Result<Routed, Box<Out
                 id: p.id.to_string(),
                 sizes: p.sizes.clone(),
                 view_type: vocabulary.view_type(&p.view_type).unwrap_or_default(),
+                floor_micros: p.floor_micros,
                 insertion: InsertionId(random.draw()),
             })
             .collect(),
+        page: placing::Page {
+            url: body.page.url.to_string(),
+            keywords: body.page.keywords.iter().map(ToString::to_string).collect(),
+        },
         counted: uncounted.is_none(),
         page_view: body.page_view && uncounted.is_none(),
         trace: body.explain && site.explains(request.explain()),
@@ -157,7 +162,7 @@ pub(crate) fn asks(visit: &Visit, who: &Recognised) -> Option<Hop> {
     if !call.counted || !visit.site.catalogue.has_strict() {
         return None;
     }
-    let choices = placing::question(visit, &call.placements, Some(who)).strict();
+    let choices = placing::question(visit, &call.placements, &call.page, Some(who)).strict();
     let insertions: Vec<InsertionId> = call.placements.iter().map(|asked| asked.insertion).collect();
     let asked = choices.iter().any(|choices| !choices.is_empty());
     asked.then(|| strict::claim(&visit.site, who, &choices, &insertions))
@@ -175,12 +180,14 @@ pub(crate) fn finish(mut visit: Visit, mut who: Recognised, object: &[u8]) -> Ou
         bridged: who.bridged(),
     };
     let granted = strict::granted(object).map(|granted| placing::granted(&visit, &call.placements, &granted));
-    let decided = placing::question(&visit, &call.placements, Some(&who)).decide(granted.as_deref());
+    let question = placing::question(&visit, &call.placements, &call.page, Some(&who));
+    let decided = question.decide(granted.as_deref());
+    let fates = call.trace.then(|| question.fates(granted.as_deref()));
     let decisions = placing::name(&visit, &call.placements, &decided, Some(who.visitor));
     if call.counted {
         who.ledger.reserve(decisions.iter().filter_map(|decision| decision.placed.as_ref()?.reserved));
     }
-    let trace = call.trace.then(|| placing::trace(&visit, &call.placements, &decided, Some(&who)));
+    let trace = fates.map(|fates| placing::trace(&visit, &call.placements, &fates, Some(&who)));
     let mut outcome = answer(&visit, call, Some((who.visitor, person)), None, decisions, trace);
     if who.cookie_changed || visit.stale_key {
         outcome.head.headers.extend(cookies::write_identity(&visit.site, visit.secure, &who.cookie));
@@ -206,9 +213,9 @@ fn attributes(visit: &mut Visit, visitor: VisitorId) -> Option<Fact> {
 /// The answer without an identity, and why.
 pub(crate) fn contextual(visit: &Visit, reason: &'static str) -> Outcome {
     let Call::Decide(call) = &visit.call else { return Outcome::empty(500) };
-    let decided = placing::question(visit, &call.placements, None).decide(None);
-    let decisions = placing::name(visit, &call.placements, &decided, None);
-    let trace = call.trace.then(|| placing::trace(visit, &call.placements, &decided, None));
+    let question = placing::question(visit, &call.placements, &call.page, None);
+    let decisions = placing::name(visit, &call.placements, &question.decide(None), None);
+    let trace = call.trace.then(|| placing::trace(visit, &call.placements, &question.fates(None), None));
     answer(visit, call, None, Some(reason), decisions, trace)
 }
 

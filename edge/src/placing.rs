@@ -3,12 +3,12 @@
 
 use causeway_shared::actions::PackedActions;
 use causeway_shared::actions::{Entity, InsertionHash, ViewType};
-use causeway_shared::catalogue::{Bound, Offer};
-use causeway_shared::decision::{Decided, Fate, Person, Question};
+use causeway_shared::catalogue::{Bound, Offer, Terms};
+use causeway_shared::decision::{Decided, Described, Fate, Person, Placement, Question};
+use causeway_shared::filter::Subject;
 use causeway_shared::identity::Recognised;
 use causeway_shared::ids::{InsertionId, VisitorId};
 use causeway_shared::ledger::Reservation;
-use causeway_shared::time::Minute;
 use causeway_shared::token::{self, AdToken};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -23,8 +23,16 @@ pub(crate) struct Asked {
     pub(crate) id: String,
     pub(crate) sizes: Vec<[u32; 2]>,
     pub(crate) view_type: ViewType,
+    pub(crate) floor_micros: u64,
     /// What its placing will be called.
     pub(crate) insertion: InsertionId,
+}
+
+/// The page that asks, as far as filters look at it.
+#[derive(Debug, Default)]
+pub(crate) struct Page {
+    pub(crate) url: String,
+    pub(crate) keywords: Vec<String>,
 }
 
 /// One placement's part of the answer.
@@ -32,6 +40,9 @@ pub(crate) struct Asked {
 pub(crate) struct Decision<'a> {
     placement: &'a str,
     ad: Option<Shown<'a>>,
+    /// What a thousand impressions are worth.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    price_micros: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<&'static str>,
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
@@ -58,16 +69,36 @@ pub(crate) struct Placed {
     pub(crate) reserved: Option<Reservation>,
 }
 
-/// The question of these placements, in front of a person or of nobody.
-pub(crate) fn question<'a>(visit: &'a Visit, placements: &'a [Asked], who: Option<&Recognised>) -> Question<'a> {
+/// The question of these placements on a page, in front of a person or of nobody.
+pub(crate) fn question<'a>(
+    visit: &'a Visit,
+    placements: &'a [Asked],
+    page: &Page,
+    who: Option<&Recognised>,
+) -> Question<'a> {
     let reserved = who.and_then(|who| who.view.reserved(who.visitor)).unwrap_or_default();
     let person = who.map(|who| {
         let mut actions = who.view.actions(who.visitor);
         actions.extend(PackedActions::read(&reserved).filter(|reserved| !reserved.is_empty()));
-        Person { actions }
+        Person { actions, totals: who.view.totals(who.visitor) }
     });
-    let sizes = placements.iter().map(|asked| asked.sizes.as_slice()).collect();
-    Question::new(&visit.site.catalogue, person.as_ref(), sizes, Minute::at(visit.now))
+    let catalogue = &visit.site.catalogue;
+    // Nobody is described whom no filter asks for.
+    let asked = who.filter(|_| !catalogue.targets.is_empty());
+    let described = asked.map(|who| Described::of(&who.view, who.visitor, visit.now));
+    let keywords: Vec<&str> = page.keywords.iter().map(String::as_str).collect();
+    let subject = Subject {
+        person: described.as_ref().map(Described::person),
+        url: Some(page.url.as_str()).filter(|url| !url.is_empty()),
+        keywords: &keywords,
+        ..Subject::default()
+    };
+    let placement = |asked: &'a Asked| Placement {
+        sizes: &asked.sizes,
+        view_type: asked.view_type,
+        floor_micros: asked.floor_micros,
+    };
+    Question::new(catalogue, person.as_ref(), &subject, placements.iter().map(placement).collect(), visit.now)
 }
 
 /// Which of the catalogue's ads the person's object granted each placement.
@@ -85,7 +116,7 @@ pub(crate) fn name<'a>(
 ) -> Vec<Decision<'a>> {
     let each = placements.iter().zip(decided);
     each.map(|(asked, decided)| {
-        let won = decided.ad.map(|place| visit.site.catalogue.offers.get(place));
+        let won = decided.map(|place| visit.site.catalogue.offers.get(place));
         match won {
             Ok(Some(offer)) => shown(visit, asked, offer, visitor),
             Ok(None) => house(visit, asked, "no_catalogue", visitor),
@@ -98,8 +129,9 @@ pub(crate) fn name<'a>(
 fn shown<'a>(visit: &Visit, asked: &'a Asked, offer: &'a Offer, visitor: Option<VisitorId>) -> Decision<'a> {
     let [id, ad_group, campaign, advertiser] = offer.ids.each_ref().map(String::as_str);
     let ad = Some(Shown::Ad { id, ad_group, campaign, advertiser, creative: &offer.creative });
+    let price_micros = visit.site.catalogue.terms.get(offer.terms).map(Terms::worth);
     let placed = visitor.and_then(|visitor| place(visit, asked, offer.entity, visitor));
-    Decision { placement: &asked.id, ad, reason: None, placed }
+    Decision { placement: &asked.id, ad, price_micros, reason: None, placed }
 }
 
 /// The house ad, or none and why.
@@ -107,7 +139,13 @@ fn house<'a>(visit: &'a Visit, asked: &'a Asked, why: &'static str, visitor: Opt
     let ad = visit.site.tenant.house_ad.as_ref();
     // It belongs to nobody: its codes are 0.
     let placed = ad.and(visitor).and_then(|visitor| place(visit, asked, Entity::default(), visitor));
-    Decision { placement: &asked.id, ad: ad.map(Shown::House), reason: ad.is_none().then_some(why), placed }
+    Decision {
+        placement: &asked.id,
+        ad: ad.map(Shown::House),
+        price_micros: None,
+        reason: ad.is_none().then_some(why),
+        placed,
+    }
 }
 
 /// Places an ad. `None` only for a tenant without keys.
@@ -131,12 +169,12 @@ pub(crate) fn landing(site: &Site, entity: Entity) -> Option<&String> {
 }
 
 /// What became of every ad for every placement, and whose facts counted.
-pub(crate) fn trace(visit: &Visit, placements: &[Asked], decided: &[Decided], who: Option<&Recognised>) -> Value {
+pub(crate) fn trace(visit: &Visit, placements: &[Asked], fates: &[Vec<Fate>], who: Option<&Recognised>) -> Value {
     let house = visit.site.tenant.house_ad.is_some();
-    let each = placements.iter().zip(decided).map(|(asked, decided)| {
-        let of_ads = visit.site.catalogue.offers.iter().zip(&decided.fates);
+    let each = placements.iter().zip(fates).map(|(asked, fates)| {
+        let of_ads = visit.site.catalogue.offers.iter().zip(fates);
         let mut candidates: Vec<Value> = of_ads.map(|(offer, fate)| fate_of(&visit.site, offer, *fate)).collect();
-        let outcome = if decided.ad.is_ok() { "outbid" } else { "won" };
+        let outcome = if fates.contains(&Fate::Won) { "outbid" } else { "won" };
         candidates.extend(house.then(|| json!({ "ad": "house", "outcome": outcome })));
         json!({ "placement": asked.id, "candidates": candidates })
     });

@@ -43,7 +43,7 @@ fn capped() -> Value {
     let cap = json!([{ "action": "impression", "limit": 1, "window": { "interval": 1, "unit": "days" } }]);
     let ad = |id: &str, code: u32, group: &str| json!({ "id": id, "code": code, "ad_group": group, "creative": { "text": id }, "landing": format!("https://{id}.example/"), "weight": 100 - code });
     json!({
-        "advertiser": [{ "id": "shoes", "code": 1 }],
+        "advertiser": [{ "id": "shoes", "code": 1, "repeats": true }],
         "campaign": [{ "id": "once", "code": 1, "advertiser": "shoes", "caps": cap }, { "id": "often", "code": 2, "advertiser": "shoes" }],
         "ad_group": [{ "id": "one", "code": 1, "campaign": "once" }, { "id": "many", "code": 2, "campaign": "often" }],
         "ad": [ad("red", 1, "one"), ad("blue", 2, "one"), ad("plain", 3, "many")],

@@ -274,6 +274,8 @@ impl Document {
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
+    use causeway_shared::catalogue::Compiled;
+
     use super::*;
 
     const SMALL: &str = "[[tenant]]\nname = \"pub\"\nhosts = [\"ads.pub.example\"]\n";
@@ -381,5 +383,27 @@ mod tests {
             problems.iter().map(|p| p.path.as_str()).collect::<Vec<_>>(),
             ["tenant[0].catalogue.ad[0].ad_group"]
         );
+    }
+
+    #[test]
+    fn the_documented_catalogue_is_taken() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("causeway.toml");
+        let text =
+            include_str!("../../docs/CATALOGUE.md").split("```toml\n").nth(1).unwrap().split("```").next().unwrap();
+        std::fs::write(&path, format!("{SMALL}\ncatalogue = \"ads.toml\"")).unwrap();
+        std::fs::write(folder.path().join("ads.toml"), text).unwrap();
+        let edge = Config::load(&path, |_| None).unwrap().edge;
+        let tenant = edge.tenants.first().unwrap();
+        let compiled = Compiled::new(&tenant.ads, &tenant.vocabulary);
+        assert_eq!((compiled.offers.len(), compiled.targets.len()), (1, 2));
+        std::fs::write(
+            folder.path().join("ads.toml"),
+            text.replace("\"devices\"", "\"x\"").replace("{ devices", "{ device"),
+        )
+        .unwrap();
+        let Err(ConfigError::Problems(problems)) = Config::load(&path, |_| None) else { unreachable!("it was taken") };
+        let paths: Vec<&str> = problems.iter().map(|p| p.path.as_str()).collect();
+        assert_eq!(paths, ["tenant[0].catalogue.campaign[0].targeting.$or[0].device"]);
     }
 }

@@ -9,18 +9,29 @@ mod compiled;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::actions::Window;
+use crate::attributes::Dictionary;
 use crate::config::{LANDING, Problem, Problems, is_landing};
+use crate::filter::{self, Answers, Entities, Filter, Words};
 use crate::limits;
 use crate::time::DAY_MINUTES;
 use crate::vocabulary::Vocabulary;
 
-pub use compiled::{Bound, Compiled, Offer};
+pub use compiled::{Bound, Compiled, Offer, Terms};
+
+/// Whom ads are for: a filter each of a catalogue's campaigns and ad groups, in their order.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Targets {
+    /// Of the campaigns.
+    pub campaigns: Vec<Option<Filter>>,
+    /// Of the ad groups.
+    pub groups: Vec<Option<Filter>>,
+}
 
 /// What may be placed. Every list in the order of its file; at most [`limits::CATALOGUE_ROWS`] each.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -48,6 +59,9 @@ pub struct Advertiser {
     pub id: String,
     /// Its code, 1 or more; no other advertiser ever has it.
     pub code: u32,
+    /// Whether one page may show several of its ads. Default: no.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub repeats: bool,
     /// Caps over all its ads.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub caps: Vec<CapRule>,
@@ -63,12 +77,49 @@ pub struct Campaign {
     pub code: u32,
     /// The id of its advertiser.
     pub advertiser: String,
+    /// From when on its ads are placed: a date and time with its offset (RFC 3339). Default: at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub starts: Option<String>,
+    /// From when on they are not any more. Default: never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ends: Option<String>,
+    /// What its advertiser pays, and for what. Default: nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bid: Option<Bid>,
+    /// Whom its ads are for, as a filter (API, "Filters"). Default: everybody.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub targeting: Option<Value>,
+    /// What it competes in: one page shows ads of one campaign of each category at most.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub categories: Vec<String>,
+    /// Whether its ads fill all placements of a page, or none. Default: no.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub roadblock: bool,
     /// How far its caps are to be believed. Default `ledger`.
     #[serde(default)]
     pub cap_mode: CapMode,
     /// Caps over all its ads.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub caps: Vec<CapRule>,
+}
+
+/// What an advertiser pays, in micros of the catalogue's currency: 0 to [`limits::BID_MICROS`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Bid {
+    /// For a thousand impressions.
+    CpmMicros(i64),
+    /// For a click.
+    CpcMicros(i64),
+    /// For a conversion.
+    CpaMicros(i64),
+}
+
+impl Bid {
+    fn micros(self) -> i64 {
+        let (Self::CpmMicros(micros) | Self::CpcMicros(micros) | Self::CpaMicros(micros)) = self;
+        micros
+    }
 }
 
 /// How a campaign's caps are kept.
@@ -92,6 +143,9 @@ pub struct AdGroup {
     pub code: u32,
     /// The id of its campaign.
     pub campaign: String,
+    /// Whom its ads are for, of those whom its campaign's are for. Default: all of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub targeting: Option<Value>,
     /// Caps over all its ads.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub caps: Vec<CapRule>,
@@ -114,7 +168,7 @@ pub struct Ad {
     /// The sizes it comes in, width and height. Default: it fits every placement.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sizes: Vec<[u32; 2]>,
-    /// Of two ads that may be placed the heavier one is; of equal weight the one of the smaller code. Default 1.
+    /// Of two ads worth the same the heavier one is placed; of equal weight the one of the smaller code. Default 1.
     #[serde(default = "one")]
     pub weight: u32,
     /// Caps of this ad.
@@ -158,6 +212,9 @@ impl Catalogue {
             parents =
                 rows_problems(rows.get(..limits::CATALOGUE_ROWS).unwrap_or(&rows), &parents, &at, words, &mut found);
         }
+        for (i, campaign) in self.campaigns.iter().enumerate().take(limits::CATALOGUE_ROWS) {
+            campaign.problems(&format!("{at}.campaign[{i}]"), &mut found);
+        }
         for (i, ad) in self.ads.iter().enumerate().take(limits::CATALOGUE_ROWS) {
             ad.problems(&format!("{at}.ad[{i}]"), &mut found);
         }
@@ -178,6 +235,26 @@ impl Catalogue {
         found.0
     }
 
+    /// The filters of its campaigns and ad groups, in their order; `at` is where it stands.
+    ///
+    /// # Errors
+    /// Everything wrong with them.
+    pub fn targets(&self, at: &str, attributes: &Dictionary, words: &Vocabulary) -> Result<Targets, Vec<Problem>> {
+        let [advertisers, campaigns, ad_groups, ads] = self.rows().map(|(_, rows)| codes(rows));
+        let entities: Entities<'_> = [ads, ad_groups, campaigns, advertisers];
+        let words = Words { attributes, vocabulary: words, entities: &entities, answers: Answers::Snapshot };
+        let mut problems = Vec::new();
+        let mut parse = |sort: &str, i: usize, targeting: Option<&Value>| {
+            let parsed = filter::parse(targeting?, &format!("{at}.{sort}[{i}].targeting"), &words);
+            parsed.map_err(|found| problems.extend(found)).ok()
+        };
+        let campaigns = self.campaigns.iter().enumerate().map(|(i, c)| parse("campaign", i, c.targeting.as_ref()));
+        let campaigns = campaigns.collect();
+        let groups = self.ad_groups.iter().enumerate().map(|(i, g)| parse("ad_group", i, g.targeting.as_ref()));
+        let groups = groups.collect();
+        if problems.is_empty() { Ok(Targets { campaigns, groups }) } else { Err(problems) }
+    }
+
     /// What the four sorts share: each row names its parent in the sort before.
     fn rows(&self) -> [(&'static str, Vec<Row<'_>>); 4] {
         let row = |id, code: &u32, caps, parent| Row { id, code: *code, caps, parent };
@@ -193,6 +270,10 @@ impl Catalogue {
             ("ad", ads.collect()),
         ]
     }
+}
+
+fn codes(rows: Vec<Row<'_>>) -> BTreeMap<&str, u32> {
+    rows.into_iter().map(|row| (row.id.as_str(), row.code)).collect()
 }
 
 struct Row<'a> {
@@ -235,6 +316,35 @@ fn rows_problems<'a>(
         }
     }
     ids
+}
+
+impl Campaign {
+    fn problems(&self, at: &str, found: &mut Problems) {
+        const MOMENT: &str = "a date and time with its offset is needed, such as 2026-11-01T00:00:00+01:00";
+        let mut moment = |field: &str, text: Option<&String>| {
+            let parsed = text.map(|text| filter::rfc3339(text));
+            if parsed == Some(None) {
+                found.say(format!("{at}.{field}"), MOMENT);
+            }
+            parsed.flatten()
+        };
+        let (starts, ends) = (moment("starts", self.starts.as_ref()), moment("ends", self.ends.as_ref()));
+        if starts.zip(ends).is_some_and(|(starts, ends)| starts >= ends) {
+            found.say(format!("{at}.ends"), "it ends before it starts");
+        }
+        if self.bid.is_some_and(|bid| !(0..=limits::BID_MICROS).contains(&bid.micros())) {
+            found.say(format!("{at}.bid"), format!("0 to {} micros are needed", limits::BID_MICROS));
+        }
+        if self.categories.len() > limits::CATEGORIES
+            || self.categories.iter().any(|name| name.is_empty() || name.len() > limits::CATALOGUE_ID_BYTES)
+        {
+            let (most, long) = (limits::CATEGORIES, limits::CATALOGUE_ID_BYTES);
+            found.say(format!("{at}.categories"), format!("{most} at most, of 1 to {long} bytes each"));
+        }
+        if self.roadblock && self.cap_mode == CapMode::Strict {
+            found.say(format!("{at}.roadblock"), "a campaign under strict caps cannot fill a page at once");
+        }
+    }
 }
 
 impl CapRule {

@@ -5,6 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::attributes::Dictionary;
 use crate::catalogue::Catalogue;
 use crate::ids::{KindCode, TenantId};
 use crate::limits;
@@ -261,7 +262,11 @@ impl Tenant {
             found.say(format!("{at}.member_proof"), "a dev tenant signs its own proofs: leave it `required`");
         }
         found.0.extend(self.vocabulary.problems(&format!("{at}.catalogue")));
-        found.0.extend(self.ads.problems(&format!("{at}.catalogue"), &self.vocabulary));
+        let catalogue = format!("{at}.catalogue");
+        found.0.extend(self.ads.problems(&catalogue, &self.vocabulary));
+        // The edge that is deployed with it knows no names of attributes yet.
+        let targets = self.ads.targets(&catalogue, &Dictionary::default(), &self.vocabulary);
+        found.0.extend(targets.err().into_iter().flatten());
         self.kind_problems(at, found);
     }
 

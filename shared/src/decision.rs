@@ -1,15 +1,22 @@
 //! The decision: which ads of a catalogue are placed on one page, in front of one person.
 //!
-//! Every placement gets the first ad, in the catalogue's order, that fits it and whose caps all hold. An ad placed
-//! earlier in the same call counts as its impression for the placements after it, and is not placed twice. The same
-//! inputs give the same answer; nothing is drawn at random, and nothing is remembered here.
+//! Every placement gets the ad worth most, in micros for a thousand impressions, of those that fit it, are meant for who
+//! looks at what, and whose caps all hold; of two worth the same the one that comes first in the catalogue's order. What
+//! is placed earlier on the page counts for the placements after it: as its impression, and against its advertiser and
+//! what competes with it. The same inputs give the same answer; nothing is drawn at random, and nothing is remembered here.
 
 #[cfg(test)]
 mod tests;
 
-use crate::actions::{self, Counter, Counts, Entity, Level, PackedActions, Verb, ViewTypes};
-use crate::catalogue::{Bound, Compiled, Offer};
+use crate::actions::{self, Counter, Counts, Entity, Level, PackedActions, Verb, ViewType, ViewTypes};
+use crate::attributes::{Token, Value};
+use crate::catalogue::{Bound, Compiled, Offer, Terms};
+use crate::filter::{self, History, Matches, Subject, answer};
+use crate::ids::{Millis, VisitorId};
+use crate::profile::Totals;
+use crate::segments::SegmentId;
 use crate::time::Minute;
+use crate::view::View;
 
 /// In front of whom ads are placed.
 #[derive(Debug, Clone, Default)]
@@ -17,6 +24,49 @@ pub struct Person<'a> {
     /// The actions of each visitor that counts ([`crate::view::View::actions`]), and behind them the reservations of the
     /// request's own ([`crate::view::View::reserved`]) as one more visitor's: an insertion that both hold counts once.
     pub actions: Vec<PackedActions<'a>>,
+    /// The sums over all of them.
+    pub totals: Totals,
+}
+
+/// What filters may ask of a person, read from its view.
+#[derive(Debug, Clone, Default)]
+pub struct Described {
+    attributes: Vec<(Token, Value)>,
+    segments: Vec<SegmentId>,
+    devices: u32,
+    seen: Option<(Millis, Millis)>,
+}
+
+impl Described {
+    /// Of the person of `own`, as its view says.
+    #[must_use]
+    pub fn of(view: &View, own: VisitorId, now: Millis) -> Self {
+        let attributes = view.attributes(own);
+        Self {
+            attributes: attributes.iter().map(|(token, value)| (token, value.clone())).collect(),
+            segments: view.live_segments(own, now),
+            devices: view.devices(own),
+            seen: view.seen(own),
+        }
+    }
+
+    /// The same, to be asked.
+    #[must_use]
+    pub fn person(&self) -> filter::Person<'_> {
+        let Self { attributes, segments, devices, seen } = self;
+        filter::Person { attributes, segments, devices: *devices, seen: *seen }
+    }
+}
+
+/// A place on the page that asks for an ad.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Placement<'a> {
+    /// The sizes it takes, width and height; empty for any.
+    pub sizes: &'a [[u32; 2]],
+    /// Its kind.
+    pub view_type: ViewType,
+    /// What a thousand impressions must be worth, in micros.
+    pub floor_micros: u64,
 }
 
 /// What became of one ad for one placement.
@@ -24,12 +74,22 @@ pub struct Person<'a> {
 pub enum Fate {
     /// It is placed.
     Won,
-    /// It could have been: another of the catalogue's order came before it.
+    /// It could have been: another is worth more, or comes before it in the catalogue's order.
     Outbid,
     /// It comes in none of the placement's sizes.
     Size,
-    /// It is placed on this page already.
+    /// Its campaign has not begun yet, or is over.
+    Dates,
+    /// It is not meant for who looks at this.
+    Targeting,
+    /// It is worth less than the placement asks.
+    Floor,
+    /// It is placed on this page already, or another of its advertiser's is.
     OnPage,
+    /// What competes with it is placed on this page already.
+    Competes,
+    /// It fills all placements of a page, and there is one that it cannot fill; or another campaign fills them all.
+    Roadblock,
     /// It has caps, and there is nobody to count for.
     Nobody,
     /// Its caps are strict, and the person's object did not grant it.
@@ -48,7 +108,12 @@ impl Fate {
             Self::Won => "won",
             Self::Outbid => "outbid",
             Self::Size => "size",
+            Self::Dates => "dates",
+            Self::Targeting => "targeting",
+            Self::Floor => "floor",
             Self::OnPage => "on_page",
+            Self::Competes => "competes",
+            Self::Roadblock => "roadblock",
             Self::Nobody => "nobody",
             Self::Unconfirmed => "unconfirmed",
             Self::Refused | Self::Capped(..) => "capped",
@@ -63,7 +128,9 @@ pub enum NoAd {
     NoCatalogue,
     /// None comes in the placement's sizes.
     NoSize,
-    /// All that do are at a cap, were not granted, were placed on this page already, or have caps and nobody to count for.
+    /// None that does is meant for who looks at this now, and worth what the placement asks.
+    NoneMatches,
+    /// All that are, are at a cap, were not granted, have caps and nobody to count for, or give way to what is on the page.
     AllCapped,
 }
 
@@ -74,59 +141,90 @@ impl NoAd {
         match self {
             Self::NoCatalogue => "no_catalogue",
             Self::NoSize => "no_size",
+            Self::NoneMatches => "none_matches",
             Self::AllCapped => "all_capped",
+        }
+    }
+
+    fn of(fates: &[Fate]) -> Self {
+        let misses = |fate: &Fate| matches!(fate, Fate::Size | Fate::Dates | Fate::Targeting | Fate::Floor);
+        if fates.is_empty() {
+            Self::NoCatalogue
+        } else if fates.iter().all(|fate| *fate == Fate::Size) {
+            Self::NoSize
+        } else if fates.iter().all(misses) {
+            Self::NoneMatches
+        } else {
+            Self::AllCapped
         }
     }
 }
 
-/// What is decided for one placement.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Decided {
-    /// The place in [`Compiled::offers`] of the ad, or why there is none.
-    pub ad: Result<usize, NoAd>,
-    /// What became of each of [`Compiled::offers`], in their order.
-    pub fates: Vec<Fate>,
-}
+/// What is decided for one placement: the ad's place in [`Compiled::offers`], or why there is none.
+pub type Decided = Result<usize, NoAd>;
 
 /// A call's question, before it is decided or asked about.
 #[derive(Debug)]
 pub struct Question<'a> {
     catalogue: &'a Compiled,
+    now: Millis,
     /// By question of the catalogue, then ad; `None` without a person.
     counts: Option<Vec<Vec<Counts>>>,
-    placements: Vec<&'a [[u32; 2]]>,
+    /// The filters that match, by kind of placement.
+    matches: Vec<(ViewType, Matches)>,
+    placements: Vec<Placement<'a>>,
+}
+
+/// What is on a page so far.
+#[derive(Debug, Clone, Default)]
+struct OnPage<'a> {
+    placed: Vec<&'a Offer>,
+    /// Campaigns that would fill the page and cannot.
+    barred: Vec<usize>,
 }
 
 impl<'a> Question<'a> {
-    /// For placements that name these sizes each, in their order. Without a person no ad with caps is placed.
+    /// For placements, in their order. Without a person no ad with caps is placed. `subject` is who looks at what; its
+    /// kind of placement and its counts are filled in here.
     #[must_use]
     pub fn new(
         catalogue: &'a Compiled,
         person: Option<&Person<'_>>,
-        placements: Vec<&'a [[u32; 2]]>,
-        now: Minute,
+        subject: &Subject<'_>,
+        placements: Vec<Placement<'a>>,
+        now: Millis,
     ) -> Self {
-        Self { catalogue, counts: person.map(|person| counts(catalogue, person, now)), placements }
+        let minute = Minute::at(now);
+        let history = |person: &Person<'_>| {
+            let history = History { totals: person.totals, actions: &person.actions };
+            answer(catalogue.targets.counts(), &history, minute)
+        };
+        let told = person.map(history).unwrap_or_default();
+        let mut matches: Vec<(ViewType, Matches)> = Vec::new();
+        for Placement { view_type, .. } in &placements {
+            if matches.iter().all(|(known, _)| known != view_type) {
+                let subject = Subject { view_type: *view_type, counts: &told, ..*subject };
+                matches.push((*view_type, catalogue.targets.matching(&subject)));
+            }
+        }
+        let counts = person.map(|person| counts(catalogue, person, minute));
+        Self { catalogue, now, counts, matches, placements }
     }
 
     /// The ads under strict caps that may be placed, by placement, the first choice first: as many as come before the
     /// first ad that needs no asking, so that what is granted is also placed.
     #[must_use]
     pub fn strict(&self) -> Vec<Vec<usize>> {
-        let mut placed = Vec::new();
-        let each = self.placements.iter().map(|sizes| {
-            let (mut choices, mut first) = (Vec::new(), None);
-            for (place, offer) in self.catalogue.offers.iter().enumerate() {
-                if self.hindrance(place, offer, sizes, &placed).is_some() {
-                    continue;
-                }
-                first = first.or(Some(offer.entity));
-                if !offer.strict {
-                    break;
-                }
-                choices.push(place);
-            }
-            placed.extend(first);
+        let mut page = OnPage::default();
+        let each = self.placements.iter().map(|placement| {
+            let free = self.best(placement, &page, |_, offer| !offer.strict);
+            let before = |place: usize| free.is_none_or(|free| self.rank(place) < self.rank(free));
+            let all = self.catalogue.offers.iter().enumerate();
+            let strict = all.filter(|(place, offer)| offer.strict && before(*place));
+            let strict = strict.filter(|(place, offer)| self.hindrance(placement, *place, offer, &page).is_none());
+            let mut choices: Vec<usize> = strict.map(|(place, _)| place).collect();
+            choices.sort_by_key(|place| self.rank(*place));
+            page.placed.extend(choices.first().copied().or(free).and_then(|place| self.catalogue.offers.get(place)));
             choices
         });
         each.collect()
@@ -136,15 +234,157 @@ impl<'a> Question<'a> {
     /// it was not asked, or did not answer.
     #[must_use]
     pub fn decide(&self, granted: Option<&[Option<usize>]>) -> Vec<Decided> {
-        let mut placed = Vec::new();
-        let each = self.placements.iter().enumerate().map(|(number, sizes)| {
-            let granted = granted.map(|granted| granted.get(number).copied().flatten());
-            let decided = self.place(sizes, granted, &placed);
-            placed.extend(decided.ad.ok().and_then(|place| self.catalogue.offers.get(place)).map(|offer| offer.entity));
-            decided
+        self.walk(granted).0
+    }
+
+    /// What became of each of [`Compiled::offers`], in their order, for each placement.
+    #[must_use]
+    pub fn fates(&self, granted: Option<&[Option<usize>]>) -> Vec<Vec<Fate>> {
+        let (decided, barred) = self.walk(granted);
+        let mut page = OnPage { placed: Vec::new(), barred };
+        let each = self.placements.iter().zip(decided).enumerate().map(|(number, (placement, decided))| {
+            let fates = self.fates_on(placement, &page, of_placement(granted, number), decided.ok());
+            page.placed.extend(self.offer_of(decided));
+            fates
         });
         each.collect()
     }
+
+    /// Decides placement by placement; anew without a campaign that would fill the page and turns out not to.
+    fn walk(&self, granted: Option<&[Option<usize>]>) -> (Vec<Decided>, Vec<usize>) {
+        let mut barred = Vec::new();
+        loop {
+            let mut page = OnPage { placed: Vec::new(), barred };
+            let mut decided = Vec::with_capacity(self.placements.len());
+            for (number, placement) in self.placements.iter().enumerate() {
+                let granted = of_placement(granted, number);
+                let may = |place: usize, offer: &Offer| !offer.strict || granted == Some(Some(place));
+                let won = self.best(placement, &page, may);
+                let won = won.ok_or_else(|| NoAd::of(&self.fates_on(placement, &page, granted, None)));
+                page.placed.extend(self.offer_of(won));
+                decided.push(won);
+            }
+            match page.placed.first().filter(|first| self.fills(first) && page.placed.len() < decided.len()) {
+                Some(first) => barred = [page.barred, vec![first.terms]].concat(),
+                None => return (decided, page.barred),
+            }
+        }
+    }
+
+    fn offer_of(&self, decided: Decided) -> Option<&'a Offer> {
+        self.catalogue.offers.get(decided.ok()?)
+    }
+
+    /// The ad worth most of those that may be placed.
+    fn best(&self, placement: &Placement<'_>, page: &OnPage<'_>, may: impl Fn(usize, &Offer) -> bool) -> Option<usize> {
+        let mut best = None;
+        for (place, offer) in self.catalogue.offers.iter().enumerate() {
+            let rank = self.rank(place);
+            let better = best.is_none_or(|best| rank < best);
+            if better && may(place, offer) && self.hindrance(placement, place, offer, page).is_none() {
+                best = Some(rank);
+            }
+        }
+        best.map(|(_, place)| place)
+    }
+
+    /// What is worth more comes first, then what comes first in the catalogue's order.
+    fn rank(&self, place: usize) -> (std::cmp::Reverse<u64>, usize) {
+        let worth = self.catalogue.offers.get(place).map_or(0, |offer| self.worth(offer));
+        (std::cmp::Reverse(worth), place)
+    }
+
+    /// What a thousand impressions of an ad are worth, in micros.
+    #[must_use]
+    pub fn worth(&self, offer: &Offer) -> u64 {
+        self.terms(offer).map_or(0, Terms::worth)
+    }
+
+    fn terms(&self, offer: &Offer) -> Option<&'a Terms> {
+        self.catalogue.terms.get(offer.terms)
+    }
+
+    fn fills(&self, offer: &Offer) -> bool {
+        self.terms(offer).is_some_and(|terms| terms.roadblock)
+    }
+
+    fn fates_on(
+        &self,
+        placement: &Placement<'_>,
+        page: &OnPage<'_>,
+        granted: Option<Option<usize>>,
+        won: Option<usize>,
+    ) -> Vec<Fate> {
+        let fate = |(place, offer): (usize, &Offer)| match self.hindrance(placement, place, offer, page) {
+            Some(fate) => fate,
+            None if won == Some(place) => Fate::Won,
+            None if won.is_some_and(|won| self.rank(won) < self.rank(place)) => Fate::Outbid,
+            None if granted.is_none() => Fate::Unconfirmed,
+            None => Fate::Refused,
+        };
+        self.catalogue.offers.iter().enumerate().map(fate).collect()
+    }
+
+    /// Why an ad cannot be placed.
+    fn hindrance(&self, placement: &Placement<'_>, place: usize, offer: &Offer, page: &OnPage<'_>) -> Option<Fate> {
+        if !offer.fits(placement.sizes) {
+            return Some(Fate::Size);
+        }
+        let terms = self.terms(offer)?;
+        if !terms.runs.contains(&self.now) {
+            return Some(Fate::Dates);
+        }
+        let matches = self.matches.iter().find(|(view_type, _)| *view_type == placement.view_type);
+        if !offer.targets.iter().all(|target| matches.is_some_and(|(_, matches)| matches.contains(*target))) {
+            return Some(Fate::Targeting);
+        }
+        if terms.worth() < placement.floor_micros {
+            return Some(Fate::Floor);
+        }
+        self.on_page(offer, terms, page).or_else(|| self.capped(place, offer, page))
+    }
+
+    /// Why an ad cannot be placed beside what is on the page.
+    fn on_page(&self, offer: &Offer, terms: &Terms, page: &OnPage<'_>) -> Option<Fate> {
+        if page.barred.contains(&offer.terms) {
+            return Some(Fate::Roadblock);
+        }
+        let first = page.placed.first()?;
+        let same = first.terms == offer.terms;
+        if (terms.roadblock || self.fills(first)) && !same {
+            return Some(Fate::Roadblock);
+        }
+        let entity = offer.entity;
+        let shown = |placed: &&Offer| {
+            let again = placed.entity.ad == entity.ad;
+            again || (placed.entity.advertiser == entity.advertiser && !terms.repeats && !terms.roadblock)
+        };
+        let competes = |placed: &&Offer| {
+            let others = self.terms(placed).filter(|_| placed.terms != offer.terms);
+            others.is_some_and(|others| others.categories.iter().any(|category| terms.categories.contains(category)))
+        };
+        if page.placed.iter().any(shown) {
+            return Some(Fate::OnPage);
+        }
+        page.placed.iter().any(competes).then_some(Fate::Competes)
+    }
+
+    fn capped(&self, place: usize, offer: &Offer, page: &OnPage<'_>) -> Option<Fate> {
+        match &self.counts {
+            None if offer.bounds.is_empty() => None,
+            None => Some(Fate::Nobody),
+            Some(counts) => offer.bounds.iter().find_map(|bound| {
+                let counts = counts.get(bound.question)?.get(place)?;
+                let counted = at(counts, bound.level).saturating_add(placed_of(&page.placed, offer.entity, bound));
+                (!bound.cap.admits(counted)).then_some(Fate::Capped(*bound, counted))
+            }),
+        }
+    }
+}
+
+/// `None` where no object was asked.
+fn of_placement(granted: Option<&[Option<usize>]>, number: usize) -> Option<Option<usize>> {
+    granted.map(|granted| granted.get(number).copied().flatten())
 }
 
 /// Counts for all ads at all levels: for each of the catalogue's questions one pass over the actions of its window.
@@ -161,49 +401,9 @@ fn counts(catalogue: &Compiled, person: &Person<'_>, now: Minute) -> Vec<Vec<Cou
     catalogue.questions.iter().map(&mut count).collect()
 }
 
-impl Question<'_> {
-    fn place(&self, sizes: &[[u32; 2]], granted: Option<Option<usize>>, placed: &[Entity]) -> Decided {
-        let mut won = None;
-        let mut fates = Vec::with_capacity(self.catalogue.offers.len());
-        for (place, offer) in self.catalogue.offers.iter().enumerate() {
-            let fate = match self.hindrance(place, offer, sizes, placed) {
-                Some(fate) => fate,
-                None if won.is_some() => Fate::Outbid,
-                None if offer.strict && granted.is_none() => Fate::Unconfirmed,
-                None if offer.strict && granted != Some(Some(place)) => Fate::Refused,
-                None => {
-                    won = Some(place);
-                    Fate::Won
-                }
-            };
-            fates.push(fate);
-        }
-        Decided { ad: won.ok_or_else(|| why_none(&fates)), fates }
-    }
-
-    /// Why an ad cannot be placed.
-    fn hindrance(&self, place: usize, offer: &Offer, sizes: &[[u32; 2]], placed: &[Entity]) -> Option<Fate> {
-        if !offer.fits(sizes) {
-            return Some(Fate::Size);
-        }
-        if placed.contains(&offer.entity) {
-            return Some(Fate::OnPage);
-        }
-        match &self.counts {
-            None if offer.bounds.is_empty() => None,
-            None => Some(Fate::Nobody),
-            Some(counts) => offer.bounds.iter().find_map(|bound| {
-                let counts = counts.get(bound.question)?.get(place)?;
-                let counted = at(counts, bound.level).saturating_add(placed_of(placed, offer.entity, bound));
-                (!bound.cap.admits(counted)).then_some(Fate::Capped(*bound, counted))
-            }),
-        }
-    }
-}
-
 /// How many ads of this call count for a cap.
-fn placed_of(placed: &[Entity], entity: Entity, Bound { level, cap, .. }: &Bound) -> u32 {
-    let same = placed.iter().filter(|placed| placed.at(*level) == entity.at(*level)).count();
+fn placed_of(placed: &[&Offer], entity: Entity, Bound { level, cap, .. }: &Bound) -> u32 {
+    let same = placed.iter().filter(|placed| placed.entity.at(*level) == entity.at(*level)).count();
     if cap.verb == Verb::IMPRESSION { u32::try_from(same).unwrap_or(u32::MAX) } else { 0 }
 }
 
@@ -214,15 +414,5 @@ fn at(counts: &Counts, level: Level) -> u32 {
         Level::AdGroup => ad_group,
         Level::Campaign => campaign,
         Level::Advertiser => advertiser,
-    }
-}
-
-fn why_none(fates: &[Fate]) -> NoAd {
-    if fates.is_empty() {
-        NoAd::NoCatalogue
-    } else if fates.iter().all(|fate| *fate == Fate::Size) {
-        NoAd::NoSize
-    } else {
-        NoAd::AllCapped
     }
 }

@@ -342,6 +342,12 @@ impl Known {
         reserved
     }
 
+    /// When the first and the last facts of the newest sub-profile met happened.
+    #[must_use]
+    pub fn seen(&self) -> Option<(Millis, Millis)> {
+        self.newest().and_then(SubProfile::seen)
+    }
+
     /// The segments of the newest sub-profile met.
     #[must_use]
     pub fn segments(&self) -> Option<PackedSegments<'_>> {

@@ -4,10 +4,11 @@ use litemap::LiteMap;
 
 use crate::actions::PackedActions;
 use crate::attributes::{AttributeMap, PackedAttributes};
-use crate::ids::{AltHash, Epoch, Version, VisitorId};
+use crate::ids::{AltHash, Epoch, Millis, Version, VisitorId};
 use crate::membership::{Membership, Memberships};
 use crate::profile::{Known, SubProfile, Totals};
-use crate::segments::{PackedSegments, SegmentMap};
+use crate::segments::{PackedSegments, SegmentId, SegmentMap};
+use crate::time::HourStamp;
 
 /// A view as the KV holds it, under the key of one of its visitors.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -144,6 +145,29 @@ impl View {
         let members = self.members(own);
         let maps = members.into_iter().filter_map(|visitor| self.segments_of(visitor)?.to_map());
         maps.fold(SegmentMap::default(), SegmentMap::join)
+    }
+
+    /// The segments that the person is in at a time, in order, each once.
+    #[must_use]
+    pub fn live_segments(&self, own: VisitorId, now: Millis) -> Vec<SegmentId> {
+        let is_live = |expiry: HourStamp| expiry > HourStamp::at(now);
+        match self.members(own).as_slice() {
+            [one] => {
+                let held = self.segments_of(*one).into_iter().flat_map(PackedSegments::iter);
+                held.filter(|(_, expiry)| is_live(*expiry)).map(|(id, _)| id).collect()
+            }
+            _ => {
+                let all = self.segments(own);
+                all.ids().filter(|id| all.get(*id).is_some_and(|(expiry, _)| is_live(expiry))).collect()
+            }
+        }
+    }
+
+    /// When the first and the last facts of all that count for `own` happened; `None` without any.
+    #[must_use]
+    pub fn seen(&self, own: VisitorId) -> Option<(Millis, Millis)> {
+        let each = self.members(own).into_iter().filter_map(|visitor| self.known.get(&visitor)?.seen());
+        each.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
     }
 
     /// The attributes of one visitor alone.

@@ -23,7 +23,7 @@ fn main() {
 fn once() -> Value {
     let cap = json!([{ "action": "impression", "limit": 1, "window": { "interval": 1, "unit": "days" } }]);
     json!({
-        "advertiser": [{ "id": "shoes", "code": 1 }],
+        "advertiser": [{ "id": "shoes", "code": 1, "repeats": true }],
         "campaign": [{ "id": "once", "code": 1, "advertiser": "shoes", "cap_mode": "strict", "caps": cap }],
         "ad_group": [{ "id": "one", "code": 1, "campaign": "once" }],
         "ad": [{ "id": "red", "code": 1, "ad_group": "one", "creative": {}, "landing": "https://red.example/" }],

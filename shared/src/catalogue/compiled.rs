@@ -4,15 +4,22 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::{Ad, CapMode, CapRule, Catalogue};
+use super::{Ad, Advertiser, Bid, Campaign, CapMode, CapRule, Catalogue, Targets};
 use crate::actions::{Cap, Entity, Level, Verb, Window};
+use crate::attributes::Dictionary;
+use crate::filter::{self, Filter, Index};
+use crate::ids::Millis;
 use crate::vocabulary::Vocabulary;
 
 /// A catalogue without problems, compiled. Made once, read by every decision.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Compiled {
     /// The ads by weight, the heaviest first, then by code.
     pub offers: Vec<Offer>,
+    /// What their campaigns agreed on, in the order of the catalogue's.
+    pub terms: Vec<Terms>,
+    /// The different filters of campaigns and ad groups, each once.
+    pub targets: Index,
     /// What the caps ask of a person's actions, each pair once.
     pub questions: Vec<(Verb, Window)>,
     by_code: BTreeMap<u32, usize>,
@@ -32,10 +39,29 @@ pub struct Offer {
     pub landing: String,
     /// The sizes it comes in; empty for any.
     pub sizes: Vec<[u32; 2]>,
+    /// The place of its campaign's in [`Compiled::terms`].
+    pub terms: usize,
+    /// The places in [`Compiled::targets`] of the filters that must all match.
+    pub targets: Vec<usize>,
     /// Whether its campaign's caps are strict, and there is one on impressions, which alone can be.
     pub strict: bool,
     /// All caps that bind it, from the ad up.
     pub bounds: Vec<Bound>,
+}
+
+/// What a campaign's advertiser agreed on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Terms {
+    /// From when on its ads are placed, and from when on not any more.
+    pub runs: std::ops::Range<Millis>,
+    /// What is paid for what.
+    pub bid: Bid,
+    /// Whether its ads fill all placements of a page, or none.
+    pub roadblock: bool,
+    /// Whether one page may show several ads of its advertiser.
+    pub repeats: bool,
+    /// What it competes in, by numbers that stand for the names.
+    pub categories: Vec<usize>,
 }
 
 /// A cap at one of an ad's levels.
@@ -50,14 +76,37 @@ pub struct Bound {
 }
 
 impl Compiled {
-    /// Compiles a catalogue. An ad whose parents or verbs are not there, which [`Catalogue::problems`] refuses, is left out.
+    /// Compiles a catalogue without names of attributes; one whose filters need them places nothing.
     #[must_use]
     pub fn new(catalogue: &Catalogue, words: &Vocabulary) -> Self {
+        let targets = catalogue.targets("", &Dictionary::default(), words);
+        targets.map(|targets| Self::with_targets(catalogue, words, &targets)).unwrap_or_default()
+    }
+
+    /// Compiles a catalogue whose filters are parsed. An ad whose parents or verbs are not there, which
+    /// [`Catalogue::problems`] refuses, is left out.
+    #[must_use]
+    pub fn with_targets<'a>(catalogue: &'a Catalogue, words: &Vocabulary, targets: &Targets) -> Self {
         let mut compiled = Self::default();
+        let (by_id, mut names) = (ById::of(catalogue), Places::default());
+        let advertiser = |id: &String| catalogue.advertisers.get(*by_id.advertisers.get(id.as_str())?);
+        let mut agreed = |campaign: &'a Campaign| terms(campaign, advertiser(&campaign.advertiser), &mut names);
+        compiled.terms = catalogue.campaigns.iter().map(&mut agreed).collect();
+        let mut filters = Places::default();
+        let mut place = |filter: &Option<Filter>| filter.clone().map(|filter| filters.of(filter));
+        let of_campaigns: Vec<Option<usize>> = targets.campaigns.iter().map(&mut place).collect();
+        let of_groups: Vec<Option<usize>> = targets.groups.iter().map(&mut place).collect();
+        compiled.targets = Index::new(&filters.all.into_iter().map(Some).collect::<Vec<_>>());
         let mut ads: Vec<&Ad> = catalogue.ads.iter().collect();
         ads.sort_by_key(|ad| (std::cmp::Reverse(ad.weight), ad.code));
         for ad in ads {
-            if let Some(offer) = compiled.offer(catalogue, words, ad) {
+            let offer = by_id.parents(ad).and_then(|parents| {
+                let at = |all: &[Option<usize>], place: usize| all.get(place).copied().flatten();
+                let targets = [at(&of_campaigns, parents.campaign), at(&of_groups, parents.group)];
+                let targets = targets.into_iter().flatten().collect();
+                compiled.offer(catalogue, words, ad, &parents, targets)
+            });
+            if let Some(offer) = offer {
                 compiled.by_code.insert(ad.code, compiled.offers.len());
                 compiled.has_strict |= offer.strict;
                 compiled.offers.push(offer);
@@ -84,10 +133,17 @@ impl Compiled {
         self.by_code.get(&code).copied()
     }
 
-    fn offer(&mut self, catalogue: &Catalogue, words: &Vocabulary, ad: &Ad) -> Option<Offer> {
-        let group = catalogue.ad_groups.iter().find(|group| group.id == ad.ad_group)?;
-        let campaign = catalogue.campaigns.iter().find(|campaign| campaign.id == group.campaign)?;
-        let advertiser = catalogue.advertisers.iter().find(|advertiser| advertiser.id == campaign.advertiser)?;
+    fn offer(
+        &mut self,
+        catalogue: &Catalogue,
+        words: &Vocabulary,
+        ad: &Ad,
+        parents: &Parents,
+        targets: Vec<usize>,
+    ) -> Option<Offer> {
+        let group = catalogue.ad_groups.get(parents.group)?;
+        let campaign = catalogue.campaigns.get(parents.campaign)?;
+        let advertiser = catalogue.advertisers.get(parents.advertiser)?;
         let caps = [&ad.caps, &group.caps, &campaign.caps, &advertiser.caps];
         let rules = Level::ALL.into_iter().zip(caps).flat_map(|(level, caps)| caps.iter().map(move |cap| (level, cap)));
         let bounds = rules.map(|(level, rule)| self.bound(level, rule, words)).collect::<Option<Vec<_>>>()?;
@@ -98,6 +154,8 @@ impl Compiled {
             creative: ad.creative.clone(),
             landing: ad.landing.clone(),
             sizes: ad.sizes.clone(),
+            terms: parents.campaign,
+            targets,
             strict: campaign.cap_mode == CapMode::Strict && capped,
             bounds,
         })
@@ -111,6 +169,88 @@ impl Compiled {
             self.questions.len() - 1
         });
         Some(Bound { level, cap, question })
+    }
+}
+
+fn terms<'a>(campaign: &'a Campaign, of: Option<&Advertiser>, names: &mut Places<&'a str>) -> Terms {
+    let moment = |text: &Option<String>| text.as_ref().and_then(|text| u64::try_from(filter::rfc3339(text)?).ok());
+    Terms {
+        runs: moment(&campaign.starts).unwrap_or(0)..moment(&campaign.ends).unwrap_or(Millis::MAX),
+        bid: campaign.bid.unwrap_or(Bid::CpmMicros(0)),
+        roadblock: campaign.roadblock,
+        repeats: of.is_some_and(|advertiser| advertiser.repeats),
+        categories: campaign.categories.iter().map(|name| names.of(name.as_str())).collect(),
+    }
+}
+
+/// Values, each once, and where each is.
+#[derive(Debug)]
+struct Places<T> {
+    all: Vec<T>,
+    of: BTreeMap<T, usize>,
+}
+
+impl<T> Default for Places<T> {
+    fn default() -> Self {
+        Self { all: Vec::new(), of: BTreeMap::new() }
+    }
+}
+
+impl<T: Ord + Clone> Places<T> {
+    fn of(&mut self, value: T) -> usize {
+        if let Some(place) = self.of.get(&value) {
+            return *place;
+        }
+        self.of.insert(value.clone(), self.all.len());
+        self.all.push(value);
+        self.all.len() - 1
+    }
+}
+
+/// The rows of a catalogue by their ids.
+struct ById<'a> {
+    advertisers: BTreeMap<&'a str, usize>,
+    /// With the ids of their advertisers.
+    campaigns: BTreeMap<&'a str, (usize, &'a str)>,
+    /// With the ids of their campaigns.
+    groups: BTreeMap<&'a str, (usize, &'a str)>,
+}
+
+/// The places of the rows that an ad belongs to.
+struct Parents {
+    group: usize,
+    campaign: usize,
+    advertiser: usize,
+}
+
+impl<'a> ById<'a> {
+    fn of(catalogue: &'a Catalogue) -> Self {
+        let campaigns = catalogue.campaigns.iter().map(|c| (c.id.as_str(), c.advertiser.as_str())).enumerate();
+        let groups = catalogue.ad_groups.iter().map(|g| (g.id.as_str(), g.campaign.as_str())).enumerate();
+        Self {
+            advertisers: catalogue.advertisers.iter().enumerate().map(|(i, a)| (a.id.as_str(), i)).collect(),
+            campaigns: campaigns.map(|(i, (id, parent))| (id, (i, parent))).collect(),
+            groups: groups.map(|(i, (id, parent))| (id, (i, parent))).collect(),
+        }
+    }
+
+    fn parents(&self, ad: &Ad) -> Option<Parents> {
+        let (group, of) = *self.groups.get(ad.ad_group.as_str())?;
+        let (campaign, of) = *self.campaigns.get(of)?;
+        Some(Parents { group, campaign, advertiser: *self.advertisers.get(of)? })
+    }
+}
+
+impl Terms {
+    /// What a thousand impressions are worth, in micros. What is paid for clicks and conversions alone is worth what a
+    /// tenant without a model expects of them: one click in a thousand impressions, one conversion in a hundred clicks.
+    #[must_use]
+    pub fn worth(&self) -> u64 {
+        let worth = match self.bid {
+            Bid::CpmMicros(micros) | Bid::CpcMicros(micros) => micros,
+            Bid::CpaMicros(micros) => micros / 100,
+        };
+        u64::try_from(worth).unwrap_or(0)
     }
 }
 

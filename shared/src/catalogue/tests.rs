@@ -1,4 +1,4 @@
-#![expect(clippy::unwrap_used, reason = "tests")]
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
 use serde_json::json;
 
@@ -90,4 +90,33 @@ fn the_bounds_of_a_whole_catalogue_are_kept() {
     };
     assert_eq!(paths(limits::CAP_QUESTIONS), [""; 0]);
     assert_eq!(paths(limits::CATALOGUE_ROWS + 1), ["c.advertiser", "c"]);
+}
+
+#[test]
+fn a_campaigns_terms_are_checked_with_their_paths() {
+    let mut all = small();
+    all["campaign"][0]["starts"] = json!("2026-11-01");
+    all["campaign"][0]["bid"] = json!({ "cpm_micros": -1 });
+    all["campaign"][0]["categories"] = json!([""]);
+    all["campaign"][0]["roadblock"] = json!(true);
+    let paths = |all: Value| -> Vec<String> {
+        catalogue(all).problems("c", &words()).into_iter().map(|problem| problem.path).collect()
+    };
+    let expected = ["c.campaign[0].starts", "c.campaign[0].bid", "c.campaign[0].categories", "c.campaign[0].roadblock"];
+    assert_eq!(paths(all), expected);
+    let mut all = small();
+    all["campaign"][0]["starts"] = json!("2026-11-02T00:00:00+01:00");
+    all["campaign"][0]["ends"] = json!("2026-11-01T23:00:00Z");
+    assert_eq!(paths(all), ["c.campaign[0].ends"]);
+    let mut all = small();
+    all["campaign"][0]["targeting"] = json!({ "attributes.age": 3, "devices": "two" });
+    all["ad_group"][0]["targeting"] = json!({ "actions.hide": { "$count": { "$lt": 1 }, "campaign": ["winter"], "within": { "interval": 1, "unit": "days" } } });
+    let found = catalogue(all).targets("c", &Dictionary::default(), &words()).unwrap_err();
+    let paths: Vec<String> = found.into_iter().map(|problem| problem.path).collect();
+    assert!(
+        paths
+            .iter()
+            .all(|path| path.starts_with("c.campaign[0].targeting.") || path.starts_with("c.ad_group[0].targeting."))
+    );
+    assert_eq!(paths.len(), 3, "{paths:?}");
 }

@@ -4,7 +4,8 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::actions::{Action, Actions, InsertionHash, ViewType};
-use crate::time::Day;
+use crate::attributes::Dictionary;
+use crate::time::{Day, EPOCH_MS};
 use crate::vocabulary::Vocabulary;
 
 const TOP: &[[u32; 2]] = &[[728, 90]];
@@ -23,13 +24,14 @@ fn catalogue(change: impl FnOnce(&mut Value)) -> Compiled {
     let group = |code: u32, campaign: &str| json!({ "id": format!("g{code}"), "code": code, "campaign": campaign });
     let campaign = |code: u32, of: &str| json!({ "id": format!("c{code}"), "code": code, "advertiser": of });
     let mut all = json!({
-        "advertiser": [{ "id": "v1", "code": 1 }, { "id": "v2", "code": 2 }],
+        "advertiser": [{ "id": "v1", "code": 1, "repeats": true }, { "id": "v2", "code": 2 }],
         "campaign": [campaign(1, "v1"), campaign(2, "v1"), campaign(3, "v2")],
         "ad_group": [group(1, "c1"), group(2, "c1"), group(3, "c2"), group(4, "c3")],
         "ad": [ad(1, "g1"), ad(2, "g2"), ad(3, "g3"), ad(4, "g4")],
     });
     change(&mut all);
     let catalogue: crate::catalogue::Catalogue = serde_json::from_value(all).unwrap();
+    assert_eq!(catalogue.targets("c", &Dictionary::default(), &Vocabulary::default()).err(), None);
     assert_eq!(catalogue.problems("c", &Vocabulary::default()), []);
     Compiled::new(&catalogue, &Vocabulary::default())
 }
@@ -39,12 +41,28 @@ fn seen(catalogue: &Compiled, ad: u32, insertion: u8, minute: Minute) -> Action 
     Action { insertion: InsertionHash([insertion; 6]), verb: Verb::IMPRESSION, view_type: ViewType(1), entity, minute }
 }
 
+fn at_noon() -> Millis {
+    EPOCH_MS + u64::from(now().0) * 60_000
+}
+
+/// Placements of these sizes, of no kind and without a floor.
+fn sized<'a>(sizes: &[&'a [[u32; 2]]]) -> Vec<Placement<'a>> {
+    sizes.iter().map(|sizes| Placement { sizes, ..Placement::default() }).collect()
+}
+
+/// The ads placed in front of somebody without a history, by code, or why there is none.
+fn chosen(catalogue: &Compiled, subject: &Subject<'_>, placements: &[Placement<'_>]) -> Vec<Result<u32, NoAd>> {
+    let question = Question::new(catalogue, Some(&Person::default()), subject, placements.to_vec(), at_noon());
+    question.decide(None).into_iter().map(|one| one.map(|place| catalogue.offers[place].entity.ad)).collect()
+}
+
 /// The ads placed, by code, or why there is none.
 fn placed(catalogue: &Compiled, held: &[Vec<Action>], placements: &[&[[u32; 2]]]) -> Vec<Result<u32, NoAd>> {
     let packed: Vec<Vec<u8>> = held.iter().map(|one| one.iter().copied().collect::<Actions>().pack()).collect();
-    let person = Person { actions: packed.iter().map(|bytes| PackedActions::read(bytes).unwrap()).collect() };
-    let decided = Question::new(catalogue, Some(&person), placements.to_vec(), now()).decide(None);
-    decided.into_iter().map(|one| one.ad.map(|place| catalogue.offers[place].entity.ad)).collect()
+    let actions = packed.iter().map(|bytes| PackedActions::read(bytes).unwrap()).collect();
+    let (person, nobody) = (Person { actions, ..Person::default() }, Subject::default());
+    let decided = Question::new(catalogue, Some(&person), &nobody, sized(placements), at_noon()).decide(None);
+    decided.into_iter().map(|one| one.map(|place| catalogue.offers[place].entity.ad)).collect()
 }
 
 #[test]
@@ -76,11 +94,10 @@ fn s3_05_the_trace_says_which_cap_bound_and_at_how_many() {
         all["ad"][1]["sizes"] = json!([[300, 250]]);
     });
     let bytes: Vec<u8> = (1..=3).map(|n| seen(&catalogue, 1, n, now())).collect::<Actions>().pack();
-    let person = Person { actions: vec![PackedActions::read(&bytes).unwrap()] };
-    let decided = Question::new(&catalogue, Some(&person), vec![TOP], now()).decide(None);
-    let [Fate::Capped(bound, 3), Fate::Size, Fate::Won, Fate::Outbid] = decided[0].fates[..] else {
-        unreachable!("{:?}", decided[0].fates)
-    };
+    let person = Person { actions: vec![PackedActions::read(&bytes).unwrap()], ..Person::default() };
+    let question = Question::new(&catalogue, Some(&person), &Subject::default(), sized(&[TOP]), at_noon());
+    let fates = question.fates(None).remove(0);
+    let [Fate::Capped(bound, 3), Fate::Size, Fate::Won, Fate::Outbid] = fates[..] else { unreachable!("{fates:?}") };
     assert_eq!((bound.level, bound.cap.limit), (Level::Campaign, 2));
 }
 
@@ -113,9 +130,9 @@ fn field_13_an_insertion_that_two_hold_counts_once_and_reservations_count() {
 #[test]
 fn field_13_with_nobody_to_count_for_only_ads_without_caps_are_placed() {
     let catalogue = catalogue(|all| all["advertiser"][0]["caps"] = cap("impression", 9, 1, "days"));
-    let decided = Question::new(&catalogue, None, vec![&[], &[]], now()).decide(None);
-    assert_eq!(decided[0].fates, [Fate::Nobody, Fate::Nobody, Fate::Nobody, Fate::Won]);
-    assert_eq!(decided[1].ad, Err(NoAd::AllCapped));
+    let question = Question::new(&catalogue, None, &Subject::default(), sized(&[&[], &[]]), at_noon());
+    assert_eq!(question.fates(None)[0], [Fate::Nobody, Fate::Nobody, Fate::Nobody, Fate::Won]);
+    assert_eq!(question.decide(None)[1], Err(NoAd::AllCapped));
     assert_eq!(placed(&catalogue, &[], &[&[]]), [Ok(1)], "a visitor minted now is somebody");
 }
 
@@ -128,4 +145,100 @@ fn why_there_is_none() {
     });
     assert_eq!(placed(&catalogue, &[], &[TOP, &[[1, 1]], &[]]), [Err(NoAd::NoSize), Ok(1), Ok(2)]);
     assert_eq!(placed(&Compiled::default(), &[], &[TOP]), [Err(NoAd::NoCatalogue)]);
+}
+
+/// Fates of the first placement, of any size, in front of somebody without a history.
+fn fates(catalogue: &Compiled, subject: &Subject<'_>) -> Vec<Fate> {
+    let any = vec![Placement::default()];
+    Question::new(catalogue, Some(&Person::default()), subject, any, at_noon()).fates(None).remove(0)
+}
+
+#[test]
+fn the_ad_worth_most_is_placed_and_of_equals_the_first() {
+    let catalogue = catalogue(|all| {
+        all["campaign"][0]["bid"] = json!({ "cpm_micros": 1_000_000 });
+        all["campaign"][1]["bid"] = json!({ "cpc_micros": 3_000_000 });
+        all["campaign"][2]["bid"] = json!({ "cpa_micros": 200_000_000 });
+    });
+    let (nobody, any) = (Subject::default(), Placement::default());
+    assert_eq!(chosen(&catalogue, &nobody, &[any; 5]), [Ok(3), Ok(4), Ok(1), Ok(2), Err(NoAd::AllCapped)]);
+    let floor = Placement { floor_micros: 2_000_001, ..any };
+    assert_eq!(chosen(&catalogue, &nobody, &[floor, floor]), [Ok(3), Err(NoAd::AllCapped)]);
+    let high = Placement { floor_micros: 3_000_001, ..any };
+    assert_eq!(chosen(&catalogue, &nobody, &[high]), [Err(NoAd::NoneMatches)]);
+}
+
+#[test]
+fn a_campaign_runs_from_its_start_to_before_its_end() {
+    let moment = |minutes: i64| {
+        let day = if minutes < 0 { "2019-04-10" } else { "2019-04-11" };
+        let clock = 600 + minutes;
+        format!("{day}T{:02}:{:02}:00+00:00", clock.rem_euclid(1440) / 60, clock % 60)
+    };
+    assert_eq!(filter::rfc3339(&moment(0)), Some(i64::try_from(at_noon()).unwrap()));
+    for (starts, ends, runs) in
+        [(Some(0), None, true), (Some(1), None, false), (None, Some(0), false), (None, Some(1), true)]
+    {
+        let catalogue = catalogue(|all| {
+            for (field, minutes) in [("starts", starts), ("ends", ends)] {
+                if let Some(minutes) = minutes {
+                    all["campaign"][0][field] = json!(moment(minutes));
+                }
+            }
+        });
+        let expected = if runs { Fate::Won } else { Fate::Dates };
+        assert_eq!(fates(&catalogue, &Subject::default())[0], expected, "{starts:?} {ends:?}");
+    }
+}
+
+#[test]
+fn s4_05_an_ad_is_for_whom_its_campaign_and_its_group_are() {
+    let catalogue = catalogue(|all| {
+        all["campaign"][0]["targeting"] = json!({ "segments": { "$in": [7, 8] } });
+        all["ad_group"][0]["targeting"] = json!({ "page.keywords": "hotel" });
+        all["ad_group"][1]["targeting"] = json!({
+            "page.view_type": { "$exists": false },
+            "actions.impression": { "$count": { "$gte": 1 }, "within": { "interval": 1, "unit": "days" } },
+        });
+    });
+    let person = |segments| Some(filter::Person { segments, ..filter::Person::default() });
+    let (held, hotel) = ([SegmentId(8)], ["hotel"]);
+    let both = Subject { person: person(&held), keywords: &hotel, ..Subject::default() };
+    assert_eq!(fates(&catalogue, &both)[..3], [Fate::Won, Fate::Targeting, Fate::Outbid]);
+    let page = Subject { person: person(&[]), ..both };
+    assert_eq!(fates(&catalogue, &page)[..3], [Fate::Targeting, Fate::Targeting, Fate::Won]);
+    // Who has seen an ad is counted from the actions.
+    let bytes: Vec<u8> = [seen(&catalogue, 4, 1, now())].into_iter().collect::<Actions>().pack();
+    let known = Person { actions: vec![PackedActions::read(&bytes).unwrap()], ..Person::default() };
+    let question = Question::new(&catalogue, Some(&known), &both, vec![Placement::default()], at_noon());
+    assert_eq!(question.fates(None)[0][..3], [Fate::Won, Fate::Outbid, Fate::Outbid]);
+}
+
+#[test]
+fn one_page_shows_an_advertiser_once_and_no_two_that_compete() {
+    let (nobody, any) = (Subject::default(), Placement::default());
+    let once = catalogue(|all| all["advertiser"][0]["repeats"] = json!(false));
+    assert_eq!(chosen(&once, &nobody, &[any; 3]), [Ok(1), Ok(4), Err(NoAd::AllCapped)]);
+    let cars = catalogue(|all| {
+        all["campaign"][0]["categories"] = json!(["cars"]);
+        all["campaign"][2]["categories"] = json!(["travel", "cars"]);
+    });
+    assert_eq!(chosen(&cars, &nobody, &[any; 4]), [Ok(1), Ok(2), Ok(3), Err(NoAd::AllCapped)]);
+    assert_eq!(chosen(&cars, &nobody, &[any]), [Ok(1)]);
+}
+
+#[test]
+fn a_roadblock_fills_the_page_or_is_not_there() {
+    let (nobody, any) = (Subject::default(), Placement::default());
+    let catalogue = catalogue(|all| {
+        all["advertiser"][0]["repeats"] = json!(false);
+        all["campaign"][0]["roadblock"] = json!(true);
+        all["ad"][1]["sizes"] = json!([[728, 90]]);
+    });
+    assert_eq!(chosen(&catalogue, &nobody, &[any; 2]), [Ok(1), Ok(2)], "its own advertiser may come again");
+    assert_eq!(chosen(&catalogue, &nobody, &[any; 3]), [Ok(3), Ok(4), Err(NoAd::AllCapped)], "two ads fill no three");
+    let small = Placement { sizes: &[[300, 250]], ..any };
+    assert_eq!(chosen(&catalogue, &nobody, &[any, small]), [Ok(3), Ok(4)]);
+    let question = Question::new(&catalogue, None, &nobody, vec![any, small], at_noon());
+    assert_eq!(question.fates(None)[0], [Fate::Roadblock, Fate::Roadblock, Fate::Won, Fate::Outbid]);
 }

@@ -104,6 +104,14 @@ impl SubProfile {
         self.parts().and_then(|mut parts| read_totals(&mut parts.rest)).unwrap_or_default()
     }
 
+    /// When the first and the last of its facts happened.
+    #[must_use]
+    pub fn seen(&self) -> Option<(Millis, Millis)> {
+        let Parts { flags, mut rest, .. } = self.parts()?;
+        read_totals(&mut rest)?;
+        read_seen(flags, &mut rest)?
+    }
+
     /// The actions; `None` where there are none, or they are not of the form.
     #[must_use]
     pub fn actions(&self) -> Option<PackedActions<'_>> {
@@ -190,14 +198,18 @@ type Sums = (Totals, Option<(Millis, Millis)>, Option<Names>);
 
 fn read_sums(flags: u64, from: &mut Packed<'_>) -> Option<Sums> {
     let totals = read_totals(from)?;
-    let seen = if flags & SEEN == 0 {
-        None
-    } else {
-        let (first, span) = (from.number()?, from.number()?);
-        Some((first, first.checked_add(span)?))
-    };
+    let seen = read_seen(flags, from)?;
     let names = if flags & NAMED == 0 { None } else { Some(Names::read(from)?) };
     Some((totals, seen, names))
+}
+
+/// `None` when the bytes are not of the form.
+fn read_seen(flags: u64, from: &mut Packed<'_>) -> Option<Option<(Millis, Millis)>> {
+    if flags & SEEN == 0 {
+        return Some(None);
+    }
+    let (first, span) = (from.number()?, from.number()?);
+    Some(Some((first, first.checked_add(span)?)))
 }
 
 fn read_attributes<'a>(flags: u64, from: &mut Packed<'a>) -> Option<&'a [u8]> {

@@ -54,7 +54,7 @@ fn ads() -> serde_json::Value {
     let group = |id: &str, code: u32| json!({ "id": id, "code": code, "campaign": id });
     let [(_, _, ledger), (_, _, strict)] = LIMITS;
     json!({
-        "advertiser": [{ "id": "shop", "code": 1 }],
+        "advertiser": [{ "id": "shop", "code": 1, "repeats": true }],
         "campaign": [
             { "id": "red", "code": 1, "advertiser": "shop", "caps": cap(ledger) },
             { "id": "green", "code": 2, "advertiser": "shop", "caps": cap(strict), "cap_mode": "strict" },
