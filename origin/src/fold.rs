@@ -6,6 +6,7 @@
 
 pub mod buckets;
 pub mod ids;
+pub mod purchases;
 
 use std::collections::BTreeSet;
 
@@ -215,6 +216,7 @@ fn update(group: &mut Group<'_>, stored: Stored, facts: &[Placed<'_>]) -> Result
     let mut core = profile::decode(&profile)?;
     let newest = add(group, changed.tenant, &mut core, facts)?;
     let actions = keep_parts(group, row, actions, &mut core)?;
+    purchases::add(group.tx, row, facts.iter().map(|placed| placed.fact))?;
     let version = group.next_version();
     let core = profile::encode(&core);
     group.tx.prepare_cached(WRITE)?.execute((row, core, signed(version.counter), version.restore, actions))?;
@@ -262,6 +264,7 @@ pub(crate) fn insert(
     ))?;
     let row = group.tx.last_insert_rowid();
     buckets::add(group.tx, row, 0, actions)?;
+    purchases::add(group.tx, row, facts.iter().map(|placed| placed.fact))?;
     Ok((row, Changed { tenant, visitor, person, devices: 1, withdrawn: false }))
 }
 

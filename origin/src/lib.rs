@@ -35,6 +35,7 @@ pub mod tenants;
 #[cfg(test)]
 mod testing;
 pub mod tokens;
+pub mod train;
 pub mod trim;
 pub mod writer;
 

@@ -10,8 +10,8 @@ use causeway_shared::time::{Day, Minute};
 use causeway_shared::wire::profile;
 use rusqlite::{Connection, OptionalExtension as _, TransactionBehavior};
 
-use crate::fold::buckets;
 use crate::fold::ids::Seen;
+use crate::fold::{buckets, purchases};
 use crate::store::{Counters, StoreError, signed};
 
 /// What went, so far.
@@ -84,6 +84,7 @@ fn visitor(
     Seen::forget(tx, row, now)?;
     let before = Day(Minute::at(now).day().0.saturating_sub(limits::ACTION_DAYS - 1));
     let actions = buckets::trim(tx, row, had, before)?;
+    purchases::trim(tx, row, before)?;
     let mut segments = profile::segments(&packed)?;
     let written = segments.len();
     let siblings = siblings(tx, row)?;

@@ -25,6 +25,7 @@ pub mod kv;
 pub mod ledger;
 pub mod limits;
 pub mod membership;
+pub mod model;
 pub mod packed;
 pub mod person;
 pub mod profile;

@@ -200,3 +200,7 @@ pub const FILTER_CONDITIONS: usize = 64;
 pub const FILTER_LIST: usize = 256;
 /// Texts of one filter, in bytes, all together.
 pub const FILTER_TEXT_BYTES: usize = 16 * 1024;
+/// Segments that are features of a model.
+pub const MODEL_SEGMENTS: usize = 256;
+/// Longest form of a model, in bytes: three parts of 16,384 weights.
+pub const MODEL_BYTES: usize = 160 * 1024;

@@ -7,6 +7,7 @@ pub mod cookies;
 pub mod facts;
 pub mod filter;
 pub mod kv;
+pub mod model;
 mod parts;
 pub mod profile;
 pub mod strict;

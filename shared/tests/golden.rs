@@ -22,6 +22,7 @@ use causeway_shared::keys::{Key, KeyRing, Stage};
 use causeway_shared::kv::{attributes_key, lookup_key, snapshot_key};
 use causeway_shared::ledger::{Ledger, Reservation};
 use causeway_shared::membership::{Cut, Membership};
+use causeway_shared::model::{Model, Part, Quality};
 use causeway_shared::profile::{Beyond, Content, Profile, SubProfile, Totals};
 use causeway_shared::segments::{SegmentId, Stamp, State};
 use causeway_shared::strict::{
@@ -30,6 +31,7 @@ use causeway_shared::strict::{
 use causeway_shared::time::{HourStamp, Minute};
 use causeway_shared::view::{Snapshot, Stored};
 use causeway_shared::wire::facts::FactBatch;
+use causeway_shared::wire::model as wire_model;
 use causeway_shared::wire::strict as wire_strict;
 use causeway_shared::wire::sync::{Publish, Rejected, SyncRequest, SyncResponse};
 use causeway_shared::wire::{WireError, cookies, facts, kv, profile, sync};
@@ -61,6 +63,9 @@ const SNAPSHOT: &str = "s1BdOB/IcBggAHUAGjGFxQAHECgwQFBgcICQqCUAGhoqOkpaanqKmqq6
      EBAQEBAQHQr/HCsTQCAgICAgICAri38cKxNAMDAwMDAwMDoL/xwrE0BAQEBAQEBASIx/HCsTQFBQUFBQUFBfDO8cKxNAYGBgYGBg\
      YG2NbxwrE0BwcHBwcHBwcBoxhdOmBxEpMUFRYXGBkaAAYFAAQCAAD1";
 const TOMBSTONE: &str = "t1HFKfOA";
+/// Up to the weights of the price, all of which are 1, and what is behind them.
+const MODEL: [&str; 2] =
+    ["010bac02e8070203c501090a01c80107a08d06f09309e0dc2a03020280080303d804000000008080080a0001", "0e"];
 const STRICT_OBJECT: &str = "01ac02050101a3185c50007102830405060708090a0101070707070707f0a204030201ab0201a00b00";
 const STRICT_CLAIM: &str = "010370756201a3185d3a607112931415161718191a01050201a3185c50007102830405060708090a01a3185d3a607112931415\
      161718191a000101f0a20403020101020301020107070707070701000108080808080\
@@ -432,6 +437,33 @@ fn s4_08_attributes_of_a_fact_and_of_a_snapshot() {
     before.iter_mut().take(1).for_each(|flags| *flags &= !16);
     let before = SubProfile::from_packed(Version::default(), before.into());
     assert_eq!((before.totals(), before.segments().is_some()), (totals, sub.segments().is_some()));
+}
+
+#[test]
+fn s1_09_a_model() {
+    let mut weights = vec![0; 2_048];
+    (weights[1_024], weights[1_028]) = (-2, 300);
+    let quality = Quality {
+        examples: 200,
+        positives: 7,
+        loss_ppm: 100_000,
+        base_loss_ppm: 150_000,
+        auc_ppm: 700_000,
+        calibration_error_ppm: 3,
+    };
+    let model = Model {
+        bits: 11,
+        trained_ms: 300,
+        expires_ms: 1_000,
+        segments: vec![SegmentId(3), SegmentId(200)],
+        click: Part { intercept: -5, scale: 10, weights, quality: Some(quality) },
+        conversion: Part::default(),
+        price: Part { intercept: 65_536, scale: 10, weights: vec![1; 2_048], quality: None },
+        spread: 7,
+    };
+    let golden = MODEL.join(&"02".repeat(2_048));
+    assert_eq!(to_hex(&wire_model::encode(&model)), golden);
+    assert_eq!(wire_model::decode(&hex(&golden)), Ok(model));
 }
 
 #[test]

@@ -27,6 +27,7 @@ pub(crate) fn names() -> Vec<&'static str> {
         "segments",
         "segments-load",
         "filters",
+        "train",
         WASM,
     ]
 }

@@ -1,12 +1,14 @@
 //! `causeway job`.
 
+use anyhow::Context as _;
+use causeway_origin::train::{self, Options, Outcome};
 use causeway_origin::trim::{self, Trimmed};
 use causeway_origin::{clock, store};
-use clap::Subcommand;
+use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use super::output::bar;
-use super::{Common, is_served};
+use super::{Common, Opened, is_served, named};
 
 /// Visitors trimmed in one transaction.
 const SOME: u32 = 2_000;
@@ -24,9 +26,61 @@ pub(super) enum Job {
 pub(super) enum Name {
     /// Drop expired segments, actions beyond their days, FactIds that nothing can repeat.
     Trim,
+    /// Train the model that predicts clicks, conversions and their worth from stored actions, and keep it if it is better
+    /// than the base rate on the newest fifth of them.
+    Train(Train),
 }
 
-pub(super) fn run(Job::Run(Name::Trim): &Job, common: &Common) -> anyhow::Result<()> {
+#[derive(Debug, Args)]
+pub(super) struct Train {
+    /// The tenant; with one configured it need not be said.
+    #[arg(long)]
+    tenant: Option<String>,
+    /// Verbs that are conversions, by name; all but impression and click when none is said.
+    #[arg(long, value_name = "VERB")]
+    conversion: Vec<String>,
+    /// Say how good it would be and keep nothing.
+    #[arg(long)]
+    dry_run: bool,
+}
+
+pub(super) fn run(Job::Run(name): &Job, common: &Common) -> anyhow::Result<()> {
+    match name {
+        Name::Trim => trim(common),
+        Name::Train(options) => train(options, common),
+    }
+}
+
+/// A model that is not better is an outcome, not a failure.
+fn train(options: &Train, common: &Common) -> anyhow::Result<()> {
+    let mut opened = Opened::new(common)?;
+    let tenant = named(&opened.rules.tenants, options.tenant.as_deref())?;
+    let verb = |name: &String| {
+        tenant.config.vocabulary.verb(name).with_context(|| format!("the tenant's catalogue has no verb `{name}`"))
+    };
+    let conversions = options.conversion.iter().map(verb).collect::<Result<_, _>>()?;
+    let no = tenant.no;
+    let how = Options { conversions, ..Options::default() };
+    let bar = bar(0, "{pos} of {len} people");
+    let progress = |done, all| {
+        bar.set_length(all);
+        bar.set_position(done);
+    };
+    let outcome = train::run(&opened.config.data, no, clock::now(), &how, &progress)?;
+    bar.finish_and_clear();
+    let version = match &outcome {
+        Outcome::Trained(bytes, report) if !options.dry_run => Some(train::keep(&mut opened.conn, no, bytes, report)?),
+        _ => None,
+    };
+    let mut told = serde_json::to_value(outcome.report())?;
+    if let Some(object) = told.as_object_mut() {
+        object.insert("outcome".to_owned(), outcome.code().into());
+        object.insert("version".to_owned(), version.into());
+    }
+    common.output.one(&told)
+}
+
+fn trim(common: &Common) -> anyhow::Result<()> {
     let config = common.load()?;
     let _writing = store::writing(&config.data, false)?;
     let mut conn = store::open(&config.data)?;

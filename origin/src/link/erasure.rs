@@ -209,6 +209,7 @@ fn empty(group: &mut Group<'_>, tenant: TenantNo, visitor: VisitorId, by: By) ->
     let nothing = profile::encode(&Profile::default());
     group.tx.prepare_cached(EMPTY)?.execute((row, nothing, signed(version.counter), version.restore))?;
     fold::buckets::drop_all(group.tx, row)?;
+    fold::purchases::drop_all(group.tx, row)?;
     group.tx.prepare_cached("DELETE FROM fact_ids WHERE visitor = ?1")?.execute([row])?;
     for table in ["evidence", "cancellations"] {
         let delete = format!("DELETE FROM {table} WHERE tenant = ?1 AND visitor = ?2");

@@ -26,6 +26,7 @@ mod segments;
 mod segments_load;
 mod stop;
 mod store;
+mod train;
 mod wasm;
 mod workerd;
 
@@ -63,6 +64,8 @@ enum Bench {
     SegmentsLoad(segments_load::Options),
     /// Which of ten thousand filters mean somebody, beside one filter after the other.
     Filters(filters::Options),
+    /// Ten million stored actions into a model.
+    Train(train::Options),
     /// Syncs a real origin acknowledges, and how fast it folds them.
     Ingest(ingest::Options),
     /// Facts a second, from /v1/events to the store.
@@ -82,6 +85,7 @@ fn main() -> ExitCode {
             Bench::Segments(options) => segments::run(options, cli.json, &stop),
             Bench::SegmentsLoad(options) => segments_load::run(options, cli.json, &stop),
             Bench::Filters(options) => filters::run(options, cli.json, &stop),
+            Bench::Train(options) => train::run(options, cli.json, &stop),
             Bench::Ingest(options) => ingest::run(options, cli.json, &stop),
             Bench::Facts(options) => facts::run(options, cli.json, &stop),
         }

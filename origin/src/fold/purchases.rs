@@ -1,0 +1,111 @@
+//! When a visitor bought and for how much, kept as long as its actions: what a model learns conversions and prices from.
+
+use causeway_shared::fact::{Fact, PURCHASE, What};
+use causeway_shared::ids::Micros;
+use causeway_shared::time::{Day, Minute};
+use rusqlite::Connection;
+
+use crate::store::StoreError;
+
+/// The purchases of one minute.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Purchases {
+    /// When.
+    pub minute: Minute,
+    /// How many.
+    pub count: u32,
+    /// Their values together.
+    pub value: Micros,
+}
+
+/// Adds those among new facts of a visitor.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn add<'f>(conn: &Connection, visitor: i64, facts: impl IntoIterator<Item = &'f Fact>) -> Result<(), StoreError> {
+    // Half of the largest number each, so that no sum is too large for its column.
+    const PUT: &str = "INSERT INTO purchases (place, count, value) VALUES (?1, 1, ?2) ON CONFLICT (place) DO UPDATE
+        SET count = count + 1, value = min(value, 4611686018427387903) + min(excluded.value, 4611686018427387903)";
+    for fact in facts {
+        if let What::Track { name, value, .. } = &fact.what
+            && name == PURCHASE
+        {
+            conn.prepare_cached(PUT)?.execute((place(visitor, Minute::at(fact.at)), value.unwrap_or(0)))?;
+        }
+    }
+    Ok(())
+}
+
+/// A visitor's, in order.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn of(conn: &Connection, visitor: i64) -> Result<Vec<Purchases>, StoreError> {
+    const READ: &str = "SELECT place, count, value FROM purchases WHERE place >= ?1 AND place < ?2";
+    let mut statement = conn.prepare_cached(READ)?;
+    let rows = statement.query_map([place(visitor, Minute(0)), place(visitor + 1, Minute(0))], |row| {
+        let minute = u32::try_from(row.get::<_, i64>(0)? & i64::from(u32::MAX)).unwrap_or_default();
+        Ok(Purchases { minute: Minute(minute), count: row.get(1)?, value: row.get(2)? })
+    })?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+/// A visitor's of before a day go.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn trim(conn: &Connection, visitor: i64, before: Day) -> Result<(), StoreError> {
+    drop_within(conn, place(visitor, Minute(0)), place(visitor, before.start()))
+}
+
+/// Drops all of a visitor's.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn drop_all(conn: &Connection, visitor: i64) -> Result<(), StoreError> {
+    drop_within(conn, place(visitor, Minute(0)), place(visitor + 1, Minute(0)))
+}
+
+fn drop_within(conn: &Connection, from: i64, to: i64) -> Result<(), StoreError> {
+    conn.prepare_cached("DELETE FROM purchases WHERE place >= ?1 AND place < ?2")?.execute([from, to])?;
+    Ok(())
+}
+
+/// A minute's key in the table.
+fn place(visitor: i64, minute: Minute) -> i64 {
+    visitor << 32 | i64::from(minute.0)
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+    use crate::testing::{NOW, Origin, purchase, visitor};
+    use crate::trim;
+
+    #[test]
+    fn purchases_are_kept_once_by_minute_and_go_with_age() {
+        let mut origin = Origin::new();
+        let day = 86_400_000;
+        let facts = [
+            purchase(visitor(1), 1, NOW, 5),
+            purchase(visitor(1), 2, NOW + 1, 7),
+            purchase(visitor(1), 3, NOW - day, i64::MAX),
+            purchase(visitor(1), 4, NOW - day, i64::MAX),
+            purchase(visitor(2), 5, NOW, 1),
+        ];
+        for fact in facts.iter().chain(&facts) {
+            origin.send("demo", std::slice::from_ref(fact));
+        }
+        let row = origin.row("demo", visitor(1)).row.unwrap();
+        let minute = Minute::at(NOW);
+        let today = Purchases { minute, count: 2, value: 12 };
+        assert_eq!(of(&origin.conn, row).unwrap().last(), Some(&today));
+        trim::one(&mut origin.conn, row, NOW + 89 * day + 1_000).unwrap();
+        assert_eq!(of(&origin.conn, row).unwrap(), [today]);
+        drop_all(&origin.conn, row).unwrap();
+        assert_eq!(of(&origin.conn, row).unwrap(), []);
+        let other = origin.row("demo", visitor(2)).row.unwrap();
+        assert_eq!(of(&origin.conn, other).unwrap().len(), 1);
+    }
+}

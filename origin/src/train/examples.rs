@@ -1,0 +1,147 @@
+//! Examples, as small as millions of them must be: one impression each, with what was known before it and what came of
+//! it.
+
+use std::collections::HashMap;
+
+use causeway_shared::actions::Entity;
+use causeway_shared::ids::Micros;
+use causeway_shared::model::features::Moment;
+use causeway_shared::time::{DAY_MINUTES, Minute};
+
+/// Minutes after which a click is no longer waited for; most come at once.
+const CLICK_MINUTES: u32 = 60;
+
+/// What came of an impression.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Came {
+    pub(super) clicked: bool,
+    pub(super) converted: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Example {
+    moment: Moment,
+    entity: u32,
+    set: u32,
+    came: Came,
+}
+
+/// One thread's share of the examples.
+#[derive(Debug, Default)]
+pub(super) struct Shard {
+    bits: u8,
+    examples: Vec<Example>,
+    entities: Vec<Entity>,
+    numbers: HashMap<Entity, u32>,
+    /// Places of segments; a set of them is an end, and begins where the one before ends.
+    places: Vec<u16>,
+    ends: Vec<u32>,
+    /// Values of conversions, by example.
+    values: Vec<(u32, Micros)>,
+}
+
+impl Shard {
+    /// With room for so many examples: memory that is not used costs nothing.
+    pub(super) fn new(bits: u8, room: usize) -> Self {
+        Self { bits, examples: Vec::with_capacity(room), ..Self::default() }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.examples.len()
+    }
+
+    /// Adds an impression in front of a person that is in segments of these places.
+    pub(super) fn push(&mut self, moment: Moment, entity: Entity, segments: &[u16], came: Came, value: Option<Micros>) {
+        let next = u32::try_from(self.entities.len()).unwrap_or(u32::MAX);
+        let number = *self.numbers.entry(entity).or_insert(next);
+        if number == next {
+            self.entities.push(entity);
+        }
+        if self.ends.is_empty() || self.set(self.ends.len() - 1) != segments {
+            self.places.extend(segments);
+            self.ends.push(u32::try_from(self.places.len()).unwrap_or(u32::MAX));
+        }
+        let set = u32::try_from(self.ends.len() - 1).unwrap_or(u32::MAX);
+        let place = u32::try_from(self.examples.len()).unwrap_or(u32::MAX);
+        self.values.extend(value.map(|value| (place, value)));
+        self.examples.push(Example { moment, entity: number, set, came });
+    }
+
+    fn set(&self, number: usize) -> &[u16] {
+        let at = |number: usize| self.ends.get(number).map_or(0, |end| *end as usize);
+        let start = number.checked_sub(1).map_or(0, at);
+        self.places.get(start..at(number)).unwrap_or_default()
+    }
+}
+
+/// All examples, numbered from 0.
+#[derive(Debug)]
+pub(super) struct Examples {
+    shards: Vec<Shard>,
+    values: HashMap<u32, Micros>,
+}
+
+impl Examples {
+    pub(super) fn new(mut shards: Vec<Shard>) -> Self {
+        let (mut first, mut values) = (0, HashMap::new());
+        for shard in &mut shards {
+            values.extend(std::mem::take(&mut shard.values).into_iter().map(|(place, value)| (first + place, value)));
+            shard.numbers = HashMap::new();
+            first += u32::try_from(shard.len()).unwrap_or(u32::MAX);
+        }
+        Self { shards, values }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.shards.iter().map(Shard::len).sum()
+    }
+
+    /// The places of an example's features.
+    pub(super) fn places(&self, number: u32, to: &mut Vec<u16>) {
+        to.clear();
+        let Some((shard, example)) = self.find(number) else { return };
+        let entity = shard.entities.get(example.entity as usize).copied().unwrap_or_default();
+        example.moment.places(entity, shard.bits, to);
+        to.extend_from_slice(shard.set(example.set as usize));
+    }
+
+    pub(super) fn minute(&self, number: u32) -> Minute {
+        self.find(number).map(|(_, example)| example.moment.minute).unwrap_or_default()
+    }
+
+    pub(super) fn came(&self, number: u32) -> Came {
+        self.find(number).map(|(_, example)| example.came).unwrap_or_default()
+    }
+
+    /// What the conversion of an example was worth, where that is known.
+    pub(super) fn value(&self, number: u32) -> Option<Micros> {
+        self.values.get(&number).copied()
+    }
+
+    /// Those of which a click would have come by now.
+    pub(super) fn settled(&self, now: Minute) -> Vec<u32> {
+        self.old_enough(now, CLICK_MINUTES).map(|(number, _)| number).collect()
+    }
+
+    /// Those clicked of which a conversion would have come by now.
+    pub(super) fn clicked(&self, now: Minute) -> Vec<u32> {
+        let settled = self.old_enough(now, CLICK_MINUTES + DAY_MINUTES);
+        settled.filter(|(_, example)| example.came.clicked).map(|(number, _)| number).collect()
+    }
+
+    fn old_enough(&self, now: Minute, minutes: u32) -> impl Iterator<Item = (u32, &Example)> + '_ {
+        let examples = self.shards.iter().flat_map(|shard| &shard.examples);
+        (0..).zip(examples).filter(move |(_, example)| example.moment.minute.0.saturating_add(minutes) <= now.0)
+    }
+
+    fn find(&self, number: u32) -> Option<(&Shard, &Example)> {
+        let mut place = number as usize;
+        for shard in &self.shards {
+            match shard.examples.get(place) {
+                Some(example) => return Some((shard, example)),
+                None => place -= shard.len(),
+            }
+        }
+        None
+    }
+}

@@ -1,0 +1,277 @@
+//! One part of a model: learned from the earlier examples, rounded to integers, and measured on the later ones by the
+//! integers alone.
+
+use causeway_shared::model::{FRACTION, INTERCEPT, Model, Part, Scorer, WEIGHT};
+use causeway_shared::time::Minute;
+use serde::Serialize;
+
+use super::examples::Examples;
+use super::ftrl::{Ftrl, Link, Rates};
+use super::measure::{self, Measured};
+
+/// Bits behind the point of a stored weight: a thousandth of a logit.
+const SCALE: u8 = 10;
+/// The share of examples, the newest, that are held out, in percent.
+const HELD_OUT: usize = 20;
+/// Fewer positives are too few to learn from.
+const LEARNED: usize = 100;
+/// And fewer too few to measure on.
+const MEASURED: usize = 25;
+/// How often it goes through all examples.
+const ROUNDS: usize = 2;
+const RATES: Rates = Rates { alpha: 0.05, beta: 1.0, l1: 1.0, l2: 2.0 };
+
+/// Which of the three.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// A click after an impression.
+    Click,
+    /// A conversion after a click.
+    Conversion,
+    /// What a conversion was worth.
+    Price,
+}
+
+/// What became of a part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// It is surely better than the base rate.
+    Trained,
+    /// It is not: the base rate stands in its place.
+    NotBetter,
+    /// There are too few examples to say: the base rate stands in its place.
+    TooFew,
+}
+
+/// How a part was trained and how good it is.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct PartReport {
+    /// Which part.
+    pub part: Kind,
+    /// What became of it.
+    pub outcome: Verdict,
+    /// Examples it learned from.
+    pub learned_from: usize,
+    /// How many of them had what is predicted.
+    pub positives: usize,
+    /// Examples held out, the newest: all below is measured on them, with the integers that are published.
+    pub held_out: u32,
+    /// How many of them had what is predicted.
+    pub held_out_positives: u32,
+    /// Mean log loss in nats, or of the price the mean squared error of its logarithm.
+    pub loss: f64,
+    /// The same of the base rate.
+    pub base_loss: f64,
+    /// The loss before weights were rounded.
+    pub unrounded_loss: f64,
+    /// Area under the ROC curve; of the price 0.
+    pub auc: f64,
+    /// Expected calibration error; of the price the error of the sum, as a share of it.
+    pub calibration_error: f64,
+    /// Weights that are not 0.
+    pub weights: usize,
+}
+
+/// A part, half the variance of what it predicts (of the price alone), and its report.
+pub(super) struct Trained {
+    pub(super) part: Part,
+    pub(super) spread: i32,
+    pub(super) report: PartReport,
+}
+
+/// Examples for one part, in the order they are learned in, and those held out.
+struct Split {
+    learn: Vec<u32>,
+    held_out: Vec<u32>,
+}
+
+/// Trains one part from these examples.
+pub(super) fn train(kind: Kind, examples: &Examples, numbers: Vec<u32>, bits: u8) -> Trained {
+    let split = split(examples, numbers);
+    let target = |number: u32| target(kind, examples, number);
+    let positive = |number: &&u32| kind == Kind::Price || target(**number) > 0.0;
+    let positives = split.learn.iter().filter(positive).count();
+    let held_out_positives = split.held_out.iter().filter(positive).count();
+    let mean = mean(split.learn.iter().map(|number| target(*number)));
+    let base = if kind == Kind::Price { mean } else { (mean / (1.0 - mean)).ln() };
+    let mut report = PartReport {
+        part: kind,
+        outcome: Verdict::TooFew,
+        learned_from: split.learn.len(),
+        positives,
+        held_out: u32::try_from(split.held_out.len()).unwrap_or(u32::MAX),
+        held_out_positives: u32::try_from(held_out_positives).unwrap_or(u32::MAX),
+        loss: 0.0,
+        base_loss: 0.0,
+        unrounded_loss: 0.0,
+        auc: 0.0,
+        calibration_error: 0.0,
+        weights: 0,
+    };
+    let spread = |squares: f64| if kind == Kind::Price { fixed(squares / 2.0, WEIGHT) } else { 0 };
+    let alone = Part { intercept: intercept(base), scale: SCALE, ..Part::default() };
+    let of_base = spread(self::mean(split.learn.iter().map(|number| (target(*number) - base).powi(2))));
+    let others = split.learn.len() - positives;
+    if positives < LEARNED || held_out_positives < MEASURED || (kind != Kind::Price && others < LEARNED) {
+        return Trained { part: alone, spread: of_base, report };
+    }
+    let learner = learn(kind, examples, &split.learn, base, bits);
+    let squares = self::mean(residuals(&learner, examples, &split.learn, &target));
+    let part = Part { weights: rounded(&learner), ..alone.clone() };
+    let rounded_spread = spread(squares);
+    let measured = measure(kind, examples, &split.held_out, &part, rounded_spread, base, bits);
+    let quality = measured.quality;
+    report.loss = from_ppm(quality.loss_ppm);
+    report.base_loss = from_ppm(quality.base_loss_ppm);
+    report.unrounded_loss = unrounded(kind, &learner, examples, &split.held_out, &target);
+    report.auc = from_ppm(quality.auc_ppm);
+    report.calibration_error = from_ppm(quality.calibration_error_ppm);
+    report.weights = part.weights.iter().filter(|weight| **weight != 0).count();
+    if measured.better {
+        report.outcome = Verdict::Trained;
+        Trained { part: Part { quality: Some(quality), ..part }, spread: rounded_spread, report }
+    } else {
+        report.outcome = Verdict::NotBetter;
+        Trained { part: alone, spread: of_base, report }
+    }
+}
+
+fn target(kind: Kind, examples: &Examples, number: u32) -> f64 {
+    match kind {
+        Kind::Click => f64::from(u8::from(examples.came(number).clicked)),
+        Kind::Conversion => f64::from(u8::from(examples.came(number).converted)),
+        Kind::Price => examples.value(number).map_or(0.0, |value| (value as f64).max(1.0).ln()),
+    }
+}
+
+/// The newest are held out, whole minutes of them; the others are shuffled, with the same numbers every time.
+fn split(examples: &Examples, numbers: Vec<u32>) -> Split {
+    let mut minutes: Vec<Minute> = numbers.iter().map(|number| examples.minute(*number)).collect();
+    let place = minutes.len() - minutes.len() * HELD_OUT / 100;
+    let border = if place < minutes.len() { *minutes.select_nth_unstable(place).1 } else { Minute(u32::MAX) };
+    let (mut learn, held_out): (Vec<u32>, Vec<u32>) =
+        numbers.into_iter().partition(|number| examples.minute(*number) < border);
+    // Fisher and Yates's shuffle with Marsaglia's xorshift.
+    let mut state = 88_172_645_463_325_252u64;
+    for last in (1..learn.len()).rev() {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        let other = usize::try_from(state % (last as u64 + 1)).unwrap_or_default();
+        learn.swap(last, other);
+    }
+    Split { learn, held_out }
+}
+
+fn learn(kind: Kind, examples: &Examples, numbers: &[u32], base: f64, bits: u8) -> Ftrl {
+    let link = if kind == Kind::Price { Link::Identity } else { Link::Logistic };
+    let mut learner = Ftrl::new(link, RATES, base, 1 << bits);
+    let mut places = Vec::new();
+    for _ in 0..ROUNDS {
+        for number in numbers {
+            examples.places(*number, &mut places);
+            learner.learn(&places, target(kind, examples, *number));
+        }
+    }
+    learner
+}
+
+fn residuals<'a>(
+    learner: &'a Ftrl,
+    examples: &'a Examples,
+    numbers: &'a [u32],
+    target: &'a impl Fn(u32) -> f64,
+) -> impl Iterator<Item = f64> + 'a {
+    let mut places = Vec::new();
+    numbers.iter().map(move |number| {
+        examples.places(*number, &mut places);
+        (target(*number) - learner.predict(&places)).powi(2)
+    })
+}
+
+fn unrounded(kind: Kind, learner: &Ftrl, examples: &Examples, held_out: &[u32], target: &impl Fn(u32) -> f64) -> f64 {
+    if kind == Kind::Price {
+        return mean(residuals(learner, examples, held_out, target));
+    }
+    let mut places = Vec::new();
+    mean(held_out.iter().map(|number| {
+        examples.places(*number, &mut places);
+        let predicted = learner.predict(&places).clamp(1e-9, 1.0 - 1e-9);
+        -if target(*number) > 0.0 { predicted } else { 1.0 - predicted }.ln()
+    }))
+}
+
+/// What the scorer of both sides makes of the examples held out.
+fn measure(
+    kind: Kind,
+    examples: &Examples,
+    held_out: &[u32],
+    part: &Part,
+    spread: i32,
+    base: f64,
+    bits: u8,
+) -> Measured {
+    let mut model = Model { bits, expires_ms: 1, spread, ..Model::default() };
+    *of(&mut model, kind) = part.clone();
+    let nothing = || measure::probabilities(Vec::new(), 0.5);
+    let Some(scorer) = Scorer::new(&model) else { return nothing() };
+    let mut places = Vec::new();
+    let mut score = |number: u32| {
+        examples.places(number, &mut places);
+        scorer.score_places(&places)
+    };
+    let half = f64::from(spread) / f64::from(1 << FRACTION);
+    match kind {
+        Kind::Click | Kind::Conversion => {
+            let rate = 1.0 / (1.0 + (-base).exp());
+            let scored = held_out.iter().map(|number| {
+                let scores = score(*number);
+                let ppb = if kind == Kind::Click { scores.ctr_ppb() } else { scores.cvr_ppb() };
+                (ppb, target(kind, examples, *number) > 0.0)
+            });
+            measure::probabilities(scored.collect(), rate)
+        }
+        Kind::Price => {
+            let scored = held_out.iter().map(|number| {
+                let price = score(*number).price_micros();
+                (price, (price as f64).max(1.0).ln() - half, examples.value(*number).unwrap_or_default())
+            });
+            measure::prices(&scored.collect::<Vec<_>>(), base)
+        }
+    }
+}
+
+/// A kind's place in a model.
+pub(super) fn of(model: &mut Model, kind: Kind) -> &mut Part {
+    match kind {
+        Kind::Click => &mut model.click,
+        Kind::Conversion => &mut model.conversion,
+        Kind::Price => &mut model.price,
+    }
+}
+
+fn rounded(learner: &Ftrl) -> Vec<i16> {
+    let most = f64::from(WEIGHT >> (FRACTION - SCALE)).min(f64::from(i16::MAX));
+    learner.weights().map(|weight| (weight * f64::from(1 << SCALE)).round().clamp(-most, most) as i16).collect()
+}
+
+/// Of nothing the least there is: what was never seen is not expected.
+fn intercept(base: f64) -> i32 {
+    if base.is_nan() { -INTERCEPT } else { fixed(base, INTERCEPT) }
+}
+
+fn fixed(value: f64, most: i32) -> i32 {
+    (value * f64::from(1 << FRACTION)).round().clamp(f64::from(-most), f64::from(most)) as i32
+}
+
+fn from_ppm(ppm: u32) -> f64 {
+    f64::from(ppm) / 1e6
+}
+
+/// Not a number of nothing.
+fn mean(values: impl Iterator<Item = f64>) -> f64 {
+    let (sum, count) = values.fold((0.0, 0u32), |(sum, count), value| (sum + value, count + 1));
+    sum / f64::from(count)
+}
