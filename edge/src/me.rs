@@ -1,6 +1,7 @@
 //! `GET /v1/me`: what is held on this visitor; it reads, and changes nothing. `DELETE /v1/me`: the request to erase it.
 
 use causeway_shared::actions::{Dimension, Filter, Verb, group};
+use causeway_shared::experiment::Exposure;
 use causeway_shared::fact::{Fact, Scope, What};
 use causeway_shared::identity::{Claim, IdentityCookie, Recognised};
 use causeway_shared::ids::{FactId, VisitorId};
@@ -46,6 +47,7 @@ struct Answer<'a> {
     view: Option<Sums>,
     segments: Vec<InSegment>,
     attributes: Map<String, Value>,
+    experiments: Vec<Exposed>,
     actions: Vec<Acted<'a>>,
     kv_reads: u8,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
@@ -71,6 +73,15 @@ struct Acted<'a> {
 struct InSegment {
     segment: u32,
     expires_ms: u64,
+}
+
+/// The arm of an experiment that was seen first.
+#[derive(Serialize)]
+struct Exposed {
+    experiment: String,
+    arm: String,
+    since_ms: u64,
+    mixed: bool,
 }
 
 #[derive(Serialize)]
@@ -155,7 +166,8 @@ pub(crate) fn finish(visit: Visit, who: &Recognised) -> Outcome {
     let view = proven.then(|| who.view.totals(who.visitor).into());
     let person = Person { devices: if proven { who.view.devices(who.visitor) } else { 1 } };
     let attributes = attributes(&visit, who, proven);
-    let held = Held { actions: acted(&visit, who), segments: segments(&visit, who), attributes };
+    let (actions, segments) = (acted(&visit, who), segments(&visit, who));
+    let held = Held { actions, segments, attributes, experiments: exposed(&visit, who, proven) };
     answer(&visit, Some(who.visitor.to_string()), Some(person), who.view.own(who.visitor), view, held)
 }
 
@@ -164,12 +176,13 @@ pub(crate) fn nobody(visit: &Visit) -> Outcome {
     answer(visit, None, None, Totals::default(), None, Held::default())
 }
 
-/// What is held beside the sums: of the visitor alone, and of the person the attributes, where they may be shown.
+/// What is held beside the sums: of the visitor alone, and of the person attributes and exposures, where they may be shown.
 #[derive(Default)]
 struct Held<'a> {
     actions: Vec<Acted<'a>>,
     segments: Vec<InSegment>,
     attributes: Map<String, Value>,
+    experiments: Vec<Exposed>,
 }
 
 /// The attributes whose names are known, by name.
@@ -178,6 +191,22 @@ fn attributes(visit: &Visit, who: &Recognised, proven: bool) -> Map<String, Valu
     let held = if proven { who.view.attributes(who.visitor) } else { own() };
     let name = |token| visit.names.get(token).map(|(name, _)| name.to_owned());
     held.iter().filter_map(|(token, value)| Some((name(token)?, value.to_json()))).collect()
+}
+
+/// The arms that were seen, by name where the tenant's file has one.
+fn exposed(visit: &Visit, who: &Recognised, proven: bool) -> Vec<Exposed> {
+    let seen = if proven { who.view.exposures(who.visitor) } else { who.view.exposures_of(who.visitor) };
+    let named = |(code, Exposure { arm, at, mixed }): (u32, Exposure)| {
+        let experiment = visit.site.tenant.ads.experiments.iter().find(|experiment| experiment.code == code);
+        let of_arm = experiment.and_then(|experiment| experiment.arm_of(arm));
+        Exposed {
+            experiment: experiment.map_or_else(|| code.to_string(), |experiment| experiment.id.clone()),
+            arm: of_arm.map_or_else(|| arm.to_string(), |arm| arm.id.clone()),
+            since_ms: at,
+            mixed,
+        }
+    };
+    seen.iter().map(named).collect()
 }
 
 /// The visitor's own segments that have not expired.
@@ -212,6 +241,7 @@ fn answer(
         view,
         segments: held.segments,
         attributes: held.attributes,
+        experiments: held.experiments,
         actions: held.actions,
         kv_reads: visit.kv_reads,
         degraded: &visit.notes,

@@ -5,6 +5,7 @@ mod backup;
 mod config;
 mod count;
 mod erase;
+mod experiment;
 mod import;
 mod inspect;
 mod job;
@@ -135,6 +136,9 @@ enum Command {
     Links(links::Links),
     /// Erase a visitor, or everybody who was seen with an alternate id until now. Shows its plan first.
     Erase(erase::Erase),
+    /// Experiments: plan one, show what one came to.
+    #[command(subcommand)]
+    Experiment(experiment::Experiment),
     /// Copy store and log into a new folder, also while the origin serves. Keys and configuration are not in it.
     Backup {
         /// The folder.
@@ -199,6 +203,7 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
         Command::Job(command) => job::run(command, common),
         Command::Links(command) => links::run(command, common),
         Command::Erase(command) => erase::run(command, common),
+        Command::Experiment(command) => experiment::run(command, common),
         Command::Backup { to } => backup::take(to, common),
         Command::Restore { from, yes } => backup::restore(from, *yes, common),
         Command::Token(command) => token::run(command, common),

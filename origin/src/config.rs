@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use causeway_shared::catalogue::{Ad, AdGroup, Advertiser, Campaign, Catalogue};
 use causeway_shared::config::{EdgeConfig, Problem, Tenant};
+use causeway_shared::experiment::Experiment;
 use causeway_shared::ids::Millis;
 use causeway_shared::vocabulary::{Vocabulary, Word};
 use serde::Deserialize;
@@ -196,6 +197,7 @@ struct CatalogueFile {
     campaign: Vec<Campaign>,
     ad_group: Vec<AdGroup>,
     ad: Vec<Ad>,
+    experiment: Vec<Experiment>,
 }
 
 /// The words and the ads of a tenant's catalogue file.
@@ -204,9 +206,10 @@ fn catalogue(path: &Path) -> Result<(Vocabulary, Catalogue), ConfigError> {
     let text = std::fs::read_to_string(path).map_err(unread)?;
     let file: CatalogueFile = toml::from_str(&text)
         .map_err(|source| ConfigError::Parse { path: path.to_owned(), source: Box::new(source) })?;
-    let CatalogueFile { verb, view_type, advertiser, campaign, ad_group, ad } = file;
+    let CatalogueFile { verb, view_type, advertiser, campaign, ad_group, ad, experiment } = file;
     let words = Vocabulary { verbs: verb, view_types: view_type };
-    Ok((words, Catalogue { advertisers: advertiser, campaigns: campaign, ad_groups: ad_group, ads: ad }))
+    let (ad_groups, ads, experiments) = (ad_group, ad, experiment);
+    Ok((words, Catalogue { advertisers: advertiser, campaigns: campaign, ad_groups, ads, experiments }))
 }
 
 /// Puts the environment's values in the place of the file's.

@@ -1,6 +1,7 @@
 //! What the admin side and `causeway inspect` say of a visitor or a lookup, as JSON.
 
 use causeway_shared::bucket::Purpose;
+use causeway_shared::experiment::{Exposure, Exposures};
 use causeway_shared::ids::{AlternateId, VisitorId};
 use causeway_shared::limits;
 use causeway_shared::profile::Totals;
@@ -35,6 +36,7 @@ pub fn visitor(view: &View<'_>, tenant: &Known, id: VisitorId) -> Result<Option<
         "person": {"master": person.master.to_string(), "members": members, "devices": person.devices},
         "links": links(view.conn, tenant, id)?,
         "lookups": lookups.iter().map(|id| named(tenant, *id)).collect::<Vec<_>>(),
+        "experiments": exposures(tenant, &person.exposures),
         "buckets": {"sampling": person.random.map(|random| random.bucket(Purpose::Sampling))},
         "first_seen_ms": seen.map(|(first, _)| first),
         "last_seen_ms": seen.map(|(_, last)| last),
@@ -48,6 +50,21 @@ pub fn visitor(view: &View<'_>, tenant: &Known, id: VisitorId) -> Result<Option<
 #[must_use]
 pub fn totals(t: Totals) -> Value {
     json!({"pages": t.pages, "sessions": t.sessions, "purchases": t.purchases, "revenue_micros": t.revenue})
+}
+
+/// The arms that a person was exposed to, by name; an experiment or an arm that is no longer configured is its code.
+fn exposures(tenant: &Known, exposures: &Exposures) -> Vec<Value> {
+    let named = |(code, Exposure { arm, at, mixed }): (u32, Exposure)| {
+        let experiment = tenant.config.ads.experiments.iter().find(|experiment| experiment.code == code);
+        let of_arm = experiment.and_then(|experiment| experiment.arm_of(arm));
+        json!({
+            "experiment": experiment.map_or_else(|| code.to_string(), |experiment| experiment.id.clone()),
+            "arm": of_arm.map_or_else(|| arm.to_string(), |arm| arm.id.clone()),
+            "since_ms": at,
+            "mixed": mixed,
+        })
+    };
+    exposures.iter().map(named).collect()
 }
 
 /// An alternate id by its kind's name; a kind that is no longer configured is its number.

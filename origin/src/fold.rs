@@ -13,15 +13,15 @@ use std::collections::BTreeSet;
 use causeway_shared::attributes::AttributeMap;
 use causeway_shared::fact::{Fact, What};
 use causeway_shared::ids::{Millis, VisitorId};
-use causeway_shared::profile::Profile;
+use causeway_shared::profile::{Parts, Profile};
 use causeway_shared::segments::SegmentMap;
 use causeway_shared::wire::profile;
 use rusqlite::OptionalExtension as _;
 
-use crate::erase;
 use crate::group::Group;
 use crate::intake::{Checked, Record};
 use crate::store::{PersonNo, StoreError, TenantNo, signed, unsigned};
+use crate::{erase, experiment};
 use ids::Seen;
 
 const HOUR_MS: Millis = 3_600_000;
@@ -63,6 +63,8 @@ pub struct Folded<'r> {
     pub erasing: Vec<Erasing<'r>>,
     /// New facts of each record.
     pub new: Vec<u64>,
+    /// Rows of visitors that were exposed to an arm, or converted.
+    pub tested: Vec<i64>,
     /// Facts of visitors that are erased: they are not kept.
     pub erased: u64,
 }
@@ -129,6 +131,12 @@ pub fn fold<'r>(group: &mut Group<'_>, records: &'r [impl AsRef<Record>]) -> Res
         }
         seen.keep(group.tx, row, facts.iter().map(|placed| placed.fact))?;
         folded.changed.push(changed);
+        let facts_of = || facts.iter().map(|placed| placed.fact);
+        let config = &group.rules.tenants.by_no(tenant)?.config;
+        let converted = experiment::keep_conversions(group.tx, config, row, facts_of())?;
+        if converted || facts_of().any(|fact| matches!(fact.what, What::Exposure { .. })) {
+            folded.tested.push(row);
+        }
         let links =
             |fact: &&Fact| matches!(fact.what, What::Alias { .. } | What::Withdrawal | What::Cancellation { .. });
         let facts: Vec<&Fact> = facts.into_iter().map(|placed| placed.fact).filter(links).collect();
@@ -240,7 +248,7 @@ pub(crate) fn insert(
         VALUES (?1, ?2, ?3, ?4, ?5, 0, ?6, ?7, ?8, ?9, ?10)";
     let mut core = Profile::default();
     let last_seen = add(group, tenant, &mut core, facts)?;
-    let (actions, segments, attributes) = core.take_parts();
+    let Parts { actions, segments, attributes, exposures } = core.take_parts();
     let (version, epoch) = (group.next_version(), group.next_epoch());
     group.tx.prepare_cached(PERSON)?.execute((
         tenant.0,
@@ -265,17 +273,23 @@ pub(crate) fn insert(
     let row = group.tx.last_insert_rowid();
     buckets::add(group.tx, row, 0, actions)?;
     purchases::add(group.tx, row, facts.iter().map(|placed| placed.fact))?;
+    if !exposures.is_empty() {
+        experiment::expose(group.tx, row, exposures)?;
+    }
     Ok((row, Changed { tenant, visitor, person, devices: 1, withdrawn: false }))
 }
 
 /// Moves what is new of actions and segments to where the store keeps them; gives how many actions there are now.
 fn keep_parts(group: &Group<'_>, row: i64, had: u32, core: &mut Profile) -> Result<u32, StoreError> {
-    let (actions, segments, attributes) = core.take_parts();
+    let Parts { actions, segments, attributes, exposures } = core.take_parts();
     if !segments.is_empty() {
         write_segments(group.tx, row, segments)?;
     }
     if !attributes.is_empty() {
         write_attributes(group.tx, row, attributes)?;
+    }
+    if !exposures.is_empty() {
+        experiment::expose(group.tx, row, exposures)?;
     }
     if actions.is_empty() { Ok(had) } else { buckets::add(group.tx, row, had, actions) }
 }

@@ -11,7 +11,7 @@ use crate::metrics::Metrics;
 use crate::names::Names;
 use crate::store::{Counters, StoreError};
 use crate::tenants::Tenants;
-use crate::{fold, link, publish};
+use crate::{experiment, fold, link, publish};
 
 /// What all groups of one process have in common.
 #[derive(Debug)]
@@ -119,6 +119,7 @@ pub fn commit_with(
     let mut group = Group { tx: &tx, rules, metrics, now, random, names: Names::default(), counters };
     let folded = fold::fold(&mut group, records)?;
     let linked = link::link(&mut group, &folded.linking, &folded.erasing)?;
+    experiment::people::refresh(&group, &folded, &linked)?;
     publish::note(&mut group, &folded.changed, &linked)?;
     let refused = std::mem::take(&mut group.names.refused);
     let mut done = Done { new: folded.new, refused, erased: folded.erased, ..Done::default() };

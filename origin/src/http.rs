@@ -4,6 +4,7 @@ mod admin;
 mod attributes;
 mod erase;
 mod error;
+mod experiments;
 mod links;
 mod segments;
 mod sync;
@@ -142,6 +143,7 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/v1/sync", post(sync::sync))
         .merge(admin::routes())
         .merge(segments::routes())
+        .merge(experiments::routes())
         .merge(attributes::routes())
         .merge(erase::routes())
         .merge(links::routes())

@@ -14,6 +14,7 @@ pub mod config;
 pub mod count;
 pub mod describe;
 pub mod erase;
+pub mod experiment;
 pub mod fold;
 pub mod group;
 pub mod http;

@@ -29,6 +29,8 @@ use crate::store::{PersonNo, StoreError, TenantNo, signed};
 pub struct Linked {
     /// People whose membership is another now.
     pub people: Vec<PersonChange>,
+    /// Rows of people that these were or are.
+    pub rows: BTreeSet<PersonNo>,
     /// Alternate ids (canonical) whose lookup is another now.
     pub lookups: BTreeSet<(TenantNo, AlternateId)>,
     /// Visitors that withdrew or were erased in this group.

@@ -4,21 +4,22 @@
 use causeway_shared::actions::{Actions, PackedActions};
 use causeway_shared::attributes::{AttributeMap, Dictionary};
 use causeway_shared::bucket::PersonRandom;
+use causeway_shared::experiment::Exposures;
 use causeway_shared::fact::{Fact, What};
 use causeway_shared::ids::{AlternateId, KindCode, Millis, Version, VisitorId};
 use causeway_shared::membership::Cut;
-use causeway_shared::profile::{Profile, Totals};
+use causeway_shared::profile::{Parts, Profile, Totals};
 use causeway_shared::segments::{SegmentMap, Stamp};
 use causeway_shared::time::{Day, Minute};
 use causeway_shared::wire::profile;
 use rusqlite::{Connection, OptionalExtension as _, Row};
 
 use crate::backlog::Reader;
-use crate::erase;
 use crate::fold::buckets;
 use crate::fold::ids::Seen;
 use crate::names;
 use crate::store::{Counters, PersonNo, StoreError, TenantNo, hash_at, unsigned, visitor_at};
+use crate::{erase, experiment};
 
 /// What is read from: one snapshot of the store, and the facts that were not folded into it yet.
 #[derive(Debug, Clone, Copy)]
@@ -234,7 +235,12 @@ pub fn whole(view: &View<'_>, of: &Visitor, since: Day) -> Result<Profile, Store
     let parts = actions(view, of, since.start(), Minute(u32::MAX))?.parts;
     let packed = parts.iter().filter_map(|bytes| PackedActions::read(bytes));
     let stored: Actions = packed.flat_map(|packed| packed.iter().collect::<Vec<_>>()).collect();
-    Ok(of.profile.clone().with_parts(stored, stored_segments(view, of)?, stored_attributes(view, of)?))
+    Ok(of.profile.clone().with_parts(Parts {
+        actions: stored,
+        segments: stored_segments(view, of)?,
+        attributes: stored_attributes(view, of)?,
+        exposures: of.row.map(|row| experiment::exposures(view.conn, row)).transpose()?.unwrap_or_default(),
+    }))
 }
 
 /// A person, with the sums over all its visitors.
@@ -248,6 +254,8 @@ pub struct Person {
     pub members: Vec<VisitorId>,
     /// The sums over all of them.
     pub view: Totals,
+    /// The first exposure of any of them, by experiment.
+    pub exposures: Exposures,
     /// What its buckets come from; `None` for one that is not folded yet.
     pub random: Option<PersonRandom>,
 }
@@ -258,20 +266,27 @@ pub struct Person {
 /// [`StoreError`].
 pub fn person(view: &View<'_>, of: &Visitor, most: usize) -> Result<Person, StoreError> {
     const READ: &str = "SELECT master, devices, random FROM people WHERE person = ?1";
-    let alone =
-        Person { master: of.visitor, devices: 1, members: vec![of.visitor], view: of.profile.totals(), random: None };
+    let alone = Person {
+        master: of.visitor,
+        devices: 1,
+        members: vec![of.visitor],
+        view: of.profile.totals(),
+        exposures: of.profile.exposures().clone(),
+        random: None,
+    };
     let Some(person) = of.person else { return Ok(alone) };
     let mut statement = view.conn.prepare_cached(READ)?;
     let row = statement.query_row([person.0], |row| Ok((visitor_at(row, 0)?, row.get(1)?, row.get(2)?))).optional()?;
     let (master, devices, random) = row.ok_or(StoreError::Corrupt { what: "visitor without a person" })?;
-    let mut found =
-        Person { master, devices, members: Vec::new(), view: Totals::default(), random: Some(PersonRandom(random)) };
+    let (random, exposures) = (Some(PersonRandom(random)), experiment::of_person(view.conn, person)?);
+    let mut found = Person { master, devices, members: Vec::new(), view: Totals::default(), exposures, random };
     let read = format!("SELECT {COLUMNS} FROM visitors WHERE person = ?1");
     let mut statement = view.conn.prepare_cached(&read)?;
     let mut rows = statement.query([person.0])?;
     while let Some(row) = rows.next()? {
         let member = current(view, raw(row)?)?;
         found.view = found.view.plus(member.profile.totals());
+        found.exposures = found.exposures.join(member.profile.exposures().clone());
         found.members.push(member.visitor);
     }
     found.members.sort_unstable();

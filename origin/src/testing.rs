@@ -29,6 +29,12 @@ use crate::{intake, keyfile, read, store};
 /// The time at which tests begin.
 pub(crate) const NOW: Millis = 1_800_000_000_000;
 
+/// Experiments of `demo`: one of purchases, one of clicks.
+const EXPERIMENTS: &str = r#"[{"id":"e-1","code":1,"starts":0,"arm":[
+        {"id":"none","code":1,"share":5000,"control":true},{"id":"b","code":2,"share":5000}]},
+    {"id":"e-2","code":2,"starts":0,"conversion":"click","arm":[
+        {"id":"none","code":1,"share":1000,"control":true},{"id":"b","code":2,"share":1000}]}]"#;
+
 const MEMBER: KindCode = KindCode(1);
 
 /// A store with the tenants `demo` and `other`, both with the kinds member (unique) and partner.
@@ -50,7 +56,7 @@ impl Origin {
     pub(crate) fn within(folder: tempfile::TempDir) -> Self {
         let kinds = r#"[{"name":"member","code":1,"unique":true},{"name":"partner","code":2}]"#;
         let json = format!(
-            r#"{{"tenant":[{{"name":"demo","hosts":["a"],"kinds":{kinds}}},{{"name":"other","hosts":["b"],"kinds":{kinds}}}]}}"#
+            r#"{{"tenant":[{{"name":"demo","hosts":["a"],"kinds":{kinds},"ads":{{"experiment":{EXPERIMENTS}}}}},{{"name":"other","hosts":["b"],"kinds":{kinds}}}]}}"#
         );
         let edge: EdgeConfig = serde_json::from_str(&json).unwrap();
         let mut keys = Keys::default();
@@ -195,6 +201,10 @@ pub(crate) fn fact(visitor: VisitorId, n: u32, received: Millis, what: What) -> 
 pub(crate) fn page(visitor: VisitorId, n: u32, received: Millis) -> Fact {
     let session = SessionId::mint(received, [1; 4]);
     fact(visitor, n, received, What::Page { session })
+}
+
+pub(crate) fn exposure(visitor: VisitorId, n: u32, received: Millis, experiment: u32, arm: u8) -> Fact {
+    fact(visitor, n, received, What::Exposure { experiment, arm })
 }
 
 /// An impression of the `n`th insertion, of an ad of campaign 2.

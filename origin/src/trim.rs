@@ -10,6 +10,7 @@ use causeway_shared::time::{Day, Minute};
 use causeway_shared::wire::profile;
 use rusqlite::{Connection, OptionalExtension as _, TransactionBehavior};
 
+use crate::experiment;
 use crate::fold::ids::Seen;
 use crate::fold::{buckets, purchases};
 use crate::store::{Counters, StoreError, signed};
@@ -82,6 +83,7 @@ fn visitor(
     let Some((packed, had)): Option<(Vec<u8>, u32)> = found else { return Ok(()) };
     trimmed.visitors += 1;
     Seen::forget(tx, row, now)?;
+    experiment::trim(tx, row, now.saturating_sub(limits::CONVERSION_DAYS * 86_400_000))?;
     let before = Day(Minute::at(now).day().0.saturating_sub(limits::ACTION_DAYS - 1));
     let actions = buckets::trim(tx, row, had, before)?;
     purchases::trim(tx, row, before)?;

@@ -3,6 +3,8 @@
 
 use sha2::{Digest as _, Sha256};
 
+use crate::ids::VisitorId;
+
 /// Buckets of a purpose.
 pub const BUCKETS: u16 = 10_000;
 
@@ -22,6 +24,14 @@ pub enum Purpose<'a> {
 }
 
 impl PersonRandom {
+    /// What stands for the random bytes of a visitor whose person's are not known, at the edge before its first snapshot:
+    /// its own id, of which 74 bits are random. The person's may lead to other buckets later; what must not change by
+    /// then is a fact of the visitor, as an exposure is.
+    #[must_use]
+    pub fn of_visitor(visitor: VisitorId) -> Self {
+        Self(*visitor.as_bytes())
+    }
+
     /// The person's bucket for a purpose: 0 to 9999, each as likely (to one in 10^15).
     #[must_use]
     pub fn bucket(&self, purpose: Purpose<'_>) -> u16 {

@@ -17,6 +17,7 @@ use serde_json::Value;
 use crate::actions::Window;
 use crate::attributes::Dictionary;
 use crate::config::{LANDING, Problem, Problems, is_landing};
+use crate::experiment::{self, Experiment};
 use crate::filter::{self, Answers, Entities, Filter, Words};
 use crate::limits;
 use crate::time::DAY_MINUTES;
@@ -49,6 +50,9 @@ pub struct Catalogue {
     /// The ads.
     #[serde(rename = "ad", default)]
     pub ads: Vec<Ad>,
+    /// What is tested; at most [`limits::EXPERIMENTS`].
+    #[serde(rename = "experiment", default, skip_serializing_if = "Vec::is_empty")]
+    pub experiments: Vec<Experiment>,
 }
 
 /// Who pays.
@@ -196,7 +200,7 @@ impl Catalogue {
     /// Whether there is nothing in it.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.rows().iter().all(|(_, rows)| rows.is_empty())
+        self.rows().iter().all(|(_, rows)| rows.is_empty()) && self.experiments.is_empty()
     }
 
     /// Everything wrong with it; `at` is where it stands.
@@ -218,6 +222,7 @@ impl Catalogue {
         for (i, ad) in self.ads.iter().enumerate().take(limits::CATALOGUE_ROWS) {
             ad.problems(&format!("{at}.ad[{i}]"), &mut found);
         }
+        experiment::problems(&self.experiments, &format!("{at}.experiment"), words, &mut found);
         let asked: BTreeSet<_> = self
             .rows()
             .iter()

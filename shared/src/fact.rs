@@ -73,6 +73,13 @@ pub enum What {
         /// their tokens, and leaves out a value that is not of its name's kind.
         writes: Vec<(String, Option<Value>)>,
     },
+    /// The visitor was exposed to an arm of an experiment: a page was decided under it, or, for the control, without.
+    Exposure {
+        /// The experiment's code.
+        experiment: u32,
+        /// The arm's code.
+        arm: u8,
+    },
     /// The visitor and this alternate id do not belong together: what was received of them until now ends; newer evidence
     /// counts again. The admin side alone says it.
     Cancellation {
@@ -182,7 +189,7 @@ impl Fact {
             What::Page { .. } | What::Track { .. } => true,
             What::Action { verb, .. } => *verb != Verb::IMPRESSION,
             What::Alias { .. } | What::Withdrawal | What::Segments { .. } | What::Attributes { .. } => false,
-            What::Cancellation { .. } | What::Erasure { .. } => false,
+            What::Exposure { .. } | What::Cancellation { .. } | What::Erasure { .. } => false,
         }
     }
 

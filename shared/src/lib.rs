@@ -16,6 +16,7 @@ pub mod consent;
 pub mod cookie;
 pub mod decision;
 pub mod delivery;
+pub mod experiment;
 pub mod fact;
 pub mod filter;
 pub mod identity;

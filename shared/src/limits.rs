@@ -158,6 +158,15 @@ pub const STRICT_CANDIDATES: usize = 64;
 /// Impressions of a snapshot that one call names, the newest.
 pub const STRICT_SEEN: usize = 1_024;
 
+/// Experiments of one tenant's catalogue, and those of which a profile keeps the exposure: the greatest codes.
+pub const EXPERIMENTS: usize = 32;
+/// Arms of one experiment.
+pub const EXPERIMENT_ARMS: usize = 16;
+/// Conversions kept one by one of a visitor: the newest.
+pub const CONVERSIONS: usize = 1_000;
+/// Days a conversion is kept: those of an experiment that runs for a year, and of the month after it.
+pub const CONVERSION_DAYS: u64 = 400;
+
 /// Segments kept of one visitor, removed ones among them: those written last.
 pub const SEGMENTS: usize = 10_000;
 /// Attributes of one segment (seed 2).

@@ -13,6 +13,7 @@ use litemap::LiteMap;
 
 use crate::actions::{Action, Actions, InsertionHash, PackedActions};
 use crate::attributes::{AttributeMap, PackedAttributes, Token, Value};
+use crate::experiment::{Exposure, Exposures};
 use crate::fact::{Fact, PURCHASE, What};
 use crate::ids::{Micros, Millis, SessionId, Version};
 use crate::limits;
@@ -112,6 +113,19 @@ impl Newest {
     }
 }
 
+/// What the store keeps of a profile in records of its own.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Parts {
+    /// The actions.
+    pub actions: Actions,
+    /// The segments.
+    pub segments: SegmentMap,
+    /// The attributes.
+    pub attributes: AttributeMap,
+    /// The exposures.
+    pub exposures: Exposures,
+}
+
 /// What one visitor's facts add up to, at the origin.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Profile {
@@ -124,6 +138,7 @@ pub struct Profile {
     pub(crate) actions: Actions,
     pub(crate) segments: SegmentMap,
     pub(crate) attributes: AttributeMap,
+    pub(crate) exposures: Exposures,
     pub(crate) rhythm: Rhythm,
 }
 
@@ -155,6 +170,10 @@ impl Profile {
             What::Segments { writes } => {
                 let stamp = Stamp::of(fact.id, fact.at);
                 self.segments.write_all(stamp, writes.iter().cloned());
+            }
+            What::Exposure { experiment, arm } => {
+                // By its receipt: a client's own time must not make an exposure the first.
+                self.exposures.insert(*experiment, Exposure { arm: *arm, at: fact.received, mixed: false });
             }
             What::Track { .. } | What::Alias { .. } | What::Withdrawal | What::Attributes { .. } => {}
         }
@@ -222,18 +241,29 @@ impl Profile {
         &self.attributes
     }
 
+    /// The visitor's exposures.
+    #[must_use]
+    pub fn exposures(&self) -> &Exposures {
+        &self.exposures
+    }
+
     /// Takes out what the store keeps in records of its own. What is folded in afterwards is what is new of them.
-    pub fn take_parts(&mut self) -> (Actions, SegmentMap, AttributeMap) {
-        let (actions, segments) = (std::mem::take(&mut self.actions), std::mem::take(&mut self.segments));
-        (actions, segments, std::mem::take(&mut self.attributes))
+    pub fn take_parts(&mut self) -> Parts {
+        Parts {
+            actions: std::mem::take(&mut self.actions),
+            segments: std::mem::take(&mut self.segments),
+            attributes: std::mem::take(&mut self.attributes),
+            exposures: std::mem::take(&mut self.exposures),
+        }
     }
 
     /// Joins what was taken out, or lay in records of its own, with what is there.
     #[must_use]
-    pub fn with_parts(mut self, actions: Actions, segments: SegmentMap, attributes: AttributeMap) -> Self {
-        self.actions = actions.join(self.actions);
-        self.segments = segments.join(self.segments);
-        self.attributes = attributes.join(self.attributes);
+    pub fn with_parts(mut self, parts: Parts) -> Self {
+        self.actions = parts.actions.join(self.actions);
+        self.segments = parts.segments.join(self.segments);
+        self.attributes = parts.attributes.join(self.attributes);
+        self.exposures = parts.exposures.join(self.exposures);
         self
     }
 
@@ -269,7 +299,8 @@ impl Profile {
         let (totals, seen, actions) = (self.totals(), self.seen, self.actions.pack_from(since));
         let segments = if self.segments.is_empty() { Vec::new() } else { self.segments.pack() };
         let attributes = self.attributes.newest_within(limits::SNAPSHOT_ATTRIBUTES).pack();
-        SubProfile::pack(version, &Content { totals, seen, names: named.then(names), actions, segments, attributes })
+        let (names, exposures) = (named.then(names), self.exposures.pack());
+        SubProfile::pack(version, &Content { totals, seen, names, actions, segments, attributes, exposures })
     }
 }
 
@@ -358,6 +389,12 @@ impl Known {
     #[must_use]
     pub fn attributes(&self) -> Option<PackedAttributes<'_>> {
         self.newest().and_then(SubProfile::attributes)
+    }
+
+    /// The exposures of the newest sub-profile met; none where they are not of the form.
+    #[must_use]
+    pub fn exposures(&self) -> Exposures {
+        self.newest().map(SubProfile::exposures).unwrap_or_default()
     }
 
     fn newest(&self) -> Option<&SubProfile> {

@@ -4,6 +4,7 @@ use litemap::LiteMap;
 
 use crate::actions::PackedActions;
 use crate::attributes::{AttributeMap, PackedAttributes};
+use crate::experiment::{Exposure, Exposures};
 use crate::ids::{AltHash, Epoch, Millis, Version, VisitorId};
 use crate::membership::{Membership, Memberships};
 use crate::profile::{Known, SubProfile, Totals};
@@ -182,6 +183,25 @@ impl View {
         let members = self.members(own);
         let maps = members.into_iter().filter_map(|visitor| self.attributes_of(visitor)?.to_map());
         maps.fold(AttributeMap::default(), AttributeMap::join)
+    }
+
+    /// The exposures of one visitor alone.
+    #[must_use]
+    pub fn exposures_of(&self, visitor: VisitorId) -> Exposures {
+        self.known.get(&visitor).map(Known::exposures).unwrap_or_default()
+    }
+
+    /// The exposures of the person: of each experiment the first of any visitor that counts for `own`.
+    #[must_use]
+    pub fn exposures(&self, own: VisitorId) -> Exposures {
+        let members = self.members(own).into_iter();
+        members.map(|visitor| self.exposures_of(visitor)).fold(Exposures::default(), Exposures::join)
+    }
+
+    /// The person's exposure to one experiment, by its code.
+    #[must_use]
+    pub fn exposure(&self, own: VisitorId, experiment: u32) -> Option<Exposure> {
+        self.exposures(own).get(experiment)
     }
 
     /// The actions of one visitor alone.

@@ -112,6 +112,7 @@ fn all_facts() -> Vec<Fact> {
             writes: vec![(SegmentId(9), State::held(HourStamp(80_000), [(1, -5)])), (SegmentId(8), State::Removed)],
         },
         What::Attributes { writes: attributes() },
+        What::Exposure { experiment: 7, arm: 2 },
         What::Cancellation { id: alternate(MEMBER, 1) },
         What::Erasure { scope: Scope::Person, id: Some(alternate(MEMBER, 1)), also: vec![hash(2, 1)] },
         What::Erasure { scope: Scope::Visitor, id: None, also: Vec::new() },

@@ -13,6 +13,7 @@ mod frame;
 use causeway_shared::actions::{Entity, InsertionHash, Level, Unit, Verb, ViewType, Window};
 use causeway_shared::attributes::{AttributeMap, Kind, Token, Value};
 use causeway_shared::cookie::{self, IDENTITY};
+use causeway_shared::experiment::{Exposure, Exposures};
 use causeway_shared::fact::{Fact, PURCHASE, Scope, What};
 use causeway_shared::identity::IdentityCookie;
 use causeway_shared::ids::{
@@ -113,11 +114,15 @@ const ERASURE: &str = "85500a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a5001a3185c50007102830
      5001a1a2a3a4a5a6a7a8a9aaabacadaeaf815002b1b2b3b4b5b6b7b8b9babbbcbdbebf";
 const ERASURE_OF_ONE: &str =
     "85500b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b5001a3185c50007102830405060708090a1b000001a3185c7af8008308f4f6";
+const EXPOSURE: &str = "85500c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c5001a3185c50007102830405060708090a1b000001a3185c7ee00083091a00011170\
+     02";
 const ATTRIBUTES: &str = "8550080808080808080808080808080808085001a3185c50007102830405060708090a1b000001a3185c6f400082068282697368\
      6f655f73697a654202548263766970f6";
 const NAMES: &str = "n1D2FyCQIJc2hvZV9zaXplAgN2aXAB";
 const CKEY: &str = "c:pub:attributes:0";
 const ATTRIBUTED: &str = "18020102040200001002060000320202540180a0f1c2b13409";
+const EXPOSED: &str = "20040200001203\
+     0480a0f1c2b134eda2040381a0f1c2b134";
 const ACTION_ID: &str = "73fa776833e56a0d1d6c4de553c7db2e";
 const LATER_BATCH: &str = "840163707562848650010101010101010101010101010101015001a3185c50007102830405060708090a1b000001a3185c53\
      e80083001b01c9c38001020304656c61746572656c617465728650020202020202020202020202020202025001a3185c5000\
@@ -242,13 +247,14 @@ fn all_facts() -> [Fact; 8] {
 }
 
 /// Facts that say nothing of what the visitor did.
-fn facts_about() -> [Fact; 3] {
+fn facts_about() -> [Fact; 4] {
     let id = AlternateId { kind: MEMBER, hash: alt(1, 0xa1) };
     let of_id = What::Erasure { scope: Scope::Person, id: Some(id), also: vec![alt(2, 0xb1)] };
     [
         fact(9, 0, What::Cancellation { id }),
         fact(10, 0, of_id),
         fact(11, 0, What::Erasure { scope: Scope::Visitor, id: None, also: Vec::new() }),
+        fact(12, 0, What::Exposure { experiment: 70_000, arm: 2 }),
     ]
 }
 
@@ -372,7 +378,7 @@ fn the_keys_of_the_kv() {
 #[test]
 fn one_fact_of_each_kind() {
     let goldens = [PAGE, ALIAS, PURCHASE_FACT, TRACK, WITHDRAWAL, ACTION, SEGMENTS, ATTRIBUTES];
-    let about = [CANCELLATION, ERASURE, ERASURE_OF_ONE];
+    let about = [CANCELLATION, ERASURE, ERASURE_OF_ONE, EXPOSURE];
     let all = all_facts().into_iter().zip(goldens).chain(facts_about().into_iter().zip(about));
     for (fact, golden) in all {
         let fact = &fact;
@@ -464,6 +470,30 @@ fn s1_09_a_model() {
     let golden = MODEL.join(&"02".repeat(2_048));
     assert_eq!(to_hex(&wire_model::encode(&model)), golden);
     assert_eq!(wire_model::decode(&hex(&golden)), Ok(model));
+}
+
+#[test]
+fn s4_06_exposures_of_a_snapshot() {
+    let exposure = |arm, at, mixed| Exposure { arm, at, mixed };
+    let exposures: Exposures =
+        [(3, exposure(2, NOW, false)), (70_000, exposure(1, NOW + 1, true))].into_iter().collect();
+    let totals = Totals { pages: 4, sessions: 2, ..Totals::default() };
+    let content = Content { totals, exposures: exposures.pack(), ..Content::default() };
+    let sub = SubProfile::pack(Version::default(), &content);
+    assert_eq!(to_hex(sub.packed()), EXPOSED);
+    assert_eq!((sub.content().unwrap(), sub.exposures()), (content.clone(), exposures.clone()));
+    // Behind attributes; a snapshot of the release before has none.
+    let both = SubProfile::pack(Version::default(), &Content { attributes: vec![0], ..content });
+    assert_eq!(both.exposures(), exposures);
+    assert!(SubProfile::from_packed(Version::default(), hex(ATTRIBUTED).into()).exposures().is_empty());
+    // A reader of that release knows nothing of the flag, and nothing of what lies behind.
+    let before = SubProfile::from_packed(Version::default(), hex(&EXPOSED.replacen("20", "00", 1)).into());
+    assert_eq!((before.totals(), before.exposures()), (totals, Exposures::default()));
+    // What is cut is none, and takes nothing else with it.
+    for end in 5..sub.packed().len() {
+        let cut = SubProfile::from_packed(Version::default(), sub.packed()[..end].to_vec().into());
+        assert_eq!((cut.totals(), cut.exposures()), (totals, Exposures::default()));
+    }
 }
 
 #[test]
@@ -586,13 +616,14 @@ fn hashes_and_macs() {
 type Reads = fn(&[u8]) -> Option<WireError>;
 
 /// Every form in CBOR with its decoder, and whether its first field is the number of the form.
-fn forms() -> [(&'static str, Reads, bool); 11] {
+fn forms() -> [(&'static str, Reads, bool); 12] {
     [
         (BATCH, |b| facts::decode(b).err(), true),
         (ALIAS, |b| facts::decode_one(b).err(), false),
         (ATTRIBUTES, |b| facts::decode_one(b).err(), false),
         (CANCELLATION, |b| facts::decode_one(b).err(), false),
         (ERASURE, |b| facts::decode_one(b).err(), false),
+        (EXPOSURE, |b| facts::decode_one(b).err(), false),
         (PROFILE, |b| profile::decode(b).err(), true),
         (REQUEST, |b| sync::decode_request(b).err(), true),
         (RESPONSE, |b| sync::decode_response(b).err(), true),

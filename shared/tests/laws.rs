@@ -7,13 +7,13 @@ mod common;
 
 use std::collections::BTreeMap;
 
-use causeway_shared::actions::Actions;
 use causeway_shared::attributes::{Token, Value};
+use causeway_shared::experiment::{Exposure, Exposures};
 use causeway_shared::fact::{Fact, What};
 use causeway_shared::ledger::Ledger;
 use causeway_shared::membership::Memberships;
-use causeway_shared::profile::{Known, Profile, SubProfile, Totals};
-use causeway_shared::segments::{SegmentMap, Stamp};
+use causeway_shared::profile::{Known, Parts, Profile, SubProfile, Totals};
+use causeway_shared::segments::Stamp;
 use causeway_shared::view::{Snapshot, Stored, View};
 use causeway_shared::{kv, wire};
 use common::{
@@ -58,9 +58,10 @@ fn with_ledger(history: &History, extra: u64) -> Known {
 /// A profile as it comes back from the store.
 fn stored(mut profile: Profile) -> Profile {
     let core = wire::profile::decode(&wire::profile::encode(&profile)).unwrap();
-    let (.., attributes) = profile.take_parts();
+    let Parts { attributes, exposures, .. } = profile.take_parts();
     let attributes = wire::profile::attributes(&attributes.pack()).unwrap();
-    core.with_parts(Actions::default(), SegmentMap::default(), attributes)
+    let exposures = Exposures::read(&exposures.pack()).unwrap();
+    core.with_parts(Parts { attributes, exposures, ..Parts::default() })
 }
 
 /// The greatest write of each attribute.
@@ -75,6 +76,21 @@ fn said(facts: &[&Fact]) -> BTreeMap<Token, Value> {
         }
     }
     last.into_iter().filter_map(|(token, (_, value))| Some((token, value?))).collect()
+}
+
+/// Of each experiment the least (receipt, arm), and whether there is another arm.
+fn exposed(facts: &[&Fact]) -> BTreeMap<u32, Exposure> {
+    let mut seen: BTreeMap<u32, Vec<(u64, u8)>> = BTreeMap::new();
+    for fact in facts {
+        if let What::Exposure { experiment, arm } = fact.what {
+            seen.entry(experiment).or_default().push((fact.received, arm));
+        }
+    }
+    let first = |all: Vec<(u64, u8)>| {
+        let (at, arm) = *all.iter().min().unwrap();
+        Exposure { arm, at, mixed: all.iter().any(|(_, other)| *other != arm) }
+    };
+    seen.into_iter().map(|(experiment, all)| (experiment, first(all))).collect()
 }
 
 fn at_most(part: Totals, whole: Totals) -> bool {
@@ -139,9 +155,9 @@ proptest! {
         prop_assert_eq!(&in_batches, &at_once);
         // As the store does: what it keeps apart is joined with what came since.
         let mut since = stored(profile_of(first));
-        let (actions, segments, attributes) = since.take_parts();
+        let parts = since.take_parts();
         second.iter().for_each(|f| fold(&mut since, f));
-        let in_batches = since.with_parts(actions, segments, attributes);
+        let in_batches = since.with_parts(parts);
         prop_assert_eq!(&in_batches, &at_once);
         prop_assert_eq!(at_once.totals(), naive(&h.facts.iter().collect::<Vec<_>>()));
     }
@@ -236,6 +252,30 @@ proptest! {
         for history in &histories {
             let own = view.attributes_of(history.visitor).map(|packed| packed.iter().collect::<BTreeMap<_, _>>());
             prop_assert_eq!(own.unwrap_or_default(), said(&history.newest().iter().collect::<Vec<_>>()));
+        }
+    }
+
+    #[test]
+    fn join_of_exposures_is_commutative_associative_idempotent(h in [history(0), history(1), history(2)]) {
+        let [a, b, c] = h.map(|h| profile_of(&h.facts).exposures().clone());
+        prop_assert_eq!(a.clone().join(b.clone()), b.clone().join(a.clone()));
+        prop_assert_eq!(a.clone().join(b.clone()).join(c.clone()), a.clone().join(b.join(c)));
+        prop_assert_eq!(a.clone().join(a.clone()), a);
+    }
+
+    #[test]
+    fn field_14_a_person_s_arm_is_the_one_that_any_of_its_visitors_saw_first(a in history(0), b in history(1), c in history(2)) {
+        let histories = [a, b, c];
+        let mut view = View::default();
+        histories.iter().for_each(|h| view.add_known(h.visitor, Known::from_sub(h.sub(usize::MAX, false))));
+        let facts: Vec<&Fact> = histories.iter().flat_map(History::newest).collect();
+        for own in histories.iter().map(|h| h.visitor) {
+            prop_assert_eq!(view.exposures(own).iter().collect::<BTreeMap<_, _>>(), exposed(&facts));
+            prop_assert_eq!(view.exposure(own, 2), exposed(&facts).get(&2).copied());
+        }
+        for history in &histories {
+            let own = view.exposures_of(history.visitor).iter().collect::<BTreeMap<_, _>>();
+            prop_assert_eq!(own, exposed(&history.newest().iter().collect::<Vec<_>>()));
         }
     }
 

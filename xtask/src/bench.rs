@@ -15,6 +15,8 @@ use crate::{edge_build, steps, test, tools};
 const EDGE: &str = "edge";
 /// What runs in Node too.
 const WASM: &str = "wasm";
+/// What is simulated, not measured.
+const BANDIT: &str = "bandit";
 
 pub(crate) fn names() -> Vec<&'static str> {
     vec![
@@ -28,12 +30,14 @@ pub(crate) fn names() -> Vec<&'static str> {
         "segments-load",
         "filters",
         "train",
+        BANDIT,
         WASM,
     ]
 }
 
 pub(crate) fn run(project: &Project, name: &str, json: bool, rocksdb: bool, stop: &Stop) -> Result<()> {
-    let mut env = test::built(project, stop)?;
+    // A simulation of its own needs no program of ours.
+    let mut env = if name == BANDIT { Vec::new() } else { test::built(project, stop)? };
     if name == EDGE {
         tools::ensure_worker_build(project, stop)?;
         env.push(("CAUSEWAY_PEERS", peers::build(project, &env, stop)?.into()));

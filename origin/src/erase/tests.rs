@@ -10,7 +10,9 @@ use causeway_shared::view::Stored;
 use super::*;
 use crate::group::Given;
 use crate::read::{self, View};
-use crate::testing::{NOW, Origin, alias, fact, impression, page, purchase, snapshot, stored, visitor, withdrawal};
+use crate::testing::{
+    NOW, Origin, alias, exposure, fact, impression, page, purchase, snapshot, stored, visitor, withdrawal,
+};
 
 type Kv = BTreeMap<String, String>;
 
@@ -31,6 +33,7 @@ fn person(origin: &mut Origin, kv: &mut Kv) {
             page(visitor(v), 1, NOW),
             purchase(visitor(v), 2, NOW, 5),
             impression(visitor(v), 3, NOW),
+            exposure(visitor(v), 5, NOW, 1, 2),
             origin.login(visitor(v), 4, NOW, "ann"),
         ];
         origin.send("demo", &facts);
@@ -46,6 +49,14 @@ fn traces(origin: &Origin, v: u32) -> Vec<(&'static str, i64)> {
         ("cancellations", "SELECT count(*) FROM cancellations WHERE visitor = ?1".to_owned()),
         ("fact_ids", format!("SELECT count(*) FROM fact_ids WHERE visitor = {row}")),
         ("actions", format!("SELECT count(*) FROM actions WHERE place >> 32 = {row}")),
+        ("exposures", format!("SELECT count(*) FROM exposures WHERE visitor = {row}")),
+        ("conversions", format!("SELECT count(*) FROM conversions WHERE visitor = {row}")),
+        (
+            "experiment_people",
+            "SELECT count(*) FROM experiment_people JOIN visitors USING (person)
+            WHERE visitor = ?1"
+                .to_owned(),
+        ),
         ("lookups", "SELECT count(*) FROM lookups WHERE instr(visitors, ?1) > 0".to_owned()),
         (
             "parts",

@@ -254,6 +254,7 @@ mod tests {
             include_str!("segments.rs"),
             include_str!("attributes.rs"),
             include_str!("erase.rs"),
+            include_str!("experiments.rs"),
             include_str!("links.rs"),
             include_str!("../http.rs"),
         ];

@@ -13,6 +13,7 @@ use rusqlite::Connection;
 use super::evidence::{self, of_visitor};
 use super::{Linked, Touched, alternates, family, held_unique, people};
 use crate::erase::{self, journal};
+use crate::experiment;
 use crate::fold::{self, Erasing};
 use crate::group::Group;
 use crate::publish::{self, Subject};
@@ -210,6 +211,7 @@ fn empty(group: &mut Group<'_>, tenant: TenantNo, visitor: VisitorId, by: By) ->
     group.tx.prepare_cached(EMPTY)?.execute((row, nothing, signed(version.counter), version.restore))?;
     fold::buckets::drop_all(group.tx, row)?;
     fold::purchases::drop_all(group.tx, row)?;
+    experiment::drop_all(group.tx, row)?;
     group.tx.prepare_cached("DELETE FROM fact_ids WHERE visitor = ?1")?.execute([row])?;
     for table in ["evidence", "cancellations"] {
         let delete = format!("DELETE FROM {table} WHERE tenant = ?1 AND visitor = ?2");

@@ -63,7 +63,10 @@ pub(super) fn recompute(group: &mut Group<'_>, touched: &mut Touched, linked: &m
         let found = decide(group, tenant, &around)?;
         keep_flags(group, tenant, &around, &found, touched)?;
         for planned in plan(&around, &found, |row| master(group, row))? {
-            linked.people.push(apply(group, tenant, planned)?);
+            linked.rows.extend(&planned.from);
+            let change = apply(group, tenant, planned)?;
+            linked.rows.insert(change.person);
+            linked.people.push(change);
         }
     }
     Ok(())
@@ -309,7 +312,9 @@ fn separate(
     };
     let alone = Person { master: visitor, members: BTreeSet::from([visitor]) };
     let planned = Planned { person: alone, from: BTreeSet::new(), row: None, heir_of: None, left: Vec::new() };
-    linked.people.push(apply(group, tenant, planned)?);
+    let alone = apply(group, tenant, planned)?;
+    linked.rows.extend([alone.person, stored.person]);
+    linked.people.push(alone);
     let (epoch, version) = (group.next_epoch(), group.next_version());
     let values = (stored.person.0, signed(epoch.0), signed(version.counter));
     group.tx.prepare_cached(SHRINK)?.execute(values)?;

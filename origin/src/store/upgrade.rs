@@ -1,5 +1,6 @@
 //! Steps from one form of the store to the next that SQL alone cannot take.
 
+use causeway_shared::profile::Parts;
 use causeway_shared::wire::{facts, profile};
 use rusqlite::{Connection, Transaction};
 
@@ -31,7 +32,7 @@ fn split_profiles(tx: &Transaction<'_>) -> Result<(), StoreError> {
         let body: Vec<u8> =
             tx.prepare_cached("SELECT profile FROM visitors WHERE row = ?1")?.query_row([row], |row| row.get(0))?;
         let mut core = profile::decode(&body)?;
-        let (actions, segments, _) = core.take_parts();
+        let Parts { actions, segments, .. } = core.take_parts();
         let count = buckets::add(tx, row, 0, actions)?;
         let segments = if segments.is_empty() { Vec::new() } else { segments.pack() };
         tx.prepare_cached(WRITE)?.execute((row, profile::encode(&core), segments, count))?;

@@ -7,6 +7,7 @@ mod bad_input;
 mod command_line;
 mod durability;
 mod erase;
+mod experiments;
 mod import;
 mod support;
 mod sync;

@@ -5,6 +5,7 @@ use bytes::Bytes;
 use super::{Newest, SESSIONS, Totals};
 use crate::actions::PackedActions;
 use crate::attributes::PackedAttributes;
+use crate::experiment::Exposures;
 use crate::ids::{Millis, SessionId, Version};
 use crate::limits;
 use crate::packed::{self, Packed};
@@ -15,6 +16,7 @@ const NAMED: u64 = 2;
 const ACTED: u64 = 4;
 const SEGMENTED: u64 = 8;
 const ATTRIBUTED: u64 = 16;
+const EXPOSED: u64 = 32;
 
 /// One visitor's profile at one version. Two of the same version hold the same, but for what a snapshot had no room for.
 #[derive(Clone, PartialEq, Eq)]
@@ -38,6 +40,8 @@ pub struct Content {
     pub segments: Vec<u8>,
     /// The attributes, packed; empty for none.
     pub attributes: Vec<u8>,
+    /// The exposures, packed; empty for none.
+    pub exposures: Vec<u8>,
 }
 
 /// What the newest facts are called.
@@ -53,12 +57,13 @@ impl SubProfile {
     /// Packs what it is to say.
     #[must_use]
     pub fn pack(version: Version, content: &Content) -> Self {
-        let Content { totals, seen, names, actions, segments, attributes } = content;
+        let Content { totals, seen, names, actions, segments, attributes, exposures } = content;
         let mut to = Vec::new();
         let flag = |set, flag| if set { flag } else { 0 };
         let parts = flag(!actions.is_empty(), ACTED)
             | flag(!segments.is_empty(), SEGMENTED)
-            | flag(!attributes.is_empty(), ATTRIBUTED);
+            | flag(!attributes.is_empty(), ATTRIBUTED)
+            | flag(!exposures.is_empty(), EXPOSED);
         packed::put(&mut to, flag(seen.is_some(), SEEN) | flag(names.is_some(), NAMED) | parts);
         // First, so that a decision, which asks for them, need not read what comes behind.
         for part in [actions, segments].into_iter().filter(|part| !part.is_empty()) {
@@ -74,8 +79,8 @@ impl SubProfile {
             names.put(&mut to);
         }
         // Last, as all that is to come: a reader of the release before passes over what lies behind.
-        if !attributes.is_empty() {
-            packed::put_row(&mut to, attributes);
+        for part in [attributes, exposures].into_iter().filter(|part| !part.is_empty()) {
+            packed::put_row(&mut to, part);
         }
         Self { version, packed: to.into() }
     }
@@ -129,7 +134,13 @@ impl SubProfile {
     pub fn attributes(&self) -> Option<PackedAttributes<'_>> {
         let Parts { flags, mut rest, .. } = self.parts()?;
         read_sums(flags, &mut rest)?;
-        PackedAttributes::read(read_attributes(flags, &mut rest)?)
+        PackedAttributes::read(read_part(flags, ATTRIBUTED, &mut rest)?)
+    }
+
+    /// The exposures; none where they are not of the form.
+    #[must_use]
+    pub fn exposures(&self) -> Exposures {
+        self.parts().and_then(Parts::exposures).unwrap_or_default()
     }
 
     /// Whether it names its newest facts.
@@ -155,9 +166,10 @@ impl SubProfile {
     pub fn content(&self) -> Option<Content> {
         let Parts { flags, actions, segments, mut rest } = self.parts()?;
         let (totals, seen, names) = read_sums(flags, &mut rest)?;
-        let attributes = read_attributes(flags, &mut rest)?;
-        let [actions, segments, attributes] = [actions, segments, attributes].map(<[u8]>::to_vec);
-        Some(Content { totals, seen, names, actions, segments, attributes })
+        let attributes = read_part(flags, ATTRIBUTED, &mut rest)?;
+        let exposures = read_part(flags, EXPOSED, &mut rest)?;
+        let [actions, segments, attributes, exposures] = [actions, segments, attributes, exposures].map(<[u8]>::to_vec);
+        Some(Content { totals, seen, names, actions, segments, attributes, exposures })
     }
 
     fn parts(&self) -> Option<Parts<'_>> {
@@ -188,6 +200,17 @@ struct Parts<'a> {
     rest: Packed<'a>,
 }
 
+impl Parts<'_> {
+    fn exposures(mut self) -> Option<Exposures> {
+        if self.flags & EXPOSED == 0 {
+            return None;
+        }
+        read_sums(self.flags, &mut self.rest)?;
+        read_part(self.flags, ATTRIBUTED, &mut self.rest)?;
+        Exposures::read(self.rest.row()?)
+    }
+}
+
 impl std::fmt::Debug for SubProfile {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}: {:?}", self.version, self.content())
@@ -212,8 +235,9 @@ fn read_seen(flags: u64, from: &mut Packed<'_>) -> Option<Option<(Millis, Millis
     Some(Some((first, first.checked_add(span)?)))
 }
 
-fn read_attributes<'a>(flags: u64, from: &mut Packed<'a>) -> Option<&'a [u8]> {
-    if flags & ATTRIBUTED == 0 { Some(&[]) } else { from.row() }
+/// The next part of those behind the sums, where its flag is set.
+fn read_part<'a>(flags: u64, flag: u64, from: &mut Packed<'a>) -> Option<&'a [u8]> {
+    if flags & flag == 0 { Some(&[]) } else { from.row() }
 }
 
 fn read_totals(packed: &mut Packed<'_>) -> Option<Totals> {

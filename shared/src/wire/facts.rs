@@ -108,6 +108,7 @@ fn put_fact(e: &mut Encoder<'_>, fact: &Fact) -> Written {
             put_erased_id(e, id.as_ref(), also)?;
             e
         }
+        What::Exposure { experiment, arm } => e.array(3)?.u8(9)?.u32(*experiment)?.u8(*arm)?,
     };
     Ok(())
 }
@@ -209,6 +210,7 @@ fn what(d: &mut Decoder<'_>) -> Result<What, WireError> {
             let (id, also) = named.map_or_else(Default::default, |(id, also)| (Some(id), also));
             (3, What::Erasure { scope, id, also })
         }
+        9 => (3, What::Exposure { experiment: d.u32()?, arm: d.u8()? }),
         _ => return Err(WireError::UnknownForm),
     };
     if fields < known {

@@ -5,6 +5,7 @@ use minicbor::decode::Decoder;
 use super::parts::{self, Encoder, WireError, Written};
 use crate::actions::PackedActions;
 use crate::attributes::{AttributeMap, PackedAttributes};
+use crate::experiment::Exposures;
 use crate::ids::{Millis, SessionId};
 use crate::limits;
 use crate::profile::{Newest, Profile};
@@ -15,7 +16,7 @@ const FORM: u8 = 1;
 /// More than the sessions a profile keeps; a longer list is not ours.
 const SESSIONS: usize = 8_192;
 
-/// A stored profile's bytes, without its attributes: the store keeps them apart, packed ([`attributes`]).
+/// A stored profile's bytes, without its attributes and exposures: the store keeps them apart.
 #[must_use]
 pub fn encode(profile: &Profile) -> Vec<u8> {
     parts::encode(|e| {
@@ -33,7 +34,7 @@ pub fn encode(profile: &Profile) -> Vec<u8> {
     })
 }
 
-/// Reads a stored profile; its attributes are not in it.
+/// Reads a stored profile; its attributes and exposures are not in it.
 ///
 /// # Errors
 /// [`WireError`].
@@ -50,6 +51,7 @@ pub fn decode(bytes: &[u8]) -> Result<Profile, WireError> {
             segments: segments(d.bytes()?)?,
             rhythm: Rhythm::read(d.bytes()?).ok_or(WireError::Malformed)?,
             attributes: AttributeMap::default(),
+            exposures: Exposures::default(),
         })
     })
 }

@@ -188,6 +188,11 @@ fn facts_of(owner: u8, specs: &[Spec]) -> Vec<Fact> {
                 let write = |n: u64| (SegmentId((bits >> (2 * n)) as u32 % 6), state(n));
                 What::Segments { writes: (0..1 + bits % 4).map(write).collect() }
             }
+            // Few experiments and arms, so that a person meets one in two arms.
+            14 => {
+                let bits = scramble(i as u64 ^ u64::from(*gap) << 8 ^ u64::from(owner) << 16);
+                What::Exposure { experiment: 1 + (bits % 3) as u32, arm: 1 + (bits >> 8) as u8 % 2 }
+            }
             _ => What::Alias { id: alternate(MEMBER, owner), also: Vec::new(), proven: true },
         };
         let at = received - u64::from(*gap);
@@ -208,7 +213,7 @@ fn history_of(owner: u8, specs: &[Spec], disorder: u16, cuts: &[prop::sample::In
 
 /// A visitor's history: a few facts mostly, sometimes more than a sub-profile names; in order, or not.
 pub(crate) fn history(owner: u8) -> impl Strategy<Value = History> {
-    let spec = || (0u8..14, 0u8..10, 0u16..1_000);
+    let spec = || (0u8..15, 0u8..10, 0u16..1_000);
     let specs = prop_oneof![9 => vec(spec(), 0..12), 1 => vec(spec(), 60..140)];
     let disorder = prop_oneof![2 => Just(1u16), 2 => Just(4), 1 => Just(200)];
     let cuts = vec(any::<prop::sample::Index>(), 1..5);

@@ -8,6 +8,7 @@
 //! Exit codes: 0 done, 1 failed (an answer was wrong, or nothing could be measured; never for a bar), 2 usage.
 
 mod asked;
+mod bandit;
 mod counting;
 mod counting_api;
 mod counting_store;
@@ -68,6 +69,8 @@ enum Bench {
     Train(train::Options),
     /// Syncs a real origin acknowledges, and how fast it folds them.
     Ingest(ingest::Options),
+    /// What intelligent selection loses against the best arm, beside other policies.
+    Bandit(bandit::Options),
     /// Facts a second, from /v1/events to the store.
     Facts(facts::Options),
 }
@@ -87,6 +90,7 @@ fn main() -> ExitCode {
             Bench::Filters(options) => filters::run(options, cli.json, &stop),
             Bench::Train(options) => train::run(options, cli.json, &stop),
             Bench::Ingest(options) => ingest::run(options, cli.json, &stop),
+            Bench::Bandit(options) => bandit::run(options, cli.json, &stop),
             Bench::Facts(options) => facts::run(options, cli.json, &stop),
         }
     };

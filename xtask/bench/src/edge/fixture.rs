@@ -200,6 +200,7 @@ fn sub(n: u64, now: Millis, newest: Option<Newest>) -> SubProfile {
         actions: Vec::new(),
         segments: Vec::new(),
         attributes: Vec::new(),
+        exposures: Vec::new(),
     };
     SubProfile::pack(Version { restore: 0, counter: 4_800_000 + n }, &content)
 }

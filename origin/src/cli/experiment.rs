@@ -1,0 +1,70 @@
+//! `causeway experiment`: plans one, and shows what one came to; the store is read directly, also while the origin serves.
+
+use anyhow::{Context as _, ensure};
+use causeway_origin::experiment::results;
+use causeway_origin::experiment::statistics::{Wanted, people_an_arm};
+use causeway_origin::tenants::Tenants;
+use causeway_origin::{clock, keyfile, store};
+use clap::Subcommand;
+use serde_json::json;
+
+use super::{Common, named};
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Experiment {
+    /// How many people it takes to see a difference, and how long that is at some traffic.
+    Plan {
+        /// The rate without: 0.02 is two of a hundred people.
+        #[arg(long)]
+        base: f64,
+        /// The least difference to be seen, as a part of the rate: 0.1 is ten per cent more.
+        #[arg(long, allow_negative_numbers = true)]
+        uplift: f64,
+        /// Arms, the control among them.
+        #[arg(long, default_value_t = 2)]
+        arms: u32,
+        /// How often the difference must be seen where there is one.
+        #[arg(long, default_value_t = 0.8)]
+        power: f64,
+        /// How often one may be seen where there is none.
+        #[arg(long, default_value_t = 0.05)]
+        alpha: f64,
+        /// New people a day in the whole experiment.
+        #[arg(long)]
+        traffic: Option<u64>,
+    },
+    /// Arms, traffic, conversions, uplift, and whether the traffic was split as it was to be.
+    Show {
+        /// The experiment's id.
+        id: String,
+        /// Whose experiment. With one tenant configured it need not be said.
+        #[arg(long)]
+        tenant: Option<String>,
+    },
+}
+
+pub(super) fn run(command: &Experiment, common: &Common) -> anyhow::Result<()> {
+    match command {
+        Experiment::Plan { base, uplift, arms, power, alpha, traffic } => {
+            let wanted = Wanted { base: *base, uplift: *uplift, alpha: *alpha, power: *power, arms: *arms };
+            let each = people_an_arm(wanted)?;
+            ensure!(*traffic != Some(0), "without traffic it takes for ever");
+            let all = each.saturating_mul(u64::from(*arms));
+            let plan = json!({
+                "base": base, "with_uplift": base * (1.0 + uplift), "arms": arms, "alpha": alpha, "power": power,
+                "people_an_arm": each, "people": all, "days": traffic.map(|traffic| all.div_ceil(traffic)),
+            });
+            common.output.one(&plan)
+        }
+        Experiment::Show { id, tenant } => {
+            let config = common.load()?;
+            let keys = keyfile::load_checked(&config.keys, &config.edge)?;
+            let mut conn = store::open_readonly(&config.data)?;
+            let tenants = Tenants::find(&conn, &config.edge, &keys)?;
+            let known = named(&tenants, tenant.as_deref())?;
+            let snapshot = conn.transaction()?;
+            let found = results::show(&snapshot, known, id, clock::now())?;
+            common.output.one(&found.context("the tenant's catalogue has no experiment of that id")?)
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! One row a person and experiment, and the sums over them. What a person adds to the sums is computed anew from its
+//! visitors whenever one of them or the membership changes; the old row is taken out of the sums and the new one put in. So
+//! a merge makes one recipient of two, and an unlink two of one, at once and exactly.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use causeway_shared::config::Tenant;
+use causeway_shared::experiment::Exposure;
+use causeway_shared::fact::PURCHASE;
+use causeway_shared::ids::{Micros, Millis};
+use causeway_shared::packed::{self, Packed};
+use causeway_shared::time::HourStamp;
+use rusqlite::{Connection, OptionalExtension as _};
+
+use super::of_person;
+use crate::fold::Folded;
+use crate::group::Group;
+use crate::link::Linked;
+use crate::store::{PersonNo, StoreError, TenantNo, signed, unsigned};
+use crate::tenants::Tenants;
+
+/// In the place of an arm's code: people seen in two arms, who are left out of the results.
+pub const MIXED: i64 = -1;
+/// Delays from this number of hours on (30 days) are counted together.
+pub const DELAY_HOURS: u64 = 720;
+
+const HOUR_MS: Millis = 3_600_000;
+
+/// What a person comes to in one experiment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Row {
+    arm: i64,
+    exposed: Millis,
+    converted: Option<Millis>,
+    /// Hours with conversions: how many, and their revenue.
+    hours: BTreeMap<HourStamp, (i64, Micros)>,
+}
+
+/// Brings up to date who changed in this group.
+///
+/// # Errors
+/// [`StoreError`]; then nothing of the group may be kept.
+pub fn refresh(group: &Group<'_>, folded: &Folded<'_>, linked: &Linked) -> Result<(), StoreError> {
+    const OF_ROW: &str = "SELECT person FROM visitors WHERE row = ?1";
+    const OF_VISITOR: &str = "SELECT person FROM visitors WHERE tenant = ?1 AND visitor = ?2";
+    let mut changed: BTreeSet<PersonNo> = linked.rows.clone();
+    for row in &folded.tested {
+        changed.insert(PersonNo(group.tx.prepare_cached(OF_ROW)?.query_row([row], |row| row.get(0))?));
+    }
+    for (tenant, visitor) in &linked.withdrawn {
+        let place = (tenant.0, visitor.as_bytes());
+        changed
+            .extend(group.tx.prepare_cached(OF_VISITOR)?.query_row(place, |row| row.get(0).map(PersonNo)).optional()?);
+    }
+    changed.into_iter().try_for_each(|person| person_changed(group.tx, &group.rules.tenants, person))
+}
+
+fn person_changed(conn: &Connection, tenants: &Tenants, person: PersonNo) -> Result<(), StoreError> {
+    const TENANT: &str = "SELECT tenant FROM people WHERE person = ?1";
+    const DROP: &str = "DELETE FROM experiment_people WHERE person = ?1 AND experiment = ?2";
+    const PUT: &str = "INSERT OR REPLACE INTO experiment_people
+        (person, experiment, tenant, arm, exposed, converted, hours) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+    let before = stored(conn, person)?;
+    let tenant = conn.prepare_cached(TENANT)?.query_row([person.0], |row| row.get(0).map(TenantNo)).optional()?;
+    let after = match tenant {
+        Some(tenant) => computed(conn, &tenants.by_no(tenant)?.config, person)?,
+        None => BTreeMap::new(),
+    };
+    for ((tenant, experiment), row) in &before {
+        if after.get(experiment) != Some(row) {
+            add(conn, *tenant, *experiment, row, -1)?;
+            conn.prepare_cached(DROP)?.execute((person.0, experiment))?;
+        }
+    }
+    let Some(tenant) = tenant else { return Ok(()) };
+    for (experiment, row) in &after {
+        if before.get(&(tenant, *experiment)) != Some(row) {
+            add(conn, tenant, *experiment, row, 1)?;
+            let Row { arm, exposed, converted, hours } = row;
+            let converted = converted.map(signed);
+            let values = (person.0, experiment, tenant.0, arm, signed(*exposed), converted, pack(hours));
+            conn.prepare_cached(PUT)?.execute(values)?;
+        }
+    }
+    Ok(())
+}
+
+fn stored(conn: &Connection, person: PersonNo) -> Result<BTreeMap<(TenantNo, u32), Row>, StoreError> {
+    const READ: &str =
+        "SELECT tenant, experiment, arm, exposed, converted, hours FROM experiment_people WHERE person = ?1";
+    let mut statement = conn.prepare_cached(READ)?;
+    let mut rows = statement.query([person.0])?;
+    let mut found = BTreeMap::new();
+    while let Some(row) = rows.next()? {
+        let packed: Vec<u8> = row.get(5)?;
+        let hours = unpack(&packed).ok_or(StoreError::Corrupt { what: "person's conversions" })?;
+        let converted: Option<i64> = row.get(4)?;
+        let exposed = unsigned(row.get(3)?);
+        let of = Row { arm: row.get(2)?, exposed, converted: converted.map(unsigned), hours };
+        found.insert((TenantNo(row.get(0)?), row.get(1)?), of);
+    }
+    Ok(found)
+}
+
+/// What the person's visitors come to. An experiment that is no longer configured goes on counting purchases.
+fn computed(conn: &Connection, tenant: &Tenant, person: PersonNo) -> Result<BTreeMap<u32, Row>, StoreError> {
+    const READ: &str = "SELECT c.received, c.name, c.value FROM visitors v JOIN conversions c ON c.visitor = v.row
+        WHERE v.person = ?1 AND v.withdrawn IS NULL AND c.received >= ?2";
+    let exposures = of_person(conn, person)?;
+    let Some(first) = exposures.iter().map(|(_, exposure)| exposure.at).min() else { return Ok(BTreeMap::new()) };
+    let row = |Exposure { arm, at, mixed }| Row {
+        arm: if mixed { MIXED } else { i64::from(arm) },
+        exposed: at,
+        converted: None,
+        hours: BTreeMap::new(),
+    };
+    let counts = |code: u32| {
+        let of = tenant.ads.experiments.iter().find(|experiment| experiment.code == code);
+        of.map_or(PURCHASE, |experiment| experiment.conversion.as_str())
+    };
+    let mut found: BTreeMap<u32, Row> = exposures.iter().map(|(code, exposure)| (code, row(exposure))).collect();
+    let mut statement = conn.prepare_cached(READ)?;
+    let mut conversions = statement.query((person.0, signed(first)))?;
+    while let Some(conversion) = conversions.next()? {
+        let (received, name): (Millis, String) = (unsigned(conversion.get(0)?), conversion.get(1)?);
+        let value: Micros = conversion.get(2)?;
+        let counting =
+            |(code, row): &(&u32, &mut Row)| row.arm != MIXED && received >= row.exposed && counts(**code) == name;
+        for (_, row) in found.iter_mut().filter(counting) {
+            row.converted = Some(row.converted.map_or(received, |there| there.min(received)));
+            let (count, revenue) = row.hours.entry(HourStamp::at(received)).or_default();
+            (*count, *revenue) = (*count + 1, revenue.saturating_add(value));
+        }
+    }
+    Ok(found)
+}
+
+/// What is added up by hour, in the order of the columns of `experiment_hours`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Sums {
+    /// People exposed first in the hour: its cohort.
+    pub exposed: i64,
+    /// Of the cohort those who converted, whenever.
+    pub cohort_converted: i64,
+    /// Their conversions.
+    pub cohort_conversions: i64,
+    /// And the revenue of these.
+    pub cohort_revenue: Micros,
+    /// People whose first conversion was in the hour.
+    pub converted: i64,
+    /// Conversions in the hour.
+    pub conversions: i64,
+    /// And their revenue.
+    pub revenue: Micros,
+}
+
+impl Sums {
+    /// With another's added, or, with a sign of -1, taken out. Wraps rather than ends at the bound: what went in comes out,
+    /// also where revenues are absurd.
+    #[must_use]
+    pub fn plus(self, sign: i64, other: Self) -> Self {
+        let plus = |a: i64, b: i64| a.wrapping_add(b.wrapping_mul(sign));
+        Self {
+            exposed: plus(self.exposed, other.exposed),
+            cohort_converted: plus(self.cohort_converted, other.cohort_converted),
+            cohort_conversions: plus(self.cohort_conversions, other.cohort_conversions),
+            cohort_revenue: plus(self.cohort_revenue, other.cohort_revenue),
+            converted: plus(self.converted, other.converted),
+            conversions: plus(self.conversions, other.conversions),
+            revenue: plus(self.revenue, other.revenue),
+        }
+    }
+}
+
+/// Puts a person's row into the sums, or takes it out.
+fn add(conn: &Connection, tenant: TenantNo, experiment: u32, row: &Row, sign: i64) -> Result<(), StoreError> {
+    let mut hours: BTreeMap<HourStamp, Sums> = BTreeMap::new();
+    for (hour, (conversions, revenue)) in &row.hours {
+        hours.insert(*hour, Sums { conversions: *conversions, revenue: *revenue, ..Sums::default() });
+    }
+    let cohort = hours.entry(HourStamp::at(row.exposed)).or_default();
+    cohort.exposed = 1;
+    cohort.cohort_converted = i64::from(row.converted.is_some());
+    cohort.cohort_conversions = row.hours.values().map(|(count, _)| count).sum();
+    cohort.cohort_revenue = row.hours.values().fold(0, |sum: Micros, (_, revenue)| sum.wrapping_add(*revenue));
+    if let Some(at) = row.converted {
+        hours.entry(HourStamp::at(at)).or_default().converted = 1;
+        add_delay(conn, tenant, experiment, (row.exposed, at), sign)?;
+    }
+    for (HourStamp(hour), sums) in hours {
+        add_hour(conn, (tenant.0, experiment, row.arm, hour), sums, sign)?;
+    }
+    Ok(())
+}
+
+/// Adds to the sums of an hour; one that nobody adds to any more goes.
+fn add_hour(conn: &Connection, place: (i64, u32, i64, u32), sums: Sums, sign: i64) -> Result<(), StoreError> {
+    const READ: &str = "SELECT exposed, cohort_converted, cohort_conversions, cohort_revenue, converted, conversions,
+        revenue FROM experiment_hours WHERE tenant = ?1 AND experiment = ?2 AND arm = ?3 AND hour = ?4";
+    const PUT: &str =
+        "INSERT OR REPLACE INTO experiment_hours (tenant, experiment, arm, hour, exposed, cohort_converted,
+        cohort_conversions, cohort_revenue, converted, conversions, revenue)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
+    const DROP: &str = "DELETE FROM experiment_hours WHERE tenant = ?1 AND experiment = ?2 AND arm = ?3 AND hour = ?4";
+    let before = conn.prepare_cached(READ)?.query_row(place, sums_of).optional()?.unwrap_or_default();
+    let after = before.plus(sign, sums);
+    if after == Sums::default() {
+        conn.prepare_cached(DROP)?.execute(place)?;
+        return Ok(());
+    }
+    let ((tenant, experiment, arm, hour), of) = (place, after);
+    conn.prepare_cached(PUT)?.execute((
+        tenant,
+        experiment,
+        arm,
+        hour,
+        of.exposed,
+        of.cohort_converted,
+        of.cohort_conversions,
+        of.cohort_revenue,
+        of.converted,
+        of.conversions,
+        of.revenue,
+    ))?;
+    Ok(())
+}
+
+fn sums_of(row: &rusqlite::Row<'_>) -> rusqlite::Result<Sums> {
+    Ok(Sums {
+        exposed: row.get(0)?,
+        cohort_converted: row.get(1)?,
+        cohort_conversions: row.get(2)?,
+        cohort_revenue: row.get(3)?,
+        converted: row.get(4)?,
+        conversions: row.get(5)?,
+        revenue: row.get(6)?,
+    })
+}
+
+/// The sums of an experiment: by arm, [`MIXED`] among them, and hour.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn sums(
+    conn: &Connection,
+    tenant: TenantNo,
+    experiment: u32,
+) -> Result<BTreeMap<i64, BTreeMap<HourStamp, Sums>>, StoreError> {
+    const READ: &str = "SELECT exposed, cohort_converted, cohort_conversions, cohort_revenue, converted, conversions,
+        revenue, arm, hour FROM experiment_hours WHERE tenant = ?1 AND experiment = ?2";
+    let mut statement = conn.prepare_cached(READ)?;
+    let mut rows = statement.query((tenant.0, experiment))?;
+    let mut found: BTreeMap<i64, BTreeMap<HourStamp, Sums>> = BTreeMap::new();
+    while let Some(row) = rows.next()? {
+        found.entry(row.get(7)?).or_default().insert(HourStamp(row.get(8)?), sums_of(row)?);
+    }
+    Ok(found)
+}
+
+fn add_delay(
+    conn: &Connection,
+    tenant: TenantNo,
+    experiment: u32,
+    (exposed, converted): (Millis, Millis),
+    sign: i64,
+) -> Result<(), StoreError> {
+    const ADD: &str =
+        "INSERT INTO experiment_delays (tenant, experiment, hour, delay, people) VALUES (?1, ?2, ?3, ?4, ?5)
+        ON CONFLICT DO UPDATE SET people = people + excluded.people";
+    const DROP: &str = "DELETE FROM experiment_delays
+        WHERE tenant = ?1 AND experiment = ?2 AND hour = ?3 AND delay = ?4 AND people = 0";
+    let HourStamp(hour) = HourStamp::at(exposed);
+    let delay = (converted.saturating_sub(exposed) / HOUR_MS).min(DELAY_HOURS);
+    let place = (tenant.0, experiment, hour, signed(delay));
+    conn.prepare_cached(ADD)?.execute((place.0, place.1, place.2, place.3, sign))?;
+    conn.prepare_cached(DROP)?.execute(place)?;
+    Ok(())
+}
+
+/// Of each hour its distance from the one before, the conversions, the revenue.
+fn pack(hours: &BTreeMap<HourStamp, (i64, Micros)>) -> Vec<u8> {
+    let mut to = Vec::new();
+    let mut before = 0;
+    for (HourStamp(hour), (count, revenue)) in hours {
+        packed::put(&mut to, u64::from(hour - before));
+        packed::put(&mut to, unsigned(*count));
+        packed::put_signed(&mut to, *revenue);
+        before = *hour;
+    }
+    to
+}
+
+fn unpack(bytes: &[u8]) -> Option<BTreeMap<HourStamp, (i64, Micros)>> {
+    let mut from = Packed(bytes);
+    let mut hours = BTreeMap::new();
+    let mut hour = 0_u32;
+    while !from.is_empty() {
+        hour = hour.checked_add(u32::try_from(from.number()?).ok()?)?;
+        hours.insert(HourStamp(hour), (i64::try_from(from.number()?).ok()?, from.signed()?));
+    }
+    Some(hours)
+}

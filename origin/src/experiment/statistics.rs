@@ -1,0 +1,259 @@
+//! What an experiment's counts say: rates and uplift with their intervals, whether the arms got the traffic that they were
+//! to get, and how many people it takes to see a difference. Numbers in, numbers out.
+
+use statrs::distribution::{Beta, ChiSquared, ContinuousCDF as _, Normal};
+
+/// Below this probability of a split as uneven, the traffic is not what was asked for: a mismatch (Fabijan et al. 2019,
+/// "Diagnosing Sample Ratio Mismatch in Online Controlled Experiments", KDD).
+pub const MISMATCH: f64 = 0.001;
+/// The standard normal's 97.5th percentile, for intervals of 95 %.
+const Z95: f64 = 1.959_963_984_540_054;
+
+/// Who did of how many; `of` is not less than `did`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Rate {
+    /// People who converted.
+    pub did: f64,
+    /// People.
+    pub of: f64,
+}
+
+impl Rate {
+    /// From counts.
+    #[must_use]
+    pub fn new(did: u64, of: u64) -> Self {
+        Self { did: did.min(of) as f64, of: of as f64 }
+    }
+
+    /// The share that did; 0 of nobody.
+    #[must_use]
+    pub fn value(self) -> f64 {
+        if self.of > 0.0 { self.did / self.of } else { 0.0 }
+    }
+}
+
+/// A value with its interval of 95 %.
+#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
+pub struct Estimate {
+    /// The value.
+    pub value: f64,
+    /// The lower end.
+    pub low: f64,
+    /// The upper end.
+    pub high: f64,
+}
+
+/// A rate with Wilson's score interval (1927); `None` of nobody.
+#[must_use]
+pub fn wilson(rate: Rate) -> Option<Estimate> {
+    if rate.of <= 0.0 {
+        return None;
+    }
+    let (p, n, z2) = (rate.value(), rate.of, Z95 * Z95);
+    let centre = p + z2 / (2.0 * n);
+    let reach = Z95 * (p * (1.0 - p) / n + z2 / (4.0 * n * n)).sqrt();
+    let end = |x: f64| (x / (1.0 + z2 / n)).clamp(0.0, 1.0);
+    Some(Estimate { value: p, low: end(centre - reach), high: end(centre + reach) })
+}
+
+/// By how much one rate is above another, with the interval of both rates' Wilson intervals (Newcombe 1998, Statistics in
+/// Medicine 17:873–890, method 10); `None` where either is of nobody.
+#[must_use]
+pub fn difference(rate: Rate, control: Rate) -> Option<Estimate> {
+    let (a, b) = (wilson(rate)?, wilson(control)?);
+    let value = a.value - b.value;
+    let low = value - (a.value - a.low).hypot(b.high - b.value);
+    let high = value + (a.high - a.value).hypot(b.value - b.low);
+    Some(Estimate { value, low, high })
+}
+
+/// By which part one rate is above another – 0.1 is ten per cent more – with the interval of the logarithm of their ratio
+/// (Katz et al. 1978, Biometrics 34:469–474); `None` where either of them is zero.
+#[must_use]
+pub fn relative(rate: Rate, control: Rate) -> Option<Estimate> {
+    if rate.did <= 0.0 || control.did <= 0.0 {
+        return None;
+    }
+    let log = (rate.value() / control.value()).ln();
+    let of = |rate: Rate| 1.0 / rate.did - 1.0 / rate.of;
+    let reach = Z95 * (of(rate) + of(control)).sqrt();
+    Some(Estimate { value: log.exp_m1(), low: (log - reach).exp_m1(), high: (log + reach).exp_m1() })
+}
+
+/// A sample ratio: what came against what was to come.
+#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
+pub struct Ratio {
+    /// Pearson's statistic.
+    pub chi_square: f64,
+    /// How probable a split at least as uneven is.
+    pub p: f64,
+    /// Whether that is too improbable to believe in ([`MISMATCH`]): then no result is to be believed either.
+    pub mismatch: bool,
+}
+
+/// Whether people came in these proportions; `None` where there is nothing to compare: nobody, or fewer than two groups
+/// that were to get anybody. Somebody in a group that was to get nobody is a mismatch.
+#[must_use]
+pub fn sample_ratio(groups: &[(u64, u32)]) -> Option<Ratio> {
+    let (people, shares) = groups.iter().fold((0, 0), |sum, (n, share)| (sum.0 + n, sum.1 + u64::from(*share)));
+    let wanted = groups.iter().filter(|(_, share)| *share > 0).count();
+    if groups.iter().any(|(n, share)| *n > 0 && *share == 0) {
+        return Some(Ratio { chi_square: f64::INFINITY, p: 0.0, mismatch: true });
+    }
+    if people == 0 || wanted < 2 {
+        return None;
+    }
+    let part = |(n, share): &(u64, u32)| {
+        let expected = people as f64 * f64::from(*share) / shares as f64;
+        (*n as f64 - expected).powi(2) / expected
+    };
+    let chi_square: f64 = groups.iter().filter(|(_, share)| *share > 0).map(part).sum();
+    let p = ChiSquared::new(wanted as f64 - 1.0).ok()?.sf(chi_square);
+    Some(Ratio { chi_square, p, mismatch: p < MISMATCH })
+}
+
+/// The posterior of a rate, from one conversion and one refusal assumed beforehand: its mean, and the middle 95 % of it.
+#[must_use]
+pub fn posterior(rate: Rate) -> Option<Estimate> {
+    let (a, b) = (1.0 + rate.did, 1.0 + (rate.of - rate.did).max(0.0));
+    let beta = Beta::new(a, b).ok()?;
+    Some(Estimate { value: a / (a + b), low: beta.inverse_cdf(0.025), high: beta.inverse_cdf(0.975) })
+}
+
+/// What an experiment is to be able to show.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Wanted {
+    /// The control's rate, between 0 and 1.
+    pub base: f64,
+    /// The least difference to be seen, as a part of the base: 0.1 is ten per cent more.
+    pub uplift: f64,
+    /// How often a difference may be seen where there is none.
+    pub alpha: f64,
+    /// How often it must be seen where there is one.
+    pub power: f64,
+    /// Arms, the control among them: 2 or more.
+    pub arms: u32,
+}
+
+/// Why nothing can be planned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum PlanError {
+    /// The base rate, or what the uplift makes of it, is no rate.
+    #[error("the base rate and the rate with its uplift must lie between 0 and 1, and differ")]
+    Rate,
+    /// Alpha or power out of range.
+    #[error("alpha must lie between 0 and 0.5, power between alpha and 1")]
+    Chance,
+    /// Too few or too many arms.
+    #[error("2 to {} arms are needed, the control among them", causeway_shared::limits::EXPERIMENT_ARMS)]
+    Arms,
+}
+
+/// How many people each arm needs so that the difference to the control is seen: two proportions, two-sided, normal
+/// approximation (Fleiss, Levin, Paik 2003, "Statistical Methods for Rates and Proportions", 4.3, without continuity
+/// correction; R's `power.prop.test`). With more than one arm beside the control alpha is shared among them (Bonferroni).
+///
+/// # Errors
+/// [`PlanError`].
+pub fn people_an_arm(wanted: Wanted) -> Result<u64, PlanError> {
+    let Wanted { base, uplift, alpha, power, arms } = wanted;
+    let other = base * (1.0 + uplift);
+    let is_rate = |p: f64| p > 0.0 && p < 1.0;
+    if !is_rate(base) || !is_rate(other) || (other - base).abs() < 1e-12 {
+        return Err(PlanError::Rate);
+    }
+    if !(alpha > 0.0 && alpha < 0.5 && power > alpha && power < 1.0) {
+        return Err(PlanError::Chance);
+    }
+    if !(2..=causeway_shared::limits::EXPERIMENT_ARMS).contains(&(arms as usize)) {
+        return Err(PlanError::Arms);
+    }
+    let z = |p: f64| Normal::standard().inverse_cdf(p);
+    let each = alpha / f64::from(arms - 1);
+    let spread = |p: f64| p * (1.0 - p);
+    let (mean, both) = ((base + other) / 2.0, spread(base) + spread(other));
+    let root = z(1.0 - each / 2.0) * (2.0 * spread(mean)).sqrt() + z(power) * both.sqrt();
+    // Beyond 2^53 nobody counts people.
+    Ok(((root / (other - base)).powi(2)).ceil().min(9e15) as u64)
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    fn near(found: Estimate, [value, low, high]: [f64; 3], within: f64) {
+        for (found, published) in [(found.value, value), (found.low, low), (found.high, high)] {
+            assert!((found - published).abs() <= within, "{found} for {published}");
+        }
+    }
+
+    #[test]
+    fn the_wilson_interval_is_that_of_newcombe_s_table() {
+        // Newcombe 1998, Statistics in Medicine 17:857-872, table I, method 3.
+        near(wilson(Rate::new(81, 263)).unwrap(), [81.0 / 263.0, 0.2553, 0.3662], 5e-5);
+        near(wilson(Rate::new(15, 148)).unwrap(), [15.0 / 148.0, 0.0624, 0.1605], 5e-5);
+        near(wilson(Rate::new(0, 20)).unwrap(), [0.0, 0.0, 0.1611], 5e-5);
+        near(wilson(Rate::new(1, 29)).unwrap(), [1.0 / 29.0, 0.0061, 0.1718], 5e-5);
+        assert_eq!(wilson(Rate::new(0, 0)), None);
+    }
+
+    #[test]
+    fn s4_06_the_difference_s_interval_is_that_of_newcombe_s_table() {
+        // Newcombe 1998, Statistics in Medicine 17:873-890, table II, method 10.
+        let of = |a, m, b, n| difference(Rate::new(a, m), Rate::new(b, n)).unwrap();
+        near(of(56, 70, 48, 80), [0.2, 0.0524, 0.3339], 5e-5);
+        near(of(9, 10, 3, 10), [0.6, 0.1705, 0.8090], 5e-5);
+        near(of(6, 7, 2, 7), [4.0 / 7.0, 0.0582, 0.8062], 5e-5);
+        near(of(5, 56, 0, 29), [5.0 / 56.0, -0.0381, 0.1926], 5e-5);
+        near(of(0, 10, 0, 20), [0.0, -0.1611, 0.2775], 5e-5);
+        near(of(10, 10, 0, 20), [1.0, 0.6791, 1.0], 5e-5);
+    }
+
+    #[test]
+    fn s4_06_the_relative_uplift_is_that_of_the_physicians_health_study() {
+        // Agresti, "Categorical Data Analysis", 2nd edition, 3.1.2: 189 of 11,034 against 104 of 11,037; 1.82 (1.43, 2.30).
+        let found = relative(Rate::new(189, 11_034), Rate::new(104, 11_037)).unwrap();
+        near(found, [0.82, 0.43, 1.30], 6e-3);
+        assert_eq!(relative(Rate::new(0, 10), Rate::new(1, 10)), None);
+    }
+
+    #[test]
+    fn s4_06_an_uneven_split_is_seen_as_the_textbook_s() {
+        // Kohavi, Tang, Xu, "Trustworthy Online Controlled Experiments", chapter 3: 821,588 against 815,482; p = 1.8e-6.
+        let found = sample_ratio(&[(821_588, 5_000), (815_482, 5_000)]).unwrap();
+        assert!((found.p - 1.8e-6).abs() < 5e-8 && found.mismatch, "{found:?}");
+        // The 99.9th percentile of two degrees of freedom is 13.816 (any table of the distribution).
+        let found = sample_ratio(&[(1_000, 1), (1_000, 1), (1_210, 1)]).unwrap();
+        assert!((found.chi_square - 27.48).abs() < 0.01 && found.mismatch);
+        assert!(!sample_ratio(&[(5_050, 5_000), (4_950, 5_000)]).unwrap().mismatch);
+        assert!(!sample_ratio(&[(1_010, 1_000), (8_990, 9_000)]).unwrap().mismatch);
+        assert!(sample_ratio(&[(1, 0), (1_000, 5_000), (1_000, 5_000)]).unwrap().mismatch);
+        assert_eq!([sample_ratio(&[]), sample_ratio(&[(5, 9)]), sample_ratio(&[(0, 9), (0, 9)])], [None; 3]);
+    }
+
+    #[test]
+    fn the_posterior_is_the_beta_distribution_s() {
+        // Beta(2, 2): F(x) = 3x^2 - 2x^3, whose 2.5th percentile is 0.09430.
+        near(posterior(Rate::new(1, 2)).unwrap(), [0.5, 0.094_30, 0.905_70], 1e-5);
+        // Beta(1, 4): 1 - (1 - x)^4.
+        let end = |p: f64| 1.0 - (1.0 - p).powf(0.25);
+        near(posterior(Rate::new(0, 3)).unwrap(), [0.2, end(0.025), end(0.975)], 1e-8);
+    }
+
+    #[test]
+    fn s4_06_the_plan_is_that_of_power_prop_test() {
+        let plan = |base, other: f64, power, arms| {
+            people_an_arm(Wanted { base, uplift: other / base - 1.0, alpha: 0.05, power, arms })
+        };
+        // R, stats::power.prop.test, its own examples: n = 76.7 for 0.50 against 0.75 at power 0.90.
+        assert_eq!(plan(0.5, 0.75, 0.9, 2), Ok(77));
+        // The same function for 0.10 against 0.20 at power 0.80: n = 198.96.
+        assert_eq!(plan(0.1, 0.2, 0.8, 2), Ok(199));
+        assert!(plan(0.1, 0.2, 0.8, 3).unwrap() > 199, "alpha is shared among the arms");
+        assert_eq!([plan(0.0, 0.1, 0.8, 2), plan(0.5, 0.5, 0.8, 2), plan(0.5, 1.5, 0.8, 2)], [Err(PlanError::Rate); 3]);
+        assert_eq!([plan(0.1, 0.2, 1.0, 2), plan(0.1, 0.2, 0.01, 2)], [Err(PlanError::Chance); 2]);
+        assert_eq!([plan(0.1, 0.2, 0.8, 1), plan(0.1, 0.2, 0.8, 17)], [Err(PlanError::Arms); 2]);
+        assert_eq!(plan(f64::NAN, 0.2, 0.8, 2), Err(PlanError::Rate));
+    }
+}

@@ -1,0 +1,254 @@
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use causeway_shared::fact::Scope;
+use causeway_shared::ids::{FactId, VisitorId};
+use causeway_shared::time::HourStamp;
+
+use super::*;
+use crate::testing::{NOW, Origin, exposure, fact, impression, page, purchase, snapshot, visitor, withdrawal};
+
+const HOUR: Millis = 3_600_000;
+/// Experiment, arm, hour.
+type Place = (u32, i64, u32);
+/// Exposed; of the cohort converted, conversions, revenue; converted, conversions, revenue of the hour.
+type Sums = BTreeMap<Place, [i64; 7]>;
+/// Experiment, hour of the exposure, hours until the conversion.
+type Delays = BTreeMap<(u32, u32, u32), i64>;
+
+fn sums(origin: &Origin) -> (Sums, Delays) {
+    let hours =
+        "SELECT experiment, arm, hour, exposed, cohort_converted, cohort_conversions, cohort_revenue, converted,
+        conversions, revenue FROM experiment_hours";
+    let mut read = origin.conn.prepare(hours).unwrap();
+    let row = |row: &Row<'_>| {
+        let mut sums = [0; 7];
+        for (i, sum) in sums.iter_mut().enumerate() {
+            *sum = row.get(i + 3)?;
+        }
+        Ok(((row.get(0)?, row.get(1)?, row.get(2)?), sums))
+    };
+    let hours = read.query_map([], row).unwrap().collect::<Result<_, _>>().unwrap();
+    let mut read = origin.conn.prepare("SELECT experiment, hour, delay, people FROM experiment_delays").unwrap();
+    let row = |row: &Row<'_>| Ok(((row.get(0)?, row.get(1)?, row.get(2)?), row.get(3)?));
+    (hours, read.query_map([], row).unwrap().collect::<Result<_, _>>().unwrap())
+}
+
+/// All sums from scratch: from the facts of people as the store says who belongs together.
+fn expected(origin: &Origin, facts: &BTreeMap<FactId, Fact>, gone: &BTreeSet<VisitorId>) -> (Sums, Delays) {
+    let mut people: BTreeMap<Option<PersonNo>, Vec<&Fact>> = BTreeMap::new();
+    for fact in facts.values().filter(|fact| !gone.contains(&fact.visitor)) {
+        people.entry(origin.row("demo", fact.visitor).person).or_default().push(fact);
+    }
+    let (mut sums, mut delays) = (Sums::new(), Delays::new());
+    for facts in people.values() {
+        for (experiment, conversion) in [(1, "purchase"), (2, "click")] {
+            let seen = facts.iter().filter_map(|fact| match fact.what {
+                What::Exposure { experiment: e, arm } if e == experiment => Some((fact.received, arm)),
+                _ => None,
+            });
+            let seen: BTreeSet<(Millis, u8)> = seen.collect();
+            let Some((exposed, arm)) = seen.first().copied() else { continue };
+            let cohort = HourStamp::at(exposed).0;
+            if seen.iter().any(|(_, other)| *other != arm) {
+                sums.entry((experiment, people::MIXED, cohort)).or_default()[0] += 1;
+                continue;
+            }
+            let mut add =
+                |hour, which: usize, n| sums.entry((experiment, i64::from(arm), hour)).or_default()[which] += n;
+            add(cohort, 0, 1);
+            let mut first = None;
+            for fact in facts.iter().filter(|fact| fact.received >= exposed) {
+                let value = match &fact.what {
+                    What::Track { name, value, .. } if name == conversion => value.unwrap(),
+                    What::Action { verb, .. } if verb.0 == 2 && conversion == "click" => 0,
+                    _ => continue,
+                };
+                let hour = HourStamp::at(fact.received).0;
+                for (hour, which, n) in [(cohort, 2, 1), (cohort, 3, value), (hour, 5, 1), (hour, 6, value)] {
+                    add(hour, which, n);
+                }
+                first = Some(first.unwrap_or(fact.received).min(fact.received));
+            }
+            if let Some(first) = first {
+                add(cohort, 1, 1);
+                add(HourStamp::at(first).0, 4, 1);
+                let delay = u32::try_from((first - exposed) / HOUR).unwrap();
+                *delays.entry((experiment, cohort, delay)).or_default() += 1;
+            }
+        }
+    }
+    (sums, delays)
+}
+
+/// Numbers without order (Marsaglia's xorshift), the same in every run.
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, most: u32) -> u32 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        u32::try_from(self.0 % u64::from(most)).unwrap()
+    }
+}
+
+fn click(visitor: VisitorId, n: u32, received: Millis) -> Fact {
+    let mut fact = impression(visitor, n, received);
+    if let What::Action { verb, .. } = &mut fact.what {
+        verb.0 = 2;
+    }
+    fact
+}
+
+/// The `n`th thing that happens, to one of twelve visitors of three members.
+fn anything(origin: &Origin, numbers: &mut Numbers, n: u32) -> Fact {
+    let (v, received) = (visitor(numbers.below(12)), NOW - u64::from(numbers.below(200)) * HOUR / 7);
+    let member = ["ann", "bob", "cid"][numbers.below(3) as usize];
+    match numbers.below(20) {
+        0..=4 => exposure(v, n, received, 1 + numbers.below(2), 1 + u8::from(numbers.below(6) == 0)),
+        5..=9 => purchase(v, n, received, i64::from(numbers.below(9)) * 1_000_000),
+        10..=11 => click(v, n, received),
+        12 => impression(v, n, received),
+        13..=14 => page(v, n, received),
+        15..=17 => origin.login(v, n, received, member),
+        18 => fact(v, n, received, What::Cancellation { id: origin.member("demo", member) }),
+        _ if !n.is_multiple_of(3) => page(v, n, received),
+        _ if n.is_multiple_of(2) => withdrawal(v, received),
+        _ => Fact {
+            id: FactId::of_erasure(v),
+            ..fact(v, n, received, What::Erasure { scope: Scope::Visitor, id: None, also: Vec::new() })
+        },
+    }
+}
+
+#[test]
+fn s4_12_after_any_facts_merges_unlinks_and_erasures_the_sums_are_those_from_scratch() {
+    let (mut merged, mut mixed) = (0, 0);
+    for seed in 1..=12 {
+        let mut origin = Origin::new();
+        let mut numbers = Numbers(0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(seed));
+        let (mut facts, mut gone) = (BTreeMap::new(), BTreeSet::new());
+        for step in 0..60 {
+            let batch: Vec<Fact> =
+                (0..1 + numbers.below(4)).map(|i| anything(&origin, &mut numbers, step * 4 + i)).collect();
+            origin.admin("demo", &batch);
+            for fact in batch {
+                match fact.what {
+                    What::Withdrawal | What::Erasure { .. } => drop(gone.insert(fact.visitor)),
+                    What::Exposure { .. } | What::Track { .. } | What::Action { .. } => {
+                        drop(facts.insert(fact.id, fact))
+                    }
+                    _ => {}
+                }
+            }
+            let (hours, delays) = sums(&origin);
+            assert_eq!(
+                (&hours, &delays),
+                (&expected(&origin, &facts, &gone).0, &expected(&origin, &facts, &gone).1),
+                "seed {seed}, step {step}"
+            );
+            let people = "SELECT count(*) FROM people WHERE devices > 1";
+            merged += origin.conn.query_row(people, [], |row| row.get::<_, i64>(0)).unwrap();
+            mixed += hours.iter().filter(|((_, arm, _), _)| *arm == people::MIXED).count();
+        }
+    }
+    assert!(merged > 500 && mixed > 200, "too little happened: {merged} {mixed}");
+}
+
+#[test]
+fn s4_12_the_order_in_which_facts_come_changes_no_sum() {
+    for seed in 1..=6 {
+        let mut numbers = Numbers(0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(seed));
+        let mut forward = Origin::new();
+        let facts: Vec<Fact> = (0..120).map(|n| anything(&forward, &mut numbers, n)).collect();
+        let lasting = |fact: &&Fact| !matches!(fact.what, What::Erasure { .. } | What::Withdrawal);
+        let facts: Vec<Fact> = facts.iter().filter(lasting).cloned().collect();
+        forward.admin("demo", &facts);
+        let mut backward = Origin::new();
+        let again: Vec<Fact> = facts.iter().rev().cloned().collect();
+        again.chunks(7).for_each(|some| backward.admin("demo", some));
+        again.chunks(5).for_each(|some| backward.admin("demo", some));
+        assert!(!sums(&forward).0.is_empty());
+        assert_eq!(sums(&forward), sums(&backward), "seed {seed}");
+    }
+}
+
+fn recipients(origin: &Origin) -> Vec<(i64, i64, i64)> {
+    let read = "SELECT arm, sum(exposed), sum(cohort_converted) FROM experiment_hours WHERE experiment = 1
+        GROUP BY arm ORDER BY arm";
+    let mut read = origin.conn.prepare(read).unwrap();
+    read.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).unwrap().collect::<Result<_, _>>().unwrap()
+}
+
+#[test]
+fn field_14_an_arm_sticks_over_a_login_and_who_saw_two_is_not_counted_until_unlinked() {
+    let (mut origin, mut kv) = (Origin::new(), BTreeMap::new());
+    // A browser of Ann's, known for long; then a phone that sees an arm before she logs in on it.
+    origin.send("demo", &[page(visitor(1), 1, NOW - 9 * HOUR), origin.login(visitor(1), 2, NOW - 9 * HOUR, "ann")]);
+    origin.send("demo", &[exposure(visitor(2), 1, NOW - 5 * HOUR, 1, 2)]);
+    origin.send(
+        "demo",
+        &[origin.login(visitor(2), 2, NOW - 4 * HOUR, "ann"), purchase(visitor(1), 3, NOW - 3 * HOUR, 7)],
+    );
+    let phones = Exposure { arm: 2, at: NOW - 5 * HOUR, mixed: false };
+    let person = |origin: &Origin, v| origin.person("demo", visitor(v)).exposures.get(1);
+    assert_eq!([1, 2].map(|v| person(&origin, v)), [Some(phones); 2]);
+    assert_eq!(recipients(&origin), [(2, 1, 1)], "the older browser's purchase is the person's");
+    // The exposure comes again, and with a client's time before it: nothing flips.
+    origin.send("demo", &[Fact { at: NOW - 99 * HOUR, ..exposure(visitor(1), 4, NOW - 2 * HOUR, 1, 2) }]);
+    assert_eq!(person(&origin, 1), Some(phones));
+    origin.settle(&mut kv);
+    let mut view = causeway_shared::view::View::default();
+    view.add_snapshot(snapshot(&kv, visitor(1)));
+    assert_eq!(view.exposure(visitor(1), 1), Some(phones), "the edge knows it from the older browser's snapshot");
+
+    // A third browser was in the other arm, and earlier.
+    origin.send("demo", &[exposure(visitor(3), 1, NOW - 6 * HOUR, 1, 1)]);
+    assert_eq!(recipients(&origin), [(1, 1, 0), (2, 1, 1)]);
+    origin.send("demo", &[origin.login(visitor(3), 2, NOW - HOUR, "ann")]);
+    let mixed = Exposure { arm: 1, at: NOW - 6 * HOUR, mixed: true };
+    assert_eq!([1, 2, 3].map(|v| person(&origin, v)), [Some(mixed); 3]);
+    assert_eq!(recipients(&origin), [(people::MIXED, 1, 0)]);
+    let told = crate::describe::visitor(&crate::read::View::folded(&origin.conn), origin.tenant("demo"), visitor(2));
+    let told = told.unwrap().unwrap()["experiments"].clone();
+    let since = NOW - 6 * HOUR;
+    assert_eq!(told, serde_json::json!([{"experiment": "e-1", "arm": "none", "since_ms": since, "mixed": true}]));
+
+    let id = origin.member("demo", "ann");
+    origin.admin("demo", &[fact(visitor(3), 9, NOW, What::Cancellation { id })]);
+    assert_eq!(recipients(&origin), [(1, 1, 0), (2, 1, 1)], "unlinked, both count again");
+    assert_eq!(person(&origin, 1), Some(phones));
+}
+
+#[test]
+fn s4_06_of_a_visitor_s_conversions_the_newest_are_kept_and_old_ones_are_trimmed() {
+    let mut origin = Origin::new();
+    let most = u32::try_from(limits::CONVERSIONS).unwrap();
+    let buys: Vec<Fact> = (0..most + 50).map(|n| purchase(visitor(1), n, NOW - u64::from(n) * 1_000, 1)).collect();
+    origin.send("demo", &buys);
+    let count = |origin: &Origin| {
+        let read = "SELECT count(*), min(received) FROM conversions";
+        origin.conn.query_row(read, [], |row| Ok((row.get::<_, u32>(0)?, row.get::<_, i64>(1)?))).unwrap()
+    };
+    let oldest = signed(NOW - u64::from(most - 1) * 1_000);
+    assert_eq!(count(&origin), (most, oldest));
+    origin.send("other", &[purchase(visitor(1), 1, NOW, 1)]);
+    assert_eq!(count(&origin), (most, oldest), "a tenant without experiments keeps none");
+    let row = origin.row("demo", visitor(1)).row.unwrap();
+    crate::trim::one(&mut origin.conn, row, NOW + limits::CONVERSION_DAYS * 24 * HOUR).unwrap();
+    assert_eq!(count(&origin), (1, signed(NOW)));
+}
+
+#[test]
+fn a_revenue_beyond_all_bounds_goes_in_and_comes_out_again() {
+    let mut origin = Origin::new();
+    let most = limits::VALUE_MICROS;
+    let buys = (0..30).map(|n| purchase(visitor(1), n + 2, NOW, most));
+    origin.send("demo", &[exposure(visitor(1), 1, NOW, 1, 2)].into_iter().chain(buys).collect::<Vec<_>>());
+    origin.send("demo", &[exposure(visitor(2), 1, NOW, 1, 2), purchase(visitor(2), 2, NOW, 5)]);
+    origin.admin("demo", &[withdrawal(visitor(1), NOW)]);
+    let (hours, _) = sums(&origin);
+    assert_eq!(hours.values().collect::<Vec<_>>(), [&[1, 1, 1, 5, 1, 1, 5]]);
+}

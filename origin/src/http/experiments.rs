@@ -1,0 +1,35 @@
+//! Experiments on the admin side.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{Path, Request, State};
+use axum::http::StatusCode;
+use axum::response::IntoResponse as _;
+use axum::routing::get;
+
+use super::admin::{admit, tenant, which};
+use super::segments::{Answer, ById};
+use super::{ApiError, App};
+use crate::clock;
+use crate::experiment::results;
+use crate::tokens::Role;
+
+pub(super) fn routes() -> Router<Arc<App>> {
+    Router::new().route("/admin/v1/experiments/{id}", get(show))
+}
+
+async fn show(State(app): State<Arc<App>>, Path(id): ById, request: Request) -> Answer {
+    let live = admit(&app, request.headers(), Role::Viewer).await?;
+    let tenant = tenant(live, which(request.uri()))?;
+    let now = clock::now();
+    let found = live.readers.read(move |view| results::show(view.conn, &tenant, &id, now)).await?;
+    let unknown = || {
+        ApiError::new(
+            StatusCode::NOT_FOUND,
+            "unknown_experiment",
+            "the tenant's catalogue has no experiment of that id",
+        )
+    };
+    Ok(axum::Json(found.ok_or_else(unknown)?).into_response())
+}

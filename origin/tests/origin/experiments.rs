@@ -1,0 +1,111 @@
+//! Experiments over the admin side and on the command line.
+
+use causeway_shared::fact::{Fact, What};
+use serde_json::{Value, json};
+
+use crate::support::{Place, now, page, purchase, visitor};
+
+const CATALOGUE: &str = r#"
+[[experiment]]
+id = "e-1"
+code = 1
+starts = 0
+arm = [
+    { id = "none", code = 1, share = 5000, control = true },
+    { id = "b", code = 2, share = 5000 },
+]
+"#;
+
+fn place() -> Place {
+    let place = Place::new();
+    let config = std::fs::read_to_string(place.config()).unwrap();
+    let catalogued = "name = \"demo\"\ncatalogue = \"catalogue.toml\"";
+    std::fs::write(place.config(), config.replace("name = \"demo\"", catalogued)).unwrap();
+    std::fs::write(place.path().join("catalogue.toml"), CATALOGUE).unwrap();
+    place
+}
+
+fn exposure(n: u32, arm: u8) -> Fact {
+    Fact { what: What::Exposure { experiment: 1, arm }, ..page(visitor(n), 1) }
+}
+
+#[test]
+fn s4_06_s4_12_an_experiment_shows_its_arms_traffic_conversions_and_uplift() {
+    let place = place();
+    let origin = place.serve();
+    let exposed = (0..40).map(|n| exposure(n, if n % 2 == 0 { 1 } else { 2 }));
+    // Five of twenty in the control, ten of twenty in b; one of them bought twice.
+    let bought = (0..40).filter(|n| n % 4 == 1 || n % 8 == 0).map(|n| purchase(visitor(n), 2, 3_000_000));
+    origin.send(&exposed.chain(bought).chain([purchase(visitor(1), 3, 1_000_000)]).collect::<Vec<_>>());
+    let token = place.token("viewer");
+    let path = "experiments/e-1?tenant=demo";
+    assert_eq!(origin.get(&format!("/admin/v1/{path}")).status, 401);
+    assert_eq!(origin.admin(&token, "experiments/e-2?tenant=demo").code(), "unknown_experiment");
+    // The answer says what is folded: a moment after the sync.
+    let begun = now();
+    let found = loop {
+        let found = origin.admin(&token, path).json();
+        if found["arms"][1]["conversions"] == 11 {
+            break found;
+        }
+        assert!(now() < begun + 30_000, "{found}");
+        std::thread::yield_now();
+    };
+    let arm = |i: usize, field: &str| found["arms"][i][field].clone();
+    let counts = ["arm", "recipients", "converted", "conversions", "revenue_micros", "share_now"];
+    assert_eq!(
+        counts.map(|field| arm(0, field)),
+        [json!("none"), json!(20), json!(5), json!(5), json!(15_000_000), json!(5_000)]
+    );
+    assert_eq!(
+        counts.map(|field| arm(1, field)),
+        [json!("b"), json!(20), json!(10), json!(11), json!(31_000_000), json!(5_000)]
+    );
+    assert_eq!((arm(1, "rate")["value"].clone(), arm(1, "difference")["value"].clone()), (json!(0.5), json!(0.25)));
+    assert!((arm(1, "uplift")["value"].as_f64().unwrap() - 1.0).abs() < 1e-9);
+    assert_eq!([arm(0, "uplift"), arm(0, "best")], [Value::Null, Value::Null]);
+    assert!(arm(1, "posterior")["low"].as_f64() < arm(1, "posterior")["value"].as_f64());
+    assert_eq!((&found["sample_ratio"]["mismatch"], &found["mixed"]), (&json!(false), &json!(0)));
+    for periods in ["hours", "days"] {
+        let sum = |field: &str| {
+            found[periods].as_array().unwrap().iter().map(|period| period[field].as_i64().unwrap()).sum::<i64>()
+        };
+        let fields =
+            ["exposed", "cohort_converted", "cohort_conversions", "converted", "conversions", "revenue_micros"];
+        assert_eq!(fields.map(sum), [40, 15, 16, 15, 16, 46_000_000], "{periods}");
+    }
+    let shown = place.json(&["experiment", "show", "e-1", "--tenant", "demo"]);
+    assert_eq!(shown["arms"], found["arms"]);
+    assert_eq!(place.run(&["experiment", "show", "e-9", "--tenant", "demo"]).status.code(), Some(1));
+}
+
+#[test]
+fn s4_06_a_plan_says_how_many_people_and_how_long() {
+    let place = place();
+    let plan = |more: &[&str]| place.json(&[&["experiment", "plan", "--base", "0.1", "--uplift", "1"], more].concat());
+    let two = plan(&["--traffic", "100"]);
+    assert_eq!([&two["people_an_arm"], &two["people"], &two["days"]], [&json!(199), &json!(398), &json!(4)]);
+    let three = plan(&["--arms", "3", "--power", "0.9"]);
+    assert!(three["people_an_arm"].as_u64() > Some(199) && three["days"].is_null());
+    for bad in [["--base", "0"], ["--uplift", "0"], ["--arms", "1"], ["--power", "1"], ["--traffic", "0"]] {
+        let base = if bad[0] == "--base" {
+            &["experiment", "plan", "--uplift", "1"][..]
+        } else {
+            &["experiment", "plan", "--base", "0.1"][..]
+        };
+        let uplift = if bad[0] == "--uplift" || bad[0] == "--base" { &[][..] } else { &["--uplift", "1"][..] };
+        assert_eq!(place.run(&[base, uplift, &bad].concat()).status.code(), Some(1), "{bad:?}");
+    }
+}
+
+#[test]
+fn a_wrong_experiment_is_told_with_its_path() {
+    let place = place();
+    let wrong = CATALOGUE.replace("share = 5000 },", "share = 6000 },").replace("code = 2", "code = 1");
+    std::fs::write(place.path().join("catalogue.toml"), wrong).unwrap();
+    let output = place.run(&["config", "check"]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    for path in ["tenant[0].catalogue.experiment[0].arm:", "tenant[0].catalogue.experiment[0].arm[1].code:"] {
+        assert!(said.contains(path), "{path} is missing in {said}");
+    }
+}
