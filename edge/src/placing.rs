@@ -67,13 +67,13 @@ pub(crate) fn question<'a>(visit: &'a Visit, placements: &'a [Asked], who: Optio
         Person { actions }
     });
     let sizes = placements.iter().map(|asked| asked.sizes.as_slice()).collect();
-    Question::new(&visit.site.catalogue, person.as_ref(), sizes, Minute::at(visit.now))
+    Question::new(&visit.catalogue.compiled, person.as_ref(), sizes, Minute::at(visit.now))
 }
 
 /// Which of the catalogue's ads the person's object granted each placement.
 pub(crate) fn granted(visit: &Visit, placements: &[Asked], granted: &Granted) -> Vec<Option<usize>> {
     let ad = |asked: &Asked| granted.get(&InsertionHash::of(asked.insertion));
-    placements.iter().map(|asked| visit.site.catalogue.place_of(*ad(asked)?)).collect()
+    placements.iter().map(|asked| visit.catalogue.compiled.place_of(*ad(asked)?)).collect()
 }
 
 /// Names what was decided: where there is a visitor to count it for, with its addresses.
@@ -85,7 +85,7 @@ pub(crate) fn name<'a>(
 ) -> Vec<Decision<'a>> {
     let each = placements.iter().zip(decided);
     each.map(|(asked, decided)| {
-        let won = decided.ad.map(|place| visit.site.catalogue.offers.get(place));
+        let won = decided.ad.map(|place| visit.catalogue.compiled.offers.get(place));
         match won {
             Ok(Some(offer)) => shown(visit, asked, offer, visitor),
             Ok(None) => house(visit, asked, "no_catalogue", visitor),
@@ -115,26 +115,26 @@ fn place(visit: &Visit, asked: &Asked, entity: Entity, visitor: VisitorId) -> Op
     let token = AdToken { visitor, insertion: asked.insertion, entity, view_type: asked.view_type, placed: visit.now };
     let sealed = token::seal(&visit.site.keys.cookie, &visit.site.id, &token)?;
     let address = |route: &str| format!("/v1/{route}/{sealed}");
-    let reserved = is_capped(&visit.site, entity).then(|| Reservation::from(&token));
-    let click_url = landing(&visit.site, entity).map(|_| address("c"));
+    let reserved = is_capped(visit, entity).then(|| Reservation::from(&token));
+    let click_url = landing(visit, entity).map(|_| address("c"));
     Some(Placed { impression_url: address("i"), click_url, insertion: sealed, reserved })
 }
 
-fn is_capped(site: &Site, entity: Entity) -> bool {
-    site.catalogue.ad(entity.ad).is_some_and(|offer| !offer.bounds.is_empty())
+fn is_capped(visit: &Visit, entity: Entity) -> bool {
+    visit.catalogue.compiled.ad(entity.ad).is_some_and(|offer| !offer.bounds.is_empty())
 }
 
 /// Where a click on an ad leads: the ad's own landing address; the house ad's, and that of an ad which the catalogue
 /// does not have any more, is the tenant's.
-pub(crate) fn landing(site: &Site, entity: Entity) -> Option<&String> {
-    site.catalogue.ad(entity.ad).map(|offer| &offer.landing).or(site.tenant.house_landing.as_ref())
+pub(crate) fn landing(visit: &Visit, entity: Entity) -> Option<&String> {
+    visit.catalogue.compiled.ad(entity.ad).map(|offer| &offer.landing).or(visit.site.tenant.house_landing.as_ref())
 }
 
 /// What became of every ad for every placement, and whose facts counted.
 pub(crate) fn trace(visit: &Visit, placements: &[Asked], decided: &[Decided], who: Option<&Recognised>) -> Value {
     let house = visit.site.tenant.house_ad.is_some();
     let each = placements.iter().zip(decided).map(|(asked, decided)| {
-        let of_ads = visit.site.catalogue.offers.iter().zip(&decided.fates);
+        let of_ads = visit.catalogue.compiled.offers.iter().zip(&decided.fates);
         let mut candidates: Vec<Value> = of_ads.map(|(offer, fate)| fate_of(&visit.site, offer, *fate)).collect();
         let outcome = if decided.ad.is_ok() { "outbid" } else { "won" };
         candidates.extend(house.then(|| json!({ "ad": "house", "outcome": outcome })));

@@ -11,7 +11,7 @@ use crate::metrics::Metrics;
 use crate::names::Names;
 use crate::store::{Counters, StoreError};
 use crate::tenants::Tenants;
-use crate::{fold, link, publish};
+use crate::{catalogue, fold, link, publish};
 
 /// What all groups of one process have in common.
 #[derive(Debug)]
@@ -82,6 +82,8 @@ pub struct Done {
     pub handed: Vec<Vec<Publish>>,
     /// Outbox entries that are due and not leased, up to a bound.
     pub pending: u64,
+    /// The catalogue that was put in force last.
+    pub catalogue: Option<String>,
 }
 
 /// Folds the records into the store and serves the calls, durably. A record that is there already changes nothing.
@@ -127,12 +129,34 @@ pub fn commit_with(
         done.handed.push(publish::hand_out(&mut group, call.drain)?);
     }
     done.pending = publish::pending(&group)?;
+    done.catalogue = catalogue::in_force(&tx, &rules.tenants)?;
     group.counters.fold_to(records.iter().map(|record| record.as_ref().seq).max().unwrap_or(0));
     group.counters.save(&tx)?;
     more(&tx)?;
     // First, so that no erasure is in the store alone; one that is in the journal alone is applied at the next start.
     rules.journal.keep(&linked.erased)?;
     tx.commit()?;
+    Ok(done)
+}
+
+/// One transaction of something else than facts and the outbox, with all that a group's steps need.
+///
+/// # Errors
+/// What `run` gives, and [`StoreError`]; then nothing at all was kept.
+pub fn within<T, E: From<StoreError>>(
+    conn: &mut Connection,
+    rules: &Rules,
+    metrics: &Metrics,
+    given: Given,
+    run: impl FnOnce(&mut Group<'_>) -> Result<T, E>,
+) -> Result<T, E> {
+    let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate).map_err(StoreError::from)?;
+    let counters = Counters::load(&tx)?;
+    let random = Random::new(given.random);
+    let mut group = Group { tx: &tx, rules, metrics, now: given.now, random, names: Names::default(), counters };
+    let done = run(&mut group)?;
+    group.counters.save(&tx)?;
+    tx.commit().map_err(StoreError::from)?;
     Ok(done)
 }
 

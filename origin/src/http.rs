@@ -2,6 +2,7 @@
 
 mod admin;
 mod attributes;
+mod catalogue;
 mod erase;
 mod error;
 mod links;
@@ -143,6 +144,7 @@ pub fn router(app: Arc<App>) -> Router {
         .merge(admin::routes())
         .merge(segments::routes())
         .merge(attributes::routes())
+        .merge(catalogue::routes())
         .merge(erase::routes())
         .merge(links::routes())
         .fallback(|| async { ApiError::new(StatusCode::NOT_FOUND, "not_found", "there is nothing here") })

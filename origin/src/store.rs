@@ -88,6 +88,7 @@ static MIGRATIONS: LazyLock<Migrations<'static>> = LazyLock::new(|| {
         }),
         M::up(include_str!("../sql/0004_late_writes.sql")),
         M::up(include_str!("../sql/0005_erasure.sql")),
+        M::up(include_str!("../sql/0008_catalogue.sql")),
     ])
 });
 

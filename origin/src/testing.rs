@@ -91,7 +91,7 @@ impl Origin {
             rejected: call.rejected,
             publish,
             pending: done.pending,
-            catalogue: None,
+            catalogue: done.catalogue.clone(),
         };
         answers.map(answer).collect()
     }

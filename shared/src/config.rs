@@ -5,7 +5,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::catalogue::Catalogue;
 use crate::ids::{KindCode, TenantId};
 use crate::limits;
 use crate::vocabulary::Vocabulary;
@@ -66,15 +65,12 @@ pub struct Tenant {
     /// Where a click on the house ad leads: an `https` or `http` address. Default: none, a click is not offered.
     #[serde(default)]
     pub house_landing: Option<String>,
-    /// The file with the words of actions and placements and with the ads, beside the configuration. Default: none.
+    /// The file with the words of actions and placements, beside the configuration. Default: none.
     #[serde(default)]
     pub catalogue: Option<String>,
     /// The words in that file; the origin reads it, the edge is given it.
     #[serde(default, skip_serializing_if = "Vocabulary::is_empty")]
     pub vocabulary: Vocabulary,
-    /// The ads in that file.
-    #[serde(default, skip_serializing_if = "Catalogue::is_empty")]
-    pub ads: Catalogue,
 }
 
 /// What no consent signal at all means.
@@ -261,7 +257,6 @@ impl Tenant {
             found.say(format!("{at}.member_proof"), "a dev tenant signs its own proofs: leave it `required`");
         }
         found.0.extend(self.vocabulary.problems(&format!("{at}.catalogue")));
-        found.0.extend(self.ads.problems(&format!("{at}.catalogue"), &self.vocabulary));
         self.kind_problems(at, found);
     }
 
