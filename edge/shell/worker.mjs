@@ -61,7 +61,7 @@ async function answer(request, env, ctx, module) {
   if (step.turn !== undefined) step = await resume(step, request, env, module);
   // Events whose place went to newer requests were not taken: the page is to send them again.
   if (step.gone && new URL(request.url).pathname === "/v1/events") return retry();
-  if (step.health) return health(module);
+  if (step.health) return health(module, step.body);
   if (step.demo) return demo(request, env, module);
   if (step.tag) return tag(request, step.headers);
   if (step.notes) note(step.notes);
@@ -129,11 +129,12 @@ function fallback(request) {
   return json({ visitor: null, person: null, decisions: [], catalogue: null, kv_reads: 0, consent: "none", reason: "internal" });
 }
 
-function health(module) {
+function health(module, held) {
   const { lost, dead, lastSync, catalogue, notes } = state;
   return json({
     build: module.told.build,
-    catalogue: { version: catalogue, age_ms: null },
+    // What this isolate decides by, and what the origin said is in force.
+    catalogue: { ...(held.length > 0 ? JSON.parse(new TextDecoder().decode(held)) : {}), origin: catalogue },
     last_sync_age_ms: lastSync === 0 ? null : Date.now() - lastSync,
     facts_lost: lost,
     dead_letters: dead,

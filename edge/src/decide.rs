@@ -65,6 +65,8 @@ struct Page<'a> {
 /// What is kept of a call until its visitor is recognised.
 #[derive(Debug)]
 pub(crate) struct DecideCall {
+    /// Why nobody is to be recognised, and what a visitor is told who leaves.
+    nobody: Option<Box<(&'static str, Outcome)>>,
     placements: Vec<Asked>,
     page: placing::Page,
     counted: bool,
@@ -80,7 +82,7 @@ struct Answer<'a> {
     visitor: Option<String>,
     person: Option<Person>,
     decisions: Vec<Decision<'a>>,
-    catalogue: Option<&'a str>,
+    catalogue: Option<String>,
     kv_reads: u8,
     consent: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -120,8 +122,17 @@ fn recognise(incoming: &Incoming<'_>, body: &Body<'_>) -> Result<Routed, Box<Out
         claims::take(incoming, &body.user).map_err(|TooLong(field)| length(&field, limits::ALTERNATE_ID_BYTES))?;
     let vocabulary = &site.tenant.vocabulary;
     let counted = permission.is_full() && uncounted.is_none();
+    let nobody = if !permission.is_full() {
+        Some(Box::new((permission.code(), permission::withdraw(Outcome::default(), &jar, site, *now))))
+    } else if uncounted.is_some() && jar.identity.is_none() {
+        Some(Box::new(("not_counted", Outcome::default())))
+    } else {
+        None
+    };
+    let alone = nobody.is_some();
     let mut random = incoming.random.clone();
     let call = DecideCall {
+        nobody,
         placements: body
             .placements
             .iter()
@@ -145,12 +156,8 @@ fn recognise(incoming: &Incoming<'_>, body: &Body<'_>) -> Result<Routed, Box<Out
     };
     let notes = jar.refused.into_iter().chain(taken.fault).chain(uncounted).collect();
     let visit = Visit { random, ..incoming.visit(&jar, notes, Call::Decide(call)) };
-    if !permission.is_full() {
-        let answer = contextual(&visit, permission.code());
-        return Ok(Routed::Answer(permission::withdraw(answer, &jar, site, *now)));
-    }
-    if uncounted.is_some() && jar.identity.is_none() {
-        return Ok(Routed::Answer(contextual(&visit, "not_counted")));
+    if alone {
+        return Ok(Routed::Alone(Box::new(visit)));
     }
     let claims = if uncounted.is_some() { Vec::new() } else { taken.taken };
     Ok(Routed::Recognise(Box::new(visit), Box::new(jar.arrival(site, *now, claims))))
@@ -159,13 +166,13 @@ fn recognise(incoming: &Incoming<'_>, body: &Body<'_>) -> Result<Routed, Box<Out
 /// What the person's object is to be asked first, if ads under strict caps may be placed.
 pub(crate) fn asks(visit: &Visit, who: &Recognised) -> Option<Hop> {
     let Call::Decide(call) = &visit.call else { return None };
-    if !call.counted || !visit.site.catalogue.has_strict() {
+    if !call.counted || !visit.catalogue.compiled.has_strict() {
         return None;
     }
     let choices = placing::question(visit, &call.placements, &call.page, Some(who)).strict();
     let insertions: Vec<InsertionId> = call.placements.iter().map(|asked| asked.insertion).collect();
     let asked = choices.iter().any(|choices| !choices.is_empty());
-    asked.then(|| strict::claim(&visit.site, who, &choices, &insertions))
+    asked.then(|| strict::claim(visit, who, &choices, &insertions))
 }
 
 /// The answer with an identity; `object` is what the person's object answered, empty for nothing.
@@ -210,6 +217,15 @@ fn attributes(visit: &mut Visit, visitor: VisitorId) -> Option<Fact> {
     Some(Fact { id, visitor, received: visit.now, at: visit.now, what: What::Attributes { writes } })
 }
 
+/// The answer to a call that is to recognise nobody.
+pub(crate) fn alone(mut visit: Visit) -> Outcome {
+    let Call::Decide(call) = &mut visit.call else { return Outcome::empty(500) };
+    let (reason, parting) = call.nobody.take().map(|nobody| *nobody).unwrap_or_default();
+    let mut outcome = contextual(&visit, reason).with_headers(parting.head.headers);
+    (outcome.head.facts, outcome.facts) = (parting.head.facts, parting.facts);
+    outcome
+}
+
 /// The answer without an identity, and why.
 pub(crate) fn contextual(visit: &Visit, reason: &'static str) -> Outcome {
     let Call::Decide(call) = &visit.call else { return Outcome::empty(500) };
@@ -233,7 +249,7 @@ fn answer(
         visitor: visitor.map(|visitor| visitor.to_string()),
         person,
         decisions,
-        catalogue: None,
+        catalogue: visit.catalogue.name(),
         kv_reads: visit.kv_reads,
         consent,
         reason,

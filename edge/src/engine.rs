@@ -3,28 +3,28 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use causeway_shared::catalogue::Compiled;
 use causeway_shared::config::{EdgeConfig, Tenant};
 use causeway_shared::fact::Fact;
 use causeway_shared::identity::{self, Arrival, Begun, Found, Reads, Recognised, Second, Seen, Step};
 use causeway_shared::ids::{Millis, TenantId};
 use causeway_shared::keys::{self, Keys, TenantKeys};
 use causeway_shared::random::Random;
-use causeway_shared::token::AdToken;
+use causeway_shared::wire::catalogue::Pointer;
 use causeway_shared::wire::facts::FactBatch;
 use causeway_shared::{delivery, kv, limits, proof, wire};
 
 use crate::answer::{Head, Outcome};
 use crate::attributes::{self, Kept};
+use crate::catalogue::{Loaded, Shelf};
 use crate::cookies::Jar;
 use crate::cors;
 use crate::decide::{self, DecideCall};
 use crate::events::{self, EventsCall};
 use crate::me::{self, MeCall};
-use crate::pixel;
+use crate::pixel::{self, PixelCall};
 use crate::request::{HEADERS, Request};
 use crate::strict::Hop;
-use crate::visit::Visit;
+use crate::visit::{Alone, Visit};
 
 /// Requests that may wait for a read at once. A client that goes away ends its request without a word, so
 /// the oldest one makes room.
@@ -60,7 +60,6 @@ pub(crate) struct Site {
     pub(crate) tenant: Tenant,
     pub(crate) id: TenantId,
     pub(crate) keys: TenantKeys,
-    pub(crate) catalogue: Compiled,
     explain: Option<String>,
 }
 
@@ -96,6 +95,8 @@ impl Incoming<'_> {
             kv_reads: 0,
             bytes: self.body.len(),
             names: Rc::default(),
+            catalogue: Rc::default(),
+            wanted: None,
             snapshots: Vec::new(),
             notes,
             call,
@@ -110,6 +111,7 @@ pub struct Engine {
     sites: BTreeMap<String, Rc<Site>>,
     proof_headers: Vec<String>,
     names: Kept,
+    shelf: Shelf,
     seen: Seen,
     waiting: BTreeMap<u32, Waiting>,
     waiting_bytes: usize,
@@ -120,15 +122,32 @@ pub struct Engine {
 struct Waiting {
     visit: Visit,
     reads: Reads,
-    /// Whether the names of attributes are read too.
-    names: bool,
+    beside: Beside,
     at: At,
+}
+
+/// What is read beside what names the visitor, in the same bulk.
+#[derive(Debug, Default)]
+pub(crate) struct Beside {
+    /// The pointer to the catalogue.
+    pub(crate) pointer: bool,
+    /// The version of the catalogue that it named.
+    pub(crate) version: Option<Pointer>,
+    /// The names of attributes.
+    pub(crate) names: bool,
+}
+
+impl Beside {
+    pub(crate) fn keys(&self) -> usize {
+        let names = if self.names { limits::ATTRIBUTE_PAGES } else { 0 };
+        usize::from(self.pointer) + usize::from(self.version.is_some()) + names
+    }
 }
 
 #[derive(Debug)]
 enum At {
     /// Nobody is to be recognised.
-    Names,
+    Alone,
     First(Box<Begun>),
     Second(Box<Second>),
     /// The person's object was asked which ads may be placed.
@@ -143,17 +162,25 @@ pub(crate) enum Call {
     Decide(DecideCall),
     Me(MeCall),
     Events(EventsCall),
-    Pixel(AdToken),
+    Pixel(PixelCall),
 }
 
-/// What a route makes of a request: an answer at once, or once the names of attributes are known, or a visitor to
-/// recognise.
+impl Call {
+    /// Whether the catalogue is needed: to place ads, to know of one that was placed, or to name what is tested.
+    fn wants_catalogue(&self) -> bool {
+        match self {
+            Self::Decide(_) | Self::Me(_) => true,
+            Self::Events(call) => call.has_impressions(),
+            Self::Pixel(call) => call.is_of_catalogue(),
+        }
+    }
+}
+
+/// What a route makes of a request: an answer at once, or without recognising anybody, or a visitor to recognise.
 pub(crate) enum Routed {
     Answer(Outcome),
-    Name(Box<Visit>),
+    Alone(Box<Visit>),
     Recognise(Box<Visit>, Box<Arrival>),
-    /// An object is to be asked whether an impression counts.
-    Confirm(Box<Visit>, Hop),
 }
 
 impl Engine {
@@ -188,8 +215,7 @@ impl Engine {
             self.proof_headers.push(name);
         }
         let hosts = tenant.hosts.clone();
-        let catalogue = Compiled::new(&tenant.ads, &tenant.vocabulary);
-        let site = Rc::new(Site { tenant, id, keys, catalogue, explain: self.keys.explain.clone() });
+        let site = Rc::new(Site { tenant, id, keys, explain: self.keys.explain.clone() });
         self.sites.extend(hosts.into_iter().map(|host| (host.to_ascii_lowercase(), Rc::clone(&site))));
     }
 
@@ -200,7 +226,7 @@ impl Engine {
         serde_json::json!({
             "headers": headers,
             "body_bytes": limits::BODY_BYTES,
-            "value_chars": limits::KV_VALUE_CHARS,
+            "value_chars": limits::KV_VALUE_CHARS.max(limits::CATALOGUE_CHARS),
             "kv_deadline_ms": delivery::KV_DEADLINE_MS,
             "origin_timeout_ms": delivery::ORIGIN_TIMEOUT_MS,
             "sync_messages": delivery::SYNC_MESSAGES,
@@ -215,7 +241,10 @@ impl Engine {
             return Outcome::error(400, "malformed", "the request's address cannot be read", None);
         };
         if request.path == "/healthz" {
-            return Outcome { head: Head { health: true, ..Head::default() }, ..Outcome::default() };
+            let site = self.sites.get(&request.host.to_ascii_lowercase()).or_else(|| self.sites.values().next());
+            let health = site.map(|site| self.shelf.health(&site.id, now).to_string()).unwrap_or_default();
+            let head = Head { health: true, ..Head::default() };
+            return Outcome { head, body: health.into_bytes(), ..Outcome::default() };
         }
         let Some(site) = self.sites.get(&request.host.to_ascii_lowercase()).cloned() else {
             return Outcome::error(404, "unknown_host", "no tenant is configured for this hostname", None);
@@ -230,18 +259,44 @@ impl Engine {
         let random = Random::new(seed);
         match route(Incoming { request, proof_headers: &self.proof_headers, body, now, random, site, cors }) {
             Routed::Answer(outcome) => outcome,
-            Routed::Name(visit) => self.name(*visit),
+            Routed::Alone(visit) => self.alone(*visit),
             Routed::Recognise(visit, arrival) => self.recognise(*visit, *arrival),
-            Routed::Confirm(visit, hop) => self.ask(*visit, At::Confirm, hop),
         }
     }
 
-    /// Goes on with a call that recognises nobody. Its one read is for names, if it brings attributes.
-    fn name(&mut self, mut visit: Visit) -> Outcome {
-        if !self.wants_names(&mut visit) {
-            return events::finish(visit);
+    /// Goes on with a call that recognises nobody: it reads only what others read beside.
+    fn alone(&mut self, mut visit: Visit) -> Outcome {
+        let beside = self.beside(&mut visit);
+        if beside.keys() == 0 {
+            return self.finish_alone(visit);
         }
-        self.wait(Waiting { visit, reads: Reads::default(), names: true, at: At::Names }, false)
+        self.wait(Waiting { visit, reads: Reads::default(), beside, at: At::Alone }, false)
+    }
+
+    fn after_alone(&mut self, mut visit: Visit) -> Outcome {
+        let beside = Beside { version: visit.wanted.take(), ..Beside::default() };
+        if beside.keys() == 0 {
+            return self.finish_alone(visit);
+        }
+        self.wait(Waiting { visit, reads: Reads::default(), beside, at: At::Alone }, false)
+    }
+
+    fn finish_alone(&mut self, visit: Visit) -> Outcome {
+        match self.stocked(visit).alone() {
+            Alone::Answer(outcome) => *outcome,
+            Alone::Confirm(visit, hop) => self.ask(*visit, At::Confirm, hop),
+        }
+    }
+
+    /// With the catalogue that is at hand now: the one that all of its answer goes by.
+    fn stocked(&self, visit: Visit) -> Visit {
+        let catalogue: Rc<Loaded> = self.shelf.of(&visit.site.id);
+        Visit { catalogue, ..visit }
+    }
+
+    fn beside(&self, visit: &mut Visit) -> Beside {
+        let pointer = visit.call.wants_catalogue() && self.shelf.wants(&visit.site.id, visit.now);
+        Beside { pointer, version: None, names: self.wants_names(visit) }
     }
 
     /// Whether the call's first read is to bring the names of attributes; those of the last minute do for what a call
@@ -260,24 +315,28 @@ impl Engine {
     }
 
     fn recognise(&mut self, mut visit: Visit, arrival: Arrival) -> Outcome {
-        let wants_names = self.wants_names(&mut visit);
+        let mut beside = self.beside(&mut visit);
         let begun = identity::begin(arrival, &mut visit.random);
-        if begun.reads().is_empty() && !begun.minted() {
+        let (reads, mint) = (begun.reads().clone(), begun.minted());
+        let reading = !reads.is_empty() || beside.pointer;
+        if !reading && !mint {
             return self.after_first(visit, begun, Found::default());
         }
-        let (reads, mint) = (begun.reads().clone(), begun.minted());
         // They ride with what is read anyway: without them the origin alone refuses what does not match.
-        let names = wants_names && !reads.is_empty();
-        self.wait(Waiting { visit, reads, names, at: At::First(Box::new(begun)) }, mint)
+        beside.names &= reading;
+        self.wait(Waiting { visit, reads, beside, at: At::First(Box::new(begun)) }, mint)
     }
 
     fn after_first(&mut self, mut visit: Visit, begun: Begun, found: Found) -> Outcome {
         match begun.after_first(found, &mut visit.random) {
-            Step::Forgotten => visit.forgotten(),
-            Step::Second(second) if second.reads().is_empty() => self.finish(visit, second.finish(Found::default())),
+            Step::Forgotten => self.stocked(visit).forgotten(),
             Step::Second(second) => {
+                let beside = Beside { version: visit.wanted.take(), ..Beside::default() };
+                if second.reads().is_empty() && beside.keys() == 0 {
+                    return self.finish(visit, second.finish(Found::default()));
+                }
                 let reads = second.reads().clone();
-                self.wait(Waiting { visit, reads, names: false, at: At::Second(second) }, false)
+                self.wait(Waiting { visit, reads, beside, at: At::Second(second) }, false)
             }
         }
     }
@@ -302,13 +361,13 @@ impl Engine {
 
     /// Goes on after a read.
     pub fn resume(&mut self, turn: u32, values: &[u8], fault: &str) -> Outcome {
-        let Some(Waiting { mut visit, reads, names, at }) = self.take(turn) else { return gone() };
-        let found = visit.read(&reads, names, values, fault, &mut self.seen);
-        if names {
+        let Some(Waiting { mut visit, reads, beside, at }) = self.take(turn) else { return gone() };
+        let found = visit.read(&reads, &beside, values, fault, &mut self.seen, &mut self.shelf);
+        if beside.names {
             self.names.keep(&visit.site.id, visit.now, &visit.names);
         }
         match at {
-            At::Names => events::finish(visit),
+            At::Alone => self.after_alone(visit),
             At::First(begun) => self.after_first(visit, *begun, found),
             At::Second(second) => self.finish(visit, second.finish(found)),
             At::Claim(who) => {
@@ -321,6 +380,7 @@ impl Engine {
 
     /// Answers, or asks the person's object first.
     fn finish(&mut self, visit: Visit, who: Option<Recognised>) -> Outcome {
+        let visit = self.stocked(visit);
         let Some(who) = who else { return visit.forgotten() };
         match decide::asks(&visit, &who) {
             Some(hop) => self.ask(visit, At::Claim(Box::new(who)), hop),
@@ -330,7 +390,7 @@ impl Engine {
 
     fn ask(&mut self, visit: Visit, at: At, hop: Hop) -> Outcome {
         let Hop { object, call } = hop;
-        let mut outcome = self.wait(Waiting { visit, reads: Reads::default(), names: false, at }, false);
+        let mut outcome = self.wait(Waiting { visit, reads: Reads::default(), beside: Beside::default(), at }, false);
         (outcome.head.hop, outcome.body) = (Some(object), call);
         outcome
     }
@@ -338,7 +398,7 @@ impl Engine {
     /// Goes on without an identity: the client's network has minted too many.
     pub fn refuse_mint(&mut self, turn: u32) -> Outcome {
         match self.take(turn) {
-            Some(waiting) => waiting.visit.without_identity("mint_limited"),
+            Some(waiting) => self.stocked(waiting.visit).without_identity("mint_limited"),
             None => gone(),
         }
     }
@@ -363,7 +423,9 @@ fn route(incoming: Incoming<'_>) -> Routed {
         ("GET", path) if path.starts_with("/v1/i/") => {
             return pixel::impression(&incoming, path.trim_start_matches("/v1/i/"));
         }
-        ("GET", path) if path.starts_with("/v1/c/") => pixel::click(&incoming, path.trim_start_matches("/v1/c/")),
+        ("GET", path) if path.starts_with("/v1/c/") => {
+            return pixel::click(&incoming, path.trim_start_matches("/v1/c/"));
+        }
         ("GET", "/causeway.js") => Outcome { head: Head { tag: true, ..Head::default() }, ..Outcome::default() },
         ("OPTIONS", "/v1/decide" | "/v1/events" | "/v1/me") => cors::preflight(site),
         (_, path) if site.tenant.dev && path.starts_with("/demo") => {
@@ -387,12 +449,14 @@ pub(crate) fn pack(outcome: &mut Outcome, site: &Site, facts: Vec<Fact>) {
 }
 
 fn read_keys(waiting: &Waiting) -> Vec<String> {
-    let Waiting { visit, reads, names, .. } = waiting;
+    let Waiting { visit, reads, beside, .. } = waiting;
     let tenant = &visit.site.id;
     let snapshots = reads.snapshots.iter().map(|v| kv::snapshot_key(tenant, *v));
     let lookups = reads.lookups.iter().map(|id| kv::lookup_key(tenant, *id));
-    let names = attributes::keys(tenant).take(if *names { limits::ATTRIBUTE_PAGES } else { 0 });
-    snapshots.chain(lookups).chain(names).collect()
+    let pointer = beside.pointer.then(|| kv::pointer_key(tenant));
+    let version = beside.version.map(|pointer| kv::catalogue_key(tenant, pointer.version));
+    let names = attributes::keys(tenant).take(if beside.names { limits::ATTRIBUTE_PAGES } else { 0 });
+    snapshots.chain(lookups).chain(pointer).chain(version).chain(names).collect()
 }
 
 /// The request gave its place to a newer one, or the module began anew meanwhile.

@@ -85,12 +85,25 @@ impl EventsCall {
     pub(crate) fn has_values(&self) -> bool {
         self.0.iter().flatten().filter_map(|(_, given)| given.as_ref()).any(Given::has_values)
     }
+
+    /// Whether there is an impression of an ad of the catalogue, which says whether its caps are strict.
+    pub(crate) fn has_impressions(&self) -> bool {
+        self.0.iter().flatten().any(|(fact, _)| shown(fact).is_some_and(|ad| ad != 0))
+    }
+}
+
+/// The code of the ad that a fact is an impression of.
+fn shown(fact: &Fact) -> Option<u32> {
+    match &fact.what {
+        What::Action { verb: Verb::IMPRESSION, entity, .. } => Some(entity.ad),
+        _ => None,
+    }
 }
 
 /// Reads the call.
 pub(crate) fn begin(incoming: Incoming<'_>) -> Routed {
     match read(&incoming) {
-        Ok(visit) => Routed::Name(Box::new(visit)),
+        Ok(visit) => Routed::Alone(Box::new(visit)),
         Err(answer) => Routed::Answer(answer.with_headers(incoming.cors)),
     }
 }
@@ -137,6 +150,11 @@ pub(crate) fn finish(mut visit: Visit) -> Outcome {
                 continue;
             }
         };
+        if shown(&fact).is_some_and(|ad| visit.catalogue.is_strict(ad)) {
+            let message = "the impression of an ad under strict caps counts by its impression_url";
+            reject("strict", message.to_owned());
+            continue;
+        }
         if let Some(mut given) = given {
             given.settle(&visit.names, policy, &mut new_names);
             given.refused.into_iter().for_each(|Refused { code, message, .. }| reject(code, message));
@@ -232,12 +250,6 @@ impl Reader<'_> {
         let verb = self.site.tenant.vocabulary.verb(name).ok_or_else(unknown)?;
         let token = token::open(&self.site.keys.cookie, &self.site.id, insertion, self.now);
         let token = token.map_err(|error| (error.code(), error.to_string()))?;
-        if verb == Verb::IMPRESSION && pixel::is_strict(self.site, &token) {
-            return Err((
-                "strict",
-                "the impression of an ad under strict caps counts by its impression_url".to_owned(),
-            ));
-        }
         Ok(pixel::action(&token, verb, self.now))
     }
 

@@ -9,6 +9,7 @@
 
 mod answer;
 mod attributes;
+mod catalogue;
 mod claims;
 mod cookies;
 mod cors;

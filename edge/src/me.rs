@@ -193,11 +193,11 @@ fn attributes(visit: &Visit, who: &Recognised, proven: bool) -> Map<String, Valu
     held.iter().filter_map(|(token, value)| Some((name(token)?, value.to_json()))).collect()
 }
 
-/// The arms that were seen, by name where the tenant's file has one.
+/// The arms that were seen, by name where the catalogue has one.
 fn exposed(visit: &Visit, who: &Recognised, proven: bool) -> Vec<Exposed> {
     let seen = if proven { who.view.exposures(who.visitor) } else { who.view.exposures_of(who.visitor) };
     let named = |(code, Exposure { arm, at, mixed }): (u32, Exposure)| {
-        let experiment = visit.site.tenant.ads.experiments.iter().find(|experiment| experiment.code == code);
+        let experiment = visit.catalogue.compiled.experiments.iter().find(|experiment| experiment.code == code);
         let of_arm = experiment.and_then(|experiment| experiment.arm_of(arm));
         Exposed {
             experiment: experiment.map_or_else(|| code.to_string(), |experiment| experiment.id.clone()),

@@ -9,44 +9,97 @@ use causeway_shared::token::{self, AdToken, TokenError};
 
 use crate::answer::Outcome;
 use crate::cookies::{self, Jar};
-use crate::engine::{Call, Incoming, Routed, Site, pack};
+use crate::engine::{Call, Incoming, Routed, pack};
 use crate::permission;
 use crate::placing;
 use crate::strict;
-use crate::visit::Visit;
+use crate::visit::{Alone, Visit};
 
 /// A transparent picture of one pixel (GIF89a, section 20 ff.).
 const PIXEL: [u8; 43] =
     *b"GIF89a\x01\0\x01\0\x80\0\0\0\0\0\xff\xff\xff!\xf9\x04\x01\0\0\0\0,\0\0\0\0\x01\0\x01\0\0\x02\x02D\x01\0;";
 const NO_STORE: &str = "no-store";
 
-/// Counts an impression, and answers with the picture whatever the token is: a page never shows a broken one. That of an
-/// ad under strict caps counts when its visitor's object says so.
-pub(crate) fn impression(incoming: &Incoming<'_>, text: &str) -> Routed {
-    let mut outcome = picture().with_headers(incoming.cors.iter().cloned());
-    match opened(incoming, text) {
-        Ok(token) if !is_strict(&incoming.site, &token) => count(incoming, &mut outcome, &token, Verb::IMPRESSION),
-        Ok(token) if token.placed.saturating_add(limits::SERVE_WINDOW_MS + 60_000) < incoming.now => {
-            outcome.head.notes.push("strict_late");
-        }
-        Ok(token) if counts(incoming) => {
-            let hop = strict::confirm(&incoming.site, token.visitor, token.insertion);
-            let visit = incoming.visit(&Jar::default(), Vec::new(), Call::Pixel(token));
-            return Routed::Confirm(Box::new(visit), hop);
-        }
-        Ok(_) => {}
-        Err(error) => outcome.head.notes.push(error.code()),
+/// What is kept of a call until the catalogue is at hand.
+#[derive(Debug)]
+pub(crate) struct PixelCall {
+    token: AdToken,
+    verb: Verb,
+    /// Whether it counts, as far as the request alone says.
+    counts: bool,
+    /// Why the token's time is over.
+    late: Option<&'static str>,
+}
+
+impl PixelCall {
+    /// Whether it is of an ad of the catalogue; the house ad is none.
+    pub(crate) fn is_of_catalogue(&self) -> bool {
+        self.token.entity.ad != 0
     }
-    Routed::Answer(outcome)
+}
+
+/// Counts an impression, and answers with the picture whatever the token is: a page never shows a broken one.
+pub(crate) fn impression(incoming: &Incoming<'_>, text: &str) -> Routed {
+    match opened(incoming, text) {
+        Ok(token) => call(incoming, token, Verb::IMPRESSION, None),
+        Err(error) => {
+            let mut outcome = picture().with_headers(incoming.cors.iter().cloned());
+            outcome.head.notes.push(error.code());
+            Routed::Answer(outcome)
+        }
+    }
+}
+
+/// Counts a click and leads to the ad's own landing address: never to one that a request names. One who clicks late still
+/// arrives; what is late is not counted.
+pub(crate) fn click(incoming: &Incoming<'_>, text: &str) -> Routed {
+    match opened(incoming, text) {
+        Ok(token) => call(incoming, token, Verb::CLICK, None),
+        Err(error) => match error {
+            TokenError::Late(token) => call(incoming, token, Verb::CLICK, Some(TokenError::Late(token).code())),
+            TokenError::Forged => Routed::Answer(unknown().with_headers(incoming.cors.iter().cloned())),
+        },
+    }
+}
+
+fn call(incoming: &Incoming<'_>, token: AdToken, verb: Verb, late: Option<&'static str>) -> Routed {
+    let counts = late.is_none() && counts(incoming);
+    let call = PixelCall { token, verb, counts, late };
+    Routed::Alone(Box::new(incoming.visit(&Jar::default(), Vec::new(), Call::Pixel(call))))
+}
+
+/// Answers once the catalogue is at hand. The impression of an ad under strict caps counts when its visitor's object says
+/// so, which is asked first.
+pub(crate) fn settle(visit: Visit) -> Alone {
+    let Call::Pixel(call) = &visit.call else { return Alone::Answer(Box::new(Outcome::empty(500))) };
+    if call.verb == Verb::CLICK {
+        return Alone::Answer(Box::new(led(&visit, call)));
+    }
+    let strict = visit.catalogue.is_strict(call.token.entity.ad);
+    let is_late = call.token.placed.saturating_add(limits::SERVE_WINDOW_MS + 60_000) < visit.now;
+    if strict && call.counts && !is_late {
+        let hop = strict::confirm(&visit.site, call.token.visitor, call.token.insertion);
+        return Alone::Confirm(Box::new(visit), hop);
+    }
+    let mut outcome = picture().with_headers(visit.cors.iter().cloned());
+    outcome.head.notes.clone_from(&visit.notes);
+    if strict && is_late {
+        outcome.head.notes.push("strict_late");
+    }
+    if !strict {
+        count(&visit, call, &mut outcome);
+    }
+    Alone::Answer(Box::new(outcome))
 }
 
 /// The picture, and the impression if the object confirmed it; `answer` is empty where none answered.
 pub(crate) fn finish(visit: Visit, answer: &[u8]) -> Outcome {
-    let Call::Pixel(token) = visit.call else { return Outcome::empty(500) };
-    let mut outcome = picture().with_headers(visit.cors);
+    let Call::Pixel(call) = &visit.call else { return Outcome::empty(500) };
+    let mut outcome = picture().with_headers(visit.cors.iter().cloned());
+    outcome.head.notes.clone_from(&visit.notes);
     match strict::granted(answer) {
-        Some(granted) if granted.contains_key(&InsertionHash::of(token.insertion)) => {
-            pack(&mut outcome, &visit.site, vec![action(&token, Verb::IMPRESSION, visit.now)]);
+        Some(granted) if granted.contains_key(&InsertionHash::of(call.token.insertion)) => {
+            count(&visit, call, &mut outcome);
         }
         Some(_) => outcome.head.notes.push("strict_refused"),
         None => outcome.head.notes.push("strict_unanswered"),
@@ -54,9 +107,18 @@ pub(crate) fn finish(visit: Visit, answer: &[u8]) -> Outcome {
     outcome
 }
 
-/// Whether the impressions of a token's ad count only with an object's word.
-pub(crate) fn is_strict(site: &Site, token: &AdToken) -> bool {
-    site.catalogue.ad(token.entity.ad).is_some_and(|offer| offer.strict)
+fn led(visit: &Visit, call: &PixelCall) -> Outcome {
+    let Some(landing) = placing::landing(visit, call.token.entity) else { return unknown() };
+    let headers = [("location", landing.clone()), ("cache-control", NO_STORE.to_owned())];
+    let mut outcome = Outcome::empty(302).with_headers(headers).with_headers(visit.cors.iter().cloned());
+    outcome.head.notes.clone_from(&visit.notes);
+    outcome.head.notes.extend(call.late);
+    count(visit, call, &mut outcome);
+    outcome
+}
+
+fn unknown() -> Outcome {
+    Outcome::error(404, "unknown_token", "this address names no ad of this publisher", None)
 }
 
 fn picture() -> Outcome {
@@ -64,33 +126,13 @@ fn picture() -> Outcome {
     Outcome { body: PIXEL.to_vec(), ..Outcome::empty(200) }.with_headers(headers)
 }
 
-/// Counts a click and leads to the ad's own landing address: never to one that a request names.
-pub(crate) fn click(incoming: &Incoming<'_>, text: &str) -> Outcome {
-    let opened = opened(incoming, text);
-    let landing = match &opened {
-        Ok(token) | Err(TokenError::Late(token)) => placing::landing(&incoming.site, token.entity),
-        Err(TokenError::Forged) => None,
-    };
-    let Some(landing) = landing else {
-        return Outcome::error(404, "unknown_token", "this address names no ad of this publisher", None);
-    };
-    let headers = [("location", landing.clone()), ("cache-control", NO_STORE.to_owned())];
-    let mut outcome = Outcome::empty(302).with_headers(headers);
-    match opened {
-        Ok(token) => count(incoming, &mut outcome, &token, Verb::CLICK),
-        // One who clicks late still arrives; what is late is not counted.
-        Err(error) => outcome.head.notes.push(error.code()),
-    }
-    outcome
-}
-
 fn opened(incoming: &Incoming<'_>, text: &str) -> Result<AdToken, TokenError> {
     token::open(&incoming.site.keys.cookie, &incoming.site.id, text, incoming.now)
 }
 
-fn count(incoming: &Incoming<'_>, outcome: &mut Outcome, token: &AdToken, verb: Verb) {
-    if counts(incoming) {
-        pack(outcome, &incoming.site, vec![action(token, verb, incoming.now)]);
+fn count(visit: &Visit, call: &PixelCall, outcome: &mut Outcome) {
+    if call.counts {
+        pack(outcome, &visit.site, vec![action(&call.token, call.verb, visit.now)]);
     }
 }
 

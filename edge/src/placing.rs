@@ -82,7 +82,7 @@ pub(crate) fn question<'a>(
         actions.extend(PackedActions::read(&reserved).filter(|reserved| !reserved.is_empty()));
         Person { actions, totals: who.view.totals(who.visitor) }
     });
-    let catalogue = &visit.site.catalogue;
+    let catalogue = &visit.catalogue.compiled;
     // Nobody is described whom no filter asks for.
     let asked = who.filter(|_| !catalogue.targets.is_empty());
     let described = asked.map(|who| Described::of(&who.view, who.visitor, visit.now));
@@ -104,7 +104,7 @@ pub(crate) fn question<'a>(
 /// Which of the catalogue's ads the person's object granted each placement.
 pub(crate) fn granted(visit: &Visit, placements: &[Asked], granted: &Granted) -> Vec<Option<usize>> {
     let ad = |asked: &Asked| granted.get(&InsertionHash::of(asked.insertion));
-    placements.iter().map(|asked| visit.site.catalogue.place_of(*ad(asked)?)).collect()
+    placements.iter().map(|asked| visit.catalogue.compiled.place_of(*ad(asked)?)).collect()
 }
 
 /// Names what was decided: where there is a visitor to count it for, with its addresses.
@@ -116,7 +116,7 @@ pub(crate) fn name<'a>(
 ) -> Vec<Decision<'a>> {
     let each = placements.iter().zip(decided);
     each.map(|(asked, decided)| {
-        let won = decided.map(|place| visit.site.catalogue.offers.get(place));
+        let won = decided.map(|place| visit.catalogue.compiled.offers.get(place));
         match won {
             Ok(Some(offer)) => shown(visit, asked, offer, visitor),
             Ok(None) => house(visit, asked, "no_catalogue", visitor),
@@ -129,7 +129,7 @@ pub(crate) fn name<'a>(
 fn shown<'a>(visit: &Visit, asked: &'a Asked, offer: &'a Offer, visitor: Option<VisitorId>) -> Decision<'a> {
     let [id, ad_group, campaign, advertiser] = offer.ids.each_ref().map(String::as_str);
     let ad = Some(Shown::Ad { id, ad_group, campaign, advertiser, creative: &offer.creative });
-    let price_micros = visit.site.catalogue.terms.get(offer.terms).map(Terms::worth);
+    let price_micros = visit.catalogue.compiled.terms.get(offer.terms).map(Terms::worth);
     let placed = visitor.and_then(|visitor| place(visit, asked, offer.entity, visitor));
     Decision { placement: &asked.id, ad, price_micros, reason: None, placed }
 }
@@ -153,26 +153,26 @@ fn place(visit: &Visit, asked: &Asked, entity: Entity, visitor: VisitorId) -> Op
     let token = AdToken { visitor, insertion: asked.insertion, entity, view_type: asked.view_type, placed: visit.now };
     let sealed = token::seal(&visit.site.keys.cookie, &visit.site.id, &token)?;
     let address = |route: &str| format!("/v1/{route}/{sealed}");
-    let reserved = is_capped(&visit.site, entity).then(|| Reservation::from(&token));
-    let click_url = landing(&visit.site, entity).map(|_| address("c"));
+    let reserved = is_capped(visit, entity).then(|| Reservation::from(&token));
+    let click_url = landing(visit, entity).map(|_| address("c"));
     Some(Placed { impression_url: address("i"), click_url, insertion: sealed, reserved })
 }
 
-fn is_capped(site: &Site, entity: Entity) -> bool {
-    site.catalogue.ad(entity.ad).is_some_and(|offer| !offer.bounds.is_empty())
+fn is_capped(visit: &Visit, entity: Entity) -> bool {
+    visit.catalogue.compiled.ad(entity.ad).is_some_and(|offer| !offer.bounds.is_empty())
 }
 
 /// Where a click on an ad leads: the ad's own landing address; the house ad's, and that of an ad which the catalogue
 /// does not have any more, is the tenant's.
-pub(crate) fn landing(site: &Site, entity: Entity) -> Option<&String> {
-    site.catalogue.ad(entity.ad).map(|offer| &offer.landing).or(site.tenant.house_landing.as_ref())
+pub(crate) fn landing(visit: &Visit, entity: Entity) -> Option<&String> {
+    visit.catalogue.compiled.ad(entity.ad).map(|offer| &offer.landing).or(visit.site.tenant.house_landing.as_ref())
 }
 
 /// What became of every ad for every placement, and whose facts counted.
 pub(crate) fn trace(visit: &Visit, placements: &[Asked], fates: &[Vec<Fate>], who: Option<&Recognised>) -> Value {
     let house = visit.site.tenant.house_ad.is_some();
     let each = placements.iter().zip(fates).map(|(asked, fates)| {
-        let of_ads = visit.site.catalogue.offers.iter().zip(fates);
+        let of_ads = visit.catalogue.compiled.offers.iter().zip(fates);
         let mut candidates: Vec<Value> = of_ads.map(|(offer, fate)| fate_of(&visit.site, offer, *fate)).collect();
         let outcome = if fates.contains(&Fate::Won) { "outbid" } else { "won" };
         candidates.extend(house.then(|| json!({ "ad": "house", "outcome": outcome })));

@@ -13,6 +13,7 @@ use causeway_shared::wire::strict as wire;
 
 use crate::answer::{Head, Outcome};
 use crate::engine::Site;
+use crate::visit::Visit;
 
 /// A call of another object: its name and the bytes.
 pub(crate) struct Hop {
@@ -31,15 +32,17 @@ pub(crate) fn confirm(site: &Site, visitor: VisitorId, insertion: InsertionId) -
 }
 
 /// Asks which of these ads may be placed: by placement the places of its choices among the catalogue's.
-pub(crate) fn claim(site: &Site, who: &Recognised, choices: &[Vec<usize>], insertions: &[InsertionId]) -> Hop {
+pub(crate) fn claim(visit: &Visit, who: &Recognised, choices: &[Vec<usize>], insertions: &[InsertionId]) -> Hop {
     let mut places: BTreeMap<usize, usize> = BTreeMap::new();
     for place in choices.iter().flatten() {
         let next = places.len();
         places.entry(*place).or_insert(next);
     }
     places.retain(|_, number| *number < limits::STRICT_CANDIDATES);
-    let mut offers: Vec<(usize, &Offer)> =
-        places.iter().filter_map(|(place, number)| Some((*number, site.catalogue.offers.get(*place)?))).collect();
+    let mut offers: Vec<(usize, &Offer)> = places
+        .iter()
+        .filter_map(|(place, number)| Some((*number, visit.catalogue.compiled.offers.get(*place)?)))
+        .collect();
     offers.sort_by_key(|(number, _)| *number);
     let offers: Vec<&Offer> = offers.into_iter().map(|(_, offer)| offer).collect();
     let wanted = insertions.iter().zip(choices).map(|(insertion, choices)| Wanted {
@@ -55,7 +58,7 @@ pub(crate) fn claim(site: &Site, who: &Recognised, choices: &[Vec<usize>], inser
     // In order: the smallest, which decides, is among them.
     members.truncate(limits::STRICT_MEMBERS);
     let links = Some(Links { epoch: who.view.epoch_of(who.visitor), members });
-    hop(&site.id, &Call { to: who.visitor, links, entries: Entries::new(), ask: Ask::Claim(claim) })
+    hop(&visit.site.id, &Call { to: who.visitor, links, entries: Entries::new(), ask: Ask::Claim(claim) })
 }
 
 fn candidate(offer: &Offer) -> Candidate {

@@ -7,10 +7,13 @@ use causeway_shared::identity::{Found, Met, Reads, Recognised, Seen};
 use causeway_shared::ids::{Millis, Version, VisitorId};
 use causeway_shared::random::Random;
 use causeway_shared::view::Stored;
+use causeway_shared::wire::catalogue::Pointer;
 use causeway_shared::{kv, wire};
 
 use crate::answer::Outcome;
-use crate::engine::{Call, Site};
+use crate::catalogue::{Loaded, Shelf};
+use crate::engine::{Beside, Call, Site};
+use crate::strict::Hop;
 use crate::{attributes, cookies, decide, events, me, pixel};
 
 /// What a request that recognises its visitor carries from step to step.
@@ -27,17 +30,38 @@ pub(crate) struct Visit {
     pub(crate) bytes: usize,
     /// The tenant's names of attributes as far as they are known, if the call asks for them.
     pub(crate) names: Rc<Dictionary>,
+    /// The catalogue that its answer goes by, from when its reads are over.
+    pub(crate) catalogue: Rc<Loaded>,
+    /// The version of it that the pointer named and this isolate does not have.
+    pub(crate) wanted: Option<Pointer>,
     /// The snapshots read, for the trace.
     pub(crate) snapshots: Vec<(VisitorId, Version)>,
     pub(crate) notes: Vec<&'static str>,
     pub(crate) call: Call,
 }
 
+/// What comes of a call that recognises nobody.
+pub(crate) enum Alone {
+    Answer(Box<Outcome>),
+    /// An object is to be asked whether an impression counts.
+    Confirm(Box<Visit>, Hop),
+}
+
 impl Visit {
     /// Reads what came from the KV. What is bad is not there, with a note.
-    pub(crate) fn read(&mut self, reads: &Reads, names: bool, values: &[u8], fault: &str, seen: &mut Seen) -> Found {
-        let mut found = Found { failed: !fault.is_empty(), ..Found::default() };
-        if reads.is_empty() && !names {
+    pub(crate) fn read(
+        &mut self,
+        reads: &Reads,
+        beside: &Beside,
+        values: &[u8],
+        fault: &str,
+        seen: &mut Seen,
+        shelf: &mut Shelf,
+    ) -> Found {
+        let failed = !fault.is_empty();
+        let mut found = Found { failed: failed && !reads.is_empty(), ..Found::default() };
+        let keys = reads.snapshots.len() + reads.lookups.len() + beside.keys();
+        if keys == 0 {
             return found;
         }
         self.kv_reads += 1;
@@ -47,8 +71,7 @@ impl Visit {
             _ => self.notes.push("kv_failed"),
         }
         // One value is all there is; of many, none has a line break.
-        let one = reads.snapshots.len() + reads.lookups.len() == 1 && !names;
-        let mut lines = values.split(|byte| *byte == b'\n' && !one);
+        let mut lines = values.split(|byte| *byte == b'\n' && keys > 1);
         for visitor in &reads.snapshots {
             let stored = self.stored(*visitor, lines.next().unwrap_or_default());
             self.keep(&mut found, *visitor, seen.meet(&self.site.id, *visitor, stored, self.now));
@@ -60,12 +83,36 @@ impl Visit {
                 Err(_) => self.notes.push("lookup_bad"),
             }
         }
-        if names {
+        self.stock(beside, &mut lines, failed, shelf);
+        if beside.names {
             let (names, bad) = attributes::names(&self.site.id, lines);
             self.names = Rc::new(names);
             self.notes.extend(bad.then_some("names_bad"));
         }
         found
+    }
+
+    /// Takes in what was read of the catalogue.
+    fn stock<'a>(
+        &mut self,
+        beside: &Beside,
+        lines: &mut impl Iterator<Item = &'a [u8]>,
+        failed: bool,
+        shelf: &mut Shelf,
+    ) {
+        if failed && (beside.pointer || beside.version.is_some()) {
+            shelf.failed(&self.site.id, self.now);
+            return;
+        }
+        if beside.pointer {
+            let (wanted, note) = shelf.pointed(&self.site.id, lines.next().unwrap_or_default(), self.now);
+            self.wanted = wanted;
+            self.notes.extend(note);
+        }
+        if let Some(pointer) = &beside.version {
+            let value = lines.next().unwrap_or_default();
+            self.notes.extend(shelf.bring(&self.site, pointer, value, self.now));
+        }
     }
 
     /// What a visitor's key holds.
@@ -106,6 +153,16 @@ impl Visit {
             Call::Me(_) => me::finish(self, &who),
             Call::Events(_) => events::finish(self),
             Call::Pixel(_) => pixel::finish(self, object),
+        }
+    }
+
+    /// Answers a call that recognises nobody, or says what an object is to be asked first.
+    pub(crate) fn alone(self) -> Alone {
+        match &self.call {
+            Call::Decide(_) => Alone::Answer(Box::new(decide::alone(self))),
+            Call::Me(_) => Alone::Answer(Box::new(me::nobody(&self))),
+            Call::Events(_) => Alone::Answer(Box::new(events::finish(self))),
+            Call::Pixel(_) => pixel::settle(self),
         }
     }
 

@@ -73,9 +73,8 @@ impl Page {
         let config = json!({ "tenant": [{
             "name": "demo", "hosts": ["localhost"], "dev": true, "no_signal": "allow",
             "kinds": [{ "name": "member", "code": 1, "unique": true }], "house_ad": { "id": "house" },
-            "ads": ads,
         }] });
-        Self {
+        let mut page = Self {
             engine: Engine::configure(&config.to_string(), &serde_json::to_string(&keys).unwrap()).unwrap(),
             ring: ring(1),
             tenant: "demo".parse().unwrap(),
@@ -87,7 +86,21 @@ impl Page {
             kv: BTreeMap::new(),
             objects: Some(BTreeMap::new()),
             calls: 0,
-        }
+        };
+        page.put_catalogue(1, ads);
+        page
+    }
+
+    /// Puts a catalogue in the KV as the current one.
+    fn put_catalogue(&mut self, version: u32, ads: &Value) {
+        let (key, digest) = (kv::catalogue_key(&self.tenant, version), [7; 16]);
+        let value = wire::catalogue::encode_document(&key, &digest, ads.to_string().as_bytes()).unwrap();
+        self.kv.insert(key, value);
+        let published = Version { restore: 0, counter: version.into() };
+        let pointer = wire::catalogue::Pointer { published, version, digest };
+        let key = kv::pointer_key(&self.tenant);
+        let value = wire::catalogue::encode_pointer(&key, &pointer);
+        self.kv.insert(key, value);
     }
 
     fn send(&mut self, method: &str, path: &str, body: &Value) -> Outcome {

@@ -9,6 +9,7 @@ use causeway_shared::limits;
 use causeway_shared::time::Minute;
 use rusqlite::{Connection, OpenFlags};
 
+use crate::catalogue;
 use crate::erase;
 use crate::log;
 use crate::publish::{LATE_MS, names_subject};
@@ -173,6 +174,7 @@ pub struct Before {
     restore: u32,
     tenants: Vec<(i64, String)>,
     names: Vec<(i64, i64, String, i64)>,
+    catalogues: catalogue::Before,
     /// What the KV may hold a value of: tenant, kind and subject as the outbox has them.
     subjects: Vec<(i64, u16, [u8; 16])>,
 }
@@ -196,9 +198,10 @@ impl Before {
         let mut names = conn.prepare("SELECT tenant, token, name, kind FROM attribute_names")?;
         let names = names.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))?;
         let names = names.collect::<Result<_, _>>()?;
+        let catalogues = catalogue::Before::of(conn)?;
         let mut subjects = conn.prepare(SUBJECTS)?;
         let subjects = subjects.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
-        Ok(Self { restore, tenants, names, subjects: subjects.collect::<Result<_, _>>()? })
+        Ok(Self { restore, tenants, names, catalogues, subjects: subjects.collect::<Result<_, _>>()? })
     }
 }
 
@@ -234,6 +237,7 @@ pub fn renew(conn: &mut Connection, before: &Before, now: Millis) -> Result<(), 
         let put = "INSERT OR IGNORE INTO attribute_names (tenant, token, name, kind) VALUES (?1, ?2, ?3, ?4)";
         tx.execute(put, (tenant, token, name, kind))?;
     }
+    before.catalogues.bring(&tx)?;
     tx.execute("DELETE FROM outbox", [])?;
     // What was handed out before the restore may still be written after it.
     let times = [counters.version().counter, now, now.saturating_add(LATE_MS)].map(signed);
@@ -241,6 +245,9 @@ pub fn renew(conn: &mut Connection, before: &Before, now: Millis) -> Result<(), 
     // What the KV has of those who came since the backup goes: nobody would ever write it again.
     for (tenant, kind, subject) in &before.subjects {
         publish(&tx, *tenant, *kind, subject, times)?;
+    }
+    for (tenant, kind, subject) in catalogue::renew(&tx)? {
+        publish(&tx, tenant, kind, &subject, times)?;
     }
     publish_names(&tx, times)?;
     counters.save(&tx)?;

@@ -2,6 +2,7 @@
 
 mod attributes;
 mod backup;
+mod catalogue;
 mod config;
 mod count;
 mod erase;
@@ -126,6 +127,9 @@ enum Command {
     /// A visitor's attributes, and the names there are.
     #[command(subcommand)]
     Attributes(attributes::Attributes),
+    /// The catalogue: check a file, apply it, list the versions, go back to one.
+    #[command(subcommand)]
+    Catalogue(catalogue::Catalogue),
     /// Facts from files: CSV or NDJSON, plain, gzip or zstd. Goes on where it was interrupted.
     Import(import::Import),
     /// Jobs over the whole store.
@@ -199,6 +203,7 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
         Command::Count(command) => count::run(command, common),
         Command::Segments(command) => segments::run(command, common),
         Command::Attributes(command) => attributes::run(command, common),
+        Command::Catalogue(command) => catalogue::run(command, common),
         Command::Import(command) => import::run(command, common),
         Command::Job(command) => job::run(command, common),
         Command::Links(command) => links::run(command, common),

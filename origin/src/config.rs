@@ -3,11 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use causeway_shared::catalogue::{Ad, AdGroup, Advertiser, Campaign, Catalogue};
 use causeway_shared::config::{EdgeConfig, Problem, Tenant};
-use causeway_shared::experiment::Experiment;
 use causeway_shared::ids::Millis;
-use causeway_shared::vocabulary::{Vocabulary, Word};
+use causeway_shared::vocabulary::Vocabulary;
 use serde::Deserialize;
 
 use crate::reference::{SETTINGS, Shape};
@@ -59,8 +57,8 @@ pub enum ConfigError {
         #[source]
         source: std::io::Error,
     },
-    /// A tenant's catalogue file could not be read.
-    #[error("cannot read the catalogue {}: the tenant's `catalogue` names it, beside the configuration", path.display())]
+    /// A tenant's file of words could not be read.
+    #[error("cannot read the words {}: the tenant's `catalogue` names it, beside the configuration", path.display())]
     Catalogue {
         /// The file.
         path: PathBuf,
@@ -180,36 +178,18 @@ impl Config {
         let mut document: Document = table.try_into().map_err(not_understood)?;
         for tenant in &mut document.tenant {
             if let Some(file) = &tenant.catalogue {
-                (tenant.vocabulary, tenant.ads) = catalogue(&base.join(file))?;
+                tenant.vocabulary = words(&base.join(file))?;
             }
         }
         document.checked(base)
     }
 }
 
-/// A tenant's catalogue file: words and ads beside each other.
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct CatalogueFile {
-    verb: Vec<Word>,
-    view_type: Vec<Word>,
-    advertiser: Vec<Advertiser>,
-    campaign: Vec<Campaign>,
-    ad_group: Vec<AdGroup>,
-    ad: Vec<Ad>,
-    experiment: Vec<Experiment>,
-}
-
-/// The words and the ads of a tenant's catalogue file.
-fn catalogue(path: &Path) -> Result<(Vocabulary, Catalogue), ConfigError> {
+/// The words of a tenant's file.
+fn words(path: &Path) -> Result<Vocabulary, ConfigError> {
     let unread = |source| ConfigError::Catalogue { path: path.to_owned(), source };
     let text = std::fs::read_to_string(path).map_err(unread)?;
-    let file: CatalogueFile = toml::from_str(&text)
-        .map_err(|source| ConfigError::Parse { path: path.to_owned(), source: Box::new(source) })?;
-    let CatalogueFile { verb, view_type, advertiser, campaign, ad_group, ad, experiment } = file;
-    let words = Vocabulary { verbs: verb, view_types: view_type };
-    let (ad_groups, ads, experiments) = (ad_group, ad, experiment);
-    Ok((words, Catalogue { advertisers: advertiser, campaigns: campaign, ad_groups, ads, experiments }))
+    toml::from_str(&text).map_err(|source| ConfigError::Parse { path: path.to_owned(), source: Box::new(source) })
 }
 
 /// Puts the environment's values in the place of the file's.
@@ -277,7 +257,6 @@ impl Document {
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
-    use causeway_shared::catalogue::Compiled;
 
     use super::*;
 
@@ -345,68 +324,5 @@ mod tests {
             unreachable!("it was taken");
         };
         assert_eq!(problems.iter().map(|p| p.path.as_str()).collect::<Vec<_>>(), ["tenant[0].catalogue.verb[0].code"]);
-    }
-
-    #[test]
-    fn s3_05_ads_and_caps_come_from_the_same_file_and_go_to_the_edge() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("causeway.toml");
-        std::fs::write(&path, format!("{SMALL}\ncatalogue = \"ads.toml\"")).unwrap();
-        let text = r#"
-            [[advertiser]]
-            id = "shoes"
-            code = 1
-            [[campaign]]
-            id = "spring"
-            code = 1
-            advertiser = "shoes"
-            cap_mode = "strict"
-            caps = [{ action = "impression", limit = 3, window = { interval = 1, unit = "days" } }]
-            [[ad_group]]
-            id = "red"
-            code = 1
-            campaign = "spring"
-            [[ad]]
-            id = "runner"
-            code = 1
-            ad_group = "red"
-            creative = { title = "Run" }
-            landing = "https://shoes.example/"
-            sizes = [[728, 90]]
-        "#;
-        std::fs::write(folder.path().join("ads.toml"), text).unwrap();
-        let edge = Config::load(&path, |_| None).unwrap().edge;
-        assert_eq!(edge.tenants.first().map(|tenant| tenant.ads.ads.len()), Some(1));
-        let given: EdgeConfig = serde_json::from_str(&serde_json::to_string(&edge).unwrap()).unwrap();
-        assert_eq!(given, edge);
-        std::fs::write(folder.path().join("ads.toml"), text.replace("ad_group = \"red\"", "ad_group = \"blue\""))
-            .unwrap();
-        let Err(ConfigError::Problems(problems)) = Config::load(&path, |_| None) else { unreachable!("it was taken") };
-        assert_eq!(
-            problems.iter().map(|p| p.path.as_str()).collect::<Vec<_>>(),
-            ["tenant[0].catalogue.ad[0].ad_group"]
-        );
-    }
-
-    #[test]
-    fn the_documented_catalogue_is_taken() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("causeway.toml");
-        let text =
-            include_str!("../../docs/CATALOGUE.md").split("```toml\n").nth(1).unwrap().split("```").next().unwrap();
-        std::fs::write(&path, format!("{SMALL}\ncatalogue = \"ads.toml\"")).unwrap();
-        std::fs::write(folder.path().join("ads.toml"), text).unwrap();
-        let edge = Config::load(&path, |_| None).unwrap().edge;
-        let tenant = edge.tenants.first().unwrap();
-        let compiled = Compiled::new(&tenant.ads, &tenant.vocabulary);
-        assert_eq!((compiled.offers.len(), compiled.targets.len()), (1, 2));
-        std::fs::write(
-            folder.path().join("ads.toml"),
-            text.replace("\"devices\"", "\"x\"").replace("{ devices", "{ device"),
-        )
-        .unwrap();
-        let Err(ConfigError::Problems(problems)) = Config::load(&path, |_| None) else { unreachable!("it was taken") };
-        let paths: Vec<&str> = problems.iter().map(|p| p.path.as_str()).collect();
-        assert_eq!(paths, ["tenant[0].catalogue.campaign[0].targeting.$or[0].device"]);
     }
 }

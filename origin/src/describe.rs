@@ -1,13 +1,14 @@
 //! What the admin side and `causeway inspect` say of a visitor or a lookup, as JSON.
 
 use causeway_shared::bucket::Purpose;
-use causeway_shared::experiment::{Exposure, Exposures};
+use causeway_shared::experiment::{Experiment, Exposure, Exposures};
 use causeway_shared::ids::{AlternateId, VisitorId};
 use causeway_shared::limits;
 use causeway_shared::profile::Totals;
 use rusqlite::Connection;
 use serde_json::{Value, json};
 
+use crate::catalogue;
 use crate::link::{self, canonical};
 use crate::read::{self, View};
 use crate::store::StoreError;
@@ -36,7 +37,7 @@ pub fn visitor(view: &View<'_>, tenant: &Known, id: VisitorId) -> Result<Option<
         "person": {"master": person.master.to_string(), "members": members, "devices": person.devices},
         "links": links(view.conn, tenant, id)?,
         "lookups": lookups.iter().map(|id| named(tenant, *id)).collect::<Vec<_>>(),
-        "experiments": exposures(tenant, &person.exposures),
+        "experiments": exposures(catalogue::experiments(view.conn)?.of(tenant.no), &person.exposures),
         "buckets": {"sampling": person.random.map(|random| random.bucket(Purpose::Sampling))},
         "first_seen_ms": seen.map(|(first, _)| first),
         "last_seen_ms": seen.map(|(_, last)| last),
@@ -53,9 +54,9 @@ pub fn totals(t: Totals) -> Value {
 }
 
 /// The arms that a person was exposed to, by name; an experiment or an arm that is no longer configured is its code.
-fn exposures(tenant: &Known, exposures: &Exposures) -> Vec<Value> {
+fn exposures(tested: &[Experiment], exposures: &Exposures) -> Vec<Value> {
     let named = |(code, Exposure { arm, at, mixed }): (u32, Exposure)| {
-        let experiment = tenant.config.ads.experiments.iter().find(|experiment| experiment.code == code);
+        let experiment = tested.iter().find(|experiment| experiment.code == code);
         let of_arm = experiment.and_then(|experiment| experiment.arm_of(arm));
         json!({
             "experiment": experiment.map_or_else(|| code.to_string(), |experiment| experiment.id.clone()),

@@ -10,11 +10,11 @@ pub mod statistics;
 
 use std::collections::BTreeSet;
 
-use causeway_shared::config::Tenant;
-use causeway_shared::experiment::{Exposure, Exposures};
+use causeway_shared::experiment::{Experiment, Exposure, Exposures};
 use causeway_shared::fact::{Fact, What};
 use causeway_shared::ids::{Micros, Millis};
 use causeway_shared::limits;
+use causeway_shared::vocabulary::Vocabulary;
 use rusqlite::{Connection, Row};
 
 use crate::store::{PersonNo, StoreError, signed, unsigned};
@@ -69,7 +69,8 @@ pub fn of_person(conn: &Connection, person: PersonNo) -> Result<Exposures, Store
 /// [`StoreError`].
 pub fn keep_conversions<'f>(
     conn: &Connection,
-    tenant: &Tenant,
+    tested: &[Experiment],
+    words: &Vocabulary,
     visitor: i64,
     facts: impl Iterator<Item = &'f Fact>,
 ) -> Result<bool, StoreError> {
@@ -78,14 +79,13 @@ pub fn keep_conversions<'f>(
     // The newest are kept, whichever came first.
     const BOUND: &str = "DELETE FROM conversions WHERE visitor = ?1 AND (received, id) <=
         (SELECT received, id FROM conversions WHERE visitor = ?1 ORDER BY received DESC, id DESC LIMIT 1 OFFSET ?2)";
-    let names: BTreeSet<&str> =
-        tenant.ads.experiments.iter().map(|experiment| experiment.conversion.as_str()).collect();
+    let names: BTreeSet<&str> = tested.iter().map(|experiment| experiment.conversion.as_str()).collect();
     if names.is_empty() {
         return Ok(false);
     }
     let mut any = false;
     for fact in facts {
-        let Some((name, value)) = conversion(tenant, fact).filter(|(name, _)| names.contains(name)) else { continue };
+        let Some((name, value)) = conversion(words, fact).filter(|(name, _)| names.contains(name)) else { continue };
         let id = fact.id.short().cast_signed();
         conn.prepare_cached(PUT)?.execute((visitor, signed(fact.received), id, name, value))?;
         any = true;
@@ -97,10 +97,10 @@ pub fn keep_conversions<'f>(
 }
 
 /// Under which name a fact could be a conversion, and what it is worth.
-fn conversion<'f>(tenant: &'f Tenant, fact: &'f Fact) -> Option<(&'f str, Micros)> {
+fn conversion<'f>(words: &'f Vocabulary, fact: &'f Fact) -> Option<(&'f str, Micros)> {
     match &fact.what {
         What::Track { name, value, .. } => Some((name, value.unwrap_or(0))),
-        What::Action { verb, .. } => Some((tenant.vocabulary.name_of(*verb)?, 0)),
+        What::Action { verb, .. } => Some((words.name_of(*verb)?, 0)),
         _ => None,
     }
 }

@@ -133,7 +133,8 @@ pub fn fold<'r>(group: &mut Group<'_>, records: &'r [impl AsRef<Record>]) -> Res
         folded.changed.push(changed);
         let facts_of = || facts.iter().map(|placed| placed.fact);
         let config = &group.rules.tenants.by_no(tenant)?.config;
-        let converted = experiment::keep_conversions(group.tx, config, row, facts_of())?;
+        let tested = group.experiments.of(tenant);
+        let converted = experiment::keep_conversions(group.tx, tested, &config.vocabulary, row, facts_of())?;
         if converted || facts_of().any(|fact| matches!(fact.what, What::Exposure { .. })) {
             folded.tested.push(row);
         }

@@ -5,13 +5,14 @@ use causeway_shared::random::Random;
 use causeway_shared::wire::sync::Publish;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
+use crate::catalogue::Experiments;
 use crate::erase::journal::Journal;
 use crate::intake::{Outbox, Record};
 use crate::metrics::Metrics;
 use crate::names::Names;
 use crate::store::{Counters, StoreError};
 use crate::tenants::Tenants;
-use crate::{experiment, fold, link, publish};
+use crate::{catalogue, experiment, fold, link, publish};
 
 /// What all groups of one process have in common.
 #[derive(Debug)]
@@ -48,6 +49,8 @@ pub struct Group<'a> {
     pub random: Random,
     /// Names of attributes that its facts use.
     pub names: Names,
+    /// What is tested, by the current catalogues.
+    pub experiments: Experiments,
     counters: Counters,
 }
 
@@ -82,6 +85,8 @@ pub struct Done {
     pub handed: Vec<Vec<Publish>>,
     /// Outbox entries that are due and not leased, up to a bound.
     pub pending: u64,
+    /// The catalogue that was put in force last.
+    pub catalogue: Option<String>,
 }
 
 /// Folds the records into the store and serves the calls, durably. A record that is there already changes nothing.
@@ -115,8 +120,8 @@ pub fn commit_with(
     let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let counters = Counters::load(&tx)?;
     let Given { now, random } = given;
-    let random = Random::new(random);
-    let mut group = Group { tx: &tx, rules, metrics, now, random, names: Names::default(), counters };
+    let (random, experiments) = (Random::new(random), catalogue::experiments(&tx)?);
+    let mut group = Group { tx: &tx, rules, metrics, now, random, names: Names::default(), experiments, counters };
     let folded = fold::fold(&mut group, records)?;
     let linked = link::link(&mut group, &folded.linking, &folded.erasing)?;
     experiment::people::refresh(&group, &folded, &linked)?;
@@ -128,12 +133,34 @@ pub fn commit_with(
         done.handed.push(publish::hand_out(&mut group, call.drain)?);
     }
     done.pending = publish::pending(&group)?;
+    done.catalogue = catalogue::in_force(&tx, &rules.tenants)?;
     group.counters.fold_to(records.iter().map(|record| record.as_ref().seq).max().unwrap_or(0));
     group.counters.save(&tx)?;
     more(&tx)?;
     // First, so that no erasure is in the store alone; one that is in the journal alone is applied at the next start.
     rules.journal.keep(&linked.erased)?;
     tx.commit()?;
+    Ok(done)
+}
+
+/// One transaction of something else than facts and the outbox, with all that a group's steps need.
+///
+/// # Errors
+/// What `run` gives, and [`StoreError`]; then nothing at all was kept.
+pub fn within<T, E: From<StoreError>>(
+    conn: &mut Connection,
+    rules: &Rules,
+    metrics: &Metrics,
+    given: Given,
+    run: impl FnOnce(&mut Group<'_>) -> Result<T, E>,
+) -> Result<T, E> {
+    let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate).map_err(StoreError::from)?;
+    let counters = Counters::load(&tx)?;
+    let (now, random, experiments) = (given.now, Random::new(given.random), catalogue::experiments(&tx)?);
+    let mut group = Group { tx: &tx, rules, metrics, now, random, names: Names::default(), experiments, counters };
+    let done = run(&mut group)?;
+    group.counters.save(&tx)?;
+    tx.commit().map_err(StoreError::from)?;
     Ok(done)
 }
 

@@ -2,6 +2,7 @@
 
 mod admin;
 mod attributes;
+mod catalogue;
 mod erase;
 mod error;
 mod experiments;
@@ -145,6 +146,7 @@ pub fn router(app: Arc<App>) -> Router {
         .merge(segments::routes())
         .merge(experiments::routes())
         .merge(attributes::routes())
+        .merge(catalogue::routes())
         .merge(erase::routes())
         .merge(links::routes())
         .fallback(|| async { ApiError::new(StatusCode::NOT_FOUND, "not_found", "there is nothing here") })

@@ -9,6 +9,7 @@
 pub mod attributes;
 pub mod backlog;
 pub mod backup;
+pub mod catalogue;
 pub mod clock;
 pub mod config;
 pub mod count;

@@ -10,6 +10,7 @@ use causeway_shared::ids::{AltHash, KindCode, Millis, VisitorId};
 use causeway_shared::limits;
 use causeway_shared::wire::sync::Publish;
 
+use crate::catalogue;
 use crate::erase;
 use crate::fold::Changed;
 use crate::group::Group;
@@ -34,6 +35,9 @@ const COUNTED: u32 = 10_000;
 const SNAPSHOT: u16 = 0;
 /// Column value of `outbox.kind` for a page of names: above all kinds of alternate ids.
 const NAMES: u16 = 256;
+/// The same for a version of the catalogue, and for the pointer to the current one.
+const CATALOGUE: u16 = 257;
+const POINTER: u16 = 258;
 
 /// The columns of a page of names.
 #[must_use]
@@ -50,6 +54,10 @@ pub enum Subject {
     Lookup(KindCode, AltHash),
     /// A page of the tenant's names of attributes.
     Names(u16),
+    /// A version of the tenant's catalogue.
+    Catalogue(u32),
+    /// The pointer to the current one.
+    Pointer,
 }
 
 impl Subject {
@@ -58,6 +66,8 @@ impl Subject {
             Self::Snapshot(visitor) => (SNAPSHOT, *visitor.as_bytes()),
             Self::Lookup(kind, hash) => (kind.0.into(), hash.0),
             Self::Names(page) => names_subject(*page),
+            Self::Catalogue(version) => (CATALOGUE, u128::from(*version).to_be_bytes()),
+            Self::Pointer => (POINTER, [0; 16]),
         }
     }
 
@@ -65,6 +75,11 @@ impl Subject {
         match (kind, u8::try_from(kind)) {
             (SNAPSHOT, _) => visitor_at(row, subject).map(Self::Snapshot),
             (_, Ok(kind)) => Ok(Self::Lookup(KindCode(kind), AltHash(row.get(subject)?))),
+            (CATALOGUE, _) => {
+                let [.., a, b, c, d]: [u8; 16] = row.get(subject)?;
+                Ok(Self::Catalogue(u32::from_be_bytes([a, b, c, d])))
+            }
+            (POINTER, _) => Ok(Self::Pointer),
             (_, Err(_)) => {
                 let [.., high, low]: [u8; 16] = row.get(subject)?;
                 Ok(Self::Names(u16::from_be_bytes([high, low])))
@@ -159,6 +174,7 @@ pub fn acknowledge(group: &Group<'_>, applied: &[u64]) -> Result<(), StoreError>
     const SETTLE: &str = "UPDATE outbox SET lease = NULL, leased_until = 0, handed = ?2,
             due = iif(changed = lease_change, iif(late > ?2, late, NULL), due) WHERE lease = ?1";
     erase::written(group, applied)?;
+    catalogue::written(group, applied)?;
     for entry in applied {
         group.tx.prepare_cached(SETTLE)?.execute([signed(*entry), signed(group.now)])?;
     }
@@ -253,13 +269,17 @@ fn lease(group: &mut Group<'_>, due: &Due) -> Result<Option<Publish>, StoreError
         return Ok(None);
     };
     let version = group.next_version();
-    let (key, value) = match value::build(group.tx, tenant, due.subject, version) {
+    let retry = signed(group.now.saturating_add(RETRY_MS));
+    let (key, value) = match value::build(group.tx, tenant, due.subject, version, group.now) {
         Ok(built) => built,
         Err(value::ValueError::Store(e)) => return Err(e),
+        Err(value::ValueError::NotYet) => {
+            group.tx.prepare_cached(PUT_OFF)?.execute((due.row, retry))?;
+            return Ok(None);
+        }
         Err(value::ValueError::Check(code)) => {
             group.metrics.bad_values.add(1);
             tracing::error!(code, "a KV value failed its check and is put off");
-            let retry = signed(group.now.saturating_add(RETRY_MS));
             group.tx.prepare_cached(PUT_OFF)?.execute((due.row, retry))?;
             return Ok(None);
         }
@@ -267,8 +287,13 @@ fn lease(group: &mut Group<'_>, due: &Due) -> Result<Option<Publish>, StoreError
     let [until, late] = [LEASE_MS, LATE_MS].map(|after| signed(group.now.saturating_add(after)));
     let row = (due.row, signed(version.counter), until, signed(group.now), late);
     group.tx.prepare_cached(LEASE)?.execute(row)?;
-    if let Subject::Snapshot(visitor) = due.subject {
-        published(group, due.tenant, visitor, version.counter)?;
+    match due.subject {
+        Subject::Snapshot(visitor) => published(group, due.tenant, visitor, version.counter)?,
+        Subject::Catalogue(number) => {
+            let entry = value.is_some().then_some(version.counter);
+            catalogue::handed(group, due.tenant, number, entry)?;
+        }
+        Subject::Lookup(..) | Subject::Names(_) | Subject::Pointer => {}
     }
     Ok(Some(Publish { entry: version.counter, key, version, value, due: due.due }))
 }

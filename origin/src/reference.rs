@@ -158,12 +158,7 @@ const TENANT: &[(&str, &str, &str)] = &[
         "none",
         "File, beside this one, with the words of actions and placements: tables `[[verb]]` and `[[view_type]]`, each with a `name` and a `code` \
      (verbs 3 to 255, view types 1 to 255) that is for ever. `impression` (1) and `click` (2) are always there. \
-     It may hold the ads too: `[[advertiser]]`, `[[campaign]]` (of an `advertiser`), `[[ad_group]]` (of a `campaign`) and `[[ad]]` (of an `ad_group`), each with an `id` \
-     (1 to 64 of a-z, 0-9, - and _) and a `code` (1 or more) that is for ever and no other of its sort has. An ad has a `creative` (any table), a `landing` (where a click leads), and if it likes \
-     `sizes` and a `weight` (default 1). Each of the four takes \
-     `caps = [{ action = \"impression\", limit = 3, window = { interval = 1, unit = \"days\" } }]` (minutes, hours or days; 30 days at most), which must all hold; \
-     a campaign's `cap_mode` is `ledger` (default) or `strict`: docs/CAPS.md says what each costs and promises. \
-     docs/CATALOGUE.md has bids, dates, targeting, and how an ad is chosen.",
+     The ads come with `causeway catalogue apply`.",
     ),
 ];
 

@@ -37,6 +37,16 @@ const EXPERIMENTS: &str = r#"[{"id":"e-1","code":1,"starts":0,"arm":[
 
 const MEMBER: KindCode = KindCode(1);
 
+/// As if a catalogue with them had been applied long ago, before whatever a test looks at.
+fn tests(conn: &Connection, tenants: &Tenants) {
+    const KEEP: &str = "INSERT INTO catalogues (tenant, version, document, sha256, experiments, applied, by)
+        VALUES (?1, 1, '{}', zeroblob(32), ?2, 0, 'tests')";
+    const CURRENT: &str = "INSERT INTO catalogue_current (tenant, version, since) VALUES (?1, 1, 0)";
+    let demo = tenants.named(Some("demo")).unwrap().no.0;
+    conn.execute(KEEP, (demo, EXPERIMENTS)).unwrap();
+    conn.execute(CURRENT, [demo]).unwrap();
+}
+
 /// A store with the tenants `demo` and `other`, both with the kinds member (unique) and partner.
 pub(crate) struct Origin {
     pub(crate) conn: Connection,
@@ -52,11 +62,18 @@ impl Origin {
         Self::within(tempfile::tempdir().unwrap())
     }
 
+    /// With experiments in the current catalogue of `demo`.
+    pub(crate) fn tested() -> Self {
+        let origin = Self::new();
+        tests(&origin.conn, &origin.rules.tenants);
+        origin
+    }
+
     /// With the store that a folder holds, if it holds one.
     pub(crate) fn within(folder: tempfile::TempDir) -> Self {
         let kinds = r#"[{"name":"member","code":1,"unique":true},{"name":"partner","code":2}]"#;
         let json = format!(
-            r#"{{"tenant":[{{"name":"demo","hosts":["a"],"kinds":{kinds},"ads":{{"experiment":{EXPERIMENTS}}}}},{{"name":"other","hosts":["b"],"kinds":{kinds}}}]}}"#
+            r#"{{"tenant":[{{"name":"demo","hosts":["a"],"kinds":{kinds}}},{{"name":"other","hosts":["b"],"kinds":{kinds}}}]}}"#
         );
         let edge: EdgeConfig = serde_json::from_str(&json).unwrap();
         let mut keys = Keys::default();
@@ -97,7 +114,7 @@ impl Origin {
             rejected: call.rejected,
             publish,
             pending: done.pending,
-            catalogue: None,
+            catalogue: done.catalogue.clone(),
         };
         answers.map(answer).collect()
     }

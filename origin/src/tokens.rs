@@ -103,6 +103,15 @@ pub fn role_of(conn: &Connection, text: &str) -> Result<Option<Role>, StoreError
     Ok(role.and_then(|r| Role::parse(&r)))
 }
 
+/// The name of a token by its text.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn name_of(conn: &Connection, text: &str) -> Result<Option<String>, StoreError> {
+    const FIND: &str = "SELECT name FROM tokens WHERE hash = ?1";
+    Ok(conn.prepare_cached(FIND)?.query_row([hash(text)], |row| row.get(0)).optional()?)
+}
+
 /// All tokens, the oldest first.
 ///
 /// # Errors

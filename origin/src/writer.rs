@@ -5,9 +5,9 @@
 pub mod steps;
 
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -16,6 +16,7 @@ use rusqlite::Connection;
 use tokio::sync::oneshot;
 
 use crate::backlog::Backlog;
+use crate::catalogue;
 use crate::clock;
 use crate::group::Rules;
 use crate::intake::{Incoming, Outbox};
@@ -79,6 +80,14 @@ struct Shared {
     pending: AtomicU64,
     /// Records of the log up to here are gone from it.
     truncated: AtomicU64,
+    /// The catalogue that was put in force last, when it was looked at last.
+    catalogue: Mutex<Option<String>>,
+}
+
+impl Shared {
+    fn catalogue(&self) -> MutexGuard<'_, Option<String>> {
+        self.catalogue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Writer {
@@ -95,6 +104,7 @@ impl Writer {
         most_waiting: usize,
     ) -> Result<(Self, Backlog, [JoinHandle<()>; 2]), StoreError> {
         let folded = Counters::load(&conn)?.folded();
+        let in_force = catalogue::in_force(&conn, &rules.tenants)?;
         let log = Log::open(data, folded)?;
         let backlog = Backlog::of(folded, log.unfolded(folded, &rules.tenants)?);
         let (appends, to_append) = sync_channel(WAITING);
@@ -108,6 +118,7 @@ impl Writer {
             store_healthy: AtomicBool::new(true),
             pending: AtomicU64::new(0),
             truncated: AtomicU64::new(folded),
+            catalogue: Mutex::new(in_force),
         });
         let thread = |name: &str, run: Box<dyn FnOnce() + Send>| {
             let spawned = std::thread::Builder::new().name(name.to_owned()).spawn(run);
@@ -151,6 +162,7 @@ impl Writer {
         metrics.last_sync_ms.set(clock::now());
         // What is not folded yet will have something published.
         let unfolded = u64::from(!self.backlog.is_empty());
+        answer.catalogue.clone_from(&self.shared.catalogue());
         answer.pending = self.shared.pending.load(Ordering::Relaxed) + unfolded;
         Ok(answer)
     }
@@ -308,6 +320,7 @@ impl Folder {
                 let done = done.unwrap_or_default();
                 shared.store_healthy.store(true, Ordering::Relaxed);
                 shared.pending.store(done.pending, Ordering::Relaxed);
+                *shared.catalogue() = done.catalogue;
                 replies.into_iter().zip(done.handed).for_each(|(reply, handed)| drop(reply.send(Ok(handed))));
             }
             Err(e) => {

@@ -5,8 +5,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::attributes::Dictionary;
-use crate::catalogue::Catalogue;
 use crate::ids::{KindCode, TenantId};
 use crate::limits;
 use crate::vocabulary::Vocabulary;
@@ -67,15 +65,12 @@ pub struct Tenant {
     /// Where a click on the house ad leads: an `https` or `http` address. Default: none, a click is not offered.
     #[serde(default)]
     pub house_landing: Option<String>,
-    /// The file with the words of actions and placements and with the ads, beside the configuration. Default: none.
+    /// The file with the words of actions and placements, beside the configuration. Default: none.
     #[serde(default)]
     pub catalogue: Option<String>,
     /// The words in that file; the origin reads it, the edge is given it.
     #[serde(default, skip_serializing_if = "Vocabulary::is_empty")]
     pub vocabulary: Vocabulary,
-    /// The ads in that file.
-    #[serde(default, skip_serializing_if = "Catalogue::is_empty")]
-    pub ads: Catalogue,
 }
 
 /// What no consent signal at all means.
@@ -262,11 +257,6 @@ impl Tenant {
             found.say(format!("{at}.member_proof"), "a dev tenant signs its own proofs: leave it `required`");
         }
         found.0.extend(self.vocabulary.problems(&format!("{at}.catalogue")));
-        let catalogue = format!("{at}.catalogue");
-        found.0.extend(self.ads.problems(&catalogue, &self.vocabulary));
-        // The edge that is deployed with it knows no names of attributes yet.
-        let targets = self.ads.targets(&catalogue, &Dictionary::default(), &self.vocabulary);
-        found.0.extend(targets.err().into_iter().flatten());
         self.kind_problems(at, found);
     }
 

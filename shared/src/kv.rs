@@ -19,3 +19,15 @@ pub fn lookup_key(tenant: &TenantId, id: AlternateId) -> String {
 pub fn attributes_key(tenant: &TenantId, page: usize) -> String {
     format!("c:{tenant}:attributes:{page}")
 }
+
+/// Where a version of the tenant's catalogue is: written once, never changed.
+#[must_use]
+pub fn catalogue_key(tenant: &TenantId, version: u32) -> String {
+    format!("c:{tenant}:{version}")
+}
+
+/// Where the pointer to the tenant's current catalogue is.
+#[must_use]
+pub fn pointer_key(tenant: &TenantId) -> String {
+    format!("c:{tenant}:current")
+}

@@ -131,6 +131,18 @@ pub const SNAPSHOT_WINDOWS: [u16; 5] = [30, 14, 7, 1, 0];
 
 /// Advertisers, campaigns, ad groups and ads of one tenant's catalogue, of each sort.
 pub const CATALOGUE_ROWS: usize = 10_000;
+/// Longest catalogue, in bytes of JSON: no more is unpacked from a value, and no longer document is taken.
+pub const CATALOGUE_BYTES: usize = 8 * 1024 * 1024;
+/// Longest value of a catalogue in the KV, in characters.
+pub const CATALOGUE_CHARS: usize = 4 * 1024 * 1024;
+/// How long an isolate goes by the pointer that it read last, in milliseconds.
+pub const CATALOGUE_FRESH_MS: u64 = 30_000;
+/// How long it does after a read that failed or gave nothing to use, in milliseconds.
+pub const CATALOGUE_RETRY_MS: u64 = 5_000;
+/// Versions of a catalogue that stay in the KV, the newest, and the current one.
+pub const CATALOGUE_VERSIONS: u32 = 3;
+/// How long an older one stays after it was replaced, in milliseconds (one day): an isolate may have read its pointer.
+pub const CATALOGUE_KEEP_MS: u64 = 86_400_000;
 /// Longest id of an advertiser, campaign, ad group or ad, in bytes.
 pub const CATALOGUE_ID_BYTES: usize = 64;
 /// Largest bid, in micros: a million of the currency.

@@ -3,6 +3,7 @@
 //! release older or newer than the origin works. Domain types do not derive these forms; they are written
 //! out here, and golden bytes in the tests hold them still.
 
+pub mod catalogue;
 pub mod cookies;
 pub mod facts;
 pub mod filter;

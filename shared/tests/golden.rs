@@ -20,7 +20,7 @@ use causeway_shared::ids::{
     AltHash, AlternateId, Epoch, FactId, InsertionId, Millis, SessionId, TenantId, Version, VisitorId,
 };
 use causeway_shared::keys::{Key, KeyRing, Stage};
-use causeway_shared::kv::{attributes_key, lookup_key, snapshot_key};
+use causeway_shared::kv::{attributes_key, catalogue_key, lookup_key, pointer_key, snapshot_key};
 use causeway_shared::ledger::{Ledger, Reservation};
 use causeway_shared::membership::{Cut, Membership};
 use causeway_shared::model::{Model, Part, Quality};
@@ -35,7 +35,7 @@ use causeway_shared::wire::facts::FactBatch;
 use causeway_shared::wire::model as wire_model;
 use causeway_shared::wire::strict as wire_strict;
 use causeway_shared::wire::sync::{Publish, Rejected, SyncRequest, SyncResponse};
-use causeway_shared::wire::{WireError, cookies, facts, kv, profile, sync};
+use causeway_shared::wire::{WireError, catalogue, cookies, facts, kv, profile, sync};
 use causeway_shared::{limits, sync_auth};
 use common::{MEMBER, NOW};
 use litemap::LiteMap;
@@ -120,6 +120,10 @@ const ATTRIBUTES: &str = "8550080808080808080808080808080808085001a3185c50007102
      6f655f73697a654202548263766970f6";
 const NAMES: &str = "n1D2FyCQIJc2hvZV9zaXplAgN2aXAB";
 const CKEY: &str = "c:pub:attributes:0";
+const POINTER: &str = "p1A0a2U4QBggIHA1DQ0dLT1NXW19jZ2tvc3d7f";
+const LATER_POINTER: &str = "p1T1rQv4UBgwIHZWxhdGVyA1DQ0dLT1NXW19jZ2tvc3d7fZWxhdGVy";
+const DOCUMENT: &str = "k10mlZWoQBUNDR0tPU1dbX2Nna29zd3t8JSpB7ImFkIjpbXX0";
+const LATER_DOCUMENT: &str = "k1Ex+y/YUBUNDR0tPU1dbX2Nna29zd3t8JSpB7ImFkIjpbXX1lbGF0ZXI";
 const ATTRIBUTED: &str = "18020102040200001002060000320202540180a0f1c2b13409";
 const EXPOSED: &str = "20040200001203\
      0480a0f1c2b134eda2040381a0f1c2b134";
@@ -538,6 +542,32 @@ fn s3_05_what_an_object_of_strict_caps_stores_is_asked_and_answers() {
         };
         assert!((1..golden.len()).all(|end| none(&golden[..end])));
         assert!(none(&[golden.as_slice(), &[0]].concat()) && none(&[&[2], &golden[1..]].concat()));
+    }
+}
+
+#[test]
+fn a_catalogue_and_the_pointer_to_it() {
+    let tenant = "pub".parse().unwrap();
+    let (at, current) = (catalogue_key(&tenant, 3), pointer_key(&tenant));
+    let digest: catalogue::Digest = std::array::from_fn(|i| 0xd0 + u8::try_from(i).unwrap());
+    let pointer = catalogue::Pointer { published: Version { restore: 2, counter: 7 }, version: 3, digest };
+    assert_eq!(catalogue::encode_pointer(&current, &pointer), POINTER);
+    for value in [POINTER, LATER_POINTER] {
+        assert_eq!(catalogue::decode_pointer(&current, value.as_bytes()), Ok(pointer));
+    }
+    let document = br#"{"ad":[]}"#;
+    assert_eq!(catalogue::encode_document(&at, &digest, document).unwrap(), DOCUMENT);
+    for value in [DOCUMENT, LATER_DOCUMENT] {
+        assert_eq!(catalogue::decode_document(&at, &digest, value.as_bytes()).unwrap(), document);
+    }
+    // Cut anywhere, or changed in one place, it is none.
+    for (value, end) in [POINTER, DOCUMENT].into_iter().flat_map(|value| (0..value.len()).map(move |end| (value, end)))
+    {
+        let flipped = [&value.as_bytes()[..end], &[value.as_bytes()[end] ^ 1], &value.as_bytes()[end + 1..]].concat();
+        for bad in [&value.as_bytes()[..end], &flipped] {
+            assert!(catalogue::decode_pointer(&current, bad).is_err(), "{value} at {end}");
+            assert!(catalogue::decode_document(&at, &digest, bad).is_err(), "{value} at {end}");
+        }
     }
 }
 

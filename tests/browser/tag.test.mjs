@@ -40,7 +40,7 @@ hosts = ["localhost", "127.0.0.1"]
 dev = true
 no_signal = "allow"
 publish_delay_s = 2
-catalogue = "catalogue.toml"
+catalogue = "words.toml"
 [[tenant.kinds]]
 name = "member"
 code = 1
@@ -69,6 +69,12 @@ landing = "https://landing.example/${code}"
 creative = ${creative}
 `;
 
+const WORDS = `
+[[view_type]]
+name = "home"
+code = 1
+`;
+
 let here;
 let browser;
 let userAgent;
@@ -84,7 +90,8 @@ before(async () => {
     ad(11, [320, 50], `{ html = '''${HOSTILE}''' }`),
     ad(12, [160, 600], '{ title = "Own", text = "shown by the page" }'),
   ];
-  here = await world({ "causeway.toml": CONFIGURATION, "catalogue.toml": block("toml") + more.join("") });
+  here = await world({ "causeway.toml": CONFIGURATION, "words.toml": WORDS, "ads.toml": block("toml") + more.join("") });
+  await placed();
   browser = await chromium.launch({ executablePath: CHROMIUM, args: FLAGS });
   userAgent = `Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/${browser.version()} Safari/537.36`;
 }, { timeout: START });
@@ -93,6 +100,16 @@ after(async () => {
   await browser?.close();
   await here?.stop();
 }, { timeout: 60_000 });
+
+/** Until the catalogue has come through the KV: the edge reads its pointer again after some seconds. */
+async function placed() {
+  const [headers, body] = [{ "content-type": "application/json" }, '{"page":{},"placements":[{"id":"a","sizes":[[728,90]]}]}'];
+  for (;;) {
+    const answer = await (await fetch(`${here.edge}/v1/decide`, { method: "POST", headers, body })).json();
+    if (answer.catalogue) return;
+    await new Promise((resolve) => setTimeout(resolve, 100));
+  }
+}
 
 /* ---- pages ---- */
 

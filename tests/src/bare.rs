@@ -9,9 +9,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use causeway_shared::config::EdgeConfig;
 use causeway_shared::identity::IdentityCookie;
-use causeway_shared::ids::{Millis, TenantId, VisitorId};
+use causeway_shared::ids::{Millis, TenantId, Version, VisitorId};
 use causeway_shared::keys::{Key, KeyRing, Keys, ProofAlg, ProofKey, Stage, TenantKeys};
-use causeway_shared::{cookie, proof, wire};
+use causeway_shared::{cookie, kv, proof, wire};
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -37,24 +37,26 @@ impl Bare {
     /// When workerd does not say where it listens.
     #[must_use]
     pub fn start() -> Self {
-        Self::start_with(None, &json!({}))
+        Self::start_with(None)
     }
 
-    /// Starts one whose tenant has these ads.
+    /// Starts one whose KV holds a catalogue of these ads.
     ///
     /// # Panics
     /// When workerd does not say where it listens.
     #[must_use]
     pub fn with(ads: &serde_json::Value) -> Self {
-        Self::start_with(None, ads)
+        let bare = Self::start();
+        bare.standin.held().kv.extend(catalogue(1, ads));
+        bare
     }
 
-    /// The same with a real origin at this address.
+    /// The same as [`Self::start`] with a real origin at this address.
     ///
     /// # Panics
     /// When workerd does not say where it listens.
     #[must_use]
-    pub fn start_with(origin: Option<&str>, ads: &serde_json::Value) -> Self {
+    pub fn start_with(origin: Option<&str>) -> Self {
         let standin = StandIn::start();
         let keys = keys();
         let origin = origin.map_or_else(|| format!("http://{}", standin.address), str::to_owned);
@@ -62,7 +64,7 @@ impl Bare {
         let config = folder.path().join("config.capnp");
         let objects = folder.path().join("objects");
         std::fs::create_dir(&objects).unwrap();
-        std::fs::write(&config, capnp(&standin.address, &origin, &keys, ads, &objects)).unwrap();
+        std::fs::write(&config, capnp(&standin.address, &origin, &keys, &objects)).unwrap();
         let mut workerd = Command::new(std::env::var("CAUSEWAY_WORKERD").expect("run through `cargo xtask test e2e`"))
             .args(["serve", "--experimental", "--control-fd=1"])
             .arg(&config)
@@ -153,6 +155,21 @@ pub fn tenant() -> TenantId {
     "demo".parse().unwrap()
 }
 
+/// What the KV holds of a catalogue's version that is current, as the origin publishes it.
+///
+/// # Panics
+/// When the catalogue is too long.
+#[must_use]
+pub fn catalogue(version: u32, ads: &serde_json::Value) -> [(String, String); 2] {
+    let (tenant, digest) = (tenant(), [7; 16]);
+    let published = Version { restore: 0, counter: version.into() };
+    let pointer = wire::catalogue::Pointer { published, version, digest };
+    let [at, current] = [kv::catalogue_key(&tenant, version), kv::pointer_key(&tenant)];
+    let value = wire::catalogue::encode_document(&at, &digest, ads.to_string().as_bytes()).unwrap();
+    let pointer = wire::catalogue::encode_pointer(&current, &pointer);
+    [(at, value), (current, pointer)]
+}
+
 /// The wall clock, in milliseconds since the epoch.
 #[must_use]
 pub fn now() -> Millis {
@@ -178,12 +195,12 @@ pub fn keys() -> Keys {
     Keys { sync: ring(3), explain: None, tenants: [("demo".to_owned(), demo)].into() }
 }
 
-fn config(ads: &serde_json::Value) -> EdgeConfig {
+fn config() -> EdgeConfig {
     serde_json::from_value(json!({ "tenant": [{
         "name": "demo", "hosts": ["localhost"], "dev": true, "no_signal": "allow", "proof_header": "x-causeway-proof",
         "origins": ["https://pub.example"], "publish_delay_s": 2,
         "kinds": [{ "name": "member", "code": 1, "unique": true }, { "name": "partner", "code": 2 }],
-        "house_ad": { "id": "house" }, "ads": ads,
+        "house_ad": { "id": "house" },
     }] }))
     .unwrap()
 }
@@ -217,10 +234,9 @@ const DRIVER: &str = r#"export default {
   },
 };"#;
 
-fn capnp(standin: &str, origin: &str, keys: &Keys, ads: &serde_json::Value, objects: &Path) -> String {
+fn capnp(standin: &str, origin: &str, keys: &Keys, objects: &Path) -> String {
     let text = |json: String| serde_json::to_string(&json).unwrap();
-    let (config, keys) =
-        (text(serde_json::to_string(&config(ads)).unwrap()), text(serde_json::to_string(keys).unwrap()));
+    let (config, keys) = (text(serde_json::to_string(&config()).unwrap()), text(serde_json::to_string(keys).unwrap()));
     let (modules, driver) = (modules(&bundle()), text(DRIVER.to_owned()));
     let objects = objects.display();
     format!(

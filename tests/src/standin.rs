@@ -39,7 +39,7 @@ pub struct Held {
     pub reads: Reads,
     /// A KV that is written, with faults; it takes the place of `kv` and `reads`.
     pub hostile: Option<Hostile>,
-    /// Keys read, one entry a read.
+    /// Keys of people that were read, one entry a read: not the catalogue's, which is read beside them.
     pub asked: Vec<Vec<String>>,
     /// Whether queues and origin refuse.
     pub queue_refuses: bool,
@@ -204,7 +204,8 @@ fn answer(request: &Request, shared: &(Mutex<Held>, Condvar)) -> (u16, Vec<u8>) 
 
 fn lookup(keys: Vec<String>, shared: &(Mutex<Held>, Condvar)) -> Result<BTreeMap<String, Option<String>>, u16> {
     let mut held = shared.0.lock().unwrap_or_else(PoisonError::into_inner);
-    held.asked.push(keys.clone());
+    let of_people: Vec<String> = keys.iter().filter(|key| !is_of_catalogue(key)).cloned().collect();
+    held.asked.extend((!of_people.is_empty()).then_some(of_people));
     if let Some(kv) = &mut held.hostile {
         return kv.read(keys);
     }
@@ -224,6 +225,12 @@ fn lookup(keys: Vec<String>, shared: &(Mutex<Held>, Condvar)) -> Result<BTreeMap
         }
         _ => Ok(found),
     }
+}
+
+/// Whether it is the pointer's key, or that of a version.
+fn is_of_catalogue(key: &str) -> bool {
+    let last = key.rsplit(':').next().unwrap_or_default();
+    key.starts_with("c:") && !key.contains(":attributes:") && (last == "current" || last.parse::<u32>().is_ok())
 }
 
 fn take_message(request: &Request, held: &mut Held) -> (u16, Vec<u8>) {

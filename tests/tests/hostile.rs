@@ -56,7 +56,7 @@ impl World {
         let seed = std::env::var("CAUSEWAY_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or_else(bare::now);
         eprintln!("hostile: CAUSEWAY_SEED={seed}");
         let origin = Origin::start(&bare::keys());
-        let bare = Bare::start_with(Some(&origin.url), &serde_json::json!({}));
+        let bare = Bare::start_with(Some(&origin.url));
         let (answered, bought, over) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
         let world = Self { bare, origin, seed, answered, bought, over };
         world.bare.standin.held().hostile = Some(Hostile::new(world.seed_of(99), LAG));

@@ -137,6 +137,7 @@ impl World<'_> {
             command
         };
         let admin_token = self.data.keys_and_token(&causeway, stop)?;
+        self.data.apply_ads(&causeway, stop)?;
         let origin_url = self.origin_url();
         let own = [("ORIGIN_URL", &*origin_url), ("EDGE_NAME", "dev"), ("CAUSEWAY_ADMIN_TOKEN", &*admin_token)];
         let (variables, explain_key) = self.data.edge_variables(&causeway, &own, stop)?;

@@ -137,6 +137,17 @@ impl Data {
         Ok(token)
     }
 
+    /// The demo tenant's ads become the current catalogue, if the folder holds a file of them.
+    pub(crate) fn apply_ads(&self, causeway: &dyn Fn() -> Command, stop: &Stop) -> Result<()> {
+        let path = self.path("ads.toml");
+        if path.exists() {
+            let mut apply = causeway();
+            apply.args(["catalogue", "apply", "--tenant", "demo"]).arg(path);
+            steps::run("applying ads.toml", &mut apply, stop)?;
+        }
+        Ok(())
+    }
+
     /// What the worker is configured with, as a file of variables; returns it and the explain key.
     pub(crate) fn edge_variables(
         &self,

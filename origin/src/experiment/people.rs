@@ -4,8 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use causeway_shared::config::Tenant;
-use causeway_shared::experiment::Exposure;
+use causeway_shared::experiment::{Experiment, Exposure};
 use causeway_shared::fact::PURCHASE;
 use causeway_shared::ids::{Micros, Millis};
 use causeway_shared::packed::{self, Packed};
@@ -13,11 +12,11 @@ use causeway_shared::time::HourStamp;
 use rusqlite::{Connection, OptionalExtension as _};
 
 use super::of_person;
+use crate::catalogue::Experiments;
 use crate::fold::Folded;
 use crate::group::Group;
 use crate::link::Linked;
 use crate::store::{PersonNo, StoreError, TenantNo, signed, unsigned};
-use crate::tenants::Tenants;
 
 /// In the place of an arm's code: people seen in two arms, who are left out of the results.
 pub const MIXED: i64 = -1;
@@ -52,10 +51,10 @@ pub fn refresh(group: &Group<'_>, folded: &Folded<'_>, linked: &Linked) -> Resul
         changed
             .extend(group.tx.prepare_cached(OF_VISITOR)?.query_row(place, |row| row.get(0).map(PersonNo)).optional()?);
     }
-    changed.into_iter().try_for_each(|person| person_changed(group.tx, &group.rules.tenants, person))
+    changed.into_iter().try_for_each(|person| person_changed(group.tx, &group.experiments, person))
 }
 
-fn person_changed(conn: &Connection, tenants: &Tenants, person: PersonNo) -> Result<(), StoreError> {
+fn person_changed(conn: &Connection, tested: &Experiments, person: PersonNo) -> Result<(), StoreError> {
     const TENANT: &str = "SELECT tenant FROM people WHERE person = ?1";
     const DROP: &str = "DELETE FROM experiment_people WHERE person = ?1 AND experiment = ?2";
     const PUT: &str = "INSERT OR REPLACE INTO experiment_people
@@ -63,7 +62,7 @@ fn person_changed(conn: &Connection, tenants: &Tenants, person: PersonNo) -> Res
     let before = stored(conn, person)?;
     let tenant = conn.prepare_cached(TENANT)?.query_row([person.0], |row| row.get(0).map(TenantNo)).optional()?;
     let after = match tenant {
-        Some(tenant) => computed(conn, &tenants.by_no(tenant)?.config, person)?,
+        Some(tenant) => computed(conn, tested.of(tenant), person)?,
         None => BTreeMap::new(),
     };
     for ((tenant, experiment), row) in &before {
@@ -103,7 +102,7 @@ fn stored(conn: &Connection, person: PersonNo) -> Result<BTreeMap<(TenantNo, u32
 }
 
 /// What the person's visitors come to. An experiment that is no longer configured goes on counting purchases.
-fn computed(conn: &Connection, tenant: &Tenant, person: PersonNo) -> Result<BTreeMap<u32, Row>, StoreError> {
+fn computed(conn: &Connection, tested: &[Experiment], person: PersonNo) -> Result<BTreeMap<u32, Row>, StoreError> {
     const READ: &str = "SELECT c.received, c.name, c.value FROM visitors v JOIN conversions c ON c.visitor = v.row
         WHERE v.person = ?1 AND v.withdrawn IS NULL AND c.received >= ?2";
     let exposures = of_person(conn, person)?;
@@ -115,7 +114,7 @@ fn computed(conn: &Connection, tenant: &Tenant, person: PersonNo) -> Result<BTre
         hours: BTreeMap::new(),
     };
     let counts = |code: u32| {
-        let of = tenant.ads.experiments.iter().find(|experiment| experiment.code == code);
+        let of = tested.iter().find(|experiment| experiment.code == code);
         of.map_or(PURCHASE, |experiment| experiment.conversion.as_str())
     };
     let mut found: BTreeMap<u32, Row> = exposures.iter().map(|(code, exposure)| (code, row(exposure))).collect();

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use super::bandit::{self, ArmState, Due};
 use super::people::{self, Sums};
 use super::statistics::{self, Rate};
+use crate::catalogue;
 use crate::store::{StoreError, TenantNo, unsigned};
 use crate::tenants::Known;
 
@@ -25,12 +26,13 @@ struct Read {
     now: HourStamp,
 }
 
-/// Everything known of an experiment of the tenant's file; `None` where the file has none of that id.
+/// Everything known of an experiment of the tenant's current catalogue; `None` where it has none of that id.
 ///
 /// # Errors
 /// [`StoreError`].
 pub fn show(conn: &Connection, tenant: &Known, id: &str, now: Millis) -> Result<Option<Value>, StoreError> {
-    let Some(experiment) = tenant.config.ads.experiments.iter().find(|experiment| experiment.id == id) else {
+    let tested = catalogue::experiments(conn)?;
+    let Some(experiment) = tested.of(tenant.no).iter().find(|experiment| experiment.id == id) else {
         return Ok(None);
     };
     let read = Read::of(conn, tenant.no, experiment, now)?;

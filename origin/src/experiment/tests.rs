@@ -127,7 +127,7 @@ fn anything(origin: &Origin, numbers: &mut Numbers, n: u32) -> Fact {
 fn s4_12_after_any_facts_merges_unlinks_and_erasures_the_sums_are_those_from_scratch() {
     let (mut merged, mut mixed) = (0, 0);
     for seed in 1..=12 {
-        let mut origin = Origin::new();
+        let mut origin = Origin::tested();
         let mut numbers = Numbers(0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(seed));
         let (mut facts, mut gone) = (BTreeMap::new(), BTreeSet::new());
         for step in 0..60 {
@@ -161,12 +161,12 @@ fn s4_12_after_any_facts_merges_unlinks_and_erasures_the_sums_are_those_from_scr
 fn s4_12_the_order_in_which_facts_come_changes_no_sum() {
     for seed in 1..=6 {
         let mut numbers = Numbers(0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(seed));
-        let mut forward = Origin::new();
+        let mut forward = Origin::tested();
         let facts: Vec<Fact> = (0..120).map(|n| anything(&forward, &mut numbers, n)).collect();
         let lasting = |fact: &&Fact| !matches!(fact.what, What::Erasure { .. } | What::Withdrawal);
         let facts: Vec<Fact> = facts.iter().filter(lasting).cloned().collect();
         forward.admin("demo", &facts);
-        let mut backward = Origin::new();
+        let mut backward = Origin::tested();
         let again: Vec<Fact> = facts.iter().rev().cloned().collect();
         again.chunks(7).for_each(|some| backward.admin("demo", some));
         again.chunks(5).for_each(|some| backward.admin("demo", some));
@@ -184,7 +184,7 @@ fn recipients(origin: &Origin) -> Vec<(i64, i64, i64)> {
 
 #[test]
 fn field_14_an_arm_sticks_over_a_login_and_who_saw_two_is_not_counted_until_unlinked() {
-    let (mut origin, mut kv) = (Origin::new(), BTreeMap::new());
+    let (mut origin, mut kv) = (Origin::tested(), BTreeMap::new());
     // A browser of Ann's, known for long; then a phone that sees an arm before she logs in on it.
     origin.send("demo", &[page(visitor(1), 1, NOW - 9 * HOUR), origin.login(visitor(1), 2, NOW - 9 * HOUR, "ann")]);
     origin.send("demo", &[exposure(visitor(2), 1, NOW - 5 * HOUR, 1, 2)]);
@@ -224,7 +224,7 @@ fn field_14_an_arm_sticks_over_a_login_and_who_saw_two_is_not_counted_until_unli
 
 #[test]
 fn s4_06_of_a_visitor_s_conversions_the_newest_are_kept_and_old_ones_are_trimmed() {
-    let mut origin = Origin::new();
+    let mut origin = Origin::tested();
     let most = u32::try_from(limits::CONVERSIONS).unwrap();
     let buys: Vec<Fact> = (0..most + 50).map(|n| purchase(visitor(1), n, NOW - u64::from(n) * 1_000, 1)).collect();
     origin.send("demo", &buys);
@@ -243,7 +243,7 @@ fn s4_06_of_a_visitor_s_conversions_the_newest_are_kept_and_old_ones_are_trimmed
 
 #[test]
 fn a_revenue_beyond_all_bounds_goes_in_and_comes_out_again() {
-    let mut origin = Origin::new();
+    let mut origin = Origin::tested();
     let most = limits::VALUE_MICROS;
     let buys = (0..30).map(|n| purchase(visitor(1), n + 2, NOW, most));
     origin.send("demo", &[exposure(visitor(1), 1, NOW, 1, 2)].into_iter().chain(buys).collect::<Vec<_>>());

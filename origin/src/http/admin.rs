@@ -253,6 +253,7 @@ mod tests {
             include_str!("admin.rs"),
             include_str!("segments.rs"),
             include_str!("attributes.rs"),
+            include_str!("catalogue.rs"),
             include_str!("erase.rs"),
             include_str!("experiments.rs"),
             include_str!("links.rs"),

@@ -1,17 +1,19 @@
 //! The value of one KV key, built from the newest state and checked before anybody gets it (invariant 8).
 
 use causeway_shared::attributes::Kind;
-use causeway_shared::ids::{AltHash, AlternateId, Epoch, Version, VisitorId};
+use causeway_shared::catalogue::Catalogue;
+use causeway_shared::ids::{AltHash, AlternateId, Epoch, Millis, Version, VisitorId};
 use causeway_shared::membership::{Membership, Visitors};
 use causeway_shared::profile::SubProfile;
 use causeway_shared::time::{Day, Minute};
 use causeway_shared::view::{Snapshot, Stored};
-use causeway_shared::wire::{WireError, kv as form};
+use causeway_shared::wire::{WireError, catalogue as forms, kv as form};
 use causeway_shared::{kv, limits};
 use litemap::LiteMap;
 use rusqlite::{Connection, OptionalExtension as _};
 
 use super::Subject;
+use crate::catalogue::{self, Kept};
 use crate::link::{canonical, family, held_unique};
 use crate::names;
 use crate::read::{self, View};
@@ -27,6 +29,9 @@ pub enum ValueError {
     /// The value could not be read back as what it was built from, or has no place in its form.
     #[error("the value failed its check: {0}")]
     Check(&'static str),
+    /// What it points to is not known to be in the KV.
+    #[error("the KV has not acknowledged what it points to")]
+    NotYet,
 }
 
 impl From<rusqlite::Error> for ValueError {
@@ -44,6 +49,7 @@ pub fn build(
     tenant: &Known,
     subject: Subject,
     version: Version,
+    now: Millis,
 ) -> Result<(String, Option<String>), ValueError> {
     match subject {
         Subject::Snapshot(visitor) => {
@@ -56,6 +62,21 @@ pub fn build(
             let names = names::load(conn, tenant.no)?;
             let value = names_page(&key, names.page(page.into()))?;
             Ok((key, Some(value)))
+        }
+        Subject::Catalogue(number) => {
+            let key = kv::catalogue_key(&tenant.id, number);
+            let kept = catalogue::to_publish(conn, tenant.no, number, now)?;
+            let value = kept.map(|kept| document(&key, &kept)).transpose()?;
+            Ok((key, value))
+        }
+        Subject::Pointer => {
+            let key = kv::pointer_key(&tenant.id);
+            let pointer = catalogue::pointer(conn, tenant.no, version)?.ok_or(ValueError::NotYet)?;
+            let value = forms::encode_pointer(&key, &pointer);
+            match forms::decode_pointer(&key, value.as_bytes()) {
+                Ok(back) if back == pointer => Ok((key, Some(value))),
+                _ => Err(ValueError::Check("differs")),
+            }
         }
         Subject::Lookup(kind, hash) => {
             let id = AlternateId { kind, hash };
@@ -73,6 +94,15 @@ fn names_page(key: &str, page: &[(String, Kind)]) -> Result<String, ValueError> 
         Ok(_) => Err(ValueError::Check("differs")),
         Err(e) => Err(ValueError::Check(e.code())),
     }
+}
+
+/// A catalogue is published only if an edge can read it back.
+fn document(key: &str, kept: &Kept) -> Result<String, ValueError> {
+    let bad = |e: WireError| ValueError::Check(e.code());
+    let value = forms::encode_document(key, &kept.digest(), kept.document.as_bytes()).map_err(bad)?;
+    let back = forms::decode_document(key, &kept.digest(), value.as_bytes()).map_err(bad)?;
+    let whole = back == kept.document.as_bytes() && serde_json::from_slice::<Catalogue>(&back).is_ok();
+    if whole { Ok(value) } else { Err(ValueError::Check("differs")) }
 }
 
 fn lookup(conn: &Connection, tenant: &Known, id: AlternateId, key: &str) -> Result<Option<String>, ValueError> {
@@ -107,7 +137,7 @@ fn stored(
     }
     let mut siblings = siblings(conn, &own)?;
     let mut windows = limits::SNAPSHOT_WINDOWS.into_iter();
-    let mut kept = Kept { days: windows.next().unwrap_or_default(), segments: limits::SEGMENTS };
+    let mut kept = Held { days: windows.next().unwrap_or_default(), segments: limits::SEGMENTS };
     loop {
         let snapshot = snapshot(conn, tenant, &own, &siblings, version, kept)?;
         let too_long = match checked(key, visitor, &Stored::Snapshot(Box::new(snapshot))) {
@@ -127,7 +157,7 @@ fn stored(
 
 /// What of its visitors a snapshot holds.
 #[derive(Debug, Clone, Copy)]
-struct Kept {
+struct Held {
     /// Actions of so many days.
     days: u16,
     /// The segments of each that were written last.
@@ -161,7 +191,7 @@ fn snapshot(
     own: &read::Visitor,
     siblings: &[read::Visitor],
     version: Version,
-    Kept { days, segments }: Kept,
+    Held { days, segments }: Held,
 ) -> Result<Snapshot, ValueError> {
     const PERSON: &str = "SELECT epoch, devices FROM people WHERE person = ?1";
     let (epoch, devices): (i64, u32) = conn

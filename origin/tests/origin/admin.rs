@@ -209,3 +209,44 @@ fn s4_08_s4_10_attributes_are_written_and_read_by_any_id_and_a_bad_one_is_refuse
     assert_eq!(shown["view"], json!({ "shoe_size": 42, "born": "1999-12-31", "city": "Oslo" }));
     assert_eq!(place.json(&["attributes", "names", "--tenant", "demo"]).as_array().unwrap().len(), 4);
 }
+
+#[test]
+fn a_catalogue_is_put_as_a_whole_and_its_way_to_the_kv_begins_with_its_value() {
+    let place = Place::new();
+    let (token, viewer) = (place.token("operator"), place.token("viewer"));
+    let origin = place.serve();
+    let call = |token: &str, method: &str, path: &str, body: &serde_json::Value| {
+        let header = [("authorization", format!("Bearer {token}"))];
+        origin.call(method, &format!("/admin/v1/catalogue{path}?tenant=demo"), &header, body.to_string().as_bytes())
+    };
+    let good = json!({
+        "advertiser": [{ "id": "v" }], "campaign": [{ "id": "c", "advertiser": "v" }],
+        "ad_group": [{ "id": "g", "campaign": "c" }],
+        "ad": [{ "id": "a", "ad_group": "g", "creative": {}, "landing": "https://x.example/" }],
+    });
+    assert_eq!(call(&viewer, "GET", "", &json!(null)).code(), "unknown_version");
+    assert_eq!(call(&viewer, "PUT", "", &good).code(), "forbidden");
+    assert_eq!(call(&viewer, "POST", "/check", &good).json()["plan"]["changes"]["ad"]["added"], json!(["a"]));
+    let mut bad = good.clone();
+    bad["ad"][0]["landing"] = json!("javascript:x");
+    bad["ad_group"][0]["campaign"] = json!("none");
+    for (method, path) in [("PUT", ""), ("POST", "/check")] {
+        let refused = call(&token, method, path, &bad);
+        let error = &refused.json()["error"];
+        assert_eq!((refused.status, error["code"].as_str()), (400, Some("invalid_catalogue")));
+        let paths: Vec<&str> =
+            error["problems"].as_array().unwrap().iter().filter_map(|p| p["path"].as_str()).collect();
+        assert_eq!(paths, ["ad_group[0].campaign", "ad[0].landing"]);
+    }
+    assert_eq!(call(&token, "PUT", "", &good).json()["version"], 1);
+    let mut second = good.clone();
+    second["ad"][0]["weight"] = json!(7);
+    assert_eq!(call(&token, "PUT", "", &second).json()["version"], 2);
+    assert_eq!(call(&token, "POST", "/rollback", &json!({ "version": 1 })).json()["changed"], true);
+    assert_eq!(call(&token, "POST", "/rollback", &json!({ "version": 9 })).code(), "unknown_version");
+    assert_eq!(call(&token, "POST", "/rollback", &json!({})).status, 400);
+    let shown = call(&viewer, "GET", "", &json!(null)).json();
+    assert_eq!((&shown["version"], &shown["catalogue"]["ad"][0]["code"]), (&json!(1), &json!(1)));
+    let versions = call(&viewer, "GET", "/versions", &json!(null)).json();
+    assert_eq!((&versions["versions"][0]["version"], &versions["versions"][1]["by"]), (&json!(2), &json!("token")));
+}

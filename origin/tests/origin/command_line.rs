@@ -134,3 +134,42 @@ fn inspect_reads_beside_a_running_origin() {
     assert!(String::from_utf8(table).unwrap().lines().any(|l| l.contains("own.pages") && l.ends_with(" 1")));
     assert!(stderr(&place, &["inspect", "visitor", "abc", "--tenant", "demo"], 1).contains("wrong length"));
 }
+
+#[test]
+fn a_catalogue_is_checked_applied_listed_and_taken_back() {
+    let place = Place::new();
+    let (file, bad) = (place.path().join("ads.toml"), place.path().join("bad.json"));
+    let ads = |weight: u32| {
+        format!(
+            "[[advertiser]]\nid = \"shoes\"\n[[campaign]]\nid = \"spring\"\nadvertiser = \"shoes\"\n\
+             [[ad_group]]\nid = \"red\"\ncampaign = \"spring\"\n[[ad]]\nid = \"runner\"\nad_group = \"red\"\n\
+             creative = {{ title = \"Run\" }}\nlanding = \"https://shoes.example/\"\nweight = {weight}\n"
+        )
+    };
+    std::fs::write(&file, ads(1)).unwrap();
+    let file = file.to_str().unwrap();
+    let demo = |arguments: &[&str]| place.json(&[&["catalogue"], arguments, &["--tenant", "demo"]].concat());
+    assert_eq!(demo(&["check", file])["plan"]["codes"].as_array().unwrap().len(), 4);
+    assert_eq!(demo(&["apply", file, "--dry-run"])["plan"]["changes"]["ad"]["added"][0], "runner");
+    assert_eq!(demo(&["list"]).as_array().unwrap().len(), 0);
+    assert_eq!(demo(&["apply", file])["version"], 1);
+    std::fs::write(file, ads(2)).unwrap();
+    assert_eq!(demo(&["apply", file])["plan"]["changes"]["ad"]["changed"][0], "runner");
+    assert_eq!(demo(&["show", "1"])["ad"][0]["weight"], 1);
+    assert_eq!(demo(&["rollback", "1"])["version"], 1);
+    let list = demo(&["list"]);
+    assert_eq!(
+        (&list[0]["current"], &list[1]["current"], &list[1]["by"]),
+        (&false.into(), &true.into(), &"cli".into())
+    );
+    assert_eq!(demo(&["show"])["ad"][0]["code"], 1);
+    assert_eq!(place.json(&["catalogue", "schema"])["properties"]["ad"]["type"], "array");
+
+    std::fs::write(&bad, r#"{"ad":[{"id":"A","ad_group":"no","creative":{},"landing":"javascript:x"},{}]}"#).unwrap();
+    let check = ["catalogue", "check", bad.to_str().unwrap(), "--tenant", "demo", "--output", "json"];
+    let refused = place.run(&check);
+    let problems: Value = serde_json::from_slice(&refused.stdout).unwrap();
+    assert_eq!((refused.status.code(), &problems[0]["path"]), (Some(1), &"ad[1]".into()));
+    stderr(&place, &["catalogue", "rollback", "9", "--tenant", "demo"], 1);
+    stderr(&place, &["catalogue", "check", "/nowhere.toml", "--tenant", "demo"], 1);
+}

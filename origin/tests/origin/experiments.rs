@@ -1,5 +1,7 @@
 //! Experiments over the admin side and on the command line.
 
+use std::process::Output;
+
 use causeway_shared::fact::{Fact, What};
 use serde_json::{Value, json};
 
@@ -16,13 +18,10 @@ arm = [
 ]
 "#;
 
-fn place() -> Place {
-    let place = Place::new();
-    let config = std::fs::read_to_string(place.config()).unwrap();
-    let catalogued = "name = \"demo\"\ncatalogue = \"catalogue.toml\"";
-    std::fs::write(place.config(), config.replace("name = \"demo\"", catalogued)).unwrap();
-    std::fs::write(place.path().join("catalogue.toml"), CATALOGUE).unwrap();
-    place
+fn apply(place: &Place, text: &str) -> Output {
+    let file = place.path().join("ads.toml");
+    std::fs::write(&file, text).unwrap();
+    place.run(&["catalogue", "apply", file.to_str().unwrap(), "--tenant", "demo"])
 }
 
 fn exposure(n: u32, arm: u8) -> Fact {
@@ -31,7 +30,8 @@ fn exposure(n: u32, arm: u8) -> Fact {
 
 #[test]
 fn s4_06_s4_12_an_experiment_shows_its_arms_traffic_conversions_and_uplift() {
-    let place = place();
+    let place = Place::new();
+    assert_eq!(apply(&place, CATALOGUE).status.code(), Some(0));
     let origin = place.serve();
     let exposed = (0..40).map(|n| exposure(n, if n % 2 == 0 { 1 } else { 2 }));
     // Five of twenty in the control, ten of twenty in b; one of them bought twice.
@@ -81,7 +81,7 @@ fn s4_06_s4_12_an_experiment_shows_its_arms_traffic_conversions_and_uplift() {
 
 #[test]
 fn s4_06_a_plan_says_how_many_people_and_how_long() {
-    let place = place();
+    let place = Place::new();
     let plan = |more: &[&str]| place.json(&[&["experiment", "plan", "--base", "0.1", "--uplift", "1"], more].concat());
     let two = plan(&["--traffic", "100"]);
     assert_eq!([&two["people_an_arm"], &two["people"], &two["days"]], [&json!(199), &json!(398), &json!(4)]);
@@ -100,12 +100,11 @@ fn s4_06_a_plan_says_how_many_people_and_how_long() {
 
 #[test]
 fn a_wrong_experiment_is_told_with_its_path() {
-    let place = place();
     let wrong = CATALOGUE.replace("share = 5000 },", "share = 6000 },").replace("code = 2", "code = 1");
-    std::fs::write(place.path().join("catalogue.toml"), wrong).unwrap();
-    let output = place.run(&["config", "check"]);
-    let said = String::from_utf8(output.stderr).unwrap();
-    for path in ["tenant[0].catalogue.experiment[0].arm:", "tenant[0].catalogue.experiment[0].arm[1].code:"] {
+    let output = apply(&Place::new(), &wrong);
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    for path in ["experiment[0].arm ", "experiment[0].arm[1].code "] {
         assert!(said.contains(path), "{path} is missing in {said}");
     }
 }

@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::{Ad, Advertiser, Bid, Campaign, CapMode, CapRule, Catalogue, Targets};
 use crate::actions::{Cap, Entity, Level, Verb, Window};
 use crate::attributes::Dictionary;
+use crate::experiment::Experiment;
 use crate::filter::{self, Filter, Index};
 use crate::ids::Millis;
 use crate::vocabulary::Vocabulary;
@@ -22,6 +23,8 @@ pub struct Compiled {
     pub targets: Index,
     /// What the caps ask of a person's actions, each pair once.
     pub questions: Vec<(Verb, Window)>,
+    /// What is tested.
+    pub experiments: Vec<Experiment>,
     by_code: BTreeMap<u32, usize>,
     has_strict: bool,
 }
@@ -87,7 +90,7 @@ impl Compiled {
     /// [`Catalogue::problems`] refuses, is left out.
     #[must_use]
     pub fn with_targets<'a>(catalogue: &'a Catalogue, words: &Vocabulary, targets: &Targets) -> Self {
-        let mut compiled = Self::default();
+        let mut compiled = Self { experiments: catalogue.experiments.clone(), ..Self::default() };
         let (by_id, mut names) = (ById::of(catalogue), Places::default());
         let advertiser = |id: &String| catalogue.advertisers.get(*by_id.advertisers.get(id.as_str())?);
         let mut agreed = |campaign: &'a Campaign| terms(campaign, advertiser(&campaign.advertiser), &mut names);

@@ -177,7 +177,7 @@ fn rows<T>(
     Ok(all)
 }
 
-fn seal(tag: &str, key: &str, bytes: &[u8]) -> String {
+pub(super) fn seal(tag: &str, key: &str, bytes: &[u8]) -> String {
     let mut framed = checksum(tag, key, bytes).to_be_bytes().to_vec();
     framed.extend_from_slice(bytes);
     let mut text = String::with_capacity(tag.len() + framed.len() / 3 * 4 + 4);
@@ -187,7 +187,12 @@ fn seal(tag: &str, key: &str, bytes: &[u8]) -> String {
 }
 
 fn open(tag: &str, key: &str, value: &[u8]) -> Result<Bytes, WireError> {
-    if value.len() > limits::KV_VALUE_CHARS {
+    open_within(limits::KV_VALUE_CHARS, tag, key, value)
+}
+
+/// Opens a value of at most `most` characters.
+pub(super) fn open_within(most: usize, tag: &str, key: &str, value: &[u8]) -> Result<Bytes, WireError> {
+    if value.len() > most {
         return Err(WireError::TooLong);
     }
     let text = value.strip_prefix(tag.as_bytes()).ok_or(WireError::UnknownForm)?;

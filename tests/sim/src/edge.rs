@@ -85,6 +85,9 @@ pub struct Call {
     pub floor: BTreeMap<VisitorId, Version>,
     /// Its number among all calls.
     pub asked_as: u64,
+    /// The publication of the catalogue that its location used last when this call asked an object: what it goes by was
+    /// settled then.
+    pub settled: Option<Version>,
 }
 
 impl Call {
@@ -157,6 +160,7 @@ pub fn depart(world: &mut World, browser: Option<usize>, of: &Browser, asked: As
         coming: Vec::new(),
         floor: BTreeMap::new(),
         asked_as: world.check.caps.next_call(),
+        settled: None,
     };
     let after = world.dice.between(5, 300);
     world.later(after, Event::Arrive(Box::new(call)));
@@ -190,6 +194,7 @@ pub fn arrive(world: &mut World, mut call: Call) {
 fn step(world: &mut World, mut call: Call, outcome: Outcome) {
     let Some(turn) = outcome.head.turn else { return answer(world, call, outcome) };
     if let Some(object) = outcome.head.hop {
+        call.settled = Some(world.check.versions.published_to(&call));
         return objects::ask(world, call, turn, object, outcome.body);
     }
     let keys = &outcome.head.read;

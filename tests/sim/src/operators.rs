@@ -38,6 +38,8 @@ pub enum Deed {
     Cancel,
     /// A member is erased by its id.
     EraseMember,
+    /// Another catalogue is applied, or the one before comes back.
+    Catalogue,
     /// A backup is taken.
     BackUp,
     /// It is restored.
@@ -72,6 +74,7 @@ pub fn begin(world: &mut World) {
         soon(world, 1_800_000, Deed::EraseMember);
     }
     soon(world, 1_800_000, Deed::Trim);
+    soon(world, 900_000, Deed::Catalogue);
 }
 
 /// About so long from now.
@@ -122,6 +125,7 @@ pub fn happen(world: &mut World, deed: Deed) {
         | Deed::Trim
         | Deed::Cancel
         | Deed::EraseMember
+        | Deed::Catalogue
         | Deed::BackUp
         | Deed::Restore => operate(world, deed),
     }
@@ -145,6 +149,10 @@ fn operate(world: &mut World, deed: Deed) {
         Deed::EraseMember => {
             erase_member(world);
             soon(world, 1_800_000, Deed::EraseMember);
+        }
+        Deed::Catalogue => {
+            publish(world);
+            soon(world, 900_000, Deed::Catalogue);
         }
         Deed::BackUp => {
             // An operator copies what runs: what is half written belongs to nobody yet.
@@ -186,6 +194,23 @@ fn erase_member(world: &mut World) {
     let id = Some(AlternateId { kind: MEMBER, hash });
     let scope = if world.dice.chance(500) { Scope::Person } else { Scope::Visitor };
     say(world, &setup::tenant(place), VisitorId::NOBODY, What::Erasure { scope, id, also: hashes.collect() });
+}
+
+/// An operator applies another catalogue, or goes back to the one before.
+fn publish(world: &mut World) {
+    let place = world.dice.place(setup::TENANTS.len());
+    let Some(tenant) = setup::TENANTS.get(place) else { return };
+    let edition = world.dice.below(3);
+    let done = if world.dice.chance(400) {
+        world.origin.roll_back(world.now, tenant)
+    } else {
+        world.origin.apply(world.now, tenant, setup::ads(edition))
+    };
+    match done {
+        Ok(()) => world.later(10, Event::Wake),
+        Err(NoAnswer::Died(why)) => died(world, &why),
+        Err(_) => {}
+    }
 }
 
 /// The admin side says something, as a fact of its own.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use causeway_origin::backlog::Backlog;
 use causeway_origin::backup::{self, Before};
+use causeway_origin::catalogue;
 use causeway_origin::erase;
 use causeway_origin::erase::journal::{self, Journal};
 use causeway_origin::group::{Given, Rules};
@@ -107,6 +108,10 @@ impl Origin {
             dying: false,
         };
         origin.start(setup::BEGIN).unwrap_or_else(|error| unreachable!("an empty disk takes a store: {error}"));
+        for tenant in setup::TENANTS {
+            let applied = origin.apply(setup::BEGIN, tenant, setup::ads(0));
+            applied.unwrap_or_else(|error| unreachable!("the catalogue can be used: {error:?}"));
+        }
         origin
     }
 
@@ -220,6 +225,33 @@ impl Origin {
         }
         let taken = life.taking.append(vec![incoming]);
         taken.map_err(|error| self.failed(&error))
+    }
+
+    /// Applies a catalogue, as the command line does.
+    ///
+    /// # Errors
+    /// [`NoAnswer`].
+    pub fn apply(&mut self, now: Millis, tenant: &str, document: serde_json::Value) -> Result<(), NoAnswer> {
+        let given = self.given(now);
+        let Some(life) = &mut self.life else { return Err(NoAnswer::Down) };
+        let Some(known) = life.rules.tenants.by_name(tenant).cloned() else { return Err(NoAnswer::Down) };
+        let applied = catalogue::apply(life.folding.store(), &life.rules, given, &known, document, "sim");
+        applied.map(drop).map_err(|error| self.failed(&error))
+    }
+
+    /// Makes the version before the current one the current one again.
+    ///
+    /// # Errors
+    /// [`NoAnswer`].
+    pub fn roll_back(&mut self, now: Millis, tenant: &str) -> Result<(), NoAnswer> {
+        let given = self.given(now);
+        let Some(life) = &mut self.life else { return Err(NoAnswer::Down) };
+        let Some(known) = life.rules.tenants.by_name(tenant).cloned() else { return Err(NoAnswer::Down) };
+        let current = catalogue::current(life.folding.store(), known.no).map_err(|error| self.failed(&error))?;
+        let Some(before) = current.filter(|version| *version > 1).map(|version| version - 1) else { return Ok(()) };
+        let Some(life) = &mut self.life else { return Err(NoAnswer::Down) };
+        let applied = catalogue::rollback(life.folding.store(), &life.rules, given, &known, before);
+        applied.map(drop).map_err(|error| self.failed(&error))
     }
 
     fn fold_with(&mut self, given: Given, calls: &[Outbox]) -> Result<Vec<Vec<wire::Publish>>, NoAnswer> {

@@ -36,7 +36,7 @@ pub fn config() -> EdgeConfig {
         json!({
             "name": name, "hosts": [format!("{name}.example")], "no_signal": "allow",
             "kinds": [{ "name": "member", "code": 1, "unique": true }, { "name": "partner", "code": 2 }],
-            "proof_header": "x-member-proof", "house_ad": { "id": "house" }, "house_landing": "https://pub.example/", "ads": ads(),
+            "proof_header": "x-member-proof", "house_ad": { "id": "house" }, "house_landing": "https://pub.example/",
         })
     };
     let tenants: Vec<_> = TENANTS.iter().map(of).collect();
@@ -47,8 +47,9 @@ pub fn config() -> EdgeConfig {
 /// How often the ads `red` (by the ledger) and `green` (strict) may be seen by one person.
 pub const LIMITS: [(&str, u32, usize); 2] = [("red", 1, 3), ("green", 2, 2)];
 
-/// Three campaigns: capped by the ledger, capped strictly, and not at all.
-fn ads() -> serde_json::Value {
+/// Three campaigns: capped by the ledger, capped strictly, and not at all. Editions differ in what no cap depends on.
+#[must_use]
+pub fn ads(edition: u64) -> serde_json::Value {
     let cap = |limit: usize| json!([{ "action": "impression", "limit": limit, "window": { "interval": 30, "unit": "days" } }]);
     let ad = |id: &str, code: u32, weight: u32| json!({ "id": id, "code": code, "ad_group": id, "creative": {}, "landing": "https://shop.example/", "weight": weight });
     let group = |id: &str, code: u32| json!({ "id": id, "code": code, "campaign": id });
@@ -61,7 +62,7 @@ fn ads() -> serde_json::Value {
             { "id": "plain", "code": 3, "advertiser": "shop" },
         ],
         "ad_group": [group("red", 1), group("green", 2), group("plain", 3)],
-        "ad": [ad("red", 1, 100), ad("green", 2, 50), ad("plain", 3, 1)],
+        "ad": [ad("red", 1, 100), ad("green", 2, 50), ad("plain", 3, 1 + u32::try_from(edition).unwrap_or(0))],
     })
 }
 

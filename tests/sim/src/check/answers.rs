@@ -24,7 +24,10 @@ pub fn emitted(call: &Call, outcome: &Outcome) -> Vec<String> {
     let Some(own) = answer["visitor"].as_str().and_then(|text| text.parse().ok()) else { return Vec::new() };
     let counted = super::people::counted(&answer);
     let given = &call.given;
-    if given.iter().any(|s| counted.contains(&s.visitor) && !is_used(&answer, s)) {
+    // A location that had met a newer one than it was given, or was given none, went by that one.
+    let used = answer["trace"]["person"]["snapshots"].as_object().into_iter().flatten();
+    let is_given = |visitor: &str| given.iter().any(|s| s.visitor.to_string() == visitor && is_used(&answer, s));
+    if used.into_iter().any(|(visitor, _)| !is_given(visitor)) || given.iter().any(|s| !is_used(&answer, s)) {
         return Vec::new();
     }
     // Of one older than the browser has seen only the visitor's own facts are believed.

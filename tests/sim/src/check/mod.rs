@@ -71,6 +71,8 @@ impl Check {
         self.all("pages", pages::emitted(call, outcome));
         let older = self.versions.used(call, outcome);
         self.all("versions", older);
+        let older = self.versions.decided(call, outcome);
+        self.all("versions", older);
         let over = self.caps.emitted(call, outcome);
         self.all("caps", over);
     }

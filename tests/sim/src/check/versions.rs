@@ -1,17 +1,20 @@
-//! No location uses an older snapshot after it served a newer one; no key is handed to two publish consumers at once; at
-//! the end the KV holds what the origin issued last.
+//! No location uses an older snapshot or catalogue after it served a newer one; no key is handed to two publish consumers
+//! at once; at the end the KV holds what the origin issued last, and every location goes by the current catalogue.
 
 use std::collections::BTreeMap;
 
 use causeway_edge::Outcome;
 use causeway_origin::publish::LEASE_MS;
 use causeway_shared::ids::{Millis, Version, VisitorId};
+use causeway_shared::limits;
+use causeway_shared::wire::catalogue::{self, Pointer};
 use causeway_shared::wire::sync::Publish;
 use serde_json::Value;
 
 use super::facts::subject;
 use crate::browser::Kind;
 use crate::edge::Call;
+use crate::setup;
 use crate::world::World;
 
 /// What was issued, and what was served.
@@ -21,12 +24,19 @@ pub struct Versions {
     read: BTreeMap<(usize, VisitorId), Version>,
     /// By key, the hand-out that is not acknowledged, and until when on the origin's clock nobody else has the key.
     leased: BTreeMap<String, (u64, Millis)>,
+    /// Versions of a tenant's catalogue by the publication that made them current.
+    catalogues: BTreeMap<String, BTreeMap<Version, u32>>,
+    /// The earliest publication that each location may have used last, by tenant.
+    used: BTreeMap<(usize, usize), Version>,
 }
 
 impl Versions {
     /// A write was handed out: its version is above all before it.
     pub fn issued(&mut self, write: &Publish) -> Vec<String> {
         let place = self.issued.entry(write.key.clone()).or_insert((write.version, None));
+        if let Some((tenant, pointer)) = pointer(write) {
+            self.catalogues.entry(tenant).or_default().insert(pointer.published, pointer.version);
+        }
         let older = place.0 > write.version;
         let seen = format!("{} is issued at {:?} after {:?}", write.key, write.version, place.0);
         *place = (write.version, write.value.clone());
@@ -78,14 +88,93 @@ impl Versions {
         seen
     }
 
+    /// The publication that a call's location used last.
+    pub fn published_to(&self, call: &Call) -> Version {
+        self.used.get(&(call.location, call.tenant)).copied().unwrap_or_default()
+    }
+
+    /// A decision names its catalogue: that of the same publication as the location used last, or of a later one.
+    pub fn decided(&mut self, call: &Call, outcome: &Outcome) -> Vec<String> {
+        if call.asked.kind != Kind::Decide {
+            return Vec::new();
+        }
+        let answer: Value = serde_json::from_slice(&outcome.body).unwrap_or_default();
+        let name = answer["catalogue"].as_str();
+        let last = self.published_to(call);
+        let from = call.settled.unwrap_or(last);
+        let Some(number) = name.and_then(|name| name.strip_prefix("c-")?.parse::<u32>().ok()) else {
+            let lost = from > Version::default() && name.is_none();
+            return if lost {
+                vec![format!("location {} has no catalogue after {from:?}", call.location)]
+            } else {
+                Vec::new()
+            };
+        };
+        let of_tenant = setup::TENANTS.get(call.tenant).and_then(|tenant| self.catalogues.get(*tenant));
+        let mut later = of_tenant.into_iter().flat_map(|all| all.range(from..));
+        match later.find(|(_, version)| **version == number) {
+            Some((published, _)) => {
+                self.used.insert((call.location, call.tenant), last.max(*published));
+                Vec::new()
+            }
+            None => vec![format!("location {} uses c-{number} after {from:?}", call.location)],
+        }
+    }
+
     /// A location begins anew.
     pub fn forget(&mut self, location: usize) {
+        self.used.retain(|(at, _), _| *at != location);
         self.read.retain(|(at, _), _| *at != location);
     }
 }
 
-/// Every key of the KV is as it was issued last.
+/// What a write of the pointer says.
+fn pointer(write: &Publish) -> Option<(String, Pointer)> {
+    let tenant = write.key.strip_prefix("c:")?.strip_suffix(":current")?;
+    let pointer = catalogue::decode_pointer(&write.key, write.value.as_ref()?.as_bytes()).ok()?;
+    Some((tenant.to_owned(), pointer))
+}
+
+/// Every location decides by the catalogue that the origin calls current.
+fn current(world: &mut World) -> Vec<String> {
+    let mut seen = Vec::new();
+    for name in setup::TENANTS {
+        let Some((conn, rules)) = world.origin.store() else { return vec!["the origin is down".to_owned()] };
+        let Some(known) = rules.tenants.by_name(name) else { continue };
+        let current = causeway_origin::catalogue::current(conn, known.no).ok().flatten();
+        let expected = current.map(|version| Value::from(format!("c-{version}"))).unwrap_or_default();
+        for place in 0..world.locations.len() {
+            let used = decide(world, place, name);
+            if used != Some(expected.clone()) {
+                seen.push(format!("location {place} decides by {used:?} for {name}; {expected} is current"));
+            }
+        }
+    }
+    seen
+}
+
+/// The catalogue of a decision in front of nobody, with the KV as it is at the centre, once what it read before is old.
+fn decide(world: &mut World, place: usize, name: &str) -> Option<Value> {
+    let now = world.edge_clock(place) + limits::CATALOGUE_FRESH_MS;
+    let (kv, engine) = (&world.kv, &mut world.locations.get_mut(place)?.engine);
+    let head = format!("POST\nhttps://{name}.example/v1/decide\n\n\n1\n\nMozilla/5.0\n\n");
+    let mut outcome = engine.begin(&head, b"{}", now, &[7; 32]);
+    while let Some(turn) = outcome.head.turn {
+        let values: Vec<&str> = outcome.head.read.iter().map(|key| kv.value(key).unwrap_or_default()).collect();
+        outcome = engine.resume(turn, values.join("\n").as_bytes(), "");
+    }
+    let answer: Value = serde_json::from_slice(&outcome.body).ok()?;
+    Some(answer["catalogue"].clone())
+}
+
+/// Every key of the KV is as it was issued last, and every location uses the current catalogue.
 pub fn converged(world: &mut World) -> Vec<String> {
+    let mut seen = as_issued(world);
+    seen.extend(current(world));
+    seen
+}
+
+fn as_issued(world: &World) -> Vec<String> {
     let issued = world.check.versions.issued.iter();
     let differ = issued.filter(|(key, (_, value))| world.kv.value(key) != value.as_deref());
     let seen = differ.map(|(key, (version, value))| {

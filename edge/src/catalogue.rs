@@ -1,0 +1,141 @@
+//! The catalogues that an isolate has: one a tenant, as the pointer in the KV named it last. The pointer is read beside
+//! what a request reads anyway, the version beside its second read. What is older than what was seen is not adopted; what
+//! is bad or not there leaves the one at hand in use.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use causeway_shared::catalogue::{Catalogue, Compiled};
+use causeway_shared::ids::{Millis, TenantId, Version};
+use causeway_shared::wire::catalogue::{self as wire, Digest, Pointer};
+use causeway_shared::{kv, limits};
+use serde_json::{Value, json};
+
+use crate::engine::Site;
+
+/// A version of a catalogue, ready for decisions. Number 0 is none.
+#[derive(Debug, Default)]
+pub(crate) struct Loaded {
+    number: u32,
+    digest: Digest,
+    pub(crate) compiled: Compiled,
+}
+
+impl Loaded {
+    /// Its name in answers.
+    pub(crate) fn name(&self) -> Option<String> {
+        (self.number > 0).then(|| format!("c-{}", self.number))
+    }
+
+    /// Whether impressions of an ad count only with an object's word. Where no catalogue is at hand nobody knows, and the
+    /// object is asked.
+    pub(crate) fn is_strict(&self, ad: u32) -> bool {
+        ad != 0 && (self.number == 0 || self.compiled.ad(ad).is_some_and(|offer| offer.strict))
+    }
+
+    fn is(&self, pointer: &Pointer) -> bool {
+        self.number == pointer.version && self.digest == pointer.digest
+    }
+}
+
+#[derive(Debug, Default)]
+struct Held {
+    loaded: Rc<Loaded>,
+    /// Of the newest publication that was adopted.
+    published: Version,
+    /// When the pointer last named what is held.
+    confirmed: Millis,
+    /// When the pointer is read again.
+    next: Millis,
+}
+
+/// What an isolate has of each tenant.
+#[derive(Debug, Default)]
+pub(crate) struct Shelf(BTreeMap<TenantId, Held>);
+
+impl Shelf {
+    /// What is at hand; nothing is number 0.
+    pub(crate) fn of(&self, tenant: &TenantId) -> Rc<Loaded> {
+        self.0.get(tenant).map(|held| Rc::clone(&held.loaded)).unwrap_or_default()
+    }
+
+    /// Whether a request is to read the pointer.
+    pub(crate) fn wants(&self, tenant: &TenantId, now: Millis) -> bool {
+        // A clock that went back is no reason to wait for it.
+        self.0.get(tenant).is_none_or(|held| now >= held.next || held.next > now + limits::CATALOGUE_FRESH_MS)
+    }
+
+    /// Takes in the pointer's value, empty where there is none: gives the version to read, if there is news, and a note.
+    pub(crate) fn pointed(
+        &mut self,
+        tenant: &TenantId,
+        value: &[u8],
+        now: Millis,
+    ) -> (Option<Pointer>, Option<&'static str>) {
+        let held = self.0.entry(tenant.clone()).or_default();
+        held.next = now + limits::CATALOGUE_FRESH_MS;
+        if value.is_empty() {
+            // A miss is not an order to forget: another location may have it. The first one is to be seen soon.
+            if held.loaded.number == 0 {
+                held.next = now + limits::CATALOGUE_RETRY_MS;
+            }
+            return (None, None);
+        }
+        let Ok(pointer) = wire::decode_pointer(&kv::pointer_key(tenant), value) else {
+            held.next = now + limits::CATALOGUE_RETRY_MS;
+            return (None, Some("catalogue_bad"));
+        };
+        if pointer.published < held.published {
+            return (None, Some("catalogue_older"));
+        }
+        if held.loaded.is(&pointer) {
+            (held.published, held.confirmed) = (pointer.published, now);
+            return (None, None);
+        }
+        if held.loaded.number == 0 {
+            // Whoever comes meanwhile needs it as much: it reads too, and the first to come back unpacks it.
+            held.next = 0;
+        }
+        (Some(pointer), None)
+    }
+
+    /// Takes in the value of the version that a pointer named; gives a note where it cannot be used.
+    pub(crate) fn bring(&mut self, site: &Site, pointer: &Pointer, value: &[u8], now: Millis) -> Option<&'static str> {
+        let held = self.0.entry(site.id.clone()).or_default();
+        if pointer.published < held.published {
+            return None;
+        }
+        if !held.loaded.is(pointer) {
+            let Some(loaded) = read(site, pointer, value) else {
+                held.next = now + limits::CATALOGUE_RETRY_MS;
+                return Some(if value.is_empty() { "catalogue_missing" } else { "catalogue_bad" });
+            };
+            held.loaded = Rc::new(loaded);
+        }
+        (held.published, held.confirmed) = (pointer.published, now);
+        held.next = now + limits::CATALOGUE_FRESH_MS;
+        None
+    }
+
+    /// A read failed. Who has a catalogue does not wait for the KV with each request.
+    pub(crate) fn failed(&mut self, tenant: &TenantId, now: Millis) {
+        if let Some(held) = self.0.get_mut(tenant).filter(|held| held.loaded.number > 0) {
+            held.next = now + limits::CATALOGUE_RETRY_MS;
+        }
+    }
+
+    /// What a health check says: the version, and how long ago the pointer named it.
+    pub(crate) fn health(&self, tenant: &TenantId, now: Millis) -> Value {
+        let held = self.0.get(tenant).filter(|held| held.loaded.number > 0);
+        let age = held.map(|held| now.saturating_sub(held.confirmed));
+        json!({ "version": held.and_then(|held| held.loaded.name()), "age_ms": age })
+    }
+}
+
+fn read(site: &Site, pointer: &Pointer, value: &[u8]) -> Option<Loaded> {
+    let key = kv::catalogue_key(&site.id, pointer.version);
+    let document = wire::decode_document(&key, &pointer.digest, value).ok()?;
+    let catalogue: Catalogue = serde_json::from_slice(&document).ok()?;
+    let compiled = Compiled::new(&catalogue, &site.tenant.vocabulary);
+    Some(Loaded { number: pointer.version, digest: pointer.digest, compiled })
+}

@@ -1,0 +1,363 @@
+//! Catalogues at the origin: a document is checked as a whole ([`document`]), kept as a version for ever, and one version
+//! is current. The outbox brings its value to the KV first, and the pointer once that was acknowledged; values that
+//! nobody reads any more are taken from the KV late. A code that was given to an id is that id's for ever.
+
+mod carry;
+pub mod document;
+pub mod schema;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use causeway_shared::experiment::Experiment;
+use causeway_shared::ids::{Millis, Version};
+use causeway_shared::limits;
+use causeway_shared::wire::catalogue::{Digest, Pointer};
+use rusqlite::{Connection, OptionalExtension as _};
+use serde_json::{Value, json};
+
+use crate::group::{self, Given, Group, Rules};
+use crate::metrics::Metrics;
+use crate::publish::{self, Subject};
+use crate::store::{StoreError, TenantNo, signed, unsigned};
+use crate::tenants::{Known, Tenants};
+
+pub use carry::{Before, renew};
+pub use document::{CheckError, Checked};
+
+/// Why nothing was applied.
+#[derive(Debug, thiserror::Error)]
+pub enum ApplyError {
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The document cannot be used.
+    #[error(transparent)]
+    Check(#[from] CheckError),
+    /// There is no version of that number.
+    #[error("there is no version {0}")]
+    NoVersion(u32),
+}
+
+impl From<rusqlite::Error> for ApplyError {
+    fn from(e: rusqlite::Error) -> Self {
+        Self::Store(e.into())
+    }
+}
+
+/// A version that is kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Kept {
+    /// Its number, from 1 on.
+    pub version: u32,
+    /// Its document, as JSON.
+    pub document: String,
+    /// The SHA-256 of it.
+    pub sha256: [u8; 32],
+}
+
+impl Kept {
+    /// The part of its SHA-256 that pointer and value carry.
+    #[must_use]
+    pub fn digest(&self) -> Digest {
+        let mut digest = Digest::default();
+        digest.iter_mut().zip(self.sha256).for_each(|(to, byte)| *to = byte);
+        digest
+    }
+}
+
+/// The number of the current version, if there is one.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn current(conn: &Connection, tenant: TenantNo) -> Result<Option<u32>, StoreError> {
+    const READ: &str = "SELECT version FROM catalogue_current WHERE tenant = ?1";
+    Ok(conn.prepare_cached(READ)?.query_row([tenant.0], |row| row.get(0)).optional()?)
+}
+
+/// A version; without a number the current one.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn kept(conn: &Connection, tenant: TenantNo, version: Option<u32>) -> Result<Option<Kept>, StoreError> {
+    const READ: &str = "SELECT document, sha256 FROM catalogues WHERE tenant = ?1 AND version = ?2";
+    let version = match version {
+        Some(version) => Some(version),
+        None => current(conn, tenant)?,
+    };
+    let Some(version) = version else { return Ok(None) };
+    let mut statement = conn.prepare_cached(READ)?;
+    let found = statement
+        .query_row((tenant.0, version), |row| Ok(Kept { version, document: row.get(0)?, sha256: row.get(1)? }));
+    Ok(found.optional()?)
+}
+
+/// The experiments of each tenant's current version.
+#[derive(Debug, Clone, Default)]
+pub struct Experiments(BTreeMap<TenantNo, Vec<Experiment>>);
+
+impl Experiments {
+    /// A tenant's.
+    #[must_use]
+    pub fn of(&self, tenant: TenantNo) -> &[Experiment] {
+        self.0.get(&tenant).map_or(&[], Vec::as_slice)
+    }
+}
+
+/// Reads the experiments of all current versions.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn experiments(conn: &Connection) -> Result<Experiments, StoreError> {
+    const READ: &str =
+        "SELECT tenant, experiments FROM catalogue_current CROSS JOIN catalogues USING (tenant, version)";
+    let mut statement = conn.prepare_cached(READ)?;
+    let rows = statement.query_map([], |row| Ok((TenantNo(row.get(0)?), row.get::<_, String>(1)?)))?;
+    rows.map(|row| {
+        let (tenant, text) = row?;
+        let read = serde_json::from_str(&text).map_err(|_| StoreError::Corrupt { what: "catalogue's experiments" })?;
+        Ok((tenant, read))
+    })
+    .collect::<Result<_, _>>()
+    .map(Experiments)
+}
+
+/// All versions, the newest first: number, when and by whom it was applied, its digest, whether it is current, and whether
+/// the KV has it.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn list(conn: &Connection, tenant: TenantNo) -> Result<Vec<Value>, StoreError> {
+    const READ: &str = "SELECT version, applied, by, lower(hex(sha256)), published IS NOT NULL, length(document)
+        FROM catalogues WHERE tenant = ?1 ORDER BY version DESC";
+    let current = current(conn, tenant)?;
+    let mut statement = conn.prepare_cached(READ)?;
+    let rows = statement.query_map([tenant.0], |row| {
+        let version: u32 = row.get(0)?;
+        let (applied, by, sha256): (i64, String, String) = (row.get(1)?, row.get(2)?, row.get(3)?);
+        let (published, bytes): (bool, i64) = (row.get(4)?, row.get(5)?);
+        Ok(json!({
+            "version": version, "applied_ms": unsigned(applied), "by": by, "sha256": sha256, "bytes": bytes,
+            "current": Some(version) == current, "published": published,
+        }))
+    })?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+/// The catalogue that was put in force last, as a sync tells it: `c-4`, of many tenants `name/c-4`.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn in_force(conn: &Connection, tenants: &Tenants) -> Result<Option<String>, StoreError> {
+    const READ: &str = "SELECT tenant, version FROM catalogue_current WHERE since > 0 ORDER BY since DESC LIMIT 1";
+    let found = conn.prepare_cached(READ)?.query_row([], |row| Ok((TenantNo(row.get(0)?), row.get::<_, u32>(1)?)));
+    let Some((no, version)) = found.optional()? else { return Ok(None) };
+    let name = |known: &Known| match tenants.named(None) {
+        Some(_) => format!("c-{version}"),
+        None => format!("{}/c-{version}", known.id),
+    };
+    // That of a tenant that is configured no longer is nobody's.
+    Ok(tenants.by_no(no).ok().map(name))
+}
+
+/// The codes given so far, by sort and id.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn codes(conn: &Connection, tenant: TenantNo) -> Result<BTreeMap<(String, String), u32>, StoreError> {
+    const READ: &str = "SELECT sort, id, code FROM catalogue_codes WHERE tenant = ?1";
+    let mut statement = conn.prepare_cached(READ)?;
+    let rows = statement.query_map([tenant.0], |row| Ok(((row.get(0)?, row.get(1)?), row.get(2)?)))?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+/// Checks a document against what is kept, and changes nothing.
+///
+/// # Errors
+/// [`ApplyError`].
+pub fn check(conn: &Connection, tenant: &Known, document: Value) -> Result<Checked, ApplyError> {
+    let before = kept(conn, tenant.no, None)?;
+    Ok(document::check(&tenant.config.vocabulary, &codes(conn, tenant.no)?, before.as_ref(), document)?)
+}
+
+/// What an applied document, or a rollback, came to.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Applied {
+    /// The version that is current now.
+    pub version: u32,
+    /// Whether it was not before.
+    pub changed: bool,
+    /// What changed.
+    pub plan: Value,
+}
+
+impl Applied {
+    /// As the command line and the admin side show it.
+    #[must_use]
+    pub fn to_json(&self) -> Value {
+        json!({ "version": self.version, "changed": self.changed, "plan": self.plan })
+    }
+}
+
+/// Checks a document, keeps it as a new version, makes that the current one and has it published, in one transaction. The
+/// document that is current already is not kept twice.
+///
+/// # Errors
+/// [`ApplyError`]; then nothing was changed.
+pub fn apply(
+    conn: &mut Connection,
+    rules: &Rules,
+    given: Given,
+    tenant: &Known,
+    document: Value,
+    by: &str,
+) -> Result<Applied, ApplyError> {
+    const KEEP: &str = "INSERT INTO catalogues (tenant, version, document, sha256, experiments, applied, by)
+        SELECT ?1, ifnull(max(version), 0) + 1, ?2, ?3, ?4, ?5, ?6 FROM catalogues WHERE tenant = ?1 RETURNING version";
+    const CODE: &str = "INSERT INTO catalogue_codes (tenant, sort, id, code) VALUES (?1, ?2, ?3, ?4)";
+    group::within(conn, rules, &Metrics::default(), given, |group| {
+        let Checked { document, sha256, experiments, codes, plan } = check(group.tx, tenant, document)?;
+        if let Some(before) = kept(group.tx, tenant.no, None)?.filter(|before| before.sha256 == sha256) {
+            return Ok(Applied { version: before.version, changed: false, plan });
+        }
+        for (sort, id, code) in &codes {
+            group.tx.prepare_cached(CODE)?.execute((tenant.no.0, sort, id, code))?;
+        }
+        let values = (tenant.no.0, &document, sha256, experiments, signed(group.now), by);
+        let version = group.tx.prepare_cached(KEEP)?.query_row(values, |row| row.get(0))?;
+        make_current(group, tenant.no, version)?;
+        Ok(Applied { version, changed: true, plan })
+    })
+}
+
+/// Makes a version that is kept the current one again, and has it published.
+///
+/// # Errors
+/// [`ApplyError`]; then nothing was changed.
+pub fn rollback(
+    conn: &mut Connection,
+    rules: &Rules,
+    given: Given,
+    tenant: &Known,
+    version: u32,
+) -> Result<Applied, ApplyError> {
+    group::within(conn, rules, &Metrics::default(), given, |group| {
+        let wanted = kept(group.tx, tenant.no, Some(version))?.ok_or(ApplyError::NoVersion(version))?;
+        let before = kept(group.tx, tenant.no, None)?;
+        let plan = document::plan(before.as_ref(), &wanted.document, &[]);
+        if before.is_some_and(|before| before.version == version) {
+            return Ok(Applied { version, changed: false, plan });
+        }
+        make_current(group, tenant.no, version)?;
+        Ok(Applied { version, changed: true, plan })
+    })
+}
+
+fn make_current(group: &mut Group<'_>, tenant: TenantNo, version: u32) -> Result<(), StoreError> {
+    const REPLACED: &str = "UPDATE catalogues SET replaced = ?2 WHERE tenant = ?1
+        AND version = (SELECT version FROM catalogue_current WHERE tenant = ?1)";
+    const CURRENT: &str = "INSERT INTO catalogue_current (tenant, version, since) VALUES (?1, ?2, ?3)
+        ON CONFLICT DO UPDATE SET version = excluded.version, since = excluded.since";
+    const SETTLED: &str = "UPDATE catalogues SET replaced = NULL WHERE tenant = ?1 AND version = ?2";
+    // What is handed out from now on is above what was before.
+    group.next_version();
+    let now = signed(group.now);
+    group.tx.execute(REPLACED, (tenant.0, now))?;
+    group.tx.execute(CURRENT, (tenant.0, version, now))?;
+    group.tx.execute(SETTLED, (tenant.0, version))?;
+    announce(group, tenant, version)?;
+    for old in outdated(group.tx, tenant)?.into_iter().filter(|old| old.there) {
+        let due = old.replaced.saturating_add(limits::CATALOGUE_KEEP_MS).max(group.now);
+        publish::put(group, tenant, Subject::Catalogue(old.version), due)?;
+    }
+    Ok(())
+}
+
+/// Has the pointer written if the KV has the version's value, else the value first.
+fn announce(group: &Group<'_>, tenant: TenantNo, version: u32) -> Result<(), StoreError> {
+    const READ: &str = "SELECT published IS NOT NULL FROM catalogues WHERE tenant = ?1 AND version = ?2";
+    let published: bool = group.tx.query_row(READ, (tenant.0, version), |row| row.get(0))?;
+    let subject = if published { Subject::Pointer } else { Subject::Catalogue(version) };
+    publish::put(group, tenant, subject, group.now)
+}
+
+/// A version that is neither current nor among the newest.
+struct Old {
+    version: u32,
+    replaced: Millis,
+    /// Whether the KV may have its value.
+    there: bool,
+}
+
+fn outdated(conn: &Connection, tenant: TenantNo) -> Result<Vec<Old>, StoreError> {
+    const READ: &str = "SELECT version, replaced, handed IS NOT NULL FROM catalogues
+        WHERE tenant = ?1 AND replaced IS NOT NULL
+        AND version <= (SELECT max(version) FROM catalogues WHERE tenant = ?1) - ?2";
+    let mut statement = conn.prepare_cached(READ)?;
+    let rows = statement.query_map((tenant.0, limits::CATALOGUE_VERSIONS), |row| {
+        Ok(Old { version: row.get(0)?, replaced: unsigned(row.get(1)?), there: row.get(2)? })
+    })?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+/// The version whose value is to be in the KV; `None` for one that leaves it.
+///
+/// # Errors
+/// [`StoreError`].
+pub(crate) fn to_publish(
+    conn: &Connection,
+    tenant: TenantNo,
+    version: u32,
+    now: Millis,
+) -> Result<Option<Kept>, StoreError> {
+    let leaves = |old: &Old| old.version == version && old.replaced.saturating_add(limits::CATALOGUE_KEEP_MS) <= now;
+    if outdated(conn, tenant)?.iter().any(leaves) { Ok(None) } else { kept(conn, tenant, Some(version)) }
+}
+
+/// What the pointer says, if it may be written: the KV acknowledged the value of what it points to.
+///
+/// # Errors
+/// [`StoreError`].
+pub(crate) fn pointer(conn: &Connection, tenant: TenantNo, published: Version) -> Result<Option<Pointer>, StoreError> {
+    const READ: &str = "SELECT EXISTS (SELECT 1 FROM catalogues
+        WHERE tenant = ?1 AND version = ?2 AND published IS NOT NULL)";
+    let Some(current) = kept(conn, tenant, None)? else { return Ok(None) };
+    let there: bool = conn.prepare_cached(READ)?.query_row((tenant.0, current.version), |row| row.get(0))?;
+    Ok(there.then(|| Pointer { published, version: current.version, digest: current.digest() }))
+}
+
+/// Notes that a version's value, or its deletion, was handed out under an outbox entry.
+pub(crate) fn handed(group: &Group<'_>, tenant: TenantNo, version: u32, entry: Option<u64>) -> Result<(), StoreError> {
+    const VALUE: &str = "UPDATE catalogues SET handed = ?3 WHERE tenant = ?1 AND version = ?2";
+    const DELETION: &str = "UPDATE catalogues SET handed = NULL, published = NULL WHERE tenant = ?1 AND version = ?2";
+    match entry {
+        Some(entry) => group.tx.prepare_cached(VALUE)?.execute((tenant.0, version, signed(entry)))?,
+        None => group.tx.prepare_cached(DELETION)?.execute((tenant.0, version))?,
+    };
+    Ok(())
+}
+
+/// Notes which values the KV acknowledged; the pointer may follow.
+///
+/// # Errors
+/// [`StoreError`]; then nothing of the group may be kept.
+pub(crate) fn written(group: &Group<'_>, applied: &[u64]) -> Result<(), StoreError> {
+    const OPEN: &str = "SELECT EXISTS (SELECT 1 FROM catalogues WHERE handed > 0 AND published IS NULL)";
+    const DONE: &str = "UPDATE catalogues SET published = ?2 WHERE handed = ?1 AND published IS NULL
+        RETURNING tenant, version";
+    if applied.is_empty() || !group.tx.prepare_cached(OPEN)?.query_row([], |row| row.get::<_, bool>(0))? {
+        return Ok(());
+    }
+    for entry in applied {
+        let done = group
+            .tx
+            .prepare_cached(DONE)?
+            .query_row((signed(*entry), signed(group.now)), |row| Ok((TenantNo(row.get(0)?), row.get::<_, u32>(1)?)));
+        let Some((tenant, version)) = done.optional()? else { continue };
+        if current(group.tx, tenant)? == Some(version) {
+            publish::put(group, tenant, Subject::Pointer, group.now)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,75 @@
+//! What a store that comes back from a backup takes over from the one it replaces: numbers of versions and codes are for
+//! ever, also those given since the backup.
+
+use rusqlite::Connection;
+use rusqlite::types::Value;
+
+use crate::publish::Subject;
+use crate::store::StoreError;
+
+/// Tables and their columns. What the store that comes back has itself stays.
+const TABLES: [(&str, &str, usize); 3] = [
+    ("catalogues", "tenant, version, document, sha256, experiments, applied, by, replaced, handed, published", 10),
+    ("catalogue_current", "tenant, version, since", 3),
+    ("catalogue_codes", "tenant, sort, id, code", 4),
+];
+
+/// The rows of the store that is replaced, by table.
+#[derive(Debug, Clone, Default)]
+pub struct Before(Vec<(usize, Vec<Value>)>);
+
+impl Before {
+    /// As far as the store has them: a release before this one's has none.
+    ///
+    /// # Errors
+    /// [`StoreError::Sqlite`].
+    pub fn of(conn: &Connection) -> Result<Self, StoreError> {
+        let mut rows = Vec::new();
+        for (table, (name, columns, count)) in TABLES.into_iter().enumerate() {
+            if !conn.table_exists(None, name)? {
+                continue;
+            }
+            let mut statement = conn.prepare(&format!("SELECT {columns} FROM {name}"))?;
+            let found = statement.query_map([], |row| (0..count).map(|column| row.get(column)).collect())?;
+            for row in found {
+                rows.push((table, row?));
+            }
+        }
+        Ok(Self(rows))
+    }
+
+    /// Puts into a store what it does not have.
+    ///
+    /// # Errors
+    /// [`StoreError::Sqlite`].
+    pub fn bring(&self, conn: &Connection) -> Result<(), StoreError> {
+        for (table, row) in &self.0 {
+            let Some((name, columns, count)) = TABLES.get(*table) else { continue };
+            let places = vec!["?"; *count].join(", ");
+            let put = format!("INSERT OR IGNORE INTO {name} ({columns}) VALUES ({places})");
+            conn.prepare_cached(&put)?.execute(rusqlite::params_from_iter(row))?;
+        }
+        Ok(())
+    }
+}
+
+/// Has the current version of every tenant published anew, its value first: gives what goes into the outbox.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn renew(conn: &Connection) -> Result<Vec<(i64, u16, [u8; 16])>, StoreError> {
+    // Entries of before the restore mean nothing any more.
+    const UNKNOWN: &str = "UPDATE catalogues SET handed = NULL, published = NULL
+        WHERE published IS NULL OR (tenant, version) IN (SELECT tenant, version FROM catalogue_current)";
+    conn.execute(UNKNOWN, [])?;
+    let mut statement = conn.prepare("SELECT tenant, version FROM catalogue_current")?;
+    let mut rows = statement.query([])?;
+    let mut subjects = Vec::new();
+    while let Some(row) = rows.next()? {
+        // The pointer waits for the value; it is there already so that a late write of before is followed by another.
+        for (kind, subject) in [Subject::Catalogue(row.get(1)?), Subject::Pointer].map(|subject| subject.columns()) {
+            subjects.push((row.get(0)?, kind, subject));
+        }
+    }
+    Ok(subjects)
+}

@@ -1,0 +1,244 @@
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
+
+use std::collections::BTreeMap;
+
+use causeway_shared::catalogue::Compiled;
+use causeway_shared::limits;
+use causeway_shared::vocabulary::Vocabulary;
+use causeway_shared::wire::catalogue as wire;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::publish::{KEY_PAUSE_MS, LEASE_MS};
+use crate::testing::Origin;
+
+fn document(ads: &[(&str, u32)]) -> Value {
+    let ads: Vec<Value> = ads
+        .iter()
+        .map(|(id, weight)| {
+            json!({ "id": id, "ad_group": "g", "creative": {}, "landing": "https://x.example/", "weight": weight })
+        })
+        .collect();
+    json!({
+        "advertiser": [{ "id": "v" }], "campaign": [{ "id": "c", "advertiser": "v" }],
+        "ad_group": [{ "id": "g", "campaign": "c" }], "ad": ads,
+    })
+}
+
+impl Origin {
+    fn apply(&mut self, document: Value) -> Result<Applied, ApplyError> {
+        let (given, tenant) = (self.given(), self.tenant("demo").clone());
+        apply(&mut self.conn, &self.rules, given, &tenant, document, "test")
+    }
+
+    fn roll(&mut self, version: u32) -> Result<Applied, ApplyError> {
+        let (given, tenant) = (self.given(), self.tenant("demo").clone());
+        rollback(&mut self.conn, &self.rules, given, &tenant, version)
+    }
+
+    fn keys(&mut self) -> Vec<String> {
+        self.drain(100).into_iter().map(|write| write.key).collect()
+    }
+}
+
+fn problems(refused: Result<Applied, ApplyError>) -> Vec<String> {
+    let Err(ApplyError::Check(CheckError::Problems(problems))) = refused else { unreachable!("it was taken") };
+    problems.into_iter().map(|problem| problem.path).collect()
+}
+
+fn pointed(kv: &BTreeMap<String, String>) -> wire::Pointer {
+    wire::decode_pointer("c:demo:current", kv["c:demo:current"].as_bytes()).unwrap()
+}
+
+#[test]
+fn the_pointer_is_handed_out_once_the_kv_has_what_it_points_to() {
+    let mut origin = Origin::new();
+    assert_eq!(origin.apply(document(&[("a", 1)])).unwrap().version, 1);
+    let first = origin.drain(100);
+    assert_eq!(first.iter().map(|w| w.key.as_str()).collect::<Vec<_>>(), ["c:demo:1"]);
+    origin.now += 10 * KEY_PAUSE_MS;
+    assert!(origin.keys().is_empty(), "the value is leased, and nobody acknowledged it");
+    origin.acknowledge(&first);
+    let second = origin.drain(100);
+    assert_eq!(second.iter().map(|w| w.key.as_str()).collect::<Vec<_>>(), ["c:demo:current"]);
+    let pointer = wire::decode_pointer("c:demo:current", second[0].value.as_ref().unwrap().as_bytes()).unwrap();
+    let value = first[0].value.as_ref().unwrap();
+    assert_eq!((pointer.version, pointer.published), (1, second[0].version));
+    let read = wire::decode_document("c:demo:1", &pointer.digest, value.as_bytes()).unwrap();
+    let read: Value = serde_json::from_slice(&read).unwrap();
+    assert_eq!(read["ad"][0]["code"], 1);
+}
+
+#[test]
+fn a_version_that_is_replaced_before_it_was_written_is_never_pointed_to() {
+    let mut origin = Origin::new();
+    origin.apply(document(&[("a", 1)])).unwrap();
+    let first = origin.drain(100);
+    origin.apply(document(&[("b", 1)])).unwrap();
+    origin.acknowledge(&first);
+    let second = origin.drain(100);
+    assert_eq!(second.iter().map(|w| w.key.as_str()).collect::<Vec<_>>(), ["c:demo:2"]);
+    let mut kv = BTreeMap::new();
+    origin.acknowledge(&second);
+    origin.settle(&mut kv);
+    assert_eq!(pointed(&kv).version, 2);
+}
+
+#[test]
+fn codes_are_for_ever_also_after_a_rollback() {
+    let mut origin = Origin::new();
+    let applied = origin.apply(document(&[("a", 1), ("b", 1)])).unwrap();
+    assert_eq!(applied.plan["changes"]["ad"]["added"], json!(["a", "b"]));
+    origin.apply(document(&[("b", 1), ("c", 2)])).unwrap();
+    origin.roll(1).unwrap();
+    let applied = origin.apply(document(&[("d", 1), ("c", 2), ("a", 1)])).unwrap();
+    assert_eq!(applied.plan["codes"], json!([{ "sort": "ad", "id": "d", "code": 4 }]));
+    let tenant = origin.tenant("demo").no;
+    let all: Vec<(String, u32)> = codes(&origin.conn, tenant)
+        .unwrap()
+        .into_iter()
+        .filter(|((sort, _), _)| sort == "ad")
+        .map(|((_, id), code)| (id, code))
+        .collect();
+    assert_eq!(all, [("a".into(), 1), ("b".into(), 2), ("c".into(), 3), ("d".into(), 4)]);
+    let mut stolen = document(&[("a", 1), ("e", 1), ("f", 1)]);
+    stolen["ad"][0]["code"] = 9.into();
+    stolen["ad"][1]["code"] = 2.into();
+    stolen["ad"][2]["code"] = 77.into();
+    assert_eq!(problems(origin.apply(stolen)), ["ad[0].code", "ad[1].code"]);
+}
+
+#[test]
+fn everything_wrong_is_said_at_once_with_its_path() {
+    let mut origin = Origin::new();
+    let mut bad = document(&[("a", 1), ("b", 1)]);
+    bad["ad"][0]["weight"] = json!("heavy");
+    bad["ad"][1]["landing_url"] = json!("https://x.example/");
+    bad["advertiser"][0]["caps"] = json!([{ "action": "impression" }]);
+    bad["verb"] = json!([{ "name": "hide", "code": 3 }]);
+    bad["adverts"] = json!([]);
+    assert_eq!(problems(origin.apply(bad)), ["verb[0]", "ad[0]", "ad[1]", "advertiser[0]", "adverts"]);
+    let mut lost = document(&[("a", 1), ("a", 1)]);
+    lost["campaign"][0]["advertiser"] = json!("nobody");
+    lost["ad"][1]["landing"] = json!("javascript:alert(1)");
+    let found = problems(origin.apply(lost));
+    assert!(["campaign[0].advertiser", "ad[1].id", "ad[1].landing"].iter().all(|at| found.iter().any(|p| p == at)));
+    let many = json!({ "ad": vec![json!({}); limits::CATALOGUE_ROWS + 1] });
+    assert!(problems(origin.apply(many)).contains(&"ad".to_owned()));
+    assert!(matches!(origin.apply(json!([])), Err(ApplyError::Check(CheckError::Form(_)))));
+    assert_eq!(list(&origin.conn, origin.tenant("demo").no).unwrap().len(), 0);
+    assert!(origin.keys().is_empty());
+}
+
+#[test]
+fn the_same_document_is_kept_once_and_a_rollback_publishes_what_was() {
+    let mut origin = Origin::new();
+    origin.apply(document(&[("a", 1)])).unwrap();
+    let again = origin.apply(document(&[("a", 1)])).unwrap();
+    assert_eq!((again.version, again.changed), (1, false));
+    origin.apply(document(&[("a", 2)])).unwrap();
+    let mut kv = BTreeMap::new();
+    origin.settle(&mut kv);
+    let before = pointed(&kv);
+    assert_eq!(before.version, 2);
+    assert!(matches!(origin.roll(7), Err(ApplyError::NoVersion(7))));
+    assert_eq!(origin.roll(1).unwrap().plan["changes"]["ad"]["changed"], json!(["a"]));
+    assert_eq!(in_force(&origin.conn, &origin.rules.tenants).unwrap().as_deref(), Some("demo/c-1"));
+    origin.settle(&mut kv);
+    let after = pointed(&kv);
+    assert!(after.version == 1 && after.published > before.published);
+    assert_eq!(origin.sync(Default::default()).catalogue.as_deref(), Some("demo/c-1"));
+}
+
+#[test]
+fn old_versions_leave_the_kv_a_day_later_and_come_back_for_a_rollback() {
+    let mut origin = Origin::new();
+    let mut kv = BTreeMap::new();
+    for weight in 1..=5 {
+        origin.apply(document(&[("a", weight)])).unwrap();
+        origin.settle(&mut kv);
+    }
+    let there = |kv: &BTreeMap<String, String>| -> Vec<u32> {
+        (1..=5).filter(|version| kv.contains_key(&format!("c:demo:{version}"))).collect()
+    };
+    assert_eq!(there(&kv), [1, 2, 3, 4, 5]);
+    origin.now += limits::CATALOGUE_KEEP_MS;
+    origin.settle(&mut kv);
+    assert_eq!(there(&kv), [3, 4, 5]);
+    origin.roll(1).unwrap();
+    let first = origin.keys();
+    assert_eq!(first, ["c:demo:1"], "its value comes back before the pointer");
+    origin.now += LEASE_MS;
+    origin.settle(&mut kv);
+    assert_eq!((there(&kv), pointed(&kv).version), (vec![1, 3, 4, 5], 1));
+    origin.now += 2 * limits::CATALOGUE_KEEP_MS;
+    origin.settle(&mut kv);
+    assert_eq!(there(&kv), [1, 3, 4, 5], "the current one stays");
+}
+
+#[test]
+fn a_rollback_to_a_version_that_was_about_to_leave_keeps_it() {
+    let mut origin = Origin::new();
+    let mut kv = BTreeMap::new();
+    for weight in 1..=4 {
+        origin.apply(document(&[("a", weight)])).unwrap();
+        origin.settle(&mut kv);
+    }
+    origin.now += limits::CATALOGUE_KEEP_MS;
+    // Its deletion is handed out, and not acknowledged yet.
+    let deletion = origin.drain(100);
+    assert_eq!(deletion.iter().map(|w| (w.key.as_str(), w.value.is_none())).collect::<Vec<_>>(), [("c:demo:1", true)]);
+    origin.roll(1).unwrap();
+    assert!(origin.keys().is_empty(), "no pointer to what is being deleted");
+    kv.remove("c:demo:1");
+    origin.acknowledge(&deletion);
+    origin.settle(&mut kv);
+    assert!(kv.contains_key("c:demo:1"));
+    assert_eq!(pointed(&kv).version, 1);
+}
+
+#[test]
+fn a_restored_store_points_above_all_that_was_published_and_forgets_no_number() {
+    let mut origin = Origin::new();
+    let mut kv = BTreeMap::new();
+    origin.apply(document(&[("a", 1)])).unwrap();
+    origin.settle(&mut kv);
+    let copy = tempfile::tempdir().unwrap();
+    let path = copy.path().join("copy.db");
+    origin.conn.execute("VACUUM INTO ?1", [path.to_string_lossy()]).unwrap();
+    origin.apply(document(&[("b", 1)])).unwrap();
+    origin.settle(&mut kv);
+    let newest = pointed(&kv);
+    let before = crate::backup::Before::of_conn(&origin.conn).unwrap();
+    origin.conn = rusqlite::Connection::open(&path).unwrap();
+    crate::backup::renew(&mut origin.conn, &before, origin.now).unwrap();
+    assert_eq!(origin.keys(), ["c:demo:1"], "nobody knows whether the KV still has it");
+    origin.now += LEASE_MS;
+    origin.settle(&mut kv);
+    let after = pointed(&kv);
+    assert!(after.version == 1 && after.published > newest.published);
+    let applied = origin.apply(document(&[("c", 1)])).unwrap();
+    assert_eq!(applied.version, 3);
+    assert_eq!(applied.plan["codes"], json!([{ "sort": "ad", "id": "c", "code": 3 }]));
+}
+
+#[test]
+fn the_documented_catalogue_is_taken() {
+    let text =
+        include_str!("../../../docs/CATALOGUE.md").split("```toml\n").nth(1).unwrap().split("```").next().unwrap();
+    let read = |text: &str| document::read("ads.toml", text).unwrap();
+    let words: Vocabulary = serde_json::from_value(json!({
+        "verb": read(text)["verb"], "view_type": read(text)["view_type"],
+    }))
+    .unwrap();
+    let checked = document::check(&words, &BTreeMap::new(), None, read(text)).unwrap();
+    let catalogue = serde_json::from_str(&checked.document).unwrap();
+    let compiled = Compiled::new(&catalogue, &words);
+    assert_eq!((compiled.offers.len(), compiled.targets.len(), compiled.experiments.len()), (1, 2, 1));
+    let wrong = text.replace("{ devices", "{ device");
+    let Err(CheckError::Problems(problems)) = document::check(&words, &BTreeMap::new(), None, read(&wrong)) else {
+        unreachable!("it was taken")
+    };
+    let paths: Vec<&str> = problems.iter().map(|p| p.path.as_str()).collect();
+    assert_eq!(paths, ["campaign[0].targeting.$or[0].device"]);
+}

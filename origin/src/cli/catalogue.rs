@@ -1,0 +1,123 @@
+//! `causeway catalogue`: works on the store directly, also while the origin serves.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail};
+use causeway_origin::catalogue::{self as of, Applied, ApplyError, CheckError, document, schema};
+use causeway_origin::clock;
+use causeway_origin::tenants::Known;
+use causeway_shared::limits;
+use clap::Subcommand;
+use serde_json::{Value, json};
+
+use super::{Common, Opened, named};
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Catalogue {
+    /// Say everything that is wrong with a file, and what applying it would change. Changes nothing.
+    Check {
+        /// The file: `.toml`, else JSON.
+        file: PathBuf,
+        /// Whose catalogue. With one tenant configured it need not be said.
+        #[arg(long)]
+        tenant: Option<String>,
+    },
+    /// Check a file, keep it as a new version, and have it published as the current one.
+    Apply {
+        /// The file: `.toml`, else JSON.
+        file: PathBuf,
+        /// Only print what would change.
+        #[arg(long)]
+        dry_run: bool,
+        /// Whose catalogue. With one tenant configured it need not be said.
+        #[arg(long)]
+        tenant: Option<String>,
+    },
+    /// All versions, the newest first.
+    List {
+        /// Whose catalogue. With one tenant configured it need not be said.
+        #[arg(long)]
+        tenant: Option<String>,
+    },
+    /// Print a version's document, as JSON.
+    Show {
+        /// Its number; without one the current version.
+        version: Option<u32>,
+        /// Whose catalogue. With one tenant configured it need not be said.
+        #[arg(long)]
+        tenant: Option<String>,
+    },
+    /// Make a version the current one again.
+    Rollback {
+        /// Its number.
+        version: u32,
+        /// Whose catalogue. With one tenant configured it need not be said.
+        #[arg(long)]
+        tenant: Option<String>,
+    },
+    /// Print the JSON Schema of the file.
+    Schema,
+}
+
+pub(super) fn run(command: &Catalogue, common: &Common) -> anyhow::Result<()> {
+    let tenant = match command {
+        Catalogue::Schema => return common.output.text(schema::SCHEMA, &serde_json::from_str(schema::SCHEMA)?),
+        Catalogue::Check { tenant, .. }
+        | Catalogue::Apply { tenant, .. }
+        | Catalogue::List { tenant }
+        | Catalogue::Show { tenant, .. }
+        | Catalogue::Rollback { tenant, .. } => tenant.as_deref(),
+    };
+    let mut opened = Opened::new(common)?;
+    let tenant = named(&opened.rules.tenants, tenant)?.clone();
+    let Opened { conn, rules, .. } = &mut opened;
+    match command {
+        Catalogue::Check { file, .. } | Catalogue::Apply { file, dry_run: true, .. } => {
+            let checked = of::check(conn, &tenant, read(file)?).map_err(|e| said(e, common))?;
+            common.output.one(&json!({ "problems": [], "plan": checked.plan }))
+        }
+        Catalogue::Apply { file, .. } => {
+            let applied = of::apply(conn, rules, clock::given()?, &tenant, read(file)?, "cli");
+            common.output.one(&applied.map_err(|e| said(e, common))?.to_json())
+        }
+        Catalogue::List { .. } => {
+            let columns = ["version", "current", "published", "applied_ms", "by", "bytes", "sha256"];
+            common.output.list(&columns, &of::list(conn, tenant.no)?)
+        }
+        Catalogue::Show { version, .. } => show(conn, &tenant, *version, common),
+        Catalogue::Rollback { version, .. } => {
+            let applied: Applied = of::rollback(conn, rules, clock::given()?, &tenant, *version)?;
+            common.output.one(&applied.to_json())
+        }
+        Catalogue::Schema => Ok(()),
+    }
+}
+
+fn show(conn: &rusqlite::Connection, tenant: &Known, version: Option<u32>, common: &Common) -> anyhow::Result<()> {
+    let kept = of::kept(conn, tenant.no, version)?;
+    let kept = kept.with_context(|| match version {
+        Some(version) => format!("there is no version {version}"),
+        None => "no catalogue was applied yet".to_owned(),
+    })?;
+    let document: Value = serde_json::from_str(&kept.document)?;
+    common.output.text(&serde_json::to_string_pretty(&document)?, &document)
+}
+
+fn read(file: &Path) -> anyhow::Result<Value> {
+    let size = std::fs::metadata(file).with_context(|| format!("cannot read {}", file.display()))?.len();
+    if size > limits::CATALOGUE_BYTES as u64 {
+        bail!("{} has {size} bytes, {} at most", file.display(), limits::CATALOGUE_BYTES);
+    }
+    let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+    Ok(document::read(&file.to_string_lossy(), &text)?)
+}
+
+/// Prints the problems, one a row, and fails.
+fn said(e: ApplyError, common: &Common) -> anyhow::Error {
+    let ApplyError::Check(CheckError::Problems(problems)) = &e else { return e.into() };
+    let rows: Vec<Value> = problems.iter().map(|p| json!({ "path": p.path, "message": p.message })).collect();
+    match common.output.list(&["path", "message"], &rows) {
+        Ok(()) => e.into(),
+        Err(failed) => failed,
+    }
+}

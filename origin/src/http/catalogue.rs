@@ -1,0 +1,165 @@
+//! The catalogue on the admin side. It is written by a connection of its own, as by the command line: it is no fact, and
+//! has its own transaction.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::{Query, Request, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::{get, post};
+use causeway_shared::limits;
+use rusqlite::Connection;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::admin::{admit, tenant, which};
+use super::segments::Answer;
+use super::{ApiError, App, BODY_TIME, Live};
+use crate::catalogue::{self, Applied, ApplyError, CheckError};
+use crate::clock;
+use crate::group::{Given, Rules};
+use crate::store;
+use crate::store::StoreError;
+use crate::tokens::{self, Role};
+
+pub(super) fn routes() -> Router<Arc<App>> {
+    Router::new()
+        .route("/admin/v1/catalogue", get(show).put(apply))
+        .route("/admin/v1/catalogue/check", post(check))
+        .route("/admin/v1/catalogue/rollback", post(rollback))
+        .route("/admin/v1/catalogue/versions", get(list))
+}
+
+#[derive(Deserialize)]
+struct Wanted {
+    version: Option<u32>,
+}
+
+async fn show(State(app): State<Arc<App>>, request: Request) -> Answer {
+    let (parts, _) = request.into_parts();
+    let live = admit(&app, &parts.headers, Role::Viewer).await?;
+    let known = tenant(live, which(&parts.uri))?;
+    let bad = |_| ApiError::field("version", "bad_query", "a version is a number from 1 on");
+    let Query(Wanted { version }) = Query::try_from_uri(&parts.uri).map_err(bad)?;
+    let found = live.readers.read(move |view| catalogue::kept(view.conn, known.no, version)).await?;
+    let kept = found.ok_or_else(no_version)?;
+    let document: Value = serde_json::from_str(&kept.document).map_err(|_| unreadable())?;
+    Ok(axum::Json(json!({ "version": kept.version, "catalogue": document })).into_response())
+}
+
+async fn list(State(app): State<Arc<App>>, request: Request) -> Answer {
+    let (parts, _) = request.into_parts();
+    let live = admit(&app, &parts.headers, Role::Viewer).await?;
+    let known = tenant(live, which(&parts.uri))?;
+    let versions = live.readers.read(move |view| catalogue::list(view.conn, known.no)).await?;
+    Ok(axum::Json(json!({ "versions": versions })).into_response())
+}
+
+async fn check(State(app): State<Arc<App>>, request: Request) -> Answer {
+    let (parts, body) = request.into_parts();
+    let live = admit(&app, &parts.headers, Role::Viewer).await?;
+    let known = tenant(live, which(&parts.uri))?;
+    let document = read(body).await?;
+    let checked = live.readers.read(move |view| match catalogue::check(view.conn, &known, document) {
+        Err(ApplyError::Store(e)) => Err(e),
+        checked => Ok(checked),
+    });
+    match checked.await? {
+        Ok(checked) => Ok(axum::Json(json!({ "problems": [], "plan": checked.plan })).into_response()),
+        Err(e) => refused(e),
+    }
+}
+
+async fn apply(State(app): State<Arc<App>>, request: Request) -> Answer {
+    let (parts, body) = request.into_parts();
+    let live = admit(&app, &parts.headers, Role::Operator).await?;
+    let known = tenant(live, which(&parts.uri))?;
+    let by = caller(live, &parts.headers).await?;
+    let document = read(body).await?;
+    write(&app, live, move |conn, rules, given| catalogue::apply(conn, rules, given, &known, document, &by)).await
+}
+
+async fn rollback(State(app): State<Arc<App>>, request: Request) -> Answer {
+    let (parts, body) = request.into_parts();
+    let live = admit(&app, &parts.headers, Role::Operator).await?;
+    let known = tenant(live, which(&parts.uri))?;
+    let Wanted { version: Some(version) } =
+        serde_json::from_value(read(body).await?).unwrap_or(Wanted { version: None })
+    else {
+        return Err(ApiError::field("version", "bad_json", "JSON with `version` is needed"));
+    };
+    write(&app, live, move |conn, rules, given| catalogue::rollback(conn, rules, given, &known, version)).await
+}
+
+/// Runs a transaction of the store beside the thread that folds: they wait for one another.
+async fn write(
+    app: &App,
+    live: &Live,
+    run: impl FnOnce(&mut Connection, &Rules, Given) -> Result<Applied, ApplyError> + Send + 'static,
+) -> Answer {
+    let (data, rules) = (app.config.data.clone(), Arc::clone(&live.rules));
+    let done = tokio::task::spawn_blocking(move || {
+        let mut conn = store::open(&data)?;
+        run(&mut conn, &rules, clock::given()?)
+    });
+    match done.await.map_err(|_| unreadable())? {
+        Ok(applied) => Ok(axum::Json(applied.to_json()).into_response()),
+        Err(e) => refused(e),
+    }
+}
+
+/// The name of the token that calls.
+async fn caller(live: &Live, headers: &HeaderMap) -> Result<String, ApiError> {
+    let header = headers.get(axum::http::header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let token = header.and_then(|value| value.strip_prefix("Bearer ")).unwrap_or_default().to_owned();
+    let name = live.readers.read(move |view| tokens::name_of(view.conn, &token)).await?;
+    Ok(name.filter(|name| !name.is_empty()).unwrap_or_else(|| "token".to_owned()))
+}
+
+async fn read(body: Body) -> Result<Value, ApiError> {
+    let reading = axum::body::to_bytes(body, limits::CATALOGUE_BYTES);
+    let bytes: Bytes = match tokio::time::timeout(BODY_TIME, reading).await {
+        Ok(Ok(bytes)) => bytes,
+        _ => {
+            let message = format!("a catalogue has {} bytes at most", limits::CATALOGUE_BYTES);
+            return Err(ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message));
+        }
+    };
+    let bad = |e| ApiError::new(StatusCode::BAD_REQUEST, "bad_json", format!("the body is not JSON: {e}"));
+    serde_json::from_slice(&bytes).map_err(bad)
+}
+
+fn refused(e: ApplyError) -> Answer {
+    match e {
+        ApplyError::NoVersion(_) => Err(no_version()),
+        ApplyError::Check(CheckError::Form(_)) => {
+            Err(ApiError::new(StatusCode::BAD_REQUEST, "bad_json", e.to_string()))
+        }
+        ApplyError::Check(CheckError::Problems(problems)) => Ok(listed(&problems)),
+        ApplyError::Store(e) => Err(failed(&e)),
+    }
+}
+
+/// All problems at once, the first one's path as the field.
+fn listed(problems: &[causeway_shared::config::Problem]) -> Response {
+    let all: Vec<Value> = problems.iter().map(|p| json!({ "path": p.path, "message": p.message })).collect();
+    let message = format!("{} problems in the catalogue", problems.len());
+    let field = problems.first().map(|problem| &problem.path);
+    let error = json!({ "code": "invalid_catalogue", "message": message, "field": field, "problems": all });
+    (StatusCode::BAD_REQUEST, axum::Json(json!({ "error": error }))).into_response()
+}
+
+fn no_version() -> ApiError {
+    ApiError::new(StatusCode::NOT_FOUND, "unknown_version", "there is no such version of the catalogue")
+}
+
+fn failed(e: &StoreError) -> ApiError {
+    tracing::error!(error = %crate::chain(e), "a catalogue could not be written");
+    unreadable()
+}
+
+fn unreadable() -> ApiError {
+    ApiError::unavailable("store", "the store did not take it: try again")
+}

@@ -1,0 +1,136 @@
+//! A tenant's catalogue in the edge KV: the document of each version, written once, and the pointer to the current one.
+//! Both are text as [`super::kv`] describes; the document is its file form's JSON, packed by LZ4 (the block format).
+//!
+//! A reader that does not know a field of a document refuses it: to leave out a part of what limits an ad would show the
+//! ad to whom it is not meant for. It goes on with the catalogue it has.
+
+use minicbor::decode::Decoder;
+
+use super::kv::{open_within, seal};
+use super::parts::{self, WireError};
+use crate::ids::Version;
+use crate::limits;
+
+const FORM: u8 = 1;
+const DOCUMENT: &str = "k1";
+const POINTER: &str = "p1";
+
+/// The first 16 bytes of the SHA-256 of a document's JSON.
+pub type Digest = [u8; 16];
+
+/// Which version of a catalogue is current.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pointer {
+    /// Of the publication: it grows with each, back to an older version too. One that is lower is older news.
+    pub published: Version,
+    /// The version, from 1 on.
+    pub version: u32,
+    /// Of its document: a version of this number with another one is not the one that is meant.
+    pub digest: Digest,
+}
+
+/// The value of the pointer's key.
+#[must_use]
+pub fn encode_pointer(key: &str, pointer: &Pointer) -> String {
+    let bytes = parts::encode(|e| {
+        e.array(4)?.u8(FORM)?;
+        parts::put_version(e, pointer.published)?;
+        e.u32(pointer.version)?.bytes(&pointer.digest)?;
+        Ok(())
+    });
+    seal(POINTER, key, &bytes)
+}
+
+/// Reads the value of the pointer's key.
+///
+/// # Errors
+/// [`WireError`].
+pub fn decode_pointer(key: &str, value: &[u8]) -> Result<Pointer, WireError> {
+    let bytes = open_within(limits::KV_VALUE_CHARS, POINTER, key, value)?;
+    parts::form(&bytes, FORM, 3, |d| {
+        Ok(Pointer { published: parts::version(d)?, version: d.u32()?, digest: parts::sixteen(d)? })
+    })
+}
+
+/// The value of a version's key: its document, as JSON, with its digest.
+///
+/// # Errors
+/// [`WireError::TooLong`] over [`limits::CATALOGUE_BYTES`] of JSON or [`limits::CATALOGUE_CHARS`] of text.
+pub fn encode_document(key: &str, digest: &Digest, document: &[u8]) -> Result<String, WireError> {
+    let length = u32::try_from(document.len()).map_err(|_| WireError::TooLong)?;
+    if document.len() > limits::CATALOGUE_BYTES {
+        return Err(WireError::TooLong);
+    }
+    let packed = lz4_flex::block::compress(document);
+    let bytes = parts::encode(|e| {
+        e.array(4)?.u8(FORM)?.bytes(digest)?.u32(length)?.bytes(&packed)?;
+        Ok(())
+    });
+    let value = seal(DOCUMENT, key, &bytes);
+    if value.len() > limits::CATALOGUE_CHARS { Err(WireError::TooLong) } else { Ok(value) }
+}
+
+/// Reads the value of a version's key: the document of this digest.
+///
+/// # Errors
+/// [`WireError::Range`] for another document's value and for one over [`limits::CATALOGUE_BYTES`], of which nothing is
+/// unpacked; else [`WireError`].
+pub fn decode_document(key: &str, digest: &Digest, value: &[u8]) -> Result<Vec<u8>, WireError> {
+    let bytes = open_within(limits::CATALOGUE_CHARS, DOCUMENT, key, value)?;
+    parts::form(&bytes, FORM, 3, |d| document(d, digest))
+}
+
+fn document(d: &mut Decoder<'_>, digest: &Digest) -> Result<Vec<u8>, WireError> {
+    let same = parts::sixteen(d)? == *digest;
+    let length = usize::try_from(d.u32()?).map_err(|_| WireError::Range)?;
+    if !same || length > limits::CATALOGUE_BYTES {
+        return Err(WireError::Range);
+    }
+    let document = lz4_flex::block::decompress(d.bytes()?, length).map_err(|_| WireError::Malformed)?;
+    if document.len() == length { Ok(document) } else { Err(WireError::Malformed) }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    const KEY: &str = "c:pub:7";
+
+    /// A value that is sealed, whatever is in it.
+    fn sealed(digest: &Digest, length: u32, packed: &[u8]) -> String {
+        let bytes = parts::encode(|e| {
+            e.array(4)?.u8(FORM)?.bytes(digest)?.u32(length)?.bytes(packed)?;
+            Ok(())
+        });
+        seal(DOCUMENT, KEY, &bytes)
+    }
+
+    #[test]
+    fn a_document_comes_back_and_another_ones_value_does_not() {
+        let text = br#"{"ad":[]}"#.repeat(1_000);
+        let value = encode_document(KEY, &[7; 16], &text).unwrap();
+        assert!(value.len() < 200 && !value.contains('\n'));
+        assert_eq!(decode_document(KEY, &[7; 16], value.as_bytes()).unwrap(), text);
+        assert_eq!(decode_document(KEY, &[8; 16], value.as_bytes()), Err(WireError::Range));
+        assert_eq!(decode_document("c:pub:8", &[7; 16], value.as_bytes()), Err(WireError::Checksum));
+        assert_eq!(encode_document(KEY, &[7; 16], &vec![b' '; limits::CATALOGUE_BYTES + 1]), Err(WireError::TooLong));
+    }
+
+    #[test]
+    fn what_unpacks_to_more_or_less_than_it_says_is_refused() {
+        let text = vec![b'x'; 1_000];
+        let packed = lz4_flex::block::compress(&text);
+        for (length, expected) in [
+            (999, WireError::Malformed),
+            (1_001, WireError::Malformed),
+            (u32::MAX, WireError::Range),
+            (0, WireError::Malformed),
+        ] {
+            let value = sealed(&[7; 16], length, &packed);
+            assert_eq!(decode_document(KEY, &[7; 16], value.as_bytes()), Err(expected), "{length}");
+        }
+        let cut = sealed(&[7; 16], 1_000, packed.get(..5).unwrap());
+        assert_eq!(decode_document(KEY, &[7; 16], cut.as_bytes()), Err(WireError::Malformed));
+    }
+}
