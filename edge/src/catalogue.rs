@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use causeway_shared::catalogue::{Catalogue, Compiled};
+use causeway_shared::decision::Scores;
 use causeway_shared::ids::{Millis, TenantId, Version};
+use causeway_shared::model::Model;
 use causeway_shared::wire::catalogue::{self as wire, Digest, Pointer};
 use causeway_shared::{kv, limits};
 use serde_json::{Value, json};
@@ -18,7 +20,9 @@ use crate::engine::Site;
 pub(crate) struct Loaded {
     number: u32,
     digest: Digest,
-    pub(crate) compiled: Compiled,
+    pub(crate) compiled: Rc<Compiled>,
+    /// The model that is at hand, made ready for its ads.
+    pub(crate) scores: Option<Scores>,
 }
 
 impl Loaded {
@@ -41,6 +45,8 @@ impl Loaded {
 #[derive(Debug, Default)]
 struct Held {
     loaded: Rc<Loaded>,
+    /// The newest model met, and its version.
+    model: Option<(Version, Model)>,
     /// Of the newest publication that was adopted.
     published: Version,
     /// When the pointer last named what is held.
@@ -99,6 +105,23 @@ impl Shelf {
         (Some(pointer), None)
     }
 
+    /// Takes in the model's value, empty where there is none; gives a note where it cannot be used. What is older than the
+    /// model at hand is not adopted.
+    pub(crate) fn predict(&mut self, tenant: &TenantId, value: &[u8]) -> Option<&'static str> {
+        if value.is_empty() {
+            return None;
+        }
+        let held = self.0.entry(tenant.clone()).or_default();
+        let Ok((version, model)) = wire::decode_model(&kv::model_key(tenant), value) else { return Some("model_bad") };
+        if held.model.as_ref().is_none_or(|(known, _)| version > *known) {
+            let Loaded { number, digest, compiled, .. } = &*held.loaded;
+            let scores = Scores::new(&model, compiled);
+            held.loaded = Rc::new(Loaded { number: *number, digest: *digest, compiled: Rc::clone(compiled), scores });
+            held.model = Some((version, model));
+        }
+        None
+    }
+
     /// Takes in the value of the version that a pointer named; gives a note where it cannot be used.
     pub(crate) fn bring(&mut self, site: &Site, pointer: &Pointer, value: &[u8], now: Millis) -> Option<&'static str> {
         let held = self.0.entry(site.id.clone()).or_default();
@@ -106,7 +129,7 @@ impl Shelf {
             return None;
         }
         if !held.loaded.is(pointer) {
-            let Some(loaded) = read(site, pointer, value) else {
+            let Some(loaded) = read(site, pointer, value, held.model.as_ref().map(|(_, model)| model)) else {
                 held.next = now + limits::CATALOGUE_RETRY_MS;
                 return Some(if value.is_empty() { "catalogue_missing" } else { "catalogue_bad" });
             };
@@ -132,10 +155,11 @@ impl Shelf {
     }
 }
 
-fn read(site: &Site, pointer: &Pointer, value: &[u8]) -> Option<Loaded> {
+fn read(site: &Site, pointer: &Pointer, value: &[u8], model: Option<&Model>) -> Option<Loaded> {
     let key = kv::catalogue_key(&site.id, pointer.version);
     let document = wire::decode_document(&key, &pointer.digest, value).ok()?;
     let catalogue: Catalogue = serde_json::from_slice(&document).ok()?;
-    let compiled = Compiled::new(&catalogue, &site.tenant.vocabulary);
-    Some(Loaded { number: pointer.version, digest: pointer.digest, compiled })
+    let compiled = Rc::new(Compiled::new(&catalogue, &site.tenant.vocabulary));
+    let scores = model.and_then(|model| Scores::new(model, &compiled));
+    Some(Loaded { number: pointer.version, digest: pointer.digest, compiled, scores })
 }

@@ -190,7 +190,7 @@ pub(crate) fn finish(mut visit: Visit, mut who: Recognised, object: &[u8]) -> Ou
     let question = placing::question(&visit, &call.placements, &call.page, Some(&who));
     let decided = question.decide(granted.as_deref());
     let fates = call.trace.then(|| question.fates(granted.as_deref()));
-    let decisions = placing::name(&visit, &call.placements, &decided, Some(who.visitor));
+    let decisions = placing::name(&visit, &call.placements, &question, &decided, Some(who.visitor));
     if call.counted {
         who.ledger.reserve(decisions.iter().filter_map(|decision| decision.placed.as_ref()?.reserved));
     }
@@ -230,7 +230,7 @@ pub(crate) fn alone(mut visit: Visit) -> Outcome {
 pub(crate) fn contextual(visit: &Visit, reason: &'static str) -> Outcome {
     let Call::Decide(call) = &visit.call else { return Outcome::empty(500) };
     let question = placing::question(visit, &call.placements, &call.page, None);
-    let decisions = placing::name(visit, &call.placements, &question.decide(None), None);
+    let decisions = placing::name(visit, &call.placements, &question, &question.decide(None), None);
     let trace = call.trace.then(|| placing::trace(visit, &call.placements, &question.fates(None), None));
     answer(visit, call, None, Some(reason), decisions, trace)
 }

@@ -129,7 +129,7 @@ struct Waiting {
 /// What is read beside what names the visitor, in the same bulk.
 #[derive(Debug, Default)]
 pub(crate) struct Beside {
-    /// The pointer to the catalogue.
+    /// The pointer to the catalogue, and the model.
     pub(crate) pointer: bool,
     /// The version of the catalogue that it named.
     pub(crate) version: Option<Pointer>,
@@ -140,7 +140,7 @@ pub(crate) struct Beside {
 impl Beside {
     pub(crate) fn keys(&self) -> usize {
         let names = if self.names { limits::ATTRIBUTE_PAGES } else { 0 };
-        usize::from(self.pointer) + usize::from(self.version.is_some()) + names
+        2 * usize::from(self.pointer) + usize::from(self.version.is_some()) + names
     }
 }
 
@@ -266,7 +266,8 @@ impl Engine {
 
     /// Goes on with a call that recognises nobody: it reads only what others read beside.
     fn alone(&mut self, mut visit: Visit) -> Outcome {
-        let beside = self.beside(&mut visit);
+        // Of nobody nothing is shown that has a name.
+        let beside = if matches!(visit.call, Call::Me(_)) { Beside::default() } else { self.beside(&mut visit) };
         if beside.keys() == 0 {
             return self.finish_alone(visit);
         }
@@ -318,6 +319,8 @@ impl Engine {
         let mut beside = self.beside(&mut visit);
         let begun = identity::begin(arrival, &mut visit.random);
         let (reads, mint) = (begun.reads().clone(), begun.minted());
+        // What is tested has a name only for who was exposed to it, which a snapshot says.
+        beside.pointer &= !reads.is_empty() || !matches!(visit.call, Call::Me(_));
         let reading = !reads.is_empty() || beside.pointer;
         if !reading && !mint {
             return self.after_first(visit, begun, Found::default());
@@ -453,7 +456,7 @@ fn read_keys(waiting: &Waiting) -> Vec<String> {
     let tenant = &visit.site.id;
     let snapshots = reads.snapshots.iter().map(|v| kv::snapshot_key(tenant, *v));
     let lookups = reads.lookups.iter().map(|id| kv::lookup_key(tenant, *id));
-    let pointer = beside.pointer.then(|| kv::pointer_key(tenant));
+    let pointer = beside.pointer.then(|| [kv::pointer_key(tenant), kv::model_key(tenant)]).into_iter().flatten();
     let version = beside.version.map(|pointer| kv::catalogue_key(tenant, pointer.version));
     let names = attributes::keys(tenant).take(if beside.names { limits::ATTRIBUTE_PAGES } else { 0 });
     snapshots.chain(lookups).chain(pointer).chain(version).chain(names).collect()

@@ -3,7 +3,7 @@
 
 use causeway_shared::actions::PackedActions;
 use causeway_shared::actions::{Entity, InsertionHash, ViewType};
-use causeway_shared::catalogue::{Bound, Offer, Terms};
+use causeway_shared::catalogue::{Bound, Offer};
 use causeway_shared::decision::{Decided, Described, Fate, Person, Placement, Question};
 use causeway_shared::filter::Subject;
 use causeway_shared::identity::Recognised;
@@ -83,8 +83,9 @@ pub(crate) fn question<'a>(
         Person { actions, totals: who.view.totals(who.visitor) }
     });
     let catalogue = &visit.catalogue.compiled;
-    // Nobody is described whom no filter asks for.
-    let asked = who.filter(|_| !catalogue.targets.is_empty());
+    let scores = visit.catalogue.scores.as_ref();
+    // Nobody is described whom no filter and no model asks for.
+    let asked = who.filter(|_| !catalogue.targets.is_empty() || scores.is_some());
     let described = asked.map(|who| Described::of(&who.view, who.visitor, visit.now));
     let keywords: Vec<&str> = page.keywords.iter().map(String::as_str).collect();
     let subject = Subject {
@@ -98,7 +99,8 @@ pub(crate) fn question<'a>(
         view_type: asked.view_type,
         floor_micros: asked.floor_micros,
     };
-    Question::new(catalogue, person.as_ref(), &subject, placements.iter().map(placement).collect(), visit.now)
+    let placements = placements.iter().map(placement).collect();
+    Question::new(catalogue, scores, person.as_ref(), &subject, placements, visit.now)
 }
 
 /// Which of the catalogue's ads the person's object granted each placement.
@@ -111,25 +113,31 @@ pub(crate) fn granted(visit: &Visit, placements: &[Asked], granted: &Granted) ->
 pub(crate) fn name<'a>(
     visit: &'a Visit,
     placements: &'a [Asked],
+    question: &Question<'_>,
     decided: &[Decided],
     visitor: Option<VisitorId>,
 ) -> Vec<Decision<'a>> {
-    let each = placements.iter().zip(decided);
-    each.map(|(asked, decided)| {
-        let won = decided.map(|place| visit.catalogue.compiled.offers.get(place));
-        match won {
-            Ok(Some(offer)) => shown(visit, asked, offer, visitor),
-            Ok(None) => house(visit, asked, "no_catalogue", visitor),
-            Err(why) => house(visit, asked, why.code(), visitor),
-        }
+    let each = placements.iter().zip(decided).enumerate();
+    each.map(|(number, (asked, decided))| match *decided {
+        Ok(place) => match visit.catalogue.compiled.offers.get(place) {
+            Some(offer) => shown(visit, asked, offer, question.worth(number, place), visitor),
+            None => house(visit, asked, "no_catalogue", visitor),
+        },
+        Err(why) => house(visit, asked, why.code(), visitor),
     })
     .collect()
 }
 
-fn shown<'a>(visit: &Visit, asked: &'a Asked, offer: &'a Offer, visitor: Option<VisitorId>) -> Decision<'a> {
+fn shown<'a>(
+    visit: &Visit,
+    asked: &'a Asked,
+    offer: &'a Offer,
+    worth: u64,
+    visitor: Option<VisitorId>,
+) -> Decision<'a> {
+    let price_micros = Some(worth);
     let [id, ad_group, campaign, advertiser] = offer.ids.each_ref().map(String::as_str);
     let ad = Some(Shown::Ad { id, ad_group, campaign, advertiser, creative: &offer.creative });
-    let price_micros = visit.catalogue.compiled.terms.get(offer.terms).map(Terms::worth);
     let placed = visitor.and_then(|visitor| place(visit, asked, offer.entity, visitor));
     Decision { placement: &asked.id, ad, price_micros, reason: None, placed }
 }

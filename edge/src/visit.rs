@@ -108,6 +108,7 @@ impl Visit {
             let (wanted, note) = shelf.pointed(&self.site.id, lines.next().unwrap_or_default(), self.now);
             self.wanted = wanted;
             self.notes.extend(note);
+            self.notes.extend(shelf.predict(&self.site.id, lines.next().unwrap_or_default()));
         }
         if let Some(pointer) = &beside.version {
             let value = lines.next().unwrap_or_default();

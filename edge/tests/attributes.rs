@@ -8,7 +8,7 @@ use causeway_shared::attributes::{Kind, Token, Value as Said};
 use causeway_shared::fact::{Fact, What};
 use causeway_shared::ids::{Epoch, FactId, Millis, TenantId, Version, VisitorId};
 use causeway_shared::keys::{Key, KeyRing, Keys, Stage, TenantKeys};
-use causeway_shared::kv::{attributes_key, pointer_key, snapshot_key};
+use causeway_shared::kv::{attributes_key, model_key, pointer_key, snapshot_key};
 use causeway_shared::membership::Membership;
 use causeway_shared::profile::Profile;
 use causeway_shared::view::{Snapshot, Stored};
@@ -93,9 +93,9 @@ impl World {
             let keys = outcome.head.read.clone();
             let value = |key: &String| self.kv.get(key).filter(|_| self.fault.is_empty()).cloned().unwrap_or_default();
             let values: Vec<String> = keys.iter().map(value).collect();
-            // The pointer to the catalogue is read beside them now and then.
-            let pointer = pointer_key(&self.tenant);
-            let keys: Vec<String> = keys.into_iter().filter(|key| *key != pointer).collect();
+            // The pointer to the catalogue and the model are read beside them now and then.
+            let beside = [pointer_key(&self.tenant), model_key(&self.tenant)];
+            let keys: Vec<String> = keys.into_iter().filter(|key| !beside.contains(key)).collect();
             self.reads.extend((!keys.is_empty()).then_some(keys));
             outcome = self.engine.resume(turn, values.join("\n").as_bytes(), self.fault);
         }

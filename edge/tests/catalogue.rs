@@ -4,12 +4,15 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use causeway_edge::{Engine, Outcome};
+use causeway_shared::actions::Level;
 use causeway_shared::cookie::{self, IDENTITY};
 use causeway_shared::fact::What;
 use causeway_shared::identity::IdentityCookie;
 use causeway_shared::ids::{Millis, TenantId, Version, VisitorId};
 use causeway_shared::keys::{Key, KeyRing, Keys, Stage, TenantKeys};
-use causeway_shared::wire::catalogue::{Pointer, encode_document, encode_pointer};
+use causeway_shared::model::features::Feature;
+use causeway_shared::model::{FRACTION, Model, Part};
+use causeway_shared::wire::catalogue::{Pointer, encode_document, encode_model, encode_pointer};
 use causeway_shared::{kv, limits, wire};
 use serde_json::{Value, json};
 
@@ -131,13 +134,13 @@ fn the_pointer_rides_with_the_first_read_and_the_version_with_the_second() {
     isolate.publish(5, 1, &ads(X, false));
     let page = isolate.page();
     assert_eq!((used(&page), &page["kv_reads"]), ((&json!("c-1"), &json!("red")), &json!(2)));
-    assert_eq!(isolate.reads[0].last().unwrap(), "c:demo:current");
-    assert_eq!((isolate.reads[0].len(), &isolate.reads[1]), (2, &vec!["c:demo:1".to_owned()]));
+    assert_eq!(isolate.reads[0][1..], ["c:demo:current", "c:demo:model"]);
+    assert_eq!((isolate.reads[0].len(), &isolate.reads[1]), (3, &vec!["c:demo:1".to_owned()]));
     let page = isolate.page();
     assert_eq!((used(&page).0, &page["kv_reads"], isolate.reads[0].len()), (&json!("c-1"), &json!(1), 1));
     isolate.now += limits::CATALOGUE_FRESH_MS;
     let page = isolate.page();
-    assert_eq!((used(&page).0, isolate.reads.len(), isolate.reads[0].len()), (&json!("c-1"), 1, 2));
+    assert_eq!((used(&page).0, isolate.reads.len(), isolate.reads[0].len()), (&json!("c-1"), 1, 3));
     isolate.publish(9, 2, &ads(X, false));
     assert_eq!(used(&isolate.page()).0, &json!("c-1"), "within half a minute it goes by what it has");
     isolate.now += limits::CATALOGUE_FRESH_MS;
@@ -293,4 +296,47 @@ fn an_impression_that_nobody_knows_to_be_strict_or_not_asks_the_object() {
     let seen = cold.send("GET", address, "", "");
     let facts = wire::facts::decode(&seen.facts).unwrap().facts;
     assert!(cold.reads.is_empty() && matches!(facts[0].what, What::Action { .. }));
+}
+
+/// A model in which one ad is clicked more than others.
+fn model(favourite: u32) -> Model {
+    let mut click = Part { intercept: -7 << FRACTION, scale: 8, weights: vec![0; 1 << 12], quality: None };
+    click.weights[usize::from(Feature::Entity(Level::Ad, favourite).place(12))] = 4 << 8;
+    Model { bits: 12, trained_ms: NOW, expires_ms: NOW + 86_400_000, click, ..Model::default() }
+}
+
+#[test]
+fn s1_09_the_model_rides_with_the_pointer_and_an_older_one_is_not_adopted() {
+    let mut isolate = Isolate::new();
+    let put = |isolate: &mut Isolate, counter: u64, favourite: u32| {
+        let key = kv::model_key(&tenant());
+        let published = Version { restore: 0, counter };
+        isolate.kv.insert(key.clone(), encode_model(&key, published, &wire::model::encode(&model(favourite))));
+        isolate.now += limits::CATALOGUE_FRESH_MS;
+    };
+    let mut two = ads(X, false);
+    two["campaign"][0]["bid"] = json!({ "cpc_micros": 1_000_000 });
+    let blue = json!({ "id": "blue", "code": 5, "ad_group": "g", "creative": {}, "landing": X });
+    two["ad"].as_array_mut().unwrap().push(blue);
+    isolate.publish(5, 1, &two);
+    let page = isolate.page();
+    assert_eq!((used(&page).1, &page["decisions"][0]["price_micros"]), (&json!("red"), &json!(1_000_000)));
+    put(&mut isolate, 9, 5);
+    let page = isolate.page();
+    assert_eq!((used(&page).1, &page["kv_reads"]), (&json!("blue"), &json!(1)), "with the catalogue at hand already");
+    assert!(page["decisions"][0]["price_micros"].as_u64() > Some(40_000_000), "{page}");
+    put(&mut isolate, 8, 4);
+    assert_eq!(used(&isolate.page()).1, "blue", "an older one");
+    isolate.kv.insert(kv::model_key(&tenant()), "w1something".to_owned());
+    isolate.now += limits::CATALOGUE_FRESH_MS;
+    assert_eq!(used(&isolate.page()).1, "blue", "a bad one");
+    put(&mut isolate, 10, 4);
+    assert_eq!(used(&isolate.page()).1, "red");
+    // A new catalogue goes by the model that is at hand.
+    isolate.publish(11, 2, &two);
+    put(&mut isolate, 12, 5);
+    isolate.kv.remove(&kv::model_key(&tenant()));
+    assert_eq!((used(&isolate.page()).1, used(&isolate.page()).0), (&json!("red"), &json!("c-2")));
+    isolate.now += 86_400_000;
+    assert_eq!(isolate.page()["decisions"][0]["price_micros"], 1_000_000, "expired");
 }

@@ -201,7 +201,9 @@ impl Before {
         let catalogues = catalogue::Before::of(conn)?;
         let mut subjects = conn.prepare(SUBJECTS)?;
         let subjects = subjects.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
-        Ok(Self { restore, tenants, names, catalogues, subjects: subjects.collect::<Result<_, _>>()? })
+        let mut subjects = subjects.collect::<Result<Vec<_>, _>>()?;
+        subjects.extend(catalogue::models(conn)?);
+        Ok(Self { restore, tenants, names, catalogues, subjects })
     }
 }
 

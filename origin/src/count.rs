@@ -120,7 +120,7 @@ pub fn counts(view: &View<'_>, tenant: &Known, ask: &Ask, now: Millis) -> Result
     let question = Question { verbs: &verbs, view_types, from, to };
     let level = ask.level.level();
     let candidate = |id: &u32| Entity { ad: *id, ad_group: *id, campaign: *id, advertiser: *id };
-    let mut counter = Counter::new(ask.ids.iter().map(candidate));
+    let counter = Counter::new(ask.ids.iter().map(candidate));
     let at = |counts: actions::Counts| counts.get(level as usize).copied().unwrap_or_default();
     let counted: Vec<u32> = if actions.disjoint {
         counter.count_disjoint(&read, &question).map(at).collect()

@@ -38,6 +38,8 @@ const NAMES: u16 = 256;
 /// The same for a version of the catalogue, and for the pointer to the current one.
 const CATALOGUE: u16 = 257;
 const POINTER: u16 = 258;
+/// The same for the newest model.
+const MODEL: u16 = 259;
 
 /// The columns of a page of names.
 #[must_use]
@@ -58,6 +60,8 @@ pub enum Subject {
     Catalogue(u32),
     /// The pointer to the current one.
     Pointer,
+    /// The tenant's newest model.
+    Model,
 }
 
 impl Subject {
@@ -68,6 +72,7 @@ impl Subject {
             Self::Names(page) => names_subject(*page),
             Self::Catalogue(version) => (CATALOGUE, u128::from(*version).to_be_bytes()),
             Self::Pointer => (POINTER, [0; 16]),
+            Self::Model => (MODEL, [0; 16]),
         }
     }
 
@@ -80,6 +85,7 @@ impl Subject {
                 Ok(Self::Catalogue(u32::from_be_bytes([a, b, c, d])))
             }
             (POINTER, _) => Ok(Self::Pointer),
+            (MODEL, _) => Ok(Self::Model),
             (_, Err(_)) => {
                 let [.., high, low]: [u8; 16] = row.get(subject)?;
                 Ok(Self::Names(u16::from_be_bytes([high, low])))
@@ -293,7 +299,7 @@ fn lease(group: &mut Group<'_>, due: &Due) -> Result<Option<Publish>, StoreError
             let entry = value.is_some().then_some(version.counter);
             catalogue::handed(group, due.tenant, number, entry)?;
         }
-        Subject::Lookup(..) | Subject::Names(_) | Subject::Pointer => {}
+        Subject::Lookup(..) | Subject::Names(_) | Subject::Pointer | Subject::Model => {}
     }
     Ok(Some(Publish { entry: version.counter, key, version, value, due: due.due }))
 }

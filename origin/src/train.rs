@@ -24,11 +24,14 @@ use causeway_shared::ids::Millis;
 use causeway_shared::model::Model;
 use causeway_shared::time::Minute;
 use causeway_shared::wire::model;
-use rusqlite::{Connection, OptionalExtension as _, TransactionBehavior};
+use rusqlite::{Connection, OptionalExtension as _};
 use serde::Serialize;
 
 use self::gather::{Asked, Gathered};
 pub use self::part::{Kind, PartReport, Verdict};
+use crate::group::{self, Given, Rules};
+use crate::metrics::Metrics;
+use crate::publish::{self, Subject};
 use crate::store::{StoreError, TenantNo, signed};
 
 /// Models kept of a tenant, the newest.
@@ -151,20 +154,31 @@ pub fn run(
     Ok(if any(Verdict::NotBetter) { Outcome::NotBetter(report) } else { Outcome::TooFew(report) })
 }
 
-/// Keeps a trained model as the tenant's newest; gives its version.
+/// Keeps a trained model as the tenant's newest, and has it published; gives its version.
 ///
 /// # Errors
-/// [`StoreError::Sqlite`].
-pub fn keep(conn: &mut Connection, tenant: TenantNo, bytes: &[u8], report: &Report) -> Result<u64, StoreError> {
+/// [`StoreError`]; then nothing was changed.
+pub fn keep(
+    conn: &mut Connection,
+    rules: &Rules,
+    given: Given,
+    tenant: TenantNo,
+    bytes: &[u8],
+    report: &Report,
+) -> Result<u64, StoreError> {
     const NEXT: &str = "SELECT ifnull(max(version), 0) + 1 FROM models WHERE tenant = ?1";
     const PUT: &str = "INSERT INTO models (tenant, version, at, bytes, report) VALUES (?1, ?2, ?3, ?4, ?5)";
-    let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let version: i64 = tx.query_row(NEXT, [tenant.0], |row| row.get(0))?;
-    let told = serde_json::to_string(report).unwrap_or_default();
-    tx.execute(PUT, (tenant.0, version, signed(report.trained_ms), bytes, told))?;
-    tx.execute("DELETE FROM models WHERE tenant = ?1 AND version <= ?2", (tenant.0, version - KEPT))?;
-    tx.commit()?;
-    Ok(version.unsigned_abs())
+    const OLD: &str = "DELETE FROM models WHERE tenant = ?1 AND version <= ?2";
+    group::within(conn, rules, &Metrics::default(), given, |group| {
+        let version: i64 = group.tx.query_row(NEXT, [tenant.0], |row| row.get(0))?;
+        let told = serde_json::to_string(report).unwrap_or_default();
+        group.tx.execute(PUT, (tenant.0, version, signed(report.trained_ms), bytes, told))?;
+        group.tx.execute(OLD, (tenant.0, version - KEPT))?;
+        // What is handed out from now on is above what was before.
+        group.next_version();
+        publish::put(group, tenant, Subject::Model, group.now)?;
+        Ok(version.unsigned_abs())
+    })
 }
 
 /// The tenant's newest model and its report, as JSON.

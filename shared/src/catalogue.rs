@@ -23,7 +23,7 @@ use crate::limits;
 use crate::time::DAY_MINUTES;
 use crate::vocabulary::Vocabulary;
 
-pub use compiled::{Bound, Compiled, Offer, Terms};
+pub use compiled::{Bound, Compiled, Group, Offer, Terms};
 
 /// Whom ads are for: a filter each of a catalogue's campaigns and ad groups, in their order.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -107,7 +107,7 @@ pub struct Campaign {
     pub caps: Vec<CapRule>,
 }
 
-/// What an advertiser pays, in micros of the catalogue's currency: 0 to [`limits::BID_MICROS`].
+/// What an advertiser pays, in micros of the catalogue's currency: 0 to [`limits::BID_MICROS`]; or a share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Bid {
@@ -117,12 +117,18 @@ pub enum Bid {
     CpcMicros(i64),
     /// For a conversion.
     CpaMicros(i64),
+    /// For a conversion, as a share of its value: millionths, 1,000,000 at most.
+    SharePpm(i64),
 }
 
 impl Bid {
-    fn micros(self) -> i64 {
-        let (Self::CpmMicros(micros) | Self::CpcMicros(micros) | Self::CpaMicros(micros)) = self;
-        micros
+    fn is_within(self) -> bool {
+        match self {
+            Self::CpmMicros(micros) | Self::CpcMicros(micros) | Self::CpaMicros(micros) => {
+                (0..=limits::BID_MICROS).contains(&micros)
+            }
+            Self::SharePpm(share) => (0..=1_000_000).contains(&share),
+        }
     }
 }
 
@@ -337,8 +343,9 @@ impl Campaign {
         if starts.zip(ends).is_some_and(|(starts, ends)| starts >= ends) {
             found.say(format!("{at}.ends"), "it ends before it starts");
         }
-        if self.bid.is_some_and(|bid| !(0..=limits::BID_MICROS).contains(&bid.micros())) {
-            found.say(format!("{at}.bid"), format!("0 to {} micros are needed", limits::BID_MICROS));
+        if self.bid.is_some_and(|bid| !bid.is_within()) {
+            let most = limits::BID_MICROS;
+            found.say(format!("{at}.bid"), format!("0 to {most} micros, or 0 to 1000000 millionths, are needed"));
         }
         if self.categories.len() > limits::CATEGORIES
             || self.categories.iter().any(|name| name.is_empty() || name.len() > limits::CATALOGUE_ID_BYTES)

@@ -4,11 +4,14 @@
 //! looks at what, and whose caps all hold; of two worth the same the one that comes first in the catalogue's order. What
 //! is placed earlier on the page counts for the placements after it: as its impression, and against its advertiser and
 //! what competes with it. The same inputs give the same answer; nothing is drawn at random, and nothing is remembered here.
+//!
+//! What holds for a kind of placement is asked once a call ([`Kind`]); a placement walks over the ads that are left.
 
 #[cfg(test)]
 mod tests;
+mod worth;
 
-use crate::actions::{self, Counter, Counts, Entity, Level, PackedActions, Verb, ViewType, ViewTypes};
+use crate::actions::{self, Entity, PackedActions, Verb, ViewType, ViewTypes};
 use crate::attributes::{Token, Value};
 use crate::catalogue::{Bound, Compiled, Offer, Terms};
 use crate::filter::{self, History, Matches, Subject, answer};
@@ -17,6 +20,9 @@ use crate::profile::Totals;
 use crate::segments::SegmentId;
 use crate::time::Minute;
 use crate::view::View;
+
+pub use worth::Scores;
+use worth::Worth;
 
 /// In front of whom ads are placed.
 #[derive(Debug, Clone, Default)]
@@ -145,19 +151,6 @@ impl NoAd {
             Self::AllCapped => "all_capped",
         }
     }
-
-    fn of(fates: &[Fate]) -> Self {
-        let misses = |fate: &Fate| matches!(fate, Fate::Size | Fate::Dates | Fate::Targeting | Fate::Floor);
-        if fates.is_empty() {
-            Self::NoCatalogue
-        } else if fates.iter().all(|fate| *fate == Fate::Size) {
-            Self::NoSize
-        } else if fates.iter().all(misses) {
-            Self::NoneMatches
-        } else {
-            Self::AllCapped
-        }
-    }
 }
 
 /// What is decided for one placement: the ad's place in [`Compiled::offers`], or why there is none.
@@ -168,11 +161,41 @@ pub type Decided = Result<usize, NoAd>;
 pub struct Question<'a> {
     catalogue: &'a Compiled,
     now: Millis,
-    /// By question of the catalogue, then ad; `None` without a person.
-    counts: Option<Vec<Vec<Counts>>>,
-    /// The filters that match, by kind of placement.
-    matches: Vec<(ViewType, Matches)>,
+    /// By question of the catalogue, then place of its counter; `None` without a person.
+    counts: Option<Vec<Vec<u32>>>,
+    /// Those that the placements are of, each once.
+    kinds: Vec<Kind>,
     placements: Vec<Placement<'a>>,
+}
+
+/// What holds for all placements of one kind.
+#[derive(Debug)]
+struct Kind {
+    view_type: ViewType,
+    /// The filters that match.
+    matches: Matches,
+    /// The ads whose time it is and whose filters match, in no order.
+    candidates: Vec<Candidate>,
+}
+
+/// An ad that may be placed, but for its size, its caps and what is on the page.
+#[derive(Debug, Clone, Copy)]
+struct Candidate {
+    /// What a thousand impressions of it are worth here, in micros.
+    worth: u64,
+    /// Its place in [`Compiled::offers`].
+    place: u32,
+}
+
+impl Candidate {
+    /// What is worth more comes first, then what comes first in the catalogue's order.
+    fn rank(self) -> (std::cmp::Reverse<u64>, u32) {
+        (std::cmp::Reverse(self.worth), self.place)
+    }
+
+    fn place(self) -> usize {
+        self.place as usize
+    }
 }
 
 /// What is on a page so far.
@@ -185,10 +208,12 @@ struct OnPage<'a> {
 
 impl<'a> Question<'a> {
     /// For placements, in their order. Without a person no ad with caps is placed. `subject` is who looks at what; its
-    /// kind of placement and its counts are filled in here.
+    /// kind of placement and its counts are filled in here. Without `scores` what is paid for clicks and conversions is
+    /// worth what is expected of them anywhere.
     #[must_use]
     pub fn new(
         catalogue: &'a Compiled,
+        scores: Option<&Scores>,
         person: Option<&Person<'_>>,
         subject: &Subject<'_>,
         placements: Vec<Placement<'a>>,
@@ -200,15 +225,16 @@ impl<'a> Question<'a> {
             answer(catalogue.targets.counts(), &history, minute)
         };
         let told = person.map(history).unwrap_or_default();
-        let mut matches: Vec<(ViewType, Matches)> = Vec::new();
+        let worth = Worth::new(catalogue, scores, person, subject, now);
+        let mut kinds: Vec<Kind> = Vec::new();
         for Placement { view_type, .. } in &placements {
-            if matches.iter().all(|(known, _)| known != view_type) {
+            if kinds.iter().all(|known| known.view_type != *view_type) {
                 let subject = Subject { view_type: *view_type, counts: &told, ..*subject };
-                matches.push((*view_type, catalogue.targets.matching(&subject)));
+                kinds.push(Kind::new(catalogue, &worth, &subject, now));
             }
         }
         let counts = person.map(|person| counts(catalogue, person, minute));
-        Self { catalogue, now, counts, matches, placements }
+        Self { catalogue, now, counts, kinds, placements }
     }
 
     /// The ads under strict caps that may be placed, by placement, the first choice first: as many as come before the
@@ -218,14 +244,18 @@ impl<'a> Question<'a> {
         let mut page = OnPage::default();
         let each = self.placements.iter().map(|placement| {
             let free = self.best(placement, &page, |_, offer| !offer.strict);
-            let before = |place: usize| free.is_none_or(|free| self.rank(place) < self.rank(free));
-            let all = self.catalogue.offers.iter().enumerate();
-            let strict = all.filter(|(place, offer)| offer.strict && before(*place));
-            let strict = strict.filter(|(place, offer)| self.hindrance(placement, *place, offer, &page).is_none());
-            let mut choices: Vec<usize> = strict.map(|(place, _)| place).collect();
-            choices.sort_by_key(|place| self.rank(*place));
-            page.placed.extend(choices.first().copied().or(free).and_then(|place| self.catalogue.offers.get(place)));
-            choices
+            let before = |candidate: &Candidate| free.is_none_or(|free| candidate.rank() < free.rank());
+            let strict = |candidate: &&Candidate| {
+                let offer = self.catalogue.offers.get(candidate.place());
+                offer.is_some_and(|offer| offer.strict && before(candidate) && self.admits(placement, offer, &page))
+            };
+            let fits_floor = |candidate: &&Candidate| candidate.worth >= placement.floor_micros;
+            let all = self.candidates(placement).iter().filter(fits_floor);
+            let mut choices: Vec<Candidate> = all.filter(strict).copied().collect();
+            choices.sort_by_key(|candidate| candidate.rank());
+            let first = choices.first().copied().or(free);
+            page.placed.extend(first.and_then(|first| self.catalogue.offers.get(first.place())));
+            choices.into_iter().map(Candidate::place).collect()
         });
         each.collect()
     }
@@ -250,6 +280,13 @@ impl<'a> Question<'a> {
         each.collect()
     }
 
+    /// What a thousand impressions of an ad are worth on a placement, in micros; 0 for one that does not match it.
+    #[must_use]
+    pub fn worth(&self, number: usize, place: usize) -> u64 {
+        let candidates = self.placements.get(number).map(|placement| self.candidates(placement)).unwrap_or_default();
+        candidates.iter().find(|candidate| candidate.place() == place).map_or(0, |candidate| candidate.worth)
+    }
+
     /// Decides placement by placement; anew without a campaign that would fill the page and turns out not to.
     fn walk(&self, granted: Option<&[Option<usize>]>) -> (Vec<Decided>, Vec<usize>) {
         let mut barred = Vec::new();
@@ -259,8 +296,7 @@ impl<'a> Question<'a> {
             for (number, placement) in self.placements.iter().enumerate() {
                 let granted = of_placement(granted, number);
                 let may = |place: usize, offer: &Offer| !offer.strict || granted == Some(Some(place));
-                let won = self.best(placement, &page, may);
-                let won = won.ok_or_else(|| NoAd::of(&self.fates_on(placement, &page, granted, None)));
+                let won = self.best(placement, &page, may).map(Candidate::place).ok_or_else(|| self.no_ad(placement));
                 page.placed.extend(self.offer_of(won));
                 decided.push(won);
             }
@@ -275,29 +311,58 @@ impl<'a> Question<'a> {
         self.catalogue.offers.get(decided.ok()?)
     }
 
+    fn kind(&self, placement: &Placement<'_>) -> Option<&Kind> {
+        self.kinds.iter().find(|kind| kind.view_type == placement.view_type)
+    }
+
+    fn candidates(&self, placement: &Placement<'_>) -> &[Candidate] {
+        self.kind(placement).map_or(&[], |kind| &kind.candidates)
+    }
+
     /// The ad worth most of those that may be placed.
-    fn best(&self, placement: &Placement<'_>, page: &OnPage<'_>, may: impl Fn(usize, &Offer) -> bool) -> Option<usize> {
-        let mut best = None;
-        for (place, offer) in self.catalogue.offers.iter().enumerate() {
-            let rank = self.rank(place);
-            let better = best.is_none_or(|best| rank < best);
-            if better && may(place, offer) && self.hindrance(placement, place, offer, page).is_none() {
-                best = Some(rank);
+    fn best(
+        &self,
+        placement: &Placement<'_>,
+        page: &OnPage<'_>,
+        may: impl Fn(usize, &Offer) -> bool,
+    ) -> Option<Candidate> {
+        let mut best: Option<Candidate> = None;
+        for candidate in self.candidates(placement) {
+            let better = best.is_none_or(|best| candidate.rank() < best.rank());
+            if better
+                && candidate.worth >= placement.floor_micros
+                && let Some(offer) = self.catalogue.offers.get(candidate.place())
+                && may(candidate.place(), offer)
+                && self.admits(placement, offer, page)
+            {
+                best = Some(*candidate);
             }
         }
-        best.map(|(_, place)| place)
+        best
     }
 
-    /// What is worth more comes first, then what comes first in the catalogue's order.
-    fn rank(&self, place: usize) -> (std::cmp::Reverse<u64>, usize) {
-        let worth = self.catalogue.offers.get(place).map_or(0, |offer| self.worth(offer));
-        (std::cmp::Reverse(worth), place)
+    /// Whether a candidate's size, the page so far and its caps let it be placed.
+    fn admits(&self, placement: &Placement<'_>, offer: &Offer, page: &OnPage<'_>) -> bool {
+        offer.fits(placement.sizes)
+            && self.terms(offer).is_some_and(|terms| self.on_page(offer, terms, page).is_none())
+            && self.capped(offer, page).is_none()
     }
 
-    /// What a thousand impressions of an ad are worth, in micros.
-    #[must_use]
-    pub fn worth(&self, offer: &Offer) -> u64 {
-        self.terms(offer).map_or(0, Terms::worth)
+    fn no_ad(&self, placement: &Placement<'_>) -> NoAd {
+        let Compiled { offers, .. } = self.catalogue;
+        let fits = |candidate: &Candidate| {
+            candidate.worth >= placement.floor_micros
+                && offers.get(candidate.place()).is_some_and(|offer| offer.fits(placement.sizes))
+        };
+        if offers.is_empty() {
+            NoAd::NoCatalogue
+        } else if self.candidates(placement).iter().any(fits) {
+            NoAd::AllCapped
+        } else if offers.iter().any(|offer| offer.fits(placement.sizes)) {
+            NoAd::NoneMatches
+        } else {
+            NoAd::NoSize
+        }
     }
 
     fn terms(&self, offer: &Offer) -> Option<&'a Terms> {
@@ -315,18 +380,24 @@ impl<'a> Question<'a> {
         granted: Option<Option<usize>>,
         won: Option<usize>,
     ) -> Vec<Fate> {
-        let fate = |(place, offer): (usize, &Offer)| match self.hindrance(placement, place, offer, page) {
-            Some(fate) => fate,
-            None if won == Some(place) => Fate::Won,
-            None if won.is_some_and(|won| self.rank(won) < self.rank(place)) => Fate::Outbid,
-            None if granted.is_none() => Fate::Unconfirmed,
-            None => Fate::Refused,
-        };
-        self.catalogue.offers.iter().enumerate().map(fate).collect()
+        let mut worths = vec![0; self.catalogue.offers.len()];
+        for candidate in self.candidates(placement) {
+            worths.iter_mut().skip(candidate.place()).take(1).for_each(|worth| *worth = candidate.worth);
+        }
+        let rank = |place: usize| (std::cmp::Reverse(worths.get(place).copied().unwrap_or(0)), place);
+        let fate =
+            |(place, (offer, worth)): (usize, (&Offer, &u64))| match self.hindrance(placement, offer, *worth, page) {
+                Some(fate) => fate,
+                None if won == Some(place) => Fate::Won,
+                None if won.is_some_and(|won| rank(won) < rank(place)) => Fate::Outbid,
+                None if granted.is_none() => Fate::Unconfirmed,
+                None => Fate::Refused,
+            };
+        self.catalogue.offers.iter().zip(&worths).enumerate().map(fate).collect()
     }
 
     /// Why an ad cannot be placed.
-    fn hindrance(&self, placement: &Placement<'_>, place: usize, offer: &Offer, page: &OnPage<'_>) -> Option<Fate> {
+    fn hindrance(&self, placement: &Placement<'_>, offer: &Offer, worth: u64, page: &OnPage<'_>) -> Option<Fate> {
         if !offer.fits(placement.sizes) {
             return Some(Fate::Size);
         }
@@ -334,14 +405,14 @@ impl<'a> Question<'a> {
         if !terms.runs.contains(&self.now) {
             return Some(Fate::Dates);
         }
-        let matches = self.matches.iter().find(|(view_type, _)| *view_type == placement.view_type);
-        if !offer.targets.iter().all(|target| matches.is_some_and(|(_, matches)| matches.contains(*target))) {
+        let group = self.catalogue.groups.get(offer.group)?;
+        if !self.kind(placement).is_some_and(|kind| group.is_for(&kind.matches)) {
             return Some(Fate::Targeting);
         }
-        if terms.worth() < placement.floor_micros {
+        if worth < placement.floor_micros {
             return Some(Fate::Floor);
         }
-        self.on_page(offer, terms, page).or_else(|| self.capped(place, offer, page))
+        self.on_page(offer, terms, page).or_else(|| self.capped(offer, page))
     }
 
     /// Why an ad cannot be placed beside what is on the page.
@@ -369,16 +440,33 @@ impl<'a> Question<'a> {
         page.placed.iter().any(competes).then_some(Fate::Competes)
     }
 
-    fn capped(&self, place: usize, offer: &Offer, page: &OnPage<'_>) -> Option<Fate> {
+    fn capped(&self, offer: &Offer, page: &OnPage<'_>) -> Option<Fate> {
         match &self.counts {
             None if offer.bounds.is_empty() => None,
             None => Some(Fate::Nobody),
             Some(counts) => offer.bounds.iter().find_map(|bound| {
-                let counts = counts.get(bound.question)?.get(place)?;
-                let counted = at(counts, bound.level).saturating_add(placed_of(&page.placed, offer.entity, bound));
+                let counted = *counts.get(bound.question)?.get(bound.place as usize)?;
+                let counted = counted.saturating_add(placed_of(&page.placed, offer.entity, bound));
                 (!bound.cap.admits(counted)).then_some(Fate::Capped(*bound, counted))
             }),
         }
+    }
+}
+
+impl Kind {
+    fn new(catalogue: &Compiled, worth: &Worth<'_>, subject: &Subject<'_>, now: Millis) -> Self {
+        let matches = catalogue.targets.matching(subject);
+        let mut candidates = Vec::new();
+        for group in &catalogue.groups {
+            let Some(terms) = catalogue.terms.get(group.terms).filter(|terms| terms.runs.contains(&now)) else {
+                continue;
+            };
+            if group.is_for(&matches) {
+                let worth = |place: &u32| worth.of(terms.bid, *place as usize, subject.view_type);
+                candidates.extend(group.offers.iter().map(|place| Candidate { worth: worth(place), place: *place }));
+            }
+        }
+        Self { view_type: subject.view_type, matches, candidates }
     }
 }
 
@@ -388,31 +476,17 @@ fn of_placement(granted: Option<&[Option<usize>]>, number: usize) -> Option<Opti
 }
 
 /// Counts for all ads at all levels: for each of the catalogue's questions one pass over the actions of its window.
-fn counts(catalogue: &Compiled, person: &Person<'_>, now: Minute) -> Vec<Vec<Counts>> {
-    if catalogue.questions.is_empty() {
-        return Vec::new();
-    }
-    let mut counter = Counter::new(catalogue.offers.iter().map(|offer| offer.entity));
-    let mut count = |(verb, window): &(Verb, actions::Window)| {
+fn counts(catalogue: &Compiled, person: &Person<'_>, now: Minute) -> Vec<Vec<u32>> {
+    let count = |(verb, window): &(Verb, actions::Window)| {
         let (from, to) = window.range(now);
         let question = actions::Question { verbs: &[*verb], view_types: ViewTypes::All, from, to };
-        counter.count(&person.actions, &question).collect()
+        catalogue.counter.tally(&person.actions, &question)
     };
-    catalogue.questions.iter().map(&mut count).collect()
+    catalogue.questions.iter().map(count).collect()
 }
 
 /// How many ads of this call count for a cap.
 fn placed_of(placed: &[&Offer], entity: Entity, Bound { level, cap, .. }: &Bound) -> u32 {
     let same = placed.iter().filter(|placed| placed.entity.at(*level) == entity.at(*level)).count();
     if cap.verb == Verb::IMPRESSION { u32::try_from(same).unwrap_or(u32::MAX) } else { 0 }
-}
-
-fn at(counts: &Counts, level: Level) -> u32 {
-    let [ad, ad_group, campaign, advertiser] = *counts;
-    match level {
-        Level::Ad => ad,
-        Level::AdGroup => ad_group,
-        Level::Campaign => campaign,
-        Level::Advertiser => advertiser,
-    }
 }

@@ -26,6 +26,12 @@ pub fn catalogue_key(tenant: &TenantId, version: u32) -> String {
     format!("c:{tenant}:{version}")
 }
 
+/// Where the tenant's newest model is.
+#[must_use]
+pub fn model_key(tenant: &TenantId) -> String {
+    format!("c:{tenant}:model")
+}
+
 /// Where the pointer to the tenant's current catalogue is.
 #[must_use]
 pub fn pointer_key(tenant: &TenantId) -> String {

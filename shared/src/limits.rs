@@ -225,3 +225,5 @@ pub const FILTER_TEXT_BYTES: usize = 16 * 1024;
 pub const MODEL_SEGMENTS: usize = 256;
 /// Longest form of a model, in bytes: three parts of 16,384 weights.
 pub const MODEL_BYTES: usize = 160 * 1024;
+/// Longest value of a model in the KV, in characters.
+pub const MODEL_CHARS: usize = 220 * 1024;

@@ -87,7 +87,13 @@ impl Model {
     /// Whether it may be used: it is not from the future, as far as clocks agree, and has not expired.
     #[must_use]
     pub fn usable(&self, now: Millis) -> bool {
-        self.trained_ms <= now.saturating_add(limits::SYNC_SKEW_MS) && now < self.expires_ms
+        self.used().contains(&now)
+    }
+
+    /// From when on it may be used, and from when on not any more.
+    #[must_use]
+    pub fn used(&self) -> std::ops::Range<Millis> {
+        self.trained_ms.saturating_sub(limits::SYNC_SKEW_MS)..self.expires_ms
     }
 
     /// Whether everything in it is within its bounds, so that no sum of its weights can overflow.

@@ -68,7 +68,7 @@ fn read(sub: &SubProfile) {
         let question =
             Question { verbs: &[Verb(1)], view_types: ViewTypes::All, from: Minute(0), to: Minute(u32::MAX) };
         let entity = |ad| Entity { ad, ad_group: ad, campaign: ad, advertiser: ad };
-        let mut counter = Counter::new((0..8).map(entity));
+        let counter = Counter::new((0..8).map(entity));
         let most = u32::try_from(actions.len()).unwrap();
         assert!(counter.count(&[actions], &question).flatten().all(|count| count <= most));
         assert!(counter.count(&[actions, actions], &question).flatten().all(|count| count <= most));

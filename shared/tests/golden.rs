@@ -20,7 +20,7 @@ use causeway_shared::ids::{
     AltHash, AlternateId, Epoch, FactId, InsertionId, Millis, SessionId, TenantId, Version, VisitorId,
 };
 use causeway_shared::keys::{Key, KeyRing, Stage};
-use causeway_shared::kv::{attributes_key, catalogue_key, lookup_key, pointer_key, snapshot_key};
+use causeway_shared::kv::{attributes_key, catalogue_key, lookup_key, model_key, pointer_key, snapshot_key};
 use causeway_shared::ledger::{Ledger, Reservation};
 use causeway_shared::membership::{Cut, Membership};
 use causeway_shared::model::{Model, Part, Quality};
@@ -122,6 +122,8 @@ const NAMES: &str = "n1D2FyCQIJc2hvZV9zaXplAgN2aXAB";
 const CKEY: &str = "c:pub:attributes:0";
 const POINTER: &str = "p1A0a2U4QBggIHA1DQ0dLT1NXW19jZ2tvc3d7f";
 const LATER_POINTER: &str = "p1T1rQv4UBgwIHZWxhdGVyA1DQ0dLT1NXW19jZ2tvc3d7fZWxhdGVy";
+const MODEL_VALUE: [&str; 2] =
+    ["w1qkKW74MBggIHVAELrALoBwAAAAAAAAAAAAAAAAAA", "w1J+lbbIQBggIHVAELrALoBwAAAAAAAAAAAAAAAAAAZWxhdGVy"];
 const DOCUMENT: &str = "k10mlZWoQBUNDR0tPU1dbX2Nna29zd3t8JSpB7ImFkIjpbXX0";
 const LATER_DOCUMENT: &str = "k1Ex+y/YUBUNDR0tPU1dbX2Nna29zd3t8JSpB7ImFkIjpbXX1lbGF0ZXI";
 const ATTRIBUTED: &str = "18020102040200001002060000320202540180a0f1c2b13409";
@@ -474,6 +476,24 @@ fn s1_09_a_model() {
     let golden = MODEL.join(&"02".repeat(2_048));
     assert_eq!(to_hex(&wire_model::encode(&model)), golden);
     assert_eq!(wire_model::decode(&hex(&golden)), Ok(model));
+}
+
+#[test]
+fn s1_09_a_models_value_in_the_kv() {
+    let (key, published) = (model_key(&"pub".parse().unwrap()), Version { restore: 2, counter: 7 });
+    let model = Model { bits: 11, trained_ms: 300, expires_ms: 1_000, ..Model::default() };
+    let [golden, later] = MODEL_VALUE;
+    assert_eq!(catalogue::encode_model(&key, published, &wire_model::encode(&model)), golden);
+    for value in [golden, later] {
+        assert_eq!(catalogue::decode_model(&key, value.as_bytes()), Ok((published, model.clone())));
+    }
+    for end in 0..golden.len() {
+        let flipped =
+            [&golden.as_bytes()[..end], &[golden.as_bytes()[end] ^ 1], &golden.as_bytes()[end + 1..]].concat();
+        for bad in [&golden.as_bytes()[..end], &flipped] {
+            assert!(catalogue::decode_model(&key, bad).is_err(), "at {end}");
+        }
+    }
 }
 
 #[test]

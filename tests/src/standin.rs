@@ -230,7 +230,9 @@ fn lookup(keys: Vec<String>, shared: &(Mutex<Held>, Condvar)) -> Result<BTreeMap
 /// Whether it is the pointer's key, or that of a version.
 fn is_of_catalogue(key: &str) -> bool {
     let last = key.rsplit(':').next().unwrap_or_default();
-    key.starts_with("c:") && !key.contains(":attributes:") && (last == "current" || last.parse::<u32>().is_ok())
+    key.starts_with("c:")
+        && !key.contains(":attributes:")
+        && (matches!(last, "current" | "model") || last.parse::<u32>().is_ok())
 }
 
 fn take_message(request: &Request, held: &mut Held) -> (u16, Vec<u8>) {

@@ -48,7 +48,8 @@ fn is_nobody(browser: &Browser, method: &str, path: &str, body: &Value) {
     let told = answer.json();
     assert_eq!(told.get("visitor").unwrap_or(&Value::Null), &Value::Null, "{path}: {told}");
     assert_eq!(told.get("accepted").unwrap_or(&json!(0)), &json!(0), "{path}: {told}");
-    assert_eq!(told.get("kv_reads").unwrap_or(&json!(0)), &json!(0), "{path}: {told}");
+    // Where the catalogue is may be read, which is nobody's; `kv_faults` sees that nothing else is.
+    assert!(told.get("kv_reads").is_none_or(|reads| reads.as_u64() <= Some(1)), "{path}: {told}");
 }
 
 fn every_route(browser: &Browser, consent: &Value, member: &str, proof: &str) {

@@ -139,9 +139,8 @@ fn miss_is_not_new(bare: &Bare) {
     reset(bare);
     bare.standin.held().reads = Reads::Missing;
     let browser = bare.browser();
-    let first = browser.view();
-    let second = browser.view();
-    assert_eq!((first["kv_reads"].clone(), second["kv_reads"].clone()), (json!(0), json!(0)));
+    browser.view();
+    browser.view();
     assert_eq!(bare.standin.held().asked, Vec::<Vec<String>>::new());
     // Its own pages are known at once all the same.
     assert_eq!(browser.me(None)["own"]["pages"], 2);

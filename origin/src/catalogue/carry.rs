@@ -53,7 +53,7 @@ impl Before {
     }
 }
 
-/// Has the current version of every tenant published anew, its value first: gives what goes into the outbox.
+/// Has the current version of every tenant published anew, its value first, and the model: gives what goes into the outbox.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
@@ -71,5 +71,20 @@ pub fn renew(conn: &Connection) -> Result<Vec<(i64, u16, [u8; 16])>, StoreError>
             subjects.push((row.get(0)?, kind, subject));
         }
     }
+    subjects.extend(models(conn)?);
     Ok(subjects)
+}
+
+/// The models of a store, as far as it has any, as what the KV may hold.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn models(conn: &Connection) -> Result<Vec<(i64, u16, [u8; 16])>, StoreError> {
+    if !conn.table_exists(None, "models")? {
+        return Ok(Vec::new());
+    }
+    let (kind, subject) = Subject::Model.columns();
+    let mut statement = conn.prepare("SELECT DISTINCT tenant FROM models")?;
+    let rows = statement.query_map([], |row| Ok((row.get(0)?, kind, subject)))?;
+    Ok(rows.collect::<Result<_, _>>()?)
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use causeway_shared::catalogue::Compiled;
 use causeway_shared::limits;
+use causeway_shared::model::Model;
 use causeway_shared::vocabulary::Vocabulary;
 use causeway_shared::wire::catalogue as wire;
 use serde_json::{Value, json};
@@ -11,6 +12,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::publish::{KEY_PAUSE_MS, LEASE_MS};
 use crate::testing::Origin;
+use crate::train::{self, Report};
 
 fn document(ads: &[(&str, u32)]) -> Value {
     let ads: Vec<Value> = ads
@@ -241,4 +243,49 @@ fn the_documented_catalogue_is_taken() {
     };
     let paths: Vec<&str> = problems.iter().map(|p| p.path.as_str()).collect();
     assert_eq!(paths, ["campaign[0].targeting.$or[0].device"]);
+}
+
+impl Origin {
+    /// Keeps a model that was trained at this time.
+    fn keep(&mut self, trained_ms: u64) {
+        let (given, no) = (self.given(), self.tenant("demo").no);
+        let model = Model { bits: 11, trained_ms, expires_ms: trained_ms + 1_000, ..Model::default() };
+        let report = Report {
+            trained_ms,
+            expires_ms: model.expires_ms,
+            people: 0,
+            impressions: 0,
+            segments: 0,
+            bytes: 0,
+            parts: Vec::new(),
+        };
+        let bytes = causeway_shared::wire::model::encode(&model);
+        train::keep(&mut self.conn, &self.rules, given, no, &bytes, &report).unwrap();
+    }
+}
+
+#[test]
+fn s1_09_a_model_is_published_and_a_restore_brings_the_backups_back() {
+    let trained = |kv: &BTreeMap<String, String>| {
+        let (version, model) = wire::decode_model("c:demo:model", kv["c:demo:model"].as_bytes()).unwrap();
+        (model.trained_ms, version)
+    };
+    let (mut origin, mut kv) = (Origin::new(), BTreeMap::new());
+    origin.keep(100);
+    origin.settle(&mut kv);
+    let first = trained(&kv);
+    let copy = tempfile::tempdir().unwrap();
+    let path = copy.path().join("copy.db");
+    origin.conn.execute("VACUUM INTO ?1", [path.to_string_lossy()]).unwrap();
+    origin.keep(200);
+    origin.settle(&mut kv);
+    let second = trained(&kv);
+    assert!((first.0, second.0) == (100, 200) && second.1 > first.1);
+    let before = crate::backup::Before::of_conn(&origin.conn).unwrap();
+    origin.conn = rusqlite::Connection::open(&path).unwrap();
+    crate::backup::renew(&mut origin.conn, &before, origin.now).unwrap();
+    origin.now += LEASE_MS;
+    origin.settle(&mut kv);
+    let third = trained(&kv);
+    assert!(third.0 == 100 && third.1 > second.1, "{third:?}");
 }

@@ -54,7 +54,7 @@ pub(super) fn run(Job::Run(name): &Job, common: &Common) -> anyhow::Result<()> {
 /// A model that is not better is an outcome, not a failure.
 fn train(options: &Train, common: &Common) -> anyhow::Result<()> {
     let mut opened = Opened::new(common)?;
-    let tenant = named(&opened.rules.tenants, options.tenant.as_deref())?;
+    let tenant = named(&opened.rules.tenants, options.tenant.as_deref())?.clone();
     let verb = |name: &String| {
         tenant.config.vocabulary.verb(name).with_context(|| format!("the tenant's catalogue has no verb `{name}`"))
     };
@@ -69,7 +69,9 @@ fn train(options: &Train, common: &Common) -> anyhow::Result<()> {
     let outcome = train::run(&opened.config.data, no, clock::now(), &how, &progress)?;
     bar.finish_and_clear();
     let version = match &outcome {
-        Outcome::Trained(bytes, report) if !options.dry_run => Some(train::keep(&mut opened.conn, no, bytes, report)?),
+        Outcome::Trained(bytes, report) if !options.dry_run => {
+            Some(train::keep(&mut opened.conn, &opened.rules, clock::given()?, no, bytes, report)?)
+        }
         _ => None,
     };
     let mut told = serde_json::to_value(outcome.report())?;

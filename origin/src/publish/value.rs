@@ -19,6 +19,7 @@ use crate::names;
 use crate::read::{self, View};
 use crate::store::StoreError;
 use crate::tenants::Known;
+use crate::train;
 
 /// Why there is no value.
 #[derive(Debug, thiserror::Error)]
@@ -78,6 +79,11 @@ pub fn build(
                 _ => Err(ValueError::Check("differs")),
             }
         }
+        Subject::Model => {
+            let key = kv::model_key(&tenant.id);
+            let value = train::newest(conn, tenant.no)?.map(|(bytes, _)| model(&key, version, &bytes)).transpose()?;
+            Ok((key, value))
+        }
         Subject::Lookup(kind, hash) => {
             let id = AlternateId { kind, hash };
             let key = kv::lookup_key(&tenant.id, id);
@@ -85,6 +91,14 @@ pub fn build(
             Ok((key, value))
         }
     }
+}
+
+/// A model is published only if an edge can score with it.
+fn model(key: &str, version: Version, bytes: &[u8]) -> Result<String, ValueError> {
+    let value = forms::encode_model(key, version, bytes);
+    let (published, back) = forms::decode_model(key, value.as_bytes()).map_err(|e| ValueError::Check(e.code()))?;
+    let same = published == version && causeway_shared::wire::model::encode(&back) == bytes;
+    if same { Ok(value) } else { Err(ValueError::Check("differs")) }
 }
 
 fn names_page(key: &str, page: &[(String, Kind)]) -> Result<String, ValueError> {

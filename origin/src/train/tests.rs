@@ -152,7 +152,9 @@ fn s1_09_s3_06_a_market_with_fatigue_is_learned_and_beats_the_base_rate() {
     assert_eq!(train(&market), Outcome::Trained(bytes.clone(), report.clone()), "the same store, the same model");
     let mut conn = crate::store::open(market.folder.path()).unwrap();
     assert_eq!(newest(&conn, market.tenant).unwrap(), None);
-    assert_eq!((1..=12).map(|_| keep(&mut conn, market.tenant, &bytes, &report).unwrap()).last(), Some(12));
+    let (origin, given) = (Origin::new(), Given { now: NOW, random: [0; 32] });
+    let mut keep = || keep(&mut conn, &origin.rules, given, market.tenant, &bytes, &report).unwrap();
+    assert_eq!((1..=12).map(|_| keep()).last(), Some(12));
     let (kept, told) = newest(&conn, market.tenant).unwrap().unwrap();
     assert_eq!((kept, &told["parts"][0]["outcome"]), (bytes, &"trained".into()));
     assert_eq!(conn.query_row("SELECT count(*) FROM models", [], |row| row.get(0)), Ok(10));
@@ -203,8 +205,8 @@ fn what_is_learned_from_is_what_a_request_would_have_seen() {
     let mut expected: Vec<Vec<u16>> = Vec::new();
     for seen in all.iter().filter(|action| action.verb == Verb::IMPRESSION) {
         let now = seen.minute;
-        let mut counter = Counter::new([seen.entity].into_iter());
-        let mut count = |verb, (from, to)| {
+        let counter = Counter::new([seen.entity].into_iter());
+        let count = |verb, (from, to)| {
             let question = Question { verbs: &[verb], view_types: ViewTypes::All, from, to };
             counter.count(&packed, &question).next().unwrap()
         };

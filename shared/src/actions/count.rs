@@ -41,29 +41,34 @@ impl Question<'_> {
 /// Counts of one candidate: of its ad, ad group, campaign and advertiser.
 pub type Counts = [u32; 4];
 
-/// Counts for a list of candidates. Made once a request, asked once for each question.
+/// Counts for a list of candidates. Made once, asked for each question.
+///
+/// What is counted for is numbered: an ad, ad group, campaign or advertiser of any candidate has one place, however many
+/// candidates it has.
 #[derive(Debug, Clone)]
 pub struct Counter {
-    /// Where the code of each candidate at each level is in `slots`.
+    /// The places of each candidate's entities.
     candidates: Vec<[u32; 4]>,
-    /// Open addressing over (level, code), which come from the catalogue and from nobody's request.
-    keys: Vec<u64>,
-    counts: Vec<u32>,
+    /// Open addressing over (level, code), which come from the catalogue and from nobody's request; with the place.
+    keys: Vec<(u64, u32)>,
+    places: u32,
     shift: u32,
+}
+
+impl Default for Counter {
+    fn default() -> Self {
+        Self::new(std::iter::empty())
+    }
 }
 
 impl Counter {
     /// For these candidates, in this order.
     #[must_use]
     pub fn new(candidates: impl ExactSizeIterator<Item = Entity>) -> Self {
-        let places = (candidates.len() * 8).next_power_of_two().max(16);
-        let shift = 64 - places.trailing_zeros();
-        let mut counter = Self {
-            candidates: Vec::with_capacity(candidates.len()),
-            keys: vec![0; places],
-            counts: vec![0; places],
-            shift,
-        };
+        let room = (candidates.len() * 8).next_power_of_two().max(16);
+        let shift = 64 - room.trailing_zeros();
+        let mut counter =
+            Self { candidates: Vec::with_capacity(candidates.len()), keys: vec![(0, 0); room], places: 0, shift };
         for entity in candidates {
             let places = Level::ALL.map(|level| counter.claim(key(level, entity.at(level))));
             counter.candidates.push(places);
@@ -71,38 +76,48 @@ impl Counter {
         counter
     }
 
+    /// The places of a candidate's entities in what [`Self::tally`] gives.
+    #[must_use]
+    pub fn places(&self, candidate: usize) -> Option<[u32; 4]> {
+        self.candidates.get(candidate).copied()
+    }
+
     /// How often each candidate's entities were acted on, over all visitors of a person; the same insertion under
     /// several of them counts once.
-    pub fn count(
-        &mut self,
-        visitors: &[PackedActions<'_>],
-        question: &Question<'_>,
-    ) -> impl Iterator<Item = Counts> + '_ {
-        self.counts.fill(0);
-        by_kind(visitors, question.from, question.to, |actions, counted| self.add_kinds(actions, question, counted));
-        self.counted()
+    pub fn count(&self, visitors: &[PackedActions<'_>], question: &Question<'_>) -> impl Iterator<Item = Counts> + '_ {
+        self.counted(self.tally(visitors, question))
+    }
+
+    /// The same, by place.
+    #[must_use]
+    pub fn tally(&self, visitors: &[PackedActions<'_>], question: &Question<'_>) -> Vec<u32> {
+        let mut counts = vec![0; self.places as usize];
+        by_kind(visitors, question.from, question.to, |actions, counted| {
+            self.add_kinds(&mut counts, actions, question, counted);
+        });
+        counts
     }
 
     /// The same over parts of which no two hold the same action, such as one visitor's buckets.
     pub fn count_disjoint(
-        &mut self,
+        &self,
         parts: &[PackedActions<'_>],
         question: &Question<'_>,
     ) -> impl Iterator<Item = Counts> + '_ {
-        self.counts.fill(0);
+        let mut counts = vec![0; self.places as usize];
         for part in parts {
             let counted = kinds_within(part, question.from, question.to);
-            self.add_kinds(part, question, &counted);
+            self.add_kinds(&mut counts, part, question, &counted);
         }
-        self.counted()
+        self.counted(counts)
     }
 
-    fn counted(&self) -> impl Iterator<Item = Counts> + '_ {
-        let at = |place: u32| self.counts.get(place as usize).copied().unwrap_or_default();
-        self.candidates.iter().map(move |places| places.map(at))
+    fn counted(&self, counts: Vec<u32>) -> impl Iterator<Item = Counts> + '_ {
+        let at = move |place: u32| counts.get(place as usize).copied().unwrap_or_default();
+        self.candidates.iter().map(move |places| places.map(&at))
     }
 
-    fn add_kinds(&mut self, actions: &PackedActions<'_>, question: &Question<'_>, by_kind: &[u32]) {
+    fn add_kinds(&self, counts: &mut [u32], actions: &PackedActions<'_>, question: &Question<'_>, by_kind: &[u32]) {
         let mut by_entity = vec![0u32; actions.entities().len()];
         for (kind, count) in actions.kinds().zip(by_kind) {
             if *count > 0
@@ -112,39 +127,44 @@ impl Counter {
                 *sum += count;
             }
         }
-        for (entity, count) in actions.entities().zip(by_entity) {
-            if count > 0 {
-                Level::ALL.into_iter().for_each(|level| self.raise(key(level, entity.at(level)), count));
-            }
-        }
-    }
-
-    /// The place of a key, taken if it has none yet. There are twice as many places as keys, so that one is free.
-    fn claim(&mut self, key: u64) -> u32 {
-        let mask = self.keys.len() - 1;
-        let mut place = self.start(key);
-        while let Some(there) = self.keys.get_mut(place & mask) {
-            if *there == 0 || *there == key {
-                *there = key;
-                break;
-            }
-            place += 1;
-        }
-        u32::try_from(place & mask).unwrap_or_default()
-    }
-
-    fn raise(&mut self, key: u64, by: u32) {
-        let mask = self.keys.len() - 1;
-        let mut place = self.start(key);
-        while let Some(there) = self.keys.get(place & mask).filter(|there| **there != 0) {
-            if *there == key {
-                if let Some(count) = self.counts.get_mut(place & mask) {
+        for (entity, by) in actions.entities().zip(by_entity).filter(|(_, by)| *by > 0) {
+            for level in Level::ALL {
+                if let Some(count) = self.place(key(level, entity.at(level))).and_then(|at| counts.get_mut(at as usize))
+                {
                     *count += by;
                 }
-                return;
             }
-            place += 1;
         }
+    }
+
+    /// The place of a key, a new one if it has none yet. There is twice the room of all keys, so that the search ends.
+    fn claim(&mut self, key: u64) -> u32 {
+        let mask = self.keys.len() - 1;
+        let mut at = self.start(key);
+        while let Some((there, place)) = self.keys.get_mut(at & mask) {
+            if *there == key {
+                return *place;
+            }
+            if *there == 0 {
+                (*there, *place) = (key, self.places);
+                self.places += 1;
+                return *place;
+            }
+            at += 1;
+        }
+        0
+    }
+
+    fn place(&self, key: u64) -> Option<u32> {
+        let mask = self.keys.len() - 1;
+        let mut at = self.start(key);
+        while let Some((there, place)) = self.keys.get(at & mask).filter(|(there, _)| *there != 0) {
+            if *there == key {
+                return Some(*place);
+            }
+            at += 1;
+        }
+        None
     }
 
     fn start(&self, key: u64) -> usize {

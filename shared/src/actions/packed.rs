@@ -170,6 +170,13 @@ impl<'a> PackedActions<'a> {
         self.rows(0..self.len())
     }
 
+    /// The minute of the last action before this one.
+    #[must_use]
+    pub fn last_before(&self, minute: Minute) -> Option<Minute> {
+        let row = self.first_from(minute).checked_sub(1)?;
+        self.rows(row..row + 1).next().map(|action| action.minute)
+    }
+
     /// The actions of these rows.
     pub(super) fn rows(&self, rows: Range<usize>) -> impl Iterator<Item = Action> + '_ {
         let mut days = self.days().peekable();

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::{Ad, Advertiser, Bid, Campaign, CapMode, CapRule, Catalogue, Targets};
-use crate::actions::{Cap, Entity, Level, Verb, Window};
+use crate::actions::{Cap, Counter, Entity, Level, Verb, Window};
 use crate::attributes::Dictionary;
 use crate::experiment::Experiment;
-use crate::filter::{self, Filter, Index};
+use crate::filter::{self, Filter, Index, Matches};
 use crate::ids::Millis;
 use crate::vocabulary::Vocabulary;
 
@@ -19,10 +19,14 @@ pub struct Compiled {
     pub offers: Vec<Offer>,
     /// What their campaigns agreed on, in the order of the catalogue's.
     pub terms: Vec<Terms>,
+    /// Their ad groups that have ads, in the order of the catalogue's.
+    pub groups: Vec<Group>,
     /// The different filters of campaigns and ad groups, each once.
     pub targets: Index,
     /// What the caps ask of a person's actions, each pair once.
     pub questions: Vec<(Verb, Window)>,
+    /// Counts for all ads, in their order.
+    pub counter: Counter,
     /// What is tested.
     pub experiments: Vec<Experiment>,
     by_code: BTreeMap<u32, usize>,
@@ -44,12 +48,31 @@ pub struct Offer {
     pub sizes: Vec<[u32; 2]>,
     /// The place of its campaign's in [`Compiled::terms`].
     pub terms: usize,
-    /// The places in [`Compiled::targets`] of the filters that must all match.
-    pub targets: Vec<usize>,
+    /// The place of its ad group in [`Compiled::groups`].
+    pub group: usize,
     /// Whether its campaign's caps are strict, and there is one on impressions, which alone can be.
     pub strict: bool,
     /// All caps that bind it, from the ad up.
     pub bounds: Vec<Bound>,
+}
+
+/// The ads of one ad group: what they share is asked once for all of them.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Group {
+    /// The place of its campaign's in [`Compiled::terms`].
+    pub terms: usize,
+    /// The places in [`Compiled::targets`] of the filters that must all match.
+    pub targets: Vec<usize>,
+    /// The places of its ads in [`Compiled::offers`].
+    pub offers: Vec<u32>,
+}
+
+impl Group {
+    /// Whether its filters are among those that match.
+    #[must_use]
+    pub fn is_for(&self, matches: &Matches) -> bool {
+        self.targets.iter().all(|target| matches.contains(*target))
+    }
 }
 
 /// What a campaign's advertiser agreed on.
@@ -76,6 +99,8 @@ pub struct Bound {
     pub cap: Cap,
     /// The place of its verb and window in [`Compiled::questions`].
     pub question: usize,
+    /// The place in [`Compiled::counter`] of what is counted.
+    pub place: u32,
 }
 
 impl Compiled {
@@ -100,22 +125,46 @@ impl Compiled {
         let of_campaigns: Vec<Option<usize>> = targets.campaigns.iter().map(&mut place).collect();
         let of_groups: Vec<Option<usize>> = targets.groups.iter().map(&mut place).collect();
         compiled.targets = Index::new(&filters.all.into_iter().map(Some).collect::<Vec<_>>());
+        // By the place of an ad group in the catalogue.
+        let mut groups: BTreeMap<usize, Group> = BTreeMap::new();
         let mut ads: Vec<&Ad> = catalogue.ads.iter().collect();
         ads.sort_by_key(|ad| (std::cmp::Reverse(ad.weight), ad.code));
         for ad in ads {
-            let offer = by_id.parents(ad).and_then(|parents| {
-                let at = |all: &[Option<usize>], place: usize| all.get(place).copied().flatten();
-                let targets = [at(&of_campaigns, parents.campaign), at(&of_groups, parents.group)];
-                let targets = targets.into_iter().flatten().collect();
-                compiled.offer(catalogue, words, ad, &parents, targets)
-            });
-            if let Some(offer) = offer {
-                compiled.by_code.insert(ad.code, compiled.offers.len());
-                compiled.has_strict |= offer.strict;
-                compiled.offers.push(offer);
+            let Some(parents) = by_id.parents(ad) else { continue };
+            let Some(offer) = compiled.offer(catalogue, words, ad, &parents) else { continue };
+            let at = |all: &[Option<usize>], place: usize| all.get(place).copied().flatten();
+            let targets = [at(&of_campaigns, parents.campaign), at(&of_groups, parents.group)];
+            let new = || Group {
+                terms: parents.campaign,
+                targets: targets.into_iter().flatten().collect(),
+                offers: Vec::new(),
+            };
+            let place = compiled.offers.len();
+            groups.entry(parents.group).or_insert_with(new).offers.extend(u32::try_from(place));
+            compiled.by_code.insert(ad.code, place);
+            compiled.has_strict |= offer.strict;
+            compiled.offers.push(offer);
+        }
+        compiled.groups = groups.into_values().collect();
+        compiled.counter = Counter::new(compiled.offers.iter().map(|offer| offer.entity));
+        compiled.number();
+        compiled
+    }
+
+    /// Tells each offer where its group is and its bounds where they are counted.
+    fn number(&mut self) {
+        for (number, group) in self.groups.iter().enumerate() {
+            for place in &group.offers {
+                self.offers.iter_mut().skip(*place as usize).take(1).for_each(|offer| offer.group = number);
             }
         }
-        compiled
+        for (place, offer) in self.offers.iter_mut().enumerate() {
+            let places = self.counter.places(place).unwrap_or_default();
+            for bound in &mut offer.bounds {
+                bound.place =
+                    Level::ALL.into_iter().zip(places).find(|(level, _)| *level == bound.level).map_or(0, |at| at.1);
+            }
+        }
     }
 
     /// The ad of a code.
@@ -136,14 +185,7 @@ impl Compiled {
         self.by_code.get(&code).copied()
     }
 
-    fn offer(
-        &mut self,
-        catalogue: &Catalogue,
-        words: &Vocabulary,
-        ad: &Ad,
-        parents: &Parents,
-        targets: Vec<usize>,
-    ) -> Option<Offer> {
+    fn offer(&mut self, catalogue: &Catalogue, words: &Vocabulary, ad: &Ad, parents: &Parents) -> Option<Offer> {
         let group = catalogue.ad_groups.get(parents.group)?;
         let campaign = catalogue.campaigns.get(parents.campaign)?;
         let advertiser = catalogue.advertisers.get(parents.advertiser)?;
@@ -158,7 +200,7 @@ impl Compiled {
             landing: ad.landing.clone(),
             sizes: ad.sizes.clone(),
             terms: parents.campaign,
-            targets,
+            group: 0,
             strict: campaign.cap_mode == CapMode::Strict && capped,
             bounds,
         })
@@ -171,7 +213,7 @@ impl Compiled {
             self.questions.push(asked);
             self.questions.len() - 1
         });
-        Some(Bound { level, cap, question })
+        Some(Bound { level, cap, question, place: 0 })
     }
 }
 
@@ -241,19 +283,6 @@ impl<'a> ById<'a> {
         let (group, of) = *self.groups.get(ad.ad_group.as_str())?;
         let (campaign, of) = *self.campaigns.get(of)?;
         Some(Parents { group, campaign, advertiser: *self.advertisers.get(of)? })
-    }
-}
-
-impl Terms {
-    /// What a thousand impressions are worth, in micros. What is paid for clicks and conversions alone is worth what a
-    /// tenant without a model expects of them: one click in a thousand impressions, one conversion in a hundred clicks.
-    #[must_use]
-    pub fn worth(&self) -> u64 {
-        let worth = match self.bid {
-            Bid::CpmMicros(micros) | Bid::CpcMicros(micros) => micros,
-            Bid::CpaMicros(micros) => micros / 100,
-        };
-        u64::try_from(worth).unwrap_or(0)
     }
 }
 

@@ -3,8 +3,10 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::actions::{Action, Actions, InsertionHash, ViewType};
+use crate::actions::{Action, Actions, InsertionHash, Level, ViewType};
 use crate::attributes::Dictionary;
+use crate::model::features::Feature;
+use crate::model::{FRACTION, Model, Part};
 use crate::time::{Day, EPOCH_MS};
 use crate::vocabulary::Vocabulary;
 
@@ -52,7 +54,7 @@ fn sized<'a>(sizes: &[&'a [[u32; 2]]]) -> Vec<Placement<'a>> {
 
 /// The ads placed in front of somebody without a history, by code, or why there is none.
 fn chosen(catalogue: &Compiled, subject: &Subject<'_>, placements: &[Placement<'_>]) -> Vec<Result<u32, NoAd>> {
-    let question = Question::new(catalogue, Some(&Person::default()), subject, placements.to_vec(), at_noon());
+    let question = Question::new(catalogue, None, Some(&Person::default()), subject, placements.to_vec(), at_noon());
     question.decide(None).into_iter().map(|one| one.map(|place| catalogue.offers[place].entity.ad)).collect()
 }
 
@@ -61,7 +63,7 @@ fn placed(catalogue: &Compiled, held: &[Vec<Action>], placements: &[&[[u32; 2]]]
     let packed: Vec<Vec<u8>> = held.iter().map(|one| one.iter().copied().collect::<Actions>().pack()).collect();
     let actions = packed.iter().map(|bytes| PackedActions::read(bytes).unwrap()).collect();
     let (person, nobody) = (Person { actions, ..Person::default() }, Subject::default());
-    let decided = Question::new(catalogue, Some(&person), &nobody, sized(placements), at_noon()).decide(None);
+    let decided = Question::new(catalogue, None, Some(&person), &nobody, sized(placements), at_noon()).decide(None);
     decided.into_iter().map(|one| one.map(|place| catalogue.offers[place].entity.ad)).collect()
 }
 
@@ -95,7 +97,7 @@ fn s3_05_the_trace_says_which_cap_bound_and_at_how_many() {
     });
     let bytes: Vec<u8> = (1..=3).map(|n| seen(&catalogue, 1, n, now())).collect::<Actions>().pack();
     let person = Person { actions: vec![PackedActions::read(&bytes).unwrap()], ..Person::default() };
-    let question = Question::new(&catalogue, Some(&person), &Subject::default(), sized(&[TOP]), at_noon());
+    let question = Question::new(&catalogue, None, Some(&person), &Subject::default(), sized(&[TOP]), at_noon());
     let fates = question.fates(None).remove(0);
     let [Fate::Capped(bound, 3), Fate::Size, Fate::Won, Fate::Outbid] = fates[..] else { unreachable!("{fates:?}") };
     assert_eq!((bound.level, bound.cap.limit), (Level::Campaign, 2));
@@ -130,7 +132,7 @@ fn field_13_an_insertion_that_two_hold_counts_once_and_reservations_count() {
 #[test]
 fn field_13_with_nobody_to_count_for_only_ads_without_caps_are_placed() {
     let catalogue = catalogue(|all| all["advertiser"][0]["caps"] = cap("impression", 9, 1, "days"));
-    let question = Question::new(&catalogue, None, &Subject::default(), sized(&[&[], &[]]), at_noon());
+    let question = Question::new(&catalogue, None, None, &Subject::default(), sized(&[&[], &[]]), at_noon());
     assert_eq!(question.fates(None)[0], [Fate::Nobody, Fate::Nobody, Fate::Nobody, Fate::Won]);
     assert_eq!(question.decide(None)[1], Err(NoAd::AllCapped));
     assert_eq!(placed(&catalogue, &[], &[&[]]), [Ok(1)], "a visitor minted now is somebody");
@@ -150,7 +152,7 @@ fn why_there_is_none() {
 /// Fates of the first placement, of any size, in front of somebody without a history.
 fn fates(catalogue: &Compiled, subject: &Subject<'_>) -> Vec<Fate> {
     let any = vec![Placement::default()];
-    Question::new(catalogue, Some(&Person::default()), subject, any, at_noon()).fates(None).remove(0)
+    Question::new(catalogue, None, Some(&Person::default()), subject, any, at_noon()).fates(None).remove(0)
 }
 
 #[test]
@@ -210,7 +212,7 @@ fn s4_05_an_ad_is_for_whom_its_campaign_and_its_group_are() {
     // Who has seen an ad is counted from the actions.
     let bytes: Vec<u8> = [seen(&catalogue, 4, 1, now())].into_iter().collect::<Actions>().pack();
     let known = Person { actions: vec![PackedActions::read(&bytes).unwrap()], ..Person::default() };
-    let question = Question::new(&catalogue, Some(&known), &both, vec![Placement::default()], at_noon());
+    let question = Question::new(&catalogue, None, Some(&known), &both, vec![Placement::default()], at_noon());
     assert_eq!(question.fates(None)[0][..3], [Fate::Won, Fate::Outbid, Fate::Outbid]);
 }
 
@@ -239,6 +241,63 @@ fn a_roadblock_fills_the_page_or_is_not_there() {
     assert_eq!(chosen(&catalogue, &nobody, &[any; 3]), [Ok(3), Ok(4), Err(NoAd::AllCapped)], "two ads fill no three");
     let small = Placement { sizes: &[[300, 250]], ..any };
     assert_eq!(chosen(&catalogue, &nobody, &[any, small]), [Ok(3), Ok(4)]);
-    let question = Question::new(&catalogue, None, &nobody, vec![any, small], at_noon());
+    let question = Question::new(&catalogue, None, None, &nobody, vec![any, small], at_noon());
     assert_eq!(question.fates(None)[0], [Fate::Roadblock, Fate::Roadblock, Fate::Won, Fate::Outbid]);
+}
+
+/// A model that knows nothing but how often each ad is clicked, and how the second sight of an ad tires.
+fn taste(of: &[(u32, i16)], tired: i16) -> Model {
+    let part =
+        |intercept: i32| Part { intercept: intercept << FRACTION, scale: 8, weights: vec![0; 1 << 12], quality: None };
+    let (mut click, conversion) = (part(-7), part(-3));
+    for (ad, weight) in of {
+        click.weights[usize::from(Feature::Entity(Level::Ad, *ad).place(12))] = *weight << 8;
+    }
+    for bucket in 1..16 {
+        let feature = Feature::Impressions { window: 0, level: Level::Ad, bucket };
+        click.weights[usize::from(feature.place(12))] = tired << 8;
+    }
+    // 2^24 micros, about 17 of the currency.
+    let price = Part { intercept: 1_089_929, ..Part::default() };
+    let (trained_ms, expires_ms) = (at_noon() - 1, at_noon() + 1);
+    Model { bits: 12, trained_ms, expires_ms, click, conversion, price, ..Model::default() }
+}
+
+#[test]
+fn s1_09_s3_06_what_is_paid_for_clicks_is_worth_what_the_model_expects_of_this_person() {
+    let catalogue = catalogue(|all| {
+        for (campaign, bid) in [
+            (0, json!({ "cpc_micros": 200_000 })),
+            (1, json!({ "cpa_micros": 5_000_000 })),
+            (2, json!({ "share_ppm": 100_000 })),
+        ] {
+            all["campaign"][campaign]["bid"] = bid;
+        }
+    });
+    let worths = |scores: Option<&Scores>, actions: &[Action], now: Millis| {
+        let packed = actions.iter().copied().collect::<Actions>().pack();
+        let person = Person { actions: vec![PackedActions::read(&packed).unwrap()], ..Person::default() };
+        let any = vec![Placement::default()];
+        let question = Question::new(&catalogue, scores, Some(&person), &Subject::default(), any, now);
+        let won = catalogue.offers[question.decide(None)[0].unwrap()].entity.ad;
+        (won, [1, 2, 3, 4].map(|ad| question.worth(0, catalogue.place_of(ad).unwrap())))
+    };
+    // Without a model: a click in a thousand, a conversion in a hundred clicks, ten of the currency each.
+    assert_eq!(worths(None, &[], at_noon()), (1, [200_000, 200_000, 50_000, 10_000]));
+    let scores = Scores::new(&taste(&[(2, 2), (3, 1)], -3), &catalogue).unwrap();
+    let (won, [first, second, third, fourth]) = worths(Some(&scores), &[], at_noon());
+    // Of -7, -5 and -6 the logistic function is 0.000911, 0.006693 and 0.002473; of -3 it is 0.047426.
+    let near = |worth: u64, expected: f64| assert!((worth as f64 / expected - 1.0).abs() < 0.005, "{worth} {expected}");
+    near(first, 200.0 * 911.05);
+    near(second, 200.0 * 6_692.85);
+    near(third, 5_000.0 * 2_472.62 * 0.047_425_9);
+    near(fourth, 1_677.7 * 911.05 * 0.047_425_9);
+    assert_eq!(won, 2);
+    // Seen once today, it tires: the logit falls by three.
+    let seen_once = [seen(&catalogue, 2, 1, Minute(now().0 - 60))];
+    let (won, [_, tired, ..]) = worths(Some(&scores), &seen_once, at_noon());
+    near(tired, 200.0 * 335.35);
+    assert_eq!(won, 3);
+    // A model of another time is none.
+    assert_eq!(worths(Some(&scores), &[], at_noon() + 1).1, worths(None, &[], at_noon()).1);
 }

@@ -1,5 +1,6 @@
-//! A tenant's catalogue in the edge KV: the document of each version, written once, and the pointer to the current one.
-//! Both are text as [`super::kv`] describes; the document is its file form's JSON, packed by LZ4 (the block format).
+//! A tenant's catalogue in the edge KV: the document of each version, written once, the pointer to the current one, and
+//! the newest model.
+//! All are text as [`super::kv`] describes; the document is its file form's JSON, packed by LZ4 (the block format).
 //!
 //! A reader that does not know a field of a document refuses it: to leave out a part of what limits an ad would show the
 //! ad to whom it is not meant for. It goes on with the catalogue it has.
@@ -7,13 +8,16 @@
 use minicbor::decode::Decoder;
 
 use super::kv::{open_within, seal};
+use super::model;
 use super::parts::{self, WireError};
 use crate::ids::Version;
 use crate::limits;
+use crate::model::Model;
 
 const FORM: u8 = 1;
 const DOCUMENT: &str = "k1";
 const POINTER: &str = "p1";
+const MODEL: &str = "w1";
 
 /// The first 16 bytes of the SHA-256 of a document's JSON.
 pub type Digest = [u8; 16];
@@ -50,6 +54,27 @@ pub fn decode_pointer(key: &str, value: &[u8]) -> Result<Pointer, WireError> {
     parts::form(&bytes, FORM, 3, |d| {
         Ok(Pointer { published: parts::version(d)?, version: d.u32()?, digest: parts::sixteen(d)? })
     })
+}
+
+/// The value of the model's key: a model in its own form ([`super::model`]), published under this version.
+#[must_use]
+pub fn encode_model(key: &str, published: Version, model: &[u8]) -> String {
+    let bytes = parts::encode(|e| {
+        e.array(3)?.u8(FORM)?;
+        parts::put_version(e, published)?;
+        e.bytes(model)?;
+        Ok(())
+    });
+    seal(MODEL, key, &bytes)
+}
+
+/// Reads the value of the model's key. Whether the model may be used now is another question.
+///
+/// # Errors
+/// [`WireError`].
+pub fn decode_model(key: &str, value: &[u8]) -> Result<(Version, Model), WireError> {
+    let bytes = open_within(limits::MODEL_CHARS, MODEL, key, value)?;
+    parts::form(&bytes, FORM, 2, |d| Ok((parts::version(d)?, model::decode(d.bytes()?)?)))
 }
 
 /// The value of a version's key: its document, as JSON, with its digest.

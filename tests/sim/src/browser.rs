@@ -120,6 +120,12 @@ impl Browser {
         }
     }
 
+    /// Two people change devices: each finds the other's cookies, and logs in as itself.
+    pub fn swap(&mut self, other: &mut Self) {
+        std::mem::swap(&mut self.member, &mut other.member);
+        std::mem::swap(&mut self.partner, &mut other.partner);
+    }
+
     /// What changes at the browser before its next call, now and then.
     pub fn change(&mut self, plan: &Plan, dice: &mut Dice) {
         if plan.odd_cookies && dice.chance(15) {
@@ -133,7 +139,11 @@ impl Browser {
         if plan.settled_ms > 0 {
             return;
         }
-        let login = if plan.shared_browsers { 150 } else { 60 };
+        let login = match plan {
+            Plan { kiosk: true, .. } => 1_000,
+            Plan { shared_browsers: true, .. } => 150,
+            _ => 60,
+        };
         if dice.chance(login) && (self.member.is_none() || plan.shared_browsers) {
             self.member = Some(dice.below(plan.members));
         } else if dice.chance(30) {
@@ -152,6 +162,9 @@ impl Browser {
         if now < setup::BEGIN + plan.settled_ms {
             let body = self.page_body(now, Vec::new(), true, self.member);
             return Asked { kind: Kind::Decide, path: "/v1/decide".to_owned(), body, member: self.member };
+        }
+        if plan.kiosk && dice.chance(700) {
+            return self.page(now, dice);
         }
         match dice.below(100) {
             0..20 if !self.shown.is_empty() => {

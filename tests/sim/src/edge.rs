@@ -127,6 +127,9 @@ pub fn act(world: &mut World, browser: usize) {
         _ => world.dice.between(2_000, 2 * world.plan.pace_ms),
     };
     world.later(again, Event::Act(browser));
+    if world.plan.swaps && world.dice.chance(10) {
+        swap(world, browser);
+    }
     let (now, plan) = (world.now, &world.plan);
     let Some(at) = world.browsers.get_mut(browser) else { return };
     at.change(plan, &mut world.dice);
@@ -137,6 +140,16 @@ pub fn act(world: &mut World, browser: usize) {
     let at = at.clone();
     for _ in 0..parallel {
         depart(world, Some(browser), &at, asked.clone());
+    }
+}
+
+/// The one who sits at a browser changes devices with somebody else's of the same publisher.
+fn swap(world: &mut World, browser: usize) {
+    let other = world.dice.place(world.browsers.len());
+    if let Ok([one, another]) = world.browsers.get_disjoint_mut([browser, other])
+        && one.tenant == another.tenant
+    {
+        one.swap(another);
     }
 }
 

@@ -162,6 +162,10 @@ pub struct Plan {
     pub skewed_browsers: bool,
     /// Whether members share browsers.
     pub shared_browsers: bool,
+    /// Whether two of one publisher's readers change devices for good now and then.
+    pub swaps: bool,
+    /// Whether somebody else logs in before every call.
+    pub kiosk: bool,
     /// Whether cookies are deleted, copied and brought back.
     pub odd_cookies: bool,
     /// Whether consent is taken back and given.
@@ -210,6 +214,7 @@ impl Plan {
             restore: false,
             skewed_browsers: false,
             shared_browsers: false,
+            swaps: false,
             odd_cookies: false,
             withdrawals: false,
             erasures: false,
@@ -248,6 +253,8 @@ impl Plan {
             restore: dice.chance(200),
             skewed_browsers: dice.chance(300),
             shared_browsers: kiosk || dice.chance(500),
+            swaps: dice.chance(250),
+            kiosk,
             odd_cookies: dice.chance(500),
             withdrawals: dice.chance(400),
             erasures: dice.chance(400),

@@ -1,0 +1,28 @@
+//! One browser at which thousands of members log in, one after the other.
+
+use causeway_shared::fact::What;
+use causeway_sim::dice::Dice;
+use causeway_sim::model::MEMBER;
+use causeway_sim::setup::Plan;
+use causeway_sim::world::World;
+
+const LOGINS: usize = 5_000;
+
+#[test]
+fn field_01_a_kiosk_of_five_thousand_logins_makes_no_two_of_its_members_one() {
+    let plan = Plan {
+        kiosk: true,
+        shared_browsers: true,
+        browsers: 1,
+        members: 5_000,
+        pace_ms: 2_000,
+        ..Plan::draw(&mut Dice::new(5))
+    };
+    let mut world = World::with(5, plan);
+    if let Err(failure) = world.run(110_000) {
+        unreachable!("{}: {}", failure.checker, failure.what);
+    }
+    let is_login = |what: &What| matches!(what, What::Alias { id, .. } if id.kind == MEMBER);
+    let logins = world.model.facts().filter(|(_, told)| is_login(&told.fact.what)).count();
+    assert!(logins >= LOGINS, "{logins} logins");
+}
