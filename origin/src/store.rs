@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use causeway_shared::ids::{AltHash, Epoch, Millis, Version, VisitorId};
 use causeway_shared::wire::WireError;
-use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Row};
+use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Row, TransactionBehavior};
 use rusqlite_migration::{HookError, M, Migrations};
 
 /// File name of the store in the data directory.
@@ -251,6 +251,22 @@ impl Counters {
             let [version, epoch, folded] = [row.get(1)?, row.get(2)?, row.get(3)?].map(unsigned);
             Ok(Self { restore: row.get(0)?, version, epoch, folded })
         })?)
+    }
+
+    /// Reads them once all that the store says is durable. What a process that ended has written and never synced is read
+    /// back as if it were committed, and goes with the power: nothing may be concluded from it, such as which records the
+    /// log can do without, before a commit of one's own has synced it too.
+    ///
+    /// # Errors
+    /// [`StoreError::Sqlite`].
+    pub fn settled(conn: &mut Connection) -> Result<Self, StoreError> {
+        let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let mut counters = Self::load(&tx)?;
+        // A version that nobody gets: where nothing changes SQLite writes nothing, and syncs nothing.
+        counters.next_version();
+        counters.save(&tx)?;
+        tx.commit()?;
+        Ok(counters)
     }
 
     /// Keeps them.

@@ -97,13 +97,13 @@ impl Writer {
     /// # Errors
     /// [`StoreError`], or when the operating system gives no thread.
     pub fn start(
-        conn: Connection,
+        mut conn: Connection,
         data: &Path,
         rules: Arc<Rules>,
         metrics: Arc<Metrics>,
         most_waiting: usize,
     ) -> Result<(Self, Backlog, [JoinHandle<()>; 2]), StoreError> {
-        let folded = Counters::load(&conn)?.folded();
+        let folded = Counters::settled(&mut conn)?.folded();
         let in_force = catalogue::in_force(&conn, &rules.tenants)?;
         let log = Log::open(data, folded)?;
         let backlog = Backlog::of(folded, log.unfolded(folded, &rules.tenants)?);

@@ -347,7 +347,7 @@ fn open(disk: &Disk, journal: &Disk, stage: usize, given: Given) -> Result<Life,
     let journal = Journal::new(journal.open(journal::FILE)?)?;
     let rules = Arc::new(Rules { tenants, sibling_publish_ms: 60_000, journal });
     erase::replay(&mut conn, &rules, given)?;
-    let folded = Counters::load(&conn)?.folded();
+    let folded = Counters::settled(&mut conn)?.folded();
     let log = Log::of(disk.open(log::FILE)?, folded)?;
     let backlog = Backlog::of(folded, log.unfolded(folded, &rules.tenants)?);
     let taking = Taking::of(log, backlog.clone(), MOST_WAITING);
