@@ -13,7 +13,7 @@ glue.initSync({ module: readFileSync(join(folder, "engine_bg.wasm")) });
 
 const made = new Map();
 
-const sorts = { counting: glue.Counting, segments: glue.Segments, filters: glue.Filters };
+const sorts = { counting: glue.Counting, segments: glue.Segments, filters: glue.Filters, decide: glue.Deciding, load: glue.Loading };
 
 function workload(what, count) {
   const key = `${what} ${count}`;

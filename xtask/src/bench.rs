@@ -13,8 +13,8 @@ use crate::{edge_build, steps, test, tools};
 
 /// What has Rust workers to compare with.
 const EDGE: &str = "edge";
-/// What runs in Node too.
-const WASM: &str = "wasm";
+/// What runs in Node too, and needs nothing else.
+const IN_WASM: [&str; 2] = ["decide", "wasm"];
 /// What is simulated, not measured.
 const BANDIT: &str = "bandit";
 
@@ -31,19 +31,26 @@ pub(crate) fn names() -> Vec<&'static str> {
         "filters",
         "train",
         BANDIT,
-        WASM,
+        IN_WASM[0],
+        IN_WASM[1],
     ]
 }
 
 pub(crate) fn run(project: &Project, name: &str, json: bool, rocksdb: bool, stop: &Stop) -> Result<()> {
-    // A simulation of its own needs no program of ours.
-    let mut env = if name == BANDIT { Vec::new() } else { test::built(project, stop)? };
+    let mut env = match name {
+        // A simulation of its own needs no program of ours.
+        BANDIT => Vec::new(),
+        name if IN_WASM.contains(&name) => {
+            tools::ensure_all(project, stop)?;
+            let mut env = tools::env(project)?;
+            env.push(("CAUSEWAY_BENCH_WASM", edge_build::bench(project, stop)?.into()));
+            env
+        }
+        _ => test::built(project, stop)?,
+    };
     if name == EDGE {
         tools::ensure_worker_build(project, stop)?;
         env.push(("CAUSEWAY_PEERS", peers::build(project, &env, stop)?.into()));
-    }
-    if name == WASM {
-        env.push(("CAUSEWAY_BENCH_WASM", edge_build::bench(project, stop)?.into()));
     }
     let mut build = project.cargo();
     build.args(["build", "--release", "--package", "causeway-bench"]);

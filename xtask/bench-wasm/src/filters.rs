@@ -33,10 +33,7 @@ pub enum Market {
 /// Filters of a market, no two alike.
 #[must_use]
 pub fn filters(market: Market, count: usize) -> Vec<Option<Filter>> {
-    let kinds = (0..ATTRIBUTES).map(|i| (format!("a{i}"), Kind::Integer));
-    let attributes = Dictionary::from_entries(kinds).unwrap_or_default();
-    let word = |(code, name): (u8, &&str)| Word { name: (*name).to_owned(), code };
-    let vocabulary = Vocabulary { verbs: Vec::new(), view_types: (1..).zip(&VIEW_TYPES).map(word).collect() };
+    let (attributes, vocabulary) = (names(), words());
     let entities: Entities<'_> = [const { BTreeMap::new() }; 4];
     let words =
         Words { attributes: &attributes, vocabulary: &vocabulary, entities: &entities, answers: Answers::Snapshot };
@@ -55,11 +52,32 @@ pub fn filters(market: Market, count: usize) -> Vec<Option<Filter>> {
     all.into_iter().map(Some).collect()
 }
 
+/// The names of attributes that filters use.
+#[must_use]
+pub fn names() -> Dictionary {
+    let kinds = (0..ATTRIBUTES).map(|i| (format!("a{i}"), Kind::Integer));
+    Dictionary::from_entries(kinds).unwrap_or_default()
+}
+
+/// The words that filters use.
+#[must_use]
+pub fn words() -> Vocabulary {
+    let word = |(code, name): (u8, &&str)| Word { name: (*name).to_owned(), code };
+    Vocabulary { verbs: Vec::new(), view_types: (1..).zip(&VIEW_TYPES).map(word).collect() }
+}
+
+/// Somebody's attributes.
+pub fn attributes() -> impl Iterator<Item = (Token, Value)> {
+    let number = |token: u16| (Token(token), Value::Integer((scramble(token.into()) % 100).cast_signed()));
+    (0..).take(ATTRIBUTES as usize).map(number)
+}
+
 /// Draws from a seed, one after the other.
-struct Dice(u64);
+#[derive(Debug)]
+pub(crate) struct Dice(pub(crate) u64);
 
 impl Dice {
-    fn below(&mut self, most: u64) -> u64 {
+    pub(crate) fn below(&mut self, most: u64) -> u64 {
         self.0 = scramble(self.0);
         (self.0 >> 16) % most
     }
@@ -74,7 +92,9 @@ impl Dice {
     }
 }
 
-fn document(market: Market, seed: u64) -> Json {
+/// One of the filters, as a catalogue has it.
+#[must_use]
+pub fn document(market: Market, seed: u64) -> Json {
     let mut dice = Dice(scramble(seed));
     let mut fields = Map::new();
     let conditions = 1 + dice.below(4);
@@ -114,11 +134,7 @@ pub struct Somebody {
 
 impl Default for Somebody {
     fn default() -> Self {
-        let number = |token: u16| (Token(token), Value::Integer((scramble(token.into()) % 100).cast_signed()));
-        Self {
-            attributes: (0..).take(ATTRIBUTES as usize).map(number).collect(),
-            segments: segments::held().into_keys().map(SegmentId).collect(),
-        }
+        Self { attributes: attributes().collect(), segments: segments::held().into_keys().map(SegmentId).collect() }
     }
 }
 

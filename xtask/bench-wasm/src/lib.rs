@@ -2,6 +2,7 @@
 //! work on it in loops of its own, so that a clock outside sees many times at once. Not part of the product.
 
 pub mod counting;
+pub mod decide;
 pub mod filters;
 pub mod segments;
 

@@ -13,6 +13,7 @@ mod counting;
 mod counting_api;
 mod counting_store;
 mod cpu;
+mod decide;
 mod edge;
 mod environment;
 mod facts;
@@ -63,6 +64,8 @@ enum Bench {
     Segments(segments::Options),
     /// Half a million users of a thousand segments, imported and read.
     SegmentsLoad(segments_load::Options),
+    /// Three placements decided in front of somebody, natively and in WebAssembly, and a catalogue loaded.
+    Decide(decide::Options),
     /// Which of ten thousand filters mean somebody, beside one filter after the other.
     Filters(filters::Options),
     /// Ten million stored actions into a model.
@@ -87,6 +90,7 @@ fn main() -> ExitCode {
             Bench::Wasm(options) => wasm::run(options, cli.json, &stop),
             Bench::Segments(options) => segments::run(options, cli.json, &stop),
             Bench::SegmentsLoad(options) => segments_load::run(options, cli.json, &stop),
+            Bench::Decide(options) => decide::run(options, cli.json, &stop),
             Bench::Filters(options) => filters::run(options, cli.json, &stop),
             Bench::Train(options) => train::run(options, cli.json, &stop),
             Bench::Ingest(options) => ingest::run(options, cli.json, &stop),

@@ -60,7 +60,7 @@ pub(crate) fn run(options: &Options, json: bool, stop: &Stop) -> Result<()> {
             let start = Instant::now();
             let answer = (case.native)(options.times);
             let native = start.elapsed().as_secs_f64() * 1e6 / f64::from(options.times);
-            let (in_wasm, wasm) = node.ask(&case, options.times)?;
+            let (in_wasm, wasm) = node.ask(case.what, case.count, options.times)?;
             ensure!(answer != 0 && answer == in_wasm, "{}: {answer} natively, {in_wasm} in WebAssembly", case.name);
             if round > 0 {
                 natives.push(native);
@@ -75,7 +75,7 @@ pub(crate) fn run(options: &Options, json: bool, stop: &Stop) -> Result<()> {
 }
 
 /// Node with the module; dropped, it is ended.
-struct Node {
+pub(crate) struct Node {
     child: Child,
     requests: ChildStdin,
     answers: BufReader<ChildStdout>,
@@ -90,7 +90,7 @@ impl Drop for Node {
 }
 
 impl Node {
-    fn start() -> Result<Self> {
+    pub(crate) fn start() -> Result<Self> {
         let mut child = Command::new(path("CAUSEWAY_NODE")?)
             .arg(path("CAUSEWAY_ROOT")?.join("xtask/bench-wasm/run.mjs"))
             .arg(path("CAUSEWAY_BENCH_WASM")?)
@@ -104,8 +104,8 @@ impl Node {
     }
 
     /// What the module answers, and the microseconds that one time took.
-    fn ask(&mut self, case: &Case, times: u32) -> Result<(u32, f64)> {
-        writeln!(self.requests, "{}", json!({ "what": case.what, "count": case.count, "times": times }))?;
+    pub(crate) fn ask(&mut self, what: &str, count: u32, times: u32) -> Result<(u32, f64)> {
+        writeln!(self.requests, "{}", json!({ "what": what, "count": count, "times": times }))?;
         let mut line = String::new();
         self.answers.read_line(&mut line)?;
         let told: Value = serde_json::from_str(&line).context("Node ended without an answer")?;

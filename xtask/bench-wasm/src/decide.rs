@@ -1,0 +1,254 @@
+//! A catalogue of many ads, somebody with a history, a model, and a page of three placements.
+
+use std::hint::black_box;
+
+use causeway_shared::actions::{Action, Actions, InsertionHash, PackedActions, Verb, ViewType};
+use causeway_shared::attributes::AttributeMap;
+use causeway_shared::catalogue::{Catalogue, Compiled};
+use causeway_shared::decision::{Described, Person, Placement, Question, Scores};
+use causeway_shared::filter::Subject;
+use causeway_shared::ids::{Millis, Version, VisitorId};
+use causeway_shared::model::{FRACTION, Model, Part};
+use causeway_shared::profile::{Content, SubProfile};
+use causeway_shared::segments::Stamp;
+use causeway_shared::time::{DAY_MINUTES, EPOCH_MS, Minute};
+use causeway_shared::view::{Snapshot, View};
+use causeway_shared::wire::catalogue::{Digest, decode_document, encode_document};
+use serde_json::{Value as Json, json};
+use wasm_bindgen::prelude::wasm_bindgen;
+
+use crate::counting::TODAY;
+use crate::filters::{self, Dice, Market};
+use crate::{scramble, segments};
+
+/// Actions of the person, and over how many ads.
+const ACTIONS: u64 = 1_000;
+const MET: u64 = 200;
+const SIZES: [[u32; 2]; 4] = [[728, 90], [300, 250], [160, 600], [970, 250]];
+const KEY: &str = "c:pub:1";
+const DIGEST: Digest = [7; 16];
+
+/// The moment of the decision: today at noon.
+#[must_use]
+pub fn now() -> Millis {
+    EPOCH_MS + u64::from(TODAY.start().0 + 720) * 60_000
+}
+
+/// Three ads an ad group, three groups a campaign, three campaigns an advertiser; every group asks for somebody, every ad
+/// and campaign has caps, and bids are of all kinds.
+#[must_use]
+pub fn document(ads: u64) -> Json {
+    let (groups, campaigns, advertisers) = (ads.div_ceil(3), ads.div_ceil(9), ads.div_ceil(27));
+    let cap = |limit: u64, interval: u64, unit: &str| json!([{ "action": "impression", "limit": limit, "window": { "interval": interval, "unit": unit } }]);
+    let bid = |n: u64| match n % 4 {
+        0 | 1 => json!({ "cpm_micros": 100_000 + scramble(n) % 3_000_000 }),
+        2 => json!({ "cpc_micros": 50_000 + scramble(n) % 1_000_000 }),
+        _ => json!({ "cpa_micros": 1_000_000 + scramble(n) % 90_000_000 }),
+    };
+    let advertiser = |n: u64| json!({ "id": format!("v{n}"), "code": n + 1 });
+    let campaign = |n: u64| {
+        json!({ "id": format!("c{n}"), "code": n + 1, "advertiser": format!("v{}", n / 3), "bid": bid(n),
+            "categories": [format!("k{}", n % 20)], "caps": cap(5 + n % 20, 7, "days") })
+    };
+    let group = |n: u64| {
+        json!({ "id": format!("g{n}"), "code": n + 1, "campaign": format!("c{}", n / 3),
+            "targeting": filters::document(Market::Mixed, n), "caps": cap(4 + n % 9, 24, "hours") })
+    };
+    let ad = |n: u64| {
+        let size = SIZES.get(scramble(n) as usize % SIZES.len());
+        json!({ "id": format!("a{n}"), "code": n + 1, "ad_group": format!("g{}", n / 3), "sizes": size.map(|size| [size]),
+            "creative": { "image": format!("https://cdn.example/{n}.png"), "alt": "An ad" },
+            "landing": format!("https://shop{}.example/{n}", n / 27), "caps": cap(1 + n % 3, 1, "days") })
+    };
+    let all = |count: u64, one: &dyn Fn(u64) -> Json| (0..count).map(one).collect::<Vec<_>>();
+    json!({ "advertiser": all(advertisers, &advertiser), "campaign": all(campaigns, &campaign),
+        "ad_group": all(groups, &group), "ad": all(ads, &ad) })
+}
+
+/// The catalogue of a document, ready for decisions.
+///
+/// # Panics
+/// Never: the document is of the form, and without problems.
+#[must_use]
+pub fn compiled(document: &Json) -> Compiled {
+    let words = filters::words();
+    let read: Result<Catalogue, _> = serde_json::from_value(document.clone());
+    let Ok(catalogue) = read else { unreachable!("the catalogue is not of its form") };
+    match catalogue.targets("", &filters::names(), &words) {
+        Ok(targets) => Compiled::with_targets(&catalogue, &words, &targets),
+        Err(problems) => unreachable!("{problems:?}"),
+    }
+}
+
+/// A model that has learnt something of everything.
+#[must_use]
+pub fn model() -> Model {
+    let part = |seed: u64, intercept: i32| {
+        let weight = |place: u64| (scramble(seed << 32 | place) % 512) as i16 - 256;
+        Part { intercept: intercept << FRACTION, scale: 10, weights: (0..1 << 13).map(weight).collect(), quality: None }
+    };
+    let [click, conversion, price] = [part(1, -6), part(2, -4), part(3, 17)];
+    Model { bits: 13, trained_ms: now() - 1, expires_ms: now() + 1, click, conversion, price, ..Model::default() }
+}
+
+/// The person's actions, on a part of the ads.
+#[must_use]
+pub fn actions(catalogue: &Compiled) -> Actions {
+    let ads = catalogue.offers.len() as u64;
+    let action = |n: u64| {
+        let bits = scramble(9 << 32 | n);
+        let offer = catalogue.offers.get((scramble(bits % MET) % ads) as usize);
+        let [a, b, c, d, e, f, ..] = scramble(bits).to_be_bytes();
+        Some(Action {
+            insertion: InsertionHash([a, b, c, d, e, f]),
+            verb: if bits.is_multiple_of(40) { Verb::CLICK } else { Verb::IMPRESSION },
+            view_type: ViewType((bits / 40 % 3) as u8),
+            entity: offer?.entity,
+            minute: Minute(TODAY.start().0 + 700 - (bits / 150 % u64::from(29 * DAY_MINUTES)) as u32),
+        })
+    };
+    (0..ACTIONS).filter_map(action).collect()
+}
+
+/// All that a decision is made of.
+#[derive(Debug)]
+#[wasm_bindgen]
+pub struct Deciding {
+    compiled: Compiled,
+    scores: Option<Scores>,
+    view: View,
+    visitor: VisitorId,
+}
+
+impl Deciding {
+    /// The catalogue.
+    #[must_use]
+    pub fn catalogue(&self) -> &Compiled {
+        &self.compiled
+    }
+
+    /// The page's placements.
+    #[must_use]
+    pub fn placements() -> [Placement<'static>; 3] {
+        let [wide, square, tall, _] = [&SIZES[..1], &SIZES[1..2], &SIZES[2..3], &SIZES[3..]];
+        let of = |sizes, view_type, floor_micros| Placement { sizes, view_type: ViewType(view_type), floor_micros };
+        [of(wide, 1, 0), of(square, 2, 50_000), of(tall, 2, 0)]
+    }
+
+    /// Who looks at what.
+    #[must_use]
+    pub fn subject(described: &Described) -> Subject<'_> {
+        Subject {
+            person: Some(described.person()),
+            url: Some("https://pub.example/hotels"),
+            keywords: &["hotel", "beach"],
+            country: Some("DE"),
+            class: Some("mobile"),
+            ..Subject::default()
+        }
+    }
+
+    /// What is known of the person.
+    #[must_use]
+    pub fn described(&self) -> Described {
+        Described::of(&self.view, self.visitor, now())
+    }
+
+    /// Decides once: the places of the ads and what they are worth.
+    #[must_use]
+    pub fn decide(&self) -> Vec<Option<(usize, u64)>> {
+        let described = self.described();
+        let actions: Vec<PackedActions<'_>> = self.view.actions(self.visitor);
+        let person = Person { actions, totals: self.view.totals(self.visitor) };
+        let (subject, placements) = (Self::subject(&described), Self::placements().to_vec());
+        let scores = self.scores.as_ref();
+        let question = Question::new(&self.compiled, scores, Some(&person), &subject, placements, now());
+        let decided = question.decide(None).into_iter().enumerate();
+        decided.map(|(number, won)| won.ok().map(|place| (place, question.worth(number, place)))).collect()
+    }
+}
+
+#[wasm_bindgen]
+impl Deciding {
+    /// With so many ads.
+    #[must_use]
+    #[wasm_bindgen(constructor)]
+    pub fn new(ads: u32) -> Self {
+        let compiled = compiled(&document(ads.into()));
+        let scores = Scores::new(&model(), &compiled);
+        let mut attributes = AttributeMap::default();
+        for (token, value) in filters::attributes() {
+            attributes.write(token, Stamp { at: 1, source: 1 }, Some(value));
+        }
+        let content = Content {
+            seen: Some((now() - 1_000, now() - 1)),
+            actions: actions(&compiled).pack(),
+            segments: segments::packed(),
+            attributes: attributes.pack(),
+            ..Content::default()
+        };
+        let visitor = VisitorId::mint(now() - 1_000, [1; 10]);
+        let mut view = View::default();
+        view.add_snapshot(Snapshot {
+            version: Version::default(),
+            visitor,
+            unique: Vec::new(),
+            membership: Default::default(),
+            profiles: [(visitor, SubProfile::pack(Version::default(), &content))].into_iter().collect(),
+            truncated: false,
+        });
+        Self { compiled, scores, view, visitor }
+    }
+
+    /// Decides so many times, and gives a number that says what was decided.
+    #[must_use]
+    pub fn run(&self, times: u32) -> u32 {
+        let mut dice = Dice(1);
+        for _ in 0..times {
+            let decided = black_box(self).decide();
+            dice = Dice(
+                decided.into_iter().flatten().fold(1, |sum, (place, worth)| scramble(sum ^ place as u64 ^ worth << 20)),
+            );
+        }
+        dice.0 as u32
+    }
+}
+
+/// A catalogue's value, as an isolate finds it in the KV.
+#[derive(Debug)]
+#[wasm_bindgen]
+pub struct Loading {
+    value: String,
+}
+
+#[wasm_bindgen]
+impl Loading {
+    /// Of so many ads.
+    #[must_use]
+    #[wasm_bindgen(constructor)]
+    pub fn new(ads: u32) -> Self {
+        let text = document(ads.into()).to_string();
+        Self { value: encode_document(KEY, &DIGEST, text.as_bytes()).unwrap_or_default() }
+    }
+
+    /// Its length in characters.
+    #[must_use]
+    pub fn length(&self) -> u32 {
+        self.value.len() as u32
+    }
+
+    /// Reads and checks it so many times, and gives how many ads it has.
+    #[must_use]
+    pub fn run(&self, times: u32) -> u32 {
+        let mut offers = 0;
+        for _ in 0..times {
+            let read = decode_document(KEY, &DIGEST, black_box(self.value.as_bytes())).ok();
+            let catalogue: Option<Catalogue> = read.and_then(|bytes| serde_json::from_slice(&bytes).ok());
+            let words = filters::words();
+            let targets = catalogue.as_ref().and_then(|all| all.targets("", &filters::names(), &words).ok());
+            let made = catalogue.zip(targets).map(|(all, targets)| Compiled::with_targets(&all, &words, &targets));
+            offers = made.map_or(0, |made| made.offers.len() as u32);
+        }
+        offers
+    }
+}

@@ -1,0 +1,206 @@
+//! `decide`: three placements decided in front of somebody of a thousand segments and a thousand actions, natively and in
+//! WebAssembly, beside every ad asked one after the other; and what an isolate does with a catalogue before its first
+//! request.
+
+use std::collections::BTreeMap;
+use std::hint::black_box;
+use std::time::Instant;
+
+use anyhow::{Context as _, Result, ensure};
+use causeway_bench_wasm::decide::{self, Deciding, Loading};
+use causeway_bench_wasm::filters;
+use causeway_shared::actions::{Action, Level, Verb};
+use causeway_shared::catalogue::{Bid, Catalogue, Compiled, Offer, Targets};
+use causeway_shared::decision::Placement;
+use causeway_shared::filter::Subject;
+use causeway_shared::model::features::windows;
+use causeway_shared::model::{Fatigue, PersonFeatures, Scorer};
+use causeway_shared::time::Minute;
+use clap::Args;
+
+use crate::report::{self, Bar, Line, median};
+use crate::stop::Stop;
+use crate::wasm::Node;
+
+const BENCH: &str = "decide";
+
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// Rounds, in which all sides take turns; the medians over them are reported.
+    #[arg(long, default_value_t = 15)]
+    rounds: usize,
+    /// Times that each round decides.
+    #[arg(long, default_value_t = 500)]
+    times: u32,
+}
+
+pub(crate) fn run(options: &Options, json: bool, stop: &Stop) -> Result<()> {
+    let mut node = Node::start()?;
+    for (ads, native, wasm) in [(1_000, 60.0, Some(100.0)), (10_000, 200.0, None)] {
+        decided(options, &mut node, ads, (native, wasm), json, stop)?;
+    }
+    loaded(options, &mut node, 10_000, json, stop)
+}
+
+fn decided(
+    options: &Options,
+    node: &mut Node,
+    ads: u32,
+    (most, most_in_wasm): (f64, Option<f64>),
+    json: bool,
+    stop: &Stop,
+) -> Result<()> {
+    let deciding = Deciding::new(ads);
+    let naive = Naive::new(&deciding, ads.into())?;
+    let expected = naive.decide();
+    ensure!(deciding.decide() == expected, "{:?} is decided, one by one it is {expected:?}", deciding.decide());
+    ensure!(expected.iter().all(Option::is_some), "a placement is left empty: {expected:?}");
+    let answer = deciding.run(1);
+    let (mut natives, mut wasms, mut each) = (Vec::new(), Vec::new(), Vec::new());
+    for round in 0..=options.rounds {
+        stop.check()?;
+        let native = time(options.times, || drop(black_box(deciding.decide())));
+        let (in_wasm, wasm) = node.ask("decide", ads, options.times)?;
+        ensure!(in_wasm == answer, "{answer} natively, {in_wasm} in WebAssembly");
+        let one_by_one = time(options.times.div_ceil(200), || drop(black_box(naive.decide())));
+        if round > 0 {
+            natives.push(native);
+            wasms.push(wasm);
+            each.push(one_by_one);
+        }
+    }
+    let [native, wasm, each] = [natives, wasms, each].map(median);
+    let line = |name: &str, value, peer, bar| {
+        let case = format!("{ads} ads, {name}");
+        report::print(&Line { bench: BENCH, case, value, unit: "us", peer, bar }, json);
+    };
+    line("native", native, None, Some(Bar::AtMost(most)));
+    line("native", native, Some(("one by one".to_owned(), each)), None);
+    line("WebAssembly", wasm, None, most_in_wasm.map(Bar::AtMost));
+    line("WebAssembly", wasm, Some(("native".to_owned(), native)), None);
+    Ok(())
+}
+
+/// Microseconds that one time takes.
+fn time(times: u32, mut run: impl FnMut()) -> f64 {
+    let start = Instant::now();
+    (0..times).for_each(|_| run());
+    start.elapsed().as_secs_f64() * 1e6 / f64::from(times)
+}
+
+fn loaded(options: &Options, node: &mut Node, ads: u32, json: bool, stop: &Stop) -> Result<()> {
+    let loading = Loading::new(ads);
+    ensure!(loading.run(1) == ads, "the catalogue is not read");
+    let (mut natives, mut wasms) = (Vec::new(), Vec::new());
+    for _ in 0..options.rounds {
+        stop.check()?;
+        natives.push(time(1, || assert!(black_box(loading.run(1)) > 0)) / 1e3);
+        let (offers, wasm) = node.ask("load", ads, 1)?;
+        ensure!(offers == ads, "{offers} ads in WebAssembly");
+        wasms.push(wasm / 1e3);
+    }
+    let [native, wasm] = [natives, wasms].map(median);
+    let print = |case: String, value, unit, peer, bar| {
+        report::print(&Line { bench: BENCH, case, value, unit, peer, bar }, json);
+    };
+    let case = format!("load of {ads} ads, WebAssembly");
+    print(case.clone(), wasm, "ms", None, Some(Bar::AtMost(20.0)));
+    print(case, wasm, "ms", Some(("native".to_owned(), native)), None);
+    print(format!("{ads} ads in the KV"), f64::from(loading.length()) / 1e6, "MB", None, Some(Bar::AtMost(1.0)));
+    Ok(())
+}
+
+/// The same decision by the rules as they are written down, one ad after the other, with nothing made beforehand.
+struct Naive<'a> {
+    deciding: &'a Deciding,
+    catalogue: Catalogue,
+    targets: Targets,
+    actions: Vec<Action>,
+    scorer: Scorer,
+    groups: BTreeMap<String, usize>,
+    campaigns: BTreeMap<String, usize>,
+}
+
+impl<'a> Naive<'a> {
+    fn new(deciding: &'a Deciding, ads: u64) -> Result<Self> {
+        let catalogue: Catalogue = serde_json::from_value(decide::document(ads))?;
+        let (names, words) = (filters::names(), filters::words());
+        ensure!(catalogue.problems("", &words).is_empty(), "{:?}", catalogue.problems("", &words).first());
+        let targets = catalogue.targets("", &names, &words).ok().context("the targeting is not taken")?;
+        let scorer = Scorer::new(&decide::model()).context("the model is not sound")?;
+        let actions = decide::actions(deciding.catalogue()).iter().collect();
+        let groups = catalogue.ad_groups.iter().enumerate().map(|(i, group)| (group.id.clone(), i)).collect();
+        let campaigns = catalogue.campaigns.iter().enumerate().map(|(i, campaign)| (campaign.id.clone(), i)).collect();
+        Ok(Self { deciding, catalogue, targets, actions, scorer, groups, campaigns })
+    }
+
+    fn decide(&self) -> Vec<Option<(usize, u64)>> {
+        let Compiled { offers, .. } = self.deciding.catalogue();
+        let mut page: Vec<&Offer> = Vec::new();
+        let each = Deciding::placements().map(|placement| {
+            let may = offers.iter().enumerate().filter(|(_, offer)| self.may(offer, &placement, &page));
+            let worth = may.map(|(place, offer)| (place, self.worth(offer, &placement)));
+            let best = worth
+                .filter(|(_, worth)| *worth >= placement.floor_micros)
+                .min_by_key(|(place, worth)| (std::cmp::Reverse(*worth), *place));
+            page.extend(best.and_then(|(place, _)| offers.get(place)));
+            best
+        });
+        each.to_vec()
+    }
+
+    fn may(&self, offer: &Offer, placement: &Placement<'_>, page: &[&Offer]) -> bool {
+        let [_, group, campaign, advertiser] = &offer.ids;
+        let categories = |id: &String| {
+            let campaign = self.campaigns.get(id).and_then(|place| self.catalogue.campaigns.get(*place));
+            campaign.map(|campaign| campaign.categories.as_slice()).unwrap_or_default()
+        };
+        let beside = |placed: &&Offer| {
+            let competes = placed.ids[2] != *campaign
+                && categories(&placed.ids[2]).iter().any(|category| categories(campaign).contains(category));
+            placed.ids[3] == *advertiser || competes
+        };
+        let described = self.deciding.described();
+        let subject = Subject { view_type: placement.view_type, ..Deciding::subject(&described) };
+        let target = self.groups.get(group).and_then(|place| self.targets.groups.get(*place)?.as_ref());
+        offer.fits(placement.sizes)
+            && !page.iter().any(beside)
+            && target.is_none_or(|filter| filter.matches(&subject))
+            && offer.bounds.iter().all(|bound| {
+                let (from, to) = bound.cap.window.range(Minute::at(decide::now()));
+                bound.cap.admits(self.count(offer, bound.level, bound.cap.verb, from, to))
+            })
+    }
+
+    fn count(&self, offer: &Offer, level: Level, verb: Verb, from: Minute, to: Minute) -> u32 {
+        let counts = |action: &&Action| {
+            action.verb == verb
+                && (from..to).contains(&action.minute)
+                && action.entity.at(level) == offer.entity.at(level)
+        };
+        self.actions.iter().filter(counts).count() as u32
+    }
+
+    fn worth(&self, offer: &Offer, placement: &Placement<'_>) -> u64 {
+        let now = Minute::at(decide::now());
+        let described = self.deciding.described();
+        let person = described.person();
+        let last = self.actions.iter().map(|action| action.minute).filter(|minute| *minute < now).max();
+        let person = PersonFeatures { now, devices: person.devices, segments: person.segments, last };
+        let of = |verb, (from, to)| Level::ALL.map(|level| self.count(offer, level, verb, from, to));
+        let windows = windows(now);
+        let impressions = windows.map(|window| of(Verb::IMPRESSION, window));
+        let fatigue = Fatigue { impressions, clicks: of(Verb::CLICK, windows[2]) };
+        let (person, ad) = (self.scorer.person(&person), self.scorer.ad(offer.entity));
+        let score = self.scorer.score(person, &ad, placement.view_type, &fatigue);
+        let [ctr, cvr] = [score.ctr_ppb(), score.cvr_ppb()].map(u128::from);
+        let campaign = self.campaigns.get(&offer.ids[2]).and_then(|place| self.catalogue.campaigns.get(*place));
+        let worth = match campaign.and_then(|campaign| campaign.bid) {
+            Some(Bid::CpmMicros(micros)) => micros.unsigned_abs().into(),
+            Some(Bid::CpcMicros(micros)) => u128::from(micros.unsigned_abs()) * ctr / 1_000_000,
+            Some(Bid::CpaMicros(micros)) => u128::from(micros.unsigned_abs()) * ctr / 1_000_000 * cvr / 1_000_000_000,
+            Some(Bid::SharePpm(_)) | None => 0,
+        };
+        u64::try_from(worth).unwrap_or(u64::MAX)
+    }
+}
