@@ -5,11 +5,12 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use causeway_shared::catalogue::{Catalogue, Compiled};
+use causeway_shared::catalogue::Compiled;
 use causeway_shared::decision::Scores;
 use causeway_shared::ids::{Millis, TenantId, Version};
 use causeway_shared::model::Model;
 use causeway_shared::wire::catalogue::{self as wire, Digest, Pointer};
+use causeway_shared::wire::flat;
 use causeway_shared::{kv, limits};
 use serde_json::{Value, json};
 
@@ -157,9 +158,8 @@ impl Shelf {
 
 fn read(site: &Site, pointer: &Pointer, value: &[u8], model: Option<&Model>) -> Option<Loaded> {
     let key = kv::catalogue_key(&site.id, pointer.version);
-    let document = wire::decode_document(&key, &pointer.digest, value).ok()?;
-    let catalogue: Catalogue = serde_json::from_slice(&document).ok()?;
-    let compiled = Rc::new(Compiled::new(&catalogue, &site.tenant.vocabulary));
+    let bytes = wire::decode_document(&key, &pointer.digest, value).ok()?;
+    let compiled = Rc::new(Compiled::of(flat::decode(&bytes).ok()?));
     let scores = model.and_then(|model| Scores::new(model, &compiled));
     Some(Loaded { number: pointer.version, digest: pointer.digest, compiled, scores })
 }

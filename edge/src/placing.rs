@@ -53,7 +53,7 @@ pub(crate) struct Decision<'a> {
 #[serde(untagged)]
 enum Shown<'a> {
     House(&'a Value),
-    Ad { id: &'a str, ad_group: &'a str, campaign: &'a str, advertiser: &'a str, creative: &'a Value },
+    Ad { id: &'a str, ad_group: &'a str, campaign: &'a str, advertiser: &'a str, creative: Value },
 }
 
 /// The placing of an ad: its name for actions, and the addresses that count them.
@@ -136,8 +136,14 @@ fn shown<'a>(
     visitor: Option<VisitorId>,
 ) -> Decision<'a> {
     let price_micros = Some(worth);
-    let [id, ad_group, campaign, advertiser] = offer.ids.each_ref().map(String::as_str);
-    let ad = Some(Shown::Ad { id, ad_group, campaign, advertiser, creative: &offer.creative });
+    let [id, ad_group, campaign, advertiser] = offer.ids.each_ref().map(|id| &**id);
+    let ad = Some(Shown::Ad {
+        id,
+        ad_group,
+        campaign,
+        advertiser,
+        creative: serde_json::from_str(&offer.creative).unwrap_or_default(),
+    });
     let placed = visitor.and_then(|visitor| place(visit, asked, offer.entity, visitor));
     Decision { placement: &asked.id, ad, price_micros, reason: None, placed }
 }
@@ -192,13 +198,13 @@ pub(crate) fn trace(visit: &Visit, placements: &[Asked], fates: &[Vec<Fate>], wh
 fn fate_of(site: &Site, offer: &Offer, fate: Fate) -> Value {
     let [id, ..] = &offer.ids;
     if fate == Fate::Refused {
-        return json!({ "ad": id, "outcome": fate.code(), "by": "object" });
+        return json!({ "ad": **id, "outcome": fate.code(), "by": "object" });
     }
     let Fate::Capped(Bound { level, cap, .. }, counted) = fate else {
-        return json!({ "ad": id, "outcome": fate.code() });
+        return json!({ "ad": **id, "outcome": fate.code() });
     };
     let action = site.tenant.vocabulary.name_of(cap.verb);
-    json!({ "ad": id, "outcome": fate.code(), "cap": {
+    json!({ "ad": **id, "outcome": fate.code(), "cap": {
         "level": level.name(), "action": action, "limit": cap.limit, "window": cap.window, "counted": counted,
     } })
 }

@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use causeway_edge::{Engine, Outcome};
 use causeway_shared::actions::Level;
+use causeway_shared::attributes::Dictionary;
+use causeway_shared::catalogue::{Catalogue, Flat};
 use causeway_shared::cookie::{self, IDENTITY};
 use causeway_shared::fact::What;
 use causeway_shared::identity::IdentityCookie;
@@ -12,7 +14,9 @@ use causeway_shared::ids::{Millis, TenantId, Version, VisitorId};
 use causeway_shared::keys::{Key, KeyRing, Keys, Stage, TenantKeys};
 use causeway_shared::model::features::Feature;
 use causeway_shared::model::{FRACTION, Model, Part};
+use causeway_shared::vocabulary::Vocabulary;
 use causeway_shared::wire::catalogue::{Pointer, encode_document, encode_model, encode_pointer};
+use causeway_shared::wire::flat;
 use causeway_shared::{kv, limits, wire};
 use serde_json::{Value, json};
 
@@ -60,8 +64,14 @@ impl Isolate {
 
     /// Puts a version in the KV, and has the pointer name it.
     fn publish(&mut self, counter: u64, version: u32, ads: &Value) {
+        let catalogue: Catalogue = serde_json::from_value(ads.clone()).unwrap();
+        let flat = catalogue.flat(&Dictionary::default(), &Vocabulary::default()).unwrap();
+        self.publish_bytes(counter, version, &flat::encode(&flat));
+    }
+
+    fn publish_bytes(&mut self, counter: u64, version: u32, bytes: &[u8]) {
         let (key, digest) = (kv::catalogue_key(&tenant(), version), [u8::try_from(version).unwrap(); 16]);
-        self.kv.insert(key.clone(), encode_document(&key, &digest, ads.to_string().as_bytes()).unwrap());
+        self.kv.insert(key.clone(), encode_document(&key, &digest, bytes).unwrap());
         self.point(counter, version);
     }
 
@@ -199,10 +209,10 @@ fn a_bad_value_is_not_there_and_the_one_at_hand_is_used_on() {
         let page = isolate.page();
         assert_eq!((used(&page), &page["degraded"]), ((&json!("c-1"), &json!("red")), &json!([note])));
     }
-    // A field that this release does not know may be one that keeps an ad from somebody.
-    let mut newer = ads(X, false);
-    newer["ad"][0]["never_for"] = json!("minors");
-    isolate.publish(9, 2, &newer);
+    // What this release does not know may be what keeps an ad from somebody.
+    let mut newer = flat::encode(&Flat::default());
+    newer[0] += 1;
+    isolate.publish_bytes(9, 2, &newer);
     isolate.now += limits::CATALOGUE_FRESH_MS;
     let page = isolate.page();
     assert_eq!((used(&page).0, &page["degraded"]), (&json!("c-1"), &json!(["catalogue_bad"])));

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 
 use causeway_edge::{Engine, Outcome};
 use causeway_shared::actions::{Action, Actions, Entity, InsertionHash, Verb, ViewType};
+use causeway_shared::attributes::Dictionary;
+use causeway_shared::catalogue::Catalogue;
 use causeway_shared::cookie::{self, LEDGER};
 use causeway_shared::ids::{Epoch, Millis, TenantId, Version, VisitorId};
 use causeway_shared::keys::{Key, KeyRing, Keys, Stage, TenantKeys};
@@ -13,6 +15,7 @@ use causeway_shared::membership::Membership;
 use causeway_shared::profile::{Content, SubProfile};
 use causeway_shared::time::Minute;
 use causeway_shared::view::{Snapshot, Stored};
+use causeway_shared::vocabulary::Vocabulary;
 use causeway_shared::{kv, limits, token, wire};
 use serde_json::{Value, json};
 
@@ -94,7 +97,9 @@ impl Page {
     /// Puts a catalogue in the KV as the current one.
     fn put_catalogue(&mut self, version: u32, ads: &Value) {
         let (key, digest) = (kv::catalogue_key(&self.tenant, version), [7; 16]);
-        let value = wire::catalogue::encode_document(&key, &digest, ads.to_string().as_bytes()).unwrap();
+        let catalogue: Catalogue = serde_json::from_value(ads.clone()).unwrap();
+        let flat = catalogue.flat(&Dictionary::default(), &Vocabulary::default()).unwrap();
+        let value = wire::catalogue::encode_document(&key, &digest, &wire::flat::encode(&flat)).unwrap();
         self.kv.insert(key, value);
         let published = Version { restore: 0, counter: version.into() };
         let pointer = wire::catalogue::Pointer { published, version, digest };

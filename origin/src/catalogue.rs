@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 
 use crate::group::{self, Given, Group, Rules};
 use crate::metrics::Metrics;
+use crate::names;
 use crate::publish::{self, Subject};
 use crate::store::{StoreError, TenantNo, signed, unsigned};
 use crate::tenants::{Known, Tenants};
@@ -178,7 +179,12 @@ pub fn codes(conn: &Connection, tenant: TenantNo) -> Result<BTreeMap<(String, St
 /// [`ApplyError`].
 pub fn check(conn: &Connection, tenant: &Known, document: Value) -> Result<Checked, ApplyError> {
     let before = kept(conn, tenant.no, None)?;
-    Ok(document::check(&tenant.config.vocabulary, &codes(conn, tenant.no)?, before.as_ref(), document)?)
+    let known = document::Known {
+        words: &tenant.config.vocabulary,
+        names: &names::load(conn, tenant.no)?,
+        codes: &codes(conn, tenant.no)?,
+    };
+    Ok(document::check(&known, before.as_ref(), document)?)
 }
 
 /// What an applied document, or a rollback, came to.

@@ -6,6 +6,7 @@
 //! needs. It decides nothing itself.
 
 mod compiled;
+mod flat;
 #[cfg(test)]
 mod tests;
 
@@ -24,6 +25,7 @@ use crate::time::DAY_MINUTES;
 use crate::vocabulary::Vocabulary;
 
 pub use compiled::{Bound, Compiled, Group, Offer, Terms};
+pub use flat::{Flat, FlatAd, FlatAdvertiser, FlatCampaign, FlatGroup, Head};
 
 /// Whom ads are for: a filter each of a catalogue's campaigns and ad groups, in their order.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -122,7 +124,9 @@ pub enum Bid {
 }
 
 impl Bid {
-    fn is_within(self) -> bool {
+    /// Whether it is within its bounds.
+    #[must_use]
+    pub fn is_within(self) -> bool {
         match self {
             Self::CpmMicros(micros) | Self::CpcMicros(micros) | Self::CpaMicros(micros) => {
                 (0..=limits::BID_MICROS).contains(&micros)
@@ -244,6 +248,15 @@ impl Catalogue {
             );
         }
         found.0
+    }
+
+    /// The same as it travels to the edge; of one whose [`Self::problems`] are none.
+    ///
+    /// # Errors
+    /// Everything wrong with its filters.
+    pub fn flat(&self, attributes: &Dictionary, words: &Vocabulary) -> Result<Flat, Vec<Problem>> {
+        let targets = self.targets("", attributes, words)?;
+        Ok(Flat::of(self, words, &targets))
     }
 
     /// The filters of its campaigns and ad groups, in their order; `at` is where it stands.

@@ -7,6 +7,7 @@ pub mod catalogue;
 pub mod cookies;
 pub mod facts;
 pub mod filter;
+pub mod flat;
 pub mod kv;
 pub mod model;
 mod parts;

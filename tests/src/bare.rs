@@ -7,10 +7,13 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use causeway_shared::attributes::Dictionary;
+use causeway_shared::catalogue::Catalogue;
 use causeway_shared::config::EdgeConfig;
 use causeway_shared::identity::IdentityCookie;
 use causeway_shared::ids::{Millis, TenantId, Version, VisitorId};
 use causeway_shared::keys::{Key, KeyRing, Keys, ProofAlg, ProofKey, Stage, TenantKeys};
+use causeway_shared::vocabulary::Vocabulary;
 use causeway_shared::{cookie, kv, proof, wire};
 use serde_json::json;
 use tempfile::TempDir;
@@ -158,14 +161,16 @@ pub fn tenant() -> TenantId {
 /// What the KV holds of a catalogue's version that is current, as the origin publishes it.
 ///
 /// # Panics
-/// When the catalogue is too long.
+/// When the catalogue is none.
 #[must_use]
 pub fn catalogue(version: u32, ads: &serde_json::Value) -> [(String, String); 2] {
     let (tenant, digest) = (tenant(), [7; 16]);
     let published = Version { restore: 0, counter: version.into() };
     let pointer = wire::catalogue::Pointer { published, version, digest };
     let [at, current] = [kv::catalogue_key(&tenant, version), kv::pointer_key(&tenant)];
-    let value = wire::catalogue::encode_document(&at, &digest, ads.to_string().as_bytes()).unwrap();
+    let catalogue: Catalogue = serde_json::from_value(ads.clone()).unwrap();
+    let flat = catalogue.flat(&Dictionary::default(), &Vocabulary::default()).unwrap();
+    let value = wire::catalogue::encode_document(&at, &digest, &wire::flat::encode(&flat)).unwrap();
     let pointer = wire::catalogue::encode_pointer(&current, &pointer);
     [(at, value), (current, pointer)]
 }

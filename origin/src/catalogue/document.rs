@@ -59,11 +59,23 @@ pub fn read(name: &str, text: &str) -> Result<Value, CheckError> {
     serde_json::from_str(text).map_err(|e| failed(&e))
 }
 
-/// Checks a document against a tenant's words, the codes given so far and the version that is current.
+/// What a tenant has for ever.
+#[derive(Debug, Clone, Copy)]
+pub struct Known<'a> {
+    /// Its words of actions and placements.
+    pub words: &'a Vocabulary,
+    /// Its names of attributes.
+    pub names: &'a Dictionary,
+    /// Its codes given so far.
+    pub codes: &'a Codes,
+}
+
+/// Checks a document against what a tenant has for ever and the version that is current.
 ///
 /// # Errors
 /// [`CheckError`].
-pub fn check(words: &Vocabulary, given: &Codes, before: Option<&Kept>, document: Value) -> Result<Checked, CheckError> {
+pub fn check(known: &Known<'_>, before: Option<&Kept>, document: Value) -> Result<Checked, CheckError> {
+    let Known { words, names, codes: given } = *known;
     let Value::Object(mut document) = document else {
         return Err(CheckError::Form("it is not an object".to_owned()));
     };
@@ -73,7 +85,7 @@ pub fn check(words: &Vocabulary, given: &Codes, before: Option<&Kept>, document:
     match serde_json::from_value::<Catalogue>(document.clone()) {
         Err(_) => problems.extend(form_problems(&document)),
         Ok(catalogue) => {
-            let targets = catalogue.targets("", &Dictionary::default(), words);
+            let targets = catalogue.targets("", names, words);
             let found = catalogue.problems("", words).into_iter().chain(targets.err().into_iter().flatten());
             problems.extend(found.map(|problem| Problem {
                 path: problem.path.trim_start_matches('.').to_owned(),

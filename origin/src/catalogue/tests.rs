@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use causeway_shared::attributes::Dictionary;
 use causeway_shared::catalogue::Compiled;
 use causeway_shared::limits;
 use causeway_shared::model::Model;
 use causeway_shared::vocabulary::Vocabulary;
-use causeway_shared::wire::catalogue as wire;
+use causeway_shared::wire::{catalogue as wire, flat};
 use serde_json::{Value, json};
 
 use super::*;
@@ -67,8 +68,7 @@ fn the_pointer_is_handed_out_once_the_kv_has_what_it_points_to() {
     let value = first[0].value.as_ref().unwrap();
     assert_eq!((pointer.version, pointer.published), (1, second[0].version));
     let read = wire::decode_document("c:demo:1", &pointer.digest, value.as_bytes()).unwrap();
-    let read: Value = serde_json::from_slice(&read).unwrap();
-    assert_eq!(read["ad"][0]["code"], 1);
+    assert_eq!(flat::decode(&read).unwrap().ads[0].head.code, 1);
 }
 
 #[test]
@@ -233,12 +233,14 @@ fn the_documented_catalogue_is_taken() {
         "verb": read(text)["verb"], "view_type": read(text)["view_type"],
     }))
     .unwrap();
-    let checked = document::check(&words, &BTreeMap::new(), None, read(text)).unwrap();
+    let (names, codes) = (Dictionary::default(), BTreeMap::new());
+    let known = document::Known { words: &words, names: &names, codes: &codes };
+    let checked = document::check(&known, None, read(text)).unwrap();
     let catalogue = serde_json::from_str(&checked.document).unwrap();
     let compiled = Compiled::new(&catalogue, &words);
     assert_eq!((compiled.offers.len(), compiled.targets.len(), compiled.experiments.len()), (1, 2, 1));
     let wrong = text.replace("{ devices", "{ device");
-    let Err(CheckError::Problems(problems)) = document::check(&words, &BTreeMap::new(), None, read(&wrong)) else {
+    let Err(CheckError::Problems(problems)) = document::check(&known, None, read(&wrong)) else {
         unreachable!("it was taken")
     };
     let paths: Vec<&str> = problems.iter().map(|p| p.path.as_str()).collect();

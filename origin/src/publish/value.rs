@@ -7,7 +7,7 @@ use causeway_shared::membership::{Membership, Visitors};
 use causeway_shared::profile::SubProfile;
 use causeway_shared::time::{Day, Minute};
 use causeway_shared::view::{Snapshot, Stored};
-use causeway_shared::wire::{WireError, catalogue as forms, kv as form};
+use causeway_shared::wire::{WireError, catalogue as forms, flat, kv as form};
 use causeway_shared::{kv, limits};
 use litemap::LiteMap;
 use rusqlite::{Connection, OptionalExtension as _};
@@ -67,7 +67,7 @@ pub fn build(
         Subject::Catalogue(number) => {
             let key = kv::catalogue_key(&tenant.id, number);
             let kept = catalogue::to_publish(conn, tenant.no, number, now)?;
-            let value = kept.map(|kept| document(&key, &kept)).transpose()?;
+            let value = kept.map(|kept| document(conn, tenant, &key, &kept)).transpose()?;
             Ok((key, value))
         }
         Subject::Pointer => {
@@ -111,12 +111,16 @@ fn names_page(key: &str, page: &[(String, Kind)]) -> Result<String, ValueError> 
 }
 
 /// A catalogue is published only if an edge can read it back.
-fn document(key: &str, kept: &Kept) -> Result<String, ValueError> {
+fn document(conn: &Connection, tenant: &Known, key: &str, kept: &Kept) -> Result<String, ValueError> {
     let bad = |e: WireError| ValueError::Check(e.code());
-    let value = forms::encode_document(key, &kept.digest(), kept.document.as_bytes()).map_err(bad)?;
-    let back = forms::decode_document(key, &kept.digest(), value.as_bytes()).map_err(bad)?;
-    let whole = back == kept.document.as_bytes() && serde_json::from_slice::<Catalogue>(&back).is_ok();
-    if whole { Ok(value) } else { Err(ValueError::Check("differs")) }
+    let read: Result<Catalogue, _> = serde_json::from_str(&kept.document);
+    let catalogue = read.map_err(|_| StoreError::Corrupt { what: "document of a catalogue" })?;
+    let names = names::load(conn, tenant.no)?;
+    // Names and words are for ever: what was checked with them still holds.
+    let flat = catalogue.flat(&names, &tenant.config.vocabulary).map_err(|_| ValueError::Check("targeting"))?;
+    let value = forms::encode_document(key, &kept.digest(), &flat::encode(&flat)).map_err(bad)?;
+    let bytes = forms::decode_document(key, &kept.digest(), value.as_bytes()).map_err(bad)?;
+    if flat::decode(&bytes).map_err(bad)? == flat { Ok(value) } else { Err(ValueError::Check("differs")) }
 }
 
 fn lookup(conn: &Connection, tenant: &Known, id: AlternateId, key: &str) -> Result<Option<String>, ValueError> {

@@ -1,14 +1,14 @@
 //! The catalogue as a decision needs it: the ads in the order of their choice, each with all caps that bind it.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use serde_json::Value;
-
-use super::{Ad, Advertiser, Bid, Campaign, CapMode, CapRule, Catalogue, Targets};
+use super::flat::{Flat, FlatAd, FlatAdvertiser, FlatCampaign, FlatGroup, Head};
+use super::{Bid, Catalogue};
 use crate::actions::{Cap, Counter, Entity, Level, Verb, Window};
 use crate::attributes::Dictionary;
 use crate::experiment::Experiment;
-use crate::filter::{self, Filter, Index, Matches};
+use crate::filter::{Index, Matches};
 use crate::ids::Millis;
 use crate::vocabulary::Vocabulary;
 
@@ -19,7 +19,7 @@ pub struct Compiled {
     pub offers: Vec<Offer>,
     /// What their campaigns agreed on, in the order of the catalogue's.
     pub terms: Vec<Terms>,
-    /// Their ad groups that have ads, in the order of the catalogue's.
+    /// Their ad groups that have ads.
     pub groups: Vec<Group>,
     /// The different filters of campaigns and ad groups, each once.
     pub targets: Index,
@@ -39,9 +39,9 @@ pub struct Offer {
     /// Its code, and those of what it belongs to.
     pub entity: Entity,
     /// The ids at [`Level::ALL`].
-    pub ids: [String; 4],
-    /// What the page shows.
-    pub creative: Value,
+    pub ids: [Arc<str>; 4],
+    /// What the page shows, as JSON.
+    pub creative: String,
     /// Where a click leads.
     pub landing: String,
     /// The sizes it comes in; empty for any.
@@ -107,64 +107,43 @@ impl Compiled {
     /// Compiles a catalogue without names of attributes; one whose filters need them places nothing.
     #[must_use]
     pub fn new(catalogue: &Catalogue, words: &Vocabulary) -> Self {
-        let targets = catalogue.targets("", &Dictionary::default(), words);
-        targets.map(|targets| Self::with_targets(catalogue, words, &targets)).unwrap_or_default()
+        catalogue.flat(&Dictionary::default(), words).map(Self::of).unwrap_or_default()
     }
 
-    /// Compiles a catalogue whose filters are parsed. An ad whose parents or verbs are not there, which
-    /// [`Catalogue::problems`] refuses, is left out.
+    /// Compiles a catalogue as it travels.
     #[must_use]
-    pub fn with_targets<'a>(catalogue: &'a Catalogue, words: &Vocabulary, targets: &Targets) -> Self {
-        let mut compiled = Self { experiments: catalogue.experiments.clone(), ..Self::default() };
-        let (by_id, mut names) = (ById::of(catalogue), Places::default());
-        let advertiser = |id: &String| catalogue.advertisers.get(*by_id.advertisers.get(id.as_str())?);
-        let mut agreed = |campaign: &'a Campaign| terms(campaign, advertiser(&campaign.advertiser), &mut names);
-        compiled.terms = catalogue.campaigns.iter().map(&mut agreed).collect();
-        let mut filters = Places::default();
-        let mut place = |filter: &Option<Filter>| filter.clone().map(|filter| filters.of(filter));
-        let of_campaigns: Vec<Option<usize>> = targets.campaigns.iter().map(&mut place).collect();
-        let of_groups: Vec<Option<usize>> = targets.groups.iter().map(&mut place).collect();
-        compiled.targets = Index::new(&filters.all.into_iter().map(Some).collect::<Vec<_>>());
-        // By the place of an ad group in the catalogue.
-        let mut groups: BTreeMap<usize, Group> = BTreeMap::new();
-        let mut ads: Vec<&Ad> = catalogue.ads.iter().collect();
-        ads.sort_by_key(|ad| (std::cmp::Reverse(ad.weight), ad.code));
+    pub fn of(flat: Flat) -> Self {
+        let Flat { questions, filters, advertisers, campaigns, groups, ads, experiments } = flat;
+        let targets = Index::new(&filters.into_iter().map(Some).collect::<Vec<_>>());
+        let terms = campaigns.iter().map(|campaign| terms(campaign, &advertisers)).collect();
+        let mut compiled = Self { terms, targets, questions, experiments, ..Self::default() };
+        let families: Vec<Option<Family>> =
+            groups.iter().map(|group| Family::of(group, &campaigns, &advertisers, &compiled.questions)).collect();
+        let mut numbers: Vec<Option<usize>> = vec![None; groups.len()];
+        compiled.offers.reserve(ads.len());
         for ad in ads {
-            let Some(parents) = by_id.parents(ad) else { continue };
-            let Some(offer) = compiled.offer(catalogue, words, ad, &parents) else { continue };
-            let at = |all: &[Option<usize>], place: usize| all.get(place).copied().flatten();
-            let targets = [at(&of_campaigns, parents.campaign), at(&of_groups, parents.group)];
-            let new = || Group {
-                terms: parents.campaign,
-                targets: targets.into_iter().flatten().collect(),
-                offers: Vec::new(),
-            };
+            let of = ad.group as usize;
+            let (Some(Some(family)), Some(number)) = (families.get(of), numbers.get_mut(of)) else { continue };
+            let number = *number.get_or_insert_with(|| {
+                let Family { terms, targets, .. } = family;
+                compiled.groups.push(Group { terms: *terms, targets: targets.clone(), offers: Vec::new() });
+                compiled.groups.len() - 1
+            });
             let place = compiled.offers.len();
-            groups.entry(parents.group).or_insert_with(new).offers.extend(u32::try_from(place));
-            compiled.by_code.insert(ad.code, place);
+            compiled.groups.iter_mut().skip(number).take(1).for_each(|group| group.offers.extend(u32::try_from(place)));
+            compiled.by_code.insert(ad.head.code, place);
+            let offer = family.offer(ad, number, &compiled.questions);
             compiled.has_strict |= offer.strict;
             compiled.offers.push(offer);
         }
-        compiled.groups = groups.into_values().collect();
         compiled.counter = Counter::new(compiled.offers.iter().map(|offer| offer.entity));
-        compiled.number();
+        for (place, offer) in compiled.offers.iter_mut().enumerate() {
+            let places = compiled.counter.places(place).unwrap_or_default();
+            let at =
+                |level| Level::ALL.into_iter().zip(places).find(|(of, _)| *of == level).map_or(0, |(_, place)| place);
+            offer.bounds.iter_mut().for_each(|bound| bound.place = at(bound.level));
+        }
         compiled
-    }
-
-    /// Tells each offer where its group is and its bounds where they are counted.
-    fn number(&mut self) {
-        for (number, group) in self.groups.iter().enumerate() {
-            for place in &group.offers {
-                self.offers.iter_mut().skip(*place as usize).take(1).for_each(|offer| offer.group = number);
-            }
-        }
-        for (place, offer) in self.offers.iter_mut().enumerate() {
-            let places = self.counter.places(place).unwrap_or_default();
-            for bound in &mut offer.bounds {
-                bound.place =
-                    Level::ALL.into_iter().zip(places).find(|(level, _)| *level == bound.level).map_or(0, |at| at.1);
-            }
-        }
     }
 
     /// The ad of a code.
@@ -184,105 +163,75 @@ impl Compiled {
     pub fn place_of(&self, code: u32) -> Option<usize> {
         self.by_code.get(&code).copied()
     }
+}
 
-    fn offer(&mut self, catalogue: &Catalogue, words: &Vocabulary, ad: &Ad, parents: &Parents) -> Option<Offer> {
-        let group = catalogue.ad_groups.get(parents.group)?;
-        let campaign = catalogue.campaigns.get(parents.campaign)?;
-        let advertiser = catalogue.advertisers.get(parents.advertiser)?;
-        let caps = [&ad.caps, &group.caps, &campaign.caps, &advertiser.caps];
-        let rules = Level::ALL.into_iter().zip(caps).flat_map(|(level, caps)| caps.iter().map(move |cap| (level, cap)));
-        let bounds = rules.map(|(level, rule)| self.bound(level, rule, words)).collect::<Option<Vec<_>>>()?;
-        let capped = bounds.iter().any(|bound| bound.cap.verb == Verb::IMPRESSION);
-        Some(Offer {
-            entity: Entity { ad: ad.code, ad_group: group.code, campaign: campaign.code, advertiser: advertiser.code },
-            ids: [&ad.id, &group.id, &campaign.id, &advertiser.id].map(Clone::clone),
-            creative: ad.creative.clone(),
-            landing: ad.landing.clone(),
-            sizes: ad.sizes.clone(),
-            terms: parents.campaign,
-            group: 0,
-            strict: campaign.cap_mode == CapMode::Strict && capped,
-            bounds,
+/// What all ads of a group have from it and from what it belongs to.
+struct Family {
+    ids: [Arc<str>; 3],
+    codes: [u32; 3],
+    terms: usize,
+    targets: Vec<usize>,
+    strict: bool,
+    bounds: Vec<Bound>,
+}
+
+impl Family {
+    fn of(
+        group: &FlatGroup,
+        campaigns: &[FlatCampaign],
+        advertisers: &[FlatAdvertiser],
+        questions: &[(Verb, Window)],
+    ) -> Option<Self> {
+        let campaign = campaigns.get(group.campaign as usize)?;
+        let advertiser = advertisers.get(campaign.advertiser as usize)?;
+        let heads = [&group.head, &campaign.head, &advertiser.head];
+        let levels = [Level::AdGroup, Level::Campaign, Level::Advertiser];
+        let bounds = levels.into_iter().zip(heads).flat_map(|(level, head)| bounds(level, head, questions));
+        Some(Self {
+            ids: heads.map(|head| head.id.as_str().into()),
+            codes: heads.map(|head| head.code),
+            terms: group.campaign as usize,
+            targets: [campaign.target, group.target].into_iter().flatten().map(|target| target as usize).collect(),
+            strict: campaign.strict,
+            bounds: bounds.collect(),
         })
     }
 
-    fn bound(&mut self, level: Level, rule: &CapRule, words: &Vocabulary) -> Option<Bound> {
-        let cap = Cap { verb: words.verb(&rule.action)?, limit: rule.limit, window: rule.window };
-        let asked = (cap.verb, cap.window);
-        let question = self.questions.iter().position(|question| *question == asked).unwrap_or_else(|| {
-            self.questions.push(asked);
-            self.questions.len() - 1
-        });
-        Some(Bound { level, cap, question, place: 0 })
+    fn offer(&self, ad: FlatAd, group: usize, questions: &[(Verb, Window)]) -> Offer {
+        let [ad_group, campaign, advertiser] = self.codes;
+        let [of_group, of_campaign, of_advertiser] = self.ids.clone();
+        let mut bounds: Vec<Bound> = bounds(Level::Ad, &ad.head, questions).collect();
+        bounds.extend(&self.bounds);
+        let capped = bounds.iter().any(|bound| bound.cap.verb == Verb::IMPRESSION);
+        Offer {
+            entity: Entity { ad: ad.head.code, ad_group, campaign, advertiser },
+            ids: [ad.head.id.into(), of_group, of_campaign, of_advertiser],
+            creative: ad.creative,
+            landing: ad.landing,
+            sizes: ad.sizes,
+            terms: self.terms,
+            group,
+            strict: self.strict && capped,
+            bounds,
+        }
     }
 }
 
-fn terms<'a>(campaign: &'a Campaign, of: Option<&Advertiser>, names: &mut Places<&'a str>) -> Terms {
-    let moment = |text: &Option<String>| text.as_ref().and_then(|text| u64::try_from(filter::rfc3339(text)?).ok());
+fn bounds(level: Level, head: &Head, questions: &[(Verb, Window)]) -> impl Iterator<Item = Bound> {
+    head.caps.iter().filter_map(move |(question, limit)| {
+        let question = *question as usize;
+        let (verb, window) = *questions.get(question)?;
+        Some(Bound { level, cap: Cap { verb, limit: *limit, window }, question, place: 0 })
+    })
+}
+
+fn terms(campaign: &FlatCampaign, advertisers: &[FlatAdvertiser]) -> Terms {
     Terms {
-        runs: moment(&campaign.starts).unwrap_or(0)..moment(&campaign.ends).unwrap_or(Millis::MAX),
-        bid: campaign.bid.unwrap_or(Bid::CpmMicros(0)),
+        runs: campaign.runs.clone(),
+        bid: campaign.bid,
         roadblock: campaign.roadblock,
-        repeats: of.is_some_and(|advertiser| advertiser.repeats),
-        categories: campaign.categories.iter().map(|name| names.of(name.as_str())).collect(),
-    }
-}
-
-/// Values, each once, and where each is.
-#[derive(Debug)]
-struct Places<T> {
-    all: Vec<T>,
-    of: BTreeMap<T, usize>,
-}
-
-impl<T> Default for Places<T> {
-    fn default() -> Self {
-        Self { all: Vec::new(), of: BTreeMap::new() }
-    }
-}
-
-impl<T: Ord + Clone> Places<T> {
-    fn of(&mut self, value: T) -> usize {
-        if let Some(place) = self.of.get(&value) {
-            return *place;
-        }
-        self.of.insert(value.clone(), self.all.len());
-        self.all.push(value);
-        self.all.len() - 1
-    }
-}
-
-/// The rows of a catalogue by their ids.
-struct ById<'a> {
-    advertisers: BTreeMap<&'a str, usize>,
-    /// With the ids of their advertisers.
-    campaigns: BTreeMap<&'a str, (usize, &'a str)>,
-    /// With the ids of their campaigns.
-    groups: BTreeMap<&'a str, (usize, &'a str)>,
-}
-
-/// The places of the rows that an ad belongs to.
-struct Parents {
-    group: usize,
-    campaign: usize,
-    advertiser: usize,
-}
-
-impl<'a> ById<'a> {
-    fn of(catalogue: &'a Catalogue) -> Self {
-        let campaigns = catalogue.campaigns.iter().map(|c| (c.id.as_str(), c.advertiser.as_str())).enumerate();
-        let groups = catalogue.ad_groups.iter().map(|g| (g.id.as_str(), g.campaign.as_str())).enumerate();
-        Self {
-            advertisers: catalogue.advertisers.iter().enumerate().map(|(i, a)| (a.id.as_str(), i)).collect(),
-            campaigns: campaigns.map(|(i, (id, parent))| (id, (i, parent))).collect(),
-            groups: groups.map(|(i, (id, parent))| (id, (i, parent))).collect(),
-        }
-    }
-
-    fn parents(&self, ad: &Ad) -> Option<Parents> {
-        let (group, of) = *self.groups.get(ad.ad_group.as_str())?;
-        let (campaign, of) = *self.campaigns.get(of)?;
-        Some(Parents { group, campaign, advertiser: *self.advertisers.get(of)? })
+        repeats: advertisers.get(campaign.advertiser as usize).is_some_and(|advertiser| advertiser.repeats),
+        categories: campaign.categories.iter().map(|category| *category as usize).collect(),
     }
 }
 

@@ -33,7 +33,7 @@ fn s3_05_the_order_of_choice_is_weight_then_code() {
     let catalogue = catalogue(small());
     assert_eq!(catalogue.problems("c", &words()), []);
     let compiled = Compiled::new(&catalogue, &words());
-    let ids: Vec<&str> = compiled.offers.iter().map(|offer| offer.ids[0].as_str()).collect();
+    let ids: Vec<&str> = compiled.offers.iter().map(|offer| &*offer.ids[0]).collect();
     assert_eq!(ids, ["first", "second", "light"]);
     assert_eq!(compiled.questions.len(), 1, "one question for the three");
     let first = compiled.ad(2).unwrap();

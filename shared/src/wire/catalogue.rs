@@ -1,9 +1,9 @@
 //! A tenant's catalogue in the edge KV: the document of each version, written once, the pointer to the current one, and
 //! the newest model.
-//! All are text as [`super::kv`] describes; the document is its file form's JSON, packed by LZ4 (the block format).
+//! All are text as [`super::kv`] describes; the document is a [`super::flat`], packed by LZ4 (the block format).
 //!
-//! A reader that does not know a field of a document refuses it: to leave out a part of what limits an ad would show the
-//! ad to whom it is not meant for. It goes on with the catalogue it has.
+//! A reader that does not know a document's form refuses it: to leave out a part of what limits an ad would show the ad to
+//! whom it is not meant for. It goes on with the catalogue it has.
 
 use minicbor::decode::Decoder;
 
@@ -19,7 +19,7 @@ const DOCUMENT: &str = "k1";
 const POINTER: &str = "p1";
 const MODEL: &str = "w1";
 
-/// The first 16 bytes of the SHA-256 of a document's JSON.
+/// The first 16 bytes of the SHA-256 of a document's file form, as JSON.
 pub type Digest = [u8; 16];
 
 /// Which version of a catalogue is current.
@@ -77,10 +77,10 @@ pub fn decode_model(key: &str, value: &[u8]) -> Result<(Version, Model), WireErr
     parts::form(&bytes, FORM, 2, |d| Ok((parts::version(d)?, model::decode(d.bytes()?)?)))
 }
 
-/// The value of a version's key: its document, as JSON, with its digest.
+/// The value of a version's key: its document with its digest.
 ///
 /// # Errors
-/// [`WireError::TooLong`] over [`limits::CATALOGUE_BYTES`] of JSON or [`limits::CATALOGUE_CHARS`] of text.
+/// [`WireError::TooLong`] over [`limits::CATALOGUE_BYTES`] or [`limits::CATALOGUE_CHARS`] of text.
 pub fn encode_document(key: &str, digest: &Digest, document: &[u8]) -> Result<String, WireError> {
     let length = u32::try_from(document.len()).map_err(|_| WireError::TooLong)?;
     if document.len() > limits::CATALOGUE_BYTES {

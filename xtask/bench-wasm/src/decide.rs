@@ -4,7 +4,7 @@ use std::hint::black_box;
 
 use causeway_shared::actions::{Action, Actions, InsertionHash, PackedActions, Verb, ViewType};
 use causeway_shared::attributes::AttributeMap;
-use causeway_shared::catalogue::{Catalogue, Compiled};
+use causeway_shared::catalogue::{Catalogue, Compiled, Flat};
 use causeway_shared::decision::{Described, Person, Placement, Question, Scores};
 use causeway_shared::filter::Subject;
 use causeway_shared::ids::{Millis, Version, VisitorId};
@@ -14,6 +14,7 @@ use causeway_shared::segments::Stamp;
 use causeway_shared::time::{DAY_MINUTES, EPOCH_MS, Minute};
 use causeway_shared::view::{Snapshot, View};
 use causeway_shared::wire::catalogue::{Digest, decode_document, encode_document};
+use causeway_shared::wire::flat;
 use serde_json::{Value as Json, json};
 use wasm_bindgen::prelude::wasm_bindgen;
 
@@ -71,13 +72,14 @@ pub fn document(ads: u64) -> Json {
 /// Never: the document is of the form, and without problems.
 #[must_use]
 pub fn compiled(document: &Json) -> Compiled {
-    let words = filters::words();
+    Compiled::of(flat(document))
+}
+
+fn flat(document: &Json) -> Flat {
     let read: Result<Catalogue, _> = serde_json::from_value(document.clone());
-    let Ok(catalogue) = read else { unreachable!("the catalogue is not of its form") };
-    match catalogue.targets("", &filters::names(), &words) {
-        Ok(targets) => Compiled::with_targets(&catalogue, &words, &targets),
-        Err(problems) => unreachable!("{problems:?}"),
-    }
+    let flat = read.map(|catalogue| catalogue.flat(&filters::names(), &filters::words()));
+    let Ok(Ok(flat)) = flat else { unreachable!("{flat:?}") };
+    flat
 }
 
 /// A model that has learnt something of everything.
@@ -227,8 +229,8 @@ impl Loading {
     #[must_use]
     #[wasm_bindgen(constructor)]
     pub fn new(ads: u32) -> Self {
-        let text = document(ads.into()).to_string();
-        Self { value: encode_document(KEY, &DIGEST, text.as_bytes()).unwrap_or_default() }
+        let bytes = flat::encode(&flat(&document(ads.into())));
+        Self { value: encode_document(KEY, &DIGEST, &bytes).unwrap_or_default() }
     }
 
     /// Its length in characters.
@@ -243,10 +245,7 @@ impl Loading {
         let mut offers = 0;
         for _ in 0..times {
             let read = decode_document(KEY, &DIGEST, black_box(self.value.as_bytes())).ok();
-            let catalogue: Option<Catalogue> = read.and_then(|bytes| serde_json::from_slice(&bytes).ok());
-            let words = filters::words();
-            let targets = catalogue.as_ref().and_then(|all| all.targets("", &filters::names(), &words).ok());
-            let made = catalogue.zip(targets).map(|(all, targets)| Compiled::with_targets(&all, &words, &targets));
+            let made = read.and_then(|bytes| flat::decode(&bytes).ok()).map(Compiled::of);
             offers = made.map_or(0, |made| made.offers.len() as u32);
         }
         offers

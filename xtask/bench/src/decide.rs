@@ -151,7 +151,7 @@ impl<'a> Naive<'a> {
 
     fn may(&self, offer: &Offer, placement: &Placement<'_>, page: &[&Offer]) -> bool {
         let [_, group, campaign, advertiser] = &offer.ids;
-        let categories = |id: &String| {
+        let categories = |id: &str| {
             let campaign = self.campaigns.get(id).and_then(|place| self.catalogue.campaigns.get(*place));
             campaign.map(|campaign| campaign.categories.as_slice()).unwrap_or_default()
         };
@@ -162,7 +162,7 @@ impl<'a> Naive<'a> {
         };
         let described = self.deciding.described();
         let subject = Subject { view_type: placement.view_type, ..Deciding::subject(&described) };
-        let target = self.groups.get(group).and_then(|place| self.targets.groups.get(*place)?.as_ref());
+        let target = self.groups.get(&**group).and_then(|place| self.targets.groups.get(*place)?.as_ref());
         offer.fits(placement.sizes)
             && !page.iter().any(beside)
             && target.is_none_or(|filter| filter.matches(&subject))
@@ -194,7 +194,7 @@ impl<'a> Naive<'a> {
         let (person, ad) = (self.scorer.person(&person), self.scorer.ad(offer.entity));
         let score = self.scorer.score(person, &ad, placement.view_type, &fatigue);
         let [ctr, cvr] = [score.ctr_ppb(), score.cvr_ppb()].map(u128::from);
-        let campaign = self.campaigns.get(&offer.ids[2]).and_then(|place| self.catalogue.campaigns.get(*place));
+        let campaign = self.campaigns.get(&*offer.ids[2]).and_then(|place| self.catalogue.campaigns.get(*place));
         let worth = match campaign.and_then(|campaign| campaign.bid) {
             Some(Bid::CpmMicros(micros)) => micros.unsigned_abs().into(),
             Some(Bid::CpcMicros(micros)) => u128::from(micros.unsigned_abs()) * ctr / 1_000_000,

@@ -1,0 +1,198 @@
+//! A catalogue as it travels to the edge: rows name rows by their places, words are codes, filters are parsed. The origin
+//! makes it of a document whose problems are none; a reader makes [`super::Compiled`] of it.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use super::{Bid, CapMode, CapRule, Catalogue, Targets};
+use crate::actions::{Verb, Window};
+use crate::experiment::Experiment;
+use crate::filter::{self, Filter};
+use crate::ids::Millis;
+use crate::vocabulary::Vocabulary;
+
+/// All of a catalogue. Places count from 0.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Flat {
+    /// What the caps ask of a person's actions, each pair once.
+    pub questions: Vec<(Verb, Window)>,
+    /// The different filters of campaigns and ad groups, each once.
+    pub filters: Vec<Filter>,
+    /// Who pays.
+    pub advertisers: Vec<FlatAdvertiser>,
+    /// What they pay for.
+    pub campaigns: Vec<FlatCampaign>,
+    /// Ads of one campaign that belong together.
+    pub groups: Vec<FlatGroup>,
+    /// The ads in the order of their choice: the heaviest first, then by code.
+    pub ads: Vec<FlatAd>,
+    /// What is tested.
+    pub experiments: Vec<Experiment>,
+}
+
+/// What rows of all sorts have.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Head {
+    /// Its name.
+    pub id: String,
+    /// Its code.
+    pub code: u32,
+    /// Its caps: the place of what is asked in [`Flat::questions`], and how many there may be.
+    pub caps: Vec<(u32, u32)>,
+}
+
+/// An advertiser.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct FlatAdvertiser {
+    /// What all rows have.
+    pub head: Head,
+    /// Whether one page may show several of its ads.
+    pub repeats: bool,
+}
+
+/// A campaign.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FlatCampaign {
+    /// What all rows have.
+    pub head: Head,
+    /// The place of its advertiser.
+    pub advertiser: u32,
+    /// The place of its filter.
+    pub target: Option<u32>,
+    /// From when on its ads are placed, and from when on not any more.
+    pub runs: Range<Millis>,
+    /// What is paid for what.
+    pub bid: Bid,
+    /// Whether its ads fill all placements of a page, or none.
+    pub roadblock: bool,
+    /// Whether its caps are strict.
+    pub strict: bool,
+    /// What it competes in, by numbers that stand for the names.
+    pub categories: Vec<u32>,
+}
+
+/// An ad group.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct FlatGroup {
+    /// What all rows have.
+    pub head: Head,
+    /// The place of its campaign.
+    pub campaign: u32,
+    /// The place of its filter.
+    pub target: Option<u32>,
+}
+
+/// An ad.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct FlatAd {
+    /// What all rows have.
+    pub head: Head,
+    /// The place of its ad group.
+    pub group: u32,
+    /// The sizes it comes in; empty for any.
+    pub sizes: Vec<[u32; 2]>,
+    /// What the page shows, as JSON.
+    pub creative: String,
+    /// Where a click leads.
+    pub landing: String,
+}
+
+impl Flat {
+    /// Of a catalogue whose filters are parsed. A row whose parent or whose words are not there, which
+    /// [`Catalogue::problems`] refuses, is left out with all that belongs to it.
+    #[must_use]
+    pub fn of(catalogue: &Catalogue, words: &Vocabulary, targets: &Targets) -> Self {
+        let mut making = Making { words, questions: Places::default(), filters: Places::default() };
+        let mut flat = Self { experiments: catalogue.experiments.clone(), ..Self::default() };
+        let (mut advertisers, mut campaigns, mut groups) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        for advertiser in &catalogue.advertisers {
+            let Some(head) = making.head(&advertiser.id, advertiser.code, &advertiser.caps) else { continue };
+            advertisers.insert(advertiser.id.as_str(), place(&flat.advertisers));
+            flat.advertisers.push(FlatAdvertiser { head, repeats: advertiser.repeats });
+        }
+        let moment = |text: &Option<String>| text.as_ref().and_then(|text| u64::try_from(filter::rfc3339(text)?).ok());
+        let mut categories = Places::default();
+        for (campaign, target) in catalogue.campaigns.iter().zip(&targets.campaigns) {
+            let parent = advertisers.get(campaign.advertiser.as_str());
+            let head = making.head(&campaign.id, campaign.code, &campaign.caps);
+            let (Some(advertiser), Some(head)) = (parent, head) else { continue };
+            campaigns.insert(campaign.id.as_str(), place(&flat.campaigns));
+            flat.campaigns.push(FlatCampaign {
+                head,
+                advertiser: *advertiser,
+                target: making.target(target),
+                runs: moment(&campaign.starts).unwrap_or(0)..moment(&campaign.ends).unwrap_or(Millis::MAX),
+                bid: campaign.bid.unwrap_or(Bid::CpmMicros(0)),
+                roadblock: campaign.roadblock,
+                strict: campaign.cap_mode == CapMode::Strict,
+                categories: campaign.categories.iter().map(|name| categories.of(name.as_str())).collect(),
+            });
+        }
+        for (group, target) in catalogue.ad_groups.iter().zip(&targets.groups) {
+            let (parent, head) =
+                (campaigns.get(group.campaign.as_str()), making.head(&group.id, group.code, &group.caps));
+            let (Some(campaign), Some(head)) = (parent, head) else { continue };
+            groups.insert(group.id.as_str(), place(&flat.groups));
+            flat.groups.push(FlatGroup { head, campaign: *campaign, target: making.target(target) });
+        }
+        let mut ads: Vec<_> = catalogue.ads.iter().collect();
+        ads.sort_by_key(|ad| (std::cmp::Reverse(ad.weight), ad.code));
+        for ad in ads {
+            let (parent, head) = (groups.get(ad.ad_group.as_str()), making.head(&ad.id, ad.code, &ad.caps));
+            let (Some(group), Some(head)) = (parent, head) else { continue };
+            let (sizes, creative) = (ad.sizes.clone(), ad.creative.to_string());
+            flat.ads.push(FlatAd { head, group: *group, sizes, creative, landing: ad.landing.clone() });
+        }
+        (flat.questions, flat.filters) = (making.questions.all, making.filters.all);
+        flat
+    }
+}
+
+fn place<T>(rows: &[T]) -> u32 {
+    u32::try_from(rows.len()).unwrap_or(u32::MAX)
+}
+
+struct Making<'a> {
+    words: &'a Vocabulary,
+    questions: Places<(Verb, Window)>,
+    filters: Places<Filter>,
+}
+
+impl Making<'_> {
+    fn head(&mut self, id: &str, code: u32, caps: &[CapRule]) -> Option<Head> {
+        let caps = caps.iter().map(|cap| {
+            let verb = self.words.verb(&cap.action)?;
+            Some((self.questions.of((verb, cap.window)), cap.limit))
+        });
+        Some(Head { id: id.to_owned(), code, caps: caps.collect::<Option<_>>()? })
+    }
+
+    fn target(&mut self, target: &Option<Filter>) -> Option<u32> {
+        target.clone().map(|filter| self.filters.of(filter))
+    }
+}
+
+/// Values, each once, and where each is.
+#[derive(Debug)]
+struct Places<T> {
+    all: Vec<T>,
+    of: BTreeMap<T, u32>,
+}
+
+impl<T> Default for Places<T> {
+    fn default() -> Self {
+        Self { all: Vec::new(), of: BTreeMap::new() }
+    }
+}
+
+impl<T: Ord + Clone> Places<T> {
+    fn of(&mut self, value: T) -> u32 {
+        if let Some(place) = self.of.get(&value) {
+            return *place;
+        }
+        let place = place(&self.all);
+        self.of.insert(value.clone(), place);
+        self.all.push(value);
+        place
+    }
+}

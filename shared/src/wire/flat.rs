@@ -1,0 +1,199 @@
+//! A catalogue's bytes inside its value ([`super::catalogue`]): packed numbers (LEB128), the form's own first; texts and
+//! filters behind their length; lists behind their number, in the order of [`Flat`]'s fields.
+
+use super::{WireError, filter};
+use crate::actions::{Unit, Verb, Window};
+use crate::catalogue::{Bid, Flat, FlatAd, FlatAdvertiser, FlatCampaign, FlatGroup, Head};
+use crate::limits;
+use crate::packed::{self, Packed, put, put_row};
+
+const FORM: u64 = 1;
+const UNITS: [Unit; 3] = [Unit::Minutes, Unit::Hours, Unit::Days];
+const ROADBLOCK: u64 = 1;
+const STRICT: u64 = 2;
+
+/// A catalogue's bytes.
+#[must_use]
+pub fn encode(flat: &Flat) -> Vec<u8> {
+    let Flat { questions, filters, advertisers, campaigns, groups, ads, experiments } = flat;
+    let mut to = Vec::new();
+    put(&mut to, FORM);
+    put_all(&mut to, questions, |to, (verb, window)| {
+        let unit = UNITS.iter().position(|unit| *unit == window.unit).unwrap_or_default();
+        [u64::from(verb.0), unit as u64, u64::from(window.interval)].into_iter().for_each(|number| put(to, number));
+    });
+    put_all(&mut to, filters, |to, filter| put_row(to, &filter::encode(filter)));
+    put_all(&mut to, advertisers, |to, FlatAdvertiser { head, repeats }| {
+        put_head(to, head);
+        put(to, u64::from(*repeats));
+    });
+    put_all(&mut to, campaigns, put_campaign);
+    put_all(&mut to, groups, |to, FlatGroup { head, campaign, target }| {
+        put_head(to, head);
+        put(to, u64::from(*campaign));
+        put_target(to, *target);
+    });
+    put_all(&mut to, ads, |to, FlatAd { head, group, sizes, creative, landing }| {
+        put_head(to, head);
+        put(to, u64::from(*group));
+        put_all(to, sizes, |to, size| size.iter().for_each(|side| put(to, u64::from(*side))));
+        put_row(to, creative.as_bytes());
+        put_row(to, landing.as_bytes());
+    });
+    // Few, and in no hurry.
+    put_row(&mut to, serde_json::to_string(experiments).unwrap_or_default().as_bytes());
+    to
+}
+
+fn put_all<T>(to: &mut Vec<u8>, all: &[T], mut one: impl FnMut(&mut Vec<u8>, &T)) {
+    put(to, all.len() as u64);
+    all.iter().for_each(|value| one(to, value));
+}
+
+fn put_head(to: &mut Vec<u8>, Head { id, code, caps }: &Head) {
+    put_row(to, id.as_bytes());
+    put(to, u64::from(*code));
+    put_all(to, caps, |to, (question, limit)| {
+        put(to, u64::from(*question));
+        put(to, u64::from(*limit));
+    });
+}
+
+/// 0 for none.
+fn put_target(to: &mut Vec<u8>, target: Option<u32>) {
+    put(to, target.map_or(0, |place| u64::from(place) + 1));
+}
+
+fn put_campaign(to: &mut Vec<u8>, campaign: &FlatCampaign) {
+    let FlatCampaign { head, advertiser, target, runs, bid, roadblock, strict, categories } = campaign;
+    put_head(to, head);
+    put(to, u64::from(*advertiser));
+    put_target(to, *target);
+    put(to, runs.start);
+    put(to, runs.end);
+    let (kind, paid) = match bid {
+        Bid::CpmMicros(micros) => (0, micros),
+        Bid::CpcMicros(micros) => (1, micros),
+        Bid::CpaMicros(micros) => (2, micros),
+        Bid::SharePpm(share) => (3, share),
+    };
+    put(to, kind);
+    packed::put_signed(to, *paid);
+    put(to, (u64::from(*roadblock) * ROADBLOCK) | (u64::from(*strict) * STRICT));
+    put_all(to, categories, |to, category| put(to, u64::from(*category)));
+}
+
+/// Reads a catalogue's bytes. What names a row that is not there is refused.
+///
+/// # Errors
+/// [`WireError`].
+pub fn decode(bytes: &[u8]) -> Result<Flat, WireError> {
+    let mut from = Packed(bytes);
+    if number(&mut from)? != FORM {
+        return Err(WireError::UnknownForm);
+    }
+    let questions = all(&mut from, limits::CAP_QUESTIONS, question)?;
+    let filters = all(&mut from, 2 * limits::CATALOGUE_ROWS, |from| filter::decode(row(from)?))?;
+    let (asked, aimed) = (questions.len(), filters.len());
+    let advertisers = all(&mut from, limits::CATALOGUE_ROWS, |from| {
+        Ok(FlatAdvertiser { head: head(from, asked)?, repeats: flag(from)? })
+    })?;
+    let campaigns = all(&mut from, limits::CATALOGUE_ROWS, |from| campaign(from, asked, aimed, advertisers.len()))?;
+    let groups = all(&mut from, limits::CATALOGUE_ROWS, |from| {
+        let (head, campaign) = (head(from, asked)?, place(from, campaigns.len())?);
+        Ok(FlatGroup { head, campaign, target: target(from, aimed)? })
+    })?;
+    let ads = all(&mut from, limits::CATALOGUE_ROWS, |from| {
+        let (head, group) = (head(from, asked)?, place(from, groups.len())?);
+        let sizes = all(from, limits::SIZES, |from| Ok([small(from)?, small(from)?]))?;
+        Ok(FlatAd { head, group, sizes, creative: text(from)?, landing: text(from)? })
+    })?;
+    let experiments = serde_json::from_slice(row(&mut from)?).map_err(|_| WireError::Malformed)?;
+    if !from.is_empty() {
+        return Err(WireError::Malformed);
+    }
+    Ok(Flat { questions, filters, advertisers, campaigns, groups, ads, experiments })
+}
+
+fn question(from: &mut Packed<'_>) -> Result<(Verb, Window), WireError> {
+    let verb = Verb(u8::try_from(number(from)?).map_err(|_| WireError::Range)?);
+    let unit = usize::try_from(number(from)?).ok().and_then(|place| UNITS.get(place).copied());
+    Ok((verb, Window { unit: unit.ok_or(WireError::Range)?, interval: small(from)? }))
+}
+
+fn head(from: &mut Packed<'_>, questions: usize) -> Result<Head, WireError> {
+    let (id, code) = (text(from)?, small(from)?);
+    let caps = all(from, limits::CAPS, |from| Ok((place(from, questions)?, small(from)?)))?;
+    Ok(Head { id, code, caps })
+}
+
+fn campaign(
+    from: &mut Packed<'_>,
+    questions: usize,
+    filters: usize,
+    advertisers: usize,
+) -> Result<FlatCampaign, WireError> {
+    let (head, advertiser) = (head(from, questions)?, place(from, advertisers)?);
+    let target = target(from, filters)?;
+    let runs = number(from)?..number(from)?;
+    let (kind, paid) = (number(from)?, from.signed().ok_or(WireError::Malformed)?);
+    let bid = match kind {
+        0 => Bid::CpmMicros(paid),
+        1 => Bid::CpcMicros(paid),
+        2 => Bid::CpaMicros(paid),
+        3 => Bid::SharePpm(paid),
+        _ => return Err(WireError::Range),
+    };
+    let flags = number(from)?;
+    if flags > ROADBLOCK | STRICT || !bid.is_within() {
+        return Err(WireError::Range);
+    }
+    let categories = all(from, limits::CATEGORIES, small)?;
+    let (roadblock, strict) = (flags & ROADBLOCK != 0, flags & STRICT != 0);
+    Ok(FlatCampaign { head, advertiser, target, runs, bid, roadblock, strict, categories })
+}
+
+/// A list of at most so many.
+fn all<'a, T>(
+    from: &mut Packed<'a>,
+    most: usize,
+    mut one: impl FnMut(&mut Packed<'a>) -> Result<T, WireError>,
+) -> Result<Vec<T>, WireError> {
+    let count = from.count(most).ok_or(WireError::Range)?;
+    (0..count).map(|_| one(from)).collect()
+}
+
+fn number(from: &mut Packed<'_>) -> Result<u64, WireError> {
+    from.number().ok_or(WireError::Malformed)
+}
+
+fn small(from: &mut Packed<'_>) -> Result<u32, WireError> {
+    u32::try_from(number(from)?).map_err(|_| WireError::Range)
+}
+
+fn flag(from: &mut Packed<'_>) -> Result<bool, WireError> {
+    match number(from)? {
+        0 => Ok(false),
+        1 => Ok(true),
+        _ => Err(WireError::Range),
+    }
+}
+
+/// A place in a list of so many.
+fn place(from: &mut Packed<'_>, of: usize) -> Result<u32, WireError> {
+    small(from).and_then(|place| if (place as usize) < of { Ok(place) } else { Err(WireError::Range) })
+}
+
+fn target(from: &mut Packed<'_>, of: usize) -> Result<Option<u32>, WireError> {
+    let target = small(from)?;
+    if target as usize > of { Err(WireError::Range) } else { Ok(target.checked_sub(1)) }
+}
+
+fn row<'a>(from: &mut Packed<'a>) -> Result<&'a [u8], WireError> {
+    from.row().ok_or(WireError::Malformed)
+}
+
+fn text(from: &mut Packed<'_>) -> Result<String, WireError> {
+    let text = std::str::from_utf8(row(from)?).map_err(|_| WireError::Malformed)?;
+    Ok(text.to_owned())
+}
