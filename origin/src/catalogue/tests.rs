@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use causeway_shared::attributes::Dictionary;
 use causeway_shared::catalogue::Compiled;
+use causeway_shared::fact::What;
 use causeway_shared::limits;
 use causeway_shared::model::Model;
 use causeway_shared::vocabulary::Vocabulary;
@@ -12,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::publish::{KEY_PAUSE_MS, LEASE_MS};
-use crate::testing::Origin;
+use crate::testing::{NOW, Origin, fact, visitor};
 use crate::train::{self, Report};
 
 fn document(ads: &[(&str, u32)]) -> Value {
@@ -290,4 +291,19 @@ fn s1_09_a_model_is_published_and_a_restore_brings_the_backups_back() {
     origin.settle(&mut kv);
     let third = trained(&kv);
     assert!(third.0 == 100 && third.1 > second.1, "{third:?}");
+}
+
+#[test]
+fn s4_08_an_ad_asks_for_an_attribute_once_somebody_has_it() {
+    let (mut origin, mut kv) = (Origin::new(), BTreeMap::new());
+    let mut wanted = document(&[("a", 1)]);
+    wanted["campaign"][0]["targeting"] = json!({ "attributes.vip": true });
+    assert_eq!(problems(origin.apply(wanted.clone())), ["campaign[0].targeting.attributes.vip"]);
+    let writes = vec![("vip".to_owned(), Some(causeway_shared::attributes::Value::Bool(true)))];
+    origin.send("demo", &[fact(visitor(1), 1, NOW, What::Attributes { writes })]);
+    origin.apply(wanted).unwrap();
+    origin.settle(&mut kv);
+    let bytes = wire::decode_document("c:demo:1", &pointed(&kv).digest, kv["c:demo:1"].as_bytes()).unwrap();
+    let flat = flat::decode(&bytes).unwrap();
+    assert_eq!((flat.filters.len(), flat.campaigns[0].target), (1, Some(0)));
 }
