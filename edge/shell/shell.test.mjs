@@ -236,24 +236,23 @@ function persons(module) {
   return env;
 }
 
-const cap = { action: "impression", limit: 1, window: { interval: 1, unit: "days" } };
-const ADS = {
-  advertiser: [{ id: "shoes", code: 1 }],
-  campaign: [{ id: "once", code: 1, advertiser: "shoes", cap_mode: "strict", caps: [cap] }],
-  ad_group: [{ id: "one", code: 1, campaign: "once" }],
-  ad: [{ id: "red", code: 1, ad_group: "one", creative: {}, landing: "https://red.example/" }],
-};
+/** What the KV holds: a catalogue whose one ad is under a strict cap of one. `edge/tests/catalogue.rs` makes the same. */
+const STRICT = JSON.parse(readFileSync(new URL("strict.json", import.meta.url), "utf8"));
 
-function strict() {
-  const config = JSON.parse(CONFIG);
-  config.tenant[0].ads = ADS;
-  return new Module(glue, JSON.stringify(config), KEYS);
+/** A page's decision, until an object is to be asked. */
+function strict(module) {
+  let step = module.step("begin", HEAD, new TextEncoder().encode('{"placements":[{"id":"top"}]}'), Date.now(), new Uint8Array(32));
+  while (step.hop === undefined && step.turn !== undefined) {
+    const values = (step.read ?? []).map((key) => STRICT[key] ?? "").join("\n");
+    step = module.step("resume", step.turn, new TextEncoder().encode(values), "");
+  }
+  return step;
 }
 
 test("s3_05_an_object_stores_before_it_answers_and_grants_a_limit_of_one_once", async () => {
-  const module = strict();
+  const module = new Module(glue, CONFIG, KEYS);
   const env = persons(module);
-  const asking = decide(module);
+  const asking = strict(module);
   assert.match(asking.hop, /^demo:[0-9a-f-]{36}$/);
   const call = asking.body.slice();
   const first = await callObject(env, asking.hop, call);
@@ -271,7 +270,7 @@ test("s3_05_an_object_stores_before_it_answers_and_grants_a_limit_of_one_once", 
 });
 
 test("s3_05_a_call_that_no_object_understands_stores_nothing", async () => {
-  const env = persons(strict());
+  const env = persons(new Module(glue, CONFIG, KEYS));
   await assert.rejects(callObject(env, "demo:nobody", Uint8Array.of(9, 9)), /400/);
   assert.equal(env.made.get("demo:nobody").storage.writes, 0);
 });

@@ -350,3 +350,14 @@ fn s1_09_the_model_rides_with_the_pointer_and_an_older_one_is_not_adopted() {
     isolate.now += 86_400_000;
     assert_eq!(isolate.page()["decisions"][0]["price_micros"], 1_000_000, "expired");
 }
+
+/// What the shell's tests find in the KV: a catalogue whose one ad is under a strict cap.
+#[test]
+fn the_shells_catalogue_is_what_the_origin_would_publish() {
+    let mut isolate = Isolate::new();
+    let mut once = ads(X, true);
+    once["campaign"][0]["caps"][0]["limit"] = json!(1);
+    isolate.publish(1, 1, &once);
+    let told: BTreeMap<String, String> = serde_json::from_str(include_str!("../shell/strict.json")).unwrap();
+    assert_eq!(told, isolate.kv);
+}

@@ -1,0 +1,289 @@
+//! The module in WebAssembly and the same code natively: ten thousand random pages get the same answer, to the last byte.
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests end at the first thing that is not so")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+
+use causeway_edge::Engine;
+use causeway_shared::actions::{Action, Actions, Entity, InsertionHash, Verb, ViewType};
+use causeway_shared::attributes::Dictionary;
+use causeway_shared::catalogue::{Catalogue, Compiled, Flat};
+use causeway_shared::cookie::{self, IDENTITY};
+use causeway_shared::identity::IdentityCookie;
+use causeway_shared::ids::{Epoch, Millis, TenantId, Version, VisitorId};
+use causeway_shared::keys::{Key, KeyRing, Keys, Stage, TenantKeys};
+use causeway_shared::membership::Membership;
+use causeway_shared::model::{FRACTION, Model, Part};
+use causeway_shared::profile::{Content, SubProfile, Totals};
+use causeway_shared::segments::{SegmentId, SegmentMap, Stamp, State};
+use causeway_shared::time::{HourStamp, Minute};
+use causeway_shared::view::{Snapshot, Stored};
+use causeway_shared::vocabulary::Vocabulary;
+use causeway_shared::wire::catalogue::{Pointer, encode_document, encode_model, encode_pointer};
+use causeway_shared::{kv, wire};
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+const NOW: Millis = 1_800_000_000_000;
+const REQUESTS: u64 = 10_000;
+const ADS: u64 = 120;
+const VISITORS: u64 = 200;
+const SIZES: [[u32; 2]; 4] = [[728, 90], [300, 250], [160, 600], [970, 250]];
+const WORDS: [&str; 3] = ["home", "article", "search"];
+const EXPLAIN: &str = "the key of those who ask why";
+const KEYWORDS: [&str; 4] = ["hotel", "beach", "shoes", "news"];
+
+/// SplitMix64 (Steele et al. 2014).
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, most: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % most
+    }
+
+    fn of<T: Copy>(&mut self, all: &[T]) -> T {
+        all[usize::try_from(self.below(all.len() as u64)).unwrap()]
+    }
+
+    fn small(&mut self, most: u64) -> u32 {
+        u32::try_from(self.below(most)).unwrap()
+    }
+}
+
+fn words() -> Vocabulary {
+    let view_types: Vec<Value> = (1..).zip(WORDS).map(|(code, name)| json!({ "name": name, "code": code })).collect();
+    serde_json::from_value(json!({ "verb": [{ "name": "hide", "code": 3 }], "view_type": view_types })).unwrap()
+}
+
+fn filter(dice: &mut Dice) -> Value {
+    let days = 1 + dice.below(20);
+    match dice.below(8) {
+        0 => json!({ "segments": { "$in": [dice.below(30), dice.below(30)] } }),
+        1 => json!({ "segments": { "$nin": [dice.below(30)] } }),
+        2 => json!({ "page.keywords": dice.of(&KEYWORDS) }),
+        3 => json!({ "page.view_type": dice.of(&WORDS) }),
+        4 => json!({ "devices": { "$gte": 1 + dice.below(2) } }),
+        5 => {
+            json!({ "actions.impression": { "$count": { "$lt": 1 + dice.below(40) }, "within": { "interval": days, "unit": "days" } } })
+        }
+        6 => json!({ "$or": [filter(dice), filter(dice)] }),
+        _ => json!({ "last_seen": { "$exists": true }, "$not": filter(dice) }),
+    }
+}
+
+fn catalogue(dice: &mut Dice) -> Flat {
+    let caps = |dice: &mut Dice| {
+        let unit = dice.of(&["minutes", "hours", "days"]);
+        let window = json!({ "interval": dice.of(&[1, 7, 20]), "unit": unit });
+        json!([{ "action": dice.of(&["impression", "click", "hide"]), "limit": 1 + dice.below(12), "window": window }])
+    };
+    let bid = |dice: &mut Dice| match dice.below(5) {
+        0 => json!({ "cpc_micros": dice.below(900_000) }),
+        1 => json!({ "cpa_micros": dice.below(90_000_000) }),
+        2 => json!({ "share_ppm": dice.below(300_000) }),
+        _ => json!({ "cpm_micros": dice.below(3_000_000) }),
+    };
+    let row = |sort: &str, n: u64, more: Value| {
+        let mut row = json!({ "id": format!("{sort}{n}"), "code": n + 1 });
+        row.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        row
+    };
+    let advertisers: Vec<Value> =
+        (0..ADS / 12).map(|n| row("v", n, json!({ "repeats": n.is_multiple_of(3) }))).collect();
+    let campaign = |n| {
+        let strict = dice.below(20) == 0;
+        let mode = if strict { "strict" } else { "ledger" };
+        row(
+            "c",
+            n,
+            json!({ "advertiser": format!("v{}", n / 3), "bid": bid(dice), "caps": caps(dice), "cap_mode": mode,
+            "categories": [format!("k{}", n % 5)], "roadblock": !strict && dice.below(15) == 0 }),
+        )
+    };
+    let campaigns: Vec<Value> = (0..ADS / 4).map(campaign).collect();
+    let group =
+        |n| row("g", n, json!({ "campaign": format!("c{}", n / 2), "targeting": filter(dice), "caps": caps(dice) }));
+    let groups: Vec<Value> = (0..ADS / 2).map(group).collect();
+    let ad = |n| {
+        row(
+            "a",
+            n,
+            json!({ "ad_group": format!("g{}", n / 2), "sizes": [dice.of(&SIZES), dice.of(&SIZES)], "weight": dice.below(3),
+            "creative": { "number": n }, "landing": "https://shop.example/", "caps": caps(dice) }),
+        )
+    };
+    let ads: Vec<Value> = (0..ADS).map(ad).collect();
+    let all = json!({ "advertiser": advertisers, "campaign": campaigns, "ad_group": groups, "ad": ads });
+    let catalogue: Catalogue = serde_json::from_value(all).unwrap();
+    assert_eq!(catalogue.problems("", &words()), []);
+    catalogue.flat(&Dictionary::default(), &words()).unwrap()
+}
+
+fn model(dice: &mut Dice) -> Model {
+    let mut part = |intercept: i32| {
+        let weights = (0..1 << 11).map(|_| i16::try_from(dice.below(1_024)).unwrap() - 512).collect();
+        Part { intercept: intercept << FRACTION, scale: 9, weights, quality: None }
+    };
+    let [click, conversion, price] = [part(-6), part(-4), part(16)];
+    Model {
+        bits: 11,
+        trained_ms: NOW,
+        expires_ms: NOW + 86_400_000,
+        click,
+        conversion,
+        price,
+        spread: 9_000,
+        ..Model::default()
+    }
+}
+
+fn snapshot(dice: &mut Dice, visitor: VisitorId, entities: &[Entity]) -> Snapshot {
+    let action = |dice: &mut Dice| Action {
+        insertion: InsertionHash([dice.small(256) as u8, dice.small(256) as u8, dice.small(256) as u8, 1, 2, 3]),
+        verb: dice.of(&[Verb::IMPRESSION, Verb::IMPRESSION, Verb::CLICK, Verb(3)]),
+        view_type: ViewType(dice.small(4) as u8),
+        entity: dice.of(entities),
+        minute: Minute(Minute::at(NOW).0 - dice.small(29 * 1_440)),
+    };
+    let actions: Actions = (0..dice.below(150)).map(|_| action(dice)).collect();
+    let mut segments = SegmentMap::default();
+    for _ in 0..dice.below(12) {
+        let until = State::held(HourStamp(HourStamp::at(NOW).0 + dice.small(48) - 4), []);
+        segments.write(SegmentId(dice.small(30)), Stamp { at: 1, source: 1 }, until);
+    }
+    let totals = Totals { pages: dice.below(50), ..Totals::default() };
+    let seen = (dice.below(5) > 0).then_some((NOW - 90_000_000, NOW - dice.below(80_000_000)));
+    let content = Content { totals, seen, actions: actions.pack(), segments: segments.pack(), ..Content::default() };
+    let version = Version { restore: 0, counter: 5 };
+    let membership = Membership {
+        epoch: Epoch(1),
+        devices: 1,
+        admits: [(visitor, ())].into_iter().collect(),
+        ..Membership::default()
+    };
+    let profiles = [(visitor, SubProfile::pack(version, &content))].into_iter().collect();
+    Snapshot { version, visitor, unique: Vec::new(), membership, profiles, truncated: false }
+}
+
+/// The world as both sides get it: configuration, keys, the KV, and the requests.
+fn world(seed: u64) -> Value {
+    let mut dice = Dice(seed);
+    let tenant: TenantId = "demo".parse().unwrap();
+    let ring = |seed: u8| {
+        KeyRing(vec![Key {
+            id: 1,
+            stage: Stage::Active,
+            secret: std::array::from_fn(|i| (i as u8).wrapping_mul(7) ^ seed),
+        }])
+    };
+    let demo = TenantKeys { cookie: ring(1), alternate: ring(2), proof: Vec::new() };
+    let keys = Keys { sync: ring(3), explain: Some(EXPLAIN.to_owned()), tenants: [("demo".to_owned(), demo)].into() };
+    let config = json!({ "tenant": [{
+        "name": "demo", "hosts": ["localhost"], "no_signal": "allow", "house_ad": { "id": "house" }, "vocabulary": words(),
+    }] });
+    let flat = catalogue(&mut dice);
+    let entities: Vec<Entity> = Compiled::of(flat.clone()).offers.iter().map(|offer| offer.entity).collect();
+    let (published, digest) = (Version { restore: 0, counter: 1 }, [7; 16]);
+    let [pointer, document, model_key] =
+        [kv::pointer_key(&tenant), kv::catalogue_key(&tenant, 1), kv::model_key(&tenant)];
+    let mut kv = BTreeMap::from([
+        (pointer.clone(), encode_pointer(&pointer, &Pointer { published, version: 1, digest })),
+        (document.clone(), encode_document(&document, &digest, &wire::flat::encode(&flat)).unwrap()),
+        (model_key.clone(), encode_model(&model_key, published, &wire::model::encode(&model(&mut dice)))),
+    ]);
+    let mut cookies = vec![String::new()];
+    for number in 0..VISITORS {
+        let [.., a, b] = number.to_be_bytes();
+        let visitor = VisitorId::mint(NOW - 86_400_000, [a, b, 0, 0, 0, 0, 0, 0, 0, 0]);
+        let key = kv::snapshot_key(&tenant, visitor);
+        let stored = Stored::Snapshot(Box::new(snapshot(&mut dice, visitor, &entities)));
+        kv.insert(key.clone(), wire::kv::encode_stored(&key, &stored).unwrap());
+        let (covered, earlier, pending) = (Vec::new(), Vec::new(), Vec::new());
+        let cookie = IdentityCookie { visitor, written: NOW, tag: None, covered, earlier, pending, login: None };
+        let sealed = cookie::seal(&ring(1), IDENTITY, &tenant, &wire::cookies::encode_identity(&cookie)).unwrap();
+        cookies.push(format!("{IDENTITY}={sealed}"));
+    }
+    let request = |number: u64| {
+        let placements: Vec<Value> = (0..1 + dice.below(4))
+            .map(|n| {
+                json!({ "id": format!("p{n}"), "sizes": [dice.of(&SIZES)], "view_type": dice.of(&WORDS),
+                "floor_micros": dice.below(4) * 100_000 })
+            })
+            .collect();
+        let page = json!({ "url": "https://pub.example/a", "keywords": [dice.of(&KEYWORDS), dice.of(&KEYWORDS)] });
+        let body = json!({ "placements": placements, "page": page, "explain": true }).to_string();
+        let cookie = &cookies[usize::try_from(dice.below(cookies.len() as u64)).unwrap()];
+        let gpc = if dice.below(30) == 0 { "1" } else { "" };
+        let head = format!("POST\nhttps://localhost/v1/decide\n{cookie}\n\n{gpc}\n\nFirefox/140.0\n{EXPLAIN}\n");
+        let seed: String = (0..32).map(|_| format!("{:02x}", dice.below(256))).collect();
+        json!({ "head": head, "body": body, "now": NOW + number * 500, "seed": seed })
+    };
+    let requests: Vec<Value> = (0..REQUESTS).map(request).collect();
+    json!({ "config": config.to_string(), "keys": serde_json::to_string(&keys).unwrap(), "kv": kv, "requests": requests })
+}
+
+fn bytes(hex: &str) -> Vec<u8> {
+    (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect()
+}
+
+/// The digest of all that the engine gave for a request, and its answer.
+fn play(engine: &mut Engine, kv: &Value, request: &Value) -> (String, Value) {
+    let text = |name: &str| request[name].as_str().unwrap();
+    let mut hash = Sha256::new();
+    let now = request["now"].as_u64().unwrap();
+    let mut outcome = engine.begin(text("head"), text("body").as_bytes(), now, &bytes(text("seed")));
+    loop {
+        let (turn, hop, read) = (outcome.head.turn, outcome.head.hop.is_some(), outcome.head.read.clone());
+        let answer = turn.is_none().then(|| serde_json::from_slice(&outcome.body).unwrap());
+        hash.update(outcome.into_bytes());
+        if let Some(answer) = answer {
+            return (hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect(), answer);
+        }
+        let values: Vec<&str> = read.iter().map(|key| kv[key].as_str().unwrap_or_default()).collect();
+        let values = if hop { String::new() } else { values.join("\n") };
+        outcome = engine.resume(turn.unwrap(), values.as_bytes(), "");
+    }
+}
+
+#[test]
+fn s3_07_the_module_decides_ten_thousand_pages_as_native_code_does() {
+    // Both are set by `cargo xtask test e2e`.
+    let variable = |name: &str| std::env::var_os(name).unwrap();
+    let world = world(1);
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/src/parity.mjs");
+    let mut node = Command::new(variable("CAUSEWAY_NODE"))
+        .args([script.as_ref(), variable("CAUSEWAY_EDGE_BUILD").as_os_str()])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let (mut to, text) = (node.stdin.take().unwrap(), world.to_string());
+    let writing = std::thread::spawn(move || to.write_all(text.as_bytes()));
+    let mut engine = Engine::configure(world["config"].as_str().unwrap(), world["keys"].as_str().unwrap()).unwrap();
+    let requests = world["requests"].as_array().unwrap();
+    let native: Vec<(String, Value)> =
+        requests.iter().map(|request| play(&mut engine, &world["kv"], request)).collect();
+    writing.join().unwrap().unwrap();
+    let output = node.wait_with_output().unwrap();
+    assert!(output.status.success());
+    let in_wasm = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(in_wasm.lines().count(), requests.len());
+    for (number, (line, (digest, answer))) in in_wasm.lines().zip(&native).enumerate() {
+        assert_eq!(line, digest, "request {number}: natively {answer}");
+    }
+    let decisions = || native.iter().flat_map(|(_, answer)| answer["decisions"].as_array().unwrap());
+    let ads: BTreeSet<&str> = decisions().filter_map(|decision| decision["ad"]["id"].as_str()).collect();
+    let outcomes: BTreeSet<String> = native
+        .iter()
+        .take(500)
+        .flat_map(|(_, answer)| answer["trace"]["placements"].as_array().cloned().unwrap_or_default())
+        .flat_map(|placement| placement["candidates"].as_array().cloned().unwrap_or_default())
+        .map(|candidate| candidate["outcome"].as_str().unwrap().to_owned())
+        .collect();
+    assert!(ads.len() > 40, "{ads:?}");
+    assert!(outcomes.len() >= 9, "{outcomes:?}");
+}
