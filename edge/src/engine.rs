@@ -268,21 +268,14 @@ impl Engine {
     fn alone(&mut self, mut visit: Visit) -> Outcome {
         // Of nobody nothing is shown that has a name.
         let beside = if matches!(visit.call, Call::Me(_)) { Beside::default() } else { self.beside(&mut visit) };
-        if beside.keys() == 0 {
-            return self.finish_alone(visit);
-        }
-        self.wait(Waiting { visit, reads: Reads::default(), beside, at: At::Alone }, false)
+        self.alone_with(visit, beside)
     }
 
-    fn after_alone(&mut self, mut visit: Visit) -> Outcome {
-        let beside = Beside { version: visit.wanted.take(), ..Beside::default() };
-        if beside.keys() == 0 {
-            return self.finish_alone(visit);
+    /// Reads what is still to be read, or answers.
+    fn alone_with(&mut self, visit: Visit, beside: Beside) -> Outcome {
+        if beside.keys() > 0 {
+            return self.wait(Waiting { visit, reads: Reads::default(), beside, at: At::Alone }, false);
         }
-        self.wait(Waiting { visit, reads: Reads::default(), beside, at: At::Alone }, false)
-    }
-
-    fn finish_alone(&mut self, visit: Visit) -> Outcome {
         match self.stocked(visit).alone() {
             Alone::Answer(outcome) => *outcome,
             Alone::Confirm(visit, hop) => self.ask(*visit, At::Confirm, hop),
@@ -370,7 +363,10 @@ impl Engine {
             self.names.keep(&visit.site.id, visit.now, &visit.names);
         }
         match at {
-            At::Alone => self.after_alone(visit),
+            At::Alone => {
+                let beside = Beside { version: visit.wanted.take(), ..Beside::default() };
+                self.alone_with(visit, beside)
+            }
             At::First(begun) => self.after_first(visit, *begun, found),
             At::Second(second) => self.finish(visit, second.finish(found)),
             At::Claim(who) => {

@@ -55,10 +55,8 @@ pub(crate) fn impression(incoming: &Incoming<'_>, text: &str) -> Routed {
 pub(crate) fn click(incoming: &Incoming<'_>, text: &str) -> Routed {
     match opened(incoming, text) {
         Ok(token) => call(incoming, token, Verb::CLICK, None),
-        Err(error) => match error {
-            TokenError::Late(token) => call(incoming, token, Verb::CLICK, Some(TokenError::Late(token).code())),
-            TokenError::Forged => Routed::Answer(unknown().with_headers(incoming.cors.iter().cloned())),
-        },
+        Err(error @ TokenError::Late(token)) => call(incoming, token, Verb::CLICK, Some(error.code())),
+        Err(TokenError::Forged) => Routed::Answer(unknown().with_headers(incoming.cors.iter().cloned())),
     }
 }
 
@@ -81,8 +79,7 @@ pub(crate) fn settle(visit: Visit) -> Alone {
         let hop = strict::confirm(&visit.site, call.token.visitor, call.token.insertion);
         return Alone::Confirm(Box::new(visit), hop);
     }
-    let mut outcome = picture().with_headers(visit.cors.iter().cloned());
-    outcome.head.notes.clone_from(&visit.notes);
+    let mut outcome = of_visit(picture(), &visit);
     if strict && is_late {
         outcome.head.notes.push("strict_late");
     }
@@ -95,8 +92,7 @@ pub(crate) fn settle(visit: Visit) -> Alone {
 /// The picture, and the impression if the object confirmed it; `answer` is empty where none answered.
 pub(crate) fn finish(visit: Visit, answer: &[u8]) -> Outcome {
     let Call::Pixel(call) = &visit.call else { return Outcome::empty(500) };
-    let mut outcome = picture().with_headers(visit.cors.iter().cloned());
-    outcome.head.notes.clone_from(&visit.notes);
+    let mut outcome = of_visit(picture(), &visit);
     match strict::granted(answer) {
         Some(granted) if granted.contains_key(&InsertionHash::of(call.token.insertion)) => {
             count(&visit, call, &mut outcome);
@@ -110,10 +106,16 @@ pub(crate) fn finish(visit: Visit, answer: &[u8]) -> Outcome {
 fn led(visit: &Visit, call: &PixelCall) -> Outcome {
     let Some(landing) = placing::landing(visit, call.token.entity) else { return unknown() };
     let headers = [("location", landing.clone()), ("cache-control", NO_STORE.to_owned())];
-    let mut outcome = Outcome::empty(302).with_headers(headers).with_headers(visit.cors.iter().cloned());
-    outcome.head.notes.clone_from(&visit.notes);
+    let mut outcome = of_visit(Outcome::empty(302).with_headers(headers), visit);
     outcome.head.notes.extend(call.late);
     count(visit, call, &mut outcome);
+    outcome
+}
+
+/// With what the visit has for every answer.
+fn of_visit(outcome: Outcome, visit: &Visit) -> Outcome {
+    let mut outcome = outcome.with_headers(visit.cors.iter().cloned());
+    outcome.head.notes.clone_from(&visit.notes);
     outcome
 }
 

@@ -135,7 +135,6 @@ fn shown<'a>(
     worth: u64,
     visitor: Option<VisitorId>,
 ) -> Decision<'a> {
-    let price_micros = Some(worth);
     let [id, ad_group, campaign, advertiser] = offer.ids.each_ref().map(|id| &**id);
     let ad = Some(Shown::Ad {
         id,
@@ -145,7 +144,7 @@ fn shown<'a>(
         creative: serde_json::from_str(&offer.creative).unwrap_or_default(),
     });
     let placed = visitor.and_then(|visitor| place(visit, asked, offer.entity, visitor));
-    Decision { placement: &asked.id, ad, price_micros, reason: None, placed }
+    Decision { placement: &asked.id, ad, price_micros: Some(worth), reason: None, placed }
 }
 
 /// The house ad, or none and why.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use causeway_shared::attributes::Dictionary;
-use causeway_shared::catalogue::Compiled;
+use causeway_shared::catalogue::{Catalogue, Compiled};
 use causeway_shared::fact::What;
 use causeway_shared::limits;
 use causeway_shared::model::Model;
@@ -237,8 +237,8 @@ fn the_documented_catalogue_is_taken() {
     let (names, codes) = (Dictionary::default(), BTreeMap::new());
     let known = document::Known { words: &words, names: &names, codes: &codes };
     let checked = document::check(&known, None, read(text)).unwrap();
-    let catalogue = serde_json::from_str(&checked.document).unwrap();
-    let compiled = Compiled::new(&catalogue, &words);
+    let catalogue: Catalogue = serde_json::from_str(&checked.document).unwrap();
+    let compiled = Compiled::of(catalogue.flat(&names, &words).unwrap());
     assert_eq!((compiled.offers.len(), compiled.targets.len(), compiled.experiments.len()), (1, 2, 1));
     let wrong = text.replace("{ devices", "{ device");
     let Err(CheckError::Problems(problems)) = document::check(&known, None, read(&wrong)) else {

@@ -18,6 +18,9 @@ pub enum Unit {
 }
 
 impl Unit {
+    /// All of them, in the order that forms number them by.
+    pub const ALL: [Self; 3] = [Self::Minutes, Self::Hours, Self::Days];
+
     fn minutes(self) -> u32 {
         match self {
             Self::Minutes => 1,

@@ -3,14 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::Bid;
 use super::flat::{Flat, FlatAd, FlatAdvertiser, FlatCampaign, FlatGroup, Head};
-use super::{Bid, Catalogue};
 use crate::actions::{Cap, Counter, Entity, Level, Verb, Window};
-use crate::attributes::Dictionary;
 use crate::experiment::Experiment;
 use crate::filter::{Index, Matches};
 use crate::ids::Millis;
-use crate::vocabulary::Vocabulary;
 
 /// A catalogue without problems, compiled. Made once, read by every decision.
 #[derive(Debug, Clone, Default)]
@@ -104,12 +102,6 @@ pub struct Bound {
 }
 
 impl Compiled {
-    /// Compiles a catalogue without names of attributes; one whose filters need them places nothing.
-    #[must_use]
-    pub fn new(catalogue: &Catalogue, words: &Vocabulary) -> Self {
-        catalogue.flat(&Dictionary::default(), words).map(Self::of).unwrap_or_default()
-    }
-
     /// Compiles a catalogue as it travels.
     #[must_use]
     pub fn of(flat: Flat) -> Self {

@@ -13,6 +13,10 @@ fn catalogue(value: Value) -> Catalogue {
     serde_json::from_value(value).unwrap()
 }
 
+fn compiled(catalogue: &Catalogue) -> Compiled {
+    Compiled::of(catalogue.flat(&Dictionary::default(), &words()).unwrap())
+}
+
 fn small() -> Value {
     json!({
         "advertiser": [{ "id": "shoes", "code": 1 }],
@@ -32,7 +36,7 @@ fn small() -> Value {
 fn s3_05_the_order_of_choice_is_weight_then_code() {
     let catalogue = catalogue(small());
     assert_eq!(catalogue.problems("c", &words()), []);
-    let compiled = Compiled::new(&catalogue, &words());
+    let compiled = compiled(&catalogue);
     let ids: Vec<&str> = compiled.offers.iter().map(|offer| &*offer.ids[0]).collect();
     assert_eq!(ids, ["first", "second", "light"]);
     assert_eq!(compiled.questions.len(), 1, "one question for the three");
@@ -41,7 +45,7 @@ fn s3_05_the_order_of_choice_is_weight_then_code() {
     assert!(compiled.ad(9).is_none() && !compiled.has_strict());
     let mut seen = small();
     *seen.pointer_mut("/ad_group/0/caps/0/action").unwrap() = json!("impression");
-    assert!(Compiled::new(&self::catalogue(seen), &words()).ad(2).unwrap().strict);
+    assert!(self::compiled(&self::catalogue(seen)).ad(2).unwrap().strict);
 }
 
 #[test]

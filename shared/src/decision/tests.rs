@@ -35,7 +35,7 @@ fn catalogue(change: impl FnOnce(&mut Value)) -> Compiled {
     let catalogue: crate::catalogue::Catalogue = serde_json::from_value(all).unwrap();
     assert_eq!(catalogue.targets("c", &Dictionary::default(), &Vocabulary::default()).err(), None);
     assert_eq!(catalogue.problems("c", &Vocabulary::default()), []);
-    Compiled::new(&catalogue, &Vocabulary::default())
+    Compiled::of(catalogue.flat(&Dictionary::default(), &Vocabulary::default()).unwrap())
 }
 
 fn seen(catalogue: &Compiled, ad: u32, insertion: u8, minute: Minute) -> Action {

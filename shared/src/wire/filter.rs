@@ -39,7 +39,6 @@ const FIELDS: [Field; 12] = [
 ];
 const ATTRIBUTE: u64 = 13;
 const COUNT: u64 = 14;
-const UNITS: [Unit; 3] = [Unit::Minutes, Unit::Hours, Unit::Days];
 const ORDERS: [Order; 4] = [Order::After, Order::AtOrAfter, Order::Before, Order::AtOrBefore];
 
 /// A filter's bytes.
@@ -95,7 +94,7 @@ fn put_question(to: &mut Vec<u8>, question: &CountQuestion) {
     match question.within {
         None => packed::put(to, 0),
         Some(Window { interval, unit }) => {
-            packed::put(to, code(&UNITS, &unit));
+            packed::put(to, code(&Unit::ALL, &unit));
             packed::put(to, interval.into());
         }
     }
@@ -194,9 +193,9 @@ impl Reader<'_> {
             }
             _ => return None,
         };
-        let unit = match self.from.count(UNITS.len())?.checked_sub(1) {
+        let unit = match self.from.count(Unit::ALL.len())?.checked_sub(1) {
             None => return Some(CountQuestion { what, within: None }),
-            Some(unit) => *UNITS.get(unit)?,
+            Some(unit) => *Unit::ALL.get(unit)?,
         };
         let interval = u32::try_from(self.from.number()?).ok().filter(|interval| *interval > 0)?;
         Some(CountQuestion { what, within: Some(Window { interval, unit }) })

@@ -1,6 +1,7 @@
 //! A catalogue's bytes inside its value ([`super::catalogue`]): packed numbers (LEB128), the form's own first; texts and
 //! filters behind their length; lists behind their number, in the order of [`Flat`]'s fields.
 
+use super::parts::{number, small};
 use super::{WireError, filter};
 use crate::actions::{Unit, Verb, Window};
 use crate::catalogue::{Bid, Flat, FlatAd, FlatAdvertiser, FlatCampaign, FlatGroup, Head};
@@ -8,7 +9,6 @@ use crate::limits;
 use crate::packed::{self, Packed, put, put_row};
 
 const FORM: u64 = 1;
-const UNITS: [Unit; 3] = [Unit::Minutes, Unit::Hours, Unit::Days];
 const ROADBLOCK: u64 = 1;
 const STRICT: u64 = 2;
 
@@ -19,7 +19,7 @@ pub fn encode(flat: &Flat) -> Vec<u8> {
     let mut to = Vec::new();
     put(&mut to, FORM);
     put_all(&mut to, questions, |to, (verb, window)| {
-        let unit = UNITS.iter().position(|unit| *unit == window.unit).unwrap_or_default();
+        let unit = Unit::ALL.iter().position(|unit| *unit == window.unit).unwrap_or_default();
         [u64::from(verb.0), unit as u64, u64::from(window.interval)].into_iter().for_each(|number| put(to, number));
     });
     put_all(&mut to, filters, |to, filter| put_row(to, &filter::encode(filter)));
@@ -117,7 +117,7 @@ pub fn decode(bytes: &[u8]) -> Result<Flat, WireError> {
 
 fn question(from: &mut Packed<'_>) -> Result<(Verb, Window), WireError> {
     let verb = Verb(u8::try_from(number(from)?).map_err(|_| WireError::Range)?);
-    let unit = usize::try_from(number(from)?).ok().and_then(|place| UNITS.get(place).copied());
+    let unit = usize::try_from(number(from)?).ok().and_then(|place| Unit::ALL.get(place).copied());
     Ok((verb, Window { unit: unit.ok_or(WireError::Range)?, interval: small(from)? }))
 }
 
@@ -161,14 +161,6 @@ fn all<'a, T>(
 ) -> Result<Vec<T>, WireError> {
     let count = from.count(most).ok_or(WireError::Range)?;
     (0..count).map(|_| one(from)).collect()
-}
-
-fn number(from: &mut Packed<'_>) -> Result<u64, WireError> {
-    from.number().ok_or(WireError::Malformed)
-}
-
-fn small(from: &mut Packed<'_>) -> Result<u32, WireError> {
-    u32::try_from(number(from)?).map_err(|_| WireError::Range)
 }
 
 fn flag(from: &mut Packed<'_>) -> Result<bool, WireError> {

@@ -2,6 +2,7 @@
 //! whichever is shorter.
 
 use super::WireError;
+use super::parts::{number, small};
 use crate::limits;
 use crate::model::{BITS, FRACTION, Model, Part, Quality};
 use crate::packed::{Packed, put, put_signed};
@@ -87,14 +88,6 @@ pub fn decode(bytes: &[u8]) -> Result<Model, WireError> {
         return Err(WireError::Malformed);
     }
     if model.is_sound() { Ok(model) } else { Err(WireError::Range) }
-}
-
-fn number(from: &mut Packed<'_>) -> Result<u64, WireError> {
-    from.number().ok_or(WireError::Malformed)
-}
-
-fn small(from: &mut Packed<'_>) -> Result<u32, WireError> {
-    u32::try_from(number(from)?).map_err(|_| WireError::Range)
 }
 
 fn signed(from: &mut Packed<'_>) -> Result<i32, WireError> {

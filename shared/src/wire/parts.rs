@@ -6,6 +6,7 @@ use minicbor::encode::Error as EncodeError;
 use std::convert::Infallible;
 
 use crate::ids::{AltHash, FactId, Version, VisitorId};
+use crate::packed::Packed;
 
 /// The encoder all forms use: into a vector, which cannot fail.
 pub(super) type Encoder<'a> = minicbor::Encoder<&'a mut Vec<u8>>;
@@ -151,6 +152,16 @@ pub(super) fn version(d: &mut Decoder<'_>) -> Result<Version, WireError> {
 pub(super) fn put_version(e: &mut Encoder<'_>, version: Version) -> Written {
     e.array(2)?.u32(version.restore)?.u64(version.counter)?;
     Ok(())
+}
+
+/// A packed number.
+pub(super) fn number(from: &mut Packed<'_>) -> Result<u64, WireError> {
+    from.number().ok_or(WireError::Malformed)
+}
+
+/// A packed number of 32 bits.
+pub(super) fn small(from: &mut Packed<'_>) -> Result<u32, WireError> {
+    u32::try_from(number(from)?).map_err(|_| WireError::Range)
 }
 
 /// A bounded text.

@@ -8,7 +8,6 @@ use crate::strict::{Answer, Ask, Call, Candidate, Claim, Entries, Entry, Links, 
 use crate::time::Minute;
 
 const FORM: u64 = 1;
-const UNITS: [Unit; 3] = [Unit::Minutes, Unit::Hours, Unit::Days];
 
 /// What an object stores.
 #[must_use]
@@ -141,7 +140,7 @@ fn claim(from: &mut Packed<'_>) -> Option<Claim> {
         let caps = list(from, limits::CAPS * Level::ALL.len(), |from| {
             let level = *Level::ALL.get(place(from)?)?;
             let (limit, interval) = (code(from)?, code(from)?);
-            Some(StrictCap { level, limit, window: Window { interval, unit: *UNITS.get(place(from)?)? } })
+            Some(StrictCap { level, limit, window: Window { interval, unit: *Unit::ALL.get(place(from)?)? } })
         })?;
         Some(Candidate { entity, caps })
     })?;

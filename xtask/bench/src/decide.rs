@@ -4,7 +4,6 @@
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
-use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
 use causeway_bench_wasm::decide::{self, Deciding, Loading};
@@ -18,7 +17,7 @@ use causeway_shared::model::{Fatigue, PersonFeatures, Scorer};
 use causeway_shared::time::Minute;
 use clap::Args;
 
-use crate::report::{self, Bar, Line, median};
+use crate::report::{self, Bar, Line, median, time};
 use crate::stop::Stop;
 use crate::wasm::Node;
 
@@ -79,13 +78,6 @@ fn decided(
     line("WebAssembly", wasm, None, most_in_wasm.map(Bar::AtMost));
     line("WebAssembly", wasm, Some(("native".to_owned(), native)), None);
     Ok(())
-}
-
-/// Microseconds that one time takes.
-fn time(times: u32, mut run: impl FnMut()) -> f64 {
-    let start = Instant::now();
-    (0..times).for_each(|_| run());
-    start.elapsed().as_secs_f64() * 1e6 / f64::from(times)
 }
 
 fn loaded(options: &Options, node: &mut Node, ads: u32, json: bool, stop: &Stop) -> Result<()> {

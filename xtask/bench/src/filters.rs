@@ -2,7 +2,6 @@
 //! costs to build.
 
 use std::hint::black_box;
-use std::time::Instant;
 
 use anyhow::{Result, ensure};
 use causeway_bench_wasm::filters::{Market, Somebody, filters};
@@ -10,7 +9,7 @@ use causeway_shared::filter::{Filter, Index, Subject};
 use causeway_shared::wire;
 use clap::Args;
 
-use crate::report::{self, Bar, Line, median};
+use crate::report::{self, Bar, Line, median, time};
 use crate::stop::Stop;
 
 const BENCH: &str = "filters";
@@ -90,11 +89,4 @@ fn load(options: &Options, filters: &[Option<Filter>], json: bool, stop: &Stop) 
     report::print(&line(format!("reading {count} filters"), median(reads), "ms"), json);
     report::print(&line(format!("building the index of {count} filters"), median(builds), "ms"), json);
     Ok(())
-}
-
-/// Microseconds a time.
-fn time(times: u32, mut ask: impl FnMut()) -> f64 {
-    let start = Instant::now();
-    (0..times).for_each(|_| ask());
-    start.elapsed().as_secs_f64() * 1e6 / f64::from(times.max(1))
 }

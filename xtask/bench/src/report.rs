@@ -1,5 +1,7 @@
 //! What benches print: JSON lines, or a table.
 
+use std::time::Instant;
+
 use serde_json::{Value, json};
 
 /// One measured value, beside a peer's where there is one.
@@ -82,6 +84,13 @@ fn round(value: f64) -> f64 {
         _ => 1.0,
     };
     (value * to).round() / to
+}
+
+/// Microseconds that one time takes.
+pub(crate) fn time(times: u32, mut run: impl FnMut()) -> f64 {
+    let start = Instant::now();
+    (0..times).for_each(|_| run());
+    start.elapsed().as_secs_f64() * 1e6 / f64::from(times.max(1))
 }
 
 /// The middle value; of an even number the mean of the two in the middle, of none 0.
