@@ -7,7 +7,7 @@ import { after, before, describe, test } from "node:test";
 
 import { chromium } from "playwright-core";
 
-import { world } from "./world.mjs";
+import { network, world } from "./world.mjs";
 
 const CHROMIUM = process.env.CAUSEWAY_CHROMIUM ?? "/usr/bin/chromium";
 const FLAGS = [
@@ -38,7 +38,7 @@ after(async () => {
 
 /** A new person's browser: no cookies, nothing stored. */
 async function fresh(options = {}) {
-  const context = await browser.newContext({ userAgent, ...options });
+  const context = await browser.newContext({ userAgent, extraHTTPHeaders: network(), ...options });
   context.setDefaultTimeout(PATIENCE);
   return context;
 }

@@ -12,6 +12,11 @@ const ROOT = fileURLToPath(new URL("../..", import.meta.url));
 /** Says that both answer; printed after the ready file was written. */
 const READY = /Ctrl-C stops both/;
 
+let networks = 0;
+
+/** The header that says which network a browser is in: one of its own, as the edge bounds the new visitors of each. */
+export const network = () => ({ "cf-connecting-ip": `10.${networks >> 8}.${networks++ & 255}.1` });
+
 /**
  * Gives `{ edge, other, origin, token, own, pids, stop }`: the edge's two hostnames are two browsers. With `files`, texts
  * by name, it is one of their own with these in its data folder, such as another configuration.
