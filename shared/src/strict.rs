@@ -156,6 +156,12 @@ impl Object {
         self.release(now);
         if let Some(links) = links {
             self.learn(own, &links);
+            // Older word than the newest met names somebody smaller, and what that one's object holds is not known: a link
+            // that is newer than the decision, or one that was cut. Until the edge knows which, nothing is granted.
+            if links.members.iter().any(|member| *member < self.forward.unwrap_or(own)) && matches!(ask, Ask::Claim(_))
+            {
+                return Step::Answer(Answer { granted: Entries::new() });
+            }
         }
         if let Some(to) = self.forward {
             if !self.told {

@@ -174,6 +174,23 @@ fn s3_05_a_newer_decision_cuts_and_an_older_one_brings_nothing_back() {
 }
 
 #[test]
+fn s3_05_nothing_is_granted_while_older_word_names_somebody_smaller() {
+    let mut world = World::default();
+    assert_eq!(world.claim(2, 4, &[2], claim(2, &[1], &[]), noon()), [1]);
+    assert_eq!(world.claim(1, 4, &[1], claim(2, &[2], &[]), noon()), [1]);
+    // A login at a location whose snapshot is older than one met: it names the first, and no decision.
+    assert_eq!(world.claim(2, 0, &[1, 2], claim(3, &[3], &[]), noon()), [0; 0], "cut, or linked since?");
+    assert!(world.confirm(2, 1, noon()), "what was placed counts");
+    assert_eq!(world.claim(2, 0, &[2], claim(3, &[4], &[]), noon()), [1], "older word that names nobody");
+    assert_eq!(
+        world.claim(2, 5, &[1, 2], claim(3, &[5], &[]), noon()),
+        [0; 0],
+        "linked: three of the three are placed"
+    );
+    assert_eq!(world.claim(2, 0, &[1, 2], claim(4, &[6], &[]), noon()), [1], "it decides at the first already");
+}
+
+#[test]
 fn s3_05_a_full_object_grants_nothing() {
     let mut world = World::default();
     let entry = Entry { entity: ad(5), minute: noon(), confirmed: true, keep: 60 };
