@@ -49,6 +49,9 @@ impl Journal {
                 PRIMARY KEY (tenant, fact)
             ) STRICT, WITHOUT ROWID",
         )?;
+        // What a process that ended has written is read back, and may go with the power: a commit makes it durable.
+        let starts: i32 = conn.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+        conn.pragma_update(None, "user_version", starts.wrapping_add(1))?;
         let journal = Self(Mutex::new(conn));
         journal.all()?;
         Ok(journal)

@@ -306,6 +306,18 @@ fn a_journal_that_cannot_be_read_is_no_empty_one() {
 }
 
 #[test]
+fn each_start_commits_to_the_journal_once() {
+    let folder = tempfile::tempdir().unwrap();
+    // SQLite's file change counter.
+    let commits = || {
+        Journal::open(folder.path()).unwrap();
+        u32::from_be_bytes(std::fs::read(folder.path().join(journal::FILE)).unwrap()[24..28].try_into().unwrap())
+    };
+    let first = commits();
+    assert_eq!(commits(), first + 1);
+}
+
+#[test]
 fn what_waits_to_be_folded_of_who_is_to_be_erased_is_not_shown() {
     let mut origin = Origin::new();
     origin.send("demo", &[page(visitor(1), 1, NOW), impression(visitor(1), 2, NOW)]);
