@@ -14,6 +14,7 @@ use serde_json::Value;
 
 use crate::browser::Kind;
 use crate::edge::Call;
+use crate::model::MEMBER;
 use crate::setup::{self, LIMITS};
 use crate::sync::facts_of;
 
@@ -41,8 +42,10 @@ pub struct Caps {
     seen: BTreeMap<u32, BTreeMap<InsertionHash, VisitorId>>,
     /// Of whom each object of strict caps has learned: those who asked it, itself among them.
     learned: BTreeMap<String, BTreeSet<String>>,
-    /// Whether people only ever grow: else who left a person counts apart again.
+    /// Whether members' visitors stay together: else who left a person counts apart again.
     pub only_grows: bool,
+    /// Visitors that are of a person by an id that is not unique, which a login takes out of it again.
+    loose: BTreeSet<VisitorId>,
 }
 
 impl Caps {
@@ -76,6 +79,11 @@ impl Caps {
         for fact in facts_of(&outcome.facts).map(|(_, facts)| facts).unwrap_or_default() {
             if let What::Action { insertion, verb: Verb::IMPRESSION, entity, .. } = fact.what {
                 self.seen.entry(entity.ad).or_default().insert(InsertionHash::of(insertion), fact.visitor);
+            }
+            if let What::Alias { id, .. } = fact.what
+                && id.kind != MEMBER
+            {
+                self.loose.insert(fact.visitor);
             }
         }
         if call.asked.kind != Kind::Decide {
@@ -143,9 +151,10 @@ impl Caps {
         let root = counted.first()?;
         let learned = self.learned.entry(root.to_string()).or_default();
         learned.extend([root.to_string(), visitor.to_string()]);
-        let asked: BTreeSet<VisitorId> = counted.iter().filter(|v| learned.contains(&v.to_string())).copied().collect();
+        let stays = |v: &&VisitorId| learned.contains(&v.to_string()) && !self.loose.contains(v);
+        let asked: BTreeSet<VisitorId> = counted.iter().filter(stays).copied().collect();
         let (all, own) = (self.seen_by(ad, &asked), self.seen_by(ad, &BTreeSet::from([visitor])));
-        let over = own >= limit || (self.only_grows && all >= limit);
+        let over = own >= limit || (self.only_grows && !self.loose.contains(root) && all >= limit);
         over.then(|| format!("a strict ad is granted to {visitor} after {own} impressions, {all} of {asked:?}"))
     }
 }
