@@ -9,6 +9,7 @@ use causeway_shared::catalogue::Compiled;
 use causeway_shared::decision::Scores;
 use causeway_shared::ids::{Millis, TenantId, Version};
 use causeway_shared::model::Model;
+use causeway_shared::steering::Steering;
 use causeway_shared::wire::catalogue::{self as wire, Digest, Pointer};
 use causeway_shared::wire::flat;
 use causeway_shared::{kv, limits};
@@ -17,13 +18,15 @@ use serde_json::{Value, json};
 use crate::engine::Site;
 
 /// A version of a catalogue, ready for decisions. Number 0 is none.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Loaded {
     number: u32,
     digest: Digest,
     pub(crate) compiled: Rc<Compiled>,
     /// The model that is at hand, made ready for its ads.
-    pub(crate) scores: Option<Scores>,
+    pub(crate) scores: Option<Rc<Scores>>,
+    /// How the origin steers its traffic.
+    pub(crate) steering: Rc<Steering>,
 }
 
 impl Loaded {
@@ -48,6 +51,8 @@ struct Held {
     loaded: Rc<Loaded>,
     /// The newest model met, and its version.
     model: Option<(Version, Model)>,
+    /// Of the newest steering met.
+    steered: Version,
     /// Of the newest publication that was adopted.
     published: Version,
     /// When the pointer last named what is held.
@@ -115,10 +120,24 @@ impl Shelf {
         let held = self.0.entry(tenant.clone()).or_default();
         let Ok((version, model)) = wire::decode_model(&kv::model_key(tenant), value) else { return Some("model_bad") };
         if held.model.as_ref().is_none_or(|(known, _)| version > *known) {
-            let Loaded { number, digest, compiled, .. } = &*held.loaded;
-            let scores = Scores::new(&model, compiled);
-            held.loaded = Rc::new(Loaded { number: *number, digest: *digest, compiled: Rc::clone(compiled), scores });
+            let scores = Scores::new(&model, &held.loaded.compiled).map(Rc::new);
+            held.loaded = Rc::new(Loaded { scores, ..(*held.loaded).clone() });
             held.model = Some((version, model));
+        }
+        None
+    }
+
+    /// Takes in the steering's value in the same way.
+    pub(crate) fn steer(&mut self, tenant: &TenantId, value: &[u8]) -> Option<&'static str> {
+        if value.is_empty() {
+            return None;
+        }
+        let held = self.0.entry(tenant.clone()).or_default();
+        let read = wire::decode_steering(&kv::steering_key(tenant), value);
+        let Ok((version, steering)) = read else { return Some("steering_bad") };
+        if version > held.steered {
+            held.loaded = Rc::new(Loaded { steering: Rc::new(steering), ..(*held.loaded).clone() });
+            held.steered = version;
         }
         None
     }
@@ -130,7 +149,7 @@ impl Shelf {
             return None;
         }
         if !held.loaded.is(pointer) {
-            let Some(loaded) = read(site, pointer, value, held.model.as_ref().map(|(_, model)| model)) else {
+            let Some(loaded) = held.read(site, pointer, value) else {
                 held.next = now + limits::CATALOGUE_RETRY_MS;
                 return Some(if value.is_empty() { "catalogue_missing" } else { "catalogue_bad" });
             };
@@ -156,10 +175,13 @@ impl Shelf {
     }
 }
 
-fn read(site: &Site, pointer: &Pointer, value: &[u8], model: Option<&Model>) -> Option<Loaded> {
-    let key = kv::catalogue_key(&site.id, pointer.version);
-    let bytes = wire::decode_document(&key, &pointer.digest, value).ok()?;
-    let compiled = Rc::new(Compiled::of(flat::decode(&bytes).ok()?));
-    let scores = model.and_then(|model| Scores::new(model, &compiled));
-    Some(Loaded { number: pointer.version, digest: pointer.digest, compiled, scores })
+impl Held {
+    fn read(&self, site: &Site, pointer: &Pointer, value: &[u8]) -> Option<Loaded> {
+        let key = kv::catalogue_key(&site.id, pointer.version);
+        let bytes = wire::decode_document(&key, &pointer.digest, value).ok()?;
+        let compiled = Rc::new(Compiled::of(flat::decode(&bytes).ok()?));
+        let scores = self.model.as_ref().and_then(|(_, model)| Scores::new(model, &compiled)).map(Rc::new);
+        let steering = Rc::clone(&self.loaded.steering);
+        Some(Loaded { number: pointer.version, digest: pointer.digest, compiled, scores, steering })
+    }
 }

@@ -69,7 +69,7 @@ pub(crate) struct DecideCall {
     nobody: Option<Box<(&'static str, Outcome)>>,
     placements: Vec<Asked>,
     page: placing::Page,
-    counted: bool,
+    pub(crate) counted: bool,
     page_view: bool,
     trace: bool,
     refused: Vec<(String, &'static str)>,
@@ -195,7 +195,13 @@ pub(crate) fn finish(mut visit: Visit, mut who: Recognised, object: &[u8]) -> Ou
         who.ledger.reserve(decisions.iter().filter_map(|decision| decision.placed.as_ref()?.reserved));
     }
     let trace = fates.map(|fates| placing::trace(&visit, &call.placements, &fates, Some(&who)));
+    let exposures = placing::exposures(&visit, &who, &question);
     let mut outcome = answer(&visit, call, Some((who.visitor, person)), None, decisions, trace);
+    for (experiment, exposure) in exposures {
+        who.ledger.expose(experiment, exposure);
+        let what = What::Exposure { experiment, arm: exposure.arm };
+        facts.push(fact(&mut visit, who.visitor, what));
+    }
     if who.cookie_changed || visit.stale_key {
         outcome.head.headers.extend(cookies::write_identity(&visit.site, visit.secure, &who.cookie));
     }
@@ -213,8 +219,12 @@ fn attributes(visit: &mut Visit, visitor: VisitorId) -> Option<Fact> {
     if writes.is_empty() {
         return None;
     }
-    let id = FactId::from_bytes(visit.random.draw());
-    Some(Fact { id, visitor, received: visit.now, at: visit.now, what: What::Attributes { writes } })
+    Some(fact(visit, visitor, What::Attributes { writes }))
+}
+
+/// A fact of now.
+fn fact(visit: &mut Visit, visitor: VisitorId, what: What) -> Fact {
+    Fact { id: FactId::from_bytes(visit.random.draw()), visitor, received: visit.now, at: visit.now, what }
 }
 
 /// The answer to a call that is to recognise nobody.

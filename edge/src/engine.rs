@@ -129,7 +129,7 @@ struct Waiting {
 /// What is read beside what names the visitor, in the same bulk.
 #[derive(Debug, Default)]
 pub(crate) struct Beside {
-    /// The pointer to the catalogue, and the model.
+    /// The pointer to the catalogue, the model, and how traffic is steered.
     pub(crate) pointer: bool,
     /// The version of the catalogue that it named.
     pub(crate) version: Option<Pointer>,
@@ -140,7 +140,7 @@ pub(crate) struct Beside {
 impl Beside {
     pub(crate) fn keys(&self) -> usize {
         let names = if self.names { limits::ATTRIBUTE_PAGES } else { 0 };
-        2 * usize::from(self.pointer) + usize::from(self.version.is_some()) + names
+        3 * usize::from(self.pointer) + usize::from(self.version.is_some()) + names
     }
 }
 
@@ -452,7 +452,7 @@ fn read_keys(waiting: &Waiting) -> Vec<String> {
     let tenant = &visit.site.id;
     let snapshots = reads.snapshots.iter().map(|v| kv::snapshot_key(tenant, *v));
     let lookups = reads.lookups.iter().map(|id| kv::lookup_key(tenant, *id));
-    let pointer = beside.pointer.then(|| [kv::pointer_key(tenant), kv::model_key(tenant)]).into_iter().flatten();
+    let pointer = beside.pointer.then(|| kv::standing_keys(tenant)).into_iter().flatten();
     let version = beside.version.map(|pointer| kv::catalogue_key(tenant, pointer.version));
     let names = attributes::keys(tenant).take(if beside.names { limits::ATTRIBUTE_PAGES } else { 0 });
     snapshots.chain(lookups).chain(pointer).chain(version).chain(names).collect()

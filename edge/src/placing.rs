@@ -3,8 +3,10 @@
 
 use causeway_shared::actions::PackedActions;
 use causeway_shared::actions::{Entity, InsertionHash, ViewType};
+use causeway_shared::bucket::PersonRandom;
 use causeway_shared::catalogue::{Bound, Offer};
 use causeway_shared::decision::{Decided, Described, Fate, Person, Placement, Question};
+use causeway_shared::experiment::{self, Exposure};
 use causeway_shared::filter::Subject;
 use causeway_shared::identity::Recognised;
 use causeway_shared::ids::{InsertionId, VisitorId};
@@ -13,6 +15,7 @@ use causeway_shared::token::{self, AdToken};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
+use crate::catalogue::Loaded;
 use crate::engine::Site;
 use crate::strict::Granted;
 use crate::visit::Visit;
@@ -53,7 +56,22 @@ pub(crate) struct Decision<'a> {
 #[serde(untagged)]
 enum Shown<'a> {
     House(&'a Value),
-    Ad { id: &'a str, ad_group: &'a str, campaign: &'a str, advertiser: &'a str, creative: Value },
+    Ad {
+        id: &'a str,
+        ad_group: &'a str,
+        campaign: &'a str,
+        advertiser: &'a str,
+        creative: Value,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        experiment: Option<Tested<'a>>,
+    },
+}
+
+/// The arm of an experiment that an ad belongs to.
+#[derive(Serialize)]
+struct Tested<'a> {
+    id: &'a str,
+    arm: &'a str,
 }
 
 /// The placing of an ad: its name for actions, and the addresses that count them.
@@ -69,6 +87,31 @@ pub(crate) struct Placed {
     pub(crate) reserved: Option<Reservation>,
 }
 
+/// The arms that a person is in; none where nothing of it is counted.
+fn arms(visit: &Visit, who: &Recognised) -> Vec<Option<u8>> {
+    let Loaded { compiled, steering, .. } = &*visit.catalogue;
+    if compiled.experiments.is_empty() || !visit.is_counted() {
+        return Vec::new();
+    }
+    // The same for all browsers of a person that know of one another.
+    let first = who.view.members(who.visitor).first().copied().unwrap_or(who.visitor);
+    let (seen, random) = (who.view.exposures(who.visitor), PersonRandom::of_visitor(first));
+    experiment::arms(&compiled.experiments, &seen, &random, &steering.shares, visit.now)
+}
+
+/// The exposures that a decision makes: of each experiment that the page is part of, unless it is of the visitor already.
+/// Who is outside of it is not exposed; who is in its control is.
+pub(crate) fn exposures(visit: &Visit, who: &Recognised, question: &Question<'_>) -> Vec<(u32, Exposure)> {
+    let arms = arms(visit, who);
+    let own = who.view.exposures_of(who.visitor);
+    let exposed = |place: usize| {
+        let (arm, of) = ((*arms.get(place)?)?, visit.catalogue.compiled.experiments.get(place)?);
+        let known = own.get(of.code).is_some_and(|exposure| exposure.arm == arm || exposure.mixed);
+        (!known).then_some((of.code, Exposure { arm, at: visit.now, mixed: false }))
+    };
+    if arms.is_empty() { Vec::new() } else { question.met().into_iter().filter_map(exposed).collect() }
+}
+
 /// The question of these placements on a page, in front of a person or of nobody.
 pub(crate) fn question<'a>(
     visit: &'a Visit,
@@ -80,10 +123,10 @@ pub(crate) fn question<'a>(
     let person = who.map(|who| {
         let mut actions = who.view.actions(who.visitor);
         actions.extend(PackedActions::read(&reserved).filter(|reserved| !reserved.is_empty()));
-        Person { actions, totals: who.view.totals(who.visitor) }
+        Person { actions, totals: who.view.totals(who.visitor), arms: arms(visit, who) }
     });
     let catalogue = &visit.catalogue.compiled;
-    let scores = visit.catalogue.scores.as_ref();
+    let scores = visit.catalogue.scores.as_deref();
     // Nobody is described whom no filter and no model asks for.
     let asked = who.filter(|_| !catalogue.targets.is_empty() || scores.is_some());
     let described = asked.map(|who| Described::of(&who.view, who.visitor, visit.now));
@@ -129,7 +172,7 @@ pub(crate) fn name<'a>(
 }
 
 fn shown<'a>(
-    visit: &Visit,
+    visit: &'a Visit,
     asked: &'a Asked,
     offer: &'a Offer,
     worth: u64,
@@ -142,9 +185,18 @@ fn shown<'a>(
         campaign,
         advertiser,
         creative: serde_json::from_str(&offer.creative).unwrap_or_default(),
+        experiment: tested(visit, offer),
     });
     let placed = visitor.and_then(|visitor| place(visit, asked, offer.entity, visitor));
     Decision { placement: &asked.id, ad, price_micros: Some(worth), reason: None, placed }
+}
+
+/// The first experiment that an ad is of.
+fn tested<'a>(visit: &'a Visit, offer: &Offer) -> Option<Tested<'a>> {
+    let compiled = &visit.catalogue.compiled;
+    let (place, arm) = compiled.groups.get(offer.group)?.arms.first()?;
+    let experiment = compiled.experiments.get(*place as usize)?;
+    Some(Tested { id: &experiment.id, arm: &experiment.arm_of(*arm)?.id })
 }
 
 /// The house ad, or none and why.

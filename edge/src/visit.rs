@@ -92,6 +92,11 @@ impl Visit {
         found
     }
 
+    /// Whether it is a decision that counts for its visitor.
+    pub(crate) fn is_counted(&self) -> bool {
+        matches!(&self.call, Call::Decide(call) if call.counted)
+    }
+
     /// Takes in what was read of the catalogue.
     fn stock<'a>(
         &mut self,
@@ -109,6 +114,7 @@ impl Visit {
             self.wanted = wanted;
             self.notes.extend(note);
             self.notes.extend(shelf.predict(&self.site.id, lines.next().unwrap_or_default()));
+            self.notes.extend(shelf.steer(&self.site.id, lines.next().unwrap_or_default()));
         }
         if let Some(pointer) = &beside.version {
             let value = lines.next().unwrap_or_default();

@@ -8,11 +8,11 @@ use causeway_shared::attributes::{Kind, Token, Value as Said};
 use causeway_shared::fact::{Fact, What};
 use causeway_shared::ids::{Epoch, FactId, Millis, TenantId, Version, VisitorId};
 use causeway_shared::keys::{Key, KeyRing, Keys, Stage, TenantKeys};
-use causeway_shared::kv::{attributes_key, model_key, pointer_key, snapshot_key};
+use causeway_shared::kv::{attributes_key, snapshot_key};
 use causeway_shared::membership::Membership;
 use causeway_shared::profile::Profile;
 use causeway_shared::view::{Snapshot, Stored};
-use causeway_shared::{limits, wire};
+use causeway_shared::{kv, limits, wire};
 use serde_json::{Value, json};
 
 const NOW: Millis = 1_800_000_000_000;
@@ -94,7 +94,7 @@ impl World {
             let value = |key: &String| self.kv.get(key).filter(|_| self.fault.is_empty()).cloned().unwrap_or_default();
             let values: Vec<String> = keys.iter().map(value).collect();
             // The pointer to the catalogue and the model are read beside them now and then.
-            let beside = [pointer_key(&self.tenant), model_key(&self.tenant)];
+            let beside = kv::standing_keys(&self.tenant);
             let keys: Vec<String> = keys.into_iter().filter(|key| !beside.contains(key)).collect();
             self.reads.extend((!keys.is_empty()).then_some(keys));
             outcome = self.engine.resume(turn, values.join("\n").as_bytes(), self.fault);

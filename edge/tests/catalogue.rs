@@ -144,13 +144,13 @@ fn the_pointer_rides_with_the_first_read_and_the_version_with_the_second() {
     isolate.publish(5, 1, &ads(X, false));
     let page = isolate.page();
     assert_eq!((used(&page), &page["kv_reads"]), ((&json!("c-1"), &json!("red")), &json!(2)));
-    assert_eq!(isolate.reads[0][1..], ["c:demo:current", "c:demo:model"]);
-    assert_eq!((isolate.reads[0].len(), &isolate.reads[1]), (3, &vec!["c:demo:1".to_owned()]));
+    assert_eq!(isolate.reads[0][1..], ["c:demo:current", "c:demo:model", "c:demo:steering"]);
+    assert_eq!((isolate.reads[0].len(), &isolate.reads[1]), (4, &vec!["c:demo:1".to_owned()]));
     let page = isolate.page();
     assert_eq!((used(&page).0, &page["kv_reads"], isolate.reads[0].len()), (&json!("c-1"), &json!(1), 1));
     isolate.now += limits::CATALOGUE_FRESH_MS;
     let page = isolate.page();
-    assert_eq!((used(&page).0, isolate.reads.len(), isolate.reads[0].len()), (&json!("c-1"), 1, 3));
+    assert_eq!((used(&page).0, isolate.reads.len(), isolate.reads[0].len()), (&json!("c-1"), 1, 4));
     isolate.publish(9, 2, &ads(X, false));
     assert_eq!(used(&isolate.page()).0, &json!("c-1"), "within half a minute it goes by what it has");
     isolate.now += limits::CATALOGUE_FRESH_MS;

@@ -12,7 +12,7 @@ use crate::metrics::Metrics;
 use crate::names::Names;
 use crate::store::{Counters, StoreError};
 use crate::tenants::Tenants;
-use crate::{catalogue, experiment, fold, link, publish};
+use crate::{catalogue, experiment, fold, link, publish, steering};
 
 /// What all groups of one process have in common.
 #[derive(Debug)]
@@ -126,6 +126,9 @@ pub fn commit_with(
     let linked = link::link(&mut group, &folded.linking, &folded.erasing)?;
     experiment::people::refresh(&group, &folded, &linked)?;
     publish::note(&mut group, &folded.changed, &linked)?;
+    if calls.iter().any(|call| call.drain > 0) {
+        steering::refresh(&mut group)?;
+    }
     let refused = std::mem::take(&mut group.names.refused);
     let mut done = Done { new: folded.new, refused, erased: folded.erased, ..Done::default() };
     for call in calls {

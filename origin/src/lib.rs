@@ -32,6 +32,7 @@ pub mod read;
 pub mod reference;
 pub mod segments;
 pub mod serve;
+pub mod steering;
 pub mod store;
 pub mod tenants;
 #[cfg(test)]

@@ -40,6 +40,8 @@ const CATALOGUE: u16 = 257;
 const POINTER: u16 = 258;
 /// The same for the newest model.
 const MODEL: u16 = 259;
+/// The same for the steering.
+const STEERING: u16 = 260;
 
 /// The columns of a page of names.
 #[must_use]
@@ -62,6 +64,8 @@ pub enum Subject {
     Pointer,
     /// The tenant's newest model.
     Model,
+    /// How its traffic is steered.
+    Steering,
 }
 
 impl Subject {
@@ -73,6 +77,7 @@ impl Subject {
             Self::Catalogue(version) => (CATALOGUE, u128::from(*version).to_be_bytes()),
             Self::Pointer => (POINTER, [0; 16]),
             Self::Model => (MODEL, [0; 16]),
+            Self::Steering => (STEERING, [0; 16]),
         }
     }
 
@@ -86,6 +91,7 @@ impl Subject {
             }
             (POINTER, _) => Ok(Self::Pointer),
             (MODEL, _) => Ok(Self::Model),
+            (STEERING, _) => Ok(Self::Steering),
             (_, Err(_)) => {
                 let [.., high, low]: [u8; 16] = row.get(subject)?;
                 Ok(Self::Names(u16::from_be_bytes([high, low])))
@@ -299,7 +305,7 @@ fn lease(group: &mut Group<'_>, due: &Due) -> Result<Option<Publish>, StoreError
             let entry = value.is_some().then_some(version.counter);
             catalogue::handed(group, due.tenant, number, entry)?;
         }
-        Subject::Lookup(..) | Subject::Names(_) | Subject::Pointer | Subject::Model => {}
+        Subject::Lookup(..) | Subject::Names(_) | Subject::Pointer | Subject::Model | Subject::Steering => {}
     }
     Ok(Some(Publish { entry: version.counter, key, version, value, due: due.due }))
 }

@@ -88,6 +88,11 @@ impl Tenants {
         self.by_name.get(name)
     }
 
+    /// All of them, by name.
+    pub fn iter(&self) -> impl Iterator<Item = &Known> {
+        self.by_name.values()
+    }
+
     /// The tenant of that number.
     ///
     /// # Errors

@@ -25,7 +25,7 @@ use crate::time::DAY_MINUTES;
 use crate::vocabulary::Vocabulary;
 
 pub use compiled::{Bound, Compiled, Group, Offer, Terms};
-pub use flat::{Flat, FlatAd, FlatAdvertiser, FlatCampaign, FlatGroup, Head};
+pub use flat::{Flat, FlatAd, FlatAdvertiser, FlatArm, FlatCampaign, FlatGroup, Head};
 
 /// Whom ads are for: a filter each of a catalogue's campaigns and ad groups, in their order.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -101,6 +101,9 @@ pub struct Campaign {
     /// Whether its ads fill all placements of a page, or none. Default: no.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub roadblock: bool,
+    /// The arm of an experiment that it belongs to, as `experiment/arm`: only people in that arm see it. Default: everybody.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub arm: Option<String>,
     /// How far its caps are to be believed. Default `ledger`.
     #[serde(default)]
     pub cap_mode: CapMode,
@@ -160,6 +163,9 @@ pub struct AdGroup {
     /// Whom its ads are for, of those whom its campaign's are for. Default: all of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub targeting: Option<Value>,
+    /// The arm of an experiment that it belongs to, as `experiment/arm`: only people in that arm see it. Default: everybody.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub arm: Option<String>,
     /// Caps over all its ads.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub caps: Vec<CapRule>,
@@ -185,6 +191,9 @@ pub struct Ad {
     /// Of two ads worth the same the heavier one is placed; of equal weight the one of the smaller code. Default 1.
     #[serde(default = "one")]
     pub weight: u32,
+    /// The arm of an experiment that it belongs to, as `experiment/arm`: only people in that arm see it. Default: everybody.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub arm: Option<String>,
     /// Caps of this ad.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub caps: Vec<CapRule>,
@@ -233,6 +242,7 @@ impl Catalogue {
             ad.problems(&format!("{at}.ad[{i}]"), &mut found);
         }
         experiment::problems(&self.experiments, &format!("{at}.experiment"), words, &mut found);
+        self.arm_problems(at, &mut found);
         let asked: BTreeSet<_> = self
             .rows()
             .iter()
@@ -248,6 +258,35 @@ impl Catalogue {
             );
         }
         found.0
+    }
+
+    /// Every `arm` must be there, and one experiment's arms must not meet in one ad: nobody would ever see it.
+    fn arm_problems(&self, at: &str, found: &mut Problems) {
+        let named = |arm: &str| experiment::arm_named(&self.experiments, arm).map(|(place, _)| place);
+        let mut say = |at: String, arm: Option<&String>, above: &[Option<&String>]| {
+            let Some(arm) = arm else { return };
+            let Some(own) = named(arm) else {
+                return found.say(at, format!("there is no experiment and arm `{arm}`; `experiment/arm` is needed"));
+            };
+            if let Some(other) = above.iter().flatten().find(|other| **other != arm && named(other) == Some(own)) {
+                found.say(at, format!("what it belongs to is of the arm `{other}`: nobody is in both"));
+            }
+        };
+        let mut campaigns: BTreeMap<&str, Option<&String>> = BTreeMap::new();
+        for (i, campaign) in self.campaigns.iter().enumerate() {
+            say(format!("{at}.campaign[{i}].arm"), campaign.arm.as_ref(), &[]);
+            campaigns.insert(&campaign.id, campaign.arm.as_ref());
+        }
+        let mut groups: BTreeMap<&str, [Option<&String>; 2]> = BTreeMap::new();
+        for (i, group) in self.ad_groups.iter().enumerate() {
+            let above = campaigns.get(group.campaign.as_str()).copied().flatten();
+            say(format!("{at}.ad_group[{i}].arm"), group.arm.as_ref(), &[above]);
+            groups.insert(&group.id, [above, group.arm.as_ref()]);
+        }
+        for (i, ad) in self.ads.iter().enumerate().filter(|(_, ad)| ad.arm.is_some()) {
+            let above = groups.get(ad.ad_group.as_str()).copied().unwrap_or_default();
+            say(format!("{at}.ad[{i}].arm"), ad.arm.as_ref(), &above);
+        }
     }
 
     /// The same as it travels to the edge; of one whose [`Self::problems`] are none.

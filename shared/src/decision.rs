@@ -7,13 +7,16 @@
 //!
 //! What holds for a kind of placement is asked once a call ([`Kind`]); a placement walks over the ads that are left.
 
+mod fate;
 #[cfg(test)]
 mod tests;
 mod worth;
 
+use std::collections::BTreeSet;
+
 use crate::actions::{self, Entity, PackedActions, Verb, ViewType, ViewTypes};
 use crate::attributes::{Token, Value};
-use crate::catalogue::{Bound, Compiled, Offer, Terms};
+use crate::catalogue::{Bound, Compiled, Group, Offer, Terms};
 use crate::filter::{self, History, Matches, Subject, answer};
 use crate::ids::{Millis, VisitorId};
 use crate::profile::Totals;
@@ -21,6 +24,7 @@ use crate::segments::SegmentId;
 use crate::time::Minute;
 use crate::view::View;
 
+pub use fate::{Fate, NoAd};
 pub use worth::Scores;
 use worth::Worth;
 
@@ -32,6 +36,8 @@ pub struct Person<'a> {
     pub actions: Vec<PackedActions<'a>>,
     /// The sums over all of them.
     pub totals: Totals,
+    /// The arms it is in ([`crate::experiment::arms`]); empty where nothing may be tested on it.
+    pub arms: Vec<Option<u8>>,
 }
 
 /// What filters may ask of a person, read from its view.
@@ -75,84 +81,6 @@ pub struct Placement<'a> {
     pub floor_micros: u64,
 }
 
-/// What became of one ad for one placement.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fate {
-    /// It is placed.
-    Won,
-    /// It could have been: another is worth more, or comes before it in the catalogue's order.
-    Outbid,
-    /// It comes in none of the placement's sizes.
-    Size,
-    /// Its campaign has not begun yet, or is over.
-    Dates,
-    /// It is not meant for who looks at this.
-    Targeting,
-    /// It is worth less than the placement asks.
-    Floor,
-    /// It is placed on this page already, or another of its advertiser's is.
-    OnPage,
-    /// What competes with it is placed on this page already.
-    Competes,
-    /// It fills all placements of a page, and there is one that it cannot fill; or another campaign fills them all.
-    Roadblock,
-    /// It has caps, and there is nobody to count for.
-    Nobody,
-    /// Its caps are strict, and the person's object did not grant it.
-    Refused,
-    /// Its caps are strict, and no object was asked, or none answered.
-    Unconfirmed,
-    /// A cap binds, at so many of its action; the first from the ad up.
-    Capped(Bound, u32),
-}
-
-impl Fate {
-    /// A stable name for traces.
-    #[must_use]
-    pub fn code(self) -> &'static str {
-        match self {
-            Self::Won => "won",
-            Self::Outbid => "outbid",
-            Self::Size => "size",
-            Self::Dates => "dates",
-            Self::Targeting => "targeting",
-            Self::Floor => "floor",
-            Self::OnPage => "on_page",
-            Self::Competes => "competes",
-            Self::Roadblock => "roadblock",
-            Self::Nobody => "nobody",
-            Self::Unconfirmed => "unconfirmed",
-            Self::Refused | Self::Capped(..) => "capped",
-        }
-    }
-}
-
-/// Why a placement gets no ad of the catalogue.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NoAd {
-    /// There is none in it.
-    NoCatalogue,
-    /// None comes in the placement's sizes.
-    NoSize,
-    /// None that does is meant for who looks at this now, and worth what the placement asks.
-    NoneMatches,
-    /// All that are, are at a cap, were not granted, have caps and nobody to count for, or give way to what is on the page.
-    AllCapped,
-}
-
-impl NoAd {
-    /// A stable name for answers.
-    #[must_use]
-    pub fn code(self) -> &'static str {
-        match self {
-            Self::NoCatalogue => "no_catalogue",
-            Self::NoSize => "no_size",
-            Self::NoneMatches => "none_matches",
-            Self::AllCapped => "all_capped",
-        }
-    }
-}
-
 /// What is decided for one placement: the ad's place in [`Compiled::offers`], or why there is none.
 pub type Decided = Result<usize, NoAd>;
 
@@ -163,6 +91,8 @@ pub struct Question<'a> {
     now: Millis,
     /// By question of the catalogue, then place of its counter; `None` without a person.
     counts: Option<Vec<Vec<u32>>>,
+    /// The arms that the person is in; empty without one.
+    arms: Vec<Option<u8>>,
     /// Those that the placements are of, each once.
     kinds: Vec<Kind>,
     placements: Vec<Placement<'a>>,
@@ -226,15 +156,16 @@ impl<'a> Question<'a> {
         };
         let told = person.map(history).unwrap_or_default();
         let worth = Worth::new(catalogue, scores, person, subject, now);
+        let arms = person.map(|person| person.arms.clone()).unwrap_or_default();
         let mut kinds: Vec<Kind> = Vec::new();
         for Placement { view_type, .. } in &placements {
             if kinds.iter().all(|known| known.view_type != *view_type) {
                 let subject = Subject { view_type: *view_type, counts: &told, ..*subject };
-                kinds.push(Kind::new(catalogue, &worth, &subject, now));
+                kinds.push(Kind::new(catalogue, &worth, &subject, &arms, now));
             }
         }
         let counts = person.map(|person| counts(catalogue, person, minute));
-        Self { catalogue, now, counts, kinds, placements }
+        Self { catalogue, now, counts, arms, kinds, placements }
     }
 
     /// The ads under strict caps that may be placed, by placement, the first choice first: as many as come before the
@@ -278,6 +209,22 @@ impl<'a> Question<'a> {
             fates
         });
         each.collect()
+    }
+
+    /// The places of the experiments that this page is part of: those of which an ad of any arm comes in a placement's size,
+    /// in its time, and for who looks at it. Whether it is an ad of the person's own arm makes no difference, nor does what
+    /// it is worth, what is at a cap and what else is on the page: so all arms are met alike, the control too.
+    #[must_use]
+    pub fn met(&self) -> BTreeSet<usize> {
+        let runs = |group: &Group| self.catalogue.terms.get(group.terms).is_some_and(|t| t.runs.contains(&self.now));
+        let fits = |placement: &Placement<'_>, group: &Group| {
+            let fits =
+                |place: &u32| self.catalogue.offers.get(*place as usize).is_some_and(|o| o.fits(placement.sizes));
+            self.kind(placement).is_some_and(|kind| group.is_for(&kind.matches)) && group.offers.iter().any(fits)
+        };
+        let met = |group: &&Group| runs(group) && self.placements.iter().any(|placement| fits(placement, group));
+        let tested = self.catalogue.groups.iter().filter(|group| !group.arms.is_empty());
+        tested.filter(met).flat_map(|group| &group.arms).map(|(place, _)| *place as usize).collect()
     }
 
     /// What a thousand impressions of an ad are worth on a placement, in micros; 0 for one that does not match it.
@@ -409,10 +356,22 @@ impl<'a> Question<'a> {
         if !self.kind(placement).is_some_and(|kind| group.is_for(&kind.matches)) {
             return Some(Fate::Targeting);
         }
+        if let Some(experiment) = group.outside(&self.arms) {
+            return Some(self.not_in_arm(experiment));
+        }
         if worth < placement.floor_micros {
             return Some(Fate::Floor);
         }
         self.on_page(offer, terms, page).or_else(|| self.capped(offer, page))
+    }
+
+    fn not_in_arm(&self, experiment: usize) -> Fate {
+        let of = |arm: u8| self.catalogue.experiments.get(experiment)?.arm_of(arm);
+        match self.arms.get(experiment) {
+            None => Fate::Nobody,
+            Some(arm) if arm.and_then(of).is_some_and(|arm| arm.control) => Fate::Holdout,
+            Some(_) => Fate::Arm,
+        }
     }
 
     /// Why an ad cannot be placed beside what is on the page.
@@ -454,14 +413,14 @@ impl<'a> Question<'a> {
 }
 
 impl Kind {
-    fn new(catalogue: &Compiled, worth: &Worth<'_>, subject: &Subject<'_>, now: Millis) -> Self {
+    fn new(catalogue: &Compiled, worth: &Worth<'_>, subject: &Subject<'_>, arms: &[Option<u8>], now: Millis) -> Self {
         let matches = catalogue.targets.matching(subject);
         let mut candidates = Vec::new();
         for group in &catalogue.groups {
             let Some(terms) = catalogue.terms.get(group.terms).filter(|terms| terms.runs.contains(&now)) else {
                 continue;
             };
-            if group.is_for(&matches) {
+            if group.is_for(&matches) && group.outside(arms).is_none() {
                 let worth = |place: &u32| worth.of(terms.bid, *place as usize, subject.view_type);
                 candidates.extend(group.offers.iter().map(|place| Candidate { worth: worth(place), place: *place }));
             }

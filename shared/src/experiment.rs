@@ -2,14 +2,14 @@
 //!
 //! An arm is drawn from the person's random value for this experiment ([`Purpose::Experiment`]), never from the one for
 //! sampling. What makes an arm stick is not the draw but the exposure, a fact of the visitor ([`Exposures`]): who has one
-//! keeps its arm, whatever the shares are by then and whoever it turns out to be at a login. Nothing here says what an arm
-//! changes on a page.
+//! keeps its arm, whatever the shares are by then and whoever it turns out to be at a login. What an arm changes on a page
+//! is the catalogue's: campaigns, ad groups and ads that only people of the arm see.
 
 mod exposures;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -134,6 +134,36 @@ impl Experiment {
             found.say(format!("{at}.ends"), "a time after `starts` is needed");
         }
     }
+}
+
+/// The arm that `experiment/arm` names: the experiment's place and the arm.
+#[must_use]
+pub fn arm_named<'e>(experiments: &'e [Experiment], name: &str) -> Option<(usize, &'e Arm)> {
+    let (of, arm) = name.split_once('/')?;
+    let (place, experiment) = experiments.iter().enumerate().find(|(_, experiment)| experiment.id == of)?;
+    Some((place, experiment.arms.iter().find(|known| known.id == arm)?))
+}
+
+/// Shares that the origin's selection gave, by the experiment's code: of 10,000, one an arm in their order.
+pub type Shares = BTreeMap<u32, Vec<u32>>;
+
+/// The code of the arm that a person is in, of each experiment in their order: the one it was exposed to first, else the one
+/// it is drawn into. `None` for outside, and for an experiment that does not run.
+#[must_use]
+pub fn arms(
+    experiments: &[Experiment],
+    exposures: &Exposures,
+    random: &PersonRandom,
+    shares: &Shares,
+    now: Millis,
+) -> Vec<Option<u8>> {
+    let none = Vec::new();
+    let each = experiments.iter().map(|experiment| {
+        let drawn = || experiment.arm(random, shares.get(&experiment.code).unwrap_or(&none)).map(|arm| arm.code);
+        let seen = exposures.get(experiment.code).map(|exposure| exposure.arm);
+        if experiment.runs(now) { seen.or_else(drawn) } else { None }
+    });
+    each.collect()
 }
 
 const ID: &str = "1 to 64 of a-z, 0-9, - and _ are needed";

@@ -37,3 +37,15 @@ pub fn model_key(tenant: &TenantId) -> String {
 pub fn pointer_key(tenant: &TenantId) -> String {
     format!("c:{tenant}:current")
 }
+
+/// Where the tenant's steering is.
+#[must_use]
+pub fn steering_key(tenant: &TenantId) -> String {
+    format!("c:{tenant}:steering")
+}
+
+/// What every isolate reads again and again, in this order: the pointer, the model, the steering.
+#[must_use]
+pub fn standing_keys(tenant: &TenantId) -> [String; 3] {
+    [pointer_key(tenant), model_key(tenant), steering_key(tenant)]
+}

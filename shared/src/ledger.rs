@@ -6,9 +6,12 @@
 //! It also holds the insertions that `decide` placed, as reserved: for [`limits::SERVE_WINDOW_MS`] each counts as its
 //! impression, so that the next page's caps see this one's ads although the snapshots lag. Afterwards only what a
 //! snapshot holds counts.
+//!
+//! And it holds the exposures to experiments: whose shares move while the snapshots lag keeps its arm.
 
 pub(crate) mod reserved;
 
+use crate::experiment::{Exposure, Exposures};
 use crate::ids::{Millis, SessionId, Version, VisitorId};
 use crate::limits;
 use crate::profile::{Beyond, Known, SubProfile};
@@ -28,13 +31,16 @@ pub struct Ledger {
     pub pages: Vec<Beyond>,
     /// Insertions, in the order of their placing.
     pub reserved: Vec<Reservation>,
+    /// Exposures to experiments, at most [`limits::LEDGER_EXPOSURES`].
+    pub exposed: Exposures,
 }
 
 impl Ledger {
     /// An empty one.
     #[must_use]
     pub fn new(visitor: VisitorId) -> Self {
-        Self { visitor, highest: Version::default(), session: None, pages: Vec::new(), reserved: Vec::new() }
+        let (highest, exposed) = (Version::default(), Exposures::default());
+        Self { visitor, highest, session: None, pages: Vec::new(), reserved: Vec::new(), exposed }
     }
 
     /// The session of a page viewed now: the running one, or a new one of these random bytes after 30 idle
@@ -63,6 +69,12 @@ impl Ledger {
         self.reserved.drain(..over);
     }
 
+    /// Remembers an exposure, and leaves out the experiment of the smallest code over the bound.
+    pub fn expose(&mut self, experiment: u32, exposure: Exposure) {
+        self.exposed.insert(experiment, exposure);
+        self.exposed.keep_newest(limits::LEDGER_EXPOSURES);
+    }
+
     /// Drops what is no longer needed, given the visitor's own sub-profile as just read.
     pub fn settle(&mut self, now: Millis, sub: Option<&SubProfile>) {
         let settled = |p: &Beyond| now.saturating_sub(p.received) > limits::LEDGER_KEEP_MS;
@@ -71,11 +83,19 @@ impl Ledger {
         }
         self.pages.retain(|p| now.saturating_sub(p.received) <= limits::LEDGER_LIFE_MS);
         self.reserved.retain(|r| r.is_live(now));
+        if !self.exposed.is_empty() {
+            let held = sub.map(SubProfile::exposures).unwrap_or_default();
+            self.exposed.retain(|experiment, exposure| {
+                let age = now.saturating_sub(exposure.at);
+                age <= limits::LEDGER_KEEP_MS || (held.get(experiment).is_none() && age <= limits::LEDGER_LIFE_MS)
+            });
+        }
     }
 
     /// What it says of its visitor.
     #[must_use]
     pub fn known(&self) -> Known {
-        Known::from_beyond(self.pages.iter().copied()).reserving(self.reserved.iter().map(Reservation::impression))
+        let reserved = self.reserved.iter().map(Reservation::impression);
+        Known::from_beyond(self.pages.iter().copied()).reserving(reserved).exposing(&self.exposed)
     }
 }

@@ -34,6 +34,7 @@ pub mod proof;
 pub mod random;
 pub mod rhythm;
 pub mod segments;
+pub mod steering;
 pub mod strict;
 pub mod sync_auth;
 pub mod time;

@@ -72,8 +72,12 @@ pub const LEDGER_ENTRIES: usize = 24;
 /// Bytes of the ledger cookie's reservations, packed: the newest 52 of one ad, about 25 of as many ads with usual
 /// codes, 16 where every code is as long as can be.
 pub const RESERVATION_BYTES: usize = 480;
+/// How often traffic is steered anew, in milliseconds.
+pub const STEERING_MS: u64 = 60_000;
+/// Exposures to experiments in the ledger cookie.
+pub const LEDGER_EXPOSURES: usize = 8;
 /// Longest ledger cookie, name and value, in bytes: every request of the page's site carries it.
-pub const LEDGER_COOKIE_BYTES: usize = 1_536;
+pub const LEDGER_COOKIE_BYTES: usize = 1_664;
 /// How long a placed insertion counts as its impression, in milliseconds (10 minutes): by then an ad that is seen has
 /// been seen, and its impression is in every location's snapshot, which lag no longer than [`LEDGER_KEEP_MS`]. In
 /// whole minutes, so up to one more.
@@ -227,3 +231,5 @@ pub const MODEL_SEGMENTS: usize = 256;
 pub const MODEL_BYTES: usize = 160 * 1024;
 /// Longest value of a model in the KV, in characters.
 pub const MODEL_CHARS: usize = 220 * 1024;
+/// Longest value of the steering in the KV, in characters: paces of 10,000 campaigns.
+pub const STEERING_CHARS: usize = 224 * 1024;

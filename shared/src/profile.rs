@@ -316,7 +316,7 @@ pub struct Beyond {
 }
 
 /// What a reader knows of one visitor: the newest sub-profile it met that names its facts, the newest that does not, and
-/// pages and impressions of which it cannot be sure that either holds them. Kept side by side, so that the join is a product
+/// pages, impressions and exposures of which it cannot be sure that either holds them. Kept side by side, so that the join is a product
 /// of joins; what is held already is sorted out when the sums are read.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Known {
@@ -324,6 +324,7 @@ pub struct Known {
     named: Option<SubProfile>,
     beyond: BTreeMap<(Millis, u64), SessionId>,
     reserved: Actions,
+    exposed: Exposures,
 }
 
 impl Known {
@@ -348,6 +349,13 @@ impl Known {
     #[must_use]
     pub fn reserving(mut self, impressions: impl IntoIterator<Item = Action>) -> Self {
         impressions.into_iter().for_each(|action| self.reserved.insert(action));
+        self
+    }
+
+    /// The same with exposures.
+    #[must_use]
+    pub fn exposing(mut self, exposures: &Exposures) -> Self {
+        self.exposed = self.exposed.join(exposures.clone());
         self
     }
 
@@ -391,10 +399,10 @@ impl Known {
         self.newest().and_then(SubProfile::attributes)
     }
 
-    /// The exposures of the newest sub-profile met; none where they are not of the form.
+    /// The exposures of the newest sub-profile met, none where they are not of the form, and those beyond it.
     #[must_use]
     pub fn exposures(&self) -> Exposures {
-        self.newest().map(SubProfile::exposures).unwrap_or_default()
+        self.newest().map(SubProfile::exposures).unwrap_or_default().join(self.exposed.clone())
     }
 
     fn newest(&self) -> Option<&SubProfile> {
@@ -408,6 +416,7 @@ impl Known {
         self.named = newer(self.named, other.named);
         self.beyond.extend(other.beyond);
         self.reserved = self.reserved.join(other.reserved);
+        self.exposed = self.exposed.join(other.exposed);
         self
     }
 

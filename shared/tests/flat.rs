@@ -54,18 +54,57 @@ fn a_catalogue_has_these_bytes() {
     // The filter has golden bytes of its own.
     let filter = wire::filter::encode(&flat.filters[0]);
     let golden = [
-        "0102030202010102", // the form; hide over two days, impression over two hours
+        "01025b5d",       // the form; no experiments
+        "02030202010102", // hide over two days, impression over two hours
         &format!("01{:02x}{}", filter.len(), hex(&filter)),
-        "010176090001", // the advertiser repeats
-        "010163080100010001e807d00f01d804020100",
-        "010167070101050000",
+        "01017609000001", // the advertiser repeats
+        "01016308010001000001e807d00f01d804020100",
+        "01016707010105000000",
         "02",
-        "01610501010400010302077b2274223a317d1268747470733a2f2f622e6578616d706c652f",
-        "056c6967687406000000027b7d1268747470733a2f2f612e6578616d706c652f",
-        "025b5d", // no experiments
+        "0161050101040000010302077b2274223a317d1268747470733a2f2f622e6578616d706c652f",
+        "056c696768740600000000027b7d1268747470733a2f2f612e6578616d706c652f",
     ];
     assert_eq!(hex(&flat::encode(&flat)), golden.concat());
     assert_eq!(flat::decode(&flat::encode(&flat)).unwrap(), flat);
+}
+
+fn tested() -> Value {
+    let arm = |id: &str, code: u8| json!({ "id": id, "code": code, "share": 5_000 });
+    let mut document = document();
+    document["experiment"] = json!([
+        { "id": "first", "code": 3, "starts": 0, "arm": [arm("a", 1)] },
+        { "id": "second", "code": 4, "starts": 0, "arm": [arm("a", 7), arm("b", 9)] },
+    ]);
+    document["campaign"][0]["arm"] = json!("first/a");
+    document["ad"][0]["arm"] = json!("second/b");
+    document
+}
+
+#[test]
+fn s4_06_an_arm_travels_as_its_experiments_place_and_its_code() {
+    let (with, without) = (made(tested()), made(document()));
+    let bytes = flat::encode(&with);
+    assert_eq!(flat::decode(&bytes).unwrap(), with);
+    assert_eq!(
+        (with.campaigns[0].head.arm, with.ads[1].head.arm, with.ads[0].head.arm),
+        (Some((0, 1)), Some((1, 9)), None)
+    );
+    // In the place of a zero the place and one, and the code.
+    let experiments =
+        serde_json::to_string(&with.experiments).unwrap().len() + if with.experiments.is_empty() { 0 } else { 1 };
+    assert_eq!(bytes.len(), flat::encode(&without).len() - "[]".len() + experiments + 2);
+    let compiled = Compiled::of(with);
+    let groups: Vec<_> = compiled.groups.iter().map(|group| (group.arms.clone(), group.offers.clone())).collect();
+    assert_eq!(groups, [(vec![(0, 1)], vec![0]), (vec![(0, 1), (1, 9)], vec![1])], "one ad group, two arms");
+    assert_eq!(
+        [vec![Some(1), Some(9)], vec![Some(1), None], vec![None, Some(9)], vec![]]
+            .map(|arms| compiled.groups[1].outside(&arms)),
+        [None, Some(1), Some(0), Some(0)]
+    );
+    let mut further = bytes;
+    let at = further.windows(4).position(|four| four == [1, 1, 1, 0]).unwrap();
+    further[at + 1] = 3;
+    assert!(flat::decode(&further).is_err(), "a third experiment is not there");
 }
 
 #[test]

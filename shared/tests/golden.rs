@@ -161,8 +161,8 @@ const LATER_RESPONSE: &str = "880102018285000167746f6f5f6f6c64781e72656365697665
 const LATER_IDENTITY: &str = "89015001a3185c50007102830405060708090a1b000001a3185c50005001a1a2a3a4a5a6a7a8a9aaabacadaeaf811adeadbe\
      ef81835002b1b2b3b4b5b6b7b8b9babbbcbdbebf5001a3185d3a607112931415161718191a656c61746572815001a3185d3a\
      607112931415161718191a821b000001a3185c50001b0102030405060708656c61746572";
-const LATER_LEDGER: &str = "89015001a3185c50007102830405060708090a830007656c617465721b000001a3185c638800821b01c9c3bc050607081b01\
-     c9c38001020304861b1122334455667788190fa0011899000040656c61746572";
+const LATER_LEDGER: &str = "8a015001a3185c50007102830405060708090a830007656c617465721b000001a3185c638800821b01c9c3bc050607081b01\
+     c9c38001020304861b1122334455667788190fa001189900004040656c61746572";
 
 fn hex(text: &str) -> Vec<u8> {
     (0..text.len()).step_by(2).map(|i| u8::from_str_radix(&text[i..i + 2], 16).unwrap()).collect()
@@ -358,6 +358,7 @@ fn ledger() -> Ledger {
             Beyond { received: NOW + 5_000, short: 0x99, session },
         ],
         reserved: Vec::new(),
+        exposed: Exposures::default(),
     }
 }
 
@@ -644,6 +645,11 @@ fn both_cookies() {
     }
     assert_eq!(to_hex(&cookies::encode_ledger(&reserving())), RESERVING);
     assert_eq!(cookies::decode_ledger(&hex(RESERVING)).unwrap(), reserving());
+    // Experiment 3, arm 2, not mixed, the time.
+    let exposed = [(3, Exposure { arm: 2, at: NOW, mixed: false })].into_iter().collect();
+    let (exposing, text) = (Ledger { exposed, ..reserving() }, format!("89{}48030480a0f1c2b134", &RESERVING[2..]));
+    assert_eq!(to_hex(&cookies::encode_ledger(&exposing)), text);
+    assert_eq!(cookies::decode_ledger(&hex(&text)).unwrap(), exposing);
     let ring = KeyRing(vec![key()]);
     assert_eq!(cookie::seal(&ring, IDENTITY, &tenant(), &hex(IDENTITY_WITHOUT_LOGIN)).unwrap(), SEALED);
     let opened = cookie::open(&ring, IDENTITY, &tenant(), SEALED).unwrap();

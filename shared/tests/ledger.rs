@@ -6,12 +6,13 @@ mod common;
 
 use causeway_shared::actions::{Counter, Entity, InsertionHash, PackedActions, Question, Verb, ViewType, ViewTypes};
 use causeway_shared::cookie::{self, LEDGER};
+use causeway_shared::experiment::{Exposure, Exposures};
 use causeway_shared::fact::{Fact, What};
 use causeway_shared::identity::{Arrival, Found, IdentityCookie, Recognised, Step, begin};
 use causeway_shared::ids::{FactId, InsertionId, Millis, SessionId, Version, VisitorId};
 use causeway_shared::keys::{Key, KeyRing, Stage};
 use causeway_shared::ledger::{Ledger, Reservation};
-use causeway_shared::profile::{Beyond, Profile};
+use causeway_shared::profile::{Beyond, Known, Profile};
 use causeway_shared::random::Random;
 use causeway_shared::time::{DAY_MINUTES, Day, EPOCH_MS, Minute};
 use causeway_shared::token::AdToken;
@@ -246,6 +247,9 @@ fn brim(entity: impl Fn(u32) -> Entity) -> Ledger {
     for n in 0..80 {
         ledger.reserve([reservation(n, entity(u32::try_from(n).unwrap()), Minute(u32::MAX))]);
     }
+    for n in 0..10 {
+        ledger.expose((n + 1) * (u32::MAX / 10), Exposure { arm: u8::MAX, at: NOW, mixed: false });
+    }
     ledger
 }
 
@@ -260,6 +264,7 @@ fn field_13_the_cookie_filled_to_the_brim_stays_small() {
     for (ledger, held) in [(brim(widest), 16), (brim(usual), 27), (brim(|_| one), 52)] {
         assert_eq!((ledger.pages.len(), ledger.reserved.len()), (limits::LEDGER_ENTRIES, held));
         assert_eq!(ledger.reserved.last().unwrap().insertion, InsertionHash::of(insertion(79)), "the newest");
+        assert_eq!(ledger.exposed.iter().count(), limits::LEDGER_EXPOSURES);
         let payload = wire::cookies::encode_ledger(&ledger);
         let value = cookie::seal(&ring, LEDGER, &tenant, &payload).unwrap();
         let text = format!("{LEDGER}={value}");
@@ -272,11 +277,40 @@ fn field_13_the_cookie_filled_to_the_brim_stays_small() {
 #[test]
 fn an_earlier_edge_reads_the_same_pages_before_a_field_that_it_passes_over() {
     let mut ledger = brim(entity);
-    let with = wire::cookies::encode_ledger(&ledger);
+    let mut rest = vec![wire::cookies::encode_ledger(&ledger)];
+    ledger.exposed = Exposures::default();
+    rest.push(wire::cookies::encode_ledger(&ledger));
     ledger.reserved.clear();
-    let without = wire::cookies::encode_ledger(&ledger);
-    assert_eq!((with[0], without[0]), (0x88, 0x87));
-    assert_eq!(with[1..without.len()], without[1..]);
+    rest.push(wire::cookies::encode_ledger(&ledger));
+    assert_eq!([rest[0][0], rest[1][0], rest[2][0]], [0x89, 0x88, 0x87]);
+    assert_eq!(rest[0][1..rest[1].len()], rest[1][1..]);
+    assert_eq!(rest[1][1..rest[2].len()], rest[2][1..]);
+    ledger.expose(3, Exposure { arm: 1, at: NOW, mixed: false });
+    assert_eq!(wire::cookies::decode_ledger(&wire::cookies::encode_ledger(&ledger)).unwrap(), ledger, "no reservation");
+}
+
+#[test]
+fn s4_06_an_exposure_is_known_until_a_snapshot_has_it_everywhere() {
+    let (seen, own) = (Exposure { arm: 2, at: NOW, mixed: false }, visitor(1));
+    let mut ledger = Ledger::new(own);
+    ledger.expose(5, seen);
+    assert_eq!(recognised(own, &ledger, NOW + 1).view.exposure(own, 5), Some(seen));
+    let what = What::Exposure { experiment: 5, arm: 2 };
+    let fact = Fact { id: FactId::from_bytes([9; 16]), visitor: own, received: NOW, at: NOW, what };
+    let sub = Profile::of(&[fact]).sub_profile(version(1), true);
+    for (sub, after, held) in [
+        (None, limits::LEDGER_LIFE_MS, true),
+        (None, limits::LEDGER_LIFE_MS + 1, false),
+        (Some(&sub), limits::LEDGER_KEEP_MS, true),
+        (Some(&sub), limits::LEDGER_KEEP_MS + 1, false),
+    ] {
+        let mut ledger = ledger.clone();
+        ledger.settle(NOW + after, sub);
+        assert_eq!(!ledger.exposed.is_empty(), held, "{after}");
+    }
+    let earlier = Exposure { arm: 1, at: NOW - 1, mixed: false };
+    let joined = Known::from_sub(sub).join(Known::default().exposing(&[(5, earlier)].into_iter().collect()));
+    assert_eq!(joined.exposures().get(5), Some(Exposure { mixed: true, ..earlier }));
 }
 
 #[test]

@@ -117,7 +117,13 @@ fn catalogue(dice: &mut Dice) -> Flat {
         )
     };
     let ads: Vec<Value> = (0..ADS).map(ad).collect();
-    let all = json!({ "advertiser": advertisers, "campaign": campaigns, "ad_group": groups, "ad": ads });
+    let arm = |id: &str, code: u8| json!({ "id": id, "code": code, "share": 3_000, "control": code == 3 });
+    let tests = json!([{ "id": "e", "code": 1, "starts": 0, "arm": [arm("a", 1), arm("b", 2), arm("none", 3)] }]);
+    let mut all =
+        json!({ "advertiser": advertisers, "campaign": campaigns, "ad_group": groups, "ad": ads, "experiment": tests });
+    for ad in all["ad"].as_array_mut().unwrap().iter_mut().step_by(3) {
+        ad["arm"] = json!(dice.of(&["e/a", "e/b"]));
+    }
     let catalogue: Catalogue = serde_json::from_value(all).unwrap();
     assert_eq!(catalogue.problems("", &words()), []);
     catalogue.flat(&Dictionary::default(), &words()).unwrap()

@@ -75,16 +75,19 @@ pub fn renew(conn: &Connection) -> Result<Vec<(i64, u16, [u8; 16])>, StoreError>
     Ok(subjects)
 }
 
-/// The models of a store, as far as it has any, as what the KV may hold.
+/// The models and the steering of a store, as far as it has any, as what the KV may hold.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
 pub fn models(conn: &Connection) -> Result<Vec<(i64, u16, [u8; 16])>, StoreError> {
-    if !conn.table_exists(None, "models")? {
-        return Ok(Vec::new());
+    let mut subjects = Vec::new();
+    for (table, of) in [("models", Subject::Model), ("steering", Subject::Steering)] {
+        if conn.table_exists(None, table)? {
+            let (kind, subject) = of.columns();
+            let mut statement = conn.prepare(&format!("SELECT DISTINCT tenant FROM {table}"))?;
+            let rows = statement.query_map([], |row| Ok((row.get(0)?, kind, subject)))?;
+            subjects.extend(rows.collect::<Result<Vec<_>, _>>()?);
+        }
     }
-    let (kind, subject) = Subject::Model.columns();
-    let mut statement = conn.prepare("SELECT DISTINCT tenant FROM models")?;
-    let rows = statement.query_map([], |row| Ok((row.get(0)?, kind, subject)))?;
-    Ok(rows.collect::<Result<_, _>>()?)
+    Ok(subjects)
 }

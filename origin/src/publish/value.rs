@@ -5,6 +5,7 @@ use causeway_shared::catalogue::Catalogue;
 use causeway_shared::ids::{AltHash, AlternateId, Epoch, Millis, Version, VisitorId};
 use causeway_shared::membership::{Membership, Visitors};
 use causeway_shared::profile::SubProfile;
+use causeway_shared::steering::Steering;
 use causeway_shared::time::{Day, Minute};
 use causeway_shared::view::{Snapshot, Stored};
 use causeway_shared::wire::{WireError, catalogue as forms, flat, kv as form};
@@ -17,6 +18,7 @@ use crate::catalogue::{self, Kept};
 use crate::link::{canonical, family, held_unique};
 use crate::names;
 use crate::read::{self, View};
+use crate::steering;
 use crate::store::StoreError;
 use crate::tenants::Known;
 use crate::train;
@@ -84,6 +86,12 @@ pub fn build(
             let value = train::newest(conn, tenant.no)?.map(|(bytes, _)| model(&key, version, &bytes)).transpose()?;
             Ok((key, value))
         }
+        Subject::Steering => {
+            let key = kv::steering_key(&tenant.id);
+            let value =
+                steering::newest(conn, tenant.no)?.map(|steering| steered(&key, version, &steering)).transpose()?;
+            Ok((key, value))
+        }
         Subject::Lookup(kind, hash) => {
             let id = AlternateId { kind, hash };
             let key = kv::lookup_key(&tenant.id, id);
@@ -99,6 +107,13 @@ fn model(key: &str, version: Version, bytes: &[u8]) -> Result<String, ValueError
     let (published, back) = forms::decode_model(key, value.as_bytes()).map_err(|e| ValueError::Check(e.code()))?;
     let same = published == version && causeway_shared::wire::model::encode(&back) == bytes;
     if same { Ok(value) } else { Err(ValueError::Check("differs")) }
+}
+
+fn steered(key: &str, version: Version, steering: &Steering) -> Result<String, ValueError> {
+    let bad = |e: WireError| ValueError::Check(e.code());
+    let value = forms::encode_steering(key, version, steering).map_err(bad)?;
+    let back = forms::decode_steering(key, value.as_bytes()).map_err(bad)?;
+    if back == (version, steering.clone()) { Ok(value) } else { Err(ValueError::Check("differs")) }
 }
 
 fn names_page(key: &str, page: &[(String, Kind)]) -> Result<String, ValueError> {

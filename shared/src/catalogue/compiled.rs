@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::Bid;
-use super::flat::{Flat, FlatAd, FlatAdvertiser, FlatCampaign, FlatGroup, Head};
+use super::flat::{Flat, FlatAd, FlatAdvertiser, FlatArm, FlatCampaign, FlatGroup, Head};
 use crate::actions::{Cap, Counter, Entity, Level, Verb, Window};
 use crate::experiment::Experiment;
 use crate::filter::{Index, Matches};
@@ -54,13 +54,15 @@ pub struct Offer {
     pub bounds: Vec<Bound>,
 }
 
-/// The ads of one ad group: what they share is asked once for all of them.
+/// The ads of one ad group, and of one arm: what they share is asked once for all of them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Group {
     /// The place of its campaign's in [`Compiled::terms`].
     pub terms: usize,
     /// The places in [`Compiled::targets`] of the filters that must all match.
     pub targets: Vec<usize>,
+    /// The arms that a person must all be in.
+    pub arms: Vec<FlatArm>,
     /// The places of its ads in [`Compiled::offers`].
     pub offers: Vec<u32>,
 }
@@ -70,6 +72,13 @@ impl Group {
     #[must_use]
     pub fn is_for(&self, matches: &Matches) -> bool {
         self.targets.iter().all(|target| matches.contains(*target))
+    }
+
+    /// The first experiment in whose arm of its ads a person is not, given the arms it is in by the experiments' places.
+    #[must_use]
+    pub fn outside(&self, arms: &[Option<u8>]) -> Option<usize> {
+        let of = |place: u32| arms.get(place as usize).copied().flatten();
+        self.arms.iter().find(|(place, arm)| of(*place) != Some(*arm)).map(|(place, _)| *place as usize)
     }
 }
 
@@ -111,14 +120,12 @@ impl Compiled {
         let mut compiled = Self { terms, targets, questions, experiments, ..Self::default() };
         let families: Vec<Option<Family>> =
             groups.iter().map(|group| Family::of(group, &campaigns, &advertisers, &compiled.questions)).collect();
-        let mut numbers: Vec<Option<usize>> = vec![None; groups.len()];
+        let mut numbers: BTreeMap<(u32, Option<FlatArm>), usize> = BTreeMap::new();
         compiled.offers.reserve(ads.len());
         for ad in ads {
-            let of = ad.group as usize;
-            let (Some(Some(family)), Some(number)) = (families.get(of), numbers.get_mut(of)) else { continue };
-            let number = *number.get_or_insert_with(|| {
-                let Family { terms, targets, .. } = family;
-                compiled.groups.push(Group { terms: *terms, targets: targets.clone(), offers: Vec::new() });
+            let Some(Some(family)) = families.get(ad.group as usize) else { continue };
+            let number = *numbers.entry((ad.group, ad.head.arm)).or_insert_with(|| {
+                compiled.groups.push(family.group(ad.head.arm));
                 compiled.groups.len() - 1
             });
             let place = compiled.offers.len();
@@ -163,6 +170,7 @@ struct Family {
     codes: [u32; 3],
     terms: usize,
     targets: Vec<usize>,
+    arms: Vec<FlatArm>,
     strict: bool,
     bounds: Vec<Bound>,
 }
@@ -184,9 +192,20 @@ impl Family {
             codes: heads.map(|head| head.code),
             terms: group.campaign as usize,
             targets: [campaign.target, group.target].into_iter().flatten().map(|target| target as usize).collect(),
+            arms: [campaign.head.arm, group.head.arm].into_iter().flatten().collect(),
             strict: campaign.strict,
             bounds: bounds.collect(),
         })
+    }
+
+    /// Of its ads of an arm.
+    fn group(&self, arm: Option<FlatArm>) -> Group {
+        let mut arms = self.arms.clone();
+        arms.extend(arm);
+        // An experiment is named once where the levels agree.
+        arms.sort_unstable();
+        arms.dedup();
+        Group { terms: self.terms, targets: self.targets.clone(), arms, offers: Vec::new() }
     }
 
     fn offer(&self, ad: FlatAd, group: usize, questions: &[(Verb, Window)]) -> Offer {

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use super::{Bid, CapMode, CapRule, Catalogue, Targets};
 use crate::actions::{Verb, Window};
-use crate::experiment::Experiment;
+use crate::experiment::{self, Experiment};
 use crate::filter::{self, Filter};
 use crate::ids::Millis;
 use crate::vocabulary::Vocabulary;
@@ -14,6 +14,8 @@ use crate::vocabulary::Vocabulary;
 /// All of a catalogue. Places count from 0.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Flat {
+    /// What is tested.
+    pub experiments: Vec<Experiment>,
     /// What the caps ask of a person's actions, each pair once.
     pub questions: Vec<(Verb, Window)>,
     /// The different filters of campaigns and ad groups, each once.
@@ -26,8 +28,6 @@ pub struct Flat {
     pub groups: Vec<FlatGroup>,
     /// The ads in the order of their choice: the heaviest first, then by code.
     pub ads: Vec<FlatAd>,
-    /// What is tested.
-    pub experiments: Vec<Experiment>,
 }
 
 /// What rows of all sorts have.
@@ -39,7 +39,12 @@ pub struct Head {
     pub code: u32,
     /// Its caps: the place of what is asked in [`Flat::questions`], and how many there may be.
     pub caps: Vec<(u32, u32)>,
+    /// The arm whose people alone see it: the experiment's place, and the arm's code. An advertiser has none.
+    pub arm: Option<FlatArm>,
 }
+
+/// An arm of an experiment: the experiment's place, and the arm's code.
+pub type FlatArm = (u32, u8);
 
 /// An advertiser.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -102,11 +107,12 @@ impl Flat {
     /// [`Catalogue::problems`] refuses, is left out with all that belongs to it.
     #[must_use]
     pub fn of(catalogue: &Catalogue, words: &Vocabulary, targets: &Targets) -> Self {
-        let mut making = Making { words, questions: Places::default(), filters: Places::default() };
+        let tested = &catalogue.experiments;
+        let mut making = Making { words, tested, questions: Places::default(), filters: Places::default() };
         let mut flat = Self { experiments: catalogue.experiments.clone(), ..Self::default() };
         let (mut advertisers, mut campaigns, mut groups) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         for advertiser in &catalogue.advertisers {
-            let Some(head) = making.head(&advertiser.id, advertiser.code, &advertiser.caps) else { continue };
+            let Some(head) = making.head(&advertiser.id, advertiser.code, &advertiser.caps, None) else { continue };
             advertisers.insert(advertiser.id.as_str(), place(&flat.advertisers));
             flat.advertisers.push(FlatAdvertiser { head, repeats: advertiser.repeats });
         }
@@ -114,7 +120,7 @@ impl Flat {
         let mut categories = Places::default();
         for (campaign, target) in catalogue.campaigns.iter().zip(&targets.campaigns) {
             let parent = advertisers.get(campaign.advertiser.as_str());
-            let head = making.head(&campaign.id, campaign.code, &campaign.caps);
+            let head = making.head(&campaign.id, campaign.code, &campaign.caps, campaign.arm.as_ref());
             let (Some(advertiser), Some(head)) = (parent, head) else { continue };
             campaigns.insert(campaign.id.as_str(), place(&flat.campaigns));
             flat.campaigns.push(FlatCampaign {
@@ -129,8 +135,8 @@ impl Flat {
             });
         }
         for (group, target) in catalogue.ad_groups.iter().zip(&targets.groups) {
-            let (parent, head) =
-                (campaigns.get(group.campaign.as_str()), making.head(&group.id, group.code, &group.caps));
+            let parent = campaigns.get(group.campaign.as_str());
+            let head = making.head(&group.id, group.code, &group.caps, group.arm.as_ref());
             let (Some(campaign), Some(head)) = (parent, head) else { continue };
             groups.insert(group.id.as_str(), place(&flat.groups));
             flat.groups.push(FlatGroup { head, campaign: *campaign, target: making.target(target) });
@@ -138,7 +144,8 @@ impl Flat {
         let mut ads: Vec<_> = catalogue.ads.iter().collect();
         ads.sort_by_key(|ad| (std::cmp::Reverse(ad.weight), ad.code));
         for ad in ads {
-            let (parent, head) = (groups.get(ad.ad_group.as_str()), making.head(&ad.id, ad.code, &ad.caps));
+            let head = making.head(&ad.id, ad.code, &ad.caps, ad.arm.as_ref());
+            let parent = groups.get(ad.ad_group.as_str());
             let (Some(group), Some(head)) = (parent, head) else { continue };
             let (sizes, creative) = (ad.sizes.clone(), ad.creative.to_string());
             flat.ads.push(FlatAd { head, group: *group, sizes, creative, landing: ad.landing.clone() });
@@ -154,17 +161,26 @@ fn place<T>(rows: &[T]) -> u32 {
 
 struct Making<'a> {
     words: &'a Vocabulary,
+    tested: &'a [Experiment],
     questions: Places<(Verb, Window)>,
     filters: Places<Filter>,
 }
 
 impl Making<'_> {
-    fn head(&mut self, id: &str, code: u32, caps: &[CapRule]) -> Option<Head> {
+    fn head(&mut self, id: &str, code: u32, caps: &[CapRule], arm: Option<&String>) -> Option<Head> {
         let caps = caps.iter().map(|cap| {
             let verb = self.words.verb(&cap.action)?;
             Some((self.questions.of((verb, cap.window)), cap.limit))
         });
-        Some(Head { id: id.to_owned(), code, caps: caps.collect::<Option<_>>()? })
+        let caps = caps.collect::<Option<_>>()?;
+        let arm = match arm {
+            Some(arm) => {
+                let (place, arm) = experiment::arm_named(self.tested, arm)?;
+                Some((u32::try_from(place).ok()?, arm.code))
+            }
+            None => None,
+        };
+        Some(Head { id: id.to_owned(), code, caps, arm })
     }
 
     fn target(&mut self, target: &Option<Filter>) -> Option<u32> {

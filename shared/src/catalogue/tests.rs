@@ -124,3 +124,26 @@ fn a_campaigns_terms_are_checked_with_their_paths() {
     );
     assert_eq!(paths.len(), 3, "{paths:?}");
 }
+
+#[test]
+fn s4_06_an_arm_that_is_not_there_or_that_nobody_can_be_in_is_named_with_its_place() {
+    let arm = |id: &str, code: u8| json!({ "id": id, "code": code, "share": 5_000 });
+    let mut file = small();
+    file["experiment"] = json!([{ "id": "e", "code": 1, "starts": 0, "arm": [arm("a", 1), arm("b", 2)] }]);
+    file["campaign"][0]["arm"] = json!("e/a");
+    assert_eq!(catalogue(file.clone()).problems("c", &words()), []);
+    file["ad_group"][0]["arm"] = json!("e/a");
+    file["ad"][0]["arm"] = json!("e/b");
+    file["ad"][1]["arm"] = json!("e/c");
+    file["ad"][2]["arm"] = json!("e");
+    let found = catalogue(file).problems("c", &words());
+    let told: Vec<(&str, &str)> = found.iter().map(|p| (p.path.as_str(), p.message.as_str())).collect();
+    assert_eq!(
+        told,
+        [
+            ("c.ad[0].arm", "what it belongs to is of the arm `e/a`: nobody is in both"),
+            ("c.ad[1].arm", "there is no experiment and arm `e/c`; `experiment/arm` is needed"),
+            ("c.ad[2].arm", "there is no experiment and arm `e`; `experiment/arm` is needed"),
+        ]
+    );
+}

@@ -301,3 +301,63 @@ fn s1_09_s3_06_what_is_paid_for_clicks_is_worth_what_the_model_expects_of_this_p
     // A model of another time is none.
     assert_eq!(worths(Some(&scores), &[], at_noon() + 1).1, worths(None, &[], at_noon()).1);
 }
+
+/// Ads 1 and 2 of the two arms of an experiment with a control of no ad; 3 of an arm of another; 4 is everybody's.
+fn tested() -> Compiled {
+    catalogue(|all| {
+        let arm = |id: &str, code: u8| json!({ "id": id, "code": code, "share": 3_000 });
+        let none = json!({ "id": "none", "code": 3, "share": 3_000, "control": true });
+        all["experiment"] = json!([
+            { "id": "e", "code": 5, "starts": 0, "arm": [arm("a", 1), arm("b", 2), none] },
+            { "id": "f", "code": 6, "starts": 0, "arm": [arm("a", 1)] },
+        ]);
+        all["ad_group"][0]["arm"] = json!("e/a");
+        all["ad"][1]["arm"] = json!("e/b");
+        all["campaign"][1]["arm"] = json!("f/a");
+        all["ad"][2]["sizes"] = json!([[300, 250]]);
+    })
+}
+
+fn codes(catalogue: &Compiled, person: Option<&Person<'_>>, sizes: &[[u32; 2]]) -> (Decided, Vec<&'static str>) {
+    let question = Question::new(catalogue, None, person, &Subject::default(), sized(&[sizes]), at_noon());
+    let codes = question.fates(None).remove(0).into_iter().map(Fate::code).collect();
+    (question.decide(None).remove(0), codes)
+}
+
+#[test]
+fn s4_06_people_see_their_arms_ads_the_control_none_of_them_and_nobody_none() {
+    let catalogue = tested();
+    let of = |arms: [Option<u8>; 2]| codes(&catalogue, Some(&Person { arms: arms.to_vec(), ..Person::default() }), TOP);
+    assert_eq!(of([Some(1), None]), (Ok(0), vec!["won", "arm", "size", "outbid"]));
+    assert_eq!(of([Some(2), None]), (Ok(1), vec!["arm", "won", "size", "outbid"]));
+    assert_eq!(of([Some(3), None]), (Ok(3), vec!["holdout", "holdout", "size", "won"]));
+    assert_eq!(of([None, Some(1)]), (Ok(3), vec!["arm", "arm", "size", "won"]));
+    assert_eq!(codes(&catalogue, None, TOP), (Ok(3), vec!["nobody", "nobody", "size", "won"]));
+    assert_eq!(codes(&catalogue, None, &[]).1, ["nobody", "nobody", "nobody", "won"]);
+}
+
+#[test]
+fn s4_06_a_page_is_part_of_an_experiment_whichever_arm_its_person_is_in() {
+    let catalogue = tested();
+    let met = |arms: Option<u8>, subject: &Subject<'_>, sizes: &[[u32; 2]], now| {
+        let person = Person { arms: vec![arms, None], ..Person::default() };
+        Question::new(&catalogue, None, Some(&person), subject, sized(&[sizes]), now).met()
+    };
+    for arms in [Some(1), Some(2), Some(3), None] {
+        assert_eq!(met(arms, &Subject::default(), TOP, at_noon()), [0].into(), "{arms:?}");
+        assert_eq!(met(arms, &Subject::default(), &[[300, 250]], at_noon()), [0, 1].into(), "{arms:?}");
+    }
+    let over = self::catalogue(|all| {
+        all["experiment"] =
+            json!([{ "id": "e", "code": 5, "starts": 0, "arm": [{ "id": "a", "code": 1, "share": 1 }] }]);
+        all["campaign"][0]["ends"] = json!("1970-01-02T00:00:00Z");
+        all["campaign"][0]["arm"] = json!("e/a");
+        all["campaign"][1]["targeting"] = json!({ "page.keywords": "shoes" });
+        all["campaign"][1]["arm"] = json!("e/a");
+    });
+    let asked = |keywords: &[&str]| {
+        let subject = Subject { keywords, ..Subject::default() };
+        Question::new(&over, None, Some(&Person::default()), &subject, sized(&[TOP]), at_noon()).met()
+    };
+    assert_eq!((asked(&[]), asked(&["shoes"])), ([].into(), [0].into()), "in its time, and for who looks at what");
+}

@@ -42,9 +42,19 @@ impl Exposures {
     pub fn insert(&mut self, experiment: u32, exposure: Exposure) {
         let joined = self.0.get(&experiment).map_or(exposure, |there| there.join(exposure));
         self.0.insert(experiment, joined);
-        while self.0.len() > limits::EXPERIMENTS {
+        self.keep_newest(limits::EXPERIMENTS);
+    }
+
+    /// Keeps those of at most so many experiments, of the greatest codes.
+    pub fn keep_newest(&mut self, most: usize) {
+        while self.0.len() > most {
             self.0.pop_first();
         }
+    }
+
+    /// Keeps those of which this holds, given the experiment's code and the exposure.
+    pub fn retain(&mut self, keeps: impl Fn(u32, &Exposure) -> bool) {
+        self.0.retain(|experiment, exposure| keeps(*experiment, exposure));
     }
 
     /// Those of both: commutative, associative, idempotent.

@@ -1,6 +1,6 @@
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
 use crate::ids::VisitorId;
@@ -155,4 +155,30 @@ fn exposures_beyond_the_bound_are_those_of_the_oldest_experiments_whatever_came_
     assert!((1..whole.len()).filter(|end| end % 4 != 0).all(|end| Exposures::read(&whole[..end]).is_none()));
     assert_eq!(Exposures::read(&[1, 2, 3, 0, 2, 3]), None, "an experiment named twice");
     assert_eq!(Exposures::read(&[&whole[..], &[1, 2, 3]].concat()), None, "one too many");
+}
+
+#[test]
+fn s4_06_the_arm_seen_first_wins_over_the_draw_and_nobody_is_in_an_experiment_that_does_not_run() {
+    let tested = [experiment()];
+    let of = |exposures: &Exposures, shares: &Shares, now| {
+        let arms = |person: PersonRandom| arms(&tested, exposures, &person, shares, now);
+        people().take(200).map(arms).collect::<BTreeSet<_>>()
+    };
+    let (none, no_shares) = (Exposures::default(), Shares::new());
+    assert_eq!(of(&none, &no_shares, 100), [None, Some(1), Some(2), Some(3)].map(|arm| vec![arm]).into());
+    assert_eq!(of(&none, &no_shares, 200), [vec![None]].into());
+    let seen = Exposures::from_iter([(3, Exposure { arm: 3, at: 50, mixed: false })]);
+    assert_eq!(of(&seen, &no_shares, 150), [vec![Some(3)]].into());
+    assert_eq!(of(&none, &Shares::from([(3, vec![0, 10_000, 0])]), 100), [vec![Some(2)]].into());
+    let gone = Exposures::from_iter([(3, Exposure { arm: 9, at: 50, mixed: true })]);
+    assert_eq!(of(&gone, &no_shares, 150), [vec![Some(9)]].into(), "an arm that is no more keeps its people");
+}
+
+#[test]
+fn an_arm_is_named_by_its_experiment_and_its_own_id() {
+    let tested = [experiment()];
+    assert_eq!(arm_named(&tested, "e-1/none").map(|(place, arm)| (place, arm.code)), Some((0, 2)));
+    for name in ["e-1/c", "e-2/none", "e-1", "/none", "e-1/none/", ""] {
+        assert_eq!(arm_named(&tested, name), None, "{name}");
+    }
 }

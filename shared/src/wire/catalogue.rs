@@ -1,5 +1,5 @@
-//! A tenant's catalogue in the edge KV: the document of each version, written once, the pointer to the current one, and
-//! the newest model.
+//! A tenant's catalogue in the edge KV: the document of each version, written once, the pointer to the current one, the
+//! newest model, and how traffic is steered.
 //! All are text as [`super::kv`] describes; the document is a [`super::flat`], packed by LZ4 (the block format).
 //!
 //! A reader that does not know a document's form refuses it: to leave out a part of what limits an ad would show the ad to
@@ -13,11 +13,13 @@ use super::parts::{self, WireError};
 use crate::ids::Version;
 use crate::limits;
 use crate::model::Model;
+use crate::steering::{Pace, Steering};
 
 const FORM: u8 = 1;
 const DOCUMENT: &str = "k1";
 const POINTER: &str = "p1";
 const MODEL: &str = "w1";
+const STEERING: &str = "s1";
 
 /// The first 16 bytes of the SHA-256 of a document's file form, as JSON.
 pub type Digest = [u8; 16];
@@ -75,6 +77,49 @@ pub fn encode_model(key: &str, published: Version, model: &[u8]) -> String {
 pub fn decode_model(key: &str, value: &[u8]) -> Result<(Version, Model), WireError> {
     let bytes = open_within(limits::MODEL_CHARS, MODEL, key, value)?;
     parts::form(&bytes, FORM, 2, |d| Ok((parts::version(d)?, model::decode(d.bytes()?)?)))
+}
+
+/// The value of the steering's key, published under this version.
+///
+/// # Errors
+/// [`WireError::TooLong`] over [`limits::STEERING_CHARS`].
+pub fn encode_steering(key: &str, published: Version, steering: &Steering) -> Result<String, WireError> {
+    let Steering { at, shares, paces } = steering;
+    let bytes = parts::encode(|e| {
+        e.array(5)?.u8(FORM)?;
+        parts::put_version(e, published)?;
+        e.u64(*at)?.array(shares.len() as u64)?;
+        for (experiment, shares) in shares {
+            e.array(1 + shares.len() as u64)?.u32(*experiment)?;
+            shares.iter().try_for_each(|share| e.u32(*share).map(drop))?;
+        }
+        e.array(3 * paces.len() as u64)?;
+        paces.iter().try_for_each(|(campaign, Pace { from, to })| e.u32(*campaign)?.u32(*from)?.u32(*to).map(drop))
+    });
+    let value = seal(STEERING, key, &bytes);
+    if value.len() > limits::STEERING_CHARS { Err(WireError::TooLong) } else { Ok(value) }
+}
+
+/// Reads the value of the steering's key.
+///
+/// # Errors
+/// [`WireError`].
+pub fn decode_steering(key: &str, value: &[u8]) -> Result<(Version, Steering), WireError> {
+    let bytes = open_within(limits::STEERING_CHARS, STEERING, key, value)?;
+    parts::form(&bytes, FORM, 4, |d| {
+        let (published, at) = (parts::version(d)?, d.u64()?);
+        let shares = parts::values(d, limits::EXPERIMENTS, |d| {
+            let count = parts::list(d, 1 + limits::EXPERIMENT_ARMS)?;
+            let experiment = d.u32()?;
+            let shares = (1..count).map(|_| d.u32()).collect::<Result<_, _>>()?;
+            Ok((experiment, shares))
+        })?;
+        let paces = parts::list(d, 3 * limits::CATALOGUE_ROWS)? / 3;
+        let paces = (0..paces)
+            .map(|_| Ok((d.u32()?, Pace { from: d.u32()?, to: d.u32()? })))
+            .collect::<Result<_, WireError>>()?;
+        Ok((published, Steering { at, shares: shares.into_iter().collect(), paces }))
+    })
 }
 
 /// The value of a version's key: its document with its digest.
@@ -140,6 +185,28 @@ mod tests {
         assert_eq!(decode_document(KEY, &[8; 16], value.as_bytes()), Err(WireError::Range));
         assert_eq!(decode_document("c:pub:8", &[7; 16], value.as_bytes()), Err(WireError::Checksum));
         assert_eq!(encode_document(KEY, &[7; 16], &vec![b' '; limits::CATALOGUE_BYTES + 1]), Err(WireError::TooLong));
+    }
+
+    #[test]
+    fn a_steering_has_these_bytes_and_comes_back() {
+        let published = Version { restore: 1, counter: 2 };
+        let shares = [(3, vec![4, 5])].into();
+        let steering = Steering { at: 6, shares, paces: [(7, Pace { from: 8, to: 9 })].into() };
+        let value = encode_steering(KEY, published, &steering).unwrap();
+        let bytes = [0x85, 1, 0x82, 1, 2, 6, 0x81, 0x83, 3, 4, 5, 0x83, 7, 8, 9];
+        assert_eq!(value, seal(STEERING, KEY, &bytes));
+        assert_eq!(decode_steering(KEY, value.as_bytes()).unwrap(), (published, steering));
+        assert_eq!(decode_steering("c:pub:8", value.as_bytes()), Err(WireError::Checksum));
+        // All that there may be has room.
+        let shares = |n| (u32::MAX - n, vec![10_000; limits::EXPERIMENT_ARMS]);
+        let pace = |n| (u32::MAX - n, Pace { from: 999_999, to: 1_000_000 });
+        let steering = Steering {
+            at: u64::MAX,
+            shares: (0..u32::try_from(limits::EXPERIMENTS).unwrap()).map(shares).collect(),
+            paces: (0..u32::try_from(limits::CATALOGUE_ROWS).unwrap()).map(pace).collect(),
+        };
+        let value = encode_steering(KEY, published, &steering).unwrap();
+        assert_eq!(decode_steering(KEY, value.as_bytes()).unwrap(), (published, steering));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use minicbor::decode::Decoder;
 
 use super::parts::{self, WireError};
+use crate::experiment::Exposures;
 use crate::identity::IdentityCookie;
 use crate::ids::{Millis, SessionId};
 use crate::ledger::{Ledger, Reservation, reserved};
@@ -58,7 +59,7 @@ pub fn decode_identity(bytes: &[u8]) -> Result<IdentityCookie, WireError> {
 }
 
 /// The ledger cookie's payload: times are milliseconds before the newest one, sessions numbers in a list.
-/// Reservations are a last field, which is not there without any.
+/// Reservations and exposures are last fields, which are not there without any.
 #[must_use]
 pub fn encode_ledger(ledger: &Ledger) -> Vec<u8> {
     let mut sessions: Vec<SessionId> = ledger.session.iter().map(|(s, _)| *s).collect();
@@ -69,7 +70,9 @@ pub fn encode_ledger(ledger: &Ledger) -> Vec<u8> {
     }
     let newest = ledger.pages.iter().map(|p| p.received).chain(ledger.session.map(|s| s.1)).max().unwrap_or(0);
     parts::encode(|e| {
-        e.array(if ledger.reserved.is_empty() { 7 } else { 8 })?.u8(FORM)?.bytes(ledger.visitor.as_bytes())?;
+        let (reserving, exposed) = (!ledger.reserved.is_empty(), !ledger.exposed.is_empty());
+        e.array(7 + u64::from(reserving || exposed) + u64::from(exposed))?;
+        e.u8(FORM)?.bytes(ledger.visitor.as_bytes())?;
         parts::put_version(e, ledger.highest)?;
         e.u64(newest)?;
         match ledger.session {
@@ -83,8 +86,11 @@ pub fn encode_ledger(ledger: &Ledger) -> Vec<u8> {
             let session = sessions.iter().position(|s| *s == page.session).unwrap_or(0);
             e.u64(page.short)?.u64(newest - page.received)?.u64(session as u64)?;
         }
-        if !ledger.reserved.is_empty() {
+        if reserving || exposed {
             e.bytes(&reserved::pack(&ledger.reserved))?;
+        }
+        if exposed {
+            e.bytes(&ledger.exposed.pack())?;
         }
         Ok(())
     })
@@ -95,8 +101,8 @@ pub fn encode_ledger(ledger: &Ledger) -> Vec<u8> {
 /// # Errors
 /// [`WireError`].
 pub fn decode_ledger(bytes: &[u8]) -> Result<Ledger, WireError> {
-    let reserving = parts::fields(bytes) > 7;
-    parts::form(bytes, FORM, if reserving { 7 } else { 6 }, |d| {
+    let fields = parts::fields(bytes).clamp(7, 9);
+    parts::form(bytes, FORM, usize::try_from(fields - 1).unwrap_or_default(), |d| {
         let visitor = parts::visitor(d)?;
         let highest = parts::version(d)?;
         let newest = d.u64()?;
@@ -110,9 +116,10 @@ pub fn decode_ledger(bytes: &[u8]) -> Result<Ledger, WireError> {
             pages.push(Beyond { received, short, session: *sessions.get(number).ok_or(WireError::Range)? });
         }
         pages.drain(..pages.len().saturating_sub(limits::LEDGER_ENTRIES));
-        let reserved = if reserving { reservations(d.bytes()?)? } else { Vec::new() };
+        let reserved = if fields > 7 { reservations(d.bytes()?)? } else { Vec::new() };
+        let exposed = if fields > 8 { exposures(d.bytes()?)? } else { Exposures::default() };
         let session = last.and_then(|last| sessions.first().map(|s| (*s, last)));
-        Ok(Ledger { visitor, highest, session, pages, reserved })
+        Ok(Ledger { visitor, highest, session, pages, reserved, exposed })
     })
 }
 
@@ -121,6 +128,12 @@ fn reservations(bytes: &[u8]) -> Result<Vec<Reservation>, WireError> {
         return Err(WireError::TooLong);
     }
     reserved::read(bytes).ok_or(WireError::Malformed)
+}
+
+fn exposures(bytes: &[u8]) -> Result<Exposures, WireError> {
+    let mut exposed = Exposures::read(bytes).ok_or(WireError::Malformed)?;
+    exposed.keep_newest(limits::LEDGER_EXPOSURES);
+    Ok(exposed)
 }
 
 fn before(d: &mut Decoder<'_>, newest: Millis) -> Result<Millis, WireError> {

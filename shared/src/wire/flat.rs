@@ -5,6 +5,7 @@ use super::parts::{number, small};
 use super::{WireError, filter};
 use crate::actions::{Unit, Verb, Window};
 use crate::catalogue::{Bid, Flat, FlatAd, FlatAdvertiser, FlatCampaign, FlatGroup, Head};
+use crate::experiment::Experiment;
 use crate::limits;
 use crate::packed::{self, Packed, put, put_row};
 
@@ -15,9 +16,11 @@ const STRICT: u64 = 2;
 /// A catalogue's bytes.
 #[must_use]
 pub fn encode(flat: &Flat) -> Vec<u8> {
-    let Flat { questions, filters, advertisers, campaigns, groups, ads, experiments } = flat;
+    let Flat { experiments, questions, filters, advertisers, campaigns, groups, ads } = flat;
     let mut to = Vec::new();
     put(&mut to, FORM);
+    // Few, and in no hurry.
+    put_row(&mut to, serde_json::to_string(experiments).unwrap_or_default().as_bytes());
     put_all(&mut to, questions, |to, (verb, window)| {
         let unit = Unit::ALL.iter().position(|unit| *unit == window.unit).unwrap_or_default();
         [u64::from(verb.0), unit as u64, u64::from(window.interval)].into_iter().for_each(|number| put(to, number));
@@ -31,7 +34,7 @@ pub fn encode(flat: &Flat) -> Vec<u8> {
     put_all(&mut to, groups, |to, FlatGroup { head, campaign, target }| {
         put_head(to, head);
         put(to, u64::from(*campaign));
-        put_target(to, *target);
+        put_maybe(to, *target);
     });
     put_all(&mut to, ads, |to, FlatAd { head, group, sizes, creative, landing }| {
         put_head(to, head);
@@ -40,8 +43,6 @@ pub fn encode(flat: &Flat) -> Vec<u8> {
         put_row(to, creative.as_bytes());
         put_row(to, landing.as_bytes());
     });
-    // Few, and in no hurry.
-    put_row(&mut to, serde_json::to_string(experiments).unwrap_or_default().as_bytes());
     to
 }
 
@@ -50,25 +51,29 @@ fn put_all<T>(to: &mut Vec<u8>, all: &[T], mut one: impl FnMut(&mut Vec<u8>, &T)
     all.iter().for_each(|value| one(to, value));
 }
 
-fn put_head(to: &mut Vec<u8>, Head { id, code, caps }: &Head) {
+fn put_head(to: &mut Vec<u8>, Head { id, code, caps, arm }: &Head) {
     put_row(to, id.as_bytes());
     put(to, u64::from(*code));
     put_all(to, caps, |to, (question, limit)| {
         put(to, u64::from(*question));
         put(to, u64::from(*limit));
     });
+    put_maybe(to, arm.map(|(place, _)| place));
+    if let Some((_, code)) = arm {
+        put(to, u64::from(*code));
+    }
 }
 
-/// 0 for none.
-fn put_target(to: &mut Vec<u8>, target: Option<u32>) {
-    put(to, target.map_or(0, |place| u64::from(place) + 1));
+/// A place and one; 0 for none.
+fn put_maybe(to: &mut Vec<u8>, place: Option<u32>) {
+    put(to, place.map_or(0, |place| u64::from(place) + 1));
 }
 
 fn put_campaign(to: &mut Vec<u8>, campaign: &FlatCampaign) {
     let FlatCampaign { head, advertiser, target, runs, bid, roadblock, strict, categories } = campaign;
     put_head(to, head);
     put(to, u64::from(*advertiser));
-    put_target(to, *target);
+    put_maybe(to, *target);
     put(to, runs.start);
     put(to, runs.end);
     let (kind, paid) = match bid {
@@ -92,27 +97,27 @@ pub fn decode(bytes: &[u8]) -> Result<Flat, WireError> {
     if number(&mut from)? != FORM {
         return Err(WireError::UnknownForm);
     }
+    let experiments: Vec<Experiment> = serde_json::from_slice(row(&mut from)?).map_err(|_| WireError::Malformed)?;
     let questions = all(&mut from, limits::CAP_QUESTIONS, question)?;
     let filters = all(&mut from, 2 * limits::CATALOGUE_ROWS, |from| filter::decode(row(from)?))?;
-    let (asked, aimed) = (questions.len(), filters.len());
+    let (of, aimed) = (Of { questions: questions.len(), experiments: experiments.len() }, filters.len());
     let advertisers = all(&mut from, limits::CATALOGUE_ROWS, |from| {
-        Ok(FlatAdvertiser { head: head(from, asked)?, repeats: flag(from)? })
+        Ok(FlatAdvertiser { head: head(from, of)?, repeats: flag(from)? })
     })?;
-    let campaigns = all(&mut from, limits::CATALOGUE_ROWS, |from| campaign(from, asked, aimed, advertisers.len()))?;
+    let campaigns = all(&mut from, limits::CATALOGUE_ROWS, |from| campaign(from, of, aimed, advertisers.len()))?;
     let groups = all(&mut from, limits::CATALOGUE_ROWS, |from| {
-        let (head, campaign) = (head(from, asked)?, place(from, campaigns.len())?);
-        Ok(FlatGroup { head, campaign, target: target(from, aimed)? })
+        let (head, campaign) = (head(from, of)?, place(from, campaigns.len())?);
+        Ok(FlatGroup { head, campaign, target: maybe(from, aimed)? })
     })?;
     let ads = all(&mut from, limits::CATALOGUE_ROWS, |from| {
-        let (head, group) = (head(from, asked)?, place(from, groups.len())?);
+        let (head, group) = (head(from, of)?, place(from, groups.len())?);
         let sizes = all(from, limits::SIZES, |from| Ok([small(from)?, small(from)?]))?;
         Ok(FlatAd { head, group, sizes, creative: text(from)?, landing: text(from)? })
     })?;
-    let experiments = serde_json::from_slice(row(&mut from)?).map_err(|_| WireError::Malformed)?;
     if !from.is_empty() {
         return Err(WireError::Malformed);
     }
-    Ok(Flat { questions, filters, advertisers, campaigns, groups, ads, experiments })
+    Ok(Flat { experiments, questions, filters, advertisers, campaigns, groups, ads })
 }
 
 fn question(from: &mut Packed<'_>) -> Result<(Verb, Window), WireError> {
@@ -121,20 +126,26 @@ fn question(from: &mut Packed<'_>) -> Result<(Verb, Window), WireError> {
     Ok((verb, Window { unit: unit.ok_or(WireError::Range)?, interval: small(from)? }))
 }
 
-fn head(from: &mut Packed<'_>, questions: usize) -> Result<Head, WireError> {
-    let (id, code) = (text(from)?, small(from)?);
-    let caps = all(from, limits::CAPS, |from| Ok((place(from, questions)?, small(from)?)))?;
-    Ok(Head { id, code, caps })
+/// How many there are of what rows name by place.
+#[derive(Clone, Copy)]
+struct Of {
+    questions: usize,
+    experiments: usize,
 }
 
-fn campaign(
-    from: &mut Packed<'_>,
-    questions: usize,
-    filters: usize,
-    advertisers: usize,
-) -> Result<FlatCampaign, WireError> {
-    let (head, advertiser) = (head(from, questions)?, place(from, advertisers)?);
-    let target = target(from, filters)?;
+fn head(from: &mut Packed<'_>, of: Of) -> Result<Head, WireError> {
+    let (id, code) = (text(from)?, small(from)?);
+    let caps = all(from, limits::CAPS, |from| Ok((place(from, of.questions)?, small(from)?)))?;
+    let arm = match maybe(from, of.experiments)? {
+        Some(place) => Some((place, u8::try_from(number(from)?).map_err(|_| WireError::Range)?)),
+        None => None,
+    };
+    Ok(Head { id, code, caps, arm })
+}
+
+fn campaign(from: &mut Packed<'_>, of: Of, filters: usize, advertisers: usize) -> Result<FlatCampaign, WireError> {
+    let (head, advertiser) = (head(from, of)?, place(from, advertisers)?);
+    let target = maybe(from, filters)?;
     let runs = number(from)?..number(from)?;
     let (kind, paid) = (number(from)?, from.signed().ok_or(WireError::Malformed)?);
     let bid = match kind {
@@ -176,9 +187,9 @@ fn place(from: &mut Packed<'_>, of: usize) -> Result<u32, WireError> {
     small(from).and_then(|place| if (place as usize) < of { Ok(place) } else { Err(WireError::Range) })
 }
 
-fn target(from: &mut Packed<'_>, of: usize) -> Result<Option<u32>, WireError> {
-    let target = small(from)?;
-    if target as usize > of { Err(WireError::Range) } else { Ok(target.checked_sub(1)) }
+fn maybe(from: &mut Packed<'_>, of: usize) -> Result<Option<u32>, WireError> {
+    let after = small(from)?;
+    if after as usize > of { Err(WireError::Range) } else { Ok(after.checked_sub(1)) }
 }
 
 fn row<'a>(from: &mut Packed<'a>) -> Result<&'a [u8], WireError> {

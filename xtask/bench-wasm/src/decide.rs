@@ -161,7 +161,8 @@ impl Deciding {
     pub fn decide(&self) -> Vec<Option<(usize, u64)>> {
         let described = self.described();
         let actions: Vec<PackedActions<'_>> = self.view.actions(self.visitor);
-        let person = Person { actions, totals: self.view.totals(self.visitor) };
+        let (totals, arms) = (self.view.totals(self.visitor), Vec::new());
+        let person = Person { actions, totals, arms };
         let (subject, placements) = (Self::subject(&described), Self::placements().to_vec());
         let scores = self.scores.as_ref();
         let question = Question::new(&self.compiled, scores, Some(&person), &subject, placements, now());

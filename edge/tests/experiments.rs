@@ -1,0 +1,222 @@
+//! Experiments at the edge: who is in which arm, what a page of it tells, and what keeps it so.
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use causeway_edge::Engine;
+use causeway_shared::attributes::Dictionary;
+use causeway_shared::catalogue::Catalogue;
+use causeway_shared::experiment::{Exposure, Exposures};
+use causeway_shared::fact::What;
+use causeway_shared::ids::{Epoch, Millis, TenantId, Version, VisitorId};
+use causeway_shared::keys::{Key, KeyRing, Keys, Stage, TenantKeys};
+use causeway_shared::membership::Membership;
+use causeway_shared::profile::{Content, SubProfile};
+use causeway_shared::steering::Steering;
+use causeway_shared::view::{Snapshot, Stored};
+use causeway_shared::vocabulary::Vocabulary;
+use causeway_shared::{kv, wire};
+use serde_json::{Value, json};
+
+const NOW: Millis = 1_800_000_000_000;
+const EXPLAIN: &str = "a key of sixteen characters";
+const EXPERIMENT: u32 = 5;
+
+/// An edge, its KV, and one browser's cookies.
+struct Page {
+    engine: Engine,
+    tenant: TenantId,
+    now: Millis,
+    cookies: BTreeMap<String, String>,
+    kv: BTreeMap<String, String>,
+    /// The request's signal, and its browser.
+    gpc: &'static str,
+    agent: &'static str,
+    /// What the last answer told: experiment and arm of each exposure.
+    told: Vec<(VisitorId, u32, u8)>,
+}
+
+/// An ad each of two arms, an ad for all that is worth less, and a control that gets neither of the two.
+fn tested() -> Value {
+    let ad = |id: &str, code: u32| json!({ "id": id, "code": code, "ad_group": id, "creative": {}, "landing": "https://a.example/" });
+    let group = |id: &str, code: u32, campaign: &str| json!({ "id": id, "code": code, "campaign": campaign });
+    let mut all = json!({
+        "advertiser": [{ "id": "shoes", "code": 1 }],
+        "campaign": [{ "id": "test", "code": 1, "advertiser": "shoes", "bid": { "cpm_micros": 5 } },
+            { "id": "all", "code": 2, "advertiser": "shoes" }],
+        "ad_group": [group("low", 1, "test"), group("high", 2, "test"), group("plain", 3, "all")],
+        "ad": [ad("low", 1), ad("high", 2), ad("plain", 3)],
+        "experiment": [{ "id": "prices", "code": EXPERIMENT, "starts": 0, "selection": true, "arm": [
+            { "id": "none", "code": 1, "share": 3_000, "control": true },
+            { "id": "low", "code": 2, "share": 3_000 }, { "id": "high", "code": 3, "share": 3_000 },
+        ] }],
+    });
+    all["ad_group"][0]["arm"] = json!("prices/low");
+    all["ad_group"][1]["arm"] = json!("prices/high");
+    all
+}
+
+impl Page {
+    fn new() -> Self {
+        let secret = |seed: u8| std::array::from_fn(|i| u8::try_from(i * 7).unwrap() ^ seed);
+        let ring = |seed| KeyRing(vec![Key { id: 1, stage: Stage::Active, secret: secret(seed) }]);
+        let demo = TenantKeys { cookie: ring(1), alternate: ring(2), proof: Vec::new() };
+        let explain = Some(EXPLAIN.to_owned());
+        let keys = Keys { sync: ring(3), explain, tenants: [("demo".to_owned(), demo)].into() };
+        let config = json!({ "tenant": [{ "name": "demo", "hosts": ["localhost"], "no_signal": "allow" }] });
+        let engine = Engine::configure(&config.to_string(), &serde_json::to_string(&keys).unwrap()).unwrap();
+        let tenant: TenantId = "demo".parse().unwrap();
+        let catalogue: Catalogue = serde_json::from_value(tested()).unwrap();
+        assert_eq!(catalogue.problems("c", &Vocabulary::default()), []);
+        let flat = catalogue.flat(&Dictionary::default(), &Vocabulary::default()).unwrap();
+        let (document, current) = (kv::catalogue_key(&tenant, 1), kv::pointer_key(&tenant));
+        let pointer = wire::catalogue::Pointer { published: version(1), version: 1, digest: [7; 16] };
+        let value = wire::catalogue::encode_document(&document, &[7; 16], &wire::flat::encode(&flat)).unwrap();
+        let pointed = wire::catalogue::encode_pointer(&current, &pointer);
+        let kv = [(document, value), (current, pointed)].into();
+        Self { engine, tenant, now: NOW, cookies: BTreeMap::new(), kv, gpc: "", agent: "Firefox/140.0", told: vec![] }
+    }
+
+    fn steer(&mut self, counter: u64, shares: &[u32]) {
+        let steering = Steering { at: self.now, shares: [(EXPERIMENT, shares.to_vec())].into(), ..Steering::default() };
+        let key = kv::steering_key(&self.tenant);
+        let value = wire::catalogue::encode_steering(&key, version(counter), &steering).unwrap();
+        self.kv.insert(key, value);
+        self.now += 60_000;
+    }
+
+    /// A page with a place for one ad: gives the answer and what became of the ads, by name.
+    fn view(&mut self) -> (Value, BTreeMap<String, String>) {
+        self.now += 1_000;
+        let cookies: Vec<String> = self.cookies.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let (gpc, agent) = (self.gpc, self.agent);
+        let head = format!("POST\nhttp://localhost/v1/decide\n{}\n\n{gpc}\n\n{agent}\n{EXPLAIN}\n", cookies.join("; "));
+        let mut seed = [0; 32];
+        seed[..8].copy_from_slice(&self.now.to_be_bytes());
+        let body = br#"{"placements":[{"id":"top"}],"explain":true}"#;
+        let mut outcome = self.engine.begin(&head, body, self.now, &seed);
+        while let Some(turn) = outcome.head.turn {
+            let values: Vec<&str> = outcome.head.read.iter().map(|key| self.kv.get(key).map_or("", |v| v)).collect();
+            outcome = self.engine.resume(turn, values.join("\n").as_bytes(), "");
+        }
+        for (_, cookie) in outcome.head.headers.iter().filter(|(name, _)| *name == "set-cookie") {
+            let (name, value) = cookie.split(';').next().unwrap().split_once('=').unwrap();
+            self.cookies.insert(name.to_owned(), value.to_owned());
+        }
+        let facts = wire::facts::decode(&outcome.facts).map(|batch| batch.facts).unwrap_or_default();
+        self.told = facts
+            .into_iter()
+            .filter_map(|fact| match fact.what {
+                What::Exposure { experiment, arm } => Some((fact.visitor, experiment, arm)),
+                _ => None,
+            })
+            .collect();
+        let answer: Value = serde_json::from_slice(&outcome.body).unwrap();
+        let candidates = answer["trace"]["placements"][0]["candidates"].as_array().unwrap().iter();
+        let named = |one: &Value| (one["ad"].as_str().unwrap().to_owned(), one["outcome"].as_str().unwrap().to_owned());
+        (answer.clone(), candidates.map(named).collect())
+    }
+
+    /// The arm that a page's ad is of.
+    fn arm(&mut self) -> Value {
+        self.view().0["decisions"][0]["ad"]["experiment"]["arm"].clone()
+    }
+}
+
+fn version(counter: u64) -> Version {
+    Version { restore: 0, counter }
+}
+
+#[test]
+fn s4_06_new_people_fall_into_all_arms_and_each_is_told_once() {
+    let mut met = BTreeSet::new();
+    let mut page = Page::new();
+    for _ in 0..200 {
+        page.cookies.clear();
+        let (answer, fates) = page.view();
+        let fates: Vec<&str> = ["low", "high", "plain"].map(|ad| fates[ad].as_str()).to_vec();
+        let told: Vec<u8> = page.told.iter().map(|(_, _, arm)| *arm).collect();
+        let ad = &answer["decisions"][0]["ad"];
+        match told[..] {
+            [1] => assert_eq!((fates, &ad["experiment"]), (vec!["holdout", "holdout", "won"], &Value::Null)),
+            [2] => {
+                assert_eq!(fates, ["won", "arm", "outbid"]);
+                assert_eq!(ad["experiment"], json!({ "id": "prices", "arm": "low" }));
+            }
+            [3] => assert_eq!(fates, ["arm", "won", "outbid"]),
+            [] => assert_eq!(fates, ["arm", "arm", "won"]),
+            _ => unreachable!("{told:?}"),
+        }
+        page.view();
+        assert_eq!(page.told, [], "the cookie knows it");
+        met.insert(told);
+    }
+    assert_eq!(met, [vec![], vec![1], vec![2], vec![3]].into());
+}
+
+#[test]
+fn s4_11_shares_that_move_take_new_people_and_leave_those_who_saw_an_arm_in_it() {
+    let mut page = Page::new();
+    page.steer(5, &[3_000, 6_000, 0]);
+    while page.arm() != "low" {
+        page.cookies.clear();
+    }
+    page.steer(6, &[3_000, 0, 6_000]);
+    assert_eq!((page.arm(), page.told.len()), (json!("low"), 0));
+    page.steer(4, &[3_000, 6_000, 0]);
+    for _ in 0..50 {
+        page.cookies.clear();
+        assert_ne!(page.arm(), "low", "older word does not count");
+    }
+    page.kv.insert(kv::steering_key(&page.tenant), "s1AAAA".to_owned());
+    page.now += 60_000;
+    let (answer, _) = page.view();
+    assert_eq!(answer["degraded"], json!(["steering_bad"]));
+}
+
+#[test]
+fn s4_06_a_persons_earliest_exposure_decides_and_a_browser_tells_its_own_once() {
+    let mut page = Page::new();
+    page.view();
+    let own: VisitorId = page.view().0["visitor"].as_str().unwrap().parse().unwrap();
+    page.cookies.remove("cw_recent");
+    // A visitor that was just made has nothing in the KV.
+    page.now += 600_000;
+    let sibling = VisitorId::mint(NOW - 1_000_000, [3; 10]);
+    let seen = |arm, at| [(EXPERIMENT, Exposure { arm, at, mixed: false })].into_iter().collect::<Exposures>();
+    let sub = |exposures: &Exposures, named| {
+        let exposures = exposures.pack();
+        SubProfile::pack(version(2), &Content { exposures, names: named, ..Content::default() })
+    };
+    let names = causeway_shared::profile::Names::default;
+    let profiles = [(sibling, sub(&seen(3, NOW - 9), None)), (own, sub(&Exposures::default(), Some(names())))];
+    let membership = Membership {
+        epoch: Epoch(1),
+        devices: 2,
+        admits: [(own, ()), (sibling, ())].into_iter().collect(),
+        ..Membership::default()
+    };
+    let profiles = profiles.into_iter().collect();
+    let snapshot =
+        Snapshot { version: version(2), visitor: own, unique: vec![], membership, profiles, truncated: false };
+    let key = kv::snapshot_key(&page.tenant, own);
+    page.kv.insert(key.clone(), wire::kv::encode_stored(&key, &Stored::Snapshot(Box::new(snapshot))).unwrap());
+    assert_eq!(page.arm(), "high", "as its sibling saw it");
+    assert_eq!(page.told, [(own, EXPERIMENT, 3)]);
+    assert_eq!((page.arm(), page.told.len()), (json!("high"), 0));
+}
+
+#[test]
+fn s4_06_nobody_is_tested_who_is_not_recognised_or_not_counted() {
+    let mut page = Page::new();
+    page.view();
+    for (gpc, agent) in [("1", "Firefox/140.0"), ("", "Googlebot/2.1"), ("", "curl/8.0 HeadlessChrome/1")] {
+        (page.gpc, page.agent) = (gpc, agent);
+        let (_, fates) = page.view();
+        assert_eq!(
+            (fates["low"].as_str(), fates["high"].as_str(), page.told.len()),
+            ("nobody", "nobody", 0),
+            "{agent}"
+        );
+    }
+}

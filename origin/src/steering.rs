@@ -1,0 +1,138 @@
+//! Steering (S4.11): once a minute the shares of experiments with selection are made anew, and published where they changed.
+
+use causeway_shared::experiment::Shares;
+use causeway_shared::ids::Millis;
+use causeway_shared::limits;
+use causeway_shared::steering::Steering;
+use rusqlite::{Connection, OptionalExtension as _};
+
+use crate::experiment::results;
+use crate::group::Group;
+use crate::publish::{self, Subject};
+use crate::store::{StoreError, TenantNo, signed, unsigned};
+
+/// Makes anew what is a minute old, of every tenant that has something to steer or had.
+///
+/// # Errors
+/// [`StoreError`]; then nothing of the group may be kept.
+pub fn refresh(group: &mut Group<'_>) -> Result<(), StoreError> {
+    for tenant in group.rules.tenants.iter().map(|known| known.no) {
+        let before = newest(group.tx, tenant)?;
+        // A clock that went back is no reason to wait for it.
+        let fresh = |made: Millis| made <= group.now && group.now - made < limits::STEERING_MS;
+        if before.as_ref().is_some_and(|before| fresh(before.at)) {
+            continue;
+        }
+        let shares = shares(group, tenant)?;
+        if before.is_none() && shares.is_empty() {
+            continue;
+        }
+        let news = before.is_none_or(|before| before.shares != shares);
+        keep(group.tx, tenant, &Steering { at: group.now, shares, ..Steering::default() })?;
+        if news {
+            // What is handed out from now on is above what was before.
+            group.next_version();
+            publish::put(group, tenant, Subject::Steering, group.now)?;
+        }
+    }
+    Ok(())
+}
+
+fn shares(group: &Group<'_>, tenant: TenantNo) -> Result<Shares, StoreError> {
+    let selecting = |experiment: &&_| {
+        let experiment: &causeway_shared::experiment::Experiment = experiment;
+        experiment.selection && experiment.runs(group.now)
+    };
+    let tested = group.experiments.of(tenant).iter().filter(selecting);
+    tested.map(|of| Ok((of.code, results::shares(group.tx, tenant, of, group.now)?))).collect()
+}
+
+fn keep(conn: &Connection, tenant: TenantNo, steering: &Steering) -> Result<(), StoreError> {
+    const PUT: &str = "INSERT OR REPLACE INTO steering (tenant, at, value) VALUES (?1, ?2, ?3)";
+    let value = serde_json::to_string(&steering.shares).unwrap_or_default();
+    conn.prepare_cached(PUT)?.execute((tenant.0, signed(steering.at), value))?;
+    Ok(())
+}
+
+/// A tenant's steering as it was made last.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn newest(conn: &Connection, tenant: TenantNo) -> Result<Option<Steering>, StoreError> {
+    const READ: &str = "SELECT at, value FROM steering WHERE tenant = ?1";
+    let mut statement = conn.prepare_cached(READ)?;
+    let found =
+        statement.query_row([tenant.0], |row| Ok((unsigned(row.get(0)?), row.get::<_, String>(1)?))).optional()?;
+    let Some((at, value)) = found else { return Ok(None) };
+    let shares = serde_json::from_str(&value).map_err(|_| StoreError::Corrupt { what: "steering" })?;
+    Ok(Some(Steering { at, shares, ..Steering::default() }))
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use causeway_shared::wire::catalogue::decode_steering;
+    use causeway_shared::{fact::Fact, kv};
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::catalogue;
+    use crate::testing::{NOW, Origin, exposure, purchase, visitor};
+
+    fn apply(origin: &mut Origin, selection: bool) {
+        let arm =
+            |id: &str, code: u8, share: u32| json!({ "id": id, "code": code, "share": share, "control": code == 1 });
+        let arms = [arm("none", 1, 2_000), arm("a", 2, 3_000), arm("b", 3, 3_000)];
+        let document: Value =
+            json!({ "experiment": [{ "id": "e", "code": 4, "starts": 0, "selection": selection, "arm": arms }] });
+        let (tenant, given) = (origin.tenant("demo").clone(), origin.given());
+        catalogue::apply(&mut origin.conn, &origin.rules, given, &tenant, document, "tests").unwrap();
+    }
+
+    /// The shares that are in the KV, once all that is due was written.
+    fn shares(origin: &mut Origin, kv: &mut BTreeMap<String, String>) -> Option<Vec<u32>> {
+        origin.settle(kv);
+        let key = kv::steering_key(&origin.tenant("demo").id);
+        let (_, steering) = decode_steering(&key, kv.get(&key)?.as_bytes()).unwrap();
+        steering.shares.get(&4).cloned()
+    }
+
+    /// People of an arm of whom so many buy.
+    fn people(from: u32, arm: u8, buy: u32) -> Vec<Fact> {
+        let exposed = (from..from + 200).map(|n| exposure(visitor(n), n, NOW, 4, arm));
+        exposed.chain((from..from + buy).map(|n| purchase(visitor(n), n + 1_000, NOW + 1, 5))).collect()
+    }
+
+    #[test]
+    fn s4_11_each_minute_the_shares_follow_what_converts_and_the_controls_stays() {
+        let (mut origin, mut kv) = (Origin::new(), BTreeMap::new());
+        apply(&mut origin, false);
+        assert_eq!(shares(&mut origin, &mut kv), None, "nothing to steer");
+        apply(&mut origin, true);
+        assert_eq!(shares(&mut origin, &mut kv).unwrap(), [2_000, 3_000, 3_000]);
+        origin.send("demo", &[people(1, 2, 40), people(201, 3, 4), people(401, 1, 20)].concat());
+        let moved = shares(&mut origin, &mut kv).unwrap();
+        let [2_000, best, worst] = moved[..] else { unreachable!("{moved:?}") };
+        assert!(best > 5_900 && worst >= 30 && best + worst == 6_000, "{moved:?}");
+        apply(&mut origin, false);
+        assert_eq!(shares(&mut origin, &mut kv), None, "every arm has the share of its file again");
+    }
+
+    #[test]
+    fn s4_11_within_a_minute_nothing_is_made_anew_and_what_did_not_change_is_not_published() {
+        let (mut origin, mut kv) = (Origin::new(), BTreeMap::new());
+        apply(&mut origin, true);
+        shares(&mut origin, &mut kv);
+        let made = |origin: &Origin| newest(&origin.conn, origin.tenant("demo").no).unwrap().unwrap().at;
+        let first = made(&origin);
+        origin.now = first + limits::STEERING_MS - 1;
+        assert_eq!((origin.drain(10).len(), made(&origin)), (0, first));
+        origin.now = first + limits::STEERING_MS;
+        assert_eq!((origin.drain(10).len(), made(&origin)), (0, origin.now));
+        origin.now = first - 1;
+        origin.drain(10);
+        assert_eq!(made(&origin), origin.now, "the clock went back");
+    }
+}

@@ -1,0 +1,81 @@
+//! How the origin steers traffic between two versions of a catalogue: the shares of the arms of experiments with selection
+//! (S4.11), and the pace of campaigns with a budget. Made anew each minute, read by every isolate each half.
+
+use std::collections::BTreeMap;
+
+use crate::experiment::Shares;
+use crate::ids::Millis;
+use crate::limits;
+
+/// All of it, for one tenant.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Steering {
+    /// When it was made.
+    pub at: Millis,
+    /// Shares, by the experiment's code.
+    pub shares: Shares,
+    /// Paces, by the campaign's code; one that is not here takes part in every call.
+    pub paces: BTreeMap<u32, Pace>,
+}
+
+/// In how many of a million calls a campaign takes part: a straight line between two values, so that no minute begins with
+/// a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Pace {
+    /// When it was made.
+    pub from: u32,
+    /// [`limits::STEERING_MS`] later, and from then on.
+    pub to: u32,
+}
+
+/// Calls of which a [`Pace`] is a part.
+pub const ALL_CALLS: u32 = 1_000_000;
+
+impl Pace {
+    /// At a time, of one made at `made`.
+    #[must_use]
+    pub fn at(self, made: Millis, now: Millis) -> u32 {
+        let gone = now.saturating_sub(made).min(limits::STEERING_MS);
+        let part = |value: u32, times: u64| u64::from(value.min(ALL_CALLS)) * times;
+        let sum = part(self.from, limits::STEERING_MS - gone) + part(self.to, gone);
+        u32::try_from(sum / limits::STEERING_MS).unwrap_or(ALL_CALLS)
+    }
+}
+
+/// Whether a campaign takes part in a call that drew these bits, at a pace: for one call each campaign falls elsewhere.
+#[must_use]
+pub fn takes_part(draw: u64, campaign: u32, pace: u32) -> bool {
+    // SplitMix64's finisher (Steele, Lea, Flood 2014): neighbouring codes fall apart.
+    let mut bits = draw ^ u64::from(campaign).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    (bits ^ (bits >> 31)) % u64::from(ALL_CALLS) < u64::from(pace)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pace_goes_in_a_straight_line_for_a_minute_and_stays() {
+        let pace = Pace { from: 1_000_000, to: 400_000 };
+        let at = |after: Millis| pace.at(5_000, 5_000 + after);
+        assert_eq!([at(0), at(30_000), at(60_000), at(600_000)], [1_000_000, 700_000, 400_000, 400_000]);
+        assert_eq!(pace.at(5_000, 0), 1_000_000, "a clock that is behind");
+        assert_eq!(Pace { from: u32::MAX, to: u32::MAX }.at(0, 0), ALL_CALLS);
+    }
+
+    #[test]
+    fn a_campaign_takes_part_in_its_share_of_calls_whatever_another_does() {
+        let calls = 0..100_000_u64;
+        let (mut one, mut both) = (0_u32, 0_u32);
+        for call in calls {
+            let first = takes_part(call, 7, 300_000);
+            one += u32::from(first);
+            both += u32::from(first && takes_part(call, 8, 300_000));
+        }
+        // Six standard deviations: 145 × 6, and 91 × 6.
+        assert!(one.abs_diff(30_000) < 870 && both.abs_diff(9_000) < 546, "{one} {both}");
+        assert!((0..1_000).all(|call| takes_part(call, 7, ALL_CALLS) && !takes_part(call, 7, 0)));
+    }
+}
