@@ -87,7 +87,9 @@ impl Ledger {
             let held = sub.map(SubProfile::exposures).unwrap_or_default();
             self.exposed.retain(|experiment, exposure| {
                 let age = now.saturating_sub(exposure.at);
-                age <= limits::LEDGER_KEEP_MS || (held.get(experiment).is_none() && age <= limits::LEDGER_LIFE_MS)
+                // Told and lost on the way, a later one may be held in its stead.
+                let unheld = held.get(experiment).is_none_or(|held| held.at > exposure.at);
+                age <= limits::LEDGER_KEEP_MS || (unheld && age <= limits::LEDGER_LIFE_MS)
             });
         }
     }

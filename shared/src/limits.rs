@@ -77,7 +77,7 @@ pub const STEERING_MS: u64 = 60_000;
 /// Exposures to experiments in the ledger cookie.
 pub const LEDGER_EXPOSURES: usize = 8;
 /// Longest ledger cookie, name and value, in bytes: every request of the page's site carries it.
-pub const LEDGER_COOKIE_BYTES: usize = 1_664;
+pub const LEDGER_COOKIE_BYTES: usize = 1_680;
 /// How long a placed insertion counts as its impression, in milliseconds (10 minutes): by then an ad that is seen has
 /// been seen, and its impression is in every location's snapshot, which lag no longer than [`LEDGER_KEEP_MS`]. In
 /// whole minutes, so up to one more.

@@ -297,8 +297,10 @@ fn s4_06_an_exposure_is_known_until_a_snapshot_has_it_everywhere() {
     assert_eq!(recognised(own, &ledger, NOW + 1).view.exposure(own, 5), Some(seen));
     let what = What::Exposure { experiment: 5, arm: 2 };
     let fact = Fact { id: FactId::from_bytes([9; 16]), visitor: own, received: NOW, at: NOW, what };
-    let sub = Profile::of(&[fact]).sub_profile(version(1), true);
+    let late = Fact { received: NOW + 1, ..fact.clone() };
+    let [sub, lost] = [fact, late].map(|fact| Profile::of(&[fact]).sub_profile(version(1), true));
     for (sub, after, held) in [
+        (Some(&lost), limits::LEDGER_LIFE_MS, true),
         (None, limits::LEDGER_LIFE_MS, true),
         (None, limits::LEDGER_LIFE_MS + 1, false),
         (Some(&sub), limits::LEDGER_KEEP_MS, true),

@@ -25,6 +25,8 @@ pub struct Told {
     pub in_backup: bool,
     /// It was told with another session too, by a retry: either may have come first.
     pub retold: bool,
+    /// When it was received last, by a retry: any receipt may have come first.
+    pub last: Millis,
 }
 
 /// All facts that any edge ever gave away.
@@ -80,7 +82,9 @@ impl Model {
             at_origin: false,
             in_backup: false,
             retold: false,
+            last: fact.received,
         });
+        told.last = told.last.max(fact.received);
         told.acknowledged |= acknowledged;
         told.retold |= told.fact.what != fact.what;
         told
@@ -135,6 +139,13 @@ impl Model {
         let from = (tenant.clone(), *visitor, FactId::from_bytes([0; 16]));
         let facts = self.facts.range(from..).take_while(move |((t, v, _), _)| t == tenant && v == visitor);
         facts.map(|(_, told)| &told.fact)
+    }
+
+    /// Whether it is known for sure when every purchase of a tenant's visitors was received.
+    #[must_use]
+    pub fn knows_purchases(&self, tenant: &TenantId) -> bool {
+        let again = |told: &Told| told.last != told.fact.received;
+        !self.facts().any(|(of, told)| of == tenant && again(told) && matches!(told.fact.what, What::Track { .. }))
     }
 
     /// Every visitor that a fact is of, and that is not erased.

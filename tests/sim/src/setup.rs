@@ -47,14 +47,28 @@ pub fn config() -> EdgeConfig {
 /// How often the ads `red` (by the ledger) and `green` (strict) may be seen by one person.
 pub const LIMITS: [(&str, u32, usize); 2] = [("red", 1, 3), ("green", 2, 2)];
 
-/// Three campaigns: capped by the ledger, capped strictly, and not at all. Editions differ in what no cap depends on.
+/// The experiment's code, and its arms with their codes; the first is the control.
+pub const EXPERIMENT: u32 = 1;
+/// Its arms.
+pub const ARMS: [(&str, u8); 3] = [("none", 1), ("one", 2), ("two", 3)];
+
+/// Three campaigns: capped by the ledger, capped strictly, and not at all, the last with ads of an experiment. Editions differ in what no cap depends on.
 #[must_use]
 pub fn ads(edition: u64) -> serde_json::Value {
     let cap = |limit: usize| json!([{ "action": "impression", "limit": limit, "window": { "interval": 30, "unit": "days" } }]);
     let ad = |id: &str, code: u32, weight: u32| json!({ "id": id, "code": code, "ad_group": id, "creative": {}, "landing": "https://shop.example/", "weight": weight });
     let group = |id: &str, code: u32| json!({ "id": id, "code": code, "campaign": id });
+    let of_arm = |id: &str, code: u32| {
+        let mut ad = ad(id, code, 2);
+        (ad["ad_group"], ad["arm"]) = (json!("plain"), json!(format!("prices/{id}")));
+        ad
+    };
+    let arm = |(id, code): (&str, u8)| json!({ "id": id, "code": code, "share": 3_000, "control": code == 1 });
     let [(_, _, ledger), (_, _, strict)] = LIMITS;
     json!({
+        "experiment": [{
+            "id": "prices", "code": EXPERIMENT, "starts": 0, "selection": true, "arm": ARMS.map(arm),
+        }],
         "advertiser": [{ "id": "shop", "code": 1, "repeats": true }],
         "campaign": [
             { "id": "red", "code": 1, "advertiser": "shop", "caps": cap(ledger) },
@@ -62,7 +76,8 @@ pub fn ads(edition: u64) -> serde_json::Value {
             { "id": "plain", "code": 3, "advertiser": "shop" },
         ],
         "ad_group": [group("red", 1), group("green", 2), group("plain", 3)],
-        "ad": [ad("red", 1, 100), ad("green", 2, 50), ad("plain", 3, 1 + u32::try_from(edition).unwrap_or(0))],
+        "ad": [ad("red", 1, 100), ad("green", 2, 50), ad("plain", 3, 1 + u32::try_from(edition).unwrap_or(0)),
+            of_arm("one", 4), of_arm("two", 5)],
     })
 }
 

@@ -5,6 +5,7 @@ pub mod answers;
 pub mod caps;
 pub mod consent;
 pub mod erasure;
+pub mod experiments;
 pub mod facts;
 pub mod pages;
 pub mod people;
@@ -73,6 +74,7 @@ impl Check {
         self.all("versions", older);
         let older = self.versions.decided(call, outcome);
         self.all("versions", older);
+        self.all("experiments", experiments::emitted(call, outcome));
         let over = self.caps.emitted(call, outcome);
         self.all("caps", over);
     }
@@ -134,6 +136,7 @@ impl World {
             ("people", people::converged),
             ("people", answers::converged),
             ("views", views::converged),
+            ("experiments", experiments::converged),
             ("versions", versions::converged),
             ("pages", pages::converged),
         ] {

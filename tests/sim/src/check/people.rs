@@ -8,6 +8,7 @@ use causeway_origin::read::{self, View};
 use causeway_shared::cookie::{self, IDENTITY, LEDGER, Opened};
 use causeway_shared::fact::What;
 use causeway_shared::ids::{AltHash, TenantId, Version, VisitorId};
+use causeway_shared::ledger::Ledger;
 use causeway_shared::view::Stored;
 use causeway_shared::wire::{cookies, kv as form};
 use serde_json::Value;
@@ -62,8 +63,14 @@ pub fn tagged(tenant: usize, value: &str) -> Option<(VisitorId, Option<AltHash>)
 /// The newest version that the browser of a call has seen, as its ledger cookie says.
 #[must_use]
 pub fn highest(call: &Call) -> Option<Version> {
-    let opened = open(call.tenant, LEDGER, call.jar.ledger.as_deref()?)?;
-    Some(cookies::decode_ledger(&opened.payload).ok()?.highest)
+    Some(ledger(call)?.highest)
+}
+
+/// The ledger cookie of a call, if its location can read it.
+#[must_use]
+pub fn ledger(call: &Call) -> Option<Ledger> {
+    let value = call.jar.ledger.as_deref().filter(|value| setup::reads(call.stage, value))?;
+    cookies::decode_ledger(&open(call.tenant, LEDGER, value)?.payload).ok()
 }
 
 /// A cookie of a tenant, opened with the keys of any stage.

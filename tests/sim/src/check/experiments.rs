@@ -1,0 +1,113 @@
+//! Experiments: a browser keeps the arm that it saw first, and tells of it once; and once the world has converged, the
+//! sums by arm are those of the model's people, each counted once, with what they bought after they were exposed.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use causeway_edge::Outcome;
+use causeway_origin::experiment::people::{self, MIXED};
+use causeway_shared::experiment::Exposures;
+use causeway_shared::fact::{Fact, PURCHASE, What};
+use causeway_shared::ids::{Millis, TenantId, VisitorId};
+use serde_json::Value;
+
+use crate::browser::Kind;
+use crate::edge::Call;
+use crate::model::Model;
+use crate::setup::{self, ARMS, EXPERIMENT};
+use crate::sync::facts_of;
+use crate::world::World;
+
+/// Looks at an answer: what the request's own ledger and snapshot say of the experiment holds.
+#[must_use]
+pub fn emitted(call: &Call, outcome: &Outcome) -> Vec<String> {
+    if call.asked.kind != Kind::Decide {
+        return Vec::new();
+    }
+    let answer: Value = serde_json::from_slice(&outcome.body).unwrap_or_default();
+    let Some(visitor) = answer["visitor"].as_str().and_then(|text| text.parse::<VisitorId>().ok()) else {
+        return Vec::new();
+    };
+    let Some(known) = known(call, visitor).get(EXPERIMENT) else { return Vec::new() };
+    let mut found = Vec::new();
+    for fact in facts_of(&outcome.facts).map(|(_, facts)| facts).unwrap_or_default() {
+        if fact.what == (What::Exposure { experiment: EXPERIMENT, arm: known.arm }) && fact.visitor == visitor {
+            found.push(format!("{visitor} tells again that it saw the arm {}", known.arm));
+        }
+    }
+    // Its person may have seen another arm before, and so may a newer snapshot that was met before.
+    let alone = super::people::counted(&answer).len() == 1 && answer["degraded"].is_null();
+    for decision in answer["decisions"].as_array().into_iter().flatten().filter(|_| alone) {
+        let arm = decision["ad"]["experiment"]["arm"].as_str();
+        if let Some((_, other)) = ARMS.iter().find(|(id, _)| Some(*id) == arm).filter(|(_, code)| *code != known.arm) {
+            found.push(format!("{visitor} of the arm {} sees an ad of the arm {other}", known.arm));
+        }
+    }
+    found
+}
+
+/// What a request says of its visitor's own exposures.
+fn known(call: &Call, visitor: VisitorId) -> Exposures {
+    let ledger = super::people::ledger(call).filter(|ledger| ledger.visitor == visitor);
+    let own = call.given.iter().filter(|snapshot| snapshot.visitor == visitor);
+    let newest = own.max_by_key(|snapshot| snapshot.version).and_then(|snapshot| snapshot.profiles.get(&visitor));
+    let of_ledger = ledger.map(|ledger| ledger.exposed).unwrap_or_default();
+    newest.map(|sub| sub.exposures()).unwrap_or_default().join(of_ledger)
+}
+
+/// People exposed; of them those who bought, what they bought, and its value.
+type Sums = BTreeMap<i64, [i64; 4]>;
+
+/// Compares the sums with the model.
+pub fn converged(world: &mut World) -> Vec<String> {
+    let World { origin, model, .. } = world;
+    let Some((conn, rules)) = origin.store() else { return vec!["the origin is down".to_owned()] };
+    let mut found = Vec::new();
+    for tenant in (0..setup::TENANTS.len()).map(setup::tenant) {
+        let Some(known) = rules.tenants.by_name(tenant.as_str()) else { continue };
+        let read = people::sums(conn, known.no, EXPERIMENT).unwrap_or_default();
+        let sum = |hours: &BTreeMap<_, people::Sums>| {
+            let all = hours.values().fold(people::Sums::default(), |sum, hour| sum.plus(1, *hour));
+            [all.exposed, all.cohort_converted, all.cohort_conversions, all.cohort_revenue]
+        };
+        // Of an event that was sent again it is not known whether it came before the exposure.
+        if !model.knows_purchases(&tenant) {
+            continue;
+        }
+        let stored: Sums = read.iter().map(|(arm, hours)| (*arm, sum(hours))).collect();
+        let expected = expected(model, &tenant);
+        if stored != expected {
+            found.push(format!("the store has of {tenant}'s arms {stored:?}; the model {expected:?}"));
+        }
+    }
+    found
+}
+
+fn expected(model: &Model, tenant: &TenantId) -> Sums {
+    let mut sums = Sums::new();
+    for person in model.people(tenant, &model.same_ids(tenant)) {
+        let owners: Vec<_> = person.members.iter().map(|visitor| (tenant.clone(), *visitor)).collect();
+        let facts: Vec<&Fact> =
+            owners.iter().filter(|owner| !model.is_gone(owner)).flat_map(|owner| model.of(owner)).collect();
+        let exposures = facts.iter().filter_map(|fact| match fact.what {
+            What::Exposure { experiment: EXPERIMENT, arm } => Some((fact.received, arm)),
+            _ => None,
+        });
+        let seen: BTreeSet<(Millis, u8)> = exposures.collect();
+        let Some((at, arm)) = seen.first().copied() else { continue };
+        if seen.iter().any(|(_, other)| *other != arm) {
+            sums.entry(MIXED).or_default()[0] += 1;
+            continue;
+        }
+        let bought = facts.iter().filter(|fact| fact.received >= at).filter_map(|fact| match &fact.what {
+            What::Track { name, value, .. } if name == PURCHASE => Some(value.unwrap_or(0)),
+            _ => None,
+        });
+        let bought: Vec<i64> = bought.collect();
+        let [exposed, converted, conversions, revenue] = sums.entry(arm.into()).or_default();
+        *exposed += 1;
+        *converted += i64::from(!bought.is_empty());
+        *conversions += i64::try_from(bought.len()).unwrap_or(i64::MAX);
+        *revenue += bought.iter().sum::<i64>();
+    }
+    sums
+}
