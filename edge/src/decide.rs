@@ -194,7 +194,7 @@ pub(crate) fn finish(mut visit: Visit, mut who: Recognised, object: &[u8]) -> Ou
     if call.counted {
         who.ledger.reserve(decisions.iter().filter_map(|decision| decision.placed.as_ref()?.reserved));
     }
-    let trace = fates.map(|fates| placing::trace(&visit, &call.placements, &fates, Some(&who)));
+    let trace = fates.map(|fates| placing::trace(&visit, &call.placements, &question, &fates, Some(&who)));
     let exposures = placing::exposures(&visit, &who, &question);
     let mut outcome = answer(&visit, call, Some((who.visitor, person)), None, decisions, trace);
     for (experiment, exposure) in exposures {
@@ -241,7 +241,7 @@ pub(crate) fn contextual(visit: &Visit, reason: &'static str) -> Outcome {
     let Call::Decide(call) = &visit.call else { return Outcome::empty(500) };
     let question = placing::question(visit, &call.placements, &call.page, None);
     let decisions = placing::name(visit, &call.placements, &question, &question.decide(None), None);
-    let trace = call.trace.then(|| placing::trace(visit, &call.placements, &question.fates(None), None));
+    let trace = call.trace.then(|| placing::trace(visit, &call.placements, &question, &question.fates(None), None));
     answer(visit, call, None, Some(reason), decisions, trace)
 }
 

@@ -233,12 +233,27 @@ pub(crate) fn landing(visit: &Visit, entity: Entity) -> Option<&String> {
     visit.catalogue.compiled.ad(entity.ad).map(|offer| &offer.landing).or(visit.site.tenant.house_landing.as_ref())
 }
 
-/// What became of every ad for every placement, and whose facts counted.
-pub(crate) fn trace(visit: &Visit, placements: &[Asked], fates: &[Vec<Fate>], who: Option<&Recognised>) -> Value {
+/// What became of every ad for every placement, what it was worth there if it was meant for who looks at it, and whose facts
+/// counted.
+pub(crate) fn trace(
+    visit: &Visit,
+    placements: &[Asked],
+    question: &Question<'_>,
+    fates: &[Vec<Fate>],
+    who: Option<&Recognised>,
+) -> Value {
     let house = visit.site.tenant.house_ad.is_some();
-    let each = placements.iter().zip(fates).map(|(asked, fates)| {
-        let of_ads = visit.catalogue.compiled.offers.iter().zip(fates);
-        let mut candidates: Vec<Value> = of_ads.map(|(offer, fate)| fate_of(&visit.site, offer, *fate)).collect();
+    let each = placements.iter().zip(fates).enumerate().map(|(number, (asked, fates))| {
+        let worths = question.worths(number);
+        let of_ads = visit.catalogue.compiled.offers.iter().zip(fates).enumerate();
+        let one = |(place, (offer, fate)): (usize, (&Offer, &Fate))| {
+            let mut told = fate_of(&visit.site, offer, *fate);
+            if let (Some(worth), Some(told)) = (worths.get(&place), told.as_object_mut()) {
+                told.insert("worth_micros".to_owned(), Value::from(*worth));
+            }
+            told
+        };
+        let mut candidates: Vec<Value> = of_ads.map(one).collect();
         let outcome = if fates.contains(&Fate::Won) { "outbid" } else { "won" };
         candidates.extend(house.then(|| json!({ "ad": "house", "outcome": outcome })));
         json!({ "placement": asked.id, "candidates": candidates })

@@ -155,7 +155,7 @@ fn the_pointer_rides_with_the_first_read_and_the_version_with_the_second() {
     assert_eq!(used(&isolate.page()).0, &json!("c-1"), "within half a minute it goes by what it has");
     isolate.now += limits::CATALOGUE_FRESH_MS;
     assert_eq!(used(&isolate.page()).0, &json!("c-2"));
-    assert_eq!(isolate.health(), json!({ "version": "c-2", "age_ms": 0 }));
+    assert_eq!(isolate.health(), json!({ "version": "c-2", "age_ms": 0, "model": null }));
     isolate.now += 10;
     assert_eq!(isolate.health()["age_ms"], 10);
 }
@@ -163,7 +163,7 @@ fn the_pointer_rides_with_the_first_read_and_the_version_with_the_second() {
 #[test]
 fn without_a_catalogue_there_is_the_house_ad_and_a_fault_is_named() {
     let mut isolate = Isolate::new();
-    assert_eq!(isolate.health(), json!({ "version": null, "age_ms": null }));
+    assert_eq!(isolate.health(), json!({ "version": null, "age_ms": null, "model": null }));
     let page = isolate.page();
     assert_eq!((used(&page), page.get("degraded")), ((&Value::Null, &json!("house")), None));
     isolate.fault = "kv_late";
@@ -335,6 +335,7 @@ fn s1_09_the_model_rides_with_the_pointer_and_an_older_one_is_not_adopted() {
     let page = isolate.page();
     assert_eq!((used(&page).1, &page["kv_reads"]), (&json!("blue"), &json!(1)), "with the catalogue at hand already");
     assert!(page["decisions"][0]["price_micros"].as_u64() > Some(40_000_000), "{page}");
+    assert_eq!(isolate.health()["model"], "0.9");
     put(&mut isolate, 8, 4);
     assert_eq!(used(&isolate.page()).1, "blue", "an older one");
     isolate.kv.insert(kv::model_key(&tenant()), "w1something".to_owned());

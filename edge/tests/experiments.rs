@@ -142,6 +142,9 @@ fn s4_06_new_people_fall_into_all_arms_and_each_is_told_once() {
             [2] => {
                 assert_eq!(fates, ["won", "arm", "outbid"]);
                 assert_eq!(ad["experiment"], json!({ "id": "prices", "arm": "low" }));
+                let candidates = &answer["trace"]["placements"][0]["candidates"];
+                let worths = [0, 1, 2].map(|n| candidates[n]["worth_micros"].as_u64());
+                assert_eq!(worths, [Some(5), None, Some(0)], "of those that could be placed");
             }
             [3] => assert_eq!(fates, ["arm", "won", "outbid"]),
             [] => assert_eq!(fates, ["arm", "arm", "won"]),

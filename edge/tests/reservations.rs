@@ -339,8 +339,9 @@ fn s3_05_what_the_person_saw_on_another_browser_counts() {
     assert_eq!(
         answer["trace"]["placements"][0]["candidates"],
         json!([
-            { "ad": "red", "outcome": "capped", "cap": cap }, { "ad": "blue", "outcome": "capped", "cap": cap },
-            { "ad": "plain", "outcome": "won" }, { "ad": "house", "outcome": "outbid" },
+            { "ad": "red", "outcome": "capped", "cap": cap, "worth_micros": 0 },
+            { "ad": "blue", "outcome": "capped", "cap": cap, "worth_micros": 0 },
+            { "ad": "plain", "outcome": "won", "worth_micros": 0 }, { "ad": "house", "outcome": "outbid" },
         ])
     );
     let mut visitors = [own.to_string(), sibling.to_string()];
@@ -396,7 +397,7 @@ fn s3_05_strict_caps_hold_without_any_cookie_or_snapshot_of_the_others() {
     assert_eq!(answer["decisions"][0]["ad"]["id"], "plain");
     assert_eq!(
         answer["trace"]["placements"][0]["candidates"][0],
-        json!({ "ad": "red", "outcome": "capped", "by": "object" })
+        json!({ "ad": "red", "outcome": "capped", "by": "object", "worth_micros": 0 })
     );
     // Not seen within the serve window: its place is free again.
     page.now += limits::SERVE_WINDOW_MS + 60_000;

@@ -7,6 +7,7 @@ mod config;
 mod count;
 mod erase;
 mod experiment;
+mod explain;
 mod import;
 mod inspect;
 mod job;
@@ -81,6 +82,9 @@ impl Opened {
 fn named<'t>(tenants: &'t Tenants, name: Option<&str>) -> anyhow::Result<&'t Known> {
     tenants.named(name).with_context(|| match name {
         Some(name) => format!("the store has no tenant `{name}`"),
+        None if tenants.iter().next().is_none() => {
+            "the store knows no tenant yet: it learns of them when the origin serves".to_owned()
+        }
         None => "there are several tenants: say --tenant NAME".to_owned(),
     })
 }
@@ -143,6 +147,8 @@ enum Command {
     /// Experiments: plan one, show what one came to.
     #[command(subcommand)]
     Experiment(experiment::Experiment),
+    /// Why a visitor gets the ads it gets: the edge's decision with what the store knows, nothing counted.
+    Explain(explain::Explain),
     /// Copy store and log into a new folder, also while the origin serves. Keys and configuration are not in it.
     Backup {
         /// The folder.
@@ -209,6 +215,7 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
         Command::Links(command) => links::run(command, common),
         Command::Erase(command) => erase::run(command, common),
         Command::Experiment(command) => experiment::run(command, common),
+        Command::Explain(command) => explain::run(command, common),
         Command::Backup { to } => backup::take(to, common),
         Command::Restore { from, yes } => backup::restore(from, *yes, common),
         Command::Token(command) => token::run(command, common),

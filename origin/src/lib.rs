@@ -16,6 +16,7 @@ pub mod count;
 pub mod describe;
 pub mod erase;
 pub mod experiment;
+pub mod explain;
 pub mod fold;
 pub mod group;
 pub mod http;

@@ -53,6 +53,8 @@ pub(crate) struct Origin {
     pub(crate) rules: Rules,
     pub(crate) metrics: Metrics,
     pub(crate) now: Millis,
+    pub(crate) edge: EdgeConfig,
+    pub(crate) keys: Keys,
     random: Random,
     _folder: tempfile::TempDir,
 }
@@ -82,7 +84,8 @@ impl Origin {
         let tenants = Tenants::open(&conn, &edge, &keys).unwrap();
         let journal = Journal::open(folder.path()).unwrap();
         let rules = Rules { tenants, sibling_publish_ms: 60_000, journal };
-        Self { conn, rules, metrics: Metrics::default(), now: NOW, random: Random::new([7; 32]), _folder: folder }
+        let (metrics, random) = (Metrics::default(), Random::new([7; 32]));
+        Self { conn, rules, metrics, now: NOW, edge, keys, random, _folder: folder }
     }
 
     /// What the next transaction is given.

@@ -12,7 +12,7 @@ mod fate;
 mod tests;
 mod worth;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::actions::{self, Entity, PackedActions, Verb, ViewType, ViewTypes};
 use crate::attributes::{Token, Value};
@@ -225,6 +225,13 @@ impl<'a> Question<'a> {
         let met = |group: &&Group| runs(group) && self.placements.iter().any(|placement| fits(placement, group));
         let tested = self.catalogue.groups.iter().filter(|group| !group.arms.is_empty());
         tested.filter(met).flat_map(|group| &group.arms).map(|(place, _)| *place as usize).collect()
+    }
+
+    /// What a thousand impressions of each ad that matches a placement are worth there, in micros, by place.
+    #[must_use]
+    pub fn worths(&self, number: usize) -> BTreeMap<usize, u64> {
+        let candidates = self.placements.get(number).map(|placement| self.candidates(placement)).unwrap_or_default();
+        candidates.iter().map(|candidate| (candidate.place(), candidate.worth)).collect()
     }
 
     /// What a thousand impressions of an ad are worth on a placement, in micros; 0 for one that does not match it.

@@ -130,6 +130,24 @@ impl World {
         format!("{signed}.{}", base64url(&hmac.finalize().into_bytes()))
     }
 
+    /// What a command of the origin's prints as JSON, given this on its standard input.
+    #[must_use]
+    pub fn causeway(&self, arguments: &[&str], input: &Value) -> Value {
+        let mut child = Command::new(std::env::var("CAUSEWAY_ORIGIN_BIN").unwrap())
+            .arg("--config")
+            .arg(self.data.join("causeway.toml"))
+            .args(["--output", "json"])
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        std::io::Write::write_all(&mut child.stdin.take().unwrap(), input.to_string().as_bytes()).unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success(), "{arguments:?}");
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+
     /// Waits until the origin holds these own totals of a visitor: (pages, purchases).
     pub fn settles(&self, visitor: &str, pages: u64, purchases: u64) -> Value {
         eventually(&format!("the origin holds {pages} pages and {purchases} purchases"), || {

@@ -17,6 +17,7 @@ fn main() {
             ("field_13_parallel_slots_count_each_and_set_no_cookie", slots),
             ("field_19_forged_late_and_foreign_tokens_count_nothing", forged),
             ("field_21_no_permission_counts_nothing", no_permission),
+            ("issue_5_a_decision_is_explained_offline_as_it_is_made", explained),
         ],
     )
 }
@@ -219,4 +220,65 @@ fn no_permission(world: &World) {
     let refused =
         world.browser().send("POST", "/v1/decide", &[("sec-gpc", "1")], br#"{"placements": [{"id": "top"}]}"#).json();
     assert!(refused["decisions"][0].get("impression_url").is_none(), "{refused}");
+}
+
+fn explained(world: &World) {
+    const CONSENTS: &str = "CPXxRfAPXxRfAAfKABENB-CgALAAAAAAAAYgAAAAAAAA";
+    let cap = json!([{ "action": "impression", "limit": 1, "window": { "interval": 1, "unit": "days" } }]);
+    let ad = |id: &str| json!({ "id": id, "ad_group": id, "creative": {}, "landing": "https://shop.example/" });
+    let campaign = |id: &str, caps: Value| json!({ "id": id, "advertiser": "shop", "caps": caps });
+    let group = |id: &str| json!({ "id": id, "campaign": id });
+    let mut large = ad("large");
+    (large["sizes"], large["ad_group"]) = (json!([[970, 250]]), json!("plain"));
+    let applied = world.admin(
+        "PUT",
+        "catalogue?tenant=strict",
+        &json!({
+            "advertiser": [{ "id": "shop" }], "campaign": [campaign("once", cap), campaign("plain", json!([]))],
+            "ad_group": [group("once"), group("plain")], "ad": [ad("once"), ad("plain"), large],
+        }),
+    );
+    assert_eq!(applied.status, 200, "{}", String::from_utf8_lossy(&applied.body));
+    let browser = world.browser_at("strict.localhost");
+    browser.send_header("x-causeway-explain", &world.explain);
+    let page = || browser.decide(&json!({ "consent": { "tcf": CONSENTS }, "explain": true })).json();
+    let first = eventually("the catalogue is in the KV", || {
+        let answer = page();
+        (answer["decisions"][0]["ad"]["id"] == "once").then_some(answer)
+    });
+    browser.send("GET", &text(&first["decisions"][0], "impression_url"), &[], b"");
+    let of = |answer: &Value| -> Value {
+        let candidates = answer["trace"]["placements"][0]["candidates"].as_array().unwrap().iter();
+        candidates.map(|one| (one["ad"].as_str().unwrap().to_owned(), one["outcome"].clone())).collect()
+    };
+    let visitor = text(&first, "visitor");
+    let explain = |live: &Value| {
+        let arguments = [
+            "explain",
+            "--tenant",
+            "strict",
+            "--visitor",
+            &visitor,
+            "--placements",
+            "top:728x90:home",
+            "--url",
+            "https://pub.example/hotels",
+            "--keywords",
+            "hotel",
+            "--live",
+            "-",
+        ];
+        world.causeway(&arguments, live)
+    };
+    let (live, told) = eventually("the origin has the impression, and so has the edge", || {
+        let live = page();
+        let told = explain(&live);
+        (told["answer"]["trace"]["placements"][0]["candidates"][0]["cap"]["counted"] == 1).then_some((live, told))
+    });
+    assert_eq!(of(&told["answer"]), json!({ "once": "capped", "plain": "won", "large": "size" }));
+    assert_eq!((of(&live), &told["differences"]), (of(&told["answer"]), &json!([])));
+    // An answer from before the impression differs, and is told how.
+    let before = json!({ "placement": "top", "ad": "once", "live": "won", "offline": "capped" });
+    let told = explain(&first)["differences"].clone();
+    assert!(told.as_array().unwrap().contains(&before), "{told}");
 }

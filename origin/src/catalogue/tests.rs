@@ -227,8 +227,8 @@ fn a_restored_store_points_above_all_that_was_published_and_forgets_no_number() 
 
 #[test]
 fn the_documented_catalogue_is_taken() {
-    let text =
-        include_str!("../../../docs/CATALOGUE.md").split("```toml\n").nth(1).unwrap().split("```").next().unwrap();
+    let blocks = include_str!("../../../docs/CATALOGUE.md").split("```toml\n").skip(1);
+    let text = &blocks.map(|block| block.split("```").next().unwrap()).collect::<Vec<_>>().join("\n");
     let read = |text: &str| document::read("ads.toml", text).unwrap();
     let words: Vocabulary = serde_json::from_value(json!({
         "verb": read(text)["verb"], "view_type": read(text)["view_type"],
@@ -239,7 +239,8 @@ fn the_documented_catalogue_is_taken() {
     let checked = document::check(&known, None, read(text)).unwrap();
     let catalogue: Catalogue = serde_json::from_str(&checked.document).unwrap();
     let compiled = Compiled::of(catalogue.flat(&names, &words).unwrap());
-    assert_eq!((compiled.offers.len(), compiled.targets.len(), compiled.experiments.len()), (1, 2, 1));
+    assert_eq!((compiled.offers.len(), compiled.targets.len(), compiled.experiments.len()), (2, 2, 1));
+    assert_eq!(compiled.groups.iter().map(|group| group.arms.len()).collect::<Vec<_>>(), [0, 1]);
     let wrong = text.replace("{ devices", "{ device");
     let Err(CheckError::Problems(problems)) = document::check(&known, None, read(&wrong)) else {
         unreachable!("it was taken")

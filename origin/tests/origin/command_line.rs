@@ -173,3 +173,30 @@ fn a_catalogue_is_checked_applied_listed_and_taken_back() {
     stderr(&place, &["catalogue", "rollback", "9", "--tenant", "demo"], 1);
     stderr(&place, &["catalogue", "check", "/nowhere.toml", "--tenant", "demo"], 1);
 }
+
+#[test]
+fn a_decision_is_explained_or_what_was_not_understood_is_said() {
+    let place = Place::new();
+    // A store of which nothing was asked yet knows no tenant.
+    let _origin = place.serve();
+    let id = visitor(1).to_string();
+    let ask = |visitor: &str, placements: &str, code| {
+        stderr(&place, &["explain", "--tenant", "pub", "--visitor", visitor, "--placements", placements], code)
+    };
+    let said = ask("me", "top", 1);
+    assert!(said.contains("the visitor's id has"), "{said}");
+    for placement in ["top:7", "top:7x", "top:1x2:home:more", "top:1x2/3"] {
+        let said = ask(&id, placement, 1);
+        assert!(said.contains(&format!("the placement `{placement}` is not understood")), "{said}");
+    }
+    stderr(&place, &["explain", "--visitor", &id], 2);
+    let told =
+        place.json(&["explain", "--tenant", "pub", "--visitor", &id, "--placements", "top:728x90/970x250:home,side"]);
+    assert_eq!(told["answer"]["decisions"].as_array().unwrap().len(), 2);
+    assert_eq!((&told["answer"]["decisions"][1]["placement"], &told["differences"]), (&"side".into(), &Value::Null));
+    let live = place.path().join("live.json");
+    std::fs::write(&live, "{}").unwrap();
+    let with =
+        ["explain", "--tenant", "pub", "--visitor", &id, "--placements", "top", "--live", live.to_str().unwrap()];
+    assert!(stderr(&place, &with, 1).contains("has no trace"));
+}

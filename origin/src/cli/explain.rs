@@ -1,0 +1,109 @@
+//! `causeway explain`: reads the store directly, also while the origin serves.
+
+use anyhow::{Context as _, anyhow, bail};
+use causeway_origin::explain::{self, Ask};
+use causeway_origin::tenants::Tenants;
+use causeway_origin::{clock, keyfile, store};
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::output::Format;
+use super::{Common, named};
+
+#[derive(Debug, Args)]
+pub(super) struct Explain {
+    /// The visitor's id.
+    #[arg(long)]
+    visitor: String,
+    /// The page's placements, each a name, its sizes and its view type: `top:728x90/970x250:home,side`.
+    #[arg(long, value_delimiter = ',', required = true)]
+    placements: Vec<String>,
+    /// The page's address.
+    #[arg(long)]
+    url: Option<String>,
+    /// The page's keywords.
+    #[arg(long, value_delimiter = ',')]
+    keywords: Vec<String>,
+    /// A file with the answer that an edge gave with `"explain": true`; what differs from it is told. `-` reads it here.
+    #[arg(long, value_name = "FILE")]
+    live: Option<String>,
+    /// Whose visitor. With one tenant configured it need not be said.
+    #[arg(long)]
+    tenant: Option<String>,
+}
+
+pub(super) fn run(command: &Explain, common: &Common) -> anyhow::Result<()> {
+    let config = common.load()?;
+    let keys = keyfile::load_checked(&config.keys, &config.edge)?;
+    let mut conn = store::open_readonly(&config.data)?;
+    let tenants = Tenants::find(&conn, &config.edge, &keys)?;
+    let known = named(&tenants, command.tenant.as_deref())?;
+    let visitor = command.visitor.parse().map_err(|e| anyhow!("the visitor's id has {e}"))?;
+    let placements: Vec<Value> = command.placements.iter().map(|text| placement(text)).collect::<Result<_, _>>()?;
+    let page = json!({ "url": command.url.as_deref().unwrap_or_default(), "keywords": command.keywords });
+    let ask = Ask { visitor, body: json!({ "placements": placements, "page": page }), now: clock::now() };
+    let live = command.live.as_deref().map(answer).transpose()?;
+    let snapshot = conn.transaction()?;
+    let offline = explain::explain(&snapshot, &config.edge, &keys, known, &ask)?;
+    let differences = live.map(|live| explain::differences(&live, &offline));
+    if common.output == Format::Json {
+        return common.output.one(&json!({ "answer": offline, "differences": differences }));
+    }
+    common.output.list(&["placement", "ad", "outcome", "why"], &rows(&offline))?;
+    match differences.as_deref() {
+        None => Ok(()),
+        Some([]) => common.output.text("the live answer says the same", &Value::Null),
+        Some(differences) => {
+            common.output.text("the live answer differs:", &Value::Null)?;
+            common.output.list(&["placement", "ad", "live", "offline"], differences)
+        }
+    }
+}
+
+/// `top:728x90/970x250:home`.
+fn placement(text: &str) -> anyhow::Result<Value> {
+    let mut parts = text.split(':');
+    let (id, sizes, view_type) = (parts.next().unwrap_or_default(), parts.next(), parts.next());
+    let size = |size: &str| {
+        let (width, height) = size.split_once('x')?;
+        Some([width.parse::<u32>().ok()?, height.parse().ok()?])
+    };
+    let sizes = sizes.filter(|sizes| !sizes.is_empty()).map(|sizes| sizes.split('/').map(size).collect());
+    match (sizes.unwrap_or_else(|| Some(Vec::new())), parts.next()) {
+        (Some(sizes), None) => Ok(json!({ "id": id, "sizes": sizes, "view_type": view_type.unwrap_or_default() })),
+        _ => bail!("the placement `{text}` is not understood: name:WIDTHxHEIGHT/…:view type"),
+    }
+}
+
+fn answer(file: &str) -> anyhow::Result<Value> {
+    let text = match file {
+        "-" => std::io::read_to_string(std::io::stdin())?,
+        file => std::fs::read_to_string(file).with_context(|| format!("{file} cannot be read"))?,
+    };
+    let answer: Value = serde_json::from_str(&text).with_context(|| format!("{file} is no JSON"))?;
+    if answer["trace"].is_null() {
+        bail!("{file} has no trace: ask the edge with \"explain\": true and the explain key");
+    }
+    Ok(answer)
+}
+
+/// A row for each ad of each placement.
+fn rows(answer: &Value) -> Vec<Value> {
+    let placements = answer["trace"]["placements"].as_array().into_iter().flatten();
+    let each = placements.flat_map(|placement| {
+        let candidates = placement["candidates"].as_array().into_iter().flatten();
+        candidates.map(|one| {
+            let cap = &one["cap"];
+            let why = if cap.is_null() {
+                String::new()
+            } else {
+                let window =
+                    format!("{} {}", cap["window"]["interval"], cap["window"]["unit"].as_str().unwrap_or_default());
+                let [level, action] = ["level", "action"].map(|field| cap[field].as_str().unwrap_or_default());
+                format!("{} of {} {action}s of its {level} in {window}", cap["counted"], cap["limit"])
+            };
+            json!({ "placement": placement["placement"], "ad": one["ad"], "outcome": one["outcome"], "why": why })
+        })
+    });
+    each.collect()
+}

@@ -1,0 +1,249 @@
+//! Explains a decision offline: the edge's own engine answers a page view of a visitor, and reads, in the place of the KV,
+//! the values that would be published now. Nothing is counted, and nothing is written.
+
+use std::collections::BTreeMap;
+
+use causeway_edge::{Engine, Outcome};
+use causeway_shared::config::{EdgeConfig, NoSignal};
+
+use causeway_shared::cookie::{self, IDENTITY};
+use causeway_shared::identity::IdentityCookie;
+use causeway_shared::ids::{AltHash, KindCode, Millis, VisitorId};
+use causeway_shared::keys::Keys;
+use causeway_shared::{kv, wire};
+use rusqlite::Connection;
+use serde_json::{Value, json};
+
+use crate::publish::Subject;
+use crate::publish::value::{self, ValueError};
+use crate::store::Counters;
+use crate::tenants::Known;
+
+/// Lets this process see its own trace.
+const EXPLAIN: &str = "explained offline";
+/// Reads of one request, and one more than the edge ever makes.
+const READS: usize = 4;
+
+/// What is to be explained.
+#[derive(Debug, Clone)]
+pub struct Ask {
+    /// Whose page.
+    pub visitor: VisitorId,
+    /// The body of the call, as a page would send it; `explain` and `page_view` are set here.
+    pub body: Value,
+    /// When.
+    pub now: Millis,
+}
+
+/// Why nothing can be explained.
+#[derive(Debug, thiserror::Error)]
+pub enum ExplainError {
+    /// A value cannot be built.
+    #[error("the value of `{0}` cannot be built")]
+    Value(String, #[source] ValueError),
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] crate::store::StoreError),
+    /// The edge's part of the configuration cannot be used.
+    #[error("the edge cannot use the configuration: {0}")]
+    Configuration(String),
+    /// The edge refused the call.
+    #[error("the edge refuses the call: {0}")]
+    Refused(String),
+}
+
+/// The answer that an edge with all that the store knows would give, with its trace.
+///
+/// # Errors
+/// [`ExplainError`].
+pub fn explain(
+    conn: &Connection,
+    edge: &EdgeConfig,
+    keys: &Keys,
+    tenant: &Known,
+    ask: &Ask,
+) -> Result<Value, ExplainError> {
+    let (mut edge, mut keys) = (edge.clone(), keys.clone());
+    keys.explain = Some(EXPLAIN.to_owned());
+    // Whether there is permission is the page's to say; here it is asked what would be decided with it.
+    edge.tenants.iter_mut().for_each(|tenant| tenant.no_signal = NoSignal::Allow);
+    let host = tenant.config.hosts.first().cloned().unwrap_or_default();
+    let text = |value: serde_json::Result<String>| value.unwrap_or_default();
+    let mut engine = Engine::configure(&text(serde_json::to_string(&edge)), &text(serde_json::to_string(&keys)))
+        .map_err(|e| ExplainError::Configuration(e.to_string()))?;
+    let mut body = ask.body.clone();
+    if let Some(fields) = body.as_object_mut() {
+        fields.extend([("explain".to_owned(), Value::from(true)), ("page_view".to_owned(), Value::from(false))]);
+    }
+    let head = format!("POST\nhttps://{host}/v1/decide\n{}\n\n\n\nMozilla/5.0\n{EXPLAIN}\n", cookie(tenant, ask));
+    let mut outcome = engine.begin(&head, body.to_string().as_bytes(), ask.now, &[0; 32]);
+    for _ in 0..READS {
+        outcome = match outcome.head.turn {
+            None => break,
+            // No object is asked: ads under strict caps stay unconfirmed.
+            Some(turn) if outcome.head.hop.is_some() => engine.resume(turn, &[], ""),
+            Some(turn) => {
+                let values: Vec<String> =
+                    outcome.head.read.iter().map(|key| read(conn, tenant, key, ask)).collect::<Result<_, _>>()?;
+                engine.resume(turn, values.join("\n").as_bytes(), "")
+            }
+        };
+    }
+    let Outcome { head, body, .. } = outcome;
+    match serde_json::from_slice(&body) {
+        Ok(answer) if head.status == 200 => Ok(answer),
+        _ => Err(ExplainError::Refused(String::from_utf8_lossy(&body).into_owned())),
+    }
+}
+
+/// The identity cookie of a browser that came an hour ago.
+fn cookie(tenant: &Known, Ask { visitor, now, .. }: &Ask) -> String {
+    let cookie = IdentityCookie {
+        visitor: *visitor,
+        written: now.saturating_sub(3_600_000),
+        tag: None,
+        covered: Vec::new(),
+        earlier: Vec::new(),
+        pending: Vec::new(),
+        login: None,
+    };
+    let payload = wire::cookies::encode_identity(&cookie);
+    let sealed = cookie::seal(&tenant.keys.cookie, IDENTITY, &tenant.id, &payload).unwrap_or_default();
+    format!("{IDENTITY}={sealed}")
+}
+
+/// What would be published under a key now; empty for nothing.
+fn read(conn: &Connection, tenant: &Known, key: &str, ask: &Ask) -> Result<String, ExplainError> {
+    let Some(subject) = subject(tenant, key) else { return Ok(String::new()) };
+    let version = Counters::load(conn)?.version();
+    match value::build(conn, tenant, subject, version, ask.now) {
+        Ok((_, value)) => Ok(value.unwrap_or_default()),
+        // There is no catalogue, or none that is in the KV.
+        Err(ValueError::NotYet) => Ok(String::new()),
+        Err(error) => Err(ExplainError::Value(key.to_owned(), error)),
+    }
+}
+
+/// What a key is about.
+fn subject(tenant: &Known, key: &str) -> Option<Subject> {
+    let id = &tenant.id;
+    let [current, model, steering] = kv::standing_keys(id);
+    let fixed = [(current, Subject::Pointer), (model, Subject::Model), (steering, Subject::Steering)];
+    if let Some((_, subject)) = fixed.into_iter().find(|(known, _)| known == key) {
+        return Some(subject);
+    }
+    let mut parts = key.split(':').skip(2);
+    match (key.split(':').next()?, parts.next()?, parts.next()) {
+        ("v", visitor, None) => Some(Subject::Snapshot(visitor.parse().ok()?)),
+        ("c", "attributes", Some(page)) => Some(Subject::Names(page.parse().ok()?)),
+        ("c", number, None) => Some(Subject::Catalogue(number.parse().ok()?)),
+        ("a", kind, Some(hash)) => {
+            let bytes = u128::from_str_radix(hash, 16).ok()?.to_be_bytes();
+            Some(Subject::Lookup(KindCode(kind.parse().ok()?), AltHash(bytes)))
+        }
+        _ => None,
+    }
+}
+
+/// Where a live answer says something else than the one explained: placement, ad (none for the placement as a whole), and
+/// the two outcomes.
+#[must_use]
+pub fn differences(live: &Value, offline: &Value) -> Vec<Value> {
+    let mut found = Vec::new();
+    let mut say = |placement: &str, ad: &str, live: &Value, offline: &Value| {
+        if live != offline {
+            found.push(json!({ "placement": placement, "ad": ad, "live": live, "offline": offline }));
+        }
+    };
+    say("-", "catalogue", &live["catalogue"], &offline["catalogue"]);
+    say("-", "visitors", &live["trace"]["person"]["visitors"], &offline["trace"]["person"]["visitors"]);
+    let (here, there) = (outcomes(live), outcomes(offline));
+    let places: std::collections::BTreeSet<_> = here.keys().chain(there.keys()).collect();
+    for place @ (placement, ad) in places {
+        let outcome = |of: &BTreeMap<_, Value>| of.get(place).cloned().unwrap_or_default();
+        say(placement, ad, &outcome(&here), &outcome(&there));
+    }
+    found
+}
+
+/// What became of each ad of each placement, in a trace.
+fn outcomes(answer: &Value) -> BTreeMap<(String, String), Value> {
+    let placements = answer["trace"]["placements"].as_array().into_iter().flatten();
+    let each = placements.flat_map(|placement| {
+        let name = placement["placement"].as_str().unwrap_or_default().to_owned();
+        let candidates = placement["candidates"].as_array().into_iter().flatten();
+        candidates.map(move |one| {
+            let ad = one["ad"].as_str().unwrap_or_default().to_owned();
+            ((name.clone(), ad), one["outcome"].clone())
+        })
+    });
+    each.collect()
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+    use crate::catalogue;
+    use crate::testing::{NOW, Origin, exposure, fact, visitor};
+    use causeway_shared::actions::{Entity, Verb, ViewType};
+    use causeway_shared::fact::What;
+    use causeway_shared::ids::InsertionId;
+
+    fn asked(origin: &Origin, visitor: VisitorId, body: Value) -> Result<Value, ExplainError> {
+        let ask = Ask { visitor, body, now: NOW + 3_600_000 };
+        explain(&origin.conn, &origin.edge, &origin.keys, origin.tenant("demo"), &ask)
+    }
+
+    /// A sibling's impression binds a cap, its exposure an arm; and a strict ad nobody was asked for.
+    #[test]
+    fn issue_5_the_edge_decides_offline_with_all_that_the_store_knows_of_the_person() {
+        let mut origin = Origin::new();
+        let cap = json!([{ "action": "impression", "limit": 1, "window": { "interval": 1, "unit": "days" } }]);
+        let ad = |id: &str, code: u32| json!({ "id": id, "code": code, "ad_group": id, "creative": {}, "landing": "https://a.example/" });
+        let campaign = |id: &str, code: u32| json!({ "id": id, "code": code, "advertiser": "shop" });
+        let group = |id: &str, code: u32| json!({ "id": id, "code": code, "campaign": id });
+        let arm = |id: &str, code: u8| json!({ "id": id, "code": code, "share": 5_000 });
+        let mut document = json!({
+            "advertiser": [{ "id": "shop", "code": 1 }],
+            "campaign": [campaign("once", 1), campaign("sure", 2), campaign("tested", 3)],
+            "ad_group": [group("once", 1), group("sure", 2), group("tested", 3)],
+            "ad": [ad("once", 1), ad("sure", 2), ad("tested", 3)],
+            "experiment": [{ "id": "e", "code": 1, "starts": 0, "arm": [arm("a", 1), arm("b", 2)] }],
+        });
+        document["campaign"][0]["caps"] = cap.clone();
+        (document["campaign"][1]["caps"], document["campaign"][1]["cap_mode"]) = (cap, json!("strict"));
+        document["ad"][2]["arm"] = json!("e/b");
+        let (tenant, given) = (origin.tenant("demo").clone(), origin.given());
+        catalogue::apply(&mut origin.conn, &origin.rules, given, &tenant, document, "tests").unwrap();
+        let entity = Entity { ad: 1, ad_group: 1, campaign: 1, advertiser: 1 };
+        let seen =
+            What::Action { insertion: InsertionId([7; 16]), verb: Verb::IMPRESSION, view_type: ViewType(0), entity };
+        let logins = [origin.login(visitor(1), 1, NOW, "ann"), origin.login(visitor(2), 2, NOW, "ann")];
+        let facts = [fact(visitor(2), 3, NOW, seen), exposure(visitor(2), 4, NOW, 1, 2)];
+        origin.send("demo", &[logins.as_slice(), &facts].concat());
+        origin.settle(&mut BTreeMap::new());
+        let answer = asked(&origin, visitor(1), json!({ "placements": [{ "id": "top" }] })).unwrap();
+        let outcome = |ad: &str| outcomes(&answer)[&("top".to_owned(), ad.to_owned())].clone();
+        assert_eq!(["once", "sure", "tested"].map(outcome), ["capped", "unconfirmed", "won"]);
+        assert_eq!(answer["decisions"][0]["ad"]["experiment"]["arm"], "b");
+        assert_eq!((&answer["person"]["devices"], &answer["catalogue"]), (&json!(2), &json!("c-1")));
+        assert_eq!(differences(&answer, &answer), [] as [Value; 0]);
+        let mut live = answer.clone();
+        live["trace"]["placements"][0]["candidates"][0]["outcome"] = json!("won");
+        live["catalogue"] = json!("c-9");
+        let told = differences(&live, &answer);
+        assert_eq!(told[0], json!({ "placement": "-", "ad": "catalogue", "live": "c-9", "offline": "c-1" }));
+        assert_eq!(told[1], json!({ "placement": "top", "ad": "once", "live": "won", "offline": "capped" }));
+        assert_eq!(told.len(), 2);
+    }
+
+    #[test]
+    fn a_call_that_the_edge_refuses_is_not_explained_and_a_visitor_of_whom_nothing_is_known_is() {
+        let origin = Origin::new();
+        let refused = asked(&origin, visitor(1), json!({ "placements": 7 })).unwrap_err().to_string();
+        assert!(refused.contains("malformed"), "{refused}");
+        let answer = asked(&origin, visitor(1), json!({ "placements": [{ "id": "top" }] })).unwrap();
+        assert_eq!((&answer["catalogue"], &answer["decisions"][0]["reason"]), (&Value::Null, &json!("no_catalogue")));
+    }
+}
