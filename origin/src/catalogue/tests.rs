@@ -134,6 +134,41 @@ fn everything_wrong_is_said_at_once_with_its_path() {
 }
 
 #[test]
+fn issue_5_no_document_however_hostile_is_kept_or_takes_long() {
+    let mut origin = Origin::new();
+    let good = || document(&[("a", 1), ("b", 1)]);
+    let mut refused = |change: &dyn Fn(&mut Value), expected: &[&str]| {
+        let mut bad = good();
+        change(&mut bad);
+        assert_eq!(problems(origin.apply(bad)), expected);
+    };
+    // Rows that are each other's parents are of the wrong sorts, hence of none.
+    refused(&|all| all["ad_group"][0]["campaign"] = json!("g"), &["ad_group[0].campaign"]);
+    refused(&|all| all["campaign"][0]["advertiser"] = json!("c"), &["campaign[0].advertiser"]);
+    refused(&|all| all["ad"][1]["id"] = json!("a"), &["ad[1].id"]);
+    refused(&|all| all["campaign"][0]["bid"] = json!({ "cpm_micros": -1 }), &["campaign[0].bid"]);
+    refused(&|all| all["campaign"][0]["bid"] = json!({ "cpm_micros": i64::MAX }), &["campaign[0].bid"]);
+    refused(&|all| all["campaign"][0]["bid"] = json!({ "cpm_micros": 1e300 }), &["campaign[0]"]);
+    refused(&|all| all["ad"][0]["weight"] = json!(-1), &["ad[0]"]);
+    refused(&|all| all["ad"][0]["landing"] = json!("JavaScript:alert(1)"), &["ad[0].landing"]);
+    refused(&|all| all["ad"][0]["landing"] = json!(" https://a.example/"), &["ad[0].landing"]);
+    refused(&|all| all["ad"][0]["creative"] = json!("x".repeat(limits::CREATIVE_BYTES)), &["ad[0].creative"]);
+    refused(&|all| all["ad"][0]["id"] = json!("a\u{0}"), &["ad[0].id"]);
+    let arm = |share: u32| json!({ "id": "x", "code": 1, "share": share });
+    refused(
+        &|all| all["experiment"] = json!([{ "id": "e", "starts": 0, "arm": [arm(10_000), arm(1)] }]),
+        &["experiment[0].arm[1].id", "experiment[0].arm[1].code", "experiment[0].arm"],
+    );
+    let million = problems(origin.apply(json!({ "ad": vec![json!({}); 1_000_000] })));
+    assert_eq!((million[0].as_str(), million.len()), ("ad", 1_000), "the first thousand");
+    assert_eq!(list(&origin.conn, origin.tenant("demo").no).unwrap().len(), 0);
+    // What a page would take for markup is the page's to show safely; it travels as it is.
+    let mut odd = good();
+    odd["ad"][0]["creative"] = json!({ "html": "</script><!--<script>\u{2028}" });
+    assert!(origin.apply(odd).unwrap().changed);
+}
+
+#[test]
 fn the_same_document_is_kept_once_and_a_rollback_publishes_what_was() {
     let mut origin = Origin::new();
     origin.apply(document(&[("a", 1)])).unwrap();
