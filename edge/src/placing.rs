@@ -102,14 +102,13 @@ fn arms(visit: &Visit, who: &Recognised) -> Vec<Option<u8>> {
 /// The exposures that a decision makes: of each experiment that the page is part of, unless it is of the visitor already.
 /// Who is outside of it is not exposed; who is in its control is.
 pub(crate) fn exposures(visit: &Visit, who: &Recognised, question: &Question<'_>) -> Vec<(u32, Exposure)> {
-    let arms = arms(visit, who);
     let own = who.view.exposures_of(who.visitor);
     let exposed = |place: usize| {
-        let (arm, of) = ((*arms.get(place)?)?, visit.catalogue.compiled.experiments.get(place)?);
+        let (arm, of) = ((*question.arms().get(place)?)?, visit.catalogue.compiled.experiments.get(place)?);
         let known = own.get(of.code).is_some_and(|exposure| exposure.arm == arm || exposure.mixed);
         (!known).then_some((of.code, Exposure { arm, at: visit.now, mixed: false }))
     };
-    if arms.is_empty() { Vec::new() } else { question.met().into_iter().filter_map(exposed).collect() }
+    if question.arms().is_empty() { Vec::new() } else { question.met().into_iter().filter_map(exposed).collect() }
 }
 
 /// The question of these placements on a page, in front of a person or of nobody.

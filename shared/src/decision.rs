@@ -211,6 +211,12 @@ impl<'a> Question<'a> {
         each.collect()
     }
 
+    /// The arms that the person is in, by the experiments' places; empty where there are none for it.
+    #[must_use]
+    pub fn arms(&self) -> &[Option<u8>] {
+        &self.arms
+    }
+
     /// The places of the experiments that this page is part of: those of which an ad of any arm comes in a placement's size,
     /// in its time, and for who looks at it. Whether it is an ad of the person's own arm makes no difference, nor does what
     /// it is worth, what is at a cap and what else is on the page: so all arms are met alike, the control too.

@@ -3,6 +3,7 @@
 //! that whatever else the machine does meets all of them alike.
 
 mod fixture;
+mod market;
 mod peers;
 
 use std::path::PathBuf;
@@ -24,6 +25,8 @@ use peers::{DECIDE, Peer};
 const BENCH: &str = "edge";
 /// The ratios of requests a second that the project asks for, by peer.
 const BARS: [(&str, Bar); 2] = [("js", Bar::AtLeast(1.2)), ("rust-read", Bar::AtLeast(0.7))];
+/// The same where a thousand ads are decided on.
+const ADS_BARS: [(&str, Bar); 2] = [("js", Bar::AtLeast(1.5)), ("rust-read", Bar::AtLeast(0.6))];
 /// What a module may weigh, gzipped: KB.
 const WASM_KB: Bar = Bar::AtMost(400.0);
 /// How long a message may take from the answer to the queue.
@@ -40,6 +43,9 @@ pub(crate) struct Options {
     /// Connections, each with one request in flight.
     #[arg(long, default_value_t = 16)]
     connections: usize,
+    /// Decide on so many ads, in front of somebody of a thousand segments and a thousand actions; on none, a house ad.
+    #[arg(long, default_values_t = [0, 1_000])]
+    ads: Vec<u64>,
     /// Another build of the edge, bundled, to measure as well.
     #[arg(long, value_name = "NAME=DIR", value_parser = named)]
     beside: Vec<(String, PathBuf)>,
@@ -88,12 +94,28 @@ impl Running {
 }
 
 pub(crate) fn run(options: &Options, json: bool, stop: &Stop) -> Result<()> {
+    for ads in &options.ads {
+        compare(*ads, options, json, stop)?;
+    }
+    let kb = Line {
+        bench: BENCH,
+        case: "wasm".to_owned(),
+        value: gzipped()? as f64 / 1000.0,
+        unit: "KB gzipped",
+        peer: None,
+        bar: Some(WASM_KB),
+    };
+    report::print(&kb, json);
+    Ok(())
+}
+
+fn compare(ads: u64, options: &Options, json: bool, stop: &Stop) -> Result<()> {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
-    let fixture = Fixture::new(u64::try_from(now.as_millis())?)?;
+    let fixture = Fixture::new(u64::try_from(now.as_millis())?, ads)?;
     let store = Store::serve(fixture.values())?;
     let workerd = path("CAUSEWAY_WORKERD")?;
     let mut all = Vec::new();
-    for peer in peers::all(&fixture, &options.beside)? {
+    for peer in peers::all(&fixture, ads > 0, &options.beside)? {
         let beside = options.beside.iter().any(|(name, _)| *name == peer.name);
         if options.only.is_empty() || options.only.contains(&peer.name) || beside || peer.name == DECIDE {
             let process = Workerd::start(&workerd, &peer.services, store.port)?;
@@ -107,17 +129,8 @@ pub(crate) fn run(options: &Options, json: bool, stop: &Stop) -> Result<()> {
     measure(&mut all, options, stop)?;
     let edge = all.pop().context("no peers")?;
     for case in Case::ALL {
-        tell(case, &edge, &all, json);
+        tell(case, ads, &edge, &all, json);
     }
-    let kb = Line {
-        bench: BENCH,
-        case: "wasm".to_owned(),
-        value: gzipped()? as f64 / 1000.0,
-        unit: "KB gzipped",
-        peer: None,
-        bar: Some(WASM_KB),
-    };
-    report::print(&kb, json);
     Ok(())
 }
 
@@ -193,12 +206,16 @@ fn measure(all: &mut [Running], options: &Options, stop: &Stop) -> Result<()> {
 }
 
 /// The edge beside each peer: requests a second, then CPU.
-fn tell(case: Case, edge: &Running, peers: &[Running], json: bool) {
-    let line = |value, unit, peer, bar| Line { bench: BENCH, case: case.title().to_owned(), value, unit, peer, bar };
+fn tell(case: Case, ads: u64, edge: &Running, peers: &[Running], json: bool) {
+    let (title, bars) = match ads {
+        0 => (case.title().to_owned(), BARS),
+        ads => (format!("{}, {ads} ads", case.title()), ADS_BARS),
+    };
+    let line = |value, unit, peer, bar| Line { bench: BENCH, case: title.clone(), value, unit, peer, bar };
     let own = edge.median(case, Window::rate);
     for peer in peers {
         let name = &peer.peer.name;
-        let bar = BARS.iter().find(|(barred, _)| barred == name).map(|(_, bar)| *bar);
+        let bar = bars.iter().find(|(barred, _)| barred == name).map(|(_, bar)| *bar);
         let theirs = (name.clone(), peer.median(case, Window::rate));
         report::print(&line(own, "req/s", Some(theirs), bar), json);
     }
@@ -208,7 +225,7 @@ fn tell(case: Case, edge: &Running, peers: &[Running], json: bool) {
         report::print(&line(own, "CPU us/request", Some(theirs), None), json);
     }
     let load = edge.median(case, Window::own_cpu_a_request);
-    let line = Line { case: format!("{}, load and stores", case.title()), ..line(load, "CPU us/request", None, None) };
+    let line = Line { case: format!("{title}, load and stores"), ..line(load, "CPU us/request", None, None) };
     report::print(&line, json);
 }
 

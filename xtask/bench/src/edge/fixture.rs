@@ -16,6 +16,8 @@ use causeway_shared::wire::facts::FactBatch;
 use causeway_shared::{kv, limits, wire};
 use serde_json::{Value, json};
 
+use super::market::Market;
+
 /// Named in the Rust peer's source too, which has no configuration to read it from for free.
 pub(crate) const VISITOR: &str = "01930000-0000-7000-8000-000000000001";
 const TENANT: &str = "bench";
@@ -43,18 +45,35 @@ pub(crate) struct Fixture {
     pub(crate) devices: u64,
     /// How many bytes of facts the edge sends for one page view.
     pub(crate) message_bytes: usize,
+    /// What the KV holds of a catalogue.
+    catalogue: HashMap<String, String>,
+    placements: Value,
+    /// The ads that the call gets, by id.
+    pub(crate) expected: Vec<String>,
 }
 
 impl Fixture {
-    /// Made for this time: cookies that are fresh, facts of the last minutes.
-    pub(crate) fn new(now: Millis) -> Result<Self> {
+    /// Made for this time: cookies that are fresh, facts of the last minutes. With so many ads, and without any a house ad.
+    pub(crate) fn new(now: Millis, ads: u64) -> Result<Self> {
+        let market = (ads > 0).then(|| Market::new(ads, now));
         let tenant: TenantId = TENANT.parse()?;
         let own: VisitorId = VISITOR.parse()?;
         let unique = AltHash([1; 16]);
-        let snapshot = snapshot(own, unique, now)?;
+        let snapshot = snapshot(own, unique, now, market.as_ref())?;
         let devices = u64::from(snapshot.membership.devices);
-        let json_value = as_json(&snapshot)?.to_string();
-        ensure!((9_000..=11_000).contains(&json_value.len()), "the JSON has {} bytes, not 10 KB", json_value.len());
+        let mut json_value = as_json(&snapshot)?;
+        let bytes = json_value.to_string().len();
+        ensure!((9_000..=11_000).contains(&bytes), "the JSON has {bytes} bytes, not 10 KB");
+        let house = vec!["house".to_owned()];
+        let (mut catalogue, mut placements, mut expected) = (HashMap::new(), one_placement(), house);
+        if let Some(market) = &market {
+            if let (Some(fields), Value::Object(more)) = (json_value.as_object_mut(), market.as_json()) {
+                fields.extend(more);
+            }
+            catalogue = market.values(&tenant)?;
+            placements = Market::placements();
+            expected = market.expected(&snapshot, &page(), now)?;
+        }
         let version = snapshot.version;
         let key = kv::snapshot_key(&tenant, own);
         let value = wire::kv::encode_stored(&key, &Stored::Snapshot(Box::new(snapshot)))?;
@@ -69,7 +88,7 @@ impl Fixture {
         Ok(Self {
             key,
             value,
-            json_value,
+            json_value: json_value.to_string(),
             identity: seal(IDENTITY, &identity)?,
             ledger: seal(LEDGER, &ledger)?,
             secret: secret.to_owned(),
@@ -79,13 +98,18 @@ impl Fixture {
             message_bytes,
             ring: ring.clone(),
             tenant,
+            catalogue,
+            placements,
+            expected,
         })
     }
 
     /// The KV's content.
     pub(crate) fn values(&self) -> HashMap<String, String> {
         let json_key = format!("json:{VISITOR}");
-        HashMap::from([(self.key.clone(), self.value.clone()), (json_key, self.json_value.clone())])
+        let mut values = self.catalogue.clone();
+        values.extend([(self.key.clone(), self.value.clone()), (json_key, self.json_value.clone())]);
+        values
     }
 
     /// A call with about 300 bytes of JSON, the same for all peers but for whether a page view is counted.
@@ -110,12 +134,8 @@ impl Fixture {
 
     fn call(&self, identity: &str, page_view: bool) -> Vec<u8> {
         let body = json!({
-            "placements": [{ "id": "top", "sizes": [[728, 90], [970, 250]], "view_type": "home", "floor_micros": 100_000 }],
-            "page": {
-                "url": "https://pub.example/hotels/lisbon?from=2026-12-01&nights=4",
-                "referrer": "https://pub.example/hotels",
-                "keywords": ["hotel", "lisbon", "december"],
-            },
+            "placements": self.placements,
+            "page": page(),
             "consent": {},
             "page_view": page_view,
         })
@@ -132,9 +152,20 @@ impl Fixture {
     }
 }
 
+fn one_placement() -> Value {
+    json!([{ "id": "top", "sizes": [[728, 90], [970, 250]], "view_type": "home", "floor_micros": 100_000 }])
+}
+
+fn page() -> Value {
+    json!({
+        "url": "https://pub.example/hotels/lisbon?from=2026-12-01&nights=4", "referrer": "https://pub.example/hotels",
+        "keywords": ["hotel", "lisbon", "december"],
+    })
+}
+
 fn config() -> Value {
     json!({ "tenant": [{
-        "name": TENANT, "hosts": ["localhost"], "no_signal": "allow",
+        "vocabulary": causeway_bench_wasm::filters::words(), "name": TENANT, "hosts": ["localhost"], "no_signal": "allow",
         "house_ad": { "id": "house", "creative": { "title": "Your own advertisement", "url": "https://example.com/" } },
     }] })
 }
@@ -150,11 +181,11 @@ fn keys() -> Keys {
     Keys { sync: ring(1), explain: None, tenants: [(TENANT.to_owned(), tenant)].into() }
 }
 
-fn snapshot(own: VisitorId, unique: AltHash, now: Millis) -> Result<Snapshot> {
+fn snapshot(own: VisitorId, unique: AltHash, now: Millis, market: Option<&Market>) -> Result<Snapshot> {
     let newest =
         Newest::from_parts((0..limits::NEWEST_FACTS as u64).map(|i| (now - 700_000 - i * 60_000, short(i))), 0);
-    let mut profiles = (1..=SIBLINGS).map(|n| (other(n), sub(n, now, None))).collect::<Vec<_>>();
-    profiles.push((own, sub(0, now, Some(newest))));
+    let mut profiles = (1..=SIBLINGS).map(|n| (other(n), sub(n, now, None, None))).collect::<Vec<_>>();
+    profiles.push((own, sub(0, now, Some(newest), market)));
     let membership = Membership {
         epoch: Epoch(812_345),
         devices: u32::try_from(profiles.len())?,
@@ -190,7 +221,7 @@ fn as_json(snapshot: &Snapshot) -> Result<Value> {
     }))
 }
 
-fn sub(n: u64, now: Millis, newest: Option<Newest>) -> SubProfile {
+fn sub(n: u64, now: Millis, newest: Option<Newest>, market: Option<&Market>) -> SubProfile {
     let session = |i: u64| SessionId((now / 60_000 - i * 600) << 32 | (short(i) & 0xffff_ffff));
     let sessions = (0..limits::NEWEST_SESSIONS as u64).rev().map(session).collect();
     let content = Content {
@@ -201,6 +232,10 @@ fn sub(n: u64, now: Millis, newest: Option<Newest>) -> SubProfile {
         segments: Vec::new(),
         attributes: Vec::new(),
         exposures: Vec::new(),
+    };
+    let content = match market {
+        Some(market) => market.content(content),
+        None => content,
     };
     SubProfile::pack(Version { restore: 0, counter: 4_800_000 + n }, &content)
 }
@@ -255,7 +290,7 @@ mod tests {
     #[test]
     fn the_snapshot_is_read_again_and_the_cookies_open() {
         let now = 1_795_000_000_000;
-        let fixture = Fixture::new(now).unwrap();
+        let fixture = Fixture::new(now, 0).unwrap();
         let own: VisitorId = VISITOR.parse().unwrap();
         let stored = wire::kv::decode_stored(&fixture.key, own, fixture.value.as_bytes()).unwrap();
         let Stored::Snapshot(snapshot) = stored else { panic!("a tombstone") };

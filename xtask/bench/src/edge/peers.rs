@@ -57,7 +57,9 @@ impl Says {
                 is("/person/bridged", true.into())?;
                 is("/kv_reads", 1.into())?;
                 is("/decisions/0/placement", "top".into())?;
-                is("/decisions/0/ad/id", "house".into())?;
+                for (place, ad) in fixture.expected.iter().enumerate() {
+                    is(&format!("/decisions/{place}/ad/id"), ad.as_str().into())?;
+                }
                 ensure!(json.get("degraded").is_none(), "degraded: {body}");
                 let signed = answer.headers("set-cookie").any(|set| fixture.signed(cookie, set));
                 ensure!(signed, "no Set-Cookie with a signed {cookie}: {head}");
@@ -76,12 +78,21 @@ impl Says {
     }
 }
 
-/// All peers, the edge last. `beside` names other builds of the edge.
-pub(crate) fn all(fixture: &Fixture, beside: &[(String, PathBuf)]) -> Result<Vec<Peer>> {
+/// All peers, the edge last; with ads those alone that place any, and the one that only reads. `beside` names other builds of
+/// the edge.
+pub(crate) fn all(fixture: &Fixture, ads: bool, beside: &[(String, PathBuf)]) -> Result<Vec<Peer>> {
     let built = path("CAUSEWAY_PEERS")?;
     let js = path("CAUSEWAY_ROOT")?.join("xtask/peers/js");
     let rust = |name: &str| worker_build(&built.join(name));
-    let script = |name: &str| vec![module("worker.js", js.join(name))];
+    let script = |name: &str| vec![module("worker.js", js.join(name)), module("./common.mjs", js.join("common.mjs"))];
+    if ads {
+        let [read, js] = [rust("read"), script("ads.mjs")];
+        return Ok(vec![
+            peer("rust-read", [read, rust("read-queue")], Says::Length, true, fixture),
+            peer("js", [js, script("ads.mjs")], Says::Decision { cookie: LEDGER }, true, fixture),
+            edge(DECIDE, &path("CAUSEWAY_EDGE_BUNDLE")?, fixture)?,
+        ]);
+    }
     let comparable = || [script("comparable.mjs"), script("comparable.mjs")];
     let shim = || vec![module("worker.js", js.join("shim.mjs")), module("shim.wasm", built.join("shim.wasm"))];
     let mut peers = vec![

@@ -1,0 +1,120 @@
+//! A catalogue for all peers, and somebody of a thousand segments and a thousand actions.
+
+use std::collections::HashMap;
+
+use anyhow::{Context as _, Result, ensure};
+use causeway_bench_wasm::{decide, filters, segments};
+use causeway_shared::actions::{Actions, ViewType};
+use causeway_shared::attributes::AttributeMap;
+use causeway_shared::catalogue::{Catalogue, Compiled};
+use causeway_shared::decision::{Described, Person, Placement, Question};
+use causeway_shared::filter::Subject;
+use causeway_shared::ids::{Millis, TenantId, Version, VisitorId};
+use causeway_shared::kv;
+use causeway_shared::profile::Content;
+use causeway_shared::segments::Stamp;
+use causeway_shared::time::{EPOCH_MS, HourStamp, Minute};
+use causeway_shared::view::{Snapshot, View};
+use causeway_shared::wire::catalogue::{Pointer, encode_document, encode_pointer};
+use causeway_shared::wire::flat;
+use serde_json::{Value, json};
+
+/// The catalogue, and what its person did.
+#[derive(Debug)]
+pub(crate) struct Market {
+    document: Value,
+    compiled: Compiled,
+    actions: Actions,
+}
+
+impl Market {
+    /// Of so many ads; the person's last action is a few minutes ago.
+    pub(crate) fn new(ads: u64, now: Millis) -> Self {
+        let document = decide::document(ads);
+        let compiled = decide::compiled(&document);
+        let later = Minute::at(now).0 - Minute::at(decide::now()).0;
+        let shift = |mut action: causeway_shared::actions::Action| {
+            action.minute = Minute(action.minute.0 + later);
+            action
+        };
+        let actions = decide::actions(&compiled).iter().map(shift).collect();
+        Self { document, compiled, actions }
+    }
+
+    /// What the person's own profile holds.
+    pub(crate) fn content(&self, content: Content) -> Content {
+        let mut attributes = AttributeMap::default();
+        for (token, value) in filters::attributes() {
+            attributes.write(token, Stamp { at: 1, source: 1 }, Some(value));
+        }
+        let (actions, segments, attributes) = (self.actions.pack(), segments::packed(), attributes.pack());
+        Content { actions, segments, attributes, ..content }
+    }
+
+    /// The same as a JavaScript programmer would have stored it.
+    pub(crate) fn as_json(&self) -> Value {
+        let action = |action: causeway_shared::actions::Action| {
+            let insertion: String = action.insertion.0.iter().map(|byte| format!("{byte:02x}")).collect();
+            json!([insertion, action.verb.0, action.entity.ad, EPOCH_MS + u64::from(action.minute.0) * 60_000])
+        };
+        let segment = |(id, expiry): (u32, u32)| json!([id, HourStamp(expiry).start_ms()]);
+        let attributes: serde_json::Map<_, _> =
+            filters::attributes().map(|(token, value)| (format!("a{}", token.0), value.to_json())).collect();
+        json!({
+            "actions": self.actions.iter().map(action).collect::<Vec<_>>(),
+            "segments": segments::held().into_iter().map(segment).collect::<Vec<_>>(),
+            "attributes": attributes,
+        })
+    }
+
+    /// What the KV holds of the catalogue, for all peers.
+    pub(crate) fn values(&self, tenant: &TenantId) -> Result<HashMap<String, String>> {
+        let (key, digest) = (kv::catalogue_key(tenant, 1), [7; 16]);
+        let catalogue: Catalogue = serde_json::from_value(self.document.clone())?;
+        let flat = catalogue.flat(&filters::names(), &filters::words());
+        let flat = flat.map_err(|problems| anyhow::anyhow!("{problems:?}"))?;
+        let pointer = Pointer { published: Version::default(), version: 1, digest };
+        let current = kv::pointer_key(tenant);
+        Ok(HashMap::from([
+            (key.clone(), encode_document(&key, &digest, &flat::encode(&flat))?),
+            (current.clone(), encode_pointer(&current, &pointer)),
+            ("json:catalogue".to_owned(), self.document.to_string()),
+        ]))
+    }
+
+    /// The page's placements, as a call has them.
+    pub(crate) fn placements() -> Value {
+        let each = decide::Deciding::placements().into_iter().zip(["top", "middle", "side"]).map(|(placement, id)| {
+            let Placement { sizes, view_type: ViewType(code), floor_micros } = placement;
+            let word = filters::words().view_types.into_iter().find(|word| word.code == code).map(|word| word.name);
+            json!({ "id": id, "sizes": sizes, "view_type": word, "floor_micros": floor_micros })
+        });
+        each.collect()
+    }
+
+    /// The ads that everybody must place, by id.
+    pub(crate) fn expected(&self, snapshot: &Snapshot, page: &Value, now: Millis) -> Result<Vec<String>> {
+        let own: VisitorId = snapshot.visitor;
+        let mut view = View::default();
+        view.add_snapshot(snapshot.clone());
+        let described = Described::of(&view, own, now);
+        let person = Person { actions: view.actions(own), totals: view.totals(own), arms: Vec::new() };
+        let keywords: Vec<&str> = page["keywords"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        let subject = Subject {
+            person: Some(described.person()),
+            url: page["url"].as_str(),
+            keywords: &keywords,
+            ..Subject::default()
+        };
+        let placements = decide::Deciding::placements().to_vec();
+        let question = Question::new(&self.compiled, None, Some(&person), &subject, placements, now);
+        let ids = question.decide(None).into_iter().map(|decided| {
+            let offer = self.compiled.offers.get(decided.ok()?)?;
+            Some(offer.ids.first()?.to_string())
+        });
+        let ids: Option<Vec<String>> = ids.collect();
+        let ids = ids.context("a placement gets no ad")?;
+        ensure!(ids.len() == 3, "three placements");
+        Ok(ids)
+    }
+}
