@@ -21,6 +21,7 @@ const BANDIT: &str = "bandit";
 pub(crate) fn names() -> Vec<&'static str> {
     vec![
         EDGE,
+        "memory",
         "facts",
         "ingest",
         "counting",

@@ -4,6 +4,7 @@
 
 mod fixture;
 mod market;
+pub(crate) mod memory;
 mod peers;
 
 use std::path::PathBuf;

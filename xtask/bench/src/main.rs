@@ -52,6 +52,8 @@ struct Cli {
 enum Bench {
     /// What /v1/decide costs in workerd, beside its peers.
     Edge(edge::Options),
+    /// How much memory the edge's module has, and whether that grows.
+    Memory(edge::memory::Options),
     /// Counts of a request's candidates from packed actions, beside Redis.
     Counting(counting::Options),
     /// The same with the read from SQLite, beside RocksDB.
@@ -84,6 +86,7 @@ fn main() -> ExitCode {
         let stop = Stop::on_signals()?;
         match &cli.bench {
             Bench::Edge(options) => edge::run(options, cli.json, &stop),
+            Bench::Memory(options) => edge::memory::run(options, cli.json, &stop),
             Bench::Counting(options) => counting::run(options, cli.json, &stop),
             Bench::CountingStore(options) => counting_store::run(options, cli.json, &stop),
             Bench::CountingApi(options) => counting_api::run(options, cli.json, &stop),

@@ -22,8 +22,9 @@ export default {
     ]);
     if (identity === null) return answer({ visitor: null, person: null, decisions: [], kv_reads: 0 }, HEADERS);
     const visitor = uuid(new Reader(identity).value()[1].toHex());
-    const reading = [env.PROFILES.get(`json:${visitor}`, "json"), catalogue(env)];
-    const [stored, ads] = await Promise.all(reading.map((one) => within(KV_DEADLINE_MS, one)));
+    const reading = within(KV_DEADLINE_MS, env.PROFILES.get(`json:${visitor}`, "json"));
+    const [stored, ads] = await Promise.all([reading, catalogue(env, ctx)]);
+    if (stored === null) return answer({ visitor, person: null, decisions: [], kv_reads: 1 }, HEADERS);
     if (env.FACTS) ctx.waitUntil(env.FACTS.send(new Uint8Array(Number(env.MESSAGE_BYTES)), { contentType: "bytes" }));
     const decisions = decide(ads, stored, body, Date.now());
     const person = { devices: stored.devices, new_visitor: false, bridged: stored.devices > 1 };
@@ -33,9 +34,19 @@ export default {
   },
 };
 
-/** The catalogue, read anew when half a minute has passed. */
-async function catalogue(env) {
-  if (held && Date.now() < held.until) return held.ads;
+/** The catalogue; where half a minute has passed it is read anew, beside the answer. */
+async function catalogue(env, ctx) {
+  if (!held) {
+    const ads = await load(env);
+    held = { until: Date.now() + FRESH_MS, ads };
+  } else if (Date.now() >= held.until) {
+    held.until = Date.now() + FRESH_MS;
+    ctx.waitUntil(load(env).then((ads) => (held.ads = ads)));
+  }
+  return held.ads;
+}
+
+async function load(env) {
   const file = await env.PROFILES.get("json:catalogue", "json");
   const byId = (rows) => new Map(rows.map((row) => [row.id, row]));
   const [groups, campaigns, advertisers] = [file.ad_group, file.campaign, file.advertiser].map(byId);
@@ -48,8 +59,8 @@ async function catalogue(env) {
     const caps = rows.flatMap((row, i) => (row.caps ?? []).map((cap) => ({ ...cap, level: LEVELS[i], code: row.code, window: `${cap.window.interval} ${cap.window.unit}` })));
     return { ad, group, campaign, codes, caps, worth: worth(campaign.bid) };
   });
-  held = { until: Date.now() + FRESH_MS, ads: { ads, of: new Map(ads.map((one) => [one.ad.code, one])), windows: [...new Set(ads.flatMap(({ caps }) => caps.map(({ window }) => window)))] } };
-  return held.ads;
+  const windows = new Set(ads.flatMap(({ caps }) => caps.map(({ window }) => window)));
+  return { ads, of: new Map(ads.map((one) => [one.ad.code, one])), windows: [...windows] };
 }
 
 /** What a thousand impressions are worth: one click in a thousand, one conversion in a hundred clicks. */

@@ -132,20 +132,26 @@ impl Fixture {
         cookie::open(&self.ring, name, &self.tenant, value).is_ok()
     }
 
+    /// The cookies of the call that counts a page view, and its body.
+    pub(crate) fn parts(&self) -> (String, String) {
+        (self.cookies(&self.identity), self.body(true))
+    }
+
+    fn cookies(&self, identity: &str) -> String {
+        format!("theme=dark; {IDENTITY}={identity}; {LEDGER}={}", self.ledger)
+    }
+
+    fn body(&self, page_view: bool) -> String {
+        json!({ "placements": self.placements, "page": page(), "consent": {}, "page_view": page_view }).to_string()
+    }
+
     fn call(&self, identity: &str, page_view: bool) -> Vec<u8> {
-        let body = json!({
-            "placements": self.placements,
-            "page": page(),
-            "consent": {},
-            "page_view": page_view,
-        })
-        .to_string();
+        let (cookies, body) = (self.cookies(identity), self.body(page_view));
         let agent = "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0";
         format!(
             "POST /v1/decide HTTP/1.1\r\nhost: localhost\r\nuser-agent: {agent}\r\naccept: */*\r\n\
              accept-language: en-GB,en;q=0.5\r\naccept-encoding: identity\r\ncontent-type: application/json\r\n\
-             cookie: theme=dark; {IDENTITY}={identity}; {LEDGER}={}\r\ncontent-length: {}\r\n\r\n{body}",
-            self.ledger,
+             cookie: {cookies}\r\ncontent-length: {}\r\n\r\n{body}",
             body.len()
         )
         .into_bytes()
