@@ -140,7 +140,7 @@ pub(crate) struct Beside {
 impl Beside {
     pub(crate) fn keys(&self) -> usize {
         let names = if self.names { limits::ATTRIBUTE_PAGES } else { 0 };
-        3 * usize::from(self.pointer) + usize::from(self.version.is_some()) + names
+        kv::STANDING_KEYS * usize::from(self.pointer) + usize::from(self.version.is_some()) + names
     }
 }
 

@@ -243,12 +243,11 @@ pub(crate) fn trace(
 ) -> Value {
     let house = visit.site.tenant.house_ad.is_some();
     let each = placements.iter().zip(fates).enumerate().map(|(number, (asked, fates))| {
-        let worths = question.worths(number);
-        let of_ads = visit.catalogue.compiled.offers.iter().zip(fates).enumerate();
-        let one = |(place, (offer, fate)): (usize, (&Offer, &Fate))| {
+        let of_ads = visit.catalogue.compiled.offers.iter().zip(fates).zip(question.worths(number));
+        let one = |((offer, fate), worth): ((&Offer, &Fate), Option<u64>)| {
             let mut told = fate_of(&visit.site, offer, *fate);
-            if let (Some(worth), Some(told)) = (worths.get(&place), told.as_object_mut()) {
-                told.insert("worth_micros".to_owned(), Value::from(*worth));
+            if let (Some(worth), Some(told)) = (worth, told.as_object_mut()) {
+                told.insert("worth_micros".to_owned(), Value::from(worth));
             }
             told
         };

@@ -202,7 +202,7 @@ impl Before {
         let mut subjects = conn.prepare(SUBJECTS)?;
         let subjects = subjects.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
         let mut subjects = subjects.collect::<Result<Vec<_>, _>>()?;
-        subjects.extend(catalogue::models(conn)?);
+        subjects.extend(catalogue::standing(conn)?);
         Ok(Self { restore, tenants, names, catalogues, subjects })
     }
 }

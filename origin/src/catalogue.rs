@@ -24,7 +24,7 @@ use crate::publish::{self, Subject};
 use crate::store::{StoreError, TenantNo, signed, unsigned};
 use crate::tenants::{Known, Tenants};
 
-pub use carry::{Before, models, renew};
+pub use carry::{Before, renew, standing};
 pub use document::{CheckError, Checked};
 
 /// Why nothing was applied.

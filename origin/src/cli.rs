@@ -27,6 +27,7 @@ use causeway_origin::erase::{journal::Journal, replay};
 use causeway_origin::group::Rules;
 use causeway_origin::tenants::{Known, Tenants};
 use causeway_origin::{clock, keyfile, serve, store};
+use causeway_shared::keys::Keys;
 use clap::{Args, Parser, Subcommand};
 
 use self::output::Format;
@@ -75,6 +76,24 @@ impl Opened {
         let rules = Rules { tenants, sibling_publish_ms: config.sibling_publish_ms, journal };
         replay(&mut conn, &rules, clock::given()?)?;
         Ok(Self { _writing: writing, config, conn, rules })
+    }
+}
+
+/// The store opened for reading, beside a serving origin too, with the tenants that it knows.
+struct Reading {
+    config: Config,
+    keys: Keys,
+    conn: rusqlite::Connection,
+    tenants: Tenants,
+}
+
+impl Reading {
+    fn new(common: &Common) -> anyhow::Result<Self> {
+        let config = common.load()?;
+        let keys = keyfile::load_checked(&config.keys, &config.edge)?;
+        let conn = store::open_readonly(&config.data)?;
+        let tenants = Tenants::find(&conn, &config.edge, &keys)?;
+        Ok(Self { config, keys, conn, tenants })
     }
 }
 

@@ -12,7 +12,7 @@ mod fate;
 mod tests;
 mod worth;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use crate::actions::{self, Entity, PackedActions, Verb, ViewType, ViewTypes};
 use crate::attributes::{Token, Value};
@@ -233,11 +233,19 @@ impl<'a> Question<'a> {
         tested.filter(met).flat_map(|group| &group.arms).map(|(place, _)| *place as usize).collect()
     }
 
-    /// What a thousand impressions of each ad that matches a placement are worth there, in micros, by place.
+    /// What a thousand impressions of each of [`Compiled::offers`] are worth on a placement, in micros; `None` for one that
+    /// does not match it.
     #[must_use]
-    pub fn worths(&self, number: usize) -> BTreeMap<usize, u64> {
-        let candidates = self.placements.get(number).map(|placement| self.candidates(placement)).unwrap_or_default();
-        candidates.iter().map(|candidate| (candidate.place(), candidate.worth)).collect()
+    pub fn worths(&self, number: usize) -> Vec<Option<u64>> {
+        self.placements.get(number).map(|placement| self.worths_on(placement)).unwrap_or_default()
+    }
+
+    fn worths_on(&self, placement: &Placement<'_>) -> Vec<Option<u64>> {
+        let mut worths = vec![None; self.catalogue.offers.len()];
+        for candidate in self.candidates(placement) {
+            worths.iter_mut().skip(candidate.place()).take(1).for_each(|worth| *worth = Some(candidate.worth));
+        }
+        worths
     }
 
     /// What a thousand impressions of an ad are worth on a placement, in micros; 0 for one that does not match it.
@@ -340,10 +348,7 @@ impl<'a> Question<'a> {
         granted: Option<Option<usize>>,
         won: Option<usize>,
     ) -> Vec<Fate> {
-        let mut worths = vec![0; self.catalogue.offers.len()];
-        for candidate in self.candidates(placement) {
-            worths.iter_mut().skip(candidate.place()).take(1).for_each(|worth| *worth = candidate.worth);
-        }
+        let worths: Vec<u64> = self.worths_on(placement).into_iter().map(Option::unwrap_or_default).collect();
         let rank = |place: usize| (std::cmp::Reverse(worths.get(place).copied().unwrap_or(0)), place);
         let fate =
             |(place, (offer, worth)): (usize, (&Offer, &u64))| match self.hindrance(placement, offer, *worth, page) {

@@ -44,8 +44,11 @@ pub fn steering_key(tenant: &TenantId) -> String {
     format!("c:{tenant}:steering")
 }
 
+/// How many [`standing_keys`] there are.
+pub const STANDING_KEYS: usize = 3;
+
 /// What every isolate reads again and again, in this order: the pointer, the model, the steering.
 #[must_use]
-pub fn standing_keys(tenant: &TenantId) -> [String; 3] {
+pub fn standing_keys(tenant: &TenantId) -> [String; STANDING_KEYS] {
     [pointer_key(tenant), model_key(tenant), steering_key(tenant)]
 }

@@ -53,7 +53,7 @@ impl Before {
     }
 }
 
-/// Has the current version of every tenant published anew, its value first, and the model: gives what goes into the outbox.
+/// Has the current version of every tenant published anew, its value first, and what stands beside it: gives what goes into the outbox.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
@@ -71,7 +71,7 @@ pub fn renew(conn: &Connection) -> Result<Vec<(i64, u16, [u8; 16])>, StoreError>
             subjects.push((row.get(0)?, kind, subject));
         }
     }
-    subjects.extend(models(conn)?);
+    subjects.extend(standing(conn)?);
     Ok(subjects)
 }
 
@@ -79,7 +79,7 @@ pub fn renew(conn: &Connection) -> Result<Vec<(i64, u16, [u8; 16])>, StoreError>
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn models(conn: &Connection) -> Result<Vec<(i64, u16, [u8; 16])>, StoreError> {
+pub fn standing(conn: &Connection) -> Result<Vec<(i64, u16, [u8; 16])>, StoreError> {
     let mut subjects = Vec::new();
     for (table, of) in [("models", Subject::Model), ("steering", Subject::Steering)] {
         if conn.table_exists(None, table)? {

@@ -1,14 +1,13 @@
 //! `causeway count`: reads store and log directly, also while the origin serves.
 
 use causeway_origin::backlog::Backlog;
+use causeway_origin::clock;
 use causeway_origin::count::{self, Ask, AskGroups};
 use causeway_origin::read::View;
-use causeway_origin::tenants::Tenants;
-use causeway_origin::{clock, keyfile, store};
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::{Common, named};
+use super::{Common, Reading, named};
 
 #[derive(Debug, Args)]
 pub(super) struct Count {
@@ -21,10 +20,7 @@ pub(super) struct Count {
 }
 
 pub(super) fn run(command: &Count, common: &Common) -> anyhow::Result<()> {
-    let config = common.load()?;
-    let keys = keyfile::load_checked(&config.keys, &config.edge)?;
-    let mut conn = store::open_readonly(&config.data)?;
-    let tenants = Tenants::find(&conn, &config.edge, &keys)?;
+    let Reading { config, mut conn, tenants, .. } = Reading::new(common)?;
     let known = named(&tenants, command.tenant.as_deref())?;
     let question: Value = serde_json::from_str(&command.question)?;
     let reader = Backlog::of_log(&config.data, &conn, &tenants)?.reader();

@@ -1,14 +1,13 @@
 //! `causeway experiment`: plans one, and shows what one came to; the store is read directly, also while the origin serves.
 
 use anyhow::{Context as _, ensure};
+use causeway_origin::clock;
 use causeway_origin::experiment::results;
 use causeway_origin::experiment::statistics::{Wanted, people_an_arm};
-use causeway_origin::tenants::Tenants;
-use causeway_origin::{clock, keyfile, store};
 use clap::Subcommand;
 use serde_json::json;
 
-use super::{Common, named};
+use super::{Common, Reading, named};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Experiment {
@@ -57,10 +56,7 @@ pub(super) fn run(command: &Experiment, common: &Common) -> anyhow::Result<()> {
             common.output.one(&plan)
         }
         Experiment::Show { id, tenant } => {
-            let config = common.load()?;
-            let keys = keyfile::load_checked(&config.keys, &config.edge)?;
-            let mut conn = store::open_readonly(&config.data)?;
-            let tenants = Tenants::find(&conn, &config.edge, &keys)?;
+            let Reading { mut conn, tenants, .. } = Reading::new(common)?;
             let known = named(&tenants, tenant.as_deref())?;
             let snapshot = conn.transaction()?;
             let found = results::show(&snapshot, known, id, clock::now())?;

@@ -1,14 +1,13 @@
 //! `causeway explain`: reads the store directly, also while the origin serves.
 
 use anyhow::{Context as _, anyhow, bail};
+use causeway_origin::clock;
 use causeway_origin::explain::{self, Ask};
-use causeway_origin::tenants::Tenants;
-use causeway_origin::{clock, keyfile, store};
 use clap::Args;
 use serde_json::{Value, json};
 
 use super::output::Format;
-use super::{Common, named};
+use super::{Common, Reading, named};
 
 #[derive(Debug, Args)]
 pub(super) struct Explain {
@@ -33,10 +32,7 @@ pub(super) struct Explain {
 }
 
 pub(super) fn run(command: &Explain, common: &Common) -> anyhow::Result<()> {
-    let config = common.load()?;
-    let keys = keyfile::load_checked(&config.keys, &config.edge)?;
-    let mut conn = store::open_readonly(&config.data)?;
-    let tenants = Tenants::find(&conn, &config.edge, &keys)?;
+    let Reading { config, keys, mut conn, tenants } = Reading::new(common)?;
     let known = named(&tenants, command.tenant.as_deref())?;
     let visitor = command.visitor.parse().map_err(|e| anyhow!("the visitor's id has {e}"))?;
     let placements: Vec<Value> = command.placements.iter().map(|text| placement(text)).collect::<Result<_, _>>()?;

@@ -2,14 +2,13 @@
 
 use anyhow::{Context as _, anyhow};
 use causeway_origin::backlog::Backlog;
+use causeway_origin::describe;
 use causeway_origin::read::View;
-use causeway_origin::tenants::Tenants;
-use causeway_origin::{describe, keyfile, store};
 use causeway_shared::ids::VisitorId;
 use clap::Subcommand;
 use serde_json::Value;
 
-use super::{Common, named};
+use super::{Common, Reading, named};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Inspect {
@@ -35,10 +34,7 @@ pub(super) enum Inspect {
 
 pub(super) fn run(command: &Inspect, common: &Common) -> anyhow::Result<()> {
     let (Inspect::Visitor { tenant, .. } | Inspect::Lookup { tenant, .. }) = command;
-    let config = common.load()?;
-    let keys = keyfile::load_checked(&config.keys, &config.edge)?;
-    let mut conn = store::open_readonly(&config.data)?;
-    let tenants = Tenants::find(&conn, &config.edge, &keys)?;
+    let Reading { config, mut conn, tenants, .. } = Reading::new(common)?;
     let known = named(&tenants, tenant.as_deref())?;
     let reader = Backlog::of_log(&config.data, &conn, &tenants)?.reader();
     let snapshot = conn.transaction()?;
