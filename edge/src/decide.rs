@@ -155,7 +155,8 @@ fn recognise(incoming: &Incoming<'_>, body: &Body<'_>) -> Result<Routed, Box<Out
         attributes: if counted { Given::read(body.user.attributes, None) } else { Given::default() },
     };
     let notes = jar.refused.into_iter().chain(taken.fault).chain(uncounted).collect();
-    let visit = Visit { random, ..incoming.visit(&jar, notes, Call::Decide(call)) };
+    let draw = u64::from_be_bytes(random.draw());
+    let visit = Visit { random, draw, ..incoming.visit(&jar, notes, Call::Decide(call)) };
     if alone {
         return Ok(Routed::Alone(Box::new(visit)));
     }

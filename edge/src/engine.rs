@@ -89,6 +89,7 @@ impl Incoming<'_> {
             site: Rc::clone(&self.site),
             now: self.now,
             random: self.random.clone(),
+            draw: 0,
             secure: jar.secure,
             stale_key: jar.stale_key,
             cors: self.cors.clone(),

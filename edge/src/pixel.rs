@@ -3,7 +3,7 @@
 
 use causeway_shared::actions::{InsertionHash, Verb};
 use causeway_shared::fact::{Fact, What};
-use causeway_shared::ids::FactId;
+use causeway_shared::ids::{FactId, VisitorId};
 use causeway_shared::limits;
 use causeway_shared::token::{self, AdToken, TokenError};
 
@@ -61,7 +61,7 @@ pub(crate) fn click(incoming: &Incoming<'_>, text: &str) -> Routed {
 }
 
 fn call(incoming: &Incoming<'_>, token: AdToken, verb: Verb, late: Option<&'static str>) -> Routed {
-    let counts = late.is_none() && counts(incoming);
+    let counts = late.is_none() && counts(incoming, &token);
     let call = PixelCall { token, verb, counts, late };
     Routed::Alone(Box::new(incoming.visit(&Jar::default(), Vec::new(), Call::Pixel(call))))
 }
@@ -138,8 +138,12 @@ fn count(visit: &Visit, call: &PixelCall, outcome: &mut Outcome) {
     }
 }
 
-fn counts(incoming: &Incoming<'_>) -> bool {
+fn counts(incoming: &Incoming<'_>, token: &AdToken) -> bool {
     let (site, now) = (&incoming.site, incoming.now);
+    if token.visitor == VisitorId::NOBODY {
+        // Nothing is said of anybody: what its campaign pays counts without a visitor (invariant 10).
+        return incoming.request.uncounted().is_none();
+    }
     let jar = cookies::read(incoming.request, site, now);
     // A browser that sends no cookie with pictures gave its permission when the ad was placed.
     let permitted = (jar.identity.is_none() && !incoming.request.gpc())

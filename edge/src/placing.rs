@@ -5,7 +5,7 @@ use causeway_shared::actions::PackedActions;
 use causeway_shared::actions::{Entity, InsertionHash, ViewType};
 use causeway_shared::bucket::PersonRandom;
 use causeway_shared::catalogue::{Bound, Offer};
-use causeway_shared::decision::{Decided, Described, Fate, Person, Placement, Question};
+use causeway_shared::decision::{Decided, Described, Fate, Given, Person, Placement, Question};
 use causeway_shared::experiment::{self, Exposure};
 use causeway_shared::filter::Subject;
 use causeway_shared::identity::Recognised;
@@ -142,7 +142,8 @@ pub(crate) fn question<'a>(
         floor_micros: asked.floor_micros,
     };
     let placements = placements.iter().map(placement).collect();
-    Question::new(catalogue, scores, person.as_ref(), &subject, placements, visit.now)
+    let given = Given { now: visit.now, scores, steering: Some(&visit.catalogue.steering), draw: visit.draw };
+    Question::new(catalogue, person.as_ref(), &subject, placements, given)
 }
 
 /// Which of the catalogue's ads the person's object granted each placement.
@@ -151,7 +152,7 @@ pub(crate) fn granted(visit: &Visit, placements: &[Asked], granted: &Granted) ->
     placements.iter().map(|asked| visit.catalogue.compiled.place_of(*ad(asked)?)).collect()
 }
 
-/// Names what was decided: where there is a visitor to count it for, with its addresses.
+/// Names what was decided, with the addresses that count it: for the visitor, or without one for its campaign alone.
 pub(crate) fn name<'a>(
     visit: &'a Visit,
     placements: &'a [Asked],
@@ -186,7 +187,7 @@ fn shown<'a>(
         creative: serde_json::from_str(&offer.creative).unwrap_or_default(),
         experiment: tested(visit, offer),
     });
-    let placed = visitor.and_then(|visitor| place(visit, asked, offer.entity, visitor));
+    let placed = place(visit, asked, offer.entity, visitor.unwrap_or(VisitorId::NOBODY));
     Decision { placement: &asked.id, ad, price_micros: Some(worth), reason: None, placed }
 }
 

@@ -22,6 +22,8 @@ pub(crate) struct Visit {
     pub(crate) site: Rc<Site>,
     pub(crate) now: Millis,
     pub(crate) random: Random,
+    /// Random bits that all decisions of the call go by.
+    pub(crate) draw: u64,
     pub(crate) secure: bool,
     pub(crate) stale_key: bool,
     pub(crate) cors: Vec<(&'static str, String)>,

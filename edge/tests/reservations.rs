@@ -355,7 +355,9 @@ fn field_13_a_new_visitor_gets_capped_ads_and_nobody_does_not() {
     page.gpc = "1";
     let refused = page.decide(2, true);
     assert_eq!((&refused[0]["ad"]["id"], &refused[1]["ad"]["id"]), (&json!("plain"), &json!("house")));
-    assert!(refused.iter().all(|decision| decision.get("insertion").is_none()));
+    let named = |at: usize| token::open(&page.ring, &page.tenant, refused[at]["insertion"].as_str()?, page.now).ok();
+    assert_eq!(named(0).map(|token| (token.visitor, token.entity.campaign)), Some((VisitorId::NOBODY, 2)));
+    assert_eq!(named(1), None, "nothing is counted of a house ad that nobody sees");
     page.gpc = "";
     assert_eq!(page.ads(1), ["red"]);
 }

@@ -10,11 +10,13 @@ mod tests;
 
 use std::collections::BTreeMap;
 
+use causeway_shared::budget::Budget;
 use causeway_shared::experiment::Experiment;
 use causeway_shared::ids::{Millis, Version};
 use causeway_shared::limits;
 use causeway_shared::wire::catalogue::{Digest, Pointer};
 use rusqlite::{Connection, OptionalExtension as _};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::group::{self, Given, Group, Rules};
@@ -106,6 +108,19 @@ impl Experiments {
     }
 }
 
+/// The budgets of each tenant's current version, by the campaign's code.
+#[derive(Debug, Clone, Default)]
+pub struct Budgets(BTreeMap<TenantNo, BTreeMap<u32, Budget>>);
+
+impl Budgets {
+    /// A tenant's.
+    #[must_use]
+    pub fn of(&self, tenant: TenantNo) -> &BTreeMap<u32, Budget> {
+        static NONE: BTreeMap<u32, Budget> = BTreeMap::new();
+        self.0.get(&tenant).unwrap_or(&NONE)
+    }
+}
+
 /// Reads the experiments of all current versions.
 ///
 /// # Errors
@@ -113,15 +128,29 @@ impl Experiments {
 pub fn experiments(conn: &Connection) -> Result<Experiments, StoreError> {
     const READ: &str =
         "SELECT tenant, experiments FROM catalogue_current CROSS JOIN catalogues USING (tenant, version)";
-    let mut statement = conn.prepare_cached(READ)?;
+    of_current(conn, READ).map(Experiments)
+}
+
+/// Reads the budgets of all current versions.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn budgets(conn: &Connection) -> Result<Budgets, StoreError> {
+    const READ: &str = "SELECT tenant, budgets FROM catalogue_current CROSS JOIN catalogues USING (tenant, version)";
+    let all: BTreeMap<TenantNo, Vec<Budget>> = of_current(conn, READ)?;
+    let by_campaign = |budgets: Vec<Budget>| budgets.into_iter().map(|budget| (budget.campaign, budget)).collect();
+    Ok(Budgets(all.into_iter().map(|(tenant, budgets)| (tenant, by_campaign(budgets))).collect()))
+}
+
+fn of_current<T: DeserializeOwned>(conn: &Connection, read: &str) -> Result<BTreeMap<TenantNo, T>, StoreError> {
+    let mut statement = conn.prepare_cached(read)?;
     let rows = statement.query_map([], |row| Ok((TenantNo(row.get(0)?), row.get::<_, String>(1)?)))?;
     rows.map(|row| {
         let (tenant, text) = row?;
-        let read = serde_json::from_str(&text).map_err(|_| StoreError::Corrupt { what: "catalogue's experiments" })?;
+        let read = serde_json::from_str(&text).map_err(|_| StoreError::Corrupt { what: "part of a catalogue" })?;
         Ok((tenant, read))
     })
-    .collect::<Result<_, _>>()
-    .map(Experiments)
+    .collect()
 }
 
 /// All versions, the newest first: number, when and by whom it was applied, its digest, whether it is current, and whether
@@ -219,18 +248,18 @@ pub fn apply(
     document: Value,
     by: &str,
 ) -> Result<Applied, ApplyError> {
-    const KEEP: &str = "INSERT INTO catalogues (tenant, version, document, sha256, experiments, applied, by)
-        SELECT ?1, ifnull(max(version), 0) + 1, ?2, ?3, ?4, ?5, ?6 FROM catalogues WHERE tenant = ?1 RETURNING version";
+    const KEEP: &str = "INSERT INTO catalogues (tenant, version, document, sha256, experiments, budgets, applied, by)
+        SELECT ?1, ifnull(max(version), 0) + 1, ?2, ?3, ?4, ?5, ?6, ?7 FROM catalogues WHERE tenant = ?1 RETURNING version";
     const CODE: &str = "INSERT INTO catalogue_codes (tenant, sort, id, code) VALUES (?1, ?2, ?3, ?4)";
     group::within(conn, rules, &Metrics::default(), given, |group| {
-        let Checked { document, sha256, experiments, codes, plan } = check(group.tx, tenant, document)?;
+        let Checked { document, sha256, experiments, budgets, codes, plan } = check(group.tx, tenant, document)?;
         if let Some(before) = kept(group.tx, tenant.no, None)?.filter(|before| before.sha256 == sha256) {
             return Ok(Applied { version: before.version, changed: false, plan });
         }
         for (sort, id, code) in &codes {
             group.tx.prepare_cached(CODE)?.execute((tenant.no.0, sort, id, code))?;
         }
-        let values = (tenant.no.0, &document, sha256, experiments, signed(group.now), by);
+        let values = (tenant.no.0, &document, sha256, experiments, budgets, signed(group.now), by);
         let version = group.tx.prepare_cached(KEEP)?.query_row(values, |row| row.get(0))?;
         make_current(group, tenant.no, version)?;
         Ok(Applied { version, changed: true, plan })

@@ -20,6 +20,7 @@ use rusqlite::OptionalExtension as _;
 
 use crate::group::Group;
 use crate::intake::{Checked, Record};
+use crate::spend::{self, Bills};
 use crate::store::{PersonNo, StoreError, TenantNo, signed, unsigned};
 use crate::{erase, experiment};
 use ids::Seen;
@@ -65,6 +66,8 @@ pub struct Folded<'r> {
     pub new: Vec<u64>,
     /// Rows of visitors that were exposed to an arm, or converted.
     pub tested: Vec<i64>,
+    /// What campaigns with budgets pay for them.
+    pub bills: Bills,
     /// Facts of visitors that are erased: they are not kept.
     pub erased: u64,
 }
@@ -104,6 +107,7 @@ pub fn fold<'r>(group: &mut Group<'_>, records: &'r [impl AsRef<Record>]) -> Res
     let mut folded = Folded { new: vec![0; records.len()], ..Folded::default() };
     bring_names(group, records)?;
     find_erasures(group, records, &mut folded)?;
+    bill_nobodys(group, records, &mut folded)?;
     for (tenant, visitor, mut facts) in by_visitor(records) {
         let stored = load(group, tenant, visitor)?;
         let seen = match &stored {
@@ -132,6 +136,7 @@ pub fn fold<'r>(group: &mut Group<'_>, records: &'r [impl AsRef<Record>]) -> Res
         seen.keep(group.tx, row, facts.iter().map(|placed| placed.fact))?;
         folded.changed.push(changed);
         let facts_of = || facts.iter().map(|placed| placed.fact);
+        folded.bills.add(&group.budgets, tenant, row, facts_of());
         let config = &group.rules.tenants.by_no(tenant)?.config;
         let tested = group.experiments.of(tenant);
         let converted = experiment::keep_conversions(group.tx, tested, &config.vocabulary, row, facts_of())?;
@@ -168,6 +173,17 @@ fn find_erasures<'r>(
     Ok(())
 }
 
+/// What is of nobody is no part of any profile either.
+fn bill_nobodys(group: &Group<'_>, records: &[impl AsRef<Record>], folded: &mut Folded<'_>) -> Result<(), StoreError> {
+    for (record, new) in records.iter().zip(&mut folded.new) {
+        for Checked { tenant, fact } in record.as_ref().facts.iter().filter(|checked| spend::is_nobodys(&checked.fact))
+        {
+            *new += u64::from(folded.bills.add_nobodys(group, *tenant, fact)?);
+        }
+    }
+    Ok(())
+}
+
 /// Names of attributes get their tokens and kinds in the order of the log, before its facts are sorted by visitor. A fact
 /// that comes again brings none that is not there.
 fn bring_names(group: &mut Group<'_>, records: &[impl AsRef<Record>]) -> Result<(), StoreError> {
@@ -190,7 +206,8 @@ fn by_visitor<'r>(records: &'r [impl AsRef<Record>]) -> Vec<(TenantNo, VisitorId
             ((checked.tenant, checked.fact.visitor), Placed { record, fact: &checked.fact })
         };
         let facts = of.as_ref().facts.iter();
-        facts.filter(|checked| !matches!(checked.fact.what, What::Erasure { .. })).map(placed)
+        let is_anybodys = |fact: &Fact| !matches!(fact.what, What::Erasure { .. }) && !spend::is_nobodys(fact);
+        facts.filter(move |checked| is_anybodys(&checked.fact)).map(placed)
     });
     let mut facts: Vec<_> = facts.collect();
     facts.sort_by_key(|(owner, _)| *owner);

@@ -5,7 +5,7 @@ use causeway_shared::random::Random;
 use causeway_shared::wire::sync::Publish;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
-use crate::catalogue::Experiments;
+use crate::catalogue::{Budgets, Experiments};
 use crate::erase::journal::Journal;
 use crate::intake::{Outbox, Record};
 use crate::metrics::Metrics;
@@ -51,10 +51,19 @@ pub struct Group<'a> {
     pub names: Names,
     /// What is tested, by the current catalogues.
     pub experiments: Experiments,
+    /// What campaigns may spend, by the current catalogues.
+    pub budgets: Budgets,
     counters: Counters,
 }
 
-impl Group<'_> {
+impl<'a> Group<'a> {
+    fn new(tx: &'a Transaction<'a>, rules: &'a Rules, metrics: &'a Metrics, given: Given) -> Result<Self, StoreError> {
+        let Given { now, random } = given;
+        let (experiments, budgets) = (catalogue::experiments(tx)?, catalogue::budgets(tx)?);
+        let (random, names, counters) = (Random::new(random), Names::default(), Counters::load(tx)?);
+        Ok(Self { tx, rules, metrics, now, random, names, experiments, budgets, counters })
+    }
+
     /// A version that was never issued.
     pub fn next_version(&mut self) -> Version {
         self.counters.next_version()
@@ -118,12 +127,10 @@ pub fn commit_with(
     more: impl FnOnce(&Connection) -> Result<(), StoreError>,
 ) -> Result<Done, StoreError> {
     let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let counters = Counters::load(&tx)?;
-    let Given { now, random } = given;
-    let (random, experiments) = (Random::new(random), catalogue::experiments(&tx)?);
-    let mut group = Group { tx: &tx, rules, metrics, now, random, names: Names::default(), experiments, counters };
-    let folded = fold::fold(&mut group, records)?;
+    let mut group = Group::new(&tx, rules, metrics, given)?;
+    let mut folded = fold::fold(&mut group, records)?;
     let linked = link::link(&mut group, &folded.linking, &folded.erasing)?;
+    std::mem::take(&mut folded.bills).keep(&group)?;
     experiment::people::refresh(&group, &folded, &linked)?;
     publish::note(&mut group, &folded.changed, &linked)?;
     if calls.iter().any(|call| call.drain > 0) {
@@ -158,9 +165,7 @@ pub fn within<T, E: From<StoreError>>(
     run: impl FnOnce(&mut Group<'_>) -> Result<T, E>,
 ) -> Result<T, E> {
     let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate).map_err(StoreError::from)?;
-    let counters = Counters::load(&tx)?;
-    let (now, random, experiments) = (given.now, Random::new(given.random), catalogue::experiments(&tx)?);
-    let mut group = Group { tx: &tx, rules, metrics, now, random, names: Names::default(), experiments, counters };
+    let mut group = Group::new(&tx, rules, metrics, given)?;
     let done = run(&mut group)?;
     group.counters.save(&tx)?;
     tx.commit().map_err(StoreError::from)?;

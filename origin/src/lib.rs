@@ -33,6 +33,7 @@ pub mod read;
 pub mod reference;
 pub mod segments;
 pub mod serve;
+pub mod spend;
 pub mod steering;
 pub mod store;
 pub mod tenants;

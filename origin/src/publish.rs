@@ -258,15 +258,25 @@ fn fire_timers(group: &Group<'_>) -> Result<(), StoreError> {
 }
 
 fn due(group: &Group<'_>, wanted: usize) -> Result<Vec<Due>, StoreError> {
-    const READ: &str = "SELECT row, tenant, kind, subject, due FROM outbox
-        WHERE due <= ?1 AND leased_until <= ?1 AND handed <= ?2 ORDER BY due, kind, row LIMIT ?3";
+    // What all requests go by, as catalogues and steering, does not wait behind a million snapshots.
+    const FIRST: &str = "SELECT row, tenant, kind, subject, due FROM outbox WHERE kind > 255 AND due <= ?1
+        AND leased_until <= ?1 AND handed <= ?2 ORDER BY due, kind, row LIMIT ?3";
+    const THEN: &str = "SELECT row, tenant, kind, subject, due FROM outbox WHERE kind <= 255 AND due <= ?1
+        AND leased_until <= ?1 AND handed <= ?2 ORDER BY due, kind, row LIMIT ?3";
     let pause_over = signed(group.now.saturating_sub(KEY_PAUSE_MS));
-    let mut statement = group.tx.prepare_cached(READ)?;
-    let rows = statement.query_map((signed(group.now), pause_over, signed(wanted as u64)), |row| {
-        let subject = Subject::of_columns(row.get(2)?, row, 3)?;
-        Ok(Due { row: row.get(0)?, tenant: TenantNo(row.get(1)?), subject, due: unsigned(row.get(4)?) })
-    })?;
-    Ok(rows.collect::<Result<_, _>>()?)
+    let mut all = Vec::new();
+    for read in [FIRST, THEN] {
+        let mut statement = group.tx.prepare_cached(read)?;
+        let room = signed((wanted - all.len()) as u64);
+        let rows = statement.query_map((signed(group.now), pause_over, room), |row| {
+            let subject = Subject::of_columns(row.get(2)?, row, 3)?;
+            Ok(Due { row: row.get(0)?, tenant: TenantNo(row.get(1)?), subject, due: unsigned(row.get(4)?) })
+        })?;
+        for due in rows {
+            all.push(due?);
+        }
+    }
+    Ok(all)
 }
 
 /// Builds a row's value and leases the row under the value's version. `None` when there is nothing to write:

@@ -1,15 +1,50 @@
-//! Steering (S4.11): once a minute the shares of experiments with selection are made anew, and published where they changed.
+//! Steering (S4.11): once a minute the shares of experiments with selection and the paces of campaigns with budgets are made
+//! anew, and published.
 
+use std::collections::BTreeMap;
+
+use causeway_shared::budget::{Budget, Pacer};
 use causeway_shared::experiment::Shares;
 use causeway_shared::ids::Millis;
 use causeway_shared::limits;
 use causeway_shared::steering::Steering;
 use rusqlite::{Connection, OptionalExtension as _};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 use crate::experiment::results;
 use crate::group::Group;
 use crate::publish::{self, Subject};
 use crate::store::{StoreError, TenantNo, signed, unsigned};
+use crate::{catalogue, spend};
+
+/// How a tenant's traffic is steered, and what the next one is made of.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Made {
+    /// When it was made.
+    pub at: Millis,
+    /// Shares, by the experiment's code.
+    pub shares: Shares,
+    /// How paces came about, by the campaign's code.
+    pub paces: BTreeMap<u32, Pacer>,
+}
+
+/// As it is stored.
+#[derive(Serialize, Deserialize)]
+struct Stored {
+    shares: Shares,
+    #[serde(default)]
+    paces: BTreeMap<u32, Pacer>,
+}
+
+impl Made {
+    /// As it is published.
+    #[must_use]
+    pub fn steering(&self) -> Steering {
+        let paces = self.paces.iter().map(|(campaign, pacer)| (*campaign, pacer.pace)).collect();
+        Steering { at: self.at, shares: self.shares.clone(), paces }
+    }
+}
 
 /// Makes anew what is a minute old, of every tenant that has something to steer or had.
 ///
@@ -24,11 +59,14 @@ pub fn refresh(group: &mut Group<'_>) -> Result<(), StoreError> {
             continue;
         }
         let shares = shares(group, tenant)?;
-        if before.is_none() && shares.is_empty() {
+        let paces = paces(group, tenant, before.as_ref())?;
+        if before.is_none() && shares.is_empty() && paces.is_empty() {
             continue;
         }
-        let news = before.is_none_or(|before| before.shares != shares);
-        keep(group.tx, tenant, &Steering { at: group.now, shares, ..Steering::default() })?;
+        spend::forget(group.tx, tenant, group.now)?;
+        // Edges do not go by paces that are old, so these are news also where they are the same.
+        let news = !paces.is_empty() || before.is_none_or(|before| before.shares != shares || !before.paces.is_empty());
+        keep(group.tx, tenant, Made { at: group.now, shares, paces })?;
         if news {
             // What is handed out from now on is above what was before.
             group.next_version();
@@ -36,6 +74,40 @@ pub fn refresh(group: &mut Group<'_>) -> Result<(), StoreError> {
         }
     }
     Ok(())
+}
+
+fn paces(group: &Group<'_>, tenant: TenantNo, before: Option<&Made>) -> Result<BTreeMap<u32, Pacer>, StoreError> {
+    let made = |(campaign, budget): (&u32, &Budget)| {
+        let (day, day_ends) = spend::day(&budget.time_zone, group.now);
+        let spent = spend::spent(group.tx, tenant, *campaign, day)?;
+        let pacer = before.and_then(|before| before.paces.get(campaign)).copied().unwrap_or_default();
+        Ok((*campaign, pacer.next(budget, spent, group.now, day_ends)))
+    };
+    group.budgets.of(tenant).iter().map(made).collect()
+}
+
+/// The budgets of a tenant's current catalogue: what was spent, what is left, and the pace, in micros and calls of a million.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn report(conn: &Connection, tenant: TenantNo, now: Millis) -> Result<Vec<Value>, StoreError> {
+    let made = newest(conn, tenant)?;
+    let budgets = catalogue::budgets(conn)?;
+    let ids: BTreeMap<u32, String> = catalogue::codes(conn, tenant)?
+        .into_iter()
+        .filter_map(|((sort, id), code)| (sort == "campaign").then_some((code, id)))
+        .collect();
+    let row = |(campaign, budget): (&u32, &Budget)| {
+        let (day, day_ends) = spend::day(&budget.time_zone, now);
+        let spent = spend::spent(conn, tenant, *campaign, day)?;
+        let pace = made.as_ref().and_then(|made| Some(made.paces.get(campaign)?.pace.at(made.at, now)));
+        Ok(json!({
+            "campaign": ids.get(campaign), "budget_micros": budget.total, "daily_budget_micros": budget.daily,
+            "spent_micros": spent.ever / 1_000, "spent_today_micros": spent.today / 1_000,
+            "left_micros": budget.left(spent) / 1_000, "day_ends_ms": day_ends, "pace_ppm": pace,
+        }))
+    };
+    budgets.of(tenant).iter().map(row).collect()
 }
 
 fn shares(group: &Group<'_>, tenant: TenantNo) -> Result<Shares, StoreError> {
@@ -47,38 +119,36 @@ fn shares(group: &Group<'_>, tenant: TenantNo) -> Result<Shares, StoreError> {
     tested.map(|of| Ok((of.code, results::shares(group.tx, tenant, of, group.now)?))).collect()
 }
 
-fn keep(conn: &Connection, tenant: TenantNo, steering: &Steering) -> Result<(), StoreError> {
+fn keep(conn: &Connection, tenant: TenantNo, made: Made) -> Result<(), StoreError> {
     const PUT: &str = "INSERT OR REPLACE INTO steering (tenant, at, value) VALUES (?1, ?2, ?3)";
-    let value = serde_json::to_string(&steering.shares).unwrap_or_default();
-    conn.prepare_cached(PUT)?.execute((tenant.0, signed(steering.at), value))?;
+    let Made { at, shares, paces } = made;
+    let value = serde_json::to_string(&Stored { shares, paces }).unwrap_or_default();
+    conn.prepare_cached(PUT)?.execute((tenant.0, signed(at), value))?;
     Ok(())
 }
 
-/// A tenant's steering as it was made last.
+/// A tenant's as it was made last.
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn newest(conn: &Connection, tenant: TenantNo) -> Result<Option<Steering>, StoreError> {
+pub fn newest(conn: &Connection, tenant: TenantNo) -> Result<Option<Made>, StoreError> {
     const READ: &str = "SELECT at, value FROM steering WHERE tenant = ?1";
     let mut statement = conn.prepare_cached(READ)?;
     let found =
         statement.query_row([tenant.0], |row| Ok((unsigned(row.get(0)?), row.get::<_, String>(1)?))).optional()?;
     let Some((at, value)) = found else { return Ok(None) };
-    let shares = serde_json::from_str(&value).map_err(|_| StoreError::Corrupt { what: "steering" })?;
-    Ok(Some(Steering { at, shares, ..Steering::default() }))
+    let Stored { shares, paces } =
+        serde_json::from_str(&value).map_err(|_| StoreError::Corrupt { what: "steering" })?;
+    Ok(Some(Made { at, shares, paces }))
 }
 
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
-    use std::collections::BTreeMap;
-
     use causeway_shared::wire::catalogue::decode_steering;
     use causeway_shared::{fact::Fact, kv};
-    use serde_json::{Value, json};
 
     use super::*;
-    use crate::catalogue;
     use crate::testing::{NOW, Origin, exposure, purchase, visitor};
 
     fn apply(origin: &mut Origin, selection: bool) {

@@ -20,6 +20,7 @@ use crate::attributes::Dictionary;
 use crate::config::{LANDING, Problem, Problems, is_landing};
 use crate::experiment::{self, Experiment};
 use crate::filter::{self, Answers, Entities, Filter, Words};
+use crate::ids::{Micros, Millis};
 use crate::limits;
 use crate::time::DAY_MINUTES;
 use crate::vocabulary::Vocabulary;
@@ -92,6 +93,18 @@ pub struct Campaign {
     /// What its advertiser pays, and for what. Default: nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bid: Option<Bid>,
+    /// What it may spend in all, in micros: 1 to [`limits::BUDGET_MICROS`]. Default: whatever comes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget_micros: Option<Micros>,
+    /// What it may spend on one day of its time zone. Default: whatever comes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub daily_budget_micros: Option<Micros>,
+    /// Where its days begin, by its name in the time zone database: `Europe/Berlin`. Default `UTC`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time_zone: Option<String>,
+    /// How fast it spends. Default `even`.
+    #[serde(default, skip_serializing_if = "Pacing::is_even")]
+    pub pace: Pacing,
     /// Whom its ads are for, as a filter (API, "Filters"). Default: everybody.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub targeting: Option<Value>,
@@ -136,6 +149,25 @@ impl Bid {
             }
             Self::SharePpm(share) => (0..=1_000_000).contains(&share),
         }
+    }
+}
+
+/// How fast a campaign spends its budget.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Pacing {
+    /// The day's over the day; without one, all of it until the campaign ends.
+    #[default]
+    Even,
+    /// As soon as it can.
+    Asap,
+}
+
+impl Pacing {
+    /// Whether it is what there is without a word.
+    #[must_use]
+    pub fn is_even(&self) -> bool {
+        *self == Self::Even
     }
 }
 
@@ -382,6 +414,13 @@ fn rows_problems<'a>(
 }
 
 impl Campaign {
+    /// From when on its ads are placed, and from when on not any more; of what is no moment as if it were not there.
+    #[must_use]
+    pub fn runs(&self) -> std::ops::Range<Millis> {
+        let moment = |text: &Option<String>| text.as_ref().and_then(|text| u64::try_from(filter::rfc3339(text)?).ok());
+        moment(&self.starts).unwrap_or(0)..moment(&self.ends).unwrap_or(Millis::MAX)
+    }
+
     fn problems(&self, at: &str, found: &mut Problems) {
         const MOMENT: &str = "a date and time with its offset is needed, such as 2026-11-01T00:00:00+01:00";
         let mut moment = |field: &str, text: Option<&String>| {
@@ -398,6 +437,13 @@ impl Campaign {
         if self.bid.is_some_and(|bid| !bid.is_within()) {
             let most = limits::BID_MICROS;
             found.say(format!("{at}.bid"), format!("0 to {most} micros, or 0 to 1000000 millionths, are needed"));
+        }
+        for (field, budget) in
+            [("budget_micros", self.budget_micros), ("daily_budget_micros", self.daily_budget_micros)]
+        {
+            if budget.is_some_and(|budget| !(1..=limits::BUDGET_MICROS).contains(&budget)) {
+                found.say(format!("{at}.{field}"), format!("1 to {} micros are needed", limits::BUDGET_MICROS));
+            }
         }
         if self.categories.len() > limits::CATEGORIES
             || self.categories.iter().any(|name| name.is_empty() || name.len() > limits::CATALOGUE_ID_BYTES)

@@ -3,7 +3,8 @@
 //! Every placement gets the ad worth most, in micros for a thousand impressions, of those that fit it, are meant for who
 //! looks at what, and whose caps all hold; of two worth the same the one that comes first in the catalogue's order. What
 //! is placed earlier on the page counts for the placements after it: as its impression, and against its advertiser and
-//! what competes with it. The same inputs give the same answer; nothing is drawn at random, and nothing is remembered here.
+//! what competes with it. The same inputs give the same answer: what is drawn at random, for budgets, comes of one draw that
+//! the call brings. Nothing is remembered here.
 //!
 //! What holds for a kind of placement is asked once a call ([`Kind`]); a placement walks over the ads that are left.
 
@@ -21,6 +22,7 @@ use crate::filter::{self, History, Matches, Subject, answer};
 use crate::ids::{Millis, VisitorId};
 use crate::profile::Totals;
 use crate::segments::SegmentId;
+use crate::steering::Steering;
 use crate::time::Minute;
 use crate::view::View;
 
@@ -81,6 +83,19 @@ pub struct Placement<'a> {
     pub floor_micros: u64,
 }
 
+/// What a decision goes by beside the catalogue, the person and the page.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Given<'a> {
+    /// The time.
+    pub now: Millis,
+    /// A model's; without one, what is paid for clicks and conversions is worth what is expected of them anywhere.
+    pub scores: Option<&'a Scores>,
+    /// How the origin steers traffic; without it no campaign with a budget takes part.
+    pub steering: Option<&'a Steering>,
+    /// Random bits of the call.
+    pub draw: u64,
+}
+
 /// What is decided for one placement: the ad's place in [`Compiled::offers`], or why there is none.
 pub type Decided = Result<usize, NoAd>;
 
@@ -88,7 +103,7 @@ pub type Decided = Result<usize, NoAd>;
 #[derive(Debug)]
 pub struct Question<'a> {
     catalogue: &'a Compiled,
-    now: Millis,
+    given: Given<'a>,
     /// By question of the catalogue, then place of its counter; `None` without a person.
     counts: Option<Vec<Vec<u32>>>,
     /// The arms that the person is in; empty without one.
@@ -138,34 +153,32 @@ struct OnPage<'a> {
 
 impl<'a> Question<'a> {
     /// For placements, in their order. Without a person no ad with caps is placed. `subject` is who looks at what; its
-    /// kind of placement and its counts are filled in here. Without `scores` what is paid for clicks and conversions is
-    /// worth what is expected of them anywhere.
+    /// kind of placement and its counts are filled in here.
     #[must_use]
     pub fn new(
         catalogue: &'a Compiled,
-        scores: Option<&Scores>,
         person: Option<&Person<'_>>,
         subject: &Subject<'_>,
         placements: Vec<Placement<'a>>,
-        now: Millis,
+        given: Given<'a>,
     ) -> Self {
-        let minute = Minute::at(now);
+        let minute = Minute::at(given.now);
         let history = |person: &Person<'_>| {
             let history = History { totals: person.totals, actions: &person.actions };
             answer(catalogue.targets.counts(), &history, minute)
         };
         let told = person.map(history).unwrap_or_default();
-        let worth = Worth::new(catalogue, scores, person, subject, now);
+        let worth = Worth::new(catalogue, given.scores, person, subject, given.now);
         let arms = person.map(|person| person.arms.clone()).unwrap_or_default();
         let mut kinds: Vec<Kind> = Vec::new();
         for Placement { view_type, .. } in &placements {
             if kinds.iter().all(|known| known.view_type != *view_type) {
                 let subject = Subject { view_type: *view_type, counts: &told, ..*subject };
-                kinds.push(Kind::new(catalogue, &worth, &subject, &arms, now));
+                kinds.push(Kind::new(catalogue, &worth, &subject, &arms, &given));
             }
         }
         let counts = person.map(|person| counts(catalogue, person, minute));
-        Self { catalogue, now, counts, arms, kinds, placements }
+        Self { catalogue, given, counts, arms, kinds, placements }
     }
 
     /// The ads under strict caps that may be placed, by placement, the first choice first: as many as come before the
@@ -222,7 +235,8 @@ impl<'a> Question<'a> {
     /// it is worth, what is at a cap and what else is on the page: so all arms are met alike, the control too.
     #[must_use]
     pub fn met(&self) -> BTreeSet<usize> {
-        let runs = |group: &Group| self.catalogue.terms.get(group.terms).is_some_and(|t| t.runs.contains(&self.now));
+        let runs =
+            |group: &Group| self.catalogue.terms.get(group.terms).is_some_and(|t| t.runs.contains(&self.given.now));
         let fits = |placement: &Placement<'_>, group: &Group| {
             let fits =
                 |place: &u32| self.catalogue.offers.get(*place as usize).is_some_and(|o| o.fits(placement.sizes));
@@ -367,7 +381,7 @@ impl<'a> Question<'a> {
             return Some(Fate::Size);
         }
         let terms = self.terms(offer)?;
-        if !terms.runs.contains(&self.now) {
+        if !terms.runs.contains(&self.given.now) {
             return Some(Fate::Dates);
         }
         let group = self.catalogue.groups.get(offer.group)?;
@@ -376,6 +390,9 @@ impl<'a> Question<'a> {
         }
         if let Some(experiment) = group.outside(&self.arms) {
             return Some(self.not_in_arm(experiment));
+        }
+        if !self.given.lets(terms) {
+            return Some(Fate::Pace);
         }
         if worth < placement.floor_micros {
             return Some(Fate::Floor);
@@ -430,15 +447,29 @@ impl<'a> Question<'a> {
     }
 }
 
+impl Given<'_> {
+    /// Whether a campaign takes part in this call.
+    fn lets(&self, terms: &Terms) -> bool {
+        let paced = |steering: &Steering| steering.lets(terms.campaign, self.draw, self.now);
+        !terms.paced || self.steering.is_some_and(paced)
+    }
+}
+
 impl Kind {
-    fn new(catalogue: &Compiled, worth: &Worth<'_>, subject: &Subject<'_>, arms: &[Option<u8>], now: Millis) -> Self {
+    fn new(
+        catalogue: &Compiled,
+        worth: &Worth<'_>,
+        subject: &Subject<'_>,
+        arms: &[Option<u8>],
+        given: &Given<'_>,
+    ) -> Self {
         let matches = catalogue.targets.matching(subject);
         let mut candidates = Vec::new();
         for group in &catalogue.groups {
-            let Some(terms) = catalogue.terms.get(group.terms).filter(|terms| terms.runs.contains(&now)) else {
+            let Some(terms) = catalogue.terms.get(group.terms).filter(|terms| terms.runs.contains(&given.now)) else {
                 continue;
             };
-            if group.is_for(&matches) && group.outside(arms).is_none() {
+            if group.is_for(&matches) && group.outside(arms).is_none() && given.lets(terms) {
                 let worth = |place: &u32| worth.of(terms.bid, *place as usize, subject.view_type);
                 candidates.extend(group.offers.iter().map(|place| Candidate { worth: worth(place), place: *place }));
             }

@@ -10,6 +10,7 @@
 pub mod actions;
 pub mod attributes;
 pub mod bucket;
+pub mod budget;
 pub mod catalogue;
 pub mod config;
 pub mod consent;

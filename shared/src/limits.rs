@@ -74,6 +74,8 @@ pub const LEDGER_ENTRIES: usize = 24;
 pub const RESERVATION_BYTES: usize = 480;
 /// How often traffic is steered anew, in milliseconds.
 pub const STEERING_MS: u64 = 60_000;
+/// How old steering may be for campaigns with budgets to go by its paces, in milliseconds.
+pub const STEERING_STALE_MS: u64 = 600_000;
 /// Exposures to experiments in the ledger cookie.
 pub const LEDGER_EXPOSURES: usize = 8;
 /// Longest ledger cookie, name and value, in bytes: every request of the page's site carries it.
@@ -151,6 +153,10 @@ pub const CATALOGUE_KEEP_MS: u64 = 86_400_000;
 pub const CATALOGUE_ID_BYTES: usize = 64;
 /// Largest bid, in micros: a million of the currency.
 pub const BID_MICROS: i64 = 1_000_000_000_000;
+/// Largest budget, in micros: a billion of the currency.
+pub const BUDGET_MICROS: i64 = 1_000_000_000_000_000;
+/// Longest name of a time zone, in bytes.
+pub const TIME_ZONE_BYTES: usize = 64;
 /// Categories of one campaign.
 pub const CATEGORIES: usize = 8;
 /// Caps of one advertiser, campaign, ad group or ad.

@@ -3,6 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 use crate::experiment::Shares;
 use crate::ids::Millis;
 use crate::limits;
@@ -14,18 +16,29 @@ pub struct Steering {
     pub at: Millis,
     /// Shares, by the experiment's code.
     pub shares: Shares,
-    /// Paces, by the campaign's code; one that is not here takes part in every call.
+    /// Paces, by the campaign's code; one with a budget that is not here takes part in no call.
     pub paces: BTreeMap<u32, Pace>,
 }
 
 /// In how many of a million calls a campaign takes part: a straight line between two values, so that no minute begins with
 /// a step.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Pace {
     /// When it was made.
     pub from: u32,
     /// [`limits::STEERING_MS`] later, and from then on.
     pub to: u32,
+}
+
+impl Steering {
+    /// Whether a campaign with a budget takes part in a call that drew these bits. What is older than
+    /// [`limits::STEERING_STALE_MS`] lets none: of what was spent since then it knows nothing.
+    #[must_use]
+    pub fn lets(&self, campaign: u32, draw: u64, now: Millis) -> bool {
+        let stale = now.saturating_sub(self.at) > limits::STEERING_STALE_MS;
+        let pace = self.paces.get(&campaign).filter(|_| !stale);
+        pace.is_some_and(|pace| takes_part(draw, campaign, pace.at(self.at, now)))
+    }
 }
 
 /// Calls of which a [`Pace`] is a part.
@@ -43,8 +56,7 @@ impl Pace {
 }
 
 /// Whether a campaign takes part in a call that drew these bits, at a pace: for one call each campaign falls elsewhere.
-#[must_use]
-pub fn takes_part(draw: u64, campaign: u32, pace: u32) -> bool {
+fn takes_part(draw: u64, campaign: u32, pace: u32) -> bool {
     // SplitMix64's finisher (Steele, Lea, Flood 2014): neighbouring codes fall apart.
     let mut bits = draw ^ u64::from(campaign).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -7,12 +7,20 @@ use rusqlite::types::Value;
 use crate::publish::Subject;
 use crate::store::StoreError;
 
-/// Tables and their columns. What the store that comes back has itself stays.
-const TABLES: [(&str, &str, usize); 3] = [
-    ("catalogues", "tenant, version, document, sha256, experiments, applied, by, replaced, handed, published", 10),
-    ("catalogue_current", "tenant, version, since", 3),
-    ("catalogue_codes", "tenant, sort, id, code", 4),
+/// Tables, their columns, and what becomes of a row that both stores have.
+const TABLES: [(&str, &str, usize, &str); 4] = [
+    (
+        "catalogues",
+        "tenant, version, document, sha256, experiments, budgets, applied, by, replaced, handed, published",
+        11,
+        OWN,
+    ),
+    ("catalogue_current", "tenant, version, since", 3, OWN),
+    ("catalogue_codes", "tenant, sort, id, code", 4, OWN),
+    ("spend", "tenant, campaign, day, nanos", 4, "ON CONFLICT DO UPDATE SET nanos = max(nanos, excluded.nanos)"),
 ];
+/// That of the store that comes back stays.
+const OWN: &str = "ON CONFLICT DO NOTHING";
 
 /// The rows of the store that is replaced, by table.
 #[derive(Debug, Clone, Default)]
@@ -25,11 +33,16 @@ impl Before {
     /// [`StoreError::Sqlite`].
     pub fn of(conn: &Connection) -> Result<Self, StoreError> {
         let mut rows = Vec::new();
-        for (table, (name, columns, count)) in TABLES.into_iter().enumerate() {
+        for (table, (name, columns, count, _)) in TABLES.into_iter().enumerate() {
             if !conn.table_exists(None, name)? {
                 continue;
             }
-            let mut statement = conn.prepare(&format!("SELECT {columns} FROM {name}"))?;
+            // A release before this one's had no budgets.
+            let there = |column| {
+                Ok::<_, rusqlite::Error>(if conn.column_exists(None, name, column)? { column } else { "'[]'" })
+            };
+            let read = columns.split(", ").map(there).collect::<Result<Vec<_>, _>>()?.join(", ");
+            let mut statement = conn.prepare(&format!("SELECT {read} FROM {name}"))?;
             let found = statement.query_map([], |row| (0..count).map(|column| row.get(column)).collect())?;
             for row in found {
                 rows.push((table, row?));
@@ -44,9 +57,9 @@ impl Before {
     /// [`StoreError::Sqlite`].
     pub fn bring(&self, conn: &Connection) -> Result<(), StoreError> {
         for (table, row) in &self.0 {
-            let Some((name, columns, count)) = TABLES.get(*table) else { continue };
+            let Some((name, columns, count, both)) = TABLES.get(*table) else { continue };
             let places = vec!["?"; *count].join(", ");
-            let put = format!("INSERT OR IGNORE INTO {name} ({columns}) VALUES ({places})");
+            let put = format!("INSERT INTO {name} ({columns}) VALUES ({places}) {both}");
             conn.prepare_cached(&put)?.execute(rusqlite::params_from_iter(row))?;
         }
         Ok(())

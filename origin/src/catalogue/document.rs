@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_shared::attributes::Dictionary;
+use causeway_shared::budget::Budget;
 use causeway_shared::catalogue::Catalogue;
 use causeway_shared::config::Problem;
 use causeway_shared::limits;
@@ -12,6 +13,7 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::Kept;
+use crate::spend;
 
 /// Whose rows have an id and a code each.
 pub const SORTS: [&str; 5] = ["advertiser", "campaign", "ad_group", "ad", "experiment"];
@@ -38,6 +40,8 @@ pub struct Checked {
     pub sha256: [u8; 32],
     /// Its experiments, as JSON.
     pub experiments: String,
+    /// The budgets of its campaigns, as JSON.
+    pub budgets: String,
     /// Codes given for the first time: sort, id, code.
     pub codes: Vec<(String, String, u32)>,
     /// What would change.
@@ -80,12 +84,15 @@ pub fn check(known: &Known<'_>, before: Option<&Kept>, document: Value) -> Resul
         return Err(CheckError::Form("it is not an object".to_owned()));
     };
     let mut problems = words_problems(&mut document, words);
+    let mut budgets = Vec::new();
     let codes = assign(&mut document, given, &mut problems);
     let document = Value::Object(document);
     match serde_json::from_value::<Catalogue>(document.clone()) {
         Err(_) => problems.extend(form_problems(&document)),
         Ok(catalogue) => {
             let targets = catalogue.targets("", names, words);
+            problems.extend(zone_problems(&catalogue));
+            budgets = catalogue.campaigns.iter().filter_map(Budget::of).collect();
             let found = catalogue.problems("", words).into_iter().chain(targets.err().into_iter().flatten());
             problems.extend(found.map(|problem| Problem {
                 path: problem.path.trim_start_matches('.').to_owned(),
@@ -107,7 +114,18 @@ pub fn check(known: &Known<'_>, before: Option<&Kept>, document: Value) -> Resul
     }
     let plan = plan(before, &text, &codes);
     let experiments = document.get("experiment").map_or_else(|| "[]".to_owned(), Value::to_string);
-    Ok(Checked { sha256: Sha256::digest(&text).into(), document: text, experiments, codes, plan })
+    let budgets = serde_json::to_string(&budgets).unwrap_or_default();
+    Ok(Checked { sha256: Sha256::digest(&text).into(), document: text, experiments, budgets, codes, plan })
+}
+
+/// The time zones that are none.
+fn zone_problems(catalogue: &Catalogue) -> impl Iterator<Item = Problem> {
+    let named =
+        catalogue.campaigns.iter().enumerate().filter_map(|(i, campaign)| Some((i, campaign.time_zone.as_ref()?)));
+    named.filter(|(_, zone)| !spend::is_time_zone(zone)).map(|(i, _)| Problem {
+        path: format!("campaign[{i}].time_zone"),
+        message: "a name of the time zone database is needed, such as Europe/Berlin".to_owned(),
+    })
 }
 
 /// Takes the words out of a document: edges know them from their configuration, so what it says of them must agree.

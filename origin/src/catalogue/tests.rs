@@ -343,3 +343,36 @@ fn s4_08_an_ad_asks_for_an_attribute_once_somebody_has_it() {
     let flat = flat::decode(&bytes).unwrap();
     assert_eq!((flat.filters.len(), flat.campaigns[0].target), (1, Some(0)));
 }
+
+#[test]
+fn budgets_and_time_zones_that_are_none_are_said() {
+    let mut origin = Origin::new();
+    let mut ads = document(&[("a", 1)]);
+    for (field, value, good) in [
+        ("budget_micros", json!(0), false),
+        ("daily_budget_micros", json!(-5), false),
+        ("daily_budget_micros", json!(limits::BUDGET_MICROS + 1), false),
+        ("time_zone", json!("Mars/Olympus"), false),
+        ("pace", json!("slow"), false),
+        ("budget_micros", json!(1), true),
+        ("time_zone", json!("America/Argentina/Buenos_Aires"), true),
+        ("pace", json!("asap"), true),
+    ] {
+        let before = ads["campaign"][0].clone();
+        ads["campaign"][0][field] = value.clone();
+        let applied = origin.apply(ads.clone());
+        if good {
+            assert!(applied.is_ok(), "{field} {value}");
+            continue;
+        }
+        let found = problems(applied);
+        assert!(found.iter().all(|path| path.starts_with("campaign[0]")) && found.len() == 1, "{field} {found:?}");
+        ads["campaign"][0] = before;
+    }
+    let budgets = budgets(&origin.conn).unwrap();
+    let budget = budgets.of(origin.tenant("demo").no).values().next().unwrap();
+    assert_eq!(
+        (budget.total, budget.even, budget.time_zone.as_str()),
+        (Some(1), false, "America/Argentina/Buenos_Aires")
+    );
+}

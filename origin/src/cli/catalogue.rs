@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use causeway_origin::catalogue::{self as of, Applied, ApplyError, CheckError, document, schema};
-use causeway_origin::clock;
 use causeway_origin::tenants::Known;
+use causeway_origin::{clock, steering};
 use causeway_shared::limits;
 use clap::Subcommand;
 use serde_json::{Value, json};
@@ -39,6 +39,12 @@ pub(super) enum Catalogue {
         #[arg(long)]
         tenant: Option<String>,
     },
+    /// What the current version's campaigns with a budget have spent, what is left, and their paces.
+    Budgets {
+        /// Whose catalogue. With one tenant configured it need not be said.
+        #[arg(long)]
+        tenant: Option<String>,
+    },
     /// Print a version's document, as JSON.
     Show {
         /// Its number; without one the current version.
@@ -65,6 +71,7 @@ pub(super) fn run(command: &Catalogue, common: &Common) -> anyhow::Result<()> {
         Catalogue::Check { tenant, .. }
         | Catalogue::Apply { tenant, .. }
         | Catalogue::List { tenant }
+        | Catalogue::Budgets { tenant }
         | Catalogue::Show { tenant, .. }
         | Catalogue::Rollback { tenant, .. } => tenant.as_deref(),
     };
@@ -83,6 +90,19 @@ pub(super) fn run(command: &Catalogue, common: &Common) -> anyhow::Result<()> {
         Catalogue::List { .. } => {
             let columns = ["version", "current", "published", "applied_ms", "by", "bytes", "sha256"];
             common.output.list(&columns, &of::list(conn, tenant.no)?)
+        }
+        Catalogue::Budgets { .. } => {
+            let columns = [
+                "campaign",
+                "budget_micros",
+                "daily_budget_micros",
+                "spent_micros",
+                "spent_today_micros",
+                "left_micros",
+                "pace_ppm",
+                "day_ends_ms",
+            ];
+            common.output.list(&columns, &steering::report(conn, tenant.no, clock::now())?)
         }
         Catalogue::Show { version, .. } => show(conn, &tenant, *version, common),
         Catalogue::Rollback { version, .. } => {

@@ -107,12 +107,13 @@ impl Seen {
     }
 }
 
-fn day(received: Millis) -> u16 {
+/// The day of a fact's receipt.
+pub fn day(received: Millis) -> u16 {
     Minute::at(received).day().0
 }
 
 /// The first day whose FactIds may still come again.
-fn oldest(now: Millis) -> u16 {
+pub fn oldest(now: Millis) -> u16 {
     let Day(day) = Minute::at(now.saturating_sub(limits::FACT_ID_KEEP_MS).max(EPOCH_MS)).day();
     day
 }

@@ -20,6 +20,7 @@ use super::{ApiError, App, BODY_TIME, Live};
 use crate::catalogue::{self, Applied, ApplyError, CheckError};
 use crate::clock;
 use crate::group::{Given, Rules};
+use crate::steering;
 use crate::store;
 use crate::store::StoreError;
 use crate::tokens::{self, Role};
@@ -27,6 +28,7 @@ use crate::tokens::{self, Role};
 pub(super) fn routes() -> Router<Arc<App>> {
     Router::new()
         .route("/admin/v1/catalogue", get(show).put(apply))
+        .route("/admin/v1/catalogue/budgets", get(budgets))
         .route("/admin/v1/catalogue/check", post(check))
         .route("/admin/v1/catalogue/rollback", post(rollback))
         .route("/admin/v1/catalogue/versions", get(list))
@@ -55,6 +57,14 @@ async fn list(State(app): State<Arc<App>>, request: Request) -> Answer {
     let known = tenant(live, which(&parts.uri))?;
     let versions = live.readers.read(move |view| catalogue::list(view.conn, known.no)).await?;
     Ok(axum::Json(json!({ "versions": versions })).into_response())
+}
+
+async fn budgets(State(app): State<Arc<App>>, request: Request) -> Answer {
+    let (parts, _) = request.into_parts();
+    let live = admit(&app, &parts.headers, Role::Viewer).await?;
+    let known = tenant(live, which(&parts.uri))?;
+    let budgets = live.readers.read(move |view| steering::report(view.conn, known.no, clock::now())).await?;
+    Ok(axum::Json(json!({ "budgets": budgets })).into_response())
 }
 
 async fn check(State(app): State<Arc<App>>, request: Request) -> Answer {

@@ -89,7 +89,7 @@ pub fn build(
         Subject::Steering => {
             let key = kv::steering_key(&tenant.id);
             let value =
-                steering::newest(conn, tenant.no)?.map(|steering| steered(&key, version, &steering)).transpose()?;
+                steering::newest(conn, tenant.no)?.map(|made| steered(&key, version, &made.steering())).transpose()?;
             Ok((key, value))
         }
         Subject::Lookup(kind, hash) => {

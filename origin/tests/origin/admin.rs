@@ -249,4 +249,8 @@ fn a_catalogue_is_put_as_a_whole_and_its_way_to_the_kv_begins_with_its_value() {
     assert_eq!((&shown["version"], &shown["catalogue"]["ad"][0]["code"]), (&json!(1), &json!(1)));
     let versions = call(&viewer, "GET", "/versions", &json!(null)).json();
     assert_eq!((&versions["versions"][0]["version"], &versions["versions"][1]["by"]), (&json!(2), &json!("token")));
+    second["campaign"][0]["budget_micros"] = json!(5_000_000);
+    assert_eq!(call(&token, "PUT", "", &second).status, 200);
+    let budget = &call(&viewer, "GET", "/budgets", &json!(null)).json()["budgets"][0];
+    assert_eq!((&budget["left_micros"], &budget["daily_budget_micros"]), (&json!(5_000_000), &json!(null)));
 }

@@ -141,7 +141,7 @@ fn a_catalogue_is_checked_applied_listed_and_taken_back() {
     let (file, bad) = (place.path().join("ads.toml"), place.path().join("bad.json"));
     let ads = |weight: u32| {
         format!(
-            "[[advertiser]]\nid = \"shoes\"\n[[campaign]]\nid = \"spring\"\nadvertiser = \"shoes\"\n\
+            "[[advertiser]]\nid = \"shoes\"\n[[campaign]]\nid = \"spring\"\nadvertiser = \"shoes\"\nbudget_micros = 5000000\n\
              [[ad_group]]\nid = \"red\"\ncampaign = \"spring\"\n[[ad]]\nid = \"runner\"\nad_group = \"red\"\n\
              creative = {{ title = \"Run\" }}\nlanding = \"https://shoes.example/\"\nweight = {weight}\n"
         )
@@ -163,6 +163,8 @@ fn a_catalogue_is_checked_applied_listed_and_taken_back() {
         (&false.into(), &true.into(), &"cli".into())
     );
     assert_eq!(demo(&["show"])["ad"][0]["code"], 1);
+    let budgets = demo(&["budgets"]);
+    assert_eq!((&budgets[0]["campaign"], &budgets[0]["left_micros"]), (&"spring".into(), &5_000_000.into()));
     assert_eq!(place.json(&["catalogue", "schema"])["properties"]["ad"]["type"], "array");
 
     std::fs::write(&bad, r#"{"ad":[{"id":"A","ad_group":"no","creative":{},"landing":"javascript:x"},{}]}"#).unwrap();

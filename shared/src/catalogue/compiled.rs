@@ -85,6 +85,8 @@ impl Group {
 /// What a campaign's advertiser agreed on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Terms {
+    /// The campaign's code.
+    pub campaign: u32,
     /// From when on its ads are placed, and from when on not any more.
     pub runs: std::ops::Range<Millis>,
     /// What is paid for what.
@@ -93,6 +95,8 @@ pub struct Terms {
     pub roadblock: bool,
     /// Whether one page may show several ads of its advertiser.
     pub repeats: bool,
+    /// Whether it has a budget: it takes part in calls as its pace says.
+    pub paced: bool,
     /// What it competes in, by numbers that stand for the names.
     pub categories: Vec<usize>,
 }
@@ -238,10 +242,12 @@ fn bounds(level: Level, head: &Head, questions: &[(Verb, Window)]) -> impl Itera
 
 fn terms(campaign: &FlatCampaign, advertisers: &[FlatAdvertiser]) -> Terms {
     Terms {
+        campaign: campaign.head.code,
         runs: campaign.runs.clone(),
         bid: campaign.bid,
         roadblock: campaign.roadblock,
         repeats: advertisers.get(campaign.advertiser as usize).is_some_and(|advertiser| advertiser.repeats),
+        paced: campaign.paced,
         categories: campaign.categories.iter().map(|category| *category as usize).collect(),
     }
 }

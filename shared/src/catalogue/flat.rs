@@ -7,7 +7,7 @@ use std::ops::Range;
 use super::{Bid, CapMode, CapRule, Catalogue, Targets};
 use crate::actions::{Verb, Window};
 use crate::experiment::{self, Experiment};
-use crate::filter::{self, Filter};
+use crate::filter::Filter;
 use crate::ids::Millis;
 use crate::vocabulary::Vocabulary;
 
@@ -72,6 +72,8 @@ pub struct FlatCampaign {
     pub roadblock: bool,
     /// Whether its caps are strict.
     pub strict: bool,
+    /// Whether it has a budget: it takes part in calls as its pace says.
+    pub paced: bool,
     /// What it competes in, by numbers that stand for the names.
     pub categories: Vec<u32>,
 }
@@ -116,7 +118,6 @@ impl Flat {
             advertisers.insert(advertiser.id.as_str(), place(&flat.advertisers));
             flat.advertisers.push(FlatAdvertiser { head, repeats: advertiser.repeats });
         }
-        let moment = |text: &Option<String>| text.as_ref().and_then(|text| u64::try_from(filter::rfc3339(text)?).ok());
         let mut categories = Places::default();
         for (campaign, target) in catalogue.campaigns.iter().zip(&targets.campaigns) {
             let parent = advertisers.get(campaign.advertiser.as_str());
@@ -127,10 +128,11 @@ impl Flat {
                 head,
                 advertiser: *advertiser,
                 target: making.target(target),
-                runs: moment(&campaign.starts).unwrap_or(0)..moment(&campaign.ends).unwrap_or(Millis::MAX),
+                runs: campaign.runs(),
                 bid: campaign.bid.unwrap_or(Bid::CpmMicros(0)),
                 roadblock: campaign.roadblock,
                 strict: campaign.cap_mode == CapMode::Strict,
+                paced: campaign.budget_micros.or(campaign.daily_budget_micros).is_some(),
                 categories: campaign.categories.iter().map(|name| categories.of(name.as_str())).collect(),
             });
         }

@@ -19,6 +19,8 @@ pub enum Fate {
     Arm,
     /// It belongs to an arm of an experiment, and the person is in the control, which gets none of them.
     Holdout,
+    /// Its campaign has a budget, and takes no part in this call.
+    Pace,
     /// It is worth less than the placement asks.
     Floor,
     /// It is placed on this page already, or another of its advertiser's is.
@@ -49,6 +51,7 @@ impl Fate {
             Self::Targeting => "targeting",
             Self::Arm => "arm",
             Self::Holdout => "holdout",
+            Self::Pace => "pace",
             Self::Floor => "floor",
             Self::OnPage => "on_page",
             Self::Competes => "competes",

@@ -47,6 +47,14 @@ fn at_noon() -> Millis {
     EPOCH_MS + u64::from(now().0) * 60_000
 }
 
+fn given<'a>(now: Millis) -> Given<'a> {
+    Given { now, ..Given::default() }
+}
+
+fn noon<'a>() -> Given<'a> {
+    given(at_noon())
+}
+
 /// Placements of these sizes, of no kind and without a floor.
 fn sized<'a>(sizes: &[&'a [[u32; 2]]]) -> Vec<Placement<'a>> {
     sizes.iter().map(|sizes| Placement { sizes, ..Placement::default() }).collect()
@@ -54,7 +62,7 @@ fn sized<'a>(sizes: &[&'a [[u32; 2]]]) -> Vec<Placement<'a>> {
 
 /// The ads placed in front of somebody without a history, by code, or why there is none.
 fn chosen(catalogue: &Compiled, subject: &Subject<'_>, placements: &[Placement<'_>]) -> Vec<Result<u32, NoAd>> {
-    let question = Question::new(catalogue, None, Some(&Person::default()), subject, placements.to_vec(), at_noon());
+    let question = Question::new(catalogue, Some(&Person::default()), subject, placements.to_vec(), noon());
     question.decide(None).into_iter().map(|one| one.map(|place| catalogue.offers[place].entity.ad)).collect()
 }
 
@@ -63,7 +71,7 @@ fn placed(catalogue: &Compiled, held: &[Vec<Action>], placements: &[&[[u32; 2]]]
     let packed: Vec<Vec<u8>> = held.iter().map(|one| one.iter().copied().collect::<Actions>().pack()).collect();
     let actions = packed.iter().map(|bytes| PackedActions::read(bytes).unwrap()).collect();
     let (person, nobody) = (Person { actions, ..Person::default() }, Subject::default());
-    let decided = Question::new(catalogue, None, Some(&person), &nobody, sized(placements), at_noon()).decide(None);
+    let decided = Question::new(catalogue, Some(&person), &nobody, sized(placements), noon()).decide(None);
     decided.into_iter().map(|one| one.map(|place| catalogue.offers[place].entity.ad)).collect()
 }
 
@@ -97,7 +105,7 @@ fn s3_05_the_trace_says_which_cap_bound_and_at_how_many() {
     });
     let bytes: Vec<u8> = (1..=3).map(|n| seen(&catalogue, 1, n, now())).collect::<Actions>().pack();
     let person = Person { actions: vec![PackedActions::read(&bytes).unwrap()], ..Person::default() };
-    let question = Question::new(&catalogue, None, Some(&person), &Subject::default(), sized(&[TOP]), at_noon());
+    let question = Question::new(&catalogue, Some(&person), &Subject::default(), sized(&[TOP]), noon());
     let fates = question.fates(None).remove(0);
     let [Fate::Capped(bound, 3), Fate::Size, Fate::Won, Fate::Outbid] = fates[..] else { unreachable!("{fates:?}") };
     assert_eq!((bound.level, bound.cap.limit), (Level::Campaign, 2));
@@ -132,7 +140,7 @@ fn field_13_an_insertion_that_two_hold_counts_once_and_reservations_count() {
 #[test]
 fn field_13_with_nobody_to_count_for_only_ads_without_caps_are_placed() {
     let catalogue = catalogue(|all| all["advertiser"][0]["caps"] = cap("impression", 9, 1, "days"));
-    let question = Question::new(&catalogue, None, None, &Subject::default(), sized(&[&[], &[]]), at_noon());
+    let question = Question::new(&catalogue, None, &Subject::default(), sized(&[&[], &[]]), noon());
     assert_eq!(question.fates(None)[0], [Fate::Nobody, Fate::Nobody, Fate::Nobody, Fate::Won]);
     assert_eq!(question.decide(None)[1], Err(NoAd::AllCapped));
     assert_eq!(placed(&catalogue, &[], &[&[]]), [Ok(1)], "a visitor minted now is somebody");
@@ -152,7 +160,7 @@ fn why_there_is_none() {
 /// Fates of the first placement, of any size, in front of somebody without a history.
 fn fates(catalogue: &Compiled, subject: &Subject<'_>) -> Vec<Fate> {
     let any = vec![Placement::default()];
-    Question::new(catalogue, None, Some(&Person::default()), subject, any, at_noon()).fates(None).remove(0)
+    Question::new(catalogue, Some(&Person::default()), subject, any, noon()).fates(None).remove(0)
 }
 
 #[test]
@@ -212,7 +220,7 @@ fn s4_05_an_ad_is_for_whom_its_campaign_and_its_group_are() {
     // Who has seen an ad is counted from the actions.
     let bytes: Vec<u8> = [seen(&catalogue, 4, 1, now())].into_iter().collect::<Actions>().pack();
     let known = Person { actions: vec![PackedActions::read(&bytes).unwrap()], ..Person::default() };
-    let question = Question::new(&catalogue, None, Some(&known), &both, vec![Placement::default()], at_noon());
+    let question = Question::new(&catalogue, Some(&known), &both, vec![Placement::default()], noon());
     assert_eq!(question.fates(None)[0][..3], [Fate::Won, Fate::Outbid, Fate::Outbid]);
 }
 
@@ -241,7 +249,7 @@ fn a_roadblock_fills_the_page_or_is_not_there() {
     assert_eq!(chosen(&catalogue, &nobody, &[any; 3]), [Ok(3), Ok(4), Err(NoAd::AllCapped)], "two ads fill no three");
     let small = Placement { sizes: &[[300, 250]], ..any };
     assert_eq!(chosen(&catalogue, &nobody, &[any, small]), [Ok(3), Ok(4)]);
-    let question = Question::new(&catalogue, None, None, &nobody, vec![any, small], at_noon());
+    let question = Question::new(&catalogue, None, &nobody, vec![any, small], noon());
     assert_eq!(question.fates(None)[0], [Fate::Roadblock, Fate::Roadblock, Fate::Won, Fate::Outbid]);
 }
 
@@ -278,7 +286,8 @@ fn s1_09_s3_06_what_is_paid_for_clicks_is_worth_what_the_model_expects_of_this_p
         let packed = actions.iter().copied().collect::<Actions>().pack();
         let person = Person { actions: vec![PackedActions::read(&packed).unwrap()], ..Person::default() };
         let any = vec![Placement::default()];
-        let question = Question::new(&catalogue, scores, Some(&person), &Subject::default(), any, now);
+        let question =
+            Question::new(&catalogue, Some(&person), &Subject::default(), any, Given { scores, ..given(now) });
         let won = catalogue.offers[question.decide(None)[0].unwrap()].entity.ad;
         (won, [1, 2, 3, 4].map(|ad| question.worth(0, catalogue.place_of(ad).unwrap())))
     };
@@ -319,7 +328,7 @@ fn tested() -> Compiled {
 }
 
 fn codes(catalogue: &Compiled, person: Option<&Person<'_>>, sizes: &[[u32; 2]]) -> (Decided, Vec<&'static str>) {
-    let question = Question::new(catalogue, None, person, &Subject::default(), sized(&[sizes]), at_noon());
+    let question = Question::new(catalogue, person, &Subject::default(), sized(&[sizes]), noon());
     let codes = question.fates(None).remove(0).into_iter().map(Fate::code).collect();
     (question.decide(None).remove(0), codes)
 }
@@ -341,7 +350,7 @@ fn s4_06_a_page_is_part_of_an_experiment_whichever_arm_its_person_is_in() {
     let catalogue = tested();
     let met = |arms: Option<u8>, subject: &Subject<'_>, sizes: &[[u32; 2]], now| {
         let person = Person { arms: vec![arms, None], ..Person::default() };
-        Question::new(&catalogue, None, Some(&person), subject, sized(&[sizes]), now).met()
+        Question::new(&catalogue, Some(&person), subject, sized(&[sizes]), given(now)).met()
     };
     for arms in [Some(1), Some(2), Some(3), None] {
         assert_eq!(met(arms, &Subject::default(), TOP, at_noon()), [0].into(), "{arms:?}");
@@ -357,7 +366,7 @@ fn s4_06_a_page_is_part_of_an_experiment_whichever_arm_its_person_is_in() {
     });
     let asked = |keywords: &[&str]| {
         let subject = Subject { keywords, ..Subject::default() };
-        Question::new(&over, None, Some(&Person::default()), &subject, sized(&[TOP]), at_noon()).met()
+        Question::new(&over, Some(&Person::default()), &subject, sized(&[TOP]), noon()).met()
     };
     assert_eq!((asked(&[]), asked(&["shoes"])), ([].into(), [0].into()), "in its time, and for who looks at what");
 }

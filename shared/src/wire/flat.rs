@@ -12,6 +12,7 @@ use crate::packed::{self, Packed, put, put_row};
 const FORM: u64 = 1;
 const ROADBLOCK: u64 = 1;
 const STRICT: u64 = 2;
+const PACED: u64 = 4;
 
 /// A catalogue's bytes.
 #[must_use]
@@ -70,7 +71,7 @@ fn put_maybe(to: &mut Vec<u8>, place: Option<u32>) {
 }
 
 fn put_campaign(to: &mut Vec<u8>, campaign: &FlatCampaign) {
-    let FlatCampaign { head, advertiser, target, runs, bid, roadblock, strict, categories } = campaign;
+    let FlatCampaign { head, advertiser, target, runs, bid, roadblock, strict, paced, categories } = campaign;
     put_head(to, head);
     put(to, u64::from(*advertiser));
     put_maybe(to, *target);
@@ -84,7 +85,8 @@ fn put_campaign(to: &mut Vec<u8>, campaign: &FlatCampaign) {
     };
     put(to, kind);
     packed::put_signed(to, *paid);
-    put(to, (u64::from(*roadblock) * ROADBLOCK) | (u64::from(*strict) * STRICT));
+    let flags = [(*roadblock, ROADBLOCK), (*strict, STRICT), (*paced, PACED)];
+    put(to, flags.into_iter().filter(|(set, _)| *set).map(|(_, flag)| flag).sum());
     put_all(to, categories, |to, category| put(to, u64::from(*category)));
 }
 
@@ -156,12 +158,12 @@ fn campaign(from: &mut Packed<'_>, of: Of, filters: usize, advertisers: usize) -
         _ => return Err(WireError::Range),
     };
     let flags = number(from)?;
-    if flags > ROADBLOCK | STRICT || !bid.is_within() {
+    if flags > ROADBLOCK | STRICT | PACED || !bid.is_within() {
         return Err(WireError::Range);
     }
     let categories = all(from, limits::CATEGORIES, small)?;
-    let (roadblock, strict) = (flags & ROADBLOCK != 0, flags & STRICT != 0);
-    Ok(FlatCampaign { head, advertiser, target, runs, bid, roadblock, strict, categories })
+    let [roadblock, strict, paced] = [ROADBLOCK, STRICT, PACED].map(|flag| flags & flag != 0);
+    Ok(FlatCampaign { head, advertiser, target, runs, bid, roadblock, strict, paced, categories })
 }
 
 /// A list of at most so many.

@@ -5,7 +5,7 @@ use std::hint::black_box;
 use causeway_shared::actions::{Action, Actions, InsertionHash, PackedActions, Verb, ViewType};
 use causeway_shared::attributes::AttributeMap;
 use causeway_shared::catalogue::{Catalogue, Compiled, Flat};
-use causeway_shared::decision::{Described, Person, Placement, Question, Scores};
+use causeway_shared::decision::{Described, Given, Person, Placement, Question, Scores};
 use causeway_shared::filter::Subject;
 use causeway_shared::ids::{Millis, Version, VisitorId};
 use causeway_shared::model::{FRACTION, Model, Part};
@@ -164,8 +164,8 @@ impl Deciding {
         let (totals, arms) = (self.view.totals(self.visitor), Vec::new());
         let person = Person { actions, totals, arms };
         let (subject, placements) = (Self::subject(&described), Self::placements().to_vec());
-        let scores = self.scores.as_ref();
-        let question = Question::new(&self.compiled, scores, Some(&person), &subject, placements, now());
+        let given = Given { now: now(), scores: self.scores.as_ref(), ..Given::default() };
+        let question = Question::new(&self.compiled, Some(&person), &subject, placements, given);
         let decided = question.decide(None).into_iter().enumerate();
         decided.map(|(number, won)| won.ok().map(|place| (place, question.worth(number, place)))).collect()
     }

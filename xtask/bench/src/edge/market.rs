@@ -7,7 +7,7 @@ use causeway_bench_wasm::{decide, filters, segments};
 use causeway_shared::actions::{Actions, ViewType};
 use causeway_shared::attributes::AttributeMap;
 use causeway_shared::catalogue::{Catalogue, Compiled};
-use causeway_shared::decision::{Described, Person, Placement, Question};
+use causeway_shared::decision::{Described, Given, Person, Placement, Question};
 use causeway_shared::filter::Subject;
 use causeway_shared::ids::{Millis, TenantId, Version, VisitorId};
 use causeway_shared::kv;
@@ -107,7 +107,8 @@ impl Market {
             ..Subject::default()
         };
         let placements = decide::Deciding::placements().to_vec();
-        let question = Question::new(&self.compiled, None, Some(&person), &subject, placements, now);
+        let given = Given { now, ..Given::default() };
+        let question = Question::new(&self.compiled, Some(&person), &subject, placements, given);
         let ids = question.decide(None).into_iter().map(|decided| {
             let offer = self.compiled.offers.get(decided.ok()?)?;
             Some(offer.ids.first()?.to_string())

@@ -1,21 +1,22 @@
-//! Experiments at the edge: who is in which arm, what a page of it tells, and what keeps it so.
+//! How the origin steers traffic, at the edge: experiments – who is in which arm, what a page of it tells, and what keeps it
+//! so – and budgets.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use causeway_edge::Engine;
+use causeway_edge::{Engine, Outcome};
 use causeway_shared::attributes::Dictionary;
 use causeway_shared::catalogue::Catalogue;
 use causeway_shared::experiment::{Exposure, Exposures};
-use causeway_shared::fact::What;
+use causeway_shared::fact::{Fact, What};
 use causeway_shared::ids::{Epoch, Millis, TenantId, Version, VisitorId};
 use causeway_shared::keys::{Key, KeyRing, Keys, Stage, TenantKeys};
 use causeway_shared::membership::Membership;
 use causeway_shared::profile::{Content, SubProfile};
-use causeway_shared::steering::Steering;
+use causeway_shared::steering::{ALL_CALLS, Pace, Steering};
 use causeway_shared::view::{Snapshot, Stored};
 use causeway_shared::vocabulary::Vocabulary;
-use causeway_shared::{kv, wire};
+use causeway_shared::{kv, limits, wire};
 use serde_json::{Value, json};
 
 const NOW: Millis = 1_800_000_000_000;
@@ -58,6 +59,10 @@ fn tested() -> Value {
 
 impl Page {
     fn new() -> Self {
+        Self::with(tested())
+    }
+
+    fn with(catalogue: Value) -> Self {
         let secret = |seed: u8| std::array::from_fn(|i| u8::try_from(i * 7).unwrap() ^ seed);
         let ring = |seed| KeyRing(vec![Key { id: 1, stage: Stage::Active, secret: secret(seed) }]);
         let demo = TenantKeys { cookie: ring(1), alternate: ring(2), proof: Vec::new() };
@@ -66,7 +71,7 @@ impl Page {
         let config = json!({ "tenant": [{ "name": "demo", "hosts": ["localhost"], "no_signal": "allow" }] });
         let engine = Engine::configure(&config.to_string(), &serde_json::to_string(&keys).unwrap()).unwrap();
         let tenant: TenantId = "demo".parse().unwrap();
-        let catalogue: Catalogue = serde_json::from_value(tested()).unwrap();
+        let catalogue: Catalogue = serde_json::from_value(catalogue).unwrap();
         assert_eq!(catalogue.problems("c", &Vocabulary::default()), []);
         let flat = catalogue.flat(&Dictionary::default(), &Vocabulary::default()).unwrap();
         let (document, current) = (kv::catalogue_key(&tenant, 1), kv::pointer_key(&tenant));
@@ -77,23 +82,25 @@ impl Page {
         Self { engine, tenant, now: NOW, cookies: BTreeMap::new(), kv, gpc: "", agent: "Firefox/140.0", told: vec![] }
     }
 
-    fn steer(&mut self, counter: u64, shares: &[u32]) {
-        let steering = Steering { at: self.now, shares: [(EXPERIMENT, shares.to_vec())].into(), ..Steering::default() };
+    fn share(&mut self, counter: u64, shares: &[u32]) {
+        let shares = [(EXPERIMENT, shares.to_vec())].into();
+        self.steer(counter, Steering { at: self.now, shares, ..Steering::default() });
+    }
+
+    fn steer(&mut self, counter: u64, steering: Steering) {
         let key = kv::steering_key(&self.tenant);
         let value = wire::catalogue::encode_steering(&key, version(counter), &steering).unwrap();
         self.kv.insert(key, value);
         self.now += 60_000;
     }
 
-    /// A page with a place for one ad: gives the answer and what became of the ads, by name.
-    fn view(&mut self) -> (Value, BTreeMap<String, String>) {
+    fn send(&mut self, method: &str, path: &str, body: &[u8]) -> Outcome {
         self.now += 1_000;
         let cookies: Vec<String> = self.cookies.iter().map(|(name, value)| format!("{name}={value}")).collect();
         let (gpc, agent) = (self.gpc, self.agent);
-        let head = format!("POST\nhttp://localhost/v1/decide\n{}\n\n{gpc}\n\n{agent}\n{EXPLAIN}\n", cookies.join("; "));
+        let head = format!("{method}\nhttp://localhost{path}\n{}\n\n{gpc}\n\n{agent}\n{EXPLAIN}\n", cookies.join("; "));
         let mut seed = [0; 32];
         seed[..8].copy_from_slice(&self.now.to_be_bytes());
-        let body = br#"{"placements":[{"id":"top"}],"explain":true}"#;
         let mut outcome = self.engine.begin(&head, body, self.now, &seed);
         while let Some(turn) = outcome.head.turn {
             let values: Vec<&str> = outcome.head.read.iter().map(|key| self.kv.get(key).map_or("", |v| v)).collect();
@@ -103,8 +110,13 @@ impl Page {
             let (name, value) = cookie.split(';').next().unwrap().split_once('=').unwrap();
             self.cookies.insert(name.to_owned(), value.to_owned());
         }
-        let facts = wire::facts::decode(&outcome.facts).map(|batch| batch.facts).unwrap_or_default();
-        self.told = facts
+        outcome
+    }
+
+    /// A page with a place for one ad: gives the answer and what became of the ads, by name.
+    fn view(&mut self) -> (Value, BTreeMap<String, String>) {
+        let outcome = self.send("POST", "/v1/decide", br#"{"placements":[{"id":"top"}],"explain":true}"#);
+        self.told = facts(&outcome)
             .into_iter()
             .filter_map(|fact| match fact.what {
                 What::Exposure { experiment, arm } => Some((fact.visitor, experiment, arm)),
@@ -121,6 +133,10 @@ impl Page {
     fn arm(&mut self) -> Value {
         self.view().0["decisions"][0]["ad"]["experiment"]["arm"].clone()
     }
+}
+
+fn facts(outcome: &Outcome) -> Vec<Fact> {
+    wire::facts::decode(&outcome.facts).map(|batch| batch.facts).unwrap_or_default()
 }
 
 fn version(counter: u64) -> Version {
@@ -160,13 +176,13 @@ fn s4_06_new_people_fall_into_all_arms_and_each_is_told_once() {
 #[test]
 fn s4_11_shares_that_move_take_new_people_and_leave_those_who_saw_an_arm_in_it() {
     let mut page = Page::new();
-    page.steer(5, &[3_000, 6_000, 0]);
+    page.share(5, &[3_000, 6_000, 0]);
     while page.arm() != "low" {
         page.cookies.clear();
     }
-    page.steer(6, &[3_000, 0, 6_000]);
+    page.share(6, &[3_000, 0, 6_000]);
     assert_eq!((page.arm(), page.told.len()), (json!("low"), 0));
-    page.steer(4, &[3_000, 6_000, 0]);
+    page.share(4, &[3_000, 6_000, 0]);
     for _ in 0..50 {
         page.cookies.clear();
         assert_ne!(page.arm(), "low", "older word does not count");
@@ -221,5 +237,62 @@ fn s4_06_nobody_is_tested_who_is_not_recognised_or_not_counted() {
             ("nobody", "nobody", 0),
             "{agent}"
         );
+    }
+}
+
+/// The ad of a campaign with a budget, and one for all that is worth less.
+fn budgeted() -> Value {
+    let mut all = tested();
+    all["campaign"][0]["daily_budget_micros"] = json!(1_000_000);
+    all.as_object_mut().unwrap().remove("experiment");
+    for group in all["ad_group"].as_array_mut().unwrap() {
+        group.as_object_mut().unwrap().remove("arm");
+    }
+    all["ad"].as_array_mut().unwrap().remove(1);
+    all
+}
+
+/// At a pace of so many of a million calls, made now.
+fn paced(now: Millis, calls: u32) -> Steering {
+    Steering { at: now, paces: [(1, Pace { from: calls, to: calls })].into(), ..Steering::default() }
+}
+
+#[test]
+fn a_campaign_with_a_budget_takes_part_as_its_pace_says_and_without_one_in_nothing() {
+    let mut page = Page::with(budgeted());
+    let fate = |page: &mut Page| page.view().1["low"].clone();
+    assert_eq!(fate(&mut page), "pace", "nobody has said what it may spend");
+    page.steer(1, paced(page.now, ALL_CALLS));
+    let shown = (0..60).filter(|_| fate(&mut page) == "won").count();
+    assert_eq!(shown, 60);
+    page.steer(2, paced(page.now, ALL_CALLS / 4));
+    let shown = (0..400).filter(|_| fate(&mut page) == "won").count();
+    // Four standard deviations of 400 draws: 35.
+    assert!(shown.abs_diff(100) < 35, "{shown}");
+    page.steer(3, paced(page.now, ALL_CALLS));
+    page.now += limits::STEERING_STALE_MS;
+    assert_eq!(fate(&mut page), "pace", "of what was spent since then nothing is known");
+}
+
+#[test]
+fn what_nobody_sees_is_paid_for_without_a_visitor() {
+    let mut page = Page::with(budgeted());
+    page.steer(1, paced(page.now, ALL_CALLS));
+    page.gpc = "1";
+    let (answer, fates) = page.view();
+    assert_eq!(
+        (&fates["low"], &answer["visitor"], &answer["consent"]),
+        (&"won".to_owned(), &Value::Null, &json!("none"))
+    );
+    assert!(page.cookies.is_empty());
+    let decision = &answer["decisions"][0];
+    for (url, status) in [("impression_url", 200), ("click_url", 302)] {
+        let sent = page.send("GET", decision[url].as_str().unwrap(), b"");
+        let [fact] = &facts(&sent)[..] else { unreachable!("{sent:?}") };
+        assert_eq!((sent.head.status, fact.visitor), (status, VisitorId::NOBODY));
+        assert!(matches!(fact.what, What::Action { entity, .. } if entity.campaign == 1));
+        page.agent = "a-crawler (bot)";
+        assert_eq!(facts(&page.send("GET", decision[url].as_str().unwrap(), b"")), [], "a bot");
+        page.agent = "Firefox/140.0";
     }
 }

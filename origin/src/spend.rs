@@ -1,0 +1,386 @@
+//! What campaigns with budgets spend: counted as facts fold, each once, by the days of the campaign's time zone. What was
+//! spent is spent: merges, unlinks and erasures take nothing of it back.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use causeway_shared::actions::{Action, Entity, PackedActions, Verb};
+use causeway_shared::budget::{Billed, Budget, Nanos, Spent};
+use causeway_shared::catalogue::Bid;
+use causeway_shared::fact::{Fact, PURCHASE, What};
+use causeway_shared::ids::{Micros, Millis, VisitorId};
+use causeway_shared::limits;
+use causeway_shared::time::{DAY_MINUTES, Minute};
+use jiff::tz::TimeZone;
+use jiff::{Timestamp, civil};
+use rusqlite::Connection;
+
+use crate::catalogue::Budgets;
+use crate::fold::{buckets, ids};
+use crate::group::Group;
+use crate::store::{StoreError, TenantNo, signed, unsigned};
+
+/// The row of all days together.
+const EVER: i64 = -1;
+
+/// A purchase that a click before it may have to be paid for.
+#[derive(Debug, Clone, Copy)]
+struct Bought {
+    tenant: TenantNo,
+    /// Row in `visitors`.
+    visitor: i64,
+    at: Minute,
+    received: Millis,
+    value: Micros,
+}
+
+/// What a group of facts costs.
+#[derive(Debug, Default)]
+pub struct Bills {
+    spent: BTreeMap<(TenantNo, u32, i64), Nanos>,
+    bought: Vec<Bought>,
+}
+
+impl Bills {
+    /// Bills new facts of a visitor, whose row this is.
+    pub fn add<'f>(
+        &mut self,
+        budgets: &Budgets,
+        tenant: TenantNo,
+        visitor: i64,
+        facts: impl IntoIterator<Item = &'f Fact>,
+    ) {
+        let budgets = budgets.of(tenant);
+        if budgets.is_empty() {
+            return;
+        }
+        let by_purchase = budgets.values().any(|budget| matches!(budget.bid, Bid::CpaMicros(_) | Bid::SharePpm(_)));
+        for fact in facts {
+            match &fact.what {
+                What::Action { verb, entity, .. } => self.action(budgets, tenant, *verb, *entity, fact.received),
+                What::Track { name, value, .. } if name == PURCHASE && by_purchase => {
+                    let (at, value) = (Minute::at(fact.at), value.unwrap_or(0));
+                    self.bought.push(Bought { tenant, visitor, at, received: fact.received, value });
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn action(&mut self, budgets: &BTreeMap<u32, Budget>, tenant: TenantNo, verb: Verb, of: Entity, received: Millis) {
+        let billed = match verb {
+            Verb::IMPRESSION => Billed::Impression,
+            Verb::CLICK => Billed::Click,
+            _ => return,
+        };
+        if let Some(budget) = budgets.get(&of.campaign) {
+            self.bill(tenant, budget, billed, received);
+        }
+    }
+
+    fn bill(&mut self, tenant: TenantNo, budget: &Budget, billed: Billed, received: Millis) {
+        let price = budget.price(billed);
+        if price > 0 {
+            for day in [day(&budget.time_zone, received).0, EVER] {
+                let sum = self.spent.entry((tenant, budget.campaign, day)).or_default();
+                *sum = sum.saturating_add(price);
+            }
+        }
+    }
+
+    /// Bills an action of nobody (invariant 10); gives whether it is new.
+    ///
+    /// # Errors
+    /// [`StoreError::Sqlite`].
+    pub fn add_nobodys(&mut self, group: &Group<'_>, tenant: TenantNo, fact: &Fact) -> Result<bool, StoreError> {
+        const PUT: &str = "INSERT OR IGNORE INTO nobodys_facts (tenant, day, id) VALUES (?1, ?2, ?3)";
+        let What::Action { verb, entity, .. } = fact.what else { return Ok(false) };
+        let budgets = group.budgets.of(tenant);
+        if !budgets.contains_key(&entity.campaign) {
+            // There is nothing to count it for.
+            return Ok(true);
+        }
+        let row = (tenant.0, ids::day(fact.received), fact.id.short().cast_signed());
+        let new = group.tx.prepare_cached(PUT)?.execute(row)? > 0;
+        if new {
+            self.action(budgets, tenant, verb, entity, fact.received);
+        }
+        Ok(new)
+    }
+
+    /// Writes what a group came to, once its people are linked: a purchase is paid for by the campaign of the last click,
+    /// of the whole person, within a day before it.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn keep(mut self, group: &Group<'_>) -> Result<(), StoreError> {
+        const PUT: &str =
+            "INSERT INTO spend (tenant, campaign, day, nanos) VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO UPDATE
+            SET nanos = min(nanos, 4611686018427387903) + min(excluded.nanos, 4611686018427387903)";
+        for bought in std::mem::take(&mut self.bought) {
+            let campaign = last_click(group.tx, &bought)?.map(|action| action.entity.campaign);
+            let budget = campaign.and_then(|campaign| group.budgets.of(bought.tenant).get(&campaign));
+            if let Some(budget) = budget {
+                self.bill(bought.tenant, budget, Billed::Purchase(bought.value), bought.received);
+            }
+        }
+        let mut put = group.tx.prepare_cached(PUT)?;
+        for ((tenant, campaign, day), nanos) in self.spent {
+            put.execute((tenant.0, campaign, day, signed(nanos)))?;
+        }
+        Ok(())
+    }
+}
+
+fn last_click(conn: &Connection, bought: &Bought) -> Result<Option<Action>, StoreError> {
+    const PERSON: &str = "SELECT row FROM visitors WHERE person = (SELECT person FROM visitors WHERE row = ?1)
+        ORDER BY last_seen DESC LIMIT ?2";
+    let mut statement = conn.prepare_cached(PERSON)?;
+    let rows = statement.query_map((bought.visitor, limits::SNAPSHOT_VISITORS as i64), |row| row.get::<_, i64>(0))?;
+    let rows: BTreeSet<i64> = rows.chain([Ok(bought.visitor)]).collect::<Result<_, _>>()?;
+    let (from, to) = (Minute(bought.at.0.saturating_sub(DAY_MINUTES)), Minute(bought.at.0 + 1));
+    let mut last: Option<Action> = None;
+    for row in rows {
+        for body in buckets::within(conn, row, from, to)? {
+            let packed = PackedActions::read(&body).ok_or(StoreError::Corrupt { what: "bucket of actions" })?;
+            let clicks = packed.iter().filter(|a| a.verb == Verb::CLICK && a.minute >= from && a.minute < to);
+            last = clicks.chain(last).max_by_key(|action| (action.minute, action.insertion, action.entity.ad));
+        }
+    }
+    Ok(last)
+}
+
+/// A day where a zone's clocks are, in days since 1970, and when it ends.
+#[must_use]
+pub fn day(time_zone: &str, now: Millis) -> (i64, Millis) {
+    let zone = TimeZone::get(time_zone).unwrap_or(TimeZone::UTC);
+    let now = Timestamp::from_millisecond(signed(now)).unwrap_or(Timestamp::MAX).to_zoned(zone);
+    let since = civil::date(1970, 1, 1).until(now.date()).map_or(0, |span| i64::from(span.get_days()));
+    let ends = now.tomorrow().and_then(|next| next.start_of_day());
+    (since, ends.map_or(Millis::MAX, |ends| unsigned(ends.timestamp().as_millisecond())))
+}
+
+/// Whether there is a time zone of this name.
+#[must_use]
+pub fn is_time_zone(name: &str) -> bool {
+    name.len() <= limits::TIME_ZONE_BYTES && TimeZone::get(name).is_ok()
+}
+
+/// What a campaign has spent, on this day and in all.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn spent(conn: &Connection, tenant: TenantNo, campaign: u32, day: i64) -> Result<Spent, StoreError> {
+    const READ: &str = "SELECT day, nanos FROM spend WHERE tenant = ?1 AND campaign = ?2 AND day IN (?3, -1)";
+    let mut spent = Spent::default();
+    let mut statement = conn.prepare_cached(READ)?;
+    let mut rows = statement.query((tenant.0, campaign, day))?;
+    while let Some(row) = rows.next()? {
+        let nanos = unsigned(row.get(1)?);
+        if row.get::<_, i64>(0)? == EVER { spent.ever = nanos } else { spent.today = nanos }
+    }
+    Ok(spent)
+}
+
+/// Forgets, some at a time, actions of nobody that no fact of now can repeat any more.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn forget(conn: &Connection, tenant: TenantNo, now: Millis) -> Result<(), StoreError> {
+    const DROP: &str = "DELETE FROM nobodys_facts WHERE (tenant, day, id) IN
+        (SELECT tenant, day, id FROM nobodys_facts WHERE tenant = ?1 AND day < ?2 LIMIT 10000)";
+    conn.prepare_cached(DROP)?.execute((tenant.0, ids::oldest(now)))?;
+    Ok(())
+}
+
+/// Whether a fact is of nobody, and an observation.
+#[must_use]
+pub fn is_nobodys(fact: &Fact) -> bool {
+    fact.visitor == VisitorId::NOBODY && matches!(fact.what, What::Action { .. })
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use causeway_shared::actions::ViewType;
+    use causeway_shared::ids::{FactId, InsertionId};
+    use causeway_shared::wire::catalogue::decode_steering;
+    use causeway_shared::{kv, limits};
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::testing::{NOW, Origin, purchase, visitor};
+    use crate::{catalogue, steering};
+
+    const DAY_MS: Millis = 86_400_000;
+
+    /// A campaign for each bid, with its code, and one without a budget.
+    fn origin(change: impl FnOnce(&mut Value)) -> Origin {
+        let mut origin = Origin::new();
+        let campaign = |code: u32, bid: Value| json!({ "id": format!("c{code}"), "code": code, "advertiser": "v", "bid": bid, "daily_budget_micros": 1_000_000, "time_zone": "Europe/Berlin" });
+        let mut document = json!({
+            "advertiser": [{ "id": "v" }],
+            "campaign": [
+                campaign(1, json!({ "cpm_micros": 2_000_000 })), campaign(2, json!({ "cpc_micros": 300_000 })),
+                campaign(3, json!({ "cpa_micros": 5_000_000 })), campaign(4, json!({ "share_ppm": 100_000 })),
+                { "id": "c5", "code": 5, "advertiser": "v", "bid": { "cpm_micros": 1 } },
+            ],
+        });
+        change(&mut document);
+        let (tenant, given) = (origin.tenant("demo").clone(), origin.given());
+        catalogue::apply(&mut origin.conn, &origin.rules, given, &tenant, document, "tests").unwrap();
+        origin
+    }
+
+    fn action(visitor: VisitorId, n: u32, received: Millis, verb: Verb, campaign: u32) -> Fact {
+        let insertion = InsertionId(u128::from(n).to_be_bytes());
+        let entity = Entity { ad: 1, ad_group: 1, campaign, advertiser: 1 };
+        let day = u32::try_from(received / DAY_MS).unwrap();
+        let id = FactId::of_action(visitor, insertion, verb.0, 0, day);
+        let what = What::Action { insertion, verb, view_type: ViewType(0), entity };
+        Fact { id, visitor, received, at: received, what }
+    }
+
+    fn of(origin: &Origin, campaign: u32, now: Millis) -> (Nanos, Nanos) {
+        let (day, _) = day("Europe/Berlin", now);
+        let Spent { today, ever } = spent(&origin.conn, origin.tenant("demo").no, campaign, day).unwrap();
+        (today, ever)
+    }
+
+    #[test]
+    fn what_is_counted_once_is_paid_for_once_on_the_day_of_the_campaigns_zone() {
+        let mut origin = origin(|_| {});
+        // 2027-01-15 08:00 UTC; Berlin's day began at 23:00 UTC of the day before.
+        let midnight = NOW - 9 * 3_600_000;
+        assert_eq!(day("Europe/Berlin", midnight - 1).1, midnight);
+        let (a, b) = (visitor(1), visitor(2));
+        let facts = [
+            action(a, 1, midnight - 1, Verb::IMPRESSION, 1),
+            action(a, 2, midnight, Verb::IMPRESSION, 1),
+            action(b, 3, NOW, Verb::IMPRESSION, 1),
+            action(b, 3, NOW, Verb::CLICK, 1),
+            action(b, 4, NOW, Verb::IMPRESSION, 2),
+            action(b, 4, NOW, Verb::CLICK, 2),
+            action(b, 5, NOW, Verb::IMPRESSION, 5),
+        ];
+        for part in [&facts[..3], &facts, &facts] {
+            origin.send("demo", part);
+        }
+        assert_eq!(of(&origin, 1, NOW), (4_000_000, 6_000_000));
+        assert_eq!(of(&origin, 1, midnight - 1), (2_000_000, 6_000_000));
+        assert_eq!(of(&origin, 2, NOW), (300_000_000, 300_000_000));
+        assert_eq!(of(&origin, 5, NOW), (0, 0), "it has no budget");
+    }
+
+    #[test]
+    fn a_purchase_is_paid_for_by_the_last_click_of_the_whole_person_within_a_day() {
+        let mut origin = origin(|_| {});
+        let (phone, laptop, other) = (visitor(1), visitor(2), visitor(3));
+        let logins = [origin.login(phone, 1, NOW - DAY_MS, "ann"), origin.login(laptop, 2, NOW - DAY_MS, "ann")];
+        origin.send("demo", &logins);
+        origin.send(
+            "demo",
+            &[
+                action(phone, 10, NOW - 120_000, Verb::CLICK, 4),
+                action(laptop, 11, NOW - 60_000, Verb::CLICK, 3),
+                purchase(phone, 12, NOW, 20_000_000),
+                purchase(other, 13, NOW, 20_000_000),
+            ],
+        );
+        assert_eq!((of(&origin, 3, NOW), of(&origin, 4, NOW)), ((5_000_000_000, 5_000_000_000), (0, 0)));
+        // A tenth of the value; a click that came after the purchase is none before it.
+        origin.now += 120_000;
+        origin.send(
+            "demo",
+            &[
+                action(phone, 14, NOW + 60_000, Verb::CLICK, 4),
+                purchase(laptop, 15, NOW + 60_000, 20_000_000),
+                action(phone, 16, NOW + 120_000, Verb::CLICK, 3),
+            ],
+        );
+        assert_eq!(of(&origin, 4, NOW).1, 2_000_000_000);
+        origin.now = NOW + 2 * DAY_MS;
+        origin.send("demo", &[purchase(phone, 17, origin.now, 20_000_000)]);
+        assert_eq!((of(&origin, 3, NOW).1, of(&origin, 4, NOW).1), (5_000_000_000, 2_000_000_000), "too late");
+    }
+
+    #[test]
+    fn what_nobody_saw_is_paid_for_once_and_is_nobodys_history() {
+        let mut origin = origin(|_| {});
+        let seen = |n, campaign| action(VisitorId::NOBODY, n, NOW, Verb::IMPRESSION, campaign);
+        for (facts, new) in [(vec![seen(1, 1), seen(2, 1), seen(1, 1)], 2), (vec![seen(2, 1), seen(3, 5)], 1)] {
+            assert_eq!(origin.send("demo", &facts).accepted, new);
+        }
+        assert_eq!(of(&origin, 1, NOW), (4_000_000, 4_000_000));
+        let count = |origin: &Origin, table: &str| {
+            origin.conn.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get::<_, i64>(0)).unwrap()
+        };
+        assert_eq!((count(&origin, "visitors"), count(&origin, "nobodys_facts")), (0, 2));
+        // Kept for as long as the fact could come again, and then not.
+        for (later, kept) in [(limits::FACT_ID_KEEP_MS, 2), (limits::FACT_ID_KEEP_MS + DAY_MS, 0)] {
+            origin.now = NOW + later;
+            origin.drain(10);
+            assert_eq!(count(&origin, "nobodys_facts"), kept, "{later}");
+        }
+    }
+
+    #[test]
+    fn each_minute_the_paces_are_published_and_follow_what_was_spent() {
+        let mut origin = origin(|_| {});
+        let mut kv = std::collections::BTreeMap::new();
+        let mut minute = |origin: &mut Origin| {
+            let writes = origin.drain(100);
+            kv.extend(writes.iter().filter_map(|write| Some((write.key.clone(), write.value.clone()?))));
+            origin.acknowledge(&writes);
+            let key = kv::steering_key(&origin.tenant("demo").id);
+            let (_, steering) = decode_steering(&key, kv.get(&key)?.as_bytes()).unwrap();
+            origin.now += limits::STEERING_MS;
+            Some((steering.at, steering.paces.get(&1).copied()?, steering.paces.contains_key(&5)))
+        };
+        let first = minute(&mut origin).unwrap();
+        assert_eq!((first.0, first.1.from, first.2), (NOW, 0, false), "one without a budget has no pace");
+        let second = minute(&mut origin).unwrap();
+        assert!(second.0 == NOW + limits::STEERING_MS && second.1.to > first.1.to, "{second:?}");
+        // 500 impressions are paid for on a day, and they came at once.
+        let facts: Vec<Fact> = (0..500).map(|n| action(visitor(n), n, origin.now, Verb::IMPRESSION, 1)).collect();
+        origin.send("demo", &facts);
+        assert_eq!(minute(&mut origin).unwrap().1.to, 0, "it is spent");
+        let report = steering::report(&origin.conn, origin.tenant("demo").no, origin.now).unwrap();
+        let day_ends = day("Europe/Berlin", NOW).1;
+        assert_eq!(
+            report.first(),
+            Some(&json!({
+                "campaign": "c1", "budget_micros": null, "daily_budget_micros": 1_000_000, "spent_micros": 1_000_000,
+                "spent_today_micros": 1_000_000, "left_micros": 0, "day_ends_ms": day_ends, "pace_ppm": 0,
+            }))
+        );
+        origin.now = day_ends;
+        assert!(minute(&mut origin).unwrap().1.to > 0, "a new day");
+    }
+
+    #[test]
+    fn what_was_spent_since_a_backup_stays_spent() {
+        let mut origin = origin(|_| {});
+        let facts: Vec<Fact> = (0..4).map(|n| action(visitor(n), n, NOW, Verb::IMPRESSION, 1)).collect();
+        origin.send("demo", &facts);
+        let before = catalogue::Before::of(&origin.conn).unwrap();
+        for (change, after) in [("nanos = 1", 8_000_000), ("nanos = 9000000", 9_000_000)] {
+            origin.conn.execute(&format!("UPDATE spend SET {change}"), []).unwrap();
+            before.bring(&origin.conn).unwrap();
+            assert_eq!(of(&origin, 1, NOW), (after, after), "{change}");
+        }
+        origin.conn.execute("DELETE FROM spend WHERE day = -1", []).unwrap();
+        before.bring(&origin.conn).unwrap();
+        assert_eq!(of(&origin, 1, NOW), (9_000_000, 8_000_000));
+    }
+
+    #[test]
+    fn a_days_end_is_where_the_clocks_are() {
+        // The clocks of Berlin went back on 2026-10-25: that day had 25 hours. Lord Howe goes by half an hour.
+        let noon = 1_792_929_600_000;
+        assert_eq!(day("Europe/Berlin", noon), (20_751, noon + 11 * 3_600_000));
+        assert_eq!(day("Europe/Berlin", noon - DAY_MS), (20_750, noon - DAY_MS + 10 * 3_600_000));
+        assert_eq!(day("Australia/Lord_Howe", 0).0, 0);
+        assert_eq!(day("UTC", u64::MAX).0, 2_932_895);
+        assert!(is_time_zone("UTC") && !is_time_zone("Mars/Olympus") && !is_time_zone(&"x".repeat(1_000)));
+    }
+}
