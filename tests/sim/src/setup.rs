@@ -47,12 +47,16 @@ pub fn config() -> EdgeConfig {
 /// How often the ads `red` (by the ledger) and `green` (strict) may be seen by one person.
 pub const LIMITS: [(&str, u32, usize); 2] = [("red", 1, 3), ("green", 2, 2)];
 
+/// The campaign with a budget, by its code, and what an impression of it costs.
+pub const PAID: (u32, u64) = (3, 5);
+
 /// The experiment's code, and its arms with their codes; the first is the control.
 pub const EXPERIMENT: u32 = 1;
 /// Its arms.
 pub const ARMS: [(&str, u8); 3] = [("none", 1), ("one", 2), ("two", 3)];
 
-/// Three campaigns: capped by the ledger, capped strictly, and not at all, the last with ads of an experiment. Editions differ in what no cap depends on.
+/// Three campaigns: capped by the ledger, capped strictly, and not at all, the last with ads of an experiment and a budget.
+/// Editions differ in what no cap depends on.
 #[must_use]
 pub fn ads(edition: u64) -> serde_json::Value {
     let cap = |limit: usize| json!([{ "action": "impression", "limit": limit, "window": { "interval": 30, "unit": "days" } }]);
@@ -65,15 +69,16 @@ pub fn ads(edition: u64) -> serde_json::Value {
     };
     let arm = |(id, code): (&str, u8)| json!({ "id": id, "code": code, "share": 3_000, "control": code == 1 });
     let [(_, _, ledger), (_, _, strict)] = LIMITS;
+    let (campaign, price) = PAID;
     json!({
         "experiment": [{
             "id": "prices", "code": EXPERIMENT, "starts": 0, "selection": true, "arm": ARMS.map(arm),
         }],
         "advertiser": [{ "id": "shop", "code": 1, "repeats": true }],
         "campaign": [
-            { "id": "red", "code": 1, "advertiser": "shop", "caps": cap(ledger) },
-            { "id": "green", "code": 2, "advertiser": "shop", "caps": cap(strict), "cap_mode": "strict" },
-            { "id": "plain", "code": 3, "advertiser": "shop" },
+            { "id": "red", "code": 1, "advertiser": "shop", "caps": cap(ledger), "bid": { "cpm_micros": 7 } },
+            { "id": "green", "code": 2, "advertiser": "shop", "caps": cap(strict), "cap_mode": "strict", "bid": { "cpm_micros": 6 } },
+            { "id": "plain", "code": campaign, "advertiser": "shop", "bid": { "cpm_micros": price }, "budget_micros": 1_000_000 },
         ],
         "ad_group": [group("red", 1), group("green", 2), group("plain", 3)],
         "ad": [ad("red", 1, 100), ad("green", 2, 50), ad("plain", 3, 1 + u32::try_from(edition).unwrap_or(0)),

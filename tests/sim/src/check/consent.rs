@@ -1,8 +1,9 @@
 //! No fact and no KV key carries an id from a request without permission; but for the one withdrawal, which tells whose
-//! permission ended.
+//! permission ended. What nobody saw is paid for, and names nobody.
 
 use causeway_edge::Outcome;
-use causeway_shared::fact::What;
+use causeway_shared::fact::{Fact, What};
+use causeway_shared::ids::VisitorId;
 
 use crate::browser::Kind;
 use crate::edge::Call;
@@ -14,14 +15,14 @@ pub fn reads(call: &Call, keys: &[String]) -> Vec<String> {
     if call.gpc { named.map(|key| format!("a call without permission reads {key}")).collect() } else { Vec::new() }
 }
 
-/// What it may tell: withdrawals alone.
+/// What it may tell: withdrawals, and ad events of nobody.
 pub fn emitted(call: &Call, outcome: &Outcome) -> Vec<String> {
     let facts = facts_of(&outcome.facts).map(|(_, facts)| facts).unwrap_or_default();
-    let withdraws = |what: &What| *what == What::Withdrawal;
+    let nobodys = |fact: &Fact| fact.visitor == VisitorId::NOBODY && matches!(fact.what, What::Action { .. });
     if !call.gpc || call.asked.kind == Kind::Erase {
         return Vec::new();
     }
-    let wrong = facts.iter().filter(|fact| !withdraws(&fact.what));
+    let wrong = facts.iter().filter(|fact| fact.what != What::Withdrawal && !nobodys(fact));
     let mut seen: Vec<String> = wrong.map(|fact| format!("a call without permission tells {fact:?}")).collect();
     let sets = |(name, value): &&(&str, String)| *name == "set-cookie" && !value.contains("Max-Age=0");
     seen.extend(outcome.head.headers.iter().filter(sets).map(|(_, value)| format!("without permission: {value}")));

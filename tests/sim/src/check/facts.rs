@@ -21,6 +21,11 @@ use crate::world::World;
 fn holds(conn: &Connection, tenant: store::TenantNo, fact: &Fact) -> bool {
     const IDS: &str =
         "SELECT f.ids FROM fact_ids f JOIN visitors v ON v.row = f.visitor WHERE v.tenant = ?1 AND v.visitor = ?2";
+    const NOBODYS: &str = "SELECT count(*) FROM nobodys_facts WHERE tenant = ?1 AND id = ?2";
+    if fact.visitor == VisitorId::NOBODY {
+        let id = fact.id.short().cast_signed();
+        return conn.query_row(NOBODYS, (tenant.0, id), |row| row.get::<_, i64>(0)).is_ok_and(|count| count > 0);
+    }
     let wanted = fact.id.short().to_be_bytes();
     let Ok(mut read) = conn.prepare_cached(IDS) else { return false };
     let Ok(rows) = read.query_map((tenant.0, fact.visitor.as_bytes()), |row| row.get::<_, Vec<u8>>(0)) else {

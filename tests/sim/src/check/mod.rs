@@ -2,6 +2,7 @@
 //! folded, all of them when the world has converged.
 
 pub mod answers;
+pub mod budgets;
 pub mod caps;
 pub mod consent;
 pub mod erasure;
@@ -132,6 +133,7 @@ impl World {
         for (checker, look) in [
             ("erasure", erasure::converged as fn(&mut Self) -> Vec<String>),
             ("facts", facts::converged),
+            ("budgets", budgets::converged),
             ("caps", caps::converged),
             ("people", people::converged),
             ("people", answers::converged),

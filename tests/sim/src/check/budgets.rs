@@ -1,0 +1,35 @@
+//! What a campaign has spent is what was counted of it, each impression once, also those that nobody saw.
+
+use std::collections::BTreeMap;
+
+use causeway_origin::spend;
+use causeway_shared::actions::Verb;
+use causeway_shared::fact::What;
+use causeway_shared::ids::TenantId;
+
+use crate::setup::PAID;
+use crate::world::World;
+
+/// Compares what was spent with the model, once that holds what the store holds.
+pub fn converged(world: &mut World) -> Vec<String> {
+    let World { origin, model, plan, .. } = world;
+    let Some((conn, rules)) = origin.store() else { return vec!["the origin is down".to_owned()] };
+    let (campaign, price) = PAID;
+    let mut counted: BTreeMap<&TenantId, u64> = BTreeMap::new();
+    for (tenant, told) in model.facts() {
+        let counts = matches!(told.fact.what, What::Action { verb: Verb::IMPRESSION, entity, .. } if entity.campaign == campaign);
+        let erased = model.erased.contains(&(tenant.clone(), told.fact.visitor));
+        *counted.entry(tenant).or_default() += u64::from(counts && !erased);
+    }
+    let mut found = Vec::new();
+    for (tenant, counted) in counted {
+        let Some(known) = rules.tenants.by_name(tenant.as_str()) else { continue };
+        let spent = spend::spent(conn, known.no, campaign, 0).unwrap_or_default().ever / price;
+        // What was paid for stays so, of whom is erased and of what a restore lost.
+        let fits = if plan.erasures || plan.restore { spent >= counted } else { spent == counted };
+        if !fits {
+            found.push(format!("{tenant}'s campaign has paid for {spent} impressions; the model has {counted}"));
+        }
+    }
+    found
+}
