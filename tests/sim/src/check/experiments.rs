@@ -29,7 +29,7 @@ pub fn emitted(call: &Call, outcome: &Outcome) -> Vec<String> {
     };
     // A newer snapshot that was met before stands in for an older one: after a restore that may know less.
     let instead = answer["degraded"].as_array().into_iter().flatten().any(|note| note == "snapshot_older");
-    let Some(known) = known(call, visitor, !instead).get(EXPERIMENT) else { return Vec::new() };
+    let Some(known) = known(call, visitor).get(EXPERIMENT).filter(|_| !instead) else { return Vec::new() };
     let mut found = Vec::new();
     for fact in facts_of(&outcome.facts).map(|(_, facts)| facts).unwrap_or_default() {
         if fact.what == (What::Exposure { experiment: EXPERIMENT, arm: known.arm }) && fact.visitor == visitor {
@@ -47,10 +47,10 @@ pub fn emitted(call: &Call, outcome: &Outcome) -> Vec<String> {
     found
 }
 
-/// What a request says of its visitor's own exposures, by its cookie and by the snapshot that it read.
-fn known(call: &Call, visitor: VisitorId, by_snapshot: bool) -> Exposures {
+/// What a request says of its visitor's own exposures.
+fn known(call: &Call, visitor: VisitorId) -> Exposures {
     let ledger = super::people::ledger(call).filter(|ledger| ledger.visitor == visitor);
-    let own = call.given.iter().filter(|snapshot| by_snapshot && snapshot.visitor == visitor);
+    let own = call.given.iter().filter(|snapshot| snapshot.visitor == visitor);
     let newest = own.max_by_key(|snapshot| snapshot.version).and_then(|snapshot| snapshot.profiles.get(&visitor));
     let of_ledger = ledger.map(|ledger| ledger.exposed).unwrap_or_default();
     newest.map(|sub| sub.exposures()).unwrap_or_default().join(of_ledger)
