@@ -46,6 +46,9 @@ impl Made {
     }
 }
 
+/// How old steering is that is made anew: a wake-up each minute comes now and then a little early.
+const DUE_MS: Millis = limits::STEERING_MS * 9 / 10;
+
 /// Makes anew what is a minute old, of every tenant that has something to steer or had.
 ///
 /// # Errors
@@ -54,7 +57,7 @@ pub fn refresh(group: &mut Group<'_>) -> Result<(), StoreError> {
     for tenant in group.rules.tenants.iter().map(|known| known.no) {
         let before = newest(group.tx, tenant)?;
         // A clock that went back is no reason to wait for it.
-        let fresh = |made: Millis| made <= group.now && group.now - made < limits::STEERING_MS;
+        let fresh = |made: Millis| made <= group.now && group.now - made < DUE_MS;
         if before.as_ref().is_some_and(|before| fresh(before.at)) {
             continue;
         }
@@ -197,9 +200,9 @@ mod tests {
         shares(&mut origin, &mut kv);
         let made = |origin: &Origin| newest(&origin.conn, origin.tenant("demo").no).unwrap().unwrap().at;
         let first = made(&origin);
-        origin.now = first + limits::STEERING_MS - 1;
+        origin.now = first + DUE_MS - 1;
         assert_eq!((origin.drain(10).len(), made(&origin)), (0, first));
-        origin.now = first + limits::STEERING_MS;
+        origin.now = first + DUE_MS;
         assert_eq!((origin.drain(10).len(), made(&origin)), (0, origin.now));
         origin.now = first - 1;
         origin.drain(10);

@@ -17,6 +17,8 @@ const EDGE: &str = "edge";
 const IN_WASM: [&str; 2] = ["decide", "wasm"];
 /// What is simulated, not measured.
 const BANDIT: &str = "bandit";
+/// What a program of its own plays, and by which of its commands.
+const PLAYED: [(&str, &str); 2] = [("market", "compare"), ("budgets", "budgets")];
 
 pub(crate) fn names() -> Vec<&'static str> {
     vec![
@@ -32,12 +34,21 @@ pub(crate) fn names() -> Vec<&'static str> {
         "filters",
         "train",
         BANDIT,
+        PLAYED[0].0,
+        PLAYED[1].0,
         IN_WASM[0],
         IN_WASM[1],
     ]
 }
 
 pub(crate) fn run(project: &Project, name: &str, json: bool, rocksdb: bool, stop: &Stop) -> Result<()> {
+    if let Some((_, command)) = PLAYED.iter().find(|(played, _)| *played == name) {
+        let mut build = project.cargo();
+        steps::run("building the market", build.args(["build", "--release", "--package", "causeway-market"]), stop)?;
+        let mut market = project.command(project.target.join("release/causeway-market"));
+        market.arg(command).args(json.then_some("--json"));
+        return test::shown(&mut market, stop);
+    }
     let mut env = match name {
         // A simulation of its own needs no program of ours.
         BANDIT => Vec::new(),

@@ -1,0 +1,169 @@
+//! How far a campaign spends beyond its budget: a day of traffic over so many locations, each with a KV cache and an isolate
+//! of its own, half of it of people who give no permission. What was seen is billed seconds later, paces are made each minute,
+//! and every location has them when its cache has.
+
+use std::collections::HashMap;
+
+use causeway_edge::Engine;
+use causeway_origin::spend;
+use causeway_shared::ids::Millis;
+use serde_json::{Value, json};
+
+use crate::browser::{Browser, Reads, decisions};
+use crate::dice::Dice;
+use crate::world::{BEGIN, Failed, World, config, keys};
+
+/// How long a location serves what it has read of the KV.
+const CACHE_MS: Millis = 60_000;
+/// How often facts arrive, and what is due is written.
+const SYNC_MS: Millis = 10_000;
+const MINUTES: u64 = 1_440;
+const CAMPAIGN: u32 = 1;
+/// What an impression costs, in billionths: a CPM of one.
+const PRICE: u64 = 1_000_000;
+
+/// A day to play.
+#[derive(Debug, Clone, Copy)]
+pub struct Day {
+    /// Locations that decide.
+    pub locations: usize,
+    /// Calls on the day; their rate is a sine of a day, and for ten minutes in the evening five times as high.
+    pub calls: u64,
+    /// Impressions that the budget pays for.
+    pub budget: u64,
+    /// Whether it is spread over the day.
+    pub even: bool,
+    /// Of everything drawn.
+    pub seed: u64,
+}
+
+/// What came of a day.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Came {
+    /// Impressions paid for, by the hour.
+    pub hours: Vec<u64>,
+    /// All of them.
+    pub spent: u64,
+}
+
+impl Came {
+    /// What was spent beyond a budget, in percent of it; below 0 for what was left.
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "far from 2^53")]
+    pub fn over(&self, budget: u64) -> f64 {
+        (self.spent as f64 / budget.max(1) as f64 - 1.0) * 100.0
+    }
+}
+
+struct Location {
+    engine: Engine,
+    cache: HashMap<String, (Millis, String)>,
+}
+
+/// A location's cache in front of the KV.
+struct Cached<'a> {
+    now: Millis,
+    cache: &'a mut HashMap<String, (Millis, String)>,
+    kv: &'a HashMap<String, String>,
+}
+
+impl Reads for Cached<'_> {
+    fn read(&mut self, key: &str) -> String {
+        let known = self.cache.get(key).filter(|(at, _)| self.now < at + CACHE_MS);
+        if let Some((_, value)) = known {
+            return value.clone();
+        }
+        let value = self.kv.get(key).cloned().unwrap_or_default();
+        self.cache.insert(key.to_owned(), (self.now, value.clone()));
+        value
+    }
+}
+
+fn catalogue(day: &Day) -> Value {
+    let pace = if day.even { "even" } else { "asap" };
+    json!({
+        "advertiser": [{ "id": "v" }],
+        "campaign": [{ "id": "c", "code": CAMPAIGN, "advertiser": "v", "bid": { "cpm_micros": PRICE },
+            "daily_budget_micros": day.budget * PRICE / 1_000, "pace": pace }],
+        "ad_group": [{ "id": "g", "campaign": "c" }],
+        "ad": [{ "id": "a", "ad_group": "g", "creative": {}, "landing": "https://shop.example/" }],
+    })
+}
+
+/// Plays a day.
+///
+/// # Errors
+/// [`Failed`].
+pub fn play(day: &Day) -> Result<Came, Failed> {
+    let mut dice = Dice::new(day.seed);
+    let mut world = World::new(day.seed)?;
+    world.apply(catalogue(day))?;
+    let location = |_| {
+        let engine = Engine::configure(&config().to_string(), &serde_json::to_string(&keys())?)?;
+        Ok(Location { engine, cache: HashMap::new() })
+    };
+    let mut locations = (0..day.locations).map(location).collect::<Result<Vec<_>, Failed>>()?;
+    let mut browsers: Vec<Browser> = (0..500).map(|n| Browser::new(n % 2 == 0)).collect();
+    let mut came = Came { hours: vec![0; 24], spent: 0 };
+    let mut owed = 0.0;
+    for minute in 0..MINUTES {
+        owed += rate(day, minute);
+        let mut calls: Vec<Millis> = Vec::new();
+        while owed >= 1.0 {
+            calls.push(dice.bits() % 60_000);
+            owed -= 1.0;
+        }
+        calls.sort_unstable();
+        let mut calls = calls.into_iter().peekable();
+        for part in 0..60_000 / SYNC_MS {
+            let start = BEGIN + minute * 60_000;
+            while let Some(at) = calls.next_if(|at| *at < (part + 1) * SYNC_MS) {
+                world.now = start + at;
+                let (place, who) = (dice.below(locations.len()), dice.below(browsers.len()));
+                let (Some(location), Some(browser)) = (locations.get_mut(place), browsers.get_mut(who)) else {
+                    continue;
+                };
+                page(&mut world, location, browser, &mut dice)?;
+            }
+            world.now = start + (part + 1) * SYNC_MS;
+            world.sync()?;
+            world.publish()?;
+        }
+        let spent = spent(&world)?;
+        came.hours.iter_mut().skip(usize::try_from(minute / 60)?).take(1).for_each(|hour| *hour += spent - came.spent);
+        came.spent = spent;
+    }
+    Ok(came)
+}
+
+/// Calls in a minute.
+#[expect(clippy::cast_precision_loss, reason = "far from 2^53")]
+fn rate(day: &Day, minute: u64) -> f64 {
+    let mean = day.calls as f64 / MINUTES as f64;
+    let wave = 1.0 - 0.7 * (minute as f64 / MINUTES as f64 * std::f64::consts::TAU).cos();
+    let burst = if (1_200..1_210).contains(&minute) { 5.0 } else { 1.0 };
+    mean * wave * burst
+}
+
+/// A page with a place for one ad, which is seen if it is placed.
+fn page(world: &mut World, location: &mut Location, browser: &mut Browser, dice: &mut Dice) -> Result<(), Failed> {
+    let Location { engine, cache } = location;
+    let World { now, kv, .. } = &*world;
+    let mut reads = Cached { now: *now, cache, kv };
+    let call = ("POST", "/v1/decide", r#"{"placements":[{"id":"top"}]}"#);
+    let decided = browser.send(engine, &mut reads, call, *now, dice)?;
+    let mut told = vec![decided.facts.clone()];
+    for decision in decisions(&decided) {
+        if let Some(url) = decision["impression_url"].as_str() {
+            told.push(browser.send(engine, &mut reads, ("GET", url, ""), *now, dice)?.facts);
+        }
+    }
+    told.into_iter().for_each(|batch| world.tell(batch));
+    Ok(())
+}
+
+/// Impressions paid for so far.
+fn spent(world: &World) -> Result<u64, Failed> {
+    let (conn, tenant) = world.store();
+    Ok(spend::spent(conn, tenant.no, CAMPAIGN, 0)?.ever / PRICE)
+}

@@ -1,0 +1,249 @@
+//! What ways to choose ads are worth, beside each other: the same ads and the same people, a week in which all choose at
+//! random, and a week of their own.
+
+use causeway_edge::Engine;
+use serde_json::json;
+
+use crate::ads::{self, Ad, Paid};
+use crate::browser::{Browser, decisions};
+use crate::dice::Dice;
+use crate::people::Person;
+use crate::world::{BEGIN, Failed, World, config, keys};
+
+const DAY_MS: u64 = 86_400_000;
+/// How often facts are folded and snapshots published.
+const TICK_MS: u64 = 10 * 60_000;
+const TICKS: u64 = DAY_MS / TICK_MS;
+/// Orders of choice that are drawn, for a choice at random.
+const ORDERS: usize = 32;
+/// Visits of one person a day, pages of one visit, and how likely a member is logged in on one.
+const VISITS: f64 = 0.6;
+const PAGES: usize = 3;
+const LOGGED_IN: f64 = 0.7;
+
+/// How ads are chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// As the product does: by a model, over all browsers of a person.
+    Causeway,
+    /// By a model that knows each browser alone: nobody says who is logged in.
+    Unbridged,
+    /// By what is bid, with the same expectation of clicks and purchases for everybody.
+    HighestBid,
+    /// At random, of those that may be placed.
+    Random,
+}
+
+impl Way {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Causeway, Self::Unbridged, Self::HighestBid, Self::Random];
+
+    /// Its name in what is printed.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Causeway => "causeway",
+            Self::Unbridged => "without bridging",
+            Self::HighestBid => "highest bid",
+            Self::Random => "random eligible",
+        }
+    }
+}
+
+/// How large a market is.
+#[derive(Debug, Clone, Copy)]
+pub struct Size {
+    /// People.
+    pub people: usize,
+    /// Days of choices at random, of which the model learns.
+    pub before: u64,
+    /// Days of the way's own.
+    pub days: u64,
+    /// Of everything drawn.
+    pub seed: u64,
+}
+
+/// What came of the way's own days.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Came {
+    /// Ads seen.
+    pub impressions: u64,
+    /// Clicked.
+    pub clicks: u64,
+    /// Bought after that.
+    pub purchases: u64,
+    /// What advertisers pay, in the currency.
+    pub revenue: f64,
+}
+
+impl Came {
+    /// Clicks of an impression.
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "far from 2^53")]
+    pub fn ctr(&self) -> f64 {
+        self.clicks as f64 / self.impressions.max(1) as f64
+    }
+
+    /// Revenue of a thousand impressions.
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "far from 2^53")]
+    pub fn rpm(&self) -> f64 {
+        1_000.0 * self.revenue / self.impressions.max(1) as f64
+    }
+}
+
+struct Market {
+    world: World,
+    way: Way,
+    ads: Vec<Ad>,
+    people: Vec<Person>,
+    browsers: Vec<Vec<Browser>>,
+    /// The engine of the way's own, and one for each drawn order.
+    own: Engine,
+    orders: Vec<(Engine, [(String, String); 2])>,
+    dice: Dice,
+    came: Came,
+}
+
+/// Plays a market; `progress` hears of days done.
+///
+/// # Errors
+/// [`Failed`].
+pub fn play(way: Way, size: Size, progress: &dyn Fn(u64)) -> Result<Came, Failed> {
+    let mut market = Market::new(way, size)?;
+    for day in 0..size.before + size.days {
+        let own = day >= size.before;
+        if own && matches!(way, Way::Causeway | Way::Unbridged) {
+            market.world.train()?;
+        }
+        if day == size.before {
+            market.came = Came::default();
+        }
+        for tick in 0..TICKS {
+            market.tick(day, tick, own && way != Way::Random)?;
+        }
+        progress(day + 1);
+    }
+    Ok(market.came)
+}
+
+fn engine() -> Result<Engine, Failed> {
+    Ok(Engine::configure(&config().to_string(), &serde_json::to_string(&keys())?)?)
+}
+
+impl Market {
+    fn new(way: Way, size: Size) -> Result<Self, Failed> {
+        // The same for all ways.
+        let mut dice = Dice::new(size.seed);
+        let ads = ads::draw(&mut dice);
+        let people: Vec<Person> = (0..size.people).map(|number| Person::draw(number, &mut dice)).collect();
+        let browsers = people.iter().map(|one| vec![Browser::new(one.permits); one.browsers]).collect();
+        let mut world = World::new(size.seed)?;
+        world.apply(ads::catalogue(&ads, None))?;
+        world.publish()?;
+        let order = |_| {
+            let document = ads::catalogue(&ads, Some(&mut dice));
+            Ok((engine()?, ads::in_force(world.tenant(), document)?))
+        };
+        let orders = (0..ORDERS).map(order).collect::<Result<_, Failed>>()?;
+        Ok(Self { way, people, browsers, own: engine()?, orders, dice, came: Came::default(), world, ads })
+    }
+
+    /// Ten minutes: who comes looks at pages, then what was seen is folded and published.
+    fn tick(&mut self, day: u64, tick: u64, own: bool) -> Result<(), Failed> {
+        let start = BEGIN + day * DAY_MS + tick * TICK_MS;
+        #[expect(clippy::cast_precision_loss, reason = "far from 2^53")]
+        let share = VISITS / TICKS as f64;
+        for number in 0..self.people.len() {
+            if self.dice.chance(share) {
+                self.world.now = start + self.dice.bits() % TICK_MS;
+                self.visit(number, u32::try_from(day)?, own)?;
+            }
+        }
+        self.world.now = start + TICK_MS;
+        self.world.sync()?;
+        self.world.publish()
+    }
+
+    fn visit(&mut self, number: usize, day: u32, own: bool) -> Result<(), Failed> {
+        let (Some(person), Some(browsers)) = (self.people.get_mut(number), self.browsers.get_mut(number)) else {
+            return Ok(());
+        };
+        let at = self.dice.below(browsers.len());
+        let Some(browser) = browsers.get_mut(at) else { return Ok(()) };
+        let logged_in = person.member.filter(|_| self.dice.chance(LOGGED_IN) && self.way != Way::Unbridged);
+        let ids = logged_in.map(|member| json!({ "member": format!("m-{member}") })).unwrap_or_else(|| json!({}));
+        let body = json!({ "placements": [{ "id": "top" }, { "id": "side" }], "user": { "ids": ids } }).to_string();
+        for _ in 0..PAGES {
+            let World { now, kv, .. } = &mut self.world;
+            *now += 15_000;
+            let now = *now;
+            let mut of_order = Of { kv, own: &[] };
+            let engine = if own {
+                &mut self.own
+            } else {
+                let order = self.dice.below(ORDERS);
+                let Some((engine, values)) = self.orders.get_mut(order) else { continue };
+                of_order.own = values;
+                engine
+            };
+            let mut told = Vec::new();
+            let mut ask = |what: (&str, &str, &str), dice: &mut Dice| {
+                let outcome = browser.send(engine, &mut of_order, what, now, dice)?;
+                told.push(outcome.facts.clone());
+                Ok::<_, Failed>(outcome)
+            };
+            for decision in decisions(&ask(("POST", "/v1/decide", &body), &mut self.dice)?) {
+                let Some(code) = code(&decision) else { continue };
+                let Some(ad) = self.ads.get(code - 1) else { continue };
+                let address = |name: &str| decision[name].as_str().unwrap_or_default().to_owned();
+                ask(("GET", &address("impression_url"), ""), &mut self.dice)?;
+                let clicked = person.look(code, ad, day, &mut self.dice);
+                self.came.impressions += 1;
+                if let Paid::Impression(amount) = ad.paid {
+                    self.came.revenue += amount;
+                }
+                if !clicked {
+                    continue;
+                }
+                ask(("GET", &address("click_url"), ""), &mut self.dice)?;
+                self.came.clicks += 1;
+                if let Paid::Click(amount) = ad.paid {
+                    self.came.revenue += amount;
+                }
+                if !person.buys(code, ad, &mut self.dice) {
+                    continue;
+                }
+                self.came.purchases += 1;
+                if let Paid::Purchase(amount) = ad.paid {
+                    self.came.revenue += amount;
+                }
+                if person.permits {
+                    let value = 40_000_000.0 * self.dice.lognormal(0.5);
+                    let event = json!([{ "type": "track", "name": "purchase", "properties": { "value_micros": value.round() as i64 } }]);
+                    ask(("POST", "/v1/events", &event.to_string()), &mut self.dice)?;
+                }
+            }
+            told.into_iter().for_each(|batch| self.world.tell(batch));
+        }
+        Ok(())
+    }
+}
+
+/// The code of a decision's ad.
+fn code(decision: &serde_json::Value) -> Option<usize> {
+    decision["ad"]["id"].as_str()?.strip_prefix('a')?.parse().ok()
+}
+
+/// The KV with values of an engine's own in front.
+struct Of<'a> {
+    kv: &'a std::collections::HashMap<String, String>,
+    own: &'a [(String, String)],
+}
+
+impl crate::browser::Reads for Of<'_> {
+    fn read(&mut self, key: &str) -> String {
+        let own = self.own.iter().find(|(of, _)| of == key).map(|(_, value)| value);
+        own.or_else(|| self.kv.get(key)).cloned().unwrap_or_default()
+    }
+}

@@ -1,0 +1,182 @@
+//! The origin and the KV of a market: the origin's own transactions on a store in a temporary folder, and a map.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use causeway_origin::catalogue;
+use causeway_origin::erase::journal::Journal;
+use causeway_origin::group::{self, Given, Rules};
+use causeway_origin::intake::{self, Outbox, Record};
+use causeway_origin::metrics::Metrics;
+use causeway_origin::store;
+use causeway_origin::tenants::{Known, Tenants};
+use causeway_origin::train::{self, Options, Outcome};
+use causeway_shared::config::EdgeConfig;
+use causeway_shared::ids::{Millis, TenantId};
+use causeway_shared::keys::{Key, KeyRing, Keys, Stage, TenantKeys};
+use causeway_shared::limits;
+use causeway_shared::wire::sync::SyncRequest;
+use rusqlite::Connection;
+use serde_json::{Value, json};
+
+use crate::dice::Dice;
+
+/// When markets begin: a Monday's midnight, UTC.
+pub const BEGIN: Millis = 1_800_230_400_000;
+/// The only tenant.
+pub const TENANT: &str = "market";
+/// Facts in one transaction.
+const FOLD: usize = 20_000;
+
+/// What failed, as text.
+pub type Failed = Box<dyn std::error::Error + Send + Sync>;
+
+/// What both sides are configured by.
+#[must_use]
+pub fn config() -> Value {
+    json!({ "tenant": [{
+        "name": TENANT, "hosts": ["market.example"], "no_signal": "allow", "member_proof": "trusted",
+        "kinds": [{ "name": "member", "code": 1, "unique": true }],
+    }] })
+}
+
+/// The keys of both sides.
+#[must_use]
+pub fn keys() -> Keys {
+    let ring = |seed: u8| {
+        let secret = std::array::from_fn(|i| u8::try_from(i * 7 % 256).unwrap_or_default() ^ seed);
+        KeyRing(vec![Key { id: 1, stage: Stage::Active, secret }])
+    };
+    let tenant = TenantKeys { cookie: ring(1), alternate: ring(2), proof: Vec::new() };
+    Keys { sync: ring(3), explain: None, tenants: [(TENANT.to_owned(), tenant)].into() }
+}
+
+/// The origin, and what it has written to the KV.
+pub struct World {
+    /// The time.
+    pub now: Millis,
+    /// Keys of the KV with their values.
+    pub kv: HashMap<String, String>,
+    conn: Connection,
+    rules: Rules,
+    tenant: Known,
+    metrics: Metrics,
+    dice: Dice,
+    waiting: Vec<Vec<u8>>,
+    folder: tempfile::TempDir,
+}
+
+impl std::fmt::Debug for World {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "a market at {} with {} keys", self.now, self.kv.len())
+    }
+}
+
+impl World {
+    /// An empty one.
+    ///
+    /// # Errors
+    /// [`Failed`].
+    pub fn new(seed: u64) -> Result<Self, Failed> {
+        let folder = tempfile::tempdir()?;
+        let edge: EdgeConfig = serde_json::from_value(config())?;
+        let conn = store::open(folder.path())?;
+        // A market that ends with its machine is no loss.
+        conn.pragma_update(None, "synchronous", "OFF")?;
+        let tenants = Tenants::open(&conn, &edge, &keys())?;
+        let tenant = tenants.by_name(TENANT).ok_or("the tenant is configured")?.clone();
+        let rules = Rules { tenants, sibling_publish_ms: 60_000, journal: Journal::open(folder.path())? };
+        let (metrics, dice, now) = (Metrics::default(), Dice::new(seed), BEGIN);
+        Ok(Self { now, kv: HashMap::new(), conn, rules, tenant, metrics, dice, waiting: Vec::new(), folder })
+    }
+
+    /// The tenant's id.
+    #[must_use]
+    pub fn tenant(&self) -> &TenantId {
+        &self.tenant.id
+    }
+
+    /// The store.
+    #[must_use]
+    pub fn store(&self) -> (&Connection, &Known) {
+        (&self.conn, &self.tenant)
+    }
+
+    fn given(&mut self) -> Given {
+        Given { now: self.now, random: self.dice.seed() }
+    }
+
+    /// Puts a catalogue in force.
+    ///
+    /// # Errors
+    /// [`Failed`].
+    pub fn apply(&mut self, document: Value) -> Result<(), Failed> {
+        let (given, tenant) = (self.given(), self.tenant.clone());
+        catalogue::apply(&mut self.conn, &self.rules, given, &tenant, document, "market")?;
+        Ok(())
+    }
+
+    /// Takes what an edge tells, for the next [`Self::sync`].
+    pub fn tell(&mut self, batch: Vec<u8>) {
+        if !batch.is_empty() {
+            self.waiting.push(batch);
+        }
+    }
+
+    /// Folds what was told.
+    ///
+    /// # Errors
+    /// [`Failed`].
+    pub fn sync(&mut self) -> Result<(), Failed> {
+        let told = std::mem::take(&mut self.waiting);
+        for facts in told.chunks(FOLD / 4) {
+            let request = SyncRequest { facts: facts.to_vec(), ..SyncRequest::default() };
+            let incoming = intake::read(request, &self.rules.tenants, self.now);
+            if let Some(refused) = incoming.rejected.first() {
+                return Err(format!("the origin refuses a fact: {refused:?}").into());
+            }
+            let records = [Arc::new(Record::of(incoming.facts))];
+            let given = self.given();
+            group::commit(&mut self.conn, &self.rules, &self.metrics, given, &records, &[])?;
+        }
+        Ok(())
+    }
+
+    /// Writes everything that is due to the KV.
+    ///
+    /// # Errors
+    /// [`Failed`].
+    pub fn publish(&mut self) -> Result<(), Failed> {
+        let none: [Arc<Record>; 0] = [];
+        let mut applied = Vec::new();
+        loop {
+            let drain = u16::try_from(limits::SYNC_PUBLISH)?;
+            let (given, call) = (self.given(), Outbox { applied, drain });
+            let done = group::commit(&mut self.conn, &self.rules, &self.metrics, given, &none, &[call])?;
+            let writes = done.handed.into_iter().next().unwrap_or_default();
+            if writes.is_empty() {
+                return Ok(());
+            }
+            applied = writes.iter().map(|write| write.entry).collect();
+            for write in writes {
+                match write.value {
+                    Some(value) => drop(self.kv.insert(write.key, value)),
+                    None => drop(self.kv.remove(&write.key)),
+                }
+            }
+        }
+    }
+
+    /// Trains a model and has it published, if it is better than the base rate.
+    ///
+    /// # Errors
+    /// [`Failed`].
+    pub fn train(&mut self) -> Result<(), Failed> {
+        let trained = train::run(self.folder.path(), self.tenant.no, self.now, &Options::default(), &|_, _| {})?;
+        if let Outcome::Trained(bytes, report) = &trained {
+            let (given, no) = (self.given(), self.tenant.no);
+            train::keep(&mut self.conn, &self.rules, given, no, bytes, report)?;
+        }
+        Ok(())
+    }
+}
