@@ -195,6 +195,7 @@ async fn readyz(State(app): State<Arc<App>>) -> Response {
 
 async fn metrics(State(app): State<Arc<App>>) -> Response {
     if let Some(live) = app.live() {
+        app.metrics.unfolded.set(live.readers.unfolded() as u64);
         match live.readers.read(|view| publish::depth(view.conn)).await {
             Ok((depth, oldest)) => app.metrics.set_outbox(depth, oldest),
             Err(e) => tracing::warn!(error = %e, "the outbox cannot be counted"),

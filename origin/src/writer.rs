@@ -125,7 +125,7 @@ impl Writer {
             spawned.map_err(|source| StoreError::Directory { path: data.to_owned(), source })
         };
         let mut appender = Appender { taking, shared: Arc::clone(&shared), wakes: wakes.clone() };
-        let mut folder = Folder { folding, backlog: backlog.clone(), shared: Arc::clone(&shared) };
+        let mut folder = Folder { folding, shared: Arc::clone(&shared) };
         let appending = thread("log", Box::new(move || appender.run(&to_append)))?;
         let folding = thread("store", Box::new(move || folder.run(&to_fold)))?;
         Ok((Self { appends, wakes, backlog: backlog.clone(), shared }, backlog, [appending, folding]))
@@ -273,7 +273,6 @@ impl Appender {
 /// The thread that folds.
 struct Folder {
     folding: Folding,
-    backlog: Backlog,
     shared: Arc<Shared>,
 }
 
@@ -328,7 +327,6 @@ impl Folder {
                 replies.into_iter().for_each(|reply| drop(reply.send(Err(WriteError::Failed))));
             }
         }
-        shared.metrics.unfolded.set(self.backlog.facts() as u64);
         self.note_truncated();
     }
 

@@ -38,6 +38,12 @@ impl Readers {
         Self { data: data.to_owned(), backlog, idle: Arc::default(), places: Arc::new(Semaphore::new(places)) }
     }
 
+    /// Facts that are durable in the log and not folded yet.
+    #[must_use]
+    pub fn unfolded(&self) -> usize {
+        if self.backlog.is_empty() { 0 } else { self.backlog.facts() }
+    }
+
     /// Runs one read in a thread that may block, in one snapshot of the store.
     ///
     /// # Errors
