@@ -73,7 +73,8 @@ pub(crate) fn settle(visit: Visit) -> Alone {
     if call.verb == Verb::CLICK {
         return Alone::Answer(Box::new(led(&visit, call)));
     }
-    let strict = visit.catalogue.is_strict(call.token.entity.ad);
+    // What nobody saw has no caps: it could not have been placed.
+    let strict = call.token.visitor != VisitorId::NOBODY && visit.catalogue.is_strict(call.token.entity.ad);
     let is_late = call.token.placed.saturating_add(limits::SERVE_WINDOW_MS + 60_000) < visit.now;
     if strict && call.counts && !is_late {
         let hop = strict::confirm(&visit.site, call.token.visitor, call.token.insertion);

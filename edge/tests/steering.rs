@@ -295,4 +295,9 @@ fn what_nobody_sees_is_paid_for_without_a_visitor() {
         assert_eq!(facts(&page.send("GET", decision[url].as_str().unwrap(), b"")), [], "a bot");
         page.agent = "Firefox/140.0";
     }
+    // An isolate without a catalogue does not know whether an ad's caps are strict: it asks no object of nobody.
+    let impression = decision["impression_url"].as_str().unwrap();
+    page.kv.retain(|key, _| !key.starts_with("c:"));
+    page.engine = Page::with(budgeted()).engine;
+    assert_eq!(facts(&page.send("GET", impression, b"")).len(), 1);
 }
