@@ -3,10 +3,11 @@
 const EMPTY = new Uint8Array(0);
 const encoder = new TextEncoder();
 
-/** Method, address and the asked-for headers, one a line. */
+/** Method with country and region, where the platform knows them, address and the asked-for headers, one a line. */
 export function head(request, names) {
-  const { headers } = request;
-  let text = `${request.method}\n${request.url}`;
+  const { headers, cf } = request;
+  const place = cf?.country ? ` ${cf.country} ${cf.regionCode ?? ""}` : "";
+  let text = `${request.method}${place}\n${request.url}`;
   for (const name of names) text += `\n${headers.get(name) ?? ""}`;
   return text;
 }

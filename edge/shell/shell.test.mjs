@@ -198,6 +198,10 @@ test("facts_go_25_messages_a_sync_and_what_failed_is_tried_again_later", async (
 test("only_the_headers_asked_for_cross", () => {
   const request = new Request("http://localhost/x", { headers: { cookie: "a=1", "x-other": "no" } });
   assert.equal(head(request, ["cookie", "sec-gpc"]), "GET\nhttp://localhost/x\na=1\n");
+  const placed = (cf) => head({ method: "GET", url: "http://localhost/", headers: request.headers, cf }, []);
+  assert.equal(placed({ country: "DE", regionCode: "BE" }), "GET DE BE\nhttp://localhost/");
+  assert.equal(placed({ country: "DE" }), "GET DE \nhttp://localhost/");
+  assert.equal(placed({}), "GET\nhttp://localhost/");
 });
 
 // What a Durable Object is given, as far as an object of ours uses it: one row, an alarm.

@@ -147,6 +147,7 @@ fn recognise(incoming: &Incoming<'_>, body: &Body<'_>) -> Result<Routed, Box<Out
         page: placing::Page {
             url: body.page.url.to_string(),
             keywords: body.page.keywords.iter().map(ToString::to_string).collect(),
+            client: (request.place.to_owned(), request.agent().to_owned()),
         },
         counted: uncounted.is_none(),
         page_view: body.page_view && uncounted.is_none(),

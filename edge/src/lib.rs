@@ -11,6 +11,7 @@ mod answer;
 mod attributes;
 mod catalogue;
 mod claims;
+mod client;
 mod cookies;
 mod cors;
 mod decide;

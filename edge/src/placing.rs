@@ -16,6 +16,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::catalogue::Loaded;
+use crate::client::Client;
 use crate::engine::Site;
 use crate::strict::Granted;
 use crate::visit::Visit;
@@ -31,11 +32,13 @@ pub(crate) struct Asked {
     pub(crate) insertion: InsertionId,
 }
 
-/// The page that asks, as far as filters look at it.
+/// The page that asks, and from where, as far as filters look at it.
 #[derive(Debug, Default)]
 pub(crate) struct Page {
     pub(crate) url: String,
     pub(crate) keywords: Vec<String>,
+    /// Country and region, and the user agent.
+    pub(crate) client: (String, String),
 }
 
 /// One placement's part of the answer.
@@ -129,11 +132,18 @@ pub(crate) fn question<'a>(
     // Nobody is described whom no filter and no model asks for.
     let asked = who.filter(|_| !catalogue.targets.is_empty() || scores.is_some());
     let described = asked.map(|who| Described::of(&who.view, who.visitor, visit.now));
+    let (place, agent) = &page.client;
+    let client = if catalogue.targets.is_empty() { Client::default() } else { Client::of(place, agent) };
     let keywords: Vec<&str> = page.keywords.iter().map(String::as_str).collect();
     let subject = Subject {
         person: described.as_ref().map(Described::person),
         url: Some(page.url.as_str()).filter(|url| !url.is_empty()),
         keywords: &keywords,
+        country: client.country,
+        region: client.region,
+        class: client.class,
+        os: client.os,
+        browser: client.browser,
         ..Subject::default()
     };
     let placement = |asked: &'a Asked| Placement {

@@ -11,6 +11,8 @@ pub(crate) const HEADERS: [&str; 6] =
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Request<'a> {
     pub(crate) method: &'a str,
+    /// Where the platform says that it comes from: country and region, a space between them.
+    pub(crate) place: &'a str,
     pub(crate) secure: bool,
     /// Scheme, host and port as an origin is written.
     pub(crate) own_origin: &'a str,
@@ -22,9 +24,11 @@ pub(crate) struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// Reads the shell's lines: method, address, then a line a header. `None` when it is not of that form.
+    /// Reads the shell's lines: method with country and region, address, then a line a header. `None` when it is not of that
+    /// form.
     pub(crate) fn parse(head: &'a str) -> Option<Self> {
-        let (method, rest) = head.split_once('\n')?;
+        let (first, rest) = head.split_once('\n')?;
+        let (method, place) = first.split_once(' ').unwrap_or((first, ""));
         let (url, rest) = rest.split_once('\n')?;
         let mut values = [""; HEADERS.len()];
         let mut lines = rest.splitn(HEADERS.len() + 1, '\n');
@@ -42,7 +46,8 @@ impl<'a> Request<'a> {
         let path = target.split(['?', '#']).next().unwrap_or("/");
         let own_origin = url.get(..scheme.len() + 3 + authority.len())?;
         let secure = scheme == "https";
-        Some(Self { method, secure, own_origin, host, path: if path.is_empty() { "/" } else { path }, values, extra })
+        let path = if path.is_empty() { "/" } else { path };
+        Some(Self { method, place, secure, own_origin, host, path, values, extra })
     }
 
     /// The values of one of our cookies, or of the publisher's; browsers send one a path and domain.
@@ -61,6 +66,11 @@ impl<'a> Request<'a> {
         gpc.trim() == "1"
     }
 
+    pub(crate) fn agent(self) -> &'a str {
+        let [_, _, _, _, agent, _] = self.values;
+        agent
+    }
+
     pub(crate) fn explain(self) -> &'a str {
         let [.., explain] = self.values;
         explain
@@ -74,11 +84,11 @@ impl<'a> Request<'a> {
 
     /// Why this request is answered but not counted: prefetched, or by a declared bot.
     pub(crate) fn uncounted(self) -> Option<&'static str> {
-        let [_, _, _, purpose, agent, _] = self.values;
+        let [_, _, _, purpose, ..] = self.values;
         if purpose.contains("prefetch") || purpose.contains("prerender") {
             return Some("prefetch");
         }
-        declared_bot(agent).then_some("bot")
+        declared_bot(self.agent()).then_some("bot")
     }
 
     /// Whether a page of this origin may call with credentials: our own, or one the tenant configured.

@@ -1,5 +1,5 @@
 //! How the origin steers traffic, at the edge: experiments – who is in which arm, what a page of it tells, and what keeps it
-//! so – and budgets.
+//! so – and budgets; and whom ads are for by where and on what a page is looked at.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -115,7 +115,12 @@ impl Page {
 
     /// A page with a place for one ad: gives the answer and what became of the ads, by name.
     fn view(&mut self) -> (Value, BTreeMap<String, String>) {
-        let outcome = self.send("POST", "/v1/decide", br#"{"placements":[{"id":"top"}],"explain":true}"#);
+        self.view_from("POST")
+    }
+
+    /// The same, with country and region behind the method, as the shell hands them over.
+    fn view_from(&mut self, method: &str) -> (Value, BTreeMap<String, String>) {
+        let outcome = self.send(method, "/v1/decide", br#"{"placements":[{"id":"top"}],"explain":true}"#);
         self.told = facts(&outcome)
             .into_iter()
             .filter_map(|fact| match fact.what {
@@ -300,4 +305,27 @@ fn what_nobody_sees_is_paid_for_without_a_visitor() {
     page.kv.retain(|key, _| !key.starts_with("c:"));
     page.engine = Page::with(budgeted()).engine;
     assert_eq!(facts(&page.send("GET", impression, b"")).len(), 1);
+}
+
+#[test]
+fn ads_are_for_places_and_devices_whoever_looks_at_them() {
+    const PHONE: &str =
+        "Mozilla/5.0 (iPhone; CPU iPhone OS 18_5 like Mac OS X) Version/18.5 Mobile/15E148 Safari/604.1";
+    let mut all = budgeted();
+    all["campaign"][0].as_object_mut().unwrap().remove("daily_budget_micros");
+    all["campaign"][0]["targeting"] = json!({
+        "geo.country": "DE", "geo.region": { "$in": ["BE", "BB"] }, "device.class": "mobile", "device.os": "ios", "device.browser": "safari",
+    });
+    let mut page = Page::with(all);
+    for gpc in ["", "1"] {
+        for (method, agent, fate) in [
+            ("POST DE BE", PHONE, "won"),
+            ("POST DE BY", PHONE, "targeting"),
+            ("POST", PHONE, "targeting"),
+            ("POST DE BE", "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0", "targeting"),
+        ] {
+            (page.gpc, page.agent) = (gpc, agent);
+            assert_eq!(page.view_from(method).1["low"], fate, "{method} {agent} {gpc}");
+        }
+    }
 }
