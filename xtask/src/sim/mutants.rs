@@ -34,13 +34,13 @@ pub(crate) struct Options {
     /// Mutants to play; all of them without one.
     names: Vec<String>,
     /// Worlds in which each must be found.
-    #[arg(long, default_value_t = 500)]
+    #[arg(long, default_value_t = 1_500)]
     seeds: u64,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { names: Vec::new(), seeds: 500 }
+        Self { names: Vec::new(), seeds: 1_500 }
     }
 }
 
