@@ -20,7 +20,7 @@ export class Person {
     const call = new Uint8Array(await request.arrayBuffer());
     const step = this.#take("object", call);
     if (step.hop === undefined) return new Response(step.body, { status: step.status });
-    const answer = await callObject(this.#env, step.hop, step.body);
+    const answer = await callObject(this.#env, step);
     return new Response(this.#take("object_passed", step.body, answer).body);
   }
 
@@ -44,10 +44,11 @@ export class Person {
   }
 }
 
-/** Calls an object by its name; gives its answer's bytes, or throws. */
-export async function callObject(env, name, call) {
-  const object = env.PERSONS.get(env.PERSONS.idFromName(name));
-  const response = await object.fetch("http://person/", { method: "POST", body: call.slice() });
+/** Calls the object that a step names, of its class; gives its answer's bytes, or throws. */
+export async function callObject(env, { hop, class: name = "PERSONS", body }) {
+  const objects = env[name];
+  const object = objects.get(objects.idFromName(hop));
+  const response = await object.fetch("http://object/", { method: "POST", body: body.slice() });
   if (response.status !== 200) throw new Error(`the object answered ${response.status}`);
   return new Uint8Array(await response.arrayBuffer());
 }

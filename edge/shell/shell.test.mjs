@@ -2,6 +2,7 @@
 
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
+import { DatabaseSync } from "node:sqlite";
 import { test } from "node:test";
 import { gzipSync } from "node:zlib";
 
@@ -12,6 +13,7 @@ import { Module, ModuleFault } from "./module.mjs";
 import { state } from "./state.mjs";
 import { consumeFacts, drainOutbox, sync } from "./sync.mjs";
 import { Person, callObject } from "./person.mjs";
+import { Units } from "./units.mjs";
 
 const secret = (seed) => Buffer.from(Uint8Array.from({ length: 32 }, (_, i) => (i * 7) ^ seed)).toString("base64");
 const ring = (seed) => [{ id: 1, stage: "active", secret: secret(seed) }];
@@ -259,7 +261,7 @@ test("s3_05_an_object_stores_before_it_answers_and_grants_a_limit_of_one_once", 
   const asking = strict(module);
   assert.match(asking.hop, /^demo:[0-9a-f-]{36}$/);
   const call = asking.body.slice();
-  const first = await callObject(env, asking.hop, call);
+  const first = await callObject(env, { hop: asking.hop, body: call });
   const { storage } = env.made.get(asking.hop);
   assert.equal(storage.writes, 1);
   assert.ok(storage.alarm > Date.now());
@@ -269,14 +271,70 @@ test("s3_05_an_object_stores_before_it_answers_and_grants_a_limit_of_one_once", 
   const other = call.slice();
   const at = other.length - 4;
   other[at] ^= 1;
-  const second = await callObject(env, asking.hop, other);
+  const second = await callObject(env, { hop: asking.hop, body: other });
   assert.ok(second.length < first.length, "nothing is granted");
 });
 
 test("s3_05_a_call_that_no_object_understands_stores_nothing", async () => {
   const env = persons(new Module(glue, CONFIG, KEYS));
-  await assert.rejects(callObject(env, "demo:nobody", Uint8Array.of(9, 9)), /400/);
+  await assert.rejects(callObject(env, { hop: "demo:nobody", body: Uint8Array.of(9, 9) }), /400/);
   assert.equal(env.made.get("demo:nobody").storage.writes, 0);
+});
+
+/** A call of a limited offer's object by a visitor, as `shared/src/wire/units.rs` packs it: of the range 3. */
+function unitCall(limit, visitor) {
+  const id = [1, 0xa3, 0x18, 0x5c, 0x50, 0, 0x71, 2, 0x83, 4, 5, 6, 7, 8, 9, visitor];
+  return Uint8Array.of(1, 4, ...new TextEncoder().encode("demo"), 7, limit, 3, 0, 0, ...id, 1, ...id);
+}
+
+test("s4_07_an_object_of_a_limited_offer_gives_its_numbers_passes_on_and_forgets_visitors_alone", async () => {
+  const module = new Module(glue, CONFIG, KEYS);
+  const env = { made: new Map() };
+  env.UNITS = {
+    idFromName: (name) => name,
+    get: (name) => {
+      if (!env.made.has(name)) {
+        const database = new DatabaseSync(":memory:");
+        const storage = {
+          database,
+          alarm: null,
+          sql: {
+            exec: (text, ...values) => {
+              const rows = database.prepare(text).all(...values);
+              return { toArray: () => rows };
+            },
+          },
+          getAlarm: async () => storage.alarm,
+          setAlarm: async (time) => {
+            storage.alarm = time;
+          },
+        };
+        env.made.set(name, { storage, object: new Units({ storage }, env, module) });
+      }
+      const { object } = env.made.get(name);
+      return { fetch: (url, init) => object.fetch(new Request(url, init)) };
+    },
+  };
+  const ask = (limit, visitor) => callObject(env, { hop: "demo:7:3", class: "UNITS", body: unitCall(limit, visitor) });
+  const number = (answer) => (answer.length === 1 ? undefined : answer[1]);
+  assert.equal(number(await ask(5, 1)), 3);
+  assert.equal(number(await ask(5, 1)), 3);
+  // Its own are given: the next object is asked, and the one after it.
+  const given = [];
+  for (const visitor of [2, 3, 4, 5]) given.push(number(await ask(5, visitor)));
+  assert.deepEqual(given, [4, 0, 1, 2]);
+  assert.equal(number(await ask(5, 6)), undefined);
+  assert.equal(number(await ask(5, 3)), 0);
+  assert.equal(number(await ask(20, 6)), 19);
+  const { storage, object } = env.made.get("demo:7:3");
+  const rows = () => storage.database.prepare("SELECT key FROM rows").all().map(({ key }) => key);
+  assert.equal(rows().length, 7);
+  assert.ok(storage.alarm > Date.now());
+  storage.database.exec("UPDATE rows SET at = 0");
+  storage.alarm = null;
+  await object.alarm();
+  assert.deepEqual([rows(), storage.alarm], [["stock"], null]);
+  await assert.rejects(callObject(env, { hop: "demo:7:3", class: "UNITS", body: Uint8Array.of(9) }), /400/);
 });
 
 test("issue_5_the_page_tag_has_3_kb_gzipped_at_most_and_evaluates_nothing", () => {

@@ -10,8 +10,9 @@ import * as objects from "./person.mjs";
 import { log, note, state } from "./state.mjs";
 import { consumeFacts, drainOutbox, wake } from "./sync.mjs";
 import { tag } from "./tag.mjs";
+import * as units from "./units.mjs";
 
-/** The call of a visitor's object for strict caps, one a request at most, may take this long beside the reads. */
+/** The call of an object, for strict caps and for a limited offer one a request at most, may take this long. */
 const OBJECT_DEADLINE_MS = 100;
 
 /** What all JSON answers have: no cache keeps one visitor's answer. */
@@ -27,6 +28,13 @@ function moduleOf(env) {
 
 /** The class that wrangler.toml binds as PERSONS. */
 export class Person extends objects.Person {
+  constructor(ctx, env) {
+    super(ctx, env, moduleOf(env));
+  }
+}
+
+/** The class that wrangler.toml binds as UNITS. */
+export class Units extends units.Units {
   constructor(ctx, env) {
     super(ctx, env, moduleOf(env));
   }
@@ -76,13 +84,13 @@ async function answer(request, env, ctx, module) {
   return response;
 }
 
-/** Reads what the module asks for, or calls an object, until it has its answer: two reads and one call at most. */
+/** Reads what the module asks for, or calls an object, until it has its answer: two reads and two calls at most. */
 async function resume(first, request, env, module) {
   const deadline = new gather.Deadline(module.told.kv_deadline_ms);
   let step = first;
   while (step.turn !== undefined) {
     if (step.hop !== undefined) {
-      step = module.step("resume", step.turn, await ask(env, step.hop, step.body), "");
+      step = module.step("resume", step.turn, await ask(env, step), "");
       continue;
     }
     const minting = step.mint ? deadline.race(mayMint(request, env), true) : undefined;
@@ -95,9 +103,9 @@ async function resume(first, request, env, module) {
 }
 
 /** An object's answer; no bytes when it fails, is late, or there are no objects. */
-async function ask(env, name, call) {
+async function ask(env, step) {
   const nothing = gather.NOTHING.values;
-  const calling = objects.callObject(env, name, call).catch((error) => {
+  const calling = objects.callObject(env, step).catch((error) => {
     log("object_failed", { message: String(error?.message) });
     return nothing;
   });

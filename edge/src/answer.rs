@@ -3,6 +3,8 @@
 use causeway_shared::limits;
 use serde::Serialize;
 
+use crate::hop::Class;
+
 /// One step's outcome, told to the shell.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct Head {
@@ -15,6 +17,9 @@ pub struct Head {
     /// The object to call with the body, instead of a read; its answer goes on with the request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hop: Option<String>,
+    /// Of which class it is.
+    #[serde(skip_serializing_if = "Class::is_default")]
+    pub class: Class,
     /// Whether a visitor was minted: the shell asks the rate limit.
     #[serde(skip_serializing_if = "is_false")]
     pub mint: bool,

@@ -3,10 +3,12 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use causeway_shared::decision::Holding;
 use causeway_shared::fact::{Fact, What};
 use causeway_shared::identity::{Origin, Recognised};
 use causeway_shared::ids::{FactId, InsertionId, VisitorId};
 use causeway_shared::limits;
+use causeway_shared::units::Unit;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -15,9 +17,11 @@ use crate::attributes::Given;
 use crate::claims::{self, TooLong, UserBody};
 use crate::cookies;
 use crate::engine::{Call, Incoming, Routed, pack};
+use crate::hop::Hop;
 use crate::permission::{self, ConsentBody};
 use crate::placing::{self, Asked, Decision};
-use crate::strict::{self, Hop};
+use crate::strict;
+use crate::units;
 use crate::visit::Visit;
 
 #[derive(Debug, Deserialize)]
@@ -177,6 +181,36 @@ pub(crate) fn asks(visit: &Visit, who: &Recognised) -> Option<Hop> {
     asked.then(|| strict::claim(visit, who, &choices, &insertions))
 }
 
+/// The limited offer of which a unit is to be asked for, and the call. `granted` is what the person's object answered.
+pub(crate) fn wants_unit(visit: &Visit, who: &Recognised, granted: &[u8]) -> Option<(u32, Hop)> {
+    let Call::Decide(call) = &visit.call else { return None };
+    if visit.units.values().all(|holding| *holding != Holding::May) {
+        return None;
+    }
+    let granted = strict::granted(granted).map(|granted| placing::granted(visit, &call.placements, &granted));
+    let question = placing::question(visit, &call.placements, &call.page, Some(who));
+    let campaign = question.wants_unit(granted.as_deref())?;
+    Some((campaign, units::ask(visit, who, campaign)?))
+}
+
+/// Takes an object's answer: the person's unit, none any more, or no answer.
+pub(crate) fn take_unit(visit: &mut Visit, who: &mut Recognised, campaign: u32, answer: &[u8]) {
+    match units::given(answer) {
+        Some(Some(given)) => {
+            visit.units.insert(campaign, Holding::Has(given.number));
+            // Of another browser of the person it is that one's fact, which it tells itself.
+            if given.holder == who.visitor {
+                let (visitor, number, now) = (given.holder, given.number, visit.now);
+                who.ledger.keep_unit(campaign, Unit { number, at: now });
+                let (id, what) = (FactId::of_unit(visitor, campaign, number), What::Unit { campaign, number });
+                visit.got = Some(Fact { id, visitor, received: now, at: now, what });
+            }
+        }
+        Some(None) => drop(visit.units.remove(&campaign)),
+        None => visit.notes.push("unit_unanswered"),
+    }
+}
+
 /// The answer with an identity; `object` is what the person's object answered, empty for nothing.
 pub(crate) fn finish(mut visit: Visit, mut who: Recognised, object: &[u8]) -> Outcome {
     let said = attributes(&mut visit, who.visitor);
@@ -204,6 +238,7 @@ pub(crate) fn finish(mut visit: Visit, mut who: Recognised, object: &[u8]) -> Ou
         let what = What::Exposure { experiment, arm: exposure.arm };
         facts.push(fact(&mut visit, who.visitor, what));
     }
+    facts.extend(visit.got.take());
     if who.cookie_changed || visit.stale_key {
         outcome.head.headers.extend(cookies::write_identity(&visit.site, visit.secure, &who.cookie));
     }

@@ -20,10 +20,11 @@ use crate::cookies::Jar;
 use crate::cors;
 use crate::decide::{self, DecideCall};
 use crate::events::{self, EventsCall};
+use crate::hop::Hop;
 use crate::me::{self, MeCall};
 use crate::pixel::{self, PixelCall};
 use crate::request::{HEADERS, Request};
-use crate::strict::Hop;
+use crate::units;
 use crate::visit::{Alone, Visit};
 
 /// Requests that may wait for a read at once. A client that goes away ends its request without a word, so
@@ -98,6 +99,8 @@ impl Incoming<'_> {
             names: Rc::default(),
             catalogue: Rc::default(),
             wanted: None,
+            units: BTreeMap::new(),
+            got: None,
             snapshots: Vec::new(),
             notes,
             call,
@@ -153,6 +156,8 @@ enum At {
     Second(Box<Second>),
     /// The person's object was asked which ads may be placed.
     Claim(Box<Recognised>),
+    /// After it, with what it answered, an object of this limited offer was asked for a unit.
+    Unit(Box<Recognised>, Vec<u8>, u32),
     /// The person's object was asked whether an impression counts.
     Confirm,
 }
@@ -372,7 +377,11 @@ impl Engine {
             At::Second(second) => self.finish(visit, second.finish(found)),
             At::Claim(who) => {
                 visit.notes.extend(values.is_empty().then_some("strict_unanswered"));
-                visit.finish(*who, values)
+                self.finish_granted(visit, *who, values)
+            }
+            At::Unit(mut who, granted, campaign) => {
+                decide::take_unit(&mut visit, &mut who, campaign, values);
+                visit.finish(*who, &granted)
             }
             At::Confirm => pixel::finish(visit, values),
         }
@@ -380,18 +389,27 @@ impl Engine {
 
     /// Answers, or asks the person's object first.
     fn finish(&mut self, visit: Visit, who: Option<Recognised>) -> Outcome {
-        let visit = self.stocked(visit);
+        let mut visit = self.stocked(visit);
         let Some(who) = who else { return visit.forgotten() };
+        visit.units = units::holdings(&visit, &who);
         match decide::asks(&visit, &who) {
             Some(hop) => self.ask(visit, At::Claim(Box::new(who)), hop),
-            None => visit.finish(who, &[]),
+            None => self.finish_granted(visit, who, &[]),
+        }
+    }
+
+    /// Answers, or asks for a unit of a limited offer first.
+    fn finish_granted(&mut self, visit: Visit, who: Recognised, granted: &[u8]) -> Outcome {
+        match decide::wants_unit(&visit, &who, granted) {
+            Some((campaign, hop)) => self.ask(visit, At::Unit(Box::new(who), granted.to_vec(), campaign), hop),
+            None => visit.finish(who, granted),
         }
     }
 
     fn ask(&mut self, visit: Visit, at: At, hop: Hop) -> Outcome {
-        let Hop { object, call } = hop;
+        let Hop { object, call, class } = hop;
         let mut outcome = self.wait(Waiting { visit, reads: Reads::default(), beside: Beside::default(), at }, false);
-        (outcome.head.hop, outcome.body) = (Some(object), call);
+        (outcome.head.hop, outcome.head.class, outcome.body) = (Some(object), class, call);
         outcome
     }
 

@@ -7,6 +7,7 @@ use causeway_shared::identity::{Claim, IdentityCookie, Recognised};
 use causeway_shared::ids::{FactId, VisitorId};
 use causeway_shared::profile::Totals;
 use causeway_shared::time::Minute;
+use causeway_shared::units::Unit;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -48,6 +49,7 @@ struct Answer<'a> {
     segments: Vec<InSegment>,
     attributes: Map<String, Value>,
     experiments: Vec<Exposed>,
+    units: Vec<Got>,
     actions: Vec<Acted<'a>>,
     kv_reads: u8,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
@@ -82,6 +84,14 @@ struct Exposed {
     arm: String,
     since_ms: u64,
     mixed: bool,
+}
+
+/// The unit of a limited offer.
+#[derive(Serialize)]
+struct Got {
+    campaign: String,
+    unit: u32,
+    since_ms: u64,
 }
 
 #[derive(Serialize)]
@@ -167,7 +177,8 @@ pub(crate) fn finish(visit: Visit, who: &Recognised) -> Outcome {
     let person = Person { devices: if proven { who.view.devices(who.visitor) } else { 1 } };
     let attributes = attributes(&visit, who, proven);
     let (actions, segments) = (acted(&visit, who), segments(&visit, who));
-    let held = Held { actions, segments, attributes, experiments: exposed(&visit, who, proven) };
+    let (experiments, units) = (exposed(&visit, who, proven), got(&visit, who, proven));
+    let held = Held { actions, segments, attributes, experiments, units };
     answer(&visit, Some(who.visitor.to_string()), Some(person), who.view.own(who.visitor), view, held)
 }
 
@@ -176,13 +187,15 @@ pub(crate) fn nobody(visit: &Visit) -> Outcome {
     answer(visit, None, None, Totals::default(), None, Held::default())
 }
 
-/// What is held beside the sums: of the visitor alone, and of the person attributes and exposures, where they may be shown.
+/// What is held beside the sums: of the visitor alone, and of the person attributes, exposures and units,
+/// where they may be shown.
 #[derive(Default)]
 struct Held<'a> {
     actions: Vec<Acted<'a>>,
     segments: Vec<InSegment>,
     attributes: Map<String, Value>,
     experiments: Vec<Exposed>,
+    units: Vec<Got>,
 }
 
 /// The attributes whose names are known, by name.
@@ -207,6 +220,17 @@ fn exposed(visit: &Visit, who: &Recognised, proven: bool) -> Vec<Exposed> {
         }
     };
     seen.iter().map(named).collect()
+}
+
+/// The units of limited offers, by campaign's id where the catalogue has it.
+fn got(visit: &Visit, who: &Recognised, proven: bool) -> Vec<Got> {
+    let held = if proven { who.view.units(who.visitor) } else { who.view.units_of(who.visitor) };
+    let named = |(code, Unit { number, at }): (u32, Unit)| {
+        let campaign = visit.catalogue.compiled.limited.iter().find(|limited| limited.campaign == code);
+        let campaign = campaign.map_or_else(|| code.to_string(), |limited| limited.id.clone());
+        Got { campaign, unit: number, since_ms: at }
+    };
+    held.iter().map(named).collect()
 }
 
 /// The visitor's own segments that have not expired.
@@ -242,6 +266,7 @@ fn answer(
         segments: held.segments,
         attributes: held.attributes,
         experiments: held.experiments,
+        units: held.units,
         actions: held.actions,
         kv_reads: visit.kv_reads,
         degraded: &visit.notes,

@@ -53,6 +53,27 @@ pub fn object_passed(state: &[u8], forwarded: &[u8], answer: &[u8], now: f64) ->
     crate::strict::passed(state, forwarded, answer, millis(now)).into_bytes()
 }
 
+/// What an object of a limited offer is to read for a call: an outcome's bytes, with the rows' keys. Status 400: the call is
+/// not of its form.
+#[wasm_bindgen]
+pub fn unit_rows(call: &[u8]) -> Vec<u8> {
+    crate::units::unit_rows(call).into_bytes()
+}
+
+/// One call of such an object with its rows, one a line, empty where there is none. Gives an outcome's bytes: the answer, or
+/// the call to forward and to whom; in the place of facts the rows to write, a key and its text a line, none for one to
+/// drop. Status 400 writes nothing.
+#[wasm_bindgen]
+pub fn unit(rows: &[u8], call: &[u8]) -> Vec<u8> {
+    crate::units::unit(rows, call).into_bytes()
+}
+
+/// Gives such an object the answer to the call that it forwarded; an outcome's bytes as of [`unit`].
+#[wasm_bindgen]
+pub fn unit_passed(rows: &[u8], forwarded: &[u8], answer: &[u8]) -> Vec<u8> {
+    crate::units::unit_passed(rows, forwarded, answer).into_bytes()
+}
+
 /// Goes on with a request whose visitor may not be minted: its network has minted too many.
 #[wasm_bindgen]
 pub fn refuse_mint(turn: u32) -> Vec<u8> {

@@ -65,6 +65,9 @@ enum Shown<'a> {
         campaign: &'a str,
         advertiser: &'a str,
         creative: Value,
+        /// The number that nobody else has, of a campaign with only so many recipients.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        unit: Option<u32>,
         #[serde(skip_serializing_if = "Option::is_none")]
         experiment: Option<Tested<'a>>,
     },
@@ -90,15 +93,18 @@ pub(crate) struct Placed {
     pub(crate) reserved: Option<Reservation>,
 }
 
+/// A person's random bytes: the same for all browsers of it that know of one another.
+pub(crate) fn random_of(who: &Recognised) -> PersonRandom {
+    PersonRandom::of_visitor(who.view.members(who.visitor).first().copied().unwrap_or(who.visitor))
+}
+
 /// The arms that a person is in; none where nothing of it is counted.
 fn arms(visit: &Visit, who: &Recognised) -> Vec<Option<u8>> {
     let Loaded { compiled, steering, .. } = &*visit.catalogue;
     if compiled.experiments.is_empty() || !visit.is_counted() {
         return Vec::new();
     }
-    // The same for all browsers of a person that know of one another.
-    let first = who.view.members(who.visitor).first().copied().unwrap_or(who.visitor);
-    let (seen, random) = (who.view.exposures(who.visitor), PersonRandom::of_visitor(first));
+    let (seen, random) = (who.view.exposures(who.visitor), random_of(who));
     experiment::arms(&compiled.experiments, &seen, &random, &steering.shares, visit.now)
 }
 
@@ -125,7 +131,7 @@ pub(crate) fn question<'a>(
     let person = who.map(|who| {
         let mut actions = who.view.actions(who.visitor);
         actions.extend(PackedActions::read(&reserved).filter(|reserved| !reserved.is_empty()));
-        Person { actions, totals: who.view.totals(who.visitor), arms: arms(visit, who) }
+        Person { actions, totals: who.view.totals(who.visitor), arms: arms(visit, who), units: visit.units.clone() }
     });
     let catalogue = &visit.catalogue.compiled;
     let scores = visit.catalogue.scores.as_deref();
@@ -173,7 +179,10 @@ pub(crate) fn name<'a>(
     let each = placements.iter().zip(decided).enumerate();
     each.map(|(number, (asked, decided))| match *decided {
         Ok(place) => match visit.catalogue.compiled.offers.get(place) {
-            Some(offer) => shown(visit, asked, offer, question.worth(number, place), visitor),
+            Some(offer) => {
+                let (worth, unit) = (question.worth(number, place), question.unit(offer));
+                shown(visit, asked, offer, worth, unit, visitor)
+            }
             None => house(visit, asked, "no_catalogue", visitor),
         },
         Err(why) => house(visit, asked, why.code(), visitor),
@@ -186,19 +195,35 @@ fn shown<'a>(
     asked: &'a Asked,
     offer: &'a Offer,
     worth: u64,
+    unit: Option<u32>,
     visitor: Option<VisitorId>,
 ) -> Decision<'a> {
     let [id, ad_group, campaign, advertiser] = offer.ids.each_ref().map(|id| &**id);
+    let placed = place(visit, asked, offer.entity, visitor.unwrap_or(VisitorId::NOBODY));
     let ad = Some(Shown::Ad {
         id,
         ad_group,
         campaign,
         advertiser,
-        creative: serde_json::from_str(&offer.creative).unwrap_or_default(),
+        creative: creative(offer, unit, placed.as_ref()),
+        unit,
         experiment: tested(visit, offer),
     });
-    let placed = place(visit, asked, offer.entity, visitor.unwrap_or(VisitorId::NOBODY));
     Decision { placement: &asked.id, ad, price_micros: Some(worth), reason: None, placed }
+}
+
+/// What the page shows, with what its macros stand for: `${CLICK_URL}`, `${INSERTION}`, `${UNIT}`. None of it needs to be
+/// escaped within JSON; what is of no use here, a click address without a landing, is an empty text.
+fn creative(offer: &Offer, unit: Option<u32>, placed: Option<&Placed>) -> Value {
+    let text = &offer.creative;
+    if !text.contains("${") {
+        return serde_json::from_str(text).unwrap_or_default();
+    }
+    let click_url = placed.and_then(|placed| placed.click_url.as_deref()).unwrap_or_default();
+    let insertion = placed.map(|placed| placed.insertion.as_str()).unwrap_or_default();
+    let unit = unit.map(|unit| unit.to_string()).unwrap_or_default();
+    let filled = text.replace("${CLICK_URL}", click_url).replace("${INSERTION}", insertion).replace("${UNIT}", &unit);
+    serde_json::from_str(&filled).unwrap_or_default()
 }
 
 /// The first experiment that an ad is of.

@@ -13,16 +13,11 @@ use causeway_shared::wire::strict as wire;
 
 use crate::answer::{Head, Outcome};
 use crate::engine::Site;
+use crate::hop::{Class, Hop};
 use crate::visit::Visit;
 
-/// A call of another object: its name and the bytes.
-pub(crate) struct Hop {
-    pub(crate) object: String,
-    pub(crate) call: Vec<u8>,
-}
-
 fn hop(tenant: &TenantId, call: &Call) -> Hop {
-    Hop { object: format!("{tenant}:{}", call.to), call: wire::encode_call(tenant, call) }
+    Hop { class: Class::Persons, object: format!("{tenant}:{}", call.to), call: wire::encode_call(tenant, call) }
 }
 
 /// Asks whether an impression counts.
@@ -106,8 +101,8 @@ pub fn object(state: &[u8], call: &[u8], now: Millis) -> Outcome {
     let (head, body) = match object.call(call, Minute::at(now)) {
         Step::Answer(answer) => (Head { status: 200, ..Head::default() }, wire::encode_answer(&answer)),
         Step::Forward(call) => {
-            let Hop { object, call } = hop(&tenant, &call);
-            (Head { hop: Some(object), ..Head::default() }, call)
+            let Hop { object, call, class } = hop(&tenant, &call);
+            (Head { hop: Some(object), class, ..Head::default() }, call)
         }
     };
     Outcome { head, body, facts: wire::encode_object(&object) }

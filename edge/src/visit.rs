@@ -1,8 +1,11 @@
 //! A request that recognises its visitor, from step to step: what it was given from the KV, and who answers it.
 
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use causeway_shared::attributes::Dictionary;
+use causeway_shared::decision::Holding;
+use causeway_shared::fact::Fact;
 use causeway_shared::identity::{Found, Met, Reads, Recognised, Seen};
 use causeway_shared::ids::{Millis, Version, VisitorId};
 use causeway_shared::random::Random;
@@ -13,7 +16,7 @@ use causeway_shared::{kv, wire};
 use crate::answer::Outcome;
 use crate::catalogue::{Loaded, Shelf};
 use crate::engine::{Beside, Call, Site};
-use crate::strict::Hop;
+use crate::hop::Hop;
 use crate::{attributes, cookies, decide, events, me, pixel};
 
 /// What a request that recognises its visitor carries from step to step.
@@ -36,6 +39,10 @@ pub(crate) struct Visit {
     pub(crate) catalogue: Rc<Loaded>,
     /// The version of it that the pointer named and this isolate does not have.
     pub(crate) wanted: Option<Pointer>,
+    /// How its person stands to limited offers, from when its reads are over.
+    pub(crate) units: BTreeMap<u32, Holding>,
+    /// The unit that an object said in this call is the person's.
+    pub(crate) got: Option<Fact>,
     /// The snapshots read, for the trace.
     pub(crate) snapshots: Vec<(VisitorId, Version)>,
     pub(crate) notes: Vec<&'static str>,
@@ -156,12 +163,13 @@ impl Visit {
         found.stored.extend(stored.map(|stored| (visitor, stored)));
     }
 
-    pub(crate) fn finish(self, who: Recognised, object: &[u8]) -> Outcome {
+    /// Answers; `granted` is what the person's object answered, empty for nothing.
+    pub(crate) fn finish(self, who: Recognised, granted: &[u8]) -> Outcome {
         match &self.call {
-            Call::Decide(_) => decide::finish(self, who, object),
+            Call::Decide(_) => decide::finish(self, who, granted),
             Call::Me(_) => me::finish(self, &who),
             Call::Events(_) => events::finish(self),
-            Call::Pixel(_) => pixel::finish(self, object),
+            Call::Pixel(_) => pixel::finish(self, granted),
         }
     }
 

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use causeway_edge::{Engine, Outcome};
+use causeway_edge::{Class, Engine, Outcome};
 use causeway_shared::attributes::Dictionary;
 use causeway_shared::catalogue::Catalogue;
 use causeway_shared::experiment::{Exposure, Exposures};
@@ -35,6 +35,9 @@ struct Page {
     agent: &'static str,
     /// What the last answer told: experiment and arm of each exposure.
     told: Vec<(VisitorId, u32, u8)>,
+    /// The rows of the objects of limited offers, by their names; and whether none answers.
+    objects: BTreeMap<String, BTreeMap<String, String>>,
+    silent: bool,
 }
 
 /// An ad each of two arms, an ad for all that is worth less, and a control that gets neither of the two.
@@ -79,7 +82,9 @@ impl Page {
         let value = wire::catalogue::encode_document(&document, &[7; 16], &wire::flat::encode(&flat)).unwrap();
         let pointed = wire::catalogue::encode_pointer(&current, &pointer);
         let kv = [(document, value), (current, pointed)].into();
-        Self { engine, tenant, now: NOW, cookies: BTreeMap::new(), kv, gpc: "", agent: "Firefox/140.0", told: vec![] }
+        let (cookies, objects) = (BTreeMap::new(), BTreeMap::new());
+        let (gpc, agent, told) = ("", "Firefox/140.0", vec![]);
+        Self { engine, tenant, now: NOW, cookies, kv, gpc, agent, told, objects, silent: false }
     }
 
     fn share(&mut self, counter: u64, shares: &[u32]) {
@@ -103,12 +108,38 @@ impl Page {
         seed[..8].copy_from_slice(&self.now.to_be_bytes());
         let mut outcome = self.engine.begin(&head, body, self.now, &seed);
         while let Some(turn) = outcome.head.turn {
+            if let Some(object) = outcome.head.hop {
+                assert_eq!(outcome.head.class, Class::Units);
+                let answer = if self.silent { Vec::new() } else { self.ask(&object, &outcome.body) };
+                outcome = self.engine.resume(turn, &answer, "");
+                continue;
+            }
             let values: Vec<&str> = outcome.head.read.iter().map(|key| self.kv.get(key).map_or("", |v| v)).collect();
             outcome = self.engine.resume(turn, values.join("\n").as_bytes(), "");
         }
         for (_, cookie) in outcome.head.headers.iter().filter(|(name, _)| *name == "set-cookie") {
             let (name, value) = cookie.split(';').next().unwrap().split_once('=').unwrap();
             self.cookies.insert(name.to_owned(), value.to_owned());
+        }
+        outcome
+    }
+
+    /// What an object answers, and stores.
+    fn ask(&mut self, object: &str, call: &[u8]) -> Vec<u8> {
+        let step = self.take(object, call, causeway_edge::unit);
+        let Some(next) = step.head.hop else { return step.body };
+        let answer = self.ask(&next, &step.body);
+        self.take(object, &step.body, |rows, call| causeway_edge::unit_passed(rows, call, &answer)).body
+    }
+
+    fn take(&mut self, object: &str, call: &[u8], step: impl Fn(&[u8], &[u8]) -> Outcome) -> Outcome {
+        let stored = self.objects.entry(object.to_owned()).or_default();
+        let keys = causeway_edge::unit_rows(call).head.read;
+        let rows: Vec<&str> = keys.iter().map(|key| stored.get(key).map_or("", String::as_str)).collect();
+        let outcome = step(rows.join("\n").as_bytes(), call);
+        for line in std::str::from_utf8(&outcome.facts).unwrap().lines() {
+            let (key, value) = line.split_once(' ').unwrap();
+            stored.insert(key.to_owned(), value.to_owned());
         }
         outcome
     }
@@ -328,4 +359,92 @@ fn ads_are_for_places_and_devices_whoever_looks_at_them() {
             assert_eq!(page.view_from(method).1["low"], fate, "{method} {agent} {gpc}");
         }
     }
+}
+
+/// An ad of which three people get a unit, and one for all that is worth less.
+fn limited(recipients: &Value) -> Value {
+    let mut all = budgeted();
+    all["campaign"][0].as_object_mut().unwrap().remove("daily_budget_micros");
+    all["campaign"][0]["recipients"] = recipients.clone();
+    all["ad"][0]["creative"] =
+        json!({ "text": "no. ${UNIT}", "href": "${CLICK_URL}", "id": "${INSERTION}", "of": "${X}" });
+    all
+}
+
+/// The unit that a page's ad shows, and the fact of it.
+fn unit(page: &mut Page) -> (Option<u64>, Vec<(VisitorId, What)>) {
+    let outcome = page.send("POST", "/v1/decide", br#"{"placements":[{"id":"top"}]}"#);
+    let answer: Value = serde_json::from_slice(&outcome.body).unwrap();
+    let told = facts(&outcome).into_iter().filter(|fact| matches!(fact.what, What::Unit { .. }));
+    (answer["decisions"][0]["ad"]["unit"].as_u64(), told.map(|fact| (fact.visitor, fact.what)).collect())
+}
+
+#[test]
+fn s4_07_so_many_people_get_a_unit_keep_it_and_tell_of_it_once() {
+    let mut page = Page::with(limited(&json!({ "limit": 3 })));
+    let mut had = Vec::new();
+    for n in 0..12 {
+        page.cookies.clear();
+        let (number, told) = unit(&mut page);
+        let visitor = page.send("GET", "/v1/me", b"").body;
+        let visitor: VisitorId =
+            serde_json::from_slice::<Value>(&visitor).unwrap()["visitor"].as_str().unwrap().parse().unwrap();
+        let Some(number) = number else {
+            assert_eq!((told, had.len()), (vec![], 3), "{n}");
+            continue;
+        };
+        let what = What::Unit { campaign: 1, number: u32::try_from(number).unwrap() };
+        assert_eq!(told, [(visitor, what)]);
+        // The cookie knows it: no object is asked, and nothing is told again.
+        let before = page.objects.clone();
+        page.silent = true;
+        assert_eq!(unit(&mut page), (Some(number), vec![]));
+        let me: Value = serde_json::from_slice(&page.send("GET", "/v1/me", b"").body).unwrap();
+        assert_eq!((&me["units"][0]["campaign"], me["units"][0]["unit"].as_u64()), (&json!("test"), Some(number)));
+        page.silent = false;
+        assert_eq!(page.objects, before);
+        // Without it the object still does.
+        page.cookies.remove("cw_recent");
+        assert_eq!(unit(&mut page).0, Some(number));
+        had.push(number);
+    }
+    had.sort_unstable();
+    assert_eq!(had, [0, 1, 2]);
+}
+
+#[test]
+fn s4_07_who_gets_none_sees_another_ad_and_the_trace_says_why() {
+    let mut page = Page::with(limited(&json!({ "limit": 3 })));
+    page.silent = true;
+    let (answer, fates) = page.view();
+    assert_eq!((fates["low"].as_str(), &answer["degraded"]), ("unconfirmed", &json!(["unit_unanswered"])));
+    page.silent = false;
+    let (answer, fates) = page.view();
+    let ad = &answer["decisions"][0];
+    let (unit, creative) = (ad["ad"]["unit"].as_u64().unwrap(), &ad["ad"]["creative"]);
+    assert_eq!((fates["low"].as_str(), &creative["of"]), ("won", &json!("${X}")));
+    assert_eq!(creative["text"], format!("no. {unit}"));
+    assert_eq!((&creative["href"], &creative["id"]), (&ad["click_url"], &ad["insertion"]));
+    // Once all is given out nobody is asked about.
+    page.steer(1, Steering { at: page.now, given_out: [1].into(), ..Steering::default() });
+    assert_eq!(page.view().1["low"], "won", "it has one");
+    page.cookies.clear();
+    let before = page.objects.clone();
+    assert_eq!((page.view().1["low"].as_str(), page.objects == before), ("recipients", true));
+    // Nobody is no recipient, nor is a bot.
+    for (gpc, agent) in [("1", "Firefox/140.0"), ("", "Googlebot/2.1")] {
+        (page.gpc, page.agent) = (gpc, agent);
+        assert_eq!(page.view().1["low"], "nobody", "{agent}");
+    }
+}
+
+#[test]
+fn s4_07_a_share_of_all_people_is_drawn() {
+    let mut page = Page::with(limited(&json!({ "limit": 1_000, "share": 2_500 })));
+    let got = (0..400).filter(|_| {
+        page.cookies.clear();
+        unit(&mut page).0.is_some()
+    });
+    // Four standard deviations of 400 draws: 35.
+    assert!(got.count().abs_diff(100) < 35);
 }

@@ -25,6 +25,7 @@ use crate::names;
 use crate::publish::{self, Subject};
 use crate::store::{StoreError, TenantNo, signed, unsigned};
 use crate::tenants::{Known, Tenants};
+use crate::units::Limited;
 
 pub use carry::{Before, renew, standing};
 pub use document::{CheckError, Checked};
@@ -142,6 +143,14 @@ pub fn budgets(conn: &Connection) -> Result<Budgets, StoreError> {
     Ok(Budgets(all.into_iter().map(|(tenant, budgets)| (tenant, by_campaign(budgets))).collect()))
 }
 
+/// Reads the campaigns with only so many recipients of all current versions.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn limited(conn: &Connection) -> Result<BTreeMap<TenantNo, Vec<Limited>>, StoreError> {
+    of_current(conn, "SELECT tenant, limited FROM catalogue_current CROSS JOIN catalogues USING (tenant, version)")
+}
+
 fn of_current<T: DeserializeOwned>(conn: &Connection, read: &str) -> Result<BTreeMap<TenantNo, T>, StoreError> {
     let mut statement = conn.prepare_cached(read)?;
     let rows = statement.query_map([], |row| Ok((TenantNo(row.get(0)?), row.get::<_, String>(1)?)))?;
@@ -248,18 +257,19 @@ pub fn apply(
     document: Value,
     by: &str,
 ) -> Result<Applied, ApplyError> {
-    const KEEP: &str = "INSERT INTO catalogues (tenant, version, document, sha256, experiments, budgets, applied, by)
-        SELECT ?1, ifnull(max(version), 0) + 1, ?2, ?3, ?4, ?5, ?6, ?7 FROM catalogues WHERE tenant = ?1 RETURNING version";
+    const KEEP: &str = "INSERT INTO catalogues (tenant, version, document, sha256, experiments, budgets, limited, applied, by)
+        SELECT ?1, ifnull(max(version), 0) + 1, ?2, ?3, ?4, ?5, ?6, ?7, ?8 FROM catalogues WHERE tenant = ?1 RETURNING version";
     const CODE: &str = "INSERT INTO catalogue_codes (tenant, sort, id, code) VALUES (?1, ?2, ?3, ?4)";
     group::within(conn, rules, &Metrics::default(), given, |group| {
-        let Checked { document, sha256, experiments, budgets, codes, plan } = check(group.tx, tenant, document)?;
+        let Checked { document, sha256, experiments, budgets, limited, codes, plan } =
+            check(group.tx, tenant, document)?;
         if let Some(before) = kept(group.tx, tenant.no, None)?.filter(|before| before.sha256 == sha256) {
             return Ok(Applied { version: before.version, changed: false, plan });
         }
         for (sort, id, code) in &codes {
             group.tx.prepare_cached(CODE)?.execute((tenant.no.0, sort, id, code))?;
         }
-        let values = (tenant.no.0, &document, sha256, experiments, budgets, signed(group.now), by);
+        let values = (tenant.no.0, &document, sha256, experiments, budgets, limited, signed(group.now), by);
         let version = group.tx.prepare_cached(KEEP)?.query_row(values, |row| row.get(0))?;
         make_current(group, tenant.no, version)?;
         Ok(Applied { version, changed: true, plan })

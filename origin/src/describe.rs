@@ -5,6 +5,7 @@ use causeway_shared::experiment::{Experiment, Exposure, Exposures};
 use causeway_shared::ids::{AlternateId, VisitorId};
 use causeway_shared::limits;
 use causeway_shared::profile::Totals;
+use causeway_shared::units::{Unit, Units};
 use rusqlite::Connection;
 use serde_json::{Value, json};
 
@@ -13,6 +14,7 @@ use crate::link::{self, canonical};
 use crate::read::{self, View};
 use crate::store::StoreError;
 use crate::tenants::Known;
+use crate::units::Limited;
 
 /// Members of a person that are named; all are counted and summed up.
 const MEMBERS: usize = 1_000;
@@ -38,6 +40,7 @@ pub fn visitor(view: &View<'_>, tenant: &Known, id: VisitorId) -> Result<Option<
         "links": links(view.conn, tenant, id)?,
         "lookups": lookups.iter().map(|id| named(tenant, *id)).collect::<Vec<_>>(),
         "experiments": exposures(catalogue::experiments(view.conn)?.of(tenant.no), &person.exposures),
+        "units": units(catalogue::limited(view.conn)?.get(&tenant.no), &person.units),
         "buckets": {"sampling": person.random.map(|random| random.bucket(Purpose::Sampling))},
         "first_seen_ms": seen.map(|(first, _)| first),
         "last_seen_ms": seen.map(|(_, last)| last),
@@ -66,6 +69,17 @@ fn exposures(tested: &[Experiment], exposures: &Exposures) -> Vec<Value> {
         })
     };
     exposures.iter().map(named).collect()
+}
+
+/// The units of limited offers that a person got, by the campaign's id; one that is no longer there is its code.
+fn units(limited: Option<&Vec<Limited>>, units: &Units) -> Vec<Value> {
+    let named = |(code, Unit { number, at }): (u32, Unit)| {
+        let of = limited.into_iter().flatten().find(|of| of.campaign == code);
+        json!({
+            "campaign": of.map_or_else(|| code.to_string(), |of| of.id.clone()), "unit": number, "since_ms": at,
+        })
+    };
+    units.iter().map(named).collect()
 }
 
 /// An alternate id by its kind's name; a kind that is no longer configured is its number.

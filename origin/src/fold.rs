@@ -22,7 +22,7 @@ use crate::group::Group;
 use crate::intake::{Checked, Record};
 use crate::spend::{self, Bills};
 use crate::store::{PersonNo, StoreError, TenantNo, signed, unsigned};
-use crate::{erase, experiment};
+use crate::{erase, experiment, units};
 use ids::Seen;
 
 const HOUR_MS: Millis = 3_600_000;
@@ -137,6 +137,7 @@ pub fn fold<'r>(group: &mut Group<'_>, records: &'r [impl AsRef<Record>]) -> Res
         folded.changed.push(changed);
         let facts_of = || facts.iter().map(|placed| placed.fact);
         folded.bills.add(&group.budgets, tenant, row, facts_of());
+        units::keep_given(group.tx, tenant, facts_of())?;
         let config = &group.rules.tenants.by_no(tenant)?.config;
         let tested = group.experiments.of(tenant);
         let converted = experiment::keep_conversions(group.tx, tested, &config.vocabulary, row, facts_of())?;
@@ -266,7 +267,7 @@ pub(crate) fn insert(
         VALUES (?1, ?2, ?3, ?4, ?5, 0, ?6, ?7, ?8, ?9, ?10)";
     let mut core = Profile::default();
     let last_seen = add(group, tenant, &mut core, facts)?;
-    let Parts { actions, segments, attributes, exposures } = core.take_parts();
+    let Parts { actions, segments, attributes, exposures, units } = core.take_parts();
     let (version, epoch) = (group.next_version(), group.next_epoch());
     group.tx.prepare_cached(PERSON)?.execute((
         tenant.0,
@@ -294,12 +295,15 @@ pub(crate) fn insert(
     if !exposures.is_empty() {
         experiment::expose(group.tx, row, exposures)?;
     }
+    if !units.is_empty() {
+        units::keep(group.tx, row, &units)?;
+    }
     Ok((row, Changed { tenant, visitor, person, devices: 1, withdrawn: false }))
 }
 
 /// Moves what is new of actions and segments to where the store keeps them; gives how many actions there are now.
 fn keep_parts(group: &Group<'_>, row: i64, had: u32, core: &mut Profile) -> Result<u32, StoreError> {
-    let Parts { actions, segments, attributes, exposures } = core.take_parts();
+    let Parts { actions, segments, attributes, exposures, units } = core.take_parts();
     if !segments.is_empty() {
         write_segments(group.tx, row, segments)?;
     }
@@ -308,6 +312,9 @@ fn keep_parts(group: &Group<'_>, row: i64, had: u32, core: &mut Profile) -> Resu
     }
     if !exposures.is_empty() {
         experiment::expose(group.tx, row, exposures)?;
+    }
+    if !units.is_empty() {
+        units::keep(group.tx, row, &units)?;
     }
     if actions.is_empty() { Ok(had) } else { buckets::add(group.tx, row, had, actions) }
 }

@@ -42,6 +42,7 @@ mod testing;
 pub mod tokens;
 pub mod train;
 pub mod trim;
+pub mod units;
 pub mod writer;
 
 /// An error with its causes, on one line.

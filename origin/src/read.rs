@@ -11,6 +11,7 @@ use causeway_shared::membership::Cut;
 use causeway_shared::profile::{Parts, Profile, Totals};
 use causeway_shared::segments::{SegmentMap, Stamp};
 use causeway_shared::time::{Day, Minute};
+use causeway_shared::units::Units;
 use causeway_shared::wire::profile;
 use rusqlite::{Connection, OptionalExtension as _, Row};
 
@@ -19,7 +20,7 @@ use crate::fold::buckets;
 use crate::fold::ids::Seen;
 use crate::names;
 use crate::store::{Counters, PersonNo, StoreError, TenantNo, hash_at, unsigned, visitor_at};
-use crate::{erase, experiment};
+use crate::{erase, experiment, units};
 
 /// What is read from: one snapshot of the store, and the facts that were not folded into it yet.
 #[derive(Debug, Clone, Copy)]
@@ -240,6 +241,7 @@ pub fn whole(view: &View<'_>, of: &Visitor, since: Day) -> Result<Profile, Store
         segments: stored_segments(view, of)?,
         attributes: stored_attributes(view, of)?,
         exposures: of.row.map(|row| experiment::exposures(view.conn, row)).transpose()?.unwrap_or_default(),
+        units: of.row.map(|row| units::of_visitor(view.conn, row)).transpose()?.unwrap_or_default(),
     }))
 }
 
@@ -256,6 +258,8 @@ pub struct Person {
     pub view: Totals,
     /// The first exposure of any of them, by experiment.
     pub exposures: Exposures,
+    /// The first unit that any of them got, by campaign.
+    pub units: Units,
     /// What its buckets come from; `None` for one that is not folded yet.
     pub random: Option<PersonRandom>,
 }
@@ -272,14 +276,16 @@ pub fn person(view: &View<'_>, of: &Visitor, most: usize) -> Result<Person, Stor
         members: vec![of.visitor],
         view: of.profile.totals(),
         exposures: of.profile.exposures().clone(),
+        units: of.profile.units().clone(),
         random: None,
     };
     let Some(person) = of.person else { return Ok(alone) };
     let mut statement = view.conn.prepare_cached(READ)?;
     let row = statement.query_row([person.0], |row| Ok((visitor_at(row, 0)?, row.get(1)?, row.get(2)?))).optional()?;
     let (master, devices, random) = row.ok_or(StoreError::Corrupt { what: "visitor without a person" })?;
-    let (random, exposures) = (Some(PersonRandom(random)), experiment::of_person(view.conn, person)?);
-    let mut found = Person { master, devices, members: Vec::new(), view: Totals::default(), exposures, random };
+    let (exposures, units) = (experiment::of_person(view.conn, person)?, units::of_person(view.conn, person)?);
+    let (members, view_of, random) = (Vec::new(), Totals::default(), Some(PersonRandom(random)));
+    let mut found = Person { master, devices, members, view: view_of, exposures, units, random };
     let read = format!("SELECT {COLUMNS} FROM visitors WHERE person = ?1");
     let mut statement = view.conn.prepare_cached(&read)?;
     let mut rows = statement.query([person.0])?;
@@ -287,6 +293,7 @@ pub fn person(view: &View<'_>, of: &Visitor, most: usize) -> Result<Person, Stor
         let member = current(view, raw(row)?)?;
         found.view = found.view.plus(member.profile.totals());
         found.exposures = found.exposures.join(member.profile.exposures().clone());
+        found.units = found.units.join(member.profile.units().clone());
         found.members.push(member.visitor);
     }
     found.members.sort_unstable();

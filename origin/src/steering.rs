@@ -1,7 +1,7 @@
-//! Steering (S4.11): once a minute the shares of experiments with selection and the paces of campaigns with budgets are made
-//! anew, and published.
+//! Steering (S4.11): once a minute the shares of experiments with selection, the paces of campaigns with budgets and which
+//! limited offers are over are made anew, and published.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_shared::budget::{Budget, Pacer};
 use causeway_shared::experiment::Shares;
@@ -16,7 +16,7 @@ use crate::experiment::results;
 use crate::group::Group;
 use crate::publish::{self, Subject};
 use crate::store::{StoreError, TenantNo, signed, unsigned};
-use crate::{catalogue, spend};
+use crate::{catalogue, spend, units};
 
 /// How a tenant's traffic is steered, and what the next one is made of.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -27,6 +27,8 @@ pub struct Made {
     pub shares: Shares,
     /// How paces came about, by the campaign's code.
     pub paces: BTreeMap<u32, Pacer>,
+    /// Codes of the limited offers of which every unit is somebody's.
+    pub given_out: BTreeSet<u32>,
 }
 
 /// As it is stored.
@@ -35,6 +37,8 @@ struct Stored {
     shares: Shares,
     #[serde(default)]
     paces: BTreeMap<u32, Pacer>,
+    #[serde(default)]
+    given_out: BTreeSet<u32>,
 }
 
 impl Made {
@@ -42,7 +46,7 @@ impl Made {
     #[must_use]
     pub fn steering(&self) -> Steering {
         let paces = self.paces.iter().map(|(campaign, pacer)| (*campaign, pacer.pace)).collect();
-        Steering { at: self.at, shares: self.shares.clone(), paces }
+        Steering { at: self.at, shares: self.shares.clone(), paces, given_out: self.given_out.clone() }
     }
 }
 
@@ -63,13 +67,16 @@ pub fn refresh(group: &mut Group<'_>) -> Result<(), StoreError> {
         }
         let shares = shares(group, tenant)?;
         let paces = paces(group, tenant, before.as_ref())?;
-        if before.is_none() && shares.is_empty() && paces.is_empty() {
+        let given_out = units::given_out(group.tx, tenant)?;
+        if before.is_none() && shares.is_empty() && paces.is_empty() && given_out.is_empty() {
             continue;
         }
         spend::forget(group.tx, tenant, group.now)?;
         // Edges do not go by paces that are old, so these are news also where they are the same.
-        let news = !paces.is_empty() || before.is_none_or(|before| before.shares != shares || !before.paces.is_empty());
-        keep(group.tx, tenant, Made { at: group.now, shares, paces })?;
+        let made = Made { at: group.now, shares, paces, given_out };
+        let same = before.is_some_and(|before| Made { at: made.at, ..before } == made);
+        let news = !same || !made.paces.is_empty();
+        keep(group.tx, tenant, made)?;
         if news {
             // What is handed out from now on is above what was before.
             group.next_version();
@@ -124,8 +131,8 @@ fn shares(group: &Group<'_>, tenant: TenantNo) -> Result<Shares, StoreError> {
 
 fn keep(conn: &Connection, tenant: TenantNo, made: Made) -> Result<(), StoreError> {
     const PUT: &str = "INSERT OR REPLACE INTO steering (tenant, at, value) VALUES (?1, ?2, ?3)";
-    let Made { at, shares, paces } = made;
-    let value = serde_json::to_string(&Stored { shares, paces }).unwrap_or_default();
+    let Made { at, shares, paces, given_out } = made;
+    let value = serde_json::to_string(&Stored { shares, paces, given_out }).unwrap_or_default();
     conn.prepare_cached(PUT)?.execute((tenant.0, signed(at), value))?;
     Ok(())
 }
@@ -140,9 +147,9 @@ pub fn newest(conn: &Connection, tenant: TenantNo) -> Result<Option<Made>, Store
     let found =
         statement.query_row([tenant.0], |row| Ok((unsigned(row.get(0)?), row.get::<_, String>(1)?))).optional()?;
     let Some((at, value)) = found else { return Ok(None) };
-    let Stored { shares, paces } =
+    let Stored { shares, paces, given_out } =
         serde_json::from_str(&value).map_err(|_| StoreError::Corrupt { what: "steering" })?;
-    Ok(Some(Made { at, shares, paces }))
+    Ok(Some(Made { at, shares, paces, given_out }))
 }
 
 #[cfg(test)]

@@ -93,6 +93,7 @@ static MIGRATIONS: LazyLock<Migrations<'static>> = LazyLock::new(|| {
         M::up(include_str!("../sql/0008_catalogue.sql")),
         M::up(include_str!("../sql/0009_steering.sql")),
         M::up(include_str!("../sql/0010_budgets.sql")),
+        M::up(include_str!("../sql/0011_units.sql")),
     ])
 });
 

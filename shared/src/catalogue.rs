@@ -23,9 +23,10 @@ use crate::filter::{self, Answers, Entities, Filter, Words};
 use crate::ids::{Micros, Millis};
 use crate::limits;
 use crate::time::DAY_MINUTES;
+use crate::units::Recipients;
 use crate::vocabulary::Vocabulary;
 
-pub use compiled::{Bound, Compiled, Group, Offer, Terms};
+pub use compiled::{Bound, Compiled, Group, Limited, Offer, Terms};
 pub use flat::{Flat, FlatAd, FlatAdvertiser, FlatArm, FlatCampaign, FlatGroup, Head};
 
 /// Whom ads are for: a filter each of a catalogue's campaigns and ad groups, in their order.
@@ -105,6 +106,9 @@ pub struct Campaign {
     /// How fast it spends. Default `even`.
     #[serde(default, skip_serializing_if = "Pacing::is_even")]
     pub pace: Pacing,
+    /// How many people may get its ads, each with a number of its own. Default: whoever comes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recipients: Option<Recipients>,
     /// Whom its ads are for, as a filter (API, "Filters"). Default: everybody.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub targeting: Option<Value>,
@@ -444,6 +448,13 @@ impl Campaign {
             if budget.is_some_and(|budget| !(1..=limits::BUDGET_MICROS).contains(&budget)) {
                 found.say(format!("{at}.{field}"), format!("1 to {} micros are needed", limits::BUDGET_MICROS));
             }
+        }
+        if self.recipients.is_some_and(|recipients| !recipients.is_within()) {
+            let most = limits::RECIPIENTS;
+            found.say(
+                format!("{at}.recipients"),
+                format!("a limit of 1 to {most} and a share of 1 to 10000 are needed"),
+            );
         }
         if self.categories.len() > limits::CATEGORIES
             || self.categories.iter().any(|name| name.is_empty() || name.len() > limits::CATALOGUE_ID_BYTES)

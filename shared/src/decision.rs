@@ -13,7 +13,7 @@ mod fate;
 mod tests;
 mod worth;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::actions::{self, Entity, PackedActions, Verb, ViewType, ViewTypes};
 use crate::attributes::{Token, Value};
@@ -40,6 +40,17 @@ pub struct Person<'a> {
     pub totals: Totals,
     /// The arms it is in ([`crate::experiment::arms`]); empty where nothing may be tested on it.
     pub arms: Vec<Option<u8>>,
+    /// The units of limited offers that it may see, by the campaign's code; empty where nothing is counted of it.
+    pub units: BTreeMap<u32, Holding>,
+}
+
+/// How a person stands to a campaign that has only so many recipients; not at all is not being there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Holding {
+    /// It has the unit of this number.
+    Has(u32),
+    /// It may get one: an object is to be asked.
+    May,
 }
 
 /// What filters may ask of a person, read from its view.
@@ -108,6 +119,8 @@ pub struct Question<'a> {
     counts: Option<Vec<Vec<u32>>>,
     /// The arms that the person is in; empty without one.
     arms: Vec<Option<u8>>,
+    /// The units that it may see; `None` without a person.
+    units: Option<BTreeMap<u32, Holding>>,
     /// Those that the placements are of, each once.
     kinds: Vec<Kind>,
     placements: Vec<Placement<'a>>,
@@ -170,15 +183,16 @@ impl<'a> Question<'a> {
         let told = person.map(history).unwrap_or_default();
         let worth = Worth::new(catalogue, given.scores, person, subject, given.now);
         let arms = person.map(|person| person.arms.clone()).unwrap_or_default();
+        let units = person.map(|person| person.units.clone());
         let mut kinds: Vec<Kind> = Vec::new();
         for Placement { view_type, .. } in &placements {
             if kinds.iter().all(|known| known.view_type != *view_type) {
                 let subject = Subject { view_type: *view_type, counts: &told, ..*subject };
-                kinds.push(Kind::new(catalogue, &worth, &subject, &arms, &given));
+                kinds.push(Kind::new(catalogue, &worth, &subject, person, &given));
             }
         }
         let counts = person.map(|person| counts(catalogue, person, minute));
-        Self { catalogue, given, counts, arms, kinds, placements }
+        Self { catalogue, given, counts, arms, units, kinds, placements }
     }
 
     /// The ads under strict caps that may be placed, by placement, the first choice first: as many as come before the
@@ -208,20 +222,32 @@ impl<'a> Question<'a> {
     /// it was not asked, or did not answer.
     #[must_use]
     pub fn decide(&self, granted: Option<&[Option<usize>]>) -> Vec<Decided> {
-        self.walk(granted).0
+        self.walk(granted, false).0
     }
 
-    /// What became of each of [`Compiled::offers`], in their order, for each placement.
+    /// The campaign of the first ad that would be placed if its person got a unit, which it may: the object of that offer
+    /// is to be asked. One a call, whatever comes after it on the page.
     #[must_use]
-    pub fn fates(&self, granted: Option<&[Option<usize>]>) -> Vec<Vec<Fate>> {
-        let (decided, barred) = self.walk(granted);
-        let mut page = OnPage { placed: Vec::new(), barred };
-        let each = self.placements.iter().zip(decided).enumerate().map(|(number, (placement, decided))| {
-            let fates = self.fates_on(placement, &page, of_placement(granted, number), decided.ok());
-            page.placed.extend(self.offer_of(decided));
-            fates
-        });
-        each.collect()
+    pub fn wants_unit(&self, granted: Option<&[Option<usize>]>) -> Option<u32> {
+        let may = |campaign: &u32| self.holding(*campaign) == Some(Holding::May);
+        if !self.units.iter().flat_map(BTreeMap::values).any(|holding| *holding == Holding::May) {
+            return None;
+        }
+        let (decided, _) = self.walk(granted, true);
+        decided.into_iter().filter_map(|won| Some(self.offer_of(won)?.entity.campaign)).find(may)
+    }
+
+    /// The number of the unit that an ad shows; `None` for one of a campaign that gives none.
+    #[must_use]
+    pub fn unit(&self, offer: &Offer) -> Option<u32> {
+        match self.holding(offer.entity.campaign)? {
+            Holding::Has(number) => Some(number),
+            Holding::May => None,
+        }
+    }
+
+    fn holding(&self, campaign: u32) -> Option<Holding> {
+        self.units.as_ref()?.get(&campaign).copied()
     }
 
     /// The arms that the person is in, by the experiments' places; empty where there are none for it.
@@ -269,15 +295,18 @@ impl<'a> Question<'a> {
         candidates.iter().find(|candidate| candidate.place() == place).map_or(0, |candidate| candidate.worth)
     }
 
-    /// Decides placement by placement; anew without a campaign that would fill the page and turns out not to.
-    fn walk(&self, granted: Option<&[Option<usize>]>) -> (Vec<Decided>, Vec<usize>) {
+    /// Decides placement by placement; anew without a campaign that would fill the page and turns out not to. `hoping`: as
+    /// if the person got every unit that it may.
+    fn walk(&self, granted: Option<&[Option<usize>]>, hoping: bool) -> (Vec<Decided>, Vec<usize>) {
         let mut barred = Vec::new();
         loop {
             let mut page = OnPage { placed: Vec::new(), barred };
             let mut decided = Vec::with_capacity(self.placements.len());
             for (number, placement) in self.placements.iter().enumerate() {
                 let granted = of_placement(granted, number);
-                let may = |place: usize, offer: &Offer| !offer.strict || granted == Some(Some(place));
+                let may = |place: usize, offer: &Offer| {
+                    (!offer.strict || granted == Some(Some(place))) && (hoping || !self.awaits_unit(offer))
+                };
                 let won = self.best(placement, &page, may).map(Candidate::place).ok_or_else(|| self.no_ad(placement));
                 page.placed.extend(self.offer_of(won));
                 decided.push(won);
@@ -287,6 +316,12 @@ impl<'a> Question<'a> {
                 None => return (decided, page.barred),
             }
         }
+    }
+
+    /// Whether its person may get a unit, and has none.
+    fn awaits_unit(&self, offer: &Offer) -> bool {
+        self.terms(offer).is_some_and(|terms| terms.limited)
+            && self.holding(offer.entity.campaign) == Some(Holding::May)
     }
 
     fn offer_of(&self, decided: Decided) -> Option<&'a Offer> {
@@ -355,60 +390,6 @@ impl<'a> Question<'a> {
         self.terms(offer).is_some_and(|terms| terms.roadblock)
     }
 
-    fn fates_on(
-        &self,
-        placement: &Placement<'_>,
-        page: &OnPage<'_>,
-        granted: Option<Option<usize>>,
-        won: Option<usize>,
-    ) -> Vec<Fate> {
-        let worths: Vec<u64> = self.worths_on(placement).into_iter().map(Option::unwrap_or_default).collect();
-        let rank = |place: usize| (std::cmp::Reverse(worths.get(place).copied().unwrap_or(0)), place);
-        let fate =
-            |(place, (offer, worth)): (usize, (&Offer, &u64))| match self.hindrance(placement, offer, *worth, page) {
-                Some(fate) => fate,
-                None if won == Some(place) => Fate::Won,
-                None if won.is_some_and(|won| rank(won) < rank(place)) => Fate::Outbid,
-                None if granted.is_none() => Fate::Unconfirmed,
-                None => Fate::Refused,
-            };
-        self.catalogue.offers.iter().zip(&worths).enumerate().map(fate).collect()
-    }
-
-    /// Why an ad cannot be placed.
-    fn hindrance(&self, placement: &Placement<'_>, offer: &Offer, worth: u64, page: &OnPage<'_>) -> Option<Fate> {
-        if !offer.fits(placement.sizes) {
-            return Some(Fate::Size);
-        }
-        let terms = self.terms(offer)?;
-        if !terms.runs.contains(&self.given.now) {
-            return Some(Fate::Dates);
-        }
-        let group = self.catalogue.groups.get(offer.group)?;
-        if !self.kind(placement).is_some_and(|kind| group.is_for(&kind.matches)) {
-            return Some(Fate::Targeting);
-        }
-        if let Some(experiment) = group.outside(&self.arms) {
-            return Some(self.not_in_arm(experiment));
-        }
-        if !self.given.lets(terms) {
-            return Some(Fate::Pace);
-        }
-        if worth < placement.floor_micros {
-            return Some(Fate::Floor);
-        }
-        self.on_page(offer, terms, page).or_else(|| self.capped(offer, page))
-    }
-
-    fn not_in_arm(&self, experiment: usize) -> Fate {
-        let of = |arm: u8| self.catalogue.experiments.get(experiment)?.arm_of(arm);
-        match self.arms.get(experiment) {
-            None => Fate::Nobody,
-            Some(arm) if arm.and_then(of).is_some_and(|arm| arm.control) => Fate::Holdout,
-            Some(_) => Fate::Arm,
-        }
-    }
-
     /// Why an ad cannot be placed beside what is on the page.
     fn on_page(&self, offer: &Offer, terms: &Terms, page: &OnPage<'_>) -> Option<Fate> {
         if page.barred.contains(&offer.terms) {
@@ -460,16 +441,19 @@ impl Kind {
         catalogue: &Compiled,
         worth: &Worth<'_>,
         subject: &Subject<'_>,
-        arms: &[Option<u8>],
+        person: Option<&Person<'_>>,
         given: &Given<'_>,
     ) -> Self {
+        let arms = person.map_or(&[][..], |person| &person.arms);
+        let gets =
+            |terms: &Terms| !terms.limited || person.is_some_and(|person| person.units.contains_key(&terms.campaign));
         let matches = catalogue.targets.matching(subject);
         let mut candidates = Vec::new();
         for group in &catalogue.groups {
             let Some(terms) = catalogue.terms.get(group.terms).filter(|terms| terms.runs.contains(&given.now)) else {
                 continue;
             };
-            if group.is_for(&matches) && group.outside(arms).is_none() && given.lets(terms) {
+            if group.is_for(&matches) && group.outside(arms).is_none() && given.lets(terms) && gets(terms) {
                 let worth = |place: &u32| worth.of(terms.bid, *place as usize, subject.view_type);
                 candidates.extend(group.offers.iter().map(|place| Candidate { worth: worth(place), place: *place }));
             }

@@ -80,6 +80,13 @@ pub enum What {
         /// The arm's code.
         arm: u8,
     },
+    /// The visitor got a unit of a campaign that has only so many recipients: nobody else has the number.
+    Unit {
+        /// The campaign's code.
+        campaign: u32,
+        /// The unit's number, from 0 on.
+        number: u32,
+    },
     /// The visitor and this alternate id do not belong together: what was received of them until now ends; newer evidence
     /// counts again. The admin side alone says it.
     Cancellation {
@@ -189,7 +196,7 @@ impl Fact {
             What::Page { .. } | What::Track { .. } => true,
             What::Action { verb, .. } => *verb != Verb::IMPRESSION,
             What::Alias { .. } | What::Withdrawal | What::Segments { .. } | What::Attributes { .. } => false,
-            What::Exposure { .. } | What::Cancellation { .. } | What::Erasure { .. } => false,
+            What::Exposure { .. } | What::Unit { .. } | What::Cancellation { .. } | What::Erasure { .. } => false,
         }
     }
 

@@ -164,6 +164,13 @@ impl FactId {
         Self::hashed(b"causeway action\0", visitor, &name)
     }
 
+    /// The id of a unit that a visitor got: told again after its answer got lost, it is one fact.
+    #[must_use]
+    pub fn of_unit(visitor: VisitorId, campaign: u32, number: u32) -> Self {
+        let name = [campaign.to_be_bytes(), number.to_be_bytes()].concat();
+        Self::hashed(b"causeway unit\0", visitor, &name)
+    }
+
     fn hashed(domain: &[u8], visitor: VisitorId, text: &[u8]) -> Self {
         let mut hash = Sha256::new();
         hash.update(domain);

@@ -7,7 +7,8 @@
 //! impression, so that the next page's caps see this one's ads although the snapshots lag. Afterwards only what a
 //! snapshot holds counts.
 //!
-//! And it holds the exposures to experiments: whose shares move while the snapshots lag keeps its arm.
+//! And it holds the exposures to experiments, so that whose shares move while the snapshots lag keeps its arm, and the
+//! units of limited offers, so that who has one gets no other.
 
 pub(crate) mod reserved;
 
@@ -15,6 +16,7 @@ use crate::experiment::{Exposure, Exposures};
 use crate::ids::{Millis, SessionId, Version, VisitorId};
 use crate::limits;
 use crate::profile::{Beyond, Known, SubProfile};
+use crate::units::{Unit, Units};
 
 pub use reserved::Reservation;
 
@@ -33,14 +35,16 @@ pub struct Ledger {
     pub reserved: Vec<Reservation>,
     /// Exposures to experiments, at most [`limits::LEDGER_EXPOSURES`].
     pub exposed: Exposures,
+    /// Units of limited offers, at most [`limits::LEDGER_UNITS`].
+    pub units: Units,
 }
 
 impl Ledger {
     /// An empty one.
     #[must_use]
     pub fn new(visitor: VisitorId) -> Self {
-        let (highest, exposed) = (Version::default(), Exposures::default());
-        Self { visitor, highest, session: None, pages: Vec::new(), reserved: Vec::new(), exposed }
+        let (highest, exposed, units) = (Version::default(), Exposures::default(), Units::default());
+        Self { visitor, highest, session: None, pages: Vec::new(), reserved: Vec::new(), exposed, units }
     }
 
     /// The session of a page viewed now: the running one, or a new one of these random bytes after 30 idle
@@ -75,6 +79,12 @@ impl Ledger {
         self.exposed.keep_newest(limits::LEDGER_EXPOSURES);
     }
 
+    /// Remembers a unit, and leaves out the campaign of the smallest code over the bound.
+    pub fn keep_unit(&mut self, campaign: u32, unit: Unit) {
+        self.units.insert(campaign, unit);
+        self.units.keep_newest(limits::LEDGER_UNITS);
+    }
+
     /// Drops what is no longer needed, given the visitor's own sub-profile as just read.
     pub fn settle(&mut self, now: Millis, sub: Option<&SubProfile>) {
         let settled = |p: &Beyond| now.saturating_sub(p.received) > limits::LEDGER_KEEP_MS;
@@ -83,14 +93,18 @@ impl Ledger {
         }
         self.pages.retain(|p| now.saturating_sub(p.received) <= limits::LEDGER_LIFE_MS);
         self.reserved.retain(|r| r.is_live(now));
+        // Told and lost on the way, a later one may be held in its stead.
+        let keeps = |at: Millis, held: Option<Millis>| {
+            let (age, unheld) = (now.saturating_sub(at), held.is_none_or(|held| held > at));
+            age <= limits::LEDGER_KEEP_MS || (unheld && age <= limits::LEDGER_LIFE_MS)
+        };
         if !self.exposed.is_empty() {
             let held = sub.map(SubProfile::exposures).unwrap_or_default();
-            self.exposed.retain(|experiment, exposure| {
-                let age = now.saturating_sub(exposure.at);
-                // Told and lost on the way, a later one may be held in its stead.
-                let unheld = held.get(experiment).is_none_or(|held| held.at > exposure.at);
-                age <= limits::LEDGER_KEEP_MS || (unheld && age <= limits::LEDGER_LIFE_MS)
-            });
+            self.exposed.retain(|code, exposure| keeps(exposure.at, held.get(code).map(|held| held.at)));
+        }
+        if !self.units.is_empty() {
+            let held = sub.map(SubProfile::units).unwrap_or_default();
+            self.units.retain(|code, unit| keeps(unit.at, held.get(code).map(|held| held.at)));
         }
     }
 
@@ -98,6 +112,6 @@ impl Ledger {
     #[must_use]
     pub fn known(&self) -> Known {
         let reserved = self.reserved.iter().map(Reservation::impression);
-        Known::from_beyond(self.pages.iter().copied()).reserving(reserved).exposing(&self.exposed)
+        Known::from_beyond(self.pages.iter().copied()).reserving(reserved).exposing(&self.exposed).getting(&self.units)
     }
 }

@@ -78,8 +78,10 @@ pub const STEERING_MS: u64 = 60_000;
 pub const STEERING_STALE_MS: u64 = 600_000;
 /// Exposures to experiments in the ledger cookie.
 pub const LEDGER_EXPOSURES: usize = 8;
+/// Units of limited offers in the ledger cookie.
+pub const LEDGER_UNITS: usize = 4;
 /// Longest ledger cookie, name and value, in bytes: every request of the page's site carries it.
-pub const LEDGER_COOKIE_BYTES: usize = 1_680;
+pub const LEDGER_COOKIE_BYTES: usize = 1_792;
 /// How long a placed insertion counts as its impression, in milliseconds (10 minutes): by then an ad that is seen has
 /// been seen, and its impression is in every location's snapshot, which lag no longer than [`LEDGER_KEEP_MS`]. In
 /// whole minutes, so up to one more.
@@ -180,6 +182,13 @@ pub const STRICT_CANDIDATES: usize = 64;
 /// Impressions of a snapshot that one call names, the newest.
 pub const STRICT_SEEN: usize = 1_024;
 
+/// Recipients of one campaign at most.
+pub const RECIPIENTS: u32 = 1_000_000_000;
+/// Days that an object remembers to whom it gave a unit: by then snapshots have said so for long.
+pub const UNIT_ROW_DAYS: u32 = 31;
+/// Campaigns of which a profile keeps the unit: the greatest codes.
+pub const UNITS: usize = 32;
+
 /// Experiments of one tenant's catalogue, and those of which a profile keeps the exposure: the greatest codes.
 pub const EXPERIMENTS: usize = 32;
 /// Arms of one experiment.
@@ -237,5 +246,5 @@ pub const MODEL_SEGMENTS: usize = 256;
 pub const MODEL_BYTES: usize = 160 * 1024;
 /// Longest value of a model in the KV, in characters.
 pub const MODEL_CHARS: usize = 220 * 1024;
-/// Longest value of the steering in the KV, in characters: paces of 10,000 campaigns.
-pub const STEERING_CHARS: usize = 224 * 1024;
+/// Longest value of the steering in the KV, in characters: paces of 10,000 campaigns that are given out as well.
+pub const STEERING_CHARS: usize = 296 * 1024;

@@ -20,6 +20,7 @@ use crate::limits;
 use crate::rhythm::Rhythm;
 use crate::segments::{PackedSegments, SegmentMap, Stamp};
 use crate::time::{Day, Minute};
+use crate::units::{Unit, Units};
 
 pub use sub::{Content, Names, SubProfile};
 
@@ -124,6 +125,8 @@ pub struct Parts {
     pub attributes: AttributeMap,
     /// The exposures.
     pub exposures: Exposures,
+    /// The units of limited offers.
+    pub units: Units,
 }
 
 /// What one visitor's facts add up to, at the origin.
@@ -139,6 +142,7 @@ pub struct Profile {
     pub(crate) segments: SegmentMap,
     pub(crate) attributes: AttributeMap,
     pub(crate) exposures: Exposures,
+    pub(crate) units: Units,
     pub(crate) rhythm: Rhythm,
 }
 
@@ -174,6 +178,9 @@ impl Profile {
             What::Exposure { experiment, arm } => {
                 // By its receipt: a client's own time must not make an exposure the first.
                 self.exposures.insert(*experiment, Exposure { arm: *arm, at: fact.received, mixed: false });
+            }
+            What::Unit { campaign, number } => {
+                self.units.insert(*campaign, Unit { number: *number, at: fact.received });
             }
             What::Track { .. } | What::Alias { .. } | What::Withdrawal | What::Attributes { .. } => {}
         }
@@ -247,6 +254,12 @@ impl Profile {
         &self.exposures
     }
 
+    /// The units that the visitor got.
+    #[must_use]
+    pub fn units(&self) -> &Units {
+        &self.units
+    }
+
     /// Takes out what the store keeps in records of its own. What is folded in afterwards is what is new of them.
     pub fn take_parts(&mut self) -> Parts {
         Parts {
@@ -254,6 +267,7 @@ impl Profile {
             segments: std::mem::take(&mut self.segments),
             attributes: std::mem::take(&mut self.attributes),
             exposures: std::mem::take(&mut self.exposures),
+            units: std::mem::take(&mut self.units),
         }
     }
 
@@ -264,6 +278,7 @@ impl Profile {
         self.segments = parts.segments.join(self.segments);
         self.attributes = parts.attributes.join(self.attributes);
         self.exposures = parts.exposures.join(self.exposures);
+        self.units = parts.units.join(self.units);
         self
     }
 
@@ -299,8 +314,8 @@ impl Profile {
         let (totals, seen, actions) = (self.totals(), self.seen, self.actions.pack_from(since));
         let segments = if self.segments.is_empty() { Vec::new() } else { self.segments.pack() };
         let attributes = self.attributes.newest_within(limits::SNAPSHOT_ATTRIBUTES).pack();
-        let (names, exposures) = (named.then(names), self.exposures.pack());
-        SubProfile::pack(version, &Content { totals, seen, names, actions, segments, attributes, exposures })
+        let (names, exposures, units) = (named.then(names), self.exposures.pack(), self.units.pack());
+        SubProfile::pack(version, &Content { totals, seen, names, actions, segments, attributes, exposures, units })
     }
 }
 
@@ -316,7 +331,7 @@ pub struct Beyond {
 }
 
 /// What a reader knows of one visitor: the newest sub-profile it met that names its facts, the newest that does not, and
-/// pages, impressions and exposures of which it cannot be sure that either holds them. Kept side by side, so that the join is a product
+/// pages, impressions, exposures and units of which it cannot be sure that either holds them. Kept side by side, so that the join is a product
 /// of joins; what is held already is sorted out when the sums are read.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Known {
@@ -325,6 +340,7 @@ pub struct Known {
     beyond: BTreeMap<(Millis, u64), SessionId>,
     reserved: Actions,
     exposed: Exposures,
+    got: Units,
 }
 
 impl Known {
@@ -356,6 +372,13 @@ impl Known {
     #[must_use]
     pub fn exposing(mut self, exposures: &Exposures) -> Self {
         self.exposed = self.exposed.join(exposures.clone());
+        self
+    }
+
+    /// The same with units.
+    #[must_use]
+    pub fn getting(mut self, units: &Units) -> Self {
+        self.got = self.got.join(units.clone());
         self
     }
 
@@ -405,6 +428,12 @@ impl Known {
         self.newest().map(SubProfile::exposures).unwrap_or_default().join(self.exposed.clone())
     }
 
+    /// The units of the newest sub-profile met, none where they are not of the form, and those beyond it.
+    #[must_use]
+    pub fn units(&self) -> Units {
+        self.newest().map(SubProfile::units).unwrap_or_default().join(self.got.clone())
+    }
+
     fn newest(&self) -> Option<&SubProfile> {
         self.unnamed.iter().chain(&self.named).max_by_key(|sub| sub.version())
     }
@@ -417,6 +446,7 @@ impl Known {
         self.beyond.extend(other.beyond);
         self.reserved = self.reserved.join(other.reserved);
         self.exposed = self.exposed.join(other.exposed);
+        self.got = self.got.join(other.got);
         self
     }
 

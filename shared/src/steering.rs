@@ -1,7 +1,7 @@
 //! How the origin steers traffic between two versions of a catalogue: the shares of the arms of experiments with selection
-//! (S4.11), and the pace of campaigns with a budget. Made anew each minute, read by every isolate each half.
+//! (S4.11), the pace of campaigns with a budget, and which limited offers are over. Made anew each minute, read by every isolate each half.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -18,6 +18,8 @@ pub struct Steering {
     pub shares: Shares,
     /// Paces, by the campaign's code; one with a budget that is not here takes part in no call.
     pub paces: BTreeMap<u32, Pace>,
+    /// Codes of campaigns of which every unit is known to be somebody's: nobody need ask for one.
+    pub given_out: BTreeSet<u32>,
 }
 
 /// In how many of a million calls a campaign takes part: a straight line between two values, so that no minute begins with

@@ -10,6 +10,7 @@ use crate::membership::{Membership, Memberships};
 use crate::profile::{Known, SubProfile, Totals};
 use crate::segments::{PackedSegments, SegmentId, SegmentMap};
 use crate::time::HourStamp;
+use crate::units::Units;
 
 /// A view as the KV holds it, under the key of one of its visitors.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -202,6 +203,19 @@ impl View {
     #[must_use]
     pub fn exposure(&self, own: VisitorId, experiment: u32) -> Option<Exposure> {
         self.exposures(own).get(experiment)
+    }
+
+    /// The units of limited offers that one visitor got.
+    #[must_use]
+    pub fn units_of(&self, visitor: VisitorId) -> Units {
+        self.known.get(&visitor).map(Known::units).unwrap_or_default()
+    }
+
+    /// The units of the person: of each campaign the first that any visitor got that counts for `own`.
+    #[must_use]
+    pub fn units(&self, own: VisitorId) -> Units {
+        let members = self.members(own).into_iter();
+        members.map(|visitor| self.units_of(visitor)).fold(Units::default(), Units::join)
     }
 
     /// The actions of one visitor alone.

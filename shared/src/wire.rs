@@ -14,5 +14,6 @@ mod parts;
 pub mod profile;
 pub mod strict;
 pub mod sync;
+pub mod units;
 
 pub use parts::WireError;

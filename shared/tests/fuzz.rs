@@ -113,6 +113,7 @@ fn all_facts() -> Vec<Fact> {
         },
         What::Attributes { writes: attributes() },
         What::Exposure { experiment: 7, arm: 2 },
+        What::Unit { campaign: 7, number: 40_000 },
         What::Cancellation { id: alternate(MEMBER, 1) },
         What::Erasure { scope: Scope::Person, id: Some(alternate(MEMBER, 1)), also: vec![hash(2, 1)] },
         What::Erasure { scope: Scope::Visitor, id: None, also: Vec::new() },

@@ -30,11 +30,13 @@ use causeway_shared::strict::{
     Answer, Ask, Call, Candidate, Claim, Entries, Entry, Links, Object, Seen, StrictCap, Wanted,
 };
 use causeway_shared::time::{HourStamp, Minute};
+use causeway_shared::units::{self, Given, Row, Rows, Stock, Units, Writes};
 use causeway_shared::view::{Snapshot, Stored};
 use causeway_shared::wire::facts::FactBatch;
 use causeway_shared::wire::model as wire_model;
 use causeway_shared::wire::strict as wire_strict;
 use causeway_shared::wire::sync::{Publish, Rejected, SyncRequest, SyncResponse};
+use causeway_shared::wire::units as wire_units;
 use causeway_shared::wire::{WireError, catalogue, cookies, facts, kv, profile, sync};
 use causeway_shared::{limits, sync_auth};
 use common::{MEMBER, NOW};
@@ -116,6 +118,8 @@ const ERASURE_OF_ONE: &str =
     "85500b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b5001a3185c50007102830405060708090a1b000001a3185c7af8008308f4f6";
 const EXPOSURE: &str = "85500c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c5001a3185c50007102830405060708090a1b000001a3185c7ee00083091a00011170\
      02";
+const UNIT: &str = "85500d0d0d0d0d0d0d0d0d0d0d0d0d0d0d0d5001a3185c50007102830405060708090a1b000001a3185c82c800830a1a0001117019\
+     012c";
 const ATTRIBUTES: &str = "8550080808080808080808080808080808085001a3185c50007102830405060708090a1b000001a3185c6f400082068282697368\
      6f655f73697a654202548263766970f6";
 const NAMES: &str = "n1D2FyCQIJc2hvZV9zaXplAgN2aXAB";
@@ -129,6 +133,9 @@ const LATER_DOCUMENT: &str = "k1Ex+y/YUBUNDR0tPU1dbX2Nna29zd3t8JSpB7ImFkIjpbXX1l
 const ATTRIBUTED: &str = "18020102040200001002060000320202540180a0f1c2b13409";
 const EXPOSED: &str = "20040200001203\
      0480a0f1c2b134eda2040381a0f1c2b134";
+const GOT: &str = "40040200001303\
+     0580a0f1c2b134eda204ac0281a0f1c2b134";
+const UNIT_ID: &str = "6861953f6973b622d3a50b970dfe9dfb";
 const ACTION_ID: &str = "73fa776833e56a0d1d6c4de553c7db2e";
 const LATER_BATCH: &str = "840163707562848650010101010101010101010101010101015001a3185c50007102830405060708090a1b000001a3185c53\
      e80083001b01c9c38001020304656c61746572656c617465728650020202020202020202020202020202025001a3185c5000\
@@ -161,8 +168,8 @@ const LATER_RESPONSE: &str = "880102018285000167746f6f5f6f6c64781e72656365697665
 const LATER_IDENTITY: &str = "89015001a3185c50007102830405060708090a1b000001a3185c50005001a1a2a3a4a5a6a7a8a9aaabacadaeaf811adeadbe\
      ef81835002b1b2b3b4b5b6b7b8b9babbbcbdbebf5001a3185d3a607112931415161718191a656c61746572815001a3185d3a\
      607112931415161718191a821b000001a3185c50001b0102030405060708656c61746572";
-const LATER_LEDGER: &str = "8a015001a3185c50007102830405060708090a830007656c617465721b000001a3185c638800821b01c9c3bc050607081b01\
-     c9c38001020304861b1122334455667788190fa001189900004040656c61746572";
+const LATER_LEDGER: &str = "8b015001a3185c50007102830405060708090a830007656c617465721b000001a3185c638800821b01c9c3bc050607081b01\
+     c9c38001020304861b1122334455667788190fa00118990000404040656c61746572";
 
 fn hex(text: &str) -> Vec<u8> {
     (0..text.len()).step_by(2).map(|i| u8::from_str_radix(&text[i..i + 2], 16).unwrap()).collect()
@@ -253,7 +260,7 @@ fn all_facts() -> [Fact; 8] {
 }
 
 /// Facts that say nothing of what the visitor did.
-fn facts_about() -> [Fact; 4] {
+fn facts_about() -> [Fact; 5] {
     let id = AlternateId { kind: MEMBER, hash: alt(1, 0xa1) };
     let of_id = What::Erasure { scope: Scope::Person, id: Some(id), also: vec![alt(2, 0xb1)] };
     [
@@ -261,6 +268,7 @@ fn facts_about() -> [Fact; 4] {
         fact(10, 0, of_id),
         fact(11, 0, What::Erasure { scope: Scope::Visitor, id: None, also: Vec::new() }),
         fact(12, 0, What::Exposure { experiment: 70_000, arm: 2 }),
+        fact(13, 0, What::Unit { campaign: 70_000, number: 300 }),
     ]
 }
 
@@ -359,6 +367,7 @@ fn ledger() -> Ledger {
         ],
         reserved: Vec::new(),
         exposed: Exposures::default(),
+        units: Units::default(),
     }
 }
 
@@ -385,7 +394,7 @@ fn the_keys_of_the_kv() {
 #[test]
 fn one_fact_of_each_kind() {
     let goldens = [PAGE, ALIAS, PURCHASE_FACT, TRACK, WITHDRAWAL, ACTION, SEGMENTS, ATTRIBUTES];
-    let about = [CANCELLATION, ERASURE, ERASURE_OF_ONE, EXPOSURE];
+    let about = [CANCELLATION, ERASURE, ERASURE_OF_ONE, EXPOSURE, UNIT];
     let all = all_facts().into_iter().zip(goldens).chain(facts_about().into_iter().zip(about));
     for (fact, golden) in all {
         let fact = &fact;
@@ -522,6 +531,67 @@ fn s4_06_exposures_of_a_snapshot() {
 }
 
 #[test]
+fn s4_07_units_of_a_snapshot() {
+    let units: Units = [(3, units::Unit { number: 5, at: NOW }), (70_000, units::Unit { number: 300, at: NOW + 1 })]
+        .into_iter()
+        .collect();
+    let totals = Totals { pages: 4, sessions: 2, ..Totals::default() };
+    let content = Content { totals, units: units.pack(), ..Content::default() };
+    let sub = SubProfile::pack(Version::default(), &content);
+    assert_eq!(to_hex(sub.packed()), GOT);
+    assert_eq!((sub.content().unwrap(), sub.units()), (content.clone(), units.clone()));
+    // Behind attributes and exposures.
+    let exposures: Exposures = [(3, Exposure { arm: 2, at: NOW, mixed: false })].into_iter().collect();
+    let all = Content { attributes: vec![0], exposures: exposures.pack(), ..content };
+    let all = SubProfile::pack(Version::default(), &all);
+    assert_eq!((all.units(), all.exposures()), (units, exposures));
+    for end in 5..sub.packed().len() {
+        let cut = SubProfile::from_packed(Version::default(), sub.packed()[..end].to_vec().into());
+        assert_eq!((cut.totals(), cut.units()), (totals, Units::default()));
+    }
+}
+
+#[test]
+fn s4_07_what_an_object_of_a_limited_offer_stores_is_asked_and_answers() {
+    let call = units::Call {
+        tenant: tenant(),
+        campaign: 300,
+        limit: 50_000,
+        range: 15,
+        asked: 2,
+        again: true,
+        own: one(),
+        members: vec![one(), two()],
+    };
+    let (given, first, second) =
+        (Given { number: 300, holder: two() }, to_hex(one().as_bytes()), to_hex(two().as_bytes()));
+    let golden = format!("0103707562ac02d086030f0201{first}02{first}{second}");
+    assert_eq!(to_hex(&wire_units::encode_call(&call)), golden);
+    assert_eq!(wire_units::decode_call(&hex(&golden)), Some(call.clone()));
+    for (answer, golden) in [(None, "01".to_owned()), (Some(given), format!("01ac02{second}"))] {
+        assert_eq!(to_hex(&wire_units::encode_answer(answer)), golden);
+        assert_eq!(wire_units::decode_answer(&hex(&golden)), Some(answer));
+    }
+    let (one, two) = (one(), two());
+    assert_eq!(wire_units::keys(&call), ["stock".to_owned(), one.to_string(), two.to_string()]);
+    let (stock, rows) = (Stock { given: 7, empty: 100 }, Rows::from([(one, Row::Asked), (two, Row::Given(given))]));
+    let lines = format!("7 100\nasked\n300 {two}");
+    assert_eq!(wire_units::decode_rows(&call, lines.as_bytes()), Some((stock, rows.clone())));
+    assert_eq!(wire_units::decode_rows(&call, b""), Some((Stock::default(), Rows::new())));
+    assert_eq!(wire_units::decode_rows(&call, b"7 100\n\n"), Some((stock, Rows::new())));
+    let writes: Writes = rows.into_iter().map(|(visitor, row)| (visitor, Some(row))).collect();
+    assert_eq!(wire_units::encode_rows(stock, &writes), format!("stock 7 100\n{one} asked\n{two} 300 {two}"));
+    assert_eq!(wire_units::encode_rows(stock, &Writes::from([(one, None)])), format!("stock 7 100\n{one} "));
+    let forms = |bytes: &[u8]| wire_units::decode_call(bytes).is_none() && wire_units::decode_answer(bytes).is_none();
+    for end in 0..golden.len() / 2 {
+        assert!(end == 1 || forms(&hex(&golden[..2 * end])), "cut after {end}");
+    }
+    for bad in ["7", "7 x", "7 100\n300", "7 100\n300 nobody", "7 100\nAsked"] {
+        assert_eq!(wire_units::decode_rows(&call, bad.as_bytes()), None, "{bad}");
+    }
+}
+
+#[test]
 fn s3_05_what_an_object_of_strict_caps_stores_is_asked_and_answers() {
     let entry = Entry { entity: entity(), minute: Minute(299), confirmed: true, keep: 1_440 };
     let insertion = InsertionHash([7; 6]);
@@ -650,6 +720,15 @@ fn both_cookies() {
     let (exposing, text) = (Ledger { exposed, ..reserving() }, format!("89{}48030480a0f1c2b134", &RESERVING[2..]));
     assert_eq!(to_hex(&cookies::encode_ledger(&exposing)), text);
     assert_eq!(cookies::decode_ledger(&hex(&text)).unwrap(), exposing);
+    // Campaign 3, number 5, the time; behind exposures, or behind none.
+    let units: Units = [(3, units::Unit { number: 5, at: NOW })].into_iter().collect();
+    let (had, none) = ("48030480a0f1c2b134", "40");
+    for (ledger, exposed) in [(exposing, had), (reserving(), none)] {
+        let text = format!("8a{}{exposed}48030580a0f1c2b134", &RESERVING[2..]);
+        let ledger = Ledger { units: units.clone(), ..ledger };
+        assert_eq!(to_hex(&cookies::encode_ledger(&ledger)), text);
+        assert_eq!(cookies::decode_ledger(&hex(&text)).unwrap(), ledger);
+    }
     let ring = KeyRing(vec![key()]);
     assert_eq!(cookie::seal(&ring, IDENTITY, &tenant(), &hex(IDENTITY_WITHOUT_LOGIN)).unwrap(), SEALED);
     let opened = cookie::open(&ring, IDENTITY, &tenant(), SEALED).unwrap();
@@ -667,12 +746,13 @@ fn hashes_and_macs() {
     assert_eq!(FactId::of_erasure(one()).receipt(), RECEIPT);
     let day = u32::try_from(NOW / 86_400_000).unwrap();
     assert_eq!(FactId::of_action(one(), insertion(), 1, 4, day).to_string(), ACTION_ID);
+    assert_eq!(FactId::of_unit(one(), 300, 7).to_string(), UNIT_ID);
 }
 
 type Reads = fn(&[u8]) -> Option<WireError>;
 
 /// Every form in CBOR with its decoder, and whether its first field is the number of the form.
-fn forms() -> [(&'static str, Reads, bool); 12] {
+fn forms() -> [(&'static str, Reads, bool); 13] {
     [
         (BATCH, |b| facts::decode(b).err(), true),
         (ALIAS, |b| facts::decode_one(b).err(), false),
@@ -680,6 +760,7 @@ fn forms() -> [(&'static str, Reads, bool); 12] {
         (CANCELLATION, |b| facts::decode_one(b).err(), false),
         (ERASURE, |b| facts::decode_one(b).err(), false),
         (EXPOSURE, |b| facts::decode_one(b).err(), false),
+        (UNIT, |b| facts::decode_one(b).err(), false),
         (PROFILE, |b| profile::decode(b).err(), true),
         (REQUEST, |b| sync::decode_request(b).err(), true),
         (RESPONSE, |b| sync::decode_response(b).err(), true),

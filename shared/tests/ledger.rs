@@ -16,6 +16,7 @@ use causeway_shared::profile::{Beyond, Known, Profile};
 use causeway_shared::random::Random;
 use causeway_shared::time::{DAY_MINUTES, Day, EPOCH_MS, Minute};
 use causeway_shared::token::AdToken;
+use causeway_shared::units::{Unit, Units};
 use causeway_shared::view::{Snapshot, View};
 use causeway_shared::{limits, wire};
 use common::{NOW, law, membership, scramble, version, visitor};
@@ -249,6 +250,7 @@ fn brim(entity: impl Fn(u32) -> Entity) -> Ledger {
     }
     for n in 0..10 {
         ledger.expose((n + 1) * (u32::MAX / 10), Exposure { arm: u8::MAX, at: NOW, mixed: false });
+        ledger.keep_unit((n + 1) * (u32::MAX / 10), Unit { number: limits::RECIPIENTS - 1, at: NOW });
     }
     ledger
 }
@@ -264,7 +266,8 @@ fn field_13_the_cookie_filled_to_the_brim_stays_small() {
     for (ledger, held) in [(brim(widest), 16), (brim(usual), 27), (brim(|_| one), 52)] {
         assert_eq!((ledger.pages.len(), ledger.reserved.len()), (limits::LEDGER_ENTRIES, held));
         assert_eq!(ledger.reserved.last().unwrap().insertion, InsertionHash::of(insertion(79)), "the newest");
-        assert_eq!(ledger.exposed.iter().count(), limits::LEDGER_EXPOSURES);
+        let (exposed, units) = (ledger.exposed.iter().count(), ledger.units.iter().count());
+        assert_eq!((exposed, units), (limits::LEDGER_EXPOSURES, limits::LEDGER_UNITS));
         let payload = wire::cookies::encode_ledger(&ledger);
         let value = cookie::seal(&ring, LEDGER, &tenant, &payload).unwrap();
         let text = format!("{LEDGER}={value}");
@@ -278,13 +281,16 @@ fn field_13_the_cookie_filled_to_the_brim_stays_small() {
 fn an_earlier_edge_reads_the_same_pages_before_a_field_that_it_passes_over() {
     let mut ledger = brim(entity);
     let mut rest = vec![wire::cookies::encode_ledger(&ledger)];
+    ledger.units = Units::default();
+    rest.push(wire::cookies::encode_ledger(&ledger));
     ledger.exposed = Exposures::default();
     rest.push(wire::cookies::encode_ledger(&ledger));
     ledger.reserved.clear();
     rest.push(wire::cookies::encode_ledger(&ledger));
-    assert_eq!([rest[0][0], rest[1][0], rest[2][0]], [0x89, 0x88, 0x87]);
-    assert_eq!(rest[0][1..rest[1].len()], rest[1][1..]);
-    assert_eq!(rest[1][1..rest[2].len()], rest[2][1..]);
+    assert_eq!([rest[0][0], rest[1][0], rest[2][0], rest[3][0]], [0x8a, 0x89, 0x88, 0x87]);
+    for (all, fewer) in rest.iter().zip(&rest[1..]) {
+        assert_eq!(all[1..fewer.len()], fewer[1..]);
+    }
     ledger.expose(3, Exposure { arm: 1, at: NOW, mixed: false });
     assert_eq!(wire::cookies::decode_ledger(&wire::cookies::encode_ledger(&ledger)).unwrap(), ledger, "no reservation");
 }
@@ -313,6 +319,32 @@ fn s4_06_an_exposure_is_known_until_a_snapshot_has_it_everywhere() {
     let earlier = Exposure { arm: 1, at: NOW - 1, mixed: false };
     let joined = Known::from_sub(sub).join(Known::default().exposing(&[(5, earlier)].into_iter().collect()));
     assert_eq!(joined.exposures().get(5), Some(Exposure { mixed: true, ..earlier }));
+}
+
+#[test]
+fn s4_07_a_unit_is_known_until_a_snapshot_has_it_everywhere() {
+    let (got, own) = (Unit { number: 7, at: NOW }, visitor(1));
+    let mut ledger = Ledger::new(own);
+    ledger.keep_unit(5, got);
+    assert_eq!(recognised(own, &ledger, NOW + 1).view.units(own).get(5), Some(got));
+    let what = What::Unit { campaign: 5, number: 7 };
+    let fact = Fact { id: FactId::from_bytes([9; 16]), visitor: own, received: NOW, at: NOW, what };
+    let late = Fact { received: NOW + 1, ..fact.clone() };
+    let [sub, lost] = [fact, late].map(|fact| Profile::of(&[fact]).sub_profile(version(1), true));
+    for (sub, after, held) in [
+        (Some(&lost), limits::LEDGER_LIFE_MS, true),
+        (None, limits::LEDGER_LIFE_MS + 1, false),
+        (Some(&sub), limits::LEDGER_KEEP_MS, true),
+        (Some(&sub), limits::LEDGER_KEEP_MS + 1, false),
+    ] {
+        let mut ledger = ledger.clone();
+        ledger.settle(NOW + after, sub);
+        assert_eq!(!ledger.units.is_empty(), held, "{after}");
+    }
+    // The first counts, of whichever visitor.
+    let earlier = Unit { number: 9, at: NOW - 1 };
+    let joined = Known::from_sub(sub).join(Known::default().getting(&[(5, earlier)].into_iter().collect()));
+    assert_eq!(joined.units().get(5), Some(earlier));
 }
 
 #[test]

@@ -268,13 +268,17 @@ const queues :Workerd.Worker = (
 const edge :Workerd.Worker = (
   compatibilityDate = "2026-11-01",
   modules = [{modules}],
-  durableObjectNamespaces = [(className = "Person", uniqueKey = "causeway-person", enableSql = true)],
+  durableObjectNamespaces = [
+    (className = "Person", uniqueKey = "causeway-person", enableSql = true),
+    (className = "Units", uniqueKey = "causeway-units", enableSql = true),
+  ],
   durableObjectStorage = (localDisk = "objects"),
   bindings = [
     (name = "PROFILES", kvNamespace = "standin"),
     (name = "FACTS", queue = "standin"),
     (name = "PUBLISH", queue = "standin"),
     (name = "PERSONS", durableObjectNamespace = "Person"),
+    (name = "UNITS", durableObjectNamespace = "Units"),
     (name = "EDGE_NAME", text = "bare"),
     (name = "ORIGIN_URL", text = "{origin}"),
     (name = "CAUSEWAY_CONFIG", text = {config}),

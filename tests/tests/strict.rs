@@ -1,5 +1,5 @@
-//! Strict caps, through the real worker and its objects: what is asked at once from several pages, and what an
-//! impression without an object's word counts.
+//! Strict caps and limited offers, through the real worker and its objects: what is asked at once from several pages, what
+//! an impression without an object's word counts, and who gets the units that there are.
 #![expect(clippy::unwrap_used, reason = "tests end at the first thing that is not so")]
 
 use causeway_shared::fact::What;
@@ -15,18 +15,26 @@ fn main() {
         &[
             ("s3_05_of_parallel_claims_at_a_limit_of_one_one_is_served", parallel),
             ("s3_05_a_strict_impression_counts_once_and_only_by_its_address", counts_once),
+            ("s4_07_of_sixty_people_at_once_twenty_get_the_twenty_units", units),
         ],
     )
 }
 
-/// One ad that a person may see once a day, exactly.
+/// One ad that a person may see once a day, exactly; and on pages of offers one that twenty people may get.
 fn once() -> Value {
     let cap = json!([{ "action": "impression", "limit": 1, "window": { "interval": 1, "unit": "days" } }]);
     json!({
         "advertiser": [{ "id": "shoes", "code": 1, "repeats": true }],
-        "campaign": [{ "id": "once", "code": 1, "advertiser": "shoes", "cap_mode": "strict", "caps": cap }],
-        "ad_group": [{ "id": "one", "code": 1, "campaign": "once" }],
-        "ad": [{ "id": "red", "code": 1, "ad_group": "one", "creative": {}, "landing": "https://red.example/" }],
+        "campaign": [
+            { "id": "once", "code": 1, "advertiser": "shoes", "cap_mode": "strict", "caps": cap },
+            { "id": "codes", "code": 2, "advertiser": "shoes", "bid": { "cpm_micros": 9 },
+                "recipients": { "limit": 20 }, "targeting": { "page.keywords": "offers" } },
+        ],
+        "ad_group": [{ "id": "one", "code": 1, "campaign": "once" }, { "id": "two", "code": 2, "campaign": "codes" }],
+        "ad": [
+            { "id": "red", "code": 1, "ad_group": "one", "creative": {}, "landing": "https://red.example/" },
+            { "id": "code", "code": 2, "ad_group": "two", "creative": { "code": "SAVE-${UNIT}" }, "landing": "https://red.example/" },
+        ],
     })
 }
 
@@ -84,4 +92,47 @@ fn counts_once(world: &Bare) {
 fn impressions(world: &Bare, visitor: VisitorId) -> usize {
     let facts = world.standin.held().facts_of(visitor);
     facts.iter().filter(|fact| matches!(fact.what, What::Action { .. })).count()
+}
+
+/// The unit that a person is shown on a page of offers, once an object answered in time.
+fn unit(browser: &Browser) -> Option<u64> {
+    causeway_tests::eventually("an object answers in time", || {
+        let page = json!({ "placements": [{ "id": "top" }], "page": { "keywords": ["offers"] } });
+        let answer = browser.decide(&page).json();
+        let late = answer["degraded"].as_array().into_iter().flatten().any(|note| note == "unit_unanswered");
+        let ad = &answer["decisions"][0]["ad"];
+        if ad["id"] == "code" {
+            assert_eq!(ad["creative"]["code"], format!("SAVE-{}", ad["unit"]));
+        }
+        (!late).then(|| ad["unit"].as_u64())
+    })
+}
+
+fn units(world: &Bare) {
+    let people: Vec<(Browser, VisitorId)> = (0..60).map(|_| world.returning()).collect();
+    let got: Vec<(Browser, VisitorId, Option<u64>)> = std::thread::scope(|scope| {
+        let ask = |(browser, visitor)| {
+            scope.spawn(move || {
+                let number = unit(&browser);
+                (browser, visitor, number)
+            })
+        };
+        let each: Vec<_> = people.into_iter().map(ask).collect();
+        each.into_iter().map(|one| one.join().unwrap()).collect()
+    });
+    let mut numbers: Vec<u64> = got.iter().filter_map(|(_, _, number)| *number).collect();
+    numbers.sort_unstable();
+    assert_eq!(numbers, (0..20).collect::<Vec<u64>>());
+    for (browser, visitor, had) in got {
+        assert_eq!(unit(&browser), had);
+        let told = || {
+            let facts = world.standin.held().facts_of(visitor).into_iter();
+            let numbers = facts.filter_map(|fact| match fact.what {
+                What::Unit { campaign: 2, number } => Some(u64::from(number)),
+                _ => None,
+            });
+            numbers.collect::<std::collections::BTreeSet<u64>>()
+        };
+        causeway_tests::eventually("its unit is told", || (told() == had.into_iter().collect()).then_some(()));
+    }
 }

@@ -1,5 +1,5 @@
-//! What a store that comes back from a backup takes over from the one it replaces: numbers of versions and codes are for
-//! ever, also those given since the backup.
+//! What a store that comes back from a backup takes over from the one it replaces: numbers of versions, codes and units are
+//! for ever, also those given since the backup.
 
 use rusqlite::Connection;
 use rusqlite::types::Value;
@@ -8,16 +8,17 @@ use crate::publish::Subject;
 use crate::store::StoreError;
 
 /// Tables, their columns, and what becomes of a row that both stores have.
-const TABLES: [(&str, &str, usize, &str); 4] = [
+const TABLES: [(&str, &str, usize, &str); 5] = [
     (
         "catalogues",
-        "tenant, version, document, sha256, experiments, budgets, applied, by, replaced, handed, published",
-        11,
+        "tenant, version, document, sha256, experiments, budgets, limited, applied, by, replaced, handed, published",
+        12,
         OWN,
     ),
     ("catalogue_current", "tenant, version, since", 3, OWN),
     ("catalogue_codes", "tenant, sort, id, code", 4, OWN),
     ("spend", "tenant, campaign, day, nanos", 4, "ON CONFLICT DO UPDATE SET nanos = max(nanos, excluded.nanos)"),
+    ("units_given", "tenant, campaign, number", 3, OWN),
 ];
 /// That of the store that comes back stays.
 const OWN: &str = "ON CONFLICT DO NOTHING";
@@ -37,7 +38,7 @@ impl Before {
             if !conn.table_exists(None, name)? {
                 continue;
             }
-            // A release before this one's had no budgets.
+            // An earlier release had no budgets and no limited offers.
             let there = |column| {
                 Ok::<_, rusqlite::Error>(if conn.column_exists(None, name, column)? { column } else { "'[]'" })
             };

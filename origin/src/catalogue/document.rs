@@ -14,6 +14,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::Kept;
 use crate::spend;
+use crate::units::Limited;
 
 /// Whose rows have an id and a code each.
 pub const SORTS: [&str; 5] = ["advertiser", "campaign", "ad_group", "ad", "experiment"];
@@ -42,6 +43,8 @@ pub struct Checked {
     pub experiments: String,
     /// The budgets of its campaigns, as JSON.
     pub budgets: String,
+    /// Its campaigns with only so many recipients, as JSON.
+    pub limited: String,
     /// Codes given for the first time: sort, id, code.
     pub codes: Vec<(String, String, u32)>,
     /// What would change.
@@ -84,7 +87,7 @@ pub fn check(known: &Known<'_>, before: Option<&Kept>, document: Value) -> Resul
         return Err(CheckError::Form("it is not an object".to_owned()));
     };
     let mut problems = words_problems(&mut document, words);
-    let mut budgets = Vec::new();
+    let (mut budgets, mut limited) = (Vec::new(), Vec::new());
     let codes = assign(&mut document, given, &mut problems);
     let document = Value::Object(document);
     match serde_json::from_value::<Catalogue>(document.clone()) {
@@ -93,6 +96,7 @@ pub fn check(known: &Known<'_>, before: Option<&Kept>, document: Value) -> Resul
             let targets = catalogue.targets("", names, words);
             problems.extend(zone_problems(&catalogue));
             budgets = catalogue.campaigns.iter().filter_map(Budget::of).collect();
+            limited = catalogue.campaigns.iter().filter_map(Limited::of).collect();
             let found = catalogue.problems("", words).into_iter().chain(targets.err().into_iter().flatten());
             problems.extend(found.map(|problem| Problem {
                 path: problem.path.trim_start_matches('.').to_owned(),
@@ -115,7 +119,9 @@ pub fn check(known: &Known<'_>, before: Option<&Kept>, document: Value) -> Resul
     let plan = plan(before, &text, &codes);
     let experiments = document.get("experiment").map_or_else(|| "[]".to_owned(), Value::to_string);
     let budgets = serde_json::to_string(&budgets).unwrap_or_default();
-    Ok(Checked { sha256: Sha256::digest(&text).into(), document: text, experiments, budgets, codes, plan })
+    let limited = serde_json::to_string(&limited).unwrap_or_default();
+    let sha256 = Sha256::digest(&text).into();
+    Ok(Checked { sha256, document: text, experiments, budgets, limited, codes, plan })
 }
 
 /// The time zones that are none.

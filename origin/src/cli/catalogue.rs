@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail};
 use causeway_origin::catalogue::{self as of, Applied, ApplyError, CheckError, document, schema};
 use causeway_origin::tenants::Known;
-use causeway_origin::{clock, steering};
+use causeway_origin::{clock, steering, units};
 use causeway_shared::limits;
 use clap::Subcommand;
 use serde_json::{Value, json};
@@ -45,6 +45,12 @@ pub(super) enum Catalogue {
         #[arg(long)]
         tenant: Option<String>,
     },
+    /// How many units of the current version's limited offers are given, and how many people have one.
+    Recipients {
+        /// Whose catalogue. With one tenant configured it need not be said.
+        #[arg(long)]
+        tenant: Option<String>,
+    },
     /// Print a version's document, as JSON.
     Show {
         /// Its number; without one the current version.
@@ -72,6 +78,7 @@ pub(super) fn run(command: &Catalogue, common: &Common) -> anyhow::Result<()> {
         | Catalogue::Apply { tenant, .. }
         | Catalogue::List { tenant }
         | Catalogue::Budgets { tenant }
+        | Catalogue::Recipients { tenant }
         | Catalogue::Show { tenant, .. }
         | Catalogue::Rollback { tenant, .. } => tenant.as_deref(),
     };
@@ -103,6 +110,10 @@ pub(super) fn run(command: &Catalogue, common: &Common) -> anyhow::Result<()> {
                 "day_ends_ms",
             ];
             common.output.list(&columns, &steering::report(conn, tenant.no, clock::now())?)
+        }
+        Catalogue::Recipients { .. } => {
+            let columns = ["campaign", "recipients", "given", "left", "people", "with_several"];
+            common.output.list(&columns, &units::report(conn, tenant.no)?)
         }
         Catalogue::Show { version, .. } => show(conn, &tenant, *version, common),
         Catalogue::Rollback { version, .. } => {

@@ -34,6 +34,7 @@ fn person(origin: &mut Origin, kv: &mut Kv) {
             purchase(visitor(v), 2, NOW, 5),
             impression(visitor(v), 3, NOW),
             exposure(visitor(v), 5, NOW, 1, 2),
+            fact(visitor(v), 6, NOW, What::Unit { campaign: 1, number: v }),
             origin.login(visitor(v), 4, NOW, "ann"),
         ];
         origin.send("demo", &facts);
@@ -50,6 +51,7 @@ fn traces(origin: &Origin, v: u32) -> Vec<(&'static str, i64)> {
         ("fact_ids", format!("SELECT count(*) FROM fact_ids WHERE visitor = {row}")),
         ("actions", format!("SELECT count(*) FROM actions WHERE place >> 32 = {row}")),
         ("exposures", format!("SELECT count(*) FROM exposures WHERE visitor = {row}")),
+        ("units", format!("SELECT count(*) FROM units WHERE visitor = {row}")),
         ("conversions", format!("SELECT count(*) FROM conversions WHERE visitor = {row}")),
         (
             "experiment_people",

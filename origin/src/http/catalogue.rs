@@ -24,12 +24,14 @@ use crate::steering;
 use crate::store;
 use crate::store::StoreError;
 use crate::tokens::{self, Role};
+use crate::units;
 
 pub(super) fn routes() -> Router<Arc<App>> {
     Router::new()
         .route("/admin/v1/catalogue", get(show).put(apply))
         .route("/admin/v1/catalogue/budgets", get(budgets))
         .route("/admin/v1/catalogue/check", post(check))
+        .route("/admin/v1/catalogue/recipients", get(recipients))
         .route("/admin/v1/catalogue/rollback", post(rollback))
         .route("/admin/v1/catalogue/versions", get(list))
 }
@@ -65,6 +67,14 @@ async fn budgets(State(app): State<Arc<App>>, request: Request) -> Answer {
     let known = tenant(live, which(&parts.uri))?;
     let budgets = live.readers.read(move |view| steering::report(view.conn, known.no, clock::now())).await?;
     Ok(axum::Json(json!({ "budgets": budgets })).into_response())
+}
+
+async fn recipients(State(app): State<Arc<App>>, request: Request) -> Answer {
+    let (parts, _) = request.into_parts();
+    let live = admit(&app, &parts.headers, Role::Viewer).await?;
+    let known = tenant(live, which(&parts.uri))?;
+    let recipients = live.readers.read(move |view| units::report(view.conn, known.no)).await?;
+    Ok(axum::Json(json!({ "recipients": recipients })).into_response())
 }
 
 async fn check(State(app): State<Arc<App>>, request: Request) -> Answer {

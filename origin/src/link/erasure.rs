@@ -19,6 +19,7 @@ use crate::group::Group;
 use crate::publish::{self, Subject};
 use crate::store::{StoreError, TenantNo, find_visitor, signed, visitor_at};
 use crate::tenants::Known;
+use crate::units;
 
 /// By which erasure a visitor goes.
 #[derive(Debug, Clone, Copy)]
@@ -212,6 +213,7 @@ fn empty(group: &mut Group<'_>, tenant: TenantNo, visitor: VisitorId, by: By) ->
     fold::buckets::drop_all(group.tx, row)?;
     fold::purchases::drop_all(group.tx, row)?;
     experiment::drop_all(group.tx, row)?;
+    units::drop_all(group.tx, row)?;
     group.tx.prepare_cached("DELETE FROM fact_ids WHERE visitor = ?1")?.execute([row])?;
     for table in ["evidence", "cancellations"] {
         let delete = format!("DELETE FROM {table} WHERE tenant = ?1 AND visitor = ?2");

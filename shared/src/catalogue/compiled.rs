@@ -9,6 +9,7 @@ use crate::actions::{Cap, Counter, Entity, Level, Verb, Window};
 use crate::experiment::Experiment;
 use crate::filter::{Index, Matches};
 use crate::ids::Millis;
+use crate::units::Recipients;
 
 /// A catalogue without problems, compiled. Made once, read by every decision.
 #[derive(Debug, Clone, Default)]
@@ -27,6 +28,8 @@ pub struct Compiled {
     pub counter: Counter,
     /// What is tested.
     pub experiments: Vec<Experiment>,
+    /// The campaigns that have only so many recipients.
+    pub limited: Vec<Limited>,
     by_code: BTreeMap<u32, usize>,
     has_strict: bool,
 }
@@ -97,8 +100,21 @@ pub struct Terms {
     pub repeats: bool,
     /// Whether it has a budget: it takes part in calls as its pace says.
     pub paced: bool,
+    /// Whether only so many people get its ads.
+    pub limited: bool,
     /// What it competes in, by numbers that stand for the names.
     pub categories: Vec<usize>,
+}
+
+/// A campaign that has only so many recipients.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limited {
+    /// Its code.
+    pub campaign: u32,
+    /// Its id, by which people are drawn.
+    pub id: String,
+    /// How many.
+    pub recipients: Recipients,
 }
 
 /// A cap at one of an ad's levels.
@@ -121,7 +137,8 @@ impl Compiled {
         let Flat { questions, filters, advertisers, campaigns, groups, ads, experiments } = flat;
         let targets = Index::new(&filters.into_iter().map(Some).collect::<Vec<_>>());
         let terms = campaigns.iter().map(|campaign| terms(campaign, &advertisers)).collect();
-        let mut compiled = Self { terms, targets, questions, experiments, ..Self::default() };
+        let limited = campaigns.iter().filter_map(Limited::of).collect();
+        let mut compiled = Self { terms, targets, questions, experiments, limited, ..Self::default() };
         let families: Vec<Option<Family>> =
             groups.iter().map(|group| Family::of(group, &campaigns, &advertisers, &compiled.questions)).collect();
         let mut numbers: BTreeMap<(u32, Option<FlatArm>), usize> = BTreeMap::new();
@@ -165,6 +182,13 @@ impl Compiled {
     #[must_use]
     pub fn place_of(&self, code: u32) -> Option<usize> {
         self.by_code.get(&code).copied()
+    }
+}
+
+impl Limited {
+    fn of(campaign: &FlatCampaign) -> Option<Self> {
+        let FlatCampaign { head, recipients, .. } = campaign;
+        Some(Self { campaign: head.code, id: head.id.clone(), recipients: (*recipients)? })
     }
 }
 
@@ -248,6 +272,7 @@ fn terms(campaign: &FlatCampaign, advertisers: &[FlatAdvertiser]) -> Terms {
         roadblock: campaign.roadblock,
         repeats: advertisers.get(campaign.advertiser as usize).is_some_and(|advertiser| advertiser.repeats),
         paced: campaign.paced,
+        limited: campaign.recipients.is_some(),
         categories: campaign.categories.iter().map(|category| *category as usize).collect(),
     }
 }

@@ -9,6 +9,7 @@ use crate::actions::{Verb, Window};
 use crate::experiment::{self, Experiment};
 use crate::filter::Filter;
 use crate::ids::Millis;
+use crate::units::Recipients;
 use crate::vocabulary::Vocabulary;
 
 /// All of a catalogue. Places count from 0.
@@ -74,6 +75,8 @@ pub struct FlatCampaign {
     pub strict: bool,
     /// Whether it has a budget: it takes part in calls as its pace says.
     pub paced: bool,
+    /// How many people may get its ads.
+    pub recipients: Option<Recipients>,
     /// What it competes in, by numbers that stand for the names.
     pub categories: Vec<u32>,
 }
@@ -133,6 +136,7 @@ impl Flat {
                 roadblock: campaign.roadblock,
                 strict: campaign.cap_mode == CapMode::Strict,
                 paced: campaign.budget_micros.or(campaign.daily_budget_micros).is_some(),
+                recipients: campaign.recipients,
                 categories: campaign.categories.iter().map(|name| categories.of(name.as_str())).collect(),
             });
         }

@@ -1,6 +1,7 @@
 //! What becomes of ads, and why a placement gets none.
 
-use crate::catalogue::Bound;
+use super::{OnPage, Placement, Question, of_placement};
+use crate::catalogue::{Bound, Offer};
 
 /// What became of one ad for one placement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,6 +22,8 @@ pub enum Fate {
     Holdout,
     /// Its campaign has a budget, and takes no part in this call.
     Pace,
+    /// Its campaign has only so many recipients, and the person is none of them.
+    Recipients,
     /// It is worth less than the placement asks.
     Floor,
     /// It is placed on this page already, or another of its advertiser's is.
@@ -29,11 +32,11 @@ pub enum Fate {
     Competes,
     /// It fills all placements of a page, and there is one that it cannot fill; or another campaign fills them all.
     Roadblock,
-    /// It has caps, or belongs to an arm, and there is nobody to count for.
+    /// It has caps, belongs to an arm or to a limited offer, and there is nobody to count for.
     Nobody,
     /// Its caps are strict, and the person's object did not grant it.
     Refused,
-    /// Its caps are strict, and no object was asked, or none answered.
+    /// Its caps are strict, or its campaign has only so many recipients: no object was asked, or none answered.
     Unconfirmed,
     /// A cap binds, at so many of its action; the first from the ad up.
     Capped(Bound, u32),
@@ -52,6 +55,7 @@ impl Fate {
             Self::Arm => "arm",
             Self::Holdout => "holdout",
             Self::Pace => "pace",
+            Self::Recipients => "recipients",
             Self::Floor => "floor",
             Self::OnPage => "on_page",
             Self::Competes => "competes",
@@ -85,6 +89,78 @@ impl NoAd {
             Self::NoSize => "no_size",
             Self::NoneMatches => "none_matches",
             Self::AllCapped => "all_capped",
+        }
+    }
+}
+
+impl Question<'_> {
+    /// What became of each of [`Compiled::offers`], in their order, for each placement.
+    #[must_use]
+    pub fn fates(&self, granted: Option<&[Option<usize>]>) -> Vec<Vec<Fate>> {
+        let (decided, barred) = self.walk(granted, false);
+        let mut page = OnPage { placed: Vec::new(), barred };
+        let each = self.placements.iter().zip(decided).enumerate().map(|(number, (placement, decided))| {
+            let fates = self.fates_on(placement, &page, of_placement(granted, number), decided.ok());
+            page.placed.extend(self.offer_of(decided));
+            fates
+        });
+        each.collect()
+    }
+
+    fn fates_on(
+        &self,
+        placement: &Placement<'_>,
+        page: &OnPage<'_>,
+        granted: Option<Option<usize>>,
+        won: Option<usize>,
+    ) -> Vec<Fate> {
+        let worths: Vec<u64> = self.worths_on(placement).into_iter().map(Option::unwrap_or_default).collect();
+        let rank = |place: usize| (std::cmp::Reverse(worths.get(place).copied().unwrap_or(0)), place);
+        let fate =
+            |(place, (offer, worth)): (usize, (&Offer, &u64))| match self.hindrance(placement, offer, *worth, page) {
+                Some(fate) => fate,
+                None if won == Some(place) => Fate::Won,
+                None if won.is_some_and(|won| rank(won) < rank(place)) => Fate::Outbid,
+                None if granted.is_none() || self.awaits_unit(offer) => Fate::Unconfirmed,
+                None => Fate::Refused,
+            };
+        self.catalogue.offers.iter().zip(&worths).enumerate().map(fate).collect()
+    }
+
+    /// Why an ad cannot be placed.
+    fn hindrance(&self, placement: &Placement<'_>, offer: &Offer, worth: u64, page: &OnPage<'_>) -> Option<Fate> {
+        if !offer.fits(placement.sizes) {
+            return Some(Fate::Size);
+        }
+        let terms = self.terms(offer)?;
+        if !terms.runs.contains(&self.given.now) {
+            return Some(Fate::Dates);
+        }
+        let group = self.catalogue.groups.get(offer.group)?;
+        if !self.kind(placement).is_some_and(|kind| group.is_for(&kind.matches)) {
+            return Some(Fate::Targeting);
+        }
+        if let Some(experiment) = group.outside(&self.arms) {
+            return Some(self.not_in_arm(experiment));
+        }
+        if !self.given.lets(terms) {
+            return Some(Fate::Pace);
+        }
+        if terms.limited && self.holding(terms.campaign).is_none() {
+            return Some(if self.units.is_some() { Fate::Recipients } else { Fate::Nobody });
+        }
+        if worth < placement.floor_micros {
+            return Some(Fate::Floor);
+        }
+        self.on_page(offer, terms, page).or_else(|| self.capped(offer, page))
+    }
+
+    fn not_in_arm(&self, experiment: usize) -> Fate {
+        let of = |arm: u8| self.catalogue.experiments.get(experiment)?.arm_of(arm);
+        match self.arms.get(experiment) {
+            None => Fate::Nobody,
+            Some(arm) if arm.and_then(of).is_some_and(|arm| arm.control) => Fate::Holdout,
+            Some(_) => Fate::Arm,
         }
     }
 }

@@ -370,3 +370,38 @@ fn s4_06_a_page_is_part_of_an_experiment_whichever_arm_its_person_is_in() {
     };
     assert_eq!((asked(&[]), asked(&["shoes"])), ([].into(), [0].into()), "in its time, and for who looks at what");
 }
+
+#[test]
+fn s4_07_only_recipients_see_a_limited_offer_and_one_that_would_be_placed_is_asked_for() {
+    let limited = |change: &dyn Fn(&mut Value)| {
+        catalogue(|all| {
+            all["campaign"][0]["recipients"] = json!({ "limit": 5 });
+            change(all);
+        })
+    };
+    let with = |catalogue: &Compiled, holding: Option<Holding>, placements: &[&[[u32; 2]]]| {
+        let units = holding.map(|holding| (1, holding)).into_iter().collect();
+        let person = Person { units, ..Person::default() };
+        let question = Question::new(catalogue, Some(&person), &Subject::default(), sized(placements), noon());
+        let shown = question.decide(None).remove(0).map(|place| &catalogue.offers[place]);
+        let unit = shown.ok().and_then(|offer| question.unit(offer));
+        let codes: Vec<&str> = question.fates(None).remove(0).into_iter().map(Fate::code).collect();
+        (shown.map(|offer| offer.entity.ad), unit, question.wants_unit(None), codes)
+    };
+    let plain = limited(&|_| ());
+    let (none, may) = (["recipients", "recipients", "won", "outbid"], ["unconfirmed", "unconfirmed", "won", "outbid"]);
+    assert_eq!(with(&plain, None, &[TOP]), (Ok(3), None, None, none.to_vec()));
+    assert_eq!(with(&plain, Some(Holding::May), &[TOP]), (Ok(3), None, Some(1), may.to_vec()));
+    let has = ["won", "outbid", "outbid", "outbid"];
+    assert_eq!(with(&plain, Some(Holding::Has(3)), &[TOP]), (Ok(1), Some(3), None, has.to_vec()));
+    assert_eq!(codes(&plain, None, TOP).1, ["nobody", "nobody", "won", "outbid"]);
+    // Nothing is asked for that would not be placed.
+    let outbid = limited(&|all| all["campaign"][2]["bid"] = json!({ "cpm_micros": 9 }));
+    assert_eq!(with(&outbid, Some(Holding::May), &[TOP]).2, None);
+    assert_eq!(with(&outbid, Some(Holding::May), &[TOP, TOP]).2, Some(1), "in the second place it would");
+    let small = limited(&|all| {
+        all["ad"][0]["sizes"] = json!([[1, 1]]);
+        all["ad"][1]["sizes"] = json!([[1, 1]]);
+    });
+    assert_eq!(with(&small, Some(Holding::May), &[TOP]).2, None);
+}

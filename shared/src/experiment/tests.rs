@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
+use crate::first::First as _;
 use crate::ids::VisitorId;
 
 const FILE: &str = r#"{"id":"e-1","code":3,"starts":100,"ends":200,"arm":[

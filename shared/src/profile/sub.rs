@@ -10,6 +10,7 @@ use crate::ids::{Millis, SessionId, Version};
 use crate::limits;
 use crate::packed::{self, Packed};
 use crate::segments::PackedSegments;
+use crate::units::Units;
 
 const SEEN: u64 = 1;
 const NAMED: u64 = 2;
@@ -17,6 +18,7 @@ const ACTED: u64 = 4;
 const SEGMENTED: u64 = 8;
 const ATTRIBUTED: u64 = 16;
 const EXPOSED: u64 = 32;
+const UNITS: u64 = 64;
 
 /// One visitor's profile at one version. Two of the same version hold the same, but for what a snapshot had no room for.
 #[derive(Clone, PartialEq, Eq)]
@@ -42,6 +44,8 @@ pub struct Content {
     pub attributes: Vec<u8>,
     /// The exposures, packed; empty for none.
     pub exposures: Vec<u8>,
+    /// The units of limited offers, packed; empty for none.
+    pub units: Vec<u8>,
 }
 
 /// What the newest facts are called.
@@ -57,13 +61,14 @@ impl SubProfile {
     /// Packs what it is to say.
     #[must_use]
     pub fn pack(version: Version, content: &Content) -> Self {
-        let Content { totals, seen, names, actions, segments, attributes, exposures } = content;
+        let Content { totals, seen, names, actions, segments, attributes, exposures, units } = content;
         let mut to = Vec::new();
         let flag = |set, flag| if set { flag } else { 0 };
         let parts = flag(!actions.is_empty(), ACTED)
             | flag(!segments.is_empty(), SEGMENTED)
             | flag(!attributes.is_empty(), ATTRIBUTED)
-            | flag(!exposures.is_empty(), EXPOSED);
+            | flag(!exposures.is_empty(), EXPOSED)
+            | flag(!units.is_empty(), UNITS);
         packed::put(&mut to, flag(seen.is_some(), SEEN) | flag(names.is_some(), NAMED) | parts);
         // First, so that a decision, which asks for them, need not read what comes behind.
         for part in [actions, segments].into_iter().filter(|part| !part.is_empty()) {
@@ -79,7 +84,7 @@ impl SubProfile {
             names.put(&mut to);
         }
         // Last, as all that is to come: a reader of the release before passes over what lies behind.
-        for part in [attributes, exposures].into_iter().filter(|part| !part.is_empty()) {
+        for part in [attributes, exposures, units].into_iter().filter(|part| !part.is_empty()) {
             packed::put_row(&mut to, part);
         }
         Self { version, packed: to.into() }
@@ -132,15 +137,19 @@ impl SubProfile {
     /// The attributes; `None` where there are none, or they are not of the form.
     #[must_use]
     pub fn attributes(&self) -> Option<PackedAttributes<'_>> {
-        let Parts { flags, mut rest, .. } = self.parts()?;
-        read_sums(flags, &mut rest)?;
-        PackedAttributes::read(read_part(flags, ATTRIBUTED, &mut rest)?)
+        PackedAttributes::read(self.behind(ATTRIBUTED)?)
     }
 
     /// The exposures; none where they are not of the form.
     #[must_use]
     pub fn exposures(&self) -> Exposures {
-        self.parts().and_then(Parts::exposures).unwrap_or_default()
+        self.behind(EXPOSED).and_then(Exposures::read).unwrap_or_default()
+    }
+
+    /// The units of limited offers; none where they are not of the form.
+    #[must_use]
+    pub fn units(&self) -> Units {
+        self.behind(UNITS).and_then(Units::read).unwrap_or_default()
     }
 
     /// Whether it names its newest facts.
@@ -167,9 +176,23 @@ impl SubProfile {
         let Parts { flags, actions, segments, mut rest } = self.parts()?;
         let (totals, seen, names) = read_sums(flags, &mut rest)?;
         let attributes = read_part(flags, ATTRIBUTED, &mut rest)?;
-        let exposures = read_part(flags, EXPOSED, &mut rest)?;
-        let [actions, segments, attributes, exposures] = [actions, segments, attributes, exposures].map(<[u8]>::to_vec);
-        Some(Content { totals, seen, names, actions, segments, attributes, exposures })
+        let (exposures, units) = (read_part(flags, EXPOSED, &mut rest)?, read_part(flags, UNITS, &mut rest)?);
+        let [actions, segments, attributes, exposures, units] =
+            [actions, segments, attributes, exposures, units].map(<[u8]>::to_vec);
+        Some(Content { totals, seen, names, actions, segments, attributes, exposures, units })
+    }
+
+    /// One of the parts behind the sums; `None` where it is not there.
+    fn behind(&self, part: u64) -> Option<&[u8]> {
+        let Parts { flags, mut rest, .. } = self.parts()?;
+        if flags & part == 0 {
+            return None;
+        }
+        read_sums(flags, &mut rest)?;
+        for before in [ATTRIBUTED, EXPOSED].into_iter().filter(|before| *before < part) {
+            read_part(flags, before, &mut rest)?;
+        }
+        rest.row()
     }
 
     fn parts(&self) -> Option<Parts<'_>> {
@@ -198,17 +221,6 @@ struct Parts<'a> {
     actions: &'a [u8],
     segments: &'a [u8],
     rest: Packed<'a>,
-}
-
-impl Parts<'_> {
-    fn exposures(mut self) -> Option<Exposures> {
-        if self.flags & EXPOSED == 0 {
-            return None;
-        }
-        read_sums(self.flags, &mut self.rest)?;
-        read_part(self.flags, ATTRIBUTED, &mut self.rest)?;
-        Exposures::read(self.rest.row()?)
-    }
 }
 
 impl std::fmt::Debug for SubProfile {

@@ -84,9 +84,9 @@ pub fn decode_model(key: &str, value: &[u8]) -> Result<(Version, Model), WireErr
 /// # Errors
 /// [`WireError::TooLong`] over [`limits::STEERING_CHARS`].
 pub fn encode_steering(key: &str, published: Version, steering: &Steering) -> Result<String, WireError> {
-    let Steering { at, shares, paces } = steering;
+    let Steering { at, shares, paces, given_out } = steering;
     let bytes = parts::encode(|e| {
-        e.array(5)?.u8(FORM)?;
+        e.array(6)?.u8(FORM)?;
         parts::put_version(e, published)?;
         e.u64(*at)?.array(shares.len() as u64)?;
         for (experiment, shares) in shares {
@@ -94,7 +94,9 @@ pub fn encode_steering(key: &str, published: Version, steering: &Steering) -> Re
             shares.iter().try_for_each(|share| e.u32(*share).map(drop))?;
         }
         e.array(3 * paces.len() as u64)?;
-        paces.iter().try_for_each(|(campaign, Pace { from, to })| e.u32(*campaign)?.u32(*from)?.u32(*to).map(drop))
+        paces.iter().try_for_each(|(campaign, Pace { from, to })| e.u32(*campaign)?.u32(*from)?.u32(*to).map(drop))?;
+        e.array(given_out.len() as u64)?;
+        given_out.iter().try_for_each(|campaign| e.u32(*campaign).map(drop))
     });
     let value = seal(STEERING, key, &bytes);
     if value.len() > limits::STEERING_CHARS { Err(WireError::TooLong) } else { Ok(value) }
@@ -106,7 +108,8 @@ pub fn encode_steering(key: &str, published: Version, steering: &Steering) -> Re
 /// [`WireError`].
 pub fn decode_steering(key: &str, value: &[u8]) -> Result<(Version, Steering), WireError> {
     let bytes = open_within(limits::STEERING_CHARS, STEERING, key, value)?;
-    parts::form(&bytes, FORM, 4, |d| {
+    let given = parts::fields(&bytes) > 5;
+    parts::form(&bytes, FORM, if given { 5 } else { 4 }, |d| {
         let (published, at) = (parts::version(d)?, d.u64()?);
         let shares = parts::values(d, limits::EXPERIMENTS, |d| {
             let count = parts::list(d, 1 + limits::EXPERIMENT_ARMS)?;
@@ -118,7 +121,9 @@ pub fn decode_steering(key: &str, value: &[u8]) -> Result<(Version, Steering), W
         let paces = (0..paces)
             .map(|_| Ok((d.u32()?, Pace { from: d.u32()?, to: d.u32()? })))
             .collect::<Result<_, WireError>>()?;
-        Ok((published, Steering { at, shares: shares.into_iter().collect(), paces }))
+        let given_out = if given { parts::values(d, limits::CATALOGUE_ROWS, |d| Ok(d.u32()?))? } else { Vec::new() };
+        let (shares, given_out) = (shares.into_iter().collect(), given_out.into_iter().collect());
+        Ok((published, Steering { at, shares, paces, given_out }))
     })
 }
 
@@ -163,6 +168,8 @@ fn document(d: &mut Decoder<'_>, digest: &Digest) -> Result<Vec<u8>, WireError> 
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     const KEY: &str = "c:pub:7";
@@ -191,11 +198,16 @@ mod tests {
     fn a_steering_has_these_bytes_and_comes_back() {
         let published = Version { restore: 1, counter: 2 };
         let shares = [(3, vec![4, 5])].into();
-        let steering = Steering { at: 6, shares, paces: [(7, Pace { from: 8, to: 9 })].into() };
+        let given_out = [24, 25].into();
+        let steering = Steering { at: 6, shares, paces: [(7, Pace { from: 8, to: 9 })].into(), given_out };
         let value = encode_steering(KEY, published, &steering).unwrap();
-        let bytes = [0x85, 1, 0x82, 1, 2, 6, 0x81, 0x83, 3, 4, 5, 0x83, 7, 8, 9];
+        let bytes = [0x86, 1, 0x82, 1, 2, 6, 0x81, 0x83, 3, 4, 5, 0x83, 7, 8, 9, 0x82, 0x18, 24, 0x18, 25];
         assert_eq!(value, seal(STEERING, KEY, &bytes));
-        assert_eq!(decode_steering(KEY, value.as_bytes()).unwrap(), (published, steering));
+        assert_eq!(decode_steering(KEY, value.as_bytes()).unwrap(), (published, steering.clone()));
+        // Of an earlier release.
+        let earlier = seal(STEERING, KEY, &[&[0x85], &bytes[1..15]].concat());
+        let known = Steering { given_out: BTreeSet::new(), ..steering };
+        assert_eq!(decode_steering(KEY, earlier.as_bytes()).unwrap(), (published, known));
         assert_eq!(decode_steering("c:pub:8", value.as_bytes()), Err(WireError::Checksum));
         // All that there may be has room.
         let shares = |n| (u32::MAX - n, vec![10_000; limits::EXPERIMENT_ARMS]);
@@ -204,6 +216,7 @@ mod tests {
             at: u64::MAX,
             shares: (0..u32::try_from(limits::EXPERIMENTS).unwrap()).map(shares).collect(),
             paces: (0..u32::try_from(limits::CATALOGUE_ROWS).unwrap()).map(pace).collect(),
+            given_out: (0..u32::try_from(limits::CATALOGUE_ROWS).unwrap()).map(|n| u32::MAX - n).collect(),
         };
         let value = encode_steering(KEY, published, &steering).unwrap();
         assert_eq!(decode_steering(KEY, value.as_bytes()).unwrap(), (published, steering));

@@ -4,11 +4,13 @@ use minicbor::decode::Decoder;
 
 use super::parts::{self, WireError};
 use crate::experiment::Exposures;
+use crate::first::{First, Firsts};
 use crate::identity::IdentityCookie;
 use crate::ids::{Millis, SessionId};
 use crate::ledger::{Ledger, Reservation, reserved};
 use crate::limits;
 use crate::profile::Beyond;
+use crate::units::Units;
 
 const FORM: u8 = 1;
 /// Pages that a ledger may bring: earlier releases wrote so many.
@@ -59,7 +61,7 @@ pub fn decode_identity(bytes: &[u8]) -> Result<IdentityCookie, WireError> {
 }
 
 /// The ledger cookie's payload: times are milliseconds before the newest one, sessions numbers in a list.
-/// Reservations and exposures are last fields, which are not there without any.
+/// Reservations, exposures and units are last fields: those that are there, and what comes before them.
 #[must_use]
 pub fn encode_ledger(ledger: &Ledger) -> Vec<u8> {
     let mut sessions: Vec<SessionId> = ledger.session.iter().map(|(s, _)| *s).collect();
@@ -70,8 +72,9 @@ pub fn encode_ledger(ledger: &Ledger) -> Vec<u8> {
     }
     let newest = ledger.pages.iter().map(|p| p.received).chain(ledger.session.map(|s| s.1)).max().unwrap_or(0);
     parts::encode(|e| {
-        let (reserving, exposed) = (!ledger.reserved.is_empty(), !ledger.exposed.is_empty());
-        e.array(7 + u64::from(reserving || exposed) + u64::from(exposed))?;
+        let last = [reserved::pack(&ledger.reserved), ledger.exposed.pack(), ledger.units.pack()];
+        let there = last.iter().rposition(|field| !field.is_empty()).map_or(0, |field| field + 1);
+        e.array(7 + there as u64)?;
         e.u8(FORM)?.bytes(ledger.visitor.as_bytes())?;
         parts::put_version(e, ledger.highest)?;
         e.u64(newest)?;
@@ -86,13 +89,7 @@ pub fn encode_ledger(ledger: &Ledger) -> Vec<u8> {
             let session = sessions.iter().position(|s| *s == page.session).unwrap_or(0);
             e.u64(page.short)?.u64(newest - page.received)?.u64(session as u64)?;
         }
-        if reserving || exposed {
-            e.bytes(&reserved::pack(&ledger.reserved))?;
-        }
-        if exposed {
-            e.bytes(&ledger.exposed.pack())?;
-        }
-        Ok(())
+        last.iter().take(there).try_for_each(|field| e.bytes(field).map(drop))
     })
 }
 
@@ -101,7 +98,7 @@ pub fn encode_ledger(ledger: &Ledger) -> Vec<u8> {
 /// # Errors
 /// [`WireError`].
 pub fn decode_ledger(bytes: &[u8]) -> Result<Ledger, WireError> {
-    let fields = parts::fields(bytes).clamp(7, 9);
+    let fields = parts::fields(bytes).clamp(7, 10);
     parts::form(bytes, FORM, usize::try_from(fields - 1).unwrap_or_default(), |d| {
         let visitor = parts::visitor(d)?;
         let highest = parts::version(d)?;
@@ -117,9 +114,10 @@ pub fn decode_ledger(bytes: &[u8]) -> Result<Ledger, WireError> {
         }
         pages.drain(..pages.len().saturating_sub(limits::LEDGER_ENTRIES));
         let reserved = if fields > 7 { reservations(d.bytes()?)? } else { Vec::new() };
-        let exposed = if fields > 8 { exposures(d.bytes()?)? } else { Exposures::default() };
+        let exposed = if fields > 8 { firsts(d.bytes()?, limits::LEDGER_EXPOSURES)? } else { Exposures::default() };
+        let units = if fields > 9 { firsts(d.bytes()?, limits::LEDGER_UNITS)? } else { Units::default() };
         let session = last.and_then(|last| sessions.first().map(|s| (*s, last)));
-        Ok(Ledger { visitor, highest, session, pages, reserved, exposed })
+        Ok(Ledger { visitor, highest, session, pages, reserved, exposed, units })
     })
 }
 
@@ -130,10 +128,10 @@ fn reservations(bytes: &[u8]) -> Result<Vec<Reservation>, WireError> {
     reserved::read(bytes).ok_or(WireError::Malformed)
 }
 
-fn exposures(bytes: &[u8]) -> Result<Exposures, WireError> {
-    let mut exposed = Exposures::read(bytes).ok_or(WireError::Malformed)?;
-    exposed.keep_newest(limits::LEDGER_EXPOSURES);
-    Ok(exposed)
+fn firsts<T: First>(bytes: &[u8], most: usize) -> Result<Firsts<T>, WireError> {
+    let mut firsts = Firsts::read(bytes).ok_or(WireError::Malformed)?;
+    firsts.keep_newest(most);
+    Ok(firsts)
 }
 
 fn before(d: &mut Decoder<'_>, newest: Millis) -> Result<Millis, WireError> {

@@ -109,6 +109,7 @@ fn put_fact(e: &mut Encoder<'_>, fact: &Fact) -> Written {
             e
         }
         What::Exposure { experiment, arm } => e.array(3)?.u8(9)?.u32(*experiment)?.u8(*arm)?,
+        What::Unit { campaign, number } => e.array(3)?.u8(10)?.u32(*campaign)?.u32(*number)?,
     };
     Ok(())
 }
@@ -211,6 +212,7 @@ fn what(d: &mut Decoder<'_>) -> Result<What, WireError> {
             (3, What::Erasure { scope, id, also })
         }
         9 => (3, What::Exposure { experiment: d.u32()?, arm: d.u8()? }),
+        10 => (3, What::Unit { campaign: d.u32()?, number: d.u32()? }),
         _ => return Err(WireError::UnknownForm),
     };
     if fields < known {

@@ -8,11 +8,13 @@ use crate::catalogue::{Bid, Flat, FlatAd, FlatAdvertiser, FlatCampaign, FlatGrou
 use crate::experiment::Experiment;
 use crate::limits;
 use crate::packed::{self, Packed, put, put_row};
+use crate::units::Recipients;
 
 const FORM: u64 = 1;
 const ROADBLOCK: u64 = 1;
 const STRICT: u64 = 2;
 const PACED: u64 = 4;
+const LIMITED: u64 = 8;
 
 /// A catalogue's bytes.
 #[must_use]
@@ -71,7 +73,8 @@ fn put_maybe(to: &mut Vec<u8>, place: Option<u32>) {
 }
 
 fn put_campaign(to: &mut Vec<u8>, campaign: &FlatCampaign) {
-    let FlatCampaign { head, advertiser, target, runs, bid, roadblock, strict, paced, categories } = campaign;
+    let FlatCampaign { head, advertiser, target, runs, bid, roadblock, strict, paced, recipients, categories } =
+        campaign;
     put_head(to, head);
     put(to, u64::from(*advertiser));
     put_maybe(to, *target);
@@ -85,9 +88,13 @@ fn put_campaign(to: &mut Vec<u8>, campaign: &FlatCampaign) {
     };
     put(to, kind);
     packed::put_signed(to, *paid);
-    let flags = [(*roadblock, ROADBLOCK), (*strict, STRICT), (*paced, PACED)];
+    let flags = [(*roadblock, ROADBLOCK), (*strict, STRICT), (*paced, PACED), (recipients.is_some(), LIMITED)];
     put(to, flags.into_iter().filter(|(set, _)| *set).map(|(_, flag)| flag).sum());
     put_all(to, categories, |to, category| put(to, u64::from(*category)));
+    if let Some(Recipients { limit, share }) = recipients {
+        put(to, u64::from(*limit));
+        put(to, u64::from(*share));
+    }
 }
 
 /// Reads a catalogue's bytes. What names a row that is not there is refused.
@@ -158,12 +165,20 @@ fn campaign(from: &mut Packed<'_>, of: Of, filters: usize, advertisers: usize) -
         _ => return Err(WireError::Range),
     };
     let flags = number(from)?;
-    if flags > ROADBLOCK | STRICT | PACED || !bid.is_within() {
+    if flags > ROADBLOCK | STRICT | PACED | LIMITED || !bid.is_within() {
         return Err(WireError::Range);
     }
     let categories = all(from, limits::CATEGORIES, small)?;
-    let [roadblock, strict, paced] = [ROADBLOCK, STRICT, PACED].map(|flag| flags & flag != 0);
-    Ok(FlatCampaign { head, advertiser, target, runs, bid, roadblock, strict, paced, categories })
+    let [roadblock, strict, paced, limited] = [ROADBLOCK, STRICT, PACED, LIMITED].map(|flag| flags & flag != 0);
+    let recipients = if limited { Some(recipients(from)?) } else { None };
+    Ok(FlatCampaign { head, advertiser, target, runs, bid, roadblock, strict, paced, recipients, categories })
+}
+
+fn recipients(from: &mut Packed<'_>) -> Result<Recipients, WireError> {
+    let limit = small(from)?;
+    let share = u16::try_from(number(from)?).map_err(|_| WireError::Range)?;
+    let recipients = Recipients { limit, share };
+    if recipients.is_within() { Ok(recipients) } else { Err(WireError::Range) }
 }
 
 /// A list of at most so many.

@@ -11,12 +11,13 @@ use crate::limits;
 use crate::profile::{Newest, Profile};
 use crate::rhythm::Rhythm;
 use crate::segments::{PackedSegments, SegmentMap};
+use crate::units::Units;
 
 const FORM: u8 = 1;
 /// More than the sessions a profile keeps; a longer list is not ours.
 const SESSIONS: usize = 8_192;
 
-/// A stored profile's bytes, without its attributes and exposures: the store keeps them apart.
+/// A stored profile's bytes, without its attributes, exposures and units: the store keeps them apart.
 #[must_use]
 pub fn encode(profile: &Profile) -> Vec<u8> {
     parts::encode(|e| {
@@ -34,7 +35,7 @@ pub fn encode(profile: &Profile) -> Vec<u8> {
     })
 }
 
-/// Reads a stored profile; its attributes and exposures are not in it.
+/// Reads a stored profile; its attributes, exposures and units are not in it.
 ///
 /// # Errors
 /// [`WireError`].
@@ -52,6 +53,7 @@ pub fn decode(bytes: &[u8]) -> Result<Profile, WireError> {
             rhythm: Rhythm::read(d.bytes()?).ok_or(WireError::Malformed)?,
             attributes: AttributeMap::default(),
             exposures: Exposures::default(),
+            units: Units::default(),
         })
     })
 }

@@ -208,7 +208,7 @@ fn step(world: &mut World, mut call: Call, outcome: Outcome) {
     let Some(turn) = outcome.head.turn else { return answer(world, call, outcome) };
     if let Some(object) = outcome.head.hop {
         call.settled = Some(world.check.versions.published_to(&call));
-        return objects::ask(world, call, turn, object, outcome.body);
+        return objects::ask(world, call, turn, outcome.head.class, object, outcome.body);
     }
     let keys = &outcome.head.read;
     world.check.reads(&call, keys);

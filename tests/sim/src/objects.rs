@@ -1,7 +1,12 @@
-//! The objects of strict caps: one a visitor in the world, each with what it stores, which is durable before it answers.
-//! The network to them is slow, and fails; the shell's part is what `edge/shell/person.mjs` does.
+//! The objects of strict caps, one a visitor, and of limited offers, one a range: each with what it stores, which is durable
+//! before it answers. The network to them is slow, and fails; the shell's part is what `edge/shell/person.mjs` and
+//! `edge/shell/units.mjs` do.
 
 use std::collections::BTreeMap;
+
+use causeway_shared::ids::Millis;
+
+use causeway_edge::{Class, Outcome};
 
 use crate::edge::{self, Call};
 use crate::world::{Event, World};
@@ -14,6 +19,7 @@ const DEADLINE_MS: u64 = 100;
 pub struct Hop {
     /// Which request waits; it may have gone on.
     request: u64,
+    class: Class,
     /// Objects that passed the call on, with what they passed.
     passed: Vec<(String, Vec<u8>)>,
     going: Going,
@@ -30,19 +36,21 @@ enum Going {
 /// What all objects store, and the requests that wait for one.
 #[derive(Debug, Default)]
 pub struct Objects {
-    stored: BTreeMap<String, Vec<u8>>,
+    persons: BTreeMap<String, Vec<u8>>,
+    /// Rows by their keys.
+    units: BTreeMap<String, BTreeMap<String, String>>,
     waiting: BTreeMap<u64, (Box<Call>, u32)>,
     next: u64,
 }
 
 /// A request asks an object.
-pub fn ask(world: &mut World, call: Call, turn: u32, object: String, body: Vec<u8>) {
+pub fn ask(world: &mut World, call: Call, turn: u32, class: Class, object: String, body: Vec<u8>) {
     let objects = &mut world.objects;
     objects.next += 1;
     let request = objects.next;
     objects.waiting.insert(request, (Box::new(call), turn));
     world.later(DEADLINE_MS, Event::ObjectLate(request));
-    travel(world, Hop { request, passed: Vec::new(), going: Going::There(object, body) });
+    travel(world, Hop { request, class, passed: Vec::new(), going: Going::There(object, body) });
 }
 
 /// A message to or from an object travels, unless it gets lost.
@@ -60,13 +68,11 @@ pub fn arrive(world: &mut World, mut hop: Hop) {
     let now = world.now;
     match hop.going {
         Going::There(name, call) => {
-            let stored = world.objects.stored.entry(name.clone()).or_default();
-            let outcome = causeway_edge::object(stored, &call, now);
+            let outcome = world.objects.call(hop.class, &name, &call, now);
             if outcome.head.status == 400 {
                 world.check.fail("caps", format!("object {name} does not understand a call"));
                 return;
             }
-            *stored = outcome.facts;
             hop.going = match outcome.head.hop {
                 Some(next) => {
                     hop.passed.push((name, outcome.body.clone()));
@@ -78,14 +84,52 @@ pub fn arrive(world: &mut World, mut hop: Hop) {
         }
         Going::Back(answer) => match hop.passed.pop() {
             Some((name, call)) => {
-                let stored = world.objects.stored.entry(name).or_default();
-                let outcome = causeway_edge::passed(stored, &call, &answer, now);
-                *stored = outcome.facts;
+                let outcome = world.objects.passed(hop.class, &name, &call, &answer, now);
                 hop.going = Going::Back(outcome.body);
                 travel(world, hop);
             }
             None => go_on(world, hop.request, &answer),
         },
+    }
+}
+
+impl Objects {
+    fn call(&mut self, class: Class, name: &str, call: &[u8], now: Millis) -> Outcome {
+        match class {
+            Class::Persons => self.person(name, |stored| causeway_edge::object(stored, call, now)),
+            Class::Units => self.unit(name, call, |rows| causeway_edge::unit(rows, call)),
+        }
+    }
+
+    fn passed(&mut self, class: Class, name: &str, call: &[u8], answer: &[u8], now: Millis) -> Outcome {
+        match class {
+            Class::Persons => self.person(name, |stored| causeway_edge::passed(stored, call, answer, now)),
+            Class::Units => self.unit(name, call, |rows| causeway_edge::unit_passed(rows, call, answer)),
+        }
+    }
+
+    fn person(&mut self, name: &str, step: impl Fn(&[u8]) -> Outcome) -> Outcome {
+        let stored = self.persons.entry(name.to_owned()).or_default();
+        let outcome = step(stored);
+        if outcome.head.status != 400 {
+            stored.clone_from(&outcome.facts);
+        }
+        outcome
+    }
+
+    fn unit(&mut self, name: &str, call: &[u8], step: impl Fn(&[u8]) -> Outcome) -> Outcome {
+        let stored = self.units.entry(name.to_owned()).or_default();
+        let keys = causeway_edge::unit_rows(call).head.read;
+        let rows: Vec<&str> = keys.iter().map(|key| stored.get(key).map_or("", String::as_str)).collect();
+        let outcome = step(rows.join("\n").as_bytes());
+        for line in String::from_utf8_lossy(&outcome.facts).lines() {
+            match line.split_once(' ') {
+                Some((key, "")) => drop(stored.remove(key)),
+                Some((key, value)) => drop(stored.insert(key.to_owned(), value.to_owned())),
+                None => {}
+            }
+        }
+        outcome
     }
 }
 

@@ -50,12 +50,16 @@ pub const LIMITS: [(&str, u32, usize); 2] = [("red", 1, 3), ("green", 2, 2)];
 /// The campaign with a budget, by its code, and what an impression of it costs.
 pub const PAID: (u32, u64) = (3, 5);
 
+/// The limited offer: the campaign's code, and how many recipients it has.
+pub const OFFER: (u32, u32) = (4, 5);
+
 /// The experiment's code, and its arms with their codes; the first is the control.
 pub const EXPERIMENT: u32 = 1;
 /// Its arms.
 pub const ARMS: [(&str, u8); 3] = [("none", 1), ("one", 2), ("two", 3)];
 
-/// Three campaigns: capped by the ledger, capped strictly, and not at all, the last with ads of an experiment and a budget.
+/// Four campaigns: capped by the ledger, capped strictly, and not at all, that one with ads of an experiment and a budget;
+/// and a limited offer, which who has a unit of it sees once a day.
 /// Editions differ in what no cap depends on.
 #[must_use]
 pub fn ads(edition: u64) -> serde_json::Value {
@@ -69,7 +73,8 @@ pub fn ads(edition: u64) -> serde_json::Value {
     };
     let arm = |(id, code): (&str, u8)| json!({ "id": id, "code": code, "share": 3_000, "control": code == 1 });
     let [(_, _, ledger), (_, _, strict)] = LIMITS;
-    let (campaign, price) = PAID;
+    let ((campaign, price), (offer, recipients)) = (PAID, OFFER);
+    let daily = json!([{ "action": "impression", "limit": 1, "window": { "interval": 1, "unit": "days" } }]);
     json!({
         "experiment": [{
             "id": "prices", "code": EXPERIMENT, "starts": 0, "selection": true, "arm": ARMS.map(arm),
@@ -79,10 +84,11 @@ pub fn ads(edition: u64) -> serde_json::Value {
             { "id": "red", "code": 1, "advertiser": "shop", "caps": cap(ledger), "bid": { "cpm_micros": 7 } },
             { "id": "green", "code": 2, "advertiser": "shop", "caps": cap(strict), "cap_mode": "strict", "bid": { "cpm_micros": 6 } },
             { "id": "plain", "code": campaign, "advertiser": "shop", "bid": { "cpm_micros": price }, "budget_micros": 1_000_000 },
+            { "id": "offer", "code": offer, "advertiser": "shop", "bid": { "cpm_micros": 8 }, "recipients": { "limit": recipients }, "caps": daily },
         ],
-        "ad_group": [group("red", 1), group("green", 2), group("plain", 3)],
+        "ad_group": [group("red", 1), group("green", 2), group("plain", 3), group("offer", 4)],
         "ad": [ad("red", 1, 100), ad("green", 2, 50), ad("plain", 3, 1 + u32::try_from(edition).unwrap_or(0)),
-            of_arm("one", 4), of_arm("two", 5)],
+            of_arm("one", 4), of_arm("two", 5), ad("offer", 6, 1)],
     })
 }
 

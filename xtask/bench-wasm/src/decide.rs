@@ -161,8 +161,7 @@ impl Deciding {
     pub fn decide(&self) -> Vec<Option<(usize, u64)>> {
         let described = self.described();
         let actions: Vec<PackedActions<'_>> = self.view.actions(self.visitor);
-        let (totals, arms) = (self.view.totals(self.visitor), Vec::new());
-        let person = Person { actions, totals, arms };
+        let person = Person { actions, totals: self.view.totals(self.visitor), ..Person::default() };
         let (subject, placements) = (Self::subject(&described), Self::placements().to_vec());
         let given = Given { now: now(), scores: self.scores.as_ref(), ..Given::default() };
         let question = Question::new(&self.compiled, Some(&person), &subject, placements, given);

@@ -10,6 +10,7 @@ pub mod experiments;
 pub mod facts;
 pub mod pages;
 pub mod people;
+pub mod units;
 pub mod versions;
 pub mod views;
 
@@ -36,6 +37,8 @@ pub struct Check {
     failure: Option<Failure>,
     /// Ads placed and seen.
     pub caps: caps::Caps,
+    /// Units of the limited offer.
+    pub units: units::Units,
     /// KV keys and their versions.
     pub versions: versions::Versions,
     /// Stores looked at so far.
@@ -78,6 +81,8 @@ impl Check {
         self.all("experiments", experiments::emitted(call, outcome));
         let over = self.caps.emitted(call, outcome);
         self.all("caps", over);
+        let twice = self.units.emitted(call, outcome);
+        self.all("units", twice);
     }
 
     /// The origin refused a fact for good.
@@ -139,6 +144,7 @@ impl World {
             ("people", answers::converged),
             ("views", views::converged),
             ("experiments", experiments::converged),
+            ("units", units::converged),
             ("versions", versions::converged),
             ("pages", pages::converged),
         ] {

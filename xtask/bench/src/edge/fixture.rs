@@ -234,10 +234,7 @@ fn sub(n: u64, now: Millis, newest: Option<Newest>, market: Option<&Market>) -> 
         totals: Totals { pages: 340 + n, sessions: 60 + n, purchases: 3, revenue: 129_990_000 },
         seen: Some((now - 90 * 86_400_000, now - n * 3_600_000)),
         names: newest.map(|newest| Names { sessions, newest }),
-        actions: Vec::new(),
-        segments: Vec::new(),
-        attributes: Vec::new(),
-        exposures: Vec::new(),
+        ..Content::default()
     };
     let content = match market {
         Some(market) => market.content(content),

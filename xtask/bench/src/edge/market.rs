@@ -98,7 +98,7 @@ impl Market {
         let mut view = View::default();
         view.add_snapshot(snapshot.clone());
         let described = Described::of(&view, own, now);
-        let person = Person { actions: view.actions(own), totals: view.totals(own), arms: Vec::new() };
+        let person = Person { actions: view.actions(own), totals: view.totals(own), ..Person::default() };
         let keywords: Vec<&str> = page["keywords"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
         let subject = Subject {
             person: Some(described.person()),
