@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use causeway_shared::actions::InsertionHash;
 use causeway_shared::config::EdgeConfig;
-use causeway_shared::ids::{Millis, TenantId};
+use causeway_shared::ids::{AltHash, Millis, TenantId};
 use causeway_shared::keys::{Key, KeyRing, Keys, ProofAlg, ProofKey, Stage, TenantKeys};
 use serde_json::json;
 
@@ -98,6 +98,13 @@ pub fn keys(stage: usize) -> &'static Keys {
     static ALL: LazyLock<[Keys; STAGES]> = LazyLock::new(|| std::array::from_fn(keys_of));
     let [.., last] = &*ALL;
     ALL.get(stage).unwrap_or(last)
+}
+
+/// Whether the key of an id's hash is there at a stage: the hash begins with its number.
+#[must_use]
+pub fn knows(stage: usize, hash: &AltHash) -> bool {
+    let keys = keys(stage).tenants.values().flat_map(|tenant| &tenant.alternate.0);
+    keys.into_iter().any(|key| hash.0.first() == Some(&key.id))
 }
 
 /// Whether a cookie can be read at a stage.

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use causeway_edge::Outcome;
 use causeway_origin::read::{self, View};
 use causeway_shared::cookie::{self, IDENTITY, LEDGER, Opened};
-use causeway_shared::fact::What;
+use causeway_shared::fact::{Scope, What};
 use causeway_shared::ids::{AltHash, TenantId, Version, VisitorId};
 use causeway_shared::ledger::Ledger;
 use causeway_shared::view::Stored;
@@ -45,7 +45,14 @@ pub fn emitted(call: &Call, outcome: &Outcome) -> Vec<String> {
     held.extend(tagged.and_then(|(visitor, tag)| Some((visitor, vec![tag?]))));
     for (visitor, unique) in held.iter().filter(|(_, unique)| !unique.is_empty()) {
         let another = !unique.iter().any(|hash| own.contains(hash));
-        let told = facts.iter().find(|fact| fact.visitor == *visitor && !matches!(fact.what, What::Withdrawal));
+        // Under a key that is gone nobody can tell whose the visitor is: it is erased as by anybody who holds its cookie.
+        let unknown = unique.iter().all(|hash| !setup::knows(call.stage, hash));
+        let owed = |what: &What| match what {
+            What::Withdrawal => true,
+            What::Erasure { scope, .. } => unknown && *scope == Scope::Visitor,
+            _ => false,
+        };
+        let told = facts.iter().find(|fact| fact.visitor == *visitor && !owed(&fact.what));
         if let Some(fact) = told.filter(|_| another) {
             seen.push(format!("member {member}'s call tells {fact:?} of another member's visitor"));
         }
