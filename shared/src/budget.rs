@@ -8,6 +8,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::catalogue::{Bid, Campaign, Pacing};
+use crate::decision::PRICE_MICROS;
 use crate::ids::{Micros, Millis};
 use crate::steering::{ALL_CALLS, Pace};
 
@@ -25,8 +26,6 @@ const MEMORY_MS: Millis = 4 * MINUTE_MS;
 const EVENTS: u64 = 8;
 /// The pace of a campaign of which nothing is known yet: one of a thousand calls.
 const START: u32 = 1_000;
-/// What is expected to be bought, where the bid is a share of it: ten of the currency.
-const PRICE_MICROS: Micros = 10_000_000;
 
 /// What a campaign may spend.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -27,6 +27,7 @@ use crate::time::Minute;
 use crate::view::View;
 
 pub use fate::{Fate, NoAd};
+pub(crate) use worth::PRICE_MICROS;
 pub use worth::Scores;
 use worth::Worth;
 

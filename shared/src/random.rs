@@ -1,6 +1,26 @@
-//! Random bits as an argument: a seed from the platform, drawn out by SHA-256 in counter mode.
+//! Random bits as an argument: a seed from the platform, drawn out by SHA-256 in counter mode. And numbers that only have
+//! to look random, by SplitMix64 (Steele, Lea, Flood 2014): nothing that anybody may not guess is made of those.
 
 use sha2::{Digest, Sha256};
+
+/// What SplitMix64's state grows by for each number.
+pub const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// SplitMix64's finisher: what is near to one another falls apart.
+#[must_use]
+#[inline]
+pub fn finish(mut bits: u64) -> u64 {
+    bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    bits ^ (bits >> 31)
+}
+
+/// The next number of SplitMix64; moves the state on.
+#[inline]
+pub fn next(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(GAMMA);
+    finish(*state)
+}
 
 /// A supply of random bits from one 32-byte seed. The same seed gives the same draws.
 #[derive(Clone)]

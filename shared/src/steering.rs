@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::experiment::Shares;
 use crate::ids::Millis;
 use crate::limits;
+use crate::random;
 
 /// All of it, for one tenant.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -59,11 +60,8 @@ impl Pace {
 
 /// Whether a campaign takes part in a call that drew these bits, at a pace: for one call each campaign falls elsewhere.
 fn takes_part(draw: u64, campaign: u32, pace: u32) -> bool {
-    // SplitMix64's finisher (Steele, Lea, Flood 2014): neighbouring codes fall apart.
-    let mut bits = draw ^ u64::from(campaign).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    (bits ^ (bits >> 31)) % u64::from(ALL_CALLS) < u64::from(pace)
+    let bits = random::finish(draw ^ u64::from(campaign).wrapping_mul(random::GAMMA));
+    bits % u64::from(ALL_CALLS) < u64::from(pace)
 }
 
 #[cfg(test)]

@@ -34,15 +34,11 @@ const WORDS: [&str; 3] = ["home", "article", "search"];
 const EXPLAIN: &str = "the key of those who ask why";
 const KEYWORDS: [&str; 4] = ["hotel", "beach", "shoes", "news"];
 
-/// SplitMix64 (Steele et al. 2014).
 struct Dice(u64);
 
 impl Dice {
     fn below(&mut self, most: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % most
+        causeway_shared::random::next(&mut self.0) % most
     }
 
     fn of<T: Copy>(&mut self, all: &[T]) -> T {

@@ -6,6 +6,7 @@ use std::ops::Range;
 
 use super::{Bid, CapMode, CapRule, Catalogue, Targets};
 use crate::actions::{Verb, Window};
+use crate::budget::Budget;
 use crate::experiment::{self, Experiment};
 use crate::filter::Filter;
 use crate::ids::Millis;
@@ -135,7 +136,7 @@ impl Flat {
                 bid: campaign.bid.unwrap_or(Bid::CpmMicros(0)),
                 roadblock: campaign.roadblock,
                 strict: campaign.cap_mode == CapMode::Strict,
-                paced: campaign.budget_micros.or(campaign.daily_budget_micros).is_some(),
+                paced: Budget::of(campaign).is_some(),
                 recipients: campaign.recipients,
                 categories: campaign.categories.iter().map(|name| categories.of(name.as_str())).collect(),
             });

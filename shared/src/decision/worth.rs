@@ -4,7 +4,7 @@
 use crate::actions::{Question, Verb, ViewType, ViewTypes};
 use crate::catalogue::{Bid, Compiled};
 use crate::filter::Subject;
-use crate::ids::Millis;
+use crate::ids::{Micros, Millis};
 use crate::model::features::{self, IMPRESSIONS};
 use crate::model::{AdScore, Fatigue, Model, PersonFeatures, PersonScore, Score, Scorer};
 use crate::time::Minute;
@@ -15,7 +15,7 @@ use super::Person;
 /// the currency spent in each.
 const CTR_PPB: u32 = 1_000_000;
 const CVR_PPB: u32 = 10_000_000;
-const PRICE_MICROS: i64 = 10_000_000;
+pub(crate) const PRICE_MICROS: Micros = 10_000_000;
 
 /// A model made ready for the ads of one catalogue. Made once, when either is loaded.
 #[derive(Debug, Clone)]

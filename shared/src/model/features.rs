@@ -5,6 +5,7 @@
 //! learning", 2009).
 
 use crate::actions::{Entity, Level, Unit, ViewType, Window};
+use crate::random;
 use crate::rhythm::{self, hour_of_week};
 use crate::segments::SegmentId;
 use crate::time::{EPOCH_MS, Minute};
@@ -93,13 +94,10 @@ impl Feature {
     }
 }
 
-/// SplitMix64's finaliser (Steele et al. 2014) over the sort in the highest byte and its number.
+/// Of the sort in the highest byte and its number.
 #[inline]
 fn hashed(sort: u64, number: u64, bits: u8) -> u16 {
-    let mut hash = (sort << 56 | number).wrapping_add(0x9e37_79b9_7f4a_7c15);
-    hash = (hash ^ hash >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    hash = (hash ^ hash >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    hash ^= hash >> 31;
+    let hash = random::finish((sort << 56 | number).wrapping_add(random::GAMMA));
     let places = (1u64 << bits.min(15)).saturating_sub(u64::from(HASHED));
     // The upper half of a 64-bit product: even over any number of places.
     let place = ((hash >> 32) * places) >> 32;

@@ -1,5 +1,7 @@
 //! What happens by chance: SplitMix64 (Steele, Lea, Flood 2014) from a seed.
 
+use causeway_shared::random;
+
 /// A seeded source of chance.
 #[derive(Debug, Clone)]
 pub struct Dice(u64);
@@ -13,11 +15,7 @@ impl Dice {
 
     /// 64 bits.
     pub fn bits(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut bits = self.0;
-        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        bits ^ (bits >> 31)
+        random::next(&mut self.0)
     }
 
     /// A seed of 32 bytes.

@@ -1,5 +1,7 @@
 //! All chance of a world: one stream of numbers from its seed (SplitMix64, Steele, Lea and Flood 2014).
 
+use causeway_shared::random;
+
 /// The dice.
 #[derive(Debug, Clone)]
 pub struct Dice(u64);
@@ -19,11 +21,7 @@ impl Dice {
 
     /// Any number.
     pub fn throw(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut n = self.0;
-        n = (n ^ (n >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        n = (n ^ (n >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        n ^ (n >> 31)
+        random::next(&mut self.0)
     }
 
     /// A number from 0 to one under `n`; 0 for 0.

@@ -6,11 +6,10 @@ pub mod decide;
 pub mod filters;
 pub mod segments;
 
-/// SplitMix64's mixing (Steele et al. 2014).
+use causeway_shared::random;
+
+/// Bits that look random, from a number.
 #[must_use]
 pub fn scramble(n: u64) -> u64 {
-    let z = n.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
+    random::finish(n.wrapping_add(1).wrapping_mul(random::GAMMA))
 }

@@ -7,16 +7,9 @@ use rusqlite::ErrorCode;
 const ROWS: i64 = 3;
 const TRANSACTIONS: i64 = 30;
 
-/// Random numbers from a seed (SplitMix64).
-fn random(seed: u64) -> impl FnMut(u64) -> u64 {
-    let mut state = seed;
-    move |below| {
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % below
-    }
+/// Random numbers from a seed.
+fn random(mut seed: u64) -> impl FnMut(u64) -> u64 {
+    move |below| causeway_shared::random::next(&mut seed) % below
 }
 
 fn open(disk: &Disk, synchronous: &str) -> rusqlite::Result<Connection> {
