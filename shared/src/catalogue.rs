@@ -7,6 +7,7 @@
 
 mod compiled;
 mod flat;
+mod problems;
 #[cfg(test)]
 mod tests;
 
@@ -17,12 +18,11 @@ use serde_json::Value;
 
 use crate::actions::Window;
 use crate::attributes::Dictionary;
-use crate::config::{LANDING, Problem, Problems, is_landing};
+use crate::config::{Problem, Problems};
 use crate::experiment::{self, Experiment};
 use crate::filter::{self, Answers, Entities, Filter, Words};
 use crate::ids::{Micros, Millis};
 use crate::limits;
-use crate::time::DAY_MINUTES;
 use crate::units::Recipients;
 use crate::vocabulary::Vocabulary;
 
@@ -268,8 +268,13 @@ impl Catalogue {
             if rows.len() > limits::CATALOGUE_ROWS {
                 found.say(at.clone(), format!("{} at most", limits::CATALOGUE_ROWS));
             }
-            parents =
-                rows_problems(rows.get(..limits::CATALOGUE_ROWS).unwrap_or(&rows), &parents, &at, words, &mut found);
+            parents = problems::rows_problems(
+                rows.get(..limits::CATALOGUE_ROWS).unwrap_or(&rows),
+                &parents,
+                &at,
+                words,
+                &mut found,
+            );
         }
         for (i, campaign) in self.campaigns.iter().enumerate().take(limits::CATALOGUE_ROWS) {
             campaign.problems(&format!("{at}.campaign[{i}]"), &mut found);
@@ -348,9 +353,11 @@ impl Catalogue {
             parsed.map_err(|found| problems.extend(found)).ok()
         };
         let campaigns = self.campaigns.iter().enumerate().map(|(i, c)| parse("campaign", i, c.targeting.as_ref()));
-        let campaigns = campaigns.collect();
+        let campaigns: Vec<Option<Filter>> = campaigns.collect();
         let groups = self.ad_groups.iter().enumerate().map(|(i, g)| parse("ad_group", i, g.targeting.as_ref()));
-        let groups = groups.collect();
+        let groups: Vec<Option<Filter>> = groups.collect();
+        let all = campaigns.iter().chain(&groups).flatten();
+        problems.extend(filter::counts_problem(all).map(|message| Problem { path: at.to_owned(), message }));
         if problems.is_empty() { Ok(Targets { campaigns, groups }) } else { Err(problems) }
     }
 
@@ -382,119 +389,11 @@ struct Row<'a> {
     parent: Option<(&'static str, &'a String)>,
 }
 
-/// Gives the ids of these rows, for their children.
-fn rows_problems<'a>(
-    rows: &[Row<'a>],
-    parents: &BTreeSet<&'a str>,
-    at: &str,
-    words: &Vocabulary,
-    found: &mut Problems,
-) -> BTreeSet<&'a str> {
-    let (mut ids, mut codes) = (BTreeSet::new(), BTreeSet::new());
-    for (i, row) in rows.iter().enumerate() {
-        let here = format!("{at}[{i}]");
-        let fits = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'_' | b'-');
-        if row.id.is_empty() || row.id.len() > limits::CATALOGUE_ID_BYTES || !row.id.bytes().all(fits) {
-            let most = limits::CATALOGUE_ID_BYTES;
-            found.say(format!("{here}.id"), format!("1 to {most} of a-z, 0-9, - and _ are needed"));
-        }
-        if !ids.insert(row.id.as_str()) {
-            found.say(format!("{here}.id"), format!("`{}` is there already", row.id));
-        }
-        if row.code == 0 || !codes.insert(row.code) {
-            found.say(format!("{here}.code"), "a number from 1 that no other of its sort has is needed");
-        }
-        if let Some((sort, parent)) = row.parent.filter(|(_, parent)| !parents.contains(parent.as_str())) {
-            found.say(format!("{here}.{sort}"), format!("there is no {sort} `{parent}`"));
-        }
-        if row.caps.len() > limits::CAPS {
-            found.say(format!("{here}.caps"), format!("{} caps at most", limits::CAPS));
-        }
-        for (j, cap) in row.caps.iter().enumerate().take(limits::CAPS) {
-            cap.problems(&format!("{here}.caps[{j}]"), words, found);
-        }
-    }
-    ids
-}
-
 impl Campaign {
     /// From when on its ads are placed, and from when on not any more; of what is no moment as if it were not there.
     #[must_use]
     pub fn runs(&self) -> std::ops::Range<Millis> {
         let moment = |text: &Option<String>| text.as_ref().and_then(|text| u64::try_from(filter::rfc3339(text)?).ok());
         moment(&self.starts).unwrap_or(0)..moment(&self.ends).unwrap_or(Millis::MAX)
-    }
-
-    fn problems(&self, at: &str, found: &mut Problems) {
-        const MOMENT: &str = "a date and time with its offset is needed, such as 2026-11-01T00:00:00+01:00";
-        let mut moment = |field: &str, text: Option<&String>| {
-            let parsed = text.map(|text| filter::rfc3339(text));
-            if parsed == Some(None) {
-                found.say(format!("{at}.{field}"), MOMENT);
-            }
-            parsed.flatten()
-        };
-        let (starts, ends) = (moment("starts", self.starts.as_ref()), moment("ends", self.ends.as_ref()));
-        if starts.zip(ends).is_some_and(|(starts, ends)| starts >= ends) {
-            found.say(format!("{at}.ends"), "it ends before it starts");
-        }
-        if self.bid.is_some_and(|bid| !bid.is_within()) {
-            let most = limits::BID_MICROS;
-            found.say(format!("{at}.bid"), format!("0 to {most} micros, or 0 to 1000000 millionths, are needed"));
-        }
-        for (field, budget) in
-            [("budget_micros", self.budget_micros), ("daily_budget_micros", self.daily_budget_micros)]
-        {
-            if budget.is_some_and(|budget| !(1..=limits::BUDGET_MICROS).contains(&budget)) {
-                found.say(format!("{at}.{field}"), format!("1 to {} micros are needed", limits::BUDGET_MICROS));
-            }
-        }
-        if self.recipients.is_some_and(|recipients| !recipients.is_within()) {
-            let most = limits::RECIPIENTS;
-            found.say(
-                format!("{at}.recipients"),
-                format!("a limit of 1 to {most} and a share of 1 to 10000 are needed"),
-            );
-        }
-        if self.categories.len() > limits::CATEGORIES
-            || self.categories.iter().any(|name| name.is_empty() || name.len() > limits::CATALOGUE_ID_BYTES)
-        {
-            let (most, long) = (limits::CATEGORIES, limits::CATALOGUE_ID_BYTES);
-            found.say(format!("{at}.categories"), format!("{most} at most, of 1 to {long} bytes each"));
-        }
-        if self.roadblock && self.cap_mode == CapMode::Strict {
-            found.say(format!("{at}.roadblock"), "a campaign under strict caps cannot fill a page at once");
-        }
-    }
-}
-
-impl CapRule {
-    fn problems(&self, at: &str, words: &Vocabulary, found: &mut Problems) {
-        if words.verb(&self.action).is_none() {
-            found.say(format!("{at}.action"), format!("there is no verb `{}`", self.action));
-        }
-        if self.limit == 0 || self.limit > limits::CAP_LIMIT {
-            found.say(format!("{at}.limit"), format!("a number from 1 to {} is needed", limits::CAP_LIMIT));
-        }
-        if self.window.interval == 0 || self.window.minutes() > u32::from(limits::CAP_DAYS) * DAY_MINUTES {
-            found.say(format!("{at}.window"), format!("1 or more, {} days at most, are needed", limits::CAP_DAYS));
-        }
-    }
-}
-
-impl Ad {
-    fn problems(&self, at: &str, found: &mut Problems) {
-        if self.creative.to_string().len() > limits::CREATIVE_BYTES {
-            found.say(format!("{at}.creative"), format!("{} bytes of JSON at most", limits::CREATIVE_BYTES));
-        }
-        if !is_landing(&self.landing) {
-            found.say(format!("{at}.landing"), LANDING);
-        }
-        if self.sizes.len() > limits::SIZES || self.sizes.iter().flatten().any(|side| *side == 0) {
-            found.say(format!("{at}.sizes"), format!("{} sizes at most, width and height 1 or more", limits::SIZES));
-        }
-        if self.weight > limits::WEIGHT {
-            found.say(format!("{at}.weight"), format!("{} at most", limits::WEIGHT));
-        }
     }
 }

@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::actions::{self, Entity, PackedActions, Verb, ViewType, ViewTypes};
 use crate::attributes::{Token, Value};
 use crate::catalogue::{Bound, Compiled, Group, Offer, Terms};
-use crate::filter::{self, History, Matches, Subject, answer};
+use crate::filter::{self, History, Matches, Subject};
 use crate::ids::{Millis, VisitorId};
 use crate::profile::Totals;
 use crate::segments::SegmentId;
@@ -179,7 +179,7 @@ impl<'a> Question<'a> {
         let minute = Minute::at(given.now);
         let history = |person: &Person<'_>| {
             let history = History { totals: person.totals, actions: &person.actions };
-            answer(catalogue.targets.counts(), &history, minute)
+            catalogue.targets.answers(&history, minute)
         };
         let told = person.map(history).unwrap_or_default();
         let worth = Worth::new(catalogue, given.scores, person, subject, given.now);

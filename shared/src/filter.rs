@@ -27,7 +27,7 @@ use std::collections::BTreeSet;
 
 use crate::segments::SegmentId;
 
-pub use count::{CountQuestion, Counted, History, answer};
+pub use count::{CountQuestion, Counted, History, counts_problem};
 pub use field::Field;
 pub use index::{Index, Matches};
 pub(crate) use parse::rfc3339;

@@ -240,6 +240,10 @@ pub const FILTER_CONDITIONS: usize = 64;
 pub const FILTER_LIST: usize = 256;
 /// Texts of one filter, in bytes, all together.
 pub const FILTER_TEXT_BYTES: usize = 16 * 1024;
+/// Different windows in which the targetings of one catalogue count actions: each costs a request one pass over its actions.
+pub const TARGET_WINDOWS: usize = 32;
+/// What all of them count, by verb, window and ad or what it belongs to.
+pub const TARGET_COUNTS: usize = 4_096;
 /// Segments that are features of a model.
 pub const MODEL_SEGMENTS: usize = 256;
 /// Longest form of a model, in bytes: three parts of 16,384 weights.

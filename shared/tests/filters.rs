@@ -2,7 +2,7 @@
 //! wire both ways, and everything bad by its name.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test may fail")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
 use causeway_shared::actions::{
@@ -10,10 +10,11 @@ use causeway_shared::actions::{
 };
 use causeway_shared::attributes::{Dictionary, Finite, Kind, Token, Value};
 use causeway_shared::filter::{
-    Answers, CountQuestion, Counted, Entities, Filter, History, Index, Person, Subject, Words, answer, parse,
+    Answers, CountQuestion, Counted, Entities, Filter, History, Index, Person, Subject, Words, parse,
 };
 use causeway_shared::limits;
 use causeway_shared::profile::Totals;
+use causeway_shared::random;
 use causeway_shared::segments::SegmentId;
 use causeway_shared::time::{Day, Minute};
 use causeway_shared::vocabulary::{Vocabulary, Word};
@@ -253,7 +254,9 @@ fn s4_05_actions_are_counted_in_their_window_and_of_their_ads() {
     let history = History { totals: Totals { pages: 4, purchases: 1, ..Totals::default() }, actions: &actions };
     let ask = |document: Json| {
         let filter = tenant().parse(&document);
-        answer(filter.counts(), &history, now)
+        let index = Index::new(&[Some(filter.clone())]);
+        assert_eq!(index.counts(), filter.counts());
+        index.answers(&history, now)
     };
     let week = json!({"interval": 7, "unit": "days"});
     assert_eq!(ask(json!({"actions.click": {"$count": 0, "within": week}})), [Some(2)]);
@@ -264,6 +267,70 @@ fn s4_05_actions_are_counted_in_their_window_and_of_their_ads() {
     let events = json!({"$and": [{"events.page": {"$count": 0}}, {"events.purchase": {"$count": 0}},
         {"events.saved": {"$count": 0}}, {"events.page": {"$count": 0, "within": week}}]});
     assert_eq!(ask(events), [Some(4), None, Some(1), None]);
+}
+
+#[test]
+fn s3_07_many_questions_are_answered_as_each_by_itself() {
+    let now = Minute(Day(100).start().0 + 600);
+    let mut state = 7;
+    let mut draw = |below: u64| u32::try_from(random::next(&mut state) % below).unwrap();
+    let parts: Vec<Vec<u8>> = (0..3)
+        .map(|_| {
+            let actions = (0..200).map(|_| {
+                // An insertion is of one ad.
+                let insertion = draw(150);
+                let ad = insertion % 5;
+                Action {
+                    insertion: InsertionHash([u8::try_from(insertion).unwrap(); 6]),
+                    verb: [Verb::IMPRESSION, Verb::CLICK, Verb(3)][draw(3) as usize],
+                    view_type: ViewType(1),
+                    entity: Entity { ad, ad_group: ad % 3, campaign: ad % 4, advertiser: 1 },
+                    minute: Minute(now.0 - draw(30 * 1_440)),
+                }
+            });
+            actions.collect::<Actions>().pack()
+        })
+        .collect();
+    let actions: Vec<PackedActions<'_>> = parts.iter().map(|bytes| PackedActions::read(bytes).unwrap()).collect();
+    let history = History { totals: Totals::default(), actions: &actions };
+    let levels = [("campaign", "c", 2), ("ad_group", "g", 1), ("ad", "a", 2)];
+    let filters: Vec<Filter> = (0..300)
+        .map(|_| {
+            let within = json!({ "interval": 1 + draw(30), "unit": "days" });
+            let mut count = json!({ "$count": { "$gte": 1 } });
+            if draw(4) > 0 {
+                count["within"] = within;
+            }
+            if draw(4) > 0 {
+                let (level, letter, most) = levels[draw(3) as usize];
+                let ids: BTreeSet<String> = (0..3).map(|_| format!("{letter}-{}", 1 + draw(most))).collect();
+                count[level] = json!(ids);
+            }
+            tenant()
+                .parse(&json!({ (["actions.impression", "actions.click", "actions.hide"][draw(3) as usize]): count }))
+        })
+        .collect();
+    let all: Vec<Option<Filter>> = filters.iter().cloned().map(Some).collect();
+    let index = Index::new(&all);
+    let together = index.answers(&history, now);
+    assert!(index.counts().len() > 150, "{}", index.counts().len());
+    for filter in &filters {
+        let alone = Index::new(&[Some(filter.clone())]).answers(&history, now);
+        for (question, answer) in filter.counts().iter().zip(&alone) {
+            let place = index.counts().binary_search(question).unwrap();
+            let Counted::Action { verb, of } = &question.what else { unreachable!("{question:?}") };
+            let (from, to) = question.within.map_or((Minute(0), Minute(u32::MAX)), |window| window.range(now));
+            let codes = of.as_ref();
+            let mut counted: BTreeSet<(InsertionHash, u32, u32)> = BTreeSet::new();
+            for action in actions.iter().flat_map(|packed| packed.iter()) {
+                let of_them = codes.is_none_or(|(level, codes)| codes.contains(&action.entity.at(*level)));
+                if action.verb == *verb && of_them && (from..=to).contains(&action.minute) {
+                    counted.insert((action.insertion, action.entity.ad, action.minute.0 / 1_440));
+                }
+            }
+            assert_eq!((together[place], *answer), (*answer, Some(counted.len() as u64)), "{question:?}");
+        }
+    }
 }
 
 #[test]

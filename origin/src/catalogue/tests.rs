@@ -274,8 +274,9 @@ fn the_documented_catalogue_is_taken() {
     let checked = document::check(&known, None, read(text)).unwrap();
     let catalogue: Catalogue = serde_json::from_str(&checked.document).unwrap();
     let compiled = Compiled::of(catalogue.flat(&names, &words).unwrap());
-    assert_eq!((compiled.offers.len(), compiled.targets.len(), compiled.experiments.len()), (2, 2, 1));
-    assert_eq!(compiled.groups.iter().map(|group| group.arms.len()).collect::<Vec<_>>(), [0, 1]);
+    assert_eq!((compiled.offers.len(), compiled.targets.len(), compiled.experiments.len()), (3, 2, 1));
+    assert_eq!(compiled.limited.iter().map(|of| of.recipients.limit).collect::<Vec<_>>(), [50_000]);
+    assert_eq!(compiled.groups.iter().map(|group| group.arms.len()).collect::<Vec<_>>(), [0, 1, 0]);
     let wrong = text.replace("{ devices", "{ device");
     let Err(CheckError::Problems(problems)) = document::check(&known, None, read(&wrong)) else {
         unreachable!("it was taken")

@@ -147,3 +147,49 @@ fn s4_06_an_arm_that_is_not_there_or_that_nobody_can_be_in_is_named_with_its_pla
         ]
     );
 }
+
+#[test]
+fn targetings_count_so_many_things_in_so_many_windows() {
+    let counting = |windows: u32, codes: u32| {
+        let all: Vec<String> = (0..codes).map(|n| format!("c{n}")).collect();
+        let ask = |n: u32| {
+            let within = json!({ "interval": 1 + n, "unit": "minutes" });
+            json!({ "actions.click": { "$count": 0, "campaign": all, "within": within } })
+        };
+        let campaign = |n: u32| json!({ "id": format!("c{n}"), "code": 1 + n, "advertiser": "v" });
+        let group = |n| json!({ "id": format!("g{n}"), "code": 1 + n, "campaign": "c0", "targeting": ask(n) });
+        let catalogue: Catalogue = serde_json::from_value(json!({
+            "advertiser": [{ "id": "v", "code": 1 }],
+            "campaign": (0..codes).map(campaign).collect::<Vec<_>>(),
+            "ad_group": (0..windows).map(group).collect::<Vec<_>>(),
+        }))
+        .unwrap();
+        let found = catalogue.targets("c", &Dictionary::default(), &words()).err().unwrap_or_default();
+        found.into_iter().map(|problem| (problem.path, problem.message)).collect::<Vec<_>>()
+    };
+    assert_eq!(counting(32, 128), []);
+    let said = |what: &str| [("c".to_owned(), format!("{what} are there"))];
+    let windows = "32 different windows in which actions are counted at most, over all targetings; 33";
+    assert_eq!(counting(33, 1), said(windows));
+    let counts = "4096 different counts of actions (each code of a list is one) at most, over all targetings; 4128";
+    assert_eq!(counting(32, 129), said(counts));
+}
+
+#[test]
+fn s4_07_recipients_are_within_their_bounds() {
+    let told = |recipients: Value| {
+        let mut all = small();
+        all["campaign"][0]["recipients"] = recipients;
+        let found = catalogue(all).problems("c", &words());
+        found.into_iter().map(|problem| problem.path).collect::<Vec<_>>()
+    };
+    for bad in [json!({ "limit": 0 }), json!({ "limit": 1_000_000_001 }), json!({ "limit": 1, "share": 10_001 })] {
+        assert_eq!(told(bad), ["c.campaign[0].recipients"]);
+    }
+    for good in [json!({ "limit": 1 }), json!({ "limit": 1_000_000_000, "share": 1 })] {
+        assert_eq!(told(good), [""; 0]);
+    }
+    for bad in [json!({}), json!({ "limit": -1 }), json!({ "limit": 1.5 }), json!({ "limit": 1, "of": 2 })] {
+        assert!(serde_json::from_value::<crate::units::Recipients>(bad.clone()).is_err(), "{bad}");
+    }
+}

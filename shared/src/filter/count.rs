@@ -1,8 +1,13 @@
 //! What filters ask of a person's history, and what is known of it.
 
-use crate::actions::{Entity, Level, PackedActions, Verb, Window, tally};
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::actions::{Level, PackedActions, Verb, Window, tally};
+use crate::limits;
 use crate::profile::Totals;
 use crate::time::Minute;
+
+use super::Filter;
 
 /// A question whose answer is a number: how often something happened.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,18 +36,6 @@ pub enum Counted {
     },
 }
 
-impl Counted {
-    fn holds(&self, verb: Verb, entity: Entity) -> bool {
-        match self {
-            Self::Action { verb: asked, of } => {
-                *asked == verb
-                    && of.as_ref().is_none_or(|(level, codes)| codes.binary_search(&entity.at(*level)).is_ok())
-            }
-            _ => false,
-        }
-    }
-}
-
 /// What a snapshot keeps of a person's history.
 #[derive(Debug, Clone, Copy)]
 pub struct History<'a> {
@@ -52,25 +45,66 @@ pub struct History<'a> {
     pub actions: &'a [PackedActions<'a>],
 }
 
-/// The answers in the order of the questions, `None` for what is not kept: other events than pages and purchases, and
-/// when those were. One pass over the actions for each different window.
+/// What is too much of what filters count together; `None` where it is within [`limits::TARGET_WINDOWS`] and
+/// [`limits::TARGET_COUNTS`].
 #[must_use]
-pub fn answer(questions: &[CountQuestion], history: &History<'_>, now: Minute) -> Vec<Option<u64>> {
-    let mut answers: Vec<Option<u64>> = questions.iter().map(|question| at_once(question, history)).collect();
-    let mut windows: Vec<Option<Window>> = questions.iter().filter(|q| q.is_action()).map(|q| q.within).collect();
-    windows.sort_unstable();
-    windows.dedup();
-    for within in windows {
-        let (from, to) = within.map_or((Minute(0), Minute(u32::MAX)), |window| window.range(now));
-        tally(history.actions, from, to, |verb, entity, count| {
-            for (question, sum) in questions.iter().zip(&mut answers) {
-                if question.within == within && question.what.holds(verb, entity) {
-                    *sum = sum.map(|sum| sum + u64::from(count));
-                }
-            }
-        });
+pub fn counts_problem<'f>(filters: impl IntoIterator<Item = &'f Filter>) -> Option<String> {
+    let asked: BTreeSet<&CountQuestion> = filters.into_iter().flat_map(Filter::counts).collect();
+    let ByAction(windows) = ByAction::of(asked);
+    let keys: usize = windows.iter().map(|(_, keys)| keys.len()).sum();
+    for (there, most, what) in [
+        (windows.len(), limits::TARGET_WINDOWS, "windows in which actions are counted"),
+        (keys, limits::TARGET_COUNTS, "counts of actions (each code of a list is one)"),
+    ] {
+        if there > most {
+            return Some(format!("{most} different {what} at most, over all targetings; {there} are there"));
+        }
     }
-    answers
+    None
+}
+
+/// Questions about actions by what they count, so that an action finds those it answers without asking each: by window a
+/// verb with a level and a code, or with neither for all ads, and the question's place.
+#[derive(Debug, Clone, Default)]
+pub(super) struct ByAction(Vec<(Option<Window>, Keys)>);
+
+type Keys = Vec<((Verb, Option<(Level, u32)>), usize)>;
+
+impl ByAction {
+    pub(super) fn of<'q>(questions: impl IntoIterator<Item = &'q CountQuestion>) -> Self {
+        let mut windows: BTreeMap<Option<Window>, Keys> = BTreeMap::new();
+        for (place, question) in questions.into_iter().enumerate() {
+            let Counted::Action { verb, of } = &question.what else { continue };
+            let keys = windows.entry(question.within).or_default();
+            match of {
+                None => keys.push(((*verb, None), place)),
+                Some((level, codes)) => keys.extend(codes.iter().map(|code| ((*verb, Some((*level, *code))), place))),
+            }
+        }
+        windows.values_mut().for_each(|keys| keys.sort_unstable());
+        Self(windows.into_iter().collect())
+    }
+
+    /// The answers in the order of the questions that it was made of, `None` for what is not kept: other events than pages
+    /// and purchases, and when those were. One pass over the actions for each different window.
+    pub(super) fn answers(&self, questions: &[CountQuestion], history: &History<'_>, now: Minute) -> Vec<Option<u64>> {
+        let mut answers: Vec<Option<u64>> = questions.iter().map(|question| at_once(question, history)).collect();
+        for (within, keys) in &self.0 {
+            let (from, to) = within.map_or((Minute(0), Minute(u32::MAX)), |window| window.range(now));
+            tally(history.actions, from, to, |verb, entity, count| {
+                let at_levels = Level::ALL.into_iter().map(|level| Some((level, entity.at(level))));
+                for of in at_levels.chain([None]) {
+                    let first = keys.partition_point(|(key, _)| *key < (verb, of));
+                    let same = keys.get(first..).into_iter().flatten().take_while(|(key, _)| *key == (verb, of));
+                    for (_, place) in same {
+                        let answer = answers.iter_mut().skip(*place).take(1).flatten();
+                        answer.for_each(|sum| *sum += u64::from(count));
+                    }
+                }
+            });
+        }
+        answers
+    }
 }
 
 /// The answer, of actions before any is counted.
@@ -80,12 +114,6 @@ fn at_once(question: &CountQuestion, history: &History<'_>) -> Option<u64> {
         (Counted::Pages, None) => Some(history.totals.pages),
         (Counted::Purchases, None) => Some(history.totals.purchases),
         (Counted::Pages | Counted::Purchases | Counted::Event(_), _) => None,
-    }
-}
-
-impl CountQuestion {
-    fn is_action(&self) -> bool {
-        matches!(self.what, Counted::Action { .. })
     }
 }
 

@@ -13,16 +13,18 @@ mod build;
 mod postings;
 
 use self::postings::{Bounds, Postings, SegmentPostings};
-use super::count::CountQuestion;
+use super::count::{ByAction, CountQuestion, History};
 use super::field::Field;
 use super::subject::{Read, Subject};
 use super::{Condition, Filter, Node};
+use crate::time::Minute;
 
 /// An index over a list of filters.
 #[derive(Debug, Clone)]
 pub struct Index {
     filters: usize,
     counts: Vec<CountQuestion>,
+    by_action: ByAction,
     /// Of each conjunction how many conditions must hold; behind them ones, to a multiple of eight.
     needed: Vec<u8>,
     /// Whose each conjunction is.
@@ -90,6 +92,12 @@ impl Index {
         &self.counts
     }
 
+    /// The answers to them, in their order; `None` for what a snapshot does not keep.
+    #[must_use]
+    pub fn answers(&self, history: &History<'_>, now: Minute) -> Vec<Option<u64>> {
+        self.by_action.answers(&self.counts, history, now)
+    }
+
     /// How many filters there are.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -102,7 +110,7 @@ impl Index {
         self.filters == 0
     }
 
-    /// The filters that match: those whose [`Filter::matches`] does. The subject's counts answer [`Self::counts`].
+    /// The filters that match: those whose [`Filter::matches`] does. The subject's counts are [`Self::answers`].
     #[must_use]
     pub fn matching(&self, subject: &Subject<'_>) -> Matches {
         let seen = vec![0; self.repeated.len().div_ceil(64)];

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::postings::{Bounds, Postings, SegmentPostings, short};
 use super::{Compared, Entry, Index};
 use crate::attributes::Kind;
-use crate::filter::count::{self, CountQuestion};
+use crate::filter::count::{self, ByAction, CountQuestion};
 use crate::filter::field::Field;
 use crate::filter::{Condition, Filter, Join, Node, Test};
 
@@ -143,6 +143,7 @@ impl<'a> Builder<'a> {
         });
         Index {
             filters,
+            by_action: ByAction::of(&counts),
             counts,
             needed: self.needed,
             filter_of: self.filter_of,
