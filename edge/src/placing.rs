@@ -199,31 +199,29 @@ fn shown<'a>(
     visitor: Option<VisitorId>,
 ) -> Decision<'a> {
     let [id, ad_group, campaign, advertiser] = offer.ids.each_ref().map(|id| &**id);
-    let placed = place(visit, asked, offer.entity, visitor.unwrap_or(VisitorId::NOBODY));
     let ad = Some(Shown::Ad {
         id,
         ad_group,
         campaign,
         advertiser,
-        creative: creative(offer, unit, placed.as_ref()),
+        creative: creative(offer, unit),
         unit,
         experiment: tested(visit, offer),
     });
+    let placed = place(visit, asked, offer.entity, visitor.unwrap_or(VisitorId::NOBODY));
     Decision { placement: &asked.id, ad, price_micros: Some(worth), reason: None, placed }
 }
 
-/// What the page shows, with what its macros stand for: `${CLICK_URL}`, `${INSERTION}`, `${UNIT}`. None of it needs to be
-/// escaped within JSON; what is of no use here, a click address without a landing, is an empty text.
-fn creative(offer: &Offer, unit: Option<u32>, placed: Option<&Placed>) -> Value {
+/// What the page shows; `{unit}` in it stands for the number.
+fn creative(offer: &Offer, unit: Option<u32>) -> Value {
+    const UNIT: &str = "{unit}";
     let text = &offer.creative;
-    if !text.contains("${") {
-        return serde_json::from_str(text).unwrap_or_default();
+    match unit.filter(|_| text.contains(UNIT)) {
+        // Digits need no escape within JSON.
+        Some(unit) => serde_json::from_str(&text.replace(UNIT, &unit.to_string())),
+        None => serde_json::from_str(text),
     }
-    let click_url = placed.and_then(|placed| placed.click_url.as_deref()).unwrap_or_default();
-    let insertion = placed.map(|placed| placed.insertion.as_str()).unwrap_or_default();
-    let unit = unit.map(|unit| unit.to_string()).unwrap_or_default();
-    let filled = text.replace("${CLICK_URL}", click_url).replace("${INSERTION}", insertion).replace("${UNIT}", &unit);
-    serde_json::from_str(&filled).unwrap_or_default()
+    .unwrap_or_default()
 }
 
 /// The first experiment that an ad is of.

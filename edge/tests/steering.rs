@@ -366,8 +366,7 @@ fn limited(recipients: &Value) -> Value {
     let mut all = budgeted();
     all["campaign"][0].as_object_mut().unwrap().remove("daily_budget_micros");
     all["campaign"][0]["recipients"] = recipients.clone();
-    all["ad"][0]["creative"] =
-        json!({ "text": "no. ${UNIT}", "href": "${CLICK_URL}", "id": "${INSERTION}", "of": "${X}" });
+    all["ad"][0]["creative"] = json!({ "text": "no. {unit}", "html": "<a href=\"{click_url}\">{unit}</a>" });
     all
 }
 
@@ -422,9 +421,8 @@ fn s4_07_who_gets_none_sees_another_ad_and_the_trace_says_why() {
     let (answer, fates) = page.view();
     let ad = &answer["decisions"][0];
     let (unit, creative) = (ad["ad"]["unit"].as_u64().unwrap(), &ad["ad"]["creative"]);
-    assert_eq!((fates["low"].as_str(), &creative["of"]), ("won", &json!("${X}")));
-    assert_eq!(creative["text"], format!("no. {unit}"));
-    assert_eq!((&creative["href"], &creative["id"]), (&ad["click_url"], &ad["insertion"]));
+    let html = format!("<a href=\"{{click_url}}\">{unit}</a>");
+    assert_eq!((fates["low"].as_str(), creative), ("won", &json!({ "text": format!("no. {unit}"), "html": html })));
     // Once all is given out nobody is asked about.
     page.steer(1, Steering { at: page.now, given_out: [1].into(), ..Steering::default() });
     assert_eq!(page.view().1["low"], "won", "it has one");

@@ -33,7 +33,7 @@ fn once() -> Value {
         "ad_group": [{ "id": "one", "code": 1, "campaign": "once" }, { "id": "two", "code": 2, "campaign": "codes" }],
         "ad": [
             { "id": "red", "code": 1, "ad_group": "one", "creative": {}, "landing": "https://red.example/" },
-            { "id": "code", "code": 2, "ad_group": "two", "creative": { "code": "SAVE-${UNIT}" }, "landing": "https://red.example/" },
+            { "id": "code", "code": 2, "ad_group": "two", "creative": { "code": "SAVE-{unit}" }, "landing": "https://red.example/" },
         ],
     })
 }
