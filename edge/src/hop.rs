@@ -1,5 +1,8 @@
 //! A call of an object on its way out: objects are the platform's, each there once in the world.
 
+use causeway_shared::identity::Recognised;
+use causeway_shared::ids::VisitorId;
+use causeway_shared::limits;
 use serde::Serialize;
 
 /// Which objects.
@@ -17,6 +20,14 @@ impl Class {
     pub(crate) fn is_default(&self) -> bool {
         *self == Self::default()
     }
+}
+
+/// The members of a request's person that an object is told of, in order: the smallest, by which all its browsers find the
+/// same object, is among them.
+pub(crate) fn members(who: &Recognised) -> Vec<VisitorId> {
+    let mut members = who.view.members(who.visitor);
+    members.truncate(limits::STRICT_MEMBERS);
+    members
 }
 
 /// A call of another object: its name and the bytes.

@@ -13,7 +13,7 @@ use causeway_shared::wire::strict as wire;
 
 use crate::answer::{Head, Outcome};
 use crate::engine::Site;
-use crate::hop::{Class, Hop};
+use crate::hop::{self, Class, Hop};
 use crate::visit::Visit;
 
 fn hop(tenant: &TenantId, call: &Call) -> Hop {
@@ -49,10 +49,7 @@ pub(crate) fn claim(visit: &Visit, who: &Recognised, choices: &[Vec<usize>], ins
         seen: seen(who, &offers),
         candidates: offers.into_iter().map(candidate).collect(),
     };
-    let mut members = who.view.members(who.visitor);
-    // In order: the smallest, which decides, is among them.
-    members.truncate(limits::STRICT_MEMBERS);
-    let links = Some(Links { epoch: who.view.epoch_of(who.visitor), members });
+    let links = Some(Links { epoch: who.view.epoch_of(who.visitor), members: hop::members(who) });
     hop(&visit.site.id, &Call { to: who.visitor, links, entries: Entries::new(), ask: Ask::Claim(claim) })
 }
 

@@ -6,12 +6,11 @@ use std::collections::BTreeMap;
 use causeway_shared::catalogue::Limited;
 use causeway_shared::decision::Holding;
 use causeway_shared::identity::Recognised;
-use causeway_shared::limits;
 use causeway_shared::units::{Call, Given, Recipients, Step, Stock, Writes};
 use causeway_shared::wire::units as wire;
 
 use crate::answer::{Head, Outcome};
-use crate::hop::{Class, Hop};
+use crate::hop::{self, Class, Hop};
 use crate::placing;
 use crate::visit::Visit;
 
@@ -39,10 +38,7 @@ pub(crate) fn ask(visit: &Visit, who: &Recognised, campaign: u32) -> Option<Hop>
     let of = visit.catalogue.compiled.limited.iter().find(|of| of.campaign == campaign)?;
     let Recipients { limit, .. } = of.recipients;
     let range = of.recipients.range_of(&placing::random_of(who), &of.id)?;
-    let mut members = who.view.members(who.visitor);
-    members.truncate(limits::STRICT_MEMBERS - 1);
-    members.push(who.visitor);
-    let (tenant, own) = (visit.site.id.clone(), who.visitor);
+    let (tenant, own, members) = (visit.site.id.clone(), who.visitor, hop::members(who));
     Some(hop(&Call { tenant, campaign, limit, range, asked: 0, again: false, own, members }))
 }
 

@@ -58,6 +58,8 @@ const DUE_MS: Millis = limits::STEERING_MS * 9 / 10;
 /// # Errors
 /// [`StoreError`]; then nothing of the group may be kept.
 pub fn refresh(group: &mut Group<'_>) -> Result<(), StoreError> {
+    // Of all tenants at once, and not before one is due.
+    let mut limited = None;
     for tenant in group.rules.tenants.iter().map(|known| known.no) {
         let before = newest(group.tx, tenant)?;
         // A clock that went back is no reason to wait for it.
@@ -67,7 +69,11 @@ pub fn refresh(group: &mut Group<'_>) -> Result<(), StoreError> {
         }
         let shares = shares(group, tenant)?;
         let paces = paces(group, tenant, before.as_ref())?;
-        let given_out = units::given_out(group.tx, tenant)?;
+        if limited.is_none() {
+            limited = Some(catalogue::limited(group.tx)?);
+        }
+        let of_tenant = limited.as_ref().and_then(|limited| limited.get(&tenant)).map_or(&[][..], Vec::as_slice);
+        let given_out = units::given_out(group.tx, tenant, of_tenant)?;
         if before.is_none() && shares.is_empty() && paces.is_empty() && given_out.is_empty() {
             continue;
         }

@@ -109,13 +109,13 @@ fn given(conn: &Connection, tenant: TenantNo, of: &Limited) -> Result<u32, Store
     Ok(conn.prepare_cached(READ)?.query_row((tenant.0, of.campaign, of.limit), |row| row.get(0))?)
 }
 
-/// The codes of a tenant's campaigns of which every unit is somebody's.
+/// The codes of those of a tenant's limited campaigns of which every unit is somebody's.
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn given_out(conn: &Connection, tenant: TenantNo) -> Result<BTreeSet<u32>, StoreError> {
+pub fn given_out(conn: &Connection, tenant: TenantNo, limited: &[Limited]) -> Result<BTreeSet<u32>, StoreError> {
     let mut codes = BTreeSet::new();
-    for of in catalogue::limited(conn)?.get(&tenant).into_iter().flatten() {
+    for of in limited {
         if given(conn, tenant, of)? >= of.limit {
             codes.insert(of.campaign);
         }

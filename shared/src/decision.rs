@@ -231,9 +231,6 @@ impl<'a> Question<'a> {
     #[must_use]
     pub fn wants_unit(&self, granted: Option<&[Option<usize>]>) -> Option<u32> {
         let may = |campaign: &u32| self.holding(*campaign) == Some(Holding::May);
-        if !self.units.iter().flat_map(BTreeMap::values).any(|holding| *holding == Holding::May) {
-            return None;
-        }
         let (decided, _) = self.walk(granted, true);
         decided.into_iter().filter_map(|won| Some(self.offer_of(won)?.entity.campaign)).find(may)
     }
@@ -321,8 +318,7 @@ impl<'a> Question<'a> {
 
     /// Whether its person may get a unit, and has none.
     fn awaits_unit(&self, offer: &Offer) -> bool {
-        self.terms(offer).is_some_and(|terms| terms.limited)
-            && self.holding(offer.entity.campaign) == Some(Holding::May)
+        self.holding(offer.entity.campaign) == Some(Holding::May)
     }
 
     fn offer_of(&self, decided: Decided) -> Option<&'a Offer> {

@@ -184,8 +184,6 @@ pub const STRICT_SEEN: usize = 1_024;
 
 /// Recipients of one campaign at most.
 pub const RECIPIENTS: u32 = 1_000_000_000;
-/// Days that an object remembers to whom it gave a unit: by then snapshots have said so for long.
-pub const UNIT_ROW_DAYS: u32 = 31;
 /// Campaigns of which a profile keeps the unit: the greatest codes.
 pub const UNITS: usize = 32;
 

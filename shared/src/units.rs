@@ -103,7 +103,7 @@ pub struct Given {
     pub holder: VisitorId,
 }
 
-/// What an object remembers of a visitor, for as long as a snapshot may not say it: [`limits::UNIT_ROW_DAYS`].
+/// What an object remembers of a visitor, for far longer than a snapshot may not say it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Row {
     /// Its person got this.

@@ -134,11 +134,18 @@ impl Model {
     }
 
     /// The facts of one visitor.
-    pub fn of<'m>(&'m self, owner: &'m Owner) -> impl Iterator<Item = &'m Fact> {
-        let (tenant, visitor) = owner;
-        let from = (tenant.clone(), *visitor, FactId::from_bytes([0; 16]));
-        let facts = self.facts.range(from..).take_while(move |((t, v, _), _)| t == tenant && v == visitor);
+    pub fn of<'m>(&'m self, owner: &Owner) -> impl Iterator<Item = &'m Fact> + use<'m> {
+        let (tenant, visitor) = owner.clone();
+        let from = (tenant.clone(), visitor, FactId::from_bytes([0; 16]));
+        let facts = self.facts.range(from..).take_while(move |((t, v, _), _)| *t == tenant && *v == visitor);
         facts.map(|(_, told)| &told.fact)
+    }
+
+    /// The facts of all of a person's visitors that are not gone.
+    #[must_use]
+    pub fn of_person(&self, tenant: &TenantId, person: &Person) -> Vec<&Fact> {
+        let owners = person.members.iter().map(|visitor| (tenant.clone(), *visitor));
+        owners.filter(|owner| !self.is_gone(owner)).flat_map(|owner| self.of(&owner)).collect()
     }
 
     /// Whether it is known for sure when every purchase of a tenant's visitors was received.

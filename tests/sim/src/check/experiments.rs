@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use causeway_edge::Outcome;
 use causeway_origin::experiment::people::{self, MIXED};
 use causeway_shared::experiment::Exposures;
-use causeway_shared::fact::{Fact, PURCHASE, What};
+use causeway_shared::fact::{PURCHASE, What};
 use causeway_shared::ids::{Millis, TenantId, VisitorId};
 use serde_json::Value;
 
@@ -87,9 +87,7 @@ pub fn converged(world: &mut World) -> Vec<String> {
 fn expected(model: &Model, tenant: &TenantId) -> Sums {
     let mut sums = Sums::new();
     for person in model.people(tenant, &model.same_ids(tenant)) {
-        let owners: Vec<_> = person.members.iter().map(|visitor| (tenant.clone(), *visitor)).collect();
-        let facts: Vec<&Fact> =
-            owners.iter().filter(|owner| !model.is_gone(owner)).flat_map(|owner| model.of(owner)).collect();
+        let facts = model.of_person(tenant, &person);
         let exposures = facts.iter().filter_map(|fact| match fact.what {
             What::Exposure { experiment: EXPERIMENT, arm } => Some((fact.received, arm)),
             _ => None,

@@ -84,9 +84,7 @@ pub fn converged(world: &mut World) -> Vec<String> {
 fn people_of(model: &Model, tenant: &TenantId) -> Vec<BTreeSet<u32>> {
     let people = model.people(tenant, &model.same_ids(tenant)).into_iter();
     let numbers = people.map(|person| {
-        let owners: Vec<_> = person.members.iter().map(|visitor| (tenant.clone(), *visitor)).collect();
-        let facts = owners.iter().filter(|owner| !model.is_gone(owner)).flat_map(|owner| model.of(owner));
-        let numbers = facts.filter_map(|fact| match fact.what {
+        let numbers = model.of_person(tenant, &person).into_iter().filter_map(|fact| match fact.what {
             What::Unit { number, .. } => Some(number),
             _ => None,
         });
