@@ -10,7 +10,7 @@ use crate::ids::{FactId, Millis};
 use crate::limits;
 use crate::time::HourStamp;
 
-pub use packed::PackedSegments;
+pub use packed::{PackedSegments, live};
 
 /// An audience.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]

@@ -8,7 +8,7 @@ use crate::experiment::{Exposure, Exposures};
 use crate::ids::{AltHash, Epoch, Millis, Version, VisitorId};
 use crate::membership::{Membership, Memberships};
 use crate::profile::{Known, SubProfile, Totals};
-use crate::segments::{PackedSegments, SegmentId, SegmentMap};
+use crate::segments::{self, PackedSegments, SegmentId};
 use crate::time::HourStamp;
 use crate::units::Units;
 
@@ -141,28 +141,11 @@ impl View {
         self.known.get(&visitor)?.segments()
     }
 
-    /// The segments of the person: of each the last write of any visitor that counts for `own`.
-    #[must_use]
-    pub fn segments(&self, own: VisitorId) -> SegmentMap {
-        let members = self.members(own);
-        let maps = members.into_iter().filter_map(|visitor| self.segments_of(visitor)?.to_map());
-        maps.fold(SegmentMap::default(), SegmentMap::join)
-    }
-
     /// The segments that the person is in at a time, in order, each once.
     #[must_use]
     pub fn live_segments(&self, own: VisitorId, now: Millis) -> Vec<SegmentId> {
-        let is_live = |expiry: HourStamp| expiry > HourStamp::at(now);
-        match self.members(own).as_slice() {
-            [one] => {
-                let held = self.segments_of(*one).into_iter().flat_map(PackedSegments::iter);
-                held.filter(|(_, expiry)| is_live(*expiry)).map(|(id, _)| id).collect()
-            }
-            _ => {
-                let all = self.segments(own);
-                all.ids().filter(|id| all.get(*id).is_some_and(|(expiry, _)| is_live(expiry))).collect()
-            }
-        }
+        let visitors: Vec<_> = self.members(own).into_iter().filter_map(|visitor| self.segments_of(visitor)).collect();
+        segments::live(&visitors, HourStamp::at(now))
     }
 
     /// When the first and the last facts of all that count for `own` happened; `None` without any.

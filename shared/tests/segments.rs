@@ -7,7 +7,7 @@ mod common;
 use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_shared::limits;
-use causeway_shared::segments::{PackedSegments, SegmentId, SegmentMap, Stamp, State};
+use causeway_shared::segments::{self, PackedSegments, SegmentId, SegmentMap, Stamp, State};
 use causeway_shared::time::HourStamp;
 use common::{NOW, law, scramble};
 use proptest::collection::vec;
@@ -58,6 +58,16 @@ proptest! {
         prop_assert_eq!(a.clone().join(b.clone()), b.clone().join(a.clone()));
         prop_assert_eq!(a.clone().join(b.clone()).join(c.clone()), a.clone().join(b.join(c)));
         prop_assert_eq!(a.clone().join(a.clone()), a);
+    }
+
+    #[test]
+    fn s2_02_the_packed_segments_of_several_visitors_are_live_as_their_join_is(of in vec(writes(), 0..4), hour in 59_999u32..60_041) {
+        let maps: Vec<SegmentMap> = of.iter().map(|writes| map(writes)).collect();
+        let bytes: Vec<Vec<u8>> = maps.iter().map(SegmentMap::pack).collect();
+        let packed: Vec<_> = bytes.iter().map(|bytes| PackedSegments::read(bytes).unwrap()).collect();
+        let all = maps.into_iter().fold(SegmentMap::default(), SegmentMap::join);
+        let live = all.ids().filter(|id| all.get(*id).is_some_and(|(expiry, _)| expiry > HourStamp(hour)));
+        prop_assert_eq!(segments::live(&packed, HourStamp(hour)), live.collect::<Vec<_>>());
     }
 
     #[test]
@@ -194,4 +204,20 @@ fn s2_05_a_thousand_of_82_000_take_less_than_3_3_bytes_each() {
     let count = map.newest(usize::MAX).len();
     let bytes = map.pack().len();
     assert!(count >= 990 && bytes * 10 <= count * 33, "{bytes} bytes for {count}");
+}
+
+#[test]
+fn s2_02_of_two_full_visitors_those_written_last_are_live() {
+    let many = |from: u32, at| {
+        let mut map = SegmentMap::default();
+        let held = |id| (SegmentId(id), State::held(HourStamp(60_000), []));
+        map.write_all(Stamp { at, source: 1 }, (from..from + limits::SEGMENTS as u32).map(held));
+        map
+    };
+    let maps = [many(0, NOW), many(4_000, NOW + 1)];
+    let bytes = maps.each_ref().map(SegmentMap::pack);
+    let packed = bytes.each_ref().map(|bytes| PackedSegments::read(bytes).unwrap());
+    let [one, two] = maps;
+    let joined: Vec<_> = one.join(two).ids().collect();
+    assert_eq!(segments::live(&packed, HourStamp(59_999)), joined);
 }

@@ -15,6 +15,36 @@ const WIDTH: u64 = 20;
 /// Behind the expiries, so that each is read as one of eight bytes.
 const PADDING: usize = 8;
 
+/// What a visitor's last write of a segment says, without attributes. In order: of two of one segment the greater stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Write {
+    id: SegmentId,
+    stamp: Stamp,
+    /// `None` for a removed one.
+    expiry: Option<HourStamp>,
+}
+
+/// The segments of a person at an hour, in order, from those of its visitors: what [`SegmentMap::join`] of them all holds,
+/// without making maps.
+#[must_use]
+pub fn live(visitors: &[PackedSegments<'_>], hour: HourStamp) -> Vec<SegmentId> {
+    if let [one] = visitors {
+        return one.iter().filter(|(_, expiry)| *expiry > hour).map(|(id, _)| id).collect();
+    }
+    let mut writes: Vec<Write> = visitors.iter().filter_map(|one| one.writes()).flatten().collect();
+    // The greatest first. The stable sort, as it finds the visitors' own in order.
+    writes.sort_by(|a, b| b.cmp(a));
+    writes.dedup_by_key(|write| write.id);
+    if writes.len() > limits::SEGMENTS {
+        writes.select_nth_unstable_by_key(limits::SEGMENTS, |write| std::cmp::Reverse((write.stamp, write.id)));
+        writes.truncate(limits::SEGMENTS);
+    }
+    let held = writes.into_iter().filter(|write| write.expiry.is_some_and(|expiry| expiry > hour));
+    let mut ids: Vec<SegmentId> = held.map(|write| write.id).collect();
+    ids.sort_unstable();
+    ids
+}
+
 /// Packed segments, borrowed.
 #[derive(Debug, Clone, Copy)]
 pub struct PackedSegments<'a> {
@@ -191,6 +221,15 @@ impl<'a> PackedSegments<'a> {
     fn all(self) -> Entries<'a> {
         let Self { count, ids, least, width, expiries, .. } = self;
         Entries { left: count, ids: Packed(ids), id: 0, expiries, bit: 0, least, width }
+    }
+
+    /// All, with the stamp of each one's last write; `None` when those are not what [`SegmentMap::pack`] gives.
+    fn writes(self) -> Option<impl Iterator<Item = Write> + 'a> {
+        let mut from = self.attributes;
+        from.count(self.count)?;
+        from.row()?;
+        let stamps = self.read_stamps(&mut from)?;
+        Some(self.all().zip(stamps).map(|((id, expiry), stamp)| Write { id, stamp, expiry }))
     }
 
     /// The map, with stamps and attributes; `None` when the bytes are not what [`SegmentMap::pack`] gives.
