@@ -217,11 +217,8 @@ pub(crate) fn finish(mut visit: Visit, mut who: Recognised, object: &[u8]) -> Ou
     let Call::Decide(call) = &visit.call else { return Outcome::empty(500) };
     let mut facts = who.observe(call.page_view, &mut visit.random);
     facts.extend(said);
-    let person = Person {
-        devices: who.view.devices(who.visitor),
-        new_visitor: who.origin == Origin::Minted,
-        bridged: who.bridged(),
-    };
+    let person =
+        Person { devices: who.counted().devices(), new_visitor: who.origin == Origin::Minted, bridged: who.bridged() };
     let granted = strict::granted(object).map(|granted| placing::granted(&visit, &call.placements, &granted));
     let question = placing::question(&visit, &call.placements, &call.page, Some(&who));
     let decided = question.decide(granted.as_deref());

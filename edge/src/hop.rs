@@ -25,9 +25,7 @@ impl Class {
 /// The members of a request's person that an object is told of, in order: the smallest, by which all its browsers find the
 /// same object, is among them.
 pub(crate) fn members(who: &Recognised) -> Vec<VisitorId> {
-    let mut members = who.view.members(who.visitor);
-    members.truncate(limits::STRICT_MEMBERS);
-    members
+    who.counted().members().iter().copied().take(limits::STRICT_MEMBERS).collect()
 }
 
 /// A call of another object: its name and the bytes.

@@ -173,8 +173,8 @@ pub(crate) fn erase(incoming: &Incoming<'_>) -> Outcome {
 /// The answer for a visitor of ours.
 pub(crate) fn finish(visit: Visit, who: &Recognised) -> Outcome {
     let proven = matches!(&visit.call, Call::Me(MeCall { proven: true }));
-    let view = proven.then(|| who.view.totals(who.visitor).into());
-    let person = Person { devices: if proven { who.view.devices(who.visitor) } else { 1 } };
+    let view = proven.then(|| who.counted().totals().into());
+    let person = Person { devices: if proven { who.counted().devices() } else { 1 } };
     let attributes = attributes(&visit, who, proven);
     let (actions, segments) = (acted(&visit, who), segments(&visit, who));
     let (experiments, units) = (exposed(&visit, who, proven), got(&visit, who, proven));
@@ -201,14 +201,14 @@ struct Held<'a> {
 /// The attributes whose names are known, by name.
 fn attributes(visit: &Visit, who: &Recognised, proven: bool) -> Map<String, Value> {
     let own = || who.view.attributes_of(who.visitor).and_then(|packed| packed.to_map()).unwrap_or_default();
-    let held = if proven { who.view.attributes(who.visitor) } else { own() };
+    let held = if proven { who.counted().attributes() } else { own() };
     let name = |token| visit.names.get(token).map(|(name, _)| name.to_owned());
     held.iter().filter_map(|(token, value)| Some((name(token)?, value.to_json()))).collect()
 }
 
 /// The arms that were seen, by name where the catalogue has one.
 fn exposed(visit: &Visit, who: &Recognised, proven: bool) -> Vec<Exposed> {
-    let seen = if proven { who.view.exposures(who.visitor) } else { who.view.exposures_of(who.visitor) };
+    let seen = if proven { who.counted().exposures() } else { who.view.exposures_of(who.visitor) };
     let named = |(code, Exposure { arm, at, mixed }): (u32, Exposure)| {
         let experiment = visit.catalogue.compiled.experiments.iter().find(|experiment| experiment.code == code);
         let of_arm = experiment.and_then(|experiment| experiment.arm_of(arm));
@@ -224,7 +224,7 @@ fn exposed(visit: &Visit, who: &Recognised, proven: bool) -> Vec<Exposed> {
 
 /// The units of limited offers, by campaign's id where the catalogue has it.
 fn got(visit: &Visit, who: &Recognised, proven: bool) -> Vec<Got> {
-    let held = if proven { who.view.units(who.visitor) } else { who.view.units_of(who.visitor) };
+    let held = if proven { who.counted().units() } else { who.view.units_of(who.visitor) };
     let named = |(code, Unit { number, at }): (u32, Unit)| {
         let campaign = visit.catalogue.compiled.limited.iter().find(|limited| limited.campaign == code);
         let campaign = campaign.map_or_else(|| code.to_string(), |limited| limited.id.clone());

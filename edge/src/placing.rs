@@ -1,8 +1,7 @@
 //! The ads of one decide call: what was decided, named for the page and for the addresses that count it, and told in the
 //! trace. Where the catalogue has none for a placement, the house ad.
 
-use causeway_shared::actions::PackedActions;
-use causeway_shared::actions::{Entity, InsertionHash, ViewType};
+use causeway_shared::actions::{Entity, InsertionHash, PackedActions, ViewType};
 use causeway_shared::bucket::PersonRandom;
 use causeway_shared::catalogue::{Bound, Offer};
 use causeway_shared::decision::{Decided, Described, Fate, Given, Person, Placement, Question};
@@ -12,6 +11,7 @@ use causeway_shared::identity::Recognised;
 use causeway_shared::ids::{InsertionId, VisitorId};
 use causeway_shared::ledger::Reservation;
 use causeway_shared::token::{self, AdToken};
+use causeway_shared::view::Counted;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
@@ -94,17 +94,17 @@ pub(crate) struct Placed {
 }
 
 /// A person's random bytes: the same for all browsers of it that know of one another.
-pub(crate) fn random_of(who: &Recognised) -> PersonRandom {
-    PersonRandom::of_visitor(who.view.members(who.visitor).first().copied().unwrap_or(who.visitor))
+pub(crate) fn random_of(counted: &Counted<'_>) -> PersonRandom {
+    PersonRandom::of_visitor(counted.smallest())
 }
 
 /// The arms that a person is in; none where nothing of it is counted.
-fn arms(visit: &Visit, who: &Recognised) -> Vec<Option<u8>> {
+fn arms(visit: &Visit, counted: &Counted<'_>) -> Vec<Option<u8>> {
     let Loaded { compiled, steering, .. } = &*visit.catalogue;
     if compiled.experiments.is_empty() || !visit.is_counted() {
         return Vec::new();
     }
-    let (seen, random) = (who.view.exposures(who.visitor), random_of(who));
+    let (seen, random) = (counted.exposures(), random_of(counted));
     experiment::arms(&compiled.experiments, &seen, &random, &steering.shares, visit.now)
 }
 
@@ -128,16 +128,17 @@ pub(crate) fn question<'a>(
     who: Option<&Recognised>,
 ) -> Question<'a> {
     let reserved = who.and_then(|who| who.view.reserved(who.visitor)).unwrap_or_default();
-    let person = who.map(|who| {
-        let mut actions = who.view.actions(who.visitor);
+    let counted = who.map(Recognised::counted);
+    let person = counted.as_ref().map(|counted| {
+        let mut actions = counted.actions();
         actions.extend(PackedActions::read(&reserved).filter(|reserved| !reserved.is_empty()));
-        Person { actions, totals: who.view.totals(who.visitor), arms: arms(visit, who), units: visit.units.clone() }
+        Person { actions, totals: counted.totals(), arms: arms(visit, counted), units: visit.units.clone() }
     });
     let catalogue = &visit.catalogue.compiled;
     let scores = visit.catalogue.scores.as_deref();
     // Nobody is described whom no filter and no model asks for.
-    let asked = who.filter(|_| !catalogue.targets.is_empty() || scores.is_some());
-    let described = asked.map(|who| Described::of(&who.view, who.visitor, visit.now));
+    let asked = counted.as_ref().filter(|_| !catalogue.targets.is_empty() || scores.is_some());
+    let described = asked.map(|counted| Described::of(counted, visit.now));
     let (place, agent) = &page.client;
     let client = if catalogue.targets.is_empty() { Client::default() } else { Client::of(place, agent) };
     let keywords: Vec<&str> = page.keywords.iter().map(String::as_str).collect();
@@ -309,7 +310,8 @@ fn fate_of(site: &Site, offer: &Offer, fate: Fate) -> Value {
 
 /// The visitors that counted, and the versions of their snapshots as they were read.
 fn counted(visit: &Visit, who: &Recognised) -> Value {
-    let visitors = who.view.members(who.visitor);
+    let counted = who.counted();
+    let visitors = counted.members();
     let read = visit.snapshots.iter().filter(|(visitor, _)| visitors.contains(visitor));
     let snapshots: Map<String, Value> =
         read.map(|(visitor, version)| (visitor.to_string(), Value::from(version.to_string()))).collect();

@@ -67,7 +67,7 @@ fn seen(who: &Recognised, offers: &[&Offer]) -> Vec<Seen> {
                 offer.bounds.iter().any(|bound| action.entity.at(bound.level) == offer.entity.at(bound.level))
             })
     };
-    let actions = who.view.actions(who.visitor);
+    let actions = who.counted().actions();
     let mut seen: Vec<Seen> = actions
         .iter()
         .flat_map(|packed| packed.iter())

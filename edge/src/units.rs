@@ -20,8 +20,8 @@ pub(crate) fn holdings(visit: &Visit, who: &Recognised) -> BTreeMap<u32, Holding
     if limited.is_empty() || !visit.is_counted() {
         return BTreeMap::new();
     }
-    let held = who.view.units(who.visitor);
-    let random = placing::random_of(who);
+    let counted = who.counted();
+    let (held, random) = (counted.units(), placing::random_of(&counted));
     let holding = |of: &Limited| {
         if let Some(unit) = held.get(of.campaign) {
             return Some((of.campaign, Holding::Has(unit.number)));
@@ -37,7 +37,7 @@ pub(crate) fn holdings(visit: &Visit, who: &Recognised) -> BTreeMap<u32, Holding
 pub(crate) fn ask(visit: &Visit, who: &Recognised, campaign: u32) -> Option<Hop> {
     let of = visit.catalogue.compiled.limited.iter().find(|of| of.campaign == campaign)?;
     let Recipients { limit, .. } = of.recipients;
-    let range = of.recipients.range_of(&placing::random_of(who), &of.id)?;
+    let range = of.recipients.range_of(&placing::random_of(&who.counted()), &of.id)?;
     let (tenant, own, members) = (visit.site.id.clone(), who.visitor, hop::members(who));
     Some(hop(&Call { tenant, campaign, limit, range, asked: 0, again: false, own, members }))
 }

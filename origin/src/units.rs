@@ -204,7 +204,7 @@ mod tests {
         origin.settle(&mut written);
         let mut view = causeway_shared::view::View::default();
         view.add_snapshot(snapshot(&written, laptop));
-        assert_eq!(view.units(laptop).get(CODES), Some(first));
+        assert_eq!(view.of(laptop).units().get(CODES), Some(first));
         let unlink = What::Cancellation { id: origin.member("demo", "ann") };
         origin.admin("demo", &[fact(laptop, 12, NOW + 60_000, unlink)]);
         assert_eq!(counts(&origin), [2, 2, 0], "unlinked, both are recipients");

@@ -19,12 +19,12 @@ use crate::actions::{self, Entity, PackedActions, Verb, ViewType, ViewTypes};
 use crate::attributes::{Token, Value};
 use crate::catalogue::{Bound, Compiled, Group, Offer, Terms};
 use crate::filter::{self, History, Matches, Subject};
-use crate::ids::{Millis, VisitorId};
+use crate::ids::Millis;
 use crate::profile::Totals;
 use crate::segments::SegmentId;
 use crate::steering::Steering;
 use crate::time::Minute;
-use crate::view::View;
+use crate::view::Counted;
 
 pub use fate::{Fate, NoAd};
 pub(crate) use worth::PRICE_MICROS;
@@ -34,7 +34,7 @@ use worth::Worth;
 /// In front of whom ads are placed.
 #[derive(Debug, Clone, Default)]
 pub struct Person<'a> {
-    /// The actions of each visitor that counts ([`crate::view::View::actions`]), and behind them the reservations of the
+    /// The actions of each visitor that counts ([`Counted::actions`]), and behind them the reservations of the
     /// request's own ([`crate::view::View::reserved`]) as one more visitor's: an insertion that both hold counts once.
     pub actions: Vec<PackedActions<'a>>,
     /// The sums over all of them.
@@ -64,15 +64,15 @@ pub struct Described {
 }
 
 impl Described {
-    /// Of the person of `own`, as its view says.
+    /// Of the person that counts, at a time.
     #[must_use]
-    pub fn of(view: &View, own: VisitorId, now: Millis) -> Self {
-        let attributes = view.attributes(own);
+    pub fn of(counted: &Counted<'_>, now: Millis) -> Self {
+        let attributes = counted.attributes();
         Self {
             attributes: attributes.iter().map(|(token, value)| (token, value.clone())).collect(),
-            segments: view.live_segments(own, now),
-            devices: view.devices(own),
-            seen: view.seen(own),
+            segments: counted.segments(now),
+            devices: counted.devices(),
+            seen: counted.seen(),
         }
     }
 

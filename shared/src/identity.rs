@@ -11,7 +11,7 @@ mod seen;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub use self::claim::Claim;
-use self::members::{may_join, same};
+use self::members::{keep_own, may_join, same};
 pub use self::seen::{Met, Seen};
 use crate::fact::{Fact, What};
 use crate::ids::{AltHash, AlternateId, FactId, Millis, Version, VisitorId};
@@ -19,7 +19,7 @@ use crate::ledger::Ledger;
 use crate::limits;
 use crate::profile::Beyond;
 use crate::random::Random;
-use crate::view::{Snapshot, Stored, View};
+use crate::view::{Counted, Snapshot, Stored, View};
 
 /// How often an unchanged identity cookie is written anew, so that its 400 days begin again.
 const REWRITE_MS: u64 = 86_400_000;
@@ -471,22 +471,16 @@ impl Recognised {
         }
     }
 
+    /// What counts for the visitor.
+    #[must_use]
+    pub fn counted(&self) -> Counted<'_> {
+        self.view.of(self.visitor)
+    }
+
     /// Whether the view holds more than this browser.
     #[must_use]
     pub fn bridged(&self) -> bool {
         self.view.is_bridged(self.visitor)
-    }
-}
-
-/// Of snapshots older than the newest met only the visitor's own facts are left: whom such a one admits may have been
-/// taken away since.
-fn keep_own(stored: &mut BTreeMap<VisitorId, Stored>, newest: &BTreeMap<VisitorId, Version>) {
-    for (visitor, newest) in newest {
-        if let Some(Stored::Snapshot(snapshot)) = stored.get_mut(visitor)
-            && snapshot.version < *newest
-        {
-            snapshot.keep_own();
-        }
     }
 }
 

@@ -113,12 +113,11 @@ impl Memberships {
     /// Devices of a person: as many as the newest decision says that admits `own`; before any does, one more than
     /// the newest says that admits another of its members.
     #[must_use]
-    pub fn devices(&self, own: VisitorId, members: impl Fn() -> Vec<VisitorId>) -> u32 {
+    pub fn devices(&self, own: VisitorId, members: &[VisitorId]) -> u32 {
         let newest = |visitor| self.0.values().rev().find(|m| m.admits(visitor)).map(|m| m.devices);
         if let Some(devices) = newest(own).filter(|_| self.0.len() == 1) {
             return devices;
         }
-        let members = members();
         let others = || members.iter().filter_map(|v| newest(*v)).max().map(|n| n.saturating_add(1));
         let counted = u32::try_from(members.len()).unwrap_or(u32::MAX);
         newest(own).or_else(others).unwrap_or(1).max(counted)

@@ -4,7 +4,7 @@ use litemap::LiteMap;
 
 use crate::actions::PackedActions;
 use crate::attributes::{AttributeMap, PackedAttributes};
-use crate::experiment::{Exposure, Exposures};
+use crate::experiment::Exposures;
 use crate::ids::{AltHash, Epoch, Millis, Version, VisitorId};
 use crate::membership::{Membership, Memberships};
 use crate::profile::{Known, SubProfile, Totals};
@@ -45,6 +45,80 @@ pub enum Stored {
     Snapshot(Box<Snapshot>),
     /// The visitor was erased or withdrew: it is never recognised again.
     Tombstone,
+}
+
+/// What counts for one visitor of a view: its person, as far as the view knows.
+#[derive(Debug, Clone)]
+pub struct Counted<'a> {
+    own: VisitorId,
+    members: Vec<VisitorId>,
+    known: Vec<&'a Known>,
+    memberships: &'a Memberships,
+}
+
+impl<'a> Counted<'a> {
+    /// The visitors that count, the one itself always among them, in order.
+    #[must_use]
+    pub fn members(&self) -> &[VisitorId] {
+        &self.members
+    }
+
+    /// The smallest of them, which all of a person's browsers agree on that know of one another.
+    #[must_use]
+    pub fn smallest(&self) -> VisitorId {
+        self.members.first().copied().unwrap_or(self.own)
+    }
+
+    /// How many browsers the person has.
+    #[must_use]
+    pub fn devices(&self) -> u32 {
+        self.memberships.devices(self.own, &self.members)
+    }
+
+    /// The sums over all.
+    #[must_use]
+    pub fn totals(&self) -> Totals {
+        self.known.iter().fold(Totals::default(), |sum, known| sum.plus(known.totals()))
+    }
+
+    /// When the first and the last of their facts happened; `None` without any.
+    #[must_use]
+    pub fn seen(&self) -> Option<(Millis, Millis)> {
+        let each = self.known.iter().filter_map(|known| known.seen());
+        each.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
+    }
+
+    /// Their actions, each visitor's by themselves.
+    #[must_use]
+    pub fn actions(&self) -> Vec<PackedActions<'a>> {
+        self.known.iter().filter_map(|known| known.actions()).collect()
+    }
+
+    /// The segments that the person is in at a time, in order: of each the last write of any visitor counts.
+    #[must_use]
+    pub fn segments(&self, now: Millis) -> Vec<SegmentId> {
+        let each: Vec<_> = self.known.iter().filter_map(|known| known.segments()).collect();
+        segments::live(&each, HourStamp::at(now))
+    }
+
+    /// Their attributes: of each the last write of any visitor.
+    #[must_use]
+    pub fn attributes(&self) -> AttributeMap {
+        let maps = self.known.iter().filter_map(|known| known.attributes()?.to_map());
+        maps.fold(AttributeMap::default(), AttributeMap::join)
+    }
+
+    /// Their exposures: of each experiment the first of any visitor.
+    #[must_use]
+    pub fn exposures(&self) -> Exposures {
+        self.known.iter().map(|known| known.exposures()).fold(Exposures::default(), Exposures::join)
+    }
+
+    /// Their units of limited offers: of each campaign the first that any visitor got.
+    #[must_use]
+    pub fn units(&self) -> Units {
+        self.known.iter().map(|known| known.units()).fold(Units::default(), Units::join)
+    }
 }
 
 /// The join of what snapshots and the ledger say.
@@ -99,14 +173,15 @@ impl View {
         self
     }
 
-    /// The visitors that count for `own`, itself always among them, in order.
+    /// What counts for `own`: itself and all that belong with it.
     #[must_use]
-    pub fn members(&self, own: VisitorId) -> Vec<VisitorId> {
-        let mut members: Vec<VisitorId> = self.known.keys().copied().filter(|v| self.counts(own, *v)).collect();
+    pub fn of(&self, own: VisitorId) -> Counted<'_> {
+        let counting = self.known.iter().filter(|(visitor, _)| self.counts(own, **visitor));
+        let (mut members, known): (Vec<VisitorId>, _) = counting.unzip();
         if let Err(place) = members.binary_search(&own) {
             members.insert(place, own);
         }
-        members
+        Counted { own, members, known, memberships: &self.memberships }
     }
 
     /// The sums of one visitor alone.
@@ -115,20 +190,8 @@ impl View {
         self.known.get(&visitor).map(Known::totals).unwrap_or_default()
     }
 
-    /// The sums over all that count for `own`.
-    #[must_use]
-    pub fn totals(&self, own: VisitorId) -> Totals {
-        self.members(own).into_iter().fold(Totals::default(), |sum, v| sum.plus(self.own(v)))
-    }
-
-    /// The actions of all that count for `own`, each visitor's by themselves.
-    #[must_use]
-    pub fn actions(&self, own: VisitorId) -> Vec<PackedActions<'_>> {
-        self.members(own).into_iter().filter_map(|visitor| self.actions_of(visitor)).collect()
-    }
-
     /// The visitor's own reservations, packed: impressions to come that no snapshot of it holds. `None` for none. A cap
-    /// counts over [`Self::actions`] and these beside them, as one more visitor's.
+    /// counts over [`Counted::actions`] and these beside them, as one more visitor's.
     #[must_use]
     pub fn reserved(&self, own: VisitorId) -> Option<Vec<u8>> {
         let reserved = self.known.get(&own)?.reserved();
@@ -141,32 +204,10 @@ impl View {
         self.known.get(&visitor)?.segments()
     }
 
-    /// The segments that the person is in at a time, in order, each once.
-    #[must_use]
-    pub fn live_segments(&self, own: VisitorId, now: Millis) -> Vec<SegmentId> {
-        let visitors: Vec<_> = self.members(own).into_iter().filter_map(|visitor| self.segments_of(visitor)).collect();
-        segments::live(&visitors, HourStamp::at(now))
-    }
-
-    /// When the first and the last facts of all that count for `own` happened; `None` without any.
-    #[must_use]
-    pub fn seen(&self, own: VisitorId) -> Option<(Millis, Millis)> {
-        let each = self.members(own).into_iter().filter_map(|visitor| self.known.get(&visitor)?.seen());
-        each.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
-    }
-
     /// The attributes of one visitor alone.
     #[must_use]
     pub fn attributes_of(&self, visitor: VisitorId) -> Option<PackedAttributes<'_>> {
         self.known.get(&visitor)?.attributes()
-    }
-
-    /// The attributes of the person: of each the last write of any visitor that counts for `own`.
-    #[must_use]
-    pub fn attributes(&self, own: VisitorId) -> AttributeMap {
-        let members = self.members(own);
-        let maps = members.into_iter().filter_map(|visitor| self.attributes_of(visitor)?.to_map());
-        maps.fold(AttributeMap::default(), AttributeMap::join)
     }
 
     /// The exposures of one visitor alone.
@@ -175,30 +216,10 @@ impl View {
         self.known.get(&visitor).map(Known::exposures).unwrap_or_default()
     }
 
-    /// The exposures of the person: of each experiment the first of any visitor that counts for `own`.
-    #[must_use]
-    pub fn exposures(&self, own: VisitorId) -> Exposures {
-        let members = self.members(own).into_iter();
-        members.map(|visitor| self.exposures_of(visitor)).fold(Exposures::default(), Exposures::join)
-    }
-
-    /// The person's exposure to one experiment, by its code.
-    #[must_use]
-    pub fn exposure(&self, own: VisitorId, experiment: u32) -> Option<Exposure> {
-        self.exposures(own).get(experiment)
-    }
-
     /// The units of limited offers that one visitor got.
     #[must_use]
     pub fn units_of(&self, visitor: VisitorId) -> Units {
         self.known.get(&visitor).map(Known::units).unwrap_or_default()
-    }
-
-    /// The units of the person: of each campaign the first that any visitor got that counts for `own`.
-    #[must_use]
-    pub fn units(&self, own: VisitorId) -> Units {
-        let members = self.members(own).into_iter();
-        members.map(|visitor| self.units_of(visitor)).fold(Units::default(), Units::join)
     }
 
     /// The actions of one visitor alone.
@@ -211,12 +232,6 @@ impl View {
     #[must_use]
     pub fn epoch_of(&self, visitor: VisitorId) -> Epoch {
         self.memberships.epoch_of(visitor)
-    }
-
-    /// How many browsers the person has.
-    #[must_use]
-    pub fn devices(&self, own: VisitorId) -> u32 {
-        self.memberships.devices(own, || self.members(own))
     }
 
     /// Whether it holds more than this visitor.

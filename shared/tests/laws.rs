@@ -235,8 +235,8 @@ proptest! {
         }
         let all = parts.iter().chain(&parts).cloned().fold(View::default(), View::join);
         let facts: Vec<_> = histories.iter().flat_map(History::newest).collect();
-        prop_assert_eq!(all.totals(visitor(0)), naive(&facts));
-        prop_assert_eq!(all.totals(visitor(2)), naive(&facts));
+        prop_assert_eq!(all.of(visitor(0)).totals(), naive(&facts));
+        prop_assert_eq!(all.of(visitor(2)).totals(), naive(&facts));
         for history in &histories {
             prop_assert_eq!(all.own(history.visitor), naive(&history.newest().iter().collect::<Vec<_>>()));
         }
@@ -248,7 +248,7 @@ proptest! {
         let mut view = View::default();
         histories.iter().for_each(|h| view.add_known(h.visitor, Known::from_sub(h.sub(usize::MAX, false))));
         let facts: Vec<&Fact> = histories.iter().flat_map(History::newest).collect();
-        prop_assert_eq!(view.attributes(visitor(1)).iter().map(|(t, v)| (t, v.clone())).collect::<BTreeMap<_, _>>(), said(&facts));
+        prop_assert_eq!(view.of(visitor(1)).attributes().iter().map(|(t, v)| (t, v.clone())).collect::<BTreeMap<_, _>>(), said(&facts));
         for history in &histories {
             let own = view.attributes_of(history.visitor).map(|packed| packed.iter().collect::<BTreeMap<_, _>>());
             prop_assert_eq!(own.unwrap_or_default(), said(&history.newest().iter().collect::<Vec<_>>()));
@@ -270,8 +270,8 @@ proptest! {
         histories.iter().for_each(|h| view.add_known(h.visitor, Known::from_sub(h.sub(usize::MAX, false))));
         let facts: Vec<&Fact> = histories.iter().flat_map(History::newest).collect();
         for own in histories.iter().map(|h| h.visitor) {
-            prop_assert_eq!(view.exposures(own).iter().collect::<BTreeMap<_, _>>(), exposed(&facts));
-            prop_assert_eq!(view.exposure(own, 2), exposed(&facts).get(&2).copied());
+            prop_assert_eq!(view.of(own).exposures().iter().collect::<BTreeMap<_, _>>(), exposed(&facts));
+            prop_assert_eq!(view.of(own).exposures().get(2), exposed(&facts).get(&2).copied());
         }
         for history in &histories {
             let own = view.exposures_of(history.visitor).iter().collect::<BTreeMap<_, _>>();

@@ -66,7 +66,7 @@ fn snapshot(of: &[(VisitorId, Vec<Fact>)]) -> Snapshot {
 /// Impressions of an ad over the view, reservations among them.
 fn seen(view: &View, own: VisitorId, entity: Entity, (from, to): (Minute, Minute)) -> u32 {
     let reserved = view.reserved(own);
-    let mut all = view.actions(own);
+    let mut all = view.of(own).actions();
     all.extend(reserved.as_deref().and_then(PackedActions::read));
     let question = Question { verbs: &[Verb::IMPRESSION], view_types: ViewTypes::All, from, to };
     Counter::new([entity].into_iter()).count(&all, &question).next().unwrap()[0]
@@ -300,7 +300,7 @@ fn s4_06_an_exposure_is_known_until_a_snapshot_has_it_everywhere() {
     let (seen, own) = (Exposure { arm: 2, at: NOW, mixed: false }, visitor(1));
     let mut ledger = Ledger::new(own);
     ledger.expose(5, seen);
-    assert_eq!(recognised(own, &ledger, NOW + 1).view.exposure(own, 5), Some(seen));
+    assert_eq!(recognised(own, &ledger, NOW + 1).view.of(own).exposures().get(5), Some(seen));
     let what = What::Exposure { experiment: 5, arm: 2 };
     let fact = Fact { id: FactId::from_bytes([9; 16]), visitor: own, received: NOW, at: NOW, what };
     let late = Fact { received: NOW + 1, ..fact.clone() };
@@ -326,7 +326,7 @@ fn s4_07_a_unit_is_known_until_a_snapshot_has_it_everywhere() {
     let (got, own) = (Unit { number: 7, at: NOW }, visitor(1));
     let mut ledger = Ledger::new(own);
     ledger.keep_unit(5, got);
-    assert_eq!(recognised(own, &ledger, NOW + 1).view.units(own).get(5), Some(got));
+    assert_eq!(recognised(own, &ledger, NOW + 1).view.of(own).units().get(5), Some(got));
     let what = What::Unit { campaign: 5, number: 7 };
     let fact = Fact { id: FactId::from_bytes([9; 16]), visitor: own, received: NOW, at: NOW, what };
     let late = Fact { received: NOW + 1, ..fact.clone() };

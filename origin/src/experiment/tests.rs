@@ -202,7 +202,11 @@ fn field_14_an_arm_sticks_over_a_login_and_who_saw_two_is_not_counted_until_unli
     origin.settle(&mut kv);
     let mut view = causeway_shared::view::View::default();
     view.add_snapshot(snapshot(&kv, visitor(1)));
-    assert_eq!(view.exposure(visitor(1), 1), Some(phones), "the edge knows it from the older browser's snapshot");
+    assert_eq!(
+        view.of(visitor(1)).exposures().get(1),
+        Some(phones),
+        "the edge knows it from the older browser's snapshot"
+    );
 
     // A third browser was in the other arm, and earlier.
     origin.send("demo", &[exposure(visitor(3), 1, NOW - 6 * HOUR, 1, 1)]);

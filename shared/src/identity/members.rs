@@ -28,6 +28,18 @@ pub(super) fn may_join(
     (joining, others)
 }
 
+/// Of snapshots older than the newest met only the visitor's own facts are left: whom such a one admits may have been
+/// taken away since.
+pub(super) fn keep_own(stored: &mut BTreeMap<VisitorId, Stored>, newest: &BTreeMap<VisitorId, Version>) {
+    for (visitor, newest) in newest {
+        if let Some(Stored::Snapshot(snapshot)) = stored.get_mut(visitor)
+            && snapshot.version < *newest
+        {
+            snapshot.keep_own();
+        }
+    }
+}
+
 /// Visitors of other members' persons, as snapshots say that did not join, and how new the word of each is.
 #[derive(Debug, Default)]
 pub(super) struct OtherMembers(BTreeMap<VisitorId, Version>);

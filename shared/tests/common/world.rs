@@ -82,7 +82,7 @@ pub(crate) struct Answer {
 
 impl Answer {
     pub(crate) fn totals(&self) -> Totals {
-        self.view.totals(self.visitor)
+        self.view.of(self.visitor).totals()
     }
 
     /// Pages and purchases of the view, as the seed's table writes them.
@@ -91,11 +91,11 @@ impl Answer {
     }
 
     pub(crate) fn devices(&self) -> u32 {
-        self.view.devices(self.visitor)
+        self.view.of(self.visitor).devices()
     }
 
     pub(crate) fn members(&self) -> BTreeSet<VisitorId> {
-        self.view.members(self.visitor).into_iter().collect()
+        self.view.of(self.visitor).members().iter().copied().collect()
     }
 }
 

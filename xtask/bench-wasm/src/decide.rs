@@ -1,8 +1,8 @@
-//! A catalogue of many ads, somebody with a history, a model, and a page of three placements.
+//! A catalogue of many ads, somebody of two browsers with a history, a model, and a page of three placements.
 
 use std::hint::black_box;
 
-use causeway_shared::actions::{Action, Actions, InsertionHash, PackedActions, Verb, ViewType};
+use causeway_shared::actions::{Action, Actions, InsertionHash, Verb, ViewType};
 use causeway_shared::attributes::AttributeMap;
 use causeway_shared::catalogue::{Catalogue, Compiled, Flat};
 use causeway_shared::decision::{Described, Given, Person, Placement, Question, Scores};
@@ -153,15 +153,15 @@ impl Deciding {
     /// What is known of the person.
     #[must_use]
     pub fn described(&self) -> Described {
-        Described::of(&self.view, self.visitor, now())
+        Described::of(&self.view.of(self.visitor), now())
     }
 
     /// Decides once: the places of the ads and what they are worth.
     #[must_use]
     pub fn decide(&self) -> Vec<Option<(usize, u64)>> {
-        let described = self.described();
-        let actions: Vec<PackedActions<'_>> = self.view.actions(self.visitor);
-        let person = Person { actions, totals: self.view.totals(self.visitor), ..Person::default() };
+        let counted = self.view.of(self.visitor);
+        let described = Described::of(&counted, now());
+        let person = Person { actions: counted.actions(), totals: counted.totals(), ..Person::default() };
         let (subject, placements) = (Self::subject(&described), Self::placements().to_vec());
         let given = Given { now: now(), scores: self.scores.as_ref(), ..Given::default() };
         let question = Question::new(&self.compiled, Some(&person), &subject, placements, given);
@@ -182,21 +182,27 @@ impl Deciding {
         for (token, value) in filters::attributes() {
             attributes.write(token, Stamp { at: 1, source: 1 }, Some(value));
         }
+        let (seen, [own_segments, segments]) = (Some((now() - 1_000, now() - 1)), segments::halves());
         let content = Content {
-            seen: Some((now() - 1_000, now() - 1)),
+            seen,
             actions: actions(&compiled).pack(),
-            segments: segments::packed(),
+            segments: own_segments,
             attributes: attributes.pack(),
             ..Content::default()
         };
-        let visitor = VisitorId::mint(now() - 1_000, [1; 10]);
+        let sibling = Content { seen, segments, ..Content::default() };
+        let [visitor, other] = [1, 2].map(|n| VisitorId::mint(now() - 1_000, [n; 10]));
+        let profiles = [(visitor, content), (other, sibling)];
         let mut view = View::default();
         view.add_snapshot(Snapshot {
             version: Version::default(),
             visitor,
             unique: Vec::new(),
             membership: Default::default(),
-            profiles: [(visitor, SubProfile::pack(Version::default(), &content))].into_iter().collect(),
+            profiles: profiles
+                .map(|(of, content)| (of, SubProfile::pack(Version::default(), &content)))
+                .into_iter()
+                .collect(),
             truncated: false,
         });
         Self { compiled, scores, view, visitor }

@@ -41,6 +41,20 @@ pub fn packed() -> Vec<u8> {
     map.pack()
 }
 
+/// The same of two browsers, each with every other one.
+#[must_use]
+pub fn halves() -> [Vec<u8>; 2] {
+    let mut halves = [SegmentMap::default(), SegmentMap::default()];
+    let (stamp, mut odd) = (Stamp { at: 1_795_000_000_000, source: 1 }, false);
+    for (id, expiry) in held() {
+        let [even_half, odd_half] = &mut halves;
+        let half = if odd { odd_half } else { even_half };
+        half.write(SegmentId(id), stamp, State::held(HourStamp(expiry), []));
+        odd = !odd;
+    }
+    halves.map(|half| half.pack())
+}
+
 /// The sum of the fresh ones' ids; 0 where nothing can be read.
 #[must_use]
 pub fn fresh(packed: &[u8]) -> u64 {

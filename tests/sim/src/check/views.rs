@@ -37,7 +37,8 @@ fn joined(all: &Snapshots, tenant: &TenantId, own: &Snapshot) -> Option<String> 
     }
     let admits: Vec<VisitorId> = own.membership.admits.keys().copied().collect();
     let each = admits.iter().filter_map(|v| Some(of(v)?.profiles.get(v)?.totals()));
-    let (members, sums) = (view.members(own.visitor), view.totals(own.visitor));
+    let counted = view.of(own.visitor);
+    let (members, sums) = (counted.members(), counted.totals());
     let expected = each.fold(Totals::default(), Totals::plus);
     (members != admits || sums != expected).then(|| {
         format!(

@@ -97,8 +97,9 @@ impl Market {
         let own: VisitorId = snapshot.visitor;
         let mut view = View::default();
         view.add_snapshot(snapshot.clone());
-        let described = Described::of(&view, own, now);
-        let person = Person { actions: view.actions(own), totals: view.totals(own), ..Person::default() };
+        let counted = view.of(own);
+        let described = Described::of(&counted, now);
+        let person = Person { actions: counted.actions(), totals: counted.totals(), ..Person::default() };
         let keywords: Vec<&str> = page["keywords"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
         let subject = Subject {
             person: Some(described.person()),
