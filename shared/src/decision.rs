@@ -446,11 +446,12 @@ impl Kind {
             |terms: &Terms| !terms.limited || person.is_some_and(|person| person.units.contains_key(&terms.campaign));
         let matches = catalogue.targets.matching(subject);
         let mut candidates = Vec::new();
-        for group in &catalogue.groups {
+        // Of many groups few match: only of those are the terms looked at.
+        for group in catalogue.groups.iter().filter(|group| group.is_for(&matches)) {
             let Some(terms) = catalogue.terms.get(group.terms).filter(|terms| terms.runs.contains(&given.now)) else {
                 continue;
             };
-            if group.is_for(&matches) && group.outside(arms).is_none() && given.lets(terms) && gets(terms) {
+            if group.outside(arms).is_none() && given.lets(terms) && gets(terms) {
                 let worth = |place: &u32| worth.of(terms.bid, *place as usize, subject.view_type);
                 candidates.extend(group.offers.iter().map(|place| Candidate { worth: worth(place), place: *place }));
             }

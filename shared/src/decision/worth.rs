@@ -86,6 +86,10 @@ impl<'a> Worth<'a> {
 
 /// `of × times ÷ by`, towards zero.
 fn part(of: i64, times: i64, by: i64) -> i64 {
+    // WebAssembly and most processors have no division of 128 bits.
+    if let Some(product) = of.checked_mul(times) {
+        return product / by;
+    }
     i64::try_from(i128::from(of) * i128::from(times) / i128::from(by)).unwrap_or(i64::MAX)
 }
 

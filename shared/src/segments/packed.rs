@@ -31,18 +31,29 @@ pub fn live(visitors: &[PackedSegments<'_>], hour: HourStamp) -> Vec<SegmentId> 
     if let [one] = visitors {
         return one.iter().filter(|(_, expiry)| *expiry > hour).map(|(id, _)| id).collect();
     }
-    let mut writes: Vec<Write> = visitors.iter().filter_map(|one| one.writes()).flatten().collect();
-    // The greatest first. The stable sort, as it finds the visitors' own in order.
-    writes.sort_by(|a, b| b.cmp(a));
-    writes.dedup_by_key(|write| write.id);
+    let mut writes = visitors.iter().filter_map(|one| one.writes()).fold(Vec::new(), merge);
     if writes.len() > limits::SEGMENTS {
-        writes.select_nth_unstable_by_key(limits::SEGMENTS, |write| std::cmp::Reverse((write.stamp, write.id)));
+        writes.sort_unstable_by_key(|write| std::cmp::Reverse((write.stamp, write.id)));
         writes.truncate(limits::SEGMENTS);
+        writes.sort_unstable();
     }
     let held = writes.into_iter().filter(|write| write.expiry.is_some_and(|expiry| expiry > hour));
-    let mut ids: Vec<SegmentId> = held.map(|write| write.id).collect();
-    ids.sort_unstable();
-    ids
+    held.map(|write| write.id).collect()
+}
+
+/// Two lists in the order of their ids; of two of one segment the greater.
+fn merge(all: Vec<Write>, more: impl Iterator<Item = Write>) -> Vec<Write> {
+    let mut merged = Vec::with_capacity(all.len() + more.size_hint().1.unwrap_or_default());
+    let mut all = all.into_iter().peekable();
+    for write in more {
+        while let Some(before) = all.next_if(|before| before.id < write.id) {
+            merged.push(before);
+        }
+        let same = all.next_if(|same| same.id == write.id);
+        merged.push(same.map_or(write, |same| same.max(write)));
+    }
+    merged.extend(all);
+    merged
 }
 
 /// Packed segments, borrowed.
@@ -182,6 +193,10 @@ impl Iterator for Entries<'_> {
         self.bit += self.width as usize;
         let expiry = above.checked_sub(1).map(|above| HourStamp(self.least.saturating_add(above)));
         Some((SegmentId(self.id), expiry))
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (0, Some(self.left))
     }
 }
 
