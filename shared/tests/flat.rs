@@ -118,7 +118,8 @@ fn s4_08_what_is_compiled_of_it_is_the_catalogue() {
         (r#"{"t":1}"#, "https://b.example/", true)
     );
     assert_eq!((first.bounds.len(), second.bounds.len(), compiled.questions.len()), (3, 2, 2));
-    assert_eq!((compiled.targets.len(), compiled.groups[0].targets.len(), compiled.groups[0].offers.len()), (1, 1, 2));
+    let [group] = &compiled.groups[..] else { unreachable!("one group") };
+    assert_eq!((compiled.targets.len(), group.targets, group.offers.len()), (1, [Some(0), None], 2));
     assert_eq!((compiled.terms[0].runs.clone(), compiled.terms[0].repeats), (1_000..2_000, true));
 }
 

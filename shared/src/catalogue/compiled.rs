@@ -62,8 +62,9 @@ pub struct Offer {
 pub struct Group {
     /// The place of its campaign's in [`Compiled::terms`].
     pub terms: usize,
-    /// The places in [`Compiled::targets`] of the filters that must all match.
-    pub targets: Vec<usize>,
+    /// The places in [`Compiled::targets`] of its campaign's filter and of its own, which must match. They lie here and not
+    /// behind a pointer: a decision asks this of all groups.
+    pub targets: [Option<u32>; 2],
     /// The arms that a person must all be in.
     pub arms: Vec<FlatArm>,
     /// The places of its ads in [`Compiled::offers`].
@@ -74,7 +75,7 @@ impl Group {
     /// Whether its filters are among those that match.
     #[must_use]
     pub fn is_for(&self, matches: &Matches) -> bool {
-        self.targets.iter().all(|target| matches.contains(*target))
+        self.targets.iter().flatten().all(|target| matches.contains(*target as usize))
     }
 
     /// The first experiment in whose arm of its ads a person is not, given the arms it is in by the experiments' places.
@@ -197,7 +198,7 @@ struct Family {
     ids: [Arc<str>; 3],
     codes: [u32; 3],
     terms: usize,
-    targets: Vec<usize>,
+    targets: [Option<u32>; 2],
     arms: Vec<FlatArm>,
     strict: bool,
     bounds: Vec<Bound>,
@@ -219,7 +220,7 @@ impl Family {
             ids: heads.map(|head| head.id.as_str().into()),
             codes: heads.map(|head| head.code),
             terms: group.campaign as usize,
-            targets: [campaign.target, group.target].into_iter().flatten().map(|target| target as usize).collect(),
+            targets: [campaign.target, group.target],
             arms: [campaign.head.arm, group.head.arm].into_iter().flatten().collect(),
             strict: campaign.strict,
             bounds: bounds.collect(),
@@ -233,7 +234,7 @@ impl Family {
         // An experiment is named once where the levels agree.
         arms.sort_unstable();
         arms.dedup();
-        Group { terms: self.terms, targets: self.targets.clone(), arms, offers: Vec::new() }
+        Group { terms: self.terms, targets: self.targets, arms, offers: Vec::new() }
     }
 
     fn offer(&self, ad: FlatAd, group: usize, questions: &[(Verb, Window)]) -> Offer {
