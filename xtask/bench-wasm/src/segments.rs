@@ -34,25 +34,22 @@ pub fn held() -> BTreeMap<u32, u32> {
 /// The same, packed.
 #[must_use]
 pub fn packed() -> Vec<u8> {
-    let mut map = SegmentMap::default();
-    for (id, expiry) in held() {
-        map.write(SegmentId(id), Stamp { at: 1_795_000_000_000, source: 1 }, State::held(HourStamp(expiry), []));
-    }
-    map.pack()
+    pack(held())
 }
 
 /// The same of two browsers, each with every other one.
 #[must_use]
 pub fn halves() -> [Vec<u8>; 2] {
-    let mut halves = [SegmentMap::default(), SegmentMap::default()];
-    let (stamp, mut odd) = (Stamp { at: 1_795_000_000_000, source: 1 }, false);
-    for (id, expiry) in held() {
-        let [even_half, odd_half] = &mut halves;
-        let half = if odd { odd_half } else { even_half };
-        half.write(SegmentId(id), stamp, State::held(HourStamp(expiry), []));
-        odd = !odd;
+    let half = |half| held().into_iter().enumerate().filter(move |(n, _)| n % 2 == half).map(|(_, one)| one);
+    [0, 1].map(|of| pack(half(of)))
+}
+
+fn pack(held: impl IntoIterator<Item = (u32, u32)>) -> Vec<u8> {
+    let mut map = SegmentMap::default();
+    for (id, expiry) in held {
+        map.write(SegmentId(id), Stamp { at: 1_795_000_000_000, source: 1 }, State::held(HourStamp(expiry), []));
     }
-    halves.map(|half| half.pack())
+    map.pack()
 }
 
 /// The sum of the fresh ones' ids; 0 where nothing can be read.
