@@ -106,7 +106,7 @@ pub(crate) fn finish(visit: Visit, answer: &[u8]) -> Outcome {
 
 fn led(visit: &Visit, call: &PixelCall) -> Outcome {
     let Some(landing) = placing::landing(visit, call.token.entity) else { return unknown() };
-    let headers = [("location", landing.clone()), ("cache-control", NO_STORE.to_owned())];
+    let headers = [("location", landing.to_owned()), ("cache-control", NO_STORE.to_owned())];
     let mut outcome = of_visit(Outcome::empty(302).with_headers(headers), visit);
     outcome.head.notes.extend(call.late);
     count(visit, call, &mut outcome);

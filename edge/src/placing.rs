@@ -258,13 +258,14 @@ fn place(visit: &Visit, asked: &Asked, entity: Entity, visitor: VisitorId) -> Op
 }
 
 fn is_capped(visit: &Visit, entity: Entity) -> bool {
-    visit.catalogue.compiled.ad(entity.ad).is_some_and(|offer| !offer.bounds.is_empty())
+    visit.catalogue.compiled.ad(entity.ad).is_some_and(Offer::is_capped)
 }
 
 /// Where a click on an ad leads: the ad's own landing address; the house ad's, and that of an ad which the catalogue
 /// does not have any more, is the tenant's.
-pub(crate) fn landing(visit: &Visit, entity: Entity) -> Option<&String> {
-    visit.catalogue.compiled.ad(entity.ad).map(|offer| &offer.landing).or(visit.site.tenant.house_landing.as_ref())
+pub(crate) fn landing(visit: &Visit, entity: Entity) -> Option<&str> {
+    let house = visit.site.tenant.house_landing.as_deref();
+    visit.catalogue.compiled.ad(entity.ad).map(|offer| &*offer.landing).or(house)
 }
 
 /// What became of every ad for every placement, what it was worth there if it was meant for who looks at it, and whose facts

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use causeway_shared::actions::{Action, InsertionHash, Verb};
-use causeway_shared::catalogue::Offer;
+use causeway_shared::catalogue::{Compiled, Offer};
 use causeway_shared::identity::Recognised;
 use causeway_shared::ids::{InsertionId, Millis, TenantId, VisitorId};
 use causeway_shared::limits;
@@ -28,16 +28,15 @@ pub(crate) fn confirm(site: &Site, visitor: VisitorId, insertion: InsertionId) -
 
 /// Asks which of these ads may be placed: by placement the places of its choices among the catalogue's.
 pub(crate) fn claim(visit: &Visit, who: &Recognised, choices: &[Vec<usize>], insertions: &[InsertionId]) -> Hop {
+    let catalogue = &visit.catalogue.compiled;
     let mut places: BTreeMap<usize, usize> = BTreeMap::new();
     for place in choices.iter().flatten() {
         let next = places.len();
         places.entry(*place).or_insert(next);
     }
     places.retain(|_, number| *number < limits::STRICT_CANDIDATES);
-    let mut offers: Vec<(usize, &Offer)> = places
-        .iter()
-        .filter_map(|(place, number)| Some((*number, visit.catalogue.compiled.offers.get(*place)?)))
-        .collect();
+    let mut offers: Vec<(usize, &Offer)> =
+        places.iter().filter_map(|(place, number)| Some((*number, catalogue.offers.get(*place)?))).collect();
     offers.sort_by_key(|(number, _)| *number);
     let offers: Vec<&Offer> = offers.into_iter().map(|(_, offer)| offer).collect();
     let wanted = insertions.iter().zip(choices).map(|(insertion, choices)| Wanted {
@@ -47,14 +46,14 @@ pub(crate) fn claim(visit: &Visit, who: &Recognised, choices: &[Vec<usize>], ins
     let claim = Claim {
         wanted: wanted.filter(|wanted| !wanted.choices.is_empty()).collect(),
         seen: seen(who, &offers),
-        candidates: offers.into_iter().map(candidate).collect(),
+        candidates: offers.into_iter().map(|offer| candidate(catalogue, offer)).collect(),
     };
     let links = Some(Links { epoch: who.view.epoch_of(who.visitor), members: hop::members(who) });
     hop(&visit.site.id, &Call { to: who.visitor, links, entries: Entries::new(), ask: Ask::Claim(claim) })
 }
 
-fn candidate(offer: &Offer) -> Candidate {
-    let caps = offer.bounds.iter().filter(|bound| bound.cap.verb == Verb::IMPRESSION);
+fn candidate(catalogue: &Compiled, offer: &Offer) -> Candidate {
+    let caps = catalogue.bounds(offer).filter(|bound| bound.cap.verb == Verb::IMPRESSION);
     let caps = caps.map(|bound| StrictCap { level: bound.level, limit: bound.cap.limit, window: bound.cap.window });
     Candidate { entity: offer.entity, caps: caps.collect() }
 }
@@ -63,9 +62,9 @@ fn candidate(offer: &Offer) -> Candidate {
 fn seen(who: &Recognised, offers: &[&Offer]) -> Vec<Seen> {
     let counts = |action: &Action| {
         action.verb == Verb::IMPRESSION
-            && offers.iter().any(|offer| {
-                offer.bounds.iter().any(|bound| action.entity.at(bound.level) == offer.entity.at(bound.level))
-            })
+            && offers
+                .iter()
+                .any(|offer| offer.capped_at().any(|level| action.entity.at(level) == offer.entity.at(level)))
     };
     let actions = who.counted().actions();
     let mut seen: Vec<Seen> = actions

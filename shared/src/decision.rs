@@ -262,8 +262,9 @@ impl<'a> Question<'a> {
         let runs =
             |group: &Group| self.catalogue.terms.get(group.terms).is_some_and(|t| t.runs.contains(&self.given.now));
         let fits = |placement: &Placement<'_>, group: &Group| {
-            let fits =
-                |place: &u32| self.catalogue.offers.get(*place as usize).is_some_and(|o| o.fits(placement.sizes));
+            let fits = |place: &u32| {
+                self.catalogue.offers.get(*place as usize).is_some_and(|o| self.catalogue.fits(o, placement.sizes))
+            };
             self.kind(placement).is_some_and(|kind| group.is_for(&kind.matches)) && group.offers.iter().any(fits)
         };
         let met = |group: &&Group| runs(group) && self.placements.iter().any(|placement| fits(placement, group));
@@ -357,7 +358,7 @@ impl<'a> Question<'a> {
 
     /// Whether a candidate's size, the page so far and its caps let it be placed.
     fn admits(&self, placement: &Placement<'_>, offer: &Offer, page: &OnPage<'_>) -> bool {
-        offer.fits(placement.sizes)
+        self.catalogue.fits(offer, placement.sizes)
             && self.terms(offer).is_some_and(|terms| self.on_page(offer, terms, page).is_none())
             && self.capped(offer, page).is_none()
     }
@@ -366,13 +367,13 @@ impl<'a> Question<'a> {
         let Compiled { offers, .. } = self.catalogue;
         let fits = |candidate: &Candidate| {
             candidate.worth >= placement.floor_micros
-                && offers.get(candidate.place()).is_some_and(|offer| offer.fits(placement.sizes))
+                && offers.get(candidate.place()).is_some_and(|offer| self.catalogue.fits(offer, placement.sizes))
         };
         if offers.is_empty() {
             NoAd::NoCatalogue
         } else if self.candidates(placement).iter().any(fits) {
             NoAd::AllCapped
-        } else if offers.iter().any(|offer| offer.fits(placement.sizes)) {
+        } else if offers.iter().any(|offer| self.catalogue.fits(offer, placement.sizes)) {
             NoAd::NoneMatches
         } else {
             NoAd::NoSize
@@ -414,12 +415,12 @@ impl<'a> Question<'a> {
 
     fn capped(&self, offer: &Offer, page: &OnPage<'_>) -> Option<Fate> {
         match &self.counts {
-            None if offer.bounds.is_empty() => None,
+            None if !offer.is_capped() => None,
             None => Some(Fate::Nobody),
-            Some(counts) => offer.bounds.iter().find_map(|bound| {
+            Some(counts) => self.catalogue.bounds(offer).find_map(|bound| {
                 let counted = *counts.get(bound.question)?.get(bound.place as usize)?;
-                let counted = counted.saturating_add(placed_of(&page.placed, offer.entity, bound));
-                (!bound.cap.admits(counted)).then_some(Fate::Capped(*bound, counted))
+                let counted = counted.saturating_add(placed_of(&page.placed, offer.entity, &bound));
+                (!bound.cap.admits(counted)).then_some(Fate::Capped(bound, counted))
             }),
         }
     }

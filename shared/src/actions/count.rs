@@ -65,15 +65,26 @@ impl Counter {
     /// For these candidates, in this order.
     #[must_use]
     pub fn new(candidates: impl ExactSizeIterator<Item = Entity>) -> Self {
-        let room = (candidates.len() * 8).next_power_of_two().max(16);
-        let shift = 64 - room.trailing_zeros();
-        let mut counter =
-            Self { candidates: Vec::with_capacity(candidates.len()), keys: vec![(0, 0); room], places: 0, shift };
+        let mut counter = Self::with_room(candidates.len());
         for entity in candidates {
-            let places = Level::ALL.map(|level| counter.claim(key(level, entity.at(level))));
-            counter.candidates.push(places);
+            counter.add(entity);
         }
         counter
+    }
+
+    /// For so many candidates, none of which is there yet.
+    #[must_use]
+    pub fn with_room(candidates: usize) -> Self {
+        let room = (candidates * 8).next_power_of_two().max(16);
+        let shift = 64 - room.trailing_zeros();
+        Self { candidates: Vec::with_capacity(candidates), keys: vec![(0, 0); room], places: 0, shift }
+    }
+
+    /// Adds the next candidate, and gives the places of its entities.
+    pub fn add(&mut self, entity: Entity) -> [u32; 4] {
+        let places = Level::ALL.map(|level| self.claim(key(level, entity.at(level))));
+        self.candidates.push(places);
+        places
     }
 
     /// The places of a candidate's entities in what [`Self::tally`] gives.

@@ -1,10 +1,9 @@
 //! The catalogue as a decision needs it: the ads in the order of their choice, each with all caps that bind it.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use bytestring::ByteString;
 
 use super::Bid;
-use super::flat::{Flat, FlatAd, FlatAdvertiser, FlatArm, FlatCampaign, FlatGroup, Head};
+use super::flat::{Flat, FlatAd, FlatAdvertiser, FlatArm, FlatCampaign, FlatGroup};
 use crate::actions::{Cap, Counter, Entity, Level, Verb, Window};
 use crate::experiment::Experiment;
 use crate::filter::{Index, Matches};
@@ -30,7 +29,10 @@ pub struct Compiled {
     pub experiments: Vec<Experiment>,
     /// The campaigns that have only so many recipients.
     pub limited: Vec<Limited>,
-    by_code: BTreeMap<u32, usize>,
+    caps: Vec<Vec<(Cap, usize)>>,
+    sizes: Vec<Vec<[u32; 2]>>,
+    /// The ads' codes in order, and the place of each.
+    by_code: Vec<(u32, u32)>,
     has_strict: bool,
 }
 
@@ -40,21 +42,22 @@ pub struct Offer {
     /// Its code, and those of what it belongs to.
     pub entity: Entity,
     /// The ids at [`Level::ALL`].
-    pub ids: [Arc<str>; 4],
+    pub ids: [ByteString; 4],
     /// What the page shows, as JSON.
-    pub creative: String,
+    pub creative: ByteString,
     /// Where a click leads.
-    pub landing: String,
-    /// The sizes it comes in; empty for any.
-    pub sizes: Vec<[u32; 2]>,
+    pub landing: ByteString,
     /// The place of its campaign's in [`Compiled::terms`].
     pub terms: usize,
     /// The place of its ad group in [`Compiled::groups`].
     pub group: usize,
     /// Whether its campaign's caps are strict, and there is one on impressions, which alone can be.
     pub strict: bool,
-    /// All caps that bind it, from the ad up.
-    pub bounds: Vec<Bound>,
+    sizes: Option<u32>,
+    /// Its caps at [`Level::ALL`].
+    caps: [Option<u32>; 4],
+    /// The places in [`Compiled::counter`] of its entities at [`Level::ALL`].
+    places: [u32; 4],
 }
 
 /// The ads of one ad group, and of one arm: what they share is asked once for all of them.
@@ -135,36 +138,48 @@ impl Compiled {
     /// Compiles a catalogue as it travels.
     #[must_use]
     pub fn of(flat: Flat) -> Self {
-        let Flat { questions, filters, advertisers, campaigns, groups, ads, experiments } = flat;
+        let Flat { questions, filters, caps, sizes, advertisers, campaigns, groups, ads, experiments } = flat;
         let targets = Index::new(&filters.into_iter().map(Some).collect::<Vec<_>>());
         let terms = campaigns.iter().map(|campaign| terms(campaign, &advertisers)).collect();
         let limited = campaigns.iter().filter_map(Limited::of).collect();
-        let mut compiled = Self { terms, targets, questions, experiments, limited, ..Self::default() };
-        let families: Vec<Option<Family>> =
-            groups.iter().map(|group| Family::of(group, &campaigns, &advertisers, &compiled.questions)).collect();
-        let mut numbers: BTreeMap<(u32, Option<FlatArm>), usize> = BTreeMap::new();
+        let cap = |&(question, limit): &(u32, u32)| {
+            let (verb, window) = *questions.get(question as usize)?;
+            Some((Cap { verb, limit, window }, question as usize))
+        };
+        let caps = caps.iter().map(|caps| caps.iter().filter_map(cap).collect()).collect();
+        let mut compiled = Self { terms, targets, questions, experiments, limited, caps, sizes, ..Self::default() };
+        let mut families: Vec<Option<Family>> =
+            groups.iter().map(|group| Family::of(group, &campaigns, &advertisers)).collect();
         compiled.offers.reserve(ads.len());
+        compiled.counter = Counter::with_room(ads.len());
         for ad in ads {
-            let Some(Some(family)) = families.get(ad.group as usize) else { continue };
-            let number = *numbers.entry((ad.group, ad.head.arm)).or_insert_with(|| {
-                compiled.groups.push(family.group(ad.head.arm));
-                compiled.groups.len() - 1
-            });
-            let place = compiled.offers.len();
-            compiled.groups.iter_mut().skip(number).take(1).for_each(|group| group.offers.extend(u32::try_from(place)));
-            compiled.by_code.insert(ad.head.code, place);
-            let offer = family.offer(ad, number, &compiled.questions);
+            let Some(Some(family)) = families.get_mut(ad.group as usize) else { continue };
+            let group = family.group_of(ad.head.arm, &mut compiled.groups);
+            let Ok(place) = u32::try_from(compiled.offers.len()) else { break };
+            compiled.groups.iter_mut().skip(group).take(1).for_each(|group| group.offers.push(place));
+            compiled.by_code.push((ad.head.code, place));
+            let offer = family.offer(ad, group, &compiled.caps, &mut compiled.counter);
             compiled.has_strict |= offer.strict;
             compiled.offers.push(offer);
         }
-        compiled.counter = Counter::new(compiled.offers.iter().map(|offer| offer.entity));
-        for (place, offer) in compiled.offers.iter_mut().enumerate() {
-            let places = compiled.counter.places(place).unwrap_or_default();
-            let at =
-                |level| Level::ALL.into_iter().zip(places).find(|(of, _)| *of == level).map_or(0, |(_, place)| place);
-            offer.bounds.iter_mut().for_each(|bound| bound.place = at(bound.level));
-        }
+        compiled.by_code.sort_unstable();
         compiled
+    }
+
+    /// All caps that bind an ad, from the ad up.
+    pub fn bounds(&self, offer: &Offer) -> impl Iterator<Item = Bound> {
+        let levels = Level::ALL.into_iter().zip(offer.caps).zip(offer.places);
+        levels.flat_map(|((level, caps), place)| {
+            let caps = listed(&self.caps, caps).iter();
+            caps.map(move |&(cap, question)| Bound { level, cap, question, place })
+        })
+    }
+
+    /// Whether an ad fits one of these sizes, or either names none.
+    #[must_use]
+    pub fn fits(&self, offer: &Offer, sizes: &[[u32; 2]]) -> bool {
+        let Some(comes_in) = offer.sizes else { return true };
+        sizes.is_empty() || listed(&self.sizes, Some(comes_in)).iter().any(|size| sizes.contains(size))
     }
 
     /// The ad of a code.
@@ -182,87 +197,90 @@ impl Compiled {
     /// The place in [`Self::offers`] of a code's ad.
     #[must_use]
     pub fn place_of(&self, code: u32) -> Option<usize> {
-        self.by_code.get(&code).copied()
+        let at = self.by_code.binary_search_by_key(&code, |(code, _)| *code).ok()?;
+        self.by_code.get(at).map(|(_, place)| *place as usize)
     }
 }
 
 impl Limited {
     fn of(campaign: &FlatCampaign) -> Option<Self> {
         let FlatCampaign { head, recipients, .. } = campaign;
-        Some(Self { campaign: head.code, id: head.id.clone(), recipients: (*recipients)? })
+        Some(Self { campaign: head.code, id: head.id.to_string(), recipients: (*recipients)? })
     }
 }
 
 /// What all ads of a group have from it and from what it belongs to.
 struct Family {
-    ids: [Arc<str>; 3],
+    ids: [ByteString; 3],
     codes: [u32; 3],
+    caps: [Option<u32>; 3],
     terms: usize,
     targets: [Option<u32>; 2],
     arms: Vec<FlatArm>,
     strict: bool,
-    bounds: Vec<Bound>,
+    /// The places in [`Compiled::groups`] of those of its ads, by their arm.
+    groups: Vec<(Option<FlatArm>, usize)>,
 }
 
 impl Family {
-    fn of(
-        group: &FlatGroup,
-        campaigns: &[FlatCampaign],
-        advertisers: &[FlatAdvertiser],
-        questions: &[(Verb, Window)],
-    ) -> Option<Self> {
+    fn of(group: &FlatGroup, campaigns: &[FlatCampaign], advertisers: &[FlatAdvertiser]) -> Option<Self> {
         let campaign = campaigns.get(group.campaign as usize)?;
         let advertiser = advertisers.get(campaign.advertiser as usize)?;
         let heads = [&group.head, &campaign.head, &advertiser.head];
-        let levels = [Level::AdGroup, Level::Campaign, Level::Advertiser];
-        let bounds = levels.into_iter().zip(heads).flat_map(|(level, head)| bounds(level, head, questions));
         Some(Self {
-            ids: heads.map(|head| head.id.as_str().into()),
+            ids: heads.map(|head| head.id.clone()),
             codes: heads.map(|head| head.code),
+            caps: heads.map(|head| head.caps),
             terms: group.campaign as usize,
             targets: [campaign.target, group.target],
             arms: [campaign.head.arm, group.head.arm].into_iter().flatten().collect(),
             strict: campaign.strict,
-            bounds: bounds.collect(),
+            groups: Vec::new(),
         })
     }
 
-    /// Of its ads of an arm.
-    fn group(&self, arm: Option<FlatArm>) -> Group {
+    /// The place of its ads of an arm, which is made where it is not there.
+    fn group_of(&mut self, arm: Option<FlatArm>, groups: &mut Vec<Group>) -> usize {
+        if let Some((_, place)) = self.groups.iter().find(|(of, _)| *of == arm) {
+            return *place;
+        }
         let mut arms = self.arms.clone();
         arms.extend(arm);
         // An experiment is named once where the levels agree.
         arms.sort_unstable();
         arms.dedup();
-        Group { terms: self.terms, targets: self.targets, arms, offers: Vec::new() }
+        self.groups.push((arm, groups.len()));
+        groups.push(Group { terms: self.terms, targets: self.targets, arms, offers: Vec::new() });
+        groups.len() - 1
     }
 
-    fn offer(&self, ad: FlatAd, group: usize, questions: &[(Verb, Window)]) -> Offer {
+    fn offer(&self, ad: FlatAd, group: usize, caps: &[Vec<(Cap, usize)>], counter: &mut Counter) -> Offer {
+        let FlatAd { head, sizes, creative, landing, .. } = ad;
         let [ad_group, campaign, advertiser] = self.codes;
         let [of_group, of_campaign, of_advertiser] = self.ids.clone();
-        let mut bounds: Vec<Bound> = bounds(Level::Ad, &ad.head, questions).collect();
-        bounds.extend(&self.bounds);
-        let capped = bounds.iter().any(|bound| bound.cap.verb == Verb::IMPRESSION);
+        let [by_group, by_campaign, by_advertiser] = self.caps;
+        let entity = Entity { ad: head.code, ad_group, campaign, advertiser };
+        let all = [head.caps, by_group, by_campaign, by_advertiser];
+        let limits_impressions =
+            |list: Option<u32>| listed(caps, list).iter().any(|(cap, _)| cap.verb == Verb::IMPRESSION);
         Offer {
-            entity: Entity { ad: ad.head.code, ad_group, campaign, advertiser },
-            ids: [ad.head.id.into(), of_group, of_campaign, of_advertiser],
-            creative: ad.creative,
-            landing: ad.landing,
-            sizes: ad.sizes,
+            entity,
+            ids: [head.id, of_group, of_campaign, of_advertiser],
+            creative,
+            landing,
             terms: self.terms,
             group,
-            strict: self.strict && capped,
-            bounds,
+            strict: self.strict && all.into_iter().any(limits_impressions),
+            sizes,
+            caps: all,
+            places: counter.add(entity),
         }
     }
 }
 
-fn bounds(level: Level, head: &Head, questions: &[(Verb, Window)]) -> impl Iterator<Item = Bound> {
-    head.caps.iter().filter_map(move |(question, limit)| {
-        let question = *question as usize;
-        let (verb, window) = *questions.get(question)?;
-        Some(Bound { level, cap: Cap { verb, limit: *limit, window }, question, place: 0 })
-    })
+/// The list of a place; an empty one for none.
+fn listed<T>(lists: &[Vec<T>], place: Option<u32>) -> &[T] {
+    place.and_then(|place| lists.get(place as usize)).map_or(&[], Vec::as_slice)
 }
 
 fn terms(campaign: &FlatCampaign, advertisers: &[FlatAdvertiser]) -> Terms {
@@ -279,9 +297,14 @@ fn terms(campaign: &FlatCampaign, advertisers: &[FlatAdvertiser]) -> Terms {
 }
 
 impl Offer {
-    /// Whether it fits one of these sizes, or either names none.
+    /// The levels at which caps bind it.
+    pub fn capped_at(&self) -> impl Iterator<Item = Level> {
+        Level::ALL.into_iter().zip(self.caps).filter_map(|(level, caps)| caps.map(|_| level))
+    }
+
+    /// Whether any cap binds it.
     #[must_use]
-    pub fn fits(&self, sizes: &[[u32; 2]]) -> bool {
-        self.sizes.is_empty() || sizes.is_empty() || self.sizes.iter().any(|size| sizes.contains(size))
+    pub fn is_capped(&self) -> bool {
+        self.capped_at().next().is_some()
     }
 }

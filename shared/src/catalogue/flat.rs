@@ -4,6 +4,8 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use bytestring::ByteString;
+
 use super::{Bid, CapMode, CapRule, Catalogue, Targets};
 use crate::actions::{Verb, Window};
 use crate::budget::Budget;
@@ -22,6 +24,10 @@ pub struct Flat {
     pub questions: Vec<(Verb, Window)>,
     /// The different filters of campaigns and ad groups, each once.
     pub filters: Vec<Filter>,
+    /// The different lists of caps, each once: the place of what is asked in [`Self::questions`], and how many there may be.
+    pub caps: Vec<Vec<(u32, u32)>>,
+    /// The different lists of sizes that ads come in, each once.
+    pub sizes: Vec<Vec<[u32; 2]>>,
     /// Who pays.
     pub advertisers: Vec<FlatAdvertiser>,
     /// What they pay for.
@@ -32,15 +38,15 @@ pub struct Flat {
     pub ads: Vec<FlatAd>,
 }
 
-/// What rows of all sorts have.
+/// What rows of all sorts have. A reader's texts are parts of the one buffer that it read.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Head {
     /// Its name.
-    pub id: String,
+    pub id: ByteString,
     /// Its code.
     pub code: u32,
-    /// Its caps: the place of what is asked in [`Flat::questions`], and how many there may be.
-    pub caps: Vec<(u32, u32)>,
+    /// The place of its caps; `None` for none.
+    pub caps: Option<u32>,
     /// The arm whose people alone see it: the experiment's place, and the arm's code. An advertiser has none.
     pub arm: Option<FlatArm>,
 }
@@ -100,12 +106,12 @@ pub struct FlatAd {
     pub head: Head,
     /// The place of its ad group.
     pub group: u32,
-    /// The sizes it comes in; empty for any.
-    pub sizes: Vec<[u32; 2]>,
+    /// The place of the sizes it comes in; `None` for any.
+    pub sizes: Option<u32>,
     /// What the page shows, as JSON.
-    pub creative: String,
+    pub creative: ByteString,
     /// Where a click leads.
-    pub landing: String,
+    pub landing: ByteString,
 }
 
 impl Flat {
@@ -114,7 +120,7 @@ impl Flat {
     #[must_use]
     pub fn of(catalogue: &Catalogue, words: &Vocabulary, targets: &Targets) -> Self {
         let tested = &catalogue.experiments;
-        let mut making = Making { words, tested, questions: Places::default(), filters: Places::default() };
+        let mut making = Making::of(words, tested);
         let mut flat = Self { experiments: catalogue.experiments.clone(), ..Self::default() };
         let (mut advertisers, mut campaigns, mut groups) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         for advertiser in &catalogue.advertisers {
@@ -154,10 +160,12 @@ impl Flat {
             let head = making.head(&ad.id, ad.code, &ad.caps, ad.arm.as_ref());
             let parent = groups.get(ad.ad_group.as_str());
             let (Some(group), Some(head)) = (parent, head) else { continue };
-            let (sizes, creative) = (ad.sizes.clone(), ad.creative.to_string());
-            flat.ads.push(FlatAd { head, group: *group, sizes, creative, landing: ad.landing.clone() });
+            let sizes = making.sizes.of_list(ad.sizes.clone());
+            let (creative, landing) = (ad.creative.to_string().into(), ad.landing.as_str().into());
+            flat.ads.push(FlatAd { head, group: *group, sizes, creative, landing });
         }
         (flat.questions, flat.filters) = (making.questions.all, making.filters.all);
+        (flat.caps, flat.sizes) = (making.caps.all, making.sizes.all);
         flat
     }
 }
@@ -171,15 +179,23 @@ struct Making<'a> {
     tested: &'a [Experiment],
     questions: Places<(Verb, Window)>,
     filters: Places<Filter>,
+    caps: Places<Vec<(u32, u32)>>,
+    sizes: Places<Vec<[u32; 2]>>,
 }
 
-impl Making<'_> {
+impl<'a> Making<'a> {
+    fn of(words: &'a Vocabulary, tested: &'a [Experiment]) -> Self {
+        let (questions, filters, caps, sizes) = Default::default();
+        Self { words, tested, questions, filters, caps, sizes }
+    }
+
     fn head(&mut self, id: &str, code: u32, caps: &[CapRule], arm: Option<&String>) -> Option<Head> {
         let caps = caps.iter().map(|cap| {
             let verb = self.words.verb(&cap.action)?;
             Some((self.questions.of((verb, cap.window)), cap.limit))
         });
         let caps = caps.collect::<Option<_>>()?;
+        let caps = self.caps.of_list(caps);
         let arm = match arm {
             Some(arm) => {
                 let (place, arm) = experiment::arm_named(self.tested, arm)?;
@@ -187,7 +203,7 @@ impl Making<'_> {
             }
             None => None,
         };
-        Some(Head { id: id.to_owned(), code, caps, arm })
+        Some(Head { id: id.into(), code, caps, arm })
     }
 
     fn target(&mut self, target: &Option<Filter>) -> Option<u32> {
@@ -217,5 +233,12 @@ impl<T: Ord + Clone> Places<T> {
         self.of.insert(value.clone(), place);
         self.all.push(value);
         place
+    }
+}
+
+impl<T: Ord + Clone> Places<Vec<T>> {
+    /// `None` for an empty list, which nobody needs to look up.
+    fn of_list(&mut self, list: Vec<T>) -> Option<u32> {
+        (!list.is_empty()).then(|| self.of(list))
     }
 }

@@ -129,7 +129,7 @@ impl Question<'_> {
 
     /// Why an ad cannot be placed.
     fn hindrance(&self, placement: &Placement<'_>, offer: &Offer, worth: u64, page: &OnPage<'_>) -> Option<Fate> {
-        if !offer.fits(placement.sizes) {
+        if !self.catalogue.fits(offer, placement.sizes) {
             return Some(Fate::Size);
         }
         let terms = self.terms(offer)?;

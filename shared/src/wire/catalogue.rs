@@ -5,6 +5,7 @@
 //! A reader that does not know a document's form refuses it: to leave out a part of what limits an ad would show the ad to
 //! whom it is not meant for. It goes on with the catalogue it has.
 
+use bytes::Bytes;
 use minicbor::decode::Decoder;
 
 use super::kv::{open_within, seal};
@@ -150,9 +151,9 @@ pub fn encode_document(key: &str, digest: &Digest, document: &[u8]) -> Result<St
 /// # Errors
 /// [`WireError::Range`] for another document's value and for one over [`limits::CATALOGUE_BYTES`], of which nothing is
 /// unpacked; else [`WireError`].
-pub fn decode_document(key: &str, digest: &Digest, value: &[u8]) -> Result<Vec<u8>, WireError> {
+pub fn decode_document(key: &str, digest: &Digest, value: &[u8]) -> Result<Bytes, WireError> {
     let bytes = open_within(limits::CATALOGUE_CHARS, DOCUMENT, key, value)?;
-    parts::form(&bytes, FORM, 3, |d| document(d, digest))
+    parts::form(&bytes, FORM, 3, |d| document(d, digest)).map(Bytes::from)
 }
 
 fn document(d: &mut Decoder<'_>, digest: &Digest) -> Result<Vec<u8>, WireError> {

@@ -1,6 +1,9 @@
 //! A catalogue's bytes inside its value ([`super::catalogue`]): packed numbers (LEB128), the form's own first; texts and
 //! filters behind their length; lists behind their number, in the order of [`Flat`]'s fields.
 
+use bytes::Bytes;
+use bytestring::ByteString;
+
 use super::parts::{number, small};
 use super::{WireError, filter};
 use crate::actions::{Unit, Verb, Window};
@@ -19,7 +22,7 @@ const LIMITED: u64 = 8;
 /// A catalogue's bytes.
 #[must_use]
 pub fn encode(flat: &Flat) -> Vec<u8> {
-    let Flat { experiments, questions, filters, advertisers, campaigns, groups, ads } = flat;
+    let Flat { experiments, questions, filters, caps, sizes, advertisers, campaigns, groups, ads } = flat;
     let mut to = Vec::new();
     put(&mut to, FORM);
     // Few, and in no hurry.
@@ -29,6 +32,15 @@ pub fn encode(flat: &Flat) -> Vec<u8> {
         [u64::from(verb.0), unit as u64, u64::from(window.interval)].into_iter().for_each(|number| put(to, number));
     });
     put_all(&mut to, filters, |to, filter| put_row(to, &filter::encode(filter)));
+    put_all(&mut to, caps, |to, caps| {
+        put_all(to, caps, |to, (question, limit)| {
+            put(to, u64::from(*question));
+            put(to, u64::from(*limit));
+        });
+    });
+    put_all(&mut to, sizes, |to, sizes| {
+        put_all(to, sizes, |to, size| size.iter().for_each(|side| put(to, u64::from(*side))));
+    });
     put_all(&mut to, advertisers, |to, FlatAdvertiser { head, repeats }| {
         put_head(to, head);
         put(to, u64::from(*repeats));
@@ -42,7 +54,7 @@ pub fn encode(flat: &Flat) -> Vec<u8> {
     put_all(&mut to, ads, |to, FlatAd { head, group, sizes, creative, landing }| {
         put_head(to, head);
         put(to, u64::from(*group));
-        put_all(to, sizes, |to, size| size.iter().for_each(|side| put(to, u64::from(*side))));
+        put_maybe(to, *sizes);
         put_row(to, creative.as_bytes());
         put_row(to, landing.as_bytes());
     });
@@ -57,10 +69,7 @@ fn put_all<T>(to: &mut Vec<u8>, all: &[T], mut one: impl FnMut(&mut Vec<u8>, &T)
 fn put_head(to: &mut Vec<u8>, Head { id, code, caps, arm }: &Head) {
     put_row(to, id.as_bytes());
     put(to, u64::from(*code));
-    put_all(to, caps, |to, (question, limit)| {
-        put(to, u64::from(*question));
-        put(to, u64::from(*limit));
-    });
+    put_maybe(to, *caps);
     put_maybe(to, arm.map(|(place, _)| place));
     if let Some((_, code)) = arm {
         put(to, u64::from(*code));
@@ -97,11 +106,12 @@ fn put_campaign(to: &mut Vec<u8>, campaign: &FlatCampaign) {
     }
 }
 
-/// Reads a catalogue's bytes. What names a row that is not there is refused.
+/// Reads a catalogue's bytes, of which its texts stay parts: an ad has three, and ads are many. What names a row that is not
+/// there is refused.
 ///
 /// # Errors
 /// [`WireError`].
-pub fn decode(bytes: &[u8]) -> Result<Flat, WireError> {
+pub fn decode(bytes: &Bytes) -> Result<Flat, WireError> {
     let mut from = Packed(bytes);
     if number(&mut from)? != FORM {
         return Err(WireError::UnknownForm);
@@ -109,7 +119,13 @@ pub fn decode(bytes: &[u8]) -> Result<Flat, WireError> {
     let experiments: Vec<Experiment> = serde_json::from_slice(row(&mut from)?).map_err(|_| WireError::Malformed)?;
     let questions = all(&mut from, limits::CAP_QUESTIONS, question)?;
     let filters = all(&mut from, 2 * limits::CATALOGUE_ROWS, |from| filter::decode(row(from)?))?;
-    let (of, aimed) = (Of { questions: questions.len(), experiments: experiments.len() }, filters.len());
+    let caps = all(&mut from, 4 * limits::CATALOGUE_ROWS, |from| {
+        some(from, limits::CAPS, |from| Ok((place(from, questions.len())?, small(from)?)))
+    })?;
+    let sizes = all(&mut from, limits::CATALOGUE_ROWS, |from| {
+        some(from, limits::SIZES, |from| Ok([small(from)?, small(from)?]))
+    })?;
+    let (of, aimed) = (Of { bytes, caps: caps.len(), experiments: experiments.len() }, filters.len());
     let advertisers = all(&mut from, limits::CATALOGUE_ROWS, |from| {
         Ok(FlatAdvertiser { head: head(from, of)?, repeats: flag(from)? })
     })?;
@@ -120,13 +136,13 @@ pub fn decode(bytes: &[u8]) -> Result<Flat, WireError> {
     })?;
     let ads = all(&mut from, limits::CATALOGUE_ROWS, |from| {
         let (head, group) = (head(from, of)?, place(from, groups.len())?);
-        let sizes = all(from, limits::SIZES, |from| Ok([small(from)?, small(from)?]))?;
-        Ok(FlatAd { head, group, sizes, creative: text(from)?, landing: text(from)? })
+        let sizes = maybe(from, sizes.len())?;
+        Ok(FlatAd { head, group, sizes, creative: text(from, bytes)?, landing: text(from, bytes)? })
     })?;
     if !from.is_empty() {
         return Err(WireError::Malformed);
     }
-    Ok(Flat { experiments, questions, filters, advertisers, campaigns, groups, ads })
+    Ok(Flat { experiments, questions, filters, caps, sizes, advertisers, campaigns, groups, ads })
 }
 
 fn question(from: &mut Packed<'_>) -> Result<(Verb, Window), WireError> {
@@ -135,16 +151,16 @@ fn question(from: &mut Packed<'_>) -> Result<(Verb, Window), WireError> {
     Ok((verb, Window { unit: unit.ok_or(WireError::Range)?, interval: small(from)? }))
 }
 
-/// How many there are of what rows name by place.
+/// What is read, and how many there are of what rows name by place.
 #[derive(Clone, Copy)]
-struct Of {
-    questions: usize,
+struct Of<'a> {
+    bytes: &'a Bytes,
+    caps: usize,
     experiments: usize,
 }
 
-fn head(from: &mut Packed<'_>, of: Of) -> Result<Head, WireError> {
-    let (id, code) = (text(from)?, small(from)?);
-    let caps = all(from, limits::CAPS, |from| Ok((place(from, of.questions)?, small(from)?)))?;
+fn head(from: &mut Packed<'_>, of: Of<'_>) -> Result<Head, WireError> {
+    let (id, code, caps) = (text(from, of.bytes)?, small(from)?, maybe(from, of.caps)?);
     let arm = match maybe(from, of.experiments)? {
         Some(place) => Some((place, u8::try_from(number(from)?).map_err(|_| WireError::Range)?)),
         None => None,
@@ -152,7 +168,7 @@ fn head(from: &mut Packed<'_>, of: Of) -> Result<Head, WireError> {
     Ok(Head { id, code, caps, arm })
 }
 
-fn campaign(from: &mut Packed<'_>, of: Of, filters: usize, advertisers: usize) -> Result<FlatCampaign, WireError> {
+fn campaign(from: &mut Packed<'_>, of: Of<'_>, filters: usize, advertisers: usize) -> Result<FlatCampaign, WireError> {
     let (head, advertiser) = (head(from, of)?, place(from, advertisers)?);
     let target = maybe(from, filters)?;
     let runs = number(from)?..number(from)?;
@@ -191,6 +207,15 @@ fn all<'a, T>(
     (0..count).map(|_| one(from)).collect()
 }
 
+/// The same, with something in it.
+fn some<'a, T>(
+    from: &mut Packed<'a>,
+    most: usize,
+    one: impl FnMut(&mut Packed<'a>) -> Result<T, WireError>,
+) -> Result<Vec<T>, WireError> {
+    all(from, most, one).and_then(|all| if all.is_empty() { Err(WireError::Range) } else { Ok(all) })
+}
+
 fn flag(from: &mut Packed<'_>) -> Result<bool, WireError> {
     match number(from)? {
         0 => Ok(false),
@@ -213,7 +238,6 @@ fn row<'a>(from: &mut Packed<'a>) -> Result<&'a [u8], WireError> {
     from.row().ok_or(WireError::Malformed)
 }
 
-fn text(from: &mut Packed<'_>) -> Result<String, WireError> {
-    let text = std::str::from_utf8(row(from)?).map_err(|_| WireError::Malformed)?;
-    Ok(text.to_owned())
+fn text(from: &mut Packed<'_>, bytes: &Bytes) -> Result<ByteString, WireError> {
+    ByteString::try_from(bytes.slice_ref(row(from)?)).map_err(|_| WireError::Malformed)
 }

@@ -142,6 +142,7 @@ impl<'a> Naive<'a> {
     }
 
     fn may(&self, offer: &Offer, placement: &Placement<'_>, page: &[&Offer]) -> bool {
+        let compiled = self.deciding.catalogue();
         let [_, group, campaign, advertiser] = &offer.ids;
         let categories = |id: &str| {
             let campaign = self.campaigns.get(id).and_then(|place| self.catalogue.campaigns.get(*place));
@@ -155,10 +156,10 @@ impl<'a> Naive<'a> {
         let described = self.deciding.described();
         let subject = Subject { view_type: placement.view_type, ..Deciding::subject(&described) };
         let target = self.groups.get(&**group).and_then(|place| self.targets.groups.get(*place)?.as_ref());
-        offer.fits(placement.sizes)
+        compiled.fits(offer, placement.sizes)
             && !page.iter().any(beside)
             && target.is_none_or(|filter| filter.matches(&subject))
-            && offer.bounds.iter().all(|bound| {
+            && compiled.bounds(offer).all(|bound| {
                 let (from, to) = bound.cap.window.range(Minute::at(decide::now()));
                 bound.cap.admits(self.count(offer, bound.level, bound.cap.verb, from, to))
             })
