@@ -1,9 +1,15 @@
 //! People: from evidence to connected components. A pure function of the evidence as a set; in which order
 //! the evidence arrived, and what was linked before, do not matter (FIELD.md failures 1, 3, 6).
 
+mod decided;
+mod forest;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ids::{AlternateId, KindCode, Millis, VisitorId};
+
+pub use decided::{Claim, Decided, NONE, decide};
+pub use forest::Forest;
 
 /// A weight of evidence in thousandths: 1 to 1,000; 1,000 is a login.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -97,110 +103,42 @@ pub struct People {
     pub unique: BTreeMap<VisitorId, AlternateId>,
 }
 
-/// Computes the people. `unique` says which kinds are; evidence under `threshold` links nothing.
-///
-/// A visitor effectively holds, of the unique kind, the id received earliest, then with the smaller hash.
-/// Ids of unique kinds join first; then the others, earliest first, each kept out where it would bring two
-/// holders of different unique ids together.
+/// Computes the people ([`decide`]). `unique` says which kinds are; evidence under `threshold` links nothing.
 #[must_use]
 pub fn people(evidence: &[Evidence], unique: impl Fn(KindCode) -> bool, threshold: Weight) -> People {
-    let standing: Vec<&Evidence> = evidence.iter().filter(|e| e.stands() && e.weight >= threshold).collect();
+    let visitors = in_order(evidence.iter().map(|e| e.visitor));
+    let ids = in_order(evidence.iter().map(|e| (e.id.hash, e.id.kind)));
+    let claim = |e: &Evidence| {
+        let (visitor, id) = (number(&visitors, &e.visitor)?, number(&ids, &(e.id.hash, e.id.kind))?);
+        Some(Claim { since: e.since(), visitor, id })
+    };
+    let standing = evidence.iter().filter(|e| e.stands() && e.weight >= threshold);
+    let mut claims: Vec<Claim> = standing.filter_map(claim).collect();
+    let id_of = |number: u32| ids.get(number as usize).map(|&(hash, kind)| AlternateId { kind, hash });
+    let is_unique = |number: u32| id_of(number).is_some_and(|id| unique(id.kind));
+    let decided = decide(u32::try_from(visitors.len()).unwrap_or(u32::MAX), &mut claims, is_unique);
     let mut found = People::default();
-    let rank = |e: &Evidence| (e.since(), e.id.hash, e.id.kind);
-    let mut holds: BTreeMap<VisitorId, &Evidence> = BTreeMap::new();
-    for e in standing.iter().filter(|e| unique(e.id.kind)) {
-        let held = holds.entry(e.visitor).or_insert(e);
-        if rank(e) < rank(held) {
-            *held = e;
-        }
+    let mut people: BTreeMap<u32, BTreeSet<VisitorId>> = BTreeMap::new();
+    for ((visitor, master), held) in visitors.iter().zip(decided.masters).zip(decided.held) {
+        people.entry(master).or_default().insert(*visitor);
+        found.unique.extend(id_of(held).map(|id| (*visitor, id)));
     }
-    found.unique = holds.into_iter().map(|(visitor, e)| (visitor, e.id)).collect();
-    for e in standing.iter().filter(|e| unique(e.id.kind) && found.unique.get(&e.visitor) != Some(&e.id)) {
-        found.flags.insert(Flag { visitor: e.visitor, id: e.id, reason: Reason::SecondUnique });
-    }
-    let mut forest = Forest::new(evidence.iter().map(|e| e.visitor), &found.unique);
-    for members in by_id(standing.iter().filter(|e| found.unique.get(&e.visitor) == Some(&e.id))) {
-        found.flags.extend(forest.join(&members));
-    }
-    for members in by_id(standing.iter().filter(|e| !unique(e.id.kind))) {
-        found.flags.extend(forest.join(&members));
-    }
-    found.people = forest.people();
+    let person = |members: BTreeSet<VisitorId>| Some(Person { master: *members.first()?, members });
+    found.people = people.into_values().filter_map(person).collect();
+    let flag = |(visitor, id, reason): (u32, u32, Reason)| {
+        Some(Flag { visitor: *visitors.get(visitor as usize)?, id: id_of(id)?, reason })
+    };
+    found.flags = decided.flags.into_iter().filter_map(flag).collect();
     found
 }
 
-/// The evidence of each id, ids by their first receipt, visitors by theirs.
-fn by_id<'a>(evidence: impl Iterator<Item = &'a &'a Evidence>) -> Vec<Vec<&'a Evidence>> {
-    let mut groups: BTreeMap<AlternateId, Vec<&Evidence>> = BTreeMap::new();
-    for e in evidence {
-        groups.entry(e.id).or_default().push(e);
-    }
-    let mut groups: Vec<Vec<&Evidence>> = groups.into_values().collect();
-    for group in &mut groups {
-        group.sort_by_key(|e| (e.since(), e.visitor));
-    }
-    groups.sort_by_key(|group| group.first().map(|e| (e.since(), e.id)));
-    groups
+fn in_order<T: Ord>(values: impl Iterator<Item = T>) -> Vec<T> {
+    let mut values: Vec<T> = values.collect();
+    values.sort_unstable();
+    values.dedup();
+    values
 }
 
-/// Union-find over visitors, in which every tree's root is its smallest visitor.
-struct Forest<'a> {
-    parent: BTreeMap<VisitorId, VisitorId>,
-    holds: BTreeMap<VisitorId, &'a AlternateId>,
-}
-
-impl<'a> Forest<'a> {
-    fn new(visitors: impl Iterator<Item = VisitorId>, unique: &'a BTreeMap<VisitorId, AlternateId>) -> Self {
-        let holds = unique.iter().map(|(v, id)| (*v, id)).collect();
-        Self { parent: visitors.map(|v| (v, v)).collect(), holds }
-    }
-
-    fn root(&mut self, visitor: VisitorId) -> VisitorId {
-        let mut root = visitor;
-        while let Some(up) = self.parent.get(&root).filter(|up| **up != root) {
-            root = *up;
-        }
-        let mut at = visitor;
-        while at != root {
-            match self.parent.insert(at, root) {
-                Some(up) => at = up,
-                None => break,
-            }
-        }
-        root
-    }
-
-    /// Joins the visitors of one id to the first of them that each may be joined with.
-    fn join(&mut self, members: &[&Evidence]) -> Vec<Flag> {
-        let mut flags = Vec::new();
-        let Some(first) = members.first() else {
-            return flags;
-        };
-        for e in members {
-            let (a, b) = (self.root(first.visitor), self.root(e.visitor));
-            let (low, high) = (a.min(b), a.max(b));
-            match (self.holds.get(&low), self.holds.get(&high)) {
-                (Some(x), Some(y)) if x != y => {
-                    flags.push(Flag { visitor: e.visitor, id: e.id, reason: Reason::JoinsTwoPeople });
-                    continue;
-                }
-                (None, Some(y)) => {
-                    let y = *y;
-                    self.holds.insert(low, y);
-                }
-                _ => {}
-            }
-            self.parent.insert(high, low);
-        }
-        flags
-    }
-
-    fn people(mut self) -> Vec<Person> {
-        let visitors: Vec<VisitorId> = self.parent.keys().copied().collect();
-        let mut people: BTreeMap<VisitorId, BTreeSet<VisitorId>> = BTreeMap::new();
-        for visitor in visitors {
-            people.entry(self.root(visitor)).or_default().insert(visitor);
-        }
-        people.into_iter().map(|(master, members)| Person { master, members }).collect()
-    }
+fn number<T: Ord>(all: &[T], value: &T) -> Option<u32> {
+    all.binary_search(value).ok().and_then(|place| u32::try_from(place).ok())
 }
