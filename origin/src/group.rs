@@ -131,7 +131,7 @@ pub fn commit_with(
     let mut folded = fold::fold(&mut group, records)?;
     let linked = link::link(&mut group, &folded.linking, &folded.erasing)?;
     std::mem::take(&mut folded.bills).keep(&group)?;
-    experiment::people::refresh(&group, &folded, &linked)?;
+    experiment::people::refresh(&group, &folded.tested, &linked)?;
     publish::note(&mut group, &folded.changed, &linked)?;
     if calls.iter().any(|call| call.drain > 0) {
         steering::refresh(&mut group)?;

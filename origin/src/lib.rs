@@ -30,6 +30,7 @@ pub mod metrics;
 pub mod names;
 pub mod publish;
 pub mod read;
+pub mod reconcile;
 pub mod reference;
 pub mod segments;
 pub mod serve;

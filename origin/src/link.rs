@@ -20,8 +20,10 @@ pub use erasure::seen_until;
 pub use evidence::{Row, held_unique, of_visitor};
 
 use crate::erase;
+use crate::experiment;
 use crate::fold::{Erasing, Linking};
 use crate::group::Group;
+use crate::publish;
 use crate::store::{PersonNo, StoreError, TenantNo, signed};
 
 /// What this group changed about who belongs together.
@@ -53,6 +55,8 @@ pub struct PersonChange {
 struct Touched {
     visitors: BTreeSet<(TenantNo, VisitorId)>,
     ids: BTreeSet<(TenantNo, AlternateId)>,
+    /// Whether the rows of people may be wrong: then all who point to one are looked at too.
+    of_rows: bool,
 }
 
 /// Links what the new facts say.
@@ -93,6 +97,26 @@ pub fn link(group: &mut Group<'_>, fresh: &[Linking<'_>], erasing: &[Erasing<'_>
     }
     lookups::recompute(group, &touched.ids, &mut linked)?;
     Ok(linked)
+}
+
+/// Brings the people around these visitors, and rows that nobody points to, to what the evidence says; gives how many
+/// people are others now.
+///
+/// # Errors
+/// [`StoreError`]; then nothing of the group may be kept.
+pub fn mend(
+    group: &mut Group<'_>,
+    visitors: &BTreeSet<(TenantNo, VisitorId)>,
+    empty: &[PersonNo],
+) -> Result<u64, StoreError> {
+    let mut linked = Linked::default();
+    let mut touched = Touched { visitors: visitors.clone(), of_rows: true, ..Touched::default() };
+    people::recompute(group, &mut touched, &mut linked)?;
+    empty.iter().try_for_each(|row| people::remove_if_empty(group, *row))?;
+    lookups::recompute(group, &touched.ids, &mut linked)?;
+    experiment::people::refresh(group, &[], &linked)?;
+    publish::note(group, &[], &linked)?;
+    Ok(linked.people.len() as u64)
 }
 
 /// Whom an earlier erasure of the id takes along, now that a visitor was seen with it at `received`: that visitor, if the

@@ -1,15 +1,22 @@
 //! `causeway job`.
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
+use causeway_origin::metrics::Metrics;
+use causeway_origin::reconcile::{self, Difference, Plan};
+use causeway_origin::tenants::Tenants;
 use causeway_origin::train::{self, Options, Outcome};
 use causeway_origin::trim::{self, Trimmed};
 use causeway_origin::{clock, store};
+use causeway_shared::limits;
 use clap::{Args, Subcommand};
+use rusqlite::Connection;
 use serde_json::{Value, json};
 
 use super::output::bar;
-use super::{Common, Opened, is_served, named};
+use super::{Common, Opened, Reading, is_served, named};
 
+/// Differences named in a report.
+const NAMED: usize = 20;
 /// Visitors trimmed in one transaction.
 const SOME: u32 = 2_000;
 /// Longer than a serving origin sleeps between two tries to write.
@@ -26,6 +33,12 @@ pub(super) enum Job {
 pub(super) enum Name {
     /// Drop expired segments, actions beyond their days, FactIds that nothing can repeat.
     Trim,
+    /// Find who belongs together anew from all evidence, compare it with the people stored, and mend what differs.
+    Reconcile {
+        /// Say what differs and change nothing.
+        #[arg(long)]
+        dry_run: bool,
+    },
     /// Train the model that predicts clicks, conversions and their worth from stored actions, and keep it if it is better
     /// than the base rate on the newest fifth of them.
     Train(Train),
@@ -47,6 +60,8 @@ pub(super) struct Train {
 pub(super) fn run(Job::Run(name): &Job, common: &Common) -> anyhow::Result<()> {
     match name {
         Name::Trim => trim(common),
+        Name::Reconcile { dry_run: true } => reconcile_plan(common),
+        Name::Reconcile { dry_run: false } => reconcile(common),
         Name::Train(options) => train(options, common),
     }
 }
@@ -80,6 +95,65 @@ fn train(options: &Train, common: &Common) -> anyhow::Result<()> {
         object.insert("version".to_owned(), version.into());
     }
     common.output.one(&told)
+}
+
+fn reconcile_plan(common: &Common) -> anyhow::Result<()> {
+    let mut opened = Reading::new(common)?;
+    let plan = planned(&mut opened.conn, &opened.tenants)?;
+    common.output.one(&told(&plan, &opened.tenants))
+}
+
+/// What cannot be mended is a failure: somebody has to look.
+fn reconcile(common: &Common) -> anyhow::Result<()> {
+    let mut opened = Opened::new(common)?;
+    let served = is_served(&opened.config);
+    let plan = planned(&mut opened.conn, &opened.rules.tenants)?;
+    let bar = bar(plan.differences.len() as u64, "{pos} of {len} differences");
+    let progress = |done, all| {
+        bar.set_length(all);
+        bar.set_position(done);
+        if served {
+            std::thread::sleep(PAUSE);
+        }
+    };
+    let metrics = Metrics::default();
+    let mended = reconcile::mend(&mut opened.conn, &opened.rules, &metrics, clock::given, &plan, &progress)?;
+    bar.finish_and_clear();
+    let mut report = told(&plan, &opened.rules.tenants);
+    let left = if plan.differences.is_empty() { plan } else { planned(&mut opened.conn, &opened.rules.tenants)? };
+    if let Some(report) = report.as_object_mut() {
+        report.insert("mended".to_owned(), mended.into());
+        report.insert("left".to_owned(), json!(left.causes()));
+    }
+    common.output.one(&report)?;
+    let too_large = limits::PERSON_VISITORS;
+    ensure!(
+        left.differences.is_empty(),
+        "{} differences are left: people of more than {too_large} visitors are not mended, and facts that came meanwhile may differ; run it again",
+        left.differences.len()
+    );
+    Ok(())
+}
+
+fn planned(conn: &mut Connection, tenants: &Tenants) -> anyhow::Result<Plan> {
+    let bar = bar(0, "{pos} of {len} rows");
+    let progress = |done, all| {
+        bar.set_length(all);
+        bar.set_position(done);
+    };
+    let snapshot = conn.transaction()?;
+    let plan = reconcile::plan(&snapshot, tenants, &progress)?;
+    bar.finish_and_clear();
+    Ok(plan)
+}
+
+fn told(plan: &Plan, tenants: &Tenants) -> Value {
+    let name = |of: &Difference| tenants.by_no(of.tenant).map(|known| known.config.name.clone()).unwrap_or_default();
+    let named = |of: &Difference| json!({"tenant": name(of), "cause": of.cause.code(), "master": of.master.to_string(), "visitors": of.visitors});
+    json!({
+        "visitors": plan.visitors, "links": plan.links, "people": plan.people, "differences": plan.causes(),
+        "first": plan.differences.iter().take(NAMED).map(named).collect::<Vec<_>>(),
+    })
 }
 
 fn trim(common: &Common) -> anyhow::Result<()> {

@@ -13,7 +13,6 @@ use rusqlite::{Connection, OptionalExtension as _};
 
 use super::of_person;
 use crate::catalogue::Experiments;
-use crate::fold::Folded;
 use crate::group::Group;
 use crate::link::Linked;
 use crate::store::{PersonNo, StoreError, TenantNo, signed, unsigned};
@@ -35,15 +34,15 @@ struct Row {
     hours: BTreeMap<HourStamp, (i64, Micros)>,
 }
 
-/// Brings up to date who changed in this group.
+/// Brings up to date who changed in this group: visitors of whom something was counted, by their rows, and whose people did.
 ///
 /// # Errors
 /// [`StoreError`]; then nothing of the group may be kept.
-pub fn refresh(group: &Group<'_>, folded: &Folded<'_>, linked: &Linked) -> Result<(), StoreError> {
+pub fn refresh(group: &Group<'_>, tested: &[i64], linked: &Linked) -> Result<(), StoreError> {
     const OF_ROW: &str = "SELECT person FROM visitors WHERE row = ?1";
     const OF_VISITOR: &str = "SELECT person FROM visitors WHERE tenant = ?1 AND visitor = ?2";
     let mut changed: BTreeSet<PersonNo> = linked.rows.clone();
-    for row in &folded.tested {
+    for row in tested {
         changed.insert(PersonNo(group.tx.prepare_cached(OF_ROW)?.query_row([row], |row| row.get(0))?));
     }
     for (tenant, visitor) in &linked.withdrawn {

@@ -50,6 +50,23 @@ pub struct Row {
 }
 
 impl Row {
+    /// Shows all evidence of a store, in order of tenant and visitor.
+    ///
+    /// # Errors
+    /// [`StoreError`], or what `each` gives.
+    pub fn each(
+        conn: &Connection,
+        mut each: impl FnMut(TenantNo, &Self) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        let mut statement =
+            conn.prepare(&format!("SELECT {COLUMNS}, tenant FROM evidence ORDER BY tenant, visitor"))?;
+        let mut rows = statement.query([])?;
+        while let Some(found) = rows.next()? {
+            each(TenantNo(found.get(9)?), &row(found)?)?;
+        }
+        Ok(())
+    }
+
     /// Whether it may link: it stands, and at full weight.
     #[must_use]
     pub fn claims(&self) -> bool {

@@ -29,6 +29,13 @@ struct Stored {
     last_seen: Millis,
 }
 
+/// A person's row as the store has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Known {
+    master: VisitorId,
+    devices: u64,
+}
+
 /// A person whose visitors are others than the store says.
 #[derive(Debug)]
 struct Planned {
@@ -50,7 +57,7 @@ pub(super) fn recompute(group: &mut Group<'_>, touched: &mut Touched, linked: &m
         if done.contains(&(tenant, visitor)) {
             continue;
         }
-        let Some(around) = gather(group, tenant, visitor, &touched.visitors)? else {
+        let Some(around) = gather(group, tenant, visitor, touched)? else {
             // Left to the `reconcile` job; what withdrew must go now.
             group.metrics.people_too_large.add(1);
             tracing::warn!(limit = limits::PERSON_VISITORS, "a person is too large to be linked at once");
@@ -62,7 +69,7 @@ pub(super) fn recompute(group: &mut Group<'_>, touched: &mut Touched, linked: &m
         done.extend(around.stored.keys().map(|v| (tenant, *v)));
         let found = decide(group, tenant, &around)?;
         keep_flags(group, tenant, &around, &found, touched)?;
-        for planned in plan(&around, &found, |row| master(group, row))? {
+        for planned in plan(&around, &found, |row| known(group, tenant, row))? {
             linked.rows.extend(&planned.from);
             let change = apply(group, tenant, planned)?;
             linked.rows.insert(change.person);
@@ -75,15 +82,15 @@ pub(super) fn recompute(group: &mut Group<'_>, touched: &mut Touched, linked: &m
 /// Everything that evidence connects with a visitor, breadth first; `None` when that is too much.
 ///
 /// Of visitors whose evidence changed, all of it is followed, so that both the old person and the new one
-/// are found whole; of others, what links them.
+/// are found whole; of others, what links them. Where rows may be wrong nothing that was decided is believed.
 fn gather(
     group: &Group<'_>,
     tenant: TenantNo,
     start: VisitorId,
-    changed: &BTreeSet<(TenantNo, VisitorId)>,
+    touched: &Touched,
 ) -> Result<Option<Around>, StoreError> {
-    let mut around = Around::default();
-    let mut ids = BTreeSet::new();
+    let (mut around, mut ids, mut rows) = (Around::default(), BTreeSet::new(), BTreeSet::new());
+    let changed = &touched.visitors;
     let mut waiting = VecDeque::from([start]);
     while let Some(visitor) = waiting.pop_front() {
         if around.stored.contains_key(&visitor) {
@@ -96,7 +103,10 @@ fn gather(
         if around.stored.len() > limits::PERSON_VISITORS {
             return Ok(None);
         }
-        let follow_all = changed.contains(&(tenant, visitor));
+        if touched.of_rows && rows.insert(stored.person) {
+            waiting.extend(pointing(group, tenant, stored.person)?);
+        }
+        let follow_all = touched.of_rows || changed.contains(&(tenant, visitor));
         for row in evidence::of_visitor(group.tx, tenant, visitor)? {
             if row.evidence.weight < Weight::LOGIN {
                 continue;
@@ -105,11 +115,20 @@ fn gather(
             around.rows.insert((visitor, id), row);
             let links = row.evidence.stands() && row.flag != Some(Reason::SecondUnique);
             if (follow_all || links) && ids.insert(id) {
-                follow(group, tenant, id, changed, &mut waiting)?;
+                follow(group, tenant, id, touched, &mut waiting)?;
             }
         }
     }
     Ok(Some(around))
+}
+
+/// Visitors that point to a row, one more than are looked at.
+fn pointing(group: &Group<'_>, tenant: TenantNo, person: PersonNo) -> Result<Vec<VisitorId>, StoreError> {
+    const READ: &str = "SELECT visitor FROM visitors WHERE person = ?1 AND tenant = ?2 LIMIT ?3";
+    let most = signed(limits::PERSON_VISITORS as u64 + 1);
+    let mut statement = group.tx.prepare_cached(READ)?;
+    let rows = statement.query_map((person.0, tenant.0, most), |row| visitor_at(row, 0))?;
+    Ok(rows.collect::<Result<_, _>>()?)
 }
 
 /// Puts the visitors that an id leads to on the list.
@@ -117,14 +136,14 @@ fn follow(
     group: &Group<'_>,
     tenant: TenantNo,
     id: AlternateId,
-    changed: &BTreeSet<(TenantNo, VisitorId)>,
+    touched: &Touched,
     waiting: &mut VecDeque<VisitorId>,
 ) -> Result<(), StoreError> {
     let mut seen = 0;
     evidence::each_newest(group.tx, tenant, id, |row| {
         let visitor = row.evidence.visitor;
-        let links = row.claims() && row.flag != Some(Reason::SecondUnique);
-        if links || changed.contains(&(tenant, visitor)) {
+        let links = row.claims() && (touched.of_rows || row.flag != Some(Reason::SecondUnique));
+        if links || touched.visitors.contains(&(tenant, visitor)) {
             waiting.push_back(visitor);
         }
         seen += 1;
@@ -144,7 +163,11 @@ fn stored(group: &Group<'_>, tenant: TenantNo, visitor: VisitorId) -> Result<Opt
 fn decide(group: &Group<'_>, tenant: TenantNo, around: &Around) -> Result<People, StoreError> {
     let config = &group.rules.tenants.by_no(tenant)?.config;
     let evidence: Vec<Evidence> = around.rows.values().map(|row| row.evidence).collect();
-    Ok(people(&evidence, |kind: KindCode| config.is_unique(kind), Weight::LOGIN))
+    let mut found = people(&evidence, |kind: KindCode| config.is_unique(kind), Weight::LOGIN);
+    let known: BTreeSet<VisitorId> = evidence.iter().map(|evidence| evidence.visitor).collect();
+    let without = around.stored.keys().filter(|visitor| !known.contains(visitor));
+    found.people.extend(without.map(|visitor| Person { master: *visitor, members: [*visitor].into() }));
+    Ok(found)
 }
 
 fn keep_flags(
@@ -171,7 +194,7 @@ fn keep_flags(
 fn plan(
     around: &Around,
     found: &People,
-    master: impl Fn(PersonNo) -> Result<Option<VisitorId>, StoreError>,
+    known: impl Fn(PersonNo) -> Result<Option<Known>, StoreError>,
 ) -> Result<Vec<Planned>, StoreError> {
     let mut old: BTreeMap<PersonNo, BTreeSet<VisitorId>> = BTreeMap::new();
     for (visitor, stored) in &around.stored {
@@ -188,7 +211,11 @@ fn plan(
     for person in &found.people {
         let from: BTreeSet<PersonNo> =
             person.members.iter().filter_map(|v| around.stored.get(v)).map(|s| s.person).collect();
-        if from.iter().all(|row| old.get(row) == Some(&person.members)) {
+        let right = Known { master: person.master, devices: person.members.len() as u64 };
+        if let Some(row) = from.first()
+            && old.get(row) == Some(&person.members)
+            && known(*row)? == Some(right)
+        {
             continue;
         }
         // Each row's last active are enough: no more are named.
@@ -198,16 +225,16 @@ fn plan(
         planned.push(Planned { person: person.clone(), from, row: None, heir_of: None, left });
     }
     let mut taken = BTreeSet::new();
-    for p in &mut planned {
-        for row in &p.from {
-            if master(*row)? == Some(p.person.master) && taken.insert(*row) {
-                p.row = Some(*row);
-                break;
+    for with_master in [true, false] {
+        for p in planned.iter_mut().filter(|p| p.row.is_none()) {
+            for row in &p.from {
+                let fits = known(*row)?.is_some_and(|known| !with_master || known.master == p.person.master);
+                if fits && taken.insert(*row) {
+                    p.row = Some(*row);
+                    break;
+                }
             }
         }
-    }
-    for p in planned.iter_mut().filter(|p| p.row.is_none()) {
-        p.row = p.from.iter().copied().find(|row| taken.insert(*row));
     }
     // Of the people that become one the earliest row's random bytes stay, also when an older visitor joins (S4.3); but
     // never those of a row that goes on as somebody else.
@@ -217,10 +244,13 @@ fn plan(
     Ok(planned)
 }
 
-fn master(group: &Group<'_>, person: PersonNo) -> Result<Option<VisitorId>, StoreError> {
-    const READ: &str = "SELECT master FROM people WHERE person = ?1";
+fn known(group: &Group<'_>, tenant: TenantNo, person: PersonNo) -> Result<Option<Known>, StoreError> {
+    const READ: &str = "SELECT master, devices FROM people WHERE person = ?1 AND tenant = ?2";
     let mut statement = group.tx.prepare_cached(READ)?;
-    Ok(statement.query_row([person.0], |row| visitor_at(row, 0)).optional()?)
+    let known = statement.query_row((person.0, tenant.0), |row| {
+        Ok(Known { master: visitor_at(row, 0)?, devices: unsigned(row.get(1)?) })
+    });
+    Ok(known.optional()?)
 }
 
 /// Writes one person: its row, its visitors' pointers, its cuts; rows that nobody points to any more go.
@@ -289,7 +319,7 @@ fn write_cuts(group: &Group<'_>, person: PersonNo, cuts: &[(VisitorId, Millis)])
     Ok(())
 }
 
-fn remove_if_empty(group: &Group<'_>, person: PersonNo) -> Result<(), StoreError> {
+pub(super) fn remove_if_empty(group: &Group<'_>, person: PersonNo) -> Result<(), StoreError> {
     const REMOVE: &str = "DELETE FROM people WHERE person = ?1
         AND NOT EXISTS (SELECT 1 FROM visitors WHERE person = ?1)";
     if group.tx.prepare_cached(REMOVE)?.execute([person.0])? == 1 {

@@ -9,5 +9,6 @@ mod durability;
 mod erase;
 mod experiments;
 mod import;
+mod jobs;
 mod support;
 mod sync;

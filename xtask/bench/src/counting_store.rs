@@ -57,9 +57,6 @@ pub(crate) fn run(options: &Options, json: bool, stop: &Stop) -> Result<()> {
     let asked = Asked { candidates: candidates(100), question: question(7) };
     // As the origin's own readers have it.
     let conn = store::open_readonly(folder.path())?;
-    if let Ok(x) = std::env::var("EXP") {
-        conn.execute_batch(&x)?;
-    }
     #[cfg(feature = "rocksdb")]
     let rocks = rocks::Rocks::fill(folder.path(), 1..=options.visitors, ACTIONS)?;
     let mut cases = from_buckets(&conn, &asked);

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_edge::Outcome;
 use causeway_origin::read::{self, View};
+use causeway_origin::reconcile;
 use causeway_shared::cookie::{self, IDENTITY, LEDGER, Opened};
 use causeway_shared::fact::{Scope, What};
 use causeway_shared::ids::{AltHash, TenantId, Version, VisitorId};
@@ -89,15 +90,18 @@ fn open(tenant: usize, name: &str, value: &str) -> Option<Opened> {
     })
 }
 
-/// Nobody in the store holds two members.
+/// Nobody in the store holds two members; and people are what all evidence at once says.
 pub fn in_store(world: &mut World) -> Vec<String> {
     const TWO: &str = "SELECT v.person FROM evidence e JOIN visitors v ON v.tenant = e.tenant AND v.visitor = e.visitor
         WHERE e.kind = 1 AND e.weight = 1000 AND e.flag IS NULL AND (e.cancelled IS NULL OR e.last > e.cancelled)
         GROUP BY v.person HAVING count(DISTINCT e.hash) > 1";
-    let Some((conn, _)) = world.origin.store() else { return Vec::new() };
+    let Some((conn, rules)) = world.origin.store() else { return Vec::new() };
     let Ok(mut read) = conn.prepare_cached(TWO) else { return Vec::new() };
     let people = read.query_map([], |row| row.get::<_, i64>(0)).map(|rows| rows.flatten().collect::<Vec<_>>());
-    people.unwrap_or_default().into_iter().map(|person| format!("person {person} holds two members")).collect()
+    let two = people.unwrap_or_default().into_iter().map(|person| format!("person {person} holds two members"));
+    let plan = reconcile::plan(conn, &rules.tenants, &|_, _| ());
+    let differences = plan.map(|plan| plan.differences).unwrap_or_default();
+    two.chain(differences.into_iter().map(|difference| format!("people are not reconciled: {difference:?}"))).collect()
 }
 
 /// People are those of the model.

@@ -1,0 +1,154 @@
+//! Reconcile: who belongs together, found anew from all evidence and compared with the people that the store has (S5.6).
+//!
+//! Links are made as facts come, around the visitors concerned. This is the same decision (`causeway_shared::person`) over
+//! everything at once, so that what a fault, a repair by hand or a bound has left wrong is found and mended:
+//! [`gather`] → decide → [`compare`] give a [`Plan`]; [`mend`] follows it in transactions of few people each, each of which
+//! looks at the evidence again, so that the origin may serve meanwhile and a run that was ended is no harm.
+
+mod compare;
+mod gather;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use causeway_shared::ids::VisitorId;
+use causeway_shared::person::decide;
+use rusqlite::Connection;
+
+use crate::group::{self, Given, Rules};
+use crate::link;
+use crate::metrics::Metrics;
+use crate::store::{PersonNo, StoreError, TenantNo};
+use crate::tenants::Tenants;
+
+/// Visitors of people that are mended in one transaction, but for a single larger one.
+const AT_ONCE: u64 = 1_000;
+
+/// What is wrong with a person.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Cause {
+    /// Visitors that evidence connects are several people.
+    Apart,
+    /// Visitors that no evidence connects are one.
+    Together,
+    /// The master is not the oldest visitor.
+    Master,
+    /// The number of visitors is another.
+    Devices,
+    /// Visitors point to a row that is not there.
+    NoRow,
+    /// A row that no visitor points to.
+    Empty,
+    /// Evidence is flagged that links, or is not flagged and does not.
+    Flag,
+}
+
+impl Cause {
+    /// A stable name for reports and metrics.
+    #[must_use]
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::Apart => "apart",
+            Self::Together => "together",
+            Self::Master => "master",
+            Self::Devices => "devices",
+            Self::NoRow => "no_row",
+            Self::Empty => "empty",
+            Self::Flag => "flag",
+        }
+    }
+}
+
+/// A person that is not as its evidence says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Difference {
+    /// What is wrong.
+    pub cause: Cause,
+    /// Whose.
+    pub tenant: TenantNo,
+    /// The master that it should have; of an empty row the one it has.
+    pub master: VisitorId,
+    /// How many visitors it should have.
+    pub visitors: u32,
+    /// The row, of an empty one.
+    pub row: Option<PersonNo>,
+}
+
+/// What there is, and what is wrong with it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Plan {
+    /// Visitors looked at: those of configured tenants.
+    pub visitors: u64,
+    /// Pieces of evidence that may link.
+    pub links: u64,
+    /// People that the evidence makes.
+    pub people: u64,
+    /// What differs, the people in order; one may differ in several ways.
+    pub differences: Vec<Difference>,
+}
+
+impl Plan {
+    /// How many differences there are of each cause.
+    #[must_use]
+    pub fn causes(&self) -> BTreeMap<&'static str, u64> {
+        let mut causes = BTreeMap::new();
+        for difference in &self.differences {
+            *causes.entry(difference.cause.code()).or_default() += 1;
+        }
+        causes
+    }
+}
+
+/// Finds what differs, over all configured tenants. `conn` should be within one transaction, or what is written meanwhile
+/// looks like a difference. Some 60 bytes of memory a visitor, and as many a link. `progress` is told rows read and rows
+/// there are, both about.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn plan(conn: &Connection, tenants: &Tenants, progress: &dyn Fn(u64, u64)) -> Result<Plan, StoreError> {
+    let gather::Gathered { visitors, mut claims, unique, flagged } = gather::gather(conn, tenants, progress)?;
+    let count = gather::short(visitors.len())?;
+    let is_unique = |id: u32| unique.get(id as usize).copied().unwrap_or_default();
+    let decided = decide(count, &mut claims, is_unique);
+    let links = claims.len() as u64;
+    drop((claims, unique));
+    let sides =
+        compare::Sides { visitors: &visitors, masters: decided.masters, decided: decided.flags, stored: flagged };
+    let (people, differences) = compare::compare(conn, tenants, sides)?;
+    Ok(Plan { visitors: visitors.len() as u64, links, people, differences })
+}
+
+/// Mends what differs, from the evidence as it is by then; gives how many people were changed. `progress` is told
+/// differences seen to and differences there are.
+///
+/// # Errors
+/// [`StoreError`]; transactions before it are kept.
+pub fn mend(
+    conn: &mut Connection,
+    rules: &Rules,
+    metrics: &Metrics,
+    mut given: impl FnMut() -> Result<Given, StoreError>,
+    plan: &Plan,
+    progress: &dyn Fn(u64, u64),
+) -> Result<u64, StoreError> {
+    let all = plan.differences.len() as u64;
+    let (mut changed, mut done) = (0, 0);
+    let mut left = plan.differences.as_slice();
+    while !left.is_empty() {
+        let mut visitors = 0;
+        let some = left.iter().take_while(|difference| {
+            visitors += u64::from(difference.visitors);
+            visitors <= AT_ONCE
+        });
+        let (now, later) = left.split_at(some.count().max(1));
+        let of_people = now.iter().filter(|difference| difference.row.is_none());
+        let starts: BTreeSet<_> = of_people.map(|difference| (difference.tenant, difference.master)).collect();
+        let rows: Vec<PersonNo> = now.iter().filter_map(|difference| difference.row).collect();
+        changed += group::within(conn, rules, metrics, given()?, |group| link::mend(group, &starts, &rows))?;
+        done += now.len() as u64;
+        progress(done, all);
+        left = later;
+    }
+    Ok(changed)
+}
