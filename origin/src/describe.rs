@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use crate::catalogue;
 use crate::link::{self, canonical};
+use crate::links::Checked;
 use crate::read::{self, View};
 use crate::store::StoreError;
 use crate::tenants::Known;
@@ -155,4 +156,11 @@ pub fn lookup(conn: &Connection, tenant: &Known, kind: &str, value: &str) -> Res
         }
     }
     Err(LookupError::Unknown)
+}
+
+/// A checked connection, as JSON. What links is certain: its weight is 1.
+#[must_use]
+pub fn checked(found: Checked) -> Value {
+    let Checked { connected, path, reads } = found;
+    json!({ "connected": connected, "weight": connected.then_some(1.0), "path": path, "reads": reads })
 }

@@ -7,6 +7,7 @@ mod erase;
 mod error;
 mod experiments;
 mod links;
+mod people;
 mod segments;
 mod sync;
 
@@ -149,6 +150,7 @@ pub fn router(app: Arc<App>) -> Router {
         .merge(catalogue::routes())
         .merge(erase::routes())
         .merge(links::routes())
+        .merge(people::routes())
         .fallback(|| async { ApiError::new(StatusCode::NOT_FOUND, "not_found", "there is nothing here") })
         .method_not_allowed_fallback(|| async {
             ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "this path takes another method")

@@ -28,6 +28,7 @@ pub mod links;
 pub mod log;
 pub mod metrics;
 pub mod names;
+pub mod people;
 pub mod publish;
 pub mod read;
 pub mod reconcile;

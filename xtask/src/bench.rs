@@ -15,6 +15,8 @@ use crate::{edge_build, steps, test, tools};
 const EDGE: &str = "edge";
 /// What runs in Node too, and needs nothing else.
 const IN_WASM: [&str; 2] = ["decide", "wasm"];
+/// What has a Python library to compare with.
+const GRAPH: &str = "graph";
 /// What is simulated, not measured.
 const BANDIT: &str = "bandit";
 /// What a program of its own plays, and by which of its commands.
@@ -32,6 +34,7 @@ pub(crate) fn names() -> Vec<&'static str> {
         "segments",
         "segments-load",
         "filters",
+        GRAPH,
         "train",
         BANDIT,
         PLAYED[0].0,
@@ -63,6 +66,9 @@ pub(crate) fn run(project: &Project, name: &str, json: bool, rocksdb: bool, stop
     if name == EDGE {
         tools::ensure_worker_build(project, stop)?;
         env.push(("CAUSEWAY_PEERS", peers::build(project, &env, stop)?.into()));
+    }
+    if name == GRAPH {
+        env.extend(peers::scipy(project, stop)?.map(|python| ("CAUSEWAY_SCIPY", python.into())));
     }
     let mut build = project.cargo();
     build.args(["build", "--release", "--package", "causeway-bench"]);

@@ -141,6 +141,8 @@ fn planned(conn: &mut Connection, tenants: &Tenants) -> anyhow::Result<Plan> {
         bar.set_length(all);
         bar.set_position(done);
     };
+    // It reads everything once: pages that were mapped would stay in this process's memory.
+    conn.pragma_update(None, "mmap_size", 0)?;
     let snapshot = conn.transaction()?;
     let plan = reconcile::plan(&snapshot, tenants, &progress)?;
     bar.finish_and_clear();

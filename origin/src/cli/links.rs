@@ -9,10 +9,27 @@ use clap::Subcommand;
 use serde_json::json;
 
 use super::segments::put_facts;
-use super::{Common, Opened, confirmed, named};
+use super::{Common, Opened, Reading, confirmed, named};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Links {
+    /// Whether two visitors are one person.
+    Check {
+        /// A visitor.
+        a: String,
+        /// Another one.
+        b: String,
+        /// Whose visitors. With one tenant configured it need not be said.
+        #[arg(long)]
+        tenant: Option<String>,
+    },
+    #[command(flatten)]
+    End(End),
+}
+
+/// What ends evidence.
+#[derive(Debug, Subcommand)]
+pub(super) enum End {
     /// Undo the link of two visitors: the first one's evidence with each id that both were seen with ends, until newer comes.
     Remove {
         /// The visitor whose evidence ends.
@@ -47,18 +64,25 @@ pub(super) enum Links {
 }
 
 pub(super) fn run(command: &Links, common: &Common) -> anyhow::Result<()> {
+    match command {
+        Links::Check { a, b, tenant } => check(a, b, tenant.as_deref(), common),
+        Links::End(command) => end(command, common),
+    }
+}
+
+fn end(command: &End, common: &Common) -> anyhow::Result<()> {
     let mut opened = Opened::new(common)?;
-    let (Links::Remove { tenant, yes, .. } | Links::Cancel { tenant, yes, .. }) = command;
+    let (End::Remove { tenant, yes, .. } | End::Cancel { tenant, yes, .. }) = command;
     let tenant = named(&opened.rules.tenants, tenant.as_deref())?.clone();
     let conn = &opened.conn;
     let (whose, ids): (VisitorId, Vec<(AlternateId, Millis)>) = match command {
-        Links::Remove { a, b, .. } => {
+        End::Remove { a, b, .. } => {
             let (a, b) = (visitor(a)?, visitor(b)?);
             let shared = of::connecting(conn, &tenant, a, b)?;
             ensure!(a != b && !shared.is_empty(), "the two visitors were not seen with the same id");
             (a, shared.into_iter().collect())
         }
-        Links::Cancel { visitor: whose, kind, value, .. } => {
+        End::Cancel { visitor: whose, kind, value, .. } => {
             let whose = visitor(whose)?;
             let kind = tenant.config.kind(kind).context("the tenant has no kind of alternate id of that name")?;
             let fits = !value.is_empty() && value.len() <= limits::ALTERNATE_ID_BYTES;
@@ -78,6 +102,13 @@ pub(super) fn run(command: &Links, common: &Common) -> anyhow::Result<()> {
         ids.iter().map(|(id, last)| Ok(of::cancellation(whose, *id, *last, now, random()?))).collect();
     put_facts(&mut opened, &tenant, facts?)?;
     common.output.one(&json!({"visitor": whose.to_string(), "cancelled": cancelled, "done": true}))
+}
+
+fn check(a: &str, b: &str, tenant: Option<&str>, common: &Common) -> anyhow::Result<()> {
+    let opened = Reading::new(common)?;
+    let tenant = named(&opened.tenants, tenant)?.no;
+    let found = of::check(&opened.conn, tenant, visitor(a)?, visitor(b)?)?;
+    common.output.one(&describe::checked(found.context("the store does not have both visitors")?))
 }
 
 fn visitor(text: &str) -> anyhow::Result<VisitorId> {

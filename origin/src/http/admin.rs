@@ -257,6 +257,7 @@ mod tests {
             include_str!("erase.rs"),
             include_str!("experiments.rs"),
             include_str!("links.rs"),
+            include_str!("people.rs"),
             include_str!("../http.rs"),
         ];
         let code = files.concat();

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::{Path, Request, State};
+use axum::extract::{Path, Query, Request, State};
 use axum::http::StatusCode;
 use axum::response::IntoResponse as _;
-use axum::routing::delete;
+use axum::routing::{delete, get};
 use causeway_shared::ids::VisitorId;
+use serde::Deserialize;
 use serde_json::json;
 
 use super::admin::{admit, tenant, which};
@@ -17,7 +18,26 @@ use crate::tokens::Role;
 use crate::{clock, describe, links};
 
 pub(super) fn routes() -> Router<Arc<App>> {
-    Router::new().route("/admin/v1/links/{a}/{b}", delete(unlink))
+    Router::new().route("/admin/v1/links/{a}/{b}", delete(unlink)).route("/admin/v1/links/check", get(check))
+}
+
+/// The two of a check.
+#[derive(Debug, Deserialize)]
+struct Both {
+    a: String,
+    b: String,
+}
+
+async fn check(State(app): State<Arc<App>>, request: Request) -> Answer {
+    let (parts, _) = request.into_parts();
+    let live = admit(&app, &parts.headers, Role::Viewer).await?;
+    let no = tenant(live, which(&parts.uri))?.no;
+    let bad = || ApiError::field("a", "bad_query", "two visitors are needed: ?a=ID&b=ID");
+    let Query(Both { a, b }) = Query::try_from_uri(&parts.uri).map_err(|_| bad())?;
+    let (a, b) = (visitor("a", &a)?, visitor("b", &b)?);
+    let found = live.readers.read(move |view| links::check(view.conn, no, a, b)).await?;
+    let unknown = || ApiError::new(StatusCode::NOT_FOUND, "unknown_visitor", "the store does not have both visitors");
+    Ok(axum::Json(describe::checked(found.ok_or_else(unknown)?)).into_response())
 }
 
 /// Ends the first visitor's evidence with each id that connects the two. Answered once it is folded: who reads next sees

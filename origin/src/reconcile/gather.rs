@@ -81,7 +81,9 @@ fn visitors(
     progress: &dyn Fn(u64, u64),
 ) -> Result<Vec<At>, StoreError> {
     let mut found = Vec::new();
-    let mut statement = conn.prepare("SELECT tenant, visitor, person FROM visitors ORDER BY row")?;
+    const READ: &str =
+        "SELECT tenant, visitor, person FROM visitors INDEXED BY visitors_by_id ORDER BY tenant, visitor";
+    let mut statement = conn.prepare(READ)?;
     let mut rows = statement.query([])?;
     let mut seen = 0;
     while let Some(row) = rows.next()? {
@@ -93,7 +95,6 @@ fn visitors(
             found.push(At { tenant: *tenant, visitor: visitor_at(row, 1)?, person: small(row.get(2)?)? });
         }
     }
-    found.sort_unstable();
     Ok(found)
 }
 

@@ -254,3 +254,43 @@ fn a_catalogue_is_put_as_a_whole_and_its_way_to_the_kv_begins_with_its_value() {
     let budget = &call(&viewer, "GET", "/budgets", &json!(null)).json()["budgets"][0];
     assert_eq!((&budget["left_micros"], &budget["daily_budget_micros"]), (&json!(5_000_000), &json!(null)));
 }
+
+#[test]
+fn s5_04_s5_05_connections_and_people_over_http_and_by_the_command() {
+    let place = Place::new();
+    let origin = place.serve();
+    let token = place.token("viewer");
+    for v in 1..=3 {
+        origin.send(&[page(visitor(v), 1), origin.login(visitor(v), 2, "ann")]);
+    }
+    origin.send(&[page(visitor(4), 1)]);
+    let id = |v: u32| visitor(v).to_string();
+    let check = |a: &str, b: &str| origin.admin(&token, &format!("links/check?tenant=demo&a={a}&b={b}"));
+    let connected = json!({ "connected": true, "weight": 1.0, "path": 2, "reads": 2 });
+    // What was acknowledged is folded a moment later.
+    assert!((0..10_000).any(|_| check(&id(4), &id(4)).status == 200), "it is never folded");
+    assert_eq!(check(&id(2), &id(3)).json(), connected);
+    assert_eq!(place.json(&["links", "check", &id(2), &id(3), "--tenant", "demo"]), connected);
+    let apart = json!({ "connected": false, "weight": null, "path": null, "reads": 2 });
+    assert_eq!(check(&id(1), &id(4)).json(), apart);
+    for (a, b, status, code) in [("x", &*id(1), 400, "bad_id"), (&*id(1), &*id(9), 404, "unknown_visitor")] {
+        let answer = check(a, b);
+        assert_eq!((answer.status, answer.code().as_str()), (status, code));
+    }
+    let people = |path: &str| origin.admin(&token, &format!("people{path}"));
+    let listed = |v: u32, devices: u32| json!({ "master": id(v), "devices": devices });
+    assert_eq!(people("?tenant=demo&limit=1").json(), json!({ "people": [listed(1, 3)], "next": id(1) }));
+    let rest = people(&format!("?tenant=demo&after={}", id(1))).json();
+    assert_eq!(rest, json!({ "people": [listed(4, 1)], "next": null }));
+    let one = people(&format!("/{}?tenant=demo&limit=2", id(2))).json();
+    assert_eq!(
+        (&one["master"], &one["devices"], one["members"].as_array().unwrap().len()),
+        (&json!(id(1)), &json!(3), 2)
+    );
+    let last = people(&format!("/{}?tenant=demo&after={}", id(2), one["next"].as_str().unwrap())).json();
+    assert_eq!((last["members"].as_array().unwrap().len(), &last["next"]), (1, &json!(null)));
+    for (path, status) in [("?tenant=demo&limit=0", 400), ("?tenant=demo&after=x", 400), ("/x?tenant=demo", 400)] {
+        assert_eq!(people(path).status, status, "{path}");
+    }
+    assert_eq!(people(&format!("/{}?tenant=demo", id(9))).status, 404);
+}

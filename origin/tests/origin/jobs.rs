@@ -13,8 +13,9 @@ fn s5_06_broken_people_are_shown_by_the_plan_and_mended_while_the_origin_serves(
     }
     origin.send(&[page(visitor(4), 1)]);
     let job = |more: &[&str]| place.json(&[&["job", "run", "reconcile"], more].concat());
-    let sound = job(&["--dry-run"]);
-    assert_eq!(sound, json!({ "visitors": 4, "links": 3, "people": 2, "differences": {}, "first": [] }),);
+    let sound = json!({ "visitors": 4, "links": 3, "people": 2, "differences": {}, "first": [] });
+    // What was acknowledged is folded a moment later.
+    assert!((0..1_000).any(|_| job(&["--dry-run"]) == sound), "{}", job(&["--dry-run"]));
     {
         let conn = rusqlite::Connection::open(place.path().join("data/causeway.db")).unwrap();
         let wrong = "UPDATE visitors SET person = (SELECT person FROM visitors WHERE visitor = ?1) WHERE visitor = ?2";

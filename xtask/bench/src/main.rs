@@ -18,6 +18,7 @@ mod edge;
 mod environment;
 mod facts;
 mod filters;
+mod graph;
 mod http1;
 mod ingest;
 mod load;
@@ -70,6 +71,8 @@ enum Bench {
     Decide(decide::Options),
     /// Which of ten thousand filters mean somebody, beside one filter after the other.
     Filters(filters::Options),
+    /// Connected components in memory, and `reconcile` on a store of millions.
+    Graph(graph::Options),
     /// Ten million stored actions into a model.
     Train(train::Options),
     /// Syncs a real origin acknowledges, and how fast it folds them.
@@ -95,6 +98,7 @@ fn main() -> ExitCode {
             Bench::SegmentsLoad(options) => segments_load::run(options, cli.json, &stop),
             Bench::Decide(options) => decide::run(options, cli.json, &stop),
             Bench::Filters(options) => filters::run(options, cli.json, &stop),
+            Bench::Graph(options) => graph::run(options, cli.json, &stop),
             Bench::Train(options) => train::run(options, cli.json, &stop),
             Bench::Ingest(options) => ingest::run(options, cli.json, &stop),
             Bench::Bandit(options) => bandit::run(options, cli.json, &stop),

@@ -14,6 +14,28 @@ use crate::stop::Stop;
 const RUST_PEERS: [(&str, &str); 4] =
     [("empty", ""), ("empty-queue", "queue"), ("read", "read"), ("read-queue", "read,queue")];
 const SHIM: &str = "shim.wasm";
+/// What `bench graph` compares with, from PyPI.
+const SCIPY: &str = "scipy==1.16.3";
+
+/// A Python with scipy, in a folder of its own. `None` where there is no Python, or it cannot be installed for it.
+pub(crate) fn scipy(project: &Project, stop: &Stop) -> Result<Option<PathBuf>> {
+    let folder = project.target.join("scipy");
+    let (python, stamp) = (folder.join("bin/python"), folder.join("stamp"));
+    if std::fs::read_to_string(&stamp).is_ok_and(|made_from| made_from == SCIPY) {
+        return Ok(Some(python));
+    }
+    let mut make = project.command("python3");
+    let made = steps::run("making a folder for scipy", make.args(["-m", "venv"]).arg(&folder), stop);
+    let mut install = project.command(&python);
+    install.args(["-m", "pip", "install", "--quiet", "--only-binary", ":all:", SCIPY]);
+    if let Err(error) = made.and_then(|_| steps::run("installing scipy", &mut install, stop)) {
+        stop.check()?;
+        eprintln!("no scipy: {error:#}");
+        return Ok(None);
+    }
+    std::fs::write(&stamp, SCIPY)?;
+    Ok(Some(python))
+}
 
 /// Builds what is not there or older than its source. Returns the folder with one entry a peer.
 pub(crate) fn build(project: &Project, env: &[(&'static str, OsString)], stop: &Stop) -> Result<PathBuf> {

@@ -1,0 +1,71 @@
+//! People on the admin side, a page at a time.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Path, Query, Request, State};
+use axum::http::{StatusCode, Uri};
+use axum::response::IntoResponse as _;
+use axum::routing::get;
+use causeway_shared::ids::VisitorId;
+use serde::Deserialize;
+use serde_json::json;
+
+use super::admin::{admit, tenant, which};
+use super::segments::{Answer, ById};
+use super::{ApiError, App};
+use crate::people;
+use crate::tokens::Role;
+
+/// People or visitors on one page.
+const PAGE: usize = 1_000;
+
+pub(super) fn routes() -> Router<Arc<App>> {
+    Router::new().route("/admin/v1/people", get(all)).route("/admin/v1/people/{id}", get(one))
+}
+
+/// From where on, and how many.
+#[derive(Debug, Deserialize)]
+struct Paged {
+    after: Option<String>,
+    limit: Option<usize>,
+}
+
+impl Paged {
+    fn of(uri: &Uri) -> Result<(Option<VisitorId>, usize), ApiError> {
+        let paged: Result<Query<Self>, QueryRejection> = Query::try_from_uri(uri);
+        let bad = |what| ApiError::field(what, "bad_query", format!("`after` is a visitor id, `limit` 1 to {PAGE}"));
+        let Query(Self { after, limit }) = paged.map_err(|_| bad("limit"))?;
+        let after = after.map(|after| after.parse()).transpose().map_err(|_| bad("after"))?;
+        let limit = limit.unwrap_or(PAGE);
+        if (1..=PAGE).contains(&limit) { Ok((after, limit)) } else { Err(bad("limit")) }
+    }
+}
+
+async fn all(State(app): State<Arc<App>>, request: Request) -> Answer {
+    let (parts, _) = request.into_parts();
+    let live = admit(&app, &parts.headers, Role::Viewer).await?;
+    let no = tenant(live, which(&parts.uri))?.no;
+    let (after, limit) = Paged::of(&parts.uri)?;
+    let people = live.readers.read(move |view| people::all(view.conn, no, after, limit)).await?;
+    let next = people.last().filter(|_| people.len() == limit).map(|last| last.master.clone());
+    Ok(axum::Json(json!({ "people": people, "next": next })).into_response())
+}
+
+async fn one(State(app): State<Arc<App>>, Path(id): ById, request: Request) -> Answer {
+    let (parts, _) = request.into_parts();
+    let live = admit(&app, &parts.headers, Role::Viewer).await?;
+    let no = tenant(live, which(&parts.uri))?.no;
+    let (after, limit) = Paged::of(&parts.uri)?;
+    let of = id.parse().map_err(|_| ApiError::field("id", "bad_id", "a visitor id is a UUID of version 7"))?;
+    let found = live.readers.read(move |view| people::members(view.conn, no, of, after, limit)).await?;
+    let unknown = || {
+        ApiError::new(
+            StatusCode::NOT_FOUND,
+            "unknown_visitor",
+            "the store has no such visitor, or `after` is another's",
+        )
+    };
+    Ok(axum::Json(found.ok_or_else(unknown)?).into_response())
+}

@@ -1,0 +1,152 @@
+//! Who there is: all people by their masters, and all visitors of one, a page at a time (S5.5).
+
+use causeway_shared::ids::VisitorId;
+use rusqlite::{Connection, OptionalExtension as _};
+use serde::Serialize;
+
+use crate::store::{PersonNo, StoreError, TenantNo, visitor_at};
+
+/// A person.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Listed {
+    /// Its oldest visitor.
+    pub master: String,
+    /// How many visitors it has.
+    pub devices: u32,
+}
+
+/// A person's visitors.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Members {
+    /// The person.
+    #[serde(flatten)]
+    pub person: Listed,
+    /// The last active first.
+    pub members: Vec<String>,
+    /// What the next page is after; `None` on the last one.
+    pub next: Option<String>,
+}
+
+/// People by their masters, the oldest first: at most so many of those whose master is younger than `after`.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn all(
+    conn: &Connection,
+    tenant: TenantNo,
+    after: Option<VisitorId>,
+    most: usize,
+) -> Result<Vec<Listed>, StoreError> {
+    const READ: &str = "SELECT master, devices FROM people WHERE tenant = ?1 AND master > ?2 ORDER BY master LIMIT ?3";
+    let after = after.map(|after| after.as_bytes().to_vec()).unwrap_or_default();
+    let mut statement = conn.prepare_cached(READ)?;
+    let most = i64::try_from(most).unwrap_or(i64::MAX);
+    let rows = statement.query_map((tenant.0, after, most), |row| {
+        Ok(Listed { master: visitor_at(row, 0)?.to_string(), devices: row.get(1)? })
+    })?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+/// The person of a visitor, and at most so many of its visitors: those that were active before `after`. `None` for a
+/// visitor that is not known, and after one that is another's. Who becomes active between two pages is not on the later one.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn members(
+    conn: &Connection,
+    tenant: TenantNo,
+    of: VisitorId,
+    after: Option<VisitorId>,
+    most: usize,
+) -> Result<Option<Members>, StoreError> {
+    const PERSON: &str = "SELECT master, devices FROM people WHERE person = ?1";
+    // In the order of its index: a page costs as much of a million visitors as of three.
+    const READ: &str =
+        "SELECT visitor FROM visitors WHERE person = ?1 AND last_seen <= ?2 AND (last_seen < ?2 OR row > ?3)
+        ORDER BY last_seen DESC, row LIMIT ?4";
+    let Some((person, ..)) = place(conn, tenant, of)? else { return Ok(None) };
+    let (last_seen, row) = match after {
+        None => (i64::MAX, 0),
+        Some(after) => match place(conn, tenant, after)?.filter(|(other, ..)| *other == person) {
+            Some((_, last_seen, row)) => (last_seen, row),
+            None => return Ok(None),
+        },
+    };
+    let person_row =
+        |row: &rusqlite::Row<'_>| Ok(Listed { master: visitor_at(row, 0)?.to_string(), devices: row.get(1)? });
+    let found = conn.prepare_cached(PERSON)?.query_row([person.0], person_row)?;
+    let mut statement = conn.prepare_cached(READ)?;
+    let more = i64::try_from(most).unwrap_or(i64::MAX).saturating_add(1);
+    let rows = statement.query_map((person.0, last_seen, row, more), |row| visitor_at(row, 0))?;
+    let mut members: Vec<String> = rows.map(|row| Ok(row?.to_string())).collect::<Result<_, StoreError>>()?;
+    let is_last = members.len() <= most;
+    members.truncate(most);
+    let next = members.last().filter(|_| !is_last).cloned();
+    Ok(Some(Members { person: found, members, next }))
+}
+
+/// A visitor's person, when it was active last, and its row.
+fn place(conn: &Connection, tenant: TenantNo, visitor: VisitorId) -> Result<Option<(PersonNo, i64, i64)>, StoreError> {
+    const READ: &str = "SELECT person, last_seen, row FROM visitors WHERE tenant = ?1 AND visitor = ?2";
+    let mut statement = conn.prepare_cached(READ)?;
+    let place = statement
+        .query_row((tenant.0, visitor.as_bytes()), |row| Ok((PersonNo(row.get(0)?), row.get(1)?, row.get(2)?)));
+    Ok(place.optional()?)
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+    use crate::links::{Checked, check};
+    use crate::testing::{NOW, Origin, page, visitor};
+
+    #[test]
+    fn s5_05_all_masters_and_all_visitors_of_one_come_in_pages() {
+        let mut origin = Origin::new();
+        for v in 1..=7 {
+            let at = NOW - 3_600_000 * u64::from(5 - v / 3);
+            let facts = [page(visitor(v), 1, at), origin.login(visitor(v), 2, at, "ann")];
+            origin.send("demo", &facts);
+        }
+        origin.send("demo", &[page(visitor(9), 1, NOW), page(visitor(8), 1, NOW)]);
+        origin.send("other", &[page(visitor(5), 1, NOW)]);
+        let tenant = origin.tenant("demo").no;
+        let conn = &origin.conn;
+        let name = |v: u32| visitor(v).to_string();
+        let listed = |v: u32, devices| Listed { master: name(v), devices };
+        assert_eq!(all(conn, tenant, None, 2).unwrap(), [listed(1, 7), listed(8, 1)]);
+        assert_eq!(all(conn, tenant, Some(visitor(8)), 2).unwrap(), [listed(9, 1)]);
+        let (mut seen, mut after, mut pages) = (Vec::new(), None, 0);
+        loop {
+            let found = members(conn, tenant, visitor(4), after, 2).unwrap().unwrap();
+            assert_eq!(found.person, listed(1, 7));
+            seen.extend(found.members);
+            pages += 1;
+            match found.next {
+                Some(next) => after = next.parse().ok(),
+                None => break,
+            }
+        }
+        assert_eq!((seen, pages), ([6, 7, 3, 4, 5, 1, 2].map(name).to_vec(), 4), "the last active first");
+        assert_eq!(members(conn, tenant, visitor(77), None, 2).unwrap(), None);
+        assert_eq!(members(conn, tenant, visitor(1), Some(visitor(9)), 2).unwrap(), None, "another's");
+    }
+
+    #[test]
+    fn s5_04_a_connection_is_checked_by_a_row_or_two() {
+        let mut origin = Origin::new();
+        let logins = [1, 2, 3].map(|v| origin.login(visitor(v), 1, NOW, "ann"));
+        origin.send("demo", &logins);
+        origin.send("demo", &[page(visitor(4), 1, NOW)]);
+        origin.send("other", &[page(visitor(5), 1, NOW)]);
+        let tenant = origin.tenant("demo").no;
+        let checked = |a, b| check(&origin.conn, tenant, visitor(a), visitor(b)).unwrap();
+        let is = |path, reads| Some(Checked { connected: true, path: Some(path), reads });
+        assert_eq!([checked(1, 3), checked(3, 1)], [is(1, 1); 2], "the master in hand");
+        assert_eq!([checked(2, 3), checked(3, 2)], [is(2, 2); 2]);
+        assert_eq!(checked(2, 2), is(0, 1));
+        assert_eq!(checked(1, 4), Some(Checked { connected: false, path: None, reads: 2 }));
+        assert_eq!([checked(1, 5), checked(5, 1), checked(6, 6)], [None; 3], "another tenant's, and nobody's");
+    }
+}

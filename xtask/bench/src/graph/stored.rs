@@ -1,0 +1,175 @@
+//! A store of millions of visitors, written row by row; what `reconcile` says of it, and how fast.
+
+use std::collections::BTreeMap;
+use std::hint::black_box;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use causeway_origin::links;
+use causeway_origin::store::{self, TenantNo};
+use causeway_shared::ids::VisitorId;
+use rusqlite::Connection;
+use serde_json::{Value, json};
+
+use super::{BENCH, Options};
+use crate::environment::path;
+use crate::origin::{TENANT, prepare};
+use crate::random::Random;
+use crate::report::{self, Bar, Line};
+use crate::stop::Stop;
+
+/// People whose number of visitors is made wrong: what the plan must find.
+const WRONG: u32 = 1_000;
+/// The member that a fifth of all visitors are of.
+const SUPER: u32 = 0;
+/// Indices that are made at the end.
+const LATER: [&str; 3] = ["visitors_by_person", "people_by_master", "evidence_by_id"];
+
+/// The member of a visitor.
+fn member(visitor: u32, visitors: u32) -> Option<u32> {
+    match visitor % 5 {
+        0 => Some(SUPER),
+        // Two and a half visitors each.
+        1 | 2 => Some(1 + u32::try_from(Random::of(visitor.into()).below(u64::from(visitors) * 4 / 25)).unwrap_or(0)),
+        _ => None,
+    }
+}
+
+fn id(number: u32) -> VisitorId {
+    let [a, b, c, d] = number.to_be_bytes();
+    VisitorId::mint(1_790_000_000_000 + u64::from(number), [0, 0, 0, 0, 0, 0, a, b, c, d])
+}
+
+pub(super) fn run(options: &Options, json: bool, stop: &Stop) -> Result<()> {
+    let folder = tempfile::tempdir().context("no temporary folder")?;
+    let config = prepare(folder.path(), "")?;
+    let data = folder.path().join("data");
+    eprintln!("storing {} visitors", options.visitors);
+    let (tenant, people) = fill(&data, options.visitors, stop)?;
+    let (told, took, peak) = reconcile(&config, stop)?;
+    let links = options.visitors / 5 * 3;
+    let expected = json!([options.visitors, links, people, { "devices": WRONG }]);
+    let found =
+        ["visitors", "links", "people", "differences"].map(|field| told.get(field).cloned().unwrap_or_default());
+    ensure!(Value::from(found.to_vec()) == expected, "the plan says {found:?}, not {expected}");
+    let whole = options.visitors >= 5_000_000;
+    let print = |case: String, value, unit, bar: f64| {
+        let bar = whole.then_some(Bar::AtMost(bar));
+        report::print(&Line { bench: BENCH, case, value, unit, peer: None, bar }, json);
+    };
+    let of = format!("{:.1} M visitors, {:.1} M links", f64::from(options.visitors) / 1e6, f64::from(links) / 1e6);
+    print(format!("plan of reconcile, {of}"), took, "s", 15.0);
+    print(format!("memory of it, {of}"), peak, "MB", 500.0);
+    // As of a serving origin: where the operating system has it, and asked before.
+    std::io::copy(&mut std::fs::File::open(store::file(&data))?, &mut std::io::sink())?;
+    let conn = store::open_readonly(&data)?;
+    checks(&conn, tenant, options, false, stop)?;
+    let (small, large) = (checks(&conn, tenant, options, false, stop)?, checks(&conn, tenant, options, true, stop)?);
+    print("check connection, p99".to_owned(), small, "us", 20.0);
+    print(format!("the same, of a member with {} visitors, p99", options.visitors / 5), large, "us", 20.0);
+    Ok(())
+}
+
+/// Rows as the origin would have them; gives how many people there are.
+fn fill(data: &Path, visitors: u32, stop: &Stop) -> Result<(TenantNo, u32)> {
+    const PERSON: &str = "INSERT INTO people VALUES (?1, ?2, ?3, ?4, 1, 1, NULL, zeroblob(16))";
+    const VISITOR: &str = "INSERT INTO visitors
+        (row, tenant, visitor, last_seen, version, restore, published, person, profile, segments)
+        VALUES (?1, ?2, ?3, 0, 1, 0, 0, ?4, zeroblob(100), zeroblob(200))";
+    const EVIDENCE: &str = "INSERT INTO evidence (tenant, visitor, kind, hash, source, weight, first, last)
+        VALUES (?1, ?2, 1, ?3, 1, 1000, ?4, ?4)";
+    let conn = store::open(data)?;
+    let tenant = store::tenant_no(&conn, TENANT)?;
+    conn.execute_batch("PRAGMA synchronous = OFF")?;
+    let mut indices = Vec::new();
+    for name in LATER {
+        let made: String = conn.query_row("SELECT sql FROM sqlite_master WHERE name = ?1", [name], |row| row.get(0))?;
+        conn.execute_batch(&format!("DROP INDEX {name}"))?;
+        indices.push(made);
+    }
+    // Of each member the first visitor, whose row is the person's, and how many there are.
+    let mut firsts: BTreeMap<u32, (u32, u32)> = BTreeMap::new();
+    conn.execute_batch("BEGIN")?;
+    for visitor in 0..visitors {
+        if visitor % 10_000 == 0 {
+            stop.check()?;
+        }
+        let of = member(visitor, visitors);
+        let master = of.map_or(visitor, |member| {
+            let (first, count) = firsts.entry(member).or_insert((visitor, 0));
+            *count += 1;
+            *first
+        });
+        conn.prepare_cached(VISITOR)?.execute((visitor + 1, tenant.0, id(visitor).as_bytes(), master + 1))?;
+        if let Some(member) = of {
+            let hash = Random::of(u64::from(member) << 32).sixteen();
+            conn.prepare_cached(EVIDENCE)?.execute((tenant.0, id(visitor).as_bytes(), hash, visitor))?;
+        }
+    }
+    let alone = (0..visitors).filter(|visitor| member(*visitor, visitors).is_none()).map(|visitor| (visitor, 1));
+    let mut people: Vec<(u32, u32)> = firsts.into_values().chain(alone).collect();
+    people.sort_unstable();
+    for ((master, devices), number) in people.iter().zip(0..) {
+        let devices = devices + u32::from(number < WRONG);
+        conn.prepare_cached(PERSON)?.execute((master + 1, tenant.0, id(*master).as_bytes(), devices))?;
+    }
+    conn.execute_batch("COMMIT")?;
+    indices.iter().try_for_each(|made| conn.execute_batch(made))?;
+    conn.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)")?;
+    Ok((tenant, u32::try_from(people.len())?))
+}
+
+/// The command's plan, how long it took, and the most memory it had.
+fn reconcile(config: &Path, stop: &Stop) -> Result<(Value, f64, f64)> {
+    let mut command = Command::new(path("CAUSEWAY_ORIGIN_BIN")?);
+    command.arg("--config").arg(config).args(["--output", "json", "job", "run", "reconcile", "--dry-run"]);
+    let start = Instant::now();
+    let mut child = command.stdout(Stdio::piped()).spawn()?;
+    let mut peak = 0.0;
+    while child.try_wait()?.is_none() {
+        stop.check().inspect_err(|_| drop(child.kill()))?;
+        // It only grows: what it was a moment before the end is what it was.
+        peak = memory(&child).unwrap_or(peak);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let took = start.elapsed().as_secs_f64();
+    let output = child.wait_with_output()?;
+    ensure!(output.status.success(), "reconcile failed");
+    Ok((serde_json::from_slice(&output.stdout)?, took, peak))
+}
+
+/// The most memory a process had so far, in megabytes; none once it has ended.
+fn memory(child: &Child) -> Option<f64> {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kib: f64 = line.trim().trim_end_matches(" kB").parse().ok()?;
+    Some(kib * 1_024.0 / 1e6)
+}
+
+/// The 99th of a hundred checks, in microseconds: half of pairs that are one person.
+fn checks(conn: &Connection, tenant: TenantNo, options: &Options, large: bool, stop: &Stop) -> Result<f64> {
+    let mut random = Random::of(u64::from(large));
+    let mut any = || u32::try_from(random.below(options.visitors.into())).unwrap_or_default();
+    let mut took = Vec::with_capacity(options.checks as usize);
+    for n in 0..options.checks {
+        if n % 1_000 == 0 {
+            stop.check()?;
+        }
+        let (a, mut b) = (any() / 5 * 5 + u32::from(!large), any());
+        if n % 2 == 0 && large {
+            b = b / 5 * 5;
+        } else if n % 2 == 0 {
+            b = a;
+        }
+        let (whose, others) = (member(a, options.visitors), member(b, options.visitors));
+        let start = Instant::now();
+        let found = black_box(links::check(conn, tenant, id(a), id(b))?);
+        took.push(start.elapsed().as_secs_f64() * 1e6);
+        let connected = found.is_some_and(|found| found.connected);
+        ensure!(connected == (a == b || whose.is_some() && whose == others), "{a} and {b}: {found:?}");
+    }
+    took.sort_by(f64::total_cmp);
+    took.get(took.len() * 99 / 100).copied().context("nothing was checked")
+}
