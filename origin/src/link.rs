@@ -113,9 +113,14 @@ pub fn mend(
     let mut touched = Touched { visitors: visitors.clone(), of_rows: true, ..Touched::default() };
     people::recompute(group, &mut touched, &mut linked)?;
     empty.iter().try_for_each(|row| people::remove_if_empty(group, *row))?;
+    linked.rows.extend(empty);
     lookups::recompute(group, &touched.ids, &mut linked)?;
     experiment::people::refresh(group, &[], &linked)?;
     publish::note(group, &[], &linked)?;
+    // Who is alone has no siblings to wait with.
+    for (tenant, visitor) in visitors {
+        publish::put(group, *tenant, publish::Subject::Snapshot(*visitor), group.now)?;
+    }
     Ok(linked.people.len() as u64)
 }
 

@@ -27,7 +27,8 @@ pub struct Members {
     pub next: Option<String>,
 }
 
-/// People by their masters, the oldest first: at most so many of those whose master is younger than `after`.
+/// People by their masters, the oldest first: at most so many of those whose master is younger than `after`. A visitor that
+/// withdrew or was erased is a person of its own.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
@@ -48,7 +49,7 @@ pub fn all(
 }
 
 /// The person of a visitor, and at most so many of its visitors: those that were active before `after`. `None` for a
-/// visitor that is not known, and after one that is another's. Who becomes active between two pages is not on the later one.
+/// visitor that is not known, and after one that is another's. While visitors become active, pages may overlap.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].

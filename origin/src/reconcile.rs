@@ -13,6 +13,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_shared::ids::VisitorId;
+use causeway_shared::limits;
 use causeway_shared::person::decide;
 use rusqlite::Connection;
 
@@ -22,7 +23,7 @@ use crate::metrics::Metrics;
 use crate::store::{PersonNo, StoreError, TenantNo};
 use crate::tenants::Tenants;
 
-/// Visitors of people that are mended in one transaction, but for a single larger one.
+/// Visitors of people that are mended in one transaction, but for a single larger person or row.
 const AT_ONCE: u64 = 1_000;
 
 /// What is wrong with a person.
@@ -69,7 +70,7 @@ pub struct Difference {
     pub tenant: TenantNo,
     /// The master that it should have; of an empty row the one it has.
     pub master: VisitorId,
-    /// How many visitors it should have.
+    /// How many visitors it should have, or the row where they are; whichever is more.
     pub visitors: u32,
     /// The row, of an empty one.
     pub row: Option<PersonNo>,
@@ -86,6 +87,14 @@ pub struct Plan {
     pub people: u64,
     /// What differs, the people in order; one may differ in several ways.
     pub differences: Vec<Difference>,
+}
+
+impl Difference {
+    /// Whether it is too large to be mended: more than [`limits::PERSON_VISITORS`].
+    #[must_use]
+    pub fn is_too_large(&self) -> bool {
+        self.visitors as usize > limits::PERSON_VISITORS
+    }
 }
 
 impl Plan {
@@ -119,7 +128,7 @@ pub fn plan(conn: &Connection, tenants: &Tenants, progress: &dyn Fn(u64, u64)) -
     Ok(Plan { visitors: visitors.len() as u64, links, people, differences })
 }
 
-/// Mends what differs, from the evidence as it is by then; gives how many people were changed. `progress` is told
+/// Mends what differs and is not too large, from the evidence as it is by then; gives how many people were changed. `progress` is told
 /// differences seen to and differences there are.
 ///
 /// # Errors
@@ -132,13 +141,13 @@ pub fn mend(
     plan: &Plan,
     progress: &dyn Fn(u64, u64),
 ) -> Result<u64, StoreError> {
-    let all = plan.differences.len() as u64;
     let (mut changed, mut done) = (0, 0);
-    let mut left = plan.differences.as_slice();
+    let small: Vec<Difference> = plan.differences.iter().filter(|one| !one.is_too_large()).copied().collect();
+    let mut left = small.as_slice();
     while !left.is_empty() {
         let mut visitors = 0;
         let some = left.iter().take_while(|difference| {
-            visitors += u64::from(difference.visitors);
+            visitors += u64::from(difference.visitors.max(1));
             visitors <= AT_ONCE
         });
         let (now, later) = left.split_at(some.count().max(1));
@@ -147,7 +156,7 @@ pub fn mend(
         let rows: Vec<PersonNo> = now.iter().filter_map(|difference| difference.row).collect();
         changed += group::within(conn, rules, metrics, given()?, |group| link::mend(group, &starts, &rows))?;
         done += now.len() as u64;
-        progress(done, all);
+        progress(done, small.len() as u64);
         left = later;
     }
     Ok(changed)

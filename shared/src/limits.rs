@@ -117,7 +117,7 @@ pub const FACT_ID_KEEP_MS: u64 = FACT_AGE_MS + 5 * 86_400_000;
 /// How far ahead of the origin's clock an edge's receive time may be, in milliseconds: further than a sync's time may be,
 /// or a sync that is taken would bring facts of another location that are not.
 pub const FACT_AHEAD_MS: u64 = 2 * SYNC_SKEW_MS;
-/// Visitors a person is recomputed over in one transaction; a larger one is left to the `reconcile` job.
+/// Visitors a person is recomputed over in one transaction; a larger one stays as it is, and `reconcile` tells of it.
 pub const PERSON_VISITORS: usize = 100_000;
 
 /// Tenants in one configuration.

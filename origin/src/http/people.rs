@@ -48,8 +48,10 @@ async fn all(State(app): State<Arc<App>>, request: Request) -> Answer {
     let live = admit(&app, &parts.headers, Role::Viewer).await?;
     let no = tenant(live, which(&parts.uri))?.no;
     let (after, limit) = Paged::of(&parts.uri)?;
-    let people = live.readers.read(move |view| people::all(view.conn, no, after, limit)).await?;
-    let next = people.last().filter(|_| people.len() == limit).map(|last| last.master.clone());
+    let mut people = live.readers.read(move |view| people::all(view.conn, no, after, limit + 1)).await?;
+    let is_last = people.len() <= limit;
+    people.truncate(limit);
+    let next = people.last().filter(|_| !is_last).map(|last| last.master.clone());
     Ok(axum::Json(json!({ "people": people, "next": next })).into_response())
 }
 

@@ -20,6 +20,8 @@ use crate::store::{PersonNo, StoreError, TenantNo, signed, unsigned, visitor_at}
 struct Around {
     rows: BTreeMap<(VisitorId, AlternateId), Row>,
     stored: BTreeMap<VisitorId, Stored>,
+    /// Whether there is more.
+    is_too_large: bool,
 }
 
 /// A visitor as the store has it.
@@ -57,16 +59,17 @@ pub(super) fn recompute(group: &mut Group<'_>, touched: &mut Touched, linked: &m
         if done.contains(&(tenant, visitor)) {
             continue;
         }
-        let Some(around) = gather(group, tenant, visitor, touched)? else {
-            // Left to the `reconcile` job; what withdrew must go now.
+        let around = gather(group, tenant, visitor, touched)?;
+        done.extend(around.stored.keys().map(|v| (tenant, *v)));
+        if around.is_too_large {
+            // It stays as it is, and `reconcile` tells of it; what withdrew must go now.
             group.metrics.people_too_large.add(1);
             tracing::warn!(limit = limits::PERSON_VISITORS, "a person is too large to be linked at once");
             if linked.withdrawn.contains(&(tenant, visitor)) {
                 separate(group, tenant, visitor, linked)?;
             }
             continue;
-        };
-        done.extend(around.stored.keys().map(|v| (tenant, *v)));
+        }
         let found = decide(group, tenant, &around)?;
         keep_flags(group, tenant, &around, &found, touched)?;
         for planned in plan(&around, &found, |row| known(group, tenant, row))? {
@@ -79,76 +82,110 @@ pub(super) fn recompute(group: &mut Group<'_>, touched: &mut Touched, linked: &m
     Ok(())
 }
 
-/// Everything that evidence connects with a visitor, breadth first; `None` when that is too much.
+/// Everything that evidence connects with a visitor, breadth first, until that is too much.
 ///
 /// Of visitors whose evidence changed, all of it is followed, so that both the old person and the new one
-/// are found whole; of others, what links them. Where rows may be wrong nothing that was decided is believed.
-fn gather(
-    group: &Group<'_>,
-    tenant: TenantNo,
-    start: VisitorId,
-    touched: &Touched,
-) -> Result<Option<Around>, StoreError> {
+/// are found whole; of others, what links them. Where rows may be wrong nothing that was decided is believed: what links is
+/// found from the evidence, and the old person from who points to its row.
+fn gather(group: &Group<'_>, tenant: TenantNo, start: VisitorId, touched: &Touched) -> Result<Around, StoreError> {
     let (mut around, mut ids, mut rows) = (Around::default(), BTreeSet::new(), BTreeSet::new());
-    let changed = &touched.visitors;
     let mut waiting = VecDeque::from([start]);
     while let Some(visitor) = waiting.pop_front() {
         if around.stored.contains_key(&visitor) {
             continue;
         }
-        let Some(stored) = stored(group, tenant, visitor)? else {
-            return Err(StoreError::Corrupt { what: "visitor" });
+        let stored = match stored(group, tenant, visitor)? {
+            Some(stored) => stored,
+            // Evidence of a visitor that is not there links nobody.
+            None if touched.of_rows => continue,
+            None => return Err(StoreError::Corrupt { what: "visitor" }),
         };
         around.stored.insert(visitor, stored);
         if around.stored.len() > limits::PERSON_VISITORS {
-            return Ok(None);
+            around.is_too_large = true;
+            return Ok(around);
         }
         if touched.of_rows && rows.insert(stored.person) {
             waiting.extend(pointing(group, tenant, stored.person)?);
         }
-        let follow_all = touched.of_rows || changed.contains(&(tenant, visitor));
-        for row in evidence::of_visitor(group.tx, tenant, visitor)? {
-            if row.evidence.weight < Weight::LOGIN {
-                continue;
-            }
+        let follow_all = !touched.of_rows && touched.visitors.contains(&(tenant, visitor));
+        let all = evidence::of_visitor(group.tx, tenant, visitor)?;
+        let links = linking(group, tenant, &all, touched)?;
+        for row in all.into_iter().filter(|row| row.evidence.weight >= Weight::LOGIN) {
             let id = row.evidence.id;
-            around.rows.insert((visitor, id), row);
-            let links = row.evidence.stands() && row.flag != Some(Reason::SecondUnique);
-            if (follow_all || links) && ids.insert(id) {
-                follow(group, tenant, id, touched, &mut waiting)?;
+            if (follow_all || links.contains(&id)) && ids.insert(id) {
+                waiting.extend(holders(group, tenant, id, touched)?);
+            }
+            // Of two kinds of evidence of one id the one that counts longer is enough.
+            let before = around.rows.entry((visitor, id)).or_insert(row);
+            let counts = |row: &Row| (!row.claims(), row.evidence.since());
+            if counts(&row) < counts(before) {
+                *before = row;
             }
         }
     }
-    Ok(Some(around))
+    Ok(around)
 }
 
 /// Visitors that point to a row, one more than are looked at.
 fn pointing(group: &Group<'_>, tenant: TenantNo, person: PersonNo) -> Result<Vec<VisitorId>, StoreError> {
-    const READ: &str = "SELECT visitor FROM visitors WHERE person = ?1 AND tenant = ?2 LIMIT ?3";
+    // By the other index all visitors of a tenant would be read.
+    const READ: &str =
+        "SELECT visitor FROM visitors INDEXED BY visitors_by_person WHERE person = ?1 AND tenant = ?2 LIMIT ?3";
     let most = signed(limits::PERSON_VISITORS as u64 + 1);
     let mut statement = group.tx.prepare_cached(READ)?;
     let rows = statement.query_map((person.0, tenant.0, most), |row| visitor_at(row, 0))?;
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-/// Puts the visitors that an id leads to on the list.
-fn follow(
+/// The ids by which a visitor of this evidence is linked: all that stand but, of unique ones, the first.
+fn linking(
+    group: &Group<'_>,
+    tenant: TenantNo,
+    rows: &[Row],
+    touched: &Touched,
+) -> Result<BTreeSet<AlternateId>, StoreError> {
+    if !touched.of_rows {
+        let links = rows.iter().filter(|row| row.evidence.stands() && row.flag != Some(Reason::SecondUnique));
+        return Ok(links.map(|row| row.evidence.id).collect());
+    }
+    let config = &group.rules.tenants.by_no(tenant)?.config;
+    let claims = || rows.iter().filter(|row| row.claims()).map(|row| row.evidence);
+    let (unique, others): (Vec<Evidence>, Vec<Evidence>) = claims().partition(|e| config.is_unique(e.id.kind));
+    let held = unique.into_iter().min_by_key(|e| (e.since(), e.id.hash));
+    Ok(others.into_iter().chain(held).map(|e| e.id).collect())
+}
+
+/// The visitors that an id leads to.
+fn holders(
     group: &Group<'_>,
     tenant: TenantNo,
     id: AlternateId,
     touched: &Touched,
-    waiting: &mut VecDeque<VisitorId>,
-) -> Result<(), StoreError> {
+) -> Result<Vec<VisitorId>, StoreError> {
     let mut seen = 0;
+    let mut found = Vec::new();
     evidence::each_newest(group.tx, tenant, id, |row| {
         let visitor = row.evidence.visitor;
         let links = row.claims() && (touched.of_rows || row.flag != Some(Reason::SecondUnique));
         if links || touched.visitors.contains(&(tenant, visitor)) {
-            waiting.push_back(visitor);
+            found.push(visitor);
         }
         seen += 1;
         seen <= limits::PERSON_VISITORS
-    })
+    })?;
+    if !touched.of_rows || !group.rules.tenants.by_no(tenant)?.config.is_unique(id.kind) {
+        return Ok(found);
+    }
+    // Of visitors that hold another one this is a second, and links none of them.
+    let mut links = Vec::with_capacity(found.len());
+    for visitor in found {
+        let rows = evidence::of_visitor(group.tx, tenant, visitor)?;
+        if linking(group, tenant, &rows, touched)?.contains(&id) {
+            links.push(visitor);
+        }
+    }
+    Ok(links)
 }
 
 fn stored(group: &Group<'_>, tenant: TenantNo, visitor: VisitorId) -> Result<Option<Stored>, StoreError> {
@@ -239,7 +276,12 @@ fn plan(
     // Of the people that become one the earliest row's random bytes stay, also when an older visitor joins (S4.3); but
     // never those of a row that goes on as somebody else.
     for p in &mut planned {
-        p.heir_of = p.from.iter().copied().find(|row| p.row == Some(*row) || taken.insert(*row));
+        for row in &p.from {
+            if p.row == Some(*row) || (known(*row)?.is_some() && taken.insert(*row)) {
+                p.heir_of = Some(*row);
+                break;
+            }
+        }
     }
     Ok(planned)
 }

@@ -1,6 +1,6 @@
 //! The people that evidence makes, against those that the store has.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_shared::ids::VisitorId;
 use causeway_shared::person::Reason;
@@ -27,8 +27,11 @@ struct Stored {
     person: i64,
     tenant: TenantNo,
     master: VisitorId,
-    devices: u32,
+    devices: i64,
 }
+
+/// What is wrong with people, by their masters' numbers; and how many visitors the rows have where they are.
+type Found = BTreeMap<(u32, Cause), usize>;
 
 /// How many people there should be, and what differs.
 pub(super) fn compare(
@@ -36,7 +39,7 @@ pub(super) fn compare(
     tenants: &Tenants,
     mut sides: Sides<'_>,
 ) -> Result<(u64, Vec<Difference>), StoreError> {
-    let mut found: BTreeSet<(u32, Cause)> = BTreeSet::new();
+    let mut found = Found::new();
     flags(&mut sides, &mut found);
     let mut sizes = vec![0_u32; sides.masters.len()];
     for master in &sides.masters {
@@ -49,39 +52,24 @@ pub(super) fn compare(
     let mut groups = of_row.chunk_by(|one, next| one.0 == next.0).peekable();
     each_row(conn, |row| {
         while let Some(lost) = groups.next_if(|group| person(group) < row.person) {
-            found.extend(lost.iter().map(|(_, visitor)| (sides.master(*visitor), Cause::NoRow)));
+            sides.all(lost, Cause::NoRow, &mut found);
         }
-        let Some(group) = groups.next_if(|group| person(group) == row.person) else {
-            if tenants.by_no(row.tenant).is_ok() {
-                let row_no = Some(PersonNo(row.person));
-                let Stored { tenant, master, .. } = row;
-                empty.push(Difference { cause: Cause::Empty, tenant, master, visitors: 0, row: row_no });
+        match groups.next_if(|group| person(group) == row.person) {
+            Some(group) => sides.row(group, &row, size, &mut found),
+            None if tenants.by_no(row.tenant).is_ok() => {
+                let Stored { person, tenant, master, .. } = row;
+                let row = Some(PersonNo(person));
+                empty.push(Difference { cause: Cause::Empty, tenant, master, visitors: 0, row });
             }
-            return;
-        };
-        // Visitors lie in order: the first is the master, if these are one person.
-        let Some(master) = group.first().map(|(_, visitor)| sides.master(*visitor)) else { return };
-        if group.iter().any(|(_, visitor)| sides.master(*visitor) != master) {
-            // Its master and number can be nobody's.
-            return found.extend(group.iter().map(|(_, visitor)| (sides.master(*visitor), Cause::Together)));
-        }
-        if size(master) as usize != group.len() {
-            found.insert((master, Cause::Apart));
-        }
-        if group.first().is_some_and(|(_, first)| sides.id(*first) != Some(row.master)) {
-            found.insert((master, Cause::Master));
-        }
-        if row.devices as usize != group.len() {
-            found.insert((master, Cause::Devices));
+            None => {}
         }
     })?;
-    for lost in groups {
-        found.extend(lost.iter().map(|(_, visitor)| (sides.master(*visitor), Cause::NoRow)));
-    }
+    groups.for_each(|lost| sides.all(lost, Cause::NoRow, &mut found));
     let people = sizes.iter().filter(|size| **size > 0).count() as u64;
-    let difference = |(master, cause): (u32, Cause)| {
+    let difference = |((master, cause), there): ((u32, Cause), usize)| {
         let at = sides.visitors.get(master as usize)?;
-        Some(Difference { cause, tenant: at.tenant(), master: at.visitor, visitors: size(master), row: None })
+        let visitors = size(master).max(u32::try_from(there).unwrap_or(u32::MAX));
+        Some(Difference { cause, tenant: at.tenant(), master: at.visitor, visitors, row: None })
     };
     Ok((people, found.into_iter().filter_map(difference).chain(empty).collect()))
 }
@@ -89,6 +77,36 @@ pub(super) fn compare(
 impl Sides<'_> {
     fn master(&self, visitor: u32) -> u32 {
         self.masters.get(visitor as usize).copied().unwrap_or(visitor)
+    }
+
+    /// The same is wrong with all people of whom visitors are in a row.
+    fn all(&self, group: &[(u32, u32)], cause: Cause, found: &mut Found) {
+        for (_, visitor) in group {
+            let there = found.entry((self.master(*visitor), cause)).or_default();
+            *there = group.len().max(*there);
+        }
+    }
+
+    /// What is wrong with a row that has these visitors.
+    fn row(&self, group: &[(u32, u32)], row: &Stored, size: impl Fn(u32) -> u32, found: &mut Found) {
+        // Visitors lie in order: the first is the master, if these are one person.
+        let Some((_, first)) = group.first() else { return };
+        let master = self.master(*first);
+        if group.iter().any(|(_, visitor)| self.tenant(*visitor) != Some(row.tenant)) {
+            return self.all(group, Cause::NoRow, found);
+        }
+        if group.iter().any(|(_, visitor)| self.master(*visitor) != master) {
+            // Its master and number can be nobody's.
+            return self.all(group, Cause::Together, found);
+        }
+        let mut wrong = |is: bool, cause| is.then(|| found.insert((master, cause), group.len()));
+        wrong(size(master) as usize != group.len(), Cause::Apart);
+        wrong(self.id(*first) != Some(row.master), Cause::Master);
+        wrong(usize::try_from(row.devices) != Ok(group.len()), Cause::Devices);
+    }
+
+    fn tenant(&self, visitor: u32) -> Option<TenantNo> {
+        self.visitors.get(visitor as usize).map(At::tenant)
     }
 
     fn id(&self, visitor: u32) -> Option<VisitorId> {
@@ -101,10 +119,11 @@ fn person(group: &[(u32, u32)]) -> i64 {
 }
 
 /// Flags that only one side has.
-fn flags(sides: &mut Sides<'_>, found: &mut BTreeSet<(u32, Cause)>) {
+fn flags(sides: &mut Sides<'_>, found: &mut Found) {
     let decided: BTreeSet<_> = std::mem::take(&mut sides.decided).into_iter().collect();
     let stored: BTreeSet<_> = std::mem::take(&mut sides.stored).into_iter().collect();
-    found.extend(decided.symmetric_difference(&stored).map(|(visitor, ..)| (sides.master(*visitor), Cause::Flag)));
+    let differ = decided.symmetric_difference(&stored);
+    found.extend(differ.map(|(visitor, ..)| ((sides.master(*visitor), Cause::Flag), 0)));
 }
 
 fn each_row(conn: &Connection, mut each: impl FnMut(Stored)) -> Result<(), StoreError> {

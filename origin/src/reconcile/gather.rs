@@ -14,7 +14,7 @@ use crate::tenants::Tenants;
 const TOLD: u64 = 100_000;
 
 /// A visitor, and the row of its person.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct At {
     pub(super) tenant: u32,
     pub(super) visitor: VisitorId,
@@ -92,7 +92,9 @@ fn visitors(
             progress(seen, 2 * all);
         }
         if let Some(tenant) = known.get(&row.get(0)?) {
-            found.push(At { tenant: *tenant, visitor: visitor_at(row, 1)?, person: small(row.get(2)?)? });
+            // No row has the last number: whatever does not fit is not there either.
+            let person = u32::try_from(row.get::<_, i64>(2)?).unwrap_or(u32::MAX);
+            found.push(At { tenant: *tenant, visitor: visitor_at(row, 1)?, person });
         }
     }
     Ok(found)

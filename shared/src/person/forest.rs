@@ -18,17 +18,19 @@ impl Forest {
 
     /// Puts two vertices in one tree. One that is not there changes nothing.
     pub fn join(&mut self, mut a: u32, mut b: u32) {
-        loop {
-            let (Some(up_a), Some(up_b)) = (self.parent(a), self.parent(b)) else { return };
-            if up_a == up_b {
+        let (Some(mut up_a), Some(mut up_b)) = (self.parent(a), self.parent(b)) else { return };
+        while up_a != up_b {
+            if up_a < up_b {
+                (a, b, up_a, up_b) = (b, a, up_b, up_a);
+            }
+            self.set(a, up_b);
+            if a == up_a {
                 return;
             }
-            let (low, at, up) = if up_a > up_b { (up_b, &mut a, up_a) } else { (up_a, &mut b, up_b) };
-            self.set(*at, low);
-            if *at == up {
-                return;
-            }
-            *at = up;
+            a = up_a;
+            // Of the other one the parent is as it was: one read a step, and each may miss the cache.
+            let Some(up) = self.parent(a) else { return };
+            up_a = up;
         }
     }
 

@@ -100,8 +100,11 @@ pub fn in_store(world: &mut World) -> Vec<String> {
     let people = read.query_map([], |row| row.get::<_, i64>(0)).map(|rows| rows.flatten().collect::<Vec<_>>());
     let two = people.unwrap_or_default().into_iter().map(|person| format!("person {person} holds two members"));
     let plan = reconcile::plan(conn, &rules.tenants, &|_, _| ());
-    let differences = plan.map(|plan| plan.differences).unwrap_or_default();
-    two.chain(differences.into_iter().map(|difference| format!("people are not reconciled: {difference:?}"))).collect()
+    let differences = match plan {
+        Ok(plan) => plan.differences.iter().map(|difference| format!("{difference:?}")).collect(),
+        Err(error) => vec![causeway_origin::chain(&error)],
+    };
+    two.chain(differences.into_iter().map(|difference| format!("people are not reconciled: {difference}"))).collect()
 }
 
 /// People are those of the model.
