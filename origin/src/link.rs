@@ -57,6 +57,8 @@ struct Touched {
     ids: BTreeSet<(TenantNo, AlternateId)>,
     /// Whether the rows of people may be wrong: then all who point to one are looked at too.
     of_rows: bool,
+    /// Who speaks for large ids, where that is known.
+    speakers: BTreeMap<(TenantNo, AlternateId), people::Speaker>,
 }
 
 /// Links what the new facts say.
@@ -99,18 +101,31 @@ pub fn link(group: &mut Group<'_>, fresh: &[Linking<'_>], erasing: &[Erasing<'_>
     Ok(linked)
 }
 
-/// Brings the people around these visitors, and rows that nobody points to, to what the evidence says; gives how many
-/// people are others now.
+/// What may be wrong with people.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Wrong {
+    /// Visitors of theirs.
+    pub visitors: BTreeSet<(TenantNo, VisitorId)>,
+    /// Rows that nobody points to.
+    pub empty: Vec<PersonNo>,
+    /// Of people with a large id, a visitor each whose row is right, or is not (`false`) but will be.
+    pub speakers: BTreeSet<(TenantNo, VisitorId, bool)>,
+}
+
+/// Brings what is wrong to what the evidence says; gives how many people are others now.
 ///
 /// # Errors
 /// [`StoreError`]; then nothing of the group may be kept.
-pub fn mend(
-    group: &mut Group<'_>,
-    visitors: &BTreeSet<(TenantNo, VisitorId)>,
-    empty: &[PersonNo],
-) -> Result<u64, StoreError> {
+pub fn mend(group: &mut Group<'_>, wrong: &Wrong) -> Result<u64, StoreError> {
+    let Wrong { visitors, empty, speakers } = wrong;
     let mut linked = Linked::default();
     let mut touched = Touched { visitors: visitors.clone(), of_rows: true, ..Touched::default() };
+    for (tenant, visitor, keeps_row) in speakers {
+        let config = &group.rules.tenants.by_no(*tenant)?.config;
+        if let Some(id) = evidence::first_unique(group.tx, *tenant, *visitor, |kind| config.is_unique(kind))? {
+            touched.speakers.insert((*tenant, id), people::Speaker { visitor: *visitor, keeps_row: *keeps_row });
+        }
+    }
     people::recompute(group, &mut touched, &mut linked)?;
     empty.iter().try_for_each(|row| people::remove_if_empty(group, *row))?;
     linked.rows.extend(empty);

@@ -6,9 +6,12 @@
 
 pub mod value;
 
+use std::collections::BTreeSet;
+
 use causeway_shared::ids::{AltHash, KindCode, Millis, VisitorId};
 use causeway_shared::limits;
 use causeway_shared::wire::sync::Publish;
+use rusqlite::OptionalExtension as _;
 
 use crate::catalogue;
 use crate::erase;
@@ -163,17 +166,60 @@ fn later(group: &Group<'_>, person: PersonNo) -> Result<(), StoreError> {
 /// A membership changed: who joined waits as any news of a sibling does; a cut does not wait, and reaches
 /// every visitor of the person, as any snapshot may hold the one that left.
 fn announce(group: &Group<'_>, change: PersonChange) -> Result<(), StoreError> {
+    const BEGIN: &str = "INSERT INTO sweeps (person, before, last_seen, visitor) VALUES (?1, ?2, ?3, 0)
+        ON CONFLICT DO UPDATE SET before = excluded.before, last_seen = excluded.last_seen, visitor = 0";
     if !change.cut {
         return later(group, change.person);
     }
-    const MEMBERS: &str = "SELECT tenant, visitor FROM visitors WHERE person = ?1";
-    let mut statement = group.tx.prepare_cached(MEMBERS)?;
-    let members = statement.query_map([change.person.0], |row| Ok((TenantNo(row.get(0)?), visitor_at(row, 1)?)))?;
-    for member in members {
-        let (tenant, visitor) = member?;
-        put(group, tenant, Subject::Snapshot(visitor), group.now)?;
+    let before = signed(group.version().counter);
+    group.tx.prepare_cached(BEGIN)?.execute((change.person.0, before, i64::MAX))?;
+    sweep(group, change.person, limits::CROWD)
+}
+
+/// Those of these rows whose visitors' snapshots are not all put yet: who goes on as another row takes that along.
+pub(crate) fn swept(group: &Group<'_>, rows: &BTreeSet<PersonNo>) -> Result<BTreeSet<PersonNo>, StoreError> {
+    let mut statement = group.tx.prepare_cached("SELECT 1 FROM sweeps WHERE person = ?1")?;
+    let mut found = BTreeSet::new();
+    for row in rows {
+        if statement.exists([row.0])? {
+            found.insert(*row);
+        }
+    }
+    Ok(found)
+}
+
+/// Puts the next visitors of a person whose snapshots must all be written in the outbox.
+fn sweep(group: &Group<'_>, person: PersonNo, most: u32) -> Result<(), StoreError> {
+    const AT: &str = "SELECT before, last_seen, visitor FROM sweeps WHERE person = ?1";
+    // In the order of its index, so that a bit costs as much of a million as of three.
+    const NEXT: &str = "SELECT tenant, visitor, published, last_seen, row FROM visitors
+        WHERE person = ?1 AND last_seen <= ?2 AND (last_seen < ?2 OR row > ?3) ORDER BY last_seen DESC, row LIMIT ?4";
+    const GO_ON: &str = "UPDATE sweeps SET last_seen = ?2, visitor = ?3 WHERE person = ?1";
+    let at = |row: &rusqlite::Row<'_>| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?, row.get::<_, i64>(2)?));
+    let (before, mut last_seen, mut last) = group.tx.prepare_cached(AT)?.query_row([person.0], at)?;
+    let mut statement = group.tx.prepare_cached(NEXT)?;
+    let mut rows = statement.query((person.0, last_seen, last, most))?;
+    let mut seen = 0;
+    while let Some(row) = rows.next()? {
+        let published: i64 = row.get(2)?;
+        if published < before {
+            put(group, TenantNo(row.get(0)?), Subject::Snapshot(visitor_at(row, 1)?), group.now)?;
+        }
+        (last_seen, last, seen) = (row.get(3)?, row.get(4)?, seen + 1);
+    }
+    if seen < most {
+        group.tx.prepare_cached("DELETE FROM sweeps WHERE person = ?1")?.execute([person.0])?;
+    } else {
+        group.tx.prepare_cached(GO_ON)?.execute((person.0, last_seen, last))?;
     }
     Ok(())
+}
+
+/// Goes on with people whose snapshots must all be written, once what was put before is handed out.
+fn go_on_sweeping(group: &Group<'_>) -> Result<(), StoreError> {
+    const FIRST: &str = "SELECT person FROM sweeps WHERE person > 0 LIMIT 1";
+    let person = group.tx.prepare_cached(FIRST)?.query_row([], |row| row.get(0)).optional()?;
+    person.map_or(Ok(()), |person| sweep(group, PersonNo(person), limits::CROWD))
 }
 
 /// Settles the rows whose write the KV acknowledged, unless something changed since they were handed out. Where a consumer
@@ -213,7 +259,12 @@ pub fn hand_out(group: &mut Group<'_>, wanted: u16) -> Result<Vec<Publish>, Stor
     fire_timers(group)?;
     let wanted = usize::from(wanted).min(limits::SYNC_PUBLISH);
     let mut writes = Vec::new();
-    for due in due(group, wanted)? {
+    let mut all = due(group, wanted)?;
+    if all.len() < wanted {
+        go_on_sweeping(group)?;
+        all = due(group, wanted)?;
+    }
+    for due in all {
         if let Some(write) = lease(group, &due)? {
             writes.push((matches!(due.subject, Subject::Lookup(..)), write));
         }
@@ -333,7 +384,8 @@ fn published(group: &Group<'_>, tenant: TenantNo, visitor: VisitorId, counter: u
 pub fn pending(group: &Group<'_>) -> Result<u64, StoreError> {
     const COUNT: &str = "SELECT
         (SELECT count(*) FROM (SELECT 1 FROM outbox WHERE due <= ?1 AND leased_until <= ?1 LIMIT ?2))
-      + (SELECT count(*) FROM (SELECT 1 FROM people WHERE siblings_due <= ?1 LIMIT ?2))";
+      + (SELECT count(*) FROM (SELECT 1 FROM people WHERE siblings_due <= ?1 LIMIT ?2))
+      + (SELECT count(*) FROM (SELECT 1 FROM sweeps WHERE person > 0 LIMIT ?2))";
     let mut statement = group.tx.prepare_cached(COUNT)?;
     Ok(statement.query_row((signed(group.now), COUNTED), |row| row.get(0).map(unsigned))?)
 }

@@ -10,15 +10,14 @@ mod gather;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use causeway_shared::ids::VisitorId;
-use causeway_shared::limits;
 use causeway_shared::person::decide;
 use rusqlite::Connection;
 
 use crate::group::{self, Given, Rules};
-use crate::link;
+use crate::link::{self, Wrong};
 use crate::metrics::Metrics;
 use crate::store::{PersonNo, StoreError, TenantNo};
 use crate::tenants::Tenants;
@@ -70,10 +69,29 @@ pub struct Difference {
     pub tenant: TenantNo,
     /// The master that it should have; of an empty row the one it has.
     pub master: VisitorId,
-    /// How many visitors it should have, or the row where they are; whichever is more.
+    /// How many visitors it should have.
     pub visitors: u32,
+    /// The visitor to look at: of a large person the one that is wrong, else the master.
+    pub start: VisitorId,
+    /// How many visitors are looked at then, about.
+    around: u32,
+    /// Whether it can only be told: shared ids chain more than [`causeway_shared::limits::AROUND_VISITORS`] visitors.
+    pub is_too_large: bool,
     /// The row, of an empty one.
     pub row: Option<PersonNo>,
+}
+
+/// Who speaks for the unique id of a large person while it is mended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Speaking {
+    /// The person.
+    pub tenant: TenantNo,
+    /// Its master, as it should be.
+    pub master: VisitorId,
+    /// A visitor that holds the id.
+    pub visitor: VisitorId,
+    /// Whether most of the person's visitors are in its row, which then stays theirs.
+    pub keeps_row: bool,
 }
 
 /// What there is, and what is wrong with it.
@@ -87,14 +105,8 @@ pub struct Plan {
     pub people: u64,
     /// What differs, the people in order; one may differ in several ways.
     pub differences: Vec<Difference>,
-}
-
-impl Difference {
-    /// Whether it is too large to be mended: more than [`limits::PERSON_VISITORS`].
-    #[must_use]
-    pub fn is_too_large(&self) -> bool {
-        self.visitors as usize > limits::PERSON_VISITORS
-    }
+    /// For those of them that are large.
+    pub speakers: Vec<Speaking>,
 }
 
 impl Plan {
@@ -116,16 +128,14 @@ impl Plan {
 /// # Errors
 /// [`StoreError`].
 pub fn plan(conn: &Connection, tenants: &Tenants, progress: &dyn Fn(u64, u64)) -> Result<Plan, StoreError> {
-    let gather::Gathered { visitors, mut claims, unique, flagged } = gather::gather(conn, tenants, progress)?;
+    let gather::Gathered { visitors, mut claims, classes, flagged } = gather::gather(conn, tenants, progress)?;
     let count = gather::short(visitors.len())?;
-    let is_unique = |id: u32| unique.get(id as usize).copied().unwrap_or_default();
-    let decided = decide(count, &mut claims, is_unique);
+    let class = |id: u32| classes.get(id as usize).copied().unwrap_or_default();
+    let decided = decide(count, &mut claims, class);
     let links = claims.len() as u64;
-    drop((claims, unique));
-    let sides =
-        compare::Sides { visitors: &visitors, masters: decided.masters, decided: decided.flags, stored: flagged };
-    let (people, differences) = compare::compare(conn, tenants, sides)?;
-    Ok(Plan { visitors: visitors.len() as u64, links, people, differences })
+    drop((claims, classes));
+    let plan = compare::compare(conn, tenants, &visitors, decided, flagged)?;
+    Ok(Plan { visitors: visitors.len() as u64, links, ..plan })
 }
 
 /// Mends what differs and is not too large, from the evidence as it is by then; gives how many people were changed. `progress` is told
@@ -142,19 +152,29 @@ pub fn mend(
     progress: &dyn Fn(u64, u64),
 ) -> Result<u64, StoreError> {
     let (mut changed, mut done) = (0, 0);
-    let small: Vec<Difference> = plan.differences.iter().filter(|one| !one.is_too_large()).copied().collect();
+    let mut speakers: BTreeMap<(TenantNo, VisitorId), Speaking> =
+        plan.speakers.iter().map(|speaking| ((speaking.tenant, speaking.master), *speaking)).collect();
+    let small: Vec<Difference> = plan.differences.iter().filter(|one| !one.is_too_large).copied().collect();
     let mut left = small.as_slice();
     while !left.is_empty() {
         let mut visitors = 0;
         let some = left.iter().take_while(|difference| {
-            visitors += u64::from(difference.visitors.max(1));
+            visitors += u64::from(difference.around.max(1));
             visitors <= AT_ONCE
         });
         let (now, later) = left.split_at(some.count().max(1));
+        let mut wrong =
+            Wrong { empty: now.iter().filter_map(|difference| difference.row).collect(), ..Wrong::default() };
         let of_people = now.iter().filter(|difference| difference.row.is_none());
-        let starts: BTreeSet<_> = of_people.map(|difference| (difference.tenant, difference.master)).collect();
-        let rows: Vec<PersonNo> = now.iter().filter_map(|difference| difference.row).collect();
-        changed += group::within(conn, rules, metrics, given()?, |group| link::mend(group, &starts, &rows))?;
+        wrong.visitors.extend(of_people.map(|difference| (difference.tenant, difference.start)));
+        // Of all: who is looked at may be in a row with visitors of another.
+        wrong.speakers.extend(speakers.values().map(|one| (one.tenant, one.visitor, one.keeps_row)));
+        changed += group::within(conn, rules, metrics, given()?, |group| link::mend(group, &wrong))?;
+        // From now on its row is the right one.
+        for difference in now {
+            let speaking = speakers.get_mut(&(difference.tenant, difference.master));
+            speaking.into_iter().for_each(|speaking| speaking.keeps_row = true);
+        }
         done += now.len() as u64;
         progress(done, small.len() as u64);
         left = later;

@@ -128,7 +128,8 @@ const TENANT: &[(&str, &str, &str)] = &[
     (
         "kinds",
         "[{ name = \"member\", code = 1, unique = true }]",
-        "Kinds of alternate ids. `code` (1 to 255) is for ever: never change it, never give it to another kind. One kind at most is `unique`: it names the person.",
+        "Kinds of alternate ids. `code` (1 to 255) is for ever: never change it, never give it to another kind. One kind at most is `unique`: it names the person. \
+     An id of another kind that was seen with more visitors than its `crowd` (2 to 10,000, default 1,000) is nobody's and links no one: a shared address, a default value.",
     ),
     (
         "member_proof",

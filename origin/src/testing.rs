@@ -9,6 +9,7 @@ use causeway_shared::config::EdgeConfig;
 use causeway_shared::fact::{Fact, PURCHASE, What};
 use causeway_shared::ids::{AlternateId, FactId, InsertionId, KindCode, Micros, Millis, SessionId, VisitorId};
 use causeway_shared::keys::Keys;
+use causeway_shared::limits;
 use causeway_shared::profile::{Profile, Totals};
 use causeway_shared::random::Random;
 use causeway_shared::time::Day;
@@ -71,9 +72,20 @@ impl Origin {
         origin
     }
 
+    /// With ids that are crowded, and large, from a few visitors on.
+    pub(crate) fn of_crowd(crowd: u32) -> Self {
+        Self::with(tempfile::tempdir().unwrap(), crowd)
+    }
+
     /// With the store that a folder holds, if it holds one.
     pub(crate) fn within(folder: tempfile::TempDir) -> Self {
-        let kinds = r#"[{"name":"member","code":1,"unique":true},{"name":"partner","code":2}]"#;
+        Self::with(folder, limits::CROWD)
+    }
+
+    fn with(folder: tempfile::TempDir, crowd: u32) -> Self {
+        let kinds = format!(
+            r#"[{{"name":"member","code":1,"unique":true,"crowd":{crowd}}},{{"name":"partner","code":2,"crowd":{crowd}}}]"#
+        );
         let json = format!(
             r#"{{"tenant":[{{"name":"demo","hosts":["a"],"kinds":{kinds}}},{{"name":"other","hosts":["b"],"kinds":{kinds}}}]}}"#
         );

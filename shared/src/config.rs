@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{KindCode, TenantId};
 use crate::limits;
+use crate::person::Class;
 use crate::vocabulary::Vocabulary;
 
 /// What the edge worker is configured with: the variable `CAUSEWAY_CONFIG`.
@@ -127,6 +128,10 @@ pub struct Kind {
     /// Whether a visitor holds at most one id of it, and a person too.
     #[serde(default)]
     pub unique: bool,
+    /// An id of a kind that is not unique is nobody's, and links no one, once it was seen with more visitors than this.
+    /// 2 to 10,000; default 1,000. Visitors of a unique id are one person's however many they are.
+    #[serde(default = "default_crowd", skip_serializing_if = "is_default_crowd")]
+    pub crowd: u32,
 }
 
 impl Kind {
@@ -142,7 +147,16 @@ fn default_purposes() -> Vec<u8> {
 }
 
 fn default_kinds() -> Vec<Kind> {
-    vec![Kind { name: "member".to_owned(), code: 1, unique: true }]
+    vec![Kind { name: "member".to_owned(), code: 1, unique: true, crowd: default_crowd() }]
+}
+
+fn default_crowd() -> u32 {
+    limits::CROWD
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
+fn is_default_crowd(crowd: &u32) -> bool {
+    *crowd == limits::CROWD
 }
 
 fn default_publish_delay() -> u32 {
@@ -217,6 +231,29 @@ impl Tenant {
         self.kind_of(code).is_some_and(|k| k.unique)
     }
 
+    /// How many visitors an id of this kind may have before it is crowded; of a unique kind, before one speaks for all.
+    #[must_use]
+    pub fn crowd(&self, code: KindCode) -> u32 {
+        let most = if self.is_unique(code) { limits::LARGE } else { limits::CROWD_MOST };
+        self.kind_of(code).map_or(limits::CROWD, |k| k.crowd).min(most)
+    }
+
+    /// The largest crowd of its kinds.
+    #[must_use]
+    pub fn largest_crowd(&self) -> u32 {
+        self.kinds.iter().map(|kind| kind.crowd).max().unwrap_or(limits::CROWD)
+    }
+
+    /// How an id of this kind links, seen with more visitors than its crowd or not.
+    #[must_use]
+    pub fn class(&self, code: KindCode, is_over: bool) -> Class {
+        match (self.is_unique(code), is_over) {
+            (true, _) => Class::Unique,
+            (false, true) => Class::Crowded,
+            (false, false) => Class::Shared,
+        }
+    }
+
     fn problems(&self, at: &str, found: &mut Problems) {
         if self.name.parse::<TenantId>().is_err() {
             found.say(format!("{at}.name"), "1 to 32 of a-z, 0-9 and - are needed");
@@ -277,6 +314,9 @@ impl Tenant {
             }
             if kind.code == 0 || codes.contains(&kind.code) {
                 found.say(format!("{here}.code"), "a number from 1 to 255 that no other kind has is needed");
+            }
+            if !(2..=limits::CROWD_MOST).contains(&kind.crowd) {
+                found.say(format!("{here}.crowd"), format!("a number from 2 to {} is needed", limits::CROWD_MOST));
             }
             found.unique(&here, "name", &mut names, &kind.name);
             codes.push(kind.code);
@@ -341,7 +381,7 @@ mod tests {
     fn every_problem_is_named_with_its_path() {
         let config = config(
             r#"{"tenant":[{"name":"Pub!","hosts":["a/b"],"origins":["pub.example"],"tcf_purposes":[0],
-               "kinds":[{"name":"member","code":0,"unique":true},{"name":"member","code":0,"unique":true}]},
+               "kinds":[{"name":"member","code":0,"unique":true},{"name":"member","code":0,"unique":true,"crowd":1}]},
                {"name":"Pub!","hosts":["a/b"]}]}"#,
         );
         let paths: Vec<String> = config.problems().into_iter().map(|p| p.path).collect();
@@ -355,6 +395,7 @@ mod tests {
             "tenant[0].kinds",
             "tenant[0].kinds[0].code",
             "tenant[0].kinds[1].name",
+            "tenant[0].kinds[1].crowd",
         ] {
             assert!(paths.iter().any(|p| p == path), "{path} is missing in {paths:?}");
         }

@@ -117,8 +117,17 @@ pub const FACT_ID_KEEP_MS: u64 = FACT_AGE_MS + 5 * 86_400_000;
 /// How far ahead of the origin's clock an edge's receive time may be, in milliseconds: further than a sync's time may be,
 /// or a sync that is taken would bring facts of another location that are not.
 pub const FACT_AHEAD_MS: u64 = 2 * SYNC_SKEW_MS;
-/// Visitors a person is recomputed over in one transaction; a larger one stays as it is, and `reconcile` tells of it.
+/// Visitors that are looked at around one whose evidence changed. Where shared ids chain more of them, they stay as they are,
+/// and `reconcile` tells of it.
+pub const AROUND_VISITORS: usize = 10_000;
+/// Visitors of a person that a count, or its attributes and segments, are read over.
 pub const PERSON_VISITORS: usize = 100_000;
+/// Visitors that a unique id may be seen with before one speaks for all.
+pub const LARGE: u32 = 100;
+/// Visitors that an id may be seen with before it is crowded, where the kind does not say.
+pub const CROWD: u32 = 1_000;
+/// The most that a kind may say.
+pub const CROWD_MOST: u32 = 10_000;
 
 /// Tenants in one configuration.
 pub const TENANTS: usize = 1_000;

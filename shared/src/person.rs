@@ -6,9 +6,9 @@ mod forest;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::ids::{AlternateId, KindCode, Millis, VisitorId};
+use crate::ids::{AlternateId, Millis, VisitorId};
 
-pub use decided::{Claim, Decided, NONE, decide};
+pub use decided::{Claim, Class, Decided, NONE, decide};
 pub use forest::Forest;
 
 /// A weight of evidence in thousandths: 1 to 1,000; 1,000 is a login.
@@ -68,6 +68,8 @@ pub enum Reason {
     SecondUnique,
     /// It would join two people who hold different ids of a unique kind.
     JoinsTwoPeople,
+    /// The id was seen with more visitors than one person has: it is nobody's.
+    Crowded,
 }
 
 impl Reason {
@@ -77,6 +79,7 @@ impl Reason {
         match self {
             Self::SecondUnique => "second_unique",
             Self::JoinsTwoPeople => "joins_two_people",
+            Self::Crowded => "crowded",
         }
     }
 }
@@ -103,9 +106,9 @@ pub struct People {
     pub unique: BTreeMap<VisitorId, AlternateId>,
 }
 
-/// Computes the people ([`decide`]). `unique` says which kinds are; evidence under `threshold` links nothing.
+/// Computes the people ([`decide`]). `class` says how each id links; evidence under `threshold` links nothing.
 #[must_use]
-pub fn people(evidence: &[Evidence], unique: impl Fn(KindCode) -> bool, threshold: Weight) -> People {
+pub fn people(evidence: &[Evidence], class: impl Fn(AlternateId) -> Class, threshold: Weight) -> People {
     let visitors = in_order(evidence.iter().map(|e| e.visitor));
     let ids = in_order(evidence.iter().map(|e| (e.id.hash, e.id.kind)));
     let claim = |e: &Evidence| {
@@ -115,8 +118,8 @@ pub fn people(evidence: &[Evidence], unique: impl Fn(KindCode) -> bool, threshol
     let standing = evidence.iter().filter(|e| e.stands() && e.weight >= threshold);
     let mut claims: Vec<Claim> = standing.filter_map(claim).collect();
     let id_of = |number: u32| ids.get(number as usize).map(|&(hash, kind)| AlternateId { kind, hash });
-    let is_unique = |number: u32| id_of(number).is_some_and(|id| unique(id.kind));
-    let decided = decide(u32::try_from(visitors.len()).unwrap_or(u32::MAX), &mut claims, is_unique);
+    let class = |number: u32| id_of(number).map(&class).unwrap_or_default();
+    let decided = decide(u32::try_from(visitors.len()).unwrap_or(u32::MAX), &mut claims, class);
     let mut found = People::default();
     let mut people: BTreeMap<u32, BTreeSet<VisitorId>> = BTreeMap::new();
     for ((visitor, master), held) in visitors.iter().zip(decided.masters).zip(decided.held) {

@@ -7,7 +7,7 @@ mod common;
 use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_shared::ids::{AlternateId, KindCode, Millis, VisitorId};
-use causeway_shared::person::{Evidence, People, Reason, Weight, people};
+use causeway_shared::person::{Class, Evidence, People, Reason, Weight, people};
 use common::{MEMBER, PARTNER, alternate, law, scramble, visitor};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -18,8 +18,12 @@ fn unique(kind: KindCode) -> bool {
     kind == MEMBER
 }
 
+fn class(id: AlternateId) -> Class {
+    if unique(id.kind) { Class::Unique } else { Class::Shared }
+}
+
 fn found(evidence: &[Evidence]) -> People {
-    people(evidence, unique, Weight::LOGIN)
+    people(evidence, class, Weight::LOGIN)
 }
 
 /// Evidence about nine visitors, three members, and ids of two other kinds: one row a visitor and id, as the
@@ -232,8 +236,8 @@ proptest! {
     fn evidence_under_the_threshold_links_nothing(rows in evidence(), threshold in 1u16..=1_000) {
         let strong: Vec<Evidence> = rows.iter().filter(|e| e.weight >= Weight(threshold)).copied().collect();
         prop_assert_eq!(
-            linked(&people(&rows, unique, Weight(threshold))),
-            linked(&people(&strong, unique, Weight(threshold)))
+            linked(&people(&rows, class, Weight(threshold))),
+            linked(&people(&strong, class, Weight(threshold)))
         );
     }
 }

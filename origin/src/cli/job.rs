@@ -126,10 +126,10 @@ fn reconcile(common: &Common) -> anyhow::Result<()> {
         report.insert("left".to_owned(), json!(left.causes()));
     }
     common.output.one(&report)?;
-    let (large, left): (Vec<&Difference>, Vec<_>) = left.differences.iter().partition(|one| one.is_too_large());
+    let (large, left): (Vec<&Difference>, Vec<_>) = left.differences.iter().partition(|one| one.is_too_large);
     if !large.is_empty() {
-        let most = limits::PERSON_VISITORS;
-        eprintln!("{} people of more than {most} visitors differ and are not mended", large.len());
+        let most = limits::AROUND_VISITORS;
+        eprintln!("{} people of more than {most} visitors that share ids differ and are not mended", large.len());
     }
     ensure!(
         left.is_empty(),

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use causeway_shared::experiment::{Experiment, Exposure};
 use causeway_shared::fact::PURCHASE;
 use causeway_shared::ids::{Micros, Millis};
+use causeway_shared::limits;
 use causeway_shared::packed::{self, Packed};
 use causeway_shared::time::HourStamp;
 use rusqlite::{Connection, OptionalExtension as _};
@@ -54,15 +55,18 @@ pub fn refresh(group: &Group<'_>, tested: &[i64], linked: &Linked) -> Result<(),
 }
 
 fn person_changed(conn: &Connection, tested: &Experiments, person: PersonNo) -> Result<(), StoreError> {
-    const TENANT: &str = "SELECT tenant FROM people WHERE person = ?1";
+    const TENANT: &str = "SELECT tenant, devices FROM people WHERE person = ?1";
     const DROP: &str = "DELETE FROM experiment_people WHERE person = ?1 AND experiment = ?2";
     const PUT: &str = "INSERT OR REPLACE INTO experiment_people
         (person, experiment, tenant, arm, exposed, converted, hours) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
     let before = stored(conn, person)?;
-    let tenant = conn.prepare_cached(TENANT)?.query_row([person.0], |row| row.get(0).map(TenantNo)).optional()?;
-    let after = match tenant {
-        Some(tenant) => computed(conn, tested.of(tenant), person)?,
-        None => BTreeMap::new(),
+    let row = |row: &rusqlite::Row<'_>| Ok((TenantNo(row.get(0)?), row.get::<_, u32>(1)?));
+    let found = conn.prepare_cached(TENANT)?.query_row([person.0], row).optional()?;
+    let tenant = found.map(|(tenant, _)| tenant);
+    let after = match found {
+        // So many browsers are nobody's: a shared login, whose arms say nothing about a person.
+        Some((tenant, devices)) if devices <= limits::CROWD => computed(conn, tested.of(tenant), person)?,
+        _ => BTreeMap::new(),
     };
     for ((tenant, experiment), row) in &before {
         if after.get(experiment) != Some(row) {

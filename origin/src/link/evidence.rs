@@ -67,6 +67,12 @@ impl Row {
         Ok(())
     }
 
+    /// Whether it ended for ever.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.evidence.cancelled == Some(FOR_EVER)
+    }
+
     /// Whether it may link: it stands, and at full weight.
     #[must_use]
     pub fn claims(&self) -> bool {
@@ -107,7 +113,8 @@ pub(super) fn note(group: &Group<'_>, seen: Seen, received: Millis, touched: &mu
     touched.ids.insert((seen.tenant, seen.id));
     // A later sighting of what is known already links nothing new.
     let linking = |e: &Evidence| e.stands().then_some((e.since(), e.weight));
-    if weight >= Weight::LOGIN && before.as_ref().and_then(linking) != linking(&after) {
+    let is_new = before.is_none() || before.as_ref().and_then(linking) != linking(&after);
+    if weight >= Weight::LOGIN && is_new {
         touched.visitors.insert((seen.tenant, seen.visitor));
     }
     Ok(())
@@ -263,6 +270,16 @@ pub fn of_visitor(conn: &Connection, tenant: TenantNo, visitor: VisitorId) -> Re
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
+/// Whether an id was seen with more visitors than `most`: pieces of evidence that did not end for ever.
+pub(super) fn is_over(conn: &Connection, tenant: TenantNo, id: AlternateId, most: u32) -> Result<bool, StoreError> {
+    // From its index alone.
+    const READ: &str = "SELECT 1 FROM evidence INDEXED BY evidence_of_id
+        WHERE tenant = ?1 AND kind = ?2 AND hash = ?3 AND ifnull(cancelled, 0) < ?4 LIMIT 1 OFFSET ?5";
+    let mut statement = conn.prepare_cached(READ)?;
+    let place = (tenant.0, id.kind.0, &id.hash.0, signed(FOR_EVER), most);
+    Ok(statement.query_row(place, |_| Ok(())).optional()?.is_some())
+}
+
 /// All evidence that names an id, the visitor last seen with it first.
 pub(super) fn of_id(conn: &Connection, tenant: TenantNo, id: AlternateId) -> Result<Vec<Row>, StoreError> {
     let mut rows = Vec::new();
@@ -313,6 +330,18 @@ pub fn held_unique(
     Ok(held.map(|r| r.evidence.id))
 }
 
+/// The unique id that a visitor's evidence gives it, whatever was decided about it.
+pub(super) fn first_unique(
+    conn: &Connection,
+    tenant: TenantNo,
+    visitor: VisitorId,
+    unique: impl Fn(KindCode) -> bool,
+) -> Result<Option<AlternateId>, StoreError> {
+    let rows = of_visitor(conn, tenant, visitor)?;
+    let claims = rows.iter().filter(|row| row.claims() && unique(row.evidence.id.kind)).map(|row| row.evidence);
+    Ok(claims.min_by_key(|claim| (claim.since(), claim.id.hash)).map(|claim| claim.id))
+}
+
 fn row(row: &rusqlite::Row<'_>) -> rusqlite::Result<Row> {
     let hash: AltHash = hash_at(row, 2)?;
     let source: u8 = row.get(3)?;
@@ -330,6 +359,7 @@ fn row(row: &rusqlite::Row<'_>) -> rusqlite::Result<Row> {
         proven: source == LOGIN,
         flag: flag.map(|code| match code {
             1 => Reason::SecondUnique,
+            3 => Reason::Crowded,
             _ => Reason::JoinsTwoPeople,
         }),
     })
@@ -339,5 +369,6 @@ fn flag_column(reason: Reason) -> u8 {
     match reason {
         Reason::SecondUnique => 1,
         Reason::JoinsTwoPeople => 2,
+        Reason::Crowded => 3,
     }
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use causeway_shared::ids::{AlternateId, KindCode, Millis, VisitorId};
 use causeway_shared::limits;
+use causeway_shared::person::Reason;
 
 use super::{Linked, evidence};
 use crate::group::Group;
@@ -37,7 +38,8 @@ fn newest(group: &Group<'_>, tenant: TenantNo, id: AlternateId) -> Result<(Vec<V
             visitors.push(row.evidence.visitor);
             last.get_or_insert(row.evidence.last);
         }
-        visitors.len() < limits::LOOKUP_VISITORS
+        // Of a crowded id all claims are flagged: none counts.
+        row.flag != Some(Reason::Crowded) && visitors.len() < limits::LOOKUP_VISITORS
     })?;
     Ok((visitors, last.unwrap_or(group.now)))
 }

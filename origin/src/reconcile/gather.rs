@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use causeway_shared::ids::{AltHash, KindCode, VisitorId};
-use causeway_shared::person::{Claim, Evidence, NONE, Reason, Weight};
+use causeway_shared::person::{Claim, Class, Evidence, NONE, Reason, Weight};
 use rusqlite::Connection;
 
 use crate::link::Row;
@@ -34,8 +34,8 @@ pub(super) struct Gathered {
     pub(super) visitors: Vec<At>,
     /// Evidence that may link.
     pub(super) claims: Vec<Claim>,
-    /// Which ids are unique, by their numbers.
-    pub(super) unique: Vec<bool>,
+    /// How ids link, by their numbers.
+    pub(super) classes: Vec<Class>,
     /// Evidence that is flagged: the visitor, the id ([`NONE`] for one that no claim names), and why.
     pub(super) flagged: Vec<(u32, u32, Reason)>,
 }
@@ -55,10 +55,11 @@ pub(super) fn gather(
     let all = conn.query_row("SELECT ifnull(max(row), 0) FROM visitors", [], |row| row.get::<_, i64>(0))?;
     let all = all.unsigned_abs();
     let mut gathered = Gathered { visitors: visitors(conn, &known, all, progress)?, ..Gathered::default() };
-    let unique = |(tenant, _, kind): &Id| {
-        tenants.by_no(TenantNo(i64::from(*tenant))).is_ok_and(|known| known.config.is_unique(*kind))
+    let class = |(tenant, _, kind): &Id, rows: usize| {
+        let config = tenants.by_no(TenantNo(i64::from(*tenant))).map(|known| &known.config);
+        config.map_or(Class::Shared, |config| config.class(*kind, rows > config.crowd(*kind) as usize))
     };
-    evidence(conn, &known, &mut gathered, unique, || progress(all, all))?;
+    evidence(conn, &known, &mut gathered, class, || progress(all, all))?;
     Ok(gathered)
 }
 
@@ -105,7 +106,7 @@ fn evidence(
     conn: &Connection,
     known: &BTreeMap<i64, u32>,
     gathered: &mut Gathered,
-    unique: impl Fn(&Id) -> bool,
+    class: impl Fn(&Id, usize) -> Class,
     told: impl Fn(),
 ) -> Result<(), StoreError> {
     let mut ids: Vec<(Id, u32)> = Vec::new();
@@ -118,22 +119,25 @@ fn evidence(
             number += 1;
         }
         let is_there = gathered.visitors.get(number).is_some_and(|at| (at.tenant, at.visitor) == (*tenant, visitor));
-        if !is_there || row.evidence.weight < Weight::LOGIN {
-            return Ok(());
-        }
         let (visitor, id) = (short(number)?, (*tenant, id.hash, id.kind));
-        flagged.extend(row.flag.map(|reason| (visitor, id, reason)));
-        if row.claims() {
+        let is_there = is_there && row.evidence.weight >= Weight::LOGIN;
+        if is_there {
+            flagged.extend(row.flag.map(|reason| (visitor, id, reason)));
+        }
+        if is_there && row.claims() {
             ids.push((id, short(gathered.claims.len())?));
             gathered.claims.push(Claim { since: row.evidence.since(), visitor, id: NONE });
+        } else if !row.has_ended() {
+            // It links nobody, and is one of those that its id was seen with.
+            ids.push((id, NONE));
         }
         Ok(())
     })?;
     told();
     ids.sort_unstable();
     for same in ids.chunk_by(|one, next| one.0 == next.0) {
-        let number = short(gathered.unique.len())?;
-        gathered.unique.extend(same.first().map(|(id, _)| unique(id)));
+        let number = short(gathered.classes.len())?;
+        gathered.classes.extend(same.first().map(|(id, _)| class(id, same.len())));
         for (_, claim) in same {
             gathered.claims.iter_mut().skip(*claim as usize).take(1).for_each(|claim| claim.id = number);
         }

@@ -16,6 +16,18 @@ pub struct Claim {
     pub id: u32,
 }
 
+/// How an id links the visitors that were seen with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Class {
+    /// All of them: they are one person's, and who holds another unique id is nobody's of these.
+    Unique,
+    /// All of them, as long as that brings no two unique ids together.
+    #[default]
+    Shared,
+    /// None: it was seen with more visitors than one person has.
+    Crowded,
+}
+
 /// No id: of millions of visitors four bytes each are fewer than eight.
 pub const NONE: u32 = u32::MAX;
 
@@ -41,23 +53,26 @@ struct Group {
     end: u32,
 }
 
-/// Decides over visitors 0 to `visitors`-1, and fewer than 2³² claims; a claim of another one is passed over. `unique` says which ids are.
+/// Decides over visitors 0 to `visitors`-1, and fewer than 2³² claims; a claim of another one is passed over. `class` says how each id links.
 ///
 /// A visitor effectively holds, of the unique ids, the one received earliest, then the one with the smaller hash. Unique ids
 /// join first, since no two visitors who hold the same can be two people's; then the others, earliest first, each kept out
 /// where it would bring holders of two unique ids together. Orders `claims` by id, time and visitor.
 #[must_use]
-pub fn decide(visitors: u32, claims: &mut [Claim], unique: impl Fn(u32) -> bool) -> Decided {
+pub fn decide(visitors: u32, claims: &mut [Claim], class: impl Fn(u32) -> Class) -> Decided {
     claims.sort_unstable_by_key(|claim| (claim.id, claim.since, claim.visitor));
-    let held = held(visitors, claims, &unique);
+    let unique = |id: u32| class(id) == Class::Unique;
+    let held = held(visitors, claims, unique);
     let mut flags = Vec::new();
     let second = |claim: &&Claim| unique(claim.id) && held.get(claim.visitor as usize) != Some(&claim.id);
     flags.extend(claims.iter().filter(second).map(|claim| (claim.visitor, claim.id, Reason::SecondUnique)));
+    let crowded = claims.iter().filter(|claim| class(claim.id) == Class::Crowded);
+    flags.extend(crowded.map(|claim| (claim.visitor, claim.id, Reason::Crowded)));
     let mut groups: Vec<Group> = Vec::new();
     let mut start = 0_u32;
     for same in claims.chunk_by(|one, next| one.id == next.id) {
         let end = u32::try_from(same.len()).map_or(NONE, |length| start.saturating_add(length));
-        let ranked = same.iter().find(|claim| !second(claim));
+        let ranked = same.iter().find(|claim| !second(claim) && class(claim.id) != Class::Crowded);
         groups.extend(ranked.map(|claim| {
             let Claim { since, id, .. } = *claim;
             Group { shared: !unique(id), since, id, start, end }

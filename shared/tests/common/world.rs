@@ -14,7 +14,7 @@ use causeway_shared::keys::{Key, KeyRing, Stage};
 use causeway_shared::kv::{lookup_key, snapshot_key};
 use causeway_shared::limits;
 use causeway_shared::membership::{Cut, Membership, Visitors};
-use causeway_shared::person::{Evidence, Weight, people};
+use causeway_shared::person::{Class, Evidence, Weight, people};
 use causeway_shared::profile::{Profile, Totals};
 use causeway_shared::random::Random;
 use causeway_shared::view::{Snapshot, Stored, View};
@@ -160,7 +160,8 @@ impl Origin {
     fn decide(&mut self) {
         let gone = self.withdrawn();
         let evidence: Vec<Evidence> = self.evidence.values().filter(|e| !gone.contains(&e.visitor)).copied().collect();
-        let found = people(&evidence, |kind| kind == MEMBER, Weight::LOGIN);
+        let class = |id: AlternateId| if id.kind == MEMBER { Class::Unique } else { Class::Shared };
+        let found = people(&evidence, class, Weight::LOGIN);
         let mut persons: Vec<BTreeSet<VisitorId>> = found.people.into_iter().map(|p| p.members).collect();
         let linked: BTreeSet<VisitorId> = persons.iter().flatten().copied().collect();
         let everybody: BTreeSet<VisitorId> = self.facts.values().map(|f| f.visitor).collect();

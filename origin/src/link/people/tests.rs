@@ -1,0 +1,193 @@
+//! People with more visitors than are looked at.
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use causeway_shared::fact::{Fact, What};
+use causeway_shared::ids::{AlternateId, KindCode};
+use causeway_shared::limits;
+use causeway_shared::view::Stored;
+
+use crate::testing::{NOW, Origin, alias, fact, page, snapshot, stored, visitor};
+use crate::{links, reconcile};
+
+const MANY: u32 = 2_500;
+/// Instructions of SQLite's machine between two calls of its progress handler.
+const STEP: u64 = 50;
+
+fn quiet(_: u64, _: u64) {}
+
+/// A member with visitors 10, 20, … 10 × `visitors`, published.
+fn origin(visitors: u32) -> (Origin, BTreeMap<String, String>) {
+    let (mut origin, mut kv) = (Origin::new(), BTreeMap::new());
+    let logins: Vec<Fact> = (1..=visitors).map(|v| origin.login(visitor(10 * v), v, NOW, "shop")).collect();
+    // The first three link, then many at once, then one after the other.
+    let (first, more) = logins.split_at(logins.len().min(3));
+    let (many, last) = more.split_at(more.len().saturating_sub(5));
+    [first, many].into_iter().chain(last.chunks(1)).for_each(|facts| drop(origin.send("demo", facts)));
+    origin.settle(&mut kv);
+    (origin, kv)
+}
+
+fn is_right(origin: &Origin) {
+    assert_eq!(reconcile::plan(&origin.conn, &origin.rules.tenants, &quiet).unwrap().differences, []);
+}
+
+/// What a step costs: instructions of SQLite's machine, and rows written.
+fn cost(origin: &mut Origin, step: impl FnOnce(&mut Origin)) -> (u64, u64) {
+    let (steps, rows) = (Arc::new(AtomicU64::new(0)), origin.conn.total_changes());
+    let counted = Arc::clone(&steps);
+    let count = move || {
+        counted.fetch_add(STEP, Ordering::Relaxed);
+        false
+    };
+    origin.conn.progress_handler(i32::try_from(STEP).unwrap(), Some(count)).unwrap();
+    step(origin);
+    origin.conn.progress_handler(0, None::<fn() -> bool>).unwrap();
+    (steps.load(Ordering::Relaxed), origin.conn.total_changes() - rows)
+}
+
+#[test]
+fn s5_08_a_member_with_thousands_of_visitors_costs_what_one_with_three_does() {
+    let each = |visitors| {
+        let (mut origin, mut kv) = origin(visitors);
+        let before = origin.person("demo", visitor(10));
+        assert_eq!((before.devices, before.master), (visitors, visitor(10)));
+        let login = cost(&mut origin, |origin| {
+            let facts = [page(visitor(33_333), 1, NOW), origin.login(visitor(33_333), 2, NOW, "shop")];
+            origin.send("demo", &facts);
+        });
+        // Older than all: it is the master now.
+        let master = cost(&mut origin, |origin| drop(origin.send("demo", &[origin.login(visitor(1), 1, NOW, "shop")])));
+        let after = origin.person("demo", visitor(33_333));
+        assert_eq!((after.devices, after.master), (visitors + 2, visitor(1)));
+        assert_eq!(after.random, before.random);
+        let view = cost(&mut origin, |origin| drop(origin.send("demo", &[page(visitor(10), 3, NOW)])));
+        let publish = cost(&mut origin, |origin| origin.settle(&mut kv));
+        let snapshot = snapshot(&kv, visitor(33_333));
+        assert_eq!((snapshot.membership.devices, snapshot.truncated), (visitors + 2, visitors > 50));
+        let tenant = origin.tenant("demo").no;
+        let check = cost(&mut origin, |origin| {
+            assert!(links::check(&origin.conn, tenant, visitor(20), visitor(33_333)).unwrap().unwrap().connected);
+        });
+        is_right(&origin);
+        [login, master, view, publish, check]
+    };
+    let (few, many) = (each(60), each(MANY));
+    for ((what, few), many) in ["login", "master", "view", "publish", "check"].into_iter().zip(few).zip(many) {
+        assert!(many.0 <= 2 * few.0 + STEP && many.1 <= few.1 + 4, "{what}: {few:?}, then {many:?}");
+    }
+}
+
+#[test]
+fn s5_08_who_leaves_a_large_person_is_cut_from_every_snapshot_bit_by_bit() {
+    let (mut origin, mut kv) = origin(MANY);
+    let named = |kv: &BTreeMap<String, String>, who| {
+        let holds =
+            |v: &u32| matches!(stored(kv, visitor(10 * v)), Stored::Snapshot(of) if of.profiles.contains_key(&who));
+        (1..=MANY).filter(holds).count()
+    };
+    // The master, with who is known through it alone.
+    let household = origin.id("demo", KindCode(2), "household");
+    let shared = [10, 77_777].map(|v| alias(visitor(v), 900, NOW + 1, household));
+    origin.send("demo", &shared);
+    origin.settle(&mut kv);
+    assert_eq!(origin.person("demo", visitor(77_777)).devices, MANY + 1);
+    let before = named(&kv, visitor(10));
+    assert!(before > 40, "{before}");
+    let id = origin.member("demo", "shop");
+    let (steps, rows) = cost(&mut origin, |origin| {
+        origin.admin("demo", &[fact(visitor(10), 901, NOW + 2, What::Cancellation { id })]);
+    });
+    assert!(rows < 3 * u64::from(limits::CROWD), "{steps} instructions, {rows} rows");
+    is_right(&origin);
+    let (left, rest) = (origin.person("demo", visitor(77_777)), origin.person("demo", visitor(20)));
+    assert_eq!((left.devices, left.master, rest.devices, rest.master), (2, visitor(10), MANY - 1, visitor(20)));
+    let mut calls = 0;
+    loop {
+        origin.now += 1_000;
+        let writes = origin.drain(100);
+        assert!(writes.len() <= 100);
+        if writes.is_empty() {
+            break;
+        }
+        calls += 1;
+        kv.extend(writes.iter().filter_map(|write| Some((write.key.clone(), write.value.clone()?))));
+        origin.acknowledge(&writes);
+    }
+    assert!((u64::from(MANY) / 100..100).contains(&calls), "{calls}");
+    assert_eq!(named(&kv, visitor(10)), 1, "its own");
+    assert_eq!(snapshot(&kv, visitor(10)).profiles.keys().count(), 2);
+}
+
+#[test]
+fn s5_08_a_large_person_is_mended_by_its_few_wrong_visitors() {
+    let (mut origin, _) = origin(MANY);
+    origin.send("demo", &(1..=3).map(|v| origin.login(visitor(10 * v + 5), 1, NOW, "other")).collect::<Vec<_>>());
+    let row = |origin: &Origin, v: u32| origin.row("demo", visitor(v)).person.unwrap().0;
+    let (large, small) = (row(&origin, 10), row(&origin, 15));
+    let damage = [
+        format!("UPDATE visitors SET person = {small} WHERE person = {large} AND row % 400 = 7"),
+        format!("UPDATE visitors SET person = {large} WHERE visitor = x'{}'", hex(&visitor(25).as_bytes()[..])),
+        format!("UPDATE visitors SET person = 700000 + row WHERE person = {large} AND row % 500 = 9"),
+        format!(
+            "UPDATE people SET devices = 7, master = x'{}' WHERE person = {large}",
+            hex(&visitor(40).as_bytes()[..])
+        ),
+        format!("DELETE FROM people WHERE person = {large}"),
+        format!("UPDATE people SET tenant = 3 - tenant WHERE person = {large}"),
+        // Two large people in one row.
+        format!("UPDATE visitors SET person = {small}"),
+    ];
+    for (n, damage) in (0..).zip(&damage) {
+        origin.conn.execute(damage, []).unwrap();
+        let plan = reconcile::plan(&origin.conn, &origin.rules.tenants, &quiet).unwrap();
+        assert!(!plan.differences.is_empty(), "{n}");
+        let Origin { conn, rules, metrics, now, .. } = &mut origin;
+        let mut seed = 0;
+        let given = || {
+            seed += 1;
+            Ok(crate::group::Given { now: *now, random: [seed; 32] })
+        };
+        reconcile::mend(conn, rules, metrics, given, &plan, &quiet).unwrap();
+        is_right(&origin);
+        let people =
+            [10, 15].map(|v| (origin.person("demo", visitor(v)).devices, origin.person("demo", visitor(v)).master));
+        assert_eq!(people, [(MANY, visitor(10)), (3, visitor(15))], "{n}: {:?}", plan.causes());
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[test]
+fn s5_08_an_id_that_more_visitors_were_seen_with_than_one_person_has_links_nobody() {
+    let mut origin = Origin::of_crowd(20);
+    let id = |origin: &Origin| origin.id("demo", KindCode(2), "0.0.0.0");
+    let seen = |origin: &mut Origin, v: u32| {
+        let facts = [page(visitor(v), 1, NOW), alias(visitor(v), 2, NOW + u64::from(v), id(origin))];
+        origin.send("demo", &facts);
+    };
+    (1..=20).for_each(|v| seen(&mut origin, v));
+    origin.send("demo", &[origin.login(visitor(2), 3, NOW, "ann"), origin.login(visitor(3), 3, NOW, "ann")]);
+    assert_eq!(origin.person("demo", visitor(7)).devices, 20);
+    assert_eq!(of(&origin, id(&origin)), 3, "its lookup names the newest");
+    seen(&mut origin, 21);
+    is_right(&origin);
+    assert_eq!([1, 2, 3, 7, 21].map(|v| origin.person("demo", visitor(v)).devices), [1, 2, 2, 1, 1]);
+    assert_eq!(of(&origin, id(&origin)), 0, "nobody is found by it");
+    (22..=60).for_each(|v| seen(&mut origin, v));
+    is_right(&origin);
+    // Nor is it again, as long as it has so many.
+    origin.send("demo", &(1..=40).map(|v| crate::testing::withdrawal(visitor(v), NOW + 100)).collect::<Vec<_>>());
+    is_right(&origin);
+    assert_eq!(origin.person("demo", visitor(50)).devices, 20);
+    assert_eq!(of(&origin, id(&origin)), 3);
+}
+
+fn of(origin: &Origin, id: AlternateId) -> usize {
+    crate::read::lookup(&origin.conn, origin.tenant("demo").no, id).unwrap().map_or(0, |lookup| lookup.visitors.len())
+}
