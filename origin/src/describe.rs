@@ -2,8 +2,9 @@
 
 use causeway_shared::bucket::Purpose;
 use causeway_shared::experiment::{Experiment, Exposure, Exposures};
-use causeway_shared::ids::{AlternateId, VisitorId};
+use causeway_shared::ids::{AlternateId, KindCode, VisitorId};
 use causeway_shared::limits;
+use causeway_shared::person::Weight;
 use causeway_shared::profile::Totals;
 use causeway_shared::units::{Unit, Units};
 use rusqlite::Connection;
@@ -86,6 +87,9 @@ fn units(limited: Option<&Vec<Limited>>, units: &Units) -> Vec<Value> {
 /// An alternate id by its kind's name; a kind that is no longer configured is its number.
 #[must_use]
 pub fn named(tenant: &Known, id: AlternateId) -> Value {
+    if id.kind == KindCode::PAIR {
+        return json!({ "kind": "pair", "hash": id.hash.to_string() });
+    }
     let kind = tenant.config.kind_of(id.kind).map(|k| k.name.clone());
     json!({"kind": kind.unwrap_or_else(|| id.kind.0.to_string()), "hash": id.hash.to_string()})
 }
@@ -93,9 +97,15 @@ pub fn named(tenant: &Known, id: AlternateId) -> Value {
 fn links(conn: &Connection, tenant: &Known, visitor: VisitorId) -> Result<Vec<Value>, StoreError> {
     let rows = link::of_visitor(conn, tenant.no, visitor)?;
     let describe = |row: &link::Row| {
-        let mut link = named(tenant, row.evidence.id);
+        let mut link = if row.evidence.id.kind == KindCode::PAIR {
+            let other = link::other(conn, tenant.no, row.evidence.id, visitor)?;
+            json!({ "visitor": other.map(|other| other.to_string()) })
+        } else {
+            named(tenant, row.evidence.id)
+        };
         let more = json!({
-            "weight": f64::from(row.evidence.weight.0) / 1_000.0,
+            "weight": row.evidence.weight.as_f64(),
+            "source": row.source_name(),
             "proven": row.proven,
             "first_ms": row.evidence.first,
             "last_ms": row.evidence.last,
@@ -105,9 +115,9 @@ fn links(conn: &Connection, tenant: &Known, visitor: VisitorId) -> Result<Vec<Va
         if let (Some(link), Value::Object(more)) = (link.as_object_mut(), more) {
             link.extend(more);
         }
-        link
+        Ok(link)
     };
-    Ok(rows.iter().map(describe).collect())
+    rows.iter().map(describe).collect()
 }
 
 /// Why a lookup cannot be shown.
@@ -158,9 +168,9 @@ pub fn lookup(conn: &Connection, tenant: &Known, kind: &str, value: &str) -> Res
     Err(LookupError::Unknown)
 }
 
-/// A checked connection, as JSON. What links is certain: its weight is 1.
+/// A checked connection, as JSON.
 #[must_use]
 pub fn checked(found: Checked) -> Value {
-    let Checked { connected, path, reads } = found;
-    json!({ "connected": connected, "weight": connected.then_some(1.0), "path": path, "reads": reads })
+    let Checked { connected, weight, path, reads } = found;
+    json!({ "connected": connected, "weight": weight.map(Weight::as_f64), "path": path, "reads": reads })
 }

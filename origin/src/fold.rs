@@ -144,8 +144,12 @@ pub fn fold<'r>(group: &mut Group<'_>, records: &'r [impl AsRef<Record>]) -> Res
         if converted || facts_of().any(|fact| matches!(fact.what, What::Exposure { .. })) {
             folded.tested.push(row);
         }
-        let links =
-            |fact: &&Fact| matches!(fact.what, What::Alias { .. } | What::Withdrawal | What::Cancellation { .. });
+        let links = |fact: &&Fact| {
+            matches!(
+                fact.what,
+                What::Alias { .. } | What::Withdrawal | What::Cancellation { .. } | What::Evidence { .. }
+            )
+        };
         let facts: Vec<&Fact> = facts.into_iter().map(|placed| placed.fact).filter(links).collect();
         if !facts.is_empty() {
             folded.linking.push(Linking { tenant, visitor, facts });
@@ -347,7 +351,7 @@ fn add(
 ) -> Result<Millis, StoreError> {
     let mut newest = 0;
     for Placed { fact, .. } in facts {
-        if !matches!(fact.what, What::Cancellation { .. }) {
+        if !matches!(fact.what, What::Cancellation { .. } | What::Evidence { .. }) {
             newest = newest.max(fact.received);
         }
         if matches!(fact.what, What::Attributes { .. }) {

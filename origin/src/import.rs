@@ -18,9 +18,9 @@ use crate::clock;
 use crate::group::{self, Rules};
 use crate::intake::{Checked, Record};
 use crate::metrics::Metrics;
-use crate::store::{StoreError, TenantNo, signed, unsigned};
+use crate::store::{self, StoreError, TenantNo, signed, unsigned};
 use file::{Chunk, File, FileError};
-use rows::{BadLine, Columns};
+use rows::{BadLine, Columns, Placed};
 
 /// Bytes of text whose facts are folded in one transaction.
 const TRANSACTION_BYTES: u64 = 8 * 1_024 * 1_024;
@@ -36,6 +36,8 @@ pub enum Kind {
     Segments,
     /// What visitors did.
     Events,
+    /// Who belongs together, and how surely.
+    Links,
 }
 
 /// What is to be imported, and how.
@@ -91,7 +93,7 @@ struct Read {
     lines: u64,
     bytes: u64,
     size: u64,
-    facts: Vec<Checked>,
+    facts: Vec<Placed>,
     bad: Vec<BadLine>,
 }
 
@@ -169,7 +171,8 @@ fn write(
         while let Some(read) = early.remove(&next) {
             next += 1;
             size += read.size;
-            record.facts.extend(read.facts);
+            let known = if job.kind == Kind::Links { known(conn, read.facts, &mut bad)? } else { read.facts };
+            record.facts.extend(known.into_iter().map(|(_, checked)| checked));
             bad.extend(read.bad);
             (progress.lines, progress.bytes) = (read.lines, read.bytes);
         }
@@ -197,6 +200,25 @@ fn write(
             std::thread::sleep(PAUSE);
         }
     }
+}
+
+/// The facts of lines whose visitors are all there: evidence of somebody who never came would wait for nobody.
+fn known(conn: &Connection, facts: Vec<Placed>, bad: &mut Vec<BadLine>) -> Result<Vec<Placed>, StoreError> {
+    let mut known = Vec::with_capacity(facts.len());
+    for line in facts.chunk_by(|(one, _), (next, _)| one == next) {
+        let mut unknown = None;
+        for (line, Checked { tenant, fact }) in line {
+            if store::find_visitor(conn, *tenant, fact.visitor)?.is_none() {
+                let message = format!("the tenant's store does not have the visitor {}", fact.visitor);
+                unknown = Some(BadLine { line: *line, code: "unknown_visitor", message });
+            }
+        }
+        match unknown {
+            Some(line) => bad.push(line),
+            None => known.extend(line.iter().cloned()),
+        }
+    }
+    Ok(known)
 }
 
 /// Lines of a file that are in the store already.

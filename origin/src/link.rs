@@ -12,12 +12,13 @@ mod people;
 use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_shared::fact::{Fact, What};
-use causeway_shared::ids::{AltHash, AlternateId, Millis, VisitorId};
+use causeway_shared::ids::{AltHash, AlternateId, KindCode, Millis, VisitorId};
 use rusqlite::OptionalExtension as _;
 
 pub use alternates::{canonical, family};
 pub use erasure::seen_until;
-pub use evidence::{Row, held_unique, of_visitor};
+use evidence::By;
+pub use evidence::{Row, held_unique, of_visitor, other};
 
 use crate::erase;
 use crate::experiment;
@@ -74,13 +75,20 @@ pub fn link(group: &mut Group<'_>, fresh: &[Linking<'_>], erasing: &[Erasing<'_>
     for Linking { tenant, visitor, facts } in fresh {
         for fact in facts {
             if let What::Cancellation { id } = &fact.what {
-                let id = alternates::resolve(group, *tenant, *id, &[], &mut touched)?;
+                let id = known(group, *tenant, *id, &mut touched)?;
                 evidence::cancel(group, *tenant, *visitor, id, fact.received, &mut touched)?;
+            }
+            if let What::Evidence { id, weight, source } = &fact.what {
+                let id = known(group, *tenant, *id, &mut touched)?;
+                let by = By::Other(*source, *weight);
+                let seen = evidence::Seen { tenant: *tenant, visitor: *visitor, id, by };
+                evidence::note(group, seen, fact.received, &mut touched)?;
             }
             if let What::Alias { id, also, proven } = &fact.what {
                 let said = &id.hash;
                 let id = alternates::resolve(group, *tenant, *id, also, &mut touched)?;
-                let seen = evidence::Seen { tenant: *tenant, visitor: *visitor, id, proven: *proven };
+                let by = By::Page { proven: *proven };
+                let seen = evidence::Seen { tenant: *tenant, visitor: *visitor, id, by };
                 evidence::note(group, seen, fact.received, &mut touched)?;
                 let hashes: Vec<AltHash> = also.iter().copied().chain([*said]).collect();
                 seen_now.push((seen, hashes, fact.received));
@@ -99,6 +107,17 @@ pub fn link(group: &mut Group<'_>, fresh: &[Linking<'_>], erasing: &[Erasing<'_>
     }
     lookups::recompute(group, &touched.ids, &mut linked)?;
     Ok(linked)
+}
+
+/// An id as it is kept.
+fn known(
+    group: &Group<'_>,
+    tenant: TenantNo,
+    id: AlternateId,
+    touched: &mut Touched,
+) -> Result<AlternateId, StoreError> {
+    // What two visitors have in common has one name, and nobody looks it up.
+    if id.kind == KindCode::PAIR { Ok(id) } else { alternates::resolve(group, tenant, id, &[], touched) }
 }
 
 /// What may be wrong with people.
@@ -149,7 +168,8 @@ fn erased_before(
     going: &mut erasure::Going,
     linked: &mut Linked,
 ) -> Result<(), StoreError> {
-    let evidence::Seen { tenant, visitor, id, proven } = seen;
+    let evidence::Seen { tenant, visitor, id, by } = seen;
+    let proven = by == By::Page { proven: true };
     let hashes = || also.iter().copied().chain([id.hash]);
     let Some((at, receipt)) = erase::id_erased(group.tx, tenant, id.kind, hashes())? else { return Ok(()) };
     let by = erasure::By { at, receipt };

@@ -4,8 +4,11 @@ use std::collections::BTreeMap;
 
 use causeway_shared::fact::{Fact, What};
 use causeway_shared::ids::{AlternateId, FactId, KindCode, Millis, VisitorId};
+use causeway_shared::limits;
+use causeway_shared::person::{Source, Weight};
 use rusqlite::Connection;
 use rusqlite::types::ValueRef;
+use serde::Deserialize;
 
 use crate::link::{self, canonical};
 use crate::store::{StoreError, TenantNo, visitor_at};
@@ -16,6 +19,8 @@ use crate::tenants::Known;
 pub struct Checked {
     /// Whether they are one person.
     pub connected: bool,
+    /// How surely, over the middle of its star. Only of connected ones.
+    pub weight: Option<Weight>,
     /// Links from one to the other: a star has two at most, over its master. Only of connected ones.
     pub path: Option<u8>,
     /// Visitors read: one where the older of the two is the master that the other is read with, else two.
@@ -30,26 +35,28 @@ pub struct Checked {
 pub fn check(conn: &Connection, tenant: TenantNo, a: VisitorId, b: VisitorId) -> Result<Option<Checked>, StoreError> {
     // The second half, which has no master, is not read before its row is asked for.
     const READ: &str =
-        "SELECT v.person, p.master FROM visitors v INDEXED BY visitors_by_id JOIN people p USING (person)
+        "SELECT v.person, v.weight, p.master, p.weight FROM visitors v INDEXED BY visitors_by_id JOIN people p USING (person)
             WHERE v.tenant = ?1 AND v.visitor = ?2
         UNION ALL
-        SELECT person, NULL FROM visitors INDEXED BY visitors_by_id WHERE tenant = ?1 AND visitor = ?3";
+        SELECT person, weight, NULL, NULL FROM visitors INDEXED BY visitors_by_id WHERE tenant = ?1 AND visitor = ?3";
     let (older, younger) = (a.min(b), a.max(b));
     let mut statement = conn.prepare_cached(READ)?;
     let mut rows = statement.query((tenant.0, younger.as_bytes(), older.as_bytes()))?;
     let Some(row) = rows.next()? else { return Ok(None) };
-    let (person, of_older): (i64, bool) = (row.get(0)?, row.get_ref(1)? == ValueRef::Null);
+    let (person, weight, of_older): (i64, u16, bool) = (row.get(0)?, row.get(1)?, row.get_ref(2)? == ValueRef::Null);
     if of_older {
         // The younger one is not known.
         return Ok(None);
     }
-    if older == younger || older == visitor_at(row, 1)? {
+    if older == younger || older == visitor_at(row, 2)? {
         let path = u8::from(older != younger);
-        return Ok(Some(Checked { connected: true, path: Some(path), reads: 1 }));
+        let weight = if older == younger { Weight::LOGIN } else { Weight(weight.min(row.get(3)?)) };
+        return Ok(Some(Checked { connected: true, weight: Some(weight), path: Some(path), reads: 1 }));
     }
     let Some(row) = rows.next()? else { return Ok(None) };
     let connected = person == row.get::<_, i64>(0)?;
-    Ok(Some(Checked { connected, path: connected.then_some(2), reads: 2 }))
+    let weight = Weight(weight.min(row.get(1)?));
+    Ok(Some(Checked { connected, weight: connected.then_some(weight), path: connected.then_some(2), reads: 2 }))
 }
 
 /// The ids that both visitors were seen with, where the evidence of each stands, and when the first of the two was last.
@@ -71,7 +78,7 @@ pub fn connecting(
 /// The ids that a visitor is tied to, and when it was last seen with each.
 fn standing(conn: &Connection, tenant: &Known, of: VisitorId) -> Result<BTreeMap<AlternateId, Millis>, StoreError> {
     let mut found = BTreeMap::new();
-    for row in link::of_visitor(conn, tenant.no, of)?.into_iter().filter(link::Row::claims) {
+    for row in link::of_visitor(conn, tenant.no, of)?.into_iter().filter(link::Row::counts) {
         let last = found.entry(row.evidence.id).or_insert(row.evidence.last);
         *last = row.evidence.last.max(*last);
     }
@@ -95,6 +102,111 @@ pub fn id_of(
         }
     }
     Ok(hashes.first().map(|hash| AlternateId { kind, hash: *hash }))
+}
+
+/// What links a visitor, as it is said from outside: to another visitor or to an alternate id.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct Tie {
+    /// The other visitor.
+    pub other: Option<String>,
+    /// The kind of the id.
+    pub kind: Option<String>,
+    /// The raw id.
+    pub value: Option<String>,
+    /// How sure it is: over 0, up to 1.
+    pub weight: Option<f64>,
+    /// Where it comes from: `match`, `household`, `device`, `model`.
+    pub source: Option<String>,
+}
+
+/// Why a link is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum LinkError {
+    /// Neither a visitor nor an id, or both.
+    #[error("a link leads to another visitor (`other`), or to an id (`kind` and `value`)")]
+    To,
+    /// The other visitor's id.
+    #[error("a visitor id is a UUID of version 7")]
+    Other,
+    /// A visitor and itself.
+    #[error("a visitor is not linked to itself")]
+    Itself,
+    /// The tenant's kinds.
+    #[error("the tenant has no kind of alternate id of that name")]
+    Kind,
+    /// The raw id's length.
+    #[error("an alternate id has 1 to {} bytes", limits::ALTERNATE_ID_BYTES)]
+    Value,
+    /// The tenant's keys.
+    #[error("the tenant has no key for alternate ids")]
+    Key,
+    /// The weight.
+    #[error("a weight is a number over 0 and up to 1")]
+    Weight,
+    /// The source.
+    #[error("the sources are match, household, device and model")]
+    Source,
+}
+
+impl LinkError {
+    /// A stable name for reports.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::To => "malformed",
+            Self::Other => "bad_id",
+            Self::Itself => "itself",
+            Self::Kind => "unknown_kind",
+            Self::Value => "too_long",
+            Self::Key => "no_key",
+            Self::Weight => "bad_weight",
+            Self::Source => "unknown_source",
+        }
+    }
+
+    /// Which field it is about.
+    #[must_use]
+    pub fn field(&self) -> &'static str {
+        match self {
+            Self::To | Self::Other | Self::Itself => "other",
+            Self::Kind | Self::Key => "kind",
+            Self::Value => "value",
+            Self::Weight => "weight",
+            Self::Source => "source",
+        }
+    }
+}
+
+/// The facts that say it: one of the visitor, and one of the other. What is not a login is never quite sure.
+///
+/// # Errors
+/// [`LinkError`].
+pub fn tie(tenant: &Known, visitor: VisitorId, tie: &Tie) -> Result<[Option<(VisitorId, What)>; 2], LinkError> {
+    let weight = tie.weight.and_then(Weight::new).ok_or(LinkError::Weight)?.min(Weight::UNSURE);
+    let source = Source::ALL.into_iter().find(|source| tie.source.as_deref() == Some(source.name()));
+    let source = source.ok_or(LinkError::Source)?;
+    let what = |id| What::Evidence { id, weight, source };
+    match (tie.other.as_deref(), tie.kind.as_deref(), tie.value.as_deref()) {
+        (Some(other), None, None) => {
+            let other: VisitorId = other.parse().map_err(|_| LinkError::Other)?;
+            if other == visitor {
+                return Err(LinkError::Itself);
+            }
+            let id = AlternateId::pair(visitor, other);
+            Ok([Some((visitor, what(id))), Some((other, what(id)))])
+        }
+        (None, Some(kind), Some(value)) => {
+            let kind = tenant.config.kind(kind).ok_or(LinkError::Kind)?.code();
+            if value.is_empty() || value.len() > limits::ALTERNATE_ID_BYTES {
+                return Err(LinkError::Value);
+            }
+            // Under the key that is written: the store knows which others it has.
+            let hash = tenant.keys.alternate.hash_alternate(kind, value).first().copied().ok_or(LinkError::Key)?;
+            Ok([Some((visitor, what(AlternateId { kind, hash }))), None])
+        }
+        _ => Err(LinkError::To),
+    }
 }
 
 /// When a visitor was last seen with an id; 0 for never.

@@ -101,6 +101,7 @@ mod tests {
     use super::*;
     use crate::links::{Checked, check};
     use crate::testing::{NOW, Origin, page, visitor};
+    use causeway_shared::person::Weight;
 
     #[test]
     fn s5_05_all_masters_and_all_visitors_of_one_come_in_pages() {
@@ -143,11 +144,11 @@ mod tests {
         origin.send("other", &[page(visitor(5), 1, NOW)]);
         let tenant = origin.tenant("demo").no;
         let checked = |a, b| check(&origin.conn, tenant, visitor(a), visitor(b)).unwrap();
-        let is = |path, reads| Some(Checked { connected: true, path: Some(path), reads });
+        let is = |path, reads| Some(Checked { connected: true, weight: Some(Weight::LOGIN), path: Some(path), reads });
         assert_eq!([checked(1, 3), checked(3, 1)], [is(1, 1); 2], "the master in hand");
         assert_eq!([checked(2, 3), checked(3, 2)], [is(2, 2); 2]);
         assert_eq!(checked(2, 2), is(0, 1));
-        assert_eq!(checked(1, 4), Some(Checked { connected: false, path: None, reads: 2 }));
+        assert_eq!(checked(1, 4), Some(Checked { connected: false, weight: None, path: None, reads: 2 }));
         assert_eq!([checked(1, 5), checked(5, 1), checked(6, 6)], [None; 3], "another tenant's, and nobody's");
     }
 }

@@ -36,6 +36,8 @@ pub enum Cause {
     Master,
     /// The number of visitors is another.
     Devices,
+    /// A visitor belongs to its person more, or less, surely.
+    Weight,
     /// Visitors point to a row that is not there.
     NoRow,
     /// A row that no visitor points to.
@@ -53,6 +55,7 @@ impl Cause {
             Self::Together => "together",
             Self::Master => "master",
             Self::Devices => "devices",
+            Self::Weight => "weight",
             Self::NoRow => "no_row",
             Self::Empty => "empty",
             Self::Flag => "flag",
@@ -128,12 +131,13 @@ impl Plan {
 /// # Errors
 /// [`StoreError`].
 pub fn plan(conn: &Connection, tenants: &Tenants, progress: &dyn Fn(u64, u64)) -> Result<Plan, StoreError> {
-    let gather::Gathered { visitors, mut claims, classes, flagged } = gather::gather(conn, tenants, progress)?;
+    let gather::Gathered { visitors, mut claims, mut unsure, classes, flagged } =
+        gather::gather(conn, tenants, progress)?;
     let count = gather::short(visitors.len())?;
     let class = |id: u32| classes.get(id as usize).copied().unwrap_or_default();
-    let decided = decide(count, &mut claims, class);
-    let links = claims.len() as u64;
-    drop((claims, classes));
+    let decided = decide(count, &mut claims, &mut unsure, class);
+    let links = (claims.len() + unsure.len()) as u64;
+    drop((claims, unsure, classes));
     let plan = compare::compare(conn, tenants, &visitors, decided, flagged)?;
     Ok(Plan { visitors: visitors.len() as u64, links, ..plan })
 }

@@ -132,6 +132,12 @@ const TENANT: &[(&str, &str, &str)] = &[
      An id of another kind that was seen with more visitors than its `crowd` (2 to 10,000, default 1,000) is nobody's and links no one: a shared address, a default value.",
     ),
     (
+        "link_threshold",
+        "1.0",
+        "From which weight on imported matches and signals join views: over 0, up to 1. Evidence of one visitor and one id counts together as independent (noisy-or) and \
+     stays under 1 without a login. What comes to less is kept and reported. After a change run `causeway job run reconcile`.",
+    ),
+    (
         "member_proof",
         "\"required\"",
         "How an id of a unique kind is proven. `required`: by a token the publisher signed. `trusted`: the page's word is taken. \
@@ -226,6 +232,8 @@ mod tests {
         let tenant: Tenant = serde_json::from_str(r#"{"name":"pub","hosts":["ads.pub.example"]}"#).unwrap();
         let json = serde_json::to_value(tenant).unwrap();
         let mut keys: Vec<&str> = json.as_object().unwrap().keys().map(String::as_str).collect();
+        // The edge is not told of these.
+        keys.push("link_threshold");
         let mut described: Vec<&str> = TENANT.iter().map(|(key, ..)| *key).collect();
         keys.sort_unstable();
         described.sort_unstable();

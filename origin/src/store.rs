@@ -96,6 +96,7 @@ static MIGRATIONS: LazyLock<Migrations<'static>> = LazyLock::new(|| {
         M::up(include_str!("../sql/0011_units.sql")),
         M::up(include_str!("../sql/0012_masters.sql")),
         M::up(include_str!("../sql/0013_crowds.sql")),
+        M::up(include_str!("../sql/0014_weights.sql")),
     ])
 });
 

@@ -74,20 +74,26 @@ impl Origin {
 
     /// With ids that are crowded, and large, from a few visitors on.
     pub(crate) fn of_crowd(crowd: u32) -> Self {
-        Self::with(tempfile::tempdir().unwrap(), crowd)
+        Self::with(tempfile::tempdir().unwrap(), crowd, 1.0)
+    }
+
+    /// With evidence that links from a weight under a login's on.
+    pub(crate) fn of_threshold(crowd: u32, threshold: f64) -> Self {
+        Self::with(tempfile::tempdir().unwrap(), crowd, threshold)
     }
 
     /// With the store that a folder holds, if it holds one.
     pub(crate) fn within(folder: tempfile::TempDir) -> Self {
-        Self::with(folder, limits::CROWD)
+        Self::with(folder, limits::CROWD, 1.0)
     }
 
-    fn with(folder: tempfile::TempDir, crowd: u32) -> Self {
+    fn with(folder: tempfile::TempDir, crowd: u32, threshold: f64) -> Self {
         let kinds = format!(
             r#"[{{"name":"member","code":1,"unique":true,"crowd":{crowd}}},{{"name":"partner","code":2,"crowd":{crowd}}}]"#
         );
         let json = format!(
-            r#"{{"tenant":[{{"name":"demo","hosts":["a"],"kinds":{kinds}}},{{"name":"other","hosts":["b"],"kinds":{kinds}}}]}}"#
+            r#"{{"tenant":[{{"name":"demo","hosts":["a"],"kinds":{kinds},"link_threshold":{threshold}}},
+                {{"name":"other","hosts":["b"],"kinds":{kinds},"link_threshold":{threshold}}}]}}"#
         );
         let edge: EdgeConfig = serde_json::from_str(&json).unwrap();
         let mut keys = Keys::default();

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{KindCode, TenantId};
 use crate::limits;
-use crate::person::Class;
+use crate::person::{Class, Weight};
 use crate::vocabulary::Vocabulary;
 
 /// What the edge worker is configured with: the variable `CAUSEWAY_CONFIG`.
@@ -45,6 +45,10 @@ pub struct Tenant {
     /// Kinds of alternate ids. Default: `member` alone, with code 1, unique.
     #[serde(default = "default_kinds")]
     pub kinds: Vec<Kind>,
+    /// From which weight on evidence that is no login links: over 0, up to 1. What comes to less is only reported.
+    /// Default 1: logins alone link. The edge is not told of it.
+    #[serde(default = "default_threshold", skip_serializing)]
+    pub link_threshold: f64,
     /// How an id of a unique kind is proven. Default `required`.
     #[serde(default)]
     pub member_proof: ProofPolicy,
@@ -130,7 +134,7 @@ pub struct Kind {
     pub unique: bool,
     /// An id of a kind that is not unique is nobody's, and links no one, once it was seen with more visitors than this.
     /// 2 to 10,000; default 1,000. Visitors of a unique id are one person's however many they are.
-    #[serde(default = "default_crowd", skip_serializing_if = "is_default_crowd")]
+    #[serde(default = "default_crowd", skip_serializing)]
     pub crowd: u32,
 }
 
@@ -154,9 +158,8 @@ fn default_crowd() -> u32 {
     limits::CROWD
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
-fn is_default_crowd(crowd: &u32) -> bool {
-    *crowd == limits::CROWD
+fn default_threshold() -> f64 {
+    1.0
 }
 
 fn default_publish_delay() -> u32 {
@@ -238,6 +241,12 @@ impl Tenant {
         self.kind_of(code).map_or(limits::CROWD, |k| k.crowd).min(most)
     }
 
+    /// From which weight on evidence links; of a threshold that [`EdgeConfig::problems`] refuses a login's.
+    #[must_use]
+    pub fn threshold(&self) -> Weight {
+        Weight::new(self.link_threshold).unwrap_or(Weight::LOGIN)
+    }
+
     /// The largest crowd of its kinds.
     #[must_use]
     pub fn largest_crowd(&self) -> u32 {
@@ -276,6 +285,9 @@ impl Tenant {
         }
         if self.tcf_purposes.is_empty() || self.tcf_purposes.iter().any(|p| !(1..=24).contains(p)) {
             found.say(format!("{at}.tcf_purposes"), "at least one purpose is needed, each from 1 to 24");
+        }
+        if Weight::new(self.link_threshold).is_none() {
+            found.say(format!("{at}.link_threshold"), "a number over 0 and up to 1 is needed");
         }
         if self.publish_delay_s > 600 {
             found.say(format!("{at}.publish_delay_s"), "600 seconds at most");
@@ -380,7 +392,7 @@ mod tests {
     #[test]
     fn every_problem_is_named_with_its_path() {
         let config = config(
-            r#"{"tenant":[{"name":"Pub!","hosts":["a/b"],"origins":["pub.example"],"tcf_purposes":[0],
+            r#"{"tenant":[{"name":"Pub!","hosts":["a/b"],"origins":["pub.example"],"tcf_purposes":[0],"link_threshold":0.0,
                "kinds":[{"name":"member","code":0,"unique":true},{"name":"member","code":0,"unique":true,"crowd":1}]},
                {"name":"Pub!","hosts":["a/b"]}]}"#,
         );
@@ -392,6 +404,7 @@ mod tests {
             "tenant[0].hosts[0]",
             "tenant[0].origins[0]",
             "tenant[0].tcf_purposes",
+            "tenant[0].link_threshold",
             "tenant[0].kinds",
             "tenant[0].kinds[0].code",
             "tenant[0].kinds[1].name",

@@ -5,6 +5,7 @@ use crate::actions::{Entity, Verb, ViewType};
 use crate::attributes::{self, DictionaryError, Value, ValueError};
 use crate::ids::{AltHash, AlternateId, FactId, InsertionId, Micros, Millis, SessionId, VisitorId};
 use crate::limits;
+use crate::person::{Source, Weight};
 use crate::segments::{SegmentId, State};
 use crate::time::HourStamp;
 
@@ -92,6 +93,16 @@ pub enum What {
     Cancellation {
         /// The id, under any of its hashes.
         id: AlternateId,
+    },
+    /// Other evidence than a login that ties the visitor to an alternate id: an imported match, a signal. The admin side alone
+    /// says it. Two visitors are tied by one id of [`KindCode::PAIR`] each.
+    Evidence {
+        /// The id, under any of its hashes.
+        id: AlternateId,
+        /// How sure it is: under 1.
+        weight: Weight,
+        /// Where it comes from.
+        source: Source,
     },
     /// What is held goes for ever: of the visitor, unless it is [`VisitorId::NOBODY`], and of everybody who was seen with
     /// `id` before the erasure was received. The fact's id is the receipt.
@@ -197,6 +208,7 @@ impl Fact {
             What::Action { verb, .. } => *verb != Verb::IMPRESSION,
             What::Alias { .. } | What::Withdrawal | What::Segments { .. } | What::Attributes { .. } => false,
             What::Exposure { .. } | What::Unit { .. } | What::Cancellation { .. } | What::Erasure { .. } => false,
+            What::Evidence { .. } => false,
         }
     }
 
@@ -204,7 +216,7 @@ impl Fact {
     #[must_use]
     pub fn is_admins(&self) -> bool {
         match &self.what {
-            What::Cancellation { .. } => true,
+            What::Cancellation { .. } | What::Evidence { .. } => true,
             What::Erasure { .. } => self.visitor == VisitorId::NOBODY,
             _ => false,
         }

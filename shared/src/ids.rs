@@ -219,6 +219,11 @@ impl fmt::Debug for FactId {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KindCode(pub u8);
 
+impl KindCode {
+    /// Of the id that two visitors have in common because somebody says that they belong together. No configured kind has it.
+    pub const PAIR: Self = Self(0);
+}
+
 /// A keyed hash of an alternate id: the key's id in front, then 15 bytes of HMAC-SHA-256. The raw value
 /// never leaves the edge (invariant 11).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -253,6 +258,17 @@ pub struct AlternateId {
     pub kind: KindCode,
     /// The keyed hash of its value.
     pub hash: AltHash,
+}
+
+impl AlternateId {
+    /// The id that two visitors have in common, and nobody else has, whichever is named first.
+    #[must_use]
+    pub fn pair(a: VisitorId, b: VisitorId) -> Self {
+        let both = Sha256::new().chain_update(a.min(b).as_bytes()).chain_update(a.max(b).as_bytes()).finalize();
+        let mut hash = [0; 16];
+        hash.iter_mut().zip(both).for_each(|(to, from)| *to = from);
+        Self { kind: KindCode::PAIR, hash: AltHash(hash) }
+    }
 }
 
 /// A session of one visitor: the minute it began and 32 random bits, minted at the edge. Ids grow with time.

@@ -6,6 +6,8 @@ mod forest;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde::{Deserialize, Serialize};
+
 use crate::ids::{AlternateId, Millis, VisitorId};
 
 pub use decided::{Claim, Class, Decided, NONE, decide};
@@ -18,6 +20,70 @@ pub struct Weight(pub u16);
 impl Weight {
     /// A login: certain.
     pub const LOGIN: Self = Self(1_000);
+    /// The most that anything else comes to.
+    pub const UNSURE: Self = Self(999);
+    /// What anyone may say: kept, and links nothing whatever the threshold.
+    pub const NOTHING: Self = Self(0);
+
+    /// A weight over 0 and up to 1, to the nearest thousandth and one at least.
+    #[must_use]
+    pub fn new(weight: f64) -> Option<Self> {
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is within its bounds")]
+        (weight > 0.0 && weight <= 1.0).then(|| Self((weight * 1_000.0).round().max(1.0) as u16))
+    }
+
+    /// As a number from 0 to 1.
+    #[must_use]
+    pub fn as_f64(self) -> f64 {
+        f64::from(self.0) / 1_000.0
+    }
+}
+
+/// Where evidence comes from that is not a login.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Source {
+    /// Somebody's list of who is who.
+    Match,
+    /// They share a household: an address, a network.
+    Household,
+    /// They are one device, or alike.
+    Device,
+    /// A model says so.
+    Model,
+}
+
+impl Source {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Match, Self::Household, Self::Device, Self::Model];
+
+    /// Its number in facts and stores, behind those of logins and of what pages say. For ever.
+    #[must_use]
+    pub fn code(self) -> u8 {
+        match self {
+            Self::Match => 3,
+            Self::Household => 4,
+            Self::Device => 5,
+            Self::Model => 6,
+        }
+    }
+
+    /// A stable name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Match => "match",
+            Self::Household => "household",
+            Self::Device => "device",
+            Self::Model => "model",
+        }
+    }
+
+    /// The source of a number.
+    #[must_use]
+    pub fn of_code(code: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|source| source.code() == code)
+    }
 }
 
 /// What ties a visitor to an alternate id. Never rewritten; a cancellation ends it until newer evidence.
@@ -50,6 +116,24 @@ impl Evidence {
     pub fn since(&self) -> Millis {
         self.cancelled.map_or(self.first, |at| self.first.max(at.saturating_add(1)))
     }
+}
+
+/// How surely all evidence of one visitor and one id ties them, and since when: as sure as a login where one is among it,
+/// else as independent evidence is together (noisy-or: the chance that not all of it is wrong), which is never sure.
+/// `None`: nothing of it counts.
+#[must_use]
+pub fn combined(evidence: impl IntoIterator<Item = Evidence>) -> Option<(Weight, Millis)> {
+    let mut counting: Vec<Evidence> =
+        evidence.into_iter().filter(|e| e.stands() && e.weight > Weight::NOTHING).collect();
+    if counting.iter().any(|e| e.weight >= Weight::LOGIN) {
+        counting.retain(|e| e.weight >= Weight::LOGIN);
+    }
+    let since = counting.iter().map(Evidence::since).min()?;
+    // In one order, whatever order it came in.
+    counting.sort_unstable_by_key(|e| e.weight);
+    let wrong: f64 = counting.iter().map(|e| 1.0 - e.weight.as_f64()).product();
+    let most = if wrong <= 0.0 { Weight::LOGIN } else { Weight::UNSURE };
+    Some((Weight::new(1.0 - wrong).unwrap_or(most).min(most), since))
 }
 
 /// One person: visitors connected by evidence.
@@ -104,22 +188,30 @@ pub struct People {
     pub flags: BTreeSet<Flag>,
     /// The unique id that each visitor effectively holds.
     pub unique: BTreeMap<VisitorId, AlternateId>,
+    /// How surely a visitor belongs to its person, where that is less than sure.
+    pub weights: BTreeMap<VisitorId, Weight>,
 }
 
-/// Computes the people ([`decide`]). `class` says how each id links; evidence under `threshold` links nothing.
+/// Computes the people ([`decide`]). `class` says how each id links; where all evidence of a visitor and an id comes to less
+/// than `threshold`, it links nothing.
 #[must_use]
 pub fn people(evidence: &[Evidence], class: impl Fn(AlternateId) -> Class, threshold: Weight) -> People {
     let visitors = in_order(evidence.iter().map(|e| e.visitor));
     let ids = in_order(evidence.iter().map(|e| (e.id.hash, e.id.kind)));
-    let claim = |e: &Evidence| {
-        let (visitor, id) = (number(&visitors, &e.visitor)?, number(&ids, &(e.id.hash, e.id.kind))?);
-        Some(Claim { since: e.since(), visitor, id })
-    };
-    let standing = evidence.iter().filter(|e| e.stands() && e.weight >= threshold);
-    let mut claims: Vec<Claim> = standing.filter_map(claim).collect();
+    let mut pairs: BTreeMap<(u32, u32), Vec<Evidence>> = BTreeMap::new();
+    for e in evidence {
+        let pair = number(&visitors, &e.visitor).zip(number(&ids, &(e.id.hash, e.id.kind)));
+        pair.into_iter().for_each(|pair| pairs.entry(pair).or_default().push(*e));
+    }
+    let (mut claims, mut unsure) = (Vec::new(), Vec::new());
+    for ((visitor, id), evidence) in pairs {
+        let Some((weight, since)) = combined(evidence).filter(|(weight, _)| *weight >= threshold) else { continue };
+        let claim = Claim { since, visitor, id };
+        if weight >= Weight::LOGIN { claims.push(claim) } else { unsure.push((weight, claim)) }
+    }
     let id_of = |number: u32| ids.get(number as usize).map(|&(hash, kind)| AlternateId { kind, hash });
     let class = |number: u32| id_of(number).map(&class).unwrap_or_default();
-    let decided = decide(u32::try_from(visitors.len()).unwrap_or(u32::MAX), &mut claims, class);
+    let decided = decide(u32::try_from(visitors.len()).unwrap_or(u32::MAX), &mut claims, &mut unsure, class);
     let mut found = People::default();
     let mut people: BTreeMap<u32, BTreeSet<VisitorId>> = BTreeMap::new();
     for ((visitor, master), held) in visitors.iter().zip(decided.masters).zip(decided.held) {
@@ -131,6 +223,8 @@ pub fn people(evidence: &[Evidence], class: impl Fn(AlternateId) -> Class, thres
     let flag = |(visitor, id, reason): (u32, u32, Reason)| {
         Some(Flag { visitor: *visitors.get(visitor as usize)?, id: id_of(id)?, reason })
     };
+    let weight = |(visitor, weight): (u32, Weight)| Some((*visitors.get(visitor as usize)?, weight));
+    found.weights = decided.weights.into_iter().filter_map(weight).collect();
     found.flags = decided.flags.into_iter().filter_map(flag).collect();
     found
 }

@@ -152,7 +152,7 @@ impl Profile {
     pub fn fold(&mut self, fact: &Fact) {
         match &fact.what {
             // Said about the visitor, not by it: its profile is as if they had not come.
-            What::Cancellation { .. } | What::Erasure { .. } => return,
+            What::Cancellation { .. } | What::Evidence { .. } | What::Erasure { .. } => return,
             What::Page { session } => {
                 self.pages = self.pages.saturating_add(1);
                 self.sessions.insert(*session);

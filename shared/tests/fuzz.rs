@@ -21,6 +21,7 @@ use causeway_shared::ids::{AltHash, FactId, InsertionId, SessionId, TenantId, Vi
 use causeway_shared::keys::{Key, KeyRing, Keys, Stage};
 use causeway_shared::kv::{attributes_key, lookup_key, snapshot_key};
 use causeway_shared::ledger::{Ledger, Reservation};
+use causeway_shared::person::{Source, Weight};
 use causeway_shared::profile::{Beyond, Profile};
 use causeway_shared::segments::{SegmentId, Stamp, State};
 use causeway_shared::time::HourStamp;
@@ -114,6 +115,7 @@ fn all_facts() -> Vec<Fact> {
         What::Attributes { writes: attributes() },
         What::Exposure { experiment: 7, arm: 2 },
         What::Unit { campaign: 7, number: 40_000 },
+        What::Evidence { id: alternate(MEMBER, 1), weight: Weight(999), source: Source::Match },
         What::Cancellation { id: alternate(MEMBER, 1) },
         What::Erasure { scope: Scope::Person, id: Some(alternate(MEMBER, 1)), also: vec![hash(2, 1)] },
         What::Erasure { scope: Scope::Visitor, id: None, also: Vec::new() },

@@ -24,6 +24,7 @@ use causeway_shared::kv::{attributes_key, catalogue_key, lookup_key, model_key, 
 use causeway_shared::ledger::{Ledger, Reservation};
 use causeway_shared::membership::{Cut, Membership};
 use causeway_shared::model::{Model, Part, Quality};
+use causeway_shared::person::{Source, Weight};
 use causeway_shared::profile::{Beyond, Content, Profile, SubProfile, Totals};
 use causeway_shared::segments::{SegmentId, Stamp, State};
 use causeway_shared::strict::{
@@ -120,6 +121,8 @@ const EXPOSURE: &str = "85500c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c5001a3185c5000710283
      02";
 const UNIT: &str = "85500d0d0d0d0d0d0d0d0d0d0d0d0d0d0d0d5001a3185c50007102830405060708090a1b000001a3185c82c800830a1a0001117019\
      012c";
+const EVIDENCE: &str = "85500e0e0e0e0e0e0e0e0e0e0e0e0e0e0e0e5001a3185c50007102830405060708090a1b000001a3185c86b000850b015001a1\
+     a2a3a4a5a6a7a8a9aaabacadaeaf1902bc05";
 const ATTRIBUTES: &str = "8550080808080808080808080808080808085001a3185c50007102830405060708090a1b000001a3185c6f400082068282697368\
      6f655f73697a654202548263766970f6";
 const NAMES: &str = "n1D2FyCQIJc2hvZV9zaXplAgN2aXAB";
@@ -260,7 +263,7 @@ fn all_facts() -> [Fact; 8] {
 }
 
 /// Facts that say nothing of what the visitor did.
-fn facts_about() -> [Fact; 5] {
+fn facts_about() -> [Fact; 6] {
     let id = AlternateId { kind: MEMBER, hash: alt(1, 0xa1) };
     let of_id = What::Erasure { scope: Scope::Person, id: Some(id), also: vec![alt(2, 0xb1)] };
     [
@@ -269,6 +272,7 @@ fn facts_about() -> [Fact; 5] {
         fact(11, 0, What::Erasure { scope: Scope::Visitor, id: None, also: Vec::new() }),
         fact(12, 0, What::Exposure { experiment: 70_000, arm: 2 }),
         fact(13, 0, What::Unit { campaign: 70_000, number: 300 }),
+        fact(14, 0, What::Evidence { id, weight: Weight(700), source: Source::Device }),
     ]
 }
 
@@ -394,7 +398,7 @@ fn the_keys_of_the_kv() {
 #[test]
 fn one_fact_of_each_kind() {
     let goldens = [PAGE, ALIAS, PURCHASE_FACT, TRACK, WITHDRAWAL, ACTION, SEGMENTS, ATTRIBUTES];
-    let about = [CANCELLATION, ERASURE, ERASURE_OF_ONE, EXPOSURE, UNIT];
+    let about = [CANCELLATION, ERASURE, ERASURE_OF_ONE, EXPOSURE, UNIT, EVIDENCE];
     let all = all_facts().into_iter().zip(goldens).chain(facts_about().into_iter().zip(about));
     for (fact, golden) in all {
         let fact = &fact;
@@ -752,7 +756,7 @@ fn hashes_and_macs() {
 type Reads = fn(&[u8]) -> Option<WireError>;
 
 /// Every form in CBOR with its decoder, and whether its first field is the number of the form.
-fn forms() -> [(&'static str, Reads, bool); 13] {
+fn forms() -> [(&'static str, Reads, bool); 14] {
     [
         (BATCH, |b| facts::decode(b).err(), true),
         (ALIAS, |b| facts::decode_one(b).err(), false),
@@ -761,6 +765,7 @@ fn forms() -> [(&'static str, Reads, bool); 13] {
         (ERASURE, |b| facts::decode_one(b).err(), false),
         (EXPOSURE, |b| facts::decode_one(b).err(), false),
         (UNIT, |b| facts::decode_one(b).err(), false),
+        (EVIDENCE, |b| facts::decode_one(b).err(), false),
         (PROFILE, |b| profile::decode(b).err(), true),
         (REQUEST, |b| sync::decode_request(b).err(), true),
         (RESPONSE, |b| sync::decode_response(b).err(), true),

@@ -7,7 +7,7 @@ mod common;
 use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_shared::ids::{AlternateId, KindCode, Millis, VisitorId};
-use causeway_shared::person::{Class, Evidence, People, Reason, Weight, people};
+use causeway_shared::person::{Class, Evidence, People, Reason, Weight, combined, people};
 use common::{MEMBER, PARTNER, alternate, law, scramble, visitor};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -290,4 +290,146 @@ fn a_chain_of_a_hundred_thousand_is_one_person_in_a_moment() {
     assert_eq!(people.people.len(), 1);
     assert_eq!(people.people[0].members.len(), 100_001);
     assert_eq!(people.people[0].master, at(100_000));
+}
+
+/// Evidence of every weight about nine visitors, three members, and ids of two other kinds: rows of several sources.
+fn unsure() -> impl Strategy<Value = Vec<Evidence>> {
+    let row = (0u8..9, 1u8..4, 0u8..3, prop_oneof![2 => Just(1_000u16), 5 => 100u16..1_000], 0u64..12);
+    vec(row, 0..24).prop_map(|rows| {
+        let rows = rows.into_iter().map(|(who, kind, n, weight, first)| Evidence {
+            visitor: visitor(who),
+            id: alternate(KindCode(kind), n),
+            weight: Weight(weight),
+            first,
+            last: first,
+            cancelled: None,
+        });
+        rows.collect()
+    })
+}
+
+/// The surest way between any two of a person's visitors and ids, by brute force; ids held by login are one with their visitors.
+fn surest(rows: &[Evidence], found: &People, from: VisitorId, to: VisitorId, threshold: Weight) -> Weight {
+    let mut ties: BTreeMap<(VisitorId, AlternateId), Vec<Evidence>> = BTreeMap::new();
+    rows.iter().for_each(|e| ties.entry((e.visitor, e.id)).or_default().push(*e));
+    let flagged: BTreeSet<(VisitorId, AlternateId)> = found.flags.iter().map(|f| (f.visitor, f.id)).collect();
+    let ties = ties.into_iter().filter(|(tie, _)| !flagged.contains(tie));
+    let ties: Vec<((VisitorId, AlternateId), Weight)> = ties
+        .filter_map(|(tie, rows)| Some((tie, combined(rows)?.0)))
+        .filter(|(_, weight)| *weight >= threshold)
+        .collect();
+    let mut known: BTreeMap<VisitorId, Weight> = [(from, Weight::LOGIN)].into();
+    for _ in 0..rows.len() {
+        for ((a, id), one) in &ties {
+            for ((b, other), two) in &ties {
+                if let Some(at) = known.get(a).copied().filter(|_| id == other) {
+                    let way = at.min(*one).min(*two);
+                    let best = known.entry(*b).or_insert(way);
+                    *best = way.max(*best);
+                }
+            }
+        }
+    }
+    known.get(&to).copied().unwrap_or(Weight::NOTHING)
+}
+
+proptest! {
+    #![proptest_config(law())]
+
+    #[test]
+    fn s5_03_unsure_links_join_nobody_who_holds_another_unique_id_in_any_order(
+        rows in unsure(), by in any::<u64>(), threshold in 100u16..=1_000,
+    ) {
+        let people_of = |rows: &[Evidence]| people(rows, class, Weight(threshold));
+        let found = people_of(&rows);
+        prop_assert_eq!(people_of(&shuffled(&rows, by)), found.clone());
+        for person in &found.people {
+            let held: BTreeSet<_> = person.members.iter().filter_map(|v| found.unique.get(v)).collect();
+            prop_assert!(held.len() <= 1, "{:?}", held);
+            // Of the ids that tie it, unsurely too, one at most is of the unique kind.
+            let ties = rows.iter().filter(|e| person.members.contains(&e.visitor) && unique(e.id.kind));
+            let sure = ties.filter(|e| {
+                let all = rows.iter().filter(|other| (other.visitor, other.id) == (e.visitor, e.id)).copied();
+                combined(all).is_some_and(|(weight, _)| weight >= Weight(threshold))
+                    && !found.flags.iter().any(|flag| (flag.visitor, flag.id) == (e.visitor, e.id))
+            });
+            prop_assert!(sure.map(|e| e.id).collect::<BTreeSet<_>>().len() <= 1);
+        }
+        // Logins alone are as they were.
+        let logins: Vec<Evidence> = rows.iter().filter(|e| e.weight >= Weight::LOGIN).copied().collect();
+        let alone = self::found(&logins);
+        for person in &alone.people {
+            prop_assert!(found.people.iter().any(|other| person.members.is_subset(&other.members)));
+        }
+    }
+
+    #[test]
+    fn s5_03_a_visitor_is_as_sure_as_the_weakest_link_of_the_surest_way(rows in unsure(), threshold in 100u16..=1_000) {
+        let found = people(&rows, class, Weight(threshold));
+        for person in &found.people {
+            let holder = person.members.iter().find(|v| found.unique.contains_key(v));
+            let Some(centre) = holder else { continue };
+            for member in &person.members {
+                let weight = found.weights.get(member).copied().unwrap_or(Weight::LOGIN);
+                prop_assert_eq!(weight, surest(&rows, &found, *centre, *member, Weight(threshold)), "{:?}", member);
+            }
+        }
+    }
+
+    #[test]
+    fn s5_03_evidence_of_several_sources_counts_as_independent(
+        weights in vec(1u16..1_000, 1..6), at in any::<prop::sample::Index>(),
+    ) {
+        let of = |weights: &[u16]| {
+            let id = alternate(PARTNER, 1);
+            let row = |w: &u16| Evidence { visitor: visitor(1), id, weight: Weight(*w), first: 5, last: 5, cancelled: None };
+            combined(weights.iter().map(row)).map_or(Weight::NOTHING, |(weight, _)| weight)
+        };
+        let all = of(&weights);
+        let wrong: f64 = weights.iter().map(|w| 1.0 - f64::from(*w) / 1_000.0).product();
+        prop_assert!((all.as_f64() - (1.0 - wrong)).abs() <= 0.001 + 1e-9, "{:?} beside {}", all, 1.0 - wrong);
+        prop_assert!(all <= Weight::UNSURE && all >= *weights.iter().max().map(|w| Weight(*w)).iter().next().unwrap_or(&all));
+        // One more makes it no less sure, and in any order it is the same.
+        let mut fewer = weights.clone();
+        fewer.remove(at.index(weights.len()));
+        prop_assert!(of(&fewer) <= all);
+        fewer = weights.iter().rev().copied().collect();
+        prop_assert_eq!(of(&fewer), all);
+        fewer.push(1_000);
+        prop_assert_eq!(of(&fewer), Weight::LOGIN);
+    }
+}
+
+#[test]
+fn s5_03_the_weakest_link_of_a_chain_between_two_members_stays_out() {
+    let row = |who: u8, id: AlternateId, weight: u16, first: u64| Evidence {
+        visitor: visitor(who),
+        id,
+        weight: Weight(weight),
+        first,
+        last: first,
+        cancelled: None,
+    };
+    let pair = |a: u8, b: u8, weight: u16, first: u64| {
+        let id = AlternateId::pair(visitor(a), visitor(b));
+        [row(a, id, weight, first), row(b, id, weight, first)]
+    };
+    let logins = [row(1, alternate(MEMBER, 1), 1_000, 1), row(5, alternate(MEMBER, 2), 1_000, 1)];
+    let chain = [pair(1, 2, 900, 1), pair(2, 3, 600, 2), pair(3, 4, 700, 3), pair(4, 5, 950, 4)].concat();
+    let rows = [logins.to_vec(), chain].concat();
+    let found = people(&rows, class, Weight(500));
+    let parts: Vec<Vec<VisitorId>> = found.people.iter().map(|p| p.members.iter().copied().collect()).collect();
+    assert_eq!(parts, [vec![visitor(1), visitor(2)], vec![visitor(3), visitor(4), visitor(5)]]);
+    let weak = AlternateId::pair(visitor(2), visitor(3));
+    assert!(
+        found.flags.iter().all(|flag| flag.id == weak && flag.reason == Reason::JoinsTwoPeople),
+        "{:?}",
+        found.flags
+    );
+    assert_eq!(found.flags.len(), 1, "of the two halves of the link one is enough");
+    assert_eq!(found.weights, [(visitor(2), Weight(900)), (visitor(3), Weight(700)), (visitor(4), Weight(950))].into());
+    // Under a higher threshold the weaker links are only reported.
+    let found = people(&rows, class, Weight(800));
+    assert_eq!(found.people.len(), 3);
+    assert_eq!(found.flags.len(), 0);
 }

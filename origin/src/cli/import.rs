@@ -31,12 +31,34 @@ pub(super) struct Import {
     workers: u16,
 }
 
+/// A file of links.
+#[derive(Debug, Clone, Args)]
+pub(super) struct LinkFile {
+    /// .csv, .ndjson or .jsonl, with .gz or .zst behind it if packed.
+    file: PathBuf,
+    /// Whose visitors. With one tenant configured it need not be said.
+    #[arg(long)]
+    tenant: Option<String>,
+    /// Threads that read lines.
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=64))]
+    workers: u16,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum KindArg {
     /// visitor, and the segments it is in.
     Segments,
     /// visitor, and a page, track or action.
     Events,
+    /// visitor, other (or kind and value), weight, source.
+    Links,
+}
+
+impl Import {
+    /// Links of a file.
+    pub(super) fn links(LinkFile { file, tenant, workers }: LinkFile) -> Self {
+        Self { kind: KindArg::Links, file, tenant, workers }
+    }
 }
 
 pub(super) fn run(command: &Import, common: &Common) -> anyhow::Result<()> {
@@ -45,6 +67,7 @@ pub(super) fn run(command: &Import, common: &Common) -> anyhow::Result<()> {
     let kind = match command.kind {
         KindArg::Segments => Kind::Segments,
         KindArg::Events => Kind::Events,
+        KindArg::Links => Kind::Links,
     };
     let job =
         import::Job { rules: &rules, tenant, kind, workers: usize::from(command.workers), served: is_served(&config) };

@@ -1,13 +1,15 @@
 //! `causeway links`: works on the store directly, also while the origin serves.
 
 use anyhow::{Context as _, anyhow, ensure};
-use causeway_origin::{clock, describe, links as of};
+use causeway_origin::links::{self as of, Tie};
+use causeway_origin::{clock, describe, store};
 use causeway_shared::fact::Fact;
-use causeway_shared::ids::{AlternateId, Millis, VisitorId};
+use causeway_shared::ids::{AlternateId, FactId, Millis, VisitorId};
 use causeway_shared::limits;
-use clap::Subcommand;
+use clap::{Args, Subcommand};
 use serde_json::json;
 
+use super::import::{self, Import, LinkFile};
 use super::segments::put_facts;
 use super::{Common, Opened, Reading, confirmed, named};
 
@@ -23,8 +25,35 @@ pub(super) enum Links {
         #[arg(long)]
         tenant: Option<String>,
     },
+    /// Add evidence that is no login: it joins views from the tenant's `link_threshold` on.
+    Add(Add),
+    /// Add the links of a file: CSV or NDJSON with visitor, other (or kind and value), weight and source.
+    Import(LinkFile),
     #[command(flatten)]
     End(End),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Add {
+    /// A visitor.
+    visitor: String,
+    /// Another one; or name an id by --kind and --value.
+    other: Option<String>,
+    /// The kind of an alternate id, such as `household`.
+    #[arg(long)]
+    kind: Option<String>,
+    /// The raw id; it is hashed with the tenant's key here.
+    #[arg(long)]
+    value: Option<String>,
+    /// How sure it is: over 0, up to 1.
+    #[arg(long)]
+    weight: f64,
+    /// Where it comes from: match, household, device, model.
+    #[arg(long)]
+    source: String,
+    /// Whose visitors. With one tenant configured it need not be said.
+    #[arg(long)]
+    tenant: Option<String>,
 }
 
 /// What ends evidence.
@@ -66,6 +95,8 @@ pub(super) enum End {
 pub(super) fn run(command: &Links, common: &Common) -> anyhow::Result<()> {
     match command {
         Links::Check { a, b, tenant } => check(a, b, tenant.as_deref(), common),
+        Links::Add(command) => add(command, common),
+        Links::Import(file) => import::run(&Import::links(file.clone()), common),
         Links::End(command) => end(command, common),
     }
 }
@@ -102,6 +133,29 @@ fn end(command: &End, common: &Common) -> anyhow::Result<()> {
         ids.iter().map(|(id, last)| Ok(of::cancellation(whose, *id, *last, now, random()?))).collect();
     put_facts(&mut opened, &tenant, facts?)?;
     common.output.one(&json!({"visitor": whose.to_string(), "cancelled": cancelled, "done": true}))
+}
+
+fn add(command: &Add, common: &Common) -> anyhow::Result<()> {
+    let mut opened = Opened::new(common)?;
+    let tenant = named(&opened.rules.tenants, command.tenant.as_deref())?.clone();
+    let Add { other, kind, value, weight, source, .. } = command;
+    let (other, kind, value) = (other.clone(), kind.clone(), value.clone());
+    let tie = Tie { other, kind, value, weight: Some(*weight), source: Some(source.clone()) };
+    let now = clock::now();
+    let mut facts = Vec::new();
+    for (visitor, what) in of::tie(&tenant, visitor(&command.visitor)?, &tie)?.into_iter().flatten() {
+        let known = store::find_visitor(&opened.conn, tenant.no, visitor)?;
+        ensure!(known.is_some(), "the tenant's store does not have the visitor {visitor}");
+        facts.push(Fact { id: FactId::from_bytes(random()?), visitor, received: now, at: now, what });
+    }
+    put_facts(&mut opened, &tenant, facts)?;
+    let pair = |other: &String| {
+        of::check(&opened.conn, tenant.no, visitor(&command.visitor).ok()?, visitor(other).ok()?).ok()?
+    };
+    match tie.other.as_ref().and_then(pair) {
+        Some(checked) => common.output.one(&describe::checked(checked)),
+        None => common.output.one(&json!({"visitor": command.visitor, "added": true})),
+    }
 }
 
 fn check(a: &str, b: &str, tenant: Option<&str>, common: &Common) -> anyhow::Result<()> {

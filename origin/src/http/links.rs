@@ -6,19 +6,25 @@ use axum::Router;
 use axum::extract::{Path, Query, Request, State};
 use axum::http::StatusCode;
 use axum::response::IntoResponse as _;
-use axum::routing::{delete, get};
-use causeway_shared::ids::VisitorId;
+use axum::routing::{delete, get, post};
+use causeway_shared::fact::Fact;
+use causeway_shared::ids::{FactId, VisitorId};
 use serde::Deserialize;
 use serde_json::json;
 
 use super::admin::{admit, tenant, which};
-use super::segments::{Answer, ByLookup};
+use super::segments::{Answer, ByLookup, read_json};
 use super::{ApiError, App, random};
+use crate::links::{LinkError, Tie};
+use crate::store::StoreError;
 use crate::tokens::Role;
-use crate::{clock, describe, links};
+use crate::{clock, describe, links, store};
 
 pub(super) fn routes() -> Router<Arc<App>> {
-    Router::new().route("/admin/v1/links/{a}/{b}", delete(unlink)).route("/admin/v1/links/check", get(check))
+    Router::new()
+        .route("/admin/v1/links", post(add))
+        .route("/admin/v1/links/{a}/{b}", delete(unlink))
+        .route("/admin/v1/links/check", get(check))
 }
 
 /// The two of a check.
@@ -38,6 +44,40 @@ async fn check(State(app): State<Arc<App>>, request: Request) -> Answer {
     let found = live.readers.read(move |view| links::check(view.conn, no, a, b)).await?;
     let unknown = || ApiError::new(StatusCode::NOT_FOUND, "unknown_visitor", "the store does not have both visitors");
     Ok(axum::Json(describe::checked(found.ok_or_else(unknown)?)).into_response())
+}
+
+/// A link: the visitor, and what it is tied to.
+#[derive(Debug, Deserialize)]
+struct Link {
+    visitor: String,
+    #[serde(flatten)]
+    tie: Tie,
+}
+
+/// Adds evidence that is no login. Answered once it is folded.
+async fn add(State(app): State<Arc<App>>, request: Request) -> Answer {
+    let (parts, body) = request.into_parts();
+    let live = admit(&app, &parts.headers, Role::Operator).await?;
+    let tenant = tenant(live, which(&parts.uri))?;
+    let Link { visitor: of, tie } = read_json(body).await?;
+    let bad = |e: LinkError| ApiError::field(e.field(), e.code(), e.to_string());
+    let of = links::tie(&tenant, visitor("visitor", &of)?, &tie).map_err(bad)?;
+    let (no, visitors) = (tenant.no, of.iter().flatten().map(|(visitor, _)| *visitor).collect::<Vec<_>>());
+    let unknown = live.readers.read(move |view| {
+        let unknown = |v| Ok(store::find_visitor(view.conn, no, v)?.is_none().then_some(v));
+        visitors.into_iter().map(unknown).collect::<Result<Vec<_>, StoreError>>()
+    });
+    if let Some(visitor) = unknown.await?.into_iter().flatten().next() {
+        let message = format!("the tenant's store does not have the visitor {visitor}");
+        return Err(ApiError::new(StatusCode::NOT_FOUND, "unknown_visitor", message));
+    }
+    let now = clock::now();
+    let mut facts = Vec::new();
+    for (visitor, what) in of.into_iter().flatten() {
+        facts.push(Fact { id: FactId::from_bytes(random()?), visitor, received: now, at: now, what });
+    }
+    app.take_folded(&tenant, facts).await?;
+    Ok(StatusCode::NO_CONTENT.into_response())
 }
 
 /// Ends the first visitor's evidence with each id that connects the two. Answered once it is folded: who reads next sees

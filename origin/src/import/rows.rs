@@ -14,6 +14,7 @@ use sha2::{Digest as _, Sha256};
 use super::Kind;
 use super::file::{Chunk, Form};
 use crate::intake::Checked;
+use crate::links::{self, Tie};
 use crate::segments::{self, Set, Write};
 use crate::tenants::Known;
 
@@ -49,6 +50,16 @@ pub enum Columns {
 pub enum Column {
     /// The visitor.
     Visitor,
+    /// Another one, that it belongs with.
+    Other,
+    /// The kind of an alternate id.
+    Kind,
+    /// The raw id.
+    Value,
+    /// How sure a link is, over 0 and up to 1.
+    Weight,
+    /// Where it comes from.
+    Source,
     /// One segment.
     Segment,
     /// When it expires; empty: the visitor is not in it.
@@ -84,6 +95,11 @@ pub enum Column {
 }
 
 impl Columns {
+    fn kind(&self) -> Kind {
+        let (Self::Json(kind) | Self::Csv(kind, _)) = self;
+        *kind
+    }
+
     /// The columns that a file has.
     ///
     /// # Errors
@@ -104,10 +120,19 @@ impl Columns {
             _ if !has(&Column::Visitor) => Err("a column `visitor` is needed".to_owned()),
             Kind::Segments if !segments => Err("`segments`, or `segment` and `expires_ms`, are needed".to_owned()),
             Kind::Events if !has(&Column::Type) => Err("a column `type` is needed".to_owned()),
+            Kind::Links if !has(&Column::Weight) || !has(&Column::Source) => {
+                Err("`weight` and `source` are needed".to_owned())
+            }
+            Kind::Links if !has(&Column::Other) && ![Column::Kind, Column::Value].iter().all(has) => {
+                Err("`other`, or `kind` and `value`, are needed".to_owned())
+            }
             _ => Ok(Self::Csv(kind, columns)),
         }
     }
 }
+
+/// A fact, and the line that says it.
+pub type Placed = (u64, Checked);
 
 /// Reads the lines of one file.
 #[derive(Debug)]
@@ -130,6 +155,14 @@ struct SegmentsLine {
     set: Vec<Set>,
     #[serde(default)]
     remove: Vec<u32>,
+}
+
+/// A link, from either form.
+#[derive(Deserialize)]
+struct LinkLine {
+    visitor: VisitorText,
+    #[serde(flatten)]
+    tie: Tie,
 }
 
 /// An event, from either form.
@@ -167,19 +200,38 @@ impl VisitorText {
 impl Reader<'_> {
     /// The facts of a chunk's lines, and the lines that give none. Empty lines are passed over.
     #[must_use]
-    pub fn read(&self, chunk: &Chunk) -> (Vec<Checked>, Vec<BadLine>) {
+    pub fn read(&self, chunk: &Chunk) -> (Vec<Placed>, Vec<BadLine>) {
         let (mut facts, mut bad) = (Vec::new(), Vec::new());
         let lines = chunk.text.split_inclusive(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
         for (line, text) in (chunk.first_line + 1..).zip(lines) {
             if text.is_empty() {
                 continue;
             }
-            match self.fact(line, text) {
-                Ok(fact) => facts.push(Checked { tenant: self.tenant.no, fact }),
+            match self.facts(line, text) {
+                Ok(of) => facts.extend(of.map(|fact| (line, Checked { tenant: self.tenant.no, fact }))),
                 Err((code, message)) => bad.push(BadLine { line, code, message }),
             }
         }
         (facts, bad)
+    }
+
+    /// Of a link of two visitors, a fact of each.
+    fn facts(&self, line: u64, text: &[u8]) -> Result<impl Iterator<Item = Fact>, Refusal> {
+        if self.columns.kind() != Kind::Links {
+            return Ok([Some(self.fact(line, text)?), None].into_iter().flatten());
+        }
+        let link: LinkLine = match &self.columns {
+            Columns::Json(_) => serde_json::from_slice(text).map_err(|e| malformed(e.to_string()))?,
+            Columns::Csv(_, columns) => {
+                let text = std::str::from_utf8(text).map_err(|_| malformed("it is not UTF-8"))?;
+                link_cells(cells(columns, text)?)?
+            }
+        };
+        let refused = |e: links::LinkError| (e.code(), e.to_string());
+        let of = links::tie(self.tenant, link.visitor.id()?, &link.tie).map_err(refused)?;
+        let fact =
+            |(visitor, what)| Fact { id: self.line_id(visitor, line), visitor, received: self.now, at: self.now, what };
+        Ok(of.map(|of| of.map(fact)).into_iter().flatten())
     }
 
     fn fact(&self, line: u64, text: &[u8]) -> Result<Fact, Refusal> {
@@ -190,7 +242,7 @@ impl Reader<'_> {
                 let writes = segments::writes(&Write { set, remove }).map_err(|e| (e.code(), e.to_string()))?;
                 self.segments(line, visitor.id()?, writes)
             }
-            Columns::Json(Kind::Events) => self.event(text, serde_json::from_slice(text).map_err(json)?)?,
+            Columns::Json(_) => self.event(text, serde_json::from_slice(text).map_err(json)?)?,
             Columns::Csv(kind, columns) => {
                 let text = std::str::from_utf8(text).map_err(|_| malformed("it is not UTF-8"))?;
                 if *kind == Kind::Segments {
@@ -341,6 +393,25 @@ fn segments_cells(cells: Cells<'_>) -> Result<(VisitorId, Vec<(SegmentId, State)
     Ok((visitor.id()?, writes))
 }
 
+fn link_cells(cells: Cells<'_>) -> Result<LinkLine, Refusal> {
+    let (mut visitor, mut tie) = (VisitorText::default(), Tie::default());
+    for (column, cell) in cells {
+        match column {
+            Column::Visitor => visitor.0 = cell.into_owned(),
+            Column::Other => tie.other = Some(cell.into_owned()),
+            Column::Kind => tie.kind = Some(cell.into_owned()),
+            Column::Value => tie.value = Some(cell.into_owned()),
+            Column::Weight => {
+                let wrong = |_| malformed(format!("weight is a number, not `{cell:.40}`"));
+                tie.weight = Some(cell.parse().map_err(wrong)?);
+            }
+            Column::Source => tie.source = Some(cell.into_owned()),
+            _ => {}
+        }
+    }
+    Ok(LinkLine { visitor, tie })
+}
+
 fn one_segment(text: &str) -> Result<(SegmentId, State), Refusal> {
     if let Some(id) = text.strip_prefix('-') {
         return Ok((SegmentId(number(id, "a segment")?), State::Removed));
@@ -370,7 +441,7 @@ fn event_cells(cells: Cells<'_>) -> Result<Event, Refusal> {
             Column::AdGroup => event.ad_group = number(&cell, "ad_group")?,
             Column::Campaign => event.campaign = number(&cell, "campaign")?,
             Column::Advertiser => event.advertiser = number(&cell, "advertiser")?,
-            Column::Segment | Column::ExpiresMs | Column::Segments => {}
+            _ => {}
         }
     }
     Ok(event)

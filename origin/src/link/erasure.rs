@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_shared::fact::{Fact, Scope, What};
-use causeway_shared::ids::{AltHash, AlternateId, FactId, Millis, VisitorId};
-use causeway_shared::person::Reason;
+use causeway_shared::ids::{AltHash, AlternateId, FactId, KindCode, Millis, VisitorId};
+use causeway_shared::person::{Reason, Weight};
 use causeway_shared::profile::Profile;
 use causeway_shared::wire::profile;
 use rusqlite::Connection;
@@ -145,7 +145,7 @@ pub(super) fn end_id(
 }
 
 /// The visitors seen with an id until a time, and not by mistake: what was cancelled does not count, nor a unique id
-/// without proof, which anyone may say, or on a browser that is another member's.
+/// without proof, which anyone may say, or on a browser that is another member's, nor what is not sure.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -161,7 +161,7 @@ pub fn seen_until(
         let cancelled = evidence::cancelled(conn, tenant.no, row.evidence.visitor, id)?;
         // That of a withdrawal ends for another reason.
         let evidence = causeway_shared::person::Evidence { cancelled, ..row.evidence };
-        let own = !unique || (row.proven && row.flag != Some(Reason::SecondUnique));
+        let own = row.evidence.weight >= Weight::LOGIN && (!unique || row.flag != Some(Reason::SecondUnique));
         if own && evidence.stands() && evidence.since() <= until {
             found.push(row.evidence.visitor);
         }
@@ -187,7 +187,7 @@ fn leave(
     if !keys.contains(&Subject::Snapshot(visitor)) {
         keys.extend(erase::person_of(group.tx, tenant, visitor)?.into_iter().map(Subject::Snapshot));
     }
-    for row in of_visitor(group.tx, tenant, visitor)? {
+    for row in of_visitor(group.tx, tenant, visitor)?.iter().filter(|row| row.evidence.id.kind != KindCode::PAIR) {
         let id = row.evidence.id;
         // Under keys that are no longer read too: what was written with them is still there.
         keys.extend(family(group.tx, tenant, id)?.into_iter().map(|hash| Subject::Lookup(id.kind, hash)));

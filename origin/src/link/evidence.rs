@@ -1,7 +1,7 @@
 //! Evidence rows: what ties a visitor to an alternate id. Only their times ever change.
 
 use causeway_shared::ids::{AltHash, AlternateId, KindCode, Millis, VisitorId};
-use causeway_shared::person::{Evidence, Reason, Weight};
+use causeway_shared::person::{Evidence, Reason, Source, Weight};
 use rusqlite::{Connection, OptionalExtension as _};
 
 use super::{Touched, has_withdrawn};
@@ -22,19 +22,36 @@ pub(super) struct Seen {
     pub(super) tenant: TenantNo,
     pub(super) visitor: VisitorId,
     pub(super) id: AlternateId,
-    pub(super) proven: bool,
+    pub(super) by: By,
+}
+
+/// What says so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum By {
+    /// The page, with proof or without.
+    Page { proven: bool },
+    /// Other evidence.
+    Other(Source, Weight),
 }
 
 impl Seen {
     /// An id of a unique kind is a login only with its proof; without one it is kept and does not link, since
     /// anyone may say it. Other kinds carry no proof, and link as the tenant chose by configuring them (S1.5).
     fn weight(&self, tenants: &Tenants) -> Result<Weight, StoreError> {
-        let unique = tenants.by_no(self.tenant)?.config.is_unique(self.id.kind);
-        Ok(if unique && !self.proven { Weight(500) } else { Weight::LOGIN })
+        Ok(match self.by {
+            By::Other(_, weight) => weight,
+            By::Page { proven: true } => Weight::LOGIN,
+            By::Page { proven: false } if tenants.by_no(self.tenant)?.config.is_unique(self.id.kind) => Weight::NOTHING,
+            By::Page { proven: false } => Weight::LOGIN,
+        })
     }
 
     fn source(&self) -> u8 {
-        if self.proven { LOGIN } else { CLAIM }
+        match self.by {
+            By::Page { proven: true } => LOGIN,
+            By::Page { proven: false } => CLAIM,
+            By::Other(source, _) => source.code(),
+        }
     }
 }
 
@@ -45,6 +62,8 @@ pub struct Row {
     pub evidence: Evidence,
     /// Whether it was proven.
     pub proven: bool,
+    /// The number of its source.
+    pub source: u8,
     /// Why it does not link although it claims to.
     pub flag: Option<Reason>,
 }
@@ -58,8 +77,8 @@ impl Row {
         conn: &Connection,
         mut each: impl FnMut(TenantNo, &Self) -> Result<(), StoreError>,
     ) -> Result<(), StoreError> {
-        let mut statement =
-            conn.prepare(&format!("SELECT {COLUMNS}, tenant FROM evidence ORDER BY tenant, visitor"))?;
+        let mut statement = conn
+            .prepare(&format!("SELECT {COLUMNS}, tenant FROM evidence ORDER BY tenant, visitor, kind, hash, source"))?;
         let mut rows = statement.query([])?;
         while let Some(found) = rows.next()? {
             each(TenantNo(found.get(9)?), &row(found)?)?;
@@ -78,11 +97,27 @@ impl Row {
     pub fn claims(&self) -> bool {
         self.evidence.stands() && self.evidence.weight >= Weight::LOGIN
     }
+
+    /// Whether it says anything: it stands, and is not what anyone may say.
+    #[must_use]
+    pub fn counts(&self) -> bool {
+        self.evidence.stands() && self.evidence.weight > Weight::NOTHING
+    }
+
+    /// What its source is called.
+    #[must_use]
+    pub fn source_name(&self) -> &'static str {
+        match Source::of_code(self.source) {
+            Some(source) => source.name(),
+            None if self.proven => "login",
+            None => "page",
+        }
+    }
 }
 
 /// Adds to or extends the row of a sighting at `received`.
 pub(super) fn note(group: &Group<'_>, seen: Seen, received: Millis, touched: &mut Touched) -> Result<(), StoreError> {
-    const READ: &str = "SELECT first, last, cancelled FROM evidence
+    const READ: &str = "SELECT first, last, cancelled, weight FROM evidence
         WHERE tenant = ?1 AND visitor = ?2 AND kind = ?3 AND hash = ?4 AND source = ?5";
     let weight = seen.weight(&group.rules.tenants)?;
     let KindCode(kind) = seen.id.kind;
@@ -92,14 +127,18 @@ pub(super) fn note(group: &Group<'_>, seen: Seen, received: Millis, touched: &mu
         .prepare_cached(READ)?
         .query_row(place, |row| {
             let cancelled: Option<i64> = row.get(2)?;
-            Ok((unsigned(row.get(0)?), unsigned(row.get(1)?), cancelled.map(unsigned)))
+            Ok((unsigned(row.get(0)?), unsigned(row.get(1)?), cancelled.map(unsigned), Weight(row.get(3)?)))
         })
         .optional()?;
-    let evidence =
-        |first, last, cancelled| Evidence { visitor: seen.visitor, id: seen.id, weight, first, last, cancelled };
-    let before = known.map(|(first, last, cancelled)| evidence(first, last, cancelled));
+    let Seen { visitor, id, .. } = seen;
+    let evidence = |first, last, cancelled| Evidence { visitor, id, weight, first, last, cancelled };
+    let before = known.map(|(first, last, cancelled, weight)| Evidence { weight, ..evidence(first, last, cancelled) });
     let after = match before {
-        Some(e) => evidence(e.first.min(received), e.last.max(received), e.cancelled),
+        // Of one source the surest counts, in whatever order they come.
+        Some(e) => Evidence {
+            weight: e.weight.max(weight),
+            ..evidence(e.first.min(received), e.last.max(received), e.cancelled)
+        },
         None => {
             let gone = has_withdrawn(group, seen.tenant, seen.visitor)?;
             let cancelled = cancelled(group.tx, seen.tenant, seen.visitor, seen.id)?;
@@ -114,7 +153,7 @@ pub(super) fn note(group: &Group<'_>, seen: Seen, received: Millis, touched: &mu
     // A later sighting of what is known already links nothing new.
     let linking = |e: &Evidence| e.stands().then_some((e.since(), e.weight));
     let is_new = before.is_none() || before.as_ref().and_then(linking) != linking(&after);
-    if weight >= Weight::LOGIN && is_new {
+    if weight > Weight::NOTHING && is_new {
         touched.visitors.insert((seen.tenant, seen.visitor));
     }
     Ok(())
@@ -124,7 +163,7 @@ fn put(group: &Group<'_>, tenant: TenantNo, e: &Evidence, source: u8, flag: Opti
     const PUT: &str = "INSERT INTO evidence
             (tenant, visitor, kind, hash, source, weight, first, last, cancelled, flag)
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
-        ON CONFLICT DO UPDATE SET weight = excluded.weight, first = min(first, excluded.first),
+        ON CONFLICT DO UPDATE SET weight = max(weight, excluded.weight), first = min(first, excluded.first),
             last = max(last, excluded.last),
             cancelled = nullif(max(ifnull(cancelled, -1), ifnull(excluded.cancelled, -1)), -1)";
     let KindCode(kind) = e.id.kind;
@@ -232,8 +271,7 @@ pub(super) fn rename(
     const DROP: &str = "DELETE FROM evidence WHERE tenant = ?1 AND visitor = ?2 AND kind = ?3 AND hash = ?4";
     for row in of_id(group.tx, tenant, from)? {
         let visitor = row.evidence.visitor;
-        let source = if row.proven { LOGIN } else { CLAIM };
-        put(group, tenant, &Evidence { id: to, ..row.evidence }, source, row.flag.map(flag_column))?;
+        put(group, tenant, &Evidence { id: to, ..row.evidence }, row.source, row.flag.map(flag_column))?;
         touched.visitors.insert((tenant, visitor));
         let KindCode(kind) = from.kind;
         let place = (tenant.0, visitor.as_bytes(), kind, &from.hash.0);
@@ -288,6 +326,20 @@ pub(super) fn of_id(conn: &Connection, tenant: TenantNo, id: AlternateId) -> Res
         true
     })?;
     Ok(rows)
+}
+
+/// The other visitor of a pair's id, if there is evidence of it too.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn other(
+    conn: &Connection,
+    tenant: TenantNo,
+    pair: AlternateId,
+    of: VisitorId,
+) -> Result<Option<VisitorId>, StoreError> {
+    let visitors = of_id(conn, tenant, pair)?.into_iter().map(|row| row.evidence.visitor);
+    Ok(visitors.into_iter().find(|visitor| *visitor != of))
 }
 
 /// Shows the evidence that names an id, the visitor last seen with it first, until `more` says no: a shared
@@ -357,6 +409,7 @@ fn row(row: &rusqlite::Row<'_>) -> rusqlite::Result<Row> {
             cancelled: cancelled.map(unsigned),
         },
         proven: source == LOGIN,
+        source,
         flag: flag.map(|code| match code {
             1 => Reason::SecondUnique,
             3 => Reason::Crowded,

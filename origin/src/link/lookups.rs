@@ -17,7 +17,7 @@ pub(super) fn recompute(
     ids: &BTreeSet<(TenantNo, AlternateId)>,
     linked: &mut Linked,
 ) -> Result<(), StoreError> {
-    for (tenant, id) in ids {
+    for (tenant, id) in ids.iter().filter(|(_, id)| id.kind != KindCode::PAIR) {
         let (visitors, last) = newest(group, *tenant, *id)?;
         if write(group, *tenant, *id, &visitors, last)? {
             linked.lookups.insert((*tenant, *id));
@@ -33,7 +33,7 @@ fn newest(group: &Group<'_>, tenant: TenantNo, id: AlternateId) -> Result<(Vec<V
     let mut visitors: Vec<VisitorId> = Vec::with_capacity(limits::LOOKUP_VISITORS);
     let mut last = None;
     evidence::each_newest(group.tx, tenant, id, |row| {
-        let counts = row.evidence.stands() && row.flag.is_none() && (row.proven || !unique);
+        let counts = row.claims() && row.flag.is_none() && (row.proven || !unique);
         if counts && !visitors.contains(&row.evidence.visitor) {
             visitors.push(row.evidence.visitor);
             last.get_or_insert(row.evidence.last);

@@ -28,6 +28,8 @@ use planned::{Left, Planned, plan};
 struct Known {
     master: VisitorId,
     devices: u64,
+    /// How surely the master belongs to it.
+    weight: Weight,
 }
 
 /// Recomputes the people around every visitor whose evidence changed.
@@ -49,9 +51,9 @@ pub(super) fn recompute(group: &mut Group<'_>, touched: &mut Touched, linked: &m
             continue;
         }
         let found = decide(group, tenant, &around)?;
-        for (visitor, id) in found.unique.iter().filter(|(_, id)| around.large.contains(id)) {
-            let speaker =
-                course.speakers.entry((tenant, *id)).or_insert(Speaker { visitor: *visitor, keeps_row: true });
+        let threshold = group.rules.tenants.by_no(tenant)?.config.threshold();
+        for (visitor, id) in around.tied_to_large(&found, threshold) {
+            let speaker = course.speakers.entry((tenant, id)).or_insert(Speaker { visitor, keeps_row: true });
             speaker.keeps_row = true;
         }
         keep_flags(group, tenant, &around, &found, touched)?;
@@ -72,9 +74,9 @@ pub(super) fn recompute(group: &mut Group<'_>, touched: &mut Touched, linked: &m
 
 fn decide(group: &Group<'_>, tenant: TenantNo, around: &Around) -> Result<People, StoreError> {
     let config = &group.rules.tenants.by_no(tenant)?.config;
-    let evidence: Vec<Evidence> = around.rows.values().map(|row| row.evidence).collect();
+    let evidence: Vec<Evidence> = around.rows.values().flatten().map(|row| row.evidence).collect();
     let class = |id: AlternateId| config.class(id.kind, around.crowded.contains(&id));
-    let mut found = people(&evidence, class, Weight::LOGIN);
+    let mut found = people(&evidence, class, config.threshold());
     let known: BTreeSet<VisitorId> = evidence.iter().map(|evidence| evidence.visitor).collect();
     let without = around.stored.keys().filter(|visitor| !known.contains(visitor));
     found.people.extend(without.map(|visitor| Person { master: *visitor, members: [*visitor].into() }));
@@ -90,9 +92,9 @@ fn keep_flags(
 ) -> Result<(), StoreError> {
     let reasons: BTreeMap<(VisitorId, AlternateId), Reason> =
         found.flags.iter().map(|f| ((f.visitor, f.id), f.reason)).collect();
-    for ((visitor, id), row) in &around.rows {
+    for ((visitor, id), rows) in &around.rows {
         let reason = reasons.get(&(*visitor, *id)).copied();
-        if row.flag != reason {
+        if rows.iter().any(|row| row.flag != reason) {
             evidence::flag(group, tenant, *visitor, *id, reason)?;
             touched.ids.insert((tenant, *id));
         }
@@ -101,25 +103,29 @@ fn keep_flags(
 }
 
 fn known(group: &Group<'_>, tenant: TenantNo, person: PersonNo) -> Result<Option<Known>, StoreError> {
-    const READ: &str = "SELECT master, devices FROM people WHERE person = ?1 AND tenant = ?2";
+    const READ: &str = "SELECT master, devices, weight FROM people WHERE person = ?1 AND tenant = ?2";
     let mut statement = group.tx.prepare_cached(READ)?;
     let known = statement.query_row((person.0, tenant.0), |row| {
-        Ok(Known { master: visitor_at(row, 0)?, devices: unsigned(row.get(1)?) })
+        Ok(Known { master: visitor_at(row, 0)?, devices: unsigned(row.get(1)?), weight: Weight(row.get(2)?) })
     });
     Ok(known.optional()?)
 }
 
 /// Writes one person: its row, its visitors' pointers, its cuts; rows that nobody points to any more go.
 fn apply(group: &mut Group<'_>, tenant: TenantNo, planned: Planned) -> Result<PersonChange, StoreError> {
-    const POINT: &str = "UPDATE visitors SET person = ?3
-        WHERE tenant = ?1 AND visitor = ?2 AND person <> ?3";
+    const POINT: &str = "UPDATE visitors SET person = ?3, weight = ?4
+        WHERE tenant = ?1 AND visitor = ?2 AND (person <> ?3 OR weight <> ?4)";
+    const OF_MASTER: &str = "UPDATE people SET weight = v.weight FROM visitors v
+        WHERE people.person = ?1 AND v.tenant = ?2 AND v.visitor = people.master AND people.weight <> v.weight";
     let members = &planned.person.members;
     let cuts = cuts(group, &planned.from, &planned.left, |visitor| members.contains(visitor))?;
     let swept = publish::swept(group, &planned.from)?;
     let person = write_row(group, tenant, &planned)?;
     for visitor in members {
-        group.tx.prepare_cached(POINT)?.execute((tenant.0, visitor.as_bytes(), person.0))?;
+        let weight = planned.weights.get(visitor).copied().unwrap_or(Weight::LOGIN);
+        group.tx.prepare_cached(POINT)?.execute((tenant.0, visitor.as_bytes(), person.0, weight.0))?;
     }
+    group.tx.prepare_cached(OF_MASTER)?.execute((person.0, tenant.0))?;
     write_cuts(group, person, &cuts)?;
     for row in planned.from.iter().filter(|row| **row != person) {
         remove_if_empty(group, *row)?;
@@ -150,11 +156,16 @@ fn write_row(group: &mut Group<'_>, tenant: TenantNo, planned: &Planned) -> Resu
 }
 
 /// Takes visitors, who belong to other rows by now, out of one that stays with those who were not looked at.
-fn shrink(group: &mut Group<'_>, row: PersonNo, Left { stay, gone }: &Left) -> Result<PersonChange, StoreError> {
-    const SHRINK: &str = "UPDATE people SET devices = ?2, master = ?3, epoch = ?4, changed = ?5 WHERE person = ?1";
+fn shrink(
+    group: &mut Group<'_>,
+    row: PersonNo,
+    Left { master, devices, gone }: &Left,
+) -> Result<PersonChange, StoreError> {
+    const SHRINK: &str = "UPDATE people SET devices = ?2, master = ?3, epoch = ?4, changed = ?5,
+        weight = (SELECT weight FROM visitors v WHERE v.tenant = people.tenant AND v.visitor = ?3) WHERE person = ?1";
     let cuts = cuts(group, &[row].into(), gone, |_| false)?;
     let (epoch, version) = (group.next_epoch(), group.next_version());
-    let values = (row.0, signed(stay.devices), stay.master.as_bytes(), signed(epoch.0), signed(version.counter));
+    let values = (row.0, signed(*devices), master.as_bytes(), signed(epoch.0), signed(version.counter));
     group.tx.prepare_cached(SHRINK)?.execute(values)?;
     write_cuts(group, row, &cuts)?;
     Ok(PersonChange { person: row, cut: true })
@@ -211,14 +222,15 @@ fn separate(
         return Ok(());
     };
     let person = Person { master: visitor, members: BTreeSet::from([visitor]) };
-    let planned = Planned { person, unseen: 0, from: BTreeSet::new(), row: None, heir_of: None, left: Vec::new() };
+    let (from, left, weights) = (BTreeSet::new(), Vec::new(), BTreeMap::new());
+    let planned = Planned { person, weights, unseen: 0, from, row: None, heir_of: None, left };
     let alone = apply(group, tenant, planned)?;
     linked.rows.extend([alone.person, row]);
     linked.people.push(alone);
-    let Some(Known { master, devices }) = known(group, tenant, row)? else { return Ok(()) };
+    let Some(Known { master, devices, .. }) = known(group, tenant, row)? else { return Ok(()) };
     let master = if master == visitor { oldest(group, tenant, row, None, |_| false)? } else { Some(master) };
     if let Some(master) = master {
-        let left = Left { stay: Known { master, devices: devices.saturating_sub(1) }, gone: vec![visitor] };
+        let left = Left { master, devices: devices.saturating_sub(1), gone: vec![visitor] };
         linked.people.push(shrink(group, row, &left)?);
     }
     Ok(())

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_shared::ids::VisitorId;
 use causeway_shared::limits;
-use causeway_shared::person::{Decided, NONE, Reason};
+use causeway_shared::person::{Decided, NONE, Reason, Weight};
 use rusqlite::Connection;
 
 use super::gather::At;
@@ -40,6 +40,7 @@ struct Stored {
     tenant: TenantNo,
     master: VisitorId,
     devices: i64,
+    weight: Weight,
 }
 
 /// What is wrong with people: their masters' numbers, where to look, and why; and how many visitors the rows have where
@@ -65,6 +66,7 @@ pub(super) fn compare(
     of_row.sort_unstable();
     sides.find_large(tenants, &of_row);
     sides.flags(flags, stored);
+    sides.weights();
     let mut empty = Vec::new();
     let mut groups = of_row.chunk_by(|one, next| one.0 == next.0).peekable();
     each_row(conn, |row| {
@@ -207,8 +209,23 @@ impl Sides<'_> {
         if self.id(first) != Some(row.master) {
             self.wrong(at, Cause::Master, group.len());
         }
+        if self.visitors.get(first as usize).is_some_and(|at| at.weight != row.weight) {
+            self.wrong(at, Cause::Weight, group.len());
+        }
         if usize::try_from(row.devices) != Ok(group.len()) {
             self.wrong(at, Cause::Devices, group.len());
+        }
+    }
+
+    /// Who belongs to its person more or less surely than the store says.
+    fn weights(&mut self) {
+        let weights = std::mem::take(&mut self.decided.weights);
+        let mut decided = weights.iter().peekable();
+        for (visitor, at) in (0..).zip(self.visitors) {
+            let unsure = decided.next_if(|(of, _)| *of == visitor);
+            if at.weight != unsure.map_or(Weight::LOGIN, |(_, weight)| *weight) {
+                self.wrong(visitor, Cause::Weight, 0);
+            }
         }
     }
 
@@ -246,7 +263,7 @@ fn person(group: &[(u32, u32)]) -> i64 {
 }
 
 fn each_row(conn: &Connection, mut each: impl FnMut(Stored)) -> Result<(), StoreError> {
-    let mut statement = conn.prepare("SELECT person, tenant, master, devices FROM people ORDER BY person")?;
+    let mut statement = conn.prepare("SELECT person, tenant, master, devices, weight FROM people ORDER BY person")?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
         each(Stored {
@@ -254,6 +271,7 @@ fn each_row(conn: &Connection, mut each: impl FnMut(Stored)) -> Result<(), Store
             tenant: TenantNo(row.get(1)?),
             master: visitor_at(row, 2)?,
             devices: row.get(3)?,
+            weight: Weight(row.get(4)?),
         });
     }
     Ok(())

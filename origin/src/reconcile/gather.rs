@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use causeway_shared::ids::{AltHash, KindCode, VisitorId};
-use causeway_shared::person::{Claim, Class, Evidence, NONE, Reason, Weight};
+use causeway_shared::ids::{AltHash, AlternateId, KindCode, VisitorId};
+use causeway_shared::person::{Claim, Class, NONE, Reason, Weight, combined};
 use rusqlite::Connection;
 
 use crate::link::Row;
 use crate::store::{StoreError, TenantNo, visitor_at};
-use crate::tenants::Tenants;
+use crate::tenants::{Known, Tenants};
 
 /// How often progress is told, in rows.
 const TOLD: u64 = 100_000;
@@ -19,6 +19,7 @@ pub(super) struct At {
     pub(super) tenant: u32,
     pub(super) visitor: VisitorId,
     pub(super) person: u32,
+    pub(super) weight: Weight,
 }
 
 impl At {
@@ -32,13 +33,18 @@ impl At {
 pub(super) struct Gathered {
     /// In order of tenant and id; the place of one is its number.
     pub(super) visitors: Vec<At>,
-    /// Evidence that may link.
+    /// What is as sure as a login, of each visitor and id.
     pub(super) claims: Vec<Claim>,
+    /// What is sure enough.
+    pub(super) unsure: Vec<(Weight, Claim)>,
     /// How ids link, by their numbers.
     pub(super) classes: Vec<Class>,
     /// Evidence that is flagged: the visitor, the id ([`NONE`] for one that no claim names), and why.
     pub(super) flagged: Vec<(u32, u32, Reason)>,
 }
+
+/// In a claim's place: among the unsure ones.
+const UNSURE: u32 = 1 << 31;
 
 /// An id, in the order in which of two the first one counts.
 type Id = (u32, AltHash, KindCode);
@@ -49,8 +55,8 @@ pub(super) fn gather(
     tenants: &Tenants,
     progress: &dyn Fn(u64, u64),
 ) -> Result<Gathered, StoreError> {
-    let known: BTreeMap<i64, u32> =
-        tenants.iter().map(|known| Ok((known.no.0, small(known.no.0)?))).collect::<Result<_, StoreError>>()?;
+    let of = |known: &Known| Ok((known.no.0, (small(known.no.0)?, known.config.threshold())));
+    let known: BTreeMap<i64, (u32, Weight)> = tenants.iter().map(of).collect::<Result<_, StoreError>>()?;
     // The highest rows: counting them would read them all.
     let all = conn.query_row("SELECT ifnull(max(row), 0) FROM visitors", [], |row| row.get::<_, i64>(0))?;
     let all = all.unsigned_abs();
@@ -77,13 +83,13 @@ pub(super) fn short(length: usize) -> Result<u32, StoreError> {
 
 fn visitors(
     conn: &Connection,
-    known: &BTreeMap<i64, u32>,
+    known: &BTreeMap<i64, (u32, Weight)>,
     all: u64,
     progress: &dyn Fn(u64, u64),
 ) -> Result<Vec<At>, StoreError> {
     let mut found = Vec::new();
     const READ: &str =
-        "SELECT tenant, visitor, person FROM visitors INDEXED BY visitors_by_id ORDER BY tenant, visitor";
+        "SELECT tenant, visitor, person, weight FROM visitors INDEXED BY visitors_by_id ORDER BY tenant, visitor";
     let mut statement = conn.prepare(READ)?;
     let mut rows = statement.query([])?;
     let mut seen = 0;
@@ -92,10 +98,10 @@ fn visitors(
         if seen % TOLD == 0 {
             progress(seen, 2 * all);
         }
-        if let Some(tenant) = known.get(&row.get(0)?) {
+        if let Some((tenant, _)) = known.get(&row.get(0)?) {
             // No row has the last number: whatever does not fit is not there either.
             let person = u32::try_from(row.get::<_, i64>(2)?).unwrap_or(u32::MAX);
-            found.push(At { tenant: *tenant, visitor: visitor_at(row, 1)?, person });
+            found.push(At { tenant: *tenant, visitor: visitor_at(row, 1)?, person, weight: Weight(row.get(3)?) });
         }
     }
     Ok(found)
@@ -104,49 +110,107 @@ fn visitors(
 /// Evidence lies in the order of visitors: one walk over both.
 fn evidence(
     conn: &Connection,
-    known: &BTreeMap<i64, u32>,
+    known: &BTreeMap<i64, (u32, Weight)>,
     gathered: &mut Gathered,
     class: impl Fn(&Id, usize) -> Class,
     told: impl Fn(),
 ) -> Result<(), StoreError> {
-    let mut ids: Vec<(Id, u32)> = Vec::new();
-    let mut flagged: Vec<(u32, Id, Reason)> = Vec::new();
-    let mut number = 0_usize;
-    Row::each(conn, |tenant, row| {
-        let Some(tenant) = known.get(&tenant.0) else { return Ok(()) };
-        let Evidence { visitor, id, .. } = row.evidence;
-        while gathered.visitors.get(number).is_some_and(|at| (at.tenant, at.visitor) < (*tenant, visitor)) {
+    let (mut ids, mut number) = (Ids::default(), 0_usize);
+    let mut tie: Vec<Row> = Vec::new();
+    let mut of = None;
+    let mut note = |of: Option<(TenantNo, VisitorId, AlternateId)>, rows: &[Row]| {
+        let Some((tenant, visitor, id)) = of else { return Ok(()) };
+        let Some(&(tenant, threshold)) = known.get(&tenant.0) else { return Ok(()) };
+        while gathered.visitors.get(number).is_some_and(|at| (at.tenant, at.visitor) < (tenant, visitor)) {
             number += 1;
         }
-        let is_there = gathered.visitors.get(number).is_some_and(|at| (at.tenant, at.visitor) == (*tenant, visitor));
-        let (visitor, id) = (short(number)?, (*tenant, id.hash, id.kind));
-        let is_there = is_there && row.evidence.weight >= Weight::LOGIN;
-        if is_there {
-            flagged.extend(row.flag.map(|reason| (visitor, id, reason)));
+        let is_there = gathered.visitors.get(number).is_some_and(|at| (at.tenant, at.visitor) == (tenant, visitor));
+        let visitor = if is_there { Some(short(number)?) } else { None };
+        gathered.tie((tenant, id.hash, id.kind), visitor, rows, threshold, &mut ids)
+    };
+    Row::each(conn, |tenant, row| {
+        let next = Some((tenant, row.evidence.visitor, row.evidence.id));
+        if next != of {
+            note(of, &tie)?;
+            (of, tie) = (next, Vec::new());
         }
-        if is_there && row.claims() {
-            ids.push((id, short(gathered.claims.len())?));
-            gathered.claims.push(Claim { since: row.evidence.since(), visitor, id: NONE });
-        } else if !row.has_ended() {
-            // It links nobody, and is one of those that its id was seen with.
-            ids.push((id, NONE));
-        }
+        tie.push(*row);
         Ok(())
     })?;
+    note(of, &tie)?;
     told();
-    ids.sort_unstable();
-    for same in ids.chunk_by(|one, next| one.0 == next.0) {
-        let number = short(gathered.classes.len())?;
-        gathered.classes.extend(same.first().map(|(id, _)| class(id, same.len())));
-        for (_, claim) in same {
-            gathered.claims.iter_mut().skip(*claim as usize).take(1).for_each(|claim| claim.id = number);
+    gathered.number(ids, class)
+}
+
+/// Where ids are said.
+#[derive(Default)]
+struct Ids {
+    /// With the places of what ties visitors to them; [`NONE`] of what ties nobody.
+    all: Vec<(Id, u32)>,
+    flagged: Vec<(u32, Id, Reason)>,
+}
+
+impl Gathered {
+    fn claim(&mut self, place: u32) -> Option<&mut Claim> {
+        match place & UNSURE {
+            0 => self.claims.get_mut(place as usize),
+            _ => self.unsure.get_mut((place & !UNSURE) as usize).map(|(_, claim)| claim),
         }
     }
-    let number = |id: &Id| {
-        let (_, claim) = ids.get(ids.partition_point(|(known, _)| known < id)).filter(|(known, _)| known == id)?;
-        gathered.claims.get(*claim as usize).map(|claim| claim.id)
-    };
-    gathered.flagged =
-        flagged.into_iter().map(|(visitor, id, reason)| (visitor, number(&id).unwrap_or(NONE), reason)).collect();
-    Ok(())
+
+    /// Adds all evidence of a visitor, if it is there, and an id.
+    fn tie(
+        &mut self,
+        id: Id,
+        visitor: Option<u32>,
+        rows: &[Row],
+        threshold: Weight,
+        ids: &mut Ids,
+    ) -> Result<(), StoreError> {
+        // What links nobody is one of those that the id was seen with all the same.
+        let mut others = rows.iter().filter(|row| !row.has_ended()).count();
+        if let Some(visitor) = visitor {
+            let said = rows.iter().filter(|row| row.evidence.weight > Weight::NOTHING);
+            ids.flagged.extend(said.filter_map(|row| Some((visitor, id, row.flag?))));
+            let sure = combined(rows.iter().map(|row| row.evidence)).filter(|(weight, _)| *weight >= threshold);
+            if let Some((weight, since)) = sure {
+                let claim = Claim { since, visitor, id: NONE };
+                if weight >= Weight::LOGIN {
+                    ids.all.push((id, short(self.claims.len())?));
+                    self.claims.push(claim);
+                } else {
+                    ids.all.push((id, UNSURE | short(self.unsure.len())?));
+                    self.unsure.push((weight, claim));
+                }
+                others = others.saturating_sub(1);
+            }
+        }
+        ids.all.extend(std::iter::repeat_n((id, NONE), others));
+        Ok(())
+    }
+
+    /// Gives ids their numbers, and their class by how much was said of each.
+    fn number(
+        &mut self,
+        Ids { all: mut ids, flagged }: Ids,
+        class: impl Fn(&Id, usize) -> Class,
+    ) -> Result<(), StoreError> {
+        ids.sort_unstable();
+        for same in ids.chunk_by(|one, next| one.0 == next.0) {
+            let number = short(self.classes.len())?;
+            self.classes.extend(same.first().map(|(id, _)| class(id, same.len())));
+            for (_, claim) in same {
+                if let Some(claim) = self.claim(*claim) {
+                    claim.id = number;
+                }
+            }
+        }
+        let mut number = |id: &Id| {
+            let (_, claim) = ids.get(ids.partition_point(|(known, _)| known < id)).filter(|(known, _)| known == id)?;
+            self.claim(*claim).map(|claim| claim.id)
+        };
+        let flagged = flagged.into_iter().map(|(visitor, id, reason)| (visitor, number(&id).unwrap_or(NONE), reason));
+        self.flagged = flagged.collect();
+        Ok(())
+    }
 }

@@ -111,7 +111,7 @@ fn market(people: u32, impressions: u32, shuffled: bool) -> Market {
 
 fn put_visitor(conn: &Connection, tenant: TenantNo, row: i64) {
     let id = visitor(u32::try_from(row).unwrap());
-    let person = "INSERT INTO people VALUES (?1, ?2, ?3, 1, 1, 1, NULL, zeroblob(16))";
+    let person = "INSERT INTO people VALUES (?1, ?2, ?3, 1, 1, 1, NULL, zeroblob(16), 1000)";
     conn.prepare_cached(person).unwrap().execute((row, tenant.0, id.as_bytes())).unwrap();
     let put = "INSERT INTO visitors (row, tenant, visitor, last_seen, version, restore, published, person, profile)
         VALUES (?1, ?2, ?3, 0, 1, 0, 0, ?1, x'')";

@@ -10,5 +10,6 @@ mod erase;
 mod experiments;
 mod import;
 mod jobs;
+mod links;
 mod support;
 mod sync;

@@ -1,7 +1,10 @@
 //! Who belongs together, over visitors and ids by their numbers: the same for the few around one visitor and for all
 //! of a tenant.
 
-use super::{Forest, Reason};
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use super::{Forest, Reason, Weight};
 use crate::ids::Millis;
 
 /// Evidence that stands and is heavy enough: a visitor was seen with an id. Visitors are numbered in their order, ids in
@@ -40,6 +43,9 @@ pub struct Decided {
     pub held: Vec<u32>,
     /// Claims that link nothing, and why: the visitor, the id. One may be there twice.
     pub flags: Vec<(u32, u32, Reason)>,
+    /// Visitors that belong to their person less surely than by a login, and how surely: as the weakest link is on the way
+    /// to who holds the person's unique id, or to its master where nobody does.
+    pub weights: Vec<(u32, Weight)>,
 }
 
 /// The claims of one id, by their places in order.
@@ -57,9 +63,15 @@ struct Group {
 ///
 /// A visitor effectively holds, of the unique ids, the one received earliest, then the one with the smaller hash. Unique ids
 /// join first, since no two visitors who hold the same can be two people's; then the others, earliest first, each kept out
-/// where it would bring holders of two unique ids together. Orders `claims` by id, time and visitor.
+/// where it would bring holders of two unique ids together. `unsure` claims come last, the surest first: where a chain of them
+/// would join two members, its weakest link stays out. Orders `claims` by id, time and visitor, and `unsure` as they come.
 #[must_use]
-pub fn decide(visitors: u32, claims: &mut [Claim], class: impl Fn(u32) -> Class) -> Decided {
+pub fn decide(
+    visitors: u32,
+    claims: &mut [Claim],
+    unsure: &mut [(Weight, Claim)],
+    class: impl Fn(u32) -> Class,
+) -> Decided {
     claims.sort_unstable_by_key(|claim| (claim.id, claim.since, claim.visitor));
     let unique = |id: u32| class(id) == Class::Unique;
     let held = held(visitors, claims, unique);
@@ -80,18 +92,104 @@ pub fn decide(visitors: u32, claims: &mut [Claim], class: impl Fn(u32) -> Class)
         start = end;
     }
     groups.sort_unstable();
-    let mut joining = Joining { forest: Forest::new(visitors), holders: held.clone() };
-    for Group { start, end, .. } in groups {
+    let ids = Ids::of(visitors, unsure);
+    let mut joining = Joining { forest: Forest::new(ids.end()), holders: held.clone() };
+    joining.holders.extend(ids.all.iter().map(|id| if unique(*id) { *id } else { NONE }));
+    for Group { id, start, end, .. } in groups {
         let mut members =
             claims.get(start as usize..end as usize).unwrap_or_default().iter().filter(|claim| !second(claim));
         let Some(first) = members.next() else { continue };
+        if let Some(vertex) = ids.vertex(id) {
+            joining.join(first.visitor, vertex);
+        }
         for claim in members {
             if !joining.join(first.visitor, claim.visitor) {
                 flags.push((claim.visitor, claim.id, Reason::JoinsTwoPeople));
             }
         }
     }
-    Decided { masters: joining.forest.labels(), held, flags }
+    let weights = unsurely(&mut joining, visitors, unsure, &ids, &class, &mut flags);
+    let mut masters = joining.forest.labels();
+    masters.truncate(visitors as usize);
+    Decided { masters, held, flags, weights }
+}
+
+/// Ids of unsure claims are vertices behind the visitors.
+struct Ids {
+    visitors: u32,
+    all: Vec<u32>,
+}
+
+impl Ids {
+    fn of(visitors: u32, unsure: &[(Weight, Claim)]) -> Self {
+        let mut all: Vec<u32> = unsure.iter().map(|(_, claim)| claim.id).collect();
+        all.sort_unstable();
+        all.dedup();
+        Self { visitors, all }
+    }
+
+    fn end(&self) -> u32 {
+        u32::try_from(self.all.len()).map_or(NONE, |ids| self.visitors.saturating_add(ids))
+    }
+
+    fn vertex(&self, id: u32) -> Option<u32> {
+        let place = self.all.binary_search(&id).ok()?;
+        Some(self.visitors.saturating_add(u32::try_from(place).ok()?))
+    }
+}
+
+/// Joins by unsure claims what logins left apart; gives how surely visitors belong to their people.
+fn unsurely(
+    joining: &mut Joining,
+    visitors: u32,
+    unsure: &mut [(Weight, Claim)],
+    ids: &Ids,
+    class: impl Fn(u32) -> Class,
+    flags: &mut Vec<(u32, u32, Reason)>,
+) -> Vec<(u32, Weight)> {
+    if unsure.is_empty() {
+        return Vec::new();
+    }
+    let mut sure = joining.forest.clone();
+    let holders = joining.holders.clone();
+    unsure.sort_unstable_by_key(|(weight, claim)| (Reverse(*weight), claim.since, claim.id, claim.visitor));
+    // Between trees that logins made: a forest of trees.
+    let mut links: BTreeMap<u32, Vec<(u32, Weight)>> = BTreeMap::new();
+    for (weight, Claim { visitor, id, .. }) in unsure.iter() {
+        let Some(vertex) = ids.vertex(*id).filter(|_| *visitor < visitors) else { continue };
+        if class(*id) == Class::Crowded {
+            flags.push((*visitor, *id, Reason::Crowded));
+        } else if joining.forest.root(*visitor) == joining.forest.root(vertex) {
+            // A way that is as sure is there.
+        } else if joining.join(*visitor, vertex) {
+            let (a, b) = (sure.root(*visitor), sure.root(vertex));
+            links.entry(a).or_default().push((b, *weight));
+            links.entry(b).or_default().push((a, *weight));
+        } else {
+            flags.push((*visitor, *id, Reason::JoinsTwoPeople));
+        }
+    }
+    let holds = |tree: u32| holders.get(tree as usize).is_some_and(|held| *held != NONE);
+    let mut centres: BTreeMap<u32, u32> = BTreeMap::new();
+    for tree in links.keys() {
+        let person = joining.forest.root(*tree);
+        let centre = centres.entry(person).or_insert_with(|| sure.root(person));
+        if holds(*tree) {
+            *centre = *tree;
+        }
+    }
+    let mut weights: BTreeMap<u32, Weight> = centres.values().map(|centre| (*centre, Weight::LOGIN)).collect();
+    let mut waiting: Vec<(u32, Weight)> = weights.iter().map(|(tree, weight)| (*tree, *weight)).collect();
+    while let Some((tree, weight)) = waiting.pop() {
+        for (next, link) in links.get(&tree).into_iter().flatten() {
+            if !weights.contains_key(next) {
+                weights.insert(*next, weight.min(*link));
+                waiting.push((*next, weight.min(*link)));
+            }
+        }
+    }
+    let mut weight = |visitor| weights.get(&sure.root(visitor)).copied().filter(|weight| *weight < Weight::LOGIN);
+    (0..visitors).map(&mut weight).zip(0..).filter_map(|(weight, visitor)| Some((visitor, weight?))).collect()
 }
 
 /// The id of each visitor's first claim of a unique one.

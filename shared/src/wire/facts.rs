@@ -8,6 +8,7 @@ use crate::attributes::Value;
 use crate::fact::{Fact, Scope, What};
 use crate::ids::{AltHash, AlternateId, InsertionId, KindCode, SessionId, TenantId};
 use crate::limits;
+use crate::person::{Source, Weight};
 use crate::segments::{SegmentId, State};
 use crate::time::HourStamp;
 
@@ -107,6 +108,9 @@ fn put_fact(e: &mut Encoder<'_>, fact: &Fact) -> Written {
             e.array(3)?.u8(8)?.bool(*scope == Scope::Person)?;
             put_erased_id(e, id.as_ref(), also)?;
             e
+        }
+        What::Evidence { id, weight, source } => {
+            e.array(5)?.u8(11)?.u8(id.kind.0)?.bytes(&id.hash.0)?.u16(weight.0)?.u8(source.code())?
         }
         What::Exposure { experiment, arm } => e.array(3)?.u8(9)?.u32(*experiment)?.u8(*arm)?,
         What::Unit { campaign, number } => e.array(3)?.u8(10)?.u32(*campaign)?.u32(*number)?,
@@ -212,6 +216,14 @@ fn what(d: &mut Decoder<'_>) -> Result<What, WireError> {
             (3, What::Erasure { scope, id, also })
         }
         9 => (3, What::Exposure { experiment: d.u32()?, arm: d.u8()? }),
+        11 => {
+            let (id, weight) = (alternate(d)?, Weight(d.u16()?));
+            let source = Source::of_code(d.u8()?).ok_or(WireError::Range)?;
+            if !(Weight(1)..=Weight::UNSURE).contains(&weight) {
+                return Err(WireError::Range);
+            }
+            (5, What::Evidence { id, weight, source })
+        }
         10 => (3, What::Unit { campaign: d.u32()?, number: d.u32()? }),
         _ => return Err(WireError::UnknownForm),
     };

@@ -102,7 +102,7 @@ fn fill(folder: &Path, options: &Options, stop: &Stop) -> Result<TenantNo> {
 }
 
 fn put_person(conn: &Connection, tenant: TenantNo, number: u64, count: u64) -> Result<()> {
-    const PERSON: &str = "INSERT INTO people VALUES (?1, ?2, ?3, 1, 1, 1, NULL, zeroblob(16))";
+    const PERSON: &str = "INSERT INTO people VALUES (?1, ?2, ?3, 1, 1, 1, NULL, zeroblob(16), 1000)";
     const VISITOR: &str = "INSERT INTO visitors
         (row, tenant, visitor, last_seen, version, restore, published, person, profile, segments)
         VALUES (?1, ?2, ?3, 0, 1, 0, 0, ?1, zeroblob(900), ?4)";

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use causeway_shared::config::Tenant;
 use causeway_shared::ids::{AlternateId, Millis, VisitorId};
 use causeway_shared::limits;
-use causeway_shared::person::{Class, Evidence, Reason, Weight};
+use causeway_shared::person::{Class, People, Reason, Weight, combined};
 use rusqlite::OptionalExtension as _;
 
 use super::super::Touched;
@@ -17,7 +17,7 @@ use crate::store::{PersonNo, StoreError, TenantNo, signed, unsigned, visitor_at}
 /// The evidence around a visitor, and what the store says of everybody in it.
 #[derive(Debug, Default)]
 pub(super) struct Around {
-    pub(super) rows: BTreeMap<(VisitorId, AlternateId), Row>,
+    pub(super) rows: BTreeMap<(VisitorId, AlternateId), Vec<Row>>,
     pub(super) stored: BTreeMap<VisitorId, Stored>,
     /// Ids that link nobody.
     pub(super) crowded: BTreeSet<AlternateId>,
@@ -36,6 +36,24 @@ pub(super) struct Around {
 pub(super) struct Stored {
     pub(super) person: PersonNo,
     pub(super) last_seen: Millis,
+    pub(super) weight: Weight,
+}
+
+impl Around {
+    /// Who is tied to large ids, as it was decided.
+    pub(super) fn tied_to_large(
+        &self,
+        found: &People,
+        threshold: Weight,
+    ) -> impl Iterator<Item = (VisitorId, AlternateId)> {
+        let large = self.rows.iter().filter(|((_, id), _)| self.large.contains(id));
+        let ties = large.filter(move |(_, rows)| {
+            combined(rows.iter().map(|row| row.evidence)).is_some_and(|(weight, _)| weight >= threshold)
+        });
+        let flagged: BTreeSet<(VisitorId, AlternateId)> =
+            found.flags.iter().map(|flag| (flag.visitor, flag.id)).collect();
+        ties.map(|(tie, _)| *tie).filter(move |tie| !flagged.contains(tie))
+    }
 }
 
 /// Stands for all visitors of a unique id that has too many to be walked through: they are one person whatever happens
@@ -136,7 +154,7 @@ impl Walk<'_, '_> {
             let follow_all = !self.touched.of_rows && self.touched.visitors.contains(&(self.tenant, visitor));
             let all = evidence::of_visitor(self.group.tx, self.tenant, visitor)?;
             let links = self.linking(&all);
-            for row in all.into_iter().filter(|row| row.evidence.weight >= Weight::LOGIN) {
+            for row in all.into_iter().filter(|row| row.evidence.weight > Weight::NOTHING) {
                 let id = row.evidence.id;
                 if row.flag == Some(Reason::Crowded) {
                     flagged.insert(id);
@@ -144,12 +162,7 @@ impl Walk<'_, '_> {
                 if (follow_all || links.contains(&id)) && ids.insert(id) {
                     waiting.extend(self.led_to(id)?);
                 }
-                // Of two kinds of evidence of one id the one that counts longer is enough.
-                let before = self.around.rows.entry((visitor, id)).or_insert(row);
-                let counts = |row: &Row| (!row.claims(), row.evidence.since());
-                if counts(&row) < counts(before) {
-                    *before = row;
-                }
+                self.around.rows.entry((visitor, id)).or_default().push(row);
             }
         }
         // What was not followed is as it was.
@@ -157,15 +170,25 @@ impl Walk<'_, '_> {
         Ok(large_rows)
     }
 
-    /// The ids by which a visitor of this evidence is linked: all that stand but, of unique ones, the first.
+    /// The ids by which a visitor of this evidence is linked: all that are sure enough but, of unique ones that it logged in
+    /// with, the first.
     fn linking(&self, rows: &[Row]) -> BTreeSet<AlternateId> {
+        let mut ties: BTreeMap<AlternateId, Vec<&Row>> = BTreeMap::new();
+        rows.iter().for_each(|row| ties.entry(row.evidence.id).or_default().push(row));
+        let sure = |rows: &[&Row]| {
+            combined(rows.iter().map(|row| row.evidence)).filter(|(weight, _)| *weight >= self.config.threshold())
+        };
+        let ties =
+            ties.into_iter().filter_map(|(id, rows)| Some((id, sure(&rows)?, rows.iter().all(|row| links(row)))));
+        let ties: Vec<(AlternateId, (Weight, Millis), bool)> = ties.collect();
         if !self.touched.of_rows {
-            return rows.iter().filter(|row| row.evidence.stands() && links(row)).map(|row| row.evidence.id).collect();
+            return ties.into_iter().filter(|(.., links)| *links).map(|(id, ..)| id).collect();
         }
-        let claims = || rows.iter().filter(|row| row.claims()).map(|row| row.evidence);
-        let (unique, others): (Vec<Evidence>, Vec<Evidence>) = claims().partition(|e| self.config.is_unique(e.id.kind));
-        let held = unique.into_iter().min_by_key(|e| (e.since(), e.id.hash));
-        others.into_iter().chain(held).map(|e| e.id).collect()
+        let is_login = |id: AlternateId, weight| weight >= Weight::LOGIN && self.config.is_unique(id.kind);
+        let logins = ties.iter().filter(|(id, (weight, _), _)| is_login(*id, *weight));
+        let held = logins.min_by_key(|(id, (_, since), _)| (*since, id.hash)).map(|(id, ..)| *id);
+        let links = ties.iter().filter(|(id, (weight, _), _)| !is_login(*id, *weight) || held == Some(*id));
+        links.map(|(id, ..)| *id).collect()
     }
 
     /// The visitors that an id leads to.
@@ -185,7 +208,7 @@ impl Walk<'_, '_> {
         evidence::each_newest(self.group.tx, self.tenant, id, |row| {
             let visitor = row.evidence.visitor;
             // One that was crowded until now counts again.
-            let is_linked = row.claims() && (self.touched.of_rows || row.flag != Some(Reason::SecondUnique));
+            let is_linked = row.counts() && (self.touched.of_rows || row.flag != Some(Reason::SecondUnique));
             if is_linked || self.touched.visitors.contains(&(self.tenant, visitor)) {
                 found.push(visitor);
             }
@@ -215,13 +238,15 @@ impl Walk<'_, '_> {
         if self.touched.of_rows || !self.course.crowded.insert((self.tenant, id)) {
             return Ok(found);
         }
+        let mut looked_at = 0;
         evidence::each_newest(self.group.tx, self.tenant, id, |row| {
             let visitor = row.evidence.visitor;
-            let others = row.claims() && !self.touched.visitors.contains(&(self.tenant, visitor));
+            looked_at += 1;
+            let others = row.counts() && !self.touched.visitors.contains(&(self.tenant, visitor));
             if others && links(row) {
                 found.push(visitor);
             }
-            !others || links(row)
+            (!others || links(row)) && looked_at < limits::AROUND_VISITORS
         })?;
         Ok(found)
     }
@@ -232,15 +257,20 @@ impl Walk<'_, '_> {
         self.around.large.insert(id);
         let mut known = self.course.speakers.get(&(self.tenant, id)).copied();
         if known.is_none() {
+            let mut failed = Ok(());
             evidence::each_newest(self.group.tx, self.tenant, id, |row| {
                 let visitor = row.evidence.visitor;
                 let place = (self.tenant, visitor);
                 let is_right = !self.touched.visitors.contains(&place) || self.course.done.contains(&place);
-                if row.claims() && row.flag.is_none() && is_right {
-                    known = Some(Speaker { visitor, keeps_row: true });
+                if row.counts() && row.flag.is_none() && is_right {
+                    match if row.claims() { Ok(true) } else { self.holds(visitor, id) } {
+                        Ok(holds) => known = holds.then_some(Speaker { visitor, keeps_row: true }),
+                        Err(e) => failed = Err(e),
+                    }
                 }
-                known.is_none()
+                known.is_none() && failed.is_ok()
             })?;
+            failed?;
             known.map(|found| self.course.speakers.insert((self.tenant, id), found));
         }
         self.around.speakers.extend(known.filter(|found| found.keeps_row).map(|found| found.visitor));
@@ -276,10 +306,10 @@ fn pointing(group: &Group<'_>, tenant: TenantNo, person: PersonNo) -> Result<u64
 }
 
 pub(super) fn stored(group: &Group<'_>, tenant: TenantNo, visitor: VisitorId) -> Result<Option<Stored>, StoreError> {
-    const READ: &str = "SELECT person, last_seen FROM visitors WHERE tenant = ?1 AND visitor = ?2";
+    const READ: &str = "SELECT person, last_seen, weight FROM visitors WHERE tenant = ?1 AND visitor = ?2";
     let mut statement = group.tx.prepare_cached(READ)?;
     let found = statement.query_row((tenant.0, visitor.as_bytes()), |row| {
-        Ok(Stored { person: PersonNo(row.get(0)?), last_seen: unsigned(row.get(1)?) })
+        Ok(Stored { person: PersonNo(row.get(0)?), last_seen: unsigned(row.get(1)?), weight: Weight(row.get(2)?) })
     });
     Ok(found.optional()?)
 }

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_shared::ids::VisitorId;
 use causeway_shared::limits;
-use causeway_shared::person::{People, Person};
+use causeway_shared::person::{People, Person, Weight};
 
-use super::around::{Around, newest, oldest};
+use super::around::{Around, newest, oldest, stored};
 use super::{Known, known};
 use crate::group::Group;
 use crate::store::{PersonNo, StoreError, TenantNo};
@@ -15,6 +15,8 @@ use crate::store::{PersonNo, StoreError, TenantNo};
 #[derive(Debug)]
 pub(super) struct Planned {
     pub(super) person: Person,
+    /// How surely its visitors belong to it, where that is less than sure.
+    pub(super) weights: BTreeMap<VisitorId, Weight>,
     /// How many more visitors it has, who point to its row and stay there.
     pub(super) unseen: u64,
     /// Rows that its visitors point to now.
@@ -30,7 +32,8 @@ pub(super) struct Planned {
 /// A row that some leave, while others who are not looked at stay.
 #[derive(Debug)]
 pub(super) struct Left {
-    pub(super) stay: Known,
+    pub(super) master: VisitorId,
+    pub(super) devices: u64,
     /// The last active first.
     pub(super) gone: Vec<VisitorId>,
 }
@@ -55,7 +58,8 @@ pub(super) fn plan(
     planning.old.values_mut().for_each(|members| members.sort_by_key(activity));
     let mut planned = Vec::new();
     for person in &found.people {
-        planned.extend(planning.differing(person)?);
+        let weights = person.members.iter().filter_map(|v| Some((*v, *found.weights.get(v)?))).collect();
+        planned.extend(planning.differing(person, weights)?);
     }
     let left = planning.left()?;
     planning.give_rows(&mut planned)?;
@@ -78,12 +82,20 @@ impl Planning<'_, '_> {
         self.around.unseen.get(&row).copied().unwrap_or(0)
     }
 
+    fn weight(&self, visitor: &VisitorId) -> Weight {
+        self.around.stored.get(visitor).map_or(Weight::NOTHING, |stored| stored.weight)
+    }
+
     fn seen(&self, row: PersonNo) -> impl Iterator<Item = &VisitorId> {
         self.old.get(&row).into_iter().flatten()
     }
 
     /// A person, if it is not as the store says.
-    fn differing(&mut self, person: &Person) -> Result<Option<Planned>, StoreError> {
+    fn differing(
+        &mut self,
+        person: &Person,
+        weights: BTreeMap<VisitorId, Weight>,
+    ) -> Result<Option<Planned>, StoreError> {
         let row_of = |visitor: &VisitorId| self.around.stored.get(visitor).map(|stored| stored.person);
         let from: BTreeSet<PersonNo> = person.members.iter().filter_map(row_of).collect();
         let speaks = |visitor: &&VisitorId| self.around.speakers.contains(visitor);
@@ -95,10 +107,15 @@ impl Planning<'_, '_> {
             let oldest = self.oldest_unseen(row, &person.members)?;
             person.master = oldest.map_or(person.master, |oldest| oldest.min(person.master));
         }
-        let right = Known { master: person.master, devices: person.members.len() as u64 + unseen };
+        let weight = match stored(self.group, self.tenant, person.master)? {
+            Some(stored) if !person.members.contains(&person.master) => stored.weight,
+            _ => weights.get(&person.master).copied().unwrap_or(Weight::LOGIN),
+        };
+        let right = Known { master: person.master, devices: person.members.len() as u64 + unseen, weight };
         if let Some(row) = from.first().filter(|_| from.len() == 1)
             && (stays.is_some() || self.unseen(*row) == 0)
             && self.seen(*row).all(|visitor| person.members.contains(visitor))
+            && person.members.iter().all(|v| self.weight(v) == weights.get(v).copied().unwrap_or(Weight::LOGIN))
             && known(self.group, self.tenant, *row)? == Some(right)
         {
             return Ok(None);
@@ -115,7 +132,7 @@ impl Planning<'_, '_> {
         }
         let activity = |v: &VisitorId| (std::cmp::Reverse(self.around.stored.get(v).map(|s| s.last_seen)), *v);
         left.sort_by_key(activity);
-        Ok(Some(Planned { person, unseen, from, row: stays, heir_of: None, left }))
+        Ok(Some(Planned { person, weights, unseen, from, row: stays, heir_of: None, left }))
     }
 
     /// The oldest of a row's visitors that are not here; nobody, where one of these who stay is older.
@@ -133,11 +150,13 @@ impl Planning<'_, '_> {
     fn left(&mut self) -> Result<BTreeMap<PersonNo, Left>, StoreError> {
         let mut left = BTreeMap::new();
         for (row, unseen) in &self.around.unseen {
+            // A row that is another tenant's, or nobody's, is not theirs to stay in.
             if self.taken.insert(*row)
+                && known(self.group, self.tenant, *row)?.is_some()
                 && let Some(master) = self.oldest_unseen(*row, &BTreeSet::new())?
             {
                 let gone = self.seen(*row).copied().collect();
-                left.insert(*row, Left { stay: Known { master, devices: *unseen }, gone });
+                left.insert(*row, Left { master, devices: *unseen, gone });
             }
         }
         Ok(left)

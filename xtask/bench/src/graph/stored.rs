@@ -74,7 +74,7 @@ pub(super) fn run(options: &Options, json: bool, stop: &Stop) -> Result<()> {
 
 /// Rows as the origin would have them; gives how many people there are.
 fn fill(data: &Path, visitors: u32, stop: &Stop) -> Result<(TenantNo, u32)> {
-    const PERSON: &str = "INSERT INTO people VALUES (?1, ?2, ?3, ?4, 1, 1, NULL, zeroblob(16))";
+    const PERSON: &str = "INSERT INTO people VALUES (?1, ?2, ?3, ?4, 1, 1, NULL, zeroblob(16), 1000)";
     const VISITOR: &str = "INSERT INTO visitors
         (row, tenant, visitor, last_seen, version, restore, published, person, profile, segments)
         VALUES (?1, ?2, ?3, 0, 1, 0, 0, ?4, zeroblob(100), zeroblob(200))";

@@ -1,0 +1,174 @@
+//! Links that are no logins: added over HTTP and by the command, read from files.
+
+use serde_json::{Value, json};
+
+use crate::support::{Place, page, visitor};
+
+/// A tenant whose views unsure links join, and another one.
+const TENANTS: &str = r#"
+[[tenant]]
+name = "demo"
+hosts = ["a.example"]
+link_threshold = 0.6
+kinds = [{ name = "member", code = 1, unique = true }, { name = "household", code = 2 }]
+
+[[tenant]]
+name = "other"
+hosts = ["b.example"]
+"#;
+
+fn id(n: u32) -> String {
+    visitor(n).to_string()
+}
+
+fn check(place: &Place, a: u32, b: u32) -> Value {
+    place.json(&["links", "check", &id(a), &id(b), "--tenant", "demo"])
+}
+
+#[test]
+fn s5_03_links_add_join_from_the_threshold_on_and_an_unlink_ends_them() {
+    let place = Place::with(TENANTS);
+    let origin = place.serve();
+    origin.send(&(1..=6).map(|n| page(visitor(n), n)).collect::<Vec<_>>());
+    origin.send(&[origin.login(visitor(1), 11, "ann"), origin.login(visitor(5), 11, "bert")]);
+    let token = place.token("operator");
+    let post = |body: Value| {
+        let headers = [("authorization", format!("Bearer {token}"))];
+        origin.call("POST", "/admin/v1/links?tenant=demo", &headers, body.to_string().as_bytes())
+    };
+    let pair = |a: u32, b: u32, weight: f64, source: &str| json!({ "visitor": id(a), "other": id(b), "weight": weight, "source": source });
+    // What comes to less is kept and reported.
+    assert_eq!(post(pair(1, 2, 0.5, "household")).status, 204);
+    assert_eq!(check(&place, 1, 2)["connected"], json!(false));
+    let kept = &place.inspect(visitor(2))["links"][0];
+    assert_eq!((&kept["visitor"], &kept["weight"], &kept["source"]), (&json!(id(1)), &json!(0.5), &json!("household")));
+    // Two sources that say it are surer than one: 1 - 0.5 × 0.4.
+    assert_eq!(post(pair(2, 1, 0.6, "device")).status, 204);
+    assert_eq!(check(&place, 1, 2), json!({ "connected": true, "weight": 0.8, "path": 1, "reads": 1 }));
+    assert_eq!(origin.admin(&token, &format!("visitors/{}?tenant=demo", id(2))).json()["view"]["pages"], json!(2));
+    // A chain to another member: its weakest link stays out.
+    place.json(&["links", "add", &id(2), &id(3), "--weight", "0.61", "--source", "model", "--tenant", "demo"]);
+    place.json(&["links", "add", &id(3), &id(4), "--weight", "0.9", "--source", "match", "--tenant", "demo"]);
+    assert_eq!(check(&place, 1, 4)["weight"], json!(0.61));
+    place.json(&["links", "add", &id(4), &id(5), "--weight", "1", "--source", "match", "--tenant", "demo"]);
+    assert_eq!([check(&place, 1, 2), check(&place, 2, 3)].map(|c| c["connected"].clone()), [json!(true), json!(false)]);
+    assert_eq!(check(&place, 4, 5), json!({ "connected": true, "weight": 0.999, "path": 2, "reads": 2 }));
+    assert_eq!(check(&place, 3, 5)["weight"], json!(0.9));
+    let flags = place.inspect(visitor(3))["links"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|l| l["flag"] == "joins_two_people")
+        .count();
+    let other = place.inspect(visitor(2))["links"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|l| l["flag"] == "joins_two_people")
+        .count();
+    assert_eq!(flags + other, 1, "with its reason");
+    // An alternate id, unsurely.
+    let household = json!({ "visitor": id(6), "kind": "household", "value": "h-1", "weight": 0.7, "source": "match" });
+    assert_eq!(post(household).status, 204);
+    // Undone, and it stays undone.
+    let unlink = ["links", "remove", &id(2), &id(1), "--tenant", "demo", "--yes"];
+    place.json(&unlink);
+    place.json(&["job", "run", "reconcile"]);
+    assert_eq!(check(&place, 1, 2)["connected"], json!(false));
+    assert_eq!(check(&place, 2, 3)["weight"], json!(0.61), "now nothing speaks against it");
+    assert_eq!(place.json(&["job", "run", "reconcile", "--dry-run"])["differences"], json!({}));
+}
+
+#[test]
+fn s5_03_a_link_that_cannot_be_is_refused_and_says_why() {
+    let place = Place::with(TENANTS);
+    let origin = place.serve();
+    origin.send(&[page(visitor(1), 1), page(visitor(2), 2)]);
+    let token = place.token("operator");
+    let ask = |token: &str, body: Value| {
+        let headers = [("authorization", format!("Bearer {token}"))];
+        let answer = origin.call("POST", "/admin/v1/links?tenant=demo", &headers, body.to_string().as_bytes());
+        (answer.status, answer.code())
+    };
+    let sound = json!({ "visitor": id(1), "other": id(2), "weight": 0.7, "source": "match" });
+    let with = |field: &str, value: Value| {
+        let mut body = sound.clone();
+        body[field] = value;
+        body
+    };
+    let refused = [
+        (with("other", json!(id(1))), 400, "itself"),
+        (with("weight", json!(0)), 400, "bad_weight"),
+        (with("weight", json!(1.5)), 400, "bad_weight"),
+        (with("weight", json!(-0.1)), 400, "bad_weight"),
+        (with("weight", json!("NaN")), 400, "bad_json"),
+        (with("weight", Value::Null), 400, "bad_weight"),
+        (with("source", json!("login")), 400, "unknown_source"),
+        (with("visitor", json!("x")), 400, "bad_id"),
+        (with("other", json!("x")), 400, "bad_id"),
+        (with("other", json!(id(99))), 404, "unknown_visitor"),
+        (with("visitor", json!(id(99))), 404, "unknown_visitor"),
+        (with("kind", json!("member")), 400, "malformed"),
+        (
+            json!({ "visitor": id(1), "kind": "nothing", "value": "v", "weight": 0.7, "source": "match" }),
+            400,
+            "unknown_kind",
+        ),
+        (json!({ "visitor": id(1), "kind": "member", "value": "", "weight": 0.7, "source": "match" }), 400, "too_long"),
+        (json!([]), 400, "bad_json"),
+    ];
+    for (body, status, code) in refused {
+        assert_eq!(ask(&token, body.clone()), (status, code.to_owned()), "{body}");
+    }
+    assert_eq!(ask(&place.token("viewer"), sound.clone()).0, 403);
+    // Another tenant's visitor is nobody here.
+    let headers = [("authorization", format!("Bearer {token}"))];
+    let other = origin.call("POST", "/admin/v1/links?tenant=other", &headers, sound.to_string().as_bytes());
+    assert_eq!((other.status, other.code()), (404, "unknown_visitor".to_owned()));
+    assert_eq!(place.inspect(visitor(1))["links"], json!([]));
+}
+
+#[test]
+fn s5_03_of_an_import_with_broken_lines_the_rest_goes_in() {
+    let place = Place::with(TENANTS);
+    let origin = place.serve();
+    let all: Vec<_> = (1..=600).map(|n| page(visitor(n), n)).collect();
+    origin.send(&all);
+    drop(origin);
+    let mut lines = vec!["visitor,other,kind,value,weight,source".to_owned()];
+    // Pairs of neighbours, one in a hundred broken.
+    for n in 1..=500_u32 {
+        let (a, b) = (id(n), id(n + 1));
+        lines.push(match n {
+            100 => format!("{a},{a},,,0.7,match"),
+            200 => format!("{a},{b},,,1.5,match"),
+            300 => format!("{a},{b},,,NaN,match"),
+            400 => format!("{a},{},,,0.7,match", id(9_999)),
+            500 => format!("{a},{b},,,0.7,gossip"),
+            _ if n % 2 == 0 => format!("{a},,household,h-{n},0.8,household"),
+            _ => format!("{a},{b},,,0.7,match"),
+        });
+    }
+    let file = place.path().join("links.csv");
+    std::fs::write(&file, lines.join("\n")).unwrap();
+    let file = file.to_str().unwrap();
+    let output = place.run(&["links", "import", file, "--tenant", "demo", "--output", "json"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let bad: Vec<&str> = said.lines().filter_map(|line| line.strip_prefix("line ")?.split(": ").nth(1)).collect();
+    let mut bad = bad;
+    bad.sort_unstable();
+    assert_eq!(bad, ["bad_weight", "bad_weight", "itself", "unknown_source", "unknown_visitor"], "{said}");
+    let summary: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&summary["lines"], &summary["facts"], &summary["bad_lines"]), (&json!(501), &json!(745), &json!(5)));
+    assert_eq!([check(&place, 1, 2), check(&place, 2, 3)].map(|c| c["connected"].clone()), [json!(true), json!(false)]);
+    // The same file again changes nothing; nor does the same as lines of JSON.
+    let again = place.json(&["import", "links", file, "--tenant", "demo"]);
+    assert_eq!((&again["facts"], &again["lines_before"]), (&json!(0), &json!(501)));
+    let ndjson = place.path().join("links.ndjson");
+    let line = json!({ "visitor": id(2), "other": id(3), "weight": 0.9, "source": "device" });
+    std::fs::write(&ndjson, format!("{line}\n{{}}\n")).unwrap();
+    let more = place.json(&["links", "import", ndjson.to_str().unwrap(), "--tenant", "demo"]);
+    assert_eq!((&more["facts"], &more["bad_lines"]), (&json!(2), &json!(1)));
+    assert_eq!(check(&place, 1, 4), json!({ "connected": true, "weight": 0.7, "path": 1, "reads": 1 }));
+}
