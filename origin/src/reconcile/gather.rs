@@ -47,7 +47,7 @@ type Id = (u32, AltHash, KindCode);
 pub(super) fn gather(
     conn: &Connection,
     tenants: &Tenants,
-    progress: &dyn Fn(u64, u64),
+    progress: super::Progress<'_>,
 ) -> Result<Gathered, StoreError> {
     let known: BTreeMap<i64, u32> =
         tenants.iter().map(|known| Ok((known.no.0, small(known.no.0)?))).collect::<Result<_, StoreError>>()?;
@@ -78,7 +78,7 @@ fn visitors(
     conn: &Connection,
     known: &BTreeMap<i64, u32>,
     all: u64,
-    progress: &dyn Fn(u64, u64),
+    progress: super::Progress<'_>,
 ) -> Result<Vec<At>, StoreError> {
     let mut found = Vec::new();
     const READ: &str =
@@ -89,7 +89,7 @@ fn visitors(
     while let Some(row) = rows.next()? {
         seen += 1;
         if seen % TOLD == 0 {
-            progress(seen, 2 * all);
+            progress(seen, 2 * all)?;
         }
         if let Some(tenant) = known.get(&row.get(0)?) {
             // No row has the last number: whatever does not fit is not there either.
@@ -106,7 +106,7 @@ fn evidence(
     known: &BTreeMap<i64, u32>,
     gathered: &mut Gathered,
     unique: impl Fn(&Id) -> bool,
-    told: impl Fn(),
+    told: impl Fn() -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {
     let mut ids: Vec<(Id, u32)> = Vec::new();
     let mut flagged: Vec<(u32, Id, Reason)> = Vec::new();
@@ -129,7 +129,7 @@ fn evidence(
         }
         Ok(())
     })?;
-    told();
+    told()?;
     ids.sort_unstable();
     for same in ids.chunk_by(|one, next| one.0 == next.0) {
         let number = short(gathered.unique.len())?;
