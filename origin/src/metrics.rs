@@ -281,19 +281,19 @@ impl Page {
             }
         }
         let seconds = |ms: u64| format!("{}.{:03}", ms / 1_000, ms % 1_000);
-        let gauges: [(&str, &str, &dyn Fn(&OfJob) -> String); 4] = [
-            ("seconds", "How long the last run took that was to change something.", &|job| seconds(job.last_ms.get())),
-            ("last_success_seconds", "When such a run last ended well, Unix time; 0: never.", &|job| {
-                seconds(job.well_ms.get())
-            }),
-            ("done", "What the run under way has done.", &|job| job.done.get().to_string()),
-            ("all", "Of how much; 0 when none is under way.", &|job| job.all.get().to_string()),
-        ];
-        for (gauge, help, value) in gauges {
-            self.head(&format!("causeway_job_{gauge}"), "gauge", help);
-            for (name, job) in Job::NAMES.iter().zip(of) {
-                self.line(format_args!("causeway_job_{gauge}{{job=\"{name}\"}} {}", value(job)));
-            }
+        let help = "How long the last run took that was to change something.";
+        self.of_jobs("causeway_job_seconds", help, of, |job| seconds(job.last_ms.get()));
+        let help = "When such a run last ended well, Unix time; 0: never.";
+        self.of_jobs("causeway_job_last_success_seconds", help, of, |job| seconds(job.well_ms.get()));
+        self.of_jobs("causeway_job_done", "What the run under way has done.", of, |job| job.done.get().to_string());
+        let help = "Of how much; 0 when none is under way.";
+        self.of_jobs("causeway_job_all", help, of, |job| job.all.get().to_string());
+    }
+
+    fn of_jobs(&mut self, name: &str, help: &str, of: &[OfJob], value: impl Fn(&OfJob) -> String) {
+        self.head(name, "gauge", help);
+        for (job, of) in Job::NAMES.iter().zip(of) {
+            self.line(format_args!("{name}{{job=\"{job}\"}} {}", value(of)));
         }
     }
 
