@@ -11,6 +11,7 @@ use causeway_shared::ids::{FactId, Millis, VisitorId};
 use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
 
+use crate::backlog::Reader;
 use crate::group::{self, Given, Rules};
 use crate::intake::{Checked, Record};
 use crate::metrics::Metrics;
@@ -53,11 +54,12 @@ pub struct Unseen {
     pub visitors: Vec<(TenantNo, VisitorId)>,
 }
 
-/// Looks at the visitors after a row; `None` behind the last of all.
+/// Looks at the visitors after a row; `None` behind the last of all. Of whom the log holds something is seen; `log` is a hold
+/// of before, so that nothing is missed that is folded meanwhile.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn unseen(conn: &Connection, policy: &Policy, after: i64) -> Result<Option<Unseen>, StoreError> {
+pub fn unseen(conn: &Connection, log: &Reader, policy: &Policy, after: i64) -> Result<Option<Unseen>, StoreError> {
     const READ: &str = "SELECT row, tenant, visitor, last_seen FROM visitors WHERE row > ?1 ORDER BY row LIMIT ?2";
     let mut statement = conn.prepare_cached(READ)?;
     let mut rows = statement.query([after, signed(LOOKED_AT)])?;
@@ -68,7 +70,10 @@ pub fn unseen(conn: &Connection, policy: &Policy, after: i64) -> Result<Option<U
         found.looked_at += 1;
         // Of a tombstone nothing was ever seen.
         if seen > 0 && policy.get(&tenant).is_some_and(|since| seen < *since) {
-            found.visitors.push((tenant, visitor_at(row, 2)?));
+            let visitor = visitor_at(row, 2)?;
+            if log.facts(tenant, visitor, 0).is_empty() {
+                found.visitors.push((tenant, visitor));
+            }
         }
         if found.visitors.len() == AT_ONCE {
             break;

@@ -133,7 +133,7 @@ async fn open(app: &Arc<App>) -> Result<[JoinHandle<()>; 3], ServeError> {
         let metrics = Arc::clone(&app.metrics);
         let (writer, backlog, [log, store]) =
             Writer::start(conn, &config.data, Arc::clone(&rules), Arc::clone(&metrics), config.most_unfolded)?;
-        let (jobs, working) = Jobs::start(&config.data, Arc::clone(&rules), metrics, config.jobs)?;
+        let (jobs, working) = Jobs::start(&config.data, Arc::clone(&rules), metrics, backlog.clone(), config.jobs)?;
         let readers = Readers::new(&config.data, backlog, config.readers);
         app.go_live(Live { rules, readers, jobs }, writer);
         Ok::<_, ServeError>([log, store, working])

@@ -1,9 +1,10 @@
 //! `causeway job`.
 
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
+use causeway_origin::backlog::Backlog;
 use causeway_origin::jobs::runner::Runner;
 use causeway_origin::jobs::runs::{self, Asked, Run};
 use causeway_origin::jobs::{self, Outcome, Woken, work};
@@ -134,12 +135,17 @@ fn carry_out(opened: &mut Opened, asked: Asked, training: &Options) -> anyhow::R
             std::thread::sleep(work::PAUSE);
         }
     };
+    let backlog = || {
+        let store = notes.lock().unwrap_or_else(PoisonError::into_inner);
+        Backlog::of_log(&opened.config.data, &store, &opened.rules.tenants)
+    };
     let ended = Runner {
         data: &opened.config.data,
         conn: &mut opened.conn,
         notes: &notes,
         rules: &opened.rules,
         metrics: &Metrics::default(),
+        backlog: &backlog,
         training,
         given: &clock::given,
         pause: &pause,

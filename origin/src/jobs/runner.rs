@@ -12,6 +12,7 @@ use serde_json::json;
 use super::runs::{self, Run};
 use super::work::{self, Place};
 use super::{Job, Outcome};
+use crate::backlog::Backlog;
 use crate::group::{Given, Rules};
 use crate::metrics::Metrics;
 use crate::store::StoreError;
@@ -33,6 +34,8 @@ pub struct Runner<'a> {
     pub rules: &'a Rules,
     /// What is counted.
     pub metrics: &'a Metrics,
+    /// What the log holds beyond the store now.
+    pub backlog: &'a dyn Fn() -> Result<Backlog, StoreError>,
     /// How models are trained.
     pub training: &'a train::Options,
     /// What each transaction is given.
@@ -68,6 +71,7 @@ impl Runner<'_> {
             conn: self.conn,
             rules: self.rules,
             metrics: self.metrics,
+            backlog: self.backlog,
             training: self.training,
             given: self.given,
             pause: self.pause,

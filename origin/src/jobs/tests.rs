@@ -14,7 +14,9 @@ use serde_json::json;
 use super::runner::Runner;
 use super::runs::{self, Asked, Run};
 use super::*;
+use crate::backlog::Backlog;
 use crate::group::Given;
+use crate::intake::{Checked, Record};
 use crate::store;
 use crate::testing::{NOW, Origin, fact, impression, page, purchase, stored, visitor};
 use crate::train;
@@ -72,12 +74,13 @@ fn names_stand_in_the_order_of_what_they_name() {
 struct World {
     origin: Origin,
     notes: Mutex<Connection>,
+    backlog: Backlog,
 }
 
 impl World {
     fn of(origin: Origin) -> Self {
         let notes = Mutex::new(store::open(origin.data()).unwrap());
-        Self { origin, notes }
+        Self { origin, notes, backlog: Backlog::default() }
     }
 
     fn with(forget_after_days: u32) -> Self {
@@ -104,6 +107,7 @@ impl World {
             notes: &self.notes,
             rules,
             metrics,
+            backlog: &|| Ok(self.backlog.clone()),
             training: &train::Options::default(),
             given: &given,
             pause: &|| (),
@@ -247,6 +251,19 @@ fn a_retention_that_is_cut_goes_on_and_ends_with_the_same_store() {
     assert_eq!((last.no, &last.report, last.outcome), (run.no, &done.report, done.outcome));
     let differs: Vec<_> = cut.dump().into_iter().zip(whole.dump()).filter(|(cut, whole)| cut != whole).collect();
     assert_eq!(differs, []);
+}
+
+#[test]
+fn who_is_seen_in_the_log_alone_is_not_forgotten() {
+    let mut world = World::with(30);
+    world.origin.send("demo", &[page(visitor(1), 1, NOW), page(visitor(2), 1, NOW)]);
+    world.origin.now = NOW + 40 * DAY_MS;
+    let back = page(visitor(2), 2, world.origin.now);
+    let record = Record::of(vec![Checked { tenant: world.origin.tenant("demo").no, fact: back }]);
+    world.backlog = Backlog::of(0, vec![Record { seq: 1, ..record }]);
+    assert_eq!(world.all(Job::Retention, false).report["forgotten"], 1);
+    let pages = [1, 2].map(|v| world.origin.profile("demo", visitor(v)).totals().pages);
+    assert_eq!(pages, [0, 1]);
 }
 
 #[test]

@@ -14,6 +14,7 @@ use rusqlite::Connection;
 use super::runner::Runner;
 use super::runs::{self, Asked, Run};
 use super::{Every, Job, Next, Outcome, Timer, Woken, next, work};
+use crate::backlog::Backlog;
 use crate::clock;
 use crate::group::Rules;
 use crate::metrics::Metrics;
@@ -45,13 +46,14 @@ impl Jobs {
         data: &Path,
         rules: Arc<Rules>,
         metrics: Arc<Metrics>,
+        backlog: Backlog,
         every: Every,
     ) -> Result<(Self, JoinHandle<()>), StoreError> {
         let (wake, wakes) = sync_channel(1);
         let notes = Mutex::new(store::open(data)?);
         let jobs = Self(Arc::new(Shared { notes, stopping: AtomicBool::new(false), wake }));
         let conn = store::open(data)?;
-        let mut thread = Thread { data: data.to_owned(), conn, jobs: jobs.clone(), rules, metrics, every };
+        let mut thread = Thread { data: data.to_owned(), conn, jobs: jobs.clone(), rules, metrics, backlog, every };
         let spawned = std::thread::Builder::new().name("jobs".to_owned()).spawn(move || thread.live(&wakes));
         let thread = spawned.map_err(|source| StoreError::Directory { path: data.to_owned(), source })?;
         Ok((jobs, thread))
@@ -92,6 +94,7 @@ struct Thread {
     jobs: Jobs,
     rules: Arc<Rules>,
     metrics: Arc<Metrics>,
+    backlog: Backlog,
     every: Every,
 }
 
@@ -152,6 +155,7 @@ impl Thread {
             notes: &self.jobs.0.notes,
             rules: &self.rules,
             metrics: &self.metrics,
+            backlog: &|| Ok(self.backlog.clone()),
             training: &train::Options::default(),
             given: &clock::given,
             pause: &|| std::thread::sleep(work::PAUSE),

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::Job;
 use super::runs::{self, Run};
+use crate::backlog::Backlog;
 use crate::group::{Given, Rules};
 use crate::metrics::Metrics;
 use crate::reconcile::{self, Difference, Plan};
@@ -37,6 +38,8 @@ pub struct Place<'a> {
     pub rules: &'a Rules,
     /// What is counted.
     pub metrics: &'a Metrics,
+    /// What the log holds beyond the store now.
+    pub backlog: &'a dyn Fn() -> Result<Backlog, StoreError>,
     /// How models are trained.
     pub training: &'a train::Options,
     /// What each transaction is given.
@@ -109,7 +112,8 @@ fn retention(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
     let all = visitors(place.conn)?;
     let (mut forgotten, mut cursor): (Forgotten, i64) = (so_far(run), run.cursor);
     while !policy.is_empty() {
-        let Some(unseen) = retention::unseen(place.conn, &policy, cursor)? else { break };
+        let log = (place.backlog)()?.reader();
+        let Some(unseen) = retention::unseen(place.conn, &log, &policy, cursor)? else { break };
         cursor = unseen.last;
         forgotten.visitors += unseen.looked_at;
         forgotten.forgotten += unseen.visitors.len() as u64;
