@@ -87,6 +87,26 @@ fn a_call_starts_a_job_and_its_run_tells_what_came_of_it() {
 }
 
 #[test]
+fn a_command_says_what_it_would_do_and_its_runs_are_history_too() {
+    let place = Place::with(CALLED);
+    drop(place.serve());
+    for (job, came) in [
+        ("trim", json!({ "visitors": 0, "changed": 0, "segments": 0, "actions": 0 })),
+        ("retention", json!({ "visitors": 0, "forgotten": 0 })),
+    ] {
+        assert_eq!(place.json(&["job", "run", job, "--dry-run"]), came);
+        assert_eq!(place.json(&["job", "run", job]), came);
+        let runs = place.json(&["job", "list", "--job", job]);
+        let told: Vec<_> = runs.as_array().unwrap().iter().map(|run| (&run["dry_run"], &run["woken"])).collect();
+        assert_eq!(told, [(&json!(false), &json!("command")), (&json!(true), &json!("command"))]);
+    }
+    assert_eq!(place.run(&["job", "list", "--job", "compact"]).status.code(), Some(2));
+    let unknown = place.run(&["job", "show", "77"]);
+    assert_eq!(unknown.status.code(), Some(1));
+    assert!(String::from_utf8(unknown.stderr).unwrap().contains("there is no run 77"));
+}
+
+#[test]
 fn one_run_goes_on_at_a_time() {
     let place = Place::with(CALLED);
     let operator = place.token("operator");
