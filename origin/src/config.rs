@@ -8,6 +8,7 @@ use causeway_shared::ids::Millis;
 use causeway_shared::vocabulary::Vocabulary;
 use serde::Deserialize;
 
+use crate::jobs::{Every, Job};
 use crate::reference::{SETTINGS, Shape};
 
 /// What the origin runs with.
@@ -31,6 +32,8 @@ pub struct Config {
     pub most_unfolded: usize,
     /// How long a stop waits for requests under way.
     pub drain: Duration,
+    /// How often each job runs by itself.
+    pub jobs: Every,
     /// The tenants, as the edge has them too.
     pub edge: EdgeConfig,
 }
@@ -117,8 +120,13 @@ struct Document {
     #[serde(default = "default_drain_s")]
     drain_s: u32,
     #[serde(default)]
+    jobs: Every,
+    #[serde(default)]
     tenant: Vec<Tenant>,
 }
+
+/// A year between two runs of a job.
+const MOST_EVERY_MS: Millis = 8_760 * 3_600_000;
 
 fn default_listen() -> String {
     "127.0.0.1:8788".to_owned()
@@ -207,7 +215,13 @@ fn overlay(table: &mut toml::Table, env: impl Fn(&str) -> Option<String>) -> Res
             Shape::LogFormat if !matches!(text.as_str(), "text" | "json") => return Err(wrong),
             Shape::Text | Shape::Path | Shape::LogFormat => toml::Value::String(text),
         };
-        table.insert(setting.key.to_owned(), value);
+        match setting.key.split_once('.') {
+            None => drop(table.insert(setting.key.to_owned(), value)),
+            Some((group, key)) => {
+                let group = table.entry(group).or_insert_with(|| toml::Table::new().into());
+                group.as_table_mut().map(|group| group.insert(key.to_owned(), value));
+            }
+        }
     }
     Ok(())
 }
@@ -234,6 +248,11 @@ impl Document {
         if self.drain_s > 600 {
             say("drain_s", "600 seconds at most");
         }
+        for job in Job::ALL {
+            if self.jobs.of(job) > MOST_EVERY_MS {
+                say(&format!("jobs.{}_hours", job.name()), "8760 hours at most; 0: never");
+            }
+        }
         if !problems.is_empty() {
             return Err(ConfigError::Problems(problems));
         }
@@ -249,6 +268,7 @@ impl Document {
             readers: self.readers,
             most_unfolded: self.most_unfolded,
             drain: Duration::from_secs(u64::from(self.drain_s)),
+            jobs: self.jobs,
             edge,
         })
     }
@@ -293,6 +313,11 @@ mod tests {
         assert_eq!(config.data, Path::new("here"));
         assert_eq!(config.readers, 2);
         assert_eq!(config.log_format, LogFormat::Json);
+        let hours = |text: &str, env: &[(&str, &str)]| parse(&format!("{text}\n{SMALL}"), env).unwrap().jobs;
+        let daily = Every { trim_hours: 1, ..Every::default() };
+        assert_eq!(hours("", &[("CAUSEWAY_JOBS_TRIM_HOURS", "1")]), daily);
+        let both = [("CAUSEWAY_JOBS_RETENTION_HOURS", "2")];
+        assert_eq!(hours("[jobs]\ntrim_hours = 1", &both), Every { retention_hours: 2, ..daily });
         let error = parse(SMALL, &[("CAUSEWAY_READERS", "many")]).unwrap_err();
         assert_eq!(error.to_string(), "CAUSEWAY_READERS in the environment must be a whole number");
     }
@@ -300,11 +325,12 @@ mod tests {
     #[test]
     fn unknown_keys_and_wrong_values_are_refused() {
         assert!(matches!(parse(&format!("lissten = \"x\"\n{SMALL}"), &[]), Err(ConfigError::Parse { .. })));
-        let Err(ConfigError::Problems(problems)) = parse("readers = 0\ndrain_s = 9999", &[]) else {
+        let text = "readers = 0\ndrain_s = 9999\njobs.train_hours = 8761";
+        let Err(ConfigError::Problems(problems)) = parse(text, &[]) else {
             unreachable!("it was taken");
         };
         let paths: Vec<&str> = problems.iter().map(|p| p.path.as_str()).collect();
-        assert_eq!(paths, ["tenant", "readers", "drain_s"]);
+        assert_eq!(paths, ["tenant", "readers", "drain_s", "jobs.train_hours"]);
     }
 
     #[test]

@@ -6,6 +6,7 @@ mod catalogue;
 mod erase;
 mod error;
 mod experiments;
+mod jobs;
 mod links;
 mod people;
 mod segments;
@@ -30,6 +31,8 @@ pub use error::ApiError;
 use crate::clock;
 use crate::config::Config;
 use crate::group::Rules;
+use crate::jobs::runs;
+use crate::jobs::thread::Jobs;
 use crate::metrics::Metrics;
 use crate::store::readers::Readers;
 use crate::tenants::Known;
@@ -61,6 +64,8 @@ pub struct Live {
     pub rules: Arc<Rules>,
     /// The read-only connections.
     pub readers: Readers,
+    /// The way to the jobs.
+    pub jobs: Jobs,
 }
 
 impl App {
@@ -78,14 +83,17 @@ impl App {
     }
 
     /// From now on, syncs are taken.
-    pub fn go_live(&self, rules: Arc<Rules>, readers: Readers, writer: Writer) {
+    pub fn go_live(&self, live: Live, writer: Writer) {
         *self.writer.lock().unwrap_or_else(PoisonError::into_inner) = Some(writer);
         // Once only: a second store would be a mistake of the caller, and is left alone.
-        drop(self.live.set(Live { rules, readers }));
+        drop(self.live.set(live));
     }
 
-    /// From now on, no sync is taken; those under way are finished.
+    /// From now on, no sync is taken and no job begun; those under way are finished, the job between two transactions.
     pub fn drain(&self) {
+        if let Some(live) = self.live() {
+            live.jobs.stop();
+        }
         drop(self.writer.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 
@@ -149,6 +157,7 @@ pub fn router(app: Arc<App>) -> Router {
         .merge(attributes::routes())
         .merge(catalogue::routes())
         .merge(erase::routes())
+        .merge(jobs::routes())
         .merge(links::routes())
         .merge(people::routes())
         .fallback(|| async { ApiError::new(StatusCode::NOT_FOUND, "not_found", "there is nothing here") })
@@ -198,9 +207,14 @@ async fn readyz(State(app): State<Arc<App>>) -> Response {
 async fn metrics(State(app): State<Arc<App>>) -> Response {
     if let Some(live) = app.live() {
         app.metrics.unfolded.set(live.readers.unfolded() as u64);
-        match live.readers.read(|view| publish::depth(view.conn)).await {
-            Ok((depth, oldest)) => app.metrics.set_outbox(depth, oldest),
-            Err(e) => tracing::warn!(error = %e, "the outbox cannot be counted"),
+        let metrics = Arc::clone(&app.metrics);
+        let counted = live.readers.read(move |view| {
+            let (depth, oldest) = publish::depth(view.conn)?;
+            metrics.set_outbox(depth, oldest);
+            runs::measure(view.conn, &metrics)
+        });
+        if let Err(e) = counted.await {
+            tracing::warn!(error = %e, "the outbox and the jobs' runs cannot be counted");
         }
     }
     let page = app.metrics.render(clock::now(), app.not_ready().is_none());

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use causeway_shared::ids::Millis;
 
+use crate::jobs::{Job, Outcome};
+
 /// A number that only grows.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
@@ -106,6 +108,23 @@ pub struct Metrics {
     pub commit: Histogram,
     /// Facts in the log that were not folded when it was looked at last.
     pub unfolded: Gauge,
+    /// What jobs came to, in the order of [`Job::ALL`].
+    pub jobs: [OfJob; Job::ALL.len()],
+}
+
+/// What a job came to. The gauges are those of the store when it was looked at last.
+#[derive(Debug, Default)]
+pub struct OfJob {
+    /// Runs that ended in this process, dry ones too, in the order of [`Outcome::ALL`].
+    pub runs: [Counter; Outcome::ALL.len()],
+    /// How long the last run took, in milliseconds.
+    pub last_ms: Gauge,
+    /// When one last ended well, milliseconds since the epoch; 0: none yet.
+    pub well_ms: Gauge,
+    /// What the run under way has done.
+    pub done: Gauge,
+    /// Of how much.
+    pub all: Gauge,
 }
 
 /// Reasons a fact is refused for; the last one stands for all others.
@@ -158,6 +177,7 @@ impl Metrics {
         let mut page = Page(String::with_capacity(4_096));
         page.counters(self);
         page.gauges(self, now, ready);
+        page.jobs(&self.jobs);
         page.histogram("causeway_append_seconds", "Time of one durable append to the log.", &self.append);
         page.histogram(
             "causeway_commit_seconds",
@@ -250,6 +270,31 @@ impl Page {
             "Time since the last sync; 0 before the first.",
             age(m.last_sync_ms.get()),
         );
+    }
+
+    fn jobs(&mut self, of: &[OfJob]) {
+        self.head("causeway_job_runs_total", "counter", "Runs of jobs that ended in this process.");
+        for (name, job) in Job::NAMES.iter().zip(of) {
+            for (outcome, counter) in Outcome::NAMES.iter().zip(&job.runs) {
+                let value = counter.get();
+                self.line(format_args!("causeway_job_runs_total{{job=\"{name}\",outcome=\"{outcome}\"}} {value}"));
+            }
+        }
+        let seconds = |ms: u64| format!("{}.{:03}", ms / 1_000, ms % 1_000);
+        let help = "How long the last run took that was to change something.";
+        self.of_jobs("causeway_job_seconds", help, of, |job| seconds(job.last_ms.get()));
+        let help = "When such a run last ended well, Unix time; 0: never.";
+        self.of_jobs("causeway_job_last_success_seconds", help, of, |job| seconds(job.well_ms.get()));
+        self.of_jobs("causeway_job_done", "What the run under way has done.", of, |job| job.done.get().to_string());
+        let help = "Of how much; 0 when none is under way.";
+        self.of_jobs("causeway_job_all", help, of, |job| job.all.get().to_string());
+    }
+
+    fn of_jobs(&mut self, name: &str, help: &str, of: &[OfJob], value: impl Fn(&OfJob) -> String) {
+        self.head(name, "gauge", help);
+        for (job, of) in Job::NAMES.iter().zip(of) {
+            self.line(format_args!("{name}{{job=\"{job}\"}} {}", value(of)));
+        }
     }
 
     fn histogram(&mut self, name: &str, help: &str, of: &Histogram) {

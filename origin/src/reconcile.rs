@@ -25,6 +25,9 @@ use crate::tenants::Tenants;
 /// Visitors of people that are mended in one transaction, but for a single larger person or row.
 const AT_ONCE: u64 = 1_000;
 
+/// Told what is done, of how much; an error of it is the answer.
+type Progress<'a> = &'a dyn Fn(u64, u64) -> Result<(), StoreError>;
+
 /// What is wrong with a person.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Cause {
@@ -126,11 +129,11 @@ impl Plan {
 
 /// Finds what differs, over all configured tenants. `conn` should be within one transaction, or what is written meanwhile
 /// looks like a difference. Some 60 bytes of memory a visitor, and as many a link. `progress` is told rows read and rows
-/// there are, both about.
+/// there are, both about; what it gives ends the plan.
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn plan(conn: &Connection, tenants: &Tenants, progress: &dyn Fn(u64, u64)) -> Result<Plan, StoreError> {
+pub fn plan(conn: &Connection, tenants: &Tenants, progress: Progress<'_>) -> Result<Plan, StoreError> {
     let gather::Gathered { visitors, mut claims, mut unsure, classes, flagged } =
         gather::gather(conn, tenants, progress)?;
     let count = gather::short(visitors.len())?;
@@ -143,7 +146,7 @@ pub fn plan(conn: &Connection, tenants: &Tenants, progress: &dyn Fn(u64, u64)) -
 }
 
 /// Mends what differs and is not too large, from the evidence as it is by then; gives how many people were changed. `progress` is told
-/// differences seen to and differences there are.
+/// differences seen to and differences there are after each transaction; an error of it ends the mending.
 ///
 /// # Errors
 /// [`StoreError`]; transactions before it are kept.
@@ -153,7 +156,7 @@ pub fn mend(
     metrics: &Metrics,
     mut given: impl FnMut() -> Result<Given, StoreError>,
     plan: &Plan,
-    progress: &dyn Fn(u64, u64),
+    progress: Progress<'_>,
 ) -> Result<u64, StoreError> {
     let (mut changed, mut done) = (0, 0);
     let mut speakers: BTreeMap<(TenantNo, VisitorId), Speaking> =
@@ -180,7 +183,7 @@ pub fn mend(
             speaking.into_iter().for_each(|speaking| speaking.keeps_row = true);
         }
         done += now.len() as u64;
-        progress(done, small.len() as u64);
+        progress(done, small.len() as u64)?;
         left = later;
     }
     Ok(changed)

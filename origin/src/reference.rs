@@ -106,6 +106,34 @@ pub const SETTINGS: &[Setting] = &[
         default: "10",
         meaning: "Seconds, up to 600, that a stop waits for the requests under way.",
     },
+    Setting {
+        key: "jobs.trim_hours",
+        env: "CAUSEWAY_JOBS_TRIM_HOURS",
+        shape: Shape::Number,
+        default: "24",
+        meaning: "Hours, up to 8760, between two runs of the job `trim` in a serving origin; 0: never by itself. A job that is due when the origin starts runs then.",
+    },
+    Setting {
+        key: "jobs.retention_hours",
+        env: "CAUSEWAY_JOBS_RETENTION_HOURS",
+        shape: Shape::Number,
+        default: "24",
+        meaning: "The same of `retention`, which forgets visitors of tenants with `forget_after_days`.",
+    },
+    Setting {
+        key: "jobs.reconcile_hours",
+        env: "CAUSEWAY_JOBS_RECONCILE_HOURS",
+        shape: Shape::Number,
+        default: "168",
+        meaning: "The same of `reconcile`. It takes some 60 bytes of memory for each visitor and each login while it runs.",
+    },
+    Setting {
+        key: "jobs.train_hours",
+        env: "CAUSEWAY_JOBS_TRAIN_HOURS",
+        shape: Shape::Number,
+        default: "0",
+        meaning: "The same of `train`, for each tenant: at a large store minutes of a processor and half a gigabyte of memory. A model is used for 14 days.",
+    },
 ];
 
 /// Keys of a `[[tenant]]` table: key, default, meaning.
@@ -153,6 +181,12 @@ const TENANT: &[(&str, &str, &str)] = &[
     ),
     ("proof_header", "none", "Request header, in lower case, that may carry the proof."),
     ("proof_cookie", "none", "Cookie that may carry the proof: the publisher's own signed session."),
+    (
+        "forget_after_days",
+        "0",
+        "Days, up to 3650, after which a visitor that was not seen is erased by the job `retention`, as if it had asked for it: its tombstone stays in the KV, and a browser that \
+     comes back after all begins anew. 0: never. What experiments counted of it goes too: no fewer days than an experiment takes.",
+    ),
     (
         "publish_delay_s",
         "10",
@@ -233,7 +267,7 @@ mod tests {
         let json = serde_json::to_value(tenant).unwrap();
         let mut keys: Vec<&str> = json.as_object().unwrap().keys().map(String::as_str).collect();
         // The edge is not told of these.
-        keys.push("link_threshold");
+        keys.extend(["link_threshold", "forget_after_days"]);
         let mut described: Vec<&str> = TENANT.iter().map(|(key, ..)| *key).collect();
         keys.sort_unstable();
         described.sort_unstable();

@@ -13,7 +13,8 @@ use crate::clock;
 use crate::config::Config;
 use crate::erase::{self, journal::Journal};
 use crate::group::Rules;
-use crate::http::{self, App};
+use crate::http::{self, App, Live};
+use crate::jobs::thread::Jobs;
 use crate::keyfile::{self, KeyError};
 use crate::store::readers::Readers;
 use crate::store::{self, StoreError};
@@ -120,7 +121,7 @@ async fn answer(listener: TcpListener, app: Arc<App>, mut stopping: watch::Recei
 }
 
 /// Opens the store, brings its schema up to date and starts the threads that write.
-async fn open(app: &Arc<App>) -> Result<[JoinHandle<()>; 2], ServeError> {
+async fn open(app: &Arc<App>) -> Result<[JoinHandle<()>; 3], ServeError> {
     let app = Arc::clone(app);
     let opened = tokio::task::spawn_blocking(move || {
         let config = &app.config;
@@ -130,11 +131,12 @@ async fn open(app: &Arc<App>) -> Result<[JoinHandle<()>; 2], ServeError> {
         let rules = Arc::new(Rules { tenants, sibling_publish_ms: config.sibling_publish_ms, journal });
         erase::replay(&mut conn, &rules, clock::given()?)?;
         let metrics = Arc::clone(&app.metrics);
-        let (writer, backlog, threads) =
-            Writer::start(conn, &config.data, Arc::clone(&rules), metrics, config.most_unfolded)?;
+        let (writer, backlog, [log, store]) =
+            Writer::start(conn, &config.data, Arc::clone(&rules), Arc::clone(&metrics), config.most_unfolded)?;
+        let (jobs, working) = Jobs::start(&config.data, Arc::clone(&rules), metrics, backlog.clone(), config.jobs)?;
         let readers = Readers::new(&config.data, backlog, config.readers);
-        app.go_live(rules, readers, writer);
-        Ok::<_, ServeError>(threads)
+        app.go_live(Live { rules, readers, jobs }, writer);
+        Ok::<_, ServeError>([log, store, working])
     });
     opened.await.map_err(std::io::Error::other)?
 }

@@ -44,6 +44,12 @@ pub enum StoreError {
     /// A restore goes on, or a command that writes while a restore is to begin.
     #[error("another command writes to {}: let it end first", .0.display())]
     Writing(PathBuf),
+    /// A job runs over the store.
+    #[error("a job runs over {}: let it end first; `causeway job list` shows it", .0.display())]
+    Job(PathBuf),
+    /// A job was told to stop between two transactions.
+    #[error("it was told to stop")]
+    Stopped,
     /// A restore was interrupted.
     #[error("a restore of {} was interrupted: run `causeway restore` again", .0.display())]
     HalfRestored(PathBuf),
@@ -97,6 +103,7 @@ static MIGRATIONS: LazyLock<Migrations<'static>> = LazyLock::new(|| {
         M::up(include_str!("../sql/0012_masters.sql")),
         M::up(include_str!("../sql/0013_crowds.sql")),
         M::up(include_str!("../sql/0014_weights.sql")),
+        M::up(include_str!("../sql/0015_runs.sql")),
     ])
 });
 
@@ -176,6 +183,14 @@ pub fn writing(data: &Path, alone: bool) -> Result<Lock, StoreError> {
     }
 }
 
+/// Takes the data directory for one run of a job: there is never a second one, in whatever process.
+///
+/// # Errors
+/// [`StoreError::Job`] where there is one already, [`StoreError::Directory`].
+pub fn job(data: &Path) -> Result<Lock, StoreError> {
+    locked(data, "causeway.job", StoreError::Job)
+}
+
 /// Waits until no other process reads a segment's expiry to write a later one.
 ///
 /// # Errors
@@ -196,12 +211,17 @@ pub struct Lock(#[expect(dead_code, reason = "the open file is the lock")] std::
 /// # Errors
 /// [`StoreError::InUse`], [`StoreError::Directory`].
 pub fn lock(data: &Path) -> Result<Lock, StoreError> {
+    locked(data, "causeway.lock", StoreError::InUse)
+}
+
+/// Takes a file's lock, or says who has it.
+fn locked(data: &Path, name: &str, taken: fn(PathBuf) -> StoreError) -> Result<Lock, StoreError> {
     let failed = |source| StoreError::Directory { path: data.to_owned(), source };
     std::fs::create_dir_all(data).map_err(failed)?;
-    let file = std::fs::File::create(data.join("causeway.lock")).map_err(failed)?;
+    let file = std::fs::File::create(data.join(name)).map_err(failed)?;
     match file.try_lock() {
         Ok(()) => Ok(Lock(file)),
-        Err(std::fs::TryLockError::WouldBlock) => Err(StoreError::InUse(data.to_owned())),
+        Err(std::fs::TryLockError::WouldBlock) => Err(taken(data.to_owned())),
         Err(std::fs::TryLockError::Error(source)) => Err(failed(source)),
     }
 }

@@ -57,7 +57,7 @@ pub(crate) struct Origin {
     pub(crate) edge: EdgeConfig,
     pub(crate) keys: Keys,
     random: Random,
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
 }
 
 impl Origin {
@@ -103,7 +103,20 @@ impl Origin {
         let journal = Journal::open(folder.path()).unwrap();
         let rules = Rules { tenants, sibling_publish_ms: 60_000, journal };
         let (metrics, random) = (Metrics::default(), Random::new([7; 32]));
-        Self { conn, rules, metrics, now: NOW, edge, keys, random, _folder: folder }
+        Self { conn, rules, metrics, now: NOW, edge, keys, random, folder }
+    }
+
+    /// The data directory.
+    pub(crate) fn data(&self) -> &std::path::Path {
+        self.folder.path()
+    }
+
+    /// A tenant forgets who was not seen for so many days.
+    pub(crate) fn forget_after(&mut self, tenant: &str, days: u32) {
+        for of in self.edge.tenants.iter_mut().filter(|of| of.name == tenant) {
+            of.forget_after_days = days;
+        }
+        self.rules.tenants = Tenants::open(&self.conn, &self.edge, &self.keys).unwrap();
     }
 
     /// What the next transaction is given.

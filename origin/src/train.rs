@@ -34,6 +34,9 @@ use crate::metrics::Metrics;
 use crate::publish::{self, Subject};
 use crate::store::{StoreError, TenantNo, signed};
 
+/// Told what is done, of how much; an error of it is the answer.
+type Progress<'a> = &'a (dyn Fn(u64, u64) -> Result<(), StoreError> + Sync);
+
 /// Models kept of a tenant, the newest.
 const KEPT: i64 = 10;
 
@@ -109,7 +112,7 @@ pub struct Report {
 
 /// Trains a model from what the store in `data` holds of a tenant. Nothing is written; [`keep`] does.
 ///
-/// `progress` hears how many people are read, of how many, from several threads.
+/// `progress` hears how many people are read, of how many, from several threads; an error of it ends the training.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -118,7 +121,7 @@ pub fn run(
     tenant: TenantNo,
     now: Millis,
     options: &Options,
-    progress: &(dyn Fn(u64, u64) + Sync),
+    progress: Progress<'_>,
 ) -> Result<Outcome, StoreError> {
     let Options { bits, most, life_ms, conversions } = options;
     let asked = Asked { data, tenant, bits: *bits, most: *most, conversions };

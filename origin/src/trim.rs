@@ -9,6 +9,7 @@ use causeway_shared::segments::SegmentId;
 use causeway_shared::time::{Day, Minute};
 use causeway_shared::wire::profile;
 use rusqlite::{Connection, OptionalExtension as _, TransactionBehavior};
+use serde::{Deserialize, Serialize};
 
 use crate::experiment;
 use crate::fold::ids::Seen;
@@ -16,7 +17,7 @@ use crate::fold::{buckets, purchases};
 use crate::store::{Counters, StoreError, signed};
 
 /// What went, so far.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Trimmed {
     /// Visitors looked at.
     pub visitors: u64,
@@ -28,31 +29,27 @@ pub struct Trimmed {
     pub actions: u64,
 }
 
-/// Trims the visitors after a row, in one transaction, and gives the last of them; `None` behind the last of all.
+/// Trims the visitors after a row, within a transaction, and gives the last of them; `None` behind the last of all.
 ///
 /// # Errors
-/// [`StoreError`]; then nothing of this call was kept.
+/// [`StoreError`]; then nothing of the transaction may be kept.
 pub fn some(
-    conn: &mut Connection,
+    tx: &Connection,
     after: i64,
     most: u32,
     now: Millis,
     trimmed: &mut Trimmed,
 ) -> Result<Option<i64>, StoreError> {
-    let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let rows: Vec<i64> = {
         let mut read = tx.prepare_cached("SELECT row FROM visitors WHERE row > ?1 ORDER BY row LIMIT ?2")?;
         let rows = read.query_map((after, most), |row| row.get(0))?;
         rows.collect::<Result<_, _>>()?
     };
-    let mut sum = *trimmed;
-    let mut counters = Counters::load(&tx)?;
+    let mut counters = Counters::load(tx)?;
     for row in &rows {
-        visitor(&tx, &mut counters, *row, now, &mut sum)?;
+        visitor(tx, &mut counters, *row, now, trimmed)?;
     }
-    counters.save(&tx)?;
-    tx.commit()?;
-    *trimmed = sum;
+    counters.save(tx)?;
     Ok(rows.last().copied())
 }
 
@@ -157,7 +154,7 @@ mod tests {
         assert_eq!(person(&origin), [SegmentId(8)]);
         let run = |origin: &mut Origin, now| {
             let (mut trimmed, mut row) = (Trimmed::default(), 0);
-            while let Some(last) = some(&mut origin.conn, row, 2, now, &mut trimmed).unwrap() {
+            while let Some(last) = some(&origin.conn, row, 2, now, &mut trimmed).unwrap() {
                 row = last;
             }
             trimmed

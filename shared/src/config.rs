@@ -61,6 +61,9 @@ pub struct Tenant {
     /// Seconds a snapshot takes to reach the KV: a visitor younger than this is not looked up. Default 10.
     #[serde(default = "default_publish_delay")]
     pub publish_delay_s: u32,
+    /// Days after which a visitor that was not seen is erased; 0: never. The edge is not told of it.
+    #[serde(default, skip_serializing)]
+    pub forget_after_days: u32,
     /// Who may bring new names of attributes. Default `pages`.
     #[serde(default)]
     pub attribute_names: NamePolicy,
@@ -291,6 +294,9 @@ impl Tenant {
         }
         if self.publish_delay_s > 600 {
             found.say(format!("{at}.publish_delay_s"), "600 seconds at most");
+        }
+        if self.forget_after_days > 3_650 {
+            found.say(format!("{at}.forget_after_days"), "3650 days at most; 0: never");
         }
         if self
             .proof_header

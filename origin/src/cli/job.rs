@@ -1,47 +1,68 @@
 //! `causeway job`.
 
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
 use anyhow::{Context as _, ensure};
+use causeway_origin::backlog::Backlog;
+use causeway_origin::jobs::runner::Runner;
+use causeway_origin::jobs::runs::{self, Asked, Run};
+use causeway_origin::jobs::{self, Outcome, Woken, work};
 use causeway_origin::metrics::Metrics;
-use causeway_origin::reconcile::{self, Difference, Plan};
-use causeway_origin::tenants::Tenants;
-use causeway_origin::train::{self, Options, Outcome};
-use causeway_origin::trim::{self, Trimmed};
+use causeway_origin::store::{Lock, StoreError};
+use causeway_origin::train::Options;
 use causeway_origin::{clock, store};
 use causeway_shared::limits;
 use clap::{Args, Subcommand};
-use rusqlite::Connection;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::output::bar;
-use super::{Common, Opened, Reading, is_served, named};
+use super::output::{bar, shown};
+use super::{Common, Config, Opened, Reading, is_served, named};
 
-/// Differences named in a report.
-const NAMED: usize = 20;
-/// Visitors trimmed in one transaction.
-const SOME: u32 = 2_000;
-/// Longer than a serving origin sleeps between two tries to write.
-const PAUSE: std::time::Duration = std::time::Duration::from_millis(120);
+/// How long a command waits for another run to end: those of a small store take no longer.
+const WAIT: Duration = Duration::from_secs(5);
+/// How often it looks.
+const LOOK: Duration = Duration::from_millis(50);
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Job {
-    /// Run one to its end.
+    /// Run one to its end; one that was cut goes on where it was.
     #[command(subcommand)]
     Run(Name),
+    /// The newest runs, of timers, of the admin side and of commands.
+    List {
+        /// Of one job alone.
+        #[arg(long, value_name = "NAME", value_parser = clap::builder::PossibleValuesParser::new(jobs::Job::NAMES))]
+        job: Option<String>,
+        /// How many.
+        #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=1_000))]
+        limit: u16,
+    },
+    /// One run, with its report.
+    Show {
+        /// Its number.
+        run: i64,
+    },
 }
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Name {
     /// Drop expired segments, actions beyond their days, FactIds that nothing can repeat.
-    Trim,
+    Trim(Dry),
+    /// Erase visitors that were not seen for `forget_after_days` of their tenant.
+    Retention(Dry),
     /// Find who belongs together anew from all evidence, compare it with the people stored, and mend what differs.
-    Reconcile {
-        /// Say what differs and change nothing.
-        #[arg(long)]
-        dry_run: bool,
-    },
+    Reconcile(Dry),
     /// Train the model that predicts clicks, conversions and their worth from stored actions, and keep it if it is better
     /// than the base rate on the newest fifth of them.
     Train(Train),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Dry {
+    /// Say what would be done and change nothing.
+    #[arg(long)]
+    dry_run: bool,
 }
 
 #[derive(Debug, Args)]
@@ -57,133 +78,119 @@ pub(super) struct Train {
     dry_run: bool,
 }
 
-pub(super) fn run(Job::Run(name): &Job, common: &Common) -> anyhow::Result<()> {
-    match name {
-        Name::Trim => trim(common),
-        Name::Reconcile { dry_run: true } => reconcile_plan(common),
-        Name::Reconcile { dry_run: false } => reconcile(common),
-        Name::Train(options) => train(options, common),
-    }
-}
-
-/// A model that is not better is an outcome, not a failure.
-fn train(options: &Train, common: &Common) -> anyhow::Result<()> {
-    let mut opened = Opened::new(common)?;
-    let tenant = named(&opened.rules.tenants, options.tenant.as_deref())?.clone();
-    let verb = |name: &String| {
-        tenant.config.vocabulary.verb(name).with_context(|| format!("the tenant's catalogue has no verb `{name}`"))
-    };
-    let conversions = options.conversion.iter().map(verb).collect::<Result<_, _>>()?;
-    let no = tenant.no;
-    let how = Options { conversions, ..Options::default() };
-    let bar = bar(0, "{pos} of {len} people");
-    let progress = |done, all| {
-        bar.set_length(all);
-        bar.set_position(done);
-    };
-    let outcome = train::run(&opened.config.data, no, clock::now(), &how, &progress)?;
-    bar.finish_and_clear();
-    let version = match &outcome {
-        Outcome::Trained(bytes, report) if !options.dry_run => {
-            Some(train::keep(&mut opened.conn, &opened.rules, clock::given()?, no, bytes, report)?)
+pub(super) fn run(command: &Job, common: &Common) -> anyhow::Result<()> {
+    match command {
+        Job::Run(name) => {
+            let mut opened = Opened::new(common)?;
+            let (asked, training) = asked(name, &opened)?;
+            report(&carry_out(&mut opened, asked, &training)?, common)
         }
-        _ => None,
-    };
-    let mut told = serde_json::to_value(outcome.report())?;
-    if let Some(object) = told.as_object_mut() {
-        object.insert("outcome".to_owned(), outcome.code().into());
-        object.insert("version".to_owned(), version.into());
+        Job::List { job, limit } => {
+            let opened = Reading::new(common)?;
+            let job = job.as_deref().and_then(jobs::Job::named);
+            let found = runs::list(&opened.conn, job, usize::from(*limit))?;
+            let told: Vec<Value> = found.iter().map(|run| run.told(&opened.tenants)).collect();
+            let columns =
+                ["run", "job", "tenant", "woken", "dry_run", "started_ms", "ended_ms", "done", "all", "outcome"];
+            common.output.list(&columns, &told)
+        }
+        Job::Show { run } => {
+            let opened = Reading::new(common)?;
+            let found = runs::find(&opened.conn, *run)?;
+            let found =
+                found.with_context(|| format!("there is no run {run}: `causeway job list` shows those kept"))?;
+            common.output.one(&found.told(&opened.tenants))
+        }
     }
-    common.output.one(&told)
 }
 
-fn reconcile_plan(common: &Common) -> anyhow::Result<()> {
-    let mut opened = Reading::new(common)?;
-    let plan = planned(&mut opened.conn, &opened.tenants)?;
-    common.output.one(&told(&plan, &opened.tenants))
+fn asked(name: &Name, opened: &Opened) -> anyhow::Result<(Asked, Options)> {
+    let of = |job, dry: &Dry| Asked { job, tenant: None, woken: Woken::Command, dry_run: dry.dry_run };
+    Ok(match name {
+        Name::Trim(dry) => (of(jobs::Job::Trim, dry), Options::default()),
+        Name::Retention(dry) => (of(jobs::Job::Retention, dry), Options::default()),
+        Name::Reconcile(dry) => (of(jobs::Job::Reconcile, dry), Options::default()),
+        Name::Train(train) => {
+            let tenant = named(&opened.rules.tenants, train.tenant.as_deref())?;
+            let words = &tenant.config.vocabulary;
+            let verb = |name: &String| {
+                words.verb(name).with_context(|| format!("the tenant's catalogue has no verb `{name}`"))
+            };
+            let conversions = train.conversion.iter().map(verb).collect::<Result<_, _>>()?;
+            let asked = of(jobs::Job::Train, &Dry { dry_run: train.dry_run });
+            (Asked { tenant: Some(tenant.no), ..asked }, Options { conversions, ..Options::default() })
+        }
+    })
 }
 
-/// What is left although it should be mended is a failure: somebody has to look.
-fn reconcile(common: &Common) -> anyhow::Result<()> {
-    let mut opened = Opened::new(common)?;
+/// Runs it here and now, beside a serving origin too, but beside no other run.
+fn carry_out(opened: &mut Opened, asked: Asked, training: &Options) -> anyhow::Result<Run> {
+    let _alone = alone(&opened.config).with_context(|| under_way(opened))?;
     let served = is_served(&opened.config);
-    let plan = planned(&mut opened.conn, &opened.rules.tenants)?;
-    let bar = bar(plan.differences.len() as u64, "{pos} of {len} differences");
-    let progress = |done, all| {
-        bar.set_length(all);
-        bar.set_position(done);
+    let notes = Mutex::new(store::open(&opened.config.data)?);
+    let run = runs::begin_asked(&mut opened.conn, asked, clock::now())?;
+    let bar = bar(0, "{pos} of {len}");
+    let pause = || {
         if served {
-            std::thread::sleep(PAUSE);
+            std::thread::sleep(work::PAUSE);
         }
     };
-    let metrics = Metrics::default();
-    let mended = reconcile::mend(&mut opened.conn, &opened.rules, &metrics, clock::given, &plan, &progress)?;
+    let backlog = || {
+        let store = notes.lock().unwrap_or_else(PoisonError::into_inner);
+        Backlog::of_log(&opened.config.data, &store, &opened.rules.tenants)
+    };
+    let ended = Runner {
+        data: &opened.config.data,
+        conn: &mut opened.conn,
+        notes: &notes,
+        rules: &opened.rules,
+        metrics: &Metrics::default(),
+        backlog: &backlog,
+        training,
+        given: &clock::given,
+        pause: &pause,
+        stop: &|| false,
+        told: &shown(&bar),
+    }
+    .run(&run);
     bar.finish_and_clear();
-    let mut report = told(&plan, &opened.rules.tenants);
-    let left = if plan.differences.is_empty() { plan } else { planned(&mut opened.conn, &opened.rules.tenants)? };
-    if let Some(report) = report.as_object_mut() {
-        report.insert("mended".to_owned(), mended.into());
-        report.insert("left".to_owned(), json!(left.causes()));
+    Ok(ended?)
+}
+
+/// The lock of all runs, waited for a little.
+fn alone(config: &Config) -> Result<Lock, StoreError> {
+    let begun = Instant::now();
+    loop {
+        match store::job(&config.data) {
+            Err(StoreError::Job(_)) if begun.elapsed() < WAIT => std::thread::sleep(LOOK),
+            lock => return lock,
+        }
     }
-    common.output.one(&report)?;
-    let (large, left): (Vec<&Difference>, Vec<_>) = left.differences.iter().partition(|one| one.is_too_large);
-    if !large.is_empty() {
-        let most = limits::AROUND_VISITORS;
-        eprintln!("{} people of more than {most} visitors that share ids differ and are not mended", large.len());
+}
+
+/// Which run it is that another cannot be beside.
+fn under_way(opened: &Opened) -> String {
+    let newest = runs::list(&opened.conn, None, runs::PAGE).unwrap_or_default();
+    let run = newest.into_iter().find(|run| run.outcome.is_none() && run.started.is_some());
+    run.map_or_else(
+        || "a job is under way".to_owned(),
+        |Run { no, asked, .. }| {
+            format!("run {no}, {} woken by a {}, is under way", asked.job.name(), asked.woken.name())
+        },
+    )
+}
+
+/// Prints what a run came to. One that failed is told as an error.
+fn report(run: &Run, common: &Common) -> anyhow::Result<()> {
+    common.output.one(&run.report)?;
+    let large = run.report.get("too_large").and_then(Value::as_u64).unwrap_or(0);
+    if large > 0 {
+        eprintln!(
+            "{large} people of more than {} visitors that share ids differ and are not mended",
+            limits::AROUND_VISITORS
+        );
     }
-    ensure!(
-        left.is_empty(),
-        "{} differences are left that should not be: run it again, and look at what `first` names",
-        left.len()
-    );
+    let why = run.report.get("error").and_then(Value::as_str).unwrap_or_default();
+    ensure!(run.outcome == Some(Outcome::Done), "run {} failed: {why}", run.no);
     Ok(())
-}
-
-fn planned(conn: &mut Connection, tenants: &Tenants) -> anyhow::Result<Plan> {
-    let bar = bar(0, "{pos} of {len} rows");
-    let progress = |done, all| {
-        bar.set_length(all);
-        bar.set_position(done);
-    };
-    // It reads everything once: pages that were mapped would stay in this process's memory.
-    conn.pragma_update(None, "mmap_size", 0)?;
-    conn.pragma_update(None, "cache_size", -64 * 1_024)?; // KiB
-    let snapshot = conn.transaction()?;
-    let plan = reconcile::plan(&snapshot, tenants, &progress)?;
-    bar.finish_and_clear();
-    Ok(plan)
-}
-
-fn told(plan: &Plan, tenants: &Tenants) -> Value {
-    let name = |of: &Difference| tenants.by_no(of.tenant).map(|known| known.config.name.clone()).unwrap_or_default();
-    let named = |of: &Difference| json!({"tenant": name(of), "cause": of.cause.code(), "master": of.master.to_string(), "visitors": of.visitors});
-    json!({
-        "visitors": plan.visitors, "links": plan.links, "people": plan.people, "differences": plan.causes(),
-        "first": plan.differences.iter().take(NAMED).map(named).collect::<Vec<_>>(),
-    })
-}
-
-fn trim(common: &Common) -> anyhow::Result<()> {
-    let config = common.load()?;
-    let _writing = store::writing(&config.data, false)?;
-    let mut conn = store::open(&config.data)?;
-    let all: i64 = conn.query_row("SELECT count(*) FROM visitors", [], |row| row.get(0))?;
-    let bar = bar(store::unsigned(all), "{pos} of {len} visitors");
-    let (now, served, mut trimmed, mut row) = (clock::now(), is_served(&config), Trimmed::default(), 0);
-    while let Some(last) = trim::some(&mut conn, row, SOME, now, &mut trimmed)? {
-        row = last;
-        bar.set_position(trimmed.visitors);
-        if served {
-            std::thread::sleep(PAUSE);
-        }
-    }
-    bar.finish_and_clear();
-    common.output.one(&describe(&trimmed))
-}
-
-pub(super) fn describe(trimmed: &Trimmed) -> Value {
-    json!({
-        "visitors": trimmed.visitors, "changed": trimmed.changed,
-        "segments": trimmed.segments, "actions": trimmed.actions,
-    })
 }

@@ -69,6 +69,14 @@ pub(super) fn bar(length: u64, form: &str) -> indicatif::ProgressBar {
     bar
 }
 
+/// Shows on a bar what is done, of how much.
+pub(super) fn shown(bar: &indicatif::ProgressBar) -> impl Fn(u64, u64) + Sync + '_ {
+    |done, all| {
+        bar.set_length(all);
+        bar.set_position(done);
+    }
+}
+
 fn print(text: &str) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     for line in text.lines() {

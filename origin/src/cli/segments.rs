@@ -16,7 +16,7 @@ use causeway_shared::segments::SegmentId;
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use super::{Common, Opened, job, named};
+use super::{Common, Opened, named};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Segments {
@@ -112,7 +112,7 @@ pub(super) fn run(command: &Segments, common: &Common) -> anyhow::Result<()> {
         Segments::Trim { .. } => {
             let visitor = reading(&mut opened, &tenant, whose, |_, visitor| Ok(visitor.clone()))?;
             let row = visitor.row.context("the visitor's facts are not folded yet: try again")?;
-            common.output.one(&job::describe(&trim::one(&mut opened.conn, row, clock::now())?))
+            common.output.one(&json!(trim::one(&mut opened.conn, row, clock::now())?))
         }
     }
 }

@@ -256,6 +256,7 @@ mod tests {
             include_str!("catalogue.rs"),
             include_str!("erase.rs"),
             include_str!("experiments.rs"),
+            include_str!("jobs.rs"),
             include_str!("links.rs"),
             include_str!("people.rs"),
             include_str!("../http.rs"),

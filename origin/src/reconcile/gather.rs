@@ -53,7 +53,7 @@ type Id = (u32, AltHash, KindCode);
 pub(super) fn gather(
     conn: &Connection,
     tenants: &Tenants,
-    progress: &dyn Fn(u64, u64),
+    progress: super::Progress<'_>,
 ) -> Result<Gathered, StoreError> {
     let of = |known: &Known| Ok((known.no.0, (small(known.no.0)?, known.config.threshold())));
     let known: BTreeMap<i64, (u32, Weight)> = tenants.iter().map(of).collect::<Result<_, StoreError>>()?;
@@ -85,7 +85,7 @@ fn visitors(
     conn: &Connection,
     known: &BTreeMap<i64, (u32, Weight)>,
     all: u64,
-    progress: &dyn Fn(u64, u64),
+    progress: super::Progress<'_>,
 ) -> Result<Vec<At>, StoreError> {
     let mut found = Vec::new();
     const READ: &str =
@@ -96,7 +96,7 @@ fn visitors(
     while let Some(row) = rows.next()? {
         seen += 1;
         if seen % TOLD == 0 {
-            progress(seen, 2 * all);
+            progress(seen, 2 * all)?;
         }
         if let Some((tenant, _)) = known.get(&row.get(0)?) {
             // No row has the last number: whatever does not fit is not there either.
@@ -113,7 +113,7 @@ fn evidence(
     known: &BTreeMap<i64, (u32, Weight)>,
     gathered: &mut Gathered,
     class: impl Fn(&Id, usize) -> Class,
-    told: impl Fn(),
+    told: impl Fn() -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {
     let (mut ids, mut number) = (Ids::default(), 0_usize);
     let mut tie: Vec<Row> = Vec::new();
@@ -138,7 +138,7 @@ fn evidence(
         Ok(())
     })?;
     note(of, &tie)?;
-    told();
+    told()?;
     gathered.number(ids, class)
 }
 

@@ -14,7 +14,9 @@ use crate::testing::{NOW, Origin, alias, exposure, fact, page, visitor, withdraw
 
 const VISITORS: u32 = 40;
 
-fn quiet(_: u64, _: u64) {}
+fn quiet(_: u64, _: u64) -> Result<(), StoreError> {
+    Ok(())
+}
 
 fn planned(origin: &Origin) -> Plan {
     plan(&origin.conn, &origin.rules.tenants, &quiet).unwrap()

@@ -45,7 +45,7 @@ pub(super) struct Gathered {
 }
 
 /// Reads everything; `progress` hears of people done and of all, from several threads.
-pub(super) fn gather(asked: &Asked<'_>, progress: &(dyn Fn(u64, u64) + Sync)) -> Result<Gathered, StoreError> {
+pub(super) fn gather(asked: &Asked<'_>, progress: super::Progress<'_>) -> Result<Gathered, StoreError> {
     let conn = open(asked.data)?;
     let count = "SELECT count(*) FROM people WHERE tenant = ?1";
     let people = conn.query_row(count, [asked.tenant.0], |row| row.get(0).map(store::unsigned))?;
@@ -81,7 +81,7 @@ fn read_shard(
     number: u64,
     share: u64,
     shard: &mut Shard,
-    step: &dyn Fn(),
+    step: &dyn Fn() -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {
     // Of withdrawn visitors nothing is learned: the snapshots of others do not hold them either.
     // Not by an index of the tenant's people: they come in the order of their rows.
@@ -90,7 +90,7 @@ fn read_shard(
     let conn = open(asked.data)?;
     let mut walk = Walk::default();
     let mut done = |rows: &[i64]| -> Result<(), StoreError> {
-        step();
+        step()?;
         if let Some(person) = person(&conn, asked, segments, rows)? {
             walk.walk(person, asked.conversions, shard);
         }

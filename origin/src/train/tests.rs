@@ -120,7 +120,7 @@ fn put_visitor(conn: &Connection, tenant: TenantNo, row: i64) {
 
 fn train(market: &Market) -> Outcome {
     let options = Options { bits: 12, ..Options::default() };
-    run(market.folder.path(), market.tenant, NOW, &options, &|_, _| {}).unwrap()
+    run(market.folder.path(), market.tenant, NOW, &options, &|_, _| Ok(())).unwrap()
 }
 
 #[test]
@@ -174,7 +174,7 @@ fn of_too_little_nothing_is_learned() {
     assert!(matches!(train(&market), Outcome::TooFew(_)));
     let empty = tempfile::tempdir().unwrap();
     crate::store::open(empty.path()).unwrap();
-    let outcome = run(empty.path(), TenantNo(1), NOW, &Options::default(), &|_, _| {}).unwrap();
+    let outcome = run(empty.path(), TenantNo(1), NOW, &Options::default(), &|_, _| Ok(())).unwrap();
     assert_eq!(outcome.report().impressions, 0);
 }
 
@@ -292,7 +292,7 @@ fn segments_are_features_from_their_writing_on_and_people_are_joined() {
     let path = origin.conn.path().unwrap().to_owned();
     let data = Path::new(&path).parent().unwrap();
     let asked = Asked { data, tenant, bits: 12, most: 1_000, conversions: &[] };
-    let gathered = gather::gather(&asked, &|_, _| {}).unwrap();
+    let gathered = gather::gather(&asked, &|_, _| Ok(())).unwrap();
     assert_eq!(gathered.segments, [SegmentId(7)]);
     assert_eq!(gathered.examples.len(), 10, "nothing of who withdrew");
     let place = causeway_shared::model::features::Feature::Segment(SegmentId(7)).place(12);
@@ -306,5 +306,5 @@ fn segments_are_features_from_their_writing_on_and_people_are_joined() {
     let [early, late] = [NOW - 2 * DAY, NOW - 3_600_000].map(Minute::at);
     assert_eq!(by_time, BTreeMap::from([((early, false), 5), ((late, true), 5)]));
     let few = Asked { most: 1, ..asked };
-    assert!(gather::gather(&few, &|_, _| {}).unwrap().examples.len() < 10, "a share of the people is drawn");
+    assert!(gather::gather(&few, &|_, _| Ok(())).unwrap().examples.len() < 10, "a share of the people is drawn");
 }

@@ -1,8 +1,196 @@
-//! Jobs, by the command, beside a serving origin.
+//! Jobs: by the command beside a serving origin, by calls of the admin side, by timers.
 
-use serde_json::json;
+use std::time::{Duration, Instant};
 
-use crate::support::{Place, page, visitor};
+use causeway_shared::fact::Fact;
+use serde_json::{Value, json};
+
+use crate::support::{Answer, Origin, Place, TENANTS, hold, page, visitor};
+
+/// Without timers, and with a tenant that forgets.
+const CALLED: &str = r#"
+jobs = { trim_hours = 0, retention_hours = 0, reconcile_hours = 0, train_hours = 0 }
+
+[[tenant]]
+name = "demo"
+hosts = ["localhost"]
+forget_after_days = 10
+"#;
+
+const DAY_MS: u64 = 86_400_000;
+
+fn start(origin: &Origin, token: &str, job: &str) -> Answer {
+    let bearer = [("authorization", format!("Bearer {token}"))];
+    origin.call("POST", &format!("/admin/v1/jobs/{job}"), &bearer, b"")
+}
+
+/// The run once it has ended.
+fn ended(origin: &Origin, token: &str, no: &Value) -> Value {
+    let begun = Instant::now();
+    loop {
+        let run = origin.admin(token, &format!("jobs/{no}")).json();
+        if !run["outcome"].is_null() {
+            return run;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(30), "it does not end: {run}");
+        std::thread::yield_now();
+    }
+}
+
+/// A page seen so many days ago.
+fn ago(v: u32, days: u64) -> Fact {
+    let fact = page(visitor(v), 1);
+    let at = fact.received - days * DAY_MS;
+    Fact { received: at, at, ..fact }
+}
+
+#[test]
+fn a_call_starts_a_job_and_its_run_tells_what_came_of_it() {
+    let place = Place::with(CALLED);
+    let (operator, viewer) = (place.token("operator"), place.token("viewer"));
+    let origin = place.serve();
+    origin.send(&[ago(1, 9), ago(2, 11), ago(3, 12)]);
+    for (path, status, code) in [
+        ("compact", 404, "unknown_job"),
+        ("trim?dry_run=maybe", 400, "bad_query"),
+        ("train?tenant=nobody", 400, "unknown_tenant"),
+    ] {
+        let refused = start(&origin, &operator, path);
+        assert_eq!((refused.status, refused.code().as_str()), (status, code), "{path}");
+    }
+    assert_eq!(start(&origin, &viewer, "trim").status, 403);
+    assert_eq!(origin.admin(&viewer, "jobs/77").code(), "unknown_run");
+    assert_eq!(origin.admin(&viewer, "jobs/x").code(), "bad_id");
+    assert_eq!(origin.admin(&viewer, "jobs?limit=0").status, 400);
+
+    let dry = start(&origin, &operator, "retention?dry_run=true");
+    assert_eq!(dry.status, 202);
+    let (dry, forgotten) = (dry.json(), json!({ "visitors": 3, "forgotten": 2 }));
+    assert_eq!((&dry["job"], &dry["woken"], &dry["dry_run"]), (&json!("retention"), &json!("signal"), &json!(true)));
+    let dry = ended(&origin, &viewer, &dry["run"]);
+    assert_eq!((&dry["outcome"], &dry["report"]), (&json!("done"), &forgotten), "{dry}");
+    assert!((1..=3).all(|v| place.inspect(visitor(v))["own"]["pages"] == 1), "a dry run changes nothing");
+    assert_eq!(origin.metric("causeway_job_last_success_seconds{job=\"retention\"}"), "0.000");
+
+    let run = ended(&origin, &viewer, &start(&origin, &operator, "retention").json()["run"]);
+    assert_eq!((&run["outcome"], &run["report"]), (&json!("done"), &forgotten), "{run}");
+    let gone: Vec<bool> = (1..=3).map(|v| place.inspect(visitor(v))["tombstone"] == true).collect();
+    assert_eq!(gone, [false, true, true]);
+    let list = origin.admin(&viewer, "jobs?job=retention").json();
+    assert_eq!(list["runs"], json!([run, dry]));
+    assert_eq!(origin.admin(&viewer, "jobs?job=trim").json(), json!({ "runs": [] }));
+    let count = "causeway_job_runs_total{job=\"retention\",outcome=\"done\"}";
+    assert_eq!(origin.metric(count), "2");
+    assert_ne!(origin.metric("causeway_job_last_success_seconds{job=\"retention\"}"), "0.000");
+    assert_eq!(place.json(&["job", "show", &run["run"].to_string()]), run);
+    assert_eq!(place.json(&["job", "list", "--limit", "1"]), json!([run]));
+}
+
+#[test]
+fn a_command_says_what_it_would_do_and_its_runs_are_history_too() {
+    let place = Place::with(CALLED);
+    drop(place.serve());
+    for (job, came) in [
+        ("trim", json!({ "visitors": 0, "changed": 0, "segments": 0, "actions": 0 })),
+        ("retention", json!({ "visitors": 0, "forgotten": 0 })),
+    ] {
+        assert_eq!(place.json(&["job", "run", job, "--dry-run"]), came);
+        assert_eq!(place.json(&["job", "run", job]), came);
+        let runs = place.json(&["job", "list", "--job", job]);
+        let told: Vec<_> = runs.as_array().unwrap().iter().map(|run| (&run["dry_run"], &run["woken"])).collect();
+        assert_eq!(told, [(&json!(false), &json!("command")), (&json!(true), &json!("command"))]);
+    }
+    assert_eq!(place.run(&["job", "list", "--job", "compact"]).status.code(), Some(2));
+    let unknown = place.run(&["job", "show", "77"]);
+    assert_eq!(unknown.status.code(), Some(1));
+    assert!(String::from_utf8(unknown.stderr).unwrap().contains("there is no run 77"));
+}
+
+#[test]
+fn one_run_goes_on_at_a_time() {
+    let place = Place::with(CALLED);
+    let operator = place.token("operator");
+    let origin = place.serve();
+    origin.send(&[page(visitor(1), 1)]);
+    // As if another process ran a job.
+    let alone = causeway_origin::store::job(&place.path().join("data")).unwrap();
+    let waiting = start(&origin, &operator, "trim");
+    assert_eq!((waiting.status, &waiting.json()["started_ms"]), (202, &Value::Null));
+    let second = start(&origin, &operator, "trim?dry_run=true");
+    assert_eq!((second.status, second.code()), (409, "under_way".to_owned()));
+    assert_eq!(second.json()["run"], waiting.json());
+    assert_eq!(start(&origin, &operator, "reconcile?dry_run=true").status, 202, "another job waits beside it");
+    let refused = place.run(&["job", "run", "trim"]);
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(said.contains("a job is under way") && said.contains("let it end first"), "{said}");
+    drop(alone);
+    assert_eq!(ended(&origin, &operator, &waiting.json()["run"])["outcome"], "done");
+}
+
+#[test]
+fn a_stop_ends_a_run_between_two_transactions_and_the_next_start_goes_on() {
+    let place = Place::with(CALLED);
+    let operator = place.token("operator");
+    let mut origin = place.serve();
+    origin.send(&(1..=2_500).map(|v| ago(v, 12)).collect::<Vec<_>>());
+    let no = start(&origin, &operator, "retention").json()["run"].clone();
+    let run = |origin: &Origin| origin.admin(&operator, &format!("jobs/{no}")).json();
+    let begun = Instant::now();
+    while run(&origin)["report"]["forgotten"].is_null() {
+        assert!(begun.elapsed() < Duration::from_secs(30), "{}", run(&origin));
+    }
+    origin.signal("-TERM");
+    assert_eq!(origin.wait(), Some(0));
+    let cut = place.json(&["job", "show", &no.to_string()]);
+    assert_eq!(cut["outcome"], "interrupted", "{cut}");
+    let forgotten = cut["report"]["forgotten"].as_u64().unwrap();
+    assert!((250..2_500).contains(&forgotten), "{cut}");
+
+    let origin = place.serve();
+    let begun = Instant::now();
+    let last = loop {
+        let last = run(&origin);
+        if last["outcome"] == "done" {
+            break last;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(30), "{last}");
+    };
+    assert_eq!(last["report"], json!({ "visitors": 2_500, "forgotten": 2_500 }));
+    assert_eq!(last["started_ms"], cut["started_ms"]);
+}
+
+#[test]
+fn a_job_that_is_due_at_the_start_runs_then_and_not_again() {
+    let place = Place::with(TENANTS);
+    let viewer = place.token("viewer");
+    for _ in 0..2 {
+        let origin = place.serve();
+        let begun = Instant::now();
+        let runs = loop {
+            let list = origin.admin(&viewer, "jobs").json()["runs"].as_array().unwrap().clone();
+            if list.len() == 3 && list.iter().all(|run| run["outcome"] == "done") {
+                break list;
+            }
+            assert!(begun.elapsed() < Duration::from_secs(30), "{list:?}");
+        };
+        let named: Vec<_> =
+            runs.iter().map(|run| (run["job"].as_str().unwrap(), run["woken"].as_str().unwrap())).collect();
+        assert_eq!(named, [("reconcile", "timer"), ("retention", "timer"), ("trim", "timer")]);
+    }
+}
+
+#[test]
+fn a_store_that_cannot_be_written_takes_no_run_and_says_so() {
+    let place = Place::with(CALLED);
+    let operator = place.token("operator");
+    let origin = place.serve();
+    let held = hold(&place, "causeway.db");
+    let refused = start(&origin, &operator, "trim");
+    assert_eq!((refused.status, refused.code()), (503, "store".to_owned()));
+    drop(held);
+    assert_eq!(start(&origin, &operator, "trim").status, 202);
+}
 
 #[test]
 fn s5_06_broken_people_are_shown_by_the_plan_and_mended_while_the_origin_serves() {

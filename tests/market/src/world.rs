@@ -172,7 +172,7 @@ impl World {
     /// # Errors
     /// [`Failed`].
     pub fn train(&mut self) -> Result<(), Failed> {
-        let trained = train::run(self.folder.path(), self.tenant.no, self.now, &Options::default(), &|_, _| {})?;
+        let trained = train::run(self.folder.path(), self.tenant.no, self.now, &Options::default(), &|_, _| Ok(()))?;
         if let Outcome::Trained(bytes, report) = &trained {
             let (given, no) = (self.given(), self.tenant.no);
             train::keep(&mut self.conn, &self.rules, given, no, bytes, report)?;

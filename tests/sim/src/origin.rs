@@ -299,7 +299,12 @@ impl Origin {
         let (mut after, mut trimmed) = (Some(0), Trimmed::default());
         while let Some(row) = after {
             let Some(life) = &mut self.life else { return Err(NoAnswer::Down) };
-            after = trim::some(life.folding.store(), row, 5, now, &mut trimmed).map_err(|error| self.failed(&error))?;
+            let some = life.folding.store().transaction().map_err(StoreError::from).and_then(|tx| {
+                let last = trim::some(&tx, row, 5, now, &mut trimmed)?;
+                tx.commit()?;
+                Ok(last)
+            });
+            after = some.map_err(|error| self.failed(&error))?;
         }
         Ok(())
     }

@@ -47,7 +47,7 @@ pub(crate) fn run(options: &Options, json: bool, stop: &Stop) -> Result<()> {
     let tenant = fill(folder.path(), options, stop)?;
     let before = memory(true)?;
     let (start, cpu) = (Instant::now(), Cpu::own().micros()?);
-    let outcome = train::run(folder.path(), tenant, NOW, &train::Options::default(), &|_, _| {})?;
+    let outcome = train::run(folder.path(), tenant, NOW, &train::Options::default(), &|_, _| Ok(()))?;
     let (took, peak) = (start.elapsed().as_secs_f64(), memory(false)?);
     let cpu = (Cpu::own().micros()? - cpu) as f64 / 1e6;
     let Outcome::Trained(bytes, report) = outcome else { bail!("no part is better than the base rate: {outcome:?}") };

@@ -17,7 +17,9 @@ const MANY: u32 = 2_500;
 /// Instructions of SQLite's machine between two calls of its progress handler.
 const STEP: u64 = 50;
 
-fn quiet(_: u64, _: u64) {}
+fn quiet(_: u64, _: u64) -> Result<(), crate::store::StoreError> {
+    Ok(())
+}
 
 /// A member with visitors 10, 20, … 10 × `visitors`, published.
 fn origin(visitors: u32) -> (Origin, BTreeMap<String, String>) {

@@ -99,7 +99,7 @@ pub fn in_store(world: &mut World) -> Vec<String> {
     let Ok(mut read) = conn.prepare_cached(TWO) else { return Vec::new() };
     let people = read.query_map([], |row| row.get::<_, i64>(0)).map(|rows| rows.flatten().collect::<Vec<_>>());
     let two = people.unwrap_or_default().into_iter().map(|person| format!("person {person} holds two members"));
-    let plan = reconcile::plan(conn, &rules.tenants, &|_, _| ());
+    let plan = reconcile::plan(conn, &rules.tenants, &|_, _| Ok(()));
     let differences = match plan {
         Ok(plan) => plan.differences.iter().map(|difference| format!("{difference:?}")).collect(),
         Err(error) => vec![causeway_origin::chain(&error)],

@@ -1,0 +1,100 @@
+//! Jobs on the admin side: start one, look at runs.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{Path, Query, Request, State};
+use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::response::IntoResponse as _;
+use axum::routing::get;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::admin::{admit, tenant, which};
+use super::segments::{Answer, ById};
+use super::{ApiError, App};
+use crate::clock;
+use crate::jobs::runs::{self, Asked};
+use crate::jobs::{Job, Woken};
+use crate::tokens::Role;
+
+/// Runs told when no `limit` is said.
+const LISTED: usize = 20;
+
+pub(super) fn routes() -> Router<Arc<App>> {
+    Router::new().route("/admin/v1/jobs", get(list)).route("/admin/v1/jobs/{job}", get(show).post(start))
+}
+
+/// What a query says, of a list and of a start.
+#[derive(Debug, Deserialize)]
+struct Said {
+    job: Option<String>,
+    limit: Option<usize>,
+    #[serde(default)]
+    dry_run: bool,
+}
+
+fn said(uri: &Uri) -> Result<Said, ApiError> {
+    let bad = |_| {
+        let message = format!("`job` is a job's name, `limit` 1 to {}, `dry_run` true or false", runs::PAGE);
+        ApiError::new(StatusCode::BAD_REQUEST, "bad_query", message)
+    };
+    Query::try_from_uri(uri).map(|Query(said)| said).map_err(bad)
+}
+
+fn named(name: &str) -> Result<Job, ApiError> {
+    let unknown = || {
+        let message = format!("there are the jobs {}", Job::NAMES.join(", "));
+        ApiError::new(StatusCode::NOT_FOUND, "unknown_job", message)
+    };
+    Job::named(name).ok_or_else(unknown)
+}
+
+/// Answers with the run that was asked for: it is begun once no other is under way.
+async fn start(State(app): State<Arc<App>>, Path(job): ById, request: Request) -> Answer {
+    let (parts, _) = request.into_parts();
+    let live = admit(&app, &parts.headers, Role::Operator).await?;
+    let (job, Said { dry_run, .. }) = (named(&job)?, said(&parts.uri)?);
+    let tenant = if job.is_by_tenant() { Some(tenant(live, which(&parts.uri))?.no) } else { None };
+    if live.jobs.is_stopping() {
+        return Err(ApiError::unavailable("not_ready", "the origin is stopping"));
+    }
+    let asked = Asked { job, tenant, woken: Woken::Signal, dry_run };
+    let jobs = live.jobs.clone();
+    let asking = tokio::task::spawn_blocking(move || jobs.ask(asked, clock::now()));
+    let failed = |e: &dyn std::error::Error| {
+        tracing::error!(error = %crate::chain(e), "a run cannot be asked for");
+        ApiError::unavailable("store", "the store did not take it: ask again")
+    };
+    match asking.await.map_err(|e| failed(&e))?.map_err(|e| failed(&e))? {
+        Ok(run) => Ok((StatusCode::ACCEPTED, axum::Json(run.told(&live.rules.tenants))).into_response()),
+        Err(run) => {
+            let message = format!("run {} of it waits or is under way", run.no);
+            let error = json!({"code": "under_way", "message": message});
+            let body = json!({"error": error, "run": run.told(&live.rules.tenants)});
+            Ok((StatusCode::CONFLICT, axum::Json(body)).into_response())
+        }
+    }
+}
+
+async fn show(State(app): State<Arc<App>>, headers: HeaderMap, Path(no): ById) -> Answer {
+    let live = admit(&app, &headers, Role::Viewer).await?;
+    let no: i64 = no.parse().map_err(|_| ApiError::field("run", "bad_id", "a run is a whole number"))?;
+    let run = live.readers.read(move |view| runs::find(view.conn, no)).await?;
+    let message = "there is no run of that number; of each job the newest are kept";
+    let unknown = || ApiError::new(StatusCode::NOT_FOUND, "unknown_run", message);
+    Ok(axum::Json(run.ok_or_else(unknown)?.told(&live.rules.tenants)).into_response())
+}
+
+async fn list(State(app): State<Arc<App>>, headers: HeaderMap, uri: Uri) -> Answer {
+    let live = admit(&app, &headers, Role::Viewer).await?;
+    let Said { job, limit, .. } = said(&uri)?;
+    let job = job.as_deref().map(named).transpose()?;
+    let limit = limit.unwrap_or(LISTED);
+    if !(1..=runs::PAGE).contains(&limit) {
+        return Err(ApiError::field("limit", "bad_query", format!("`limit` is 1 to {}", runs::PAGE)));
+    }
+    let found = live.readers.read(move |view| runs::list(view.conn, job, limit)).await?;
+    let told: Vec<Value> = found.iter().map(|run| run.told(&live.rules.tenants)).collect();
+    Ok(axum::Json(json!({ "runs": told })).into_response())
+}

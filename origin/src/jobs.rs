@@ -1,0 +1,217 @@
+//! Jobs over the whole store: which there are, and when the next one is due. Each is idempotent and takes no input; it works
+//! in short transactions and may be cut between any two of them.
+//!
+//! A run is a row of the store ([`runs`]): asked for by a timer, by a call of the admin side or by a command, it waits there,
+//! tells how far it is, and stays as history. [`work`] is what each job does, [`runner`] takes one run to its end,
+//! [`thread`] is a serving origin's thread for them. One run goes on at a time, in whatever process.
+
+pub mod runner;
+pub mod runs;
+#[cfg(test)]
+mod tests;
+pub mod thread;
+pub mod work;
+
+use causeway_shared::ids::Millis;
+use serde::Deserialize;
+
+use crate::store::TenantNo;
+
+const HOUR_MS: Millis = 3_600_000;
+/// After a run that did not end well the next one waits so long, or as long as between two where that is less.
+const RETRY_MS: Millis = HOUR_MS;
+
+/// A job by its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Job {
+    /// What is no longer needed of visitors goes.
+    Trim,
+    /// Visitors that were not seen for as long as their tenant says are erased.
+    Retention,
+    /// People as all evidence makes them.
+    Reconcile,
+    /// A tenant's model, learned anew.
+    Train,
+}
+
+impl Job {
+    /// All of them; of two that are due at once the first goes first.
+    pub const ALL: [Self; 4] = [Self::Trim, Self::Retention, Self::Reconcile, Self::Train];
+    /// Their names, in the same order.
+    pub const NAMES: [&str; 4] = ["trim", "retention", "reconcile", "train"];
+
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Trim => "trim",
+            Self::Retention => "retention",
+            Self::Reconcile => "reconcile",
+            Self::Train => "train",
+        }
+    }
+
+    /// The job of that name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|job| job.name() == name)
+    }
+
+    /// Whether each tenant has runs of its own.
+    #[must_use]
+    pub fn is_by_tenant(self) -> bool {
+        self == Self::Train
+    }
+}
+
+/// What woke a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Woken {
+    /// It was due.
+    Timer,
+    /// A call of the admin side.
+    Signal,
+    /// `causeway job run`.
+    Command,
+}
+
+impl Woken {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Timer, Self::Signal, Self::Command];
+
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Timer => "timer",
+            Self::Signal => "signal",
+            Self::Command => "command",
+        }
+    }
+}
+
+/// How a run ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// All was done.
+    Done,
+    /// Something must be looked at: the report says what.
+    Failed,
+    /// It was cut; what it had done is kept.
+    Interrupted,
+}
+
+impl Outcome {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Done, Self::Failed, Self::Interrupted];
+    /// Their names, in the same order.
+    pub const NAMES: [&str; 3] = ["done", "failed", "interrupted"];
+
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::Failed => "failed",
+            Self::Interrupted => "interrupted",
+        }
+    }
+}
+
+/// How often each job runs by itself, in hours; 0: never.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Every {
+    /// `trim`.
+    pub trim_hours: u32,
+    /// `retention`.
+    pub retention_hours: u32,
+    /// `reconcile`.
+    pub reconcile_hours: u32,
+    /// `train`, for each tenant.
+    pub train_hours: u32,
+}
+
+impl Default for Every {
+    fn default() -> Self {
+        Self { trim_hours: 24, retention_hours: 24, reconcile_hours: 168, train_hours: 0 }
+    }
+}
+
+impl Every {
+    /// How often, in milliseconds; 0: never.
+    #[must_use]
+    pub fn of(&self, job: Job) -> Millis {
+        let hours = match job {
+            Job::Trim => self.trim_hours,
+            Job::Retention => self.retention_hours,
+            Job::Reconcile => self.reconcile_hours,
+            Job::Train => self.train_hours,
+        };
+        Millis::from(hours) * HOUR_MS
+    }
+}
+
+/// The newest run of a job that was to change something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Last {
+    /// When it began.
+    pub started: Millis,
+    /// When it ended; where it goes on, when it began.
+    pub ended: Millis,
+    /// How; `None` where it goes on.
+    pub outcome: Option<Outcome>,
+}
+
+/// A job that has a timer, for a tenant where it is by tenant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Timer {
+    /// The job.
+    pub job: Job,
+    /// Whose, of a job by tenant.
+    pub tenant: Option<TenantNo>,
+    /// How often, in milliseconds; 0: never.
+    pub every: Millis,
+    /// Its newest run.
+    pub last: Option<Last>,
+}
+
+impl Timer {
+    /// When the next run is due; `None` for never. A job that never ran is due at once, and so is one whose last run is of
+    /// a time still to come: the clock went back.
+    fn due(&self, now: Millis) -> Option<Millis> {
+        if self.every == 0 {
+            return None;
+        }
+        let due = match self.last {
+            Some(last) if last.started <= now => match last.outcome {
+                Some(Outcome::Done) | None => last.started.saturating_add(self.every),
+                Some(Outcome::Failed | Outcome::Interrupted) => last.ended.saturating_add(self.every.min(RETRY_MS)),
+            },
+            _ => 0,
+        };
+        Some(due)
+    }
+}
+
+/// What the timers say now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// This one is due: the longest of all.
+    Due(Job, Option<TenantNo>),
+    /// Nothing is due before that time.
+    At(Millis),
+    /// No timer is set.
+    Never,
+}
+
+/// Which job is due now, or when the first will be.
+#[must_use]
+pub fn next(timers: &[Timer], now: Millis) -> Next {
+    let due = timers.iter().filter_map(|timer| Some((timer.due(now)?, timer)));
+    match due.min_by_key(|(at, timer)| (*at, timer.job, timer.tenant)) {
+        Some((at, timer)) if at <= now => Next::Due(timer.job, timer.tenant),
+        Some((at, _)) => Next::At(at),
+        None => Next::Never,
+    }
+}

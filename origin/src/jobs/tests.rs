@@ -1,0 +1,402 @@
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use causeway_shared::fact::What;
+use causeway_shared::segments::{SegmentId, State};
+use causeway_shared::time::HourStamp;
+use causeway_shared::view::Stored;
+use rusqlite::Connection;
+use serde_json::json;
+
+use super::runner::Runner;
+use super::runs::{self, Asked, Run};
+use super::*;
+use crate::backlog::Backlog;
+use crate::group::Given;
+use crate::intake::{Checked, Record};
+use crate::store;
+use crate::testing::{NOW, Origin, fact, impression, page, purchase, stored, visitor};
+use crate::train;
+
+const DAY_MS: Millis = 24 * HOUR_MS;
+
+fn timer(job: Job, every: Millis, last: Option<(Millis, Millis, Option<Outcome>)>) -> Timer {
+    let last = last.map(|(started, ended, outcome)| Last { started, ended, outcome });
+    Timer { job, tenant: None, every, last }
+}
+
+#[test]
+fn a_job_is_due_by_its_interval_its_last_run_and_the_clock() {
+    let at = |every, last| next(&[timer(Job::Trim, every, last)], NOW);
+    let due = Next::Due(Job::Trim, None);
+    let done = Some(Outcome::Done);
+    assert_eq!(at(0, None), Next::Never);
+    assert_eq!(at(0, Some((0, 0, done))), Next::Never);
+    assert_eq!(at(DAY_MS, None), due, "it never ran");
+    assert_eq!(at(DAY_MS, Some((NOW - DAY_MS, NOW - 5, done))), due, "from begin to begin");
+    assert_eq!(at(DAY_MS, Some((NOW - DAY_MS + 1, NOW - 5, done))), Next::At(NOW + 1));
+    assert_eq!(at(DAY_MS, Some((NOW + 7, NOW + 8, done))), due, "the clock went back");
+    for bad in [Outcome::Failed, Outcome::Interrupted] {
+        assert_eq!(at(DAY_MS, Some((NOW - 9, NOW - HOUR_MS, Some(bad)))), due);
+        assert_eq!(at(DAY_MS, Some((NOW - 9, NOW - 4, Some(bad)))), Next::At(NOW - 4 + HOUR_MS));
+        assert_eq!(
+            at(1_000, Some((NOW - 9, NOW - 4, Some(bad)))),
+            Next::At(NOW + 996),
+            "never later than by its interval"
+        );
+    }
+}
+
+#[test]
+fn of_several_timers_the_one_that_waits_longest_goes_first() {
+    let done = |at| Some((at, at, Some(Outcome::Done)));
+    let two = [timer(Job::Trim, 10, done(NOW - 11)), timer(Job::Reconcile, 10, done(NOW - 12))];
+    assert_eq!(next(&two, NOW), Next::Due(Job::Reconcile, None));
+    let same = [timer(Job::Reconcile, 10, None), timer(Job::Trim, 10, None), timer(Job::Train, 0, None)];
+    assert_eq!(next(&same, NOW), Next::Due(Job::Trim, None));
+    let later = [timer(Job::Trim, 10, done(NOW - 2)), timer(Job::Reconcile, 10, done(NOW - 5))];
+    assert_eq!(next(&later, NOW), Next::At(NOW + 5));
+    assert_eq!(next(&[], NOW), Next::Never);
+}
+
+#[test]
+fn names_stand_in_the_order_of_what_they_name() {
+    assert_eq!(Job::ALL.map(Job::name), Job::NAMES);
+    assert_eq!(Outcome::ALL.map(Outcome::name), Outcome::NAMES);
+    assert!(Job::ALL.into_iter().all(|job| Job::named(job.name()) == Some(job)));
+    assert_eq!(Job::named("compact"), None);
+}
+
+/// A store, and the connection that notes.
+struct World {
+    origin: Origin,
+    notes: Mutex<Connection>,
+    backlog: Backlog,
+}
+
+impl World {
+    fn of(origin: Origin) -> Self {
+        let notes = Mutex::new(store::open(origin.data()).unwrap());
+        Self { origin, notes, backlog: Backlog::default() }
+    }
+
+    fn with(forget_after_days: u32) -> Self {
+        let mut origin = Origin::new();
+        origin.forget_after("demo", forget_after_days);
+        Self::of(origin)
+    }
+
+    fn begin(&mut self, job: Job, dry_run: bool) -> Run {
+        let asked = Asked { job, tenant: None, woken: Woken::Signal, dry_run };
+        runs::ask(&mut self.origin.conn, asked, self.origin.now).unwrap().unwrap();
+        runs::begin_waiting(&mut self.origin.conn, self.origin.now).unwrap().unwrap()
+    }
+
+    /// Runs on, until progress was told so often.
+    fn run(&mut self, run: &Run, most: u64) -> Run {
+        let data = self.origin.data().to_owned();
+        let Origin { conn, rules, metrics, now, .. } = &mut self.origin;
+        let told = AtomicU64::new(0);
+        let given = || Ok(Given { now: *now, random: [9; 32] });
+        let mut runner = Runner {
+            data: &data,
+            conn,
+            notes: &self.notes,
+            rules,
+            metrics,
+            backlog: &|| Ok(self.backlog.clone()),
+            training: &train::Options::default(),
+            given: &given,
+            pause: &|| (),
+            stop: &|| told.fetch_add(1, Relaxed) + 1 >= most,
+            told: &|_, _| (),
+        };
+        runner.run(run).unwrap()
+    }
+
+    fn all(&mut self, job: Job, dry_run: bool) -> Run {
+        let run = self.begin(job, dry_run);
+        self.run(&run, u64::MAX)
+    }
+
+    /// Every row of the tables that a job of visitors may change, in order.
+    fn dump(&self) -> Vec<String> {
+        const TABLES: [&str; 12] = [
+            "visitors",
+            "actions",
+            "fact_ids",
+            "purchases",
+            "evidence",
+            "people",
+            "cuts",
+            "outbox",
+            "erased",
+            "erasures",
+            "erasure_keys",
+            "meta",
+        ];
+        let mut lines = Vec::new();
+        for table in TABLES {
+            let mut statement = self.origin.conn.prepare(&format!("SELECT * FROM {table} ORDER BY 1, 2, 3")).unwrap();
+            let columns = statement.column_count();
+            let mut rows = statement.query([]).unwrap();
+            while let Some(row) = rows.next().unwrap() {
+                let values: Vec<_> = (0..columns).map(|at| format!("{:?}", row.get_ref(at).unwrap())).collect();
+                lines.push(format!("{table} {}", values.join(" ")));
+            }
+        }
+        lines
+    }
+}
+
+/// Visitors of whom each has a segment and an action that are over, in more than two transactions of a trim.
+fn old(world: &mut World, visitors: u32) {
+    let held = State::held(HourStamp(HourStamp::at(NOW).0 + 1), []);
+    let facts: Vec<_> = (0..visitors)
+        .flat_map(|v| {
+            let writes = vec![(SegmentId(7), held.clone())];
+            [impression(visitor(v), 1, NOW), fact(visitor(v), 2, NOW, What::Segments { writes })]
+        })
+        .collect();
+    facts.chunks(4_000).for_each(|some| drop(world.origin.send("demo", some)));
+    world.origin.now = NOW + 120 * DAY_MS;
+}
+
+#[test]
+fn s2_04_a_trim_that_is_cut_goes_on_and_ends_with_the_same_store() {
+    let mut whole = World::with(0);
+    old(&mut whole, 4_500);
+    let mut cut = World::with(0);
+    old(&mut cut, 4_500);
+    assert_eq!(whole.dump(), cut.dump());
+
+    let dry = whole.all(Job::Trim, true);
+    let came = json!({ "visitors": 4_500, "changed": 4_500, "segments": 4_500, "actions": 4_500 });
+    assert_eq!((&dry.report, dry.outcome), (&came, Some(Outcome::Done)));
+    assert_eq!(whole.dump(), cut.dump(), "a dry run changes nothing");
+    let done = whole.all(Job::Trim, false);
+    assert_eq!((&done.report, done.done, done.all), (&came, 4_500, 4_500));
+
+    let run = cut.begin(Job::Trim, false);
+    let first = cut.run(&run, 1);
+    assert_eq!((first.outcome, first.report["visitors"].as_u64()), (Some(Outcome::Interrupted), Some(2_000)));
+    assert_ne!(whole.dump(), cut.dump());
+    // A day later: it goes on as of when it began.
+    cut.origin.now += DAY_MS;
+    let again = runs::begin_waiting(&mut cut.origin.conn, cut.origin.now).unwrap().unwrap();
+    assert_eq!((again.no, again.cursor, again.outcome), (run.no, 2_000, None));
+    let last = cut.run(&again, u64::MAX);
+    assert_eq!((last.outcome, &last.report, last.started), (Some(Outcome::Done), &came, run.started));
+    assert_eq!(whole.dump(), cut.dump());
+}
+
+/// Visitors 0 to 599 of `demo` are seen long ago, and every third of them again now.
+fn seen(world: &mut World) {
+    let early: Vec<_> = (0..600).flat_map(|v| [page(visitor(v), 1, NOW), purchase(visitor(v), 2, NOW, 5)]).collect();
+    world.origin.send("demo", &early);
+    world.origin.send("other", &early);
+    let login = |v, n, at| world.origin.login(visitor(v), n, at, "ann");
+    let logins = [login(1, 3, NOW), login(3, 3, NOW)];
+    world.origin.send("demo", &logins);
+    world.origin.now = NOW + 40 * DAY_MS;
+    let late: Vec<_> = (0..600).step_by(3).map(|v| page(visitor(v), 4, world.origin.now)).collect();
+    world.origin.send("demo", &late);
+}
+
+#[test]
+fn retention_forgets_exactly_those_not_seen_and_a_dry_run_changes_nothing() {
+    let mut world = World::with(30);
+    seen(&mut world);
+    let mut kv = BTreeMap::new();
+    world.origin.settle(&mut kv);
+    let before = world.dump();
+    let came = json!({ "visitors": 1_200, "forgotten": 400 });
+    let dry = world.all(Job::Retention, true);
+    assert_eq!((&dry.report, dry.outcome), (&came, Some(Outcome::Done)));
+    assert_eq!(world.dump(), before);
+
+    let done = world.all(Job::Retention, false);
+    assert_eq!((&done.report, done.outcome), (&came, Some(Outcome::Done)));
+    assert_eq!(world.origin.rules.journal.all().unwrap().len(), 400, "a restored store learns of it");
+    world.origin.settle(&mut kv);
+    for v in 0..600 {
+        let is_tombstone = matches!(stored(&kv, visitor(v)), Stored::Tombstone);
+        assert_eq!(is_tombstone, v % 3 != 0, "visitor {v} in the KV");
+        let (here, other) = (world.origin.profile("demo", visitor(v)), world.origin.profile("other", visitor(v)));
+        assert_eq!((here.totals().pages, other.totals().pages), (if v % 3 == 0 { 2 } else { 0 }, 1), "visitor {v}");
+    }
+    assert_eq!(world.origin.lookup("demo", "ann"), [visitor(3)], "the sibling that was seen stays");
+    let again = world.all(Job::Retention, false);
+    assert_eq!(again.report, json!({ "visitors": 1_200, "forgotten": 0 }), "nobody is forgotten twice");
+}
+
+#[test]
+fn a_retention_that_is_cut_goes_on_and_ends_with_the_same_store() {
+    let [mut whole, mut cut] = [30, 30].map(World::with);
+    // The same keys, so that ids have the same hashes.
+    cut.origin.keys = whole.origin.keys.clone();
+    cut.origin.forget_after("demo", 30);
+    for world in [&mut whole, &mut cut] {
+        seen(world);
+    }
+    let done = whole.all(Job::Retention, false);
+    let run = cut.begin(Job::Retention, false);
+    let first = cut.run(&run, 1);
+    assert_eq!((first.outcome, first.report["forgotten"].as_u64()), (Some(Outcome::Interrupted), Some(250)));
+    let again = runs::begin_waiting(&mut cut.origin.conn, cut.origin.now).unwrap().unwrap();
+    let last = cut.run(&again, u64::MAX);
+    assert_eq!((last.no, &last.report, last.outcome), (run.no, &done.report, done.outcome));
+    let differs: Vec<_> = cut.dump().into_iter().zip(whole.dump()).filter(|(cut, whole)| cut != whole).collect();
+    assert_eq!(differs, []);
+}
+
+#[test]
+fn who_is_seen_in_the_log_alone_is_not_forgotten() {
+    let mut world = World::with(30);
+    world.origin.send("demo", &[page(visitor(1), 1, NOW), page(visitor(2), 1, NOW)]);
+    world.origin.now = NOW + 40 * DAY_MS;
+    let back = page(visitor(2), 2, world.origin.now);
+    let record = Record::of(vec![Checked { tenant: world.origin.tenant("demo").no, fact: back }]);
+    world.backlog = Backlog::of(0, vec![Record { seq: 1, ..record }]);
+    assert_eq!(world.all(Job::Retention, false).report["forgotten"], 1);
+    let pages = [1, 2].map(|v| world.origin.profile("demo", visitor(v)).totals().pages);
+    assert_eq!(pages, [0, 1]);
+}
+
+#[test]
+fn without_a_policy_nobody_is_forgotten() {
+    let mut world = World::with(0);
+    seen(&mut world);
+    let before = world.dump();
+    assert_eq!(world.all(Job::Retention, false).report, json!({ "visitors": 0, "forgotten": 0 }));
+    assert_eq!(world.dump(), before);
+}
+
+#[test]
+fn s5_06_a_reconcile_that_is_cut_is_planned_anew_and_mends_the_rest() {
+    let mut world = World::with(0);
+    let facts: Vec<_> =
+        (0..3_000).map(|v| world.origin.login(visitor(v), 1, NOW, &format!("member {}", v / 2))).collect();
+    world.origin.send("demo", &facts);
+    world.origin.conn.execute("UPDATE people SET devices = 9", []).unwrap();
+    let dry = world.all(Job::Reconcile, true);
+    assert_eq!(dry.report["differences"], json!({ "devices": 1_500 }));
+    let run = world.begin(Job::Reconcile, false);
+    // Told twice while it plans, then after a transaction of mending.
+    let cut = world.run(&run, 2);
+    assert_eq!(cut.outcome, Some(Outcome::Interrupted));
+    let left: i64 =
+        world.origin.conn.query_row("SELECT count(*) FROM people WHERE devices = 9", [], |row| row.get(0)).unwrap();
+    assert!((1..1_500).contains(&left), "{left} are left");
+    let again = runs::begin_waiting(&mut world.origin.conn, NOW).unwrap().unwrap();
+    let done = world.run(&again, u64::MAX);
+    assert_eq!(
+        (done.outcome, done.report["mended"].as_u64()),
+        (Some(Outcome::Done), Some(left.unsigned_abs())),
+        "{}",
+        done.report
+    );
+    assert_eq!((done.no, &done.report["left"]), (run.no, &json!({})));
+}
+
+#[test]
+fn a_job_that_fails_says_why_and_is_counted() {
+    let mut world = World::with(0);
+    world.origin.send("demo", &[page(visitor(1), 1, NOW)]);
+    world.origin.conn.execute("UPDATE visitors SET segments = x'ff'", []).unwrap();
+    let run = world.all(Job::Trim, false);
+    assert_eq!(run.outcome, Some(Outcome::Failed));
+    assert!(run.report["error"].as_str().unwrap().contains("cannot be read"), "{}", run.report);
+    let trim = &world.origin.metrics.jobs[0];
+    assert_eq!(trim.runs.each_ref().map(|counter| counter.get()), [0, 1, 0]);
+    runs::measure(&world.origin.conn, &world.origin.metrics).unwrap();
+    assert_eq!(world.origin.metrics.jobs[0].well_ms.get(), 0);
+    assert_eq!(world.all(Job::Retention, false).outcome, Some(Outcome::Done));
+    runs::measure(&world.origin.conn, &world.origin.metrics).unwrap();
+    assert_eq!(world.origin.metrics.jobs[1].well_ms.get(), NOW);
+    let page = world.origin.metrics.render(NOW, true);
+    for line in [
+        "causeway_job_runs_total{job=\"trim\",outcome=\"failed\"} 1".to_owned(),
+        format!("causeway_job_last_success_seconds{{job=\"retention\"}} {}.{:03}", NOW / 1_000, NOW % 1_000),
+    ] {
+        assert!(page.lines().any(|one| one == line), "{line} is missing in\n{page}");
+    }
+}
+
+fn asked(job: Job, woken: Woken, dry_run: bool) -> Asked {
+    Asked { job, tenant: None, woken, dry_run }
+}
+
+#[test]
+fn the_same_job_waits_once_and_another_beside_it() {
+    let Origin { mut conn, .. } = Origin::new();
+    let ask = |conn: &mut Connection, job, dry_run| {
+        let run = runs::ask(conn, asked(job, Woken::Signal, dry_run), NOW).unwrap();
+        run.map(|run| run.no).map_err(|run| run.no)
+    };
+    let first = ask(&mut conn, Job::Trim, false).unwrap();
+    assert_eq!(ask(&mut conn, Job::Trim, true), Err(first));
+    assert!(ask(&mut conn, Job::Reconcile, false).unwrap() > first);
+    let begun = runs::begin_waiting(&mut conn, NOW + 1).unwrap().unwrap();
+    assert_eq!((begun.no, begun.started), (first, Some(NOW + 1)));
+    assert_eq!(ask(&mut conn, Job::Trim, false), Err(first), "it is under way");
+    runs::end(&mut conn, first, Outcome::Done, None, NOW + 2).unwrap();
+    assert!(ask(&mut conn, Job::Trim, false).unwrap() > first);
+}
+
+#[test]
+fn what_ended_with_its_process_goes_on_but_not_for_ever() {
+    let Origin { mut conn, .. } = Origin::new();
+    let no = runs::ask(&mut conn, asked(Job::Trim, Woken::Timer, false), NOW).unwrap().unwrap().no;
+    for _ in 0..3 {
+        assert_eq!(runs::begin_waiting(&mut conn, NOW).unwrap().unwrap().no, no);
+    }
+    assert_eq!(runs::begin_waiting(&mut conn, NOW).unwrap(), None);
+    let given_up = runs::find(&conn, no).unwrap().unwrap();
+    assert_eq!(given_up.outcome, Some(Outcome::Failed));
+    assert!(given_up.report["error"].as_str().unwrap().contains("its process ended"));
+}
+
+#[test]
+fn a_dry_run_and_a_command_that_were_cut_do_not_go_on_by_themselves() {
+    let Origin { mut conn, .. } = Origin::new();
+    let dry = runs::ask(&mut conn, asked(Job::Trim, Woken::Signal, true), NOW).unwrap().unwrap().no;
+    assert_eq!(runs::begin_waiting(&mut conn, NOW).unwrap().unwrap().no, dry);
+    let command = asked(Job::Retention, Woken::Command, false);
+    let by_hand = runs::begin_asked(&mut conn, command, NOW).unwrap().no;
+    assert_eq!(runs::begin_waiting(&mut conn, NOW).unwrap(), None);
+    let outcome = |conn: &Connection, no| runs::find(conn, no).unwrap().unwrap().outcome;
+    assert_eq!([dry, by_hand].map(|no| outcome(&conn, no)), [Some(Outcome::Interrupted); 2]);
+    assert_eq!(runs::begin_asked(&mut conn, command, NOW).unwrap().no, by_hand, "given again it goes on");
+}
+
+#[test]
+fn of_each_job_the_newest_runs_are_kept() {
+    let Origin { mut conn, .. } = Origin::new();
+    let mut end = |job, dry_run| {
+        let run = runs::ask(&mut conn, asked(job, Woken::Signal, dry_run), NOW).unwrap().unwrap();
+        runs::end(&mut conn, run.no, Outcome::Done, None, NOW).unwrap().no
+    };
+    let real = end(Job::Trim, false);
+    let other = end(Job::Reconcile, false);
+    let dry: Vec<i64> = (0..130).map(|_| end(Job::Trim, true)).collect();
+    let kept: Vec<i64> = runs::list(&conn, Some(Job::Trim), 1_000).unwrap().iter().map(|run| run.no).collect();
+    let mut newest = dry[30..].to_vec();
+    newest.reverse();
+    newest.push(real);
+    assert_eq!(kept, newest, "dry ones take no other's place");
+    assert!(runs::find(&conn, other).unwrap().is_some());
+    assert_eq!(runs::list(&conn, None, 7).unwrap().len(), 7);
+}
+
+#[test]
+fn a_report_that_is_too_long_is_not_kept() {
+    let Origin { mut conn, .. } = Origin::new();
+    let run = runs::ask(&mut conn, asked(Job::Trim, Woken::Signal, false), NOW).unwrap().unwrap();
+    let long = json!({ "first": "x".repeat(70_000) });
+    let kept = runs::end(&mut conn, run.no, Outcome::Done, Some(&long), NOW).unwrap();
+    assert_eq!(kept.report["error"], "the report is too long");
+}

@@ -1,0 +1,195 @@
+//! What each job does in a run. A report has lists of a bounded length and names nobody but masters.
+
+use std::path::Path;
+use std::time::Duration;
+
+use causeway_shared::ids::Millis;
+use rusqlite::{Connection, TransactionBehavior};
+use serde_json::{Value, json};
+
+use super::Job;
+use super::runs::{self, Run};
+use crate::backlog::Backlog;
+use crate::group::{Given, Rules};
+use crate::metrics::Metrics;
+use crate::reconcile::{self, Difference, Plan};
+use crate::retention::{self, Forgotten};
+use crate::store::{self, StoreError};
+use crate::tenants::Tenants;
+use crate::train::{self, Outcome};
+use crate::trim::{self, Trimmed};
+
+/// Visitors trimmed in one transaction.
+const SOME: u32 = 2_000;
+/// Differences named in a report.
+const NAMED: usize = 20;
+/// Between two transactions beside a serving origin: longer than it sleeps between two tries to write (SQLite's busy handler:
+/// 100 ms at most). With [`SOME`] it is the jobs' rate limit.
+pub const PAUSE: Duration = Duration::from_millis(120);
+
+/// What a run works on and with.
+#[expect(missing_debug_implementations, reason = "it holds functions")]
+pub struct Place<'a> {
+    /// The data directory.
+    pub data: &'a Path,
+    /// A connection that writes, the run's own.
+    pub conn: &'a mut Connection,
+    /// What all transactions have in common.
+    pub rules: &'a Rules,
+    /// What is counted.
+    pub metrics: &'a Metrics,
+    /// What the log holds beyond the store now.
+    pub backlog: &'a dyn Fn() -> Result<Backlog, StoreError>,
+    /// How models are trained.
+    pub training: &'a train::Options,
+    /// What each transaction is given.
+    pub given: &'a dyn Fn() -> Result<Given, StoreError>,
+    /// Called between two transactions.
+    pub pause: &'a dyn Fn(),
+    /// Told what is done, of how much; says [`StoreError::Stopped`] where the run is to end.
+    pub told: &'a (dyn Fn(u64, u64) -> Result<(), StoreError> + Sync),
+}
+
+/// What a run came to.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ended {
+    /// Its report.
+    pub report: Value,
+    /// What somebody must look at.
+    pub failed: Option<String>,
+}
+
+impl From<Value> for Ended {
+    fn from(report: Value) -> Self {
+        Self { report, failed: None }
+    }
+}
+
+/// Does what a run asks for, from where it was.
+///
+/// # Errors
+/// [`StoreError`]; what was committed before is kept, and [`StoreError::Stopped`] says no more than that.
+pub fn run(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
+    match run.asked.job {
+        Job::Trim => trim(place, run),
+        Job::Retention => retention(place, run),
+        Job::Reconcile => reconcile(place, run),
+        Job::Train => train(place, run),
+    }
+}
+
+fn visitors(conn: &Connection) -> Result<u64, StoreError> {
+    Ok(conn.query_row("SELECT count(*) FROM visitors", [], |row| row.get(0).map(store::unsigned))?)
+}
+
+/// What the run kept when it was cut.
+fn so_far<T: serde::de::DeserializeOwned + Default>(run: &Run) -> T {
+    T::deserialize(&run.report).unwrap_or_default()
+}
+
+/// A dry run does the same in transactions that are taken back. What a sibling would have lost in one before, it still has.
+fn trim(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
+    let (all, now) = (visitors(place.conn)?, run.since());
+    let (mut trimmed, mut cursor): (Trimmed, i64) = (so_far(run), run.cursor);
+    loop {
+        let tx = place.conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let Some(last) = trim::some(&tx, cursor, SOME, now, &mut trimmed)? else { break };
+        cursor = last;
+        if run.asked.dry_run {
+            tx.rollback()?;
+        } else {
+            runs::keep(&tx, run.no, cursor, &json!(trimmed))?;
+            tx.commit()?;
+        }
+        (place.told)(trimmed.visitors, all)?;
+        (place.pause)();
+    }
+    Ok(json!(trimmed).into())
+}
+
+fn retention(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
+    let policy = retention::policy(&place.rules.tenants, run.since());
+    let all = visitors(place.conn)?;
+    let (mut forgotten, mut cursor): (Forgotten, i64) = (so_far(run), run.cursor);
+    while !policy.is_empty() {
+        let log = (place.backlog)()?.reader();
+        let Some(unseen) = retention::unseen(place.conn, &log, &policy, cursor)? else { break };
+        cursor = unseen.last;
+        forgotten.visitors += unseen.looked_at;
+        forgotten.forgotten += unseen.visitors.len() as u64;
+        if !run.asked.dry_run && !unseen.visitors.is_empty() {
+            let receipt = retention::receipt(run.no, run.since(), cursor);
+            let keep = |tx: &Connection| runs::keep(tx, run.no, cursor, &json!(forgotten));
+            let given = (place.given)()?;
+            retention::forget(place.conn, place.rules, place.metrics, given, receipt, &unseen.visitors, keep)?;
+            (place.pause)();
+        }
+        (place.told)(forgotten.visitors, all)?;
+    }
+    Ok(json!(forgotten).into())
+}
+
+/// One that goes on plans anew: what was mended before does not differ any more. What is left although it should be mended
+/// is a failure: somebody has to look.
+fn reconcile(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
+    let plan = planned(place)?;
+    let tenants = &place.rules.tenants;
+    let mut report = told(&plan, tenants);
+    if run.asked.dry_run {
+        return Ok(report.into());
+    }
+    let step = |done, all| {
+        (place.pause)();
+        (place.told)(done, all)
+    };
+    let mended = reconcile::mend(place.conn, place.rules, place.metrics, || (place.given)(), &plan, &step)?;
+    let left = if plan.differences.is_empty() { plan } else { planned(place)? };
+    let (large, small): (Vec<&Difference>, Vec<_>) = left.differences.iter().partition(|one| one.is_too_large);
+    if let Some(report) = report.as_object_mut() {
+        report.insert("mended".to_owned(), mended.into());
+        report.insert("left".to_owned(), json!(left.causes()));
+        report.insert("too_large".to_owned(), large.len().into());
+    }
+    let failed = (!small.is_empty()).then(|| {
+        let left = small.len();
+        format!("{left} differences are left that should not be: run it again, and look at what `first` names")
+    });
+    Ok(Ended { report, failed })
+}
+
+fn planned(place: &mut Place<'_>) -> Result<Plan, StoreError> {
+    // It reads everything once: pages that were mapped would stay in this process's memory.
+    place.conn.pragma_update(None, "mmap_size", 0)?;
+    place.conn.pragma_update(None, "cache_size", -64 * 1_024)?; // KiB
+    let snapshot = place.conn.transaction()?;
+    reconcile::plan(&snapshot, &place.rules.tenants, place.told)
+}
+
+fn told(plan: &Plan, tenants: &Tenants) -> Value {
+    let name = |of: &Difference| tenants.by_no(of.tenant).map(|known| known.config.name.clone()).unwrap_or_default();
+    let named = |of: &Difference| json!({"tenant": name(of), "cause": of.cause.code(), "master": of.master.to_string(), "visitors": of.visitors});
+    json!({
+        "visitors": plan.visitors, "links": plan.links, "people": plan.people, "differences": plan.causes(),
+        "first": plan.differences.iter().take(NAMED).map(named).collect::<Vec<_>>(),
+    })
+}
+
+/// A model that is not better is an outcome, not a failure.
+fn train(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
+    let tenant = run.asked.tenant.ok_or(StoreError::Corrupt { what: "run of a training without its tenant" })?;
+    place.rules.tenants.by_no(tenant)?;
+    let now: Millis = (place.given)()?.now;
+    let outcome = train::run(place.data, tenant, now, place.training, place.told)?;
+    let version = match &outcome {
+        Outcome::Trained(bytes, report) if !run.asked.dry_run => {
+            Some(train::keep(place.conn, place.rules, (place.given)()?, tenant, bytes, report)?)
+        }
+        _ => None,
+    };
+    let mut told = json!(outcome.report());
+    if let Some(object) = told.as_object_mut() {
+        object.insert("outcome".to_owned(), outcome.code().into());
+        object.insert("version".to_owned(), version.into());
+    }
+    Ok(told.into())
+}

@@ -1,0 +1,111 @@
+//! Who was not seen for as long as its tenant says is forgotten: erased, as if it had asked for it itself (invariant 12).
+//!
+//! The visitor alone: a sibling that was seen stays, and so do alternate ids, under which the person may come back. The
+//! tombstone stays for good, so that a browser which comes back after all begins anew.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use causeway_shared::fact::{Fact, Scope, What};
+use causeway_shared::ids::{FactId, Millis, VisitorId};
+use rusqlite::Connection;
+use serde::{Deserialize, Serialize};
+
+use crate::backlog::Reader;
+use crate::group::{self, Given, Rules};
+use crate::intake::{Checked, Record};
+use crate::metrics::Metrics;
+use crate::store::{StoreError, TenantNo, signed, unsigned, visitor_at};
+use crate::tenants::Tenants;
+
+/// Visitors looked at in one read.
+const LOOKED_AT: u64 = 20_000;
+/// Visitors erased in one transaction.
+const AT_ONCE: usize = 250;
+const DAY_MS: Millis = 86_400_000;
+
+/// What a run came to so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Forgotten {
+    /// Visitors looked at.
+    pub visitors: u64,
+    /// Those that were not seen for too long.
+    pub forgotten: u64,
+}
+
+/// Of each tenant that forgets: who was not seen since is forgotten.
+pub type Policy = BTreeMap<TenantNo, Millis>;
+
+/// The policy of the configured tenants.
+#[must_use]
+pub fn policy(tenants: &Tenants, now: Millis) -> Policy {
+    let days = tenants.iter().map(|known| (known.no, Millis::from(known.config.forget_after_days)));
+    days.filter(|(_, days)| *days > 0).map(|(no, days)| (no, now.saturating_sub(days * DAY_MS))).collect()
+}
+
+/// Some visitors that were not seen for too long.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unseen {
+    /// The last row looked at.
+    pub last: i64,
+    /// How many were.
+    pub looked_at: u64,
+    /// Who is to be forgotten, [`AT_ONCE`] at most.
+    pub visitors: Vec<(TenantNo, VisitorId)>,
+}
+
+/// Looks at the visitors after a row; `None` behind the last of all. Of whom the log holds something is seen; `log` is a hold
+/// of before, so that nothing is missed that is folded meanwhile.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn unseen(conn: &Connection, log: &Reader, policy: &Policy, after: i64) -> Result<Option<Unseen>, StoreError> {
+    const READ: &str = "SELECT row, tenant, visitor, last_seen FROM visitors WHERE row > ?1 ORDER BY row LIMIT ?2";
+    let mut statement = conn.prepare_cached(READ)?;
+    let mut rows = statement.query([after, signed(LOOKED_AT)])?;
+    let mut found = Unseen { last: after, looked_at: 0, visitors: Vec::new() };
+    while let Some(row) = rows.next()? {
+        let (tenant, seen) = (TenantNo(row.get(1)?), unsigned(row.get(3)?));
+        found.last = row.get(0)?;
+        found.looked_at += 1;
+        // Of a tombstone nothing was ever seen.
+        if seen > 0 && policy.get(&tenant).is_some_and(|since| seen < *since) {
+            let visitor = visitor_at(row, 2)?;
+            if log.facts(tenant, visitor, 0).is_empty() {
+                found.visitors.push((tenant, visitor));
+            }
+        }
+        if found.visitors.len() == AT_ONCE {
+            break;
+        }
+    }
+    Ok((found.looked_at > 0).then_some(found))
+}
+
+/// The receipt of one transaction: the same for the same rows of the same run.
+#[must_use]
+pub fn receipt(run: i64, started: Millis, last: i64) -> FactId {
+    FactId::of_message(VisitorId::NOBODY, &format!("retention {run} {started} {last}"))
+}
+
+/// Erases visitors under one receipt, and does something `more` in the same transaction.
+///
+/// # Errors
+/// [`StoreError`]; then nothing was kept.
+pub fn forget(
+    conn: &mut Connection,
+    rules: &Rules,
+    metrics: &Metrics,
+    given: Given,
+    receipt: FactId,
+    visitors: &[(TenantNo, VisitorId)],
+    more: impl FnOnce(&Connection) -> Result<(), StoreError>,
+) -> Result<(), StoreError> {
+    let erasure = |(tenant, visitor): &(TenantNo, VisitorId)| {
+        let what = What::Erasure { scope: Scope::Visitor, id: None, also: Vec::new() };
+        let fact = Fact { id: receipt, visitor: *visitor, received: given.now, at: given.now, what };
+        Checked { tenant: *tenant, fact }
+    };
+    let record = Arc::new(Record::of(visitors.iter().map(erasure).collect()));
+    group::commit_with(conn, rules, metrics, given, &[record], &[], more).map(drop)
+}
