@@ -44,8 +44,8 @@ pub enum StoreError {
     /// A restore goes on, or a command that writes while a restore is to begin.
     #[error("another command writes to {}: let it end first", .0.display())]
     Writing(PathBuf),
-    /// A restore was interrupted.
-    #[error("a restore of {} was interrupted: run `causeway restore` again", .0.display())]
+    /// A restore, or the import of an export, was interrupted.
+    #[error("a restore or import of {} was interrupted: run `causeway restore` or `causeway import` again", .0.display())]
     HalfRestored(PathBuf),
     /// There is no store yet.
     #[error("there is no store at {}: has `causeway serve` run?", .0.display())]
