@@ -112,11 +112,7 @@ pub struct Job<'a> {
 ///
 /// # Errors
 /// [`ExportError`]; what is written by then has no manifest.
-pub fn run(
-    conn: &mut Connection,
-    job: Job<'_>,
-    progress: &mut dyn FnMut(&str, u64),
-) -> Result<Manifest, ExportError> {
+pub fn run(conn: &mut Connection, job: Job<'_>, progress: &mut dyn FnMut(&str, u64)) -> Result<Manifest, ExportError> {
     let tx = conn.transaction()?;
     let tenants = tenants(&tx, job.tenant)?;
     fs::create_dir_all(job.to).map_err(failed(job.to))?;

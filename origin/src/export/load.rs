@@ -31,6 +31,9 @@ const AT_ONCE: usize = 5_000;
 /// Longest manifest, in bytes.
 const MANIFEST_BYTES: u64 = 1_024 * 1_024;
 
+/// Highest restore epoch that another can follow: memberships have it in front of 32 bits of their own.
+const RESTORE_EPOCH: u32 = i32::MAX as u32 - 1;
+
 /// Why an export was not loaded. The store is as it was.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
@@ -111,6 +114,9 @@ pub fn manifest(from: &Path) -> Result<Manifest, LoadError> {
     let named = manifest.tables.iter().map(|entry| (entry.name.as_str(), entry.file.clone()));
     if !named.eq(TABLES.iter().map(|table| (table.name, manifest.form.name(table.name)))) {
         return Err(wrong("its tables are not those of this schema, each with its file, in order".to_owned()));
+    }
+    if manifest.restore_epoch > RESTORE_EPOCH {
+        return Err(wrong(format!("its restore epoch is above {RESTORE_EPOCH}")));
     }
     let tenants = &manifest.tenants;
     if tenants.len() > limits::TENANTS || !tenants.is_sorted_by(|a, b| a < b) {
@@ -299,13 +305,7 @@ impl<'a> Loading<'a> {
     }
 
     /// Puts a row where it belongs.
-    fn put(
-        &self,
-        conn: &Connection,
-        tenant: TenantNo,
-        cells: &[Cell],
-        values: Vec<Value>,
-    ) -> Result<(), LoadError> {
+    fn put(&self, conn: &Connection, tenant: TenantNo, cells: &[Cell], values: Vec<Value>) -> Result<(), LoadError> {
         if self.table.name == "visitors" {
             self.check_core(cells)?;
         }

@@ -152,6 +152,10 @@ impl Reader {
     /// # Errors
     /// What is wrong with the file.
     pub(super) fn open(path: &Path, columns: Vec<Column>) -> Result<Self, String> {
+        guarded(|| Self::open_file(path, columns))
+    }
+
+    fn open_file(path: &Path, columns: Vec<Column>) -> Result<Self, String> {
         let open = File::open(path).map_err(|e| e.to_string())?;
         let file = SerializedFileReader::new(open).map_err(|e| e.to_string())?;
         let wanted = schema(&columns).map_err(|e| e.to_string())?;
@@ -173,10 +177,18 @@ impl Reader {
     /// # Errors
     /// What is wrong with it.
     pub(super) fn next(&mut self) -> Result<Option<Vec<Cell>>, String> {
+        if self.batch.is_empty() {
+            guarded(|| self.read())?;
+        }
+        Ok(self.batch.pop())
+    }
+
+    /// Reads on, until there are rows or no more.
+    fn read(&mut self) -> Result<(), String> {
         while self.batch.is_empty() {
             if self.left == 0 {
                 if self.next_group == self.file.num_row_groups() {
-                    return Ok(None);
+                    return Ok(());
                 }
                 let group = self.file.get_row_group(self.next_group).map_err(|e| e.to_string())?;
                 self.left = usize::try_from(group.metadata().num_rows()).map_err(|e| e.to_string())?;
@@ -187,7 +199,7 @@ impl Reader {
                 self.fill()?;
             }
         }
-        Ok(self.batch.pop())
+        Ok(())
     }
 
     fn fill(&mut self) -> Result<(), String> {
@@ -215,14 +227,19 @@ impl Reader {
     }
 }
 
+/// The reader of the format panics on some bytes that are none of it. What is left of it then is not used again.
+fn guarded<T>(read: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(read));
+    done.unwrap_or_else(|_| Err("it is no Parquet".to_owned()))
+}
+
 fn read_column<T: DataType>(
     reader: &mut ColumnReaderImpl<T>,
     count: usize,
     cell: impl Fn(T::T) -> Result<Cell, String>,
 ) -> Result<Vec<Cell>, String> {
     let (mut there, mut values) = (Vec::new(), Vec::new());
-    let (rows, _, _) =
-        reader.read_records(count, Some(&mut there), None, &mut values).map_err(|e| e.to_string())?;
+    let (rows, _, _) = reader.read_records(count, Some(&mut there), None, &mut values).map_err(|e| e.to_string())?;
     if rows != count {
         return Err("a column ends before the others".to_owned());
     }

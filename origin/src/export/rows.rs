@@ -76,9 +76,7 @@ fn read_packed<E: From<StoreError>>(
         let get = |column: usize| -> Result<Vec<u8>, StoreError> { Ok(row.get(column)?) };
         let found = match table.packed() {
             Some(Packed::Segments) => segments(&profile::segments(&get(2)?).map_err(StoreError::from)?),
-            Some(Packed::Attributes) => {
-                attributes(&profile::attributes(&get(3)?).map_err(StoreError::from)?, &names)?
-            }
+            Some(Packed::Attributes) => attributes(&profile::attributes(&get(3)?).map_err(StoreError::from)?, &names)?,
             Some(Packed::Actions) => actions(conn, row.get(0).map_err(StoreError::from)?)?,
             None => Vec::new(),
         };

@@ -273,10 +273,14 @@ const fn table(name: &'static str, columns: &'static str, place: Place) -> Table
 
 /// All tables, in the order in which they are written and read: what is referred to comes first.
 pub const TABLES: [Table; 30] = [
-    table("people", "master visitor, devices u32, epoch u32, random hex16", Place::Own(
-        "SELECT master, devices, epoch & 4294967295, random FROM people WHERE tenant = ?1 ORDER BY master, person",
-        "INSERT INTO people (tenant, master, devices, epoch, changed, random) VALUES (?1, ?2, ?3, ?4, 1, ?5)",
-    )),
+    table(
+        "people",
+        "master visitor, devices u32, epoch u32, random hex16",
+        Place::Own(
+            "SELECT master, devices, epoch & 4294967295, random FROM people WHERE tenant = ?1 ORDER BY master, person",
+            "INSERT INTO people (tenant, master, devices, epoch, changed, random) VALUES (?1, ?2, ?3, ?4, 1, ?5)",
+        ),
+    ),
     table(
         "visitors",
         "visitor visitor, master visitor, last_seen_ms uint, withdrawn_ms uint?, profile bytes, first_ms uint?, \
@@ -305,13 +309,17 @@ pub const TABLES: [Table; 30] = [
          insertion hex6",
         Place::Packed(Packed::Actions),
     ),
-    table("purchases", "visitor visitor, minute u32, count u32, value_micros int", Place::Own(
-        "SELECT v.visitor, x.place & 4294967295, x.count, x.value FROM visitors v
+    table(
+        "purchases",
+        "visitor visitor, minute u32, count u32, value_micros int",
+        Place::Own(
+            "SELECT v.visitor, x.place & 4294967295, x.count, x.value FROM visitors v
          CROSS JOIN purchases x ON x.place >= v.row << 32 AND x.place < (v.row + 1) << 32
          WHERE v.tenant = ?1 ORDER BY v.visitor, x.place",
-        "INSERT INTO purchases (place, count, value)
+            "INSERT INTO purchases (place, count, value)
          SELECT row << 32 | ?3, ?4, ?5 FROM visitors WHERE tenant = ?1 AND visitor = ?2",
-    )),
+        ),
+    ),
     table(
         "exposures",
         "visitor visitor, experiment u32, arm u8, at_ms=at uint, mixed bool",
@@ -330,30 +338,38 @@ pub const TABLES: [Table; 30] = [
          cancelled_ms=cancelled uint?, flag u8?",
         Place::Tenant("visitor, kind, hash, source"),
     ),
-    table(
-        "cancellations",
-        "visitor visitor, kind u8, hash hex16, at_ms=at uint",
-        Place::Tenant("visitor, kind, hash"),
-    ),
+    table("cancellations", "visitor visitor, kind u8, hash hex16, at_ms=at uint", Place::Tenant("visitor, kind, hash")),
     table("alternates", "kind u8, hash hex16, canonical hex16", Place::Tenant("kind, hash")),
-    table("lookups", "kind u8, hash hex16, visitor visitor, second visitor?, third visitor?, since_ms uint", Place::Own(
-        "SELECT kind, hash, substr(visitors, 1, 16), nullif(substr(visitors, 17, 16), x''),
+    table(
+        "lookups",
+        "kind u8, hash hex16, visitor visitor?, second visitor?, third visitor?, since_ms uint",
+        Place::Own(
+            "SELECT kind, hash, nullif(substr(visitors, 1, 16), x''), nullif(substr(visitors, 17, 16), x''),
          nullif(substr(visitors, 33, 16), x''), since FROM lookups WHERE tenant = ?1 ORDER BY kind, hash",
-        "INSERT INTO lookups (tenant, kind, hash, visitors, since, version)
-         VALUES (?1, ?2, ?3, CAST(?4 || ifnull(?5, x'') || ifnull(?6, x'') AS BLOB), ?7, 1)",
-    )),
+            "INSERT INTO lookups (tenant, kind, hash, visitors, since, version)
+         VALUES (?1, ?2, ?3, CAST(ifnull(?4, x'') || ifnull(?5, x'') || ifnull(?6, x'') AS BLOB), ?7, 1)",
+        ),
+    ),
     table("cuts", "master visitor, visitor visitor, at_ms=at uint", Place::Person("visitor")),
     table("erased", "visitor visitor, at_ms=at uint, receipt hex16", Place::Tenant("visitor")),
     table("erased_ids", "kind u8, hash hex16, at_ms=at uint, receipt hex16", Place::Tenant("kind, hash")),
     // Here no record of the log holds anything of them.
-    table("erasures", "receipt hex16, asked_ms uint, stored_ms uint, log_ms uint?", Place::Own(
-        "SELECT receipt, asked, stored, log FROM erasures WHERE tenant = ?1 ORDER BY receipt",
-        "INSERT INTO erasures (tenant, receipt, asked, stored, log_seq, log) VALUES (?1, ?2, ?3, ?4, 0, ?5)",
-    )),
-    table("erasure_keys", "receipt hex16, kind u16, subject hex16, written_ms uint?", Place::Own(
-        "SELECT receipt, kind, subject, written FROM erasure_keys WHERE tenant = ?1 ORDER BY receipt, kind, subject",
-        "INSERT INTO erasure_keys (tenant, receipt, kind, subject, after, written) VALUES (?1, ?2, ?3, ?4, 0, ?5)",
-    )),
+    table(
+        "erasures",
+        "receipt hex16, asked_ms uint, stored_ms uint, log_ms uint?",
+        Place::Own(
+            "SELECT receipt, asked, stored, log FROM erasures WHERE tenant = ?1 ORDER BY receipt",
+            "INSERT INTO erasures (tenant, receipt, asked, stored, log_seq, log) VALUES (?1, ?2, ?3, ?4, 0, ?5)",
+        ),
+    ),
+    table(
+        "erasure_keys",
+        "receipt hex16, kind u16, subject hex16, written_ms uint?",
+        Place::Own(
+            "SELECT receipt, kind, subject, written FROM erasure_keys WHERE tenant = ?1 ORDER BY receipt, kind, subject",
+            "INSERT INTO erasure_keys (tenant, receipt, kind, subject, after, written) VALUES (?1, ?2, ?3, ?4, 0, ?5)",
+        ),
+    ),
     table(
         "catalogues",
         "version u32, document json, sha256 hex32, experiments json, budgets json, limited json, \
