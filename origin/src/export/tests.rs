@@ -92,15 +92,16 @@ fn any(origin: &Origin, tenant: &str, n: u32, some: &mut impl FnMut(u32) -> u32)
 fn life(origin: &mut Origin, seed: u8) -> Vec<(&'static str, Fact)> {
     let mut random = Random::new([seed; 32]);
     let mut some = |most: u32| u32::from_be_bytes(random.draw()) % most;
-    let mut sent = Vec::new();
+    let mut sent: Vec<(&str, Fact)> = Vec::new();
     for n in 0..400 {
-        let tenant = if some(5) == 0 { "other" } else { "demo" };
-        let fact = any(origin, tenant, n, &mut some);
-        match &fact.what {
-            What::Cancellation { .. } => origin.admin(tenant, std::slice::from_ref(&fact)),
-            _ => drop(origin.send(tenant, std::slice::from_ref(&fact))),
-        }
-        sent.push((tenant, fact));
+        // A few of one tenant after each other.
+        let tenant = if n / 8 % 5 == 0 { "other" } else { "demo" };
+        sent.push((tenant, any(origin, tenant, n, &mut some)));
+    }
+    let is_admins = |fact: &Fact| matches!(fact.what, What::Cancellation { .. });
+    for some in sent.chunk_by(|a, b| a.0 == b.0 && is_admins(&a.1) == is_admins(&b.1)) {
+        let facts: Vec<Fact> = some.iter().map(|(_, fact)| fact.clone()).collect();
+        if facts.iter().any(is_admins) { origin.admin(some[0].0, &facts) } else { drop(origin.send(some[0].0, &facts)) }
     }
     // A crowd of actions on one day lies in hours and minutes.
     let crowd: Vec<Fact> =
@@ -150,7 +151,7 @@ fn rows_of(folder: &Path, form: Form, table: &Table) -> Vec<Vec<Cell>> {
 #[test]
 fn s5_09_the_round_trip_is_exact_in_both_forms() {
     let mut met = BTreeSet::new();
-    for seed in 0..8 {
+    for seed in 0..4 {
         let mut origin = Origin::tested();
         life(&mut origin, seed);
         let (lines, manifest) = export(&mut origin.conn, Form::Ndjson);
@@ -200,7 +201,7 @@ fn published(conn: &Connection, origin: &Origin) -> BTreeMap<String, Option<Stri
 
 #[test]
 fn s5_09_a_loaded_store_publishes_what_the_exported_one_would_and_counts_nothing_twice() {
-    for seed in 20..24 {
+    for seed in 20..22 {
         let mut origin = Origin::tested();
         let sent = life(&mut origin, seed);
         let (folder, _) = export(&mut origin.conn, Form::Parquet);
@@ -214,10 +215,11 @@ fn s5_09_a_loaded_store_publishes_what_the_exported_one_would_and_counts_nothing
         assert_eq!(published(&conn, &origin), expected, "seed {seed}");
         let exported = std::mem::replace(&mut origin.conn, conn);
         drop(exported);
-        for (tenant, fact) in &sent {
-            if !matches!(fact.what, What::Cancellation { .. }) {
-                assert_eq!(origin.send(tenant, std::slice::from_ref(fact)).accepted, 0, "seed {seed}: {fact:?}");
-            }
+        for tenant in ["demo", "other"] {
+            let again =
+                sent.iter().filter(|(of, fact)| *of == tenant && !matches!(fact.what, What::Cancellation { .. }));
+            let again: Vec<Fact> = again.map(|(_, fact)| fact.clone()).collect();
+            assert_eq!(origin.send(tenant, &again).accepted, 0, "seed {seed}");
         }
     }
 }
@@ -409,7 +411,7 @@ fn a_flipped_byte_of_a_parquet_file_never_ends_the_process() {
     let (table, path) = (&TABLES[0], folder.path().join("people.parquet"));
     let (whole, rows) = (fs::read(&path).unwrap(), rows_of(folder.path(), Form::Parquet, table));
     let mut refused = 0;
-    for at in 0..whole.len() {
+    for at in (0..whole.len()).step_by(3) {
         let mut bytes = whole.clone();
         bytes[at] ^= 1 << (at % 8);
         fs::write(&path, bytes).unwrap();
@@ -422,7 +424,7 @@ fn a_flipped_byte_of_a_parquet_file_never_ends_the_process() {
         };
         refused += usize::from(Source::open(Form::Parquet, &path, table).and_then(read).is_err());
     }
-    assert!(refused > whole.len() / 4, "{refused} of {}", whole.len());
+    assert!(refused > whole.len() / 12, "{refused} of {}", whole.len());
 }
 
 #[test]
@@ -501,7 +503,7 @@ fn the_document_says_every_column_of_every_table() {
 /// People as the evidence of an export says: the smallest visitor each visitor is connected to.
 #[test]
 fn s5_09_components_found_in_the_files_are_the_people() {
-    for seed in 30..36 {
+    for seed in 30..34 {
         let mut origin = Origin::tested();
         life(&mut origin, seed);
         let (folder, _) = export(&mut origin.conn, Form::Ndjson);
