@@ -45,7 +45,7 @@ pub enum StoreError {
     #[error("another command writes to {}: let it end first", .0.display())]
     Writing(PathBuf),
     /// A restore, or the import of an export, was interrupted.
-    #[error("a restore or import of {} was interrupted: run `causeway restore` or `causeway import` again", .0.display())]
+    #[error("a restore or import of {} was interrupted: run `causeway restore` again, or `causeway import everything`", .0.display())]
     HalfRestored(PathBuf),
     /// There is no store yet.
     #[error("there is no store at {}: has `causeway serve` run?", .0.display())]

@@ -7,7 +7,7 @@ use causeway_shared::fact::{Fact, What};
 use causeway_shared::ids::KindCode;
 use serde_json::{Value, json};
 
-use crate::support::{Origin, Place, fact, impression, page, purchase, request, visitor};
+use crate::support::{Origin, Place, fact, impression, page, purchase, visitor};
 
 const PYSPARK: &str = "pyspark==4.0.1";
 
@@ -62,6 +62,8 @@ fn s5_09_a_serving_origin_is_exported_and_moves_to_another_place() {
 
     let moved = other.serve();
     assert_eq!(moved.admin(&token, &format!("visitors/{}?tenant=demo", visitor(1))).status, 200);
+    // Facts that were counted there come again: they change nothing.
+    moved.send(&logins(&moved));
     for v in [1, 3, 30, 40] {
         let [mut here, mut there] = [place.inspect(visitor(v)), other.inspect(visitor(v))];
         for said in [&mut here, &mut there] {
@@ -69,8 +71,6 @@ fn s5_09_a_serving_origin_is_exported_and_moves_to_another_place() {
         }
         assert_eq!(here, there);
     }
-    let repeats = moved.sync(&request(&logins(&origin)));
-    assert_eq!(repeats.accepted, 0, "{} are known", repeats.duplicate);
     let job = other.json(&["job", "run", "reconcile", "--dry-run"]);
     assert_eq!(job["differences"], json!({}), "{job}");
 }
