@@ -76,7 +76,10 @@ pub fn take(data: &Path, to: &Path, mut step: impl FnMut(&'static str)) -> Resul
 }
 
 /// Copies what one transaction sees of a file, with what lies in its write-ahead log, durably.
-fn copy(from: &Path, to: &Path) -> Result<(), BackupError> {
+///
+/// # Errors
+/// [`BackupError`].
+pub(crate) fn copy(from: &Path, to: &Path) -> Result<(), BackupError> {
     let conn = Connection::open_with_flags(from, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
     conn.busy_timeout(std::time::Duration::from_secs(5))?;
     conn.execute("VACUUM INTO ?1", [to.to_string_lossy()])?;
@@ -138,12 +141,7 @@ pub fn restore(data: &Path, from: &Path, now: Millis) -> Result<Option<PathBuf>,
     let _alone = store::writing(data, true)?;
     // A store that cannot be read any more is no reason to stay without one.
     let before = Before::of(data).unwrap_or_default();
-    // Complete beside the old files first. While this folder is there nobody serves: another run finishes the work.
-    let fresh = data.join(store::RESTORING);
-    if fresh.exists() {
-        fs::remove_dir_all(&fresh).map_err(failed("cannot remove", &fresh))?;
-    }
-    fs::create_dir(&fresh).map_err(failed("cannot make", &fresh))?;
+    let fresh = begin(data)?;
     for file in [store::FILE, log::FILE] {
         if from.join(file).exists() {
             copy(&from.join(file), &fresh.join(file))?;
@@ -151,21 +149,55 @@ pub fn restore(data: &Path, from: &Path, now: Millis) -> Result<Option<PathBuf>,
     }
     let mut conn = store::open(&fresh)?;
     renew(&mut conn, &before, now)?;
-    conn.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)")?;
-    drop(conn);
+    finish(conn, &fresh)?;
     // A log that cannot be read any more is no reason to stay without one.
     if let Err(e) = erase::keep_unfolded(data) {
         tracing::warn!(error = %crate::chain(&e), "erasures that only the old log holds are lost");
     }
     let kept = put_aside(data, now)?;
+    take_place(data, &fresh)?;
+    Ok(kept)
+}
+
+/// Makes an empty folder for a store that is to be whole before it takes another's place. While it is there nobody serves:
+/// another run finishes the work.
+pub(crate) fn begin(data: &Path) -> Result<PathBuf, BackupError> {
+    let fresh = data.join(store::RESTORING);
+    if fresh.exists() {
+        give_up(&fresh)?;
+    }
+    fs::create_dir(&fresh).map_err(failed("cannot make", &fresh))?;
+    Ok(fresh)
+}
+
+/// Removes that folder.
+pub(crate) fn give_up(fresh: &Path) -> Result<(), BackupError> {
+    fs::remove_dir_all(fresh).map_err(failed("cannot remove", fresh))
+}
+
+/// Closes the store in that folder: all of it is in its file, durably.
+pub(crate) fn finish(conn: Connection, fresh: &Path) -> Result<(), BackupError> {
+    conn.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)")?;
+    drop(conn);
+    let file = store::file(fresh);
+    fs::File::open(&file).and_then(|file| file.sync_all()).map_err(failed("cannot write", &file))
+}
+
+/// Moves the folder's files to where they belong. A store that is there is replaced, what is in its write-ahead log too.
+pub(crate) fn take_place(data: &Path, fresh: &Path) -> Result<(), BackupError> {
     for file in [store::FILE, log::FILE] {
         if fresh.join(file).exists() {
-            fs::rename(fresh.join(file), data.join(file)).map_err(failed("cannot move", &fresh))?;
+            for end in ["-wal", "-shm"] {
+                let old = data.join(format!("{file}{end}"));
+                if old.exists() {
+                    fs::remove_file(&old).map_err(failed("cannot remove", &old))?;
+                }
+            }
+            fs::rename(fresh.join(file), data.join(file)).map_err(failed("cannot move", fresh))?;
         }
     }
-    fs::remove_dir_all(&fresh).map_err(failed("cannot remove", &fresh))?;
-    fs::File::open(data).and_then(|folder| folder.sync_all()).map_err(failed("cannot write", data))?;
-    Ok(kept)
+    give_up(fresh)?;
+    fs::File::open(data).and_then(|folder| folder.sync_all()).map_err(failed("cannot write", data))
 }
 
 /// What a restored store must know of the one it replaces.
@@ -180,6 +212,12 @@ pub struct Before {
 }
 
 impl Before {
+    /// Of another store: its restore epoch is all that matters here.
+    #[must_use]
+    pub fn issued(restore: u32) -> Self {
+        Self { restore, ..Self::default() }
+    }
+
     /// As far as the store in `data` can be read.
     fn of(data: &Path) -> Result<Self, StoreError> {
         Self::of_conn(&store::open_readonly(data)?)
@@ -252,6 +290,7 @@ pub fn renew(conn: &mut Connection, before: &Before, now: Millis) -> Result<(), 
         publish(&tx, tenant, kind, &subject, times)?;
     }
     publish_names(&tx, times)?;
+    publish_erased(&tx, times)?;
     counters.save(&tx)?;
     tx.execute("UPDATE meta SET restore_epoch = ?1", [counters.version().restore])?;
     Ok(tx.commit()?)
@@ -265,6 +304,16 @@ fn publish_names(tx: &Connection, times: [i64; 3]) -> Result<(), BackupError> {
         let (tenant, page): (i64, u16) = (row.get(0)?, row.get(1)?);
         let (kind, subject) = names_subject(page);
         publish(tx, tenant, kind, &subject, times)?;
+    }
+    Ok(())
+}
+
+/// Keys that an erasure still waits for, of lookups that are no more among them.
+fn publish_erased(tx: &Connection, times: [i64; 3]) -> Result<(), BackupError> {
+    let mut open = tx.prepare("SELECT DISTINCT tenant, kind, subject FROM erasure_keys WHERE written IS NULL")?;
+    let mut rows = open.query([])?;
+    while let Some(row) = rows.next()? {
+        publish(tx, row.get(0)?, row.get(1)?, &row.get(2)?, times)?;
     }
     Ok(())
 }

@@ -8,6 +8,7 @@ mod count;
 mod erase;
 mod experiment;
 mod explain;
+mod export;
 mod import;
 mod inspect;
 mod job;
@@ -153,8 +154,10 @@ enum Command {
     /// The catalogue: check a file, apply it, list the versions, go back to one.
     #[command(subcommand)]
     Catalogue(catalogue::Catalogue),
-    /// Facts from files: CSV or NDJSON, plain, gzip or zstd. Goes on where it was interrupted.
+    /// Facts from files: CSV or NDJSON, plain, gzip or zstd. Goes on where it was interrupted. Or everything of an export.
     Import(import::Import),
+    /// Everything the store knows into a new folder, as Parquet or NDJSON, also while the origin serves.
+    Export(export::Export),
     /// Jobs over the whole store.
     #[command(subcommand)]
     Job(job::Job),
@@ -230,6 +233,7 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
         Command::Attributes(command) => attributes::run(command, common),
         Command::Catalogue(command) => catalogue::run(command, common),
         Command::Import(command) => import::run(command, common),
+        Command::Export(command) => export::run(command, common),
         Command::Job(command) => job::run(command, common),
         Command::Links(command) => links::run(command, common),
         Command::Erase(command) => erase::run(command, common),

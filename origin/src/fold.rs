@@ -323,7 +323,8 @@ fn keep_parts(group: &Group<'_>, row: i64, had: u32, core: &mut Profile) -> Resu
     if actions.is_empty() { Ok(had) } else { buckets::add(group.tx, row, had, actions) }
 }
 
-fn write_segments(conn: &rusqlite::Connection, row: i64, new: SegmentMap) -> Result<(), StoreError> {
+/// Joins new ones with those of a visitor's row.
+pub(crate) fn write_segments(conn: &rusqlite::Connection, row: i64, new: SegmentMap) -> Result<(), StoreError> {
     const READ: &str = "SELECT segments FROM visitors WHERE row = ?1";
     const WRITE: &str = "UPDATE visitors SET segments = ?2 WHERE row = ?1";
     let there: Vec<u8> = conn.prepare_cached(READ)?.query_row([row], |row| row.get(0))?;
@@ -332,7 +333,8 @@ fn write_segments(conn: &rusqlite::Connection, row: i64, new: SegmentMap) -> Res
     Ok(())
 }
 
-fn write_attributes(conn: &rusqlite::Connection, row: i64, new: AttributeMap) -> Result<(), StoreError> {
+/// Joins new ones with those of a visitor's row.
+pub(crate) fn write_attributes(conn: &rusqlite::Connection, row: i64, new: AttributeMap) -> Result<(), StoreError> {
     const READ: &str = "SELECT attributes FROM visitors WHERE row = ?1";
     const WRITE: &str = "UPDATE visitors SET attributes = ?2 WHERE row = ?1";
     let there: Vec<u8> = conn.prepare_cached(READ)?.query_row([row], |row| row.get(0))?;

@@ -17,6 +17,7 @@ pub mod describe;
 pub mod erase;
 pub mod experiment;
 pub mod explain;
+pub mod export;
 pub mod fold;
 pub mod group;
 pub mod http;

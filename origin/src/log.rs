@@ -117,6 +117,21 @@ pub fn unfolded(data: &Path, folded: u64, tenants: &Tenants) -> Result<Vec<Recor
     records(&conn, folded, tenants)
 }
 
+/// Whether there are any such records.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn waits(data: &Path, folded: u64) -> Result<bool, StoreError> {
+    let path = data.join(FILE);
+    if !path.exists() {
+        return Ok(false);
+    }
+    let conn = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+    conn.busy_timeout(Duration::from_secs(5))?;
+    let any = "SELECT EXISTS (SELECT 1 FROM log WHERE seq > ?1)";
+    Ok(conn.table_exists(None, "log")? && conn.query_row(any, [signed(folded)], |row| row.get(0))?)
+}
+
 fn records(conn: &Connection, folded: u64, tenants: &Tenants) -> Result<Vec<Record>, StoreError> {
     let mut statement = conn.prepare("SELECT seq, taken, body FROM log WHERE seq > ?1 ORDER BY seq")?;
     let rows = statement.query_map([signed(folded)], |row| {

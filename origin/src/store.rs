@@ -50,8 +50,8 @@ pub enum StoreError {
     /// A job was told to stop between two transactions.
     #[error("it was told to stop")]
     Stopped,
-    /// A restore was interrupted.
-    #[error("a restore of {} was interrupted: run `causeway restore` again", .0.display())]
+    /// A restore, or the import of an export, was interrupted.
+    #[error("a restore or import of {} was interrupted: run `causeway restore` again, or `causeway import everything`", .0.display())]
     HalfRestored(PathBuf),
     /// There is no store yet.
     #[error("there is no store at {}: has `causeway serve` run?", .0.display())]

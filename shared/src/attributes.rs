@@ -76,6 +76,11 @@ impl AttributeMap {
         self.0.iter().filter_map(|(token, (_, value))| Some((*token, value.as_ref()?)))
     }
 
+    /// All writes, in order of their tokens; without a value where one was removed.
+    pub fn writes(&self) -> impl Iterator<Item = (Token, Stamp, Option<&Value>)> + '_ {
+        self.0.iter().map(|(token, (stamp, value))| (*token, *stamp, value.as_ref()))
+    }
+
     /// The newest writes that have at most so many bytes when they are packed; one that is too long makes room for
     /// older ones. Where not all fit, some bytes may be left over.
     #[must_use]

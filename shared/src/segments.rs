@@ -196,6 +196,11 @@ impl SegmentMap {
         self.0.len()
     }
 
+    /// All writes, in order of their segments, removed ones among them.
+    pub fn writes(&self) -> impl Iterator<Item = (SegmentId, Stamp, &State)> + '_ {
+        self.0.iter().map(|(id, (stamp, state))| (*id, *stamp, state))
+    }
+
     /// All segments written, removed ones among them.
     pub fn ids(&self) -> impl Iterator<Item = SegmentId> + '_ {
         self.0.keys().copied()

@@ -21,11 +21,14 @@ pub(super) struct Import {
     /// What the lines say.
     #[arg(value_enum)]
     kind: KindArg,
-    /// .csv, .ndjson or .jsonl, with .gz or .zst behind it if packed.
+    /// .csv, .ndjson or .jsonl, with .gz or .zst behind it if packed; of everything, the folder of an export.
     file: PathBuf,
-    /// Whose visitors. With one tenant configured it need not be said.
+    /// Whose visitors. With one tenant configured it need not be said. An export says it itself.
     #[arg(long)]
     tenant: Option<String>,
+    /// Load an export without asking.
+    #[arg(long)]
+    yes: bool,
     /// Threads that read lines.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=64))]
     workers: u16,
@@ -52,23 +55,26 @@ enum KindArg {
     Events,
     /// visitor, other (or kind and value), weight, source.
     Links,
+    /// All that `causeway export` wrote, into an empty store.
+    Everything,
 }
 
 impl Import {
     /// Links of a file.
     pub(super) fn links(LinkFile { file, tenant, workers }: LinkFile) -> Self {
-        Self { kind: KindArg::Links, file, tenant, workers }
+        Self { kind: KindArg::Links, file, tenant, yes: false, workers }
     }
 }
 
 pub(super) fn run(command: &Import, common: &Common) -> anyhow::Result<()> {
-    let Opened { _writing, config, mut conn, rules } = Opened::new(common)?;
-    let tenant = named(&rules.tenants, command.tenant.as_deref())?.no;
     let kind = match command.kind {
         KindArg::Segments => Kind::Segments,
         KindArg::Events => Kind::Events,
         KindArg::Links => Kind::Links,
+        KindArg::Everything => return super::export::import(&command.file, command.yes, common),
     };
+    let Opened { _writing, config, mut conn, rules } = Opened::new(common)?;
+    let tenant = named(&rules.tenants, command.tenant.as_deref())?.no;
     let job =
         import::Job { rules: &rules, tenant, kind, workers: usize::from(command.workers), served: is_served(&config) };
     let size = std::fs::metadata(&command.file).map_or(0, |of| of.len());

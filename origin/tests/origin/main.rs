@@ -8,6 +8,7 @@ mod command_line;
 mod durability;
 mod erase;
 mod experiments;
+mod export;
 mod import;
 mod jobs;
 mod links;

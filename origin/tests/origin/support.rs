@@ -118,7 +118,7 @@ impl Place {
 pub(crate) struct Origin {
     child: Child,
     pub(crate) address: String,
-    keys: Keys,
+    pub(crate) keys: Keys,
 }
 
 /// What an origin answered.

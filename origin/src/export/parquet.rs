@@ -1,0 +1,252 @@
+//! A table as Parquet: flat columns, zstd, groups of bounded rows. Written and read column by column, without Arrow.
+
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use ::parquet::basic::{Compression, Type as Physical, ZstdLevel};
+use ::parquet::column::reader::{ColumnReader, ColumnReaderImpl};
+use ::parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, Int64Type};
+use ::parquet::errors::Result as Done;
+use ::parquet::file::properties::WriterProperties;
+use ::parquet::file::reader::{FileReader as _, SerializedFileReader};
+use ::parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
+use ::parquet::schema::parser::parse_message_type;
+use ::parquet::schema::types::Type;
+
+use super::file::Hashed;
+use super::tables::{Cell, Column, Kind};
+
+/// Rows of a group at most.
+const GROUP_ROWS: usize = 65_536;
+/// Bytes of texts and bytes after which a group ends.
+const GROUP_BYTES: usize = 16 * 1_024 * 1_024;
+/// Rows read at once.
+const BATCH: usize = 256;
+
+/// The file's schema, as the format writes it.
+fn schema(columns: &[Column]) -> Done<Arc<Type>> {
+    let field = |column: &Column| {
+        let need = if column.optional { "optional" } else { "required" };
+        let (name, (form, text)) = (column.name, form(column.kind));
+        format!("{need} {form} {name}{};", if text { " (UTF8)" } else { "" })
+    };
+    let fields: String = columns.iter().map(field).collect();
+    parse_message_type(&format!("message causeway {{ {fields} }}")).map(Arc::new)
+}
+
+fn form(kind: Kind) -> (Physical, bool) {
+    match kind {
+        Kind::Int(..) => (Physical::INT64, false),
+        Kind::Bool => (Physical::BOOLEAN, false),
+        Kind::Text(_) | Kind::Visitor | Kind::Hex(_) => (Physical::BYTE_ARRAY, true),
+        Kind::Bytes => (Physical::BYTE_ARRAY, false),
+    }
+}
+
+/// Writes a table.
+pub(super) struct Writer {
+    to: SerializedFileWriter<Hashed>,
+    columns: Vec<Column>,
+    group: Vec<Vec<Cell>>,
+    bytes: usize,
+}
+
+impl fmt::Debug for Writer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Writer")
+    }
+}
+
+impl Writer {
+    pub(super) fn new(to: Hashed, columns: Vec<Column>) -> io::Result<Self> {
+        let form = WriterProperties::builder()
+            .set_compression(Compression::ZSTD(ZstdLevel::default()))
+            .set_created_by("causeway".to_owned())
+            .build();
+        let to = SerializedFileWriter::new(to, schema(&columns)?, Arc::new(form))?;
+        Ok(Self { to, columns, group: Vec::new(), bytes: 0 })
+    }
+
+    pub(super) fn put(&mut self, row: Vec<Cell>) -> io::Result<()> {
+        let length = |cell: &Cell| match cell {
+            Cell::Text(text) => text.len(),
+            Cell::Bytes(bytes) => bytes.len(),
+            Cell::Null | Cell::Int(_) | Cell::Bool(_) => 0,
+        };
+        self.bytes += row.iter().map(length).sum::<usize>();
+        self.group.push(row);
+        if self.group.len() < GROUP_ROWS && self.bytes < GROUP_BYTES { Ok(()) } else { Ok(self.end_group()?) }
+    }
+
+    fn end_group(&mut self) -> Done<()> {
+        let rows = std::mem::take(&mut self.group);
+        self.bytes = 0;
+        let mut group = self.to.next_row_group()?;
+        for (place, column) in self.columns.iter().enumerate() {
+            let cells = rows.iter().filter_map(|row| row.get(place));
+            match form(column.kind).0 {
+                Physical::INT64 => put_column::<Int64Type>(&mut group, cells, |cell| match cell {
+                    Cell::Int(n) => Some(*n),
+                    _ => None,
+                }),
+                Physical::BOOLEAN => put_column::<BoolType>(&mut group, cells, |cell| match cell {
+                    Cell::Bool(yes) => Some(*yes),
+                    _ => None,
+                }),
+                _ => put_column::<ByteArrayType>(&mut group, cells, |cell| match cell {
+                    Cell::Text(text) => Some(ByteArray::from(text.as_str())),
+                    Cell::Bytes(bytes) => Some(ByteArray::from(bytes.clone())),
+                    _ => None,
+                }),
+            }?;
+        }
+        group.close().map(drop)
+    }
+
+    pub(super) fn finish(mut self) -> io::Result<Hashed> {
+        if !self.group.is_empty() {
+            self.end_group()?;
+        }
+        Ok(self.to.into_inner()?)
+    }
+}
+
+fn put_column<'c, T: DataType>(
+    group: &mut SerializedRowGroupWriter<'_, Hashed>,
+    cells: impl Iterator<Item = &'c Cell>,
+    value: impl Fn(&Cell) -> Option<T::T>,
+) -> Done<()> {
+    let values: Vec<Option<T::T>> = cells.map(value).collect();
+    // Where a column needs a value the levels are not looked at.
+    let there: Vec<i16> = values.iter().map(|value| value.is_some().into()).collect();
+    let values: Vec<T::T> = values.into_iter().flatten().collect();
+    if let Some(mut column) = group.next_column()? {
+        column.typed::<T>().write_batch(&values, Some(&there), None)?;
+        column.close()?;
+    }
+    Ok(())
+}
+
+/// Reads a table.
+pub(super) struct Reader {
+    file: SerializedFileReader<File>,
+    columns: Vec<Column>,
+    next_group: usize,
+    /// Of the group under way: a reader a column, and rows left.
+    group: Vec<ColumnReader>,
+    left: usize,
+    /// Rows read and not given yet, the next the last.
+    batch: Vec<Vec<Cell>>,
+}
+
+impl fmt::Debug for Reader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Reader")
+    }
+}
+
+impl Reader {
+    /// # Errors
+    /// What is wrong with the file.
+    pub(super) fn open(path: &Path, columns: Vec<Column>) -> Result<Self, String> {
+        guarded(|| Self::open_file(path, columns))
+    }
+
+    fn open_file(path: &Path, columns: Vec<Column>) -> Result<Self, String> {
+        let open = File::open(path).map_err(|e| e.to_string())?;
+        let file = SerializedFileReader::new(open).map_err(|e| e.to_string())?;
+        let wanted = schema(&columns).map_err(|e| e.to_string())?;
+        let fields = |of: &Type| -> Vec<(String, Option<Physical>, bool)> {
+            let of_field = |field: &Arc<Type>| {
+                let physical = field.is_primitive().then(|| field.get_physical_type());
+                (field.name().to_owned(), physical, field.is_optional())
+            };
+            of.get_fields().iter().map(of_field).collect()
+        };
+        if fields(&wanted) != fields(file.metadata().file_metadata().schema()) {
+            return Err("its columns are not those of the table".to_owned());
+        }
+        Ok(Self { file, columns, next_group: 0, group: Vec::new(), left: 0, batch: Vec::new() })
+    }
+
+    /// The next row; `None` behind the last.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(super) fn next(&mut self) -> Result<Option<Vec<Cell>>, String> {
+        if self.batch.is_empty() {
+            guarded(|| self.read())?;
+        }
+        Ok(self.batch.pop())
+    }
+
+    /// Reads on, until there are rows or no more.
+    fn read(&mut self) -> Result<(), String> {
+        while self.batch.is_empty() {
+            if self.left == 0 {
+                if self.next_group == self.file.num_row_groups() {
+                    return Ok(());
+                }
+                let group = self.file.get_row_group(self.next_group).map_err(|e| e.to_string())?;
+                self.left = usize::try_from(group.metadata().num_rows()).map_err(|e| e.to_string())?;
+                let readers = (0..self.columns.len()).map(|column| group.get_column_reader(column));
+                self.group = readers.collect::<Result<_, _>>().map_err(|e| e.to_string())?;
+                self.next_group += 1;
+            } else {
+                self.fill()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn fill(&mut self) -> Result<(), String> {
+        let count = self.left.min(BATCH);
+        let mut rows: Vec<Vec<Cell>> = vec![Vec::with_capacity(self.columns.len()); count];
+        for (column, reader) in self.columns.iter().zip(&mut self.group) {
+            let cells = match reader {
+                ColumnReader::Int64ColumnReader(reader) => read_column(reader, count, |n| Ok(Cell::Int(n))),
+                ColumnReader::BoolColumnReader(reader) => read_column(reader, count, |yes| Ok(Cell::Bool(yes))),
+                ColumnReader::ByteArrayColumnReader(reader) => read_column(reader, count, |bytes| {
+                    if !form(column.kind).1 {
+                        return Ok(Cell::Bytes(bytes.data().to_vec()));
+                    }
+                    let text = bytes.as_utf8().map_err(|_| format!("`{}` is not UTF-8", column.name))?;
+                    Ok(Cell::Text(text.to_owned()))
+                }),
+                _ => Err("its columns are not those of the table".to_owned()),
+            }?;
+            rows.iter_mut().zip(cells).for_each(|(row, cell)| row.push(cell));
+        }
+        self.left -= count;
+        rows.reverse();
+        self.batch = rows;
+        Ok(())
+    }
+}
+
+/// The reader of the format panics on some bytes that are none of it. What is left of it then is not used again.
+fn guarded<T>(read: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(read));
+    done.unwrap_or_else(|_| Err("it is no Parquet".to_owned()))
+}
+
+fn read_column<T: DataType>(
+    reader: &mut ColumnReaderImpl<T>,
+    count: usize,
+    cell: impl Fn(T::T) -> Result<Cell, String>,
+) -> Result<Vec<Cell>, String> {
+    let (mut there, mut values) = (Vec::new(), Vec::new());
+    let (rows, _, _) = reader.read_records(count, Some(&mut there), None, &mut values).map_err(|e| e.to_string())?;
+    if rows != count {
+        return Err("a column ends before the others".to_owned());
+    }
+    let mut values = values.into_iter();
+    if there.is_empty() {
+        return values.map(cell).collect();
+    }
+    let next = |level: &i16| if *level == 0 { Ok(Cell::Null) } else { values.next().map_or(Ok(Cell::Null), &cell) };
+    there.iter().map(next).collect()
+}

@@ -1,0 +1,409 @@
+//! The tables of an export: what each column is called, what it holds, and where the store has it. `docs/EXPORT.md` says the
+//! same in words; a test holds the two together.
+//!
+//! Every table begins with the column `tenant`, the tenant's name. What refers to another row does so by ids that are the
+//! same in every store: rows of `visitors` by the visitor, rows of `people` by the master.
+
+use causeway_shared::ids::VisitorId;
+use causeway_shared::limits;
+use rusqlite::types::Value;
+
+/// Form of the tables: another number where a column comes or goes.
+pub const SCHEMA: u32 = 1;
+
+/// What a column holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A whole number of these.
+    Int(i64, i64),
+    /// Yes or no.
+    Bool,
+    /// A text of so many bytes at most.
+    Text(usize),
+    /// A visitor: a UUID of version 7.
+    Visitor,
+    /// So many bytes, as hexadecimal digits.
+    Hex(usize),
+    /// Bytes, up to [`limits::EXPORT_BYTES`].
+    Bytes,
+}
+
+impl Kind {
+    /// By its name in [`TABLES`] and in the document.
+    fn of(name: &str) -> Option<Self> {
+        Some(match name {
+            "int" => Self::Int(i64::MIN, i64::MAX),
+            "uint" => Self::Int(0, i64::MAX),
+            "u32" => Self::Int(0, u32::MAX.into()),
+            "u16" => Self::Int(0, u16::MAX.into()),
+            "u8" => Self::Int(0, u8::MAX.into()),
+            "bool" => Self::Bool,
+            "text" => Self::Text(limits::EXPORT_TEXT_BYTES),
+            "json" => Self::Text(limits::EXPORT_BYTES),
+            "visitor" => Self::Visitor,
+            "hex6" => Self::Hex(6),
+            "hex16" => Self::Hex(16),
+            "hex32" => Self::Hex(32),
+            "bytes" => Self::Bytes,
+            _ => return None,
+        })
+    }
+}
+
+/// One value, as files have it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Cell {
+    /// None.
+    Null,
+    /// A whole number.
+    Int(i64),
+    /// Yes or no.
+    Bool(bool),
+    /// A text.
+    Text(String),
+    /// Bytes.
+    Bytes(Vec<u8>),
+}
+
+/// The first column of every file.
+pub const TENANT: Column =
+    Column { name: "tenant", stored: "tenant", kind: Kind::Text(limits::EXPORT_TEXT_BYTES), optional: false };
+
+/// A column of a table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Column {
+    /// Its name in files.
+    pub name: &'static str,
+    /// Its name in the store, where that is another.
+    stored: &'static str,
+    /// What it holds.
+    pub kind: Kind,
+    /// Whether it may hold none.
+    pub optional: bool,
+}
+
+impl Column {
+    /// Of `name kind`, or `name=stored kind`; `kind?` for one that may hold none.
+    fn parse(spec: &'static str) -> Option<Self> {
+        let (names, kind) = spec.trim().split_once(' ')?;
+        let (name, stored) = names.split_once('=').unwrap_or((names, names));
+        let optional = kind.ends_with('?');
+        Some(Self { name, stored, kind: Kind::of(kind.trim_end_matches('?'))?, optional })
+    }
+
+    /// A stored value as files have it; `None` for one that is not of this column.
+    #[must_use]
+    pub fn cell(&self, value: Value) -> Option<Cell> {
+        Some(match (self.kind, value) {
+            (_, Value::Null) if self.optional => Cell::Null,
+            (Kind::Int(..), Value::Integer(n)) => Cell::Int(n),
+            (Kind::Bool, Value::Integer(n)) => Cell::Bool(n != 0),
+            (Kind::Text(_), Value::Text(text)) => Cell::Text(text),
+            (Kind::Visitor, Value::Blob(bytes)) => {
+                Cell::Text(VisitorId::from_bytes(bytes.try_into().ok()?).ok()?.to_string())
+            }
+            (Kind::Hex(length), Value::Blob(bytes)) if bytes.len() == length => Cell::Text(hex(&bytes)),
+            (Kind::Bytes, Value::Blob(bytes)) => Cell::Bytes(bytes),
+            _ => return None,
+        })
+    }
+
+    /// A value of a file as the store has it.
+    ///
+    /// # Errors
+    /// What is needed instead.
+    pub fn value(&self, cell: &Cell) -> Result<Value, String> {
+        let needed = |what: &str| Err(format!("`{}` is not {what}", self.name));
+        match (self.kind, cell) {
+            (_, Cell::Null) if self.optional => Ok(Value::Null),
+            (_, Cell::Null) => needed("there"),
+            (Kind::Int(least, most), Cell::Int(n)) if (least..=most).contains(n) => Ok(Value::Integer(*n)),
+            (Kind::Int(least, most), _) => needed(&format!("a whole number from {least} to {most}")),
+            (Kind::Bool, Cell::Bool(yes)) => Ok(Value::Integer((*yes).into())),
+            (Kind::Bool, _) => needed("true or false"),
+            (Kind::Text(most), Cell::Text(text)) if text.len() <= most => Ok(Value::Text(text.clone())),
+            (Kind::Text(most), _) => needed(&format!("a text of {most} bytes at most")),
+            (Kind::Visitor, Cell::Text(text)) => match text.parse::<VisitorId>() {
+                Ok(visitor) => Ok(Value::Blob(visitor.as_bytes().to_vec())),
+                Err(_) => needed("a UUID of version 7"),
+            },
+            (Kind::Visitor, _) => needed("a UUID of version 7"),
+            (Kind::Hex(length), Cell::Text(text)) => match unhex(text).filter(|bytes| bytes.len() == length) {
+                Some(bytes) => Ok(Value::Blob(bytes)),
+                None => needed(&format!("{} hexadecimal digits", 2 * length)),
+            },
+            (Kind::Hex(length), _) => needed(&format!("{} hexadecimal digits", 2 * length)),
+            (Kind::Bytes, Cell::Bytes(bytes)) if bytes.len() <= limits::EXPORT_BYTES => Ok(Value::Blob(bytes.clone())),
+            (Kind::Bytes, _) => needed(&format!("{} bytes at most", limits::EXPORT_BYTES)),
+        }
+    }
+}
+
+/// Bytes as hexadecimal digits.
+#[must_use]
+pub fn hex(bytes: &[u8]) -> String {
+    let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+    digits.filter_map(|digit| char::from_digit(digit.into(), 16)).collect()
+}
+
+fn unhex(text: &str) -> Option<Vec<u8>> {
+    let digit = |byte: u8| match byte {
+        b'0'..=b'9' => Some(byte - b'0'),
+        b'a'..=b'f' => Some(byte - b'a' + 10),
+        _ => None,
+    };
+    let (pairs, []) = text.as_bytes().as_chunks::<2>() else { return None };
+    pairs.iter().map(|[high, low]| Some(digit(*high)? << 4 | digit(*low)?)).collect()
+}
+
+/// How a table's rows are found in the store, and put there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// Rows of a tenant, in the order of these columns of the store.
+    Tenant(&'static str),
+    /// Rows of a row in `visitors`, in the order of these.
+    Visitor(&'static str),
+    /// Rows of a row in `people`, in the order of these.
+    Person(&'static str),
+    /// By statements of their own. The first is given the tenant; the other too, and then the columns.
+    Own(&'static str, &'static str),
+    /// Several rows from one value of a visitor's.
+    Packed(Packed),
+}
+
+/// What of a visitor is packed in the store, and rows in files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Packed {
+    /// Its segments.
+    Segments,
+    /// Its attributes.
+    Attributes,
+    /// Its actions.
+    Actions,
+}
+
+/// A table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Table {
+    /// Its name, in the store too.
+    pub name: &'static str,
+    /// Its columns but for the tenant, see [`Column::parse`].
+    pub(super) columns: &'static str,
+    /// Where its rows are.
+    pub place: Place,
+}
+
+impl Table {
+    /// Its columns but for the tenant.
+    #[must_use]
+    pub fn columns(&self) -> Vec<Column> {
+        self.columns.split(", ").filter_map(Column::parse).collect()
+    }
+
+    /// What of a visitor its rows are packed into.
+    #[must_use]
+    pub fn packed(&self) -> Option<Packed> {
+        if let Place::Packed(packed) = self.place { Some(packed) } else { None }
+    }
+
+    /// Its columns, as files have them.
+    #[must_use]
+    pub fn file_columns(&self) -> Vec<Column> {
+        std::iter::once(TENANT).chain(self.columns()).collect()
+    }
+
+    /// Reads its rows of a tenant, which is the one parameter. `None` for packed ones.
+    #[must_use]
+    pub fn read(&self) -> Option<String> {
+        let columns = self.columns();
+        let stored = |from: usize, of: &str| -> String {
+            columns.iter().skip(from).map(|column| format!("{of}{}", column.stored)).collect::<Vec<_>>().join(", ")
+        };
+        let order = |keys: &str| keys.split(", ").map(|key| format!("x.{key}")).collect::<Vec<_>>().join(", ");
+        let name = self.name;
+        Some(match self.place {
+            Place::Tenant(keys) => {
+                format!("SELECT {} FROM {name} WHERE tenant = ?1 ORDER BY {keys}", stored(0, ""))
+            }
+            Place::Visitor(keys) => format!(
+                "SELECT v.visitor, {} FROM visitors v CROSS JOIN {name} x ON x.visitor = v.row
+                 WHERE v.tenant = ?1 ORDER BY v.visitor, {}",
+                stored(1, "x."),
+                order(keys)
+            ),
+            Place::Person(keys) => format!(
+                "SELECT p.master, {} FROM people p CROSS JOIN {name} x ON x.person = p.person
+                 WHERE p.tenant = ?1 ORDER BY p.master, {}",
+                stored(1, "x."),
+                order(keys)
+            ),
+            Place::Own(read, _) => read.to_owned(),
+            Place::Packed(_) => return None,
+        })
+    }
+
+    /// Puts one row: the tenant is the first parameter, the columns follow. `None` for packed ones.
+    #[must_use]
+    pub fn write(&self) -> Option<String> {
+        let columns = self.columns();
+        let names = |from| columns.iter().skip(from).map(|column| column.stored).collect::<Vec<_>>().join(", ");
+        let values = |from| (from..columns.len()).map(|n| format!("?{}", n + 2)).collect::<Vec<_>>().join(", ");
+        let name = self.name;
+        Some(match self.place {
+            Place::Tenant(_) => format!("INSERT INTO {name} (tenant, {}) VALUES (?1, {})", names(0), values(0)),
+            Place::Visitor(_) => format!(
+                "INSERT INTO {name} (visitor, {}) SELECT row, {} FROM visitors WHERE tenant = ?1 AND visitor = ?2",
+                names(1),
+                values(1)
+            ),
+            Place::Person(_) => format!(
+                "INSERT INTO {name} (person, {}) SELECT person, {} FROM people WHERE tenant = ?1 AND master = ?2",
+                names(1),
+                values(1)
+            ),
+            Place::Own(_, write) => write.to_owned(),
+            Place::Packed(_) => return None,
+        })
+    }
+}
+
+const fn table(name: &'static str, columns: &'static str, place: Place) -> Table {
+    Table { name, columns, place }
+}
+
+/// All tables, in the order in which they are written and read: what is referred to comes first.
+pub const TABLES: [Table; 30] = [
+    table(
+        "people",
+        "master visitor, devices u32, weight u16, epoch u32, random hex16",
+        Place::Own(
+            "SELECT master, devices, weight, epoch & 4294967295, random FROM people
+             WHERE tenant = ?1 ORDER BY master, person",
+            "INSERT INTO people (tenant, master, devices, weight, epoch, changed, random)
+             VALUES (?1, ?2, ?3, ?4, ?5, 1, ?6)",
+        ),
+    ),
+    table(
+        "visitors",
+        "visitor visitor, master visitor, last_seen_ms uint, withdrawn_ms uint?, weight u16, profile bytes, first_ms uint?, \
+         last_ms uint?, pages uint, sessions uint, purchases uint, revenue_micros int",
+        Place::Own(
+            "SELECT v.visitor, p.master, v.last_seen, v.withdrawn, v.weight, v.profile FROM visitors v
+             LEFT JOIN people p ON p.person = v.person WHERE v.tenant = ?1 ORDER BY v.visitor",
+            "INSERT INTO visitors (tenant, visitor, last_seen, version, restore, published, withdrawn, weight, person, profile)
+             SELECT ?1, ?2, ?4, 1, 0, 0, ?5, ?6, person, ?7 FROM people WHERE tenant = ?1 AND master = ?3",
+        ),
+    ),
+    table("attribute_names", "token u16, name text, kind u8", Place::Tenant("token")),
+    table(
+        "segments",
+        "visitor visitor, segment u32, expiry_hour u32?, attributes text, written_ms uint, source u32",
+        Place::Packed(Packed::Segments),
+    ),
+    table(
+        "attributes",
+        "visitor visitor, token u16, name text, value json?, written_ms uint, source u32",
+        Place::Packed(Packed::Attributes),
+    ),
+    table(
+        "actions",
+        "visitor visitor, minute u32, verb u8, view_type u8, ad u32, ad_group u32, campaign u32, advertiser u32, \
+         insertion hex6",
+        Place::Packed(Packed::Actions),
+    ),
+    table(
+        "purchases",
+        "visitor visitor, minute u32, count u32, value_micros int",
+        Place::Own(
+            "SELECT v.visitor, x.place & 4294967295, x.count, x.value FROM visitors v
+         CROSS JOIN purchases x ON x.place >= v.row << 32 AND x.place < (v.row + 1) << 32
+         WHERE v.tenant = ?1 ORDER BY v.visitor, x.place",
+            "INSERT INTO purchases (place, count, value)
+         SELECT row << 32 | ?3, ?4, ?5 FROM visitors WHERE tenant = ?1 AND visitor = ?2",
+        ),
+    ),
+    table(
+        "exposures",
+        "visitor visitor, experiment u32, arm u8, at_ms=at uint, mixed bool",
+        Place::Visitor("experiment"),
+    ),
+    table("units", "visitor visitor, campaign u32, number u32, at_ms=at uint", Place::Visitor("campaign")),
+    table(
+        "conversions",
+        "visitor visitor, received_ms=received uint, id int, name text, value_micros=value int",
+        Place::Visitor("received, id"),
+    ),
+    table("fact_ids", "visitor visitor, day u16, part u32, ids bytes", Place::Visitor("day, part")),
+    table(
+        "evidence",
+        "visitor visitor, kind u8, hash hex16, source u8, weight u16, first_ms=first uint, last_ms=last uint, \
+         cancelled_ms=cancelled uint?, flag u8?",
+        Place::Tenant("visitor, kind, hash, source"),
+    ),
+    table("cancellations", "visitor visitor, kind u8, hash hex16, at_ms=at uint", Place::Tenant("visitor, kind, hash")),
+    table("alternates", "kind u8, hash hex16, canonical hex16", Place::Tenant("kind, hash")),
+    table(
+        "lookups",
+        "kind u8, hash hex16, visitor visitor?, second visitor?, third visitor?, since_ms uint",
+        Place::Own(
+            "SELECT kind, hash, nullif(substr(visitors, 1, 16), x''), nullif(substr(visitors, 17, 16), x''),
+         nullif(substr(visitors, 33, 16), x''), since FROM lookups WHERE tenant = ?1 ORDER BY kind, hash",
+            "INSERT INTO lookups (tenant, kind, hash, visitors, since, version)
+         VALUES (?1, ?2, ?3, CAST(ifnull(?4, x'') || ifnull(?5, x'') || ifnull(?6, x'') AS BLOB), ?7, 1)",
+        ),
+    ),
+    table("cuts", "master visitor, visitor visitor, at_ms=at uint", Place::Person("visitor")),
+    table("erased", "visitor visitor, at_ms=at uint, receipt hex16", Place::Tenant("visitor")),
+    table("erased_ids", "kind u8, hash hex16, at_ms=at uint, receipt hex16", Place::Tenant("kind, hash")),
+    // Here no record of the log holds anything of them.
+    table(
+        "erasures",
+        "receipt hex16, asked_ms uint, stored_ms uint, log_ms uint?",
+        Place::Own(
+            "SELECT receipt, asked, stored, log FROM erasures WHERE tenant = ?1 ORDER BY receipt",
+            "INSERT INTO erasures (tenant, receipt, asked, stored, log_seq, log) VALUES (?1, ?2, ?3, ?4, 0, ?5)",
+        ),
+    ),
+    table(
+        "erasure_keys",
+        "receipt hex16, kind u16, subject hex16, written_ms uint?",
+        Place::Own(
+            "SELECT receipt, kind, subject, written FROM erasure_keys WHERE tenant = ?1 ORDER BY receipt, kind, subject",
+            "INSERT INTO erasure_keys (tenant, receipt, kind, subject, after, written) VALUES (?1, ?2, ?3, ?4, 0, ?5)",
+        ),
+    ),
+    table(
+        "catalogues",
+        "version u32, document json, sha256 hex32, experiments json, budgets json, limited json, \
+         applied_ms=applied uint, by text, replaced_ms=replaced uint?",
+        Place::Tenant("version"),
+    ),
+    table("catalogue_current", "version u32, since_ms=since uint", Place::Tenant("version")),
+    table("catalogue_codes", "sort text, id text, code u32", Place::Tenant("sort, id")),
+    table("models", "version u32, at_ms=at uint, bytes bytes, report json", Place::Tenant("version")),
+    table("spend", "campaign u32, day int, nanos int", Place::Tenant("campaign, day")),
+    table("nobodys_facts", "day int, id int", Place::Tenant("day, id")),
+    table("units_given", "campaign u32, number u32", Place::Tenant("campaign, number")),
+    table(
+        "experiment_people",
+        "master visitor, experiment u32, arm int, exposed_ms uint, converted_ms uint?, hours bytes",
+        Place::Own(
+            "SELECT p.master, x.experiment, x.arm, x.exposed, x.converted, x.hours FROM people p
+             CROSS JOIN experiment_people x ON x.person = p.person
+             WHERE p.tenant = ?1 ORDER BY p.master, x.experiment",
+            "INSERT INTO experiment_people (person, experiment, tenant, arm, exposed, converted, hours)
+             SELECT person, ?3, ?1, ?4, ?5, ?6, ?7 FROM people WHERE tenant = ?1 AND master = ?2",
+        ),
+    ),
+    table(
+        "experiment_hours",
+        "experiment u32, arm int, hour u32, exposed int, cohort_converted int, cohort_conversions int, \
+         cohort_revenue_micros=cohort_revenue int, converted int, conversions int, revenue_micros=revenue int",
+        Place::Tenant("experiment, arm, hour"),
+    ),
+    table(
+        "experiment_delays",
+        "experiment u32, hour u32, delay uint, people int",
+        Place::Tenant("experiment, hour, delay"),
+    ),
+];
