@@ -32,13 +32,15 @@ pub enum Job {
     Reconcile,
     /// A tenant's model, learned anew.
     Train,
+    /// Every snapshot and lookup, written anew.
+    Publish,
 }
 
 impl Job {
     /// All of them; of two that are due at once the first goes first.
-    pub const ALL: [Self; 4] = [Self::Trim, Self::Retention, Self::Reconcile, Self::Train];
+    pub const ALL: [Self; 5] = [Self::Trim, Self::Retention, Self::Reconcile, Self::Train, Self::Publish];
     /// Their names, in the same order.
-    pub const NAMES: [&str; 4] = ["trim", "retention", "reconcile", "train"];
+    pub const NAMES: [&str; 5] = ["trim", "retention", "reconcile", "train", "publish"];
 
     /// Its name.
     #[must_use]
@@ -48,6 +50,7 @@ impl Job {
             Self::Retention => "retention",
             Self::Reconcile => "reconcile",
             Self::Train => "train",
+            Self::Publish => "publish",
         }
     }
 
@@ -147,6 +150,8 @@ impl Every {
             Job::Retention => self.retention_hours,
             Job::Reconcile => self.reconcile_hours,
             Job::Train => self.train_hours,
+            // After a loss of the KV, when somebody says so.
+            Job::Publish => 0,
         };
         Millis::from(hours) * HOUR_MS
     }

@@ -12,13 +12,16 @@ use causeway_shared::ids::{AltHash, KindCode, Millis, VisitorId};
 use causeway_shared::limits;
 use causeway_shared::wire::sync::Publish;
 use rusqlite::OptionalExtension as _;
+use serde::{Deserialize, Serialize};
 
 use crate::catalogue;
 use crate::erase;
 use crate::fold::Changed;
 use crate::group::Group;
 use crate::link::{Linked, PersonChange, family};
+use crate::read;
 use crate::store::{PersonNo, StoreError, TenantNo, signed, unsigned, visitor_at};
+use crate::tenants::Tenants;
 
 /// How long a consumer may take to acknowledge what it was handed, in milliseconds.
 pub const LEASE_MS: Millis = 60_000;
@@ -220,6 +223,55 @@ fn go_on_sweeping(group: &Group<'_>) -> Result<(), StoreError> {
     const FIRST: &str = "SELECT person FROM sweeps WHERE person > 0 LIMIT 1";
     let person = group.tx.prepare_cached(FIRST)?.query_row([], |row| row.get(0)).optional()?;
     person.map_or(Ok(()), |person| sweep(group, PersonNo(person), limits::CROWD))
+}
+
+/// What was put in the outbox to be written anew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Put {
+    /// Snapshots and tombstones.
+    pub snapshots: u64,
+    /// Lookups, under each hash that is readable.
+    pub lookups: u64,
+}
+
+/// The visitors after a row, with their rows and tenants.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn some(conn: &rusqlite::Connection, after: i64, most: u32) -> Result<Vec<(i64, TenantNo, VisitorId)>, StoreError> {
+    const READ: &str = "SELECT row, tenant, visitor FROM visitors WHERE row > ?1 ORDER BY row LIMIT ?2";
+    let mut statement = conn.prepare_cached(READ)?;
+    let rows =
+        statement.query_map((after, most), |row| Ok((row.get(0)?, TenantNo(row.get(1)?), visitor_at(row, 2)?)))?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+/// A visitor's snapshot, and the lookups that name it first.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn subjects(
+    conn: &rusqlite::Connection,
+    tenants: &Tenants,
+    tenant: TenantNo,
+    visitor: VisitorId,
+) -> Result<Vec<Subject>, StoreError> {
+    let Ok(known) = tenants.by_no(tenant) else { return Ok(Vec::new()) };
+    let mut subjects = vec![Subject::Snapshot(visitor)];
+    for id in read::lookups_of(conn, tenant, visitor)? {
+        let hashes = family(conn, tenant, id)?.into_iter().filter(|hash| known.is_readable(*hash));
+        subjects.extend(hashes.map(|hash| Subject::Lookup(id.kind, hash)));
+    }
+    Ok(subjects)
+}
+
+impl Put {
+    /// Counts one visitor's.
+    pub fn count(&mut self, subjects: &[Subject]) {
+        let snapshots = subjects.iter().filter(|subject| matches!(subject, Subject::Snapshot(_))).count() as u64;
+        self.snapshots += snapshots;
+        self.lookups += subjects.len() as u64 - snapshots;
+    }
 }
 
 /// Settles the rows whose write the KV acknowledged, unless something changed since they were handed out. Where a consumer

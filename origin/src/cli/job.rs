@@ -53,6 +53,8 @@ pub(super) enum Name {
     Retention(Dry),
     /// Find who belongs together anew from all evidence, compare it with the people stored, and mend what differs.
     Reconcile(Dry),
+    /// Have every snapshot and lookup written anew: after a loss of the KV.
+    Publish(Dry),
     /// Train the model that predicts clicks, conversions and their worth from stored actions, and keep it if it is better
     /// than the base rate on the newest fifth of them.
     Train(Train),
@@ -110,6 +112,7 @@ fn asked(name: &Name, opened: &Opened) -> anyhow::Result<(Asked, Options)> {
         Name::Trim(dry) => (of(jobs::Job::Trim, dry), Options::default()),
         Name::Retention(dry) => (of(jobs::Job::Retention, dry), Options::default()),
         Name::Reconcile(dry) => (of(jobs::Job::Reconcile, dry), Options::default()),
+        Name::Publish(dry) => (of(jobs::Job::Publish, dry), Options::default()),
         Name::Train(train) => {
             let tenant = named(&opened.rules.tenants, train.tenant.as_deref())?;
             let words = &tenant.config.vocabulary;

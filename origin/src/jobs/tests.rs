@@ -400,3 +400,32 @@ fn a_report_that_is_too_long_is_not_kept() {
     let kept = runs::end(&mut conn, run.no, Outcome::Done, Some(&long), NOW).unwrap();
     assert_eq!(kept.report["error"], "the report is too long");
 }
+
+#[test]
+fn what_the_kv_lost_is_published_anew_and_a_run_that_was_cut_goes_on() {
+    let mut world = World::with(0);
+    let pages: Vec<_> = (0..2_300).map(|v| page(visitor(v), 1, NOW)).collect();
+    world.origin.send("demo", &pages);
+    let logins = [1, 2, 900].map(|v| world.origin.login(visitor(v), 2, NOW, "ann"));
+    world.origin.send("demo", &logins);
+    let mut kv = BTreeMap::new();
+    world.origin.settle(&mut kv);
+    let before = world.dump();
+    let dry = world.all(Job::Publish, true);
+    assert_eq!(dry.report, json!({ "snapshots": 2_300, "lookups": 1 }));
+    assert_eq!(world.dump(), before, "a dry run changes nothing");
+    let run = world.begin(Job::Publish, false);
+    assert_eq!(world.run(&run, 1).outcome, Some(Outcome::Interrupted));
+    let again = runs::begin_waiting(&mut world.origin.conn, world.origin.now).unwrap().unwrap();
+    assert_eq!((again.no, again.cursor), (run.no, 2_000));
+    assert_eq!(world.run(&again, u64::MAX).report, dry.report);
+    let mut lost = BTreeMap::new();
+    world.origin.settle(&mut lost);
+    let wanted: Vec<&String> = kv.keys().filter(|key| key.starts_with("v:") || key.starts_with("a:")).collect();
+    assert_eq!(lost.keys().collect::<Vec<_>>(), wanted);
+    let of = |kv: &BTreeMap<String, String>| match stored(kv, visitor(900)) {
+        Stored::Snapshot(snapshot) => (snapshot.membership.devices, snapshot.profiles.len()),
+        Stored::Tombstone => (0, 0),
+    };
+    assert_eq!((of(&lost), of(&kv)), ((3, 3), (3, 3)));
+}

@@ -10,8 +10,9 @@ use serde_json::{Value, json};
 use super::Job;
 use super::runs::{self, Run};
 use crate::backlog::Backlog;
-use crate::group::{Given, Rules};
+use crate::group::{self, Given, Rules};
 use crate::metrics::Metrics;
+use crate::publish::{self, Put};
 use crate::reconcile::{self, Difference, Plan};
 use crate::retention::{self, Forgotten};
 use crate::store::{self, StoreError};
@@ -75,6 +76,7 @@ pub fn run(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
         Job::Retention => retention(place, run),
         Job::Reconcile => reconcile(place, run),
         Job::Train => train(place, run),
+        Job::Publish => publish(place, run),
     }
 }
 
@@ -85,6 +87,38 @@ fn visitors(conn: &Connection) -> Result<u64, StoreError> {
 /// What the run kept when it was cut.
 fn so_far<T: serde::de::DeserializeOwned + Default>(run: &Run) -> T {
     T::deserialize(&run.report).unwrap_or_default()
+}
+
+/// The outbox takes them all, and gives them out behind what is due already.
+fn publish(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
+    let all = visitors(place.conn)?;
+    let (mut put, mut cursor): (Put, i64) = (so_far(run), run.cursor);
+    loop {
+        let next = publish::some(place.conn, cursor, SOME)?;
+        let Some((last, ..)) = next.last() else { break };
+        cursor = *last;
+        let tenants = &place.rules.tenants;
+        let mut subjects = Vec::new();
+        for (_, tenant, visitor) in &next {
+            let of = publish::subjects(place.conn, tenants, *tenant, *visitor)?;
+            put.count(&of);
+            subjects.extend(of.into_iter().map(|subject| (*tenant, subject)));
+        }
+        if !run.asked.dry_run {
+            let given = (place.given)()?;
+            group::within(place.conn, place.rules, place.metrics, given, |group| {
+                // Above what is being written now.
+                group.next_version();
+                subjects
+                    .into_iter()
+                    .try_for_each(|(tenant, subject)| publish::put(group, tenant, subject, group.now))?;
+                runs::keep(group.tx, run.no, cursor, &json!(put))
+            })?;
+        }
+        (place.told)(put.snapshots, all)?;
+        (place.pause)();
+    }
+    Ok(json!(put).into())
 }
 
 /// A dry run does the same in transactions that are taken back. What a sibling would have lost in one before, it still has.
