@@ -51,9 +51,9 @@ pub(super) fn recompute(group: &mut Group<'_>, touched: &mut Touched, linked: &m
             continue;
         }
         let found = decide(group, tenant, &around)?;
-        let threshold = group.rules.tenants.by_no(tenant)?.config.threshold();
-        for (visitor, id) in around.tied_to_large(&found, threshold) {
-            let speaker = course.speakers.entry((tenant, id)).or_insert(Speaker { visitor, keeps_row: true });
+        for (visitor, id) in found.unique.iter().filter(|(_, id)| around.large.contains(id)) {
+            let speaker =
+                course.speakers.entry((tenant, *id)).or_insert(Speaker { visitor: *visitor, keeps_row: true });
             speaker.keeps_row = true;
         }
         keep_flags(group, tenant, &around, &found, touched)?;

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use causeway_shared::config::Tenant;
 use causeway_shared::ids::{AlternateId, Millis, VisitorId};
 use causeway_shared::limits;
-use causeway_shared::person::{Class, People, Reason, Weight, combined};
+use causeway_shared::person::{Class, Reason, Weight, combined};
 use rusqlite::OptionalExtension as _;
 
 use super::super::Touched;
@@ -37,23 +37,6 @@ pub(super) struct Stored {
     pub(super) person: PersonNo,
     pub(super) last_seen: Millis,
     pub(super) weight: Weight,
-}
-
-impl Around {
-    /// Who is tied to large ids, as it was decided.
-    pub(super) fn tied_to_large(
-        &self,
-        found: &People,
-        threshold: Weight,
-    ) -> impl Iterator<Item = (VisitorId, AlternateId)> {
-        let large = self.rows.iter().filter(|((_, id), _)| self.large.contains(id));
-        let ties = large.filter(move |(_, rows)| {
-            combined(rows.iter().map(|row| row.evidence)).is_some_and(|(weight, _)| weight >= threshold)
-        });
-        let flagged: BTreeSet<(VisitorId, AlternateId)> =
-            found.flags.iter().map(|flag| (flag.visitor, flag.id)).collect();
-        ties.map(|(tie, _)| *tie).filter(move |tie| !flagged.contains(tie))
-    }
 }
 
 /// Stands for all visitors of a unique id that has too many to be walked through: they are one person whatever happens
@@ -251,28 +234,32 @@ impl Walk<'_, '_> {
         Ok(found)
     }
 
-    /// Who speaks for a large id: somebody who holds it and belongs to the right person. Nobody, where all its visitors are
-    /// yet to be looked at: then the first of them will.
+    /// Who speaks for a large id: somebody who logged in with it, holds it and belongs to the right person. Where nobody does,
+    /// all its visitors are looked at; where that is too much, each alone, and the first of them speaks for those after it.
     fn speaker(&mut self, id: AlternateId) -> Result<Vec<VisitorId>, StoreError> {
-        self.around.large.insert(id);
         let mut known = self.course.speakers.get(&(self.tenant, id)).copied();
         if known.is_none() {
-            let mut failed = Ok(());
             evidence::each_newest(self.group.tx, self.tenant, id, |row| {
                 let visitor = row.evidence.visitor;
                 let place = (self.tenant, visitor);
                 let is_right = !self.touched.visitors.contains(&place) || self.course.done.contains(&place);
-                if row.counts() && row.flag.is_none() && is_right {
-                    match if row.claims() { Ok(true) } else { self.holds(visitor, id) } {
-                        Ok(holds) => known = holds.then_some(Speaker { visitor, keeps_row: true }),
-                        Err(e) => failed = Err(e),
-                    }
+                // What ties it unsurely may not tie it any more.
+                if row.claims() && row.flag.is_none() && is_right {
+                    known = Some(Speaker { visitor, keeps_row: true });
                 }
-                known.is_none() && failed.is_ok()
+                known.is_none()
             })?;
-            failed?;
-            known.map(|found| self.course.speakers.insert((self.tenant, id), found));
+            let Some(found) = known else {
+                let holders = self.holders(id)?;
+                let is_too_much = holders.len() > limits::AROUND_VISITORS;
+                if is_too_much {
+                    self.around.large.insert(id);
+                }
+                return Ok(if is_too_much { Vec::new() } else { holders });
+            };
+            self.course.speakers.insert((self.tenant, id), found);
         }
+        self.around.large.insert(id);
         self.around.speakers.extend(known.filter(|found| found.keeps_row).map(|found| found.visitor));
         Ok(known.map(|found| found.visitor).into_iter().collect())
     }

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use causeway_shared::fact::{Fact, What};
 use causeway_shared::ids::{AlternateId, KindCode};
 use causeway_shared::limits;
+use causeway_shared::person::{Source, Weight};
 use causeway_shared::view::Stored;
 
 use crate::testing::{NOW, Origin, alias, fact, page, snapshot, stored, visitor};
@@ -192,4 +193,24 @@ fn s5_08_an_id_that_more_visitors_were_seen_with_than_one_person_has_links_nobod
 
 fn of(origin: &Origin, id: AlternateId) -> usize {
     crate::read::lookup(&origin.conn, origin.tenant("demo").no, id).unwrap().map_or(0, |lookup| lookup.visitors.len())
+}
+
+#[test]
+fn s5_08_who_is_tied_unsurely_speaks_for_nobody() {
+    let mut origin = Origin::of_threshold(2, 0.5);
+    let tie = |v: u32, n, id, weight| {
+        fact(visitor(v), n, NOW + u64::from(n), What::Evidence { id, weight: Weight(weight), source: Source::Match })
+    };
+    origin.send("demo", &[origin.login(visitor(1), 1, NOW, "shop"), origin.login(visitor(2), 1, NOW, "shop")]);
+    origin.send("demo", &[page(visitor(3), 1, NOW), origin.login(visitor(5), 1, NOW, "other")]);
+    let (shop, household) = (origin.member("demo", "shop"), origin.id("demo", KindCode(2), "household"));
+    origin.admin("demo", &[tie(3, 2, shop, 600)]);
+    origin.send("demo", &[3, 4].map(|v| alias(visitor(v), 3, NOW, household)));
+    assert_eq!(origin.person("demo", visitor(4)).devices, 4);
+    // At once one more logs in, and what is surer takes the one away that was seen with the id last.
+    let pair = AlternateId::pair(visitor(4), visitor(5));
+    let login = origin.login(visitor(6), 4, NOW, "shop");
+    origin.admin("demo", &[tie(4, 5, pair, 900), tie(5, 5, pair, 900), login]);
+    is_right(&origin);
+    assert_eq!([6, 5].map(|v| origin.person("demo", visitor(v)).devices), [3, 3]);
 }
