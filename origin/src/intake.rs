@@ -163,7 +163,7 @@ mod tests {
     use super::*;
     use crate::testing::{NOW, Origin, fact, page, visitor};
     use causeway_shared::fact::{Scope, What};
-    use causeway_shared::ids::VisitorId;
+    use causeway_shared::ids::{AlternateId, VisitorId};
 
     #[test]
     fn a_fact_too_old_to_be_known_is_refused_and_said_so() {
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn an_edge_neither_cancels_nor_erases_an_alternate_id() {
+    fn an_edge_neither_cancels_nor_erases_an_alternate_id_nor_makes_pairs() {
         let mut origin = Origin::new();
         let id = origin.member("demo", "ann");
         let erasure = |visitor| {
@@ -225,10 +225,11 @@ mod tests {
             fact(visitor(1), 3, NOW, What::Cancellation { id }),
             erasure(VisitorId::NOBODY),
             erasure(visitor(2)),
+            crate::testing::alias(visitor(1), 4, NOW, AlternateId::pair(visitor(1), visitor(2))),
         ];
         let answer = origin.send("demo", &said);
         let refused: Vec<_> = answer.rejected.iter().map(|r| (r.code.as_str(), r.index)).collect();
-        assert_eq!(refused, [("not_admin", Some(1)), ("not_admin", Some(2))]);
+        assert_eq!(refused, [("not_admin", Some(1)), ("not_admin", Some(2)), ("bad_kind", Some(4))]);
         assert_eq!(answer.accepted, 2);
     }
 

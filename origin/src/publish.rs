@@ -6,7 +6,7 @@
 
 pub mod value;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_shared::ids::{AltHash, KindCode, Millis, VisitorId};
 use causeway_shared::limits;
@@ -122,8 +122,11 @@ pub fn note(group: &mut Group<'_>, changed: &[Changed], linked: &Linked) -> Resu
             later(group, c.person)?;
         }
     }
-    for change in &linked.people {
-        announce(group, *change)?;
+    // Of all who leave a person in this group its snapshots are told once.
+    let mut people: BTreeMap<PersonNo, bool> = BTreeMap::new();
+    linked.people.iter().for_each(|change| *people.entry(change.person).or_default() |= change.cut);
+    for (person, cut) in people {
+        announce(group, PersonChange { person, cut })?;
     }
     for (tenant, id) in &linked.lookups {
         let known = group.rules.tenants.by_no(*tenant)?;
@@ -167,16 +170,21 @@ fn later(group: &Group<'_>, person: PersonNo) -> Result<(), StoreError> {
 }
 
 /// A membership changed: who joined waits as any news of a sibling does; a cut does not wait, and reaches
-/// every visitor of the person, as any snapshot may hold the one that left.
+/// every visitor of the person, as any snapshot may hold the one that left. Of many the last active are put now, and a sweep
+/// puts the others; one that goes on goes round once more, and needs the room.
 fn announce(group: &Group<'_>, change: PersonChange) -> Result<(), StoreError> {
-    const BEGIN: &str = "INSERT INTO sweeps (person, before, last_seen, visitor) VALUES (?1, ?2, ?3, 0)
-        ON CONFLICT DO UPDATE SET before = excluded.before, last_seen = excluded.last_seen, visitor = 0";
+    const BEGIN: &str = "INSERT INTO sweeps (person, before, last_seen, visitor) VALUES (?1, ?2, ?3, ?4)
+        ON CONFLICT DO UPDATE SET before = excluded.before, again = 1";
     if !change.cut {
         return later(group, change.person);
     }
     let before = signed(group.version().counter);
-    group.tx.prepare_cached(BEGIN)?.execute((change.person.0, before, i64::MAX))?;
-    sweep(group, change.person, limits::CROWD)
+    let goes_on = !swept(group, &[change.person].into())?.is_empty();
+    let now = if goes_on { limits::SNAPSHOT_VISITORS as u64 } else { limits::CROWD.into() };
+    if let Some((last_seen, visitor)) = sweep(group, change.person, before, START, now)? {
+        group.tx.prepare_cached(BEGIN)?.execute((change.person.0, before, last_seen, visitor))?;
+    }
+    Ok(())
 }
 
 /// Those of these rows whose visitors' snapshots are not all put yet: who goes on as another row takes that along.
@@ -191,38 +199,49 @@ pub(crate) fn swept(group: &Group<'_>, rows: &BTreeSet<PersonNo>) -> Result<BTre
     Ok(found)
 }
 
-/// Puts the next visitors of a person whose snapshots must all be written in the outbox.
-fn sweep(group: &Group<'_>, person: PersonNo, most: u32) -> Result<(), StoreError> {
-    const AT: &str = "SELECT before, last_seen, visitor FROM sweeps WHERE person = ?1";
+/// Where a sweep is among a person's visitors: when the last one was active, and its row.
+type At = (i64, i64);
+/// Before the one that was active last.
+const START: At = (i64::MAX, 0);
+
+/// Puts the next visitors of a person, whose snapshots are older than a version, in the outbox; gives where it has come to,
+/// unless that is the end.
+fn sweep(group: &Group<'_>, person: PersonNo, before: i64, at: At, most: u64) -> Result<Option<At>, StoreError> {
     // In the order of its index, so that a bit costs as much of a million as of three.
     const NEXT: &str = "SELECT tenant, visitor, published, last_seen, row FROM visitors
         WHERE person = ?1 AND last_seen <= ?2 AND (last_seen < ?2 OR row > ?3) ORDER BY last_seen DESC, row LIMIT ?4";
-    const GO_ON: &str = "UPDATE sweeps SET last_seen = ?2, visitor = ?3 WHERE person = ?1";
-    let at = |row: &rusqlite::Row<'_>| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?, row.get::<_, i64>(2)?));
-    let (before, mut last_seen, mut last) = group.tx.prepare_cached(AT)?.query_row([person.0], at)?;
+    let (mut at, mut seen) = (at, 0);
     let mut statement = group.tx.prepare_cached(NEXT)?;
-    let mut rows = statement.query((person.0, last_seen, last, most))?;
-    let mut seen = 0;
+    let mut rows = statement.query((person.0, at.0, at.1, signed(most)))?;
     while let Some(row) = rows.next()? {
         let published: i64 = row.get(2)?;
         if published < before {
             put(group, TenantNo(row.get(0)?), Subject::Snapshot(visitor_at(row, 1)?), group.now)?;
         }
-        (last_seen, last, seen) = (row.get(3)?, row.get(4)?, seen + 1);
+        (at, seen) = ((row.get(3)?, row.get(4)?), seen + 1);
     }
-    if seen < most {
-        group.tx.prepare_cached("DELETE FROM sweeps WHERE person = ?1")?.execute([person.0])?;
-    } else {
-        group.tx.prepare_cached(GO_ON)?.execute((person.0, last_seen, last))?;
-    }
-    Ok(())
+    Ok((seen == most).then_some(at))
 }
 
-/// Goes on with people whose snapshots must all be written, once what was put before is handed out.
+/// Goes on with the person whose turn it is, of those whose snapshots must all be written, once what was put before is handed
+/// out.
 fn go_on_sweeping(group: &Group<'_>) -> Result<(), StoreError> {
-    const FIRST: &str = "SELECT person FROM sweeps WHERE person > 0 LIMIT 1";
-    let person = group.tx.prepare_cached(FIRST)?.query_row([], |row| row.get(0)).optional()?;
-    person.map_or(Ok(()), |person| sweep(group, PersonNo(person), limits::CROWD))
+    const NEXT: &str = "SELECT person, before, last_seen, visitor, again FROM sweeps ORDER BY turn LIMIT 1";
+    const GO_ON: &str = "UPDATE sweeps SET last_seen = ?2, visitor = ?3, again = ?4,
+        turn = (SELECT max(turn) + 1 FROM sweeps) WHERE person = ?1";
+    let at = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, (row.get(2)?, row.get(3)?), row.get(4)?));
+    let next: Option<(i64, i64, At, bool)> = group.tx.prepare_cached(NEXT)?.query_row([], at).optional()?;
+    let Some((person, before, at, again)) = next else { return Ok(()) };
+    let (at, again) = match sweep(group, PersonNo(person), before, at, limits::CROWD.into())? {
+        Some(at) => (at, again),
+        None if again => (START, false),
+        None => {
+            group.tx.prepare_cached("DELETE FROM sweeps WHERE person = ?1")?.execute([person])?;
+            return Ok(());
+        }
+    };
+    group.tx.prepare_cached(GO_ON)?.execute((person, at.0, at.1, again))?;
+    Ok(())
 }
 
 /// What was put in the outbox to be written anew.
@@ -437,7 +456,7 @@ pub fn pending(group: &Group<'_>) -> Result<u64, StoreError> {
     const COUNT: &str = "SELECT
         (SELECT count(*) FROM (SELECT 1 FROM outbox WHERE due <= ?1 AND leased_until <= ?1 LIMIT ?2))
       + (SELECT count(*) FROM (SELECT 1 FROM people WHERE siblings_due <= ?1 LIMIT ?2))
-      + (SELECT count(*) FROM (SELECT 1 FROM sweeps WHERE person > 0 LIMIT ?2))";
+      + (SELECT count(*) FROM (SELECT 1 FROM sweeps LIMIT ?2))";
     let mut statement = group.tx.prepare_cached(COUNT)?;
     Ok(statement.query_row((signed(group.now), COUNTED), |row| row.get(0).map(unsigned))?)
 }

@@ -3,7 +3,7 @@
 
 use crate::actions::{Entity, Verb, ViewType};
 use crate::attributes::{self, DictionaryError, Value, ValueError};
-use crate::ids::{AltHash, AlternateId, FactId, InsertionId, Micros, Millis, SessionId, VisitorId};
+use crate::ids::{AltHash, AlternateId, FactId, InsertionId, KindCode, Micros, Millis, SessionId, VisitorId};
 use crate::limits;
 use crate::person::{Source, Weight};
 use crate::segments::{SegmentId, State};
@@ -158,6 +158,9 @@ pub enum FactError {
         limits::PROPERTIES_BYTES
     )]
     Length,
+    /// What two visitors have in common, said of one as if it were its id.
+    #[error("kind {} is of pairs of visitors: nobody is seen with it", KindCode::PAIR.0)]
+    Kind,
     /// Segments without any, or too many at once.
     #[error("1 to {} segments are written at once", limits::SEGMENT_WRITES)]
     Segments,
@@ -190,6 +193,7 @@ impl FactError {
             Self::Ahead => "ahead",
             Self::At => "at_out_of_range",
             Self::Length => "too_long",
+            Self::Kind => "bad_kind",
             Self::Value => "value_out_of_range",
             Self::Segments | Self::Attributes => "out_of_bounds",
             Self::Expiry => "expiry_out_of_range",
@@ -242,6 +246,9 @@ impl Fact {
             What::Attributes { writes } => check_attributes(writes),
             What::Alias { also, .. } | What::Erasure { also, .. } if also.len() >= limits::KEYS_A_PURPOSE => {
                 Err(FactError::Length)
+            }
+            What::Alias { id, .. } | What::Erasure { id: Some(id), .. } if id.kind == KindCode::PAIR => {
+                Err(FactError::Kind)
             }
             _ => Ok(()),
         }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use causeway_shared::actions::InsertionHash;
 use causeway_shared::fact::Scope;
+use causeway_shared::person::{Source, Weight};
 use causeway_shared::profile::Totals;
 use causeway_shared::view::Stored;
 
@@ -381,4 +382,25 @@ fn field_03_an_erased_members_first_login_that_comes_late_takes_the_browser_from
     origin.send("demo", &[first]);
     origin.settle(&mut kv);
     assert_gone(&origin, &kv, 1);
+}
+
+#[test]
+fn field_20_what_a_pair_is_called_goes_with_either_of_the_two() {
+    let mut origin = Origin::new();
+    origin.send("demo", &[1, 2, 3].map(|v| page(visitor(v), 1, NOW)));
+    let what = |id| What::Evidence { id, weight: Weight::UNSURE, source: Source::Match };
+    for (a, b) in [(1, 2), (2, 3)] {
+        let id = AlternateId::pair(visitor(a), visitor(b));
+        origin.admin("demo", &[a, b].map(|v| fact(visitor(v), 10 + a, NOW, what(id))));
+        origin.admin("demo", &[a, b].map(|v| fact(visitor(v), 20 + a, NOW + 1, What::Cancellation { id })));
+    }
+    origin.admin("demo", &[of_visitor(1, Scope::Visitor, NOW + 9)]);
+    for table in ["evidence", "cancellations"] {
+        let read = format!("SELECT count(*) FROM {table} WHERE hash = ?1");
+        let left = |a, b| {
+            let id = AlternateId::pair(visitor(a), visitor(b));
+            origin.conn.query_row(&read, [&id.hash.0], |row| row.get::<_, i64>(0)).unwrap()
+        };
+        assert_eq!((left(1, 2), left(2, 3)), (0, 2), "{table}");
+    }
 }

@@ -215,7 +215,13 @@ fn empty(group: &mut Group<'_>, tenant: TenantNo, visitor: VisitorId, by: By) ->
     experiment::drop_all(group.tx, row)?;
     units::drop_all(group.tx, row)?;
     group.tx.prepare_cached("DELETE FROM fact_ids WHERE visitor = ?1")?.execute([row])?;
-    for table in ["evidence", "cancellations"] {
+    for (table, of_index) in [("evidence", "weight > 0"), ("cancellations", "true")] {
+        // What a pair is called names both of its visitors.
+        let pairs = format!(
+            "DELETE FROM {table} WHERE {of_index} AND tenant = ?1 AND kind = ?3
+                AND hash IN (SELECT hash FROM {table} WHERE tenant = ?1 AND visitor = ?2 AND kind = ?3)"
+        );
+        group.tx.prepare_cached(&pairs)?.execute((tenant.0, visitor.as_bytes(), KindCode::PAIR.0))?;
         let delete = format!("DELETE FROM {table} WHERE tenant = ?1 AND visitor = ?2");
         group.tx.prepare_cached(&delete)?.execute((tenant.0, visitor.as_bytes()))?;
     }

@@ -149,11 +149,15 @@ pub(super) fn note(group: &Group<'_>, seen: Seen, received: Millis, touched: &mu
         return Ok(());
     }
     put(group, seen.tenant, &after, seen.source(), None)?;
+    if after.weight == Weight::NOTHING {
+        // What anyone may say changes nothing, and costs no more however often it is said.
+        return Ok(());
+    }
     touched.ids.insert((seen.tenant, seen.id));
     // A later sighting of what is known already links nothing new.
     let linking = |e: &Evidence| e.stands().then_some((e.since(), e.weight));
     let is_new = before.is_none() || before.as_ref().and_then(linking) != linking(&after);
-    if weight > Weight::NOTHING && is_new {
+    if is_new {
         touched.visitors.insert((seen.tenant, seen.visitor));
     }
     Ok(())
@@ -269,10 +273,17 @@ pub(super) fn rename(
     touched: &mut Touched,
 ) -> Result<(), StoreError> {
     const DROP: &str = "DELETE FROM evidence WHERE tenant = ?1 AND visitor = ?2 AND kind = ?3 AND hash = ?4";
-    for row in of_id(group.tx, tenant, from)? {
+    let mut all = of_id(group.tx, tenant, from)?;
+    each(group.tx, &of_id_where("weight = 0"), tenant, from, |row| {
+        all.push(*row);
+        true
+    })?;
+    for row in all {
         let visitor = row.evidence.visitor;
         put(group, tenant, &Evidence { id: to, ..row.evidence }, row.source, row.flag.map(flag_column))?;
-        touched.visitors.insert((tenant, visitor));
+        if row.evidence.weight > Weight::NOTHING {
+            touched.visitors.insert((tenant, visitor));
+        }
         let KindCode(kind) = from.kind;
         let place = (tenant.0, visitor.as_bytes(), kind, &from.hash.0);
         group.tx.prepare_cached(DROP)?.execute(place)?;
@@ -288,7 +299,8 @@ pub(super) fn flag(
     id: AlternateId,
     reason: Option<Reason>,
 ) -> Result<(), StoreError> {
-    const FLAG: &str = "UPDATE evidence SET flag = ?5 WHERE tenant = ?1 AND visitor = ?2 AND kind = ?3 AND hash = ?4";
+    const FLAG: &str = "UPDATE evidence SET flag = ?5
+        WHERE tenant = ?1 AND visitor = ?2 AND kind = ?3 AND hash = ?4 AND weight > 0";
     let KindCode(kind) = id.kind;
     let place = (tenant.0, visitor.as_bytes(), kind, &id.hash.0, reason.map(flag_column));
     group.tx.prepare_cached(FLAG)?.execute(place)?;
@@ -308,17 +320,17 @@ pub fn of_visitor(conn: &Connection, tenant: TenantNo, visitor: VisitorId) -> Re
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-/// Whether an id was seen with more visitors than `most`: pieces of evidence that did not end for ever.
+/// Whether an id was seen with more visitors than `most`: pieces of evidence that say something and did not end for ever.
 pub(super) fn is_over(conn: &Connection, tenant: TenantNo, id: AlternateId, most: u32) -> Result<bool, StoreError> {
     // From its index alone.
     const READ: &str = "SELECT 1 FROM evidence INDEXED BY evidence_of_id
-        WHERE tenant = ?1 AND kind = ?2 AND hash = ?3 AND ifnull(cancelled, 0) < ?4 LIMIT 1 OFFSET ?5";
+        WHERE tenant = ?1 AND kind = ?2 AND hash = ?3 AND weight > 0 AND ifnull(cancelled, 0) < ?4 LIMIT 1 OFFSET ?5";
     let mut statement = conn.prepare_cached(READ)?;
     let place = (tenant.0, id.kind.0, &id.hash.0, signed(FOR_EVER), most);
     Ok(statement.query_row(place, |_| Ok(())).optional()?.is_some())
 }
 
-/// All evidence that names an id, the visitor last seen with it first.
+/// All evidence that says something of an id, the visitor last seen with it first.
 pub(super) fn of_id(conn: &Connection, tenant: TenantNo, id: AlternateId) -> Result<Vec<Row>, StoreError> {
     let mut rows = Vec::new();
     each_newest(conn, tenant, id, |row| {
@@ -342,15 +354,25 @@ pub fn other(
     Ok(visitors.into_iter().find(|visitor| *visitor != of))
 }
 
-/// Shows the evidence that names an id, the visitor last seen with it first, until `more` says no: a shared
-/// id with a million visitors costs as little as any other.
+/// Shows the evidence that says something of an id, the visitor last seen with it first, until `more` says no: a shared
+/// id with a million visitors costs as little as any other, and so does one that a million claim without proof.
 pub(super) fn each_newest(
     conn: &Connection,
     tenant: TenantNo,
     id: AlternateId,
+    more: impl FnMut(&Row) -> bool,
+) -> Result<(), StoreError> {
+    each(conn, &of_id_where("weight > 0"), tenant, id, more)
+}
+
+fn each(
+    conn: &Connection,
+    read: &str,
+    tenant: TenantNo,
+    id: AlternateId,
     mut more: impl FnMut(&Row) -> bool,
 ) -> Result<(), StoreError> {
-    let mut statement = conn.prepare_cached(&by_id())?;
+    let mut statement = conn.prepare_cached(read)?;
     let KindCode(kind) = id.kind;
     for found in statement.query_map((tenant.0, kind, &id.hash.0), row)? {
         if !more(&found?) {
@@ -360,9 +382,10 @@ pub(super) fn each_newest(
     Ok(())
 }
 
-fn by_id() -> String {
+/// Each weight has an index of its own.
+fn of_id_where(weight: &str) -> String {
     format!(
-        "SELECT {COLUMNS} FROM evidence WHERE tenant = ?1 AND kind = ?2 AND hash = ?3
+        "SELECT {COLUMNS} FROM evidence WHERE tenant = ?1 AND kind = ?2 AND hash = ?3 AND {weight}
          ORDER BY last DESC, visitor"
     )
 }

@@ -35,21 +35,24 @@ struct Known {
 /// Recomputes the people around every visitor whose evidence changed.
 pub(super) fn recompute(group: &mut Group<'_>, touched: &mut Touched, linked: &mut Linked) -> Result<(), StoreError> {
     let mut course = Course::new(touched.speakers.clone());
+    let mut passed = BTreeSet::new();
     for (tenant, visitor) in touched.visitors.clone() {
-        if course.done.contains(&(tenant, visitor)) {
+        if course.done.contains(&(tenant, visitor)) || passed.contains(&(tenant, visitor)) {
             continue;
         }
         let around = gather(group, tenant, visitor, touched, &mut course)?;
-        course.done.extend(around.stored.keys().map(|v| (tenant, *v)));
         if around.is_too_large {
-            // It stays as it is, and `reconcile` tells of it; what withdrew must go now.
+            // It stays as it is, and `reconcile` tells of it; what withdrew must go now, also where it is first found here.
             group.metrics.people_too_large.add(1);
             tracing::warn!(limit = limits::AROUND_VISITORS, "a person is too large to be linked at once");
-            if linked.withdrawn.contains(&(tenant, visitor)) {
-                separate(group, tenant, visitor, linked)?;
+            for visitor in around.stored.keys() {
+                if passed.insert((tenant, *visitor)) && linked.withdrawn.contains(&(tenant, *visitor)) {
+                    separate(group, tenant, *visitor, linked)?;
+                }
             }
             continue;
         }
+        course.done.extend(around.stored.keys().map(|v| (tenant, *v)));
         let found = decide(group, tenant, &around)?;
         for (visitor, id) in found.unique.iter().filter(|(_, id)| around.large.contains(id)) {
             let speaker =
@@ -218,7 +221,8 @@ fn separate(
     visitor: VisitorId,
     linked: &mut Linked,
 ) -> Result<(), StoreError> {
-    let Some(Stored { person: row, .. }) = stored(group, tenant, visitor)? else {
+    let Some(Stored { person: row, .. }) = stored(group, tenant, visitor)? else { return Ok(()) };
+    let Some(Known { master, devices, .. }) = known(group, tenant, row)?.filter(|known| known.devices > 1) else {
         return Ok(());
     };
     let person = Person { master: visitor, members: BTreeSet::from([visitor]) };
@@ -227,8 +231,7 @@ fn separate(
     let alone = apply(group, tenant, planned)?;
     linked.rows.extend([alone.person, row]);
     linked.people.push(alone);
-    let Some(Known { master, devices, .. }) = known(group, tenant, row)? else { return Ok(()) };
-    let master = if master == visitor { oldest(group, tenant, row, None, |_| false)? } else { Some(master) };
+    let master = if master == visitor { oldest(group, tenant, row, None, devices, |_| false)? } else { Some(master) };
     if let Some(master) = master {
         let left = Left { master, devices: devices.saturating_sub(1), gone: vec![visitor] };
         linked.people.push(shrink(group, row, &left)?);

@@ -167,11 +167,11 @@ impl Gathered {
         threshold: Weight,
         ids: &mut Ids,
     ) -> Result<(), StoreError> {
-        // What links nobody is one of those that the id was seen with all the same.
-        let mut others = rows.iter().filter(|row| !row.has_ended()).count();
+        // What links nobody is one of those that the id was seen with all the same; what anyone may say is not.
+        let said = || rows.iter().filter(|row| row.evidence.weight > Weight::NOTHING);
+        let mut others = said().filter(|row| !row.has_ended()).count();
         if let Some(visitor) = visitor {
-            let said = rows.iter().filter(|row| row.evidence.weight > Weight::NOTHING);
-            ids.flagged.extend(said.filter_map(|row| Some((visitor, id, row.flag?))));
+            ids.flagged.extend(said().filter_map(|row| Some((visitor, id, row.flag?))));
             let sure = combined(rows.iter().map(|row| row.evidence)).filter(|(weight, _)| *weight >= threshold);
             if let Some((weight, since)) = sure {
                 let claim = Claim { since, visitor, id: NONE };

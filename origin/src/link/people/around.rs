@@ -301,19 +301,23 @@ pub(super) fn stored(group: &Group<'_>, tenant: TenantNo, visitor: VisitorId) ->
     Ok(found.optional()?)
 }
 
-/// The oldest visitor that points to a row, is younger than another and is not among these.
+/// The oldest visitor of a row's that is younger than another and is not among these; of about so many.
 pub(super) fn oldest(
     group: &Group<'_>,
     tenant: TenantNo,
     person: PersonNo,
     after: Option<VisitorId>,
+    devices: u64,
     but: impl Fn(&VisitorId) -> bool,
 ) -> Result<Option<VisitorId>, StoreError> {
-    // In the order of ids: the oldest of many is found soon.
-    const READ: &str = "SELECT visitor FROM visitors INDEXED BY visitors_by_id
+    // All of a person's, or all of the tenant's in the order of ids, where the oldest of many is found soon.
+    const SOME: &str = "SELECT visitor FROM visitors INDEXED BY visitors_by_person
+        WHERE person = ?3 AND tenant = ?1 AND visitor > ?2 ORDER BY visitor";
+    const MANY: &str = "SELECT visitor FROM visitors INDEXED BY visitors_by_id
         WHERE tenant = ?1 AND visitor > ?2 AND person = ?3 ORDER BY visitor";
     let after = after.map(|after| after.as_bytes().to_vec()).unwrap_or_default();
-    let mut statement = group.tx.prepare_cached(READ)?;
+    let read = if devices > limits::AROUND_VISITORS as u64 { MANY } else { SOME };
+    let mut statement = group.tx.prepare_cached(read)?;
     for found in statement.query_map((tenant.0, after, person.0), |row| visitor_at(row, 0))? {
         let found = found?;
         if !but(&found) {

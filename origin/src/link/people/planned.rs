@@ -142,7 +142,11 @@ impl Planning<'_, '_> {
         match known {
             Some(Known { master, .. }) if !is_seen(&master) => Ok(Some(master)),
             Some(Known { master, .. }) if stay.contains(&master) => Ok(None),
-            known => oldest(self.group, self.tenant, row, known.map(|known| known.master), is_seen),
+            known => {
+                let seen = self.seen(row).count() as u64;
+                let master = known.map(|known| known.master);
+                oldest(self.group, self.tenant, row, master, self.unseen(row) + seen, is_seen)
+            }
         }
     }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use causeway_shared::fact::{Fact, What};
+use causeway_shared::fact::{Fact, Scope, What};
 use causeway_shared::ids::{AlternateId, KindCode};
 use causeway_shared::limits;
 use causeway_shared::person::{Source, Weight};
@@ -162,6 +162,10 @@ fn s5_08_a_large_person_is_mended_by_its_few_wrong_visitors() {
     }
 }
 
+fn number(origin: &Origin, read: &str) -> i64 {
+    origin.conn.query_row(read, [], |row| row.get(0)).unwrap()
+}
+
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -213,4 +217,106 @@ fn s5_08_who_is_tied_unsurely_speaks_for_nobody() {
     origin.admin("demo", &[tie(4, 5, pair, 900), tie(5, 5, pair, 900), login]);
     is_right(&origin);
     assert_eq!([6, 5].map(|v| origin.person("demo", visitor(v)).devices), [3, 3]);
+}
+
+#[test]
+fn field_20_all_who_withdraw_at_once_leave_a_chain_too_long_to_be_looked_at() {
+    // Eleven households, each of which has a visitor in common with the next.
+    let chain = |origin: &Origin| -> Vec<Fact> {
+        let of = |n: u32| {
+            let id = origin.id("demo", KindCode(2), &format!("household {n}"));
+            (0..=limits::CROWD - 100).map(move |v| alias(visitor(1 + n * (limits::CROWD - 100) + v), n, NOW, id))
+        };
+        (0..12).flat_map(of).collect()
+    };
+    let leave = |v: u32, how: u32| match how {
+        0 => crate::testing::withdrawal(visitor(v), NOW + 9),
+        _ => crate::erase::Whom::Visitor(visitor(v)).fact(Scope::Visitor, NOW + 9, [0; 16]),
+    };
+    let mut origin = Origin::new();
+    // The last ones come one by one, so that all before are one person.
+    let mut facts = chain(&origin);
+    let far = facts.split_off(facts.len() - 2_000);
+    origin.admin("demo", &facts);
+    far.chunks(500).for_each(|facts| origin.admin("demo", facts));
+    assert!(origin.metrics.people_too_large.get() > 0, "it is too long");
+    for how in [0, 1] {
+        origin.now += 10;
+        let gone = [40, 1_200, 2_400, 50].map(|v| v + how);
+        origin.admin("demo", &gone.map(|v| leave(v, how)));
+        assert_eq!(gone.map(|v| origin.person("demo", visitor(v)).devices), [1; 4]);
+        assert!(origin.person("demo", visitor(60)).devices > limits::CROWD);
+    }
+}
+
+#[test]
+fn s5_08_what_thousands_claim_without_proof_costs_those_who_have_it_nothing() {
+    let each = |claims: u32| {
+        let mut origin = Origin::new();
+        let logins = [1, 2].map(|v| origin.login(visitor(v), v, NOW, "ann"));
+        origin.send("demo", &logins);
+        let claim = |origin: &Origin, v| {
+            let id = origin.member("demo", "ann");
+            fact(visitor(v), 1, NOW + 5, What::Alias { id, also: Vec::new(), proven: false })
+        };
+        let claims: Vec<Fact> = (0..claims).map(|v| claim(&origin, 100 + v)).collect();
+        claims.chunks(1_000).for_each(|claims| origin.admin("demo", claims));
+        origin.settle(&mut BTreeMap::new());
+        let one = cost(&mut origin, |origin| drop(origin.send("demo", &[claim(origin, 50)])));
+        let login =
+            cost(&mut origin, |origin| drop(origin.send("demo", &[origin.login(visitor(60), 1, NOW + 7, "ann")])));
+        assert_eq!(origin.person("demo", visitor(60)).devices, 3);
+        assert_eq!(of(&origin, origin.member("demo", "ann")), 3);
+        is_right(&origin);
+        [one, login]
+    };
+    for ((what, few), many) in ["claim", "login"].into_iter().zip(each(10)).zip(each(3_000)) {
+        assert!(many.0 <= 2 * few.0 + STEP && many.1 <= few.1 + 4, "{what}: {few:?}, then {many:?}");
+    }
+}
+
+#[test]
+fn s5_08_of_two_large_people_that_somebody_leaves_all_the_time_every_snapshot_is_written() {
+    let (mut origin, mut kv) = origin(MANY);
+    let others: Vec<Fact> = (1..=MANY).map(|v| origin.login(visitor(10 * v + 5), v, NOW, "other")).collect();
+    origin.send("demo", &others);
+    origin.settle(&mut kv);
+    let ids = ["shop", "other"].map(|name| origin.member("demo", name));
+    let before = number(&origin, "SELECT max(published) FROM visitors");
+    let old = |origin: &Origin| number(origin, &format!("SELECT count(*) FROM visitors WHERE published <= {before}"));
+    let mut left = 0;
+    let mut written = 0;
+    while old(&origin) > 0 {
+        left += 1;
+        assert!(left < 60, "{} are left after {written} writes", old(&origin));
+        let leaves = |(id, offset): (AlternateId, u32)| {
+            fact(visitor(10 * left + offset), 9_000, NOW + 2, What::Cancellation { id })
+        };
+        origin.admin("demo", &ids.into_iter().zip([0, 5]).map(leaves).collect::<Vec<_>>());
+        for _ in 0..4 {
+            origin.now += 1_000;
+            let writes = origin.drain(100);
+            written += writes.len();
+            origin.acknowledge(&writes);
+        }
+    }
+    // Nobody leaves any more: they end.
+    for calls in 0.. {
+        assert!(calls < 100);
+        if origin.drain(100).is_empty() && number(&origin, "SELECT count(*) FROM sweeps") == 0 {
+            break;
+        }
+        origin.now += 1_000;
+    }
+}
+
+#[test]
+fn s5_08_many_who_leave_at_once_are_told_once() {
+    let leave = |many: u32| {
+        let (mut origin, _) = origin(1_500);
+        let all: Vec<Fact> = (1..=many).map(|v| crate::testing::withdrawal(visitor(10 * v), NOW + 9)).collect();
+        cost(&mut origin, |origin| origin.admin("demo", &all)).1
+    };
+    let (one, many) = (leave(1), leave(100));
+    assert!(many < one + 100 * (2 * limits::CUTS as u64 + 50), "{one} rows, then {many}");
 }

@@ -25,7 +25,7 @@ const WRONG: u32 = 1_000;
 /// The member that a fifth of all visitors are of.
 const SUPER: u32 = 0;
 /// Indices that are made at the end.
-const LATER: [&str; 3] = ["visitors_by_person", "people_by_master", "evidence_of_id"];
+const LATER: [&str; 4] = ["visitors_by_person", "people_by_master", "evidence_of_id", "claims_of_id"];
 
 /// The member of a visitor.
 fn member(visitor: u32, visitors: u32) -> Option<u32> {
