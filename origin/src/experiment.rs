@@ -6,6 +6,7 @@
 pub mod bandit;
 pub mod people;
 pub mod results;
+pub mod rollup;
 pub mod statistics;
 
 use std::collections::BTreeSet;

@@ -34,13 +34,18 @@ pub enum Job {
     Train,
     /// Every snapshot and lookup, written anew.
     Publish,
+    /// What the visitors of a person do not know of one another yet is published to all of them now.
+    Compact,
+    /// Sums that are kept are counted anew from what they add up.
+    Rollup,
 }
 
 impl Job {
     /// All of them; of two that are due at once the first goes first.
-    pub const ALL: [Self; 5] = [Self::Trim, Self::Retention, Self::Reconcile, Self::Train, Self::Publish];
+    pub const ALL: [Self; 7] =
+        [Self::Trim, Self::Retention, Self::Reconcile, Self::Train, Self::Publish, Self::Compact, Self::Rollup];
     /// Their names, in the same order.
-    pub const NAMES: [&str; 5] = ["trim", "retention", "reconcile", "train", "publish"];
+    pub const NAMES: [&str; 7] = ["trim", "retention", "reconcile", "train", "publish", "compact", "rollup"];
 
     /// Its name.
     #[must_use]
@@ -51,6 +56,8 @@ impl Job {
             Self::Reconcile => "reconcile",
             Self::Train => "train",
             Self::Publish => "publish",
+            Self::Compact => "compact",
+            Self::Rollup => "rollup",
         }
     }
 
@@ -133,11 +140,16 @@ pub struct Every {
     pub reconcile_hours: u32,
     /// `train`, for each tenant.
     pub train_hours: u32,
+    /// `compact`.
+    pub compact_hours: u32,
+    /// `rollup`.
+    pub rollup_hours: u32,
 }
 
 impl Default for Every {
     fn default() -> Self {
-        Self { trim_hours: 24, retention_hours: 24, reconcile_hours: 168, train_hours: 0 }
+        let (trim_hours, retention_hours, reconcile_hours, rollup_hours) = (24, 24, 168, 168);
+        Self { trim_hours, retention_hours, reconcile_hours, train_hours: 0, compact_hours: 0, rollup_hours }
     }
 }
 
@@ -150,6 +162,8 @@ impl Every {
             Job::Retention => self.retention_hours,
             Job::Reconcile => self.reconcile_hours,
             Job::Train => self.train_hours,
+            Job::Compact => self.compact_hours,
+            Job::Rollup => self.rollup_hours,
             // After a loss of the KV, when somebody says so.
             Job::Publish => 0,
         };

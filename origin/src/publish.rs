@@ -327,7 +327,7 @@ pub fn hand_out(group: &mut Group<'_>, wanted: u16) -> Result<Vec<Publish>, Stor
         return Ok(Vec::new());
     }
     forget_settled(group)?;
-    fire_timers(group)?;
+    fire_timers(group, group.now, TIMERS)?;
     let wanted = usize::from(wanted).min(limits::SYNC_PUBLISH);
     let mut writes = Vec::new();
     let mut all = due(group, wanted)?;
@@ -352,9 +352,12 @@ fn forget_settled(group: &Group<'_>) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Puts in the outbox the siblings of people whose pause is over: of each the visitors last active, where
-/// their snapshot is older than the person's last change.
-fn fire_timers(group: &Group<'_>) -> Result<(), StoreError> {
+/// Puts in the outbox the siblings of people whose pause is over by a time: of each the visitors last active, where
+/// their snapshot is older than the person's last change. Gives how many people and snapshots these were.
+///
+/// # Errors
+/// [`StoreError`]; then nothing of the group may be kept.
+pub fn fire_timers(group: &Group<'_>, until: Millis, most: u32) -> Result<(u64, u64), StoreError> {
     const READ: &str = "SELECT person, tenant FROM people WHERE siblings_due <= ?1
         ORDER BY siblings_due LIMIT ?2";
     const SIBLINGS: &str = "SELECT v.visitor FROM
@@ -363,20 +366,31 @@ fn fire_timers(group: &Group<'_>) -> Result<(), StoreError> {
     const DONE: &str = "UPDATE people SET siblings_due = NULL WHERE person = ?1";
     let people: Vec<(i64, i64)> = {
         let mut statement = group.tx.prepare_cached(READ)?;
-        let rows = statement.query_map((signed(group.now), TIMERS), |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let rows = statement.query_map((signed(until), most), |row| Ok((row.get(0)?, row.get(1)?)))?;
         rows.collect::<Result<_, _>>()?
     };
+    let (fired, mut put_now) = (people.len() as u64, 0);
     for (person, tenant) in people {
         let mut statement = group.tx.prepare_cached(SIBLINGS)?;
         let bound = signed(limits::SNAPSHOT_VISITORS as u64);
         let siblings: Vec<VisitorId> =
             statement.query_map((person, bound), |row| visitor_at(row, 0))?.collect::<Result<_, _>>()?;
+        put_now += siblings.len() as u64;
         for visitor in siblings {
             put(group, TenantNo(tenant), Subject::Snapshot(visitor), group.now)?;
         }
         group.tx.prepare_cached(DONE)?.execute([person])?;
     }
-    Ok(())
+    Ok((fired, put_now))
+}
+
+/// People whose siblings wait for news of one another.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn waiting(conn: &rusqlite::Connection) -> Result<u64, StoreError> {
+    const COUNT: &str = "SELECT count(*) FROM people WHERE siblings_due IS NOT NULL";
+    Ok(conn.query_row(COUNT, [], |row| row.get(0).map(unsigned))?)
 }
 
 fn due(group: &Group<'_>, wanted: usize) -> Result<Vec<Due>, StoreError> {

@@ -134,6 +134,20 @@ pub const SETTINGS: &[Setting] = &[
         default: "0",
         meaning: "The same of `train`, for each tenant: at a large store minutes of a processor and half a gigabyte of memory. A model is used for 14 days.",
     },
+    Setting {
+        key: "jobs.compact_hours",
+        env: "CAUSEWAY_JOBS_COMPACT_HOURS",
+        shape: Shape::Number,
+        default: "0",
+        meaning: "The same of `compact`. Of use where `sibling_publish_s` is long: it publishes at once what waits for that.",
+    },
+    Setting {
+        key: "jobs.rollup_hours",
+        env: "CAUSEWAY_JOBS_ROLLUP_HOURS",
+        shape: Shape::Number,
+        default: "168",
+        meaning: "The same of `rollup`, which counts the sums of experiments anew.",
+    },
 ];
 
 /// Keys of a `[[tenant]]` table: key, default, meaning.

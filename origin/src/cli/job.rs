@@ -55,6 +55,10 @@ pub(super) enum Name {
     Reconcile(Dry),
     /// Have every snapshot and lookup written anew: after a loss of the KV.
     Publish(Dry),
+    /// Publish to all visitors of a person now what they do not know of one another yet, before its pause is over.
+    Compact(Dry),
+    /// Count the sums of experiments anew from what people saw and did, and mend what differs.
+    Rollup(Dry),
     /// Train the model that predicts clicks, conversions and their worth from stored actions, and keep it if it is better
     /// than the base rate on the newest fifth of them.
     Train(Train),
@@ -113,6 +117,8 @@ fn asked(name: &Name, opened: &Opened) -> anyhow::Result<(Asked, Options)> {
         Name::Retention(dry) => (of(jobs::Job::Retention, dry), Options::default()),
         Name::Reconcile(dry) => (of(jobs::Job::Reconcile, dry), Options::default()),
         Name::Publish(dry) => (of(jobs::Job::Publish, dry), Options::default()),
+        Name::Compact(dry) => (of(jobs::Job::Compact, dry), Options::default()),
+        Name::Rollup(dry) => (of(jobs::Job::Rollup, dry), Options::default()),
         Name::Train(train) => {
             let tenant = named(&opened.rules.tenants, train.tenant.as_deref())?;
             let words = &tenant.config.vocabulary;

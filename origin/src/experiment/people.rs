@@ -27,12 +27,12 @@ const HOUR_MS: Millis = 3_600_000;
 
 /// What a person comes to in one experiment.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Row {
+pub(super) struct Row {
     arm: i64,
     exposed: Millis,
     converted: Option<Millis>,
     /// Hours with conversions: how many, and their revenue.
-    hours: BTreeMap<HourStamp, (i64, Micros)>,
+    pub(super) hours: BTreeMap<HourStamp, (i64, Micros)>,
 }
 
 /// Brings up to date who changed in this group: visitors of whom something was counted, by their rows, and whose people did.
@@ -51,10 +51,11 @@ pub fn refresh(group: &Group<'_>, tested: &[i64], linked: &Linked) -> Result<(),
         changed
             .extend(group.tx.prepare_cached(OF_VISITOR)?.query_row(place, |row| row.get(0).map(PersonNo)).optional()?);
     }
-    changed.into_iter().try_for_each(|person| person_changed(group.tx, &group.experiments, person))
+    changed.into_iter().try_for_each(|person| person_changed(group.tx, &group.experiments, person).map(drop))
 }
 
-fn person_changed(conn: &Connection, tested: &Experiments, person: PersonNo) -> Result<(), StoreError> {
+/// Whether a person comes to something else now.
+pub(super) fn person_changed(conn: &Connection, tested: &Experiments, person: PersonNo) -> Result<bool, StoreError> {
     const TENANT: &str = "SELECT tenant, devices FROM people WHERE person = ?1";
     const DROP: &str = "DELETE FROM experiment_people WHERE person = ?1 AND experiment = ?2";
     const PUT: &str = "INSERT OR REPLACE INTO experiment_people
@@ -74,9 +75,11 @@ fn person_changed(conn: &Connection, tested: &Experiments, person: PersonNo) -> 
             conn.prepare_cached(DROP)?.execute((person.0, experiment))?;
         }
     }
-    let Some(tenant) = tenant else { return Ok(()) };
+    let Some(tenant) = tenant else { return Ok(!before.is_empty()) };
+    let same = |(experiment, row): &(&u32, &Row)| before.get(&(tenant, **experiment)) == Some(row);
+    let is_changed = before.len() != after.len() || !after.iter().all(|of| same(&of));
     for (experiment, row) in &after {
-        if before.get(&(tenant, *experiment)) != Some(row) {
+        if !same(&(experiment, row)) {
             add(conn, tenant, *experiment, row, 1)?;
             let Row { arm, exposed, converted, hours } = row;
             let converted = converted.map(signed);
@@ -84,24 +87,42 @@ fn person_changed(conn: &Connection, tested: &Experiments, person: PersonNo) -> 
             conn.prepare_cached(PUT)?.execute(values)?;
         }
     }
-    Ok(())
+    Ok(is_changed)
 }
 
-fn stored(conn: &Connection, person: PersonNo) -> Result<BTreeMap<(TenantNo, u32), Row>, StoreError> {
+/// What a person came to, by tenant and experiment.
+pub(super) fn stored(conn: &Connection, person: PersonNo) -> Result<BTreeMap<(TenantNo, u32), Row>, StoreError> {
     const READ: &str =
         "SELECT tenant, experiment, arm, exposed, converted, hours FROM experiment_people WHERE person = ?1";
     let mut statement = conn.prepare_cached(READ)?;
     let mut rows = statement.query([person.0])?;
     let mut found = BTreeMap::new();
     while let Some(row) = rows.next()? {
-        let packed: Vec<u8> = row.get(5)?;
-        let hours = unpack(&packed).ok_or(StoreError::Corrupt { what: "person's conversions" })?;
-        let converted: Option<i64> = row.get(4)?;
-        let exposed = unsigned(row.get(3)?);
-        let of = Row { arm: row.get(2)?, exposed, converted: converted.map(unsigned), hours };
-        found.insert((TenantNo(row.get(0)?), row.get(1)?), of);
+        let (place, of) = row_of(row)?;
+        found.insert(place, of);
     }
     Ok(found)
+}
+
+/// Shows all people's rows.
+pub(super) fn each(conn: &Connection, mut each: impl FnMut((TenantNo, u32), &Row)) -> Result<(), StoreError> {
+    const READ: &str = "SELECT tenant, experiment, arm, exposed, converted, hours FROM experiment_people";
+    let mut statement = conn.prepare(READ)?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        let (place, of) = row_of(row)?;
+        each(place, &of);
+    }
+    Ok(())
+}
+
+fn row_of(row: &rusqlite::Row<'_>) -> Result<((TenantNo, u32), Row), StoreError> {
+    let packed: Vec<u8> = row.get(5)?;
+    let hours = unpack(&packed).ok_or(StoreError::Corrupt { what: "person's conversions" })?;
+    let converted: Option<i64> = row.get(4)?;
+    let exposed = unsigned(row.get(3)?);
+    let of = Row { arm: row.get(2)?, exposed, converted: converted.map(unsigned), hours };
+    Ok(((TenantNo(row.get(0)?), row.get(1)?), of))
 }
 
 /// What the person's visitors come to. An experiment that is no longer configured goes on counting purchases.
@@ -176,27 +197,41 @@ impl Sums {
 
 /// Puts a person's row into the sums, or takes it out.
 fn add(conn: &Connection, tenant: TenantNo, experiment: u32, row: &Row, sign: i64) -> Result<(), StoreError> {
-    let mut hours: BTreeMap<HourStamp, Sums> = BTreeMap::new();
-    for (hour, (conversions, revenue)) in &row.hours {
-        hours.insert(*hour, Sums { conversions: *conversions, revenue: *revenue, ..Sums::default() });
+    let (hours, delay) = row.adds(tenant, experiment);
+    hours.into_iter().try_for_each(|(place, sums)| add_hour(conn, place, sums, sign))?;
+    delay.map_or(Ok(()), |delay| add_delay(conn, delay, sign))
+}
+
+/// Where sums lie: tenant, experiment, arm, hour.
+pub(super) type Place = (i64, u32, i64, u32);
+/// Where people are counted by how long they took: tenant, experiment, hour of the first exposure, hours.
+pub(super) type Delay = (i64, u32, u32, i64);
+
+impl Row {
+    /// What a person adds to the sums.
+    pub(super) fn adds(&self, TenantNo(tenant): TenantNo, experiment: u32) -> (BTreeMap<Place, Sums>, Option<Delay>) {
+        let mut hours: BTreeMap<HourStamp, Sums> = BTreeMap::new();
+        for (hour, (conversions, revenue)) in &self.hours {
+            hours.insert(*hour, Sums { conversions: *conversions, revenue: *revenue, ..Sums::default() });
+        }
+        let exposed = HourStamp::at(self.exposed);
+        let cohort = hours.entry(exposed).or_default();
+        cohort.exposed = 1;
+        cohort.cohort_converted = i64::from(self.converted.is_some());
+        cohort.cohort_conversions = self.hours.values().map(|(count, _)| count).sum();
+        cohort.cohort_revenue = self.hours.values().fold(0, |sum: Micros, (_, revenue)| sum.wrapping_add(*revenue));
+        let delay = self.converted.map(|at| {
+            hours.entry(HourStamp::at(at)).or_default().converted = 1;
+            let delay = (at.saturating_sub(self.exposed) / HOUR_MS).min(DELAY_HOURS);
+            (tenant, experiment, exposed.0, signed(delay))
+        });
+        let places = hours.into_iter().map(|(HourStamp(hour), sums)| ((tenant, experiment, self.arm, hour), sums));
+        (places.collect(), delay)
     }
-    let cohort = hours.entry(HourStamp::at(row.exposed)).or_default();
-    cohort.exposed = 1;
-    cohort.cohort_converted = i64::from(row.converted.is_some());
-    cohort.cohort_conversions = row.hours.values().map(|(count, _)| count).sum();
-    cohort.cohort_revenue = row.hours.values().fold(0, |sum: Micros, (_, revenue)| sum.wrapping_add(*revenue));
-    if let Some(at) = row.converted {
-        hours.entry(HourStamp::at(at)).or_default().converted = 1;
-        add_delay(conn, tenant, experiment, (row.exposed, at), sign)?;
-    }
-    for (HourStamp(hour), sums) in hours {
-        add_hour(conn, (tenant.0, experiment, row.arm, hour), sums, sign)?;
-    }
-    Ok(())
 }
 
 /// Adds to the sums of an hour; one that nobody adds to any more goes.
-fn add_hour(conn: &Connection, place: (i64, u32, i64, u32), sums: Sums, sign: i64) -> Result<(), StoreError> {
+pub(super) fn add_hour(conn: &Connection, place: Place, sums: Sums, sign: i64) -> Result<(), StoreError> {
     const READ: &str = "SELECT exposed, cohort_converted, cohort_conversions, cohort_revenue, converted, conversions,
         revenue FROM experiment_hours WHERE tenant = ?1 AND experiment = ?2 AND arm = ?3 AND hour = ?4";
     const PUT: &str =
@@ -259,22 +294,37 @@ pub fn sums(
     Ok(found)
 }
 
-fn add_delay(
-    conn: &Connection,
-    tenant: TenantNo,
-    experiment: u32,
-    (exposed, converted): (Millis, Millis),
-    sign: i64,
-) -> Result<(), StoreError> {
+/// Shows all sums.
+pub(super) fn each_sum(conn: &Connection, mut each: impl FnMut(Place, Sums)) -> Result<(), StoreError> {
+    const READ: &str = "SELECT exposed, cohort_converted, cohort_conversions, cohort_revenue, converted, conversions,
+        revenue, tenant, experiment, arm, hour FROM experiment_hours";
+    let mut statement = conn.prepare(READ)?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        each((row.get(7)?, row.get(8)?, row.get(9)?, row.get(10)?), sums_of(row)?);
+    }
+    Ok(())
+}
+
+/// Shows how many people took how long.
+pub(super) fn each_delay(conn: &Connection, mut each: impl FnMut(Delay, i64)) -> Result<(), StoreError> {
+    let mut statement = conn.prepare("SELECT tenant, experiment, hour, delay, people FROM experiment_delays")?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        each((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?), row.get(4)?);
+    }
+    Ok(())
+}
+
+/// Adds people to those who took so long.
+pub(super) fn add_delay(conn: &Connection, place: Delay, people: i64) -> Result<(), StoreError> {
     const ADD: &str =
         "INSERT INTO experiment_delays (tenant, experiment, hour, delay, people) VALUES (?1, ?2, ?3, ?4, ?5)
         ON CONFLICT DO UPDATE SET people = people + excluded.people";
     const DROP: &str = "DELETE FROM experiment_delays
         WHERE tenant = ?1 AND experiment = ?2 AND hour = ?3 AND delay = ?4 AND people = 0";
-    let HourStamp(hour) = HourStamp::at(exposed);
-    let delay = (converted.saturating_sub(exposed) / HOUR_MS).min(DELAY_HOURS);
-    let place = (tenant.0, experiment, hour, signed(delay));
-    conn.prepare_cached(ADD)?.execute((place.0, place.1, place.2, place.3, sign))?;
+    let (tenant, experiment, hour, delay) = place;
+    conn.prepare_cached(ADD)?.execute((tenant, experiment, hour, delay, people))?;
     conn.prepare_cached(DROP)?.execute(place)?;
     Ok(())
 }

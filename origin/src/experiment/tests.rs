@@ -256,3 +256,44 @@ fn a_revenue_beyond_all_bounds_goes_in_and_comes_out_again() {
     let (hours, _) = sums(&origin);
     assert_eq!(hours.values().collect::<Vec<_>>(), [&[1, 1, 1, 5, 1, 1, 5]]);
 }
+
+#[test]
+fn s4_12_whatever_was_done_to_rows_and_sums_a_rollup_counts_them_anew() {
+    let mut origin = Origin::tested();
+    let mut numbers = Numbers(0x9e37_79b9_7f4a_7c15);
+    let lasting = |fact: &Fact| !matches!(fact.what, What::Erasure { .. } | What::Withdrawal);
+    let facts: Vec<Fact> = (0..300).map(|n| anything(&origin, &mut numbers, n)).filter(lasting).collect();
+    origin.admin("demo", &facts);
+    let right = sums(&origin);
+    let roll = |origin: &mut Origin, now| {
+        let (mut rolled, mut after) = (rollup::Rolled::default(), 0);
+        while let Some(last) = rollup::people(&origin.conn, after, 2, now, &mut rolled).unwrap() {
+            after = last;
+        }
+        let wrong = rollup::wrong(&origin.conn).unwrap();
+        wrong.mend(&origin.conn).unwrap();
+        assert!(rollup::wrong(&origin.conn).unwrap().is_empty());
+        (rolled.changed, wrong.len())
+    };
+    assert_eq!(roll(&mut origin, NOW), (0, 0));
+    for damage in [
+        "UPDATE experiment_hours SET conversions = conversions + 3, revenue = 0 WHERE hour % 3 = 0",
+        "DELETE FROM experiment_hours WHERE hour % 2 = 0",
+        "INSERT INTO experiment_hours VALUES (1, 77, 1, 9, 1, 1, 1, 1, 1, 1, 1)",
+        "UPDATE experiment_delays SET people = people + 1",
+        "UPDATE experiment_people SET arm = 3 WHERE person % 2 = 0",
+        "DELETE FROM experiment_people",
+        "INSERT INTO experiment_people SELECT person, 9, tenant, arm, exposed, NULL, x'' FROM experiment_people WHERE experiment = 1",
+    ] {
+        origin.conn.execute_batch(damage).unwrap();
+        let mended = roll(&mut origin, NOW);
+        assert!(mended.0 + mended.1 as u64 > 0, "{damage}");
+        assert_eq!(sums(&origin), right, "{damage}");
+        assert_eq!(roll(&mut origin, NOW), (0, 0), "{damage}");
+    }
+    // Of old conversions nothing is kept but the sums.
+    let later = NOW + (limits::CONVERSION_DAYS + 10) * 24 * HOUR;
+    origin.conn.execute("DELETE FROM conversions", []).unwrap();
+    assert_eq!(roll(&mut origin, later), (0, 0));
+    assert_eq!(sums(&origin), right);
+}

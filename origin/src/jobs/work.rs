@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use causeway_shared::ids::Millis;
 use rusqlite::{Connection, TransactionBehavior};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::Job;
 use super::runs::{self, Run};
 use crate::backlog::Backlog;
+use crate::experiment::rollup::{self, Rolled};
 use crate::group::{self, Given, Rules};
 use crate::metrics::Metrics;
 use crate::publish::{self, Put};
@@ -22,6 +24,8 @@ use crate::trim::{self, Trimmed};
 
 /// Visitors trimmed in one transaction.
 const SOME: u32 = 2_000;
+/// People whose siblings are put in the outbox in one transaction.
+const PEOPLE: u32 = 1_000;
 /// Differences named in a report.
 const NAMED: usize = 20;
 /// Between two transactions beside a serving origin: longer than it sleeps between two tries to write (SQLite's busy handler:
@@ -77,6 +81,8 @@ pub fn run(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
         Job::Reconcile => reconcile(place, run),
         Job::Train => train(place, run),
         Job::Publish => publish(place, run),
+        Job::Compact => compact(place, run),
+        Job::Rollup => rollup(place, run),
     }
 }
 
@@ -119,6 +125,67 @@ fn publish(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
         (place.pause)();
     }
     Ok(json!(put).into())
+}
+
+/// The people that wait are those of whom something is new, and no others are looked at: whatever waited when it began is put in
+/// the outbox, before the pause of each is over.
+fn compact(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
+    let mut compacted: Compacted = so_far(run);
+    let all = compacted.people + publish::waiting(place.conn)?;
+    if run.asked.dry_run {
+        return Ok(json!({"people": all}).into());
+    }
+    loop {
+        let given = (place.given)()?;
+        let fired = group::within(place.conn, place.rules, place.metrics, given, |group| {
+            let (people, snapshots) = publish::fire_timers(group, Millis::MAX, PEOPLE)?;
+            compacted.people += people;
+            compacted.snapshots += snapshots;
+            runs::keep(group.tx, run.no, run.cursor, &json!(compacted))?;
+            Ok::<_, StoreError>(people)
+        })?;
+        (place.told)(compacted.people, all)?;
+        if fired < PEOPLE.into() || compacted.people >= all {
+            break;
+        }
+        (place.pause)();
+    }
+    Ok(json!(compacted).into())
+}
+
+/// What `compact` put in the outbox.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+struct Compacted {
+    people: u64,
+    snapshots: u64,
+}
+
+/// A dry run does the same in transactions that are taken back.
+fn rollup(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
+    let all: i64 = place.conn.query_row("SELECT ifnull(max(person), 0) FROM people", [], |row| row.get(0))?;
+    let (mut rolled, mut cursor): (Rolled, i64) = (so_far(run), run.cursor);
+    while cursor < all {
+        let tx = place.conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        cursor = rollup::people(&tx, cursor, SOME, run.since(), &mut rolled)?.unwrap_or(all);
+        if run.asked.dry_run {
+            tx.rollback()?;
+        } else {
+            runs::keep(&tx, run.no, cursor, &json!(rolled))?;
+            tx.commit()?;
+        }
+        (place.told)(store::unsigned(cursor), store::unsigned(all))?;
+        (place.pause)();
+    }
+    let snapshot = place.conn.transaction()?;
+    let wrong = rollup::wrong(&snapshot)?;
+    drop(snapshot);
+    rolled.sums += wrong.len() as u64;
+    if !run.asked.dry_run {
+        let tx = place.conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        wrong.mend(&tx)?;
+        tx.commit()?;
+    }
+    Ok(json!(rolled).into())
 }
 
 /// A dry run does the same in transactions that are taken back. What a sibling would have lost in one before, it still has.

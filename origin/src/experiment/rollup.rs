@@ -1,0 +1,118 @@
+//! The sums of experiments, counted anew from what they add up: people from what their visitors saw and did, sums from the
+//! people. Both are right as long as nobody but this program writes the store.
+
+use std::collections::BTreeMap;
+
+use causeway_shared::ids::Millis;
+use causeway_shared::limits;
+use causeway_shared::time::HourStamp;
+use rusqlite::Connection;
+use serde::{Deserialize, Serialize};
+
+use super::people::{self, Delay, Place, Sums};
+use crate::catalogue;
+use crate::store::{PersonNo, StoreError};
+
+/// What was counted anew, so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Rolled {
+    /// People looked at.
+    pub people: u64,
+    /// Of them those whose rows were others.
+    pub changed: u64,
+    /// Sums that were others.
+    pub sums: u64,
+}
+
+/// Counts the people after one anew, within a transaction, and gives the last of them; `None` behind the last of all. Who
+/// converted when no single conversion of that time is kept any more stays as it is.
+///
+/// # Errors
+/// [`StoreError`]; then nothing of the transaction may be kept.
+pub fn people(
+    tx: &Connection,
+    after: i64,
+    most: u32,
+    now: Millis,
+    rolled: &mut Rolled,
+) -> Result<Option<i64>, StoreError> {
+    const NEXT: &str = "SELECT person FROM people WHERE person > ?1 ORDER BY person LIMIT ?2";
+    // Of a row that nobody points to any more too.
+    const OTHERS: &str = "SELECT DISTINCT person FROM experiment_people WHERE person > ?1 AND person <= ?2
+        AND person NOT IN (SELECT person FROM people)";
+    let mut statement = tx.prepare_cached(NEXT)?;
+    let mut next: Vec<i64> = statement.query_map((after, most), |row| row.get(0))?.collect::<Result<_, _>>()?;
+    let Some(last) = next.last().copied() else { return Ok(None) };
+    let mut others = tx.prepare_cached(OTHERS)?;
+    for other in others.query_map((after, last), |row| row.get(0))? {
+        next.push(other?);
+    }
+    let tested = catalogue::experiments(tx)?;
+    let kept_from = HourStamp::at(now.saturating_sub(limits::CONVERSION_DAYS * 86_400_000));
+    for person in next {
+        rolled.people += 1;
+        let rows = people::stored(tx, PersonNo(person))?;
+        if rows.values().flat_map(|row| row.hours.keys()).all(|hour| *hour > kept_from)
+            && people::person_changed(tx, &tested, PersonNo(person))?
+        {
+            rolled.changed += 1;
+        }
+    }
+    Ok(Some(last))
+}
+
+/// Sums that are not what the people come to, each with what must be added to it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Wrong {
+    hours: BTreeMap<Place, Sums>,
+    delays: BTreeMap<Delay, i64>,
+}
+
+/// Compares all sums with the people, of one moment.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn wrong(snapshot: &Connection) -> Result<Wrong, StoreError> {
+    let mut wrong = Wrong::default();
+    people::each(snapshot, |(tenant, experiment), row| {
+        let (hours, delay) = row.adds(tenant, experiment);
+        for (place, sums) in hours {
+            let sum = wrong.hours.entry(place).or_default();
+            *sum = sum.plus(1, sums);
+        }
+        if let Some(delay) = delay {
+            *wrong.delays.entry(delay).or_default() += 1;
+        }
+    })?;
+    people::each_sum(snapshot, |place, stored| {
+        let sum = wrong.hours.entry(place).or_default();
+        *sum = sum.plus(-1, stored);
+    })?;
+    people::each_delay(snapshot, |delay, stored| *wrong.delays.entry(delay).or_default() -= stored)?;
+    wrong.hours.retain(|_, sums| *sums != Sums::default());
+    wrong.delays.retain(|_, people| *people != 0);
+    Ok(wrong)
+}
+
+impl Wrong {
+    /// How many they are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.hours.len() + self.delays.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Adds what is missing and takes out what is too much: what people came to meanwhile is kept.
+    ///
+    /// # Errors
+    /// [`StoreError`]; then nothing of the transaction may be kept.
+    pub fn mend(&self, tx: &Connection) -> Result<(), StoreError> {
+        self.hours.iter().try_for_each(|(place, sums)| people::add_hour(tx, *place, *sums, 1))?;
+        self.delays.iter().try_for_each(|(place, people)| people::add_delay(tx, *place, *people))
+    }
+}
