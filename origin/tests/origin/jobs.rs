@@ -9,7 +9,7 @@ use crate::support::{Answer, Origin, Place, TENANTS, hold, page, visitor};
 
 /// Without timers, and with a tenant that forgets.
 const CALLED: &str = r#"
-jobs = { trim_hours = 0, retention_hours = 0, reconcile_hours = 0, train_hours = 0 }
+jobs = { trim_hours = 0, retention_hours = 0, reconcile_hours = 0, train_hours = 0, rollup_hours = 0 }
 
 [[tenant]]
 name = "demo"
@@ -51,7 +51,7 @@ fn a_call_starts_a_job_and_its_run_tells_what_came_of_it() {
     let origin = place.serve();
     origin.send(&[ago(1, 9), ago(2, 11), ago(3, 12)]);
     for (path, status, code) in [
-        ("compact", 404, "unknown_job"),
+        ("everything", 404, "unknown_job"),
         ("trim?dry_run=maybe", 400, "bad_query"),
         ("train?tenant=nobody", 400, "unknown_tenant"),
     ] {
@@ -93,6 +93,7 @@ fn a_command_says_what_it_would_do_and_its_runs_are_history_too() {
     for (job, came) in [
         ("trim", json!({ "visitors": 0, "changed": 0, "segments": 0, "actions": 0 })),
         ("retention", json!({ "visitors": 0, "forgotten": 0 })),
+        ("rollup", json!({ "people": 0, "changed": 0, "sums": 0 })),
     ] {
         assert_eq!(place.json(&["job", "run", job, "--dry-run"]), came);
         assert_eq!(place.json(&["job", "run", job]), came);
@@ -100,7 +101,7 @@ fn a_command_says_what_it_would_do_and_its_runs_are_history_too() {
         let told: Vec<_> = runs.as_array().unwrap().iter().map(|run| (&run["dry_run"], &run["woken"])).collect();
         assert_eq!(told, [(&json!(false), &json!("command")), (&json!(true), &json!("command"))]);
     }
-    assert_eq!(place.run(&["job", "list", "--job", "compact"]).status.code(), Some(2));
+    assert_eq!(place.run(&["job", "list", "--job", "everything"]).status.code(), Some(2));
     let unknown = place.run(&["job", "show", "77"]);
     assert_eq!(unknown.status.code(), Some(1));
     assert!(String::from_utf8(unknown.stderr).unwrap().contains("there is no run 77"));
@@ -169,14 +170,14 @@ fn a_job_that_is_due_at_the_start_runs_then_and_not_again() {
         let begun = Instant::now();
         let runs = loop {
             let list = origin.admin(&viewer, "jobs").json()["runs"].as_array().unwrap().clone();
-            if list.len() == 3 && list.iter().all(|run| run["outcome"] == "done") {
+            if list.len() == 4 && list.iter().all(|run| run["outcome"] == "done") {
                 break list;
             }
             assert!(begun.elapsed() < Duration::from_secs(30), "{list:?}");
         };
         let named: Vec<_> =
             runs.iter().map(|run| (run["job"].as_str().unwrap(), run["woken"].as_str().unwrap())).collect();
-        assert_eq!(named, [("reconcile", "timer"), ("retention", "timer"), ("trim", "timer")]);
+        assert_eq!(named, ["rollup", "reconcile", "retention", "trim"].map(|job| (job, "timer")));
     }
 }
 
