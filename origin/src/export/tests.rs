@@ -392,8 +392,8 @@ fn broken_files_and_manifests_are_refused_before_anything_is_written() {
             fs::write(folder.join(MANIFEST), manifest.to_string()).unwrap();
         };
         refused(
-            &|folder| said(&|manifest| manifest["schema"] = json!(2), folder),
-            "its schema is 2, this release reads 1",
+            &|folder| said(&|manifest| manifest["schema"] = json!(1), folder),
+            "its schema is 1, this release reads 2",
         );
         refused(&|folder| said(&|manifest| manifest["tables"][1]["file"] = json!("../x"), folder), "its tables");
         refused(
@@ -454,7 +454,7 @@ fn a_store_that_knows_something_is_not_replaced() {
     let log = Connection::open(data.path().join(crate::log::FILE)).unwrap();
     drop(crate::log::Log::of(log, 0).unwrap());
     let log = Connection::open(data.path().join(crate::log::FILE)).unwrap();
-    log.execute("INSERT INTO log VALUES (3, 1, x'00')", []).unwrap();
+    log.execute("INSERT INTO log (seq, taken, body) VALUES (3, 1, x'00')", []).unwrap();
     let waiting = loaded(folder.path(), data.path()).unwrap_err();
     assert!(waiting.to_string().contains("facts that wait in its log"), "{waiting}");
     let _serving = store::lock(data.path()).unwrap();
