@@ -334,3 +334,7 @@ fn described(tenant: &Known, row: &Row<'_>) -> rusqlite::Result<Value> {
         "visitor": named(9)?, "other": named(10)?, "id": id, "count": unsigned(row.get(8)?),
     }))
 }
+
+#[cfg(test)]
+#[path = "audit/tests.rs"]
+mod tests;
