@@ -305,7 +305,7 @@ fn field_23_a_store_of_before_an_erasure_learns_who_asked_for_it() {
 }
 
 #[test]
-fn s2_06_who_is_forgotten_went_by_the_job() {
+fn who_is_forgotten_went_by_the_job() {
     let mut origin = Origin::new();
     origin.send("demo", &[page(visitor(1), 1, NOW), page(visitor(2), 1, NOW)]);
     let receipt = retention::receipt(1, NOW, 2);
