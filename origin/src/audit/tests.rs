@@ -143,6 +143,20 @@ fn s5_03_a_row_says_which_visitors_were_tied_and_by_what() {
 }
 
 #[test]
+fn s5_03_an_import_of_many_transactions_is_one_row_a_run() {
+    let mut origin = Origin::new();
+    origin.send("demo", &(1..=6).map(|v| page(visitor(v), 1, NOW)).collect::<Vec<_>>());
+    let run = |n: u8| Said { run: Some(FactId::from_bytes([n; 16]).receipt()), ..why("matches") };
+    say(&mut origin, run(1), [pair(1, 2, 2, NOW), pair(2, 3, 3, NOW)].concat());
+    say(&mut origin, run(1), pair(3, 4, 4, NOW));
+    say(&mut origin, run(1), pair(3, 4, 4, NOW));
+    say(&mut origin, run(2), [pair(3, 4, 4, NOW), pair(5, 6, 5, NOW)].concat());
+    say(&mut origin, run(3), pair(5, 6, 5, NOW));
+    assert_eq!(told(&trail(&origin)), [row("link", "cli", "matches", 6), row("link", "cli", "matches", 2)]);
+    assert!((1..=6).all(|v| !names(&origin, v)));
+}
+
+#[test]
 fn s5_03_a_log_that_is_replayed_gives_each_row_once() {
     let origin = Origin::new();
     let rules = Arc::new(origin.rules);
@@ -252,6 +266,9 @@ fn field_07_nobody_who_is_erased_is_named() {
     commit(&mut origin, &[together, vec![two, last]].concat());
     assert!(![1, 2, 5].map(|v| names(&origin, v)).contains(&true), "{}", bytes(&origin));
     assert!(!bytes(&origin).contains(&hash));
+    let rows = trail(&origin).len();
+    say(&mut origin, why("too late"), pair(1, 2, 9, NOW + 7));
+    assert_eq!(trail(&origin).len(), rows, "what is said of who is erased links nothing");
     // Who comes back with the id is somebody new.
     say(&mut origin, why("nine"), vec![tie(6, 7, NOW + 9, ann)]);
     assert!(bytes(&origin).contains(&hash));

@@ -31,6 +31,33 @@ fn told(rows: &Value) -> Vec<[Value; 4]> {
     rows.map(|row| ["what", "by", "name", "reason"].map(|field| row[field].clone())).collect()
 }
 
+/// Every way there is, over HTTP and by the command; gives the answer to the erasure over HTTP.
+fn every_way(place: &Place, origin: &Origin, operator: &str, privacy: &str) -> Answer {
+    let link = json!({ "visitor": id(1), "other": id(2), "weight": 0.7, "source": "match", "reason": "h1" });
+    assert_eq!(ask(origin, operator, "POST", "links?tenant=demo", &link).status, 204);
+    let path = format!("links/{}/{}?tenant=demo&reason=h%202%3F", id(1), id(2));
+    assert_eq!(ask(origin, operator, "DELETE", &path, &Value::Null).status, 200);
+    let erase = json!({ "visitor": id(1), "reason": "h3" });
+    let erased = ask(origin, privacy, "POST", "erase?tenant=demo", &erase);
+    assert_eq!(erased.status, 202);
+    let silent = json!({ "visitor": id(3), "kind": "partner", "value": "p", "weight": 0.7, "source": "match" });
+    assert_eq!(ask(origin, operator, "POST", "links?tenant=demo", &silent).status, 204);
+
+    let file = place.path().join("links.csv");
+    let lines = [(4, 5), (5, 6), (6, 6), (6, 7)].map(|(a, b)| format!("{},{},0.7,match", id(a), id(b)));
+    std::fs::write(&file, format!("visitor,other,weight,source\n{}\n", lines.join("\n"))).unwrap();
+    let demo = ["--tenant", "demo", "--reason"];
+    let (weight, member) = (["--weight", "0.7", "--source", "match"], ["--kind", "member", "--value", "ann"]);
+    run_as(place, "bea", &[&["links", "add", &id(8), &id(9)], &weight[..], &demo, &["c1"]].concat());
+    run_as(place, "bea", &[&["links", "remove", &id(8), &id(9), "--yes"], &demo[..], &["c2"]].concat());
+    run_as(place, "bea", &[&["links", "cancel", "--visitor", &id(8), "--yes"], &member[..], &demo, &["c3"]].concat());
+    for _ in 0..2 {
+        run_as(place, "bea", &[&["links", "import", file.to_str().unwrap()], &demo[..], &["c4"]].concat());
+    }
+    run_as(place, "bea", &[&["erase", "--visitor", &id(9), "--yes"], &demo[..], &["c5"]].concat());
+    erased
+}
+
 #[test]
 fn s5_03_each_way_to_link_unlink_and_erase_leaves_who_and_why() {
     let place = Place::new();
@@ -38,29 +65,7 @@ fn s5_03_each_way_to_link_unlink_and_erase_leaves_who_and_why() {
     origin.send(&(1..=9).map(|n| page(visitor(n), n)).collect::<Vec<_>>());
     let (operator, by_operator) = called(&place, "operator", "the desk");
     let (privacy, by_privacy) = called(&place, "privacy", "dpo");
-    let link = json!({ "visitor": id(1), "other": id(2), "weight": 0.7, "source": "match", "reason": "h1" });
-    assert_eq!(ask(&origin, &operator, "POST", "links?tenant=demo", &link).status, 204);
-    let path = format!("links/{}/{}?tenant=demo&reason=h%202%3F", id(1), id(2));
-    assert_eq!(ask(&origin, &operator, "DELETE", &path, &Value::Null).status, 200);
-    let erase = json!({ "visitor": id(1), "reason": "h3" });
-    let erased = ask(&origin, &privacy, "POST", "erase?tenant=demo", &erase);
-    assert_eq!(erased.status, 202);
-    let silent = json!({ "visitor": id(3), "kind": "partner", "value": "p", "weight": 0.7, "source": "match" });
-    assert_eq!(ask(&origin, &operator, "POST", "links?tenant=demo", &silent).status, 204);
-
-    let file = place.path().join("links.csv");
-    let lines = [(4, 5), (5, 6), (6, 6), (6, 7)].map(|(a, b)| format!("{},{},0.7,match", id(a), id(b)));
-    std::fs::write(&file, format!("visitor,other,weight,source\n{}\n", lines.join("\n"))).unwrap();
-    let demo = ["--tenant", "demo", "--reason"];
-    let (weight, member) = (["--weight", "0.7", "--source", "match"], ["--kind", "member", "--value", "ann"]);
-    run_as(&place, "bea", &[&["links", "add", &id(8), &id(9)], &weight[..], &demo, &["c1"]].concat());
-    run_as(&place, "bea", &[&["links", "remove", &id(8), &id(9), "--yes"], &demo[..], &["c2"]].concat());
-    run_as(&place, "bea", &[&["links", "cancel", "--visitor", &id(8), "--yes"], &member[..], &demo, &["c3"]].concat());
-    for _ in 0..2 {
-        run_as(&place, "bea", &[&["links", "import", file.to_str().unwrap()], &demo[..], &["c4"]].concat());
-    }
-    run_as(&place, "bea", &[&["erase", "--visitor", &id(9), "--yes"], &demo[..], &["c5"]].concat());
-
+    let erased = every_way(&place, &origin, &operator, &privacy);
     let rows = ask(&origin, &privacy, "GET", "audit?tenant=demo", &Value::Null).json();
     let rows = &rows["audit"];
     let (desk, dpo, bea) = ("the desk", "dpo", "bea");
