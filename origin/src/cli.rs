@@ -1,6 +1,7 @@
 //! The command line. Exit codes: 0 done, 1 failed, 2 not understood.
 
 mod attributes;
+mod audit;
 mod backup;
 mod catalogue;
 mod config;
@@ -166,6 +167,8 @@ enum Command {
     Links(links::Links),
     /// Erase a visitor, or everybody who was seen with an alternate id until now. Shows its plan first.
     Erase(erase::Erase),
+    /// Who linked, unlinked and erased, and why: the newest first.
+    Audit(audit::Audit),
     /// Experiments: plan one, show what one came to.
     #[command(subcommand)]
     Experiment(experiment::Experiment),
@@ -237,6 +240,7 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
         Command::Job(command) => job::run(command, common),
         Command::Links(command) => links::run(command, common),
         Command::Erase(command) => erase::run(command, common),
+        Command::Audit(command) => audit::run(command, common),
         Command::Experiment(command) => experiment::run(command, common),
         Command::Explain(command) => explain::run(command, common),
         Command::Backup { to } => backup::take(to, common),

@@ -13,9 +13,10 @@ use causeway_shared::fact::{Fact, What};
 use causeway_shared::ids::{AltHash, AlternateId, FactId, KindCode, Millis, VisitorId};
 use causeway_shared::wire::facts;
 use causeway_shared::wire::sync::decode_request;
-use rusqlite::{Connection, OptionalExtension as _};
+use rusqlite::{Connection, OptionalExtension as _, TransactionBehavior};
 use serde_json::{Value, json};
 
+use crate::audit::{self, Asked, Said};
 use crate::group::{self, Given, Group, Rules};
 use crate::intake::{Checked, Record};
 use crate::metrics::Metrics;
@@ -235,7 +236,16 @@ pub fn replay(conn: &mut Connection, rules: &Rules, given: Given) -> Result<usiz
     let count = unknown.len();
     if count > 0 {
         tracing::info!(count, "erasures that the store does not know are applied from the journal");
-        group::commit(conn, rules, &Metrics::default(), given, &[Arc::new(Record::of(unknown))], &[])?;
+        // First, so that each keeps the row that it had.
+        let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        for asked in rules.journal.asked()? {
+            if let Some(tenant) = rules.tenants.by_name(&asked.tenant) {
+                audit::bring(&tx, tenant.no, &asked)?;
+            }
+        }
+        tx.commit()?;
+        let record = Record::said(unknown, Said::by("journal"));
+        group::commit(conn, rules, &Metrics::default(), given, &[Arc::new(record)], &[])?;
     }
     Ok(count)
 }
@@ -271,7 +281,7 @@ fn adopt(conn: &Connection, rules: &Rules) -> Result<(), StoreError> {
         let id = AlternateId { kind: KindCode(row.get(3)?), hash: AltHash(row.get(4)?) };
         known.push((row.get(0)?, journal::id(FactId::from_bytes(row.get(1)?), id, unsigned(row.get(2)?))));
     }
-    rules.journal.keep(&known)
+    rules.journal.keep(&known, &audit::erasures(conn)?)
 }
 
 /// Writes into the journal the erasures that a log holds and its store may not: the log is about to be replaced.
@@ -284,27 +294,32 @@ pub fn keep_unfolded(data: &Path) -> Result<(), StoreError> {
         return Ok(());
     }
     let log = Connection::open(path)?;
-    let mut statement = log.prepare("SELECT body FROM log ORDER BY seq")?;
-    let mut asked = Vec::new();
+    let said = crate::log::said_column(&log)?;
+    let mut statement = log.prepare(&format!("SELECT body, {said} FROM log ORDER BY seq"))?;
+    let (mut erased, mut asked) = (Vec::new(), Vec::new());
     // A page or a record that cannot be read takes no other's erasures with it.
-    for body in statement.query_map([], |row| row.get::<_, Vec<u8>>(0))? {
-        let request = match body.map_err(StoreError::from).and_then(|body| Ok(decode_request(&body)?)) {
-            Ok(request) => request,
-            Err(e) => {
-                tracing::warn!(error = %crate::chain(&e), "a record of the old log cannot be read");
-                continue;
-            }
-        };
+    for row in statement.query_map([], |row| Ok((row.get::<_, Vec<u8>>(0)?, crate::log::said_at(row, 1)?)))? {
+        let (request, said) =
+            match row.map_err(StoreError::from).and_then(|(body, said)| Ok((decode_request(&body)?, said))) {
+                Ok(record) => record,
+                Err(e) => {
+                    tracing::warn!(error = %crate::chain(&e), "a record of the old log cannot be read");
+                    continue;
+                }
+            };
         for batch in request.facts {
             // What cannot be read was refused when it came.
             let Ok((tenant, facts)) = facts::decode_each(&batch) else { continue };
-            let may_say = |fact: &Fact| request.edge == crate::log::ADMIN || !fact.is_admins();
-            let erases = |fact: &Fact| matches!(fact.what, What::Erasure { .. }) && may_say(fact);
-            let erasures = facts.into_iter().flatten().filter(erases);
-            asked.extend(erasures.map(|fact| (tenant.to_string(), fact)));
+            let admin = request.edge == crate::log::ADMIN;
+            let erases = |fact: &Fact| matches!(fact.what, What::Erasure { .. }) && (admin || !fact.is_admins());
+            for fact in facts.into_iter().flatten().filter(erases) {
+                let said = Said::of(said.as_ref(), admin);
+                asked.push(Asked { tenant: tenant.to_string(), receipt: fact.id, at: fact.received, said });
+                erased.push((tenant.to_string(), fact));
+            }
         }
     }
-    if asked.is_empty() { Ok(()) } else { Journal::open(data)?.keep(&asked) }
+    if erased.is_empty() { Ok(()) } else { Journal::open(data)?.keep(&erased, &asked) }
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use crate::metrics::Metrics;
 use crate::names::Names;
 use crate::store::{Counters, StoreError};
 use crate::tenants::Tenants;
-use crate::{catalogue, experiment, fold, link, publish, steering};
+use crate::{audit, catalogue, experiment, fold, link, publish, steering};
 
 /// What all groups of one process have in common.
 #[derive(Debug)]
@@ -130,6 +130,7 @@ pub fn commit_with(
     let mut group = Group::new(&tx, rules, metrics, given)?;
     let mut folded = fold::fold(&mut group, records)?;
     let linked = link::link(&mut group, &folded.linking, &folded.erasing)?;
+    let asked = audit::keep(&group, records, &folded.new, &linked)?;
     std::mem::take(&mut folded.bills).keep(&group)?;
     experiment::people::refresh(&group, &folded.tested, &linked)?;
     publish::note(&mut group, &folded.changed, &linked)?;
@@ -148,7 +149,7 @@ pub fn commit_with(
     group.counters.save(&tx)?;
     more(&tx)?;
     // First, so that no erasure is in the store alone; one that is in the journal alone is applied at the next start.
-    rules.journal.keep(&linked.erased)?;
+    rules.journal.keep(&linked.erased, &asked)?;
     tx.commit()?;
     Ok(done)
 }

@@ -2,6 +2,7 @@
 
 mod admin;
 mod attributes;
+mod audit;
 mod catalogue;
 mod erase;
 mod error;
@@ -28,9 +29,11 @@ use serde_json::json;
 
 pub use error::ApiError;
 
+use crate::audit::Said;
 use crate::clock;
 use crate::config::Config;
 use crate::group::Rules;
+use crate::intake::Incoming;
 use crate::jobs::runs;
 use crate::jobs::thread::Jobs;
 use crate::metrics::Metrics;
@@ -109,23 +112,29 @@ impl App {
 
     /// Takes one fact of the admin side, durably.
     async fn take(&self, tenant: &Known, fact: Fact) -> Result<(), ApiError> {
-        self.take_with(tenant, vec![fact], Vec::new()).await
+        self.take_with(tenant, vec![fact], None, Vec::new()).await
     }
 
-    /// Takes facts of the admin side, and waits until the store holds what they come to.
-    async fn take_folded(&self, tenant: &Known, facts: Vec<Fact>) -> Result<(), ApiError> {
+    /// Takes facts of the admin side, as somebody says them, and waits until the store holds what they come to.
+    async fn take_folded(&self, tenant: &Known, facts: Vec<Fact>, said: Said) -> Result<(), ApiError> {
         // The outbox answers after what came before it; an entry 0 was never handed out.
-        self.take_with(tenant, facts, vec![0]).await
+        self.take_with(tenant, facts, Some(said), vec![0]).await
     }
 
-    async fn take_with(&self, tenant: &Known, facts: Vec<Fact>, applied: Vec<u64>) -> Result<(), ApiError> {
+    async fn take_with(
+        &self,
+        tenant: &Known,
+        facts: Vec<Fact>,
+        said: Option<Said>,
+        applied: Vec<u64>,
+    ) -> Result<(), ApiError> {
         let (Some(live), Some(writer)) = (self.live(), self.writer()) else {
             return Err(ApiError::unavailable("not_ready", self.not_ready().unwrap_or("not ready")));
         };
         let batch = facts::encode(&FactBatch { tenant: tenant.id.clone(), facts });
         let request = SyncRequest { facts: vec![batch], applied, ..SyncRequest::default() };
         let read = intake::read_admins(request, &live.rules.tenants, clock::now());
-        let answer = writer.sync(read).await.map_err(|e| unavailable(&e))?;
+        let answer = writer.sync(Incoming { said, ..read }).await.map_err(|e| unavailable(&e))?;
         match answer.rejected.into_iter().next() {
             Some(refused) => Err(ApiError::new(StatusCode::BAD_REQUEST, "refused", refused.message)),
             None => Ok(()),
@@ -155,6 +164,7 @@ pub fn router(app: Arc<App>) -> Router {
         .merge(segments::routes())
         .merge(experiments::routes())
         .merge(attributes::routes())
+        .merge(audit::routes())
         .merge(catalogue::routes())
         .merge(erase::routes())
         .merge(jobs::routes())

@@ -11,9 +11,10 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use causeway_shared::ids::Millis;
+use causeway_shared::ids::{FactId, Millis, VisitorId};
 use rusqlite::{Connection, OptionalExtension as _};
 
+use crate::audit::Said;
 use crate::clock;
 use crate::group::{self, Rules};
 use crate::intake::{Checked, Record};
@@ -51,6 +52,8 @@ pub struct Job<'a> {
     pub kind: Kind,
     /// Threads that read lines.
     pub workers: usize,
+    /// Who imports, and why.
+    pub said: Said,
     /// Whether another process serves from the store, and is let in between two transactions.
     pub served: bool,
 }
@@ -114,6 +117,9 @@ pub fn run(
     let done = done(conn, &name)?;
     let now = clock::now();
     let rows = rows::Reader { tenant: job.rules.tenants.by_no(job.tenant)?, columns, file: name, now };
+    // One row of the trail a run, however many transactions it takes.
+    let run = FactId::of_message(VisitorId::NOBODY, &format!("import {} {now}", rows.file));
+    let said = Said { run: Some(run.receipt()), ..job.said.clone() };
     let (to_workers, chunks) = sync_channel::<Chunk>(WAITING * job.workers);
     let (to_writer, read) = sync_channel::<Read>(WAITING * job.workers);
     // The workers alone hold it: with the last of them the reader ends too.
@@ -130,7 +136,7 @@ pub fn run(
         }
         drop((to_writer, chunks));
         let progress = Progress { lines: done, before: done, ..Progress::default() };
-        let written = write(conn, job, &rows.file, progress, &read, &mut tell);
+        let written = write(conn, job, &rows.file, &said, progress, &read, &mut tell);
         // Those who still send are let go: the channel ends with this.
         drop(read);
         let ended = reading.join().map_err(|_| FileError::Thread)?;
@@ -155,6 +161,7 @@ fn write(
     conn: &mut Connection,
     job: &Job<'_>,
     file: &str,
+    said: &Said,
     mut progress: Progress,
     read: &Receiver<Read>,
     tell: &mut impl FnMut(&Progress, &[BadLine]) -> bool,
@@ -162,7 +169,8 @@ fn write(
     let metrics = Metrics::default();
     let mut early: BTreeMap<u64, Read> = BTreeMap::new();
     let (mut next, mut size) = (0, 0);
-    let mut record = Record::of(Vec::new());
+    let fresh = || Record::said(Vec::new(), said.clone());
+    let mut record = fresh();
     let mut bad = Vec::new();
     loop {
         let more = read.recv();
@@ -180,7 +188,7 @@ fn write(
             continue;
         }
         let facts = record.facts.len() as u64;
-        let records = [Arc::new(std::mem::replace(&mut record, Record::of(Vec::new())))];
+        let records = [Arc::new(std::mem::replace(&mut record, fresh()))];
         let given = clock::given()?;
         let noted = |tx: &Connection| note(tx, file, progress.lines, ended, given.now);
         let done = group::commit_with(conn, job.rules, &metrics, given, &records, &[], noted)?;
@@ -253,7 +261,8 @@ mod tests {
         std::fs::write(&path, text).unwrap();
         let tenant = origin.tenant("demo").no;
         let mut run = |most: u32| {
-            let job = Job { rules: &origin.rules, tenant, kind: Kind::Segments, workers: 2, served: false };
+            let said = Said::cli(None, None);
+            let job = Job { rules: &origin.rules, tenant, kind: Kind::Segments, workers: 2, said, served: false };
             let mut told = 0;
             super::run(&mut origin.conn, &job, &path, |_, bad| {
                 assert!(bad.is_empty());

@@ -9,6 +9,7 @@ use causeway_shared::limits;
 use causeway_shared::wire::facts;
 use causeway_shared::wire::sync::{Rejected, SyncRequest, SyncResponse};
 
+use crate::audit::Said;
 use crate::store::TenantNo;
 use crate::tenants::Tenants;
 
@@ -21,6 +22,8 @@ pub struct Incoming {
     pub batches: Vec<Vec<u8>>,
     /// Whether they come from the admin side.
     pub admin: bool,
+    /// Who on the admin side says it, and why.
+    pub said: Option<Said>,
     /// The time they were checked against.
     pub taken: Millis,
     /// Batches and facts that were refused.
@@ -80,6 +83,8 @@ pub struct Record {
     pub facts: Vec<Checked>,
     /// Whether they come from the admin side.
     pub admin: bool,
+    /// Who on the admin side says it, and why.
+    pub said: Option<Said>,
     /// Their bytes as they came.
     pub bytes: usize,
 }
@@ -88,7 +93,13 @@ impl Record {
     /// Facts that never were in the log.
     #[must_use]
     pub fn of(facts: Vec<Checked>) -> Self {
-        Self { seq: 0, facts, admin: true, bytes: 0 }
+        Self { seq: 0, facts, admin: true, said: None, bytes: 0 }
+    }
+
+    /// The same, as somebody says it.
+    #[must_use]
+    pub fn said(facts: Vec<Checked>, said: Said) -> Self {
+        Self { said: Some(said), ..Self::of(facts) }
     }
 
     /// How much it takes of what may wait: its facts, long ones for several.

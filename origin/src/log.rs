@@ -8,6 +8,7 @@ use causeway_shared::ids::Millis;
 use causeway_shared::wire::sync::{SyncRequest, decode_request, encode_request};
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
+use crate::audit::Said;
 use crate::intake::{self, Incoming, Record};
 use crate::store::{StoreError, signed, unsigned};
 use crate::tenants::Tenants;
@@ -45,8 +46,12 @@ impl Log {
         // Durable at every commit (invariant 6): WAL alone would sync at checkpoints only.
         conn.pragma_update(None, "synchronous", "FULL")?;
         conn.execute_batch(
-            "CREATE TABLE IF NOT EXISTS log (seq INTEGER PRIMARY KEY, taken INTEGER NOT NULL, body BLOB NOT NULL) STRICT",
+            "CREATE TABLE IF NOT EXISTS log (seq INTEGER PRIMARY KEY, taken INTEGER NOT NULL, body BLOB NOT NULL, said TEXT) STRICT",
         )?;
+        if !has_said(&conn)? {
+            // An earlier release reads and writes the other columns, and loses nothing but who said it.
+            conn.execute("ALTER TABLE log ADD COLUMN said TEXT", [])?;
+        }
         conn.execute("DELETE FROM log WHERE seq <= ?1", [signed(folded)])?;
         let last: i64 = conn.query_row("SELECT ifnull(max(seq), 0) FROM log", [], |row| row.get(0))?;
         Ok(Self { conn, last: unsigned(last).max(folded) })
@@ -62,7 +67,7 @@ impl Log {
         syncs: impl IntoIterator<Item = &'i Incoming>,
         folded: u64,
     ) -> Result<u64, StoreError> {
-        const PUT: &str = "INSERT INTO log (seq, taken, body) VALUES (?1, ?2, ?3)";
+        const PUT: &str = "INSERT INTO log (seq, taken, body, said) VALUES (?1, ?2, ?3, ?4)";
         let tx = self.conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
         tx.prepare_cached("DELETE FROM log WHERE seq <= ?1")?.execute([signed(folded)])?;
         let mut last = self.last;
@@ -70,7 +75,8 @@ impl Log {
             last += 1;
             let edge = if sync.admin { ADMIN } else { "" }.to_owned();
             let body = encode_request(&SyncRequest { edge, facts: sync.batches.clone(), ..SyncRequest::default() });
-            tx.prepare_cached(PUT)?.execute((signed(last), signed(sync.taken), body))?;
+            let said = sync.said.as_ref().map(written).transpose()?;
+            tx.prepare_cached(PUT)?.execute((signed(last), signed(sync.taken), body, said))?;
         }
         tx.commit()?;
         let first = self.last + 1;
@@ -133,15 +139,43 @@ pub fn waits(data: &Path, folded: u64) -> Result<bool, StoreError> {
 }
 
 fn records(conn: &Connection, folded: u64, tenants: &Tenants) -> Result<Vec<Record>, StoreError> {
-    let mut statement = conn.prepare("SELECT seq, taken, body FROM log WHERE seq > ?1 ORDER BY seq")?;
+    let said = said_column(conn)?;
+    let mut statement =
+        conn.prepare(&format!("SELECT seq, taken, body, {said} FROM log WHERE seq > ?1 ORDER BY seq"))?;
     let rows = statement.query_map([signed(folded)], |row| {
-        Ok((unsigned(row.get(0)?), unsigned(row.get(1)?), row.get::<_, Vec<u8>>(2)?))
+        Ok((unsigned(row.get(0)?), unsigned(row.get(1)?), row.get::<_, Vec<u8>>(2)?, said_at(row, 3)?))
     })?;
     rows.map(|row| {
-        let (seq, taken, body) = row?;
-        record(seq, taken, &body, tenants)
+        let (seq, taken, body, said) = row?;
+        Ok(Record { said, ..record(seq, taken, &body, tenants)? })
     })
     .collect()
+}
+
+fn has_said(conn: &Connection) -> Result<bool, StoreError> {
+    Ok(conn.column_exists(None, "log", "said")?)
+}
+
+/// Who said a record, as a column to read: an earlier release's log has none.
+pub(crate) fn said_column(conn: &Connection) -> Result<&'static str, StoreError> {
+    Ok(if has_said(conn)? { "said" } else { "NULL" })
+}
+
+/// The same from a row. What cannot be read takes no record with it.
+pub(crate) fn said_at(row: &rusqlite::Row<'_>, column: usize) -> rusqlite::Result<Option<Said>> {
+    let text: Option<String> = row.get(column)?;
+    Ok(text.and_then(|text| read_said(&text)))
+}
+
+/// Who said it, as text.
+pub(crate) fn written(said: &Said) -> Result<String, StoreError> {
+    serde_json::to_string(said).map_err(|_| StoreError::Corrupt { what: "name of who said it" })
+}
+
+/// Who said it, from that text.
+pub(crate) fn read_said(text: &str) -> Option<Said> {
+    let said = serde_json::from_str(text);
+    said.inspect_err(|e| tracing::error!(error = %e, "who said a record of the log cannot be read")).ok()
 }
 
 /// Facts that were refused when they came are refused again: the record has their time.
@@ -153,5 +187,5 @@ fn record(seq: u64, taken: Millis, body: &[u8], tenants: &Tenants) -> Result<Rec
     for gone in read.rejected.iter().filter(|rejected| rejected.code == "unknown_tenant") {
         tracing::error!(seq, batch = gone.batch, "facts of a tenant that is no longer configured are not folded");
     }
-    Ok(Record { seq, facts: read.facts, admin, bytes })
+    Ok(Record { seq, facts: read.facts, admin, said: None, bytes })
 }

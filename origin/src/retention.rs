@@ -11,6 +11,7 @@ use causeway_shared::ids::{FactId, Millis, VisitorId};
 use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
 
+use crate::audit::Said;
 use crate::backlog::Reader;
 use crate::group::{self, Given, Rules};
 use crate::intake::{Checked, Record};
@@ -106,6 +107,6 @@ pub fn forget(
         let fact = Fact { id: receipt, visitor: *visitor, received: given.now, at: given.now, what };
         Checked { tenant: *tenant, fact }
     };
-    let record = Arc::new(Record::of(visitors.iter().map(erasure).collect()));
+    let record = Arc::new(Record::said(visitors.iter().map(erasure).collect(), Said::by("job:retention")));
     group::commit_with(conn, rules, metrics, given, &[record], &[], more).map(drop)
 }

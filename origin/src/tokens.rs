@@ -89,27 +89,29 @@ pub fn create(conn: &Connection, role: Role, name: &str, now: Millis) -> Result<
     Ok((Token { id, role, name: name.to_owned(), created_ms: now, revoked_ms: None }, text))
 }
 
-/// The role of a token's text; `None` when it is not known or revoked.
+/// The token of a text; `None` when it is not known or revoked.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn find(conn: &Connection, text: &str) -> Result<Option<Token>, StoreError> {
+    const FIND: &str = "SELECT role, token, name, created FROM tokens WHERE hash = ?1 AND revoked IS NULL";
+    if text.len() != LENGTH {
+        return Ok(None);
+    }
+    let found = conn.prepare_cached(FIND)?.query_row([hash(text)], |row| {
+        let role = Role::parse(&row.get::<_, String>(0)?);
+        let (id, name, created_ms) = (row.get(1)?, row.get(2)?, unsigned(row.get(3)?));
+        Ok(role.map(|role| Token { id, role, name, created_ms, revoked_ms: None }))
+    });
+    Ok(found.optional()?.flatten())
+}
+
+/// Its role.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
 pub fn role_of(conn: &Connection, text: &str) -> Result<Option<Role>, StoreError> {
-    const FIND: &str = "SELECT role FROM tokens WHERE hash = ?1 AND revoked IS NULL";
-    if text.len() != LENGTH {
-        return Ok(None);
-    }
-    let mut statement = conn.prepare_cached(FIND)?;
-    let role: Option<String> = statement.query_row([hash(text)], |row| row.get(0)).optional()?;
-    Ok(role.and_then(|r| Role::parse(&r)))
-}
-
-/// The name of a token by its text.
-///
-/// # Errors
-/// [`StoreError::Sqlite`].
-pub fn name_of(conn: &Connection, text: &str) -> Result<Option<String>, StoreError> {
-    const FIND: &str = "SELECT name FROM tokens WHERE hash = ?1";
-    Ok(conn.prepare_cached(FIND)?.query_row([hash(text)], |row| row.get(0)).optional()?)
+    Ok(find(conn, text)?.map(|token| token.role))
 }
 
 /// All tokens, the oldest first.

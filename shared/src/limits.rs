@@ -259,6 +259,8 @@ pub const MODEL_BYTES: usize = 160 * 1024;
 pub const MODEL_CHARS: usize = 220 * 1024;
 /// Longest value of the steering in the KV, in characters: paces of 10,000 campaigns that are given out as well.
 pub const STEERING_CHARS: usize = 296 * 1024;
+/// Longest reason of a change in the audit trail, in characters; no name in it is longer either.
+pub const REASON_CHARS: usize = 200;
 /// Longest short text of an export, such as a name, in bytes.
 pub const EXPORT_TEXT_BYTES: usize = 4 * 1024;
 /// Longest other value of an export, in bytes: a catalogue's document with its codes is the longest.

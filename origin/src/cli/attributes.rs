@@ -54,7 +54,7 @@ pub(super) fn run(command: &Attributes, common: &Common) -> anyhow::Result<()> {
                 );
             }
             let written = write.set.len() + write.remove.len() - refused.len();
-            put_facts(&mut opened, &tenant, facts)?;
+            put_facts(&mut opened, &tenant, facts, None)?;
             common.output.one(&json!({ "visitor": visitor.to_string(), "written": written, "rejected": refused }))
         }
         Attributes::Names { tenant } => {

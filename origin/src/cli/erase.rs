@@ -14,6 +14,7 @@ use causeway_shared::limits;
 use clap::Args;
 use serde_json::{Value, json};
 
+use super::audit::Why;
 use super::{Common, Opened, confirmed, is_served, named};
 
 /// How often a receipt is looked at while it is waited for.
@@ -33,6 +34,8 @@ pub(super) struct Erase {
     /// All visitors of their people, too.
     #[arg(long)]
     person: bool,
+    #[command(flatten)]
+    why: Why,
     /// Whose visitors. With one tenant configured it need not be said.
     #[arg(long)]
     tenant: Option<String>,
@@ -77,7 +80,7 @@ pub(super) fn run(command: &Erase, common: &Common) -> anyhow::Result<()> {
     getrandom::fill(&mut random).context("the operating system gives no random bytes")?;
     let fact = whom.fact(scope, now, random);
     let receipt = fact.id;
-    let record = Arc::new(Record::of(vec![Checked { tenant: tenant.no, fact }]));
+    let record = Arc::new(Record::said(vec![Checked { tenant: tenant.no, fact }], command.why.said()));
     let Opened { conn, rules, .. } = &mut opened;
     group::commit(conn, rules, &Metrics::default(), clock::given()?, &[record], &[])?;
     let progress = if command.wait { wait(&opened, &tenant, receipt)? } else { look(&opened, &tenant, receipt)? };

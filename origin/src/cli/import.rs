@@ -10,6 +10,7 @@ use causeway_origin::import::{self, Kind, Progress};
 use clap::{Args, ValueEnum};
 use serde_json::json;
 
+use super::audit::Why;
 use super::output::bar;
 use super::{Common, Opened, is_served, named};
 
@@ -26,6 +27,8 @@ pub(super) struct Import {
     /// Whose visitors. With one tenant configured it need not be said. An export says it itself.
     #[arg(long)]
     tenant: Option<String>,
+    #[command(flatten)]
+    why: Why,
     /// Load an export without asking.
     #[arg(long)]
     yes: bool,
@@ -42,6 +45,8 @@ pub(super) struct LinkFile {
     /// Whose visitors. With one tenant configured it need not be said.
     #[arg(long)]
     tenant: Option<String>,
+    #[command(flatten)]
+    why: Why,
     /// Threads that read lines.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=64))]
     workers: u16,
@@ -61,8 +66,8 @@ enum KindArg {
 
 impl Import {
     /// Links of a file.
-    pub(super) fn links(LinkFile { file, tenant, workers }: LinkFile) -> Self {
-        Self { kind: KindArg::Links, file, tenant, yes: false, workers }
+    pub(super) fn links(LinkFile { file, tenant, why, workers }: LinkFile) -> Self {
+        Self { kind: KindArg::Links, file, tenant, why, yes: false, workers }
     }
 }
 
@@ -75,8 +80,8 @@ pub(super) fn run(command: &Import, common: &Common) -> anyhow::Result<()> {
     };
     let Opened { _writing, config, mut conn, rules } = Opened::new(common)?;
     let tenant = named(&rules.tenants, command.tenant.as_deref())?.no;
-    let job =
-        import::Job { rules: &rules, tenant, kind, workers: usize::from(command.workers), served: is_served(&config) };
+    let (workers, said, served) = (usize::from(command.workers), command.why.said(), is_served(&config));
+    let job = import::Job { rules: &rules, tenant, kind, workers, said, served };
     let size = std::fs::metadata(&command.file).map_or(0, |of| of.len());
     let stopped = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&stopped);

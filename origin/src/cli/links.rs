@@ -1,6 +1,7 @@
 //! `causeway links`: works on the store directly, also while the origin serves.
 
 use anyhow::{Context as _, anyhow, ensure};
+use causeway_origin::audit::Said;
 use causeway_origin::links::{self as of, Tie};
 use causeway_origin::{clock, describe, store};
 use causeway_shared::fact::Fact;
@@ -9,6 +10,7 @@ use causeway_shared::limits;
 use clap::{Args, Subcommand};
 use serde_json::json;
 
+use super::audit::Why;
 use super::import::{self, Import, LinkFile};
 use super::segments::put_facts;
 use super::{Common, Opened, Reading, confirmed, named};
@@ -51,6 +53,8 @@ pub(super) struct Add {
     /// Where it comes from: match, household, device, model.
     #[arg(long)]
     source: String,
+    #[command(flatten)]
+    why: Why,
     /// Whose visitors. With one tenant configured it need not be said.
     #[arg(long)]
     tenant: Option<String>,
@@ -65,6 +69,8 @@ pub(super) enum End {
         a: String,
         /// The other one, whose stays.
         b: String,
+        #[command(flatten)]
+        why: Why,
         /// Whose visitors. With one tenant configured it need not be said.
         #[arg(long)]
         tenant: Option<String>,
@@ -83,6 +89,8 @@ pub(super) enum End {
         /// The raw id; it is hashed with the tenant's key here.
         #[arg(long)]
         value: String,
+        #[command(flatten)]
+        why: Why,
         /// Whose visitor. With one tenant configured it need not be said.
         #[arg(long)]
         tenant: Option<String>,
@@ -103,7 +111,7 @@ pub(super) fn run(command: &Links, common: &Common) -> anyhow::Result<()> {
 
 fn end(command: &End, common: &Common) -> anyhow::Result<()> {
     let mut opened = Opened::new(common)?;
-    let (End::Remove { tenant, yes, .. } | End::Cancel { tenant, yes, .. }) = command;
+    let (End::Remove { tenant, yes, why, .. } | End::Cancel { tenant, yes, why, .. }) = command;
     let tenant = named(&opened.rules.tenants, tenant.as_deref())?.clone();
     let conn = &opened.conn;
     let (whose, ids): (VisitorId, Vec<(AlternateId, Millis)>) = match command {
@@ -131,7 +139,8 @@ fn end(command: &End, common: &Common) -> anyhow::Result<()> {
     let now = clock::now();
     let facts: anyhow::Result<Vec<Fact>> =
         ids.iter().map(|(id, last)| Ok(of::cancellation(whose, *id, *last, now, random()?))).collect();
-    put_facts(&mut opened, &tenant, facts?)?;
+    let other = if let End::Remove { b, .. } = command { Some(b.clone()) } else { None };
+    put_facts(&mut opened, &tenant, facts?, Some(Said { other, ..why.said() }))?;
     common.output.one(&json!({"visitor": whose.to_string(), "cancelled": cancelled, "done": true}))
 }
 
@@ -148,7 +157,7 @@ fn add(command: &Add, common: &Common) -> anyhow::Result<()> {
         ensure!(known.is_some(), "the tenant's store does not have the visitor {visitor}");
         facts.push(Fact { id: FactId::from_bytes(random()?), visitor, received: now, at: now, what });
     }
-    put_facts(&mut opened, &tenant, facts)?;
+    put_facts(&mut opened, &tenant, facts, Some(command.why.said()))?;
     let pair = |other: &String| {
         of::check(&opened.conn, tenant.no, visitor(&command.visitor).ok()?, visitor(other).ok()?).ok()?
     };

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::{Context as _, ensure};
+use causeway_origin::audit::Said;
 use causeway_origin::backlog::Backlog;
 use causeway_origin::intake::{Checked, Record};
 use causeway_origin::metrics::Metrics;
@@ -134,15 +135,20 @@ pub(super) fn reading<T>(
 fn put(opened: &mut Opened, tenant: &Known, visitor: &Visitor, write: &Write, at: Millis) -> anyhow::Result<usize> {
     let mut id = [0; 16];
     getrandom::fill(&mut id).context("the operating system gives no random bytes")?;
-    put_facts(opened, tenant, vec![of::fact(visitor.visitor, write, at, id)?])?;
+    put_facts(opened, tenant, vec![of::fact(visitor.visitor, write, at, id)?], None)?;
     Ok(write.set.len() + write.remove.len())
 }
 
 /// Folds new facts into the store at once.
-pub(super) fn put_facts(opened: &mut Opened, tenant: &Known, facts: Vec<Fact>) -> anyhow::Result<()> {
+pub(super) fn put_facts(
+    opened: &mut Opened,
+    tenant: &Known,
+    facts: Vec<Fact>,
+    said: Option<Said>,
+) -> anyhow::Result<()> {
     let all = facts.len() as u64;
     let facts = facts.into_iter().map(|fact| Checked { tenant: tenant.no, fact }).collect();
-    let record = Arc::new(Record::of(facts));
+    let record = Arc::new(Record { said, ..Record::of(facts) });
     let Opened { conn, rules, .. } = opened;
     let done = group::commit(conn, rules, &Metrics::default(), clock::given()?, &[record], &[])?;
     ensure!(done.new == [all], "the write was not kept");

@@ -10,7 +10,9 @@ use causeway_shared::ids::{AlternateId, FactId, Millis, VisitorId};
 use causeway_shared::wire::facts;
 use rusqlite::{Connection, TransactionBehavior};
 
-use crate::store::StoreError;
+use crate::audit::Asked;
+use crate::log;
+use crate::store::{StoreError, signed, unsigned};
 
 /// File name of the journal in the data directory.
 pub const FILE: &str = "erasures.db";
@@ -47,6 +49,13 @@ impl Journal {
                 tenant TEXT NOT NULL,   -- by name: its number may be another one in another store
                 fact   BLOB NOT NULL,   -- as it comes over the wire
                 PRIMARY KEY (tenant, fact)
+            ) STRICT, WITHOUT ROWID;
+            CREATE TABLE IF NOT EXISTS asked (
+                tenant  TEXT NOT NULL,
+                receipt BLOB NOT NULL,
+                at      INTEGER NOT NULL,
+                said    TEXT NOT NULL,  -- by whom and why, as in the log
+                PRIMARY KEY (tenant, receipt, at)
             ) STRICT, WITHOUT ROWID",
         )?;
         // What a process that ended has written is read back, and may go with the power: a commit makes it durable.
@@ -54,15 +63,16 @@ impl Journal {
         conn.pragma_update(None, "user_version", starts.wrapping_add(1))?;
         let journal = Self(Mutex::new(conn));
         journal.all()?;
+        journal.asked()?;
         Ok(journal)
     }
 
-    /// Adds entries, durably; those that are there stay.
+    /// Adds entries, durably, and who asked for erasures; those that are there stay.
     ///
     /// # Errors
     /// [`StoreError`]; then none was added.
-    pub fn keep(&self, entries: &[(String, Fact)]) -> Result<(), StoreError> {
-        if entries.is_empty() {
+    pub fn keep(&self, entries: &[(String, Fact)], asked: &[Asked]) -> Result<(), StoreError> {
+        if entries.is_empty() && asked.is_empty() {
             return Ok(());
         }
         let mut conn = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -71,7 +81,27 @@ impl Journal {
             let put = "INSERT OR IGNORE INTO erasures (tenant, fact) VALUES (?1, ?2)";
             tx.prepare_cached(put)?.execute((tenant, facts::encode_one(fact)))?;
         }
+        for Asked { tenant, receipt, at, said } in asked {
+            let put = "INSERT OR IGNORE INTO asked (tenant, receipt, at, said) VALUES (?1, ?2, ?3, ?4)";
+            let said = log::written(said)?;
+            tx.prepare_cached(put)?.execute((tenant, receipt.as_bytes(), signed(*at), said))?;
+        }
         Ok(tx.commit()?)
+    }
+
+    /// Who asked for which erasure.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn asked(&self) -> Result<Vec<Asked>, StoreError> {
+        let conn = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut statement = conn.prepare("SELECT tenant, receipt, at, said FROM asked ORDER BY tenant, at, receipt")?;
+        let rows = statement.query_map([], |row| {
+            let (receipt, at) = (FactId::from_bytes(row.get(1)?), unsigned(row.get(2)?));
+            let said = log::said_at(row, 3)?.unwrap_or_default();
+            Ok(Asked { tenant: row.get(0)?, receipt, at, said })
+        })?;
+        Ok(rows.collect::<Result<_, _>>()?)
     }
 
     /// All entries: the tenant's name, and an erasure as a fact.

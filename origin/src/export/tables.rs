@@ -8,8 +8,8 @@ use causeway_shared::ids::VisitorId;
 use causeway_shared::limits;
 use rusqlite::types::Value;
 
-/// Form of the tables: another number where a column comes or goes.
-pub const SCHEMA: u32 = 1;
+/// Form of the tables: another number where a table or a column comes or goes.
+pub const SCHEMA: u32 = 2;
 
 /// What a column holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -272,7 +272,7 @@ const fn table(name: &'static str, columns: &'static str, place: Place) -> Table
 }
 
 /// All tables, in the order in which they are written and read: what is referred to comes first.
-pub const TABLES: [Table; 30] = [
+pub const TABLES: [Table; 31] = [
     table(
         "people",
         "master visitor, devices u32, weight u16, epoch u32, random hex16",
@@ -371,6 +371,12 @@ pub const TABLES: [Table; 30] = [
             "SELECT receipt, kind, subject, written FROM erasure_keys WHERE tenant = ?1 ORDER BY receipt, kind, subject",
             "INSERT INTO erasure_keys (tenant, receipt, kind, subject, after, written) VALUES (?1, ?2, ?3, ?4, 0, ?5)",
         ),
+    ),
+    table(
+        "audit",
+        "row uint, id hex16, at_ms=at uint, what text, by text, name text?, role text?, reason text?, visitor visitor?, \
+         other visitor?, kind u8?, hash hex16?, count uint",
+        Place::Tenant("row"),
     ),
     table(
         "catalogues",

@@ -1,6 +1,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use causeway_shared::actions::{Entity, Verb, ViewType};
 use causeway_shared::attributes::{Finite, Value as Attribute};
@@ -15,7 +16,10 @@ use tempfile::TempDir;
 
 use super::file::Source;
 use super::*;
+use crate::audit::Said;
 use crate::backup::{self, Before};
+use crate::group;
+use crate::intake::{Checked, Record};
 use crate::publish::{Subject, value};
 use crate::store::{self, visitor_at};
 use crate::testing::{NOW, Origin, exposure, fact, impression, page, purchase, visitor, withdrawal};
@@ -113,6 +117,17 @@ fn life(origin: &mut Origin, seed: u8) -> Vec<(&'static str, Fact)> {
         let facts: Vec<Fact> = some.iter().map(|(_, fact)| fact.clone()).collect();
         if facts.iter().any(is_admins) { origin.admin(some[0].0, &facts) } else { drop(origin.send(some[0].0, &facts)) }
     }
+    // A change that says who and why.
+    let [one, two] = [visitor(28), visitor(29)];
+    let what = What::Evidence { id: AlternateId::pair(one, two), weight: Weight(1), source: person::Source::Match };
+    let tie = fact(one, 999, NOW, what);
+    let record = Record::said(
+        vec![Checked { tenant: origin.tenant("demo").no, fact: tie.clone() }],
+        Said::cli(Some("ann"), Some("a \"reason\", \u{fc}".to_owned())),
+    );
+    let given = origin.given();
+    group::commit(&mut origin.conn, &origin.rules, &origin.metrics, given, &[Arc::new(record)], &[]).unwrap();
+    sent.push(("demo", tie));
     // A crowd of actions on one day lies in hours and minutes.
     let crowd: Vec<Fact> =
         (0..300).map(|n| impression(visitor(2), 5_000 + n, NOW - DAY_MS + u64::from(n % 90) * 60_000)).collect();
@@ -392,8 +407,8 @@ fn broken_files_and_manifests_are_refused_before_anything_is_written() {
             fs::write(folder.join(MANIFEST), manifest.to_string()).unwrap();
         };
         refused(
-            &|folder| said(&|manifest| manifest["schema"] = json!(2), folder),
-            "its schema is 2, this release reads 1",
+            &|folder| said(&|manifest| manifest["schema"] = json!(1), folder),
+            "its schema is 1, this release reads 2",
         );
         refused(&|folder| said(&|manifest| manifest["tables"][1]["file"] = json!("../x"), folder), "its tables");
         refused(
@@ -454,7 +469,7 @@ fn a_store_that_knows_something_is_not_replaced() {
     let log = Connection::open(data.path().join(crate::log::FILE)).unwrap();
     drop(crate::log::Log::of(log, 0).unwrap());
     let log = Connection::open(data.path().join(crate::log::FILE)).unwrap();
-    log.execute("INSERT INTO log VALUES (3, 1, x'00')", []).unwrap();
+    log.execute("INSERT INTO log (seq, taken, body) VALUES (3, 1, x'00')", []).unwrap();
     let waiting = loaded(folder.path(), data.path()).unwrap_err();
     assert!(waiting.to_string().contains("facts that wait in its log"), "{waiting}");
     let _serving = store::lock(data.path()).unwrap();

@@ -16,12 +16,13 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::{ApiError, App, BODY_TIME, Live};
+use crate::audit;
 use crate::clock;
 use crate::count::{self, CountError};
 use crate::describe::{self, LookupError};
 use crate::read::View;
 use crate::tenants::Known;
-use crate::tokens::{self, Role};
+use crate::tokens::{self, Role, Token};
 
 /// Longest life of a test proof when none is asked for, in seconds.
 const PROOF_LIFE_S: u64 = 3_600;
@@ -53,9 +54,24 @@ pub(super) fn which(uri: &Uri) -> MaybeWhich {
 
 /// Lets a caller in whose token may do what is asked.
 pub(super) async fn admit<'a>(app: &'a App, headers: &HeaderMap, needed: Role) -> Result<&'a Live, ApiError> {
+    Ok(admit_as(app, headers, needed).await?.0)
+}
+
+/// The same, with the token.
+pub(super) async fn admit_as<'a>(
+    app: &'a App,
+    headers: &HeaderMap,
+    needed: Role,
+) -> Result<(&'a Live, Token), ApiError> {
     let (live, token) = bearer(app, headers)?;
-    let role = live.readers.read(move |view| tokens::role_of(view.conn, &token)).await?;
-    allowed(role, needed).map(|()| live)
+    let token = live.readers.read(move |view| tokens::find(view.conn, &token)).await?.ok_or_else(unauthorized)?;
+    allowed(Some(token.role), needed).map(|()| (live, token))
+}
+
+/// Why a change is asked for, as it came.
+pub(super) fn reason(text: Option<String>) -> Result<Option<String>, ApiError> {
+    let reason = text.as_deref().map(audit::reason).transpose();
+    reason.map_err(|e| ApiError::field("reason", "bad_reason", e.to_string()))
 }
 
 /// The store, and the token as it came.
@@ -253,6 +269,7 @@ mod tests {
             include_str!("admin.rs"),
             include_str!("segments.rs"),
             include_str!("attributes.rs"),
+            include_str!("audit.rs"),
             include_str!("catalogue.rs"),
             include_str!("erase.rs"),
             include_str!("experiments.rs"),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{Query, Request, State};
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 use causeway_shared::limits;
@@ -14,7 +14,7 @@ use rusqlite::Connection;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::admin::{admit, tenant, which};
+use super::admin::{admit, admit_as, tenant, which};
 use super::segments::Answer;
 use super::{ApiError, App, BODY_TIME, Live};
 use crate::catalogue::{self, Applied, ApplyError, CheckError};
@@ -23,7 +23,7 @@ use crate::group::{Given, Rules};
 use crate::steering;
 use crate::store;
 use crate::store::StoreError;
-use crate::tokens::{self, Role};
+use crate::tokens::Role;
 use crate::units;
 
 pub(super) fn routes() -> Router<Arc<App>> {
@@ -94,9 +94,9 @@ async fn check(State(app): State<Arc<App>>, request: Request) -> Answer {
 
 async fn apply(State(app): State<Arc<App>>, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
-    let live = admit(&app, &parts.headers, Role::Operator).await?;
+    let (live, token) = admit_as(&app, &parts.headers, Role::Operator).await?;
     let known = tenant(live, which(&parts.uri))?;
-    let by = caller(live, &parts.headers).await?;
+    let by = if token.name.is_empty() { "token".to_owned() } else { token.name };
     let document = read(body).await?;
     write(&app, live, move |conn, rules, given| catalogue::apply(conn, rules, given, &known, document, &by)).await
 }
@@ -128,14 +128,6 @@ async fn write(
         Ok(applied) => Ok(axum::Json(applied.to_json()).into_response()),
         Err(e) => refused(e),
     }
-}
-
-/// The name of the token that calls.
-async fn caller(live: &Live, headers: &HeaderMap) -> Result<String, ApiError> {
-    let header = headers.get(axum::http::header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-    let token = header.and_then(|value| value.strip_prefix("Bearer ")).unwrap_or_default().to_owned();
-    let name = live.readers.read(move |view| tokens::name_of(view.conn, &token)).await?;
-    Ok(name.filter(|name| !name.is_empty()).unwrap_or_else(|| "token".to_owned()))
 }
 
 async fn read(body: Body) -> Result<Value, ApiError> {

@@ -13,9 +13,10 @@ use causeway_shared::limits;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::admin::{admit, tenant, which};
+use super::admin::{admit, admit_as, reason, tenant, which};
 use super::segments::{Answer, ById, read_json};
 use super::{ApiError, App, random};
+use crate::audit::Said;
 use crate::clock;
 use crate::erase::{self, Whom};
 use crate::tenants::Known;
@@ -33,6 +34,7 @@ struct Asked {
     value: Option<String>,
     #[serde(default)]
     person: bool,
+    reason: Option<String>,
 }
 
 impl Asked {
@@ -59,13 +61,14 @@ impl Asked {
 /// Takes an erasure, durably, and answers once it is folded: who reads next sees nothing of whom it names.
 async fn ask(State(app): State<Arc<App>>, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
-    let live = admit(&app, &parts.headers, Role::Privacy).await?;
+    let (live, token) = admit_as(&app, &parts.headers, Role::Privacy).await?;
     let tenant = tenant(live, which(&parts.uri))?;
-    let asked: Asked = read_json(body).await?;
+    let mut asked: Asked = read_json(body).await?;
+    let said = Said::token(&token, reason(asked.reason.take())?);
     let scope = if asked.person { Scope::Person } else { Scope::Visitor };
     let fact = asked.whom(&tenant)?.fact(scope, clock::now(), random()?);
     let answer = json!({"receipt": fact.id.receipt(), "scope": scope.name()});
-    app.take_folded(&tenant, vec![fact]).await?;
+    app.take_folded(&tenant, vec![fact], said).await?;
     Ok((StatusCode::ACCEPTED, axum::Json(answer)).into_response())
 }
 

@@ -12,9 +12,10 @@ use causeway_shared::ids::{FactId, VisitorId};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::admin::{admit, tenant, which};
+use super::admin::{admit, admit_as, reason, tenant, which};
 use super::segments::{Answer, ByLookup, read_json};
 use super::{ApiError, App, random};
+use crate::audit::Said;
 use crate::links::{LinkError, Tie};
 use crate::store::StoreError;
 use crate::tokens::Role;
@@ -50,16 +51,24 @@ async fn check(State(app): State<Arc<App>>, request: Request) -> Answer {
 #[derive(Debug, Deserialize)]
 struct Link {
     visitor: String,
+    reason: Option<String>,
     #[serde(flatten)]
     tie: Tie,
+}
+
+/// Why an unlink is asked for.
+#[derive(Debug, Deserialize)]
+struct Why {
+    reason: Option<String>,
 }
 
 /// Adds evidence that is no login. Answered once it is folded.
 async fn add(State(app): State<Arc<App>>, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
-    let live = admit(&app, &parts.headers, Role::Operator).await?;
+    let (live, token) = admit_as(&app, &parts.headers, Role::Operator).await?;
     let tenant = tenant(live, which(&parts.uri))?;
-    let Link { visitor: of, tie } = read_json(body).await?;
+    let Link { visitor: of, reason: why, tie } = read_json(body).await?;
+    let said = Said::token(&token, reason(why)?);
     let bad = |e: LinkError| ApiError::field(e.field(), e.code(), e.to_string());
     let of = links::tie(&tenant, visitor("visitor", &of)?, &tie).map_err(bad)?;
     let (no, visitors) = (tenant.no, of.iter().flatten().map(|(visitor, _)| *visitor).collect::<Vec<_>>());
@@ -76,7 +85,7 @@ async fn add(State(app): State<Arc<App>>, request: Request) -> Answer {
     for (visitor, what) in of.into_iter().flatten() {
         facts.push(Fact { id: FactId::from_bytes(random()?), visitor, received: now, at: now, what });
     }
-    app.take_folded(&tenant, facts).await?;
+    app.take_folded(&tenant, facts, said).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
@@ -84,8 +93,11 @@ async fn add(State(app): State<Arc<App>>, request: Request) -> Answer {
 /// two people.
 async fn unlink(State(app): State<Arc<App>>, Path((a, b)): ByLookup, request: Request) -> Answer {
     let (parts, _) = request.into_parts();
-    let live = admit(&app, &parts.headers, Role::Operator).await?;
+    let (live, token) = admit_as(&app, &parts.headers, Role::Operator).await?;
     let tenant = tenant(live, which(&parts.uri))?;
+    let bad = |_| ApiError::field("reason", "bad_query", "the query is not understood");
+    let Query(Why { reason: why }) = Query::try_from_uri(&parts.uri).map_err(bad)?;
+    let said = Said { other: Some(b.clone()), ..Said::token(&token, reason(why)?) };
     let (a, b) = (visitor("a", &a)?, visitor("b", &b)?);
     let known = tenant.clone();
     let shared = live.readers.read(move |view| links::connecting(view.conn, &known, a, b)).await?;
@@ -98,7 +110,7 @@ async fn unlink(State(app): State<Arc<App>>, Path((a, b)): ByLookup, request: Re
     for (id, last) in &shared {
         facts.push(links::cancellation(a, *id, *last, now, random()?));
     }
-    app.take_folded(&tenant, facts).await?;
+    app.take_folded(&tenant, facts, said).await?;
     let cancelled: Vec<_> = shared.keys().map(|id| describe::named(&tenant, *id)).collect();
     Ok(axum::Json(json!({"visitor": a.to_string(), "from": b.to_string(), "cancelled": cancelled})).into_response())
 }

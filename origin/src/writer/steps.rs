@@ -56,9 +56,9 @@ impl Taking {
         let folded = self.backlog.folded();
         let first = self.log.append(&syncs, folded)?;
         self.truncated = folded;
-        for (seq, Incoming { facts, batches, admin, .. }) in (first..).zip(syncs) {
+        for (seq, Incoming { facts, batches, admin, said, .. }) in (first..).zip(syncs) {
             let bytes = batches.iter().map(Vec::len).sum();
-            self.backlog.push(Record { seq, facts, admin, bytes });
+            self.backlog.push(Record { seq, facts, admin, said, bytes });
         }
         Ok(())
     }

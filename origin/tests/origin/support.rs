@@ -62,7 +62,7 @@ impl Place {
         serde_json::from_slice(&std::fs::read(self.path().join("keys.json")).unwrap()).unwrap()
     }
 
-    fn command(&self, arguments: &[&str]) -> Command {
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_causeway"));
         command.arg("--config").arg(self.config()).args(arguments);
         command

@@ -1,0 +1,51 @@
+//! `causeway audit`: reads the store directly, also while the origin serves.
+
+use anyhow::anyhow;
+use causeway_origin::audit::{self as of, Said};
+use clap::Args;
+
+use super::{Common, Reading, named};
+
+/// Why a change is made, for the trail.
+#[derive(Debug, Clone, Args)]
+pub(super) struct Why {
+    /// Why: one line, which the audit trail keeps for ever. Name a ticket, nobody's name and no id.
+    #[arg(long, value_name = "TEXT", value_parser = of::reason)]
+    reason: Option<String>,
+}
+
+impl Why {
+    /// As the operating system's user says it, by the name that the environment gives.
+    pub(super) fn said(&self) -> Said {
+        let user = ["USER", "LOGNAME"].iter().find_map(|name| std::env::var(name).ok());
+        Said::cli(user.as_deref(), self.reason.clone())
+    }
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Audit {
+    /// The changes that name this visitor, and the erasure that it went by.
+    #[arg(long)]
+    visitor: Option<String>,
+    /// What was kept before this row: the last one of the page before.
+    #[arg(long, value_name = "ROW")]
+    after: Option<i64>,
+    /// How many at most.
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..=1_000))]
+    limit: u16,
+    /// Whose visitors. With one tenant configured it need not be said.
+    #[arg(long)]
+    tenant: Option<String>,
+}
+
+const COLUMNS: [&str; 12] =
+    ["row", "at_ms", "what", "by", "name", "role", "reason", "receipt", "visitor", "other", "id", "count"];
+
+pub(super) fn run(command: &Audit, common: &Common) -> anyhow::Result<()> {
+    let Reading { conn, tenants, .. } = Reading::new(common)?;
+    let tenant = named(&tenants, command.tenant.as_deref())?;
+    let visitor = command.visitor.as_deref().map(str::parse).transpose();
+    let visitor = visitor.map_err(|e| anyhow!("the visitor's id has {e}"))?;
+    let rows = of::list(&conn, tenant, visitor, command.after, command.limit.into())?;
+    common.output.list(&COLUMNS, &rows)
+}
