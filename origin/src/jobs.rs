@@ -34,13 +34,16 @@ pub enum Job {
     Train,
     /// Every snapshot and lookup, written anew.
     Publish,
+    /// Every key of the KV read back, and mended.
+    Verify,
 }
 
 impl Job {
     /// All of them; of two that are due at once the first goes first.
-    pub const ALL: [Self; 5] = [Self::Trim, Self::Retention, Self::Reconcile, Self::Train, Self::Publish];
+    pub const ALL: [Self; 6] =
+        [Self::Trim, Self::Retention, Self::Reconcile, Self::Train, Self::Publish, Self::Verify];
     /// Their names, in the same order.
-    pub const NAMES: [&str; 5] = ["trim", "retention", "reconcile", "train", "publish"];
+    pub const NAMES: [&str; 6] = ["trim", "retention", "reconcile", "train", "publish", "verify"];
 
     /// Its name.
     #[must_use]
@@ -51,6 +54,7 @@ impl Job {
             Self::Reconcile => "reconcile",
             Self::Train => "train",
             Self::Publish => "publish",
+            Self::Verify => "verify",
         }
     }
 
@@ -133,11 +137,13 @@ pub struct Every {
     pub reconcile_hours: u32,
     /// `train`, for each tenant.
     pub train_hours: u32,
+    /// `verify`.
+    pub verify_hours: u32,
 }
 
 impl Default for Every {
     fn default() -> Self {
-        Self { trim_hours: 24, retention_hours: 24, reconcile_hours: 168, train_hours: 0 }
+        Self { trim_hours: 24, retention_hours: 24, reconcile_hours: 168, train_hours: 0, verify_hours: 168 }
     }
 }
 
@@ -150,6 +156,7 @@ impl Every {
             Job::Retention => self.retention_hours,
             Job::Reconcile => self.reconcile_hours,
             Job::Train => self.train_hours,
+            Job::Verify => self.verify_hours,
             // After a loss of the KV, when somebody says so.
             Job::Publish => 0,
         };

@@ -87,7 +87,7 @@ impl Subject {
         }
     }
 
-    fn of_columns(kind: u16, row: &rusqlite::Row<'_>, subject: usize) -> rusqlite::Result<Self> {
+    pub(crate) fn of_columns(kind: u16, row: &rusqlite::Row<'_>, subject: usize) -> rusqlite::Result<Self> {
         match (kind, u8::try_from(kind)) {
             (SNAPSHOT, _) => visitor_at(row, subject).map(Self::Snapshot),
             (_, Ok(kind)) => Ok(Self::Lookup(KindCode(kind), AltHash(row.get(subject)?))),
@@ -102,6 +102,20 @@ impl Subject {
                 let [.., high, low]: [u8; 16] = row.get(subject)?;
                 Ok(Self::Names(u16::from_be_bytes([high, low])))
             }
+        }
+    }
+}
+
+impl Subject {
+    /// A key of a tenant as a whole: the number is that of a page of names, or of a catalogue.
+    pub(crate) fn of_tenant(kind: u16, number: u32) -> Option<Self> {
+        match kind {
+            NAMES => u16::try_from(number).ok().map(Self::Names),
+            CATALOGUE => Some(Self::Catalogue(number)),
+            POINTER => Some(Self::Pointer),
+            MODEL => Some(Self::Model),
+            STEERING => Some(Self::Steering),
+            _ => None,
         }
     }
 }
@@ -418,7 +432,8 @@ fn lease(group: &mut Group<'_>, due: &Due) -> Result<Option<Publish>, StoreError
             let entry = value.is_some().then_some(version.counter);
             catalogue::handed(group, due.tenant, number, entry)?;
         }
-        Subject::Lookup(..) | Subject::Names(_) | Subject::Pointer | Subject::Model | Subject::Steering => {}
+        Subject::Pointer | Subject::Model | Subject::Steering => stands(group, due, version.counter)?,
+        Subject::Lookup(..) | Subject::Names(_) => {}
     }
     Ok(Some(Publish { entry: version.counter, key, version, value, due: due.due }))
 }
@@ -426,6 +441,15 @@ fn lease(group: &mut Group<'_>, due: &Due) -> Result<Option<Publish>, StoreError
 fn published(group: &Group<'_>, tenant: TenantNo, visitor: VisitorId, counter: u64) -> Result<(), StoreError> {
     const MARK: &str = "UPDATE visitors SET published = ?3 WHERE tenant = ?1 AND visitor = ?2";
     group.tx.prepare_cached(MARK)?.execute((tenant.0, visitor.as_bytes(), signed(counter)))?;
+    Ok(())
+}
+
+/// Notes the version that such a value was handed out under: it is part of the value.
+fn stands(group: &Group<'_>, due: &Due, counter: u64) -> Result<(), StoreError> {
+    const PUT: &str = "INSERT INTO standing (tenant, kind, published) VALUES (?1, ?2, ?3)
+        ON CONFLICT DO UPDATE SET published = excluded.published";
+    let (kind, _) = due.subject.columns();
+    group.tx.prepare_cached(PUT)?.execute((due.tenant.0, kind, signed(counter)))?;
     Ok(())
 }
 

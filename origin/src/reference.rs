@@ -134,6 +134,13 @@ pub const SETTINGS: &[Setting] = &[
         default: "0",
         meaning: "The same of `train`, for each tenant: at a large store minutes of a processor and half a gigabyte of memory. A model is used for 14 days.",
     },
+    Setting {
+        key: "jobs.verify_hours",
+        env: "CAUSEWAY_JOBS_VERIFY_HOURS",
+        shape: Shape::Number,
+        default: "168",
+        meaning: "The same of `verify`, which reads each key of the KV once through the edge: the platform bills a read a key, some half a dollar a million. At 0 what the KV lost or kept stays so until the visitor comes by.",
+    },
 ];
 
 /// Keys of a `[[tenant]]` table: key, default, meaning.

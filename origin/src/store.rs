@@ -104,6 +104,7 @@ static MIGRATIONS: LazyLock<Migrations<'static>> = LazyLock::new(|| {
         M::up(include_str!("../sql/0013_crowds.sql")),
         M::up(include_str!("../sql/0014_weights.sql")),
         M::up(include_str!("../sql/0015_runs.sql")),
+        M::up(include_str!("../sql/0016_verify.sql")),
     ])
 });
 
