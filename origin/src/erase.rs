@@ -178,8 +178,7 @@ pub fn progress(conn: &Connection, tenant: TenantNo, receipt: FactId) -> Result<
         return Ok(None);
     };
     let counts = |row: &rusqlite::Row<'_>| Ok([row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?]);
-    let [all, written, last, verified, proven] =
-        conn.prepare_cached(KEYS)?.query_row(place, counts)?.map(unsigned);
+    let [all, written, last, verified, proven] = conn.prepare_cached(KEYS)?.query_row(place, counts)?.map(unsigned);
     let done = log.filter(|_| all == written).map(|log| log.max(last).max(stored));
     Ok(Some(json!({
         "receipt": receipt.receipt(), "asked_ms": asked, "stored_ms": stored, "log_ms": log,

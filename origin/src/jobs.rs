@@ -40,8 +40,7 @@ pub enum Job {
 
 impl Job {
     /// All of them; of two that are due at once the first goes first.
-    pub const ALL: [Self; 6] =
-        [Self::Trim, Self::Retention, Self::Reconcile, Self::Train, Self::Publish, Self::Verify];
+    pub const ALL: [Self; 6] = [Self::Trim, Self::Retention, Self::Reconcile, Self::Train, Self::Publish, Self::Verify];
     /// Their names, in the same order.
     pub const NAMES: [&str; 6] = ["trim", "retention", "reconcile", "train", "publish", "verify"];
 

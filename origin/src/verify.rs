@@ -266,8 +266,7 @@ struct State {
 
 impl State {
     fn of(conn: &Connection, asked: &Asked) -> Result<Self, StoreError> {
-        const WAITS: &str =
-            "SELECT EXISTS (SELECT 1 FROM outbox WHERE tenant = ?1 AND kind = ?2 AND subject = ?3)";
+        const WAITS: &str = "SELECT EXISTS (SELECT 1 FROM outbox WHERE tenant = ?1 AND kind = ?2 AND subject = ?3)";
         const STANDING: &str = "SELECT published FROM standing WHERE tenant = ?1 AND kind = ?2";
         const VISITOR: &str = "SELECT v.published, v.withdrawn IS NOT NULL, v.person, ifnull(p.changed, 0),
                 p.siblings_due IS NOT NULL OR EXISTS (SELECT 1 FROM sweeps s WHERE s.person = v.person)

@@ -719,7 +719,10 @@ fn a_sync_and_its_answer() {
     }
     // Of the release before nothing was read back.
     assert_eq!(sync::decode_request(&hex(REQUEST_BEFORE)).unwrap(), SyncRequest { read: Vec::new(), ..request() });
-    assert_eq!(sync::decode_response(&hex(RESPONSE_BEFORE)).unwrap(), SyncResponse { verify: Vec::new(), ..response() });
+    assert_eq!(
+        sync::decode_response(&hex(RESPONSE_BEFORE)).unwrap(),
+        SyncResponse { verify: Vec::new(), ..response() }
+    );
 }
 
 #[test]
