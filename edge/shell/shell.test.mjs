@@ -212,11 +212,12 @@ test("a_kv_that_cannot_be_read_back_says_nothing_and_is_left_alone", async () =>
 });
 
 test("reading_back_is_within_the_operations_that_the_platform_allows", async () => {
-  const { module, called } = answering(Array.from({ length: 500 }, () => ({ publish: [], verify: [[7, "v:a"]], pending: 1 })));
+  const { module, called } = answering([...Array(400).fill({ publish: [], verify: [[7, "v:a"]], pending: 1 }), { publish: [], pending: 1 }]);
   const env = platform(undefined, async () => new Map());
   await drainOutbox(env, module);
-  // 400 reads and as many syncs, and one that asks for nothing and is answered with something all the same.
-  assert.equal(called.findIndex((call) => call.drain === 0), 400);
+  // 400 reads and as many syncs, and one that asks for nothing and tells the last.
+  assert.deepEqual([called.length, called.findIndex((call) => call.drain === 0)], [401, 400]);
+  assert.deepEqual([called[400].read, env.woken], [[[7, null]], ["wake"]]);
 });
 
 test("facts_go_25_messages_a_sync_and_what_failed_is_tried_again_later", async () => {

@@ -142,7 +142,7 @@ pub struct Every {
 
 impl Default for Every {
     fn default() -> Self {
-        Self { trim_hours: 24, retention_hours: 24, reconcile_hours: 168, train_hours: 0, verify_hours: 168 }
+        Self { trim_hours: 24, retention_hours: 24, reconcile_hours: 168, train_hours: 0, verify_hours: 0 }
     }
 }
 
