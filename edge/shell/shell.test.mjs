@@ -138,7 +138,7 @@ function answering(answers) {
   };
   globalThis.fetch = async () => {
     const answer = answers.shift();
-    return answer === null ? new Response("", { status: 503 }) : new Response(JSON.stringify({ rejected: [], ...answer }));
+    return answer === null ? new Response("", { status: 503 }) : new Response(JSON.stringify({ rejected: [], verify: [], ...answer }));
   };
   const sync_response = (body) => new TextDecoder().decode(body);
   return { module: new Module({ ...glue, sync_request, sync_response }, CONFIG, KEYS), called };
@@ -146,9 +146,9 @@ function answering(answers) {
 
 const entries = (from, count) => Array.from({ length: count }, (_, i) => ({ entry: from + i, key: `k${from + i}`, value: "v" }));
 
-function platform(put = async () => {}) {
+function platform(put = async () => {}, get = undefined) {
   const woken = [];
-  return { woken, ORIGIN_URL: "http://origin.invalid", PUBLISH: { send: async (body) => woken.push(body) }, PROFILES: { put } };
+  return { woken, ORIGIN_URL: "http://origin.invalid", PUBLISH: { send: async (body) => woken.push(body) }, PROFILES: { put, get } };
 }
 
 test("two_syncs_at_once_tell_of_a_loss_once_and_a_failed_one_tells_it_again", async () => {
@@ -182,6 +182,42 @@ test("what_is_due_and_was_not_handed_out_wakes_the_consumer_again", async () => 
   assert.deepEqual(await ends([null]), [1, 0]);
   const refuse = async () => { throw new Error("KV PUT failed: 429 Too Many Requests"); };
   assert.deepEqual(await ends([{ publish: entries(0, 3), pending: 7 }], refuse), [1, 0]);
+});
+
+test("a_drain_reads_back_what_it_is_asked_for_and_tells_the_digests_with_its_next_sync", async () => {
+  const verify = [[7, "v:a"], [8, "v:gone"]];
+  const { module, called } = answering([
+    { publish: entries(0, 1), verify, pending: 0 },
+    { publish: [], verify: [[9, "v:a"]], pending: 0 },
+    { publish: [], pending: 0 },
+  ]);
+  const asked = [];
+  const env = platform(undefined, async (keys) => {
+    asked.push(keys);
+    return new Map(keys.map((key) => [key, key === "v:gone" ? null : "abc"]));
+  });
+  await drainOutbox(env, module);
+  // FIPS 180-4: the SHA-256 of "abc".
+  const abc = [...Buffer.from("ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad", "hex")];
+  assert.deepEqual(called.map((call) => call.read), [[], [[7, abc], [8, null]], [[9, abc]]]);
+  assert.deepEqual(asked, [["v:a", "v:gone"], ["v:a"]]);
+  assert.deepEqual(called.map((call) => call.applied), [[], [0], []]);
+});
+
+test("a_kv_that_cannot_be_read_back_says_nothing_and_is_left_alone", async () => {
+  const { module, called } = answering([{ publish: [], verify: [[7, "v:a"]], pending: 5 }]);
+  const env = platform(undefined, async () => { throw new Error("KV GET failed: 503"); });
+  await drainOutbox(env, module);
+  assert.deepEqual([called.length, env.woken.length], [1, 0]);
+});
+
+test("reading_back_is_within_the_operations_that_the_platform_allows", async () => {
+  const { module, called } = answering([...Array(400).fill({ publish: [], verify: [[7, "v:a"]], pending: 1 }), { publish: [], pending: 1 }]);
+  const env = platform(undefined, async () => new Map());
+  await drainOutbox(env, module);
+  // 400 reads and as many syncs, and one that asks for nothing and tells the last.
+  assert.deepEqual([called.length, called.findIndex((call) => call.drain === 0)], [401, 400]);
+  assert.deepEqual([called[400].read, env.woken], [[[7, null]], ["wake"]]);
 });
 
 test("facts_go_25_messages_a_sync_and_what_failed_is_tried_again_later", async () => {

@@ -6,12 +6,12 @@ import { log, state } from "./state.mjs";
 const WRITES = 6;
 
 /** One call of /v1/sync. Gives the origin's answer once everything in it is durable, or null. */
-export async function sync(env, module, { messages = [], applied = [], drain = 0 }) {
+export async function sync(env, module, { messages = [], applied = [], read = [], drain = 0 }) {
   // Told from now on, unless this fails: another sync may be under way at the same time, and is not to tell it again.
   const [lost, dead] = [state.lost - state.lostTold, state.dead - state.deadTold];
   state.lostTold += lost;
   state.deadTold += dead;
-  const call = { edge: env.EDGE_NAME ?? "edge", batch: crypto.randomUUID(), applied, drain, lost, dead };
+  const call = { edge: env.EDGE_NAME ?? "edge", batch: crypto.randomUUID(), applied, read, drain, lost, dead };
   try {
     const request = module.call("sync_request", JSON.stringify(call), frame(messages), Date.now());
     const end = request.indexOf(0);
@@ -71,22 +71,42 @@ export async function wake(env) {
   }
 }
 
-/** Consumes the publish queue: drains the origin's outbox into the KV. */
+/** Consumes the publish queue: drains the origin's outbox into the KV, and reads back what the origin asks for. */
 export async function drainOutbox(env, module) {
   const began = Date.now();
   let applied = [];
+  let read = [];
   let written = 0;
   for (;;) {
     const drain = module.call("drain_wanted", began, written, Date.now());
-    const answer = await sync(env, module, { applied, drain });
+    const answer = await sync(env, module, { applied, read, drain });
     if (answer === null) return;
-    const next = module.call("drain_next", answer.publish.length, answer.pending);
+    const { publish, verify } = answer;
+    const next = module.call("drain_next", publish.length + verify.length, answer.pending);
     if (next === "wake_again") await wake(env);
     if (next !== "write") return;
-    applied = await write(env, answer.publish);
-    written += answer.publish.length;
-    if (!module.call("drain_goes_on", applied.length)) return;
+    applied = await write(env, publish);
+    read = verify.length > 0 ? await readBack(env, verify) : [];
+    // A bulk read is one operation, and so is the sync that it may have for itself.
+    written += publish.length + (verify.length > 0 ? 2 : 0);
+    if (!module.call("drain_goes_on", applied.length + read.length)) return;
   }
+}
+
+/** What the KV has of some keys: the values' digests, none where there is no value. What cannot be read is asked for again. */
+async function readBack(env, verify) {
+  try {
+    const found = await env.PROFILES.get(verify.map(([, key]) => key));
+    return await Promise.all(verify.map(async ([entry, key]) => [entry, await digest(found.get(key) ?? null)]));
+  } catch (error) {
+    log("kv_read_failed", { message: String(error?.message) });
+    return [];
+  }
+}
+
+async function digest(value) {
+  if (value === null) return null;
+  return [...new Uint8Array(await crypto.subtle.digest("SHA-256", new TextEncoder().encode(value)))];
 }
 
 /** Writes entries to the KV and gives those whose write was acknowledged. */

@@ -2,7 +2,7 @@
 
 use causeway_shared::ids::Millis;
 use causeway_shared::sync_auth;
-use causeway_shared::wire::sync::{self, SyncRequest};
+use causeway_shared::wire::sync::{self, Read, SyncRequest};
 use serde::Deserialize;
 use serde_json::json;
 
@@ -22,6 +22,9 @@ struct Call {
     lost: u64,
     #[serde(default)]
     dead: u64,
+    /// Keys read back: their numbers, and the bytes of the values' SHA-256, none where there is no value.
+    #[serde(default)]
+    read: Vec<(u64, Option<[u8; 32]>)>,
 }
 
 impl Engine {
@@ -40,6 +43,7 @@ impl Engine {
             drain: call.drain,
             lost: call.lost,
             dead: call.dead,
+            read: call.read.into_iter().map(|(entry, sha256)| Read { entry, sha256 }).collect(),
         });
         let headers = json!({
             sync_auth::KEY_HEADER: key.id.to_string(),
@@ -64,12 +68,14 @@ pub fn sync_response(body: &[u8]) -> String {
                 .into_iter()
                 .map(|p| json!({ "entry": p.entry, "key": p.key, "value": p.value }))
                 .collect();
+            let verify: Vec<_> = answer.verify.into_iter().map(|v| json!([v.entry, v.key])).collect();
             let rejected: Vec<_> = answer.rejected.into_iter().map(|r| r.code).collect();
             json!({
                 "accepted": answer.accepted,
                 "duplicate": answer.duplicate,
                 "rejected": rejected,
                 "publish": publish,
+                "verify": verify,
                 "pending": answer.pending,
                 "catalogue": answer.catalogue,
             })

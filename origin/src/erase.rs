@@ -23,6 +23,7 @@ use crate::metrics::Metrics;
 use crate::publish::Subject;
 use crate::store::{StoreError, TenantNo, signed, unsigned, visitor_at};
 use crate::tenants::Known;
+use crate::verify::SETTLED_MS;
 use journal::Journal;
 
 /// Whether a visitor is erased.
@@ -100,13 +101,51 @@ pub(crate) fn note_keys(
     keys: &BTreeSet<Subject>,
 ) -> Result<(), StoreError> {
     const PUT: &str = "INSERT INTO erasure_keys (tenant, receipt, kind, subject, after) VALUES (?1, ?2, ?3, ?4, ?5)
-        ON CONFLICT DO UPDATE SET after = excluded.after, written = NULL";
+        ON CONFLICT DO UPDATE SET after = excluded.after, written = NULL, verified = NULL";
     let after = signed(group.version().counter);
     for key in keys {
         let (kind, subject) = key.columns();
         group.tx.prepare_cached(PUT)?.execute((tenant.0, receipt.as_bytes(), kind, subject, after))?;
     }
     Ok(())
+}
+
+/// Says that a key was read back and is as the store has it: proof for the erasures whose write of it showed everywhere when
+/// it was asked for.
+///
+/// # Errors
+/// [`StoreError::Sqlite`]; then nothing of the group may be kept.
+pub fn verified(group: &Group<'_>, tenant: TenantNo, key: Subject, asked: Millis) -> Result<(), StoreError> {
+    const PROVEN: &str = "UPDATE erasure_keys SET verified = ?4
+        WHERE tenant = ?1 AND kind = ?2 AND subject = ?3 AND verified IS NULL AND written <= ?5";
+    let (kind, subject) = key.columns();
+    let settled = signed(asked.saturating_sub(SETTLED_MS));
+    group.tx.prepare_cached(PROVEN)?.execute((tenant.0, kind, subject, signed(group.now), settled))?;
+    Ok(())
+}
+
+/// Says that a key did not keep what was written: the erasures that are not proven by then wait for it again.
+///
+/// # Errors
+/// [`StoreError::Sqlite`]; then nothing of the group may be kept.
+pub fn unwritten(group: &Group<'_>, tenant: TenantNo, key: Subject) -> Result<(), StoreError> {
+    const AGAIN: &str = "UPDATE erasure_keys SET written = NULL, after = ?4
+        WHERE tenant = ?1 AND kind = ?2 AND subject = ?3 AND verified IS NULL";
+    let (kind, subject) = key.columns();
+    let after = signed(group.version().counter);
+    group.tx.prepare_cached(AGAIN)?.execute((tenant.0, kind, subject, after))?;
+    Ok(())
+}
+
+/// Whether an erasure has this key, and it was not read back yet.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn is_unverified(conn: &Connection, tenant: TenantNo, key: Subject) -> Result<bool, StoreError> {
+    const READ: &str = "SELECT EXISTS (SELECT 1 FROM erasure_keys
+        WHERE tenant = ?1 AND kind = ?2 AND subject = ?3 AND verified IS NULL)";
+    let (kind, subject) = key.columns();
+    Ok(conn.prepare_cached(READ)?.query_row((tenant.0, kind, subject), |row| row.get(0))?)
 }
 
 /// Says that the log's records up to one are gone from it: the erasures that waited for that are a step further.
@@ -128,7 +167,8 @@ pub fn left_log(conn: &Connection, upto: u64, now: Millis) -> Result<(), StoreEr
 /// [`StoreError::Sqlite`].
 pub fn progress(conn: &Connection, tenant: TenantNo, receipt: FactId) -> Result<Option<Value>, StoreError> {
     const READ: &str = "SELECT asked, stored, log FROM erasures WHERE tenant = ?1 AND receipt = ?2";
-    const KEYS: &str = "SELECT count(*), count(written), ifnull(max(written), 0) FROM erasure_keys
+    const KEYS: &str = "SELECT count(*), count(written), ifnull(max(written), 0), count(verified),
+            ifnull(max(verified), 0) FROM erasure_keys
         WHERE tenant = ?1 AND receipt = ?2";
     let place = (tenant.0, receipt.as_bytes());
     let read = |row: &rusqlite::Row<'_>| {
@@ -138,12 +178,13 @@ pub fn progress(conn: &Connection, tenant: TenantNo, receipt: FactId) -> Result<
     let Some((asked, stored, log)) = conn.prepare_cached(READ)?.query_row(place, read).optional()? else {
         return Ok(None);
     };
-    let [all, written, last] =
-        conn.prepare_cached(KEYS)?.query_row(place, |row| Ok([row.get(0)?, row.get(1)?, row.get(2)?].map(unsigned)))?;
+    let counts = |row: &rusqlite::Row<'_>| Ok([row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?]);
+    let [all, written, last, verified, proven] = conn.prepare_cached(KEYS)?.query_row(place, counts)?.map(unsigned);
     let done = log.filter(|_| all == written).map(|log| log.max(last).max(stored));
     Ok(Some(json!({
         "receipt": receipt.receipt(), "asked_ms": asked, "stored_ms": stored, "log_ms": log,
-        "keys": {"all": all, "written": written}, "done_ms": done,
+        "keys": {"all": all, "written": written, "verified": verified}, "done_ms": done,
+        "verified_ms": done.filter(|_| all == verified).map(|done| done.max(proven)),
     })))
 }
 

@@ -2,7 +2,7 @@
 
 use causeway_shared::ids::{Epoch, Millis, Version};
 use causeway_shared::random::Random;
-use causeway_shared::wire::sync::Publish;
+use causeway_shared::wire::sync::{Publish, Verify};
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 use crate::catalogue::{Budgets, Experiments};
@@ -12,7 +12,7 @@ use crate::metrics::Metrics;
 use crate::names::Names;
 use crate::store::{Counters, StoreError};
 use crate::tenants::Tenants;
-use crate::{audit, catalogue, experiment, fold, link, publish, steering};
+use crate::{audit, catalogue, experiment, fold, link, publish, steering, verify};
 
 /// What all groups of one process have in common.
 #[derive(Debug)]
@@ -81,6 +81,15 @@ impl<'a> Group<'a> {
     }
 }
 
+/// What a call of the outbox is handed.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Handed {
+    /// Keys to write.
+    pub publish: Vec<Publish>,
+    /// Keys to read back.
+    pub verify: Vec<Verify>,
+}
+
 /// What a transaction came to.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Done {
@@ -91,8 +100,8 @@ pub struct Done {
     /// Attributes refused, by the code of the reason.
     pub refused: Vec<&'static str>,
     /// What each call of the outbox is handed.
-    pub handed: Vec<Vec<Publish>>,
-    /// Outbox entries that are due and not leased, up to a bound.
+    pub handed: Vec<Handed>,
+    /// Outbox entries that are due and not leased, up to a bound, and keys to read back.
     pub pending: u64,
     /// The catalogue that was put in force last.
     pub catalogue: Option<String>,
@@ -141,9 +150,11 @@ pub fn commit_with(
     let mut done = Done { new: folded.new, refused, erased: folded.erased, ..Done::default() };
     for call in calls {
         publish::acknowledge(&group, &call.applied)?;
-        done.handed.push(publish::hand_out(&mut group, call.drain)?);
+        verify::answer(&group, &call.read)?;
+        let publish = publish::hand_out(&mut group, call.drain)?;
+        done.handed.push(Handed { publish, verify: verify::hand_out(&group, call.drain)? });
     }
-    done.pending = publish::pending(&group)?;
+    done.pending = publish::pending(&group)? + verify::pending(&group)?;
     done.catalogue = catalogue::in_force(&tx, &rules.tenants)?;
     group.counters.fold_to(records.iter().map(|record| record.as_ref().seq).max().unwrap_or(0));
     group.counters.save(&tx)?;

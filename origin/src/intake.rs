@@ -7,7 +7,7 @@ use causeway_shared::fact::Fact;
 use causeway_shared::ids::{FactId, Millis};
 use causeway_shared::limits;
 use causeway_shared::wire::facts;
-use causeway_shared::wire::sync::{Rejected, SyncRequest, SyncResponse};
+use causeway_shared::wire::sync::{Read, Rejected, SyncRequest, SyncResponse};
 
 use crate::audit::Said;
 use crate::store::TenantNo;
@@ -55,13 +55,15 @@ pub struct Outbox {
     pub applied: Vec<u64>,
     /// Outbox entries wanted.
     pub drain: u16,
+    /// What was read back from the KV.
+    pub read: Vec<Read>,
 }
 
 impl Outbox {
     /// Whether nothing is asked.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.applied.is_empty() && self.drain == 0
+        self.applied.is_empty() && self.drain == 0 && self.read.is_empty()
     }
 }
 
@@ -130,7 +132,7 @@ pub fn read_admins(request: SyncRequest, tenants: &Tenants, now: Millis) -> Inco
 fn read_all(request: SyncRequest, tenants: &Tenants, now: Millis, may_say: impl Fn(&Fact) -> bool) -> Incoming {
     let mut incoming = Incoming {
         taken: now,
-        outbox: Outbox { applied: request.applied, drain: request.drain },
+        outbox: Outbox { applied: request.applied, drain: request.drain, read: request.read },
         lost: request.lost,
         dead: request.dead,
         ..Incoming::default()

@@ -38,14 +38,24 @@ pub enum Job {
     Compact,
     /// Sums that are kept are counted anew from what they add up.
     Rollup,
+    /// Every key of the KV read back, and mended.
+    Verify,
 }
 
 impl Job {
     /// All of them; of two that are due at once the first goes first.
-    pub const ALL: [Self; 7] =
-        [Self::Trim, Self::Retention, Self::Reconcile, Self::Train, Self::Publish, Self::Compact, Self::Rollup];
+    pub const ALL: [Self; 8] = [
+        Self::Trim,
+        Self::Retention,
+        Self::Reconcile,
+        Self::Train,
+        Self::Publish,
+        Self::Compact,
+        Self::Rollup,
+        Self::Verify,
+    ];
     /// Their names, in the same order.
-    pub const NAMES: [&str; 7] = ["trim", "retention", "reconcile", "train", "publish", "compact", "rollup"];
+    pub const NAMES: [&str; 8] = ["trim", "retention", "reconcile", "train", "publish", "compact", "rollup", "verify"];
 
     /// Its name.
     #[must_use]
@@ -58,6 +68,7 @@ impl Job {
             Self::Publish => "publish",
             Self::Compact => "compact",
             Self::Rollup => "rollup",
+            Self::Verify => "verify",
         }
     }
 
@@ -144,12 +155,21 @@ pub struct Every {
     pub compact_hours: u32,
     /// `rollup`.
     pub rollup_hours: u32,
+    /// `verify`.
+    pub verify_hours: u32,
 }
 
 impl Default for Every {
     fn default() -> Self {
-        let (trim_hours, retention_hours, reconcile_hours, rollup_hours) = (24, 24, 168, 168);
-        Self { trim_hours, retention_hours, reconcile_hours, train_hours: 0, compact_hours: 0, rollup_hours }
+        Self {
+            trim_hours: 24,
+            retention_hours: 24,
+            reconcile_hours: 168,
+            train_hours: 0,
+            compact_hours: 0,
+            rollup_hours: 168,
+            verify_hours: 0,
+        }
     }
 }
 
@@ -164,6 +184,7 @@ impl Every {
             Job::Train => self.train_hours,
             Job::Compact => self.compact_hours,
             Job::Rollup => self.rollup_hours,
+            Job::Verify => self.verify_hours,
             // After a loss of the KV, when somebody says so.
             Job::Publish => 0,
         };

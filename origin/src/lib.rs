@@ -49,6 +49,7 @@ pub mod tokens;
 pub mod train;
 pub mod trim;
 pub mod units;
+pub mod verify;
 pub mod writer;
 
 /// An error with its causes, on one line.

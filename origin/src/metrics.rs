@@ -7,6 +7,7 @@ use std::time::Duration;
 use causeway_shared::ids::Millis;
 
 use crate::jobs::{Job, Outcome};
+use crate::verify::FOUND;
 
 /// A number that only grows.
 #[derive(Debug, Default)]
@@ -110,6 +111,8 @@ pub struct Metrics {
     pub unfolded: Gauge,
     /// What jobs came to, in the order of [`Job::ALL`].
     pub jobs: [OfJob; Job::ALL.len()],
+    /// Keys that the newest run of `verify` found so, in the order of [`FOUND`].
+    pub verified: [Gauge; FOUND.len()],
 }
 
 /// What a job came to. The gauges are those of the store when it was looked at last.
@@ -178,6 +181,7 @@ impl Metrics {
         page.counters(self);
         page.gauges(self, now, ready);
         page.jobs(&self.jobs);
+        page.verified(&self.verified);
         page.histogram("causeway_append_seconds", "Time of one durable append to the log.", &self.append);
         page.histogram(
             "causeway_commit_seconds",
@@ -288,6 +292,14 @@ impl Page {
         self.of_jobs("causeway_job_done", "What the run under way has done.", of, |job| job.done.get().to_string());
         let help = "Of how much; 0 when none is under way.";
         self.of_jobs("causeway_job_all", help, of, |job| job.all.get().to_string());
+    }
+
+    fn verified(&mut self, of: &[Gauge]) {
+        let help = "KV keys as the newest run of verify found them, a dry one too.";
+        self.head("causeway_verify_keys", "gauge", help);
+        for (found, gauge) in FOUND.iter().zip(of) {
+            self.line(format_args!("causeway_verify_keys{{found=\"{found}\"}} {}", gauge.get()));
+        }
     }
 
     fn of_jobs(&mut self, name: &str, help: &str, of: &[OfJob], value: impl Fn(&OfJob) -> String) {

@@ -4,14 +4,14 @@
 //! are handed out, from the newest state ([`value`]). A row is leased to one consumer, and stays until the
 //! write is acknowledged (invariant 5, DESIGN "Publishing").
 
+mod sweep;
 pub mod value;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use causeway_shared::ids::{AltHash, KindCode, Millis, VisitorId};
 use causeway_shared::limits;
 use causeway_shared::wire::sync::Publish;
-use rusqlite::OptionalExtension as _;
 use serde::{Deserialize, Serialize};
 
 use crate::catalogue;
@@ -22,6 +22,7 @@ use crate::link::{Linked, PersonChange, family};
 use crate::read;
 use crate::store::{PersonNo, StoreError, TenantNo, signed, unsigned, visitor_at};
 use crate::tenants::Tenants;
+pub(crate) use sweep::swept;
 
 /// How long a consumer may take to acknowledge what it was handed, in milliseconds.
 pub const LEASE_MS: Millis = 60_000;
@@ -87,7 +88,7 @@ impl Subject {
         }
     }
 
-    fn of_columns(kind: u16, row: &rusqlite::Row<'_>, subject: usize) -> rusqlite::Result<Self> {
+    pub(crate) fn of_columns(kind: u16, row: &rusqlite::Row<'_>, subject: usize) -> rusqlite::Result<Self> {
         match (kind, u8::try_from(kind)) {
             (SNAPSHOT, _) => visitor_at(row, subject).map(Self::Snapshot),
             (_, Ok(kind)) => Ok(Self::Lookup(KindCode(kind), AltHash(row.get(subject)?))),
@@ -102,6 +103,20 @@ impl Subject {
                 let [.., high, low]: [u8; 16] = row.get(subject)?;
                 Ok(Self::Names(u16::from_be_bytes([high, low])))
             }
+        }
+    }
+}
+
+impl Subject {
+    /// A key of a tenant as a whole: the number is that of a page of names, or of a catalogue.
+    pub(crate) fn of_tenant(kind: u16, number: u32) -> Option<Self> {
+        match kind {
+            NAMES => u16::try_from(number).ok().map(Self::Names),
+            CATALOGUE => Some(Self::Catalogue(number)),
+            POINTER => Some(Self::Pointer),
+            MODEL => Some(Self::Model),
+            STEERING => Some(Self::Steering),
+            _ => None,
         }
     }
 }
@@ -126,7 +141,7 @@ pub fn note(group: &mut Group<'_>, changed: &[Changed], linked: &Linked) -> Resu
     let mut people: BTreeMap<PersonNo, bool> = BTreeMap::new();
     linked.people.iter().for_each(|change| *people.entry(change.person).or_default() |= change.cut);
     for (person, cut) in people {
-        announce(group, PersonChange { person, cut })?;
+        sweep::announce(group, PersonChange { person, cut })?;
     }
     for (tenant, id) in &linked.lookups {
         let known = group.rules.tenants.by_no(*tenant)?;
@@ -166,81 +181,6 @@ fn later(group: &Group<'_>, person: PersonNo) -> Result<(), StoreError> {
     let due = group.now.saturating_add(group.rules.sibling_publish_ms);
     let values = (person.0, signed(group.version().counter), signed(due));
     group.tx.prepare_cached(LATER)?.execute(values)?;
-    Ok(())
-}
-
-/// A membership changed: who joined waits as any news of a sibling does; a cut does not wait, and reaches
-/// every visitor of the person, as any snapshot may hold the one that left. Of many the last active are put now, and a sweep
-/// puts the others; one that goes on goes round once more, and needs the room.
-fn announce(group: &Group<'_>, change: PersonChange) -> Result<(), StoreError> {
-    const BEGIN: &str = "INSERT INTO sweeps (person, before, last_seen, visitor) VALUES (?1, ?2, ?3, ?4)
-        ON CONFLICT DO UPDATE SET before = excluded.before, again = 1";
-    if !change.cut {
-        return later(group, change.person);
-    }
-    let before = signed(group.version().counter);
-    let goes_on = !swept(group, &[change.person].into())?.is_empty();
-    let now = if goes_on { limits::SNAPSHOT_VISITORS as u64 } else { limits::CROWD.into() };
-    if let Some((last_seen, visitor)) = sweep(group, change.person, before, START, now)? {
-        group.tx.prepare_cached(BEGIN)?.execute((change.person.0, before, last_seen, visitor))?;
-    }
-    Ok(())
-}
-
-/// Those of these rows whose visitors' snapshots are not all put yet: who goes on as another row takes that along.
-pub(crate) fn swept(group: &Group<'_>, rows: &BTreeSet<PersonNo>) -> Result<BTreeSet<PersonNo>, StoreError> {
-    let mut statement = group.tx.prepare_cached("SELECT 1 FROM sweeps WHERE person = ?1")?;
-    let mut found = BTreeSet::new();
-    for row in rows {
-        if statement.exists([row.0])? {
-            found.insert(*row);
-        }
-    }
-    Ok(found)
-}
-
-/// Where a sweep is among a person's visitors: when the last one was active, and its row.
-type At = (i64, i64);
-/// Before the one that was active last.
-const START: At = (i64::MAX, 0);
-
-/// Puts the next visitors of a person, whose snapshots are older than a version, in the outbox; gives where it has come to,
-/// unless that is the end.
-fn sweep(group: &Group<'_>, person: PersonNo, before: i64, at: At, most: u64) -> Result<Option<At>, StoreError> {
-    // In the order of its index, so that a bit costs as much of a million as of three.
-    const NEXT: &str = "SELECT tenant, visitor, published, last_seen, row FROM visitors
-        WHERE person = ?1 AND last_seen <= ?2 AND (last_seen < ?2 OR row > ?3) ORDER BY last_seen DESC, row LIMIT ?4";
-    let (mut at, mut seen) = (at, 0);
-    let mut statement = group.tx.prepare_cached(NEXT)?;
-    let mut rows = statement.query((person.0, at.0, at.1, signed(most)))?;
-    while let Some(row) = rows.next()? {
-        let published: i64 = row.get(2)?;
-        if published < before {
-            put(group, TenantNo(row.get(0)?), Subject::Snapshot(visitor_at(row, 1)?), group.now)?;
-        }
-        (at, seen) = ((row.get(3)?, row.get(4)?), seen + 1);
-    }
-    Ok((seen == most).then_some(at))
-}
-
-/// Goes on with the person whose turn it is, of those whose snapshots must all be written, once what was put before is handed
-/// out.
-fn go_on_sweeping(group: &Group<'_>) -> Result<(), StoreError> {
-    const NEXT: &str = "SELECT person, before, last_seen, visitor, again FROM sweeps ORDER BY turn LIMIT 1";
-    const GO_ON: &str = "UPDATE sweeps SET last_seen = ?2, visitor = ?3, again = ?4,
-        turn = (SELECT max(turn) + 1 FROM sweeps) WHERE person = ?1";
-    let at = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, (row.get(2)?, row.get(3)?), row.get(4)?));
-    let next: Option<(i64, i64, At, bool)> = group.tx.prepare_cached(NEXT)?.query_row([], at).optional()?;
-    let Some((person, before, at, again)) = next else { return Ok(()) };
-    let (at, again) = match sweep(group, PersonNo(person), before, at, limits::CROWD.into())? {
-        Some(at) => (at, again),
-        None if again => (START, false),
-        None => {
-            group.tx.prepare_cached("DELETE FROM sweeps WHERE person = ?1")?.execute([person])?;
-            return Ok(());
-        }
-    };
-    group.tx.prepare_cached(GO_ON)?.execute((person, at.0, at.1, again))?;
     Ok(())
 }
 
@@ -332,7 +272,7 @@ pub fn hand_out(group: &mut Group<'_>, wanted: u16) -> Result<Vec<Publish>, Stor
     let mut writes = Vec::new();
     let mut all = due(group, wanted)?;
     if all.len() < wanted {
-        go_on_sweeping(group)?;
+        sweep::go_on(group)?;
         all = due(group, wanted)?;
     }
     for due in all {
@@ -451,7 +391,8 @@ fn lease(group: &mut Group<'_>, due: &Due) -> Result<Option<Publish>, StoreError
             let entry = value.is_some().then_some(version.counter);
             catalogue::handed(group, due.tenant, number, entry)?;
         }
-        Subject::Lookup(..) | Subject::Names(_) | Subject::Pointer | Subject::Model | Subject::Steering => {}
+        Subject::Pointer | Subject::Model | Subject::Steering => stands(group, due, version.counter)?,
+        Subject::Lookup(..) | Subject::Names(_) => {}
     }
     Ok(Some(Publish { entry: version.counter, key, version, value, due: due.due }))
 }
@@ -459,6 +400,15 @@ fn lease(group: &mut Group<'_>, due: &Due) -> Result<Option<Publish>, StoreError
 fn published(group: &Group<'_>, tenant: TenantNo, visitor: VisitorId, counter: u64) -> Result<(), StoreError> {
     const MARK: &str = "UPDATE visitors SET published = ?3 WHERE tenant = ?1 AND visitor = ?2";
     group.tx.prepare_cached(MARK)?.execute((tenant.0, visitor.as_bytes(), signed(counter)))?;
+    Ok(())
+}
+
+/// Notes the version that such a value was handed out under: it is part of the value.
+fn stands(group: &Group<'_>, due: &Due, counter: u64) -> Result<(), StoreError> {
+    const PUT: &str = "INSERT INTO standing (tenant, kind, published) VALUES (?1, ?2, ?3)
+        ON CONFLICT DO UPDATE SET published = excluded.published";
+    let (kind, _) = due.subject.columns();
+    group.tx.prepare_cached(PUT)?.execute((due.tenant.0, kind, signed(counter)))?;
     Ok(())
 }
 

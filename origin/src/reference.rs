@@ -148,6 +148,13 @@ pub const SETTINGS: &[Setting] = &[
         default: "168",
         meaning: "The same of `rollup`, which counts the sums of experiments anew.",
     },
+    Setting {
+        key: "jobs.verify_hours",
+        env: "CAUSEWAY_JOBS_VERIFY_HOURS",
+        shape: Shape::Number,
+        default: "0",
+        meaning: "The same of `verify`, which reads each key of the KV once through the edge: the platform bills a read a key, some half a dollar a million, and no other job runs meanwhile. Set it, to 168 say, once an edge of this release drains: without one a run waits ten minutes and fails.",
+    },
 ];
 
 /// Keys of a `[[tenant]]` table: key, default, meaning.

@@ -106,6 +106,7 @@ static MIGRATIONS: LazyLock<Migrations<'static>> = LazyLock::new(|| {
         M::up(include_str!("../sql/0015_runs.sql")),
         M::up(include_str!("../sql/0016_sure_ids.sql")),
         M::up(include_str!("../sql/0017_audit.sql")),
+        M::up(include_str!("../sql/0018_verify.sql")),
     ])
 });
 

@@ -142,11 +142,12 @@ impl Origin {
         let given = self.given();
         let done = group::commit(&mut self.conn, &self.rules, &self.metrics, given, &records, &outbox).unwrap();
         let answers = calls.into_iter().zip(done.new).zip(done.handed);
-        let answer = |((call, new), publish): ((Incoming, u64), _)| SyncResponse {
+        let answer = |((call, new), handed): ((Incoming, u64), group::Handed)| SyncResponse {
             accepted: new,
             duplicate: call.facts.len() as u64 - new,
             rejected: call.rejected,
-            publish,
+            publish: handed.publish,
+            verify: handed.verify,
             pending: done.pending,
             catalogue: done.catalogue.clone(),
         };

@@ -11,14 +11,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use causeway_shared::wire::sync::{Publish, SyncResponse};
+use causeway_shared::wire::sync::SyncResponse;
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
 use crate::backlog::Backlog;
 use crate::catalogue;
 use crate::clock;
-use crate::group::Rules;
+use crate::group::{Handed, Rules};
 use crate::intake::{Incoming, Outbox};
 use crate::log::Log;
 use crate::metrics::Metrics;
@@ -57,7 +57,7 @@ enum Wake {
     /// The backlog has grown.
     Facts,
     /// The outbox is asked for something.
-    Outbox(Outbox, Reply<Vec<Publish>>),
+    Outbox(Outbox, Reply<Handed>),
 }
 
 /// The way to the threads. They end when the last handle is dropped and all that waited is done.
@@ -155,7 +155,8 @@ impl Writer {
             metrics.applied.add(outbox.applied.len() as u64);
             let (reply, handed) = oneshot::channel();
             send(&self.wakes, Wake::Outbox(outbox, reply))?;
-            answer.publish = handed.await.unwrap_or(Err(WriteError::Stopping))?;
+            Handed { publish: answer.publish, verify: answer.verify } =
+                handed.await.unwrap_or(Err(WriteError::Stopping))?;
             metrics.handed_out.add(answer.publish.len() as u64);
         }
         metrics.syncs.add(1);
@@ -306,7 +307,7 @@ impl Folder {
             Wake::Facts => None,
             Wake::Outbox(outbox, reply) => Some((outbox, reply)),
         });
-        let (calls, replies): (Vec<Outbox>, Vec<Reply<Vec<Publish>>>) = calls.unzip();
+        let (calls, replies): (Vec<Outbox>, Vec<Reply<Handed>>) = calls.unzip();
         let (shared, begun) = (&self.shared, Instant::now());
         shared.told.store(false, Ordering::Release);
         let done = clock::given().and_then(|given| self.folding.fold(given, &calls));

@@ -28,7 +28,7 @@ use causeway_shared::time::HourStamp;
 use causeway_shared::token::AdToken;
 use causeway_shared::view::{Snapshot, Stored};
 use causeway_shared::wire::facts::{self, FactBatch};
-use causeway_shared::wire::sync::{self, Publish, Rejected, SyncRequest, SyncResponse};
+use causeway_shared::wire::sync::{self, Publish, Read, Rejected, SyncRequest, SyncResponse, Verify};
 use causeway_shared::wire::{WireError, cookies, kv, profile};
 use causeway_shared::{limits, sync_auth};
 use common::{MEMBER, NOW, alternate, hash, membership, version, visitor};
@@ -186,6 +186,7 @@ fn request() -> Vec<u8> {
         drain: 9,
         lost: 1,
         dead: 2,
+        read: vec![Read { entry: 3, sha256: Some([7; 32]) }, Read { entry: 4, sha256: None }],
     })
 }
 
@@ -200,6 +201,7 @@ fn response() -> Vec<u8> {
         publish: vec![publish],
         pending: 1,
         catalogue: Some("c-1".to_owned()),
+        verify: vec![Verify { entry: 3, key: "k".to_owned() }],
     })
 }
 
@@ -422,7 +424,7 @@ fn lists_over_their_bounds_are_refused_although_whole() {
     assert!(!identity(|c, n| c.earlier = vec![(hash(1, 1), visitor(1)); n], limits::EARLIER_VISITORS + 1));
     assert!(identity(|c, n| c.pending = vec![visitor(1); n], limits::PENDING_SIBLINGS));
     assert!(!identity(|c, n| c.pending = vec![visitor(1); n], limits::PENDING_SIBLINGS + 1));
-    let bounded: [(usize, ReadsList); 7] = [
+    let bounded: [(usize, ReadsList); 9] = [
         (limits::ATTRIBUTE_WRITES, |n| {
             let what = What::Attributes { writes: vec![("a".to_owned(), None); n] };
             facts::decode_one(&facts::encode_one(&Fact { what, ..all_facts()[0].clone() })).is_ok()
@@ -449,6 +451,14 @@ fn lists_over_their_bounds_are_refused_although_whole() {
         (limits::SYNC_PUBLISH, |n| {
             let request = SyncRequest { applied: vec![1; n], ..SyncRequest::default() };
             sync::decode_request(&sync::encode_request(&request)).is_ok()
+        }),
+        (limits::KV_KEYS, |n| {
+            let request = SyncRequest { read: vec![Read { entry: 1, sha256: None }; n], ..SyncRequest::default() };
+            sync::decode_request(&sync::encode_request(&request)).is_ok()
+        }),
+        (limits::KV_KEYS, |n| {
+            let verify = vec![Verify { entry: 1, key: String::new() }; n];
+            sync::decode_response(&sync::encode_response(&SyncResponse { verify, ..SyncResponse::default() })).is_ok()
         }),
         (limits::KEYS_A_PURPOSE, |n| {
             let what = What::Alias { id: alternate(MEMBER, 1), also: vec![hash(2, 1); n], proven: true };

@@ -17,6 +17,13 @@ use tempfile::TempDir;
 use crate::browser::{Answer, Browser, call};
 use crate::{base64url, eventually};
 
+/// Where wrangler keeps the KV, beneath a world's data.
+const KV: &str = "wrangler/v3/kv";
+
+fn entries(folder: &Path) -> impl Iterator<Item = PathBuf> + use<> {
+    std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path())
+}
+
 /// A running world. Dropped, it is stopped and its folder removed.
 #[derive(Debug)]
 pub struct World {
@@ -197,18 +204,42 @@ impl World {
     /// What the KV holds under a key. On this machine wrangler keeps rows in SQLite, and each value in a file of its own.
     #[must_use]
     pub fn kv(&self, key: &str) -> Option<Vec<u8>> {
-        let folder = self.data.join("wrangler/v3/kv");
-        let entries = |folder: &Path| std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-        let mut stores = entries(&folder.join("miniflare-KVNamespaceObject"))
-            .filter(|path| path.extension().is_some_and(|end| end == "sqlite") && !path.ends_with("metadata.sqlite"));
-        let blob = stores.find_map(|path| {
+        std::fs::read(self.blob(key)?).ok()
+    }
+
+    /// The file with a key's value.
+    fn blob(&self, key: &str) -> Option<PathBuf> {
+        let blob: String = self.kv_stores().find_map(|path| {
             let store = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY).unwrap();
             store.busy_timeout(Duration::from_secs(5)).unwrap();
             let found = store.query_row("SELECT blob_id FROM _mf_entries WHERE key = ?1", [key], |row| row.get(0));
             found.optional().unwrap()
+        })?;
+        entries(&self.data.join(KV)).map(|namespace| namespace.join("blobs").join(&blob)).find(|path| path.exists())
+    }
+
+    fn kv_stores(&self) -> impl Iterator<Item = PathBuf> {
+        entries(&self.data.join(KV).join("miniflare-KVNamespaceObject"))
+            .filter(|path| path.extension().is_some_and(|end| end == "sqlite") && !path.ends_with("metadata.sqlite"))
+    }
+
+    /// The KV loses a key.
+    pub fn lose(&self, key: &str) {
+        let lost = self.kv_stores().map(|path| {
+            let store = Connection::open(path).unwrap();
+            store.busy_timeout(Duration::from_secs(5)).unwrap();
+            store.execute("DELETE FROM _mf_entries WHERE key = ?1", [key]).unwrap_or_default()
         });
-        let blob: String = blob?;
-        entries(&folder).find_map(|namespace| std::fs::read(namespace.join("blobs").join(&blob)).ok())
+        assert_eq!(lost.sum::<usize>(), 1, "{key} was not there");
+    }
+
+    /// The KV damages a value: as many bytes, one of them another.
+    pub fn damage(&self, key: &str) {
+        let path = self.blob(key).unwrap();
+        let mut value = std::fs::read(&path).unwrap();
+        let middle = value.len() / 2;
+        value[middle] = if value[middle] == b'A' { b'B' } else { b'A' };
+        std::fs::write(path, value).unwrap();
     }
 
     /// Ends the origin and waits until nothing answers at its address.

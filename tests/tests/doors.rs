@@ -20,6 +20,7 @@ fn main() {
             ("field_12_a_visitor_who_withdraws_is_cut_from_every_view", withdraws),
             ("field_12_an_erased_visitor_is_gone_and_a_copy_of_its_cookie_is_nobodys", erased),
             ("invariant_12_with_the_members_proof_the_whole_person_goes", erased_person),
+            ("s1_09_what_the_kv_lost_is_read_back_and_mended", loses_values),
             ("field_21_a_consent_string_that_refuses_is_a_no_though_present", refusing_strings),
             ("field_17_no_input_breaks_the_worker", bad_bodies),
             ("field_17_headers_of_any_bytes_are_answered", bad_headers),
@@ -139,6 +140,25 @@ fn is_buried(world: &World, visitor: &str) {
     let value = world.kv(&key).unwrap();
     assert_eq!(wire::kv::decode_stored(&key, id, &value).unwrap(), Stored::Tombstone);
     assert_eq!(world.visitor(visitor)["own"].get("pages").unwrap_or(&json!(0)), &json!(0), "the origin holds nothing");
+}
+
+/// One key is lost and one damaged behind everybody's back; a run of `verify` sees both through the edge.
+fn loses_values(world: &World) {
+    let visitors = [(); 2].map(|()| visitor_of(&world.browser().view()));
+    visitors.iter().for_each(|visitor| drop(world.settles(visitor, 1, 0)));
+    world.published();
+    let keys = visitors.map(|visitor| kv::snapshot_key(&tenant(), visitor.parse().unwrap()));
+    let right = keys.each_ref().map(|key| world.kv(key).unwrap());
+    world.lose(&keys[0]);
+    world.damage(&keys[1]);
+    let report = world.causeway(&["job", "run", "verify"], &Value::Null);
+    let count = |name: &str| report[name].as_u64().unwrap();
+    assert!(count("missing") >= 1 && count("differs") >= 1 && count("right") >= 1, "{report}");
+    for (key, right) in keys.iter().zip(right) {
+        // Under a version of its own.
+        let mended = |value: &Vec<u8>| value.starts_with(b"s1") && value.len() >= right.len() - 8;
+        eventually("the value is there again", || world.kv(key).filter(mended));
+    }
 }
 
 /// Another visitor for a browser whose cookie is an erased one's: it goes first, the next request mints.

@@ -59,6 +59,9 @@ pub(super) enum Name {
     Compact(Dry),
     /// Count the sums of experiments anew from what people saw and did, and mend what differs.
     Rollup(Dry),
+    /// Read every key of the KV back through the edge, compare it with the store, and have what differs written anew. The
+    /// origin must be serving.
+    Verify(Dry),
     /// Train the model that predicts clicks, conversions and their worth from stored actions, and keep it if it is better
     /// than the base rate on the newest fifth of them.
     Train(Train),
@@ -119,6 +122,7 @@ fn asked(name: &Name, opened: &Opened) -> anyhow::Result<(Asked, Options)> {
         Name::Publish(dry) => (of(jobs::Job::Publish, dry), Options::default()),
         Name::Compact(dry) => (of(jobs::Job::Compact, dry), Options::default()),
         Name::Rollup(dry) => (of(jobs::Job::Rollup, dry), Options::default()),
+        Name::Verify(dry) => (of(jobs::Job::Verify, dry), Options::default()),
         Name::Train(train) => {
             let tenant = named(&opened.rules.tenants, train.tenant.as_deref())?;
             let words = &tenant.config.vocabulary;
@@ -136,6 +140,8 @@ fn asked(name: &Name, opened: &Opened) -> anyhow::Result<(Asked, Options)> {
 fn carry_out(opened: &mut Opened, asked: Asked, training: &Options) -> anyhow::Result<Run> {
     let _alone = alone(&opened.config).with_context(|| under_way(opened))?;
     let served = is_served(&opened.config);
+    let can = served || asked.job != jobs::Job::Verify;
+    ensure!(can, "no origin serves from that folder: the KV is read back by the edge that syncs with it");
     let notes = Mutex::new(store::open(&opened.config.data)?);
     let run = runs::begin_asked(&mut opened.conn, asked, clock::now())?;
     let bar = bar(0, "{pos} of {len}");

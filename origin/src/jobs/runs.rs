@@ -3,12 +3,14 @@
 use causeway_shared::ids::Millis;
 use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension as _, Row, TransactionBehavior};
+use serde::Deserialize as _;
 use serde_json::{Value, json};
 
 use super::{Job, Last, Outcome, Woken};
 use crate::metrics::Metrics;
 use crate::store::{StoreError, TenantNo, signed, unsigned};
 use crate::tenants::Tenants;
+use crate::verify::Verified;
 
 /// Runs kept of a job, the newest: so many that changed something, and as many that were dry; of each tenant, where a job is
 /// by tenant.
@@ -299,5 +301,8 @@ pub fn measure(conn: &Connection, metrics: &Metrics) -> Result<(), StoreError> {
         gauges.done.set(done);
         gauges.all.set(all);
     }
+    let newest = read(conn, "WHERE job = 'verify' AND started IS NOT NULL ORDER BY run DESC LIMIT 1", [])?.pop();
+    let verified = newest.and_then(|run| Verified::deserialize(&run.report).ok()).unwrap_or_default();
+    metrics.verified.iter().zip(verified.found()).for_each(|(gauge, keys)| gauge.set(keys));
     Ok(())
 }

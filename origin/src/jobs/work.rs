@@ -21,7 +21,10 @@ use crate::store::{self, StoreError};
 use crate::tenants::Tenants;
 use crate::train::{self, Outcome};
 use crate::trim::{self, Trimmed};
+use crate::verify::{self, Next, Walk};
 
+/// No edge said anything for so long: a cron wakes one each minute.
+const SILENT_MS: Millis = 10 * 60_000;
 /// Visitors trimmed in one transaction.
 const SOME: u32 = 2_000;
 /// People whose siblings are put in the outbox in one transaction.
@@ -83,6 +86,7 @@ pub fn run(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
         Job::Publish => publish(place, run),
         Job::Compact => compact(place, run),
         Job::Rollup => rollup(place, run),
+        Job::Verify => verify(place, run),
     }
 }
 
@@ -186,6 +190,36 @@ fn rollup(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
         tx.commit()?;
     }
     Ok(json!(rolled).into())
+}
+
+/// What was asked for and not answered is still there for a run that goes on.
+fn verify(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
+    const SILENT: &str = "for ten minutes no edge said what the KV has: does the publish consumer run? \
+        `causeway_last_sync_age_seconds`, and `sync_failed` and `kv_read_failed` in the worker's log, say more; an edge of \
+        a release before this one reads nothing back";
+    let all = verify::all(place.conn)?;
+    let mut walk = Walk::from(run.cursor, so_far(run));
+    if walk == Walk::default() {
+        verify::forget(place.conn)?;
+    }
+    let keep = |tx: &Connection, walk: &Walk| runs::keep(tx, run.no, walk.cursor, &json!(walk.verified));
+    let mut heard = (place.given)()?.now;
+    loop {
+        let given = (place.given)()?;
+        let next = verify::step(place.conn, place.rules, place.metrics, given, &mut walk, run.asked.dry_run, &keep)?;
+        match next {
+            Next::Looked => heard = given.now,
+            Next::Asked => {}
+            Next::Waits(due) if given.now <= heard.max(due).saturating_add(SILENT_MS) => {}
+            Next::Waits(_) => {
+                verify::forget(place.conn)?;
+                return Ok(Ended { report: json!(walk.verified), failed: Some(SILENT.to_owned()) });
+            }
+            Next::Over => return Ok(json!(walk.verified).into()),
+        }
+        (place.told)(walk.verified.keys, all)?;
+        (place.pause)();
+    }
 }
 
 /// A dry run does the same in transactions that are taken back. What a sibling would have lost in one before, it still has.

@@ -43,6 +43,21 @@ impl From<rusqlite::Error> for ValueError {
     }
 }
 
+/// The key of a subject.
+#[must_use]
+pub fn key(tenant: &Known, subject: Subject) -> String {
+    let id = &tenant.id;
+    match subject {
+        Subject::Snapshot(visitor) => kv::snapshot_key(id, visitor),
+        Subject::Lookup(kind, hash) => kv::lookup_key(id, AlternateId { kind, hash }),
+        Subject::Names(page) => kv::attributes_key(id, page.into()),
+        Subject::Catalogue(number) => kv::catalogue_key(id, number),
+        Subject::Pointer => kv::pointer_key(id),
+        Subject::Model => kv::model_key(id),
+        Subject::Steering => kv::steering_key(id),
+    }
+}
+
 /// The key and the value of a subject; no value: the key is deleted.
 ///
 /// # Errors
@@ -54,51 +69,33 @@ pub fn build(
     version: Version,
     now: Millis,
 ) -> Result<(String, Option<String>), ValueError> {
-    match subject {
-        Subject::Snapshot(visitor) => {
-            let key = kv::snapshot_key(&tenant.id, visitor);
-            let value = stored(conn, tenant, visitor, version, &key)?;
-            Ok((key, value))
-        }
+    let key = key(tenant, subject);
+    let value = match subject {
+        Subject::Snapshot(visitor) => stored(conn, tenant, visitor, version, &key)?,
         Subject::Names(page) => {
-            let key = kv::attributes_key(&tenant.id, page.into());
             let names = names::load(conn, tenant.no)?;
-            let value = names_page(&key, names.page(page.into()))?;
-            Ok((key, Some(value)))
+            Some(names_page(&key, names.page(page.into()))?)
         }
         Subject::Catalogue(number) => {
-            let key = kv::catalogue_key(&tenant.id, number);
             let kept = catalogue::to_publish(conn, tenant.no, number, now)?;
-            let value = kept.map(|kept| document(conn, tenant, &key, &kept)).transpose()?;
-            Ok((key, value))
+            kept.map(|kept| document(conn, tenant, &key, &kept)).transpose()?
         }
         Subject::Pointer => {
-            let key = kv::pointer_key(&tenant.id);
             let pointer = catalogue::pointer(conn, tenant.no, version)?.ok_or(ValueError::NotYet)?;
             let value = forms::encode_pointer(&key, &pointer);
             match forms::decode_pointer(&key, value.as_bytes()) {
-                Ok(back) if back == pointer => Ok((key, Some(value))),
-                _ => Err(ValueError::Check("differs")),
+                Ok(back) if back == pointer => Some(value),
+                _ => return Err(ValueError::Check("differs")),
             }
         }
-        Subject::Model => {
-            let key = kv::model_key(&tenant.id);
-            let value = train::newest(conn, tenant.no)?.map(|(bytes, _)| model(&key, version, &bytes)).transpose()?;
-            Ok((key, value))
-        }
+        Subject::Model => train::newest(conn, tenant.no)?.map(|(bytes, _)| model(&key, version, &bytes)).transpose()?,
         Subject::Steering => {
-            let key = kv::steering_key(&tenant.id);
-            let value =
-                steering::newest(conn, tenant.no)?.map(|made| steered(&key, version, &made.steering())).transpose()?;
-            Ok((key, value))
+            let made = steering::newest(conn, tenant.no)?;
+            made.map(|made| steered(&key, version, &made.steering())).transpose()?
         }
-        Subject::Lookup(kind, hash) => {
-            let id = AlternateId { kind, hash };
-            let key = kv::lookup_key(&tenant.id, id);
-            let value = lookup(conn, tenant, id, &key)?;
-            Ok((key, value))
-        }
-    }
+        Subject::Lookup(kind, hash) => lookup(conn, tenant, AlternateId { kind, hash }, &key)?,
+    };
+    Ok((key, value))
 }
 
 /// A model is published only if an edge can score with it.

@@ -210,7 +210,7 @@ mod tests {
         let (mut taking, mut folding, backlog) = open(folder.path(), &rules, 2);
         assert_eq!((backlog.facts(), folding.is_behind(), taking.is_due()), (2, true, false));
         let done = folding.fold(given(1), &[sync().outbox]).unwrap().unwrap();
-        assert_eq!((done.new, done.handed[0].len()), (vec![2], 1));
+        assert_eq!((done.new, done.handed[0].publish.len()), (vec![2], 1));
         assert_eq!(folding.fold(given(2), &[]).unwrap(), None);
         let tenant = rules.tenants.by_name("demo").unwrap().no;
         let found = read::visitor(&View::folded(folding.store()), tenant, visitor(1)).unwrap();

@@ -1,4 +1,5 @@
-//! One call of `/v1/sync`: facts in, acknowledgements of KV writes in, KV writes out.
+//! One call of `/v1/sync`: facts in, acknowledgements of KV writes in, KV writes out; KV keys to read back out, and what was
+//! read in.
 
 use minicbor::decode::Decoder;
 
@@ -25,6 +26,17 @@ pub struct SyncRequest {
     pub lost: u64,
     /// Queue messages that this edge gave up on since its last sync (they are in the dead-letter queue).
     pub dead: u64,
+    /// What the KV had of the keys that were to be read back.
+    pub read: Vec<Read>,
+}
+
+/// What a read of the KV gave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Read {
+    /// Which key, by its number.
+    pub entry: u64,
+    /// SHA-256 of the value; `None`: there is none.
+    pub sha256: Option<[u8; 32]>,
 }
 
 /// What the origin answers, once everything is durable.
@@ -42,6 +54,17 @@ pub struct SyncResponse {
     pub pending: u64,
     /// The catalogue in force, if there is one.
     pub catalogue: Option<String>,
+    /// KV keys to read back, in one bulk read.
+    pub verify: Vec<Verify>,
+}
+
+/// A key to read back from the KV.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Verify {
+    /// Its number, for the answer.
+    pub entry: u64,
+    /// The KV key.
+    pub key: String,
 }
 
 /// A fact or batch that was refused.
@@ -76,25 +99,29 @@ pub struct Publish {
 #[must_use]
 pub fn encode_request(request: &SyncRequest) -> Vec<u8> {
     parts::encode(|e| {
-        e.array(8)?.u8(FORM)?.str(&request.edge)?.bytes(&request.batch)?;
+        e.array(9)?.u8(FORM)?.str(&request.edge)?.bytes(&request.batch)?;
         e.array(request.facts.len() as u64)?;
         request.facts.iter().try_for_each(|f| e.bytes(f).map(drop))?;
         e.array(request.applied.len() as u64)?;
         request.applied.iter().try_for_each(|id| e.u64(*id).map(drop))?;
         e.u16(request.drain)?.u64(request.lost)?.u64(request.dead)?;
-        Ok(())
+        e.array(request.read.len() as u64)?;
+        request.read.iter().try_for_each(|read| put_read(e, read))
     })
 }
 
 /// Reads a request.
 ///
 /// # Errors
-/// [`WireError`]; over [`limits::SYNC_BYTES`], [`limits::SYNC_FACTS`] or [`limits::SYNC_PUBLISH`] it is refused.
+/// [`WireError`]; over [`limits::SYNC_BYTES`], [`limits::SYNC_FACTS`], [`limits::SYNC_PUBLISH`] or [`limits::KV_KEYS`] it
+/// is refused.
 pub fn decode_request(bytes: &[u8]) -> Result<SyncRequest, WireError> {
     if bytes.len() > limits::SYNC_BYTES {
         return Err(WireError::TooLong);
     }
-    parts::form(bytes, FORM, 7, |d| {
+    // An edge of before reads nothing back.
+    let reads = parts::fields(bytes) > 8;
+    parts::form(bytes, FORM, if reads { 8 } else { 7 }, |d| {
         Ok(SyncRequest {
             edge: parts::text(d, limits::NAME_BYTES)?.to_owned(),
             batch: parts::sixteen(d)?,
@@ -103,6 +130,7 @@ pub fn decode_request(bytes: &[u8]) -> Result<SyncRequest, WireError> {
             drain: d.u16()?,
             lost: d.u64()?,
             dead: d.u64()?,
+            read: if reads { parts::values(d, limits::KV_KEYS, read)? } else { Vec::new() },
         })
     })
 }
@@ -111,13 +139,15 @@ pub fn decode_request(bytes: &[u8]) -> Result<SyncRequest, WireError> {
 #[must_use]
 pub fn encode_response(response: &SyncResponse) -> Vec<u8> {
     parts::encode(|e| {
-        e.array(7)?.u8(FORM)?.u64(response.accepted)?.u64(response.duplicate)?;
+        e.array(8)?.u8(FORM)?.u64(response.accepted)?.u64(response.duplicate)?;
         e.array(response.rejected.len() as u64)?;
         response.rejected.iter().try_for_each(|r| put_rejected(e, r))?;
         e.array(response.publish.len() as u64)?;
         response.publish.iter().try_for_each(|p| put_publish(e, p))?;
         e.u64(response.pending)?;
-        put_text(e, response.catalogue.as_deref())
+        put_text(e, response.catalogue.as_deref())?;
+        e.array(response.verify.len() as u64)?;
+        response.verify.iter().try_for_each(|v| e.array(2)?.u64(v.entry)?.str(&v.key).map(drop))
     })
 }
 
@@ -126,7 +156,9 @@ pub fn encode_response(response: &SyncResponse) -> Vec<u8> {
 /// # Errors
 /// [`WireError`].
 pub fn decode_response(bytes: &[u8]) -> Result<SyncResponse, WireError> {
-    parts::form(bytes, FORM, 6, |d| {
+    // An origin of before has nothing read back.
+    let verifies = parts::fields(bytes) > 7;
+    parts::form(bytes, FORM, if verifies { 7 } else { 6 }, |d| {
         Ok(SyncResponse {
             accepted: d.u64()?,
             duplicate: d.u64()?,
@@ -134,6 +166,7 @@ pub fn decode_response(bytes: &[u8]) -> Result<SyncResponse, WireError> {
             publish: parts::values(d, limits::SYNC_PUBLISH, publish)?,
             pending: d.u64()?,
             catalogue: parts::option(d, |d| Ok(parts::text(d, limits::NAME_BYTES)?.to_owned()))?,
+            verify: if verifies { parts::values(d, limits::KV_KEYS, verify)? } else { Vec::new() },
         })
     })
 }
@@ -177,6 +210,24 @@ fn publish(d: &mut Decoder<'_>) -> Result<Publish, WireError> {
             due: d.u64()?,
         })
     })
+}
+
+fn put_read(e: &mut Encoder<'_>, read: &Read) -> Written {
+    e.array(2)?.u64(read.entry)?;
+    match &read.sha256 {
+        Some(digest) => e.bytes(digest)?,
+        None => e.null()?,
+    };
+    Ok(())
+}
+
+fn read(d: &mut Decoder<'_>) -> Result<Read, WireError> {
+    let digest = |d: &mut Decoder<'_>| d.bytes()?.try_into().map_err(|_| WireError::Range);
+    parts::record(d, 2, |d| Ok(Read { entry: d.u64()?, sha256: parts::option(d, digest)? }))
+}
+
+fn verify(d: &mut Decoder<'_>) -> Result<Verify, WireError> {
+    parts::record(d, 2, |d| Ok(Verify { entry: d.u64()?, key: d.str()?.to_owned() }))
 }
 
 fn put_text(e: &mut Encoder<'_>, text: Option<&str>) -> Written {

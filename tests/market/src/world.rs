@@ -151,9 +151,9 @@ impl World {
         let mut applied = Vec::new();
         loop {
             let drain = u16::try_from(limits::SYNC_PUBLISH)?;
-            let (given, call) = (self.given(), Outbox { applied, drain });
+            let (given, call) = (self.given(), Outbox { applied, drain, ..Outbox::default() });
             let done = group::commit(&mut self.conn, &self.rules, &self.metrics, given, &none, &[call])?;
-            let writes = done.handed.into_iter().next().unwrap_or_default();
+            let writes = done.handed.into_iter().next().unwrap_or_default().publish;
             if writes.is_empty() {
                 return Ok(());
             }

@@ -8,7 +8,7 @@ use causeway_origin::backup::{self, Before};
 use causeway_origin::catalogue;
 use causeway_origin::erase;
 use causeway_origin::erase::journal::{self, Journal};
-use causeway_origin::group::{Given, Rules};
+use causeway_origin::group::{Given, Handed, Rules};
 use causeway_origin::intake::{self, Outbox};
 use causeway_origin::log::{self, Log};
 use causeway_origin::metrics::Metrics;
@@ -201,7 +201,8 @@ impl Origin {
             taken.map_err(|error| self.failed(&error))?;
         }
         if !outbox.is_empty() {
-            answer.publish = self.fold_with(given, &[outbox])?.into_iter().next().unwrap_or_default();
+            let handed = self.fold_with(given, &[outbox])?.into_iter().next().unwrap_or_default();
+            (answer.publish, answer.verify) = (handed.publish, handed.verify);
         }
         if let Some(life) = &self.life {
             answer.pending = life.pending + u64::from(life.folding.is_behind());
@@ -254,7 +255,7 @@ impl Origin {
         applied.map(drop).map_err(|error| self.failed(&error))
     }
 
-    fn fold_with(&mut self, given: Given, calls: &[Outbox]) -> Result<Vec<Vec<wire::Publish>>, NoAnswer> {
+    fn fold_with(&mut self, given: Given, calls: &[Outbox]) -> Result<Vec<Handed>, NoAnswer> {
         let Some(life) = &mut self.life else { return Err(NoAnswer::Down) };
         match life.folding.fold(given, calls) {
             Ok(None) => Ok(Vec::new()),

@@ -5,8 +5,9 @@ use causeway_shared::delivery::{self, Next, ORIGIN_TIMEOUT_MS, SYNC_MESSAGES};
 use causeway_shared::fact::Fact;
 use causeway_shared::ids::TenantId;
 use causeway_shared::wire::facts;
-use causeway_shared::wire::sync::{Publish, SyncResponse, decode_request};
+use causeway_shared::wire::sync::{Publish, SyncResponse, Verify, decode_request};
 use serde_json::json;
+use sha2::{Digest as _, Sha256};
 
 use crate::origin::{NoAnswer, SyncCall};
 use crate::world::{Event, Phase, World};
@@ -39,15 +40,28 @@ pub struct Drain {
     rest: Vec<Publish>,
     /// What was written since the last one.
     applied: Vec<u64>,
+    /// What is to be read back before it.
+    verify: Vec<Verify>,
+    /// What was read back: numbers, and the digests' bytes.
+    read: Vec<(u64, Option<Vec<u8>>)>,
     location: usize,
     /// Nobody waits for its writes any more.
     forgotten: bool,
 }
 
+/// What a drain says with a sync; nothing from every other caller.
+#[derive(Default)]
+struct Said<'a> {
+    applied: &'a [u64],
+    read: &'a [(u64, Option<Vec<u8>>)],
+    drain: u16,
+}
+
 /// Starts a sync from a location.
-fn send(world: &mut World, location: usize, facts: Vec<Vec<u8>>, applied: &[u64], drain: u16, who: Who) {
+fn send(world: &mut World, location: usize, facts: Vec<Vec<u8>>, said: &Said<'_>, who: Who) {
+    let Said { applied, read, drain } = said;
     let batch = format!("{:016x}{:016x}", world.dice.throw(), world.dice.throw());
-    let call = json!({ "edge": "sim", "batch": batch, "applied": applied, "drain": drain });
+    let call = json!({ "edge": "sim", "batch": batch, "applied": applied, "read": read, "drain": drain });
     let mut framed = Vec::new();
     for message in &facts {
         framed.extend(u32::try_from(message.len()).unwrap_or(u32::MAX).to_le_bytes());
@@ -77,7 +91,7 @@ fn send(world: &mut World, location: usize, facts: Vec<Vec<u8>>, applied: &[u64]
 
 /// Facts that the queue refused go straight to the origin.
 pub fn deliver_directly(world: &mut World, location: usize, batch: Vec<u8>, waiting: Option<Box<edge::Waiting>>) {
-    send(world, location, vec![batch], &[], 0, Who::Direct(waiting));
+    send(world, location, vec![batch], &Said::default(), Who::Direct(waiting));
 }
 
 /// A facts consumer takes what is due.
@@ -93,7 +107,7 @@ pub fn consume(world: &mut World) {
     for some in taken.chunks(SYNC_MESSAGES) {
         let location = world.dice.place(world.locations.len());
         let (names, facts) = some.iter().map(|(id, m)| ((*id, m.attempts), m.body.clone())).unzip();
-        send(world, location, facts, &[], 0, Who::Consumer(names));
+        send(world, location, facts, &Said::default(), Who::Consumer(names));
     }
 }
 
@@ -179,24 +193,26 @@ pub fn wake(world: &mut World) {
     world.drains.0 += 1;
     let location = world.dice.place(world.locations.len());
     let rules = delivery::Drain::new(world.edge_clock(location));
-    next_sync(world, Drain { rules, rest: Vec::new(), applied: Vec::new(), location, forgotten: false });
+    let (rest, applied, verify, read) = <_>::default();
+    next_sync(world, Drain { rules, rest, applied, verify, read, location, forgotten: false });
 }
 
 /// The next sync of a drain: tells what was written, and asks for more.
 fn next_sync(world: &mut World, mut drain: Drain) {
     let wanted = drain.rules.wanted(world.edge_clock(drain.location));
-    let applied = std::mem::take(&mut drain.applied);
-    send(world, drain.location, Vec::new(), &applied, wanted, Who::Drain(drain));
+    let (applied, read) = (std::mem::take(&mut drain.applied), std::mem::take(&mut drain.read));
+    let said = Said { applied: &applied, read: &read, drain: wanted };
+    send(world, drain.location, Vec::new(), &said, Who::Drain(drain));
 }
 
 /// A drain's sync is answered, or not.
 fn drained(world: &mut World, mut drain: Drain, answer: Option<SyncResponse>) {
-    let Some(SyncResponse { publish, pending, .. }) = answer else { return end_drain(world) };
+    let Some(SyncResponse { publish, verify, pending, .. }) = answer else { return end_drain(world) };
     publish.iter().for_each(|write| world.check.issued(write));
-    match delivery::next(publish.len(), pending) {
+    match delivery::next(publish.len() + verify.len(), pending) {
         Next::Write => {
-            drain.rules.written += publish.len();
-            drain.rest = publish;
+            drain.rules.written += publish.len() + if verify.is_empty() { 0 } else { 2 };
+            (drain.rest, drain.verify) = (publish, verify);
             return next_put(world, drain);
         }
         Next::WakeAgain => world.drains.1 = true,
@@ -245,7 +261,8 @@ pub fn put(world: &mut World, mut drain: Drain) {
     if !drain.rest.is_empty() {
         return next_put(world, drain);
     }
-    if !delivery::goes_on(drain.applied.len()) {
+    read_back(world, &mut drain);
+    if !delivery::goes_on(drain.applied.len() + drain.read.len()) {
         return end_drain(world);
     }
     // Its time is over now and then, however little it had to write.
@@ -253,6 +270,18 @@ pub fn put(world: &mut World, mut drain: Drain) {
         drain.rules.began = 0;
     }
     next_sync(world, drain);
+}
+
+/// Reads what the origin asks for in one bulk read, as the drain's location sees it.
+fn read_back(world: &mut World, drain: &mut Drain) {
+    let verify = std::mem::take(&mut drain.verify);
+    if verify.is_empty() {
+        return;
+    }
+    let keys: Vec<String> = verify.iter().map(|one| one.key.clone()).collect();
+    let found = world.kv.read(world.now, drain.location, &keys).unwrap_or_default();
+    let digest = |value: String| Sha256::digest(value).to_vec();
+    drain.read = verify.iter().zip(found).map(|(one, value)| (one.entry, value.map(digest))).collect();
 }
 
 /// The facts of a batch that can be read, and whose they are.
