@@ -75,7 +75,7 @@ impl Opened {
         let mut conn = store::open(&config.data)?;
         let tenants = Tenants::open(&conn, &config.edge, &keys)?;
         let journal = Journal::open(&config.data)?;
-        let rules = Rules { tenants, sibling_publish_ms: config.sibling_publish_ms, journal };
+        let rules = Rules::of(&config, tenants, journal);
         replay(&mut conn, &rules, clock::given()?)?;
         Ok(Self { _writing: writing, config, conn, rules })
     }

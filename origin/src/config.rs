@@ -22,6 +22,8 @@ pub struct Config {
     pub keys: PathBuf,
     /// How long a person's siblings wait for news of one another, in milliseconds.
     pub sibling_publish_ms: Millis,
+    /// Until every location of the edge shows what the KV took, in milliseconds.
+    pub kv_settled_ms: Millis,
     /// Log filter, in `tracing`'s directives.
     pub log: String,
     /// Form of the log lines.
@@ -109,6 +111,8 @@ struct Document {
     keys: PathBuf,
     #[serde(default = "default_sibling_publish_s")]
     sibling_publish_s: u32,
+    #[serde(default = "default_kv_settled_s")]
+    kv_settled_s: u32,
     #[serde(default = "default_log")]
     log: String,
     #[serde(default = "default_log_format")]
@@ -139,6 +143,9 @@ fn default_keys() -> PathBuf {
 }
 fn default_sibling_publish_s() -> u32 {
     60
+}
+fn default_kv_settled_s() -> u32 {
+    120
 }
 fn default_log() -> String {
     "info".to_owned()
@@ -245,6 +252,9 @@ impl Document {
         if !(1..=3_600).contains(&self.sibling_publish_s) {
             say("sibling_publish_s", "between 1 and 3600 seconds are needed");
         }
+        if !(1..=3_600).contains(&self.kv_settled_s) {
+            say("kv_settled_s", "between 1 and 3600 seconds are needed");
+        }
         if self.drain_s > 600 {
             say("drain_s", "600 seconds at most");
         }
@@ -263,6 +273,7 @@ impl Document {
             data: place(self.data, default_data()),
             keys: place(self.keys, default_keys()),
             sibling_publish_ms: Millis::from(self.sibling_publish_s) * 1_000,
+            kv_settled_ms: Millis::from(self.kv_settled_s) * 1_000,
             log: self.log,
             log_format: self.log_format,
             readers: self.readers,

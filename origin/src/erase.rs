@@ -23,7 +23,6 @@ use crate::metrics::Metrics;
 use crate::publish::Subject;
 use crate::store::{StoreError, TenantNo, signed, unsigned, visitor_at};
 use crate::tenants::Known;
-use crate::verify::SETTLED_MS;
 use journal::Journal;
 
 /// Whether a visitor is erased.
@@ -119,7 +118,7 @@ pub fn verified(group: &Group<'_>, tenant: TenantNo, key: Subject, asked: Millis
     const PROVEN: &str = "UPDATE erasure_keys SET verified = ?4
         WHERE tenant = ?1 AND kind = ?2 AND subject = ?3 AND verified IS NULL AND written <= ?5";
     let (kind, subject) = key.columns();
-    let settled = signed(asked.saturating_sub(SETTLED_MS));
+    let settled = signed(asked.saturating_sub(group.rules.kv_settled_ms));
     group.tx.prepare_cached(PROVEN)?.execute((tenant.0, kind, subject, signed(group.now), settled))?;
     Ok(())
 }

@@ -6,6 +6,7 @@ use causeway_shared::wire::sync::{Publish, Verify};
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 use crate::catalogue::{Budgets, Experiments};
+use crate::config::Config;
 use crate::erase::journal::Journal;
 use crate::intake::{Outbox, Record};
 use crate::metrics::Metrics;
@@ -21,8 +22,19 @@ pub struct Rules {
     pub tenants: Tenants,
     /// How long a person's siblings wait for news of one another.
     pub sibling_publish_ms: Millis,
+    /// Until every location of the edge shows what the KV took, in milliseconds.
+    pub kv_settled_ms: Millis,
     /// What was erased, outside the store.
     pub journal: Journal,
+}
+
+impl Rules {
+    /// As a configuration says.
+    #[must_use]
+    pub fn of(config: &Config, tenants: Tenants, journal: Journal) -> Self {
+        let Config { sibling_publish_ms, kv_settled_ms, .. } = *config;
+        Self { tenants, sibling_publish_ms, kv_settled_ms, journal }
+    }
 }
 
 /// What a transaction does not find by itself.

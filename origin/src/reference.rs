@@ -72,6 +72,13 @@ pub const SETTINGS: &[Setting] = &[
         meaning: "Seconds, 1 to 3600, after which a person's other visitors get what one of them did; also the shortest time between two such publishes of a person. A cut does not wait.",
     },
     Setting {
+        key: "kv_settled_s",
+        env: "CAUSEWAY_KV_SETTLED_S",
+        shape: Shape::Number,
+        default: "120",
+        meaning: "Seconds, 1 to 3600, until every location of the edge shows what the KV took: on Cloudflare a write takes a minute to get there, and a location keeps for a minute more what it read before. `verify` looks twice, so far apart.",
+    },
+    Setting {
         key: "log",
         env: "CAUSEWAY_LOG",
         shape: Shape::Text,

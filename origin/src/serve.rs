@@ -128,7 +128,7 @@ async fn open(app: &Arc<App>) -> Result<[JoinHandle<()>; 3], ServeError> {
         let mut conn = store::open(&config.data)?;
         let tenants = Tenants::open(&conn, &config.edge, &app.keys)?;
         let journal = Journal::open(&config.data)?;
-        let rules = Arc::new(Rules { tenants, sibling_publish_ms: config.sibling_publish_ms, journal });
+        let rules = Arc::new(Rules::of(config, tenants, journal));
         erase::replay(&mut conn, &rules, clock::given()?)?;
         let metrics = Arc::clone(&app.metrics);
         let (writer, backlog, [log, store]) =

@@ -101,7 +101,7 @@ impl Origin {
         let conn = store::open(folder.path()).unwrap();
         let tenants = Tenants::open(&conn, &edge, &keys).unwrap();
         let journal = Journal::open(folder.path()).unwrap();
-        let rules = Rules { tenants, sibling_publish_ms: 60_000, journal };
+        let rules = Rules { tenants, sibling_publish_ms: 60_000, kv_settled_ms: 120_000, journal };
         let (metrics, random) = (Metrics::default(), Random::new([7; 32]));
         Self { conn, rules, metrics, now: NOW, edge, keys, random, folder }
     }

@@ -2,7 +2,7 @@
 //!
 //! A run asks for keys, as rows of a table. The publish consumer gets them with a sync, reads them in one bulk read, and says
 //! with its next sync what was there, as digests. What is not as it should be is looked at once more when all that was written
-//! before shows everywhere ([`SETTLED_MS`]); only then it counts, and goes into the outbox. Nothing here waits: a run goes
+//! before shows everywhere ([`Rules::kv_settled_ms`]); only then it counts, and goes into the outbox. Nothing here waits: a run goes
 //! [`step`] by step, and may be cut between any two.
 
 use causeway_shared::ids::{AltHash, KindCode, Millis, Version};
@@ -19,9 +19,6 @@ use crate::publish::value::{self, ValueError};
 use crate::publish::{self, LEASE_MS, Subject};
 use crate::store::{Counters, StoreError, TenantNo, signed, unsigned};
 
-/// Until every location shows what was written: a write takes a minute to get there, and a location keeps for a minute more
-/// what it read before.
-pub const SETTLED_MS: Millis = 120_000;
 /// Visitors, or ids, asked for in one transaction.
 const SOME: u32 = 2_000;
 /// So many keys wait for a consumer at least: it asks faster than a run looks.
@@ -317,7 +314,7 @@ fn settle(
         let found = match looked {
             Looked::Found(found) => *found,
             Looked::Again(expected) => {
-                let due = group.now.saturating_add(SETTLED_MS);
+                let due = group.now.saturating_add(group.rules.kv_settled_ms);
                 ask(group, asked.tenant, asked.subject, due, asked.looks + 1, expected.as_deref())?;
                 continue;
             }

@@ -22,6 +22,8 @@ data = "."
 keys = "keys.json"
 # Siblings' snapshots follow after 2 seconds, so that you need not wait a minute to see them.
 sibling_publish_s = 2
+# The KV of this machine shows at once what was written.
+kv_settled_s = 2
 
 # The demo page's publisher: no consent signal means yes.
 [[tenant]]

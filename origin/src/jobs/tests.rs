@@ -182,12 +182,12 @@ fn s2_04_a_trim_that_is_cut_goes_on_and_ends_with_the_same_store() {
 
     let run = cut.begin(Job::Trim, false);
     let first = cut.run(&run, 1);
-    assert_eq!((first.outcome, first.report["visitors"].as_u64()), (Some(Outcome::Interrupted), Some(2_000)));
+    assert_eq!((first.outcome, first.report["visitors"].as_u64()), (Some(Outcome::Interrupted), Some(500)));
     assert_ne!(whole.dump(), cut.dump());
     // A day later: it goes on as of when it began.
     cut.origin.now += DAY_MS;
     let again = runs::begin_waiting(&mut cut.origin.conn, cut.origin.now).unwrap().unwrap();
-    assert_eq!((again.no, again.cursor, again.outcome), (run.no, 2_000, None));
+    assert_eq!((again.no, again.cursor, again.outcome), (run.no, 500, None));
     let last = cut.run(&again, u64::MAX);
     assert_eq!((last.outcome, &last.report, last.started), (Some(Outcome::Done), &came, run.started));
     assert_eq!(whole.dump(), cut.dump());
@@ -417,7 +417,7 @@ fn what_the_kv_lost_is_published_anew_and_a_run_that_was_cut_goes_on() {
     let run = world.begin(Job::Publish, false);
     assert_eq!(world.run(&run, 1).outcome, Some(Outcome::Interrupted));
     let again = runs::begin_waiting(&mut world.origin.conn, world.origin.now).unwrap().unwrap();
-    assert_eq!((again.no, again.cursor), (run.no, 2_000));
+    assert_eq!((again.no, again.cursor), (run.no, 500));
     assert_eq!(world.run(&again, u64::MAX).report, dry.report);
     let mut lost = BTreeMap::new();
     world.origin.settle(&mut lost);

@@ -23,6 +23,8 @@ use crate::train;
 
 /// How long it sleeps at most, and after a failure: by then a run that ended with its process is found.
 const LOOK: Duration = Duration::from_secs(30);
+/// How far the thread stands behind all others, in steps of Unix's nice.
+const BEHIND: i32 = 10;
 /// How long while a command runs a job.
 const BUSY: Duration = Duration::from_secs(2);
 
@@ -100,6 +102,10 @@ struct Thread {
 
 impl Thread {
     fn live(&mut self, wakes: &Receiver<()>) {
+        // Of this thread alone, where the operating system has it so: who waits for an answer goes first.
+        if let Err(e) = rustix::process::nice(BEHIND) {
+            tracing::warn!(error = %e, "jobs run at the same priority as everything else");
+        }
         while !self.jobs.is_stopping() {
             let sleep = self.look().unwrap_or_else(|e| {
                 tracing::error!(error = %crate::chain(&e), "the jobs' runs cannot be kept");

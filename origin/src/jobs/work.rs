@@ -25,8 +25,8 @@ use crate::verify::{self, Next, Walk};
 
 /// No edge said anything for so long: a cron wakes one each minute.
 const SILENT_MS: Millis = 10 * 60_000;
-/// Visitors trimmed in one transaction.
-const SOME: u32 = 2_000;
+/// Visitors trimmed in one transaction: who waits to write waits some twenty milliseconds.
+const SOME: u32 = 500;
 /// People whose siblings are put in the outbox in one transaction.
 const PEOPLE: u32 = 1_000;
 /// Differences named in a report.

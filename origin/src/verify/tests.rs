@@ -69,7 +69,7 @@ impl World {
     /// What waits is written, and everything written shows everywhere.
     fn settle(&mut self) {
         self.origin.settle(&mut self.kv);
-        self.origin.now += 2 * SETTLED_MS;
+        self.origin.now += 2 * self.origin.rules.kv_settled_ms;
     }
 
     fn begin(&mut self, dry_run: bool) -> Run {
@@ -353,7 +353,7 @@ fn a_key_read_before_its_write_showed_everywhere_proves_nothing() {
     world.origin.acknowledge(&writes);
     assert_eq!(world.verify(false), json!({ "keys": 5, "right": 5 }));
     assert_eq!(world.progress(receipt)["verified_ms"], Value::Null);
-    world.origin.now += SETTLED_MS;
+    world.origin.now += world.origin.rules.kv_settled_ms;
     world.verify(false);
     assert!(world.progress(receipt)["verified_ms"].is_number());
 }

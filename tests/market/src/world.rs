@@ -85,7 +85,12 @@ impl World {
         conn.pragma_update(None, "synchronous", "OFF")?;
         let tenants = Tenants::open(&conn, &edge, &keys())?;
         let tenant = tenants.by_name(TENANT).ok_or("the tenant is configured")?.clone();
-        let rules = Rules { tenants, sibling_publish_ms: 60_000, journal: Journal::open(folder.path())? };
+        let rules = Rules {
+            tenants,
+            sibling_publish_ms: 60_000,
+            kv_settled_ms: 120_000,
+            journal: Journal::open(folder.path())?,
+        };
         let (metrics, dice, now) = (Metrics::default(), Dice::new(seed), BEGIN);
         Ok(Self { now, kv: HashMap::new(), conn, rules, tenant, metrics, dice, waiting: Vec::new(), folder })
     }

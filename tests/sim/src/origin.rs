@@ -351,7 +351,7 @@ fn open(disk: &Disk, journal: &Disk, stage: usize, given: Given) -> Result<Life,
     store::prepare(&mut conn)?;
     let tenants = Tenants::open(&conn, &edge, keys)?;
     let journal = Journal::new(journal.open(journal::FILE)?)?;
-    let rules = Arc::new(Rules { tenants, sibling_publish_ms: 60_000, journal });
+    let rules = Arc::new(Rules { tenants, sibling_publish_ms: 60_000, kv_settled_ms: 120_000, journal });
     erase::replay(&mut conn, &rules, given)?;
     let folded = Counters::settled(&mut conn)?.folded();
     let log = Log::of(disk.open(log::FILE)?, folded)?;

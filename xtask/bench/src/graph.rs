@@ -1,6 +1,7 @@
 //! `graph`: connected components in memory, beside petgraph and scipy; and the job `reconcile` and checks of connections on
 //! a store of millions, one of whose members has a fifth of all visitors.
 
+mod served;
 mod stored;
 
 use std::fs::File;
@@ -14,6 +15,7 @@ use causeway_shared::person::Forest;
 use clap::Args;
 use petgraph::unionfind::UnionFind;
 
+use crate::origin::Origin;
 use crate::random::Random;
 use crate::report::{self, Bar, Line, median};
 use crate::stop::Stop;
@@ -43,7 +45,9 @@ pub(crate) struct Options {
 
 pub(crate) fn run(options: &Options, json: bool, stop: &Stop) -> Result<()> {
     // First, while this process has little memory of its own.
-    stored::run(options, json, stop)?;
+    let origin = Origin::start(served::SETTINGS, stop, |config| stored::run(config, options, json, stop))?;
+    served::run(&origin, options, json, stop)?;
+    drop(origin);
     components(options, json, stop)
 }
 

@@ -120,6 +120,13 @@ impl Origin {
         Ok(serde_json::from_str(&answer.body_mut().read_to_string()?)?)
     }
 
+    /// What the admin side answers to a POST without a body.
+    pub(crate) fn post(&self, route: &str) -> Result<Value> {
+        let request = self.agent.post(format!("{}/admin/v1/{route}", self.url));
+        let mut answer = request.header("authorization", format!("Bearer {}", self.token)).send_empty()?;
+        Ok(serde_json::from_str(&answer.body_mut().read_to_string()?)?)
+    }
+
     fn metrics(&self) -> Result<String> {
         Ok(self.agent.get(format!("{}/metrics", self.url)).call()?.body_mut().read_to_string()?)
     }

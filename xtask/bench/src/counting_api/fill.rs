@@ -26,7 +26,7 @@ pub(super) fn fill(config: &Path, people: People, stop: &Stop) -> Result<()> {
     let tenants = Tenants::open(&conn, &config.edge, &keys)?;
     let tenant = tenants.by_name(TENANT).context("no tenant")?.no;
     let journal = causeway_origin::erase::journal::Journal::open(&config.data)?;
-    let rules = Rules { tenants, sibling_publish_ms: config.sibling_publish_ms, journal };
+    let rules = Rules::of(&config, tenants, journal);
     let metrics = Metrics::default();
     eprintln!("storing {} visitors", people.count);
     for first in (0..people.count).step_by(GROUP) {

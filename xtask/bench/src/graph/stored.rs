@@ -9,26 +9,30 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use causeway_origin::links;
 use causeway_origin::store::{self, TenantNo};
-use causeway_shared::ids::VisitorId;
+use causeway_shared::ids::{FactId, VisitorId};
+use causeway_shared::profile::Profile;
+use causeway_shared::segments::{SegmentId, SegmentMap, Stamp, State};
+use causeway_shared::time::HourStamp;
+use causeway_shared::wire::profile::encode;
 use rusqlite::Connection;
 use serde_json::{Value, json};
 
 use super::{BENCH, Options};
 use crate::environment::path;
-use crate::origin::{TENANT, prepare};
+use crate::origin::TENANT;
 use crate::random::Random;
 use crate::report::{self, Bar, Line};
 use crate::stop::Stop;
 
-/// People whose number of visitors is made wrong: what the plan must find.
+/// People of more than one visitor, whose number of visitors is made wrong: what the plan must find.
 const WRONG: u32 = 1_000;
 /// The member that a fifth of all visitors are of.
-const SUPER: u32 = 0;
+pub(super) const SUPER: u32 = 0;
 /// Indices that are made at the end.
 const LATER: [&str; 4] = ["visitors_by_person", "people_by_master", "evidence_of_id", "claims_of_id"];
 
 /// The member of a visitor.
-fn member(visitor: u32, visitors: u32) -> Option<u32> {
+pub(super) fn member(visitor: u32, visitors: u32) -> Option<u32> {
     match visitor % 5 {
         0 => Some(SUPER),
         // Two and a half visitors each.
@@ -37,18 +41,22 @@ fn member(visitor: u32, visitors: u32) -> Option<u32> {
     }
 }
 
-fn id(number: u32) -> VisitorId {
+/// What a member's id is hashed to.
+pub(super) fn hash(member: u32) -> [u8; 16] {
+    Random::of(u64::from(member) << 32).sixteen()
+}
+
+pub(super) fn id(number: u32) -> VisitorId {
     let [a, b, c, d] = number.to_be_bytes();
     VisitorId::mint(1_790_000_000_000 + u64::from(number), [0, 0, 0, 0, 0, 0, a, b, c, d])
 }
 
-pub(super) fn run(options: &Options, json: bool, stop: &Stop) -> Result<()> {
-    let folder = tempfile::tempdir().context("no temporary folder")?;
-    let config = prepare(folder.path(), "")?;
-    let data = folder.path().join("data");
+/// Fills the store of a configuration, and measures what needs nobody that serves it.
+pub(super) fn run(config: &Path, options: &Options, json: bool, stop: &Stop) -> Result<()> {
+    let data = config.with_file_name("data");
     eprintln!("storing {} visitors", options.visitors);
     let (tenant, people) = fill(&data, options.visitors, stop)?;
-    let (told, took, peak) = reconcile(&config, stop)?;
+    let (told, took, peak) = reconcile(config, stop)?;
     let links = options.visitors / 5 * 3;
     let expected = json!([options.visitors, links, people, { "devices": WRONG }]);
     let found =
@@ -77,7 +85,7 @@ fn fill(data: &Path, visitors: u32, stop: &Stop) -> Result<(TenantNo, u32)> {
     const PERSON: &str = "INSERT INTO people VALUES (?1, ?2, ?3, ?4, 1, 1, NULL, zeroblob(16), 1000)";
     const VISITOR: &str = "INSERT INTO visitors
         (row, tenant, visitor, last_seen, version, restore, published, person, profile, segments)
-        VALUES (?1, ?2, ?3, 0, 1, 0, 0, ?4, zeroblob(100), zeroblob(200))";
+        VALUES (?1, ?2, ?3, ?1, 1, 0, 1, ?4, ?5, ?6)";
     const EVIDENCE: &str = "INSERT INTO evidence (tenant, visitor, kind, hash, source, weight, first, last)
         VALUES (?1, ?2, 1, ?3, 1, 1000, ?4, ?4)";
     let conn = store::open(data)?;
@@ -89,6 +97,7 @@ fn fill(data: &Path, visitors: u32, stop: &Stop) -> Result<(TenantNo, u32)> {
         conn.execute_batch(&format!("DROP INDEX {name}"))?;
         indices.push(made);
     }
+    let (profile, segments) = profile();
     // Of each member the first visitor, whose row is the person's, and how many there are.
     let mut firsts: BTreeMap<u32, (u32, u32)> = BTreeMap::new();
     conn.execute_batch("BEGIN")?;
@@ -102,23 +111,40 @@ fn fill(data: &Path, visitors: u32, stop: &Stop) -> Result<(TenantNo, u32)> {
             *count += 1;
             *first
         });
-        conn.prepare_cached(VISITOR)?.execute((visitor + 1, tenant.0, id(visitor).as_bytes(), master + 1))?;
+        conn.prepare_cached(VISITOR)?.execute((
+            visitor + 1,
+            tenant.0,
+            id(visitor).as_bytes(),
+            master + 1,
+            &profile,
+            &segments,
+        ))?;
         if let Some(member) = of {
-            let hash = Random::of(u64::from(member) << 32).sixteen();
-            conn.prepare_cached(EVIDENCE)?.execute((tenant.0, id(visitor).as_bytes(), hash, visitor))?;
+            conn.prepare_cached(EVIDENCE)?.execute((tenant.0, id(visitor).as_bytes(), hash(member), visitor))?;
         }
     }
     let alone = (0..visitors).filter(|visitor| member(*visitor, visitors).is_none()).map(|visitor| (visitor, 1));
     let mut people: Vec<(u32, u32)> = firsts.into_values().chain(alone).collect();
     people.sort_unstable();
-    for ((master, devices), number) in people.iter().zip(0..) {
-        let devices = devices + u32::from(number < WRONG);
+    let mut wrong = WRONG;
+    for (master, devices) in &people {
+        let is_wrong = *devices > 1 && wrong > 0;
+        wrong -= u32::from(is_wrong);
+        let devices = devices + u32::from(is_wrong);
         conn.prepare_cached(PERSON)?.execute((master + 1, tenant.0, id(*master).as_bytes(), devices))?;
     }
     conn.execute_batch("COMMIT")?;
     indices.iter().try_for_each(|made| conn.execute_batch(made))?;
     conn.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)")?;
     Ok((tenant, u32::try_from(people.len())?))
+}
+
+/// What every visitor did, and the segments that it is in, as the store keeps them.
+fn profile() -> (Vec<u8>, Vec<u8>) {
+    let mut segments = SegmentMap::default();
+    let stamp = Stamp::of(FactId::from_bytes([1; 16]), 1);
+    (0..20).for_each(|n| segments.write(SegmentId(n), stamp, State::held(HourStamp(200_000), [])));
+    (encode(&Profile::default()), segments.pack())
 }
 
 /// The command's plan, how long it took, and the most memory it had.
