@@ -3,6 +3,7 @@
 //! was interrupted goes on where it was, and one that is repeated changes nothing.
 
 pub mod file;
+mod parquet;
 pub mod rows;
 
 use std::collections::BTreeMap;

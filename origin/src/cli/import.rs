@@ -22,7 +22,7 @@ pub(super) struct Import {
     /// What the lines say.
     #[arg(value_enum)]
     kind: KindArg,
-    /// .csv, .ndjson or .jsonl, with .gz or .zst behind it if packed; of everything, the folder of an export.
+    /// .parquet, .csv, .ndjson or .jsonl, the last three with .gz or .zst behind them if packed; of everything, the folder of an export.
     file: PathBuf,
     /// Whose visitors. With one tenant configured it need not be said. An export says it itself.
     #[arg(long)]
@@ -40,7 +40,7 @@ pub(super) struct Import {
 /// A file of links.
 #[derive(Debug, Clone, Args)]
 pub(super) struct LinkFile {
-    /// .csv, .ndjson or .jsonl, with .gz or .zst behind it if packed.
+    /// .parquet, .csv, .ndjson or .jsonl, the last three with .gz or .zst behind them if packed.
     file: PathBuf,
     /// Whose visitors. With one tenant configured it need not be said.
     #[arg(long)]

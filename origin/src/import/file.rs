@@ -1,4 +1,4 @@
-//! A file of lines, plain or packed, in chunks of whole lines.
+//! A file of lines, plain or packed, in chunks of whole lines. A row of Parquet is a line of JSON.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read};
@@ -7,6 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use sha2::{Digest as _, Sha256};
+
+use super::parquet::Rows;
 
 /// Bytes of one chunk; its last line goes over.
 const CHUNK_BYTES: usize = 512 * 1_024;
@@ -35,7 +37,10 @@ pub enum FileError {
         source: io::Error,
     },
     /// Its name does not say what it is.
-    #[error("{}: the name must end in .csv, .ndjson or .jsonl, and .gz or .zst behind it if it is packed", .0.display())]
+    #[error(
+        "{}: the name must end in .parquet, .csv, .ndjson or .jsonl; of the last three .gz or .zst may stand behind it",
+        .0.display()
+    )]
     Name(PathBuf),
     /// Its first line does not name the columns that are needed.
     #[error("the first line: {0}")]
@@ -82,11 +87,12 @@ impl File {
         let file = fs::File::open(path).map_err(failed)?;
         let name = name(path, &file.metadata().map_err(failed)?).map_err(failed)?;
         let read = Arc::new(AtomicU64::new(0));
-        let counted = Counted { file, read: Arc::clone(&read) };
+        let counted = |file| Counted { file, read: Arc::clone(&read) };
         let unpacked: Box<dyn Read + Send> = match packing {
-            None => Box::new(counted),
-            Some(Packing::Gzip) => Box::new(flate2::read::MultiGzDecoder::new(counted)),
-            Some(Packing::Zstd) => Box::new(zstd::stream::read::Decoder::new(counted).map_err(failed)?),
+            Packing::None => Box::new(counted(file)),
+            Packing::Gzip => Box::new(flate2::read::MultiGzDecoder::new(counted(file))),
+            Packing::Zstd => Box::new(zstd::stream::read::Decoder::new(counted(file)).map_err(failed)?),
+            Packing::Parquet => Box::new(Rows::open(file, Arc::clone(&read)).map_err(failed)?),
         };
         let mut lines = Lines(BufReader::with_capacity(CHUNK_BYTES, unpacked));
         let mut header = Vec::new();
@@ -145,16 +151,19 @@ impl File {
 }
 
 enum Packing {
+    None,
     Gzip,
     Zstd,
+    Parquet,
 }
 
-fn kind(path: &Path) -> Option<(Form, Option<Packing>)> {
+fn kind(path: &Path) -> Option<(Form, Packing)> {
     let name = path.file_name()?.to_str()?.to_ascii_lowercase();
     let (name, packing) = match name.rsplit_once('.')? {
-        (name, "gz") => (name.to_owned(), Some(Packing::Gzip)),
-        (name, "zst") => (name.to_owned(), Some(Packing::Zstd)),
-        _ => (name, None),
+        (_, "parquet") => return Some((Form::Ndjson, Packing::Parquet)),
+        (name, "gz") => (name.to_owned(), Packing::Gzip),
+        (name, "zst") => (name.to_owned(), Packing::Zstd),
+        _ => (name, Packing::None),
     };
     match name.rsplit_once('.')?.1 {
         "csv" => Some((Form::Csv, packing)),

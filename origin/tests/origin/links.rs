@@ -1,5 +1,10 @@
 //! Links that are no logins: added over HTTP and by the command, read from files.
 
+use std::sync::Arc;
+
+use parquet::column::writer::ColumnWriter;
+use parquet::data_type::{ByteArray, ByteArrayType};
+use parquet::file::writer::SerializedFileWriter;
 use serde_json::{Value, json};
 
 use crate::support::{Place, page, visitor};
@@ -171,4 +176,51 @@ fn s5_03_of_an_import_with_broken_lines_the_rest_goes_in() {
     let more = place.json(&["links", "import", ndjson.to_str().unwrap(), "--tenant", "demo"]);
     assert_eq!((&more["facts"], &more["bad_lines"]), (&json!(2), &json!(1)));
     assert_eq!(check(&place, 1, 4), json!({ "connected": true, "weight": 0.7, "path": 1, "reads": 1 }));
+    // Rows of Parquet: what is wrong is said by the row.
+    let parquet = place.path().join("links.parquet");
+    let rows = [(501, Some(503), 0.9), (502, Some(504), f64::NAN), (505, None, 0.9), (506, Some(507), 0.9)];
+    std::fs::write(&parquet, links_of(&rows)).unwrap();
+    let import = ["links", "import", parquet.to_str().unwrap(), "--tenant", "demo", "--output", "json"];
+    let output = place.run(&import);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("line 2: bad_weight") && said.contains("line 3: malformed"), "{said}");
+    let summary: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&summary["lines"], &summary["facts"], &summary["bad_lines"]), (&json!(4), &json!(4), &json!(2)));
+    let joined = [(501, 503), (502, 504), (506, 507)].map(|(a, b)| check(&place, a, b)["connected"].clone());
+    assert_eq!(joined, [json!(true), json!(false), json!(true)]);
+    assert_eq!(place.json(&import[..5])["lines_before"], 4);
+    std::fs::write(&parquet, b"PAR1 and no more").unwrap();
+    let broken = place.run(&import);
+    assert_eq!(broken.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&broken.stderr).contains("links.parquet"));
+}
+
+/// Matches of visitors with others, as a file of Parquet.
+fn links_of(rows: &[(u32, Option<u32>, f64)]) -> Vec<u8> {
+    const SCHEMA: &str = "message links { optional binary visitor (UTF8); optional binary other (UTF8);
+        optional double weight; optional binary source (UTF8); }";
+    let schema = Arc::new(parquet::schema::parser::parse_message_type(SCHEMA).unwrap());
+    let mut writer = SerializedFileWriter::new(Vec::new(), schema, Arc::default()).unwrap();
+    let mut group = writer.next_row_group().unwrap();
+    let text = |text: String| ByteArray::from(text.as_str());
+    let texts: [Vec<Option<ByteArray>>; 3] = [
+        rows.iter().map(|(visitor, ..)| Some(text(id(*visitor)))).collect(),
+        rows.iter().map(|(_, other, _)| other.map(|other| text(id(other)))).collect(),
+        rows.iter().map(|_| Some(text("match".to_owned()))).collect(),
+    ];
+    let weights: Vec<f64> = rows.iter().map(|(.., weight)| *weight).collect();
+    let mut texts = texts.into_iter();
+    while let Some(mut column) = group.next_column().unwrap() {
+        if let ColumnWriter::DoubleColumnWriter(to) = column.untyped() {
+            to.write_batch(&weights, Some(&vec![1; rows.len()]), None).unwrap();
+        } else {
+            let values = texts.next().unwrap();
+            let there: Vec<i16> = values.iter().map(|value| i16::from(value.is_some())).collect();
+            let values: Vec<ByteArray> = values.into_iter().flatten().collect();
+            column.typed::<ByteArrayType>().write_batch(&values, Some(&there), None).unwrap();
+        }
+        column.close().unwrap();
+    }
+    group.close().unwrap();
+    writer.into_inner().unwrap()
 }
