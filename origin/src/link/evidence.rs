@@ -86,12 +86,6 @@ impl Row {
         Ok(())
     }
 
-    /// Whether it ended for ever.
-    #[must_use]
-    pub fn has_ended(&self) -> bool {
-        self.evidence.cancelled == Some(FOR_EVER)
-    }
-
     /// Whether it may link: it stands, and at full weight.
     #[must_use]
     pub fn claims(&self) -> bool {
@@ -320,13 +314,13 @@ pub fn of_visitor(conn: &Connection, tenant: TenantNo, visitor: VisitorId) -> Re
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-/// Whether an id was seen with more visitors than `most`: pieces of evidence that say something and did not end for ever.
+/// Whether an id was seen with more visitors than `most`: pieces of evidence that say something and stand.
 pub(super) fn is_over(conn: &Connection, tenant: TenantNo, id: AlternateId, most: u32) -> Result<bool, StoreError> {
     // From its index alone.
     const READ: &str = "SELECT 1 FROM evidence INDEXED BY evidence_of_id
-        WHERE tenant = ?1 AND kind = ?2 AND hash = ?3 AND weight > 0 AND ifnull(cancelled, 0) < ?4 LIMIT 1 OFFSET ?5";
+        WHERE tenant = ?1 AND kind = ?2 AND hash = ?3 AND weight > 0 AND ifnull(cancelled, -1) < last LIMIT 1 OFFSET ?4";
     let mut statement = conn.prepare_cached(READ)?;
-    let place = (tenant.0, id.kind.0, &id.hash.0, signed(FOR_EVER), most);
+    let place = (tenant.0, id.kind.0, &id.hash.0, most);
     Ok(statement.query_row(place, |_| Ok(())).optional()?.is_some())
 }
 

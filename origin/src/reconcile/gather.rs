@@ -169,7 +169,7 @@ impl Gathered {
     ) -> Result<(), StoreError> {
         // What links nobody is one of those that the id was seen with all the same; what anyone may say is not.
         let said = || rows.iter().filter(|row| row.evidence.weight > Weight::NOTHING);
-        let mut others = said().filter(|row| !row.has_ended()).count();
+        let mut others = said().filter(|row| row.evidence.stands()).count();
         if let Some(visitor) = visitor {
             ids.flagged.extend(said().filter_map(|row| Some((visitor, id, row.flag?))));
             let sure = combined(rows.iter().map(|row| row.evidence)).filter(|(weight, _)| *weight >= threshold);

@@ -6,6 +6,8 @@ use causeway_shared::fact::{Fact, Scope, What};
 use causeway_shared::ids::{AltHash, AlternateId, FactId, KindCode, VisitorId};
 use causeway_shared::person::{Source, Weight};
 use causeway_shared::random::Random;
+use causeway_shared::view::Stored;
+use causeway_shared::wire::kv::decode_stored;
 use rusqlite::Connection;
 
 use super::*;
@@ -279,4 +281,101 @@ fn s5_06_an_empty_row_takes_its_share_of_experiments_along() {
     assert_eq!(plan.causes(), [("empty", 1)].into());
     mended(&mut origin, &plan);
     assert_eq!(people(&origin).0, 0, "of the row that is gone nothing is counted");
+}
+
+/// Whom a tie is of, and with what.
+type Tie = (VisitorId, AlternateId);
+
+/// Ties of all kinds, to the visitors that have them.
+fn ties(origin: &Origin, some: &mut impl FnMut(u32) -> u32) -> Vec<(Tie, Vec<Fact>)> {
+    let mut ties: BTreeMap<Tie, Vec<Fact>> = BTreeMap::new();
+    for n in 0..120 {
+        let (who, at) = (visitor(1 + some(VISITORS)), NOW + u64::from(some(1_000)));
+        let (kind, value) = (KindCode(if some(3) == 0 { 2 } else { 1 }), some(12));
+        let id = origin.id("demo", kind, &format!("{kind:?}-{value}"));
+        let weight = Weight(300 + u16::try_from(some(700)).unwrap());
+        match some(6) {
+            0 => {
+                let other = visitor(1 + some(VISITORS));
+                let id = AlternateId::pair(who, other);
+                for of in [who, other] {
+                    let what = What::Evidence { id, weight, source: Source::Match };
+                    ties.entry((of, id)).or_default().push(fact(of, n, at, what));
+                }
+            }
+            1 => {
+                let what = What::Evidence { id, weight, source: Source::Device };
+                ties.entry((who, id)).or_default().push(fact(who, n, at, what));
+            }
+            2 => ties.entry((who, id)).or_default().push(fact(
+                who,
+                n,
+                at,
+                What::Alias { id, also: Vec::new(), proven: false },
+            )),
+            _ => ties.entry((who, id)).or_default().push(alias(who, n, at, id)),
+        }
+    }
+    ties.into_iter().collect()
+}
+
+/// What an edge is told: of each visitor its siblings and what each did, and the unique id; and the lookups.
+fn told(origin: &mut Origin) -> BTreeMap<String, String> {
+    let mut kv = BTreeMap::new();
+    origin.settle(&mut kv);
+    let value = |(key, value): (String, String)| {
+        let Some(of) = key.rsplit(':').next().and_then(|of| of.parse().ok()).filter(|_| key.starts_with("v:")) else {
+            return (key, value);
+        };
+        let Stored::Snapshot(of) = decode_stored(&key, of, value.as_bytes()).unwrap() else { return (key, value) };
+        let visitors = of.profiles.iter().map(|(visitor, of)| (*visitor, of.totals())).collect::<Vec<_>>();
+        (key, format!("{:?} {:?} {} {}", of.unique, visitors, of.membership.devices, of.truncated))
+    };
+    kv.into_iter().map(value).collect()
+}
+
+#[test]
+fn field_02_whatever_ties_were_undone_the_world_is_the_one_that_never_had_them() {
+    let mut parted = 0;
+    for seed in 0..60 {
+        let [mut undone, mut never] = [of(seed), of(seed)];
+        let mut random = Random::new([seed; 32]);
+        let mut some = |most: u32| {
+            let [a, b, ..] = random.draw::<8>();
+            u32::from(u16::from_be_bytes([a, b])) % most
+        };
+        let ties = ties(&never, &mut some);
+        let wrong: Vec<AlternateId> = ties.iter().map(|((_, id), _)| *id).filter(|_| some(4) == 0).collect();
+        let is_wrong = |(of, id): &Tie| wrong.contains(id) && (id.kind == KindCode::PAIR || of.as_bytes()[15] % 2 == 0);
+        let pages = |from| (1..=VISITORS).map(move |v| page(visitor(v), from + v, NOW + u64::from(from + v)));
+        for ((of, facts), n) in ties.iter().zip(0..) {
+            undone.admin("demo", facts);
+            if !is_wrong(of) {
+                never.admin("demo", facts);
+            } else if n % 2 == 0 {
+                let what = What::Cancellation { id: of.1 };
+                undone.admin("demo", &[fact(of.0, 500 + n, NOW + 2_000, what)]);
+            }
+        }
+        for origin in [&mut undone, &mut never] {
+            origin.send("demo", &pages(3_000).collect::<Vec<_>>());
+        }
+        let between = world(&undone.conn);
+        for ((of, _), n) in ties.iter().zip(0..).filter(|((of, _), n)| is_wrong(of) && n % 2 == 1) {
+            undone.admin("demo", &[fact(of.0, 500 + n, NOW + 2_000, What::Cancellation { id: of.1 })]);
+        }
+        for origin in [&mut undone, &mut never] {
+            origin.send("demo", &pages(4_000).collect::<Vec<_>>());
+        }
+        assert_eq!(planned(&undone).differences, [], "seed {seed}");
+        assert_eq!(world(&undone.conn), world(&never.conn), "seed {seed}");
+        parted += u32::from(between != world(&undone.conn));
+        let [undone, never] = [&mut undone, &mut never].map(told);
+        for (key, value) in &never {
+            assert_eq!(undone.get(key), Some(value), "seed {seed}: {key}");
+        }
+        // What nobody has any more is no key.
+        assert_eq!(undone.len(), never.len(), "seed {seed}");
+    }
+    assert!(parted > 40, "only {parted} worlds had anything undone");
 }
