@@ -107,6 +107,7 @@ static MIGRATIONS: LazyLock<Migrations<'static>> = LazyLock::new(|| {
         M::up(include_str!("../sql/0016_sure_ids.sql")),
         M::up(include_str!("../sql/0017_audit.sql")),
         M::up(include_str!("../sql/0018_verify.sql")),
+        M::up(include_str!("../sql/0019_retired_keys.sql")),
     ])
 });
 

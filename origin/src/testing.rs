@@ -8,7 +8,7 @@ use causeway_shared::actions::{Entity, Verb, ViewType};
 use causeway_shared::config::EdgeConfig;
 use causeway_shared::fact::{Fact, PURCHASE, What};
 use causeway_shared::ids::{AlternateId, FactId, InsertionId, KindCode, Micros, Millis, SessionId, VisitorId};
-use causeway_shared::keys::Keys;
+use causeway_shared::keys::{Key, Keys};
 use causeway_shared::limits;
 use causeway_shared::profile::{Profile, Totals};
 use causeway_shared::random::Random;
@@ -116,6 +116,12 @@ impl Origin {
         for of in self.edge.tenants.iter_mut().filter(|of| of.name == tenant) {
             of.forget_after_days = days;
         }
+        self.rules.tenants = Tenants::open(&self.conn, &self.edge, &self.keys).unwrap();
+    }
+
+    /// Changes a tenant's keys for alternate ids.
+    pub(crate) fn change_keys(&mut self, tenant: &str, change: impl FnOnce(&mut Vec<Key>)) {
+        change(&mut self.keys.tenants.get_mut(tenant).unwrap().alternate.0);
         self.rules.tenants = Tenants::open(&self.conn, &self.edge, &self.keys).unwrap();
     }
 

@@ -1,5 +1,7 @@
 //! What is no longer needed goes (S2.4): expired segments and removals once no older fact can come, actions beyond their
-//! days, FactIds that nothing can repeat. For one visitor, or a few thousand at a time over all.
+//! days, FactIds that nothing can repeat. For one visitor, or a few hundred at a time over all. Of ids their old [`lookups`].
+
+pub mod lookups;
 
 use std::collections::BTreeSet;
 
@@ -27,6 +29,9 @@ pub struct Trimmed {
     pub segments: u64,
     /// Actions.
     pub actions: u64,
+    /// Lookups under keys that are no longer read.
+    #[serde(default)]
+    pub lookups: u64,
 }
 
 /// Trims the visitors after a row, within a transaction, and gives the last of them; `None` behind the last of all.

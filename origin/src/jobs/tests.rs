@@ -18,8 +18,10 @@ use crate::backlog::Backlog;
 use crate::group::Given;
 use crate::intake::{Checked, Record};
 use crate::store;
-use crate::testing::{NOW, Origin, fact, impression, page, purchase, snapshot, stored, visitor};
+use crate::testing::{NOW, Origin, fact, impression, page, purchase, stored, visitor};
 use crate::train;
+
+mod published;
 
 const DAY_MS: Millis = 24 * HOUR_MS;
 
@@ -174,7 +176,7 @@ fn s2_04_a_trim_that_is_cut_goes_on_and_ends_with_the_same_store() {
     assert_eq!(whole.dump(), cut.dump());
 
     let dry = whole.all(Job::Trim, true);
-    let came = json!({ "visitors": 4_500, "changed": 4_500, "segments": 4_500, "actions": 4_500 });
+    let came = json!({ "visitors": 4_500, "changed": 4_500, "segments": 4_500, "actions": 4_500, "lookups": 0 });
     assert_eq!((&dry.report, dry.outcome), (&came, Some(Outcome::Done)));
     assert_eq!(whole.dump(), cut.dump(), "a dry run changes nothing");
     let done = whole.all(Job::Trim, false);
@@ -399,89 +401,4 @@ fn a_report_that_is_too_long_is_not_kept() {
     let long = json!({ "first": "x".repeat(70_000) });
     let kept = runs::end(&mut conn, run.no, Outcome::Done, Some(&long), NOW).unwrap();
     assert_eq!(kept.report["error"], "the report is too long");
-}
-
-#[test]
-fn what_the_kv_lost_is_published_anew_and_a_run_that_was_cut_goes_on() {
-    let mut world = World::with(0);
-    let pages: Vec<_> = (0..2_300).map(|v| page(visitor(v), 1, NOW)).collect();
-    world.origin.send("demo", &pages);
-    let logins = [1, 2, 900].map(|v| world.origin.login(visitor(v), 2, NOW, "ann"));
-    world.origin.send("demo", &logins);
-    let mut kv = BTreeMap::new();
-    world.origin.settle(&mut kv);
-    let before = world.dump();
-    let dry = world.all(Job::Publish, true);
-    assert_eq!(dry.report, json!({ "snapshots": 2_300, "lookups": 1 }));
-    assert_eq!(world.dump(), before, "a dry run changes nothing");
-    let run = world.begin(Job::Publish, false);
-    assert_eq!(world.run(&run, 1).outcome, Some(Outcome::Interrupted));
-    let again = runs::begin_waiting(&mut world.origin.conn, world.origin.now).unwrap().unwrap();
-    assert_eq!((again.no, again.cursor), (run.no, 500));
-    assert_eq!(world.run(&again, u64::MAX).report, dry.report);
-    let mut lost = BTreeMap::new();
-    world.origin.settle(&mut lost);
-    let wanted: Vec<&String> = kv.keys().filter(|key| key.starts_with("v:") || key.starts_with("a:")).collect();
-    assert_eq!(lost.keys().collect::<Vec<_>>(), wanted);
-    let of = |kv: &BTreeMap<String, String>| match stored(kv, visitor(900)) {
-        Stored::Snapshot(snapshot) => (snapshot.membership.devices, snapshot.profiles.len()),
-        Stored::Tombstone => (0, 0),
-    };
-    assert_eq!((of(&lost), of(&kv)), ((3, 3), (3, 3)));
-}
-
-#[test]
-fn s5_07_new_segments_of_any_visitor_reach_its_siblings_snapshots_and_nobody_elses_are_looked_at() {
-    let mut world = World::with(0);
-    // People of three, long published.
-    let logins = |v: u32| (0..3).map(move |n| (3 * v + n, format!("m{v}")));
-    let all: Vec<Fact> =
-        (0..1_200).flat_map(logins).map(|(v, member)| world.origin.login(visitor(v), 1, NOW, &member)).collect();
-    world.origin.send("demo", &all);
-    let mut kv = BTreeMap::new();
-    world.origin.settle(&mut kv);
-    let held = State::held(HourStamp::at(world.origin.now + 9 * HOUR_MS), []);
-    let write = |v, id| fact(visitor(v), id, NOW + 5, What::Segments { writes: vec![(SegmentId(id), held.clone())] });
-    let new: Vec<_> = (0..1_100).flat_map(|v| [write(3 * v, 7), write(3 * v + 1, 8)]).collect();
-    world.origin.send("demo", &new);
-    let written = |world: &mut World, kv: &mut BTreeMap<String, String>| {
-        let mut count = 0;
-        loop {
-            let writes = world.origin.drain(500);
-            count += writes.len();
-            kv.extend(writes.iter().filter_map(|write| Some((write.key.clone(), write.value.clone()?))));
-            world.origin.acknowledge(&writes);
-            if writes.is_empty() {
-                return count;
-            }
-        }
-    };
-    assert_eq!(written(&mut world, &mut kv), 2_200, "their own, at once");
-    let before = world.dump();
-    assert_eq!(world.all(Job::Compact, true).report, json!({ "people": 1_100 }));
-    assert_eq!(world.dump(), before, "a dry run changes nothing");
-    let run = world.begin(Job::Compact, false);
-    assert_eq!(world.run(&run, 1).outcome, Some(Outcome::Interrupted));
-    let again = runs::begin_waiting(&mut world.origin.conn, world.origin.now).unwrap().unwrap();
-    let run = world.run(&again, u64::MAX);
-    assert_eq!(run.report, json!({ "people": 1_100, "snapshots": 1_100 }));
-    world.origin.now += 1_000;
-    assert_eq!(
-        written(&mut world, &mut kv),
-        1_100,
-        "who has nothing new of its own, long before the pause of each is over"
-    );
-    for v in [0, 1, 2, 3_297, 3_298, 3_299, 3_300] {
-        let snapshot = snapshot(&kv, visitor(v));
-        let union: Vec<_> = snapshot
-            .profiles
-            .values()
-            .filter_map(|of| of.segments())
-            .flat_map(|of| of.iter())
-            .map(|(id, _)| id)
-            .collect();
-        let expected: &[SegmentId] = if v < 3_300 { &[SegmentId(7), SegmentId(8)] } else { &[] };
-        assert_eq!(union, expected, "{v}");
-    }
-    assert_eq!(world.all(Job::Compact, false).report, json!({ "people": 0, "snapshots": 0 }));
 }

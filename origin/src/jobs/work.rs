@@ -20,7 +20,7 @@ use crate::retention::{self, Forgotten};
 use crate::store::{self, StoreError};
 use crate::tenants::Tenants;
 use crate::train::{self, Outcome};
-use crate::trim::{self, Trimmed};
+use crate::trim::{self, Trimmed, lookups};
 use crate::verify::{self, Next, Walk};
 
 /// No edge said anything for so long: a cron wakes one each minute.
@@ -239,7 +239,40 @@ fn trim(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
         (place.told)(trimmed.visitors, all)?;
         (place.pause)();
     }
+    old_lookups(place, run, cursor, &mut trimmed)?;
     Ok(json!(trimmed).into())
+}
+
+/// Those of a key are counted when all of them are in the outbox: what a run that was cut put there is put there again.
+fn old_lookups(place: &mut Place<'_>, run: &Run, cursor: i64, trimmed: &mut Trimmed) -> Result<(), StoreError> {
+    if !run.asked.dry_run {
+        group::within(place.conn, place.rules, place.metrics, (place.given)()?, |group| lookups::forget_read(group))?;
+    }
+    for retired in lookups::retired(place.conn, &place.rules.tenants)? {
+        let (mut after, mut count) = (None, 0);
+        loop {
+            let hashes = retired.some(place.conn, after, SOME)?;
+            count += hashes.len() as u64;
+            after = hashes.last().copied();
+            let is_over = hashes.len() < SOME as usize;
+            trimmed.lookups += if is_over { count } else { 0 };
+            if !run.asked.dry_run {
+                group::within(place.conn, place.rules, place.metrics, (place.given)()?, |group| {
+                    retired.delete(group, &hashes)?;
+                    if is_over {
+                        retired.done(group)?;
+                    }
+                    runs::keep(group.tx, run.no, cursor, &json!(trimmed))
+                })?;
+            }
+            (place.told)(trimmed.visitors, trimmed.visitors)?;
+            (place.pause)();
+            if is_over {
+                break;
+            }
+        }
+    }
+    Ok(())
 }
 
 fn retention(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {

@@ -136,7 +136,8 @@ fn document(conn: &Connection, tenant: &Known, key: &str, kept: &Kept) -> Result
 }
 
 fn lookup(conn: &Connection, tenant: &Known, id: AlternateId, key: &str) -> Result<Option<String>, ValueError> {
-    let Some(canonical) = canonical(conn, tenant.no, id)? else {
+    // What nobody reads any more goes.
+    let Some(canonical) = canonical(conn, tenant.no, id)?.filter(|_| tenant.is_readable(id.hash)) else {
         return Ok(None);
     };
     let visitors = read::lookup(conn, tenant.no, canonical)?.map(|l| l.visitors).unwrap_or_default();

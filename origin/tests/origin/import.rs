@@ -168,7 +168,7 @@ fn s2_02_s2_04_segments_are_put_extended_and_trimmed_by_the_command() {
     assert_eq!(by(&["trim", &v.to_string()])["segments"], 0);
     assert_eq!(
         place.json(&["job", "run", "trim"]),
-        json!({ "visitors": 1, "changed": 0, "segments": 0, "actions": 0 })
+        json!({ "visitors": 1, "changed": 0, "segments": 0, "actions": 0, "lookups": 0 })
     );
     let unknown = place.run(&["segments", "extend", "member:ann", "8", "1", "--tenant", "demo"]);
     assert!(String::from_utf8_lossy(&unknown.stderr).contains("not in that segment"));

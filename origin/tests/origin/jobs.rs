@@ -91,7 +91,7 @@ fn a_command_says_what_it_would_do_and_its_runs_are_history_too() {
     let place = Place::with(CALLED);
     drop(place.serve());
     for (job, came) in [
-        ("trim", json!({ "visitors": 0, "changed": 0, "segments": 0, "actions": 0 })),
+        ("trim", json!({ "visitors": 0, "changed": 0, "segments": 0, "actions": 0, "lookups": 0 })),
         ("retention", json!({ "visitors": 0, "forgotten": 0 })),
         ("rollup", json!({ "people": 0, "changed": 0, "sums": 0 })),
     ] {
