@@ -1,10 +1,14 @@
 //! The plain model: every fact in a list, and what it adds up to worked out anew each time, with none of the product's
 //! joins. What the world must come to is what this says.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_shared::fact::{Fact, PURCHASE, What};
 use causeway_shared::ids::{AlternateId, FactId, KindCode, Millis, TenantId, VisitorId};
+use causeway_shared::person::Weight;
+
+use crate::setup::THRESHOLD;
 
 /// The one kind of which a visitor holds one id at most.
 pub const MEMBER: KindCode = KindCode(1);
@@ -71,6 +75,7 @@ struct Tie {
     visitor: VisitorId,
     id: AlternateId,
     first: Millis,
+    weight: Weight,
 }
 
 impl Model {
@@ -259,7 +264,7 @@ impl Model {
         let mut held: Vec<&Tie> =
             ties.iter().filter(|t| t.id.kind == MEMBER && holds.get(&t.visitor).map(|h| h.1) == Some(t.id)).collect();
         held.sort_by_key(|t| (t.id, t.first, t.visitor));
-        let mut free: Vec<&Tie> = ties.iter().filter(|t| t.id.kind != MEMBER).collect();
+        let mut free: Vec<&Tie> = ties.iter().filter(|t| t.id.kind != MEMBER && t.weight == Weight::LOGIN).collect();
         let begins = |id: AlternateId| ties.iter().filter(|t| t.id == id).map(|t| t.first).min();
         free.sort_by_key(|t| (begins(t.id), t.id, t.first, t.visitor));
         for ties in [held, free] {
@@ -267,6 +272,15 @@ impl Model {
                 let Some((first, rest)) = of_id.split_first() else { continue };
                 rest.iter().for_each(|tie| join(&mut people, first.visitor, tie.visitor));
             }
+        }
+        // The surest matches first: of a chain between two members the weakest stays out.
+        let mut matches: Vec<&Tie> =
+            ties.iter().filter(|t| t.weight < Weight::LOGIN && t.weight >= THRESHOLD).collect();
+        matches.sort_by_key(|t| (Reverse(t.weight), t.first, t.id, t.visitor));
+        let mut one: BTreeMap<AlternateId, VisitorId> = BTreeMap::new();
+        for tie in matches {
+            let one = *one.entry(tie.id).or_insert(tie.visitor);
+            join(&mut people, one, tie.visitor);
         }
         people
     }
@@ -280,14 +294,18 @@ impl Model {
                 continue;
             }
             let one = |id: &AlternateId| same.get(id).copied().unwrap_or(*id);
-            let mut seen: BTreeMap<AlternateId, (Millis, Millis)> = BTreeMap::new();
+            let mut seen: BTreeMap<AlternateId, (Millis, Millis, Weight)> = BTreeMap::new();
+            let mut see = |id, at: Millis, weight: Weight| {
+                let (first, last, surest) = seen.entry(id).or_insert((at, at, weight));
+                (*first, *last, *surest) = (at.min(*first), at.max(*last), weight.max(*surest));
+            };
             let mut ended: BTreeMap<AlternateId, Millis> = BTreeMap::new();
             for fact in self.of(&owner) {
                 match &fact.what {
                     What::Alias { id, proven, .. } if *proven || id.kind != MEMBER => {
-                        let (first, last) = seen.entry(one(id)).or_insert((fact.received, fact.received));
-                        (*first, *last) = (fact.received.min(*first), fact.received.max(*last));
+                        see(one(id), fact.received, Weight::LOGIN);
                     }
+                    What::Evidence { id, weight, .. } => see(one(id), fact.received, *weight),
                     What::Cancellation { id } => {
                         let at = ended.entry(one(id)).or_insert(fact.received);
                         *at = fact.received.max(*at);
@@ -295,10 +313,10 @@ impl Model {
                     _ => {}
                 }
             }
-            for (id, (first, last)) in seen {
+            for (id, (first, last, weight)) in seen {
                 let since = ended.get(&id).map_or(first, |at| first.max(at + 1));
                 if ended.get(&id).is_none_or(|at| last > *at) {
-                    ties.push(Tie { visitor: *visitor, id, first: since });
+                    ties.push(Tie { visitor: *visitor, id, first: since, weight });
                 }
             }
         }

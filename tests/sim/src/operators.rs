@@ -3,8 +3,9 @@
 
 use causeway_shared::fact::{Fact, Scope, What};
 use causeway_shared::ids::{AlternateId, FactId, Millis, TenantId, VisitorId};
+use causeway_shared::person::{Source, Weight};
 
-use crate::model::MEMBER;
+use crate::model::{MEMBER, Owner};
 use crate::origin::NoAnswer;
 use crate::setup;
 use crate::world::{Event, World};
@@ -36,6 +37,8 @@ pub enum Deed {
     Trim,
     /// Evidence is cancelled: it was somebody else.
     Cancel,
+    /// Two visitors are matched by what is no login.
+    Match,
     /// A member is erased by its id.
     EraseMember,
     /// Another catalogue is applied, or the one before comes back.
@@ -72,6 +75,9 @@ pub fn begin(world: &mut World) {
     }
     if plan.erasures {
         soon(world, 1_800_000, Deed::EraseMember);
+    }
+    if plan.matches {
+        soon(world, 300_000, Deed::Match);
     }
     soon(world, 1_800_000, Deed::Trim);
     soon(world, 900_000, Deed::Catalogue);
@@ -124,6 +130,7 @@ pub fn happen(world: &mut World, deed: Deed) {
         | Deed::Deploy(_)
         | Deed::Trim
         | Deed::Cancel
+        | Deed::Match
         | Deed::EraseMember
         | Deed::Catalogue
         | Deed::BackUp
@@ -145,6 +152,10 @@ fn operate(world: &mut World, deed: Deed) {
         Deed::Cancel => {
             cancel(world);
             soon(world, 900_000, Deed::Cancel);
+        }
+        Deed::Match => {
+            tie(world);
+            soon(world, 300_000, Deed::Match);
         }
         Deed::EraseMember => {
             erase_member(world);
@@ -169,18 +180,27 @@ fn operate(world: &mut World, deed: Deed) {
 
 /// An operator ends what ties a visitor to an id: any tie that there ever was.
 fn cancel(world: &mut World) {
-    let ties: Vec<(TenantId, Fact)> = world
+    let ties: Vec<(TenantId, VisitorId, AlternateId)> = world
         .model
         .facts()
         .filter_map(|(tenant, told)| match &told.fact.what {
-            What::Alias { .. } => Some((tenant.clone(), told.fact.clone())),
+            What::Alias { id, .. } | What::Evidence { id, .. } => Some((tenant.clone(), told.fact.visitor, *id)),
             _ => None,
         })
         .collect();
-    let Some((tenant, Fact { visitor, what: What::Alias { id, .. }, .. })) = world.dice.pick(&ties).cloned() else {
-        return;
-    };
+    let Some((tenant, visitor, id)) = world.dice.pick(&ties).cloned() else { return };
     say(world, &tenant, visitor, What::Cancellation { id });
+}
+
+/// Somebody finds that two browsers are one person's, more or less surely: a fact of each, and the second may get lost.
+fn tie(world: &mut World) {
+    let there: Vec<Owner> = world.model.owners().into_iter().filter(|owner| !world.model.is_gone(owner)).collect();
+    let Some((tenant, one)) = world.dice.pick(&there).cloned() else { return };
+    let others: Vec<VisitorId> = there.into_iter().filter(|(t, v)| *t == tenant && *v != one).map(|(_, v)| v).collect();
+    let Some(other) = world.dice.pick(&others).copied() else { return };
+    let weight = u16::try_from(world.dice.between(300, 999)).map_or(Weight::UNSURE, Weight);
+    let what = What::Evidence { id: AlternateId::pair(one, other), weight, source: Source::Match };
+    [one, other].into_iter().for_each(|visitor| say(world, &tenant, visitor, what.clone()));
 }
 
 /// An operator erases everybody who was ever seen with a member's id.

@@ -7,6 +7,7 @@ use causeway_shared::actions::InsertionHash;
 use causeway_shared::config::EdgeConfig;
 use causeway_shared::ids::{AltHash, Millis, TenantId};
 use causeway_shared::keys::{Key, KeyRing, Keys, ProofAlg, ProofKey, Stage, TenantKeys};
+use causeway_shared::person::Weight;
 use serde_json::json;
 
 use crate::dice::Dice;
@@ -34,7 +35,7 @@ pub fn tenant(n: usize) -> TenantId {
 pub fn config() -> EdgeConfig {
     let of = |name: &&str| {
         json!({
-            "name": name, "hosts": [format!("{name}.example")], "no_signal": "allow",
+            "name": name, "hosts": [format!("{name}.example")], "no_signal": "allow", "link_threshold": THRESHOLD.as_f64(),
             "kinds": [{ "name": "member", "code": 1, "unique": true, "crowd": 3 }, { "name": "partner", "code": 2 }],
             "proof_header": "x-member-proof", "house_ad": { "id": "house" }, "house_landing": "https://pub.example/",
         })
@@ -43,6 +44,9 @@ pub fn config() -> EdgeConfig {
     let config = serde_json::from_value(json!({ "tenant": tenants }));
     config.unwrap_or_else(|error| unreachable!("the configuration is of its form: {error}"))
 }
+
+/// From which weight on links join.
+pub const THRESHOLD: Weight = Weight(600);
 
 /// How often the ads `red` (by the ledger) and `green` (strict) may be seen by one person.
 pub const LIMITS: [(&str, u32, usize); 2] = [("red", 1, 3), ("green", 2, 2)];
@@ -207,6 +211,8 @@ pub struct Plan {
     pub erasures: bool,
     /// Whether evidence is cancelled.
     pub cancellations: bool,
+    /// Whether visitors are matched by what is no login: at households, and in chains between two members.
+    pub matches: bool,
     /// Nobody logs in or out, or changes anything but cookies; and for so long at first pages have no slots, so that all
     /// browsers of a person know of one another before anything is placed.
     pub settled_ms: Millis,
@@ -252,6 +258,7 @@ impl Plan {
             withdrawals: false,
             erasures: false,
             cancellations: false,
+            matches: false,
             ..self
         }
     }
@@ -266,7 +273,7 @@ impl Plan {
         let [lost_pages, late_writes, dying_consumers] = [often(150), often(50), often(100)];
         let lost_objects = often(200);
         let kiosk = dice.chance(40);
-        Self {
+        let plan = Self {
             kv,
             queue,
             slow_reads,
@@ -292,6 +299,7 @@ impl Plan {
             withdrawals: dice.chance(400),
             erasures: dice.chance(400),
             cancellations: dice.chance(300),
+            matches: false,
             settled_ms: 0,
             tabs: (120, 2),
             sees: (450, 500),
@@ -299,6 +307,7 @@ impl Plan {
             members: if kiosk { 5_000 } else { dice.between(1, 6) },
             locations: usize::try_from(dice.between(1, 4)).unwrap_or(1),
             pace_ms: dice.between(5_000, 120_000),
-        }
+        };
+        Self { matches: plan.pace_ms.is_multiple_of(4), ..plan }
     }
 }
