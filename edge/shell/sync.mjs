@@ -62,6 +62,20 @@ function retry(message, module) {
   message.retry({ delaySeconds: module.call("retry_delay_s", attempts) });
 }
 
+/** Consumes the dead letters: each goes back to the facts queue, with all its tries before it. The origin refuses what is too old. */
+export async function redrive({ messages }, env) {
+  const again = async (message) => {
+    try {
+      await env.FACTS.send(bytes(message.body), { contentType: "bytes" });
+      message.ack();
+    } catch (error) {
+      log("redrive_failed", { attempts: message.attempts, message: String(error?.message) });
+      message.retry();
+    }
+  };
+  await Promise.all(messages.map(again));
+}
+
 /** Wakes the one consumer that writes the KV. A wake-up that is lost is made good by the next cron. */
 export async function wake(env) {
   try {

@@ -8,7 +8,7 @@ import * as gather from "./gather.mjs";
 import { Module } from "./module.mjs";
 import * as objects from "./person.mjs";
 import { log, note, state } from "./state.mjs";
-import { consumeFacts, drainOutbox, wake } from "./sync.mjs";
+import { consumeFacts, drainOutbox, redrive, wake } from "./sync.mjs";
 import { tag } from "./tag.mjs";
 import * as units from "./units.mjs";
 
@@ -53,6 +53,7 @@ export default {
   async queue(batch, env) {
     const module = moduleOf(env);
     if (batch.queue.endsWith("publish")) await drainOutbox(env, module);
+    else if (batch.queue.endsWith("dead")) await redrive(batch, env);
     else await consumeFacts(batch, env, module);
   },
 

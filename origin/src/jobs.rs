@@ -157,6 +157,8 @@ pub struct Every {
     pub rollup_hours: u32,
     /// `verify`.
     pub verify_hours: u32,
+    /// `publish`.
+    pub publish_hours: u32,
 }
 
 impl Default for Every {
@@ -169,6 +171,7 @@ impl Default for Every {
             compact_hours: 0,
             rollup_hours: 168,
             verify_hours: 0,
+            publish_hours: 0,
         }
     }
 }
@@ -185,8 +188,7 @@ impl Every {
             Job::Compact => self.compact_hours,
             Job::Rollup => self.rollup_hours,
             Job::Verify => self.verify_hours,
-            // After a loss of the KV, when somebody says so.
-            Job::Publish => 0,
+            Job::Publish => self.publish_hours,
         };
         Millis::from(hours) * HOUR_MS
     }

@@ -162,6 +162,13 @@ pub const SETTINGS: &[Setting] = &[
         default: "0",
         meaning: "The same of `verify`, which reads each key of the KV once through the edge: the platform bills a read a key, some half a dollar a million, and no other job runs meanwhile. Set it, to 168 say, once an edge of this release drains: without one a run waits ten minutes and fails.",
     },
+    Setting {
+        key: "jobs.publish_hours",
+        env: "CAUSEWAY_JOBS_PUBLISH_HOURS",
+        shape: Shape::Number,
+        default: "0",
+        meaning: "The same of `publish`, which writes every key of the KV anew: the platform bills a write a key, some five dollars a million. Where the KV can be read, `verify` finds what is to be written for a tenth of that.",
+    },
 ];
 
 /// Keys of a `[[tenant]]` table: key, default, meaning.

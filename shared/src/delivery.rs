@@ -7,8 +7,8 @@ use crate::ids::Millis;
 /// Queue messages in one sync. With [`crate::limits::EVENTS`] facts each they stay under
 /// [`crate::limits::SYNC_FACTS`], and with the platform's 128 KB each under [`crate::limits::SYNC_BYTES`].
 pub const SYNC_MESSAGES: usize = 25;
-/// How often a queue message is tried again before the platform puts it with the dead letters: `max_retries` of the
-/// facts queue in `wrangler.toml`, which a test compares.
+/// How often a queue message is tried again before the platform puts it with the dead letters, whose consumer sends it
+/// anew: `max_retries` of the facts queue in `wrangler.toml`, which a test compares.
 pub const MAX_RETRIES: u32 = 100;
 /// Longest pause before a message is tried again, in seconds.
 pub const RETRY_MOST_S: u32 = 300;
@@ -138,11 +138,18 @@ mod tests {
 
     #[test]
     fn the_platform_retries_as_often_as_is_counted_here() {
-        let queue = include_str!("../../wrangler.toml")
-            .split("\n\n")
-            .find(|part| part.contains("[[queues.consumers]]") && part.contains("queue = \"causeway-facts\""));
-        let told = queue.and_then(|part| part.lines().find_map(|line| line.strip_prefix("max_retries = ")));
-        assert_eq!(told, Some(MAX_RETRIES.to_string().as_str()));
+        let consumer = |queue: &str| {
+            let of_queue =
+                |part: &&str| part.contains("[[queues.consumers]]") && part.contains(&format!("\nqueue = {queue}\n"));
+            include_str!("../../wrangler.toml").split("\n\n").find(of_queue)
+        };
+        let told =
+            |part: &'static str, key: &str| part.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(" = "));
+        let facts = consumer("\"causeway-facts\"").unwrap_or_default();
+        assert_eq!(told(facts, "max_retries"), Some(MAX_RETRIES.to_string().as_str()));
+        // What is given up on there is sent anew by the consumer of the dead letters.
+        let dead = told(facts, "dead_letter_queue").unwrap_or_default();
+        assert!(dead.ends_with("dead\"") && consumer(dead).is_some(), "{dead}");
     }
 
     #[test]

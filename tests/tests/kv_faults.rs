@@ -30,6 +30,7 @@ fn main() {
             ("field_20_a_stale_snapshot_brings_no_cut_visitor_back", stale),
             ("field_20_a_withdrawn_visitor_is_not_recognised_again", tombstone),
             ("a_refused_queue_hands_facts_to_the_origin", straight_to_origin),
+            ("a_dead_letter_goes_back_to_the_facts_queue_and_stays_while_that_refuses", dead_letters),
             ("what_nobody_takes_is_never_acknowledged_and_is_counted", nobody_takes),
         ],
     )
@@ -262,6 +263,19 @@ fn straight_to_origin(bare: &Bare) {
         (header(sync_auth::KEY_HEADER), header(sync_auth::TIME_HEADER), header(sync_auth::MAC_HEADER));
     let body = wire::sync::encode_request(&request);
     assert_eq!(sync_auth::verify(&bare.keys.sync, now(), &body, key, time, mac), Ok(()));
+}
+
+fn dead_letters(bare: &Bare) {
+    reset(bare);
+    let (browser, _) = bare.returning();
+    browser.buy("dead", 5);
+    let batch = bare.standin.wait("the queue has the purchase", |held| held.messages.pop());
+    bare.standin.held().queue_refuses = true;
+    assert_eq!(bare.deliver("causeway-facts-dead", &[(1, batch.clone()), (100, batch.clone())]), [0, 1]);
+    *bare.standin.held() = Held::default();
+    assert_eq!(bare.deliver("causeway-facts-dead", &[(2, batch.clone())]), [0; 0]);
+    let held = bare.standin.held();
+    assert_eq!((&held.messages, held.synced.len()), (&vec![batch], 0), "sent as it was, and not to the origin");
 }
 
 fn nobody_takes(bare: &Bare) {

@@ -53,6 +53,15 @@ fn a_job_is_due_by_its_interval_its_last_run_and_the_clock() {
 }
 
 #[test]
+fn each_job_has_a_timer_of_its_own() {
+    for job in Job::ALL {
+        let every: Every = toml::from_str(&format!("{}_hours = 3", job.name())).unwrap();
+        assert_eq!(every.of(job), 3 * HOUR_MS, "{}", job.name());
+        assert!(Job::ALL.iter().all(|other| *other == job || every.of(*other) == Every::default().of(*other)));
+    }
+}
+
+#[test]
 fn of_several_timers_the_one_that_waits_longest_goes_first() {
     let done = |at| Some((at, at, Some(Outcome::Done)));
     let two = [timer(Job::Trim, 10, done(NOW - 11)), timer(Job::Reconcile, 10, done(NOW - 12))];

@@ -27,13 +27,12 @@ pub struct Message {
     due: Millis,
 }
 
-/// The queue, and its dead letters.
+/// The queue. A dead letter is sent to it again at once, as the edge's consumer of the dead letters does.
 #[derive(Debug)]
 pub struct Queue {
     waiting: BTreeMap<u64, Message>,
     /// Handed out, and when each comes again unless it is acknowledged.
     out: BTreeMap<u64, Message>,
-    dead: Vec<Message>,
     next: u64,
     dice: Dice,
     /// What goes wrong now.
@@ -45,7 +44,7 @@ impl Queue {
     #[must_use]
     pub fn new(dice: Dice) -> Self {
         let faults = QueueFaults::default();
-        Self { waiting: BTreeMap::new(), out: BTreeMap::new(), dead: Vec::new(), next: 0, dice, faults }
+        Self { waiting: BTreeMap::new(), out: BTreeMap::new(), next: 0, dice, faults }
     }
 
     /// Takes a message for good, or refuses it.
@@ -93,8 +92,8 @@ impl Queue {
     /// A consumer wants a message again, after a while; `dead`: that was the last time.
     pub fn retry(&mut self, now: Millis, id: u64, delay_s: u32, dead: bool) {
         if let Some(message) = self.out.remove(&id) {
-            let message = Message { due: now + u64::from(delay_s) * 1_000, ..message };
-            if dead { self.dead.push(message) } else { self.put(message) }
+            let due = now + u64::from(delay_s) * 1_000;
+            self.put(if dead { Message { attempts: 0, due: now, ..message } } else { Message { due, ..message } });
         }
     }
 
@@ -109,17 +108,10 @@ impl Queue {
         self.waiting.values().any(|m| m.due <= now)
     }
 
-    /// Sends the dead letters again, as DEPLOY.md tells the operator to.
-    pub fn redrive(&mut self, now: Millis) {
-        for message in std::mem::take(&mut self.dead) {
-            self.put(Message { attempts: 0, due: now, ..message });
-        }
-    }
-
-    /// Whether nothing waits, nothing is out and nothing is dead.
+    /// Whether nothing waits and nothing is out.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.waiting.is_empty() && self.out.is_empty() && self.dead.is_empty()
+        self.waiting.is_empty() && self.out.is_empty()
     }
 
     /// Messages that wait or are out.

@@ -233,7 +233,7 @@ impl World {
         }
     }
 
-    /// Ends all faults: what is down starts, what is dead is sent again.
+    /// Ends all faults: what is down starts.
     fn calm_down(&mut self) {
         self.say(|| "── all faults end".to_owned());
         self.phase = Phase::Calm;
@@ -248,7 +248,6 @@ impl World {
         self.plan.lost_objects = 0;
         self.plan.two_drains = false;
         operators::calm_down(self);
-        self.queue.redrive(self.now);
     }
 
     /// Whether nothing is on its way any more.
