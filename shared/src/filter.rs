@@ -34,7 +34,7 @@ pub(crate) use parse::rfc3339;
 pub use parse::{Answers, Entities, Words, parse};
 pub use subject::{Person, Subject};
 
-use subject::Read;
+pub(crate) use subject::{Read, number_of, read_value};
 
 /// A parsed filter. Two that say the same in another order of their documents are equal.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -187,7 +187,7 @@ impl Order {
 }
 
 impl Test {
-    fn holds(&self, read: Read<'_>) -> bool {
+    pub(crate) fn holds(&self, read: Read<'_>) -> bool {
         match (self, read) {
             (_, Read::Absent | Read::Unknown) => false,
             (Self::Exists, _) => true,

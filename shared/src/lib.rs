@@ -12,6 +12,7 @@ pub mod attributes;
 pub mod bucket;
 pub mod budget;
 pub mod catalogue;
+pub mod columns;
 pub mod config;
 pub mod consent;
 pub mod cookie;

@@ -247,6 +247,10 @@ pub const FILTER_CONDITIONS: usize = 64;
 pub const FILTER_LIST: usize = 256;
 /// Texts of one filter, in bytes, all together.
 pub const FILTER_TEXT_BYTES: usize = 16 * 1024;
+/// Different values of an attribute of texts that columns tell apart; of those that come later the store is asked.
+pub const AUDIENCE_TEXTS: usize = 65_000;
+/// Names of events that columns keep, those that came first.
+pub const AUDIENCE_EVENTS: usize = 1_000;
 /// Different windows in which the targetings of one catalogue count actions: each costs a request one pass over its actions.
 pub const TARGET_WINDOWS: usize = 32;
 /// What all of them count, by verb, window and ad or what it belongs to.

@@ -1,5 +1,5 @@
 //! Filters: against a naive model that reads the documents itself, the index against one filter after the other, the
-//! wire both ways, and everything bad by its name.
+//! wire both ways, columns against one person after the other, and everything bad by its name.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test may fail")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,14 +9,16 @@ use causeway_shared::actions::{
     Action, Actions, Entity, InsertionHash, Level, PackedActions, Unit, Verb, ViewType, Window,
 };
 use causeway_shared::attributes::{Dictionary, Finite, Kind, Token, Value};
+use causeway_shared::columns::{People, Row};
 use causeway_shared::filter::{
     Answers, CountQuestion, Counted, Entities, Filter, History, Index, Person, Subject, Words, parse,
 };
+use causeway_shared::ids::VisitorId;
 use causeway_shared::limits;
 use causeway_shared::profile::Totals;
 use causeway_shared::random;
 use causeway_shared::segments::SegmentId;
-use causeway_shared::time::{Day, Minute};
+use causeway_shared::time::{DAY_MINUTES, Day, HourStamp, Minute};
 use causeway_shared::vocabulary::{Vocabulary, Word};
 use causeway_shared::wire::{self, WireError};
 use proptest::collection::vec;
@@ -835,6 +837,145 @@ proptest! {
                 prop_assert_eq!(matching.contains(i), expected.contains(&i));
             }
         }
+    }
+}
+
+/// When people of columns did something: pages, purchases, `saved`, clicks and hides, in minutes.
+type Acts = [Vec<u32>; 5];
+
+const ACTS: [&str; 3] = ["page", "purchase", "saved"];
+/// The time of these tests, in the middle of an hour.
+const AT: Minute = Minute(100 * DAY_MINUTES + 90);
+
+prop_compose! {
+    fn acts()(acts in prop::array::uniform5(prop_oneof![
+        2 => Just(Vec::new()),
+        3 => vec(prop_oneof![AT.0 - 200..AT.0 + 3, 0..AT.0 + 100], 1..4),
+    ])) -> Acts {
+        acts
+    }
+}
+
+fn count(question: &CountQuestion, acts: &Acts) -> Option<u64> {
+    let place = match &question.what {
+        Counted::Pages => 0,
+        Counted::Purchases => 1,
+        Counted::Event(name) => ACTS.iter().position(|known| known == name)?,
+        Counted::Action { verb, .. } => usize::from(verb.0),
+    };
+    let (from, to) = question.within.map_or((Minute(0), Minute(u32::MAX)), |within| within.range(AT));
+    Some(acts[place].iter().filter(|minute| (from.0..to.0).contains(minute)).count() as u64)
+}
+
+impl Someone {
+    /// Of a person alone, as an audience asks.
+    fn is_found(&self, filter: &Filter, acts: &Acts) -> bool {
+        let counts: Vec<Option<u64>> = filter.counts().iter().map(|question| count(question, acts)).collect();
+        let person =
+            Person { attributes: &self.attributes, segments: &self.segments, devices: self.devices, seen: self.seen };
+        filter.matches(&Subject { person: Some(person), counts: &counts, ..Subject::default() })
+    }
+
+    fn put(&self, people: &mut People, person: u64, bucket: u16, acts: &Acts) {
+        let last = |minutes: &Vec<u32>| minutes.iter().max().map(|last| Minute(*last));
+        let event = |(name, minutes)| Some((name, Vec::len(minutes) as u64, last(minutes)?));
+        let events: Vec<_> = ACTS.into_iter().zip(acts).filter_map(event).collect();
+        let action = |(verb, minutes)| Some((Verb(verb), last(minutes)?));
+        let actions: Vec<_> = (0..).zip(acts).skip(2).filter_map(action).collect();
+        let sum = |place: usize| acts[place].len() as u64;
+        let row = Row {
+            person,
+            master: VisitorId::mint(person, [1; 10]),
+            bucket,
+            devices: self.devices,
+            seen: self.seen,
+            totals: Totals { pages: sum(0), purchases: sum(1), ..Totals::default() },
+            attributes: &self.attributes,
+            segments: &self.segments,
+            expires: self.segments.first().map(|_| HourStamp(person as u32)),
+            events: &events,
+            more_events: false,
+            actions: &actions,
+        };
+        people.put(&row).unwrap();
+    }
+}
+
+proptest! {
+    #![proptest_config(law(10_000))]
+
+    #[test]
+    fn s4_05_columns_say_of_everybody_what_a_filter_says_of_each(
+        documents in vec(document(), 3),
+        writes in vec((0..9_u64, select(vec![0, 1, 24, 25, 5_000, 9_999]), prop::option::weighted(0.9, (someone(), acts()))), 1..20),
+        from in select(vec![0, 1, 25]),
+        to in select(vec![1, 25, 5_001, 10_000]),
+    ) {
+        let mut people = People::laid_out_for(10_000_000);
+        let mut plain: BTreeMap<u64, (u16, Someone, Acts)> = BTreeMap::new();
+        for (person, bucket, said) in writes {
+            match said {
+                Some((someone, acts)) => {
+                    someone.put(&mut people, person, bucket, &acts);
+                    plain.insert(person, (bucket, someone, acts));
+                }
+                None => {
+                    people.remove(person);
+                    plain.remove(&person);
+                }
+            }
+        }
+        let buckets = from..to.max(from);
+        let sampled = |bucket: &u16| buckets.contains(bucket);
+        let expired: BTreeSet<u64> = people.expired(HourStamp(4)).into_iter().collect();
+        let over = |(person, (_, someone, _)): (&u64, &(u16, Someone, Acts))| (*person <= 4 && !someone.segments.is_empty()).then_some(*person);
+        prop_assert_eq!(expired, plain.iter().filter_map(over).collect());
+        prop_assert_eq!(people.len(), plain.len() as u64);
+        for filter in documents.iter().filter_map(filter_of) {
+            let asked = people.ask(&filter, AT).unwrap();
+            let found = asked.count(people.partitions_of(&buckets), &buckets);
+            let (mut sure, mut unsure) = (BTreeSet::new(), BTreeSet::new());
+            asked.each(people.partitions_of(&buckets), &buckets, |person, master, is_sure| {
+                assert_eq!(master, VisitorId::mint(person, [1; 10]));
+                assert!(if is_sure { sure.insert(person) } else { unsure.insert(person) });
+            });
+            prop_assert_eq!(found.people, plain.values().filter(|(bucket, ..)| sampled(bucket)).count() as u64);
+            prop_assert_eq!((found.sure, found.unsure.into_iter().collect::<BTreeSet<u64>>()), (sure.len() as u64, unsure.clone()));
+            for (person, (bucket, someone, acts)) in &plain {
+                let is_found = sampled(bucket) && someone.is_found(&filter, acts);
+                let said = (sure.contains(person), unsure.contains(person));
+                prop_assert!(said == (is_found, false) || said == (false, true) && sampled(bucket), "{said:?} {is_found} {filter:?} {someone:?} {acts:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn s4_05_what_columns_keep_is_never_unsure() {
+    let mut people = People::laid_out_for(0);
+    let acts = [vec![AT.0 - 9_000, AT.0 - 5], vec![AT.0], vec![], vec![AT.0 - 7 * DAY_MINUTES], vec![]];
+    (0..100).for_each(|person| ann().put(&mut people, person, person as u16 * 99, &acts));
+    let week = json!({"interval": 7, "unit": "days"});
+    for (document, everybody) in [
+        (json!({"events.page": {"$count": {"$gte": 2}}, "events.purchase": {"$count": 1}}), true),
+        (json!({"events.page": {"$count": {"$gte": 1}, "within": week}}), true),
+        (json!({"events.saved": {"$count": 0, "within": week}}), true),
+        (json!({"actions.click": {"$count": {"$gt": 0}, "within": week}}), false),
+        (json!({"actions.hide": {"$count": {"$lt": 1}, "within": week}}), true),
+        (
+            json!({"attributes.city": {"$in": ["Bonn", "Ulm"]}, "attributes.tags": "a", "segments": {"$nin": [1, 2]}}),
+            true,
+        ),
+        (json!({"page.url": "https://pub.example/hotels"}), false),
+    ] {
+        let filter = tenant().parse(&document);
+        let asked = people.ask(&filter, AT).unwrap();
+        let found = asked.count(0..people.partitions(), &(0..10_000));
+        assert_eq!(
+            (found.people, found.sure, found.unsure.len()),
+            (100, if everybody { 100 } else { 0 }, 0),
+            "{document}"
+        );
     }
 }
 

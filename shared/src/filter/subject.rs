@@ -49,7 +49,7 @@ pub struct Person<'a> {
 
 /// What a field of a subject says.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Read<'a> {
+pub(crate) enum Read<'a> {
     /// It cannot be said.
     Unknown,
     /// It is not there.
@@ -139,7 +139,7 @@ impl<'a> Person<'a> {
     }
 }
 
-fn read_value(value: &Value) -> Read<'_> {
+pub(crate) fn read_value(value: &Value) -> Read<'_> {
     match value {
         Value::String(text) => Read::Text(text),
         Value::Strings(all) if all.is_empty() => Read::Absent,
@@ -149,7 +149,7 @@ fn read_value(value: &Value) -> Read<'_> {
 }
 
 /// A value as a number that is in the order of its kind; `None` for texts.
-pub(super) fn number_of(value: &Value) -> Option<i64> {
+pub(crate) fn number_of(value: &Value) -> Option<i64> {
     match value {
         Value::Bool(yes) => Some((*yes).into()),
         Value::Integer(whole) => Some(*whole),

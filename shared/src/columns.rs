@@ -1,0 +1,380 @@
+//! Columns: all people of a tenant, a row each, for questions about everybody (S4.1–S4.5). A visitor alone is a person of
+//! one. Rows lie in partitions by the bucket of sampling, so that a sample is a few partitions; a partition's columns are
+//! tested whole, one after the other, without branches (MonetDB/X100, Boncz et al. 2005); segments are bitmaps over rows
+//! (Roaring, Chambi et al. 2016).
+//!
+//! Columns know less than the store: of a history only how often in all, and when last. Where that does not decide, a row
+//! is *unsure* and the store is asked; the answers are then those of [`crate::filter::Filter::matches`], whose tests run here too.
+//!
+//! A row whose segments changed is written anew at the partition's end, and the old one is dead until the partition is
+//! packed: no bitmap is ever searched for a row.
+
+mod evaluate;
+mod numbers;
+mod partition;
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use roaring::RoaringBitmap;
+
+use crate::actions::Verb;
+use crate::attributes::{Token, Value};
+use crate::bucket::BUCKETS;
+use crate::ids::{Millis, VisitorId};
+use crate::limits;
+use crate::profile::Totals;
+use crate::segments::SegmentId;
+use crate::time::{HourStamp, Minute};
+
+pub use evaluate::{Asked, Found, Sums, Unkept};
+use partition::Partition;
+
+/// Rows of a partition on average, when it is laid out: it may grow to more than double.
+const ROWS: u64 = 25_000;
+/// Dead rows, beside half of the living ones, before a partition is packed.
+const DEAD: usize = 1_024;
+/// In the place of a row's partition and slot: there is none.
+const NOWHERE: u32 = u32::MAX;
+
+/// What is known of one person.
+#[derive(Debug, Clone, Copy)]
+pub struct Row<'a> {
+    /// Its number in the store.
+    pub person: u64,
+    /// Its oldest visitor.
+    pub master: VisitorId,
+    /// Its bucket of [`crate::bucket::Purpose::Sampling`].
+    pub bucket: u16,
+    /// How many browsers it has.
+    pub devices: u32,
+    /// When its first and last fact happened.
+    pub seen: Option<(Millis, Millis)>,
+    /// The sums over all its visitors.
+    pub totals: Totals,
+    /// Its attributes, by token, each once.
+    pub attributes: &'a [(Token, Value)],
+    /// The segments that it is in now, in order, each once.
+    pub segments: &'a [SegmentId],
+    /// The first hour in which one of them is over.
+    pub expires: Option<HourStamp>,
+    /// What it did, by name: how often in all, and when last.
+    pub events: &'a [(&'a str, u64, Minute)],
+    /// Whether it did more than `events` names.
+    pub more_events: bool,
+    /// When it last did something with an ad, by verb.
+    pub actions: &'a [(Verb, Minute)],
+}
+
+/// A column's name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Key {
+    Devices,
+    FirstSeen,
+    LastSeen,
+    Pages,
+    Sessions,
+    Purchases,
+    Revenue,
+    /// In how many segments it is.
+    Segments,
+    /// The first hour in which it is in one less.
+    Expires,
+    MoreEvents,
+    Attribute(Token),
+    /// How often an event happened, by the name's place.
+    Count(u16),
+    /// When it last did, in minutes.
+    Last(u16),
+    /// When an action was last done, in minutes.
+    Acted(Verb),
+}
+
+/// A number of people that can be summed up and averaged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Measure {
+    /// Micros spent.
+    Revenue,
+    /// Purchases made.
+    Purchases,
+    /// Pages viewed.
+    Pages,
+    /// Sessions.
+    Sessions,
+    /// Browsers.
+    Devices,
+    /// An attribute that is a bool or an integer; nothing counts as 0.
+    Attribute(Token),
+}
+
+impl Measure {
+    fn key(self) -> Key {
+        match self {
+            Self::Revenue => Key::Revenue,
+            Self::Purchases => Key::Purchases,
+            Self::Pages => Key::Pages,
+            Self::Sessions => Key::Sessions,
+            Self::Devices => Key::Devices,
+            Self::Attribute(token) => Key::Attribute(token),
+        }
+    }
+}
+
+/// The different values of an attribute of texts, each by its place. Those that came when it was full are one.
+#[derive(Debug, Clone, Default)]
+struct Texts {
+    values: Vec<Value>,
+    places: BTreeMap<Value, u32>,
+}
+
+impl Texts {
+    fn code(&mut self, value: &Value) -> i64 {
+        if let Some(place) = self.places.get(value) {
+            return (*place).into();
+        }
+        let place = u32::try_from(self.values.len()).unwrap_or(u32::MAX);
+        if self.values.len() < limits::AUDIENCE_TEXTS {
+            self.values.push(value.clone());
+            self.places.insert(value.clone(), place);
+        }
+        place.into()
+    }
+}
+
+/// A tenant's people in columns.
+#[derive(Debug, Clone)]
+pub struct People {
+    partitions: Vec<Partition>,
+    columns: BTreeMap<Key, usize>,
+    texts: BTreeMap<Token, Texts>,
+    events: BTreeMap<String, u16>,
+    segments: BTreeMap<SegmentId, RoaringBitmap>,
+    places: Places,
+}
+
+/// Where each person's row lies.
+#[derive(Debug, Clone, Default)]
+struct Places(Vec<Option<Box<[u32; Self::PAGE]>>>);
+
+impl Places {
+    const PAGE: usize = 4_096;
+
+    fn get(&self, person: u64) -> Option<(usize, usize)> {
+        let (page, at) = Self::split(person)?;
+        let row = *self.0.get(page)?.as_ref()?.get(at)?;
+        (row != NOWHERE).then_some(((row >> 16) as usize, (row & 0xffff) as usize))
+    }
+
+    fn put(&mut self, person: u64, place: Option<(usize, usize)>) {
+        let Some((page, at)) = Self::split(person) else { return };
+        if self.0.len() <= page {
+            self.0.resize(page + 1, None);
+        }
+        let row = place.map_or(NOWHERE, |(partition, slot)| row(partition, slot));
+        for page in self.0.iter_mut().skip(page).take(1) {
+            let page = page.get_or_insert_with(|| Box::new([NOWHERE; Self::PAGE]));
+            page.iter_mut().skip(at).take(1).for_each(|place| *place = row);
+        }
+    }
+
+    fn split(person: u64) -> Option<(usize, usize)> {
+        let person = usize::try_from(person).ok()?;
+        Some((person / Self::PAGE, person % Self::PAGE))
+    }
+}
+
+/// A row's number in bitmaps.
+fn row(partition: usize, slot: usize) -> u32 {
+    (partition as u32) << 16 | (slot as u32 & 0xffff)
+}
+
+/// A partition has no room: all of them are to be laid out anew, for more people.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a partition is full")]
+pub struct Full;
+
+impl People {
+    /// Nobody yet, laid out for so many: some more have room as well.
+    #[must_use]
+    pub fn laid_out_for(people: u64) -> Self {
+        let wanted = people.div_ceil(ROWS);
+        let divides = |partitions: &u16| BUCKETS.is_multiple_of(*partitions) && u64::from(*partitions) >= wanted;
+        let partitions = (1..=BUCKETS).find(divides).unwrap_or(BUCKETS);
+        Self {
+            partitions: vec![Partition::default(); usize::from(partitions)],
+            columns: BTreeMap::new(),
+            texts: BTreeMap::new(),
+            events: BTreeMap::new(),
+            segments: BTreeMap::new(),
+            places: Places::default(),
+        }
+    }
+
+    /// How many people there are.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.partitions.iter().map(|partition| partition.live() as u64).sum()
+    }
+
+    /// Whether there is nobody.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// In how many partitions they lie: threads may share them.
+    #[must_use]
+    pub fn partitions(&self) -> usize {
+        self.partitions.len()
+    }
+
+    /// The partitions in which people of some buckets lie.
+    #[must_use]
+    pub fn partitions_of(&self, buckets: &Range<u16>) -> Range<usize> {
+        let width = self.width();
+        usize::from(buckets.start) / width..usize::from(buckets.end).div_ceil(width).min(self.partitions.len())
+    }
+
+    fn width(&self) -> usize {
+        usize::from(BUCKETS) / self.partitions.len().max(1)
+    }
+
+    /// Writes a person's row, over the one that is there.
+    ///
+    /// # Errors
+    /// [`Full`]; then the person has no row.
+    pub fn put(&mut self, row: &Row<'_>) -> Result<(), Full> {
+        let at = usize::from(row.bucket) / self.width();
+        let print = partition::print(row.segments);
+        let says = self.says(row);
+        let place = match self.places.get(row.person) {
+            Some((there, slot)) if there == at && self.is_as_before(at, slot, row.bucket, print) => slot,
+            there => {
+                if there.is_some() {
+                    self.remove(row.person);
+                }
+                self.append(at, row, print)?
+            }
+        };
+        let Some(partition) = self.partitions.get_mut(at) else { return Err(Full) };
+        partition.write(place, row.master, &says);
+        Ok(())
+    }
+
+    fn is_as_before(&self, partition: usize, slot: usize, bucket: u16, print: u64) -> bool {
+        self.partitions.get(partition).is_some_and(|partition| partition.is(slot, bucket, print))
+    }
+
+    fn append(&mut self, at: usize, row: &Row<'_>, print: u64) -> Result<usize, Full> {
+        let is_full = |partition: &Partition| partition.rows() > usize::from(u16::MAX);
+        if self.partitions.get(at).is_some_and(is_full) {
+            self.pack(at);
+        }
+        let Some(partition) = self.partitions.get_mut(at).filter(|partition| !is_full(partition)) else {
+            return Err(Full);
+        };
+        let slot = partition.append(row.person, row.bucket, print);
+        for id in row.segments {
+            self.segments.entry(*id).or_default().insert(self::row(at, slot));
+        }
+        self.places.put(row.person, Some((at, slot)));
+        Ok(slot)
+    }
+
+    /// Takes a person's row out, if it has one.
+    pub fn remove(&mut self, person: u64) {
+        let Some((at, slot)) = self.places.get(person) else { return };
+        self.places.put(person, None);
+        let Some(partition) = self.partitions.get_mut(at) else { return };
+        partition.kill(slot);
+        if partition.rows() - partition.live() > partition.live() / 2 + DEAD {
+            self.pack(at);
+        }
+    }
+
+    /// Leaves dead rows out of a partition.
+    fn pack(&mut self, at: usize) {
+        let Some(partition) = self.partitions.get_mut(at) else { return };
+        let moved = partition.pack();
+        let first = row(at, 0);
+        for rows in self.segments.values_mut() {
+            let old: Vec<u32> = rows.range(first..=row(at, 0xffff)).collect();
+            if old.is_empty() {
+                continue;
+            }
+            rows.remove_range(first..=row(at, 0xffff));
+            let to = |row: &u32| moved.get((row - first) as usize).copied().flatten();
+            rows.extend(old.iter().filter_map(to).map(|slot| first + u32::from(slot)));
+        }
+        self.segments.retain(|_, rows| !rows.is_empty());
+        for (slot, person) in partition.people().enumerate() {
+            self.places.put(person, Some((at, slot)));
+        }
+    }
+
+    /// What a row says in each column that it says something in, by the columns' places.
+    fn says(&mut self, row: &Row<'_>) -> BTreeMap<usize, i64> {
+        let mut all = BTreeMap::new();
+        let mut say = |columns: &mut BTreeMap<Key, usize>, key: Key, number: i64| {
+            let next = columns.len();
+            all.insert(*columns.entry(key).or_insert(next), number);
+        };
+        let count = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+        let columns = &mut self.columns;
+        say(columns, Key::Devices, row.devices.into());
+        if let Some((first, last)) = row.seen {
+            say(columns, Key::FirstSeen, count(first));
+            say(columns, Key::LastSeen, count(last));
+        }
+        let Totals { pages, sessions, purchases, revenue } = row.totals;
+        let sums = [(Key::Pages, pages), (Key::Sessions, sessions), (Key::Purchases, purchases)];
+        for (key, number) in sums.into_iter().chain([(Key::Segments, row.segments.len() as u64)]) {
+            if number > 0 {
+                say(columns, key, count(number));
+            }
+        }
+        if revenue != 0 {
+            say(columns, Key::Revenue, revenue);
+        }
+        if let Some(hour) = row.expires {
+            say(columns, Key::Expires, hour.0.into());
+        }
+        if row.more_events {
+            say(columns, Key::MoreEvents, 1);
+        }
+        for (token, value) in row.attributes {
+            let number = crate::filter::number_of(value);
+            let number = number.unwrap_or_else(|| self.texts.entry(*token).or_default().code(value));
+            say(columns, Key::Attribute(*token), number);
+        }
+        for (name, how_often, last) in row.events {
+            let next = u16::try_from(self.events.len()).unwrap_or(u16::MAX);
+            let place = match self.events.get(*name) {
+                Some(place) => *place,
+                None if self.events.len() >= limits::AUDIENCE_EVENTS => continue,
+                None => *self.events.entry((*name).to_owned()).or_insert(next),
+            };
+            say(columns, Key::Count(place), count(*how_often));
+            say(columns, Key::Last(place), last.0.into());
+        }
+        for (verb, last) in row.actions {
+            say(columns, Key::Acted(*verb), last.0.into());
+        }
+        all
+    }
+
+    /// People of some partitions who are in a segment that is over at an hour: their rows are to be written anew.
+    #[must_use]
+    pub fn expired(&self, hour: HourStamp) -> Vec<u64> {
+        let Some(column) = self.columns.get(&Key::Expires) else { return Vec::new() };
+        self.partitions.iter().flat_map(|partition| partition.at_most(*column, hour.0.into())).collect()
+    }
+
+    /// Bytes that the columns and bitmaps take, nearly.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let partitions: usize = self.partitions.iter().map(Partition::bytes).sum();
+        let segments: usize = self.segments.values().map(|rows| rows.serialized_size()).sum();
+        partitions + segments + self.places.0.iter().flatten().count() * Places::PAGE * size_of::<u32>()
+    }
+}

@@ -1,0 +1,457 @@
+//! A filter over columns: laid out once for all partitions, then asked of one after the other. Each row is found, not
+//! found, or unsure, as Kleene's three-valued logic puts conditions together.
+
+use std::ops::{Range, RangeInclusive};
+
+use roaring::RoaringBitmap;
+
+use super::numbers::Numbers;
+use super::partition::Partition;
+use super::{Key, Measure, People, row};
+use crate::filter::{Condition, CountQuestion, Counted, Field, Filter, Join, Node, Read, Test, read_value};
+use crate::ids::VisitorId;
+use crate::limits;
+use crate::segments::SegmentId;
+use crate::time::Minute;
+
+/// What a row says: no, yes, or that the store must be asked.
+const NO: u8 = 0;
+const YES: u8 = 1;
+const UNSURE: u8 = 2;
+
+/// Columns do not keep what a filter asks for.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the event `{0}` is not one of the {most} names that audiences keep: nobody's is counted",
+    most = limits::AUDIENCE_EVENTS
+)]
+pub struct Unkept(pub String);
+
+/// A filter, ready to be asked of partitions.
+#[derive(Debug)]
+pub struct Asked<'p> {
+    people: &'p People,
+    plan: Plan<'p>,
+}
+
+/// People of some partitions and buckets.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Found {
+    /// How many there are.
+    pub people: u64,
+    /// How many of them are found for sure.
+    pub sure: u64,
+    /// Who may be found: the store says.
+    pub unsure: Vec<u64>,
+}
+
+/// Moments of a measure, over some people.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Sums {
+    /// Of the numbers.
+    pub sum: i128,
+    /// Of their squares.
+    pub squares: u128,
+}
+
+impl Sums {
+    /// One more number.
+    pub fn add(&mut self, number: i64) {
+        self.sum += i128::from(number);
+        self.squares = self.squares.saturating_add(u128::from(number.unsigned_abs()).pow(2));
+    }
+}
+
+#[derive(Debug)]
+enum Plan<'p> {
+    /// Every row says the same.
+    All(u8),
+    /// Whether the number lies in a range, or what is said where there is none; turned round where negated.
+    Within {
+        column: usize,
+        range: RangeInclusive<i64>,
+        absent: bool,
+        negated: bool,
+    },
+    /// Whether the number is one of these.
+    Listed {
+        column: usize,
+        all: &'p [i64],
+        absent: bool,
+        negated: bool,
+    },
+    /// What each code says, and what is said where there is none.
+    Coded {
+        column: usize,
+        says: Vec<u8>,
+        absent: u8,
+    },
+    /// When something last happened: before a time, from then on, or in a time to come.
+    Last {
+        column: usize,
+        from: i64,
+        to: i64,
+        never: u8,
+        happened: u8,
+    },
+    /// Whether the row is in one of the segments.
+    In {
+        segments: Vec<&'p RoaringBitmap>,
+        negated: bool,
+    },
+    /// Unsure where this column has a number.
+    Unless {
+        column: usize,
+        then: Box<Self>,
+    },
+    Group(Join, Vec<Self>),
+}
+
+/// What each row of a partition says. `maybe` holds where `sure` does, and where a row is unsure.
+#[derive(Debug, Default)]
+struct Said {
+    sure: Vec<u8>,
+    /// Empty where no row is unsure.
+    maybe: Vec<u8>,
+}
+
+impl People {
+    /// Makes a filter ready, for a time.
+    ///
+    /// # Errors
+    /// [`Unkept`].
+    pub fn ask<'p>(&'p self, filter: &'p Filter, now: Minute) -> Result<Asked<'p>, Unkept> {
+        let plan = self.plan(&filter.root, &filter.counts, now)?;
+        Ok(Asked { people: self, plan })
+    }
+
+    fn plan<'p>(&'p self, node: &'p Node, counts: &'p [CountQuestion], now: Minute) -> Result<Plan<'p>, Unkept> {
+        match node {
+            Node::Leaf(condition) => self.leaf(condition, counts, now),
+            Node::Group(join, nodes) => {
+                let nodes = nodes.iter().map(|node| self.plan(node, counts, now));
+                Ok(Plan::Group(*join, nodes.collect::<Result<_, _>>()?))
+            }
+        }
+    }
+
+    fn leaf<'p>(
+        &'p self,
+        condition: &'p Condition,
+        counts: &'p [CountQuestion],
+        now: Minute,
+    ) -> Result<Plan<'p>, Unkept> {
+        let Condition { field, negated, test } = condition;
+        Ok(match (*field, test) {
+            (Field::Attribute(token, _), _) if field.is_text() => self.coded(token, test, *negated),
+            (Field::Attribute(token, _), _) => self.number(Key::Attribute(token), test, false, *negated),
+            (Field::Segments, Test::Numbers(all)) => self.segments(all, *negated),
+            (Field::Segments, _) => self.number(Key::Segments, test, false, *negated),
+            (Field::Devices, _) => self.number(Key::Devices, test, false, *negated),
+            (Field::FirstSeen, _) => self.number(Key::FirstSeen, test, false, *negated),
+            (Field::LastSeen, _) => self.number(Key::LastSeen, test, false, *negated),
+            (Field::Count(at), _) => match counts.get(at as usize) {
+                Some(question) => self.count(question, test, *negated, now)?,
+                None => Plan::All(NO),
+            },
+            // Of a page, a place or a device: an audience has none.
+            _ => Plan::All((*negated).into()),
+        })
+    }
+
+    /// A number; `absent` where a row without one counts as 0.
+    fn number<'p>(&'p self, key: Key, test: &'p Test, absent: bool, negated: bool) -> Plan<'p> {
+        let absent = absent && test.holds(Read::Number(0));
+        let Some(column) = self.columns.get(&key).copied() else { return Plan::All((absent != negated).into()) };
+        let range = match test {
+            Test::Exists => i64::MIN..=i64::MAX,
+            Test::AtLeast(least) => *least..=i64::MAX,
+            Test::AtMost(most) => i64::MIN..=*most,
+            Test::Numbers(all) => match all.as_slice() {
+                [one] => *one..=*one,
+                all => return Plan::Listed { column, all, absent, negated },
+            },
+            Test::Texts(_) | Test::Text(..) => return Plan::All((absent != negated).into()),
+        };
+        Plan::Within { column, range, absent, negated }
+    }
+
+    fn coded(&self, token: crate::attributes::Token, test: &Test, negated: bool) -> Plan<'_> {
+        let (Some(column), Some(texts)) = (self.columns.get(&Key::Attribute(token)), self.texts.get(&token)) else {
+            return Plan::All(negated.into());
+        };
+        let says = |value| u8::from(test.holds(read_value(value)) != negated);
+        let mut says: Vec<u8> = texts.values.iter().map(says).collect();
+        let mut yes = says.iter().zip(0..).filter(|(says, _)| **says == YES).map(|(_, code)| code);
+        // One text of many is what most ask for.
+        if let (Some(one), None, false) =
+            (yes.next(), yes.next(), negated || texts.values.len() >= limits::AUDIENCE_TEXTS)
+        {
+            return Plan::Within { column: *column, range: one..=one, absent: false, negated };
+        }
+        says.resize(limits::AUDIENCE_TEXTS + 1, UNSURE);
+        Plan::Coded { column: *column, says, absent: negated.into() }
+    }
+
+    fn segments(&self, all: &[i64], negated: bool) -> Plan<'_> {
+        let held = |id: &i64| self.segments.get(&SegmentId(u32::try_from(*id).ok()?));
+        Plan::In { segments: all.iter().filter_map(held).collect(), negated }
+    }
+
+    fn count<'p>(
+        &'p self,
+        question: &'p CountQuestion,
+        test: &'p Test,
+        negated: bool,
+        now: Minute,
+    ) -> Result<Plan<'p>, Unkept> {
+        let name = match (&question.what, question.within) {
+            (Counted::Pages, None) => return Ok(self.number(Key::Pages, test, true, negated)),
+            (Counted::Purchases, None) => return Ok(self.number(Key::Purchases, test, true, negated)),
+            (Counted::Action { verb, of }, within) => {
+                let from = within.map_or(0, |within| within.range(now).0.0);
+                // How many, of which ads, and whether the oldest were trimmed meanwhile, the store knows.
+                let some = if of.is_none() && within.is_some() { some(test, negated) } else { UNSURE };
+                let to = within.map_or(0, |within| within.range(now).1.0);
+                return Ok(self.last(Key::Acted(*verb), from, to, test, negated, some));
+            }
+            (Counted::Pages, Some(_)) => "page",
+            (Counted::Purchases, Some(_)) => crate::fact::PURCHASE,
+            (Counted::Event(name), _) => name,
+        };
+        let plan = match (self.events.get(name), question.within) {
+            (None, _) if self.events.len() >= limits::AUDIENCE_EVENTS => return Err(Unkept(name.to_owned())),
+            (None, _) => Plan::All(never(test, negated)),
+            (Some(place), None) => self.number(Key::Count(*place), test, true, negated),
+            (Some(place), Some(within)) => {
+                let (from, to) = within.range(now);
+                self.last(Key::Last(*place), from.0, to.0, test, negated, some(test, negated))
+            }
+        };
+        Ok(match self.columns.get(&Key::MoreEvents) {
+            Some(column) => Plan::Unless { column: *column, then: Box::new(plan) },
+            None => plan,
+        })
+    }
+
+    fn last(&self, key: Key, from: u32, to: u32, test: &Test, negated: bool, happened: u8) -> Plan<'_> {
+        let never = never(test, negated);
+        match self.columns.get(&key) {
+            Some(column) => Plan::Last { column: *column, from: from.into(), to: to.into(), never, happened },
+            None => Plan::All(never),
+        }
+    }
+}
+
+/// What is said of who never did it.
+fn never(test: &Test, negated: bool) -> u8 {
+    u8::from(test.holds(Read::Number(0)) != negated)
+}
+
+/// What is said of who did it once or more, who knows how often.
+fn some(test: &Test, negated: bool) -> u8 {
+    let holds = match test {
+        Test::Exists => true,
+        Test::AtLeast(least) if *least <= 1 => true,
+        Test::AtMost(most) if *most < 1 => false,
+        Test::Numbers(all) if all.iter().all(|number| *number < 1) => false,
+        _ => return UNSURE,
+    };
+    u8::from(holds != negated)
+}
+
+impl Asked<'_> {
+    /// The people of some buckets in some partitions, and who of them is found.
+    #[must_use]
+    pub fn count(&self, partitions: Range<usize>, buckets: &Range<u16>) -> Found {
+        let mut found = Found::default();
+        self.each_partition(partitions, buckets, |partition, said, there| {
+            found.people += sum(there);
+            found.sure += sum(&said.sure);
+            found.unsure.extend(unsure(said).filter_map(|slot| Some(partition.who(slot)?.0)));
+        });
+        found
+    }
+
+    /// The same, and the moments of a measure over who is found for sure.
+    #[must_use]
+    pub fn measure(&self, partitions: Range<usize>, buckets: &Range<u16>, measure: Measure) -> (Found, Sums) {
+        let (mut found, mut sums) = (Found::default(), Sums::default());
+        let column = self.people.columns.get(&measure.key()).copied();
+        self.each_partition(partitions, buckets, |partition, said, there| {
+            found.people += sum(there);
+            found.sure += sum(&said.sure);
+            found.unsure.extend(unsure(said).filter_map(|slot| Some(partition.who(slot)?.0)));
+            let Some(column) = column.and_then(|column| partition.column(column)) else { return };
+            let sure = said.sure.iter().enumerate().filter(|(_, sure)| **sure == YES);
+            sure.filter_map(|(slot, _)| column.get(slot)).for_each(|number| sums.add(number));
+        });
+        (found, sums)
+    }
+
+    /// Tells who is found: the person, its oldest visitor, and whether it is sure.
+    pub fn each(&self, partitions: Range<usize>, buckets: &Range<u16>, mut tell: impl FnMut(u64, VisitorId, bool)) {
+        self.each_partition(partitions, buckets, |partition, said, _| {
+            for (slot, sure) in said.sure.iter().enumerate() {
+                let maybe = said.maybe.get(slot).is_some_and(|maybe| *maybe == YES);
+                if (*sure == YES || maybe)
+                    && let Some((person, master)) = partition.who(slot)
+                {
+                    tell(person, master, *sure == YES);
+                }
+            }
+        });
+    }
+
+    fn each_partition(
+        &self,
+        partitions: Range<usize>,
+        buckets: &Range<u16>,
+        mut tell: impl FnMut(&Partition, &Said, &[u8]),
+    ) {
+        let (mut pool, mut there) = (Vec::new(), Vec::new());
+        for (at, partition) in self.people.partitions.iter().enumerate().take(partitions.end).skip(partitions.start) {
+            there.clear();
+            let living = |bucket: &u16| u8::from(*bucket >= buckets.start) & u8::from(*bucket < buckets.end);
+            there.extend(partition.buckets().iter().map(living));
+            let mut said = self.said(&self.plan, at, partition, &mut pool);
+            and(&mut said.sure, &there);
+            and(&mut said.maybe, &there);
+            tell(partition, &said, &there);
+            pool.push(said);
+        }
+    }
+
+    fn said(&self, plan: &Plan<'_>, at: usize, partition: &Partition, pool: &mut Vec<Said>) -> Said {
+        let mut said = pool.pop().unwrap_or_default();
+        said.maybe.clear();
+        said.sure.resize(partition.rows(), NO);
+        let column = |place: &usize| partition.column(*place).unwrap_or(&EMPTY);
+        match plan {
+            Plan::All(says) => said.sure.fill(*says),
+            Plan::Within { column: place, range, absent, negated } => {
+                column(place).within(range, *absent, &mut said.sure);
+                turn(&mut said.sure, *negated);
+            }
+            Plan::Listed { column: place, all, absent, negated } => {
+                let holds = |number: Option<i64>| number.map_or(*absent, |number| all.binary_search(&number).is_ok());
+                column(place).each(|number| u8::from(holds(number) != *negated), &mut said.sure);
+            }
+            Plan::Coded { column: place, says, absent } => {
+                let of = |code: i64| usize::try_from(code).ok().and_then(|code| says.get(code)).copied();
+                column(place).each(|code| code.map_or(*absent, |code| of(code).unwrap_or(UNSURE)), &mut said.sure);
+            }
+            Plan::Last { column: place, from, to, never, happened } => {
+                let says = |last: i64| {
+                    if last < *from {
+                        *never
+                    } else if last < *to {
+                        *happened
+                    } else {
+                        UNSURE
+                    }
+                };
+                column(place).each(|last| last.map_or(*never, says), &mut said.sure);
+            }
+            Plan::In { segments, negated } => {
+                said.sure.fill((*negated).into());
+                for rows in segments {
+                    for found in rows.range(row(at, 0)..=row(at, 0xffff)) {
+                        let slot = (found & 0xffff) as usize;
+                        said.sure.iter_mut().skip(slot).take(1).for_each(|says| *says = (!*negated).into());
+                    }
+                }
+            }
+            Plan::Unless { column: place, then } => {
+                pool.push(said);
+                said = self.said(then, at, partition, pool);
+                said.open();
+                let mut more = vec![NO; partition.rows()];
+                column(place).within(&(i64::MIN..=i64::MAX), false, &mut more);
+                for ((sure, maybe), more) in said.sure.iter_mut().zip(&mut said.maybe).zip(&more) {
+                    *sure &= 1 - more;
+                    *maybe |= more;
+                }
+                return said;
+            }
+            Plan::Group(join, plans) => {
+                said.sure.fill((*join == Join::All).into());
+                for plan in plans {
+                    let one = self.said(plan, at, partition, pool);
+                    said.join(*join, &one);
+                    pool.push(one);
+                }
+                return said;
+            }
+        }
+        if matches!(plan, Plan::Coded { .. } | Plan::Last { .. }) {
+            said.part();
+        }
+        said
+    }
+}
+
+static EMPTY: Numbers = Numbers::NONE;
+
+impl Said {
+    /// Splits what is unsure off.
+    fn part(&mut self) {
+        if self.sure.contains(&UNSURE) {
+            self.maybe.clear();
+            self.maybe.extend(self.sure.iter().map(|says| u8::from(*says != NO)));
+            self.sure.iter_mut().for_each(|says| *says &= YES);
+        }
+    }
+
+    /// With what may be written out.
+    fn open(&mut self) {
+        if self.maybe.is_empty() {
+            self.maybe.extend_from_slice(&self.sure);
+        }
+    }
+
+    fn join(&mut self, join: Join, other: &Self) {
+        if !other.maybe.is_empty() {
+            self.open();
+        }
+        let with = if join == Join::All { and } else { or };
+        if !self.maybe.is_empty() {
+            with(&mut self.maybe, if other.maybe.is_empty() { &other.sure } else { &other.maybe });
+        }
+        with(&mut self.sure, &other.sure);
+    }
+}
+
+fn unsure(said: &Said) -> impl Iterator<Item = usize> + '_ {
+    let rows = said.sure.iter().zip(&said.maybe).enumerate();
+    rows.filter(|(_, (sure, maybe))| **sure == NO && **maybe == YES).map(|(slot, _)| slot)
+}
+
+fn and(all: &mut [u8], with: &[u8]) {
+    all.iter_mut().zip(with).for_each(|(one, with)| *one &= with);
+}
+
+fn or(all: &mut [u8], with: &[u8]) {
+    all.iter_mut().zip(with).for_each(|(one, with)| *one |= with);
+}
+
+fn turn(all: &mut [u8], negated: bool) {
+    if negated {
+        all.iter_mut().for_each(|one| *one ^= YES);
+    }
+}
+
+/// How many are 1.
+fn sum(all: &[u8]) -> u64 {
+    // Bytes are added up to 255 times, which a processor does for many at once.
+    all.chunks(255 * 32).map(|some| sum_of_some(some)).sum()
+}
+
+fn sum_of_some(some: &[u8]) -> u64 {
+    let mut lanes = [0_u8; 32];
+    let (chunks, rest) = some.as_chunks::<32>();
+    for chunk in chunks {
+        lanes.iter_mut().zip(chunk).for_each(|(lane, one)| *lane = lane.wrapping_add(*one));
+    }
+    lanes.iter().chain(rest).map(|one| u64::from(*one)).sum()
+}

@@ -1,0 +1,283 @@
+//! One number a row, in as few bytes as a partition's rows need: tests run over whole columns, without branches.
+
+use std::ops::RangeInclusive;
+
+/// A column. A row without a number has none ([`Numbers::get`]).
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Numbers {
+    /// Stands for code 1; code 0 for no number.
+    base: i64,
+    codes: Codes,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+enum Codes {
+    /// No row has a number.
+    #[default]
+    Nothing,
+    One(Vec<u8>),
+    Two(Vec<u16>),
+    Four(Vec<u32>),
+    /// The numbers themselves, and 1 where there is one.
+    Eight(Vec<i64>, Vec<u8>),
+}
+
+/// A code of some width.
+trait Code: Copy + Ord + Default + TryFrom<u64> + Into<u64> {
+    const MOST: u64;
+}
+
+impl Code for u8 {
+    const MOST: u64 = u8::MAX as u64;
+}
+
+impl Code for u16 {
+    const MOST: u64 = u16::MAX as u64;
+}
+
+impl Code for u32 {
+    const MOST: u64 = u32::MAX as u64;
+}
+
+impl Numbers {
+    /// No row has a number.
+    pub(super) const NONE: Self = Self { base: 0, codes: Codes::Nothing };
+
+    /// The number of a row.
+    pub(super) fn get(&self, row: usize) -> Option<i64> {
+        let number = |code: u64| (code > 0).then(|| self.number(code));
+        match &self.codes {
+            Codes::Nothing => None,
+            Codes::One(codes) => number((*codes.get(row)?).into()),
+            Codes::Two(codes) => number((*codes.get(row)?).into()),
+            Codes::Four(codes) => number((*codes.get(row)?).into()),
+            Codes::Eight(numbers, there) => numbers.get(row).copied().filter(|_| there.get(row) == Some(&1)),
+        }
+    }
+
+    /// Writes the number of a row; rows in between, which the column never heard of, have none.
+    pub(super) fn put(&mut self, row: usize, number: Option<i64>) {
+        if !self.try_put(row, number)
+            && let Some(number) = number
+        {
+            self.widen(number);
+            self.try_put(row, Some(number));
+        }
+    }
+
+    /// False where the number has no code.
+    fn try_put(&mut self, row: usize, number: Option<i64>) -> bool {
+        // Code 1 is the base's.
+        let code = match number {
+            Some(number) => u64::try_from(i128::from(number) - i128::from(self.base) + 1).ok().filter(|code| *code > 0),
+            None => Some(0),
+        };
+        match &mut self.codes {
+            Codes::Nothing => number.is_none(),
+            Codes::One(codes) => put_code(codes, row, code),
+            Codes::Two(codes) => put_code(codes, row, code),
+            Codes::Four(codes) => put_code(codes, row, code),
+            Codes::Eight(numbers, there) => {
+                put_at(numbers, row, number.unwrap_or_default());
+                put_at(there, row, number.is_some().into());
+                true
+            }
+        }
+    }
+
+    /// Makes room for a number, and as much on either side as the width allows.
+    fn widen(&mut self, number: i64) {
+        let old: Vec<Option<i64>> = (0..self.len()).map(|row| self.get(row)).collect();
+        let all = || old.iter().flatten().copied().chain([number]);
+        let (least, most) = (all().min().unwrap_or(number), all().max().unwrap_or(number));
+        let span = most.abs_diff(least);
+        let width = [u8::MOST, u16::MOST, u32::MOST].into_iter().find(|codes| span < *codes);
+        let slack = width.map_or(0, |codes| (codes - 1 - span) / 2);
+        self.base = least.saturating_sub_unsigned(slack);
+        self.codes = match width {
+            Some(u8::MOST) => Codes::One(Vec::new()),
+            Some(u16::MOST) => Codes::Two(Vec::new()),
+            Some(_) => Codes::Four(Vec::new()),
+            None => Codes::Eight(Vec::new(), Vec::new()),
+        };
+        for (row, number) in old.into_iter().enumerate() {
+            self.try_put(row, number);
+        }
+    }
+
+    fn len(&self) -> usize {
+        match &self.codes {
+            Codes::Nothing => 0,
+            Codes::One(codes) => codes.len(),
+            Codes::Two(codes) => codes.len(),
+            Codes::Four(codes) => codes.len(),
+            Codes::Eight(numbers, _) => numbers.len(),
+        }
+    }
+
+    /// Bytes that it takes.
+    pub(super) fn bytes(&self) -> usize {
+        match &self.codes {
+            Codes::Nothing => 0,
+            Codes::One(codes) => codes.capacity(),
+            Codes::Two(codes) => codes.capacity() * 2,
+            Codes::Four(codes) => codes.capacity() * 4,
+            Codes::Eight(numbers, there) => numbers.capacity() * 8 + there.capacity(),
+        }
+    }
+
+    /// Leaves out rows: those that stay move together.
+    pub(super) fn retain(&mut self, stays: &[bool]) {
+        match &mut self.codes {
+            Codes::Nothing => {}
+            Codes::One(codes) => retain(codes, stays),
+            Codes::Two(codes) => retain(codes, stays),
+            Codes::Four(codes) => retain(codes, stays),
+            Codes::Eight(numbers, there) => {
+                retain(numbers, stays);
+                retain(there, stays);
+            }
+        }
+    }
+
+    /// Says of each row 1 where its number lies in a range, else 0; where there is none `absent`.
+    pub(super) fn within(&self, range: &RangeInclusive<i64>, absent: bool, out: &mut [u8]) {
+        let code = |number: i64| i128::from(number) - i128::from(self.base) + 1;
+        let (least, most) = (code(*range.start()), code(*range.end()));
+        let rest = match &self.codes {
+            Codes::Nothing => 0,
+            Codes::One(codes) => within(codes, least, most, absent, out),
+            Codes::Two(codes) => within(codes, least, most, absent, out),
+            Codes::Four(codes) => within(codes, least, most, absent, out),
+            Codes::Eight(numbers, there) => {
+                let (least, most, absent) = (*range.start(), *range.end(), u8::from(absent));
+                for ((out, number), there) in out.iter_mut().zip(numbers).zip(there) {
+                    let inside = u8::from(*number >= least) & u8::from(*number <= most);
+                    *out = (there & inside) | ((1 - there) & absent);
+                }
+                numbers.len()
+            }
+        };
+        out.iter_mut().skip(rest).for_each(|out| *out = absent.into());
+    }
+
+    /// Says of each row what `of` says of its number.
+    pub(super) fn each(&self, of: impl Fn(Option<i64>) -> u8, out: &mut [u8]) {
+        let said = |code: u64| of((code > 0).then(|| self.number(code)));
+        let rest = match &self.codes {
+            Codes::Nothing => 0,
+            Codes::One(codes) => looked_up(codes, said, out),
+            Codes::Two(codes) if out.len() > usize::from(u16::MAX) / 4 => looked_up(codes, said, out),
+            Codes::Two(codes) => told(codes, said, out),
+            Codes::Four(codes) => told(codes, said, out),
+            Codes::Eight(numbers, there) => {
+                for ((out, number), there) in out.iter_mut().zip(numbers).zip(there) {
+                    *out = of((*there == 1).then_some(*number));
+                }
+                numbers.len()
+            }
+        };
+        let absent = of(None);
+        out.iter_mut().skip(rest).for_each(|out| *out = absent);
+    }
+
+    fn number(&self, code: u64) -> i64 {
+        self.base.wrapping_add_unsigned(code - 1)
+    }
+}
+
+fn put_code<C: Code>(codes: &mut Vec<C>, row: usize, code: Option<u64>) -> bool {
+    let Some(code) = code.and_then(|code| C::try_from(code).ok()) else { return false };
+    put_at(codes, row, code);
+    true
+}
+
+fn put_at<T: Copy + Default>(all: &mut Vec<T>, row: usize, value: T) {
+    if all.len() <= row {
+        all.resize(row + 1, T::default());
+    }
+    all.iter_mut().skip(row).take(1).for_each(|at| *at = value);
+}
+
+pub(super) fn retain<T>(all: &mut Vec<T>, stays: &[bool]) {
+    let mut stays = stays.iter();
+    all.retain(|_| stays.next().is_some_and(|stays| *stays));
+}
+
+fn within<C: Code>(codes: &[C], least: i128, most: i128, absent: bool, out: &mut [u8]) -> usize {
+    let clamped = |code: i128| u64::try_from(code.clamp(0, C::MOST.into())).unwrap_or_default();
+    let is_empty = most < 1 || least > i128::from(C::MOST) || least > most;
+    // Code 0 stands for no number: it lies beside the range, or is one end of it.
+    let (least, most) = match (is_empty, absent) {
+        (true, false) => (1, 0),
+        (true, true) => (0, 0),
+        (false, false) => (clamped(least).max(1), clamped(most)),
+        (false, true) if least <= 1 => (0, clamped(most)),
+        (false, true) => {
+            let (least, most) = (clamped(least), clamped(most));
+            return told(codes, |code| u8::from(code == 0 || (least..=most).contains(&code)), out);
+        }
+    };
+    let (Ok(least), Ok(most)) = (C::try_from(least), C::try_from(most)) else { return 0 };
+    for (out, code) in out.iter_mut().zip(codes) {
+        *out = u8::from(*code >= least) & u8::from(*code <= most);
+    }
+    codes.len()
+}
+
+fn told<C: Code>(codes: &[C], said: impl Fn(u64) -> u8, out: &mut [u8]) -> usize {
+    out.iter_mut().zip(codes).for_each(|(out, code)| *out = said((*code).into()));
+    codes.len()
+}
+
+/// The same through a table of all codes.
+fn looked_up<C: Code>(codes: &[C], said: impl Fn(u64) -> u8, out: &mut [u8]) -> usize {
+    let table: Vec<u8> = (0..=C::MOST).map(said).collect();
+    let at = |code: u64| usize::try_from(code).ok().and_then(|code| table.get(code)).copied().unwrap_or_default();
+    told(codes, at, out)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn number() -> impl Strategy<Value = Option<i64>> {
+        let near = prop_oneof![-3..300_i64, 0..70_000_i64, -5_000_000_000..5_000_000_000_i64, any::<i64>()];
+        let edges = prop_oneof![Just(i64::MIN), Just(i64::MAX), Just(i64::MAX - 1), Just(0)];
+        prop_oneof![1 => Just(None), 6 => near.prop_map(Some), 1 => edges.prop_map(Some)]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(10_000))]
+
+        #[test]
+        fn a_column_holds_what_was_put_last_and_tests_say_what_numbers_do(
+            puts in prop::collection::vec((0..40_usize, number()), 0..60),
+            (a, b, absent) in (number(), number(), any::<bool>()),
+            kept in prop::collection::vec(any::<bool>(), 40),
+        ) {
+            let (mut column, mut plain) = (Numbers::default(), [None; 40]);
+            for (row, number) in puts {
+                column.put(row, number);
+                plain[row] = number;
+            }
+            for (row, number) in plain.iter().enumerate() {
+                prop_assert_eq!(column.get(row), *number);
+            }
+            let range = a.unwrap_or(i64::MIN)..=b.unwrap_or(i64::MAX);
+            let (mut out, mut each) = ([7_u8; 40], [7_u8; 40]);
+            column.within(&range, absent, &mut out);
+            let said = |number: Option<i64>| u8::from(number.map_or(absent, |number| range.contains(&number)));
+            column.each(said, &mut each);
+            prop_assert_eq!(out, plain.map(said));
+            prop_assert_eq!(each, out);
+            column.retain(&kept);
+            let stayed: Vec<Option<i64>> = plain.into_iter().zip(&kept).filter(|(_, stays)| **stays).map(|(n, _)| n).collect();
+            for (row, number) in stayed.into_iter().enumerate() {
+                prop_assert_eq!(column.get(row), number);
+            }
+        }
+    }
+}
