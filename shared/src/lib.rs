@@ -9,6 +9,7 @@
 
 pub mod actions;
 pub mod attributes;
+pub mod audience;
 pub mod bucket;
 pub mod budget;
 pub mod catalogue;

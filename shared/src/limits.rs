@@ -255,6 +255,9 @@ pub const AUDIENCE_EVENTS: usize = 1_000;
 pub const TARGET_WINDOWS: usize = 32;
 /// What all of them count, by verb, window and ad or what it belongs to.
 pub const TARGET_COUNTS: usize = 4_096;
+/// Precision that may be asked of an estimate: half an interval's width, as a share of all people. The finest takes everybody
+/// of up to a billion people; a coarser one says nothing.
+pub const PRECISION: RangeInclusive<f64> = 0.000_01..=0.5;
 /// Segments that are features of a model.
 pub const MODEL_SEGMENTS: usize = 256;
 /// Longest form of a model, in bytes: three parts of 16,384 weights.
