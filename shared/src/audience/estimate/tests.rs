@@ -101,7 +101,7 @@ fn s4_02_ten_million_people_by_a_sample_of_one_per_cent() {
         format!("{:.1} % ± {:.1} %", size.share.value * 100.0, size.share.half_width() * 100.0),
         "11.3 % ± 0.2 %"
     );
-    assert_eq!((size.people, size.least, size.most), (1_130_200, 1_110_865, 1_149_828));
+    assert_eq!((size.people, size.least, size.most), (1_130_200, 1_110_821, 1_149_873));
 }
 
 #[test]
@@ -214,12 +214,14 @@ fn s4_02_it_does_under_the_stopping_rule_too() {
 fn s4_02_nor_is_a_share_at_which_it_may_or_may_not_stop_held_less_often() {
     let mut draw = Draw(13);
     let (all, plan) = (1_000_000, Plan::new(1_000_000, 0.002).unwrap());
+    let mut least = usize::MAX;
     for step in 0..24 {
         let meant = (1_000.0 * 1.3f64.powi(step)) as u64;
         let held = (0..4_000).filter(|_| holds(&run(&mut draw, &plan, all, meant).0.size(), meant)).count();
-        // At 93.8 % two standard deviations are 0.8 %.
         assert!(held >= 3_720, "{meant}: {held} of 4000");
+        least = least.min(held);
     }
+    println!("least {least} of 4000");
 }
 
 #[test]
@@ -229,8 +231,8 @@ fn a_plan_begins_with_one_per_cent_and_ends_with_everybody() {
     assert_eq!(plan.next(100, &look(10_000_000, 100_000, 11_302)), Next::Stop);
     assert_eq!(plan.next(100, &look(10_000_000, 100_000, 50_000)), Next::Grow { buckets: 200 });
     assert_eq!(plan.next(100, &look(10_000_000, 0, 0)), Next::Grow { buckets: 200 });
-    // As many buckets as hold 5,000 people, if there are as many people.
-    assert_eq!(Plan::new(20_000, 0.002).unwrap().first(), 2_500);
+    // As many buckets as hold 10,000 people, if there are as many people.
+    assert_eq!(Plan::new(40_000, 0.002).unwrap().first(), 2_500);
     assert_eq!(Plan::new(3_000, 0.002).unwrap().first(), BUCKETS);
     assert_eq!(Plan::new(0, 0.002).unwrap().first(), BUCKETS);
     let finest = Plan::new(10_000_000, *limits::PRECISION.start()).unwrap();
@@ -347,11 +349,8 @@ fn too_little_gives_no_interval() {
     assert!(two.value == 140.0 && two.low < 30.0 && two.high > 1_000.0, "{two:?}");
     let nought = some.total(&of(&[0, 0])).unwrap();
     assert_eq!(nought, Figure::exact(0.0));
-    // Squares that no integer holds.
-    assert_eq!(
-        some.mean(&of(&[i64::MAX, i64::MIN])),
-        some.mean(&Moments { above: false, ..of(&[i64::MAX, i64::MIN]) })
-    );
+    // The largest values, and squares that no integer holds.
+    assert!(some.mean(&of(&[i64::MAX, i64::MIN])).is_some_and(|mean| mean.half_width().is_finite()));
     assert_eq!(some.mean(&Moments { squares: u128::MAX, ..of(&[5, 9]) }), None);
     // Everybody was asked.
     let all = look(100, 100, 1);
