@@ -253,8 +253,9 @@ fn student(freedom: u64) -> Option<f64> {
 
 /// In which steps a sample grows until the share's interval is as narrow as was asked for.
 ///
-/// The first look is at 1 % of all buckets, or as many as hold 20 people, divided by the precision, if that is more; each next one is at twice as
-/// many, those before among them. It ends when half the interval's width is the precision or less, or with everybody.
+/// The first look is at 1 % of all buckets, or as many as hold 20 people divided by the precision if that is more; each
+/// next one is at twice as many, those before among them. It ends when half the interval's width is the precision or less,
+/// or with everybody.
 ///
 /// Whether a look is the last hangs on what was found, which can bias an interval: a sample that finds too few has a narrow
 /// one. Here it does not matter, for two reasons. What is rare stops at the first look, whose size was fixed before. And what
