@@ -7,14 +7,18 @@
 pub mod buckets;
 pub mod ids;
 pub mod purchases;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeSet;
 
 use causeway_shared::attributes::AttributeMap;
+use causeway_shared::events::Events;
 use causeway_shared::fact::{Fact, What};
 use causeway_shared::ids::{Millis, VisitorId};
 use causeway_shared::profile::{Parts, Profile};
 use causeway_shared::segments::SegmentMap;
+use causeway_shared::time::Minute;
 use causeway_shared::wire::profile;
 use rusqlite::OptionalExtension as _;
 
@@ -96,6 +100,7 @@ struct Stored {
     profile: Vec<u8>,
     last_seen: Millis,
     actions: u32,
+    events: Vec<u8>,
     changed: Changed,
 }
 
@@ -226,31 +231,37 @@ fn by_visitor<'r>(records: &'r [impl AsRef<Record>]) -> Vec<(TenantNo, VisitorId
 }
 
 fn load(group: &Group<'_>, tenant: TenantNo, visitor: VisitorId) -> Result<Option<Stored>, StoreError> {
-    const READ: &str = "SELECT v.row, v.profile, v.last_seen, v.actions, v.withdrawn IS NOT NULL, v.person, p.devices
+    const READ: &str =
+        "SELECT v.row, v.profile, v.last_seen, v.actions, v.withdrawn IS NOT NULL, v.person, p.devices, v.events
         FROM visitors v JOIN people p ON p.person = v.person WHERE v.tenant = ?1 AND v.visitor = ?2";
     let mut statement = group.tx.prepare_cached(READ)?;
     let found = statement
         .query_row((tenant.0, visitor.as_bytes()), |row| {
             let (withdrawn, person, devices) = (row.get(4)?, PersonNo(row.get(5)?), row.get(6)?);
             let changed = Changed { tenant, visitor, person, devices, withdrawn };
-            let last_seen = unsigned(row.get(2)?);
-            Ok(Stored { row: row.get(0)?, profile: row.get(1)?, last_seen, actions: row.get(3)?, changed })
+            let (last_seen, events) = (unsigned(row.get(2)?), row.get(7)?);
+            Ok(Stored { row: row.get(0)?, profile: row.get(1)?, last_seen, actions: row.get(3)?, events, changed })
         })
         .optional()?;
     Ok(found)
 }
 
 fn update(group: &mut Group<'_>, stored: Stored, facts: &[Placed<'_>]) -> Result<(i64, Changed), StoreError> {
-    const WRITE: &str = "UPDATE visitors SET profile = ?2, version = ?3, restore = ?4, actions = ?5 WHERE row = ?1";
+    const WRITE: &str =
+        "UPDATE visitors SET profile = ?2, version = ?3, restore = ?4, actions = ?5, events = ?6 WHERE row = ?1";
     const SEEN: &str = "UPDATE visitors SET last_seen = ?2 WHERE row = ?1";
-    let Stored { row, profile, last_seen, actions, changed } = stored;
+    let Stored { row, profile, last_seen, actions, mut events, changed } = stored;
     let mut core = profile::decode(&profile)?;
     let newest = add(group, changed.tenant, &mut core, facts)?;
-    let actions = keep_parts(group, row, actions, &mut core)?;
+    let parts = core.take_parts();
+    if !parts.events.is_empty() {
+        events = stored_events(&events, last_seen)?.plus(parts.events.clone()).pack();
+    }
+    let actions = keep_parts(group, row, actions, parts)?;
     purchases::add(group.tx, row, facts.iter().map(|placed| placed.fact))?;
     let version = group.next_version();
     let core = profile::encode(&core);
-    group.tx.prepare_cached(WRITE)?.execute((row, core, signed(version.counter), version.restore, actions))?;
+    group.tx.prepare_cached(WRITE)?.execute((row, core, signed(version.counter), version.restore, actions, events))?;
     if newest > last_seen {
         group.tx.prepare_cached(SEEN)?.execute((row, signed(newest)))?;
     }
@@ -267,11 +278,11 @@ pub(crate) fn insert(
     const PERSON: &str = "INSERT INTO people (tenant, master, devices, epoch, changed, random)
         VALUES (?1, ?2, 1, ?3, ?4, ?5)";
     const WRITE: &str = "INSERT INTO visitors
-        (tenant, visitor, last_seen, version, restore, published, person, profile, actions, segments, attributes)
-        VALUES (?1, ?2, ?3, ?4, ?5, 0, ?6, ?7, ?8, ?9, ?10)";
+        (tenant, visitor, last_seen, version, restore, published, person, profile, actions, segments, attributes, events)
+        VALUES (?1, ?2, ?3, ?4, ?5, 0, ?6, ?7, ?8, ?9, ?10, ?11)";
     let mut core = Profile::default();
     let last_seen = add(group, tenant, &mut core, facts)?;
-    let Parts { actions, segments, attributes, exposures, units } = core.take_parts();
+    let Parts { actions, segments, attributes, exposures, units, events } = core.take_parts();
     let (version, epoch) = (group.next_version(), group.next_epoch());
     group.tx.prepare_cached(PERSON)?.execute((
         tenant.0,
@@ -292,6 +303,7 @@ pub(crate) fn insert(
         u32::try_from(actions.len()).unwrap_or(u32::MAX),
         if segments.is_empty() { Vec::new() } else { segments.pack() },
         attributes.pack(),
+        events.pack(),
     ))?;
     let row = group.tx.last_insert_rowid();
     buckets::add(group.tx, row, 0, actions)?;
@@ -305,9 +317,9 @@ pub(crate) fn insert(
     Ok((row, Changed { tenant, visitor, person, devices: 1, withdrawn: false }))
 }
 
-/// Moves what is new of actions and segments to where the store keeps them; gives how many actions there are now.
-fn keep_parts(group: &Group<'_>, row: i64, had: u32, core: &mut Profile) -> Result<u32, StoreError> {
-    let Parts { actions, segments, attributes, exposures, units } = core.take_parts();
+/// Moves what is new of all but events to where the store keeps them; gives how many actions there are now.
+fn keep_parts(group: &Group<'_>, row: i64, had: u32, parts: Parts) -> Result<u32, StoreError> {
+    let Parts { actions, segments, attributes, exposures, units, events: _ } = parts;
     if !segments.is_empty() {
         write_segments(group.tx, row, segments)?;
     }
@@ -343,6 +355,30 @@ pub(crate) fn write_attributes(conn: &rusqlite::Connection, row: i64, new: Attri
     Ok(())
 }
 
+/// A visitor's events as its row has them. Without bytes those of up to its last receipt, which is known to the hour, were
+/// folded before the store kept any.
+pub(crate) fn stored_events(bytes: &[u8], last_seen: Millis) -> Result<Events, StoreError> {
+    if bytes.is_empty() {
+        return Ok(Events::since(Minute::at(last_seen.saturating_add(HOUR_MS))));
+    }
+    Ok(profile::events(bytes)?)
+}
+
+/// Adds some of an export to those of a visitor's row; [`StoreError::Corrupt`] where they are not those of any facts.
+pub(crate) fn write_events(conn: &rusqlite::Connection, row: i64, new: Events) -> Result<(), StoreError> {
+    const READ: &str = "SELECT events, last_seen FROM visitors WHERE row = ?1";
+    const WRITE: &str = "UPDATE visitors SET events = ?2 WHERE row = ?1";
+    let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, unsigned(row.get(1)?)));
+    let (there, last_seen): (Vec<u8>, Millis) = conn.prepare_cached(READ)?.query_row([row], read)?;
+    let joined = stored_events(&there, last_seen)?.plus(new);
+    let packed = joined.pack();
+    if Events::read(&packed) != Some(joined) {
+        return Err(StoreError::Corrupt { what: "visitor's events" });
+    }
+    conn.prepare_cached(WRITE)?.execute((row, packed))?;
+    Ok(())
+}
+
 /// Adds the facts and gives the hour of the newest receipt among them: a finer time would move the visitor's place among
 /// its person's, which is an index, with every page it views.
 fn add(
@@ -364,42 +400,4 @@ fn add(
         }
     }
     Ok(newest - newest % HOUR_MS)
-}
-
-#[cfg(test)]
-mod tests {
-    use crate::testing::{NOW, Origin, page, purchase, visitor};
-    use causeway_shared::profile::Totals;
-
-    #[test]
-    fn field_04_repeats_and_order_change_nothing() {
-        let facts: Vec<_> = (0..40)
-            .map(|i| match i % 5 {
-                0 => purchase(visitor(i % 3), i, NOW - 1_000 * u64::from(i), 2_500_000),
-                _ => page(visitor(i % 3), i, NOW - 1_000 * u64::from(i)),
-            })
-            .collect();
-        let mut forward = Origin::new();
-        forward.send("demo", &facts);
-        let mut backward = Origin::new();
-        for fact in facts.iter().rev().chain(&facts) {
-            backward.send("demo", std::slice::from_ref(fact));
-        }
-        for v in 0..3 {
-            let profile = forward.profile("demo", visitor(v));
-            assert_eq!(profile, backward.profile("demo", visitor(v)));
-            assert!(profile.totals().pages > 0);
-        }
-    }
-
-    #[test]
-    fn field_22_a_purchase_sent_twice_counts_once_everywhere() {
-        let mut origin = Origin::new();
-        let buy = purchase(visitor(1), 1, NOW, 19_990_000);
-        origin.send("demo", std::slice::from_ref(&buy));
-        origin.send("demo", &[buy.clone(), buy]);
-        let expected = Totals { purchases: 1, revenue: 19_990_000, ..Totals::default() };
-        assert_eq!(origin.profile("demo", visitor(1)).totals(), expected);
-        assert_eq!(origin.view("demo", visitor(1)), expected);
-    }
 }

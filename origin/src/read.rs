@@ -4,6 +4,7 @@
 use causeway_shared::actions::{Actions, PackedActions};
 use causeway_shared::attributes::{AttributeMap, Dictionary};
 use causeway_shared::bucket::PersonRandom;
+use causeway_shared::events::Events;
 use causeway_shared::experiment::Exposures;
 use causeway_shared::fact::{Fact, What};
 use causeway_shared::ids::{AlternateId, KindCode, Millis, Version, VisitorId};
@@ -16,8 +17,8 @@ use causeway_shared::wire::profile;
 use rusqlite::{Connection, OptionalExtension as _, Row};
 
 use crate::backlog::Reader;
-use crate::fold::buckets;
 use crate::fold::ids::Seen;
+use crate::fold::{self, buckets};
 use crate::names;
 use crate::store::{Counters, PersonNo, StoreError, TenantNo, hash_at, unsigned, visitor_at};
 use crate::{erase, experiment, units};
@@ -79,7 +80,7 @@ pub struct Visitor {
     pub row: Option<i64>,
     /// Its person, if it has a row.
     pub person: Option<PersonNo>,
-    /// What its facts add up to; of actions and segments only what is not folded yet, see [`actions`], [`segments`].
+    /// What its facts add up to; of its parts only what is not folded yet, see [`actions`], [`segments`], [`events`].
     pub profile: Profile,
     /// The version of what is folded.
     pub version: Version,
@@ -203,6 +204,22 @@ pub fn attribute_map(view: &View<'_>, of: &Visitor, names: &mut Dictionary) -> R
     Ok(map)
 }
 
+/// A visitor's events by name.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn events(view: &View<'_>, of: &Visitor) -> Result<Events, StoreError> {
+    Ok(stored_events(view, of)?.plus(of.profile.events().clone()))
+}
+
+fn stored_events(view: &View<'_>, of: &Visitor) -> Result<Events, StoreError> {
+    const READ: &str = "SELECT events, last_seen FROM visitors WHERE row = ?1";
+    let Some(row) = of.row else { return Ok(Events::default()) };
+    let read = |row: &Row<'_>| Ok((row.get(0)?, unsigned(row.get(1)?)));
+    let (bytes, last_seen): (Vec<u8>, Millis) = view.conn.prepare_cached(READ)?.query_row([row], read)?;
+    fold::stored_events(&bytes, last_seen)
+}
+
 /// A visitor's packed actions of the minutes from one to before another, and a few around them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ActionParts {
@@ -242,6 +259,7 @@ pub fn whole(view: &View<'_>, of: &Visitor, since: Day) -> Result<Profile, Store
         attributes: stored_attributes(view, of)?,
         exposures: of.row.map(|row| experiment::exposures(view.conn, row)).transpose()?.unwrap_or_default(),
         units: of.row.map(|row| units::of_visitor(view.conn, row)).transpose()?.unwrap_or_default(),
+        events: stored_events(view, of)?,
     }))
 }
 

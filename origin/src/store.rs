@@ -108,6 +108,7 @@ static MIGRATIONS: LazyLock<Migrations<'static>> = LazyLock::new(|| {
         M::up(include_str!("../sql/0017_audit.sql")),
         M::up(include_str!("../sql/0018_verify.sql")),
         M::up(include_str!("../sql/0019_retired_keys.sql")),
+        M::up(include_str!("../sql/0020_events.sql")),
     ])
 });
 
@@ -427,7 +428,7 @@ mod tests {
 
         let facts =
             [page(visitor(1), 1, NOW), impression(visitor(1), 2, NOW), purchase(visitor(1), 3, NOW - 90_000_000, 5)];
-        let whole = Profile::of(&facts);
+        let mut whole = Profile::of(&facts);
         let folder = tempfile::tempdir().unwrap();
         {
             let mut conn = Connection::open(file(folder.path())).unwrap();
@@ -439,11 +440,13 @@ mod tests {
             }
             let person = "INSERT INTO people VALUES (1, ?1, ?2, 1, 1, 1, NULL, randomblob(16))";
             conn.execute(person, (tenant.0, visitor(1).as_bytes())).unwrap();
-            let row = "INSERT INTO visitors VALUES (1, ?1, ?2, 5, 1, 0, 0, NULL, 1, ?3)";
-            conn.execute(row, (tenant.0, visitor(1).as_bytes(), profile::encode(&whole))).unwrap();
+            let row = "INSERT INTO visitors VALUES (1, ?1, ?2, ?4, 1, 0, 0, NULL, 1, ?3)";
+            conn.execute(row, (tenant.0, visitor(1).as_bytes(), profile::encode(&whole), signed(NOW))).unwrap();
         }
         let mut origin = Origin::within(folder);
-        assert_eq!(origin.profile("demo", visitor(1)), whole);
+        let mut stored = origin.profile("demo", visitor(1));
+        let gone = [&mut stored, &mut whole].map(|profile| profile.take_parts().events.total("page"));
+        assert_eq!((stored, gone), (whole, [None, Some(1)]), "all but events, which cannot be said");
         let again = origin.send("demo", &facts);
         assert_eq!((again.accepted, again.duplicate), (0, 3));
         assert_eq!(origin.send("demo", &[page(visitor(1), 4, NOW)]).accepted, 1);

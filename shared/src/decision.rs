@@ -178,7 +178,7 @@ impl<'a> Question<'a> {
     ) -> Self {
         let minute = Minute::at(given.now);
         let history = |person: &Person<'_>| {
-            let history = History { totals: person.totals, actions: &person.actions };
+            let history = History { totals: person.totals, actions: &person.actions, events: None };
             catalogue.targets.answers(&history, minute)
         };
         let told = person.map(history).unwrap_or_default();

@@ -136,6 +136,8 @@ impl Scope {
     }
 }
 
+/// What page views are called among events. Another event of this name is not kept.
+pub const PAGE: &str = "page";
 /// Name of the event that counts as a purchase.
 pub const PURCHASE: &str = "purchase";
 

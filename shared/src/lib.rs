@@ -19,6 +19,7 @@ pub mod consent;
 pub mod cookie;
 pub mod decision;
 pub mod delivery;
+pub mod events;
 pub mod experiment;
 pub mod fact;
 pub mod filter;

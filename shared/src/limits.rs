@@ -141,6 +141,12 @@ pub const TOKEN_LIFE_MS: u64 = 86_400_000;
 pub const ACTIONS: usize = 10_000;
 /// Days an action is kept, today among them.
 pub const ACTION_DAYS: u16 = 90;
+/// Names of events kept of one visitor.
+pub const EVENT_NAMES: usize = 64;
+/// Minutes kept of each, the newest in which it was: what windows of minutes and hours are answered from.
+pub const EVENT_MINUTES: usize = 64;
+/// UTC days kept of each: those of the longest window, and one more, as an edge's clock may be ahead of the origin's.
+pub const EVENT_DAYS: usize = ACTION_DAYS as usize + 1;
 /// Groups that a general counting query may give.
 pub const GROUPS: usize = 10_000;
 /// Days of actions that a snapshot holds, and fewer and fewer while it is over its bytes.

@@ -13,8 +13,9 @@ use litemap::LiteMap;
 
 use crate::actions::{Action, Actions, InsertionHash, PackedActions};
 use crate::attributes::{AttributeMap, PackedAttributes, Token, Value};
+use crate::events::Events;
 use crate::experiment::{Exposure, Exposures};
-use crate::fact::{Fact, PURCHASE, What};
+use crate::fact::{Fact, PAGE, PURCHASE, What};
 use crate::ids::{Micros, Millis, SessionId, Version};
 use crate::limits;
 use crate::rhythm::Rhythm;
@@ -127,6 +128,8 @@ pub struct Parts {
     pub exposures: Exposures,
     /// The units of limited offers.
     pub units: Units,
+    /// The events by name.
+    pub events: Events,
 }
 
 /// What one visitor's facts add up to, at the origin.
@@ -143,6 +146,7 @@ pub struct Profile {
     pub(crate) attributes: AttributeMap,
     pub(crate) exposures: Exposures,
     pub(crate) units: Units,
+    pub(crate) events: Events,
     pub(crate) rhythm: Rhythm,
 }
 
@@ -155,14 +159,18 @@ impl Profile {
             What::Cancellation { .. } | What::Evidence { .. } | What::Erasure { .. } => return,
             What::Page { session } => {
                 self.pages = self.pages.saturating_add(1);
+                self.events.add(PAGE, Minute::at(fact.at));
                 self.sessions.insert(*session);
                 if self.sessions.len() > SESSIONS {
                     self.sessions.pop_last();
                 }
             }
-            What::Track { name, value, .. } if name == PURCHASE => {
-                self.purchases = self.purchases.saturating_add(1);
-                self.revenue = self.revenue.saturating_add(value.unwrap_or(0));
+            What::Track { name, value, .. } if name != PAGE => {
+                self.events.add(name, Minute::at(fact.at));
+                if name == PURCHASE {
+                    self.purchases = self.purchases.saturating_add(1);
+                    self.revenue = self.revenue.saturating_add(value.unwrap_or(0));
+                }
             }
             What::Action { insertion, verb, view_type, entity } => self.actions.insert(Action {
                 insertion: InsertionHash::of(*insertion),
@@ -260,6 +268,12 @@ impl Profile {
         &self.units
     }
 
+    /// The visitor's events by name.
+    #[must_use]
+    pub fn events(&self) -> &Events {
+        &self.events
+    }
+
     /// Takes out what the store keeps in records of its own. What is folded in afterwards is what is new of them.
     pub fn take_parts(&mut self) -> Parts {
         Parts {
@@ -268,10 +282,11 @@ impl Profile {
             attributes: std::mem::take(&mut self.attributes),
             exposures: std::mem::take(&mut self.exposures),
             units: std::mem::take(&mut self.units),
+            events: std::mem::take(&mut self.events),
         }
     }
 
-    /// Joins what was taken out, or lay in records of its own, with what is there.
+    /// Joins what was taken out, or lay in records of its own, with what is there; of events it must be of other facts.
     #[must_use]
     pub fn with_parts(mut self, parts: Parts) -> Self {
         self.actions = parts.actions.join(self.actions);
@@ -279,6 +294,7 @@ impl Profile {
         self.attributes = parts.attributes.join(self.attributes);
         self.exposures = parts.exposures.join(self.exposures);
         self.units = parts.units.join(self.units);
+        self.events = parts.events.plus(self.events);
         self
     }
 

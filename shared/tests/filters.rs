@@ -253,7 +253,8 @@ fn s4_05_actions_are_counted_in_their_window_and_of_their_ads() {
     let two: Actions = [action(1, Verb::CLICK, 1, 0), action(4, Verb::CLICK, 1, 20)].into_iter().collect();
     let packed = [one.pack(), two.pack()];
     let actions: Vec<PackedActions<'_>> = packed.iter().map(|bytes| PackedActions::read(bytes).unwrap()).collect();
-    let history = History { totals: Totals { pages: 4, purchases: 1, ..Totals::default() }, actions: &actions };
+    let history =
+        History { totals: Totals { pages: 4, purchases: 1, ..Totals::default() }, actions: &actions, events: None };
     let ask = |document: Json| {
         let filter = tenant().parse(&document);
         let index = Index::new(&[Some(filter.clone())]);
@@ -294,7 +295,7 @@ fn s3_07_many_questions_are_answered_as_each_by_itself() {
         })
         .collect();
     let actions: Vec<PackedActions<'_>> = parts.iter().map(|bytes| PackedActions::read(bytes).unwrap()).collect();
-    let history = History { totals: Totals::default(), actions: &actions };
+    let history = History { totals: Totals::default(), actions: &actions, events: None };
     let levels = [("campaign", "c", 2), ("ad_group", "g", 1), ("ad", "a", 2)];
     let filters: Vec<Filter> = (0..300)
         .map(|_| {

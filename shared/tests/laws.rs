@@ -58,10 +58,11 @@ fn with_ledger(history: &History, extra: u64) -> Known {
 /// A profile as it comes back from the store.
 fn stored(mut profile: Profile) -> Profile {
     let core = wire::profile::decode(&wire::profile::encode(&profile)).unwrap();
-    let Parts { attributes, exposures, .. } = profile.take_parts();
+    let Parts { attributes, exposures, events, .. } = profile.take_parts();
     let attributes = wire::profile::attributes(&attributes.pack()).unwrap();
     let exposures = Exposures::read(&exposures.pack()).unwrap();
-    core.with_parts(Parts { attributes, exposures, ..Parts::default() })
+    let events = wire::profile::events(&events.pack()).unwrap();
+    core.with_parts(Parts { attributes, exposures, events, ..Parts::default() })
 }
 
 /// The greatest write of each attribute.

@@ -64,7 +64,7 @@ fn traces(origin: &Origin, v: u32) -> Vec<(&'static str, i64)> {
         (
             "parts",
             "SELECT count(*) FROM visitors WHERE visitor = ?1 AND (last_seen > 0 OR actions > 0
-            OR length(segments) > 0 OR length(attributes) > 0)"
+            OR length(segments) > 0 OR length(attributes) > 0 OR length(events) > 0)"
                 .to_owned(),
         ),
     ];

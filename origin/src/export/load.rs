@@ -361,6 +361,9 @@ impl<'a> Loading<'a> {
         let Some(((tenant, visitor), parts)) = self.open.take() else { return Ok(()) };
         let row = conn.prepare_cached(FIND)?.query_row((tenant.0, visitor), |row| row.get(0)).optional()?;
         let Some(row) = row else { return Err(self.wrong("up to here: its visitor is not in the export")) };
-        Ok(parts.keep(conn, row)?)
+        match parts.keep(conn, row) {
+            Err(StoreError::Corrupt { what }) => Err(self.wrong(format!("up to here: no facts add up to the {what}"))),
+            kept => Ok(kept?),
+        }
     }
 }

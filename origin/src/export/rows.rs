@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use causeway_shared::actions::{Action, Actions, Entity, InsertionHash, PackedActions, Verb, ViewType};
 use causeway_shared::attributes::{AttributeMap, Dictionary, Finite, Kind, Token, Value as Attribute};
+use causeway_shared::events::{Events, Newest, Times};
 use causeway_shared::ids::Millis;
+use causeway_shared::limits;
 use causeway_shared::profile::Profile;
 use causeway_shared::segments::{SegmentId, SegmentMap, Stamp, State};
 use causeway_shared::time::{HourStamp, Minute};
@@ -67,7 +69,8 @@ fn read_packed<E: From<StoreError>>(
     tenant: TenantNo,
     give: &mut dyn FnMut(Vec<Cell>) -> Result<(), E>,
 ) -> Result<(), E> {
-    const READ: &str = "SELECT row, visitor, segments, attributes FROM visitors WHERE tenant = ?1 ORDER BY visitor";
+    const READ: &str = "SELECT row, visitor, segments, attributes, events, last_seen FROM visitors
+        WHERE tenant = ?1 ORDER BY visitor";
     let names = names::load(conn, tenant)?;
     let visitor_column = table.columns().first().copied();
     let mut statement = conn.prepare(READ).map_err(StoreError::from)?;
@@ -78,6 +81,11 @@ fn read_packed<E: From<StoreError>>(
             Some(Packed::Segments) => segments(&profile::segments(&get(2)?).map_err(StoreError::from)?),
             Some(Packed::Attributes) => attributes(&profile::attributes(&get(3)?).map_err(StoreError::from)?, &names)?,
             Some(Packed::Actions) => actions(conn, row.get(0).map_err(StoreError::from)?)?,
+            Some(of @ (Packed::EventGaps | Packed::Events)) => {
+                let last_seen = unsigned(row.get(5).map_err(StoreError::from)?);
+                let all = fold::stored_events(&get(4)?, last_seen)?;
+                if of == Packed::Events { events(&all) } else { event_gaps(&all) }
+            }
             None => Vec::new(),
         };
         if found.is_empty() {
@@ -139,12 +147,31 @@ fn actions(conn: &Connection, row: i64) -> Result<Vec<Vec<Cell>>, StoreError> {
     Ok(found)
 }
 
+fn event_gaps(all: &Events) -> Vec<Vec<Cell>> {
+    let (since, left_out) = all.gaps();
+    let any = left_out || since > Minute(0);
+    any.then(|| vec![Cell::Int(since.0.into()), Cell::Bool(left_out)]).into_iter().collect()
+}
+
+fn events(all: &Events) -> Vec<Vec<Cell>> {
+    let newest = |of: &Newest| {
+        let pairs: Vec<String> = of.iter().map(|(at, count)| format!("\"{at}\":{count}")).collect();
+        [Cell::Int(of.floor().into()), Cell::Text(format!("{{{}}}", pairs.join(",")))]
+    };
+    let row = |(name, times): (&str, &Times)| {
+        let count = [Cell::Text(name.to_owned()), Cell::Int(signed(times.count()))];
+        count.into_iter().chain(newest(&times.minutes)).chain(newest(&times.days)).collect()
+    };
+    all.iter().map(row).collect()
+}
+
 /// Rows of one visitor on their way into what the store packs them into.
 #[derive(Debug)]
 pub(super) enum Parts {
     Segments(SegmentMap),
     Attributes(AttributeMap),
     Actions(Actions),
+    Events(Events),
 }
 
 impl Parts {
@@ -153,6 +180,7 @@ impl Parts {
             Packed::Segments => Self::Segments(SegmentMap::default()),
             Packed::Attributes => Self::Attributes(AttributeMap::default()),
             Packed::Actions => Self::Actions(Actions::default()),
+            Packed::EventGaps | Packed::Events => Self::Events(Events::default()),
         }
     }
 
@@ -191,6 +219,19 @@ impl Parts {
                     minute: Minute(small(minute)),
                 });
             }
+            (Self::Events(all), [since, Value::Integer(left_out)]) => {
+                *all = Events::since(Minute(small(since))).leaving_out(*left_out != 0);
+            }
+            (Self::Events(all), [Value::Text(name), Value::Integer(count), floor, minutes, from_day, days]) => {
+                let (minutes, days) = (newest("minutes", floor, minutes)?, newest("days", from_day, days)?);
+                let mut times = Times { earlier: 0, minutes, days };
+                let earlier = unsigned(*count).checked_sub(times.count());
+                times.earlier = earlier.ok_or("`count` is less than there are in `minutes`")?;
+                if !(1..=limits::NAME_BYTES).contains(&name.len()) {
+                    return Err(format!("`name` has not 1 to {} bytes", limits::NAME_BYTES));
+                }
+                all.add_times(name, times);
+            }
             _ => return Err("a column is not there".to_owned()),
         }
         Ok(())
@@ -206,6 +247,7 @@ impl Parts {
         match self {
             Self::Segments(map) => fold::write_segments(conn, row, map),
             Self::Attributes(map) => fold::write_attributes(conn, row, map),
+            Self::Events(all) => fold::write_events(conn, row, all),
             Self::Actions(actions) => {
                 let had: u32 = conn.prepare_cached(HAD)?.query_row([row], |row| row.get(0))?;
                 let has = buckets::add(conn, row, had, actions)?;
@@ -222,6 +264,14 @@ fn small<T: TryFrom<i64> + Default>(value: &Value) -> T {
         Value::Integer(n) => T::try_from(*n).unwrap_or_default(),
         _ => T::default(),
     }
+}
+
+/// The newest minutes or days, and how often an event was in each.
+fn newest(name: &str, floor: &Value, counts: &Value) -> Result<Newest, String> {
+    let Value::Text(text) = counts else { return Err(format!("`{name}` is not there")) };
+    let wrong = |_| format!("`{name}` is not an object of whole numbers");
+    let counts: BTreeMap<u32, u64> = serde_json::from_str(text).map_err(wrong)?;
+    Newest::from_parts(small(floor), counts).ok_or_else(|| format!("`{name}` has one of before, or without any"))
 }
 
 fn stamp(at: &Value, source: &Value) -> Stamp {

@@ -9,7 +9,7 @@ use causeway_shared::limits;
 use rusqlite::types::Value;
 
 /// Form of the tables: another number where a table or a column comes or goes.
-pub const SCHEMA: u32 = 2;
+pub const SCHEMA: u32 = 3;
 
 /// What a column holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -180,6 +180,10 @@ pub enum Packed {
     Attributes,
     /// Its actions.
     Actions,
+    /// From when on its events are kept, and whether names were left out, where that is not all.
+    EventGaps,
+    /// Its events by name.
+    Events,
 }
 
 /// A table.
@@ -272,7 +276,7 @@ const fn table(name: &'static str, columns: &'static str, place: Place) -> Table
 }
 
 /// All tables, in the order in which they are written and read: what is referred to comes first.
-pub const TABLES: [Table; 31] = [
+pub const TABLES: [Table; 33] = [
     table(
         "people",
         "master visitor, devices u32, weight u16, epoch u32, random hex16",
@@ -290,8 +294,9 @@ pub const TABLES: [Table; 31] = [
         Place::Own(
             "SELECT v.visitor, p.master, v.last_seen, v.withdrawn, v.weight, v.profile FROM visitors v
              LEFT JOIN people p ON p.person = v.person WHERE v.tenant = ?1 ORDER BY v.visitor",
-            "INSERT INTO visitors (tenant, visitor, last_seen, version, restore, published, withdrawn, weight, person, profile)
-             SELECT ?1, ?2, ?4, 1, 0, 0, ?5, ?6, person, ?7 FROM people WHERE tenant = ?1 AND master = ?3",
+            "INSERT INTO visitors (tenant, visitor, last_seen, version, restore, published, withdrawn, weight, person, profile,
+                 events)
+             SELECT ?1, ?2, ?4, 1, 0, 0, ?5, ?6, person, ?7, x'0000' FROM people WHERE tenant = ?1 AND master = ?3",
         ),
     ),
     table("attribute_names", "token u16, name text, kind u8", Place::Tenant("token")),
@@ -310,6 +315,13 @@ pub const TABLES: [Table; 31] = [
         "visitor visitor, minute u32, verb u8, view_type u8, ad u32, ad_group u32, campaign u32, advertiser u32, \
          insertion hex6",
         Place::Packed(Packed::Actions),
+    ),
+    // Where neither has a row there are no events: so `visitors` are written.
+    table("event_gaps", "visitor visitor, since_minute u32, left_out bool", Place::Packed(Packed::EventGaps)),
+    table(
+        "events",
+        "visitor visitor, name text, count uint, minutes_from u32, minutes text, days_from u32, days text",
+        Place::Packed(Packed::Events),
     ),
     table(
         "purchases",

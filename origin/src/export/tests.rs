@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use causeway_shared::actions::{Entity, Verb, ViewType};
 use causeway_shared::attributes::{Finite, Value as Attribute};
+use causeway_shared::events::Events;
 use causeway_shared::fact::{Fact, Scope, What};
 use causeway_shared::ids::{AltHash, AlternateId, FactId, InsertionId, KindCode, Version};
 use causeway_shared::person::{self, Weight};
 use causeway_shared::random::Random;
 use causeway_shared::segments::{SegmentId, State};
-use causeway_shared::time::HourStamp;
+use causeway_shared::time::{HourStamp, Minute};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -23,7 +24,7 @@ use crate::intake::{Checked, Record};
 use crate::publish::{Subject, value};
 use crate::store::{self, visitor_at};
 use crate::testing::{NOW, Origin, exposure, fact, impression, page, purchase, visitor, withdrawal};
-use crate::{reconcile, trim};
+use crate::{fold, reconcile, trim};
 
 const HOUR: u32 = 70_000;
 const DAY_MS: Millis = 86_400_000;
@@ -134,6 +135,15 @@ fn life(origin: &mut Origin, seed: u8) -> Vec<(&'static str, Fact)> {
     origin.send("demo", &crowd);
     sent.extend(crowd.into_iter().map(|fact| ("demo", fact)));
     trim::some(&origin.conn, 0, 1_000, NOW + 2 * DAY_MS, &mut trim::Trimmed::default()).unwrap();
+    // Of one visitor more than is kept, of another not all was kept.
+    let mut many = Events::default();
+    for n in 0..300 {
+        many.add("page", Minute(4_000_000 - n * 777));
+        many.add(&format!("view_{n}"), Minute(4_000_000 - n / 200));
+    }
+    fold::write_events(&origin.conn, 3, many).unwrap();
+    let old = "UPDATE visitors SET events = x'' WHERE row % 5 = 1";
+    assert!(origin.conn.execute(old, []).unwrap() > 3);
     // What no facts of these bring.
     let fixed = "INSERT INTO models VALUES (1, 3, 5, x'00ff', '{}'); INSERT INTO spend VALUES (1, 2, -1, 77), (2, 2, 9, -5);
         INSERT INTO nobodys_facts VALUES (1, 2000, -9223372036854775808); INSERT INTO catalogue_codes VALUES (1, 'ad', 'a''\"', 4);
@@ -338,7 +348,7 @@ fn broken_rows_are_refused_with_file_row_and_reason() {
     let set = |field: &'static str, value: Value| move |row: &mut Value| row[field] = value;
     let unknown = visitor(999).to_string();
     type Change = Box<dyn FnOnce(&mut Value)>;
-    let cases: [(&str, usize, Change, &str); 14] = [
+    let cases: [(&str, usize, Change, &str); 19] = [
         ("visitors", 2, Box::new(set("tenant", json!("nobody"))), "no tenant `nobody`"),
         ("visitors", 3, Box::new(set("visitor", json!("0192"))), "`visitor` is not a UUID of version 7"),
         ("visitors", 3, Box::new(set("master", json!(unknown))), "what it belongs to"),
@@ -352,6 +362,11 @@ fn broken_rows_are_refused_with_file_row_and_reason() {
         ("exposures", 1, Box::new(set("mixed", json!(1))), "`mixed` is not true or false"),
         ("segments", 1, Box::new(set("attributes", json!("[7]"))), "not an object of whole numbers"),
         ("attributes", 1, Box::new(set("name", json!("another"))), "not in attribute_names"),
+        ("events", 1, Box::new(set("count", json!(0))), "less than there are in `minutes`"),
+        ("events", 1, Box::new(set("minutes", json!("{\"x\":1}"))), "`minutes` is not an object of whole numbers"),
+        ("events", 1, Box::new(set("days", json!("{\"0\":0}"))), "`days` has one of before, or without any"),
+        ("events", 1, Box::new(set("name", json!("n".repeat(129)))), "1 to 128 bytes"),
+        ("event_gaps", 1, Box::new(set("left_out", json!(1))), "`left_out` is not true or false"),
         ("units", 1, Box::new(set("visitor", json!(unknown))), "what it belongs to"),
     ];
     for (table, row, change, why) in cases {
@@ -360,6 +375,11 @@ fn broken_rows_are_refused_with_file_row_and_reason() {
     }
     let said = broken(folder.path(), "actions", 1, set("visitor", json!(unknown)));
     assert!(said.contains("actions.ndjson, row 2: up to here: its visitor"), "{said}");
+    let whole = |row: &Value| row["minutes_from"] == 0;
+    let events = fs::read_to_string(folder.path().join("events.ndjson")).unwrap();
+    let row = events.lines().position(|line| whole(&serde_json::from_str(line).unwrap())).unwrap() + 1;
+    let said = broken(folder.path(), "events", row, |row| row["count"] = json!(row["count"].as_u64().unwrap() + 1));
+    assert!(said.contains("events.ndjson, row") && said.contains("no facts add up to the visitor's events"), "{said}");
     let twice = fs::read(folder.path().join("evidence.ndjson")).unwrap();
     replace(folder.path(), Form::Ndjson, "evidence", &[twice.clone(), twice].concat());
     let data = tempfile::tempdir().unwrap();
@@ -408,7 +428,7 @@ fn broken_files_and_manifests_are_refused_before_anything_is_written() {
         };
         refused(
             &|folder| said(&|manifest| manifest["schema"] = json!(1), folder),
-            "its schema is 1, this release reads 2",
+            "its schema is 1, this release reads 3",
         );
         refused(&|folder| said(&|manifest| manifest["tables"][1]["file"] = json!("../x"), folder), "its tables");
         refused(

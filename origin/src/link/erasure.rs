@@ -201,7 +201,7 @@ fn leave(
 /// Leaves nothing of a visitor but its tombstone.
 fn empty(group: &mut Group<'_>, tenant: TenantNo, visitor: VisitorId, by: By) -> Result<(), StoreError> {
     const EMPTY: &str =
-        "UPDATE visitors SET last_seen = 0, profile = ?2, actions = 0, segments = x'', attributes = x'',
+        "UPDATE visitors SET last_seen = 0, profile = ?2, actions = 0, segments = x'', attributes = x'', events = x'',
         version = ?3, restore = ?4 WHERE row = ?1";
     const ERASED: &str = "INSERT OR IGNORE INTO erased (tenant, visitor, at, receipt) VALUES (?1, ?2, ?3, ?4)";
     let Some(row) = find_visitor(group.tx, tenant, visitor)? else { return Ok(()) };

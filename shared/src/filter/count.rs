@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::actions::{Level, PackedActions, Verb, Window, tally};
+use crate::events::{self, Events};
+use crate::fact::{PAGE, PURCHASE};
 use crate::limits;
 use crate::profile::Totals;
 use crate::time::Minute;
@@ -36,13 +38,24 @@ pub enum Counted {
     },
 }
 
-/// What a snapshot keeps of a person's history.
+/// What is kept of a person's history.
 #[derive(Debug, Clone, Copy)]
 pub struct History<'a> {
     /// The sums over all time.
     pub totals: Totals,
     /// The actions of each visitor that counts; an insertion that several hold counts once.
     pub actions: &'a [PackedActions<'a>],
+    /// The events by name of each visitor that counts; `None` in a snapshot, which keeps none.
+    pub events: Option<&'a [&'a Events]>,
+}
+
+impl Filter {
+    /// The answers to [`Self::counts`], in their order, as [`super::Subject::counts`] wants them; `None` for what is not
+    /// kept.
+    #[must_use]
+    pub fn answers(&self, history: &History<'_>, now: Minute) -> Vec<Option<u64>> {
+        ByAction::of(&self.counts).answers(&self.counts, history, now)
+    }
 }
 
 /// What is too much of what filters count together; `None` where it is within [`limits::TARGET_WINDOWS`] and
@@ -85,10 +98,10 @@ impl ByAction {
         Self(windows.into_iter().collect())
     }
 
-    /// The answers in the order of the questions that it was made of, `None` for what is not kept: other events than pages
-    /// and purchases, and when those were. One pass over the actions for each different window.
+    /// The answers in the order of the questions that it was made of, `None` for what is not kept. One pass over the actions
+    /// for each different window.
     pub(super) fn answers(&self, questions: &[CountQuestion], history: &History<'_>, now: Minute) -> Vec<Option<u64>> {
-        let mut answers: Vec<Option<u64>> = questions.iter().map(|question| at_once(question, history)).collect();
+        let mut answers: Vec<Option<u64>> = questions.iter().map(|question| at_once(question, history, now)).collect();
         for (within, keys) in &self.0 {
             let (from, to) = within.map_or((Minute(0), Minute(u32::MAX)), |window| window.range(now));
             tally(history.actions, from, to, |verb, entity, count| {
@@ -108,13 +121,19 @@ impl ByAction {
 }
 
 /// The answer, of actions before any is counted.
-fn at_once(question: &CountQuestion, history: &History<'_>) -> Option<u64> {
-    match (&question.what, question.within) {
-        (Counted::Action { .. }, _) => Some(0),
-        (Counted::Pages, None) => Some(history.totals.pages),
-        (Counted::Purchases, None) => Some(history.totals.purchases),
-        (Counted::Pages | Counted::Purchases | Counted::Event(_), _) => None,
-    }
+fn at_once(question: &CountQuestion, history: &History<'_>, now: Minute) -> Option<u64> {
+    let name = match (&question.what, question.within) {
+        (Counted::Action { .. }, _) => return Some(0),
+        (Counted::Pages, None) => return Some(history.totals.pages),
+        (Counted::Purchases, None) => return Some(history.totals.purchases),
+        (Counted::Pages, Some(_)) => PAGE,
+        (Counted::Purchases, Some(_)) => PURCHASE,
+        (Counted::Event(name), _) => name,
+    };
+    let visitors = history.events?;
+    let Some(window) = question.within else { return events::total(visitors, name) };
+    let (from, to) = window.range(now);
+    events::within(visitors, name, from, to)
 }
 
 /// The place of a question among all, which are in order and hold it.

@@ -92,7 +92,7 @@ impl Index {
         &self.counts
     }
 
-    /// The answers to them, in their order; `None` for what a snapshot does not keep.
+    /// The answers to them, in their order; `None` for what is not kept.
     #[must_use]
     pub fn answers(&self, history: &History<'_>, now: Minute) -> Vec<Option<u64>> {
         self.by_action.answers(&self.counts, history, now)

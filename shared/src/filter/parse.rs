@@ -16,7 +16,7 @@ use super::{Condition, Filter, Join, Node, Order, Test};
 use crate::actions::{Level, Window};
 use crate::attributes::Dictionary;
 use crate::config::{Problem, Problems};
-use crate::fact::PURCHASE;
+use crate::fact::{PAGE, PURCHASE};
 use crate::limits;
 use crate::time::DAY_MINUTES;
 use crate::vocabulary::Vocabulary;
@@ -47,7 +47,7 @@ pub type Entities<'a> = [BTreeMap<&'a str, u32>; 4];
 pub enum Answers {
     /// A snapshot: pages and purchases of all time, actions of up to [`limits::CAP_DAYS`] days. Anything else is refused.
     Snapshot,
-    /// The origin: what it does not keep is [`super::answer`]ed with `None`.
+    /// The origin: what it does not keep is answered with `None`.
     Origin,
 }
 
@@ -300,7 +300,7 @@ impl<'a> Parser<'a> {
 impl Parser<'_> {
     fn event(&mut self, at: &str, name: &str) -> Option<Counted> {
         let what = match name {
-            "page" => Counted::Pages,
+            PAGE => Counted::Pages,
             PURCHASE => Counted::Purchases,
             _ if name.is_empty() || name.len() > limits::NAME_BYTES => {
                 self.say(at, format!("an event's name has 1 to {} bytes", limits::NAME_BYTES));

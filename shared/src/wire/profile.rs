@@ -5,6 +5,7 @@ use minicbor::decode::Decoder;
 use super::parts::{self, Encoder, WireError, Written};
 use crate::actions::PackedActions;
 use crate::attributes::{AttributeMap, PackedAttributes};
+use crate::events::Events;
 use crate::experiment::Exposures;
 use crate::ids::{Millis, SessionId};
 use crate::limits;
@@ -17,7 +18,7 @@ const FORM: u8 = 1;
 /// More than the sessions a profile keeps; a longer list is not ours.
 const SESSIONS: usize = 8_192;
 
-/// A stored profile's bytes, without its attributes, exposures and units: the store keeps them apart.
+/// A stored profile's bytes, without its attributes, exposures, units and events: the store keeps them apart.
 #[must_use]
 pub fn encode(profile: &Profile) -> Vec<u8> {
     parts::encode(|e| {
@@ -35,7 +36,7 @@ pub fn encode(profile: &Profile) -> Vec<u8> {
     })
 }
 
-/// Reads a stored profile; its attributes, exposures and units are not in it.
+/// Reads a stored profile; its attributes, exposures, units and events are not in it.
 ///
 /// # Errors
 /// [`WireError`].
@@ -54,6 +55,7 @@ pub fn decode(bytes: &[u8]) -> Result<Profile, WireError> {
             attributes: AttributeMap::default(),
             exposures: Exposures::default(),
             units: Units::default(),
+            events: Events::default(),
         })
     })
 }
@@ -75,6 +77,14 @@ pub fn segments(bytes: &[u8]) -> Result<SegmentMap, WireError> {
 /// [`WireError::Malformed`].
 pub fn attributes(bytes: &[u8]) -> Result<AttributeMap, WireError> {
     PackedAttributes::read(bytes).and_then(|packed| packed.to_map()).ok_or(WireError::Malformed)
+}
+
+/// Reads events as the store keeps them, which is [`Events::pack`].
+///
+/// # Errors
+/// [`WireError::Malformed`].
+pub fn events(bytes: &[u8]) -> Result<Events, WireError> {
+    Events::read(bytes).ok_or(WireError::Malformed)
 }
 
 fn put_seen(e: &mut Encoder<'_>, seen: Option<(Millis, Millis)>) -> Written {

@@ -58,6 +58,8 @@ pub struct Sums {
     pub actions: BTreeSet<([u8; 16], u8, u8, u64)>,
     /// Segments held or removed, by the last write.
     pub segments: BTreeMap<u32, String>,
+    /// Events by name: how many, and when the last was.
+    pub events: BTreeMap<String, (u64, u64)>,
 }
 
 /// People as the model finds them.
@@ -212,6 +214,15 @@ impl Model {
         let mut sums = Sums::default();
         let (mut sessions, mut written) = (BTreeSet::new(), BTreeMap::new());
         for fact in self.of(owner) {
+            let event = match &fact.what {
+                What::Page { .. } => Some("page"),
+                What::Track { name, .. } => Some(name.as_str()),
+                _ => None,
+            };
+            if let Some(name) = event {
+                let (count, last) = sums.events.entry(name.to_owned()).or_default();
+                (*count, *last) = (*count + 1, fact.at.max(*last));
+            }
             match &fact.what {
                 What::Page { session } => {
                     sums.pages += 1;

@@ -8,7 +8,7 @@ use causeway_origin::store;
 use causeway_shared::fact::Fact;
 use causeway_shared::ids::{TenantId, VisitorId};
 use causeway_shared::profile::{Profile, Totals};
-use causeway_shared::time::Day;
+use causeway_shared::time::{Day, Minute};
 use causeway_shared::view::Stored;
 use causeway_shared::wire::kv as form;
 use rusqlite::Connection;
@@ -70,9 +70,14 @@ fn compare(place: &str, owner: &Owner, expected: &Sums, profile: &Profile) -> Op
     let actions = profile.actions().len();
     let fits = totals(expected) == profile.totals() && expected.actions.len() == actions;
     let fits = fits && expected.segments.keys().copied().eq(segments.iter().copied());
+    let events = profile.events();
+    let held = |(name, (count, last)): (&String, &(u64, u64))| {
+        events.total(name) == Some(*count) && events.last(name) == Some(Minute::at(*last))
+    };
+    let fits = fits && events.iter().count() == expected.events.len() && expected.events.iter().all(held);
     (!fits).then(|| {
         format!(
-            "{place} has of {owner:?} {:?}, {actions} actions, segments {segments:?}; the model {expected:?}",
+            "{place} has of {owner:?} {:?}, {actions} actions, segments {segments:?}, {events:?}; the model {expected:?}",
             profile.totals()
         )
     })

@@ -1,0 +1,255 @@
+//! Events by name: laws, the packed form and what is asked of them, against a list of all that happened.
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
+
+#[expect(dead_code, reason = "each file takes its part")]
+mod common;
+
+use std::collections::BTreeSet;
+
+use causeway_shared::actions::{Unit, Window};
+use causeway_shared::events::{self, Events};
+use causeway_shared::fact::{Fact, PAGE, PURCHASE, What};
+use causeway_shared::ids::FactId;
+use causeway_shared::limits;
+use causeway_shared::profile::Profile;
+use causeway_shared::time::{Day, EPOCH_MS, Minute};
+use common::{law, scramble, visitor};
+use proptest::prelude::*;
+use proptest::sample::{Index, select};
+use proptest::test_runner::Config;
+
+/// A name and a minute.
+type Event = (String, u32);
+
+const DAY: u32 = 1_440;
+const NOW: u32 = 4_000_000;
+
+fn of<'a>(all: impl IntoIterator<Item = &'a Event>) -> Events {
+    let mut events = Events::default();
+    all.into_iter().for_each(|(name, at)| events.add(name, Minute(*at)));
+    events
+}
+
+fn rank(name: &str) -> (bool, usize, &str) {
+    (![PAGE, PURCHASE].contains(&name), name.len(), name)
+}
+
+/// The names that are kept, and whether there were more.
+fn kept(all: &[Event]) -> (Vec<&str>, bool) {
+    let mut names: Vec<&str> = all.iter().map(|(name, _)| name.as_str()).collect::<BTreeSet<_>>().into_iter().collect();
+    names.sort_by(|a, b| rank(a).cmp(&rank(b)));
+    let more = names.len() > limits::EVENT_NAMES;
+    names.truncate(limits::EVENT_NAMES);
+    (names, more)
+}
+
+/// What may be said of a name, from a list of all.
+fn naive(all: &[Event], name: &str, from: u32, to: u32) -> (u64, Option<u64>, Option<u64>, Option<Minute>) {
+    let (names, more) = kept(all);
+    let of_it: Vec<u32> = all.iter().filter(|(of, _)| of == name).map(|(_, at)| *at).collect();
+    let within = of_it.iter().filter(|at| (from..to).contains(at)).count() as u64;
+    let held = names.contains(&name);
+    if !held && more && names.last().is_some_and(|last| rank(last) < rank(name)) {
+        return (within, None, None, None);
+    }
+    let floor = |most: usize, unit: u32| {
+        let all: BTreeSet<u32> = of_it.iter().map(|at| at / unit).collect();
+        all.into_iter().rev().nth(most).map_or(0, |dropped| dropped + 1)
+    };
+    let by_minutes = from >= floor(limits::EVENT_MINUTES, 1);
+    let by_days = from % DAY == 0 && to % DAY == 0 && from / DAY >= floor(limits::EVENT_DAYS, DAY);
+    let said = (by_minutes || by_days).then_some(within);
+    (within, Some(of_it.len() as u64), said, of_it.iter().max().map(|at| Minute(*at)))
+}
+
+/// Few names often and many seldom, of lengths around each other; some minutes again and again.
+fn some_events() -> impl Strategy<Value = Vec<Event>> {
+    (any::<u64>(), 0..600u64).prop_map(|(seed, length)| (0..length).map(|n| event(scramble(seed ^ n))).collect())
+}
+
+fn event(drawn: u64) -> Event {
+    let [name, part, minute, length, a, b, c, d] = drawn.to_be_bytes();
+    let made_up: String =
+        [a, b, c, d].iter().take(1 + usize::from(length % 4)).map(|b| char::from(b'a' + b % 4)).collect();
+    let name = match name % 8 {
+        of @ 0..5 => [PAGE, PURCHASE, "saved", "a", "zz"][usize::from(of)].to_owned(),
+        _ => made_up,
+    };
+    let (minute, far) = (u32::from(minute), u32::from_be_bytes([0, a, b, c]) % (200 * DAY));
+    let at = match part % 8 {
+        0..3 => NOW + minute % 200,
+        3..5 => NOW - minute % 200 * 700,
+        5..7 => NOW - far,
+        _ => minute % 3,
+    };
+    (name, at)
+}
+
+fn range() -> impl Strategy<Value = (u32, u32)> {
+    let days = (0..210u32, 1..100u32).prop_map(|(back, days)| {
+        let last = NOW / DAY + 2 - back;
+        ((last - days) * DAY, last * DAY)
+    });
+    let minutes = (0..300u32, 1..300u32).prop_map(|(back, length)| (NOW + 200 - back - length, NOW + 200 - back));
+    prop_oneof![days, minutes, Just((0, u32::MAX))]
+}
+
+proptest! {
+    #![proptest_config(Config { cases: 2_000, ..law() })]
+
+    #[test]
+    fn s4_05_events_do_not_depend_on_order_or_batches(all in some_events(), shuffle in any::<u64>(), cuts in any::<[Index; 2]>()) {
+        let at_once = of(&all);
+        let mut shuffled: Vec<(u64, Event)> =
+            all.iter().enumerate().map(|(i, event)| (scramble(i as u64 ^ shuffle), event.clone())).collect();
+        shuffled.sort();
+        let shuffled: Vec<Event> = shuffled.into_iter().map(|(_, event)| event).collect();
+        prop_assert_eq!(&of(&shuffled), &at_once);
+        let mut cuts = cuts.map(|cut| cut.index(shuffled.len() + 1));
+        cuts.sort_unstable();
+        let (two, c) = shuffled.split_at(cuts[1]);
+        let (a, b) = two.split_at(cuts[0]);
+        let [a, b, c] = [a, b, c].map(|part| Events::read(&of(part).pack()).unwrap());
+        prop_assert_eq!(&a.clone().plus(b.clone()).plus(c.clone()), &at_once);
+        prop_assert_eq!(&c.plus(b).plus(a), &at_once);
+    }
+
+    #[test]
+    fn s4_05_what_is_said_of_events_is_what_a_list_of_them_says(all in some_events(), name in "[a-d]{1,4}|page|saved|zz", (from, to) in range()) {
+        let events = of(&all);
+        let (exact, total, within, last) = naive(&all, &name, from, to);
+        prop_assert_eq!(events.total(&name), total);
+        prop_assert_eq!(events.within(&name, Minute(from), Minute(to)), within);
+        prop_assert_eq!(events.last(&name), last);
+        prop_assert!(within.is_none_or(|said| said == exact));
+        // Over several visitors it is the sum, or cannot be said.
+        let half = of(&all[..all.len() / 2]);
+        let said = [&events, &half].map(|of| of.within(&name, Minute(from), Minute(to)));
+        let sum = said[0].zip(said[1]).map(|(a, b)| a + b);
+        prop_assert_eq!(events::within(&[&events, &half], &name, Minute(from), Minute(to)), sum);
+        let sum = events.total(&name).zip(half.total(&name)).map(|(a, b)| a + b);
+        prop_assert_eq!(events::total(&[&events, &half], &name), sum);
+    }
+
+    #[test]
+    fn s4_05_every_window_of_days_is_answered_of_names_that_are_kept(all in some_events(), interval in 1..=u32::from(limits::ACTION_DAYS)) {
+        let events = of(&all);
+        let (from, to) = Window { interval, unit: Unit::Days }.range(Minute(NOW + 200));
+        for name in kept(&all).0 {
+            prop_assert!(events.within(name, from, to).is_some(), "{}", name);
+        }
+    }
+
+    #[test]
+    fn packed_events_have_one_form(all in some_events(), at in any::<Index>(), bit in 0..8u8, since in select(vec![0, NOW - 100, NOW + 50, NOW + 320]), cut in any::<Index>()) {
+        // Of a visitor whose older events were not kept, too.
+        let events = Events::since(Minute(since)).plus(of(&all));
+        let bytes = events.pack();
+        prop_assert_eq!(Events::read(&bytes), Some(events.clone()));
+        prop_assert_eq!(Events::read(&bytes[..cut.index(bytes.len())]), None);
+        let mut flipped = bytes.clone();
+        flipped[at.index(bytes.len())] ^= 1 << bit;
+        if let Some(other) = Events::read(&flipped) {
+            prop_assert_eq!(other.pack(), flipped);
+            prop_assert!(other != events);
+            // Whatever was read can be added to and kept.
+            prop_assert!(Events::read(&other.plus(events).pack()).is_some());
+        }
+    }
+
+    #[test]
+    fn events_of_before_they_were_kept_cannot_be_said(all in some_events(), cut in any::<Index>(), since in NOW - 100..NOW + 200, (from, to) in range()) {
+        let (first, second) = all.split_at(cut.index(all.len() + 1));
+        let at_once = Events::since(Minute(since)).plus(of(&all));
+        prop_assert_eq!(&of(second).plus(Events::since(Minute(since)).plus(of(first))), &at_once);
+        let mut one_by_one = Events::since(Minute(since));
+        all.iter().for_each(|(name, at)| one_by_one.add(name, Minute(*at)));
+        prop_assert_eq!(&one_by_one, &at_once);
+        for name in [PAGE, "saved", "never"] {
+            prop_assert_eq!(at_once.total(name), None);
+            let (_, _, said, _) = naive(&all, name, from, to);
+            let whole_days = from % DAY == 0 && to % DAY == 0;
+            if from >= since {
+                prop_assert_eq!(at_once.within(name, Minute(from), Minute(to)), said);
+            } else if !whole_days || from / DAY < since / DAY {
+                prop_assert_eq!(at_once.within(name, Minute(from), Minute(to)), None);
+            }
+        }
+    }
+}
+
+fn tracked(n: u32, name: &str, at: Minute) -> Fact {
+    let (id, at) = (FactId::of_message(visitor(1), &n.to_string()), EPOCH_MS + u64::from(at.0) * 60_000);
+    let what = What::Track { name: name.to_owned(), value: None, properties: None };
+    Fact { id, visitor: visitor(1), received: at, at, what }
+}
+
+#[test]
+fn s4_05_a_hostile_page_pushes_no_page_and_no_purchase_out() {
+    let now = Day(3_000).start();
+    let names = (0..100).map(|n| format!("{n:02}")).chain([PURCHASE.to_owned(), "bought_shoes".to_owned()]);
+    let facts: Vec<Fact> = (0u32..).zip(names).map(|(n, name)| tracked(n, &name, now)).collect();
+    for facts in [facts.iter().collect::<Vec<_>>(), facts.iter().rev().collect()] {
+        let events = Profile::of(facts).events().clone();
+        assert_eq!(events.iter().count(), limits::EVENT_NAMES);
+        assert_eq!((events.total(PURCHASE), events.total(PAGE), events.total("00")), (Some(1), Some(0), Some(1)));
+        // Names before the last that is held were not left out.
+        assert_eq!((events.total("a"), events.total("62"), events.total("63")), (Some(0), Some(1), None));
+        assert_eq!((events.total("zz"), events.total("bought_shoes")), (None, None));
+        assert!(events.pack().len() < 1_000, "{}", events.pack().len());
+    }
+}
+
+#[test]
+fn the_longest_events_have_a_bound() {
+    let mut events = Events::default();
+    let name = |n: usize| format!("{n:0width$}", width = limits::NAME_BYTES);
+    for (n, minute) in (0..limits::EVENT_NAMES).flat_map(|n| (0..300).map(move |minute| (n, minute))) {
+        events.add(&name(n), Minute(NOW - minute * 719));
+        events.add(&name(n), Minute(NOW - minute * 719));
+    }
+    let bytes = events.pack();
+    assert!((20_000..48 * 1_024).contains(&bytes.len()), "{}", bytes.len());
+    assert_eq!(Events::read(&bytes), Some(events.clone()));
+    let too_long = "x".repeat(limits::NAME_BYTES + 1);
+    events.add(&too_long, Minute(1));
+    events.add("", Minute(1));
+    assert_eq!(events.pack(), bytes);
+}
+
+#[test]
+fn what_a_page_tracks_as_a_page_is_no_page_view() {
+    let now = Day(3_000).start();
+    let profile = Profile::of(&[tracked(1, PAGE, now), tracked(2, "saved", now)]);
+    let [page, saved] = [PAGE, "saved"].map(|name| profile.events().total(name));
+    assert_eq!((page, saved, profile.totals().pages), (Some(0), Some(1), 0));
+}
+
+#[test]
+fn hostile_bytes_are_refused() {
+    let mut one = Events::default();
+    one.add("a", Minute(NOW));
+    let good = one.pack();
+    assert_eq!(Events::default().pack(), [0, 0]);
+    let name = |name: &[u8]| [&[0, 2, u8::try_from(name.len()).unwrap()], name, &[0, 1, 2]].concat();
+    assert!(Events::read(&name(b"a")).is_some());
+    let bad = [
+        vec![],
+        [good.as_slice(), &[0]].concat(),
+        name(b""),
+        name(b"\xff"),
+        // Twice, and in no order.
+        vec![0, 4, 1, b'a', 0, 1, 2, 1, b'a', 0, 1, 2],
+        vec![0, 4, 1, b'b', 0, 1, 2, 1, b'a', 0, 1, 2],
+        // A name that never was; one of which minutes were left out, though not all are there.
+        vec![0, 2, 1, b'a', 0, 0],
+        vec![0, 2, 1, b'a', 9, 1, 2, 1, 0, 1, 2],
+        // Too many names, minutes, and a minute behind the last there is.
+        [&[0, 0x82, 1], [1, b'a', 0, 1, 2].as_slice()].concat(),
+        [&[0, 2, 1, b'a', 0, 65][..], &[2; 65]].concat(),
+        vec![0, 2, 1, b'a', 0, 1, 0xfe, 0xff, 0xff, 0xff, 0xff, 1],
+    ];
+    for bytes in bad {
+        assert_eq!(Events::read(&bytes), None, "{bytes:?}");
+    }
+}
