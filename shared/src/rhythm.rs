@@ -1,8 +1,14 @@
 //! Rhythm: in which hours of the week a visitor is active (S4.13), as one small counter an hour. Each fact adds once, and
 //! a person's rhythm is the sum of its visitors'.
 
+mod best;
+mod offset;
+
 use crate::ids::Millis;
 use crate::packed::{self, Packed};
+
+pub use best::{Best, BestTime, Habits, LEAST_FACTS, Population, Prior, Source};
+pub use offset::{Offset, Offsets};
 
 /// Hours of a week, in UTC, from Monday's first.
 pub const HOURS: usize = 168;
