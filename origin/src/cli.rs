@@ -1,6 +1,7 @@
 //! The command line. Exit codes: 0 done, 1 failed, 2 not understood.
 
 mod attributes;
+mod audience;
 mod audit;
 mod backup;
 mod catalogue;
@@ -167,6 +168,9 @@ enum Command {
     Links(links::Links),
     /// Erase a visitor, or everybody who was seen with an alternate id until now. Shows its plan first.
     Erase(erase::Erase),
+    /// How many people a filter means, by a sample and exactly, and who they are.
+    #[command(subcommand)]
+    Audience(audience::Audience),
     /// Who linked, unlinked and erased, and why: the newest first.
     Audit(audit::Audit),
     /// Experiments: plan one, show what one came to.
@@ -240,6 +244,7 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
         Command::Job(command) => job::run(command, common),
         Command::Links(command) => links::run(command, common),
         Command::Erase(command) => erase::run(command, common),
+        Command::Audience(command) => audience::run(command, common),
         Command::Audit(command) => audit::run(command, common),
         Command::Experiment(command) => experiment::run(command, common),
         Command::Explain(command) => explain::run(command, common),

@@ -13,7 +13,7 @@ use crate::metrics::Metrics;
 use crate::names::Names;
 use crate::store::{Counters, StoreError};
 use crate::tenants::Tenants;
-use crate::{audit, catalogue, experiment, fold, link, publish, steering, verify};
+use crate::{audience, audit, catalogue, experiment, fold, link, publish, steering, verify};
 
 /// What all groups of one process have in common.
 #[derive(Debug)]
@@ -155,6 +155,7 @@ pub fn commit_with(
     std::mem::take(&mut folded.bills).keep(&group)?;
     experiment::people::refresh(&group, &folded.tested, &linked)?;
     publish::note(&mut group, &folded.changed, &linked)?;
+    audience::note(&group, &folded.changed, &linked)?;
     if calls.iter().any(|call| call.drain > 0) {
         steering::refresh(&mut group)?;
     }

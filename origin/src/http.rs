@@ -2,6 +2,7 @@
 
 mod admin;
 mod attributes;
+mod audience;
 mod audit;
 mod catalogue;
 mod erase;
@@ -29,6 +30,7 @@ use serde_json::json;
 
 pub use error::ApiError;
 
+use crate::audience::Audience;
 use crate::audit::Said;
 use crate::clock;
 use crate::config::Config;
@@ -69,6 +71,8 @@ pub struct Live {
     pub readers: Readers,
     /// The way to the jobs.
     pub jobs: Jobs,
+    /// All people in columns.
+    pub audience: Audience,
 }
 
 impl App {
@@ -96,6 +100,7 @@ impl App {
     pub fn drain(&self) {
         if let Some(live) = self.live() {
             live.jobs.stop();
+            live.audience.stop();
         }
         drop(self.writer.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
@@ -164,6 +169,7 @@ pub fn router(app: Arc<App>) -> Router {
         .merge(segments::routes())
         .merge(experiments::routes())
         .merge(attributes::routes())
+        .merge(audience::routes())
         .merge(audit::routes())
         .merge(catalogue::routes())
         .merge(erase::routes())

@@ -7,6 +7,7 @@
 #![warn(missing_docs)]
 
 pub mod attributes;
+pub mod audience;
 pub mod audit;
 pub mod backlog;
 pub mod backup;

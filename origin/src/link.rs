@@ -20,6 +20,7 @@ pub use erasure::seen_until;
 use evidence::By;
 pub use evidence::{Row, held_unique, of_visitor, other};
 
+use crate::audience;
 use crate::erase;
 use crate::experiment;
 use crate::fold::{Erasing, Linking};
@@ -151,6 +152,7 @@ pub fn mend(group: &mut Group<'_>, wrong: &Wrong) -> Result<u64, StoreError> {
     lookups::recompute(group, &touched.ids, &mut linked)?;
     experiment::people::refresh(group, &[], &linked)?;
     publish::note(group, &[], &linked)?;
+    audience::note(group, &[], &linked)?;
     // Who is alone has no siblings to wait with.
     for (tenant, visitor) in visitors {
         publish::put(group, *tenant, publish::Subject::Snapshot(*visitor), group.now)?;

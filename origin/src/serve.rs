@@ -9,6 +9,7 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
+use crate::audience::{Audience, follow};
 use crate::clock;
 use crate::config::Config;
 use crate::erase::{self, journal::Journal};
@@ -121,7 +122,7 @@ async fn answer(listener: TcpListener, app: Arc<App>, mut stopping: watch::Recei
 }
 
 /// Opens the store, brings its schema up to date and starts the threads that write.
-async fn open(app: &Arc<App>) -> Result<[JoinHandle<()>; 3], ServeError> {
+async fn open(app: &Arc<App>) -> Result<[JoinHandle<()>; 4], ServeError> {
     let app = Arc::clone(app);
     let opened = tokio::task::spawn_blocking(move || {
         let config = &app.config;
@@ -134,9 +135,11 @@ async fn open(app: &Arc<App>) -> Result<[JoinHandle<()>; 3], ServeError> {
         let (writer, backlog, [log, store]) =
             Writer::start(conn, &config.data, Arc::clone(&rules), Arc::clone(&metrics), config.most_unfolded)?;
         let (jobs, working) = Jobs::start(&config.data, Arc::clone(&rules), metrics, backlog.clone(), config.jobs)?;
+        let audience = Audience::default();
+        let following = follow::start(&config.data, audience.clone())?;
         let readers = Readers::new(&config.data, backlog, config.readers);
-        app.go_live(Live { rules, readers, jobs }, writer);
-        Ok::<_, ServeError>([log, store, working])
+        app.go_live(Live { rules, readers, jobs, audience }, writer);
+        Ok::<_, ServeError>([log, store, working, following])
     });
     opened.await.map_err(std::io::Error::other)?
 }

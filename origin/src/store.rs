@@ -109,6 +109,7 @@ static MIGRATIONS: LazyLock<Migrations<'static>> = LazyLock::new(|| {
         M::up(include_str!("../sql/0018_verify.sql")),
         M::up(include_str!("../sql/0019_retired_keys.sql")),
         M::up(include_str!("../sql/0020_events.sql")),
+        M::up(include_str!("../sql/0021_people_changed.sql")),
     ])
 });
 

@@ -27,7 +27,7 @@ use crate::profile::Totals;
 use crate::segments::SegmentId;
 use crate::time::{HourStamp, Minute};
 
-pub use evaluate::{Asked, Found, Sums, Unkept};
+pub use evaluate::{Asked, Found, Unkept};
 use partition::Partition;
 
 /// Rows of a partition on average, when it is laid out: it may grow to more than double.
@@ -103,7 +103,7 @@ pub enum Measure {
     Sessions,
     /// Browsers.
     Devices,
-    /// An attribute that is a bool or an integer; nothing counts as 0.
+    /// An attribute that is a bool or an integer, over who has it.
     Attribute(Token),
 }
 
@@ -117,6 +117,12 @@ impl Measure {
             Self::Devices => Key::Devices,
             Self::Attribute(token) => Key::Attribute(token),
         }
+    }
+
+    /// What counts for who has no number: sums are 0, an attribute is not there.
+    #[must_use]
+    pub fn absent(self) -> Option<i64> {
+        if matches!(self, Self::Attribute(_)) { None } else { Some(0) }
     }
 }
 

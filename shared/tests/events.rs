@@ -57,7 +57,7 @@ fn naive(all: &[Event], name: &str, from: u32, to: u32) -> (u64, Option<u64>, Op
         all.into_iter().rev().nth(most).map_or(0, |dropped| dropped + 1)
     };
     let by_minutes = from >= floor(limits::EVENT_MINUTES, 1);
-    let by_days = from % DAY == 0 && to % DAY == 0 && from / DAY >= floor(limits::EVENT_DAYS, DAY);
+    let by_days = from.is_multiple_of(DAY) && to.is_multiple_of(DAY) && from / DAY >= floor(limits::EVENT_DAYS, DAY);
     let said = (by_minutes || by_days).then_some(within);
     (within, Some(of_it.len() as u64), said, of_it.iter().max().map(|at| Minute(*at)))
 }

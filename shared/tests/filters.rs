@@ -934,7 +934,7 @@ proptest! {
         prop_assert_eq!(people.len(), plain.len() as u64);
         for filter in documents.iter().filter_map(filter_of) {
             let asked = people.ask(&filter, AT).unwrap();
-            let found = asked.count(people.partitions_of(&buckets), &buckets);
+            let found = asked.count(people.partitions_of(&buckets), &buckets, None);
             let (mut sure, mut unsure) = (BTreeSet::new(), BTreeSet::new());
             asked.each(people.partitions_of(&buckets), &buckets, |person, master, is_sure| {
                 assert_eq!(master, VisitorId::mint(person, [1; 10]));
@@ -971,7 +971,7 @@ fn s4_05_what_columns_keep_is_never_unsure() {
     ] {
         let filter = tenant().parse(&document);
         let asked = people.ask(&filter, AT).unwrap();
-        let found = asked.count(0..people.partitions(), &(0..10_000));
+        let found = asked.count(0..people.partitions(), &(0..10_000), None);
         assert_eq!(
             (found.people, found.sure, found.unsure.len()),
             (100, if everybody { 100 } else { 0 }, 0),

@@ -17,6 +17,7 @@ const EDGE: &str = "edge";
 const IN_WASM: [&str; 2] = ["decide", "wasm"];
 /// What has a Python library to compare with.
 const GRAPH: &str = "graph";
+const AUDIENCE: &str = "audience";
 /// What is simulated, not measured.
 const BANDIT: &str = "bandit";
 /// What a program of its own plays, and by which of its commands.
@@ -34,6 +35,7 @@ pub(crate) fn names() -> Vec<&'static str> {
         "segments",
         "segments-load",
         "filters",
+        AUDIENCE,
         GRAPH,
         "train",
         BANDIT,
@@ -66,6 +68,9 @@ pub(crate) fn run(project: &Project, name: &str, json: bool, rocksdb: bool, stop
     if name == EDGE {
         tools::ensure_worker_build(project, stop)?;
         env.push(("CAUSEWAY_PEERS", peers::build(project, &env, stop)?.into()));
+    }
+    if name == AUDIENCE {
+        env.extend(peers::duckdb(project, stop)?.map(|python| ("CAUSEWAY_DUCKDB", python.into())));
     }
     if name == GRAPH {
         env.extend(peers::scipy(project, stop)?.map(|python| ("CAUSEWAY_SCIPY", python.into())));

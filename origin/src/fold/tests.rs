@@ -125,7 +125,7 @@ fn s4_05_ios_8_1_bought_shoes_no_favourite_within_a_week() {
     let late = tracked(phone, 11, NOW - 6 * DAY_MS, "favourite");
     assert_eq!(origin.send("demo", &[late.clone(), late]).accepted, 1);
     assert_eq!(asked(&origin, &filter, phone, NOW), (false, vec![Some(1), Some(1)]));
-    assert_eq!(asked(&origin, &filter, phone, NOW + DAY_MS).0, true);
+    assert!(asked(&origin, &filter, phone, NOW + DAY_MS).0);
 }
 
 #[test]

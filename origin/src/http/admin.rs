@@ -269,6 +269,7 @@ mod tests {
             include_str!("admin.rs"),
             include_str!("segments.rs"),
             include_str!("attributes.rs"),
+            include_str!("audience.rs"),
             include_str!("audit.rs"),
             include_str!("catalogue.rs"),
             include_str!("erase.rs"),

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod admin;
+mod audience;
 mod audit;
 mod backup;
 mod bad_input;

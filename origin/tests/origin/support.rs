@@ -165,6 +165,7 @@ impl Origin {
         if length.is_some_and(|length: usize| length != body.len()) {
             return None;
         }
+        let body = if head.contains("transfer-encoding: chunked") { unchunked(&body)? } else { body };
         let status = head.split(' ').nth(1)?.parse().ok()?;
         Some(Answer { status, head, body })
     }
@@ -252,6 +253,21 @@ impl Drop for Origin {
     fn drop(&mut self) {
         drop(self.child.kill());
         drop(self.child.wait());
+    }
+}
+
+/// A body that came in chunks (RFC 9112, 7.1); `None` for one that does not end.
+fn unchunked(mut rest: &[u8]) -> Option<Vec<u8>> {
+    let mut body = Vec::new();
+    loop {
+        let end = rest.windows(2).position(|w| w == b"\r\n")?;
+        let length = usize::from_str_radix(std::str::from_utf8(&rest[..end]).ok()?, 16).ok()?;
+        let chunk = rest.get(end + 2..end + 2 + length)?;
+        if length == 0 {
+            return Some(body);
+        }
+        body.extend_from_slice(chunk);
+        rest = rest.get(end + 2 + length + 2..)?;
     }
 }
 

@@ -107,6 +107,24 @@ impl Look {
         (found <= sampled && sampled <= population).then_some(Self { population, sampled, found })
     }
 
+    /// How many people there are.
+    #[must_use]
+    pub fn population(&self) -> u64 {
+        self.population
+    }
+
+    /// How many of them were looked at.
+    #[must_use]
+    pub fn sampled(&self) -> u64 {
+        self.sampled
+    }
+
+    /// How many of these are meant.
+    #[must_use]
+    pub fn found(&self) -> u64 {
+        self.found
+    }
+
     /// How many people are meant. After a look at nobody the interval is everybody; after one at everybody it is the count.
     #[must_use]
     pub fn size(&self) -> Size {
@@ -229,6 +247,18 @@ impl Look {
 }
 
 impl Moments {
+    /// Those of both, which must be of different people.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            found: self.found + other.found,
+            sum: self.sum + other.sum,
+            squares: self.squares.saturating_add(other.squares),
+            above: self.above | other.above,
+            below: self.below | other.below,
+        }
+    }
+
     /// Takes one person's value in. The order does not matter.
     pub fn add(&mut self, value: i64) {
         self.found += 1;

@@ -8,6 +8,7 @@ use roaring::RoaringBitmap;
 use super::numbers::Numbers;
 use super::partition::Partition;
 use super::{Key, Measure, People, row};
+use crate::audience::estimate::Moments;
 use crate::filter::{Condition, CountQuestion, Counted, Field, Filter, Join, Node, Read, Test, read_value};
 use crate::ids::VisitorId;
 use crate::limits;
@@ -43,23 +44,8 @@ pub struct Found {
     pub sure: u64,
     /// Who may be found: the store says.
     pub unsure: Vec<u64>,
-}
-
-/// Moments of a measure, over some people.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Sums {
-    /// Of the numbers.
-    pub sum: i128,
-    /// Of their squares.
-    pub squares: u128,
-}
-
-impl Sums {
-    /// One more number.
-    pub fn add(&mut self, number: i64) {
-        self.sum += i128::from(number);
-        self.squares = self.squares.saturating_add(u128::from(number.unsigned_abs()).pow(2));
-    }
+    /// A measure's, over those found for sure.
+    pub moments: Moments,
 }
 
 #[derive(Debug)]
@@ -261,32 +247,22 @@ fn some(test: &Test, negated: bool) -> u8 {
 }
 
 impl Asked<'_> {
-    /// The people of some buckets in some partitions, and who of them is found.
+    /// The people of some buckets in some partitions, who of them is found, and the moments of a measure over them.
     #[must_use]
-    pub fn count(&self, partitions: Range<usize>, buckets: &Range<u16>) -> Found {
+    pub fn count(&self, partitions: Range<usize>, buckets: &Range<u16>, measure: Option<Measure>) -> Found {
         let mut found = Found::default();
+        let column = measure.and_then(|measure| self.people.columns.get(&measure.key()));
         self.each_partition(partitions, buckets, |partition, said, there| {
             found.people += sum(there);
             found.sure += sum(&said.sure);
             found.unsure.extend(unsure(said).filter_map(|slot| Some(partition.who(slot)?.0)));
+            let Some(measure) = measure else { return };
+            let column = column.and_then(|column| partition.column(*column)).unwrap_or(&EMPTY);
+            let sure = said.sure.iter().enumerate().filter(|(_, sure)| **sure == YES);
+            let numbers = sure.filter_map(|(slot, _)| column.get(slot).or(measure.absent()));
+            numbers.for_each(|number| found.moments.add(number));
         });
         found
-    }
-
-    /// The same, and the moments of a measure over who is found for sure.
-    #[must_use]
-    pub fn measure(&self, partitions: Range<usize>, buckets: &Range<u16>, measure: Measure) -> (Found, Sums) {
-        let (mut found, mut sums) = (Found::default(), Sums::default());
-        let column = self.people.columns.get(&measure.key()).copied();
-        self.each_partition(partitions, buckets, |partition, said, there| {
-            found.people += sum(there);
-            found.sure += sum(&said.sure);
-            found.unsure.extend(unsure(said).filter_map(|slot| Some(partition.who(slot)?.0)));
-            let Some(column) = column.and_then(|column| partition.column(column)) else { return };
-            let sure = said.sure.iter().enumerate().filter(|(_, sure)| **sure == YES);
-            sure.filter_map(|(slot, _)| column.get(slot)).for_each(|number| sums.add(number));
-        });
-        (found, sums)
     }
 
     /// Tells who is found: the person, its oldest visitor, and whether it is sure.
@@ -342,16 +318,15 @@ impl Asked<'_> {
                 column(place).each(|code| code.map_or(*absent, |code| of(code).unwrap_or(UNSURE)), &mut said.sure);
             }
             Plan::Last { column: place, from, to, never, happened } => {
-                let says = |last: i64| {
-                    if last < *from {
-                        *never
-                    } else if last < *to {
-                        *happened
-                    } else {
-                        UNSURE
-                    }
-                };
-                column(place).each(|last| last.map_or(*never, says), &mut said.sure);
+                // Two looks without branches: 1 from `from` on, and 1 from `to` on.
+                column(place).within(&(*from..=i64::MAX), false, &mut said.sure);
+                said.maybe.resize(partition.rows(), NO);
+                column(place).within(&(*to..=i64::MAX), false, &mut said.maybe);
+                let (never, change) = (*never, *never ^ *happened);
+                for (sure, later) in said.sure.iter_mut().zip(&said.maybe) {
+                    *sure = (never ^ (*sure * change)) | (*later * UNSURE);
+                }
+                said.maybe.clear();
             }
             Plan::In { segments, negated } => {
                 said.sure.fill((*negated).into());
@@ -399,7 +374,7 @@ impl Said {
         if self.sure.contains(&UNSURE) {
             self.maybe.clear();
             self.maybe.extend(self.sure.iter().map(|says| u8::from(*says != NO)));
-            self.sure.iter_mut().for_each(|says| *says &= YES);
+            self.sure.iter_mut().for_each(|says| *says = u8::from(*says == YES));
         }
     }
 
@@ -444,7 +419,7 @@ fn turn(all: &mut [u8], negated: bool) {
 /// How many are 1.
 fn sum(all: &[u8]) -> u64 {
     // Bytes are added up to 255 times, which a processor does for many at once.
-    all.chunks(255 * 32).map(|some| sum_of_some(some)).sum()
+    all.chunks(255 * 32).map(sum_of_some).sum()
 }
 
 fn sum_of_some(some: &[u8]) -> u64 {

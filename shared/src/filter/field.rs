@@ -53,6 +53,16 @@ impl Field {
         ("device.browser", Self::Browser),
     ];
 
+    /// Whether a person has it wherever it is; else it is a page's, a place's or a device's.
+    pub(crate) fn is_of_person(self) -> bool {
+        match self {
+            Self::Attribute(..) | Self::Segments | Self::Count(_) | Self::Devices => true,
+            Self::FirstSeen | Self::LastSeen => true,
+            Self::Url | Self::Keywords | Self::ViewType | Self::Country | Self::Region => false,
+            Self::Class | Self::Os | Self::Browser => false,
+        }
+    }
+
     /// Whether its values are texts; else they are numbers.
     pub(crate) fn is_text(self) -> bool {
         match self {

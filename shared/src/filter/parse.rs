@@ -49,6 +49,8 @@ pub enum Answers {
     Snapshot,
     /// The origin: what it does not keep is answered with `None`.
     Origin,
+    /// The same, of people alone: a filter that asks for a page, a place or a device is refused.
+    Audience,
 }
 
 /// Parses a filter; `at` is where it stands. An empty document means everybody.

@@ -8,6 +8,7 @@
 //! Exit codes: 0 done, 1 failed (an answer was wrong, or nothing could be measured; never for a bar), 2 usage.
 
 mod asked;
+mod audience;
 mod bandit;
 mod counting;
 mod counting_api;
@@ -69,6 +70,8 @@ enum Bench {
     SegmentsLoad(segments_load::Options),
     /// Three placements decided in front of somebody, natively and in WebAssembly, and a catalogue loaded.
     Decide(decide::Options),
+    /// Ten million people in columns: a sample, and all of them.
+    Audience(audience::Options),
     /// Which of ten thousand filters mean somebody, beside one filter after the other.
     Filters(filters::Options),
     /// Connected components in memory, and `reconcile` on a store of millions.
@@ -97,6 +100,7 @@ fn main() -> ExitCode {
             Bench::Segments(options) => segments::run(options, cli.json, &stop),
             Bench::SegmentsLoad(options) => segments_load::run(options, cli.json, &stop),
             Bench::Decide(options) => decide::run(options, cli.json, &stop),
+            Bench::Audience(options) => audience::run(options, cli.json, &stop),
             Bench::Filters(options) => filters::run(options, cli.json, &stop),
             Bench::Graph(options) => graph::run(options, cli.json, &stop),
             Bench::Train(options) => train::run(options, cli.json, &stop),

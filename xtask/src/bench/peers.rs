@@ -16,24 +16,36 @@ const RUST_PEERS: [(&str, &str); 4] =
 const SHIM: &str = "shim.wasm";
 /// What `bench graph` compares with, from PyPI.
 const SCIPY: &str = "scipy==1.16.3";
+/// What `bench audience` compares with, from PyPI.
+const DUCKDB: &str = "duckdb==2.0.0";
 
-/// A Python with scipy, in a folder of its own. `None` where there is no Python, or it cannot be installed for it.
+/// A Python with scipy. `None` where there is none.
 pub(crate) fn scipy(project: &Project, stop: &Stop) -> Result<Option<PathBuf>> {
-    let folder = project.target.join("scipy");
+    python(project, "scipy", SCIPY, stop)
+}
+
+/// A Python with DuckDB. `None` where there is none.
+pub(crate) fn duckdb(project: &Project, stop: &Stop) -> Result<Option<PathBuf>> {
+    python(project, "duckdb", DUCKDB, stop)
+}
+
+/// A Python with a package, in a folder of its own. `None` where there is no Python, or it cannot be installed for it.
+fn python(project: &Project, name: &str, package: &str, stop: &Stop) -> Result<Option<PathBuf>> {
+    let folder = project.target.join(name);
     let (python, stamp) = (folder.join("bin/python"), folder.join("stamp"));
-    if std::fs::read_to_string(&stamp).is_ok_and(|made_from| made_from == SCIPY) {
+    if std::fs::read_to_string(&stamp).is_ok_and(|made_from| made_from == package) {
         return Ok(Some(python));
     }
     let mut make = project.command("python3");
-    let made = steps::run("making a folder for scipy", make.args(["-m", "venv"]).arg(&folder), stop);
+    let made = steps::run(&format!("making a folder for {name}"), make.args(["-m", "venv"]).arg(&folder), stop);
     let mut install = project.command(&python);
-    install.args(["-m", "pip", "install", "--quiet", "--only-binary", ":all:", SCIPY]);
-    if let Err(error) = made.and_then(|_| steps::run("installing scipy", &mut install, stop)) {
+    install.args(["-m", "pip", "install", "--quiet", "--only-binary", ":all:", package]);
+    if let Err(error) = made.and_then(|_| steps::run(&format!("installing {name}"), &mut install, stop)) {
         stop.check()?;
-        eprintln!("no scipy: {error:#}");
+        eprintln!("no {name}: {error:#}");
         return Ok(None);
     }
-    std::fs::write(&stamp, SCIPY)?;
+    std::fs::write(&stamp, package)?;
     Ok(Some(python))
 }
 

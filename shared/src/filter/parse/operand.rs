@@ -2,7 +2,7 @@
 
 use serde_json::Value as Json;
 
-use super::{One, Words, kind_of, shown};
+use super::{Answers, One, Words, kind_of, shown};
 use crate::attributes::{AttributeError, Kind, Value, date_of};
 use crate::filter::field::Field;
 use crate::filter::subject::number_of;
@@ -38,6 +38,9 @@ impl<'a> Operand<'a> {
         }
         let known = Field::NAMED.into_iter().find(|(known, _)| *known == name);
         let (_, field) = known.ok_or_else(|| format!("there is no field `{}`", shown(name)))?;
+        if words.answers == Answers::Audience && !field.is_of_person() {
+            return Err("an audience is of people: there is no page, place or device".to_owned());
+        }
         let sort = match field {
             Field::Segments => Sort::Segment,
             Field::Devices => Sort::Count,

@@ -1,0 +1,96 @@
+//! Audiences: all people of each tenant in columns ([`causeway_shared::columns`]), kept beside the store, and what is asked
+//! of them. The columns follow the store: each transaction notes whose row is another now ([`note`]), and a thread writes
+//! these rows anew ([`follow`]). They hold nothing that the store does not: a process begins with none and builds them.
+
+pub mod answer;
+pub mod follow;
+pub mod person;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use causeway_shared::columns::People;
+use causeway_shared::ids::Millis;
+use rusqlite::{Connection, OptionalExtension as _};
+
+use crate::fold::Changed;
+use crate::group::Group;
+use crate::link::Linked;
+use crate::store::{PersonNo, StoreError, TenantNo};
+
+/// Changes that are kept for who follows them; who is further behind begins anew.
+const KEPT: i64 = 1_000_000;
+
+/// The columns of all tenants. Cloning gives another handle to the same ones.
+#[derive(Debug, Clone, Default)]
+pub struct Audience(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    columns: RwLock<Columns>,
+    stopping: AtomicBool,
+}
+
+/// What follows the store.
+#[derive(Debug, Default)]
+pub struct Columns {
+    /// Each tenant's people.
+    pub of_tenant: BTreeMap<TenantNo, People>,
+    /// Up to when what was committed is in them; `None` while they are being built.
+    pub as_of: Option<Millis>,
+    /// How many people were read for them so far, and how many there are: while they are being built.
+    pub building: (u64, u64),
+}
+
+impl Audience {
+    /// As they are now. Nobody writes them meanwhile.
+    pub fn read(&self) -> RwLockReadGuard<'_, Columns> {
+        self.0.columns.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Columns> {
+        self.0.columns.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends the thread that follows the store.
+    pub fn stop(&self) {
+        self.0.stopping.store(true, Ordering::Relaxed);
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.0.stopping.load(Ordering::Relaxed)
+    }
+}
+
+/// Notes whose row is another after this group.
+///
+/// # Errors
+/// [`StoreError::Sqlite`]; then nothing of the group may be kept.
+pub fn note(group: &Group<'_>, changed: &[Changed], linked: &Linked) -> Result<(), StoreError> {
+    const OF_VISITOR: &str = "SELECT person FROM visitors WHERE tenant = ?1 AND visitor = ?2";
+    const NOTE: &str = "INSERT INTO people_changed (person) VALUES (?1)";
+    let mut people: BTreeSet<PersonNo> = linked.rows.clone();
+    people.extend(linked.people.iter().map(|change| change.person));
+    people.extend(changed.iter().map(|changed| changed.person));
+    for (tenant, visitor) in &linked.withdrawn {
+        let place = (tenant.0, visitor.as_bytes());
+        people
+            .extend(group.tx.prepare_cached(OF_VISITOR)?.query_row(place, |row| row.get(0).map(PersonNo)).optional()?);
+    }
+    let mut note = group.tx.prepare_cached(NOTE)?;
+    people.into_iter().try_for_each(|person| note.execute([person.0]).map(drop))?;
+    Ok(())
+}
+
+/// Forgets changes that are older than the newest million.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn trim(conn: &Connection) -> Result<usize, StoreError> {
+    const TRIM: &str = "DELETE FROM people_changed WHERE seq IN (
+        SELECT seq FROM people_changed WHERE seq <= (SELECT max(seq) FROM people_changed) - ?1 ORDER BY seq LIMIT 10000)";
+    Ok(conn.prepare_cached(TRIM)?.execute([KEPT])?)
+}

@@ -1,0 +1,204 @@
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use causeway_shared::attributes::Value;
+use causeway_shared::bucket::BUCKETS;
+use causeway_shared::fact::{Fact, What};
+use causeway_shared::ids::{Millis, VisitorId};
+use causeway_shared::random::Random;
+use causeway_shared::segments::{SegmentId, State};
+use causeway_shared::time::HourStamp;
+use serde_json::{Value as Json, json};
+
+use super::follow::Follower;
+use super::{Audience, answer, person};
+use crate::store::PersonNo;
+use crate::testing::{NOW, Origin, fact, impression, page, purchase, visitor, withdrawal};
+
+const HOUR_MS: Millis = 3_600_000;
+
+/// A store, and columns that follow it when they are told to.
+struct World {
+    origin: Origin,
+    follower: Follower,
+    audience: Audience,
+}
+
+impl World {
+    fn new() -> Self {
+        Self::of(Origin::new())
+    }
+
+    fn of(origin: Origin) -> Self {
+        let audience = Audience::default();
+        let follower = Follower::new(origin.data(), audience.clone(), origin.now).unwrap();
+        Self { origin, follower, audience }
+    }
+
+    fn follow(&mut self) {
+        while self.follower.step(self.origin.now).unwrap() {}
+    }
+
+    /// The masters of whom a filter means in `demo`, as the columns have it, and where they are unsure the store.
+    fn members(&self, document: &Json) -> Vec<VisitorId> {
+        let tenant = self.origin.tenant("demo");
+        let filter = answer::filter(&self.origin.conn, tenant, document).unwrap().unwrap();
+        let found = answer::members(&self.audience, tenant.no, &filter, &(0..BUCKETS), self.origin.now).unwrap();
+        let unsure = answer::decided(&self.origin.conn, &filter, &found.unsure, self.origin.now).unwrap();
+        let mut all: Vec<VisitorId> = found.sure.into_iter().chain(unsure).collect();
+        all.sort_unstable();
+        all
+    }
+
+    /// The same from the store alone.
+    fn asked(&self, document: &Json) -> Vec<VisitorId> {
+        let tenant = self.origin.tenant("demo");
+        let filter = answer::filter(&self.origin.conn, tenant, document).unwrap().unwrap();
+        let mut statement = self.origin.conn.prepare("SELECT person FROM people WHERE tenant = ?1").unwrap();
+        let people = statement.query_map([tenant.no.0], |row| row.get(0).map(PersonNo)).unwrap();
+        let someone = |no: PersonNo| person::read(&self.origin.conn, no).unwrap();
+        let meant = people.filter_map(|no| someone(no.unwrap())).filter(|one| one.is_meant(&filter, self.origin.now));
+        let mut all: Vec<VisitorId> = meant.map(|one| one.master).collect();
+        all.sort_unstable();
+        all
+    }
+
+    fn count(&self, document: &Json) -> usize {
+        let members = self.members(document);
+        assert_eq!(members, self.asked(document), "{document}");
+        members.len()
+    }
+}
+
+fn says(of: VisitorId, n: u32, at: Millis, name: &str, value: Value) -> Fact {
+    fact(of, n, at, What::Attributes { writes: vec![(name.to_owned(), Some(value))] })
+}
+
+fn joins(of: VisitorId, n: u32, at: Millis, segment: u32, hours: u32) -> Fact {
+    let state = State::held(HourStamp(HourStamp::at(at).0 + hours), []);
+    fact(of, n, at, What::Segments { writes: vec![(SegmentId(segment), state)] })
+}
+
+#[test]
+fn field_08_and_18_a_merge_and_an_unlink_move_membership_with_the_next_step() {
+    let mut world = World::new();
+    let (a, b) = (visitor(1), visitor(2));
+    world.origin.send("demo", &[page(a, 1, NOW), joins(a, 2, NOW, 7, 48), page(b, 1, NOW), purchase(b, 2, NOW, 5)]);
+    world.follow();
+    let (buyers, in_seven) = (json!({"events.purchase": {"$count": {"$gte": 1}}}), json!({"segments": 7}));
+    let both = json!({"$and": [buyers, in_seven]});
+    assert_eq!((world.members(&buyers), world.members(&in_seven), world.count(&both)), (vec![b], vec![a], 0));
+    let logins = [world.origin.login(a, 3, NOW, "ann"), world.origin.login(b, 3, NOW, "ann")];
+    world.origin.send("demo", &logins);
+    world.follow();
+    assert_eq!((world.members(&buyers), world.members(&both), world.count(&json!({}))), (vec![a], vec![a], 1));
+    assert_eq!(world.count(&json!({"devices": 2})), 1);
+    let id = world.origin.member("demo", "ann");
+    let over = fact(b, 4, NOW + 1, What::Cancellation { id });
+    world.origin.admin("demo", &[over]);
+    world.follow();
+    assert_eq!((world.members(&buyers), world.members(&in_seven), world.count(&both)), (vec![b], vec![a], 0));
+    world.origin.send("demo", &[withdrawal(a, NOW + 2)]);
+    world.follow();
+    assert_eq!((world.count(&in_seven), world.count(&json!({}))), (0, 1));
+}
+
+#[test]
+fn a_segment_is_over_in_its_hour_though_nothing_happened() {
+    let mut world = World::new();
+    world.origin.send("demo", &[joins(visitor(1), 1, NOW, 7, 2), joins(visitor(1), 2, NOW, 8, 9)]);
+    world.follow();
+    assert_eq!((world.count(&json!({"segments": 7})), world.count(&json!({"segments": 8}))), (1, 1));
+    world.origin.now += 2 * HOUR_MS;
+    world.follow();
+    assert_eq!((world.count(&json!({"segments": 7})), world.count(&json!({"segments": 8}))), (0, 1));
+}
+
+#[test]
+fn s4_08_two_tenants_people_are_apart() {
+    let mut world = World::new();
+    world.origin.send("demo", &[page(visitor(1), 1, NOW)]);
+    world.origin.send("other", &[page(visitor(1), 1, NOW), page(visitor(2), 1, NOW)]);
+    world.follow();
+    assert_eq!(world.count(&json!({})), 1);
+    let other = world.origin.tenant("other").no;
+    assert_eq!(world.audience.read().of_tenant[&other].len(), 2);
+}
+
+fn below(random: &mut Random, most: u64) -> u64 {
+    u64::from_be_bytes(random.draw()) % most
+}
+
+/// Random facts of a few visitors: what they view, buy, say, join, whom they log in as, and what is taken back.
+fn random_facts(world: &mut World, random: &mut Random, n: u32) {
+    let of = visitor(below(random, 12) as u32);
+    let at = world.origin.now - below(random, 40) * HOUR_MS / 2;
+    let member = format!("m{}", below(random, 5));
+    let made = match below(random, 11) {
+        0 | 1 => page(of, n, at),
+        2 => purchase(of, n, at, 1_000),
+        3 => impression(of, n, at),
+        4 => says(of, n, at, "city", Value::String(format!("city {}", below(random, 3)))),
+        5 => says(of, n, at, "age", Value::Integer(below(random, 60) as i64)),
+        6 | 7 => joins(of, n, world.origin.now, below(random, 5) as u32, 1 + below(random, 30) as u32),
+        8 => world.origin.login(of, n, at, &member),
+        9 => {
+            let id = world.origin.member("demo", &member);
+            let over = fact(of, n, world.origin.now, What::Cancellation { id });
+            return world.origin.admin("demo", &[over]);
+        }
+        _ if below(random, 8) == 0 => withdrawal(of, at),
+        _ => page(of, n, at),
+    };
+    world.origin.send("demo", &[made]);
+}
+
+#[test]
+fn s4_05_columns_that_follow_say_what_the_store_and_columns_built_anew_say() {
+    let filters = [
+        json!({}),
+        json!({"segments": {"$in": [1, 3]}}),
+        json!({"attributes.city": {"$in": ["city 1", "city 2"]}, "attributes.age": {"$gt": 30}}),
+        json!({"$or": [{"devices": {"$gte": 2}}, {"events.page": {"$count": {"$gte": 2}}}]}),
+        json!({"actions.impression": {"$count": {"$gte": 1}, "within": {"interval": 8, "unit": "hours"}}}),
+        json!({"events.purchase": {"$count": 0, "within": {"interval": 10, "unit": "hours"}}, "segments": {"$exists": true}}),
+        json!({"$not": {"segments": 2, "last_seen": {"$gte": NOW}}}),
+    ];
+    for seed in 0..12 {
+        let (mut world, random) = (World::new(), &mut Random::new([seed; 32]));
+        for n in 0..150 {
+            world.origin.now += below(random, HOUR_MS / 4);
+            random_facts(&mut world, random, n);
+            if below(random, 4) == 0 {
+                world.follow();
+            }
+        }
+        world.follow();
+        // The names of attributes come with their first use.
+        let known: Vec<&Json> = filters
+            .iter()
+            .filter(|one| answer::filter(&world.origin.conn, world.origin.tenant("demo"), one).unwrap().is_ok())
+            .collect();
+        assert!(known.len() >= 6, "{}", known.len());
+        let followed: Vec<usize> = known.iter().map(|filter| world.count(filter)).collect();
+        let mut anew = World::of(world.origin);
+        anew.follow();
+        assert_eq!(followed, known.iter().map(|filter| anew.count(filter)).collect::<Vec<_>>(), "seed {seed}");
+    }
+}
+
+#[test]
+fn who_is_too_far_behind_begins_anew() {
+    let mut world = World::new();
+    world.origin.send("demo", &[page(visitor(1), 1, NOW)]);
+    world.follow();
+    world.origin.send("demo", &[page(visitor(2), 1, NOW)]);
+    world.origin.send("demo", &[page(visitor(3), 1, NOW)]);
+    world
+        .origin
+        .conn
+        .execute("DELETE FROM people_changed WHERE seq <= (SELECT max(seq) - 1 FROM people_changed)", [])
+        .unwrap();
+    world.follow();
+    assert_eq!(world.count(&json!({})), 3);
+    assert!(world.audience.read().as_of.is_some());
+}

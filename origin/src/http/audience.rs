@@ -1,0 +1,167 @@
+//! Audiences on the admin side: how many a filter means, by a sample and exactly, and who they are.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, header};
+use axum::response::IntoResponse as _;
+use axum::routing::post;
+use causeway_shared::columns::Measure;
+use causeway_shared::filter::Filter;
+use futures_util::stream;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+use super::admin::{admit, tenant, which};
+use super::segments::{Answer, read_json};
+use super::{ApiError, App, Live};
+use crate::audience::answer::{self, AnswerError, Lines, Sampling};
+use crate::clock;
+use crate::tenants::Known;
+use crate::tokens::Role;
+
+/// Members in one piece of a streamed answer.
+const PIECE: usize = 2_000;
+const NDJSON: &str = "application/x-ndjson";
+const CSV: &str = "text/csv";
+
+pub(super) fn routes() -> Router<Arc<App>> {
+    Router::new()
+        .route("/admin/v1/audience/estimate", post(estimate))
+        .route("/admin/v1/audience/members", post(members))
+}
+
+#[derive(Debug, Deserialize)]
+struct Estimate {
+    filter: Value,
+    precision: Option<f64>,
+    measure: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Members {
+    filter: Value,
+}
+
+/// Looks at a sample until it is precise enough. Each look is a line where the caller takes NDJSON, else the last one alone
+/// is told.
+async fn estimate(State(app): State<Arc<App>>, request: Request) -> Answer {
+    let started = Instant::now();
+    let (parts, body) = request.into_parts();
+    let live = admit(&app, &parts.headers, Role::Viewer).await?;
+    let known = tenant(live, which(&parts.uri))?;
+    let asked: Estimate = read_json(body).await?;
+    let filter = filter(live, &known, asked.filter).await?;
+    let measure = match &asked.measure {
+        Some(name) => Some(measure(live, &known, name).await?),
+        None => None,
+    };
+    let random = super::random()?.first_chunk().map_or(0, |eight| u64::from_be_bytes(*eight));
+    let sampling = Sampling { precision: asked.precision.unwrap_or(answer::PRECISION), measure, random };
+    let (audience, now) = (live.audience.clone(), clock::now());
+    let (told, mut reports) = mpsc::unbounded_channel();
+    let mut looking = Box::pin(live.readers.read(move |view| {
+        let tell = |report| told.send(report).unwrap_or_default();
+        Ok(answer::estimate(&audience, view.conn, known.no, &filter, &sampling, now, tell))
+    }));
+    let (name, takes_lines) = (asked.measure, takes(&parts.headers) == Some(NDJSON));
+    let said = move |report: &answer::Report| report.to_json(name.as_deref(), started.elapsed());
+    if !takes_lines {
+        looking.await?.map_err(refused)?;
+        let mut last = None;
+        while let Ok(report) = reports.try_recv() {
+            last = Some(said(&report));
+        }
+        return Ok(axum::Json(last).into_response());
+    }
+    // What is refused at once is an error; after the first line a stream can only end.
+    let first = tokio::select! {
+        biased;
+        Some(first) = reports.recv() => Some(first),
+        ended = &mut looking => {
+            ended?.map_err(refused)?;
+            None
+        }
+    };
+    let lines = stream::unfold((first, reports, said), |(first, mut reports, said)| async move {
+        let report = match first {
+            Some(first) => first,
+            None => reports.recv().await?,
+        };
+        let line = format!("{}\n", said(&report));
+        Some((Ok::<_, Infallible>(Bytes::from(line)), (None, reports, said)))
+    });
+    Ok(([(header::CONTENT_TYPE, NDJSON)], Body::from_stream(lines)).into_response())
+}
+
+/// Counts who is meant, or streams them where the caller takes NDJSON or CSV.
+async fn members(State(app): State<Arc<App>>, request: Request) -> Answer {
+    let started = Instant::now();
+    let (parts, body) = request.into_parts();
+    let live = admit(&app, &parts.headers, Role::Viewer).await?;
+    let known = tenant(live, which(&parts.uri))?;
+    let Members { filter: document } = read_json(body).await?;
+    let filter = filter(live, &known, document).await?;
+    let (audience, now, form) = (live.audience.clone(), clock::now(), takes(&parts.headers));
+    let Some(form) = form else {
+        let count = live.readers.read(move |view| Ok(answer::exact(&audience, view.conn, known.no, &filter, now)));
+        let (count, population, as_of) = count.await?.map_err(refused)?;
+        let seconds = started.elapsed().as_secs_f64();
+        return Ok(axum::Json(
+            json!({ "count": count, "population": population, "as_of_ms": as_of, "seconds": seconds }),
+        )
+        .into_response());
+    };
+    let all = live.readers.read(move |view| Ok(answer::everyone(&audience, view.conn, known.no, &filter, now)));
+    let (members, as_of) = all.await?.map_err(refused)?;
+    let lines = if form == CSV { Lines::Csv } else { Lines::Ndjson };
+    let head = std::iter::once(lines.head().to_owned());
+    let pieces = (0..members.len().div_ceil(PIECE)).map(move |piece| {
+        let some = members.iter().skip(piece * PIECE).take(PIECE);
+        some.fold(String::with_capacity(PIECE * 52), |text, member| lines.one(text, *member))
+    });
+    let pieces = head.chain(pieces).map(|text| Ok::<_, Infallible>(Bytes::from(text)));
+    let headers =
+        [(header::CONTENT_TYPE, form.to_owned()), (header::HeaderName::from_static("x-as-of-ms"), as_of.to_string())];
+    Ok((headers, Body::from_stream(stream::iter(pieces))).into_response())
+}
+
+/// In which form a caller takes many; `None` for a caller that takes one answer.
+fn takes(headers: &HeaderMap) -> Option<&'static str> {
+    let accept = headers.get(header::ACCEPT)?.to_str().ok()?;
+    [NDJSON, CSV].into_iter().find(|form| accept.contains(form))
+}
+
+async fn filter(live: &Live, known: &Known, document: Value) -> Result<Filter, ApiError> {
+    let tenant = known.clone();
+    let read = live.readers.read(move |view| answer::filter(view.conn, &tenant, &document)).await?;
+    read.map_err(|found| {
+        let all: Vec<String> = found.iter().map(|one| format!("{}: {}", one.path, one.message)).collect();
+        ApiError::field("filter", "bad_filter", all.join("; "))
+    })
+}
+
+async fn measure(live: &Live, known: &Known, name: &str) -> Result<Measure, ApiError> {
+    let (no, named) = (known.no, name.to_owned());
+    let found = live.readers.read(move |view| answer::measure(view.conn, no, &named)).await?;
+    found.ok_or_else(|| ApiError::field("measure", "bad_measure", answer::MEASURES))
+}
+
+fn refused(e: AnswerError) -> ApiError {
+    let message = e.to_string();
+    match e {
+        AnswerError::Building { .. } => ApiError::unavailable("building", message),
+        AnswerError::Unkept(_) => ApiError::field("filter", "unkept", message),
+        AnswerError::TooMany(_) => ApiError::field("filter", "too_wide", message),
+        AnswerError::Precision => ApiError::field("precision", "bad_precision", message),
+        AnswerError::Store(e) => {
+            tracing::error!(error = %crate::chain(&e), "an audience cannot be read");
+            ApiError::unavailable("store", "the store cannot be read now")
+        }
+    }
+}

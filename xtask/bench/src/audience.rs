@@ -1,0 +1,244 @@
+//! `audience`: ten million people in columns, a sample and all of them, beside SQLite and DuckDB on the same data. Both peers
+//! are given only what the question asks for, the segment as a column of its own, and rows in the order of the buckets.
+
+mod peers;
+
+use std::ops::Range;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use anyhow::{Context as _, Result, ensure};
+use causeway_shared::attributes::{Dictionary, Finite, Kind, Token, Value};
+use causeway_shared::columns::{Asked, Found, People, Row};
+use causeway_shared::filter::{Answers, Entities, Filter, Words, parse};
+use causeway_shared::ids::VisitorId;
+use causeway_shared::profile::Totals;
+use causeway_shared::segments::SegmentId;
+use causeway_shared::time::{DAY_MINUTES, HourStamp, Minute};
+use causeway_shared::vocabulary::Vocabulary;
+use clap::Args;
+use serde_json::json;
+
+use crate::random::Random;
+use crate::report::{self, Bar, Line, median};
+use crate::stop::Stop;
+
+const BENCH: &str = "audience";
+const BUCKETS: u16 = 10_000;
+/// The time of all questions.
+const NOW: Minute = Minute(2_800 * DAY_MINUTES);
+/// The segment that is asked for: one person of ten is in it.
+const SEGMENT: u32 = 7;
+const KINDS: [Kind; 20] = {
+    use Kind::{Bool, Date, Float, Integer, String, Strings};
+    [
+        String, Integer, Bool, Integer, Integer, String, String, Bool, Float, Date, Integer, String, Bool, Integer,
+        Date, String, Strings, Float, Bool, Integer,
+    ]
+};
+
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// People, of 20 attributes and 50 segments each.
+    #[arg(long, default_value_t = 10_000_000)]
+    people: u32,
+    /// Rounds; in each the engines take turns, and the median is reported.
+    #[arg(long, default_value_t = 9)]
+    rounds: u32,
+    /// Leaves SQLite and DuckDB out.
+    #[arg(long)]
+    alone: bool,
+}
+
+/// One person, the same for all engines.
+struct Someone {
+    bucket: u16,
+    city: u32,
+    age: i64,
+    vip: bool,
+    /// When it last bought, if it did.
+    bought: Option<Minute>,
+    segments: Vec<SegmentId>,
+    random: Random,
+}
+
+impl Someone {
+    fn of(n: u32) -> Self {
+        let mut random = Random::of(n.into());
+        let mut segments: Vec<SegmentId> = (0..49)
+            .map(|_| {
+                // Few are large, and most are small.
+                let place = random.unit();
+                SegmentId(100 + (place * place * place * 5_000.0) as u32)
+            })
+            .collect();
+        if random.below(10) == 0 {
+            segments.push(SegmentId(SEGMENT));
+        }
+        segments.sort_unstable();
+        segments.dedup();
+        Self {
+            bucket: random.below(BUCKETS.into()) as u16,
+            city: random.below(50) as u32,
+            age: random.below(80) as i64 + 10,
+            vip: random.below(3) == 0,
+            bought: (random.below(2) == 0).then(|| Minute(NOW.0 - random.below(u64::from(90 * DAY_MINUTES)) as u32)),
+            segments,
+            random,
+        }
+    }
+
+    fn is_meant(&self) -> bool {
+        let week = NOW.0 - 6 * DAY_MINUTES;
+        self.city < 10
+            && self.age >= 30
+            && !self.vip
+            && self.segments.binary_search(&SegmentId(SEGMENT)).is_ok()
+            && self.bought.is_none_or(|last| last.0 < week)
+    }
+
+    fn attributes(&mut self) -> Vec<(Token, Value)> {
+        let (city, age, vip, random) = (self.city, self.age, self.vip, &mut self.random);
+        let text = |number: u64| Value::String(format!("text {number}"));
+        let value = |(place, kind): (usize, Kind)| match (place, kind) {
+            (0, _) => Value::String(format!("city {city}")),
+            (1, _) => Value::Integer(age),
+            (2, _) => Value::Bool(vip),
+            (_, Kind::Bool) => Value::Bool(random.below(2) == 0),
+            (_, Kind::Integer) => Value::Integer(random.below(1 << (place % 5 * 8).max(4)) as i64),
+            (_, Kind::Float) => Value::Float(Finite::new(random.unit()).unwrap_or_else(|| unreachable!())),
+            (_, Kind::Date) => Value::Date(random.below(20_000) as i32),
+            (_, Kind::String) => text(random.below(10 << place)),
+            (_, Kind::Strings) => Value::Strings([format!("tag {}", random.below(40))].into()),
+        };
+        (0..).map(Token).zip(KINDS.into_iter().enumerate().map(value)).collect()
+    }
+
+    fn put(mut self, person: u32, people: &mut People) -> Result<()> {
+        let attributes = self.attributes();
+        let events: Vec<(&str, u64, Minute)> = self.bought.map(|last| ("purchase", 1, last)).into_iter().collect();
+        let row = Row {
+            person: person.into(),
+            master: VisitorId::mint(person.into(), [7; 10]),
+            bucket: self.bucket,
+            devices: 1 + self.random.below(3) as u32,
+            seen: Some((1_700_000_000_000 + u64::from(person), 1_780_000_000_000 + u64::from(person))),
+            totals: Totals { pages: self.random.below(500), purchases: events.len() as u64, ..Totals::default() },
+            attributes: &attributes,
+            segments: &self.segments,
+            expires: Some(HourStamp(NOW.0 / 60 + 1 + self.random.below(700) as u32)),
+            events: &events,
+            more_events: false,
+            actions: &[],
+        };
+        people.put(&row).context("the columns are full")
+    }
+}
+
+fn filter() -> Result<Filter> {
+    let names = KINDS.iter().enumerate().map(|(n, kind)| (format!("a{n}"), *kind));
+    let attributes = Dictionary::from_entries(names.collect::<Vec<_>>()).context("no dictionary")?;
+    let cities: Vec<String> = (0..10).map(|n| format!("city {n}")).collect();
+    let document = json!({
+        "attributes.a0": {"$in": cities}, "attributes.a1": {"$gte": 30}, "attributes.a2": false, "segments": SEGMENT,
+        "events.purchase": {"$count": 0, "within": {"interval": 7, "unit": "days"}},
+    });
+    let words = Words {
+        attributes: &attributes,
+        vocabulary: &Vocabulary::default(),
+        entities: &Entities::default(),
+        answers: Answers::Audience,
+    };
+    parse(&document, "filter", &words).map_err(|found| anyhow::anyhow!("{found:?}"))
+}
+
+pub(crate) fn run(options: &Options, json: bool, stop: &Stop) -> Result<()> {
+    let before = memory()?;
+    let (mut people, mut expected) = (People::laid_out_for(options.people.into()), 0);
+    let mut expected_of_sample = 0;
+    let sample = 2_500..2_600_u16;
+    let start = Instant::now();
+    for n in 0..options.people {
+        if n % 100_000 == 0 {
+            stop.check()?;
+        }
+        let someone = Someone::of(n);
+        if someone.is_meant() {
+            expected += 1;
+            expected_of_sample += u64::from(sample.contains(&someone.bucket));
+        }
+        someone.put(n, &mut people)?;
+    }
+    let built = f64::from(options.people) / start.elapsed().as_secs_f64();
+    let (whole, all) = (options.people >= 10_000_000, 0..BUCKETS);
+    let say = |case: &str, value: f64, unit: &'static str, peer: Option<(String, f64)>, bar: Option<Bar>| {
+        report::print(
+            &Line { bench: BENCH, case: case.to_owned(), value, unit, peer, bar: bar.filter(|_| whole) },
+            json,
+        );
+    };
+    say("people put into columns", built, "/s", None, None);
+    say("memory resident", (memory()? - before) as f64 / 1e6, "MB", None, Some(Bar::AtMost(3_000.0)));
+    let filter = filter()?;
+    let peers = if options.alone { None } else { Some(peers::Peers::build(options.people, stop)?) };
+    let (mut samples, mut counts) = (Vec::new(), Vec::new());
+    for _ in 0..options.rounds {
+        stop.check()?;
+        samples.push(timed(|| ask(&people, &filter, &sample, 1), expected_of_sample)?);
+        counts.push(timed(|| ask(&people, &filter, &all, 2), expected)?);
+    }
+    let (sampled, counted) = (median(samples) * 1e3, median(counts) * 1e3);
+    let cases = [("1 % sample, five conditions", sampled, 0.3), ("exact count, the same filter", counted, 15.0)];
+    for (case, value, bar) in cases {
+        say(case, value, "ms", None, Some(Bar::AtMost(bar)));
+    }
+    if let Some(peers) = peers {
+        let [sqlite, duckdb] = peers.ask(&sample, expected_of_sample, expected, options.rounds)?;
+        for (name, [of_sample, of_all]) in [("SQLite", sqlite), ("DuckDB", duckdb)] {
+            let bar = if name == "SQLite" { 0.1 } else { 1.0 };
+            say(cases[0].0, sampled, "ms", Some((name.to_owned(), of_sample)), Some(Bar::AtMost(bar)));
+            say(cases[1].0, counted, "ms", Some((name.to_owned(), of_all)), Some(Bar::AtMost(1.0)));
+        }
+    }
+    Ok(())
+}
+
+/// Who is found, by so many threads.
+fn ask(people: &People, filter: &Filter, buckets: &Range<u16>, threads: usize) -> Result<Found> {
+    let asked = people.ask(filter, NOW)?;
+    let partitions = people.partitions_of(buckets);
+    let share = partitions.len().div_ceil(threads).max(1);
+    let parts = partitions.clone().step_by(share).map(|from| from..(from + share).min(partitions.end));
+    let count = |asked: &Asked<'_>, part| asked.count(part, buckets, None);
+    if threads == 1 {
+        return Ok(count(&asked, partitions));
+    }
+    let asked = &asked;
+    let found: Vec<Found> = std::thread::scope(|scope| {
+        let threads: Vec<_> = parts.map(|part| scope.spawn(move || count(asked, part))).collect();
+        threads.into_iter().filter_map(|thread| thread.join().ok()).collect()
+    });
+    let sum = |of: fn(&Found) -> u64| found.iter().map(of).sum();
+    Ok(Found { people: sum(|one| one.people), sure: sum(|one| one.sure), ..Found::default() })
+}
+
+fn timed(ask: impl Fn() -> Result<Found>, expected: u64) -> Result<f64> {
+    let start = Instant::now();
+    let found = ask()?;
+    let seconds = start.elapsed().as_secs_f64();
+    ensure!(found.sure == expected && found.unsure.is_empty(), "{} were found, {expected} there are", found.sure);
+    Ok(seconds)
+}
+
+/// Bytes of this process that lie in memory.
+fn memory() -> Result<u64> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
+    let kilobytes: u64 = line.trim().trim_end_matches(" kB").parse()?;
+    Ok(kilobytes * 1_024)
+}
+
+/// A Python with DuckDB, where one can be had.
+fn python() -> Option<PathBuf> {
+    std::env::var_os("CAUSEWAY_DUCKDB").map(PathBuf::from)
+}
