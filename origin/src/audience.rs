@@ -22,7 +22,7 @@ use crate::link::Linked;
 use crate::store::{PersonNo, StoreError, TenantNo};
 
 /// Changes that are kept for who follows them; who is further behind begins anew.
-const KEPT: i64 = 1_000_000;
+pub const KEPT: i64 = 1_000_000;
 
 /// The columns of all tenants. Cloning gives another handle to the same ones.
 #[derive(Debug, Clone, Default)]
@@ -85,12 +85,12 @@ pub fn note(group: &Group<'_>, changed: &[Changed], linked: &Linked) -> Result<(
     Ok(())
 }
 
-/// Forgets changes that are older than the newest million.
+/// Forgets some of the changes that are older than the newest ones, so many.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn trim(conn: &Connection) -> Result<usize, StoreError> {
+pub fn trim(conn: &Connection, kept: i64) -> Result<usize, StoreError> {
     const TRIM: &str = "DELETE FROM people_changed WHERE seq IN (
         SELECT seq FROM people_changed WHERE seq <= (SELECT max(seq) FROM people_changed) - ?1 ORDER BY seq LIMIT 10000)";
-    Ok(conn.prepare_cached(TRIM)?.execute([KEPT])?)
+    Ok(conn.prepare_cached(TRIM)?.execute([kept])?)
 }

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::Job;
 use super::runs::{self, Run};
+use crate::audience;
 use crate::backlog::Backlog;
 use crate::experiment::rollup::{self, Rolled};
 use crate::group::{self, Given, Rules};
@@ -233,6 +234,7 @@ fn trim(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
         let tx = place.conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let Some(last) = trim::some(&tx, cursor, SOME, now, &mut trimmed)? else { break };
         cursor = last;
+        audience::trim(&tx, audience::KEPT)?;
         if run.asked.dry_run {
             tx.rollback()?;
         } else {
