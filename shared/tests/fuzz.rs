@@ -24,7 +24,7 @@ use causeway_shared::ledger::{Ledger, Reservation};
 use causeway_shared::person::{Source, Weight};
 use causeway_shared::profile::{Beyond, Profile};
 use causeway_shared::segments::{SegmentId, Stamp, State};
-use causeway_shared::time::HourStamp;
+use causeway_shared::time::{HourStamp, Minute};
 use causeway_shared::token::AdToken;
 use causeway_shared::view::{Snapshot, Stored};
 use causeway_shared::wire::facts::{self, FactBatch};
@@ -279,6 +279,16 @@ fn stored_attributes() {
     let seeds = [map.pack()];
     check!().with_iterations(ITERATIONS).with_test_time(TIME).with_type::<Hostile>().for_each(|hostile| {
         steady(profile::attributes(&hostile.bytes(&seeds)), |map| profile::attributes(&map.pack()));
+    });
+}
+
+#[test]
+fn stored_events() {
+    let mut busy = Profile::of(&all_facts()).events().clone();
+    (0..200).for_each(|n| busy.add("page", Minute(4_000_000 + n * 1_000)));
+    let seeds = [Profile::of(&all_facts()).events().pack(), busy.pack()];
+    check!().with_iterations(ITERATIONS).with_test_time(TIME).with_type::<Hostile>().for_each(|hostile| {
+        steady(profile::events(&hostile.bytes(&seeds)), |events| profile::events(&events.pack()));
     });
 }
 

@@ -13,6 +13,7 @@ mod frame;
 use causeway_shared::actions::{Entity, InsertionHash, Level, Unit, Verb, ViewType, Window};
 use causeway_shared::attributes::{AttributeMap, Kind, Token, Value};
 use causeway_shared::cookie::{self, IDENTITY};
+use causeway_shared::events::Events;
 use causeway_shared::experiment::{Exposure, Exposures};
 use causeway_shared::fact::{Fact, PURCHASE, Scope, What};
 use causeway_shared::identity::IdentityCookie;
@@ -25,7 +26,7 @@ use causeway_shared::ledger::{Ledger, Reservation};
 use causeway_shared::membership::{Cut, Membership};
 use causeway_shared::model::{Model, Part, Quality};
 use causeway_shared::person::{Source, Weight};
-use causeway_shared::profile::{Beyond, Content, Profile, SubProfile, Totals};
+use causeway_shared::profile::{Beyond, Content, Parts, Profile, SubProfile, Totals};
 use causeway_shared::segments::{SegmentId, Stamp, State};
 use causeway_shared::strict::{
     Answer, Ask, Call, Candidate, Claim, Entries, Entry, Links, Object, Seen, StrictCap, Wanted,
@@ -56,6 +57,7 @@ const WITHDRAWAL: &str =
 const BATCH: &str = "830163707562828550010101010101010101010101010101015001a3185c50007102830405060708090a1b000001a3185c53\
      e80082001b01c9c380010203048550050505050505050505050505050505055001a3185c50007102830405060708090a1b00\
      0001a3185c6388008103";
+const EVENTS: &str = "000604706167650001c09384040870757263686173650001c0938404067369676e75700001c0938404";
 const PROFILE: &str = "8a0101011a0ee6b280811b01c9c38001020304821b000001a3185c53e81b000001a3185c6b588f001b000001a3185c53e81b\
      01010101010101011b000001a3185c57d01b02020202020202021b000001a3185c5bb81b03030303030303031b000001a318\
      5c5fa01b04040404040404041b000001a3185c63881b05050505050505051b000001a3185c67701b06060606060606061b00\
@@ -433,8 +435,12 @@ fn a_batch_of_facts() {
 
 #[test]
 fn a_stored_profile() {
-    let expected = counted();
+    let mut expected = counted();
     assert_eq!(to_hex(&profile::encode(&expected)), PROFILE);
+    let parts = expected.take_parts();
+    assert_eq!(to_hex(&parts.events.pack()), EVENTS);
+    assert_eq!(profile::events(&hex(EVENTS)).unwrap(), parts.events);
+    let expected = expected.with_parts(Parts { events: Events::default(), ..parts });
     assert_eq!(profile::decode(&hex(PROFILE)).unwrap(), expected);
     assert_eq!(profile::decode(&hex(LATER_PROFILE)).unwrap(), expected);
 }
