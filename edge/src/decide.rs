@@ -8,6 +8,7 @@ use causeway_shared::fact::{Fact, What};
 use causeway_shared::identity::{Origin, Recognised};
 use causeway_shared::ids::{FactId, InsertionId, VisitorId};
 use causeway_shared::limits;
+use causeway_shared::order;
 use causeway_shared::units::Unit;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -299,8 +300,8 @@ fn answer(
         reason,
         degraded: &visit.notes,
         trace,
-        attributes: call.attributes.refused.iter().map(|one| (one.name.as_str(), one.code)).collect(),
-        refused: call.refused.iter().map(|(kind, why)| (kind.clone(), Value::from(*why))).collect(),
+        attributes: order::all(call.attributes.refused.iter().map(|one| (one.name.as_str(), one.code))),
+        refused: order::all(call.refused.iter().map(|(kind, why)| (kind.clone(), Value::from(*why)))),
     };
     let mut outcome = Outcome::json(200, &answer).with_headers(visit.cors.iter().cloned());
     outcome.head.notes.clone_from(&visit.notes);

@@ -10,6 +10,7 @@ use causeway_shared::filter::Subject;
 use causeway_shared::identity::Recognised;
 use causeway_shared::ids::{InsertionId, VisitorId};
 use causeway_shared::ledger::Reservation;
+use causeway_shared::order;
 use causeway_shared::token::{self, AdToken};
 use causeway_shared::view::Counted;
 use serde::Serialize;
@@ -315,7 +316,7 @@ fn counted(visit: &Visit, who: &Recognised) -> Value {
     let visitors = counted.members();
     let read = visit.snapshots.iter().filter(|(visitor, _)| visitors.contains(visitor));
     let snapshots: Map<String, Value> =
-        read.map(|(visitor, version)| (visitor.to_string(), Value::from(version.to_string()))).collect();
+        order::all(read.map(|(visitor, version)| (visitor.to_string(), Value::from(version.to_string()))));
     let visitors: Vec<String> = visitors.iter().map(ToString::to_string).collect();
     json!({ "visitors": visitors, "snapshots": snapshots })
 }

@@ -7,6 +7,7 @@ use causeway_shared::catalogue::{Compiled, Offer};
 use causeway_shared::identity::Recognised;
 use causeway_shared::ids::{InsertionId, Millis, TenantId, VisitorId};
 use causeway_shared::limits;
+use causeway_shared::order;
 use causeway_shared::strict::{Ask, Call, Candidate, Claim, Entries, Links, Object, Seen, Step, StrictCap, Wanted};
 use causeway_shared::time::Minute;
 use causeway_shared::wire::strict as wire;
@@ -37,7 +38,7 @@ pub(crate) fn claim(visit: &Visit, who: &Recognised, choices: &[Vec<usize>], ins
     places.retain(|_, number| *number < limits::STRICT_CANDIDATES);
     let mut offers: Vec<(usize, &Offer)> =
         places.iter().filter_map(|(place, number)| Some((*number, catalogue.offers.get(*place)?))).collect();
-    offers.sort_by_key(|(number, _)| *number);
+    order::sort_by_key(&mut offers, |(number, _)| *number);
     let offers: Vec<&Offer> = offers.into_iter().map(|(_, offer)| offer).collect();
     let wanted = insertions.iter().zip(choices).map(|(insertion, choices)| Wanted {
         insertion: InsertionHash::of(*insertion),
@@ -73,7 +74,7 @@ fn seen(who: &Recognised, offers: &[&Offer]) -> Vec<Seen> {
         .filter(counts)
         .map(|action| Seen { insertion: action.insertion, entity: action.entity, minute: action.minute })
         .collect();
-    seen.sort_by_key(|seen| std::cmp::Reverse(seen.minute));
+    order::sort_by_key(&mut seen, |seen| std::cmp::Reverse(seen.minute));
     seen.truncate(limits::STRICT_SEEN);
     seen
 }
@@ -84,7 +85,7 @@ pub(crate) type Granted = BTreeMap<InsertionHash, u32>;
 /// Reads what was granted; `None` where no object answered.
 pub(crate) fn granted(answer: &[u8]) -> Option<Granted> {
     let answer = wire::decode_answer(answer)?;
-    Some(answer.granted.into_iter().map(|(insertion, entry)| (insertion, entry.entity.ad)).collect())
+    Some(order::all(answer.granted.into_iter().map(|(insertion, entry)| (insertion, entry.entity.ad))))
 }
 
 /// One call of an object with what it stores: gives what it is to store (in the place of facts) and the answer, or the

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use causeway_shared::catalogue::Limited;
 use causeway_shared::decision::Holding;
 use causeway_shared::identity::Recognised;
+use causeway_shared::order;
 use causeway_shared::units::{Call, Given, Recipients, Step, Stock, Writes};
 use causeway_shared::wire::units as wire;
 
@@ -30,7 +31,7 @@ pub(crate) fn holdings(visit: &Visit, who: &Recognised) -> BTreeMap<u32, Holding
         let drawn = || of.recipients.range_of(&random, &of.id).is_some();
         (open && drawn()).then_some((of.campaign, Holding::May))
     };
-    limited.iter().filter_map(holding).collect()
+    order::all(limited.iter().filter_map(holding))
 }
 
 /// Asks for a unit of a campaign.

@@ -20,6 +20,7 @@ use crate::attributes::{Token, Value};
 use crate::catalogue::{Bound, Compiled, Group, Offer, Terms};
 use crate::filter::{self, History, Matches, Subject};
 use crate::ids::Millis;
+use crate::order;
 use crate::profile::Totals;
 use crate::segments::SegmentId;
 use crate::steering::Steering;
@@ -211,7 +212,7 @@ impl<'a> Question<'a> {
             let fits_floor = |candidate: &&Candidate| candidate.worth >= placement.floor_micros;
             let all = self.candidates(placement).iter().filter(fits_floor);
             let mut choices: Vec<Candidate> = all.filter(strict).copied().collect();
-            choices.sort_by_key(|candidate| candidate.rank());
+            order::sort_by_key(&mut choices, |candidate| candidate.rank());
             let first = choices.first().copied().or(free);
             page.placed.extend(first.and_then(|first| self.catalogue.offers.get(first.place())));
             choices.into_iter().map(Candidate::place).collect()

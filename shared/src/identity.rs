@@ -17,6 +17,7 @@ use crate::fact::{Fact, What};
 use crate::ids::{AltHash, AlternateId, FactId, Millis, Version, VisitorId};
 use crate::ledger::Ledger;
 use crate::limits;
+use crate::order;
 use crate::profile::Beyond;
 use crate::random::Random;
 use crate::view::{Counted, Snapshot, Stored, View};
@@ -395,7 +396,7 @@ impl Who {
             self.cookie.tag = snapshot.unique.first().copied();
         }
         let membership = &snapshot.membership;
-        let named = membership.admits.keys().chain(membership.cuts.keys()).copied().collect();
+        let named = order::all(membership.admits.keys().chain(membership.cuts.keys()).copied());
         view.add_snapshot(snapshot);
         named
     }

@@ -18,6 +18,7 @@ use crate::experiment::{Exposure, Exposures};
 use crate::fact::{Fact, PAGE, PURCHASE, What};
 use crate::ids::{Micros, Millis, SessionId, Version};
 use crate::limits;
+use crate::order;
 use crate::rhythm::Rhythm;
 use crate::segments::{PackedSegments, SegmentMap, Stamp};
 use crate::time::{Day, Minute};
@@ -77,7 +78,10 @@ impl Newest {
     /// From its parts, as a wire carries them.
     #[must_use]
     pub fn from_parts(ids: impl IntoIterator<Item = (Millis, u64)>, floor: Millis) -> Self {
-        let mut newest = Self { ids: ids.into_iter().map(|id| (id, ())).collect(), floor };
+        let mut newest = Self { ids: LiteMap::new(), floor };
+        for id in ids {
+            newest.ids.insert(id, ());
+        }
         newest.trim();
         newest
     }
@@ -373,7 +377,7 @@ impl Known {
     /// From pages alone.
     #[must_use]
     pub fn from_beyond(pages: impl IntoIterator<Item = Beyond>) -> Self {
-        let beyond = pages.into_iter().map(|p| ((p.received, p.short), p.session)).collect();
+        let beyond = order::all(pages.into_iter().map(|p| ((p.received, p.short), p.session)));
         Self { beyond, ..Self::default() }
     }
 
@@ -484,7 +488,7 @@ impl Known {
             self.beyond.iter().filter(|((at, short), _)| !names.as_ref().is_some_and(|n| n.newest.holds(*at, *short)))
         };
         let counted = |s: &SessionId| names.as_ref().is_some_and(|n| n.hold_session(*s, base.sessions));
-        let sessions: BTreeSet<SessionId> = unheld().map(|(_, session)| *session).filter(|s| !counted(s)).collect();
+        let sessions: BTreeSet<SessionId> = order::all(unheld().map(|(_, session)| *session).filter(|s| !counted(s)));
         let beyond = Totals { pages: unheld().count() as u64, sessions: sessions.len() as u64, ..Totals::default() };
         base.plus(beyond).most(unnamed)
     }

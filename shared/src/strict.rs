@@ -16,6 +16,7 @@ use std::collections::BTreeMap;
 use crate::actions::{Entity, InsertionHash, Level, Window};
 use crate::ids::{Epoch, VisitorId};
 use crate::limits;
+use crate::order;
 use crate::time::Minute;
 
 /// One placing that a strict cap counts.
@@ -250,7 +251,7 @@ impl Object {
         let beyond = seen.iter().filter(|s| same(s.entity) && s.minute >= from);
         // A snapshot may name an insertion twice: on two days, or under two visitors.
         let beyond: std::collections::BTreeSet<InsertionHash> =
-            beyond.map(|s| s.insertion).filter(|insertion| !self.entries.contains_key(insertion)).collect();
+            order::all(beyond.map(|s| s.insertion).filter(|insertion| !self.entries.contains_key(insertion)));
         u32::try_from(here + beyond.len()).unwrap_or(u32::MAX)
     }
 
@@ -261,7 +262,7 @@ impl Object {
             return Entries::new();
         };
         (entry.confirmed, entry.minute) = (true, latest);
-        Entries::from([(insertion, *entry)])
+        order::all([(insertion, *entry)])
     }
 }
 

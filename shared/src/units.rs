@@ -17,6 +17,7 @@ use crate::bucket::{BUCKETS, PersonRandom, Purpose};
 use crate::first::{First, Firsts};
 use crate::ids::{Millis, TenantId, VisitorId};
 use crate::limits;
+use crate::order;
 use crate::packed::{self, Packed};
 
 /// How many people may get a campaign's ads.
@@ -187,6 +188,6 @@ impl Call {
     /// Of the visitor that asks, and of the smallest, by whose range another browser of the person asks.
     fn remember(&self, row: Option<Row>) -> Writes {
         let smallest = self.members.iter().min().copied().unwrap_or(self.own);
-        Writes::from([(self.own, row), (smallest, row)])
+        order::all([(self.own, row), (smallest, row)])
     }
 }

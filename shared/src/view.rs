@@ -33,8 +33,8 @@ impl Snapshot {
     /// Drops what it says of anybody but its visitor. Whose visitor it is stays: that keeps two members apart.
     pub fn keep_own(&mut self) {
         self.membership = Membership::default();
-        let own = self.profiles.remove(&self.visitor);
-        self.profiles = own.into_iter().map(|sub| (self.visitor, sub)).collect();
+        let own = self.visitor;
+        self.profiles.retain(|visitor, _| *visitor == own);
     }
 }
 
@@ -148,12 +148,11 @@ impl View {
     }
 
     fn add_profiles(&mut self, profiles: LiteMap<VisitorId, SubProfile>) {
-        let subs = profiles.into_iter().map(|(visitor, sub)| (visitor, Known::from_sub(sub)));
-        if self.known.is_empty() {
-            // The common case, a request's one snapshot: its visitors are in order already.
-            self.known = subs.collect();
-        } else {
-            subs.for_each(|(visitor, known)| self.add_known(visitor, known));
+        for (visitor, sub) in profiles {
+            // The common case is a request's one snapshot, whose visitors are in order.
+            if let Some((visitor, known)) = self.known.try_append(visitor, Known::from_sub(sub)) {
+                self.add_known(visitor, known);
+            }
         }
     }
 

@@ -261,11 +261,13 @@ fn check_count(count: usize) -> Result<(), ValueError> {
 
 fn strings_of(entries: &[Json]) -> Result<Value, ValueError> {
     check_count(entries.len())?;
-    let text = |entry: &Json| {
+    let mut all = BTreeSet::new();
+    for entry in entries {
         let text = entry.as_str().ok_or(ValueError::Malformed("an array of more than strings"))?;
-        check_text(text).map(|()| text.to_owned())
-    };
-    entries.iter().map(text).collect::<Result<_, _>>().map(Value::Strings)
+        check_text(text)?;
+        all.insert(text.to_owned());
+    }
+    Ok(Value::Strings(all))
 }
 
 /// The day of a text YYYY-MM-DD.

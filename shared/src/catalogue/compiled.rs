@@ -8,6 +8,7 @@ use crate::actions::{Cap, Counter, Entity, Level, Verb, Window};
 use crate::experiment::Experiment;
 use crate::filter::{Index, Matches};
 use crate::ids::Millis;
+use crate::order;
 use crate::units::Recipients;
 
 /// A catalogue without problems, compiled. Made once, read by every decision.
@@ -162,7 +163,7 @@ impl Compiled {
             compiled.has_strict |= offer.strict;
             compiled.offers.push(offer);
         }
-        compiled.by_code.sort_unstable();
+        order::sort(&mut compiled.by_code);
         compiled
     }
 
@@ -247,7 +248,7 @@ impl Family {
         let mut arms = self.arms.clone();
         arms.extend(arm);
         // An experiment is named once where the levels agree.
-        arms.sort_unstable();
+        order::sort(&mut arms);
         arms.dedup();
         self.groups.push((arm, groups.len()));
         groups.push(Group { terms: self.terms, targets: self.targets, arms, offers: Vec::new() });

@@ -6,6 +6,7 @@ use crate::actions::{Level, PackedActions, Verb, Window, tally};
 use crate::events::{self, Events};
 use crate::fact::{PAGE, PURCHASE};
 use crate::limits;
+use crate::order;
 use crate::profile::Totals;
 use crate::time::Minute;
 
@@ -62,7 +63,7 @@ impl Filter {
 /// [`limits::TARGET_COUNTS`].
 #[must_use]
 pub fn counts_problem<'f>(filters: impl IntoIterator<Item = &'f Filter>) -> Option<String> {
-    let asked: BTreeSet<&CountQuestion> = filters.into_iter().flat_map(Filter::counts).collect();
+    let asked: BTreeSet<&CountQuestion> = order::all(filters.into_iter().flat_map(Filter::counts));
     let ByAction(windows) = ByAction::of(asked);
     let keys: usize = windows.iter().map(|(_, keys)| keys.len()).sum();
     for (there, most, what) in [
@@ -94,7 +95,7 @@ impl ByAction {
                 Some((level, codes)) => keys.extend(codes.iter().map(|code| ((*verb, Some((*level, *code))), place))),
             }
         }
-        windows.values_mut().for_each(|keys| keys.sort_unstable());
+        windows.values_mut().for_each(order::sort);
         Self(windows.into_iter().collect())
     }
 

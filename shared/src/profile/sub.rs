@@ -8,6 +8,7 @@ use crate::attributes::PackedAttributes;
 use crate::experiment::Exposures;
 use crate::ids::{Millis, SessionId, Version};
 use crate::limits;
+use crate::order;
 use crate::packed::{self, Packed};
 use crate::segments::PackedSegments;
 use crate::units::Units;
@@ -278,7 +279,7 @@ impl Names {
 
     fn read(packed: &mut Packed<'_>) -> Option<Self> {
         let sessions = (0..packed.count(limits::NEWEST_SESSIONS)?).map(|_| packed.eight().map(SessionId));
-        let sessions = sessions.collect::<Option<_>>()?;
+        let sessions = order::all_or_none(sessions)?;
         let floor = packed.number()?;
         let ids = (0..packed.count(limits::NEWEST_FACTS)?).map(|_| Some((packed.number()?, packed.eight()?)));
         Some(Self { sessions, newest: Newest::from_parts(ids.collect::<Option<Vec<_>>>()?, floor) })

@@ -6,6 +6,8 @@
 //! whom it is not meant for. It goes on with the catalogue it has.
 
 use bytes::Bytes;
+use std::collections::BTreeMap;
+
 use minicbor::decode::Decoder;
 
 use super::kv::{open_within, seal};
@@ -14,6 +16,7 @@ use super::parts::{self, WireError};
 use crate::ids::Version;
 use crate::limits;
 use crate::model::Model;
+use crate::order;
 use crate::steering::{Pace, Steering};
 
 const FORM: u8 = 1;
@@ -118,13 +121,12 @@ pub fn decode_steering(key: &str, value: &[u8]) -> Result<(Version, Steering), W
             let shares = (1..count).map(|_| d.u32()).collect::<Result<_, _>>()?;
             Ok((experiment, shares))
         })?;
-        let paces = parts::list(d, 3 * limits::CATALOGUE_ROWS)? / 3;
-        let paces = (0..paces)
-            .map(|_| Ok((d.u32()?, Pace { from: d.u32()?, to: d.u32()? })))
-            .collect::<Result<_, WireError>>()?;
+        let mut paces = BTreeMap::new();
+        for _ in 0..parts::list(d, 3 * limits::CATALOGUE_ROWS)? / 3 {
+            paces.insert(d.u32()?, Pace { from: d.u32()?, to: d.u32()? });
+        }
         let given_out = if given { parts::values(d, limits::CATALOGUE_ROWS, |d| Ok(d.u32()?))? } else { Vec::new() };
-        let (shares, given_out) = (shares.into_iter().collect(), given_out.into_iter().collect());
-        Ok((published, Steering { at, shares, paces, given_out }))
+        Ok((published, Steering { at, shares: order::all(shares), paces, given_out: order::all(given_out) }))
     })
 }
 

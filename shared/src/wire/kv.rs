@@ -131,7 +131,9 @@ fn snapshot(d: &mut Decoder<'_>, all: &Bytes) -> Result<Snapshot, WireError> {
         let version = Version { restore: rows.number()?.try_into().ok()?, counter: rows.number()? };
         Some((visitor, SubProfile::from_packed(version, all.slice_ref(rows.row()?))))
     })?;
-    membership.admits = profiles.keys().map(|visitor| (*visitor, ())).collect();
+    for visitor in profiles.keys() {
+        membership.admits.insert(*visitor, ());
+    }
     Ok(Snapshot { version, visitor, unique, membership, profiles, truncated: d.bool()? })
 }
 

@@ -4,6 +4,7 @@
 
 use crate::ids::VisitorId;
 use crate::limits;
+use crate::order;
 use crate::packed::{Packed, put, put_row};
 use crate::units::{Call, Given, RANGES, Row, Rows, Stock, Writes};
 
@@ -80,7 +81,7 @@ pub fn decode_rows(call: &Call, lines: &[u8]) -> Option<(Stock, Rows)> {
         }
     };
     let there = call.members.iter().zip(lines).filter(|(_, text)| !text.is_empty());
-    let rows = there.map(|(member, text)| Some((*member, row(text)?))).collect::<Option<_>>()?;
+    let rows = order::all_or_none(there.map(|(member, text)| Some((*member, row(text)?))))?;
     Some((stock, rows))
 }
 
