@@ -10,6 +10,7 @@ use minicbor::decode::Decoder;
 
 use super::parts::{self, Encoder, WireError, Written};
 use crate::attributes::{self, Kind};
+use crate::crc::crc32;
 use crate::ids::{Epoch, Version, VisitorId};
 use crate::limits;
 use crate::membership::{Cut, Membership};
@@ -207,10 +208,5 @@ pub(super) fn open_within(most: usize, tag: &str, key: &str, value: &[u8]) -> Re
 }
 
 fn checksum(tag: &str, key: &str, bytes: &[u8]) -> u32 {
-    let mut crc = crc32fast::Hasher::new();
-    crc.update(tag.as_bytes());
-    crc.update(key.as_bytes());
-    crc.update(&[0]);
-    crc.update(bytes);
-    crc.finalize()
+    crc32(&[tag.as_bytes(), key.as_bytes(), &[0], bytes])
 }
