@@ -315,10 +315,10 @@ fn read(body: &[u8]) -> Result<Body<'_>, Box<Outcome>> {
     if !body.trim_ascii_start().starts_with(b"{") {
         return Err(Box::new(Outcome::error(400, "malformed", "the body is not a JSON object", None)));
     }
-    let body: Body<'_> = serde_json::from_slice(body).map_err(|error| {
-        let message = format!("the body is not the JSON it should be: {error}");
-        Box::new(Outcome::error(400, "malformed", &message, None))
-    })?;
+    let malformed = |message: &str| Box::new(Outcome::error(400, "malformed", message, None));
+    let text = std::str::from_utf8(body).map_err(|_| malformed("the body is not UTF-8"))?;
+    let body: Body<'_> = serde_json::from_str(text)
+        .map_err(|error| malformed(&format!("the body is not the JSON it should be: {error}")))?;
     body.check()?;
     Ok(body)
 }

@@ -98,7 +98,7 @@ impl ProofError {
 /// The first reason not to believe it: form, then algorithm and key, then signature, then claims.
 pub fn verify(token: &str, keys: &[ProofKey], tenant: &TenantId, now: Millis) -> Result<Claims, ProofError> {
     let payload = open(token, keys)?;
-    let payload: Payload = serde_json::from_slice(&payload).map_err(|_| ProofError::Malformed)?;
+    let payload: Payload = json(&payload)?;
     if !payload.is_for(tenant) {
         return Err(ProofError::Audience);
     }
@@ -193,6 +193,11 @@ fn seconds(date: &Number) -> Option<u64> {
 }
 
 /// The payload of a token whose signature holds.
+fn json<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, ProofError> {
+    let text = std::str::from_utf8(bytes).map_err(|_| ProofError::Malformed)?;
+    serde_json::from_str(text).map_err(|_| ProofError::Malformed)
+}
+
 fn open(token: &str, keys: &[ProofKey]) -> Result<Vec<u8>, ProofError> {
     if token.len() > limits::PROOF_BYTES {
         return Err(ProofError::TooLong);
@@ -200,7 +205,7 @@ fn open(token: &str, keys: &[ProofKey]) -> Result<Vec<u8>, ProofError> {
     let (signed, signature) = token.rsplit_once('.').ok_or(ProofError::Malformed)?;
     let (header, payload) = signed.split_once('.').ok_or(ProofError::Malformed)?;
     // A dot too many is left in the payload, where base64url refuses it.
-    let header: Header = serde_json::from_slice(&decode(header)?).map_err(|_| ProofError::Malformed)?;
+    let header: Header = json(&decode(header)?)?;
     let payload = decode(payload)?;
     let signature = decode(signature)?;
     if header.crit {

@@ -116,7 +116,8 @@ pub fn decode(bytes: &Bytes) -> Result<Flat, WireError> {
     if number(&mut from)? != FORM {
         return Err(WireError::UnknownForm);
     }
-    let experiments: Vec<Experiment> = serde_json::from_slice(row(&mut from)?).map_err(|_| WireError::Malformed)?;
+    let experiments = std::str::from_utf8(row(&mut from)?).map_err(|_| WireError::Malformed)?;
+    let experiments: Vec<Experiment> = serde_json::from_str(experiments).map_err(|_| WireError::Malformed)?;
     let questions = all(&mut from, limits::CAP_QUESTIONS, question)?;
     let filters = all(&mut from, 2 * limits::CATALOGUE_ROWS, |from| filter::decode(row(from)?))?;
     let caps = all(&mut from, 4 * limits::CATALOGUE_ROWS, |from| {
