@@ -21,7 +21,9 @@ const CONFIG = JSON.stringify({ tenant: [{ name: "demo", hosts: ["localhost"], n
 const KEYS = JSON.stringify({ sync: ring(1), tenants: { demo: { cookie: ring(2), alternate: ring(3) } } });
 const HEAD = "POST\nhttp://localhost/v1/decide\n\n\n\n\n\n";
 
-glue.initSync({ module: new WebAssembly.Module(readFileSync(new URL("../build/engine_bg.wasm", import.meta.url))) });
+const built = readFileSync(new URL("../build/engine_bg.wasm", import.meta.url));
+
+glue.initSync({ module: new WebAssembly.Module(built) });
 
 function decide(module, now = Date.now()) {
   const seed = crypto.getRandomValues(new Uint8Array(32));
@@ -377,6 +379,11 @@ test("issue_5_the_page_tag_has_3_kb_gzipped_at_most_and_evaluates_nothing", () =
   const size = gzipSync(script, { level: 9 }).length;
   assert.ok(size <= 3_000, `${size} bytes`);
   for (const word of ["eval(", "Function(", "innerHTML", "allow-same-origin", "document.write"]) assert.ok(!script.includes(word), word);
+});
+
+test("issue_2_the_module_has_430_kb_gzipped_at_most", () => {
+  const size = gzipSync(built, { level: 9 }).length;
+  assert.ok(size <= 430_000, `${size} bytes`);
 });
 
 test("the_page_tag_s_types_name_what_it_exports", async () => {

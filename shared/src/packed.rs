@@ -47,7 +47,7 @@ impl<'a> Packed<'a> {
         self.long_number()
     }
 
-    #[inline]
+    #[inline(always)]
     fn long_number(&mut self) -> Option<u64> {
         // Two bytes are most of those that are not one.
         if let [low, high @ 1..0x80, rest @ ..] = self.0 {

@@ -149,6 +149,7 @@ impl Counter {
     }
 
     /// The place of a key, a new one if it has none yet. There is twice the room of all keys, so that the search ends.
+    #[inline(always)]
     fn claim(&mut self, key: u64) -> u32 {
         let mask = self.keys.len() - 1;
         let mut at = self.start(key);
@@ -166,6 +167,7 @@ impl Counter {
         0
     }
 
+    #[inline(always)]
     fn place(&self, key: u64) -> Option<u32> {
         let mask = self.keys.len() - 1;
         let mut at = self.start(key);
@@ -178,6 +180,7 @@ impl Counter {
         None
     }
 
+    #[inline(always)]
     fn start(&self, key: u64) -> usize {
         scatter(key, self.shift)
     }

@@ -73,7 +73,7 @@ const _: () = assert!(CLICK as usize + 4 * BUCKETS <= HASHED as usize);
 impl Feature {
     /// The place of its weight among two to the power of `bits`, which is one of [`super::BITS`].
     #[must_use]
-    #[inline]
+    #[inline(always)]
     pub fn place(self, bits: u8) -> u16 {
         let at = |start: u16, number: u8| start + u16::from(number);
         let of_level = |level: Level, bucket: u8| level as u16 * BUCKETS as u16 + u16::from(bucket);
