@@ -1,6 +1,8 @@
 //! One isolate's engine: its configuration, and the requests that wait for a KV read.
 
 use std::collections::BTreeMap;
+
+use litemap::LiteMap;
 use std::rc::Rc;
 
 use causeway_shared::config::{EdgeConfig, Tenant};
@@ -99,7 +101,7 @@ impl Incoming<'_> {
             names: Rc::default(),
             catalogue: Rc::default(),
             wanted: None,
-            units: BTreeMap::new(),
+            units: LiteMap::new(),
             got: None,
             snapshots: Vec::new(),
             notes,

@@ -1,6 +1,6 @@
 //! Strict caps at the edge: what the object of a request's visitor is asked, and what such an object does with a call.
 
-use std::collections::BTreeMap;
+use litemap::LiteMap;
 
 use causeway_shared::actions::{Action, InsertionHash, Verb};
 use causeway_shared::catalogue::{Compiled, Offer};
@@ -30,7 +30,7 @@ pub(crate) fn confirm(site: &Site, visitor: VisitorId, insertion: InsertionId) -
 /// Asks which of these ads may be placed: by placement the places of its choices among the catalogue's.
 pub(crate) fn claim(visit: &Visit, who: &Recognised, choices: &[Vec<usize>], insertions: &[InsertionId]) -> Hop {
     let catalogue = &visit.catalogue.compiled;
-    let mut places: BTreeMap<usize, usize> = BTreeMap::new();
+    let mut places: LiteMap<usize, usize> = LiteMap::new();
     for place in choices.iter().flatten() {
         let next = places.len();
         places.entry(*place).or_insert(next);
@@ -80,12 +80,12 @@ fn seen(who: &Recognised, offers: &[&Offer]) -> Vec<Seen> {
 }
 
 /// What was granted, by insertion: the ad's code.
-pub(crate) type Granted = BTreeMap<InsertionHash, u32>;
+pub(crate) type Granted = LiteMap<InsertionHash, u32>;
 
 /// Reads what was granted; `None` where no object answered.
 pub(crate) fn granted(answer: &[u8]) -> Option<Granted> {
     let answer = wire::decode_answer(answer)?;
-    Some(order::all(answer.granted.into_iter().map(|(insertion, entry)| (insertion, entry.entity.ad))))
+    Some(order::flat(answer.granted.into_iter().map(|(insertion, entry)| (insertion, entry.entity.ad))))
 }
 
 /// One call of an object with what it stores: gives what it is to store (in the place of facts) and the answer, or the

@@ -1,7 +1,7 @@
 //! Limited offers at the edge: which units a request's person may see, what the object of its bucket range is asked, and
 //! what such an object does with a call.
 
-use std::collections::BTreeMap;
+use litemap::LiteMap;
 
 use causeway_shared::catalogue::Limited;
 use causeway_shared::decision::Holding;
@@ -16,10 +16,10 @@ use crate::placing;
 use crate::visit::Visit;
 
 /// The campaigns with only so many recipients of which a person has a unit, or may get one.
-pub(crate) fn holdings(visit: &Visit, who: &Recognised) -> BTreeMap<u32, Holding> {
+pub(crate) fn holdings(visit: &Visit, who: &Recognised) -> LiteMap<u32, Holding> {
     let limited = &visit.catalogue.compiled.limited;
     if limited.is_empty() || !visit.is_counted() {
-        return BTreeMap::new();
+        return LiteMap::new();
     }
     let counted = who.counted();
     let (held, random) = (counted.units(), placing::random_of(&counted));
@@ -31,7 +31,7 @@ pub(crate) fn holdings(visit: &Visit, who: &Recognised) -> BTreeMap<u32, Holding
         let drawn = || of.recipients.range_of(&random, &of.id).is_some();
         (open && drawn()).then_some((of.campaign, Holding::May))
     };
-    order::all(limited.iter().filter_map(holding))
+    order::flat(limited.iter().filter_map(holding))
 }
 
 /// Asks for a unit of a campaign.

@@ -1,6 +1,6 @@
 //! A request that recognises its visitor, from step to step: what it was given from the KV, and who answers it.
 
-use std::collections::BTreeMap;
+use litemap::LiteMap;
 use std::rc::Rc;
 
 use causeway_shared::attributes::Dictionary;
@@ -40,7 +40,7 @@ pub(crate) struct Visit {
     /// The version of it that the pointer named and this isolate does not have.
     pub(crate) wanted: Option<Pointer>,
     /// How its person stands to limited offers, from when its reads are over.
-    pub(crate) units: BTreeMap<u32, Holding>,
+    pub(crate) units: LiteMap<u32, Holding>,
     /// The unit that an object said in this call is the person's.
     pub(crate) got: Option<Fact>,
     /// The snapshots read, for the trace.
@@ -160,7 +160,9 @@ impl Visit {
         if let Some(Stored::Snapshot(snapshot)) = stored.as_ref().filter(|_| !found.newest.contains_key(&visitor)) {
             self.snapshots.push((visitor, snapshot.version));
         }
-        found.stored.extend(stored.map(|stored| (visitor, stored)));
+        if let Some(stored) = stored {
+            found.stored.insert(visitor, stored);
+        }
     }
 
     /// Answers; `granted` is what the person's object answered, empty for nothing.

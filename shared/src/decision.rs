@@ -13,7 +13,9 @@ mod fate;
 mod tests;
 mod worth;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+
+use litemap::LiteMap;
 
 use crate::actions::{self, Entity, PackedActions, Verb, ViewType, ViewTypes};
 use crate::attributes::{Token, Value};
@@ -43,7 +45,7 @@ pub struct Person<'a> {
     /// The arms it is in ([`crate::experiment::arms`]); empty where nothing may be tested on it.
     pub arms: Vec<Option<u8>>,
     /// The units of limited offers that it may see, by the campaign's code; empty where nothing is counted of it.
-    pub units: BTreeMap<u32, Holding>,
+    pub units: LiteMap<u32, Holding>,
 }
 
 /// How a person stands to a campaign that has only so many recipients; not at all is not being there.
@@ -122,7 +124,7 @@ pub struct Question<'a> {
     /// The arms that the person is in; empty without one.
     arms: Vec<Option<u8>>,
     /// The units that it may see; `None` without a person.
-    units: Option<BTreeMap<u32, Holding>>,
+    units: Option<LiteMap<u32, Holding>>,
     /// Those that the placements are of, each once.
     kinds: Vec<Kind>,
     placements: Vec<Placement<'a>>,
@@ -270,7 +272,7 @@ impl<'a> Question<'a> {
         };
         let met = |group: &&Group| runs(group) && self.placements.iter().any(|placement| fits(placement, group));
         let tested = self.catalogue.groups.iter().filter(|group| !group.arms.is_empty());
-        tested.filter(met).flat_map(|group| &group.arms).map(|(place, _)| *place as usize).collect()
+        order::all(tested.filter(met).flat_map(|group| &group.arms).map(|(place, _)| *place as usize))
     }
 
     /// What a thousand impressions of each of [`Compiled::offers`] are worth on a placement, in micros; `None` for one that

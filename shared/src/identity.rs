@@ -8,7 +8,9 @@ mod claim;
 mod members;
 mod seen;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+
+use litemap::LiteMap;
 
 pub use self::claim::Claim;
 use self::members::{keep_own, may_join, same};
@@ -100,10 +102,10 @@ impl Reads {
 #[derive(Debug, Clone, Default)]
 pub struct Found {
     /// Snapshots and tombstones.
-    pub stored: BTreeMap<VisitorId, Stored>,
+    pub stored: LiteMap<VisitorId, Stored>,
     /// The newest version met of visitors whose snapshot here is an older one ([`Seen`]): of that one only the
     /// visitor's own facts are believed.
-    pub newest: BTreeMap<VisitorId, Version>,
+    pub newest: LiteMap<VisitorId, Version>,
     /// Visitors named by lookups, last seen first.
     pub lookups: Vec<VisitorId>,
     /// Whether the read failed or was late, so that a missing value says nothing.
@@ -121,10 +123,10 @@ pub struct Begun {
 #[derive(Debug, Clone)]
 pub struct Second {
     who: Who,
-    stored: BTreeMap<VisitorId, Stored>,
+    stored: LiteMap<VisitorId, Stored>,
     /// Visitors that this request's own lookups named.
     looked_up: Vec<VisitorId>,
-    newest: BTreeMap<VisitorId, Version>,
+    newest: LiteMap<VisitorId, Version>,
     siblings: Vec<VisitorId>,
     reads: Reads,
 }
@@ -255,8 +257,10 @@ impl Second {
     #[must_use]
     pub fn finish(self, found: Found) -> Option<Recognised> {
         let Self { mut who, mut stored, mut newest, siblings, looked_up, .. } = self;
-        stored.extend(found.stored);
-        newest.extend(found.newest);
+        found.stored.into_iter().for_each(|(visitor, there)| drop(stored.insert(visitor, there)));
+        for (visitor, version) in found.newest {
+            newest.insert(visitor, version);
+        }
         keep_own(&mut stored, &newest);
         let own = who.cookie.visitor;
         who.ledger.highest = newest.remove(&own).unwrap_or_default().max(who.ledger.highest);

@@ -3,8 +3,6 @@
 //! A join cannot retract, so what was taken away is governed by epochs: every decision about a person's
 //! visitors has one, from a single counter at the origin, and the highest epoch that names a visitor wins.
 
-use std::collections::BTreeMap;
-
 use litemap::LiteMap;
 
 use crate::ids::{Epoch, Millis, VisitorId};
@@ -60,33 +58,29 @@ impl Membership {
 /// All decisions a reader met, by epoch. The union is the join; two parts of one decision (the snapshots of
 /// a large person name different visitors) are one decision.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Memberships(BTreeMap<Epoch, Membership>);
+pub struct Memberships(LiteMap<Epoch, Membership>);
 
 impl Memberships {
     /// Adds a decision.
     pub fn add(&mut self, membership: Membership) {
-        match self.0.entry(membership.epoch) {
-            std::collections::btree_map::Entry::Vacant(place) => {
-                place.insert(membership);
-            }
-            std::collections::btree_map::Entry::Occupied(mut there) => {
-                let known = there.get_mut();
-                known.devices = known.devices.max(membership.devices);
-                for (visitor, ()) in membership.admits {
-                    known.admits.insert(visitor, ());
-                }
-                for (visitor, cut) in membership.cuts {
-                    let there = known.cuts.get(&visitor).copied();
-                    known.cuts.insert(visitor, there.map_or(cut, |there| cut.max(there)));
-                }
-            }
+        let Some(known) = self.0.get_mut(&membership.epoch) else {
+            self.0.insert(membership.epoch, membership);
+            return;
+        };
+        known.devices = known.devices.max(membership.devices);
+        for (visitor, ()) in membership.admits {
+            known.admits.insert(visitor, ());
+        }
+        for (visitor, cut) in membership.cuts {
+            let there = known.cuts.get(&visitor).copied();
+            known.cuts.insert(visitor, there.map_or(cut, |there| cut.max(there)));
         }
     }
 
     /// The join with what another reader met.
     #[must_use]
     pub fn join(mut self, other: Self) -> Self {
-        other.0.into_values().for_each(|m| self.add(m));
+        other.0.into_iter().for_each(|(_, m)| self.add(m));
         self
     }
 

@@ -7,7 +7,7 @@
 
 mod sub;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use litemap::LiteMap;
 
@@ -357,7 +357,7 @@ pub struct Beyond {
 pub struct Known {
     unnamed: Option<SubProfile>,
     named: Option<SubProfile>,
-    beyond: BTreeMap<(Millis, u64), SessionId>,
+    beyond: LiteMap<(Millis, u64), SessionId>,
     reserved: Actions,
     exposed: Exposures,
     got: Units,
@@ -377,7 +377,7 @@ impl Known {
     /// From pages alone.
     #[must_use]
     pub fn from_beyond(pages: impl IntoIterator<Item = Beyond>) -> Self {
-        let beyond = order::all(pages.into_iter().map(|p| ((p.received, p.short), p.session)));
+        let beyond = order::flat(pages.into_iter().map(|p| ((p.received, p.short), p.session)));
         Self { beyond, ..Self::default() }
     }
 
@@ -463,7 +463,9 @@ impl Known {
     pub fn join(mut self, other: Self) -> Self {
         self.unnamed = newer(self.unnamed, other.unnamed);
         self.named = newer(self.named, other.named);
-        self.beyond.extend(other.beyond);
+        for (fact, session) in other.beyond {
+            self.beyond.insert(fact, session);
+        }
         self.reserved = self.reserved.join(other.reserved);
         self.exposed = self.exposed.join(other.exposed);
         self.got = self.got.join(other.got);

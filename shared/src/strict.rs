@@ -11,7 +11,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use litemap::LiteMap;
 
 use crate::actions::{Entity, InsertionHash, Level, Window};
 use crate::ids::{Epoch, VisitorId};
@@ -33,7 +33,7 @@ pub struct Entry {
 }
 
 /// Placings by insertion.
-pub type Entries = BTreeMap<InsertionHash, Entry>;
+pub type Entries = LiteMap<InsertionHash, Entry>;
 
 /// What one visitor's object holds.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -214,10 +214,9 @@ impl Object {
     fn absorb(&mut self, entries: &Entries) {
         join(&mut self.entries, entries);
         self.release(self.latest);
-        while self.entries.len() > limits::STRICT_ENTRIES {
-            let Some((_, entry)) = self.entries.pop_first() else { break };
+        order::keep_last(&mut self.entries, limits::STRICT_ENTRIES, |entry| {
             self.full_until = self.full_until.max(Minute(entry.last().0.saturating_add(entry.keep)));
-        }
+        });
     }
 
     fn claim(&mut self, claim: &Claim) -> Entries {
@@ -262,7 +261,7 @@ impl Object {
             return Entries::new();
         };
         (entry.confirmed, entry.minute) = (true, latest);
-        order::all([(insertion, *entry)])
+        order::flat([(insertion, *entry)])
     }
 }
 

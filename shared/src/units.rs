@@ -9,7 +9,7 @@
 //! What keeps a person from getting two is the snapshot that holds its unit, the browser's ledger until then, and what the
 //! object remembers of whom it gave one ([`Row`]).
 
-use std::collections::BTreeMap;
+use litemap::LiteMap;
 
 use serde::{Deserialize, Serialize};
 
@@ -114,10 +114,10 @@ pub enum Row {
 }
 
 /// Rows by visitor.
-pub type Rows = BTreeMap<VisitorId, Row>;
+pub type Rows = LiteMap<VisitorId, Row>;
 
 /// What is to be remembered of visitors from now on, `None` for nothing.
-pub type Writes = BTreeMap<VisitorId, Option<Row>>;
+pub type Writes = LiteMap<VisitorId, Option<Row>>;
 
 /// A call of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -188,6 +188,6 @@ impl Call {
     /// Of the visitor that asks, and of the smallest, by whose range another browser of the person asks.
     fn remember(&self, row: Option<Row>) -> Writes {
         let smallest = self.members.iter().min().copied().unwrap_or(self.own);
-        order::all([(self.own, row), (smallest, row)])
+        order::flat([(self.own, row), (smallest, row)])
     }
 }

@@ -599,14 +599,15 @@ fn s4_07_what_an_object_of_a_limited_offer_stores_is_asked_and_answers() {
     }
     let (one, two) = (one(), two());
     assert_eq!(wire_units::keys(&call), ["stock".to_owned(), one.to_string(), two.to_string()]);
-    let (stock, rows) = (Stock { given: 7, empty: 100 }, Rows::from([(one, Row::Asked), (two, Row::Given(given))]));
+    let (stock, rows) =
+        (Stock { given: 7, empty: 100 }, Rows::from_iter([(one, Row::Asked), (two, Row::Given(given))]));
     let lines = format!("7 100\nasked\n300 {two}");
     assert_eq!(wire_units::decode_rows(&call, lines.as_bytes()), Some((stock, rows.clone())));
     assert_eq!(wire_units::decode_rows(&call, b""), Some((Stock::default(), Rows::new())));
     assert_eq!(wire_units::decode_rows(&call, b"7 100\n\n"), Some((stock, Rows::new())));
     let writes: Writes = rows.into_iter().map(|(visitor, row)| (visitor, Some(row))).collect();
     assert_eq!(wire_units::encode_rows(stock, &writes), format!("stock 7 100\n{one} asked\n{two} 300 {two}"));
-    assert_eq!(wire_units::encode_rows(stock, &Writes::from([(one, None)])), format!("stock 7 100\n{one} "));
+    assert_eq!(wire_units::encode_rows(stock, &Writes::from_iter([(one, None)])), format!("stock 7 100\n{one} "));
     let forms = |bytes: &[u8]| wire_units::decode_call(bytes).is_none() && wire_units::decode_answer(bytes).is_none();
     for end in 0..golden.len() / 2 {
         assert!(end == 1 || forms(&hex(&golden[..2 * end])), "cut after {end}");
@@ -625,7 +626,7 @@ fn s3_05_what_an_object_of_strict_caps_stores_is_asked_and_answers() {
         epoch: Epoch(5),
         forward: Some(one()),
         told: true,
-        entries: [(insertion, entry)].into(),
+        entries: [(insertion, entry)].into_iter().collect(),
         full_until: Minute(0),
     };
     assert_eq!(to_hex(&wire_strict::encode_object(&object)), STRICT_OBJECT);
@@ -646,7 +647,7 @@ fn s3_05_what_an_object_of_strict_caps_stores_is_asked_and_answers() {
         assert_eq!(to_hex(&wire_strict::encode_call(&tenant(), &call)), golden);
         assert_eq!(wire_strict::decode_call(&hex(golden)), Some((tenant(), call)));
     }
-    let answer = Answer { granted: [(insertion, Entry { confirmed: false, ..entry })].into() };
+    let answer = Answer { granted: [(insertion, Entry { confirmed: false, ..entry })].into_iter().collect() };
     assert_eq!(to_hex(&wire_strict::encode_answer(&answer)), STRICT_ANSWER);
     assert_eq!(wire_strict::decode_answer(&hex(STRICT_ANSWER)), Some(answer));
     // Cut anywhere, longer, or of another form it is none of them.

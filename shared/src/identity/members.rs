@@ -1,6 +1,8 @@
 //! Whose visitors are whose: two members are never joined in one answer, whatever each snapshot knew when it was made.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+
+use litemap::LiteMap;
 
 use crate::ids::{AltHash, Version, VisitorId};
 use crate::view::{Snapshot, Stored};
@@ -10,7 +12,7 @@ use crate::view::{Snapshot, Stored};
 pub(super) fn may_join(
     mut ours: Option<Vec<AltHash>>,
     siblings: &[VisitorId],
-    stored: &BTreeMap<VisitorId, Stored>,
+    stored: &LiteMap<VisitorId, Stored>,
 ) -> (BTreeSet<VisitorId>, OtherMembers) {
     let (mut joining, mut others) = (BTreeSet::new(), OtherMembers::default());
     for sibling in siblings {
@@ -30,7 +32,7 @@ pub(super) fn may_join(
 
 /// Of snapshots older than the newest met only the visitor's own facts are left: whom such a one admits may have been
 /// taken away since.
-pub(super) fn keep_own(stored: &mut BTreeMap<VisitorId, Stored>, newest: &BTreeMap<VisitorId, Version>) {
+pub(super) fn keep_own(stored: &mut LiteMap<VisitorId, Stored>, newest: &LiteMap<VisitorId, Version>) {
     for (visitor, newest) in newest {
         if let Some(Stored::Snapshot(snapshot)) = stored.get_mut(visitor)
             && snapshot.version < *newest
@@ -42,7 +44,7 @@ pub(super) fn keep_own(stored: &mut BTreeMap<VisitorId, Stored>, newest: &BTreeM
 
 /// Visitors of other members' persons, as snapshots say that did not join, and how new the word of each is.
 #[derive(Debug, Default)]
-pub(super) struct OtherMembers(BTreeMap<VisitorId, Version>);
+pub(super) struct OtherMembers(LiteMap<VisitorId, Version>);
 
 impl OtherMembers {
     fn learn(&mut self, snapshot: &Snapshot) {

@@ -279,7 +279,7 @@ impl Names {
 
     fn read(packed: &mut Packed<'_>) -> Option<Self> {
         let sessions = (0..packed.count(limits::NEWEST_SESSIONS)?).map(|_| packed.eight().map(SessionId));
-        let sessions = order::all_or_none(sessions)?;
+        let sessions = order::all(sessions.collect::<Option<Vec<_>>>()?);
         let floor = packed.number()?;
         let ids = (0..packed.count(limits::NEWEST_FACTS)?).map(|_| Some((packed.number()?, packed.eight()?)));
         Some(Self { sessions, newest: Newest::from_parts(ids.collect::<Option<Vec<_>>>()?, floor) })

@@ -173,7 +173,7 @@ fn entries(from: &mut Packed<'_>) -> Option<Entries> {
         let (entity, minute) = (entity(from)?, minute(from)?);
         Some((insertion, Entry { entity, minute, confirmed: flag(from)?, keep: code(from)? }))
     })?;
-    Some(order::all(entries))
+    Some(order::flat(entries))
 }
 
 fn put_entity(to: &mut Vec<u8>, Entity { ad, ad_group, campaign, advertiser }: Entity) {

@@ -81,8 +81,8 @@ pub fn decode_rows(call: &Call, lines: &[u8]) -> Option<(Stock, Rows)> {
         }
     };
     let there = call.members.iter().zip(lines).filter(|(_, text)| !text.is_empty());
-    let rows = order::all_or_none(there.map(|(member, text)| Some((*member, row(text)?))))?;
-    Some((stock, rows))
+    let rows: Vec<_> = there.map(|(member, text)| Some((*member, row(text)?))).collect::<Option<_>>()?;
+    Some((stock, order::flat(rows)))
 }
 
 fn row(text: &str) -> Option<Row> {
