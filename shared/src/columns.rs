@@ -1,22 +1,21 @@
 //! Columns: all people of a tenant, a row each, for questions about everybody (S4.1–S4.5). A visitor alone is a person of
 //! one. Rows lie in partitions by the bucket of sampling, so that a sample is a few partitions; a partition's columns are
-//! tested whole, one after the other, without branches (MonetDB/X100, Boncz et al. 2005); segments are bitmaps over rows
-//! (Roaring, Chambi et al. 2016).
+//! tested whole, one after the other, without branches (MonetDB/X100, Boncz et al. 2005); segments are sets of rows.
 //!
 //! Columns know less than the store: of a history only how often in all, and when last. Where that does not decide, a row
 //! is *unsure* and the store is asked; the answers are then those of [`crate::filter::Filter::matches`], whose tests run here too.
 //!
 //! A row whose segments changed is written anew at the partition's end, and the old one is dead until the partition is
-//! packed: no bitmap is ever searched for a row.
+//! packed: no segment is ever searched for a row.
 
 mod evaluate;
+mod form;
 mod numbers;
 mod partition;
+mod rows;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-
-use roaring::RoaringBitmap;
 
 use crate::actions::Verb;
 use crate::attributes::{Token, Value};
@@ -154,44 +153,27 @@ pub struct People {
     columns: BTreeMap<Key, usize>,
     texts: BTreeMap<Token, Texts>,
     events: BTreeMap<String, u16>,
-    segments: BTreeMap<SegmentId, RoaringBitmap>,
     places: Places,
 }
 
-/// Where each person's row lies.
+/// Where each person's row lies, by pages of numbers that follow each other, as the store gives them.
 #[derive(Debug, Clone, Default)]
-struct Places(Vec<Option<Box<[u32; Self::PAGE]>>>);
+struct Places(BTreeMap<u64, Box<[u32; PAGE]>>);
+
+/// Places of one page.
+const PAGE: usize = 4_096;
 
 impl Places {
-    const PAGE: usize = 4_096;
-
     fn get(&self, person: u64) -> Option<(usize, usize)> {
-        let (page, at) = Self::split(person)?;
-        let row = *self.0.get(page)?.as_ref()?.get(at)?;
+        let row = *self.0.get(&(person / PAGE as u64))?.get(person as usize % PAGE)?;
         (row != NOWHERE).then_some(((row >> 16) as usize, (row & 0xffff) as usize))
     }
 
     fn put(&mut self, person: u64, place: Option<(usize, usize)>) {
-        let Some((page, at)) = Self::split(person) else { return };
-        if self.0.len() <= page {
-            self.0.resize(page + 1, None);
-        }
-        let row = place.map_or(NOWHERE, |(partition, slot)| row(partition, slot));
-        for page in self.0.iter_mut().skip(page).take(1) {
-            let page = page.get_or_insert_with(|| Box::new([NOWHERE; Self::PAGE]));
-            page.iter_mut().skip(at).take(1).for_each(|place| *place = row);
-        }
+        let row = place.map_or(NOWHERE, |(partition, slot)| (partition as u32) << 16 | (slot as u32 & 0xffff));
+        let page = self.0.entry(person / PAGE as u64).or_insert_with(|| Box::new([NOWHERE; PAGE]));
+        page.iter_mut().skip(person as usize % PAGE).take(1).for_each(|place| *place = row);
     }
-
-    fn split(person: u64) -> Option<(usize, usize)> {
-        let person = usize::try_from(person).ok()?;
-        Some((person / Self::PAGE, person % Self::PAGE))
-    }
-}
-
-/// A row's number in bitmaps.
-fn row(partition: usize, slot: usize) -> u32 {
-    (partition as u32) << 16 | (slot as u32 & 0xffff)
 }
 
 /// A partition has no room: all of them are to be laid out anew, for more people.
@@ -205,13 +187,13 @@ impl People {
     pub fn laid_out_for(people: u64) -> Self {
         let wanted = people.div_ceil(ROWS);
         let divides = |partitions: &u16| BUCKETS.is_multiple_of(*partitions) && u64::from(*partitions) >= wanted;
-        let partitions = (1..=BUCKETS).find(divides).unwrap_or(BUCKETS);
+        let width = BUCKETS / (1..=BUCKETS).find(divides).unwrap_or(BUCKETS);
+        let starts = (0..BUCKETS).step_by(width.into());
         Self {
-            partitions: vec![Partition::default(); usize::from(partitions)],
+            partitions: starts.map(|start| Partition::of(start..start + width)).collect(),
             columns: BTreeMap::new(),
             texts: BTreeMap::new(),
             events: BTreeMap::new(),
-            segments: BTreeMap::new(),
             places: Places::default(),
         }
     }
@@ -251,15 +233,14 @@ impl People {
     /// [`Full`]; then the person has no row.
     pub fn put(&mut self, row: &Row<'_>) -> Result<(), Full> {
         let at = usize::from(row.bucket) / self.width();
-        let print = partition::print(row.segments);
         let says = self.says(row);
         let place = match self.places.get(row.person) {
-            Some((there, slot)) if there == at && self.is_as_before(at, slot, row.bucket, print) => slot,
+            Some((there, slot)) if there == at && self.is_as_before(at, slot, row) => slot,
             there => {
                 if there.is_some() {
                     self.remove(row.person);
                 }
-                self.append(at, row, print)?
+                self.append(at, row)?
             }
         };
         let Some(partition) = self.partitions.get_mut(at) else { return Err(Full) };
@@ -267,11 +248,11 @@ impl People {
         Ok(())
     }
 
-    fn is_as_before(&self, partition: usize, slot: usize, bucket: u16, print: u64) -> bool {
-        self.partitions.get(partition).is_some_and(|partition| partition.is(slot, bucket, print))
+    fn is_as_before(&self, partition: usize, slot: usize, row: &Row<'_>) -> bool {
+        self.partitions.get(partition).is_some_and(|partition| partition.is(slot, row.bucket, row.segments))
     }
 
-    fn append(&mut self, at: usize, row: &Row<'_>, print: u64) -> Result<usize, Full> {
+    fn append(&mut self, at: usize, row: &Row<'_>) -> Result<usize, Full> {
         let is_full = |partition: &Partition| partition.rows() > usize::from(u16::MAX);
         if self.partitions.get(at).is_some_and(is_full) {
             self.pack(at);
@@ -279,10 +260,7 @@ impl People {
         let Some(partition) = self.partitions.get_mut(at).filter(|partition| !is_full(partition)) else {
             return Err(Full);
         };
-        let slot = partition.append(row.person, row.bucket, print);
-        for id in row.segments {
-            self.segments.entry(*id).or_default().insert(self::row(at, slot));
-        }
+        let slot = partition.append(row.person, row.bucket, row.segments);
         self.places.put(row.person, Some((at, slot)));
         Ok(slot)
     }
@@ -301,29 +279,18 @@ impl People {
     /// Leaves dead rows out of a partition.
     fn pack(&mut self, at: usize) {
         let Some(partition) = self.partitions.get_mut(at) else { return };
-        let moved = partition.pack();
-        let first = row(at, 0);
-        for rows in self.segments.values_mut() {
-            let old: Vec<u32> = rows.range(first..=row(at, 0xffff)).collect();
-            if old.is_empty() {
-                continue;
-            }
-            rows.remove_range(first..=row(at, 0xffff));
-            let to = |row: &u32| moved.get((row - first) as usize).copied().flatten();
-            rows.extend(old.iter().filter_map(to).map(|slot| first + u32::from(slot)));
-        }
-        self.segments.retain(|_, rows| !rows.is_empty());
+        partition.pack();
         for (slot, person) in partition.people().enumerate() {
             self.places.put(person, Some((at, slot)));
         }
     }
 
     /// What a row says in each column that it says something in, by the columns' places.
-    fn says(&mut self, row: &Row<'_>) -> BTreeMap<usize, i64> {
-        let mut all = BTreeMap::new();
+    fn says(&mut self, row: &Row<'_>) -> Vec<(usize, i64)> {
+        let mut all = Vec::new();
         let mut say = |columns: &mut BTreeMap<Key, usize>, key: Key, number: i64| {
             let next = columns.len();
-            all.insert(*columns.entry(key).or_insert(next), number);
+            all.push((*columns.entry(key).or_insert(next), number));
         };
         let count = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
         let columns = &mut self.columns;
@@ -366,6 +333,7 @@ impl People {
         for (verb, last) in row.actions {
             say(columns, Key::Acted(*verb), last.0.into());
         }
+        all.sort_unstable();
         all
     }
 
@@ -376,11 +344,10 @@ impl People {
         self.partitions.iter().flat_map(|partition| partition.at_most(*column, hour.0.into())).collect()
     }
 
-    /// Bytes that the columns and bitmaps take, nearly.
+    /// Bytes that they take, nearly.
     #[must_use]
     pub fn bytes(&self) -> usize {
         let partitions: usize = self.partitions.iter().map(Partition::bytes).sum();
-        let segments: usize = self.segments.values().map(|rows| rows.serialized_size()).sum();
-        partitions + segments + self.places.0.iter().flatten().count() * Places::PAGE * size_of::<u32>()
+        partitions + self.places.0.len() * PAGE * size_of::<u32>()
     }
 }

@@ -3,11 +3,9 @@
 
 use std::ops::{Range, RangeInclusive};
 
-use roaring::RoaringBitmap;
-
 use super::numbers::Numbers;
 use super::partition::Partition;
-use super::{Key, Measure, People, row};
+use super::{Key, Measure, People};
 use crate::audience::estimate::Moments;
 use crate::filter::{Condition, CountQuestion, Counted, Field, Filter, Join, Node, Read, Test, read_value};
 use crate::ids::VisitorId;
@@ -82,7 +80,7 @@ enum Plan<'p> {
     },
     /// Whether the row is in one of the segments.
     In {
-        segments: Vec<&'p RoaringBitmap>,
+        segments: Vec<SegmentId>,
         negated: bool,
     },
     /// Unsure where this column has a number.
@@ -131,7 +129,10 @@ impl People {
         Ok(match (*field, test) {
             (Field::Attribute(token, _), _) if field.is_text() => self.coded(token, test, *negated),
             (Field::Attribute(token, _), _) => self.number(Key::Attribute(token), test, false, *negated),
-            (Field::Segments, Test::Numbers(all)) => self.segments(all, *negated),
+            (Field::Segments, Test::Numbers(all)) => {
+                let id = |id: &i64| u32::try_from(*id).ok().map(SegmentId);
+                Plan::In { segments: all.iter().filter_map(id).collect(), negated: *negated }
+            }
             (Field::Segments, _) => self.number(Key::Segments, test, false, *negated),
             (Field::Devices, _) => self.number(Key::Devices, test, false, *negated),
             (Field::FirstSeen, _) => self.number(Key::FirstSeen, test, false, *negated),
@@ -177,11 +178,6 @@ impl People {
         }
         says.resize(limits::AUDIENCE_TEXTS + 1, UNSURE);
         Plan::Coded { column: *column, says, absent: negated.into() }
-    }
-
-    fn segments(&self, all: &[i64], negated: bool) -> Plan<'_> {
-        let held = |id: &i64| self.segments.get(&SegmentId(u32::try_from(*id).ok()?));
-        Plan::In { segments: all.iter().filter_map(held).collect(), negated }
     }
 
     fn count<'p>(
@@ -252,8 +248,8 @@ impl Asked<'_> {
     pub fn count(&self, partitions: Range<usize>, buckets: &Range<u16>, measure: Option<Measure>) -> Found {
         let mut found = Found::default();
         let column = measure.and_then(|measure| self.people.columns.get(&measure.key()));
-        self.each_partition(partitions, buckets, |partition, said, there| {
-            found.people += sum(there);
+        self.each_partition(partitions, buckets, |partition, said, people| {
+            found.people += people;
             found.sure += sum(&said.sure);
             found.unsure.extend(unsure(said).filter_map(|slot| Some(partition.who(slot)?.0)));
             let Some(measure) = measure else { return };
@@ -283,87 +279,87 @@ impl Asked<'_> {
         &self,
         partitions: Range<usize>,
         buckets: &Range<u16>,
-        mut tell: impl FnMut(&Partition, &Said, &[u8]),
+        mut tell: impl FnMut(&Partition, &Said, u64),
     ) {
         let (mut pool, mut there) = (Vec::new(), Vec::new());
-        for (at, partition) in self.people.partitions.iter().enumerate().take(partitions.end).skip(partitions.start) {
-            there.clear();
-            let living = |bucket: &u16| u8::from(*bucket >= buckets.start) & u8::from(*bucket < buckets.end);
-            there.extend(partition.buckets().iter().map(living));
-            let mut said = self.said(&self.plan, at, partition, &mut pool);
-            and(&mut said.sure, &there);
-            and(&mut said.maybe, &there);
-            tell(partition, &said, &there);
+        for partition in self.people.partitions.get(partitions).unwrap_or_default() {
+            let mut said = said_by(&self.plan, partition, &mut pool);
+            let mut people = partition.rows() as u64;
+            if partition.has_dead() || !partition.lies_in(buckets) {
+                there.clear();
+                let living = |bucket: &u16| u8::from(*bucket >= buckets.start) & u8::from(*bucket < buckets.end);
+                there.extend(partition.buckets().iter().map(living));
+                and(&mut said.sure, &there);
+                and(&mut said.maybe, &there);
+                people = sum(&there);
+            }
+            tell(partition, &said, people);
             pool.push(said);
         }
     }
+}
 
-    fn said(&self, plan: &Plan<'_>, at: usize, partition: &Partition, pool: &mut Vec<Said>) -> Said {
-        let mut said = pool.pop().unwrap_or_default();
-        said.maybe.clear();
-        said.sure.resize(partition.rows(), NO);
-        let column = |place: &usize| partition.column(*place).unwrap_or(&EMPTY);
-        match plan {
-            Plan::All(says) => said.sure.fill(*says),
-            Plan::Within { column: place, range, absent, negated } => {
-                column(place).within(range, *absent, &mut said.sure);
-                turn(&mut said.sure, *negated);
-            }
-            Plan::Listed { column: place, all, absent, negated } => {
-                let holds = |number: Option<i64>| number.map_or(*absent, |number| all.binary_search(&number).is_ok());
-                column(place).each(|number| u8::from(holds(number) != *negated), &mut said.sure);
-            }
-            Plan::Coded { column: place, says, absent } => {
-                let of = |code: i64| usize::try_from(code).ok().and_then(|code| says.get(code)).copied();
-                column(place).each(|code| code.map_or(*absent, |code| of(code).unwrap_or(UNSURE)), &mut said.sure);
-            }
-            Plan::Last { column: place, from, to, never, happened } => {
-                // Two looks without branches: 1 from `from` on, and 1 from `to` on.
-                column(place).within(&(*from..=i64::MAX), false, &mut said.sure);
-                said.maybe.resize(partition.rows(), NO);
-                column(place).within(&(*to..=i64::MAX), false, &mut said.maybe);
-                let (never, change) = (*never, *never ^ *happened);
-                for (sure, later) in said.sure.iter_mut().zip(&said.maybe) {
-                    *sure = (never ^ (*sure * change)) | (*later * UNSURE);
-                }
-                said.maybe.clear();
-            }
-            Plan::In { segments, negated } => {
-                said.sure.fill((*negated).into());
-                for rows in segments {
-                    for found in rows.range(row(at, 0)..=row(at, 0xffff)) {
-                        let slot = (found & 0xffff) as usize;
-                        said.sure.iter_mut().skip(slot).take(1).for_each(|says| *says = (!*negated).into());
-                    }
-                }
-            }
-            Plan::Unless { column: place, then } => {
-                pool.push(said);
-                said = self.said(then, at, partition, pool);
-                said.open();
-                let mut more = vec![NO; partition.rows()];
-                column(place).within(&(i64::MIN..=i64::MAX), false, &mut more);
-                for ((sure, maybe), more) in said.sure.iter_mut().zip(&mut said.maybe).zip(&more) {
-                    *sure &= 1 - more;
-                    *maybe |= more;
-                }
-                return said;
-            }
-            Plan::Group(join, plans) => {
-                said.sure.fill((*join == Join::All).into());
-                for plan in plans {
-                    let one = self.said(plan, at, partition, pool);
-                    said.join(*join, &one);
-                    pool.push(one);
-                }
-                return said;
-            }
+fn said_by(plan: &Plan<'_>, partition: &Partition, pool: &mut Vec<Said>) -> Said {
+    let mut said = pool.pop().unwrap_or_default();
+    said.maybe.clear();
+    said.sure.resize(partition.rows(), NO);
+    let column = |place: &usize| partition.column(*place).unwrap_or(&EMPTY);
+    match plan {
+        Plan::All(says) => said.sure.fill(*says),
+        Plan::Within { column: place, range, absent, negated } => {
+            column(place).within(range, *absent, &mut said.sure);
+            turn(&mut said.sure, *negated);
         }
-        if matches!(plan, Plan::Coded { .. } | Plan::Last { .. }) {
-            said.part();
+        Plan::Listed { column: place, all, absent, negated } => {
+            let holds = |number: Option<i64>| number.map_or(*absent, |number| all.binary_search(&number).is_ok());
+            column(place).each(|number| u8::from(holds(number) != *negated), &mut said.sure);
         }
-        said
+        Plan::Coded { column: place, says, absent } => {
+            let of = |code: i64| usize::try_from(code).ok().and_then(|code| says.get(code)).copied();
+            column(place).each(|code| code.map_or(*absent, |code| of(code).unwrap_or(UNSURE)), &mut said.sure);
+        }
+        Plan::Last { column: place, from, to, never, happened } => {
+            // Two looks without branches: 1 from `from` on, and 1 from `to` on.
+            column(place).within(&(*from..=i64::MAX), false, &mut said.sure);
+            said.maybe.resize(partition.rows(), NO);
+            column(place).within(&(*to..=i64::MAX), false, &mut said.maybe);
+            let (never, change) = (*never, *never ^ *happened);
+            for (sure, later) in said.sure.iter_mut().zip(&said.maybe) {
+                *sure = (never ^ (*sure * change)) | (*later * UNSURE);
+            }
+            said.maybe.clear();
+        }
+        Plan::In { segments, negated } => {
+            said.sure.fill(NO);
+            segments.iter().filter_map(|id| partition.segment(*id)).for_each(|rows| rows.mark(&mut said.sure));
+            turn(&mut said.sure, *negated);
+        }
+        Plan::Unless { column: place, then } => {
+            pool.push(said);
+            said = said_by(then, partition, pool);
+            said.open();
+            let mut more = vec![NO; partition.rows()];
+            column(place).within(&(i64::MIN..=i64::MAX), false, &mut more);
+            for ((sure, maybe), more) in said.sure.iter_mut().zip(&mut said.maybe).zip(&more) {
+                *sure &= 1 - more;
+                *maybe |= more;
+            }
+            return said;
+        }
+        Plan::Group(join, plans) => {
+            said.sure.fill((*join == Join::All).into());
+            for plan in plans {
+                let one = said_by(plan, partition, pool);
+                said.join(*join, &one);
+                pool.push(one);
+            }
+            return said;
+        }
     }
+    if matches!(plan, Plan::Coded { .. } | Plan::Last { .. }) {
+        said.part();
+    }
+    said
 }
 
 static EMPTY: Numbers = Numbers::NONE;

@@ -6,12 +6,12 @@ use std::ops::RangeInclusive;
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Numbers {
     /// Stands for code 1; code 0 for no number.
-    base: i64,
-    codes: Codes,
+    pub(super) base: i64,
+    pub(super) codes: Codes,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-enum Codes {
+pub(super) enum Codes {
     /// No row has a number.
     #[default]
     Nothing,
@@ -198,9 +198,17 @@ fn put_code<C: Code>(codes: &mut Vec<C>, row: usize, code: Option<u64>) -> bool 
 
 fn put_at<T: Copy + Default>(all: &mut Vec<T>, row: usize, value: T) {
     if all.len() <= row {
+        room(all);
         all.resize(row + 1, T::default());
     }
     all.iter_mut().skip(row).take(1).for_each(|at| *at = value);
+}
+
+/// Makes room for one more, and for an eighth of what is there: the double, as vectors do by themselves, is half empty.
+pub(super) fn room<T>(all: &mut Vec<T>) {
+    if all.len() == all.capacity() {
+        all.reserve_exact(all.len() / 8 + 4);
+    }
 }
 
 pub(super) fn retain<T>(all: &mut Vec<T>, stays: &[bool]) {

@@ -1,9 +1,10 @@
 //! The rows of some buckets.
 
-use std::collections::BTreeMap;
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::collections::HashMap;
+use std::ops::Range;
 
-use super::numbers::{self, Numbers};
+use super::numbers::{self, Numbers, room};
+use super::rows::Rows;
 use crate::ids::VisitorId;
 use crate::segments::SegmentId;
 
@@ -13,23 +14,34 @@ const DEAD: u16 = u16::MAX;
 /// At most 65,536 rows.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Partition {
-    people: Vec<u64>,
-    masters: Vec<VisitorId>,
-    buckets: Vec<u16>,
+    pub(super) people: Vec<u64>,
+    pub(super) masters: Vec<VisitorId>,
+    pub(super) buckets: Vec<u16>,
     /// Of each row's segments.
-    prints: Vec<u64>,
-    columns: Vec<Numbers>,
-    dead: usize,
+    pub(super) prints: Vec<u64>,
+    pub(super) columns: Vec<Numbers>,
+    /// The rows in each segment.
+    pub(super) segments: HashMap<SegmentId, Rows>,
+    pub(super) dead: usize,
+    /// The buckets of its rows.
+    pub(super) of: Range<u16>,
 }
 
-/// Tells sets of segments apart.
-pub(super) fn print(segments: &[SegmentId]) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    segments.hash(&mut hasher);
-    hasher.finish()
+/// Tells sets of segments apart (SplitMix64's finaliser after each).
+fn print(segments: &[SegmentId]) -> u64 {
+    segments.iter().fold(segments.len() as u64, |mut sum, id| {
+        sum = sum.wrapping_add(0x9e37_79b9_7f4a_7c15) ^ u64::from(id.0);
+        sum = (sum ^ (sum >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        sum = (sum ^ (sum >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        sum ^ (sum >> 31)
+    })
 }
 
 impl Partition {
+    pub(super) fn of(buckets: Range<u16>) -> Self {
+        Self { of: buckets, ..Self::default() }
+    }
+
     /// Rows, dead ones among them.
     pub(super) fn rows(&self) -> usize {
         self.people.len()
@@ -37,6 +49,12 @@ impl Partition {
 
     pub(super) fn live(&self) -> usize {
         self.people.len() - self.dead
+    }
+
+    /// The rows that are alive, and whose they are.
+    pub(super) fn living(&self) -> Vec<(usize, u64)> {
+        let rows = self.people.iter().zip(&self.buckets).enumerate();
+        rows.filter(|(_, (_, bucket))| **bucket != DEAD).map(|(slot, (person, _))| (slot, *person)).collect()
     }
 
     pub(super) fn people(&self) -> impl Iterator<Item = u64> + '_ {
@@ -56,31 +74,53 @@ impl Partition {
         self.columns.get(place)
     }
 
+    /// The rows in a segment; `None` where there are none.
+    pub(super) fn segment(&self, id: SegmentId) -> Option<&Rows> {
+        self.segments.get(&id)
+    }
+
+    pub(super) fn has_dead(&self) -> bool {
+        self.dead > 0
+    }
+
+    /// Whether all rows that it may have are of these buckets.
+    pub(super) fn lies_in(&self, buckets: &Range<u16>) -> bool {
+        self.of.start >= buckets.start && self.of.end <= buckets.end
+    }
+
     /// Whether a row has this bucket and these segments.
-    pub(super) fn is(&self, slot: usize, bucket: u16, print: u64) -> bool {
-        self.buckets.get(slot) == Some(&bucket) && self.prints.get(slot) == Some(&print)
+    pub(super) fn is(&self, slot: usize, bucket: u16, segments: &[SegmentId]) -> bool {
+        self.buckets.get(slot) == Some(&bucket) && self.prints.get(slot) == Some(&print(segments))
     }
 
     /// One more row, which says nothing yet.
-    pub(super) fn append(&mut self, person: u64, bucket: u16, print: u64) -> usize {
+    pub(super) fn append(&mut self, person: u64, bucket: u16, segments: &[SegmentId]) -> usize {
+        let slot = self.people.len();
+        room(&mut self.people);
         self.people.push(person);
+        room(&mut self.masters);
         self.masters.push(VisitorId::NOBODY);
+        room(&mut self.buckets);
         self.buckets.push(bucket);
-        self.prints.push(print);
-        self.people.len() - 1
+        room(&mut self.prints);
+        self.prints.push(print(segments));
+        for id in segments {
+            self.segments.entry(*id).or_insert(Rows::NONE).push(slot as u16);
+        }
+        slot
     }
 
     /// What a row says, by the places of columns; the other columns say nothing of it.
-    pub(super) fn write(&mut self, slot: usize, master: VisitorId, says: &BTreeMap<usize, i64>) {
+    pub(super) fn write(&mut self, slot: usize, master: VisitorId, says: &[(usize, i64)]) {
         self.masters.iter_mut().skip(slot).take(1).for_each(|at| *at = master);
-        if let Some((last, _)) = says.last_key_value()
+        if let Some((last, _)) = says.last()
             && self.columns.len() <= *last
         {
             self.columns.resize(*last + 1, Numbers::default());
         }
         let mut says = says.iter().peekable();
         for (place, column) in self.columns.iter_mut().enumerate() {
-            let number = says.next_if(|(at, _)| **at == place).map(|(_, number)| *number);
+            let number = says.next_if(|(at, _)| *at == place).map(|(_, number)| *number);
             column.put(slot, number);
         }
     }
@@ -94,8 +134,8 @@ impl Partition {
         }
     }
 
-    /// Leaves dead rows out; gives each old row's new slot.
-    pub(super) fn pack(&mut self) -> Vec<Option<u16>> {
+    /// Leaves dead rows out: all others move together.
+    pub(super) fn pack(&mut self) {
         let stays: Vec<bool> = self.buckets.iter().map(|bucket| *bucket != DEAD).collect();
         numbers::retain(&mut self.people, &stays);
         numbers::retain(&mut self.masters, &stays);
@@ -104,7 +144,13 @@ impl Partition {
         self.columns.iter_mut().for_each(|column| column.retain(&stays));
         self.dead = 0;
         let mut slots = 0..=u16::MAX;
-        stays.into_iter().map(|stays| stays.then(|| slots.next()).flatten()).collect()
+        let moved: Vec<Option<u16>> = stays.into_iter().map(|stays| stays.then(|| slots.next()).flatten()).collect();
+        self.segments.retain(|_, rows| {
+            let mut packed = Rows::NONE;
+            rows.iter().filter_map(|row| *moved.get(usize::from(row))?).for_each(|row| packed.push(row));
+            *rows = packed;
+            *rows != Rows::NONE
+        });
     }
 
     /// Living people whose number in a column is this or less.
@@ -119,6 +165,8 @@ impl Partition {
 
     pub(super) fn bytes(&self) -> usize {
         let a_row = size_of::<u64>() * 2 + size_of::<VisitorId>() + size_of::<u16>();
-        self.people.capacity() * a_row + self.columns.iter().map(Numbers::bytes).sum::<usize>()
+        let segments = self.segments.capacity() * size_of::<(SegmentId, Rows)>()
+            + self.segments.values().map(Rows::bytes).sum::<usize>();
+        self.people.capacity() * a_row + self.columns.iter().map(Numbers::bytes).sum::<usize>() + segments
     }
 }

@@ -1,0 +1,286 @@
+//! Columns as bytes, to be kept in a file: each partition by itself, so that one can be written while others change, and
+//! what stands for all of them last, as it only grows.
+//!
+//! A partition: its first bucket and the one behind its last, then lists of numbers of a fixed width, each behind its
+//! length: people, masters, buckets, prints of segments; how many columns, and each one's base, width and codes; how many
+//! segments, and each one's id, and its rows as a list (0) or as bits (1). Numbers of a fixed width have the lowest byte first,
+//! all others are packed ([`crate::packed`]).
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::numbers::{Codes, Numbers};
+use super::partition::Partition;
+use super::rows::Rows;
+use super::{Key, People, Places, Texts};
+use crate::actions::Verb;
+use crate::attributes::{Token, Value};
+use crate::bucket::BUCKETS;
+use crate::ids::VisitorId;
+use crate::packed::{self, Packed};
+use crate::segments::SegmentId;
+
+/// Names that lie in columns at most, and bytes of a name at most: more was never written.
+const MOST: usize = 1 << 20;
+
+impl People {
+    /// A partition's bytes.
+    #[must_use]
+    pub fn pack_partition(&self, at: usize) -> Vec<u8> {
+        self.partitions.get(at).map(Partition::to_bytes).unwrap_or_default()
+    }
+
+    /// What stands for all partitions; to be written after the last of them.
+    #[must_use]
+    pub fn pack_names(&self) -> Vec<u8> {
+        let mut to = Vec::new();
+        let mut keys: Vec<(usize, Key)> = self.columns.iter().map(|(key, place)| (*place, *key)).collect();
+        keys.sort_unstable();
+        packed::put(&mut to, keys.len() as u64);
+        keys.iter().for_each(|(_, key)| key.put(&mut to));
+        packed::put(&mut to, self.texts.len() as u64);
+        for (token, texts) in &self.texts {
+            packed::put(&mut to, token.0.into());
+            packed::put(&mut to, texts.values.len() as u64);
+            texts.values.iter().for_each(|value| packed::put_row(&mut to, &value.pack()));
+        }
+        let mut names: Vec<(u16, &String)> = self.events.iter().map(|(name, place)| (*place, name)).collect();
+        names.sort_unstable();
+        packed::put(&mut to, names.len() as u64);
+        names.iter().for_each(|(_, name)| packed::put_row(&mut to, name.as_bytes()));
+        to
+    }
+
+    /// People again, of all partitions in order and what stands for them; `None` where these are not theirs. Who was moved
+    /// from one partition to another while they were written is in the last only, or in none: it is to be written anew.
+    #[must_use]
+    pub fn unpack<'b>(partitions: impl IntoIterator<Item = &'b [u8]>, names: &[u8]) -> Option<Self> {
+        let mut from = Packed(names);
+        let columns =
+            (0..from.count(MOST)?).map(|place| Some((Key::take(&mut from)?, place))).collect::<Option<_>>()?;
+        let mut texts: BTreeMap<Token, Texts> = BTreeMap::new();
+        for _ in 0..from.count(MOST)? {
+            let of_token = texts.entry(Token(u16::try_from(from.number()?).ok()?)).or_default();
+            for _ in 0..from.count(MOST)? {
+                of_token.code(&Value::read(from.row()?)?);
+            }
+        }
+        let mut events = BTreeMap::new();
+        for place in 0..from.count(u16::MAX.into())? {
+            let name = std::str::from_utf8(from.row()?).ok()?;
+            events.insert(name.to_owned(), u16::try_from(place).ok()?);
+        }
+        let read = partitions.into_iter().map(Partition::from_bytes).collect::<Option<Vec<Partition>>>()?;
+        let width = usize::from(BUCKETS).checked_div(read.len())?;
+        let starts = (0..usize::from(BUCKETS)).step_by(width.max(1));
+        let is_laid_out = read.iter().map(Partition::first_bucket).eq(starts);
+        let mut people = Self { partitions: read, columns, texts, events, places: Places::default() };
+        people.find_places();
+        (from.is_empty() && is_laid_out).then_some(people)
+    }
+
+    /// Where everybody lies; of one that lies at two places only the last is alive.
+    fn find_places(&mut self) {
+        for at in 0..self.partitions.len() {
+            let living: Vec<(usize, u64)> = self.partitions.get(at).map(Partition::living).unwrap_or_default();
+            for (slot, person) in living {
+                if let Some((other, slot)) = self.places.get(person) {
+                    self.partitions.iter_mut().skip(other).take(1).for_each(|other| other.kill(slot));
+                }
+                self.places.put(person, Some((at, slot)));
+            }
+        }
+    }
+}
+
+impl Key {
+    fn put(self, to: &mut Vec<u8>) {
+        let (code, of) = match self {
+            Self::Devices => (0, 0),
+            Self::FirstSeen => (1, 0),
+            Self::LastSeen => (2, 0),
+            Self::Pages => (3, 0),
+            Self::Sessions => (4, 0),
+            Self::Purchases => (5, 0),
+            Self::Revenue => (6, 0),
+            Self::Segments => (7, 0),
+            Self::Expires => (8, 0),
+            Self::MoreEvents => (9, 0),
+            Self::Attribute(token) => (10, token.0),
+            Self::Count(place) => (11, place),
+            Self::Last(place) => (12, place),
+            Self::Acted(verb) => (13, verb.0.into()),
+        };
+        to.push(code);
+        packed::put(to, of.into());
+    }
+
+    fn take(from: &mut Packed<'_>) -> Option<Self> {
+        let [code] = *from.take(1)? else { return None };
+        let of = u16::try_from(from.number()?).ok()?;
+        Some(match code {
+            0 => Self::Devices,
+            1 => Self::FirstSeen,
+            2 => Self::LastSeen,
+            3 => Self::Pages,
+            4 => Self::Sessions,
+            5 => Self::Purchases,
+            6 => Self::Revenue,
+            7 => Self::Segments,
+            8 => Self::Expires,
+            9 => Self::MoreEvents,
+            10 => Self::Attribute(Token(of)),
+            11 => Self::Count(of),
+            12 => Self::Last(of),
+            13 => Self::Acted(Verb(u8::try_from(of).ok()?)),
+            _ => return None,
+        })
+    }
+}
+
+impl Partition {
+    fn to_bytes(&self) -> Vec<u8> {
+        let mut to = Vec::with_capacity(self.bytes() + self.bytes() / 8);
+        self.of.start.put(&mut to);
+        self.of.end.put(&mut to);
+        put_all(&mut to, &self.people);
+        put_all(&mut to, &self.masters);
+        put_all(&mut to, &self.buckets);
+        put_all(&mut to, &self.prints);
+        packed::put(&mut to, self.columns.len() as u64);
+        self.columns.iter().for_each(|column| column.put_to(&mut to));
+        packed::put(&mut to, self.segments.len() as u64);
+        for (id, rows) in &self.segments {
+            packed::put(&mut to, id.0.into());
+            match rows {
+                Rows::Few(rows) => {
+                    to.push(0);
+                    put_all(&mut to, rows);
+                }
+                Rows::Many(bits) => {
+                    to.push(1);
+                    packed::put_row(&mut to, bits);
+                }
+            }
+        }
+        to
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let mut from = Packed(bytes);
+        let of = take_one(&mut from)?..take_one(&mut from)?;
+        let people: Vec<u64> = take_all(&mut from)?;
+        let (masters, buckets, prints) = (take_all(&mut from)?, take_all(&mut from)?, take_all(&mut from)?);
+        let rows = people.len();
+        let columns = (0..from.count(MOST)?).map(|_| Numbers::take_from(&mut from)).collect::<Option<Vec<_>>>()?;
+        let mut segments = HashMap::new();
+        for _ in 0..from.count(bytes.len())? {
+            let id = SegmentId(u32::try_from(from.number()?).ok()?);
+            let [form] = *from.take(1)? else { return None };
+            let rows = match form {
+                0 => Rows::Few(take_all(&mut from)?),
+                1 => Rows::Many(from.row()?.to_vec()),
+                _ => return None,
+            };
+            segments.insert(id, rows);
+        }
+        let mut read = Self { people, masters, buckets, prints, columns, segments, dead: 0, of };
+        read.dead = rows - read.living().len();
+        let as_long = [read.masters.len(), read.buckets.len(), read.prints.len()] == [rows; 3];
+        (from.is_empty() && as_long && rows <= usize::from(u16::MAX) + 1).then_some(read)
+    }
+
+    fn first_bucket(&self) -> usize {
+        self.of.start.into()
+    }
+}
+
+impl Numbers {
+    fn put_to(&self, to: &mut Vec<u8>) {
+        self.base.put(to);
+        match &self.codes {
+            Codes::Nothing => to.push(0),
+            Codes::One(codes) => {
+                to.push(1);
+                packed::put_row(to, codes);
+            }
+            Codes::Two(codes) => {
+                to.push(2);
+                put_all(to, codes);
+            }
+            Codes::Four(codes) => {
+                to.push(4);
+                put_all(to, codes);
+            }
+            Codes::Eight(numbers, there) => {
+                to.push(8);
+                put_all(to, numbers);
+                packed::put_row(to, there);
+            }
+        }
+    }
+
+    fn take_from(from: &mut Packed<'_>) -> Option<Self> {
+        let base = take_one(from)?;
+        let [width] = *from.take(1)? else { return None };
+        let codes = match width {
+            0 => Codes::Nothing,
+            1 => Codes::One(from.row()?.to_vec()),
+            2 => Codes::Two(take_all(from)?),
+            4 => Codes::Four(take_all(from)?),
+            8 => Codes::Eight(take_all(from)?, from.row()?.to_vec()),
+            _ => return None,
+        };
+        Some(Self { base, codes })
+    }
+}
+
+/// A number of a fixed width.
+trait Fixed: Sized {
+    fn put(&self, to: &mut Vec<u8>);
+    /// One from the front, and the rest.
+    fn split(from: &[u8]) -> Option<(Self, &[u8])>;
+    const WIDTH: usize = size_of::<Self>();
+}
+
+macro_rules! fixed {
+    ($($number:ty),*) => {$(
+        impl Fixed for $number {
+            fn put(&self, to: &mut Vec<u8>) {
+                to.extend_from_slice(&self.to_le_bytes());
+            }
+
+            fn split(from: &[u8]) -> Option<(Self, &[u8])> {
+                let (bytes, rest) = from.split_first_chunk()?;
+                Some((Self::from_le_bytes(*bytes), rest))
+            }
+        }
+    )*};
+}
+
+fixed!(u16, u32, u64, i64);
+
+impl Fixed for VisitorId {
+    fn put(&self, to: &mut Vec<u8>) {
+        to.extend_from_slice(self.as_bytes());
+    }
+
+    fn split(from: &[u8]) -> Option<(Self, &[u8])> {
+        let (bytes, rest) = from.split_first_chunk()?;
+        Some((Self::from_bytes(*bytes).ok()?, rest))
+    }
+}
+
+fn put_all<T: Fixed>(to: &mut Vec<u8>, all: &[T]) {
+    packed::put(to, all.len() as u64);
+    all.iter().for_each(|one| one.put(to));
+}
+
+fn take_one<T: Fixed>(from: &mut Packed<'_>) -> Option<T> {
+    T::split(from.take(T::WIDTH)?).map(|(one, _)| one)
+}
+
+fn take_all<T: Fixed>(from: &mut Packed<'_>) -> Option<Vec<T>> {
+    let length = from.count(MOST)?;
+    let bytes = from.take(length * T::WIDTH)?;
+    bytes.chunks_exact(T::WIDTH).map(|one| T::split(one).map(|(one, _)| one)).collect()
+}
