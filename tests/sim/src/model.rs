@@ -31,6 +31,8 @@ pub struct Told {
     pub retold: bool,
     /// When it was received last, by a retry: any receipt may have come first.
     pub last: Millis,
+    /// Between which times it happened, as each telling has it.
+    pub at: [Millis; 2],
 }
 
 /// All facts that any edge ever gave away.
@@ -58,8 +60,8 @@ pub struct Sums {
     pub actions: BTreeSet<([u8; 16], u8, u8, u64)>,
     /// Segments held or removed, by the last write.
     pub segments: BTreeMap<u32, String>,
-    /// Events by name: how many, and when the last was.
-    pub events: BTreeMap<String, (u64, u64)>,
+    /// Events by name: how many, and between which times the last was.
+    pub events: BTreeMap<String, (u64, [Millis; 2])>,
 }
 
 /// People as the model finds them.
@@ -90,8 +92,10 @@ impl Model {
             in_backup: false,
             retold: false,
             last: fact.received,
+            at: [fact.at; 2],
         });
         told.last = told.last.max(fact.received);
+        told.at = [told.at[0].min(fact.at), told.at[1].max(fact.at)];
         told.acknowledged |= acknowledged;
         told.retold |= told.fact.what != fact.what;
         told
@@ -142,10 +146,14 @@ impl Model {
 
     /// The facts of one visitor.
     pub fn of<'m>(&'m self, owner: &Owner) -> impl Iterator<Item = &'m Fact> + use<'m> {
+        self.told_of(owner).map(|told| &told.fact)
+    }
+
+    fn told_of<'m>(&'m self, owner: &Owner) -> impl Iterator<Item = &'m Told> + use<'m> {
         let (tenant, visitor) = owner.clone();
         let from = (tenant.clone(), visitor, FactId::from_bytes([0; 16]));
         let facts = self.facts.range(from..).take_while(move |((t, v, _), _)| *t == tenant && *v == visitor);
-        facts.map(|(_, told)| &told.fact)
+        facts.map(|(_, told)| told)
     }
 
     /// The facts of all of a person's visitors that are not gone.
@@ -213,7 +221,7 @@ impl Model {
     pub fn sums(&self, owner: &Owner) -> Sums {
         let mut sums = Sums::default();
         let (mut sessions, mut written) = (BTreeSet::new(), BTreeMap::new());
-        for fact in self.of(owner) {
+        for Told { fact, at, .. } in self.told_of(owner) {
             let event = match &fact.what {
                 What::Page { .. } => Some("page"),
                 What::Track { name, .. } => Some(name.as_str()),
@@ -221,7 +229,7 @@ impl Model {
             };
             if let Some(name) = event {
                 let (count, last) = sums.events.entry(name.to_owned()).or_default();
-                (*count, *last) = (*count + 1, fact.at.max(*last));
+                (*count, *last) = (*count + 1, [last[0].max(at[0]), last[1].max(at[1])]);
             }
             match &fact.what {
                 What::Page { session } => {
