@@ -1,9 +1,10 @@
 //! Audiences: all people of each tenant in columns ([`causeway_shared::columns`]), kept beside the store, and what is asked
 //! of them. The columns follow the store: each transaction notes whose row is another now ([`note`]), and a thread writes
-//! these rows anew ([`follow`]). They hold nothing that the store does not: a process begins with none and builds them.
+//! these rows anew ([`follow`]). They hold nothing that the store does not: a process reads their file, or builds them.
 
 pub mod answer;
 pub mod follow;
+mod keep;
 pub mod person;
 #[cfg(test)]
 mod tests;
@@ -22,7 +23,7 @@ use crate::link::Linked;
 use crate::store::{PersonNo, StoreError, TenantNo};
 
 /// Changes that are kept for who follows them; who is further behind begins anew.
-pub const KEPT: i64 = 1_000_000;
+const KEPT: i64 = 5_000_000;
 
 /// The columns of all tenants. Cloning gives another handle to the same ones.
 #[derive(Debug, Clone, Default)]
@@ -82,15 +83,11 @@ pub fn note(group: &Group<'_>, changed: &[Changed], linked: &Linked) -> Result<(
     }
     let mut note = group.tx.prepare_cached(NOTE)?;
     people.into_iter().try_for_each(|person| note.execute([person.0]).map(drop))?;
-    Ok(())
+    forget(group.tx, KEPT)
 }
 
-/// Forgets some of the changes that are older than the newest ones, so many.
-///
-/// # Errors
-/// [`StoreError::Sqlite`].
-pub fn trim(conn: &Connection, kept: i64) -> Result<usize, StoreError> {
-    const TRIM: &str = "DELETE FROM people_changed WHERE seq IN (
-        SELECT seq FROM people_changed WHERE seq <= (SELECT max(seq) FROM people_changed) - ?1 ORDER BY seq LIMIT 10000)";
-    Ok(conn.prepare_cached(TRIM)?.execute([kept])?)
+/// Forgets all but the newest changes, so many.
+fn forget(conn: &Connection, kept: i64) -> Result<(), StoreError> {
+    const FORGET: &str = "DELETE FROM people_changed WHERE seq <= (SELECT max(seq) FROM people_changed) - ?1";
+    Ok(conn.prepare_cached(FORGET)?.execute([kept]).map(drop)?)
 }

@@ -40,11 +40,13 @@ pub enum Job {
     Rollup,
     /// Every key of the KV read back, and mended.
     Verify,
+    /// The columns of audiences, built anew.
+    Columns,
 }
 
 impl Job {
     /// All of them; of two that are due at once the first goes first.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Trim,
         Self::Retention,
         Self::Reconcile,
@@ -53,9 +55,11 @@ impl Job {
         Self::Compact,
         Self::Rollup,
         Self::Verify,
+        Self::Columns,
     ];
     /// Their names, in the same order.
-    pub const NAMES: [&str; 8] = ["trim", "retention", "reconcile", "train", "publish", "compact", "rollup", "verify"];
+    pub const NAMES: [&str; 9] =
+        ["trim", "retention", "reconcile", "train", "publish", "compact", "rollup", "verify", "columns"];
 
     /// Its name.
     #[must_use]
@@ -69,6 +73,7 @@ impl Job {
             Self::Compact => "compact",
             Self::Rollup => "rollup",
             Self::Verify => "verify",
+            Self::Columns => "columns",
         }
     }
 
@@ -159,6 +164,8 @@ pub struct Every {
     pub verify_hours: u32,
     /// `publish`.
     pub publish_hours: u32,
+    /// `columns`.
+    pub columns_hours: u32,
 }
 
 impl Default for Every {
@@ -172,6 +179,7 @@ impl Default for Every {
             rollup_hours: 168,
             verify_hours: 0,
             publish_hours: 0,
+            columns_hours: 0,
         }
     }
 }
@@ -189,6 +197,7 @@ impl Every {
             Job::Rollup => self.rollup_hours,
             Job::Verify => self.verify_hours,
             Job::Publish => self.publish_hours,
+            Job::Columns => self.columns_hours,
         };
         Millis::from(hours) * HOUR_MS
     }

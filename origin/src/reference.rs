@@ -169,6 +169,13 @@ pub const SETTINGS: &[Setting] = &[
         default: "0",
         meaning: "The same of `publish`, which writes every key of the KV anew: the platform bills a write a key, some five dollars a million. Where the KV can be read, `verify` finds what is to be written for a tenth of that.",
     },
+    Setting {
+        key: "jobs.columns_hours",
+        env: "CAUSEWAY_JOBS_COLUMNS_HOURS",
+        shape: Shape::Number,
+        default: "0",
+        meaning: "The same of `columns`, which has the columns of audiences built anew: audiences do not answer until they are.",
+    },
 ];
 
 /// Keys of a `[[tenant]]` table: key, default, meaning.

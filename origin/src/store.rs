@@ -110,6 +110,7 @@ static MIGRATIONS: LazyLock<Migrations<'static>> = LazyLock::new(|| {
         M::up(include_str!("../sql/0019_retired_keys.sql")),
         M::up(include_str!("../sql/0020_events.sql")),
         M::up(include_str!("../sql/0021_people_changed.sql")),
+        M::up(include_str!("../sql/0022_columns_epoch.sql")),
     ])
 });
 

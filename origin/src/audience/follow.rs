@@ -1,16 +1,17 @@
-//! Keeps the columns as the store is: builds them, and then writes the rows anew of whoever changed.
+//! Keeps the columns as the store is: reads their file or builds them, and then writes the rows anew of whoever changed.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use causeway_shared::columns::People;
 use causeway_shared::ids::Millis;
 use causeway_shared::time::HourStamp;
 use rusqlite::Connection;
 
-use super::{Audience, Columns};
+use super::keep::{self, Keeping, Of};
+use super::{Audience, Columns, KEPT};
 use crate::audience::person::{self, Someone};
 use crate::clock;
 use crate::store::{self, PersonNo, StoreError, TenantNo};
@@ -19,36 +20,83 @@ use crate::store::{self, PersonNo, StoreError, TenantNo};
 const LOOK: Duration = Duration::from_millis(100);
 /// People read in one transaction, so that none holds the store's log back.
 const SOME: u32 = 1_000;
+/// How often the columns are written to their file, unless little changed: whoever reads the file catches up with less soon.
+const KEEP: Duration = Duration::from_secs(600);
+/// What little is.
+const LITTLE: i64 = 10_000;
+/// They are written before so many changes: the store forgets them.
+const MUCH: i64 = KEPT / 5;
 
 /// Follows one store.
 #[derive(Debug)]
 pub struct Follower {
+    data: PathBuf,
     conn: Connection,
     audience: Audience,
-    /// The newest change that is in the columns.
-    seq: i64,
-    /// The last person that was read, while the columns are being built.
-    building: Option<i64>,
-    /// Up to which hour expired segments were looked for.
-    hour: HourStamp,
+    doing: Doing,
+    /// What the columns are of.
+    of: Of,
+    /// The newest change that is in the file.
+    kept: i64,
+}
+
+#[derive(Debug)]
+enum Doing {
+    /// The file is to be read.
+    Nothing,
+    /// The columns are being built; this person was the last that was read.
+    Building(i64),
+    Following,
+    /// Following, and writing the file beside.
+    Keeping(Box<Keeping>, Of),
 }
 
 impl Follower {
-    /// Follows the store in `data`, from nothing.
+    /// Follows the store in `data`: the steps do all.
     ///
     /// # Errors
     /// [`StoreError`].
-    pub fn new(data: &Path, audience: Audience, now: Millis) -> Result<Self, StoreError> {
-        let mut follower =
-            Self { conn: store::open_readonly(data)?, audience, seq: 0, building: None, hour: HourStamp(0) };
-        follower.begin(now)?;
-        Ok(follower)
+    pub fn new(data: &Path, audience: Audience) -> Result<Self, StoreError> {
+        let conn = store::open_readonly(data)?;
+        let of = Of { restore: 0, epoch: 0, seq: 0, hour: HourStamp(0) };
+        Ok(Self { data: data.to_owned(), conn, audience, doing: Doing::Nothing, of, kept: 0 })
+    }
+
+    /// One step; whether another is to follow at once.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn step(&mut self, now: Millis) -> Result<bool, StoreError> {
+        match self.doing {
+            Doing::Nothing => return self.load(now).map(|()| true),
+            Doing::Building(after) => return self.build(after, now).map(|()| true),
+            Doing::Following | Doing::Keeping(..) => {}
+        }
+        let hour = HourStamp::at(now);
+        if hour > self.of.hour {
+            self.expire(hour)?;
+        }
+        self.catch_up(now)
+    }
+
+    /// From the file, if it is of this store and the store still has the changes since.
+    fn load(&mut self, now: Millis) -> Result<(), StoreError> {
+        let (of, oldest) = (state(&self.conn)?, oldest(&self.conn)?);
+        let is_wanted =
+            |it: &Of| (it.restore, it.epoch) == (of.restore, of.epoch) && it.seq <= of.seq && oldest <= it.seq + 1;
+        let audience = self.audience.clone();
+        let Some((of_tenant, of)) = keep::read(&self.data, is_wanted, || audience.is_stopping()) else {
+            return self.begin(now);
+        };
+        self.audience.write().of_tenant = of_tenant;
+        (self.doing, self.of, self.kept) = (Doing::Following, of, of.seq);
+        Ok(())
     }
 
     /// Begins anew: all people are read, and what changes meanwhile after them.
     fn begin(&mut self, now: Millis) -> Result<(), StoreError> {
         let tx = self.conn.transaction()?;
-        self.seq = newest(&tx)?;
+        self.of = Of { hour: HourStamp::at(now), ..state(&tx)? };
         let mut columns = Columns { building: (0, 0), ..Columns::default() };
         let mut statement = tx.prepare("SELECT tenant, count(*) FROM people GROUP BY tenant")?;
         for row in statement.query_map([], |row| Ok((TenantNo(row.get(0)?), row.get::<_, u32>(1)?)))? {
@@ -57,26 +105,12 @@ impl Follower {
             columns.of_tenant.insert(tenant, People::laid_out_for(people.into()));
         }
         *self.audience.write() = columns;
-        (self.building, self.hour) = (Some(i64::MIN), HourStamp::at(now));
+        // What is not in the file is all of them.
+        (self.doing, self.kept) = (Doing::Building(i64::MIN), i64::MIN);
         Ok(())
     }
 
-    /// One step; whether another is to follow at once.
-    ///
-    /// # Errors
-    /// [`StoreError`].
-    pub fn step(&mut self, now: Millis) -> Result<bool, StoreError> {
-        if let Some(after) = self.building {
-            return self.build(after, now);
-        }
-        let hour = HourStamp::at(now);
-        if hour > self.hour {
-            self.expire(hour)?;
-        }
-        self.catch_up(now)
-    }
-
-    fn build(&mut self, after: i64, now: Millis) -> Result<bool, StoreError> {
+    fn build(&mut self, after: i64, now: Millis) -> Result<(), StoreError> {
         const READ: &str = "SELECT person FROM people WHERE person > ?1 ORDER BY person LIMIT ?2";
         let tx = self.conn.transaction()?;
         let mut statement = tx.prepare_cached(READ)?;
@@ -85,10 +119,12 @@ impl Follower {
         let read = read(&tx, &people)?;
         drop(statement);
         tx.commit()?;
-        let full = put(&mut self.audience.write(), &read, now);
-        self.building = people.last().map(|last| last.0);
-        self.audience.write().building.0 += people.len() as u64;
-        if full { self.begin(now).map(|()| true) } else { Ok(true) }
+        let mut columns = self.audience.write();
+        let full = put(&mut columns, &read, now);
+        columns.building.0 += people.len() as u64;
+        drop(columns);
+        self.doing = people.last().map_or(Doing::Following, |last| Doing::Building(last.0));
+        if full { self.begin(now) } else { Ok(()) }
     }
 
     /// Segments that are over by this hour are taken out of the rows.
@@ -104,32 +140,36 @@ impl Follower {
             tx.commit()?;
             put(&mut self.audience.write(), &read, hour.start_ms());
         }
-        self.hour = hour;
+        self.of.hour = hour;
         Ok(())
     }
 
     fn catch_up(&mut self, now: Millis) -> Result<bool, StoreError> {
         const READ: &str = "SELECT seq, person FROM people_changed WHERE seq > ?1 ORDER BY seq LIMIT ?2";
-        const OLDEST: &str = "SELECT ifnull(min(seq), 0) FROM people_changed";
         let tx = self.conn.transaction()?;
+        let (state, oldest) = (state(&tx)?, oldest(&tx)?);
+        // Somebody forgot changes that were not followed yet, the store is another one, or they were asked to.
+        if oldest > self.of.seq + 1
+            || state.seq < self.of.seq
+            || (state.restore, state.epoch) != (self.of.restore, self.of.epoch)
+        {
+            drop(tx);
+            tracing::warn!("the columns of audiences are not of this state of the store: they are built anew");
+            return self.begin(now).map(|()| true);
+        }
         let mut statement = tx.prepare_cached(READ)?;
-        let rows: Vec<(i64, i64)> =
-            statement.query_map((self.seq, SOME), |row| Ok((row.get(0)?, row.get(1)?)))?.collect::<Result<_, _>>()?;
+        let rows: Vec<(i64, i64)> = statement
+            .query_map((self.of.seq, SOME), |row| Ok((row.get(0)?, row.get(1)?)))?
+            .collect::<Result<_, _>>()?;
         drop(statement);
-        // Somebody forgot changes that were not followed yet, or the store is another one.
-        let is_behind = tx.query_row(OLDEST, [], |row| row.get::<_, i64>(0))? > self.seq + 1 || newest(&tx)? < self.seq;
         let people: BTreeSet<PersonNo> = rows.iter().map(|(_, person)| PersonNo(*person)).collect();
         let people: Vec<PersonNo> = people.into_iter().collect();
         let read = read(&tx, &people)?;
         tx.commit()?;
-        if is_behind {
-            tracing::warn!("the columns of audiences are too far behind the store: they are built anew");
-            return self.begin(now).map(|()| true);
-        }
         let is_last = rows.len() < SOME as usize;
         let mut columns = self.audience.write();
         let full = put(&mut columns, &read, now);
-        self.seq = rows.last().map_or(self.seq, |(seq, _)| *seq);
+        self.of.seq = rows.last().map_or(self.of.seq, |(seq, _)| *seq);
         if is_last {
             columns.as_of = Some(now);
         }
@@ -137,17 +177,72 @@ impl Follower {
         if full { self.begin(now).map(|()| true) } else { Ok(!is_last) }
     }
 
+    /// One step of writing the columns to their file; whether another is to follow. It goes on beside the other steps.
+    ///
+    /// # Errors
+    /// [`StoreError::Directory`]: the file cannot be written. The one before stays.
+    pub fn keep(&mut self) -> Result<bool, StoreError> {
+        let failed = |source| StoreError::Directory { path: self.data.clone(), source };
+        let columns = self.audience.read();
+        match &mut self.doing {
+            Doing::Following => {
+                let keeping = Keeping::begin(&self.data, self.of, &columns).map_err(failed)?;
+                self.doing = Doing::Keeping(Box::new(keeping), self.of);
+            }
+            Doing::Keeping(keeping, of) => {
+                let (done, seq) = (keeping.step(&columns), of.seq);
+                match done {
+                    Ok(None) => {}
+                    Ok(Some(bytes)) => {
+                        tracing::info!(bytes, "the columns of audiences are in their file");
+                        (self.doing, self.kept) = (Doing::Following, seq);
+                        return Ok(false);
+                    }
+                    Err(source) => {
+                        self.doing = Doing::Following;
+                        return Err(failed(source));
+                    }
+                }
+            }
+            Doing::Nothing | Doing::Building(_) => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// Whether more than so many changes are not in the file.
+    fn is_beyond(&self, changes: i64) -> bool {
+        self.of.seq.saturating_sub(self.kept) > changes
+    }
+
     /// Follows until it is told to end.
     fn live(mut self) {
+        let mut kept = Instant::now();
         while !self.audience.is_stopping() {
-            let more = self.step(clock::now()).unwrap_or_else(|e| {
+            let due = kept.elapsed() > KEEP && self.is_beyond(LITTLE) || self.is_beyond(MUCH);
+            let mut more = self.step(clock::now()).unwrap_or_else(|e| {
                 tracing::error!(error = %crate::chain(&e), "the columns of audiences cannot follow the store");
                 false
             });
+            if due || matches!(self.doing, Doing::Keeping(..)) {
+                more |= self.keep_or_say();
+                kept = Instant::now();
+            }
             if !more {
                 std::thread::park_timeout(LOOK);
             }
         }
+        if self.is_beyond(LITTLE) {
+            while self.keep_or_say() {}
+        }
+    }
+
+    fn keep_or_say(&mut self) -> bool {
+        self.keep().unwrap_or_else(|e| {
+            tracing::error!(error = %crate::chain(&e), "the columns of audiences cannot be written to their file");
+            // Not again before as much changed as now.
+            self.kept = self.of.seq;
+            false
+        })
     }
 }
 
@@ -156,15 +251,26 @@ impl Follower {
 /// # Errors
 /// [`StoreError`], or when the operating system gives no thread.
 pub fn start(data: &Path, audience: Audience) -> Result<JoinHandle<()>, StoreError> {
-    let follower = Follower::new(data, audience, clock::now())?;
+    let follower = Follower::new(data, audience)?;
     let spawned = std::thread::Builder::new().name("audience".to_owned()).spawn(move || follower.live());
     spawned.map_err(|source| StoreError::Directory { path: data.to_owned(), source })
 }
 
-fn newest(conn: &Connection) -> Result<i64, StoreError> {
-    // Also when all changes were forgotten: numbers go on.
-    const NEWEST: &str = "SELECT ifnull((SELECT seq FROM sqlite_sequence WHERE name = 'people_changed'), 0)";
-    Ok(conn.prepare_cached(NEWEST)?.query_row([], |row| row.get(0))?)
+/// What the store is now.
+fn state(conn: &Connection) -> Result<Of, StoreError> {
+    // The number also when all changes were forgotten: they go on.
+    const STATE: &str = "SELECT restore_epoch, columns_epoch,
+        ifnull((SELECT seq FROM sqlite_sequence WHERE name = 'people_changed'), 0) FROM meta";
+    let of = |row: &rusqlite::Row<'_>| {
+        Ok(Of { restore: row.get(0)?, epoch: row.get(1)?, seq: row.get(2)?, hour: HourStamp(0) })
+    };
+    Ok(conn.prepare_cached(STATE)?.query_row([], of)?)
+}
+
+/// The oldest change that the store has; 0 where it has none.
+fn oldest(conn: &Connection) -> Result<i64, StoreError> {
+    const OLDEST: &str = "SELECT ifnull(min(seq), 0) FROM people_changed";
+    Ok(conn.prepare_cached(OLDEST)?.query_row([], |row| row.get(0))?)
 }
 
 type Read = Vec<(PersonNo, Option<Someone>)>;

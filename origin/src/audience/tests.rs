@@ -30,12 +30,17 @@ impl World {
 
     fn of(origin: Origin) -> Self {
         let audience = Audience::default();
-        let follower = Follower::new(origin.data(), audience.clone(), origin.now).unwrap();
+        let follower = Follower::new(origin.data(), audience.clone()).unwrap();
         Self { origin, follower, audience }
     }
 
     fn follow(&mut self) {
         while self.follower.step(self.origin.now).unwrap() {}
+    }
+
+    /// Writes the columns to their file.
+    fn keep(&mut self) {
+        while self.follower.keep().unwrap() {}
     }
 
     /// The masters of whom a filter means in `demo`, as the columns have it, and where they are unsure the store.
@@ -168,8 +173,11 @@ fn s4_05_columns_that_follow_say_what_the_store_and_columns_built_anew_say() {
         for n in 0..150 {
             world.origin.now += below(random, HOUR_MS / 4);
             random_facts(&mut world, random, n);
-            if below(random, 4) == 0 {
-                world.follow();
+            match below(random, 4) {
+                0 => world.follow(),
+                // A part of the file, and changes in between.
+                1 | 2 => drop(world.follower.keep().unwrap()),
+                _ => {}
             }
         }
         world.follow();
@@ -180,7 +188,12 @@ fn s4_05_columns_that_follow_say_what_the_store_and_columns_built_anew_say() {
             .collect();
         assert!(known.len() >= 6, "{}", known.len());
         let followed: Vec<usize> = known.iter().map(|filter| world.count(filter)).collect();
-        let mut anew = World::of(world.origin);
+        let mut from_file = World::of(world.origin);
+        from_file.follow();
+        assert_eq!(from_file.audience.read().building, (0, 0), "seed {seed}: there is a file");
+        assert_eq!(followed, known.iter().map(|filter| from_file.count(filter)).collect::<Vec<_>>(), "seed {seed}");
+        std::fs::remove_file(from_file.origin.data().join("columns")).unwrap();
+        let mut anew = World::of(from_file.origin);
         anew.follow();
         assert_eq!(followed, known.iter().map(|filter| anew.count(filter)).collect::<Vec<_>>(), "seed {seed}");
     }
@@ -193,8 +206,79 @@ fn who_is_too_far_behind_begins_anew() {
     world.follow();
     world.origin.send("demo", &[page(visitor(2), 1, NOW)]);
     world.origin.send("demo", &[page(visitor(3), 1, NOW)]);
-    assert_eq!(super::trim(&world.origin.conn, 1).unwrap(), 2);
+    super::forget(&world.origin.conn, 1).unwrap();
     world.follow();
     assert_eq!(world.count(&json!({})), 3);
     assert!(world.audience.read().as_of.is_some());
+    assert_eq!(world.audience.read().building, (3, 3));
+}
+
+#[test]
+fn columns_go_on_from_their_file_with_what_changed_since() {
+    let mut world = World::new();
+    world.origin.send("demo", &[page(visitor(1), 1, NOW), joins(visitor(2), 1, NOW, 7, 2)]);
+    world.origin.send("other", &[page(visitor(1), 1, NOW)]);
+    world.follow();
+    world.keep();
+    world.origin.send("demo", &[page(visitor(3), 1, NOW)]);
+    world.origin.now += 2 * HOUR_MS;
+    let mut anew = World::of(world.origin);
+    anew.follow();
+    // Nobody was read but who changed.
+    assert_eq!(anew.audience.read().building, (0, 0));
+    assert_eq!((anew.count(&json!({})), anew.count(&json!({"segments": 7}))), (3, 0));
+    assert_eq!(anew.audience.read().of_tenant.len(), 2);
+}
+
+#[test]
+fn a_file_that_is_not_of_this_store_or_damaged_is_none() {
+    let mut world = World::new();
+    world.origin.send("demo", &(0..50).map(|n| page(visitor(n), 1, NOW)).collect::<Vec<_>>());
+    world.follow();
+    world.keep();
+    let path = world.origin.data().join("columns");
+    let bytes = std::fs::read(&path).unwrap();
+    let is_used = |world: World| {
+        let mut anew = World::of(world.origin);
+        anew.follow();
+        assert_eq!(anew.count(&json!({})), 50);
+        let built = anew.audience.read().building.1;
+        (built == 0, anew)
+    };
+    let (used, mut world) = is_used(world);
+    assert!(used);
+    for at in [0, 5, 30, bytes.len() / 2, bytes.len() - 1] {
+        let mut damaged = bytes.clone();
+        damaged[at] ^= 64;
+        std::fs::write(&path, damaged).unwrap();
+        let (used, next) = is_used(world);
+        assert!(!used, "{at}");
+        std::fs::write(&path, &bytes[..at]).unwrap();
+        let (used, next) = is_used(next);
+        assert!(!used, "cut at {at}");
+        world = next;
+    }
+    for change in ["restore_epoch = restore_epoch + 1", "columns_epoch = columns_epoch + 1"] {
+        std::fs::write(&path, &bytes).unwrap();
+        world.origin.conn.execute(&format!("UPDATE meta SET {change}"), []).unwrap();
+        let (used, next) = is_used(world);
+        assert!(!used, "{change}");
+        world = next;
+    }
+}
+
+#[test]
+fn columns_that_are_asked_to_be_are_built_anew_while_they_follow() {
+    let mut world = World::new();
+    world.origin.send("demo", &[page(visitor(1), 1, NOW)]);
+    world.follow();
+    world.keep();
+    let mut follower = Follower::new(world.origin.data(), world.audience.clone()).unwrap();
+    while follower.step(NOW).unwrap() {}
+    assert_eq!(world.audience.read().building, (1, 1), "the file was read, and tells of no building");
+    world.origin.conn.execute("UPDATE meta SET columns_epoch = columns_epoch + 1", []).unwrap();
+    assert!(follower.step(NOW).unwrap());
+    assert_eq!((world.audience.read().as_of, world.audience.read().building), (None, (0, 1)));
+    while follower.step(NOW).unwrap() {}
+    assert_eq!((world.count(&json!({})), world.audience.read().as_of), (1, Some(NOW)));
 }

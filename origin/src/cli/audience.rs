@@ -1,5 +1,6 @@
-//! `causeway audience`: reads the store directly, also while the origin serves. It puts everybody into columns first, which
-//! takes a while for millions: a serving origin has them ready, and answers the same over HTTP.
+//! `causeway audience`: reads the store directly, also while the origin serves. It reads the file of columns that an origin left
+//! there, and puts into them whoever changed since; without a file everybody, which takes a while for millions. A serving origin
+//! has them ready, and answers the same over HTTP.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -116,7 +117,7 @@ pub(super) fn run(command: &Audience, common: &Common) -> anyhow::Result<()> {
 /// Everybody that the store holds, in columns.
 fn everybody(data: &std::path::Path, now: u64) -> anyhow::Result<Columns> {
     let columns = Columns::default();
-    let mut follower = Follower::new(data, columns.clone(), now)?;
+    let mut follower = Follower::new(data, columns.clone())?;
     let progress = bar(0, "{pos} of {len} people");
     let shown = shown(&progress);
     while follower.step(now)? {

@@ -62,6 +62,9 @@ pub(super) enum Name {
     /// Read every key of the KV back through the edge, compare it with the store, and have what differs written anew. The
     /// origin must be serving.
     Verify(Dry),
+    /// Have the columns of audiences built anew by the origin, or by the next that starts. Until then audiences answer that they
+    /// are being built.
+    Columns(Dry),
     /// Train the model that predicts clicks, conversions and their worth from stored actions, and keep it if it is better
     /// than the base rate on the newest fifth of them.
     Train(Train),
@@ -123,6 +126,7 @@ fn asked(name: &Name, opened: &Opened) -> anyhow::Result<(Asked, Options)> {
         Name::Compact(dry) => (of(jobs::Job::Compact, dry), Options::default()),
         Name::Rollup(dry) => (of(jobs::Job::Rollup, dry), Options::default()),
         Name::Verify(dry) => (of(jobs::Job::Verify, dry), Options::default()),
+        Name::Columns(dry) => (of(jobs::Job::Columns, dry), Options::default()),
         Name::Train(train) => {
             let tenant = named(&opened.rules.tenants, train.tenant.as_deref())?;
             let words = &tenant.config.vocabulary;

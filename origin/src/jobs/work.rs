@@ -10,7 +10,6 @@ use serde_json::{Value, json};
 
 use super::Job;
 use super::runs::{self, Run};
-use crate::audience;
 use crate::backlog::Backlog;
 use crate::experiment::rollup::{self, Rolled};
 use crate::group::{self, Given, Rules};
@@ -88,7 +87,18 @@ pub fn run(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
         Job::Compact => compact(place, run),
         Job::Rollup => rollup(place, run),
         Job::Verify => verify(place, run),
+        Job::Columns => columns(place, run),
     }
+}
+
+/// Whoever keeps people in columns finds that they are to be built anew.
+fn columns(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
+    const ANEW: &str = "UPDATE meta SET columns_epoch = columns_epoch + 1";
+    let people: u64 = place.conn.query_row("SELECT count(*) FROM people", [], |row| row.get(0).map(store::unsigned))?;
+    if !run.asked.dry_run {
+        place.conn.execute(ANEW, [])?;
+    }
+    Ok(json!({ "people": people }).into())
 }
 
 fn visitors(conn: &Connection) -> Result<u64, StoreError> {
@@ -234,7 +244,6 @@ fn trim(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
         let tx = place.conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let Some(last) = trim::some(&tx, cursor, SOME, now, &mut trimmed)? else { break };
         cursor = last;
-        audience::trim(&tx, audience::KEPT)?;
         if run.asked.dry_run {
             tx.rollback()?;
         } else {

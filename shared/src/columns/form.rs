@@ -50,11 +50,37 @@ impl People {
         to
     }
 
-    /// People again, of all partitions in order and what stands for them; `None` where these are not theirs. Who was moved
-    /// from one partition to another while they were written is in the last only, or in none: it is to be written anew.
+    /// Where everybody lies; of one that lies at two places only the last is alive.
+    fn find_places(&mut self) {
+        for at in 0..self.partitions.len() {
+            let living: Vec<(usize, u64)> = self.partitions.get(at).map(Partition::living).unwrap_or_default();
+            for (slot, person) in living {
+                if let Some((other, slot)) = self.places.get(person) {
+                    self.partitions.iter_mut().skip(other).take(1).for_each(|other| other.kill(slot));
+                }
+                self.places.put(person, Some((at, slot)));
+            }
+        }
+    }
+}
+
+/// People that are read again, first the partitions in order and then what stands for them. Who was moved from one partition
+/// to another while they were written is in the last only, or in none: it is to be written anew.
+#[derive(Debug, Default)]
+pub struct Unpacking(Vec<Partition>);
+
+impl Unpacking {
+    /// One partition; `None` where the bytes are none's.
     #[must_use]
-    pub fn unpack<'b>(partitions: impl IntoIterator<Item = &'b [u8]>, names: &[u8]) -> Option<Self> {
-        let mut from = Packed(names);
+    pub fn partition(&mut self, bytes: &[u8]) -> Option<()> {
+        self.0.push(Partition::from_bytes(bytes)?);
+        Some(())
+    }
+
+    /// What stands for them, which makes them whole; `None` where they are not.
+    #[must_use]
+    pub fn names(self, bytes: &[u8]) -> Option<People> {
+        let mut from = Packed(bytes);
         let columns =
             (0..from.count(MOST)?).map(|place| Some((Key::take(&mut from)?, place))).collect::<Option<_>>()?;
         let mut texts: BTreeMap<Token, Texts> = BTreeMap::new();
@@ -69,26 +95,12 @@ impl People {
             let name = std::str::from_utf8(from.row()?).ok()?;
             events.insert(name.to_owned(), u16::try_from(place).ok()?);
         }
-        let read = partitions.into_iter().map(Partition::from_bytes).collect::<Option<Vec<Partition>>>()?;
-        let width = usize::from(BUCKETS).checked_div(read.len())?;
+        let width = usize::from(BUCKETS).checked_div(self.0.len())?;
         let starts = (0..usize::from(BUCKETS)).step_by(width.max(1));
-        let is_laid_out = read.iter().map(Partition::first_bucket).eq(starts);
-        let mut people = Self { partitions: read, columns, texts, events, places: Places::default() };
+        let is_laid_out = self.0.iter().map(Partition::first_bucket).eq(starts);
+        let mut people = People { partitions: self.0, columns, texts, events, places: Places::default() };
         people.find_places();
         (from.is_empty() && is_laid_out).then_some(people)
-    }
-
-    /// Where everybody lies; of one that lies at two places only the last is alive.
-    fn find_places(&mut self) {
-        for at in 0..self.partitions.len() {
-            let living: Vec<(usize, u64)> = self.partitions.get(at).map(Partition::living).unwrap_or_default();
-            for (slot, person) in living {
-                if let Some((other, slot)) = self.places.get(person) {
-                    self.partitions.iter_mut().skip(other).take(1).for_each(|other| other.kill(slot));
-                }
-                self.places.put(person, Some((at, slot)));
-            }
-        }
     }
 }
 
