@@ -161,10 +161,10 @@ pub fn visitor(view: &View<'_>, tenant: TenantNo, visitor: VisitorId) -> Result<
 /// [`StoreError`].
 pub fn members(view: &View<'_>, of: &Visitor, most: usize) -> Result<Vec<Visitor>, StoreError> {
     let Some(person) = of.person else { return Ok(vec![of.clone()]) };
-    let read = format!("SELECT {COLUMNS} FROM visitors WHERE person = ?1 ORDER BY last_seen DESC LIMIT ?2");
+    // Bound, a limit has SQLite plan the statement anew each time.
+    let read = format!("SELECT {COLUMNS} FROM visitors WHERE person = ?1 ORDER BY last_seen DESC LIMIT {most}");
     let mut statement = view.conn.prepare_cached(&read)?;
-    let most = i64::try_from(most).unwrap_or(i64::MAX);
-    let rows: Vec<(Visitor, Vec<u8>)> = statement.query_map((person.0, most), raw)?.collect::<Result<_, _>>()?;
+    let rows: Vec<(Visitor, Vec<u8>)> = statement.query_map([person.0], raw)?.collect::<Result<_, _>>()?;
     rows.into_iter().map(|row| current(view, row)).collect()
 }
 

@@ -20,6 +20,8 @@ use crate::store::{self, PersonNo, StoreError, TenantNo};
 const LOOK: Duration = Duration::from_millis(100);
 /// People read in one transaction, so that none holds the store's log back.
 const SOME: u32 = 1_000;
+/// Changes followed in one: of a person that changed often among them one row is written.
+const CHANGES: u32 = 20_000;
 /// How often the columns are written to their file, unless little changed: whoever reads the file catches up with less soon.
 const KEEP: Duration = Duration::from_secs(600);
 /// What little is.
@@ -159,14 +161,14 @@ impl Follower {
         }
         let mut statement = tx.prepare_cached(READ)?;
         let rows: Vec<(i64, i64)> = statement
-            .query_map((self.of.seq, SOME), |row| Ok((row.get(0)?, row.get(1)?)))?
+            .query_map((self.of.seq, CHANGES), |row| Ok((row.get(0)?, row.get(1)?)))?
             .collect::<Result<_, _>>()?;
         drop(statement);
         let people: BTreeSet<PersonNo> = rows.iter().map(|(_, person)| PersonNo(*person)).collect();
         let people: Vec<PersonNo> = people.into_iter().collect();
         let read = read(&tx, &people)?;
         tx.commit()?;
-        let is_last = rows.len() < SOME as usize;
+        let is_last = rows.len() < CHANGES as usize;
         let mut columns = self.audience.write();
         let full = put(&mut columns, &read, now);
         self.of.seq = rows.last().map_or(self.of.seq, |(seq, _)| *seq);

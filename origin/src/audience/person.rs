@@ -18,9 +18,6 @@ use rusqlite::{Connection, OptionalExtension as _};
 use crate::fold::buckets;
 use crate::store::{PersonNo, StoreError, TenantNo, unsigned, visitor_at};
 
-/// Visitors of a person that are read, the last active: all of nearly everybody.
-const VISITORS: u32 = 1_000;
-
 /// A person, and what is known of its visitors together. Who withdrew or was erased is not among them.
 #[derive(Debug)]
 pub struct Someone {
@@ -47,8 +44,9 @@ pub struct Someone {
 /// [`StoreError`].
 pub fn read(conn: &Connection, person: PersonNo) -> Result<Option<Someone>, StoreError> {
     const PERSON: &str = "SELECT tenant, master, devices, random FROM people WHERE person = ?1";
+    // The last active: of nearly everybody all. Bound, a limit has SQLite plan the statement anew each time.
     const VISITORS_OF: &str = "SELECT row, profile, segments, attributes, actions, events FROM visitors
-        WHERE person = ?1 AND withdrawn IS NULL ORDER BY last_seen DESC LIMIT ?2";
+        WHERE person = ?1 AND withdrawn IS NULL ORDER BY last_seen DESC LIMIT 1000";
     let one = |row: &rusqlite::Row<'_>| {
         let (tenant, master) = (TenantNo(row.get(0)?), visitor_at(row, 1)?);
         Ok((tenant, master, row.get(2)?, PersonRandom(row.get(3)?)))
@@ -58,7 +56,7 @@ pub fn read(conn: &Connection, person: PersonNo) -> Result<Option<Someone>, Stor
     let (mut totals, mut seen, mut attributes) = (Totals::default(), None::<(Millis, Millis)>, AttributeMap::default());
     let (mut segments, mut actions, mut events) = (Vec::new(), Vec::new(), Vec::new());
     let mut statement = conn.prepare_cached(VISITORS_OF)?;
-    let mut rows = statement.query((person.0, VISITORS))?;
+    let mut rows = statement.query([person.0])?;
     let mut is_empty = true;
     while let Some(row) = rows.next()? {
         is_empty = false;

@@ -12,7 +12,7 @@ use rusqlite::OptionalExtension as _;
 use super::super::Touched;
 use super::super::evidence::{self, Row};
 use crate::group::Group;
-use crate::store::{PersonNo, StoreError, TenantNo, signed, unsigned, visitor_at};
+use crate::store::{PersonNo, StoreError, TenantNo, unsigned, visitor_at};
 
 /// The evidence around a visitor, and what the store says of everybody in it.
 #[derive(Debug, Default)]
@@ -278,10 +278,11 @@ fn some_pointing(
     most: u32,
 ) -> Result<Option<Vec<VisitorId>>, StoreError> {
     // By the other index all visitors of a tenant would be read.
-    const READ: &str =
-        "SELECT visitor FROM visitors INDEXED BY visitors_by_person WHERE person = ?1 AND tenant = ?2 LIMIT ?3";
-    let mut statement = group.tx.prepare_cached(READ)?;
-    let rows = statement.query_map((person.0, tenant.0, most + 1), |row| visitor_at(row, 0))?;
+    let read = format!(
+        "SELECT visitor FROM visitors INDEXED BY visitors_by_person WHERE person = ?1 AND tenant = ?2 LIMIT {most} + 1"
+    );
+    let mut statement = group.tx.prepare_cached(&read)?;
+    let rows = statement.query_map((person.0, tenant.0), |row| visitor_at(row, 0))?;
     let found: Vec<VisitorId> = rows.collect::<Result<_, _>>()?;
     Ok((found.len() <= most as usize).then_some(found))
 }
@@ -329,8 +330,9 @@ pub(super) fn oldest(
 
 /// The visitors of a row that were active last.
 pub(super) fn newest(group: &Group<'_>, person: PersonNo, most: usize) -> Result<Vec<VisitorId>, StoreError> {
-    const READ: &str = "SELECT visitor FROM visitors WHERE person = ?1 ORDER BY last_seen DESC LIMIT ?2";
-    let mut statement = group.tx.prepare_cached(READ)?;
-    let rows = statement.query_map((person.0, signed(most as u64)), |row| visitor_at(row, 0))?;
+    // Bound, a limit has SQLite plan the statement anew each time.
+    let read = format!("SELECT visitor FROM visitors WHERE person = ?1 ORDER BY last_seen DESC LIMIT {most}");
+    let mut statement = group.tx.prepare_cached(&read)?;
+    let rows = statement.query_map([person.0], |row| visitor_at(row, 0))?;
     Ok(rows.collect::<Result<_, _>>()?)
 }
