@@ -1,13 +1,17 @@
 //! `audience`: ten million people in columns, a sample and all of them, beside SQLite and DuckDB on the same data. Both peers
-//! are given only what the question asks for, the segment as a column of its own, and rows in the order of the buckets.
+//! are given only what the question asks for, the segment as a column of its own, and rows in the order of the buckets. Then
+//! members as lines, and a serving origin whose columns follow 50,000 facts a second.
 
+mod live;
 mod peers;
 
+use std::io::{BufRead as _, BufReader, Seek as _, Write as _};
 use std::ops::Range;
 use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
+use causeway_origin::audience::answer::Lines;
 use causeway_shared::attributes::{Dictionary, Finite, Kind, Token, Value};
 use causeway_shared::columns::{Asked, Found, People, Row};
 use causeway_shared::filter::{Answers, Entities, Filter, Words, parse};
@@ -48,6 +52,9 @@ pub(crate) struct Options {
     /// Leaves SQLite and DuckDB out.
     #[arg(long)]
     alone: bool,
+    /// Visitors of the serving origin; 0 leaves it out.
+    #[arg(long, default_value_t = 200_000)]
+    visitors: usize,
 }
 
 /// One person, the same for all engines.
@@ -136,23 +143,48 @@ impl Someone {
 }
 
 fn filter() -> Result<Filter> {
-    let names = KINDS.iter().enumerate().map(|(n, kind)| (format!("a{n}"), *kind));
-    let attributes = Dictionary::from_entries(names.collect::<Vec<_>>()).context("no dictionary")?;
     let cities: Vec<String> = (0..10).map(|n| format!("city {n}")).collect();
-    let document = json!({
+    parsed(&json!({
         "attributes.a0": {"$in": cities}, "attributes.a1": {"$gte": 30}, "attributes.a2": false, "segments": SEGMENT,
         "events.purchase": {"$count": 0, "within": {"interval": 7, "unit": "days"}},
-    });
+    }))
+}
+
+fn parsed(document: &serde_json::Value) -> Result<Filter> {
+    let names = KINDS.iter().enumerate().map(|(n, kind)| (format!("a{n}"), *kind));
+    let attributes = Dictionary::from_entries(names.collect::<Vec<_>>()).context("no dictionary")?;
     let words = Words {
         attributes: &attributes,
         vocabulary: &Vocabulary::default(),
         entities: &Entities::default(),
         answers: Answers::Audience,
     };
-    parse(&document, "filter", &words).map_err(|found| anyhow::anyhow!("{found:?}"))
+    parse(document, "filter", &words).map_err(|found| anyhow::anyhow!("{found:?}"))
 }
 
 pub(crate) fn run(options: &Options, json: bool, stop: &Stop) -> Result<()> {
+    if options.people > 0 {
+        columns(options, json, stop)?;
+    }
+    if options.visitors > 0 {
+        let live::Followed { rate, seen } = live::run(options.visitors, stop)?;
+        let say = |case: &str, value, unit, bar| {
+            report::print(&Line { bench: BENCH, case: case.to_owned(), value, unit, peer: None, bar }, json);
+        };
+        say("facts taken in meanwhile", rate, "facts/s", Some(Bar::AtLeast(49_000.0)));
+        let at = |share: f64| seen.get((seen.len() as f64 * share) as usize).copied().unwrap_or(f64::INFINITY);
+        say("a change is in the next count, median", at(0.5), "s", None);
+        say(
+            "a change is in the next count, the slowest",
+            at(1.0 - 1.0 / seen.len() as f64),
+            "s",
+            Some(Bar::AtMost(1.0)),
+        );
+    }
+    Ok(())
+}
+
+fn columns(options: &Options, json: bool, stop: &Stop) -> Result<()> {
     let before = memory()?;
     let (mut people, mut expected) = (People::laid_out_for(options.people.into()), 0);
     let mut expected_of_sample = 0;
@@ -192,12 +224,17 @@ pub(crate) fn run(options: &Options, json: bool, stop: &Stop) -> Result<()> {
     for (case, value, bar) in cases {
         say(case, value, "ms", None, Some(Bar::AtMost(bar)));
     }
+    let streamed = stream(&people)?;
+    say("members as NDJSON in a file", streamed, "/s", None, Some(Bar::AtLeast(1e6)));
+    say("bytes of the columns' file", file_bytes(&people) as f64 / 1e6, "MB", None, None);
     if let Some(peers) = peers {
         let [sqlite, duckdb] = peers.ask(&sample, expected_of_sample, expected, options.rounds)?;
         for (name, [of_sample, of_all]) in [("SQLite", sqlite), ("DuckDB", duckdb)] {
-            let bar = if name == "SQLite" { 0.1 } else { 1.0 };
-            say(cases[0].0, sampled, "ms", Some((name.to_owned(), of_sample)), Some(Bar::AtMost(bar)));
-            say(cases[1].0, counted, "ms", Some((name.to_owned(), of_all)), Some(Bar::AtMost(1.0)));
+            // An index of just these conditions, in the best order, counts in SQLite what the columns count of any.
+            let bars =
+                if name == "SQLite" { [Some(0.1), None] } else { [Some(1.0); 2] }.map(|bar| bar.map(Bar::AtMost));
+            say(cases[0].0, sampled, "ms", Some((name.to_owned(), of_sample)), bars[0]);
+            say(cases[1].0, counted, "ms", Some((name.to_owned(), of_all)), bars[1]);
         }
     }
     Ok(())
@@ -220,6 +257,28 @@ fn ask(people: &People, filter: &Filter, buckets: &Range<u16>, threads: usize) -
     });
     let sum = |of: fn(&Found) -> u64| found.iter().map(of).sum();
     Ok(Found { people: sum(|one| one.people), sure: sum(|one| one.sure), ..Found::default() })
+}
+
+/// Members a second that are found and written as lines: half of everybody.
+fn stream(people: &People) -> Result<f64> {
+    let filter = parsed(&json!({"attributes.a12": true}))?;
+    let mut file = tempfile::tempfile()?;
+    let start = Instant::now();
+    let mut members = Vec::new();
+    people.ask(&filter, NOW)?.each(0..people.partitions(), &(0..BUCKETS), |_, master, _| members.push(master));
+    for some in members.chunks(2_000) {
+        let text = some.iter().fold(String::new(), |text, member| Lines::Ndjson.one(text, *member));
+        file.write_all(text.as_bytes())?;
+    }
+    let seconds = start.elapsed().as_secs_f64();
+    file.rewind()?;
+    let lines = BufReader::new(file).split(b'\n').count();
+    ensure!(lines == members.len() && lines as u64 > people.len() / 3, "{lines} lines of {} members", members.len());
+    Ok(lines as f64 / seconds)
+}
+
+fn file_bytes(people: &People) -> usize {
+    (0..people.partitions()).map(|at| people.pack_partition(at).len()).sum::<usize>() + people.pack_names().len()
 }
 
 fn timed(ask: impl Fn() -> Result<Found>, expected: u64) -> Result<f64> {

@@ -42,9 +42,19 @@ pub(crate) struct Options {
     connections: usize,
 }
 
+/// What is to be sent.
+pub(crate) struct Shape {
+    /// Facts, repeats among them.
+    pub(crate) facts: usize,
+    /// Visitors they belong to.
+    pub(crate) visitors: usize,
+    /// One fact each, in order and none twice; else by Zipf's law.
+    pub(crate) each_once: bool,
+}
+
 /// What is sent, and what must come of it.
-struct Load {
-    requests: Vec<Vec<u8>>,
+pub(crate) struct Load {
+    pub(crate) requests: Vec<Vec<u8>>,
     unique: u64,
     /// Pages and purchases of the visitors that are checked.
     expected: BTreeMap<VisitorId, (u64, u64)>,
@@ -54,7 +64,8 @@ pub(crate) fn run(options: &Options, json: bool, stop: &Stop) -> Result<()> {
     let settings = format!("most_unfolded = {}\n", options.facts.clamp(10_000, 100_000_000));
     let origin = Origin::start(&settings, stop, |_| Ok(()))?;
     eprintln!("making {} facts of {} visitors", options.facts, options.visitors);
-    let load = load(options, &origin);
+    let shape = Shape { facts: options.facts, visitors: options.visitors, each_once: false };
+    let load = Load::new(&shape, &origin);
     let start = Instant::now();
     send(&origin, &load.requests, options.connections, stop)?;
     let acknowledged = start.elapsed();
@@ -86,7 +97,7 @@ pub(crate) fn run(options: &Options, json: bool, stop: &Stop) -> Result<()> {
 }
 
 /// Sends all requests over so many connections; each must be acknowledged, at once or when asked again.
-fn send(origin: &Origin, requests: &[Vec<u8>], connections: usize, stop: &Stop) -> Result<()> {
+pub(crate) fn send(origin: &Origin, requests: &[Vec<u8>], connections: usize, stop: &Stop) -> Result<()> {
     let next = AtomicUsize::new(0);
     let work = || -> Result<()> {
         let stream = TcpStream::connect(origin.address()).context("cannot connect to the origin")?;
@@ -121,45 +132,49 @@ fn check(origin: &Origin, visitor: VisitorId, expected: (u64, u64)) -> Result<()
     Ok(())
 }
 
-fn load(options: &Options, origin: &Origin) -> Load {
-    let mut random = Random::new();
-    let now = origin.now();
-    let zipf = Zipf::new(options.visitors);
-    let visitors: Vec<VisitorId> = (0..options.visitors as u64).map(|rank| visitor(rank, now)).collect();
-    // From the busiest to those of whom little is heard.
-    let rank = |n: usize| (n as f64 / CHECKED as f64).powi(3) * options.visitors as f64;
-    let checked: BTreeSet<VisitorId> = (0..CHECKED).filter_map(|n| visitors.get(rank(n) as usize).copied()).collect();
-    let mut load = Load { requests: Vec::new(), unique: 0, expected: BTreeMap::new() };
-    let mut repeats: Vec<Fact> = Vec::new();
-    for _ in 0..options.facts.div_ceil(BATCH) {
-        let mut facts = std::mem::take(&mut repeats);
-        while facts.len() < BATCH
-            && let Some(visitor) = visitors.get(zipf.rank(&mut random))
-        {
-            let fact = fact(&mut random, *visitor, now);
-            load.unique += 1;
-            if checked.contains(visitor) {
-                let sums = load.expected.entry(*visitor).or_default();
-                match fact.what {
-                    What::Page { .. } => sums.0 += 1,
-                    What::Track { .. } => sums.1 += 1,
-                    _ => {}
+impl Load {
+    pub(crate) fn new(shape: &Shape, origin: &Origin) -> Self {
+        let mut random = Random::new();
+        let now = origin.now();
+        let zipf = Zipf::new(shape.visitors);
+        let visitors: Vec<VisitorId> = (0..shape.visitors as u64).map(|rank| visitor(rank, now)).collect();
+        // From the busiest to those of whom little is heard.
+        let rank = |n: usize| (n as f64 / CHECKED as f64).powi(3) * shape.visitors as f64;
+        let checked: BTreeSet<VisitorId> =
+            (0..CHECKED).filter_map(|n| visitors.get(rank(n) as usize).copied()).collect();
+        let mut load = Self { requests: Vec::new(), unique: 0, expected: BTreeMap::new() };
+        let (mut repeats, mut turn): (Vec<Fact>, usize) = (Vec::new(), 0);
+        for _ in 0..shape.facts.div_ceil(BATCH) {
+            let mut facts = std::mem::take(&mut repeats);
+            while facts.len() < BATCH
+                && let Some(visitor) = visitors.get(if shape.each_once { turn } else { zipf.rank(&mut random) })
+            {
+                turn += 1;
+                let fact = fact(&mut random, *visitor, now);
+                load.unique += 1;
+                if checked.contains(visitor) {
+                    let sums = load.expected.entry(*visitor).or_default();
+                    match fact.what {
+                        What::Page { .. } => sums.0 += 1,
+                        What::Track { .. } => sums.1 += 1,
+                        _ => {}
+                    }
                 }
+                if !shape.each_once && random.below(REPEATED) == 0 {
+                    repeats.push(fact.clone());
+                }
+                facts.push(fact);
             }
-            if random.below(REPEATED) == 0 {
-                repeats.push(fact.clone());
-            }
-            facts.push(fact);
+            let batch = facts::encode(&FactBatch { tenant: origin.tenant(), facts });
+            let body = encode_request(&SyncRequest { facts: vec![batch], ..SyncRequest::default() });
+            load.requests.push(origin.signed_sync(&body));
         }
-        let batch = facts::encode(&FactBatch { tenant: origin.tenant(), facts });
-        let body = encode_request(&SyncRequest { facts: vec![batch], ..SyncRequest::default() });
-        load.requests.push(origin.signed_sync(&body));
+        load
     }
-    load
 }
 
 /// Visitors came over thirty days, the busiest at any time of them.
-fn visitor(rank: u64, now: Millis) -> VisitorId {
+pub(crate) fn visitor(rank: u64, now: Millis) -> VisitorId {
     let at = now - rank.wrapping_mul(7_919_000_003) % (30 * 86_400_000) - 1_000;
     let mut tail = [0; 10];
     tail.iter_mut().rev().zip(rank.to_le_bytes()).for_each(|(to, from)| *to = from);

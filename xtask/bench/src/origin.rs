@@ -127,6 +127,14 @@ impl Origin {
         Ok(serde_json::from_str(&answer.body_mut().read_to_string()?)?)
     }
 
+    /// What the admin side answers to a POST, an error too.
+    pub(crate) fn ask(&self, route: &str, body: &Value) -> Result<Value> {
+        let request = self.agent.post(format!("{}/admin/v1/{route}", self.url));
+        let request = request.header("authorization", format!("Bearer {}", self.token));
+        let request = request.header("content-type", "application/json").config().http_status_as_error(false).build();
+        Ok(serde_json::from_str(&request.send(body.to_string())?.body_mut().read_to_string()?)?)
+    }
+
     fn metrics(&self) -> Result<String> {
         Ok(self.agent.get(format!("{}/metrics", self.url)).call()?.body_mut().read_to_string()?)
     }
