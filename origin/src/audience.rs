@@ -5,7 +5,9 @@
 pub mod answer;
 pub mod follow;
 mod keep;
+pub mod kept;
 pub mod person;
+pub mod refresh;
 #[cfg(test)]
 mod tests;
 

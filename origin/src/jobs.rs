@@ -42,11 +42,13 @@ pub enum Job {
     Verify,
     /// The columns of audiences, built anew.
     Columns,
+    /// Audiences kept as segments, those that are due.
+    Materialise,
 }
 
 impl Job {
     /// All of them; of two that are due at once the first goes first.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Trim,
         Self::Retention,
         Self::Reconcile,
@@ -56,10 +58,11 @@ impl Job {
         Self::Rollup,
         Self::Verify,
         Self::Columns,
+        Self::Materialise,
     ];
     /// Their names, in the same order.
-    pub const NAMES: [&str; 9] =
-        ["trim", "retention", "reconcile", "train", "publish", "compact", "rollup", "verify", "columns"];
+    pub const NAMES: [&str; 10] =
+        ["trim", "retention", "reconcile", "train", "publish", "compact", "rollup", "verify", "columns", "materialise"];
 
     /// Its name.
     #[must_use]
@@ -74,6 +77,7 @@ impl Job {
             Self::Rollup => "rollup",
             Self::Verify => "verify",
             Self::Columns => "columns",
+            Self::Materialise => "materialise",
         }
     }
 
@@ -166,6 +170,8 @@ pub struct Every {
     pub publish_hours: u32,
     /// `columns`.
     pub columns_hours: u32,
+    /// `materialise`.
+    pub materialise_hours: u32,
 }
 
 impl Default for Every {
@@ -180,6 +186,7 @@ impl Default for Every {
             verify_hours: 0,
             publish_hours: 0,
             columns_hours: 0,
+            materialise_hours: 1,
         }
     }
 }
@@ -198,6 +205,7 @@ impl Every {
             Job::Verify => self.verify_hours,
             Job::Publish => self.publish_hours,
             Job::Columns => self.columns_hours,
+            Job::Materialise => self.materialise_hours,
         };
         Millis::from(hours) * HOUR_MS
     }

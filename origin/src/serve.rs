@@ -134,8 +134,9 @@ async fn open(app: &Arc<App>) -> Result<[JoinHandle<()>; 4], ServeError> {
         let metrics = Arc::clone(&app.metrics);
         let (writer, backlog, [log, store]) =
             Writer::start(conn, &config.data, Arc::clone(&rules), Arc::clone(&metrics), config.most_unfolded)?;
-        let (jobs, working) = Jobs::start(&config.data, Arc::clone(&rules), metrics, backlog.clone(), config.jobs)?;
         let audience = Audience::default();
+        let (jobs, working) =
+            Jobs::start(&config.data, Arc::clone(&rules), metrics, backlog.clone(), audience.clone(), config.jobs)?;
         let following = follow::start(&config.data, audience.clone())?;
         let readers = Readers::new(&config.data, backlog, config.readers);
         app.go_live(Live { rules, readers, jobs, audience }, writer);

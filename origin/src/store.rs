@@ -111,6 +111,7 @@ static MIGRATIONS: LazyLock<Migrations<'static>> = LazyLock::new(|| {
         M::up(include_str!("../sql/0020_events.sql")),
         M::up(include_str!("../sql/0021_people_changed.sql")),
         M::up(include_str!("../sql/0022_columns_epoch.sql")),
+        M::up(include_str!("../sql/0023_audiences.sql")),
     ])
 });
 

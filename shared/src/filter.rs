@@ -55,6 +55,12 @@ impl Filter {
     pub fn counts(&self) -> &[CountQuestion] {
         &self.counts
     }
+
+    /// Whether it asks who is in a segment.
+    #[must_use]
+    pub fn asks_segment(&self, id: SegmentId) -> bool {
+        self.root.asks_segment(id)
+    }
 }
 
 /// Conditions put together: at most twice [`crate::limits::FILTER_DEPTH`] groups inside each other.
@@ -83,6 +89,17 @@ impl Join {
 }
 
 impl Node {
+    fn asks_segment(&self, id: SegmentId) -> bool {
+        match self {
+            Self::Group(_, nodes) => nodes.iter().any(|node| node.asks_segment(id)),
+            Self::Leaf(Condition { field: Field::Segments, test: Test::Numbers(all), .. }) => {
+                all.binary_search(&i64::from(id.0)).is_ok()
+            }
+            // Whether there are any, and how many.
+            Self::Leaf(condition) => condition.field == Field::Segments,
+        }
+    }
+
     /// Puts nodes together in the one form that says it.
     fn group(join: Join, nodes: impl IntoIterator<Item = Self>) -> Self {
         let mut flat = BTreeSet::new();

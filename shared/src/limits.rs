@@ -261,6 +261,10 @@ pub const AUDIENCE_EVENTS: usize = 1_000;
 pub const TARGET_WINDOWS: usize = 32;
 /// What all of them count, by verb, window and ad or what it belongs to.
 pub const TARGET_COUNTS: usize = 4_096;
+/// Hours that a member of an audience kept as a segment is in it at most, from each write of it: a year.
+pub const AUDIENCE_HOURS: u32 = 8_784;
+/// Audiences that a tenant keeps as segments.
+pub const AUDIENCES: usize = 100;
 /// Precision that may be asked of an estimate: half an interval's width, as a share of all people. The finest takes everybody
 /// of up to a billion people; a coarser one says nothing.
 pub const PRECISION: RangeInclusive<f64> = 0.000_01..=0.5;

@@ -76,6 +76,13 @@ pub fn filter(conn: &Connection, tenant: &Known, document: &Value) -> Result<Res
     Ok(parse(document, "filter", &words))
 }
 
+/// What is wrong with a filter, in one line.
+#[must_use]
+pub fn all_wrong(found: &[Problem]) -> String {
+    let all: Vec<String> = found.iter().map(|one| format!("{}: {}", one.path, one.message)).collect();
+    all.join("; ")
+}
+
 /// Who is meant for sure, by oldest visitors, and who the store is to be asked of.
 #[derive(Debug, Default)]
 pub struct Members {

@@ -6,17 +6,26 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 use causeway_origin::audience::Audience as Columns;
 use causeway_origin::audience::answer::{self, Lines, Sampling};
 use causeway_origin::audience::follow::Follower;
+use causeway_origin::audience::kept::{self, Kept};
+use causeway_origin::audience::refresh::{self, Refreshed};
 use causeway_origin::clock;
+use causeway_origin::jobs::runs::Asked;
+use causeway_origin::jobs::{Job, Woken};
+use causeway_origin::store::StoreError;
+use causeway_origin::tenants::Known;
+use causeway_origin::train::Options;
 use causeway_shared::filter::Filter;
+use causeway_shared::segments::SegmentId;
 use clap::{Args, Subcommand, ValueEnum};
+use rusqlite::Connection;
 use serde_json::{Value, json};
 
 use super::output::{bar, shown};
-use super::{Common, Reading, named};
+use super::{Common, Opened, Reading, job, named};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Audience {
@@ -44,6 +53,37 @@ pub(super) enum Audience {
         #[arg(long, value_name = "FILE")]
         to: Option<PathBuf>,
     },
+    /// Keep them as a segment, which targetings and snapshots have: now, and as often as is said.
+    Materialise {
+        #[command(flatten)]
+        of: Of,
+        /// The segment's number.
+        #[arg(long)]
+        segment: u32,
+        /// For how many hours a member is in it: should refreshes stop, it ends by itself.
+        #[arg(long, default_value_t = 168)]
+        hours: u32,
+        /// How often it is made what the filter means then, in hours; 0: when this is run again.
+        #[arg(long, default_value_t = 0)]
+        every: u32,
+        /// Say who would come and go, and change nothing.
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// The audiences that are kept as segments.
+    List {
+        /// Whose. With one tenant configured it need not be said.
+        #[arg(long)]
+        tenant: Option<String>,
+    },
+    /// Let a kept audience go: its members leave the segment now.
+    Drop {
+        /// The segment's number.
+        segment: u32,
+        /// Whose. With one tenant configured it need not be said.
+        #[arg(long)]
+        tenant: Option<String>,
+    },
 }
 
 #[derive(Debug, Args)]
@@ -65,17 +105,68 @@ pub(super) enum Form {
 }
 
 pub(super) fn run(command: &Audience, common: &Common) -> anyhow::Result<()> {
-    let (Audience::Estimate { of, .. } | Audience::Members(of) | Audience::Export { of, .. }) = command;
+    match command {
+        Audience::Estimate { of, .. } | Audience::Members(of) | Audience::Export { of, .. } => ask(command, of, common),
+        Audience::Materialise { of, segment, hours, every, dry_run } => {
+            materialise(of, SegmentId(*segment), (*hours, *every), *dry_run, common)
+        }
+        Audience::List { tenant } => {
+            let Reading { conn, tenants, .. } = Reading::new(common)?;
+            let found = kept::list(&conn, Some(named(&tenants, tenant.as_deref())?.no))?;
+            let told: Vec<Value> = found.iter().map(|kept| kept.told(&tenants)).collect();
+            common
+                .output
+                .list(&["segment", "filter", "hours", "every_hours", "refreshed_ms", "due_ms", "members"], &told)
+        }
+        Audience::Drop { segment, tenant } => {
+            let mut opened = Opened::new(common)?;
+            let no = named(&opened.rules.tenants, tenant.as_deref())?.no;
+            let there = Kept::drop(&opened.conn, no, SegmentId(*segment), clock::now())?;
+            ensure!(there, "no audience is kept as segment {segment}: `causeway audience list` names them");
+            carry_out(&mut opened, common)
+        }
+    }
+}
+
+fn parsed(of: &Of, conn: &Connection, tenant: &Known) -> anyhow::Result<(Filter, Value)> {
+    let document: Value = serde_json::from_str(&of.filter).context("the filter is not JSON")?;
+    match answer::filter(conn, tenant, &document)? {
+        Ok(filter) => Ok((filter, document)),
+        Err(found) => bail!("{}", answer::all_wrong(&found)),
+    }
+}
+
+fn materialise(of: &Of, segment: SegmentId, hours: (u32, u32), dry_run: bool, common: &Common) -> anyhow::Result<()> {
+    let now = clock::now();
+    if dry_run {
+        let Reading { config, mut conn, tenants, .. } = Reading::new(common)?;
+        let tenant = named(&tenants, of.tenant.as_deref())?;
+        let (filter, document) = parsed(of, &conn, tenant)?;
+        let kept = Kept::new((tenant.no, segment), (&filter, &document), hours, now)?;
+        let columns = everybody(&config.data, now)?;
+        let (mut members, _) = answer::everyone(&columns, &conn, tenant.no, &filter, now)?;
+        members.sort_unstable();
+        let mut plan = Refreshed { tenant: tenant.config.name.clone(), segment: segment.0, ..Refreshed::default() };
+        refresh::compare(&mut conn, &kept, &members, now, &mut plan, |_, _, _| Ok(()))?;
+        return common.output.one(&serde_json::to_value(plan)?);
+    }
+    let mut opened = Opened::new(common)?;
+    let tenant = named(&opened.rules.tenants, of.tenant.as_deref())?;
+    let (filter, document) = parsed(of, &opened.conn, tenant)?;
+    Kept::new((tenant.no, segment), (&filter, &document), hours, now)?.keep(&opened.conn)?;
+    carry_out(&mut opened, common)
+}
+
+/// Runs the job here and now.
+fn carry_out(opened: &mut Opened, common: &Common) -> anyhow::Result<()> {
+    let asked = Asked { job: Job::Materialise, tenant: None, woken: Woken::Command, dry_run: false };
+    job::report(&job::carry_out(opened, asked, &Options::default())?, common)
+}
+
+fn ask(command: &Audience, of: &Of, common: &Common) -> anyhow::Result<()> {
     let Reading { config, conn, tenants, .. } = Reading::new(common)?;
     let tenant = named(&tenants, of.tenant.as_deref())?;
-    let document: Value = serde_json::from_str(&of.filter).context("the filter is not JSON")?;
-    let filter: Filter = match answer::filter(&conn, tenant, &document)? {
-        Ok(filter) => filter,
-        Err(found) => {
-            let all: Vec<String> = found.iter().map(|one| format!("{}: {}", one.path, one.message)).collect();
-            bail!("{}", all.join("\n"));
-        }
-    };
+    let (filter, _) = parsed(of, &conn, tenant)?;
     let (now, started) = (clock::now(), Instant::now());
     let columns = everybody(&config.data, now)?;
     match command {
@@ -111,11 +202,12 @@ pub(super) fn run(command: &Audience, common: &Common) -> anyhow::Result<()> {
             }
             Ok(out.flush()?)
         }
+        Audience::Materialise { .. } | Audience::List { .. } | Audience::Drop { .. } => Ok(()),
     }
 }
 
 /// Everybody that the store holds, in columns.
-fn everybody(data: &std::path::Path, now: u64) -> anyhow::Result<Columns> {
+pub(super) fn everybody(data: &std::path::Path, now: u64) -> Result<Columns, StoreError> {
     let columns = Columns::default();
     let mut follower = Follower::new(data, columns.clone())?;
     let progress = bar(0, "{pos} of {len} people");

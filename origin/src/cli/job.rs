@@ -16,6 +16,7 @@ use causeway_shared::limits;
 use clap::{Args, Subcommand};
 use serde_json::Value;
 
+use super::audience::everybody;
 use super::output::{bar, shown};
 use super::{Common, Config, Opened, Reading, is_served, named};
 
@@ -65,6 +66,8 @@ pub(super) enum Name {
     /// Have the columns of audiences built anew by the origin, or by the next that starts. Until then audiences answer that they
     /// are being built.
     Columns(Dry),
+    /// Make audiences that are kept as segments what their filters mean now: those that are due.
+    Materialise(Dry),
     /// Train the model that predicts clicks, conversions and their worth from stored actions, and keep it if it is better
     /// than the base rate on the newest fifth of them.
     Train(Train),
@@ -127,6 +130,7 @@ fn asked(name: &Name, opened: &Opened) -> anyhow::Result<(Asked, Options)> {
         Name::Rollup(dry) => (of(jobs::Job::Rollup, dry), Options::default()),
         Name::Verify(dry) => (of(jobs::Job::Verify, dry), Options::default()),
         Name::Columns(dry) => (of(jobs::Job::Columns, dry), Options::default()),
+        Name::Materialise(dry) => (of(jobs::Job::Materialise, dry), Options::default()),
         Name::Train(train) => {
             let tenant = named(&opened.rules.tenants, train.tenant.as_deref())?;
             let words = &tenant.config.vocabulary;
@@ -141,7 +145,7 @@ fn asked(name: &Name, opened: &Opened) -> anyhow::Result<(Asked, Options)> {
 }
 
 /// Runs it here and now, beside a serving origin too, but beside no other run.
-fn carry_out(opened: &mut Opened, asked: Asked, training: &Options) -> anyhow::Result<Run> {
+pub(super) fn carry_out(opened: &mut Opened, asked: Asked, training: &Options) -> anyhow::Result<Run> {
     let _alone = alone(&opened.config).with_context(|| under_way(opened))?;
     let served = is_served(&opened.config);
     let can = served || asked.job != jobs::Job::Verify;
@@ -158,6 +162,7 @@ fn carry_out(opened: &mut Opened, asked: Asked, training: &Options) -> anyhow::R
         let store = notes.lock().unwrap_or_else(PoisonError::into_inner);
         Backlog::of_log(&opened.config.data, &store, &opened.rules.tenants)
     };
+    let data = opened.config.data.clone();
     let ended = Runner {
         data: &opened.config.data,
         conn: &mut opened.conn,
@@ -165,6 +170,7 @@ fn carry_out(opened: &mut Opened, asked: Asked, training: &Options) -> anyhow::R
         rules: &opened.rules,
         metrics: &Metrics::default(),
         backlog: &backlog,
+        audience: &|| everybody(&data, clock::now()),
         training,
         given: &clock::given,
         pause: &pause,
@@ -200,7 +206,7 @@ fn under_way(opened: &Opened) -> String {
 }
 
 /// Prints what a run came to. One that failed is told as an error.
-fn report(run: &Run, common: &Common) -> anyhow::Result<()> {
+pub(super) fn report(run: &Run, common: &Common) -> anyhow::Result<()> {
     common.output.one(&run.report)?;
     let large = run.report.get("too_large").and_then(Value::as_u64).unwrap_or(0);
     if large > 0 {

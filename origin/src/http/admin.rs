@@ -285,4 +285,13 @@ mod tests {
         routes.sort_unstable();
         assert_eq!(described, routes);
     }
+
+    #[test]
+    fn the_document_names_every_job() {
+        let document: Value = serde_json::from_str(include_str!("openapi.json")).unwrap();
+        let job = &document["paths"]["/admin/v1/jobs/{job}"]["post"]["parameters"][0];
+        for named in [&job["schema"], &document["components"]["schemas"]["run"]["properties"]["job"]] {
+            assert_eq!(named["enum"], serde_json::json!(crate::jobs::Job::NAMES));
+        }
+    }
 }

@@ -6,24 +6,29 @@ use std::time::Instant;
 
 use axum::Router;
 use axum::body::{Body, Bytes};
-use axum::extract::{Request, State};
-use axum::http::{HeaderMap, header};
+use axum::extract::{Path, Request, State};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::IntoResponse as _;
-use axum::routing::post;
+use axum::routing::{get, post, put};
 use causeway_shared::columns::Measure;
 use causeway_shared::filter::Filter;
+use causeway_shared::segments::SegmentId;
 use futures_util::stream;
+use rusqlite::Connection;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use super::admin::{admit, tenant, which};
-use super::segments::{Answer, read_json};
+use super::segments::{Answer, ById, read_json};
 use super::{ApiError, App, Live};
 use crate::audience::answer::{self, AnswerError, Lines, Sampling};
-use crate::clock;
+use crate::audience::kept::{self, KeepError, Kept};
+use crate::jobs::runs::Asked;
+use crate::jobs::{Job, Woken};
 use crate::tenants::Known;
 use crate::tokens::Role;
+use crate::{clock, store};
 
 /// Members in one piece of a streamed answer.
 const PIECE: usize = 2_000;
@@ -34,6 +39,8 @@ pub(super) fn routes() -> Router<Arc<App>> {
     Router::new()
         .route("/admin/v1/audience/estimate", post(estimate))
         .route("/admin/v1/audience/members", post(members))
+        .route("/admin/v1/audiences", get(list))
+        .route("/admin/v1/audiences/{segment}", put(keep).delete(let_go))
 }
 
 #[derive(Debug, Deserialize)]
@@ -131,6 +138,88 @@ async fn members(State(app): State<Arc<App>>, request: Request) -> Answer {
     Ok((headers, Body::from_stream(stream::iter(pieces))).into_response())
 }
 
+#[derive(Debug, Deserialize)]
+struct Keep {
+    filter: Value,
+    hours: u32,
+    #[serde(default)]
+    every_hours: u32,
+}
+
+async fn list(State(app): State<Arc<App>>, request: Request) -> Answer {
+    let (parts, _) = request.into_parts();
+    let live = admit(&app, &parts.headers, Role::Viewer).await?;
+    let known = tenant(live, which(&parts.uri))?;
+    let found = live.readers.read(move |view| kept::list(view.conn, Some(known.no))).await?;
+    let told: Vec<Value> = found.iter().map(|kept| kept.told(&live.rules.tenants)).collect();
+    Ok(axum::Json(json!({ "audiences": told })).into_response())
+}
+
+/// Keeps an audience as a segment from now on; the job writes it.
+async fn keep(State(app): State<Arc<App>>, Path(segment): ById, request: Request) -> Answer {
+    let (parts, body) = request.into_parts();
+    let live = admit(&app, &parts.headers, Role::Operator).await?;
+    let (known, segment) = (tenant(live, which(&parts.uri))?, number(&segment)?);
+    let Keep { filter: document, hours, every_hours } = read_json(body).await?;
+    let filter = filter(live, &known, document.clone()).await?;
+    let kept = Kept::new((known.no, segment), (&filter, &document), (hours, every_hours), clock::now());
+    let kept = kept.map_err(|e| unkept(&e))?;
+    let told = kept.told(&live.rules.tenants);
+    write(&app, move |conn| kept.keep(conn)).await?.map_err(|e| unkept(&e))?;
+    Ok((StatusCode::ACCEPTED, axum::Json(json!({ "audience": told, "run": begun(live).await? }))).into_response())
+}
+
+/// Lets one go; the job takes its members out.
+async fn let_go(State(app): State<Arc<App>>, Path(segment): ById, request: Request) -> Answer {
+    let (parts, _) = request.into_parts();
+    let live = admit(&app, &parts.headers, Role::Operator).await?;
+    let (known, segment) = (tenant(live, which(&parts.uri))?, number(&segment)?);
+    let dropped = write(&app, move |conn| Ok(Kept::drop(conn, known.no, segment, clock::now())?)).await?;
+    if !dropped.map_err(|e| unkept(&e))? {
+        let message = "no audience is kept as that segment";
+        return Err(ApiError::new(StatusCode::NOT_FOUND, "unknown_audience", message));
+    }
+    Ok((StatusCode::ACCEPTED, axum::Json(json!({ "run": begun(live).await? }))).into_response())
+}
+
+fn number(segment: &str) -> Result<SegmentId, ApiError> {
+    let bad = |_| ApiError::field("segment", "bad_id", "a segment is a number from 0 to 4294967295");
+    segment.parse().map(SegmentId).map_err(bad)
+}
+
+/// By a connection of its own, as by the command line: it is no fact.
+async fn write<T: Send + 'static>(
+    app: &App,
+    run: impl FnOnce(&Connection) -> Result<T, KeepError> + Send + 'static,
+) -> Result<Result<T, KeepError>, ApiError> {
+    let data = app.config.data.clone();
+    let done = tokio::task::spawn_blocking(move || run(&store::open(&data)?)).await;
+    done.map_err(|_| ApiError::unavailable("store", "the store cannot be written now"))
+}
+
+fn unkept(e: &KeepError) -> ApiError {
+    match e {
+        KeepError::Hours => ApiError::field("hours", "bad_hours", e.to_string()),
+        KeepError::Every(_) => ApiError::field("every_hours", "bad_hours", e.to_string()),
+        KeepError::Itself(_) => ApiError::field("filter", "asks_itself", e.to_string()),
+        KeepError::TooMany => ApiError::new(StatusCode::CONFLICT, "too_many", e.to_string()),
+        KeepError::Store(e) => {
+            tracing::error!(error = %crate::chain(e), "an audience cannot be kept");
+            ApiError::unavailable("store", "the store cannot be written now")
+        }
+    }
+}
+
+/// The run that writes what is due: one that waits or is under way takes it along.
+async fn begun(live: &Live) -> Result<Value, ApiError> {
+    let asked = Asked { job: Job::Materialise, tenant: None, woken: Woken::Signal, dry_run: false };
+    let jobs = live.jobs.clone();
+    let run = tokio::task::spawn_blocking(move || jobs.ask(asked, clock::now())).await;
+    let run = run.ok().and_then(Result::ok).map(|run| run.unwrap_or_else(|run| run));
+    let failed = || ApiError::unavailable("store", "it is kept, and written with the next run of `materialise`");
+    Ok(run.ok_or_else(failed)?.told(&live.rules.tenants))
+}
+
 /// In which form a caller takes many; `None` for a caller that takes one answer.
 fn takes(headers: &HeaderMap) -> Option<&'static str> {
     let accept = headers.get(header::ACCEPT)?.to_str().ok()?;
@@ -140,10 +229,7 @@ fn takes(headers: &HeaderMap) -> Option<&'static str> {
 async fn filter(live: &Live, known: &Known, document: Value) -> Result<Filter, ApiError> {
     let tenant = known.clone();
     let read = live.readers.read(move |view| answer::filter(view.conn, &tenant, &document)).await?;
-    read.map_err(|found| {
-        let all: Vec<String> = found.iter().map(|one| format!("{}: {}", one.path, one.message)).collect();
-        ApiError::field("filter", "bad_filter", all.join("; "))
-    })
+    read.map_err(|found| ApiError::field("filter", "bad_filter", answer::all_wrong(&found)))
 }
 
 async fn measure(live: &Live, known: &Known, name: &str) -> Result<Measure, ApiError> {

@@ -12,6 +12,7 @@ use serde_json::json;
 use super::runs::{self, Run};
 use super::work::{self, Place};
 use super::{Job, Outcome};
+use crate::audience::Audience;
 use crate::backlog::Backlog;
 use crate::group::{Given, Rules};
 use crate::metrics::Metrics;
@@ -36,6 +37,8 @@ pub struct Runner<'a> {
     pub metrics: &'a Metrics,
     /// What the log holds beyond the store now.
     pub backlog: &'a dyn Fn() -> Result<Backlog, StoreError>,
+    /// The columns of audiences, up to date.
+    pub audience: &'a dyn Fn() -> Result<Audience, StoreError>,
     /// How models are trained.
     pub training: &'a train::Options,
     /// What each transaction is given.
@@ -72,6 +75,7 @@ impl Runner<'_> {
             rules: self.rules,
             metrics: self.metrics,
             backlog: self.backlog,
+            audience: self.audience,
             training: self.training,
             given: self.given,
             pause: self.pause,

@@ -14,6 +14,7 @@ use serde_json::json;
 use super::runner::Runner;
 use super::runs::{self, Asked, Run};
 use super::*;
+use crate::audience::Audience;
 use crate::backlog::Backlog;
 use crate::group::Given;
 use crate::intake::{Checked, Record};
@@ -21,6 +22,7 @@ use crate::store;
 use crate::testing::{NOW, Origin, fact, impression, page, purchase, stored, visitor};
 use crate::train;
 
+mod materialised;
 mod published;
 
 const DAY_MS: Millis = 24 * HOUR_MS;
@@ -86,12 +88,13 @@ struct World {
     origin: Origin,
     notes: Mutex<Connection>,
     backlog: Backlog,
+    audience: Audience,
 }
 
 impl World {
     fn of(origin: Origin) -> Self {
         let notes = Mutex::new(store::open(origin.data()).unwrap());
-        Self { origin, notes, backlog: Backlog::default() }
+        Self { origin, notes, backlog: Backlog::default(), audience: Audience::default() }
     }
 
     fn with(forget_after_days: u32) -> Self {
@@ -119,6 +122,7 @@ impl World {
             rules,
             metrics,
             backlog: &|| Ok(self.backlog.clone()),
+            audience: &|| Ok(self.audience.clone()),
             training: &train::Options::default(),
             given: &given,
             pause: &|| (),

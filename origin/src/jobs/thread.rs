@@ -14,6 +14,7 @@ use rusqlite::Connection;
 use super::runner::Runner;
 use super::runs::{self, Asked, Run};
 use super::{Every, Job, Next, Outcome, Timer, Woken, next, work};
+use crate::audience::Audience;
 use crate::backlog::Backlog;
 use crate::clock;
 use crate::group::Rules;
@@ -49,13 +50,15 @@ impl Jobs {
         rules: Arc<Rules>,
         metrics: Arc<Metrics>,
         backlog: Backlog,
+        audience: Audience,
         every: Every,
     ) -> Result<(Self, JoinHandle<()>), StoreError> {
         let (wake, wakes) = sync_channel(1);
         let notes = Mutex::new(store::open(data)?);
         let jobs = Self(Arc::new(Shared { notes, stopping: AtomicBool::new(false), wake }));
         let conn = store::open(data)?;
-        let mut thread = Thread { data: data.to_owned(), conn, jobs: jobs.clone(), rules, metrics, backlog, every };
+        let mut thread =
+            Thread { data: data.to_owned(), conn, jobs: jobs.clone(), rules, metrics, backlog, audience, every };
         let spawned = std::thread::Builder::new().name("jobs".to_owned()).spawn(move || thread.live(&wakes));
         let thread = spawned.map_err(|source| StoreError::Directory { path: data.to_owned(), source })?;
         Ok((jobs, thread))
@@ -97,6 +100,7 @@ struct Thread {
     rules: Arc<Rules>,
     metrics: Arc<Metrics>,
     backlog: Backlog,
+    audience: Audience,
     every: Every,
 }
 
@@ -162,6 +166,7 @@ impl Thread {
             rules: &self.rules,
             metrics: &self.metrics,
             backlog: &|| Ok(self.backlog.clone()),
+            audience: &|| Ok(self.audience.clone()),
             training: &train::Options::default(),
             given: &clock::given,
             pause: &|| std::thread::sleep(work::PAUSE),

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::Job;
 use super::runs::{self, Run};
+use crate::audience::{Audience, refresh};
 use crate::backlog::Backlog;
 use crate::experiment::rollup::{self, Rolled};
 use crate::group::{self, Given, Rules};
@@ -48,6 +49,8 @@ pub struct Place<'a> {
     pub metrics: &'a Metrics,
     /// What the log holds beyond the store now.
     pub backlog: &'a dyn Fn() -> Result<Backlog, StoreError>,
+    /// The columns of audiences, up to date.
+    pub audience: &'a dyn Fn() -> Result<Audience, StoreError>,
     /// How models are trained.
     pub training: &'a train::Options,
     /// What each transaction is given.
@@ -88,6 +91,7 @@ pub fn run(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
         Job::Rollup => rollup(place, run),
         Job::Verify => verify(place, run),
         Job::Columns => columns(place, run),
+        Job::Materialise => refresh::refresh(place, run),
     }
 }
 

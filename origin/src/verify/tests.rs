@@ -14,6 +14,7 @@ use causeway_shared::wire::sync::{Publish, SyncRequest};
 use serde_json::{Value, json};
 
 use super::*;
+use crate::audience::Audience;
 use crate::backlog::Backlog;
 use crate::intake::{Outbox, Record};
 use crate::jobs::runner::Runner;
@@ -112,6 +113,7 @@ impl World {
             rules,
             metrics,
             backlog: &|| Ok(Backlog::default()),
+            audience: &|| Ok(Audience::default()),
             training: &train::Options::default(),
             given: &given,
             pause: &sync,

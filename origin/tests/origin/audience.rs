@@ -44,6 +44,7 @@ fn s4_02_s4_04_an_audience_is_estimated_counted_and_listed() {
         origin.send(some);
     }
     let bonn = json!({"attributes.city": "Bonn"});
+    counted(&origin, &token, &json!({"events.purchase": {"$count": {"$gte": 1}}}), 60);
     let answer = counted(&origin, &token, &bonn, 200);
     assert_eq!(answer["population"], 600);
     assert!(answer["as_of_ms"].as_u64().unwrap() > 0);
@@ -131,4 +132,101 @@ fn a_bad_audience_is_refused_with_the_path_of_what_is_wrong() {
     let measured = estimate(json!({"filter": {}, "measure": "attributes.name"}));
     assert_eq!((measured.status, measured.code()), (400, "bad_measure".to_owned()));
     assert_eq!(ask(&origin, "wrong", "members", "*/*", &json!({"filter": {}})).status, 401);
+}
+
+/// A run of the admin side, until it is over.
+fn ended(origin: &Origin, token: &str, run: &Value) -> Value {
+    let started = Instant::now();
+    loop {
+        let told = origin.admin(token, &format!("jobs/{}", run["run"])).json();
+        if !told["outcome"].is_null() {
+            return told;
+        }
+        assert!(started.elapsed() < Duration::from_secs(30), "{told}");
+    }
+}
+
+fn call(origin: &Origin, token: &str, method: &str, path: &str, body: &Value) -> Answer {
+    let headers = [("authorization", format!("Bearer {token}"))];
+    origin.call(method, &format!("/admin/v1/{path}?tenant=demo"), &headers, body.to_string().as_bytes())
+}
+
+#[test]
+fn s4_04_an_audience_is_kept_as_a_segment_over_the_admin_side_and_by_the_command() {
+    let place = Place::new();
+    let origin = place.serve();
+    let (viewer, operator) = (place.token("viewer"), place.token("operator"));
+    let facts: Vec<Fact> =
+        (0..40).map(|n| says(n, "language", Attribute::String(if n < 30 { "es" } else { "de" }.to_owned()))).collect();
+    origin.send(&facts);
+    let spanish = json!({"attributes.language": "es"});
+    counted(&origin, &viewer, &spanish, 30);
+    let body = json!({"filter": spanish, "hours": 48, "every_hours": 24});
+    assert_eq!(call(&origin, &viewer, "PUT", "audiences/77", &body).status, 403);
+    let kept = call(&origin, &operator, "PUT", "audiences/77", &body);
+    assert_eq!(kept.status, 202, "{}", kept.text());
+    assert_eq!(kept.json()["audience"]["filter"], spanish);
+    let run = ended(&origin, &operator, &kept.json()["run"]);
+    assert_eq!((&run["outcome"], &run["report"]["refreshed"][0]["added"]), (&json!("done"), &json!(30)), "{run}");
+    counted(&origin, &viewer, &json!({"segments": 77}), 30);
+    let listed = call(&origin, &viewer, "GET", "audiences", &Value::Null).json();
+    assert_eq!(listed["audiences"][0]["members"], 30);
+    for (path, body, code) in [
+        ("audiences/x", &body, "bad_id"),
+        ("audiences/77", &json!({"filter": {"segments": 77}, "hours": 4}), "asks_itself"),
+        ("audiences/77", &json!({"filter": {}, "hours": 0}), "bad_hours"),
+        ("audiences/77", &json!({"filter": {}, "hours": 4, "every_hours": 3}), "bad_hours"),
+        ("audiences/77", &json!({"filter": {"attributes.none": 1}, "hours": 4}), "bad_filter"),
+    ] {
+        let refused = call(&origin, &operator, "PUT", path, body);
+        assert_eq!((refused.status, refused.code().as_str()), (400, code), "{}", refused.text());
+    }
+
+    // The commands, beside the origin that serves.
+    let german = r#"{"attributes.language": "de"}"#;
+    let command = ["audience", "materialise", german, "--segment", "78", "--hours", "24", "--tenant", "demo"];
+    let plan = place.json(&[&command[..], &["--dry-run"]].concat());
+    assert_eq!((&plan["members"], &plan["added"]), (&json!(10), &json!(10)));
+    let run = place.json(&command);
+    assert_eq!(run["refreshed"][0]["added"], 10, "{run}");
+    counted(&origin, &viewer, &json!({"segments": 78}), 10);
+    let listed = place.json(&["audience", "list", "--tenant", "demo"]);
+    assert_eq!(listed.as_array().unwrap().len(), 2, "{listed}");
+    let dropped = place.json(&["audience", "drop", "78", "--tenant", "demo"]);
+    assert_eq!(dropped["refreshed"][0]["removed"], 10, "{dropped}");
+    let dropped = call(&origin, &operator, "DELETE", "audiences/77", &Value::Null);
+    assert_eq!(dropped.status, 202);
+    ended(&origin, &operator, &dropped.json()["run"]);
+    counted(&origin, &viewer, &json!({"segments": {"$exists": true}}), 0);
+    assert_eq!(call(&origin, &operator, "DELETE", "audiences/77", &Value::Null).status, 404);
+}
+
+#[test]
+fn the_openapi_documents_examples_of_audiences_are_answered_as_it_says() {
+    let place = Place::new();
+    let origin = place.serve();
+    let operator = place.token("operator");
+    origin.send(&[says(1, "language", Attribute::String("es".to_owned()))]);
+    counted(&origin, &operator, &json!({"attributes.language": "es"}), 1);
+    let document = origin.admin(&operator, "openapi.json").json();
+    let mut called = 0;
+    for (path, methods) in document["paths"].as_object().unwrap() {
+        let Some(path) = path.strip_prefix("/admin/v1/").filter(|path| path.starts_with("audience")) else { continue };
+        for (method, said) in methods.as_object().unwrap() {
+            let example = &said["requestBody"]["content"]["application/json"]["example"];
+            if said["requestBody"].is_object() {
+                let path = path.replace("{segment}", "5");
+                let answer = call(&origin, &operator, &method.to_uppercase(), &path, example);
+                assert!(answer.status < 300, "{method} {path}: {}", answer.text());
+                let described = said["responses"][answer.status.to_string()]["content"]["application/json"].clone();
+                let fields = described["schema"]["properties"].as_object().unwrap();
+                let told = answer.json();
+                let unsaid: Vec<&String> =
+                    told.as_object().unwrap().keys().filter(|key| !fields.contains_key(*key)).collect();
+                assert!(unsaid.is_empty(), "{method} {path}: {unsaid:?} are not described");
+                called += 1;
+            }
+        }
+    }
+    assert!(called >= 3, "{called}");
 }

@@ -1,0 +1,318 @@
+//! Audiences that are kept as segments: whoever a filter means is in the segment, and who is meant no more leaves it. What was
+//! written is a row a member; a refresh writes the differences alone, and they alone are published.
+//!
+//! A member is written by its oldest visitor, with an expiry: should refreshes stop, the segment ends by itself. It is written
+//! anew when less than half of its time is left.
+
+use std::cmp::Ordering;
+
+use causeway_shared::fact::{Fact, What};
+use causeway_shared::filter::Filter;
+use causeway_shared::ids::{FactId, Millis, VisitorId};
+use causeway_shared::limits;
+use causeway_shared::segments::{SegmentId, State};
+use causeway_shared::time::HourStamp;
+use rusqlite::{Connection, Row};
+use serde_json::{Value, json};
+
+use crate::store::{StoreError, TenantNo, signed, unsigned, visitor_at};
+use crate::tenants::Tenants;
+
+const HOUR_MS: Millis = 3_600_000;
+/// Rows and members compared at once: what differs of them is one transaction.
+const PAGE: usize = 500;
+
+/// An audience that is kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Kept {
+    /// Whose people.
+    pub tenant: TenantNo,
+    /// As which segment.
+    pub segment: SegmentId,
+    /// Whom it means, as JSON; `None` for nobody any more.
+    pub filter: Option<String>,
+    /// For how many hours a member is in the segment, from each write of it.
+    pub hours: u32,
+    /// How often it is refreshed; 0: when somebody asks.
+    pub every_hours: u32,
+    /// From when on it is to be refreshed.
+    pub due: Option<Millis>,
+    /// When it last was.
+    pub refreshed: Option<Millis>,
+    /// How many were in it then.
+    pub members: u64,
+}
+
+/// Why an audience is not kept.
+#[derive(Debug, thiserror::Error)]
+pub enum KeepError {
+    /// For how long.
+    #[error("a member is in the segment for 1 to {} hours", limits::AUDIENCE_HOURS)]
+    Hours,
+    /// How often.
+    #[error(
+        "it is refreshed every 1 to {0} hours, at least twice while a member is in the segment, or 0 for when somebody asks"
+    )]
+    Every(u32),
+    /// A segment of whom is in it.
+    #[error("the filter asks for segment {} itself: whoever is in it would stay", .0.0)]
+    Itself(SegmentId),
+    /// Too many.
+    #[error("a tenant keeps {} audiences at most: drop one", limits::AUDIENCES)]
+    TooMany,
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl From<rusqlite::Error> for KeepError {
+    fn from(e: rusqlite::Error) -> Self {
+        Self::Store(e.into())
+    }
+}
+
+impl Kept {
+    /// What is to be kept, from now on.
+    ///
+    /// # Errors
+    /// [`KeepError`], but no failure of the store.
+    pub fn new(
+        (tenant, segment): (TenantNo, SegmentId),
+        (filter, document): (&Filter, &Value),
+        (hours, every_hours): (u32, u32),
+        now: Millis,
+    ) -> Result<Self, KeepError> {
+        if !(1..=limits::AUDIENCE_HOURS).contains(&hours) {
+            return Err(KeepError::Hours);
+        }
+        if every_hours > hours / 2 {
+            return Err(KeepError::Every(hours / 2));
+        }
+        if filter.asks_segment(segment) {
+            return Err(KeepError::Itself(segment));
+        }
+        let filter = Some(document.to_string());
+        Ok(Self { tenant, segment, filter, hours, every_hours, due: Some(now), refreshed: None, members: 0 })
+    }
+
+    /// Keeps it from now on, in the place of what was kept as this segment.
+    ///
+    /// # Errors
+    /// [`KeepError::TooMany`], and the store's.
+    pub fn keep(&self, conn: &Connection) -> Result<(), KeepError> {
+        const COUNT: &str = "SELECT count(*) FROM audiences WHERE tenant = ?1 AND segment <> ?2";
+        const KEEP: &str =
+            "INSERT INTO audiences (tenant, segment, filter, hours, every_hours, due, members) VALUES (?1, ?2, ?3, ?4, ?5, ?6, 0)
+            ON CONFLICT DO UPDATE SET filter = ?3, hours = ?4, every_hours = ?5, due = ?6";
+        let place = (self.tenant.0, self.segment.0);
+        let others: i64 = conn.prepare_cached(COUNT)?.query_row(place, |row| row.get(0))?;
+        if unsigned(others) >= limits::AUDIENCES as u64 {
+            return Err(KeepError::TooMany);
+        }
+        let due = self.due.map(signed);
+        let values = (self.tenant.0, self.segment.0, &self.filter, self.hours, self.every_hours, due);
+        conn.prepare_cached(KEEP)?.execute(values)?;
+        Ok(())
+    }
+
+    /// Lets it go: with its next refresh, due now, all members leave. Whether there is one.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn drop(conn: &Connection, tenant: TenantNo, segment: SegmentId, now: Millis) -> Result<bool, StoreError> {
+        const DROP: &str = "UPDATE audiences SET filter = NULL, due = ?3 WHERE tenant = ?1 AND segment = ?2";
+        Ok(conn.prepare_cached(DROP)?.execute((tenant.0, segment.0, signed(now)))? > 0)
+    }
+
+    fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
+        let time = |column| Ok::<_, rusqlite::Error>(row.get::<_, Option<i64>>(column)?.map(unsigned));
+        Ok(Self {
+            tenant: TenantNo(row.get(0)?),
+            segment: SegmentId(row.get(1)?),
+            filter: row.get(2)?,
+            hours: row.get(3)?,
+            every_hours: row.get(4)?,
+            due: time(5)?,
+            refreshed: time(6)?,
+            members: row.get(7).map(unsigned)?,
+        })
+    }
+
+    /// As callers and commands are told.
+    #[must_use]
+    pub fn told(&self, tenants: &Tenants) -> Value {
+        let tenant = tenants.by_no(self.tenant).ok().map(|known| known.config.name.clone());
+        let filter: Option<Value> = self.filter.as_ref().and_then(|text| serde_json::from_str(text).ok());
+        json!({
+            "tenant": tenant, "segment": self.segment.0, "filter": filter, "hours": self.hours,
+            "every_hours": self.every_hours, "due_ms": self.due, "refreshed_ms": self.refreshed, "members": self.members,
+        })
+    }
+}
+
+/// The audiences of a tenant, or of all.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn list(conn: &Connection, tenant: Option<TenantNo>) -> Result<Vec<Kept>, StoreError> {
+    const READ: &str = "SELECT tenant, segment, filter, hours, every_hours, due, refreshed, members FROM audiences
+        WHERE ?1 IS NULL OR tenant = ?1 ORDER BY tenant, segment";
+    let mut statement = conn.prepare_cached(READ)?;
+    let all = statement.query_map([tenant.map(|no| no.0)], Kept::read)?.collect::<Result<_, _>>()?;
+    Ok(all)
+}
+
+/// A member that is to be written: held up to an hour, or removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Change {
+    visitor: VisitorId,
+    until: Option<HourStamp>,
+}
+
+/// What differs among some members and rows.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Page {
+    /// What is to be written.
+    pub changes: Vec<Change>,
+    /// Who was not in it.
+    pub added: u64,
+    /// Who is meant no more.
+    pub removed: u64,
+    /// Whose time was half over.
+    pub renewed: u64,
+    /// Members looked at.
+    pub members: u64,
+    /// The last visitor looked at; `None` behind all of them.
+    pub last: Option<VisitorId>,
+}
+
+/// What differs between `members`, in order, and what was written, behind a visitor.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn page(
+    conn: &Connection,
+    kept: &Kept,
+    members: &[VisitorId],
+    after: Option<VisitorId>,
+    now: Millis,
+) -> Result<Page, StoreError> {
+    const READ: &str = "SELECT visitor, until FROM audience_members
+        WHERE tenant = ?1 AND segment = ?2 AND visitor > ?3 ORDER BY visitor LIMIT ?4";
+    let from = after.as_ref().map_or(&[][..], |visitor| visitor.as_bytes());
+    let mut statement = conn.prepare_cached(READ)?;
+    let rows = statement.query_map((kept.tenant.0, kept.segment.0, from, PAGE as i64), |row| {
+        Ok((visitor_at(row, 0)?, HourStamp(row.get(1)?)))
+    })?;
+    let rows: Vec<(VisitorId, HourStamp)> = rows.collect::<Result<_, _>>()?;
+    let first = members.partition_point(|member| after.is_some_and(|after| *member <= after));
+    let next: Vec<VisitorId> = members.iter().skip(first).take(PAGE).copied().collect();
+    // Up to where both are known.
+    let ends = [
+        (rows.len() == PAGE).then(|| rows.last().map(|(visitor, _)| *visitor)),
+        (next.len() == PAGE).then(|| next.last().copied()),
+    ];
+    let last = ends.into_iter().flatten().flatten().min();
+    let is_within = |visitor: &VisitorId| last.is_none_or(|last| *visitor <= last);
+    let mut page = Page { last, ..Page::default() };
+    let (mut rows, mut next) = (rows.into_iter().peekable(), next.into_iter().filter(is_within).peekable());
+    let until = HourStamp::at(now.saturating_add(u64::from(kept.hours) * HOUR_MS + HOUR_MS - 1));
+    let half = HourStamp(HourStamp::at(now).0 + kept.hours / 2);
+    loop {
+        let order = match (rows.peek().filter(|(visitor, _)| is_within(visitor)), next.peek()) {
+            (None, None) => return Ok(page),
+            (Some(_), None) => Ordering::Less,
+            (None, Some(_)) => Ordering::Greater,
+            (Some((visitor, _)), Some(member)) => visitor.cmp(member),
+        };
+        let row = if order == Ordering::Greater { None } else { rows.next() };
+        let member = if order == Ordering::Less { None } else { next.next() };
+        page.members += u64::from(member.is_some());
+        let change = match (row, member) {
+            (Some((visitor, _)), None) => {
+                page.removed += 1;
+                Change { visitor, until: None }
+            }
+            (Some((_, held)), Some(_)) if held > half => continue,
+            (Some((visitor, _)), Some(_)) => {
+                page.renewed += 1;
+                Change { visitor, until: Some(until) }
+            }
+            (None, member) => {
+                page.added += 1;
+                let Some(visitor) = member else { continue };
+                Change { visitor, until: Some(until) }
+            }
+        };
+        page.changes.push(change);
+    }
+}
+
+/// The facts that changes come to. They are later than any of the refresh before, whatever the clock says.
+#[must_use]
+pub fn facts(kept: &Kept, changes: &[Change], now: Millis) -> Vec<Fact> {
+    let at = now.max(kept.refreshed.map_or(0, |before| before + 1));
+    let name = format!("audience {} {at}", kept.segment.0);
+    let fact = |change: &Change| {
+        let state = change.until.map_or(State::Removed, |until| State::held(until, []));
+        let id = FactId::of_message(change.visitor, &name);
+        Fact {
+            id,
+            visitor: change.visitor,
+            received: at,
+            at,
+            what: What::Segments { writes: vec![(kept.segment, state)] },
+        }
+    };
+    changes.iter().map(fact).collect()
+}
+
+/// Notes what was written; in the transaction of the facts.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn note(tx: &Connection, kept: &Kept, changes: &[Change]) -> Result<(), StoreError> {
+    const HOLD: &str =
+        "INSERT OR REPLACE INTO audience_members (tenant, segment, visitor, until) VALUES (?1, ?2, ?3, ?4)";
+    const LEAVE: &str = "DELETE FROM audience_members WHERE tenant = ?1 AND segment = ?2 AND visitor = ?3";
+    let (tenant, segment) = (kept.tenant.0, kept.segment.0);
+    for Change { visitor, until } in changes {
+        let visitor = visitor.as_bytes();
+        match until {
+            Some(until) => tx.prepare_cached(HOLD)?.execute((tenant, segment, visitor, until.0))?,
+            None => tx.prepare_cached(LEAVE)?.execute((tenant, segment, visitor))?,
+        };
+    }
+    Ok(())
+}
+
+/// A refresh that began at `began` is over: it is due again, or gone where nobody is meant any more. One that was changed
+/// meanwhile stays due.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn refreshed(conn: &Connection, kept: &Kept, members: u64, began: Millis) -> Result<(), StoreError> {
+    const GONE: &str = "DELETE FROM audiences WHERE tenant = ?1 AND segment = ?2 AND filter IS NULL";
+    const DONE: &str = "UPDATE audiences SET refreshed = ?3, members = ?4 WHERE tenant = ?1 AND segment = ?2";
+    const DUE: &str = "UPDATE audiences SET due = ?3 WHERE tenant = ?1 AND segment = ?2 AND filter IS ?4 AND due IS ?5";
+    let (tenant, segment) = (kept.tenant.0, kept.segment.0);
+    if kept.filter.is_none() {
+        conn.prepare_cached(GONE)?.execute((tenant, segment))?;
+        return Ok(());
+    }
+    let due = (kept.every_hours > 0).then(|| signed(began + u64::from(kept.every_hours) * HOUR_MS));
+    conn.prepare_cached(DONE)?.execute((tenant, segment, signed(began), signed(members)))?;
+    conn.prepare_cached(DUE)?.execute((tenant, segment, due, &kept.filter, kept.due.map(signed)))?;
+    Ok(())
+}
+
+/// Forgets who was in which audience of a tenant, of a visitor that is erased.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn forget(conn: &Connection, tenant: TenantNo, visitor: VisitorId) -> Result<(), StoreError> {
+    const FORGET: &str = "DELETE FROM audience_members WHERE tenant = ?1
+        AND segment IN (SELECT segment FROM audiences WHERE tenant = ?1) AND visitor = ?2";
+    conn.prepare_cached(FORGET)?.execute((tenant.0, visitor.as_bytes()))?;
+    Ok(())
+}

@@ -1,0 +1,149 @@
+//! The job `materialise`: audiences that are kept as segments are made what their filters mean now ([`super::kept`]). A run that
+//! was cut finds what it wrote before to be as it should.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use causeway_shared::ids::{Millis, VisitorId};
+use rusqlite::Connection;
+use serde::Serialize;
+use serde_json::json;
+
+use super::answer::{self, AnswerError};
+use super::kept::{self, Kept, Page};
+use crate::audit::Said;
+use crate::group;
+use crate::intake::{Checked, Record};
+use crate::jobs::runs::Run;
+use crate::jobs::work::{Ended, Place};
+use crate::store::StoreError;
+
+/// Audiences told in a report.
+const TOLD: usize = 100;
+
+/// What a refresh came to, or would.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct Refreshed {
+    /// Whose.
+    pub tenant: String,
+    /// The segment.
+    pub segment: u32,
+    /// Who is in it.
+    pub members: u64,
+    /// Who was not.
+    pub added: u64,
+    /// Who was, and is meant no more.
+    pub removed: u64,
+    /// Whose time was half over.
+    pub renewed: u64,
+    /// Why it could not be refreshed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+/// Refreshes all that are due, those too that become due meanwhile.
+///
+/// # Errors
+/// [`StoreError`]. An audience that cannot be refreshed lets the others go on, and fails the run.
+pub fn refresh(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
+    let (mut done, mut all, mut failed) = (BTreeSet::new(), Vec::new(), None);
+    loop {
+        let now = (place.given)()?.now;
+        let mut due = kept::list(place.conn, None)?.into_iter().filter(|kept| kept.due.is_some_and(|due| due <= now));
+        let Some(kept) = due.find(|kept| done.insert((kept.tenant, kept.segment))) else { break };
+        // Of a tenant that is not configured now nothing is said.
+        let Ok(known) = place.rules.tenants.by_no(kept.tenant) else { continue };
+        let mut refreshed =
+            Refreshed { tenant: known.config.name.clone(), segment: kept.segment.0, ..Refreshed::default() };
+        match members(place, &kept)? {
+            Ok(members) => one(place, run, &kept, &members, &mut refreshed)?,
+            Err(why) => {
+                failed.get_or_insert_with(|| format!("segment {} of {}: {why}", kept.segment.0, refreshed.tenant));
+                refreshed.error = Some(why);
+            }
+        }
+        if all.len() < TOLD {
+            all.push(refreshed);
+        }
+    }
+    Ok(Ended { report: json!({ "audiences": done.len(), "refreshed": all }), failed })
+}
+
+/// Who is meant, in order; or why that cannot be said.
+fn members(place: &mut Place<'_>, kept: &Kept) -> Result<Result<Vec<VisitorId>, String>, StoreError> {
+    let Some(text) = &kept.filter else { return Ok(Ok(Vec::new())) };
+    let document = serde_json::from_str(text).unwrap_or_default();
+    let filter = match answer::filter(place.conn, place.rules.tenants.by_no(kept.tenant)?, &document)? {
+        Ok(filter) => filter,
+        Err(found) => return Ok(Err(answer::all_wrong(&found))),
+    };
+    let audience = (place.audience)()?;
+    loop {
+        let now = (place.given)()?.now;
+        match answer::everyone(&audience, place.conn, kept.tenant, &filter, now) {
+            Ok((mut members, _)) => {
+                members.sort_unstable();
+                return Ok(Ok(members));
+            }
+            Err(AnswerError::Building { done, all }) => {
+                (place.told)(done, all)?;
+                (place.pause)();
+            }
+            Err(AnswerError::Store(e)) => return Err(e),
+            Err(e) => return Ok(Err(e.to_string())),
+        }
+    }
+}
+
+fn one(
+    place: &mut Place<'_>,
+    run: &Run,
+    kept: &Kept,
+    members: &[VisitorId],
+    refreshed: &mut Refreshed,
+) -> Result<(), StoreError> {
+    let began = (place.given)()?.now;
+    let (rules, metrics, all) = (place.rules, place.metrics, members.len() as u64);
+    let (given, pause, told) = (place.given, place.pause, place.told);
+    compare(place.conn, kept, members, began, refreshed, |conn, page, done| {
+        if !run.asked.dry_run && !page.changes.is_empty() {
+            let given = given()?;
+            let facts = kept::facts(kept, &page.changes, given.now);
+            let facts = facts.into_iter().map(|fact| Checked { tenant: kept.tenant, fact }).collect();
+            let record = Arc::new(Record::said(facts, Said::by("job:materialise")));
+            let note = |tx: &Connection| kept::note(tx, kept, &page.changes);
+            group::commit_with(conn, rules, metrics, given, &[record], &[], note)?;
+            pause();
+        }
+        told(done, all)
+    })?;
+    if run.asked.dry_run { Ok(()) } else { kept::refreshed(place.conn, kept, refreshed.members, began) }
+}
+
+/// Compares who is meant, in order, with what was written, a page at a time: `each` does what a page asks for, and is told how
+/// many members were looked at.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn compare(
+    conn: &mut Connection,
+    kept: &Kept,
+    members: &[VisitorId],
+    now: Millis,
+    sums: &mut Refreshed,
+    mut each: impl FnMut(&mut Connection, &Page, u64) -> Result<(), StoreError>,
+) -> Result<(), StoreError> {
+    let mut after = None;
+    loop {
+        let page = kept::page(conn, kept, members, after, now)?;
+        sums.members += page.members;
+        sums.added += page.added;
+        sums.removed += page.removed;
+        sums.renewed += page.renewed;
+        each(conn, &page, sums.members)?;
+        after = page.last;
+        if after.is_none() {
+            return Ok(());
+        }
+    }
+}

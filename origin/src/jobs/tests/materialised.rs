@@ -1,0 +1,187 @@
+//! Audiences that are kept as segments.
+
+use causeway_shared::attributes::Value;
+use causeway_shared::ids::VisitorId;
+use serde_json::Value as Json;
+
+use super::*;
+use crate::audience::answer;
+use crate::audience::follow::Follower;
+use crate::audience::kept::{self, KeepError, Kept};
+
+const SEGMENT: SegmentId = SegmentId(9);
+
+impl World {
+    /// The columns as the store is now.
+    fn follow(&mut self) {
+        self.audience = Audience::default();
+        let mut follower = Follower::new(self.origin.data(), self.audience.clone()).unwrap();
+        while follower.step(self.origin.now).unwrap() {}
+    }
+
+    fn keep(&self, segment: SegmentId, document: &Json, hours: u32, every: u32) -> Result<(), KeepError> {
+        let known = self.origin.tenant("demo");
+        let filter = answer::filter(&self.origin.conn, known, document).unwrap().unwrap();
+        Kept::new((known.no, segment), (&filter, document), (hours, every), self.origin.now)?.keep(&self.origin.conn)
+    }
+
+    /// Refreshes what is due; members, added, removed and renewed of the first that was.
+    fn refresh(&mut self) -> [u64; 4] {
+        self.follow();
+        let ended = self.all(Job::Materialise, false);
+        assert_eq!(ended.outcome, Some(Outcome::Done), "{}", ended.report);
+        sums(&ended.report)
+    }
+
+    /// Who of the first visitors is in a segment now, as the store has it.
+    fn held(&self, segment: SegmentId, visitors: u32) -> Vec<u32> {
+        (0..visitors).filter(|v| self.is_held(segment, *v)).collect()
+    }
+
+    fn is_held(&self, segment: SegmentId, v: u32) -> bool {
+        let segments = self.origin.profile("demo", visitor(v)).segments().clone();
+        segments.get(segment).is_some_and(|(expiry, _)| expiry > HourStamp::at(self.origin.now))
+    }
+
+    /// The subjects that wait to be published, which are published then.
+    fn published(&mut self) -> usize {
+        let mut kv = BTreeMap::new();
+        self.origin.settle(&mut kv);
+        kv.keys().filter(|key| key.starts_with("v:")).count()
+    }
+}
+
+fn sums(report: &Json) -> [u64; 4] {
+    ["members", "added", "removed", "renewed"].map(|name| report["refreshed"][0][name].as_u64().unwrap_or(u64::MAX))
+}
+
+fn lives_in(v: u32, n: u32, at: u64, city: &str) -> Fact {
+    let writes = vec![("city".to_owned(), Some(Value::String(city.to_owned())))];
+    fact(visitor(v), n, at, What::Attributes { writes })
+}
+
+fn bonn() -> Json {
+    json!({ "attributes.city": "Bonn" })
+}
+
+#[test]
+fn s4_04_an_audience_is_a_segment_and_only_who_comes_or_goes_is_written() {
+    let mut world = World::with(0);
+    let city = |v: u32| if v < 700 { "Bonn" } else { "Ulm" };
+    let facts: Vec<Fact> = (0..1_300).map(|v| lives_in(v, 1, NOW, city(v))).collect();
+    world.origin.send("demo", &facts);
+    world.keep(SEGMENT, &bonn(), 48, 24).unwrap();
+    world.follow();
+    let dry = world.all(Job::Materialise, true);
+    assert_eq!((sums(&dry.report), world.held(SEGMENT, 1_300).len()), ([700, 700, 0, 0], 0));
+    world.published();
+    assert_eq!(world.refresh(), [700, 700, 0, 0]);
+    assert_eq!(world.held(SEGMENT, 1_300), (0..700).collect::<Vec<_>>());
+    assert_eq!(world.published(), 700);
+    // Not due, and nothing is looked at.
+    assert_eq!(world.all(Job::Materialise, false).report["audiences"], 0);
+
+    world.origin.now += 24 * HOUR_MS;
+    let at = world.origin.now;
+    world.origin.send("demo", &[lives_in(3, 2, at, "Ulm"), lives_in(900, 2, at, "Bonn"), lives_in(901, 2, at, "Bonn")]);
+    world.published();
+    assert_eq!(world.refresh(), [701, 2, 1, 0]);
+    assert_eq!(world.published(), 3, "the differences alone are published");
+    let expected: Vec<u32> = (0..1_300).filter(|v| *v < 700 && *v != 3 || [900, 901].contains(v)).collect();
+    assert_eq!(world.held(SEGMENT, 1_300), expected);
+
+    // In time before it is over for those who stay.
+    world.origin.now += 24 * HOUR_MS;
+    assert_eq!(world.refresh(), [701, 0, 0, 699]);
+    for _ in 0..5 {
+        world.origin.now += 24 * HOUR_MS;
+        assert_eq!(world.held(SEGMENT, 1_300), expected);
+        world.refresh();
+    }
+    let no = world.origin.tenant("demo").no;
+    assert!(Kept::drop(&world.origin.conn, no, SEGMENT, world.origin.now).unwrap());
+    assert_eq!(world.refresh(), [0, 0, 701, 0]);
+    assert_eq!((world.held(SEGMENT, 1_300), kept::list(&world.origin.conn, None).unwrap()), (vec![], vec![]));
+    assert!(!Kept::drop(&world.origin.conn, no, SEGMENT, world.origin.now).unwrap());
+}
+
+#[test]
+fn a_refresh_that_was_cut_goes_on_and_one_that_is_changed_meanwhile_stays_due() {
+    let mut world = World::with(0);
+    let facts: Vec<Fact> = (0..1_600).map(|v| lives_in(v, 1, NOW, "Bonn")).collect();
+    world.origin.send("demo", &facts);
+    world.keep(SEGMENT, &bonn(), 10, 5).unwrap();
+    world.follow();
+    let run = world.begin(Job::Materialise, false);
+    assert_eq!(world.run(&run, 2).outcome, Some(Outcome::Interrupted));
+    let some = world.held(SEGMENT, 1_600).len();
+    assert!(some > 0 && some < 1_600, "{some}");
+    let again = runs::begin_waiting(&mut world.origin.conn, world.origin.now).unwrap().unwrap();
+    assert_eq!(sums(&world.run(&again, u64::MAX).report), [1_600, 1_600 - some as u64, 0, 0]);
+    let [one] = kept::list(&world.origin.conn, None).unwrap().try_into().unwrap();
+    assert_eq!((one.members, one.refreshed, one.due), (1_600, Some(NOW), Some(NOW + 5 * HOUR_MS)));
+    // As another connection would, between the two.
+    world.origin.now += 1;
+    world.keep(SEGMENT, &json!({}), 10, 0).unwrap();
+    kept::refreshed(&world.origin.conn, &one, 1_600, NOW).unwrap();
+    assert_eq!(kept::list(&world.origin.conn, None).unwrap()[0].due, Some(NOW + 1));
+}
+
+#[test]
+fn field_18_who_becomes_one_person_is_in_once_and_an_erasure_leaves_nothing() {
+    let mut world = World::with(0);
+    world.origin.send("demo", &[lives_in(1, 1, NOW, "Bonn"), lives_in(2, 1, NOW, "Bonn"), lives_in(3, 1, NOW, "Bonn")]);
+    world.keep(SEGMENT, &bonn(), 48, 1).unwrap();
+    assert_eq!(world.refresh(), [3, 3, 0, 0]);
+    let logins = [1, 2].map(|v| world.origin.login(visitor(v), 2, NOW, "ann"));
+    world.origin.send("demo", &logins);
+    world.origin.now += HOUR_MS;
+    assert_eq!(world.refresh(), [2, 0, 1, 0]);
+    assert_eq!((1..4).filter(|v| world.is_held(SEGMENT, *v)).collect::<Vec<_>>(), [1, 3]);
+    let id = world.origin.member("demo", "ann");
+    world.origin.admin("demo", &[fact(visitor(2), 3, world.origin.now, What::Cancellation { id })]);
+    world.origin.now += HOUR_MS;
+    assert_eq!(world.refresh(), [3, 1, 0, 0]);
+    let rows = |world: &World, of: VisitorId| -> i64 {
+        let count = "SELECT count(*) FROM audience_members WHERE visitor = ?1";
+        world.origin.conn.query_row(count, [of.as_bytes()], |row| row.get(0)).unwrap()
+    };
+    assert_eq!(rows(&world, visitor(3)), 1);
+    let what = What::Erasure { scope: causeway_shared::fact::Scope::Visitor, id: None, also: Vec::new() };
+    world.origin.admin("demo", &[fact(visitor(3), 4, world.origin.now, what)]);
+    assert_eq!(rows(&world, visitor(3)), 0);
+    world.origin.now += HOUR_MS;
+    assert_eq!(world.refresh(), [2, 0, 0, 0]);
+}
+
+#[test]
+fn an_audience_that_cannot_be_kept_says_why_and_one_that_fails_lets_others_go_on() {
+    let mut world = World::with(0);
+    world.origin.send("demo", &[lives_in(1, 1, NOW, "Bonn")]);
+    let said = |made: Result<(), KeepError>| made.unwrap_err().to_string();
+    assert!(said(world.keep(SEGMENT, &bonn(), 0, 0)).contains("for 1 to 8784 hours"));
+    assert!(said(world.keep(SEGMENT, &bonn(), 48, 25)).contains("every 1 to 24 hours"));
+    for itself in
+        [json!({"segments": 9}), json!({"$not": {"segments": {"$in": [1, 9]}}}), json!({"segments": {"$exists": true}})]
+    {
+        assert!(said(world.keep(SEGMENT, &itself, 48, 0)).contains("segment 9 itself"), "{itself}");
+    }
+    world.keep(SEGMENT, &json!({"segments": 8}), 48, 0).unwrap();
+    world.keep(SegmentId(8), &bonn(), 48, 0).unwrap();
+    for n in 100..198 {
+        world.keep(SegmentId(n), &json!({"devices": 3}), 48, 0).unwrap();
+    }
+    assert!(said(world.keep(SegmentId(7), &bonn(), 48, 0)).contains("100 audiences at most"));
+    let broken = "UPDATE audiences SET filter = '{\"attributes.gone\": 1}' WHERE segment = 8";
+    world.origin.conn.execute(broken, []).unwrap();
+    world.follow();
+    let ended = world.all(Job::Materialise, false);
+    assert_eq!((ended.outcome, &ended.report["audiences"]), (Some(Outcome::Failed), &json!(100)));
+    assert!(
+        ended.report["error"].as_str().unwrap().contains("segment 8 of demo: filter.attributes.gone"),
+        "{}",
+        ended.report
+    );
+    let due = kept::list(&world.origin.conn, None).unwrap().iter().filter(|kept| kept.due.is_some()).count();
+    assert_eq!(due, 1, "it is tried again with the next run");
+}
