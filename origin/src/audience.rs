@@ -8,6 +8,7 @@ mod keep;
 pub mod kept;
 pub mod person;
 pub mod refresh;
+pub mod schedule;
 #[cfg(test)]
 mod tests;
 

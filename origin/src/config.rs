@@ -10,6 +10,7 @@ use serde::Deserialize;
 
 use crate::jobs::{Every, Job};
 use crate::reference::{SETTINGS, Shape};
+use crate::zones;
 
 /// What the origin runs with.
 #[derive(Debug, Clone, PartialEq)]
@@ -263,6 +264,14 @@ impl Document {
                 say(&format!("jobs.{}_hours", job.name()), "8760 hours at most; 0: never");
             }
         }
+        for (i, tenant) in edge.tenants.iter().enumerate() {
+            if zones::named(&tenant.time_zone).is_none() {
+                let shown = tenant.time_zone.get(..tenant.time_zone.floor_char_boundary(64)).unwrap_or_default();
+                let message =
+                    format!("`{shown}` is none: a name of the time zone database is needed, such as Europe/Berlin");
+                say(&format!("tenant[{i}].time_zone"), &message);
+            }
+        }
         if !problems.is_empty() {
             return Err(ConfigError::Problems(problems));
         }
@@ -342,6 +351,16 @@ mod tests {
         };
         let paths: Vec<&str> = problems.iter().map(|p| p.path.as_str()).collect();
         assert_eq!(paths, ["tenant", "readers", "drain_s", "jobs.train_hours"]);
+    }
+
+    #[test]
+    fn s4_13_a_time_zone_that_is_none_is_named_with_its_key() {
+        let zone = |name: &str| parse(&format!("{SMALL}time_zone = \"{name}\""), &[]);
+        assert_eq!(zone("Europe/Berlin").unwrap().edge.tenants[0].time_zone, "Europe/Berlin");
+        assert_eq!(parse(SMALL, &[]).unwrap().edge.tenants[0].time_zone, "UTC");
+        let said = zone("Mars/Olympus").unwrap_err().to_string();
+        assert!(said.contains("tenant[0].time_zone: `Mars/Olympus` is none"), "{said}");
+        assert!(zone("").is_err() && zone(&"é".repeat(500)).is_err());
     }
 
     #[test]

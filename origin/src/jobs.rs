@@ -44,11 +44,13 @@ pub enum Job {
     Columns,
     /// Audiences kept as segments, those that are due.
     Materialise,
+    /// When all people are active, summed up.
+    Rhythm,
 }
 
 impl Job {
     /// All of them; of two that are due at once the first goes first.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Trim,
         Self::Retention,
         Self::Reconcile,
@@ -59,10 +61,22 @@ impl Job {
         Self::Verify,
         Self::Columns,
         Self::Materialise,
+        Self::Rhythm,
     ];
     /// Their names, in the same order.
-    pub const NAMES: [&str; 10] =
-        ["trim", "retention", "reconcile", "train", "publish", "compact", "rollup", "verify", "columns", "materialise"];
+    pub const NAMES: [&str; 11] = [
+        "trim",
+        "retention",
+        "reconcile",
+        "train",
+        "publish",
+        "compact",
+        "rollup",
+        "verify",
+        "columns",
+        "materialise",
+        "rhythm",
+    ];
 
     /// Its name.
     #[must_use]
@@ -78,6 +92,7 @@ impl Job {
             Self::Verify => "verify",
             Self::Columns => "columns",
             Self::Materialise => "materialise",
+            Self::Rhythm => "rhythm",
         }
     }
 
@@ -172,6 +187,8 @@ pub struct Every {
     pub columns_hours: u32,
     /// `materialise`.
     pub materialise_hours: u32,
+    /// `rhythm`.
+    pub rhythm_hours: u32,
 }
 
 impl Default for Every {
@@ -187,6 +204,7 @@ impl Default for Every {
             publish_hours: 0,
             columns_hours: 0,
             materialise_hours: 1,
+            rhythm_hours: 24,
         }
     }
 }
@@ -206,6 +224,7 @@ impl Every {
             Job::Publish => self.publish_hours,
             Job::Columns => self.columns_hours,
             Job::Materialise => self.materialise_hours,
+            Job::Rhythm => self.rhythm_hours,
         };
         Millis::from(hours) * HOUR_MS
     }

@@ -38,6 +38,7 @@ pub mod read;
 pub mod reconcile;
 pub mod reference;
 pub mod retention;
+pub mod rhythm;
 pub mod segments;
 pub mod serve;
 pub mod spend;
@@ -52,6 +53,7 @@ pub mod trim;
 pub mod units;
 pub mod verify;
 pub mod writer;
+pub mod zones;
 
 /// An error with its causes, on one line.
 #[must_use]

@@ -300,9 +300,13 @@ fn forget_settled(group: &Group<'_>) -> Result<(), StoreError> {
 pub fn fire_timers(group: &Group<'_>, until: Millis, most: u32) -> Result<(u64, u64), StoreError> {
     const READ: &str = "SELECT person, tenant FROM people WHERE siblings_due <= ?1
         ORDER BY siblings_due LIMIT ?2";
-    const SIBLINGS: &str = "SELECT v.visitor FROM
-            (SELECT visitor, published FROM visitors WHERE person = ?1 ORDER BY last_seen DESC LIMIT ?2) v
-        WHERE v.published < (SELECT changed FROM people WHERE person = ?1)";
+    // Bound, the limit has SQLite plan the statement anew each time.
+    let siblings = format!(
+        "SELECT v.visitor FROM
+            (SELECT visitor, published FROM visitors WHERE person = ?1 ORDER BY last_seen DESC LIMIT {}) v
+        WHERE v.published < (SELECT changed FROM people WHERE person = ?1)",
+        limits::SNAPSHOT_VISITORS
+    );
     const DONE: &str = "UPDATE people SET siblings_due = NULL WHERE person = ?1";
     let people: Vec<(i64, i64)> = {
         let mut statement = group.tx.prepare_cached(READ)?;
@@ -311,10 +315,9 @@ pub fn fire_timers(group: &Group<'_>, until: Millis, most: u32) -> Result<(u64, 
     };
     let (fired, mut put_now) = (people.len() as u64, 0);
     for (person, tenant) in people {
-        let mut statement = group.tx.prepare_cached(SIBLINGS)?;
-        let bound = signed(limits::SNAPSHOT_VISITORS as u64);
+        let mut statement = group.tx.prepare_cached(&siblings)?;
         let siblings: Vec<VisitorId> =
-            statement.query_map((person, bound), |row| visitor_at(row, 0))?.collect::<Result<_, _>>()?;
+            statement.query_map([person], |row| visitor_at(row, 0))?.collect::<Result<_, _>>()?;
         put_now += siblings.len() as u64;
         for visitor in siblings {
             put(group, TenantNo(tenant), Subject::Snapshot(visitor), group.now)?;

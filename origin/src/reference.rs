@@ -170,6 +170,13 @@ pub const SETTINGS: &[Setting] = &[
         meaning: "The same of `publish`, which writes every key of the KV anew: the platform bills a write a key, some five dollars a million. Where the KV can be read, `verify` finds what is to be written for a tenth of that.",
     },
     Setting {
+        key: "jobs.rhythm_hours",
+        env: "CAUSEWAY_JOBS_RHYTHM_HOURS",
+        shape: Shape::Number,
+        default: "24",
+        meaning: "The same of `rhythm`, which sums up in which hours of the week all people are active: it reads everybody.",
+    },
+    Setting {
         key: "jobs.columns_hours",
         env: "CAUSEWAY_JOBS_COLUMNS_HOURS",
         shape: Shape::Number,
@@ -235,6 +242,12 @@ const TENANT: &[(&str, &str, &str)] = &[
         "0",
         "Days, up to 3650, after which a visitor that was not seen is erased by the job `retention`, as if it had asked for it: its tombstone stays in the KV, and a browser that \
      comes back after all begins anew. 0: never. What experiments counted of it goes too: no fewer days than an experiment takes.",
+    ),
+    (
+        "time_zone",
+        "\"UTC\"",
+        "Time zone of the people, by its name in the time zone database, such as Europe/Berlin: when a person is most active, it is by this clock. A person whose attribute \
+     `time_zone` is such a name has that one instead.",
     ),
     (
         "publish_delay_s",
@@ -316,7 +329,7 @@ mod tests {
         let json = serde_json::to_value(tenant).unwrap();
         let mut keys: Vec<&str> = json.as_object().unwrap().keys().map(String::as_str).collect();
         // The edge is not told of these.
-        keys.extend(["link_threshold", "forget_after_days"]);
+        keys.extend(["link_threshold", "forget_after_days", "time_zone"]);
         let mut described: Vec<&str> = TENANT.iter().map(|(key, ..)| *key).collect();
         keys.sort_unstable();
         described.sort_unstable();

@@ -119,6 +119,14 @@ impl Origin {
         self.rules.tenants = Tenants::open(&self.conn, &self.edge, &self.keys).unwrap();
     }
 
+    /// A tenant's people live there, where they say nothing else.
+    pub(crate) fn live_in(&mut self, tenant: &str, time_zone: &str) {
+        for of in self.edge.tenants.iter_mut().filter(|of| of.name == tenant) {
+            of.time_zone = time_zone.to_owned();
+        }
+        self.rules.tenants = Tenants::open(&self.conn, &self.edge, &self.keys).unwrap();
+    }
+
     /// Changes a tenant's keys for alternate ids.
     pub(crate) fn change_keys(&mut self, tenant: &str, change: impl FnOnce(&mut Vec<Key>)) {
         change(&mut self.keys.tenants.get_mut(tenant).unwrap().alternate.0);

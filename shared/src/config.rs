@@ -64,6 +64,9 @@ pub struct Tenant {
     /// Days after which a visitor that was not seen is erased; 0: never. The edge is not told of it.
     #[serde(default, skip_serializing)]
     pub forget_after_days: u32,
+    /// The time zone of people who do not say theirs, by its name in the IANA's database. Default UTC. The edge is not told.
+    #[serde(default = "default_time_zone", skip_serializing)]
+    pub time_zone: String,
     /// Who may bring new names of attributes. Default `pages`.
     #[serde(default)]
     pub attribute_names: NamePolicy,
@@ -163,6 +166,10 @@ fn default_crowd() -> u32 {
 
 fn default_threshold() -> f64 {
     1.0
+}
+
+fn default_time_zone() -> String {
+    "UTC".to_owned()
 }
 
 fn default_publish_delay() -> u32 {

@@ -257,6 +257,8 @@ pub const FILTER_TEXT_BYTES: usize = 16 * 1024;
 pub const AUDIENCE_TEXTS: usize = 65_000;
 /// Names of events that columns keep, those that came first.
 pub const AUDIENCE_EVENTS: usize = 1_000;
+/// Hours of a window in which people are to be reached, and until it begins.
+pub const SCHEDULE_HOURS: u32 = 8_784;
 /// Different windows in which the targetings of one catalogue count actions: each costs a request one pass over its actions.
 pub const TARGET_WINDOWS: usize = 32;
 /// What all of them count, by verb, window and ad or what it belongs to.

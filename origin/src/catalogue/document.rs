@@ -13,8 +13,8 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::Kept;
-use crate::spend;
 use crate::units::Limited;
+use crate::zones;
 
 /// Whose rows have an id and a code each.
 pub const SORTS: [&str; 5] = ["advertiser", "campaign", "ad_group", "ad", "experiment"];
@@ -128,7 +128,7 @@ pub fn check(known: &Known<'_>, before: Option<&Kept>, document: Value) -> Resul
 fn zone_problems(catalogue: &Catalogue) -> impl Iterator<Item = Problem> {
     let named =
         catalogue.campaigns.iter().enumerate().filter_map(|(i, campaign)| Some((i, campaign.time_zone.as_ref()?)));
-    named.filter(|(_, zone)| !spend::is_time_zone(zone)).map(|(i, _)| Problem {
+    named.filter(|(_, zone)| zones::named(zone).is_none()).map(|(i, _)| Problem {
         path: format!("campaign[{i}].time_zone"),
         message: "a name of the time zone database is needed, such as Europe/Berlin".to_owned(),
     })

@@ -3,6 +3,7 @@
 //! has them ready, and answers the same over HTTP.
 
 use std::io::Write as _;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -12,13 +13,15 @@ use causeway_origin::audience::answer::{self, Lines, Sampling};
 use causeway_origin::audience::follow::Follower;
 use causeway_origin::audience::kept::{self, Kept};
 use causeway_origin::audience::refresh::{self, Refreshed};
-use causeway_origin::clock;
+use causeway_origin::audience::schedule;
 use causeway_origin::jobs::runs::Asked;
 use causeway_origin::jobs::{Job, Woken};
 use causeway_origin::store::StoreError;
 use causeway_origin::tenants::Known;
 use causeway_origin::train::Options;
+use causeway_origin::{clock, zones};
 use causeway_shared::filter::Filter;
+use causeway_shared::ids::{Millis, VisitorId};
 use causeway_shared::segments::SegmentId;
 use clap::{Args, Subcommand, ValueEnum};
 use rusqlite::Connection;
@@ -46,12 +49,8 @@ pub(super) enum Audience {
     Export {
         #[command(flatten)]
         of: Of,
-        /// In which form.
-        #[arg(long, value_enum, default_value_t = Form::Ndjson)]
-        form: Form,
-        /// Into this file, which must not be there yet; standard output where none is named.
-        #[arg(long, value_name = "FILE")]
-        to: Option<PathBuf>,
+        #[command(flatten)]
+        to: To,
     },
     /// Keep them as a segment, which targetings and snapshots have: now, and as often as is said.
     Materialise {
@@ -84,6 +83,29 @@ pub(super) enum Audience {
         #[arg(long)]
         tenant: Option<String>,
     },
+    /// When each is best reached within a window: by its own habits, or where little is known of them by everybody's.
+    Schedule {
+        #[command(flatten)]
+        of: Of,
+        /// When the window begins: RFC 3339, or milliseconds since 1970. Left out: now.
+        #[arg(long, value_name = "TIME")]
+        from: Option<String>,
+        /// How many hours it has.
+        #[arg(long, value_name = "N", default_value_t = 168)]
+        hours: u32,
+        #[command(flatten)]
+        to: To,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(super) struct To {
+    /// In which form.
+    #[arg(long, value_enum, default_value_t = Form::Ndjson)]
+    form: Form,
+    /// Into this file, which must not be there yet; standard output where none is named.
+    #[arg(long, value_name = "FILE")]
+    to: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -106,7 +128,10 @@ pub(super) enum Form {
 
 pub(super) fn run(command: &Audience, common: &Common) -> anyhow::Result<()> {
     match command {
-        Audience::Estimate { of, .. } | Audience::Members(of) | Audience::Export { of, .. } => ask(command, of, common),
+        Audience::Estimate { of, .. }
+        | Audience::Members(of)
+        | Audience::Export { of, .. }
+        | Audience::Schedule { of, .. } => ask(command, of, common),
         Audience::Materialise { of, segment, hours, every, dry_run } => {
             materialise(of, SegmentId(*segment), (*hours, *every), *dry_run, common)
         }
@@ -168,6 +193,11 @@ fn ask(command: &Audience, of: &Of, common: &Common) -> anyhow::Result<()> {
     let tenant = named(&tenants, of.tenant.as_deref())?;
     let (filter, _) = parsed(of, &conn, tenant)?;
     let (now, started) = (clock::now(), Instant::now());
+    // Before everybody is read, which may take a while.
+    let window = match command {
+        Audience::Schedule { from, hours, .. } => window(from.as_deref(), *hours, now)?,
+        _ => now..now,
+    };
     let columns = everybody(&config.data, now)?;
     match command {
         Audience::Estimate { precision, measure, .. } => {
@@ -188,21 +218,51 @@ fn ask(command: &Audience, of: &Of, common: &Common) -> anyhow::Result<()> {
                 .output
                 .one(&json!({ "count": count, "population": population, "as_of_ms": as_of, "seconds": seconds }))
         }
-        Audience::Export { form, to, .. } => {
-            let lines = if *form == Form::Csv { Lines::Csv } else { Lines::Ndjson };
+        Audience::Export { to, .. } => {
             let (members, _) = answer::everyone(&columns, &conn, tenant.no, &filter, now)?;
-            let mut out: Box<dyn std::io::Write> = match to {
-                Some(path) => Box::new(std::fs::File::create_new(path).with_context(|| format!("{}", path.display()))?),
-                None => Box::new(std::io::stdout().lock()),
-            };
-            out.write_all(lines.head().as_bytes())?;
-            for some in members.chunks(1_000) {
-                let text = some.iter().fold(String::new(), |text, member| lines.one(text, *member));
-                out.write_all(text.as_bytes())?;
-            }
-            Ok(out.flush()?)
+            to.write(Lines::head, &members, |lines, some| {
+                Ok(some.iter().fold(String::new(), |text, member| lines.one(text, *member)))
+            })
+        }
+        Audience::Schedule { to, .. } => {
+            let (members, _) = answer::everyone(&columns, &conn, tenant.no, &filter, now)?;
+            to.write(schedule::head, &members, |lines, some| {
+                Ok(schedule::text(lines, &schedule::moments(&conn, tenant, some, &window, now)?))
+            })
         }
         Audience::Materialise { .. } | Audience::List { .. } | Audience::Drop { .. } => Ok(()),
+    }
+}
+
+fn window(from: Option<&str>, hours: u32, now: Millis) -> anyhow::Result<Range<Millis>> {
+    let time = |text: &str| {
+        zones::time(text).with_context(|| {
+            format!(
+                "--from takes a time such as 2027-03-28T20:00:00+01:00, or milliseconds since 1970: `{text}` is none"
+            )
+        })
+    };
+    schedule::window(from.map_or(Ok(now), time)?, hours, now).map_err(anyhow::Error::msg)
+}
+
+impl To {
+    /// Writes a line for each member, a thousand at a time.
+    fn write(
+        &self,
+        head: impl FnOnce(Lines) -> &'static str,
+        members: &[VisitorId],
+        text: impl Fn(Lines, &[VisitorId]) -> anyhow::Result<String>,
+    ) -> anyhow::Result<()> {
+        let lines = if self.form == Form::Csv { Lines::Csv } else { Lines::Ndjson };
+        let mut out: Box<dyn std::io::Write> = match &self.to {
+            Some(path) => Box::new(std::fs::File::create_new(path).with_context(|| format!("{}", path.display()))?),
+            None => Box::new(std::io::stdout().lock()),
+        };
+        out.write_all(head(lines).as_bytes())?;
+        for some in members.chunks(1_000) {
+            out.write_all(text(lines, some)?.as_bytes())?;
+        }
+        Ok(out.flush()?)
     }
 }
 

@@ -68,6 +68,8 @@ pub(super) enum Name {
     Columns(Dry),
     /// Make audiences that are kept as segments what their filters mean now: those that are due.
     Materialise(Dry),
+    /// Sum up in which hours of the week all people are active: of whom little is known, the best time is everybody's.
+    Rhythm(Dry),
     /// Train the model that predicts clicks, conversions and their worth from stored actions, and keep it if it is better
     /// than the base rate on the newest fifth of them.
     Train(Train),
@@ -131,6 +133,7 @@ fn asked(name: &Name, opened: &Opened) -> anyhow::Result<(Asked, Options)> {
         Name::Verify(dry) => (of(jobs::Job::Verify, dry), Options::default()),
         Name::Columns(dry) => (of(jobs::Job::Columns, dry), Options::default()),
         Name::Materialise(dry) => (of(jobs::Job::Materialise, dry), Options::default()),
+        Name::Rhythm(dry) => (of(jobs::Job::Rhythm, dry), Options::default()),
         Name::Train(train) => {
             let tenant = named(&opened.rules.tenants, train.tenant.as_deref())?;
             let words = &tenant.config.vocabulary;

@@ -1,4 +1,4 @@
-//! Audiences on the admin side: how many a filter means, by a sample and exactly, and who they are.
+//! Audiences on the admin side: how many a filter means, by a sample and exactly, who they are, and when each is best reached.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -12,8 +12,9 @@ use axum::response::IntoResponse as _;
 use axum::routing::{get, post, put};
 use causeway_shared::columns::Measure;
 use causeway_shared::filter::Filter;
+use causeway_shared::ids::Millis;
 use causeway_shared::segments::SegmentId;
-use futures_util::stream;
+use futures_util::{StreamExt as _, stream};
 use rusqlite::Connection;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -24,6 +25,7 @@ use super::segments::{Answer, ById, read_json};
 use super::{ApiError, App, Live};
 use crate::audience::answer::{self, AnswerError, Lines, Sampling};
 use crate::audience::kept::{self, KeepError, Kept};
+use crate::audience::schedule;
 use crate::jobs::runs::Asked;
 use crate::jobs::{Job, Woken};
 use crate::tenants::Known;
@@ -41,6 +43,7 @@ pub(super) fn routes() -> Router<Arc<App>> {
         .route("/admin/v1/audience/members", post(members))
         .route("/admin/v1/audiences", get(list))
         .route("/admin/v1/audiences/{segment}", put(keep).delete(let_go))
+        .route("/admin/v1/audience/schedule", post(schedule))
 }
 
 #[derive(Debug, Deserialize)]
@@ -53,6 +56,18 @@ struct Estimate {
 #[derive(Debug, Deserialize)]
 struct Members {
     filter: Value,
+}
+
+#[derive(Debug, Deserialize)]
+struct Schedule {
+    filter: Value,
+    from_ms: Option<Millis>,
+    #[serde(default = "week")]
+    hours: u32,
+}
+
+fn week() -> u32 {
+    168
 }
 
 /// Looks at a sample until it is precise enough. Each look is a line where the caller takes NDJSON, else the last one alone
@@ -218,6 +233,41 @@ async fn begun(live: &Live) -> Result<Value, ApiError> {
     let run = run.ok().and_then(Result::ok).map(|run| run.unwrap_or_else(|run| run));
     let failed = || ApiError::unavailable("store", "it is kept, and written with the next run of `materialise`");
     Ok(run.ok_or_else(failed)?.told(&live.rules.tenants))
+}
+
+/// Streams the next best moment of each who is meant. Each piece is read by itself: nobody waits for a reader meanwhile.
+async fn schedule(State(app): State<Arc<App>>, request: Request) -> Answer {
+    let (parts, body) = request.into_parts();
+    let live = admit(&app, &parts.headers, Role::Viewer).await?;
+    let known = tenant(live, which(&parts.uri))?;
+    let asked: Schedule = read_json(body).await?;
+    let filter = filter(live, &known, asked.filter).await?;
+    let now = clock::now();
+    let window = schedule::window(asked.from_ms.unwrap_or(now), asked.hours, now)
+        .map_err(|message| ApiError::field("hours", "bad_window", message))?;
+    let (audience, no) = (live.audience.clone(), known.no);
+    let all = live.readers.read(move |view| Ok(answer::everyone(&audience, view.conn, no, &filter, now)));
+    let (members, as_of) = all.await?.map_err(refused)?;
+    let form = takes(&parts.headers).unwrap_or(NDJSON);
+    let lines = if form == CSV { Lines::Csv } else { Lines::Ndjson };
+    let given = (live.readers.clone(), Arc::new((known, members, window)));
+    let pieces = stream::try_unfold((given, 0), move |((readers, asked), from)| async move {
+        let read = Arc::clone(&asked);
+        if from >= read.1.len() {
+            return Ok(None);
+        }
+        let piece = readers.read(move |view| {
+            let (known, members, window) = &*read;
+            let some = members.get(from..members.len().min(from + PIECE)).unwrap_or_default();
+            schedule::moments(view.conn, known, some, window, now)
+        });
+        let text = schedule::text(lines, &piece.await.map_err(std::io::Error::other)?);
+        Ok::<_, std::io::Error>(Some((Bytes::from(text), ((readers, asked), from + PIECE))))
+    });
+    let pieces = stream::iter([Ok(Bytes::from(schedule::head(lines)))]).chain(pieces);
+    let headers =
+        [(header::CONTENT_TYPE, form.to_owned()), (header::HeaderName::from_static("x-as-of-ms"), as_of.to_string())];
+    Ok((headers, Body::from_stream(pieces)).into_response())
 }
 
 /// In which form a caller takes many; `None` for a caller that takes one answer.

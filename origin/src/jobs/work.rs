@@ -18,6 +18,7 @@ use crate::metrics::Metrics;
 use crate::publish::{self, Put};
 use crate::reconcile::{self, Difference, Plan};
 use crate::retention::{self, Forgotten};
+use crate::rhythm::Sums;
 use crate::store::{self, StoreError};
 use crate::tenants::Tenants;
 use crate::train::{self, Outcome};
@@ -28,7 +29,7 @@ use crate::verify::{self, Next, Walk};
 const SILENT_MS: Millis = 10 * 60_000;
 /// Visitors trimmed in one transaction: who waits to write waits some twenty milliseconds.
 const SOME: u32 = 500;
-/// People whose siblings are put in the outbox in one transaction.
+/// People whose siblings are put in the outbox in one transaction, or whose rhythms are read in one.
 const PEOPLE: u32 = 1_000;
 /// Differences named in a report.
 const NAMED: usize = 20;
@@ -92,6 +93,7 @@ pub fn run(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
         Job::Verify => verify(place, run),
         Job::Columns => columns(place, run),
         Job::Materialise => refresh::refresh(place, run),
+        Job::Rhythm => rhythm(place, run),
     }
 }
 
@@ -103,6 +105,25 @@ fn columns(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
         place.conn.execute(ANEW, [])?;
     }
     Ok(json!({ "people": people }).into())
+}
+
+/// Nobody waits for what only reads; a run that was cut begins anew. A dry run keeps nothing.
+fn rhythm(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
+    let all: u64 = place.conn.query_row("SELECT count(*) FROM people", [], |row| row.get(0).map(store::unsigned))?;
+    let (mut sums, mut cursor) = (Sums::default(), 0);
+    loop {
+        let snapshot = place.conn.transaction()?;
+        let Some(last) = sums.add(&snapshot, &place.rules.tenants, cursor, PEOPLE)? else { break };
+        cursor = last;
+        drop(snapshot);
+        (place.told)(sums.people, all)?;
+    }
+    if !run.asked.dry_run {
+        let tx = place.conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        sums.keep(&tx, run.since())?;
+        tx.commit()?;
+    }
+    Ok(json!({ "people": sums.people }).into())
 }
 
 fn visitors(conn: &Connection) -> Result<u64, StoreError> {

@@ -6,7 +6,7 @@ use causeway_shared::attributes::Value as Attribute;
 use causeway_shared::fact::{Fact, What};
 use serde_json::{Value, json};
 
-use crate::support::{Answer, Origin, Place, fact, page, purchase, visitor};
+use crate::support::{Answer, Origin, Place, TENANTS, fact, now, page, purchase, visitor};
 
 fn says(n: u32, name: &str, value: Attribute) -> Fact {
     fact(visitor(n), 9, What::Attributes { writes: vec![(name.to_owned(), Some(value))] })
@@ -218,8 +218,10 @@ fn the_openapi_documents_examples_of_audiences_are_answered_as_it_says() {
                 let path = path.replace("{segment}", "5");
                 let answer = call(&origin, &operator, &method.to_uppercase(), &path, example);
                 assert!(answer.status < 300, "{method} {path}: {}", answer.text());
-                let described = said["responses"][answer.status.to_string()]["content"]["application/json"].clone();
-                let fields = described["schema"]["properties"].as_object().unwrap();
+                // Where an answer is lines, each is described; one person is one.
+                let content = &said["responses"][answer.status.to_string()]["content"];
+                let described = ["application/json", "application/x-ndjson"].map(|form| &content[form]["schema"]);
+                let fields = described.into_iter().find_map(|schema| schema["properties"].as_object()).unwrap();
                 let told = answer.json();
                 let unsaid: Vec<&String> =
                     told.as_object().unwrap().keys().filter(|key| !fields.contains_key(*key)).collect();
@@ -229,4 +231,80 @@ fn the_openapi_documents_examples_of_audiences_are_answered_as_it_says() {
         }
     }
     assert!(called >= 3, "{called}");
+}
+
+#[test]
+fn s4_13_each_member_is_told_its_next_best_moment() {
+    const HOUR_MS: u64 = 3_600_000;
+    let place = Place::with(&TENANTS.replacen("dev = true", "dev = true\ntime_zone = \"Asia/Kolkata\"", 1));
+    let origin = place.serve();
+    let token = place.token("viewer");
+    // One person came each day at this time, one once, and both twenty more times: everybody's hour is that of the first.
+    let today = now() / HOUR_MS * HOUR_MS + 60_000 - 24 * HOUR_MS;
+    let came = |of: u32, days: u64| Fact {
+        received: today - days * 24 * HOUR_MS,
+        at: today - days * 24 * HOUR_MS,
+        ..page(visitor(of), u32::try_from(days).unwrap())
+    };
+    origin.send(&(0..21).map(|days| came(1, days)).chain([came(2, 0)]).collect::<Vec<_>>());
+    counted(&origin, &token, &json!({}), 2);
+    assert_eq!(place.json(&["job", "run", "rhythm"]), json!({ "people": 2 }));
+
+    let ask = |accept: &str, body: Value| ask(&origin, &token, "schedule", accept, &body);
+    let answer = ask("application/x-ndjson", json!({"filter": {}, "hours": 169}));
+    let mut lines: Vec<Value> = answer.text().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    lines.sort_by_key(|line| line["person"].to_string());
+    let [first, second] = lines.as_slice() else { unreachable!("{}", answer.text()) };
+    assert_eq!(first["person"], visitor(1).to_string());
+    assert_eq!(
+        (&first["time_zone"], &first["best"], &first["source"]),
+        (&json!("Asia/Kolkata"), &json!(true), &json!("person"))
+    );
+    let at = first["at_ms"].as_u64().unwrap();
+    let daily = (at / HOUR_MS) % 24 == (today / HOUR_MS) % 24;
+    assert!(daily && at + HOUR_MS > now() && at < now() + 169 * HOUR_MS, "{first}");
+    assert!(first["confidence"].as_u64().unwrap() >= 80, "{first}");
+    // Half past, by its clock, where the hour begins in UTC; later where it has begun.
+    assert!(at % HOUR_MS > 0 || first["local"].as_str().unwrap().ends_with(":30"), "{first}");
+    assert_eq!((&second["source"], &second["confidence"]), (&json!("population"), &json!(0)));
+
+    let later =
+        json!({"filter": {"events.page": {"$count": {"$gte": 2}}}, "from_ms": today + 72 * HOUR_MS, "hours": 168});
+    let csv = ask("text/csv", later).text();
+    let (head, rows) = csv.split_once('\n').unwrap();
+    assert_eq!(head, "person,at_ms,local,time_zone,best,source,confidence");
+    assert!(rows.starts_with(&visitor(1).to_string()) && rows.contains(",Asia/Kolkata,true,person,"), "{csv}");
+    for (body, wrong) in [
+        (json!({"filter": {}, "hours": 0}), "1 to 8784 hours"),
+        (json!({"filter": {}, "from_ms": today, "hours": 1}), "the window is over"),
+        (json!({"filter": {}, "from_ms": u64::MAX}), "must begin within"),
+        (json!({"filter": {"attributes.height": 3}}), "there is no attribute"),
+    ] {
+        let answer = ask("*/*", body);
+        assert!(answer.status == 400 && answer.text().contains(wrong), "{wrong}: {}", answer.text());
+    }
+
+    // The command says the same of a window that lies ahead.
+    let from = (today + 72 * HOUR_MS).to_string();
+    let filter = r#"{"events.page": {"$count": {"$gte": 2}}}"#;
+    let told = |form: &str| {
+        let said =
+            ["audience", "schedule", filter, "--from", &from, "--hours", "168", "--form", form, "--tenant", "demo"];
+        String::from_utf8(place.run(&said).stdout).unwrap()
+    };
+    assert_eq!(told("csv"), csv);
+    let one: Value = serde_json::from_str(&told("ndjson")).unwrap();
+    assert_eq!(one["person"], visitor(1).to_string());
+    let bad = place.run(&["audience", "schedule", "{}", "--from", "soon", "--tenant", "demo"]);
+    assert!(!bad.status.success() && String::from_utf8_lossy(&bad.stderr).contains("`soon` is none"));
+}
+
+#[test]
+fn s4_13_a_time_zone_that_is_none_ends_the_start() {
+    let place = Place::new();
+    let configured = std::fs::read_to_string(place.config()).unwrap();
+    std::fs::write(place.config(), configured.replacen("dev = true", "time_zone = \"Mars/Olympus\"", 1)).unwrap();
+    let said = place.run(&["serve"]);
+    let said = String::from_utf8_lossy(&said.stderr).into_owned();
+    assert!(said.contains("tenant[0].time_zone: `Mars/Olympus` is none"), "{said}");
 }

@@ -9,7 +9,7 @@ use crate::support::{Answer, Origin, Place, TENANTS, hold, page, visitor};
 
 /// Without timers, and with a tenant that forgets.
 const CALLED: &str = r#"
-jobs = { trim_hours = 0, retention_hours = 0, reconcile_hours = 0, train_hours = 0, rollup_hours = 0 }
+jobs = { trim_hours = 0, retention_hours = 0, reconcile_hours = 0, train_hours = 0, rollup_hours = 0, rhythm_hours = 0 }
 
 [[tenant]]
 name = "demo"
@@ -94,6 +94,7 @@ fn a_command_says_what_it_would_do_and_its_runs_are_history_too() {
         ("trim", json!({ "visitors": 0, "changed": 0, "segments": 0, "actions": 0, "lookups": 0 })),
         ("retention", json!({ "visitors": 0, "forgotten": 0 })),
         ("rollup", json!({ "people": 0, "changed": 0, "sums": 0 })),
+        ("rhythm", json!({ "people": 0 })),
     ] {
         assert_eq!(place.json(&["job", "run", job, "--dry-run"]), came);
         assert_eq!(place.json(&["job", "run", job]), came);
@@ -170,14 +171,17 @@ fn a_job_that_is_due_at_the_start_runs_then_and_not_again() {
         let begun = Instant::now();
         let runs = loop {
             let list = origin.admin(&viewer, "jobs").json()["runs"].as_array().unwrap().clone();
-            if list.len() == 5 && list.iter().all(|run| run["outcome"] == "done") {
+            if list.len() == 6 && list.iter().all(|run| run["outcome"] == "done") {
                 break list;
             }
             assert!(begun.elapsed() < Duration::from_secs(30), "{list:?}");
         };
         let named: Vec<_> =
             runs.iter().map(|run| (run["job"].as_str().unwrap(), run["woken"].as_str().unwrap())).collect();
-        assert_eq!(named, ["materialise", "rollup", "reconcile", "retention", "trim"].map(|job| (job, "timer")));
+        assert_eq!(
+            named,
+            ["rhythm", "materialise", "rollup", "reconcile", "retention", "trim"].map(|job| (job, "timer"))
+        );
     }
 }
 

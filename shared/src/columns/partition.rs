@@ -6,6 +6,7 @@ use std::ops::Range;
 use super::numbers::{self, Numbers, room};
 use super::rows::Rows;
 use crate::ids::VisitorId;
+use crate::random;
 use crate::segments::SegmentId;
 
 /// The bucket of a dead row.
@@ -27,14 +28,10 @@ pub(super) struct Partition {
     pub(super) of: Range<u16>,
 }
 
-/// Tells sets of segments apart (SplitMix64's finaliser after each).
+/// Tells sets of segments apart.
 fn print(segments: &[SegmentId]) -> u64 {
-    segments.iter().fold(segments.len() as u64, |mut sum, id| {
-        sum = sum.wrapping_add(0x9e37_79b9_7f4a_7c15) ^ u64::from(id.0);
-        sum = (sum ^ (sum >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        sum = (sum ^ (sum >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        sum ^ (sum >> 31)
-    })
+    let length = segments.len() as u64;
+    segments.iter().fold(length, |sum, id| random::finish(sum.wrapping_add(random::GAMMA) ^ u64::from(id.0)))
 }
 
 impl Partition {

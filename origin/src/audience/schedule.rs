@@ -1,0 +1,113 @@
+//! When members are best reached: of each the next best moment within a window (S4.13).
+
+use std::ops::Range;
+
+use causeway_shared::ids::{Millis, VisitorId};
+use causeway_shared::limits;
+use causeway_shared::rhythm::Source;
+use rusqlite::{Connection, OptionalExtension as _};
+
+use super::answer::Lines;
+use crate::rhythm::{self, Everybody};
+use crate::store::{PersonNo, StoreError};
+use crate::tenants::Known;
+use crate::zones;
+
+const HOUR_MS: Millis = 3_600_000;
+
+/// A member's next best moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Moment {
+    /// Its oldest visitor.
+    pub person: VisitorId,
+    /// When, in milliseconds since 1970.
+    pub at_ms: Millis,
+    /// What its clock shows then.
+    pub local: String,
+    /// Its time zone.
+    pub time_zone: String,
+    /// Whether that is its best hour of the week; else the window holds none of it, and this is the best that it holds.
+    pub best: bool,
+    /// Whose habit the best hour is.
+    pub source: Source,
+    /// Of the best hour, in per cent; 0 where it is everybody's.
+    pub confidence: u8,
+}
+
+/// A window that begins at a time, or what is wrong with it.
+///
+/// # Errors
+/// Text for whoever asked.
+pub fn window(from: Millis, hours: u32, now: Millis) -> Result<Range<Millis>, String> {
+    let until = from.saturating_add(Millis::from(hours) * HOUR_MS);
+    if !(1..=limits::SCHEDULE_HOURS).contains(&hours) {
+        return Err(format!("a window has 1 to {} hours", limits::SCHEDULE_HOURS));
+    }
+    if until <= now {
+        return Err("the window is over: it must end in the future".to_owned());
+    }
+    if from > now.saturating_add(Millis::from(limits::SCHEDULE_HOURS) * HOUR_MS) {
+        return Err(format!("the window must begin within {} hours from now", limits::SCHEDULE_HOURS));
+    }
+    Ok(from..until)
+}
+
+/// The moments of some members. Who is no person's oldest visitor any more is left out.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn moments(
+    conn: &Connection,
+    tenant: &Known,
+    members: &[VisitorId],
+    window: &Range<Millis>,
+    now: Millis,
+) -> Result<Vec<Moment>, StoreError> {
+    const PERSON: &str = "SELECT p.person FROM visitors v JOIN people p USING (person)
+        WHERE v.tenant = ?1 AND v.visitor = ?2 AND p.master = ?2";
+    let mut everybody = Everybody::load(conn, tenant)?;
+    let mut find = conn.prepare_cached(PERSON)?;
+    let mut all = Vec::with_capacity(members.len());
+    for master in members {
+        let person = find.query_row((tenant.no.0, master.as_bytes()), |row| row.get(0).map(PersonNo)).optional()?;
+        let Some(person) = person else { continue };
+        let Some(activity) = rhythm::read(conn, person, &everybody)? else { continue };
+        let zone = everybody.zone_of(&activity);
+        let (habits, offsets) = everybody.habits(&activity, &zone, now, window.end);
+        let Some(at_ms) = habits.next(now, window.clone(), &offsets) else { continue };
+        let found = habits.best();
+        all.push(Moment {
+            person: *master,
+            at_ms,
+            local: zones::local(&zone, at_ms),
+            time_zone: zone.iana_name().unwrap_or("UTC").to_owned(),
+            best: found.is_now(at_ms, offsets.at(at_ms)),
+            source: found.source,
+            confidence: found.confidence,
+        });
+    }
+    Ok(all)
+}
+
+/// What stands before the first line.
+#[must_use]
+pub fn head(lines: Lines) -> &'static str {
+    if lines == Lines::Csv { "person,at_ms,local,time_zone,best,source,confidence\n" } else { "" }
+}
+
+/// Some of them, a line each; nothing in them has to be escaped.
+#[must_use]
+pub fn text(lines: Lines, moments: &[Moment]) -> String {
+    let mut text = String::with_capacity(moments.len() * 180);
+    for Moment { person, at_ms, local, time_zone, best, source, confidence } in moments {
+        let source = if *source == Source::Person { "person" } else { "population" };
+        text.push_str(&match lines {
+            Lines::Csv => format!("{person},{at_ms},{local},{time_zone},{best},{source},{confidence}\n"),
+            Lines::Ndjson => format!(
+                "{{\"person\":\"{person}\",\"at_ms\":{at_ms},\"local\":\"{local}\",\"time_zone\":\"{time_zone}\",\
+                 \"best\":{best},\"source\":\"{source}\",\"confidence\":{confidence}}}\n"
+            ),
+        });
+    }
+    text
+}
