@@ -44,7 +44,7 @@ impl World {
         let ring = |seed| KeyRing(vec![Key { id: 1, stage: Stage::Active, secret: secret(seed) }]);
         let proof = json!([{ "kid": "p", "alg": "HS256", "key": "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=" }]);
         let proof = serde_json::from_value(proof).unwrap();
-        let demo = TenantKeys { cookie: ring(1), alternate: ring(2), proof };
+        let demo = TenantKeys { cookie: ring(1), alternate: ring(2), proof, ..TenantKeys::default() };
         let keys = Keys { sync: ring(3), explain: None, tenants: [("demo".to_owned(), demo)].into() };
         let config = json!({ "tenant": [{
             "name": "demo", "hosts": ["localhost"], "dev": true, "no_signal": "allow", "proof_header": "x-proof",
@@ -156,7 +156,8 @@ impl World {
         let admits = [(own, ()), (sibling, ())].into_iter().collect();
         let membership = Membership { epoch: Epoch(1), devices: 2, admits, ..Membership::default() };
         let version = Version { restore: 0, counter: 1 };
-        let snapshot = Snapshot { version, visitor: own, unique: Vec::new(), membership, profiles, truncated: false };
+        let snapshot =
+            Snapshot { version, visitor: own, unique: Vec::new(), membership, profiles, best: None, truncated: false };
         let key = snapshot_key(&self.tenant, own);
         let value = wire::kv::encode_stored(&key, &Stored::Snapshot(Box::new(snapshot))).unwrap();
         self.kv.insert(key, value);

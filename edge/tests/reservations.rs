@@ -70,7 +70,7 @@ impl Page {
     fn with(ads: &Value) -> Self {
         let secret = |seed: u8| std::array::from_fn(|i| u8::try_from(i * 7).unwrap() ^ seed);
         let ring = |seed| KeyRing(vec![Key { id: 1, stage: Stage::Active, secret: secret(seed) }]);
-        let demo = TenantKeys { cookie: ring(1), alternate: ring(2), proof: Vec::new() };
+        let demo = TenantKeys { cookie: ring(1), alternate: ring(2), ..TenantKeys::default() };
         let keys =
             Keys { sync: ring(3), explain: Some(EXPLAIN.to_owned()), tenants: [("demo".to_owned(), demo)].into() };
         let config = json!({ "tenant": [{
@@ -201,6 +201,7 @@ impl Page {
                 ..Membership::default()
             },
             profiles: [(own, profile(Vec::new())), (sibling, profile(seen.pack()))].into_iter().collect(),
+            best: None,
             truncated: false,
         };
         let key = kv::snapshot_key(&self.tenant, own);

@@ -68,7 +68,7 @@ impl Page {
     fn with(catalogue: Value) -> Self {
         let secret = |seed: u8| std::array::from_fn(|i| u8::try_from(i * 7).unwrap() ^ seed);
         let ring = |seed| KeyRing(vec![Key { id: 1, stage: Stage::Active, secret: secret(seed) }]);
-        let demo = TenantKeys { cookie: ring(1), alternate: ring(2), proof: Vec::new() };
+        let demo = TenantKeys { cookie: ring(1), alternate: ring(2), ..TenantKeys::default() };
         let explain = Some(EXPLAIN.to_owned());
         let keys = Keys { sync: ring(3), explain, tenants: [("demo".to_owned(), demo)].into() };
         let config = json!({ "tenant": [{ "name": "demo", "hosts": ["localhost"], "no_signal": "allow" }] });
@@ -252,8 +252,15 @@ fn s4_06_a_persons_earliest_exposure_decides_and_a_browser_tells_its_own_once() 
         ..Membership::default()
     };
     let profiles = profiles.into_iter().collect();
-    let snapshot =
-        Snapshot { version: version(2), visitor: own, unique: vec![], membership, profiles, truncated: false };
+    let snapshot = Snapshot {
+        version: version(2),
+        visitor: own,
+        unique: vec![],
+        membership,
+        profiles,
+        best: None,
+        truncated: false,
+    };
     let key = kv::snapshot_key(&page.tenant, own);
     page.kv.insert(key.clone(), wire::kv::encode_stored(&key, &Stored::Snapshot(Box::new(snapshot))).unwrap());
     assert_eq!(page.arm(), "high", "as its sibling saw it");

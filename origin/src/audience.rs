@@ -3,14 +3,17 @@
 //! these rows anew ([`follow`]). They hold nothing that the store does not: a process reads their file, or builds them.
 
 pub mod answer;
+pub mod deliver;
 pub mod follow;
 mod keep;
 pub mod kept;
 pub mod person;
 pub mod refresh;
 pub mod schedule;
+pub mod send;
 #[cfg(test)]
 mod tests;
+mod webhook;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -18,6 +18,7 @@ mod keys;
 mod links;
 mod output;
 mod segments;
+mod send;
 mod token;
 
 use std::io::IsTerminal as _;

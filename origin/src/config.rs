@@ -1,12 +1,15 @@
 //! The origin's configuration: one TOML file, the environment over it, checked as a whole.
 
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use causeway_shared::config::{EdgeConfig, Problem, Tenant};
 use causeway_shared::ids::Millis;
+use causeway_shared::limits;
 use causeway_shared::vocabulary::Vocabulary;
 use serde::Deserialize;
+use ureq::http::Uri;
 
 use crate::jobs::{Every, Job};
 use crate::reference::{SETTINGS, Shape};
@@ -202,6 +205,20 @@ impl Config {
 }
 
 /// The words of a tenant's file.
+/// Whether sends may be told there: what goes over a network is encrypted.
+fn is_webhook(url: &str) -> bool {
+    let Some(uri) = url.parse::<Uri>().ok().filter(|_| url.len() <= limits::WEBHOOK_BYTES) else { return false };
+    let is_local = |host: &str| {
+        let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+        host == "localhost" || address.is_ok_and(|address| address.is_loopback())
+    };
+    match (uri.scheme_str(), uri.host()) {
+        (Some("https"), Some(host)) => !host.is_empty(),
+        (Some("http"), Some(host)) => is_local(host),
+        _ => false,
+    }
+}
+
 fn words(path: &Path) -> Result<Vocabulary, ConfigError> {
     let unread = |source| ConfigError::Catalogue { path: path.to_owned(), source };
     let text = std::fs::read_to_string(path).map_err(unread)?;
@@ -265,6 +282,10 @@ impl Document {
             }
         }
         for (i, tenant) in edge.tenants.iter().enumerate() {
+            if tenant.webhook.as_ref().is_some_and(|url| !is_webhook(url)) {
+                let message = "an https: URL is needed, or one of http: whose host is localhost or a loopback address";
+                say(&format!("tenant[{i}].webhook"), message);
+            }
             if zones::named(&tenant.time_zone).is_none() {
                 let shown = tenant.time_zone.get(..tenant.time_zone.floor_char_boundary(64)).unwrap_or_default();
                 let message =
@@ -361,6 +382,22 @@ mod tests {
         let said = zone("Mars/Olympus").unwrap_err().to_string();
         assert!(said.contains("tenant[0].time_zone: `Mars/Olympus` is none"), "{said}");
         assert!(zone("").is_err() && zone(&"é".repeat(500)).is_err());
+    }
+
+    #[test]
+    fn s4_07_a_webhook_is_told_over_tls_or_on_this_machine() {
+        let webhook = |url: &str| parse(&format!("{SMALL}webhook = \"{url}\""), &[]);
+        for url in ["https://pub.example/sends?a=b", "http://localhost:8080/", "http://127.0.0.2/x", "http://[::1]:1/"]
+        {
+            assert_eq!(webhook(url).unwrap().edge.tenants[0].webhook.as_deref(), Some(url));
+        }
+        for url in
+            ["http://pub.example/", "http://127.0.0.1.pub.example/", "ftp://localhost/", "/sends", "", "https://"]
+        {
+            let said = webhook(url).unwrap_err().to_string();
+            assert!(said.contains("tenant[0].webhook: an https: URL"), "{url}: {said}");
+        }
+        assert!(webhook(&format!("https://pub.example/{}", "x".repeat(limits::WEBHOOK_BYTES))).is_err());
     }
 
     #[test]

@@ -19,18 +19,28 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use causeway_shared::config::EdgeConfig;
-use causeway_shared::ids::Millis;
+use causeway_shared::ids::{Millis, VisitorId};
 use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
 
-use self::file::Sink;
-use self::tables::{Cell, SCHEMA, TABLES, Table};
+use self::file::{Hashed, Sink};
+use self::tables::{Cell, PERSON, SCHEMA, TABLES, Table};
 use crate::store::{Counters, StoreError, TenantNo};
 
 pub use self::file::Form;
 
 /// File name of the manifest. It is written last: a folder without one is no export.
 pub const MANIFEST: &str = "manifest.json";
+
+/// Writes people to a new file, as Parquet: one column, `person`.
+///
+/// # Errors
+/// Where the file is there already or cannot be written.
+pub fn people(to: &Path, mut people: impl Iterator<Item = VisitorId>) -> io::Result<()> {
+    let mut writer = parquet::Writer::new(Hashed::create(to)?, vec![PERSON])?;
+    people.try_for_each(|person| writer.put(vec![Cell::Text(person.to_string())]))?;
+    writer.finish()?.finish().map(drop)
+}
 
 /// Why an export was not made.
 #[derive(Debug, thiserror::Error)]

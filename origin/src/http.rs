@@ -12,6 +12,7 @@ mod jobs;
 mod links;
 mod people;
 mod segments;
+mod sends;
 mod sync;
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -170,6 +171,7 @@ pub fn router(app: Arc<App>) -> Router {
         .merge(experiments::routes())
         .merge(attributes::routes())
         .merge(audience::routes())
+        .merge(sends::routes())
         .merge(audit::routes())
         .merge(catalogue::routes())
         .merge(erase::routes())

@@ -20,6 +20,8 @@ use crate::store::TenantNo;
 const HOUR_MS: Millis = 3_600_000;
 /// After a run that did not end well the next one waits so long, or as long as between two where that is less.
 const RETRY_MS: Millis = HOUR_MS;
+/// And a job that runs when its work is due so long.
+const AGAIN_MS: Millis = 1_000;
 
 /// A job by its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -46,11 +48,13 @@ pub enum Job {
     Materialise,
     /// When all people are active, summed up.
     Rhythm,
+    /// People drawn for sends are told, those sends that are due.
+    Send,
 }
 
 impl Job {
     /// All of them; of two that are due at once the first goes first.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Trim,
         Self::Retention,
         Self::Reconcile,
@@ -62,9 +66,10 @@ impl Job {
         Self::Columns,
         Self::Materialise,
         Self::Rhythm,
+        Self::Send,
     ];
     /// Their names, in the same order.
-    pub const NAMES: [&str; 11] = [
+    pub const NAMES: [&str; 12] = [
         "trim",
         "retention",
         "reconcile",
@@ -76,6 +81,7 @@ impl Job {
         "columns",
         "materialise",
         "rhythm",
+        "send",
     ];
 
     /// Its name.
@@ -93,6 +99,7 @@ impl Job {
             Self::Columns => "columns",
             Self::Materialise => "materialise",
             Self::Rhythm => "rhythm",
+            Self::Send => "send",
         }
     }
 
@@ -225,6 +232,8 @@ impl Every {
             Job::Columns => self.columns_hours,
             Job::Materialise => self.materialise_hours,
             Job::Rhythm => self.rhythm_hours,
+            // Each send says when it goes on.
+            Job::Send => 0,
         };
         Millis::from(hours) * HOUR_MS
     }
@@ -248,23 +257,37 @@ pub struct Timer {
     pub job: Job,
     /// Whose, of a job by tenant.
     pub tenant: Option<TenantNo>,
-    /// How often, in milliseconds; 0: never.
-    pub every: Millis,
+    /// When it runs.
+    pub when: When,
     /// Its newest run.
     pub last: Option<Last>,
+}
+
+/// When a job runs by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum When {
+    /// So often, in milliseconds; 0: never.
+    Every(Millis),
+    /// From this time on; `None` for never.
+    At(Option<Millis>),
 }
 
 impl Timer {
     /// When the next run is due; `None` for never. A job that never ran is due at once, and so is one whose last run is of
     /// a time still to come: the clock went back.
     fn due(&self, now: Millis) -> Option<Millis> {
-        if self.every == 0 {
-            return None;
-        }
+        let every = match self.when {
+            When::Every(0) => return None,
+            When::Every(every) => every,
+            When::At(at) => {
+                let failed = self.last.filter(|last| last.outcome == Some(Outcome::Failed) && last.ended <= now);
+                return Some(at?.max(failed.map_or(0, |last| last.ended.saturating_add(AGAIN_MS))));
+            }
+        };
         let due = match self.last {
             Some(last) if last.started <= now => match last.outcome {
-                Some(Outcome::Done) | None => last.started.saturating_add(self.every),
-                Some(Outcome::Failed | Outcome::Interrupted) => last.ended.saturating_add(self.every.min(RETRY_MS)),
+                Some(Outcome::Done) | None => last.started.saturating_add(every),
+                Some(Outcome::Failed | Outcome::Interrupted) => last.ended.saturating_add(every.min(RETRY_MS)),
             },
             _ => 0,
         };

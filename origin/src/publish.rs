@@ -20,6 +20,7 @@ use crate::fold::Changed;
 use crate::group::Group;
 use crate::link::{Linked, PersonChange, family};
 use crate::read;
+use crate::rhythm::Told;
 use crate::store::{PersonNo, StoreError, TenantNo, signed, unsigned, visitor_at};
 use crate::tenants::Tenants;
 pub(crate) use sweep::swept;
@@ -275,8 +276,9 @@ pub fn hand_out(group: &mut Group<'_>, wanted: u16) -> Result<Vec<Publish>, Stor
         sweep::go_on(group)?;
         all = due(group, wanted)?;
     }
+    let mut best = Told::default();
     for due in all {
-        if let Some(write) = lease(group, &due)? {
+        if let Some(write) = lease(group, &due, &mut best)? {
             writes.push((matches!(due.subject, Subject::Lookup(..)), write));
         }
     }
@@ -360,7 +362,7 @@ fn due(group: &Group<'_>, wanted: usize) -> Result<Vec<Due>, StoreError> {
 
 /// Builds a row's value and leases the row under the value's version. `None` when there is nothing to write:
 /// the tenant is no longer configured, or the value could not be built.
-fn lease(group: &mut Group<'_>, due: &Due) -> Result<Option<Publish>, StoreError> {
+fn lease(group: &mut Group<'_>, due: &Due, best: &mut Told) -> Result<Option<Publish>, StoreError> {
     const LEASE: &str = "UPDATE outbox SET lease = ?2, lease_change = changed, leased_until = ?3,
         handed = ?4, late = iif(lease IS NULL, late, ?5) WHERE row = ?1";
     const PUT_OFF: &str = "UPDATE outbox SET due = ?2 WHERE row = ?1";
@@ -369,6 +371,9 @@ fn lease(group: &mut Group<'_>, due: &Due) -> Result<Option<Publish>, StoreError
         group.tx.prepare_cached("DELETE FROM outbox WHERE row = ?1")?.execute([due.row])?;
         return Ok(None);
     };
+    if let Subject::Snapshot(visitor) = due.subject {
+        best.tell(group.tx, tenant, visitor, group.now)?;
+    }
     let version = group.next_version();
     let retry = signed(group.now.saturating_add(RETRY_MS));
     let (key, value) = match value::build(group.tx, tenant, due.subject, version, group.now) {

@@ -250,6 +250,12 @@ const TENANT: &[(&str, &str, &str)] = &[
      `time_zone` is such a name has that one instead.",
     ),
     (
+        "webhook",
+        "none",
+        "Where sends (`causeway audience send`) are told: an `https:` URL, or one of `http:` on this machine. What is posted there is signed with the key that \
+     `causeway keys rotate webhook` makes, as Standard Webhooks says.",
+    ),
+    (
         "publish_delay_s",
         "10",
         "Seconds, up to 600, a snapshot takes to reach the KV; a younger visitor is not looked up.",
@@ -329,7 +335,7 @@ mod tests {
         let json = serde_json::to_value(tenant).unwrap();
         let mut keys: Vec<&str> = json.as_object().unwrap().keys().map(String::as_str).collect();
         // The edge is not told of these.
-        keys.extend(["link_threshold", "forget_after_days", "time_zone"]);
+        keys.extend(["link_threshold", "forget_after_days", "time_zone", "webhook"]);
         let mut described: Vec<&str> = TENANT.iter().map(|(key, ..)| *key).collect();
         keys.sort_unstable();
         described.sort_unstable();

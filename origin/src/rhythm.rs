@@ -6,13 +6,13 @@ use std::collections::btree_map::Entry;
 use std::ops::Range;
 
 use causeway_shared::attributes::{AttributeMap, Kind, Token, Value};
-use causeway_shared::ids::Millis;
+use causeway_shared::ids::{Millis, VisitorId};
 use causeway_shared::profile::Profile;
 use causeway_shared::rhythm::{BestTime, HOURS, Habits, Offset, Offsets, Population, Prior, Rhythm, Source};
 use causeway_shared::segments::Stamp;
 use causeway_shared::wire::profile;
 use jiff::tz::TimeZone;
-use rusqlite::{Connection, OptionalExtension as _};
+use rusqlite::{Connection, OptionalExtension as _, Row};
 
 use crate::store::{PersonNo, StoreError, TenantNo, signed};
 use crate::tenants::{Known, Tenants};
@@ -121,6 +121,49 @@ impl Everybody {
         let (habits, offsets) = self.habits(of, &zone, now, now.saturating_add(1));
         let best = habits.best();
         (best.source == Source::Person).then(|| best.edge(offsets.at(now)))
+    }
+}
+
+/// What snapshots that are handed out at once say of best times: of each person and tenant found once.
+#[derive(Debug, Default)]
+pub struct Told {
+    tenants: BTreeMap<TenantNo, Everybody>,
+    people: BTreeMap<PersonNo, Option<u16>>,
+}
+
+impl Told {
+    /// Notes what a visitor's snapshot is to say of its person from now on.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn tell(
+        &mut self,
+        conn: &Connection,
+        tenant: &Known,
+        visitor: VisitorId,
+        now: Millis,
+    ) -> Result<(), StoreError> {
+        const READ: &str = "SELECT row, person, best FROM visitors WHERE tenant = ?1 AND visitor = ?2";
+        const TELL: &str = "UPDATE visitors SET best = ?2 WHERE row = ?1";
+        let row = |row: &Row<'_>| Ok((row.get::<_, i64>(0)?, PersonNo(row.get(1)?), row.get::<_, Option<u16>>(2)?));
+        let found = conn.prepare_cached(READ)?.query_row((tenant.no.0, visitor.as_bytes()), row).optional()?;
+        let Some((row, person, told)) = found else { return Ok(()) };
+        let best = match self.people.get(&person) {
+            Some(best) => *best,
+            None => {
+                let everybody = match self.tenants.entry(tenant.no) {
+                    Entry::Occupied(everybody) => everybody.into_mut(),
+                    Entry::Vacant(place) => place.insert(Everybody::load(conn, tenant)?),
+                };
+                let best = read(conn, person, everybody)?.and_then(|of| everybody.best(&of, now)).map(BestTime::pack);
+                self.people.insert(person, best);
+                best
+            }
+        };
+        if best != told {
+            conn.prepare_cached(TELL)?.execute((row, best))?;
+        }
+        Ok(())
     }
 }
 

@@ -1,3 +1,4 @@
 //! Audiences: what is known of the people whom a filter means, without and with looking at everyone.
 
 pub mod estimate;
+pub mod send;

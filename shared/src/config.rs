@@ -67,6 +67,9 @@ pub struct Tenant {
     /// The time zone of people who do not say theirs, by its name in the IANA's database. Default UTC. The edge is not told.
     #[serde(default = "default_time_zone", skip_serializing)]
     pub time_zone: String,
+    /// Where sends are told: an `https:` URL, or one of `http:` on this machine. The edge is not told.
+    #[serde(default, skip_serializing)]
+    pub webhook: Option<String>,
     /// Who may bring new names of attributes. Default `pages`.
     #[serde(default)]
     pub attribute_names: NamePolicy,

@@ -64,6 +64,7 @@ pub struct Described {
     segments: Vec<SegmentId>,
     devices: u32,
     seen: Option<(Millis, Millis)>,
+    best_now: Option<bool>,
 }
 
 impl Described {
@@ -76,14 +77,15 @@ impl Described {
             segments: counted.segments(now),
             devices: counted.devices(),
             seen: counted.seen(),
+            best_now: counted.best().map(|best| best.is_now(now)),
         }
     }
 
     /// The same, to be asked.
     #[must_use]
     pub fn person(&self) -> filter::Person<'_> {
-        let Self { attributes, segments, devices, seen } = self;
-        filter::Person { attributes, segments, devices: *devices, seen: *seen }
+        let Self { attributes, segments, devices, seen, best_now } = self;
+        filter::Person { attributes, segments, devices: *devices, seen: *seen, best_now: *best_now }
     }
 }
 

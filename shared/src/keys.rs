@@ -89,6 +89,9 @@ pub struct TenantKeys {
     /// Verify member proofs.
     #[serde(default)]
     pub proof: Vec<ProofKey>,
+    /// Sign what the tenant's webhook is told. Empty where there is none; the edge has no use for them.
+    #[serde(default, skip_serializing_if = "KeyRing::is_empty")]
+    pub webhook: KeyRing,
 }
 
 /// The whole key file.
@@ -120,6 +123,9 @@ impl Keys {
             };
             keys.cookie.problems(&format!("tenants.{name}.cookie"), &mut found);
             keys.alternate.problems(&format!("tenants.{name}.alternate"), &mut found);
+            if !keys.webhook.is_empty() {
+                keys.webhook.problems(&format!("tenants.{name}.webhook"), &mut found);
+            }
             for (i, proof) in keys.proof.iter().enumerate() {
                 proof.problems(&format!("tenants.{name}.proof[{i}]"), &mut found);
             }
@@ -155,6 +161,24 @@ impl KeyRing {
     #[must_use]
     pub fn active(&self) -> Option<&Key> {
         self.0.iter().find(|k| k.stage == Stage::Active)
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// What `webhook-signature` says of a message (Standard Webhooks 1.0.0, "Signature scheme"): one signature by each key, so
+    /// that a receiver that knows any of them verifies it. `seconds` since 1970 are those of `webhook-timestamp`.
+    #[must_use]
+    pub fn sign_webhook(&self, id: &str, seconds: u64, body: &[u8]) -> String {
+        let head = format!("{id}.{seconds}.");
+        let sign = |key: &Key| {
+            let hmac = Hmac::<Sha256>::new_from_slice(&key.secret).ok()?.chain_update(&head).chain_update(body);
+            Some(format!("v1,{}", STANDARD.encode(hmac.finalize().into_bytes())))
+        };
+        self.0.iter().filter_map(sign).collect::<Vec<_>>().join(" ")
     }
 
     /// The key of that id, in whatever stage.
@@ -268,6 +292,20 @@ mod tests {
             *byte = u8::try_from(i).unwrap() ^ id;
         }
         Key { id, stage, secret }
+    }
+
+    #[test]
+    fn s4_07_a_webhook_is_signed_as_the_standard_says_by_each_key() {
+        // The example of Standard Webhooks: HMAC takes its key of 24 bytes for one that ends in zeros.
+        let mut secret = [0; 32];
+        let known = STANDARD.decode("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw").unwrap();
+        secret.iter_mut().zip(known).for_each(|(to, byte)| *to = byte);
+        let ring = KeyRing(vec![Key { id: 1, stage: Stage::Active, secret }, key(2, Stage::Next)]);
+        let signed = ring.sign_webhook("msg_p5jXN8AQM9LWM0D4loKWxJek", 1_614_265_330, br#"{"test": 2432232314}"#);
+        let (first, second) = signed.split_once(' ').unwrap();
+        assert_eq!(first, "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=");
+        assert!(second.starts_with("v1,") && second != first);
+        assert_eq!(KeyRing::default().sign_webhook("a", 1, b""), "");
     }
 
     #[test]

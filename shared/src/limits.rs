@@ -267,6 +267,14 @@ pub const TARGET_COUNTS: usize = 4_096;
 pub const AUDIENCE_HOURS: u32 = 8_784;
 /// Audiences that a tenant keeps as segments.
 pub const AUDIENCES: usize = 100;
+/// People of one send.
+pub const SEND_PEOPLE: u32 = 1_000_000;
+/// Sends of a tenant.
+pub const SENDS: usize = 1_000;
+/// How many people a second a send is told to at most, where it says.
+pub const SEND_PER_SECOND: u32 = 100_000;
+/// Longest URL of a webhook, in bytes.
+pub const WEBHOOK_BYTES: usize = 2_048;
 /// Precision that may be asked of an estimate: half an interval's width, as a share of all people. The finest takes everybody
 /// of up to a billion people; a coarser one says nothing.
 pub const PRECISION: RangeInclusive<f64> = 0.000_01..=0.5;

@@ -8,6 +8,7 @@ use crate::experiment::Exposures;
 use crate::ids::{AltHash, Epoch, Millis, Version, VisitorId};
 use crate::membership::{Membership, Memberships};
 use crate::profile::{Known, SubProfile, Totals};
+use crate::rhythm::BestTime;
 use crate::segments::{self, PackedSegments, SegmentId};
 use crate::time::HourStamp;
 use crate::units::Units;
@@ -25,6 +26,8 @@ pub struct Snapshot {
     pub membership: Membership,
     /// The visitors' sums, the visitor's own among them.
     pub profiles: LiteMap<VisitorId, SubProfile>,
+    /// When its person is best reached; `None` where too little is known of it.
+    pub best: Option<BestTime>,
     /// Whether visitors were left out for size.
     pub truncated: bool,
 }
@@ -33,6 +36,7 @@ impl Snapshot {
     /// Drops what it says of anybody but its visitor. Whose visitor it is stays: that keeps two members apart.
     pub fn keep_own(&mut self) {
         self.membership = Membership::default();
+        self.best = None;
         let own = self.visitor;
         self.profiles.retain(|visitor, _| *visitor == own);
     }
@@ -54,6 +58,7 @@ pub struct Counted<'a> {
     members: Vec<VisitorId>,
     known: Vec<&'a Known>,
     memberships: &'a Memberships,
+    best: Option<BestTime>,
 }
 
 impl<'a> Counted<'a> {
@@ -86,6 +91,12 @@ impl<'a> Counted<'a> {
     pub fn seen(&self) -> Option<(Millis, Millis)> {
         let each = self.known.iter().filter_map(|known| known.seen());
         each.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
+    }
+
+    /// When the person is best reached, as the newest of their snapshots says.
+    #[must_use]
+    pub fn best(&self) -> Option<BestTime> {
+        self.best
     }
 
     /// Their actions, each visitor's by themselves.
@@ -126,11 +137,14 @@ impl<'a> Counted<'a> {
 pub struct View {
     known: LiteMap<VisitorId, Known>,
     memberships: Memberships,
+    /// What the newest snapshot of each says.
+    best: LiteMap<VisitorId, (Version, BestTime)>,
 }
 
 impl View {
     /// Adds a snapshot.
     pub fn add_snapshot(&mut self, snapshot: Snapshot) {
+        self.add_best(&snapshot);
         self.add_profiles(snapshot.profiles);
         self.memberships.add(snapshot.membership);
     }
@@ -143,8 +157,20 @@ impl View {
         }
         siblings.retain(|(sibling, _)| self.counts(own, *sibling));
         for (_, snapshot) in siblings {
+            self.add_best(&snapshot);
             self.add_profiles(snapshot.profiles);
         }
+    }
+
+    fn add_best(&mut self, snapshot: &Snapshot) {
+        if let Some(best) = snapshot.best {
+            self.put_best(snapshot.visitor, (snapshot.version, best));
+        }
+    }
+
+    fn put_best(&mut self, visitor: VisitorId, said: (Version, BestTime)) {
+        let newest = self.best.get(&visitor).map_or(said, |before| said.max(*before));
+        self.best.insert(visitor, newest);
     }
 
     fn add_profiles(&mut self, profiles: LiteMap<VisitorId, SubProfile>) {
@@ -168,6 +194,7 @@ impl View {
         for (visitor, known) in other.known {
             self.add_known(visitor, known);
         }
+        other.best.iter().for_each(|(visitor, said)| self.put_best(*visitor, *said));
         self.memberships = self.memberships.join(other.memberships);
         self
     }
@@ -180,7 +207,9 @@ impl View {
         if let Err(place) = members.binary_search(&own) {
             members.insert(place, own);
         }
-        Counted { own, members, known, memberships: &self.memberships }
+        let said = self.best.iter().filter(|(visitor, _)| members.binary_search(visitor).is_ok());
+        let best = said.map(|(_, said)| *said).max().map(|(_, best)| best);
+        Counted { own, members, known, memberships: &self.memberships, best }
     }
 
     /// The sums of one visitor alone.

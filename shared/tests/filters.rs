@@ -92,6 +92,7 @@ struct Someone {
     segments: Vec<SegmentId>,
     devices: u32,
     seen: Option<(u64, u64)>,
+    best_now: Option<bool>,
     url: Option<&'static str>,
     keywords: Vec<&'static str>,
     view_type: u8,
@@ -119,8 +120,13 @@ impl Someone {
 
     fn ask<T>(&self, questions: &[CountQuestion], ask: impl FnOnce(&Subject<'_>) -> T) -> T {
         let counts = self.counts(questions);
-        let person =
-            Person { attributes: &self.attributes, segments: &self.segments, devices: self.devices, seen: self.seen };
+        let person = Person {
+            attributes: &self.attributes,
+            segments: &self.segments,
+            devices: self.devices,
+            seen: self.seen,
+            best_now: self.best_now,
+        };
         ask(&Subject {
             person: self.is_known.then_some(person),
             url: self.url,
@@ -153,6 +159,7 @@ fn ann() -> Someone {
         segments: vec![SegmentId(7), SegmentId(8457)],
         devices: 2,
         seen: Some((1_700_000_000_000, 1_700_000_360_500)),
+        best_now: None,
         url: Some("https://pub.example/hotels"),
         keywords: vec!["hotel", "beach"],
         view_type: 1,
@@ -222,6 +229,26 @@ fn s4_05_without_a_person_nothing_of_one_is_there() {
     check(&nobody, json!({"segments": {"$exists": false}, "last_seen": {"$exists": false}}), true);
     check(&nobody, json!({"events.page": {"$count": {"$gte": 0}}}), false);
     check(&nobody, json!({"geo.country": "DE", "page.keywords": "hotel"}), true);
+}
+
+#[test]
+fn s4_13_a_targeting_may_ask_whether_it_is_the_persons_best_hour_and_an_audience_may_not() {
+    let now = json!({"best_time.now": true});
+    for (best_now, [is_now, is_not, is_known]) in
+        [(Some(true), [true, false, true]), (Some(false), [false, true, true]), (None, [false, true, false])]
+    {
+        let someone = Someone { best_now, ..ann() };
+        check(&someone, now.clone(), is_now);
+        check(&someone, json!({"best_time.now": {"$ne": true}}), is_not);
+        check(&someone, json!({"best_time.now": {"$exists": true}}), is_known);
+    }
+    let refused = |document: &Json, answers| {
+        let found = parse(document, "", &tenant().words(answers)).unwrap_err();
+        format!("{}: {}", found[0].path, found[0].message)
+    };
+    assert!(refused(&now, Answers::Audience).contains("time of asking"));
+    assert!(refused(&json!({"best_time.now": 20}), Answers::Origin).contains("true or false is needed"));
+    assert!(refused(&json!({"best_time.now": {"$gt": false}}), Answers::Origin).contains("best_time.now"));
 }
 
 #[test]
@@ -628,6 +655,7 @@ mod naive {
                 );
             }
             _ if !someone.is_known => return Vec::new(),
+            "best_time.now" => return someone.best_now.map(|now| json!(now)).into_iter().collect(),
             "segments" => return someone.segments.iter().map(|id| json!(id.0)).collect(),
             "devices" => return vec![json!(someone.devices)],
             "first_seen" => return someone.seen.map(|(first, _)| json!(first)).into_iter().collect(),
@@ -689,6 +717,7 @@ fn a_field() -> impl Strategy<Value = (&'static str, bool, Vec<Json>)> {
         ("devices", true, vec![json!(1), json!(2), json!(3)]),
         ("first_seen", true, vec![json!(10), json!(20)]),
         ("last_seen", true, vec![json!(20), json!(30)]),
+        ("best_time.now", false, vec![json!(true), json!(false)]),
         ("page.url", false, vec![json!("https://a.example/"), json!("https://b.example/")]),
         ("page.keywords", false, vec![json!("ski"), json!("beach"), json!("hotel")]),
         ("page.view_type", false, vec![json!("home"), json!("article")]),
@@ -754,6 +783,7 @@ prop_compose! {
         segments in prop::sample::subsequence(vec![1, 2, 3, 4, 70_000, u32::MAX], 0..=4),
         devices in 1..4_u32,
         seen in prop::option::of(select(vec![(10, 20), (20, 30)])),
+        best_now in prop::option::of(any::<bool>()),
         url in prop::option::of(select(vec!["https://a.example/", "https://c.example/"])),
         keywords in prop::sample::subsequence(vec!["beach", "hotel", "ski"], 0..=2),
         view_type in 0..4_u8,
@@ -772,7 +802,7 @@ prop_compose! {
         ];
         let attributes = (0..).map(Token).zip(values).filter_map(|(token, value)| Some((token, value?))).collect();
         let segments = segments.into_iter().map(SegmentId).collect();
-        Someone { is_known, attributes, segments, devices, seen, url, keywords, view_type, country, class, counted }
+        Someone { is_known, attributes, segments, devices, seen, best_now, url, keywords, view_type, country, class, counted }
     }
 }
 
@@ -872,8 +902,13 @@ impl Someone {
     /// Of a person alone, as an audience asks.
     fn is_found(&self, filter: &Filter, acts: &Acts) -> bool {
         let counts: Vec<Option<u64>> = filter.counts().iter().map(|question| count(question, acts)).collect();
-        let person =
-            Person { attributes: &self.attributes, segments: &self.segments, devices: self.devices, seen: self.seen };
+        let person = Person {
+            attributes: &self.attributes,
+            segments: &self.segments,
+            devices: self.devices,
+            seen: self.seen,
+            best_now: None,
+        };
         filter.matches(&Subject { person: Some(person), counts: &counts, ..Subject::default() })
     }
 
@@ -1092,6 +1127,7 @@ fn golden_bytes_of_filters() {
         (json!({}), "01000000"),
         (and, "010101000003020102 0e8242 1c000304 11020102 4445"),
         (or, "01 0104020302020103 07 0102 1a0304 07014d 1c00010100"),
+        (json!({"best_time.now": true}), "0100 1e 01 0102"),
     ] {
         let filter = tenant().parse(&document);
         let bytes = wire::filter::encode(&filter);

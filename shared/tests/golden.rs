@@ -27,6 +27,7 @@ use causeway_shared::membership::{Cut, Membership};
 use causeway_shared::model::{Model, Part, Quality};
 use causeway_shared::person::{Source, Weight};
 use causeway_shared::profile::{Beyond, Content, Parts, Profile, SubProfile, Totals};
+use causeway_shared::rhythm::BestTime;
 use causeway_shared::segments::{SegmentId, Stamp, State};
 use causeway_shared::strict::{
     Answer, Ask, Call, Candidate, Claim, Entries, Entry, Links, Object, Seen, StrictCap, Wanted,
@@ -165,11 +166,11 @@ const LATER_PROFILE: &str = "8b0101011a0ee6b280811b01c9c38001020304831b000001a31
      060606061b000001a3185c6b581b0707070707070707582701010101780b01000000e001002ed1bad9245200000104701101\
      0003000000020000000100000058250203d8aa040109804202000000000000000001040101020d01d8d6f1c2b134878e9c38\
      0002426803656c61746572";
-const LATER_SNAPSHOT: &str = "s1AYLn34gBgwAHZWxhdGVyUAGjGFxQAHECgwQFBgcICQqCUAGhoqOkpaanqKmqq6ytrq9QArGys7S1tre4ubq7vL2+v4QJA1cBox\
-     hcUABwAIAAAAAAAAAAqObxwrE0AWVsYXRlclkBAgGjGFxQAHECgwQFBgcICQoAB9EBDycBAQEBeAsBAAAA4AEALtG62SRSAAABBH\
-     ARAQADAAAAAgAAAAEAAAAlAgPYqgQBCYBCAgAAAAAAAAAAAQQBAQINAdjW8cKxNIeOnDgAAgEBAYDKte4B6KfxwrE08C4BAcnDgA\
-     ECAwQAB+in8cKxNAEBAQEBAQEB0K/xwrE0AgICAgICAgK4t/HCsTQDAwMDAwMDA6C/8cKxNAQEBAQEBAQEiMfxwrE0BQUFBQUFBQ\
-     XwzvHCsTQGBgYGBgYGBtjW8cKxNAcHBwcHBwcHbGF0ZXIBoxhdOmBxEpMUFRYXGBkaAAYKAAQCAABsYXRlcvVlbGF0ZXI";
+const LATER_SNAPSHOT: &str = "s1FLkgSokBgwAHZWxhdGVyUAGjGFxQAHECgwQFBgcICQqCUAGhoqOkpaanqKmqq6ytrq9QArGys7S1tre4ubq7vL2\
+     +v4QJA1cBoxhcUABwAIAAAAAAAAAAqObxwrE0AWVsYXRlclkBAgGjGFxQAHECgwQFBgcICQoAB9EBDycBAQEBeAsBAAAA4AEALtG62SRSAAABBHARA\
+     QADAAAAAgAAAAEAAAAlAgPYqgQBCYBCAgAAAAAAAAAAAQQBAQINAdjW8cKxNIeOnDgAAgEBAYDKte4B6KfxwrE08C4BAcnDgAECAwQAB+in8cKxNAE\
+     BAQEBAQEB0K/xwrE0AgICAgICAgK4t/HCsTQDAwMDAwMDA6C/8cKxNAQEBAQEBAQEiMfxwrE0BQUFBQUFBQXwzvHCsTQGBgYGBgYGBtjW8cKxNAcHB\
+     wcHBwcHbGF0ZXIBoxhdOmBxEpMUFRYXGBkaAAYKAAQCAABsYXRlcvUZa1BlbGF0ZXI";
 const LATER_LOOKUP: &str = "l1Jl6OG4MBglABoxhdOmBxEpMUFRYXGBkaUAGjGFxQAHECgwQFBgcICQplbGF0ZXI";
 const LATER_REQUEST: &str = "8a0166656467652d3150eeeeeeeeeeeeeeeeeeeeeeeeeeeeeeee81586e830163707562828550010101010101010101010101\
      010101015001a3185c50007102830405060708090a1b000001a3185c53e80082001b01c9c380010203048550050505050505\
@@ -312,6 +313,7 @@ fn snapshot() -> Snapshot {
             cuts: LiteMap::from_iter([(VisitorId::mint(NOW, [0; 10]), Cut { at: NOW + 9_000, gone: true })]),
         },
         profiles: LiteMap::from_iter([(one(), own), (two(), sibling)]),
+        best: None,
         truncated: true,
     }
 }
@@ -457,7 +459,8 @@ fn a_snapshot_and_a_tombstone() {
     for (_, sub) in later.profiles.iter_mut() {
         *sub = SubProfile::pack(sub.version(), &sub.content().unwrap());
     }
-    assert_eq!(Stored::Snapshot(later), stored());
+    let best = Some(BestTime { utc_hour_of_week: 107, confidence: 80 });
+    assert_eq!(*later, Snapshot { best, ..snapshot() });
     assert_eq!(kv::decode_stored(VKEY, one(), TOMBSTONE.as_bytes()).unwrap(), Stored::Tombstone);
 }
 

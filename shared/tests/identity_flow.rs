@@ -436,6 +436,7 @@ fn snapshot_of(of: VisitorId, unique: Vec<AltHash>) -> (VisitorId, Stored) {
             unique,
             membership,
             profiles,
+            best: None,
             truncated: false,
         })),
     )

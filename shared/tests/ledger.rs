@@ -59,6 +59,7 @@ fn snapshot(of: &[(VisitorId, Vec<Fact>)]) -> Snapshot {
         unique: Vec::new(),
         membership: membership(1, of.iter().map(|(v, _)| *v), []),
         profiles: profiles.collect(),
+        best: None,
         truncated: false,
     }
 }

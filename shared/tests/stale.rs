@@ -229,7 +229,7 @@ proptest! {
             unique: Vec::new(),
             membership: m.clone(),
             profiles: m.admits.keys().map(|v| (*v, Profile::default().sub_profile(version(1), *v == of))).collect(),
-            truncated: false,
+            best: None, truncated: false,
         };
         for own in (0..VISITORS).map(visitor).filter(|v| !origin.gone.contains(v)) {
             let Some(newest) = origin.newest_of(own) else { continue };

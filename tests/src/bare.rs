@@ -196,7 +196,7 @@ pub fn keys() -> Keys {
         alg: ProofAlg::HS256,
         key: "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=".to_owned(),
     };
-    let demo = TenantKeys { cookie: ring(1), alternate: ring(2), proof: vec![proof] };
+    let demo = TenantKeys { cookie: ring(1), alternate: ring(2), proof: vec![proof], ..TenantKeys::default() };
     Keys { sync: ring(3), explain: None, tenants: [("demo".to_owned(), demo)].into() }
 }
 

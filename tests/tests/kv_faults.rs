@@ -58,6 +58,7 @@ fn snapshot(visitor: VisitorId, counter: u64, membership: Membership, pages: &[(
         unique: Vec::new(),
         membership,
         profiles,
+        best: None,
         truncated: false,
     }))
 }

@@ -168,7 +168,7 @@ fn snapshot(dice: &mut Dice, visitor: VisitorId, entities: &[Entity]) -> Snapsho
         ..Membership::default()
     };
     let profiles = [(visitor, SubProfile::pack(version, &content))].into_iter().collect();
-    Snapshot { version, visitor, unique: Vec::new(), membership, profiles, truncated: false }
+    Snapshot { version, visitor, unique: Vec::new(), membership, profiles, best: None, truncated: false }
 }
 
 /// The world as both sides get it: configuration, keys, the KV, and the requests.
@@ -182,7 +182,7 @@ fn world(seed: u64) -> Value {
             secret: std::array::from_fn(|i| (i as u8).wrapping_mul(7) ^ seed),
         }])
     };
-    let demo = TenantKeys { cookie: ring(1), alternate: ring(2), proof: Vec::new() };
+    let demo = TenantKeys { cookie: ring(1), alternate: ring(2), proof: Vec::new(), ..TenantKeys::default() };
     let keys = Keys { sync: ring(3), explain: Some(EXPLAIN.to_owned()), tenants: [("demo".to_owned(), demo)].into() };
     let config = json!({ "tenant": [{
         "name": "demo", "hosts": ["localhost"], "no_signal": "allow", "house_ad": { "id": "house" }, "vocabulary": words(),

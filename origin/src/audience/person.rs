@@ -136,8 +136,13 @@ impl Someone {
             self.actions.iter().filter_map(|bytes| PackedActions::read(bytes)).collect();
         let events: Vec<&Events> = self.events.iter().collect();
         let history = History { totals: self.totals, actions: &actions, events: Some(&events) };
-        let person =
-            Person { attributes: &self.attributes, segments: &segments, devices: self.devices, seen: self.seen };
+        let person = Person {
+            attributes: &self.attributes,
+            segments: &segments,
+            devices: self.devices,
+            seen: self.seen,
+            best_now: None,
+        };
         let counts = filter.answers(&history, Minute::at(now));
         filter.matches(&Subject { person: Some(person), counts: &counts, ..Subject::default() })
     }

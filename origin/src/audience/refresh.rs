@@ -16,7 +16,7 @@ use crate::group;
 use crate::intake::{Checked, Record};
 use crate::jobs::runs::Run;
 use crate::jobs::work::{Ended, Place};
-use crate::store::StoreError;
+use crate::store::{StoreError, TenantNo};
 
 /// Audiences told in a report.
 const TOLD: usize = 100;
@@ -55,7 +55,11 @@ pub fn refresh(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
         let Ok(known) = place.rules.tenants.by_no(kept.tenant) else { continue };
         let mut refreshed =
             Refreshed { tenant: known.config.name.clone(), segment: kept.segment.0, ..Refreshed::default() };
-        match members(place, &kept)? {
+        let members = match &kept.filter {
+            Some(filter) => members(place, kept.tenant, filter)?,
+            None => Ok(Vec::new()),
+        };
+        match members {
             Ok(members) => one(place, run, &kept, &members, &mut refreshed)?,
             Err(why) => {
                 failed.get_or_insert_with(|| format!("segment {} of {}: {why}", kept.segment.0, refreshed.tenant));
@@ -70,17 +74,20 @@ pub fn refresh(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
 }
 
 /// Who is meant, in order; or why that cannot be said.
-fn members(place: &mut Place<'_>, kept: &Kept) -> Result<Result<Vec<VisitorId>, String>, StoreError> {
-    let Some(text) = &kept.filter else { return Ok(Ok(Vec::new())) };
-    let document = serde_json::from_str(text).unwrap_or_default();
-    let filter = match answer::filter(place.conn, place.rules.tenants.by_no(kept.tenant)?, &document)? {
+pub(super) fn members(
+    place: &mut Place<'_>,
+    tenant: TenantNo,
+    filter: &str,
+) -> Result<Result<Vec<VisitorId>, String>, StoreError> {
+    let document = serde_json::from_str(filter).unwrap_or_default();
+    let filter = match answer::filter(place.conn, place.rules.tenants.by_no(tenant)?, &document)? {
         Ok(filter) => filter,
         Err(found) => return Ok(Err(answer::all_wrong(&found))),
     };
     let audience = (place.audience)()?;
     loop {
         let now = (place.given)()?.now;
-        match answer::everyone(&audience, place.conn, kept.tenant, &filter, now) {
+        match answer::everyone(&audience, place.conn, tenant, &filter, now) {
             Ok((mut members, _)) => {
                 members.sort_unstable();
                 return Ok(Ok(members));

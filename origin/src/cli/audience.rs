@@ -19,16 +19,16 @@ use causeway_origin::jobs::{Job, Woken};
 use causeway_origin::store::StoreError;
 use causeway_origin::tenants::Known;
 use causeway_origin::train::Options;
-use causeway_origin::{clock, zones};
+use causeway_origin::{clock, export, zones};
 use causeway_shared::filter::Filter;
-use causeway_shared::ids::{Millis, VisitorId};
+use causeway_shared::ids::Millis;
 use causeway_shared::segments::SegmentId;
 use clap::{Args, Subcommand, ValueEnum};
 use rusqlite::Connection;
 use serde_json::{Value, json};
 
 use super::output::{bar, shown};
-use super::{Common, Opened, Reading, job, named};
+use super::{Common, Opened, Reading, job, named, send};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Audience {
@@ -83,6 +83,9 @@ pub(super) enum Audience {
         #[arg(long)]
         tenant: Option<String>,
     },
+    /// Tell exactly so many of them, drawn at random, once each.
+    #[command(subcommand)]
+    Send(send::Send),
     /// When each is best reached within a window: by its own habits, or where little is known of them by everybody's.
     Schedule {
         #[command(flatten)]
@@ -114,16 +117,18 @@ pub(super) struct Of {
     filter: String,
     /// Whose people. With one tenant configured it need not be said.
     #[arg(long)]
-    tenant: Option<String>,
+    pub(super) tenant: Option<String>,
 }
 
-/// A line each.
+/// In which form members are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum Form {
     /// A JSON object each.
     Ndjson,
-    /// One column.
+    /// Values apart by commas, under their names.
     Csv,
+    /// Columns, packed; of `audience export` alone, and into a file.
+    Parquet,
 }
 
 pub(super) fn run(command: &Audience, common: &Common) -> anyhow::Result<()> {
@@ -135,6 +140,7 @@ pub(super) fn run(command: &Audience, common: &Common) -> anyhow::Result<()> {
         Audience::Materialise { of, segment, hours, every, dry_run } => {
             materialise(of, SegmentId(*segment), (*hours, *every), *dry_run, common)
         }
+        Audience::Send(command) => send::run(command, common),
         Audience::List { tenant } => {
             let Reading { conn, tenants, .. } = Reading::new(common)?;
             let found = kept::list(&conn, Some(named(&tenants, tenant.as_deref())?.no))?;
@@ -153,7 +159,7 @@ pub(super) fn run(command: &Audience, common: &Common) -> anyhow::Result<()> {
     }
 }
 
-fn parsed(of: &Of, conn: &Connection, tenant: &Known) -> anyhow::Result<(Filter, Value)> {
+pub(super) fn parsed(of: &Of, conn: &Connection, tenant: &Known) -> anyhow::Result<(Filter, Value)> {
     let document: Value = serde_json::from_str(&of.filter).context("the filter is not JSON")?;
     match answer::filter(conn, tenant, &document)? {
         Ok(filter) => Ok((filter, document)),
@@ -220,17 +226,24 @@ fn ask(command: &Audience, of: &Of, common: &Common) -> anyhow::Result<()> {
         }
         Audience::Export { to, .. } => {
             let (members, _) = answer::everyone(&columns, &conn, tenant.no, &filter, now)?;
-            to.write(Lines::head, &members, |lines, some| {
-                Ok(some.iter().fold(String::new(), |text, member| lines.one(text, *member)))
+            if to.form == Form::Parquet {
+                let file = to.to.as_ref().context("Parquet is written into a file: --to FILE")?;
+                return export::people(file, members.into_iter()).with_context(|| file.display().to_string());
+            }
+            let mut some = members.chunks(1_000);
+            to.write(Lines::head, |lines| {
+                Ok(some.next().map(|some| some.iter().fold(String::new(), |text, member| lines.one(text, *member))))
             })
         }
         Audience::Schedule { to, .. } => {
             let (members, _) = answer::everyone(&columns, &conn, tenant.no, &filter, now)?;
-            to.write(schedule::head, &members, |lines, some| {
-                Ok(schedule::text(lines, &schedule::moments(&conn, tenant, some, &window, now)?))
+            let mut some = members.chunks(1_000);
+            to.write(schedule::head, |lines| {
+                let Some(some) = some.next() else { return Ok(None) };
+                Ok(Some(schedule::text(lines, &schedule::moments(&conn, tenant, some, &window, now)?)))
             })
         }
-        Audience::Materialise { .. } | Audience::List { .. } | Audience::Drop { .. } => Ok(()),
+        Audience::Materialise { .. } | Audience::List { .. } | Audience::Drop { .. } | Audience::Send(_) => Ok(()),
     }
 }
 
@@ -246,21 +259,24 @@ fn window(from: Option<&str>, hours: u32, now: Millis) -> anyhow::Result<Range<M
 }
 
 impl To {
-    /// Writes a line for each member, a thousand at a time.
-    fn write(
+    /// Writes lines, some at a time, until there are no more.
+    pub(super) fn write(
         &self,
         head: impl FnOnce(Lines) -> &'static str,
-        members: &[VisitorId],
-        text: impl Fn(Lines, &[VisitorId]) -> anyhow::Result<String>,
+        mut next: impl FnMut(Lines) -> anyhow::Result<Option<String>>,
     ) -> anyhow::Result<()> {
-        let lines = if self.form == Form::Csv { Lines::Csv } else { Lines::Ndjson };
+        let lines = match self.form {
+            Form::Csv => Lines::Csv,
+            Form::Ndjson => Lines::Ndjson,
+            Form::Parquet => bail!("`audience export` alone writes Parquet"),
+        };
         let mut out: Box<dyn std::io::Write> = match &self.to {
             Some(path) => Box::new(std::fs::File::create_new(path).with_context(|| format!("{}", path.display()))?),
             None => Box::new(std::io::stdout().lock()),
         };
         out.write_all(head(lines).as_bytes())?;
-        for some in members.chunks(1_000) {
-            out.write_all(text(lines, some)?.as_bytes())?;
+        while let Some(text) = next(lines)? {
+            out.write_all(text.as_bytes())?;
         }
         Ok(out.flush()?)
     }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use causeway_origin::{keyfile, reference};
+use causeway_shared::keys::KeyRing;
 use clap::Subcommand;
 use serde_json::json;
 
@@ -47,7 +48,8 @@ fn check(common: &Common) -> anyhow::Result<()> {
 /// Always JSON: a program reads it.
 fn edge(common: &Common) -> anyhow::Result<()> {
     let config = common.load()?;
-    let keys = keyfile::load_checked(&config.keys, &config.edge)?;
+    let mut keys = keyfile::load_checked(&config.keys, &config.edge)?;
+    keys.tenants.values_mut().for_each(|own| own.webhook = KeyRing::default());
     let values =
         [("CAUSEWAY_CONFIG", serde_json::to_string(&config.edge)?), ("CAUSEWAY_KEYS", serde_json::to_string(&keys)?)];
     for (name, value) in values.iter().filter(|(_, value)| value.len() > VARIABLE_BYTES) {

@@ -70,6 +70,8 @@ pub(super) enum Name {
     Materialise(Dry),
     /// Sum up in which hours of the week all people are active: of whom little is known, the best time is everybody's.
     Rhythm(Dry),
+    /// Tell the people of sends, those that are due.
+    Send(Dry),
     /// Train the model that predicts clicks, conversions and their worth from stored actions, and keep it if it is better
     /// than the base rate on the newest fifth of them.
     Train(Train),
@@ -134,6 +136,7 @@ fn asked(name: &Name, opened: &Opened) -> anyhow::Result<(Asked, Options)> {
         Name::Columns(dry) => (of(jobs::Job::Columns, dry), Options::default()),
         Name::Materialise(dry) => (of(jobs::Job::Materialise, dry), Options::default()),
         Name::Rhythm(dry) => (of(jobs::Job::Rhythm, dry), Options::default()),
+        Name::Send(dry) => (of(jobs::Job::Send, dry), Options::default()),
         Name::Train(train) => {
             let tenant = named(&opened.rules.tenants, train.tenant.as_deref())?;
             let words = &tenant.config.vocabulary;
@@ -150,6 +153,19 @@ fn asked(name: &Name, opened: &Opened) -> anyhow::Result<(Asked, Options)> {
 /// Runs it here and now, beside a serving origin too, but beside no other run.
 pub(super) fn carry_out(opened: &mut Opened, asked: Asked, training: &Options) -> anyhow::Result<Run> {
     let _alone = alone(&opened.config).with_context(|| under_way(opened))?;
+    run_alone(opened, asked, training)
+}
+
+/// The same; `None` where another run is under way.
+pub(super) fn try_carry_out(opened: &mut Opened, asked: Asked, training: &Options) -> anyhow::Result<Option<Run>> {
+    match store::job(&opened.config.data) {
+        Ok(_alone) => run_alone(opened, asked, training).map(Some),
+        Err(StoreError::Job(_)) => Ok(None),
+        Err(e) => Err(e.into()),
+    }
+}
+
+fn run_alone(opened: &mut Opened, asked: Asked, training: &Options) -> anyhow::Result<Run> {
     let served = is_served(&opened.config);
     let can = served || asked.job != jobs::Job::Verify;
     ensure!(can, "no origin serves from that folder: the KV is read back by the edge that syncs with it");
@@ -177,6 +193,7 @@ pub(super) fn carry_out(opened: &mut Opened, asked: Asked, training: &Options) -
         training,
         given: &clock::given,
         pause: &pause,
+        wait: &std::thread::sleep,
         stop: &|| false,
         told: &shown(&bar),
     }

@@ -43,6 +43,18 @@ enum Purpose {
     Cookie,
     /// Hashes a tenant's alternate ids.
     Alternate,
+    /// Signs what a tenant's webhook is told.
+    Webhook,
+}
+
+impl Purpose {
+    /// Who must know the key, and how it is told.
+    fn readers(self) -> &'static str {
+        match self {
+            Self::Webhook => "the webhook's receiver (`whsec_` and the secret as it stands in the key file)",
+            _ => "every edge (`causeway config edge`)",
+        }
+    }
 }
 
 pub(super) fn run(command: &Keys, common: &Common) -> anyhow::Result<()> {
@@ -80,6 +92,7 @@ fn list(common: &Common) -> anyhow::Result<()> {
     for (tenant, own) in &keys.tenants {
         add_ring(&mut rows, "cookie", Some(tenant), &own.cookie);
         add_ring(&mut rows, "alternate", Some(tenant), &own.alternate);
+        add_ring(&mut rows, "webhook", Some(tenant), &own.webhook);
         for proof in &own.proof {
             let alg = serde_json::to_value(proof.alg)?;
             rows.push(json!({"purpose": "proof", "tenant": tenant, "id": proof.kid, "stage": "verify", "alg": alg}));
@@ -100,18 +113,16 @@ fn add_ring(rows: &mut Vec<Value>, purpose: &str, tenant: Option<&str>, ring: &K
 }
 
 fn rotate(common: &Common, which: &Which) -> anyhow::Result<()> {
-    let (done, tenant) = change(common, which, keyfile::rotate)?;
+    let ((done, tenant), readers) = (change(common, which, keyfile::rotate)?, which.purpose.readers());
     let (text, object) = match done {
         Rotated::First(id) => (format!("key {id} is active"), json!({"active": id})),
         Rotated::Staged(id) => (
-            format!(
-                "key {id} is next: give it to every edge (`causeway config edge`), restart the origin, then rotate again"
-            ),
+            format!("key {id} is next: give it to {readers}, restart the origin, then rotate again"),
             json!({"next": id}),
         ),
         Rotated::Promoted { active, old } => (
             format!(
-                "key {active} is active, key {old} is old: give both to every edge, restart the origin, \
+                "key {active} is active, key {old} is old: give both to {readers}, restart the origin, \
                  and retire {old} when nothing made with it is in use"
             ),
             json!({"active": active, "old": old}),
@@ -122,7 +133,7 @@ fn rotate(common: &Common, which: &Which) -> anyhow::Result<()> {
 
 fn retire(common: &Common, which: &Which, id: Option<u8>) -> anyhow::Result<()> {
     let (gone, tenant) = change(common, which, |ring| keyfile::retire(ring, id))?;
-    let text = format!("key {gone} is gone: give the rest to every edge (`causeway config edge`)");
+    let text = format!("key {gone} is gone: give the rest to {}", which.purpose.readers());
     say(common, which, tenant, &text, json!({"retired": gone}))
 }
 
@@ -148,7 +159,11 @@ fn change<T>(
         None => &mut keys.sync,
         Some(name) => {
             let own = keys.tenants.entry(name.clone()).or_default();
-            if which.purpose == Purpose::Cookie { &mut own.cookie } else { &mut own.alternate }
+            match which.purpose {
+                Purpose::Cookie => &mut own.cookie,
+                Purpose::Webhook => &mut own.webhook,
+                Purpose::Alternate | Purpose::Sync => &mut own.alternate,
+            }
         }
     };
     let done = step(ring)?;

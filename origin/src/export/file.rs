@@ -46,7 +46,7 @@ impl Hashed {
     }
 
     /// Durable; gives how many bytes there are, and their digest.
-    fn finish(self) -> io::Result<(u64, String)> {
+    pub(super) fn finish(self) -> io::Result<(u64, String)> {
         self.file.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
         Ok((self.bytes, hex(&self.digest.finalize())))
     }

@@ -69,6 +69,9 @@ pub enum Cell {
 pub const TENANT: Column =
     Column { name: "tenant", stored: "tenant", kind: Kind::Text(limits::EXPORT_TEXT_BYTES), optional: false };
 
+/// The column of a file of people.
+pub(super) const PERSON: Column = Column { name: "person", stored: "person", kind: Kind::Visitor, optional: false };
+
 /// A column of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Column {

@@ -270,6 +270,7 @@ mod tests {
             include_str!("segments.rs"),
             include_str!("attributes.rs"),
             include_str!("audience.rs"),
+            include_str!("sends.rs"),
             include_str!("audit.rs"),
             include_str!("catalogue.rs"),
             include_str!("erase.rs"),

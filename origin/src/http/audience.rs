@@ -26,16 +26,17 @@ use super::{ApiError, App, Live};
 use crate::audience::answer::{self, AnswerError, Lines, Sampling};
 use crate::audience::kept::{self, KeepError, Kept};
 use crate::audience::schedule;
+use crate::clock;
 use crate::jobs::runs::Asked;
 use crate::jobs::{Job, Woken};
+use crate::store::{self, StoreError};
 use crate::tenants::Known;
 use crate::tokens::Role;
-use crate::{clock, store};
 
 /// Members in one piece of a streamed answer.
 const PIECE: usize = 2_000;
-const NDJSON: &str = "application/x-ndjson";
-const CSV: &str = "text/csv";
+pub(super) const NDJSON: &str = "application/x-ndjson";
+pub(super) const CSV: &str = "text/csv";
 
 pub(super) fn routes() -> Router<Arc<App>> {
     Router::new()
@@ -181,7 +182,8 @@ async fn keep(State(app): State<Arc<App>>, Path(segment): ById, request: Request
     let kept = kept.map_err(|e| unkept(&e))?;
     let told = kept.told(&live.rules.tenants);
     write(&app, move |conn| kept.keep(conn)).await?.map_err(|e| unkept(&e))?;
-    Ok((StatusCode::ACCEPTED, axum::Json(json!({ "audience": told, "run": begun(live).await? }))).into_response())
+    Ok((StatusCode::ACCEPTED, axum::Json(json!({ "audience": told, "run": begun(live, Job::Materialise).await? })))
+        .into_response())
 }
 
 /// Lets one go; the job takes its members out.
@@ -194,7 +196,7 @@ async fn let_go(State(app): State<Arc<App>>, Path(segment): ById, request: Reque
         let message = "no audience is kept as that segment";
         return Err(ApiError::new(StatusCode::NOT_FOUND, "unknown_audience", message));
     }
-    Ok((StatusCode::ACCEPTED, axum::Json(json!({ "run": begun(live).await? }))).into_response())
+    Ok((StatusCode::ACCEPTED, axum::Json(json!({ "run": begun(live, Job::Materialise).await? }))).into_response())
 }
 
 fn number(segment: &str) -> Result<SegmentId, ApiError> {
@@ -203,12 +205,12 @@ fn number(segment: &str) -> Result<SegmentId, ApiError> {
 }
 
 /// By a connection of its own, as by the command line: it is no fact.
-async fn write<T: Send + 'static>(
+pub(super) async fn write<T: Send + 'static, E: From<StoreError> + Send + 'static>(
     app: &App,
-    run: impl FnOnce(&Connection) -> Result<T, KeepError> + Send + 'static,
-) -> Result<Result<T, KeepError>, ApiError> {
+    run: impl FnOnce(&mut Connection) -> Result<T, E> + Send + 'static,
+) -> Result<Result<T, E>, ApiError> {
     let data = app.config.data.clone();
-    let done = tokio::task::spawn_blocking(move || run(&store::open(&data)?)).await;
+    let done = tokio::task::spawn_blocking(move || run(&mut store::open(&data)?)).await;
     done.map_err(|_| ApiError::unavailable("store", "the store cannot be written now"))
 }
 
@@ -225,13 +227,13 @@ fn unkept(e: &KeepError) -> ApiError {
     }
 }
 
-/// The run that writes what is due: one that waits or is under way takes it along.
-async fn begun(live: &Live) -> Result<Value, ApiError> {
-    let asked = Asked { job: Job::Materialise, tenant: None, woken: Woken::Signal, dry_run: false };
+/// The run of a job that does what is due: one that waits or is under way takes it along.
+pub(super) async fn begun(live: &Live, job: Job) -> Result<Value, ApiError> {
+    let asked = Asked { job, tenant: None, woken: Woken::Signal, dry_run: false };
     let jobs = live.jobs.clone();
     let run = tokio::task::spawn_blocking(move || jobs.ask(asked, clock::now())).await;
     let run = run.ok().and_then(Result::ok).map(|run| run.unwrap_or_else(|run| run));
-    let failed = || ApiError::unavailable("store", "it is kept, and written with the next run of `materialise`");
+    let failed = || ApiError::unavailable("store", "it is kept, and done with the job's next run");
     Ok(run.ok_or_else(failed)?.told(&live.rules.tenants))
 }
 
@@ -271,12 +273,12 @@ async fn schedule(State(app): State<Arc<App>>, request: Request) -> Answer {
 }
 
 /// In which form a caller takes many; `None` for a caller that takes one answer.
-fn takes(headers: &HeaderMap) -> Option<&'static str> {
+pub(super) fn takes(headers: &HeaderMap) -> Option<&'static str> {
     let accept = headers.get(header::ACCEPT)?.to_str().ok()?;
     [NDJSON, CSV].into_iter().find(|form| accept.contains(form))
 }
 
-async fn filter(live: &Live, known: &Known, document: Value) -> Result<Filter, ApiError> {
+pub(super) async fn filter(live: &Live, known: &Known, document: Value) -> Result<Filter, ApiError> {
     let tenant = known.clone();
     let read = live.readers.read(move |view| answer::filter(view.conn, &tenant, &document)).await?;
     read.map_err(|found| ApiError::field("filter", "bad_filter", answer::all_wrong(&found)))

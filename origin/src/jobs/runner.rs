@@ -45,6 +45,8 @@ pub struct Runner<'a> {
     pub given: &'a dyn Fn() -> Result<Given, StoreError>,
     /// Called between two transactions.
     pub pause: &'a dyn Fn(),
+    /// Called where nothing may be done for a time.
+    pub wait: &'a dyn Fn(Duration),
     /// Whether it is to end between two transactions.
     pub stop: &'a (dyn Fn() -> bool + Sync),
     /// Told what is done, of how much.
@@ -79,6 +81,7 @@ impl Runner<'_> {
             training: self.training,
             given: self.given,
             pause: self.pause,
+            wait: self.wait,
             told: &told,
         };
         let (outcome, report) = match work::run(&mut place, run) {

@@ -13,8 +13,8 @@ use rusqlite::Connection;
 
 use super::runner::Runner;
 use super::runs::{self, Asked, Run};
-use super::{Every, Job, Next, Outcome, Timer, Woken, next, work};
-use crate::audience::Audience;
+use super::{Every, Job, Next, Outcome, Timer, When, Woken, next, work};
+use crate::audience::{Audience, send};
 use crate::backlog::Backlog;
 use crate::clock;
 use crate::group::Rules;
@@ -151,7 +151,11 @@ impl Thread {
             let all = job.is_by_tenant().then(|| self.rules.tenants.iter().map(|known| Some(known.no)).collect());
             for tenant in all.unwrap_or_else(|| vec![None]) {
                 let last = runs::last(&self.conn, job, tenant)?;
-                timers.push(Timer { job, tenant, every: self.every.of(job), last });
+                let when = match job {
+                    Job::Send => When::At(send::next_due(&self.conn)?),
+                    _ => When::Every(self.every.of(job)),
+                };
+                timers.push(Timer { job, tenant, when, last });
             }
         }
         Ok(timers)
@@ -170,6 +174,7 @@ impl Thread {
             training: &train::Options::default(),
             given: &clock::given,
             pause: &|| std::thread::sleep(work::PAUSE),
+            wait: &std::thread::sleep,
             stop: &stop,
             told: &|_, _| (),
         };

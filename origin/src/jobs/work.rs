@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::Job;
 use super::runs::{self, Run};
-use crate::audience::{Audience, refresh};
+use crate::audience::{Audience, deliver, refresh};
 use crate::backlog::Backlog;
 use crate::experiment::rollup::{self, Rolled};
 use crate::group::{self, Given, Rules};
@@ -58,6 +58,8 @@ pub struct Place<'a> {
     pub given: &'a dyn Fn() -> Result<Given, StoreError>,
     /// Called between two transactions.
     pub pause: &'a dyn Fn(),
+    /// Called where nothing may be done for a time.
+    pub wait: &'a dyn Fn(Duration),
     /// Told what is done, of how much; says [`StoreError::Stopped`] where the run is to end.
     pub told: &'a (dyn Fn(u64, u64) -> Result<(), StoreError> + Sync),
 }
@@ -94,6 +96,7 @@ pub fn run(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
         Job::Columns => columns(place, run),
         Job::Materialise => refresh::refresh(place, run),
         Job::Rhythm => rhythm(place, run),
+        Job::Send => deliver::deliver(place, run),
     }
 }
 

@@ -12,7 +12,7 @@ use rusqlite::Connection;
 
 use super::evidence::{self, of_visitor};
 use super::{Linked, Touched, alternates, family, held_unique, people};
-use crate::audience::kept;
+use crate::audience::{kept, send};
 use crate::erase::{self, journal};
 use crate::experiment;
 use crate::fold::{self, Erasing};
@@ -227,6 +227,7 @@ fn empty(group: &mut Group<'_>, tenant: TenantNo, visitor: VisitorId, by: By) ->
         group.tx.prepare_cached(&delete)?.execute((tenant.0, visitor.as_bytes()))?;
     }
     kept::forget(group.tx, tenant, visitor)?;
+    send::forget(group.tx, tenant, visitor)?;
     let own_cuts = "DELETE FROM cuts WHERE person = (SELECT person FROM visitors WHERE row = ?1)";
     group.tx.prepare_cached(own_cuts)?.execute([row])?;
     let values = (tenant.0, visitor.as_bytes(), signed(by.at), by.receipt.as_bytes());

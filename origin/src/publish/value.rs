@@ -5,6 +5,7 @@ use causeway_shared::catalogue::Catalogue;
 use causeway_shared::ids::{AltHash, AlternateId, Epoch, Millis, Version, VisitorId};
 use causeway_shared::membership::{Membership, Visitors};
 use causeway_shared::profile::SubProfile;
+use causeway_shared::rhythm::BestTime;
 use causeway_shared::steering::Steering;
 use causeway_shared::time::{Day, Minute};
 use causeway_shared::view::{Snapshot, Stored};
@@ -224,10 +225,11 @@ fn snapshot(
     version: Version,
     Held { days, segments }: Held,
 ) -> Result<Snapshot, ValueError> {
-    const PERSON: &str = "SELECT epoch, devices FROM people WHERE person = ?1";
-    let (epoch, devices): (i64, u32) = conn
+    const PERSON: &str =
+        "SELECT p.epoch, p.devices, v.best FROM people p JOIN visitors v USING (person) WHERE v.row = ?1";
+    let (epoch, devices, best): (i64, u32, Option<u16>) = conn
         .prepare_cached(PERSON)?
-        .query_row([own.person.map(|person| person.0)], |row| Ok((row.get(0)?, row.get(1)?)))
+        .query_row([own.row], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
         .optional()?
         .ok_or(StoreError::Corrupt { what: "visitor without a person" })?;
     // One window for all, so that a count over the person misses nothing that one of its parts would hold.
@@ -260,6 +262,7 @@ fn snapshot(
                 .collect(),
         },
         profiles,
+        best: best.and_then(BestTime::read),
         truncated,
     })
 }

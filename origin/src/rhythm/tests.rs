@@ -2,12 +2,13 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use causeway_shared::fact::{Fact, What};
-use causeway_shared::ids::VisitorId;
+use causeway_shared::ids::{Version, VisitorId};
 use jiff::civil;
 
 use super::*;
 use crate::audience::schedule::{Moment, moments};
-use crate::testing::{NOW, Origin, fact, page, visitor};
+use crate::publish::{Subject, value};
+use crate::testing::{NOW, Origin, fact, page, snapshot, visitor};
 
 const HOUR_MS: Millis = 3_600_000;
 const DAY_MS: Millis = 24 * HOUR_MS;
@@ -177,6 +178,37 @@ fn s4_13_a_zone_that_is_none_leaves_the_tenants_and_the_newest_write_counts() {
     let fay = next(&origin, FAY, week);
     // 06:00 of Berlin's winter is 10:30 there, all the year.
     assert_eq!((&fay.local[11..], fay.time_zone.as_str(), fay.best), ("10:30", "Asia/Kolkata", true));
+}
+
+#[test]
+fn s4_13_a_snapshot_says_the_best_time_of_its_person_and_keeps_to_it() {
+    let mut origin = world();
+    sum(&origin, 1_000);
+    let mut kv = BTreeMap::new();
+    let all = [ANN, BEN, CAI, DEE[0], DEE[1], EVE, OTHERS.start];
+    let news = |at: Millis| all.map(|of| page(visitor(of), u32::try_from(at % 1_000_003).unwrap(), at));
+    origin.send("demo", &news(origin.now));
+    origin.settle(&mut kv);
+    let best =
+        |kv: &BTreeMap<String, String>, of: u32| snapshot(kv, visitor(of)).best.map(|best| best.utc_hour_of_week);
+    // Ben on Sundays at ten, which is eight in summer time; Dee on both browsers at 13.
+    assert_eq!(best(&kv, BEN), Some(6 * 24 + 8));
+    assert_eq!(best(&kv, DEE[0]).map(|hour| hour % 24), Some(11));
+    assert_eq!(best(&kv, DEE[0]), best(&kv, DEE[1]));
+    assert_eq!([best(&kv, ANN), best(&kv, CAI)].map(|hour| hour.map(|hour| hour % 24)), [Some(18), Some(11)]);
+    assert_eq!([best(&kv, EVE), best(&kv, OTHERS.start)], [None, None], "everybody's is nobody's own");
+
+    // What everybody does is another by now, but no value that stands is.
+    let built = |origin: &Origin| {
+        let (of, subject) = (origin.row("demo", visitor(BEN)), Subject::Snapshot(visitor(BEN)));
+        let version = Version { restore: of.version.restore, counter: of.published };
+        value::build(&origin.conn, origin.tenant("demo"), subject, version, origin.now).unwrap().1
+    };
+    let before = built(&origin);
+    assert_eq!(before.as_ref(), kv.get(&value::key(origin.tenant("demo"), Subject::Snapshot(visitor(BEN)))));
+    origin.now += 30 * WEEK_MS;
+    origin.conn.execute("DELETE FROM rhythms", []).unwrap();
+    assert_eq!(built(&origin), before);
 }
 
 #[test]

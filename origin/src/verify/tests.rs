@@ -117,6 +117,7 @@ impl World {
             training: &train::Options::default(),
             given: &given,
             pause: &sync,
+            wait: &|_| (),
             stop: &|| told.fetch_add(1, Relaxed) + 1 >= most,
             told: &|_, _| (),
         }

@@ -1,9 +1,12 @@
 //! Audiences over the admin side and on the command line.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use causeway_shared::attributes::Value as Attribute;
 use causeway_shared::fact::{Fact, What};
+use parquet::file::reader::{FileReader as _, SerializedFileReader};
+use parquet::record::RowAccessor as _;
 use serde_json::{Value, json};
 
 use crate::support::{Answer, Origin, Place, TENANTS, fact, now, page, purchase, visitor};
@@ -98,6 +101,17 @@ fn commands(place: &Place, bonn: &Value) {
     assert_eq!(told["population"], 599);
     let exported = place.run(&["audience", "export", r#"{"devices": 2}"#, "--form", "csv", "--tenant", "demo"]);
     assert_eq!(String::from_utf8(exported.stdout).unwrap(), format!("person\n{}\n", visitor(0)));
+    let parquet = place.path().join("all.parquet");
+    let into = parquet.to_str().unwrap();
+    let exported = place.run(&["audience", "export", "{}", "--form", "parquet", "--to", into, "--tenant", "demo"]);
+    assert!(exported.status.success(), "{}", String::from_utf8_lossy(&exported.stderr));
+    let rows = SerializedFileReader::new(std::fs::File::open(&parquet).unwrap()).unwrap();
+    let rows = rows.get_row_iter(None).unwrap().map(|row| row.unwrap().get_string(0).unwrap().clone());
+    assert_eq!(rows.collect::<BTreeSet<_>>().len(), 599);
+    for (command, wrong) in [("export", "--to FILE"), ("schedule", "alone writes Parquet")] {
+        let said = place.run(&["audience", command, "{}", "--form", "parquet", "--tenant", "demo"]);
+        assert!(!said.status.success() && String::from_utf8_lossy(&said.stderr).contains(wrong), "{command}");
+    }
 }
 
 #[test]
@@ -211,11 +225,15 @@ fn the_openapi_documents_examples_of_audiences_are_answered_as_it_says() {
     let document = origin.admin(&operator, "openapi.json").json();
     let mut called = 0;
     for (path, methods) in document["paths"].as_object().unwrap() {
-        let Some(path) = path.strip_prefix("/admin/v1/").filter(|path| path.starts_with("audience")) else { continue };
+        let Some(path) =
+            path.strip_prefix("/admin/v1/").filter(|path| path.starts_with("audience") || path.starts_with("sends"))
+        else {
+            continue;
+        };
         for (method, said) in methods.as_object().unwrap() {
             let example = &said["requestBody"]["content"]["application/json"]["example"];
             if said["requestBody"].is_object() {
-                let path = path.replace("{segment}", "5");
+                let path = path.replace("{segment}", "5").replace("{name}", "may");
                 let answer = call(&origin, &operator, &method.to_uppercase(), &path, example);
                 assert!(answer.status < 300, "{method} {path}: {}", answer.text());
                 // Where an answer is lines, each is described; one person is one.
@@ -230,7 +248,7 @@ fn the_openapi_documents_examples_of_audiences_are_answered_as_it_says() {
             }
         }
     }
-    assert!(called >= 3, "{called}");
+    assert!(called >= 5, "{called}");
 }
 
 #[test]

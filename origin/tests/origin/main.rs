@@ -14,5 +14,6 @@ mod export;
 mod import;
 mod jobs;
 mod links;
+mod sends;
 mod support;
 mod sync;

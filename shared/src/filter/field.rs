@@ -18,6 +18,8 @@ pub enum Field {
     FirstSeen,
     /// When its last fact happened, in milliseconds since 1970.
     LastSeen,
+    /// Whether the hour is the best of the week to reach the person: a yes is 1. Unlike what it is drawn from, it is a moment's.
+    BestTime,
     /// The page's address.
     Url,
     /// The page's keywords.
@@ -38,11 +40,12 @@ pub enum Field {
 
 impl Field {
     /// All that every tenant has, by their names in a document.
-    pub(super) const NAMED: [(&'static str, Self); 12] = [
+    pub(super) const NAMED: [(&'static str, Self); 13] = [
         ("segments", Self::Segments),
         ("devices", Self::Devices),
         ("first_seen", Self::FirstSeen),
         ("last_seen", Self::LastSeen),
+        ("best_time.now", Self::BestTime),
         ("page.url", Self::Url),
         ("page.keywords", Self::Keywords),
         ("page.view_type", Self::ViewType),
@@ -59,7 +62,7 @@ impl Field {
             Self::Attribute(..) | Self::Segments | Self::Count(_) | Self::Devices => true,
             Self::FirstSeen | Self::LastSeen => true,
             Self::Url | Self::Keywords | Self::ViewType | Self::Country | Self::Region => false,
-            Self::Class | Self::Os | Self::Browser => false,
+            Self::BestTime | Self::Class | Self::Os | Self::Browser => false,
         }
     }
 
@@ -69,9 +72,8 @@ impl Field {
             Self::Attribute(_, kind) => matches!(kind, Kind::String | Kind::Strings),
             Self::Url | Self::Keywords | Self::Country | Self::Region => true,
             Self::Class | Self::Os | Self::Browser => true,
-            Self::Segments | Self::Count(_) | Self::Devices | Self::FirstSeen | Self::LastSeen | Self::ViewType => {
-                false
-            }
+            Self::Segments | Self::Count(_) | Self::Devices | Self::FirstSeen | Self::LastSeen => false,
+            Self::ViewType | Self::BestTime => false,
         }
     }
 

@@ -45,6 +45,8 @@ pub struct Person<'a> {
     pub devices: u32,
     /// When its first and last fact happened; `None` without any.
     pub seen: Option<(Millis, Millis)>,
+    /// Whether this is its best hour of the week; `None` where that is not known.
+    pub best_now: Option<bool>,
 }
 
 /// What a field of a subject says.
@@ -133,6 +135,7 @@ impl<'a> Person<'a> {
             Field::Segments => Read::Segments(self.segments),
             Field::Devices => Read::Number(self.devices.into()),
             Field::FirstSeen => time(self.seen.map(|(first, _)| first)),
+            Field::BestTime => self.best_now.map_or(Read::Absent, |now| Read::Number(now.into())),
             Field::LastSeen => time(self.seen.map(|(_, last)| last)),
             _ => Read::Absent,
         }

@@ -124,7 +124,7 @@ mod tests {
     fn at(visitor: VisitorId, counter: u64) -> Option<Stored> {
         let (unique, membership, profiles) = (Vec::new(), Membership::default(), LiteMap::new());
         let version = Version { restore: 0, counter };
-        let snapshot = Snapshot { version, visitor, unique, membership, profiles, truncated: false };
+        let snapshot = Snapshot { version, visitor, unique, membership, profiles, best: None, truncated: false };
         Some(Stored::Snapshot(Box::new(snapshot)))
     }
 

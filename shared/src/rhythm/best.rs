@@ -163,7 +163,7 @@ pub struct Best {
 }
 
 /// What an edge that knows no zones has to know, for as long as the person's offset stays.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct BestTime {
     /// The hour of the week in UTC: 0 is Monday's first.
     pub utc_hour_of_week: u8,
@@ -256,6 +256,20 @@ impl Best {
 }
 
 impl BestTime {
+    /// As one number, to be kept: 256 times the hour, and the confidence.
+    #[must_use]
+    pub fn pack(self) -> u16 {
+        u16::from_be_bytes([self.utc_hour_of_week, self.confidence])
+    }
+
+    /// From what [`BestTime::pack`] gave; `None` for no hour of a week, or no confidence.
+    #[must_use]
+    pub fn read(packed: u16) -> Option<Self> {
+        let [utc_hour_of_week, confidence] = packed.to_be_bytes();
+        let is_one = usize::from(utc_hour_of_week) < HOURS && (1..=99).contains(&confidence);
+        is_one.then_some(Self { utc_hour_of_week, confidence })
+    }
+
     /// Whether a time lies in the best hour: what a filter's `best_time.now` says.
     #[must_use]
     pub fn is_now(&self, now: Millis) -> bool {

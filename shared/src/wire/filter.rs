@@ -39,6 +39,7 @@ const FIELDS: [Field; 12] = [
 ];
 const ATTRIBUTE: u64 = 13;
 const COUNT: u64 = 14;
+const BEST_TIME: u64 = 15;
 const ORDERS: [Order; 4] = [Order::After, Order::AtOrAfter, Order::Before, Order::AtOrBefore];
 
 /// A filter's bytes.
@@ -129,6 +130,7 @@ fn put_condition(to: &mut Vec<u8>, condition: &Condition) {
     let of_field = match field {
         Field::Attribute(..) => ATTRIBUTE,
         Field::Count(_) => COUNT,
+        Field::BestTime => BEST_TIME,
         field => code(&FIELDS, field),
     };
     packed::put(to, of_field * 2 + u64::from(*negated));
@@ -250,6 +252,7 @@ impl Reader<'_> {
                 let token = Token(u16::try_from(self.from.count(limits::ATTRIBUTE_NAMES)?).ok()?);
                 Field::Attribute(token, Kind::from_code(u8::try_from(self.from.number()?).ok()?)?)
             }
+            BEST_TIME => Field::BestTime,
             COUNT => Field::Count(u32::try_from(self.from.count(self.counts.checked_sub(1)?)?).ok()?),
             code => *FIELDS.get(usize::try_from(code).ok()?.checked_sub(1)?)?,
         };

@@ -16,6 +16,7 @@ use crate::limits;
 use crate::membership::{Cut, Membership};
 use crate::packed::{self, Packed};
 use crate::profile::SubProfile;
+use crate::rhythm::BestTime;
 use crate::view::{Snapshot, Stored};
 
 const FORM: u8 = 1;
@@ -56,7 +57,14 @@ pub fn decode_stored(key: &str, visitor: VisitorId, value: &[u8]) -> Result<Stor
         return open(TOMBSTONE, key, value).map(|_| Stored::Tombstone);
     }
     let bytes = open(SNAPSHOT, key, value)?;
-    let snapshot = parts::form(&bytes, FORM, 6, |d| snapshot(d, &bytes))?;
+    let has_best = parts::fields(&bytes) > 7;
+    let snapshot = parts::form(&bytes, FORM, 6 + usize::from(has_best), |d| {
+        let mut read = snapshot(d, &bytes)?;
+        if has_best {
+            read.best = Some(BestTime::read(d.u16()?).ok_or(WireError::Range)?);
+        }
+        Ok(read)
+    })?;
     let whole = snapshot.visitor == visitor && is_whole(&snapshot);
     if whole { Ok(Stored::Snapshot(Box::new(snapshot))) } else { Err(WireError::Range) }
 }
@@ -106,7 +114,8 @@ pub fn decode_names(key: &str, value: &[u8]) -> Result<Vec<(String, Kind)>, Wire
 }
 
 fn put_snapshot(e: &mut Encoder<'_>, snapshot: &Snapshot) -> Written {
-    e.array(7)?.u8(FORM)?;
+    // What is not there takes no place, so that these are the bytes of the releases before.
+    e.array(if snapshot.best.is_some() { 8 } else { 7 })?.u8(FORM)?;
     parts::put_version(e, snapshot.version)?;
     e.bytes(snapshot.visitor.as_bytes())?.array(snapshot.unique.len() as u64)?;
     snapshot.unique.iter().try_for_each(|hash| e.bytes(&hash.0).map(drop))?;
@@ -119,7 +128,7 @@ fn put_snapshot(e: &mut Encoder<'_>, snapshot: &Snapshot) -> Written {
         packed::put_row(&mut rows, sub.packed());
     }
     e.bytes(&rows)?.bool(snapshot.truncated)?;
-    Ok(())
+    snapshot.best.map_or(Ok(()), |best| e.u16(best.pack()).map(drop))
 }
 
 fn snapshot(d: &mut Decoder<'_>, all: &Bytes) -> Result<Snapshot, WireError> {
@@ -135,7 +144,7 @@ fn snapshot(d: &mut Decoder<'_>, all: &Bytes) -> Result<Snapshot, WireError> {
     for visitor in profiles.keys() {
         membership.admits.insert(*visitor, ());
     }
-    Ok(Snapshot { version, visitor, unique, membership, profiles, truncated: d.bool()? })
+    Ok(Snapshot { version, visitor, unique, membership, profiles, best: None, truncated: d.bool()? })
 }
 
 /// The admitted visitors are those that have profiles, and are not written again.

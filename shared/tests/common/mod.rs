@@ -327,6 +327,7 @@ fn snapshot(histories: &[History], owner: usize, step: usize, admitted: u8, epoc
             cuts.iter().map(|(_, h)| h.visitor),
         ),
         profiles,
+        best: None,
         truncated: false,
     }
 }

@@ -202,7 +202,7 @@ impl Origin {
             }
         }
         let unique = self.unique_of_person(&membership.admits);
-        Some(Snapshot { version, visitor, unique, membership, profiles, truncated: false })
+        Some(Snapshot { version, visitor, unique, membership, profiles, best: None, truncated: false })
     }
 
     fn unique_of_person(&self, person: &Visitors) -> Vec<AltHash> {

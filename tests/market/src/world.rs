@@ -47,7 +47,7 @@ pub fn keys() -> Keys {
         let secret = std::array::from_fn(|i| u8::try_from(i * 7 % 256).unwrap_or_default() ^ seed);
         KeyRing(vec![Key { id: 1, stage: Stage::Active, secret }])
     };
-    let tenant = TenantKeys { cookie: ring(1), alternate: ring(2), proof: Vec::new() };
+    let tenant = TenantKeys { cookie: ring(1), alternate: ring(2), proof: Vec::new(), ..TenantKeys::default() };
     Keys { sync: ring(3), explain: None, tenants: [(TENANT.to_owned(), tenant)].into() }
 }
 

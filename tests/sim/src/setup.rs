@@ -131,7 +131,12 @@ fn keys_of(stage: usize) -> Keys {
         };
         KeyRing(keys)
     };
-    let of = |n: u8| TenantKeys { cookie: ring(n), alternate: ring(n + 10), proof: vec![proof_key()] };
+    let of = |n: u8| TenantKeys {
+        cookie: ring(n),
+        alternate: ring(n + 10),
+        proof: vec![proof_key()],
+        ..TenantKeys::default()
+    };
     let tenants: BTreeMap<String, TenantKeys> = TENANTS.iter().map(ToString::to_string).zip((1..).map(of)).collect();
     Keys { sync: ring(30), explain: Some(EXPLAIN.to_owned()), tenants }
 }

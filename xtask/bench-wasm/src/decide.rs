@@ -203,6 +203,7 @@ impl Deciding {
                 .map(|(of, content)| (of, SubProfile::pack(Version::default(), &content)))
                 .into_iter()
                 .collect(),
+            best: None,
             truncated: false,
         });
         Self { compiled, scores, view, visitor }

@@ -13,7 +13,7 @@ const SEGMENT: SegmentId = SegmentId(9);
 
 impl World {
     /// The columns as the store is now.
-    fn follow(&mut self) {
+    pub(super) fn follow(&mut self) {
         self.audience = Audience::default();
         let mut follower = Follower::new(self.origin.data(), self.audience.clone()).unwrap();
         while follower.step(self.origin.now).unwrap() {}
@@ -55,12 +55,12 @@ fn sums(report: &Json) -> [u64; 4] {
     ["members", "added", "removed", "renewed"].map(|name| report["refreshed"][0][name].as_u64().unwrap_or(u64::MAX))
 }
 
-fn lives_in(v: u32, n: u32, at: u64, city: &str) -> Fact {
+pub(super) fn lives_in(v: u32, n: u32, at: u64, city: &str) -> Fact {
     let writes = vec![("city".to_owned(), Some(Value::String(city.to_owned())))];
     fact(visitor(v), n, at, What::Attributes { writes })
 }
 
-fn bonn() -> Json {
+pub(super) fn bonn() -> Json {
     json!({ "attributes.city": "Bonn" })
 }
 

@@ -23,6 +23,8 @@ pub(super) enum Sort {
     Time,
     ViewType,
     Country,
+    /// True or false.
+    Yes,
     Text,
 }
 
@@ -39,7 +41,7 @@ impl<'a> Operand<'a> {
         let known = Field::NAMED.into_iter().find(|(known, _)| *known == name);
         let (_, field) = known.ok_or_else(|| format!("there is no field `{}`", shown(name)))?;
         if words.answers == Answers::Audience && !field.is_of_person() {
-            return Err("an audience is of people: there is no page, place or device".to_owned());
+            return Err("an audience is of people: there is no page, place, device or time of asking".to_owned());
         }
         let sort = match field {
             Field::Segments => Sort::Segment,
@@ -47,6 +49,7 @@ impl<'a> Operand<'a> {
             Field::FirstSeen | Field::LastSeen => Sort::Time,
             Field::ViewType => Sort::ViewType,
             Field::Country => Sort::Country,
+            Field::BestTime => Sort::Yes,
             _ => Sort::Text,
         };
         Ok(Self { field, name, sort })
@@ -68,6 +71,10 @@ impl<'a> Operand<'a> {
             Sort::Country => match json.as_str() {
                 Some(text) if is_country(text) => Ok(One::Text(text.to_owned())),
                 _ => Err(needed(json, "a country as two capitals of ISO 3166-1")),
+            },
+            Sort::Yes => match json.as_bool() {
+                Some(yes) => Ok(One::Number(yes.into())),
+                None => Err(needed(json, "true or false")),
             },
             Sort::Text => self.text(json),
         }

@@ -183,7 +183,7 @@ fn keys() -> Keys {
         secret.iter_mut().zip(0_u8..).for_each(|(byte, i)| *byte = first.wrapping_add(i.wrapping_mul(37)));
         KeyRing(vec![Key { id: 1, stage: Stage::Active, secret }])
     };
-    let tenant = TenantKeys { cookie: ring(2), alternate: ring(3), proof: Vec::new() };
+    let tenant = TenantKeys { cookie: ring(2), alternate: ring(3), proof: Vec::new(), ..TenantKeys::default() };
     Keys { sync: ring(1), explain: None, tenants: [(TENANT.to_owned(), tenant)].into() }
 }
 
@@ -200,7 +200,7 @@ fn snapshot(own: VisitorId, unique: AltHash, now: Millis, market: Option<&Market
     };
     let version = Version { restore: 0, counter: 4_812_345 };
     let profiles = profiles.into_iter().collect();
-    Ok(Snapshot { version, visitor: own, unique: vec![unique], membership, profiles, truncated: false })
+    Ok(Snapshot { version, visitor: own, unique: vec![unique], membership, profiles, best: None, truncated: false })
 }
 
 /// The snapshot in JSON.

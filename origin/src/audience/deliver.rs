@@ -1,0 +1,339 @@
+//! The job `send`: sends that are due are drawn, and their people told, in their order and no faster than is said
+//! ([`super::send`]).
+//!
+//! What is decided of some people is kept in the transaction that exposes them to their arms, after the webhook took them. A
+//! run that is cut between the two tells the same people again, with the same keys and the same id; nobody is told by another
+//! send's key. A person whose filter, consent or master changed since it was drawn is looked at as it is now.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use causeway_shared::audience::send::{Deal, Draw, quotas};
+use causeway_shared::experiment::Experiment;
+use causeway_shared::fact::{Fact, What};
+use causeway_shared::filter::Filter;
+use causeway_shared::ids::{FactId, Millis, VisitorId};
+use rusqlite::{Connection, OptionalExtension as _, TransactionBehavior};
+use serde_json::{Value, json};
+
+use super::send::{self, Arms, Outcome, Send, Sums};
+use super::webhook::{Answer, Webhook};
+use super::{answer, person, refresh};
+use crate::audit::Said;
+use crate::experiment::{self, results};
+use crate::group;
+use crate::intake::{Checked, Record};
+use crate::jobs::runs::Run;
+use crate::jobs::work::{Ended, PAUSE, Place};
+use crate::store::{PersonNo, StoreError, signed, visitor_at};
+use crate::tenants::Known;
+
+/// People told at once: one POST, and one transaction.
+const BATCH: u32 = 100;
+/// Drawn people written in one transaction.
+const PIECE: usize = 2_000;
+/// How long a run tells the people of one send, where others wait.
+const SLICE: Duration = Duration::from_secs(20);
+/// Between two tries in vain at most.
+const AGAIN_MS: Millis = 3_600_000;
+/// Sends told in a report.
+const TOLD: usize = 100;
+
+/// Goes on with all sends that are due.
+///
+/// # Errors
+/// [`StoreError`]. A send that cannot go on lets the others go on, and fails the run.
+pub fn deliver(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
+    let due = send::due(place.conn, (place.given)()?.now)?;
+    let (mut told, mut failed) = (Vec::new(), None);
+    for send in &due {
+        // Of a tenant that is not configured now nobody is told.
+        let Ok(known) = place.rules.tenants.by_no(send.tenant) else { continue };
+        if !run.asked.dry_run
+            && let Err(stuck) = go_on(place, known, send)?
+        {
+            let now = (place.given)()?.now;
+            stuck.keep(place.conn, send, now)?;
+            failed.get_or_insert_with(|| format!("send {} of {}: {}", send.name, known.config.name, stuck.why));
+        }
+        let told_of = send::find(place.conn, send.tenant, &send.name)?.filter(|_| told.len() < TOLD);
+        told.extend(told_of.map(|send| send.told(&place.rules.tenants)));
+    }
+    Ok(Ended { report: json!({ "sends": due.len(), "told": told }), failed })
+}
+
+/// Why a send does not go on now.
+#[derive(Debug)]
+struct Stuck {
+    why: String,
+    /// Whether it is tried again by itself, and after how long the receiver wants to be asked.
+    again: Option<Option<Millis>>,
+}
+
+impl Stuck {
+    fn for_good(why: impl Into<String>) -> Self {
+        Self { why: why.into(), again: None }
+    }
+
+    /// It is tried again after 1, 2, 4, … seconds, or as the receiver says.
+    fn keep(&self, conn: &Connection, send: &Send, now: Millis) -> Result<(), StoreError> {
+        const KEEP: &str =
+            "UPDATE sends SET error = ?2, due = ?3, tries = tries + 1 WHERE send = ?1 AND due IS NOT NULL";
+        let wait = AGAIN_MS.min(1_000 << send.tries.min(12));
+        let due = self.again.map(|after| signed(now + after.unwrap_or(wait)));
+        conn.prepare_cached(KEEP)?.execute((send.no, &self.why, due))?;
+        Ok(())
+    }
+}
+
+fn go_on(place: &mut Place<'_>, known: &Known, send: &Send) -> Result<Result<(), Stuck>, StoreError> {
+    let mut send = send.clone();
+    let document = serde_json::from_str(&send.terms.filter).unwrap_or_default();
+    let filter = match answer::filter(place.conn, known, &document)? {
+        Ok(filter) => filter,
+        Err(found) => return Ok(Err(Stuck::for_good(answer::all_wrong(&found)))),
+    };
+    let tested = match &send.terms.experiment {
+        None => None,
+        Some(id) => match send::experiment(place.conn, known.no, id)? {
+            Some(tested) => Some(tested),
+            None => return Ok(Err(Stuck::for_good(format!("the current catalogue has no experiment `{id}`")))),
+        },
+    };
+    let webhook = match (&known.config.webhook, send.terms.webhook) {
+        (_, false) => None,
+        (Some(url), true) if known.keys.webhook.active().is_some() => Some(Webhook::new(url, &known.keys.webhook)),
+        _ => return Ok(Err(Stuck::for_good("the tenant has no webhook, or no key for it"))),
+    };
+    if send.chosen.is_none() {
+        match choose(place, &send, tested.as_ref())? {
+            Ok(chosen) => send.chosen = Some(chosen),
+            Err(why) => return Ok(Err(Stuck::for_good(why))),
+        }
+    }
+    let sending = Sending { known, filter, tested, webhook };
+    sending.all(place, &mut send)
+}
+
+/// Draws a send's people and deals them their arms. Who was exposed to the experiment before is not drawn. Gives how many
+/// there are; or why they cannot be drawn.
+fn choose(place: &mut Place<'_>, send: &Send, tested: Option<&Experiment>) -> Result<Result<u32, String>, StoreError> {
+    const CLEAR: &str = "DELETE FROM send_people WHERE send = ?1 AND place BETWEEN ?2 AND ?2 + 9999";
+    const PUT: &str = "INSERT INTO send_people (send, place, visitor, arm) VALUES (?1, ?2, ?3, ?4)";
+    const CHOSEN: &str = "UPDATE sends SET chosen = ?2 WHERE send = ?1";
+    let mut members = match refresh::members(place, send.tenant, &send.terms.filter)? {
+        Ok(members) => members,
+        Err(why) => return Ok(Err(why)),
+    };
+    let (mut drawn, all) = (Vec::new(), u64::from(send.terms.count));
+    for visitor in Draw::new(&mut members, send.random) {
+        let Some(person) = person_of(place.conn, send, visitor)? else { continue };
+        let exposed = tested.map(|tested| exposed(place.conn, person, tested)).transpose()?.flatten();
+        if exposed.is_none() {
+            drawn.push(visitor);
+        }
+        if drawn.len() as u64 == all {
+            break;
+        }
+    }
+    let (chosen, now) = (drawn.len() as u32, (place.given)()?.now);
+    let shares = tested.map(|tested| results::shares(place.conn, send.tenant, tested, now)).transpose()?;
+    let codes: Vec<u8> = tested.map(|tested| tested.arms.iter().map(|arm| arm.code).collect()).unwrap_or_default();
+    let mut arms = Deal::new(quotas(&shares.unwrap_or_default(), chosen)).map(|arm| codes.get(arm).copied());
+    // What a run that was cut had written of them.
+    for from in (0..send.terms.count).step_by(10_000) {
+        place.conn.prepare_cached(CLEAR)?.execute((send.no, from))?;
+    }
+    let mut next = 0_u32;
+    for some in drawn.chunks(PIECE) {
+        let tx = place.conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let mut put = tx.prepare_cached(PUT)?;
+        for visitor in some {
+            put.execute((send.no, next, visitor.as_bytes(), arms.next().flatten()))?;
+            next += 1;
+        }
+        drop(put);
+        tx.commit()?;
+        (place.told)(0, chosen.into())?;
+        (place.pause)();
+    }
+    place.conn.prepare_cached(CHOSEN)?.execute((send.no, chosen))?;
+    Ok(Ok(chosen))
+}
+
+/// The person of a visitor that did not withdraw.
+fn person_of(conn: &Connection, send: &Send, visitor: VisitorId) -> Result<Option<PersonNo>, StoreError> {
+    const PERSON: &str = "SELECT person FROM visitors WHERE tenant = ?1 AND visitor = ?2 AND withdrawn IS NULL";
+    let place = (send.tenant.0, visitor.as_bytes());
+    Ok(conn.prepare_cached(PERSON)?.query_row(place, |row| row.get(0).map(PersonNo)).optional()?)
+}
+
+/// The arm that a person was exposed to first.
+fn exposed(conn: &Connection, person: PersonNo, tested: &Experiment) -> Result<Option<u8>, StoreError> {
+    Ok(experiment::of_person(conn, person)?.get(tested.code).map(|exposure| exposure.arm))
+}
+
+/// What the telling of a send's people needs.
+struct Sending<'a> {
+    known: &'a Known,
+    filter: Filter,
+    tested: Option<Experiment>,
+    webhook: Option<Webhook>,
+}
+
+/// A person that was looked at.
+#[derive(Debug, Clone, Copy)]
+struct Looked {
+    place: u32,
+    visitor: VisitorId,
+    arm: Option<u8>,
+    outcome: Outcome,
+}
+
+impl Sending<'_> {
+    /// Tells some after the other, until all are or its time is over.
+    fn all(&self, place: &mut Place<'_>, send: &mut Send) -> Result<Result<(), Stuck>, StoreError> {
+        const OVER: &str = "UPDATE sends SET due = NULL WHERE send = ?1";
+        let (begun, chosen) = (Instant::now(), send.chosen.unwrap_or_default());
+        let size = if send.terms.per_second == 0 { BATCH } else { send.terms.per_second.min(BATCH) };
+        while send.next < chosen {
+            if begun.elapsed() > SLICE || !is_open(place.conn, send)? {
+                return Ok(Ok(()));
+            }
+            let (started, next) = (Instant::now(), chosen.min(send.next + size));
+            let looked = self.look(place, send, next)?;
+            if let Err(stuck) = self.post(place, send, &looked)? {
+                return Ok(Err(stuck));
+            }
+            self.keep(place, send, &looked, next)?;
+            (place.told)(next.into(), chosen.into())?;
+            pace(place, send, looked.len(), started)?;
+            (place.pause)();
+        }
+        place.conn.prepare_cached(OVER)?.execute([send.no])?;
+        Ok(Ok(()))
+    }
+
+    /// What is to become of those from `send.next` to before `next`. Who was erased is not among them.
+    fn look(&self, place: &Place<'_>, send: &Send, next: u32) -> Result<Vec<Looked>, StoreError> {
+        const READ: &str = "SELECT place, visitor, arm FROM send_people
+            WHERE send = ?1 AND place >= ?2 AND place < ?3 ORDER BY place";
+        let now = (place.given)()?.now;
+        let mut statement = place.conn.prepare_cached(READ)?;
+        let rows = statement.query_map((send.no, send.next, next), |row| {
+            Ok((row.get::<_, u32>(0)?, visitor_at(row, 1)?, row.get::<_, Option<u8>>(2)?))
+        })?;
+        let (mut looked, mut people) = (Vec::new(), BTreeSet::new());
+        for row in rows {
+            let (place_no, visitor, arm) = row?;
+            let (outcome, arm) = self.outcome(place.conn, send, (visitor, arm), &mut people, now)?;
+            looked.push(Looked { place: place_no, visitor, arm, outcome });
+        }
+        Ok(looked)
+    }
+
+    fn outcome(
+        &self,
+        conn: &Connection,
+        send: &Send,
+        (visitor, arm): (VisitorId, Option<u8>),
+        people: &mut BTreeSet<PersonNo>,
+        now: Millis,
+    ) -> Result<(Outcome, Option<u8>), StoreError> {
+        // Those who were told, and the control: of one that came to nothing another may be told.
+        const BEFORE: &str =
+            "SELECT 1 FROM visitors v CROSS JOIN send_people s ON s.visitor = v.visitor AND s.send = ?1
+            WHERE v.person = ?2 AND s.outcome IN (1, 2) LIMIT 1";
+        let Some(person) = person_of(conn, send, visitor)? else { return Ok((Outcome::Gone, arm)) };
+        if people.contains(&person) || conn.prepare_cached(BEFORE)?.exists((send.no, person.0))? {
+            return Ok((Outcome::Merged, arm));
+        }
+        let Some(someone) = person::read(conn, person)? else { return Ok((Outcome::Gone, arm)) };
+        if !someone.is_meant(&self.filter, now) {
+            return Ok((Outcome::Left, arm));
+        }
+        people.insert(person);
+        let Some(tested) = &self.tested else { return Ok((Outcome::Delivered, arm)) };
+        // Who saw one arm meanwhile stays in it.
+        let arm = exposed(conn, person, tested)?.or(arm);
+        let control = arm.and_then(|code| tested.arm_of(code)).is_some_and(|arm| arm.control);
+        Ok((if control { Outcome::Control } else { Outcome::Delivered }, arm))
+    }
+
+    fn post(&self, place: &Place<'_>, send: &Send, looked: &[Looked]) -> Result<Result<(), Stuck>, StoreError> {
+        let Some(webhook) = &self.webhook else { return Ok(Ok(())) };
+        let (tenant, arms) = (&self.known.config.name, self.tested.as_ref().map_or_else(Arms::default, Arms::named));
+        let told = looked.iter().filter(|one| one.outcome == Outcome::Delivered);
+        let people: Vec<Value> = told
+            .map(|Looked { place, visitor, arm, .. }| {
+                let arm = arm.map(|arm| arms.name(arm));
+                json!({ "person": visitor.to_string(), "arm": arm, "key": send.key(tenant, *place) })
+            })
+            .collect();
+        if people.is_empty() {
+            return Ok(Ok(()));
+        }
+        let body =
+            json!({ "tenant": tenant, "send": send.name, "experiment": send.terms.experiment, "people": people });
+        Ok(match webhook.post(body.to_string().as_bytes(), (place.given)()?.now) {
+            Answer::Taken => Ok(()),
+            Answer::Refused(why) => Err(Stuck::for_good(why)),
+            Answer::Later { why, after } => Err(Stuck { why, again: Some(after) }),
+        })
+    }
+
+    /// Keeps what became of some, and exposes them to their arms.
+    fn keep(&self, place: &mut Place<'_>, send: &mut Send, looked: &[Looked], next: u32) -> Result<(), StoreError> {
+        const DONE: &str = "UPDATE send_people SET outcome = ?3, arm = ?4, at = ?5 WHERE send = ?1 AND place = ?2";
+        const SUMS: &str =
+            "UPDATE sends SET next = ?2, delivered = ?3, control = ?4, gone = ?5, merged = ?6, \"left\" = ?7,
+            tries = 0, error = iif(due IS NULL, error, NULL) WHERE send = ?1";
+        let (given, mut sums) = ((place.given)()?, send.sums);
+        let now = given.now;
+        looked.iter().for_each(|one| sums.add(one.outcome));
+        // Who was erased meanwhile has no row any more.
+        sums.gone += (next - send.next).saturating_sub(looked.len() as u32);
+        let note = |tx: &Connection| {
+            for Looked { place, arm, outcome, .. } in looked {
+                tx.prepare_cached(DONE)?.execute((send.no, place, *outcome as u8, arm, signed(now)))?;
+            }
+            let Sums { delivered, control, gone, merged, left } = sums;
+            tx.prepare_cached(SUMS)?.execute((send.no, next, delivered, control, gone, merged, left))?;
+            Ok(())
+        };
+        let facts: Vec<Checked> = looked.iter().filter_map(|one| self.exposure(send, one, now)).collect();
+        let records: Vec<Arc<Record>> =
+            if facts.is_empty() { Vec::new() } else { vec![Arc::new(Record::said(facts, Said::by("job:send")))] };
+        group::commit_with(place.conn, place.rules, place.metrics, given, &records, &[], note)?;
+        (send.next, send.sums) = (next, sums);
+        Ok(())
+    }
+
+    fn exposure(&self, send: &Send, one: &Looked, now: Millis) -> Option<Checked> {
+        let (experiment, arm) = (self.tested.as_ref()?.code, one.arm?);
+        matches!(one.outcome, Outcome::Delivered | Outcome::Control).then(|| {
+            let id = FactId::of_message(one.visitor, &format!("send {}", send.no));
+            let what = What::Exposure { experiment, arm };
+            Checked { tenant: send.tenant, fact: Fact { id, visitor: one.visitor, received: now, at: now, what } }
+        })
+    }
+}
+
+/// Whether nobody stopped it meanwhile.
+fn is_open(conn: &Connection, send: &Send) -> Result<bool, StoreError> {
+    Ok(conn.prepare_cached("SELECT 1 FROM sends WHERE send = ?1 AND due IS NOT NULL")?.exists([send.no])?)
+}
+
+/// Waits until so many more may be told, and ends meanwhile where the run is to end.
+fn pace(place: &Place<'_>, send: &Send, looked: usize, started: Instant) -> Result<(), StoreError> {
+    let Some(each) = Duration::from_secs(1).checked_div(send.terms.per_second) else { return Ok(()) };
+    let mut left = each.saturating_mul(looked as u32).saturating_sub(started.elapsed());
+    while !left.is_zero() {
+        let some = left.min(PAUSE);
+        (place.wait)(some);
+        (place.told)(send.next.into(), send.chosen.unwrap_or_default().into())?;
+        left -= some;
+    }
+    Ok(())
+}

@@ -1,0 +1,409 @@
+//! Sends: campaigns to exactly so many people, drawn at random of those that a filter means (S4.7). A send is a row, and a row
+//! for each person drawn. Once drawn, nobody is exchanged; [`super::deliver`] tells them, in their order.
+
+use causeway_shared::experiment::Experiment;
+use causeway_shared::ids::{Millis, VisitorId};
+use causeway_shared::limits;
+use rusqlite::{Connection, OptionalExtension as _, Row};
+use serde_json::{Value, json};
+
+use super::answer::Lines;
+use crate::catalogue;
+use crate::store::{StoreError, TenantNo, signed, unsigned, visitor_at};
+use crate::tenants::{Known, Tenants};
+
+/// What a send is to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Terms {
+    /// Whom it means, as JSON.
+    pub filter: String,
+    /// How many people: 1 to [`limits::SEND_PEOPLE`].
+    pub count: u32,
+    /// The experiment whose arms they are dealt to.
+    pub experiment: Option<String>,
+    /// Whether the tenant's webhook is told.
+    pub webhook: bool,
+    /// How many a second at most; 0: as fast as it goes.
+    pub per_second: u32,
+}
+
+/// What became of a person that was drawn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// It was told.
+    Delivered = 1,
+    /// It is in the control, and is not told.
+    Control = 2,
+    /// It withdrew or was erased.
+    Gone = 3,
+    /// It turned out to be a person that came before.
+    Merged = 4,
+    /// The filter does not mean it any more.
+    Left = 5,
+}
+
+/// How many came to what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Sums {
+    /// [`Outcome::Delivered`].
+    pub delivered: u32,
+    /// [`Outcome::Control`].
+    pub control: u32,
+    /// [`Outcome::Gone`].
+    pub gone: u32,
+    /// [`Outcome::Merged`].
+    pub merged: u32,
+    /// [`Outcome::Left`].
+    pub left: u32,
+}
+
+impl Sums {
+    /// One more.
+    pub fn add(&mut self, outcome: Outcome) {
+        *match outcome {
+            Outcome::Delivered => &mut self.delivered,
+            Outcome::Control => &mut self.control,
+            Outcome::Gone => &mut self.gone,
+            Outcome::Merged => &mut self.merged,
+            Outcome::Left => &mut self.left,
+        } += 1;
+    }
+}
+
+/// A send.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Send {
+    /// Its number in the store.
+    pub no: i64,
+    /// Whose people.
+    pub tenant: TenantNo,
+    /// Its name: one of its tenant has it, for ever.
+    pub name: String,
+    /// What it is to be.
+    pub terms: Terms,
+    /// What its people are drawn by.
+    pub random: u64,
+    /// When it was asked for.
+    pub asked: Millis,
+    /// How many were drawn; `None` until all of them are written.
+    pub chosen: Option<u32>,
+    /// The place of the first that was not looked at yet.
+    pub next: u32,
+    /// What those before it came to.
+    pub sums: Sums,
+    /// When it goes on; `None` once it is over.
+    pub due: Option<Millis>,
+    /// How often it was tried in vain since it last got on.
+    pub tries: u32,
+    /// What was in the way last.
+    pub error: Option<String>,
+}
+
+/// Why there is no such send.
+#[derive(Debug, thiserror::Error)]
+pub enum SendError {
+    /// A name that is none.
+    #[error("a send's name has 1 to 64 of a-z, 0-9, - and _")]
+    Name,
+    /// How many.
+    #[error("a send has 1 to {} people", limits::SEND_PEOPLE)]
+    Count,
+    /// How fast.
+    #[error("{} people a second at most, or 0 for as fast as it goes", limits::SEND_PER_SECOND)]
+    PerSecond,
+    /// No experiment that has arms to deal.
+    #[error("the current catalogue has no experiment `{0}` that runs now")]
+    Experiment(String),
+    /// No webhook.
+    #[error(
+        "the tenant has no `webhook` in the configuration, or no key for it: `causeway keys rotate webhook` makes one"
+    )]
+    Webhook,
+    /// The name is taken.
+    #[error("send `{0}` has other terms: they stay, as nobody is told twice. Another name is another send")]
+    Other(String),
+    /// Too many.
+    #[error("a tenant has {} sends at most", limits::SENDS)]
+    TooMany,
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl From<rusqlite::Error> for SendError {
+    fn from(e: rusqlite::Error) -> Self {
+        Self::Store(e.into())
+    }
+}
+
+const COLUMNS: &str = "send, tenant, name, filter, count, experiment, webhook, per_second, random, asked, chosen, next,
+    delivered, control, gone, merged, \"left\", due, tries, error";
+
+impl Send {
+    /// Begins a send, or goes on with the one of that name, where it was stopped or failed.
+    ///
+    /// # Errors
+    /// [`SendError`].
+    pub fn begin(
+        conn: &mut Connection,
+        tenant: &Known,
+        name: &str,
+        terms: &Terms,
+        random: u64,
+        now: Millis,
+    ) -> Result<Self, SendError> {
+        const COUNT: &str = "SELECT count(*) FROM sends WHERE tenant = ?1";
+        const PUT: &str =
+            "INSERT INTO sends (tenant, name, filter, count, experiment, webhook, per_second, random, asked, due)
+            VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?9)";
+        const ON: &str = "UPDATE sends SET due = ?2, tries = 0, error = NULL WHERE send = ?1 AND error IS NOT NULL";
+        check(conn, tenant, name, terms, now)?;
+        let tx = conn.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
+        if let Some(there) = find(&tx, tenant.no, name)? {
+            if there.terms != *terms {
+                return Err(SendError::Other(name.to_owned()));
+            }
+            tx.execute(ON, (there.no, signed(now)))?;
+        } else {
+            let sends: i64 = tx.query_row(COUNT, [tenant.no.0], |row| row.get(0))?;
+            if unsigned(sends) >= limits::SENDS as u64 {
+                return Err(SendError::TooMany);
+            }
+            let Terms { filter, count, experiment, webhook, per_second } = terms;
+            let (no, random, now) = (tenant.no.0, random.cast_signed(), signed(now));
+            tx.execute(PUT, (no, name, filter, count, experiment, webhook, per_second, random, now))?;
+        }
+        let begun = find(&tx, tenant.no, name)?;
+        tx.commit()?;
+        begun.ok_or_else(|| StoreError::Corrupt { what: "send" }.into())
+    }
+
+    fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
+        let time = |column| Ok::<_, rusqlite::Error>(row.get::<_, Option<i64>>(column)?.map(unsigned));
+        Ok(Self {
+            no: row.get(0)?,
+            tenant: TenantNo(row.get(1)?),
+            name: row.get(2)?,
+            terms: Terms {
+                filter: row.get(3)?,
+                count: row.get(4)?,
+                experiment: row.get(5)?,
+                webhook: row.get(6)?,
+                per_second: row.get(7)?,
+            },
+            random: row.get::<_, i64>(8)?.cast_unsigned(),
+            asked: row.get(9).map(unsigned)?,
+            chosen: row.get(10)?,
+            next: row.get(11)?,
+            sums: Sums {
+                delivered: row.get(12)?,
+                control: row.get(13)?,
+                gone: row.get(14)?,
+                merged: row.get(15)?,
+                left: row.get(16)?,
+            },
+            due: time(17)?,
+            tries: row.get(18)?,
+            error: row.get(19)?,
+        })
+    }
+
+    /// As callers and commands are told.
+    #[must_use]
+    pub fn told(&self, tenants: &Tenants) -> Value {
+        let tenant = tenants.by_no(self.tenant).ok().map(|known| known.config.name.clone());
+        let filter: Option<Value> = serde_json::from_str(&self.terms.filter).ok();
+        let Terms { count, experiment, webhook, per_second, .. } = &self.terms;
+        let Sums { delivered, control, gone, merged, left } = self.sums;
+        json!({
+            "tenant": tenant, "name": self.name, "filter": filter, "count": count, "experiment": experiment,
+            "webhook": webhook, "per_second": per_second, "asked_ms": self.asked, "chosen": self.chosen,
+            "delivered": delivered, "control": control, "gone": gone, "merged": merged, "left": left,
+            "waits": self.chosen.map(|chosen| chosen.saturating_sub(self.next)),
+            "due_ms": self.due, "error": self.error,
+        })
+    }
+
+    /// What a person's delivery is called, so that whoever is told knows one that comes again.
+    #[must_use]
+    pub fn key(&self, tenant: &str, place: u32) -> String {
+        format!("{tenant}/{}/{place}", self.name)
+    }
+}
+
+fn check(conn: &Connection, tenant: &Known, name: &str, terms: &Terms, now: Millis) -> Result<(), SendError> {
+    let is_name = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-' || c == b'_';
+    if !(1..=64).contains(&name.len()) || !name.bytes().all(is_name) {
+        return Err(SendError::Name);
+    }
+    if !(1..=limits::SEND_PEOPLE).contains(&terms.count) {
+        return Err(SendError::Count);
+    }
+    if terms.per_second > limits::SEND_PER_SECOND {
+        return Err(SendError::PerSecond);
+    }
+    if terms.webhook && (tenant.config.webhook.is_none() || tenant.keys.webhook.active().is_none()) {
+        return Err(SendError::Webhook);
+    }
+    if let Some(id) = &terms.experiment {
+        let tested = experiment(conn, tenant.no, id)?.filter(|experiment| experiment.runs(now));
+        tested.ok_or_else(|| SendError::Experiment(id.clone()))?;
+    }
+    Ok(())
+}
+
+/// An experiment of a tenant's current catalogue.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn experiment(conn: &Connection, tenant: TenantNo, id: &str) -> Result<Option<Experiment>, StoreError> {
+    Ok(catalogue::experiments(conn)?.of(tenant).iter().find(|experiment| experiment.id == id).cloned())
+}
+
+/// The send of a name.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn find(conn: &Connection, tenant: TenantNo, name: &str) -> Result<Option<Send>, StoreError> {
+    let read = format!("SELECT {COLUMNS} FROM sends WHERE tenant = ?1 AND name = ?2");
+    Ok(conn.prepare_cached(&read)?.query_row((tenant.0, name), Send::read).optional()?)
+}
+
+/// The sends of a tenant, or of all, in the order in which they were asked for.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn list(conn: &Connection, tenant: Option<TenantNo>) -> Result<Vec<Send>, StoreError> {
+    let read = format!("SELECT {COLUMNS} FROM sends WHERE ?1 IS NULL OR tenant = ?1 ORDER BY send");
+    let mut statement = conn.prepare_cached(&read)?;
+    Ok(statement.query_map([tenant.map(|no| no.0)], Send::read)?.collect::<Result<_, _>>()?)
+}
+
+/// Those that go on by a time, the one that waits longest first.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn due(conn: &Connection, now: Millis) -> Result<Vec<Send>, StoreError> {
+    let read = format!("SELECT {COLUMNS} FROM sends WHERE due <= ?1 ORDER BY due, send");
+    let mut statement = conn.prepare_cached(&read)?;
+    Ok(statement.query_map([signed(now)], Send::read)?.collect::<Result<_, _>>()?)
+}
+
+/// When the first of all goes on.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn next_due(conn: &Connection) -> Result<Option<Millis>, StoreError> {
+    let due: Option<i64> = conn.prepare_cached("SELECT min(due) FROM sends")?.query_row([], |row| row.get(0))?;
+    Ok(due.map(unsigned))
+}
+
+/// Ends a send: who was not told yet is not. Whether there is one that was not over.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn stop(conn: &Connection, tenant: TenantNo, name: &str) -> Result<bool, StoreError> {
+    const STOP: &str =
+        "UPDATE sends SET due = NULL, error = 'stopped' WHERE tenant = ?1 AND name = ?2 AND due IS NOT NULL";
+    Ok(conn.prepare_cached(STOP)?.execute((tenant.0, name))? > 0)
+}
+
+/// A person that was told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Recipient {
+    /// Its place.
+    pub place: u32,
+    /// Its oldest visitor when it was drawn.
+    pub person: VisitorId,
+    /// Its arm's code.
+    pub arm: Option<u8>,
+    /// When it was told.
+    pub at: Millis,
+}
+
+/// Those that were told, from a place on, at most `most` places; and the place behind them, `None` behind the last.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn recipients(
+    conn: &Connection,
+    send: &Send,
+    from: u32,
+    most: u32,
+) -> Result<(Vec<Recipient>, Option<u32>), StoreError> {
+    const READ: &str = "SELECT place, visitor, arm, at FROM send_people
+        WHERE send = ?1 AND place >= ?2 AND place < ?3 AND outcome = 1 ORDER BY place";
+    let until = from.saturating_add(most).min(send.next);
+    let mut statement = conn.prepare_cached(READ)?;
+    let rows = statement.query_map((send.no, from, until), |row| {
+        Ok(Recipient {
+            place: row.get(0)?,
+            person: visitor_at(row, 1)?,
+            arm: row.get(2)?,
+            at: row.get(3).map(unsigned)?,
+        })
+    })?;
+    Ok((rows.collect::<Result<_, _>>()?, (until < send.next).then_some(until)))
+}
+
+/// The names of an experiment's arms, by code.
+#[derive(Debug, Clone, Default)]
+pub struct Arms(Vec<(u8, String)>);
+
+impl Arms {
+    /// Those of a send's experiment, as the current catalogue has them.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn of(conn: &Connection, send: &Send) -> Result<Self, StoreError> {
+        let Some(id) = &send.terms.experiment else { return Ok(Self::default()) };
+        let found = experiment(conn, send.tenant, id)?;
+        Ok(found.map_or_else(Self::default, |experiment| Self::named(&experiment)))
+    }
+
+    /// Those of an experiment.
+    #[must_use]
+    pub fn named(experiment: &Experiment) -> Self {
+        Self(experiment.arms.iter().map(|arm| (arm.code, arm.id.clone())).collect())
+    }
+
+    /// An arm's name; its code where the catalogue has it no more.
+    #[must_use]
+    pub fn name(&self, code: u8) -> String {
+        self.0.iter().find(|(other, _)| *other == code).map_or_else(|| code.to_string(), |(_, name)| name.clone())
+    }
+}
+
+/// What stands before the first line of recipients.
+#[must_use]
+pub fn head(lines: Lines) -> &'static str {
+    if lines == Lines::Csv { "place,person,arm,at_ms,key\n" } else { "" }
+}
+
+/// Recipients, a line each; nothing in them has to be escaped.
+#[must_use]
+pub fn text(lines: Lines, tenant: &str, send: &Send, arms: &Arms, recipients: &[Recipient]) -> String {
+    let mut text = String::with_capacity(recipients.len() * 160);
+    for Recipient { place, person, arm, at } in recipients {
+        let (key, arm) = (send.key(tenant, *place), arm.map(|arm| arms.name(arm)));
+        text.push_str(&match lines {
+            Lines::Csv => format!("{place},{person},{},{at},{key}\n", arm.unwrap_or_default()),
+            Lines::Ndjson => {
+                json!({ "place": place, "person": person.to_string(), "arm": arm, "at_ms": at, "key": key }).to_string()
+                    + "\n"
+            }
+        });
+    }
+    text
+}
+
+/// Forgets of a visitor that is erased that it was drawn.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn forget(conn: &Connection, tenant: TenantNo, visitor: VisitorId) -> Result<(), StoreError> {
+    const FORGET: &str =
+        "DELETE FROM send_people WHERE visitor = ?2 AND send IN (SELECT send FROM sends WHERE tenant = ?1)";
+    conn.prepare_cached(FORGET)?.execute((tenant.0, visitor.as_bytes()))?;
+    Ok(())
+}

@@ -1,0 +1,151 @@
+//! `causeway audience send`.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, bail, ensure};
+use causeway_origin::audience::send::{self, Arms, Send as Row, Terms};
+use causeway_origin::clock;
+use causeway_origin::jobs::runs::Asked;
+use causeway_origin::jobs::{Job, Woken};
+use causeway_origin::train::Options;
+use clap::{Args, Subcommand};
+use serde_json::Value;
+
+use super::audience::{Of, To, parsed};
+use super::output::bar;
+use super::{Common, Opened, Reading, job, named};
+
+/// Recipients read at once.
+const PAGE: u32 = 1_000;
+/// How often it looks how far another process is.
+const LOOK: Duration = Duration::from_millis(250);
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Send {
+    /// Draw so many people at random, and tell them. Run again, it goes on where it was.
+    Start {
+        /// Its name. Whoever is told by it is told once, and another name is another send.
+        name: String,
+        #[command(flatten)]
+        of: Of,
+        /// How many people.
+        #[arg(long, value_name = "N")]
+        count: u32,
+        /// Deal them to the arms of this experiment, in proportion to their shares. The control is not told; who was exposed
+        /// to it before is not drawn.
+        #[arg(long, value_name = "ID")]
+        experiment: Option<String>,
+        /// Tell the tenant's webhook. Without it `recipients` says who they are.
+        #[arg(long)]
+        webhook: bool,
+        /// How many a second at most; 0: as fast as it goes.
+        #[arg(long, value_name = "N", default_value_t = 0)]
+        per_second: u32,
+        /// Leave it to the serving origin.
+        #[arg(long)]
+        no_wait: bool,
+    },
+    /// The sends, and how far each is.
+    List(Whose),
+    /// Who was told, a line each.
+    Recipients {
+        /// The send's name.
+        name: String,
+        /// From this place on: that behind the last line that is had.
+        #[arg(long, value_name = "PLACE", default_value_t = 0)]
+        from: u32,
+        #[command(flatten)]
+        whose: Whose,
+        #[command(flatten)]
+        to: To,
+    },
+    /// End a send: who was not told yet is not. `start` goes on with it.
+    Stop {
+        /// The send's name.
+        name: String,
+        #[command(flatten)]
+        whose: Whose,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Whose {
+    /// Whose. With one tenant configured it need not be said.
+    #[arg(long)]
+    tenant: Option<String>,
+}
+
+pub(super) fn run(command: &Send, common: &Common) -> anyhow::Result<()> {
+    match command {
+        Send::Start { name, of, count, experiment, webhook, per_second, no_wait } => {
+            let mut opened = Opened::new(common)?;
+            let known = named(&opened.rules.tenants, of.tenant.as_deref())?.clone();
+            let (_, document) = parsed(of, &opened.conn, &known)?;
+            let terms = Terms {
+                filter: document.to_string(),
+                count: *count,
+                experiment: experiment.clone(),
+                webhook: *webhook,
+                per_second: *per_second,
+            };
+            let mut random = [0; 8];
+            getrandom::fill(&mut random)?;
+            let begun = Row::begin(&mut opened.conn, &known, name, &terms, u64::from_be_bytes(random), clock::now())?;
+            let ended = if *no_wait { begun } else { follow(&mut opened, begun)? };
+            common.output.one(&ended.told(&opened.rules.tenants))?;
+            let is_done = ended.due.is_none() && ended.error.is_none();
+            ensure!(is_done || *no_wait, "send {name} is not done: {}", ended.error.unwrap_or_default());
+            Ok(())
+        }
+        Send::List(whose) => {
+            let Reading { conn, tenants, .. } = Reading::new(common)?;
+            let found = send::list(&conn, Some(named(&tenants, whose.tenant.as_deref())?.no))?;
+            let told: Vec<Value> = found.iter().map(|send| send.told(&tenants)).collect();
+            let columns =
+                ["name", "count", "chosen", "delivered", "control", "gone", "merged", "left", "waits", "error"];
+            common.output.list(&columns, &told)
+        }
+        Send::Recipients { name, from, whose, to } => {
+            let Reading { conn, tenants, .. } = Reading::new(common)?;
+            let known = named(&tenants, whose.tenant.as_deref())?;
+            let send = send::find(&conn, known.no, name)?.with_context(|| unknown(name))?;
+            let (arms, mut next) = (Arms::of(&conn, &send)?, Some(*from));
+            to.write(send::head, |lines| {
+                let Some(from) = next else { return Ok(None) };
+                let (some, behind) = send::recipients(&conn, &send, from, PAGE)?;
+                next = behind;
+                Ok(Some(send::text(lines, &known.config.name, &send, &arms, &some)))
+            })
+        }
+        Send::Stop { name, whose } => {
+            let opened = Opened::new(common)?;
+            let known = named(&opened.rules.tenants, whose.tenant.as_deref())?;
+            let stopped = send::stop(&opened.conn, known.no, name)?;
+            let send = send::find(&opened.conn, known.no, name)?.with_context(|| unknown(name))?;
+            ensure!(stopped, "send {name} is over already");
+            common.output.one(&send.told(&opened.rules.tenants))
+        }
+    }
+}
+
+fn unknown(name: &str) -> String {
+    format!("there is no send `{name}`: `causeway audience send list` names them")
+}
+
+/// Tells its people here, or looks on while another process does, until it is over or something is in the way.
+fn follow(opened: &mut Opened, begun: Row) -> anyhow::Result<Row> {
+    let asked = Asked { job: Job::Send, tenant: None, woken: Woken::Command, dry_run: false };
+    let bar = bar(u64::from(begun.terms.count), "{pos} of {len} people");
+    loop {
+        let Some(send) = send::find(&opened.conn, begun.tenant, &begun.name)? else { bail!(unknown(&begun.name)) };
+        bar.set_length(u64::from(send.chosen.unwrap_or(send.terms.count)));
+        bar.set_position(send.next.into());
+        if send.due.is_none() || send.error.is_some() {
+            bar.finish_and_clear();
+            return Ok(send);
+        }
+        if job::try_carry_out(opened, asked, &Options::default())?.is_none() {
+            std::thread::sleep(LOOK);
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! Sends.
+
+use std::collections::BTreeSet;
+
+use causeway_shared::fact::Scope;
+use causeway_shared::ids::VisitorId;
+use serde_json::Value as Json;
+
+use super::materialised::{bonn, lives_in};
+use super::*;
+use crate::audience::send::{self, Send, SendError, Sums, Terms};
+use crate::experiment::results;
+use crate::testing::withdrawal;
+
+fn terms(count: u32, experiment: Option<&str>) -> Terms {
+    let experiment = experiment.map(str::to_owned);
+    Terms { filter: bonn().to_string(), count, experiment, webhook: false, per_second: 0 }
+}
+
+impl World {
+    /// People who live in Bonn.
+    fn of_bonn(people: u32) -> Self {
+        let mut world = Self::of(Origin::tested());
+        let facts: Vec<Fact> = (0..people).map(|v| lives_in(v, 1, NOW, "Bonn")).collect();
+        world.origin.send("demo", &facts);
+        world.follow();
+        world
+    }
+
+    fn start(&mut self, name: &str, terms: &Terms) -> Result<Send, SendError> {
+        let known = self.origin.tenant("demo").clone();
+        Send::begin(&mut self.origin.conn, &known, name, terms, 7, self.origin.now)
+    }
+
+    /// Runs the job, and gives a send as it is then.
+    fn tell(&mut self, name: &str) -> Send {
+        self.follow();
+        let run = self.next_run();
+        let ended = self.run(&run, u64::MAX);
+        assert_eq!(ended.outcome, Some(Outcome::Done), "{}", ended.report);
+        self.sent(name)
+    }
+
+    /// The run that was cut, or another.
+    fn next_run(&mut self) -> Run {
+        let waiting = runs::begin_waiting(&mut self.origin.conn, self.origin.now).unwrap();
+        waiting.unwrap_or_else(|| self.begin(Job::Send, false))
+    }
+
+    fn sent(&self, name: &str) -> Send {
+        send::find(&self.origin.conn, self.origin.tenant("demo").no, name).unwrap().unwrap()
+    }
+
+    /// Whom a send drew, in order: their visitors, arms and outcomes.
+    fn drawn(&self, send: &Send) -> Vec<(VisitorId, Option<u8>, Option<u8>)> {
+        let read = "SELECT visitor, arm, outcome FROM send_people WHERE send = ?1 ORDER BY place";
+        let mut statement = self.origin.conn.prepare(read).unwrap();
+        let rows =
+            statement.query_map([send.no], |row| Ok((store::visitor_at(row, 0)?, row.get(1)?, row.get(2)?))).unwrap();
+        rows.collect::<Result<_, _>>().unwrap()
+    }
+}
+
+fn visitors(drawn: &[(VisitorId, Option<u8>, Option<u8>)]) -> BTreeSet<VisitorId> {
+    drawn.iter().map(|(visitor, ..)| *visitor).collect()
+}
+
+#[test]
+fn s4_07_a_send_tells_exactly_so_many_once_each_in_arms_that_its_experiment_counts() {
+    let mut world = World::of_bonn(3_000);
+    world.start("may", &terms(1_000, Some("e-1"))).unwrap();
+    let send = world.tell("may");
+    // One half is the control.
+    assert_eq!((send.chosen, send.due, send.error.clone()), (Some(1_000), None, None));
+    assert_eq!(send.sums, Sums { delivered: 500, control: 500, ..Sums::default() });
+    let drawn = world.drawn(&send);
+    assert_eq!((drawn.len(), visitors(&drawn).len()), (1_000, 1_000));
+    let of_arm = |code| drawn.iter().filter(|(_, arm, _)| *arm == Some(code)).count();
+    assert_eq!([1, 2].map(of_arm), [500, 500]);
+    assert!(drawn.iter().all(|(_, arm, outcome)| *outcome == Some(if *arm == Some(1) { 2 } else { 1 })));
+    // Any hundred of them have their part of each arm.
+    assert!(drawn.chunks(100).all(|some| some.iter().filter(|(_, arm, _)| *arm == Some(1)).count() == 50));
+
+    let known = world.origin.tenant("demo").clone();
+    let (told, end) = send::recipients(&world.origin.conn, &send, 0, 400).unwrap();
+    let (rest, over) = send::recipients(&world.origin.conn, &send, end.unwrap(), 4_000).unwrap();
+    assert_eq!((told.len() + rest.len(), end, over), (500, Some(400), None));
+    // All of them were exposed, and the experiment counts each.
+    let shown = results::show(&world.origin.conn, &known, "e-1", world.origin.now).unwrap().unwrap();
+    let counted: Vec<&Json> = shown["arms"].as_array().unwrap().iter().map(|arm| &arm["recipients"]).collect();
+    assert_eq!(counted, [&json!(500), &json!(500)]);
+
+    // The same again is the same; another of the experiment draws nobody who was in it.
+    assert_eq!(world.start("may", &terms(1_000, Some("e-1"))).unwrap(), send);
+    assert_eq!(world.tell("may"), send);
+    world.start("june", &terms(2_500, Some("e-1"))).unwrap();
+    let second = world.tell("june");
+    assert_eq!(second.chosen, Some(2_000), "all that are left");
+    assert!(visitors(&world.drawn(&second)).is_disjoint(&visitors(&drawn)));
+}
+
+#[test]
+fn s4_07_a_send_that_is_cut_anywhere_tells_the_same_people_once_each() {
+    let mut whole = World::of_bonn(2_700);
+    whole.start("may", &terms(2_500, None)).unwrap();
+    let whole_send = whole.tell("may");
+    assert_eq!(whole_send.sums, Sums { delivered: 2_500, ..Sums::default() });
+    let mut world = World::of_bonn(2_700);
+    world.start("may", &terms(2_500, None)).unwrap();
+    let (mut told, mut runs) = (Vec::new(), 0);
+    while world.sent("may").due.is_some() {
+        let run = world.next_run();
+        world.run(&run, 1 + runs % 4);
+        runs += 1;
+        let send = world.sent("may");
+        told.push(send.next);
+        let handled = world.drawn(&send).iter().filter(|(.., outcome)| outcome.is_some()).count();
+        assert_eq!(handled, send.next as usize, "what is told is kept");
+    }
+    assert!(runs > 8 && told.is_sorted() && told.contains(&0), "{told:?}");
+    assert_eq!(world.drawn(&world.sent("may")), whole.drawn(&whole_send));
+}
+
+#[test]
+fn field_18_nobody_is_told_twice_whatever_became_of_them_since_they_were_drawn() {
+    let mut world = World::of_bonn(12);
+    world.start("may", &Terms { per_second: 2, ..terms(12, Some("e-1")) }).unwrap();
+    let run = world.begin(Job::Send, false);
+    // It ends when all are drawn and two of them told.
+    assert_eq!(world.run(&run, 2).outcome, Some(Outcome::Interrupted));
+    let send = world.sent("may");
+    assert_eq!((send.chosen, send.next), (Some(12), 2));
+    let drawn = world.drawn(&send);
+    let at = NOW + 1_000;
+    world.origin.now = at;
+    let arm_of = |world: &World, of: VisitorId| {
+        let drawn = world.drawn(&world.sent("may"));
+        drawn.iter().find(|(visitor, ..)| *visitor == of).unwrap().1.unwrap()
+    };
+    // By their places: 2 is 0, who was told; 4 is 3; 5 and 6 are erased; 7 withdraws; 8 moves; 9 sees the other arm.
+    let [v0, v1, v2, v3, v4, v5, v6, v7, v8, v9, ..] = drawn.iter().map(|(of, ..)| *of).collect::<Vec<_>>()[..] else {
+        unreachable!("{drawn:?}")
+    };
+    let other = 3 - arm_of(&world, v9);
+    let facts = [
+        world.origin.login(v0, 2, at, "ann"),
+        world.origin.login(v2, 2, at, "ann"),
+        world.origin.login(v3, 2, at, "ben"),
+        world.origin.login(v4, 2, at, "ben"),
+        withdrawal(v7, at),
+        fact(v8, 2, at, lives_in(0, 0, at, "Ulm").what),
+        fact(v9, 3, at, What::Exposure { experiment: 1, arm: other }),
+    ];
+    world.origin.send("demo", &facts);
+    let erase = |of| fact(of, 4, at, What::Erasure { scope: Scope::Visitor, id: None, also: Vec::new() });
+    world.origin.admin("demo", &[erase(v5), erase(v6)]);
+    let send = world.tell("may");
+    assert_eq!(send.chosen, Some(12));
+    let Sums { delivered, control, gone, merged, left } = send.sums;
+    assert_eq!((delivered + control, gone, merged, left), (6, 3, 2, 1), "{:?}", world.drawn(&send));
+    assert_eq!(arm_of(&world, v9), other, "who saw an arm meanwhile stays in it");
+    let drawn = world.drawn(&send);
+    assert!(drawn.len() == 10 && drawn.iter().all(|(of, ..)| ![v5, v6].contains(of)), "erased");
+    let told = drawn.iter().filter(|(.., outcome)| matches!(outcome, Some(1 | 2))).map(|(of, ..)| *of);
+    assert!(told.clone().any(|of| of == v1) && told.clone().all(|of| of != v2 && of != v4));
+
+    // Undone, they are two again, but nobody is told more often.
+    let id = world.origin.member("demo", "ann");
+    world.origin.admin("demo", &[v0, v2].map(|of| fact(of, 5, at + 1, What::Cancellation { id })));
+    assert_eq!(world.tell("may"), send);
+}
+
+#[test]
+fn s4_07_a_send_is_no_faster_than_it_is_told() {
+    let mut world = World::of_bonn(400);
+    let begun = std::time::Instant::now();
+    world.start("slow", &Terms { per_second: 40, ..terms(400, None) }).unwrap();
+    let send = world.tell("slow");
+    assert_eq!(send.sums.delivered, 400);
+    let waited = world.waited.get();
+    // Ten seconds by its clock: the waits, and what it took beside them.
+    assert!(waited + begun.elapsed() >= Duration::from_secs(10) && waited <= Duration::from_secs(10), "{waited:?}");
+}
+
+#[test]
+fn a_send_that_cannot_be_says_why_and_one_that_was_stopped_goes_on_where_it_was() {
+    let mut world = World::of_bonn(300);
+    let ok = terms(300, None);
+    let mut said = |name: &str, terms: &Terms| world.start(name, terms).unwrap_err().to_string();
+    assert!(said("May", &ok).contains("1 to 64 of a-z"));
+    assert!(said(&"m".repeat(65), &ok).contains("1 to 64"));
+    for count in [0, 1_000_001] {
+        assert!(said("may", &Terms { count, ..ok.clone() }).contains("1 to 1000000 people"));
+    }
+    assert!(said("may", &Terms { per_second: 100_001, ..ok.clone() }).contains("100000 people a second"));
+    assert!(said("may", &Terms { webhook: true, ..ok.clone() }).contains("no `webhook`"));
+    assert!(said("may", &terms(300, Some("e-9"))).contains("no experiment `e-9`"));
+    world.start("may", &ok).unwrap();
+    assert!(world.start("may", &terms(299, None)).unwrap_err().to_string().contains("other terms"));
+
+    let no = world.origin.tenant("demo").no;
+    let run = world.begin(Job::Send, false);
+    world.run(&run, 3);
+    let cut = world.sent("may").next;
+    assert!(cut > 0 && cut < 300, "{cut}");
+    assert!(send::stop(&world.origin.conn, no, "may").unwrap());
+    assert!(!send::stop(&world.origin.conn, no, "may").unwrap());
+    assert_eq!(send::next_due(&world.origin.conn).unwrap(), None);
+    let run = world.next_run();
+    assert_eq!(world.run(&run, u64::MAX).report["sends"], 0);
+    assert_eq!((world.sent("may").next, world.sent("may").error.as_deref()), (cut, Some("stopped")));
+    world.start("may", &ok).unwrap();
+    assert_eq!(world.tell("may").sums.delivered, 300);
+
+    // A filter that is none any more is in the way of this one alone.
+    world.start("june", &ok).unwrap();
+    world.start("july", &terms(10, None)).unwrap();
+    world.origin.conn.execute("UPDATE sends SET filter = '{\"attributes.gone\": 1}' WHERE name = 'june'", []).unwrap();
+    let ended = world.all(Job::Send, false);
+    assert_eq!(ended.outcome, Some(Outcome::Failed));
+    assert!(ended.report["error"].as_str().unwrap().contains("send june of demo: filter.attributes.gone"));
+    assert_eq!((world.sent("june").due, world.sent("july").sums.delivered), (None, 10));
+}
+
+#[test]
+fn a_job_that_runs_when_its_work_is_due_waits_a_little_after_it_failed() {
+    let timer = |at, outcome, ended| Timer {
+        job: Job::Send,
+        tenant: None,
+        when: When::At(at),
+        last: Some(Last { started: NOW - 99, ended, outcome: Some(outcome) }),
+    };
+    let at = |timer: Timer| next(&[timer], NOW);
+    let due = Next::Due(Job::Send, None);
+    assert_eq!(at(timer(None, Outcome::Done, NOW)), Next::Never);
+    assert_eq!(at(timer(Some(NOW), Outcome::Done, NOW)), due);
+    assert_eq!(at(timer(Some(NOW + 3), Outcome::Done, NOW)), Next::At(NOW + 3));
+    assert_eq!(at(timer(Some(NOW - 50), Outcome::Failed, NOW - 10)), Next::At(NOW - 10 + AGAIN_MS));
+    assert_eq!(at(timer(Some(NOW - 50), Outcome::Failed, NOW - AGAIN_MS)), due);
+    assert_eq!(at(timer(Some(NOW - 50), Outcome::Failed, NOW + 9)), due, "the clock went back");
+}

@@ -1,0 +1,243 @@
+//! Sends over the admin side and by the command, to a webhook on this machine.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::TcpListener;
+use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
+use std::time::{Duration, Instant};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use causeway_shared::attributes::Value as Attribute;
+use causeway_shared::fact::{Fact, What};
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+use crate::support::{Answer, Origin, Place, TENANTS, fact, now, visitor};
+
+/// What a webhook was told, and what it is to answer: a status, or 0 for none.
+struct Told {
+    headers: BTreeMap<String, String>,
+    body: Vec<u8>,
+    answer: SyncSender<u16>,
+}
+
+impl Told {
+    fn id(&self) -> String {
+        self.headers["webhook-id"].clone()
+    }
+
+    fn people(&self) -> Vec<(String, Value, String)> {
+        let body: Value = serde_json::from_slice(&self.body).unwrap();
+        let text = |value: &Value| value.as_str().unwrap().to_owned();
+        let people = body["people"].as_array().unwrap().iter();
+        people.map(|one| (text(&one["person"]), one["arm"].clone(), text(&one["key"]))).collect()
+    }
+}
+
+/// A webhook on a free port. It ends with its process.
+fn webhook() -> (u16, Receiver<Told>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let (told, tells) = channel();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = BufReader::new(stream.unwrap());
+            let told = told.clone();
+            std::thread::spawn(move || {
+                while let Some((headers, body)) = request(&mut stream) {
+                    let (answer, answered) = sync_channel(1);
+                    told.send(Told { headers, body, answer }).unwrap();
+                    let Ok(status @ 1..) = answered.recv() else { return };
+                    let line = format!("HTTP/1.1 {status} As Told\r\nretry-after: 0\r\ncontent-length: 0\r\n\r\n");
+                    stream.get_mut().write_all(line.as_bytes()).unwrap();
+                }
+            });
+        }
+    });
+    (port, tells)
+}
+
+fn request(stream: &mut impl std::io::BufRead) -> Option<(BTreeMap<String, String>, Vec<u8>)> {
+    let mut line = String::new();
+    stream.read_line(&mut line).ok().filter(|length| *length > 0)?;
+    assert_eq!(line, "POST /sends HTTP/1.1\r\n");
+    let mut headers = BTreeMap::new();
+    for line in stream.lines() {
+        let line = line.ok()?;
+        let Some((name, value)) = line.split_once(": ") else { break };
+        headers.insert(name.to_ascii_lowercase(), value.to_owned());
+    }
+    let mut body = vec![0; headers["content-length"].parse().unwrap()];
+    stream.read_exact(&mut body).ok()?;
+    Some((headers, body))
+}
+
+/// HMAC-SHA-256 (RFC 2104), by itself: as a receiver would check it.
+fn hmac(secret: &[u8; 32], message: &[u8]) -> Vec<u8> {
+    let pad = |with: u8| {
+        let mut block = [with; 64];
+        block.iter_mut().zip(secret).for_each(|(to, key)| *to ^= key);
+        block
+    };
+    let inner = Sha256::new().chain_update(pad(0x36)).chain_update(message).finalize();
+    Sha256::new().chain_update(pad(0x5c)).chain_update(inner).finalize().to_vec()
+}
+
+fn lives_in(n: u32, city: &str) -> Fact {
+    let writes = vec![("city".to_owned(), Some(Attribute::String(city.to_owned())))];
+    fact(visitor(n), 9, What::Attributes { writes })
+}
+
+fn call(origin: &Origin, token: &str, method: &str, path: &str, body: &Value) -> Answer {
+    let headers = [("authorization", format!("Bearer {token}"))];
+    let both = if path.contains('?') { '&' } else { '?' };
+    origin.call(method, &format!("/admin/v1/{path}{both}tenant=demo"), &headers, body.to_string().as_bytes())
+}
+
+fn bonn() -> Value {
+    json!({"attributes.city": "Bonn"})
+}
+
+fn people(place: &Place, origin: &Origin, count: u32) {
+    let facts: Vec<Fact> = (0..count).map(|n| lives_in(n, "Bonn")).collect();
+    origin.send(&facts);
+    let (token, begun) = (place.token("viewer"), Instant::now());
+    while call(origin, &token, "POST", "audience/members", &json!({"filter": bonn()})).json()["count"] != count {
+        assert!(begun.elapsed() < Duration::from_secs(30));
+    }
+}
+
+/// A send, once something is so.
+fn until(origin: &Origin, token: &str, name: &str, is_so: impl Fn(&Value) -> bool) -> Value {
+    let begun = Instant::now();
+    loop {
+        let send = call(origin, token, "GET", &format!("sends/{name}"), &Value::Null).json();
+        if is_so(&send) {
+            return send;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(60), "{send}");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn s4_07_a_webhook_is_told_of_each_once_whatever_it_answers_and_whoever_is_killed() {
+    const WAIT: Duration = Duration::from_secs(60);
+    let (port, tells) = webhook();
+    let line = format!("dev = true\nwebhook = \"http://127.0.0.1:{port}/sends\"");
+    let place = Place::with(&TENANTS.replacen("dev = true", &line, 1));
+    let origin = place.serve();
+    people(&place, &origin, 250);
+    let operator = place.token("operator");
+    let body = json!({"filter": bonn(), "count": 230, "webhook": true});
+    let refused = call(&origin, &operator, "PUT", "sends/may", &body);
+    assert_eq!((refused.status, refused.code().as_str()), (400, "no_webhook"), "{}", refused.text());
+    place.json(&["keys", "rotate", "webhook", "--tenant", "demo"]);
+    place.json(&["keys", "rotate", "webhook", "--tenant", "demo"]);
+    origin.kill();
+    let origin = place.serve();
+    let begun = call(&origin, &operator, "PUT", "sends/may", &body);
+    assert_eq!(begun.status, 202, "{}", begun.text());
+
+    // It is down; then whoever tells it is killed before the answer; then it hangs up.
+    let first = tells.recv_timeout(WAIT).unwrap();
+    first.answer.send(503).unwrap();
+    let second = tells.recv_timeout(WAIT).unwrap();
+    let down = until(&origin, &operator, "may", |send| !send["error"].is_null());
+    assert!(down["error"].as_str().unwrap().contains("503"), "{down}");
+    origin.kill();
+    let origin = place.serve();
+    let third = tells.recv_timeout(WAIT).unwrap();
+    third.answer.send(0).unwrap();
+    assert_eq!((first.id(), &first.body), (second.id(), &second.body));
+    assert_eq!((first.id(), &first.body), (third.id(), &third.body));
+    let mut keys = BTreeSet::new();
+    let mut persons = BTreeSet::new();
+    for batch in [100, 100, 30] {
+        let told = tells.recv_timeout(WAIT).unwrap();
+        assert!(batch < 100 || told.id() == first.id() || keys.len() == 100);
+        assert_eq!(told.people().len(), batch);
+        for (person, arm, key) in told.people() {
+            assert!(persons.insert(person) && arm.is_null() && key.starts_with("demo/may/") && keys.insert(key));
+        }
+        // By both keys: a receiver may know either.
+        let secrets = &place.keys().tenants["demo"].webhook.0;
+        let time = &told.headers["webhook-timestamp"];
+        assert!(time.parse::<u64>().unwrap().abs_diff(now() / 1_000) < 60);
+        let message = [format!("{}.{time}.", told.id()).as_bytes(), &told.body].concat();
+        let signed: Vec<String> =
+            secrets.iter().map(|key| format!("v1,{}", STANDARD.encode(hmac(&key.secret, &message)))).collect();
+        assert_eq!((signed.len(), told.headers["webhook-signature"].clone()), (2, signed.join(" ")));
+        told.answer.send(204).unwrap();
+    }
+    let send = until(&origin, &operator, "may", |send| send["due_ms"].is_null());
+    assert_eq!((&send["delivered"], &send["waits"], &send["error"]), (&json!(230), &json!(0), &Value::Null), "{send}");
+    assert!(tells.try_recv().is_err(), "and no more");
+
+    // One that will not take them is told no more, until somebody says so.
+    call(&origin, &operator, "PUT", "sends/june", &json!({"filter": bonn(), "count": 5, "webhook": true}));
+    tells.recv_timeout(WAIT).unwrap().answer.send(410).unwrap();
+    let gone = until(&origin, &operator, "june", |send| send["due_ms"].is_null());
+    assert!(gone["error"].as_str().unwrap().contains("410") && gone["delivered"] == 0, "{gone}");
+    call(&origin, &operator, "PUT", "sends/june", &json!({"filter": bonn(), "count": 5, "webhook": true}));
+    tells.recv_timeout(WAIT).unwrap().answer.send(200).unwrap();
+    until(&origin, &operator, "june", |send| send["delivered"] == 5 && send["error"].is_null());
+}
+
+#[test]
+fn s4_07_a_send_is_begun_stopped_and_read_over_the_admin_side_and_by_the_command() {
+    let place = Place::new();
+    let origin = place.serve();
+    people(&place, &origin, 60);
+    let (viewer, operator) = (place.token("viewer"), place.token("operator"));
+    let filter = bonn().to_string();
+    let start = |name: &str, more: &[&str]| {
+        let command = ["audience", "send", "start", name, &filter, "--tenant", "demo", "--output", "json"];
+        place.run(&[&command[..], more].concat())
+    };
+    let done = start("may", &["--count", "50"]);
+    let told: Value = serde_json::from_slice(&done.stdout).unwrap();
+    assert!(done.status.success() && told["delivered"] == 50 && told["chosen"] == 50, "{told}");
+    let other = start("may", &["--count", "51"]);
+    assert!(!other.status.success() && String::from_utf8_lossy(&other.stderr).contains("other terms"));
+    let file = place.path().join("may.csv");
+    let recipients = ["audience", "send", "recipients", "may", "--tenant", "demo"];
+    place.run(&[&recipients[..], &["--form", "csv", "--to", file.to_str().unwrap()]].concat());
+    let csv = std::fs::read_to_string(&file).unwrap();
+    assert!(csv.starts_with("place,person,arm,at_ms,key\n0,") && csv.lines().count() == 51, "{csv}");
+
+    // The same as lines, from a place on, by both.
+    let some = call(&origin, &viewer, "GET", "sends/may/recipients?from=48", &Value::Null).text();
+    let lines: Vec<Value> = some.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!((lines.len(), &lines[1]["key"]), (2, &json!("demo/may/49")));
+    let said = place.run(&[&recipients[..], &["--from", "48"]].concat());
+    assert_eq!(String::from_utf8(said.stdout).unwrap(), some);
+    let listed = call(&origin, &viewer, "GET", "sends", &Value::Null).json();
+    assert_eq!(listed["sends"].as_array().unwrap().len(), 1);
+
+    // A slow one is stopped.
+    let slow = json!({"filter": bonn(), "count": 60, "per_second": 1});
+    assert_eq!(call(&origin, &viewer, "PUT", "sends/slow", &slow).status, 403);
+    assert_eq!(call(&origin, &operator, "PUT", "sends/slow", &slow).status, 202);
+    until(&origin, &viewer, "slow", |send| send["delivered"].as_u64() > Some(0));
+    let stopped = call(&origin, &operator, "DELETE", "sends/slow", &Value::Null);
+    assert_eq!((stopped.status, &stopped.json()["error"]), (200, &json!("stopped")), "{}", stopped.text());
+    assert_eq!(call(&origin, &operator, "DELETE", "sends/slow", &Value::Null).code(), "over");
+    let told = place.json(&["audience", "send", "list", "--tenant", "demo"]);
+    assert!(told[1]["waits"].as_u64().unwrap() > 50, "{told}");
+    for (method, path, body, status, code) in [
+        ("PUT", "sends/May", json!({"filter": {}, "count": 5}), 400, "bad_name"),
+        ("PUT", "sends/a", json!({"filter": {}, "count": 0}), 400, "bad_count"),
+        ("PUT", "sends/a", json!({"filter": {}, "count": 5, "per_second": 1_000_000}), 400, "bad_rate"),
+        ("PUT", "sends/a", json!({"filter": {"attributes.none": 1}, "count": 5}), 400, "bad_filter"),
+        ("PUT", "sends/a", json!({"filter": {}, "count": 5, "experiment": "e-1"}), 400, "unknown_experiment"),
+        ("PUT", "sends/may", json!({"filter": {}, "count": 5}), 409, "other_terms"),
+        ("DELETE", "sends/b", Value::Null, 404, "unknown_send"),
+        ("GET", "sends/b/recipients", Value::Null, 404, "unknown_send"),
+        ("GET", "sends/may/recipients?from=x", Value::Null, 400, "bad_place"),
+    ] {
+        let answer = call(&origin, &operator, method, path, &body);
+        assert_eq!((answer.status, answer.code().as_str()), (status, code), "{method} {path}: {}", answer.text());
+    }
+}
