@@ -48,14 +48,12 @@ pub fn deliver(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
     let due = send::due(place.conn, (place.given)()?.now)?;
     let (mut told, mut failed) = (Vec::new(), None);
     for send in &due {
-        // Of a tenant that is not configured now nobody is told.
-        let Ok(known) = place.rules.tenants.by_no(send.tenant) else { continue };
         if !run.asked.dry_run
-            && let Err(stuck) = go_on(place, known, send)?
+            && let Err(stuck) = go_on(place, send)?
         {
             let now = (place.given)()?.now;
             stuck.keep(place.conn, send, now)?;
-            failed.get_or_insert_with(|| format!("send {} of {}: {}", send.name, known.config.name, stuck.why));
+            failed.get_or_insert_with(|| format!("send {}: {}", send.name, stuck.why));
         }
         let told_of = send::find(place.conn, send.tenant, &send.name)?.filter(|_| told.len() < TOLD);
         told.extend(told_of.map(|send| send.told(&place.rules.tenants)));
@@ -87,8 +85,12 @@ impl Stuck {
     }
 }
 
-fn go_on(place: &mut Place<'_>, known: &Known, send: &Send) -> Result<Result<(), Stuck>, StoreError> {
+fn go_on(place: &mut Place<'_>, send: &Send) -> Result<Result<(), Stuck>, StoreError> {
     let mut send = send.clone();
+    let Ok(known) = place.rules.tenants.by_no(send.tenant) else {
+        let why = "its tenant is not configured now".to_owned();
+        return Ok(Err(Stuck { why, again: Some(Some(AGAIN_MS)) }));
+    };
     let document = serde_json::from_str(&send.terms.filter).unwrap_or_default();
     let filter = match answer::filter(place.conn, known, &document)? {
         Ok(filter) => filter,

@@ -9,7 +9,7 @@ use causeway_shared::limits;
 use rusqlite::types::Value;
 
 /// Form of the tables: another number where a table or a column comes or goes.
-pub const SCHEMA: u32 = 3;
+pub const SCHEMA: u32 = 4;
 
 /// What a column holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -279,7 +279,7 @@ const fn table(name: &'static str, columns: &'static str, place: Place) -> Table
 }
 
 /// All tables, in the order in which they are written and read: what is referred to comes first.
-pub const TABLES: [Table; 33] = [
+pub const TABLES: [Table; 37] = [
     table(
         "people",
         "master visitor, devices u32, weight u16, epoch u32, random hex16",
@@ -426,5 +426,38 @@ pub const TABLES: [Table; 33] = [
         "experiment_delays",
         "experiment u32, hour u32, delay uint, people int",
         Place::Tenant("experiment, hour, delay"),
+    ),
+    table(
+        "audiences",
+        "segment u32, filter json?, hours u32, every_hours u32, due_ms=due uint?, refreshed_ms=refreshed uint?, members uint",
+        Place::Tenant("segment"),
+    ),
+    table(
+        "audience_members",
+        "segment u32, visitor visitor, until_hour=until u32",
+        Place::Tenant("segment, visitor"),
+    ),
+    // One that is not over is told by the installation that it comes from.
+    table(
+        "sends",
+        "name text, filter json, count u32, experiment text?, webhook bool, per_second u32, random int, asked_ms uint, \
+         chosen u32?, next u32, delivered u32, control u32, gone u32, merged u32, left u32, is_over bool",
+        Place::Own(
+            "SELECT name, filter, count, experiment, webhook, per_second, random, asked, chosen, next, delivered, control, gone,
+                 merged, \"left\", due IS NULL AND error IS NULL FROM sends WHERE tenant = ?1 ORDER BY name",
+            "INSERT INTO sends (tenant, name, filter, count, experiment, webhook, per_second, random, asked, chosen, next,
+                 delivered, control, gone, merged, \"left\", error)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, iif(?17, NULL, 'stopped'))",
+        ),
+    ),
+    table(
+        "send_people",
+        "send text, place u32, visitor visitor, arm u8?, outcome u8?, at_ms uint?",
+        Place::Own(
+            "SELECT s.name, p.place, p.visitor, p.arm, p.outcome, p.at FROM sends s CROSS JOIN send_people p USING (send)
+             WHERE s.tenant = ?1 ORDER BY s.name, p.place",
+            "INSERT INTO send_people (send, place, visitor, arm, outcome, at)
+             SELECT send, ?3, ?4, ?5, ?6, ?7 FROM sends WHERE tenant = ?1 AND name = ?2",
+        ),
     ),
 ];

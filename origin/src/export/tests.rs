@@ -149,6 +149,11 @@ fn life(origin: &mut Origin, seed: u8) -> Vec<(&'static str, Fact)> {
         INSERT INTO nobodys_facts VALUES (1, 2000, -9223372036854775808); INSERT INTO catalogue_codes VALUES (1, 'ad', 'a''\"', 4);
         INSERT INTO catalogues (tenant, version, document, sha256, experiments, applied, by, replaced)
             VALUES (1, 9, '{\"a\":\"\u{fc}\"}', zeroblob(32), '[]', 1, 'cli', 7);
+        INSERT INTO audiences VALUES (1, 9, '{}', 48, 24, 5, NULL, 1), (1, 10, NULL, 1, 0, NULL, 7, 0);
+        INSERT INTO audience_members SELECT tenant, 9, visitor, 70001 FROM visitors WHERE tenant = 1 LIMIT 3;
+        INSERT INTO sends (tenant, name, filter, count, experiment, webhook, per_second, random, asked, chosen, next, delivered, due)
+            VALUES (1, 'may', '{\"segments\":9}', 3, 'e-1', 1, 40, -7, 5, 3, 2, 2, 6), (1, 'june', '{}', 1, NULL, 0, 0, 8, 5, NULL, 0, 0, NULL);
+        INSERT INTO send_people SELECT 1, row, visitor, 2, nullif(row % 6, 0), nullif(row, 3) FROM visitors WHERE tenant = 1;
         INSERT INTO tokens VALUES (1, x'01', 'viewer', 'one', 1, NULL)";
     origin.conn.execute_batch(fixed).unwrap();
     sent
@@ -428,7 +433,7 @@ fn broken_files_and_manifests_are_refused_before_anything_is_written() {
         };
         refused(
             &|folder| said(&|manifest| manifest["schema"] = json!(1), folder),
-            "its schema is 1, this release reads 3",
+            "its schema is 1, this release reads 4",
         );
         refused(&|folder| said(&|manifest| manifest["tables"][1]["file"] = json!("../x"), folder), "its tables");
         refused(

@@ -218,8 +218,14 @@ fn a_send_that_cannot_be_says_why_and_one_that_was_stopped_goes_on_where_it_was(
     world.origin.conn.execute("UPDATE sends SET filter = '{\"attributes.gone\": 1}' WHERE name = 'june'", []).unwrap();
     let ended = world.all(Job::Send, false);
     assert_eq!(ended.outcome, Some(Outcome::Failed));
-    assert!(ended.report["error"].as_str().unwrap().contains("send june of demo: filter.attributes.gone"));
+    assert!(ended.report["error"].as_str().unwrap().contains("send june: filter.attributes.gone"));
     assert_eq!((world.sent("june").due, world.sent("july").sums.delivered), (None, 10));
+
+    // Of a tenant that is not configured nobody is told, and it is asked after now and then.
+    world.start("august", &ok).unwrap();
+    world.origin.conn.execute("UPDATE sends SET tenant = 77 WHERE name = 'august'", []).unwrap();
+    assert_eq!(world.all(Job::Send, false).outcome, Some(Outcome::Failed));
+    assert_eq!(send::next_due(&world.origin.conn).unwrap(), Some(world.origin.now + HOUR_MS));
 }
 
 #[test]
