@@ -288,9 +288,10 @@ impl Sending<'_> {
     /// Keeps what became of some, and exposes them to their arms.
     fn keep(&self, place: &mut Place<'_>, send: &mut Send, looked: &[Looked], next: u32) -> Result<(), StoreError> {
         const DONE: &str = "UPDATE send_people SET outcome = ?3, arm = ?4, at = ?5 WHERE send = ?1 AND place = ?2";
+        // Of several that are due the one that waits longest goes first, and of jobs too.
         const SUMS: &str =
             "UPDATE sends SET next = ?2, delivered = ?3, control = ?4, gone = ?5, merged = ?6, \"left\" = ?7,
-            tries = 0, error = iif(due IS NULL, error, NULL) WHERE send = ?1";
+            tries = 0, error = iif(due IS NULL, error, NULL), due = iif(due IS NULL, NULL, ?8) WHERE send = ?1";
         let (given, mut sums) = ((place.given)()?, send.sums);
         let now = given.now;
         looked.iter().for_each(|one| sums.add(one.outcome));
@@ -301,7 +302,7 @@ impl Sending<'_> {
                 tx.prepare_cached(DONE)?.execute((send.no, place, *outcome as u8, arm, signed(now)))?;
             }
             let Sums { delivered, control, gone, merged, left } = sums;
-            tx.prepare_cached(SUMS)?.execute((send.no, next, delivered, control, gone, merged, left))?;
+            tx.prepare_cached(SUMS)?.execute((send.no, next, delivered, control, gone, merged, left, signed(now)))?;
             Ok(())
         };
         let facts: Vec<Checked> = looked.iter().filter_map(|one| self.exposure(send, one, now)).collect();

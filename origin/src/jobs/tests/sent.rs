@@ -199,9 +199,11 @@ fn a_send_that_cannot_be_says_why_and_one_that_was_stopped_goes_on_where_it_was(
     assert!(world.start("may", &terms(299, None)).unwrap_err().to_string().contains("other terms"));
 
     let no = world.origin.tenant("demo").no;
+    world.origin.now += 7;
     let run = world.begin(Job::Send, false);
     world.run(&run, 3);
     let cut = world.sent("may").next;
+    assert_eq!(world.sent("may").due, Some(NOW + 7), "who waits for longer goes first");
     assert!(cut > 0 && cut < 300, "{cut}");
     assert!(send::stop(&world.origin.conn, no, "may").unwrap());
     assert!(!send::stop(&world.origin.conn, no, "may").unwrap());
