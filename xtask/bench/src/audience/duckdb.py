@@ -8,6 +8,8 @@ import duckdb
 
 source, parquet, sample, conditions, week, rounds = sys.argv[1:]
 db = duckdb.connect()
+# It would go to standard output, among the answers.
+db.execute("SET enable_progress_bar = false")
 names = ["bucket", "city", "age", "vip", "held", "bought", "person"]
 types = ["USMALLINT", "UTINYINT", "UTINYINT", "UTINYINT", "UTINYINT", "UINTEGER", "UINTEGER"]
 columns = ", ".join(f"'{name}': '{kind}'" for name, kind in zip(names, types))
