@@ -192,8 +192,6 @@ pub struct Every {
     pub publish_hours: u32,
     /// `columns`.
     pub columns_hours: u32,
-    /// `materialise`.
-    pub materialise_hours: u32,
     /// `rhythm`.
     pub rhythm_hours: u32,
 }
@@ -210,7 +208,6 @@ impl Default for Every {
             verify_hours: 0,
             publish_hours: 0,
             columns_hours: 0,
-            materialise_hours: 1,
             rhythm_hours: 24,
         }
     }
@@ -230,10 +227,9 @@ impl Every {
             Job::Verify => self.verify_hours,
             Job::Publish => self.publish_hours,
             Job::Columns => self.columns_hours,
-            Job::Materialise => self.materialise_hours,
             Job::Rhythm => self.rhythm_hours,
-            // Each send says when it goes on.
-            Job::Send => 0,
+            // Each audience and each send says when.
+            Job::Materialise | Job::Send => 0,
         };
         Millis::from(hours) * HOUR_MS
     }

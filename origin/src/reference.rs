@@ -183,13 +183,6 @@ pub const SETTINGS: &[Setting] = &[
         default: "0",
         meaning: "The same of `columns`, which has the columns of audiences built anew: audiences do not answer until they are.",
     },
-    Setting {
-        key: "jobs.materialise_hours",
-        env: "CAUSEWAY_JOBS_MATERIALISE_HOURS",
-        shape: Shape::Number,
-        default: "1",
-        meaning: "The same of `materialise`, which refreshes the audiences that are kept as segments and are due: each says by itself how often it is.",
-    },
 ];
 
 /// Keys of a `[[tenant]]` table: key, default, meaning.

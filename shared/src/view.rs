@@ -58,7 +58,7 @@ pub struct Counted<'a> {
     members: Vec<VisitorId>,
     known: Vec<&'a Known>,
     memberships: &'a Memberships,
-    best: Option<BestTime>,
+    best: &'a LiteMap<VisitorId, (Version, BestTime)>,
 }
 
 impl<'a> Counted<'a> {
@@ -96,7 +96,8 @@ impl<'a> Counted<'a> {
     /// When the person is best reached, as the newest of their snapshots says.
     #[must_use]
     pub fn best(&self) -> Option<BestTime> {
-        self.best
+        let said = self.best.iter().filter(|(visitor, _)| self.members.binary_search(visitor).is_ok());
+        said.map(|(_, said)| *said).max().map(|(_, best)| best)
     }
 
     /// Their actions, each visitor's by themselves.
@@ -207,9 +208,7 @@ impl View {
         if let Err(place) = members.binary_search(&own) {
             members.insert(place, own);
         }
-        let said = self.best.iter().filter(|(visitor, _)| members.binary_search(visitor).is_ok());
-        let best = said.map(|(_, said)| *said).max().map(|(_, best)| best);
-        Counted { own, members, known, memberships: &self.memberships, best }
+        Counted { own, members, known, memberships: &self.memberships, best: &self.best }
     }
 
     /// The sums of one visitor alone.

@@ -76,6 +76,15 @@ pub fn filter(conn: &Connection, tenant: &Known, document: &Value) -> Result<Res
     Ok(parse(document, "filter", &words))
 }
 
+/// A filter that was stored as text, or what is wrong with it now.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn stored(conn: &Connection, tenant: &Known, text: &str) -> Result<Result<Filter, String>, StoreError> {
+    let document = serde_json::from_str(text).unwrap_or_default();
+    Ok(filter(conn, tenant, &document)?.map_err(|found| all_wrong(&found)))
+}
+
 /// What is wrong with a filter, in one line.
 #[must_use]
 pub fn all_wrong(found: &[Problem]) -> String {
@@ -368,6 +377,15 @@ pub enum Lines {
 }
 
 impl Lines {
+    /// Their media type.
+    #[must_use]
+    pub fn media_type(self) -> &'static str {
+        match self {
+            Self::Ndjson => "application/x-ndjson",
+            Self::Csv => "text/csv",
+        }
+    }
+
     /// What stands before the first.
     #[must_use]
     pub fn head(self) -> &'static str {

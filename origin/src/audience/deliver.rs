@@ -91,10 +91,9 @@ fn go_on(place: &mut Place<'_>, send: &Send) -> Result<Result<(), Stuck>, StoreE
         let why = "its tenant is not configured now".to_owned();
         return Ok(Err(Stuck { why, again: Some(Some(AGAIN_MS)) }));
     };
-    let document = serde_json::from_str(&send.terms.filter).unwrap_or_default();
-    let filter = match answer::filter(place.conn, known, &document)? {
+    let filter = match answer::stored(place.conn, known, &send.terms.filter)? {
         Ok(filter) => filter,
-        Err(found) => return Ok(Err(Stuck::for_good(answer::all_wrong(&found)))),
+        Err(why) => return Ok(Err(Stuck::for_good(why))),
     };
     let tested = match &send.terms.experiment {
         None => None,
@@ -103,28 +102,32 @@ fn go_on(place: &mut Place<'_>, send: &Send) -> Result<Result<(), Stuck>, StoreE
             None => return Ok(Err(Stuck::for_good(format!("the current catalogue has no experiment `{id}`")))),
         },
     };
-    let webhook = match (&known.config.webhook, send.terms.webhook) {
-        (_, false) => None,
-        (Some(url), true) if known.keys.webhook.active().is_some() => Some(Webhook::new(url, &known.keys.webhook)),
-        _ => return Ok(Err(Stuck::for_good("the tenant has no webhook, or no key for it"))),
-    };
+    let webhook = send.terms.webhook.then(|| Webhook::of(known));
+    if let Some(None) = webhook {
+        return Ok(Err(Stuck::for_good("the tenant has no webhook, or no key for it")));
+    }
     if send.chosen.is_none() {
-        match choose(place, &send, tested.as_ref())? {
+        match choose(place, &send, &filter, tested.as_ref())? {
             Ok(chosen) => send.chosen = Some(chosen),
             Err(why) => return Ok(Err(Stuck::for_good(why))),
         }
     }
-    let sending = Sending { known, filter, tested, webhook };
+    let sending = Sending { known, filter, tested, webhook: webhook.flatten() };
     sending.all(place, &mut send)
 }
 
 /// Draws a send's people and deals them their arms. Who was exposed to the experiment before is not drawn. Gives how many
 /// there are; or why they cannot be drawn.
-fn choose(place: &mut Place<'_>, send: &Send, tested: Option<&Experiment>) -> Result<Result<u32, String>, StoreError> {
+fn choose(
+    place: &mut Place<'_>,
+    send: &Send,
+    filter: &Filter,
+    tested: Option<&Experiment>,
+) -> Result<Result<u32, String>, StoreError> {
     const CLEAR: &str = "DELETE FROM send_people WHERE send = ?1 AND place BETWEEN ?2 AND ?2 + 9999";
     const PUT: &str = "INSERT INTO send_people (send, place, visitor, arm) VALUES (?1, ?2, ?3, ?4)";
     const CHOSEN: &str = "UPDATE sends SET chosen = ?2 WHERE send = ?1";
-    let mut members = match refresh::members(place, send.tenant, &send.terms.filter)? {
+    let mut members = match refresh::members(place, send.tenant, filter)? {
         Ok(members) => members,
         Err(why) => return Ok(Err(why)),
     };

@@ -21,6 +21,8 @@ use crate::tenants::Tenants;
 const HOUR_MS: Millis = 3_600_000;
 /// Rows and members compared at once: what differs of them is one transaction.
 const PAGE: usize = 500;
+/// Due at another time, where nobody changed it.
+const DUE: &str = "UPDATE audiences SET due = ?3 WHERE tenant = ?1 AND segment = ?2 AND filter IS ?4 AND due IS ?5";
 
 /// An audience that is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -294,7 +296,6 @@ pub fn note(tx: &Connection, kept: &Kept, changes: &[Change]) -> Result<(), Stor
 pub fn refreshed(conn: &Connection, kept: &Kept, members: u64, began: Millis) -> Result<(), StoreError> {
     const GONE: &str = "DELETE FROM audiences WHERE tenant = ?1 AND segment = ?2 AND filter IS NULL";
     const DONE: &str = "UPDATE audiences SET refreshed = ?3, members = ?4 WHERE tenant = ?1 AND segment = ?2";
-    const DUE: &str = "UPDATE audiences SET due = ?3 WHERE tenant = ?1 AND segment = ?2 AND filter IS ?4 AND due IS ?5";
     let (tenant, segment) = (kept.tenant.0, kept.segment.0);
     if kept.filter.is_none() {
         conn.prepare_cached(GONE)?.execute((tenant, segment))?;
@@ -304,6 +305,25 @@ pub fn refreshed(conn: &Connection, kept: &Kept, members: u64, began: Millis) ->
     conn.prepare_cached(DONE)?.execute((tenant, segment, signed(began), signed(members)))?;
     conn.prepare_cached(DUE)?.execute((tenant, segment, due, &kept.filter, kept.due.map(signed)))?;
     Ok(())
+}
+
+/// A refresh that could not be is tried again an hour later. One that was changed meanwhile stays due.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn later(conn: &Connection, kept: &Kept, now: Millis) -> Result<(), StoreError> {
+    let at = Some(signed(now.saturating_add(HOUR_MS)));
+    conn.prepare_cached(DUE)?.execute((kept.tenant.0, kept.segment.0, at, &kept.filter, kept.due.map(signed)))?;
+    Ok(())
+}
+
+/// When the first of all is to be refreshed.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn next_due(conn: &Connection) -> Result<Option<Millis>, StoreError> {
+    let due: Option<i64> = conn.prepare_cached("SELECT min(due) FROM audiences")?.query_row([], |row| row.get(0))?;
+    Ok(due.map(unsigned))
 }
 
 /// Forgets who was in which audience of a tenant, of a visitor that is erased.

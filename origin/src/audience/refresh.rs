@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use causeway_shared::filter::Filter;
 use causeway_shared::ids::{Millis, VisitorId};
 use rusqlite::Connection;
 use serde::Serialize;
@@ -44,7 +45,8 @@ pub struct Refreshed {
 /// Refreshes all that are due, those too that become due meanwhile.
 ///
 /// # Errors
-/// [`StoreError`]. An audience that cannot be refreshed lets the others go on, and fails the run.
+/// [`StoreError`]. An audience that cannot be refreshed lets the others go on, and fails the run; it is tried again in an
+/// hour.
 pub fn refresh(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
     let (mut done, mut all, mut failed) = (BTreeSet::new(), Vec::new(), None);
     loop {
@@ -52,16 +54,22 @@ pub fn refresh(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
         let mut due = kept::list(place.conn, None)?.into_iter().filter(|kept| kept.due.is_some_and(|due| due <= now));
         let Some(kept) = due.find(|kept| done.insert((kept.tenant, kept.segment))) else { break };
         // Of a tenant that is not configured now nothing is said.
-        let Ok(known) = place.rules.tenants.by_no(kept.tenant) else { continue };
+        let Ok(known) = place.rules.tenants.by_no(kept.tenant) else {
+            later(place, run, &kept)?;
+            continue;
+        };
         let mut refreshed =
             Refreshed { tenant: known.config.name.clone(), segment: kept.segment.0, ..Refreshed::default() };
-        let members = match &kept.filter {
-            Some(filter) => members(place, kept.tenant, filter)?,
-            None => Ok(Vec::new()),
+        let filter = kept.filter.as_ref().map(|text| answer::stored(place.conn, known, text)).transpose()?.transpose();
+        let members = match filter {
+            Ok(Some(filter)) => members(place, kept.tenant, &filter)?,
+            Ok(None) => Ok(Vec::new()),
+            Err(why) => Err(why),
         };
         match members {
             Ok(members) => one(place, run, &kept, &members, &mut refreshed)?,
             Err(why) => {
+                later(place, run, &kept)?;
                 failed.get_or_insert_with(|| format!("segment {} of {}: {why}", kept.segment.0, refreshed.tenant));
                 refreshed.error = Some(why);
             }
@@ -73,21 +81,20 @@ pub fn refresh(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
     Ok(Ended { report: json!({ "audiences": done.len(), "refreshed": all }), failed })
 }
 
+fn later(place: &Place<'_>, run: &Run, kept: &Kept) -> Result<(), StoreError> {
+    if run.asked.dry_run { Ok(()) } else { kept::later(place.conn, kept, (place.given)()?.now) }
+}
+
 /// Who is meant, in order; or why that cannot be said.
 pub(super) fn members(
     place: &mut Place<'_>,
     tenant: TenantNo,
-    filter: &str,
+    filter: &Filter,
 ) -> Result<Result<Vec<VisitorId>, String>, StoreError> {
-    let document = serde_json::from_str(filter).unwrap_or_default();
-    let filter = match answer::filter(place.conn, place.rules.tenants.by_no(tenant)?, &document)? {
-        Ok(filter) => filter,
-        Err(found) => return Ok(Err(answer::all_wrong(&found))),
-    };
     let audience = (place.audience)()?;
     loop {
         let now = (place.given)()?.now;
-        match answer::everyone(&audience, place.conn, tenant, &filter, now) {
+        match answer::everyone(&audience, place.conn, tenant, filter, now) {
             Ok((mut members, _)) => {
                 members.sort_unstable();
                 return Ok(Ok(members));

@@ -8,6 +8,7 @@ use rusqlite::{Connection, OptionalExtension as _, Row};
 use serde_json::{Value, json};
 
 use super::answer::Lines;
+use super::webhook::Webhook;
 use crate::catalogue;
 use crate::store::{StoreError, TenantNo, signed, unsigned, visitor_at};
 use crate::tenants::{Known, Tenants};
@@ -242,7 +243,7 @@ fn check(conn: &Connection, tenant: &Known, name: &str, terms: &Terms, now: Mill
     if terms.per_second > limits::SEND_PER_SECOND {
         return Err(SendError::PerSecond);
     }
-    if terms.webhook && (tenant.config.webhook.is_none() || tenant.keys.webhook.active().is_none()) {
+    if terms.webhook && Webhook::of(tenant).is_none() {
         return Err(SendError::Webhook);
     }
     if let Some(id) = &terms.experiment {

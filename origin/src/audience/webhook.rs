@@ -8,6 +8,8 @@ use causeway_shared::keys::KeyRing;
 use sha2::{Digest as _, Sha256};
 use ureq::http::StatusCode;
 
+use crate::tenants::Known;
+
 /// How long a receiver may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Longest wait that a receiver may ask for.
@@ -38,9 +40,15 @@ pub(super) struct Webhook {
 }
 
 impl Webhook {
-    /// The receiver at a URL, told with all keys of a ring: it knows one of them, whichever step a rotation is at.
+    /// A tenant's receiver, where there is one and a key for it. It is told with all keys of the ring: it knows one of
+    /// them, whichever step a rotation is at.
     #[must_use]
-    pub(super) fn new(url: &str, keys: &KeyRing) -> Self {
+    pub(super) fn of(tenant: &Known) -> Option<Self> {
+        let (url, keys) = (tenant.config.webhook.as_ref()?, &tenant.keys.webhook);
+        keys.active().map(|_| Self::new(url, keys))
+    }
+
+    fn new(url: &str, keys: &KeyRing) -> Self {
         let agent = ureq::Agent::config_builder()
             .timeout_global(Some(PATIENCE))
             .http_status_as_error(false)

@@ -152,9 +152,11 @@ pub(super) fn run(command: &Audience, common: &Common) -> anyhow::Result<()> {
         Audience::Drop { segment, tenant } => {
             let mut opened = Opened::new(common)?;
             let no = named(&opened.rules.tenants, tenant.as_deref())?.no;
-            let there = Kept::drop(&opened.conn, no, SegmentId(*segment), clock::now())?;
-            ensure!(there, "no audience is kept as segment {segment}: `causeway audience list` names them");
-            carry_out(&mut opened, common)
+            carry_out(&mut opened, common, |conn| {
+                let there = Kept::drop(conn, no, SegmentId(*segment), clock::now())?;
+                ensure!(there, "no audience is kept as segment {segment}: `causeway audience list` names them");
+                Ok(())
+            })
         }
     }
 }
@@ -184,14 +186,18 @@ fn materialise(of: &Of, segment: SegmentId, hours: (u32, u32), dry_run: bool, co
     let mut opened = Opened::new(common)?;
     let tenant = named(&opened.rules.tenants, of.tenant.as_deref())?;
     let (filter, document) = parsed(of, &opened.conn, tenant)?;
-    Kept::new((tenant.no, segment), (&filter, &document), hours, now)?.keep(&opened.conn)?;
-    carry_out(&mut opened, common)
+    let kept = Kept::new((tenant.no, segment), (&filter, &document), hours, now)?;
+    carry_out(&mut opened, common, |conn| Ok(kept.keep(conn)?))
 }
 
-/// Runs the job here and now.
-fn carry_out(opened: &mut Opened, common: &Common) -> anyhow::Result<()> {
+/// Changes what is kept, and runs the job here and now: a serving origin's does not come between.
+fn carry_out(
+    opened: &mut Opened,
+    common: &Common,
+    change: impl FnOnce(&Connection) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
     let asked = Asked { job: Job::Materialise, tenant: None, woken: Woken::Command, dry_run: false };
-    job::report(&job::carry_out(opened, asked, &Options::default())?, common)
+    job::report(&job::carry_out(opened, asked, &Options::default(), change)?, common)
 }
 
 fn ask(command: &Audience, of: &Of, common: &Common) -> anyhow::Result<()> {

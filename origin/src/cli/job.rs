@@ -14,6 +14,7 @@ use causeway_origin::train::Options;
 use causeway_origin::{clock, store};
 use causeway_shared::limits;
 use clap::{Args, Subcommand};
+use rusqlite::Connection;
 use serde_json::Value;
 
 use super::audience::everybody;
@@ -102,7 +103,7 @@ pub(super) fn run(command: &Job, common: &Common) -> anyhow::Result<()> {
         Job::Run(name) => {
             let mut opened = Opened::new(common)?;
             let (asked, training) = asked(name, &opened)?;
-            report(&carry_out(&mut opened, asked, &training)?, common)
+            report(&carry_out(&mut opened, asked, &training, |_| Ok(()))?, common)
         }
         Job::List { job, limit } => {
             let opened = Reading::new(common)?;
@@ -150,9 +151,16 @@ fn asked(name: &Name, opened: &Opened) -> anyhow::Result<(Asked, Options)> {
     })
 }
 
-/// Runs it here and now, beside a serving origin too, but beside no other run.
-pub(super) fn carry_out(opened: &mut Opened, asked: Asked, training: &Options) -> anyhow::Result<Run> {
+/// Runs it here and now, beside a serving origin too, but beside no other run. What is to be done of which only this run is
+/// to know is done `before`.
+pub(super) fn carry_out(
+    opened: &mut Opened,
+    asked: Asked,
+    training: &Options,
+    before: impl FnOnce(&Connection) -> anyhow::Result<()>,
+) -> anyhow::Result<Run> {
     let _alone = alone(&opened.config).with_context(|| under_way(opened))?;
+    before(&opened.conn)?;
     run_alone(opened, asked, training)
 }
 

@@ -35,8 +35,6 @@ use crate::tokens::Role;
 
 /// Members in one piece of a streamed answer.
 const PIECE: usize = 2_000;
-pub(super) const NDJSON: &str = "application/x-ndjson";
-pub(super) const CSV: &str = "text/csv";
 
 pub(super) fn routes() -> Router<Arc<App>> {
     Router::new()
@@ -92,7 +90,7 @@ async fn estimate(State(app): State<Arc<App>>, request: Request) -> Answer {
         let tell = |report| told.send(report).unwrap_or_default();
         Ok(answer::estimate(&audience, view.conn, known.no, &filter, &sampling, now, tell))
     }));
-    let (name, takes_lines) = (asked.measure, takes(&parts.headers) == Some(NDJSON));
+    let (name, takes_lines) = (asked.measure, takes(&parts.headers) == Some(Lines::Ndjson));
     let said = move |report: &answer::Report| report.to_json(name.as_deref(), started.elapsed());
     if !takes_lines {
         looking.await?.map_err(refused)?;
@@ -119,7 +117,7 @@ async fn estimate(State(app): State<Arc<App>>, request: Request) -> Answer {
         let line = format!("{}\n", said(&report));
         Some((Ok::<_, Infallible>(Bytes::from(line)), (None, reports, said)))
     });
-    Ok(([(header::CONTENT_TYPE, NDJSON)], Body::from_stream(lines)).into_response())
+    Ok(([(header::CONTENT_TYPE, Lines::Ndjson.media_type())], Body::from_stream(lines)).into_response())
 }
 
 /// Counts who is meant, or streams them where the caller takes NDJSON or CSV.
@@ -130,8 +128,8 @@ async fn members(State(app): State<Arc<App>>, request: Request) -> Answer {
     let known = tenant(live, which(&parts.uri))?;
     let Members { filter: document } = read_json(body).await?;
     let filter = filter(live, &known, document).await?;
-    let (audience, now, form) = (live.audience.clone(), clock::now(), takes(&parts.headers));
-    let Some(form) = form else {
+    let (audience, now, lines) = (live.audience.clone(), clock::now(), takes(&parts.headers));
+    let Some(lines) = lines else {
         let count = live.readers.read(move |view| Ok(answer::exact(&audience, view.conn, known.no, &filter, now)));
         let (count, population, as_of) = count.await?.map_err(refused)?;
         let seconds = started.elapsed().as_secs_f64();
@@ -142,16 +140,13 @@ async fn members(State(app): State<Arc<App>>, request: Request) -> Answer {
     };
     let all = live.readers.read(move |view| Ok(answer::everyone(&audience, view.conn, known.no, &filter, now)));
     let (members, as_of) = all.await?.map_err(refused)?;
-    let lines = if form == CSV { Lines::Csv } else { Lines::Ndjson };
     let head = std::iter::once(lines.head().to_owned());
     let pieces = (0..members.len().div_ceil(PIECE)).map(move |piece| {
         let some = members.iter().skip(piece * PIECE).take(PIECE);
         some.fold(String::with_capacity(PIECE * 52), |text, member| lines.one(text, *member))
     });
     let pieces = head.chain(pieces).map(|text| Ok::<_, Infallible>(Bytes::from(text)));
-    let headers =
-        [(header::CONTENT_TYPE, form.to_owned()), (header::HeaderName::from_static("x-as-of-ms"), as_of.to_string())];
-    Ok((headers, Body::from_stream(stream::iter(pieces))).into_response())
+    Ok((headed(lines, as_of), Body::from_stream(stream::iter(pieces))).into_response())
 }
 
 #[derive(Debug, Deserialize)]
@@ -250,8 +245,7 @@ async fn schedule(State(app): State<Arc<App>>, request: Request) -> Answer {
     let (audience, no) = (live.audience.clone(), known.no);
     let all = live.readers.read(move |view| Ok(answer::everyone(&audience, view.conn, no, &filter, now)));
     let (members, as_of) = all.await?.map_err(refused)?;
-    let form = takes(&parts.headers).unwrap_or(NDJSON);
-    let lines = if form == CSV { Lines::Csv } else { Lines::Ndjson };
+    let lines = takes(&parts.headers).unwrap_or(Lines::Ndjson);
     let given = (live.readers.clone(), Arc::new((known, members, window)));
     let pieces = stream::try_unfold((given, 0), move |((readers, asked), from)| async move {
         let read = Arc::clone(&asked);
@@ -267,15 +261,18 @@ async fn schedule(State(app): State<Arc<App>>, request: Request) -> Answer {
         Ok::<_, std::io::Error>(Some((Bytes::from(text), ((readers, asked), from + PIECE))))
     });
     let pieces = stream::iter([Ok(Bytes::from(schedule::head(lines)))]).chain(pieces);
-    let headers =
-        [(header::CONTENT_TYPE, form.to_owned()), (header::HeaderName::from_static("x-as-of-ms"), as_of.to_string())];
-    Ok((headers, Body::from_stream(pieces)).into_response())
+    Ok((headed(lines, as_of), Body::from_stream(pieces)).into_response())
+}
+
+fn headed(lines: Lines, as_of: Millis) -> [(header::HeaderName, String); 2] {
+    let as_of = (header::HeaderName::from_static("x-as-of-ms"), as_of.to_string());
+    [(header::CONTENT_TYPE, lines.media_type().to_owned()), as_of]
 }
 
 /// In which form a caller takes many; `None` for a caller that takes one answer.
-pub(super) fn takes(headers: &HeaderMap) -> Option<&'static str> {
+pub(super) fn takes(headers: &HeaderMap) -> Option<Lines> {
     let accept = headers.get(header::ACCEPT)?.to_str().ok()?;
-    [NDJSON, CSV].into_iter().find(|form| accept.contains(form))
+    [Lines::Ndjson, Lines::Csv].into_iter().find(|lines| accept.contains(lines.media_type()))
 }
 
 pub(super) async fn filter(live: &Live, known: &Known, document: Value) -> Result<Filter, ApiError> {

@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::admin::{admit, tenant, which};
-use super::audience::{CSV, NDJSON, begun, filter, takes, write};
+use super::audience::{begun, filter, takes, write};
 use super::segments::{Answer, ById, read_json};
 use super::{ApiError, App, Live};
 use crate::audience::answer::Lines;
@@ -106,8 +106,7 @@ async fn recipients(State(app): State<Arc<App>>, Path(name): ById, request: Requ
     let Query(Paged { from }) = Query::try_from_uri(&parts.uri).map_err(bad)?;
     let send = found(live, &known, name).await?;
     let asked = (send.clone(), live.readers.read(move |view| Arms::of(view.conn, &send)).await?);
-    let form = takes(&parts.headers).unwrap_or(NDJSON);
-    let lines = if form == CSV { Lines::Csv } else { Lines::Ndjson };
+    let lines = takes(&parts.headers).unwrap_or(Lines::Ndjson);
     let given = (live.readers.clone(), Arc::new((known, asked.0, asked.1)));
     let pieces = stream::try_unfold((given, Some(from)), move |((readers, asked), next)| async move {
         let Some(from) = next else { return Ok(None) };
@@ -118,7 +117,7 @@ async fn recipients(State(app): State<Arc<App>>, Path(name): ById, request: Requ
         Ok::<_, std::io::Error>(Some((Bytes::from(text), ((readers, asked), next))))
     });
     let pieces = stream::iter([Ok(Bytes::from(send::head(lines)))]).chain(pieces);
-    Ok(([(header::CONTENT_TYPE, form)], Body::from_stream(pieces)).into_response())
+    Ok(([(header::CONTENT_TYPE, lines.media_type())], Body::from_stream(pieces)).into_response())
 }
 
 async fn found(live: &Live, known: &Known, name: String) -> Result<Send, ApiError> {

@@ -59,7 +59,7 @@ fn a_job_is_due_by_its_interval_its_last_run_and_the_clock() {
 
 #[test]
 fn each_job_has_a_timer_of_its_own() {
-    for job in Job::ALL.into_iter().filter(|job| *job != Job::Send) {
+    for job in Job::ALL.into_iter().filter(|job| !matches!(job, Job::Materialise | Job::Send)) {
         let every: Every = toml::from_str(&format!("{}_hours = 3", job.name())).unwrap();
         assert_eq!(every.of(job), 3 * HOUR_MS, "{}", job.name());
         assert!(Job::ALL.iter().all(|other| *other == job || every.of(*other) == Every::default().of(*other)));

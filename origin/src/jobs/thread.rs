@@ -14,7 +14,7 @@ use rusqlite::Connection;
 use super::runner::Runner;
 use super::runs::{self, Asked, Run};
 use super::{Every, Job, Next, Outcome, Timer, When, Woken, next, work};
-use crate::audience::{Audience, send};
+use crate::audience::{Audience, kept, send};
 use crate::backlog::Backlog;
 use crate::clock;
 use crate::group::Rules;
@@ -152,6 +152,7 @@ impl Thread {
             for tenant in all.unwrap_or_else(|| vec![None]) {
                 let last = runs::last(&self.conn, job, tenant)?;
                 let when = match job {
+                    Job::Materialise => When::At(kept::next_due(&self.conn)?),
                     Job::Send => When::At(send::next_due(&self.conn)?),
                     _ => When::Every(self.every.of(job)),
                 };

@@ -160,11 +160,6 @@ fn ended(origin: &Origin, token: &str, run: &Value) -> Value {
     }
 }
 
-fn call(origin: &Origin, token: &str, method: &str, path: &str, body: &Value) -> Answer {
-    let headers = [("authorization", format!("Bearer {token}"))];
-    origin.call(method, &format!("/admin/v1/{path}?tenant=demo"), &headers, body.to_string().as_bytes())
-}
-
 #[test]
 fn s4_04_an_audience_is_kept_as_a_segment_over_the_admin_side_and_by_the_command() {
     let place = Place::new();
@@ -176,14 +171,14 @@ fn s4_04_an_audience_is_kept_as_a_segment_over_the_admin_side_and_by_the_command
     let spanish = json!({"attributes.language": "es"});
     counted(&origin, &viewer, &spanish, 30);
     let body = json!({"filter": spanish, "hours": 48, "every_hours": 24});
-    assert_eq!(call(&origin, &viewer, "PUT", "audiences/77", &body).status, 403);
-    let kept = call(&origin, &operator, "PUT", "audiences/77", &body);
+    assert_eq!(origin.asked(&viewer, "PUT", "audiences/77", &body).status, 403);
+    let kept = origin.asked(&operator, "PUT", "audiences/77", &body);
     assert_eq!(kept.status, 202, "{}", kept.text());
     assert_eq!(kept.json()["audience"]["filter"], spanish);
     let run = ended(&origin, &operator, &kept.json()["run"]);
     assert_eq!((&run["outcome"], &run["report"]["refreshed"][0]["added"]), (&json!("done"), &json!(30)), "{run}");
     counted(&origin, &viewer, &json!({"segments": 77}), 30);
-    let listed = call(&origin, &viewer, "GET", "audiences", &Value::Null).json();
+    let listed = origin.asked(&viewer, "GET", "audiences", &Value::Null).json();
     assert_eq!(listed["audiences"][0]["members"], 30);
     for (path, body, code) in [
         ("audiences/x", &body, "bad_id"),
@@ -192,7 +187,7 @@ fn s4_04_an_audience_is_kept_as_a_segment_over_the_admin_side_and_by_the_command
         ("audiences/77", &json!({"filter": {}, "hours": 4, "every_hours": 3}), "bad_hours"),
         ("audiences/77", &json!({"filter": {"attributes.none": 1}, "hours": 4}), "bad_filter"),
     ] {
-        let refused = call(&origin, &operator, "PUT", path, body);
+        let refused = origin.asked(&operator, "PUT", path, body);
         assert_eq!((refused.status, refused.code().as_str()), (400, code), "{}", refused.text());
     }
 
@@ -208,11 +203,34 @@ fn s4_04_an_audience_is_kept_as_a_segment_over_the_admin_side_and_by_the_command
     assert_eq!(listed.as_array().unwrap().len(), 2, "{listed}");
     let dropped = place.json(&["audience", "drop", "78", "--tenant", "demo"]);
     assert_eq!(dropped["refreshed"][0]["removed"], 10, "{dropped}");
-    let dropped = call(&origin, &operator, "DELETE", "audiences/77", &Value::Null);
+    let dropped = origin.asked(&operator, "DELETE", "audiences/77", &Value::Null);
     assert_eq!(dropped.status, 202);
     ended(&origin, &operator, &dropped.json()["run"]);
     counted(&origin, &viewer, &json!({"segments": {"$exists": true}}), 0);
-    assert_eq!(call(&origin, &operator, "DELETE", "audiences/77", &Value::Null).status, 404);
+    assert_eq!(origin.asked(&operator, "DELETE", "audiences/77", &Value::Null).status, 404);
+}
+
+#[test]
+fn s4_04_an_audience_that_is_due_is_refreshed_by_itself_and_nothing_runs_before() {
+    let place = Place::new();
+    let spanish = r#"{"attributes.language": "es"}"#;
+    {
+        let origin = place.serve();
+        origin.send(&[says(1, "language", Attribute::String("es".to_owned()))]);
+        let command = ["audience", "materialise", spanish, "--segment", "77", "--hours", "48", "--every", "24"];
+        place.json(&[&command[..], &["--tenant", "demo"]].concat());
+    }
+    let runs = |place: &Place| place.json(&["job", "list", "--job", "materialise"]).as_array().unwrap().clone();
+    assert_eq!(runs(&place)[0]["woken"], "command");
+    let conn = rusqlite::Connection::open(place.path().join("data/causeway.db")).unwrap();
+    conn.execute("UPDATE audiences SET due = 1", []).unwrap();
+    let (origin, begun) = (place.serve(), Instant::now());
+    while runs(&place)[0]["outcome"] != "done" || runs(&place)[0]["woken"] != "timer" {
+        assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", runs(&place));
+    }
+    drop(origin);
+    drop(place.serve());
+    assert_eq!(runs(&place).len(), 2, "it is not due at this start: {:?}", runs(&place));
 }
 
 #[test]
@@ -234,7 +252,7 @@ fn the_openapi_documents_examples_of_audiences_are_answered_as_it_says() {
             let example = &said["requestBody"]["content"]["application/json"]["example"];
             if said["requestBody"].is_object() {
                 let path = path.replace("{segment}", "5").replace("{name}", "may");
-                let answer = call(&origin, &operator, &method.to_uppercase(), &path, example);
+                let answer = origin.asked(&operator, &method.to_uppercase(), &path, example);
                 assert!(answer.status < 300, "{method} {path}: {}", answer.text());
                 // Where an answer is lines, each is described; one person is one.
                 let content = &said["responses"][answer.status.to_string()]["content"];

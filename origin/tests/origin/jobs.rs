@@ -114,8 +114,14 @@ fn one_run_goes_on_at_a_time() {
     let operator = place.token("operator");
     let origin = place.serve();
     origin.send(&[page(visitor(1), 1)]);
-    // As if another process ran a job.
-    let alone = causeway_origin::store::job(&place.path().join("data")).unwrap();
+    // As if another process ran a job. The origin holds the lock for as long as it looks what is due.
+    let begun = Instant::now();
+    let alone = loop {
+        match causeway_origin::store::job(&place.path().join("data")) {
+            Ok(alone) => break alone,
+            Err(e) => assert!(begun.elapsed() < Duration::from_secs(30), "{e}"),
+        }
+    };
     let waiting = start(&origin, &operator, "trim");
     assert_eq!((waiting.status, &waiting.json()["started_ms"]), (202, &Value::Null));
     let second = start(&origin, &operator, "trim?dry_run=true");
@@ -171,17 +177,14 @@ fn a_job_that_is_due_at_the_start_runs_then_and_not_again() {
         let begun = Instant::now();
         let runs = loop {
             let list = origin.admin(&viewer, "jobs").json()["runs"].as_array().unwrap().clone();
-            if list.len() == 6 && list.iter().all(|run| run["outcome"] == "done") {
+            if list.len() == 5 && list.iter().all(|run| run["outcome"] == "done") {
                 break list;
             }
             assert!(begun.elapsed() < Duration::from_secs(30), "{list:?}");
         };
         let named: Vec<_> =
             runs.iter().map(|run| (run["job"].as_str().unwrap(), run["woken"].as_str().unwrap())).collect();
-        assert_eq!(
-            named,
-            ["rhythm", "materialise", "rollup", "reconcile", "retention", "trim"].map(|job| (job, "timer"))
-        );
+        assert_eq!(named, ["rhythm", "rollup", "reconcile", "retention", "trim"].map(|job| (job, "timer")));
     }
 }
 

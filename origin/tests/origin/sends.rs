@@ -13,7 +13,7 @@ use causeway_shared::fact::{Fact, What};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use crate::support::{Answer, Origin, Place, TENANTS, fact, now, visitor};
+use crate::support::{Origin, Place, TENANTS, fact, now, visitor};
 
 /// What a webhook was told, and what it is to answer: a status, or 0 for none.
 struct Told {
@@ -89,12 +89,6 @@ fn lives_in(n: u32, city: &str) -> Fact {
     fact(visitor(n), 9, What::Attributes { writes })
 }
 
-fn call(origin: &Origin, token: &str, method: &str, path: &str, body: &Value) -> Answer {
-    let headers = [("authorization", format!("Bearer {token}"))];
-    let both = if path.contains('?') { '&' } else { '?' };
-    origin.call(method, &format!("/admin/v1/{path}{both}tenant=demo"), &headers, body.to_string().as_bytes())
-}
-
 fn bonn() -> Value {
     json!({"attributes.city": "Bonn"})
 }
@@ -103,7 +97,7 @@ fn people(place: &Place, origin: &Origin, count: u32) {
     let facts: Vec<Fact> = (0..count).map(|n| lives_in(n, "Bonn")).collect();
     origin.send(&facts);
     let (token, begun) = (place.token("viewer"), Instant::now());
-    while call(origin, &token, "POST", "audience/members", &json!({"filter": bonn()})).json()["count"] != count {
+    while origin.asked(&token, "POST", "audience/members", &json!({"filter": bonn()})).json()["count"] != count {
         assert!(begun.elapsed() < Duration::from_secs(30));
     }
 }
@@ -112,7 +106,7 @@ fn people(place: &Place, origin: &Origin, count: u32) {
 fn until(origin: &Origin, token: &str, name: &str, is_so: impl Fn(&Value) -> bool) -> Value {
     let begun = Instant::now();
     loop {
-        let send = call(origin, token, "GET", &format!("sends/{name}"), &Value::Null).json();
+        let send = origin.asked(token, "GET", &format!("sends/{name}"), &Value::Null).json();
         if is_so(&send) {
             return send;
         }
@@ -131,13 +125,13 @@ fn s4_07_a_webhook_is_told_of_each_once_whatever_it_answers_and_whoever_is_kille
     people(&place, &origin, 250);
     let operator = place.token("operator");
     let body = json!({"filter": bonn(), "count": 230, "webhook": true});
-    let refused = call(&origin, &operator, "PUT", "sends/may", &body);
+    let refused = origin.asked(&operator, "PUT", "sends/may", &body);
     assert_eq!((refused.status, refused.code().as_str()), (400, "no_webhook"), "{}", refused.text());
     place.json(&["keys", "rotate", "webhook", "--tenant", "demo"]);
     place.json(&["keys", "rotate", "webhook", "--tenant", "demo"]);
     origin.kill();
     let origin = place.serve();
-    let begun = call(&origin, &operator, "PUT", "sends/may", &body);
+    let begun = origin.asked(&operator, "PUT", "sends/may", &body);
     assert_eq!(begun.status, 202, "{}", begun.text());
 
     // It is down; then whoever tells it is killed before the answer; then it hangs up.
@@ -176,11 +170,11 @@ fn s4_07_a_webhook_is_told_of_each_once_whatever_it_answers_and_whoever_is_kille
     assert!(tells.try_recv().is_err(), "and no more");
 
     // One that will not take them is told no more, until somebody says so.
-    call(&origin, &operator, "PUT", "sends/june", &json!({"filter": bonn(), "count": 5, "webhook": true}));
+    origin.asked(&operator, "PUT", "sends/june", &json!({"filter": bonn(), "count": 5, "webhook": true}));
     tells.recv_timeout(WAIT).unwrap().answer.send(410).unwrap();
     let gone = until(&origin, &operator, "june", |send| send["due_ms"].is_null());
     assert!(gone["error"].as_str().unwrap().contains("410") && gone["delivered"] == 0, "{gone}");
-    call(&origin, &operator, "PUT", "sends/june", &json!({"filter": bonn(), "count": 5, "webhook": true}));
+    origin.asked(&operator, "PUT", "sends/june", &json!({"filter": bonn(), "count": 5, "webhook": true}));
     tells.recv_timeout(WAIT).unwrap().answer.send(200).unwrap();
     until(&origin, &operator, "june", |send| send["delivered"] == 5 && send["error"].is_null());
 }
@@ -208,22 +202,22 @@ fn s4_07_a_send_is_begun_stopped_and_read_over_the_admin_side_and_by_the_command
     assert!(csv.starts_with("place,person,arm,at_ms,key\n0,") && csv.lines().count() == 51, "{csv}");
 
     // The same as lines, from a place on, by both.
-    let some = call(&origin, &viewer, "GET", "sends/may/recipients?from=48", &Value::Null).text();
+    let some = origin.asked(&viewer, "GET", "sends/may/recipients?from=48", &Value::Null).text();
     let lines: Vec<Value> = some.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!((lines.len(), &lines[1]["key"]), (2, &json!("demo/may/49")));
     let said = place.run(&[&recipients[..], &["--from", "48"]].concat());
     assert_eq!(String::from_utf8(said.stdout).unwrap(), some);
-    let listed = call(&origin, &viewer, "GET", "sends", &Value::Null).json();
+    let listed = origin.asked(&viewer, "GET", "sends", &Value::Null).json();
     assert_eq!(listed["sends"].as_array().unwrap().len(), 1);
 
     // A slow one is stopped.
     let slow = json!({"filter": bonn(), "count": 60, "per_second": 1});
-    assert_eq!(call(&origin, &viewer, "PUT", "sends/slow", &slow).status, 403);
-    assert_eq!(call(&origin, &operator, "PUT", "sends/slow", &slow).status, 202);
+    assert_eq!(origin.asked(&viewer, "PUT", "sends/slow", &slow).status, 403);
+    assert_eq!(origin.asked(&operator, "PUT", "sends/slow", &slow).status, 202);
     until(&origin, &viewer, "slow", |send| send["delivered"].as_u64() > Some(0));
-    let stopped = call(&origin, &operator, "DELETE", "sends/slow", &Value::Null);
+    let stopped = origin.asked(&operator, "DELETE", "sends/slow", &Value::Null);
     assert_eq!((stopped.status, &stopped.json()["error"]), (200, &json!("stopped")), "{}", stopped.text());
-    assert_eq!(call(&origin, &operator, "DELETE", "sends/slow", &Value::Null).code(), "over");
+    assert_eq!(origin.asked(&operator, "DELETE", "sends/slow", &Value::Null).code(), "over");
     let told = place.json(&["audience", "send", "list", "--tenant", "demo"]);
     assert!(told[1]["waits"].as_u64().unwrap() > 50, "{told}");
     for (method, path, body, status, code) in [
@@ -237,7 +231,7 @@ fn s4_07_a_send_is_begun_stopped_and_read_over_the_admin_side_and_by_the_command
         ("GET", "sends/b/recipients", Value::Null, 404, "unknown_send"),
         ("GET", "sends/may/recipients?from=x", Value::Null, 400, "bad_place"),
     ] {
-        let answer = call(&origin, &operator, method, path, &body);
+        let answer = origin.asked(&operator, method, path, &body);
         assert_eq!((answer.status, answer.code().as_str()), (status, code), "{method} {path}: {}", answer.text());
     }
 }

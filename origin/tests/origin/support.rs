@@ -182,6 +182,13 @@ impl Origin {
         self.call("GET", &format!("/admin/v1/{path}"), &[("authorization", format!("Bearer {token}"))], b"")
     }
 
+    /// A call of the admin side about the tenant `demo`.
+    pub(crate) fn asked(&self, token: &str, method: &str, path: &str, body: &Value) -> Answer {
+        let bearer = [("authorization", format!("Bearer {token}"))];
+        let both = if path.contains('?') { '&' } else { '?' };
+        self.call(method, &format!("/admin/v1/{path}{both}tenant=demo"), &bearer, body.to_string().as_bytes())
+    }
+
     /// The three headers that sign a body.
     pub(crate) fn signed(&self, time: Millis, body: &[u8]) -> Vec<(&'static str, String)> {
         let key = self.keys.sync.0.iter().find(|k| k.stage == Stage::Active).unwrap();

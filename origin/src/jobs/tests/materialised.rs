@@ -182,6 +182,14 @@ fn an_audience_that_cannot_be_kept_says_why_and_one_that_fails_lets_others_go_on
         "{}",
         ended.report
     );
-    let due = kept::list(&world.origin.conn, None).unwrap().iter().filter(|kept| kept.due.is_some()).count();
-    assert_eq!(due, 1, "it is tried again with the next run");
+    let again = NOW + HOUR_MS;
+    let due = |world: &World| kept::next_due(&world.origin.conn).unwrap();
+    assert_eq!(due(&world), Some(again), "it is tried again by itself");
+    assert_eq!(world.all(Job::Materialise, false).report["audiences"], 0);
+    world.origin.now = again;
+    assert_eq!(world.all(Job::Materialise, true).outcome, Some(Outcome::Failed));
+    assert_eq!(due(&world), Some(again), "a dry run changes nothing");
+    world.origin.conn.execute("UPDATE audiences SET filter = '{\"devices\": 3}' WHERE segment = 8", []).unwrap();
+    assert_eq!(world.all(Job::Materialise, false).outcome, Some(Outcome::Done));
+    assert_eq!(due(&world), None);
 }
