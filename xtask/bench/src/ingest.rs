@@ -50,6 +50,10 @@ pub(crate) struct Shape {
     pub(crate) visitors: usize,
     /// One fact each, in order and none twice; else by Zipf's law.
     pub(crate) each_once: bool,
+    /// When the newest of them came.
+    pub(crate) until: Millis,
+    /// One fact in so many is of somebody who comes now for the first time; 0: none.
+    pub(crate) first_in: u64,
 }
 
 /// What is sent, and what must come of it.
@@ -64,7 +68,8 @@ pub(crate) fn run(options: &Options, json: bool, stop: &Stop) -> Result<()> {
     let settings = format!("most_unfolded = {}\n", options.facts.clamp(10_000, 100_000_000));
     let origin = Origin::start(&settings, stop, |_| Ok(()))?;
     eprintln!("making {} facts of {} visitors", options.facts, options.visitors);
-    let shape = Shape { facts: options.facts, visitors: options.visitors, each_once: false };
+    let Options { facts, visitors, .. } = *options;
+    let shape = Shape { facts, visitors, each_once: false, until: origin.now(), first_in: 0 };
     let load = Load::new(&shape, &origin);
     let start = Instant::now();
     send(&origin, &load.requests, options.connections, stop)?;
@@ -137,7 +142,7 @@ impl Load {
         let mut random = Random::new();
         let now = origin.now();
         let zipf = Zipf::new(shape.visitors);
-        let visitors: Vec<VisitorId> = (0..shape.visitors as u64).map(|rank| visitor(rank, now)).collect();
+        let visitors: Vec<VisitorId> = (0..shape.visitors as u64).map(|rank| visitor(rank, shape.until)).collect();
         // From the busiest to those of whom little is heard.
         let rank = |n: usize| (n as f64 / CHECKED as f64).powi(3) * shape.visitors as f64;
         let checked: BTreeSet<VisitorId> =
@@ -150,9 +155,12 @@ impl Load {
                 && let Some(visitor) = visitors.get(if shape.each_once { turn } else { zipf.rank(&mut random) })
             {
                 turn += 1;
-                let fact = fact(&mut random, *visitor, now);
+                let comes = shape.first_in > 0 && random.below(shape.first_in) == 0;
+                let newcomer =
+                    comes.then(|| VisitorId::mint(now, random.sixteen().first_chunk().copied().unwrap_or_default()));
+                let fact = fact(&mut random, newcomer.unwrap_or(*visitor), now);
                 load.unique += 1;
-                if checked.contains(visitor) {
+                if newcomer.is_none() && checked.contains(visitor) {
                     let sums = load.expected.entry(*visitor).or_default();
                     match fact.what {
                         What::Page { .. } => sums.0 += 1,

@@ -22,6 +22,8 @@ use crate::stop::Stop;
 /// Facts of one sync, and syncs of a second: 50,000 facts.
 const RATE: u32 = 50;
 const CONNECTIONS: usize = 4;
+/// One fact in so many is of a visitor that was never there.
+const NEWCOMERS: u64 = 20;
 /// How long the rate is kept, and how often a change is looked for meanwhile.
 const LASTS: Duration = Duration::from_secs(20);
 const PROBED: Duration = Duration::from_millis(300);
@@ -39,12 +41,15 @@ pub(super) struct Followed {
 pub(super) fn run(visitors: usize, stop: &Stop) -> Result<Followed> {
     let origin = Origin::start("most_unfolded = 1000000\n", stop, |_| Ok(()))?;
     // All visitors are there before the clock starts.
-    let known = Load::new(&Shape { facts: visitors, visitors, each_once: true }, &origin);
+    let until = origin.now();
+    let known = Shape { facts: visitors, visitors, each_once: true, until, first_in: 0 };
+    let known = Load::new(&known, &origin);
     crate::ingest::send(&origin, &known.requests, CONNECTIONS, stop)?;
     let is_there = || Ok(count(&origin, &json!({}))? == Some(visitors as u64));
     origin.until(stop, "all people are in columns", is_there)?;
     let wanted = LASTS.as_secs() as usize * RATE as usize;
-    let load = Load::new(&Shape { facts: wanted * 1_000, visitors, each_once: false }, &origin);
+    let of_known = Shape { facts: wanted * 1_000, visitors, each_once: false, until, first_in: NEWCOMERS };
+    let load = Load::new(&of_known, &origin);
     let (next, over, begun) = (AtomicUsize::new(0), AtomicBool::new(false), Instant::now());
     let feed = || -> Result<()> {
         let mut connection = connect(&origin)?;
