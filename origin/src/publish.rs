@@ -163,10 +163,16 @@ pub(crate) fn put(group: &Group<'_>, tenant: TenantNo, subject: Subject, due: Mi
         ON CONFLICT (tenant, kind, subject) DO UPDATE SET changed = excluded.changed,
             since = iif(due IS NULL, excluded.since, since),
             due = min(ifnull(due, excluded.due), excluded.due)";
+    // One that is due and handed to nobody is written as all is by then: nothing is touched.
+    const WAITS: &str = "SELECT 1 FROM outbox
+        WHERE tenant = ?1 AND kind = ?2 AND subject = ?3 AND due <= ?4 AND lease IS NULL";
     // A row that is due already stays where it is: no index is touched.
     const AGAIN: &str = "UPDATE outbox SET changed = ?4
         WHERE tenant = ?1 AND kind = ?2 AND subject = ?3 AND due <= ?5";
     let (kind, subject) = subject.columns();
+    if group.tx.prepare_cached(WAITS)?.exists((tenant.0, kind, subject, signed(due)))? {
+        return Ok(());
+    }
     let version = signed(group.version().counter);
     if group.tx.prepare_cached(AGAIN)?.execute((tenant.0, kind, subject, version, signed(due)))? == 1 {
         return Ok(());

@@ -2,6 +2,7 @@
 //! store, and serves the outbox. Calls wait in bounded channels; each transaction takes all that wait, so that one fsync
 //! stands for many of them (group commit). What a thread does with them is in [`steps`].
 
+pub mod checkpointer;
 pub mod steps;
 
 use std::path::Path;
@@ -23,6 +24,7 @@ use crate::intake::{Incoming, Outbox};
 use crate::log::Log;
 use crate::metrics::Metrics;
 use crate::store::{Counters, StoreError};
+use checkpointer::Checkpointer;
 use steps::{Folding, TakeError, Taking};
 
 /// Calls that may wait; more are told to come back.
@@ -110,6 +112,7 @@ impl Writer {
         let (appends, to_append) = sync_channel(WAITING);
         let (wakes, to_fold) = sync_channel(WAITING);
         let taking = Taking::of(log, backlog.clone(), most_waiting);
+        let checkpointer = Checkpointer::start(&conn, data)?;
         let folding = Folding::of(conn, backlog.clone(), rules, Arc::clone(&metrics));
         let shared = Arc::new(Shared {
             metrics,
@@ -125,7 +128,7 @@ impl Writer {
             spawned.map_err(|source| StoreError::Directory { path: data.to_owned(), source })
         };
         let mut appender = Appender { taking, shared: Arc::clone(&shared), wakes: wakes.clone() };
-        let mut folder = Folder { folding, shared: Arc::clone(&shared) };
+        let folder = Folder { folding, shared: Arc::clone(&shared), checkpointer };
         let appending = thread("log", Box::new(move || appender.run(&to_append)))?;
         let folding = thread("store", Box::new(move || folder.run(&to_fold)))?;
         Ok((Self { appends, wakes, backlog: backlog.clone(), shared }, backlog, [appending, folding]))
@@ -275,10 +278,11 @@ impl Appender {
 struct Folder {
     folding: Folding,
     shared: Arc<Shared>,
+    checkpointer: Checkpointer,
 }
 
 impl Folder {
-    fn run(&mut self, waiting: &Receiver<Wake>) {
+    fn run(mut self, waiting: &Receiver<Wake>) {
         // What the log held when the process began waits for nobody.
         self.fold(Vec::new());
         loop {
@@ -291,6 +295,7 @@ impl Folder {
         while self.is_behind() {
             self.fold(Vec::new());
         }
+        self.checkpointer.end();
         // What is in the WAL moves into the file, so that a stopped store is one file.
         if let Err(e) = self.folding.checkpoint() {
             tracing::warn!(error = %crate::chain(&e), "the last checkpoint failed; the next start does it");
@@ -318,6 +323,7 @@ impl Folder {
         match done {
             Ok(done) => {
                 let done = done.unwrap_or_default();
+                self.checkpointer.folded(done.new.iter().sum());
                 shared.store_healthy.store(true, Ordering::Relaxed);
                 shared.pending.store(done.pending, Ordering::Relaxed);
                 *shared.catalogue() = done.catalogue;

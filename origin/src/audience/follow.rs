@@ -17,11 +17,11 @@ use crate::clock;
 use crate::store::{self, PersonNo, StoreError, TenantNo};
 
 /// How long it waits when nothing changed.
-const LOOK: Duration = Duration::from_millis(100);
+const LOOK: Duration = Duration::from_millis(20);
 /// People read in one transaction, so that none holds the store's log back.
 const SOME: u32 = 1_000;
-/// Changes followed in one: of a person that changed often among them one row is written.
-const CHANGES: u32 = 20_000;
+/// Changes followed in one, which are seen together: of a person that changed often among them one row is written.
+const CHANGES: u32 = 2_000;
 /// How often the columns are written to their file, unless little changed: whoever reads the file catches up with less soon.
 const KEEP: Duration = Duration::from_secs(600);
 /// What little is.

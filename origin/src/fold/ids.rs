@@ -1,7 +1,7 @@
 //! Which facts were counted already (invariant 7): FactIds by visitor, so that folding many facts of one visitor
 //! touches its rows once. A FactId's first eight bytes tell it apart from all others of its visitor.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use causeway_shared::fact::Fact;
 use causeway_shared::ids::Millis;
@@ -41,7 +41,7 @@ impl Seen {
 
     /// Leaves the facts that were never seen, each once: of repeats the first.
     pub fn retain_new<T>(&self, facts: &mut Vec<T>, fact: impl Fn(&T) -> &Fact) {
-        let mut wanted = BTreeSet::new();
+        let mut wanted = HashSet::new();
         facts.retain(|of| wanted.insert(fact(of).id.short()));
         for part in &self.0 {
             for id in part.ids.as_chunks::<ID>().0 {

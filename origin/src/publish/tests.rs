@@ -40,8 +40,10 @@ fn a_visitors_own_snapshot_is_due_at_once_and_names_its_newest_facts() {
 #[test]
 fn changes_of_a_key_are_one_write_and_an_acknowledged_one_does_not_come_back() {
     let mut origin = Origin::new();
+    let changed = |origin: &Origin| origin.conn.query_row("SELECT changed FROM outbox", [], |row| row.get::<_, i64>(0));
     for n in 0..5 {
         origin.send("demo", &[page(visitor(1), n, NOW)]);
+        assert_eq!(changed(&origin), Ok(1), "what waits is not written again");
     }
     let writes = origin.drain(10);
     assert_eq!(writes.len(), 1);
