@@ -27,13 +27,8 @@ const STAMP: &str = "stamp";
 
 /// Returns the folder that holds `engine.js`, `engine_bg.wasm` and the page tag.
 pub(crate) fn build(project: &Project, stop: &Stop) -> Result<PathBuf> {
-    let mut command = project.cargo();
-    command.args(["build", "--package", "causeway-edge", "--target", "wasm32-unknown-unknown", "--profile", "edge"]);
-    steps::run("building the edge", &mut command, stop)?;
-
-    let compiled = project.target.join("wasm32-unknown-unknown/edge/causeway_edge.wasm");
-    let wasm = std::fs::read(&compiled)
-        .with_context(|| format!("cargo left no {}: is causeway-edge a cdylib?", compiled.display()))?;
+    let compiled = compile(project, "causeway-edge", "building the edge", stop)?;
+    let wasm = std::fs::read(&compiled).with_context(|| format!("cargo left no {}", compiled.display()))?;
     let stamp = stamp(project, &wasm)?;
     let folder = project.edge_build();
     tag(project, &folder, stop)?;
@@ -87,6 +82,18 @@ fn stamp(project: &Project, wasm: &[u8]) -> Result<String> {
     Ok(format!("wasm-bindgen {bindgen}, with reset\n{} bytes, {:016x}\n", wasm.len(), hasher.finish()))
 }
 
+/// Compiles a crate to a module, and gives where it is. That it is to be one is said here and not in its manifest: of a crate
+/// that is a `cdylib` too, cargo names the library without a hash, and two workspaces that share a target folder, as the
+/// mutants' and ours do, would link each other's.
+fn compile(project: &Project, package: &str, what: &str, stop: &Stop) -> Result<PathBuf> {
+    let mut command = project.cargo();
+    command.args(["rustc", "--package", package, "--lib", "--crate-type", "cdylib"]);
+    command.args(["--target", "wasm32-unknown-unknown", "--profile", "edge"]);
+    steps::run(what, &mut command, stop)?;
+    let name = package.replace('-', "_");
+    Ok(project.target.join(format!("wasm32-unknown-unknown/edge/{name}.wasm")))
+}
+
 fn bind(project: &Project, compiled: &Path, out: &Path, stop: &Stop) -> Result<()> {
     let mut command = project.command(project.tool("wasm-bindgen"));
     // The reset function gives the shell a fresh instance after a trap.
@@ -104,12 +111,8 @@ fn optimise(project: &Project, folder: &Path, stop: &Stop) -> Result<()> {
 
 /// Compiles the benches' module as the edge's is, into a folder with `engine.js` and `engine_bg.wasm`.
 pub(crate) fn bench(project: &Project, stop: &Stop) -> Result<PathBuf> {
-    const PACKAGE: [&str; 3] = ["build", "--package", "causeway-bench-wasm"];
-    let mut command = project.cargo();
-    command.args(PACKAGE).args(["--target", "wasm32-unknown-unknown", "--profile", "edge"]);
-    steps::run("building the bench's module", &mut command, stop)?;
+    let compiled = compile(project, "causeway-bench-wasm", "building the bench's module", stop)?;
     let out = project.target.join("bench-wasm");
-    let compiled = project.target.join("wasm32-unknown-unknown/edge/causeway_bench_wasm.wasm");
     bind(project, &compiled, &out, stop)?;
     optimise(project, &out, stop)?;
     Ok(out)
