@@ -176,7 +176,7 @@ pub(crate) fn asks(visit: &Visit, who: &Recognised) -> Option<Hop> {
     if !call.counted || !visit.catalogue.compiled.has_strict() {
         return None;
     }
-    let choices = placing::question(visit, &call.placements, &call.page, Some(who)).strict();
+    let choices = placing::question(visit, &call.placements, &call.page, Some(&who.counted())).strict();
     let insertions: Vec<InsertionId> = call.placements.iter().map(|asked| asked.insertion).collect();
     let asked = choices.iter().any(|choices| !choices.is_empty());
     asked.then(|| strict::claim(visit, who, &choices, &insertions))
@@ -189,7 +189,7 @@ pub(crate) fn wants_unit(visit: &Visit, who: &Recognised, granted: &[u8]) -> Opt
         return None;
     }
     let granted = strict::granted(granted).map(|granted| placing::granted(visit, &call.placements, &granted));
-    let question = placing::question(visit, &call.placements, &call.page, Some(who));
+    let question = placing::question(visit, &call.placements, &call.page, Some(&who.counted()));
     let campaign = question.wants_unit(granted.as_deref())?;
     Some((campaign, units::ask(visit, who, campaign)?))
 }
@@ -218,17 +218,18 @@ pub(crate) fn finish(mut visit: Visit, mut who: Recognised, object: &[u8]) -> Ou
     let Call::Decide(call) = &visit.call else { return Outcome::empty(500) };
     let mut facts = who.observe(call.page_view, &mut visit.random);
     facts.extend(said);
-    let person =
-        Person { devices: who.counted().devices(), new_visitor: who.origin == Origin::Minted, bridged: who.bridged() };
+    let counted = who.view.of(who.visitor);
+    let new_visitor = who.origin == Origin::Minted;
+    let person = Person { devices: counted.devices(), new_visitor, bridged: counted.is_bridged() };
     let granted = strict::granted(object).map(|granted| placing::granted(&visit, &call.placements, &granted));
-    let question = placing::question(&visit, &call.placements, &call.page, Some(&who));
+    let question = placing::question(&visit, &call.placements, &call.page, Some(&counted));
     let decided = question.decide(granted.as_deref());
     let fates = call.trace.then(|| question.fates(granted.as_deref()));
     let decisions = placing::name(&visit, &call.placements, &question, &decided, Some(who.visitor));
     if call.counted {
         who.ledger.reserve(decisions.iter().filter_map(|decision| decision.placed.as_ref()?.reserved));
     }
-    let trace = fates.map(|fates| placing::trace(&visit, &call.placements, &question, &fates, Some(&who)));
+    let trace = fates.map(|fates| placing::trace(&visit, &call.placements, &question, &fates, Some(&counted)));
     let exposures = placing::exposures(&visit, &who, &question);
     let mut outcome = answer(&visit, call, Some((who.visitor, person)), None, decisions, trace);
     for (experiment, exposure) in exposures {

@@ -11,6 +11,7 @@ use causeway_shared::identity::Recognised;
 use causeway_shared::ids::{InsertionId, VisitorId};
 use causeway_shared::ledger::Reservation;
 use causeway_shared::order;
+use causeway_shared::profile::Totals;
 use causeway_shared::token::{self, AdToken};
 use causeway_shared::view::Counted;
 use serde::Serialize;
@@ -126,19 +127,20 @@ pub(crate) fn question<'a>(
     visit: &'a Visit,
     placements: &'a [Asked],
     page: &Page,
-    who: Option<&Recognised>,
+    counted: Option<&Counted<'_>>,
 ) -> Question<'a> {
-    let reserved = who.and_then(|who| who.view.reserved(who.visitor)).unwrap_or_default();
-    let counted = who.map(Recognised::counted);
-    let person = counted.as_ref().map(|counted| {
-        let mut actions = counted.actions();
-        actions.extend(PackedActions::read(&reserved).filter(|reserved| !reserved.is_empty()));
-        Person { actions, totals: counted.totals(), arms: arms(visit, counted), units: visit.units.clone() }
-    });
     let catalogue = &visit.catalogue.compiled;
     let scores = visit.catalogue.scores.as_deref();
+    let reserved = counted.and_then(Counted::reserved).unwrap_or_default();
+    let person = counted.map(|counted| {
+        let mut actions = counted.actions();
+        actions.extend(PackedActions::read(&reserved).filter(|reserved| !reserved.is_empty()));
+        // Filters alone ask for them.
+        let totals = if catalogue.targets.is_empty() { Totals::default() } else { counted.totals() };
+        Person { actions, totals, arms: arms(visit, counted), units: visit.units.clone() }
+    });
     // Nobody is described whom no filter and no model asks for.
-    let asked = counted.as_ref().filter(|_| !catalogue.targets.is_empty() || scores.is_some());
+    let asked = counted.filter(|_| !catalogue.targets.is_empty() || scores.is_some());
     let described = asked.map(|counted| Described::of(counted, visit.now));
     let (place, agent) = &page.client;
     let client = if catalogue.targets.is_empty() { Client::default() } else { Client::of(place, agent) };
@@ -276,7 +278,7 @@ pub(crate) fn trace(
     placements: &[Asked],
     question: &Question<'_>,
     fates: &[Vec<Fate>],
-    who: Option<&Recognised>,
+    counted: Option<&Counted<'_>>,
 ) -> Value {
     let house = visit.site.tenant.house_ad.is_some();
     let each = placements.iter().zip(fates).enumerate().map(|(number, (asked, fates))| {
@@ -293,7 +295,7 @@ pub(crate) fn trace(
         candidates.extend(house.then(|| json!({ "ad": "house", "outcome": outcome })));
         json!({ "placement": asked.id, "candidates": candidates })
     });
-    json!({ "placements": each.collect::<Value>(), "person": who.map(|who| counted(visit, who)) })
+    json!({ "placements": each.collect::<Value>(), "person": counted.map(|counted| whose(visit, counted)) })
 }
 
 fn fate_of(site: &Site, offer: &Offer, fate: Fate) -> Value {
@@ -311,8 +313,7 @@ fn fate_of(site: &Site, offer: &Offer, fate: Fate) -> Value {
 }
 
 /// The visitors that counted, and the versions of their snapshots as they were read.
-fn counted(visit: &Visit, who: &Recognised) -> Value {
-    let counted = who.counted();
+fn whose(visit: &Visit, counted: &Counted<'_>) -> Value {
     let visitors = counted.members();
     let read = visit.snapshots.iter().filter(|(visitor, _)| visitors.contains(visitor));
     let snapshots: Map<String, Value> =

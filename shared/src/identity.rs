@@ -19,7 +19,6 @@ use crate::fact::{Fact, What};
 use crate::ids::{AltHash, AlternateId, FactId, Millis, Version, VisitorId};
 use crate::ledger::Ledger;
 use crate::limits;
-use crate::order;
 use crate::profile::Beyond;
 use crate::random::Random;
 use crate::view::{Counted, Snapshot, Stored, View};
@@ -276,14 +275,17 @@ impl Second {
             return None;
         }
         let mut view = View::default();
-        let named = mine.map(|snapshot| who.adopt(others.keep_out_of(snapshot), &mut view)).unwrap_or_default();
+        if let Some(snapshot) = mine {
+            who.adopt(others.keep_out_of(snapshot), &mut view);
+        }
         who.ledger.settle(who.now, view.named(own));
         view.add_known(own, who.ledger.known());
-        let told = !named.is_empty() && who.login_is_held(&view);
+        let named = |visitor| view.memberships().names(visitor);
+        let told = !view.memberships().is_silent() && who.login_is_held(&view);
         let mut pending = Vec::new();
         let mut brought = Vec::new();
         for sibling in siblings {
-            if told && !named.contains(&sibling) && !looked_up.contains(&sibling) {
+            if told && !named(sibling) && !looked_up.contains(&sibling) {
                 continue;
             }
             match stored.remove(&sibling) {
@@ -293,10 +295,12 @@ impl Second {
                 Some(_) => continue,
                 None => {}
             }
-            pending.push(sibling);
+            if !named(sibling) {
+                pending.push(sibling);
+            }
         }
         view.add_siblings(own, brought);
-        pending.retain(|v| !named.contains(v) && view.counts(own, *v));
+        pending.retain(|v| view.memberships().counts(own, *v));
         pending.truncate(limits::PENDING_SIBLINGS);
         who.remember(pending);
         Some(who.recognised(view))
@@ -385,24 +389,21 @@ impl Who {
         self.origin = origin;
     }
 
-    /// Takes the visitor's own snapshot in, and says which visitors it names. Of one older than this browser
-    /// or this reader has seen, only the visitor's own facts are believed: who belongs to it may have been taken back since.
-    fn adopt(&mut self, mut snapshot: Snapshot, view: &mut View) -> BTreeSet<VisitorId> {
+    /// Takes the visitor's own snapshot in. Of one older than this browser or this reader has seen, only the visitor's own
+    /// facts are believed: who belongs to it may have been taken back since.
+    fn adopt(&mut self, mut snapshot: Snapshot, view: &mut View) {
         let own = self.cookie.visitor;
         if snapshot.version < self.ledger.highest {
             if let Some(sub) = snapshot.profiles.remove(&own) {
                 view.add_known(own, crate::profile::Known::from_sub(sub));
             }
-            return BTreeSet::new();
+            return;
         }
         self.ledger.highest = snapshot.version;
         if self.unique().is_none() {
             self.cookie.tag = snapshot.unique.first().copied();
         }
-        let membership = &snapshot.membership;
-        let named = order::all(membership.admits.keys().chain(membership.cuts.keys()).copied());
         view.add_snapshot(snapshot);
-        named
     }
 
     /// Whether the visitor's own snapshot was built when the login that its pending siblings come from was known: of whom
@@ -480,12 +481,6 @@ impl Recognised {
     #[must_use]
     pub fn counted(&self) -> Counted<'_> {
         self.view.of(self.visitor)
-    }
-
-    /// Whether the view holds more than this browser.
-    #[must_use]
-    pub fn bridged(&self) -> bool {
-        self.view.is_bridged(self.visitor)
     }
 }
 

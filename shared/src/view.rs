@@ -57,8 +57,7 @@ pub struct Counted<'a> {
     own: VisitorId,
     members: Vec<VisitorId>,
     known: Vec<&'a Known>,
-    memberships: &'a Memberships,
-    best: &'a LiteMap<VisitorId, (Version, BestTime)>,
+    view: &'a View,
 }
 
 impl<'a> Counted<'a> {
@@ -77,7 +76,13 @@ impl<'a> Counted<'a> {
     /// How many browsers the person has.
     #[must_use]
     pub fn devices(&self) -> u32 {
-        self.memberships.devices(self.own, &self.members)
+        self.view.memberships.devices(self.own, &self.members)
+    }
+
+    /// Whether there are others than the one itself.
+    #[must_use]
+    pub fn is_bridged(&self) -> bool {
+        self.members.len() > 1
     }
 
     /// The sums over all.
@@ -96,7 +101,7 @@ impl<'a> Counted<'a> {
     /// When the person is best reached, as the newest of their snapshots says.
     #[must_use]
     pub fn best(&self) -> Option<BestTime> {
-        let said = self.best.iter().filter(|(visitor, _)| self.members.binary_search(visitor).is_ok());
+        let said = self.view.best.iter().filter(|(visitor, _)| self.members.binary_search(visitor).is_ok());
         said.map(|(_, said)| *said).max().map(|(_, best)| best)
     }
 
@@ -104,6 +109,14 @@ impl<'a> Counted<'a> {
     #[must_use]
     pub fn actions(&self) -> Vec<PackedActions<'a>> {
         self.known.iter().filter_map(|known| known.actions()).collect()
+    }
+
+    /// The visitor's own reservations, packed: impressions to come that no snapshot of it holds. `None` for none. A cap
+    /// counts over [`Self::actions`] and these beside them, as one more visitor's.
+    #[must_use]
+    pub fn reserved(&self) -> Option<Vec<u8>> {
+        let reserved = self.view.known.get(&self.own)?.reserved();
+        (!reserved.is_empty()).then(|| reserved.pack())
     }
 
     /// The segments that the person is in at a time, in order: of each the last write of any visitor counts.
@@ -156,7 +169,9 @@ impl View {
         for (_, snapshot) in &mut siblings {
             self.memberships.add(std::mem::take(&mut snapshot.membership));
         }
-        siblings.retain(|(sibling, _)| self.counts(own, *sibling));
+        let counts = self.memberships.counting(own);
+        siblings.retain(|(sibling, _)| counts(*sibling));
+        drop(counts);
         for (_, snapshot) in siblings {
             self.add_best(&snapshot);
             self.add_profiles(snapshot.profiles);
@@ -203,26 +218,19 @@ impl View {
     /// What counts for `own`: itself and all that belong with it.
     #[must_use]
     pub fn of(&self, own: VisitorId) -> Counted<'_> {
-        let counting = self.known.iter().filter(|(visitor, _)| self.counts(own, **visitor));
+        let counts = self.memberships.counting(own);
+        let counting = self.known.iter().filter(|(visitor, _)| counts(**visitor));
         let (mut members, known): (Vec<VisitorId>, _) = counting.unzip();
         if let Err(place) = members.binary_search(&own) {
             members.insert(place, own);
         }
-        Counted { own, members, known, memberships: &self.memberships, best: &self.best }
+        Counted { own, members, known, view: self }
     }
 
     /// The sums of one visitor alone.
     #[must_use]
     pub fn own(&self, visitor: VisitorId) -> Totals {
         self.known.get(&visitor).map(Known::totals).unwrap_or_default()
-    }
-
-    /// The visitor's own reservations, packed: impressions to come that no snapshot of it holds. `None` for none. A cap
-    /// counts over [`Counted::actions`] and these beside them, as one more visitor's.
-    #[must_use]
-    pub fn reserved(&self, own: VisitorId) -> Option<Vec<u8>> {
-        let reserved = self.known.get(&own)?.reserved();
-        (!reserved.is_empty()).then(|| reserved.pack())
     }
 
     /// The segments of one visitor alone.
@@ -261,16 +269,10 @@ impl View {
         self.memberships.epoch_of(visitor)
     }
 
-    /// Whether it holds more than this visitor.
+    /// What was decided of its visitors.
     #[must_use]
-    pub fn is_bridged(&self, own: VisitorId) -> bool {
-        self.known.keys().any(|v| *v != own && self.counts(own, *v))
-    }
-
-    /// Whether another visitor's facts would count for `own`.
-    #[must_use]
-    pub fn counts(&self, own: VisitorId, other: VisitorId) -> bool {
-        self.memberships.counts(own, other)
+    pub fn memberships(&self) -> &Memberships {
+        &self.memberships
     }
 
     /// The newest sub-profile met of a visitor that names its facts.

@@ -517,7 +517,7 @@ fn field_20_a_sibling_whom_the_snapshot_after_the_login_does_not_name_is_let_go(
     // A later login is not in the snapshot yet: whom it ties counts on.
     let waits = steps(cookie(Some((NOW - 400, 7))), Vec::new(), &kv).unwrap();
     assert!(
-        waits.view.counts(own, other)
+        waits.view.memberships().counts(own, other)
             && waits.cookie.pending == [other]
             && waits.view.of(own).members().contains(&other)
     );

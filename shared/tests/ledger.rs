@@ -66,7 +66,7 @@ fn snapshot(of: &[(VisitorId, Vec<Fact>)]) -> Snapshot {
 
 /// Impressions of an ad over the view, reservations among them.
 fn seen(view: &View, own: VisitorId, entity: Entity, (from, to): (Minute, Minute)) -> u32 {
-    let reserved = view.reserved(own);
+    let reserved = view.of(own).reserved();
     let mut all = view.of(own).actions();
     all.extend(reserved.as_deref().and_then(PackedActions::read));
     let question = Question { verbs: &[Verb::IMPRESSION], view_types: ViewTypes::All, from, to };
@@ -222,7 +222,7 @@ fn s3_10_a_placing_before_midnight_seen_after_it_counts_once() {
     };
     for minute in [Minute(midnight.0 - 1), midnight, Minute(midnight.0 + 7)] {
         let view = view(minute);
-        assert_eq!((seen(&view, own, entity(0), ALL_TIME), view.reserved(own)), (1, None), "{minute:?}");
+        assert_eq!((seen(&view, own, entity(0), ALL_TIME), view.of(own).reserved()), (1, None), "{minute:?}");
     }
     assert_eq!(seen(&view(Minute(midnight.0 + DAY_MINUTES)), own, entity(0), ALL_TIME), 2, "the day after next");
 }
@@ -232,7 +232,7 @@ fn another_visitors_ledger_reserves_nothing() {
     let mut ledger = Ledger::new(visitor(2));
     ledger.reserve([reservation(1, entity(0), Minute::at(NOW))]);
     let who = recognised(visitor(1), &ledger, NOW);
-    assert_eq!((who.view.reserved(visitor(1)), who.view.reserved(visitor(2))), (None, None));
+    assert_eq!((who.view.of(visitor(1)).reserved(), who.view.of(visitor(2)).reserved()), (None, None));
     assert_eq!(who.ledger, Ledger::new(visitor(1)));
 }
 

@@ -141,9 +141,8 @@ fn snapshot(d: &mut Decoder<'_>, all: &Bytes) -> Result<Snapshot, WireError> {
         let version = Version { restore: rows.number()?.try_into().ok()?, counter: rows.number()? };
         Some((visitor, SubProfile::from_packed(version, all.slice_ref(rows.row()?))))
     })?;
-    for visitor in profiles.keys() {
-        membership.admits.insert(*visitor, ());
-    }
+    // The keys of a map are in order.
+    membership.admits = LiteMap::from_sorted_store_unchecked(profiles.keys().map(|visitor| (*visitor, ())).collect());
     Ok(Snapshot { version, visitor, unique, membership, profiles, best: None, truncated: d.bool()? })
 }
 

@@ -273,7 +273,7 @@ impl World {
         if !visit.lose_cookies {
             self.store(browser, &who);
         }
-        let bridged = who.bridged();
+        let bridged = who.counted().is_bridged();
         let Recognised { visitor, origin: came, view, unique, .. } = who;
         Some(Answer { visitor, came, reads, view, unique, bridged, read })
     }
