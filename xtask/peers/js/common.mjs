@@ -6,8 +6,14 @@ let importing;
 
 /** The key that cookies are signed with. */
 export function imported(env) {
-  importing ??= crypto.subtle.importKey("raw", Uint8Array.fromBase64(env.COOKIE_SECRET), { name: "HMAC", hash: "SHA-256" }, false, ["sign"]);
+  if (env.IMPORT) return importKey(env);
+  importing ??= importKey(env);
   return importing;
+}
+
+function importKey(env) {
+  const secret = Uint8Array.fromBase64(env.COOKIE_SECRET);
+  return crypto.subtle.importKey("raw", secret, { name: "HMAC", hash: "SHA-256" }, false, ["sign"]);
 }
 
 export function answer(value, headers) {

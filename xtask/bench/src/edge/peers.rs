@@ -102,8 +102,10 @@ pub(crate) fn all(fixture: &Fixture, ads: bool, beside: &[(String, PathBuf)]) ->
         peer("js-read", [script("empty.mjs"), script("empty.mjs")], Says::Length, true, fixture),
         peer("shim-empty", [shim(), shim()], Says::Anything, false, fixture),
         peer("shim-read", [shim(), shim()], Says::Length, true, fixture),
+        peer("io", [script("io.mjs"), script("io.mjs")], Says::Anything, true, fixture),
         with("LIGHT", peer("js-light", comparable(), Says::Decision { cookie: IDENTITY }, true, fixture)),
         with("JSON_SNAPSHOT", peer("js-json", comparable(), Says::Decision { cookie: LEDGER }, true, fixture)),
+        with("IMPORT", peer("js-import", comparable(), Says::Decision { cookie: LEDGER }, true, fixture)),
         peer("js", comparable(), Says::Decision { cookie: LEDGER }, true, fixture),
     ];
     for (name, bundle) in beside {
