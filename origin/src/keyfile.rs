@@ -247,7 +247,7 @@ fn add(ring: &mut KeyRing, stage: Stage) -> Result<u8, KeyError> {
         .find(|id| !used(id))
         .filter(|_| ring.0.len() < limits::KEYS_A_PURPOSE)
         .ok_or(KeyError::Full)?;
-    ring.0.push(Key { id, stage, secret: random()? });
+    ring.0.push(Key { id, stage, secret: random::<32>()?.into() });
     Ok(id)
 }
 
@@ -322,7 +322,7 @@ mod tests {
         let path = folder.path().join("keys.json");
         let mut keys = Keys::default();
         complete(&mut keys, &edge()).unwrap();
-        keys.sync.0[0].secret = [7; 32];
+        keys.sync.0[0].secret = [7; 32].into();
         save(&path, &keys).unwrap();
         let text = load_checked(&path, &edge()).unwrap_err().to_string();
         assert!(text.contains("sync: key 1 is weak"), "{text}");

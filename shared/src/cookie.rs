@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     fn ring(stages: &[(u8, Stage)]) -> KeyRing {
-        KeyRing(stages.iter().map(|(id, stage)| Key { id: *id, stage: *stage, secret: [*id; 32] }).collect())
+        KeyRing(stages.iter().map(|(id, stage)| Key { id: *id, stage: *stage, secret: [*id; 32].into() }).collect())
     }
 
     #[test]

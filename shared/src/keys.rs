@@ -8,8 +8,10 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hmac::{Hmac, KeyInit, Mac};
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sha2::Sha256;
+use subtle::ConstantTimeEq as _;
 
 use crate::config::Problem;
 use crate::ids::{AltHash, KindCode};
@@ -36,8 +38,60 @@ pub struct Key {
     /// Where it is in its life.
     pub stage: Stage,
     /// The secret, standard base64 of 32 bytes.
-    #[serde(with = "secret")]
-    pub secret: [u8; 32],
+    pub secret: Secret,
+}
+
+/// 32 secret bytes, and the HMAC-SHA-256 that begins with them: made once, as it is a third of the MAC of a cookie.
+#[derive(Clone)]
+pub struct Secret {
+    bytes: [u8; 32],
+    keyed: Hmac<Sha256>,
+}
+
+impl From<[u8; 32]> for Secret {
+    fn from(bytes: [u8; 32]) -> Self {
+        // Shorter than a block: padded as any key of its length is (RFC 2104 §2).
+        let mut block = hmac::digest::Key::<Hmac<Sha256>>::default();
+        block.iter_mut().zip(bytes).for_each(|(to, from)| *to = from);
+        Self { bytes, keyed: Hmac::new(&block) }
+    }
+}
+
+impl Secret {
+    /// The bytes.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8; 32] {
+        &self.bytes
+    }
+}
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a secret")
+    }
+}
+
+impl PartialEq for Secret {
+    fn eq(&self, other: &Self) -> bool {
+        self.bytes == other.bytes
+    }
+}
+
+impl Eq for Secret {}
+
+impl Serialize for Secret {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&STANDARD.encode(self.bytes))
+    }
+}
+
+impl<'de> Deserialize<'de> for Secret {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(from)?;
+        let bytes = STANDARD.decode(text).map_err(|_| D::Error::custom("a key is standard base64"))?;
+        let bytes: [u8; 32] = bytes.try_into().map_err(|_| D::Error::custom("a key has 32 bytes"))?;
+        Ok(bytes.into())
+    }
 }
 
 impl std::fmt::Debug for Key {
@@ -175,10 +229,10 @@ impl KeyRing {
     pub fn sign_webhook(&self, id: &str, seconds: u64, body: &[u8]) -> String {
         let head = format!("{id}.{seconds}.");
         let sign = |key: &Key| {
-            let hmac = Hmac::<Sha256>::new_from_slice(&key.secret).ok()?.chain_update(&head).chain_update(body);
-            Some(format!("v1,{}", STANDARD.encode(hmac.finalize().into_bytes())))
+            let hmac = key.secret.keyed.clone().chain_update(&head).chain_update(body);
+            format!("v1,{}", STANDARD.encode(hmac.finalize().into_bytes()))
         };
-        self.0.iter().filter_map(sign).collect::<Vec<_>>().join(" ")
+        self.0.iter().map(sign).collect::<Vec<_>>().join(" ")
     }
 
     /// The key of that id, in whatever stage.
@@ -200,7 +254,7 @@ impl KeyRing {
             if key.id == 0 || self.0.iter().take(i).any(|other| other.id == key.id) {
                 say(format!("key {}: ids are 1 to 255, each once", key.id));
             }
-            if is_weak(&key.secret) {
+            if is_weak(key.secret.bytes()) {
                 say(format!("key {} is weak: its bytes repeat; replace it with `causeway keys rotate`", key.id));
             }
         }
@@ -217,10 +271,16 @@ impl KeyRing {
 }
 
 impl Key {
-    /// HMAC-SHA-256 over the parts, each followed by its length so that no two lists of parts collide.
+    /// HMAC-SHA-256 (RFC 2104) over the parts, each followed by its length as eight bytes, so that no two lists of parts
+    /// collide.
     #[must_use]
     pub fn mac(&self, parts: &[&[u8]]) -> [u8; 32] {
-        mac(&self.secret, parts)
+        let mut hmac = self.secret.keyed.clone();
+        for part in parts {
+            hmac.update(part);
+            hmac.update(&(part.len() as u64).to_be_bytes());
+        }
+        hmac.finalize().into_bytes().into()
     }
 
     fn hash_alternate(&self, kind: KindCode, value: &str) -> AltHash {
@@ -239,18 +299,10 @@ pub fn parse_id(text: &str) -> Option<u8> {
     text.parse().ok().filter(|id: &u8| id.to_string() == text)
 }
 
-/// HMAC-SHA-256 (RFC 2104) over the parts, each followed by its length as eight bytes.
+/// Whether a text is the secret one, in a time that tells no more of it than its length.
 #[must_use]
-pub fn mac(secret: &[u8], parts: &[&[u8]]) -> [u8; 32] {
-    // A key of any length is taken (RFC 2104 §2), so that the error never comes.
-    let Ok(mut hmac) = Hmac::<Sha256>::new_from_slice(secret) else {
-        return [0; 32];
-    };
-    for part in parts {
-        hmac.update(part);
-        hmac.update(&(part.len() as u64).to_be_bytes());
-    }
-    hmac.finalize().into_bytes().into()
+pub fn is_same(own: &str, given: &str) -> bool {
+    own.as_bytes().ct_eq(given.as_bytes()).into()
 }
 
 /// A secret of fewer than 16 different bytes did not come from a random source: of 32 random bytes fewer
@@ -265,22 +317,6 @@ fn is_weak(secret: &[u8]) -> bool {
     seen.iter().filter(|s| **s).count() < 16
 }
 
-mod secret {
-    use base64::Engine as _;
-    use base64::engine::general_purpose::STANDARD;
-    use serde::{Deserialize, Deserializer, Serializer, de::Error as _};
-
-    pub(super) fn serialize<S: Serializer>(secret: &[u8; 32], to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_str(&STANDARD.encode(secret))
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<[u8; 32], D::Error> {
-        let text = String::deserialize(from)?;
-        let bytes = STANDARD.decode(text).map_err(|_| D::Error::custom("a key is standard base64"))?;
-        bytes.try_into().map_err(|_| D::Error::custom("a key has 32 bytes"))
-    }
-}
-
 #[cfg(test)]
 #[expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 mod tests {
@@ -291,7 +327,7 @@ mod tests {
         for (i, byte) in secret.iter_mut().enumerate() {
             *byte = u8::try_from(i).unwrap() ^ id;
         }
-        Key { id, stage, secret }
+        Key { id, stage, secret: secret.into() }
     }
 
     #[test]
@@ -300,7 +336,7 @@ mod tests {
         let mut secret = [0; 32];
         let known = STANDARD.decode("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw").unwrap();
         secret.iter_mut().zip(known).for_each(|(to, byte)| *to = byte);
-        let ring = KeyRing(vec![Key { id: 1, stage: Stage::Active, secret }, key(2, Stage::Next)]);
+        let ring = KeyRing(vec![Key { id: 1, stage: Stage::Active, secret: secret.into() }, key(2, Stage::Next)]);
         let signed = ring.sign_webhook("msg_p5jXN8AQM9LWM0D4loKWxJek", 1_614_265_330, br#"{"test": 2432232314}"#);
         let (first, second) = signed.split_once(' ').unwrap();
         assert_eq!(first, "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=");
@@ -325,7 +361,7 @@ mod tests {
     #[test]
     fn weak_and_missing_keys_are_named() {
         let mut weak = key(1, Stage::Active);
-        weak.secret = [7; 32];
+        weak.secret = [7; 32].into();
         let keys = Keys { sync: KeyRing(vec![weak]), ..Keys::default() };
         let problems = keys.problems(["pub"]);
         let paths: Vec<&str> = problems.iter().map(|p| p.path.as_str()).collect();

@@ -39,6 +39,16 @@ impl Membership {
         self.admits.contains_key(&visitor)
     }
 
+    /// What this decision says of the two together; `None` when it does not admit one and name the other.
+    fn pairs(&self, own: VisitorId, other: VisitorId) -> Option<bool> {
+        match (self.admits(own), self.admits(other)) {
+            (true, true) => Some(true),
+            (true, false) => self.cuts.get(&other).map(|_| false),
+            (false, true) => self.cuts.get(&own).map(|_| false),
+            (false, false) => None,
+        }
+    }
+
     /// What this decision says of one visitor alone.
     fn says(&self, visitor: VisitorId) -> Option<bool> {
         if self.admits(visitor) { Some(true) } else { self.cuts.get(&visitor).map(|_| false) }
@@ -80,25 +90,16 @@ impl Memberships {
     /// split person each decision cuts the other half, and neither takes anybody from their own.
     #[must_use]
     pub fn counts(&self, own: VisitorId, other: VisitorId) -> bool {
-        self.counting(own)(other)
-    }
-
-    /// The same of one `own` and many others: what is said of `own` is looked up once.
-    pub(crate) fn counting(&self, own: VisitorId) -> impl Fn(VisitorId) -> bool {
-        let decisions: Vec<_> = self.0.values().rev().map(|m| (m, m.says(own))).collect();
-        move |other| {
-            let said = || decisions.iter().map(|(m, of_own)| (of_own, m.says(other)));
-            let gone = || decisions.iter().any(|(m, _)| m.cuts.get(&other).is_some_and(|cut| cut.gone));
-            // Of two together a decision speaks that admits one of them and names the other.
-            let pair = || {
-                said().find_map(|(own, other)| {
-                    let (own, other) = ((*own)?, other?);
-                    (own || other).then_some(own && other)
-                })
-            };
-            let alone = || said().find_map(|(_, other)| other);
-            own == other || (!gone() && pair().or_else(alone).unwrap_or(true))
+        // Most people were never cut: then nobody is looked up among those admitted.
+        let cut = |visitor| self.0.values().any(|m| m.cuts.contains_key(&visitor));
+        if own == other || !(cut(other) || cut(own)) {
+            return true;
         }
+        let newest_first = || self.0.values().rev();
+        let gone = || newest_first().any(|m| m.cuts.get(&other).is_some_and(|cut| cut.gone));
+        let pair = || newest_first().find_map(|m| m.pairs(own, other));
+        let alone = || newest_first().find_map(|m| m.says(other));
+        !gone() && pair().or_else(alone).unwrap_or(true)
     }
 
     /// Whether any decision names a visitor.

@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn only_the_right_key_time_and_body_pass() {
-        let key = Key { id: 4, stage: Stage::Active, secret: [9; 32] };
+        let key = Key { id: 4, stage: Stage::Active, secret: [9; 32].into() };
         let ring = KeyRing(vec![key.clone()]);
         let now = 1_800_000_000_000;
         let mac = sign(&key, now, b"body");

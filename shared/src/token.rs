@@ -95,7 +95,7 @@ mod tests {
     const NOW: Millis = 1_800_000_000_000;
 
     fn ring(secret: u8) -> KeyRing {
-        KeyRing(vec![Key { id: 1, stage: Stage::Active, secret: [secret; 32] }])
+        KeyRing(vec![Key { id: 1, stage: Stage::Active, secret: [secret; 32].into() }])
     }
 
     fn token() -> AdToken {

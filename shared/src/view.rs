@@ -169,9 +169,7 @@ impl View {
         for (_, snapshot) in &mut siblings {
             self.memberships.add(std::mem::take(&mut snapshot.membership));
         }
-        let counts = self.memberships.counting(own);
-        siblings.retain(|(sibling, _)| counts(*sibling));
-        drop(counts);
+        siblings.retain(|(sibling, _)| self.memberships.counts(own, *sibling));
         for (_, snapshot) in siblings {
             self.add_best(&snapshot);
             self.add_profiles(snapshot.profiles);
@@ -190,6 +188,7 @@ impl View {
     }
 
     fn add_profiles(&mut self, profiles: LiteMap<VisitorId, SubProfile>) {
+        self.known.reserve(profiles.len());
         for (visitor, sub) in profiles {
             // The common case is a request's one snapshot, whose visitors are in order.
             if let Some((visitor, known)) = self.known.try_append(visitor, Known::from_sub(sub)) {
@@ -218,8 +217,7 @@ impl View {
     /// What counts for `own`: itself and all that belong with it.
     #[must_use]
     pub fn of(&self, own: VisitorId) -> Counted<'_> {
-        let counts = self.memberships.counting(own);
-        let counting = self.known.iter().filter(|(visitor, _)| counts(**visitor));
+        let counting = self.known.iter().filter(|(visitor, _)| self.memberships.counts(own, **visitor));
         let (mut members, known): (Vec<VisitorId>, _) = counting.unzip();
         if let Err(place) = members.binary_search(&own) {
             members.insert(place, own);

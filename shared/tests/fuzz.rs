@@ -350,7 +350,7 @@ fn cookie_payloads() {
 
 #[test]
 fn sealed_cookies_and_sync_headers() {
-    let key = Key { id: 7, stage: Stage::Active, secret: [9; 32] };
+    let key = Key { id: 7, stage: Stage::Active, secret: [9; 32].into() };
     let ring = KeyRing(vec![key.clone()]);
     let sealed = cookie::seal(&ring, IDENTITY, &tenant(), &identity_payload()).unwrap();
     let mac = sync_auth::sign(&key, NOW, b"body");

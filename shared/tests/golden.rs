@@ -227,7 +227,7 @@ fn key() -> Key {
     for (byte, value) in secret.iter_mut().zip(0u8..) {
         *byte = value;
     }
-    Key { id: 5, stage: Stage::Active, secret }
+    Key { id: 5, stage: Stage::Active, secret: secret.into() }
 }
 
 fn insertion() -> InsertionId {

@@ -259,7 +259,7 @@ fn brim(entity: impl Fn(u32) -> Entity) -> Ledger {
 #[test]
 fn field_13_the_cookie_filled_to_the_brim_stays_small() {
     let tenant = "pub".parse().unwrap();
-    let ring = KeyRing(vec![Key { id: u8::MAX, stage: Stage::Active, secret: [3; 32] }]);
+    let ring = KeyRing(vec![Key { id: u8::MAX, stage: Stage::Active, secret: [3; 32].into() }]);
     let widest = |n| Entity { ad: u32::MAX - n, ad_group: u32::MAX, campaign: u32::MAX, advertiser: u32::MAX };
     // Fills the last byte of what reservations may take.
     let one = Entity { ad: 300, ad_group: 300, campaign: 3, advertiser: 3 };

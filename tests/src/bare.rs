@@ -189,7 +189,7 @@ pub fn keys() -> Keys {
         for (i, byte) in (0u8..).zip(secret.iter_mut()) {
             *byte = i.wrapping_mul(7) ^ seed;
         }
-        KeyRing(vec![Key { id: 1, stage: Stage::Active, secret }])
+        KeyRing(vec![Key { id: 1, stage: Stage::Active, secret: secret.into() }])
     };
     let proof = ProofKey {
         kid: "dev-1".to_owned(),

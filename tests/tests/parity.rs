@@ -179,7 +179,7 @@ fn world(seed: u64) -> Value {
         KeyRing(vec![Key {
             id: 1,
             stage: Stage::Active,
-            secret: std::array::from_fn(|i| (i as u8).wrapping_mul(7) ^ seed),
+            secret: std::array::from_fn::<u8, 32, _>(|i| (i as u8).wrapping_mul(7) ^ seed).into(),
         }])
     };
     let demo = TenantKeys { cookie: ring(1), alternate: ring(2), proof: Vec::new(), ..TenantKeys::default() };

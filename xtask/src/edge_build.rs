@@ -13,13 +13,14 @@ use crate::stop::Stop;
 use crate::{npm, steps, tools};
 
 /// What the Rust compiler takes for granted on this target, and wasm-opt must be told.
-const FEATURES: [&str; 6] = [
+const FEATURES: [&str; 7] = [
     "--enable-bulk-memory",
     "--enable-multivalue",
     "--enable-mutable-globals",
     "--enable-nontrapping-float-to-int",
     "--enable-reference-types",
     "--enable-sign-ext",
+    "--enable-simd",
 ];
 /// To draw what is called once into its caller makes a module that is no faster, and compresses less.
 const OPTIMISE: [&str; 2] = ["-O2", "--one-caller-inline-max-function-size=10"];

@@ -161,7 +161,7 @@ fn s4_07_a_webhook_is_told_of_each_once_whatever_it_answers_and_whoever_is_kille
         assert!(time.parse::<u64>().unwrap().abs_diff(now() / 1_000) < 60);
         let message = [format!("{}.{time}.", told.id()).as_bytes(), &told.body].concat();
         let signed: Vec<String> =
-            secrets.iter().map(|key| format!("v1,{}", STANDARD.encode(hmac(&key.secret, &message)))).collect();
+            secrets.iter().map(|key| format!("v1,{}", STANDARD.encode(hmac(key.secret.bytes(), &message)))).collect();
         assert_eq!((signed.len(), told.headers["webhook-signature"].clone()), (2, signed.join(" ")));
         told.answer.send(204).unwrap();
     }

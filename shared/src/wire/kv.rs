@@ -2,8 +2,7 @@
 //! number, then base64 of a CRC-32 and the CBOR, of a page of names the packed page. The CRC covers the key too, so that a value under another
 //! key is refused like a flipped bit.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD_NO_PAD;
+use base64_simd::STANDARD_NO_PAD;
 use bytes::Bytes;
 use litemap::LiteMap;
 use minicbor::decode::Decoder;
@@ -193,7 +192,7 @@ pub(super) fn seal(tag: &str, key: &str, bytes: &[u8]) -> String {
     framed.extend_from_slice(bytes);
     let mut text = String::with_capacity(tag.len() + framed.len() / 3 * 4 + 4);
     text.push_str(tag);
-    STANDARD_NO_PAD.encode_string(&framed, &mut text);
+    STANDARD_NO_PAD.encode_append(&framed, &mut text);
     text
 }
 
@@ -207,7 +206,7 @@ pub(super) fn open_within(most: usize, tag: &str, key: &str, value: &[u8]) -> Re
         return Err(WireError::TooLong);
     }
     let text = value.strip_prefix(tag.as_bytes()).ok_or(WireError::UnknownForm)?;
-    let framed = STANDARD_NO_PAD.decode(text).map_err(|_| WireError::Malformed)?;
+    let framed = STANDARD_NO_PAD.decode_to_vec(text).map_err(|_| WireError::Malformed)?;
     let (sum, bytes) = framed.split_first_chunk::<4>().ok_or(WireError::Malformed)?;
     if u32::from_be_bytes(*sum) != checksum(tag, key, bytes) {
         return Err(WireError::Checksum);

@@ -235,7 +235,7 @@ impl World {
             minted: 0,
             random: Random::new([7; 32]),
             tenant: "pub".parse().unwrap(),
-            keys: KeyRing(vec![Key { id: 1, stage: Stage::Active, secret: [3; 32] }]),
+            keys: KeyRing(vec![Key { id: 1, stage: Stage::Active, secret: [3; 32].into() }]),
             queue: Vec::new(),
             kv: BTreeMap::new(),
         }

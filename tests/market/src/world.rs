@@ -44,8 +44,8 @@ pub fn config() -> Value {
 #[must_use]
 pub fn keys() -> Keys {
     let ring = |seed: u8| {
-        let secret = std::array::from_fn(|i| u8::try_from(i * 7 % 256).unwrap_or_default() ^ seed);
-        KeyRing(vec![Key { id: 1, stage: Stage::Active, secret }])
+        let secret = std::array::from_fn::<u8, 32, _>(|i| u8::try_from(i * 7 % 256).unwrap_or_default() ^ seed);
+        KeyRing(vec![Key { id: 1, stage: Stage::Active, secret: secret.into() }])
     };
     let tenant = TenantKeys { cookie: ring(1), alternate: ring(2), proof: Vec::new(), ..TenantKeys::default() };
     Keys { sync: ring(3), explain: None, tenants: [(TENANT.to_owned(), tenant)].into() }

@@ -120,7 +120,7 @@ pub fn reads(stage: usize, cookie: &str) -> bool {
 fn keys_of(stage: usize) -> Keys {
     let key = |purpose: u8, id: u8, stage| {
         let secret = Dice::new(u64::from(purpose) << 8 | u64::from(id)).bytes();
-        Key { id, stage, secret }
+        Key { id, stage, secret: secret.into() }
     };
     let ring = |purpose| {
         let keys = match stage {

@@ -181,7 +181,7 @@ fn keys() -> Keys {
     let ring = |first: u8| {
         let mut secret = [0; 32];
         secret.iter_mut().zip(0_u8..).for_each(|(byte, i)| *byte = first.wrapping_add(i.wrapping_mul(37)));
-        KeyRing(vec![Key { id: 1, stage: Stage::Active, secret }])
+        KeyRing(vec![Key { id: 1, stage: Stage::Active, secret: secret.into() }])
     };
     let tenant = TenantKeys { cookie: ring(2), alternate: ring(3), proof: Vec::new(), ..TenantKeys::default() };
     Keys { sync: ring(1), explain: None, tenants: [(TENANT.to_owned(), tenant)].into() }
