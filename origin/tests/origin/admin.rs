@@ -1,5 +1,6 @@
 //! The admin side.
 
+use causeway_shared::fact::Fact;
 use causeway_shared::proof;
 use serde_json::json;
 
@@ -178,9 +179,9 @@ fn s4_08_s4_10_attributes_are_written_and_read_by_any_id_and_a_bad_one_is_refuse
     let token = place.token("operator");
     let origin = place.serve();
     let (a, b) = (visitor(1), visitor(2));
-    let mut login = origin.login(b, 2, "ann");
-    login.received += 1;
-    origin.send(&[page(a, 1), page(b, 1), origin.login(a, 2, "ann"), login]);
+    let of_a = origin.login(a, 2, "ann");
+    let of_b = Fact { received: of_a.received + 1, ..origin.login(b, 2, "ann") };
+    origin.send(&[page(a, 1), page(b, 1), of_a, of_b]);
     let put = |path: &str, body: serde_json::Value| {
         let header = [("authorization", format!("Bearer {token}"))];
         origin.call("PUT", &format!("/admin/v1/{path}?tenant=demo"), &header, body.to_string().as_bytes())
