@@ -213,7 +213,7 @@ pub(crate) fn take_unit(visit: &mut Visit, who: &mut Recognised, campaign: u32, 
 }
 
 /// The answer with an identity; `object` is what the person's object answered, empty for nothing.
-pub(crate) fn finish(mut visit: Visit, mut who: Recognised, object: &[u8]) -> Outcome {
+pub(crate) fn finish(mut visit: Box<Visit>, mut who: Recognised, object: &[u8]) -> Outcome {
     let said = attributes(&mut visit, who.visitor);
     let Call::Decide(call) = &visit.call else { return Outcome::empty(500) };
     let mut facts = who.observe(call.page_view, &mut visit.random);
@@ -264,7 +264,7 @@ fn fact(visit: &mut Visit, visitor: VisitorId, what: What) -> Fact {
 }
 
 /// The answer to a call that is to recognise nobody.
-pub(crate) fn alone(mut visit: Visit) -> Outcome {
+pub(crate) fn alone(mut visit: Box<Visit>) -> Outcome {
     let Call::Decide(call) = &mut visit.call else { return Outcome::empty(500) };
     let (reason, parting) = call.nobody.take().map(|nobody| *nobody).unwrap_or_default();
     let mut outcome = contextual(&visit, reason).with_headers(parting.head.headers);

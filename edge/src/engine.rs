@@ -17,7 +17,7 @@ use causeway_shared::{delivery, kv, limits, proof, wire};
 
 use crate::answer::{Head, Outcome};
 use crate::attributes::{self, Kept};
-use crate::catalogue::{Loaded, Shelf};
+use crate::catalogue::Shelf;
 use crate::cookies::Jar;
 use crate::cors;
 use crate::decide::{self, DecideCall};
@@ -125,7 +125,7 @@ pub struct Engine {
 
 #[derive(Debug)]
 struct Waiting {
-    visit: Visit,
+    visit: Box<Visit>,
     reads: Reads,
     beside: Beside,
     at: At,
@@ -266,33 +266,33 @@ impl Engine {
         let random = Random::new(seed);
         match route(Incoming { request, proof_headers: &self.proof_headers, body, now, random, site, cors }) {
             Routed::Answer(outcome) => outcome,
-            Routed::Alone(visit) => self.alone(*visit),
-            Routed::Recognise(visit, arrival) => self.recognise(*visit, *arrival),
+            Routed::Alone(visit) => self.alone(visit),
+            Routed::Recognise(visit, arrival) => self.recognise(visit, *arrival),
         }
     }
 
     /// Goes on with a call that recognises nobody: it reads only what others read beside.
-    fn alone(&mut self, mut visit: Visit) -> Outcome {
+    fn alone(&mut self, mut visit: Box<Visit>) -> Outcome {
         // Of nobody nothing is shown that has a name.
         let beside = if matches!(visit.call, Call::Me(_)) { Beside::default() } else { self.beside(&mut visit) };
         self.alone_with(visit, beside)
     }
 
     /// Reads what is still to be read, or answers.
-    fn alone_with(&mut self, visit: Visit, beside: Beside) -> Outcome {
+    fn alone_with(&mut self, visit: Box<Visit>, beside: Beside) -> Outcome {
         if beside.keys() > 0 {
             return self.wait(Waiting { visit, reads: Reads::default(), beside, at: At::Alone }, false);
         }
         match self.stocked(visit).alone() {
             Alone::Answer(outcome) => *outcome,
-            Alone::Confirm(visit, hop) => self.ask(*visit, At::Confirm, hop),
+            Alone::Confirm(visit, hop) => self.ask(visit, At::Confirm, hop),
         }
     }
 
     /// With the catalogue that is at hand now: the one that all of its answer goes by.
-    fn stocked(&self, visit: Visit) -> Visit {
-        let catalogue: Rc<Loaded> = self.shelf.of(&visit.site.id);
-        Visit { catalogue, ..visit }
+    fn stocked(&self, mut visit: Box<Visit>) -> Box<Visit> {
+        visit.catalogue = self.shelf.of(&visit.site.id);
+        visit
     }
 
     fn beside(&self, visit: &mut Visit) -> Beside {
@@ -315,7 +315,7 @@ impl Engine {
         wanted
     }
 
-    fn recognise(&mut self, mut visit: Visit, arrival: Arrival) -> Outcome {
+    fn recognise(&mut self, mut visit: Box<Visit>, arrival: Arrival) -> Outcome {
         let mut beside = self.beside(&mut visit);
         let begun = identity::begin(arrival, &mut visit.random);
         let (reads, mint) = (begun.reads().clone(), begun.minted());
@@ -330,7 +330,7 @@ impl Engine {
         self.wait(Waiting { visit, reads, beside, at: At::First(Box::new(begun)) }, mint)
     }
 
-    fn after_first(&mut self, mut visit: Visit, begun: Begun, found: Found) -> Outcome {
+    fn after_first(&mut self, mut visit: Box<Visit>, begun: Begun, found: Found) -> Outcome {
         match begun.after_first(found, &mut visit.random) {
             Step::Forgotten => self.stocked(visit).forgotten(),
             Step::Second(second) => {
@@ -389,7 +389,7 @@ impl Engine {
     }
 
     /// Answers, or asks the person's object first.
-    fn finish(&mut self, visit: Visit, who: Option<Recognised>) -> Outcome {
+    fn finish(&mut self, visit: Box<Visit>, who: Option<Recognised>) -> Outcome {
         let mut visit = self.stocked(visit);
         let Some(who) = who else { return visit.forgotten() };
         visit.units = units::holdings(&visit, &who);
@@ -400,14 +400,14 @@ impl Engine {
     }
 
     /// Answers, or asks for a unit of a limited offer first.
-    fn finish_granted(&mut self, visit: Visit, who: Recognised, granted: &[u8]) -> Outcome {
+    fn finish_granted(&mut self, visit: Box<Visit>, who: Recognised, granted: &[u8]) -> Outcome {
         match decide::wants_unit(&visit, &who, granted) {
             Some((campaign, hop)) => self.ask(visit, At::Unit(Box::new(who), granted.to_vec(), campaign), hop),
             None => visit.finish(who, granted),
         }
     }
 
-    fn ask(&mut self, visit: Visit, at: At, hop: Hop) -> Outcome {
+    fn ask(&mut self, visit: Box<Visit>, at: At, hop: Hop) -> Outcome {
         let Hop { object, call, class } = hop;
         let mut outcome = self.wait(Waiting { visit, reads: Reads::default(), beside: Beside::default(), at }, false);
         (outcome.head.hop, outcome.head.class, outcome.body) = (Some(object), class, call);

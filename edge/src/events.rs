@@ -131,7 +131,7 @@ fn read(incoming: &Incoming<'_>) -> Result<Visit, Box<Outcome>> {
 }
 
 /// The answer, and the facts for the queue.
-pub(crate) fn finish(mut visit: Visit) -> Outcome {
+pub(crate) fn finish(mut visit: Box<Visit>) -> Outcome {
     let Call::Events(EventsCall(events)) = &mut visit.call else { return Outcome::empty(500) };
     let (mut facts, mut rejected, mut seen): (Vec<Fact>, Vec<Rejected>, BTreeSet<FactId>) = Default::default();
     let (mut accepted, mut new_names) = (0, limits::ATTRIBUTE_NAMES_A_CALL);

@@ -172,7 +172,7 @@ pub(crate) fn erase(incoming: &Incoming<'_>) -> Outcome {
 }
 
 /// The answer for a visitor of ours.
-pub(crate) fn finish(visit: Visit, who: &Recognised) -> Outcome {
+pub(crate) fn finish(visit: Box<Visit>, who: &Recognised) -> Outcome {
     let proven = matches!(&visit.call, Call::Me(MeCall { proven: true }));
     let view = proven.then(|| who.counted().totals().into());
     let person = Person { devices: if proven { who.counted().devices() } else { 1 } };

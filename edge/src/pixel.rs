@@ -68,7 +68,7 @@ fn call(incoming: &Incoming<'_>, token: AdToken, verb: Verb, late: Option<&'stat
 
 /// Answers once the catalogue is at hand. The impression of an ad under strict caps counts when its visitor's object says
 /// so, which is asked first.
-pub(crate) fn settle(visit: Visit) -> Alone {
+pub(crate) fn settle(visit: Box<Visit>) -> Alone {
     let Call::Pixel(call) = &visit.call else { return Alone::Answer(Box::new(Outcome::empty(500))) };
     if call.verb == Verb::CLICK {
         return Alone::Answer(Box::new(led(&visit, call)));
@@ -78,7 +78,7 @@ pub(crate) fn settle(visit: Visit) -> Alone {
     let is_late = call.token.placed.saturating_add(limits::SERVE_WINDOW_MS + 60_000) < visit.now;
     if strict && call.counts && !is_late {
         let hop = strict::confirm(&visit.site, call.token.visitor, call.token.insertion);
-        return Alone::Confirm(Box::new(visit), hop);
+        return Alone::Confirm(visit, hop);
     }
     let mut outcome = of_visit(picture(), &visit);
     if strict && is_late {
@@ -91,7 +91,7 @@ pub(crate) fn settle(visit: Visit) -> Alone {
 }
 
 /// The picture, and the impression if the object confirmed it; `answer` is empty where none answered.
-pub(crate) fn finish(visit: Visit, answer: &[u8]) -> Outcome {
+pub(crate) fn finish(visit: Box<Visit>, answer: &[u8]) -> Outcome {
     let Call::Pixel(call) = &visit.call else { return Outcome::empty(500) };
     let mut outcome = of_visit(picture(), &visit);
     match strict::granted(answer) {

@@ -166,7 +166,7 @@ impl Visit {
     }
 
     /// Answers; `granted` is what the person's object answered, empty for nothing.
-    pub(crate) fn finish(self, who: Recognised, granted: &[u8]) -> Outcome {
+    pub(crate) fn finish(self: Box<Self>, who: Recognised, granted: &[u8]) -> Outcome {
         match &self.call {
             Call::Decide(_) => decide::finish(self, who, granted),
             Call::Me(_) => me::finish(self, &who),
@@ -176,7 +176,7 @@ impl Visit {
     }
 
     /// Answers a call that recognises nobody, or says what an object is to be asked first.
-    pub(crate) fn alone(self) -> Alone {
+    pub(crate) fn alone(self: Box<Self>) -> Alone {
         match &self.call {
             Call::Decide(_) => Alone::Answer(Box::new(decide::alone(self))),
             Call::Me(_) => Alone::Answer(Box::new(me::nobody(&self))),
@@ -186,12 +186,12 @@ impl Visit {
     }
 
     /// The visitor was erased or withdrew: its cookies go, and the next request is a new visitor's.
-    pub(crate) fn forgotten(self) -> Outcome {
+    pub(crate) fn forgotten(self: Box<Self>) -> Outcome {
         let secure = self.secure;
         self.without_identity("forgotten").with_headers(cookies::expire(secure))
     }
 
-    pub(crate) fn without_identity(self, reason: &'static str) -> Outcome {
+    pub(crate) fn without_identity(self: Box<Self>, reason: &'static str) -> Outcome {
         match &self.call {
             Call::Decide(_) => decide::contextual(&self, reason),
             Call::Me(_) => me::nobody(&self),
