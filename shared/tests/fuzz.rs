@@ -7,15 +7,17 @@ mod common;
 #[path = "common/frame.rs"]
 mod frame;
 
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::time::{Duration, Instant};
 
 use bolero::{TypeGenerator, check};
-use causeway_shared::actions::{Entity, Verb, ViewType};
-use causeway_shared::attributes::{AttributeMap, Kind, Token, Value};
+use causeway_shared::actions::{Entity, Level, Verb, ViewType};
+use causeway_shared::attributes::{AttributeMap, Dictionary, Kind, Token, Value};
 use causeway_shared::config::EdgeConfig;
 use causeway_shared::cookie::{self, IDENTITY};
 use causeway_shared::fact::{Fact, PURCHASE, Scope, What};
+use causeway_shared::filter::{self, Answers, Words};
 use causeway_shared::identity::IdentityCookie;
 use causeway_shared::ids::{AltHash, FactId, InsertionId, SessionId, TenantId, VisitorId};
 use causeway_shared::keys::{Key, KeyRing, Keys, Stage};
@@ -27,12 +29,14 @@ use causeway_shared::segments::{SegmentId, Stamp, State};
 use causeway_shared::time::{HourStamp, Minute};
 use causeway_shared::token::AdToken;
 use causeway_shared::view::{Snapshot, Stored};
+use causeway_shared::vocabulary::Vocabulary;
 use causeway_shared::wire::facts::{self, FactBatch};
 use causeway_shared::wire::sync::{self, Publish, Read, Rejected, SyncRequest, SyncResponse, Verify};
 use causeway_shared::wire::{WireError, cookies, kv, profile};
-use causeway_shared::{limits, sync_auth};
+use causeway_shared::{limits, sync_auth, wire};
 use common::{MEMBER, NOW, alternate, hash, membership, version, visitor};
 use frame::{framed, inside};
+use serde_json::Value as Json;
 
 const ITERATIONS: usize = 60_000;
 /// The most time one decoder gets.
@@ -383,6 +387,46 @@ fn ids_in_text() {
             assert_eq!(tenant.as_str(), text);
             // No tenant's name runs into the rest of a key.
             assert!(!text.contains([':', '/', '\0']) && text.len() <= 32);
+        }
+    });
+}
+
+const FILTERS: [&str; 3] = [
+    r#"{"attributes.vip":true,"attributes.since":{"$gte":"2026-01-01"},"page.keywords":"run","devices":{"$in":[1,2]}}"#,
+    r#"{"$or":[{"events.page":{"$count":{"$gte":3},"within":{"interval":7,"unit":"days"}}},
+        {"$not":{"actions.click":{"$count":{"$lt":2},"campaign":["c-1"]}}}]}"#,
+    r#"{"$and":[{"segments":{"$in":[9,8]}},{"first_seen":{"$exists":false}},{"last_seen":{"$gt":"2026-11-01T00:00:00Z"}}]}"#,
+];
+
+#[test]
+fn filters_in_json_and_on_the_wire() {
+    let names = [("vip".to_owned(), Kind::Bool), ("since".to_owned(), Kind::Date)];
+    let attributes = Dictionary::from_entries(names).unwrap();
+    let vocabulary = Vocabulary::default();
+    let entities = Level::ALL.map(|_| BTreeMap::from([("c-1", 1)]));
+    let words = |answers| Words { attributes: &attributes, vocabulary: &vocabulary, entities: &entities, answers };
+    let read = |document: &Json, answers| filter::parse(document, "filter", &words(answers));
+    let mut seeds = FILTERS.map(|text| text.as_bytes().to_vec()).to_vec();
+    seeds.extend(FILTERS.map(|text| {
+        let document = serde_json::from_str(text).unwrap();
+        wire::filter::encode(&read(&document, Answers::Origin).unwrap())
+    }));
+    check!().with_iterations(ITERATIONS).with_test_time(TIME).with_type::<Hostile>().for_each(|hostile| {
+        let bytes = hostile.bytes(&seeds);
+        steady(wire::filter::decode(&bytes), |filter| wire::filter::decode(&wire::filter::encode(filter)));
+        let Ok(document) = serde_json::from_slice::<Json>(&bytes) else { return };
+        for answers in [Answers::Snapshot, Answers::Origin, Answers::Audience] {
+            match read(&document, answers) {
+                Ok(filter) => {
+                    assert_eq!(wire::filter::decode(&wire::filter::encode(&filter)), Ok(filter));
+                }
+                Err(found) => {
+                    assert!(
+                        found.iter().all(|problem| problem.path.starts_with("filter") && problem.message.len() < 400)
+                    );
+                    assert!(!found.is_empty() && found.len() <= bytes.len());
+                }
+            }
         }
     });
 }
