@@ -57,6 +57,8 @@ pub struct PersonChange {
 struct Touched {
     visitors: BTreeSet<(TenantNo, VisitorId)>,
     ids: BTreeSet<(TenantNo, AlternateId)>,
+    /// Ids among them (canonical) that go by another hash too: under that one no lookup was written, or another id's was.
+    renamed: BTreeSet<(TenantNo, AlternateId)>,
     /// Whether the rows of people may be wrong: then all who point to one are looked at too.
     of_rows: bool,
     /// Who speaks for large ids, where that is known.
@@ -103,10 +105,11 @@ pub fn link(group: &mut Group<'_>, fresh: &[Linking<'_>], erasing: &[Erasing<'_>
         erased_before(group, seen, &hashes, received, &mut going, &mut linked)?;
     }
     if !erasing.is_empty() || !going.is_empty() {
-        let ids = erasure::apply(group, erasing, going, &mut linked)?;
-        touched.ids.extend(ids);
+        let erased = erasure::apply(group, erasing, going, &mut linked)?;
+        touched.ids.extend(erased.ids);
+        touched.renamed.extend(erased.renamed);
     }
-    lookups::recompute(group, &touched.ids, &mut linked)?;
+    lookups::recompute(group, &touched, &mut linked)?;
     Ok(linked)
 }
 
@@ -149,7 +152,7 @@ pub fn mend(group: &mut Group<'_>, wrong: &Wrong) -> Result<u64, StoreError> {
     people::recompute(group, &mut touched, &mut linked)?;
     empty.iter().try_for_each(|row| people::remove_if_empty(group, *row))?;
     linked.rows.extend(empty);
-    lookups::recompute(group, &touched.ids, &mut linked)?;
+    lookups::recompute(group, &touched, &mut linked)?;
     experiment::people::refresh(group, &[], &linked)?;
     publish::note(group, &[], &linked)?;
     audience::note(group, &[], &linked)?;
@@ -200,7 +203,7 @@ fn erased_before(
 
 /// Marks visitors that withdrew and ends their evidence for ever (invariant 10).
 fn withdraw(
-    group: &Group<'_>,
+    group: &mut Group<'_>,
     fresh: &[Linking<'_>],
     linked: &mut Linked,
     touched: &mut Touched,
@@ -214,9 +217,23 @@ fn withdraw(
         if group.tx.prepare_cached(MARK)?.execute(place)? == 1 {
             evidence::end(group, *tenant, *visitor, touched)?;
             linked.withdrawn.insert((*tenant, *visitor));
+            linked.people.extend(former(group, *tenant, *visitor)?);
         }
     }
     Ok(())
+}
+
+/// The people that a visitor was cut from before: their snapshots say that it is another's, and not yet that it is gone.
+fn former(group: &mut Group<'_>, tenant: TenantNo, visitor: VisitorId) -> Result<Vec<PersonChange>, StoreError> {
+    const FORMER: &str = "SELECT c.person FROM cuts c JOIN people p ON p.person = c.person
+        WHERE c.visitor = ?2 AND p.tenant = ?1";
+    // Above what is being written now.
+    group.next_version();
+    let mut statement = group.tx.prepare_cached(FORMER)?;
+    let rows = statement.query_map((tenant.0, visitor.as_bytes()), |row| {
+        Ok(PersonChange { person: PersonNo(row.get(0)?), cut: true })
+    })?;
+    Ok(rows.collect::<Result<_, _>>()?)
 }
 
 fn has_withdrawn(group: &Group<'_>, tenant: TenantNo, visitor: VisitorId) -> Result<bool, StoreError> {

@@ -32,8 +32,13 @@ pub(super) fn resolve(
     for other in known.iter().filter(|hash| **hash != canonical.hash) {
         unite(group, tenant, canonical, *other, touched)?;
     }
-    for hash in hashes.iter().filter(|hash| **hash != canonical.hash) {
-        name(group, tenant, canonical, *hash)?;
+    let mut is_renamed = false;
+    for hash in hashes.union(&known).filter(|hash| **hash != canonical.hash) {
+        is_renamed |= name(group, tenant, canonical, *hash)?;
+    }
+    if is_renamed && !known.is_empty() {
+        touched.ids.insert((tenant, canonical));
+        touched.renamed.insert((tenant, canonical));
     }
     Ok(canonical)
 }
@@ -73,13 +78,13 @@ fn create(group: &Group<'_>, tenant: TenantNo, id: AlternateId) -> Result<(), St
     Ok(())
 }
 
-fn name(group: &Group<'_>, tenant: TenantNo, canonical: AlternateId, hash: AltHash) -> Result<(), StoreError> {
+/// Whether the hash was not known to stand for anything.
+fn name(group: &Group<'_>, tenant: TenantNo, canonical: AlternateId, hash: AltHash) -> Result<bool, StoreError> {
     const NAME: &str = "INSERT OR IGNORE INTO alternates (tenant, kind, hash, canonical)
         VALUES (?1, ?2, ?3, ?4)";
     let KindCode(kind) = canonical.kind;
     let row = (tenant.0, kind, &hash.0, &canonical.hash.0);
-    group.tx.prepare_cached(NAME)?.execute(row)?;
-    Ok(())
+    Ok(group.tx.prepare_cached(NAME)?.execute(row)? == 1)
 }
 
 /// Everything kept under `other` is kept under the canonical hash from now on.
@@ -96,6 +101,9 @@ fn unite(
     evidence::rename(group, tenant, AlternateId { hash: other, ..canonical }, canonical, touched)?;
     group.tx.prepare_cached(FORGET)?.execute((tenant.0, kind, &other.0))?;
     group.tx.prepare_cached(REPOINT)?.execute((tenant.0, kind, &other.0, &canonical.hash.0))?;
-    touched.ids.insert((tenant, canonical));
     Ok(())
 }
+
+#[cfg(test)]
+#[path = "alternates/tests.rs"]
+mod tests;

@@ -38,7 +38,7 @@ pub(super) fn apply(
     asked: &[Erasing<'_>],
     mut going: Going,
     linked: &mut Linked,
-) -> Result<BTreeSet<(TenantNo, AlternateId)>, StoreError> {
+) -> Result<Touched, StoreError> {
     let mut touched = Touched::default();
     for Erasing { tenant, fact, log_seq } in asked {
         let by = By { at: fact.received, receipt: fact.id };
@@ -71,7 +71,7 @@ pub(super) fn apply(
     for ((tenant, receipt), keys) in &keys {
         write_anew(group, *tenant, *receipt, keys)?;
     }
-    Ok(touched.ids)
+    Ok(touched)
 }
 
 /// Whether the erasure was not known.

@@ -1,25 +1,19 @@
 //! Lookups: which visitors were last seen with an alternate id, by the edge's receive time. An older fact
 //! never moves one, as they follow from the evidence's last receipts.
 
-use std::collections::BTreeSet;
-
 use causeway_shared::ids::{AlternateId, KindCode, Millis, VisitorId};
 use causeway_shared::limits;
 use causeway_shared::person::Reason;
 
-use super::{Linked, evidence};
+use super::{Linked, Touched, evidence};
 use crate::group::Group;
 use crate::store::{StoreError, TenantNo, signed};
 
-/// Writes the lookups of these ids anew where they are others now.
-pub(super) fn recompute(
-    group: &mut Group<'_>,
-    ids: &BTreeSet<(TenantNo, AlternateId)>,
-    linked: &mut Linked,
-) -> Result<(), StoreError> {
-    for (tenant, id) in ids.iter().filter(|(_, id)| id.kind != KindCode::PAIR) {
+/// Writes the lookups of ids anew where they are others now, or go by another hash too.
+pub(super) fn recompute(group: &mut Group<'_>, touched: &Touched, linked: &mut Linked) -> Result<(), StoreError> {
+    for (tenant, id) in touched.ids.iter().filter(|(_, id)| id.kind != KindCode::PAIR) {
         let (visitors, last) = newest(group, *tenant, *id)?;
-        if write(group, *tenant, *id, &visitors, last)? {
+        if write(group, *tenant, *id, &visitors, last)? || touched.renamed.contains(&(*tenant, *id)) {
             linked.lookups.insert((*tenant, *id));
         }
     }

@@ -344,6 +344,24 @@ fn both_hashes_of_a_rotation_are_one_id_whichever_comes_first() {
 }
 
 #[test]
+fn people_whom_a_visitor_left_before_are_told_when_it_withdraws() {
+    let (mut origin, mut kv) = (Origin::new(), BTreeMap::new());
+    for v in [A, B, C] {
+        origin.send("demo", &[page(visitor(v), 1, NOW), origin.login(visitor(v), 2, NOW, "m")]);
+    }
+    let now = origin.now;
+    origin.admin("demo", &[cancellation(B, 3, now, origin.member("demo", "m"))]);
+    origin.settle(&mut kv);
+    let cut =
+        |kv: &BTreeMap<String, String>| snapshot(kv, visitor(A)).membership.cuts.get(&visitor(B)).map(|cut| cut.gone);
+    assert_eq!(cut(&kv), Some(false), "it is another person's by now");
+    let now = origin.now;
+    origin.send("demo", &[withdrawal(visitor(B), now)]);
+    origin.settle(&mut kv);
+    assert_eq!(cut(&kv), Some(true));
+}
+
+#[test]
 fn who_withdraws_is_cut_from_every_view_and_stays_out() {
     let mut origin = Origin::new();
     let mut kv = BTreeMap::new();
