@@ -1,6 +1,7 @@
 //! Operators and accidents: what happens to the origin's process, its disk and its clock, and what people do with its
 //! commands in the middle of everything.
 
+use causeway_origin::verify::Next;
 use causeway_shared::fact::{Fact, Scope, What};
 use causeway_shared::ids::{AlternateId, FactId, Millis, TenantId, VisitorId};
 use causeway_shared::person::{Source, Weight};
@@ -8,7 +9,7 @@ use causeway_shared::person::{Source, Weight};
 use crate::model::{MEMBER, Owner};
 use crate::origin::NoAnswer;
 use crate::setup;
-use crate::world::{Event, World};
+use crate::world::{Event, Phase, World};
 
 /// What is done, or happens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,6 +82,8 @@ pub fn begin(world: &mut World) {
     }
     soon(world, 1_800_000, Deed::Trim);
     soon(world, 900_000, Deed::Catalogue);
+    let after = world.dice.between(1, 3_600_000);
+    world.later(after, Event::Verify);
 }
 
 /// About so long from now.
@@ -91,7 +94,7 @@ fn soon(world: &mut World, mean: Millis, deed: Deed) {
 
 /// Something is done, and will be again.
 pub fn happen(world: &mut World, deed: Deed) {
-    if world.phase == crate::world::Phase::Calm && deed != Deed::Start && !matches!(deed, Deed::Deploy(_)) {
+    if world.phase == Phase::Calm && deed != Deed::Start && !matches!(deed, Deed::Deploy(_)) {
         return;
     }
     world.say(|| format!("── {deed:?}"));
@@ -176,6 +179,29 @@ fn operate(world: &mut World, deed: Deed) {
         Deed::Restore => restore(world),
         _ => {}
     }
+}
+
+/// The job `verify` does a step; half an hour after its end it begins anew, once all faults are over never again.
+pub fn verify(world: &mut World) {
+    let after = match world.origin.verify(world.now) {
+        Ok(Next::Over) => {
+            let came_to = world.origin.verified();
+            world.say(|| format!("verified: {came_to:?}"));
+            if world.phase == Phase::Calm {
+                world.verified = Some(came_to);
+                return;
+            }
+            1_800_000
+        }
+        Ok(Next::Waits(_)) => 20_000,
+        Ok(Next::Looked | Next::Asked) => 100,
+        Err(NoAnswer::Died(why)) => {
+            died(world, &why);
+            60_000
+        }
+        Err(_) => 60_000,
+    };
+    world.later(after, Event::Verify);
 }
 
 /// An operator ends what ties a visitor to an id: any tie that there ever was.

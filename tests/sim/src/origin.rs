@@ -15,6 +15,7 @@ use causeway_origin::metrics::Metrics;
 use causeway_origin::store::{self, Counters, StoreError};
 use causeway_origin::tenants::Tenants;
 use causeway_origin::trim::{self, Trimmed};
+use causeway_origin::verify::{self, Next, Verified, Walk};
 use causeway_origin::writer::steps::{Folding, Taking};
 use causeway_shared::fact::Fact;
 use causeway_shared::ids::{Millis, TenantId};
@@ -69,6 +70,8 @@ pub struct Origin {
     journal: Disk,
     life: Option<Life>,
     backup: Option<Disk>,
+    /// Where a verification is, and what it came to so far.
+    walk: Walk,
     dice: Dice,
     /// How far its clock is behind.
     pub behind_ms: Millis,
@@ -102,6 +105,7 @@ impl Origin {
             journal: Disk::new(),
             life: None,
             backup: None,
+            walk: Walk::default(),
             dice,
             behind_ms: 0,
             stage: 0,
@@ -146,6 +150,8 @@ impl Origin {
             disk.fail_after(Some(1));
         }
         self.life = None;
+        // A run that is cut goes on from its row.
+        self.walk = Walk::from(self.walk.cursor, self.verified());
         let dice = &mut self.dice;
         let mut random = |n| dice.below(n);
         for disk in [&self.disk, &self.journal] {
@@ -310,6 +316,26 @@ impl Origin {
         Ok(())
     }
 
+    /// A step of the job `verify`; the first begins it.
+    ///
+    /// # Errors
+    /// [`NoAnswer`].
+    pub fn verify(&mut self, now: Millis) -> Result<Next, NoAnswer> {
+        let given = self.given(now);
+        let Some(life) = &mut self.life else { return Err(NoAnswer::Down) };
+        let store = life.folding.store();
+        let begun = if self.walk == Walk::default() { verify::forget(store) } else { Ok(()) };
+        let metrics = Metrics::default();
+        let keep = |_: &Connection, _: &Walk| Ok(());
+        let next = begun.and_then(|()| verify::step(store, &life.rules, &metrics, given, &mut self.walk, false, &keep));
+        next.map_err(|error| self.failed(&error))
+    }
+
+    /// Ends a verification: what it came to.
+    pub fn verified(&mut self) -> Verified {
+        std::mem::take(&mut self.walk).verified
+    }
+
     /// Keeps a copy of both files, as they lie.
     pub fn back_up(&mut self) {
         self.backup = Some(self.disk.copy());
@@ -329,6 +355,7 @@ impl Origin {
             Before::of_conn(&conn).map_err(|e| text(&e))?
         };
         self.disk = copy;
+        self.walk = Walk::default();
         let mut conn = self.disk.open(store::FILE).map_err(|e| text(&e))?;
         store::prepare(&mut conn).map_err(|e| text(&e))?;
         backup::renew(&mut conn, &before, self.clock(now)).map_err(|e| text(&e))?;

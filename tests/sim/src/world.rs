@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
+use causeway_origin::verify::Verified;
 use causeway_shared::ids::Millis;
 
 use crate::browser::Browser;
@@ -48,6 +49,8 @@ pub enum Event {
     Object(Box<Hop>),
     /// A request waits no longer for its object.
     ObjectLate(u64),
+    /// The job `verify` goes on, or begins.
+    Verify,
     /// Every minute.
     Cron,
     /// An operator, or a fault.
@@ -94,6 +97,8 @@ pub struct World {
     pub drains: (u32, bool),
     /// The stage of the rotation that everybody has.
     pub stage: usize,
+    /// What the last verification came to, after the end of all faults.
+    pub verified: Option<Verified>,
     /// Events so far.
     pub count: u64,
     events: BinaryHeap<Reverse<(Millis, u64)>>,
@@ -140,6 +145,7 @@ impl World {
             check: Check::default(),
             drains: (0, false),
             stage: 0,
+            verified: None,
             count: 0,
             events: BinaryHeap::new(),
             of: BTreeMap::new(),
@@ -190,7 +196,27 @@ impl World {
         // What the last writes replaced may still be in a cache, and a minute's pause is over for everybody.
         let end = self.now + 1_300_000;
         while self.now < end && self.step()? {}
-        self.check_converged()
+        self.check_converged()?;
+        let repaired = self.verify()?;
+        if repaired > 0 {
+            // What was repaired stays.
+            let end = self.now + 1_300_000;
+            while self.now < end && self.step()? {}
+            if self.verify()? > 0 {
+                return Err(Failure { checker: "verified", what: "a repair of the KV does not last".to_owned() });
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the KV back through the locations; gives how many keys were repaired.
+    fn verify(&mut self) -> Result<u64, Failure> {
+        self.verified = None;
+        self.later(0, Event::Verify);
+        let end = self.now + CONVERGE_MS;
+        while self.verified.is_none() && self.now < end && self.step()? {}
+        self.check_verified()?;
+        Ok(self.verified.as_ref().map_or(0, |verified| verified.put))
     }
 
     fn step(&mut self) -> Result<bool, Failure> {
@@ -216,6 +242,7 @@ impl World {
             Event::Put(drain) => sync::put(self, *drain),
             Event::Object(hop) => objects::arrive(self, *hop),
             Event::ObjectLate(request) => objects::go_on(self, request, &[]),
+            Event::Verify => operators::verify(self),
             Event::Cron => self.cron(),
             Event::Do(deed) => operators::happen(self, deed),
         }
@@ -247,6 +274,8 @@ impl World {
         self.plan.slow_reads = 0;
         self.plan.lost_objects = 0;
         self.plan.two_drains = false;
+        self.of.retain(|_, event| !matches!(event, Event::Verify));
+        self.origin.verified();
         operators::calm_down(self);
     }
 

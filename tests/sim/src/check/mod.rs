@@ -11,6 +11,7 @@ pub mod facts;
 pub mod pages;
 pub mod people;
 pub mod units;
+pub mod verified;
 pub mod versions;
 pub mod views;
 
@@ -153,5 +154,14 @@ impl World {
             }
         }
         Ok(())
+    }
+
+    /// Looks at what the last verification came to.
+    ///
+    /// # Errors
+    /// A key that is not as it should be, or an erasure that is not proven.
+    pub fn check_verified(&mut self) -> Result<(), Failure> {
+        let seen = verified::converged(self);
+        seen.map_or(Ok(()), |what| Err(Failure { checker: "verified", what }))
     }
 }

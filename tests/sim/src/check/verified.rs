@@ -1,0 +1,25 @@
+//! Once all is calm, the job `verify` comes to an end; read back through a location, the KV holds what the store would have
+//! it hold; and every erasure is proven.
+
+use causeway_origin::verify::Verified;
+
+use crate::setup;
+use crate::world::World;
+
+/// What the last verification came to.
+pub fn converged(world: &mut World) -> Option<String> {
+    // Each tenant's paces are made anew every minute: something is always on its way.
+    let paces = setup::TENANTS.len() as u64;
+    // A snapshot may hold a hash under a key that was retired since: no edge compares by it.
+    let retires = world.plan.rotation;
+    match &world.verified {
+        Some(Verified { missing: 0, not_erased: 0, keys: 1.., differs, waiting, .. })
+            if (*differs == 0 || retires) && *waiting <= paces => {}
+        Some(verified) => return Some(format!("the KV is not as the store would have it: {verified:?}")),
+        None => return Some("the verification of the KV comes to no end".to_owned()),
+    }
+    const UNPROVEN: &str = "SELECT count(*) FROM erasure_keys WHERE verified IS NULL";
+    let Some((conn, _)) = world.origin.store() else { return Some("the origin is down".to_owned()) };
+    let unproven: i64 = conn.query_row(UNPROVEN, [], |row| row.get(0)).unwrap_or(-1);
+    (unproven != 0).then(|| format!("{unproven} keys of erasures were never proven"))
+}
