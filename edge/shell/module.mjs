@@ -50,6 +50,15 @@ export class Module {
     const step = JSON.parse(decoder.decode(bytes.subarray(8, bodyAt)));
     step.body = bytes.subarray(bodyAt, factsAt);
     step.batch = bytes.subarray(factsAt);
+    step.instance = this.restarts;
     return step;
+  }
+
+  /**
+   * Goes on with a request that waits since `step`. A fresh instance counts its turns anew: of one that waited in another
+   * it is told turn 0, which nothing has.
+   */
+  next(name, step, ...args) {
+    return this.step(name, step.instance === this.restarts ? step.turn : 0, ...args);
   }
 }

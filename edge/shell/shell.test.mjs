@@ -58,6 +58,24 @@ test("a_request_that_was_waiting_when_the_module_began_anew_is_still_answered", 
   assert.equal(module.step("resume", first.turn, NOTHING.values, "").gone, undefined);
 });
 
+test("field_17_what_waited_before_a_trap_gets_nobody_else_s_answer", () => {
+  const glued = { ...glue };
+  const module = new Module(glued, CONFIG, KEYS);
+  const seed = (byte) => new Uint8Array(32).fill(byte);
+  const open = (byte) => module.step("begin", HEAD, new TextEncoder().encode("{}"), Date.now(), seed(byte));
+  const before = open(1);
+  glued.begin = () => { throw new WebAssembly.RuntimeError("unreachable"); };
+  assert.throws(() => open(2), ModuleFault);
+  glued.begin = glue.begin;
+  const other = open(3);
+  assert.equal(other.turn, before.turn, "a fresh module counts anew");
+  const late = module.next("resume", before, NOTHING.values, "");
+  assert.match(new TextDecoder().decode(late.body), /"reason":"overloaded","visitor":null/);
+  assert.equal(late.headers, undefined, "nobody's cookies");
+  const own = module.next("resume", other, NOTHING.values, "");
+  assert.match(new TextDecoder().decode(own.body), /"new_visitor":true/);
+});
+
 test("field_17_abandoned_requests_do_not_pile_up", () => {
   const module = new Module(glue, CONFIG, KEYS);
   const open = () => module.step("begin", HEAD, new TextEncoder().encode("{}"), Date.now(), new Uint8Array(32)).turn;

@@ -91,14 +91,14 @@ async function resume(first, request, env, module) {
   let step = first;
   while (step.turn !== undefined) {
     if (step.hop !== undefined) {
-      step = module.step("resume", step.turn, await ask(env, step), "");
+      step = module.next("resume", step, await ask(env, step), "");
       continue;
     }
     const minting = step.mint ? deadline.race(mayMint(request, env), true) : undefined;
     const reading = step.read ? gather.read(env.PROFILES, step.read, deadline, module.told.value_chars) : gather.NOTHING;
-    if (minting !== undefined && !(await minting)) return module.step("refuse_mint", step.turn);
+    if (minting !== undefined && !(await minting)) return module.next("refuse_mint", step);
     const { values, fault } = await reading;
-    step = module.step("resume", step.turn, values, fault);
+    step = module.next("resume", step, values, fault);
   }
   return step;
 }

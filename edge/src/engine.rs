@@ -34,6 +34,8 @@ use crate::visit::{Alone, Visit};
 const WAITING: usize = 1_024;
 /// Bytes of their bodies, which take some twenty times as many while they wait: an isolate has 128 MB.
 const WAITING_BYTES: usize = 2 * 1_024 * 1_024;
+/// So many bytes of what was read count as one of a body: they take about as many as they are.
+const READ_BYTES: usize = 16;
 
 /// Why a configuration cannot be used.
 #[derive(Debug)]
@@ -335,11 +337,12 @@ impl Engine {
             Step::Forgotten => self.stocked(visit).forgotten(),
             Step::Second(second) => {
                 let beside = Beside { version: visit.wanted.take(), ..Beside::default() };
-                if second.reads().is_empty() && beside.keys() == 0 {
+                let mint = second.minted();
+                if second.reads().is_empty() && beside.keys() == 0 && !mint {
                     return self.finish(visit, second.finish(Found::default()));
                 }
                 let reads = second.reads().clone();
-                self.wait(Waiting { visit, reads, beside, at: At::Second(second) }, false)
+                self.wait(Waiting { visit, reads, beside, at: At::Second(second) }, mint)
             }
         }
     }
@@ -366,6 +369,7 @@ impl Engine {
     pub fn resume(&mut self, turn: u32, values: &[u8], fault: &str) -> Outcome {
         let Some(Waiting { mut visit, reads, beside, at }) = self.take(turn) else { return gone() };
         let found = visit.read(&reads, &beside, values, fault, &mut self.seen, &mut self.shelf);
+        visit.bytes += values.len() / READ_BYTES;
         if beside.names {
             self.names.keep(&visit.site.id, visit.now, &visit.names);
         }

@@ -100,6 +100,10 @@ fn shown(fact: &Fact) -> Option<u32> {
     }
 }
 
+fn strict() -> Refusal {
+    ("strict", "the impression of an ad under strict caps counts by its impression_url".to_owned())
+}
+
 /// Reads the call.
 pub(crate) fn begin(incoming: Incoming<'_>) -> Routed {
     match read(&incoming) {
@@ -112,7 +116,7 @@ fn read(incoming: &Incoming<'_>) -> Result<Visit, Box<Outcome>> {
     let texts = split(incoming.body)?;
     let (site, now) = (&incoming.site, incoming.now);
     let jar = cookies::read(incoming.request, site, now);
-    let permission = permission::standing(incoming.request, &jar, site);
+    let permission = permission::standing(incoming.request, jar.identity.is_some(), site);
     if !permission.is_full() {
         let body = refuse_all(texts.len(), "no_consent", "there is no permission to count this visitor");
         let outcome = Outcome::json(202, &Answer { consent: Some(permission.code()), ..body });
@@ -151,8 +155,8 @@ pub(crate) fn finish(mut visit: Box<Visit>) -> Outcome {
             }
         };
         if shown(&fact).is_some_and(|ad| visit.catalogue.is_strict(ad)) {
-            let message = "the impression of an ad under strict caps counts by its impression_url";
-            reject("strict", message.to_owned());
+            let (code, message) = strict();
+            reject(code, message);
             continue;
         }
         if let Some(mut given) = given {
@@ -250,6 +254,9 @@ impl Reader<'_> {
         let verb = self.site.tenant.vocabulary.verb(name).ok_or_else(unknown)?;
         let token = token::open(&self.site.keys.cookie, &self.site.id, insertion, self.now);
         let token = token.map_err(|error| (error.code(), error.to_string()))?;
+        if token.strict && verb == Verb::IMPRESSION {
+            return Err(strict());
+        }
         Ok(pixel::action(&token, verb, self.now))
     }
 

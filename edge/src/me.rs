@@ -103,7 +103,7 @@ struct Person {
 /// Reads the cookies and the proof, if the request carries one.
 pub(crate) fn begin(incoming: Incoming<'_>) -> Routed {
     let jar = cookies::read(incoming.request, &incoming.site, incoming.now);
-    let permission = permission::standing(incoming.request, &jar, &incoming.site);
+    let permission = permission::standing(incoming.request, jar.identity.is_some(), &incoming.site);
     // Ids and proofs of a GET come in headers and cookies alone, which no bound of the body applies to.
     let taken = claims::take(&incoming, &UserBody::default()).unwrap_or_default();
     let proven = own_member(&jar, &taken).is_some();

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use causeway_shared::consent::{self, Permission, Signals};
+use causeway_shared::consent::{self, Permission, Refusal, Signals};
 use causeway_shared::fact::{Fact, What};
 use causeway_shared::ids::{FactId, Millis};
 use serde::Deserialize;
@@ -23,30 +23,49 @@ pub(crate) struct ConsentBody<'a> {
     gpp_sid: Option<Vec<i32>>,
 }
 
-/// What a call with a body may do: the body's strings stand before IAB's cookies.
+/// IAB's cookies. A browser may send one several times, a path and domain each: which was written last it does not say.
+const COOKIES: [&str; 4] = ["euconsent-v2", "__gpp", "__gpp_sid", "usprivacy"];
+/// So many of each are looked at.
+const TIMES: usize = 4;
+
+/// What a call with a body may do: the body's strings stand before IAB's cookies. Of a cookie that came several times each
+/// must permit, and where cookies cannot be read nobody knows what they refuse.
 pub(crate) fn of_call(request: Request<'_>, body: &ConsentBody<'_>, site: &Site) -> Permission {
     // Sections that apply are believed only from where the string is from: the body's, else the cookies'.
     let in_body = body.gpp.is_some() || body.gpp_sid.is_some();
-    let cookie_sid = request.cookies("__gpp_sid").next().map(consent::section_ids);
-    let signals = Signals {
-        gpc: request.gpc(),
-        tcf: body.tcf.as_deref().or_else(|| request.cookies("euconsent-v2").next()),
-        gpp: if in_body { body.gpp.as_deref() } else { request.cookies("__gpp").next() },
-        gpp_sid: if in_body { body.gpp_sid.as_deref() } else { cookie_sid.as_deref() },
-        us_privacy: request.cookies("usprivacy").next(),
-    };
-    consent::permission(&signals, &site.tenant)
+    let mut permission = Permission::None(Refusal::Policy);
+    for time in 0.. {
+        let [tcf, gpp, sid, us_privacy] = COOKIES.map(|name| request.cookies(name).nth(time));
+        if time > 0 && [tcf, gpp, sid, us_privacy].iter().all(Option::is_none) {
+            break;
+        }
+        if time == TIMES || request.cookies_are_too_long() {
+            return Permission::None(Refusal::Undecodable);
+        }
+        let sid = sid.map(consent::section_ids);
+        let signals = Signals {
+            gpc: request.gpc(),
+            tcf: body.tcf.as_deref().or(tcf),
+            gpp: if in_body { body.gpp.as_deref() } else { gpp },
+            gpp_sid: if in_body { body.gpp_sid.as_deref() } else { sid.as_deref() },
+            us_privacy,
+        };
+        match consent::permission(&signals, &site.tenant) {
+            Permission::Full => permission = Permission::Full,
+            Permission::None(Refusal::Policy) => {}
+            refused @ Permission::None(_) => return refused,
+        }
+    }
+    permission
 }
 
-/// What a call without a place for consent may do: any signal decides; without one, our cookie is there
-/// because permission was given when it was written.
-pub(crate) fn standing(request: Request<'_>, jar: &Jar, site: &Site) -> Permission {
-    let said =
-        ["__gpp_sid", "euconsent-v2", "__gpp", "usprivacy"].iter().any(|name| request.cookies(name).next().is_some());
-    if !request.gpc() && !said && jar.identity.is_some() {
-        return Permission::Full;
+/// What a call without a place for consent may do: any signal that says yes or no decides; without one, what was `given`
+/// before stands.
+pub(crate) fn standing(request: Request<'_>, given: bool, site: &Site) -> Permission {
+    match of_call(request, &ConsentBody::default(), site) {
+        Permission::None(Refusal::Policy) if given => Permission::Full,
+        said => said,
     }
-    of_call(request, &ConsentBody::default(), site)
 }
 
 /// Makes an answer one to a visitor who gives no permission: cookies of ours are read this once, to expire them

@@ -8,7 +8,7 @@ use causeway_shared::limits;
 use causeway_shared::token::{self, AdToken, TokenError};
 
 use crate::answer::Outcome;
-use crate::cookies::{self, Jar};
+use crate::cookies::Jar;
 use crate::engine::{Call, Incoming, Routed, pack};
 use crate::permission;
 use crate::placing;
@@ -74,7 +74,8 @@ pub(crate) fn settle(visit: Box<Visit>) -> Alone {
         return Alone::Answer(Box::new(led(&visit, call)));
     }
     // What nobody saw has no caps: it could not have been placed.
-    let strict = call.token.visitor != VisitorId::NOBODY && visit.catalogue.is_strict(call.token.entity.ad);
+    let strict = call.token.visitor != VisitorId::NOBODY
+        && (call.token.strict || visit.catalogue.is_strict(call.token.entity.ad));
     let is_late = call.token.placed.saturating_add(limits::SERVE_WINDOW_MS + 60_000) < visit.now;
     if strict && call.counts && !is_late {
         let hop = strict::confirm(&visit.site, call.token.visitor, call.token.insertion);
@@ -140,16 +141,13 @@ fn count(visit: &Visit, call: &PixelCall, outcome: &mut Outcome) {
 }
 
 fn counts(incoming: &Incoming<'_>, token: &AdToken) -> bool {
-    let (site, now) = (&incoming.site, incoming.now);
+    let site = &incoming.site;
     if token.visitor == VisitorId::NOBODY {
         // Nothing is said of anybody: what its campaign pays counts without a visitor (invariant 10).
         return incoming.request.uncounted().is_none();
     }
-    let jar = cookies::read(incoming.request, site, now);
-    // A browser that sends no cookie with pictures gave its permission when the ad was placed.
-    let permitted = (jar.identity.is_none() && !incoming.request.gpc())
-        || permission::standing(incoming.request, &jar, site).is_full();
-    permitted && incoming.request.uncounted().is_none()
+    // Permission was given when the ad was placed, whatever cookies a browser sends with pictures.
+    permission::standing(incoming.request, true, site).is_full() && incoming.request.uncounted().is_none()
 }
 
 /// The action of a token, as a fact of its own visitor.

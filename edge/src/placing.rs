@@ -252,7 +252,9 @@ fn house<'a>(visit: &'a Visit, asked: &'a Asked, why: &'static str, visitor: Opt
 
 /// Places an ad. `None` only for a tenant without keys.
 fn place(visit: &Visit, asked: &Asked, entity: Entity, visitor: VisitorId) -> Option<Placed> {
-    let token = AdToken { visitor, insertion: asked.insertion, entity, view_type: asked.view_type, placed: visit.now };
+    let strict = visit.catalogue.is_strict(entity.ad);
+    let (insertion, view_type, placed) = (asked.insertion, asked.view_type, visit.now);
+    let token = AdToken { visitor, insertion, entity, view_type, placed, strict };
     let sealed = token::seal(&visit.site.keys.cookie, &visit.site.id, &token)?;
     let address = |route: &str| format!("/v1/{route}/{sealed}");
     let reserved = is_capped(visit, entity).then(|| Reservation::from(&token));

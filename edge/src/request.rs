@@ -20,6 +20,8 @@ pub(crate) struct Request<'a> {
     pub(crate) host: &'a str,
     pub(crate) path: &'a str,
     values: [&'a str; HEADERS.len()],
+    /// Whether its cookies are over their bound, and none of them is known.
+    too_long: bool,
     extra: &'a str,
 }
 
@@ -32,9 +34,10 @@ impl<'a> Request<'a> {
         let (url, rest) = rest.split_once('\n')?;
         let mut values = [""; HEADERS.len()];
         let mut lines = rest.splitn(HEADERS.len() + 1, '\n');
-        for value in &mut values {
-            *value = lines.next().filter(|v| v.len() <= limits::HEADER_BYTES).unwrap_or("");
-        }
+        values.iter_mut().zip(&mut lines).for_each(|(value, line)| *value = line);
+        let is_too_long = |value: &&str| value.len() > limits::HEADER_BYTES;
+        let too_long = values.first().is_some_and(is_too_long);
+        values.iter_mut().filter(|value| is_too_long(value)).for_each(|value| *value = "");
         let extra = lines.next().unwrap_or("");
         let (scheme, after) = url.split_once("://")?;
         let authority_end = after.find(['/', '?', '#']).unwrap_or(after.len());
@@ -47,13 +50,17 @@ impl<'a> Request<'a> {
         let own_origin = url.get(..scheme.len() + 3 + authority.len())?;
         let secure = scheme == "https";
         let path = if path.is_empty() { "/" } else { path };
-        Some(Self { method, place, secure, own_origin, host, path, values, extra })
+        Some(Self { method, place, secure, own_origin, host, path, values, too_long, extra })
     }
 
     /// The values of one of our cookies, or of the publisher's; browsers send one a path and domain.
     pub(crate) fn cookies(self, name: &'a str) -> impl Iterator<Item = &'a str> {
         let [cookie, ..] = self.values;
         cookie.split(';').filter_map(move |pair| pair.trim().strip_prefix(name)?.strip_prefix('='))
+    }
+
+    pub(crate) fn cookies_are_too_long(self) -> bool {
+        self.too_long
     }
 
     pub(crate) fn origin(self) -> Option<&'a str> {

@@ -302,7 +302,7 @@ const flush = safe((away) => {
   if (silent || (!met && !away)) return;
   while (outbox.length) {
     let chars = 0;
-    const cut = outbox.findIndex((text, i) => (chars += text.length + 1) > BATCH_CHARS || i >= EVENTS);
+    const cut = outbox.findIndex((text, i) => ((chars += text.length + 1) > BATCH_CHARS && i > 0) || i >= EVENTS);
     const batch = outbox.splice(0, cut < 0 ? EVENTS : cut);
     if (!post(batch)) return keep(batch);
   }

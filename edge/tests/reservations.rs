@@ -443,6 +443,27 @@ fn s3_05_a_strict_impression_that_comes_late_or_as_an_event_counts_nothing() {
 }
 
 #[test]
+fn s3_05_a_strict_impression_counts_by_its_object_alone_when_its_ad_is_in_no_catalogue_any_more() {
+    let (mut page, mut other) = (Page::with(&strict()), strict());
+    let placed = page.decide(1, true);
+    assert_eq!(placed[0]["ad"]["id"], "red");
+    for (ad, code) in [(0, 91), (1, 92), (2, 93)] {
+        other["ad"][ad]["code"] = code.into();
+    }
+    page.put_catalogue(2, &other);
+    page.now += limits::CATALOGUE_FRESH_MS;
+    page.decide(1, true);
+    let event = json!([{ "type": "action", "action": "impression", "insertion": placed[0]["insertion"] }]);
+    assert_eq!(page.send("POST", "/v1/events", &event).head.facts, 0);
+    let calls = page.calls;
+    let address = placed[0]["impression_url"].as_str().unwrap();
+    let seen = [page.send("GET", address, &Value::Null), page.send("GET", address, &Value::Null)];
+    assert_eq!((seen.map(|pixel| pixel.head.facts), page.calls), ([1, 0], calls + 2), "the object says so once");
+    page.now += limits::SERVE_WINDOW_MS + 120_000;
+    assert_eq!(page.send("GET", address, &Value::Null).head.facts, 0);
+}
+
+#[test]
 fn s3_05_two_browsers_of_a_person_ask_one_object() {
     let mut page = Page::with(&strict());
     let first = page.explained();

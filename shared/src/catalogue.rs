@@ -390,10 +390,10 @@ struct Row<'a> {
 }
 
 impl Campaign {
-    /// From when on its ads are placed, and from when on not any more; of what is no moment as if it were not there.
+    /// From when on its ads are placed, and from when on not any more; of what is no moment as if it were not there. What lies before 1970 is its beginning.
     #[must_use]
     pub fn runs(&self) -> std::ops::Range<Millis> {
-        let moment = |text: &Option<String>| text.as_ref().and_then(|text| u64::try_from(filter::rfc3339(text)?).ok());
+        let moment = |text: &Option<String>| Some(u64::try_from(filter::rfc3339(text.as_ref()?)?).unwrap_or(0));
         moment(&self.starts).unwrap_or(0)..moment(&self.ends).unwrap_or(Millis::MAX)
     }
 }

@@ -202,12 +202,12 @@ impl<'a> Question<'a> {
     }
 
     /// The ads under strict caps that may be placed, by placement, the first choice first: as many as come before the
-    /// first ad that needs no asking, so that what is granted is also placed.
+    /// first ad that needs no asking, so that what is granted is also placed. One whose person awaits a unit may get none.
     #[must_use]
     pub fn strict(&self) -> Vec<Vec<usize>> {
         let mut page = OnPage::default();
         let each = self.placements.iter().map(|placement| {
-            let free = self.best(placement, &page, |_, offer| !offer.strict);
+            let free = self.best(placement, &page, |_, offer| !offer.strict && !self.awaits_unit(offer));
             let before = |candidate: &Candidate| free.is_none_or(|free| candidate.rank() < free.rank());
             let strict = |candidate: &&Candidate| {
                 let offer = self.catalogue.offers.get(candidate.place());

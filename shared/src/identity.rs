@@ -128,6 +128,7 @@ pub struct Second {
     newest: LiteMap<VisitorId, Version>,
     siblings: Vec<VisitorId>,
     reads: Reads,
+    minted: bool,
 }
 
 /// What comes after the first read.
@@ -207,7 +208,7 @@ impl Begun {
     /// Whether a visitor was minted, which the shell limits by client network.
     #[must_use]
     pub fn minted(&self) -> bool {
-        self.who.origin == Origin::Minted && self.who.arrived.is_none()
+        self.who.origin == Origin::Minted
     }
 
     /// Step 4 and the reads of step 5: the snapshot's own unique id decides again whether this is another
@@ -224,6 +225,7 @@ impl Begun {
         if let Some(tag) = other {
             who.switch(tag, random);
         }
+        let minted = other.is_some() && who.origin == Origin::Minted;
         if found.failed {
             who.asked.clear();
         }
@@ -240,6 +242,7 @@ impl Begun {
             newest: found.newest,
             siblings,
             reads,
+            minted,
         }))
     }
 }
@@ -249,6 +252,12 @@ impl Second {
     #[must_use]
     pub fn reads(&self) -> &Reads {
         &self.reads
+    }
+
+    /// Whether the first read led to a visitor that was minted, as [`Begun::minted`].
+    #[must_use]
+    pub fn minted(&self) -> bool {
+        self.minted
     }
 
     /// Step 5: all that was read is joined, with the ledger. `None` when the visitor that the request was switched

@@ -153,6 +153,12 @@ impl FactId {
         Self::hashed(b"causeway message\0", visitor, message_id.as_bytes())
     }
 
+    /// The id of a fact that a job of the origin says, by a name of its own: no client can name one.
+    #[must_use]
+    pub fn of_job(visitor: VisitorId, name: &str) -> Self {
+        Self::hashed(b"causeway job\0", visitor, name.as_bytes())
+    }
+
     /// The id of a visitor's withdrawal: there is one, however often it is said.
     #[must_use]
     pub fn of_withdrawal(visitor: VisitorId) -> Self {
@@ -444,5 +450,6 @@ mod tests {
         let other = VisitorId::mint(1, [2; 10]);
         assert_eq!(FactId::of_message(visitor, "m"), FactId::of_message(visitor, "m"));
         assert_ne!(FactId::of_message(visitor, "m"), FactId::of_message(other, "m"));
+        assert_ne!(FactId::of_message(visitor, "m"), FactId::of_job(visitor, "m"));
     }
 }

@@ -205,6 +205,13 @@ impl Profile {
         self.newest.insert(fact.received, fact.id.short());
     }
 
+    /// Adds what somebody else says of the visitor, which was not there: it was not seen by that.
+    pub fn told(&mut self, add: impl FnOnce(&mut Self)) {
+        let seen = self.seen;
+        add(self);
+        self.seen = seen;
+    }
+
     /// Adds one fact as [`Profile::fold`] does, and what it writes of attributes: their tokens, which the tenant's
     /// dictionary gives, and their values, `None` where one is removed.
     pub fn assign(&mut self, fact: &Fact, writes: impl IntoIterator<Item = (Token, Option<Value>)>) {

@@ -25,6 +25,8 @@ pub struct AdToken {
     pub view_type: ViewType,
     /// When it was placed, in milliseconds since the Unix epoch.
     pub placed: Millis,
+    /// Whether its impression counts only with an object's word, whatever the catalogue says by then.
+    pub strict: bool,
 }
 
 /// Why a token counts nothing.
@@ -52,7 +54,7 @@ impl TokenError {
 /// Signs a token: letters, digits, `-`, `_` and `.`. `None` only for a ring without an active key.
 #[must_use]
 pub fn seal(ring: &KeyRing, tenant: &TenantId, token: &AdToken) -> Option<String> {
-    let AdToken { visitor, insertion, entity, view_type, placed } = token;
+    let AdToken { visitor, insertion, entity, view_type, placed, strict } = token;
     let mut bytes = Vec::with_capacity(64);
     packed::put(&mut bytes, FORM);
     bytes.extend_from_slice(visitor.as_bytes());
@@ -61,6 +63,10 @@ pub fn seal(ring: &KeyRing, tenant: &TenantId, token: &AdToken) -> Option<String
     [ad, ad_group, campaign, advertiser].into_iter().for_each(|code| packed::put(&mut bytes, code.into()));
     packed::put(&mut bytes, view_type.0.into());
     packed::put(&mut bytes, *placed);
+    // A release before this field reads no further than to it.
+    if *strict {
+        packed::put(&mut bytes, 1);
+    }
     cookie::seal(ring, NAME, tenant, &bytes)
 }
 
@@ -83,7 +89,8 @@ fn read(packed: &mut Packed<'_>) -> Option<AdToken> {
     let mut code = || u32::try_from(packed.number()?).ok();
     let entity = Entity { ad: code()?, ad_group: code()?, campaign: code()?, advertiser: code()? };
     let view_type = ViewType(u8::try_from(packed.number()?).ok()?);
-    Some(AdToken { visitor, insertion, entity, view_type, placed: packed.number()? })
+    let placed = packed.number()?;
+    Some(AdToken { visitor, insertion, entity, view_type, placed, strict: packed.number().is_some() })
 }
 
 #[cfg(test)]
@@ -105,6 +112,7 @@ mod tests {
             entity: Entity { ad: 70_000, ad_group: 3, campaign: 2, advertiser: 1 },
             view_type: ViewType(4),
             placed: NOW,
+            strict: false,
         }
     }
 
@@ -117,6 +125,8 @@ mod tests {
         assert_eq!(open(&ring(1), &own, &text, NOW + limits::TOKEN_LIFE_MS + 1), Err(TokenError::Late(token())));
         assert_eq!(open(&ring(1), &other, &text, NOW), Err(TokenError::Forged));
         assert_eq!(open(&ring(2), &own, &text, NOW), Err(TokenError::Forged));
+        let strict = AdToken { strict: true, ..token() };
+        assert_eq!(open(&ring(1), &own, &seal(&ring(1), &own, &strict).unwrap(), NOW), Ok(strict));
     }
 
     #[test]

@@ -234,6 +234,7 @@ fn ledger_payload() -> Vec<u8> {
             entity,
             view_type: ViewType(4),
             placed: NOW + n * 60_000,
+            strict: false,
         };
         ledger.reserve([Reservation::from(&token)]);
     }

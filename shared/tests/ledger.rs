@@ -177,6 +177,7 @@ fn field_13_the_next_page_sees_what_this_one_placed() {
         entity: entity(0),
         view_type: ViewType(1),
         placed,
+        strict: false,
     };
     let mut ledger = Ledger::new(own);
     for (page, placed) in (0..3).zip([NOW, NOW + 20_000, NOW + 40_000]) {

@@ -428,7 +428,10 @@ describe("events_reach_the_origin", () => {
     await page.clock.pauseAt(3_600_000);
     await page.evaluate(() => {
       window.refusing = true;
-      for (let i = 0; i < 30; i += 1) window.causeway.track("read", { text: "ü".repeat(700), i });
+      // The first is as long as one may be.
+      const none = { type: "track", name: "read", properties: { text: "", i: 0 }, id: crypto.randomUUID() };
+      window.causeway.track("read", { text: "x".repeat(20_000 - JSON.stringify(none).length), i: 0 });
+      for (let i = 1; i < 30; i += 1) window.causeway.track("read", { text: "ü".repeat(700), i });
       window.hide(true);
     });
     const sent = async () => (await asked(page, "/v1/events")).map(({ body }) => body);

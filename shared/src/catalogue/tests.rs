@@ -117,6 +117,9 @@ fn a_campaigns_terms_are_checked_with_their_paths() {
     all["campaign"][0]["ends"] = json!("2026-11-01T23:00:00Z");
     assert_eq!(paths(all), ["c.campaign[0].ends"]);
     let mut all = small();
+    all["campaign"][0]["ends"] = json!("1970-01-01T00:00:00+01:00");
+    assert_eq!(catalogue(all).campaigns[0].runs(), 0..0, "it is over, not without an end");
+    let mut all = small();
     all["campaign"][0]["targeting"] = json!({ "attributes.age": 3, "devices": "two" });
     all["ad_group"][0]["targeting"] = json!({ "actions.hide": { "$count": { "$lt": 1 }, "campaign": ["winter"], "within": { "interval": 1, "unit": "days" } } });
     let found = catalogue(all).targets("c", &Dictionary::default(), &words()).unwrap_err();

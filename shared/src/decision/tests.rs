@@ -395,6 +395,16 @@ fn s4_07_only_recipients_see_a_limited_offer_and_one_that_would_be_placed_is_ask
     let has = ["won", "outbid", "outbid", "outbid"];
     assert_eq!(with(&plain, Some(Holding::Has(3)), &[TOP]), (Ok(1), Some(3), None, has.to_vec()));
     assert_eq!(codes(&plain, None, TOP).1, ["nobody", "nobody", "won", "outbid"]);
+    // It may get none: what is under strict caps and comes next is asked for too.
+    let strict = limited(&|all| {
+        all["campaign"][1]["cap_mode"] = json!("strict");
+        all["campaign"][1]["caps"] = cap("impression", 9, 1, "days");
+    });
+    let asked = |holding| {
+        let person = Person { units: [(1, holding)].into_iter().collect(), ..Person::default() };
+        Question::new(&strict, Some(&person), &Subject::default(), sized(&[TOP]), noon()).strict()
+    };
+    assert_eq!([Holding::May, Holding::Has(3)].map(asked), [vec![vec![2]], vec![vec![]]]);
     // Nothing is asked for that would not be placed.
     let outbid = limited(&|all| all["campaign"][2]["bid"] = json!({ "cpm_micros": 9 }));
     assert_eq!(with(&outbid, Some(Holding::May), &[TOP]).2, None);

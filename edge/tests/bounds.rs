@@ -1,0 +1,111 @@
+//! What an isolate lets one network, and requests that nobody waits for, take of it.
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
+
+mod browser;
+
+use browser::{Browser, facts};
+use causeway_shared::ids::{AltHash, Epoch, KindCode, Version, VisitorId};
+use causeway_shared::membership::Membership;
+use causeway_shared::profile::{Content, SubProfile};
+use causeway_shared::view::{Snapshot, Stored};
+use causeway_shared::{kv, wire};
+use serde_json::Value;
+
+/// A visitor whose cookie named a member, and what a login of another finds at it.
+fn of_ann() -> Browser {
+    let mut browser = Browser::new("allow");
+    browser.prove("ann");
+    browser.visit();
+    // Old enough to have a snapshot.
+    browser.now += 3_600_000;
+    browser.prove("bert");
+    browser
+}
+
+fn stored(browser: &Browser, visitor: VisitorId, member: &str, bytes: usize) -> String {
+    let unique: AltHash = browser.ring.hash_alternate(KindCode(1), member)[0];
+    let version = Version { restore: 0, counter: 5 };
+    let content = Content { segments: vec![0; bytes], ..Content::default() };
+    let admits = [(visitor, ())].into_iter().collect();
+    let snapshot = Snapshot {
+        version,
+        visitor,
+        unique: vec![unique],
+        membership: Membership { epoch: Epoch(3), devices: 1, admits, ..Membership::default() },
+        profiles: [(visitor, SubProfile::pack(version, &content))].into_iter().collect(),
+        best: None,
+        truncated: false,
+    };
+    let key = kv::snapshot_key(&"demo".parse().unwrap(), visitor);
+    wire::kv::encode_stored(&key, &Stored::Snapshot(Box::new(snapshot))).unwrap()
+}
+
+#[test]
+fn field_24_another_member_at_an_old_cookie_mints_within_the_network_s_limit() {
+    let mut browser = of_ann();
+    for _ in 0..3 {
+        let begun = browser.begin("POST", "/v1/decide", "{}");
+        assert!(begun.head.mint, "each is asked for");
+        let refused = browser.engine.refuse_mint(begun.head.turn.unwrap());
+        let answer: Value = serde_json::from_slice(&refused.body).unwrap();
+        assert_eq!((&answer["visitor"], facts(&refused).len()), (&Value::Null, 0));
+    }
+}
+
+#[test]
+fn field_24_so_does_one_whose_snapshot_alone_says_that_it_is_another_s() {
+    let mut browser = Browser::new("allow");
+    let visitor = browser.visit();
+    browser.now += 3_600_000;
+    browser.prove("bert");
+    let begun = browser.begin("POST", "/v1/decide", "{}");
+    assert!(!begun.head.mint);
+    let snapshot = stored(&browser, visitor, "ann", 0);
+    let values: Vec<&str> =
+        begun.head.read.iter().map(|key| if key.starts_with("v:") { &*snapshot } else { "" }).collect();
+    let second = browser.engine.resume(begun.head.turn.unwrap(), values.join("\n").as_bytes(), "");
+    assert!(second.head.mint);
+    let turn = second.head.turn.unwrap();
+    let answer: Value = serde_json::from_slice(&browser.engine.refuse_mint(turn).body).unwrap();
+    assert_eq!(answer["visitor"], Value::Null);
+}
+
+/// Waiting with what was read: the first read named another browser of the member, whose snapshot is asked for.
+fn waits_with_a_snapshot(browser: &mut Browser, snapshot: &str, lookup: &str) -> u32 {
+    let begun = browser.begin("POST", "/v1/decide", "{}");
+    let value = |key: &String| match key.split(':').next() {
+        Some("v") => snapshot.to_owned(),
+        Some("a") => lookup.to_owned(),
+        _ => String::new(),
+    };
+    let values: Vec<String> = begun.head.read.iter().map(value).collect();
+    let second = browser.engine.resume(begun.head.turn.unwrap(), values.join("\n").as_bytes(), "");
+    assert_eq!(second.head.read.len(), 1, "the other browser's snapshot");
+    second.head.turn.unwrap()
+}
+
+#[test]
+fn field_17_what_abandoned_requests_had_read_is_bounded_too() {
+    let mut browser = Browser::new("allow");
+    let visitor = browser.visit();
+    browser.now += 3_600_000;
+    browser.prove("ann");
+    let other = VisitorId::mint(browser.now - 7_200_000, [9; 10]);
+    let id = browser.ring.hash_alternate(KindCode(1), "ann")[0];
+    let id = causeway_shared::ids::AlternateId { kind: KindCode(1), hash: id };
+    let key = kv::lookup_key(&"demo".parse().unwrap(), id);
+    let lookup = wire::kv::encode_lookup(&key, &[other]).unwrap();
+    let large = stored(&browser, visitor, "ann", 48_000);
+    let waiting = |browser: &mut Browser, snapshot: &str| {
+        let turns: Vec<u32> = (0..1_000).map(|_| waits_with_a_snapshot(browser, snapshot, &lookup)).collect();
+        let mut answers = |turn: &u32| {
+            let answer: Value = serde_json::from_slice(&browser.engine.resume(*turn, b"", "").body).unwrap();
+            answer["reason"] != "overloaded"
+        };
+        turns.iter().filter(|turn| answers(turn)).count()
+    };
+    let held = waiting(&mut browser, &large);
+    assert!((200..=600).contains(&held), "{held} of a thousand, with 64 KB each");
+    let small = stored(&browser, visitor, "ann", 5_000);
+    assert_eq!(waiting(&mut browser, &small), 1_000);
+}

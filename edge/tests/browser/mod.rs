@@ -1,0 +1,87 @@
+//! A browser for the tests of calls, as an edge with an empty KV sees it.
+#![allow(dead_code, clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail, and not each uses all")]
+
+use causeway_edge::{Engine, Outcome};
+use causeway_shared::fact::Fact;
+use causeway_shared::ids::{Millis, VisitorId};
+use causeway_shared::keys::{Key, KeyRing, Keys, Stage, TenantKeys};
+use causeway_shared::wire;
+use serde_json::{Value, json};
+
+const NOW: Millis = 1_800_000_000_000;
+
+/// A browser at an edge with an empty KV.
+pub(crate) struct Browser {
+    pub(crate) engine: Engine,
+    pub(crate) ring: KeyRing,
+    pub(crate) now: Millis,
+    pub(crate) cookies: Vec<String>,
+    pub(crate) gpc: &'static str,
+    pub(crate) proof: String,
+}
+
+impl Browser {
+    pub(crate) fn new(no_signal: &str) -> Self {
+        let secret = |seed: u8| std::array::from_fn(|i| u8::try_from(i * 7).unwrap() ^ seed);
+        let ring = |seed| KeyRing(vec![Key { id: 1, stage: Stage::Active, secret: secret(seed).into() }]);
+        let proof = json!([{ "kid": "p", "alg": "HS256", "key": "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=" }]);
+        let proof = serde_json::from_value(proof).unwrap();
+        let demo = TenantKeys { cookie: ring(1), alternate: ring(2), proof, ..TenantKeys::default() };
+        let keys = Keys { sync: ring(3), explain: None, tenants: [("demo".to_owned(), demo)].into() };
+        let config = json!({ "tenant": [{
+            "name": "demo", "hosts": ["localhost"], "dev": true, "no_signal": no_signal, "proof_header": "x-proof", "house_ad": { "id": "house" },
+            "kinds": [{ "name": "member", "code": 1, "unique": true }],
+        }] });
+        Self {
+            engine: Engine::configure(&config.to_string(), &serde_json::to_string(&keys).unwrap()).unwrap(),
+            ring: ring(2),
+            now: NOW,
+            cookies: Vec::new(),
+            gpc: "",
+            proof: String::new(),
+        }
+    }
+
+    pub(crate) fn prove(&mut self, member: &str) {
+        self.proof = self.engine.dev_proof("localhost", member, self.now);
+    }
+
+    /// Takes a call to its end, with nothing in the KV.
+    pub(crate) fn send(&mut self, method: &str, path: &str, body: &str) -> Outcome {
+        let mut outcome = self.begin(method, path, body);
+        while let Some(turn) = outcome.head.turn {
+            outcome = self.engine.resume(turn, b"", "");
+        }
+        outcome
+    }
+
+    pub(crate) fn begin(&mut self, method: &str, path: &str, body: &str) -> Outcome {
+        self.now += 1_000;
+        let Self { cookies, gpc, proof, .. } = self;
+        let agent = "Mozilla/5.0 (X11; Linux x86_64) Firefox/140.0";
+        let head = format!("{method}\nhttp://localhost{path}\n{}\n\n{gpc}\n\n{agent}\n\n{proof}", cookies.join("; "));
+        let mut seed = [7; 32];
+        seed[..8].copy_from_slice(&self.now.to_be_bytes());
+        self.engine.begin(&head, body.as_bytes(), self.now, &seed)
+    }
+
+    /// A page view; gives the visitor.
+    pub(crate) fn visit(&mut self) -> VisitorId {
+        let outcome = self.send("POST", "/v1/decide", "{}");
+        self.keep(&outcome);
+        serde_json::from_slice::<Value>(&outcome.body).unwrap()["visitor"].as_str().unwrap().parse().unwrap()
+    }
+
+    pub(crate) fn keep(&mut self, outcome: &Outcome) {
+        for (_, set) in outcome.head.headers.iter().filter(|(name, _)| *name == "set-cookie") {
+            let pair = set.split(';').next().unwrap();
+            let (name, value) = pair.split_once('=').unwrap();
+            self.cookies.retain(|c| !c.starts_with(&format!("{name}=")));
+            self.cookies.extend((!value.is_empty()).then(|| pair.to_owned()));
+        }
+    }
+}
+
+pub(crate) fn facts(outcome: &Outcome) -> Vec<Fact> {
+    if outcome.facts.is_empty() { Vec::new() } else { wire::facts::decode(&outcome.facts).unwrap().facts }
+}
