@@ -28,7 +28,7 @@ pub struct Members {
 }
 
 /// People by their masters, the oldest first: at most so many of those whose master is younger than `after`. A visitor that
-/// withdrew or was erased is a person of its own.
+/// withdrew is a person of its own; one that was erased is none.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
@@ -38,7 +38,9 @@ pub fn all(
     after: Option<VisitorId>,
     most: usize,
 ) -> Result<Vec<Listed>, StoreError> {
-    const READ: &str = "SELECT master, devices FROM people WHERE tenant = ?1 AND master > ?2 ORDER BY master LIMIT ?3";
+    const READ: &str = "SELECT master, devices FROM people WHERE tenant = ?1 AND master > ?2
+            AND NOT EXISTS (SELECT 1 FROM erased e WHERE e.tenant = ?1 AND e.visitor = people.master)
+        ORDER BY master LIMIT ?3";
     let after = after.map(|after| after.as_bytes().to_vec()).unwrap_or_default();
     let mut statement = conn.prepare_cached(READ)?;
     let most = i64::try_from(most).unwrap_or(i64::MAX);
@@ -99,8 +101,10 @@ fn place(conn: &Connection, tenant: TenantNo, visitor: VisitorId) -> Result<Opti
 #[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
+    use crate::erase::Whom;
     use crate::links::{Checked, check};
     use crate::testing::{NOW, Origin, page, visitor};
+    use causeway_shared::fact::Scope;
     use causeway_shared::person::Weight;
 
     #[test]
@@ -133,6 +137,26 @@ mod tests {
         assert_eq!((seen, pages), ([6, 7, 3, 4, 5, 1, 2].map(name).to_vec(), 4), "the last active first");
         assert_eq!(members(conn, tenant, visitor(77), None, 2).unwrap(), None);
         assert_eq!(members(conn, tenant, visitor(1), Some(visitor(9)), 2).unwrap(), None, "another's");
+    }
+
+    #[test]
+    fn s5_05_who_is_erased_is_no_person_and_costs_no_page() {
+        let mut origin = Origin::new();
+        let erasure = |v: u32| Whom::Visitor(visitor(v)).fact(Scope::Visitor, NOW, [7; 16]);
+        let pages: Vec<_> = (1..=9).map(|v| page(visitor(v), 1, NOW)).collect();
+        origin.send("demo", &pages);
+        origin.send("other", &[page(visitor(5), 1, NOW), erasure(1)]);
+        let gone = [1, 3, 4, 5, 6, 9].map(erasure);
+        origin.send("demo", &gone);
+        let people = |tenant: &str, after, most| -> Vec<String> {
+            let found = all(&origin.conn, origin.tenant(tenant).no, after, most).unwrap();
+            found.into_iter().map(|person| person.master).collect()
+        };
+        let names = |of: &[u32]| of.iter().map(|v| visitor(*v).to_string()).collect::<Vec<_>>();
+        assert_eq!(people("demo", None, 2), names(&[2, 7]), "a page's worth of them in between");
+        assert_eq!(people("demo", Some(visitor(7)), 2), names(&[8]));
+        assert_eq!(people("demo", Some(visitor(3)), 9), names(&[7, 8]), "after one of them");
+        assert_eq!(people("other", None, 2), names(&[5]));
     }
 
     #[test]

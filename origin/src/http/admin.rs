@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::body::{Body, Bytes};
-use axum::extract::rejection::{PathRejection, QueryRejection};
-use axum::extract::{Path, Query, Request, State};
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, Request, State};
 use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -15,6 +15,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use super::segments::{ById, ByLookup, Place};
 use super::{ApiError, App, BODY_TIME, Live};
 use crate::audit;
 use crate::clock;
@@ -105,15 +106,10 @@ pub(super) fn tenant(live: &Live, which: MaybeWhich) -> Result<Known, ApiError> 
     })
 }
 
-async fn visitor(
-    State(app): State<Arc<App>>,
-    headers: HeaderMap,
-    path: Result<Path<String>, PathRejection>,
-    which: MaybeWhich,
-) -> Answer {
+async fn visitor(State(app): State<Arc<App>>, headers: HeaderMap, Place(id): ById, which: MaybeWhich) -> Answer {
     let live = admit(&app, &headers, Role::Viewer).await?;
-    let bad = || ApiError::field("id", "bad_id", "a visitor id is a UUID of version 7");
-    let id: VisitorId = path.map_err(|_| bad())?.0.parse().map_err(|_| bad())?;
+    let bad = |_| ApiError::field("id", "bad_id", "a visitor id is a UUID of version 7");
+    let id: VisitorId = id.parse().map_err(bad)?;
     let tenant = tenant(live, which)?;
     let found = live.readers.read(move |view| describe::visitor(view, &tenant, id)).await?;
     let unknown = || ApiError::new(StatusCode::NOT_FOUND, "unknown_visitor", "no fact of that visitor ever came");
@@ -123,13 +119,10 @@ async fn visitor(
 async fn lookup(
     State(app): State<Arc<App>>,
     headers: HeaderMap,
-    path: Result<Path<(String, String)>, PathRejection>,
+    Place((kind, value)): ByLookup,
     which: MaybeWhich,
 ) -> Answer {
     let live = admit(&app, &headers, Role::Viewer).await?;
-    let Ok(Path((kind, value))) = path else {
-        return Err(ApiError::field("value", "bad_id", "the alternate id is not UTF-8"));
-    };
     let tenant = tenant(live, which)?;
     let found = live.readers.read(move |view| match describe::lookup(view.conn, &tenant, &kind, &value) {
         Err(LookupError::Store(e)) => Err(e),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::{Path, Query, Request, State};
+use axum::extract::{Query, Request, State};
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use axum::routing::get;
@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::admin::{MaybeWhich, admit, tenant, which};
-use super::segments::{Answer, ById, ByLookup, found, read_json, visitor};
+use super::segments::{Answer, ById, ByLookup, Place, found, read_json, visitor};
 use super::{ApiError, App, random};
 use crate::attributes::{self, Write};
 use crate::segments::Whose;
@@ -25,19 +25,19 @@ pub(super) fn routes() -> Router<Arc<App>> {
         .route("/admin/v1/lookups/{kind}/{value}/attributes", get(show_lookup).put(write_lookup))
 }
 
-async fn show_visitor(State(app): State<Arc<App>>, Path(id): ById, request: Request) -> Answer {
+async fn show_visitor(State(app): State<Arc<App>>, Place(id): ById, request: Request) -> Answer {
     show(&app, visitor(&id)?, request).await
 }
 
-async fn show_lookup(State(app): State<Arc<App>>, Path((kind, value)): ByLookup, request: Request) -> Answer {
+async fn show_lookup(State(app): State<Arc<App>>, Place((kind, value)): ByLookup, request: Request) -> Answer {
     show(&app, Whose::Lookup(kind, value), request).await
 }
 
-async fn write_visitor(State(app): State<Arc<App>>, Path(id): ById, request: Request) -> Answer {
+async fn write_visitor(State(app): State<Arc<App>>, Place(id): ById, request: Request) -> Answer {
     write(&app, visitor(&id)?, request).await
 }
 
-async fn write_lookup(State(app): State<Arc<App>>, Path((kind, value)): ByLookup, request: Request) -> Answer {
+async fn write_lookup(State(app): State<Arc<App>>, Place((kind, value)): ByLookup, request: Request) -> Answer {
     write(&app, Whose::Lookup(kind, value), request).await
 }
 

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use axum::Router;
 use axum::body::{Body, Bytes};
-use axum::extract::{Path, Request, State};
+use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::IntoResponse as _;
 use axum::routing::{get, post, put};
@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use super::admin::{admit, tenant, which};
-use super::segments::{Answer, ById, read_json};
+use super::segments::{Answer, ById, Place, read_json};
 use super::{ApiError, App, Live};
 use crate::audience::answer::{self, AnswerError, Lines, Sampling};
 use crate::audience::kept::{self, KeepError, Kept};
@@ -167,7 +167,7 @@ async fn list(State(app): State<Arc<App>>, request: Request) -> Answer {
 }
 
 /// Keeps an audience as a segment from now on; the job writes it.
-async fn keep(State(app): State<Arc<App>>, Path(segment): ById, request: Request) -> Answer {
+async fn keep(State(app): State<Arc<App>>, Place(segment): ById, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
     let live = admit(&app, &parts.headers, Role::Operator).await?;
     let (known, segment) = (tenant(live, which(&parts.uri))?, number(&segment)?);
@@ -182,7 +182,7 @@ async fn keep(State(app): State<Arc<App>>, Path(segment): ById, request: Request
 }
 
 /// Lets one go; the job takes its members out.
-async fn let_go(State(app): State<Arc<App>>, Path(segment): ById, request: Request) -> Answer {
+async fn let_go(State(app): State<Arc<App>>, Place(segment): ById, request: Request) -> Answer {
     let (parts, _) = request.into_parts();
     let live = admit(&app, &parts.headers, Role::Operator).await?;
     let (known, segment) = (tenant(live, which(&parts.uri))?, number(&segment)?);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::{Path, Request, State};
+use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::IntoResponse as _;
 use axum::routing::{get, post};
@@ -14,7 +14,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::admin::{admit, admit_as, reason, tenant, which};
-use super::segments::{Answer, ById, read_json};
+use super::segments::{Answer, ById, Place, read_json};
 use super::{ApiError, App, random};
 use crate::audit::Said;
 use crate::clock;
@@ -72,7 +72,7 @@ async fn ask(State(app): State<Arc<App>>, request: Request) -> Answer {
     Ok((StatusCode::ACCEPTED, axum::Json(answer)).into_response())
 }
 
-async fn progress(State(app): State<Arc<App>>, headers: HeaderMap, Path(receipt): ById, uri: Uri) -> Answer {
+async fn progress(State(app): State<Arc<App>>, headers: HeaderMap, Place(receipt): ById, uri: Uri) -> Answer {
     let live = admit(&app, &headers, Role::Viewer).await?;
     let tenant = tenant(live, which(&uri))?;
     let bad = |_| ApiError::field("receipt", "bad_id", "a receipt is a UUID");

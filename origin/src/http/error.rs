@@ -1,5 +1,7 @@
 //! Errors as API.md shapes them.
 
+use std::borrow::Cow;
+
 use axum::http::StatusCode;
 use axum::http::header::{RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::response::{IntoResponse, Response};
@@ -13,7 +15,7 @@ pub struct ApiError {
     status: StatusCode,
     code: &'static str,
     message: String,
-    field: Option<&'static str>,
+    field: Option<Cow<'static, str>>,
 }
 
 impl ApiError {
@@ -23,8 +25,8 @@ impl ApiError {
     }
 
     /// A 400 about one field.
-    pub fn field(field: &'static str, code: &'static str, message: impl Into<String>) -> Self {
-        Self { field: Some(field), ..Self::new(StatusCode::BAD_REQUEST, code, message) }
+    pub fn field(field: impl Into<Cow<'static, str>>, code: &'static str, message: impl Into<String>) -> Self {
+        Self { field: Some(field.into()), ..Self::new(StatusCode::BAD_REQUEST, code, message) }
     }
 
     /// A 503: nothing was done, and the caller may come back in a second.

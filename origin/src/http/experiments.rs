@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::{Path, Request, State};
+use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::IntoResponse as _;
 use axum::routing::get;
 
 use super::admin::{admit, tenant, which};
-use super::segments::{Answer, ById};
+use super::segments::{Answer, ById, Place};
 use super::{ApiError, App};
 use crate::clock;
 use crate::experiment::results;
@@ -19,7 +19,7 @@ pub(super) fn routes() -> Router<Arc<App>> {
     Router::new().route("/admin/v1/experiments/{id}", get(show))
 }
 
-async fn show(State(app): State<Arc<App>>, Path(id): ById, request: Request) -> Answer {
+async fn show(State(app): State<Arc<App>>, Place(id): ById, request: Request) -> Answer {
     let live = admit(&app, request.headers(), Role::Viewer).await?;
     let tenant = tenant(live, which(request.uri()))?;
     let now = clock::now();

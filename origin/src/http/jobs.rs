@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::{Path, Query, Request, State};
+use axum::extract::{Query, Request, State};
 use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::IntoResponse as _;
 use axum::routing::get;
@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::admin::{admit, tenant, which};
-use super::segments::{Answer, ById};
+use super::segments::{Answer, ById, Place};
 use super::{ApiError, App};
 use crate::clock;
 use crate::jobs::runs::{self, Asked};
@@ -51,7 +51,7 @@ fn named(name: &str) -> Result<Job, ApiError> {
 }
 
 /// Answers with the run that was asked for: it is begun once no other is under way.
-async fn start(State(app): State<Arc<App>>, Path(job): ById, request: Request) -> Answer {
+async fn start(State(app): State<Arc<App>>, Place(job): ById, request: Request) -> Answer {
     let (parts, _) = request.into_parts();
     let live = admit(&app, &parts.headers, Role::Operator).await?;
     let (job, Said { dry_run, .. }) = (named(&job)?, said(&parts.uri)?);
@@ -77,7 +77,7 @@ async fn start(State(app): State<Arc<App>>, Path(job): ById, request: Request) -
     }
 }
 
-async fn show(State(app): State<Arc<App>>, headers: HeaderMap, Path(no): ById) -> Answer {
+async fn show(State(app): State<Arc<App>>, headers: HeaderMap, Place(no): ById) -> Answer {
     let live = admit(&app, &headers, Role::Viewer).await?;
     let no: i64 = no.parse().map_err(|_| ApiError::field("run", "bad_id", "a run is a whole number"))?;
     let run = live.readers.read(move |view| runs::find(view.conn, no)).await?;

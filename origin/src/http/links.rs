@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::{Path, Query, Request, State};
+use axum::extract::{Query, Request, State};
 use axum::http::StatusCode;
 use axum::response::IntoResponse as _;
 use axum::routing::{delete, get, post};
@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::admin::{admit, admit_as, reason, tenant, which};
-use super::segments::{Answer, ByLookup, read_json};
+use super::segments::{Answer, ByLookup, Place, read_json};
 use super::{ApiError, App, random};
 use crate::audit::Said;
 use crate::links::{LinkError, Tie};
@@ -91,7 +91,7 @@ async fn add(State(app): State<Arc<App>>, request: Request) -> Answer {
 
 /// Ends the first visitor's evidence with each id that connects the two. Answered once it is folded: who reads next sees
 /// two people.
-async fn unlink(State(app): State<Arc<App>>, Path((a, b)): ByLookup, request: Request) -> Answer {
+async fn unlink(State(app): State<Arc<App>>, Place((a, b)): ByLookup, request: Request) -> Answer {
     let (parts, _) = request.into_parts();
     let (live, token) = admit_as(&app, &parts.headers, Role::Operator).await?;
     let tenant = tenant(live, which(&parts.uri))?;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::rejection::QueryRejection;
-use axum::extract::{Path, Query, Request, State};
+use axum::extract::{Query, Request, State};
 use axum::http::{StatusCode, Uri};
 use axum::response::IntoResponse as _;
 use axum::routing::get;
@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::admin::{admit, tenant, which};
-use super::segments::{Answer, ById};
+use super::segments::{Answer, ById, Place};
 use super::{ApiError, App};
 use crate::people;
 use crate::tokens::Role;
@@ -55,7 +55,7 @@ async fn all(State(app): State<Arc<App>>, request: Request) -> Answer {
     Ok(axum::Json(json!({ "people": people, "next": next })).into_response())
 }
 
-async fn one(State(app): State<Arc<App>>, Path(id): ById, request: Request) -> Answer {
+async fn one(State(app): State<Arc<App>>, Place(id): ById, request: Request) -> Answer {
     let (parts, _) = request.into_parts();
     let live = admit(&app, &parts.headers, Role::Viewer).await?;
     let no = tenant(live, which(&parts.uri))?.no;

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::{Path, Request, State};
+use axum::extract::path::ErrorKind;
+use axum::extract::rejection::PathRejection;
+use axum::extract::{FromRequestParts, Path, Request, State};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
@@ -24,8 +26,28 @@ use crate::tenants::Known;
 use crate::tokens::Role;
 
 pub(super) type Answer = Result<Response, ApiError>;
-pub(super) type ById = Path<String>;
-pub(super) type ByLookup = Path<(String, String)>;
+pub(super) type ById = Place<String>;
+pub(super) type ByLookup = Place<(String, String)>;
+
+/// What a path names. That a part is no UTF-8 is told as any other error, and like them only to who has a token.
+pub(super) struct Place<T>(pub(super) T);
+
+impl<T: DeserializeOwned + Send> FromRequestParts<Arc<App>> for Place<T> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, ApiError> {
+        let refused = match Path::from_request_parts(parts, app).await {
+            Ok(Path(named)) => return Ok(Self(named)),
+            Err(PathRejection::FailedToDeserializePathParams(e)) => e.into_kind(),
+            Err(e) => ErrorKind::Message(e.body_text()),
+        };
+        admit(app, &parts.headers, Role::Viewer).await?;
+        let ErrorKind::InvalidUtf8InPathParam { key } = refused else {
+            return Err(ApiError::new(StatusCode::BAD_REQUEST, "bad_id", refused.to_string()));
+        };
+        Err(ApiError::field(key, "bad_id", "it is not UTF-8"))
+    }
+}
 
 pub(super) fn routes() -> Router<Arc<App>> {
     Router::new()
@@ -47,37 +69,37 @@ pub(super) fn visitor(id: &str) -> Result<Whose, ApiError> {
     id.parse().map(Whose::Visitor).map_err(bad)
 }
 
-async fn show_visitor(State(app): State<Arc<App>>, Path(id): ById, request: Request) -> Answer {
+async fn show_visitor(State(app): State<Arc<App>>, Place(id): ById, request: Request) -> Answer {
     show(&app, visitor(&id)?, request).await
 }
 
-async fn show_lookup(State(app): State<Arc<App>>, Path((kind, value)): ByLookup, request: Request) -> Answer {
+async fn show_lookup(State(app): State<Arc<App>>, Place((kind, value)): ByLookup, request: Request) -> Answer {
     show(&app, Whose::Lookup(kind, value), request).await
 }
 
-async fn write_visitor(State(app): State<Arc<App>>, Path(id): ById, request: Request) -> Answer {
+async fn write_visitor(State(app): State<Arc<App>>, Place(id): ById, request: Request) -> Answer {
     write(&app, visitor(&id)?, request).await
 }
 
-async fn write_lookup(State(app): State<Arc<App>>, Path((kind, value)): ByLookup, request: Request) -> Answer {
+async fn write_lookup(State(app): State<Arc<App>>, Place((kind, value)): ByLookup, request: Request) -> Answer {
     write(&app, Whose::Lookup(kind, value), request).await
 }
 
-async fn query_visitor(State(app): State<Arc<App>>, Path(id): ById, request: Request) -> Answer {
+async fn query_visitor(State(app): State<Arc<App>>, Place(id): ById, request: Request) -> Answer {
     query(&app, visitor(&id)?, request).await
 }
 
-async fn query_lookup(State(app): State<Arc<App>>, Path((kind, value)): ByLookup, request: Request) -> Answer {
+async fn query_lookup(State(app): State<Arc<App>>, Place((kind, value)): ByLookup, request: Request) -> Answer {
     query(&app, Whose::Lookup(kind, value), request).await
 }
 
-async fn extend_visitor(State(app): State<Arc<App>>, Path((id, segment)): ByLookup, request: Request) -> Answer {
+async fn extend_visitor(State(app): State<Arc<App>>, Place((id, segment)): ByLookup, request: Request) -> Answer {
     extend(&app, visitor(&id)?, &segment, request).await
 }
 
 async fn extend_lookup(
     State(app): State<Arc<App>>,
-    Path((kind, value, segment)): Path<(String, String, String)>,
+    Place((kind, value, segment)): Place<(String, String, String)>,
     request: Request,
 ) -> Answer {
     extend(&app, Whose::Lookup(kind, value), &segment, request).await

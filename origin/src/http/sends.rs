@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::body::{Body, Bytes};
-use axum::extract::{Path, Query, Request, State};
+use axum::extract::{Query, Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse as _;
 use axum::routing::{get, put};
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::admin::{admit, tenant, which};
 use super::audience::{begun, filter, takes, write};
-use super::segments::{Answer, ById, read_json};
+use super::segments::{Answer, ById, Place, read_json};
 use super::{ApiError, App, Live};
 use crate::audience::answer::Lines;
 use crate::audience::send::{self, Arms, Send, SendError, Terms};
@@ -53,7 +53,7 @@ struct Paged {
 }
 
 /// Begins a send, or goes on with it; the job draws and tells its people.
-async fn start(State(app): State<Arc<App>>, Path(name): ById, request: Request) -> Answer {
+async fn start(State(app): State<Arc<App>>, Place(name): ById, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
     let live = admit(&app, &parts.headers, Role::Operator).await?;
     let known = tenant(live, which(&parts.uri))?;
@@ -76,7 +76,7 @@ async fn list(State(app): State<Arc<App>>, request: Request) -> Answer {
     Ok(axum::Json(json!({ "sends": told })).into_response())
 }
 
-async fn show(State(app): State<Arc<App>>, Path(name): ById, request: Request) -> Answer {
+async fn show(State(app): State<Arc<App>>, Place(name): ById, request: Request) -> Answer {
     let (parts, _) = request.into_parts();
     let live = admit(&app, &parts.headers, Role::Viewer).await?;
     let known = tenant(live, which(&parts.uri))?;
@@ -84,7 +84,7 @@ async fn show(State(app): State<Arc<App>>, Path(name): ById, request: Request) -
 }
 
 /// Ends a send; who was not told yet is not.
-async fn stop(State(app): State<Arc<App>>, Path(name): ById, request: Request) -> Answer {
+async fn stop(State(app): State<Arc<App>>, Place(name): ById, request: Request) -> Answer {
     let (parts, _) = request.into_parts();
     let live = admit(&app, &parts.headers, Role::Operator).await?;
     let known = tenant(live, which(&parts.uri))?;
@@ -98,7 +98,7 @@ async fn stop(State(app): State<Arc<App>>, Path(name): ById, request: Request) -
 }
 
 /// Streams who was told, from a place on. Each piece is read by itself: nobody waits for a reader meanwhile.
-async fn recipients(State(app): State<Arc<App>>, Path(name): ById, request: Request) -> Answer {
+async fn recipients(State(app): State<Arc<App>>, Place(name): ById, request: Request) -> Answer {
     let (parts, _) = request.into_parts();
     let live = admit(&app, &parts.headers, Role::Viewer).await?;
     let known = tenant(live, which(&parts.uri))?;

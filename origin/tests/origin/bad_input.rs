@@ -121,3 +121,31 @@ fn other_paths_and_methods_have_errors_of_the_same_form() {
     assert_eq!(origin.get("/healthz").json()["status"], "ok");
     assert_eq!(origin.get("/readyz").status, 200);
 }
+
+#[test]
+fn a_path_that_is_no_text_has_an_error_of_the_same_form_on_every_route() {
+    let place = Place::new();
+    let origin = place.serve();
+    let token = place.token("viewer");
+    let bearer = [("authorization", format!("Bearer {token}"))];
+    let document = origin.admin(&token, "openapi.json").json();
+    let (mut seen, mut wrong) = (0, Vec::new());
+    for (path, methods) in document["paths"].as_object().unwrap() {
+        let named = |part: &&str| part.starts_with('{');
+        let Some(field) = path.split('/').find(named).map(|part| part.trim_matches(['{', '}'])) else { continue };
+        let bad: Vec<_> = path.split('/').map(|part| if named(&part) { "%FF" } else { part }).collect();
+        for method in methods.as_object().unwrap().keys().map(|method| method.to_uppercase()) {
+            let answers = [&[][..], &bearer].map(|headers| origin.call(&method, &bad.join("/"), headers, b""));
+            let told = answers.each_ref().map(|answer| {
+                let error = serde_json::from_slice(&answer.body).unwrap_or(serde_json::Value::Null)["error"].take();
+                (answer.status, error["code"].as_str().map(str::to_owned), error["field"].as_str().map(str::to_owned))
+            });
+            let right = [(401, "unauthorized", None), (400, "bad_id", Some(field))]
+                .map(|(status, code, field)| (status, Some(code.to_owned()), field.map(str::to_owned)));
+            seen += 1;
+            wrong.extend((told != right).then(|| format!("{method} {path}: {told:?}")));
+        }
+    }
+    assert!(wrong.is_empty(), "{} of {seen}: {wrong:#?}", wrong.len());
+    assert!(seen > 20, "{seen}");
+}
