@@ -15,6 +15,9 @@ use crate::log;
 use crate::publish::{LATE_MS, names_subject};
 use crate::store::{self, Counters, EPOCHS_OF_A_RESTORE, StoreError, signed, unsigned};
 
+/// How the folders are called, in the data directory, that keep what a restore replaced: then comes when.
+const ASIDE: &str = "before-restore-";
+
 /// Why a backup was not taken, or not restored. Nothing was changed then.
 #[derive(Debug, thiserror::Error)]
 pub enum BackupError {
@@ -139,8 +142,12 @@ pub fn restore(data: &Path, from: &Path, now: Millis) -> Result<Option<PathBuf>,
     inspect(from)?;
     let _lock = store::lock(data)?;
     let _alone = store::writing(data, true)?;
+    let cut = cut(data)?;
+    if let Some(aside) = &cut {
+        put_aside(data, aside)?;
+    }
     // A store that cannot be read any more is no reason to stay without one.
-    let before = Before::of(data).unwrap_or_default();
+    let before = Before::of(cut.as_deref().unwrap_or(data)).unwrap_or_default();
     let fresh = begin(data)?;
     for file in [store::FILE, log::FILE] {
         if from.join(file).exists() {
@@ -154,9 +161,22 @@ pub fn restore(data: &Path, from: &Path, now: Millis) -> Result<Option<PathBuf>,
     if let Err(e) = erase::keep_unfolded(data) {
         tracing::warn!(error = %crate::chain(&e), "erasures that only the old log holds are lost");
     }
-    let kept = put_aside(data, now)?;
+    let kept = put_aside(data, &data.join(format!("{ASIDE}{now}")))?;
     take_place(data, &fresh)?;
-    Ok(kept)
+    Ok(kept.or(cut))
+}
+
+/// Where a restore that was cut had put the store, or at least its file: the newest such folder that has one.
+fn cut(data: &Path) -> Result<Option<PathBuf>, BackupError> {
+    if store::file(data).exists() || !data.join(store::RESTORING).exists() {
+        return Ok(None);
+    }
+    let folders = fs::read_dir(data).map_err(failed("cannot read", data))?;
+    let aside = folders.flatten().filter_map(|folder| {
+        let at: Millis = folder.file_name().to_str()?.strip_prefix(ASIDE)?.parse().ok()?;
+        store::file(&folder.path()).exists().then(|| (at, folder.path()))
+    });
+    Ok(aside.max().map(|(_, path)| path))
 }
 
 /// Makes an empty folder for a store that is to be whole before it takes another's place. While it is there nobody serves:
@@ -228,8 +248,10 @@ impl Before {
     /// # Errors
     /// [`StoreError`].
     pub fn of_conn(conn: &Connection) -> Result<Self, StoreError> {
+        // What the outbox has is not all in the store: an earlier restore left it what came since its backup.
         const SUBJECTS: &str = "SELECT tenant, 0, visitor FROM visitors
-            UNION ALL SELECT tenant, kind, hash FROM lookups UNION ALL SELECT tenant, kind, hash FROM alternates";
+            UNION ALL SELECT tenant, kind, hash FROM lookups UNION ALL SELECT tenant, kind, hash FROM alternates
+            UNION ALL SELECT tenant, kind, subject FROM outbox";
         let restore = conn.query_row("SELECT restore_epoch FROM meta", [], |row| row.get(0))?;
         let mut tenants = conn.prepare("SELECT tenant, name FROM tenants")?;
         let tenants = tenants.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect::<Result<_, _>>()?;
@@ -333,16 +355,20 @@ fn publish(
     Ok(())
 }
 
-fn put_aside(data: &Path, now: Millis) -> Result<Option<PathBuf>, BackupError> {
-    let aside = data.join(format!("before-restore-{now}"));
+/// Moves the store, its own file first, and then the log. Where it had begun with the folder, it goes on: a write-ahead log
+/// follows its file.
+fn put_aside(data: &Path, aside: &Path) -> Result<Option<PathBuf>, BackupError> {
     let mut moved = None;
     for file in [store::FILE, log::FILE] {
+        if data.join(file).exists() && aside.join(file).exists() {
+            continue;
+        }
         for end in ["", "-wal", "-shm"] {
             let old = data.join(format!("{file}{end}"));
             if old.exists() {
-                fs::create_dir_all(&aside).map_err(failed("cannot make", &aside))?;
+                fs::create_dir_all(aside).map_err(failed("cannot make", aside))?;
                 fs::rename(&old, aside.join(format!("{file}{end}"))).map_err(failed("cannot move", &old))?;
-                moved = Some(aside.clone());
+                moved = Some(aside.to_owned());
             }
         }
     }

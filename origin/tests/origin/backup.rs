@@ -135,6 +135,51 @@ fn field_23_a_store_that_is_no_store_any_more_is_replaced_and_codes_given_since_
 }
 
 #[test]
+fn field_23_a_restore_that_was_cut_is_finished_by_another_with_all_that_the_first_knew() {
+    let place = Place::new();
+    let data = place.path().join("data");
+    let origin = place.serve();
+    origin.send(&[page(visitor(1), 1)]);
+    let put = |what: &str| {
+        let of = visitor(1).to_string();
+        place.json(&["attributes", "put", &of, &format!(r#"{{"set": {{"{what}": 1}}}}"#), "--tenant", "demo"]);
+    };
+    put("age");
+    publish(&origin);
+    let to = place.path().join("backup");
+    let to = to.to_str().unwrap();
+    place.json(&["backup", "--to", to]);
+    put("vip");
+    origin.send(&[page(visitor(2), 1)]);
+    let (_, highest) = publish(&origin);
+    origin.kill();
+    let mut names = vec!["age".to_owned(), "vip".to_owned()];
+    let files = |ends: &[&str]| ends.iter().map(|end| format!("causeway.db{end}")).collect::<Vec<_>>();
+    // The store's file alone was moved, what was written last not; or all was; or the new one was in its place already.
+    let cuts = [files(&[""]), [files(&["", "-wal", "-shm"]), vec!["log.db".to_owned()]].concat(), Vec::new()];
+    for (n, moved) in cuts.into_iter().enumerate() {
+        let aside = data.join(format!("before-restore-{}", n + 1));
+        std::fs::create_dir(data.join("restoring")).unwrap();
+        for file in moved.iter().filter(|file| data.join(file).exists()) {
+            std::fs::create_dir_all(&aside).unwrap();
+            std::fs::rename(data.join(file), aside.join(file)).unwrap();
+        }
+        let done = place.json(&["restore", "--from", to, "--yes"]);
+        let origin = place.serve();
+        put(&format!("city{n}"));
+        let all = place.json(&["attributes", "names", "--tenant", "demo"]);
+        let found: Vec<_> = all.as_array().unwrap().iter().map(|row| row["name"].as_str().unwrap()).collect();
+        names.push(format!("city{n}"));
+        assert_eq!(found, names, "a code is never given to another name");
+        assert_eq!(done["kept"] == aside.to_str().unwrap(), !moved.is_empty(), "where the first put it");
+        origin.kill();
+    }
+    let (keys, version) = publish(&place.serve());
+    assert!(keys.contains(&format!("v:demo:{}", visitor(2))), "what came since the backup goes: {keys:?}");
+    assert!(version > highest);
+}
+
+#[test]
 fn a_damaged_backup_is_refused_and_nothing_is_changed() {
     let place = Place::new();
     let origin = place.serve();
