@@ -113,6 +113,13 @@ impl Backlog {
         self.lock().folded
     }
 
+    /// The newest record there is, in the store or waiting for it.
+    #[must_use]
+    pub fn newest(&self) -> u64 {
+        let inner = self.lock();
+        inner.records.back().map_or(inner.folded, |last| last.seq.max(inner.folded))
+    }
+
     /// Says that all records up to this one are in the store.
     pub fn fold_to(&self, seq: u64) {
         let mut inner = self.lock();

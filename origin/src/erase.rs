@@ -160,6 +160,15 @@ pub fn left_log(conn: &Connection, upto: u64, now: Millis) -> Result<(), StoreEr
     Ok(())
 }
 
+/// The newest record of the log whose erasure waits for it to go; 0 where none does.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn in_log(conn: &Connection) -> Result<u64, StoreError> {
+    const NEWEST: &str = "SELECT ifnull(max(log_seq), 0) FROM erasures WHERE log IS NULL";
+    Ok(conn.prepare_cached(NEWEST)?.query_row([], |row| row.get(0).map(unsigned))?)
+}
+
 /// How far an erasure is; `None` for a receipt that is not known.
 ///
 /// # Errors

@@ -19,6 +19,9 @@ pub const FILE: &str = "log.db";
 /// In a record's place for the edge's name: its facts are the admin side's.
 pub(crate) const ADMIN: &str = "admin";
 
+/// How long a lock is waited for.
+const LOCKED: Duration = Duration::from_secs(5);
+
 /// The open log.
 #[derive(Debug)]
 pub struct Log {
@@ -40,7 +43,7 @@ impl Log {
     /// # Errors
     /// [`StoreError`].
     pub fn of(conn: Connection, folded: u64) -> Result<Self, StoreError> {
-        conn.busy_timeout(Duration::from_secs(5))?;
+        conn.busy_timeout(LOCKED)?;
         conn.pragma_update(None, "page_size", 16_384)?; // records are long
         conn.pragma_update(None, "journal_mode", "WAL")?;
         // Durable at every commit (invariant 6): WAL alone would sync at checkpoints only.
@@ -92,6 +95,20 @@ impl Log {
         self.append([], folded).map(drop)
     }
 
+    /// Leaves no byte of what was let go, neither in the file nor in its write-ahead log. It takes as long as what is held is.
+    /// `false`: somebody reads an older state.
+    ///
+    /// # Errors
+    /// [`StoreError`]; then nothing that is held is lost.
+    pub fn wipe(&self) -> Result<bool, StoreError> {
+        self.conn.execute_batch("VACUUM")?;
+        // No sync waits for a reader.
+        self.conn.busy_timeout(Duration::ZERO)?;
+        let busy = self.conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, bool>(0));
+        self.conn.busy_timeout(LOCKED)?;
+        Ok(!busy?)
+    }
+
     /// The records after `folded`.
     ///
     /// # Errors
@@ -119,7 +136,7 @@ pub fn unfolded(data: &Path, folded: u64, tenants: &Tenants) -> Result<Vec<Recor
         return Ok(Vec::new());
     }
     let conn = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
-    conn.busy_timeout(Duration::from_secs(5))?;
+    conn.busy_timeout(LOCKED)?;
     records(&conn, folded, tenants)
 }
 
@@ -133,7 +150,7 @@ pub fn waits(data: &Path, folded: u64) -> Result<bool, StoreError> {
         return Ok(false);
     }
     let conn = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
-    conn.busy_timeout(Duration::from_secs(5))?;
+    conn.busy_timeout(LOCKED)?;
     let any = "SELECT EXISTS (SELECT 1 FROM log WHERE seq > ?1)";
     Ok(conn.table_exists(None, "log")? && conn.query_row(any, [signed(folded)], |row| row.get(0))?)
 }

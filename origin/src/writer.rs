@@ -59,7 +59,14 @@ enum Wake {
     /// The backlog has grown.
     Facts,
     /// The outbox is asked for something.
-    Outbox(Outbox, Reply<Handed>),
+    Outbox(Call),
+}
+
+struct Call {
+    outbox: Outbox,
+    /// It is answered once the records up to here are folded.
+    after: u64,
+    reply: Reply<Handed>,
 }
 
 /// The way to the threads. They end when the last handle is dropped and all that waited is done.
@@ -80,13 +87,29 @@ struct Shared {
     store_healthy: AtomicBool,
     /// Outbox entries that were due when it was looked at last.
     pending: AtomicU64,
-    /// Records of the log up to here are gone from it.
-    truncated: AtomicU64,
+    /// The newest record of the log whose erasure waits until it is overwritten.
+    erasing: AtomicU64,
+    /// Records of the log up to here are gone from it, and overwritten.
+    wiped: AtomicU64,
     /// The catalogue that was put in force last, when it was looked at last.
     catalogue: Mutex<Option<String>>,
 }
 
 impl Shared {
+    fn new(metrics: Arc<Metrics>, folded: u64, in_force: Option<String>) -> Self {
+        Self {
+            metrics,
+            told: AtomicBool::new(false),
+            log_healthy: AtomicBool::new(true),
+            store_healthy: AtomicBool::new(true),
+            pending: AtomicU64::new(0),
+            // What was erased while nobody served did not touch the log: once at every start.
+            erasing: AtomicU64::new(folded),
+            wiped: AtomicU64::new(0),
+            catalogue: Mutex::new(in_force),
+        }
+    }
+
     fn catalogue(&self) -> MutexGuard<'_, Option<String>> {
         self.catalogue.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -114,21 +137,13 @@ impl Writer {
         let taking = Taking::of(log, backlog.clone(), most_waiting);
         let checkpointer = Checkpointer::start(&conn, data)?;
         let folding = Folding::of(conn, backlog.clone(), rules, Arc::clone(&metrics));
-        let shared = Arc::new(Shared {
-            metrics,
-            told: AtomicBool::new(false),
-            log_healthy: AtomicBool::new(true),
-            store_healthy: AtomicBool::new(true),
-            pending: AtomicU64::new(0),
-            truncated: AtomicU64::new(folded),
-            catalogue: Mutex::new(in_force),
-        });
+        let shared = Arc::new(Shared::new(metrics, folded, in_force));
         let thread = |name: &str, run: Box<dyn FnOnce() + Send>| {
             let spawned = std::thread::Builder::new().name(name.to_owned()).spawn(run);
             spawned.map_err(|source| StoreError::Directory { path: data.to_owned(), source })
         };
-        let mut appender = Appender { taking, shared: Arc::clone(&shared), wakes: wakes.clone() };
-        let folder = Folder { folding, shared: Arc::clone(&shared), checkpointer };
+        let mut appender = Appender { taking, shared: Arc::clone(&shared), wakes: wakes.clone(), wiped: None };
+        let folder = Folder { folding, shared: Arc::clone(&shared), checkpointer, calls: Vec::new() };
         let appending = thread("log", Box::new(move || appender.run(&to_append)))?;
         let folding = thread("store", Box::new(move || folder.run(&to_fold)))?;
         Ok((Self { appends, wakes, backlog: backlog.clone(), shared }, backlog, [appending, folding]))
@@ -146,7 +161,7 @@ impl Writer {
     /// [`WriteError`]; then the caller must not acknowledge anything.
     pub async fn sync(&self, mut incoming: Incoming) -> Result<SyncResponse, WriteError> {
         let metrics = &self.shared.metrics;
-        let outbox = std::mem::take(&mut incoming.outbox);
+        let (outbox, admin) = (std::mem::take(&mut incoming.outbox), incoming.admin);
         note(metrics, &incoming);
         let mut answer = incoming.answer();
         if !incoming.facts.is_empty() {
@@ -157,7 +172,9 @@ impl Writer {
         if !outbox.is_empty() {
             metrics.applied.add(outbox.applied.len() as u64);
             let (reply, handed) = oneshot::channel();
-            send(&self.wakes, Wake::Outbox(outbox, reply))?;
+            // The admin side reads what it said right after; an edge's drain waits for no backlog.
+            let after = if admin { self.backlog.newest() } else { 0 };
+            send(&self.wakes, Wake::Outbox(Call { outbox, after, reply }))?;
             Handed { publish: answer.publish, verify: answer.verify } =
                 handed.await.unwrap_or(Err(WriteError::Stopping))?;
             metrics.handed_out.add(answer.publish.len() as u64);
@@ -213,6 +230,8 @@ struct Appender {
     taking: Taking,
     shared: Arc<Shared>,
     wakes: SyncSender<Wake>,
+    /// When it was overwritten last, or was to be.
+    wiped: Option<Instant>,
 }
 
 impl Appender {
@@ -241,7 +260,6 @@ impl Appender {
         }
         let answer = match taken {
             Ok(()) => {
-                self.shared.truncated.store(self.taking.truncated(), Ordering::Relaxed);
                 healthy.store(true, Ordering::Relaxed);
                 Ok(())
             }
@@ -257,6 +275,23 @@ impl Appender {
             // A full channel wakes the other thread too.
             drop(self.wakes.try_send(Wake::Facts));
         }
+        self.wipe();
+    }
+
+    /// Overwrites what the log let go of where an erasure waits for that, and not at every append where it does not come off.
+    fn wipe(&mut self) {
+        let (erasing, wiped) = (&self.shared.erasing, &self.shared.wiped);
+        let (erasing, truncated) = (erasing.load(Ordering::Relaxed), self.taking.truncated());
+        let tried = self.wiped.is_some_and(|at| at.elapsed() < IDLE);
+        if erasing <= wiped.load(Ordering::Relaxed) || erasing > truncated || tried {
+            return;
+        }
+        self.wiped = Some(Instant::now());
+        match self.taking.wipe() {
+            Ok(true) => wiped.store(truncated, Ordering::Relaxed),
+            Ok(false) => {}
+            Err(e) => tracing::warn!(error = %crate::chain(&e), "the log is not overwritten yet; erasures wait for it"),
+        }
     }
 
     /// Lets go of what is folded; after a failure a write that shows whether the log is well again.
@@ -264,13 +299,11 @@ impl Appender {
         let healthy = &self.shared.log_healthy;
         if self.taking.is_due() || !healthy.load(Ordering::Relaxed) {
             match self.taking.truncate() {
-                Ok(()) => {
-                    self.shared.truncated.store(self.taking.truncated(), Ordering::Relaxed);
-                    healthy.store(true, Ordering::Relaxed);
-                }
+                Ok(()) => healthy.store(true, Ordering::Relaxed),
                 Err(e) => failed(healthy, &self.shared.metrics, &e),
             }
         }
+        self.wipe();
     }
 }
 
@@ -279,6 +312,8 @@ struct Folder {
     folding: Folding,
     shared: Arc<Shared>,
     checkpointer: Checkpointer,
+    /// Those that wait for records that are not folded yet.
+    calls: Vec<Call>,
 }
 
 impl Folder {
@@ -308,11 +343,13 @@ impl Folder {
     }
 
     fn fold(&mut self, wakes: Vec<Wake>) {
-        let calls = wakes.into_iter().filter_map(|wake| match wake {
+        self.calls.extend(wakes.into_iter().filter_map(|wake| match wake {
             Wake::Facts => None,
-            Wake::Outbox(outbox, reply) => Some((outbox, reply)),
-        });
-        let (calls, replies): (Vec<Outbox>, Vec<Reply<Handed>>) = calls.unzip();
+            Wake::Outbox(call) => Some(call),
+        }));
+        let reach = self.folding.reach();
+        let due = self.calls.extract_if(.., |call| call.after <= reach);
+        let (calls, replies): (Vec<Outbox>, Vec<Reply<Handed>>) = due.map(|call| (call.outbox, call.reply)).unzip();
         let (shared, begun) = (&self.shared, Instant::now());
         shared.told.store(false, Ordering::Release);
         let done = clock::given().and_then(|given| self.folding.fold(given, &calls));
@@ -331,10 +368,11 @@ impl Folder {
             }
             Err(e) => {
                 failed(&shared.store_healthy, &shared.metrics, &e);
-                replies.into_iter().for_each(|reply| drop(reply.send(Err(WriteError::Failed))));
+                let waiting = self.calls.drain(..).map(|call| call.reply);
+                replies.into_iter().chain(waiting).for_each(|reply| drop(reply.send(Err(WriteError::Failed))));
             }
         }
-        self.note_truncated();
+        self.note_wiped();
     }
 
     /// After a failure a write that shows whether the store is well again; then, or otherwise, what there is to fold.
@@ -345,15 +383,88 @@ impl Folder {
                 Err(e) => return failed(&self.shared.store_healthy, &self.shared.metrics, &e),
             }
         }
-        self.note_truncated();
+        self.note_wiped();
         self.fold(Vec::new());
     }
 
-    /// Tells the erasures that wait for it how far the log was let go.
-    fn note_truncated(&self) {
-        let upto = self.shared.truncated.load(Ordering::Relaxed);
-        if let Err(e) = self.folding.left_log(upto, clock::now()) {
-            failed(&self.shared.store_healthy, &self.shared.metrics, &e);
+    /// Tells the erasures that wait for it how far the log is overwritten, and the other thread how far it is to be.
+    fn note_wiped(&self) {
+        let wiped = self.shared.wiped.load(Ordering::Relaxed);
+        match self.folding.left_log(wiped, clock::now()).and_then(|()| self.folding.in_log()) {
+            Ok(erasing) => drop(self.shared.erasing.fetch_max(erasing, Ordering::Relaxed)),
+            Err(e) => failed(&self.shared.store_healthy, &self.shared.metrics, &e),
         }
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+    use crate::intake;
+    use crate::store;
+    use crate::testing::{NOW, Origin, fact, page, visitor};
+    use causeway_shared::fact::{Fact, Scope, What};
+    use causeway_shared::ids::FactId;
+    use causeway_shared::wire::sync::SyncRequest;
+
+    fn threads(data: &Path, rules: Rules) -> (Appender, Folder) {
+        let backlog = Backlog::of(0, Vec::new());
+        let taking = Taking::of(Log::open(data, 0).unwrap(), backlog.clone(), 10_000);
+        let conn = store::open(data).unwrap();
+        let checkpointer = Checkpointer::start(&conn, data).unwrap();
+        let shared = Arc::new(Shared::new(Arc::default(), 0, None));
+        let folding = Folding::of(conn, backlog, Arc::new(rules), Arc::default());
+        let appender = Appender { taking, shared: Arc::clone(&shared), wakes: sync_channel(1).0, wiped: None };
+        (appender, Folder { folding, shared, checkpointer, calls: Vec::new() })
+    }
+
+    fn read(origin: &Origin, facts: &[Fact]) -> Incoming {
+        let request = SyncRequest { facts: vec![origin.batch("demo", facts)], ..SyncRequest::default() };
+        intake::read(request, &origin.rules.tenants, NOW)
+    }
+
+    #[test]
+    fn the_admin_side_is_answered_when_all_before_it_is_folded_and_an_edge_at_once() {
+        let (origin, data) = (Origin::new(), tempfile::tempdir().unwrap());
+        let facts = |n: u32| (n * 600..(n + 1) * 600).map(|n| page(visitor(1), n, NOW)).collect::<Vec<_>>();
+        let syncs = (0..3).map(|n| read(&origin, &facts(n))).collect();
+        let (mut appender, mut folder) = threads(data.path(), origin.rules);
+        appender.taking.append(syncs).unwrap();
+        let call = |after| {
+            let (reply, handed) = oneshot::channel();
+            (Wake::Outbox(Call { outbox: Outbox { applied: vec![0], ..Outbox::default() }, after, reply }), handed)
+        };
+        let ((admins, mut to_admin), (edges, mut to_edge)) = (call(3), call(0));
+        folder.fold(vec![admins, edges]);
+        assert!(to_edge.try_recv().unwrap().is_ok() && to_admin.try_recv().is_err());
+        folder.fold(Vec::new());
+        assert!(to_admin.try_recv().is_err() && folder.is_behind());
+        folder.fold(Vec::new());
+        assert!(to_admin.try_recv().unwrap().is_ok() && !folder.is_behind());
+    }
+
+    #[test]
+    fn an_erasure_has_left_the_log_once_no_byte_of_the_visitor_is_there() {
+        let (origin, data) = (Origin::new(), tempfile::tempdir().unwrap());
+        let what = What::Erasure { scope: Scope::Visitor, id: None, also: Vec::new() };
+        let erasure = Fact { id: FactId::of_erasure(visitor(1)), ..fact(visitor(1), 9, NOW, what) };
+        let said = [vec![page(visitor(1), 1, NOW)], vec![erasure], vec![page(visitor(2), 1, NOW)]];
+        let [page, erasure, other] = said.map(|facts| read(&origin, &facts));
+        let (mut appender, mut folder) = threads(data.path(), origin.rules);
+        let files = || ["log.db", "log.db-wal"].map(|name| std::fs::read(data.path().join(name)).unwrap()).concat();
+        let holds = |n| files().windows(16).any(|bytes| bytes == visitor(n).as_bytes());
+        let waits = |folder: &mut Folder| {
+            folder.note_wiped();
+            folder.folding.in_log().unwrap() > 0
+        };
+        for sync in [page, erasure] {
+            appender.taking.append(vec![sync]).unwrap();
+            folder.fold(Vec::new());
+        }
+        appender.taking.append(vec![other]).unwrap();
+        assert!(holds(1) && waits(&mut folder) && appender.taking.truncated() == 2);
+        appender.look_around();
+        assert_eq!((holds(1), holds(2), waits(&mut folder)), (false, true, false));
     }
 }

@@ -404,3 +404,21 @@ fn field_20_what_a_pair_is_called_goes_with_either_of_the_two() {
         assert_eq!((left(1, 2), left(2, 3)), (0, 2), "{table}");
     }
 }
+
+#[test]
+fn what_a_lookup_said_is_overwritten_in_the_file() {
+    let mut origin = Origin::new();
+    let logins: Vec<_> = (1..=3).map(|v| origin.login(visitor(v), 1, NOW, "ann")).collect();
+    origin.send("demo", &logins);
+    let first = *origin.lookup("demo", "ann")[0].as_bytes();
+    let said = [origin.member("demo", "ann").hash.0.as_slice(), &first].concat();
+    let holds = |origin: &Origin| {
+        origin.conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).unwrap();
+        let file = std::fs::read(crate::store::file(origin.data())).unwrap();
+        file.windows(said.len()).any(|bytes| bytes == said)
+    };
+    assert!(holds(&origin));
+    origin.send("demo", &[of_visitor(1, Scope::Person, NOW)]);
+    origin.settle(&mut Kv::new());
+    assert!(!holds(&origin));
+}

@@ -206,8 +206,6 @@ fn empty(group: &mut Group<'_>, tenant: TenantNo, visitor: VisitorId, by: By) ->
         version = ?3, restore = ?4 WHERE row = ?1";
     const ERASED: &str = "INSERT OR IGNORE INTO erased (tenant, visitor, at, receipt) VALUES (?1, ?2, ?3, ?4)";
     let Some(row) = find_visitor(group.tx, tenant, visitor)? else { return Ok(()) };
-    // What is deleted is overwritten, not only let go.
-    group.tx.pragma_update(None, "secure_delete", "ON")?;
     let version = group.next_version();
     let nothing = profile::encode(&Profile::default());
     group.tx.prepare_cached(EMPTY)?.execute((row, nothing, signed(version.counter), version.restore))?;
@@ -232,7 +230,7 @@ fn empty(group: &mut Group<'_>, tenant: TenantNo, visitor: VisitorId, by: By) ->
     group.tx.prepare_cached(own_cuts)?.execute([row])?;
     let values = (tenant.0, visitor.as_bytes(), signed(by.at), by.receipt.as_bytes());
     group.tx.prepare_cached(ERASED)?.execute(values)?;
-    Ok(group.tx.pragma_update(None, "secure_delete", "OFF")?)
+    Ok(())
 }
 
 /// Adds a visitor's own key, and those of people it belonged to before: their snapshots cut it, and may not be written

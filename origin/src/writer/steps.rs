@@ -14,8 +14,11 @@ use crate::log::Log;
 use crate::metrics::Metrics;
 use crate::store::{Counters, StoreError};
 
-/// Facts folded in one transaction; the record that goes over it waits for the next.
-const FOLD_FACTS: usize = 200_000;
+/// Facts folded in one transaction; the record that goes over it waits for the next. Few in tests, which wait for several.
+const FOLD_FACTS: usize = if cfg!(test) { 1_000 } else { 200_000 };
+
+/// What the log may hold to be written anew: 12 MB, a tenth of a second.
+const WIPED_FACTS: usize = 50_000;
 
 /// Why syncs were not taken.
 #[derive(Debug, thiserror::Error)]
@@ -86,6 +89,14 @@ impl Taking {
         Ok(())
     }
 
+    /// Overwrites what the log let go of. `false`: not now, as much waits in it or somebody reads it.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn wipe(&self) -> Result<bool, StoreError> {
+        Ok(self.backlog.weight() <= WIPED_FACTS && self.log.wipe()?)
+    }
+
     /// Moves what is in the write-ahead log into the file.
     ///
     /// # Errors
@@ -117,6 +128,12 @@ impl Folding {
         !self.backlog.is_empty()
     }
 
+    /// The newest record that the store has after the next [`Folding::fold`], if not a newer one.
+    #[must_use]
+    pub fn reach(&self) -> u64 {
+        self.backlog.next(FOLD_FACTS).last().map_or_else(|| self.backlog.folded(), |record| record.seq)
+    }
+
     /// Folds the oldest records that wait and serves the calls, in one durable transaction. `None`: there was nothing to
     /// do.
     ///
@@ -145,6 +162,14 @@ impl Folding {
     /// [`StoreError`].
     pub fn left_log(&self, upto: u64, now: Millis) -> Result<(), StoreError> {
         erase::left_log(&self.conn, upto, now)
+    }
+
+    /// The newest record whose erasure waits for the log; 0 where none does.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn in_log(&self) -> Result<u64, StoreError> {
+        erase::in_log(&self.conn)
     }
 
     /// Writes without changing anything, which shows whether the store is well.
