@@ -92,6 +92,21 @@ pub struct Erasing<'r> {
 pub(crate) struct Placed<'r> {
     record: usize,
     fact: &'r Fact,
+    /// Whether the admin side says it: an administrator, an import, or a job for as long as it runs.
+    admin: bool,
+}
+
+impl Placed<'_> {
+    /// Whether it is written of the visitor, which is not seen by that.
+    fn is_told(&self) -> bool {
+        let what = &self.fact.what;
+        self.admin && matches!(what, What::Segments { .. } | What::Attributes { .. } | What::Exposure { .. })
+    }
+
+    /// Whether a campaign pays for it: what is imported was paid for where it was placed.
+    fn is_billed(&self) -> bool {
+        !(self.admin && matches!(self.fact.what, What::Action { .. }))
+    }
 }
 
 /// A visitor's row as far as folding needs it.
@@ -141,7 +156,8 @@ pub fn fold<'r>(group: &mut Group<'_>, records: &'r [impl AsRef<Record>]) -> Res
         seen.keep(group.tx, row, facts.iter().map(|placed| placed.fact))?;
         folded.changed.push(changed);
         let facts_of = || facts.iter().map(|placed| placed.fact);
-        folded.bills.add(&group.budgets, tenant, row, facts_of());
+        let billed = facts.iter().filter(|placed| placed.is_billed()).map(|placed| placed.fact);
+        folded.bills.add(&group.budgets, tenant, row, billed);
         units::keep_given(group.tx, tenant, facts_of())?;
         let config = &group.rules.tenants.by_no(tenant)?.config;
         let tested = group.experiments.of(tenant);
@@ -213,7 +229,8 @@ fn bring_names(group: &mut Group<'_>, records: &[impl AsRef<Record>]) -> Result<
 fn by_visitor<'r>(records: &'r [impl AsRef<Record>]) -> Vec<(TenantNo, VisitorId, Vec<Placed<'r>>)> {
     let facts = records.iter().enumerate().flat_map(|(record, of)| {
         let placed = move |checked: &'r Checked| {
-            ((checked.tenant, checked.fact.visitor), Placed { record, fact: &checked.fact })
+            let Checked { tenant, fact } = checked;
+            ((*tenant, fact.visitor), Placed { record, fact, admin: of.as_ref().admin })
         };
         let facts = of.as_ref().facts.iter();
         let is_anybodys = |fact: &Fact| !matches!(fact.what, What::Erasure { .. }) && !spend::is_nobodys(fact);
@@ -281,7 +298,9 @@ pub(crate) fn insert(
         (tenant, visitor, last_seen, version, restore, published, person, profile, actions, segments, attributes, events)
         VALUES (?1, ?2, ?3, ?4, ?5, 0, ?6, ?7, ?8, ?9, ?10, ?11)";
     let mut core = Profile::default();
-    let last_seen = add(group, tenant, &mut core, facts)?;
+    add(group, tenant, &mut core, facts)?;
+    // Of whom nothing else is known it is when that was said.
+    let last_seen = hour_of_newest(facts.iter());
     let Parts { actions, segments, attributes, exposures, units, events } = core.take_parts();
     let (version, epoch) = (group.next_version(), group.next_epoch());
     group.tx.prepare_cached(PERSON)?.execute((
@@ -387,17 +406,22 @@ fn add(
     profile: &mut Profile,
     facts: &[Placed<'_>],
 ) -> Result<Millis, StoreError> {
-    let mut newest = 0;
-    for Placed { fact, .. } in facts {
-        if !matches!(fact.what, What::Cancellation { .. } | What::Evidence { .. }) {
-            newest = newest.max(fact.received);
-        }
-        if matches!(fact.what, What::Attributes { .. }) {
-            let writes = group.names.tokens(tenant, fact);
-            profile.assign(fact, writes);
+    for placed in facts {
+        let fact = placed.fact;
+        let writes =
+            if matches!(fact.what, What::Attributes { .. }) { group.names.tokens(tenant, fact) } else { Vec::new() };
+        if placed.is_told() {
+            profile.told(|profile| profile.assign(fact, writes));
         } else {
-            profile.fold(fact);
+            profile.assign(fact, writes);
         }
     }
-    Ok(newest - newest % HOUR_MS)
+    Ok(hour_of_newest(facts.iter().filter(|placed| !placed.is_told())))
+}
+
+fn hour_of_newest<'p>(facts: impl Iterator<Item = &'p Placed<'p>>) -> Millis {
+    let received =
+        facts.filter(|placed| !matches!(placed.fact.what, What::Cancellation { .. } | What::Evidence { .. }));
+    let newest = received.map(|placed| placed.fact.received).max().unwrap_or(0);
+    newest - newest % HOUR_MS
 }

@@ -131,23 +131,25 @@ pub fn commit(
     records: &[impl AsRef<Record>],
     calls: &[Outbox],
 ) -> Result<Done, StoreError> {
-    commit_with(conn, rules, metrics, given, records, calls, |_| Ok(()))
+    commit_with(conn, rules, metrics, given, |_| Ok(records), calls, |_| Ok(()))
 }
 
-/// The same, with something more in the same transaction.
+/// The same of records that are made within the transaction, with something more in it.
 ///
 /// # Errors
 /// [`StoreError`]; then nothing at all was kept.
-pub fn commit_with(
+pub fn commit_with<T: AsRef<[R]>, R: AsRef<Record>>(
     conn: &mut Connection,
     rules: &Rules,
     metrics: &Metrics,
     given: Given,
-    records: &[impl AsRef<Record>],
+    records: impl FnOnce(&Connection) -> Result<T, StoreError>,
     calls: &[Outbox],
     more: impl FnOnce(&Connection) -> Result<(), StoreError>,
 ) -> Result<Done, StoreError> {
     let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let records = records(&tx)?;
+    let records = records.as_ref();
     let mut group = Group::new(&tx, rules, metrics, given)?;
     let mut folded = fold::fold(&mut group, records)?;
     let linked = link::link(&mut group, &folded.linking, &folded.erasing)?;

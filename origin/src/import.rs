@@ -192,7 +192,7 @@ fn write(
         let records = [Arc::new(std::mem::replace(&mut record, fresh()))];
         let given = clock::given()?;
         let noted = |tx: &Connection| note(tx, file, progress.lines, ended, given.now);
-        let done = group::commit_with(conn, job.rules, &metrics, given, &records, &[], noted)?;
+        let done = group::commit_with(conn, job.rules, &metrics, given, |_| Ok(&records), &[], noted)?;
         let new: u64 = done.new.iter().sum();
         progress.facts += new;
         progress.repeats += facts - new;

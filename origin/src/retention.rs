@@ -3,12 +3,13 @@
 //! The visitor alone: a sibling that was seen stays, and so do alternate ids, under which the person may come back. The
 //! tombstone stays for good, so that a browser which comes back after all begins anew.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use causeway_shared::fact::{Fact, Scope, What};
 use causeway_shared::ids::{FactId, Millis, VisitorId};
-use rusqlite::Connection;
+use rusqlite::{Connection, OptionalExtension as _};
 use serde::{Deserialize, Serialize};
 
 use crate::audit::Said;
@@ -89,7 +90,31 @@ pub fn receipt(run: i64, started: Millis, last: i64) -> FactId {
     FactId::of_message(VisitorId::NOBODY, &format!("retention {run} {started} {last}"))
 }
 
-/// Erases visitors under one receipt, and does something `more` in the same transaction.
+/// Those that were not seen to this day: others may have come back since they were looked at. To be asked within the
+/// transaction that erases them.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn still(
+    tx: &Connection,
+    log: &Reader,
+    policy: &Policy,
+    visitors: &[(TenantNo, VisitorId)],
+) -> Result<Vec<(TenantNo, VisitorId)>, StoreError> {
+    const SEEN: &str = "SELECT last_seen FROM visitors WHERE tenant = ?1 AND visitor = ?2";
+    let mut statement = tx.prepare_cached(SEEN)?;
+    let mut still = Vec::new();
+    for (tenant, visitor) in visitors {
+        let seen: Option<i64> = statement.query_row((tenant.0, visitor.as_bytes()), |row| row.get(0)).optional()?;
+        let unseen = seen.is_some_and(|seen| policy.get(tenant).is_some_and(|since| unsigned(seen) < *since));
+        if unseen && log.facts(*tenant, *visitor, 0).is_empty() {
+            still.push((*tenant, *visitor));
+        }
+    }
+    Ok(still)
+}
+
+/// Erases visitors under one receipt, and does something `more` in the same transaction, told how many they were.
 ///
 /// # Errors
 /// [`StoreError`]; then nothing was kept.
@@ -99,14 +124,19 @@ pub fn forget(
     metrics: &Metrics,
     given: Given,
     receipt: FactId,
-    visitors: &[(TenantNo, VisitorId)],
-    more: impl FnOnce(&Connection) -> Result<(), StoreError>,
+    visitors: impl FnOnce(&Connection) -> Result<Vec<(TenantNo, VisitorId)>, StoreError>,
+    more: impl FnOnce(&Connection, u64) -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {
+    let count = Cell::new(0);
     let erasure = |(tenant, visitor): &(TenantNo, VisitorId)| {
         let what = What::Erasure { scope: Scope::Visitor, id: None, also: Vec::new() };
         let fact = Fact { id: receipt, visitor: *visitor, received: given.now, at: given.now, what };
         Checked { tenant: *tenant, fact }
     };
-    let record = Arc::new(Record::said(visitors.iter().map(erasure).collect(), Said::by("job:retention")));
-    group::commit_with(conn, rules, metrics, given, &[record], &[], more).map(drop)
+    let records = |tx: &Connection| {
+        let visitors = visitors(tx)?;
+        count.set(visitors.len() as u64);
+        Ok([Arc::new(Record::said(visitors.iter().map(erasure).collect(), Said::by("job:retention")))])
+    };
+    group::commit_with(conn, rules, metrics, given, records, &[], |tx| more(tx, count.get())).map(drop)
 }

@@ -319,6 +319,16 @@ mod tests {
     }
 
     #[test]
+    fn what_is_imported_was_paid_for_where_it_was_placed() {
+        let mut origin = origin(|_| {});
+        let seen = |v, verb| action(visitor(v), v, NOW, verb, 1);
+        origin.admin("demo", &[seen(1, Verb::IMPRESSION), seen(2, Verb::IMPRESSION), seen(3, Verb::CLICK)]);
+        assert_eq!(of(&origin, 1, NOW), (0, 0));
+        origin.send("demo", &[seen(4, Verb::IMPRESSION)]);
+        assert_eq!(of(&origin, 1, NOW), (2_000_000, 2_000_000));
+    }
+
+    #[test]
     fn each_minute_the_paces_are_published_and_follow_what_was_spent() {
         let mut origin = origin(|_| {});
         let mut kv = std::collections::BTreeMap::new();

@@ -5,7 +5,7 @@
 //! before shows everywhere ([`Rules::kv_settled_ms`]); only then it counts, and goes into the outbox. Nothing here waits: a run goes
 //! [`step`] by step, and may be cut between any two.
 
-use causeway_shared::ids::{AltHash, KindCode, Millis, Version};
+use causeway_shared::ids::{AltHash, AlternateId, KindCode, Millis, Version};
 use causeway_shared::limits;
 use causeway_shared::wire::sync::{Read, Verify};
 use rusqlite::{Connection, OptionalExtension as _};
@@ -18,6 +18,7 @@ use crate::metrics::Metrics;
 use crate::publish::value::{self, ValueError};
 use crate::publish::{self, LEASE_MS, Subject};
 use crate::store::{Counters, StoreError, TenantNo, signed, unsigned};
+use crate::tenants::Known;
 
 /// Visitors, or ids, asked for in one transaction.
 const SOME: u32 = 2_000;
@@ -127,7 +128,7 @@ pub fn forget(conn: &Connection) -> Result<(), StoreError> {
 /// [`StoreError::Sqlite`].
 pub fn all(conn: &Connection) -> Result<u64, StoreError> {
     const COUNT: &str = "SELECT (SELECT count(*) FROM visitors) + (SELECT count(*) FROM lookups)
-        + (SELECT count(*) FROM alternates)";
+        + (SELECT count(*) FROM alternates) + (SELECT count(*) FROM erased_ids)";
     Ok(conn.query_row(COUNT, [], |row| row.get(0).map(unsigned))?)
 }
 
@@ -239,13 +240,20 @@ fn look(conn: &Connection, rules: &Rules, asked: &Asked, now: Millis) -> Result<
     if asked.expected.as_ref() != Some(&expected) {
         return Ok(again(Some(expected)));
     }
-    let gone = state.gone || value.is_none() && matches!(asked.subject, Subject::Lookup(..));
+    let gone = state.gone || is_of_nobody(conn, tenant, asked.subject)?;
     Ok(Looked::Found(match asked.sha256 {
         _ if gone => Found::NotErased,
         None => Found::Missing,
         Some(_) if state.is_behind(conn)? => Found::Older,
         Some(_) => Found::Differs,
     }))
+}
+
+/// Whether it is a lookup of an id with which nobody was seen, or nobody any more. One under a key that was retired has no
+/// value either, and may be of somebody who came back after an erasure.
+fn is_of_nobody(conn: &Connection, tenant: &Known, subject: Subject) -> Result<bool, StoreError> {
+    let Subject::Lookup(kind, hash) = subject else { return Ok(false) };
+    Ok(value::seen_with(conn, tenant.no, AlternateId { kind, hash })?.is_empty())
 }
 
 /// What the store says of a key beside its value.

@@ -27,7 +27,7 @@ use crate::intake::{Checked, Record};
 use crate::jobs::runs::Run;
 use crate::jobs::work::{Ended, PAUSE, Place};
 use crate::store::{PersonNo, StoreError, signed, visitor_at};
-use crate::tenants::Known;
+use crate::tenants::{Known, Tenants};
 
 /// People told at once: one POST, and one transaction.
 const BATCH: u32 = 100;
@@ -56,9 +56,16 @@ pub fn deliver(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
             failed.get_or_insert_with(|| format!("send {}: {}", send.name, stuck.why));
         }
         let told_of = send::find(place.conn, send.tenant, &send.name)?.filter(|_| told.len() < TOLD);
-        told.extend(told_of.map(|send| send.told(&place.rules.tenants)));
+        told.extend(told_of.map(|send| report(&send, &place.rules.tenants)));
     }
     Ok(Ended { report: json!({ "sends": due.len(), "told": told }), failed })
+}
+
+/// A send as a run's report tells it, without its filter: a hundred of those would be too long.
+fn report(send: &Send, tenants: &Tenants) -> Value {
+    let mut told = send.told(tenants);
+    told.as_object_mut().map(|told| told.remove("filter"));
+    told
 }
 
 /// Why a send does not go on now.
@@ -74,13 +81,12 @@ impl Stuck {
         Self { why: why.into(), again: None }
     }
 
-    /// It is tried again after 1, 2, 4, … seconds, or as the receiver says.
+    /// It is tried again after 1, 2, 4, … seconds since it last got on, or as the receiver says.
     fn keep(&self, conn: &Connection, send: &Send, now: Millis) -> Result<(), StoreError> {
-        const KEEP: &str =
-            "UPDATE sends SET error = ?2, due = ?3, tries = tries + 1 WHERE send = ?1 AND due IS NOT NULL";
-        let wait = AGAIN_MS.min(1_000 << send.tries.min(12));
-        let due = self.again.map(|after| signed(now + after.unwrap_or(wait)));
-        conn.prepare_cached(KEEP)?.execute((send.no, &self.why, due))?;
+        const KEEP: &str = "UPDATE sends SET error = ?2, due = ?3 + ifnull(?4, min(?5, 1000 << min(tries, 12))),
+            tries = tries + 1 WHERE send = ?1 AND due IS NOT NULL";
+        let (from, after) = (self.again.map(|_| signed(now)), self.again.flatten().map(signed));
+        conn.prepare_cached(KEEP)?.execute((send.no, &self.why, from, after, signed(AGAIN_MS)))?;
         Ok(())
     }
 }
@@ -125,7 +131,9 @@ fn choose(
     tested: Option<&Experiment>,
 ) -> Result<Result<u32, String>, StoreError> {
     const CLEAR: &str = "DELETE FROM send_people WHERE send = ?1 AND place BETWEEN ?2 AND ?2 + 9999";
-    const PUT: &str = "INSERT INTO send_people (send, place, visitor, arm) VALUES (?1, ?2, ?3, ?4)";
+    // The place of who was erased meanwhile stays free.
+    const PUT: &str = "INSERT INTO send_people (send, place, visitor, arm)
+        SELECT ?1, ?2, ?3, ?4 WHERE NOT EXISTS (SELECT 1 FROM erased WHERE tenant = ?5 AND visitor = ?3)";
     const CHOSEN: &str = "UPDATE sends SET chosen = ?2 WHERE send = ?1";
     let mut members = match refresh::members(place, send.tenant, filter)? {
         Ok(members) => members,
@@ -155,7 +163,7 @@ fn choose(
         let tx = place.conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let mut put = tx.prepare_cached(PUT)?;
         for visitor in some {
-            put.execute((send.no, next, visitor.as_bytes(), arms.next().flatten()))?;
+            put.execute((send.no, next, visitor.as_bytes(), arms.next().flatten(), send.tenant.0))?;
             next += 1;
         }
         drop(put);
@@ -311,7 +319,7 @@ impl Sending<'_> {
         let facts: Vec<Checked> = looked.iter().filter_map(|one| self.exposure(send, one, now)).collect();
         let records: Vec<Arc<Record>> =
             if facts.is_empty() { Vec::new() } else { vec![Arc::new(Record::said(facts, Said::by("job:send")))] };
-        group::commit_with(place.conn, place.rules, place.metrics, given, &records, &[], note)?;
+        group::commit_with(place.conn, place.rules, place.metrics, given, |_| Ok(records), &[], note)?;
         (send.next, send.sums) = (next, sums);
         Ok(())
     }
@@ -319,7 +327,7 @@ impl Sending<'_> {
     fn exposure(&self, send: &Send, one: &Looked, now: Millis) -> Option<Checked> {
         let (experiment, arm) = (self.tested.as_ref()?.code, one.arm?);
         matches!(one.outcome, Outcome::Delivered | Outcome::Control).then(|| {
-            let id = FactId::of_message(one.visitor, &format!("send {}", send.no));
+            let id = FactId::of_job(one.visitor, &format!("send {}", send.name));
             let what = What::Exposure { experiment, arm };
             Checked { tenant: send.tenant, fact: Fact { id, visitor: one.visitor, received: now, at: now, what } }
         })
@@ -342,4 +350,34 @@ fn pace(place: &Place<'_>, send: &Send, looked: usize, started: Instant) -> Resu
         left -= some;
     }
     Ok(())
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+    use crate::audience::send::Terms;
+    use crate::testing::{NOW, Origin};
+
+    #[test]
+    fn one_that_is_stuck_waits_twice_as_long_each_time_from_when_it_last_got_on() {
+        let mut origin = Origin::new();
+        let known = origin.tenant("demo").clone();
+        let filter = "{}".to_owned();
+        let terms = Terms { filter, count: 9, experiment: None, webhook: false, per_second: 0 };
+        let send = Send::begin(&mut origin.conn, &known, "may", &terms, 7, NOW).unwrap();
+        let wait = |again| {
+            Stuck { why: "busy".to_owned(), again }.keep(&origin.conn, &send, NOW).unwrap();
+            send::find(&origin.conn, send.tenant, "may").unwrap().unwrap().due.map(|due| due - NOW)
+        };
+        let again = Some(None);
+        assert_eq!([again; 4].map(wait), [1_000, 2_000, 4_000, 8_000].map(Some));
+        assert_eq!(wait(Some(Some(77))), Some(77), "as its receiver says");
+        // It got on, in the same run of the job.
+        origin.conn.execute("UPDATE sends SET tries = 0", []).unwrap();
+        assert_eq!([again; 2].map(wait), [1_000, 2_000].map(Some));
+        origin.conn.execute("UPDATE sends SET tries = 40", []).unwrap();
+        assert_eq!(wait(again), Some(AGAIN_MS));
+        assert_eq!([None, again].map(wait), [None; 2], "for good");
+    }
 }

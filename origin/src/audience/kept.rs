@@ -2,7 +2,7 @@
 //! written is a row a member; a refresh writes the differences alone, and they alone are published.
 //!
 //! A member is written by its oldest visitor, with an expiry: should refreshes stop, the segment ends by itself. It is written
-//! anew when less than half of its time is left.
+//! anew when less than half of its time is left, and so are others of a person who were written before they became one.
 
 use std::cmp::Ordering;
 
@@ -12,7 +12,7 @@ use causeway_shared::ids::{FactId, Millis, VisitorId};
 use causeway_shared::limits;
 use causeway_shared::segments::{SegmentId, State};
 use causeway_shared::time::HourStamp;
-use rusqlite::{Connection, Row};
+use rusqlite::{Connection, OptionalExtension as _, Row};
 use serde_json::{Value, json};
 
 use crate::store::{StoreError, TenantNo, signed, unsigned, visitor_at};
@@ -219,7 +219,8 @@ pub fn page(
     let mut page = Page { last, ..Page::default() };
     let (mut rows, mut next) = (rows.into_iter().peekable(), next.into_iter().filter(is_within).peekable());
     let until = HourStamp::at(now.saturating_add(u64::from(kept.hours) * HOUR_MS + HOUR_MS - 1));
-    let half = HourStamp(HourStamp::at(now).0 + kept.hours / 2);
+    // An expiry is up to an hour later than it was asked for: that hour does not put off its renewal.
+    let half = HourStamp(HourStamp::at(now).0 + kept.hours.div_ceil(2) + 1);
     loop {
         let order = match (rows.peek().filter(|(visitor, _)| is_within(visitor)), next.peek()) {
             (None, None) => return Ok(page),
@@ -231,14 +232,14 @@ pub fn page(
         let member = if order == Ordering::Less { None } else { next.next() };
         page.members += u64::from(member.is_some());
         let change = match (row, member) {
-            (Some((visitor, _)), None) => {
-                page.removed += 1;
-                Change { visitor, until: None }
-            }
-            (Some((_, held)), Some(_)) if held > half => continue,
-            (Some((visitor, _)), Some(_)) => {
-                page.renewed += 1;
-                Change { visitor, until: Some(until) }
+            (Some((visitor, held)), member) => {
+                let is_meant = member.is_some() || is_of(conn, kept, visitor, members)?;
+                match is_meant {
+                    true if held > half => continue,
+                    true => page.renewed += 1,
+                    false => page.removed += 1,
+                }
+                Change { visitor, until: is_meant.then_some(until) }
             }
             (None, member) => {
                 page.added += 1;
@@ -250,6 +251,15 @@ pub fn page(
     }
 }
 
+/// Whether a visitor became one with somebody who is meant. A removal of its would be the person's.
+fn is_of(conn: &Connection, kept: &Kept, visitor: VisitorId, members: &[VisitorId]) -> Result<bool, StoreError> {
+    const MASTER: &str = "SELECT p.master FROM visitors v JOIN people p ON p.person = v.person
+        WHERE v.tenant = ?1 AND v.visitor = ?2";
+    let place = (kept.tenant.0, visitor.as_bytes());
+    let master = conn.prepare_cached(MASTER)?.query_row(place, |row| visitor_at(row, 0)).optional()?;
+    Ok(master.is_some_and(|master| members.binary_search(&master).is_ok()))
+}
+
 /// The facts that changes come to. They are later than any of the refresh before, whatever the clock says.
 #[must_use]
 pub fn facts(kept: &Kept, changes: &[Change], now: Millis) -> Vec<Fact> {
@@ -257,7 +267,7 @@ pub fn facts(kept: &Kept, changes: &[Change], now: Millis) -> Vec<Fact> {
     let name = format!("audience {} {at}", kept.segment.0);
     let fact = |change: &Change| {
         let state = change.until.map_or(State::Removed, |until| State::held(until, []));
-        let id = FactId::of_message(change.visitor, &name);
+        let id = FactId::of_job(change.visitor, &name);
         Fact {
             id,
             visitor: change.visitor,
@@ -269,13 +279,13 @@ pub fn facts(kept: &Kept, changes: &[Change], now: Millis) -> Vec<Fact> {
     changes.iter().map(fact).collect()
 }
 
-/// Notes what was written; in the transaction of the facts.
+/// Notes what was written, but of nobody who was erased meanwhile; in the transaction of the facts.
 ///
 /// # Errors
 /// [`StoreError`].
 pub fn note(tx: &Connection, kept: &Kept, changes: &[Change]) -> Result<(), StoreError> {
-    const HOLD: &str =
-        "INSERT OR REPLACE INTO audience_members (tenant, segment, visitor, until) VALUES (?1, ?2, ?3, ?4)";
+    const HOLD: &str = "INSERT OR REPLACE INTO audience_members (tenant, segment, visitor, until)
+        SELECT ?1, ?2, ?3, ?4 WHERE NOT EXISTS (SELECT 1 FROM erased WHERE tenant = ?1 AND visitor = ?3)";
     const LEAVE: &str = "DELETE FROM audience_members WHERE tenant = ?1 AND segment = ?2 AND visitor = ?3";
     let (tenant, segment) = (kept.tenant.0, kept.segment.0);
     for Change { visitor, until } in changes {

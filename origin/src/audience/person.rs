@@ -15,7 +15,7 @@ use causeway_shared::time::{HourStamp, Minute};
 use causeway_shared::wire::profile;
 use rusqlite::{Connection, OptionalExtension as _};
 
-use crate::fold::buckets;
+use crate::fold::{self, buckets};
 use crate::store::{PersonNo, StoreError, TenantNo, unsigned, visitor_at};
 
 /// A person, and what is known of its visitors together. Who withdrew or was erased is not among them.
@@ -45,7 +45,7 @@ pub struct Someone {
 pub fn read(conn: &Connection, person: PersonNo) -> Result<Option<Someone>, StoreError> {
     const PERSON: &str = "SELECT tenant, master, devices, random FROM people WHERE person = ?1";
     // The last active: of nearly everybody all. Bound, a limit has SQLite plan the statement anew each time.
-    const VISITORS_OF: &str = "SELECT row, profile, segments, attributes, actions, events FROM visitors
+    const VISITORS_OF: &str = "SELECT row, profile, segments, attributes, actions, events, last_seen FROM visitors
         WHERE person = ?1 AND withdrawn IS NULL ORDER BY last_seen DESC LIMIT 1000";
     let one = |row: &rusqlite::Row<'_>| {
         let (tenant, master) = (TenantNo(row.get(0)?), visitor_at(row, 1)?);
@@ -68,7 +68,8 @@ pub fn read(conn: &Connection, person: PersonNo) -> Result<Option<Someone>, Stor
         seen = profile.seen().map(both).or(seen);
         segments.push(row.get(2)?);
         attributes = attributes.join(profile::attributes(row.get_ref(3)?.as_blob().map_err(rusqlite::Error::from)?)?);
-        events.push(profile::events(row.get_ref(5)?.as_blob().map_err(rusqlite::Error::from)?)?);
+        let bytes = row.get_ref(5)?.as_blob().map_err(rusqlite::Error::from)?;
+        events.push(fold::stored_events(bytes, unsigned(row.get(6)?))?);
         if row.get::<_, i64>(4)? > 0 {
             actions.extend(buckets::within(conn, row.get(0)?, Minute(0), Minute(u32::MAX))?);
         }

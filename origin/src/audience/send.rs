@@ -94,8 +94,6 @@ pub struct Send {
     pub sums: Sums,
     /// When it goes on; `None` once it is over.
     pub due: Option<Millis>,
-    /// How often it was tried in vain since it last got on.
-    pub tries: u32,
     /// What was in the way last.
     pub error: Option<String>,
 }
@@ -138,7 +136,7 @@ impl From<rusqlite::Error> for SendError {
 }
 
 const COLUMNS: &str = "send, tenant, name, filter, count, experiment, webhook, per_second, random, asked, chosen, next,
-    delivered, control, gone, merged, \"left\", due, tries, error";
+    delivered, control, gone, merged, \"left\", due, error";
 
 impl Send {
     /// Begins a send, or goes on with the one of that name, where it was stopped or failed.
@@ -204,8 +202,7 @@ impl Send {
                 left: row.get(16)?,
             },
             due: time(17)?,
-            tries: row.get(18)?,
-            error: row.get(19)?,
+            error: row.get(18)?,
         })
     }
 

@@ -282,3 +282,13 @@ fn columns_that_are_asked_to_be_are_built_anew_while_they_follow() {
     while follower.step(NOW).unwrap() {}
     assert_eq!((world.count(&json!({})), world.audience.read().as_of), (1, Some(NOW)));
 }
+
+#[test]
+fn who_was_last_seen_before_events_were_kept_is_read_all_the_same() {
+    let mut world = World::new();
+    world.origin.send("demo", &[page(visitor(1), 1, NOW), page(visitor(2), 1, NOW)]);
+    // As an earlier release left it.
+    world.origin.conn.execute("UPDATE visitors SET events = x''", []).unwrap();
+    world.follow();
+    assert_eq!(world.count(&json!({ "devices": 1 })), 2);
+}

@@ -328,8 +328,8 @@ fn who_is_forgotten_went_by_the_job() {
     let receipt = retention::receipt(1, NOW, 2);
     let tenant = origin.tenant("demo").no;
     let visitors = [1, 2].map(|v| (tenant, visitor(v)));
-    retention::forget(&mut origin.conn, &origin.rules, &Metrics::default(), GIVEN, receipt, &visitors, |_| Ok(()))
-        .unwrap();
+    let (visitors, metrics) = (|_: &_| Ok(visitors.to_vec()), Metrics::default());
+    retention::forget(&mut origin.conn, &origin.rules, &metrics, GIVEN, receipt, visitors, |_, _| Ok(())).unwrap();
     assert_eq!(told(&trail(&origin)), [row("erase", "job:retention", "-", 2)]);
     assert_eq!(trail(&origin)[0]["receipt"], receipt.receipt());
 }

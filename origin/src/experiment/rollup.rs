@@ -36,20 +36,14 @@ pub fn people(
     now: Millis,
     rolled: &mut Rolled,
 ) -> Result<Option<i64>, StoreError> {
-    const NEXT: &str = "SELECT person FROM people WHERE person > ?1 ORDER BY person LIMIT ?2";
     // Of a row that nobody points to any more too.
-    const OTHERS: &str = "SELECT DISTINCT person FROM experiment_people WHERE person > ?1 AND person <= ?2
-        AND person NOT IN (SELECT person FROM people)";
+    const NEXT: &str = "SELECT person FROM people WHERE person > ?1
+        UNION SELECT person FROM experiment_people WHERE person > ?1 ORDER BY 1 LIMIT ?2";
     let mut statement = tx.prepare_cached(NEXT)?;
-    let mut next: Vec<i64> = statement.query_map((after, most), |row| row.get(0))?.collect::<Result<_, _>>()?;
-    let Some(last) = next.last().copied() else { return Ok(None) };
-    let mut others = tx.prepare_cached(OTHERS)?;
-    for other in others.query_map((after, last), |row| row.get(0))? {
-        next.push(other?);
-    }
+    let next: Vec<i64> = statement.query_map((after, most), |row| row.get(0))?.collect::<Result<_, _>>()?;
     let tested = catalogue::experiments(tx)?;
     let kept_from = HourStamp::at(now.saturating_sub(limits::CONVERSION_DAYS * 86_400_000));
-    for person in next {
+    for person in next.iter().copied() {
         rolled.people += 1;
         let rows = people::stored(tx, PersonNo(person))?;
         if rows.values().flat_map(|row| row.hours.keys()).all(|hour| *hour > kept_from)
@@ -58,7 +52,7 @@ pub fn people(
             rolled.changed += 1;
         }
     }
-    Ok(Some(last))
+    Ok(next.last().copied())
 }
 
 /// Sums that are not what the people come to, each with what must be added to it.

@@ -284,6 +284,7 @@ fn s4_12_whatever_was_done_to_rows_and_sums_a_rollup_counts_them_anew() {
         "UPDATE experiment_people SET arm = 3 WHERE person % 2 = 0",
         "DELETE FROM experiment_people",
         "INSERT INTO experiment_people SELECT person, 9, tenant, arm, exposed, NULL, x'' FROM experiment_people WHERE experiment = 1",
+        "INSERT INTO experiment_people SELECT person + 1000000, 1, tenant, arm, exposed, NULL, x'' FROM experiment_people WHERE experiment = 1",
     ] {
         origin.conn.execute_batch(damage).unwrap();
         let mended = roll(&mut origin, NOW);

@@ -172,8 +172,9 @@ fn insert(conn: &Connection, asked: Asked, now: Millis) -> Result<i64, StoreErro
 /// # Errors
 /// [`StoreError::Sqlite`]; then nothing was kept.
 pub fn begin_asked(conn: &mut Connection, asked: Asked, now: Millis) -> Result<Run, StoreError> {
-    const CUT: &str = "WHERE job = ?1 AND tenant IS ?2 AND outcome = 'interrupted' AND dry_run = 0
-        AND ?3 = 0 AND job <> 'train' ORDER BY run DESC LIMIT 1";
+    // One that another came behind does not go on: what it had done is not as it left it.
+    const CUT: &str = "WHERE outcome = 'interrupted' AND ?3 = 0 AND job <> 'train' AND run = (SELECT max(run) FROM runs
+        WHERE job = ?1 AND tenant IS ?2 AND dry_run = 0 AND started IS NOT NULL)";
     settle(conn, now)?;
     let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let cut = read(&tx, CUT, (asked.job.name(), asked.tenant.map(|no| no.0), asked.dry_run))?.pop();
@@ -216,6 +217,16 @@ fn settle(conn: &Connection, now: Millis) -> Result<(), StoreError> {
     const WHY: &str = "its process ended each time: look at the log of then, and at the machine's memory";
     conn.execute(CUT, (signed(now), STARTS, WHY))?;
     Ok(())
+}
+
+/// Whether another run of the same job began after it.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn is_behind(conn: &Connection, run: &Run) -> Result<bool, StoreError> {
+    const LATER: &str = "SELECT 1 FROM runs WHERE job = ?1 AND tenant IS ?2 AND run > ?3 AND started IS NOT NULL";
+    let Asked { job, tenant, .. } = run.asked;
+    Ok(conn.prepare_cached(LATER)?.exists((job.name(), tenant.map(|no| no.0), run.no))?)
 }
 
 /// Says from where a run goes on, and what it came to so far: within the transaction that took it there.

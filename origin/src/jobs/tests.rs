@@ -2,11 +2,12 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use causeway_shared::fact::{Fact, What};
+use causeway_shared::fact::{Fact, Scope, What};
+use causeway_shared::ids::VisitorId;
 use causeway_shared::segments::{SegmentId, State};
 use causeway_shared::time::HourStamp;
 use causeway_shared::view::Stored;
@@ -18,7 +19,7 @@ use super::runs::{self, Asked, Run};
 use super::*;
 use crate::audience::Audience;
 use crate::backlog::Backlog;
-use crate::group::Given;
+use crate::group::{self, Given};
 use crate::intake::{Checked, Record};
 use crate::store;
 use crate::testing::{NOW, Origin, fact, impression, page, purchase, stored, visitor};
@@ -94,12 +95,15 @@ struct World {
     audience: Audience,
     /// How long runs waited.
     waited: Cell<Duration>,
+    /// What another connection folds while a job runs, and after how many of the moments at which it can.
+    meanwhile: Cell<(u32, Vec<Fact>)>,
 }
 
 impl World {
     fn of(origin: Origin) -> Self {
         let notes = Mutex::new(store::open(origin.data()).unwrap());
-        Self { origin, notes, backlog: Backlog::default(), audience: Audience::default(), waited: Cell::default() }
+        let (backlog, audience) = Default::default();
+        Self { origin, notes, backlog, audience, waited: Cell::default(), meanwhile: Cell::default() }
     }
 
     fn with(forget_after_days: u32) -> Self {
@@ -117,9 +121,23 @@ impl World {
     /// Runs on, until progress was told so often.
     fn run(&mut self, run: &Run, most: u64) -> Run {
         let data = self.origin.data().to_owned();
+        let no = self.origin.tenant("demo").no;
         let Origin { conn, rules, metrics, now, .. } = &mut self.origin;
+        let (rules, metrics, now) = (&*rules, &*metrics, *now);
         let (told, waited) = (AtomicU64::new(0), &self.waited);
-        let given = || Ok(Given { now: *now, random: [9; 32] });
+        let meanwhile = || match self.meanwhile.take() {
+            (0, facts) if facts.is_empty() => {}
+            (0, facts) => {
+                let checked = facts.into_iter().map(|fact| Checked { tenant: no, fact }).collect();
+                let (mut conn, records) = (self.notes.lock().unwrap(), [Arc::new(Record::of(checked))]);
+                group::commit(&mut conn, rules, metrics, Given { now, random: [8; 32] }, &records, &[]).unwrap();
+            }
+            (moments, facts) => self.meanwhile.set((moments - 1, facts)),
+        };
+        let given = || {
+            meanwhile();
+            Ok(Given { now, random: [9; 32] })
+        };
         let mut runner = Runner {
             data: &data,
             conn,
@@ -130,7 +148,7 @@ impl World {
             audience: &|| Ok(self.audience.clone()),
             training: &train::Options::default(),
             given: &given,
-            pause: &|| (),
+            pause: &meanwhile,
             wait: &|time| waited.set(waited.get() + time),
             stop: &|| told.fetch_add(1, Relaxed) + 1 >= most,
             told: &|_, _| (),
@@ -141,6 +159,12 @@ impl World {
     fn all(&mut self, job: Job, dry_run: bool) -> Run {
         let run = self.begin(job, dry_run);
         self.run(&run, u64::MAX)
+    }
+
+    /// An erasure of a visitor alone is folded by another connection, after so many moments of the next run.
+    fn erased_meanwhile(&self, moments: u32, visitor: VisitorId) {
+        let what = What::Erasure { scope: Scope::Visitor, id: None, also: Vec::new() };
+        self.meanwhile.set((moments, vec![fact(visitor, 1_000, self.origin.now, what)]));
     }
 
     /// Every row of the tables that a job of visitors may change, in order.
@@ -288,6 +312,18 @@ fn who_is_seen_in_the_log_alone_is_not_forgotten() {
 }
 
 #[test]
+fn who_comes_back_while_it_is_looked_for_is_not_forgotten() {
+    let mut world = World::with(30);
+    world.origin.send("demo", &[page(visitor(1), 1, NOW), page(visitor(2), 1, NOW)]);
+    world.origin.now = NOW + 40 * DAY_MS;
+    // Between the look and the transaction that erases.
+    world.meanwhile.set((0, vec![page(visitor(2), 2, world.origin.now)]));
+    assert_eq!(world.all(Job::Retention, false).report["forgotten"], 1);
+    let pages = [1, 2].map(|v| world.origin.profile("demo", visitor(v)).totals().pages);
+    assert_eq!(pages, [0, 2]);
+}
+
+#[test]
 fn without_a_policy_nobody_is_forgotten() {
     let mut world = World::with(0);
     seen(&mut world);
@@ -391,7 +427,13 @@ fn a_dry_run_and_a_command_that_were_cut_do_not_go_on_by_themselves() {
     assert_eq!(runs::begin_waiting(&mut conn, NOW).unwrap(), None);
     let outcome = |conn: &Connection, no| runs::find(conn, no).unwrap().unwrap().outcome;
     assert_eq!([dry, by_hand].map(|no| outcome(&conn, no)), [Some(Outcome::Interrupted); 2]);
-    assert_eq!(runs::begin_asked(&mut conn, command, NOW).unwrap().no, by_hand, "given again it goes on");
+    let given = |conn: &mut Connection| runs::begin_asked(conn, command, NOW).unwrap();
+    assert_eq!(given(&mut conn).no, by_hand, "given again it goes on");
+    assert_eq!(runs::begin_waiting(&mut conn, NOW).unwrap(), None);
+    let newer = runs::ask(&mut conn, asked(Job::Retention, Woken::Timer, false), NOW).unwrap().unwrap().no;
+    assert_eq!(runs::begin_waiting(&mut conn, NOW).unwrap().unwrap().no, newer);
+    runs::end(&mut conn, newer, Outcome::Done, None, NOW).unwrap();
+    assert!(given(&mut conn).no > newer, "not after another that did it all");
 }
 
 #[test]

@@ -206,7 +206,8 @@ struct Compacted {
 /// A dry run does the same in transactions that are taken back.
 fn rollup(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
     // Where nobody ever saw an experiment, nobody is looked at.
-    const ALL: &str = "SELECT ifnull(max(person), 0) FROM people
+    const ALL: &str = "SELECT ifnull(max(person), 0)
+        FROM (SELECT max(person) AS person FROM people UNION ALL SELECT max(person) FROM experiment_people)
         WHERE EXISTS (SELECT 1 FROM exposures) OR EXISTS (SELECT 1 FROM experiment_people)";
     let all: i64 = place.conn.query_row(ALL, [], |row| row.get(0))?;
     let (mut rolled, mut cursor): (Rolled, i64) = (so_far(run), run.cursor);
@@ -241,6 +242,10 @@ fn verify(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
         a release before this one reads nothing back";
     let all = verify::all(place.conn)?;
     let mut walk = Walk::from(run.cursor, so_far(run));
+    // Another run, if only a dry one, forgot what this one had asked for.
+    if runs::is_behind(place.conn, run)? {
+        walk = Walk::default();
+    }
     if walk == Walk::default() {
         verify::forget(place.conn)?;
     }
@@ -326,12 +331,17 @@ fn retention(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
         let Some(unseen) = retention::unseen(place.conn, &log, &policy, cursor)? else { break };
         cursor = unseen.last;
         forgotten.visitors += unseen.looked_at;
-        forgotten.forgotten += unseen.visitors.len() as u64;
-        if !run.asked.dry_run && !unseen.visitors.is_empty() {
+        if run.asked.dry_run {
+            forgotten.forgotten += unseen.visitors.len() as u64;
+        } else if !unseen.visitors.is_empty() {
             let receipt = retention::receipt(run.no, run.since(), cursor);
-            let keep = |tx: &Connection| runs::keep(tx, run.no, cursor, &json!(forgotten));
-            let given = (place.given)()?;
-            retention::forget(place.conn, place.rules, place.metrics, given, receipt, &unseen.visitors, keep)?;
+            let (given, backlog) = ((place.given)()?, place.backlog);
+            let still = |tx: &Connection| retention::still(tx, &backlog()?.reader(), &policy, &unseen.visitors);
+            let keep = |tx: &Connection, erased| {
+                forgotten.forgotten += erased;
+                runs::keep(tx, run.no, cursor, &json!(forgotten))
+            };
+            retention::forget(place.conn, place.rules, place.metrics, given, receipt, still, keep)?;
             (place.pause)();
         }
         (place.told)(forgotten.visitors, all)?;

@@ -20,7 +20,7 @@ use crate::link::{canonical, family, held_unique};
 use crate::names;
 use crate::read::{self, View};
 use crate::steering;
-use crate::store::StoreError;
+use crate::store::{StoreError, TenantNo};
 use crate::tenants::Known;
 use crate::train;
 
@@ -137,12 +137,9 @@ fn document(conn: &Connection, tenant: &Known, key: &str, kept: &Kept) -> Result
 }
 
 fn lookup(conn: &Connection, tenant: &Known, id: AlternateId, key: &str) -> Result<Option<String>, ValueError> {
+    let visitors = seen_with(conn, tenant.no, id)?;
     // What nobody reads any more goes.
-    let Some(canonical) = canonical(conn, tenant.no, id)?.filter(|_| tenant.is_readable(id.hash)) else {
-        return Ok(None);
-    };
-    let visitors = read::lookup(conn, tenant.no, canonical)?.map(|l| l.visitors).unwrap_or_default();
-    if visitors.is_empty() {
+    if visitors.is_empty() || !tenant.is_readable(id.hash) {
         return Ok(None);
     }
     let value = form::encode_lookup(key, &visitors).map_err(|e| ValueError::Check(e.code()))?;
@@ -151,6 +148,15 @@ fn lookup(conn: &Connection, tenant: &Known, id: AlternateId, key: &str) -> Resu
         Ok(_) => Err(ValueError::Check("differs")),
         Err(e) => Err(ValueError::Check(e.code())),
     }
+}
+
+/// The visitors last seen with an id, under whichever hash of it.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn seen_with(conn: &Connection, tenant: TenantNo, id: AlternateId) -> Result<Vec<VisitorId>, StoreError> {
+    let Some(canonical) = canonical(conn, tenant, id)? else { return Ok(Vec::new()) };
+    Ok(read::lookup(conn, tenant, canonical)?.map(|found| found.visitors).unwrap_or_default())
 }
 
 /// A visitor's snapshot, its tombstone if it withdrew, nothing if it is not there.

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use causeway_shared::fact::{Fact, Scope, What};
 use causeway_shared::ids::{FactId, VisitorId};
+use causeway_shared::keys::Key;
 use causeway_shared::kv;
 use causeway_shared::segments::{SegmentId, State as Held};
 use causeway_shared::time::HourStamp;
@@ -295,6 +296,23 @@ fn a_run_that_is_cut_goes_on_and_looks_at_every_key_once() {
 }
 
 #[test]
+fn a_run_that_was_cut_begins_anew_where_a_dry_one_forgot_what_it_had_asked_for() {
+    let mut world = World::of_people();
+    world.kv.remove(&snapshot(4));
+    let asked = |dry_run| Run_ { job: Job::Verify, tenant: None, woken: Woken::Command, dry_run };
+    let command = |world: &mut World, dry_run, most| {
+        let run = runs::begin_asked(&mut world.origin.conn, asked(dry_run), world.origin.now).unwrap();
+        world.run(&run, most)
+    };
+    let cut = command(&mut world, false, 4);
+    assert_eq!((cut.outcome, world.count("verifications WHERE looks = 1")), (Some(Outcome::Interrupted), 1));
+    let came = |run: &Run| ["keys", "right", "missing", "put"].map(|name| run.report[name].as_u64().unwrap());
+    assert_eq!(came(&command(&mut world, true, u64::MAX)), [5, 4, 1, 0]);
+    let done = command(&mut world, false, u64::MAX);
+    assert_eq!((done.no, came(&done)), (cut.no, [5, 4, 1, 1]));
+}
+
+#[test]
 fn where_nobody_answers_the_run_ends_and_says_what_to_look_at() {
     for edge in [Edge::Silent, Edge::Before] {
         let mut world = World::of_people();
@@ -343,6 +361,27 @@ fn field_07_a_receipt_is_proven_once_every_key_was_read_back() {
     let (counts, done, verified) = steps(&world);
     assert_eq!((counts, done), (keys(4, 4), true));
     assert!(verified.unwrap() > before);
+}
+
+#[test]
+fn field_07_a_lookup_under_a_retired_key_is_not_erased_only_if_it_is_of_nobody() {
+    for (erased, found) in [(1..2, None), (1..4, Some(json!(1)))] {
+        let mut world = World::of_people();
+        let key = world.lookup("ann");
+        let before = world.kv[&key].clone();
+        let now = world.origin.now;
+        let gone: Vec<Fact> = erased.map(|v| erasure(visitor(v), now)).collect();
+        world.origin.send("demo", &gone);
+        world.settle();
+        // The deletion does not last, and the key is retired before the key is read back.
+        world.kv.entry(key.clone()).or_insert(before);
+        let keys = |keys: &mut Vec<Key>| *keys = vec![Key { id: keys[0].id + 1, ..keys[0].clone() }];
+        world.origin.change_keys("demo", keys);
+        let told = world.verify(false);
+        assert_eq!(told.get("not_erased"), found.as_ref(), "{told}");
+        world.settle();
+        assert_eq!((world.verify(false).get("put"), world.kv.get(&key)), (None, None));
+    }
 }
 
 #[test]

@@ -140,7 +140,7 @@ impl World {
             if let Some(refused) = incoming.rejected.first() {
                 return Err(format!("the origin refuses a fact: {refused:?}").into());
             }
-            let records = [Arc::new(Record::of(incoming.facts))];
+            let records = [Arc::new(Record { admin: incoming.admin, ..Record::of(incoming.facts) })];
             let given = self.given();
             group::commit(&mut self.conn, &self.rules, &self.metrics, given, &records, &[])?;
         }

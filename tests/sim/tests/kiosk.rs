@@ -19,7 +19,7 @@ fn field_01_a_kiosk_of_five_thousand_logins_makes_no_two_of_its_members_one() {
         ..Plan::draw(&mut Dice::new(5))
     };
     let mut world = World::with(5, plan);
-    if let Err(failure) = world.run(110_000) {
+    if let Err(failure) = world.run(125_000) {
         unreachable!("{}: {}", failure.checker, failure.what);
     }
     let is_login = |what: &What| matches!(what, What::Alias { id, .. } if id.kind == MEMBER);

@@ -70,7 +70,7 @@ fn s4_04_an_audience_is_a_segment_and_only_who_comes_or_goes_is_written() {
     let city = |v: u32| if v < 700 { "Bonn" } else { "Ulm" };
     let facts: Vec<Fact> = (0..1_300).map(|v| lives_in(v, 1, NOW, city(v))).collect();
     world.origin.send("demo", &facts);
-    world.keep(SEGMENT, &bonn(), 48, 24).unwrap();
+    world.keep(SEGMENT, &bonn(), 72, 24).unwrap();
     world.follow();
     let dry = world.all(Job::Materialise, true);
     assert_eq!((sums(&dry.report), world.held(SEGMENT, 1_300).len()), ([700, 700, 0, 0], 0));
@@ -136,12 +136,20 @@ fn field_18_who_becomes_one_person_is_in_once_and_an_erasure_leaves_nothing() {
     let logins = [1, 2].map(|v| world.origin.login(visitor(v), 2, NOW, "ann"));
     world.origin.send("demo", &logins);
     world.origin.now += HOUR_MS;
-    assert_eq!(world.refresh(), [2, 0, 1, 0]);
-    assert_eq!((1..4).filter(|v| world.is_held(SEGMENT, *v)).collect::<Vec<_>>(), [1, 3]);
+    assert_eq!(world.refresh(), [2, 0, 0, 0]);
+    // Nothing is removed of who is one with a member: it would be the person's.
+    let maps = |world: &World| [1, 2].map(|v| world.origin.profile("demo", visitor(v)).segments().clone());
+    let is_in = |world: &World| {
+        let [one, other] = maps(world);
+        one.join(other).get(SEGMENT).is_some_and(|(expiry, _)| expiry > HourStamp::at(world.origin.now))
+    };
+    assert!(is_in(&world));
+    world.origin.now += 24 * HOUR_MS;
+    assert_eq!((world.refresh(), is_in(&world)), ([2, 0, 0, 3], true));
     let id = world.origin.member("demo", "ann");
     world.origin.admin("demo", &[fact(visitor(2), 3, world.origin.now, What::Cancellation { id })]);
     world.origin.now += HOUR_MS;
-    assert_eq!(world.refresh(), [3, 1, 0, 0]);
+    assert_eq!(world.refresh(), [3, 0, 0, 0]);
     let rows = |world: &World, of: VisitorId| -> i64 {
         let count = "SELECT count(*) FROM audience_members WHERE visitor = ?1";
         world.origin.conn.query_row(count, [of.as_bytes()], |row| row.get(0)).unwrap()
@@ -192,4 +200,64 @@ fn an_audience_that_cannot_be_kept_says_why_and_one_that_fails_lets_others_go_on
     world.origin.conn.execute("UPDATE audiences SET filter = '{\"devices\": 3}' WHERE segment = 8", []).unwrap();
     assert_eq!(world.all(Job::Materialise, false).outcome, Some(Outcome::Done));
     assert_eq!(due(&world), None);
+}
+
+#[test]
+fn an_audience_is_no_sign_of_life_of_who_is_in_it() {
+    let mut world = World::with(30);
+    world.origin.send("demo", &[lives_in(0, 1, NOW, "Bonn"), lives_in(1, 1, NOW, "Bonn"), lives_in(2, 1, NOW, "Ulm")]);
+    world.keep(SEGMENT, &bonn(), 48, 24).unwrap();
+    // Who was not seen for a week stays in although that is written of it again and again.
+    let quiet = SegmentId(10);
+    world.keep(quiet, &json!({ "last_seen": { "$lt": NOW + HOUR_MS } }), 48, 24).unwrap();
+    for _ in 0..29 {
+        world.origin.now += DAY_MS;
+        world.refresh();
+        assert_eq!((world.held(SEGMENT, 3), world.held(quiet, 3)), (vec![0, 1], vec![0, 1, 2]));
+    }
+    world.origin.send("demo", &[page(visitor(1), 2, world.origin.now)]);
+    world.origin.now += 2 * DAY_MS;
+    world.refresh();
+    assert_eq!((world.held(SEGMENT, 3), world.held(quiet, 3)), (vec![0, 1], vec![0, 2]));
+    assert_eq!(world.all(Job::Retention, false).report["forgotten"], 2);
+    world.refresh();
+    assert_eq!((world.held(SEGMENT, 3), world.held(quiet, 3)), (vec![1], vec![]));
+}
+
+#[test]
+fn field_18_who_is_erased_while_it_is_written_leaves_nothing() {
+    let mut moments = 0;
+    loop {
+        let mut world = World::with(0);
+        world.origin.send("demo", &[lives_in(0, 1, NOW, "Bonn"), lives_in(1, 1, NOW, "Bonn")]);
+        world.keep(SEGMENT, &bonn(), 48, 1).unwrap();
+        world.erased_meanwhile(moments, visitor(0));
+        world.refresh();
+        let rows: u32 =
+            world.origin.conn.query_row("SELECT count(*) FROM audience_members", [], |row| row.get(0)).unwrap();
+        let (_, left) = world.meanwhile.take();
+        if !left.is_empty() {
+            assert_eq!((rows, moments > 3), (2, true), "it was over before");
+            return;
+        }
+        assert_eq!((rows, world.held(SEGMENT, 2)), (1, vec![1]), "{moments}");
+        moments += 1;
+    }
+}
+
+#[test]
+fn an_audience_goes_on_where_a_refresh_is_a_little_late() {
+    for (hours, minute) in (2..7).flat_map(|hours| [0, 30, 58].map(|minute| (hours, minute))) {
+        let mut world = World::with(0);
+        world.origin.now = NOW - NOW % HOUR_MS + minute * 60_000;
+        world.origin.send("demo", &[lives_in(1, 1, NOW, "Bonn")]);
+        world.keep(SEGMENT, &bonn(), hours, hours / 2).unwrap();
+        world.refresh();
+        for late in [0, 3, 1, 0, 0, 2, 0, 3] {
+            let due = kept::next_due(&world.origin.conn).unwrap().unwrap();
+            world.origin.now = due + late * 60_000;
+            assert!(world.is_held(SEGMENT, 1), "for {hours} hours, {late} minutes late");
+            world.refresh();
+        }
+    }
 }

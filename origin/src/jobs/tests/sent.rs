@@ -2,8 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use causeway_shared::fact::Scope;
-use causeway_shared::ids::VisitorId;
+use causeway_shared::ids::FactId;
 use serde_json::Value as Json;
 
 use super::materialised::{bonn, lives_in};
@@ -168,6 +167,41 @@ fn field_18_nobody_is_told_twice_whatever_became_of_them_since_they_were_drawn()
     let id = world.origin.member("demo", "ann");
     world.origin.admin("demo", &[v0, v2].map(|of| fact(of, 5, at + 1, What::Cancellation { id })));
     assert_eq!(world.tell("may"), send);
+}
+
+#[test]
+fn field_18_who_is_erased_while_a_send_is_drawn_is_in_no_row_of_it() {
+    let mut moments = 0;
+    loop {
+        let mut world = World::of_bonn(6);
+        world.start("may", &terms(6, Some("e-1"))).unwrap();
+        world.erased_meanwhile(moments, visitor(3));
+        let send = world.tell("may");
+        let (_, left) = world.meanwhile.take();
+        let drawn = visitors(&world.drawn(&send));
+        if !left.is_empty() {
+            assert_eq!((drawn.len(), moments > 3), (6, true), "it was over before");
+            return;
+        }
+        assert!(drawn.len() == 5 && !drawn.contains(&visitor(3)), "{moments}");
+        moments += 1;
+    }
+}
+
+#[test]
+fn what_a_client_calls_its_events_is_in_no_sends_way() {
+    let mut world = World::of_bonn(100);
+    let named = |v| {
+        ["send may", "send 1"].map(|name| Fact { id: FactId::of_message(visitor(v), name), ..page(visitor(v), 0, NOW) })
+    };
+    let pages: Vec<Fact> = (0..100).flat_map(named).collect();
+    world.origin.send("demo", &pages);
+    world.start("may", &terms(100, Some("e-1"))).unwrap();
+    world.tell("may");
+    let known = world.origin.tenant("demo").clone();
+    let shown = results::show(&world.origin.conn, &known, "e-1", world.origin.now).unwrap().unwrap();
+    let counted: Vec<&Json> = shown["arms"].as_array().unwrap().iter().map(|arm| &arm["recipients"]).collect();
+    assert_eq!(counted, [&json!(50), &json!(50)]);
 }
 
 #[test]
