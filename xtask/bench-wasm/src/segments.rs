@@ -31,12 +31,6 @@ pub fn held() -> BTreeMap<u32, u32> {
     held
 }
 
-/// The same, packed.
-#[must_use]
-pub fn packed() -> Vec<u8> {
-    pack(held())
-}
-
 /// The same of two browsers, each with every other one.
 #[must_use]
 pub fn halves() -> [Vec<u8>; 2] {
@@ -44,7 +38,9 @@ pub fn halves() -> [Vec<u8>; 2] {
     [0, 1].map(|of| pack(half(of)))
 }
 
-fn pack(held: impl IntoIterator<Item = (u32, u32)>) -> Vec<u8> {
+/// Such segments, packed.
+#[must_use]
+pub fn pack(held: impl IntoIterator<Item = (u32, u32)>) -> Vec<u8> {
     let mut map = SegmentMap::default();
     for (id, expiry) in held {
         map.write(SegmentId(id), Stamp { at: 1_795_000_000_000, source: 1 }, State::held(HourStamp(expiry), []));
@@ -73,7 +69,7 @@ impl Segments {
     #[expect(clippy::new_without_default, reason = "JavaScript's `new`, which takes a count elsewhere")]
     #[wasm_bindgen(constructor)]
     pub fn new() -> Self {
-        Self { packed: packed() }
+        Self { packed: pack(held()) }
     }
 
     /// Filters so many times, and gives the sum of the fresh ones' ids.

@@ -5,7 +5,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
-use causeway_bench_wasm::segments::{FRESH, SEGMENTS, fresh, held, packed};
+use causeway_bench_wasm::segments::{FRESH, SEGMENTS, fresh, held, pack};
 use clap::Args;
 
 use crate::report::{self, Bar, Line, median};
@@ -25,7 +25,7 @@ pub(crate) struct Options {
 
 pub(crate) fn run(options: &Options, json: bool, stop: &Stop) -> Result<()> {
     let held = held();
-    let (packed, cbor) = (packed(), cbor(&held)?);
+    let (packed, cbor) = (pack(held.clone()), cbor(&held)?);
     let line =
         |case: &str, value, unit, peer, bar| Line { bench: BENCH, case: case.to_owned(), value, unit, peer, bar };
     let each = |bytes: &[u8]| bytes.len() as f64 / SEGMENTS as f64;

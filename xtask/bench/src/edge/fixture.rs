@@ -23,6 +23,10 @@ pub(crate) const VISITOR: &str = "01930000-0000-7000-8000-000000000001";
 const TENANT: &str = "bench";
 /// As many as make 10 KB of JSON.
 const SIBLINGS: u64 = 43;
+/// One in so many actions and segments: as many as make, with the siblings, a value of 10 KB as it is stored.
+const HISTORY: usize = 6;
+/// A market that no call asks for, whose ads the actions are of.
+const PAST_ADS: u64 = 1_000;
 /// Visitors lately cut.
 const CUTS: u64 = 8;
 const LEDGER_PAGES: u64 = 4;
@@ -55,18 +59,18 @@ pub(crate) struct Fixture {
 impl Fixture {
     /// Made for this time: cookies that are fresh, facts of the last minutes. With so many ads, and without any a house ad.
     pub(crate) fn new(now: Millis, ads: u64) -> Result<Self> {
-        let market = (ads > 0).then(|| Market::new(ads, now));
+        let (market, one_in) = if ads > 0 { (Market::new(ads, now), 1) } else { (Market::new(PAST_ADS, now), HISTORY) };
         let tenant: TenantId = TENANT.parse()?;
         let own: VisitorId = VISITOR.parse()?;
         let unique = AltHash([1; 16]);
-        let snapshot = snapshot(own, unique, now, market.as_ref())?;
+        let snapshot = snapshot(own, unique, now, |content| market.content(content, one_in))?;
         let devices = u64::from(snapshot.membership.devices);
         let mut json_value = as_json(&snapshot)?;
         let bytes = json_value.to_string().len();
         ensure!((9_000..=11_000).contains(&bytes), "the JSON has {bytes} bytes, not 10 KB");
         let house = vec!["house".to_owned()];
         let (mut catalogue, mut placements, mut expected) = (HashMap::new(), one_placement(), house);
-        if let Some(market) = &market {
+        if ads > 0 {
             if let (Some(fields), Value::Object(more)) = (json_value.as_object_mut(), market.as_json()) {
                 fields.extend(more);
             }
@@ -77,6 +81,7 @@ impl Fixture {
         let version = snapshot.version;
         let key = kv::snapshot_key(&tenant, own);
         let value = wire::kv::encode_stored(&key, &Stored::Snapshot(Box::new(snapshot)))?;
+        ensure!(ads > 0 || (9_500..=10_500).contains(&value.len()), "the value has {} bytes, not 10 KB", value.len());
         let keys = keys();
         let ring = &keys.tenants.get(TENANT).context("the tenant's keys")?.cookie;
         let identity = wire::cookies::encode_identity(&identity(own, unique, now));
@@ -187,11 +192,11 @@ fn keys() -> Keys {
     Keys { sync: ring(1), explain: None, tenants: [(TENANT.to_owned(), tenant)].into() }
 }
 
-fn snapshot(own: VisitorId, unique: AltHash, now: Millis, market: Option<&Market>) -> Result<Snapshot> {
+fn snapshot(own: VisitorId, unique: AltHash, now: Millis, more: impl Fn(Content) -> Content) -> Result<Snapshot> {
     let newest =
         Newest::from_parts((0..limits::NEWEST_FACTS as u64).map(|i| (now - 700_000 - i * 60_000, short(i))), 0);
-    let mut profiles = (1..=SIBLINGS).map(|n| (other(n), sub(n, now, None, None))).collect::<Vec<_>>();
-    profiles.push((own, sub(0, now, Some(newest), market)));
+    let mut profiles = (1..=SIBLINGS).map(|n| (other(n), sub(n, now, None, |content| content))).collect::<Vec<_>>();
+    profiles.push((own, sub(0, now, Some(newest), more)));
     let membership = Membership {
         epoch: Epoch(812_345),
         devices: u32::try_from(profiles.len())?,
@@ -203,7 +208,7 @@ fn snapshot(own: VisitorId, unique: AltHash, now: Millis, market: Option<&Market
     Ok(Snapshot { version, visitor: own, unique: vec![unique], membership, profiles, best: None, truncated: false })
 }
 
-/// The snapshot in JSON.
+/// The snapshot in JSON, without what a market adds to it.
 fn as_json(snapshot: &Snapshot) -> Result<Value> {
     let Snapshot { version, visitor, unique, membership, profiles, .. } = snapshot;
     let cut = |(visitor, cut): (&VisitorId, &Cut)| json!({ "visitor": visitor.to_string(), "at": cut.at });
@@ -227,7 +232,7 @@ fn as_json(snapshot: &Snapshot) -> Result<Value> {
     }))
 }
 
-fn sub(n: u64, now: Millis, newest: Option<Newest>, market: Option<&Market>) -> SubProfile {
+fn sub(n: u64, now: Millis, newest: Option<Newest>, more: impl Fn(Content) -> Content) -> SubProfile {
     let session = |i: u64| SessionId((now / 60_000 - i * 600) << 32 | (short(i) & 0xffff_ffff));
     let sessions = (0..limits::NEWEST_SESSIONS as u64).rev().map(session).collect();
     let content = Content {
@@ -236,11 +241,7 @@ fn sub(n: u64, now: Millis, newest: Option<Newest>, market: Option<&Market>) -> 
         names: newest.map(|newest| Names { sessions, newest }),
         ..Content::default()
     };
-    let content = match market {
-        Some(market) => market.content(content),
-        None => content,
-    };
-    SubProfile::pack(Version { restore: 0, counter: 4_800_000 + n }, &content)
+    SubProfile::pack(Version { restore: 0, counter: 4_800_000 + n }, &more(content))
 }
 
 /// Other visitors, younger than the own one.
@@ -292,8 +293,7 @@ mod tests {
 
     #[test]
     fn the_snapshot_is_read_again_and_the_cookies_open() {
-        let now = 1_795_000_000_000;
-        let fixture = Fixture::new(now, 0).unwrap();
+        let fixture = Fixture::new(causeway_bench_wasm::decide::now(), 0).unwrap();
         let own: VisitorId = VISITOR.parse().unwrap();
         let stored = wire::kv::decode_stored(&fixture.key, own, fixture.value.as_bytes()).unwrap();
         let Stored::Snapshot(snapshot) = stored else { panic!("a tombstone") };

@@ -41,14 +41,15 @@ impl Market {
         Self { document, compiled, actions }
     }
 
-    /// What the person's own profile holds.
-    pub(crate) fn content(&self, content: Content) -> Content {
+    /// What the person's own profile holds: one in so many of its actions and segments, and all its attributes.
+    pub(crate) fn content(&self, content: Content, one_in: usize) -> Content {
         let mut attributes = AttributeMap::default();
         for (token, value) in filters::attributes() {
             attributes.write(token, Stamp { at: 1, source: 1 }, Some(value));
         }
-        let (actions, segments, attributes) = (self.actions.pack(), segments::packed(), attributes.pack());
-        Content { actions, segments, attributes, ..content }
+        let actions: Actions = self.actions.iter().step_by(one_in).collect();
+        let segments = segments::pack(segments::held().into_iter().step_by(one_in));
+        Content { actions: actions.pack(), segments, attributes: attributes.pack(), ..content }
     }
 
     /// The same as a JavaScript programmer would have stored it.
