@@ -102,6 +102,11 @@ impl Memberships {
         !gone() && pair().or_else(alone).unwrap_or(true)
     }
 
+    /// Whom any decision cut.
+    pub fn cuts(&self) -> impl Iterator<Item = VisitorId> + '_ {
+        self.0.values().flat_map(|membership| membership.cuts.keys().copied())
+    }
+
     /// Whether any decision names a visitor.
     #[must_use]
     pub fn names(&self, visitor: VisitorId) -> bool {

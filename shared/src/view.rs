@@ -217,7 +217,10 @@ impl View {
     /// What counts for `own`: itself and all that belong with it.
     #[must_use]
     pub fn of(&self, own: VisitorId) -> Counted<'_> {
-        let counting = self.known.iter().filter(|(visitor, _)| self.memberships.counts(own, **visitor));
+        // Fewer were cut than there are: where none of them is here, all count.
+        let is_here = |cut: VisitorId| cut == own || self.known.contains_key(&cut);
+        let all = !self.memberships.cuts().any(is_here);
+        let counting = self.known.iter().filter(|(visitor, _)| all || self.memberships.counts(own, **visitor));
         let (mut members, known): (Vec<VisitorId>, _) = counting.unzip();
         if let Err(place) = members.binary_search(&own) {
             members.insert(place, own);

@@ -113,6 +113,9 @@ impl Index {
     /// The filters that match: those whose [`Filter::matches`] does. The subject's counts are [`Self::answers`].
     #[must_use]
     pub fn matching(&self, subject: &Subject<'_>) -> Matches {
+        if self.is_empty() {
+            return Matches(Vec::new());
+        }
         let seen = vec![0; self.repeated.len().div_ceil(64)];
         let mut asked = Asked { index: self, left: self.needed.clone(), seen };
         subject.each(|field, read| asked.add(field, read));
