@@ -6,7 +6,7 @@ import { sync } from "./sync.mjs";
 /** Hands a batch of `count` facts over. True once the queue or the origin has them for good. */
 export async function deliver(env, module, batch, count) {
   try {
-    // A copy: the queue detaches the buffer it is given, and this one holds the answer's body too.
+    // A copy: the queue detaches the buffer it is given, and where it refuses the origin gets the batch.
     await env.FACTS.send(batch.slice(), { contentType: "bytes" });
     return true;
   } catch (error) {

@@ -3,32 +3,39 @@
 const EMPTY = new Uint8Array(0);
 const encoder = new TextEncoder();
 
-/** Method with country and region, where the platform knows them, address and the asked-for headers, one a line. */
-export function head(request, names) {
-  const { headers, cf } = request;
-  const place = cf?.country ? ` ${cf.country} ${cf.regionCode ?? ""}` : "";
-  let text = `${request.method}${place}\n${request.url}`;
+/**
+ * Method with country and region, where they are asked for and the platform knows them, address and the asked-for headers,
+ * one a line.
+ */
+export function head(request, names, place) {
+  const { headers } = request;
+  // The platform parses what it knows of a connection when it is looked at, which takes as long as all headers.
+  const cf = place ? request.cf : undefined;
+  const from = cf?.country ? ` ${cf.country} ${cf.regionCode ?? ""}` : "";
+  let text = `${request.method}${from}\n${request.url}`;
   for (const name of names) text += `\n${headers.get(name) ?? ""}`;
   return text;
 }
 
 /**
- * The body, of at most `limit` bytes. A longer one is not read to its end: what is given then is one byte over
- * the limit, which the module refuses.
+ * The body, of at most `limit` bytes, or the promise of it: an `ArrayBuffer`. A longer one is not read to its end: what is given then is one
+ * byte over the limit, which the module refuses.
  */
-export async function body(request, limit) {
-  if (request.method !== "POST") return EMPTY;
+export function body(request, limit) {
+  if (request.method !== "POST") return EMPTY.buffer;
   const declared = request.headers.get("content-length");
-  if (declared !== null) {
-    return Number(declared) <= limit ? new Uint8Array(await request.arrayBuffer()) : new Uint8Array(limit + 1);
-  }
+  if (declared === null) return streamed(request, limit);
+  return Number(declared) <= limit ? request.arrayBuffer() : new ArrayBuffer(limit + 1);
+}
+
+async function streamed(request, limit) {
   // Asked for last: the platform makes a stream for it.
-  if (request.body === null) return EMPTY;
+  if (request.body === null) return EMPTY.buffer;
   const chunks = [];
   let size = 0;
   for await (const chunk of request.body) {
     size += chunk.byteLength;
-    if (size > limit) return new Uint8Array(limit + 1);
+    if (size > limit) return new ArrayBuffer(limit + 1);
     chunks.push(chunk);
   }
   const all = new Uint8Array(size);
@@ -37,46 +44,52 @@ export async function body(request, limit) {
     all.set(chunk, at);
     at += chunk.byteLength;
   }
-  return all;
+  return all.buffer;
 }
 
-/** A deadline over all reads of a request: it begins with the first one. */
-export class Deadline {
-  #ms;
-  #passed = false;
-  #late = [];
+/** So many random bytes are drawn at once: a request takes 32 of them. */
+const DRAWN = 4_096;
+const drawn = new Uint8Array(DRAWN);
+let used = DRAWN;
 
-  constructor(ms) {
-    this.#ms = ms;
+/** 32 random bytes that no other request gets; to be read before the next are asked for. */
+export function seed() {
+  if (used === DRAWN) {
+    crypto.getRandomValues(drawn);
+    used = 0;
   }
-
-  /** The promise's value, or `late` when the deadline comes first. The promise must not reject. */
-  race(promise, late) {
-    if (this.#late.length === 0) this.#begin();
-    if (this.#passed) return Promise.resolve(late);
-    return new Promise((resolve) => {
-      this.#late.push(() => resolve(late));
-      promise.then(resolve);
-    });
-  }
-
-  // Never cleared: the platform drops a request's timers once it is answered, and clearing costs as much as setting.
-  #begin() {
-    setTimeout(() => {
-      this.#passed = true;
-      for (const pass of this.#late) pass();
-    }, this.#ms);
-  }
+  used += 32;
+  return drawn.subarray(used - 32, used);
 }
 
-/** The values of the keys in one bulk read, as bytes, one a line; `fault` says why there are none. */
-export function read(kv, keys, deadline, limit) {
-  // One key's bytes go straight through; many come as text, as the platform's bulk read has no other form.
-  const reading = keys.length === 1
-    ? kv.get(keys[0], "arrayBuffer").then((found) => (found === null ? EMPTY : line(found, limit)))
-    : kv.get(keys).then((found) => encoder.encode(keys.map((key) => text(found.get(key), limit)).join("\n")));
-  const values = reading.then((values) => ({ values, fault: "" }), () => FAILED);
-  return deadline.race(values, LATE);
+/** The promise's value, or `late` when that takes longer. The promise must not reject. */
+export function within(ms, promise, late) {
+  return new Promise((resolve) => {
+    // Never cleared: the platform drops a request's timers once it is answered, and clearing costs as much as setting.
+    setTimeout(resolve, ms, late);
+    promise.then(resolve);
+  });
+}
+
+/**
+ * The values of the keys in one bulk read, as bytes, one a line; `fault` says why there are none. What takes longer than so
+ * many milliseconds is late.
+ */
+export function read(kv, keys, ms, limit) {
+  return new Promise((resolve) => {
+    setTimeout(resolve, ms, LATE);
+    try {
+      // One key's bytes go straight through; many come as text, as the platform's bulk read has no other form.
+      const reading = keys.length === 1 ? kv.get(keys[0], "arrayBuffer") : kv.get(keys);
+      reading.then((found) => resolve(given(keys, found, limit)), () => resolve(FAILED));
+    } catch {
+      resolve(FAILED);
+    }
+  });
+}
+
+function given(keys, found, limit) {
+  return { values: keys.length === 1 ? line(found, limit) : lines(keys, found, limit), fault: "" };
 }
 
 /** What a request brings on that reads nothing. */
@@ -88,8 +101,13 @@ const LATE = { values: EMPTY, fault: "kv_late" };
 const BAD = "bad";
 
 function line(found, limit) {
+  if (found === null) return EMPTY;
   const fits = found.byteLength > 0 && found.byteLength <= limit;
   return fits ? new Uint8Array(found) : encoder.encode(BAD);
+}
+
+function lines(keys, found, limit) {
+  return encoder.encode(keys.map((key) => text(found.get(key), limit)).join("\n"));
 }
 
 function text(value, limit) {

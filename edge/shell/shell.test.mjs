@@ -8,7 +8,7 @@ import { gzipSync } from "node:zlib";
 
 import script from "../build/causeway.mjs";
 import * as glue from "../build/engine.js";
-import { Deadline, NOTHING, body, head, network, read } from "./gather.mjs";
+import { NOTHING, body, head, network, read, seed, within } from "./gather.mjs";
 import { Module, ModuleFault } from "./module.mjs";
 import { state } from "./state.mjs";
 import { consumeFacts, drainOutbox, sync } from "./sync.mjs";
@@ -76,6 +76,20 @@ test("field_17_what_waited_before_a_trap_gets_nobody_else_s_answer", () => {
   assert.match(new TextDecoder().decode(own.body), /"new_visitor":true/);
 });
 
+test("an_outcome_is_taken_out_of_memory_as_it_was_put_there", () => {
+  const module = new Module(glue, CONFIG, KEYS);
+  const first = module.step("begin", HEAD, new TextEncoder().encode("{}"), Date.now(), new Uint8Array(32));
+  assert.deepEqual(first.read, ["c:demo:current", "c:demo:model", "c:demo:steering"]);
+  assert.deepEqual([first.mint, first.status, first.body.byteLength], [true, 0, 0]);
+  const { status, facts, json, ack, mint, place, headers, body, batch } = module.next("resume", first, NOTHING.values, "kv_late");
+  assert.deepEqual([status, facts, json, ack, mint, place], [200, 1, true, false, false, true]);
+  assert.deepEqual(headers.map(([name, value]) => [name, value.split("=")[0]]), [["set-cookie", "cw_id"], ["set-cookie", "cw_recent"]]);
+  assert.deepEqual(JSON.parse(new TextDecoder().decode(body)).degraded, ["kv_late"]);
+  assert.ok(batch.byteLength > 0 && batch.buffer.byteLength === batch.byteLength, "a copy of its own");
+  const gone = module.step("resume", 4_294_967_295, NOTHING.values, "");
+  assert.deepEqual([gone.gone, gone.headers, gone.read, gone.batch.byteLength], [true, undefined, undefined, 0]);
+});
+
 test("field_17_abandoned_requests_do_not_pile_up", () => {
   const module = new Module(glue, CONFIG, KEYS);
   const open = () => module.step("begin", HEAD, new TextEncoder().encode("{}"), Date.now(), new Uint8Array(32)).turn;
@@ -121,7 +135,7 @@ test("a_body_is_read_to_its_bound_and_no_further", async () => {
 test("values_that_cannot_be_ours_reach_the_module_as_bad", async () => {
   const kv = { get: async () => new Map([["a", "two\nlines"], ["b", ""], ["c", "x".repeat(20)], ["d", null], ["e", "fine"]]) };
   const shown = async (kv, keys) => {
-    const { values, fault } = await read(kv, keys, new Deadline(1_000), 10);
+    const { values, fault } = await read(kv, keys, 1_000, 10);
     return [new TextDecoder().decode(values), fault];
   };
   assert.deepEqual(await shown(kv, ["a", "b", "c", "d", "e"]), ["bad\nbad\nbad\n\nfine", ""]);
@@ -133,13 +147,24 @@ test("values_that_cannot_be_ours_reach_the_module_as_bad", async () => {
   assert.deepEqual(await shown(broken, ["a"]), ["", "kv_failed"]);
 });
 
-test("one_deadline_covers_all_reads_of_a_request", async () => {
+test("what_takes_longer_than_its_time_is_late", async () => {
   const never = new Promise(() => {});
-  const deadline = new Deadline(20);
   const start = performance.now();
-  assert.equal(await deadline.race(never, "late"), "late");
-  assert.equal(await deadline.race(never, "late"), "late");
+  assert.equal(await within(20, never, "late"), "late");
+  assert.equal(await within(1_000, Promise.resolve("here"), "late"), "here");
+  for (const keys of [["a"], ["a", "b"]]) {
+    const { values, fault } = await read({ get: () => never }, keys, 20, 10);
+    assert.deepEqual([values.byteLength, fault], [0, "kv_late"]);
+  }
+  const throwing = { get: () => { throw new Error("no such binding"); } };
+  assert.equal((await read(throwing, ["a"], 20, 10)).fault, "kv_failed");
   assert.ok(performance.now() - start < 1_000);
+});
+
+test("no_two_requests_get_the_same_random_bytes", () => {
+  const drawn = Array.from({ length: 1_000 }, () => Buffer.from(seed()).toString("hex"));
+  assert.equal(new Set(drawn).size, 1_000);
+  assert.ok(drawn.every((bytes) => bytes.length === 64 && bytes !== "0".repeat(64)));
 });
 
 test("field_16_a_client_network_is_what_the_platform_says", () => {
@@ -256,7 +281,7 @@ test("facts_go_25_messages_a_sync_and_what_failed_is_tried_again_later", async (
 test("only_the_headers_asked_for_cross", () => {
   const request = new Request("http://localhost/x", { headers: { cookie: "a=1", "x-other": "no" } });
   assert.equal(head(request, ["cookie", "sec-gpc"]), "GET\nhttp://localhost/x\na=1\n");
-  const placed = (cf) => head({ method: "GET", url: "http://localhost/", headers: request.headers, cf }, []);
+  const placed = (cf, place = true) => head({ method: "GET", url: "http://localhost/", headers: request.headers, cf }, [], place);
   assert.equal(placed({ country: "DE", regionCode: "BE" }), "GET DE BE\nhttp://localhost/");
   assert.equal(placed({ country: "DE" }), "GET DE \nhttp://localhost/");
   assert.equal(placed({}), "GET\nhttp://localhost/");

@@ -16,7 +16,9 @@ import * as units from "./units.mjs";
 const OBJECT_DEADLINE_MS = 100;
 
 /** What all JSON answers have: no cache keeps one visitor's answer. */
-const JSON_HEADERS = new Headers({ "content-type": "application/json; charset=utf-8", "cache-control": "no-store" });
+const JSON_HEADERS = { "content-type": "application/json; charset=utf-8", "cache-control": "no-store" };
+/** Headers made once are copied by the platform, which costs less than making them of texts for each answer. */
+const OF_JSON = new Headers(JSON_HEADERS);
 
 glue.initSync({ module: wasm });
 let ready;
@@ -41,14 +43,7 @@ export class Units extends units.Units {
 }
 
 export default {
-  async fetch(request, env, ctx) {
-    try {
-      return await answer(request, env, ctx, moduleOf(env));
-    } catch (error) {
-      log("request_failed", { message: String(error?.message) });
-      return fallback(request);
-    }
-  },
+  fetch: answer,
 
   async queue(batch, env) {
     const module = moduleOf(env);
@@ -62,12 +57,42 @@ export default {
   },
 };
 
-async function answer(request, env, ctx, module) {
-  const { headers, body_bytes } = module.told;
-  const body = await gather.body(request, body_bytes);
-  const seed = crypto.getRandomValues(new Uint8Array(32));
-  let step = module.step("begin", gather.head(request, headers), body, Date.now(), seed);
-  if (step.turn !== undefined) step = await resume(step, request, env, module);
+/** Whether requests are to say from where they are: as the module said last. */
+let place = true;
+
+async function answer(request, env, ctx) {
+  try {
+    const module = moduleOf(env);
+    const { headers, body_bytes, kv_deadline_ms } = module.told;
+    const body = new Uint8Array(await gather.body(request, body_bytes));
+    let step = module.step("begin", gather.head(request, headers, place), body, Date.now(), gather.seed());
+    // Over all reads of the request: it begins with the first one.
+    const until = Date.now() + kv_deadline_ms;
+    while (step.turn !== undefined) {
+      const found = await find(step, until, request, env, module);
+      step = found === REFUSED ? module.next("refuse_mint", step) : module.next("resume", step, found.values, found.fault);
+    }
+    place = step.place;
+    return await finish(step, request, env, ctx, module);
+  } catch (error) {
+    log("request_failed", { message: String(error?.message) });
+    return fallback(request);
+  }
+}
+
+const REFUSED = { values: gather.NOTHING.values, fault: "" };
+
+/** Reads what the module asks for, or calls an object: two reads and two calls a request at most. */
+function find(step, until, request, env, module) {
+  if (step.hop !== undefined) return ask(env, step);
+  const ms = Math.max(0, until - Date.now());
+  const reading = step.read ? gather.read(env.PROFILES, step.read, ms, module.told.value_chars) : gather.NOTHING;
+  if (!step.mint) return reading;
+  return gather.within(ms, mayMint(request, env), true).then((may) => (may ? reading : REFUSED));
+}
+
+/** What the platform is to do for an answer, and the answer. */
+function finish(step, request, env, ctx, module) {
   // Events whose place went to newer requests were not taken: the page is to send them again.
   if (step.gone && new URL(request.url).pathname === "/v1/events") return retry();
   if (step.health) return health(module, step.body);
@@ -76,41 +101,25 @@ async function answer(request, env, ctx, module) {
   if (step.notes) note(step.notes);
   if (step.facts > 0) {
     const delivered = deliver(env, module, step.batch, step.facts);
-    if (!step.ack) ctx.waitUntil(delivered);
-    else if (!(await delivered)) return retry(step.headers);
+    if (step.ack) return delivered.then((done) => (done ? respond(step) : retry(step.headers)));
+    ctx.waitUntil(delivered);
   }
-  // Headers made once are copied by the platform, which costs less than making them of texts for each answer.
-  const response = new Response(step.body, { status: step.status, headers: step.json ? JSON_HEADERS : undefined });
-  for (const [name, value] of step.headers ?? []) response.headers.append(name, value);
+  return respond(step);
+}
+
+function respond({ body, status, json: isJson, headers = [] }) {
+  const response = new Response(body, { status, headers: isJson ? OF_JSON : undefined });
+  for (const [name, value] of headers) response.headers.append(name, value);
   return response;
 }
 
-/** Reads what the module asks for, or calls an object, until it has its answer: two reads and two calls at most. */
-async function resume(first, request, env, module) {
-  const deadline = new gather.Deadline(module.told.kv_deadline_ms);
-  let step = first;
-  while (step.turn !== undefined) {
-    if (step.hop !== undefined) {
-      step = module.next("resume", step, await ask(env, step), "");
-      continue;
-    }
-    const minting = step.mint ? deadline.race(mayMint(request, env), true) : undefined;
-    const reading = step.read ? gather.read(env.PROFILES, step.read, deadline, module.told.value_chars) : gather.NOTHING;
-    if (minting !== undefined && !(await minting)) return module.next("refuse_mint", step);
-    const { values, fault } = await reading;
-    step = module.next("resume", step, values, fault);
-  }
-  return step;
-}
-
 /** An object's answer; no bytes when it fails, is late, or there are no objects. */
-async function ask(env, step) {
-  const nothing = gather.NOTHING.values;
+function ask(env, step) {
   const calling = objects.callObject(env, step).catch((error) => {
     log("object_failed", { message: String(error?.message) });
-    return nothing;
+    return gather.NOTHING.values;
   });
-  return new gather.Deadline(OBJECT_DEADLINE_MS).race(calling, nothing);
+  return gather.within(OBJECT_DEADLINE_MS, calling, gather.NOTHING.values).then((values) => ({ values, fault: "" }));
 }
 
 async function mayMint(request, env) {
@@ -153,5 +162,5 @@ function health(module, held) {
 }
 
 function json(value, status = 200, headers = []) {
-  return new Response(JSON.stringify(value), { status, headers: [...JSON_HEADERS, ...headers] });
+  return new Response(JSON.stringify(value), { status, headers: [...Object.entries(JSON_HEADERS), ...headers] });
 }

@@ -5,14 +5,14 @@ use serde::Serialize;
 
 use crate::hop::Class;
 
-/// One step's outcome, told to the shell.
+/// One step's outcome, told to the shell. What most outcomes have crosses as numbers and lines, the rest as JSON.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct Head {
-    /// The request to go on with after a read.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// The request to go on with after a read; never 0.
+    #[serde(skip)]
     pub turn: Option<u32>,
-    /// KV keys to read in one bulk read.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    /// KV keys to read in one bulk read; then there are no `headers`.
+    #[serde(skip)]
     pub read: Vec<String>,
     /// The object to call with the body, instead of a read; its answer goes on with the request.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -21,22 +21,25 @@ pub struct Head {
     #[serde(skip_serializing_if = "Class::is_default")]
     pub class: Class,
     /// Whether a visitor was minted: the shell asks the rate limit.
-    #[serde(skip_serializing_if = "is_false")]
+    #[serde(skip)]
     pub mint: bool,
     /// The answer's status; 0 while the request goes on.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip)]
     pub status: u16,
     /// Whether the body is JSON; the shell has the headers that all such answers share.
-    #[serde(skip_serializing_if = "is_false")]
+    #[serde(skip)]
     pub json: bool,
     /// The answer's own headers; a name may come more than once.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip)]
     pub headers: Vec<(&'static str, String)>,
     /// Whether the answer waits until the queue has the facts.
-    #[serde(skip_serializing_if = "is_false")]
+    #[serde(skip)]
     pub ack: bool,
+    /// Whether requests to come are to say from where they are.
+    #[serde(skip)]
+    pub place: bool,
     /// How many facts the outcome carries.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip)]
     pub facts: u16,
     /// What went less than well, for the metrics: stable names, never ids.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -55,14 +58,36 @@ pub struct Head {
     pub health: bool,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "the form serde asks for")]
-fn is_false(value: &bool) -> bool {
-    !value
+impl Head {
+    /// Keys or headers, one a line: neither has a line break.
+    fn lines(&self) -> String {
+        let mut lines = self.read.join("\n");
+        for (name, value) in &self.headers {
+            let before = if lines.is_empty() { "" } else { "\n" };
+            lines.extend([before, name, " ", value]);
+        }
+        lines
+    }
+
+    fn flags(&self) -> u32 {
+        let flags = [self.json, self.ack, self.mint, self.place, !self.read.is_empty()];
+        flags.iter().rev().fold(0, |flags, flag| flags << 1 | u32::from(*flag))
+    }
+
+    /// What is seldom there, as JSON; empty without any.
+    fn rest(&self) -> Vec<u8> {
+        let Self { hop, class, notes, demo, tag, gone, health, .. } = self;
+        if hop.is_none() && class.is_default() && notes.is_empty() && !(*demo || *tag || *gone || *health) {
+            return Vec::new();
+        }
+        // A struct of texts and numbers always has a JSON form.
+        serde_json::to_vec(self).unwrap_or_default()
+    }
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "the form serde asks for")]
-fn is_zero(value: &u16) -> bool {
-    *value == 0
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 /// One step's outcome.
@@ -83,20 +108,21 @@ pub(crate) fn too_large() -> Outcome {
 }
 
 impl Outcome {
-    /// The bytes that cross: the lengths of head and body (4 bytes each, little-endian), then head (JSON),
-    /// body, facts.
-    #[must_use]
-    pub fn into_bytes(self) -> Vec<u8> {
-        // A struct of texts and numbers always has a JSON form.
-        let head = serde_json::to_vec(&self.head).unwrap_or_default();
-        let length = |bytes: &[u8]| u32::try_from(bytes.len()).unwrap_or(u32::MAX).to_le_bytes();
-        let mut all = Vec::with_capacity(8 + head.len() + self.body.len() + self.facts.len());
-        all.extend_from_slice(&length(&head));
-        all.extend_from_slice(&length(&self.body));
-        all.extend_from_slice(&head);
-        all.extend_from_slice(&self.body);
-        all.extend_from_slice(&self.facts);
-        all
+    /// Writes the bytes that cross. First seven numbers (4 bytes each, little-endian): the turn, 0 for none; the status; flags,
+    /// from the lowest bit on: JSON, acknowledge, mint, place, and whether the lines are keys; how many facts, in the upper half
+    /// of the status; then the lengths of lines, rest (JSON), body and facts, and these.
+    pub fn write(&self, to: &mut Vec<u8>) {
+        let Self { head, body, facts } = self;
+        let (lines, rest) = (head.lines(), head.rest());
+        let status = u32::from(head.facts) << 16 | u32::from(head.status);
+        let parts = [lines.as_bytes(), &rest, body, facts];
+        let length = |part: &[u8]| u32::try_from(part.len()).unwrap_or(u32::MAX);
+        let lengths = parts.map(length);
+        to.clear();
+        for number in [head.turn.unwrap_or(0), status, head.flags()].into_iter().chain(lengths) {
+            to.extend(number.to_le_bytes());
+        }
+        parts.iter().for_each(|part| to.extend_from_slice(part));
     }
 
     /// A JSON answer that no cache keeps.

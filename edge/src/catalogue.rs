@@ -76,6 +76,12 @@ impl Shelf {
         self.0.get(tenant).map(|held| Rc::clone(&held.loaded)).unwrap_or_default()
     }
 
+    /// Whether filters may ask from where a request comes: also while no catalogue was looked for yet, or the first is on its
+    /// way. A request that brings the first one with filters is too late to say so: it is from nowhere.
+    pub(crate) fn asks_place(&self, tenant: &TenantId) -> bool {
+        self.0.get(tenant).is_none_or(|held| held.next == 0 || !held.loaded.compiled.targets.is_empty())
+    }
+
     /// Whether a request is to read the pointer.
     pub(crate) fn wants(&self, tenant: &TenantId, now: Millis) -> bool {
         // A clock that went back is no reason to wait for it.

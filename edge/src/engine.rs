@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use litemap::LiteMap;
 use std::rc::Rc;
 
+use causeway_shared::attributes::Dictionary;
 use causeway_shared::config::{EdgeConfig, Tenant};
 use causeway_shared::fact::Fact;
 use causeway_shared::identity::{self, Arrival, Begun, Found, Reads, Recognised, Second, Seen, Step};
@@ -17,7 +18,7 @@ use causeway_shared::{delivery, kv, limits, proof, wire};
 
 use crate::answer::{Head, Outcome};
 use crate::attributes::{self, Kept};
-use crate::catalogue::Shelf;
+use crate::catalogue::{Loaded, Shelf};
 use crate::cookies::Jar;
 use crate::cors;
 use crate::decide::{self, DecideCall};
@@ -66,6 +67,9 @@ pub(crate) struct Site {
     pub(crate) id: TenantId,
     pub(crate) keys: TenantKeys,
     explain: Option<String>,
+    /// What a request has until it has more: made once.
+    no_names: Rc<Dictionary>,
+    no_catalogue: Rc<Loaded>,
 }
 
 impl Site {
@@ -99,8 +103,8 @@ impl Incoming<'_> {
             cors: self.cors.clone(),
             kv_reads: 0,
             bytes: self.body.len(),
-            names: Rc::default(),
-            catalogue: Rc::default(),
+            names: Rc::clone(&self.site.no_names),
+            catalogue: Rc::clone(&self.site.no_catalogue),
             wanted: None,
             units: LiteMap::new(),
             got: None,
@@ -123,6 +127,8 @@ pub struct Engine {
     waiting: BTreeMap<u32, Waiting>,
     waiting_bytes: usize,
     turn: u32,
+    /// Whether requests to come are to say from where they are: filters alone ask, and the platform takes its time to tell.
+    place: bool,
 }
 
 #[derive(Debug)]
@@ -211,7 +217,7 @@ impl Engine {
         if !problems.is_empty() {
             return Err(ConfigureError::Problems(problems));
         }
-        let mut engine = Self { keys, ..Self::default() };
+        let mut engine = Self { keys, place: true, ..Self::default() };
         for tenant in config.tenants {
             engine.add(tenant);
         }
@@ -224,7 +230,9 @@ impl Engine {
             self.proof_headers.push(name);
         }
         let hosts = tenant.hosts.clone();
-        let site = Rc::new(Site { tenant, id, keys, explain: self.keys.explain.clone() });
+        let explain = self.keys.explain.clone();
+        let (no_names, no_catalogue) = Default::default();
+        let site = Rc::new(Site { tenant, id, keys, explain, no_names, no_catalogue });
         self.sites.extend(hosts.into_iter().map(|host| (host.to_ascii_lowercase(), Rc::clone(&site))));
     }
 
@@ -246,6 +254,17 @@ impl Engine {
 
     /// Begins a request: gives its answer, or the KV keys to read.
     pub fn begin(&mut self, head: &str, body: &[u8], now: Millis, seed: &[u8]) -> Outcome {
+        let outcome = self.begun(head, body, now, seed);
+        self.told(outcome)
+    }
+
+    /// What is told with each outcome.
+    fn told(&self, mut outcome: Outcome) -> Outcome {
+        outcome.head.place = self.place;
+        outcome
+    }
+
+    fn begun(&mut self, head: &str, body: &[u8], now: Millis, seed: &[u8]) -> Outcome {
         let Some(request) = Request::parse(head) else {
             return Outcome::error(400, "malformed", "the request's address cannot be read", None);
         };
@@ -313,7 +332,9 @@ impl Engine {
         };
         let known = brings.then(|| self.names.fresh(&visit.site.id, visit.now)).flatten();
         let wanted = brings && known.is_none();
-        visit.names = known.unwrap_or_default();
+        if let Some(known) = known {
+            visit.names = known;
+        }
         wanted
     }
 
@@ -349,7 +370,8 @@ impl Engine {
 
     fn wait(&mut self, waiting: Waiting, mint: bool) -> Outcome {
         let keys = read_keys(&waiting);
-        self.turn = self.turn.wrapping_add(1);
+        // 0 is no turn.
+        self.turn = self.turn.wrapping_add(1).max(1);
         self.waiting_bytes += waiting.visit.bytes;
         self.waiting.insert(self.turn, waiting);
         while self.waiting.len() > WAITING || self.waiting_bytes > WAITING_BYTES {
@@ -367,8 +389,16 @@ impl Engine {
 
     /// Goes on after a read.
     pub fn resume(&mut self, turn: u32, values: &[u8], fault: &str) -> Outcome {
+        let outcome = self.resumed(turn, values, fault);
+        self.told(outcome)
+    }
+
+    fn resumed(&mut self, turn: u32, values: &[u8], fault: &str) -> Outcome {
         let Some(Waiting { mut visit, reads, beside, at }) = self.take(turn) else { return gone() };
         let found = visit.read(&reads, &beside, values, fault, &mut self.seen, &mut self.shelf);
+        if beside.pointer || beside.version.is_some() {
+            self.place = self.sites.values().any(|site| self.shelf.asks_place(&site.id));
+        }
         visit.bytes += values.len() / READ_BYTES;
         if beside.names {
             self.names.keep(&visit.site.id, visit.now, &visit.names);
@@ -420,10 +450,8 @@ impl Engine {
 
     /// Goes on without an identity: the client's network has minted too many.
     pub fn refuse_mint(&mut self, turn: u32) -> Outcome {
-        match self.take(turn) {
-            Some(waiting) => self.stocked(waiting.visit).without_identity("mint_limited"),
-            None => gone(),
-        }
+        let waiting = self.take(turn);
+        self.told(waiting.map_or_else(gone, |waiting| self.stocked(waiting.visit).without_identity("mint_limited")))
     }
 
     /// A member proof for the demonstration page; empty unless the host's tenant is marked `dev`.

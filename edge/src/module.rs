@@ -3,12 +3,40 @@
 use std::cell::RefCell;
 
 use causeway_shared::delivery::{self, Drain};
+use wasm_bindgen::JsValue;
 use wasm_bindgen::prelude::wasm_bindgen;
 
+use crate::answer::Outcome;
 use crate::engine::Engine;
+
+/// A request allocates some hundred times: the standard library's allocator takes it twice as long, and more of the module.
+#[cfg(target_family = "wasm")]
+#[global_allocator]
+static ALLOCATOR: talc::wasm::WasmDynamicTalc = talc::wasm::new_wasm_dynamic_allocator();
+
+/// An outcome's room is kept for the next up to so many bytes.
+const KEPT: usize = 64 * 1_024;
 
 thread_local! {
     static ENGINE: RefCell<Engine> = RefCell::new(Engine::default());
+    static OUTCOME: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Gives where an outcome's bytes are, as [`Outcome::write`] puts them, until the next call of this module.
+fn give(outcome: &Outcome) -> *const u8 {
+    OUTCOME.with_borrow_mut(|bytes| {
+        if bytes.capacity() > KEPT {
+            *bytes = Vec::new();
+        }
+        outcome.write(bytes);
+        bytes.as_ptr()
+    })
+}
+
+/// The memory that outcomes are in.
+#[wasm_bindgen]
+pub fn linear_memory() -> JsValue {
+    wasm_bindgen::memory()
 }
 
 /// Takes the configuration and the keys, both JSON; answers with JSON for the shell:
@@ -26,58 +54,58 @@ pub fn configure(config: &str, keys: &str) -> String {
 }
 
 /// Begins a request. `head` is the method, the address and the values of the headers that [`configure`] named,
-/// one a line; `now` is in milliseconds; `seed` is 32 random bytes. Gives an outcome's bytes.
+/// one a line; `now` is in milliseconds; `seed` is 32 random bytes. Gives where the outcome is.
 #[wasm_bindgen]
-pub fn begin(head: &str, body: &[u8], now: f64, seed: &[u8]) -> Vec<u8> {
-    ENGINE.with_borrow_mut(|e| e.begin(head, body, millis(now), seed).into_bytes())
+pub fn begin(head: &str, body: &[u8], now: f64, seed: &[u8]) -> *const u8 {
+    give(&ENGINE.with_borrow_mut(|e| e.begin(head, body, millis(now), seed)))
 }
 
 /// Goes on with a request after a KV read: the values' UTF-8, one a line, in the order of the keys, empty where there
 /// is none; `fault` is empty, or says why the read gave nothing (`kv_late`, `kv_failed`). After the call of an object its
 /// answer's bytes, empty for none.
 #[wasm_bindgen]
-pub fn resume(turn: u32, values: &[u8], fault: &str) -> Vec<u8> {
-    ENGINE.with_borrow_mut(|e| e.resume(turn, values, fault).into_bytes())
+pub fn resume(turn: u32, values: &[u8], fault: &str) -> *const u8 {
+    give(&ENGINE.with_borrow_mut(|e| e.resume(turn, values, fault)))
 }
 
-/// One call of a visitor's object for strict caps, with what it stores. Gives an outcome's bytes: the answer, or the call
+/// One call of a visitor's object for strict caps, with what it stores. Gives where the outcome is: the answer, or the call
 /// to forward and whose object gets it; in the place of facts what it is to store. Status 400 stores nothing.
 #[wasm_bindgen]
-pub fn object(state: &[u8], call: &[u8], now: f64) -> Vec<u8> {
-    crate::strict::object(state, call, millis(now)).into_bytes()
+pub fn object(state: &[u8], call: &[u8], now: f64) -> *const u8 {
+    give(&crate::strict::object(state, call, millis(now)))
 }
 
-/// Gives such an object the answer to the call that it forwarded; an outcome's bytes as of [`object`].
+/// Gives such an object the answer to the call that it forwarded; where its outcome is, as [`object`].
 #[wasm_bindgen]
-pub fn object_passed(state: &[u8], forwarded: &[u8], answer: &[u8], now: f64) -> Vec<u8> {
-    crate::strict::passed(state, forwarded, answer, millis(now)).into_bytes()
+pub fn object_passed(state: &[u8], forwarded: &[u8], answer: &[u8], now: f64) -> *const u8 {
+    give(&crate::strict::passed(state, forwarded, answer, millis(now)))
 }
 
-/// What an object of a limited offer is to read for a call: an outcome's bytes, with the rows' keys. Status 400: the call is
+/// What an object of a limited offer is to read for a call: where an outcome is, with the rows' keys. Status 400: the call is
 /// not of its form.
 #[wasm_bindgen]
-pub fn unit_rows(call: &[u8]) -> Vec<u8> {
-    crate::units::unit_rows(call).into_bytes()
+pub fn unit_rows(call: &[u8]) -> *const u8 {
+    give(&crate::units::unit_rows(call))
 }
 
-/// One call of such an object with its rows, one a line, empty where there is none. Gives an outcome's bytes: the answer, or
+/// One call of such an object with its rows, one a line, empty where there is none. Gives where the outcome is: the answer, or
 /// the call to forward and to whom; in the place of facts the rows to write, a key and its text a line, none for one to
 /// drop. Status 400 writes nothing.
 #[wasm_bindgen]
-pub fn unit(rows: &[u8], call: &[u8]) -> Vec<u8> {
-    crate::units::unit(rows, call).into_bytes()
+pub fn unit(rows: &[u8], call: &[u8]) -> *const u8 {
+    give(&crate::units::unit(rows, call))
 }
 
-/// Gives such an object the answer to the call that it forwarded; an outcome's bytes as of [`unit`].
+/// Gives such an object the answer to the call that it forwarded; where its outcome is, as [`unit`].
 #[wasm_bindgen]
-pub fn unit_passed(rows: &[u8], forwarded: &[u8], answer: &[u8]) -> Vec<u8> {
-    crate::units::unit_passed(rows, forwarded, answer).into_bytes()
+pub fn unit_passed(rows: &[u8], forwarded: &[u8], answer: &[u8]) -> *const u8 {
+    give(&crate::units::unit_passed(rows, forwarded, answer))
 }
 
 /// Goes on with a request whose visitor may not be minted: its network has minted too many.
 #[wasm_bindgen]
-pub fn refuse_mint(turn: u32) -> Vec<u8> {
-    ENGINE.with_borrow_mut(|e| e.refuse_mint(turn).into_bytes())
+pub fn refuse_mint(turn: u32) -> *const u8 {
+    give(&ENGINE.with_borrow_mut(|e| e.refuse_mint(turn)))
 }
 
 /// A sync's request: JSON of the three headers' values, a zero byte, the body. `call` is JSON, `messages` are

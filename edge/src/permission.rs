@@ -34,8 +34,7 @@ pub(crate) fn of_call(request: Request<'_>, body: &ConsentBody<'_>, site: &Site)
     // Sections that apply are believed only from where the string is from: the body's, else the cookies'.
     let in_body = body.gpp.is_some() || body.gpp_sid.is_some();
     let mut permission = Permission::None(Refusal::Policy);
-    for time in 0.. {
-        let [tcf, gpp, sid, us_privacy] = COOKIES.map(|name| request.cookies(name).nth(time));
+    for (time, [tcf, gpp, sid, us_privacy]) in consent_cookies(request).into_iter().enumerate() {
         if time > 0 && [tcf, gpp, sid, us_privacy].iter().all(Option::is_none) {
             break;
         }
@@ -57,6 +56,19 @@ pub(crate) fn of_call(request: Request<'_>, body: &ConsentBody<'_>, site: &Site)
         }
     }
     permission
+}
+
+/// The first value of each of [`COOKIES`], the second, and so on to one more than are looked at.
+fn consent_cookies(request: Request<'_>) -> [[Option<&str>; COOKIES.len()]; TIMES + 1] {
+    let mut times = [[None; COOKIES.len()]; TIMES + 1];
+    for (name, value) in request.all_cookies() {
+        let Some(place) = COOKIES.iter().position(|known| *known == name) else { continue };
+        let mut slots = times.iter_mut().filter_map(|time| time.get_mut(place));
+        if let Some(slot) = slots.find(|slot| slot.is_none()) {
+            *slot = Some(value);
+        }
+    }
+    times
 }
 
 /// What a call without a place for consent may do: any signal that says yes or no decides; without one, what was `given`

@@ -39,7 +39,8 @@ impl<'a> Request<'a> {
         let too_long = values.first().is_some_and(is_too_long);
         values.iter_mut().filter(|value| is_too_long(value)).for_each(|value| *value = "");
         let extra = lines.next().unwrap_or("");
-        let (scheme, after) = url.split_once("://")?;
+        let (scheme, after) = url.split_once(':')?;
+        let after = after.strip_prefix("//")?;
         let authority_end = after.find(['/', '?', '#']).unwrap_or(after.len());
         let (authority, target) = after.split_at(authority_end);
         let host = match authority.rsplit_once(':') {
@@ -55,8 +56,13 @@ impl<'a> Request<'a> {
 
     /// The values of one of our cookies, or of the publisher's; browsers send one a path and domain.
     pub(crate) fn cookies(self, name: &'a str) -> impl Iterator<Item = &'a str> {
+        self.all_cookies().filter_map(move |(named, value)| (named == name).then_some(value))
+    }
+
+    /// Names and values, as they come.
+    pub(crate) fn all_cookies(self) -> impl Iterator<Item = (&'a str, &'a str)> {
         let [cookie, ..] = self.values;
-        cookie.split(';').filter_map(move |pair| pair.trim().strip_prefix(name)?.strip_prefix('='))
+        cookie.split(';').filter_map(|pair| pair.trim().split_once('='))
     }
 
     pub(crate) fn cookies_are_too_long(self) -> bool {
@@ -108,8 +114,16 @@ impl<'a> Request<'a> {
 fn declared_bot(agent: &str) -> bool {
     const WORDS: [&str; 8] =
         ["bot", "crawl", "spider", "slurp", "headlesschrome", "facebookexternalhit", "preview", "monitor"];
-    let agent = agent.to_ascii_lowercase();
-    WORDS.iter().any(|word| agent.contains(word))
+    let agent = agent.as_bytes();
+    let is_word =
+        |at: &[u8], word: &str| at.get(..word.len()).is_some_and(|text| text.eq_ignore_ascii_case(word.as_bytes()));
+    (0..agent.len()).filter_map(|from| agent.get(from..)).any(|at| {
+        // Of a word's first letters few are in an agent.
+        matches!(
+            at,
+            [b'b' | b'B' | b'c' | b'C' | b's' | b'S' | b'h' | b'H' | b'f' | b'F' | b'p' | b'P' | b'm' | b'M', ..]
+        ) && WORDS.iter().any(|word| is_word(at, word))
+    })
 }
 
 #[cfg(test)]

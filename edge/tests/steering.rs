@@ -368,6 +368,18 @@ fn ads_are_for_places_and_devices_whoever_looks_at_them() {
     }
 }
 
+#[test]
+fn requests_say_from_where_they_are_only_while_filters_may_ask() {
+    let mut targeted = budgeted();
+    targeted["campaign"][0]["targeting"] = json!({ "geo.country": "DE" });
+    for (catalogue, asks) in [(tested(), false), (targeted, true)] {
+        let mut page = Page::with(catalogue);
+        let mut told = |method, path| page.send(method, path, b"{}").head.place;
+        assert!(told("GET", "/causeway.js"), "no catalogue was looked for yet");
+        assert_eq!([told("POST", "/v1/decide"), told("GET", "/causeway.js")], [asks; 2]);
+    }
+}
+
 /// An ad of which three people get a unit, and one for all that is worth less.
 fn limited(recipients: &Value) -> Value {
     let mut all = budgeted();

@@ -241,7 +241,9 @@ fn play(engine: &mut Engine, kv: &Value, request: &Value) -> (String, Value) {
     loop {
         let (turn, hop, read) = (outcome.head.turn, outcome.head.hop.is_some(), outcome.head.read.clone());
         let answer = turn.is_none().then(|| serde_json::from_slice(&outcome.body).unwrap());
-        hash.update(outcome.into_bytes());
+        let mut crossing = Vec::new();
+        outcome.write(&mut crossing);
+        hash.update(crossing);
         if let Some(answer) = answer {
             return (hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect(), answer);
         }

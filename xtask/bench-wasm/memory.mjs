@@ -5,6 +5,8 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 
+import { taken } from "../../edge/shell/module.mjs";
+
 const folder = process.argv[2];
 const glue = await import(pathToFileURL(join(folder, "engine.js")));
 const { memory } = glue.initSync({ module: readFileSync(join(folder, "engine_bg.wasm")) });
@@ -18,15 +20,15 @@ let placed = 0;
 
 function play(number) {
   new DataView(seed.buffer).setUint32(0, number);
-  let bytes = glue.begin(heads[number % heads.length], call, now + number * 5, seed);
+  let at = glue.begin(heads[number % heads.length], call, now + number * 5, seed);
+  let told;
   for (;;) {
-    const length = new DataView(bytes.buffer, bytes.byteOffset).getUint32(0, true);
-    const told = JSON.parse(decoder.decode(bytes.subarray(8, 8 + length)));
+    told = taken(new Uint8Array(memory.buffer), at);
     if (told.turn === undefined) break;
     const values = (told.read ?? []).map((key) => kv[key] ?? "").join("\n");
-    bytes = glue.resume(told.turn, encoder.encode(values), "");
+    at = glue.resume(told.turn, encoder.encode(values), "");
   }
-  placed += decoder.decode(bytes).includes('"campaign":') ? 1 : 0;
+  placed += decoder.decode(told.body).includes('"campaign":') ? 1 : 0;
 }
 
 for (let number = 0; number < first; number += 1) play(number);
