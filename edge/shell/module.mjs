@@ -78,7 +78,7 @@ export function taken(bytes, at) {
   const bodyAt = restAt + number(bytes, at + 16);
   const factsAt = bodyAt + number(bytes, at + 20);
   const end = factsAt + number(bytes, at + 24);
-  const lines = restAt > linesAt ? decoder.decode(bytes.subarray(linesAt, restAt)).split("\n") : undefined;
+  const lines = restAt > linesAt ? ascii(bytes, linesAt, restAt).split("\n") : undefined;
   const step = {
     turn: turn > 0 ? turn : undefined,
     status: status & 0xffff,
@@ -100,6 +100,19 @@ export function taken(bytes, at) {
 // No function is made within `taken`: bundlers name each that is, whenever it is.
 function number(bytes, at) {
   return (bytes[at] | (bytes[at + 1] << 8) | (bytes[at + 2] << 16) | (bytes[at + 3] << 24)) >>> 0;
+}
+
+/** Text of ASCII characters: to have the platform decode it takes several times as long. */
+function ascii(bytes, from, to) {
+  let at = from;
+  let text = "";
+  for (; at + 8 <= to; at += 8) {
+    text += String.fromCharCode(
+      bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3], bytes[at + 4], bytes[at + 5], bytes[at + 6], bytes[at + 7],
+    );
+  }
+  for (; at < to; at += 1) text += String.fromCharCode(bytes[at]);
+  return text;
 }
 
 function pair(line) {

@@ -8,16 +8,15 @@ use std::rc::Rc;
 use causeway_shared::attributes::Dictionary;
 use causeway_shared::config::{EdgeConfig, Tenant};
 use causeway_shared::fact::Fact;
-use causeway_shared::identity::{self, Arrival, Begun, Found, Reads, Recognised, Second, Seen, Step};
+use causeway_shared::identity::{self, Arrival, Begun, Found, Reads, Recognised, Seen, Step};
 use causeway_shared::ids::{Millis, TenantId};
 use causeway_shared::keys::{self, Keys, TenantKeys};
 use causeway_shared::random::Random;
-use causeway_shared::wire::catalogue::Pointer;
 use causeway_shared::wire::facts::FactBatch;
-use causeway_shared::{delivery, kv, limits, proof, wire};
+use causeway_shared::{delivery, limits, proof, wire};
 
 use crate::answer::{Head, Outcome};
-use crate::attributes::{self, Kept};
+use crate::attributes::Kept;
 use crate::catalogue::{Loaded, Shelf};
 use crate::cookies::Jar;
 use crate::cors;
@@ -29,14 +28,7 @@ use crate::pixel::{self, PixelCall};
 use crate::request::{HEADERS, Request};
 use crate::units;
 use crate::visit::{Alone, Visit};
-
-/// Requests that may wait for a read at once. A client that goes away ends its request without a word, so
-/// the oldest one makes room.
-const WAITING: usize = 1_024;
-/// Bytes of their bodies, which take some twenty times as many while they wait: an isolate has 128 MB.
-const WAITING_BYTES: usize = 2 * 1_024 * 1_024;
-/// So many bytes of what was read count as one of a body: they take about as many as they are.
-const READ_BYTES: usize = 16;
+use crate::waiting::{At, Beside, Line, Waiting};
 
 /// Why a configuration cannot be used.
 #[derive(Debug)]
@@ -124,51 +116,9 @@ pub struct Engine {
     names: Kept,
     shelf: Shelf,
     seen: Seen,
-    waiting: BTreeMap<u32, Waiting>,
-    waiting_bytes: usize,
-    turn: u32,
+    waiting: Line,
     /// Whether requests to come are to say from where they are: filters alone ask, and the platform takes its time to tell.
     place: bool,
-}
-
-#[derive(Debug)]
-struct Waiting {
-    visit: Box<Visit>,
-    reads: Reads,
-    beside: Beside,
-    at: At,
-}
-
-/// What is read beside what names the visitor, in the same bulk.
-#[derive(Debug, Default)]
-pub(crate) struct Beside {
-    /// The pointer to the catalogue, the model, and how traffic is steered.
-    pub(crate) pointer: bool,
-    /// The version of the catalogue that it named.
-    pub(crate) version: Option<Pointer>,
-    /// The names of attributes.
-    pub(crate) names: bool,
-}
-
-impl Beside {
-    pub(crate) fn keys(&self) -> usize {
-        let names = if self.names { limits::ATTRIBUTE_PAGES } else { 0 };
-        kv::STANDING_KEYS * usize::from(self.pointer) + usize::from(self.version.is_some()) + names
-    }
-}
-
-#[derive(Debug)]
-enum At {
-    /// Nobody is to be recognised.
-    Alone,
-    First(Box<Begun>),
-    Second(Box<Second>),
-    /// The person's object was asked which ads may be placed.
-    Claim(Box<Recognised>),
-    /// After it, with what it answered, an object of this limited offer was asked for a unit.
-    Unit(Box<Recognised>, Vec<u8>, u32),
-    /// The person's object was asked whether an impression counts.
-    Confirm,
 }
 
 /// Which route, and what it needs to answer.
@@ -369,22 +319,9 @@ impl Engine {
     }
 
     fn wait(&mut self, waiting: Waiting, mint: bool) -> Outcome {
-        let keys = read_keys(&waiting);
-        // 0 is no turn.
-        self.turn = self.turn.wrapping_add(1).max(1);
-        self.waiting_bytes += waiting.visit.bytes;
-        self.waiting.insert(self.turn, waiting);
-        while self.waiting.len() > WAITING || self.waiting_bytes > WAITING_BYTES {
-            let Some((_, oldest)) = self.waiting.pop_first() else { break };
-            self.waiting_bytes -= oldest.visit.bytes;
-        }
-        Outcome { head: Head { turn: Some(self.turn), read: keys, mint, ..Head::default() }, ..Outcome::default() }
-    }
-
-    fn take(&mut self, turn: u32) -> Option<Waiting> {
-        let waiting = self.waiting.remove(&turn)?;
-        self.waiting_bytes -= waiting.visit.bytes;
-        Some(waiting)
+        let read = waiting.keys();
+        let turn = Some(self.waiting.add(waiting));
+        Outcome { head: Head { turn, read, mint, ..Head::default() }, ..Outcome::default() }
     }
 
     /// Goes on after a read.
@@ -394,12 +331,12 @@ impl Engine {
     }
 
     fn resumed(&mut self, turn: u32, values: &[u8], fault: &str) -> Outcome {
-        let Some(Waiting { mut visit, reads, beside, at }) = self.take(turn) else { return gone() };
+        let Some(Waiting { mut visit, reads, beside, at }) = self.waiting.take(turn) else { return gone() };
         let found = visit.read(&reads, &beside, values, fault, &mut self.seen, &mut self.shelf);
         if beside.pointer || beside.version.is_some() {
             self.place = self.sites.values().any(|site| self.shelf.asks_place(&site.id));
         }
-        visit.bytes += values.len() / READ_BYTES;
+        visit.has_read(values.len());
         if beside.names {
             self.names.keep(&visit.site.id, visit.now, &visit.names);
         }
@@ -450,7 +387,7 @@ impl Engine {
 
     /// Goes on without an identity: the client's network has minted too many.
     pub fn refuse_mint(&mut self, turn: u32) -> Outcome {
-        let waiting = self.take(turn);
+        let waiting = self.waiting.take(turn);
         self.told(waiting.map_or_else(gone, |waiting| self.stocked(waiting.visit).without_identity("mint_limited")))
     }
 
@@ -497,17 +434,6 @@ pub(crate) fn pack(outcome: &mut Outcome, site: &Site, facts: Vec<Fact>) {
     }
     outcome.head.facts = u16::try_from(facts.len()).unwrap_or(u16::MAX);
     outcome.facts = wire::facts::encode(&FactBatch { tenant: site.id.clone(), facts });
-}
-
-fn read_keys(waiting: &Waiting) -> Vec<String> {
-    let Waiting { visit, reads, beside, .. } = waiting;
-    let tenant = &visit.site.id;
-    let snapshots = reads.snapshots.iter().map(|v| kv::snapshot_key(tenant, *v));
-    let lookups = reads.lookups.iter().map(|id| kv::lookup_key(tenant, *id));
-    let pointer = beside.pointer.then(|| kv::standing_keys(tenant)).into_iter().flatten();
-    let version = beside.version.map(|pointer| kv::catalogue_key(tenant, pointer.version));
-    let names = attributes::keys(tenant).take(if beside.names { limits::ATTRIBUTE_PAGES } else { 0 });
-    snapshots.chain(lookups).chain(pointer).chain(version).chain(names).collect()
 }
 
 /// The request gave its place to a newer one, or the module began anew meanwhile.

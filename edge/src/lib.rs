@@ -28,6 +28,7 @@ mod strict;
 mod sync;
 mod units;
 mod visit;
+mod waiting;
 
 pub use answer::{Head, Outcome};
 pub use engine::{ConfigureError, Engine};

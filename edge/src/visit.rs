@@ -15,8 +15,9 @@ use causeway_shared::{kv, wire};
 
 use crate::answer::Outcome;
 use crate::catalogue::{Loaded, Shelf};
-use crate::engine::{Beside, Call, Site};
+use crate::engine::{Call, Site};
 use crate::hop::Hop;
+use crate::waiting::Beside;
 use crate::{attributes, cookies, decide, events, me, pixel};
 
 /// What a request that recognises its visitor carries from step to step.
@@ -31,7 +32,7 @@ pub(crate) struct Visit {
     pub(crate) stale_key: bool,
     pub(crate) cors: Vec<(&'static str, String)>,
     pub(crate) kv_reads: u8,
-    /// Length of the call's body.
+    /// What it takes while it waits, told in bytes of a body.
     pub(crate) bytes: usize,
     /// The tenant's names of attributes as far as they are known, if the call asks for them.
     pub(crate) names: Rc<Dictionary>,
@@ -99,6 +100,12 @@ impl Visit {
             self.notes.extend(bad.then_some("names_bad"));
         }
         found
+    }
+
+    /// What was read takes about as many bytes as it has: a body's take so many times as many.
+    pub(crate) fn has_read(&mut self, bytes: usize) {
+        const A_BYTE_OF_A_BODY: usize = 16;
+        self.bytes += bytes / A_BYTE_OF_A_BODY;
     }
 
     /// Whether it is a decision that counts for its visitor.
