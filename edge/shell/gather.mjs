@@ -18,8 +18,8 @@ export function head(request, names, place) {
 }
 
 /**
- * The body, of at most `limit` bytes, or the promise of it: an `ArrayBuffer`. A longer one is not read to its end: what is given then is one
- * byte over the limit, which the module refuses.
+ * The body, of at most `limit` bytes, or the promise of it: an `ArrayBuffer`. A longer one is not read to its end: what is
+ * given then is one byte over the limit, which the module refuses.
  */
 export function body(request, limit) {
   if (request.method !== "POST") return EMPTY.buffer;

@@ -390,7 +390,8 @@ struct Row<'a> {
 }
 
 impl Campaign {
-    /// From when on its ads are placed, and from when on not any more; of what is no moment as if it were not there. What lies before 1970 is its beginning.
+    /// From when on its ads are placed, and from when on not any more; of what is no moment as if it were not there. What lies
+    /// before 1970 is its beginning.
     #[must_use]
     pub fn runs(&self) -> std::ops::Range<Millis> {
         let moment = |text: &Option<String>| Some(u64::try_from(filter::rfc3339(text.as_ref()?)?).unwrap_or(0));
