@@ -62,6 +62,11 @@ export function seed() {
   return drawn.subarray(used - 32, used);
 }
 
+/** The milliseconds that are left until a time. */
+export function left(until) {
+  return Math.max(0, until - Date.now());
+}
+
 /** The promise's value, or `late` when that takes longer. The promise must not reject. */
 export function within(ms, promise, late) {
   return new Promise((resolve) => {

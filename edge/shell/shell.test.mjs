@@ -8,7 +8,7 @@ import { gzipSync } from "node:zlib";
 
 import script from "../build/causeway.mjs";
 import * as glue from "../build/engine.js";
-import { NOTHING, body, head, network, read, seed, within } from "./gather.mjs";
+import { NOTHING, body, head, left, network, read, seed, within } from "./gather.mjs";
 import { Module, ModuleFault } from "./module.mjs";
 import { state } from "./state.mjs";
 import { consumeFacts, drainOutbox, sync } from "./sync.mjs";
@@ -159,6 +159,16 @@ test("what_takes_longer_than_its_time_is_late", async () => {
   const throwing = { get: () => { throw new Error("no such binding"); } };
   assert.equal((await read(throwing, ["a"], 20, 10)).fault, "kv_failed");
   assert.ok(performance.now() - start < 1_000);
+});
+
+test("one_deadline_covers_all_reads_of_a_request", async () => {
+  const never = new Promise(() => {});
+  const until = Date.now() + 20;
+  assert.equal(await within(left(until), never, "late"), "late");
+  // Timers may fire a millisecond early.
+  assert.ok(left(until) <= 2);
+  assert.equal((await read({ get: () => never }, ["a"], left(until), 10)).fault, "kv_late");
+  assert.equal(left(until - 1_000), 0);
 });
 
 test("no_two_requests_get_the_same_random_bytes", () => {

@@ -85,7 +85,7 @@ const REFUSED = { values: gather.NOTHING.values, fault: "" };
 /** Reads what the module asks for, or calls an object: two reads and two calls a request at most. */
 function find(step, until, request, env, module) {
   if (step.hop !== undefined) return ask(env, step);
-  const ms = Math.max(0, until - Date.now());
+  const ms = gather.left(until);
   const reading = step.read ? gather.read(env.PROFILES, step.read, ms, module.told.value_chars) : gather.NOTHING;
   if (!step.mint) return reading;
   return gather.within(ms, mayMint(request, env), true).then((may) => (may ? reading : REFUSED));
