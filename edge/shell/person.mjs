@@ -38,7 +38,7 @@ export class Person {
     const before = row === undefined ? new Uint8Array(0) : new Uint8Array(row.bytes);
     const step = this.#module.step(name, before, ...args, Date.now());
     if (step.status === 400) return step;
-    sql.exec("INSERT INTO state VALUES (1, ?) ON CONFLICT (id) DO UPDATE SET bytes = excluded.bytes", step.batch.slice());
+    sql.exec("INSERT INTO state VALUES (1, ?) ON CONFLICT (id) DO UPDATE SET bytes = excluded.bytes", step.batch);
     this.#storage.setAlarm(Date.now() + LIFE_MS);
     return step;
   }
@@ -48,7 +48,7 @@ export class Person {
 export async function callObject(env, { hop, class: name = "PERSONS", body }) {
   const objects = env[name];
   const object = objects.get(objects.idFromName(hop));
-  const response = await object.fetch("http://object/", { method: "POST", body: body.slice() });
+  const response = await object.fetch("http://object/", { method: "POST", body });
   if (response.status !== 200) throw new Error(`the object answered ${response.status}`);
   return new Uint8Array(await response.arrayBuffer());
 }
