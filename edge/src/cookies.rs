@@ -77,5 +77,6 @@ pub(crate) fn expire(secure: bool) -> [(&'static str, String); 2] {
 
 fn set(name: &str, value: &str, seconds: u64, secure: bool) -> (&'static str, String) {
     let secure = if secure { "; Secure" } else { "" };
-    (SET_COOKIE, format!("{name}={value}; Max-Age={seconds}; Path=/{secure}; HttpOnly; SameSite=Lax"))
+    let parts = [name, "=", value, "; Max-Age=", &seconds.to_string(), "; Path=/", secure, "; HttpOnly; SameSite=Lax"];
+    (SET_COOKIE, parts.concat())
 }

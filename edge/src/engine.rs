@@ -14,6 +14,7 @@ use causeway_shared::keys::{self, Keys, TenantKeys};
 use causeway_shared::random::Random;
 use causeway_shared::wire::facts::FactBatch;
 use causeway_shared::{delivery, limits, proof, wire};
+use serde_json::value::{RawValue, to_raw_value};
 
 use crate::answer::{Head, Outcome};
 use crate::attributes::Kept;
@@ -59,6 +60,8 @@ pub(crate) struct Site {
     pub(crate) id: TenantId,
     pub(crate) keys: TenantKeys,
     explain: Option<String>,
+    /// The tenant's, as it goes into answers.
+    pub(crate) house_ad: Option<Box<RawValue>>,
     /// What a request has until it has more: made once.
     no_names: Rc<Dictionary>,
     no_catalogue: Rc<Loaded>,
@@ -182,7 +185,8 @@ impl Engine {
         let hosts = tenant.hosts.clone();
         let explain = self.keys.explain.clone();
         let (no_names, no_catalogue) = Default::default();
-        let site = Rc::new(Site { tenant, id, keys, explain, no_names, no_catalogue });
+        let house_ad = tenant.house_ad.as_ref().and_then(|ad| to_raw_value(ad).ok());
+        let site = Rc::new(Site { tenant, id, keys, explain, house_ad, no_names, no_catalogue });
         self.sites.extend(hosts.into_iter().map(|host| (host.to_ascii_lowercase(), Rc::clone(&site))));
     }
 

@@ -1,6 +1,8 @@
 //! The ads of one decide call: what was decided, named for the page and for the addresses that count it, and told in the
 //! trace. Where the catalogue has none for a placement, the house ad.
 
+use std::borrow::Cow;
+
 use causeway_shared::actions::{Entity, InsertionHash, PackedActions, ViewType};
 use causeway_shared::bucket::PersonRandom;
 use causeway_shared::catalogue::{Bound, Offer};
@@ -15,6 +17,7 @@ use causeway_shared::profile::Totals;
 use causeway_shared::token::{self, AdToken};
 use causeway_shared::view::Counted;
 use serde::Serialize;
+use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use crate::catalogue::Loaded;
@@ -60,13 +63,13 @@ pub(crate) struct Decision<'a> {
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Shown<'a> {
-    House(&'a Value),
+    House(&'a RawValue),
     Ad {
         id: &'a str,
         ad_group: &'a str,
         campaign: &'a str,
         advertiser: &'a str,
-        creative: Value,
+        creative: Cow<'a, RawValue>,
         /// The number that nobody else has, of a campaign with only so many recipients.
         #[serde(skip_serializing_if = "Option::is_none")]
         unit: Option<u32>,
@@ -217,15 +220,15 @@ fn shown<'a>(
 }
 
 /// What the page shows; `{unit}` in it stands for the number.
-fn creative(offer: &Offer, unit: Option<u32>) -> Value {
+fn creative(offer: &Offer, unit: Option<u32>) -> Cow<'_, RawValue> {
     const UNIT: &str = "{unit}";
     let text = &offer.creative;
-    match unit.filter(|_| text.contains(UNIT)) {
+    let json = match unit.filter(|_| text.contains(UNIT)) {
         // Digits need no escape within JSON.
-        Some(unit) => serde_json::from_str(&text.replace(UNIT, &unit.to_string())),
-        None => serde_json::from_str(text),
-    }
-    .unwrap_or_default()
+        Some(unit) => RawValue::from_string(text.replace(UNIT, &unit.to_string())).map(Cow::Owned),
+        None => serde_json::from_str(text).map(Cow::Borrowed),
+    };
+    json.unwrap_or(Cow::Borrowed(RawValue::NULL))
 }
 
 /// The first experiment that an ad is of.
@@ -238,7 +241,7 @@ fn tested<'a>(visit: &'a Visit, offer: &Offer) -> Option<Tested<'a>> {
 
 /// The house ad, or none and why.
 fn house<'a>(visit: &'a Visit, asked: &'a Asked, why: &'static str, visitor: Option<VisitorId>) -> Decision<'a> {
-    let ad = visit.site.tenant.house_ad.as_ref();
+    let ad = visit.site.house_ad.as_deref();
     // It belongs to nobody: its codes are 0.
     let placed = ad.and(visitor).and_then(|visitor| place(visit, asked, Entity::default(), visitor));
     Decision {
@@ -256,7 +259,7 @@ fn place(visit: &Visit, asked: &Asked, entity: Entity, visitor: VisitorId) -> Op
     let (insertion, view_type, placed) = (asked.insertion, asked.view_type, visit.now);
     let token = AdToken { visitor, insertion, entity, view_type, placed, strict };
     let sealed = token::seal(&visit.site.keys.cookie, &visit.site.id, &token)?;
-    let address = |route: &str| format!("/v1/{route}/{sealed}");
+    let address = |route: &str| ["/v1/", route, "/", &sealed].concat();
     let reserved = is_capped(visit, entity).then(|| Reservation::from(&token));
     let click_url = landing(visit, entity).map(|_| address("c"));
     Some(Placed { impression_url: address("i"), click_url, insertion: sealed, reserved })
@@ -282,7 +285,7 @@ pub(crate) fn trace(
     fates: &[Vec<Fate>],
     counted: Option<&Counted<'_>>,
 ) -> Value {
-    let house = visit.site.tenant.house_ad.is_some();
+    let house = visit.site.house_ad.is_some();
     let each = placements.iter().zip(fates).enumerate().map(|(number, (asked, fates))| {
         let of_ads = visit.catalogue.compiled.offers.iter().zip(fates).zip(question.worths(number));
         let one = |((offer, fate), worth): ((&Offer, &Fate), Option<u64>)| {

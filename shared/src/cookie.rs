@@ -1,8 +1,7 @@
 //! The signed form of our cookies: `v1.<kid>.<base64url payload>.<base64url mac>`. The MAC binds the payload
 //! to the cookie's name and the tenant, so that no cookie passes for another one or for another tenant's.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use base64_simd::{Out, URL_SAFE_NO_PAD};
 use subtle::ConstantTimeEq;
 
 use crate::ids::TenantId;
@@ -16,6 +15,8 @@ pub const LEDGER: &str = "cw_recent";
 
 /// Bytes of the HMAC-SHA-256 kept: 128 bits (RFC 2104 §5 asks for half of the output at least).
 const MAC_BYTES: usize = 16;
+/// Their characters.
+const MAC_CHARS: usize = 22;
 
 /// Why a cookie's value is not ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -60,8 +61,13 @@ pub struct Opened {
 #[must_use]
 pub fn seal(ring: &KeyRing, name: &str, tenant: &TenantId, payload: &[u8]) -> Option<String> {
     let key = ring.active()?;
-    let mac = URL_SAFE_NO_PAD.encode(mac(key, name, tenant, payload));
-    Some(format!("v1.{}.{}.{mac}", key.id, URL_SAFE_NO_PAD.encode(payload)))
+    let id = key.id.to_string();
+    let mut text = String::with_capacity(5 + id.len() + payload.len().div_ceil(3) * 4 + MAC_CHARS);
+    text.extend(["v1.", &id, "."]);
+    URL_SAFE_NO_PAD.encode_append(payload, &mut text);
+    text.push('.');
+    URL_SAFE_NO_PAD.encode_append(mac(key, name, tenant, payload), &mut text);
+    Some(text)
 }
 
 /// Checks a cookie's value and gives its payload.
@@ -79,10 +85,12 @@ pub fn open(ring: &KeyRing, name: &str, tenant: &TenantId, value: &str) -> Resul
         return Err(CookieError::Malformed);
     };
     let kid = keys::parse_id(kid).ok_or(CookieError::Malformed)?;
-    let payload = URL_SAFE_NO_PAD.decode(payload).map_err(|_| CookieError::Malformed)?;
-    let given = URL_SAFE_NO_PAD.decode(given).map_err(|_| CookieError::Malformed)?;
+    let payload = URL_SAFE_NO_PAD.decode_to_vec(payload).map_err(|_| CookieError::Malformed)?;
     let key = ring.by_id(kid).ok_or(CookieError::UnknownKey)?;
-    if !bool::from(mac(key, name, tenant, &payload).ct_eq(given.as_slice())) {
+    // A signature has one written form: it is compared as it came.
+    let mut right = [0; MAC_CHARS];
+    let right = URL_SAFE_NO_PAD.encode(&mac(key, name, tenant, &payload), Out::from_slice(&mut right));
+    if !bool::from(right.ct_eq(given.as_bytes())) {
         return Err(CookieError::Signature);
     }
     Ok(Opened { payload, stale_key: key.stage != Stage::Active })

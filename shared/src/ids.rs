@@ -92,17 +92,23 @@ impl VisitorId {
 
 impl fmt::Display for VisitorId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&uuid(&self.0))
+        f.write_str(ascii(&uuid(&self.0)))
     }
 }
 
-fn uuid(bytes: &[u8; 16]) -> String {
-    let mut text = String::with_capacity(36);
-    for (i, byte) in bytes.iter().enumerate() {
-        if matches!(i, 4 | 6 | 8 | 10) {
-            text.push('-');
+/// Where each byte's digits are among a UUID's 36 characters.
+const DIGITS_AT: [usize; 16] = [0, 2, 4, 6, 9, 11, 14, 16, 19, 21, 24, 26, 28, 30, 32, 34];
+
+fn ascii(text: &[u8]) -> &str {
+    std::str::from_utf8(text).unwrap_or_default()
+}
+
+fn uuid(bytes: &[u8; 16]) -> [u8; 36] {
+    let mut text = [b'-'; 36];
+    for (byte, at) in bytes.iter().zip(DIGITS_AT) {
+        if let Some(two) = text.get_mut(at..at + 2) {
+            two.copy_from_slice(&digits(*byte));
         }
-        text.extend(digits(*byte));
     }
     text
 }
@@ -174,7 +180,7 @@ impl FactId {
     /// The id as a receipt: the 36 characters of a UUID (RFC 9562, its version and variant not set).
     #[must_use]
     pub fn receipt(self) -> String {
-        uuid(&self.0)
+        ascii(&uuid(&self.0)).to_owned()
     }
 
     /// Reads a receipt.
@@ -374,12 +380,12 @@ impl fmt::Display for TenantId {
 }
 
 fn hex(bytes: &[u8], f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    f.write_str(&bytes.iter().copied().flat_map(digits).collect::<String>())
+    f.write_str(&bytes.iter().copied().flat_map(digits).map(char::from).collect::<String>())
 }
 
 /// The two digits of a byte. Written out, since `{:02x}` takes ten times as long and every answer names ids.
-fn digits(byte: u8) -> [char; 2] {
-    let digit = |half: u8| char::from(if half < 10 { b'0' + half } else { b'a' - 10 + half });
+fn digits(byte: u8) -> [u8; 2] {
+    let digit = |half: u8| if half < 10 { b'0' + half } else { b'a' - 10 + half };
     [digit(byte >> 4), digit(byte & 15)]
 }
 

@@ -5,7 +5,7 @@ use crate::ids::{AlternateId, TenantId, VisitorId};
 /// Where a visitor's snapshot or tombstone is.
 #[must_use]
 pub fn snapshot_key(tenant: &TenantId, visitor: VisitorId) -> String {
-    format!("v:{tenant}:{visitor}")
+    ["v:", tenant.as_str(), ":", &visitor.to_string()].concat()
 }
 
 /// Where the lookup of an alternate id is.

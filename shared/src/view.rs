@@ -199,8 +199,10 @@ impl View {
 
     /// Adds what is known of one visitor.
     pub fn add_known(&mut self, visitor: VisitorId, known: Known) {
-        let before = self.known.remove(&visitor).unwrap_or_default();
-        self.known.insert(visitor, before.join(known));
+        match self.known.get_mut(&visitor) {
+            Some(before) => *before = std::mem::take(before).join(known),
+            None => drop(self.known.insert(visitor, known)),
+        }
     }
 
     /// The join with another view: commutative, associative, idempotent.
