@@ -66,8 +66,8 @@ export class Module {
 const [JSON_BODY, ACK, MINT, PLACE, KEYS] = [1, 2, 4, 8, 16];
 
 /**
- * The outcome that lies at a place in memory, as `Outcome::write` in `edge/src/answer.rs` puts it. Its body and batch are
- * copies. Most outcomes are numbers and a line or two: to make JSON of them, and a view of each, takes longer than to decide.
+ * The outcome that lies at a place in memory, as `Outcome::write` in `edge/src/answer.rs` puts it. Its batch is a copy; its
+ * body lies there until the module is called again. Most outcomes are numbers and a line or two: to make JSON of them, and a view of each, takes longer than to decide.
  */
 export function taken(bytes, at) {
   const turn = number(bytes, at);
@@ -89,7 +89,7 @@ export function taken(bytes, at) {
     place: (flags & PLACE) > 0,
     read: (flags & KEYS) > 0 ? lines : undefined,
     headers: (flags & KEYS) > 0 ? undefined : lines?.map(pair),
-    body: factsAt > bodyAt ? bytes.slice(bodyAt, factsAt) : NOTHING,
+    body: factsAt > bodyAt ? bytes.subarray(bodyAt, factsAt) : NOTHING,
     batch: end > factsAt ? bytes.slice(factsAt, end) : NOTHING,
     instance: 0,
   };

@@ -37,11 +37,16 @@ export class Person {
     const [row] = sql.exec("SELECT bytes FROM state").toArray();
     const before = row === undefined ? new Uint8Array(0) : new Uint8Array(row.bytes);
     const step = this.#module.step(name, before, ...args, Date.now());
-    if (step.status === 400) return step;
+    if (step.status === 400) return kept(step);
     sql.exec("INSERT INTO state VALUES (1, ?) ON CONFLICT (id) DO UPDATE SET bytes = excluded.bytes", step.batch);
     this.#storage.setAlarm(Date.now() + LIFE_MS);
-    return step;
+    return kept(step);
   }
+}
+
+/** The same with a body that stays when the module is called again. */
+export function kept(step) {
+  return { ...step, body: step.body.slice() };
 }
 
 /** Calls the object that a step names, of its class; gives its answer's bytes, or throws. */

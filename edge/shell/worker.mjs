@@ -17,8 +17,8 @@ const OBJECT_DEADLINE_MS = 100;
 
 /** What all JSON answers have: no cache keeps one visitor's answer. */
 const JSON_HEADERS = { "content-type": "application/json; charset=utf-8", "cache-control": "no-store" };
-/** Headers made once are copied by the platform, which costs less than making them of texts for each answer. */
-const OF_JSON = new Headers(JSON_HEADERS);
+/** What most answers are but for their body and own headers: the platform copies it in half the time that it takes over texts. */
+const OF_JSON = new Response(null, { headers: JSON_HEADERS });
 
 glue.initSync({ module: wasm });
 let ready;
@@ -65,9 +65,10 @@ async function answer(request, env, ctx) {
     const module = moduleOf(env);
     const { headers, body_bytes, kv_deadline_ms } = module.told;
     const body = new Uint8Array(await gather.body(request, body_bytes));
-    let step = module.step("begin", gather.head(request, headers, place), body, Date.now(), gather.seed());
+    const now = Date.now();
+    let step = module.step("begin", gather.head(request, headers, place), body, now, gather.seed());
     // Over all reads of the request: it begins with the first one.
-    const until = Date.now() + kv_deadline_ms;
+    const until = now + kv_deadline_ms;
     while (step.turn !== undefined) {
       const found = await find(step, until, request, env, module);
       step = found === REFUSED ? module.next("refuse_mint", step) : module.next("resume", step, found.values, found.fault);
@@ -100,15 +101,17 @@ function finish(step, request, env, ctx, module) {
   if (step.tag) return tag(request, step.headers);
   if (step.notes) note(step.notes);
   if (step.facts > 0) {
+    const response = respond(step);
     const delivered = deliver(env, module, step.batch, step.facts);
-    if (step.ack) return delivered.then((done) => (done ? respond(step) : retry(step.headers)));
+    if (step.ack) return delivered.then((done) => (done ? response : retry(step.headers)));
     ctx.waitUntil(delivered);
+    return response;
   }
   return respond(step);
 }
 
 function respond({ body, status, json: isJson, headers = [] }) {
-  const response = new Response(body, { status, headers: isJson ? OF_JSON : undefined });
+  const response = isJson && status === 200 ? new Response(body, OF_JSON) : new Response(body, { status, headers: isJson ? JSON_HEADERS : undefined });
   for (const [name, value] of headers) response.headers.append(name, value);
   return response;
 }

@@ -1,6 +1,7 @@
 //! `edge`: what `/v1/decide` costs in workerd, beside workers that do less, and beside one that does the same in
 //! JavaScript. All peers run at once, each in a process of its own, and are pressed in turn, round by round, so
-//! that whatever else the machine does meets all of them alike.
+//! that whatever else the machine does meets all of them alike. Two processes of the same code differ by more than their
+//! rounds do: all are started several times, and a ratio is the median over the starts.
 
 mod fixture;
 mod market;
@@ -35,8 +36,11 @@ const QUEUE_PATIENCE: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Rounds; the medians over them are reported.
-    #[arg(long, default_value_t = 7)]
+    /// How often all peers are started anew; the start whose ratio is the median is reported.
+    #[arg(long, default_value_t = 3)]
+    starts: usize,
+    /// Rounds of a start; its figures are the medians over them.
+    #[arg(long, default_value_t = 3)]
     rounds: usize,
     /// Seconds that each peer is measured for in each case of a round.
     #[arg(long, default_value_t = 2.0)]
@@ -86,8 +90,14 @@ struct Running {
     windows: [Vec<Window>; 2],
 }
 
-impl Running {
-    fn median(&self, case: Case, value: impl Fn(&Window) -> f64) -> f64 {
+/// What one start of a peer gave.
+struct Measured {
+    peer: String,
+    windows: [Vec<Window>; 2],
+}
+
+impl Measured {
+    fn median(&self, case: Case, value: fn(&Window) -> f64) -> f64 {
         let [plain, queue] = &self.windows;
         let windows = if case == Case::Plain { plain } else { queue };
         median(windows.iter().map(value).collect())
@@ -111,6 +121,20 @@ pub(crate) fn run(options: &Options, json: bool, stop: &Stop) -> Result<()> {
 }
 
 fn compare(ads: u64, options: &Options, json: bool, stop: &Stop) -> Result<()> {
+    let starts: Vec<_> = (1..=options.starts.max(1))
+        .map(|number| {
+            eprintln!("start {number} of {}", options.starts.max(1));
+            start(ads, options, stop)
+        })
+        .collect::<Result<_>>()?;
+    for case in Case::ALL {
+        tell(case, ads, &starts, json);
+    }
+    Ok(())
+}
+
+/// Starts all peers, checks their answers and measures them; the edge is the last.
+fn start(ads: u64, options: &Options, stop: &Stop) -> Result<Vec<Measured>> {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
     let fixture = Fixture::new(u64::try_from(now.as_millis())?, ads)?;
     let store = Store::serve(fixture.values())?;
@@ -128,11 +152,8 @@ fn compare(ads: u64, options: &Options, json: bool, stop: &Stop) -> Result<()> {
         running.calls = checked.with_context(|| format!("the answer of `{}`", running.peer.name))?;
     }
     measure(&mut all, options, stop)?;
-    let edge = all.pop().context("no peers")?;
-    for case in Case::ALL {
-        tell(case, ads, &edge, &all, json);
-    }
-    Ok(())
+    let measured = |Running { peer, windows, .. }: Running| Measured { peer: peer.name, windows };
+    Ok(all.into_iter().map(measured).collect())
 }
 
 /// Every peer answers rightly, and sends what it is to send: nothing, or one message of the edge's own length.
@@ -181,7 +202,7 @@ fn settled(store: &Store) -> Queued {
 
 fn measure(all: &mut [Running], options: &Options, stop: &Stop) -> Result<()> {
     let measured = Duration::from_secs_f64(options.seconds.clamp(0.1, 600.0));
-    let mut pressure = Pressure { connections: options.connections, warm_up: Duration::from_secs(1), measured };
+    let mut pressure = Pressure { connections: options.connections, warm_up: Duration::from_secs(3), measured };
     for round in 1..=options.rounds {
         for case in Case::ALL {
             for running in &mut *all {
@@ -200,34 +221,49 @@ fn measure(all: &mut [Running], options: &Options, stop: &Stop) -> Result<()> {
                 if case == Case::Plain { plain.push(window) } else { queue.push(window) }
             }
         }
-        // The first round also waited for the compilers inside workerd.
+        // The first round also waited for the compilers inside workerd: what is called once a request is compiled for speed
+        // after some ten thousand of them.
         pressure.warm_up = Duration::from_millis(200);
     }
     Ok(())
 }
 
 /// The edge beside each peer: requests a second, then CPU.
-fn tell(case: Case, ads: u64, edge: &Running, peers: &[Running], json: bool) {
+fn tell(case: Case, ads: u64, starts: &[Vec<Measured>], json: bool) {
     let (title, bars) = match ads {
         0 => (case.title().to_owned(), BARS),
         ads => (format!("{}, {ads} ads", case.title()), ADS_BARS),
     };
     let line = |value, unit, peer, bar| Line { bench: BENCH, case: title.clone(), value, unit, peer, bar };
-    let own = edge.median(case, Window::rate);
-    for peer in peers {
-        let name = &peer.peer.name;
-        let bar = bars.iter().find(|(barred, _)| barred == name).map(|(_, bar)| *bar);
-        let theirs = (name.clone(), peer.median(case, Window::rate));
-        report::print(&line(own, "req/s", Some(theirs), bar), json);
+    let peers =
+        starts.first().into_iter().flatten().map(|measured| measured.peer.as_str()).filter(|name| *name != DECIDE);
+    let peers: Vec<&str> = peers.collect();
+    for (unit, value) in [("req/s", Window::rate as fn(&Window) -> f64), ("CPU us/request", Window::cpu_a_request)] {
+        for name in &peers {
+            let bar = bars.iter().find(|(barred, _)| unit == "req/s" && barred == name).map(|(_, bar)| *bar);
+            if let Some((own, theirs)) = middle(case, starts, name, value) {
+                report::print(&line(own, unit, Some(((*name).to_owned(), theirs)), bar), json);
+            }
+        }
     }
-    let own = edge.median(case, Window::cpu_a_request);
-    for peer in peers {
-        let theirs = (peer.peer.name.clone(), peer.median(case, Window::cpu_a_request));
-        report::print(&line(own, "CPU us/request", Some(theirs), None), json);
-    }
-    let load = edge.median(case, Window::own_cpu_a_request);
-    let line = Line { case: format!("{title}, load and stores"), ..line(load, "CPU us/request", None, None) };
+    let loads = starts.iter().filter_map(|start| Some(start.last()?.median(case, Window::own_cpu_a_request)));
+    let line = Line {
+        case: format!("{title}, load and stores"),
+        ..line(median(loads.collect()), "CPU us/request", None, None)
+    };
     report::print(&line, json);
+}
+
+/// The edge's figure and a peer's, of the start whose ratio is the median.
+fn middle(case: Case, starts: &[Vec<Measured>], peer: &str, value: fn(&Window) -> f64) -> Option<(f64, f64)> {
+    let of = |start: &[Measured], name: &str| {
+        start.iter().find(|measured| measured.peer == name).map(|measured| measured.median(case, value))
+    };
+    let mut pairs: Vec<_> = starts.iter().filter_map(|start| Some((of(start, DECIDE)?, of(start, peer)?))).collect();
+    pairs.sort_by(|(a, b), (c, d)| (a / b).total_cmp(&(c / d)));
+    let ratios: Vec<_> = pairs.iter().map(|(own, theirs)| format!("{:.2}", own / theirs)).collect();
+    eprintln!("{} beside {peer}, start by start: {}", case.title(), ratios.join(" "));
+    pairs.get((pairs.len().max(1) - 1) / 2).copied()
 }
 
 /// Bytes of the module as `gzip -9` leaves it.
