@@ -5,6 +5,9 @@ use serde::Serialize;
 
 use crate::hop::Class;
 
+/// As many bytes as most answers have at most.
+const MOST_ANSWERS: usize = 1_024;
+
 /// One step's outcome, told to the shell. What most outcomes have crosses as numbers and lines, the rest as JSON.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct Head {
@@ -127,7 +130,9 @@ impl Outcome {
 
     /// A JSON answer that no cache keeps.
     pub(crate) fn json(status: u16, body: &impl Serialize) -> Self {
-        let body = serde_json::to_vec(body).unwrap_or_default();
+        let mut written = Vec::with_capacity(MOST_ANSWERS);
+        // A struct of texts and numbers always has a JSON form.
+        let body = serde_json::to_writer(&mut written, body).map(|()| written).unwrap_or_default();
         Self { head: Head { status, json: true, ..Head::default() }, body, facts: Vec::new() }
     }
 

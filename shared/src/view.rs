@@ -223,7 +223,11 @@ impl View {
         let is_here = |cut: VisitorId| cut == own || self.known.contains_key(&cut);
         let all = !self.memberships.cuts().any(is_here);
         let counting = self.known.iter().filter(|(visitor, _)| all || self.memberships.counts(own, **visitor));
-        let (mut members, known): (Vec<VisitorId>, _) = counting.unzip();
+        let (mut members, mut known) = (Vec::with_capacity(self.known.len()), Vec::with_capacity(self.known.len()));
+        for (visitor, one) in counting {
+            members.push(*visitor);
+            known.push(one);
+        }
         if let Err(place) = members.binary_search(&own) {
             members.insert(place, own);
         }
