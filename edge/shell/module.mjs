@@ -67,7 +67,8 @@ const [JSON_BODY, ACK, MINT, PLACE, KEYS] = [1, 2, 4, 8, 16];
 
 /**
  * The outcome that lies at a place in memory, as `Outcome::write` in `edge/src/answer.rs` puts it. Its batch is a copy; its
- * body lies there until the module is called again. Most outcomes are numbers and a line or two: to make JSON of them, and a view of each, takes longer than to decide.
+ * body lies there until the module is called again. Most outcomes are numbers and a line or two: to make JSON of them, and a
+ * view of each, takes longer than to decide.
  */
 export function taken(bytes, at) {
   const turn = number(bytes, at);
@@ -95,6 +96,11 @@ export function taken(bytes, at) {
   };
   if (bodyAt > restAt) Object.assign(step, JSON.parse(decoder.decode(bytes.subarray(restAt, bodyAt))));
   return step;
+}
+
+/** The outcome with a body that stays when the module is called again. */
+export function kept(step) {
+  return { ...step, body: step.body.slice() };
 }
 
 // No function is made within `taken`: bundlers name each that is, whenever it is.

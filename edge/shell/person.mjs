@@ -1,6 +1,8 @@
 // A visitor's object for strict caps: one in the world. It holds bytes, lets the module decide, stores what the module
 // says before anything is answered, and passes a call on to the object that decides in its place.
 
+import { kept } from "./module.mjs";
+
 /** After so long without a call nothing of it counts any more: the longest window of a cap is 30 days. */
 const LIFE_MS = 31 * 86_400_000;
 
@@ -18,7 +20,7 @@ export class Person {
 
   async fetch(request) {
     const call = new Uint8Array(await request.arrayBuffer());
-    const step = this.#take("object", call);
+    const step = kept(this.#take("object", call));
     if (step.hop === undefined) return new Response(step.body, { status: step.status });
     const answer = await callObject(this.#env, step);
     return new Response(this.#take("object_passed", step.body, answer).body);
@@ -37,16 +39,11 @@ export class Person {
     const [row] = sql.exec("SELECT bytes FROM state").toArray();
     const before = row === undefined ? new Uint8Array(0) : new Uint8Array(row.bytes);
     const step = this.#module.step(name, before, ...args, Date.now());
-    if (step.status === 400) return kept(step);
+    if (step.status === 400) return step;
     sql.exec("INSERT INTO state VALUES (1, ?) ON CONFLICT (id) DO UPDATE SET bytes = excluded.bytes", step.batch);
     this.#storage.setAlarm(Date.now() + LIFE_MS);
-    return kept(step);
+    return step;
   }
-}
-
-/** The same with a body that stays when the module is called again. */
-export function kept(step) {
-  return { ...step, body: step.body.slice() };
 }
 
 /** Calls the object that a step names, of its class; gives its answer's bytes, or throws. */

@@ -100,18 +100,19 @@ function finish(step, request, env, ctx, module) {
   if (step.demo) return demo(request, env, module);
   if (step.tag) return tag(request, step.headers);
   if (step.notes) note(step.notes);
+  // Before anything waits: its body lies where the module's next answer will.
+  const response = respond(step);
   if (step.facts > 0) {
-    const response = respond(step);
     const delivered = deliver(env, module, step.batch, step.facts);
     if (step.ack) return delivered.then((done) => (done ? response : retry(step.headers)));
     ctx.waitUntil(delivered);
-    return response;
   }
-  return respond(step);
+  return response;
 }
 
 function respond({ body, status, json: isJson, headers = [] }) {
-  const response = isJson && status === 200 ? new Response(body, OF_JSON) : new Response(body, { status, headers: isJson ? JSON_HEADERS : undefined });
+  const own = { status, headers: isJson ? JSON_HEADERS : undefined };
+  const response = new Response(body, isJson && status === 200 ? OF_JSON : own);
   for (const [name, value] of headers) response.headers.append(name, value);
   return response;
 }

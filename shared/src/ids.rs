@@ -96,12 +96,12 @@ impl fmt::Display for VisitorId {
     }
 }
 
-/// Where each byte's digits are among a UUID's 36 characters.
-const DIGITS_AT: [usize; 16] = [0, 2, 4, 6, 9, 11, 14, 16, 19, 21, 24, 26, 28, 30, 32, 34];
-
 fn ascii(text: &[u8]) -> &str {
     std::str::from_utf8(text).unwrap_or_default()
 }
+
+/// Where each byte's digits are among a UUID's 36 characters.
+const DIGITS_AT: [usize; 16] = [0, 2, 4, 6, 9, 11, 14, 16, 19, 21, 24, 26, 28, 30, 32, 34];
 
 fn uuid(bytes: &[u8; 16]) -> [u8; 36] {
     let mut text = [b'-'; 36];

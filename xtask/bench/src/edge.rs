@@ -37,8 +37,8 @@ const QUEUE_PATIENCE: Duration = Duration::from_secs(2);
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     /// How often all peers are started anew; the start whose ratio is the median is reported.
-    #[arg(long, default_value_t = 3)]
-    starts: usize,
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    starts: u32,
     /// Rounds of a start; its figures are the medians over them.
     #[arg(long, default_value_t = 3)]
     rounds: usize,
@@ -121,12 +121,11 @@ pub(crate) fn run(options: &Options, json: bool, stop: &Stop) -> Result<()> {
 }
 
 fn compare(ads: u64, options: &Options, json: bool, stop: &Stop) -> Result<()> {
-    let starts: Vec<_> = (1..=options.starts.max(1))
-        .map(|number| {
-            eprintln!("start {number} of {}", options.starts.max(1));
-            start(ads, options, stop)
-        })
-        .collect::<Result<_>>()?;
+    let mut starts = Vec::new();
+    for number in 1..=options.starts {
+        eprintln!("start {number} of {}", options.starts);
+        starts.push(start(ads, options, stop)?);
+    }
     for case in Case::ALL {
         tell(case, ads, &starts, json);
     }
@@ -235,14 +234,14 @@ fn tell(case: Case, ads: u64, starts: &[Vec<Measured>], json: bool) {
         ads => (format!("{}, {ads} ads", case.title()), ADS_BARS),
     };
     let line = |value, unit, peer, bar| Line { bench: BENCH, case: title.clone(), value, unit, peer, bar };
-    let peers =
-        starts.first().into_iter().flatten().map(|measured| measured.peer.as_str()).filter(|name| *name != DECIDE);
-    let peers: Vec<&str> = peers.collect();
-    for (unit, value) in [("req/s", Window::rate as fn(&Window) -> f64), ("CPU us/request", Window::cpu_a_request)] {
-        for name in &peers {
-            let bar = bars.iter().find(|(barred, _)| unit == "req/s" && barred == name).map(|(_, bar)| *bar);
-            if let Some((own, theirs)) = middle(case, starts, name, value) {
-                report::print(&line(own, unit, Some(((*name).to_owned(), theirs)), bar), json);
+    let Some((_, peers)) = starts.first().and_then(|start| start.split_last()) else { return };
+    let rate: (_, fn(&Window) -> f64, _) = ("req/s", Window::rate, &bars[..]);
+    for (unit, value, bars) in [rate, ("CPU us/request", Window::cpu_a_request, &[])] {
+        for Measured { peer, .. } in peers {
+            let bar = bars.iter().find(|(barred, _)| barred == peer).map(|(_, bar)| *bar);
+            if let Some((own, theirs, ratios)) = middle(case, starts, peer, value) {
+                eprintln!("{title}, {unit} beside {peer}, start by start: {ratios}");
+                report::print(&line(own, unit, Some((peer.clone(), theirs)), bar), json);
             }
         }
     }
@@ -254,16 +253,18 @@ fn tell(case: Case, ads: u64, starts: &[Vec<Measured>], json: bool) {
     report::print(&line, json);
 }
 
-/// The edge's figure and a peer's, of the start whose ratio is the median.
-fn middle(case: Case, starts: &[Vec<Measured>], peer: &str, value: fn(&Window) -> f64) -> Option<(f64, f64)> {
-    let of = |start: &[Measured], name: &str| {
-        start.iter().find(|measured| measured.peer == name).map(|measured| measured.median(case, value))
+/// The edge's figure and a peer's, of the start whose ratio is the median; and all ratios.
+fn middle(case: Case, starts: &[Vec<Measured>], peer: &str, value: fn(&Window) -> f64) -> Option<(f64, f64, String)> {
+    let pair = |start: &Vec<Measured>| {
+        let (edge, peers) = start.split_last()?;
+        let theirs = peers.iter().find(|measured| measured.peer == peer)?;
+        Some((edge.median(case, value), theirs.median(case, value)))
     };
-    let mut pairs: Vec<_> = starts.iter().filter_map(|start| Some((of(start, DECIDE)?, of(start, peer)?))).collect();
+    let mut pairs: Vec<_> = starts.iter().filter_map(pair).collect();
     pairs.sort_by(|(a, b), (c, d)| (a / b).total_cmp(&(c / d)));
     let ratios: Vec<_> = pairs.iter().map(|(own, theirs)| format!("{:.2}", own / theirs)).collect();
-    eprintln!("{} beside {peer}, start by start: {}", case.title(), ratios.join(" "));
-    pairs.get((pairs.len().max(1) - 1) / 2).copied()
+    let (own, theirs) = pairs.get(pairs.len().saturating_sub(1) / 2)?;
+    Some((*own, *theirs, ratios.join(" ")))
 }
 
 /// Bytes of the module as `gzip -9` leaves it.
