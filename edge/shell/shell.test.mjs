@@ -161,6 +161,22 @@ test("what_takes_longer_than_its_time_is_late", async () => {
   assert.ok(performance.now() - start < 1_000);
 });
 
+test("what_arrived_while_the_isolate_stood_still_is_not_late", async () => {
+  const there = () => new Promise((resolve) => setImmediate(resolve, Uint8Array.of(1).buffer));
+  const stood = (begin) => new Promise((resolve) => {
+    // Timers are what the loop looks at next, the value what it looks at then.
+    setImmediate(() => {
+      const begun = begin();
+      const until = performance.now() + 40;
+      while (performance.now() < until);
+      resolve(begun);
+    });
+  });
+  const found = await stood(() => read({ get: there }, ["k"], 30, 10));
+  assert.deepEqual([found.fault, found.values], ["", Uint8Array.of(1)]);
+  assert.notEqual(await stood(() => within(30, there(), null)), null);
+});
+
 test("one_deadline_covers_all_reads_of_a_request", async () => {
   const never = new Promise(() => {});
   const until = Date.now() + 20;
