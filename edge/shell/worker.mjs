@@ -19,6 +19,8 @@ const OBJECT_DEADLINE_MS = 100;
 const JSON_HEADERS = { "content-type": "application/json; charset=utf-8", "cache-control": "no-store" };
 /** What most answers are but for their body and own headers: the platform copies it in half the time that it takes over texts. */
 const OF_JSON = new Response(null, { headers: JSON_HEADERS });
+/** What those have that set one cookie: it is set anew for each, and an answer keeps a copy. */
+const OF_JSON_WITH_COOKIE = { headers: new Headers(JSON_HEADERS) };
 
 glue.initSync({ module: wasm });
 let ready;
@@ -111,8 +113,12 @@ function finish(step, request, env, ctx, module) {
 }
 
 function respond({ body, status, json: isJson, headers = [] }) {
-  const own = { status, headers: isJson ? JSON_HEADERS : undefined };
-  const response = new Response(body, isJson && status === 200 ? OF_JSON : own);
+  const usual = isJson && status === 200;
+  if (usual && headers.length === 1 && headers[0][0] === "set-cookie") {
+    OF_JSON_WITH_COOKIE.headers.set(...headers[0]);
+    return new Response(body, OF_JSON_WITH_COOKIE);
+  }
+  const response = new Response(body, usual ? OF_JSON : { status, headers: isJson ? JSON_HEADERS : undefined });
   for (const [name, value] of headers) response.headers.append(name, value);
   return response;
 }
