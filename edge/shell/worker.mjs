@@ -15,12 +15,10 @@ import * as units from "./units.mjs";
 /** The call of an object, for strict caps and for a limited offer one a request at most, may take this long. */
 const OBJECT_DEADLINE_MS = 100;
 
-/** What all JSON answers have: no cache keeps one visitor's answer. */
-const JSON_HEADERS = { "content-type": "application/json; charset=utf-8", "cache-control": "no-store" };
-/** What most answers are but for their body and own headers: the platform copies it in half the time that it takes over texts. */
-const OF_JSON = new Response(null, { headers: JSON_HEADERS });
-/** What those have that set one cookie: it is set anew for each, and an answer keeps a copy. */
-const OF_JSON_WITH_COOKIE = { headers: new Headers(JSON_HEADERS) };
+/** What all JSON answers have: no cache keeps one visitor's answer. The platform copies it faster than texts. */
+const JSON_HEADERS = new Headers({ "content-type": "application/json; charset=utf-8", "cache-control": "no-store" });
+/** What those have that set one cookie, as most do: it is set anew for each, and an answer keeps a copy. */
+const JSON_HEADERS_WITH_COOKIE = new Headers(JSON_HEADERS);
 
 glue.initSync({ module: wasm });
 let ready;
@@ -113,12 +111,11 @@ function finish(step, request, env, ctx, module) {
 }
 
 function respond({ body, status, json: isJson, headers = [] }) {
-  const usual = isJson && status === 200;
-  if (usual && headers.length === 1 && headers[0][0] === "set-cookie") {
-    OF_JSON_WITH_COOKIE.headers.set(...headers[0]);
-    return new Response(body, OF_JSON_WITH_COOKIE);
+  if (isJson && headers.length === 1 && headers[0][0] === "set-cookie") {
+    JSON_HEADERS_WITH_COOKIE.set(...headers[0]);
+    return new Response(body, { status, headers: JSON_HEADERS_WITH_COOKIE });
   }
-  const response = new Response(body, usual ? OF_JSON : { status, headers: isJson ? JSON_HEADERS : undefined });
+  const response = new Response(body, { status, headers: isJson ? JSON_HEADERS : undefined });
   for (const [name, value] of headers) response.headers.append(name, value);
   return response;
 }
@@ -172,5 +169,5 @@ function health(module, held) {
 }
 
 function json(value, status = 200, headers = []) {
-  return new Response(JSON.stringify(value), { status, headers: [...Object.entries(JSON_HEADERS), ...headers] });
+  return new Response(JSON.stringify(value), { status, headers: [...JSON_HEADERS, ...headers] });
 }
