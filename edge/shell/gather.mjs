@@ -1,5 +1,7 @@
 // Gathering: what of a request crosses into the module.
 
+import { within } from "./watch.mjs";
+
 const EMPTY = new Uint8Array(0);
 const encoder = new TextEncoder();
 
@@ -68,42 +70,18 @@ export function left(until) {
 }
 
 /**
- * The last of a deadline is waited for by itself: after a pause of the isolate (its garbage collector's may take 100 ms) timers
- * run before anybody looks at what arrived meanwhile.
- */
-const LAST_MS = 10;
-
-/**
- * Resolves as late after so many milliseconds. Never cleared: the platform drops a request's timers once it is answered, and
- * clearing costs as much as setting.
- */
-function deadline(ms, resolve, late) {
-  setTimeout(() => setTimeout(resolve, Math.min(ms, LAST_MS), late), Math.max(0, ms - LAST_MS));
-}
-
-/** The promise's value, or `late` when that takes longer. The promise must not reject. */
-export function within(ms, promise, late) {
-  return new Promise((resolve) => {
-    deadline(ms, resolve, late);
-    promise.then(resolve);
-  });
-}
-
-/**
  * The values of the keys in one bulk read, as bytes, one a line; `fault` says why there are none. What takes longer than so
  * many milliseconds is late.
  */
-export function read(kv, keys, ms, limit) {
-  return new Promise((resolve) => {
-    deadline(ms, resolve, LATE);
-    try {
-      // One key's bytes go straight through; many come as text, as the platform's bulk read has no other form.
-      const reading = keys.length === 1 ? kv.get(keys[0], "arrayBuffer") : kv.get(keys);
-      reading.then((found) => resolve(given(keys, found, limit)), () => resolve(FAILED));
-    } catch {
-      resolve(FAILED);
-    }
-  });
+export function read(ctx, kv, keys, ms, limit) {
+  let reading;
+  try {
+    // One key's bytes go straight through; many come as text, as the platform's bulk read has no other form.
+    reading = keys.length === 1 ? kv.get(keys[0], "arrayBuffer") : kv.get(keys);
+  } catch {
+    return FAILED;
+  }
+  return within(ctx, ms, reading.then((found) => given(keys, found, limit), () => FAILED), LATE);
 }
 
 function given(keys, found, limit) {

@@ -8,17 +8,20 @@ import { gzipSync } from "node:zlib";
 
 import script from "../build/causeway.mjs";
 import * as glue from "../build/engine.js";
-import { NOTHING, body, head, left, network, read, seed, within } from "./gather.mjs";
+import { NOTHING, body, head, left, network, read, seed } from "./gather.mjs";
 import { Module, ModuleFault } from "./module.mjs";
 import { state } from "./state.mjs";
 import { consumeFacts, drainOutbox, sync } from "./sync.mjs";
 import { Person, callObject } from "./person.mjs";
 import { Units } from "./units.mjs";
+import { within } from "./watch.mjs";
 
 const secret = (seed) => Buffer.from(Uint8Array.from({ length: 32 }, (_, i) => (i * 7) ^ seed)).toString("base64");
 const ring = (seed) => [{ id: 1, stage: "active", secret: secret(seed) }];
 const CONFIG = JSON.stringify({ tenant: [{ name: "demo", hosts: ["localhost"], no_signal: "allow", house_ad: { id: "house" } }] });
 const KEYS = JSON.stringify({ sync: ring(1), tenants: { demo: { cookie: ring(2), alternate: ring(3) } } });
+/** What a request outlives its answer for. */
+const CTX = { waitUntil() {} };
 const HEAD = "POST\nhttp://localhost/v1/decide\n\n\n\n\n\n";
 
 const built = readFileSync(new URL("../build/engine_bg.wasm", import.meta.url));
@@ -135,7 +138,7 @@ test("a_body_is_read_to_its_bound_and_no_further", async () => {
 test("values_that_cannot_be_ours_reach_the_module_as_bad", async () => {
   const kv = { get: async () => new Map([["a", "two\nlines"], ["b", ""], ["c", "x".repeat(20)], ["d", null], ["e", "fine"]]) };
   const shown = async (kv, keys) => {
-    const { values, fault } = await read(kv, keys, 1_000, 10);
+    const { values, fault } = await read(CTX, kv, keys, 1_000, 10);
     return [new TextDecoder().decode(values), fault];
   };
   assert.deepEqual(await shown(kv, ["a", "b", "c", "d", "e"]), ["bad\nbad\nbad\n\nfine", ""]);
@@ -150,14 +153,14 @@ test("values_that_cannot_be_ours_reach_the_module_as_bad", async () => {
 test("what_takes_longer_than_its_time_is_late", async () => {
   const never = new Promise(() => {});
   const start = performance.now();
-  assert.equal(await within(20, never, "late"), "late");
-  assert.equal(await within(1_000, Promise.resolve("here"), "late"), "here");
+  assert.equal(await within(CTX, 20, never, "late"), "late");
+  assert.equal(await within(CTX, 1_000, Promise.resolve("here"), "late"), "here");
   for (const keys of [["a"], ["a", "b"]]) {
-    const { values, fault } = await read({ get: () => never }, keys, 20, 10);
+    const { values, fault } = await read(CTX, { get: () => never }, keys, 20, 10);
     assert.deepEqual([values.byteLength, fault], [0, "kv_late"]);
   }
   const throwing = { get: () => { throw new Error("no such binding"); } };
-  assert.equal((await read(throwing, ["a"], 20, 10)).fault, "kv_failed");
+  assert.equal((await read(CTX, throwing, ["a"], 20, 10)).fault, "kv_failed");
   assert.ok(performance.now() - start < 1_000);
 });
 
@@ -172,19 +175,68 @@ test("what_arrived_while_the_isolate_stood_still_is_not_late", async () => {
       resolve(begun);
     });
   });
-  const found = await stood(() => read({ get: there }, ["k"], 30, 10));
+  const found = await stood(() => read(CTX, { get: there }, ["k"], 30, 10));
   assert.deepEqual([found.fault, found.values], ["", Uint8Array.of(1)]);
-  assert.notEqual(await stood(() => within(30, there(), null)), null);
+  assert.notEqual(await stood(() => within(CTX, 30, there(), null)), null);
 });
 
 test("one_deadline_covers_all_reads_of_a_request", async () => {
   const never = new Promise(() => {});
   const until = Date.now() + 20;
-  assert.equal(await within(left(until), never, "late"), "late");
-  // Timers may fire a millisecond early.
-  assert.ok(left(until) <= 2);
-  assert.equal((await read({ get: () => never }, ["a"], left(until), 10)).fault, "kv_late");
+  assert.equal(await within(CTX, left(until), never, "late"), "late");
+  assert.equal(left(until), 0);
+  assert.equal((await read(CTX, { get: () => never }, ["a"], left(until), 10)).fault, "kv_late");
   assert.equal(left(until - 1_000), 0);
+});
+
+test("one_timer_looks_after_all_who_wait_and_lasts_as_long_as_they_do", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout", "Date"] });
+  const set = t.mock.method(globalThis, "setTimeout");
+  let lasts = [];
+  const ctx = { waitUntil: (promise) => lasts.push(promise) };
+  const never = new Promise(() => {});
+  const there = [];
+  const waiting = Array.from({ length: 100 }, (_, i) => within(ctx, 50, i % 2 ? never : new Promise((done) => there.push(done)), "late"));
+  assert.equal(set.mock.callCount(), 1);
+  there.forEach((done) => done("here"));
+  await Promise.all(there);
+  for (let tick = 0; tick < 6; tick += 1) t.mock.timers.tick(10);
+  const found = await Promise.all(waiting);
+  assert.deepEqual([found.filter((x) => x === "here").length, found.filter((x) => x === "late").length], [50, 50]);
+  await Promise.all(lasts);
+  assert.deepEqual([lasts.length, set.mock.callCount()], [1, 6]);
+  // Nobody waits: no timer is left, and the next one begins a watch of its own.
+  t.mock.timers.tick(1_000);
+  assert.equal(set.mock.callCount(), 6);
+  within(ctx, 0, never, "late");
+  assert.deepEqual([lasts.length, set.mock.callCount()], [2, 7]);
+  t.mock.timers.tick(10);
+  await Promise.all(lasts);
+});
+
+test("nobody_joins_a_watch_that_is_old_or_whose_request_was_ended", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout", "Date"] });
+  const begun = [];
+  const ctx = { waitUntil: (promise) => begun.push(promise) };
+  const never = new Promise(() => {});
+  const joins = () => {
+    const before = begun.length;
+    within(ctx, 50, never, "late");
+    return begun.length === before;
+  };
+  assert.equal(joins(), false);
+  for (let ms = 0; ms < 990; ms += 10) {
+    t.mock.timers.tick(10);
+    assert.equal(joins(), true);
+  }
+  t.mock.timers.tick(10);
+  assert.equal(joins(), false, "one request does not pay for all that follow");
+  // The platform ends a request, and with it its timers.
+  t.mock.timers.reset();
+  t.mock.timers.enable({ apis: ["setTimeout", "Date"], now: 1_600 });
+  assert.equal(joins(), false);
+  for (let tick = 0; tick < 6; tick += 1) t.mock.timers.tick(10);
+  await begun.at(-1);
 });
 
 test("no_two_requests_get_the_same_random_bytes", () => {

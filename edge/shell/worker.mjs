@@ -11,6 +11,7 @@ import { log, note, state } from "./state.mjs";
 import { consumeFacts, drainOutbox, redrive, wake } from "./sync.mjs";
 import { tag } from "./tag.mjs";
 import * as units from "./units.mjs";
+import { within } from "./watch.mjs";
 
 /** The call of an object, for strict caps and for a limited offer one a request at most, may take this long. */
 const OBJECT_DEADLINE_MS = 100;
@@ -70,7 +71,7 @@ async function answer(request, env, ctx) {
     // Over all reads of the request: it begins with the first one.
     const until = now + kv_deadline_ms;
     while (step.turn !== undefined) {
-      const found = await find(step, until, request, env, module);
+      const found = await find(step, until, request, env, ctx, module);
       step = found === REFUSED ? module.next("refuse_mint", step) : module.next("resume", step, found.values, found.fault);
     }
     place = step.place;
@@ -84,12 +85,12 @@ async function answer(request, env, ctx) {
 const REFUSED = { values: gather.NOTHING.values, fault: "" };
 
 /** Reads what the module asks for, or calls an object: two reads and two calls a request at most. */
-function find(step, until, request, env, module) {
-  if (step.hop !== undefined) return ask(env, step);
+function find(step, until, request, env, ctx, module) {
+  if (step.hop !== undefined) return ask(env, ctx, step);
   const ms = gather.left(until);
-  const reading = step.read ? gather.read(env.PROFILES, step.read, ms, module.told.value_chars) : gather.NOTHING;
+  const reading = step.read ? gather.read(ctx, env.PROFILES, step.read, ms, module.told.value_chars) : gather.NOTHING;
   if (!step.mint) return reading;
-  return gather.within(ms, mayMint(request, env), true).then((may) => (may ? reading : REFUSED));
+  return within(ctx, ms, mayMint(request, env), true).then((may) => (may ? reading : REFUSED));
 }
 
 /** What the platform is to do for an answer, and the answer. */
@@ -121,12 +122,12 @@ function respond({ body, status, json: isJson, headers = [] }) {
 }
 
 /** An object's answer; no bytes when it fails, is late, or there are no objects. */
-function ask(env, step) {
+function ask(env, ctx, step) {
   const calling = objects.callObject(env, step).catch((error) => {
     log("object_failed", { message: String(error?.message) });
     return gather.NOTHING.values;
   });
-  return gather.within(OBJECT_DEADLINE_MS, calling, gather.NOTHING.values).then((values) => ({ values, fault: "" }));
+  return within(ctx, OBJECT_DEADLINE_MS, calling, gather.NOTHING.values).then((values) => ({ values, fault: "" }));
 }
 
 async function mayMint(request, env) {

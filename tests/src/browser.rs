@@ -72,7 +72,7 @@ pub fn call(method: &str, url: &str, headers: &[(String, String)], body: &[u8]) 
 }
 
 /// One browser of one person.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Browser {
     edge: String,
     jar: RefCell<BTreeMap<String, String>>,

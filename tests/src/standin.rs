@@ -24,6 +24,8 @@ pub enum Reads {
     Well,
     /// Each after this long.
     Late(Duration),
+    /// Those of one key after this long.
+    LateOf(String, Duration),
     /// Each with 503.
     Failing,
     /// Each key with this value.
@@ -219,12 +221,15 @@ fn lookup(keys: Vec<String>, shared: &(Mutex<Held>, Condvar)) -> Result<BTreeMap
     drop(held);
     match reads {
         Reads::Failing => Err(503),
-        Reads::Late(by) => {
-            std::thread::park_timeout(by);
-            Ok(found)
-        }
+        Reads::Late(by) => Ok(after(by, found)),
+        Reads::LateOf(key, by) if keys.contains(&key) => Ok(after(by, found)),
         _ => Ok(found),
     }
+}
+
+fn after<T>(by: Duration, found: T) -> T {
+    std::thread::park_timeout(by);
+    found
 }
 
 /// Whether it is the pointer's key, or that of a version.
