@@ -32,6 +32,7 @@ export default {
       ? `cw_id=${id}; Max-Age=34560000; Path=/; Secure; HttpOnly; SameSite=Lax`
       : `cw_recent=${await seal(key, "cw_recent", ledger)}; Max-Age=86400; Path=/; Secure; HttpOnly; SameSite=Lax`;
     const value = { visitor, person, decisions, catalogue: null, kv_reads: 1, consent: "full" };
+    if (held === null) value.degraded = ["no snapshot"];
     return answer(value, { ...HEADERS, "set-cookie": cookie });
   },
 };
