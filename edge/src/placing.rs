@@ -134,9 +134,11 @@ pub(crate) fn question<'a>(
 ) -> Question<'a> {
     let catalogue = &visit.catalogue.compiled;
     let scores = visit.catalogue.scores.as_deref();
-    let reserved = counted.and_then(Counted::reserved).unwrap_or_default();
+    // Actions are counted for ads alone.
+    let has_ads = !catalogue.offers.is_empty();
+    let reserved = counted.filter(|_| has_ads).and_then(Counted::reserved).unwrap_or_default();
     let person = counted.map(|counted| {
-        let mut actions = counted.actions();
+        let mut actions = if has_ads { counted.actions() } else { Vec::new() };
         actions.extend(PackedActions::read(&reserved).filter(|reserved| !reserved.is_empty()));
         // Filters alone ask for them.
         let totals = if catalogue.targets.is_empty() { Totals::default() } else { counted.totals() };

@@ -16,10 +16,12 @@ pub fn crc32(parts: &[&[u8]]) -> u32 {
 }
 
 fn more(tables: &Tables, sum: u32, bytes: &[u8]) -> u32 {
-    let (chunks, rest) = bytes.as_chunks();
-    let sum = chunks.iter().fold(sum, |sum, chunk| {
-        let chunk = u128::from_le_bytes(*chunk) ^ u128::from(sum);
-        tables.iter().rev().zip(chunk.to_le_bytes()).fold(0, |sum, (table, byte)| sum ^ of(table, byte))
+    let (chunks, rest) = bytes.as_chunks::<16>();
+    let sum = chunks.iter().fold(sum, |sum, [a, b, c, d, ahead @ ..]| {
+        // Twelve bytes do not wait for the sum so far, which is what a step takes.
+        let ahead = tables.iter().rev().skip(4).zip(ahead).fold(0, |sum, (table, byte)| sum ^ of(table, *byte));
+        let waiting = (sum ^ u32::from_le_bytes([*a, *b, *c, *d])).to_le_bytes();
+        tables.iter().rev().zip(waiting).fold(ahead, |sum, (table, byte)| sum ^ of(table, byte))
     });
     let [table, ..] = tables;
     rest.iter().fold(sum, |sum, byte| (sum >> 8) ^ of(table, low(sum) ^ byte))
