@@ -5,24 +5,28 @@
  * may take 100 ms) timers run before anybody looks at what arrived meanwhile, and such a pause is one tick.
  */
 const TICK_MS = 10;
-/** So long a watch takes newcomers: its ticks count as its request's CPU, and the platform ends what outlives a request by 30 s. */
-const TAKES_MS = 1_000;
+/** After so long the next who waits begins a watch: ticks are CPU of its request, and the platform ends what outlives one by 30 s. */
+const LASTS_MS = 1_000;
 /** A watch that has not ticked for so long is taken for ended, with its request. */
 const SILENT_MS = 500;
 
-/** Those who wait. Their timer is of the request that began it, and outlives it for as long as anybody waits here. */
+/** All who wait, whoever's timer looks after them. */
+const waiting = new Set();
+/** The one watch that ticks. */
+let current;
+
+/** A timer of the request that began it. It outlives that for as long as anybody waits and no other watch takes its place. */
 class Watch {
-  waiting = new Set();
   #until;
   #ticked;
 
   constructor(ctx, now) {
-    this.#until = now + TAKES_MS;
+    this.#until = now + LASTS_MS;
     this.#ticked = now;
     ctx.waitUntil(new Promise((done) => this.#wait(done)));
   }
 
-  takes(now) {
+  lasts(now) {
     return now < this.#until && now < this.#ticked + SILENT_MS;
   }
 
@@ -31,40 +35,34 @@ class Watch {
   }
 
   #tick(done) {
+    if (current !== this) return done();
     this.#ticked = Date.now();
-    for (const waiter of this.waiting) {
+    for (const waiter of waiting) {
       waiter.ticks -= 1;
-      if (waiter.ticks < 0) this.#late(waiter);
+      if (waiter.ticks >= 0) continue;
+      waiting.delete(waiter);
+      waiter.resolve(waiter.late);
     }
-    if (this.waiting.size > 0) return this.#wait(done);
-    if (current === this) current = undefined;
+    if (waiting.size > 0) return this.#wait(done);
+    current = undefined;
     done();
   }
-
-  #late(waiter) {
-    this.waiting.delete(waiter);
-    waiter.resolve(waiter.late);
-  }
 }
-
-/** The watch that newcomers join. */
-let current;
 
 function watch(ctx) {
   const now = Date.now();
-  if (!current?.takes(now)) current = new Watch(ctx, now);
-  return current;
+  if (!current?.lasts(now)) current = new Watch(ctx, now);
 }
 
 /**
- * The promise's value, or `late` when that takes longer than so many milliseconds, and up to a tick more. The promise must not
+ * The promise's value, or `late` when that takes longer than so many milliseconds and a tick or two. The promise must not
  * reject; `ctx` is the request's.
  */
 export function within(ctx, ms, promise, late) {
   return new Promise((resolve) => {
-    const { waiting } = watch(ctx);
     const waiter = { ticks: Math.ceil(ms / TICK_MS), resolve, late };
     waiting.add(waiter);
+    watch(ctx);
     promise.then((value) => {
       waiting.delete(waiter);
       resolve(value);
