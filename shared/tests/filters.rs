@@ -1038,6 +1038,24 @@ fn s4_05_what_columns_keep_is_never_unsure() {
     }
 }
 
+#[test]
+fn s4_05_who_did_it_in_a_time_to_come_is_unsure() {
+    let mut people = People::laid_out_for(0);
+    let later = || vec![AT.0 + 2 * DAY_MINUTES];
+    ann().put(&mut people, 1, 1, &[later(), vec![], later(), vec![], vec![]]);
+    let day = json!({"interval": 1, "unit": "days"});
+    for document in [
+        json!({"events.page": {"$count": {"$gte": 1}, "within": day}}),
+        json!({"events.page": {"$count": {"$lt": 1}, "within": day}}),
+        json!({"$not": {"events.page": {"$count": {"$in": [0]}, "within": day}}}),
+        json!({"events.saved": {"$count": {"$gt": 0}, "within": day}}),
+    ] {
+        let filter = tenant().parse(&document);
+        let found = people.ask(&filter, AT).unwrap().count(0..people.partitions(), &(0..10_000), None);
+        assert_eq!((found.people, found.sure, found.unsure), (1, 0, vec![1]), "{document}");
+    }
+}
+
 fn unpack<B: AsRef<[u8]>>(blocks: &[B], names: &[u8]) -> Option<People> {
     let mut unpacking = Unpacking::default();
     blocks.iter().try_for_each(|block| unpacking.partition(block.as_ref()))?;

@@ -325,7 +325,9 @@ fn said_by(plan: &Plan<'_>, partition: &Partition, pool: &mut Vec<Said>) -> Said
             column(place).within(&(*to..=i64::MAX), false, &mut said.maybe);
             let (never, change) = (*never, *never ^ *happened);
             for (sure, later) in said.sure.iter_mut().zip(&said.maybe) {
-                *sure = (never ^ (*sure * change)) | (*later * UNSURE);
+                // All bits of what is said, or none where it is later.
+                let not_later = later.wrapping_sub(1);
+                *sure = ((never ^ (*sure * change)) & not_later) | (*later * UNSURE);
             }
             said.maybe.clear();
         }
