@@ -11,6 +11,7 @@ use causeway_shared::ids::{Millis, Version, VisitorId};
 use causeway_shared::random::Random;
 use causeway_shared::view::Stored;
 use causeway_shared::wire::catalogue::Pointer;
+use causeway_shared::wire::kv::Opened;
 use causeway_shared::{kv, wire};
 
 use crate::answer::Outcome;
@@ -138,14 +139,15 @@ impl Visit {
         }
     }
 
-    /// What a visitor's key holds.
-    fn stored(&mut self, visitor: VisitorId, value: &[u8]) -> Option<Stored> {
+    /// What a visitor's key holds, and from what it was read.
+    fn stored(&mut self, visitor: VisitorId, value: &[u8]) -> Option<(Stored, Opened)> {
         if value.is_empty() {
             return None;
         }
-        let stored = wire::kv::decode_stored(&kv::snapshot_key(&self.site.id, visitor), visitor, value);
-        self.notes.extend(stored.is_err().then_some("snapshot_bad"));
-        stored.ok()
+        let opened = wire::kv::open_stored(&kv::snapshot_key(&self.site.id, visitor), value);
+        let read = opened.and_then(|opened| Ok((opened.read(visitor)?, opened)));
+        self.notes.extend(read.is_err().then_some("snapshot_bad"));
+        read.ok()
     }
 
     fn keep(&mut self, found: &mut Found, visitor: VisitorId, met: Met) {

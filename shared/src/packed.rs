@@ -1,6 +1,9 @@
 //! Packed bytes: what a snapshot has dozens or thousands of, where CBOR's own framing would cost more than the content.
 //! Ids are written as they are, numbers as LEB128 (DWARF 5, 7.6), each in one form only; a row stands behind its length.
 
+use std::ops::{Deref, Range};
+use std::sync::Arc;
+
 use crate::ids::VisitorId;
 
 /// Writes a number: seven bits a byte, the lowest first.
@@ -111,6 +114,55 @@ impl<'a> Packed<'a> {
     }
 }
 
+/// Bytes that many hold: each row of a snapshot is a part of the snapshot's. A request has dozens, which it makes and drops
+/// through nothing that is called by a table, as `bytes::Bytes` would.
+#[derive(Clone)]
+pub struct Shared {
+    all: Arc<Vec<u8>>,
+    part: Range<u32>,
+}
+
+impl Shared {
+    /// The part of these bytes that lies there; none where that is not among them.
+    #[must_use]
+    pub fn part(&self, there: &[u8]) -> Self {
+        let from = there.as_ptr().addr().wrapping_sub(self.all.as_ptr().addr());
+        let range = |from: usize| Some(u32::try_from(from).ok()?..u32::try_from(from.checked_add(there.len())?).ok()?);
+        let part = range(from).filter(|part| self.part.start <= part.start && part.end <= self.part.end);
+        Self { all: Arc::clone(&self.all), part: part.unwrap_or_default() }
+    }
+}
+
+impl From<Vec<u8>> for Shared {
+    fn from(all: Vec<u8>) -> Self {
+        let part = 0..u32::try_from(all.len()).unwrap_or_default();
+        Self { all: Arc::new(all), part }
+    }
+}
+
+impl Deref for Shared {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        let Range { start, end } = self.part;
+        self.all.get(start as usize..end as usize).unwrap_or_default()
+    }
+}
+
+impl PartialEq for Shared {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+impl Eq for Shared {}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} bytes", self.len())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -135,5 +187,14 @@ mod tests {
             put_signed(&mut bytes, number);
             assert_eq!(Packed(&bytes).signed(), Some(number));
         }
+    }
+    #[test]
+    fn a_part_is_what_lies_there_and_nothing_of_others() {
+        let all = Shared::from(vec![1, 2, 3, 4, 5]);
+        let middle = all.part(&all[1..4]);
+        assert_eq!((&*middle, &*middle.part(&all[2..3]), &*all.part(&all[5..])), (&[2, 3, 4][..], &[3][..], &[][..]));
+        assert_eq!((&*middle.part(&all[0..2]), &*middle.part(&all[3..5])), (&[][..], &[][..]), "not among them");
+        assert_eq!(&*all.part(&[2, 3, 4]), &[] as &[u8], "the same bytes elsewhere");
+        assert_eq!(middle, Shared::from(vec![2, 3, 4]));
     }
 }

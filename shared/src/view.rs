@@ -188,12 +188,12 @@ impl View {
     }
 
     fn add_profiles(&mut self, profiles: LiteMap<VisitorId, SubProfile>) {
-        self.known.reserve(profiles.len());
-        for (visitor, sub) in profiles {
-            // The common case is a request's one snapshot, whose visitors are in order.
-            if let Some((visitor, known)) = self.known.try_append(visitor, Known::from_sub(sub)) {
-                self.add_known(visitor, known);
-            }
+        let known = profiles.into_iter().map(|(visitor, sub)| (visitor, Known::from_sub(sub)));
+        // The common case is a request's one snapshot, whose visitors are in order.
+        if self.known.is_empty() {
+            self.known = LiteMap::from_sorted_store_unchecked(known.collect());
+        } else {
+            known.for_each(|(visitor, known)| self.add_known(visitor, known));
         }
     }
 

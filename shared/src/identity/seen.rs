@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::ids::{Millis, TenantId, Version, VisitorId};
 use crate::limits;
-use crate::view::{Snapshot, Stored};
+use crate::view::Stored;
+use crate::wire::kv::Opened;
 
 type Key = (TenantId, VisitorId);
 
@@ -16,13 +17,13 @@ pub struct Seen {
     newest: BTreeMap<Key, Newest>,
     /// The same keys as they came; the oldest makes room.
     came: VecDeque<Key>,
-    /// The last of which the snapshots are kept, as they were met.
+    /// The last of which the values are kept, as they were met.
     kept: VecDeque<Key>,
 }
 
 #[derive(Debug, Clone)]
 enum Newest {
-    /// The newest version, and the snapshot itself while it is kept.
+    /// The newest version, and the value itself while it is kept.
     At(Version, Option<Kept>),
     /// A tombstone is for ever.
     Gone,
@@ -30,7 +31,7 @@ enum Newest {
 
 #[derive(Debug, Clone)]
 struct Kept {
-    snapshot: Box<Snapshot>,
+    value: Opened,
     /// When it was met last.
     met: Millis,
 }
@@ -49,39 +50,35 @@ pub enum Met {
 }
 
 impl Seen {
-    /// Judges what was read of a visitor by what was met before, and remembers it. `None`: nothing was there, or
-    /// nothing of use.
-    pub fn meet(&mut self, tenant: &TenantId, visitor: VisitorId, stored: Option<Stored>, now: Millis) -> Met {
+    /// Judges what was read of a visitor, and from what, by what was met before, and remembers it. `None`: nothing was
+    /// there, or nothing of use.
+    pub fn meet(&mut self, tenant: &TenantId, visitor: VisitorId, read: Option<(Stored, Opened)>, now: Millis) -> Met {
         let key = (tenant.clone(), visitor);
         let (newest, kept) = match self.newest.get(&key) {
             Some(Newest::Gone) => return Met::Gone,
             Some(Newest::At(version, kept)) => (*version, kept.as_ref()),
             None => (Version::default(), None),
         };
-        let older = match &stored {
-            None => true,
-            Some(Stored::Tombstone) => false,
-            Some(Stored::Snapshot(snapshot)) => snapshot.version < newest,
+        let as_new = match &read {
+            Some((Stored::Tombstone, _)) => Some(Newest::Gone),
+            Some((Stored::Snapshot(snapshot), value)) if snapshot.version >= newest => {
+                Some(Newest::At(snapshot.version, Some(Kept { value: value.clone(), met: now })))
+            }
+            _ => None,
         };
-        if !older {
-            self.remember(key, stored.as_ref(), now);
-            return Met::AsRead(stored);
+        if let Some(as_new) = as_new {
+            self.remember(key, as_new);
+            return Met::AsRead(read.map(|(stored, _)| stored));
         }
         let fresh = kept.filter(|kept| now.saturating_sub(kept.met) <= limits::SEEN_KEEP_MS);
-        match (fresh, stored) {
-            (Some(kept), _) => Met::Instead(Stored::Snapshot(kept.snapshot.clone())),
-            (None, Some(stored)) => Met::Older(stored, newest),
+        match (fresh.and_then(|kept| kept.value.read(visitor).ok()), read) {
+            (Some(kept), _) => Met::Instead(kept),
+            (None, Some((stored, _))) => Met::Older(stored, newest),
             (None, None) => Met::AsRead(None),
         }
     }
 
-    fn remember(&mut self, key: Key, stored: Option<&Stored>, met: Millis) {
-        let newest = match stored {
-            Some(Stored::Snapshot(snapshot)) => {
-                Newest::At(snapshot.version, Some(Kept { snapshot: snapshot.clone(), met }))
-            }
-            _ => Newest::Gone,
-        };
+    fn remember(&mut self, key: Key, newest: Newest) {
         if self.newest.insert(key.clone(), newest).is_none() {
             self.came.push_back(key.clone());
         }
@@ -104,16 +101,26 @@ impl Seen {
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
-    use litemap::LiteMap;
-
     use super::*;
     use crate::membership::Membership;
+    use crate::profile::{Content, SubProfile};
+    use crate::view::Snapshot;
+    use crate::{kv, wire};
 
     const NOW: Millis = 1_800_000_000_000;
 
     impl Seen {
         fn meet_now(&mut self, tenant: &TenantId, visitor: VisitorId, stored: Option<Stored>) -> Met {
-            self.meet(tenant, visitor, stored, NOW)
+            self.meet_at(tenant, visitor, stored, NOW)
+        }
+
+        fn meet_at(&mut self, tenant: &TenantId, visitor: VisitorId, stored: Option<Stored>, now: Millis) -> Met {
+            let key = kv::snapshot_key(tenant, visitor);
+            let opened = |stored: &Stored| {
+                wire::kv::open_stored(&key, wire::kv::encode_stored(&key, stored).unwrap().as_bytes()).unwrap()
+            };
+            let read = stored.map(|stored| (opened(&stored), stored)).map(|(opened, stored)| (stored, opened));
+            self.meet(tenant, visitor, read, now)
         }
     }
 
@@ -122,8 +129,10 @@ mod tests {
     }
 
     fn at(visitor: VisitorId, counter: u64) -> Option<Stored> {
-        let (unique, membership, profiles) = (Vec::new(), Membership::default(), LiteMap::new());
         let version = Version { restore: 0, counter };
+        let membership = Membership { admits: [(visitor, ())].into_iter().collect(), ..Membership::default() };
+        let profiles = [(visitor, SubProfile::pack(version, &Content::default()))].into_iter().collect();
+        let unique = Vec::new();
         let snapshot = Snapshot { version, visitor, unique, membership, profiles, best: None, truncated: false };
         Some(Stored::Snapshot(Box::new(snapshot)))
     }
@@ -139,8 +148,8 @@ mod tests {
         assert_eq!(seen.meet_now(&demo, a, None), Met::Instead(newest));
         let late = NOW + limits::SEEN_KEEP_MS + 1;
         let version = Version { restore: 0, counter: 9 };
-        assert_eq!(seen.clone().meet(&demo, a, at(a, 5), late), Met::Older(at(a, 5).unwrap(), version));
-        assert_eq!(seen.clone().meet(&demo, a, None, late), Met::AsRead(None));
+        assert_eq!(seen.clone().meet_at(&demo, a, at(a, 5), late), Met::Older(at(a, 5).unwrap(), version));
+        assert_eq!(seen.clone().meet_at(&demo, a, None, late), Met::AsRead(None));
         assert_eq!(seen.meet_now(&demo, a, at(a, 9)), Met::AsRead(at(a, 9)), "the older one was not remembered");
         assert_eq!(seen.meet_now(&other, a, at(a, 5)), Met::AsRead(at(a, 5)), "another tenant's");
     }

@@ -25,16 +25,39 @@ pub struct Beyond {
 }
 
 /// What a reader knows of one visitor: the newest sub-profile it met that names its facts, the newest that does not, and
-/// pages, impressions, exposures and units of which it cannot be sure that either holds them. Kept side by side, so that
-/// the join is a product of joins; what is held already is sorted out when the sums are read.
+/// what it knows beside them. Kept side by side, so that the join is a product of joins; what is held already is sorted out
+/// when the sums are read.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Known {
     unnamed: Option<SubProfile>,
     named: Option<SubProfile>,
+    /// Of most visitors nothing; never there and empty.
+    beside: Option<Box<Beside>>,
+}
+
+/// Pages, impressions, exposures and units of which it cannot be sure that a sub-profile holds them.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct Beside {
     beyond: LiteMap<(Millis, u64), SessionId>,
     reserved: Actions,
     exposed: Exposures,
     got: Units,
+}
+
+impl Beside {
+    fn is_empty(&self) -> bool {
+        let Self { beyond, reserved, exposed, got } = self;
+        beyond.is_empty() && reserved.is_empty() && exposed.is_empty() && got.is_empty()
+    }
+
+    fn join(self, other: Self) -> Self {
+        let mut beyond = self.beyond;
+        for (fact, session) in other.beyond {
+            beyond.insert(fact, session);
+        }
+        let (exposed, got) = (self.exposed.join(other.exposed), self.got.join(other.got));
+        Self { beyond, reserved: self.reserved.join(other.reserved), exposed, got }
+    }
 }
 
 impl Known {
@@ -52,27 +75,31 @@ impl Known {
     #[must_use]
     pub fn from_beyond(pages: impl IntoIterator<Item = Beyond>) -> Self {
         let beyond = order::flat(pages.into_iter().map(|p| ((p.received, p.short), p.session)));
-        Self { beyond, ..Self::default() }
+        Self::default().with(|beside| beside.beyond = beyond)
     }
 
     /// The same with impressions that are to come, of insertions placed.
     #[must_use]
-    pub fn reserving(mut self, impressions: impl IntoIterator<Item = Action>) -> Self {
-        impressions.into_iter().for_each(|action| self.reserved.insert(action));
-        self
+    pub fn reserving(self, impressions: impl IntoIterator<Item = Action>) -> Self {
+        self.with(|beside| impressions.into_iter().for_each(|action| beside.reserved.insert(action)))
     }
 
     /// The same with exposures.
     #[must_use]
-    pub fn exposing(mut self, exposures: &Exposures) -> Self {
-        self.exposed = self.exposed.join(exposures.clone());
-        self
+    pub fn exposing(self, exposures: &Exposures) -> Self {
+        self.with(|beside| exposures.iter().for_each(|(code, exposure)| beside.exposed.insert(code, exposure)))
     }
 
     /// The same with units.
     #[must_use]
-    pub fn getting(mut self, units: &Units) -> Self {
-        self.got = self.got.join(units.clone());
+    pub fn getting(self, units: &Units) -> Self {
+        self.with(|beside| units.iter().for_each(|(code, unit)| beside.got.insert(code, unit)))
+    }
+
+    fn with(mut self, add: impl FnOnce(&mut Beside)) -> Self {
+        let mut beside = self.beside.take().unwrap_or_default();
+        add(&mut beside);
+        self.beside = Some(beside).filter(|beside| !beside.is_empty());
         self
     }
 
@@ -91,8 +118,8 @@ impl Known {
     /// Impressions that are to come, without those that the newest sub-profile met holds already.
     #[must_use]
     pub fn reserved(&self) -> Actions {
-        let mut reserved = self.reserved.clone();
-        if let Some(held) = self.actions() {
+        let mut reserved = self.beside.as_ref().map(|beside| beside.reserved.clone()).unwrap_or_default();
+        if let Some(held) = self.actions().filter(|_| !reserved.is_empty()) {
             reserved.leave_out(&held);
         }
         reserved
@@ -119,13 +146,15 @@ impl Known {
     /// The exposures of the newest sub-profile met, none where they are not of the form, and those beyond it.
     #[must_use]
     pub fn exposures(&self) -> Exposures {
-        self.newest().map(SubProfile::exposures).unwrap_or_default().join(self.exposed.clone())
+        let held = self.newest().map(SubProfile::exposures).unwrap_or_default();
+        self.beside.iter().fold(held, |held, beside| held.join(beside.exposed.clone()))
     }
 
     /// The units of the newest sub-profile met, none where they are not of the form, and those beyond it.
     #[must_use]
     pub fn units(&self) -> Units {
-        self.newest().map(SubProfile::units).unwrap_or_default().join(self.got.clone())
+        let held = self.newest().map(SubProfile::units).unwrap_or_default();
+        self.beside.iter().fold(held, |held, beside| held.join(beside.got.clone()))
     }
 
     fn newest(&self) -> Option<&SubProfile> {
@@ -135,14 +164,9 @@ impl Known {
     /// The join: commutative, associative, idempotent.
     #[must_use]
     pub fn join(mut self, other: Self) -> Self {
-        self.unnamed = newer(self.unnamed, other.unnamed);
-        self.named = newer(self.named, other.named);
-        for (fact, session) in other.beyond {
-            self.beyond.insert(fact, session);
-        }
-        self.reserved = self.reserved.join(other.reserved);
-        self.exposed = self.exposed.join(other.exposed);
-        self.got = self.got.join(other.got);
+        self.unnamed = both(self.unnamed, other.unnamed, SubProfile::join);
+        self.named = both(self.named, other.named, SubProfile::join);
+        self.beside = both(self.beside, other.beside, |a, b| Box::new(a.join(*b)));
         self
     }
 
@@ -156,13 +180,10 @@ impl Known {
         let of_latest = |sub: &&SubProfile| Some(restore(sub)) == latest;
         let sums = |sub: Option<&SubProfile>| sub.filter(of_latest).map(SubProfile::totals).unwrap_or_default();
         let (base, unnamed) = (sums(self.named()), sums(self.unnamed.as_ref()));
-        if self.beyond.is_empty() {
-            return base.most(unnamed);
-        }
+        let Some(Beside { beyond, .. }) = self.beside.as_deref() else { return base.most(unnamed) };
         let names = self.named().filter(of_latest).and_then(SubProfile::names);
-        let unheld = || {
-            self.beyond.iter().filter(|((at, short), _)| !names.as_ref().is_some_and(|n| n.newest.holds(*at, *short)))
-        };
+        let unheld =
+            || beyond.iter().filter(|((at, short), _)| !names.as_ref().is_some_and(|n| n.newest.holds(*at, *short)));
         let counted = |s: &SessionId| names.as_ref().is_some_and(|n| n.hold_session(*s, base.sessions));
         let sessions: BTreeSet<SessionId> = order::all(unheld().map(|(_, session)| *session).filter(|s| !counted(s)));
         let beyond = Totals { pages: unheld().count() as u64, sessions: sessions.len() as u64, ..Totals::default() };
@@ -170,9 +191,9 @@ impl Known {
     }
 }
 
-fn newer(a: Option<SubProfile>, b: Option<SubProfile>) -> Option<SubProfile> {
+fn both<T>(a: Option<T>, b: Option<T>, join: impl FnOnce(T, T) -> T) -> Option<T> {
     match (a, b) {
-        (Some(a), Some(b)) => Some(a.join(b)),
+        (Some(a), Some(b)) => Some(join(a, b)),
         (a, b) => a.or(b),
     }
 }

@@ -1,7 +1,5 @@
 //! One visitor's profile at one version, packed, as a snapshot carries it. A reader pays for the parts it asks for.
 
-use bytes::Bytes;
-
 use super::{Newest, SESSIONS, Totals};
 use crate::actions::PackedActions;
 use crate::attributes::PackedAttributes;
@@ -9,7 +7,7 @@ use crate::experiment::Exposures;
 use crate::ids::{Millis, SessionId, Version};
 use crate::limits;
 use crate::order;
-use crate::packed::{self, Packed};
+use crate::packed::{self, Packed, Shared};
 use crate::segments::PackedSegments;
 use crate::units::Units;
 
@@ -25,7 +23,7 @@ const UNITS: u64 = 64;
 #[derive(Clone, PartialEq, Eq)]
 pub struct SubProfile {
     version: Version,
-    packed: Bytes,
+    packed: Shared,
 }
 
 /// What a sub-profile says.
@@ -93,7 +91,7 @@ impl SubProfile {
 
     /// From a snapshot's bytes, as they are: what they do not say is zero, or not there.
     #[must_use]
-    pub fn from_packed(version: Version, packed: Bytes) -> Self {
+    pub fn from_packed(version: Version, packed: Shared) -> Self {
         Self { version, packed }
     }
 

@@ -3,7 +3,6 @@
 //! key is refused like a flipped bit.
 
 use base64_simd::STANDARD_NO_PAD;
-use bytes::Bytes;
 use litemap::LiteMap;
 use minicbor::decode::Decoder;
 
@@ -13,7 +12,7 @@ use crate::crc::crc32;
 use crate::ids::{Epoch, Version, VisitorId};
 use crate::limits;
 use crate::membership::{Cut, Membership};
-use crate::packed::{self, Packed};
+use crate::packed::{self, Packed, Shared};
 use crate::profile::SubProfile;
 use crate::rhythm::BestTime;
 use crate::view::{Snapshot, Stored};
@@ -52,20 +51,48 @@ fn is_whole(snapshot: &Snapshot) -> bool {
 /// # Errors
 /// [`WireError`]; a value that is not whole, not ours or not this key's is an error, never a guess.
 pub fn decode_stored(key: &str, visitor: VisitorId, value: &[u8]) -> Result<Stored, WireError> {
+    open_stored(key, value)?.read(visitor)
+}
+
+/// A visitor's value, known to be whole and its key's: what is kept of one that may be read again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Opened {
+    /// A snapshot's CBOR.
+    Snapshot(Shared),
+    /// A tombstone.
+    Tombstone,
+}
+
+/// Opens the value of a visitor's key.
+///
+/// # Errors
+/// [`WireError`], as [`decode_stored`].
+pub fn open_stored(key: &str, value: &[u8]) -> Result<Opened, WireError> {
     if value.starts_with(TOMBSTONE.as_bytes()) {
-        return open(TOMBSTONE, key, value).map(|_| Stored::Tombstone);
+        return open(TOMBSTONE, key, value).map(|_| Opened::Tombstone);
     }
-    let bytes = open(SNAPSHOT, key, value)?;
-    let has_best = parts::fields(&bytes) > 7;
-    let snapshot = parts::form(&bytes, FORM, 6 + usize::from(has_best), |d| {
-        let mut read = snapshot(d, &bytes)?;
-        if has_best {
-            read.best = Some(BestTime::read(d.u16()?).ok_or(WireError::Range)?);
-        }
-        Ok(read)
-    })?;
-    let whole = snapshot.visitor == visitor && is_whole(&snapshot);
-    if whole { Ok(Stored::Snapshot(Box::new(snapshot))) } else { Err(WireError::Range) }
+    open(SNAPSHOT, key, value).map(Opened::Snapshot)
+}
+
+impl Opened {
+    /// Reads it.
+    ///
+    /// # Errors
+    /// [`WireError`], as [`decode_stored`].
+    pub fn read(&self, visitor: VisitorId) -> Result<Stored, WireError> {
+        let Self::Snapshot(bytes) = self else { return Ok(Stored::Tombstone) };
+        let has_best = parts::fields(bytes) > 7;
+        let snapshot = parts::form(bytes, FORM, 6 + usize::from(has_best), |d| {
+            let mut read = snapshot(d, bytes)?;
+            if has_best {
+                read.best = Some(BestTime::read(d.u16()?).ok_or(WireError::Range)?);
+            }
+            Ok(read)
+        })?;
+        // All else that makes it whole holds of all that is read.
+        let whole = snapshot.visitor == visitor && snapshot.profiles.contains_key(&visitor);
+        if whole { Ok(Stored::Snapshot(Box::new(snapshot))) } else { Err(WireError::Range) }
+    }
 }
 
 /// The value of an alternate id's key: the visitors last seen with it, newest first.
@@ -130,7 +157,7 @@ fn put_snapshot(e: &mut Encoder<'_>, snapshot: &Snapshot) -> Written {
     snapshot.best.map_or(Ok(()), |best| e.u16(best.pack()).map(drop))
 }
 
-fn snapshot(d: &mut Decoder<'_>, all: &Bytes) -> Result<Snapshot, WireError> {
+fn snapshot(d: &mut Decoder<'_>, all: &Shared) -> Result<Snapshot, WireError> {
     let version = parts::version(d)?;
     let visitor = parts::visitor(d)?;
     let unique = parts::values(d, limits::KEYS_A_PURPOSE, parts::alt_hash)?;
@@ -138,7 +165,7 @@ fn snapshot(d: &mut Decoder<'_>, all: &Bytes) -> Result<Snapshot, WireError> {
     let profiles = rows(d.bytes()?, limits::SNAPSHOT_VISITORS, |rows| {
         let visitor = rows.visitor()?;
         let version = Version { restore: rows.number()?.try_into().ok()?, counter: rows.number()? };
-        Some((visitor, SubProfile::from_packed(version, all.slice_ref(rows.row()?))))
+        Some((visitor, SubProfile::from_packed(version, all.part(rows.row()?))))
     })?;
     // The keys of a map are in order.
     membership.admits = LiteMap::from_sorted_store_unchecked(profiles.keys().map(|visitor| (*visitor, ())).collect());
@@ -174,17 +201,20 @@ fn rows<T>(
     mut read: impl FnMut(&mut Packed<'_>) -> Option<(VisitorId, T)>,
 ) -> Result<LiteMap<VisitorId, T>, WireError> {
     let mut left = Packed(bytes);
-    let mut all = LiteMap::with_capacity(most);
+    let mut all = Vec::with_capacity(most);
+    let mut before = None;
     while !left.is_empty() {
         let (visitor, row) = read(&mut left).ok_or(WireError::Malformed)?;
         if all.len() == most {
             return Err(WireError::Range);
         }
-        if all.try_append(visitor, row).is_some() {
+        if before >= Some(visitor) {
             return Err(WireError::Malformed);
         }
+        before = Some(visitor);
+        all.push((visitor, row));
     }
-    Ok(all)
+    Ok(LiteMap::from_sorted_store_unchecked(all))
 }
 
 pub(super) fn seal(tag: &str, key: &str, bytes: &[u8]) -> String {
@@ -196,22 +226,22 @@ pub(super) fn seal(tag: &str, key: &str, bytes: &[u8]) -> String {
     text
 }
 
-fn open(tag: &str, key: &str, value: &[u8]) -> Result<Bytes, WireError> {
+fn open(tag: &str, key: &str, value: &[u8]) -> Result<Shared, WireError> {
     open_within(limits::KV_VALUE_CHARS, tag, key, value)
 }
 
 /// Opens a value of at most `most` characters.
-pub(super) fn open_within(most: usize, tag: &str, key: &str, value: &[u8]) -> Result<Bytes, WireError> {
+pub(super) fn open_within(most: usize, tag: &str, key: &str, value: &[u8]) -> Result<Shared, WireError> {
     if value.len() > most {
         return Err(WireError::TooLong);
     }
     let text = value.strip_prefix(tag.as_bytes()).ok_or(WireError::UnknownForm)?;
-    let framed = STANDARD_NO_PAD.decode_to_vec(text).map_err(|_| WireError::Malformed)?;
+    let framed = Shared::from(STANDARD_NO_PAD.decode_to_vec(text).map_err(|_| WireError::Malformed)?);
     let (sum, bytes) = framed.split_first_chunk::<4>().ok_or(WireError::Malformed)?;
     if u32::from_be_bytes(*sum) != checksum(tag, key, bytes) {
         return Err(WireError::Checksum);
     }
-    Ok(Bytes::from(framed).slice(4..))
+    Ok(framed.part(bytes))
 }
 
 fn checksum(tag: &str, key: &str, bytes: &[u8]) -> u32 {
