@@ -164,6 +164,7 @@ impl std::fmt::Debug for Shared {
 }
 
 #[cfg(test)]
+#[expect(clippy::indexing_slicing, reason = "tests")]
 mod tests {
     use super::*;
 
