@@ -189,6 +189,7 @@ mod tests {
             assert_eq!(Packed(&bytes).signed(), Some(number));
         }
     }
+
     #[test]
     fn a_part_is_what_lies_there_and_nothing_of_others() {
         let all = Shared::from(vec![1, 2, 3, 4, 5]);

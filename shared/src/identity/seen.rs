@@ -116,10 +116,10 @@ mod tests {
 
         fn meet_at(&mut self, tenant: &TenantId, visitor: VisitorId, stored: Option<Stored>, now: Millis) -> Met {
             let key = kv::snapshot_key(tenant, visitor);
-            let opened = |stored: &Stored| {
-                wire::kv::open_stored(&key, wire::kv::encode_stored(&key, stored).unwrap().as_bytes()).unwrap()
-            };
-            let read = stored.map(|stored| (opened(&stored), stored)).map(|(opened, stored)| (stored, opened));
+            let read = stored.map(|stored| {
+                let value = wire::kv::encode_stored(&key, &stored).unwrap();
+                (stored, wire::kv::open_stored(&key, value.as_bytes()).unwrap())
+            });
             self.meet(tenant, visitor, read, now)
         }
     }

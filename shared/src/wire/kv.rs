@@ -202,16 +202,14 @@ fn rows<T>(
 ) -> Result<LiteMap<VisitorId, T>, WireError> {
     let mut left = Packed(bytes);
     let mut all = Vec::with_capacity(most);
-    let mut before = None;
     while !left.is_empty() {
         let (visitor, row) = read(&mut left).ok_or(WireError::Malformed)?;
         if all.len() == most {
             return Err(WireError::Range);
         }
-        if before >= Some(visitor) {
+        if all.last().is_some_and(|(before, _)| *before >= visitor) {
             return Err(WireError::Malformed);
         }
-        before = Some(visitor);
         all.push((visitor, row));
     }
     Ok(LiteMap::from_sorted_store_unchecked(all))
