@@ -1,8 +1,8 @@
 // The time that waits may take: one timer for all requests of an isolate. To set one for each takes a twentieth of a request.
 
 /**
- * So often it is looked who is late. Counted in ticks, not by the clock: after a pause of the isolate (its garbage collector's
- * may take 100 ms) timers run before anybody looks at what arrived meanwhile, and such a pause is one tick.
+ * So often it is looked who is late: who was about to be at the tick before, too. After a pause of the isolate (its garbage
+ * collector's may take 100 ms) timers run before anybody looks at what arrived meanwhile, which has until the next tick.
  */
 const TICK_MS = 10;
 /** After so long the next who waits begins a watch: ticks are CPU of its request, and the platform ends what outlives one by 30 s. */
@@ -37,11 +37,13 @@ class Watch {
   #tick(done) {
     if (current !== this) return done();
     this.#ticked = Date.now();
+    const nextTick = this.#ticked + TICK_MS;
     for (const waiter of waiting) {
-      waiter.ticks -= 1;
-      if (waiter.ticks >= 0) continue;
-      waiting.delete(waiter);
-      waiter.resolve(waiter.late);
+      if (waiter.warned) {
+        waiting.delete(waiter);
+        waiter.resolve(waiter.late);
+      }
+      waiter.warned = nextTick >= waiter.until;
     }
     if (waiting.size > 0) return this.#wait(done);
     current = undefined;
@@ -49,20 +51,20 @@ class Watch {
   }
 }
 
-function watch(ctx) {
-  const now = Date.now();
+function watch(ctx, now) {
   if (!current?.lasts(now)) current = new Watch(ctx, now);
 }
 
 /**
- * The promise's value, or `late` when that takes longer than so many milliseconds and a tick or two. The promise must not
+ * The promise's value, or `late` when that takes longer than so many milliseconds and a tick. The promise must not
  * reject; `ctx` is the request's.
  */
 export function within(ctx, ms, promise, late) {
   return new Promise((resolve) => {
-    const waiter = { ticks: Math.ceil(ms / TICK_MS), resolve, late };
+    const now = Date.now();
+    const waiter = { until: now + ms, warned: false, resolve, late };
     waiting.add(waiter);
-    watch(ctx);
+    watch(ctx, now);
     promise.then((value) => {
       waiting.delete(waiter);
       resolve(value);
