@@ -7,6 +7,8 @@ use crate::hop::Class;
 
 /// As many bytes as most answers have at most.
 const MOST_ANSWERS: usize = 1_024;
+/// What an outcome that crosses begins with.
+const NUMBERS_BYTES: usize = 7 * 4;
 
 /// One step's outcome, told to the shell. What most outcomes have crosses as numbers and lines, the rest as JSON.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
@@ -62,14 +64,21 @@ pub struct Head {
 }
 
 impl Head {
-    /// Keys or headers, one a line: neither has a line break.
-    fn lines(&self) -> String {
-        let mut lines = self.read.join("\n");
-        for (name, value) in &self.headers {
-            let before = if lines.is_empty() { "" } else { "\n" };
-            lines.extend([before, name, " ", value]);
+    /// Keys or headers, with a line break between two: in neither is one.
+    fn put_lines(&self, to: &mut Vec<u8>) {
+        for key in &self.read {
+            to.extend_from_slice(key.as_bytes());
+            to.push(b'\n');
         }
-        lines
+        for (name, value) in &self.headers {
+            to.extend_from_slice(name.as_bytes());
+            to.push(b' ');
+            to.extend_from_slice(value.as_bytes());
+            to.push(b'\n');
+        }
+        if !(self.read.is_empty() && self.headers.is_empty()) {
+            to.pop();
+        }
     }
 
     fn flags(&self) -> u32 {
@@ -116,16 +125,16 @@ impl Outcome {
     /// of the status; then the lengths of lines, rest (JSON), body and facts, and these.
     pub fn write(&self, to: &mut Vec<u8>) {
         let Self { head, body, facts } = self;
-        let (lines, rest) = (head.lines(), head.rest());
         let status = u32::from(head.facts) << 16 | u32::from(head.status);
-        let parts = [lines.as_bytes(), &rest, body, facts];
-        let length = |part: &[u8]| u32::try_from(part.len()).unwrap_or(u32::MAX);
-        let lengths = parts.map(length);
         to.clear();
-        for number in [head.turn.unwrap_or(0), status, head.flags()].into_iter().chain(lengths) {
-            to.extend(number.to_le_bytes());
-        }
-        parts.iter().for_each(|part| to.extend_from_slice(part));
+        to.extend([0; NUMBERS_BYTES]);
+        head.put_lines(to);
+        let (lines, rest) = (to.len() - NUMBERS_BYTES, head.rest());
+        let lengths = [lines, rest.len(), body.len(), facts.len()];
+        [&rest, body, facts].into_iter().for_each(|part| to.extend_from_slice(part));
+        let lengths = lengths.map(|length| u32::try_from(length).unwrap_or(u32::MAX));
+        let numbers = [head.turn.unwrap_or(0), status, head.flags()].into_iter().chain(lengths);
+        to.as_chunks_mut().0.iter_mut().zip(numbers).for_each(|(at, number)| *at = number.to_le_bytes());
     }
 
     /// A JSON answer that no cache keeps.

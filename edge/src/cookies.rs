@@ -38,23 +38,23 @@ impl Jar {
 /// Reads the cookies: of several with one name, the first that is ours.
 pub(crate) fn read(request: Request<'_>, site: &Site, now: Millis) -> Jar {
     let mut jar = Jar { secure: request.secure || !site.tenant.dev, ..Jar::default() };
-    for value in request.cookies(IDENTITY) {
-        jar.any = true;
-        let opened = cookie::open(&site.keys.cookie, IDENTITY, &site.id, value);
-        match opened.map(|o| (wire::decode_identity(&o.payload), o.stale_key)) {
-            Ok((Ok(identity), stale_key)) if !identity.expired(now) => {
-                (jar.identity, jar.stale_key) = (Some(identity), stale_key);
-                break;
+    for (name, value) in request.all_cookies() {
+        jar.any |= name == IDENTITY || name == LEDGER;
+        if name == IDENTITY && jar.identity.is_none() {
+            let opened = cookie::open(&site.keys.cookie, IDENTITY, &site.id, value);
+            match opened.map(|o| (wire::decode_identity(&o.payload), o.stale_key)) {
+                Ok((Ok(identity), stale_key)) if !identity.expired(now) => {
+                    (jar.identity, jar.stale_key) = (Some(identity), stale_key);
+                }
+                Ok((Ok(_), _)) => jar.refused = Some("cookie_expired"),
+                Ok((Err(_), _)) => jar.refused = Some("cookie_malformed"),
+                Err(error) => jar.refused = Some(error.code()),
             }
-            Ok((Ok(_), _)) => jar.refused = Some("cookie_expired"),
-            Ok((Err(_), _)) => jar.refused = Some("cookie_malformed"),
-            Err(error) => jar.refused = Some(error.code()),
+        } else if name == LEDGER && jar.ledger.is_none() {
+            let opened = cookie::open(&site.keys.cookie, LEDGER, &site.id, value).ok();
+            jar.ledger = opened.and_then(|opened| wire::decode_ledger(&opened.payload).ok());
         }
     }
-    let ledgers = request.cookies(LEDGER).inspect(|_| jar.any = true);
-    jar.ledger = ledgers
-        .filter_map(|value| cookie::open(&site.keys.cookie, LEDGER, &site.id, value).ok())
-        .find_map(|opened| wire::decode_ledger(&opened.payload).ok());
     jar
 }
 

@@ -63,8 +63,8 @@ struct Page<'a> {
     url: Cow<'a, str>,
     #[serde(borrow, default)]
     referrer: Cow<'a, str>,
-    #[serde(borrow, default)]
-    keywords: Vec<Cow<'a, str>>,
+    #[serde(default)]
+    keywords: Vec<String>,
 }
 
 /// What is kept of a call until its visitor is recognised.
@@ -112,13 +112,13 @@ struct Person {
 
 /// Reads the call, its consent and its ids.
 pub(crate) fn begin(incoming: Incoming<'_>) -> Routed {
-    match read(incoming.body).and_then(|body| recognise(&incoming, &body)) {
+    match read(incoming.body).and_then(|body| recognise(&incoming, body)) {
         Ok(routed) => routed,
         Err(refused) => Routed::Answer(refused.with_headers(incoming.cors)),
     }
 }
 
-fn recognise(incoming: &Incoming<'_>, body: &Body<'_>) -> Result<Routed, Box<Outcome>> {
+fn recognise(incoming: &Incoming<'_>, body: Body<'_>) -> Result<Routed, Box<Outcome>> {
     let Incoming { request, site, now, .. } = incoming;
     let permission = permission::of_call(*request, &body.consent, site);
     let jar = cookies::read(*request, site, *now);
@@ -140,18 +140,18 @@ fn recognise(incoming: &Incoming<'_>, body: &Body<'_>) -> Result<Routed, Box<Out
         nobody,
         placements: body
             .placements
-            .iter()
+            .into_iter()
             .map(|p| Asked {
-                id: p.id.to_string(),
-                sizes: p.sizes.clone(),
+                id: p.id.into_owned(),
+                sizes: p.sizes,
                 view_type: vocabulary.view_type(&p.view_type).unwrap_or_default(),
                 floor_micros: p.floor_micros,
                 insertion: InsertionId(random.draw()),
             })
             .collect(),
         page: placing::Page {
-            url: body.page.url.to_string(),
-            keywords: body.page.keywords.iter().map(ToString::to_string).collect(),
+            url: body.page.url.into_owned(),
+            keywords: body.page.keywords,
             client: (request.place.to_owned(), request.agent().to_owned()),
         },
         counted: uncounted.is_none(),

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use causeway_shared::attributes::Dictionary;
 use causeway_shared::config::{EdgeConfig, Tenant};
 use causeway_shared::fact::Fact;
-use causeway_shared::identity::{self, Arrival, Begun, Found, Reads, Recognised, Seen, Step};
+use causeway_shared::identity::{self, Arrival, Begun, Found, Recognised, Seen, Step};
 use causeway_shared::ids::{Millis, TenantId};
 use causeway_shared::keys::{self, Keys, TenantKeys};
 use causeway_shared::random::Random;
@@ -212,6 +212,11 @@ impl Engine {
         self.told(outcome)
     }
 
+    /// The tenant of a hostname, which most clients write in small letters.
+    fn site(&self, host: &str) -> Option<&Rc<Site>> {
+        self.sites.get(host).or_else(|| self.sites.get(&host.to_ascii_lowercase()))
+    }
+
     /// What is told with each outcome.
     fn told(&self, mut outcome: Outcome) -> Outcome {
         outcome.head.place = self.place;
@@ -223,12 +228,12 @@ impl Engine {
             return Outcome::error(400, "malformed", "the request's address cannot be read", None);
         };
         if request.path == "/healthz" {
-            let site = self.sites.get(&request.host.to_ascii_lowercase()).or_else(|| self.sites.values().next());
+            let site = self.site(request.host).or_else(|| self.sites.values().next());
             let health = site.map(|site| self.shelf.health(&site.id, now).to_string()).unwrap_or_default();
             let head = Head { health: true, ..Head::default() };
             return Outcome { head, body: health.into_bytes(), ..Outcome::default() };
         }
-        let Some(site) = self.sites.get(&request.host.to_ascii_lowercase()).cloned() else {
+        let Some(site) = self.site(request.host).cloned() else {
             return Outcome::error(404, "unknown_host", "no tenant is configured for this hostname", None);
         };
         let Ok(seed) = <[u8; 32]>::try_from(seed) else {
@@ -256,7 +261,7 @@ impl Engine {
     /// Reads what is still to be read, or answers.
     fn alone_with(&mut self, visit: Box<Visit>, beside: Beside) -> Outcome {
         if beside.keys() > 0 {
-            return self.wait(Waiting { visit, reads: Reads::default(), beside, at: At::Alone }, false);
+            return self.wait(Waiting { visit, beside, at: At::Alone }, false);
         }
         match self.stocked(visit).alone() {
             Alone::Answer(outcome) => *outcome,
@@ -295,16 +300,16 @@ impl Engine {
     fn recognise(&mut self, mut visit: Box<Visit>, arrival: Arrival) -> Outcome {
         let mut beside = self.beside(&mut visit);
         let begun = identity::begin(arrival, &mut visit.random);
-        let (reads, mint) = (begun.reads().clone(), begun.minted());
+        let (recalls, mint) = (!begun.reads().is_empty(), begun.minted());
         // What is tested has a name only for who was exposed to it, which a snapshot says.
-        beside.pointer &= !reads.is_empty() || !matches!(visit.call, Call::Me(_));
-        let reading = !reads.is_empty() || beside.pointer;
+        beside.pointer &= recalls || !matches!(visit.call, Call::Me(_));
+        let reading = recalls || beside.pointer;
         if !reading && !mint {
             return self.after_first(visit, begun, Found::default());
         }
         // They ride with what is read anyway: without them the origin alone refuses what does not match.
         beside.names &= reading;
-        self.wait(Waiting { visit, reads, beside, at: At::First(Box::new(begun)) }, mint)
+        self.wait(Waiting { visit, beside, at: At::First(Box::new(begun)) }, mint)
     }
 
     fn after_first(&mut self, mut visit: Box<Visit>, begun: Begun, found: Found) -> Outcome {
@@ -316,8 +321,7 @@ impl Engine {
                 if second.reads().is_empty() && beside.keys() == 0 && !mint {
                     return self.finish(visit, second.finish(Found::default()));
                 }
-                let reads = second.reads().clone();
-                self.wait(Waiting { visit, reads, beside, at: At::Second(second) }, mint)
+                self.wait(Waiting { visit, beside, at: At::Second(second) }, mint)
             }
         }
     }
@@ -335,8 +339,8 @@ impl Engine {
     }
 
     fn resumed(&mut self, turn: u32, values: &[u8], fault: &str) -> Outcome {
-        let Some(Waiting { mut visit, reads, beside, at }) = self.waiting.take(turn) else { return gone() };
-        let found = visit.read(&reads, &beside, values, fault, &mut self.seen, &mut self.shelf);
+        let Some(Waiting { mut visit, beside, at }) = self.waiting.take(turn) else { return gone() };
+        let found = visit.read(at.reads(), &beside, values, fault, &mut self.seen, &mut self.shelf);
         if beside.pointer || beside.version.is_some() {
             self.place = self.sites.values().any(|site| self.shelf.asks_place(&site.id));
         }
@@ -384,7 +388,7 @@ impl Engine {
 
     fn ask(&mut self, visit: Box<Visit>, at: At, hop: Hop) -> Outcome {
         let Hop { object, call, class } = hop;
-        let mut outcome = self.wait(Waiting { visit, reads: Reads::default(), beside: Beside::default(), at }, false);
+        let mut outcome = self.wait(Waiting { visit, beside: Beside::default(), at }, false);
         (outcome.head.hop, outcome.head.class, outcome.body) = (Some(object), class, call);
         outcome
     }

@@ -19,7 +19,6 @@ const WAITING_BYTES: usize = 2 * 1_024 * 1_024;
 #[derive(Debug)]
 pub(crate) struct Waiting {
     pub(crate) visit: Box<Visit>,
-    pub(crate) reads: Reads,
     pub(crate) beside: Beside,
     pub(crate) at: At,
 }
@@ -57,11 +56,25 @@ pub(crate) enum At {
     Confirm,
 }
 
+/// What is read where nobody's history is.
+static NOTHING: Reads = Reads { snapshots: Vec::new(), lookups: Vec::new() };
+
+impl At {
+    /// What it waits for of what names the visitor.
+    pub(crate) fn reads(&self) -> &Reads {
+        match self {
+            Self::First(begun) => begun.reads(),
+            Self::Second(second) => second.reads(),
+            Self::Alone | Self::Claim(_) | Self::Unit(..) | Self::Confirm => &NOTHING,
+        }
+    }
+}
+
 impl Waiting {
     /// The KV keys that it waits for.
     pub(crate) fn keys(&self) -> Vec<String> {
-        let Self { visit, reads, beside, .. } = self;
-        let tenant = &visit.site.id;
+        let Self { visit, beside, at } = self;
+        let (reads, tenant) = (at.reads(), &visit.site.id);
         let snapshots = reads.snapshots.iter().map(|v| kv::snapshot_key(tenant, *v));
         let lookups = reads.lookups.iter().map(|id| kv::lookup_key(tenant, *id));
         let pointer = beside.pointer.then(|| kv::standing_keys(tenant)).into_iter().flatten();

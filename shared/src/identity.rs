@@ -8,7 +8,9 @@ mod claim;
 mod members;
 mod seen;
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
+use std::slice;
 
 use litemap::LiteMap;
 
@@ -266,9 +268,7 @@ impl Second {
     pub fn finish(self, found: Found) -> Option<Recognised> {
         let Self { mut who, mut stored, mut newest, siblings, looked_up, .. } = self;
         found.stored.into_iter().for_each(|(visitor, there)| drop(stored.insert(visitor, there)));
-        for (visitor, version) in found.newest {
-            newest.insert(visitor, version);
-        }
+        found.newest.into_iter().for_each(|(visitor, version)| _ = newest.insert(visitor, version));
         keep_own(&mut stored, &newest);
         let own = who.cookie.visitor;
         who.ledger.highest = newest.remove(&own).unwrap_or_default().max(who.ledger.highest);
@@ -278,7 +278,8 @@ impl Second {
             Some(Stored::Snapshot(snapshot)) => Some(*snapshot),
             None => None,
         };
-        let unique = who.unique().or_else(|| mine.as_ref().map(|s| s.unique.clone()).filter(|held| !held.is_empty()));
+        let known = who.unique().map(Cow::into_owned);
+        let unique = known.or_else(|| mine.as_ref().map(|s| s.unique.clone()).filter(|held| !held.is_empty()));
         let (joining, others) = may_join(unique, &siblings, &stored);
         if others.hold(own, mine.as_ref().map(|snapshot| snapshot.version).unwrap_or_default()) {
             return None;
@@ -356,10 +357,10 @@ impl Who {
     }
 
     /// The unique id that this visitor's holder has: proven now, or remembered from an earlier proof.
-    fn unique(&self) -> Option<Vec<AltHash>> {
+    fn unique(&self) -> Option<Cow<'_, [AltHash]>> {
         match self.holder() {
-            Some(claim) => Some(claim.hashes()),
-            None => self.cookie.tag.map(|tag| vec![tag]),
+            Some(claim) => Some(claim.hashes().into()),
+            None => self.cookie.tag.as_ref().map(|tag| slice::from_ref(tag).into()),
         }
     }
 
@@ -378,7 +379,7 @@ impl Who {
     /// Leaves the visitor to the member who holds it (`held`) and goes on as the visitor of who is here: an
     /// earlier one of this browser, else a new one.
     fn switch(&mut self, held: AltHash, random: &mut Random) {
-        let here = self.unique().unwrap_or_default();
+        let here = self.unique().unwrap_or_default().into_owned();
         let left = (held, self.cookie.visitor);
         let earlier = self.cookie.earlier.iter().find(|(tag, v)| here.contains(tag) && *v != left.1).copied();
         let (origin, visitor) = match earlier {

@@ -3,6 +3,7 @@
 use std::cmp::Ordering;
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
@@ -93,6 +94,13 @@ impl VisitorId {
 impl fmt::Display for VisitorId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(ascii(&uuid(&self.0)))
+    }
+}
+
+impl VisitorId {
+    /// Writes its 36 characters behind a text: what the machinery of `Display` does, in a tenth of the time.
+    pub fn push_to(&self, text: &mut String) {
+        text.push_str(ascii(&uuid(&self.0)));
     }
 }
 
@@ -351,7 +359,7 @@ pub struct Epoch(pub u64);
 
 /// A publisher whose sites share one identity space: 1 to 32 of `a-z`, `0-9` and `-`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct TenantId(String);
+pub struct TenantId(Arc<str>);
 
 impl TenantId {
     /// The name as text.
@@ -369,7 +377,7 @@ impl FromStr for TenantId {
             return Err(IdError::Length);
         }
         let fits = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
-        if text.bytes().all(fits) { Ok(Self(text.to_owned())) } else { Err(IdError::Character) }
+        if text.bytes().all(fits) { Ok(Self(text.into())) } else { Err(IdError::Character) }
     }
 }
 

@@ -5,7 +5,10 @@ use crate::ids::{AlternateId, TenantId, VisitorId};
 /// Where a visitor's snapshot or tombstone is.
 #[must_use]
 pub fn snapshot_key(tenant: &TenantId, visitor: VisitorId) -> String {
-    ["v:", tenant.as_str(), ":", &visitor.to_string()].concat()
+    let mut key = String::with_capacity(3 + tenant.as_str().len() + 36);
+    key.extend(["v:", tenant.as_str(), ":"]);
+    visitor.push_to(&mut key);
+    key
 }
 
 /// Where the lookup of an alternate id is.

@@ -201,7 +201,7 @@ fn rows<T>(
     mut read: impl FnMut(&mut Packed<'_>) -> Option<(VisitorId, T)>,
 ) -> Result<LiteMap<VisitorId, T>, WireError> {
     let mut left = Packed(bytes);
-    let mut all = Vec::with_capacity(most);
+    let mut all = Vec::with_capacity(if bytes.is_empty() { 0 } else { most });
     while !left.is_empty() {
         let (visitor, row) = read(&mut left).ok_or(WireError::Malformed)?;
         if all.len() == most {
