@@ -81,7 +81,7 @@ export function read(ctx, kv, keys, ms, limit) {
   } catch {
     return FAILED;
   }
-  return within(ctx, ms, reading.then((found) => given(keys, found, limit), () => FAILED), LATE);
+  return within(ctx, ms, reading, LATE, FAILED, (found) => given(keys, found, limit));
 }
 
 function given(keys, found, limit) {

@@ -66,8 +66,8 @@ export class Module {
 const [JSON_BODY, ACK, MINT, PLACE, KEYS] = [1, 2, 4, 8, 16];
 
 /**
- * The outcome that lies at a place in memory, as `Outcome::write` in `edge/src/answer.rs` puts it. Its batch is a copy; its
- * body lies there until the module is called again. Most outcomes are numbers and a line or two: to make JSON of them, and a
+ * The outcome that lies at a place in memory, as `Outcome::write` in `edge/src/answer.rs` puts it. Its body
+ * and its batch lie there until the module is called again. Most outcomes are numbers and a line or two: to make JSON of them, and a
  * view of each, takes longer than to decide.
  */
 export function taken(bytes, at) {
@@ -79,7 +79,7 @@ export function taken(bytes, at) {
   const bodyAt = restAt + number(bytes, at + 16);
   const factsAt = bodyAt + number(bytes, at + 20);
   const end = factsAt + number(bytes, at + 24);
-  const lines = restAt > linesAt ? ascii(bytes, linesAt, restAt).split("\n") : undefined;
+  const lines = restAt > linesAt ? decoder.decode(bytes.subarray(linesAt, restAt)).split("\n") : undefined;
   const step = {
     turn: turn > 0 ? turn : undefined,
     status: status & 0xffff,
@@ -91,7 +91,7 @@ export function taken(bytes, at) {
     read: (flags & KEYS) > 0 ? lines : undefined,
     headers: (flags & KEYS) > 0 ? undefined : lines?.map(pair),
     body: factsAt > bodyAt ? bytes.subarray(bodyAt, factsAt) : NOTHING,
-    batch: end > factsAt ? bytes.slice(factsAt, end) : NOTHING,
+    batch: end > factsAt ? bytes.subarray(factsAt, end) : NOTHING,
     instance: 0,
   };
   if (bodyAt > restAt) Object.assign(step, JSON.parse(decoder.decode(bytes.subarray(restAt, bodyAt))));
@@ -106,19 +106,6 @@ export function kept(step) {
 // No function is made within `taken`: bundlers name each that is, whenever it is.
 function number(bytes, at) {
   return (bytes[at] | (bytes[at + 1] << 8) | (bytes[at + 2] << 16) | (bytes[at + 3] << 24)) >>> 0;
-}
-
-/** Text of ASCII characters: to have the platform decode it takes several times as long. */
-function ascii(bytes, from, to) {
-  let at = from;
-  let text = "";
-  for (; at + 8 <= to; at += 8) {
-    text += String.fromCharCode(
-      bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3], bytes[at + 4], bytes[at + 5], bytes[at + 6], bytes[at + 7],
-    );
-  }
-  for (; at < to; at += 1) text += String.fromCharCode(bytes[at]);
-  return text;
 }
 
 function pair(line) {

@@ -14,6 +14,7 @@ import { state } from "./state.mjs";
 import { consumeFacts, drainOutbox, sync } from "./sync.mjs";
 import { Person, callObject } from "./person.mjs";
 import { Units } from "./units.mjs";
+import { deliver } from "./deliver.mjs";
 import { within } from "./watch.mjs";
 
 const secret = (seed) => Buffer.from(Uint8Array.from({ length: 32 }, (_, i) => (i * 7) ^ seed)).toString("base64");
@@ -88,7 +89,7 @@ test("an_outcome_is_taken_out_of_memory_as_it_was_put_there", () => {
   assert.deepEqual([status, facts, json, ack, mint, place], [200, 1, true, false, false, true]);
   assert.deepEqual(headers.map(([name, value]) => [name, value.split("=")[0]]), [["set-cookie", "cw_id"], ["set-cookie", "cw_recent"]]);
   assert.deepEqual(JSON.parse(new TextDecoder().decode(body)).degraded, ["kv_late"]);
-  assert.ok(batch.byteLength > 0 && batch.buffer.byteLength === batch.byteLength, "a copy of its own");
+  assert.ok(batch.byteLength > 0);
   const gone = module.step("resume", 4_294_967_295, NOTHING.values, "");
   assert.deepEqual([gone.gone, gone.headers, gone.read, gone.batch.byteLength], [true, undefined, undefined, 0]);
 });
@@ -362,6 +363,21 @@ test("reading_back_is_within_the_operations_that_the_platform_allows", async () 
   // 400 reads and as many syncs, and one that asks for nothing and tells the last.
   assert.deepEqual([called.length, called.findIndex((call) => call.drain === 0)], [401, 400]);
   assert.deepEqual([called[400].read, env.woken], [[[7, null]], ["wake"]]);
+});
+
+test("a_batch_that_the_queue_refuses_goes_to_the_origin_as_it_was", async () => {
+  const posted = [];
+  const sync_request = (_call, messages) => (posted.push(Buffer.from(messages)), new TextEncoder().encode("{}\0"));
+  globalThis.fetch = async () => new Response("{}");
+  const sync_response = () => '{"rejected":[],"verify":[],"publish":[]}';
+  const module = new Module({ ...glue, sync_request, sync_response }, CONFIG, KEYS);
+  const { batch, facts } = decide(module);
+  const sent = Buffer.from(batch);
+  // What the module gives next lies where the batch did.
+  const FACTS = { send: async () => (decide(module, Date.now() + 1_000), Promise.reject(new Error("full"))) };
+  assert.equal(await deliver({ FACTS, ORIGIN_URL: "http://origin/" }, module, batch, facts), true);
+  assert.ok(sent.byteLength > 0 && posted[0].includes(sent));
+  assert.ok(!Buffer.from(batch).equals(sent));
 });
 
 test("facts_go_25_messages_a_sync_and_what_failed_is_tried_again_later", async () => {

@@ -56,18 +56,19 @@ function watch(ctx, now) {
 }
 
 /**
- * The promise's value, or `late` when that takes longer than so many milliseconds and a tick. The promise must not
- * reject; `ctx` is the request's.
+ * What `made` makes of the promise's value, `failed` when it rejects, or `late` when that takes longer than so many
+ * milliseconds and a tick; `ctx` is the request's.
  */
-export function within(ctx, ms, promise, late) {
+export function within(ctx, ms, promise, late, failed = late, made = (value) => value) {
   return new Promise((resolve) => {
     const now = Date.now();
     const waiter = { until: now + ms, warned: false, resolve, late };
     waiting.add(waiter);
     watch(ctx, now);
-    promise.then((value) => {
+    const over = (value) => {
       waiting.delete(waiter);
       resolve(value);
-    });
+    };
+    promise.then((value) => over(made(value)), () => over(failed));
   });
 }

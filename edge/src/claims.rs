@@ -99,6 +99,6 @@ impl Claims {
 /// The proof that the tenant's own header or session cookie carries.
 fn carried<'a>(incoming: &'a Incoming<'_>) -> Option<&'a str> {
     let tenant = &incoming.site.tenant;
-    let header = tenant.proof_header.as_deref().and_then(|name| incoming.request.extra(incoming.proof_headers, name));
+    let header = tenant.proof_header.as_deref().and_then(|name| incoming.request.extra(incoming.further_headers, name));
     header.or_else(|| incoming.request.cookies(tenant.proof_cookie.as_deref()?).next())
 }

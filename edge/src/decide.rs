@@ -21,6 +21,7 @@ use crate::engine::{Call, Incoming, Routed, pack};
 use crate::hop::Hop;
 use crate::permission::{self, ConsentBody};
 use crate::placing::{self, Asked, Decision};
+use crate::request::EXPLAIN;
 use crate::strict;
 use crate::units;
 use crate::visit::Visit;
@@ -156,7 +157,7 @@ fn recognise(incoming: &Incoming<'_>, body: Body<'_>) -> Result<Routed, Box<Outc
         },
         counted: uncounted.is_none(),
         page_view: body.page_view && uncounted.is_none(),
-        trace: body.explain && site.explains(request.explain()),
+        trace: body.explain && request.extra(incoming.further_headers, EXPLAIN).is_some_and(|key| site.explains(key)),
         refused: taken.refused,
         attributes: if counted { Given::read(body.user.attributes, None) } else { Given::default() },
     };

@@ -26,7 +26,7 @@ use crate::events::{self, EventsCall};
 use crate::hop::Hop;
 use crate::me::{self, MeCall};
 use crate::pixel::{self, PixelCall};
-use crate::request::{HEADERS, Request};
+use crate::request::{EXPLAIN, HEADERS, Request};
 use crate::units;
 use crate::visit::{Alone, Visit};
 use crate::waiting::{At, Beside, Line, Waiting};
@@ -78,7 +78,7 @@ impl Site {
 #[derive(Debug)]
 pub(crate) struct Incoming<'a> {
     pub(crate) request: Request<'a>,
-    pub(crate) proof_headers: &'a [String],
+    pub(crate) further_headers: &'a [String],
     pub(crate) body: &'a [u8],
     pub(crate) now: Millis,
     pub(crate) random: Random,
@@ -115,7 +115,8 @@ impl Incoming<'_> {
 pub struct Engine {
     pub(crate) keys: Keys,
     sites: BTreeMap<String, Rc<Site>>,
-    proof_headers: Vec<String>,
+    /// What the configuration asks for beside [`HEADERS`]: the key for explanations, tenants' proofs.
+    further_headers: Vec<String>,
     names: Kept,
     shelf: Shelf,
     seen: Seen,
@@ -170,7 +171,8 @@ impl Engine {
         if !problems.is_empty() {
             return Err(ConfigureError::Problems(problems));
         }
-        let mut engine = Self { keys, place: true, ..Self::default() };
+        let further_headers = keys.explain.iter().map(|_| EXPLAIN.to_owned()).collect();
+        let mut engine = Self { keys, further_headers, place: true, ..Self::default() };
         for tenant in config.tenants {
             engine.add(tenant);
         }
@@ -179,8 +181,8 @@ impl Engine {
 
     fn add(&mut self, tenant: Tenant) {
         let (Some(id), Some(keys)) = (tenant.id(), self.keys.tenants.get(&tenant.name).cloned()) else { return };
-        if let Some(name) = tenant.proof_header.clone().filter(|n| !self.proof_headers.contains(n)) {
-            self.proof_headers.push(name);
+        if let Some(name) = tenant.proof_header.clone().filter(|n| !self.further_headers.contains(n)) {
+            self.further_headers.push(name);
         }
         let hosts = tenant.hosts.clone();
         let explain = self.keys.explain.clone();
@@ -193,7 +195,7 @@ impl Engine {
     /// What the shell needs to know: which headers to hand over, and the bounds it keeps while reading.
     #[must_use]
     pub fn for_shell(&self) -> String {
-        let headers: Vec<&str> = HEADERS.into_iter().chain(self.proof_headers.iter().map(String::as_str)).collect();
+        let headers: Vec<&str> = HEADERS.into_iter().chain(self.further_headers.iter().map(String::as_str)).collect();
         serde_json::json!({
             "headers": headers,
             "body_bytes": limits::BODY_BYTES,
@@ -244,7 +246,7 @@ impl Engine {
             Err(refused) => return *refused,
         };
         let random = Random::new(seed);
-        match route(Incoming { request, proof_headers: &self.proof_headers, body, now, random, site, cors }) {
+        match route(Incoming { request, further_headers: &self.further_headers, body, now, random, site, cors }) {
             Routed::Answer(outcome) => outcome,
             Routed::Alone(visit) => self.alone(visit),
             Routed::Recognise(visit, arrival) => self.recognise(visit, *arrival),

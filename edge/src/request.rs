@@ -3,9 +3,10 @@
 use causeway_shared::config::Tenant;
 use causeway_shared::limits;
 
-/// The headers every request is asked for, in this order; a tenant's own proof header comes behind them.
-pub(crate) const HEADERS: [&str; 6] =
-    ["cookie", "origin", "sec-gpc", "sec-purpose", "user-agent", "x-causeway-explain"];
+/// The headers every request is asked for, in this order; those that the configuration asks for come behind them.
+pub(crate) const HEADERS: [&str; 5] = ["cookie", "origin", "sec-gpc", "sec-purpose", "user-agent"];
+/// The header that a call for explanations brings; asked for where a key admits any.
+pub(crate) const EXPLAIN: &str = "x-causeway-explain";
 
 /// A request's parts, borrowed from what crossed.
 #[derive(Debug, Clone, Copy)]
@@ -80,16 +81,11 @@ impl<'a> Request<'a> {
     }
 
     pub(crate) fn agent(self) -> &'a str {
-        let [_, _, _, _, agent, _] = self.values;
+        let [.., agent] = self.values;
         agent
     }
 
-    pub(crate) fn explain(self) -> &'a str {
-        let [.., explain] = self.values;
-        explain
-    }
-
-    /// The value of the tenant's proof header; `names` are all such headers, as the shell was told.
+    /// The value of a header that the configuration asks for; `names` are all of them, as the shell was told.
     pub(crate) fn extra(self, names: &[String], name: &str) -> Option<&'a str> {
         let place = names.iter().position(|n| n == name)?;
         self.extra.split('\n').nth(place).filter(|v| !v.is_empty())
@@ -139,8 +135,8 @@ mod tests {
         assert_eq!(request.own_origin, "https://ads.pub.example:8443");
         assert_eq!(request.cookies("cw_id").collect::<Vec<_>>(), ["v1.x", "v1.y"]);
         assert!(request.gpc() && request.secure);
-        assert_eq!(request.explain(), "key");
-        let names = ["x-a".to_owned(), "x-b".to_owned()];
+        let names = [EXPLAIN.to_owned(), "x-a".to_owned(), "x-b".to_owned()];
+        assert_eq!(request.extra(&names, EXPLAIN), Some("key"));
         assert_eq!(request.extra(&names, "x-b"), Some("other"));
         assert_eq!(request.extra(&names, "x-c"), None);
     }

@@ -84,7 +84,7 @@ impl World {
         self.now += 1_000;
         let Self { agent, gpc, proof, .. } = self;
         let cookies = self.cookies.join("; ");
-        let head = format!("{method}\nhttp://localhost{path}\n{cookies}\n\n{gpc}\n\n{agent}\n\n{proof}");
+        let head = format!("{method}\nhttp://localhost{path}\n{cookies}\n\n{gpc}\n\n{agent}\n{proof}");
         let mut seed = [0; 32];
         seed[..8].copy_from_slice(&self.now.to_be_bytes());
         let mut outcome = self.engine.begin(&head, body.as_bytes(), self.now, &seed);

@@ -59,7 +59,7 @@ impl Browser {
         self.now += 1_000;
         let Self { cookies, gpc, proof, .. } = self;
         let agent = "Mozilla/5.0 (X11; Linux x86_64) Firefox/140.0";
-        let head = format!("{method}\nhttp://localhost{path}\n{}\n\n{gpc}\n\n{agent}\n\n{proof}", cookies.join("; "));
+        let head = format!("{method}\nhttp://localhost{path}\n{}\n\n{gpc}\n\n{agent}\n{proof}", cookies.join("; "));
         let mut seed = [7; 32];
         seed[..8].copy_from_slice(&self.now.to_be_bytes());
         self.engine.begin(&head, body.as_bytes(), self.now, &seed)
