@@ -66,9 +66,9 @@ export class Module {
 const [JSON_BODY, ACK, MINT, PLACE, KEYS] = [1, 2, 4, 8, 16];
 
 /**
- * The outcome that lies at a place in memory, as `Outcome::write` in `edge/src/answer.rs` puts it. Its body
- * and its batch lie there until the module is called again. Most outcomes are numbers and a line or two: to make JSON of them, and a
- * view of each, takes longer than to decide.
+ * The outcome that lies at a place in memory, as `Outcome::write` in `edge/src/answer.rs` puts it. Its body and its batch lie
+ * there until the module is called again. Most outcomes are numbers and a line or two: to make JSON of them, and a view of
+ * each, takes longer than to decide.
  */
 export function taken(bytes, at) {
   const turn = number(bytes, at);

@@ -1,5 +1,5 @@
-//! CRC-32 (IEEE 802.3, its bits reflected), eight bytes a step and by one small table: a larger one would have to come into
-//! the processor's cache for each request anew, which takes longer than the sum.
+//! CRC-32 (IEEE 802.3, its bits reflected), eight bytes a step and by one small table: large ones would have to come into the
+//! processor's cache anew for each request.
 
 /// What the polynomial gives for each byte.
 static TABLE: [u32; 256] = table();
