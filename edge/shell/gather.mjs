@@ -81,7 +81,7 @@ export function read(ctx, kv, keys, ms, limit) {
   } catch {
     return FAILED;
   }
-  return within(ctx, ms, reading, LATE, FAILED, (found) => given(keys, found, limit));
+  return within(ctx, ms, reading, LATE, (found) => given(keys, found, limit), FAILED);
 }
 
 function given(keys, found, limit) {

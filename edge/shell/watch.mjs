@@ -59,7 +59,7 @@ function watch(ctx, now) {
  * What `made` makes of the promise's value, `failed` when it rejects, or `late` when that takes longer than so many
  * milliseconds and a tick; `ctx` is the request's.
  */
-export function within(ctx, ms, promise, late, failed = late, made = (value) => value) {
+export function within(ctx, ms, promise, late, made = (value) => value, failed = late) {
   return new Promise((resolve) => {
     const now = Date.now();
     const waiter = { until: now + ms, warned: false, resolve, late };

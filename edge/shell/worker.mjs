@@ -90,7 +90,7 @@ function find(step, until, request, env, ctx, module) {
   const ms = gather.left(until);
   const reading = step.read ? gather.read(ctx, env.PROFILES, step.read, ms, module.told.value_chars) : gather.NOTHING;
   if (!step.mint) return reading;
-  return within(ctx, ms, mayMint(request, env), true).then((may) => (may ? reading : REFUSED));
+  return within(ctx, ms, mayMint(request, env), reading, (may) => (may ? reading : REFUSED));
 }
 
 /** What the platform is to do for an answer, and the answer. */
@@ -127,7 +127,7 @@ function ask(env, ctx, step) {
     log("object_failed", { message: String(error?.message) });
     return gather.NOTHING.values;
   });
-  return within(ctx, OBJECT_DEADLINE_MS, calling, gather.NOTHING.values).then((values) => ({ values, fault: "" }));
+  return within(ctx, OBJECT_DEADLINE_MS, calling, gather.NOTHING, (values) => ({ values, fault: "" }));
 }
 
 async function mayMint(request, env) {

@@ -76,9 +76,7 @@ impl Head {
             to.extend_from_slice(value.as_bytes());
             to.push(b'\n');
         }
-        if !(self.read.is_empty() && self.headers.is_empty()) {
-            to.pop();
-        }
+        to.pop_if(|last| *last == b'\n');
     }
 
     fn flags(&self) -> u32 {

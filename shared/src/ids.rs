@@ -89,18 +89,16 @@ impl VisitorId {
         let [t0, t1, t2, t3, t4, t5, ..] = self.0;
         u64::from_be_bytes([0, 0, t0, t1, t2, t3, t4, t5])
     }
+
+    /// Writes its 36 characters behind a text.
+    pub fn push_to(&self, text: &mut String) {
+        text.push_str(ascii(&uuid(&self.0)));
+    }
 }
 
 impl fmt::Display for VisitorId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(ascii(&uuid(&self.0)))
-    }
-}
-
-impl VisitorId {
-    /// Writes its 36 characters behind a text.
-    pub fn push_to(&self, text: &mut String) {
-        text.push_str(ascii(&uuid(&self.0)));
     }
 }
 
