@@ -1,7 +1,7 @@
-//! Builds the edge's module: cargo, then wasm-bindgen, then wasm-opt; the page tag that it serves; and the bundle that
-//! wrangler uploads.
+//! Builds the edge's module: cargo, then wasm-bindgen, then wasm-opt, then the hints for its branches; the page tag that it
+//! serves; and the bundle that wrangler uploads.
 //!
-//! wasm-bindgen and wasm-opt are skipped while cargo's output is what it was, so that a second run takes a moment.
+//! All but cargo are skipped while cargo's output is what it was, so that a second run takes a moment.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::project::Project;
 use crate::stop::Stop;
-use crate::{npm, steps, tools};
+use crate::{branches, npm, steps, tools};
 
 /// What the Rust compiler takes for granted on this target, and wasm-opt must be told.
 const FEATURES: [&str; 7] = [
@@ -40,6 +40,7 @@ pub(crate) fn build(project: &Project, stop: &Stop) -> Result<PathBuf> {
     remove(&fresh)?;
     bind(project, &compiled, &fresh, stop)?;
     optimise(project, &fresh, stop)?;
+    branches::hint(project, &fresh, stop)?;
     std::fs::write(fresh.join(STAMP), stamp)?;
     // A running `wrangler dev` watches these files: they change as a whole, and the module before its glue.
     std::fs::create_dir_all(&folder)?;
@@ -76,11 +77,13 @@ fn tag(project: &Project, folder: &Path, stop: &Stop) -> Result<()> {
 fn stamp(project: &Project, wasm: &[u8]) -> Result<String> {
     let mut hasher = DefaultHasher::new();
     wasm.hash(&mut hasher);
-    let lock = std::fs::read(project.root.join("package-lock.json"))?;
-    lock.hash(&mut hasher);
+    for input in branches::INPUTS.into_iter().chain(["package-lock.json"]) {
+        let bytes = std::fs::read(project.root.join(input)).with_context(|| format!("cannot read {input}"))?;
+        bytes.hash(&mut hasher);
+    }
     let bindgen = project.locked_version("wasm-bindgen")?;
     OPTIMISE.hash(&mut hasher);
-    Ok(format!("wasm-bindgen {bindgen}, with reset\n{} bytes, {:016x}\n", wasm.len(), hasher.finish()))
+    Ok(format!("wasm-bindgen {bindgen}, with reset, with hints\n{} bytes, {:016x}\n", wasm.len(), hasher.finish()))
 }
 
 /// Compiles a crate to a module, and gives where it is. That it is to be one is said here and not in its manifest: of a crate

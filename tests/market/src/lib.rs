@@ -11,4 +11,5 @@ pub mod budgets;
 pub mod compare;
 pub mod dice;
 pub mod people;
+pub mod record;
 pub mod world;

@@ -1,0 +1,25 @@
+// Calls a module as `traffic.jsonl` says, and writes how often each of its branches was taken and not taken.
+// Given: the glue, the module that counts, and the file to write.
+
+import { readFileSync, writeFileSync } from "node:fs";
+import { pathToFileURL } from "node:url";
+
+import { Module } from "../shell/module.mjs";
+
+const [gluePath, modulePath, countsPath] = process.argv.slice(2);
+const glue = await import(pathToFileURL(gluePath));
+const { branch_counts } = glue.initSync({ module: new WebAssembly.Module(readFileSync(modulePath)) });
+
+const traffic = readFileSync(new URL("traffic.jsonl", import.meta.url), "utf8");
+const encoder = new TextEncoder();
+let module;
+let step;
+for (const line of traffic.trimEnd().split("\n")) {
+  const { config, keys, head, body, now, seed, values } = JSON.parse(line);
+  if (config !== undefined) module = new Module(glue, JSON.stringify(config), JSON.stringify(keys));
+  else if (values !== undefined) step = module.next("resume", step, encoder.encode(values), "");
+  else step = module.step("begin", head, encoder.encode(body), now, Uint8Array.from(seed));
+  const { reason, status } = step ?? {};
+  if (reason !== undefined || status >= 400) throw new Error(`the module refuses what was recorded: ${line}`);
+}
+writeFileSync(countsPath, new Uint8Array(branch_counts.buffer));
