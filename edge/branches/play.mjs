@@ -19,7 +19,9 @@ for (const line of traffic.trimEnd().split("\n")) {
   if (config !== undefined) module = new Module(glue, JSON.stringify(config), JSON.stringify(keys));
   else if (values !== undefined) step = module.next("resume", step, encoder.encode(values), "");
   else step = module.step("begin", head, encoder.encode(body), now, Uint8Array.from(seed));
-  const { reason, status } = step ?? {};
-  if (reason !== undefined || status >= 400) throw new Error(`the module refuses what was recorded: ${line}`);
+  if (step?.status >= 400 || step?.gone || step?.notes) {
+    const how = "cargo run -p causeway-market -- record > edge/branches/traffic.jsonl";
+    throw new Error(`the module refuses what was recorded, so record it anew (${how}): ${line.slice(0, 200)}`);
+  }
 }
 writeFileSync(countsPath, new Uint8Array(branch_counts.buffer));
