@@ -20,15 +20,16 @@ use crate::project::Project;
 use crate::stop::Stop;
 use crate::{npm, steps};
 
-/// Of so many times at a branch, one way at most once: that way is rare.
-const RARE: u32 = 20;
+/// So many times one way for each time the other: the other is rare.
+pub(crate) const RARE: u32 = 20;
 /// A branch passed less often says nothing.
-const TIMES: u32 = 4;
+pub(crate) const TIMES: u32 = 4;
 /// The memory of counts: 64 KiB each, 8,192 branches.
 const PAGES: u64 = 64;
 const COUNTS: &str = "branch_counts";
+const PLAY: &str = "edge/branches/play.mjs";
 /// What decides beside the module which branches are rare.
-pub(crate) const INPUTS: [&str; 2] = ["edge/branches/play.mjs", "edge/branches/traffic.jsonl"];
+pub(crate) const INPUTS: [&str; 2] = [PLAY, "edge/branches/traffic.jsonl"];
 
 /// Puts the hints into a folder's `engine_bg.wasm`.
 pub(crate) fn hint(project: &Project, folder: &Path, stop: &Stop) -> Result<()> {
@@ -37,9 +38,9 @@ pub(crate) fn hint(project: &Project, folder: &Path, stop: &Stop) -> Result<()> 
     let (counting, counts) = (folder.join("counting.wasm"), folder.join("counts"));
     std::fs::write(&counting, counting_module(&wasm)?)?;
     let mut command = project.command(npm::node(project)?);
-    command.arg("edge/branches/play.mjs").arg(folder.join("engine.js")).args([&counting, &counts]);
+    command.arg(PLAY).arg(folder.join("engine.js")).args([&counting, &counts]);
     steps::run("counting the module's branches", &mut command, stop)?;
-    let counts = std::fs::read(&counts).context("edge/branches/play.mjs left no counts")?;
+    let counts = std::fs::read(&counts).with_context(|| format!("{PLAY} left no counts"))?;
     std::fs::write(&module, hinted(&wasm, &counts)?)?;
     Ok(())
 }
@@ -66,13 +67,6 @@ fn is_branch(operator: &Operator<'_>) -> bool {
 fn counting_module(wasm: &[u8]) -> Result<Vec<u8>> {
     let mut counting = Counting { counter: imported(wasm)?, counter_type: 0, branches: 0 };
     let mut module = Module::new();
-    for payload in Parser::new(0).parse_all(wasm) {
-        match payload? {
-            Payload::TypeSection(types) => counting.counter_type = types.count(),
-            Payload::FunctionSection(functions) => counting.counter += functions.count(),
-            _ => {}
-        }
-    }
     counting.parse_core_module(&mut module, Parser::new(0), wasm)?;
     ensure!(
         u64::from(counting.branches) <= PAGES * 8_192,
@@ -84,6 +78,7 @@ fn counting_module(wasm: &[u8]) -> Result<Vec<u8>> {
 
 /// Writes a module anew with a counter: one more type, function and memory.
 struct Counting {
+    /// The counter's number, behind all functions; until those are met, behind the imported ones.
     counter: u32,
     counter_type: u32,
     branches: u32,
@@ -98,6 +93,7 @@ impl Reencode for Counting {
         section: wasmparser::TypeSectionReader<'_>,
     ) -> Result<(), Error<Infallible>> {
         utils::parse_type_section(self, types, section)?;
+        self.counter_type = types.len();
         types.ty().function([ValType::I32, ValType::I32], [ValType::I32]);
         Ok(())
     }
@@ -108,6 +104,7 @@ impl Reencode for Counting {
         section: wasmparser::FunctionSectionReader<'_>,
     ) -> Result<(), Error<Infallible>> {
         utils::parse_function_section(self, functions, section)?;
+        self.counter += functions.len();
         functions.function(self.counter_type);
         Ok(())
     }
@@ -222,14 +219,15 @@ mod tests {
 
     /// One imported function, and one of its own with an `if` and, in a loop, a `br_if`.
     fn module() -> Vec<u8> {
-        let (mut types, mut imports, mut functions, mut code) = Default::default();
-        TypeSection::ty(&mut types).function([ValType::I32], []);
-        ImportSection::import(&mut imports, "a", "b", EntityType::Function(0));
-        FunctionSection::function(&mut functions, 0);
+        let (mut types, mut imports) = (TypeSection::new(), ImportSection::new());
+        let (mut functions, mut code) = (FunctionSection::new(), CodeSection::new());
+        types.ty().function([ValType::I32], []);
+        imports.import("a", "b", EntityType::Function(0));
+        functions.function(0);
         let mut body = Function::new([(1, ValType::I32)]);
         body.instructions().local_get(0).if_(BlockType::Empty).end();
         body.instructions().loop_(BlockType::Empty).local_get(0).br_if(0).end().end();
-        CodeSection::function(&mut code, &body);
+        code.function(&body);
         let mut module = Module::new();
         module.section(&types).section(&imports).section(&functions).section(&code);
         module.finish()
@@ -293,9 +291,6 @@ mod tests {
             let all: Vec<_> = body.get_operators_reader().unwrap().into_iter().map(Result::unwrap).collect();
             let branches = all.windows(3).filter(|three| is_branch(&three[2]));
             before.extend(branches.map(|three| format!("{:?}", &three[..2])));
-            if before.is_empty() {
-                panic!("no branch in the first function");
-            }
         }
         let counter = |branch| format!("[I32Const {{ value: {branch} }}, Call {{ function_index: 2 }}]");
         assert_eq!(before, [counter(0), counter(1)]);

@@ -82,7 +82,7 @@ fn stamp(project: &Project, wasm: &[u8]) -> Result<String> {
         bytes.hash(&mut hasher);
     }
     let bindgen = project.locked_version("wasm-bindgen")?;
-    OPTIMISE.hash(&mut hasher);
+    (OPTIMISE, branches::RARE, branches::TIMES).hash(&mut hasher);
     Ok(format!("wasm-bindgen {bindgen}, with reset, with hints\n{} bytes, {:016x}\n", wasm.len(), hasher.finish()))
 }
 

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::browser::{Browser, Reads, decisions};
 use crate::dice::Dice;
-use crate::world::{BEGIN, Failed, World, config, keys};
+use crate::world::{BEGIN, Failed, World, engine};
 
 /// How long a location serves what it has read of the KV.
 const CACHE_MS: Millis = 60_000;
@@ -98,10 +98,7 @@ pub fn play(day: &Day) -> Result<Came, Failed> {
     let mut dice = Dice::new(day.seed);
     let mut world = World::new(day.seed)?;
     world.apply(catalogue(day))?;
-    let location = |_| {
-        let engine = Engine::configure(&config().to_string(), &serde_json::to_string(&keys())?)?;
-        Ok(Location { engine, cache: HashMap::new() })
-    };
+    let location = |_| Ok(Location { engine: engine()?, cache: HashMap::new() });
     let mut locations = (0..day.locations).map(location).collect::<Result<Vec<_>, Failed>>()?;
     let mut browsers: Vec<Browser> = (0..500).map(|n| Browser::new(n % 2 == 0)).collect();
     let mut came = Came { hours: vec![0; 24], spent: 0 };

@@ -8,7 +8,7 @@ use crate::ads::{self, Ad, Paid};
 use crate::browser::{Browser, Edge, decisions};
 use crate::dice::Dice;
 use crate::people::Person;
-use crate::world::{BEGIN, Failed, World, config, keys};
+use crate::world::{BEGIN, Failed, World, engine};
 
 const DAY_MS: u64 = 86_400_000;
 /// How often facts are folded and snapshots published.
@@ -125,10 +125,6 @@ pub fn play(way: Way, size: Size, progress: &dyn Fn(u64)) -> Result<Came, Failed
         progress(day + 1);
     }
     Ok(market.came)
-}
-
-pub(crate) fn engine() -> Result<Engine, Failed> {
-    Ok(Engine::configure(&config().to_string(), &serde_json::to_string(&keys())?)?)
 }
 
 impl<E: Edge> Market<E> {

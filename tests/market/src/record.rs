@@ -5,8 +5,8 @@ use causeway_shared::ids::Millis;
 use serde_json::{Value, json};
 
 use crate::browser::Edge;
-use crate::compare::{Market, Size, TICKS, Way, engine};
-use crate::world::{Failed, config, keys};
+use crate::compare::{Market, Size, TICKS, Way};
+use crate::world::{Failed, config, engine, keys};
 
 /// People who look at pages, and days of which the model learns: fewer teach it nothing.
 const PEOPLE: usize = 8_000;

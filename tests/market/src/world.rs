@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use causeway_edge::Engine;
 use causeway_origin::catalogue;
 use causeway_origin::erase::journal::Journal;
 use causeway_origin::group::{self, Given, Rules};
@@ -49,6 +50,14 @@ pub fn keys() -> Keys {
     };
     let tenant = TenantKeys { cookie: ring(1), alternate: ring(2), proof: Vec::new(), ..TenantKeys::default() };
     Keys { sync: ring(3), explain: None, tenants: [(TENANT.to_owned(), tenant)].into() }
+}
+
+/// An edge that has just begun.
+///
+/// # Errors
+/// [`Failed`].
+pub fn engine() -> Result<Engine, Failed> {
+    Ok(Engine::configure(&config().to_string(), &serde_json::to_string(&keys())?)?)
 }
 
 /// The origin, and what it has written to the KV.

@@ -56,7 +56,9 @@ fn placed(traffic: &str) -> usize {
         turn = outcome.head.turn;
         let answer: Value = serde_json::from_slice(&outcome.body).unwrap_or_default();
         assert!(outcome.head.status < 400 && answer.get("reason").or(answer.get("degraded")).is_none(), "{answer}");
-        placed += decisions(&outcome).iter().filter(|decision| decision["ad"]["id"] != "house").count();
+        let ids =
+            decisions(&outcome).into_iter().filter_map(|decision| decision["ad"]["id"].as_str().map(str::to_owned));
+        placed += ids.filter(|id| id != "house").count();
     }
     placed
 }
