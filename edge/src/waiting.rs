@@ -75,12 +75,17 @@ impl Waiting {
     pub(crate) fn keys(&self) -> Vec<String> {
         let Self { visit, beside, at } = self;
         let (reads, tenant) = (at.reads(), &visit.site.id);
-        let snapshots = reads.snapshots.iter().map(|v| kv::snapshot_key(tenant, *v));
-        let lookups = reads.lookups.iter().map(|id| kv::lookup_key(tenant, *id));
-        let pointer = beside.pointer.then(|| kv::standing_keys(tenant)).into_iter().flatten();
-        let version = beside.version.map(|pointer| kv::catalogue_key(tenant, pointer.version));
-        let names = attributes::keys(tenant).take(if beside.names { limits::ATTRIBUTE_PAGES } else { 0 });
-        snapshots.chain(lookups).chain(pointer).chain(version).chain(names).collect()
+        let mut keys = Vec::with_capacity(reads.snapshots.len() + reads.lookups.len() + beside.keys());
+        keys.extend(reads.snapshots.iter().map(|v| kv::snapshot_key(tenant, *v)));
+        keys.extend(reads.lookups.iter().map(|id| kv::lookup_key(tenant, *id)));
+        if beside.pointer {
+            keys.extend(kv::standing_keys(tenant));
+        }
+        keys.extend(beside.version.map(|pointer| kv::catalogue_key(tenant, pointer.version)));
+        if beside.names {
+            keys.extend(attributes::keys(tenant));
+        }
+        keys
     }
 }
 
