@@ -278,8 +278,9 @@ impl Second {
             Some(Stored::Snapshot(snapshot)) => Some(*snapshot),
             None => None,
         };
-        let known = who.unique().map(Cow::into_owned);
-        let unique = known.or_else(|| mine.as_ref().map(|s| s.unique.clone()).filter(|held| !held.is_empty()));
+        let mut unique = who.unique().map(Cow::into_owned).unwrap_or_default();
+        // Where nobody proves anything the snapshot knows: the cookie's tag may be of a key that is read no more.
+        unique.extend(mine.iter().filter(|_| who.holder().is_none()).flat_map(|snapshot| &snapshot.unique));
         let (joining, others) = may_join(unique, &siblings, &stored);
         if others.hold(own, mine.as_ref().map(|snapshot| snapshot.version).unwrap_or_default()) {
             return None;
@@ -410,9 +411,8 @@ impl Who {
             return;
         }
         self.ledger.highest = snapshot.version;
-        if self.unique().is_none() {
-            self.cookie.tag = snapshot.unique.first().copied();
-        }
+        let said = snapshot.unique.first().filter(|_| self.holder().is_none());
+        self.cookie.tag = said.copied().or(self.cookie.tag);
         view.add_snapshot(snapshot);
     }
 

@@ -544,3 +544,32 @@ fn field_20_a_sibling_whom_the_own_snapshot_cuts_brings_nobody() {
     let known = steps(cookie, Vec::new(), &BTreeMap::from([mine, theirs])).unwrap();
     assert_eq!((known.view.of(own).members(), known.cookie.pending), (&[own][..], Vec::new()));
 }
+
+#[test]
+fn a_tag_follows_the_key_that_is_written_and_its_member_stays_the_same_when_the_old_one_is_retired() {
+    let own = visitor(1);
+    let both = BTreeMap::from([snapshot_of(own, vec![hash(2, 5), hash(1, 5)])]);
+    let seen = steps(cookie_of(own, Some(hash(1, 5)), Vec::new()), Vec::new(), &both).unwrap();
+    assert_eq!((seen.cookie.tag, seen.cookie_changed), (Some(hash(2, 5)), true));
+    // The first key is retired: a proof and snapshots know the second alone.
+    let one = BTreeMap::from([snapshot_of(own, vec![hash(2, 5)])]);
+    let again = steps(seen.cookie, vec![proven(&[hash(2, 5)])], &one).unwrap();
+    assert_eq!((again.visitor, again.origin), (own, Came::Returning));
+}
+
+#[test]
+fn a_tag_of_a_retired_key_makes_no_stranger_of_the_own_person() {
+    let (own, sibling) = (visitor(1), visitor(2));
+    let with = |of, counter| {
+        let (_, Stored::Snapshot(mut snapshot)) = snapshot_of(of, vec![hash(2, 5)]) else { unreachable!() };
+        let sub = |visitor| Profile::default().sub_profile(version(1), visitor == of);
+        snapshot.version = version(counter);
+        snapshot.profiles = [own, sibling].into_iter().map(|visitor| (visitor, sub(visitor))).collect();
+        snapshot.membership = membership(1, [own, sibling], []);
+        (of, Stored::Snapshot(snapshot))
+    };
+    let kv = BTreeMap::from([with(own, 1), with(sibling, 2)]);
+    let cookie = IdentityCookie { pending: vec![sibling], ..cookie_of(own, Some(hash(1, 5)), Vec::new()) };
+    let who = steps(cookie, Vec::new(), &kv).unwrap();
+    assert_eq!((who.view.of(own).members(), who.cookie.tag), (&[own, sibling][..], Some(hash(2, 5))));
+}

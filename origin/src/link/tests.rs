@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_shared::fact::{Fact, What};
 use causeway_shared::ids::{AltHash, AlternateId, KindCode, VisitorId};
+use causeway_shared::keys::Stage;
 use causeway_shared::view::Stored;
 
 use crate::link::of_visitor;
@@ -341,6 +342,25 @@ fn both_hashes_of_a_rotation_are_one_id_whichever_comes_first() {
         together.send("demo", &facts);
         assert_eq!(members(&together, C), visitors(&[A, B, C]));
     }
+}
+
+#[test]
+fn a_snapshot_names_its_member_first_by_the_key_that_is_written() {
+    let (mut origin, mut kv) = (Origin::new(), BTreeMap::new());
+    origin.change_keys("demo", |ring| {
+        let mut next = ring[0].clone();
+        (ring[0].stage, next.stage, next.id) = (Stage::Old, Stage::Active, ring[0].id + 1);
+        ring.push(next);
+    });
+    let (old, written) = (AltHash([1; 16]), AltHash([2; 16]));
+    let seen = |n, hash, also: &[AltHash]| {
+        let id = AlternateId { kind: KindCode(1), hash };
+        fact(visitor(A), n, NOW + u64::from(n), What::Alias { id, also: also.to_vec(), proven: true })
+    };
+    origin.send("demo", &[page(visitor(A), 1, NOW), seen(2, old, &[])]);
+    origin.send("demo", &[seen(3, written, &[old])]);
+    origin.settle(&mut kv);
+    assert_eq!(snapshot(&kv, visitor(A)).unique, [written, old]);
 }
 
 #[test]

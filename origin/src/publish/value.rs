@@ -273,14 +273,17 @@ fn snapshot(
     })
 }
 
-/// The unique id the visitor holds, under every key that is still readable.
+/// The unique id the visitor holds, under every key that is still readable. First under the one that is written, which is
+/// read the longest from now on: that one a browser keeps.
 fn unique(conn: &Connection, tenant: &Known, visitor: VisitorId) -> Result<Vec<AltHash>, ValueError> {
     let held = held_unique(conn, tenant.no, visitor, |kind| tenant.config.is_unique(kind))?;
     let Some(id) = held else {
         return Ok(Vec::new());
     };
     let mut hashes = family(conn, tenant.no, id)?;
+    let written = tenant.keys.alternate.active().map(|key| key.id);
     hashes.retain(|hash| tenant.is_readable(*hash));
+    hashes.sort_by_key(|AltHash([key, ..])| Some(*key) != written);
     hashes.truncate(limits::KEYS_A_PURPOSE);
     Ok(hashes)
 }

@@ -7,19 +7,20 @@ use litemap::LiteMap;
 use crate::ids::{AltHash, Version, VisitorId};
 use crate::view::{Snapshot, Stored};
 
-/// Which siblings' snapshots may join: those whose holder has our unique id, or none. Where ours is not known yet,
-/// the first one met becomes ours. The rest say who is another member's.
+/// Which siblings' snapshots may join: those whose holder has our unique id, or none. Where ours is not known yet (it is
+/// empty), the first one met becomes ours. The rest say who is another member's.
 pub(super) fn may_join(
-    mut ours: Option<Vec<AltHash>>,
+    mut ours: Vec<AltHash>,
     siblings: &[VisitorId],
     stored: &LiteMap<VisitorId, Stored>,
 ) -> (BTreeSet<VisitorId>, OtherMembers) {
     let (mut joining, mut others) = (BTreeSet::new(), OtherMembers::default());
     for sibling in siblings {
         let Some(Stored::Snapshot(snapshot)) = stored.get(sibling) else { continue };
-        if !snapshot.unique.is_empty()
-            && same(ours.get_or_insert_with(|| snapshot.unique.clone()), &snapshot.unique) != Some(true)
-        {
+        if ours.is_empty() {
+            ours.clone_from(&snapshot.unique);
+        }
+        if !snapshot.unique.is_empty() && same(&ours, &snapshot.unique) != Some(true) {
             others.learn(snapshot);
         } else {
             joining.insert(*sibling);
