@@ -6,14 +6,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_shared::actions::Verb;
 use causeway_shared::fact::{Fact, FactError, PURCHASE, What};
-use causeway_shared::identity::IdentityCookie;
-use causeway_shared::ids::{FactId, Micros, Millis};
+use causeway_shared::ids::{FactId, Micros, Millis, SessionId, VisitorId};
 use causeway_shared::ledger::Ledger;
-use causeway_shared::limits;
 use causeway_shared::random::Random;
 use causeway_shared::segments::{SegmentId, State};
 use causeway_shared::time::HourStamp;
-use causeway_shared::token;
+use causeway_shared::{limits, token, wire};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -116,7 +114,9 @@ fn read(incoming: &Incoming<'_>) -> Result<Visit, Box<Outcome>> {
     let texts = split(incoming.body)?;
     let (site, now) = (&incoming.site, incoming.now);
     let jar = cookies::read(incoming.request, site, now);
-    let permission = permission::standing(incoming.request, jar.identity.is_some(), site);
+    // What was given before stands: to the cookie, or to the decision that made an action's insertion. Without either
+    // nothing is taken.
+    let permission = permission::standing(incoming.request, true, site);
     if !permission.is_full() {
         let body = refuse_all(texts.len(), "no_consent", "there is no permission to count this visitor");
         let outcome = Outcome::json(202, &Answer { consent: Some(permission.code()), ..body });
@@ -126,10 +126,9 @@ fn read(incoming: &Incoming<'_>) -> Result<Visit, Box<Outcome>> {
     if incoming.request.uncounted().is_some() {
         return refuse("not_counted", "bots and prefetches are not counted");
     }
-    let Some(cookie) = &jar.identity else {
-        return refuse("no_visitor", "only /v1/decide mints a visitor: call it first, and send its cookie");
-    };
-    let mut reader = Reader { site, cookie, ledger: jar.ledger.as_ref(), now, random: incoming.random.clone() };
+    let visitor = jar.identity.as_ref().map(|cookie| cookie.visitor);
+    let ledger = jar.ledger.as_ref().filter(|ledger| Some(ledger.visitor) == visitor);
+    let mut reader = Reader { site, visitor, ledger, now, random: incoming.random.clone() };
     let call = EventsCall(texts.into_iter().map(|text| reader.event(text)).collect());
     Ok(incoming.visit(&jar, Vec::new(), Call::Events(call)))
 }
@@ -138,7 +137,7 @@ fn read(incoming: &Incoming<'_>) -> Result<Visit, Box<Outcome>> {
 pub(crate) fn finish(mut visit: Box<Visit>) -> Outcome {
     let Call::Events(EventsCall(events)) = &mut visit.call else { return Outcome::empty(500) };
     let (mut facts, mut rejected, mut seen): (Vec<Fact>, Vec<Rejected>, BTreeSet<FactId>) = Default::default();
-    let (mut accepted, mut new_names) = (0, limits::ATTRIBUTE_NAMES_A_CALL);
+    let (mut accepted, mut new_names, mut room) = (0, limits::ATTRIBUTE_NAMES_A_CALL, limits::EVENTS_FACT_BYTES);
     let policy = visit.site.tenant.attribute_names;
     for (index, event) in std::mem::take(events).into_iter().enumerate() {
         // As many as there can be events: the answer is not to be longer than the call.
@@ -167,10 +166,16 @@ pub(crate) fn finish(mut visit: Box<Visit>) -> Outcome {
             }
             fact.what = What::Attributes { writes: given.writes };
         }
-        accepted += 1;
-        if seen.insert(fact.id) {
+        if !seen.contains(&fact.id) {
+            let Some(left) = room.checked_sub(wire::facts::bytes_of(&fact)) else {
+                reject("out_of_bounds", format!("{} bytes of facts at most in one call", limits::EVENTS_FACT_BYTES));
+                continue;
+            };
+            room = left;
+            seen.insert(fact.id);
             facts.push(fact);
         }
+        accepted += 1;
     }
     let mut outcome = Outcome::json(202, &Answer { accepted, consent: None, rejected }).with_headers(visit.cors);
     outcome.head.notes = visit.notes;
@@ -190,13 +195,15 @@ fn split(body: &[u8]) -> Result<Vec<&str>, Box<Outcome>> {
         return Err(Box::new(too_large()));
     }
     let malformed = |message: &str| Box::new(Outcome::error(400, "malformed", message, None));
-    let text = std::str::from_utf8(body).map_err(|_| malformed("the body is not UTF-8"))?.trim();
-    let texts: Vec<&str> = if text.starts_with('[') {
+    let texts: Vec<&str> = if body.trim_ascii_start().starts_with(b"[") {
+        let text = std::str::from_utf8(body).map_err(|_| malformed("the body is not UTF-8"))?;
         let events: Vec<&RawValue> =
             serde_json::from_str(text).map_err(|error| malformed(&format!("the body is not a JSON array: {error}")))?;
         events.into_iter().map(RawValue::get).collect()
     } else {
-        text.lines().map(str::trim).filter(|line| !line.is_empty()).collect()
+        // A line that is no text is refused as an event that is none.
+        let lines = body.split(|byte| *byte == b'\n').map(|line| std::str::from_utf8(line).unwrap_or("?").trim());
+        lines.filter(|line| !line.is_empty()).collect()
     };
     match texts.len() {
         0 => Err(malformed("there is no event in the body")),
@@ -210,7 +217,8 @@ fn split(body: &[u8]) -> Result<Vec<&str>, Box<Outcome>> {
 
 struct Reader<'a> {
     site: &'a Site,
-    cookie: &'a IdentityCookie,
+    /// The cookie's.
+    visitor: Option<VisitorId>,
     ledger: Option<&'a Ledger>,
     now: Millis,
     random: Random,
@@ -225,8 +233,10 @@ impl Reader<'_> {
         if event.kind == "action" {
             return Ok((self.action(&event)?, None));
         }
+        let nobody =
+            || ("no_visitor", "only /v1/decide mints a visitor: call it first, and send its cookie".to_owned());
+        let (visitor, received) = (self.visitor.ok_or_else(nobody)?, self.now);
         let given = if event.kind == "attributes" { Some(attributes(&event)?) } else { None };
-        let (visitor, received) = (self.cookie.visitor, self.now);
         let id = match event.id.as_deref() {
             None => FactId::from_bytes(self.random.draw()),
             Some(id) if !id.is_empty() && id.len() <= limits::MESSAGE_ID_BYTES => FactId::of_message(visitor, id),
@@ -236,7 +246,7 @@ impl Reader<'_> {
         if at > received.saturating_add(limits::FACT_AHEAD_MS) {
             return Err((FactError::At.code(), FactError::At.to_string()));
         }
-        let fact = Fact { id, visitor, received, at: at.min(received), what: self.what(event)? };
+        let fact = Fact { id, visitor, received, at: at.min(received), what: self.what(event, visitor)? };
         match fact.check(received) {
             // They come when their names are known.
             Err(FactError::Attributes) if given.is_some() => {}
@@ -260,19 +270,25 @@ impl Reader<'_> {
         Ok(pixel::action(&token, verb, self.now))
     }
 
-    fn what(&mut self, event: Event<'_>) -> Result<What, Refusal> {
+    fn what(&self, event: Event<'_>, visitor: VisitorId) -> Result<What, Refusal> {
         match event.kind.as_ref() {
-            "page" => {
-                let random = self.random.draw();
-                let ledger = self.ledger.filter(|l| l.visitor == self.cookie.visitor);
-                let none = Ledger::new(self.cookie.visitor);
-                Ok(What::Page { session: ledger.unwrap_or(&none).session_at(self.now, random) })
-            }
+            "page" => Ok(What::Page { session: self.session(visitor) }),
             "track" => track(event),
             "segments" => segments(&event),
             "attributes" => Ok(What::Attributes { writes: Vec::new() }),
             _ => Err(("unknown_type", "the types are page, track, action, attributes, segments".to_owned())),
         }
+    }
+
+    /// The session of a page told here: the running one. No cookie of this answer would keep a new one, so that the pages of
+    /// one half hour have one between them.
+    fn session(&self, visitor: VisitorId) -> SessionId {
+        let running = self.ledger.and_then(|ledger| ledger.running(self.now));
+        running.unwrap_or_else(|| {
+            let began = self.now - self.now % limits::SESSION_IDLE_MS;
+            let [a, b, c, d, ..] = *FactId::of_message(visitor, &format!("session {began}")).as_bytes();
+            SessionId::mint(began, [a, b, c, d])
+        })
     }
 }
 

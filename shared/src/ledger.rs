@@ -51,10 +51,13 @@ impl Ledger {
     /// minutes.
     #[must_use]
     pub fn session_at(&self, now: Millis, random: [u8; 4]) -> SessionId {
-        match self.session {
-            Some((session, last)) if now.saturating_sub(last) < limits::SESSION_IDLE_MS => session,
-            _ => SessionId::mint(now, random),
-        }
+        self.running(now).unwrap_or_else(|| SessionId::mint(now, random))
+    }
+
+    /// The session that a page viewed now belongs to, as far as this browser knows; `None` after 30 idle minutes.
+    #[must_use]
+    pub fn running(&self, now: Millis) -> Option<SessionId> {
+        self.session.filter(|(_, last)| now.saturating_sub(*last) < limits::SESSION_IDLE_MS).map(|(session, _)| session)
     }
 
     /// Remembers a page.

@@ -26,6 +26,8 @@ pub const URL_BYTES: usize = 2_048;
 pub const KEYWORDS: usize = 64;
 /// Events in one call of `/v1/events`.
 pub const EVENTS: usize = 200;
+/// Facts of one call of `/v1/events`, in bytes as the queue gets them: one message, of which the platform takes 128 KB.
+pub const EVENTS_FACT_BYTES: usize = 120_000;
 /// Longest message id chosen by a client, in bytes.
 pub const MESSAGE_ID_BYTES: usize = 128;
 /// Longest JSON of one event's properties, in bytes.

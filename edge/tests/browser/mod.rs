@@ -47,7 +47,7 @@ impl Browser {
     }
 
     /// Takes a call to its end, with nothing in the KV.
-    pub(crate) fn send(&mut self, method: &str, path: &str, body: &str) -> Outcome {
+    pub(crate) fn send(&mut self, method: &str, path: &str, body: impl AsRef<[u8]>) -> Outcome {
         let mut outcome = self.begin(method, path, body);
         while let Some(turn) = outcome.head.turn {
             outcome = self.engine.resume(turn, b"", "");
@@ -55,14 +55,14 @@ impl Browser {
         outcome
     }
 
-    pub(crate) fn begin(&mut self, method: &str, path: &str, body: &str) -> Outcome {
+    pub(crate) fn begin(&mut self, method: &str, path: &str, body: impl AsRef<[u8]>) -> Outcome {
         self.now += 1_000;
         let Self { cookies, gpc, proof, .. } = self;
         let agent = "Mozilla/5.0 (X11; Linux x86_64) Firefox/140.0";
         let head = format!("{method}\nhttp://localhost{path}\n{}\n\n{gpc}\n\n{agent}\n{proof}", cookies.join("; "));
         let mut seed = [7; 32];
         seed[..8].copy_from_slice(&self.now.to_be_bytes());
-        self.engine.begin(&head, body.as_bytes(), self.now, &seed)
+        self.engine.begin(&head, body.as_ref(), self.now, &seed)
     }
 
     /// A page view; gives the visitor.

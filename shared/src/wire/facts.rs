@@ -32,6 +32,12 @@ pub fn encode(batch: &FactBatch) -> Vec<u8> {
     })
 }
 
+/// How many bytes of a batch a fact takes.
+#[must_use]
+pub fn bytes_of(fact: &Fact) -> usize {
+    parts::encode(|e| put_fact(e, fact)).len()
+}
+
 /// Reads a batch.
 ///
 /// # Errors
