@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use causeway_shared::config;
 use causeway_shared::decision::Holding;
 use causeway_shared::fact::{Fact, What};
 use causeway_shared::identity::{Origin, Recognised};
@@ -292,6 +293,8 @@ fn answer(
 ) -> Outcome {
     let (visitor, person) = who.unzip();
     let consent = if visitor.is_some() { "full" } else { "none" };
+    // A page may name kinds as it likes: no name stands in the place of what the answer says.
+    let refused = call.refused.iter().filter(|(kind, _)| !config::ANSWER_FIELDS.contains(&kind.as_str()));
     let answer = Answer {
         visitor: visitor.map(|visitor| visitor.to_string()),
         person,
@@ -303,7 +306,7 @@ fn answer(
         degraded: &visit.notes,
         trace,
         attributes: order::all(call.attributes.refused.iter().map(|one| (one.name.as_str(), one.code))),
-        refused: order::all(call.refused.iter().map(|(kind, why)| (kind.clone(), Value::from(*why)))),
+        refused: order::all(refused.map(|(kind, why)| (kind.clone(), Value::from(*why)))),
     };
     let mut outcome = Outcome::json(200, &answer).with_headers(visit.cors.iter().cloned());
     outcome.head.notes.clone_from(&visit.notes);
@@ -354,6 +357,9 @@ impl Body<'_> {
         }
         if self.user.ids.len() > limits::KINDS || self.user.proofs.len() > limits::KINDS {
             return Err(length("user.ids", limits::KINDS));
+        }
+        if self.user.ids.keys().any(|kind| kind.is_empty() || kind.len() > limits::NAME_BYTES) {
+            return Err(length("the name of a kind in user.ids", limits::NAME_BYTES));
         }
         Ok(())
     }

@@ -346,7 +346,6 @@ impl Engine {
         if beside.pointer || beside.version.is_some() {
             self.place = self.sites.values().any(|site| self.shelf.asks_place(&site.id));
         }
-        visit.has_read(values.len());
         if beside.names {
             self.names.keep(&visit.site.id, visit.now, &visit.names);
         }

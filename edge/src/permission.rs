@@ -32,7 +32,7 @@ const TIMES: usize = 4;
 /// must permit, and where cookies cannot be read nobody knows what they refuse.
 pub(crate) fn of_call(request: Request<'_>, body: &ConsentBody<'_>, site: &Site) -> Permission {
     // Sections that apply are believed only from where the string is from: the body's, else the cookies'.
-    let in_body = body.gpp.is_some() || body.gpp_sid.is_some();
+    let in_body = body.gpp.is_some();
     let mut permission = Permission::None(Refusal::Policy);
     for (time, [tcf, gpp, sid, us_privacy]) in consent_cookies(request).into_iter().enumerate() {
         if time > 0 && [tcf, gpp, sid, us_privacy].iter().all(Option::is_none) {

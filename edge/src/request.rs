@@ -77,7 +77,8 @@ impl<'a> Request<'a> {
 
     pub(crate) fn gpc(self) -> bool {
         let [_, _, gpc, ..] = self.values;
-        gpc.trim() == "1"
+        // The platform joins what came more than once.
+        gpc.split(',').any(|value| value.trim() == "1")
     }
 
     pub(crate) fn agent(self) -> &'a str {
@@ -113,12 +114,14 @@ fn declared_bot(agent: &str) -> bool {
     let agent = agent.as_bytes();
     let is_word =
         |at: &[u8], word: &str| at.get(..word.len()).is_some_and(|text| text.eq_ignore_ascii_case(word.as_bytes()));
-    (0..agent.len()).filter_map(|from| agent.get(from..)).any(|at| {
+    // Phones of a maker named Cubot are no programs.
+    let is_phone = |before: &[u8]| before.last_chunk::<2>().is_some_and(|cu| cu.eq_ignore_ascii_case(b"cu"));
+    (0..agent.len()).filter_map(|from| agent.split_at_checked(from)).any(|(before, at)| {
         // Of a word's first letters few are in an agent.
         matches!(
             at,
             [b'b' | b'B' | b'c' | b'C' | b's' | b'S' | b'h' | b'H' | b'f' | b'F' | b'p' | b'P' | b'm' | b'M', ..]
-        ) && WORDS.iter().any(|word| is_word(at, word))
+        ) && WORDS.iter().any(|word| is_word(at, word) && !(*word == "bot" && is_phone(before)))
     })
 }
 
@@ -135,6 +138,8 @@ mod tests {
         assert_eq!(request.own_origin, "https://ads.pub.example:8443");
         assert_eq!(request.cookies("cw_id").collect::<Vec<_>>(), ["v1.x", "v1.y"]);
         assert!(request.gpc() && request.secure);
+        let gpc = |value: &str| Request::parse(&format!("GET\nhttp://localhost/\n\n\n{value}\n")).unwrap().gpc();
+        assert_eq!(["1, 1", "0,1", "0", "11", ""].map(gpc), [true, true, false, false, false]);
         let names = [EXPLAIN.to_owned(), "x-a".to_owned(), "x-b".to_owned()];
         assert_eq!(request.extra(&names, EXPLAIN), Some("key"));
         assert_eq!(request.extra(&names, "x-b"), Some("other"));
@@ -160,5 +165,8 @@ mod tests {
         assert_eq!(with("prefetch;prerender", "Mozilla/5.0"), Some("prefetch"));
         assert_eq!(with("", "Mozilla/5.0 (compatible; Googlebot/2.1)"), Some("bot"));
         assert_eq!(with("", "Mozilla/5.0 (X11; Linux x86_64) Firefox/140.0"), None);
+        let phone = "Mozilla/5.0 (Linux; Android 9; CUBOT_NOTE_20 Build/PPR1) Chrome/74.0 Mobile Safari/537.36";
+        assert_eq!(with("", phone), None);
+        assert_eq!(with("", &format!("{phone} (compatible; Googlebot/2.1)")), Some("bot"));
     }
 }

@@ -51,6 +51,9 @@ pub(crate) struct Visit {
     pub(crate) call: Call,
 }
 
+/// So many times its bytes a body takes while its request waits.
+const TIMES_A_BODY: usize = 16;
+
 /// What comes of a call that recognises nobody.
 pub(crate) enum Alone {
     Answer(Box<Outcome>),
@@ -84,7 +87,10 @@ impl Visit {
         // One value is all there is; of many, none has a line break.
         let mut lines = values.split(|byte| *byte == b'\n' && keys > 1);
         for visitor in &reads.snapshots {
-            let stored = self.stored(*visitor, lines.next().unwrap_or_default());
+            let value = lines.next().unwrap_or_default();
+            // It takes about as many bytes as it has, a body so many times as many. What all requests share is no request's.
+            self.bytes += value.len() / TIMES_A_BODY;
+            let stored = self.stored(*visitor, value);
             self.keep(&mut found, *visitor, seen.meet(&self.site.id, *visitor, stored, self.now));
         }
         for id in &reads.lookups {
@@ -101,12 +107,6 @@ impl Visit {
             self.notes.extend(bad.then_some("names_bad"));
         }
         found
-    }
-
-    /// What was read takes about as many bytes as it has: a body's take so many times as many.
-    pub(crate) fn has_read(&mut self, bytes: usize) {
-        const A_BYTE_OF_A_BODY: usize = 16;
-        self.bytes += bytes / A_BYTE_OF_A_BODY;
     }
 
     /// Whether it is a decision that counts for its visitor.

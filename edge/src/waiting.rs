@@ -12,7 +12,7 @@ use crate::visit::Visit;
 /// Requests that may wait for a read at once. A client that goes away ends its request without a word, so
 /// the oldest one makes room.
 const WAITING: usize = 1_024;
-/// Bytes of their bodies, which take some twenty times as many while they wait: an isolate has 128 MB.
+/// Bytes of their bodies, which take some sixteen times as many while they wait: an isolate has 128 MB.
 const WAITING_BYTES: usize = 2 * 1_024 * 1_024;
 
 /// One of them.

@@ -109,3 +109,44 @@ fn field_17_what_abandoned_requests_had_read_is_bounded_too() {
     let small = stored(&browser, visitor, "ann", 5_000);
     assert_eq!(waiting(&mut browser, &small), 1_000);
 }
+
+#[test]
+fn field_17_what_all_requests_share_is_no_request_s_own() {
+    let mut browser = Browser::new("allow");
+    browser.prove("ann");
+    let id = browser.ring.hash_alternate(KindCode(1), "ann")[0];
+    let id = causeway_shared::ids::AlternateId { kind: KindCode(1), hash: id };
+    let key = kv::lookup_key(&"demo".parse().unwrap(), id);
+    let other = VisitorId::mint(browser.now - 7_200_000, [9; 10]);
+    let lookup = wire::kv::encode_lookup(&key, &[other]).unwrap();
+    // A wave in a cold isolate: each reads the model, which is as long as it may be.
+    let model = "x".repeat(400_000);
+    let begun: Vec<_> = (0..100).map(|_| browser.begin("POST", "/v1/decide", "{}").head).collect();
+    let value = |key: &String| match key.split(':').collect::<Vec<_>>()[..] {
+        ["a", ..] => lookup.as_str(),
+        ["c", _, "model"] => model.as_str(),
+        _ => "",
+    };
+    let mut second = |head: &causeway_edge::Head| {
+        let values: Vec<&str> = head.read.iter().map(value).collect();
+        assert!(values.contains(&model.as_str()), "{:?}", head.read);
+        browser.engine.resume(head.turn.unwrap(), values.join("\n").as_bytes(), "").head.turn.unwrap()
+    };
+    let turns: Vec<u32> = begun.iter().map(&mut second).collect();
+    let gone = turns.iter().filter(|turn| browser.engine.resume(**turn, b"", "").head.gone).count();
+    assert_eq!(gone, 0, "of a hundred");
+}
+
+#[test]
+fn a_kind_that_a_page_names_stands_in_no_field_s_place() {
+    let mut browser = Browser::new("allow");
+    let body = r#"{"placements":[{"id":"top"}],"user":{"ids":{"decisions":"x","visitor":"x","shoe":"x"}}}"#;
+    let answer: Value = serde_json::from_slice(&browser.send("POST", "/v1/decide", body).body).unwrap();
+    assert!(answer["visitor"].as_str().is_some_and(|visitor| visitor.len() == 36), "{answer}");
+    assert_eq!((&answer["decisions"][0]["placement"], &answer["shoe"]), (&"top".into(), &"unknown".into()));
+    for name in ["", &"k".repeat(129)] {
+        let body = serde_json::json!({ "user": { "ids": { name: "x" } } }).to_string();
+        let answer: Value = serde_json::from_slice(&browser.send("POST", "/v1/decide", &body).body).unwrap();
+        assert_eq!(answer["error"]["code"], "out_of_bounds", "{answer}");
+    }
+}

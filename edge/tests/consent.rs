@@ -79,3 +79,14 @@ fn field_21_cookies_that_are_too_long_to_be_read_permit_nothing() {
         assert_eq!((answer["consent"] == "full", sets, outcome.head.facts > 0), (full, full, full), "{answer}");
     }
 }
+
+#[test]
+fn field_21_a_refusing_cookie_is_heard_also_where_the_body_names_sections_alone() {
+    let mut browser = Browser::new("allow");
+    browser.cookies = vec!["__gpp=DBABL~BVVVVVVVVWA.YA".to_owned(), "__gpp_sid=7".to_owned()];
+    for consent in [json!({}), json!({ "gpp_sid": [-1] }), json!({ "gpp_sid": [] })] {
+        let outcome = browser.send("POST", "/v1/decide", json!({ "consent": consent }).to_string());
+        let answer: Value = serde_json::from_slice(&outcome.body).unwrap();
+        assert_eq!((&answer["visitor"], &answer["reason"]), (&Value::Null, &json!("gpp")), "{consent}");
+    }
+}

@@ -10,6 +10,10 @@ use crate::limits;
 use crate::person::{Class, Weight};
 use crate::vocabulary::Vocabulary;
 
+/// What an answer of `/v1/decide` says besides what became of each kind of id: no kind has such a name.
+pub const ANSWER_FIELDS: [&str; 10] =
+    ["visitor", "person", "decisions", "catalogue", "kv_reads", "consent", "reason", "degraded", "trace", "attributes"];
+
 /// What the edge worker is configured with: the variable `CAUSEWAY_CONFIG`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -340,6 +344,9 @@ impl Tenant {
             if kind.name.is_empty() || kind.name.len() > 32 || !kind.name.bytes().all(fits) {
                 found.say(format!("{here}.name"), "1 to 32 of a-z, 0-9 and _ are needed");
             }
+            if ANSWER_FIELDS.contains(&kind.name.as_str()) {
+                found.say(format!("{here}.name"), "answers have a field of that name: choose another");
+            }
             if kind.code == 0 || codes.contains(&kind.code) {
                 found.say(format!("{here}.code"), "a number from 1 to 255 that no other kind has is needed");
             }
@@ -409,7 +416,8 @@ mod tests {
     fn every_problem_is_named_with_its_path() {
         let config = config(
             r#"{"tenant":[{"name":"Pub!","hosts":["a/b"],"origins":["pub.example"],"tcf_purposes":[0],"link_threshold":0.0,
-               "kinds":[{"name":"member","code":0,"unique":true},{"name":"member","code":0,"unique":true,"crowd":1}]},
+               "kinds":[{"name":"member","code":0,"unique":true},{"name":"member","code":0,"unique":true,"crowd":1},
+               {"name":"visitor","code":3}]},
                {"name":"Pub!","hosts":["a/b"]}]}"#,
         );
         let paths: Vec<String> = config.problems().into_iter().map(|p| p.path).collect();
@@ -425,6 +433,7 @@ mod tests {
             "tenant[0].kinds[0].code",
             "tenant[0].kinds[1].name",
             "tenant[0].kinds[1].crowd",
+            "tenant[0].kinds[2].name",
         ] {
             assert!(paths.iter().any(|p| p == path), "{path} is missing in {paths:?}");
         }
