@@ -8,6 +8,7 @@ import { gzipSync } from "node:zlib";
 
 import script from "../build/causeway.mjs";
 import * as glue from "../build/engine.js";
+import { again } from "./again.mjs";
 import { NOTHING, body, head, left, network, read, seed } from "./gather.mjs";
 import { Module, ModuleFault } from "./module.mjs";
 import { state } from "./state.mjs";
@@ -396,6 +397,13 @@ test("facts_go_25_messages_a_sync_and_what_failed_is_tried_again_later", async (
   assert.equal(called.length, 2);
   assert.deepEqual(told, [...Array(25).fill("ack"), 2, 4, 300, 300]);
   assert.deepEqual([env.woken.length, state.dead - dead], [1, 1]);
+});
+
+test("a_click_that_was_not_served_comes_again_once", () => {
+  const at = (address) => again(new Request(address));
+  const back = at("http://localhost/v1/c/token");
+  assert.deepEqual([back.status, back.headers.get("location"), back.headers.get("cache-control")], [302, "/v1/c/token?again", "no-store"]);
+  assert.deepEqual(["/v1/c/token?again", "/v1/i/token", "/v1/decide", "/healthz"].map((path) => at(`http://localhost${path}`)), Array(4).fill(undefined));
 });
 
 test("only_the_headers_asked_for_cross", () => {

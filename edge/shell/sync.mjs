@@ -19,7 +19,7 @@ export async function sync(env, module, { messages = [], applied = [], read = []
     const headers = JSON.parse(new TextDecoder().decode(request.subarray(0, end)));
     headers["content-type"] = "application/cbor";
     const url = new URL("/v1/sync", env.ORIGIN_URL);
-    const body = request.slice(end + 1);
+    const body = request.subarray(end + 1);
     const response = await fetch(url, { method: "POST", headers, body, signal: AbortSignal.timeout(module.told.origin_timeout_ms) });
     if (response.status !== 200) throw new Error(`the origin answered ${response.status}`);
     const answer = JSON.parse(module.call("sync_response", new Uint8Array(await response.arrayBuffer())));

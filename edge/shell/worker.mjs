@@ -2,6 +2,7 @@
 
 import * as glue from "../build/engine.js";
 import wasm from "../build/engine_bg.wasm";
+import { again } from "./again.mjs";
 import { deliver } from "./deliver.mjs";
 import { demo } from "./demo.mjs";
 import * as gather from "./gather.mjs";
@@ -95,8 +96,12 @@ function find(step, until, request, env, ctx, module) {
 
 /** What the platform is to do for an answer, and the answer. */
 function finish(step, request, env, ctx, module) {
-  // Events whose place went to newer requests were not taken: the page is to send them again.
-  if (step.gone && new URL(request.url).pathname === "/v1/events") return retry();
+  if (step.gone) {
+    // Events whose place went to newer requests were not taken: the page is to send them again.
+    if (new URL(request.url).pathname === "/v1/events") return retry();
+    const click = again(request);
+    if (click) return click;
+  }
   if (step.health) return health(module, step.body);
   if (step.demo) return demo(request, env, module);
   if (step.tag) return tag(request, step.headers);
@@ -152,6 +157,8 @@ function fallback(request) {
   // Nobody is to believe that something was taken, or somebody is being erased.
   if (pathname === "/v1/events" || (pathname === "/v1/me" && request.method === "DELETE")) return retry();
   if (pathname === "/healthz") return json({ error: { code: "misconfigured", message: "see the worker's log" } }, 503);
+  const click = again(request);
+  if (click) return click;
   return json({ visitor: null, person: null, decisions: [], catalogue: null, kv_reads: 0, consent: "none", reason: "internal" });
 }
 
