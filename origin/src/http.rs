@@ -47,6 +47,9 @@ use crate::{intake, publish};
 
 /// How long a caller may take to send a body.
 const BODY_TIME: Duration = Duration::from_secs(30);
+/// What a write says that it has applied, to be answered once it is folded: the outbox answers after what came before it,
+/// and an entry 0 was never handed out.
+const AFTER_ALL: &[u64] = &[0];
 
 /// What every request sees.
 #[derive(Debug)]
@@ -118,13 +121,12 @@ impl App {
 
     /// Takes one fact of the admin side, durably.
     async fn take(&self, tenant: &Known, fact: Fact) -> Result<(), ApiError> {
-        self.take_with(tenant, vec![fact], None, Vec::new()).await
+        self.take_with(tenant, vec![fact], None, &[]).await
     }
 
     /// Takes facts of the admin side, as somebody says them, and waits until the store holds what they come to.
     async fn take_folded(&self, tenant: &Known, facts: Vec<Fact>, said: Said) -> Result<(), ApiError> {
-        // The outbox answers after what came before it; an entry 0 was never handed out.
-        self.take_with(tenant, facts, Some(said), vec![0]).await
+        self.take_with(tenant, facts, Some(said), AFTER_ALL).await
     }
 
     async fn take_with(
@@ -132,13 +134,13 @@ impl App {
         tenant: &Known,
         facts: Vec<Fact>,
         said: Option<Said>,
-        applied: Vec<u64>,
+        applied: &[u64],
     ) -> Result<(), ApiError> {
         let (Some(live), Some(writer)) = (self.live(), self.writer()) else {
             return Err(ApiError::unavailable("not_ready", self.not_ready().unwrap_or("not ready")));
         };
         let batch = facts::encode(&FactBatch { tenant: tenant.id.clone(), facts });
-        let request = SyncRequest { facts: vec![batch], applied, ..SyncRequest::default() };
+        let request = SyncRequest { facts: vec![batch], applied: applied.to_vec(), ..SyncRequest::default() };
         let read = intake::read_admins(request, &live.rules.tenants, clock::now());
         let answer = writer.sync(Incoming { said, ..read }).await.map_err(|e| unavailable(&e))?;
         match answer.rejected.into_iter().next() {

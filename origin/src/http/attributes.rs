@@ -10,8 +10,9 @@ use axum::routing::get;
 use serde::Deserialize;
 use serde_json::json;
 
+use super::AFTER_ALL;
 use super::admin::{MaybeWhich, admit, tenant, which};
-use super::segments::{Answer, ById, ByLookup, Place, found, read_json, visitor};
+use super::segments::{Answer, ById, ByLookup, Meant, Place, found, read_json, visitor};
 use super::{ApiError, App, random};
 use crate::attributes::{self, Write};
 use crate::segments::Whose;
@@ -26,31 +27,31 @@ pub(super) fn routes() -> Router<Arc<App>> {
 }
 
 async fn show_visitor(State(app): State<Arc<App>>, Place(id): ById, request: Request) -> Answer {
-    show(&app, visitor(&id)?, request).await
+    show(&app, visitor(&id), request).await
 }
 
 async fn show_lookup(State(app): State<Arc<App>>, Place((kind, value)): ByLookup, request: Request) -> Answer {
-    show(&app, Whose::Lookup(kind, value), request).await
+    show(&app, Ok(Whose::Lookup(kind, value)), request).await
 }
 
 async fn write_visitor(State(app): State<Arc<App>>, Place(id): ById, request: Request) -> Answer {
-    write(&app, visitor(&id)?, request).await
+    write(&app, visitor(&id), request).await
 }
 
 async fn write_lookup(State(app): State<Arc<App>>, Place((kind, value)): ByLookup, request: Request) -> Answer {
-    write(&app, Whose::Lookup(kind, value), request).await
+    write(&app, Ok(Whose::Lookup(kind, value)), request).await
 }
 
-async fn show(app: &App, whose: Whose, request: Request) -> Answer {
+async fn show(app: &App, whose: Meant, request: Request) -> Answer {
     let (parts, _) = request.into_parts();
-    let (_, _, answer) = found(app, &parts, Role::Viewer, &whose, attributes::describe).await?;
+    let (_, _, answer) = found(app, &parts, Role::Viewer, whose, attributes::describe).await?;
     Ok(axum::Json(answer).into_response())
 }
 
-async fn write(app: &App, whose: Whose, request: Request) -> Answer {
+async fn write(app: &App, whose: Meant, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
     let names = |view: &crate::read::View<'_>, of: &crate::read::Visitor| names::load(view.conn, of.tenant);
-    let (tenant, visitor, names) = found(app, &parts, Role::Operator, &whose, names).await?;
+    let (tenant, visitor, names) = found(app, &parts, Role::Operator, whose, names).await?;
     let write: Write = read_json(body).await?;
     let (facts, refused) = attributes::facts(&names, visitor, &write, clock::now(), random()?);
     if facts.is_empty() {
@@ -61,9 +62,8 @@ async fn write(app: &App, whose: Whose, request: Request) -> Answer {
         return Ok((StatusCode::BAD_REQUEST, axum::Json(error)).into_response());
     }
     let written = write.set.len() + write.remove.len() - refused.len();
-    for fact in facts {
-        app.take(&tenant, fact).await?;
-    }
+    // Answered once it is folded: the kind of a new name holds for whoever writes next.
+    app.take_with(&tenant, facts, None, AFTER_ALL).await?;
     let answer = json!({ "visitor": visitor.to_string(), "written": written, "rejected": refused });
     Ok(axum::Json(answer).into_response())
 }

@@ -64,37 +64,40 @@ struct Hours {
     hours: u32,
 }
 
-pub(super) fn visitor(id: &str) -> Result<Whose, ApiError> {
+/// Whom a path means. What is wrong with it is told to who was let in.
+pub(super) type Meant = Result<Whose, ApiError>;
+
+pub(super) fn visitor(id: &str) -> Meant {
     let bad = |_| ApiError::field("id", "bad_id", "a visitor id is a UUID of version 7");
     id.parse().map(Whose::Visitor).map_err(bad)
 }
 
 async fn show_visitor(State(app): State<Arc<App>>, Place(id): ById, request: Request) -> Answer {
-    show(&app, visitor(&id)?, request).await
+    show(&app, visitor(&id), request).await
 }
 
 async fn show_lookup(State(app): State<Arc<App>>, Place((kind, value)): ByLookup, request: Request) -> Answer {
-    show(&app, Whose::Lookup(kind, value), request).await
+    show(&app, Ok(Whose::Lookup(kind, value)), request).await
 }
 
 async fn write_visitor(State(app): State<Arc<App>>, Place(id): ById, request: Request) -> Answer {
-    write(&app, visitor(&id)?, request).await
+    write(&app, visitor(&id), request).await
 }
 
 async fn write_lookup(State(app): State<Arc<App>>, Place((kind, value)): ByLookup, request: Request) -> Answer {
-    write(&app, Whose::Lookup(kind, value), request).await
+    write(&app, Ok(Whose::Lookup(kind, value)), request).await
 }
 
 async fn query_visitor(State(app): State<Arc<App>>, Place(id): ById, request: Request) -> Answer {
-    query(&app, visitor(&id)?, request).await
+    query(&app, visitor(&id), request).await
 }
 
 async fn query_lookup(State(app): State<Arc<App>>, Place((kind, value)): ByLookup, request: Request) -> Answer {
-    query(&app, Whose::Lookup(kind, value), request).await
+    query(&app, Ok(Whose::Lookup(kind, value)), request).await
 }
 
 async fn extend_visitor(State(app): State<Arc<App>>, Place((id, segment)): ByLookup, request: Request) -> Answer {
-    extend(&app, visitor(&id)?, &segment, request).await
+    extend(&app, visitor(&id), &segment, request).await
 }
 
 async fn extend_lookup(
@@ -102,36 +105,36 @@ async fn extend_lookup(
     Place((kind, value, segment)): Place<(String, String, String)>,
     request: Request,
 ) -> Answer {
-    extend(&app, Whose::Lookup(kind, value), &segment, request).await
+    extend(&app, Ok(Whose::Lookup(kind, value)), &segment, request).await
 }
 
-async fn show(app: &App, whose: Whose, request: Request) -> Answer {
+async fn show(app: &App, whose: Meant, request: Request) -> Answer {
     let (parts, _) = request.into_parts();
-    let (_, _, answer) = found(app, &parts, Role::Viewer, &whose, segments::describe).await?;
+    let (_, _, answer) = found(app, &parts, Role::Viewer, whose, segments::describe).await?;
     Ok(axum::Json(answer).into_response())
 }
 
-async fn query(app: &App, whose: Whose, request: Request) -> Answer {
+async fn query(app: &App, whose: Meant, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
-    let (_, _, map) = found(app, &parts, Role::Viewer, &whose, read::segments).await?;
+    let (_, _, map) = found(app, &parts, Role::Viewer, whose, read::segments).await?;
     let query: Query = read_json(body).await?;
     Ok(axum::Json(segments::answer(&map, &query)).into_response())
 }
 
-async fn write(app: &App, whose: Whose, request: Request) -> Answer {
+async fn write(app: &App, whose: Meant, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
-    let (tenant, visitor, ()) = found(app, &parts, Role::Operator, &whose, |_, _| Ok(())).await?;
+    let (tenant, visitor, ()) = found(app, &parts, Role::Operator, whose, |_, _| Ok(())).await?;
     let write: Write = read_json(body).await?;
     taken(app, &tenant, visitor, &write, clock::now()).await?;
     let written = write.set.len() + write.remove.len();
     Ok(axum::Json(json!({ "visitor": visitor.to_string(), "written": written })).into_response())
 }
 
-async fn extend(app: &App, whose: Whose, segment: &str, request: Request) -> Answer {
+async fn extend(app: &App, whose: Meant, segment: &str, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
+    admit(app, &parts.headers, Role::Operator).await?;
     let bad = |_| ApiError::field("segment", "bad_id", "a segment is a number from 0 to 4294967295");
     let segment = SegmentId(segment.parse().map_err(bad)?);
-    admit(app, &parts.headers, Role::Operator).await?;
     let Hours { hours } = read_json(body).await?;
     // From reading the expiry until the new one is acknowledged: two extensions add up, by the command too.
     let _one = app.extending.lock().await;
@@ -139,7 +142,7 @@ async fn extend(app: &App, whose: Whose, segment: &str, request: Request) -> Ans
     let alone = tokio::task::spawn_blocking(move || store::extending(&data)).await;
     let failed = |e: String| ApiError::unavailable("store", e);
     let _alone = alone.map_err(|e| failed(e.to_string()))?.map_err(|e| failed(e.to_string()))?;
-    let (tenant, visitor, map) = found(app, &parts, Role::Operator, &whose, read::segments).await?;
+    let (tenant, visitor, map) = found(app, &parts, Role::Operator, whose, read::segments).await?;
     let unknown = || ApiError::new(StatusCode::NOT_FOUND, "unknown_segment", "the visitor is not in that segment");
     let (write, after) = segments::extended(&map, segment, hours).ok_or_else(unknown)?;
     taken(app, &tenant, visitor, &write, clock::now().max(after)).await?;
@@ -151,12 +154,12 @@ pub(super) async fn found<T: Send + 'static>(
     app: &App,
     parts: &Parts,
     role: Role,
-    whose: &Whose,
+    whose: Meant,
     of: impl Fn(&View<'_>, &Visitor) -> Result<T, StoreError> + Send + 'static,
 ) -> Result<(Known, VisitorId, T), ApiError> {
     let live = admit(app, &parts.headers, role).await?;
     let tenant = tenant(live, which(&parts.uri))?;
-    let (known, whose) = (tenant.clone(), whose.clone());
+    let (known, whose) = (tenant.clone(), whose?);
     let found = live.readers.read(move |view| {
         let found = segments::find(view, &known, &whose)?;
         found.map(|visitor| Ok((visitor.visitor, of(view, &visitor)?))).transpose()
