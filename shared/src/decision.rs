@@ -38,7 +38,7 @@ use worth::Worth;
 #[derive(Debug, Clone, Default)]
 pub struct Person<'a> {
     /// The actions of each visitor that counts ([`Counted::actions`]), and behind them the reservations of the
-    /// request's own ([`crate::view::View::reserved`]) as one more visitor's: an insertion that both hold counts once.
+    /// request's own ([`Counted::reserved`]) as one more visitor's: an insertion that both hold counts once.
     pub actions: Vec<PackedActions<'a>>,
     /// The sums over all of them.
     pub totals: Totals,

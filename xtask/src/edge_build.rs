@@ -1,7 +1,7 @@
 //! Builds the edge's module: cargo, then wasm-bindgen, then wasm-opt, then the hints for its branches; the page tag that it
 //! serves; and the bundle that wrangler uploads.
 //!
-//! All but cargo are skipped while cargo's output is what it was, so that a second run takes a moment.
+//! What makes the module of cargo's output is skipped while that is what it was, so that a second run takes a moment.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::{Path, PathBuf};
@@ -82,7 +82,7 @@ fn stamp(project: &Project, wasm: &[u8]) -> Result<String> {
         bytes.hash(&mut hasher);
     }
     let bindgen = project.locked_version("wasm-bindgen")?;
-    (OPTIMISE, branches::RARE, branches::TIMES).hash(&mut hasher);
+    (FEATURES, OPTIMISE, branches::RARE, branches::TIMES).hash(&mut hasher);
     Ok(format!("wasm-bindgen {bindgen}, with reset, with hints\n{} bytes, {:016x}\n", wasm.len(), hasher.finish()))
 }
 
