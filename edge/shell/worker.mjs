@@ -96,12 +96,9 @@ function find(step, until, request, env, ctx, module) {
 
 /** What the platform is to do for an answer, and the answer. */
 function finish(step, request, env, ctx, module) {
-  if (step.gone) {
-    // Events whose place went to newer requests were not taken: the page is to send them again.
-    if (new URL(request.url).pathname === "/v1/events") return retry();
-    const click = again(request);
-    if (click) return click;
-  }
+  // A request whose place went to newer ones was not taken.
+  const untaken = step.gone ? resent(request) : undefined;
+  if (untaken) return untaken;
   if (step.health) return health(module, step.body);
   if (step.demo) return demo(request, env, module);
   if (step.tag) return tag(request, step.headers);
@@ -151,14 +148,19 @@ function retry(headers = []) {
   return json({ error }, 503, all);
 }
 
+/** The answer to a request that is to be sent again: nobody is to believe that something was taken, or somebody is being erased. */
+function resent(request) {
+  const { pathname } = new URL(request.url);
+  if (pathname === "/v1/events" || (pathname === "/v1/me" && request.method === "DELETE")) return retry();
+  return again(request);
+}
+
 /** The publisher's page never breaks: whatever went wrong here, it gets an answer without ads. */
 function fallback(request) {
+  const untaken = resent(request);
+  if (untaken) return untaken;
   const { pathname } = new URL(request.url);
-  // Nobody is to believe that something was taken, or somebody is being erased.
-  if (pathname === "/v1/events" || (pathname === "/v1/me" && request.method === "DELETE")) return retry();
   if (pathname === "/healthz") return json({ error: { code: "misconfigured", message: "see the worker's log" } }, 503);
-  const click = again(request);
-  if (click) return click;
   return json({ visitor: null, person: null, decisions: [], catalogue: null, kv_reads: 0, consent: "none", reason: "internal" });
 }
 

@@ -359,7 +359,7 @@ impl Body<'_> {
             return Err(length("user.ids", limits::KINDS));
         }
         if self.user.ids.keys().any(|kind| kind.is_empty() || kind.len() > limits::NAME_BYTES) {
-            return Err(length("the name of a kind in user.ids", limits::NAME_BYTES));
+            return Err(length("user.ids", limits::NAME_BYTES));
         }
         Ok(())
     }
@@ -368,4 +368,34 @@ impl Body<'_> {
 fn length(field: &str, most: usize) -> Box<Outcome> {
     let message = format!("{field} is empty or over its bound of {most}");
     Box::new(Outcome::error(400, "out_of_bounds", &message, Some(field)))
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_kind_may_have_the_name_of_a_field() {
+        let said = Some("x");
+        let whole = Answer {
+            visitor: said.map(str::to_owned),
+            person: None,
+            decisions: Vec::new(),
+            catalogue: None,
+            kv_reads: 0,
+            consent: "full",
+            reason: said,
+            degraded: &["x"],
+            trace: said.map(Value::from),
+            attributes: [("x", "x")].into(),
+            refused: Map::new(),
+        };
+        let fields = serde_json::to_value(whole).unwrap();
+        let mut named: Vec<&str> = fields.as_object().unwrap().keys().map(String::as_str).collect();
+        let mut known = config::ANSWER_FIELDS.to_vec();
+        named.sort_unstable();
+        known.sort_unstable();
+        assert_eq!(named, known);
+    }
 }

@@ -122,9 +122,9 @@ fn read(incoming: &Incoming<'_>) -> Result<Visit, Box<Outcome>> {
         let outcome = Outcome::json(202, &Answer { consent: Some(permission.code()), ..body });
         return Err(Box::new(permission::withdraw(outcome, &jar, site, now)));
     }
-    let refuse = |code, message| Err(Box::new(Outcome::json(202, &refuse_all(texts.len(), code, message))));
     if incoming.request.uncounted().is_some() {
-        return refuse("not_counted", "bots and prefetches are not counted");
+        let body = refuse_all(texts.len(), "not_counted", "bots and prefetches are not counted");
+        return Err(Box::new(Outcome::json(202, &body)));
     }
     let visitor = jar.identity.as_ref().map(|cookie| cookie.visitor);
     let ledger = jar.ledger.as_ref().filter(|ledger| Some(ledger.visitor) == visitor);

@@ -4,7 +4,7 @@
 mod browser;
 
 use browser::{Browser, facts};
-use causeway_shared::ids::{AltHash, Epoch, KindCode, Version, VisitorId};
+use causeway_shared::ids::{AltHash, AlternateId, Epoch, KindCode, Version, VisitorId};
 use causeway_shared::membership::Membership;
 use causeway_shared::profile::{Content, SubProfile};
 use causeway_shared::view::{Snapshot, Stored};
@@ -70,6 +70,14 @@ fn field_24_so_does_one_whose_snapshot_alone_says_that_it_is_another_s() {
     assert_eq!(answer["visitor"], Value::Null);
 }
 
+/// The lookup of Ann, which names another browser of hers.
+fn lookup_of_ann(browser: &Browser) -> String {
+    let kind = KindCode(1);
+    let id = AlternateId { kind, hash: browser.ring.hash_alternate(kind, "ann")[0] };
+    let other = VisitorId::mint(browser.now - 7_200_000, [9; 10]);
+    wire::kv::encode_lookup(&kv::lookup_key(&"demo".parse().unwrap(), id), &[other]).unwrap()
+}
+
 /// Waiting with what was read: the first read named another browser of the member, whose snapshot is asked for.
 fn waits_with_a_snapshot(browser: &mut Browser, snapshot: &str, lookup: &str) -> u32 {
     let begun = browser.begin("POST", "/v1/decide", "{}");
@@ -90,11 +98,7 @@ fn field_17_what_abandoned_requests_had_read_is_bounded_too() {
     let visitor = browser.visit();
     browser.now += 3_600_000;
     browser.prove("ann");
-    let other = VisitorId::mint(browser.now - 7_200_000, [9; 10]);
-    let id = browser.ring.hash_alternate(KindCode(1), "ann")[0];
-    let id = causeway_shared::ids::AlternateId { kind: KindCode(1), hash: id };
-    let key = kv::lookup_key(&"demo".parse().unwrap(), id);
-    let lookup = wire::kv::encode_lookup(&key, &[other]).unwrap();
+    let lookup = lookup_of_ann(&browser);
     let large = stored(&browser, visitor, "ann", 48_000);
     let waiting = |browser: &mut Browser, snapshot: &str| {
         let turns: Vec<u32> = (0..1_000).map(|_| waits_with_a_snapshot(browser, snapshot, &lookup)).collect();
@@ -114,11 +118,7 @@ fn field_17_what_abandoned_requests_had_read_is_bounded_too() {
 fn field_17_what_all_requests_share_is_no_request_s_own() {
     let mut browser = Browser::new("allow");
     browser.prove("ann");
-    let id = browser.ring.hash_alternate(KindCode(1), "ann")[0];
-    let id = causeway_shared::ids::AlternateId { kind: KindCode(1), hash: id };
-    let key = kv::lookup_key(&"demo".parse().unwrap(), id);
-    let other = VisitorId::mint(browser.now - 7_200_000, [9; 10]);
-    let lookup = wire::kv::encode_lookup(&key, &[other]).unwrap();
+    let lookup = lookup_of_ann(&browser);
     // A wave in a cold isolate: each reads the model, which is as long as it may be.
     let model = "x".repeat(400_000);
     let begun: Vec<_> = (0..100).map(|_| browser.begin("POST", "/v1/decide", "{}").head).collect();
