@@ -1,8 +1,7 @@
 // The demonstration page, for tenants marked `dev`: the module lets a request come here for no other.
 
 import page from "./demo.html";
-
-const JSON_HEADERS = { "content-type": "application/json; charset=utf-8", "cache-control": "no-store" };
+import { json } from "./json.mjs";
 
 /** Answers /demo, /demo/proof and /demo/state. */
 export async function demo(request, env, module) {
@@ -38,8 +37,4 @@ async function held(url, env) {
     ...visitors.map((visitor) => ask(`visitors/${encodeURIComponent(visitor)}`)),
   ]);
   return { lookup, visitors: Object.fromEntries(visitors.map((visitor, i) => [visitor, profiles[i]])) };
-}
-
-function json(value, status = 200) {
-  return new Response(JSON.stringify(value), { status, headers: JSON_HEADERS });
 }

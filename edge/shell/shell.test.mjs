@@ -8,13 +8,13 @@ import { gzipSync } from "node:zlib";
 
 import script from "../build/causeway.mjs";
 import * as glue from "../build/engine.js";
-import { again } from "./again.mjs";
 import { NOTHING, body, head, left, network, read, seed } from "./gather.mjs";
 import { Module, ModuleFault } from "./module.mjs";
 import { state } from "./state.mjs";
 import { consumeFacts, drainOutbox, sync } from "./sync.mjs";
 import { Person, callObject } from "./person.mjs";
 import { Units } from "./units.mjs";
+import { unserved } from "./unserved.mjs";
 import { deliver } from "./deliver.mjs";
 import { within } from "./watch.mjs";
 
@@ -62,9 +62,7 @@ test("a_request_that_was_waiting_when_the_module_began_anew_is_still_answered", 
   const seed = new Uint8Array(32);
   const first = module.step("begin", HEAD, new TextEncoder().encode("{}"), Date.now(), seed);
   const late = module.step("resume", first.turn + 1_000_000, NOTHING.values, "");
-  assert.equal(late.status, 200);
-  assert.match(new TextDecoder().decode(late.body), /"reason":"overloaded"/);
-  assert.equal(late.gone, true);
+  assert.deepEqual([late.gone, late.body.byteLength], [true, 0]);
   assert.equal(module.step("resume", first.turn, NOTHING.values, "").gone, undefined);
 });
 
@@ -80,8 +78,7 @@ test("field_17_what_waited_before_a_trap_gets_nobody_else_s_answer", () => {
   const other = open(3);
   assert.equal(other.turn, before.turn, "a fresh module counts anew");
   const late = module.next("resume", before, NOTHING.values, "");
-  assert.match(new TextDecoder().decode(late.body), /"reason":"overloaded","visitor":null/);
-  assert.equal(late.headers, undefined, "nobody's cookies");
+  assert.deepEqual([late.gone, late.body.byteLength, late.headers], [true, 0, undefined], "nobody's answer, nobody's cookies");
   const own = module.next("resume", other, NOTHING.values, "");
   assert.match(new TextDecoder().decode(own.body), /"new_visitor":true/);
 });
@@ -105,7 +102,7 @@ test("field_17_abandoned_requests_do_not_pile_up", () => {
   const open = () => module.step("begin", HEAD, new TextEncoder().encode("{}"), Date.now(), new Uint8Array(32)).turn;
   const oldest = open();
   for (let i = 0; i < 1_024; i += 1) open();
-  assert.match(new TextDecoder().decode(module.step("resume", oldest, NOTHING.values, "").body), /"reason":"overloaded"/);
+  assert.equal(module.step("resume", oldest, NOTHING.values, "").gone, true);
   assert.equal(module.step("resume", open(), NOTHING.values, "").status, 200);
 });
 
@@ -399,11 +396,22 @@ test("facts_go_25_messages_a_sync_and_what_failed_is_tried_again_later", async (
   assert.deepEqual([env.woken.length, state.dead - dead], [1, 1]);
 });
 
-test("a_click_that_was_not_served_comes_again_once", () => {
-  const at = (address) => again(new Request(address));
-  const back = at("http://localhost/v1/c/token");
-  assert.deepEqual([back.status, back.headers.get("location"), back.headers.get("cache-control")], [302, "/v1/c/token?again", "no-store"]);
-  assert.deepEqual(["/v1/c/token?again", "/v1/i/token", "/v1/decide", "/healthz"].map((path) => at(`http://localhost${path}`)), Array(4).fill(undefined));
+test("a_request_that_was_not_served_has_an_answer_that_its_page_may_read", async () => {
+  const told = async (method, path) => {
+    const response = unserved(new Request(`http://localhost${path}`, { method, headers: { origin: "https://pub.example" } }), "overloaded");
+    const { reason, error } = response.status === 204 || response.status === 302 ? {} : await response.json();
+    const { headers, status } = response;
+    return [status, reason ?? error?.code, headers.get("access-control-allow-origin") ?? headers.get("location")];
+  };
+  const page = "https://pub.example";
+  assert.deepEqual(await told("POST", "/v1/decide"), [200, "overloaded", page]);
+  assert.deepEqual(await told("GET", "/v1/me"), [200, "overloaded", page]);
+  assert.deepEqual(await told("DELETE", "/v1/me"), [503, "retry", page], "nobody is to believe that somebody is being erased");
+  assert.deepEqual(await told("POST", "/v1/events"), [503, "retry", page]);
+  assert.deepEqual(await told("GET", "/v1/c/token"), [302, undefined, "/v1/c/token?again"]);
+  assert.deepEqual(await told("GET", "/v1/c/token?again"), [200, "overloaded", page], "once");
+  assert.deepEqual(await told("OPTIONS", "/v1/decide"), [204, undefined, page]);
+  assert.deepEqual(await told("GET", "/healthz"), [503, "misconfigured", null]);
 });
 
 test("only_the_headers_asked_for_cross", () => {

@@ -2,24 +2,23 @@
 
 import * as glue from "../build/engine.js";
 import wasm from "../build/engine_bg.wasm";
-import { again } from "./again.mjs";
 import { deliver } from "./deliver.mjs";
 import { demo } from "./demo.mjs";
 import * as gather from "./gather.mjs";
+import { JSON_HEADERS, json } from "./json.mjs";
 import { Module } from "./module.mjs";
 import * as objects from "./person.mjs";
 import { log, note, state } from "./state.mjs";
 import { consumeFacts, drainOutbox, redrive, wake } from "./sync.mjs";
 import { tag } from "./tag.mjs";
 import * as units from "./units.mjs";
+import { retry, unserved } from "./unserved.mjs";
 import { within } from "./watch.mjs";
 
 /** The call of an object, for strict caps and for a limited offer one a request at most, may take this long. */
 const OBJECT_DEADLINE_MS = 100;
 
-/** What all JSON answers have: no cache keeps one visitor's answer. The platform copies it faster than texts. */
-const JSON_HEADERS = new Headers({ "content-type": "application/json; charset=utf-8", "cache-control": "no-store" });
-/** What those have that set one cookie, as most do: it is set anew for each, and an answer keeps a copy. */
+/** What answers have that set one cookie, as most do: it is set anew for each, and an answer keeps a copy. */
 const JSON_HEADERS_WITH_COOKIE = new Headers(JSON_HEADERS);
 
 glue.initSync({ module: wasm });
@@ -79,7 +78,7 @@ async function answer(request, env, ctx) {
     return await finish(step, request, env, ctx, module);
   } catch (error) {
     log("request_failed", { message: String(error?.message) });
-    return fallback(request);
+    return unserved(request, "internal");
   }
 }
 
@@ -96,9 +95,7 @@ function find(step, until, request, env, ctx, module) {
 
 /** What the platform is to do for an answer, and the answer. */
 function finish(step, request, env, ctx, module) {
-  // A request whose place went to newer ones was not taken.
-  const untaken = step.gone ? resent(request) : undefined;
-  if (untaken) return untaken;
+  if (step.gone) return unserved(request, "overloaded");
   if (step.health) return health(module, step.body);
   if (step.demo) return demo(request, env, module);
   if (step.tag) return tag(request, step.headers);
@@ -107,7 +104,7 @@ function finish(step, request, env, ctx, module) {
   const response = respond(step);
   if (step.facts > 0) {
     const delivered = deliver(env, module, step.batch, step.facts);
-    if (step.ack) return delivered.then((done) => (done ? response : retry(step.headers)));
+    if (step.ack) return delivered.then((done) => (done ? response : retry(request)));
     ctx.waitUntil(delivered);
   }
   return response;
@@ -142,28 +139,6 @@ async function mayMint(request, env) {
   }
 }
 
-function retry(headers = []) {
-  const error = { code: "retry", message: "neither the queue nor the origin took it: send it again, events with the same ids" };
-  const all = [...headers.filter(([name]) => name.startsWith("access-control") || name === "vary"), ["retry-after", "1"]];
-  return json({ error }, 503, all);
-}
-
-/** The answer to a request that is to be sent again: nobody is to believe that something was taken, or somebody is being erased. */
-function resent(request) {
-  const { pathname } = new URL(request.url);
-  if (pathname === "/v1/events" || (pathname === "/v1/me" && request.method === "DELETE")) return retry();
-  return again(request);
-}
-
-/** The publisher's page never breaks: whatever went wrong here, it gets an answer without ads. */
-function fallback(request) {
-  const untaken = resent(request);
-  if (untaken) return untaken;
-  const { pathname } = new URL(request.url);
-  if (pathname === "/healthz") return json({ error: { code: "misconfigured", message: "see the worker's log" } }, 503);
-  return json({ visitor: null, person: null, decisions: [], catalogue: null, kv_reads: 0, consent: "none", reason: "internal" });
-}
-
 function health(module, held) {
   const { lost, dead, lastSync, catalogue, notes } = state;
   return json({
@@ -176,8 +151,4 @@ function health(module, held) {
     module_restarts: module.restarts,
     notes,
   });
-}
-
-function json(value, status = 200, headers = []) {
-  return new Response(JSON.stringify(value), { status, headers: [...JSON_HEADERS, ...headers] });
 }

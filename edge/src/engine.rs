@@ -445,10 +445,7 @@ pub(crate) fn pack(outcome: &mut Outcome, site: &Site, facts: Vec<Fact>) {
     outcome.facts = wire::facts::encode(&FactBatch { tenant: site.id.clone(), facts });
 }
 
-/// The request gave its place to a newer one, or the module began anew meanwhile.
+/// The request gave its place to a newer one, or the module began anew meanwhile: the shell answers.
 fn gone() -> Outcome {
-    let answer = serde_json::json!({ "visitor": null, "decisions": [], "kv_reads": 0, "reason": "overloaded" });
-    let mut outcome = Outcome::json(200, &answer);
-    outcome.head.gone = true;
-    outcome
+    Outcome { head: Head { gone: true, ..Head::default() }, ..Outcome::default() }
 }

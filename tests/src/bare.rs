@@ -43,6 +43,15 @@ impl Bare {
         Self::start_with(None)
     }
 
+    /// Starts one whose tenant has no keys.
+    ///
+    /// # Panics
+    /// When workerd does not say where it listens.
+    #[must_use]
+    pub fn misconfigured() -> Self {
+        Self::started(None, Keys { tenants: [].into(), ..keys() })
+    }
+
     /// Starts one whose KV holds a catalogue of these ads.
     ///
     /// # Panics
@@ -60,8 +69,11 @@ impl Bare {
     /// When workerd does not say where it listens.
     #[must_use]
     pub fn start_with(origin: Option<&str>) -> Self {
+        Self::started(origin, keys())
+    }
+
+    fn started(origin: Option<&str>, keys: Keys) -> Self {
         let standin = StandIn::start();
-        let keys = keys();
         let origin = origin.map_or_else(|| format!("http://{}", standin.address), str::to_owned);
         let folder = tempfile::tempdir().unwrap();
         let config = folder.path().join("config.capnp");

@@ -34,6 +34,7 @@ fn main() {
             ("a_refused_queue_hands_facts_to_the_origin", straight_to_origin),
             ("a_dead_letter_goes_back_to_the_facts_queue_and_stays_while_that_refuses", dead_letters),
             ("what_nobody_takes_is_never_acknowledged_and_is_counted", nobody_takes),
+            ("a_worker_that_cannot_be_configured_breaks_no_page", misconfigured),
             ("s1_10_reads_that_are_late_together_are_answered_within_150_ms", late_together),
             ("s1_10_a_late_read_is_answered_within_150_ms_when_those_before_it_are_answered", late_beside),
         ],
@@ -368,4 +369,25 @@ fn nobody_takes(bare: &Bare) {
     browser.buy("after", 5);
     let told = bare.standin.wait("the origin is told", |held| held.synced.iter().map(|(s, _)| s.lost).find(|n| *n > 0));
     assert!(told >= 2, "{told}");
+}
+
+fn misconfigured(_: &Bare) {
+    let bare = Bare::misconfigured();
+    let browser = bare.browser();
+    browser.send_header("origin", "https://pub.example");
+    let preflight = [("access-control-request-method", "POST"), ("access-control-request-headers", "content-type")];
+    let [asked, answer] = [browser.send("OPTIONS", "/v1/decide", &preflight, b""), browser.decide(&json!({}))];
+    assert_eq!((asked.status, asked.header("access-control-allow-headers")), (204, Some("content-type")));
+    assert_eq!((answer.status, answer.json()["reason"].clone()), (200, json!("internal")));
+    for answer in [asked, answer] {
+        assert_eq!(answer.header("access-control-allow-origin"), Some("https://pub.example"));
+        assert_eq!(answer.header("access-control-allow-credentials"), Some("true"));
+    }
+    let events = browser.send("POST", "/v1/events", &[], br#"{"type":"page","messageId":"m-1"}"#);
+    assert_eq!((events.status, events.header("retry-after")), (503, Some("1")));
+    assert_eq!(browser.send("DELETE", "/v1/me", &[], b"").status, 503);
+    let click = browser.send("GET", "/v1/c/token", &[], b"");
+    assert_eq!((click.status, click.header("location")), (302, Some("/v1/c/token?again")));
+    assert_eq!(browser.send("GET", "/v1/c/token?again", &[], b"").json()["reason"], json!("internal"));
+    assert_eq!(browser.send("GET", "/healthz", &[], b"").status, 503);
 }

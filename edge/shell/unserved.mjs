@@ -1,0 +1,38 @@
+// Answers to requests that were not served: the module cannot be used, trapped, or gave the request's place to a newer one.
+
+import { json } from "./json.mjs";
+
+/**
+ * The publisher's page never breaks: it gets an answer without ads, with the reason. What is to be sent again is a 503: nobody
+ * is to believe that something was taken, or somebody is being erased. A click comes again, once, rather than end on an
+ * answer that no page reads.
+ */
+export function unserved(request, reason) {
+  const { pathname, search } = new URL(request.url);
+  if (request.method === "OPTIONS") return preflight(request);
+  if (pathname === "/healthz") return json({ error: { code: "misconfigured", message: "see the worker's log" } }, 503);
+  if (pathname === "/v1/events" || (pathname === "/v1/me" && request.method === "DELETE")) return retry(request);
+  if (pathname.startsWith("/v1/c/") && search === "") {
+    return new Response(null, { status: 302, headers: { location: `${pathname}?again`, "cache-control": "no-store" } });
+  }
+  const nothing = { visitor: null, person: null, decisions: [], catalogue: null, kv_reads: 0, consent: "none", reason };
+  return json(nothing, 200, readable(request));
+}
+
+export function retry(request) {
+  const error = { code: "retry", message: "neither the queue nor the origin took it: send it again, events with the same ids" };
+  return json({ error }, 503, [...readable(request), ["retry-after", "1"]]);
+}
+
+function preflight(request) {
+  const headers = new Headers([...readable(request), ["access-control-allow-methods", "GET, POST, DELETE"]]);
+  headers.set("access-control-allow-headers", request.headers.get("access-control-request-headers") ?? "");
+  return new Response(null, { status: 204, headers });
+}
+
+/** What lets a page read the answer, of whatever origin: it says nothing of anybody. */
+function readable(request) {
+  const origin = request.headers.get("origin");
+  if (origin === null) return [];
+  return [["access-control-allow-origin", origin], ["access-control-allow-credentials", "true"], ["vary", "Origin"]];
+}
