@@ -115,6 +115,11 @@ impl App {
         self.live.get()
     }
 
+    /// What requests read, once the store is open.
+    fn opened(&self) -> Result<&Live, ApiError> {
+        self.live().ok_or_else(|| ApiError::unavailable("not_ready", "the store is being opened"))
+    }
+
     fn writer(&self) -> Option<Writer> {
         self.writer.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -77,7 +77,7 @@ pub(super) fn reason(text: Option<String>) -> Result<Option<String>, ApiError> {
 
 /// The store, and the token as it came.
 fn bearer<'a>(app: &'a App, headers: &HeaderMap) -> Result<(&'a Live, String), ApiError> {
-    let live = app.live().ok_or_else(|| ApiError::unavailable("not_ready", "the store is being opened"))?;
+    let live = app.opened()?;
     let header = headers.get(header::AUTHORIZATION).and_then(|v| v.to_str().ok());
     let token = header.and_then(|v| v.strip_prefix("Bearer ")).ok_or_else(unauthorized)?;
     Ok((live, token.to_owned()))

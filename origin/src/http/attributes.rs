@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{Query, Request, State};
-use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use axum::routing::get;
+use causeway_shared::attributes::Dictionary;
 use serde::Deserialize;
 use serde_json::json;
 
@@ -16,6 +16,7 @@ use super::segments::{Answer, ById, ByLookup, Meant, Place, found, read_json, vi
 use super::{ApiError, App, random};
 use crate::attributes::{self, Write};
 use crate::segments::Whose;
+use crate::tenants::Known;
 use crate::tokens::Role;
 use crate::{clock, names};
 
@@ -50,22 +51,30 @@ async fn show(app: &App, whose: Meant, request: Request) -> Answer {
 
 async fn write(app: &App, whose: Meant, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
-    let names = |view: &crate::read::View<'_>, of: &crate::read::Visitor| names::load(view.conn, of.tenant);
-    let (tenant, visitor, names) = found(app, &parts, Role::Operator, whose, names).await?;
+    let (tenant, visitor, ()) = found(app, &parts, Role::Operator, whose, |_, _| Ok(())).await?;
     let write: Write = read_json(body).await?;
-    let (facts, refused) = attributes::facts(&names, visitor, &write, clock::now(), random()?);
-    if facts.is_empty() {
+    let (now, id) = (clock::now(), random()?);
+    let checked = |names: &Dictionary| attributes::facts(names, visitor, &write, now, id);
+    let (facts, mut refused) = checked(&names_of(app, &tenant).await?);
+    if !facts.is_empty() {
+        // Answered once it is folded, by what the names are then: of two who write a new one at once, the first decides.
+        app.take_with(&tenant, facts, None, AFTER_ALL).await?;
+        refused = checked(&names_of(app, &tenant).await?).1;
+    }
+    let written = write.set.len() + write.remove.len() - refused.len();
+    if written == 0 {
         let refused = refused.into_iter().next();
         let (name, message) =
             refused.map_or(("set".to_owned(), "nothing is written".to_owned()), |r| (r.name, r.message));
-        let error = json!({ "error": { "code": "refused", "message": message, "field": name } });
-        return Ok((StatusCode::BAD_REQUEST, axum::Json(error)).into_response());
+        return Err(ApiError::field(name, "refused", message));
     }
-    let written = write.set.len() + write.remove.len() - refused.len();
-    // Answered once it is folded: the kind of a new name holds for whoever writes next.
-    app.take_with(&tenant, facts, None, AFTER_ALL).await?;
     let answer = json!({ "visitor": visitor.to_string(), "written": written, "rejected": refused });
     Ok(axum::Json(answer).into_response())
+}
+
+async fn names_of(app: &App, tenant: &Known) -> Result<Dictionary, ApiError> {
+    let no = tenant.no;
+    Ok(app.opened()?.readers.read(move |view| names::load(view.conn, no)).await?)
 }
 
 #[derive(Deserialize)]
@@ -77,9 +86,8 @@ struct Page {
 async fn show_names(State(app): State<Arc<App>>, wanted: MaybeWhich, request: Request) -> Answer {
     let (parts, _) = request.into_parts();
     let live = admit(&app, &parts.headers, Role::Viewer).await?;
-    let known = tenant(live, wanted.or_else(|_| which(&parts.uri)))?;
+    let known = tenant(live, wanted.or_else(|_| which(&parts.uri)))?.clone();
     let bad = |_| ApiError::field("page", "bad_query", "a page is a number from 0 on");
     let Query(Page { page }) = Query::try_from_uri(&parts.uri).map_err(bad)?;
-    let names = live.readers.read(move |view| names::load(view.conn, known.no)).await?;
-    Ok(axum::Json(attributes::page(&names, page)).into_response())
+    Ok(axum::Json(attributes::page(&names_of(&app, &known).await?, page)).into_response())
 }

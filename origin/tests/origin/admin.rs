@@ -210,6 +210,29 @@ fn s4_08_s4_10_attributes_are_written_and_read_by_any_id_and_a_bad_one_is_refuse
 }
 
 #[test]
+fn of_two_who_write_a_new_attribute_at_once_one_is_told_that_the_other_was_first() {
+    let place = Place::new();
+    let token = place.token("operator");
+    let origin = place.serve();
+    origin.send(&[page(visitor(1), 1)]);
+    let path = format!("/admin/v1/visitors/{}/attributes?tenant=demo", visitor(1));
+    let header = [("authorization", format!("Bearer {token}"))];
+    let both = std::sync::Barrier::new(2);
+    let put = |name: &str, value: serde_json::Value| {
+        let body = json!({ "set": { name: value } }).to_string();
+        both.wait();
+        origin.call("PUT", &path, &header, body.as_bytes()).status
+    };
+    for name in (0..20).map(|n| format!("n{n}")) {
+        let mut told: [u16; 2] = std::thread::scope(|scope| {
+            [json!(1), json!("one")].map(|value| scope.spawn(|| put(&name, value))).map(|call| call.join().unwrap())
+        });
+        told.sort_unstable();
+        assert_eq!(told, [200, 400], "{name}");
+    }
+}
+
+#[test]
 fn a_catalogue_is_put_as_a_whole_and_its_way_to_the_kv_begins_with_its_value() {
     let place = Place::new();
     let (token, viewer) = (place.token("operator"), place.token("viewer"));
