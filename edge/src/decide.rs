@@ -77,7 +77,7 @@ pub(crate) struct DecideCall {
     placements: Vec<Asked>,
     page: placing::Page,
     pub(crate) counted: bool,
-    page_view: bool,
+    pub(crate) page_view: bool,
     trace: bool,
     refused: Vec<(String, &'static str)>,
     /// None where nothing is counted.
@@ -206,7 +206,7 @@ pub(crate) fn take_unit(visit: &mut Visit, who: &mut Recognised, campaign: u32, 
                 let (visitor, number, now) = (given.holder, given.number, visit.now);
                 who.ledger.keep_unit(campaign, Unit { number, at: now });
                 let (id, what) = (FactId::of_unit(visitor, campaign, number), What::Unit { campaign, number });
-                visit.got = Some(Fact { id, visitor, received: now, at: now, what });
+                visit.facts.push(Fact { id, visitor, received: now, at: now, what });
             }
         }
         Some(None) => drop(visit.units.remove(&campaign)),
@@ -217,9 +217,9 @@ pub(crate) fn take_unit(visit: &mut Visit, who: &mut Recognised, campaign: u32, 
 /// The answer with an identity; `object` is what the person's object answered, empty for nothing.
 pub(crate) fn finish(mut visit: Box<Visit>, mut who: Recognised, object: &[u8]) -> Outcome {
     let said = attributes(&mut visit, who.visitor);
-    let Call::Decide(call) = &visit.call else { return Outcome::empty(500) };
-    let mut facts = who.observe(call.page_view, &mut visit.random);
+    let mut facts = std::mem::take(&mut visit.facts);
     facts.extend(said);
+    let Call::Decide(call) = &visit.call else { return Outcome::empty(500) };
     let counted = who.view.of(who.visitor);
     let new_visitor = who.origin == Origin::Minted;
     let person = Person { devices: counted.devices(), new_visitor, bridged: counted.is_bridged() };
@@ -239,7 +239,6 @@ pub(crate) fn finish(mut visit: Box<Visit>, mut who: Recognised, object: &[u8]) 
         let what = What::Exposure { experiment, arm: exposure.arm };
         facts.push(fact(&mut visit, who.visitor, what));
     }
-    facts.extend(visit.got.take());
     if who.cookie_changed || visit.stale_key {
         outcome.head.headers.extend(cookies::write_identity(&visit.site, visit.secure, &who.cookie));
     }

@@ -102,7 +102,7 @@ impl Incoming<'_> {
             catalogue: Rc::clone(&self.site.no_catalogue),
             wanted: None,
             units: LiteMap::new(),
-            got: None,
+            facts: Vec::new(),
             snapshots: Vec::new(),
             notes,
             call,
@@ -371,7 +371,8 @@ impl Engine {
     /// Answers, or asks the person's object first.
     fn finish(&mut self, visit: Box<Visit>, who: Option<Recognised>) -> Outcome {
         let mut visit = self.stocked(visit);
-        let Some(who) = who else { return visit.forgotten() };
+        let Some(mut who) = who else { return visit.forgotten() };
+        visit.observe(&mut who);
         visit.units = units::holdings(&visit, &who);
         match decide::asks(&visit, &who) {
             Some(hop) => self.ask(visit, At::Claim(Box::new(who)), hop),

@@ -43,8 +43,8 @@ pub(crate) struct Visit {
     pub(crate) wanted: Option<Pointer>,
     /// How its person stands to limited offers, from when its reads are over.
     pub(crate) units: LiteMap<u32, Holding>,
-    /// The unit that an object said in this call is the person's.
-    pub(crate) got: Option<Fact>,
+    /// What a decision has observed of its visitor so far.
+    pub(crate) facts: Vec<Fact>,
     /// The snapshots read, for the trace.
     pub(crate) snapshots: Vec<(VisitorId, Version)>,
     pub(crate) notes: Vec<&'static str>,
@@ -112,6 +112,13 @@ impl Visit {
     /// Whether it is a decision that counts for its visitor.
     pub(crate) fn is_counted(&self) -> bool {
         matches!(&self.call, Call::Decide(call) if call.counted)
+    }
+
+    /// Counts the page of a decision, before anybody is asked what may be placed on it: all of a call goes by the same counts.
+    pub(crate) fn observe(&mut self, who: &mut Recognised) {
+        if let Call::Decide(call) = &self.call {
+            self.facts = who.observe(call.page_view, &mut self.random);
+        }
     }
 
     /// Takes in what was read of the catalogue.

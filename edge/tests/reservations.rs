@@ -479,3 +479,15 @@ fn s3_05_two_browsers_of_a_person_ask_one_object() {
     page.cookies.retain(|cookie| !cookie.starts_with(LEDGER));
     assert_eq!(page.ads(1), ["plain"]);
 }
+
+#[test]
+fn s3_05_an_ad_for_a_number_of_pages_is_asked_for_on_the_page_that_places_it() {
+    for mode in ["ledger", "strict"] {
+        let mut ads = capped();
+        ads["campaign"][0]["cap_mode"] = json!(mode);
+        ads["campaign"][0]["targeting"] = json!({ "events.page": { "$count": 2 } });
+        let mut page = Page::with(&ads);
+        let shown: Vec<_> = (0..3).map(|_| page.ads(1)).collect();
+        assert_eq!(shown.iter().map(|ads| ads[0].as_str()).collect::<Vec<_>>(), ["plain", "red", "plain"], "{mode}");
+    }
+}

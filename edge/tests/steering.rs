@@ -398,6 +398,20 @@ fn unit(page: &mut Page) -> (Option<u64>, Vec<(VisitorId, What)>) {
 }
 
 #[test]
+fn a_unit_is_taken_for_a_page_that_shows_it() {
+    let mut ads = limited(&json!({ "limit": 3 }));
+    ads["campaign"][0]["targeting"] = json!({ "events.page": { "$count": 2 } });
+    let mut page = Page::with(ads);
+    for number in 0..5 {
+        page.cookies.clear();
+        let seen: Vec<_> = (0..3).map(|_| unit(&mut page)).collect();
+        let shown: Vec<_> = seen.iter().map(|(unit, _)| *unit).collect();
+        assert_eq!(shown, [None, Some(number).filter(|number| *number < 3), None], "on the second page alone");
+        assert_eq!(seen.iter().flat_map(|(_, told)| told).count(), usize::from(number < 3));
+    }
+}
+
+#[test]
 fn s4_07_so_many_people_get_a_unit_keep_it_and_tell_of_it_once() {
     let mut page = Page::with(limited(&json!({ "limit": 3 })));
     let mut had = Vec::new();

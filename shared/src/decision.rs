@@ -170,6 +170,13 @@ struct OnPage<'a> {
     barred: Vec<usize>,
 }
 
+impl OnPage<'_> {
+    fn begin_without(&mut self, terms: usize) {
+        self.placed.clear();
+        self.barred.push(terms);
+    }
+}
+
 impl<'a> Question<'a> {
     /// For placements, in their order. Without a person no ad with caps is placed. `subject` is who looks at what; its
     /// kind of placement and its counts are filled in here.
@@ -206,12 +213,22 @@ impl<'a> Question<'a> {
     #[must_use]
     pub fn strict(&self) -> Vec<Vec<usize>> {
         let mut page = OnPage::default();
+        loop {
+            let choices = self.strict_choices(&mut page);
+            match self.unfilled(&page) {
+                Some(terms) => page.begin_without(terms),
+                None => return choices,
+            }
+        }
+    }
+
+    fn strict_choices(&self, page: &mut OnPage<'a>) -> Vec<Vec<usize>> {
         let each = self.placements.iter().map(|placement| {
-            let free = self.best(placement, &page, |_, offer| !offer.strict && !self.awaits_unit(offer));
+            let free = self.best(placement, page, |_, offer| !offer.strict && !self.awaits_unit(offer));
             let before = |candidate: &Candidate| free.is_none_or(|free| candidate.rank() < free.rank());
             let strict = |candidate: &&Candidate| {
                 let offer = self.catalogue.offers.get(candidate.place());
-                offer.is_some_and(|offer| offer.strict && before(candidate) && self.admits(placement, offer, &page))
+                offer.is_some_and(|offer| offer.strict && before(candidate) && self.admits(placement, offer, page))
             };
             let fits_floor = |candidate: &&Candidate| candidate.worth >= placement.floor_micros;
             let all = self.candidates(placement).iter().filter(fits_floor);
@@ -302,9 +319,8 @@ impl<'a> Question<'a> {
     /// Decides placement by placement; anew without a campaign that would fill the page and turns out not to. `hoping`: as
     /// if the person got every unit that it may.
     fn walk(&self, granted: Option<&[Option<usize>]>, hoping: bool) -> (Vec<Decided>, Vec<usize>) {
-        let mut barred = Vec::new();
+        let mut page = OnPage::default();
         loop {
-            let mut page = OnPage { placed: Vec::new(), barred };
             let mut decided = Vec::with_capacity(self.placements.len());
             for (number, placement) in self.placements.iter().enumerate() {
                 let granted = of_placement(granted, number);
@@ -315,11 +331,17 @@ impl<'a> Question<'a> {
                 page.placed.extend(self.offer_of(won));
                 decided.push(won);
             }
-            match page.placed.first().filter(|first| self.fills(first) && page.placed.len() < decided.len()) {
-                Some(first) => barred = [page.barred, vec![first.terms]].concat(),
+            match self.unfilled(&page) {
+                Some(terms) => page.begin_without(terms),
                 None => return (decided, page.barred),
             }
         }
+    }
+
+    /// The campaign that was to fill the page, which has a place without an ad.
+    fn unfilled(&self, page: &OnPage<'_>) -> Option<usize> {
+        let first = page.placed.first().filter(|_| page.placed.len() < self.placements.len())?;
+        self.fills(first).then_some(first.terms)
     }
 
     /// Whether its person may get a unit, and has none.

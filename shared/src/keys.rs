@@ -243,8 +243,9 @@ impl KeyRing {
     fn problems(&self, at: &str, found: &mut Vec<Problem>) {
         let mut say = |message: String| found.push(Problem { path: at.to_owned(), message });
         match self.0.iter().filter(|k| k.stage == Stage::Active).count() {
+            0 => say("no key is active: run `causeway keys rotate`".to_owned()),
             1 => {}
-            n => say(format!("exactly one active key is needed, {n} are there: run `causeway keys rotate`")),
+            n => say(format!("{n} keys are active, one is to be: run `causeway keys retire --id`")),
         }
         if self.0.len() > limits::KEYS_A_PURPOSE {
             say(format!("{} keys at most: run `causeway keys retire`", limits::KEYS_A_PURPOSE));

@@ -185,6 +185,8 @@ impl Object {
         // It goes on to that one, and not the shorter way: who decides in the end may be cut from the person, and the one
         // between hears of it first.
         self.told |= self.forward == Some(forwarded.to);
+        // Nobody tells it of those again.
+        self.absorb(&forwarded.entries);
         self.absorb(&answer.granted);
     }
 

@@ -150,7 +150,8 @@ pub fn permission(signals: &Signals<'_>, tenant: &Tenant) -> Permission {
 /// them cannot be read; a string of which no section applies is not looked at.
 fn gpp_word(signals: &Signals<'_>, tenant: &Tenant) -> Option<Word> {
     let applicable = match signals.gpp_sid {
-        None => None,
+        // As a page's stub tells it before it knows: all sections are asked.
+        None | Some([]) => None,
         Some(ids) => {
             if ids.iter().all(|id| *id == gpp::NONE_APPLIES) {
                 return None;

@@ -1,8 +1,10 @@
 //! The US sections of a GPP string, and the US Privacy string of before.
 //!
 //! Source: IAB Tech Lab, the "US National" and "US States" section specifications; "US Privacy String" v1.
-//! A section permits when nothing in it opts out of sale, of sharing or of targeted advertising, and its GPC
-//! segment is not set. Whether a notice was given is the publisher's affair and not read.
+//! A section permits when nothing in it opts out of sale, of sharing or of targeted advertising, nothing withholds
+//! a consent for a known child, and its GPC segment is not set. Whether a notice was given is the publisher's affair and not read.
+
+use std::ops::Range;
 
 use iab_gpp::sections::us_common::OptOut;
 use iab_gpp::sections::usnat::{Core, UsNat};
@@ -42,11 +44,17 @@ macro_rules! permits_without_gpc {
 
 /// Reads the national section (7) or a state's (8 to 23); `None` for any other id.
 pub(super) fn section(id: u32, text: &str) -> Option<bool> {
-    if !text.split('.').all(|segment| Bits::new(segment).is_some()) || has_undefined(text) {
+    if !text.split('.').all(|segment| Bits::new(segment).is_some()) {
         return None;
     }
-    Some(match id {
-        7 => return national(text),
+    let (version, fields) = core(text)?;
+    // Which no field defines; `iab_gpp` takes it for "not applicable".
+    if fields.contains(&3) {
+        return None;
+    }
+    let withheld = fields.get(children(id, version)).is_some_and(|consents| consents.contains(&1));
+    let permits = match id {
+        7 => national(text)?,
         8 => permits!(text, UsCa, sharing_opt_out),
         9 => permits_without_gpc!(text, UsVa),
         10 => permits!(text, UsCo),
@@ -64,7 +72,8 @@ pub(super) fn section(id: u32, text: &str) -> Option<bool> {
         22 => permits!(text, UsTn),
         23 => permits!(text, UsMn),
         _ => return None,
-    })
+    };
+    Some(permits && !withheld)
 }
 
 fn national(text: &str) -> Option<bool> {
@@ -77,14 +86,28 @@ fn national(text: &str) -> Option<bool> {
     Some(!opt_outs.contains(&OptOut::OptedOut) && section.gpc != Some(true))
 }
 
-/// Whether a core holds the value 3, which no field defines. After its version every field of a core has two
-/// bits and stands for "not applicable", "yes" or "no"; `iab_gpp` takes 3 for "not applicable".
-fn has_undefined(text: &str) -> bool {
-    let core = text.split('.').next().and_then(Bits::new);
-    core.is_none_or(|mut bits| {
-        let _version = bits.take(6);
-        std::iter::from_fn(|| bits.take(2)).any(|field| field == 3)
-    })
+/// The version of a section's core, and its fields: after the version each has two bits and stands for "not applicable",
+/// "yes" or "no".
+fn core(text: &str) -> Option<(u32, Vec<u32>)> {
+    let mut bits = Bits::new(text.split('.').next()?)?;
+    let version = bits.take(6)?;
+    Some((version, std::iter::from_fn(|| bits.take(2)).collect()))
+}
+
+/// Which fields of a core are `KnownChildSensitiveDataConsents`.
+fn children(id: u32, version: u32) -> Range<usize> {
+    match (id, version) {
+        (7, 1) => 21..23,
+        (7, _) => 25..28,
+        (8, _) => 14..16,
+        (10, _) => 12..13,
+        (11 | 18, _) => 14..15,
+        (12 | 13 | 14 | 20, _) => 13..16,
+        (15, _) => 16..19,
+        (17, _) => 14..19,
+        (21, _) => 15..20,
+        _ => 13..14,
+    }
 }
 
 /// Reads a US Privacy string: version, notice, opt-out of sale, service provider agreement. `1---` says that

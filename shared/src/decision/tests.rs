@@ -5,8 +5,12 @@ use serde_json::{Value, json};
 use super::*;
 use crate::actions::{Action, Actions, InsertionHash, Level, ViewType};
 use crate::attributes::Dictionary;
+use crate::fact::{Fact, What};
+use crate::ids::{FactId, InsertionId, SessionId, Version, VisitorId};
+use crate::limits;
 use crate::model::features::Feature;
 use crate::model::{FRACTION, Model, Part};
+use crate::profile::Profile;
 use crate::time::{Day, EPOCH_MS};
 use crate::vocabulary::Vocabulary;
 
@@ -414,4 +418,45 @@ fn s4_07_only_recipients_see_a_limited_offer_and_one_that_would_be_placed_is_ask
         all["ad"][1]["sizes"] = json!([[1, 1]]);
     });
     assert_eq!(with(&small, Some(Holding::May), &[TOP]).2, None);
+}
+
+#[test]
+fn a_cap_of_so_many_hours_needs_what_a_snapshot_holds() {
+    let catalogue = catalogue(|all| all["campaign"][0]["caps"] = cap("impression", 1, 720, "hours"));
+    let then = noon().now - 715 * 3_600_000;
+    let visitor = VisitorId::mint(then - 1_000, [1; 10]);
+    let entity = catalogue.ad(1).unwrap().entity;
+    let what = What::Action { insertion: InsertionId([7; 16]), verb: Verb::IMPRESSION, view_type: ViewType(0), entity };
+    let old = Fact { id: FactId::from_bytes([1; 16]), visitor, received: then, at: then, what };
+    let page = What::Page { session: SessionId(1) };
+    let page = Fact { id: FactId::from_bytes([2; 16]), visitor, received: noon().now, at: noon().now, what: page };
+    let profile = Profile::of([&old, &page]);
+    let since = Day(Minute::at(noon().now).day().0 - (limits::SNAPSHOT_WINDOWS[0] - 1));
+    let sub = profile.sub_profile_since(Version::default(), true, since);
+    let person = Person { actions: sub.actions().into_iter().collect(), ..Person::default() };
+    let decided = Question::new(&catalogue, Some(&person), &Subject::default(), sized(&[&[]]), noon()).decide(None);
+    let ad = catalogue.offers[decided[0].unwrap()].entity.ad;
+    assert_eq!(ad, 3, "the impression of 715 hours ago is at the cap");
+}
+
+#[test]
+fn a_campaign_that_cannot_fill_the_page_keeps_no_strict_ad_from_being_asked_for() {
+    let catalogue = catalogue(|all| {
+        all["campaign"][0]["roadblock"] = json!(true);
+        all["campaign"][0]["bid"] = json!({ "cpm_micros": 9 });
+        // One ad: it never fills two placements.
+        all["ad"][1]["ad_group"] = json!("g3");
+        for strict in [1, 2] {
+            all["campaign"][strict]["cap_mode"] = json!("strict");
+            all["campaign"][strict]["caps"] = cap("impression", 5, 1, "days");
+            all["campaign"][strict]["bid"] = json!({ "cpm_micros": 5 });
+        }
+    });
+    let (person, nobody, any) = (Person::default(), Subject::default(), Placement::default());
+    let question = Question::new(&catalogue, Some(&person), &nobody, vec![any, any], noon());
+    let choices = question.strict();
+    assert!(choices.iter().all(|choices| choices.len() > 1), "{choices:?}");
+    let granted: Vec<Option<usize>> = vec![choices[0].first().copied(), choices[1].get(1).copied()];
+    let decided = question.decide(Some(&granted));
+    assert_eq!(decided.iter().map(|won| won.ok()).collect::<Vec<_>>(), granted);
 }

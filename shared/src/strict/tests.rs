@@ -267,3 +267,19 @@ proptest! {
         prop_assert!(seen.len() <= 3 * limit as usize);
     }
 }
+
+#[test]
+fn who_is_between_two_objects_keeps_what_it_passes_on() {
+    let mut world = World::default();
+    let (c, b, a) = (visitor(1), visitor(2), visitor(3));
+    let mut granted = |to, epoch, members: &[VisitorId], n: u32, minute: u32| {
+        let links = Some(Links { epoch: Epoch(epoch), members: members.to_vec() });
+        let call = Call { to, links, entries: Entries::new(), ask: Ask::Claim(claim(2, &[n], &[])) };
+        world.call(&call, Minute(noon().0 + minute)).granted.len()
+    };
+    assert_eq!([granted(a, 0, &[a], 1, 0), granted(a, 0, &[a], 2, 0)], [1, 1], "alone, two of two");
+    assert_eq!(granted(b, 5, &[b, c], 3, 1), 1, "c decides, and knows of nobody's");
+    assert_eq!(granted(a, 6, &[a, b], 4, 1), 0, "by b, c hears of a's two");
+    // c is cut.
+    assert_eq!([granted(b, 7, &[a, b], 5, 2), granted(a, 7, &[a, b], 6, 2)], [0, 0], "b knows of a's two");
+}

@@ -1,27 +1,27 @@
 use super::build::{Tcf, Writer, gpp};
 use super::*;
 
-/// A US section by its specification: id, version, two-bit fields in the core, which of them are opt-outs,
-/// whether a GPC segment may follow.
+/// A US section by its specification: id, version, two-bit fields in the core, which of them are opt-outs or consents
+/// for a known child, whether a GPC segment may follow.
 const SECTIONS: [(u32, u64, usize, &[usize], bool); 18] = [
-    (7, 1, 27, &[6, 7, 8], true),
-    (7, 2, 32, &[6, 7, 8], true),
-    (8, 1, 20, &[3, 4], true),
-    (9, 1, 17, &[3, 4], false),
-    (10, 1, 16, &[3, 4], true),
-    (11, 1, 18, &[4, 5], false),
-    (12, 1, 19, &[3, 4], true),
-    (13, 1, 20, &[3, 4], false),
-    (14, 1, 20, &[3, 4], true),
-    (15, 1, 23, &[3, 4], true),
-    (16, 1, 18, &[3, 4], true),
-    (17, 1, 23, &[3, 4], true),
-    (18, 1, 18, &[4, 5], true),
-    (19, 1, 18, &[3, 4], true),
-    (20, 1, 20, &[3, 4], true),
-    (21, 1, 24, &[3, 4], true),
-    (22, 1, 18, &[3, 4], true),
-    (23, 1, 18, &[3, 4], true),
+    (7, 1, 27, &[6, 7, 8, 21, 22], true),
+    (7, 2, 32, &[6, 7, 8, 25, 26, 27], true),
+    (8, 1, 20, &[3, 4, 14, 15], true),
+    (9, 1, 17, &[3, 4, 13], false),
+    (10, 1, 16, &[3, 4, 12], true),
+    (11, 1, 18, &[4, 5, 14], false),
+    (12, 1, 19, &[3, 4, 13, 14, 15], true),
+    (13, 1, 20, &[3, 4, 13, 14, 15], false),
+    (14, 1, 20, &[3, 4, 13, 14, 15], true),
+    (15, 1, 23, &[3, 4, 16, 17, 18], true),
+    (16, 1, 18, &[3, 4, 13], true),
+    (17, 1, 23, &[3, 4, 14, 15, 16, 17, 18], true),
+    (18, 1, 18, &[4, 5, 14], true),
+    (19, 1, 18, &[3, 4, 13], true),
+    (20, 1, 20, &[3, 4, 13, 14, 15], true),
+    (21, 1, 24, &[3, 4, 15, 16, 17, 18, 19], true),
+    (22, 1, 18, &[3, 4, 13], true),
+    (23, 1, 18, &[3, 4, 13], true),
 ];
 
 /// Fields are 2 ("no", "did not opt out", "consent") but for the one given.
@@ -36,7 +36,7 @@ fn section(version: u64, fields: usize, odd: Option<(usize, u64)>) -> String {
 }
 
 #[test]
-fn every_us_section_opts_out_by_its_own_fields() {
+fn every_us_section_refuses_by_its_own_fields() {
     for (id, version, fields, opt_outs, _) in SECTIONS {
         let ask = |odd| {
             let text = gpp(&[(id, &section(version, fields, odd))]);
@@ -103,7 +103,8 @@ fn published_examples_come_out_as_they_say() {
         ("DBABLA~BAAAAAAAAQA", false),
         ("DBABLA~BVVVVVVVVWA", true),
         ("DBABLA~BVVVVVVVVWA.YA", true),
-        ("DBABLA~CAAAAAAAAAWA.Q", false),
+        // A consent for a known child is withheld.
+        ("DBABLA~CAAAAAAAAAWA.Q", true),
         ("DBABFg~BAAAAAQA", false),
         ("DBABFg~BVVVVVmA", true),
         ("DBABRg~BAAAABA", false),
@@ -142,9 +143,8 @@ fn only_the_sections_that_apply_are_asked() {
 #[test]
 fn no_section_that_applies_is_no_signal() {
     let opted_out = gpp(&[(8, &section(1, 20, Some((3, 1))))]);
-    for (text, sid) in
-        [(opted_out.as_str(), Some(&[-1][..])), (&opted_out, Some(&[])), ("", Some(&[-1])), ("DBAA", None)]
-    {
+    assert_eq!(with_gpp(&opted_out, Some(&[]), &allowing()), no(Refusal::Gpp), "not known yet: all are asked");
+    for (text, sid) in [(opted_out.as_str(), Some(&[-1][..])), ("", Some(&[-1])), ("DBAA", None), ("DBAA", Some(&[]))] {
         assert_eq!(with_gpp(text, sid, &tenant("")), no(Refusal::Policy));
         assert_eq!(with_gpp(text, sid, &allowing()), Permission::Full);
     }
