@@ -44,6 +44,9 @@ pub enum BackupError {
     /// The file in it is not whole.
     #[error("the backup is damaged: {0}")]
     Damaged(String),
+    /// A later release took it.
+    #[error("the backup in {} was taken by a later release: restore it with that one", .0.display())]
+    Later(PathBuf),
 }
 
 impl From<rusqlite::Error> for BackupError {
@@ -60,9 +63,10 @@ fn failed<'a>(what: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> B
 /// before is in one of the two. `step` names each.
 ///
 /// # Errors
-/// [`BackupError`].
+/// [`BackupError`], and [`StoreError::Missing`] where there is nothing to copy.
 pub fn take(data: &Path, to: &Path, mut step: impl FnMut(&'static str)) -> Result<(), BackupError> {
-    fs::create_dir_all(to).map_err(failed("cannot make", to))?;
+    store::existing(data)?;
+    store::make_folder(to).map_err(failed("cannot make", to))?;
     if fs::read_dir(to).map_err(failed("cannot read", to))?.next().is_some() {
         return Err(BackupError::NotEmpty(to.to_owned()));
     }
@@ -112,6 +116,9 @@ pub fn inspect(from: &Path) -> Result<Held, BackupError> {
         return Err(BackupError::None(from.to_owned()));
     }
     let conn = open(&path)?;
+    if store::is_later(&conn)? {
+        return Err(BackupError::Later(from.to_owned()));
+    }
     let read = "SELECT (SELECT count(*) FROM visitors), (SELECT count(*) FROM people),
         (SELECT ifnull(max(last_seen), 0) FROM visitors), (SELECT folded FROM meta)";
     let [visitors, people, newest, folded] =
@@ -134,11 +141,16 @@ fn open(path: &Path) -> Result<Connection, BackupError> {
 }
 
 /// Puts a backup in the place of what is in `data`, which is kept in a folder beside it. All snapshots and lookups are
-/// published anew. Gives where the old files are now, if there were any.
+/// published anew. Gives where the old files are now, if there were any. `step` names each file that is copied.
 ///
 /// # Errors
 /// [`BackupError`], and [`StoreError::InUse`] while a process serves from `data`.
-pub fn restore(data: &Path, from: &Path, now: Millis) -> Result<Option<PathBuf>, BackupError> {
+pub fn restore(
+    data: &Path,
+    from: &Path,
+    now: Millis,
+    mut step: impl FnMut(&'static str),
+) -> Result<Option<PathBuf>, BackupError> {
     inspect(from)?;
     let _lock = store::lock(data)?;
     let _alone = store::writing(data, true)?;
@@ -148,15 +160,17 @@ pub fn restore(data: &Path, from: &Path, now: Millis) -> Result<Option<PathBuf>,
     }
     // A store that cannot be read any more is no reason to stay without one.
     let before = Before::of(cut.as_deref().unwrap_or(data)).unwrap_or_default();
-    let fresh = begin(data)?;
-    for file in [store::FILE, log::FILE] {
-        if from.join(file).exists() {
-            copy(&from.join(file), &fresh.join(file))?;
+    let fresh = make(data, |fresh| {
+        for file in [store::FILE, log::FILE] {
+            if from.join(file).exists() {
+                step(file);
+                copy(&from.join(file), &fresh.join(file))?;
+            }
         }
-    }
-    let mut conn = store::open(&fresh)?;
-    renew(&mut conn, &before, now)?;
-    finish(conn, &fresh)?;
+        let mut conn = store::open(fresh)?;
+        renew(&mut conn, &before, now)?;
+        finish(conn, fresh)
+    })?;
     // A log that cannot be read any more is no reason to stay without one.
     if let Err(e) = erase::keep_unfolded(data) {
         tracing::warn!(error = %crate::chain(&e), "erasures that only the old log holds are lost");
@@ -179,19 +193,24 @@ fn cut(data: &Path) -> Result<Option<PathBuf>, BackupError> {
     Ok(aside.max().map(|(_, path)| path))
 }
 
-/// Makes an empty folder for a store that is to be whole before it takes another's place. While it is there nobody serves:
-/// another run finishes the work.
-pub(crate) fn begin(data: &Path) -> Result<PathBuf, BackupError> {
+/// Makes a whole store in a folder of its own, before it takes another's place. While the folder is there nobody serves:
+/// another run finishes the work. Where `fill` fails it goes again, unless a run before was cut while it took the place.
+pub(crate) fn make<E: From<BackupError>>(data: &Path, fill: impl FnOnce(&Path) -> Result<(), E>) -> Result<PathBuf, E> {
     let fresh = data.join(store::RESTORING);
-    if fresh.exists() {
+    let was_there = fresh.exists();
+    let is_moved = was_there && (!store::file(data).exists() || !store::file(&fresh).exists());
+    if was_there {
         give_up(&fresh)?;
     }
-    fs::create_dir(&fresh).map_err(failed("cannot make", &fresh))?;
-    Ok(fresh)
+    store::make_folder(&fresh).map_err(failed("cannot make", &fresh))?;
+    let filled = fill(&fresh);
+    if filled.is_err() && !is_moved {
+        give_up(&fresh)?;
+    }
+    filled.map(|()| fresh)
 }
 
-/// Removes that folder.
-pub(crate) fn give_up(fresh: &Path) -> Result<(), BackupError> {
+fn give_up(fresh: &Path) -> Result<(), BackupError> {
     fs::remove_dir_all(fresh).map_err(failed("cannot remove", fresh))
 }
 
@@ -366,7 +385,7 @@ fn put_aside(data: &Path, aside: &Path) -> Result<Option<PathBuf>, BackupError> 
         for end in ["", "-wal", "-shm"] {
             let old = data.join(format!("{file}{end}"));
             if old.exists() {
-                fs::create_dir_all(aside).map_err(failed("cannot make", aside))?;
+                store::make_folder(aside).map_err(failed("cannot make", aside))?;
                 fs::rename(&old, aside.join(format!("{file}{end}"))).map_err(failed("cannot move", &old))?;
                 moved = Some(aside.to_owned());
             }

@@ -29,12 +29,14 @@ use anyhow::Context as _;
 use causeway_origin::config::{Config, LogFormat};
 use causeway_origin::erase::{journal::Journal, replay};
 use causeway_origin::group::Rules;
+use causeway_origin::store::StoreError;
 use causeway_origin::tenants::{Known, Tenants};
 use causeway_origin::{clock, keyfile, serve, store};
 use causeway_shared::keys::Keys;
 use clap::{Args, Parser, Subcommand};
+use serde_json::json;
 
-use self::output::Format;
+use self::output::{Format, say};
 
 #[derive(Debug, Parser)]
 #[command(name = "causeway", version, about = "Recognises one person on many browsers: the origin.")]
@@ -57,7 +59,7 @@ struct Common {
 
 impl Common {
     fn load(&self) -> anyhow::Result<Config> {
-        Ok(Config::load(&self.config, |name| std::env::var(name).ok())?)
+        Ok(Config::load(&self.config, |name| std::env::var_os(name))?)
     }
 }
 
@@ -70,8 +72,15 @@ struct Opened {
 }
 
 impl Opened {
+    /// The store that is there: a mistaken folder is not to look like one of which nobody is known.
     fn new(common: &Common) -> anyhow::Result<Self> {
         let config = common.load()?;
+        store::existing(&config.data)?;
+        Self::or_made(config)
+    }
+
+    /// The same, made where there is none.
+    fn or_made(config: Config) -> anyhow::Result<Self> {
         let keys = keyfile::load_checked(&config.keys, &config.edge)?;
         let writing = store::writing(&config.data, false)?;
         let mut conn = store::open(&config.data)?;
@@ -112,27 +121,29 @@ fn named<'t>(tenants: &'t Tenants, name: Option<&str>) -> anyhow::Result<&'t Kno
     })
 }
 
-/// Whether a plan is to be carried out: as said, or as answered on a terminal. Else it is printed.
+/// Whether a plan is to be carried out: as said, or as answered on a terminal, where it is shown. Else it is what is printed.
 fn confirmed(yes: bool, plan: &serde_json::Value, common: &Common) -> anyhow::Result<bool> {
     if yes {
         return Ok(true);
     }
-    common.output.one(plan)?;
     if std::io::stdin().is_terminal() {
-        eprint!("do it? [y/N] ");
+        // What is printed may go to a file: who answers is to see what is asked.
+        say(&output::lines(plan));
+        say("do it? [y/N]");
         let mut answer = String::new();
         std::io::stdin().read_line(&mut answer)?;
         if matches!(answer.trim(), "y" | "yes") {
             return Ok(true);
         }
     }
-    eprintln!("nothing was changed: add --yes to do it");
+    common.output.one(plan)?;
+    say("nothing was changed: add --yes to do it");
     Ok(false)
 }
 
 /// Whether a process serves from the data directory.
 fn is_served(config: &Config) -> bool {
-    matches!(store::lock(&config.data), Err(store::StoreError::InUse(_)))
+    matches!(store::lock(&config.data), Err(StoreError::InUse(_)))
 }
 
 #[derive(Debug, Subcommand)]
@@ -213,7 +224,10 @@ pub(crate) fn main() -> ExitCode {
         // A reader that has enough, such as `head`.
         Err(e) if is_closed_pipe(&e) => ExitCode::SUCCESS,
         Err(e) => {
-            eprintln!("causeway: {e:#}");
+            match cli.common.output {
+                Format::Table => say(&format!("causeway: {e:#}")),
+                Format::Json => say(&json!({ "error": { "message": format!("{e:#}") } }).to_string()),
+            }
             ExitCode::from(1)
         }
     }

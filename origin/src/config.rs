@@ -1,5 +1,6 @@
 //! The origin's configuration: one TOML file, the environment over it, checked as a whole.
 
+use std::ffi::OsString;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,6 +10,7 @@ use causeway_shared::ids::Millis;
 use causeway_shared::limits;
 use causeway_shared::vocabulary::Vocabulary;
 use serde::Deserialize;
+use tracing_subscriber::EnvFilter;
 use ureq::http::Uri;
 
 use crate::jobs::{Every, Job};
@@ -175,21 +177,28 @@ impl Config {
     ///
     /// # Errors
     /// [`ConfigError`], with every problem of the document at once.
-    pub fn load(path: &Path, env: impl Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {
+    pub fn load(path: &Path, env: impl Fn(&str) -> Option<OsString>) -> Result<Self, ConfigError> {
         let text =
             std::fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
         let base = path.parent().unwrap_or(Path::new(""));
         Self::parse(&text, path, base, env)
     }
 
-    fn parse(text: &str, path: &Path, base: &Path, env: impl Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {
+    fn parse(
+        text: &str,
+        path: &Path,
+        base: &Path,
+        env: impl Fn(&str) -> Option<OsString>,
+    ) -> Result<Self, ConfigError> {
         let not_understood =
             |source: toml::de::Error| ConfigError::Parse { path: path.to_owned(), source: Box::new(source) };
         // Once as it stands, so that an error in the file shows its line.
         toml::from_str::<Document>(text).map_err(not_understood)?;
         let mut table: toml::Table = toml::from_str(text).map_err(not_understood)?;
         for key in ["data", "keys"] {
-            if let Some(toml::Value::String(relative)) = table.get_mut(key) {
+            if let Some(toml::Value::String(relative)) = table.get_mut(key)
+                && !relative.is_empty()
+            {
                 *relative = base.join(&*relative).to_string_lossy().into_owned();
             }
         }
@@ -226,12 +235,13 @@ fn words(path: &Path) -> Result<Vocabulary, ConfigError> {
 }
 
 /// Puts the environment's values in the place of the file's.
-fn overlay(table: &mut toml::Table, env: impl Fn(&str) -> Option<String>) -> Result<(), ConfigError> {
+fn overlay(table: &mut toml::Table, env: impl Fn(&str) -> Option<OsString>) -> Result<(), ConfigError> {
     for setting in SETTINGS {
         let Some(text) = env(setting.env) else {
             continue;
         };
         let wrong = ConfigError::Environment { name: setting.env, expected: setting.shape.says() };
+        let Ok(text) = text.into_string() else { return Err(wrong) };
         let value = match setting.shape {
             Shape::Number => match text.parse() {
                 Ok(number) => toml::Value::Integer(number),
@@ -258,8 +268,16 @@ impl Document {
         let mut say = |path: &str, message: &str| {
             problems.push(Problem { path: path.to_owned(), message: message.to_owned() });
         };
-        if !self.listen.contains(':') {
+        if self.listen.rsplit_once(':').is_none_or(|(_, port)| port.parse::<u16>().is_err()) {
             say("listen", "an address and a port like 127.0.0.1:8788 are needed");
+        }
+        if let Err(e) = EnvFilter::try_new(&self.log) {
+            say("log", &format!("levels like info or causeway_origin=debug are needed: {e}"));
+        }
+        for (key, path) in [("data", &self.data), ("keys", &self.keys)] {
+            if path.as_os_str().is_empty() {
+                say(key, "a path is needed");
+            }
         }
         if !(1..=64).contains(&self.readers) {
             say("readers", "between 1 and 64 connections are needed");
@@ -318,6 +336,7 @@ impl Document {
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
+    use std::os::unix::ffi::OsStringExt as _;
 
     use super::*;
 
@@ -326,9 +345,22 @@ mod tests {
     fn parse(text: &str, env: &[(&str, &str)]) -> Result<Config, ConfigError> {
         let find = |name: &str| {
             let pair = env.iter().find(|(n, _)| *n == name)?;
-            Some(pair.1.to_owned())
+            Some(pair.1.into())
         };
         Config::parse(text, Path::new("/etc/cw/causeway.toml"), Path::new("/etc/cw"), find)
+    }
+
+    #[test]
+    fn what_the_origin_would_not_start_with_is_a_problem_of_the_configuration() {
+        let set = "listen = \"127.0.0.1:99999\"\nlog = \"==\"\ndata = \"\"\n";
+        let said = parse(&format!("{set}{SMALL}"), &[]).unwrap_err().to_string();
+        for path in ["listen:", "log:", "data:"] {
+            assert!(said.contains(path), "{path} is missing in {said}");
+        }
+        let text = |name: &str| (name == "CAUSEWAY_LISTEN").then(|| OsString::from_vec(vec![0xff]));
+        let at = Path::new("/etc/cw");
+        let said = Config::parse(SMALL, &at.join("causeway.toml"), at, text).unwrap_err().to_string();
+        assert!(said.contains("CAUSEWAY_LISTEN"), "{said}");
     }
 
     #[test]

@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 
 use self::file::{Hashed, Sink};
 use self::tables::{Cell, PERSON, SCHEMA, TABLES, Table};
-use crate::store::{Counters, StoreError, TenantNo};
+use crate::store::{Counters, StoreError, TenantNo, make_folder};
 
 pub use self::file::Form;
 
@@ -137,7 +137,7 @@ pub fn thresholds(config: &EdgeConfig) -> BTreeMap<String, u16> {
 pub fn run(conn: &mut Connection, job: Job<'_>, progress: &mut dyn FnMut(&str, u64)) -> Result<Manifest, ExportError> {
     let tx = conn.transaction()?;
     let tenants = tenants(&tx, job.tenant)?;
-    fs::create_dir_all(job.to).map_err(failed(job.to))?;
+    make_folder(job.to).map_err(failed(job.to))?;
     if fs::read_dir(job.to).map_err(failed(job.to))?.next().is_some() {
         return Err(ExportError::NotEmpty(job.to.to_owned()));
     }

@@ -19,6 +19,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use axum::Router;
+use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -50,6 +51,19 @@ const BODY_TIME: Duration = Duration::from_secs(30);
 /// What a write says that it has applied, to be answered once it is folded: the outbox answers after what came before it,
 /// and an entry 0 was never handed out.
 const AFTER_ALL: &[u64] = &[0];
+
+/// A body, bounded in size and time.
+async fn read_body(body: Body, what: &str, most: usize) -> Result<Bytes, ApiError> {
+    match tokio::time::timeout(BODY_TIME, axum::body::to_bytes(body, most)).await {
+        Ok(Ok(bytes)) => Ok(bytes),
+        // The only other reason is a caller that left, who reads no answer.
+        Ok(Err(_)) => Err(ApiError::too_large(what, most)),
+        Err(_) => {
+            let message = format!("{what} did not come within {} seconds", BODY_TIME.as_secs());
+            Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, "timeout", message))
+        }
+    }
+}
 
 /// What every request sees.
 #[derive(Debug)]

@@ -13,6 +13,7 @@ use causeway_shared::keys::{Key, KeyRing, Keys, ProofAlg, ProofKey, Stage};
 use causeway_shared::limits;
 
 use crate::config::lines;
+use crate::store::make_folder;
 
 /// The `kid` of the proof key that a dev tenant signs its own proofs with.
 pub const DEV_PROOF: &str = "dev-1";
@@ -115,6 +116,27 @@ pub fn load(path: &Path) -> Result<Keys, KeyError> {
     })
 }
 
+/// Held while the key file is changed: another that changes it waits.
+#[derive(Debug)]
+pub struct Lock(#[expect(dead_code, reason = "the open folder is the lock")] std::fs::File);
+
+/// Takes the file's folder until the lock is dropped, from reading the file on: else of two changes one is lost.
+///
+/// # Errors
+/// [`KeyError::Write`].
+pub fn lock(path: &Path) -> Result<Lock, KeyError> {
+    let folder = folder(path);
+    let locked = make_folder(folder).and_then(|()| std::fs::File::open(folder)).and_then(|folder| {
+        folder.lock()?;
+        Ok(Lock(folder))
+    });
+    locked.map_err(|source| KeyError::Write { path: path.to_owned(), source })
+}
+
+fn folder(path: &Path) -> &Path {
+    path.parent().filter(|parent| *parent != Path::new("")).unwrap_or(Path::new("."))
+}
+
 /// Whether others than the owner may read the file.
 #[must_use]
 pub fn is_exposed(path: &Path) -> bool {
@@ -127,16 +149,15 @@ pub fn is_exposed(path: &Path) -> bool {
 /// [`KeyError::Write`]; the file before is then still whole.
 pub fn save(path: &Path, keys: &Keys) -> Result<(), KeyError> {
     let failed = |source| KeyError::Write { path: path.to_owned(), source };
+    // A link goes on to point at the keys that are used.
+    let path = &std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let text = serde_json::to_string_pretty(keys).map_err(|e| failed(e.into()))?;
     write_private(path, text.as_bytes()).map_err(failed)
 }
 
 fn write_private(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    let folder = match path.parent() {
-        Some(parent) if parent != Path::new("") => parent,
-        _ => Path::new("."),
-    };
-    std::fs::create_dir_all(folder)?;
+    let folder = folder(path);
+    make_folder(folder)?;
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let beside = folder.join(format!(".{name}.{}", std::process::id()));
     let written = std::fs::OpenOptions::new()
@@ -231,8 +252,10 @@ pub fn retire(ring: &mut KeyRing, id: Option<u8>) -> Result<u8, KeyError> {
             old.ok_or(KeyError::NothingOld)?
         }
     };
+    // Of two active ones, which a file made by hand may have, one can go.
+    let is_only = ring.0.iter().filter(|k| k.stage == Stage::Active).count() == 1;
     match ring.0.get(place) {
-        Some(key) if key.stage == Stage::Active => Err(KeyError::Active(key.id)),
+        Some(key) if key.stage == Stage::Active && is_only => Err(KeyError::Active(key.id)),
         Some(_) => Ok(ring.0.remove(place).id),
         None => Err(KeyError::NothingOld),
     }
@@ -300,6 +323,30 @@ mod tests {
         assert_eq!(ring.0.len(), 2);
         assert!(matches!(retire(&mut ring, Some(9)), Err(KeyError::Unknown(9))));
         assert_eq!(retire(&mut ring, Some(3)).unwrap(), 3);
+    }
+
+    #[test]
+    fn of_two_active_keys_one_can_go() {
+        let mut ring = KeyRing::default();
+        rotate(&mut ring).unwrap();
+        add(&mut ring, Stage::Active).unwrap();
+        let mut found = Keys { sync: ring.clone(), ..Keys::default() }.problems([]);
+        assert_eq!(found.pop().unwrap().message, "2 keys are active, one is to be: run `causeway keys retire --id`");
+        assert_eq!(retire(&mut ring, Some(2)).unwrap(), 2);
+        assert!(matches!(retire(&mut ring, Some(1)), Err(KeyError::Active(1))));
+    }
+
+    #[test]
+    fn a_link_to_the_file_stays_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let [link, real] = ["keys.json", "real.json"].map(|name| folder.path().join(name));
+        save(&real, &Keys::default()).unwrap();
+        std::os::unix::fs::symlink(&real, &link).unwrap();
+        let mut keys = Keys::default();
+        complete(&mut keys, &edge()).unwrap();
+        save(&link, &keys).unwrap();
+        assert!(link.is_symlink());
+        assert_eq!(load(&real).unwrap(), keys);
     }
 
     #[test]

@@ -6,6 +6,7 @@
 pub mod readers;
 mod upgrade;
 
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -64,6 +65,9 @@ pub enum StoreError {
         /// Why.
         why: String,
     },
+    /// Another program's file has the store's name.
+    #[error("the store's file is another program's: this release knows none of its tables")]
+    Foreign,
     /// SQLite refused.
     #[error("the store failed")]
     Sqlite(#[from] rusqlite::Error),
@@ -117,6 +121,14 @@ static MIGRATIONS: LazyLock<Migrations<'static>> = LazyLock::new(|| {
     ])
 });
 
+/// Makes a folder, and those above it, that nobody but its owner reads: personal data lies in it.
+///
+/// # Errors
+/// As the operating system says; none where it is there.
+pub fn make_folder(path: &Path) -> std::io::Result<()> {
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
 /// The store's file in a data directory.
 #[must_use]
 pub fn file(data: &Path) -> PathBuf {
@@ -128,7 +140,7 @@ pub fn file(data: &Path) -> PathBuf {
 /// # Errors
 /// [`StoreError::Directory`], [`StoreError::Sqlite`], [`StoreError::Migration`].
 pub fn open(data: &Path) -> Result<Connection, StoreError> {
-    std::fs::create_dir_all(data).map_err(|source| StoreError::Directory { path: data.to_owned(), source })?;
+    make_folder(data).map_err(|source| StoreError::Directory { path: data.to_owned(), source })?;
     if data.join(RESTORING).exists() {
         return Err(StoreError::HalfRestored(data.to_owned()));
     }
@@ -137,13 +149,26 @@ pub fn open(data: &Path) -> Result<Connection, StoreError> {
     Ok(conn)
 }
 
+/// The store's file, of a store that is there.
+///
+/// # Errors
+/// [`StoreError::Missing`].
+pub fn existing(data: &Path) -> Result<PathBuf, StoreError> {
+    let path = file(data);
+    if path.exists() { Ok(path) } else { Err(StoreError::Missing(path)) }
+}
+
 /// Makes a connection to the store's file the one that writes, and brings the schema up to date. A file system without
 /// shared memory needs `locking_mode=EXCLUSIVE` to be set before.
 ///
 /// # Errors
-/// [`StoreError::Sqlite`], [`StoreError::Migration`].
+/// [`StoreError::Foreign`], [`StoreError::Sqlite`], [`StoreError::Migration`].
 pub fn prepare(conn: &mut Connection) -> Result<(), StoreError> {
     conn.busy_timeout(Duration::from_secs(5))?;
+    const FOREIGN: &str = "SELECT user_version = 0 AND EXISTS (SELECT 1 FROM sqlite_schema) FROM pragma_user_version";
+    if conn.query_row(FOREIGN, [], |row| row.get(0))? {
+        return Err(StoreError::Foreign);
+    }
     // Durable at every commit (invariant 6): WAL alone would sync at checkpoints only.
     conn.pragma_update(None, "journal_mode", "WAL")?;
     conn.pragma_update(None, "synchronous", "FULL")?;
@@ -154,15 +179,20 @@ pub fn prepare(conn: &mut Connection) -> Result<(), StoreError> {
     Ok(MIGRATIONS.to_latest(conn)?)
 }
 
+/// Whether a later release wrote a store.
+///
+/// # Errors
+/// [`StoreError::Migration`].
+pub fn is_later(conn: &Connection) -> Result<bool, StoreError> {
+    Ok(MIGRATIONS.pending_migrations(conn)? < 0)
+}
+
 /// Opens the store for reading only.
 ///
 /// # Errors
 /// [`StoreError::Missing`], [`StoreError::Sqlite`].
 pub fn open_readonly(data: &Path) -> Result<Connection, StoreError> {
-    let path = file(data);
-    if !path.exists() {
-        return Err(StoreError::Missing(path));
-    }
+    let path = existing(data)?;
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let conn = Connection::open_with_flags(path, flags)?;
     conn.busy_timeout(Duration::from_secs(5))?;
@@ -183,7 +213,7 @@ pub const RESTORING: &str = "restoring";
 /// [`StoreError::Writing`] where one goes on that the other cannot be beside, [`StoreError::Directory`].
 pub fn writing(data: &Path, alone: bool) -> Result<Lock, StoreError> {
     let failed = |source| StoreError::Directory { path: data.to_owned(), source };
-    std::fs::create_dir_all(data).map_err(failed)?;
+    make_folder(data).map_err(failed)?;
     let file = std::fs::File::create(data.join("causeway.writing")).map_err(failed)?;
     let locked = if alone { file.try_lock() } else { file.try_lock_shared() };
     match locked {
@@ -227,7 +257,7 @@ pub fn lock(data: &Path) -> Result<Lock, StoreError> {
 /// Takes a file's lock, or says who has it.
 fn locked(data: &Path, name: &str, taken: fn(PathBuf) -> StoreError) -> Result<Lock, StoreError> {
     let failed = |source| StoreError::Directory { path: data.to_owned(), source };
-    std::fs::create_dir_all(data).map_err(failed)?;
+    make_folder(data).map_err(failed)?;
     let file = std::fs::File::create(data.join(name)).map_err(failed)?;
     match file.try_lock() {
         Ok(()) => Ok(Lock(file)),

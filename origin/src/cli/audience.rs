@@ -2,7 +2,6 @@
 //! there, and puts into them whoever changed since; without a file everybody, which takes a while for millions. A serving origin
 //! has them ready, and answers the same over HTTP.
 
-use std::io::Write as _;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -268,7 +267,7 @@ impl To {
     /// Writes lines, some at a time, until there are no more.
     pub(super) fn write(
         &self,
-        head: impl FnOnce(Lines) -> &'static str,
+        head: fn(Lines) -> &'static str,
         mut next: impl FnMut(Lines) -> anyhow::Result<Option<String>>,
     ) -> anyhow::Result<()> {
         let lines = match self.form {
@@ -276,15 +275,21 @@ impl To {
             Form::Ndjson => Lines::Ndjson,
             Form::Parquet => bail!("`audience export` alone writes Parquet"),
         };
-        let mut out: Box<dyn std::io::Write> = match &self.to {
-            Some(path) => Box::new(std::fs::File::create_new(path).with_context(|| format!("{}", path.display()))?),
-            None => Box::new(std::io::stdout().lock()),
+        let mut all = |out: &mut dyn std::io::Write| {
+            out.write_all(head(lines).as_bytes())?;
+            while let Some(text) = next(lines)? {
+                out.write_all(text.as_bytes())?;
+            }
+            Ok(out.flush()?)
         };
-        out.write_all(head(lines).as_bytes())?;
-        while let Some(text) = next(lines)? {
-            out.write_all(text.as_bytes())?;
+        match &self.to {
+            None => all(&mut std::io::stdout().lock()),
+            Some(path) => {
+                let mut file = std::fs::File::create_new(path).with_context(|| format!("{}", path.display()))?;
+                // Half a file is not to be taken for a whole one.
+                all(&mut file).inspect_err(|_| drop(std::fs::remove_file(path)))
+            }
         }
-        Ok(out.flush()?)
     }
 }
 

@@ -5,22 +5,28 @@ use std::path::Path;
 use causeway_origin::{backup, clock};
 use serde_json::json;
 
-use super::output::bar;
+use super::output::{bar, say};
 use super::{Common, Opened, is_served};
 
 pub(super) fn take(to: &Path, common: &Common) -> anyhow::Result<()> {
     let config = common.load()?;
-    let bar = bar(2, "{pos} of {len} files, {msg}");
-    backup::take(&config.data, to, |file| {
-        bar.set_message(file);
-        bar.inc(1);
-    })?;
-    bar.finish_and_clear();
+    with_bar(|step| backup::take(&config.data, to, step))?;
     let held = backup::inspect(to)?;
     common.output.one(&json!({
         "folder": to.display().to_string(), "visitors": held.visitors, "people": held.people,
         "unfolded_records": held.records, "newest_ms": held.newest,
     }))
+}
+
+/// Shows the file that is copied.
+fn with_bar<T>(copy: impl FnOnce(&mut dyn FnMut(&'static str)) -> T) -> T {
+    let bar = bar(2, "{pos} of {len} files, {msg}");
+    let copied = copy(&mut |file| {
+        bar.set_message(file);
+        bar.inc(1);
+    });
+    bar.finish_and_clear();
+    copied
 }
 
 pub(super) fn restore(from: &Path, yes: bool, common: &Common) -> anyhow::Result<()> {
@@ -32,19 +38,19 @@ pub(super) fn restore(from: &Path, yes: bool, common: &Common) -> anyhow::Result
     });
     if !yes {
         if is_served(&config) {
-            eprintln!("the origin serves from that folder: stop it first");
+            say("the origin serves from that folder: stop it first");
         }
-        eprintln!("nothing was changed: add --yes to do it; what is there now is kept beside it");
+        say("nothing was changed: add --yes to do it; what is there now is kept beside it");
         return common.output.one(&plan);
     }
-    let kept = backup::restore(&config.data, from, clock::now())?;
+    let kept = with_bar(|step| backup::restore(&config.data, from, clock::now(), step))?;
     if let Some(plan) = plan.as_object_mut() {
         plan.insert("done".to_owned(), true.into());
         plan.insert("kept".to_owned(), kept.map(|kept| kept.display().to_string()).into());
     }
     // Who was erased since the backup is erased again, before anybody reads.
     if let Err(e) = Opened::new(common) {
-        eprintln!("erasures of after the backup are applied when `causeway serve` starts: {e:#}");
+        say(&format!("erasures of after the backup are applied when `causeway serve` starts: {e:#}"));
     }
     common.output.one(&plan)
 }

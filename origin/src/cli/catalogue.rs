@@ -10,6 +10,7 @@ use causeway_shared::limits;
 use clap::Subcommand;
 use serde_json::{Value, json};
 
+use super::output::Format;
 use super::{Common, Opened, named};
 
 #[derive(Debug, Subcommand)]
@@ -82,7 +83,11 @@ pub(super) fn run(command: &Catalogue, common: &Common) -> anyhow::Result<()> {
         | Catalogue::Show { tenant, .. }
         | Catalogue::Rollback { tenant, .. } => tenant.as_deref(),
     };
-    let mut opened = Opened::new(common)?;
+    // A catalogue may be there before its visitors.
+    let mut opened = match command {
+        Catalogue::Check { .. } | Catalogue::Apply { .. } => Opened::or_made(common.load()?)?,
+        _ => Opened::new(common)?,
+    };
     let tenant = named(&opened.rules.tenants, tenant)?.clone();
     let Opened { conn, rules, .. } = &mut opened;
     match command {
@@ -143,12 +148,13 @@ fn read(file: &Path) -> anyhow::Result<Value> {
     Ok(document::read(&file.to_string_lossy(), &text)?)
 }
 
-/// Prints the problems, one a row, and fails.
+/// Prints the problems, one a row or as a check's answer, and fails.
 fn said(e: ApplyError, common: &Common) -> anyhow::Error {
     let ApplyError::Check(CheckError::Problems(problems)) = &e else { return e.into() };
     let rows: Vec<Value> = problems.iter().map(|p| json!({ "path": p.path, "message": p.message })).collect();
-    match common.output.list(&["path", "message"], &rows) {
-        Ok(()) => e.into(),
-        Err(failed) => failed,
-    }
+    let printed = match common.output {
+        Format::Table => common.output.list(&["path", "message"], &rows),
+        Format::Json => common.output.one(&json!({ "problems": rows, "plan": null })),
+    };
+    printed.err().unwrap_or_else(|| e.into())
 }

@@ -2,19 +2,22 @@
 
 use std::collections::BTreeMap;
 
-use causeway_origin::{keyfile, reference};
+use causeway_origin::config::ConfigError;
+use causeway_origin::keyfile::{self, KeyError};
+use causeway_origin::reference;
 use causeway_shared::keys::KeyRing;
 use clap::Subcommand;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::Common;
+use super::output::{Format, say};
 
 /// Longest variable or secret of a worker, in bytes (the platform's limit).
 const VARIABLE_BYTES: usize = 5 * 1024;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Config {
-    /// Check the configuration and the key file; says everything that is wrong.
+    /// Check the configuration, then the key file; says everything that is wrong with it.
     Check,
     /// Print every key with its default, its meaning and its variable.
     Reference,
@@ -31,8 +34,21 @@ pub(super) fn run(command: &Config, common: &Common) -> anyhow::Result<()> {
 }
 
 fn check(common: &Common) -> anyhow::Result<()> {
-    let config = common.load()?;
-    keyfile::load_checked(&config.keys, &config.edge)?;
+    let checked = common.load().and_then(|config| {
+        keyfile::load_checked(&config.keys, &config.edge)?;
+        Ok(config)
+    });
+    let config = match checked {
+        Ok(config) => config,
+        Err(e) if common.output == Format::Json => {
+            common.output.one(&json!({ "config": common.config.display().to_string(), "problems": problems(&e) }))?;
+            return Err(e);
+        }
+        Err(e) => return Err(e),
+    };
+    if keyfile::is_exposed(&config.keys) {
+        say(&format!("others than its owner may read {}: chmod 600", config.keys.display()));
+    }
     let names: Vec<&str> = config.edge.tenants.iter().map(|t| t.name.as_str()).collect();
     let object = json!({
         "config": common.config.display().to_string(),
@@ -45,6 +61,15 @@ fn check(common: &Common) -> anyhow::Result<()> {
     common.output.text(&format!("fine: {} tenant(s), keys and configuration can be used", names.len()), &object)
 }
 
+fn problems(e: &anyhow::Error) -> Vec<Value> {
+    match (e.downcast_ref(), e.downcast_ref()) {
+        (Some(ConfigError::Problems(all)), _) | (_, Some(KeyError::Problems { problems: all, .. })) => {
+            all.iter().map(|problem| json!({ "path": problem.path, "message": problem.message })).collect()
+        }
+        _ => vec![json!({ "path": null, "message": format!("{e:#}") })],
+    }
+}
+
 /// Always JSON: a program reads it.
 fn edge(common: &Common) -> anyhow::Result<()> {
     let config = common.load()?;
@@ -54,9 +79,9 @@ fn edge(common: &Common) -> anyhow::Result<()> {
         [("CAUSEWAY_CONFIG", serde_json::to_string(&config.edge)?), ("CAUSEWAY_KEYS", serde_json::to_string(&keys)?)];
     for (name, value) in values.iter().filter(|(_, value)| value.len() > VARIABLE_BYTES) {
         let length = value.len();
-        eprintln!(
+        say(&format!(
             "{name} has {length} bytes, the platform takes {VARIABLE_BYTES}: deploy a second worker for some tenants"
-        );
+        ));
     }
     let object = json!(BTreeMap::from(values));
     common.output.text(&object.to_string(), &object)

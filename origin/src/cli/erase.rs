@@ -15,6 +15,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::audit::Why;
+use super::output::say;
 use super::{Common, Opened, confirmed, is_served, named};
 
 /// How often a receipt is looked at while it is waited for.
@@ -102,7 +103,7 @@ fn wait(opened: &Opened, tenant: &Known, receipt: causeway_shared::ids::FactId) 
             return Ok(progress);
         }
         if !is_served(&opened.config) {
-            eprintln!("no origin serves from that folder: the KV is written once one does");
+            say("no origin serves from that folder: the KV is written once one does");
             return Ok(progress);
         }
         std::thread::sleep(LOOK);

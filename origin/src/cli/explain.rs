@@ -83,8 +83,19 @@ fn answer(file: &str) -> anyhow::Result<Value> {
     Ok(answer)
 }
 
-/// A row for each ad of each placement.
+/// A row for each ad of each placement; for a placement without any, why nothing was placed.
 fn rows(answer: &Value) -> Vec<Value> {
+    let mut rows = candidates(answer);
+    for decision in answer["decisions"].as_array().into_iter().flatten() {
+        let placement = &decision["placement"];
+        if !rows.iter().any(|row| row["placement"] == *placement) {
+            rows.push(json!({ "placement": placement, "ad": null, "outcome": decision["reason"], "why": "" }));
+        }
+    }
+    rows
+}
+
+fn candidates(answer: &Value) -> Vec<Value> {
     let placements = answer["trace"]["placements"].as_array().into_iter().flatten();
     let each = placements.flat_map(|placement| {
         let candidates = placement["candidates"].as_array().into_iter().flatten();

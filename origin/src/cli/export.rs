@@ -8,7 +8,7 @@ use causeway_origin::{clock, log, store};
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
-use super::output::bar;
+use super::output::{bar, say};
 use super::{Common, confirmed};
 
 #[derive(Debug, Args)]
@@ -44,7 +44,7 @@ pub(super) fn run(command: &Export, common: &Common) -> anyhow::Result<()> {
     let job = export::Job { to: &command.to, form, tenant, thresholds: &thresholds, now };
     let waits = log::waits(&config.data, store::Counters::load(&conn)?.folded())?;
     if waits {
-        eprintln!("facts that the origin has not folded yet are not in it");
+        say("facts that the origin has not folded yet are not in it");
     }
     let mut step = steps("rows");
     let manifest = export::run(&mut conn, job, &mut step)?;

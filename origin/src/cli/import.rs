@@ -11,9 +11,11 @@ use clap::{Args, ValueEnum};
 use serde_json::json;
 
 use super::audit::Why;
-use super::output::bar;
+use super::output::{bar, say};
 use super::{Common, Opened, is_served, named};
 
+/// Exit code of who was interrupted by Ctrl-C, as shells have it.
+const INTERRUPTED: i32 = 130;
 /// Bad lines told one by one; all are counted.
 const TOLD: usize = 20;
 
@@ -78,7 +80,7 @@ pub(super) fn run(command: &Import, common: &Common) -> anyhow::Result<()> {
         KindArg::Links => Kind::Links,
         KindArg::Everything => return super::export::import(&command.file, command.yes, common),
     };
-    let Opened { _writing, config, mut conn, rules } = Opened::new(common)?;
+    let Opened { _writing, config, mut conn, rules } = Opened::or_made(common.load()?)?;
     let tenant = named(&rules.tenants, command.tenant.as_deref())?.no;
     let (workers, said, served) = (usize::from(command.workers), command.why.said(), is_served(&config));
     let job = import::Job { rules: &rules, tenant, kind, workers, said, served };
@@ -86,10 +88,13 @@ pub(super) fn run(command: &Import, common: &Common) -> anyhow::Result<()> {
     let stopped = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&stopped);
     let signals = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
-    // The first Ctrl-C ends the import after the transaction under way.
+    // The first Ctrl-C ends the import after the transaction under way, the second at once: what it took is taken.
     signals.spawn(async move {
         if tokio::signal::ctrl_c().await.is_ok() {
             flag.store(true, Ordering::Relaxed);
+        }
+        if tokio::signal::ctrl_c().await.is_ok() {
+            std::process::exit(INTERRUPTED);
         }
     });
     let bar = bar(size, "{bytes} of {total_bytes}, {msg}");
@@ -98,7 +103,7 @@ pub(super) fn run(command: &Import, common: &Common) -> anyhow::Result<()> {
         bar.set_position(progress.bytes);
         bar.set_message(format!("{} lines, {} bad", progress.lines, progress.bad));
         for BadLine { line, code, message } in bad.iter().take(TOLD.saturating_sub(told)) {
-            bar.suspend(|| eprintln!("line {line}: {code}: {message}"));
+            bar.suspend(|| say(&format!("line {line}: {code}: {message}")));
         }
         told += bad.len();
         !stopped.load(Ordering::Relaxed)
@@ -107,7 +112,7 @@ pub(super) fn run(command: &Import, common: &Common) -> anyhow::Result<()> {
     bar.finish_and_clear();
     let done = done.with_context(|| format!("importing {}", command.file.display()))?;
     if told > TOLD {
-        eprintln!("{} more lines are bad", told - TOLD);
+        say(&format!("{} more lines are bad", told - TOLD));
     }
     common.output.one(&json!({
         "lines": done.lines, "lines_before": done.before, "facts": done.facts, "repeats": done.repeats, "bad_lines": done.bad,

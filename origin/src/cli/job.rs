@@ -18,7 +18,7 @@ use rusqlite::Connection;
 use serde_json::Value;
 
 use super::audience::everybody;
-use super::output::{bar, shown};
+use super::output::{bar, say, shown};
 use super::{Common, Config, Opened, Reading, is_served, named};
 
 /// How long a command waits for another run to end: those of a small store take no longer.
@@ -238,10 +238,10 @@ pub(super) fn report(run: &Run, common: &Common) -> anyhow::Result<()> {
     common.output.one(&run.report)?;
     let large = run.report.get("too_large").and_then(Value::as_u64).unwrap_or(0);
     if large > 0 {
-        eprintln!(
+        say(&format!(
             "{large} people of more than {} visitors that share ids differ and are not mended",
             limits::AROUND_VISITORS
-        );
+        ));
     }
     let why = run.report.get("error").and_then(Value::as_str).unwrap_or_default();
     ensure!(run.outcome == Some(Outcome::Done), "run {} failed: {why}", run.no);

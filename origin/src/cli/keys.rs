@@ -68,6 +68,7 @@ pub(super) fn run(command: &Keys, common: &Common) -> anyhow::Result<()> {
 
 fn init(common: &Common) -> anyhow::Result<()> {
     let config = common.load()?;
+    let _alone = keyfile::lock(&config.keys)?;
     let mut keys = match keyfile::load(&config.keys) {
         Err(KeyError::Read { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => Ring::default(),
         other => other?,
@@ -144,6 +145,7 @@ fn change<T>(
     step: impl FnOnce(&mut KeyRing) -> Result<T, KeyError>,
 ) -> anyhow::Result<(T, Option<String>)> {
     let config = common.load()?;
+    let _alone = keyfile::lock(&config.keys)?;
     let mut keys = keyfile::load(&config.keys)?;
     let tenant = match (which.purpose, &which.tenant, config.edge.tenants.as_slice()) {
         (Purpose::Sync, None, _) => None,

@@ -36,14 +36,7 @@ impl Format {
     pub(super) fn one(self, object: &Value) -> anyhow::Result<()> {
         match self {
             Self::Json => self.json(object),
-            Self::Table => {
-                let mut table = Table::new();
-                table.load_style(presets::NOTHING);
-                for (path, value) in flat(object) {
-                    table.add_row([path, value]);
-                }
-                print(&table.to_string())
-            }
+            Self::Table => print(&lines(object)),
         }
     }
 
@@ -58,6 +51,21 @@ impl Format {
     fn json(self, value: &Value) -> anyhow::Result<()> {
         print(&serde_json::to_string_pretty(value)?)
     }
+}
+
+/// One object for people: a line a field.
+pub(super) fn lines(object: &Value) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    for (path, value) in flat(object) {
+        table.add_row([path, value]);
+    }
+    table.to_string()
+}
+
+/// Tells on standard error what is no result. Nobody need read it: what a command does goes on.
+pub(super) fn say(text: &str) {
+    drop(writeln!(std::io::stderr().lock(), "{text}"));
 }
 
 /// A bar on standard error, where that is a terminal, once what is done takes over a second.

@@ -50,6 +50,9 @@ impl RoleArg {
 
 pub(super) fn run(command: &Token, common: &Common) -> anyhow::Result<()> {
     let config = common.load()?;
+    if !matches!(command, Token::Create { .. }) {
+        store::existing(&config.data)?;
+    }
     let conn = store::open(&config.data)?;
     match command {
         Token::Create { role, name } => {

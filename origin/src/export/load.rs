@@ -184,12 +184,7 @@ pub fn run(
         // What the empty store has is in its file when it is replaced.
         Connection::open(store::file(data))?.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)")?;
     }
-    let fresh = backup::begin(data)?;
-    let filled = fill(data, &fresh, from, manifest, now, progress);
-    if filled.is_err() {
-        backup::give_up(&fresh)?;
-    }
-    filled?;
+    let fresh = backup::make(data, |fresh| fill(data, fresh, from, manifest, now, progress))?;
     Ok(backup::take_place(data, &fresh)?)
 }
 

@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::segments::{ById, ByLookup, Place};
-use super::{ApiError, App, BODY_TIME, Live};
+use super::{ApiError, App, Live};
 use crate::audit;
 use crate::clock;
 use crate::count::{self, CountError};
@@ -79,7 +79,9 @@ pub(super) fn reason(text: Option<String>) -> Result<Option<String>, ApiError> {
 fn bearer<'a>(app: &'a App, headers: &HeaderMap) -> Result<(&'a Live, String), ApiError> {
     let live = app.opened()?;
     let header = headers.get(header::AUTHORIZATION).and_then(|v| v.to_str().ok());
-    let token = header.and_then(|v| v.strip_prefix("Bearer ")).ok_or_else(unauthorized)?;
+    // The scheme is the same in any case (RFC 9110 §11.1).
+    let token = header.and_then(|v| v.split_once(' ')).filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
+    let (_, token) = token.ok_or_else(unauthorized)?;
     Ok((live, token.to_owned()))
 }
 
@@ -187,14 +189,7 @@ fn question<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
 
 /// A body, bounded in size and time.
 pub(super) async fn read_body(body: Body) -> Result<Bytes, ApiError> {
-    let reading = axum::body::to_bytes(body, limits::BODY_BYTES);
-    match tokio::time::timeout(BODY_TIME, reading).await {
-        Ok(Ok(bytes)) => Ok(bytes),
-        _ => {
-            let message = format!("the body has {} bytes at most", limits::BODY_BYTES);
-            Err(ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message))
-        }
-    }
+    super::read_body(body, "the body", limits::BODY_BYTES).await
 }
 
 #[derive(Debug, Deserialize)]

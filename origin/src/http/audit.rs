@@ -26,8 +26,8 @@ pub(super) fn routes() -> Router<Arc<App>> {
 #[derive(Debug, Deserialize)]
 struct Paged {
     visitor: Option<String>,
-    after: Option<i64>,
-    limit: Option<usize>,
+    after: Option<String>,
+    limit: Option<String>,
 }
 
 async fn list(State(app): State<Arc<App>>, request: Request) -> Answer {
@@ -35,10 +35,12 @@ async fn list(State(app): State<Arc<App>>, request: Request) -> Answer {
     let live = admit(&app, &parts.headers, Role::Privacy).await?;
     let tenant = tenant(live, which(&parts.uri))?;
     let bad = |what| ApiError::field(what, "bad_query", format!("`after` is a row's number, `limit` 1 to {PAGE}"));
-    let Query(Paged { visitor, after, limit }) = Query::try_from_uri(&parts.uri).map_err(|_| bad("after"))?;
+    let Query(Paged { visitor, after, limit }) = Query::try_from_uri(&parts.uri).map_err(|_| bad("visitor"))?;
+    let after: Option<i64> = after.map(|after| after.parse()).transpose().map_err(|_| bad("after"))?;
     let of = visitor.map(|visitor| visitor.parse()).transpose();
     let of = of.map_err(|_| ApiError::field("visitor", "bad_id", "a visitor id is a UUID of version 7"))?;
-    let limit = Some(limit.unwrap_or(PAGE)).filter(|limit| (1..=PAGE).contains(limit)).ok_or_else(|| bad("limit"))?;
+    let limit = limit.map_or(Ok(PAGE), |limit| limit.parse()).ok().filter(|limit| (1..=PAGE).contains(limit));
+    let limit = limit.ok_or_else(|| bad("limit"))?;
     let mut rows = live.readers.read(move |view| audit::list(view.conn, &tenant, of, after, limit + 1)).await?;
     let is_last = rows.len() <= limit;
     rows.truncate(limit);

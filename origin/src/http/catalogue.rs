@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use axum::Router;
-use axum::body::{Body, Bytes};
+use axum::body::Body;
 use axum::extract::{Query, Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use super::admin::{admit, admit_as, tenant, which};
 use super::segments::Answer;
-use super::{ApiError, App, BODY_TIME, Live};
+use super::{ApiError, App, Live};
 use crate::catalogue::{self, Applied, ApplyError, CheckError};
 use crate::clock;
 use crate::group::{Given, Rules};
@@ -131,14 +131,7 @@ async fn write(
 }
 
 async fn read(body: Body) -> Result<Value, ApiError> {
-    let reading = axum::body::to_bytes(body, limits::CATALOGUE_BYTES);
-    let bytes: Bytes = match tokio::time::timeout(BODY_TIME, reading).await {
-        Ok(Ok(bytes)) => bytes,
-        _ => {
-            let message = format!("a catalogue has {} bytes at most", limits::CATALOGUE_BYTES);
-            return Err(ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message));
-        }
-    };
+    let bytes = super::read_body(body, "a catalogue", limits::CATALOGUE_BYTES).await?;
     let bad = |e| ApiError::new(StatusCode::BAD_REQUEST, "bad_json", format!("the body is not JSON: {e}"));
     serde_json::from_slice(&bytes).map_err(bad)
 }

@@ -29,6 +29,12 @@ impl ApiError {
         Self { field: Some(field.into()), ..Self::new(StatusCode::BAD_REQUEST, code, message) }
     }
 
+    /// A 413: `what` is longer than so many bytes.
+    pub fn too_large(what: &str, most: usize) -> Self {
+        let message = format!("{what} has {most} bytes at most");
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message)
+    }
+
     /// A 503: nothing was done, and the caller may come back in a second.
     pub fn unavailable(code: &'static str, message: impl Into<String>) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, code, message)

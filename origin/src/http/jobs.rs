@@ -29,7 +29,7 @@ pub(super) fn routes() -> Router<Arc<App>> {
 #[derive(Debug, Deserialize)]
 struct Said {
     job: Option<String>,
-    limit: Option<usize>,
+    limit: Option<String>,
     #[serde(default)]
     dry_run: bool,
 }
@@ -37,7 +37,7 @@ struct Said {
 fn said(uri: &Uri) -> Result<Said, ApiError> {
     let bad = |_| {
         let message = format!("`job` is a job's name, `limit` 1 to {}, `dry_run` true or false", runs::PAGE);
-        ApiError::new(StatusCode::BAD_REQUEST, "bad_query", message)
+        ApiError::field("dry_run", "bad_query", message)
     };
     Query::try_from_uri(uri).map(|Query(said)| said).map_err(bad)
 }
@@ -90,10 +90,9 @@ async fn list(State(app): State<Arc<App>>, headers: HeaderMap, uri: Uri) -> Answ
     let live = admit(&app, &headers, Role::Viewer).await?;
     let Said { job, limit, .. } = said(&uri)?;
     let job = job.as_deref().map(named).transpose()?;
-    let limit = limit.unwrap_or(LISTED);
-    if !(1..=runs::PAGE).contains(&limit) {
-        return Err(ApiError::field("limit", "bad_query", format!("`limit` is 1 to {}", runs::PAGE)));
-    }
+    let bad = || ApiError::field("limit", "bad_query", format!("`limit` is 1 to {}", runs::PAGE));
+    let limit = limit.map_or(Ok(LISTED), |limit| limit.parse()).ok().filter(|limit| (1..=runs::PAGE).contains(limit));
+    let limit = limit.ok_or_else(bad)?;
     let found = live.readers.read(move |view| runs::list(view.conn, job, limit)).await?;
     let told: Vec<Value> = found.iter().map(|run| run.told(&live.rules.tenants)).collect();
     Ok(axum::Json(json!({ "runs": told })).into_response())

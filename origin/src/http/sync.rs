@@ -11,7 +11,7 @@ use causeway_shared::limits;
 use causeway_shared::sync_auth::{self, SyncAuthError};
 use causeway_shared::wire::sync as wire;
 
-use super::{ApiError, App, BODY_TIME, unavailable};
+use super::{ApiError, App, unavailable};
 use crate::{clock, intake};
 
 pub(super) async fn sync(State(app): State<Arc<App>>, request: Request) -> Response {
@@ -58,19 +58,9 @@ fn refuse(e: SyncAuthError) -> ApiError {
 }
 
 async fn read_body(headers: &HeaderMap, body: axum::body::Body) -> Result<Bytes, ApiError> {
-    let too_large = || {
-        let message = format!("a sync has {} bytes at most: send it in parts", limits::SYNC_BYTES);
-        ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message)
-    };
     let announced = headers.get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse().ok());
     if announced.is_some_and(|length: u64| length > limits::SYNC_BYTES as u64) {
-        return Err(too_large());
+        return Err(ApiError::too_large("a sync", limits::SYNC_BYTES));
     }
-    let reading = axum::body::to_bytes(body, limits::SYNC_BYTES);
-    match tokio::time::timeout(BODY_TIME, reading).await {
-        Ok(Ok(bytes)) => Ok(bytes),
-        // The only other reason is a caller that left, who reads no answer.
-        Ok(Err(_)) => Err(too_large()),
-        Err(_) => Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, "timeout", "the body took too long")),
-    }
+    super::read_body(body, "a sync", limits::SYNC_BYTES).await
 }

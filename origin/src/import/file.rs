@@ -95,6 +95,10 @@ impl File {
             Packing::Parquet => Box::new(Rows::open(file, Arc::clone(&read)).map_err(failed)?),
         };
         let mut lines = Lines(BufReader::with_capacity(CHUNK_BYTES, unpacked));
+        // Spreadsheets begin a file with the mark of its encoding.
+        if lines.0.fill_buf().map_err(failed)?.starts_with("\u{feff}".as_bytes()) {
+            lines.0.consume("\u{feff}".len());
+        }
         let mut header = Vec::new();
         if form == Form::Csv {
             lines.one(&mut header).map_err(failed)?;

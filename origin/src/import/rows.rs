@@ -113,8 +113,14 @@ impl Columns {
             let known = serde_json::from_value(Value::from(name.trim().to_ascii_lowercase()));
             known.map_err(|_| format!("there is no column `{}`", name.trim()))
         };
-        let columns: Vec<Column> = text.trim().split(',').map(column).collect::<Result<_, _>>()?;
+        let names = split(text.trim()).map_err(|(_, message)| message)?;
+        let columns: Vec<Column> = names.iter().map(|name| column(name)).collect::<Result<_, _>>()?;
         let has = |wanted: &Column| columns.contains(wanted);
+        let twice =
+            (1..columns.len()).find(|at| columns.iter().take(*at).any(|column| columns.get(*at) == Some(column)));
+        if let Some(name) = twice.and_then(|at| names.get(at)) {
+            return Err(format!("the column `{name}` is there twice"));
+        }
         let segments = has(&Column::Segments) || [Column::Segment, Column::ExpiresMs].iter().all(has);
         match kind {
             _ if !has(&Column::Visitor) => Err("a column `visitor` is needed".to_owned()),
@@ -354,21 +360,23 @@ type Cells<'t> = Vec<(Column, std::borrow::Cow<'t, str>)>;
 
 /// A line's cells beside their columns, empty ones left out.
 fn cells<'t>(columns: &[Column], text: &'t str) -> Result<Cells<'t>, Refusal> {
-    let wrong = |found: usize| malformed(format!("{found} cells where the first line names {}", columns.len()));
-    let pair = |cells: Vec<std::borrow::Cow<'t, str>>| {
-        if cells.len() != columns.len() {
-            return Err(wrong(cells.len()));
-        }
-        Ok(columns.iter().copied().zip(cells).filter(|(_, cell)| !cell.is_empty()).collect())
-    };
+    let cells = split(text)?;
+    if cells.len() != columns.len() {
+        return Err(malformed(format!("{} cells where the first line names {}", cells.len(), columns.len())));
+    }
+    Ok(columns.iter().copied().zip(cells).filter(|(_, cell)| !cell.is_empty()).collect())
+}
+
+/// The cells of a line, without the blanks around them.
+fn split(text: &str) -> Result<Vec<std::borrow::Cow<'_, str>>, Refusal> {
     // Quotes are rare in ids and numbers: only where there are any is the line read as RFC 4180 has it.
     if !text.contains('"') {
-        return pair(text.split(',').map(|cell| cell.trim().into()).collect());
+        return Ok(text.split(',').map(|cell| cell.trim().into()).collect());
     }
     let mut reader = csv::ReaderBuilder::new().has_headers(false).flexible(true).from_reader(text.as_bytes());
     let record = reader.records().next().ok_or_else(|| malformed("no cells"))?;
     let record = record.map_err(|e| malformed(e.to_string()))?;
-    pair(record.iter().map(|cell| cell.trim().to_owned().into()).collect())
+    Ok(record.iter().map(|cell| cell.trim().to_owned().into()).collect())
 }
 
 fn number<T: std::str::FromStr>(cell: &str, what: &str) -> Result<T, Refusal> {

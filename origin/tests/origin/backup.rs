@@ -197,3 +197,30 @@ fn a_damaged_backup_is_refused_and_nothing_is_changed() {
     assert!(String::from_utf8_lossy(&refused.stderr).contains("damaged"), "{refused:?}");
     assert_eq!(place.inspect(visitor(7))["own"]["pages"], 1);
 }
+
+#[test]
+fn a_backup_that_cannot_be_restored_leaves_a_store_that_serves() {
+    let place = Place::new();
+    let origin = place.serve();
+    origin.send(&[page(visitor(1), 1)]);
+    let missing = place.path().join("nothing");
+    let empty = place.command(&["backup", "--to", missing.to_str().unwrap()]).env("CAUSEWAY_DATA", &missing).output();
+    let said = String::from_utf8(empty.unwrap().stderr).unwrap();
+    assert!(said.contains("there is no store at"), "{said}");
+    let to = place.path().join("backup");
+    place.json(&["backup", "--to", to.to_str().unwrap()]);
+    origin.kill();
+    let restored = |flags: &[&str]| {
+        let refused = place.run(&[&["restore", "--from", to.to_str().unwrap()], flags].concat());
+        assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+        String::from_utf8(refused.stderr).unwrap()
+    };
+    // Whole, but not of this form: that is seen only once it is copied and brought up to date.
+    let backup = rusqlite::Connection::open(to.join("causeway.db")).unwrap();
+    backup.execute_batch("ALTER TABLE attribute_names RENAME TO other_names").unwrap();
+    assert!(restored(&["--yes"]).contains("attribute_names"));
+    backup.pragma_update(None, "user_version", 9_999).unwrap();
+    assert!(restored(&[]).contains("taken by a later release"), "the plan says so");
+    assert_eq!(place.serve().send(&[page(visitor(1), 2)]).rejected.len(), 0);
+    assert_eq!(place.inspect(visitor(1))["own"]["pages"], 2);
+}

@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::support::{Place, page, visitor};
 
@@ -171,7 +171,7 @@ fn a_catalogue_is_checked_applied_listed_and_taken_back() {
     let check = ["catalogue", "check", bad.to_str().unwrap(), "--tenant", "demo", "--output", "json"];
     let refused = place.run(&check);
     let problems: Value = serde_json::from_slice(&refused.stdout).unwrap();
-    assert_eq!((refused.status.code(), &problems[0]["path"]), (Some(1), &"ad[1]".into()));
+    assert_eq!((refused.status.code(), &problems["problems"][0]["path"]), (Some(1), &"ad[1]".into()));
     stderr(&place, &["catalogue", "rollback", "9", "--tenant", "demo"], 1);
     stderr(&place, &["catalogue", "check", "/nowhere.toml", "--tenant", "demo"], 1);
 }
@@ -196,9 +196,79 @@ fn a_decision_is_explained_or_what_was_not_understood_is_said() {
         place.json(&["explain", "--tenant", "pub", "--visitor", &id, "--placements", "top:728x90/970x250:home,side"]);
     assert_eq!(told["answer"]["decisions"].as_array().unwrap().len(), 2);
     assert_eq!((&told["answer"]["decisions"][1]["placement"], &told["differences"]), (&"side".into(), &Value::Null));
+    let shown = place.run(&["explain", "--tenant", "pub", "--visitor", &id, "--placements", "top,side"]);
+    let shown = String::from_utf8(shown.stdout).unwrap();
+    assert_eq!(shown.matches("no_catalogue").count(), 2, "why nothing is placed: {shown}");
     let live = place.path().join("live.json");
     std::fs::write(&live, "{}").unwrap();
     let with =
         ["explain", "--tenant", "pub", "--visitor", &id, "--placements", "top", "--live", live.to_str().unwrap()];
     assert!(stderr(&place, &with, 1).contains("has no trace"));
+}
+
+#[test]
+fn a_folder_without_a_store_is_not_a_store_in_which_nobody_is() {
+    let place = Place::new();
+    for arguments in [
+        &["erase", "--kind", "member", "--value", "m-1", "--person", "--tenant", "demo", "--yes", "--wait"][..],
+        &["erase", "--kind", "member", "--value", "m-1", "--tenant", "demo"],
+        &["catalogue", "list", "--tenant", "demo"],
+        &["segments", "get", "member:ann", "--tenant", "demo"],
+        &["job", "run", "retention"],
+        &["token", "list"],
+        &["token", "revoke", "1"],
+    ] {
+        let said = stderr(&place, arguments, 1);
+        assert!(said.contains("there is no store at"), "{arguments:?}: {said}");
+        assert!(!place.path().join("data").exists(), "{arguments:?}");
+    }
+    place.token("viewer");
+    assert_eq!(place.json(&["catalogue", "list", "--tenant", "demo"]), json!([]));
+}
+
+#[test]
+fn what_fails_is_json_where_json_is_asked_for() {
+    let place = Place::new();
+    let json = |arguments: &[&str]| {
+        let output = place.run(&[arguments, &["--output", "json"]].concat());
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+        let said: Value = serde_json::from_slice(&output.stderr).unwrap();
+        assert!(said["error"]["message"].is_string(), "{said}");
+        serde_json::from_slice::<Value>(&output.stdout)
+    };
+    assert!(json(&["token", "list"]).is_err(), "nothing on standard output");
+    let catalogue = place.path().join("catalogue.json");
+    std::fs::write(&catalogue, r#"{ "advertiser": [{ "id": "" }] }"#).unwrap();
+    place.token("viewer");
+    let _origin = place.serve();
+    let told = json(&["catalogue", "check", catalogue.to_str().unwrap(), "--tenant", "demo"]).unwrap();
+    assert!(told["problems"][0]["path"].is_string(), "{told}");
+    let text = std::fs::read_to_string(place.config()).unwrap();
+    std::fs::write(place.config(), format!("readers = 900\n{text}")).unwrap();
+    assert_eq!(json(&["config", "check"]).unwrap()["problems"][0]["path"], "readers");
+}
+
+#[test]
+fn of_keys_made_at_once_none_is_lost() {
+    let place = Place::new();
+    let rings = [("cookie", "pub"), ("alternate", "pub"), ("cookie", "demo"), ("alternate", "demo")];
+    let made = rings.map(|(purpose, tenant)| {
+        place.command(&["keys", "rotate", purpose, "--tenant", tenant]).stdout(std::process::Stdio::null()).spawn()
+    });
+    made.into_iter().for_each(|rotation| assert!(rotation.unwrap().wait().unwrap().success()));
+    let listed = place.json(&["keys", "list"]);
+    let next = listed.as_array().unwrap().iter().filter(|key| key["stage"] == "next").count();
+    assert_eq!(next, 4, "{listed}");
+}
+
+#[test]
+fn another_program_s_file_under_the_store_s_name_is_left_alone() {
+    let place = Place::new();
+    let data = place.path().join("data");
+    std::fs::create_dir(&data).unwrap();
+    let foreign = rusqlite::Connection::open(data.join("causeway.db")).unwrap();
+    foreign.execute_batch("CREATE TABLE notes (text)").unwrap();
+    assert!(stderr(&place, &["token", "create"], 1).contains("another program's"));
+    let tables = foreign.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get::<_, u32>(0)).unwrap();
+    assert_eq!(tables, 1);
 }

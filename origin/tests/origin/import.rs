@@ -27,6 +27,40 @@ fn count(place: &Place, of: VisitorId) -> Value {
 }
 
 #[test]
+fn files_as_spreadsheets_write_them_are_read() {
+    let place = Place::new();
+    let (a, b) = (visitor(1), visitor(2));
+    let csv = format!("\u{feff}\"visitor\",\"segment\",\"expires_ms\"\r\n\"{a}\",\"7\",\"2208988800000\"\r\n");
+    let csv = write(&place, "segments.csv", csv.as_bytes());
+    let lines = format!("\u{feff}{{\"visitor\":\"{b}\",\"set\":[{{\"segment\":7,\"expires_ms\":2208988800000}}]}}\n");
+    let lines = write(&place, "segments.ndjson", lines.as_bytes());
+    for file in [csv, lines] {
+        let done = place.json(&["import", "segments", &file, "--tenant", "demo"]);
+        assert_eq!((&done["facts"], &done["bad_lines"]), (&json!(1), &json!(0)), "{file}");
+    }
+    assert_eq!([count(&place, a), count(&place, b)], [json!(1), json!(1)]);
+    let twice = write(&place, "twice.csv", format!("visitor,visitor,segment,expires_ms\n{a},{b},7,2\n").as_bytes());
+    let refused = place.run(&["import", "segments", &twice, "--tenant", "demo"]);
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("the column `visitor` is there twice"), "{refused:?}");
+}
+
+#[test]
+fn an_import_goes_on_when_nobody_reads_what_it_says() {
+    let place = Place::new();
+    let lines: String = (0..200)
+        .map(|n| if n % 2 == 0 { format!("{},7:{LATER}\n", visitor(n)) } else { "nobody,7:1\n".to_owned() })
+        .collect();
+    let file = write(&place, "segments.csv", format!("visitor,segments\n{lines}").as_bytes());
+    let mut import = place.command(&["import", "segments", &file, "--tenant", "demo", "--output", "json"]);
+    let mut import = import.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn().unwrap();
+    drop(import.stderr.take());
+    let output = import.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    let done: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&done["facts"], &done["bad_lines"]), (&json!(100), &json!(100)));
+}
+
+#[test]
 fn s2_07_broken_lines_are_named_by_their_number_and_the_rest_goes_in() {
     let place = Place::new();
     let (a, b) = (visitor(1), visitor(2));
