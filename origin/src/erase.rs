@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use causeway_shared::fact::{Fact, What};
 use causeway_shared::ids::{AltHash, AlternateId, FactId, KindCode, Millis, VisitorId};
+use causeway_shared::limits;
 use causeway_shared::wire::facts;
 use causeway_shared::wire::sync::decode_request;
 use rusqlite::{Connection, OptionalExtension as _, TransactionBehavior};
@@ -227,6 +228,22 @@ impl Whom {
     }
 }
 
+/// The time of an erasure: of an alternate id it comes after the last sighting, where an edge's clock that runs ahead has put
+/// that after now. All that is known was before it.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn moment(conn: &Connection, tenant: TenantNo, whom: &Whom, now: Millis) -> Result<Millis, StoreError> {
+    let Whom::Id(kind, hashes) = whom else { return Ok(now) };
+    let mut last = now;
+    for hash in hashes {
+        if let Some(id) = crate::link::canonical(conn, tenant, AlternateId { kind: *kind, hash: *hash })? {
+            last = last.max(crate::link::last_seen(conn, tenant, id)?);
+        }
+    }
+    Ok(last.min(now.saturating_add(limits::FACT_AHEAD_MS)))
+}
+
 /// The visitors that an erasure would reach now, of those that are known and not erased yet.
 ///
 /// # Errors
@@ -252,7 +269,7 @@ pub fn reach(
     }
     if scope == causeway_shared::fact::Scope::Person {
         for visitor in found.clone() {
-            found.extend(person_of(conn, tenant.no, visitor)?);
+            found.extend(crate::link::surely(conn, tenant.no, visitor, now)?);
         }
     }
     let mut left = BTreeSet::new();
@@ -299,10 +316,15 @@ pub fn replay(conn: &mut Connection, rules: &Rules, given: Given) -> Result<usiz
     Ok(count)
 }
 
-fn is_applied(conn: &Connection, tenant: TenantNo, fact: &Fact) -> Result<bool, StoreError> {
+/// Whether an erasure was ever asked for under a receipt.
+pub(crate) fn is_known(conn: &Connection, tenant: TenantNo, receipt: FactId) -> Result<bool, StoreError> {
     const KNOWN: &str = "SELECT EXISTS (SELECT 1 FROM erasures WHERE tenant = ?1 AND receipt = ?2)";
+    Ok(conn.prepare_cached(KNOWN)?.query_row((tenant.0, receipt.as_bytes()), |row| row.get(0))?)
+}
+
+fn is_applied(conn: &Connection, tenant: TenantNo, fact: &Fact) -> Result<bool, StoreError> {
     let What::Erasure { id, .. } = &fact.what else { return Ok(true) };
-    if !conn.prepare_cached(KNOWN)?.query_row((tenant.0, fact.id.as_bytes()), |row| row.get::<_, bool>(0))? {
+    if !is_known(conn, tenant, fact.id)? {
         return Ok(false);
     }
     let visitor = fact.visitor == VisitorId::NOBODY || is_erased(conn, tenant, fact.visitor)?;

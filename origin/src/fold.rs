@@ -83,7 +83,7 @@ pub struct Erasing<'r> {
     pub tenant: TenantNo,
     /// The erasure.
     pub fact: &'r Fact,
-    /// The newest record of its group; 0 for one that never was in the log.
+    /// The newest record of its group, or as the record says; 0 where the log holds nothing of it.
     pub log_seq: u64,
 }
 
@@ -185,7 +185,7 @@ fn find_erasures<'r>(
     records: &'r [impl AsRef<Record>],
     folded: &mut Folded<'r>,
 ) -> Result<(), StoreError> {
-    let log_seq = records.iter().map(|record| record.as_ref().seq).max().unwrap_or(0);
+    let log_seq = records.iter().map(|record| record.as_ref().seq.max(record.as_ref().in_log)).max().unwrap_or(0);
     let mut seen = BTreeSet::new();
     for (record, new) in records.iter().zip(&mut folded.new) {
         for Checked { tenant, fact } in &record.as_ref().facts {

@@ -89,13 +89,15 @@ pub struct Record {
     pub said: Option<Said>,
     /// Their bytes as they came.
     pub bytes: usize,
+    /// Of a record that never was in the log: up to where the log may hold what it erases.
+    pub in_log: u64,
 }
 
 impl Record {
     /// Facts that never were in the log.
     #[must_use]
     pub fn of(facts: Vec<Checked>) -> Self {
-        Self { seq: 0, facts, admin: true, said: None, bytes: 0 }
+        Self { seq: 0, facts, admin: true, said: None, bytes: 0, in_log: 0 }
     }
 
     /// The same, as somebody says it.

@@ -16,7 +16,7 @@ use causeway_shared::ids::{AltHash, AlternateId, KindCode, Millis, VisitorId};
 use rusqlite::OptionalExtension as _;
 
 pub use alternates::{canonical, family};
-pub use erasure::seen_until;
+pub use erasure::{last_seen, seen_until, surely};
 use evidence::By;
 pub use evidence::{Row, held_unique, of_visitor, other};
 

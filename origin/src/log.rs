@@ -155,6 +155,14 @@ pub fn waits(data: &Path, folded: u64) -> Result<bool, StoreError> {
     Ok(conn.table_exists(None, "log")? && conn.query_row(any, [signed(folded)], |row| row.get(0))?)
 }
 
+/// The newest record that the log may hold a byte of: one that waits, or one of those that are `folded`.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn newest(data: &Path, folded: u64, tenants: &Tenants) -> Result<u64, StoreError> {
+    Ok(unfolded(data, folded, tenants)?.last().map_or(folded, |record| record.seq))
+}
+
 fn records(conn: &Connection, folded: u64, tenants: &Tenants) -> Result<Vec<Record>, StoreError> {
     let said = said_column(conn)?;
     let mut statement =
@@ -204,5 +212,5 @@ fn record(seq: u64, taken: Millis, body: &[u8], tenants: &Tenants) -> Result<Rec
     for gone in read.rejected.iter().filter(|rejected| rejected.code == "unknown_tenant") {
         tracing::error!(seq, batch = gone.batch, "facts of a tenant that is no longer configured are not folded");
     }
-    Ok(Record { seq, facts: read.facts, admin, said: None, bytes })
+    Ok(Record { seq, facts: read.facts, admin, said: None, bytes, in_log: 0 })
 }

@@ -17,7 +17,7 @@ use crate::backlog::Reader;
 use crate::group::{self, Given, Rules};
 use crate::intake::{Checked, Record};
 use crate::metrics::Metrics;
-use crate::store::{StoreError, TenantNo, signed, unsigned, visitor_at};
+use crate::store::{Counters, StoreError, TenantNo, signed, unsigned, visitor_at};
 use crate::tenants::Tenants;
 
 /// Visitors looked at in one read.
@@ -136,7 +136,10 @@ pub fn forget(
     let records = |tx: &Connection| {
         let visitors = visitors(tx)?;
         count.set(visitors.len() as u64);
-        Ok([Arc::new(Record::said(visitors.iter().map(erasure).collect(), Said::by("job:retention")))])
+        // Nothing of them waits in the log; what is folded may still lie there.
+        let in_log = Counters::load(tx)?.folded();
+        let record = Record::said(visitors.iter().map(erasure).collect(), Said::by("job:retention"));
+        Ok([Arc::new(Record { in_log, ..record })])
     };
     group::commit_with(conn, rules, metrics, given, records, &[], |tx| more(tx, count.get())).map(drop)
 }

@@ -7,8 +7,9 @@ use anyhow::{Context as _, bail, ensure};
 use causeway_origin::erase::{self as of, Whom};
 use causeway_origin::intake::{Checked, Record};
 use causeway_origin::metrics::Metrics;
+use causeway_origin::store::Counters;
 use causeway_origin::tenants::Known;
-use causeway_origin::{clock, group};
+use causeway_origin::{clock, group, log};
 use causeway_shared::fact::Scope;
 use causeway_shared::limits;
 use clap::Args;
@@ -69,7 +70,8 @@ impl Erase {
 pub(super) fn run(command: &Erase, common: &Common) -> anyhow::Result<()> {
     let mut opened = Opened::new(common)?;
     let tenant = named(&opened.rules.tenants, command.tenant.as_deref())?.clone();
-    let (whom, now) = (command.whom(&tenant)?, clock::now());
+    let whom = command.whom(&tenant)?;
+    let now = of::moment(&opened.conn, tenant.no, &whom, clock::now())?;
     let scope = if command.person { Scope::Person } else { Scope::Visitor };
     let reached = of::reach(&opened.conn, &tenant, &whom, scope, now)?;
     let visitors: Vec<String> = reached.iter().map(ToString::to_string).collect();
@@ -81,8 +83,11 @@ pub(super) fn run(command: &Erase, common: &Common) -> anyhow::Result<()> {
     getrandom::fill(&mut random).context("the operating system gives no random bytes")?;
     let fact = whom.fact(scope, now, random);
     let receipt = fact.id;
-    let record = Arc::new(Record::said(vec![Checked { tenant: tenant.no, fact }], command.why.said()));
-    let Opened { conn, rules, .. } = &mut opened;
+    let Opened { config, conn, rules, .. } = &mut opened;
+    // Beside an origin that serves, whose log may hold what goes.
+    let in_log = log::newest(&config.data, Counters::load(conn)?.folded(), &rules.tenants)?;
+    let record = Record::said(vec![Checked { tenant: tenant.no, fact }], command.why.said());
+    let record = Arc::new(Record { in_log, ..record });
     group::commit(conn, rules, &Metrics::default(), clock::given()?, &[record], &[])?;
     let progress = if command.wait { wait(&opened, &tenant, receipt)? } else { look(&opened, &tenant, receipt)? };
     let mut said = json!({"scope": scope.name(), "visitors": visitors, "done": true});

@@ -422,3 +422,89 @@ fn what_a_lookup_said_is_overwritten_in_the_file() {
     origin.settle(&mut Kv::new());
     assert!(!holds(&origin));
 }
+
+fn by_member(origin: &Origin, v: u32, member: &str, at: Millis) -> Fact {
+    let what = What::Erasure { scope: Scope::Person, id: Some(origin.member("demo", member)), also: Vec::new() };
+    Fact { id: FactId::of_erasure(visitor(v)), ..fact(visitor(v), 0, at, what) }
+}
+
+#[test]
+fn what_is_not_sure_widens_no_erasure() {
+    for by_admin in [false, true] {
+        let mut origin = Origin::of_threshold(1_000, 0.8);
+        let logins = [origin.login(visitor(1), 2, NOW, "ann"), origin.login(visitor(3), 2, NOW, "ann")];
+        origin.send("demo", &[page(visitor(1), 1, NOW), page(visitor(2), 1, NOW), page(visitor(3), 1, NOW)]);
+        origin.send("demo", &logins);
+        let pair = AlternateId::pair(visitor(1), visitor(2));
+        let household = |v: u32| {
+            let what = What::Evidence { id: pair, weight: Weight(900), source: Source::Household };
+            fact(visitor(v), 10, NOW + 1, what)
+        };
+        origin.admin("demo", &[household(1), household(2)]);
+        assert_eq!(origin.person("demo", visitor(2)).devices, 3);
+        origin.now = NOW + 10;
+        if by_admin {
+            let ann = origin.member("demo", "ann");
+            let whom = Whom::Id(ann.kind, vec![ann.hash]);
+            let reached = reach(&origin.conn, origin.tenant("demo"), &whom, Scope::Person, origin.now).unwrap();
+            assert_eq!(reached, [visitor(1), visitor(3)].into());
+            origin.admin("demo", &[whom.fact(Scope::Person, origin.now, [9; 16])]);
+        } else {
+            let erasure = by_member(&origin, 1, "ann", NOW + 10);
+            origin.send("demo", &[erasure]);
+        }
+        let gone = [1, 2, 3].map(|v| origin.row("demo", visitor(v)).withdrawn.is_some());
+        assert_eq!(gone, [true, false, true], "the other browser of the house stays");
+        assert_eq!(origin.profile("demo", visitor(2)).totals().pages, 1);
+    }
+}
+
+#[test]
+fn who_logs_in_after_an_erasure_is_not_erased_by_it_in_whatever_group_both_come() {
+    for together in [false, true] {
+        let mut origin = Origin::new();
+        origin.send("demo", &[page(visitor(1), 1, NOW - 9_000), origin.login(visitor(1), 2, NOW - 9_000, "ann")]);
+        let erasure = by_member(&origin, 1, "ann", NOW);
+        let after = [page(visitor(2), 1, NOW + 1_000), origin.login(visitor(2), 2, NOW + 1_000, "ann")];
+        origin.now = NOW + 2_000;
+        if together {
+            origin.send("demo", &[vec![erasure], after.to_vec()].concat());
+        } else {
+            origin.send("demo", &[erasure]);
+            origin.send("demo", &after);
+        }
+        let gone = [1, 2].map(|v| origin.row("demo", visitor(v)).withdrawn.is_some());
+        assert_eq!(gone, [true, false]);
+    }
+}
+
+#[test]
+fn an_erasure_by_an_id_reaches_whom_a_clock_that_runs_ahead_saw_with_it() {
+    let mut origin = Origin::new();
+    let ahead = NOW + 180_000;
+    origin.send("demo", &[page(visitor(1), 1, ahead), origin.login(visitor(1), 2, ahead, "ann")]);
+    origin.now = NOW + 60_000;
+    let ann = origin.member("demo", "ann");
+    let whom = Whom::Id(ann.kind, vec![ann.hash]);
+    let at = moment(&origin.conn, origin.tenant("demo").no, &whom, origin.now).unwrap();
+    assert_eq!(at, ahead);
+    origin.admin("demo", &[whom.fact(Scope::Visitor, at, [9; 16])]);
+    assert!(origin.row("demo", visitor(1)).withdrawn.is_some());
+    assert_eq!(moment(&origin.conn, origin.tenant("demo").no, &whom, NOW).unwrap(), NOW, "nobody is seen with it now");
+}
+
+#[test]
+fn an_erasure_that_the_journal_told_of_first_waits_for_the_log_too() {
+    let mut origin = Origin::new();
+    origin.send("demo", &[page(visitor(1), 1, NOW)]);
+    let erasure = of_visitor(1, Scope::Visitor, NOW);
+    origin.rules.journal.keep(&[("demo".to_owned(), erasure.clone())], &[]).unwrap();
+    assert_eq!(replay(&mut origin.conn, &origin.rules, GIVEN).unwrap(), 1);
+    // The process had ended between the two: the log's record is folded now.
+    let facts = vec![Checked { tenant: origin.tenant("demo").no, fact: erasure }];
+    let record = Arc::new(Record { seq: 7, ..Record::of(facts) });
+    group::commit(&mut origin.conn, &origin.rules, &origin.metrics, GIVEN, &[record], &[]).unwrap();
+    let receipt = FactId::of_erasure(visitor(1));
+    let log = progress(&origin.conn, origin.tenant("demo").no, receipt).unwrap().unwrap()["log_ms"].clone();
+    assert_eq!((log.is_null(), in_log(&origin.conn).unwrap()), (true, 7));
+}

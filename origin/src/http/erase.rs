@@ -66,7 +66,10 @@ async fn ask(State(app): State<Arc<App>>, request: Request) -> Answer {
     let mut asked: Asked = read_json(body).await?;
     let said = Said::token(&token, reason(asked.reason.take())?);
     let scope = if asked.person { Scope::Person } else { Scope::Visitor };
-    let fact = asked.whom(&tenant)?.fact(scope, clock::now(), random()?);
+    let (whom, no) = (asked.whom(&tenant)?, tenant.no);
+    let of = whom.clone();
+    let now = live.readers.read(move |view| erase::moment(view.conn, no, &of, clock::now())).await?;
+    let fact = whom.fact(scope, now, random()?);
     let answer = json!({"receipt": fact.id.receipt(), "scope": scope.name()});
     app.take_folded(&tenant, vec![fact], said).await?;
     Ok((StatusCode::ACCEPTED, axum::Json(answer)).into_response())

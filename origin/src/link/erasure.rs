@@ -10,7 +10,7 @@ use causeway_shared::profile::Profile;
 use causeway_shared::wire::profile;
 use rusqlite::Connection;
 
-use super::evidence::{self, of_visitor};
+use super::evidence::{self, Row, of_visitor};
 use super::{Linked, Touched, alternates, family, held_unique, people};
 use crate::audience::{kept, send};
 use crate::erase::{self, journal};
@@ -74,12 +74,15 @@ pub(super) fn apply(
     Ok(touched)
 }
 
-/// Whether the erasure was not known.
+/// Whether the erasure was not known. One that was, and comes in a later record, waits for that one to leave the log too.
 fn note(group: &Group<'_>, tenant: TenantNo, by: By, log_seq: u64) -> Result<bool, StoreError> {
-    const PUT: &str = "INSERT OR IGNORE INTO erasures (tenant, receipt, asked, stored, log_seq, log)
-        VALUES (?1, ?2, ?3, ?4, ?5, iif(?5 = 0, ?4, NULL))";
+    const PUT: &str = "INSERT INTO erasures (tenant, receipt, asked, stored, log_seq, log)
+        VALUES (?1, ?2, ?3, ?4, ?5, iif(?5 = 0, ?4, NULL))
+        ON CONFLICT DO UPDATE SET log_seq = excluded.log_seq, log = NULL WHERE excluded.log_seq > log_seq";
+    let is_new = !erase::is_known(group.tx, tenant, by.receipt)?;
     let values = (tenant.0, by.receipt.as_bytes(), signed(by.at), signed(group.now), signed(log_seq));
-    Ok(group.tx.prepare_cached(PUT)?.execute(values)? == 1)
+    group.tx.prepare_cached(PUT)?.execute(values)?;
+    Ok(is_new)
 }
 
 /// The visitors that an erasure names; ids that end with it are noted.
@@ -112,7 +115,7 @@ fn reached(
         if named.is_some() && own.is_some() && own != named {
             continue;
         }
-        for member in erase::person_of(group.tx, tenant, visitor)? {
+        for member in surely(group.tx, tenant, visitor, by.at)? {
             found.insert(member);
             held.extend(held_unique(group.tx, tenant, member, |kind| config.is_unique(kind))?);
         }
@@ -168,6 +171,43 @@ pub fn seen_until(
         }
     }
     Ok(found)
+}
+
+/// The visitors of a visitor's person that were surely it until a time: by ids that they were seen with, as links are made of
+/// them. What is unsure widens no erasure, nor does a login of after it, in whatever group it comes.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn surely(
+    conn: &Connection,
+    tenant: TenantNo,
+    visitor: VisitorId,
+    until: Millis,
+) -> Result<BTreeSet<VisitorId>, StoreError> {
+    let members: BTreeSet<VisitorId> = erase::person_of(conn, tenant, visitor)?.into_iter().collect();
+    let links = |row: &Row| row.claims() && row.flag.is_none() && row.evidence.since() <= until;
+    let (mut found, mut ids, mut open) = (BTreeSet::from([visitor]), BTreeSet::new(), vec![visitor]);
+    while let Some(visitor) = open.pop() {
+        let own = of_visitor(conn, tenant, visitor)?.into_iter().filter(links).map(|row| row.evidence.id);
+        for id in own.filter(|id| ids.insert(*id)) {
+            let others = evidence::of_id(conn, tenant, id)?.into_iter().filter(links).map(|row| row.evidence.visitor);
+            open.extend(others.filter(|other| members.contains(other) && found.insert(*other)));
+        }
+    }
+    Ok(found)
+}
+
+/// When an id was seen last, by evidence that says something; 0 for never.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn last_seen(conn: &Connection, tenant: TenantNo, id: AlternateId) -> Result<Millis, StoreError> {
+    let mut last = 0;
+    evidence::each_newest(conn, tenant, id, |row| {
+        last = row.evidence.last;
+        false
+    })?;
+    Ok(last)
 }
 
 /// Takes a visitor out of everything that links it, and adds the KV keys that may name it.

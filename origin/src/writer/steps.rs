@@ -61,7 +61,7 @@ impl Taking {
         self.truncated = folded;
         for (seq, Incoming { facts, batches, admin, said, .. }) in (first..).zip(syncs) {
             let bytes = batches.iter().map(Vec::len).sum();
-            self.backlog.push(Record { seq, facts, admin, said, bytes });
+            self.backlog.push(Record { seq, facts, admin, said, bytes, in_log: 0 });
         }
         Ok(())
     }
