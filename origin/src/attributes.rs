@@ -76,6 +76,18 @@ fn checked(names: &Dictionary, name: &str, json: &Json) -> Result<Value, (&'stat
     Ok(value)
 }
 
+/// The earliest time that a write may have to come after what it is about, where an edge's clock that runs ahead has put that
+/// after now.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn after(view: &View<'_>, visitor: &Visitor, write: &Write) -> Result<Millis, StoreError> {
+    let mut dictionary = names::load(view.conn, visitor.tenant)?;
+    let map = read::attribute_map(view, visitor, &mut dictionary)?;
+    let tokens = write.set.keys().chain(&write.remove).filter_map(|name| dictionary.find(name));
+    Ok(tokens.filter_map(|(token, _)| map.written(token)).max().map_or(0, |at| at + 1))
+}
+
 /// The visitor's own attributes, and those of its person.
 ///
 /// # Errors

@@ -345,17 +345,20 @@ pub fn waiting(conn: &rusqlite::Connection) -> Result<u64, StoreError> {
 }
 
 fn due(group: &Group<'_>, wanted: usize) -> Result<Vec<Due>, StoreError> {
-    // What all requests go by, as catalogues and steering, does not wait behind a million snapshots.
+    // What all requests go by, as catalogues and steering, does not wait behind a million snapshots. What a clock that was
+    // set back since has put into the future, pauses and leases, is over.
     const FIRST: &str = "SELECT row, tenant, kind, subject, due FROM outbox WHERE kind > 255 AND due <= ?1
-        AND leased_until <= ?1 AND handed <= ?2 ORDER BY due, kind, row LIMIT ?3";
+        AND leased_until NOT BETWEEN ?1 + 1 AND ?1 + ?4
+        AND handed NOT BETWEEN ?2 + 1 AND ?1 ORDER BY due, kind, row LIMIT ?3";
     const THEN: &str = "SELECT row, tenant, kind, subject, due FROM outbox WHERE kind <= 255 AND due <= ?1
-        AND leased_until <= ?1 AND handed <= ?2 ORDER BY due, kind, row LIMIT ?3";
+        AND leased_until NOT BETWEEN ?1 + 1 AND ?1 + ?4
+        AND handed NOT BETWEEN ?2 + 1 AND ?1 ORDER BY due, kind, row LIMIT ?3";
     let pause_over = signed(group.now.saturating_sub(KEY_PAUSE_MS));
     let mut all = Vec::new();
     for read in [FIRST, THEN] {
         let mut statement = group.tx.prepare_cached(read)?;
         let room = signed((wanted - all.len()) as u64);
-        let rows = statement.query_map((signed(group.now), pause_over, room), |row| {
+        let rows = statement.query_map((signed(group.now), pause_over, room, signed(LEASE_MS)), |row| {
             let subject = Subject::of_columns(row.get(2)?, row, 3)?;
             Ok(Due { row: row.get(0)?, tenant: TenantNo(row.get(1)?), subject, due: unsigned(row.get(4)?) })
         })?;

@@ -168,6 +168,14 @@ pub fn writes(write: &Write) -> Result<Vec<(SegmentId, State)>, FactError> {
     write.set.iter().map(set).chain(removed).collect()
 }
 
+/// The earliest time that a write may have to come after what it is about, where an edge's clock that runs ahead has put that
+/// after now.
+#[must_use]
+pub fn after(segments: &SegmentMap, write: &Write) -> Millis {
+    let touched = write.set.iter().map(|set| set.segment).chain(write.remove.iter().copied());
+    touched.filter_map(|segment| segments.written(SegmentId(segment))).max().map_or(0, |at| at + 1)
+}
+
 /// The write as a fact of its own, checked; `id` is 16 random bytes.
 ///
 /// # Errors
@@ -188,8 +196,9 @@ pub fn extended(segments: &SegmentMap, segment: SegmentId, hours: u32) -> Option
     let expiry = HourStamp(expiry.0.saturating_add(hours).min(limits::EXPIRY_HOURS));
     let attributes = attributes.iter().copied().collect();
     let set = Set { segment: segment.0, expires_ms: expiry.start_ms(), attributes };
-    let after = segments.written(segment).map_or(0, |at| at + 1);
-    Some((Write { set: vec![set], remove: Vec::new() }, after))
+    let write = Write { set: vec![set], remove: Vec::new() };
+    let after = after(segments, &write);
+    Some((write, after))
 }
 
 #[cfg(test)]
@@ -247,6 +256,20 @@ mod tests {
         let (expiry, attributes) = profile.segments().get(SegmentId(7)).unwrap();
         assert_eq!(expiry, HourStamp(before.get(SegmentId(7)).unwrap().0.0 + 24));
         assert_eq!(attributes, [(3, 9)]);
+    }
+
+    #[test]
+    fn a_write_comes_after_that_of_a_clock_that_runs_ahead() {
+        let mut origin = Origin::new();
+        let ahead = fact(visitor(1), &write(r#"{"set": [{"segment": 7, "expires_ms": 4102444800000}]}"#), NOW, [1; 16]);
+        let at = NOW + 180_000;
+        origin.send("demo", &[Fact { received: at, at, ..ahead.unwrap() }]);
+        let map = origin.profile("demo", visitor(1)).segments().clone();
+        let removal = write(r#"{"remove": [7, 9]}"#);
+        assert_eq!((after(&map, &removal), after(&map, &write(r#"{"remove": [9]}"#))), (at + 1, 0));
+        let removal = fact(visitor(1), &removal, NOW.max(after(&map, &removal)), [2; 16]).unwrap();
+        origin.admin("demo", &[removal]);
+        assert!(origin.profile("demo", visitor(1)).segments().get(SegmentId(7)).is_none());
     }
 
     #[test]

@@ -108,6 +108,12 @@ impl AttributeMap {
         self.0.retain(|_, (stamp, value)| value.is_some() || !settled(stamp));
     }
 
+    /// When an attribute was written or removed last.
+    #[must_use]
+    pub fn written(&self, token: Token) -> Option<Millis> {
+        self.0.get(&token).map(|(stamp, _)| stamp.at)
+    }
+
     /// Whether nothing was ever written.
     #[must_use]
     pub fn is_empty(&self) -> bool {

@@ -2,6 +2,7 @@
 
 use anyhow::{Context as _, bail};
 use causeway_origin::attributes::{self as of, Write};
+use causeway_origin::read::{View, Visitor};
 use causeway_origin::{clock, names};
 use clap::Subcommand;
 use serde_json::{Value, json};
@@ -42,11 +43,12 @@ pub(super) fn run(command: &Attributes, common: &Common) -> anyhow::Result<()> {
         Attributes::Put { whose, write } => {
             let tenant = named(&opened.rules.tenants, whose.tenant())?.clone();
             let write: Write = serde_json::from_str(write).context("the write is not understood")?;
-            let visitor = reading(&mut opened, &tenant, whose, |_, visitor| Ok(visitor.visitor))?;
+            let read = |view: &View<'_>, visitor: &Visitor| Ok((visitor.visitor, of::after(view, visitor, &write)?));
+            let (visitor, after) = reading(&mut opened, &tenant, whose, read)?;
             let names = names::load(&opened.conn, tenant.no)?;
             let mut id = [0; 16];
             getrandom::fill(&mut id).context("the operating system gives no random bytes")?;
-            let (facts, refused) = of::facts(&names, visitor, &write, clock::now(), id);
+            let (facts, refused) = of::facts(&names, visitor, &write, clock::now().max(after), id);
             if facts.is_empty() {
                 bail!(
                     "nothing was written: {}",

@@ -94,8 +94,10 @@ pub(super) fn run(command: &Segments, common: &Common) -> anyhow::Result<()> {
         }
         Segments::Put { write, .. } => {
             let write: Write = serde_json::from_str(write).context("the write is not understood")?;
-            let visitor = reading(&mut opened, &tenant, whose, |_, visitor| Ok(visitor.clone()))?;
-            let written = put(&mut opened, &tenant, &visitor, &write, clock::now())?;
+            let read = |view: &View<'_>, visitor: &Visitor| Ok((visitor.clone(), read::segments(view, visitor)?));
+            let (visitor, map) = reading(&mut opened, &tenant, whose, read)?;
+            let at = clock::now().max(of::after(&map, &write));
+            let written = put(&mut opened, &tenant, &visitor, &write, at)?;
             common.output.one(&json!({ "visitor": visitor.visitor.to_string(), "written": written }))
         }
         Segments::Extend { segment, hours, .. } => {

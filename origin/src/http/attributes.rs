@@ -15,6 +15,7 @@ use super::admin::{MaybeWhich, admit, tenant, which};
 use super::segments::{Answer, ById, ByLookup, Meant, Place, found, read_json, visitor};
 use super::{ApiError, App, random};
 use crate::attributes::{self, Write};
+use crate::read::{View, Visitor};
 use crate::segments::Whose;
 use crate::tenants::Known;
 use crate::tokens::Role;
@@ -51,9 +52,12 @@ async fn show(app: &App, whose: Meant, request: Request) -> Answer {
 
 async fn write(app: &App, whose: Meant, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
-    let (tenant, visitor, ()) = found(app, &parts, Role::Operator, whose, |_, _| Ok(())).await?;
+    admit(app, &parts.headers, Role::Operator).await?;
     let write: Write = read_json(body).await?;
-    let (now, id) = (clock::now(), random()?);
+    let said = write.clone();
+    let after = move |view: &View<'_>, of: &Visitor| attributes::after(view, of, &said);
+    let (tenant, visitor, after) = found(app, &parts, Role::Operator, whose, after).await?;
+    let (now, id) = (clock::now().max(after), random()?);
     let checked = |names: &Dictionary| attributes::facts(names, visitor, &write, now, id);
     let (facts, mut refused) = checked(&names_of(app, &tenant).await?);
     if !facts.is_empty() {

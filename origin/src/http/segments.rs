@@ -123,9 +123,10 @@ async fn query(app: &App, whose: Meant, request: Request) -> Answer {
 
 async fn write(app: &App, whose: Meant, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
-    let (tenant, visitor, ()) = found(app, &parts, Role::Operator, whose, |_, _| Ok(())).await?;
+    admit(app, &parts.headers, Role::Operator).await?;
     let write: Write = read_json(body).await?;
-    taken(app, &tenant, visitor, &write, clock::now()).await?;
+    let (tenant, visitor, map) = found(app, &parts, Role::Operator, whose, read::segments).await?;
+    taken(app, &tenant, visitor, &write, clock::now().max(segments::after(&map, &write))).await?;
     let written = write.set.len() + write.remove.len();
     Ok(axum::Json(json!({ "visitor": visitor.to_string(), "written": written })).into_response())
 }

@@ -35,9 +35,17 @@ struct Known {
 /// Recomputes the people around every visitor whose evidence changed.
 pub(super) fn recompute(group: &mut Group<'_>, touched: &mut Touched, linked: &mut Linked) -> Result<(), StoreError> {
     let mut course = Course::new(touched.speakers.clone());
-    let mut passed = BTreeSet::new();
+    let (mut passed, mut large_rows) = (BTreeSet::new(), BTreeSet::new());
     for (tenant, visitor) in touched.visitors.clone() {
         if course.done.contains(&(tenant, visitor)) || passed.contains(&(tenant, visitor)) {
+            continue;
+        }
+        // Of a person that is known to be too large who withdrew goes at once: nothing ties it any more, and the way around
+        // each would be as long.
+        if linked.withdrawn.contains(&(tenant, visitor))
+            && stored(group, tenant, visitor)?.is_some_and(|stored| large_rows.contains(&stored.person))
+        {
+            separate(group, tenant, visitor, linked)?;
             continue;
         }
         let around = gather(group, tenant, visitor, touched, &mut course)?;
@@ -45,6 +53,7 @@ pub(super) fn recompute(group: &mut Group<'_>, touched: &mut Touched, linked: &m
             // It stays as it is, and `reconcile` tells of it; what withdrew must go now, also where it is first found here.
             group.metrics.people_too_large.add(1);
             tracing::warn!(limit = limits::AROUND_VISITORS, "a person is too large to be linked at once");
+            large_rows.extend(around.stored.values().map(|stored| stored.person));
             for visitor in around.stored.keys() {
                 if passed.insert((tenant, *visitor)) && linked.withdrawn.contains(&(tenant, *visitor)) {
                     separate(group, tenant, *visitor, linked)?;
@@ -231,7 +240,8 @@ fn separate(
     let alone = apply(group, tenant, planned)?;
     linked.rows.extend([alone.person, row]);
     linked.people.push(alone);
-    let master = if master == visitor { oldest(group, tenant, row, None, devices, |_| false)? } else { Some(master) };
+    let master =
+        if master == visitor { oldest(group, tenant, row, Some(visitor), devices, |_| false)? } else { Some(master) };
     if let Some(master) = master {
         let left = Left { master, devices: devices.saturating_sub(1), gone: vec![visitor] };
         linked.people.push(shrink(group, row, &left)?);

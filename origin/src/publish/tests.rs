@@ -10,7 +10,7 @@ use causeway_shared::wire::kv;
 use causeway_shared::wire::sync::Publish;
 
 use super::{KEY_PAUSE_MS, LATE_MS, LEASE_MS};
-use crate::testing::{NOW, Origin, fact, page, snapshot, visitor};
+use crate::testing::{NOW, Origin, fact, page, snapshot, visitor, withdrawal};
 
 fn keys(writes: &[Publish]) -> Vec<&str> {
     writes.iter().map(|w| w.key.as_str()).collect()
@@ -63,6 +63,23 @@ fn what_changed_since_it_was_handed_out_is_written_again() {
     let second = origin.drain(10);
     assert_eq!(keys(&second), [key(1)]);
     assert!(second[0].version > first[0].version);
+}
+
+#[test]
+fn a_clock_that_is_set_back_holds_no_write_up() {
+    for acknowledged in [true, false] {
+        let mut origin = Origin::new();
+        // An hour ahead.
+        origin.now = NOW + 3_600_000;
+        origin.send("demo", &[page(visitor(1), 1, NOW)]);
+        let writes = origin.drain(10);
+        if acknowledged {
+            origin.acknowledge(&writes);
+        }
+        origin.now = NOW;
+        origin.send("demo", &[withdrawal(visitor(1), NOW)]);
+        assert_eq!(keys(&origin.drain(10)), [key(1)], "acknowledged: {acknowledged}");
+    }
 }
 
 #[test]

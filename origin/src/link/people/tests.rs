@@ -220,7 +220,7 @@ fn s5_08_who_is_tied_unsurely_speaks_for_nobody() {
 }
 
 #[test]
-fn field_20_all_who_withdraw_at_once_leave_a_chain_too_long_to_be_looked_at() {
+fn field_05_field_20_all_who_withdraw_at_once_leave_a_chain_too_long_to_be_looked_at() {
     // Eleven households, each of which has a visitor in common with the next.
     let chain = |origin: &Origin| -> Vec<Fact> {
         let of = |n: u32| {
@@ -240,6 +240,11 @@ fn field_20_all_who_withdraw_at_once_leave_a_chain_too_long_to_be_looked_at() {
     origin.admin("demo", &facts);
     far.chunks(500).for_each(|facts| origin.admin("demo", facts));
     assert!(origin.metrics.people_too_large.get() > 0, "it is too long");
+    let largest = origin.conn.query_row("SELECT max(devices) FROM people", [], |row| row.get::<_, u32>(0)).unwrap();
+    assert!(
+        largest <= u32::try_from(limits::AROUND_VISITORS).unwrap(),
+        "{largest} were joined before it was seen how many there are"
+    );
     for how in [0, 1] {
         origin.now += 10;
         let gone = [40, 1_200, 2_400, 50].map(|v| v + how);
@@ -247,6 +252,22 @@ fn field_20_all_who_withdraw_at_once_leave_a_chain_too_long_to_be_looked_at() {
         assert_eq!(gone.map(|v| origin.person("demo", visitor(v)).devices), [1; 4]);
         assert!(origin.person("demo", visitor(60)).devices > limits::CROWD);
     }
+}
+
+#[test]
+fn field_05_s5_08_thousands_who_are_erased_at_once_are_looked_around_once() {
+    let mut origin = Origin::new();
+    let visitors = u32::try_from(limits::AROUND_VISITORS).unwrap() + 60;
+    let logins: Vec<Fact> = (1..=visitors).map(|v| origin.login(visitor(v), v, NOW, "shop")).collect();
+    logins.chunks(5_000).for_each(|logins| origin.admin("demo", logins));
+    let shop = origin.member("demo", "shop");
+    let before = origin.metrics.people_too_large.get();
+    let erasure = crate::erase::Whom::Id(shop.kind, vec![shop.hash]).fact(Scope::Visitor, NOW + 10, [7; 16]);
+    origin.now = NOW + 20;
+    origin.admin("demo", &[erasure]);
+    assert!(origin.metrics.people_too_large.get() - before <= 1, "each way around takes as long as all do together");
+    assert!([1, 2, visitors / 2, visitors].iter().all(|v| origin.row("demo", visitor(*v)).withdrawn.is_some()));
+    assert_eq!(origin.person("demo", visitor(visitors)).devices, 1);
 }
 
 #[test]
