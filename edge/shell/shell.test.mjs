@@ -399,7 +399,7 @@ test("facts_go_25_messages_a_sync_and_what_failed_is_tried_again_later", async (
 test("a_request_that_was_not_served_has_an_answer_that_its_page_may_read", async () => {
   const told = async (method, path) => {
     const response = unserved(new Request(`http://localhost${path}`, { method, headers: { origin: "https://pub.example" } }), "overloaded");
-    const { reason, error } = response.status === 204 || response.status === 302 ? {} : await response.json();
+    const { reason, error } = response.body === null ? {} : await response.json();
     const { headers, status } = response;
     return [status, reason ?? error?.code, headers.get("access-control-allow-origin") ?? headers.get("location")];
   };
@@ -412,6 +412,7 @@ test("a_request_that_was_not_served_has_an_answer_that_its_page_may_read", async
   assert.deepEqual(await told("GET", "/v1/c/token?again"), [200, "overloaded", page], "once");
   assert.deepEqual(await told("OPTIONS", "/v1/decide"), [204, undefined, page]);
   assert.deepEqual(await told("GET", "/healthz"), [503, "misconfigured", null]);
+  assert.deepEqual(await told("GET", "/causeway.js"), [503, undefined, null], "nothing that is no script");
 });
 
 test("only_the_headers_asked_for_cross", () => {

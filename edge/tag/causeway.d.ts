@@ -30,7 +30,7 @@ export interface Decision {
   price_micros?: number;
   /** The placing's name, for actions sent to `/v1/events`. */
   insertion?: string;
-  /** Asked for by the tag when the impression counts. Not there where nobody was recognised. */
+  /** Asked for by the tag when the impression counts. Where nobody was recognised it counts for the campaign alone. */
   impression_url?: string;
   /** Where a click goes: the edge counts it, and leads to the ad's landing address. */
   click_url?: string;
@@ -46,12 +46,18 @@ export type Renderer = (element: HTMLElement, decision: Decision) => unknown;
 export interface Causeway {
   /** The page's own renderer; without one the tag shows `{html}` and `{image, alt}`. */
   render: Renderer | undefined;
-  /** Sends an event, such as `track("purchase", { value_micros: 49_900_000 })`. */
-  track(name: string, properties?: Record<string, unknown>): void;
+  /**
+   * Sends an event, such as `track("purchase", { value_micros: 49_900_000 }, "order-7")`. Of events of one visitor that have
+   * the same id the first counts; without one each has its own.
+   */
+  track(name: string, properties?: Record<string, unknown>, id?: string): void;
   /** Counts a page view that changed no address; the others count by themselves. */
   page(): void;
-  /** Names the visitor for the calls that follow: ids by kind, and the publisher's proofs. Without arguments: nobody. */
-  identify(ids?: Record<string, string>, proofs?: Record<string, string>): void;
+  /**
+   * Names the visitor for the calls that follow: ids by kind, and the publisher's proofs. Without arguments: nobody. An id
+   * that is null or empty is left out.
+   */
+  identify(ids?: Record<string, string | number | null | undefined>, proofs?: Record<string, string | null | undefined>): void;
 }
 
 /** The tag of this page. */

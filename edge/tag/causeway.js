@@ -70,12 +70,14 @@ const listen = safe((name, version, read, done) => {
 
 function listenAll(done) {
   setTimeout(done, patience);
+  // One that speaks at once is not the last before all are known.
+  silent = 1;
   // Where the GDPR does not apply there is no string, and the tenant's policy decides.
   listen("__tcfapi", [2], ({ gdprApplies, eventStatus, tcString }) =>
     gdprApplies === false ? { tcf: undefined } : /^tcloaded|^useraction/.test(eventStatus) && { tcf: tcString }, done);
   listen("__gpp", [], ({ pingData: ping }) =>
     ping?.signalStatus === "ready" && { gpp: ping.gppString, gpp_sid: ping.applicableSections }, done);
-  if (!silent) done();
+  if (!--silent) done();
 }
 
 /* ---- decisions: one call for all placements ---- */
@@ -86,8 +88,8 @@ const placed = new WeakMap();
 const due = new Set();
 /** Whether this page is still to be counted. */
 let pageDue = true;
-/** The consent that the edge was told last. */
-let told;
+/** The consent that the edge has answered to last; without a manager there is none to tell. */
+let told = "{}";
 /** Whether the edge has answered, so that it knows the visitor whose events come. */
 let met;
 let planned;
@@ -137,13 +139,13 @@ async function decide() {
   await listened;
   const elements = [...due].filter((element) => element.isConnected).slice(0, PLACEMENTS);
   const said = JSON.stringify(consent);
-  if (!elements.length && (silent || (!pageDue && said === told))) return due.clear();
+  if (!elements.length && (silent || (!pageDue && met && said === told))) return due.clear();
   for (const element of elements) due.delete(element);
   // Nobody has consented yet: no cookie and no id goes, so that nothing is made and nothing is taken back either.
   const call = silent ? { consent: { tcf: "" } } : { consent, user, page_view: pageDue };
   const credentials = silent ? "omit" : "include";
-  if (!silent) [pageDue, told] = [false, said];
   const known = !silent;
+  if (known) pageDue = false;
   const body = JSON.stringify({ placements: elements.map(asked), page: { url, referrer, keywords: keywords() }, ...call });
   let late = false;
   const timer = setTimeout(() => {
@@ -157,9 +159,12 @@ async function decide() {
   } catch {}
   clearTimeout(timer);
   if (!late) elements.forEach((element, i) => fill(element, answer?.decisions?.[i]));
-  if (known) {
-    met = true;
+  if (known && answer) {
+    [met, told] = [true, said];
     flush();
+  } else if (known) {
+    // Nobody is known before: events wait for another call.
+    setTimeout(plan, AGAIN_MS);
   }
   if (due.size) plan();
 }
@@ -228,6 +233,7 @@ function show(element, decision) {
   }
   node.style.border = 0;
   node.addEventListener("load", () => kept.shown === node && count(node, decision), { once: true });
+  node.addEventListener("error", () => kept.shown === node && restore(element), { once: true });
   kept.shown = node;
   element.replaceChildren(outer);
 }
@@ -246,7 +252,8 @@ function count(node, { impression_url: url }) {
   observer.observe(node);
 }
 
-const hit = (url) => fetch(url, { mode: "no-cors", credentials: "include", keepalive: true }).catch(() => {});
+const hit = (url) =>
+  fetch(url, { mode: "no-cors", credentials: silent ? "omit" : "include", keepalive: true }).catch(() => {});
 
 function forget(node) {
   clearTimeout(watched.get(node)?.timer);
@@ -289,29 +296,32 @@ let outbox = [];
 let sending;
 
 const put = (event) => {
-  const text = JSON.stringify({ ...event, id: crypto.randomUUID() });
+  const text = JSON.stringify({ ...event, id: event.id ?? crypto.randomUUID?.() });
   if (text.length > BATCH_CHARS || outbox.length >= WAITING) return;
   outbox.push(text);
   sending ??= setTimeout(flush, EVENTS_MS);
 };
 
-/** Hands the events over, batch by batch; before the edge has answered only when the page goes `away`. */
+/**
+ * Hands the events over, batch by batch; before the edge has answered only when the page goes `away`, and never before it
+ * has answered to what the visitor said last.
+ */
 const flush = safe((away) => {
   clearTimeout(sending);
   sending = undefined;
-  if (silent || (!met && !away)) return;
+  if (silent || told !== JSON.stringify(consent) || (!met && !away)) return;
   while (outbox.length) {
     let chars = 0;
     const cut = outbox.findIndex((text, i) => ((chars += text.length + 1) > BATCH_CHARS && i > 0) || i >= EVENTS);
     const batch = outbox.splice(0, cut < 0 ? EVENTS : cut);
-    if (!post(batch)) return keep(batch);
+    if (!post(batch, away)) return keep(batch);
   }
 });
 
-/** Whether the browser has taken a batch. */
-function post(batch) {
+/** Whether the browser has taken a batch. What comes of a beacon nobody hears: it is for who leaves. */
+function post(batch, away) {
   const [to, body] = [edge + "/v1/events", `[${batch}]`];
-  if (navigator.sendBeacon) return navigator.sendBeacon(to, body);
+  if (away && navigator.sendBeacon) return navigator.sendBeacon(to, body);
   fetch(to, { method: "POST", body, credentials: "include", keepalive: true }).then(
     ({ status }) => status < 500 || keep(batch),
     () => keep(batch),
@@ -327,13 +337,17 @@ function keep(batch) {
 
 /* ---- the page's side ---- */
 
+/** What a page has of ids: a number is its digits, and what is not there is not named. */
+const texts = (of) =>
+  Object.fromEntries(Object.entries(of ?? {}).flatMap(([kind, id]) => (id || id === 0 ? [[kind, `${id}`]] : [])));
+
 /** What a page calls. Nothing in here throws. */
 export const causeway = {
   render: undefined,
-  track: safe((name, properties) => put({ type: "track", name, properties })),
+  track: safe((name, properties, id) => put({ type: "track", name, properties, id })),
   page: safe(() => put({ type: "page" })),
   identify: safe((ids, proofs) => {
-    user = { ids, proofs };
+    user = { ids: texts(ids), proofs: texts(proofs) };
   }),
 };
 
@@ -361,7 +375,10 @@ export const start = safe((options = {}) => {
 /** Follows what happens to the page: new elements, other addresses, going away and coming back. */
 function follow() {
   new MutationObserver(look).observe(document, { childList: true, subtree: true });
-  if (window.navigation) {
+  followAway();
+  // A page may have an element, or a name, `navigation` of its own.
+  const { navigation, Navigation } = window;
+  if (Navigation && navigation instanceof Navigation) {
     navigation.addEventListener("currententrychange", moved);
   } else {
     for (const name of ["pushState", "replaceState"]) {
@@ -373,6 +390,9 @@ function follow() {
     }
     addEventListener("popstate", moved);
   }
+}
+
+function followAway() {
   // A page that comes back out of the browser's memory is viewed again.
   addEventListener("pageshow", ({ persisted }) => {
     if (!persisted) return;

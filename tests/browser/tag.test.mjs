@@ -274,6 +274,28 @@ test("an_edge_that_is_gone_leaves_the_house_content_and_takes_no_ad_to_the_next_
   await close(page);
 });
 
+test("a_picture_that_does_not_come_leaves_the_house_content", async () => {
+  const page = await open("");
+  await page.context().route("https://cdn.shoes.example/**", (route) => route.abort());
+  await page.evaluate((html) => document.body.insertAdjacentHTML("beforeend", html), TOP + SIDE);
+  await filled(page, "side");
+  await shown(page, () => document.querySelector("#top").textContent === "house");
+  page.faults = page.faults.filter((fault) => !fault.includes("ERR_FAILED"));
+  await close(page);
+});
+
+test("a_page_s_own_navigation_is_not_the_browser_s", async () => {
+  const own = () => Object.defineProperty(window, "navigation", { value: document.createElement("nav") });
+  const page = await open(TOP, { init: [own] });
+  await filled(page, "top");
+  await page.evaluate(() => history.pushState({}, "", "/pages/two"));
+  await decided(page, 2);
+  await until("a visitor", () => visitor(page));
+  await page.evaluate(() => { window.causeway.track("read"); window.hide(true); });
+  assert.deepEqual((await asked(page, "/v1/events")).map(({ name }) => name), ["beacon"], "who leaves is heard");
+  await close(page);
+});
+
 test("a_page_that_is_prerendered_asks_for_nothing_before_it_is_shown", async () => {
   const prerendered = () => Object.defineProperty(document, "prerendering", { value: true, configurable: true });
   const page = await open(TOP, { init: [prerendered], clock: true });
@@ -408,7 +430,7 @@ describe("events_reach_the_origin", () => {
       causeway.page();
     }]; };
     const page = await open("", { init: [early] });
-    await shown(page, () => window.asked.some(({ name }) => name === "beacon"));
+    await shown(page, () => window.asked.some(({ path }) => path === "/v1/events"));
     const [{ path, body }] = await asked(page, "/v1/events");
     assert.equal(path, "/v1/events");
     const events = JSON.parse(body);
@@ -447,21 +469,47 @@ describe("events_reach_the_origin", () => {
     await close(page);
   });
 
-  test("without_send_beacon_they_go_by_fetch_and_come_back_when_the_edge_could_not_take_them", async () => {
-    let refusals = 1;
-    const page = await open("", { clock: true, init: [() => { navigator.sendBeacon = undefined; }] });
-    await page.context().route("**/v1/events", (route) => (refusals-- > 0 ? route.fulfill({ status: 503, body: "{}" }) : route.continue()));
+  for (const [how, hidden, init] of [["of_a_page_that_is_seen", false, []], ["without_send_beacon", true, [() => { navigator.sendBeacon = undefined; }]]]) {
+    test(`those_${how}_come_back_when_the_edge_could_not_take_them`, async () => {
+      const answers = [(route) => route.abort(), (route) => route.fulfill({ status: 503, body: "{}" })];
+      const page = await open("", { clock: true, init });
+      await page.context().route("**/v1/events", (route) => (answers.shift() ?? ((last) => last.continue()))(route));
+      await decided(page, 1);
+      await until("a visitor", () => visitor(page));
+      await page.clock.pauseAt(3_600_000);
+      const failed = page.waitForEvent("requestfailed");
+      await page.evaluate((hidden) => { window.causeway.track("purchase", { value_micros: 1 }, "order-7"); if (hidden) window.hide(true); }, hidden);
+      await page.clock.runFor(1_000);
+      await failed;
+      const answered = page.waitForResponse("**/v1/events");
+      await page.clock.runFor(5_000);
+      assert.equal((await answered).status(), 503);
+      const again = page.waitForResponse("**/v1/events");
+      await page.clock.runFor(5_000);
+      await page.clock.runFor(5_000);
+      assert.equal((await again).status(), 202);
+      const bodies = (await asked(page, "/v1/events")).map(({ body }) => body);
+      assert.deepEqual([bodies.length, new Set(bodies).size, JSON.parse(bodies[0])[0].id], [3, 1, "order-7"], "the same event");
+      page.faults = page.faults.filter((fault) => !/503|ERR_FAILED/.test(fault));
+      await close(page);
+    });
+  }
+
+  test("they_wait_until_the_edge_has_answered_and_it_is_asked_again", async () => {
+    const page = await open("", { clock: true, init: [() => { window.causeway = [(causeway) => causeway.track("purchase", { value_micros: 7 }, "order-8")]; }] });
+    let gone = true;
+    await page.context().route("**/v1/decide", (route) => (gone ? route.abort() : route.continue()));
+    await page.reload();
     await decided(page, 1);
-    await until("a visitor", () => visitor(page));
-    await page.clock.pauseAt(3_600_000);
-    const answered = page.waitForResponse("**/v1/events");
-    await page.evaluate(() => { window.causeway.track("purchase", { value_micros: 1 }); window.hide(true); });
-    assert.equal((await answered).status(), 503);
-    const again = page.waitForResponse("**/v1/events");
-    await page.clock.runFor(5_000);
-    await page.clock.runFor(5_000);
-    assert.equal((await again).status(), 202);
-    page.faults = page.faults.filter((fault) => !fault.includes("503"));
+    await page.clock.runFor(4_000);
+    assert.deepEqual(await asked(page, "/v1/events"), [], "nobody is known whose they are");
+    gone = false;
+    await until("the purchase", async () => {
+      await page.clock.runFor(5_000);
+      const id = await visitor(page);
+      return id && (await admin(`visitors/${id}`))?.own.revenue_micros === 7;
+    });
+    page.faults = page.faults.filter((fault) => !fault.includes("ERR_FAILED"));
     await close(page);
   });
 });
@@ -548,6 +596,35 @@ describe("field_12_consent_comes_from_the_page_s_consent_managers", () => {
     await close(page);
   });
 
+  test("events_wait_for_the_answer_to_what_the_visitor_said_last", async () => {
+    const page = await open(TOP, { init: [managers] });
+    await shown(page, () => window.listeners.tcf.length === 1);
+    await page.evaluate((tcString) => window.sayTcf({ eventStatus: "tcloaded", tcString }), CONSENTS);
+    await until("cookies", async () => (await cookies(page)).length === 2);
+    let answer;
+    const held = new Promise((resolve) => { answer = resolve; });
+    await page.context().route("**/v1/decide", async (route) => { await held; await route.continue(); });
+    await page.evaluate((tcString) => window.sayTcf({ eventStatus: "useractioncomplete", tcString }), REFUSES);
+    await decided(page, 2);
+    await page.evaluate(() => { window.causeway.track("read"); window.hide(true); window.hide(false); });
+    assert.deepEqual(await asked(page, "/v1/events"), [], "not with the cookie that is about to go");
+    answer();
+    await until("no cookies", async () => (await cookies(page)).length === 0);
+    await close(page);
+  });
+
+  test("a_manager_that_speaks_at_once_is_not_taken_for_the_last", async () => {
+    const sure = () => { window.__tcfapi = (_command, _version, listener) => listener({ gdprApplies: false }, true); };
+    const page = await open(TOP, { init: [sure, platform], clock: true });
+    await shown(page, () => window.spoken.length === 1);
+    await page.clock.runFor(1_000);
+    assert.deepEqual(await decides(page), [], "it waits for the other's word");
+    await page.evaluate((ping) => window.sayGpp(ping), SOLD);
+    await filled(page, "top");
+    assert.deepEqual((await decides(page)).map(({ name, consent }) => [name, consent.gpp]), [["include", SOLD.gppString]]);
+    await close(page);
+  });
+
   test("both_managers_of_a_page_must_have_spoken_and_either_can_refuse", async () => {
     const page = await open(TOP, { init: [managers, platform] });
     await shown(page, () => window.listeners.tcf.length === 1 && window.spoken.length === 1);
@@ -591,6 +668,14 @@ test("s1_04_identify_names_the_member_in_the_calls_that_follow", async () => {
   await close(page);
 });
 
+test("an_id_that_a_page_does_not_have_costs_it_nothing", async () => {
+  const early = () => { window.causeway = [(causeway) => causeway.identify({ member: 123, partner: null, other: "" }, { member: undefined })]; };
+  const page = await open(TOP, { init: [early] });
+  await filled(page, "top");
+  assert.deepEqual((await decides(page)).map(({ user }) => user), [{ ids: { member: "123" }, proofs: {} }]);
+  await close(page);
+});
+
 test("docs_tag_md_the_complete_page_runs_as_it_stands", async () => {
   const html = block("html").replaceAll("https://ads.pub.example", here.edge).replace('data-timeout="800"', PATIENT);
   const page = await open("", { html });
@@ -631,7 +716,7 @@ test("the_npm_package_is_the_same_without_a_global", async () => {
   page.faults = [];
   await page.reload();
   await filled(page, "top");
-  await shown(page, () => window.asked.some(({ name }) => name === "beacon"));
+  await shown(page, () => window.asked.some(({ path }) => path === "/v1/events"));
   assert.equal(await page.evaluate(() => typeof window.causeway), "undefined");
   await close(page);
 });

@@ -43,6 +43,8 @@ pub struct Held {
     pub hostile: Option<Hostile>,
     /// Keys of people that were read, one entry a read: not the catalogue's, which is read beside them.
     pub asked: Vec<Vec<String>>,
+    /// How long queues take.
+    pub queue_takes: Duration,
     /// Whether queues and origin refuse.
     pub queue_refuses: bool,
     pub origin_refuses: bool,
@@ -177,7 +179,10 @@ fn read(reader: &mut impl BufRead) -> Option<Request> {
 fn answer(request: &Request, shared: &(Mutex<Held>, Condvar)) -> (u16, Vec<u8>) {
     let path = request.path.split('?').next().unwrap_or_default();
     match (request.method.as_str(), path) {
-        ("POST", "/message") => take_message(request, &mut shared.0.lock().unwrap_or_else(PoisonError::into_inner)),
+        ("POST", "/message") => {
+            let takes = shared.0.lock().unwrap_or_else(PoisonError::into_inner).queue_takes;
+            take_message(request, &mut after(takes, shared).0.lock().unwrap_or_else(PoisonError::into_inner))
+        }
         ("POST", "/v1/sync") => take_sync(request, &mut shared.0.lock().unwrap_or_else(PoisonError::into_inner)),
         ("POST", "/bulk/get") => {
             let asked: Value = serde_json::from_slice(&request.body).unwrap();

@@ -23,7 +23,7 @@ fn main() {
         Bare::start,
         &[
             ("s1_10_every_read_a_second_late_is_answered_within_150_ms", late),
-            ("field_08_a_bad_snapshot_is_not_there_and_says_so", garbage),
+            ("a_bad_snapshot_is_not_there_and_says_so", garbage),
             ("s1_10_a_kv_that_throws_is_answered", failing),
             ("field_09_a_request_never_writes_the_kv", never_writes),
             ("field_10_a_visitor_minted_now_is_not_asked_for", miss_is_not_new),
@@ -31,6 +31,7 @@ fn main() {
             ("field_17_a_trapped_call_costs_its_own_request_alone", hostile),
             ("field_20_a_stale_snapshot_brings_no_cut_visitor_back", stale),
             ("field_20_a_withdrawn_visitor_is_not_recognised_again", tombstone),
+            ("s1_10_the_queue_is_told_after_the_answer_and_before_an_acknowledgement", queue_takes),
             ("a_refused_queue_hands_facts_to_the_origin", straight_to_origin),
             ("a_dead_letter_goes_back_to_the_facts_queue_and_stays_while_that_refuses", dead_letters),
             ("what_nobody_takes_is_never_acknowledged_and_is_counted", nobody_takes),
@@ -251,8 +252,22 @@ fn no_permission(bare: &Bare) {
         reset(bare);
         let again = browser.send(method, path, &[], body.as_bytes());
         assert_eq!(again.set_cookies(), Vec::<&str>::new(), "{path}");
-        assert!(bare.standin.held().facts_of(visitor).is_empty() && bare.standin.held().asked.is_empty(), "{path}");
+        assert!(bare.standin.held().queued.is_empty() && bare.standin.held().asked.is_empty(), "{path}");
     }
+}
+
+fn queue_takes(bare: &Bare) {
+    reset(bare);
+    let takes = Duration::from_secs(1);
+    let (browser, visitor) = bare.returning();
+    browser.view();
+    bare.standin.wait("the first page is queued", |held| (held.facts_of(visitor).len() == 1).then_some(()));
+    bare.standin.held().queue_takes = takes;
+    assert!(browser.decide(&json!({ "page_view": true })).took < takes);
+    assert_eq!(bare.standin.held().facts_of(visitor).len(), 1, "the second page is not there yet");
+    bare.standin.wait("the second page is queued", |held| (held.facts_of(visitor).len() == 2).then_some(()));
+    let events = browser.send("POST", "/v1/events", &[], br#"[{"type":"page","id":"p"}]"#);
+    assert!(events.status == 202 && events.took >= takes, "{events:?}");
 }
 
 /// No key was read, and the one fact is the withdrawal.
@@ -261,6 +276,11 @@ fn withdrawn(bare: &Bare, visitor: VisitorId, answer: &Value) {
     let facts =
         bare.standin.wait("the withdrawal is queued", |held| Some(held.facts_of(visitor)).filter(|f| !f.is_empty()));
     assert!(matches!(facts.as_slice(), [fact] if fact.what == What::Withdrawal), "{facts:?}");
+    assert_eq!(
+        bare.standin.held().queued.iter().map(|batch| batch.facts.len()).sum::<usize>(),
+        1,
+        "and of nobody else"
+    );
     assert_eq!(bare.standin.held().asked, Vec::<Vec<String>>::new());
 }
 
