@@ -112,7 +112,7 @@ proptest! {
     }
 
     #[test]
-    fn every_visitor_is_in_one_person_whose_master_is_the_smallest(rows in evidence()) {
+    fn s5_02_every_visitor_is_in_one_person_whose_master_is_the_smallest(rows in evidence()) {
         let people = found(&rows);
         let everybody: Vec<VisitorId> = people.people.iter().flat_map(|p| p.members.iter().copied()).collect();
         let once: BTreeSet<VisitorId> = everybody.iter().copied().collect();

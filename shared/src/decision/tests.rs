@@ -11,6 +11,7 @@ use crate::limits;
 use crate::model::features::Feature;
 use crate::model::{FRACTION, Model, Part};
 use crate::profile::Profile;
+use crate::segments::SegmentId;
 use crate::time::{Day, EPOCH_MS};
 use crate::vocabulary::Vocabulary;
 
@@ -313,6 +314,46 @@ fn s1_09_s3_06_what_is_paid_for_clicks_is_worth_what_the_model_expects_of_this_p
     assert_eq!(won, 3);
     // A model of another time is none.
     assert_eq!(worths(Some(&scores), &[], at_noon() + 1).1, worths(None, &[], at_noon()).1);
+}
+
+#[test]
+fn s1_08_how_many_browsers_a_person_has_decides_as_its_segments_and_its_last_action_do() {
+    let catalogue = catalogue(|all| {
+        all["campaign"][0]["bid"] = json!({ "cpc_micros": 200_000 });
+        all["campaign"][2]["bid"] = json!({ "cpm_micros": 500_000 });
+    });
+    let won = |feature: Option<Feature>, devices: u32, segments: &[SegmentId], seen_before: Option<u32>| {
+        let mut model = taste(&[], 0);
+        model.segments = vec![SegmentId(7)];
+        if let Some(feature) = feature {
+            model.click.weights[usize::from(feature.place(12))] = 2 << 8;
+        }
+        let scores = Scores::new(&model, &catalogue).unwrap();
+        let action = seen_before.map(|minutes| seen(&catalogue, 4, 1, Minute(now().0 - minutes)));
+        let packed = action.into_iter().collect::<Actions>().pack();
+        let person = Person { actions: vec![PackedActions::read(&packed).unwrap()], ..Person::default() };
+        let of = crate::filter::Person { devices, segments, ..crate::filter::Person::default() };
+        let subject = Subject { person: Some(of), ..Subject::default() };
+        let given = Given { scores: Some(&scores), ..noon() };
+        let decided = Question::new(&catalogue, Some(&person), &subject, sized(&[&[]]), given).decide(None);
+        catalogue.offers[decided[0].unwrap()].entity.ad
+    };
+    let recency = Feature::Recency(crate::model::features::bucket(60));
+    // What is paid for clicks is worth 182,210 a thousand, and with two more in the logit 1,338,570.
+    assert_eq!(won(None, 3, &[SegmentId(7)], Some(60)), 4);
+    for (feature, [with, without]) in [
+        (
+            Feature::Devices(3),
+            [won(Some(Feature::Devices(3)), 3, &[], None), won(Some(Feature::Devices(3)), 1, &[], None)],
+        ),
+        (
+            Feature::Segment(SegmentId(7)),
+            [&[SegmentId(7)][..], &[]].map(|held| won(Some(Feature::Segment(SegmentId(7))), 1, held, None)),
+        ),
+        (recency, [Some(60), None].map(|last| won(Some(recency), 1, &[], last))),
+    ] {
+        assert_eq!([with, without], [1, 4], "{feature:?}");
+    }
 }
 
 /// Ads 1 and 2 of the two arms of an experiment with a control of no ad; 3 of an arm of another; 4 is everybody's.
