@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use causeway_shared::ids::Millis;
+use causeway_shared::ids::{Millis, Version};
 use causeway_shared::limits;
 use causeway_shared::time::Minute;
 use rusqlite::{Connection, OpenFlags};
@@ -243,6 +243,7 @@ pub(crate) fn take_place(data: &Path, fresh: &Path) -> Result<(), BackupError> {
 #[derive(Debug, Clone, Default)]
 pub struct Before {
     restore: u32,
+    version: u64,
     tenants: Vec<(i64, String)>,
     names: Vec<(i64, i64, String, i64)>,
     catalogues: catalogue::Before,
@@ -271,7 +272,7 @@ impl Before {
         const SUBJECTS: &str = "SELECT tenant, 0, visitor FROM visitors
             UNION ALL SELECT tenant, kind, hash FROM lookups UNION ALL SELECT tenant, kind, hash FROM alternates
             UNION ALL SELECT tenant, kind, subject FROM outbox";
-        let restore = conn.query_row("SELECT restore_epoch FROM meta", [], |row| row.get(0))?;
+        let Version { restore, counter: version } = Counters::load(conn)?.version();
         let mut tenants = conn.prepare("SELECT tenant, name FROM tenants")?;
         let tenants = tenants.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect::<Result<_, _>>()?;
         let mut names = conn.prepare("SELECT tenant, token, name, kind FROM attribute_names")?;
@@ -282,7 +283,7 @@ impl Before {
         let subjects = subjects.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
         let mut subjects = subjects.collect::<Result<Vec<_>, _>>()?;
         subjects.extend(catalogue::standing(conn)?);
-        Ok(Self { restore, tenants, names, catalogues, subjects })
+        Ok(Self { restore, version, tenants, names, catalogues, subjects })
     }
 }
 
@@ -303,7 +304,7 @@ pub fn renew(conn: &mut Connection, before: &Before, now: Millis) -> Result<(), 
     let counters = Counters::load(&tx)?;
     // Minutes go on when all that remembered an earlier restore is lost; the second of one minute follows the first.
     let known = before.restore.max(counters.version().restore);
-    let counters = counters.restored(Minute::at(now).0.max(known + 1));
+    let counters = counters.restored(Minute::at(now).0.max(known + 1), before.version);
     // Memberships keep their order among each other, and stand over those that the caches still hold.
     let base = counters.epoch().0 & !EPOCHS_OF_A_RESTORE;
     let lift = "UPDATE people SET epoch = ?1 + (epoch & ?2)";

@@ -369,10 +369,12 @@ impl Counters {
         Epoch(self.epoch)
     }
 
-    /// As they go on after a restore: everything issued from now on is above all that was issued before.
+    /// As they go on after a restore: everything issued from now on is above all that was issued before, and no lease has the
+    /// number of one up to `version`, which may still be acknowledged.
     #[must_use]
-    pub fn restored(self, restore: u32) -> Self {
-        Self { restore, epoch: u64::from(restore) << 32 | self.epoch & EPOCHS_OF_A_RESTORE, ..self }
+    pub fn restored(self, restore: u32, version: u64) -> Self {
+        let epoch = u64::from(restore) << 32 | self.epoch & EPOCHS_OF_A_RESTORE;
+        Self { restore, epoch, version: self.version.max(version), ..self }
     }
 
     /// The newest record of the log that is in the store.

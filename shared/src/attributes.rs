@@ -102,12 +102,6 @@ impl AttributeMap {
         kept
     }
 
-    /// Drops what was removed, once no fact that is older than its write is accepted any more.
-    pub fn trim(&mut self, now: Millis) {
-        let settled = |stamp: &Stamp| stamp.at.saturating_add(limits::FACT_AGE_MS + limits::EVENT_AGE_MS) < now;
-        self.0.retain(|_, (stamp, value)| value.is_some() || !settled(stamp));
-    }
-
     /// When an attribute was written or removed last.
     #[must_use]
     pub fn written(&self, token: Token) -> Option<Millis> {

@@ -23,8 +23,6 @@ use serde_json::json;
 type Write = (Token, Stamp, Option<Value>);
 
 const KINDS: [Kind; 6] = [Kind::Bool, Kind::Integer, Kind::Float, Kind::String, Kind::Date, Kind::Strings];
-/// Removals older than this are dropped.
-const SETTLED_MS: u64 = limits::FACT_AGE_MS + limits::EVENT_AGE_MS;
 
 fn float(number: f64) -> Value {
     Value::Float(Finite::new(number).unwrap())
@@ -186,18 +184,6 @@ proptest! {
         prop_assert!(short.is_empty() || PackedAttributes::read(short).and_then(|read| read.to_map()).is_none());
         let long = [&bytes[..], &[0]].concat();
         prop_assert!(PackedAttributes::read(&long).and_then(|read| read.to_map()).is_none());
-    }
-
-    #[test]
-    fn trim_drops_removals_that_no_accepted_fact_could_undo(all in writes(), after in 0u64..12) {
-        let mut trimmed = map(&all);
-        trimmed.trim(NOW + SETTLED_MS + after);
-        let kept: Vec<Write> = naive(&all)
-            .into_iter()
-            .filter(|(_, (stamp, value))| value.is_some() || stamp.at >= NOW + after)
-            .map(|(token, (stamp, value))| (token, stamp, value))
-            .collect();
-        prop_assert_eq!(trimmed, map(&kept));
     }
 
     #[test]

@@ -57,6 +57,7 @@ fn field_23_a_restored_store_stands_over_what_was_published_since_the_backup() {
     again.sort();
     assert_eq!(again, keys, "all is published anew, and what came since the backup goes");
     assert!(after > lost, "{after} over {lost}");
+    assert!(after.counter > lost.counter, "what is acknowledged of before is no lease of after");
     // What the edge still has and sends again counts as it did.
     assert_eq!(origin.send(&[page(visitor(1), 1), page(visitor(1), 4)]).accepted, 2);
     assert_eq!(place.inspect(visitor(1))["own"]["pages"], 2);
