@@ -16,6 +16,7 @@ use crate::audit::Said;
 use crate::backlog::Reader;
 use crate::group::{self, Given, Rules};
 use crate::intake::{Checked, Record};
+use crate::link;
 use crate::metrics::Metrics;
 use crate::store::{Counters, StoreError, TenantNo, signed, unsigned, visitor_at};
 use crate::tenants::Tenants;
@@ -70,10 +71,10 @@ pub fn unseen(conn: &Connection, log: &Reader, policy: &Policy, after: i64) -> R
         let (tenant, seen) = (TenantNo(row.get(1)?), unsigned(row.get(3)?));
         found.last = row.get(0)?;
         found.looked_at += 1;
-        // Of a tombstone nothing was ever seen.
-        if seen > 0 && policy.get(&tenant).is_some_and(|since| seen < *since) {
+        if let Some(since) = policy.get(&tenant).filter(|since| seen < **since) {
             let visitor = visitor_at(row, 2)?;
-            if log.facts(tenant, visitor, 0).is_empty() {
+            let last = if seen > 0 { Some(seen) } else { told_of(conn, tenant, visitor)? };
+            if last.is_some_and(|last| last < *since) && log.facts(tenant, visitor, 0).is_empty() {
                 found.visitors.push((tenant, visitor));
             }
         }
@@ -82,6 +83,11 @@ pub fn unseen(conn: &Connection, log: &Reader, policy: &Policy, after: i64) -> R
         }
     }
     Ok((found.looked_at > 0).then_some(found))
+}
+
+/// When evidence told last of a visitor that was never seen; `None` where nothing is left to forget, as of a tombstone.
+fn told_of(conn: &Connection, tenant: TenantNo, visitor: VisitorId) -> Result<Option<Millis>, StoreError> {
+    Ok(link::of_visitor(conn, tenant, visitor)?.iter().map(|row| row.evidence.last).max())
 }
 
 /// The receipt of one transaction: the same for the same rows of the same run.

@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use causeway_shared::fact::{Fact, Scope, What};
-use causeway_shared::ids::VisitorId;
+use causeway_shared::ids::{AlternateId, VisitorId};
+use causeway_shared::person::{Source, Weight};
 use causeway_shared::segments::{SegmentId, State};
 use causeway_shared::time::HourStamp;
 use causeway_shared::view::Stored;
@@ -276,6 +277,24 @@ fn retention_forgets_exactly_those_not_seen_and_a_dry_run_changes_nothing() {
     assert_eq!(world.origin.lookup("demo", "ann"), [visitor(3)], "the sibling that was seen stays");
     let again = world.all(Job::Retention, false);
     assert_eq!(again.report, json!({ "visitors": 1_200, "forgotten": 0 }), "nobody is forgotten twice");
+}
+
+#[test]
+fn who_was_told_of_and_never_seen_is_forgotten_too() {
+    let mut world = World::with(30);
+    let pair = AlternateId::pair(visitor(1), visitor(2));
+    let what = What::Evidence { id: pair, weight: Weight(500), source: Source::Match };
+    let tied = |v: u32, at| fact(visitor(v), 1, at, what.clone());
+    world.origin.admin("demo", &[tied(1, NOW), tied(2, NOW + 35 * DAY_MS)]);
+    world.origin.now = NOW + 40 * DAY_MS;
+    assert_eq!(world.all(Job::Retention, false).report, json!({ "visitors": 2, "forgotten": 1 }));
+    assert_eq!(
+        world.all(Job::Retention, false).report,
+        json!({ "visitors": 2, "forgotten": 0 }),
+        "nothing is left of it"
+    );
+    let gone = [1, 2].map(|v| world.origin.row("demo", visitor(v)).withdrawn.is_some());
+    assert_eq!(gone, [true, false]);
 }
 
 #[test]
