@@ -25,13 +25,14 @@ use std::io::IsTerminal as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, anyhow};
 use causeway_origin::config::{Config, LogFormat};
 use causeway_origin::erase::{journal::Journal, replay};
 use causeway_origin::group::Rules;
 use causeway_origin::store::StoreError;
 use causeway_origin::tenants::{Known, Tenants};
 use causeway_origin::{clock, keyfile, serve, store};
+use causeway_shared::ids::VisitorId;
 use causeway_shared::keys::Keys;
 use clap::{Args, Parser, Subcommand};
 use serde_json::json;
@@ -119,6 +120,11 @@ fn named<'t>(tenants: &'t Tenants, name: Option<&str>) -> anyhow::Result<&'t Kno
         }
         None => "there are several tenants: say --tenant NAME".to_owned(),
     })
+}
+
+/// A visitor's id, as an argument says it.
+fn visitor(text: &str) -> anyhow::Result<VisitorId> {
+    text.parse().map_err(|e| anyhow!("the visitor's id has {e}"))
 }
 
 /// Whether a plan is to be carried out: as said, or as answered on a terminal, where it is shown. Else it is what is printed.

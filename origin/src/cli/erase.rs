@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use super::audit::Why;
 use super::output::say;
-use super::{Common, Opened, confirmed, is_served, named};
+use super::{Common, Opened, confirmed, is_served, named, visitor};
 
 /// How often a receipt is looked at while it is waited for.
 const LOOK: Duration = Duration::from_millis(500);
@@ -52,10 +52,7 @@ pub(super) struct Erase {
 impl Erase {
     fn whom(&self, tenant: &Known) -> anyhow::Result<Whom> {
         match (&self.visitor, &self.kind, &self.value) {
-            (Some(visitor), ..) => {
-                let visitor = visitor.parse().map_err(|e| anyhow::anyhow!("the visitor's id has {e}"))?;
-                Ok(Whom::Visitor(visitor))
-            }
+            (Some(whom), ..) => Ok(Whom::Visitor(visitor(whom)?)),
             (None, Some(kind), Some(value)) => {
                 let kind = tenant.config.kind(kind).context("the tenant has no kind of alternate id of that name")?;
                 let fits = !value.is_empty() && value.len() <= limits::ALTERNATE_ID_BYTES;

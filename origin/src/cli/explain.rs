@@ -1,13 +1,13 @@
 //! `causeway explain`: reads the store directly, also while the origin serves.
 
-use anyhow::{Context as _, anyhow, bail};
+use anyhow::{Context as _, bail};
 use causeway_origin::clock;
 use causeway_origin::explain::{self, Ask};
 use clap::Args;
 use serde_json::{Value, json};
 
 use super::output::Format;
-use super::{Common, Reading, named};
+use super::{Common, Reading, named, visitor};
 
 #[derive(Debug, Args)]
 pub(super) struct Explain {
@@ -34,7 +34,7 @@ pub(super) struct Explain {
 pub(super) fn run(command: &Explain, common: &Common) -> anyhow::Result<()> {
     let Reading { config, keys, mut conn, tenants } = Reading::new(common)?;
     let known = named(&tenants, command.tenant.as_deref())?;
-    let visitor = command.visitor.parse().map_err(|e| anyhow!("the visitor's id has {e}"))?;
+    let visitor = visitor(&command.visitor)?;
     let placements: Vec<Value> = command.placements.iter().map(|text| placement(text)).collect::<Result<_, _>>()?;
     let page = json!({ "url": command.url.as_deref().unwrap_or_default(), "keywords": command.keywords });
     let ask = Ask { visitor, body: json!({ "placements": placements, "page": page }), now: clock::now() };

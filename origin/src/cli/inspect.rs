@@ -1,14 +1,16 @@
 //! `causeway inspect`: reads the store directly, also while the origin serves.
 
-use anyhow::{Context as _, anyhow};
+use anyhow::Context as _;
 use causeway_origin::backlog::Backlog;
-use causeway_origin::describe;
 use causeway_origin::read::View;
-use causeway_shared::ids::VisitorId;
+use causeway_origin::{describe, people};
 use clap::Subcommand;
 use serde_json::Value;
 
-use super::{Common, Reading, named};
+use super::{Common, Reading, named, visitor};
+
+/// Visitors on one page.
+const PAGE: usize = 1_000;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Inspect {
@@ -16,6 +18,17 @@ pub(super) enum Inspect {
     Visitor {
         /// The visitor's id.
         id: String,
+        /// Whose visitor. With one tenant configured it need not be said.
+        #[arg(long)]
+        tenant: Option<String>,
+    },
+    /// The person that a visitor belongs to: its master, and all its visitors, a page at a time.
+    Person {
+        /// A visitor of it.
+        id: String,
+        /// The page after the one that ended with this visitor, as `next` said.
+        #[arg(long, value_name = "VISITOR")]
+        after: Option<String>,
         /// Whose visitor. With one tenant configured it need not be said.
         #[arg(long)]
         tenant: Option<String>,
@@ -33,16 +46,18 @@ pub(super) enum Inspect {
 }
 
 pub(super) fn run(command: &Inspect, common: &Common) -> anyhow::Result<()> {
-    let (Inspect::Visitor { tenant, .. } | Inspect::Lookup { tenant, .. }) = command;
+    let (Inspect::Visitor { tenant, .. } | Inspect::Person { tenant, .. } | Inspect::Lookup { tenant, .. }) = command;
     let Reading { config, mut conn, tenants, .. } = Reading::new(common)?;
     let known = named(&tenants, tenant.as_deref())?;
     let reader = Backlog::of_log(&config.data, &conn, &tenants)?.reader();
     let snapshot = conn.transaction()?;
     let found: Value = match command {
-        Inspect::Visitor { id, .. } => {
-            let id: VisitorId = id.parse().map_err(|e| anyhow!("the visitor's id has {e}"))?;
-            describe::visitor(&View::whole(&snapshot, &reader)?, known, id)?
-                .context("no fact of that visitor ever came")?
+        Inspect::Visitor { id, .. } => describe::visitor(&View::whole(&snapshot, &reader)?, known, visitor(id)?)?
+            .context("no fact of that visitor ever came")?,
+        Inspect::Person { id, after, .. } => {
+            let after = after.as_deref().map(visitor).transpose()?;
+            let found = people::members(&snapshot, known.no, visitor(id)?, after, PAGE)?;
+            serde_json::to_value(found.context("the store has no such visitor, or --after is another person's")?)?
         }
         Inspect::Lookup { kind, value, .. } => describe::lookup(&snapshot, known, kind, value)?,
     };

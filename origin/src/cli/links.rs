@@ -1,6 +1,6 @@
 //! `causeway links`: works on the store directly, also while the origin serves.
 
-use anyhow::{Context as _, anyhow, ensure};
+use anyhow::{Context as _, ensure};
 use causeway_origin::audit::Said;
 use causeway_origin::links::{self as of, Tie};
 use causeway_origin::{clock, describe, store};
@@ -13,7 +13,7 @@ use serde_json::json;
 use super::audit::Why;
 use super::import::{self, Import, LinkFile};
 use super::segments::put_facts;
-use super::{Common, Opened, Reading, confirmed, named};
+use super::{Common, Opened, Reading, confirmed, named, visitor};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Links {
@@ -172,10 +172,6 @@ fn check(a: &str, b: &str, tenant: Option<&str>, common: &Common) -> anyhow::Res
     let tenant = named(&opened.tenants, tenant)?.no;
     let found = of::check(&opened.conn, tenant, visitor(a)?, visitor(b)?)?;
     common.output.one(&describe::checked(found.context("the store does not have both visitors")?))
-}
-
-fn visitor(text: &str) -> anyhow::Result<VisitorId> {
-    text.parse().map_err(|e| anyhow!("the visitor's id has {e}"))
 }
 
 fn random() -> anyhow::Result<[u8; 16]> {

@@ -130,6 +130,10 @@ fn inspect_reads_beside_a_running_origin() {
     assert_eq!(place.inspect(visitor(1))["own"]["pages"], 1);
     let lookup = place.json(&["inspect", "lookup", "member", "m-1", "--tenant", "demo"]);
     assert_eq!(lookup["visitor"], visitor(1).to_string());
+    origin.send(&[origin.login(visitor(2), 1, "m-1")]);
+    let person = place.json(&["inspect", "person", &visitor(2).to_string(), "--tenant", "demo"]);
+    assert_eq!((&person["master"], &person["devices"]), (&visitor(1).to_string().into(), &2.into()), "{person}");
+    assert_eq!((person["members"].as_array().unwrap().len(), &person["next"]), (2, &Value::Null));
     let table = place.run(&["inspect", "visitor", &visitor(1).to_string(), "--tenant", "demo"]).stdout;
     assert!(String::from_utf8(table).unwrap().lines().any(|l| l.contains("own.pages") && l.ends_with(" 1")));
     assert!(stderr(&place, &["inspect", "visitor", "abc", "--tenant", "demo"], 1).contains("wrong length"));
