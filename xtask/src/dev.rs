@@ -50,12 +50,13 @@ pub(crate) struct Options {
 }
 
 pub(crate) fn run(project: &Project, options: &Options, stop: &Stop) -> Result<()> {
-    remove_stale(options.ready_file.as_deref())?;
     // Before minutes of building: a port or a folder that cannot be had.
     let flags = [(options.edge_port, "--edge-port"), (options.origin_port, "--origin-port")];
     http::free_ports(flags)?;
     let folder = options.data.clone().unwrap_or_else(|| project.root.join(".dev"));
     let data = Data::open(&folder, options.fresh)?;
+    // Nobody runs on that folder: the file is of one that was killed.
+    remove_stale(options.ready_file.as_deref())?;
     if options.until_stdin_ends {
         watch_stdin(stop);
     }

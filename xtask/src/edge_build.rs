@@ -3,8 +3,10 @@
 //!
 //! What makes the module of cargo's output is skipped while that is what it was, so that a second run takes a moment.
 
+use std::fs::{File, TryLockError};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 
@@ -25,6 +27,8 @@ const FEATURES: [&str; 7] = [
 /// To draw what is called once into its caller makes a module that is no faster, and compresses less.
 const OPTIMISE: [&str; 2] = ["-O2", "--one-caller-inline-max-function-size=10"];
 const STAMP: &str = "stamp";
+/// How often it is looked whether another build has ended.
+const LOOK: Duration = Duration::from_millis(200);
 
 /// Returns the folder that holds `engine.js`, `engine_bg.wasm` and the page tag.
 pub(crate) fn build(project: &Project, stop: &Stop) -> Result<PathBuf> {
@@ -32,6 +36,7 @@ pub(crate) fn build(project: &Project, stop: &Stop) -> Result<PathBuf> {
     let wasm = std::fs::read(&compiled).with_context(|| format!("cargo left no {}", compiled.display()))?;
     let stamp = stamp(project, &wasm)?;
     let folder = project.edge_build();
+    let _alone = alone(project, stop)?;
     tag(project, &folder, stop)?;
     if std::fs::read_to_string(folder.join(STAMP)).is_ok_and(|made_from| made_from == stamp) {
         return Ok(folder);
@@ -49,6 +54,16 @@ pub(crate) fn build(project: &Project, stop: &Stop) -> Result<PathBuf> {
     }
     remove(&fresh)?;
     Ok(folder)
+}
+
+/// Waits until no other build makes the folder.
+fn alone(project: &Project, stop: &Stop) -> Result<File> {
+    let lock = File::create(project.target.join("edge-build.lock"))?;
+    while let Err(TryLockError::WouldBlock) = lock.try_lock() {
+        stop.check()?;
+        std::thread::sleep(LOOK);
+    }
+    Ok(lock)
 }
 
 /// Makes the page tag one small script: a text in a module, since the worker does not run it but serves it.

@@ -1,10 +1,10 @@
-//! Ctrl-C and SIGTERM, as a flag that everything which waits looks at.
+//! Ctrl-C, Ctrl-\ and SIGTERM, as a flag that everything which waits looks at.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context as _, Result};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
 /// Set once, by a signal; never cleared.
 #[derive(Debug, Clone)]
@@ -26,7 +26,7 @@ impl Stop {
     /// From now on a signal sets the flag, and ends this process no longer.
     pub(crate) fn on_signals() -> Result<Self> {
         let flag = Arc::new(AtomicBool::new(false));
-        for signal in [SIGINT, SIGTERM, SIGHUP] {
+        for signal in [SIGINT, SIGQUIT, SIGTERM, SIGHUP] {
             signal_hook::flag::register(signal, Arc::clone(&flag)).context("cannot watch for signals")?;
         }
         Ok(Self(flag))

@@ -19,7 +19,9 @@ const WORKER_BUILD: &str = "0.8.7";
 /// What no command of ours can install.
 pub(crate) fn check_machine() -> Result<()> {
     let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
-    if find(&compiler).is_none() {
+    // Of several words the first may be a wrapper of the compiler.
+    let words = compiler.to_string_lossy();
+    if words.split_whitespace().any(|word| !word.starts_with('-') && find(word).is_none()) {
         bail!(
             "no C compiler: `{}` is not on PATH; install one (Debian: apt-get install build-essential)",
             compiler.display()

@@ -171,10 +171,10 @@ impl Data {
     }
 }
 
-/// One line of a variables file. In single quotes nothing is special but the quote itself, which in our values
-/// stands in JSON strings alone and can be escaped there.
+/// One line of a variables file. In single quotes the quote itself is special, and to the worker's command `$` too; in our values
+/// they stand in JSON strings alone and can be escaped there.
 fn variable(name: &str, value: &str) -> String {
-    format!("{name}='{}'\n", value.replace('\'', "\\u0027").replace('\n', " "))
+    format!("{name}='{}'\n", value.replace('\'', "\\u0027").replace('$', "\\u0024").replace('\n', " "))
 }
 
 /// For files with secrets in them: readable by their owner alone, and complete or not there.
