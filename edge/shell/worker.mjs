@@ -17,6 +17,8 @@ import { within } from "./watch.mjs";
 
 /** The call of an object, for strict caps and for a limited offer one a request at most, may take this long. */
 const OBJECT_DEADLINE_MS = 100;
+/** The pause of a message that no module can be asked about: `delivery::RETRY_MOST_S`. */
+const RETRY_S = 300;
 
 /** What answers have that set one cookie, as most do: it is set anew for each, and an answer keeps a copy. */
 const JSON_HEADERS_WITH_COOKIE = new Headers(JSON_HEADERS);
@@ -47,9 +49,16 @@ export default {
   fetch: answer,
 
   async queue(batch, env) {
-    const module = moduleOf(env);
+    if (batch.queue.endsWith("dead")) return redrive(batch, env);
+    let module;
+    try {
+      module = moduleOf(env);
+    } catch (error) {
+      log("queue_failed", { message: String(error?.message) });
+      // Facts wait for a configuration that can be used as long as they wait for an origin that is down.
+      return batch.retryAll({ delaySeconds: RETRY_S });
+    }
     if (batch.queue.endsWith("publish")) await drainOutbox(env, module);
-    else if (batch.queue.endsWith("dead")) await redrive(batch, env);
     else await consumeFacts(batch, env, module);
   },
 

@@ -201,13 +201,14 @@ pub(crate) fn take_unit(visit: &mut Visit, who: &mut Recognised, campaign: u32, 
     match units::given(answer) {
         Some(Some(given)) => {
             visit.units.insert(campaign, Holding::Has(given.number));
-            // Of another browser of the person it is that one's fact, which it tells itself.
-            if given.holder == who.visitor {
-                let (visitor, number, now) = (given.holder, given.number, visit.now);
+            // Of another browser of the person it is that one's fact, which may not have heard of it: it counts once, whoever
+            // tells it.
+            let (visitor, number, now) = (given.holder, given.number, visit.now);
+            if visitor == who.visitor {
                 who.ledger.keep_unit(campaign, Unit { number, at: now });
-                let (id, what) = (FactId::of_unit(visitor, campaign, number), What::Unit { campaign, number });
-                visit.facts.push(Fact { id, visitor, received: now, at: now, what });
             }
+            let (id, what) = (FactId::of_unit(visitor, campaign, number), What::Unit { campaign, number });
+            visit.facts.push(Fact { id, visitor, received: now, at: now, what });
         }
         Some(None) => drop(visit.units.remove(&campaign)),
         None => visit.notes.push("unit_unanswered"),

@@ -50,7 +50,7 @@ export interface Causeway {
    * Sends an event, such as `track("purchase", { value_micros: 49_900_000 }, "order-7")`. Of events of one visitor that have
    * the same id the first counts; without one each has its own.
    */
-  track(name: string, properties?: Record<string, unknown>, id?: string): void;
+  track(name: string, properties?: Record<string, unknown>, id?: string | number): void;
   /** Counts a page view that changed no address; the others count by themselves. */
   page(): void;
   /**

@@ -19,7 +19,7 @@ const BATCH_CHARS = 20_000;
 /** What comes within this time goes in one call: placements that are added, events. */
 const GATHER_MS = 50;
 const EVENTS_MS = 1_000;
-/** When events that the browser refused to take are tried again. */
+/** When events that were not taken are tried again, and a call that was not served; that after twice as long each time. */
 const AGAIN_MS = 5_000;
 /** After this long an answer is given up, so that the next call may go: two at once would make two visitors. */
 const GIVE_UP_MS = 10_000;
@@ -47,6 +47,8 @@ let referrer;
 /* ---- consent: what the page's consent managers say ---- */
 
 let consent = {};
+/** The same as text. */
+let word = "{}";
 /** Managers that have not said anything yet. While there is one, nobody may be recognised. */
 let silent = 0;
 /** Resolves once all of them have spoken, or the page has waited long enough. */
@@ -63,7 +65,7 @@ const listen = safe((name, version, read, done) => {
     silent -= first;
     first = 0;
     if (!silent) done();
-    consent = { ...consent, ...said };
+    word = JSON.stringify((consent = { ...consent, ...said }));
     plan();
   }));
 });
@@ -93,6 +95,8 @@ let told = "{}";
 /** Whether the edge has answered, so that it knows the visitor whose events come. */
 let met;
 let planned;
+let again;
+let pause = AGAIN_MS;
 let turn = Promise.resolve();
 
 /** Has the edge called soon, after the call before has ended. */
@@ -101,6 +105,16 @@ function plan() {
     planned = undefined;
     turn = turn.then(decide).catch(() => {});
   }, GATHER_MS);
+}
+
+/** Has it called later, if there is something left to tell it. */
+function retry() {
+  if (silent || !(outbox.length || told !== word)) return;
+  again ??= setTimeout(() => {
+    again = undefined;
+    pause *= 2;
+    plan();
+  }, pause);
 }
 
 /** Looks for placements that were not met before. */
@@ -138,8 +152,8 @@ const asked = ({ dataset: { causeway: id, sizes = "", viewType: view_type, floor
 async function decide() {
   await listened;
   const elements = [...due].filter((element) => element.isConnected).slice(0, PLACEMENTS);
-  const said = JSON.stringify(consent);
-  if (!elements.length && (silent || (!pageDue && met && said === told))) return due.clear();
+  const saying = word;
+  if (!elements.length && (silent || (!pageDue && met && saying === told))) return due.clear();
   for (const element of elements) due.delete(element);
   // Nobody has consented yet: no cookie and no id goes, so that nothing is made and nothing is taken back either.
   const call = silent ? { consent: { tcf: "" } } : { consent, user, page_view: pageDue };
@@ -159,12 +173,11 @@ async function decide() {
   } catch {}
   clearTimeout(timer);
   if (!late) elements.forEach((element, i) => fill(element, answer?.decisions?.[i]));
-  if (known && answer) {
-    [met, told] = [true, said];
+  if (known && answer?.decisions && !/internal|overloaded/.test(answer.reason)) {
+    [met, told, pause] = [true, saying, AGAIN_MS];
     flush();
   } else if (known) {
-    // Nobody is known before: events wait for another call.
-    setTimeout(plan, AGAIN_MS);
+    retry();
   }
   if (due.size) plan();
 }
@@ -296,7 +309,7 @@ let outbox = [];
 let sending;
 
 const put = (event) => {
-  const text = JSON.stringify({ ...event, id: event.id ?? crypto.randomUUID?.() });
+  const text = JSON.stringify({ ...event, id: named(event.id) ?? crypto.randomUUID?.() ?? `${Math.random()}` });
   if (text.length > BATCH_CHARS || outbox.length >= WAITING) return;
   outbox.push(text);
   sending ??= setTimeout(flush, EVENTS_MS);
@@ -309,7 +322,7 @@ const put = (event) => {
 const flush = safe((away) => {
   clearTimeout(sending);
   sending = undefined;
-  if (silent || told !== JSON.stringify(consent) || (!met && !away)) return;
+  if (silent || told !== word || (!met && !away)) return retry();
   while (outbox.length) {
     let chars = 0;
     const cut = outbox.findIndex((text, i) => ((chars += text.length + 1) > BATCH_CHARS && i > 0) || i >= EVENTS);
@@ -337,9 +350,9 @@ function keep(batch) {
 
 /* ---- the page's side ---- */
 
-/** What a page has of ids: a number is its digits, and what is not there is not named. */
-const texts = (of) =>
-  Object.fromEntries(Object.entries(of ?? {}).flatMap(([kind, id]) => (id || id === 0 ? [[kind, `${id}`]] : [])));
+/** A page's id: a number is its digits, and what is empty is none. */
+const named = (id) => (id || id === 0 ? `${id}` : undefined);
+const texts = (of) => Object.fromEntries(Object.entries(of ?? {}).map(([kind, id]) => [kind, named(id)]));
 
 /** What a page calls. Nothing in here throws. */
 export const causeway = {

@@ -12,7 +12,7 @@ use causeway_shared::fact::{Fact, What};
 use causeway_shared::ids::{Epoch, Millis, TenantId, Version, VisitorId};
 use causeway_shared::keys::{Key, KeyRing, Keys, Stage, TenantKeys};
 use causeway_shared::membership::Membership;
-use causeway_shared::profile::{Content, SubProfile};
+use causeway_shared::profile::{Content, Names, SubProfile};
 use causeway_shared::steering::{ALL_CALLS, Pace, Steering};
 use causeway_shared::view::{Snapshot, Stored};
 use causeway_shared::vocabulary::Vocabulary;
@@ -38,6 +38,8 @@ struct Page {
     /// The rows of the objects of limited offers, by their names; and whether none answers.
     objects: BTreeMap<String, BTreeMap<String, String>>,
     silent: bool,
+    /// Whether objects act, and their answers come too late.
+    lost: bool,
 }
 
 /// An ad each of two arms, an ad for all that is worth less, and a control that gets neither of the two.
@@ -84,7 +86,7 @@ impl Page {
         let kv = [(document, value), (current, pointed)].into();
         let (cookies, objects) = (BTreeMap::new(), BTreeMap::new());
         let (gpc, agent, told) = ("", "Firefox/140.0", vec![]);
-        Self { engine, tenant, now: NOW, cookies, kv, gpc, agent, told, objects, silent: false }
+        Self { engine, tenant, now: NOW, cookies, kv, gpc, agent, told, objects, silent: false, lost: false }
     }
 
     fn share(&mut self, counter: u64, shares: &[u32]) {
@@ -111,6 +113,7 @@ impl Page {
             if let Some(object) = outcome.head.hop {
                 assert_eq!(outcome.head.class, Class::Units);
                 let answer = if self.silent { Vec::new() } else { self.ask(&object, &outcome.body) };
+                let answer = if self.lost { Vec::new() } else { answer };
                 outcome = self.engine.resume(turn, &answer, "");
                 continue;
             }
@@ -125,6 +128,18 @@ impl Page {
     }
 
     /// What an object answers, and stores.
+    /// Has the KV hold a snapshot of the first, which the second is one person with.
+    fn bridge(&mut self, profiles: [(VisitorId, SubProfile); 2]) {
+        let [(visitor, _), (sibling, _)] = profiles;
+        let admits = [(visitor, ()), (sibling, ())].into_iter().collect();
+        let membership = Membership { epoch: Epoch(1), devices: 2, admits, ..Membership::default() };
+        let (unique, profiles) = (Vec::new(), profiles.into_iter().collect());
+        let snapshot =
+            Snapshot { version: version(2), visitor, unique, membership, profiles, best: None, truncated: false };
+        let key = kv::snapshot_key(&self.tenant, visitor);
+        self.kv.insert(key.clone(), wire::kv::encode_stored(&key, &Stored::Snapshot(Box::new(snapshot))).unwrap());
+    }
+
     fn ask(&mut self, object: &str, call: &[u8]) -> Vec<u8> {
         let step = self.take(object, call, causeway_edge::unit);
         let Some(next) = step.head.hop else { return step.body };
@@ -243,26 +258,8 @@ fn s4_06_a_persons_earliest_exposure_decides_and_a_browser_tells_its_own_once() 
         let exposures = exposures.pack();
         SubProfile::pack(version(2), &Content { exposures, names: named, ..Content::default() })
     };
-    let names = causeway_shared::profile::Names::default;
-    let profiles = [(sibling, sub(&seen(3, NOW - 9), None)), (own, sub(&Exposures::default(), Some(names())))];
-    let membership = Membership {
-        epoch: Epoch(1),
-        devices: 2,
-        admits: [(own, ()), (sibling, ())].into_iter().collect(),
-        ..Membership::default()
-    };
-    let profiles = profiles.into_iter().collect();
-    let snapshot = Snapshot {
-        version: version(2),
-        visitor: own,
-        unique: vec![],
-        membership,
-        profiles,
-        best: None,
-        truncated: false,
-    };
-    let key = kv::snapshot_key(&page.tenant, own);
-    page.kv.insert(key.clone(), wire::kv::encode_stored(&key, &Stored::Snapshot(Box::new(snapshot))).unwrap());
+    let names = Names::default;
+    page.bridge([(own, sub(&Exposures::default(), Some(names()))), (sibling, sub(&seen(3, NOW - 9), None))]);
     assert_eq!(page.arm(), "high", "as its sibling saw it");
     assert_eq!(page.told, [(own, EXPERIMENT, 3)]);
     assert_eq!((page.arm(), page.told.len()), (json!("high"), 0));
@@ -478,4 +475,30 @@ fn s4_07_a_share_of_all_people_is_drawn() {
     });
     // Four standard deviations of 400 draws: 35.
     assert!(got.count().abs_diff(100) < 35);
+}
+
+#[test]
+fn a_unit_that_another_browser_of_the_person_was_given_is_told_of_by_who_shows_it() {
+    let mut page = Page::with(limited(&json!({ "limit": 1_000 })));
+    let visitor = |page: &mut Page| -> VisitorId {
+        let me: Value = serde_json::from_slice(&page.send("GET", "/v1/me", b"").body).unwrap();
+        me["visitor"].as_str().unwrap().parse().unwrap()
+    };
+    // The object gives, its answer comes too late, and the browser never comes back.
+    page.lost = true;
+    assert_eq!(unit(&mut page).0, None);
+    let first = visitor(&mut page);
+    page.cookies.clear();
+    (page.lost, page.silent) = (false, true);
+    unit(&mut page);
+    let second = visitor(&mut page);
+    page.now += 600_000;
+    page.cookies.remove("cw_recent");
+    let own = Content { names: Some(Names::default()), ..Content::default() };
+    let sub = |content| SubProfile::pack(version(2), &content);
+    page.bridge([(second, sub(own)), (first, sub(Content::default()))]);
+    page.silent = false;
+    let (number, told) = unit(&mut page);
+    let what = What::Unit { campaign: 1, number: u32::try_from(number.unwrap()).unwrap() };
+    assert_eq!(told, [(first, what)]);
 }

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use causeway_shared::fact::{Fact, What};
+use causeway_shared::fact::{Fact, Scope, What};
 use causeway_shared::ids::{AltHash, AlternateId, FactId, KindCode, Millis, VisitorId};
 use causeway_shared::limits;
 use causeway_shared::wire::facts;
@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 use crate::audit::{self, Asked, Said};
 use crate::group::{self, Given, Group, Rules};
 use crate::intake::{Checked, Record};
+use crate::link;
 use crate::metrics::Metrics;
 use crate::publish::Subject;
 use crate::store::{StoreError, TenantNo, signed, unsigned, visitor_at};
@@ -209,7 +210,7 @@ pub enum Whom {
 impl Whom {
     /// The erasure as a fact; `random` names that of an alternate id, as each ends another part of its history.
     #[must_use]
-    pub fn fact(&self, scope: causeway_shared::fact::Scope, now: Millis, random: [u8; 16]) -> Fact {
+    pub fn fact(&self, scope: Scope, now: Millis, random: [u8; 16]) -> Fact {
         let fact = |id, visitor, named: Option<AlternateId>, also| Fact {
             id,
             visitor,
@@ -228,20 +229,41 @@ impl Whom {
     }
 }
 
-/// The time of an erasure: of an alternate id it comes after the last sighting, where an edge's clock that runs ahead has put
-/// that after now. All that is known was before it.
+/// The time of an erasure: after all that ties whom it names, where an edge's clock that runs ahead has put some of that after
+/// now. What is known was before it.
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn moment(conn: &Connection, tenant: TenantNo, whom: &Whom, now: Millis) -> Result<Millis, StoreError> {
-    let Whom::Id(kind, hashes) = whom else { return Ok(now) };
+pub fn moment(conn: &Connection, tenant: &Known, whom: &Whom, scope: Scope, now: Millis) -> Result<Millis, StoreError> {
+    let ahead = now.saturating_add(limits::FACT_AHEAD_MS);
     let mut last = now;
-    for hash in hashes {
-        if let Some(id) = crate::link::canonical(conn, tenant, AlternateId { kind: *kind, hash: *hash })? {
-            last = last.max(crate::link::last_seen(conn, tenant, id)?);
+    if let Whom::Id(kind, hashes) = whom {
+        for hash in hashes {
+            if let Some(id) = link::canonical(conn, tenant.no, AlternateId { kind: *kind, hash: *hash })? {
+                last = last.max(link::last_seen(conn, tenant.no, id)?);
+            }
         }
     }
-    Ok(last.min(now.saturating_add(limits::FACT_AHEAD_MS)))
+    if scope == Scope::Person {
+        last = last.max(link::surely(conn, tenant.no, named(conn, tenant, whom, ahead)?, ahead)?.1);
+    }
+    Ok(last.min(ahead))
+}
+
+/// The visitors that an erasure names.
+fn named(conn: &Connection, tenant: &Known, whom: &Whom, until: Millis) -> Result<BTreeSet<VisitorId>, StoreError> {
+    let mut found = BTreeSet::new();
+    match whom {
+        Whom::Visitor(visitor) => drop(found.insert(*visitor)),
+        Whom::Id(kind, hashes) => {
+            for hash in hashes {
+                if let Some(id) = link::canonical(conn, tenant.no, AlternateId { kind: *kind, hash: *hash })? {
+                    found.extend(link::seen_until(conn, tenant, id, until)?);
+                }
+            }
+        }
+    }
+    Ok(found)
 }
 
 /// The visitors that an erasure would reach now, of those that are known and not erased yet.
@@ -252,25 +274,12 @@ pub fn reach(
     conn: &Connection,
     tenant: &Known,
     whom: &Whom,
-    scope: causeway_shared::fact::Scope,
+    scope: Scope,
     now: Millis,
 ) -> Result<BTreeSet<VisitorId>, StoreError> {
-    let mut found = BTreeSet::new();
-    match whom {
-        Whom::Visitor(visitor) => drop(found.insert(*visitor)),
-        Whom::Id(kind, hashes) => {
-            for hash in hashes {
-                let id = AlternateId { kind: *kind, hash: *hash };
-                if let Some(id) = crate::link::canonical(conn, tenant.no, id)? {
-                    found.extend(crate::link::seen_until(conn, tenant, id, now)?);
-                }
-            }
-        }
-    }
-    if scope == causeway_shared::fact::Scope::Person {
-        for visitor in found.clone() {
-            found.extend(crate::link::surely(conn, tenant.no, visitor, now)?);
-        }
+    let mut found = named(conn, tenant, whom, now)?;
+    if scope == Scope::Person {
+        found = link::surely(conn, tenant.no, found, now)?.0;
     }
     let mut left = BTreeSet::new();
     for visitor in found {

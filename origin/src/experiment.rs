@@ -64,7 +64,7 @@ pub fn of_person(conn: &Connection, person: PersonNo) -> Result<Exposures, Store
 }
 
 /// Keeps those of a visitor's new facts that an experiment of its tenant counts as conversions; gives whether there were
-/// any.
+/// any. Each comes with its time: its receipt, or when it happened where the admin side tells of it later.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -73,7 +73,7 @@ pub fn keep_conversions<'f>(
     tested: &[Experiment],
     words: &Vocabulary,
     visitor: i64,
-    facts: impl Iterator<Item = &'f Fact>,
+    facts: impl Iterator<Item = (Millis, &'f Fact)>,
 ) -> Result<bool, StoreError> {
     const PUT: &str =
         "INSERT OR REPLACE INTO conversions (visitor, received, id, name, value) VALUES (?1, ?2, ?3, ?4, ?5)";
@@ -85,10 +85,10 @@ pub fn keep_conversions<'f>(
         return Ok(false);
     }
     let mut any = false;
-    for fact in facts {
+    for (at, fact) in facts {
         let Some((name, value)) = conversion(words, fact).filter(|(name, _)| names.contains(name)) else { continue };
         let id = fact.id.short().cast_signed();
-        conn.prepare_cached(PUT)?.execute((visitor, signed(fact.received), id, name, value))?;
+        conn.prepare_cached(PUT)?.execute((visitor, signed(at), id, name, value))?;
         any = true;
     }
     if any {

@@ -103,6 +103,11 @@ impl Placed<'_> {
         self.admin && matches!(what, What::Segments { .. } | What::Attributes { .. } | What::Exposure { .. })
     }
 
+    /// When it happened, as far as anybody is believed: the admin side, which tells of it later, by its own word.
+    fn happened(&self) -> Millis {
+        if self.admin { self.fact.at } else { self.fact.received }
+    }
+
     /// Whether a campaign pays for it: what is imported was paid for where it was placed.
     fn is_billed(&self) -> bool {
         !(self.admin && matches!(self.fact.what, What::Action { .. }))
@@ -161,7 +166,8 @@ pub fn fold<'r>(group: &mut Group<'_>, records: &'r [impl AsRef<Record>]) -> Res
         units::keep_given(group.tx, tenant, facts_of())?;
         let config = &group.rules.tenants.by_no(tenant)?.config;
         let tested = group.experiments.of(tenant);
-        let converted = experiment::keep_conversions(group.tx, tested, &config.vocabulary, row, facts_of())?;
+        let timed = facts.iter().map(|placed| (placed.happened(), placed.fact));
+        let converted = experiment::keep_conversions(group.tx, tested, &config.vocabulary, row, timed)?;
         if converted || facts_of().any(|fact| matches!(fact.what, What::Exposure { .. })) {
             folded.tested.push(row);
         }

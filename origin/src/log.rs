@@ -131,13 +131,7 @@ impl Log {
 /// # Errors
 /// [`StoreError`].
 pub fn unfolded(data: &Path, folded: u64, tenants: &Tenants) -> Result<Vec<Record>, StoreError> {
-    let path = data.join(FILE);
-    if !path.exists() {
-        return Ok(Vec::new());
-    }
-    let conn = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
-    conn.busy_timeout(LOCKED)?;
-    records(&conn, folded, tenants)
+    existing(data)?.map_or(Ok(Vec::new()), |conn| records(&conn, folded, tenants))
 }
 
 /// Whether there are any such records.
@@ -145,22 +139,30 @@ pub fn unfolded(data: &Path, folded: u64, tenants: &Tenants) -> Result<Vec<Recor
 /// # Errors
 /// [`StoreError`].
 pub fn waits(data: &Path, folded: u64) -> Result<bool, StoreError> {
-    let path = data.join(FILE);
-    if !path.exists() {
-        return Ok(false);
-    }
-    let conn = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
-    conn.busy_timeout(LOCKED)?;
     let any = "SELECT EXISTS (SELECT 1 FROM log WHERE seq > ?1)";
-    Ok(conn.table_exists(None, "log")? && conn.query_row(any, [signed(folded)], |row| row.get(0))?)
+    let Some(conn) = existing(data)? else { return Ok(false) };
+    Ok(conn.query_row(any, [signed(folded)], |row| row.get(0))?)
 }
 
 /// The newest record that the log may hold a byte of: one that waits, or one of those that are `folded`.
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn newest(data: &Path, folded: u64, tenants: &Tenants) -> Result<u64, StoreError> {
-    Ok(unfolded(data, folded, tenants)?.last().map_or(folded, |record| record.seq))
+pub fn newest(data: &Path, folded: u64) -> Result<u64, StoreError> {
+    let Some(conn) = existing(data)? else { return Ok(folded) };
+    let newest = conn.query_row("SELECT ifnull(max(seq), 0) FROM log", [], |row| row.get(0).map(unsigned))?;
+    Ok(newest.max(folded))
+}
+
+/// The log as another process may read it too, if there is one.
+fn existing(data: &Path) -> Result<Option<Connection>, StoreError> {
+    let path = data.join(FILE);
+    if !path.exists() {
+        return Ok(None);
+    }
+    let conn = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+    conn.busy_timeout(LOCKED)?;
+    Ok(conn.table_exists(None, "log")?.then_some(conn))
 }
 
 fn records(conn: &Connection, folded: u64, tenants: &Tenants) -> Result<Vec<Record>, StoreError> {

@@ -32,6 +32,8 @@ pub const LEASE_MS: Millis = 60_000;
 pub const LATE_MS: Millis = 15 * 60_000;
 /// Shortest time between two writes of a key, in milliseconds (the platform allows one a second).
 pub const KEY_PAUSE_MS: Millis = 1_000;
+/// A clock that is set back by less is waited for, in milliseconds.
+pub const STEP_MS: Millis = 60_000;
 /// When a value that could not be built is tried again, in milliseconds.
 const RETRY_MS: Millis = 60_000;
 /// People whose siblings are put in the outbox in one call at most.
@@ -257,6 +259,22 @@ pub fn acknowledge(group: &Group<'_>, applied: &[u64]) -> Result<(), StoreError>
     Ok(())
 }
 
+/// What is noted for later than anything ever waits was noted by a clock that was set back since: it is due, or over, now. Every
+/// row is looked at.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn set_back(conn: &rusqlite::Connection, now: Millis, sibling_publish_ms: Millis) -> Result<(), StoreError> {
+    const OUTBOX: &str = "UPDATE outbox SET due = iif(due > ?2, ?1, due), handed = iif(handed > ?4, 0, handed),
+            leased_until = iif(leased_until > ?3, 0, leased_until)
+        WHERE due > ?2 OR handed > ?4 OR leased_until > ?3";
+    const PEOPLE: &str = "UPDATE people SET siblings_due = ?1 WHERE siblings_due > ?2";
+    let after = |wait: Millis| signed(now.saturating_add(wait + STEP_MS));
+    conn.execute(OUTBOX, [signed(now), after(LATE_MS), after(LEASE_MS), after(0)])?;
+    conn.execute(PEOPLE, [signed(now), after(sibling_publish_ms)])?;
+    Ok(())
+}
+
 /// A row that is due.
 struct Due {
     row: i64,
@@ -282,9 +300,13 @@ pub fn hand_out(group: &mut Group<'_>, wanted: u16) -> Result<Vec<Publish>, Stor
         sweep::go_on(group)?;
         all = due(group, wanted)?;
     }
-    let mut best = Told::default();
+    let (mut best, mut bytes) = (Told::default(), 0);
     for due in all {
+        if bytes > limits::PUBLISH_BYTES {
+            break;
+        }
         if let Some(write) = lease(group, &due, &mut best)? {
+            bytes += write.value.as_ref().map_or(0, String::len);
             writes.push((matches!(due.subject, Subject::Lookup(..)), write));
         }
     }
@@ -345,20 +367,17 @@ pub fn waiting(conn: &rusqlite::Connection) -> Result<u64, StoreError> {
 }
 
 fn due(group: &Group<'_>, wanted: usize) -> Result<Vec<Due>, StoreError> {
-    // What all requests go by, as catalogues and steering, does not wait behind a million snapshots. What a clock that was
-    // set back since has put into the future, pauses and leases, is over.
+    // What all requests go by, as catalogues and steering, does not wait behind a million snapshots.
     const FIRST: &str = "SELECT row, tenant, kind, subject, due FROM outbox WHERE kind > 255 AND due <= ?1
-        AND leased_until NOT BETWEEN ?1 + 1 AND ?1 + ?4
-        AND handed NOT BETWEEN ?2 + 1 AND ?1 ORDER BY due, kind, row LIMIT ?3";
+        AND leased_until <= ?1 AND handed <= ?2 ORDER BY due, kind, row LIMIT ?3";
     const THEN: &str = "SELECT row, tenant, kind, subject, due FROM outbox WHERE kind <= 255 AND due <= ?1
-        AND leased_until NOT BETWEEN ?1 + 1 AND ?1 + ?4
-        AND handed NOT BETWEEN ?2 + 1 AND ?1 ORDER BY due, kind, row LIMIT ?3";
+        AND leased_until <= ?1 AND handed <= ?2 ORDER BY due, kind, row LIMIT ?3";
     let pause_over = signed(group.now.saturating_sub(KEY_PAUSE_MS));
     let mut all = Vec::new();
     for read in [FIRST, THEN] {
         let mut statement = group.tx.prepare_cached(read)?;
         let room = signed((wanted - all.len()) as u64);
-        let rows = statement.query_map((signed(group.now), pause_over, room, signed(LEASE_MS)), |row| {
+        let rows = statement.query_map((signed(group.now), pause_over, room), |row| {
             let subject = Subject::of_columns(row.get(2)?, row, 3)?;
             Ok(Due { row: row.get(0)?, tenant: TenantNo(row.get(1)?), subject, due: unsigned(row.get(4)?) })
         })?;

@@ -155,7 +155,8 @@ impl Pacer {
     #[must_use]
     pub fn next(self, budget: &Budget, spent: Spent, now: Millis, day_ends: Millis) -> Self {
         let elapsed = now.saturating_sub(self.at).min(MEMORY_MS);
-        let new = spent.ever.saturating_sub(self.counted);
+        // What was spent before the first is of no minute of late.
+        let new = if self.at == 0 { 0 } else { spent.ever.saturating_sub(self.counted) };
         let part = match self.at {
             0 => 0,
             _ => {
@@ -286,6 +287,22 @@ mod tests {
         let clicks: Vec<u64> = hours.iter().map(|hour| hour / 1_000_000_000).collect();
         let before_noon: u64 = clicks.iter().take(12).sum();
         assert!((9..=11).contains(&clicks.iter().sum::<u64>()) && (3..=7).contains(&before_noon), "{clicks:?}");
+    }
+
+    #[test]
+    fn a_campaign_that_comes_back_with_a_history_begins_as_a_new_one_does() {
+        let budget = budget(Bid::CpmMicros(1_000_000), None, Some(50_000_000), true);
+        let paces = |ever: Nanos| {
+            let (mut pacer, mut spent) = (Pacer::default(), Spent { ever, today: 0 });
+            let mut minute = |minute: u64| {
+                pacer = pacer.next(&budget, spent, NOW + minute * MINUTE_MS, NOW + DAY_MS);
+                let cost = u64::from(pacer.pace.to) / 10_000 * budget.unit();
+                spent = Spent { ever: spent.ever + cost, today: spent.today + cost };
+                pacer.pace.to
+            };
+            (0..30).map(&mut minute).collect::<Vec<_>>()
+        };
+        assert_eq!(paces(1_500_000_000_000), paces(0));
     }
 
     #[test]

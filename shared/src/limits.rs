@@ -108,6 +108,9 @@ pub const SESSION_IDLE_MS: u64 = 30 * 60_000;
 pub const SYNC_FACTS: usize = 5_000;
 /// Longest body of one sync, in bytes.
 pub const SYNC_BYTES: usize = 4 * 1024 * 1024;
+/// After so many bytes of values no further KV write is handed out with one answer: an isolate holds it five times over, and
+/// has 128 MB.
+pub const PUBLISH_BYTES: usize = 2 * 1024 * 1024;
 /// Outbox entries one sync acknowledges or hands out.
 pub const SYNC_PUBLISH: usize = 100;
 /// Largest difference between the two clocks of a sync, in milliseconds (5 minutes).

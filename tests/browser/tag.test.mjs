@@ -140,7 +140,7 @@ function witness() {
 }
 
 /** A new person's browser with one page of the publisher's; `init` runs in it first. */
-async function open(body, { head = "", tag = PATIENT, policy = "", init = [], clock = false, html } = {}) {
+async function open(body, { head = "", tag = PATIENT, policy = "", init = [], clock = false, html, decide } = {}) {
   const context = await browser.newContext({ userAgent, viewport: { width: 1280, height: 720 }, extraHTTPHeaders: network() });
   context.setDefaultTimeout(PATIENCE);
   await context.route(/^https:/, (route) => route.fulfill({ contentType: "image/gif", body: PIXEL }));
@@ -148,6 +148,7 @@ async function open(body, { head = "", tag = PATIENT, policy = "", init = [], cl
   html ??= `<!doctype html><title>page</title><body style="margin: 0">${head}${script}${body}`;
   await context.route("**/pages/**", (route) =>
     route.fulfill({ contentType: "text/html", body: html, headers: policy ? { "content-security-policy": policy } : {} }));
+  if (decide) await context.route("**/v1/decide", decide);
   const page = await context.newPage();
   page.faults = [];
   page.on("pageerror", (error) => page.faults.push(error.message));
@@ -495,20 +496,26 @@ describe("events_reach_the_origin", () => {
     });
   }
 
-  test("they_wait_until_the_edge_has_answered_and_it_is_asked_again", async () => {
-    const page = await open("", { clock: true, init: [() => { window.causeway = [(causeway) => causeway.track("purchase", { value_micros: 7 }, "order-8")]; }] });
+  test("they_wait_until_the_edge_has_served_and_it_is_asked_again", async () => {
+    const early = () => { window.causeway = [(causeway) => causeway.track("purchase", { value_micros: 7 }, 8)]; };
+    const overloaded = { body: JSON.stringify({ visitor: null, decisions: [], reason: "overloaded" }), contentType: "application/json" };
+    const answers = [(route) => route.abort(), (route) => route.fulfill({ ...overloaded })];
     let gone = true;
-    await page.context().route("**/v1/decide", (route) => (gone ? route.abort() : route.continue()));
-    await page.reload();
+    const decide = (route) => (gone ? (answers.shift() ?? ((one) => one.abort()))(route) : route.continue());
+    const page = await open("", { clock: true, init: [early], decide });
     await decided(page, 1);
-    await page.clock.runFor(4_000);
+    await page.clock.runFor(1_000_000);
+    await decided(page, 3);
+    const calls = (await decides(page)).length;
+    assert.ok(calls < 12, `${calls} calls: each after twice as long`);
     assert.deepEqual(await asked(page, "/v1/events"), [], "nobody is known whose they are");
     gone = false;
     await until("the purchase", async () => {
-      await page.clock.runFor(5_000);
+      await page.clock.runFor(1_000_000);
       const id = await visitor(page);
       return id && (await admin(`visitors/${id}`))?.own.revenue_micros === 7;
     });
+    assert.equal(JSON.parse((await asked(page, "/v1/events"))[0].body)[0].id, "8");
     page.faults = page.faults.filter((fault) => !fault.includes("ERR_FAILED"));
     await close(page);
   });

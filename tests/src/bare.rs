@@ -136,17 +136,23 @@ impl Bare {
     /// Hands messages to the worker as the platform's queue does, each with how often it was handed out (1 at least);
     /// gives the places of those that are to come again.
     pub fn deliver(&self, queue: &str, messages: &[(u32, Vec<u8>)]) -> Vec<usize> {
-        use base64::Engine as _;
-        let body = |bytes: &[u8]| base64::engine::general_purpose::STANDARD.encode(bytes);
-        let message = |(n, (attempts, bytes)): (usize, &(u32, Vec<u8>))| json!({ "id": n.to_string(), "attempts": attempts, "body": body(bytes) });
-        let messages: Vec<_> = messages.iter().enumerate().map(message).collect();
-        let call = json!({ "queue": queue, "messages": messages }).to_string();
-        let told = crate::browser::call("POST", &self.queues, &[], call.as_bytes()).json();
+        let told = self.handed(queue, messages);
         if told["outcome"] != "ok" || told["retryBatch"]["retry"] == true {
             return (0..messages.len()).collect();
         }
         let again = told["retryMessages"].as_array().cloned().unwrap_or_default();
         again.iter().map(|m| m["msgId"].as_str().unwrap().parse().unwrap()).collect()
+    }
+
+    /// The same, and what the platform is told.
+    #[must_use]
+    pub fn handed(&self, queue: &str, messages: &[(u32, Vec<u8>)]) -> serde_json::Value {
+        use base64::Engine as _;
+        let body = |bytes: &[u8]| base64::engine::general_purpose::STANDARD.encode(bytes);
+        let message = |(n, (attempts, bytes)): (usize, &(u32, Vec<u8>))| json!({ "id": n.to_string(), "attempts": attempts, "body": body(bytes) });
+        let messages: Vec<_> = messages.iter().enumerate().map(message).collect();
+        let call = json!({ "queue": queue, "messages": messages }).to_string();
+        crate::browser::call("POST", &self.queues, &[], call.as_bytes()).json()
     }
 
     /// A member's proof.

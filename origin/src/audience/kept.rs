@@ -97,6 +97,13 @@ impl Kept {
         Ok(Self { tenant, segment, filter, hours, every_hours, due: Some(now), refreshed: None, members: 0 })
     }
 
+    /// Whether it is to be refreshed. One that a clock put further off than it ever waits is, now that the clock is right.
+    #[must_use]
+    pub fn is_due(&self, now: Millis) -> bool {
+        let longest = (u64::from(self.every_hours) + 1) * HOUR_MS;
+        self.due.is_some_and(|due| due <= now || due > now.saturating_add(longest))
+    }
+
     /// Keeps it from now on, in the place of what was kept as this segment.
     ///
     /// # Errors
@@ -331,9 +338,9 @@ pub fn later(conn: &Connection, kept: &Kept, now: Millis) -> Result<(), StoreErr
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn next_due(conn: &Connection) -> Result<Option<Millis>, StoreError> {
-    let due: Option<i64> = conn.prepare_cached("SELECT min(due) FROM audiences")?.query_row([], |row| row.get(0))?;
-    Ok(due.map(unsigned))
+pub fn next_due(conn: &Connection, now: Millis) -> Result<Option<Millis>, StoreError> {
+    let due = list(conn, None)?.into_iter().filter_map(|kept| if kept.is_due(now) { Some(now) } else { kept.due });
+    Ok(due.min())
 }
 
 /// Forgets who was in which audience of a tenant, of a visitor that is erased.

@@ -51,7 +51,7 @@ pub fn refresh(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
     let (mut done, mut all, mut failed) = (BTreeSet::new(), Vec::new(), None);
     loop {
         let now = (place.given)()?.now;
-        let mut due = kept::list(place.conn, None)?.into_iter().filter(|kept| kept.due.is_some_and(|due| due <= now));
+        let mut due = kept::list(place.conn, None)?.into_iter().filter(|kept| kept.is_due(now));
         let Some(kept) = due.find(|kept| done.insert((kept.tenant, kept.segment))) else { break };
         // Of a tenant that is not configured now nothing is said.
         let Ok(known) = place.rules.tenants.by_no(kept.tenant) else {

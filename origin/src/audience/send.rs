@@ -155,7 +155,8 @@ impl Send {
         const PUT: &str =
             "INSERT INTO sends (tenant, name, filter, count, experiment, webhook, per_second, random, asked, due)
             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?9)";
-        const ON: &str = "UPDATE sends SET due = ?2, tries = 0, error = NULL WHERE send = ?1 AND error IS NOT NULL";
+        const ON: &str = "UPDATE sends SET due = ?2, tries = 0, error = NULL
+            WHERE send = ?1 AND (error IS NOT NULL OR due > ?2)";
         check(conn, tenant, name, terms, now)?;
         let tx = conn.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
         if let Some(there) = find(&tx, tenant.no, name)? {

@@ -9,6 +9,8 @@ use causeway_shared::catalogue::Catalogue;
 use causeway_shared::config::Problem;
 use causeway_shared::limits;
 use causeway_shared::vocabulary::{Vocabulary, Word};
+use causeway_shared::wire::catalogue::encode_document;
+use causeway_shared::wire::{WireError, flat};
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
@@ -108,6 +110,12 @@ pub fn check(known: &Known<'_>, before: Option<&Kept>, document: Value) -> Resul
     if text.len() > limits::CATALOGUE_BYTES {
         let message = format!("{} bytes of JSON at most, it has {}", limits::CATALOGUE_BYTES, text.len());
         problems.push(Problem { path: String::new(), message });
+    } else if !fits(&document, known) {
+        let message = format!(
+            "packed for the KV it has over {} characters: what does not compress, such as a picture, belongs at an address",
+            limits::CATALOGUE_CHARS
+        );
+        problems.push(Problem { path: String::new(), message });
     }
     if !problems.is_empty() {
         // A row may be wrong in both ways at once.
@@ -122,6 +130,13 @@ pub fn check(known: &Known<'_>, before: Option<&Kept>, document: Value) -> Resul
     let limited = serde_json::to_string(&limited).unwrap_or_default();
     let sha256 = Sha256::digest(&text).into();
     Ok(Checked { sha256, document: text, experiments, budgets, limited, codes, plan })
+}
+
+/// Whether the KV takes it; also of one that cannot be packed, which has other problems.
+fn fits(document: &Value, Known { words, names, .. }: &Known<'_>) -> bool {
+    let Ok(catalogue) = serde_json::from_value::<Catalogue>(document.clone()) else { return true };
+    let Ok(flat) = catalogue.flat(names, words) else { return true };
+    encode_document("", &[0; 16], &flat::encode(&flat)) != Err(WireError::TooLong)
 }
 
 /// The time zones that are none.

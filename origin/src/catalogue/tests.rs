@@ -10,6 +10,7 @@ use causeway_shared::model::Model;
 use causeway_shared::vocabulary::Vocabulary;
 use causeway_shared::wire::{catalogue as wire, flat};
 use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
 
 use super::*;
 use crate::publish::{KEY_PAUSE_MS, LEASE_MS};
@@ -376,4 +377,42 @@ fn budgets_and_time_zones_that_are_none_are_said() {
         (budget.total, budget.even, budget.time_zone.as_str()),
         (Some(1), false, "America/Argentina/Buenos_Aires")
     );
+}
+
+/// Ads whose creatives do not compress, as pictures in them do not.
+fn pictures(ads: u32) -> Value {
+    use base64::Engine as _;
+    let picture = |n: u32| {
+        let bytes: Vec<u8> =
+            (0..180u32).flat_map(|part| Sha256::digest([n.to_be_bytes(), part.to_be_bytes()].concat())).collect();
+        base64::engine::general_purpose::STANDARD.encode(bytes)
+    };
+    let mut all = document(&[("a", 1)]);
+    let ad = all["ad"][0].clone();
+    let with = |n: u32| {
+        let mut ad = ad.clone();
+        (ad["id"], ad["code"]) = (json!(format!("p{n}")), json!(n));
+        ad["creative"] = json!({ "image": picture(n) });
+        ad
+    };
+    all["ad"] = (1..=ads).map(with).collect();
+    all
+}
+
+#[test]
+fn what_the_kv_would_not_take_is_refused_by_the_check() {
+    let mut origin = Origin::new();
+    assert_eq!(problems(origin.apply(pictures(420))), [""]);
+    assert_eq!(origin.apply(pictures(250)).unwrap().version, 1);
+}
+
+#[test]
+fn what_is_handed_out_with_one_answer_is_bounded_in_bytes() {
+    let mut origin = Origin::new();
+    for name in ["demo", "other"] {
+        let (tenant, given) = (origin.tenant(name).clone(), origin.given());
+        apply(&mut origin.conn, &origin.rules, given, &tenant, pictures(250), "tests").unwrap();
+    }
+    assert_eq!(origin.keys(), ["c:demo:1"]);
+    assert!(origin.keys().contains(&"c:other:1".to_owned()));
 }

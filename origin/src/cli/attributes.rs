@@ -4,6 +4,7 @@ use anyhow::{Context as _, bail};
 use causeway_origin::attributes::{self as of, Write};
 use causeway_origin::read::{View, Visitor};
 use causeway_origin::{clock, names};
+use causeway_shared::attributes::Dictionary;
 use clap::Subcommand;
 use serde_json::{Value, json};
 
@@ -45,18 +46,23 @@ pub(super) fn run(command: &Attributes, common: &Common) -> anyhow::Result<()> {
             let write: Write = serde_json::from_str(write).context("the write is not understood")?;
             let read = |view: &View<'_>, visitor: &Visitor| Ok((visitor.visitor, of::after(view, visitor, &write)?));
             let (visitor, after) = reading(&mut opened, &tenant, whose, read)?;
-            let names = names::load(&opened.conn, tenant.no)?;
             let mut id = [0; 16];
             getrandom::fill(&mut id).context("the operating system gives no random bytes")?;
-            let (facts, refused) = of::facts(&names, visitor, &write, clock::now().max(after), id);
-            if facts.is_empty() {
+            let now = clock::now().max(after);
+            let checked = |names: &Dictionary| of::facts(names, visitor, &write, now, id);
+            let (facts, mut refused) = checked(&names::load(&opened.conn, tenant.no)?);
+            if !facts.is_empty() {
+                // By what the names are once it is folded, as over HTTP.
+                put_facts(&mut opened, &tenant, facts, None)?;
+                refused = checked(&names::load(&opened.conn, tenant.no)?).1;
+            }
+            let written = write.set.len() + write.remove.len() - refused.len();
+            if written == 0 {
                 bail!(
                     "nothing was written: {}",
                     refused.first().map_or("there is nothing in it", |r| r.message.as_str())
                 );
             }
-            let written = write.set.len() + write.remove.len() - refused.len();
-            put_facts(&mut opened, &tenant, facts, None)?;
             common.output.one(&json!({ "visitor": visitor.to_string(), "written": written, "rejected": refused }))
         }
         Attributes::Names { tenant } => {

@@ -13,6 +13,7 @@ use causeway_origin::{clock, group, log};
 use causeway_shared::fact::Scope;
 use causeway_shared::limits;
 use clap::Args;
+use rusqlite::Connection;
 use serde_json::{Value, json};
 
 use super::audit::Why;
@@ -68,8 +69,8 @@ pub(super) fn run(command: &Erase, common: &Common) -> anyhow::Result<()> {
     let mut opened = Opened::new(common)?;
     let tenant = named(&opened.rules.tenants, command.tenant.as_deref())?.clone();
     let whom = command.whom(&tenant)?;
-    let now = of::moment(&opened.conn, tenant.no, &whom, clock::now())?;
     let scope = if command.person { Scope::Person } else { Scope::Visitor };
+    let now = of::moment(&opened.conn, &tenant, &whom, scope, clock::now())?;
     let reached = of::reach(&opened.conn, &tenant, &whom, scope, now)?;
     let visitors: Vec<String> = reached.iter().map(ToString::to_string).collect();
     let plan = json!({"scope": scope.name(), "visitors": visitors, "done": false});
@@ -81,11 +82,13 @@ pub(super) fn run(command: &Erase, common: &Common) -> anyhow::Result<()> {
     let fact = whom.fact(scope, now, random);
     let receipt = fact.id;
     let Opened { config, conn, rules, .. } = &mut opened;
-    // Beside an origin that serves, whose log may hold what goes.
-    let in_log = log::newest(&config.data, Counters::load(conn)?.folded(), &rules.tenants)?;
     let record = Record::said(vec![Checked { tenant: tenant.no, fact }], command.why.said());
-    let record = Arc::new(Record { in_log, ..record });
-    group::commit(conn, rules, &Metrics::default(), clock::given()?, &[record], &[])?;
+    // Beside an origin that serves, whose log may hold what goes; it folds nothing while this is asked.
+    let records = |tx: &Connection| {
+        let in_log = log::newest(&config.data, Counters::load(tx)?.folded())?;
+        Ok([Arc::new(Record { in_log, ..record })])
+    };
+    group::commit_with(conn, rules, &Metrics::default(), clock::given()?, records, &[], |_| Ok(()))?;
     let progress = if command.wait { wait(&opened, &tenant, receipt)? } else { look(&opened, &tenant, receipt)? };
     let mut said = json!({"scope": scope.name(), "visitors": visitors, "done": true});
     if let (Some(said), Value::Object(progress)) = (said.as_object_mut(), progress) {

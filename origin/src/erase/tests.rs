@@ -1,6 +1,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use causeway_shared::actions::InsertionHash;
 use causeway_shared::fact::Scope;
@@ -486,11 +487,48 @@ fn an_erasure_by_an_id_reaches_whom_a_clock_that_runs_ahead_saw_with_it() {
     origin.now = NOW + 60_000;
     let ann = origin.member("demo", "ann");
     let whom = Whom::Id(ann.kind, vec![ann.hash]);
-    let at = moment(&origin.conn, origin.tenant("demo").no, &whom, origin.now).unwrap();
-    assert_eq!(at, ahead);
-    origin.admin("demo", &[whom.fact(Scope::Visitor, at, [9; 16])]);
+    let at = |origin: &Origin, now| moment(&origin.conn, origin.tenant("demo"), &whom, Scope::Visitor, now).unwrap();
+    assert_eq!(at(&origin, origin.now), ahead);
+    origin.admin("demo", &[whom.fact(Scope::Visitor, ahead, [9; 16])]);
     assert!(origin.row("demo", visitor(1)).withdrawn.is_some());
-    assert_eq!(moment(&origin.conn, origin.tenant("demo").no, &whom, NOW).unwrap(), NOW, "nobody is seen with it now");
+    assert_eq!(at(&origin, NOW), NOW, "nobody is seen with it now");
+}
+
+#[test]
+fn an_erasure_of_a_person_reaches_whom_a_clock_that_runs_ahead_tied_to_it() {
+    let mut origin = Origin::new();
+    let ahead = NOW + 180_000;
+    origin.send("demo", &[page(visitor(1), 1, NOW), origin.login(visitor(1), 2, NOW, "ann")]);
+    origin.send("demo", &[page(visitor(2), 1, ahead), origin.login(visitor(2), 2, ahead, "ann")]);
+    origin.now = NOW + 60_000;
+    let whom = Whom::Visitor(visitor(1));
+    let at = moment(&origin.conn, origin.tenant("demo"), &whom, Scope::Person, origin.now).unwrap();
+    assert_eq!(at, ahead);
+    let reached = reach(&origin.conn, origin.tenant("demo"), &whom, Scope::Person, at).unwrap();
+    assert_eq!(reached, [visitor(1), visitor(2)].into());
+    origin.admin("demo", &[whom.fact(Scope::Person, at, [9; 16])]);
+    assert!(origin.row("demo", visitor(2)).withdrawn.is_some());
+}
+
+#[test]
+fn field_05_a_person_of_thousands_is_erased_by_one_walk() {
+    let mut origin = Origin::new();
+    let logins: Vec<Fact> = (1..=4_000).map(|v| origin.login(visitor(v), v, NOW, "shop")).collect();
+    origin.admin("demo", &logins);
+    let shop = origin.member("demo", "shop");
+    let whom = Whom::Id(shop.kind, vec![shop.hash]);
+    origin.now = NOW + 20;
+    // SQLite tells of each thousand steps of its machine: of one walk some hundred for each visitor.
+    let steps = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&steps);
+    let count = move || counted.fetch_add(1, Ordering::Relaxed) == u64::MAX;
+    origin.conn.progress_handler(1_000, Some(count)).unwrap();
+    let reached = reach(&origin.conn, origin.tenant("demo"), &whom, Scope::Person, NOW + 20).unwrap();
+    let walked = steps.swap(0, Ordering::Relaxed);
+    origin.admin("demo", &[whom.fact(Scope::Person, NOW + 20, [7; 16])]);
+    let erased = steps.load(Ordering::Relaxed);
+    assert!(reached.len() == 4_000 && walked < 4_000 && erased < 200_000, "{walked} and {erased} thousand steps");
+    assert!([1, 2_000, 4_000].iter().all(|v| origin.row("demo", visitor(*v)).withdrawn.is_some()));
 }
 
 #[test]

@@ -298,3 +298,20 @@ fn s4_12_whatever_was_done_to_rows_and_sums_a_rollup_counts_them_anew() {
     assert_eq!(roll(&mut origin, later), (0, 0));
     assert_eq!(sums(&origin), right);
 }
+
+#[test]
+fn what_was_bought_before_the_exposure_and_imported_after_it_is_no_conversion() {
+    let mut origin = Origin::tested();
+    origin.send("demo", &[exposure(visitor(1), 1, NOW, 1, 2)]);
+    origin.now = NOW + 2 * HOUR;
+    let converted = |origin: &Origin| {
+        let known = origin.tenant("demo").clone();
+        let shown = results::show(&origin.conn, &known, "e-1", origin.now).unwrap().unwrap();
+        shown["arms"][1]["converted"].clone()
+    };
+    // As `causeway import` makes them: received now, and happened before and after.
+    for (n, at, expected) in [(2, NOW - 120 * HOUR, 0), (3, NOW + HOUR, 1)] {
+        origin.admin("demo", &[Fact { at, ..purchase(visitor(1), n, origin.now, 5_000_000) }]);
+        assert_eq!(converted(&origin), expected);
+    }
+}

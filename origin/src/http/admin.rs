@@ -276,6 +276,14 @@ mod tests {
     }
 
     #[test]
+    fn the_document_says_of_every_body_that_it_may_be_late() {
+        let document: Value = serde_json::from_str(include_str!("openapi.json")).unwrap();
+        let operations = document["paths"].as_object().unwrap().values().flat_map(|path| path.as_object().unwrap());
+        let bounded: Vec<_> = operations.filter(|(_, of)| of["responses"]["413"].is_object()).collect();
+        assert!(bounded.len() > 10 && bounded.iter().all(|(_, of)| of["responses"]["408"].is_object()));
+    }
+
+    #[test]
     fn the_document_names_every_job() {
         let document: Value = serde_json::from_str(include_str!("openapi.json")).unwrap();
         let job = &document["paths"]["/admin/v1/jobs/{job}"]["post"]["parameters"][0];

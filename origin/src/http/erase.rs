@@ -66,9 +66,9 @@ async fn ask(State(app): State<Arc<App>>, request: Request) -> Answer {
     let mut asked: Asked = read_json(body).await?;
     let said = Said::token(&token, reason(asked.reason.take())?);
     let scope = if asked.person { Scope::Person } else { Scope::Visitor };
-    let (whom, no) = (asked.whom(&tenant)?, tenant.no);
-    let of = whom.clone();
-    let now = live.readers.read(move |view| erase::moment(view.conn, no, &of, clock::now())).await?;
+    let whom = asked.whom(&tenant)?;
+    let (known, of) = (tenant.clone(), whom.clone());
+    let now = live.readers.read(move |view| erase::moment(view.conn, &known, &of, scope, clock::now())).await?;
     let fact = whom.fact(scope, now, random()?);
     let answer = json!({"receipt": fact.id.receipt(), "scope": scope.name()});
     app.take_folded(&tenant, vec![fact], said).await?;

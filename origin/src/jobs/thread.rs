@@ -152,7 +152,7 @@ impl Thread {
             for tenant in all.unwrap_or_else(|| vec![None]) {
                 let last = runs::last(&self.conn, job, tenant)?;
                 let when = match job {
-                    Job::Materialise => When::At(kept::next_due(&self.conn)?),
+                    Job::Materialise => When::At(kept::next_due(&self.conn, clock::now())?),
                     Job::Send => When::At(send::next_due(&self.conn)?),
                     _ => When::Every(self.every.of(job)),
                 };

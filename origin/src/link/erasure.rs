@@ -108,18 +108,19 @@ fn reached(
     if *scope == Scope::Visitor {
         return Ok(found);
     }
-    let mut held = BTreeSet::new();
-    for visitor in found.clone() {
+    let held_by = |visitor| held_unique(group.tx, tenant, visitor, |kind| config.is_unique(kind));
+    let mut own = Vec::new();
+    for visitor in &found {
         // A browser that only saw the member's proof leads to nobody: it is another's.
-        let own = held_unique(group.tx, tenant, visitor, |kind| config.is_unique(kind))?;
-        if named.is_some() && own.is_some() && own != named {
-            continue;
-        }
-        for member in surely(group.tx, tenant, visitor, by.at)? {
-            found.insert(member);
-            held.extend(held_unique(group.tx, tenant, member, |kind| config.is_unique(kind))?);
-        }
+        let held = held_by(*visitor)?;
+        own.extend((named.is_none() || held.is_none() || held == named).then_some(*visitor));
     }
+    let (members, _) = surely(group.tx, tenant, own, by.at)?;
+    let mut held = BTreeSet::new();
+    for member in &members {
+        held.extend(held_by(*member)?);
+    }
+    found.extend(members);
     // A login of the person's that comes late is erased too. Ids that are not unique may be others' as well.
     for id in held {
         found.extend(end_id(group, tenant, id, [id.hash], by, linked)?);
@@ -173,28 +174,39 @@ pub fn seen_until(
     Ok(found)
 }
 
-/// The visitors of a visitor's person that were surely it until a time: by ids that they were seen with, as links are made of
-/// them. What is unsure widens no erasure, nor does a login of after it, in whatever group it comes.
+/// The visitors of some visitors' people that were surely them until a time: by ids that they were seen with, as links are made
+/// of them; and since when the newest of these ties holds, 0 without any. What is unsure widens no erasure, nor does a login
+/// of after it, in whatever group it comes.
 ///
 /// # Errors
 /// [`StoreError`].
 pub fn surely(
     conn: &Connection,
     tenant: TenantNo,
-    visitor: VisitorId,
+    visitors: impl IntoIterator<Item = VisitorId>,
     until: Millis,
-) -> Result<BTreeSet<VisitorId>, StoreError> {
-    let members: BTreeSet<VisitorId> = erase::person_of(conn, tenant, visitor)?.into_iter().collect();
+) -> Result<(BTreeSet<VisitorId>, Millis), StoreError> {
     let links = |row: &Row| row.claims() && row.flag.is_none() && row.evidence.since() <= until;
-    let (mut found, mut ids, mut open) = (BTreeSet::from([visitor]), BTreeSet::new(), vec![visitor]);
+    let mut found: BTreeSet<VisitorId> = visitors.into_iter().collect();
+    let (mut members, mut ids, mut newest) = (BTreeSet::new(), BTreeSet::new(), 0);
+    let mut open: Vec<VisitorId> = found.iter().copied().collect();
     while let Some(visitor) = open.pop() {
+        // Each person is read once, however many of its visitors are named.
+        if !members.contains(&visitor) {
+            members.extend(erase::person_of(conn, tenant, visitor)?);
+        }
         let own = of_visitor(conn, tenant, visitor)?.into_iter().filter(links).map(|row| row.evidence.id);
         for id in own.filter(|id| ids.insert(*id)) {
-            let others = evidence::of_id(conn, tenant, id)?.into_iter().filter(links).map(|row| row.evidence.visitor);
-            open.extend(others.filter(|other| members.contains(other) && found.insert(*other)));
+            for row in evidence::of_id(conn, tenant, id)?.into_iter().filter(links) {
+                let other = row.evidence.visitor;
+                if found.contains(&other) || members.contains(&other) {
+                    newest = newest.max(row.evidence.since());
+                    open.extend(found.insert(other).then_some(other));
+                }
+            }
         }
     }
-    Ok(found)
+    Ok((found, newest))
 }
 
 /// When an id was seen last, by evidence that says something; 0 for never.

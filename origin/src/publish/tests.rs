@@ -76,9 +76,15 @@ fn a_clock_that_is_set_back_holds_no_write_up() {
         if acknowledged {
             origin.acknowledge(&writes);
         }
+        origin.send("demo", &[page(visitor(2), 1, NOW)]);
         origin.now = NOW;
-        origin.send("demo", &[withdrawal(visitor(1), NOW)]);
-        assert_eq!(keys(&origin.drain(10)), [key(1)], "acknowledged: {acknowledged}");
+        super::set_back(&origin.conn, NOW, 60_000).unwrap();
+        assert_eq!(origin.send("demo", &[withdrawal(visitor(1), NOW)]).pending, 2);
+        assert_eq!(keys(&origin.drain(10)), [key(1), key(2)], "acknowledged: {acknowledged}");
+        // By less than a lease lasts it is waited for, as what was handed out may still be under way.
+        origin.now -= 1;
+        super::set_back(&origin.conn, origin.now - 1, 60_000).unwrap();
+        assert!(origin.drain(10).is_empty());
     }
 }
 

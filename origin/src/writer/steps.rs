@@ -12,6 +12,7 @@ use crate::group::{self, Done, Given, Rules};
 use crate::intake::{Incoming, Outbox, Record};
 use crate::log::Log;
 use crate::metrics::Metrics;
+use crate::publish;
 use crate::store::{Counters, StoreError};
 
 /// Facts folded in one transaction; the record that goes over it waits for the next. Few in tests, which wait for several.
@@ -113,13 +114,17 @@ pub struct Folding {
     backlog: Backlog,
     rules: Arc<Rules>,
     metrics: Arc<Metrics>,
+    /// The latest time of a transaction.
+    latest: Millis,
 }
 
 impl Folding {
     /// On an open store, with what the log holds beyond it.
     #[must_use]
     pub fn of(conn: Connection, backlog: Backlog, rules: Arc<Rules>, metrics: Arc<Metrics>) -> Self {
-        Self { conn, backlog, rules, metrics }
+        // Nobody knows what the clock said before.
+        let latest = Millis::MAX;
+        Self { conn, backlog, rules, metrics, latest }
     }
 
     /// Whether there is more to fold.
@@ -144,6 +149,11 @@ impl Folding {
         if records.is_empty() && calls.is_empty() {
             return Ok(None);
         }
+        if self.latest > given.now.saturating_add(publish::STEP_MS) {
+            publish::set_back(&self.conn, given.now, self.rules.sibling_publish_ms)?;
+            self.latest = 0;
+        }
+        self.latest = self.latest.max(given.now);
         let done = group::commit(&mut self.conn, &self.rules, &self.metrics, given, &records, calls)?;
         let (new, all) = (done.new.iter().sum(), records.iter().map(|r| r.facts.len() as u64).sum::<u64>());
         done.refused.iter().for_each(|code| self.metrics.reject(code));

@@ -191,7 +191,7 @@ fn an_audience_that_cannot_be_kept_says_why_and_one_that_fails_lets_others_go_on
         ended.report
     );
     let again = NOW + HOUR_MS;
-    let due = |world: &World| kept::next_due(&world.origin.conn).unwrap();
+    let due = |world: &World| kept::next_due(&world.origin.conn, world.origin.now).unwrap();
     assert_eq!(due(&world), Some(again), "it is tried again by itself");
     assert_eq!(world.all(Job::Materialise, false).report["audiences"], 0);
     world.origin.now = again;
@@ -254,10 +254,24 @@ fn an_audience_goes_on_where_a_refresh_is_a_little_late() {
         world.keep(SEGMENT, &bonn(), hours, hours / 2).unwrap();
         world.refresh();
         for late in [0, 3, 1, 0, 0, 2, 0, 3] {
-            let due = kept::next_due(&world.origin.conn).unwrap().unwrap();
+            let due = kept::next_due(&world.origin.conn, world.origin.now).unwrap().unwrap();
             world.origin.now = due + late * 60_000;
             assert!(world.is_held(SEGMENT, 1), "for {hours} hours, {late} minutes late");
             world.refresh();
         }
     }
+}
+
+#[test]
+fn an_audience_is_refreshed_again_when_the_clock_is_right() {
+    let mut world = World::with(0);
+    world.origin.send("demo", &[lives_in(0, 1, NOW, "Ulm"), lives_in(1, 1, NOW, "Bonn"), lives_in(2, 1, NOW, "Ulm")]);
+    world.origin.now = NOW + 300 * DAY_MS;
+    world.keep(SEGMENT, &bonn(), 48, 1).unwrap();
+    assert_eq!(world.refresh(), [1, 1, 0, 0]);
+    world.origin.now = NOW + HOUR_MS;
+    let facts = [lives_in(1, 2, NOW + HOUR_MS, "Ulm"), lives_in(2, 2, NOW + HOUR_MS, "Bonn")];
+    world.origin.send("demo", &facts);
+    assert_eq!(kept::next_due(&world.origin.conn, world.origin.now).unwrap(), Some(world.origin.now));
+    assert_eq!(world.refresh()[..3], [1, 1, 1], "who came, and who went");
 }

@@ -65,6 +65,18 @@ fn visitors(drawn: &[(VisitorId, Option<u8>, Option<u8>)]) -> BTreeSet<VisitorId
 }
 
 #[test]
+fn a_send_that_a_clock_put_far_off_goes_on_when_it_is_started_again() {
+    let mut world = World::of_bonn(500);
+    world.origin.now = NOW + 300 * DAY_MS;
+    world.start("may", &terms(500, None)).unwrap();
+    let run = world.begin(Job::Send, false);
+    assert_eq!(world.run(&run, 3).outcome, Some(Outcome::Interrupted));
+    world.origin.now = NOW + HOUR_MS;
+    world.start("may", &terms(500, None)).unwrap();
+    assert_eq!(world.tell("may").sums.delivered, 500);
+}
+
+#[test]
 fn s4_07_a_send_tells_exactly_so_many_once_each_in_arms_that_its_experiment_counts() {
     let mut world = World::of_bonn(3_000);
     world.start("may", &terms(1_000, Some("e-1"))).unwrap();
