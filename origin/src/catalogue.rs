@@ -211,6 +211,20 @@ pub fn codes(conn: &Connection, tenant: TenantNo) -> Result<BTreeMap<(String, St
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
+/// The arms of all versions.
+fn arms(conn: &Connection, tenant: TenantNo) -> Result<document::Arms, StoreError> {
+    let mut statement = conn.prepare_cached("SELECT DISTINCT experiments FROM catalogues WHERE tenant = ?1")?;
+    let mut arms = document::Arms::new();
+    for text in statement.query_map([tenant.0], |row| row.get::<_, String>(0))? {
+        let experiments: Vec<Experiment> =
+            serde_json::from_str(&text?).map_err(|_| StoreError::Corrupt { what: "catalogue's experiments" })?;
+        let all =
+            experiments.into_iter().flat_map(|of| of.arms.into_iter().map(move |arm| (of.code, arm.code, arm.id)));
+        arms.extend(all);
+    }
+    Ok(arms)
+}
+
 /// Checks a document against what is kept, and changes nothing.
 ///
 /// # Errors
@@ -221,6 +235,7 @@ pub fn check(conn: &Connection, tenant: &Known, document: Value) -> Result<Check
         words: &tenant.config.vocabulary,
         names: &names::load(conn, tenant.no)?,
         codes: &codes(conn, tenant.no)?,
+        arms: &arms(conn, tenant.no)?,
     };
     Ok(document::check(&known, before.as_ref(), document)?)
 }

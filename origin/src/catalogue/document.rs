@@ -77,14 +77,19 @@ pub struct Known<'a> {
     pub names: &'a Dictionary,
     /// Its codes given so far.
     pub codes: &'a Codes,
+    /// The arms there ever were.
+    pub arms: &'a Arms,
 }
+
+/// Arms, by their experiment's code: each one's code, and its id.
+pub type Arms = BTreeSet<(u32, u8, String)>;
 
 /// Checks a document against what a tenant has for ever and the version that is current.
 ///
 /// # Errors
 /// [`CheckError`].
 pub fn check(known: &Known<'_>, before: Option<&Kept>, document: Value) -> Result<Checked, CheckError> {
-    let Known { words, names, codes: given } = *known;
+    let Known { words, names, codes: given, arms } = *known;
     let Value::Object(mut document) = document else {
         return Err(CheckError::Form("it is not an object".to_owned()));
     };
@@ -97,6 +102,7 @@ pub fn check(known: &Known<'_>, before: Option<&Kept>, document: Value) -> Resul
         Ok(catalogue) => {
             let targets = catalogue.targets("", names, words);
             problems.extend(zone_problems(&catalogue));
+            problems.extend(arm_problems(&catalogue, arms));
             budgets = catalogue.campaigns.iter().filter_map(Budget::of).collect();
             limited = catalogue.campaigns.iter().filter_map(Limited::of).collect();
             let found = catalogue.problems("", words).into_iter().chain(targets.err().into_iter().flatten());
@@ -137,6 +143,22 @@ fn fits(document: &Value, Known { words, names, .. }: &Known<'_>) -> bool {
     let Ok(catalogue) = serde_json::from_value::<Catalogue>(document.clone()) else { return true };
     let Ok(flat) = catalogue.flat(names, words) else { return true };
     encode_document("", &[0; 16], &flat::encode(&flat)) != Err(WireError::TooLong)
+}
+
+/// The arms that have another's code, or another code than they had: who saw one, and what came of it, is kept by the code.
+fn arm_problems(catalogue: &Catalogue, known: &Arms) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    for (i, experiment) in catalogue.experiments.iter().enumerate() {
+        for (j, arm) in experiment.arms.iter().enumerate() {
+            let before = known.iter().filter(|(of, ..)| *of == experiment.code);
+            let other = { before }.find(|(_, code, id)| (*code == arm.code) != (*id == arm.id));
+            problems.extend(other.map(|(_, code, id)| Problem {
+                path: format!("experiment[{i}].arm[{j}].code"),
+                message: format!("codes are for ever: {code} is the arm `{id}`"),
+            }));
+        }
+    }
+    problems
 }
 
 /// The time zones that are none.

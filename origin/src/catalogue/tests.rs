@@ -271,7 +271,8 @@ fn the_documented_catalogue_is_taken() {
     }))
     .unwrap();
     let (names, codes) = (Dictionary::default(), BTreeMap::new());
-    let known = document::Known { words: &words, names: &names, codes: &codes };
+    let arms = document::Arms::new();
+    let known = document::Known { words: &words, names: &names, codes: &codes, arms: &arms };
     let checked = document::check(&known, None, read(text)).unwrap();
     let catalogue: Catalogue = serde_json::from_str(&checked.document).unwrap();
     let compiled = Compiled::of(catalogue.flat(&names, &words).unwrap());
@@ -415,4 +416,25 @@ fn what_is_handed_out_with_one_answer_is_bounded_in_bytes() {
     }
     assert_eq!(origin.keys(), ["c:demo:1"]);
     assert!(origin.keys().contains(&"c:other:1".to_owned()));
+}
+
+#[test]
+fn field_14_an_arm_s_code_is_for_ever() {
+    let mut origin = Origin::new();
+    let tested = |low: u8, high: u8, third: &str| {
+        let mut all = document(&[("a", 1)]);
+        let arm = |id: &str, code: u8| json!({ "id": id, "code": code, "share": 2_000 });
+        all["experiment"] =
+            json!([{ "id": "e", "code": 1, "starts": 0, "arm": [arm("low", low), arm("high", high), arm(third, 4)] }]);
+        all
+    };
+    origin.apply(tested(2, 3, "third")).unwrap();
+    origin.apply(document(&[("a", 1)])).unwrap();
+    // Also of one that was not in the version before.
+    assert_eq!(
+        problems(origin.apply(tested(3, 2, "third"))),
+        ["experiment[0].arm[0].code", "experiment[0].arm[1].code"]
+    );
+    assert_eq!(problems(origin.apply(tested(2, 3, "other"))), ["experiment[0].arm[2].code"]);
+    assert_eq!(origin.apply(tested(2, 3, "third")).unwrap().version, 3);
 }
