@@ -32,8 +32,8 @@ pub const LEASE_MS: Millis = 60_000;
 pub const LATE_MS: Millis = 15 * 60_000;
 /// Shortest time between two writes of a key, in milliseconds (the platform allows one a second).
 pub const KEY_PAUSE_MS: Millis = 1_000;
-/// A clock that is set back by less is waited for, in milliseconds.
-pub const STEP_MS: Millis = 60_000;
+/// A clock that is set back by less is waited for, in milliseconds: it may be right again before what it noted is over.
+pub const STEP_MS: Millis = LATE_MS;
 /// When a value that could not be built is tried again, in milliseconds.
 const RETRY_MS: Millis = 60_000;
 /// People whose siblings are put in the outbox in one call at most.
@@ -259,19 +259,20 @@ pub fn acknowledge(group: &Group<'_>, applied: &[u64]) -> Result<(), StoreError>
     Ok(())
 }
 
-/// What is noted for later than anything ever waits was noted by a clock that was set back since: it is due, or over, now. Every
-/// row is looked at.
+/// What is noted for later than anything ever waits was noted by a clock that was set back since: it is due now, and what was
+/// handed out is waited for once more, as nobody knows since when it is under way. Every row is looked at.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
 pub fn set_back(conn: &rusqlite::Connection, now: Millis, sibling_publish_ms: Millis) -> Result<(), StoreError> {
-    const OUTBOX: &str = "UPDATE outbox SET due = iif(due > ?2, ?1, due), handed = iif(handed > ?4, 0, handed),
-            leased_until = iif(leased_until > ?3, 0, leased_until)
-        WHERE due > ?2 OR handed > ?4 OR leased_until > ?3";
+    const OUTBOX: &str =
+        "UPDATE outbox SET due = iif(due > ?2 + ?4, ?1, due), handed = iif(handed > ?1 + ?4, ?1, handed),
+            leased_until = iif(leased_until > ?3 + ?4, ?3, leased_until), late = iif(late > ?2 + ?4, ?2, late)
+        WHERE due > ?2 + ?4 OR handed > ?1 + ?4 OR leased_until > ?3 + ?4 OR late > ?2 + ?4";
     const PEOPLE: &str = "UPDATE people SET siblings_due = ?1 WHERE siblings_due > ?2";
-    let after = |wait: Millis| signed(now.saturating_add(wait + STEP_MS));
-    conn.execute(OUTBOX, [signed(now), after(LATE_MS), after(LEASE_MS), after(0)])?;
-    conn.execute(PEOPLE, [signed(now), after(sibling_publish_ms)])?;
+    let after = |wait: Millis| signed(now.saturating_add(wait));
+    conn.execute(OUTBOX, [signed(now), after(LATE_MS), after(LEASE_MS), signed(STEP_MS)])?;
+    conn.execute(PEOPLE, [signed(now), after(sibling_publish_ms + STEP_MS)])?;
     Ok(())
 }
 

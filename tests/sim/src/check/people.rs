@@ -48,8 +48,9 @@ pub fn emitted(call: &Call, outcome: &Outcome) -> Vec<String> {
         let another = !unique.iter().any(|hash| own.contains(hash));
         // Under a key that is gone nobody can tell whose the visitor is: it is erased as by anybody who holds its cookie.
         let unknown = unique.iter().all(|hash| !setup::knows(call.stage, hash));
+        // What an object gave a visitor is that one's, whoever hears of it.
         let owed = |what: &What| match what {
-            What::Withdrawal => true,
+            What::Withdrawal | What::Unit { .. } => true,
             What::Erasure { scope, .. } => unknown && *scope == Scope::Visitor,
             _ => false,
         };
