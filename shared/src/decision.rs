@@ -170,13 +170,6 @@ struct OnPage<'a> {
     barred: Vec<usize>,
 }
 
-impl OnPage<'_> {
-    fn begin_without(&mut self, terms: usize) {
-        self.placed.clear();
-        self.barred.push(terms);
-    }
-}
-
 impl<'a> Question<'a> {
     /// For placements, in their order. Without a person no ad with caps is placed. `subject` is who looks at what; its
     /// kind of placement and its counts are filled in here.
@@ -212,14 +205,7 @@ impl<'a> Question<'a> {
     /// first ad that needs no asking, so that what is granted is also placed. One whose person awaits a unit may get none.
     #[must_use]
     pub fn strict(&self) -> Vec<Vec<usize>> {
-        let mut page = OnPage::default();
-        loop {
-            let choices = self.strict_choices(&mut page);
-            match self.unfilled(&page) {
-                Some(terms) => page.begin_without(terms),
-                None => return choices,
-            }
-        }
+        self.filled(|page| self.strict_choices(page)).0
     }
 
     fn strict_choices(&self, page: &mut OnPage<'a>) -> Vec<Vec<usize>> {
@@ -316,32 +302,34 @@ impl<'a> Question<'a> {
         candidates.iter().find(|candidate| candidate.place() == place).map_or(0, |candidate| candidate.worth)
     }
 
-    /// Decides placement by placement; anew without a campaign that would fill the page and turns out not to. `hoping`: as
-    /// if the person got every unit that it may.
+    /// Decides placement by placement. `hoping`: as if the person got every unit that it may.
     fn walk(&self, granted: Option<&[Option<usize>]>, hoping: bool) -> (Vec<Decided>, Vec<usize>) {
-        let mut page = OnPage::default();
-        loop {
+        self.filled(|page| {
             let mut decided = Vec::with_capacity(self.placements.len());
             for (number, placement) in self.placements.iter().enumerate() {
                 let granted = of_placement(granted, number);
                 let may = |place: usize, offer: &Offer| {
                     (!offer.strict || granted == Some(Some(place))) && (hoping || !self.awaits_unit(offer))
                 };
-                let won = self.best(placement, &page, may).map(Candidate::place).ok_or_else(|| self.no_ad(placement));
+                let won = self.best(placement, page, may).map(Candidate::place).ok_or_else(|| self.no_ad(placement));
                 page.placed.extend(self.offer_of(won));
                 decided.push(won);
             }
-            match self.unfilled(&page) {
-                Some(terms) => page.begin_without(terms),
-                None => return (decided, page.barred),
-            }
-        }
+            decided
+        })
     }
 
-    /// The campaign that was to fill the page, which has a place without an ad.
-    fn unfilled(&self, page: &OnPage<'_>) -> Option<usize> {
-        let first = page.placed.first().filter(|_| page.placed.len() < self.placements.len())?;
-        self.fills(first).then_some(first.terms)
+    /// What comes of a page; anew without a campaign that would fill it and turns out not to. Gives those too.
+    fn filled<T>(&self, come: impl Fn(&mut OnPage<'a>) -> T) -> (T, Vec<usize>) {
+        let mut page = OnPage::default();
+        loop {
+            let of = come(&mut page);
+            match page.placed.first().filter(|first| self.fills(first) && page.placed.len() < self.placements.len()) {
+                Some(first) => page.barred.push(first.terms),
+                None => return (of, page.barred),
+            }
+            page.placed.clear();
+        }
     }
 
     /// Whether its person may get a unit, and has none.

@@ -94,7 +94,7 @@ pub fn check(known: &Known<'_>, before: Option<&Kept>, document: Value) -> Resul
         return Err(CheckError::Form("it is not an object".to_owned()));
     };
     let mut problems = words_problems(&mut document, words);
-    let (mut budgets, mut limited) = (Vec::new(), Vec::new());
+    let (mut budgets, mut limited, mut fits) = (Vec::new(), Vec::new(), true);
     let codes = assign(&mut document, given, &mut problems);
     let document = Value::Object(document);
     match serde_json::from_value::<Catalogue>(document.clone()) {
@@ -105,6 +105,9 @@ pub fn check(known: &Known<'_>, before: Option<&Kept>, document: Value) -> Resul
             problems.extend(arm_problems(&catalogue, arms));
             budgets = catalogue.campaigns.iter().filter_map(Budget::of).collect();
             limited = catalogue.campaigns.iter().filter_map(Limited::of).collect();
+            // One that cannot be packed has other problems.
+            let packed = catalogue.flat(names, words).map(|flat| encode_document("", &[0; 16], &flat::encode(&flat)));
+            fits = packed.ok() != Some(Err(WireError::TooLong));
             let found = catalogue.problems("", words).into_iter().chain(targets.err().into_iter().flatten());
             problems.extend(found.map(|problem| Problem {
                 path: problem.path.trim_start_matches('.').to_owned(),
@@ -116,7 +119,7 @@ pub fn check(known: &Known<'_>, before: Option<&Kept>, document: Value) -> Resul
     if text.len() > limits::CATALOGUE_BYTES {
         let message = format!("{} bytes of JSON at most, it has {}", limits::CATALOGUE_BYTES, text.len());
         problems.push(Problem { path: String::new(), message });
-    } else if !fits(&document, known) {
+    } else if !fits {
         let message = format!(
             "packed for the KV it has over {} characters: what does not compress, such as a picture, belongs at an address",
             limits::CATALOGUE_CHARS
@@ -136,13 +139,6 @@ pub fn check(known: &Known<'_>, before: Option<&Kept>, document: Value) -> Resul
     let limited = serde_json::to_string(&limited).unwrap_or_default();
     let sha256 = Sha256::digest(&text).into();
     Ok(Checked { sha256, document: text, experiments, budgets, limited, codes, plan })
-}
-
-/// Whether the KV takes it; also of one that cannot be packed, which has other problems.
-fn fits(document: &Value, Known { words, names, .. }: &Known<'_>) -> bool {
-    let Ok(catalogue) = serde_json::from_value::<Catalogue>(document.clone()) else { return true };
-    let Ok(flat) = catalogue.flat(names, words) else { return true };
-    encode_document("", &[0; 16], &flat::encode(&flat)) != Err(WireError::TooLong)
 }
 
 /// The arms that have another's code, or another code than they had: who saw one, and what came of it, is kept by the code.
