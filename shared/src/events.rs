@@ -7,7 +7,7 @@
 //! - Of a name how often it was in each of its newest minutes and in each of its newest UTC days, which answer windows of
 //!   minutes and hours and windows of days; and from when on those are all.
 //!
-//! What is not kept cannot be said: the answer is `None`, never a number that may be too small.
+//! Of what is not kept the answer is only [`Often::AtLeast`], which is never too much.
 
 mod packed;
 
@@ -44,6 +44,34 @@ pub struct Times {
 pub struct Newest {
     floor: u32,
     counts: LiteMap<u32, u64>,
+}
+
+/// How often something was, as far as that is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Often {
+    /// So often.
+    Exactly(u64),
+    /// So often, and what is not kept.
+    AtLeast(u64),
+}
+
+impl Often {
+    /// How often, where all of it is kept.
+    #[must_use]
+    pub fn exact(self) -> Option<u64> {
+        match self {
+            Self::Exactly(count) => Some(count),
+            Self::AtLeast(_) => None,
+        }
+    }
+
+    /// How often both were.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        let (Self::Exactly(a) | Self::AtLeast(a), Self::Exactly(b) | Self::AtLeast(b)) = (self, other);
+        let sum = a.saturating_add(b);
+        if self.exact().is_some() && other.exact().is_some() { Self::Exactly(sum) } else { Self::AtLeast(sum) }
+    }
 }
 
 /// What is held of a name.
@@ -149,22 +177,22 @@ impl Events {
 
     /// How often an event ever was.
     #[must_use]
-    pub fn total(&self, name: &str) -> Option<u64> {
+    pub fn total(&self, name: &str) -> Often {
         match self.held(name) {
-            _ if self.since > Minute(0) => None,
-            Held::Times(times) => Some(times.count()),
-            Held::Never => Some(0),
-            Held::LeftOut => None,
+            Held::Times(times) if self.since == Minute(0) => Often::Exactly(times.count()),
+            Held::Times(times) => Often::AtLeast(times.count()),
+            Held::Never if self.since == Minute(0) => Often::Exactly(0),
+            Held::Never | Held::LeftOut => Often::AtLeast(0),
         }
     }
 
     /// How often an event was, from one minute to before another.
     #[must_use]
-    pub fn within(&self, name: &str, from: Minute, to: Minute) -> Option<u64> {
+    pub fn within(&self, name: &str, from: Minute, to: Minute) -> Often {
         match self.held(name) {
             Held::Times(times) => times.within(from, to),
-            Held::Never => (from >= self.since).then_some(0),
-            Held::LeftOut => None,
+            Held::Never if from >= self.since => Often::Exactly(0),
+            Held::Never | Held::LeftOut => Often::AtLeast(0),
         }
     }
 
@@ -180,14 +208,14 @@ impl Events {
 
 /// How often an event ever was, over different visitors.
 #[must_use]
-pub fn total(visitors: &[&Events], name: &str) -> Option<u64> {
-    visitors.iter().try_fold(0u64, |sum, of| Some(sum.saturating_add(of.total(name)?)))
+pub fn total(visitors: &[&Events], name: &str) -> Often {
+    visitors.iter().fold(Often::Exactly(0), |sum, of| sum.plus(of.total(name)))
 }
 
 /// How often an event was, from one minute to before another, over different visitors.
 #[must_use]
-pub fn within(visitors: &[&Events], name: &str, from: Minute, to: Minute) -> Option<u64> {
-    visitors.iter().try_fold(0u64, |sum, of| Some(sum.saturating_add(of.within(name, from, to)?)))
+pub fn within(visitors: &[&Events], name: &str, from: Minute, to: Minute) -> Often {
+    visitors.iter().fold(Often::Exactly(0), |sum, of| sum.plus(of.within(name, from, to)))
 }
 
 impl Times {
@@ -215,12 +243,15 @@ impl Times {
         self.minutes.sum(..).saturating_add(self.earlier)
     }
 
-    fn within(&self, from: Minute, to: Minute) -> Option<u64> {
-        let days = || {
-            let whole = from.0.is_multiple_of(DAY_MINUTES) && to.0.is_multiple_of(DAY_MINUTES);
-            whole.then(|| self.days.within(from.0 / DAY_MINUTES, to.0 / DAY_MINUTES)).flatten()
-        };
-        self.minutes.within(from.0, to.0).or_else(days)
+    fn within(&self, from: Minute, to: Minute) -> Often {
+        let whole = |at: Minute| at.0.is_multiple_of(DAY_MINUTES);
+        // The days that lie in it whole.
+        let days = self.days.within(from.0.div_ceil(DAY_MINUTES), to.0 / DAY_MINUTES);
+        match (self.minutes.within(from.0, to.0), days) {
+            (exact @ Often::Exactly(_), _) => exact,
+            (_, exact @ Often::Exactly(_)) if whole(from) && whole(to) => exact,
+            (Often::AtLeast(a), Often::Exactly(b) | Often::AtLeast(b)) => Often::AtLeast(a.max(b)),
+        }
     }
 }
 
@@ -273,8 +304,9 @@ impl Newest {
         before
     }
 
-    fn within(&self, from: u32, to: u32) -> Option<u64> {
-        (from >= self.floor).then(|| self.sum(from..to))
+    fn within(&self, from: u32, to: u32) -> Often {
+        let sum = self.sum(from..to);
+        if from >= self.floor { Often::Exactly(sum) } else { Often::AtLeast(sum) }
     }
 
     fn sum(&self, range: impl std::ops::RangeBounds<u32>) -> u64 {

@@ -154,6 +154,7 @@ impl Condition {
     fn holds(&self, subject: &Subject<'_>) -> bool {
         match subject.read(self.field) {
             Read::Unknown => false,
+            Read::AtLeast(least) if self.negated => self.test.ends_below(least),
             read => self.test.holds(read) != self.negated,
         }
     }
@@ -204,13 +205,23 @@ impl Order {
 }
 
 impl Test {
+    /// Whether it holds for no number from this one on.
+    fn ends_below(&self, number: i64) -> bool {
+        match self {
+            Self::AtMost(most) => *most < number,
+            Self::Numbers(all) => all.last().is_none_or(|last| *last < number),
+            _ => false,
+        }
+    }
+
+    /// Whether it surely holds.
     pub(crate) fn holds(&self, read: Read<'_>) -> bool {
         match (self, read) {
             (_, Read::Absent | Read::Unknown) => false,
             (Self::Exists, _) => true,
             (Self::Numbers(all), Read::Number(number)) => all.binary_search(&number).is_ok(),
             (Self::Numbers(all), Read::Segments(held)) => all.iter().any(|id| is_held(held, *id)),
-            (Self::AtLeast(least), Read::Number(number)) => number >= *least,
+            (Self::AtLeast(least), Read::Number(number) | Read::AtLeast(number)) => number >= *least,
             (Self::AtMost(most), Read::Number(number)) => number <= *most,
             (Self::Texts(all), read) => read.any_text(|text| contains(all, text)),
             (Self::Text(order, to), read) => read.any_text(|text| order.holds(text, to)),

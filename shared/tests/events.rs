@@ -7,7 +7,7 @@ mod common;
 use std::collections::BTreeSet;
 
 use causeway_shared::actions::{Unit, Window};
-use causeway_shared::events::{self, Events};
+use causeway_shared::events::{self, Events, Often};
 use causeway_shared::fact::{Fact, PAGE, PURCHASE, What};
 use causeway_shared::ids::FactId;
 use causeway_shared::limits;
@@ -85,6 +85,11 @@ fn event(drawn: u64) -> Event {
     (name, at)
 }
 
+fn least(said: Often) -> u64 {
+    let (Often::Exactly(count) | Often::AtLeast(count)) = said;
+    count
+}
+
 fn range() -> impl Strategy<Value = (u32, u32)> {
     let days = (0..210u32, 1..100u32).prop_map(|(back, days)| {
         let last = NOW / DAY + 2 - back;
@@ -118,17 +123,34 @@ proptest! {
     fn s4_05_what_is_said_of_events_is_what_a_list_of_them_says(all in some_events(), name in "[a-d]{1,4}|page|saved|zz", (from, to) in range()) {
         let events = of(&all);
         let (exact, total, within, last) = naive(&all, &name, from, to);
-        prop_assert_eq!(events.total(&name), total);
-        prop_assert_eq!(events.within(&name, Minute(from), Minute(to)), within);
+        let said = events.within(&name, Minute(from), Minute(to));
+        prop_assert_eq!(events.total(&name).exact(), total);
+        prop_assert_eq!(said.exact(), within);
         prop_assert_eq!(events.last(&name), last);
-        prop_assert!(within.is_none_or(|said| said == exact));
-        // Over several visitors it is the sum, or cannot be said.
+        prop_assert!(least(said) <= exact && (said.exact().is_none() || least(said) == exact), "{said:?} of {exact}");
+        // Over several visitors it is the sum, exact where each is.
         let half = of(&all[..all.len() / 2]);
-        let said = [&events, &half].map(|of| of.within(&name, Minute(from), Minute(to)));
-        let sum = said[0].zip(said[1]).map(|(a, b)| a + b);
-        prop_assert_eq!(events::within(&[&events, &half], &name, Minute(from), Minute(to)), sum);
-        let sum = events.total(&name).zip(half.total(&name)).map(|(a, b)| a + b);
-        prop_assert_eq!(events::total(&[&events, &half], &name), sum);
+        let (other, both) = (half.within(&name, Minute(from), Minute(to)), [&events, &half]);
+        let sum = events::within(&both, &name, Minute(from), Minute(to));
+        prop_assert_eq!(least(sum), least(said) + least(other));
+        prop_assert_eq!(sum.exact(), said.exact().zip(other.exact()).map(|(a, b)| a + b));
+        let sum = events.total(&name).exact().zip(half.total(&name).exact()).map(|(a, b)| a + b);
+        prop_assert_eq!(events::total(&both, &name).exact(), sum);
+    }
+
+    #[test]
+    fn s4_05_of_a_name_that_is_kept_the_newest_64_minutes_and_all_whole_days_are_known(all in some_events(), (from, to) in range()) {
+        let name = PAGE;
+        let of_it = |from: u32, to: u32| all.iter().filter(|(of, at)| of == name && (from..to).contains(at)).count() as u64;
+        let mut minutes: Vec<u32> = all.iter().filter(|(of, _)| of == name).map(|(_, at)| *at).collect();
+        minutes.sort_unstable();
+        minutes.dedup();
+        let oldest = minutes.iter().rev().nth(limits::EVENT_MINUTES - 1).copied().unwrap_or_default();
+        let said = least(of(&all).within(name, Minute(from), Minute(to)));
+        prop_assert!(said >= of_it(from.max(oldest), to));
+        if minutes.iter().map(|minute| minute / DAY).collect::<BTreeSet<_>>().len() <= limits::EVENT_DAYS {
+            prop_assert!(said >= of_it(from.div_ceil(DAY) * DAY, to / DAY * DAY));
+        }
     }
 
     #[test]
@@ -136,7 +158,7 @@ proptest! {
         let events = of(&all);
         let (from, to) = Window { interval, unit: Unit::Days }.range(Minute(NOW + 200));
         for name in kept(&all).0 {
-            prop_assert!(events.within(name, from, to).is_some(), "{}", name);
+            prop_assert!(events.within(name, from, to).exact().is_some(), "{}", name);
         }
     }
 
@@ -166,13 +188,13 @@ proptest! {
         all.iter().for_each(|(name, at)| one_by_one.add(name, Minute(*at)));
         prop_assert_eq!(&one_by_one, &at_once);
         for name in [PAGE, "saved", "never"] {
-            prop_assert_eq!(at_once.total(name), None);
+            prop_assert_eq!(at_once.total(name).exact(), None);
             let (_, _, said, _) = naive(&all, name, from, to);
             let whole_days = from % DAY == 0 && to % DAY == 0;
             if from >= since {
-                prop_assert_eq!(at_once.within(name, Minute(from), Minute(to)), said);
+                prop_assert_eq!(at_once.within(name, Minute(from), Minute(to)).exact(), said);
             } else if !whole_days || from / DAY < since / DAY {
-                prop_assert_eq!(at_once.within(name, Minute(from), Minute(to)), None);
+                prop_assert_eq!(at_once.within(name, Minute(from), Minute(to)).exact(), None);
             }
         }
     }
@@ -192,10 +214,11 @@ fn s4_05_a_hostile_page_pushes_no_page_and_no_purchase_out() {
     for facts in [facts.iter().collect::<Vec<_>>(), facts.iter().rev().collect()] {
         let events = Profile::of(facts).events().clone();
         assert_eq!(events.iter().count(), limits::EVENT_NAMES);
-        assert_eq!((events.total(PURCHASE), events.total(PAGE), events.total("00")), (Some(1), Some(0), Some(1)));
+        let total = |name: &str| events.total(name).exact();
+        assert_eq!((total(PURCHASE), total(PAGE), total("00")), (Some(1), Some(0), Some(1)));
         // Names before the last that is held were not left out.
-        assert_eq!((events.total("a"), events.total("62"), events.total("63")), (Some(0), Some(1), None));
-        assert_eq!((events.total("zz"), events.total("bought_shoes")), (None, None));
+        assert_eq!((total("a"), total("62"), total("63")), (Some(0), Some(1), None));
+        assert_eq!((total("zz"), total("bought_shoes")), (None, None));
         assert!(events.pack().len() < 1_000, "{}", events.pack().len());
     }
 }
@@ -221,7 +244,7 @@ fn the_longest_events_have_a_bound() {
 fn what_a_page_tracks_as_a_page_is_no_page_view() {
     let now = Day(3_000).start();
     let profile = Profile::of(&[tracked(1, PAGE, now), tracked(2, "saved", now)]);
-    let [page, saved] = [PAGE, "saved"].map(|name| profile.events().total(name));
+    let [page, saved] = [PAGE, "saved"].map(|name| profile.events().total(name).exact());
     assert_eq!((page, saved, profile.totals().pages), (Some(0), Some(1), 0));
 }
 

@@ -10,6 +10,7 @@ use causeway_shared::actions::{
 };
 use causeway_shared::attributes::{Dictionary, Finite, Kind, Token, Value};
 use causeway_shared::columns::{People, Row, Unpacking};
+use causeway_shared::events::Often;
 use causeway_shared::filter::{
     Answers, CountQuestion, Counted, Entities, Filter, History, Index, Person, Subject, Words, parse,
 };
@@ -103,8 +104,8 @@ struct Someone {
 }
 
 impl Someone {
-    fn counts(&self, questions: &[CountQuestion]) -> Vec<Option<u64>> {
-        questions.iter().map(|question| self.count(question)).collect()
+    fn counts(&self, questions: &[CountQuestion]) -> Vec<Option<Often>> {
+        questions.iter().map(|question| self.count(question).map(Often::Exactly)).collect()
     }
 
     fn count(&self, question: &CountQuestion) -> Option<u64> {
@@ -119,7 +120,10 @@ impl Someone {
     }
 
     fn ask<T>(&self, questions: &[CountQuestion], ask: impl FnOnce(&Subject<'_>) -> T) -> T {
-        let counts = self.counts(questions);
+        self.ask_of(&self.counts(questions), ask)
+    }
+
+    fn ask_of<T>(&self, counts: &[Option<Often>], ask: impl FnOnce(&Subject<'_>) -> T) -> T {
         let person = Person {
             attributes: &self.attributes,
             segments: &self.segments,
@@ -134,7 +138,7 @@ impl Someone {
             view_type: ViewType(self.view_type),
             country: self.country,
             class: self.class,
-            counts: &counts,
+            counts,
             ..Subject::default()
         })
     }
@@ -286,7 +290,8 @@ fn s4_05_actions_are_counted_in_their_window_and_of_their_ads() {
         let filter = tenant().parse(&document);
         let index = Index::new(&[Some(filter.clone())]);
         assert_eq!(index.counts(), filter.counts());
-        index.answers(&history, now)
+        let answers = index.answers(&history, now).into_iter();
+        answers.map(|answer| answer.and_then(Often::exact)).collect::<Vec<_>>()
     };
     let week = json!({"interval": 7, "unit": "days"});
     assert_eq!(ask(json!({"actions.click": {"$count": 0, "within": week}})), [Some(2)]);
@@ -358,7 +363,11 @@ fn s3_07_many_questions_are_answered_as_each_by_itself() {
                     counted.insert((action.insertion, action.entity.ad, action.minute.0 / 1_440));
                 }
             }
-            assert_eq!((together[place], *answer), (*answer, Some(counted.len() as u64)), "{question:?}");
+            assert_eq!(
+                (together[place], *answer),
+                (*answer, Some(Often::Exactly(counted.len() as u64))),
+                "{question:?}"
+            );
         }
     }
 }
@@ -834,6 +843,20 @@ proptest! {
     }
 
     #[test]
+    fn s4_05_what_is_known_in_part_means_whom_it_is_enough_for(document in document(), mut someone in someone(), more in vec(0..4_u64, 8)) {
+        let Some(filter) = filter_of(&document) else { return Ok(()) };
+        someone.is_known = true;
+        let ask = |counts: Vec<Option<Often>>| someone.ask_of(&counts, |subject| filter.matches(subject));
+        let least: Vec<u64> = someone.counts(filter.counts()).into_iter().map(|of| of.and_then(Often::exact).unwrap_or(0)).collect();
+        let more = |by: u64| least.iter().zip(more.iter().cycle()).map(move |(least, more)| least + more * by);
+        let exactly = |by| ask(more(by).map(|count| Some(Often::Exactly(count))).collect());
+        let in_part = ask(least.iter().map(|least| Some(Often::AtLeast(*least))).collect());
+        prop_assert!(!in_part || [0, 1, 2, 1_000].into_iter().all(exactly), "{document}");
+        // Nobody is meant for less than is known.
+        prop_assert!(in_part || !ask(vec![None; least.len()]), "{document}");
+    }
+
+    #[test]
     fn the_wire_gives_every_filter_again(document in document()) {
         if let Some(filter) = filter_of(&document) {
             let bytes = wire::filter::encode(&filter);
@@ -901,7 +924,8 @@ fn count(question: &CountQuestion, acts: &Acts) -> Option<u64> {
 impl Someone {
     /// Of a person alone, as an audience asks.
     fn is_found(&self, filter: &Filter, acts: &Acts) -> bool {
-        let counts: Vec<Option<u64>> = filter.counts().iter().map(|question| count(question, acts)).collect();
+        let counts: Vec<Option<Often>> =
+            filter.counts().iter().map(|question| count(question, acts).map(Often::Exactly)).collect();
         let person = Person {
             attributes: &self.attributes,
             segments: &self.segments,

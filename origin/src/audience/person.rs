@@ -122,7 +122,7 @@ impl Someone {
         let names: BTreeSet<&str> = visitors.iter().flat_map(|one| one.iter()).map(|(name, _)| name).collect();
         let known = names.iter().filter_map(|name| {
             let last = visitors.iter().filter_map(|one| one.last(name)).max()?;
-            Some((*name, events::total(&visitors, name)?, last))
+            Some((*name, events::total(&visitors, name).exact()?, last))
         });
         let known: Vec<_> = known.collect();
         let is_whole = visitors.iter().all(|one| one.gaps() == (Minute(0), false)) && known.len() == names.len();

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use causeway_shared::actions::PackedActions;
 use causeway_shared::attributes::{AttributeMap, Token, Value};
 use causeway_shared::events::Events;
+use causeway_shared::events::Often::{self, AtLeast, Exactly};
 use causeway_shared::fact::{Fact, What};
 use causeway_shared::filter::{self, Answers, Filter, History, Subject, Words};
 use causeway_shared::ids::{Millis, VisitorId};
@@ -63,7 +64,7 @@ fn said(of: VisitorId, n: u32, name: &str, value: &str) -> Fact {
 }
 
 /// An audience's filter over a visitor's person, as the store knows it, and what it asked of its history.
-fn asked(origin: &Origin, document: &Json, of: VisitorId, now: Millis) -> (bool, Vec<Option<u64>>) {
+fn asked(origin: &Origin, document: &Json, of: VisitorId, now: Millis) -> (bool, Vec<Often>) {
     let (view, tenant) = (View::folded(&origin.conn), origin.tenant("demo"));
     let mut names = names::load(view.conn, tenant.no).unwrap();
     let entities = Default::default();
@@ -84,7 +85,8 @@ fn asked(origin: &Origin, document: &Json, of: VisitorId, now: Millis) -> (bool,
     let attributes: Vec<(Token, Value)> = map.iter().map(|(token, value)| (token, value.clone())).collect();
     let devices = u32::try_from(members.len()).unwrap();
     let person = filter::Person { attributes: &attributes, devices, ..filter::Person::default() };
-    (filter.matches(&Subject { person: Some(person), counts: &counts, ..Subject::default() }), counts)
+    let is_meant = filter.matches(&Subject { person: Some(person), counts: &counts, ..Subject::default() });
+    (is_meant, counts.into_iter().flatten().collect())
 }
 
 fn is_meant(origin: &Origin, document: &Json, of: u32) -> bool {
@@ -113,18 +115,18 @@ fn s4_05_ios_8_1_bought_shoes_no_favourite_within_a_week() {
     let logins = [phone, laptop].map(|of| origin.login(of, 9, NOW - DAY_MS, "ann"));
     origin.send("demo", &logins);
     assert_eq!([1, 2].map(|of| is_meant(&origin, &filter, of)), [false, false]);
-    assert_eq!(asked(&origin, &filter, phone, NOW).1, [Some(1), Some(1)]);
-    assert_eq!(asked(&origin, &filter, laptop, NOW + 6 * DAY_MS), (true, vec![Some(1), Some(0)]));
+    assert_eq!(asked(&origin, &filter, phone, NOW).1, [Exactly(1), Exactly(1)]);
+    assert_eq!(asked(&origin, &filter, laptop, NOW + 6 * DAY_MS), (true, vec![Exactly(1), Exactly(0)]));
     // It was a mistake.
     let id = origin.member("demo", "ann");
     origin.admin("demo", &[fact(laptop, 10, NOW, What::Cancellation { id })]);
     assert_eq!([1, 2].map(|of| is_meant(&origin, &filter, of)), [true, false]);
     // What comes again counts no second time, and what comes late counts when it was.
     origin.send("demo", &facts);
-    assert_eq!(asked(&origin, &filter, phone, NOW), (true, vec![Some(1), Some(0)]));
+    assert_eq!(asked(&origin, &filter, phone, NOW), (true, vec![Exactly(1), Exactly(0)]));
     let late = tracked(phone, 11, NOW - 6 * DAY_MS, "favourite");
     assert_eq!(origin.send("demo", &[late.clone(), late]).accepted, 1);
-    assert_eq!(asked(&origin, &filter, phone, NOW), (false, vec![Some(1), Some(1)]));
+    assert_eq!(asked(&origin, &filter, phone, NOW), (false, vec![Exactly(1), Exactly(1)]));
     assert!(asked(&origin, &filter, phone, NOW + DAY_MS).0);
 }
 
@@ -165,14 +167,27 @@ fn s4_05_pages_and_purchases_are_counted_in_windows() {
         asked(&origin, &json!({ event: window }), a, NOW).1
     };
     let of_day = |days: u64| (0..400).filter(|n| n * 1_850_000 <= NOW % DAY_MS + (days - 1) * DAY_MS).count() as u64;
-    assert_eq!(count("events.page", 1, "days"), [Some(of_day(1))]);
-    assert_eq!(count("events.page", 8, "days"), [Some(of_day(8))]);
-    assert_eq!(count("events.page", 90, "days"), [Some(400)]);
-    assert_eq!(count("events.page", 1, "minutes"), [Some(1)]);
-    assert_eq!(count("events.page", 48, "hours"), [None], "older than the newest 64 minutes");
-    assert_eq!(count("events.purchase", 2, "days"), [Some(1)]);
-    assert_eq!(count("events.purchase", 3, "days"), [Some(2)]);
-    assert_eq!(asked(&origin, &json!({ "events.page": { "$count": 0 } }), a, NOW).1, [Some(400)]);
+    assert_eq!(count("events.page", 1, "days"), [Exactly(of_day(1))]);
+    assert_eq!(count("events.page", 8, "days"), [Exactly(of_day(8))]);
+    assert_eq!(count("events.page", 90, "days"), [Exactly(400)]);
+    assert_eq!(count("events.page", 1, "minutes"), [Exactly(1)]);
+    assert_eq!(count("events.page", 48, "hours"), [AtLeast(64)], "older than the newest 64 minutes");
+    assert_eq!(count("events.purchase", 2, "days"), [Exactly(1)]);
+    assert_eq!(count("events.purchase", 3, "days"), [Exactly(2)]);
+    assert_eq!(asked(&origin, &json!({ "events.page": { "$count": 0 } }), a, NOW).1, [Exactly(400)]);
+    // What is known in part answers what it is enough for.
+    let hours = |count: Json| {
+        let within = json!({ "interval": 48, "unit": "hours" });
+        is_meant(&origin, &json!({ "events.page": { "$count": count, "within": within } }), 1)
+    };
+    for holds in [json!({ "$gte": 3 }), json!({ "$gt": 63 }), json!({ "$ne": 63 }), json!({ "$not": { "$lt": 64 } })] {
+        assert!(hours(holds.clone()), "{holds}");
+    }
+    for holds_not in
+        [json!({ "$gte": 65 }), json!({ "$lt": 64 }), json!({ "$lt": 500 }), json!(93), json!({ "$ne": 93 })]
+    {
+        assert!(!hours(holds_not.clone()), "{holds_not}");
+    }
 }
 
 #[test]
@@ -189,9 +204,9 @@ fn s4_05_of_a_hundred_names_of_a_hostile_page_what_is_not_kept_is_neither_true_n
     let [one, other] = [&origin, &backward].map(|origin| origin.profile("demo", visitor(1)).events().clone());
     assert_eq!((one.iter().count(), &one), (limits::EVENT_NAMES, &other));
     let count = |name: &str| asked(&origin, &json!({ (format!("events.{name}")): { "$count": 0 } }), visitor(1), NOW).1;
-    assert_eq!(["page", "purchase", "x000"].map(count), [[Some(1)]; 3]);
-    assert_eq!(["x", "like"].map(count), [[Some(0)]; 2], "they come before the last that is kept");
-    assert_eq!(["x099", "favourite"].map(count), [[None], [None]]);
+    assert_eq!(["page", "purchase", "x000"].map(count), [[Exactly(1)]; 3]);
+    assert_eq!(["x", "like"].map(count), [[Exactly(0)]; 2], "they come before the last that is kept");
+    assert_eq!(["x099", "favourite"].map(count), [[AtLeast(0)]; 2]);
     for document in [json!({ "$gte": 1 }), json!(0), json!({ "$not": { "$gte": 1 } })] {
         assert!(!is_meant(&origin, &json!({ "events.favourite": { "$count": document } }), 1));
     }
@@ -210,12 +225,12 @@ fn what_is_not_folded_yet_counts_and_what_is_erased_does_not() {
     let view = View::whole(&origin.conn, &reader).unwrap();
     let row = read::visitor(&view, tenant, of).unwrap().unwrap();
     let events = read::events(&view, &row).unwrap();
-    assert_eq!((events.total("saved"), events.last("saved")), (Some(2), Some(Minute::at(NOW))));
+    assert_eq!((events.total("saved"), events.last("saved")), (Exactly(2), Some(Minute::at(NOW))));
     assert_eq!(read::whole(&view, &row, Day(0)).unwrap().events(), &events);
     let folded = read::events(&View::folded(&origin.conn), &row).unwrap();
     assert_eq!(folded.last("saved"), Some(Minute::at(NOW)), "of the row as it was read");
     let folded = origin.profile("demo", of);
-    assert_eq!((folded.events().total("saved"), folded.events().total("other")), (Some(1), Some(0)));
+    assert_eq!((folded.events().total("saved"), folded.events().total("other")), (Exactly(1), Exactly(0)));
     drop(reader);
     let erasure = What::Erasure { scope: causeway_shared::fact::Scope::Visitor, id: None, also: Vec::new() };
     origin.send("demo", &[fact(of, 3, NOW, erasure)]);
@@ -239,10 +254,11 @@ fn events_of_before_the_store_kept_them_cannot_be_said() {
     let all = |origin: &Origin| {
         ["events.saved", "events.page"].map(|event| [0, 30, 7].map(|days| count(origin, event, days)[0]))
     };
-    assert_eq!(all(&origin), [[None, None, Some(0)], [Some(1), None, Some(0)]]);
+    assert_eq!(all(&origin), [[AtLeast(0), AtLeast(0), Exactly(0)], [Exactly(1), AtLeast(0), Exactly(0)]]);
     origin.send("demo", &[tracked(of, 3, NOW, "saved"), page(of, 4, NOW - DAY_MS)]);
-    assert_eq!(all(&origin), [[None, None, Some(1)], [Some(2), None, Some(1)]]);
+    let since = [[AtLeast(1), AtLeast(1), Exactly(1)], [Exactly(2), AtLeast(1), Exactly(1)]];
+    assert_eq!(all(&origin), since);
     // A late fact of when nothing was kept changes nothing that is said.
     origin.send("demo", &[tracked(of, 5, NOW - 10 * DAY_MS, "saved")]);
-    assert_eq!(all(&origin), [[None, None, Some(1)], [Some(2), None, Some(1)]]);
+    assert_eq!(all(&origin), since);
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::actions::{Level, PackedActions, Verb, Window, tally};
-use crate::events::{self, Events};
+use crate::events::{self, Events, Often};
 use crate::fact::{PAGE, PURCHASE};
 use crate::limits;
 use crate::order;
@@ -51,10 +51,10 @@ pub struct History<'a> {
 }
 
 impl Filter {
-    /// The answers to [`Self::counts`], in their order, as [`super::Subject::counts`] wants them; `None` for what is not
+    /// The answers to [`Self::counts`], in their order, as [`super::Subject::counts`] wants them; `None` where no events are
     /// kept.
     #[must_use]
-    pub fn answers(&self, history: &History<'_>, now: Minute) -> Vec<Option<u64>> {
+    pub fn answers(&self, history: &History<'_>, now: Minute) -> Vec<Option<Often>> {
         ByAction::of(&self.counts).answers(&self.counts, history, now)
     }
 }
@@ -99,10 +99,16 @@ impl ByAction {
         Self(windows.into_iter().collect())
     }
 
-    /// The answers in the order of the questions that it was made of, `None` for what is not kept. One pass over the actions
+    /// The answers in the order of the questions that it was made of, `None` where no events are kept. One pass over the actions
     /// for each different window.
-    pub(super) fn answers(&self, questions: &[CountQuestion], history: &History<'_>, now: Minute) -> Vec<Option<u64>> {
-        let mut answers: Vec<Option<u64>> = questions.iter().map(|question| at_once(question, history, now)).collect();
+    pub(super) fn answers(
+        &self,
+        questions: &[CountQuestion],
+        history: &History<'_>,
+        now: Minute,
+    ) -> Vec<Option<Often>> {
+        let mut answers: Vec<Option<Often>> =
+            questions.iter().map(|question| at_once(question, history, now)).collect();
         for (within, keys) in &self.0 {
             let (from, to) = within.map_or((Minute(0), Minute(u32::MAX)), |window| window.range(now));
             tally(history.actions, from, to, |verb, entity, count| {
@@ -112,7 +118,7 @@ impl ByAction {
                     let same = keys.get(first..).into_iter().flatten().take_while(|(key, _)| *key == (verb, of));
                     for (_, place) in same {
                         let answer = answers.iter_mut().skip(*place).take(1).flatten();
-                        answer.for_each(|sum| *sum += u64::from(count));
+                        answer.for_each(|sum| *sum = sum.plus(Often::Exactly(count.into())));
                     }
                 }
             });
@@ -122,19 +128,20 @@ impl ByAction {
 }
 
 /// The answer, of actions before any is counted.
-fn at_once(question: &CountQuestion, history: &History<'_>, now: Minute) -> Option<u64> {
+fn at_once(question: &CountQuestion, history: &History<'_>, now: Minute) -> Option<Often> {
+    let exactly = |count| Some(Often::Exactly(count));
     let name = match (&question.what, question.within) {
-        (Counted::Action { .. }, _) => return Some(0),
-        (Counted::Pages, None) => return Some(history.totals.pages),
-        (Counted::Purchases, None) => return Some(history.totals.purchases),
+        (Counted::Action { .. }, _) => return exactly(0),
+        (Counted::Pages, None) => return exactly(history.totals.pages),
+        (Counted::Purchases, None) => return exactly(history.totals.purchases),
         (Counted::Pages, Some(_)) => PAGE,
         (Counted::Purchases, Some(_)) => PURCHASE,
         (Counted::Event(name), _) => name,
     };
     let visitors = history.events?;
-    let Some(window) = question.within else { return events::total(visitors, name) };
+    let Some(window) = question.within else { return Some(events::total(visitors, name)) };
     let (from, to) = window.range(now);
-    events::within(visitors, name, from, to)
+    Some(events::within(visitors, name, from, to))
 }
 
 /// The place of a question among all, which are in order and hold it.

@@ -17,6 +17,7 @@ use super::count::{ByAction, CountQuestion, History};
 use super::field::Field;
 use super::subject::{Read, Subject};
 use super::{Condition, Filter, Node};
+use crate::events::Often;
 use crate::time::Minute;
 
 /// An index over a list of filters.
@@ -92,9 +93,9 @@ impl Index {
         &self.counts
     }
 
-    /// The answers to them, in their order; `None` for what is not kept.
+    /// The answers to them, in their order; `None` where no events are kept.
     #[must_use]
-    pub fn answers(&self, history: &History<'_>, now: Minute) -> Vec<Option<u64>> {
+    pub fn answers(&self, history: &History<'_>, now: Minute) -> Vec<Option<Often>> {
         self.by_action.answers(&self.counts, history, now)
     }
 
@@ -110,7 +111,8 @@ impl Index {
         self.filters == 0
     }
 
-    /// The filters that match: those whose [`Filter::matches`] does. The subject's counts are [`Self::answers`].
+    /// The filters that match: those whose [`Filter::matches`] does. The subject's counts are [`Self::answers`]; of one that is
+    /// [`Often::AtLeast`], which no snapshot has, nothing is said.
     #[must_use]
     pub fn matching(&self, subject: &Subject<'_>) -> Matches {
         if self.is_empty() {
@@ -121,7 +123,7 @@ impl Index {
         subject.each(|field, read| asked.add(field, read));
         for (field, compared) in self.compared.iter().filter(|(field, _)| matches!(field, Field::Count(_))) {
             match subject.read(*field) {
-                Read::Unknown => count(&mut asked.left, &compared.negated),
+                Read::Unknown | Read::AtLeast(_) => count(&mut asked.left, &compared.negated),
                 read => asked.add(*field, read),
             }
         }
@@ -153,7 +155,7 @@ impl Asked<'_> {
             Read::Segments(held) => held.iter().for_each(|id| self.once(segments.find(id.0))),
             Read::Strings(all) => all.iter().for_each(|one| self.once(text(one))),
             Read::Keywords(all) => all.iter().for_each(|one| self.once(text(one))),
-            Read::Unknown | Read::Absent => {}
+            Read::Unknown | Read::AtLeast(_) | Read::Absent => {}
         }
         self.compare(field, read);
     }

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use super::field::Field;
 use crate::actions::ViewType;
 use crate::attributes::{Token, Value};
+use crate::events::Often;
 use crate::ids::Millis;
 use crate::segments::SegmentId;
 
@@ -31,7 +32,7 @@ pub struct Subject<'a> {
     pub browser: Option<&'a str>,
     /// The answers to [`super::Filter::counts`], or to [`super::Index::counts`] where an index is asked: `None`, or not
     /// there, for what cannot be said. Without a person none is looked at.
-    pub counts: &'a [Option<u64>],
+    pub counts: &'a [Option<Often>],
 }
 
 /// What is known of a person.
@@ -57,6 +58,8 @@ pub(crate) enum Read<'a> {
     /// It is not there.
     Absent,
     Number(i64),
+    /// This or more.
+    AtLeast(i64),
     Text(&'a str),
     /// One or more.
     Strings(&'a BTreeSet<String>),
@@ -99,8 +102,12 @@ impl<'a> Subject<'a> {
     }
 
     fn count(&self, at: u32) -> Read<'a> {
-        let answer = self.person.and_then(|_| *self.counts.get(usize::try_from(at).ok()?)?);
-        answer.map_or(Read::Unknown, |count| Read::Number(i64::try_from(count).unwrap_or(i64::MAX)))
+        let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+        match self.person.and_then(|_| *self.counts.get(usize::try_from(at).ok()?)?) {
+            None => Read::Unknown,
+            Some(Often::Exactly(count)) => Read::Number(number(count)),
+            Some(Often::AtLeast(count)) => Read::AtLeast(number(count)),
+        }
     }
 
     /// Tells all that it has but counts, attributes first.
