@@ -359,6 +359,22 @@ test("a_kv_that_cannot_be_read_back_says_nothing_and_is_left_alone", async () =>
   assert.deepEqual([called.length, env.woken.length], [1, 0]);
 });
 
+test("a_kv_that_never_answers_does_not_hold_the_one_consumer", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const { module, called } = answering([{ publish: entries(0, 13), verify: [[7, "v:a"]], pending: 7 }, { publish: [], pending: 7 }]);
+  const never = () => new Promise(() => {});
+  const asked = [];
+  const put = (key) => (asked.push(key), key === "k7" ? never() : Promise.resolve());
+  const drained = drainOutbox(platform(put, (keys) => (asked.push(...keys), never())), module);
+  for (const before of [12, 13]) {
+    while (asked.length < before) await null;
+    t.mock.timers.tick(30_000);
+  }
+  await drained;
+  assert.deepEqual(asked, [...entries(0, 12).map(({ key }) => key), "v:a"]);
+  assert.deepEqual(called.map((call) => [call.applied, call.read]), [[[], []], [[0, 1, 2, 3, 4, 5, 6, 8, 9, 10, 11], []]]);
+});
+
 test("reading_back_is_within_the_operations_that_the_platform_allows", async () => {
   const { module, called } = answering([...Array(400).fill({ publish: [], verify: [[7, "v:a"]], pending: 1 }), { publish: [], pending: 1 }]);
   const env = platform(undefined, async () => new Map());

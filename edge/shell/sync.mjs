@@ -4,6 +4,8 @@ import { log, state } from "./state.mjs";
 
 /** KV writes in flight at once; the platform allows six connections. */
 const WRITES = 6;
+/** What the KV has not answered after so long is not waited for: there is one consumer, and the origin hands it out again. */
+const KV_MS = 30_000;
 
 /** One call of /v1/sync. Gives the origin's answer once everything in it is durable, or null. */
 export async function sync(env, module, { messages = [], applied = [], read = [], drain = 0 }) {
@@ -110,7 +112,7 @@ export async function drainOutbox(env, module) {
 /** What the KV has of some keys: the values' digests, none where there is no value. What cannot be read is asked for again. */
 async function readBack(env, verify) {
   try {
-    const found = await env.PROFILES.get(verify.map(([, key]) => key));
+    const found = await inTime(env.PROFILES.get(verify.map(([, key]) => key)));
     return await Promise.all(verify.map(async ([entry, key]) => [entry, await digest(found.get(key) ?? null)]));
   } catch (error) {
     log("kv_read_failed", { message: String(error?.message) });
@@ -123,21 +125,38 @@ async function digest(value) {
   return [...new Uint8Array(await crypto.subtle.digest("SHA-256", new TextEncoder().encode(value)))];
 }
 
-/** Writes entries to the KV and gives those whose write was acknowledged. */
+/** Writes entries to the KV and gives those whose write was acknowledged. Behind one that is late it begins no more. */
 async function write(env, entries) {
   const applied = [];
-  for (let at = 0; at < entries.length; at += WRITES) {
+  let late = false;
+  for (let at = 0; at < entries.length && !late; at += WRITES) {
     const put = async ({ entry, key, value }) => {
       try {
-        await (value === null ? env.PROFILES.delete(key) : env.PROFILES.put(key, value));
+        await inTime(value === null ? env.PROFILES.delete(key) : env.PROFILES.put(key, value));
         applied.push(entry);
       } catch (error) {
+        late ||= error instanceof Late;
         log("kv_write_failed", { message: String(error?.message) });
       }
     };
     await Promise.all(entries.slice(at, at + WRITES).map(put));
   }
   return applied;
+}
+
+class Late extends Error {}
+
+/** What the KV answers, or that it did not. */
+async function inTime(answer) {
+  let timer;
+  const late = new Promise((_, fail) => {
+    timer = setTimeout(() => fail(new Late(`no answer within ${KV_MS} ms`)), KV_MS);
+  });
+  try {
+    return await Promise.race([answer, late]);
+  } finally {
+    clearTimeout(timer);
+  }
 }
 
 /** Messages one behind the other, each behind its length. */
