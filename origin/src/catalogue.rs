@@ -97,15 +97,26 @@ pub fn kept(conn: &Connection, tenant: TenantNo, version: Option<u32>) -> Result
     Ok(found.optional()?)
 }
 
-/// The experiments of each tenant's current version.
+/// The experiments of each tenant's current version, and what those count that were in an earlier one.
 #[derive(Debug, Clone, Default)]
-pub struct Experiments(BTreeMap<TenantNo, Vec<Experiment>>);
+pub struct Experiments {
+    current: BTreeMap<TenantNo, Vec<Experiment>>,
+    conversions: BTreeMap<TenantNo, BTreeMap<u32, String>>,
+}
 
 impl Experiments {
     /// A tenant's.
     #[must_use]
     pub fn of(&self, tenant: TenantNo) -> &[Experiment] {
-        self.0.get(&tenant).map_or(&[], Vec::as_slice)
+        self.current.get(&tenant).map_or(&[], Vec::as_slice)
+    }
+
+    /// What each of a tenant's experiments counts as a conversion, by its code, also of one that is out of the catalogue:
+    /// its people convert later.
+    #[must_use]
+    pub fn conversions(&self, tenant: TenantNo) -> BTreeMap<u32, &str> {
+        let ever = self.conversions.get(&tenant).into_iter().flatten().map(|(code, name)| (*code, name.as_str()));
+        ever.chain(self.of(tenant).iter().map(|of| (of.code, of.conversion.as_str()))).collect()
     }
 }
 
@@ -122,14 +133,21 @@ impl Budgets {
     }
 }
 
-/// Reads the experiments of all current versions.
+/// Reads the experiments of all current versions, and what those of earlier ones count.
 ///
 /// # Errors
 /// [`StoreError`].
 pub fn experiments(conn: &Connection) -> Result<Experiments, StoreError> {
     const READ: &str =
         "SELECT tenant, experiments FROM catalogue_current CROSS JOIN catalogues USING (tenant, version)";
-    of_current(conn, READ).map(Experiments)
+    const EVER: &str = "SELECT tenant, code, conversion FROM catalogue_codes WHERE conversion IS NOT NULL";
+    let mut conversions: BTreeMap<TenantNo, BTreeMap<u32, String>> = BTreeMap::new();
+    let mut statement = conn.prepare_cached(EVER)?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        conversions.entry(TenantNo(row.get(0)?)).or_default().insert(row.get(1)?, row.get(2)?);
+    }
+    Ok(Experiments { current: of_current(conn, READ)?, conversions })
 }
 
 /// Reads the budgets of all current versions.
@@ -275,6 +293,8 @@ pub fn apply(
     const KEEP: &str = "INSERT INTO catalogues (tenant, version, document, sha256, experiments, budgets, limited, applied, by)
         SELECT ?1, ifnull(max(version), 0) + 1, ?2, ?3, ?4, ?5, ?6, ?7, ?8 FROM catalogues WHERE tenant = ?1 RETURNING version";
     const CODE: &str = "INSERT INTO catalogue_codes (tenant, sort, id, code) VALUES (?1, ?2, ?3, ?4)";
+    const CONVERSIONS: &str = "UPDATE catalogue_codes SET conversion = ifnull(e.value ->> '$.conversion', 'purchase')
+        FROM json_each(?2) e WHERE tenant = ?1 AND sort = 'experiment' AND code = e.value ->> '$.code'";
     group::within(conn, rules, &Metrics::default(), given, |group| {
         let Checked { document, sha256, experiments, budgets, limited, codes, plan } =
             check(group.tx, tenant, document)?;
@@ -284,6 +304,7 @@ pub fn apply(
         for (sort, id, code) in &codes {
             group.tx.prepare_cached(CODE)?.execute((tenant.no.0, sort, id, code))?;
         }
+        group.tx.prepare_cached(CONVERSIONS)?.execute((tenant.no.0, &experiments))?;
         let values = (tenant.no.0, &document, sha256, experiments, budgets, limited, signed(group.now), by);
         let version = group.tx.prepare_cached(KEEP)?.query_row(values, |row| row.get(0))?;
         make_current(group, tenant.no, version)?;

@@ -11,7 +11,7 @@ pub mod statistics;
 
 use std::collections::BTreeSet;
 
-use causeway_shared::experiment::{Experiment, Exposure, Exposures};
+use causeway_shared::experiment::{Exposure, Exposures};
 use causeway_shared::fact::{Fact, What};
 use causeway_shared::ids::{Micros, Millis};
 use causeway_shared::limits;
@@ -63,14 +63,14 @@ pub fn of_person(conn: &Connection, person: PersonNo) -> Result<Exposures, Store
     Ok(statement.query_map([person.0], exposure)?.collect::<Result<_, _>>()?)
 }
 
-/// Keeps those of a visitor's new facts that an experiment of its tenant counts as conversions; gives whether there were
-/// any. Each comes with its time: its receipt, or when it happened where the admin side tells of it later.
+/// Keeps those of a visitor's new facts that are one of the names which its tenant's experiments count; gives whether there
+/// were any. Each comes with its time: its receipt, or when it happened where the admin side tells of it later.
 ///
 /// # Errors
 /// [`StoreError`].
 pub fn keep_conversions<'f>(
     conn: &Connection,
-    tested: &[Experiment],
+    names: &BTreeSet<&str>,
     words: &Vocabulary,
     visitor: i64,
     facts: impl Iterator<Item = (Millis, &'f Fact)>,
@@ -80,15 +80,15 @@ pub fn keep_conversions<'f>(
     // The newest are kept, whichever came first.
     const BOUND: &str = "DELETE FROM conversions WHERE visitor = ?1 AND (received, id) <=
         (SELECT received, id FROM conversions WHERE visitor = ?1 ORDER BY received DESC, id DESC LIMIT 1 OFFSET ?2)";
-    let names: BTreeSet<&str> = tested.iter().map(|experiment| experiment.conversion.as_str()).collect();
     if names.is_empty() {
         return Ok(false);
     }
     let mut any = false;
     for (at, fact) in facts {
-        let Some((name, value)) = conversion(words, fact).filter(|(name, _)| names.contains(name)) else { continue };
-        let id = fact.id.short().cast_signed();
-        conn.prepare_cached(PUT)?.execute((visitor, signed(at), id, name, value))?;
+        let Some((id, name, value)) = conversion(words, fact).filter(|(_, name, _)| names.contains(name)) else {
+            continue;
+        };
+        conn.prepare_cached(PUT)?.execute((visitor, signed(at), id.cast_signed(), name, value))?;
         any = true;
     }
     if any {
@@ -97,11 +97,12 @@ pub fn keep_conversions<'f>(
     Ok(any)
 }
 
-/// Under which name a fact could be a conversion, and what it is worth.
-fn conversion<'f>(words: &'f Vocabulary, fact: &'f Fact) -> Option<(&'f str, Micros)> {
+/// By which number and name a fact could be a conversion, and what it is worth. What is done with one placed ad under two of
+/// a person's visitors has one number.
+fn conversion<'f>(words: &'f Vocabulary, fact: &'f Fact) -> Option<(u64, &'f str, Micros)> {
     match &fact.what {
-        What::Track { name, value, .. } => Some((name, value.unwrap_or(0))),
-        What::Action { verb, .. } => Some((words.name_of(*verb)?, 0)),
+        What::Track { name, value, .. } => Some((fact.id.short(), name, value.unwrap_or(0))),
+        What::Action { insertion, verb, .. } => Some((insertion.short(), words.name_of(*verb)?, 0)),
         _ => None,
     }
 }

@@ -275,7 +275,7 @@ pub(crate) fn exposure(visitor: VisitorId, n: u32, received: Millis, experiment:
 
 /// An impression of the `n`th insertion, of an ad of campaign 2.
 pub(crate) fn impression(visitor: VisitorId, n: u32, received: Millis) -> Fact {
-    let insertion = InsertionId(u128::from(n).to_be_bytes());
+    let insertion = InsertionId((u128::from(n) << 64).to_be_bytes());
     let entity = Entity { ad: 4, ad_group: 3, campaign: 2, advertiser: 1 };
     fact(visitor, n, received, What::Action { insertion, verb: Verb::IMPRESSION, view_type: ViewType(1), entity })
 }

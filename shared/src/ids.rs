@@ -241,9 +241,13 @@ impl FactId {
     /// The first eight bytes: enough to know a visitor's own few newest facts by.
     #[must_use]
     pub fn short(&self) -> u64 {
-        let [a, b, c, d, e, f, g, h, ..] = self.0;
-        u64::from_be_bytes([a, b, c, d, e, f, g, h])
+        first_eight(&self.0)
     }
+}
+
+fn first_eight(bytes: &[u8; 16]) -> u64 {
+    let [a, b, c, d, e, f, g, h, ..] = *bytes;
+    u64::from_be_bytes([a, b, c, d, e, f, g, h])
 }
 
 impl fmt::Display for FactId {
@@ -329,6 +333,14 @@ impl SessionId {
 /// One placing of an ad in front of one visitor, minted when it was decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct InsertionId(pub [u8; 16]);
+
+impl InsertionId {
+    /// The first eight bytes: enough to know a person's own few newest by.
+    #[must_use]
+    pub fn short(&self) -> u64 {
+        first_eight(&self.0)
+    }
+}
 
 impl fmt::Display for InsertionId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

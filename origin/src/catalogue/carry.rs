@@ -16,7 +16,7 @@ const TABLES: [(&str, &str, usize, &str); 5] = [
         OWN,
     ),
     ("catalogue_current", "tenant, version, since", 3, OWN),
-    ("catalogue_codes", "tenant, sort, id, code", 4, OWN),
+    ("catalogue_codes", "tenant, sort, id, code, conversion", 5, OWN),
     ("spend", "tenant, campaign, day, nanos", 4, "ON CONFLICT DO UPDATE SET nanos = max(nanos, excluded.nanos)"),
     ("units_given", "tenant, campaign, number", 3, OWN),
 ];
@@ -38,9 +38,10 @@ impl Before {
             if !conn.table_exists(None, name)? {
                 continue;
             }
-            // An earlier release had no budgets and no limited offers.
+            // An earlier release had no budgets, no limited offers, and did not know what old experiments count.
             let there = |column| {
-                Ok::<_, rusqlite::Error>(if conn.column_exists(None, name, column)? { column } else { "'[]'" })
+                let missing = if column == "conversion" { "NULL" } else { "'[]'" };
+                Ok::<_, rusqlite::Error>(if conn.column_exists(None, name, column)? { column } else { missing })
             };
             let read = columns.split(", ").map(there).collect::<Result<Vec<_>, _>>()?.join(", ");
             let mut statement = conn.prepare(&format!("SELECT {read} FROM {name}"))?;

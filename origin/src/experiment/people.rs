@@ -4,8 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use causeway_shared::experiment::{Experiment, Exposure};
-use causeway_shared::fact::PURCHASE;
+use causeway_shared::experiment::Exposure;
 use causeway_shared::ids::{Micros, Millis};
 use causeway_shared::limits;
 use causeway_shared::packed::{self, Packed};
@@ -24,6 +23,7 @@ pub const MIXED: i64 = -1;
 pub const DELAY_HOURS: u64 = 720;
 
 const HOUR_MS: Millis = 3_600_000;
+const DAY_MS: Millis = 24 * HOUR_MS;
 
 /// What a person comes to in one experiment.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,7 +66,7 @@ pub(super) fn person_changed(conn: &Connection, tested: &Experiments, person: Pe
     let tenant = found.map(|(tenant, _)| tenant);
     let after = match found {
         // So many browsers are nobody's: a shared login, whose arms say nothing about a person.
-        Some((tenant, devices)) if devices <= limits::CROWD => computed(conn, tested.of(tenant), person)?,
+        Some((tenant, devices)) if devices <= limits::CROWD => computed(conn, &tested.conversions(tenant), person)?,
         _ => BTreeMap::new(),
     };
     for ((tenant, experiment), row) in &before {
@@ -125,10 +125,16 @@ fn row_of(row: &rusqlite::Row<'_>) -> Result<((TenantNo, u32), Row), StoreError>
     Ok(((TenantNo(row.get(0)?), row.get(1)?), of))
 }
 
-/// What the person's visitors come to. An experiment that is no longer configured goes on counting purchases.
-fn computed(conn: &Connection, tested: &[Experiment], person: PersonNo) -> Result<BTreeMap<u32, Row>, StoreError> {
-    const READ: &str = "SELECT c.received, c.name, c.value FROM visitors v JOIN conversions c ON c.visitor = v.row
-        WHERE v.person = ?1 AND v.withdrawn IS NULL AND c.received >= ?2";
+/// What the person's visitors come to, by what each experiment counts. What was done with one placed ad counts once a UTC
+/// day, as all actions do.
+fn computed(
+    conn: &Connection,
+    counted: &BTreeMap<u32, &str>,
+    person: PersonNo,
+) -> Result<BTreeMap<u32, Row>, StoreError> {
+    const READ: &str =
+        "SELECT c.received, c.name, c.value, c.id FROM visitors v JOIN conversions c ON c.visitor = v.row
+        WHERE v.person = ?1 AND v.withdrawn IS NULL AND c.received >= ?2 ORDER BY c.received";
     let exposures = of_person(conn, person)?;
     let Some(first) = exposures.iter().map(|(_, exposure)| exposure.at).min() else { return Ok(BTreeMap::new()) };
     let row = |Exposure { arm, at, mixed }| Row {
@@ -137,18 +143,18 @@ fn computed(conn: &Connection, tested: &[Experiment], person: PersonNo) -> Resul
         converted: None,
         hours: BTreeMap::new(),
     };
-    let counts = |code: u32| {
-        let of = tested.iter().find(|experiment| experiment.code == code);
-        of.map_or(PURCHASE, |experiment| experiment.conversion.as_str())
-    };
     let mut found: BTreeMap<u32, Row> = exposures.iter().map(|(code, exposure)| (code, row(exposure))).collect();
     let mut statement = conn.prepare_cached(READ)?;
     let mut conversions = statement.query((person.0, signed(first)))?;
+    let mut seen = BTreeSet::new();
     while let Some(conversion) = conversions.next()? {
         let (received, name): (Millis, String) = (unsigned(conversion.get(0)?), conversion.get(1)?);
         let value: Micros = conversion.get(2)?;
-        let counting =
-            |(code, row): &(&u32, &mut Row)| row.arm != MIXED && received >= row.exposed && counts(**code) == name;
+        let once = (conversion.get::<_, i64>(3)?, received / DAY_MS);
+        let counting = |(code, row): &(&u32, &mut Row)| {
+            let counts = counted.get(code).is_some_and(|of| *of == name);
+            counts && row.arm != MIXED && received >= row.exposed && seen.insert((**code, once))
+        };
         for (_, row) in found.iter_mut().filter(counting) {
             row.converted = Some(row.converted.map_or(received, |there| there.min(received)));
             let (count, revenue) = row.hours.entry(HourStamp::at(received)).or_default();

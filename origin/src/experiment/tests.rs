@@ -5,8 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use causeway_shared::fact::Scope;
 use causeway_shared::ids::{FactId, VisitorId};
 use causeway_shared::time::HourStamp;
+use serde_json::json;
 
 use super::*;
+use crate::catalogue;
 use crate::testing::{NOW, Origin, exposure, fact, impression, page, purchase, snapshot, visitor, withdrawal};
 
 const HOUR: Millis = 3_600_000;
@@ -314,4 +316,60 @@ fn what_was_bought_before_the_exposure_and_imported_after_it_is_no_conversion() 
         origin.admin("demo", &[Fact { at, ..purchase(visitor(1), n, origin.now, 5_000_000) }]);
         assert_eq!(converted(&origin), expected);
     }
+}
+
+fn conversions(origin: &Origin, experiment: u32) -> i64 {
+    let read = "SELECT ifnull(sum(conversions), 0) FROM experiment_hours WHERE experiment = ?1";
+    origin.conn.query_row(read, [experiment], |row| row.get(0)).unwrap()
+}
+
+#[test]
+fn s4_12_an_experiment_that_is_out_of_the_catalogue_goes_on_counting_what_it_counts() {
+    let mut origin = Origin::new();
+    let known = origin.tenant("demo").clone();
+    let catalogue = |conversion: &str| {
+        let experiment = json!({
+            "id": "e-1", "code": 1, "starts": 1, "conversion": conversion, "arm": [
+                { "id": "none", "code": 1, "share": 5000, "control": true }, { "id": "b", "code": 2, "share": 5000 }],
+        });
+        json!({ "experiment": if conversion.is_empty() { json!([]) } else { json!([experiment]) } })
+    };
+    let apply = |origin: &mut Origin, conversion: &str| {
+        let given = origin.given();
+        catalogue::apply(&mut origin.conn, &origin.rules, given, &known, catalogue(conversion), "tests").unwrap();
+    };
+    apply(&mut origin, "saved");
+    let saved = |n| {
+        fact(visitor(1), n, NOW + u64::from(n), What::Track { name: "saved".to_owned(), value: None, properties: None })
+    };
+    origin.send("demo", &[exposure(visitor(1), 1, NOW, 1, 2), saved(2)]);
+    assert_eq!(conversions(&origin, 1), 1);
+    apply(&mut origin, "");
+    origin.send("demo", &[saved(3), purchase(visitor(1), 4, NOW + 4, 5)]);
+    assert_eq!(conversions(&origin, 1), 2, "what it counts, and nothing else");
+    origin.send("demo", &[exposure(visitor(2), 5, NOW, 1, 2), purchase(visitor(2), 6, NOW + 6, 5)]);
+    apply(&mut origin, "saved");
+    origin.send("demo", &[saved(7)]);
+    assert_eq!(conversions(&origin, 1), 3);
+    // What it counted is known from stores of before, too.
+    origin.conn.execute("UPDATE catalogue_codes SET conversion = NULL", []).unwrap();
+    let step = include_str!("../../sql/0026_conversions.sql");
+    origin.conn.execute_batch(&step[step.find("UPDATE").unwrap()..]).unwrap();
+    let read = "SELECT conversion FROM catalogue_codes WHERE sort = 'experiment'";
+    assert_eq!(origin.conn.query_row(read, [], |row| row.get::<_, String>(0)).unwrap(), "saved");
+}
+
+#[test]
+fn s4_12_one_click_told_by_two_browsers_of_a_person_is_one_conversion() {
+    let mut origin = Origin::tested();
+    let [phone, laptop] = [visitor(1), visitor(2)];
+    let clicked = click(phone, 2, NOW);
+    let again = Fact { visitor: laptop, ..click(laptop, 3, NOW + 1) };
+    let again = Fact { what: clicked.what.clone(), ..again };
+    let other = click(laptop, 4, NOW + 2);
+    let logins = [phone, laptop].map(|of| origin.login(of, 9, NOW, "ann"));
+    origin.send("demo", &[exposure(phone, 1, NOW, 2, 2), clicked, again, other]);
+    assert_eq!(conversions(&origin, 2), 1, "of the phone alone");
+    origin.send("demo", &logins);
+    assert_eq!(conversions(&origin, 2), 2);
 }

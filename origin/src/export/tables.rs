@@ -400,7 +400,7 @@ pub const TABLES: [Table; 37] = [
         Place::Tenant("version"),
     ),
     table("catalogue_current", "version u32, since_ms=since uint", Place::Tenant("version")),
-    table("catalogue_codes", "sort text, id text, code u32", Place::Tenant("sort, id")),
+    table("catalogue_codes", "sort text, id text, code u32, conversion text?", Place::Tenant("sort, id")),
     table("models", "version u32, at_ms=at uint, bytes bytes, report json", Place::Tenant("version")),
     table("spend", "campaign u32, day int, nanos int", Place::Tenant("campaign, day")),
     table("nobodys_facts", "day int, id int", Place::Tenant("day, id")),
