@@ -4,6 +4,7 @@
 mod decided;
 mod forest;
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
@@ -93,6 +94,8 @@ pub struct Evidence {
     pub visitor: VisitorId,
     /// The alternate id it was seen with.
     pub id: AlternateId,
+    /// The number of its source: [`Source::code`], or of what pages say.
+    pub source: u8,
     /// How sure it is.
     pub weight: Weight,
     /// First receipt.
@@ -119,8 +122,8 @@ impl Evidence {
 }
 
 /// How surely all evidence of one visitor and one id ties them, and since when: as sure as a login where one is among it,
-/// else as independent evidence is together (noisy-or: the chance that not all of it is wrong), which is never sure.
-/// `None`: nothing of it counts.
+/// else as independent sources are together (noisy-or: the chance that not all of them are wrong), which is never sure. Of
+/// one source the surest counts. `None`: nothing of it counts.
 #[must_use]
 pub fn combined(evidence: impl IntoIterator<Item = Evidence>) -> Option<(Weight, Millis)> {
     let mut counting: Vec<Evidence> =
@@ -130,6 +133,8 @@ pub fn combined(evidence: impl IntoIterator<Item = Evidence>) -> Option<(Weight,
     }
     let since = counting.iter().map(Evidence::since).min()?;
     // In one order, whatever order it came in.
+    counting.sort_unstable_by_key(|e| (e.source, Reverse(e.weight)));
+    counting.dedup_by_key(|e| e.source);
     counting.sort_unstable_by_key(|e| e.weight);
     let wrong: f64 = counting.iter().map(|e| 1.0 - e.weight.as_f64()).product();
     let most = if wrong <= 0.0 { Weight::LOGIN } else { Weight::UNSURE };

@@ -34,6 +34,7 @@ fn evidence() -> impl Strategy<Value = Vec<Evidence>> {
         let rows = rows.into_iter().map(|(who, kind, n, weight, first, lasts, cancel)| Evidence {
             visitor: visitor(who),
             id: alternate(KindCode(kind), n),
+            source: 1,
             weight: Weight(weight),
             first,
             last: first + lasts,
@@ -220,7 +221,7 @@ proptest! {
             for (_, (who, kind, n, received)) in arriving {
                 let (who, id) = (visitor(*who), alternate(KindCode(*kind), *n));
                 let row = rows.entry((who, id)).or_insert(Evidence {
-                    visitor: who, id, weight: Weight::LOGIN, first: *received, last: *received, cancelled: None,
+                    visitor: who, id, source: 1, weight: Weight::LOGIN, first: *received, last: *received, cancelled: None,
                 });
                 row.first = row.first.min(*received);
                 row.last = row.last.max(*received);
@@ -244,7 +245,7 @@ proptest! {
 
 fn login(who: u8, kind: KindCode, n: u8, at: Millis) -> Evidence {
     let (visitor, id) = (visitor(who), alternate(kind, n));
-    Evidence { visitor, id, weight: Weight::LOGIN, first: at, last: at, cancelled: None }
+    Evidence { visitor, id, source: 1, weight: Weight::LOGIN, first: at, last: at, cancelled: None }
 }
 
 #[test]
@@ -294,11 +295,12 @@ fn a_chain_of_a_hundred_thousand_is_one_person_in_a_moment() {
 
 /// Evidence of every weight about nine visitors, three members, and ids of two other kinds: rows of several sources.
 fn unsure() -> impl Strategy<Value = Vec<Evidence>> {
-    let row = (0u8..9, 1u8..4, 0u8..3, prop_oneof![2 => Just(1_000u16), 5 => 100u16..1_000], 0u64..12);
+    let row = (0u8..9, 1u8..4, 0u8..3, prop_oneof![2 => Just(1_000u16), 5 => 100u16..1_000], 0u64..12, 3u8..7);
     vec(row, 0..24).prop_map(|rows| {
-        let rows = rows.into_iter().map(|(who, kind, n, weight, first)| Evidence {
+        let rows = rows.into_iter().map(|(who, kind, n, weight, first, source)| Evidence {
             visitor: visitor(who),
             id: alternate(KindCode(kind), n),
+            source,
             weight: Weight(weight),
             first,
             last: first,
@@ -381,9 +383,8 @@ proptest! {
         weights in vec(1u16..1_000, 1..6), at in any::<prop::sample::Index>(),
     ) {
         let of = |weights: &[u16]| {
-            let id = alternate(PARTNER, 1);
-            let row = |w: &u16| Evidence { visitor: visitor(1), id, weight: Weight(*w), first: 5, last: 5, cancelled: None };
-            combined(weights.iter().map(row)).map_or(Weight::NOTHING, |(weight, _)| weight)
+            let row = |(w, source): (&u16, u8)| Evidence { source, weight: Weight(*w), ..login(1, PARTNER, 1, 5) };
+            combined(weights.iter().zip(0..).map(row)).map_or(Weight::NOTHING, |(weight, _)| weight)
         };
         let all = of(&weights);
         let wrong: f64 = weights.iter().map(|w| 1.0 - f64::from(*w) / 1_000.0).product();
@@ -401,10 +402,19 @@ proptest! {
 }
 
 #[test]
+fn s5_03_of_one_source_the_surest_counts_and_not_all_of_it() {
+    let row = |source, weight| Evidence { source, weight: Weight(weight), ..login(1, PARTNER, 1, 5) };
+    let weight = |rows: &[Evidence]| combined(rows.iter().copied()).map(|(weight, _)| weight);
+    assert_eq!(weight(&[row(3, 500), row(3, 400), row(3, 100)]), Some(Weight(500)));
+    assert_eq!(weight(&[row(3, 500), row(4, 500), row(3, 100)]), Some(Weight(750)));
+}
+
+#[test]
 fn s5_03_the_weakest_link_of_a_chain_between_two_members_stays_out() {
     let row = |who: u8, id: AlternateId, weight: u16, first: u64| Evidence {
         visitor: visitor(who),
         id,
+        source: 3,
         weight: Weight(weight),
         first,
         last: first,

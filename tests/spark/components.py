@@ -25,7 +25,8 @@ def links(evidence: DataFrame, thresholds: dict[str, int]) -> DataFrame:
     counts = (F.col("weight") > 0) & F.col("flag").isNull() & stands
     sure = F.max("weight") == 1000
     together = F.least(F.lit(999), F.round(1000 * (1 - F.product(1 - F.col("weight") / 1000))))
-    tied = evidence.where(counts).groupBy("visitor", *ID).agg(F.when(sure, 1000).otherwise(together).alias("tied"))
+    surest = evidence.where(counts).groupBy("visitor", *ID, "source").agg(F.max("weight").alias("weight"))
+    tied = surest.groupBy("visitor", *ID).agg(F.when(sure, 1000).otherwise(together).alias("tied"))
     least = F.lit(1000)
     for tenant, threshold in thresholds.items():
         least = F.when(F.col("tenant") == tenant, threshold).otherwise(least)

@@ -353,7 +353,7 @@ pub const TABLES: [Table; 37] = [
         "evidence",
         "visitor visitor, kind u8, hash hex16, source u8, weight u16, first_ms=first uint, last_ms=last uint, \
          cancelled_ms=cancelled uint?, flag u8?",
-        Place::Tenant("visitor, kind, hash, source"),
+        Place::Tenant("visitor, kind, hash, source, weight"),
     ),
     table("cancellations", "visitor visitor, kind u8, hash hex16, at_ms=at uint", Place::Tenant("visitor, kind, hash")),
     table("alternates", "kind u8, hash hex16, canonical hex16", Place::Tenant("kind, hash")),

@@ -62,8 +62,6 @@ pub struct Row {
     pub evidence: Evidence,
     /// Whether it was proven.
     pub proven: bool,
-    /// The number of its source.
-    pub source: u8,
     /// Why it does not link although it claims to.
     pub flag: Option<Reason>,
 }
@@ -77,8 +75,9 @@ impl Row {
         conn: &Connection,
         mut each: impl FnMut(TenantNo, &Self) -> Result<(), StoreError>,
     ) -> Result<(), StoreError> {
-        let mut statement = conn
-            .prepare(&format!("SELECT {COLUMNS}, tenant FROM evidence ORDER BY tenant, visitor, kind, hash, source"))?;
+        let mut statement = conn.prepare(&format!(
+            "SELECT {COLUMNS}, tenant FROM evidence ORDER BY tenant, visitor, kind, hash, source, weight"
+        ))?;
         let mut rows = statement.query([])?;
         while let Some(found) = rows.next()? {
             each(TenantNo(found.get(9)?), &row(found)?)?;
@@ -101,7 +100,7 @@ impl Row {
     /// What its source is called.
     #[must_use]
     pub fn source_name(&self) -> &'static str {
-        match Source::of_code(self.source) {
+        match Source::of_code(self.evidence.source) {
             Some(source) => source.name(),
             None if self.proven => "login",
             None => "page",
@@ -111,28 +110,24 @@ impl Row {
 
 /// Adds to or extends the row of a sighting at `received`.
 pub(super) fn note(group: &Group<'_>, seen: Seen, received: Millis, touched: &mut Touched) -> Result<(), StoreError> {
-    const READ: &str = "SELECT first, last, cancelled, weight FROM evidence
-        WHERE tenant = ?1 AND visitor = ?2 AND kind = ?3 AND hash = ?4 AND source = ?5";
-    let weight = seen.weight(&group.rules.tenants)?;
+    const READ: &str = "SELECT first, last, cancelled FROM evidence
+        WHERE tenant = ?1 AND visitor = ?2 AND kind = ?3 AND hash = ?4 AND source = ?5 AND weight = ?6";
+    let (source, weight) = (seen.source(), seen.weight(&group.rules.tenants)?);
     let KindCode(kind) = seen.id.kind;
-    let place = (seen.tenant.0, seen.visitor.as_bytes(), kind, &seen.id.hash.0, seen.source());
+    let place = (seen.tenant.0, seen.visitor.as_bytes(), kind, &seen.id.hash.0, source, weight.0);
     let known = group
         .tx
         .prepare_cached(READ)?
         .query_row(place, |row| {
             let cancelled: Option<i64> = row.get(2)?;
-            Ok((unsigned(row.get(0)?), unsigned(row.get(1)?), cancelled.map(unsigned), Weight(row.get(3)?)))
+            Ok((unsigned(row.get(0)?), unsigned(row.get(1)?), cancelled.map(unsigned)))
         })
         .optional()?;
     let Seen { visitor, id, .. } = seen;
-    let evidence = |first, last, cancelled| Evidence { visitor, id, weight, first, last, cancelled };
-    let before = known.map(|(first, last, cancelled, weight)| Evidence { weight, ..evidence(first, last, cancelled) });
+    let evidence = |first, last, cancelled| Evidence { visitor, id, source, weight, first, last, cancelled };
+    let before = known.map(|(first, last, cancelled)| evidence(first, last, cancelled));
     let after = match before {
-        // Of one source the surest counts, in whatever order they come.
-        Some(e) => Evidence {
-            weight: e.weight.max(weight),
-            ..evidence(e.first.min(received), e.last.max(received), e.cancelled)
-        },
+        Some(e) => evidence(e.first.min(received), e.last.max(received), e.cancelled),
         None => {
             let gone = has_withdrawn(group, seen.tenant, seen.visitor)?;
             let cancelled = cancelled(group.tx, seen.tenant, seen.visitor, seen.id)?;
@@ -142,14 +137,14 @@ pub(super) fn note(group: &Group<'_>, seen: Seen, received: Millis, touched: &mu
     if before == Some(after) {
         return Ok(());
     }
-    put(group, seen.tenant, &after, seen.source(), None)?;
+    put(group, seen.tenant, &after, None)?;
     if after.weight == Weight::NOTHING {
         // What anyone may say changes nothing, and costs no more however often it is said.
         return Ok(());
     }
     touched.ids.insert((seen.tenant, seen.id));
     // A later sighting of what is known already links nothing new.
-    let linking = |e: &Evidence| e.stands().then_some((e.since(), e.weight));
+    let linking = |e: &Evidence| e.stands().then_some(e.since());
     let is_new = before.is_none() || before.as_ref().and_then(linking) != linking(&after);
     if is_new {
         touched.visitors.insert((seen.tenant, seen.visitor));
@@ -157,12 +152,11 @@ pub(super) fn note(group: &Group<'_>, seen: Seen, received: Millis, touched: &mu
     Ok(())
 }
 
-fn put(group: &Group<'_>, tenant: TenantNo, e: &Evidence, source: u8, flag: Option<u8>) -> Result<(), StoreError> {
+fn put(group: &Group<'_>, tenant: TenantNo, e: &Evidence, flag: Option<u8>) -> Result<(), StoreError> {
     const PUT: &str = "INSERT INTO evidence
             (tenant, visitor, kind, hash, source, weight, first, last, cancelled, flag)
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
-        ON CONFLICT DO UPDATE SET weight = max(weight, excluded.weight), first = min(first, excluded.first),
-            last = max(last, excluded.last),
+        ON CONFLICT DO UPDATE SET first = min(first, excluded.first), last = max(last, excluded.last),
             cancelled = nullif(max(ifnull(cancelled, -1), ifnull(excluded.cancelled, -1)), -1)";
     let KindCode(kind) = e.id.kind;
     group.tx.prepare_cached(PUT)?.execute((
@@ -170,7 +164,7 @@ fn put(group: &Group<'_>, tenant: TenantNo, e: &Evidence, source: u8, flag: Opti
         e.visitor.as_bytes(),
         kind,
         &e.id.hash.0,
-        source,
+        e.source,
         e.weight.0,
         signed(e.first),
         signed(e.last),
@@ -274,7 +268,7 @@ pub(super) fn rename(
     })?;
     for row in all {
         let visitor = row.evidence.visitor;
-        put(group, tenant, &Evidence { id: to, ..row.evidence }, row.source, row.flag.map(flag_column))?;
+        put(group, tenant, &Evidence { id: to, ..row.evidence }, row.flag.map(flag_column))?;
         if row.evidence.weight > Weight::NOTHING {
             touched.visitors.insert((tenant, visitor));
         }
@@ -420,13 +414,13 @@ fn row(row: &rusqlite::Row<'_>) -> rusqlite::Result<Row> {
         evidence: Evidence {
             visitor: visitor_at(row, 0)?,
             id: AlternateId { kind: KindCode(row.get(1)?), hash },
+            source,
             weight: Weight(row.get(4)?),
             first: unsigned(row.get(5)?),
             last: unsigned(row.get(6)?),
             cancelled: cancelled.map(unsigned),
         },
         proven: source == LOGIN,
-        source,
         flag: flag.map(|code| match code {
             1 => Reason::SecondUnique,
             3 => Reason::Crowded,

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use causeway_shared::fact::{Fact, What};
 use causeway_shared::ids::{AltHash, AlternateId, KindCode, VisitorId};
 use causeway_shared::keys::Stage;
+use causeway_shared::person::{Source, Weight};
 use causeway_shared::view::Stored;
 
 use crate::link::of_visitor;
@@ -236,6 +237,27 @@ fn field_02_a_cancelled_link_gives_the_views_of_a_world_that_never_linked() {
         assert_eq!(seen(&mut undone), seen(&mut never), "round {round}");
         let lookups = |origin: &Origin| ["m", "n"].map(|member| origin.lookup("demo", member));
         assert_eq!(lookups(&undone), lookups(&never), "round {round}");
+    }
+}
+
+#[test]
+fn field_02_what_was_cancelled_does_not_come_back_with_less_sure_evidence_of_its_source() {
+    let id = AlternateId::pair(visitor(A), visitor(B));
+    let tie = |n, at, weight| {
+        let what = || What::Evidence { id, weight: Weight(weight), source: Source::Match };
+        [A, B].map(|of| fact(visitor(of), n, at, what()))
+    };
+    let ended = cancellation(A, 9, NOW + 5, id);
+    let before = tie(1, NOW, 900);
+    for (since, together) in [(tie(2, NOW + 9, 300), false), (tie(3, NOW + 9, 800), true)] {
+        let facts = [before.to_vec(), since.to_vec(), vec![ended.clone()]].concat();
+        for turn in 0..facts.len() {
+            let mut origin = Origin::of_threshold(100, 0.5);
+            let (late, early) = facts.split_at(turn);
+            origin.admin("demo", early);
+            origin.admin("demo", late);
+            assert_eq!(members(&origin, A).len() == 2, together, "from {turn} on first");
+        }
     }
 }
 

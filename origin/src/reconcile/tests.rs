@@ -126,7 +126,7 @@ fn world(conn: &Connection) -> World {
 }
 
 fn flags(conn: &Connection) -> Vec<(VisitorId, Vec<u8>, Option<u8>)> {
-    let read = "SELECT visitor, hash, flag FROM evidence WHERE weight > 0 ORDER BY tenant, visitor, kind, hash, source";
+    let read = "SELECT visitor, hash, flag FROM evidence WHERE weight > 0 ORDER BY tenant, visitor, kind, hash, source, weight";
     let mut read = conn.prepare(read).unwrap();
     let rows = read.query_map([], |row| Ok((visitor_at(row, 0)?, row.get(1)?, row.get(2)?))).unwrap();
     rows.map(Result::unwrap).collect()

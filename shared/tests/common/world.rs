@@ -119,6 +119,7 @@ impl Origin {
             let row = self.evidence.entry((visitor, id)).or_insert(Evidence {
                 visitor,
                 id,
+                source: 1,
                 weight: Weight::LOGIN,
                 first: at,
                 last: at,
