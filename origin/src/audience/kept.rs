@@ -5,6 +5,7 @@
 //! anew when less than half of its time is left, and so are others of a person who were written before they became one.
 
 use std::cmp::Ordering;
+use std::collections::BTreeSet;
 
 use causeway_shared::fact::{Fact, What};
 use causeway_shared::filter::Filter;
@@ -15,8 +16,9 @@ use causeway_shared::time::HourStamp;
 use rusqlite::{Connection, OptionalExtension as _, Row};
 use serde_json::{Value, json};
 
+use super::answer;
 use crate::store::{StoreError, TenantNo, signed, unsigned, visitor_at};
-use crate::tenants::Tenants;
+use crate::tenants::{Known, Tenants};
 
 const HOUR_MS: Millis = 3_600_000;
 /// Rows and members compared at once: what differs of them is one transaction.
@@ -59,6 +61,9 @@ pub enum KeepError {
     /// A segment of whom is in it.
     #[error("the filter asks for segment {} itself: whoever is in it would stay", .0.0)]
     Itself(SegmentId),
+    /// A segment of whom asks for this one.
+    #[error("the filter asks for segments that lead to segment {}, which asks for this one: whoever is in them would stay", .0.0)]
+    Circle(SegmentId),
     /// Too many.
     #[error("a tenant keeps {} audiences at most: drop one", limits::AUDIENCES)]
     TooMany,
@@ -104,11 +109,11 @@ impl Kept {
         self.due.is_some_and(|due| due <= now || due > now.saturating_add(longest))
     }
 
-    /// Keeps it from now on, in the place of what was kept as this segment.
+    /// Keeps it from now on, in the place of what its tenant kept as this segment.
     ///
     /// # Errors
-    /// [`KeepError::TooMany`], and the store's.
-    pub fn keep(&self, conn: &Connection) -> Result<(), KeepError> {
+    /// [`KeepError::TooMany`], [`KeepError::Circle`], and the store's.
+    pub fn keep(&self, conn: &Connection, tenant: &Known) -> Result<(), KeepError> {
         const COUNT: &str = "SELECT count(*) FROM audiences WHERE tenant = ?1 AND segment <> ?2";
         const KEEP: &str =
             "INSERT INTO audiences (tenant, segment, filter, hours, every_hours, due, members) VALUES (?1, ?2, ?3, ?4, ?5, ?6, 0)
@@ -118,9 +123,28 @@ impl Kept {
         if unsigned(others) >= limits::AUDIENCES as u64 {
             return Err(KeepError::TooMany);
         }
+        self.refuse_circle(conn, tenant)?;
         let due = self.due.map(signed);
         let values = (self.tenant.0, self.segment.0, &self.filter, self.hours, self.every_hours, due);
         conn.prepare_cached(KEEP)?.execute(values)?;
+        Ok(())
+    }
+
+    fn refuse_circle(&self, conn: &Connection, tenant: &Known) -> Result<(), KeepError> {
+        let others = list(conn, Some(self.tenant))?;
+        let (mut reached, mut next) = (BTreeSet::new(), vec![self]);
+        while let Some(kept) = next.pop() {
+            let Some(Ok(filter)) = kept.filter.as_ref().map(|text| answer::stored(conn, tenant, text)).transpose()?
+            else {
+                continue;
+            };
+            if kept.segment != self.segment && filter.asks_segment(self.segment) {
+                return Err(KeepError::Circle(kept.segment));
+            }
+            let asked =
+                others.iter().filter(|other| other.segment != self.segment && filter.asks_segment(other.segment));
+            next.extend(asked.filter(|other| reached.insert(other.segment)));
+        }
         Ok(())
     }
 

@@ -183,10 +183,10 @@ fn materialise(of: &Of, segment: SegmentId, hours: (u32, u32), dry_run: bool, co
         return common.output.one(&serde_json::to_value(plan)?);
     }
     let mut opened = Opened::new(common)?;
-    let tenant = named(&opened.rules.tenants, of.tenant.as_deref())?;
-    let (filter, document) = parsed(of, &opened.conn, tenant)?;
+    let tenant = named(&opened.rules.tenants, of.tenant.as_deref())?.clone();
+    let (filter, document) = parsed(of, &opened.conn, &tenant)?;
     let kept = Kept::new((tenant.no, segment), (&filter, &document), hours, now)?;
-    carry_out(&mut opened, common, |conn| Ok(kept.keep(conn)?))
+    carry_out(&mut opened, common, |conn| Ok(kept.keep(conn, &tenant)?))
 }
 
 /// Changes what is kept, and runs the job here and now: a serving origin's does not come between.

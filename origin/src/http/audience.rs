@@ -176,7 +176,7 @@ async fn keep(State(app): State<Arc<App>>, Place(segment): ById, request: Reques
     let kept = Kept::new((known.no, segment), (&filter, &document), (hours, every_hours), clock::now());
     let kept = kept.map_err(|e| unkept(&e))?;
     let told = kept.told(&live.rules.tenants);
-    write(&app, move |conn| kept.keep(conn)).await?.map_err(|e| unkept(&e))?;
+    write(&app, move |conn| kept.keep(conn, &known)).await?.map_err(|e| unkept(&e))?;
     Ok((StatusCode::ACCEPTED, axum::Json(json!({ "audience": told, "run": begun(live, Job::Materialise).await? })))
         .into_response())
 }
@@ -213,7 +213,7 @@ fn unkept(e: &KeepError) -> ApiError {
     match e {
         KeepError::Hours => ApiError::field("hours", "bad_hours", e.to_string()),
         KeepError::Every(_) => ApiError::field("every_hours", "bad_hours", e.to_string()),
-        KeepError::Itself(_) => ApiError::field("filter", "asks_itself", e.to_string()),
+        KeepError::Itself(_) | KeepError::Circle(_) => ApiError::field("filter", "asks_itself", e.to_string()),
         KeepError::TooMany => ApiError::new(StatusCode::CONFLICT, "too_many", e.to_string()),
         KeepError::Store(e) => {
             tracing::error!(error = %crate::chain(e), "an audience cannot be kept");

@@ -22,7 +22,8 @@ impl World {
     fn keep(&self, segment: SegmentId, document: &Json, hours: u32, every: u32) -> Result<(), KeepError> {
         let known = self.origin.tenant("demo");
         let filter = answer::filter(&self.origin.conn, known, document).unwrap().unwrap();
-        Kept::new((known.no, segment), (&filter, document), (hours, every), self.origin.now)?.keep(&self.origin.conn)
+        Kept::new((known.no, segment), (&filter, document), (hours, every), self.origin.now)?
+            .keep(&self.origin.conn, known)
     }
 
     /// Refreshes what is due; members, added, removed and renewed of the first that was.
@@ -175,6 +176,15 @@ fn an_audience_that_cannot_be_kept_says_why_and_one_that_fails_lets_others_go_on
         assert!(said(world.keep(SEGMENT, &itself, 48, 0)).contains("segment 9 itself"), "{itself}");
     }
     world.keep(SEGMENT, &json!({"segments": 8}), 48, 0).unwrap();
+    // Nor by a way round.
+    world.keep(SegmentId(7), &json!({"segments": 9}), 48, 0).unwrap();
+    for way in [json!({"segments": 7}), json!({"$not": {"segments": {"$in": [3, 7]}}})] {
+        assert!(said(world.keep(SegmentId(8), &way, 48, 0)).contains("lead to segment 9"), "{way}");
+    }
+    assert!(said(world.keep(SEGMENT, &json!({"segments": 7}), 48, 0)).contains("segment 7, which asks for this one"));
+    world.keep(SegmentId(7), &bonn(), 48, 0).unwrap();
+    world.keep(SegmentId(8), &json!({"segments": 7}), 48, 0).unwrap();
+    world.origin.conn.execute("DELETE FROM audiences WHERE segment = 7", []).unwrap();
     world.keep(SegmentId(8), &bonn(), 48, 0).unwrap();
     for n in 100..198 {
         world.keep(SegmentId(n), &json!({"devices": 3}), 48, 0).unwrap();
