@@ -55,7 +55,7 @@ pub struct Head {
     /// The page tag, which the shell serves.
     #[serde(skip_serializing_if = "is_false")]
     pub tag: bool,
-    /// Whether the request's place went to another: nothing that it brought was taken, and the shell answers.
+    /// Whether it could not be served: nothing that it brought was taken, and the shell answers.
     #[serde(skip_serializing_if = "is_false")]
     pub gone: bool,
     /// A health check, which the shell answers: it knows of the last sync.

@@ -38,10 +38,15 @@ impl Loaded {
         (self.number > 0).then(|| format!("c-{}", self.number))
     }
 
-    /// Whether impressions of an ad count only with an object's word. Where no catalogue is at hand nobody knows, and the
-    /// object is asked.
+    /// Whether impressions of an ad count only with an object's word, as far as the catalogue at hand says: what was placed has
+    /// it in its token.
     pub(crate) fn is_strict(&self, ad: u32) -> bool {
-        ad != 0 && (self.number == 0 || self.compiled.ad(ad).is_some_and(|offer| offer.strict))
+        self.compiled.ad(ad).is_some_and(|offer| offer.strict)
+    }
+
+    /// Whether it is any at all.
+    pub(crate) fn is_there(&self) -> bool {
+        self.number > 0
     }
 
     fn is(&self, pointer: &Pointer) -> bool {

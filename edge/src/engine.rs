@@ -101,6 +101,7 @@ impl Incoming<'_> {
             names: Rc::clone(&self.site.no_names),
             catalogue: Rc::clone(&self.site.no_catalogue),
             wanted: None,
+            missed: false,
             units: LiteMap::new(),
             facts: Vec::new(),
             snapshots: Vec::new(),
@@ -446,7 +447,8 @@ pub(crate) fn pack(outcome: &mut Outcome, site: &Site, facts: Vec<Fact>) {
     outcome.facts = wire::facts::encode(&FactBatch { tenant: site.id.clone(), facts });
 }
 
-/// The request gave its place to a newer one, or the module began anew meanwhile: the shell answers.
-fn gone() -> Outcome {
+/// The request gave its place to a newer one, the module began anew meanwhile, or what is needed was not at hand: the shell
+/// answers.
+pub(crate) fn gone() -> Outcome {
     Outcome { head: Head { gone: true, ..Head::default() }, ..Outcome::default() }
 }

@@ -9,7 +9,7 @@ use causeway_shared::token::{self, AdToken, TokenError};
 
 use crate::answer::Outcome;
 use crate::cookies::Jar;
-use crate::engine::{Call, Incoming, Routed, pack};
+use crate::engine::{Call, Incoming, Routed, gone, pack};
 use crate::permission;
 use crate::placing;
 use crate::strict;
@@ -29,6 +29,8 @@ pub(crate) struct PixelCall {
     counts: bool,
     /// Why the token's time is over.
     late: Option<&'static str>,
+    /// Whether the address was called before, and its ad's landing address was not at hand.
+    again: bool,
 }
 
 impl PixelCall {
@@ -62,7 +64,7 @@ pub(crate) fn click(incoming: &Incoming<'_>, text: &str) -> Routed {
 
 fn call(incoming: &Incoming<'_>, token: AdToken, verb: Verb, late: Option<&'static str>) -> Routed {
     let counts = late.is_none() && counts(incoming, &token);
-    let call = PixelCall { token, verb, counts, late };
+    let call = PixelCall { token, verb, counts, late, again: incoming.request.is_again };
     Routed::Alone(Box::new(incoming.visit(&Jar::default(), Vec::new(), Call::Pixel(call))))
 }
 
@@ -106,6 +108,9 @@ pub(crate) fn finish(visit: Box<Visit>, answer: &[u8]) -> Outcome {
 }
 
 fn led(visit: &Visit, call: &PixelCall) -> Outcome {
+    if call.is_of_catalogue() && !visit.catalogue.is_there() && !call.again {
+        return gone();
+    }
     let Some(landing) = placing::landing(visit, call.token.entity) else { return unknown() };
     let headers = [("location", landing.to_owned()), ("cache-control", NO_STORE.to_owned())];
     let mut outcome = of_visit(Outcome::empty(302).with_headers(headers), visit);

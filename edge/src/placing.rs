@@ -7,13 +7,14 @@ use causeway_shared::actions::{Entity, InsertionHash, PackedActions, ViewType};
 use causeway_shared::bucket::PersonRandom;
 use causeway_shared::catalogue::{Bound, Offer};
 use causeway_shared::decision::{Decided, Described, Fate, Given, Person, Placement, Question};
-use causeway_shared::experiment::{self, Exposure};
+use causeway_shared::experiment::{self, Experiment, Exposure};
 use causeway_shared::filter::Subject;
 use causeway_shared::identity::Recognised;
 use causeway_shared::ids::{InsertionId, VisitorId};
 use causeway_shared::ledger::Reservation;
 use causeway_shared::order;
 use causeway_shared::profile::Totals;
+use causeway_shared::time::Minute;
 use causeway_shared::token::{self, AdToken};
 use causeway_shared::view::Counted;
 use serde::Serialize;
@@ -103,14 +104,20 @@ pub(crate) fn random_of(counted: &Counted<'_>) -> PersonRandom {
     PersonRandom::of_visitor(counted.smallest())
 }
 
-/// The arms that a person is in; none where nothing of it is counted.
+/// The arms that a person is in; none where nothing of it is counted. Who may have been exposed unread is in those alone that
+/// its browser knows of: another would make it `mixed`.
 fn arms(visit: &Visit, counted: &Counted<'_>) -> Vec<Option<u8>> {
     let Loaded { compiled, steering, .. } = &*visit.catalogue;
     if compiled.experiments.is_empty() || !visit.is_counted() {
         return Vec::new();
     }
     let (seen, random) = (counted.exposures(), random_of(counted));
-    experiment::arms(&compiled.experiments, &seen, &random, &steering.shares, visit.now)
+    let mut arms = experiment::arms(&compiled.experiments, &seen, &random, &steering.shares, visit.now);
+    if visit.missed {
+        let unknown = |of: &Experiment| seen.get(of.code).is_none();
+        arms.iter_mut().zip(&compiled.experiments).filter(|(_, of)| unknown(of)).for_each(|(arm, _)| *arm = None);
+    }
+    arms
 }
 
 /// The exposures that a decision makes: of each experiment that the page is part of, unless it is of the visitor already.
@@ -136,7 +143,7 @@ pub(crate) fn question<'a>(
     let scores = visit.catalogue.scores.as_deref();
     // Actions are counted for ads alone.
     let has_ads = !catalogue.offers.is_empty();
-    let reserved = counted.filter(|_| has_ads).and_then(Counted::reserved).unwrap_or_default();
+    let reserved = counted.filter(|_| has_ads).and_then(|of| of.reserved(Minute::at(visit.now))).unwrap_or_default();
     let person = counted.map(|counted| {
         let mut actions = if has_ads { counted.actions() } else { Vec::new() };
         actions.extend(PackedActions::read(&reserved).filter(|reserved| !reserved.is_empty()));

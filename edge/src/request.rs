@@ -20,6 +20,8 @@ pub(crate) struct Request<'a> {
     /// Hostname without port.
     pub(crate) host: &'a str,
     pub(crate) path: &'a str,
+    /// Whether it comes once more, as the shell's answer to an unserved click asked for.
+    pub(crate) is_again: bool,
     values: [&'a str; HEADERS.len()],
     /// Whether its cookies are over their bound, and none of them is known.
     too_long: bool,
@@ -48,11 +50,22 @@ impl<'a> Request<'a> {
             Some((host, port)) if port.bytes().all(|b| b.is_ascii_digit()) => host,
             _ => authority,
         };
-        let path = target.split(['?', '#']).next().unwrap_or("/");
+        let (path, query) = target.split_once(['?', '#']).unwrap_or((target, ""));
         let own_origin = url.get(..scheme.len() + 3 + authority.len())?;
         let secure = scheme == "https";
         let path = if path.is_empty() { "/" } else { path };
-        Some(Self { method, place, secure, own_origin, host, path, values, too_long, extra })
+        Some(Self {
+            method,
+            place,
+            secure,
+            own_origin,
+            host,
+            path,
+            is_again: query == "again",
+            values,
+            too_long,
+            extra,
+        })
     }
 
     /// The values of one of our cookies, or of the publisher's; browsers send one a path and domain.

@@ -31,7 +31,9 @@ pub(crate) fn confirm(site: &Site, visitor: VisitorId, insertion: InsertionId) -
 pub(crate) fn claim(visit: &Visit, who: &Recognised, choices: &[Vec<usize>], insertions: &[InsertionId]) -> Hop {
     let catalogue = &visit.catalogue.compiled;
     let mut places: LiteMap<usize, usize> = LiteMap::new();
-    for place in choices.iter().flatten() {
+    // The best of each placement first: no placement takes all that may be asked for.
+    let longest = choices.iter().map(Vec::len).max().unwrap_or_default();
+    for place in (0..longest).flat_map(|rank| choices.iter().filter_map(move |of| of.get(rank))) {
         let next = places.len();
         places.entry(*place).or_insert(next);
     }

@@ -15,7 +15,7 @@ use crate::hop::{self, Class, Hop};
 use crate::placing;
 use crate::visit::Visit;
 
-/// The campaigns with only so many recipients of which a person has a unit, or may get one.
+/// The campaigns with only so many recipients of which a person has a unit, or may get one. Who may have one unread gets none.
 pub(crate) fn holdings(visit: &Visit, who: &Recognised) -> LiteMap<u32, Holding> {
     let limited = &visit.catalogue.compiled.limited;
     if limited.is_empty() || !visit.is_counted() {
@@ -29,7 +29,7 @@ pub(crate) fn holdings(visit: &Visit, who: &Recognised) -> LiteMap<u32, Holding>
         }
         let open = !visit.catalogue.steering.given_out.contains(&of.campaign);
         let drawn = || of.recipients.range_of(&random, &of.id).is_some();
-        (open && drawn()).then_some((of.campaign, Holding::May))
+        (open && !visit.missed && drawn()).then_some((of.campaign, Holding::May))
     };
     order::flat(limited.iter().filter_map(holding))
 }

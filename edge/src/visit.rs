@@ -41,6 +41,8 @@ pub(crate) struct Visit {
     pub(crate) catalogue: Rc<Loaded>,
     /// The version of it that the pointer named and this isolate does not have.
     pub(crate) wanted: Option<Pointer>,
+    /// Whether what the KV may have of its person was not read: who was exposed to what, and got which units, is not known.
+    pub(crate) missed: bool,
     /// How its person stands to limited offers, from when its reads are over.
     pub(crate) units: LiteMap<u32, Holding>,
     /// What a decision has observed of its visitor so far.
@@ -74,6 +76,7 @@ impl Visit {
     ) -> Found {
         let failed = !fault.is_empty();
         let mut found = Found { failed: failed && !reads.is_empty(), ..Found::default() };
+        self.missed |= found.failed;
         let keys = reads.snapshots.len() + reads.lookups.len() + beside.keys();
         if keys == 0 {
             return found;

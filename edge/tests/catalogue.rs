@@ -288,15 +288,22 @@ fn addresses_of_ads_find_their_catalogue_in_a_cold_isolate() {
 }
 
 #[test]
-fn an_impression_that_nobody_knows_to_be_strict_or_not_asks_the_object() {
+fn what_was_placed_counts_where_the_catalogue_is_late() {
     let mut isolate = Isolate::new();
-    isolate.publish(5, 1, &ads(X, true));
     isolate.publish(5, 1, &ads(X, false));
     let page = isolate.page();
-    let address = page["decisions"][0]["impression_url"].as_str().unwrap();
-    let mut cold = Isolate::new();
-    cold.fault = "kv_late";
-    assert!(cold.send("GET", address, "", "").head.hop.is_some());
+    let of = |name: &str| page["decisions"][0][name].as_str().unwrap().to_owned();
+    let cold = || Isolate { fault: "kv_late", ..Isolate::new() };
+    // Not under strict caps, as its token says: no object knows of it.
+    let seen = cold().send("GET", &of("impression_url"), "", "");
+    assert_eq!((seen.head.hop, seen.head.facts), (None, 1));
+    // A click comes again, for its ad's own landing address; and once more there is none, it is told what there is.
+    let clicked = cold().send("GET", &of("click_url"), "", "");
+    assert_eq!((clicked.head.gone, clicked.head.facts), (true, 0));
+    let again = cold().send("GET", &format!("{}?again", of("click_url")), "", "");
+    assert!(!again.head.gone);
+    let well = isolate.send("GET", &format!("{}?again", of("click_url")), "", "");
+    assert_eq!((well.head.status, well.head.facts), (302, 1));
     // The house ad is in no catalogue.
     let mut none = Isolate::new();
     let page = none.page();

@@ -246,6 +246,38 @@ fn field_13_the_second_page_s_ledger_holds_the_first_one_s_insertions() {
 }
 
 #[test]
+fn field_13_what_is_placed_before_midnight_counts_after_it() {
+    let mut page = Page::with(&capped());
+    // Ten seconds before a UTC day ends, and ten after.
+    page.now = 1_800_057_600_000 - 30_000;
+    assert_eq!(page.ads(1), ["red"]);
+    assert_eq!(page.ads(1), ["plain"], "it may be seen today");
+}
+
+/// Strict ads of one size, and one of another.
+fn many_strict(of_one: u32) -> Value {
+    let mut ads = capped();
+    let each = (1..=of_one + 1).map(|code| {
+        let size = if code <= of_one { json!([[728, 90]]) } else { json!([[300, 250]]) };
+        json!({ "id": format!("a{code}"), "code": code, "ad_group": "one", "creative": {}, "landing": "https://a.example/", "sizes": size })
+    });
+    ads["ad"] = each.collect();
+    let cap = json!([{ "action": "impression", "limit": 9, "window": { "interval": 1, "unit": "days" } }]);
+    (ads["campaign"][0]["caps"], ads["campaign"][0]["cap_mode"]) = (cap, json!("strict"));
+    ads
+}
+
+#[test]
+fn s3_05_no_placement_takes_all_that_an_object_may_be_asked() {
+    let mut page = Page::with(&many_strict(80));
+    let slots = json!([{ "id": "a", "sizes": [[728, 90]] }, { "id": "b", "sizes": [[300, 250]] }]);
+    let outcome = page.send("POST", "/v1/decide", &json!({ "placements": slots }));
+    let body: Value = serde_json::from_slice(&outcome.body).unwrap();
+    assert_eq!(body["decisions"][1]["ad"]["id"], "a81", "{body}");
+    assert!(body["decisions"][0]["ad"]["id"].as_str().unwrap().starts_with('a'));
+}
+
+#[test]
 fn field_13_pixels_write_no_cookie_and_reservations_are_no_facts() {
     let mut page = Page::with(&roomy());
     let decisions = page.decide(2, true);

@@ -40,6 +40,8 @@ struct Page {
     silent: bool,
     /// Whether objects act, and their answers come too late.
     lost: bool,
+    /// Why the KV's reads fail; empty while they do not.
+    fault: &'static str,
 }
 
 /// An ad each of two arms, an ad for all that is worth less, and a control that gets neither of the two.
@@ -86,7 +88,7 @@ impl Page {
         let kv = [(document, value), (current, pointed)].into();
         let (cookies, objects) = (BTreeMap::new(), BTreeMap::new());
         let (gpc, agent, told) = ("", "Firefox/140.0", vec![]);
-        Self { engine, tenant, now: NOW, cookies, kv, gpc, agent, told, objects, silent: false, lost: false }
+        Self { engine, tenant, now: NOW, cookies, kv, gpc, agent, told, objects, silent: false, lost: false, fault: "" }
     }
 
     fn share(&mut self, counter: u64, shares: &[u32]) {
@@ -118,7 +120,8 @@ impl Page {
                 continue;
             }
             let values: Vec<&str> = outcome.head.read.iter().map(|key| self.kv.get(key).map_or("", |v| v)).collect();
-            outcome = self.engine.resume(turn, values.join("\n").as_bytes(), "");
+            let values = if self.fault.is_empty() { values.join("\n") } else { String::new() };
+            outcome = self.engine.resume(turn, values.as_bytes(), self.fault);
         }
         for (_, cookie) in outcome.head.headers.iter().filter(|(name, _)| *name == "set-cookie") {
             let (name, value) = cookie.split(';').next().unwrap().split_once('=').unwrap();
@@ -263,6 +266,39 @@ fn s4_06_a_persons_earliest_exposure_decides_and_a_browser_tells_its_own_once() 
     assert_eq!(page.arm(), "high", "as its sibling saw it");
     assert_eq!(page.told, [(own, EXPERIMENT, 3)]);
     assert_eq!((page.arm(), page.told.len()), (json!("high"), 0));
+}
+
+#[test]
+fn s4_06_who_was_exposed_is_in_no_other_arm_while_the_kv_is_late() {
+    let mut page = Page::new();
+    page.share(5, &[3_000, 6_000, 0]);
+    while page.arm() != "low" {
+        page.cookies.clear();
+    }
+    let own: VisitorId = page.view().0["visitor"].as_str().unwrap().parse().unwrap();
+    let seen: Exposures = [(EXPERIMENT, Exposure { arm: 2, at: NOW, mixed: false })].into_iter().collect();
+    let content = Content { exposures: seen.pack(), names: Some(Names::default()), ..Content::default() };
+    page.bridge([
+        (own, SubProfile::pack(version(2), &content)),
+        (VisitorId::mint(NOW + 1, [3; 10]), SubProfile::pack(version(2), &Content::default())),
+    ]);
+    // The snapshot holds it, and the cookie does not any more.
+    page.now += 11 * 60_000;
+    page.view();
+    page.share(6, &[3_000, 0, 6_000]);
+    assert_eq!((page.arm(), page.told.len()), (json!("low"), 0));
+    // An isolate that never met its snapshot; a page goes by, with which the catalogue comes.
+    let (cookies, mut cold) = (std::mem::take(&mut page.cookies), Page::new());
+    (cold.kv, cold.now) = (page.kv.clone(), page.now);
+    cold.view();
+    (cold.cookies, cold.fault) = (cookies, "kv_late");
+    let (answer, fates) = cold.view();
+    assert_eq!(
+        (answer["degraded"].clone(), fates["high"].as_str(), &cold.told[..]),
+        (json!(["kv_late"]), "arm", &[][..])
+    );
+    cold.fault = "";
+    assert_eq!((cold.arm(), cold.told.len()), (json!("low"), 0));
 }
 
 #[test]
@@ -501,4 +537,11 @@ fn a_unit_that_another_browser_of_the_person_was_given_is_told_of_by_who_shows_i
     let (number, told) = unit(&mut page);
     let what = What::Unit { campaign: 1, number: u32::try_from(number.unwrap()).unwrap() };
     assert_eq!(told, [(first, what)]);
+    // While the KV is late nobody knows that it has one, and it gets no other.
+    let (cookies, mut cold) = (page.cookies.clone(), Page::with(limited(&json!({ "limit": 1_000 }))));
+    (cold.kv, cold.now, cold.objects) = (page.kv.clone(), page.now, page.objects.clone());
+    cold.view();
+    (cold.cookies, cold.fault) = (cookies, "kv_late");
+    cold.cookies.remove("cw_recent");
+    assert_eq!(unit(&mut cold), (None, Vec::new()));
 }

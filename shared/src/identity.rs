@@ -425,14 +425,13 @@ impl Who {
 
     /// What the cookie keeps of this request.
     fn remember(&mut self, pending: Vec<VisitorId>) {
-        if let Some(hash) = self.holder().map(|claim| claim.id.hash) {
-            self.cookie.tag = Some(hash);
-        }
-        let asked = std::mem::take(&mut self.asked);
-        self.cookie.covered.extend(asked);
+        self.cookie.tag = self.holder().map(|claim| claim.id.hash).or(self.cookie.tag);
+        self.cookie.covered.append(&mut self.asked);
         let over = self.cookie.covered.len().saturating_sub(limits::COVERED);
         self.cookie.covered.drain(..over);
-        self.cookie.login.take_if(|_| pending.is_empty());
+        // Whom this login ties waits for it.
+        let is_new = !self.claims.is_empty() && pending.iter().any(|sibling| !self.cookie.pending.contains(sibling));
+        self.cookie.login.take_if(|_| pending.is_empty() || is_new);
         self.cookie.pending = pending;
     }
 

@@ -2,7 +2,7 @@
 
 use litemap::LiteMap;
 
-use crate::actions::PackedActions;
+use crate::actions::{Action, Actions, PackedActions};
 use crate::attributes::{AttributeMap, PackedAttributes};
 use crate::experiment::Exposures;
 use crate::ids::{AltHash, Epoch, Millis, Version, VisitorId};
@@ -10,7 +10,7 @@ use crate::membership::{Membership, Memberships};
 use crate::profile::{Known, SubProfile, Totals};
 use crate::rhythm::BestTime;
 use crate::segments::{self, PackedSegments, SegmentId};
-use crate::time::HourStamp;
+use crate::time::{HourStamp, Minute};
 use crate::units::Units;
 
 /// A view as the KV holds it, under the key of one of its visitors.
@@ -111,12 +111,18 @@ impl<'a> Counted<'a> {
         self.known.iter().filter_map(|known| known.actions()).collect()
     }
 
-    /// The visitor's own reservations, packed: impressions to come that no snapshot of it holds. `None` for none. A cap
-    /// counts over [`Self::actions`] and these beside them, as one more visitor's.
+    /// The visitor's own reservations, packed: impressions to come that [`Self::actions`] do not hold, as if they came now.
+    /// `None` for none. A cap counts over those and these beside them, as one more visitor's.
     #[must_use]
-    pub fn reserved(&self) -> Option<Vec<u8>> {
-        let reserved = self.view.known.get(&self.own)?.reserved();
-        (!reserved.is_empty()).then(|| reserved.pack())
+    pub fn reserved(&self, now: Minute) -> Option<Vec<u8>> {
+        let mut reserved = self.view.known.get(&self.own)?.reserved();
+        if reserved.is_empty() {
+            return None;
+        }
+        self.actions().iter().for_each(|held| reserved.leave_out(held));
+        // The impression may come at any time from the placing on: each window holds it.
+        let seen_now: Actions = reserved.iter().map(|action| Action { minute: now, ..action }).collect();
+        (!seen_now.is_empty()).then(|| seen_now.pack())
     }
 
     /// The segments that the person is in at a time, in order: of each the last write of any visitor counts.

@@ -279,6 +279,28 @@ fn s1_05_two_kinds_that_name_different_visitors_are_joined_with_two_reads_at_mos
 }
 
 #[test]
+fn s1_05_whom_a_second_login_ties_counts_until_the_snapshots_name_it() {
+    let mut world = World::new();
+    let partner = Visit { partner: Some(5), ..Visit::default() };
+    let both = Visit { partner: Some(5), ..Visit::member(A) };
+    let [mut by_member, mut by_partner, mut new] = [Browser::default(), Browser::default(), Browser::default()];
+    world.visit(&mut by_member, &Visit::member(A));
+    world.visit(&mut by_partner, &partner);
+    world.settle();
+    world.wait(20_000);
+    world.visit(&mut new, &partner);
+    world.settle();
+    world.wait(20_000);
+    // The first login is in the snapshot by now.
+    assert_eq!(world.visit(&mut new, &both).unwrap().shown().0, 4);
+    world.wait(5_000);
+    assert_eq!(world.visit(&mut new, &both).unwrap().shown().0, 5, "nothing was published since");
+    world.settle();
+    world.wait(20_000);
+    assert_eq!(world.visit(&mut new, &both).unwrap().shown().0, 6);
+}
+
+#[test]
 fn s1_06_a_merge_rewrites_no_profile_and_cancelling_it_gives_the_old_views_back() {
     let (mut world, mut abc, abc_id) = after_purchase();
     let mut def = Browser::default();

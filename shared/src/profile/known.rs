@@ -115,14 +115,10 @@ impl Known {
         self.newest().and_then(SubProfile::actions)
     }
 
-    /// Impressions that are to come, without those that the newest sub-profile met holds already.
+    /// Impressions that are to come, or have come.
     #[must_use]
     pub fn reserved(&self) -> Actions {
-        let mut reserved = self.beside.as_ref().map(|beside| beside.reserved.clone()).unwrap_or_default();
-        if let Some(held) = self.actions().filter(|_| !reserved.is_empty()) {
-            reserved.leave_out(&held);
-        }
-        reserved
+        self.beside.as_ref().map(|beside| beside.reserved.clone()).unwrap_or_default()
     }
 
     /// When the first and the last facts of the newest sub-profile met happened.
