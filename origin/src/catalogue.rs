@@ -293,8 +293,6 @@ pub fn apply(
     const KEEP: &str = "INSERT INTO catalogues (tenant, version, document, sha256, experiments, budgets, limited, applied, by)
         SELECT ?1, ifnull(max(version), 0) + 1, ?2, ?3, ?4, ?5, ?6, ?7, ?8 FROM catalogues WHERE tenant = ?1 RETURNING version";
     const CODE: &str = "INSERT INTO catalogue_codes (tenant, sort, id, code) VALUES (?1, ?2, ?3, ?4)";
-    const CONVERSIONS: &str = "UPDATE catalogue_codes SET conversion = ifnull(e.value ->> '$.conversion', 'purchase')
-        FROM json_each(?2) e WHERE tenant = ?1 AND sort = 'experiment' AND code = e.value ->> '$.code'";
     group::within(conn, rules, &Metrics::default(), given, |group| {
         let Checked { document, sha256, experiments, budgets, limited, codes, plan } =
             check(group.tx, tenant, document)?;
@@ -304,7 +302,6 @@ pub fn apply(
         for (sort, id, code) in &codes {
             group.tx.prepare_cached(CODE)?.execute((tenant.no.0, sort, id, code))?;
         }
-        group.tx.prepare_cached(CONVERSIONS)?.execute((tenant.no.0, &experiments))?;
         let values = (tenant.no.0, &document, sha256, experiments, budgets, limited, signed(group.now), by);
         let version = group.tx.prepare_cached(KEEP)?.query_row(values, |row| row.get(0))?;
         make_current(group, tenant.no, version)?;
@@ -341,12 +338,16 @@ fn make_current(group: &mut Group<'_>, tenant: TenantNo, version: u32) -> Result
     const CURRENT: &str = "INSERT INTO catalogue_current (tenant, version, since) VALUES (?1, ?2, ?3)
         ON CONFLICT DO UPDATE SET version = excluded.version, since = excluded.since";
     const SETTLED: &str = "UPDATE catalogues SET replaced = NULL WHERE tenant = ?1 AND version = ?2";
+    const CONVERSIONS: &str = "UPDATE catalogue_codes SET conversion = ifnull(e.value ->> '$.conversion', 'purchase')
+        FROM catalogues c, json_each(c.experiments) e WHERE c.tenant = ?1 AND c.version = ?2
+            AND catalogue_codes.tenant = ?1 AND sort = 'experiment' AND code = e.value ->> '$.code'";
     // What is handed out from now on is above what was before.
     group.next_version();
     let now = signed(group.now);
     group.tx.execute(REPLACED, (tenant.0, now))?;
     group.tx.execute(CURRENT, (tenant.0, version, now))?;
     group.tx.execute(SETTLED, (tenant.0, version))?;
+    group.tx.execute(CONVERSIONS, (tenant.0, version))?;
     announce(group, tenant, version)?;
     for old in outdated(group.tx, tenant)?.into_iter().filter(|old| old.there) {
         let due = old.replaced.saturating_add(limits::CATALOGUE_KEEP_MS).max(group.now);

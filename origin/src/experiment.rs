@@ -77,32 +77,35 @@ pub fn keep_conversions<'f>(
 ) -> Result<bool, StoreError> {
     const PUT: &str =
         "INSERT OR REPLACE INTO conversions (visitor, received, id, name, value) VALUES (?1, ?2, ?3, ?4, ?5)";
-    // The newest are kept, whichever came first.
-    const BOUND: &str = "DELETE FROM conversions WHERE visitor = ?1 AND (received, id) <=
-        (SELECT received, id FROM conversions WHERE visitor = ?1 ORDER BY received DESC, id DESC LIMIT 1 OFFSET ?2)";
+    // Of each name the newest are kept, whichever came first: what one experiment counts pushes no other's out.
+    const BOUND: &str =
+        "DELETE FROM conversions WHERE visitor = ?1 AND name = ?3 AND (received, id) <= (SELECT received, id
+        FROM conversions WHERE visitor = ?1 AND name = ?3 ORDER BY received DESC, id DESC LIMIT 1 OFFSET ?2)";
     if names.is_empty() {
         return Ok(false);
     }
-    let mut any = false;
+    let mut came: BTreeSet<&str> = BTreeSet::new();
     for (at, fact) in facts {
         let Some((id, name, value)) = conversion(words, fact).filter(|(_, name, _)| names.contains(name)) else {
             continue;
         };
         conn.prepare_cached(PUT)?.execute((visitor, signed(at), id.cast_signed(), name, value))?;
-        any = true;
+        came.insert(name);
     }
-    if any {
-        conn.prepare_cached(BOUND)?.execute((visitor, signed(limits::CONVERSIONS as u64)))?;
+    for name in &came {
+        conn.prepare_cached(BOUND)?.execute((visitor, signed(limits::CONVERSIONS as u64), name))?;
     }
-    Ok(any)
+    Ok(!came.is_empty())
 }
 
-/// By which number and name a fact could be a conversion, and what it is worth. What is done with one placed ad under two of
+/// By which number and name a fact could be a conversion, and what it is worth. The same done with one placed ad under two of
 /// a person's visitors has one number.
 fn conversion<'f>(words: &'f Vocabulary, fact: &'f Fact) -> Option<(u64, &'f str, Micros)> {
     match &fact.what {
         What::Track { name, value, .. } => Some((fact.id.short(), name, value.unwrap_or(0))),
-        What::Action { insertion, verb, .. } => Some((insertion.short(), words.name_of(*verb)?, 0)),
+        What::Action { insertion, verb, .. } => {
+            Some((insertion.short().wrapping_add(verb.0.into()), words.name_of(*verb)?, 0))
+        }
         _ => None,
     }
 }

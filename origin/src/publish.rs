@@ -23,6 +23,7 @@ use crate::read;
 use crate::rhythm::Told;
 use crate::store::{PersonNo, StoreError, TenantNo, signed, unsigned, visitor_at};
 use crate::tenants::Tenants;
+use crate::verify;
 pub(crate) use sweep::swept;
 
 /// How long a consumer may take to acknowledge what it was handed, in milliseconds.
@@ -260,20 +261,22 @@ pub fn acknowledge(group: &Group<'_>, applied: &[u64]) -> Result<(), StoreError>
 }
 
 /// What is noted for later than anything ever waits was noted by a clock that was set back since: it is due now, and what was
-/// handed out is waited for once more, as nobody knows since when it is under way. Every row is looked at.
+/// handed out is waited for once more, as nobody knows since when it is under way. Every row is looked at. An old version of
+/// a catalogue goes a day later.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
 pub fn set_back(conn: &rusqlite::Connection, now: Millis, sibling_publish_ms: Millis) -> Result<(), StoreError> {
-    const OUTBOX: &str =
-        "UPDATE outbox SET due = iif(due > ?2 + ?4, ?1, due), handed = iif(handed > ?1 + ?4, ?1, handed),
+    const OUTBOX: &str = "UPDATE outbox SET due = iif(due > ?2 + ?4 + iif(kind = ?5, ?6, 0), ?1, due),
+            handed = iif(handed > ?1 + ?4, ?1, handed),
             leased_until = iif(leased_until > ?3 + ?4, ?3, leased_until), late = iif(late > ?2 + ?4, ?2, late)
-        WHERE due > ?2 + ?4 OR handed > ?1 + ?4 OR leased_until > ?3 + ?4 OR late > ?2 + ?4";
+        WHERE due > ?2 + ?4 + iif(kind = ?5, ?6, 0) OR handed > ?1 + ?4 OR leased_until > ?3 + ?4 OR late > ?2 + ?4";
     const PEOPLE: &str = "UPDATE people SET siblings_due = ?1 WHERE siblings_due > ?2";
     let after = |wait: Millis| signed(now.saturating_add(wait));
-    conn.execute(OUTBOX, [signed(now), after(LATE_MS), after(LEASE_MS), signed(STEP_MS)])?;
+    let (step, kept) = (signed(STEP_MS), signed(limits::CATALOGUE_KEEP_MS));
+    conn.execute(OUTBOX, [signed(now), after(LATE_MS), after(LEASE_MS), step, CATALOGUE.into(), kept])?;
     conn.execute(PEOPLE, [signed(now), after(sibling_publish_ms + STEP_MS)])?;
-    Ok(())
+    verify::set_back(conn, now, now.saturating_add(STEP_MS))
 }
 
 /// A row that is due.

@@ -75,6 +75,10 @@ impl Follower {
             Doing::Following | Doing::Keeping(..) => {}
         }
         let hour = HourStamp::at(now);
+        if hour.0.saturating_add(1) < self.of.hour.0 {
+            // By a clock that was ahead segments ended that have not.
+            return self.begin(now).map(|()| true);
+        }
         if hour > self.of.hour {
             self.expire(hour)?;
         }

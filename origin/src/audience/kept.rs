@@ -13,7 +13,7 @@ use causeway_shared::ids::{FactId, Millis, VisitorId};
 use causeway_shared::limits;
 use causeway_shared::segments::{SegmentId, State};
 use causeway_shared::time::HourStamp;
-use rusqlite::{Connection, OptionalExtension as _, Row};
+use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, TransactionBehavior};
 use serde_json::{Value, json};
 
 use super::answer;
@@ -118,16 +118,18 @@ impl Kept {
         const KEEP: &str =
             "INSERT INTO audiences (tenant, segment, filter, hours, every_hours, due, members) VALUES (?1, ?2, ?3, ?4, ?5, ?6, 0)
             ON CONFLICT DO UPDATE SET filter = ?3, hours = ?4, every_hours = ?5, due = ?6";
+        // One caller at a time: two could each be sound alone.
+        let tx = Transaction::new_unchecked(conn, TransactionBehavior::Immediate)?;
         let place = (self.tenant.0, self.segment.0);
-        let others: i64 = conn.prepare_cached(COUNT)?.query_row(place, |row| row.get(0))?;
+        let others: i64 = tx.prepare_cached(COUNT)?.query_row(place, |row| row.get(0))?;
         if unsigned(others) >= limits::AUDIENCES as u64 {
             return Err(KeepError::TooMany);
         }
-        self.refuse_circle(conn, tenant)?;
+        self.refuse_circle(&tx, tenant)?;
         let due = self.due.map(signed);
         let values = (self.tenant.0, self.segment.0, &self.filter, self.hours, self.every_hours, due);
-        conn.prepare_cached(KEEP)?.execute(values)?;
-        Ok(())
+        tx.prepare_cached(KEEP)?.execute(values)?;
+        Ok(tx.commit()?)
     }
 
     fn refuse_circle(&self, conn: &Connection, tenant: &Known) -> Result<(), KeepError> {
@@ -146,6 +148,11 @@ impl Kept {
             next.extend(asked.filter(|other| reached.insert(other.segment)));
         }
         Ok(())
+    }
+
+    /// When a refresh writes: later than the one before, whatever the clock says.
+    fn moment(&self, now: Millis) -> Millis {
+        now.max(self.refreshed.map_or(0, |before| before + 1))
     }
 
     /// Lets it go: with its next refresh, due now, all members leave. Whether there is one.
@@ -294,7 +301,7 @@ fn is_of(conn: &Connection, kept: &Kept, visitor: VisitorId, members: &[VisitorI
 /// The facts that changes come to. They are later than any of the refresh before, whatever the clock says.
 #[must_use]
 pub fn facts(kept: &Kept, changes: &[Change], now: Millis) -> Vec<Fact> {
-    let at = now.max(kept.refreshed.map_or(0, |before| before + 1));
+    let at = kept.moment(now);
     let name = format!("audience {} {at}", kept.segment.0);
     let fact = |change: &Change| {
         let state = change.until.map_or(State::Removed, |until| State::held(until, []));
@@ -329,12 +336,17 @@ pub fn note(tx: &Connection, kept: &Kept, changes: &[Change]) -> Result<(), Stor
     Ok(())
 }
 
-/// A refresh that began at `began` is over: it is due again, or gone where nobody is meant any more. One that was changed
-/// meanwhile stays due.
+/// A refresh that began at `began` is over, and wrote until `ended`: it is due again, or gone where nobody is meant any more.
+/// One that was changed meanwhile stays due.
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn refreshed(conn: &Connection, kept: &Kept, members: u64, began: Millis) -> Result<(), StoreError> {
+pub fn refreshed(
+    conn: &Connection,
+    kept: &Kept,
+    members: u64,
+    (began, ended): (Millis, Millis),
+) -> Result<(), StoreError> {
     const GONE: &str = "DELETE FROM audiences WHERE tenant = ?1 AND segment = ?2 AND filter IS NULL";
     const DONE: &str = "UPDATE audiences SET refreshed = ?3, members = ?4 WHERE tenant = ?1 AND segment = ?2";
     let (tenant, segment) = (kept.tenant.0, kept.segment.0);
@@ -343,7 +355,7 @@ pub fn refreshed(conn: &Connection, kept: &Kept, members: u64, began: Millis) ->
         return Ok(());
     }
     let due = (kept.every_hours > 0).then(|| signed(began + u64::from(kept.every_hours) * HOUR_MS));
-    conn.prepare_cached(DONE)?.execute((tenant, segment, signed(began), signed(members)))?;
+    conn.prepare_cached(DONE)?.execute((tenant, segment, signed(kept.moment(ended)), signed(members)))?;
     conn.prepare_cached(DUE)?.execute((tenant, segment, due, &kept.filter, kept.due.map(signed)))?;
     Ok(())
 }
@@ -363,8 +375,9 @@ pub fn later(conn: &Connection, kept: &Kept, now: Millis) -> Result<(), StoreErr
 /// # Errors
 /// [`StoreError`].
 pub fn next_due(conn: &Connection, now: Millis) -> Result<Option<Millis>, StoreError> {
-    let due = list(conn, None)?.into_iter().filter_map(|kept| if kept.is_due(now) { Some(now) } else { kept.due });
-    Ok(due.min())
+    // One that is due has waited since then: of jobs that are due the one that waits longest goes first.
+    let due = |kept: Kept| if kept.is_due(now) { kept.due.map(|due| due.min(now)) } else { kept.due };
+    Ok(list(conn, None)?.into_iter().filter_map(due).min())
 }
 
 /// Forgets who was in which audience of a tenant, of a visitor that is erased.

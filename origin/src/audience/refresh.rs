@@ -131,7 +131,8 @@ fn one(
         }
         told(done, all)
     })?;
-    if run.asked.dry_run { Ok(()) } else { kept::refreshed(place.conn, kept, refreshed.members, began) }
+    let ended = (place.given)()?.now;
+    if run.asked.dry_run { Ok(()) } else { kept::refreshed(place.conn, kept, refreshed.members, (began, ended)) }
 }
 
 /// Compares who is meant, in order, with what was written, a page at a time: `each` does what a page asks for, and is told how

@@ -119,6 +119,19 @@ fn a_segment_is_over_in_its_hour_though_nothing_happened() {
 }
 
 #[test]
+fn a_segment_that_ended_by_a_clock_ahead_has_not_when_the_clock_is_right() {
+    let mut world = World::new();
+    world.origin.send("demo", &[joins(visitor(1), 1, NOW, 7, 24)]);
+    world.follow();
+    world.origin.now = NOW + 48 * HOUR_MS;
+    world.follow();
+    assert_eq!(world.count(&json!({"segments": 7})), 0);
+    world.origin.now = NOW + HOUR_MS;
+    world.follow();
+    assert_eq!(world.count(&json!({"segments": 7})), 1);
+}
+
+#[test]
 fn s4_08_two_tenants_people_are_apart() {
     let mut world = World::new();
     world.origin.send("demo", &[page(visitor(1), 1, NOW)]);

@@ -216,6 +216,21 @@ fn old_versions_leave_the_kv_a_day_later_and_come_back_for_a_rollback() {
 }
 
 #[test]
+fn an_old_version_leaves_the_kv_though_the_origin_starts_anew_meanwhile() {
+    let (mut origin, mut kv) = (Origin::new(), BTreeMap::new());
+    for weight in 1..=4 {
+        origin.apply(document(&[("a", weight)])).unwrap();
+        origin.settle(&mut kv);
+    }
+    crate::publish::set_back(&origin.conn, origin.now, 60_000).unwrap();
+    origin.settle(&mut kv);
+    assert!(kv.contains_key("c:demo:1"), "not before a day");
+    origin.now += limits::CATALOGUE_KEEP_MS;
+    origin.settle(&mut kv);
+    assert!(!kv.contains_key("c:demo:1"));
+}
+
+#[test]
 fn a_rollback_to_a_version_that_was_about_to_leave_keeps_it() {
     let mut origin = Origin::new();
     let mut kv = BTreeMap::new();

@@ -348,7 +348,12 @@ fn s4_12_an_experiment_that_is_out_of_the_catalogue_goes_on_counting_what_it_cou
     origin.send("demo", &[saved(3), purchase(visitor(1), 4, NOW + 4, 5)]);
     assert_eq!(conversions(&origin, 1), 2, "what it counts, and nothing else");
     origin.send("demo", &[exposure(visitor(2), 5, NOW, 1, 2), purchase(visitor(2), 6, NOW + 6, 5)]);
-    apply(&mut origin, "saved");
+    // By mistake, and back.
+    apply(&mut origin, "purchase");
+    let given = origin.given();
+    catalogue::rollback(&mut origin.conn, &origin.rules, given, &known, 1).unwrap();
+    origin.now += 1;
+    apply(&mut origin, "");
     origin.send("demo", &[saved(7)]);
     assert_eq!(conversions(&origin, 1), 3);
     // What it counted is known from stores of before, too.
@@ -372,4 +377,27 @@ fn s4_12_one_click_told_by_two_browsers_of_a_person_is_one_conversion() {
     assert_eq!(conversions(&origin, 2), 1, "of the phone alone");
     origin.send("demo", &logins);
     assert_eq!(conversions(&origin, 2), 2);
+}
+
+#[test]
+fn s4_12_what_another_experiment_counts_pushes_no_conversion_out() {
+    let mut origin = Origin::tested();
+    let of = visitor(1);
+    origin.send("demo", &[exposure(of, 1, NOW, 1, 2), exposure(of, 2, NOW, 2, 2), purchase(of, 3, NOW, 5)]);
+    let most = u32::try_from(limits::CONVERSIONS).unwrap();
+    let clicks: Vec<Fact> = (0..most + 10).map(|n| click(of, n + 10, NOW + u64::from(n))).collect();
+    origin.send("demo", &clicks);
+    assert_eq!((conversions(&origin, 1), conversions(&origin, 2)), (1, i64::from(most)));
+    // Two verbs on one placed ad, told in one call.
+    let words: causeway_shared::vocabulary::Vocabulary =
+        serde_json::from_value(json!({ "verb": [{ "name": "save", "code": 3 }] })).unwrap();
+    let (clicked, mut saved) = (click(visitor(2), 2, NOW), impression(visitor(2), 2, NOW));
+    if let What::Action { verb, .. } = &mut saved.what {
+        verb.0 = 3;
+    }
+    let row = 77;
+    let both = [(NOW, &clicked), (NOW, &saved)];
+    assert!(keep_conversions(&origin.conn, &["click", "save"].into(), &words, row, both.into_iter()).unwrap());
+    let read = "SELECT count(*) FROM conversions WHERE visitor = 77";
+    assert_eq!(origin.conn.query_row(read, [], |row| row.get::<_, u32>(0)).unwrap(), 2);
 }

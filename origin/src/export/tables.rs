@@ -9,7 +9,7 @@ use causeway_shared::limits;
 use rusqlite::types::Value;
 
 /// Form of the tables: another number where a table or a column comes or goes.
-pub const SCHEMA: u32 = 4;
+pub const SCHEMA: u32 = 5;
 
 /// What a column holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

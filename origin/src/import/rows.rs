@@ -395,7 +395,9 @@ fn segments_cells(cells: Cells<'_>) -> Result<(VisitorId, Vec<(SegmentId, State)
         }
     }
     if let Some(id) = segment {
-        let held = |ms: Millis| State::held(HourStamp::at(ms.saturating_add(3_599_999)), []);
+        // As it is: one beyond 2100 is refused with its line.
+        let expiry_of = |ms: Millis| HourStamp::at(ms.saturating_add(3_599_999));
+        let held = |ms| State::Held { expiry: expiry_of(ms), attributes: Vec::new() };
         writes.push((id, expiry.map_or(State::Removed, held)));
     }
     Ok((visitor.id()?, writes))

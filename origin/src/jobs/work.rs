@@ -253,6 +253,7 @@ fn verify(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
     let mut heard = (place.given)()?.now;
     loop {
         let given = (place.given)()?;
+        heard = heard.min(given.now);
         let next = verify::step(place.conn, place.rules, place.metrics, given, &mut walk, run.asked.dry_run, &keep)?;
         match next {
             Next::Looked => heard = given.now,

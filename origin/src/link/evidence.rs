@@ -308,10 +308,10 @@ pub fn of_visitor(conn: &Connection, tenant: TenantNo, visitor: VisitorId) -> Re
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-/// Whether an id was seen with more visitors than `most`: pieces of evidence that say something and stand.
+/// Whether an id was seen with more visitors than `most`, by evidence that says something and stands.
 pub(super) fn is_over(conn: &Connection, tenant: TenantNo, id: AlternateId, most: u32) -> Result<bool, StoreError> {
     // From its index alone.
-    const READ: &str = "SELECT 1 FROM evidence INDEXED BY evidence_of_id
+    const READ: &str = "SELECT DISTINCT visitor FROM evidence INDEXED BY evidence_of_id
         WHERE tenant = ?1 AND kind = ?2 AND hash = ?3 AND weight > 0 AND ifnull(cancelled, -1) < last LIMIT 1 OFFSET ?4";
     let mut statement = conn.prepare_cached(READ)?;
     let place = (tenant.0, id.kind.0, &id.hash.0, most);

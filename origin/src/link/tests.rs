@@ -262,6 +262,25 @@ fn field_02_what_was_cancelled_does_not_come_back_with_less_sure_evidence_of_its
 }
 
 #[test]
+fn field_01_an_id_is_crowded_by_visitors_and_not_by_what_is_said_of_them_again() {
+    let mut origin = Origin::of_threshold(2, 0.5);
+    let id = origin.id("demo", KindCode(2), "home");
+    let tie = |n: u32, weight| {
+        let what = || What::Evidence { id, weight: Weight(weight), source: Source::Model };
+        [A, B].map(|of| fact(visitor(of), n, NOW + u64::from(n), what()))
+    };
+    for (n, weight) in [(1, 800), (2, 810), (3, 820)] {
+        origin.admin("demo", &tie(n, weight));
+        assert_eq!(members(&origin, A), visitors(&[A, B]), "{n}");
+    }
+    origin.admin(
+        "demo",
+        &[fact(visitor(C), 4, NOW + 4, What::Evidence { id, weight: Weight(800), source: Source::Model })],
+    );
+    assert_eq!(members(&origin, A), visitors(&[A]), "three are a crowd");
+}
+
+#[test]
 fn field_20_an_unlinked_visitor_is_cut_from_its_sibling_s_snapshot_at_once() {
     let (mut origin, mut kv) = (Origin::new(), BTreeMap::new());
     for v in [A, B] {

@@ -167,9 +167,9 @@ impl Gathered {
         threshold: Weight,
         ids: &mut Ids,
     ) -> Result<(), StoreError> {
-        // What links nobody is one of those that the id was seen with all the same; what anyone may say is not.
         let said = || rows.iter().filter(|row| row.evidence.weight > Weight::NOTHING);
-        let mut others = said().filter(|row| row.evidence.stands()).count();
+        // Who is linked by none of it is one of those that the id was seen with all the same, but for what anyone may say.
+        let mut is_other = said().any(|row| row.evidence.stands());
         if let Some(visitor) = visitor {
             ids.flagged.extend(said().filter_map(|row| Some((visitor, id, row.flag?))));
             let sure = combined(rows.iter().map(|row| row.evidence)).filter(|(weight, _)| *weight >= threshold);
@@ -182,10 +182,10 @@ impl Gathered {
                     ids.all.push((id, UNSURE | short(self.unsure.len())?));
                     self.unsure.push((weight, claim));
                 }
-                others = others.saturating_sub(1);
+                is_other = false;
             }
         }
-        ids.all.extend(std::iter::repeat_n((id, NONE), others));
+        ids.all.extend(is_other.then_some((id, NONE)));
         Ok(())
     }
 

@@ -124,7 +124,7 @@ fn a_refresh_that_was_cut_goes_on_and_one_that_is_changed_meanwhile_stays_due() 
     // As another connection would, between the two.
     world.origin.now += 1;
     world.keep(SEGMENT, &json!({}), 10, 0).unwrap();
-    kept::refreshed(&world.origin.conn, &one, 1_600, NOW).unwrap();
+    kept::refreshed(&world.origin.conn, &one, 1_600, (NOW, NOW)).unwrap();
     assert_eq!(kept::list(&world.origin.conn, None).unwrap()[0].due, Some(NOW + 1));
 }
 
@@ -284,4 +284,54 @@ fn an_audience_is_refreshed_again_when_the_clock_is_right() {
     world.origin.send("demo", &facts);
     assert_eq!(kept::next_due(&world.origin.conn, world.origin.now).unwrap(), Some(world.origin.now));
     assert_eq!(world.refresh()[..3], [1, 1, 1], "who came, and who went");
+    world.origin.now = NOW + 3 * HOUR_MS;
+    let at = world.origin.now;
+    world.origin.send("demo", &[lives_in(1, 3, at, "Bonn"), lives_in(2, 3, at, "Ulm")]);
+    assert_eq!(world.refresh()[..3], [1, 1, 1]);
+    assert_eq!(world.held(SEGMENT, 3), [1], "the second after the clock writes later than the first, too");
+}
+
+#[test]
+fn one_that_is_due_takes_its_turn_beside_a_send_that_goes_on() {
+    let world = World::with(0);
+    world.keep(SEGMENT, &json!({ "devices": 3 }), 10, 5).unwrap();
+    let now = NOW + HOUR_MS;
+    let due = kept::next_due(&world.origin.conn, now).unwrap();
+    assert_eq!(due, Some(NOW));
+    let at = |job, at| Timer { job, tenant: None, when: When::At(at), last: None };
+    assert_eq!(
+        next(&[at(Job::Send, Some(now - 120)), at(Job::Materialise, due)], now),
+        Next::Due(Job::Materialise, None)
+    );
+}
+
+#[test]
+fn two_callers_at_once_keep_no_circle() {
+    let world = World::with(0);
+    let known = world.origin.tenant("demo").clone();
+    let kept = |conn: &rusqlite::Connection, segment, asks: u32| {
+        let document = json!({ "segments": asks });
+        let filter = answer::filter(conn, &known, &document).unwrap().unwrap();
+        Kept::new((known.no, SegmentId(segment)), (&filter, &document), (48, 0), NOW).unwrap()
+    };
+    let path = world.origin.data().to_owned();
+    let first = kept(&world.origin.conn, 1, 2);
+    let second = kept(&world.origin.conn, 2, 1);
+    world.origin.conn.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let values = (known.no.0, 2, &second.filter);
+    let put = "INSERT INTO audiences (tenant, segment, filter, hours, every_hours, due, members) VALUES (?1, ?2, ?3, 48, 0, 0, 0)";
+    world.origin.conn.execute(put, values).unwrap();
+    let (began, begins) = std::sync::mpsc::channel();
+    let other = std::thread::spawn({
+        let known = known.clone();
+        move || {
+            let conn = crate::store::open(&path).unwrap();
+            began.send(()).unwrap();
+            first.keep(&conn, &known).map_err(|e| e.to_string())
+        }
+    });
+    begins.recv().unwrap();
+    world.origin.conn.execute_batch("COMMIT").unwrap();
+    let said = other.join().unwrap();
+    assert!(said.as_ref().is_err_and(|said| said.contains("asks for this one")), "{said:?}");
 }
