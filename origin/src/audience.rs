@@ -5,7 +5,7 @@
 pub mod answer;
 pub mod deliver;
 pub mod follow;
-mod keep;
+pub(crate) mod keep;
 pub mod kept;
 pub mod person;
 pub mod refresh;

@@ -1,5 +1,7 @@
 //! One transaction of the store, over records of the log and calls of the outbox: fold → link → publish.
 
+use std::path::Path;
+
 use causeway_shared::ids::{Epoch, Millis, Version};
 use causeway_shared::random::Random;
 use causeway_shared::wire::sync::{Publish, Verify};
@@ -177,6 +179,12 @@ pub fn commit_with<T: AsRef<[R]>, R: AsRef<Record>>(
     // First, so that no erasure is in the store alone; one that is in the journal alone is applied at the next start.
     rules.journal.keep(&linked.erased, &asked)?;
     tx.commit()?;
+    if !linked.erased.is_empty()
+        && let Some(data) = conn.path().and_then(|path| Path::new(path).parent())
+        && let Err(e) = audience::keep::forget(data)
+    {
+        tracing::error!(error = %crate::chain(&e), "the file of columns cannot be removed: it names somebody who is erased");
+    }
     Ok(done)
 }
 

@@ -52,6 +52,9 @@ const BODY_TIME: Duration = Duration::from_secs(30);
 /// and an entry 0 was never handed out.
 const AFTER_ALL: &[u64] = &[0];
 
+/// The error of what is durable and not folded yet.
+const UNFOLDED: &str = "not_folded";
+
 /// A body, bounded in size and time.
 async fn read_body(body: Body, what: &str, most: usize) -> Result<Bytes, ApiError> {
     match tokio::time::timeout(BODY_TIME, axum::body::to_bytes(body, most)).await {
@@ -76,8 +79,8 @@ pub struct App {
     pub metrics: Arc<Metrics>,
     live: OnceLock<Live>,
     writer: Mutex<Option<Writer>>,
-    /// Held while a segment's expiry is read and written.
-    extending: tokio::sync::Mutex<()>,
+    /// Held by one while a segment's expiry is read and written, by many while segments are written.
+    extending: tokio::sync::RwLock<()>,
 }
 
 /// What there is once the store is open.
@@ -103,7 +106,7 @@ impl App {
             metrics: Arc::default(),
             live: OnceLock::new(),
             writer: Mutex::new(None),
-            extending: tokio::sync::Mutex::default(),
+            extending: tokio::sync::RwLock::default(),
         }
     }
 
@@ -212,6 +215,7 @@ fn unavailable(e: &WriteError) -> ApiError {
         WriteError::Busy => "busy",
         WriteError::Failed => "store",
         WriteError::Stopping => "not_ready",
+        WriteError::Unfolded => UNFOLDED,
     };
     ApiError::unavailable(code, e.to_string())
 }

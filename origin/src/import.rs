@@ -19,8 +19,9 @@ use crate::audit::Said;
 use crate::clock;
 use crate::group::{self, Rules};
 use crate::intake::{Checked, Record};
+use crate::links;
 use crate::metrics::Metrics;
-use crate::store::{self, StoreError, TenantNo, signed, unsigned};
+use crate::store::{StoreError, TenantNo, signed, unsigned};
 use file::{Chunk, File, FileError};
 use rows::{BadLine, Columns, Placed};
 
@@ -72,6 +73,8 @@ pub struct Progress {
     pub facts: u64,
     /// Facts that were there already.
     pub repeats: u64,
+    /// Facts of who is erased: they are not kept.
+    pub erased: u64,
     /// Lines refused, in this run.
     pub bad: u64,
 }
@@ -195,7 +198,8 @@ fn write(
         let done = group::commit_with(conn, job.rules, &metrics, given, |_| Ok(&records), &[], noted)?;
         let new: u64 = done.new.iter().sum();
         progress.facts += new;
-        progress.repeats += facts - new;
+        progress.repeats += (facts - new).saturating_sub(done.erased);
+        progress.erased += done.erased;
         progress.bad += bad.len() as u64;
         size = 0;
         if !tell(&progress, &bad) {
@@ -216,15 +220,19 @@ fn known(conn: &Connection, facts: Vec<Placed>, bad: &mut Vec<BadLine>) -> Resul
     let mut known = Vec::with_capacity(facts.len());
     for line in facts.chunk_by(|(one, _), (next, _)| one == next) {
         let mut unknown = None;
-        for (line, Checked { tenant, fact }) in line {
-            if store::find_visitor(conn, *tenant, fact.visitor)?.is_none() {
-                let message = format!("the tenant's store does not have the visitor {}", fact.visitor);
-                unknown = Some(BadLine { line: *line, code: "unknown_visitor", message });
+        let mut said = Vec::with_capacity(line.len());
+        for (number, Checked { tenant, fact }) in line {
+            match links::said(conn, *tenant, vec![fact.clone()])? {
+                Ok(facts) => said.extend(facts.into_iter().map(|fact| (*number, Checked { tenant: *tenant, fact }))),
+                Err(visitor) => {
+                    let message = format!("the tenant's store does not have the visitor {visitor}");
+                    unknown = Some(BadLine { line: *number, code: "unknown_visitor", message });
+                }
             }
         }
         match unknown {
             Some(line) => bad.push(line),
-            None => known.extend(line.iter().cloned()),
+            None => known.extend(said),
         }
     }
     Ok(known)

@@ -18,7 +18,7 @@ use rusqlite::OptionalExtension as _;
 pub use alternates::{canonical, family};
 pub use erasure::{last_seen, seen_until, surely};
 use evidence::By;
-pub use evidence::{Row, held_unique, of_visitor, other};
+pub use evidence::{Row, cancelled, held_unique, of_visitor, other};
 
 use crate::audience;
 use crate::erase;
@@ -78,11 +78,11 @@ pub fn link(group: &mut Group<'_>, fresh: &[Linking<'_>], erasing: &[Erasing<'_>
     for Linking { tenant, visitor, facts } in fresh {
         for fact in facts {
             if let What::Cancellation { id } = &fact.what {
-                let id = known(group, *tenant, *id, &mut touched)?;
+                let id = known(group, *tenant, *id, &[], &mut touched)?;
                 evidence::cancel(group, *tenant, *visitor, id, fact.received, &mut touched)?;
             }
-            if let What::Evidence { id, weight, source } = &fact.what {
-                let id = known(group, *tenant, *id, &mut touched)?;
+            if let What::Evidence { id, also, weight, source } = &fact.what {
+                let id = known(group, *tenant, *id, also, &mut touched)?;
                 let by = By::Other(*source, *weight);
                 let seen = evidence::Seen { tenant: *tenant, visitor: *visitor, id, by };
                 evidence::note(group, seen, fact.received, &mut touched)?;
@@ -124,10 +124,11 @@ fn known(
     group: &Group<'_>,
     tenant: TenantNo,
     id: AlternateId,
+    also: &[AltHash],
     touched: &mut Touched,
 ) -> Result<AlternateId, StoreError> {
     // What two visitors have in common has one name, and nobody looks it up.
-    if id.kind == KindCode::PAIR { Ok(id) } else { alternates::resolve(group, tenant, id, &[], touched) }
+    if id.kind == KindCode::PAIR { Ok(id) } else { alternates::resolve(group, tenant, id, also, touched) }
 }
 
 /// What may be wrong with people.

@@ -10,8 +10,9 @@ use rusqlite::Connection;
 use rusqlite::types::ValueRef;
 use serde::Deserialize;
 
+use crate::erase;
 use crate::link::{self, canonical};
-use crate::store::{StoreError, TenantNo, visitor_at};
+use crate::store::{self, StoreError, TenantNo, visitor_at};
 use crate::tenants::Known;
 
 /// How two visitors stand to one another.
@@ -186,7 +187,7 @@ pub fn tie(tenant: &Known, visitor: VisitorId, tie: &Tie) -> Result<[Option<(Vis
     let weight = tie.weight.and_then(Weight::new).ok_or(LinkError::Weight)?.min(Weight::UNSURE);
     let source = Source::ALL.into_iter().find(|source| tie.source.as_deref() == Some(source.name()));
     let source = source.ok_or(LinkError::Source)?;
-    let what = |id| What::Evidence { id, weight, source };
+    let what = |id, also| What::Evidence { id, also, weight, source };
     match (tie.other.as_deref(), tie.kind.as_deref(), tie.value.as_deref()) {
         (Some(other), None, None) => {
             let other: VisitorId = other.parse().map_err(|_| LinkError::Other)?;
@@ -194,16 +195,17 @@ pub fn tie(tenant: &Known, visitor: VisitorId, tie: &Tie) -> Result<[Option<(Vis
                 return Err(LinkError::Itself);
             }
             let id = AlternateId::pair(visitor, other);
-            Ok([Some((visitor, what(id))), Some((other, what(id)))])
+            Ok([Some((visitor, what(id, Vec::new()))), Some((other, what(id, Vec::new())))])
         }
         (None, Some(kind), Some(value)) => {
             let kind = tenant.config.kind(kind).ok_or(LinkError::Kind)?.code();
             if value.is_empty() || value.len() > limits::ALTERNATE_ID_BYTES {
                 return Err(LinkError::Value);
             }
-            // Under the key that is written: the store knows which others it has.
-            let hash = tenant.keys.alternate.hash_alternate(kind, value).first().copied().ok_or(LinkError::Key)?;
-            Ok([Some((visitor, what(AlternateId { kind, hash }))), None])
+            // Under the key that is written, and under all that are read: the store may have it by one of them.
+            let mut hashes = tenant.keys.alternate.hash_alternate(kind, value).into_iter();
+            let hash = hashes.next().ok_or(LinkError::Key)?;
+            Ok([Some((visitor, what(AlternateId { kind, hash }, hashes.collect()))), None])
         }
         _ => Err(LinkError::To),
     }
@@ -215,6 +217,42 @@ pub fn tie(tenant: &Known, visitor: VisitorId, tie: &Tie) -> Result<[Option<(Vis
 /// [`StoreError`].
 pub fn last_seen(conn: &Connection, tenant: &Known, of: VisitorId, id: AlternateId) -> Result<Millis, StoreError> {
     Ok(standing(conn, tenant, of)?.get(&id).copied().unwrap_or(0))
+}
+
+/// Evidence that is said now, each fact with its moment; or the first of whom the store has nothing.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn said(
+    conn: &Connection,
+    tenant: TenantNo,
+    mut facts: Vec<Fact>,
+) -> Result<Result<Vec<Fact>, VisitorId>, StoreError> {
+    for fact in &mut facts {
+        if !is_there(conn, tenant, fact.visitor)? {
+            return Ok(Err(fact.visitor));
+        }
+        fact.received = moment(conn, tenant, fact)?;
+        fact.at = fact.received;
+    }
+    Ok(Ok(facts))
+}
+
+/// Whether the store has a visitor: of one who is erased it has nothing.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn is_there(conn: &Connection, tenant: TenantNo, visitor: VisitorId) -> Result<bool, StoreError> {
+    Ok(store::find_visitor(conn, tenant, visitor)?.is_some() && !erase::is_erased(conn, tenant, visitor)?)
+}
+
+/// The moment that a fact of evidence counts from when it is said now: after what ended the tie last, whatever clock that
+/// was by.
+fn moment(conn: &Connection, tenant: TenantNo, fact: &Fact) -> Result<Millis, StoreError> {
+    let What::Evidence { id, .. } = &fact.what else { return Ok(fact.received) };
+    let id = canonical(conn, tenant, *id)?.unwrap_or(*id);
+    let ended = link::cancelled(conn, tenant, fact.visitor, id)?;
+    Ok(ended.map_or(fact.received, |at| fact.received.max(at.saturating_add(1))))
 }
 
 /// The fact that ends what ties a visitor to an id. It counts from the last sighting on, where an edge's clock that runs

@@ -101,6 +101,8 @@ pub struct Metrics {
     pub bad_values: Counter,
     /// People too large to be recomputed in a transaction.
     pub people_too_large: Counter,
+    /// Sightings of an id by visitors that were seen with too many.
+    pub ids_over: Counter,
     /// Transactions that failed.
     pub commit_failures: Counter,
     /// How long appends to the log took.
@@ -239,6 +241,7 @@ impl Page {
                 "People too large to be recomputed in a transaction.",
                 &m.people_too_large,
             ),
+            ("causeway_ids_over_total", "Ids that visitors with too many of them were seen with.", &m.ids_over),
             ("causeway_commit_failures_total", "Transactions that failed.", &m.commit_failures),
         ] {
             self.one(name, "counter", help, counter.get());

@@ -49,9 +49,34 @@ pub struct Set {
     pub attributes: BTreeMap<u16, i32>,
 }
 
+/// What is asked of the segments: one of these.
+#[derive(Debug, Deserialize)]
+struct Asked {
+    expiring: Option<Span>,
+    not_expiring: Option<Span>,
+    newest: Option<usize>,
+    count: Option<Ids>,
+}
+
+impl TryFrom<Asked> for Query {
+    type Error = &'static str;
+
+    fn try_from(asked: Asked) -> Result<Self, Self::Error> {
+        match asked {
+            Asked { expiring: Some(span), not_expiring: None, newest: None, count: None } => Ok(Self::Expiring(span)),
+            Asked { expiring: None, not_expiring: Some(span), newest: None, count: None } => {
+                Ok(Self::NotExpiring(span))
+            }
+            Asked { expiring: None, not_expiring: None, newest: Some(count), count: None } => Ok(Self::Newest(count)),
+            Asked { expiring: None, not_expiring: None, newest: None, count: Some(ids) } => Ok(Self::Count(ids)),
+            _ => Err("one of `expiring`, `not_expiring`, `newest` and `count` is needed"),
+        }
+    }
+}
+
 /// What is asked of the segments.
 #[derive(Debug, Clone, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(try_from = "Asked")]
 pub enum Query {
     /// Those that expire from a time to before another.
     Expiring(Span),

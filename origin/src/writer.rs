@@ -46,6 +46,9 @@ pub enum WriteError {
     /// The origin is stopping.
     #[error("the origin is stopping")]
     Stopping,
+    /// The facts are in the log, and their fold failed: the next one takes them.
+    #[error("it was taken, and the store does not hold it yet: do not send it again, look in a moment")]
+    Unfolded,
 }
 
 type Reply<T> = oneshot::Sender<Result<T, WriteError>>;
@@ -164,7 +167,8 @@ impl Writer {
         let (outbox, admin) = (std::mem::take(&mut incoming.outbox), incoming.admin);
         note(metrics, &incoming);
         let mut answer = incoming.answer();
-        if !incoming.facts.is_empty() {
+        let is_durable = !incoming.facts.is_empty();
+        if is_durable {
             let (reply, appended) = oneshot::channel();
             send(&self.appends, Append { incoming, reply })?;
             appended.await.unwrap_or(Err(WriteError::Stopping))?;
@@ -174,9 +178,14 @@ impl Writer {
             let (reply, handed) = oneshot::channel();
             // The admin side reads what it said right after; an edge's drain waits for no backlog.
             let after = if admin { self.backlog.newest() } else { 0 };
-            send(&self.wakes, Wake::Outbox(Call { outbox, after, reply }))?;
-            Handed { publish: answer.publish, verify: answer.verify } =
-                handed.await.unwrap_or(Err(WriteError::Stopping))?;
+            let asked = send(&self.wakes, Wake::Outbox(Call { outbox, after, reply }));
+            let handed = match asked {
+                Ok(()) => handed.await.unwrap_or(Err(WriteError::Stopping)),
+                Err(e) => Err(e),
+            };
+            // An edge sends facts again that are there already; people do not do the same twice.
+            let handed = handed.map_err(|e| if admin && is_durable { WriteError::Unfolded } else { e });
+            Handed { publish: answer.publish, verify: answer.verify } = handed?;
             metrics.handed_out.add(answer.publish.len() as u64);
         }
         metrics.syncs.add(1);

@@ -99,6 +99,8 @@ pub enum What {
     Evidence {
         /// The id, under any of its hashes.
         id: AlternateId,
+        /// Its other hashes, during a rotation.
+        also: Vec<AltHash>,
         /// How sure it is: under 1.
         weight: Weight,
         /// Where it comes from.

@@ -129,6 +129,8 @@ pub const AROUND_VISITORS: usize = 10_000;
 pub const PERSON_VISITORS: usize = 100_000;
 /// Visitors that a unique id may be seen with before one speaks for all.
 pub const LARGE: u32 = 100;
+/// Alternate ids that a visitor is seen with before another that a page names is not kept, unless it is a login.
+pub const VISITOR_IDS: usize = 1_000;
 /// Visitors that an id may be seen with before it is crowded, where the kind does not say.
 pub const CROWD: u32 = 1_000;
 /// The most that a kind may say.

@@ -119,7 +119,7 @@ fn all_facts() -> Vec<Fact> {
         What::Attributes { writes: attributes() },
         What::Exposure { experiment: 7, arm: 2 },
         What::Unit { campaign: 7, number: 40_000 },
-        What::Evidence { id: alternate(MEMBER, 1), weight: Weight(999), source: Source::Match },
+        What::Evidence { id: alternate(MEMBER, 1), also: Vec::new(), weight: Weight(999), source: Source::Match },
         What::Cancellation { id: alternate(MEMBER, 1) },
         What::Erasure { scope: Scope::Person, id: Some(alternate(MEMBER, 1)), also: vec![hash(2, 1)] },
         What::Erasure { scope: Scope::Visitor, id: None, also: Vec::new() },

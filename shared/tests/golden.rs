@@ -288,7 +288,7 @@ fn facts_about() -> [Fact; 6] {
         fact(11, 0, What::Erasure { scope: Scope::Visitor, id: None, also: Vec::new() }),
         fact(12, 0, What::Exposure { experiment: 70_000, arm: 2 }),
         fact(13, 0, What::Unit { campaign: 70_000, number: 300 }),
-        fact(14, 0, What::Evidence { id, weight: Weight(700), source: Source::Device }),
+        fact(14, 0, What::Evidence { id, also: Vec::new(), weight: Weight(700), source: Source::Device }),
     ]
 }
 

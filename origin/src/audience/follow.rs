@@ -1,6 +1,7 @@
 //! Keeps the columns as the store is: reads their file or builds them, and then writes the rows anew of whoever changed.
 
 use std::collections::BTreeSet;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -204,6 +205,11 @@ impl Follower {
                         (self.doing, self.kept) = (Doing::Following, seq);
                         return Ok(false);
                     }
+                    // An erasure came between: what was written is gone.
+                    Err(source) if source.kind() == io::ErrorKind::NotFound => {
+                        self.doing = Doing::Following;
+                        return Ok(false);
+                    }
                     Err(source) => {
                         self.doing = Doing::Following;
                         return Err(failed(source));
@@ -215,6 +221,11 @@ impl Follower {
         Ok(true)
     }
 
+    /// Whether the file is to be written anew: much changed since, or there is none.
+    fn is_old(&self) -> bool {
+        self.is_beyond(LITTLE) || !keep::is_there(&self.data)
+    }
+
     /// Whether more than so many changes are not in the file.
     fn is_beyond(&self, changes: i64) -> bool {
         self.of.seq.saturating_sub(self.kept) > changes
@@ -224,7 +235,7 @@ impl Follower {
     fn live(mut self) {
         let mut kept = Instant::now();
         while !self.audience.is_stopping() {
-            let due = kept.elapsed() > KEEP && self.is_beyond(LITTLE) || self.is_beyond(MUCH);
+            let due = kept.elapsed() > KEEP && self.is_old() || self.is_beyond(MUCH);
             let mut more = self.step(clock::now()).unwrap_or_else(|e| {
                 tracing::error!(error = %crate::chain(&e), "the columns of audiences cannot follow the store");
                 false
@@ -237,7 +248,7 @@ impl Follower {
                 std::thread::park_timeout(LOOK);
             }
         }
-        if self.is_beyond(LITTLE) {
+        if self.is_old() {
             while self.keep_or_say() {}
         }
     }

@@ -104,6 +104,23 @@ impl Keeping {
     }
 }
 
+/// The file goes, and the one that is being written: somebody in it is erased. It is written anew without them.
+pub(crate) fn forget(data: &Path) -> io::Result<()> {
+    let path = data.join(NAME);
+    for path in [path.with_extension("part"), path] {
+        match fs::remove_file(&path) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Whether there is a file.
+pub(super) fn is_there(data: &Path) -> bool {
+    data.join(NAME).exists()
+}
+
 /// Columns from the file, and what they are of; `None` where there is none of use for `wanted`. `stop` is asked after each block.
 pub(super) fn read(
     data: &Path,

@@ -2,8 +2,8 @@
 
 use causeway_shared::attributes::Value;
 use causeway_shared::bucket::BUCKETS;
-use causeway_shared::fact::{Fact, What};
-use causeway_shared::ids::{Millis, VisitorId};
+use causeway_shared::fact::{Fact, Scope, What};
+use causeway_shared::ids::{FactId, Millis, VisitorId};
 use causeway_shared::random::Random;
 use causeway_shared::segments::{SegmentId, State};
 use causeway_shared::time::HourStamp;
@@ -129,6 +129,38 @@ fn a_segment_that_ended_by_a_clock_ahead_has_not_when_the_clock_is_right() {
     world.origin.now = NOW + HOUR_MS;
     world.follow();
     assert_eq!(world.count(&json!({"segments": 7})), 1);
+}
+
+#[test]
+fn field_18_who_is_erased_is_in_no_file_of_columns() {
+    let mut world = World::new();
+    let mail = |of: &str| Value::String(of.to_owned());
+    let (ann, bert) = ("ann@example.org", "bert@example.org");
+    world
+        .origin
+        .send("demo", &[says(visitor(1), 1, NOW, "mail", mail(ann)), says(visitor(2), 1, NOW, "mail", mail(bert))]);
+    world.follow();
+    world.keep();
+    let file = world.origin.data().join("columns");
+    let holds = |what: &[u8]| std::fs::read(&file).unwrap().windows(what.len()).any(|bytes| bytes == what);
+    assert!(holds(ann.as_bytes()) && holds(visitor(1).as_bytes()));
+    // Half of the next file is written when the erasure comes.
+    assert!(world.follower.keep().unwrap());
+    let what = What::Erasure { scope: Scope::Visitor, id: None, also: Vec::new() };
+    world.origin.send("demo", &[Fact { id: FactId::of_erasure(visitor(1)), ..fact(visitor(1), 9, NOW, what) }]);
+    assert!(!file.exists() && !file.with_extension("part").exists());
+    world.keep();
+    world.follow();
+    world.keep();
+    assert!(!holds(ann.as_bytes()) && !holds(visitor(1).as_bytes()));
+    assert!(holds(bert.as_bytes()));
+    // The places of texts stay those of the rows.
+    let mut anew = World { follower: Follower::new(world.origin.data(), Audience::default()).unwrap(), ..World::new() };
+    anew.audience = Audience::default();
+    anew.follower = Follower::new(world.origin.data(), anew.audience.clone()).unwrap();
+    anew.origin = world.origin;
+    anew.follow();
+    assert_eq!((anew.count(&json!({"attributes.mail": bert})), anew.count(&json!({"attributes.mail": ann}))), (1, 0));
 }
 
 #[test]

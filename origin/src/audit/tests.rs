@@ -22,7 +22,7 @@ use crate::writer::steps::{Folding, Taking};
 const GIVEN: Given = Given { now: NOW, random: [3; 32] };
 
 fn tie(v: u32, n: u32, at: Millis, id: AlternateId) -> Fact {
-    fact(visitor(v), n, at, What::Evidence { id, weight: Weight(700), source: Source::Match })
+    fact(visitor(v), n, at, What::Evidence { id, also: Vec::new(), weight: Weight(700), source: Source::Match })
 }
 
 fn pair(a: u32, b: u32, n: u32, at: Millis) -> Vec<Fact> {

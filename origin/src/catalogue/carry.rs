@@ -1,5 +1,5 @@
-//! What a store that comes back from a backup takes over from the one it replaces: numbers of versions, codes and units are
-//! for ever, also those given since the backup.
+//! What a store that comes back from a backup takes over from the one it replaces: numbers of versions, codes, units and
+//! tokens are for ever, also those given since the backup.
 
 use rusqlite::Connection;
 use rusqlite::types::Value;
@@ -8,7 +8,7 @@ use crate::publish::Subject;
 use crate::store::StoreError;
 
 /// Tables, their columns, and what becomes of a row that both stores have.
-const TABLES: [(&str, &str, usize, &str); 5] = [
+const TABLES: [(&str, &str, usize, &str); 6] = [
     (
         "catalogues",
         "tenant, version, document, sha256, experiments, budgets, limited, applied, by, replaced, handed, published",
@@ -19,6 +19,13 @@ const TABLES: [(&str, &str, usize, &str); 5] = [
     ("catalogue_codes", "tenant, sort, id, code, conversion", 5, OWN),
     ("spend", "tenant, campaign, day, nanos", 4, "ON CONFLICT DO UPDATE SET nanos = max(nanos, excluded.nanos)"),
     ("units_given", "tenant, campaign, number", 3, OWN),
+    // Numbers stay whose they are in the audit trail, and what was revoked stays revoked.
+    (
+        "tokens",
+        "token, hash, role, name, created, revoked",
+        6,
+        "ON CONFLICT (token) DO UPDATE SET revoked = ifnull(revoked, excluded.revoked)",
+    ),
 ];
 /// That of the store that comes back stays.
 const OWN: &str = "ON CONFLICT DO NOTHING";

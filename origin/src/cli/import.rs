@@ -115,6 +115,7 @@ pub(super) fn run(command: &Import, common: &Common) -> anyhow::Result<()> {
         say(&format!("{} more lines are bad", told - TOLD));
     }
     common.output.one(&json!({
-        "lines": done.lines, "lines_before": done.before, "facts": done.facts, "repeats": done.repeats, "bad_lines": done.bad,
+        "lines": done.lines, "lines_before": done.before, "facts": done.facts, "repeats": done.repeats, "erased": done.erased,
+        "bad_lines": done.bad,
     }))
 }

@@ -3,7 +3,7 @@
 use anyhow::{Context as _, ensure};
 use causeway_origin::audit::Said;
 use causeway_origin::links::{self as of, Tie};
-use causeway_origin::{clock, describe, store};
+use causeway_origin::{clock, describe};
 use causeway_shared::fact::Fact;
 use causeway_shared::ids::{AlternateId, FactId, Millis, VisitorId};
 use causeway_shared::limits;
@@ -153,10 +153,10 @@ fn add(command: &Add, common: &Common) -> anyhow::Result<()> {
     let now = clock::now();
     let mut facts = Vec::new();
     for (visitor, what) in of::tie(&tenant, visitor(&command.visitor)?, &tie)?.into_iter().flatten() {
-        let known = store::find_visitor(&opened.conn, tenant.no, visitor)?;
-        ensure!(known.is_some(), "the tenant's store does not have the visitor {visitor}");
         facts.push(Fact { id: FactId::from_bytes(random()?), visitor, received: now, at: now, what });
     }
+    let unknown = |visitor| anyhow::anyhow!("the tenant's store does not have the visitor {visitor}");
+    let facts = of::said(&opened.conn, tenant.no, facts)?.map_err(unknown)?;
     put_facts(&mut opened, &tenant, facts, Some(command.why.said()))?;
     let pair = |other: &String| {
         of::check(&opened.conn, tenant.no, visitor(&command.visitor).ok()?, visitor(other).ok()?).ok()?

@@ -389,7 +389,7 @@ fn field_03_an_erased_members_first_login_that_comes_late_takes_the_browser_from
 fn field_20_what_a_pair_is_called_goes_with_either_of_the_two() {
     let mut origin = Origin::new();
     origin.send("demo", &[1, 2, 3].map(|v| page(visitor(v), 1, NOW)));
-    let what = |id| What::Evidence { id, weight: Weight::UNSURE, source: Source::Match };
+    let what = |id| What::Evidence { id, also: Vec::new(), weight: Weight::UNSURE, source: Source::Match };
     for (a, b) in [(1, 2), (2, 3)] {
         let id = AlternateId::pair(visitor(a), visitor(b));
         origin.admin("demo", &[a, b].map(|v| fact(visitor(v), 10 + a, NOW, what(id))));
@@ -438,7 +438,7 @@ fn what_is_not_sure_widens_no_erasure() {
         origin.send("demo", &logins);
         let pair = AlternateId::pair(visitor(1), visitor(2));
         let household = |v: u32| {
-            let what = What::Evidence { id: pair, weight: Weight(900), source: Source::Household };
+            let what = What::Evidence { id: pair, also: Vec::new(), weight: Weight(900), source: Source::Household };
             fact(visitor(v), 10, NOW + 1, what)
         };
         origin.admin("demo", &[household(1), household(2)]);

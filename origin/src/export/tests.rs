@@ -61,7 +61,12 @@ fn any(origin: &Origin, tenant: &str, n: u32, some: &mut impl FnMut(u32) -> u32)
                 who,
                 n,
                 at,
-                What::Evidence { id, weight: Weight(1 + some(999) as u16), source: person::Source::Household },
+                What::Evidence {
+                    id,
+                    also: Vec::new(),
+                    weight: Weight(1 + some(999) as u16),
+                    source: person::Source::Household,
+                },
             )
         }
         4..6 => fact(who, n, at, What::Alias { id, also, proven: true }),
@@ -120,7 +125,12 @@ fn life(origin: &mut Origin, seed: u8) -> Vec<(&'static str, Fact)> {
     }
     // A change that says who and why.
     let [one, two] = [visitor(28), visitor(29)];
-    let what = What::Evidence { id: AlternateId::pair(one, two), weight: Weight(1), source: person::Source::Match };
+    let what = What::Evidence {
+        id: AlternateId::pair(one, two),
+        also: Vec::new(),
+        weight: Weight(1),
+        source: person::Source::Match,
+    };
     let tie = fact(one, 999, NOW, what);
     let record = Record::said(
         vec![Checked { tenant: origin.tenant("demo").no, fact: tie.clone() }],

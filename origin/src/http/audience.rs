@@ -9,7 +9,7 @@ use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::IntoResponse as _;
-use axum::routing::{get, post, put};
+use axum::routing::{get, post};
 use causeway_shared::columns::Measure;
 use causeway_shared::filter::Filter;
 use causeway_shared::ids::Millis;
@@ -41,7 +41,7 @@ pub(super) fn routes() -> Router<Arc<App>> {
         .route("/admin/v1/audience/estimate", post(estimate))
         .route("/admin/v1/audience/members", post(members))
         .route("/admin/v1/audiences", get(list))
-        .route("/admin/v1/audiences/{segment}", put(keep).delete(let_go))
+        .route("/admin/v1/audiences/{segment}", get(show).put(keep).delete(let_go))
         .route("/admin/v1/audience/schedule", post(schedule))
 }
 
@@ -166,6 +166,18 @@ async fn list(State(app): State<Arc<App>>, request: Request) -> Answer {
     Ok(axum::Json(json!({ "audiences": told })).into_response())
 }
 
+async fn show(State(app): State<Arc<App>>, Place(segment): ById, request: Request) -> Answer {
+    let live = admit(&app, request.headers(), Role::Viewer).await?;
+    let (known, segment) = (tenant(live, which(request.uri()))?, number(&segment)?);
+    let found = live.readers.read(move |view| kept::list(view.conn, Some(known.no))).await?;
+    let kept = found.iter().find(|kept| kept.segment == segment).ok_or_else(unknown)?;
+    Ok(axum::Json(kept.told(&live.rules.tenants)).into_response())
+}
+
+fn unknown() -> ApiError {
+    ApiError::new(StatusCode::NOT_FOUND, "unknown_audience", "no audience is kept as that segment")
+}
+
 /// Keeps an audience as a segment from now on; the job writes it.
 async fn keep(State(app): State<Arc<App>>, Place(segment): ById, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
@@ -188,8 +200,7 @@ async fn let_go(State(app): State<Arc<App>>, Place(segment): ById, request: Requ
     let (known, segment) = (tenant(live, which(&parts.uri))?, number(&segment)?);
     let dropped = write(&app, move |conn| Ok(Kept::drop(conn, known.no, segment, clock::now())?)).await?;
     if !dropped.map_err(|e| unkept(&e))? {
-        let message = "no audience is kept as that segment";
-        return Err(ApiError::new(StatusCode::NOT_FOUND, "unknown_audience", message));
+        return Err(unknown());
     }
     Ok((StatusCode::ACCEPTED, axum::Json(json!({ "run": begun(live, Job::Materialise).await? }))).into_response())
 }

@@ -71,7 +71,11 @@ async fn ask(State(app): State<Arc<App>>, request: Request) -> Answer {
     let now = live.readers.read(move |view| erase::moment(view.conn, &known, &of, scope, clock::now())).await?;
     let fact = whom.fact(scope, now, random()?);
     let answer = json!({"receipt": fact.id.receipt(), "scope": scope.name()});
-    app.take_folded(&tenant, vec![fact], said).await?;
+    match app.take_folded(&tenant, vec![fact], said).await {
+        // It is durable, and the receipt says when it is done.
+        Err(e) if e.is(super::UNFOLDED) => {}
+        taken => taken?,
+    }
     Ok((StatusCode::ACCEPTED, axum::Json(answer)).into_response())
 }
 

@@ -40,6 +40,12 @@ impl ApiError {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, code, message)
     }
 
+    /// Whether it is this one.
+    #[must_use]
+    pub fn is(&self, code: &str) -> bool {
+        self.code == code
+    }
+
     /// The status.
     #[must_use]
     pub fn status(&self) -> StatusCode {

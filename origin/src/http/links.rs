@@ -17,9 +17,8 @@ use super::segments::{Answer, ByLookup, Place, read_json};
 use super::{ApiError, App, random};
 use crate::audit::Said;
 use crate::links::{LinkError, Tie};
-use crate::store::StoreError;
 use crate::tokens::Role;
-use crate::{clock, describe, links, store};
+use crate::{clock, describe, links};
 
 pub(super) fn routes() -> Router<Arc<App>> {
     Router::new()
@@ -71,26 +70,24 @@ async fn add(State(app): State<Arc<App>>, request: Request) -> Answer {
     let said = Said::token(&token, reason(why)?);
     let bad = |e: LinkError| ApiError::field(e.field(), e.code(), e.to_string());
     let of = links::tie(&tenant, visitor("visitor", &of)?, &tie).map_err(bad)?;
-    let (no, visitors) = (tenant.no, of.iter().flatten().map(|(visitor, _)| *visitor).collect::<Vec<_>>());
-    let unknown = live.readers.read(move |view| {
-        let unknown = |v| Ok(store::find_visitor(view.conn, no, v)?.is_none().then_some(v));
-        visitors.into_iter().map(unknown).collect::<Result<Vec<_>, StoreError>>()
-    });
-    if let Some(visitor) = unknown.await?.into_iter().flatten().next() {
-        let message = format!("the tenant's store does not have the visitor {visitor}");
-        return Err(ApiError::new(StatusCode::NOT_FOUND, "unknown_visitor", message));
-    }
     let now = clock::now();
     let mut facts = Vec::new();
     for (visitor, what) in of.into_iter().flatten() {
         facts.push(Fact { id: FactId::from_bytes(random()?), visitor, received: now, at: now, what });
     }
+    let no = tenant.no;
+    let facts = live.readers.read(move |view| links::said(view.conn, no, facts)).await?;
+    let unknown = |visitor| {
+        let message = format!("the tenant's store does not have the visitor {visitor}");
+        ApiError::new(StatusCode::NOT_FOUND, "unknown_visitor", message)
+    };
+    let facts = facts.map_err(unknown)?;
     app.take_folded(&tenant, facts, said).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
 /// Ends the first visitor's evidence with each id that connects the two. Answered once it is folded: who reads next sees
-/// two people.
+/// two people, unless others connect them.
 async fn unlink(State(app): State<Arc<App>>, Place((a, b)): ByLookup, request: Request) -> Answer {
     let (parts, _) = request.into_parts();
     let (live, token) = admit_as(&app, &parts.headers, Role::Operator).await?;
@@ -112,7 +109,12 @@ async fn unlink(State(app): State<Arc<App>>, Place((a, b)): ByLookup, request: R
     }
     app.take_folded(&tenant, facts, said).await?;
     let cancelled: Vec<_> = shared.keys().map(|id| describe::named(&tenant, *id)).collect();
-    Ok(axum::Json(json!({"visitor": a.to_string(), "from": b.to_string(), "cancelled": cancelled})).into_response())
+    // By evidence of others they may be one person still.
+    let no = tenant.no;
+    let now = live.readers.read(move |view| links::check(view.conn, no, a, b)).await?;
+    let connected = now.is_some_and(|checked| checked.connected);
+    let told = json!({"visitor": a.to_string(), "from": b.to_string(), "cancelled": cancelled, "connected": connected});
+    Ok(axum::Json(told).into_response())
 }
 
 fn visitor(field: &'static str, text: &str) -> Result<VisitorId, ApiError> {

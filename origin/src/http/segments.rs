@@ -125,6 +125,8 @@ async fn write(app: &App, whose: Meant, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
     admit(app, &parts.headers, Role::Operator).await?;
     let write: Write = read_json(body).await?;
+    // An extension that began before does not write what it read over this.
+    let _many = app.extending.read().await;
     let (tenant, visitor, map) = found(app, &parts, Role::Operator, whose, read::segments).await?;
     taken(app, &tenant, visitor, &write, clock::now().max(segments::after(&map, &write))).await?;
     let written = write.set.len() + write.remove.len();
@@ -138,7 +140,7 @@ async fn extend(app: &App, whose: Meant, segment: &str, request: Request) -> Ans
     let segment = SegmentId(segment.parse().map_err(bad)?);
     let Hours { hours } = read_json(body).await?;
     // From reading the expiry until the new one is acknowledged: two extensions add up, by the command too.
-    let _one = app.extending.lock().await;
+    let _one = app.extending.write().await;
     let data = app.config.data.clone();
     let alone = tokio::task::spawn_blocking(move || store::extending(&data)).await;
     let failed = |e: String| ApiError::unavailable("store", e);

@@ -283,7 +283,7 @@ fn retention_forgets_exactly_those_not_seen_and_a_dry_run_changes_nothing() {
 fn who_was_told_of_and_never_seen_is_forgotten_too() {
     let mut world = World::with(30);
     let pair = AlternateId::pair(visitor(1), visitor(2));
-    let what = What::Evidence { id: pair, weight: Weight(500), source: Source::Match };
+    let what = What::Evidence { id: pair, also: Vec::new(), weight: Weight(500), source: Source::Match };
     let tied = |v: u32, at| fact(visitor(v), 1, at, what.clone());
     world.origin.admin("demo", &[tied(1, NOW), tied(2, NOW + 35 * DAY_MS)]);
     world.origin.now = NOW + 40 * DAY_MS;

@@ -1,6 +1,7 @@
 //! Evidence rows: what ties a visitor to an alternate id. Only their times ever change.
 
 use causeway_shared::ids::{AltHash, AlternateId, KindCode, Millis, VisitorId};
+use causeway_shared::limits;
 use causeway_shared::person::{Evidence, Reason, Source, Weight};
 use rusqlite::{Connection, OptionalExtension as _};
 
@@ -128,6 +129,10 @@ pub(super) fn note(group: &Group<'_>, seen: Seen, received: Millis, touched: &mu
     let before = known.map(|(first, last, cancelled)| evidence(first, last, cancelled));
     let after = match before {
         Some(e) => evidence(e.first.min(received), e.last.max(received), e.cancelled),
+        None if is_over(group, seen)? => {
+            group.metrics.ids_over.add(1);
+            return Ok(());
+        }
         None => {
             let gone = has_withdrawn(group, seen.tenant, seen.visitor)?;
             let cancelled = cancelled(group.tx, seen.tenant, seen.visitor, seen.id)?;
@@ -150,6 +155,18 @@ pub(super) fn note(group: &Group<'_>, seen: Seen, received: Millis, touched: &mu
         touched.visitors.insert((seen.tenant, seen.visitor));
     }
     Ok(())
+}
+
+/// Whether a visitor was seen with so many ids that another which a page names is not kept: each costs as much as there are
+/// before it. A login is kept, as nobody can make one up.
+fn is_over(group: &Group<'_>, seen: Seen) -> Result<bool, StoreError> {
+    const READ: &str = "SELECT 1 FROM evidence WHERE tenant = ?1 AND visitor = ?2 LIMIT 1 OFFSET ?3";
+    let By::Page { proven } = seen.by else { return Ok(false) };
+    if proven && group.rules.tenants.by_no(seen.tenant)?.config.is_unique(seen.id.kind) {
+        return Ok(false);
+    }
+    let mut statement = group.tx.prepare_cached(READ)?;
+    Ok(statement.exists((seen.tenant.0, seen.visitor.as_bytes(), signed(limits::VISITOR_IDS as u64 - 1)))?)
 }
 
 fn put(group: &Group<'_>, tenant: TenantNo, e: &Evidence, flag: Option<u8>) -> Result<(), StoreError> {
@@ -196,8 +213,11 @@ pub(super) fn cancel(
     Ok(())
 }
 
-/// When a visitor's tie to an id was cancelled last.
-pub(super) fn cancelled(
+/// When a visitor's tie to an id, canonical, was cancelled last.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn cancelled(
     conn: &Connection,
     tenant: TenantNo,
     visitor: VisitorId,
@@ -309,7 +329,7 @@ pub fn of_visitor(conn: &Connection, tenant: TenantNo, visitor: VisitorId) -> Re
 }
 
 /// Whether an id was seen with more visitors than `most`, by evidence that says something and stands.
-pub(super) fn is_over(conn: &Connection, tenant: TenantNo, id: AlternateId, most: u32) -> Result<bool, StoreError> {
+pub(super) fn is_crowd(conn: &Connection, tenant: TenantNo, id: AlternateId, most: u32) -> Result<bool, StoreError> {
     // From its index alone.
     const READ: &str = "SELECT DISTINCT visitor FROM evidence INDEXED BY evidence_of_id
         WHERE tenant = ?1 AND kind = ?2 AND hash = ?3 AND weight > 0 AND ifnull(cancelled, -1) < last LIMIT 1 OFFSET ?4";

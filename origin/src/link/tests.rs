@@ -9,6 +9,7 @@ use causeway_shared::person::{Source, Weight};
 use causeway_shared::view::Stored;
 
 use crate::link::of_visitor;
+use crate::links::{self, Tie};
 use crate::testing::{NOW, Origin, alias, fact, page, snapshot, stored, visitor, withdrawal};
 
 const A: u32 = 1;
@@ -244,7 +245,7 @@ fn field_02_a_cancelled_link_gives_the_views_of_a_world_that_never_linked() {
 fn field_02_what_was_cancelled_does_not_come_back_with_less_sure_evidence_of_its_source() {
     let id = AlternateId::pair(visitor(A), visitor(B));
     let tie = |n, at, weight| {
-        let what = || What::Evidence { id, weight: Weight(weight), source: Source::Match };
+        let what = || What::Evidence { id, also: Vec::new(), weight: Weight(weight), source: Source::Match };
         [A, B].map(|of| fact(visitor(of), n, at, what()))
     };
     let ended = cancellation(A, 9, NOW + 5, id);
@@ -266,7 +267,7 @@ fn field_01_an_id_is_crowded_by_visitors_and_not_by_what_is_said_of_them_again()
     let mut origin = Origin::of_threshold(2, 0.5);
     let id = origin.id("demo", KindCode(2), "home");
     let tie = |n: u32, weight| {
-        let what = || What::Evidence { id, weight: Weight(weight), source: Source::Model };
+        let what = || What::Evidence { id, also: Vec::new(), weight: Weight(weight), source: Source::Model };
         [A, B].map(|of| fact(visitor(of), n, NOW + u64::from(n), what()))
     };
     for (n, weight) in [(1, 800), (2, 810), (3, 820)] {
@@ -275,9 +276,63 @@ fn field_01_an_id_is_crowded_by_visitors_and_not_by_what_is_said_of_them_again()
     }
     origin.admin(
         "demo",
-        &[fact(visitor(C), 4, NOW + 4, What::Evidence { id, weight: Weight(800), source: Source::Model })],
+        &[fact(
+            visitor(C),
+            4,
+            NOW + 4,
+            What::Evidence { id, also: Vec::new(), weight: Weight(800), source: Source::Model },
+        )],
     );
     assert_eq!(members(&origin, A), visitors(&[A]), "three are a crowd");
+}
+
+/// A link of a visitor by a raw partner id, as an operator says it.
+fn said_by_hand(origin: &mut Origin, of: u32, n: u32, at: causeway_shared::ids::Millis) {
+    let [kind, value, source] = ["partner", "p", "match"].map(|text| Some(text.to_owned()));
+    let tie = Tie { other: None, kind, value, weight: Some(0.9), source };
+    let tenant = origin.tenant("demo").clone();
+    let [Some((visitor, what)), None] = links::tie(&tenant, visitor(of), &tie).unwrap() else { unreachable!() };
+    let facts = links::said(&origin.conn, tenant.no, vec![fact(visitor, n, at, what)]).unwrap().unwrap();
+    origin.admin("demo", &facts);
+}
+
+fn together(origin: &Origin, a: u32, b: u32) -> bool {
+    let checked = links::check(&origin.conn, origin.tenant("demo").no, visitor(a), visitor(b)).unwrap();
+    checked.is_some_and(|checked| checked.connected)
+}
+
+#[test]
+fn s5_03_a_link_by_an_id_that_was_seen_before_the_keys_were_rotated_finds_it() {
+    let mut origin = Origin::of_threshold(100, 0.6);
+    let id = origin.id("demo", KindCode(2), "p");
+    origin.send("demo", &[page(visitor(A), 1, NOW), alias(visitor(A), 2, NOW, id), page(visitor(B), 1, NOW)]);
+    origin.change_keys("demo", |ring| {
+        let mut new = ring[0].clone();
+        (ring[0].stage, new.stage, new.id) = (Stage::Old, Stage::Active, ring[0].id + 1);
+        ring.push(new);
+    });
+    assert_ne!(origin.tenant("demo").keys.alternate.hash_alternate(KindCode(2), "p")[0], id.hash);
+    said_by_hand(&mut origin, B, 9, NOW + 1);
+    assert!(together(&origin, A, B));
+}
+
+#[test]
+fn s5_03_a_link_said_anew_counts_though_a_clock_ahead_had_ended_it() {
+    let mut origin = Origin::of_threshold(100, 0.6);
+    let id = origin.id("demo", KindCode(2), "p");
+    origin.send("demo", &[alias(visitor(A), 1, NOW + 180_000, id), alias(visitor(B), 1, NOW, id)]);
+    let last = links::last_seen(&origin.conn, origin.tenant("demo"), visitor(A), id).unwrap();
+    origin.admin("demo", &[links::cancellation(visitor(A), id, last, NOW, [1; 16])]);
+    assert!(!together(&origin, A, B));
+    said_by_hand(&mut origin, A, 9, NOW + 30_000);
+    assert!(together(&origin, A, B));
+    // Of who is erased nothing is said.
+    let erasure =
+        crate::erase::Whom::Visitor(visitor(A)).fact(causeway_shared::fact::Scope::Visitor, NOW + 40_000, [0; 16]);
+    origin.admin("demo", &[erasure]);
+    let what = What::Evidence { id, also: Vec::new(), weight: Weight(900), source: Source::Match };
+    let facts = vec![fact(visitor(A), 10, NOW + 50_000, what)];
+    assert_eq!(links::said(&origin.conn, origin.tenant("demo").no, facts).unwrap(), Err(visitor(A)));
 }
 
 #[test]

@@ -66,16 +66,32 @@ fn life(origin: &mut Origin, seed: u8) {
             1..4 => fact(who, n, at, What::Cancellation { id }),
             4..7 => page(who, n, at),
             7 => fact(who, n, at, What::Alias { id, also: Vec::new(), proven: false }),
-            8 => fact(who, n, at, What::Evidence { id, weight: Weight(300 + some(700) as u16), source: Source::Model }),
+            8 => fact(
+                who,
+                n,
+                at,
+                What::Evidence { id, also: Vec::new(), weight: Weight(300 + some(700) as u16), source: Source::Model },
+            ),
             9 | 10 => {
                 // Two visitors, each with a fact of its own; the second one comes later, or never.
                 let id = AlternateId::pair(who, visitor(1 + some(VISITORS)));
-                fact(who, n, at, What::Evidence { id, weight: Weight(300 + some(700) as u16), source: Source::Match })
+                fact(
+                    who,
+                    n,
+                    at,
+                    What::Evidence {
+                        id,
+                        also: Vec::new(),
+                        weight: Weight(300 + some(700) as u16),
+                        source: Source::Match,
+                    },
+                )
             }
             11 | 12 => {
                 let other = visitor(1 + some(VISITORS));
                 let (id, weight) = (AlternateId::pair(who, other), Weight(300 + some(700) as u16));
-                let tie = |of| fact(of, n, at, What::Evidence { id, weight, source: Source::Household });
+                let tie =
+                    |of| fact(of, n, at, What::Evidence { id, also: Vec::new(), weight, source: Source::Household });
                 origin.admin(tenant, &[tie(who), tie(other)]);
                 continue;
             }
@@ -299,12 +315,12 @@ fn ties(origin: &Origin, some: &mut impl FnMut(u32) -> u32) -> Vec<(Tie, Vec<Fac
                 let other = visitor(1 + some(VISITORS));
                 let id = AlternateId::pair(who, other);
                 for of in [who, other] {
-                    let what = What::Evidence { id, weight, source: Source::Match };
+                    let what = What::Evidence { id, also: Vec::new(), weight, source: Source::Match };
                     ties.entry((of, id)).or_default().push(fact(of, n, at, what));
                 }
             }
             1 => {
-                let what = What::Evidence { id, weight, source: Source::Device };
+                let what = What::Evidence { id, also: Vec::new(), weight, source: Source::Device };
                 ties.entry((who, id)).or_default().push(fact(who, n, at, what));
             }
             2 => ties.entry((who, id)).or_default().push(fact(

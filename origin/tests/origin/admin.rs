@@ -134,6 +134,8 @@ fn s2_02_segments_are_written_extended_and_asked_for_by_any_id() {
     let query = |body: &str| call(&viewer, "POST", &format!("{own}/query"), body);
     assert_eq!(query(r#"{"count": {"from": 8000, "to": 9000}}"#).json(), json!({ "count": 1 }));
     assert_eq!(query(r#"{"newest": 3}"#).json(), json!({ "segments": [8457] }));
+    assert_eq!(query(r#"{"newest": 3, "note": "unknown fields are ignored"}"#).status, 200);
+    assert_eq!([r#"{"newest": 3, "count": {"from": 1, "to": 2}}"#, "{}"].map(|both| query(both).status), [400, 400]);
     assert_eq!(query(r#"{"oldest": 3}"#).code(), "bad_json");
     let codes = [r#"{"set": [{"segment": 1, "expires_ms": 5}]}"#, "{}", "[", r#"{"remove": ["x"]}"#];
     let expected = ["expiry_out_of_range", "out_of_bounds", "bad_json", "bad_json"];

@@ -203,6 +203,9 @@ fn s4_04_an_audience_is_kept_as_a_segment_over_the_admin_side_and_by_the_command
     assert_eq!(listed.as_array().unwrap().len(), 2, "{listed}");
     let dropped = place.json(&["audience", "drop", "78", "--tenant", "demo"]);
     assert_eq!(dropped["refreshed"][0]["removed"], 10, "{dropped}");
+    let one = |segment: u32| origin.asked(&viewer, "GET", &format!("audiences/{segment}"), &Value::Null);
+    assert_eq!((one(77).status, &one(77).json()["segment"]), (200, &json!(77)));
+    assert_eq!((one(78).status, one(78).code()), (404, "unknown_audience".to_owned()));
     let dropped = origin.asked(&operator, "DELETE", "audiences/77", &Value::Null);
     assert_eq!(dropped.status, 202);
     ended(&origin, &operator, &dropped.json()["run"]);

@@ -136,6 +136,25 @@ fn field_23_a_store_that_is_no_store_any_more_is_replaced_and_codes_given_since_
 }
 
 #[test]
+fn field_23_a_token_that_was_revoked_since_the_backup_stays_revoked() {
+    let place = Place::new();
+    let token = |role: &str| place.json(&["token", "create", "--role", role, "--name", role]);
+    let text = |made: &serde_json::Value| made["token"].as_str().unwrap().to_owned();
+    let number = |made: &serde_json::Value| made["id"].to_string();
+    let (revoked, kept) = (token("privacy"), token("viewer"));
+    let to = place.path().join("backup");
+    let to = to.to_str().unwrap();
+    place.json(&["backup", "--to", to]);
+    place.json(&["token", "revoke", &number(&revoked)]);
+    let since = token("operator");
+    place.json(&["restore", "--from", to, "--yes"]);
+    assert!(token("viewer")["id"].as_u64() > since["id"].as_u64(), "a number is never given twice");
+    let origin = place.serve();
+    let asks = |made| origin.admin(&text(made), "jobs").status;
+    assert_eq!([&revoked, &kept, &since].map(asks), [401, 200, 200]);
+}
+
+#[test]
 fn field_23_a_restore_that_was_cut_is_finished_by_another_with_all_that_the_first_knew() {
     let place = Place::new();
     let data = place.path().join("data");

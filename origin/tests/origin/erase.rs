@@ -162,6 +162,7 @@ fn field_02_a_wrong_link_is_undone_over_http_and_by_the_command() {
     let path = |a: VisitorId, b: VisitorId| format!("links/{a}/{b}?tenant=demo");
     let answer = ask(&origin, &token, "DELETE", &path(visitor(1), visitor(2)), &Value::Null);
     assert_eq!((answer.status, answer.json()["cancelled"].as_array().unwrap().len()), (200, 1));
+    assert_eq!(answer.json()["connected"], false);
     assert_eq!([1, 2, 3].map(devices), [1, 2, 2]);
     let again = ask(&origin, &token, "DELETE", &path(visitor(1), visitor(2)), &Value::Null);
     assert_eq!((again.status, again.code().as_str()), (404, "not_linked"));
@@ -186,4 +187,22 @@ fn field_02_a_wrong_link_is_undone_over_http_and_by_the_command() {
     let again = |v| Fact { received: now(), at: now(), ..origin.login(visitor(v), 7, "ann") };
     origin.send(&[again(3), again(2)]);
     assert_eq!([2, 3].map(devices), [2, 2]);
+}
+
+#[test]
+fn field_07_an_erasure_that_is_durable_has_its_receipt_though_the_store_is_held() {
+    let place = Place::new();
+    let origin = place.serve();
+    person(&origin, 1..=1);
+    let privacy = place.token("privacy");
+    let held = hold(&place, "causeway.db");
+    let answer = ask(&origin, &privacy, "POST", "erase?tenant=demo", &json!({"kind": "member", "value": "ann"}));
+    drop(held);
+    assert_eq!(answer.status, 202, "{}", answer.text());
+    let receipt = answer.json()["receipt"].as_str().unwrap().to_owned();
+    // What waits is folded with what comes next.
+    origin.send(&[page(visitor(4), 1)]);
+    assert!(tombstone(&place, 1));
+    let progress = ask(&origin, &privacy, "GET", &format!("erase/{receipt}?tenant=demo"), &Value::Null);
+    assert_eq!(progress.status, 200);
 }

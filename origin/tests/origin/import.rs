@@ -94,7 +94,10 @@ fn s2_07_broken_lines_are_named_by_their_number_and_the_rest_goes_in() {
     ];
     assert_eq!(codes, expected, "{said}");
     let summary: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(summary, json!({ "lines": 11, "lines_before": 0, "facts": 2, "repeats": 0, "bad_lines": 7 }));
+    assert_eq!(
+        summary,
+        json!({ "lines": 11, "lines_before": 0, "facts": 2, "repeats": 0, "erased": 0, "bad_lines": 7 })
+    );
     assert_eq!((count(&place, a), count(&place, b)), (json!(3), json!(1)));
 }
 
@@ -164,7 +167,7 @@ fn adcp_one_impression_seen_under_two_ids_counts_once_for_their_person() {
     // The origin serves meanwhile.
     let file = write(&place, "events.csv", lines.join("\n").as_bytes());
     let done = place.json(&["import", "events", &file, "--tenant", "demo"]);
-    assert_eq!(done, json!({ "lines": 15, "lines_before": 0, "facts": 10, "repeats": 0, "bad_lines": 4 }));
+    assert_eq!(done, json!({ "lines": 15, "lines_before": 0, "facts": 10, "repeats": 0, "erased": 0, "bad_lines": 4 }));
     // The same lines in another file, and as something they are not.
     let again = write(&place, "again.csv", format!("{}\n", lines.join("\n")).as_bytes());
     let done = place.json(&["import", "events", &again, "--tenant", "demo"]);

@@ -85,6 +85,33 @@ fn s5_03_links_add_join_from_the_threshold_on_and_an_unlink_ends_them() {
 }
 
 #[test]
+fn field_02_an_unlink_says_whether_others_connect_the_two_still() {
+    let place = Place::with(TENANTS);
+    let origin = place.serve();
+    origin.send(&(1..=3).map(|n| page(visitor(n), n)).collect::<Vec<_>>());
+    // A ring of three: of each two the third knows.
+    for (value, of) in [("r1", [1, 2]), ("r2", [2, 3]), ("r3", [1, 3])] {
+        for v in of.map(id) {
+            let add =
+                ["links", "add", &v, "--kind", "household", "--value", value, "--weight", "0.9", "--source", "match"];
+            place.json(&[&add[..], &["--tenant", "demo"]].concat());
+        }
+    }
+    let token = place.token("operator");
+    let unlink =
+        |a: u32, b: u32| origin.asked(&token, "DELETE", &format!("links/{}/{}", id(a), id(b)), &Value::Null).json();
+    assert_eq!(check(&place, 1, 2)["connected"], true);
+    assert_eq!(unlink(1, 2)["connected"], true, "over the third");
+    assert_eq!(check(&place, 1, 2)["connected"], true);
+    assert_eq!(unlink(1, 3)["connected"], false);
+    // Of who is erased nothing is linked.
+    place.json(&["erase", "--visitor", &id(1), "--yes", "--tenant", "demo"]);
+    let link = json!({ "visitor": id(1), "other": id(2), "weight": 0.9, "source": "match" });
+    let refused = origin.asked(&token, "POST", "links", &link);
+    assert_eq!((refused.status, refused.code()), (404, "unknown_visitor".to_owned()));
+}
+
+#[test]
 fn s5_03_a_link_that_cannot_be_is_refused_and_says_why() {
     let place = Place::with(TENANTS);
     let origin = place.serve();

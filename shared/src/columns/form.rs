@@ -6,7 +6,7 @@
 //! segments, and each one's id, and its rows as a list (0) or as bits (1). Numbers of a fixed width have the lowest byte first,
 //! all others are packed ([`crate::packed`]).
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::numbers::{Codes, Numbers};
 use super::partition::Partition;
@@ -29,7 +29,8 @@ impl People {
         self.partitions.get(at).map(Partition::to_bytes).unwrap_or_default()
     }
 
-    /// What stands for all partitions; to be written after the last of them.
+    /// What stands for all partitions; to be written after the last of them. A text that nobody has any more may be of
+    /// somebody who is erased: its place is empty.
     #[must_use]
     pub fn pack_names(&self) -> Vec<u8> {
         let mut to = Vec::new();
@@ -41,13 +42,25 @@ impl People {
         for (token, texts) in &self.texts {
             packed::put(&mut to, token.0.into());
             packed::put(&mut to, texts.values.len() as u64);
-            texts.values.iter().for_each(|value| packed::put_row(&mut to, &value.pack()));
+            let used = self.used(*token);
+            for (value, place) in texts.values.iter().zip(0..) {
+                let packed = if used.contains(&place) { value.pack() } else { Vec::new() };
+                packed::put_row(&mut to, &packed);
+            }
         }
         let mut names: Vec<(u16, &String)> = self.events.iter().map(|(name, place)| (*place, name)).collect();
         names.sort_unstable();
         packed::put(&mut to, names.len() as u64);
         names.iter().for_each(|(_, name)| packed::put_row(&mut to, name.as_bytes()));
         to
+    }
+
+    /// The places of an attribute's texts that somebody has.
+    fn used(&self, token: Token) -> BTreeSet<i64> {
+        let column = self.columns.get(&Key::Attribute(token)).copied();
+        column.map_or_else(BTreeSet::new, |column| {
+            self.partitions.iter().flat_map(|partition| partition.numbers_of(column)).collect()
+        })
     }
 
     /// Where everybody lies; of one that lies at two places only the last is alive.
@@ -87,7 +100,10 @@ impl Unpacking {
         for _ in 0..from.count(MOST)? {
             let of_token = texts.entry(Token(u16::try_from(from.number()?).ok()?)).or_default();
             for _ in 0..from.count(MOST)? {
-                of_token.code(&Value::read(from.row()?)?);
+                match from.row()? {
+                    [] => of_token.values.push(Value::String(String::new())),
+                    packed => drop(of_token.code(&Value::read(packed)?)),
+                }
             }
         }
         let mut events = BTreeMap::new();

@@ -122,6 +122,7 @@ impl Partition {
         }
     }
 
+    /// A row that is dead says nothing any more, of nobody: who it was may be erased.
     pub(super) fn kill(&mut self, slot: usize) {
         for bucket in self.buckets.iter_mut().skip(slot).take(1) {
             if *bucket != DEAD {
@@ -129,6 +130,13 @@ impl Partition {
             }
             *bucket = DEAD;
         }
+        self.write(slot, VisitorId::NOBODY, &[]);
+    }
+
+    /// The numbers that living rows have in a column.
+    pub(super) fn numbers_of(&self, column: usize) -> impl Iterator<Item = i64> + '_ {
+        let column = self.columns.get(column);
+        (0..self.rows()).filter_map(move |slot| column?.get(slot))
     }
 
     /// Leaves dead rows out: all others move together.

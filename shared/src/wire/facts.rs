@@ -115,8 +115,14 @@ fn put_fact(e: &mut Encoder<'_>, fact: &Fact) -> Written {
             put_erased_id(e, id.as_ref(), also)?;
             e
         }
-        What::Evidence { id, weight, source } => {
-            e.array(5)?.u8(11)?.u8(id.kind.0)?.bytes(&id.hash.0)?.u16(weight.0)?.u8(source.code())?
+        What::Evidence { id, also, weight, source } => {
+            e.array(if also.is_empty() { 5 } else { 6 })?.u8(11)?;
+            e.u8(id.kind.0)?.bytes(&id.hash.0)?.u16(weight.0)?.u8(source.code())?;
+            if !also.is_empty() {
+                e.array(also.len() as u64)?;
+                also.iter().try_for_each(|hash| e.bytes(&hash.0).map(drop))?;
+            }
+            e
         }
         What::Exposure { experiment, arm } => e.array(3)?.u8(9)?.u32(*experiment)?.u8(*arm)?,
         What::Unit { campaign, number } => e.array(3)?.u8(10)?.u32(*campaign)?.u32(*number)?,
@@ -228,7 +234,9 @@ fn what(d: &mut Decoder<'_>) -> Result<What, WireError> {
             if !(Weight(1)..=Weight::UNSURE).contains(&weight) {
                 return Err(WireError::Range);
             }
-            (5, What::Evidence { id, weight, source })
+            let has_others = fields > 5;
+            let also = has_others.then(|| parts::values(d, limits::KEYS_A_PURPOSE, parts::alt_hash)).transpose()?;
+            (if has_others { 6 } else { 5 }, What::Evidence { id, also: also.unwrap_or_default(), weight, source })
         }
         10 => (3, What::Unit { campaign: d.u32()?, number: d.u32()? }),
         _ => return Err(WireError::UnknownForm),

@@ -99,6 +99,9 @@ impl Call {
     }
 }
 
+/// What the shell puts behind the address of a click that is to come again.
+const AGAIN: &str = "?again";
+
 /// An answer that waits until its facts are with the origin.
 #[derive(Debug)]
 pub struct Waiting {
@@ -263,6 +266,9 @@ pub fn resume_with(world: &mut World, call: Call, turn: u32, values: &[u8], faul
 
 /// The answer is made; facts go to the queue, before it or after it.
 fn answer(world: &mut World, call: Call, outcome: Outcome) {
+    if outcome.head.gone && call.asked.kind == Kind::Pixel && !call.asked.path.ends_with(AGAIN) {
+        return come_again(world, call);
+    }
     let Outcome { head, facts, .. } = &outcome;
     world.check.emitted(&call, &outcome);
     if head.facts == 0 {
@@ -286,6 +292,16 @@ fn answer(world: &mut World, call: Call, outcome: Outcome) {
         sync::deliver_directly(world, location, batch, None);
         leave(world, call, outcome);
     }
+}
+
+/// A click that was not served comes again, once, as the shell tells its browser.
+fn come_again(world: &mut World, mut call: Call) {
+    call.asked.path.push_str(AGAIN);
+    (call.reads, call.settled) = (0, None);
+    [&mut call.given, &mut call.coming].into_iter().for_each(Vec::clear);
+    call.wanted.clear();
+    let after = world.dice.between(5, 300);
+    world.later(after, Event::Arrive(Box::new(call)));
 }
 
 /// The origin took the facts of a call that waited, or did not.

@@ -225,7 +225,7 @@ fn tie(world: &mut World) {
     let others: Vec<VisitorId> = there.into_iter().filter(|(t, v)| *t == tenant && *v != one).map(|(_, v)| v).collect();
     let Some(other) = world.dice.pick(&others).copied() else { return };
     let weight = u16::try_from(world.dice.between(300, 999)).map_or(Weight::UNSURE, Weight);
-    let what = What::Evidence { id: AlternateId::pair(one, other), weight, source: Source::Match };
+    let what = What::Evidence { id: AlternateId::pair(one, other), also: Vec::new(), weight, source: Source::Match };
     [one, other].into_iter().for_each(|visitor| say(world, &tenant, visitor, what.clone()));
 }
 

@@ -176,11 +176,11 @@ impl Walk<'_, '_> {
 
     /// The visitors that an id leads to.
     fn led_to(&mut self, id: AlternateId) -> Result<Vec<VisitorId>, StoreError> {
-        let is_over = evidence::is_over(self.group.tx, self.tenant, id, self.config.crowd(id.kind))?;
+        let is_crowd = evidence::is_crowd(self.group.tx, self.tenant, id, self.config.crowd(id.kind))?;
         // Where rows may be wrong, only who is said to is believed to speak.
         let speaks = !self.touched.of_rows || self.course.speakers.contains_key(&(self.tenant, id));
-        match self.config.class(id.kind, is_over) {
-            Class::Unique if is_over && speaks => self.speaker(id),
+        match self.config.class(id.kind, is_crowd) {
+            Class::Unique if is_crowd && speaks => self.speaker(id),
             Class::Crowded => self.linked_until_now(id),
             Class::Unique | Class::Shared => self.holders(id),
         }

@@ -200,10 +200,38 @@ fn of(origin: &Origin, id: AlternateId) -> usize {
 }
 
 #[test]
+fn s5_08_a_page_that_names_ever_new_ids_costs_no_more_however_many() {
+    let each = |ids: u32| {
+        let mut origin = Origin::new();
+        let seen = |origin: &Origin, n: u32| {
+            alias(visitor(1), n, NOW + u64::from(n), origin.id("demo", KindCode(2), &format!("p{n}")))
+        };
+        let facts: Vec<Fact> = (1..=ids).map(|n| seen(&origin, n)).collect();
+        facts.chunks(5_000).for_each(|some| drop(origin.send("demo", some)));
+        let next = seen(&origin, ids + 1);
+        let cost = cost(&mut origin, |origin| drop(origin.send("demo", &[next])));
+        // A login is kept, whatever came before it.
+        let login = origin.login(visitor(1), ids + 2, NOW + 99_999, "ann");
+        origin.send("demo", &[login, origin.login(visitor(2), 1, NOW, "ann")]);
+        assert_eq!(origin.person("demo", visitor(1)).devices, 2);
+        (cost, origin.metrics.ids_over.get())
+    };
+    let most = u32::try_from(limits::VISITOR_IDS).unwrap();
+    let ((few, last), (many, over)) = (each(most), each(20 * most));
+    assert_eq!((last, over), (1, u64::from(19 * most) + 1));
+    assert!(many.0 <= 2 * few.0, "{many:?} beside {few:?}");
+}
+
+#[test]
 fn s5_08_who_is_tied_unsurely_speaks_for_nobody() {
     let mut origin = Origin::of_threshold(2, 0.5);
     let tie = |v: u32, n, id, weight| {
-        fact(visitor(v), n, NOW + u64::from(n), What::Evidence { id, weight: Weight(weight), source: Source::Match })
+        fact(
+            visitor(v),
+            n,
+            NOW + u64::from(n),
+            What::Evidence { id, also: Vec::new(), weight: Weight(weight), source: Source::Match },
+        )
     };
     origin.send("demo", &[origin.login(visitor(1), 1, NOW, "shop"), origin.login(visitor(2), 1, NOW, "shop")]);
     origin.send("demo", &[page(visitor(3), 1, NOW), origin.login(visitor(5), 1, NOW, "other")]);

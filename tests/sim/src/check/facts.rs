@@ -73,7 +73,8 @@ fn compare(place: &str, owner: &Owner, expected: &Sums, profile: &Profile) -> Op
     let events = profile.events();
     let held = |(name, (count, last)): (&String, &(u64, [u64; 2]))| {
         let [least, most] = last.map(Minute::at);
-        events.total(name).exact() == Some(*count) && events.last(name).is_some_and(|last| (least..=most).contains(&last))
+        events.total(name).exact() == Some(*count)
+            && events.last(name).is_some_and(|last| (least..=most).contains(&last))
     };
     let fits = fits && events.iter().count() == expected.events.len() && expected.events.iter().all(held);
     (!fits).then(|| {
