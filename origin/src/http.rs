@@ -5,6 +5,7 @@ mod attributes;
 mod audience;
 mod audit;
 mod catalogue;
+mod dashboard;
 mod erase;
 mod error;
 mod experiments;
@@ -190,6 +191,7 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics))
         .route("/v1/sync", post(sync::sync))
+        .merge(dashboard::routes())
         .merge(admin::routes())
         .merge(segments::routes())
         .merge(experiments::routes())

@@ -40,7 +40,7 @@ pub struct Budget {
     pub daily: Option<Micros>,
     /// The zone's name in the time zone database (IANA).
     pub time_zone: String,
-    /// Whether it is spread over the day, and over the campaign's time.
+    /// Whether it is spread: the day's over the day, and without one all of it over the campaign's time.
     pub even: bool,
     /// From when on its ads are placed, and from when on not any more.
     pub starts: Millis,
@@ -125,8 +125,9 @@ impl Budget {
             let left = u128::from(left(budget?, spent));
             u64::try_from(left * u128::from(MINUTE_MS) / u128::from(until(end).max(HORIZON_MS))).ok()
         };
-        let (total, daily) =
-            (of(self.total, spent.ever, self.ends), of(self.daily, spent.today, day_ends.min(self.ends)));
+        // Over the day where there is a budget for it: then the one in all bounds, and is spent as fast as that goes.
+        let last = if self.daily.is_some() { now } else { self.ends };
+        let (total, daily) = (of(self.total, spent.ever, last), of(self.daily, spent.today, day_ends.min(self.ends)));
         total.into_iter().chain(daily).min().unwrap_or(0)
     }
 }
@@ -244,6 +245,9 @@ mod tests {
         assert_eq!(ends.rate(spent, ends.ends, NOW + DAY_MS), 0, "it is over");
         assert_eq!(Budget { starts: NOW + 1, ..ends.clone() }.rate(spent, NOW, NOW + DAY_MS), 0, "it has not begun");
         assert_eq!(ends.left(spent), 100_000);
+        // With a budget for the day the one in all is no reason to spend less of it.
+        let both = Budget { ends: NOW + 30 * DAY_MS, ..budget(Bid::CpmMicros(1), Some(1_000), Some(100), true) };
+        assert_eq!(both.rate(Spent::default(), NOW, NOW + DAY_MS), 100_000 / 1_440);
     }
 
     /// A day of a campaign that would cost `full(minute)` events a minute if it took part in all calls: gives what was

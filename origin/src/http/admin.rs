@@ -261,6 +261,7 @@ mod tests {
             include_str!("sends.rs"),
             include_str!("audit.rs"),
             include_str!("catalogue.rs"),
+            include_str!("dashboard.rs"),
             include_str!("erase.rs"),
             include_str!("experiments.rs"),
             include_str!("jobs.rs"),
