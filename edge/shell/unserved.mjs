@@ -8,14 +8,15 @@ import { json } from "./json.mjs";
  * answer that no page reads.
  */
 export function unserved(request, reason) {
-  const { pathname, search } = new URL(request.url);
+  const { pathname, search, searchParams } = new URL(request.url);
   if (request.method === "OPTIONS") return preflight(request);
   if (pathname === "/healthz") return json({ error: { code: "misconfigured", message: "see the worker's log" } }, 503);
   // No script is better than one that is none.
   if (pathname === "/causeway.js") return new Response(null, { status: 503, headers: { "cache-control": "no-store" } });
   if (pathname === "/v1/events" || (pathname === "/v1/me" && request.method === "DELETE")) return retry(request);
-  if (pathname.startsWith("/v1/c/") && search === "") {
-    return new Response(null, { status: 302, headers: { location: `${pathname}?again`, "cache-control": "no-store" } });
+  if (pathname.startsWith("/v1/c/") && !searchParams.has("again")) {
+    const location = `${pathname}${search === "" ? "?" : `${search}&`}again`;
+    return new Response(null, { status: 302, headers: { location, "cache-control": "no-store" } });
   }
   const nothing = { visitor: null, person: null, decisions: [], catalogue: null, kv_reads: 0, consent: "none", reason };
   return json(nothing, 200, readable(request));

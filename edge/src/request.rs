@@ -61,7 +61,7 @@ impl<'a> Request<'a> {
             own_origin,
             host,
             path,
-            is_again: query == "again",
+            is_again: query.split('&').any(|part| part == "again"),
             values,
             too_long,
             extra,

@@ -5,7 +5,7 @@
 pub mod answer;
 pub mod deliver;
 pub mod follow;
-pub(crate) mod keep;
+mod keep;
 pub mod kept;
 pub mod person;
 pub mod refresh;
@@ -79,6 +79,9 @@ impl Audience {
 pub fn note(group: &Group<'_>, changed: &[Changed], linked: &Linked) -> Result<(), StoreError> {
     const OF_VISITOR: &str = "SELECT person FROM visitors WHERE tenant = ?1 AND visitor = ?2";
     const NOTE: &str = "INSERT INTO people_changed (person) VALUES (?1)";
+    // Columns of before it may hold somebody who is erased.
+    const ERASED: &str =
+        "UPDATE meta SET columns_erased = ifnull((SELECT seq FROM sqlite_sequence WHERE name = 'people_changed'), 0)";
     let mut people: BTreeSet<PersonNo> = linked.rows.clone();
     people.extend(linked.people.iter().map(|change| change.person));
     people.extend(changed.iter().map(|changed| changed.person));
@@ -89,6 +92,9 @@ pub fn note(group: &Group<'_>, changed: &[Changed], linked: &Linked) -> Result<(
     }
     let mut note = group.tx.prepare_cached(NOTE)?;
     people.into_iter().try_for_each(|person| note.execute([person.0]).map(drop))?;
+    if !linked.erased.is_empty() {
+        group.tx.execute(ERASED, [])?;
+    }
     forget(group.tx, KEPT)
 }
 

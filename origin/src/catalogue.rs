@@ -8,7 +8,7 @@ pub mod schema;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_shared::budget::Budget;
 use causeway_shared::experiment::Experiment;
@@ -97,26 +97,44 @@ pub fn kept(conn: &Connection, tenant: TenantNo, version: Option<u32>) -> Result
     Ok(found.optional()?)
 }
 
-/// The experiments of each tenant's current version, and what those count that were in an earlier one.
+/// The experiments of each tenant's current version.
 #[derive(Debug, Clone, Default)]
-pub struct Experiments {
-    current: BTreeMap<TenantNo, Vec<Experiment>>,
-    conversions: BTreeMap<TenantNo, BTreeMap<u32, String>>,
-}
+pub struct Experiments(BTreeMap<TenantNo, Vec<Experiment>>);
 
 impl Experiments {
     /// A tenant's.
     #[must_use]
     pub fn of(&self, tenant: TenantNo) -> &[Experiment] {
-        self.current.get(&tenant).map_or(&[], Vec::as_slice)
+        self.0.get(&tenant).map_or(&[], Vec::as_slice)
+    }
+}
+
+/// What experiments count as conversions. One that is out of the catalogue goes on for as long as conversions are kept: its
+/// people convert later.
+#[derive(Debug, Clone, Default)]
+pub struct Counted(BTreeMap<TenantNo, Conversions>);
+
+/// A tenant's.
+#[derive(Debug, Clone, Default)]
+pub struct Conversions {
+    /// By the experiment's code.
+    pub of: BTreeMap<u32, String>,
+    /// All of them.
+    pub names: BTreeSet<String>,
+}
+
+impl Counted {
+    /// A tenant's.
+    #[must_use]
+    pub fn of(&self, tenant: TenantNo) -> &Conversions {
+        static NONE: Conversions = Conversions { of: BTreeMap::new(), names: BTreeSet::new() };
+        self.0.get(&tenant).unwrap_or(&NONE)
     }
 
-    /// What each of a tenant's experiments counts as a conversion, by its code, also of one that is out of the catalogue:
-    /// its people convert later.
-    #[must_use]
-    pub fn conversions(&self, tenant: TenantNo) -> BTreeMap<u32, &str> {
-        let ever = self.conversions.get(&tenant).into_iter().flatten().map(|(code, name)| (*code, name.as_str()));
-        ever.chain(self.of(tenant).iter().map(|of| (of.code, of.conversion.as_str()))).collect()
+    fn add(&mut self, tenant: TenantNo, experiment: u32, name: String) {
+        let conversions = self.0.entry(tenant).or_default();
+        conversions.names.insert(name.clone());
+        conversions.of.insert(experiment, name);
     }
 }
 
@@ -133,21 +151,33 @@ impl Budgets {
     }
 }
 
-/// Reads the experiments of all current versions, and what those of earlier ones count.
+/// Reads the experiments of all current versions.
 ///
 /// # Errors
 /// [`StoreError`].
 pub fn experiments(conn: &Connection) -> Result<Experiments, StoreError> {
     const READ: &str =
         "SELECT tenant, experiments FROM catalogue_current CROSS JOIN catalogues USING (tenant, version)";
-    const EVER: &str = "SELECT tenant, code, conversion FROM catalogue_codes WHERE conversion IS NOT NULL";
-    let mut conversions: BTreeMap<TenantNo, BTreeMap<u32, String>> = BTreeMap::new();
-    let mut statement = conn.prepare_cached(EVER)?;
-    let mut rows = statement.query([])?;
+    of_current(conn, READ).map(Experiments)
+}
+
+/// Reads what experiments count at a time, beside those of the current versions.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn counted(conn: &Connection, current: &Experiments, now: Millis) -> Result<Counted, StoreError> {
+    const READ: &str = "SELECT tenant, code, conversion FROM catalogue_codes
+        WHERE conversion IS NOT NULL AND ifnull(conversion_until, ?1) >= ?1";
+    let mut counted = Counted::default();
+    let mut statement = conn.prepare_cached(READ)?;
+    let mut rows = statement.query([signed(now.saturating_sub(limits::CONVERSION_DAYS * 86_400_000))])?;
     while let Some(row) = rows.next()? {
-        conversions.entry(TenantNo(row.get(0)?)).or_default().insert(row.get(1)?, row.get(2)?);
+        counted.add(TenantNo(row.get(0)?), row.get(1)?, row.get(2)?);
     }
-    Ok(Experiments { current: of_current(conn, READ)?, conversions })
+    for (tenant, experiments) in &current.0 {
+        experiments.iter().for_each(|of| counted.add(*tenant, of.code, of.conversion.clone()));
+    }
+    Ok(counted)
 }
 
 /// Reads the budgets of all current versions.
@@ -338,7 +368,10 @@ fn make_current(group: &mut Group<'_>, tenant: TenantNo, version: u32) -> Result
     const CURRENT: &str = "INSERT INTO catalogue_current (tenant, version, since) VALUES (?1, ?2, ?3)
         ON CONFLICT DO UPDATE SET version = excluded.version, since = excluded.since";
     const SETTLED: &str = "UPDATE catalogues SET replaced = NULL WHERE tenant = ?1 AND version = ?2";
-    const CONVERSIONS: &str = "UPDATE catalogue_codes SET conversion = ifnull(e.value ->> '$.conversion', 'purchase')
+    const OUT: &str = "UPDATE catalogue_codes SET conversion_until = ?2
+        WHERE tenant = ?1 AND conversion IS NOT NULL AND conversion_until IS NULL";
+    const CONVERSIONS: &str = "UPDATE catalogue_codes
+        SET conversion = ifnull(e.value ->> '$.conversion', 'purchase'), conversion_until = NULL
         FROM catalogues c, json_each(c.experiments) e WHERE c.tenant = ?1 AND c.version = ?2
             AND catalogue_codes.tenant = ?1 AND sort = 'experiment' AND code = e.value ->> '$.code'";
     // What is handed out from now on is above what was before.
@@ -347,6 +380,7 @@ fn make_current(group: &mut Group<'_>, tenant: TenantNo, version: u32) -> Result
     group.tx.execute(REPLACED, (tenant.0, now))?;
     group.tx.execute(CURRENT, (tenant.0, version, now))?;
     group.tx.execute(SETTLED, (tenant.0, version))?;
+    group.tx.execute(OUT, (tenant.0, now))?;
     group.tx.execute(CONVERSIONS, (tenant.0, version))?;
     announce(group, tenant, version)?;
     for old in outdated(group.tx, tenant)?.into_iter().filter(|old| old.there) {

@@ -70,7 +70,7 @@ pub fn of_person(conn: &Connection, person: PersonNo) -> Result<Exposures, Store
 /// [`StoreError`].
 pub fn keep_conversions<'f>(
     conn: &Connection,
-    names: &BTreeSet<&str>,
+    names: &BTreeSet<String>,
     words: &Vocabulary,
     visitor: i64,
     facts: impl Iterator<Item = (Millis, &'f Fact)>,
@@ -86,7 +86,7 @@ pub fn keep_conversions<'f>(
     }
     let mut came: BTreeSet<&str> = BTreeSet::new();
     for (at, fact) in facts {
-        let Some((id, name, value)) = conversion(words, fact).filter(|(_, name, _)| names.contains(name)) else {
+        let Some((id, name, value)) = conversion(words, fact).filter(|(_, name, _)| names.contains(*name)) else {
             continue;
         };
         conn.prepare_cached(PUT)?.execute((visitor, signed(at), id.cast_signed(), name, value))?;

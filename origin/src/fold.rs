@@ -165,9 +165,9 @@ pub fn fold<'r>(group: &mut Group<'_>, records: &'r [impl AsRef<Record>]) -> Res
         folded.bills.add(&group.budgets, tenant, row, billed);
         units::keep_given(group.tx, tenant, facts_of())?;
         let config = &group.rules.tenants.by_no(tenant)?.config;
-        let counted: BTreeSet<&str> = group.experiments.conversions(tenant).into_values().collect();
         let timed = facts.iter().map(|placed| (placed.happened(), placed.fact));
-        let converted = experiment::keep_conversions(group.tx, &counted, &config.vocabulary, row, timed)?;
+        let converted =
+            experiment::keep_conversions(group.tx, &group.counted.of(tenant).names, &config.vocabulary, row, timed)?;
         if converted || facts_of().any(|fact| matches!(fact.what, What::Exposure { .. })) {
             folded.tested.push(row);
         }

@@ -1,13 +1,11 @@
 //! One transaction of the store, over records of the log and calls of the outbox: fold → link → publish.
 
-use std::path::Path;
-
 use causeway_shared::ids::{Epoch, Millis, Version};
 use causeway_shared::random::Random;
 use causeway_shared::wire::sync::{Publish, Verify};
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
-use crate::catalogue::{Budgets, Experiments};
+use crate::catalogue::{Budgets, Counted, Experiments};
 use crate::config::Config;
 use crate::erase::journal::Journal;
 use crate::intake::{Outbox, Record};
@@ -65,6 +63,8 @@ pub struct Group<'a> {
     pub names: Names,
     /// What is tested, by the current catalogues.
     pub experiments: Experiments,
+    /// What counts as conversions.
+    pub counted: Counted,
     /// What campaigns may spend, by the current catalogues.
     pub budgets: Budgets,
     counters: Counters,
@@ -74,8 +74,9 @@ impl<'a> Group<'a> {
     fn new(tx: &'a Transaction<'a>, rules: &'a Rules, metrics: &'a Metrics, given: Given) -> Result<Self, StoreError> {
         let Given { now, random } = given;
         let (experiments, budgets) = (catalogue::experiments(tx)?, catalogue::budgets(tx)?);
+        let counted = catalogue::counted(tx, &experiments, now)?;
         let (random, names, counters) = (Random::new(random), Names::default(), Counters::load(tx)?);
-        Ok(Self { tx, rules, metrics, now, random, names, experiments, budgets, counters })
+        Ok(Self { tx, rules, metrics, now, random, names, experiments, counted, budgets, counters })
     }
 
     /// A version that was never issued.
@@ -179,12 +180,6 @@ pub fn commit_with<T: AsRef<[R]>, R: AsRef<Record>>(
     // First, so that no erasure is in the store alone; one that is in the journal alone is applied at the next start.
     rules.journal.keep(&linked.erased, &asked)?;
     tx.commit()?;
-    if !linked.erased.is_empty()
-        && let Some(data) = conn.path().and_then(|path| Path::new(path).parent())
-        && let Err(e) = audience::keep::forget(data)
-    {
-        tracing::error!(error = %crate::chain(&e), "the file of columns cannot be removed: it names somebody who is erased");
-    }
     Ok(done)
 }
 

@@ -89,8 +89,15 @@ pub fn link(group: &mut Group<'_>, fresh: &[Linking<'_>], erasing: &[Erasing<'_>
             }
             if let What::Alias { id, also, proven } = &fact.what {
                 let said = &id.hash;
-                let id = alternates::resolve(group, *tenant, *id, also, &mut touched)?;
                 let by = By::Page { proven: *proven };
+                // Before anything of the id is kept.
+                if evidence::is_over(group, *tenant, *visitor, id.kind, by)?
+                    && !alternates::is_known(group.tx, *tenant, *id, also)?
+                {
+                    group.metrics.ids_over.add(1);
+                    continue;
+                }
+                let id = alternates::resolve(group, *tenant, *id, also, &mut touched)?;
                 let seen = evidence::Seen { tenant: *tenant, visitor: *visitor, id, by };
                 evidence::note(group, seen, fact.received, &mut touched)?;
                 let hashes: Vec<AltHash> = also.iter().copied().chain([*said]).collect();

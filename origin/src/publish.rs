@@ -23,7 +23,6 @@ use crate::read;
 use crate::rhythm::Told;
 use crate::store::{PersonNo, StoreError, TenantNo, signed, unsigned, visitor_at};
 use crate::tenants::Tenants;
-use crate::verify;
 pub(crate) use sweep::swept;
 
 /// How long a consumer may take to acknowledge what it was handed, in milliseconds.
@@ -266,17 +265,25 @@ pub fn acknowledge(group: &Group<'_>, applied: &[u64]) -> Result<(), StoreError>
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn set_back(conn: &rusqlite::Connection, now: Millis, sibling_publish_ms: Millis) -> Result<(), StoreError> {
+pub fn set_back(
+    conn: &rusqlite::Connection,
+    now: Millis,
+    sibling_publish_ms: Millis,
+    kv_settled_ms: Millis,
+) -> Result<(), StoreError> {
     const OUTBOX: &str = "UPDATE outbox SET due = iif(due > ?2 + ?4 + iif(kind = ?5, ?6, 0), ?1, due),
             handed = iif(handed > ?1 + ?4, ?1, handed),
             leased_until = iif(leased_until > ?3 + ?4, ?3, leased_until), late = iif(late > ?2 + ?4, ?2, late)
         WHERE due > ?2 + ?4 + iif(kind = ?5, ?6, 0) OR handed > ?1 + ?4 OR leased_until > ?3 + ?4 OR late > ?2 + ?4";
+    const VERIFIED: &str = "UPDATE verifications SET due = min(due, ?1), leased_until = min(leased_until, ?1)
+        WHERE due > ?2 OR leased_until > ?2";
     const PEOPLE: &str = "UPDATE people SET siblings_due = ?1 WHERE siblings_due > ?2";
     let after = |wait: Millis| signed(now.saturating_add(wait));
     let (step, kept) = (signed(STEP_MS), signed(limits::CATALOGUE_KEEP_MS));
     conn.execute(OUTBOX, [signed(now), after(LATE_MS), after(LEASE_MS), step, CATALOGUE.into(), kept])?;
     conn.execute(PEOPLE, [signed(now), after(sibling_publish_ms + STEP_MS)])?;
-    verify::set_back(conn, now, now.saturating_add(STEP_MS))
+    conn.execute(VERIFIED, [signed(now), after(kv_settled_ms + STEP_MS)])?;
+    Ok(())
 }
 
 /// A row that is due.

@@ -120,6 +120,7 @@ static MIGRATIONS: LazyLock<Migrations<'static>> = LazyLock::new(|| {
         M::up(include_str!("../sql/0025_sends.sql")),
         M::up(include_str!("../sql/0026_conversions.sql")),
         M::up(include_str!("../sql/0027_evidence.sql")),
+        M::up(include_str!("../sql/0028_columns_erased.sql")),
     ])
 });
 

@@ -439,17 +439,6 @@ fn of_tenants(conn: &Connection) -> Result<Vec<(TenantNo, Subject)>, StoreError>
     Ok(rows.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
 }
 
-/// Keys that are asked for from a time on that only a clock ahead gives are asked for now.
-///
-/// # Errors
-/// [`StoreError::Sqlite`].
-pub fn set_back(conn: &Connection, now: Millis, most: Millis) -> Result<(), StoreError> {
-    const BACK: &str = "UPDATE verifications SET due = min(due, ?1), leased_until = min(leased_until, ?1)
-        WHERE due > ?2 OR leased_until > ?2";
-    conn.execute(BACK, [signed(now), signed(most)])?;
-    Ok(())
-}
-
 /// Gives keys to a consumer that drains, each to one for a minute.
 ///
 /// # Errors

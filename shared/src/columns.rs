@@ -27,7 +27,7 @@ use crate::segments::SegmentId;
 use crate::time::{HourStamp, Minute};
 
 pub use evaluate::{Asked, Found, Unkept};
-pub use form::Unpacking;
+pub use form::{Unpacking, Used};
 use partition::Partition;
 
 /// Rows of a partition on average, when it is laid out: it may grow to more than double.

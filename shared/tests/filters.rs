@@ -9,7 +9,7 @@ use causeway_shared::actions::{
     Action, Actions, Entity, InsertionHash, Level, PackedActions, Unit, Verb, ViewType, Window,
 };
 use causeway_shared::attributes::{Dictionary, Finite, Kind, Token, Value};
-use causeway_shared::columns::{People, Row, Unpacking};
+use causeway_shared::columns::{People, Row, Unpacking, Used};
 use causeway_shared::events::Often;
 use causeway_shared::filter::{
     Answers, CountQuestion, Counted, Entities, Filter, History, Index, Person, Subject, Words, parse,
@@ -976,14 +976,15 @@ proptest! {
         let mut plain: BTreeMap<u64, (u16, Someone, Acts)> = BTreeMap::new();
         // Some partitions are kept after some writes, the others after some more; who was written since is written anew.
         let (began, ended, cut) = (kept.0.min(kept.1), kept.0.max(kept.1), kept.2);
-        let (mut blocks, mut names, mut since) = (Vec::new(), people.pack_names(), BTreeSet::new());
+        let (mut blocks, mut used, mut since) = (Vec::new(), Used::default(), BTreeSet::new());
+        let mut names = people.pack_names(&used);
         for (n, (person, bucket, said)) in writes.into_iter().enumerate() {
             if n == began {
-                blocks.extend((0..cut).map(|at| people.pack_partition(at)));
+                blocks.extend((0..cut).map(|at| people.pack_partition(at, &mut used)));
             }
             if n == ended {
-                blocks.extend((cut..people.partitions()).map(|at| people.pack_partition(at)));
-                names = people.pack_names();
+                blocks.extend((cut..people.partitions()).map(|at| people.pack_partition(at, &mut used)));
+                names = people.pack_names(&used);
             }
             if n >= began {
                 since.insert(person);
@@ -1092,7 +1093,9 @@ fn columns_of_damaged_bytes_are_none() {
     (0..20).for_each(|person| {
         ann().put(&mut people, person, person as u16 * 99, &[vec![AT.0], vec![], vec![], vec![], vec![]])
     });
-    let (block, names) = (people.pack_partition(0), people.pack_names());
+    let mut used = Used::default();
+    let block = people.pack_partition(0, &mut used);
+    let names = people.pack_names(&used);
     assert_eq!(unpack(&[&block], &names).map(|people| people.len()), Some(20));
     for end in 0..block.len() {
         assert!(unpack(&[&block[..end]], &names).is_none(), "{end}");

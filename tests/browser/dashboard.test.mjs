@@ -112,7 +112,8 @@ test("a_plan_of_a_job_is_shown_before_it_is_run_and_a_run_is_asked_for_twice", a
 test("a_visitor_is_looked_up_and_one_that_is_not_there_is_told_of", async () => {
   await page.getByRole("textbox", { name: "Id" }).fill(visitor);
   // Its page view comes by the queue, after a second.
-  for (;;) {
+  for (const end = Date.now() + PATIENCE; ; ) {
+    assert.ok(Date.now() < end, await page.locator("#person").innerText());
     await page.getByRole("button", { name: "Look up" }).click();
     const found = page.locator("#person").filter({ hasText: "1 pages" });
     if (await found.waitFor({ timeout: 1_000 }).then(() => true, () => false)) break;

@@ -1,7 +1,6 @@
 //! Keeps the columns as the store is: reads their file or builds them, and then writes the rows anew of whoever changed.
 
 use std::collections::BTreeSet;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -41,6 +40,8 @@ pub struct Follower {
     of: Of,
     /// The newest change that is in the file.
     kept: i64,
+    /// The newest with which somebody was erased.
+    erased: i64,
 }
 
 #[derive(Debug)]
@@ -62,7 +63,7 @@ impl Follower {
     pub fn new(data: &Path, audience: Audience) -> Result<Self, StoreError> {
         let conn = store::open_readonly(data)?;
         let of = Of { restore: 0, epoch: 0, seq: 0, hour: HourStamp(0) };
-        Ok(Self { data: data.to_owned(), conn, audience, doing: Doing::Nothing, of, kept: 0 })
+        Ok(Self { data: data.to_owned(), conn, audience, doing: Doing::Nothing, of, kept: 0, erased: 0 })
     }
 
     /// One step; whether another is to follow at once.
@@ -155,6 +156,7 @@ impl Follower {
         const READ: &str = "SELECT seq, person FROM people_changed WHERE seq > ?1 ORDER BY seq LIMIT ?2";
         let tx = self.conn.transaction()?;
         let (state, oldest) = (state(&tx)?, oldest(&tx)?);
+        self.erased = tx.query_row("SELECT columns_erased FROM meta", [], |row| row.get(0))?;
         // Somebody forgot changes that were not followed yet, the store is another one, or they were asked to.
         if oldest > self.of.seq + 1
             || state.seq < self.of.seq
@@ -205,11 +207,6 @@ impl Follower {
                         (self.doing, self.kept) = (Doing::Following, seq);
                         return Ok(false);
                     }
-                    // An erasure came between: what was written is gone.
-                    Err(source) if source.kind() == io::ErrorKind::NotFound => {
-                        self.doing = Doing::Following;
-                        return Ok(false);
-                    }
                     Err(source) => {
                         self.doing = Doing::Following;
                         return Err(failed(source));
@@ -221,9 +218,9 @@ impl Follower {
         Ok(true)
     }
 
-    /// Whether the file is to be written anew: much changed since, or there is none.
-    fn is_old(&self) -> bool {
-        self.is_beyond(LITTLE) || !keep::is_there(&self.data)
+    /// Whether the file is to be written anew: much changed since, or somebody in it may be erased.
+    pub(super) fn is_old(&self) -> bool {
+        self.is_beyond(LITTLE) || self.kept < self.erased
     }
 
     /// Whether more than so many changes are not in the file.
@@ -248,6 +245,8 @@ impl Follower {
                 std::thread::park_timeout(LOOK);
             }
         }
+        // What was committed until now.
+        while self.step(clock::now()).unwrap_or_default() {}
         if self.is_old() {
             while self.keep_or_say() {}
         }

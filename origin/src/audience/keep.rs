@@ -10,7 +10,7 @@ use std::fs::{self, File};
 use std::io::{self, BufReader, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
-use causeway_shared::columns::{People, Unpacking};
+use causeway_shared::columns::{People, Unpacking, Used};
 use causeway_shared::crc::crc32;
 use causeway_shared::packed::{self, Packed};
 use causeway_shared::time::HourStamp;
@@ -46,6 +46,8 @@ pub(super) struct Keeping {
     /// Tenants that are still to be written, their partitions counted, and the next partition of the first.
     left: Vec<(TenantNo, usize)>,
     next: usize,
+    /// The texts that people of its partitions have.
+    used: Used,
     bytes: u64,
 }
 
@@ -64,7 +66,7 @@ impl Keeping {
             packed::put(&mut head, unsigned(tenant.0));
             packed::put(&mut head, *partitions as u64);
         }
-        let mut keeping = Self { path, file, left, next: 0, bytes: 0 };
+        let mut keeping = Self { path, file, left, next: 0, used: Used::default(), bytes: 0 };
         keeping.write(&head)?;
         Ok(keeping)
     }
@@ -76,10 +78,12 @@ impl Keeping {
             return Err(io::Error::other("a tenant's columns are gone"));
         };
         if self.next < *partitions {
-            self.write(&people.pack_partition(self.next))?;
+            let block = people.pack_partition(self.next, &mut self.used);
+            self.write(&block)?;
             self.next += 1;
         } else {
-            self.write(&people.pack_names())?;
+            let block = people.pack_names(&std::mem::take(&mut self.used));
+            self.write(&block)?;
             self.left.remove(0);
             self.next = 0;
         }
@@ -102,23 +106,6 @@ impl Keeping {
         self.path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())?;
         Ok(self.bytes)
     }
-}
-
-/// The file goes, and the one that is being written: somebody in it is erased. It is written anew without them.
-pub(crate) fn forget(data: &Path) -> io::Result<()> {
-    let path = data.join(NAME);
-    for path in [path.with_extension("part"), path] {
-        match fs::remove_file(&path) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
-            _ => {}
-        }
-    }
-    Ok(())
-}
-
-/// Whether there is a file.
-pub(super) fn is_there(data: &Path) -> bool {
-    data.join(NAME).exists()
 }
 
 /// Columns from the file, and what they are of; `None` where there is none of use for `wanted`. `stop` is asked after each block.

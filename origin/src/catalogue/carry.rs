@@ -16,7 +16,7 @@ const TABLES: [(&str, &str, usize, &str); 6] = [
         OWN,
     ),
     ("catalogue_current", "tenant, version, since", 3, OWN),
-    ("catalogue_codes", "tenant, sort, id, code, conversion", 5, OWN),
+    ("catalogue_codes", "tenant, sort, id, code, conversion, conversion_until", 6, OWN),
     ("spend", "tenant, campaign, day, nanos", 4, "ON CONFLICT DO UPDATE SET nanos = max(nanos, excluded.nanos)"),
     ("units_given", "tenant, campaign, number", 3, OWN),
     // Numbers stay whose they are in the audit trail, and what was revoked stays revoked.
@@ -46,8 +46,8 @@ impl Before {
                 continue;
             }
             // An earlier release had no budgets, no limited offers, and did not know what old experiments count.
-            let there = |column| {
-                let missing = if column == "conversion" { "NULL" } else { "'[]'" };
+            let there = |column: &'static str| {
+                let missing = if column.starts_with("conversion") { "NULL" } else { "'[]'" };
                 Ok::<_, rusqlite::Error>(if conn.column_exists(None, name, column)? { column } else { missing })
             };
             let read = columns.split(", ").map(there).collect::<Result<Vec<_>, _>>()?.join(", ");

@@ -222,7 +222,7 @@ fn an_old_version_leaves_the_kv_though_the_origin_starts_anew_meanwhile() {
         origin.apply(document(&[("a", weight)])).unwrap();
         origin.settle(&mut kv);
     }
-    crate::publish::set_back(&origin.conn, origin.now, 60_000).unwrap();
+    crate::publish::set_back(&origin.conn, origin.now, 60_000, 120_000).unwrap();
     origin.settle(&mut kv);
     assert!(kv.contains_key("c:demo:1"), "not before a day");
     origin.now += limits::CATALOGUE_KEEP_MS;

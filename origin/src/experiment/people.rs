@@ -12,7 +12,7 @@ use causeway_shared::time::HourStamp;
 use rusqlite::{Connection, OptionalExtension as _};
 
 use super::of_person;
-use crate::catalogue::Experiments;
+use crate::catalogue::Counted;
 use crate::group::Group;
 use crate::link::Linked;
 use crate::store::{PersonNo, StoreError, TenantNo, signed, unsigned};
@@ -51,11 +51,11 @@ pub fn refresh(group: &Group<'_>, tested: &[i64], linked: &Linked) -> Result<(),
         changed
             .extend(group.tx.prepare_cached(OF_VISITOR)?.query_row(place, |row| row.get(0).map(PersonNo)).optional()?);
     }
-    changed.into_iter().try_for_each(|person| person_changed(group.tx, &group.experiments, person).map(drop))
+    changed.into_iter().try_for_each(|person| person_changed(group.tx, &group.counted, person).map(drop))
 }
 
 /// Whether a person comes to something else now.
-pub(super) fn person_changed(conn: &Connection, tested: &Experiments, person: PersonNo) -> Result<bool, StoreError> {
+pub(super) fn person_changed(conn: &Connection, counted: &Counted, person: PersonNo) -> Result<bool, StoreError> {
     const TENANT: &str = "SELECT tenant, devices FROM people WHERE person = ?1";
     const DROP: &str = "DELETE FROM experiment_people WHERE person = ?1 AND experiment = ?2";
     const PUT: &str = "INSERT OR REPLACE INTO experiment_people
@@ -66,7 +66,7 @@ pub(super) fn person_changed(conn: &Connection, tested: &Experiments, person: Pe
     let tenant = found.map(|(tenant, _)| tenant);
     let after = match found {
         // So many browsers are nobody's: a shared login, whose arms say nothing about a person.
-        Some((tenant, devices)) if devices <= limits::CROWD => computed(conn, &tested.conversions(tenant), person)?,
+        Some((tenant, devices)) if devices <= limits::CROWD => computed(conn, &counted.of(tenant).of, person)?,
         _ => BTreeMap::new(),
     };
     for ((tenant, experiment), row) in &before {
@@ -129,7 +129,7 @@ fn row_of(row: &rusqlite::Row<'_>) -> Result<((TenantNo, u32), Row), StoreError>
 /// day, as all actions do.
 fn computed(
     conn: &Connection,
-    counted: &BTreeMap<u32, &str>,
+    counted: &BTreeMap<u32, String>,
     person: PersonNo,
 ) -> Result<BTreeMap<u32, Row>, StoreError> {
     const READ: &str =

@@ -41,13 +41,13 @@ pub fn people(
         UNION SELECT person FROM experiment_people WHERE person > ?1 ORDER BY 1 LIMIT ?2";
     let mut statement = tx.prepare_cached(NEXT)?;
     let next: Vec<i64> = statement.query_map((after, most), |row| row.get(0))?.collect::<Result<_, _>>()?;
-    let tested = catalogue::experiments(tx)?;
+    let counted = catalogue::counted(tx, &catalogue::experiments(tx)?, now)?;
     let kept_from = HourStamp::at(now.saturating_sub(limits::CONVERSION_DAYS * 86_400_000));
     for person in next.iter().copied() {
         rolled.people += 1;
         let rows = people::stored(tx, PersonNo(person))?;
         if rows.values().flat_map(|row| row.hours.keys()).all(|hour| *hour > kept_from)
-            && people::person_changed(tx, &tested, PersonNo(person))?
+            && people::person_changed(tx, &counted, PersonNo(person))?
         {
             rolled.changed += 1;
         }

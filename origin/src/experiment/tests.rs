@@ -356,12 +356,24 @@ fn s4_12_an_experiment_that_is_out_of_the_catalogue_goes_on_counting_what_it_cou
     apply(&mut origin, "");
     origin.send("demo", &[saved(7)]);
     assert_eq!(conversions(&origin, 1), 3);
-    // What it counted is known from stores of before, too.
-    origin.conn.execute("UPDATE catalogue_codes SET conversion = NULL", []).unwrap();
+    // What it counted is known from stores of before, too, and since when it is out.
+    let read = |origin: &Origin| {
+        let read = "SELECT conversion, conversion_until FROM catalogue_codes WHERE sort = 'experiment'";
+        let row = |row: &Row<'_>| Ok((row.get::<_, String>(0)?, row.get::<_, Option<i64>>(1)?));
+        origin.conn.query_row(read, [], row).unwrap()
+    };
+    let out = read(&origin);
+    assert_eq!(out, ("saved".to_owned(), Some(signed(origin.now))));
+    origin.conn.execute("UPDATE catalogue_codes SET conversion = NULL, conversion_until = NULL", []).unwrap();
     let step = include_str!("../../sql/0026_conversions.sql");
     origin.conn.execute_batch(&step[step.find("UPDATE").unwrap()..]).unwrap();
-    let read = "SELECT conversion FROM catalogue_codes WHERE sort = 'experiment'";
-    assert_eq!(origin.conn.query_row(read, [], |row| row.get::<_, String>(0)).unwrap(), "saved");
+    assert_eq!(read(&origin), out);
+    // For as long as conversions are kept.
+    origin.now += (limits::CONVERSION_DAYS + 1) * 24 * HOUR;
+    let late = Fact { received: origin.now, at: origin.now, ..saved(8) };
+    origin.send("demo", &[late]);
+    let kept = "SELECT count(*) FROM conversions WHERE received > ?1";
+    assert_eq!(origin.conn.query_row(kept, [signed(NOW + HOUR)], |row| row.get::<_, u32>(0)).unwrap(), 0);
 }
 
 #[test]
@@ -397,7 +409,10 @@ fn s4_12_what_another_experiment_counts_pushes_no_conversion_out() {
     }
     let row = 77;
     let both = [(NOW, &clicked), (NOW, &saved)];
-    assert!(keep_conversions(&origin.conn, &["click", "save"].into(), &words, row, both.into_iter()).unwrap());
+    assert!(
+        keep_conversions(&origin.conn, &["click", "save"].map(str::to_owned).into(), &words, row, both.into_iter())
+            .unwrap()
+    );
     let read = "SELECT count(*) FROM conversions WHERE visitor = 77";
     assert_eq!(origin.conn.query_row(read, [], |row| row.get::<_, u32>(0)).unwrap(), 2);
 }

@@ -156,7 +156,7 @@ fn life(origin: &mut Origin, seed: u8) -> Vec<(&'static str, Fact)> {
     assert!(origin.conn.execute(old, []).unwrap() > 3);
     // What no facts of these bring.
     let fixed = "INSERT INTO models VALUES (1, 3, 5, x'00ff', '{}'); INSERT INTO spend VALUES (1, 2, -1, 77), (2, 2, 9, -5);
-        INSERT INTO nobodys_facts VALUES (1, 2000, -9223372036854775808); INSERT INTO catalogue_codes VALUES (1, 'ad', 'a''\"', 4, NULL);
+        INSERT INTO nobodys_facts VALUES (1, 2000, -9223372036854775808); INSERT INTO catalogue_codes VALUES (1, 'ad', 'a''\"', 4, NULL, NULL);
         INSERT INTO catalogues (tenant, version, document, sha256, experiments, applied, by, replaced)
             VALUES (1, 9, '{\"a\":\"\u{fc}\"}', zeroblob(32), '[]', 1, 'cli', 7);
         INSERT INTO audiences VALUES (1, 9, '{}', 48, 24, 5, NULL, 1), (1, 10, NULL, 1, 0, NULL, 7, 0);

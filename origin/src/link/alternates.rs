@@ -55,6 +55,21 @@ pub fn canonical(conn: &Connection, tenant: TenantNo, id: AlternateId) -> Result
     Ok(found.map(|hash| AlternateId { hash, ..id }))
 }
 
+/// Whether an id was seen before, under one of its hashes.
+pub(super) fn is_known(
+    conn: &Connection,
+    tenant: TenantNo,
+    id: AlternateId,
+    also: &[AltHash],
+) -> Result<bool, StoreError> {
+    for hash in also.iter().copied().chain([id.hash]) {
+        if canonical(conn, tenant, AlternateId { hash, ..id })?.is_some() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 /// Every hash of an id, the canonical one first.
 ///
 /// # Errors

@@ -129,7 +129,7 @@ pub(super) fn note(group: &Group<'_>, seen: Seen, received: Millis, touched: &mu
     let before = known.map(|(first, last, cancelled)| evidence(first, last, cancelled));
     let after = match before {
         Some(e) => evidence(e.first.min(received), e.last.max(received), e.cancelled),
-        None if is_over(group, seen)? => {
+        None if is_over(group, seen.tenant, seen.visitor, seen.id.kind, seen.by)? => {
             group.metrics.ids_over.add(1);
             return Ok(());
         }
@@ -159,14 +159,20 @@ pub(super) fn note(group: &Group<'_>, seen: Seen, received: Millis, touched: &mu
 
 /// Whether a visitor was seen with so many ids that another which a page names is not kept: each costs as much as there are
 /// before it. A login is kept, as nobody can make one up.
-fn is_over(group: &Group<'_>, seen: Seen) -> Result<bool, StoreError> {
+pub(super) fn is_over(
+    group: &Group<'_>,
+    tenant: TenantNo,
+    visitor: VisitorId,
+    kind: KindCode,
+    by: By,
+) -> Result<bool, StoreError> {
     const READ: &str = "SELECT 1 FROM evidence WHERE tenant = ?1 AND visitor = ?2 LIMIT 1 OFFSET ?3";
-    let By::Page { proven } = seen.by else { return Ok(false) };
-    if proven && group.rules.tenants.by_no(seen.tenant)?.config.is_unique(seen.id.kind) {
+    let By::Page { proven } = by else { return Ok(false) };
+    if proven && group.rules.tenants.by_no(tenant)?.config.is_unique(kind) {
         return Ok(false);
     }
     let mut statement = group.tx.prepare_cached(READ)?;
-    Ok(statement.exists((seen.tenant.0, seen.visitor.as_bytes(), signed(limits::VISITOR_IDS as u64 - 1)))?)
+    Ok(statement.exists((tenant.0, visitor.as_bytes(), signed(limits::VISITOR_IDS as u64 - 1)))?)
 }
 
 fn put(group: &Group<'_>, tenant: TenantNo, e: &Evidence, flag: Option<u8>) -> Result<(), StoreError> {

@@ -78,7 +78,7 @@ fn a_clock_that_is_set_back_holds_no_write_up() {
         }
         origin.send("demo", &[page(visitor(2), 1, NOW)]);
         origin.now = NOW;
-        super::set_back(&origin.conn, NOW, 60_000).unwrap();
+        super::set_back(&origin.conn, NOW, 60_000, 120_000).unwrap();
         assert_eq!(origin.send("demo", &[withdrawal(visitor(1), NOW)]).pending, if acknowledged { 2 } else { 1 });
         // The first key waits for its pause, or for its lease: nobody knows since when it is under way.
         assert_eq!(keys(&origin.drain(10)), [key(2)]);

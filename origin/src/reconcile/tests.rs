@@ -34,6 +34,10 @@ fn mended(origin: &mut Origin, plan: &Plan) -> u64 {
     mend(conn, rules, metrics, given, plan, &quiet).unwrap()
 }
 
+fn said(id: AlternateId, weight: Weight, source: Source) -> What {
+    What::Evidence { id, also: Vec::new(), weight, source }
+}
+
 /// Logins on shared devices, households that chain them, cancellations and withdrawals, over forty visitors of two tenants.
 fn life(origin: &mut Origin, seed: u8) {
     let mut together: BTreeMap<&str, Vec<Fact>> = BTreeMap::new();
@@ -66,32 +70,16 @@ fn life(origin: &mut Origin, seed: u8) {
             1..4 => fact(who, n, at, What::Cancellation { id }),
             4..7 => page(who, n, at),
             7 => fact(who, n, at, What::Alias { id, also: Vec::new(), proven: false }),
-            8 => fact(
-                who,
-                n,
-                at,
-                What::Evidence { id, also: Vec::new(), weight: Weight(300 + some(700) as u16), source: Source::Model },
-            ),
+            8 => fact(who, n, at, said(id, Weight(300 + some(700) as u16), Source::Model)),
             9 | 10 => {
                 // Two visitors, each with a fact of its own; the second one comes later, or never.
                 let id = AlternateId::pair(who, visitor(1 + some(VISITORS)));
-                fact(
-                    who,
-                    n,
-                    at,
-                    What::Evidence {
-                        id,
-                        also: Vec::new(),
-                        weight: Weight(300 + some(700) as u16),
-                        source: Source::Match,
-                    },
-                )
+                fact(who, n, at, said(id, Weight(300 + some(700) as u16), Source::Match))
             }
             11 | 12 => {
                 let other = visitor(1 + some(VISITORS));
                 let (id, weight) = (AlternateId::pair(who, other), Weight(300 + some(700) as u16));
-                let tie =
-                    |of| fact(of, n, at, What::Evidence { id, also: Vec::new(), weight, source: Source::Household });
+                let tie = |of| fact(of, n, at, said(id, weight, Source::Household));
                 origin.admin(tenant, &[tie(who), tie(other)]);
                 continue;
             }

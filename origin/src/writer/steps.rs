@@ -150,7 +150,8 @@ impl Folding {
             return Ok(None);
         }
         if self.latest > given.now.saturating_add(publish::STEP_MS) {
-            publish::set_back(&self.conn, given.now, self.rules.sibling_publish_ms)?;
+            let Rules { sibling_publish_ms, kv_settled_ms, .. } = *self.rules;
+            publish::set_back(&self.conn, given.now, sibling_publish_ms, kv_settled_ms)?;
             self.latest = 0;
         }
         self.latest = self.latest.max(given.now);

@@ -6,7 +6,7 @@
 //! segments, and each one's id, and its rows as a list (0) or as bits (1). Numbers of a fixed width have the lowest byte first,
 //! all others are packed ([`crate::packed`]).
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 
 use super::numbers::{Codes, Numbers};
 use super::partition::Partition;
@@ -23,16 +23,27 @@ use crate::segments::SegmentId;
 const MOST: usize = 1 << 20;
 
 impl People {
-    /// A partition's bytes.
+    /// A partition's bytes; notes which texts its people have.
     #[must_use]
-    pub fn pack_partition(&self, at: usize) -> Vec<u8> {
-        self.partitions.get(at).map(Partition::to_bytes).unwrap_or_default()
+    pub fn pack_partition(&self, at: usize, used: &mut Used) -> Vec<u8> {
+        let Some(partition) = self.partitions.get(at) else { return Vec::new() };
+        for (token, texts) in &self.texts {
+            let Some(column) = self.columns.get(&Key::Attribute(*token)) else { continue };
+            let places = used.0.entry(*token).or_default();
+            places.resize(texts.values.len().max(places.len()), false);
+            for place in partition.numbers_of(*column) {
+                usize::try_from(place)
+                    .into_iter()
+                    .for_each(|place| places.iter_mut().skip(place).take(1).for_each(|used| *used = true));
+            }
+        }
+        partition.to_bytes()
     }
 
-    /// What stands for all partitions; to be written after the last of them. A text that nobody has any more may be of
-    /// somebody who is erased: its place is empty.
+    /// What stands for all partitions; to be written after the last of them, with the texts that their people have. Another
+    /// may be of somebody who is erased: its place is empty.
     #[must_use]
-    pub fn pack_names(&self) -> Vec<u8> {
+    pub fn pack_names(&self, Used(used): &Used) -> Vec<u8> {
         let mut to = Vec::new();
         let mut keys: Vec<(usize, Key)> = self.columns.iter().map(|(key, place)| (*place, *key)).collect();
         keys.sort_unstable();
@@ -42,10 +53,10 @@ impl People {
         for (token, texts) in &self.texts {
             packed::put(&mut to, token.0.into());
             packed::put(&mut to, texts.values.len() as u64);
-            let used = self.used(*token);
-            for (value, place) in texts.values.iter().zip(0..) {
-                let packed = if used.contains(&place) { value.pack() } else { Vec::new() };
-                packed::put_row(&mut to, &packed);
+            let used = used.get(token).map_or(&[][..], Vec::as_slice);
+            for (place, value) in texts.values.iter().enumerate() {
+                let is_used = used.get(place).copied().unwrap_or_default();
+                packed::put_row(&mut to, &if is_used { value.pack() } else { Vec::new() });
             }
         }
         let mut names: Vec<(u16, &String)> = self.events.iter().map(|(name, place)| (*place, name)).collect();
@@ -53,14 +64,6 @@ impl People {
         packed::put(&mut to, names.len() as u64);
         names.iter().for_each(|(_, name)| packed::put_row(&mut to, name.as_bytes()));
         to
-    }
-
-    /// The places of an attribute's texts that somebody has.
-    fn used(&self, token: Token) -> BTreeSet<i64> {
-        let column = self.columns.get(&Key::Attribute(token)).copied();
-        column.map_or_else(BTreeSet::new, |column| {
-            self.partitions.iter().flat_map(|partition| partition.numbers_of(column)).collect()
-        })
     }
 
     /// Where everybody lies; of one that lies at two places only the last is alive.
@@ -76,6 +79,10 @@ impl People {
         }
     }
 }
+
+/// Which texts the people of some partitions have, by attribute and place.
+#[derive(Debug, Default)]
+pub struct Used(BTreeMap<Token, Vec<bool>>);
 
 /// People that are read again, first the partitions in order and then what stands for them. Who was moved from one partition
 /// to another while they were written is in the last only, or in none: it is to be written anew.
@@ -212,7 +219,10 @@ impl Partition {
             segments.insert(id, rows);
         }
         let mut read = Self { people, masters, buckets, prints, columns, segments, dead: 0, of };
-        read.dead = rows - read.living().len();
+        // Files of before this form hold what dead rows said.
+        let dead: Vec<usize> = read.dead_slots().collect();
+        read.dead = dead.len();
+        dead.into_iter().for_each(|slot| read.kill(slot));
         let as_long = [read.masters.len(), read.buckets.len(), read.prints.len()] == [rows; 3];
         (from.is_empty() && as_long && rows <= usize::from(u16::MAX) + 1).then_some(read)
     }

@@ -13,7 +13,7 @@ use std::time::Instant;
 use anyhow::{Context as _, Result, ensure};
 use causeway_origin::audience::answer::Lines;
 use causeway_shared::attributes::{Dictionary, Finite, Kind, Token, Value};
-use causeway_shared::columns::{Asked, Found, People, Row};
+use causeway_shared::columns::{Asked, Found, People, Row, Used};
 use causeway_shared::filter::{Answers, Entities, Filter, Words, parse};
 use causeway_shared::ids::VisitorId;
 use causeway_shared::profile::Totals;
@@ -278,7 +278,9 @@ fn stream(people: &People) -> Result<f64> {
 }
 
 fn file_bytes(people: &People) -> usize {
-    (0..people.partitions()).map(|at| people.pack_partition(at).len()).sum::<usize>() + people.pack_names().len()
+    let mut used = Used::default();
+    let partitions: usize = (0..people.partitions()).map(|at| people.pack_partition(at, &mut used).len()).sum();
+    partitions + people.pack_names(&used).len()
 }
 
 fn timed(ask: impl Fn() -> Result<Found>, expected: u64) -> Result<f64> {

@@ -78,16 +78,20 @@ const LOOKED_AT = [
   ["Transactions that failed", "causeway_commit_failures_total", 0],
 ];
 
+/** As many runs as the admin side lists at once: of some jobs there are many. */
+const RUNS = 1_000;
+
 let jobs = [];
 
 async function health() {
   try {
     const [ready, metrics] = await Promise.all([fetch("/readyz"), fetch("/metrics")]);
+    if (!metrics.ok) throw new Error("no metrics");
     const [{ reason }, text] = await Promise.all([ready.json(), metrics.text()]);
     const found = samples(text);
     jobs = [...found.keys()].flatMap((name) => name.match(/^causeway_job_seconds\{job="(.+)"\}$/)?.[1] ?? []);
     const state = (bad) => made("span", { class: bad ? "bad" : "good" }, bad ? "look at this" : "good");
-    const row = ([title, name, bad]) => [title, found.get(name) ?? "–", bad === undefined ? "" : state(found.get(name) > bad)];
+    const row = ([title, name, bad]) => [title, found.get(name) ?? "–", bad === undefined ? "" : state(!(found.get(name) <= bad))];
     fill($("health"), ["What", "Now", ""], [["Takes syncs", ready.ok ? "yes" : reason, state(!ready.ok)], ...LOOKED_AT.map(row)]);
   } catch {
     fill($("health"), ["What", "Now", ""], [["The origin", "does not answer", made("span", { class: "bad" }, "look at this")]]);
@@ -95,7 +99,7 @@ async function health() {
 }
 
 async function showJobs() {
-  const { runs } = await ask("jobs", { query: { limit: 100 } });
+  const { runs } = await ask("jobs", { query: { limit: RUNS } });
   const newest = new Map();
   for (const run of runs) if (!newest.has(run.job)) newest.set(run.job, run);
   const how = (run) => {

@@ -321,16 +321,25 @@ fn two_callers_at_once_keep_no_circle() {
     let values = (known.no.0, 2, &second.filter);
     let put = "INSERT INTO audiences (tenant, segment, filter, hours, every_hours, due, members) VALUES (?1, ?2, ?3, 48, 0, 0, 0)";
     world.origin.conn.execute(put, values).unwrap();
-    let (began, begins) = std::sync::mpsc::channel();
+    /// Whether the other waits for the store.
+    static WAITS: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
     let other = std::thread::spawn({
         let known = known.clone();
         move || {
             let conn = crate::store::open(&path).unwrap();
-            began.send(()).unwrap();
+            let waits = |_| {
+                WAITS.store(true, Relaxed);
+                std::thread::yield_now();
+                true
+            };
+            conn.busy_handler(Some(waits)).unwrap();
             first.keep(&conn, &known).map_err(|e| e.to_string())
         }
     });
-    begins.recv().unwrap();
+    // It has read whatever it reads before it waits.
+    while !WAITS.load(Relaxed) && !other.is_finished() {
+        std::thread::yield_now();
+    }
     world.origin.conn.execute_batch("COMMIT").unwrap();
     let said = other.join().unwrap();
     assert!(said.as_ref().is_err_and(|said| said.contains("asks for this one")), "{said:?}");

@@ -210,6 +210,8 @@ fn s5_08_a_page_that_names_ever_new_ids_costs_no_more_however_many() {
         facts.chunks(5_000).for_each(|some| drop(origin.send("demo", some)));
         let next = seen(&origin, ids + 1);
         let cost = cost(&mut origin, |origin| drop(origin.send("demo", &[next])));
+        let lookups = origin.conn.query_row("SELECT count(*) FROM lookups", [], |row| row.get::<_, u32>(0)).unwrap();
+        assert!(lookups as usize <= limits::VISITOR_IDS, "{lookups}");
         // A login is kept, whatever came before it.
         let login = origin.login(visitor(1), ids + 2, NOW + 99_999, "ann");
         origin.send("demo", &[login, origin.login(visitor(2), 1, NOW, "ann")]);
