@@ -183,6 +183,16 @@ impl Page {
         (answer.clone(), candidates.map(named).collect())
     }
 
+    /// Of somebody who was just exposed to the arm `low`.
+    fn in_low() -> Self {
+        let mut page = Self::new();
+        page.share(5, &[3_000, 6_000, 0]);
+        while page.arm() != "low" {
+            page.cookies.clear();
+        }
+        page
+    }
+
     /// The arm that a page's ad is of.
     fn arm(&mut self) -> Value {
         self.view().0["decisions"][0]["ad"]["experiment"]["arm"].clone()
@@ -229,11 +239,7 @@ fn s4_06_new_people_fall_into_all_arms_and_each_is_told_once() {
 
 #[test]
 fn s4_11_shares_that_move_take_new_people_and_leave_those_who_saw_an_arm_in_it() {
-    let mut page = Page::new();
-    page.share(5, &[3_000, 6_000, 0]);
-    while page.arm() != "low" {
-        page.cookies.clear();
-    }
+    let mut page = Page::in_low();
     page.share(6, &[3_000, 0, 6_000]);
     assert_eq!((page.arm(), page.told.len()), (json!("low"), 0));
     page.share(4, &[3_000, 6_000, 0]);
@@ -270,11 +276,7 @@ fn s4_06_a_persons_earliest_exposure_decides_and_a_browser_tells_its_own_once() 
 
 #[test]
 fn s4_06_who_was_exposed_is_in_no_other_arm_while_the_kv_is_late() {
-    let mut page = Page::new();
-    page.share(5, &[3_000, 6_000, 0]);
-    while page.arm() != "low" {
-        page.cookies.clear();
-    }
+    let mut page = Page::in_low();
     let own: VisitorId = page.view().0["visitor"].as_str().unwrap().parse().unwrap();
     let seen: Exposures = [(EXPERIMENT, Exposure { arm: 2, at: NOW, mixed: false })].into_iter().collect();
     let content = Content { exposures: seen.pack(), names: Some(Names::default()), ..Content::default() };

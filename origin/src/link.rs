@@ -15,7 +15,7 @@ use causeway_shared::fact::{Fact, What};
 use causeway_shared::ids::{AltHash, AlternateId, KindCode, Millis, VisitorId};
 use rusqlite::OptionalExtension as _;
 
-pub use alternates::{canonical, family};
+pub use alternates::{canonical, canonical_of, family};
 pub use erasure::{last_seen, seen_until, surely};
 use evidence::By;
 pub use evidence::{Row, cancelled, held_unique, of_visitor, other};
@@ -92,7 +92,7 @@ pub fn link(group: &mut Group<'_>, fresh: &[Linking<'_>], erasing: &[Erasing<'_>
                 let by = By::Page { proven: *proven };
                 // Before anything of the id is kept.
                 if evidence::is_over(group, *tenant, *visitor, id.kind, by)?
-                    && !alternates::is_known(group.tx, *tenant, *id, also)?
+                    && canonical_of(group.tx, *tenant, id.kind, also.iter().copied().chain([*said]))?.is_none()
                 {
                     group.metrics.ids_over.add(1);
                     continue;

@@ -11,7 +11,7 @@ use rusqlite::types::ValueRef;
 use serde::Deserialize;
 
 use crate::erase;
-use crate::link::{self, canonical};
+use crate::link::{self, canonical_of};
 use crate::store::{self, StoreError, TenantNo, visitor_at};
 use crate::tenants::Known;
 
@@ -97,12 +97,8 @@ pub fn id_of(
     value: &str,
 ) -> Result<Option<AlternateId>, StoreError> {
     let hashes = tenant.keys.alternate.hash_alternate(kind, value);
-    for hash in &hashes {
-        if let Some(id) = canonical(conn, tenant.no, AlternateId { kind, hash: *hash })? {
-            return Ok(Some(id));
-        }
-    }
-    Ok(hashes.first().map(|hash| AlternateId { kind, hash: *hash }))
+    let known = canonical_of(conn, tenant.no, kind, hashes.iter().copied())?;
+    Ok(known.or_else(|| hashes.first().map(|hash| AlternateId { kind, hash: *hash })))
 }
 
 /// What links a visitor, as it is said from outside: to another visitor or to an alternate id.
@@ -239,18 +235,15 @@ pub fn said(
 }
 
 /// Whether the store has a visitor: of one who is erased it has nothing.
-///
-/// # Errors
-/// [`StoreError::Sqlite`].
-pub fn is_there(conn: &Connection, tenant: TenantNo, visitor: VisitorId) -> Result<bool, StoreError> {
+fn is_there(conn: &Connection, tenant: TenantNo, visitor: VisitorId) -> Result<bool, StoreError> {
     Ok(store::find_visitor(conn, tenant, visitor)?.is_some() && !erase::is_erased(conn, tenant, visitor)?)
 }
 
 /// The moment that a fact of evidence counts from when it is said now: after what ended the tie last, whatever clock that
 /// was by.
 fn moment(conn: &Connection, tenant: TenantNo, fact: &Fact) -> Result<Millis, StoreError> {
-    let What::Evidence { id, .. } = &fact.what else { return Ok(fact.received) };
-    let id = canonical(conn, tenant, *id)?.unwrap_or(*id);
+    let What::Evidence { id, also, .. } = &fact.what else { return Ok(fact.received) };
+    let id = canonical_of(conn, tenant, id.kind, [id.hash].into_iter().chain(also.iter().copied()))?.unwrap_or(*id);
     let ended = link::cancelled(conn, tenant, fact.visitor, id)?;
     Ok(ended.map_or(fact.received, |at| fact.received.max(at.saturating_add(1))))
 }

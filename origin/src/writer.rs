@@ -178,11 +178,11 @@ impl Writer {
             let (reply, handed) = oneshot::channel();
             // The admin side reads what it said right after; an edge's drain waits for no backlog.
             let after = if admin { self.backlog.newest() } else { 0 };
-            let asked = send(&self.wakes, Wake::Outbox(Call { outbox, after, reply }));
-            let handed = match asked {
-                Ok(()) => handed.await.unwrap_or(Err(WriteError::Stopping)),
-                Err(e) => Err(e),
-            };
+            let handed = async {
+                send(&self.wakes, Wake::Outbox(Call { outbox, after, reply }))?;
+                handed.await.unwrap_or(Err(WriteError::Stopping))
+            }
+            .await;
             // An edge sends facts again that are there already; people do not do the same twice.
             let handed = handed.map_err(|e| if admin && is_durable { WriteError::Unfolded } else { e });
             Handed { publish: answer.publish, verify: answer.verify } = handed?;

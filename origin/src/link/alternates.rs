@@ -55,19 +55,22 @@ pub fn canonical(conn: &Connection, tenant: TenantNo, id: AlternateId) -> Result
     Ok(found.map(|hash| AlternateId { hash, ..id }))
 }
 
-/// Whether an id was seen before, under one of its hashes.
-pub(super) fn is_known(
+/// What the first of several hashes of an id that was seen stands for; `None` where none was.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn canonical_of(
     conn: &Connection,
     tenant: TenantNo,
-    id: AlternateId,
-    also: &[AltHash],
-) -> Result<bool, StoreError> {
-    for hash in also.iter().copied().chain([id.hash]) {
-        if canonical(conn, tenant, AlternateId { hash, ..id })?.is_some() {
-            return Ok(true);
+    kind: KindCode,
+    hashes: impl IntoIterator<Item = AltHash>,
+) -> Result<Option<AlternateId>, StoreError> {
+    for hash in hashes {
+        if let Some(id) = canonical(conn, tenant, AlternateId { kind, hash })? {
+            return Ok(Some(id));
         }
     }
-    Ok(false)
+    Ok(None)
 }
 
 /// Every hash of an id, the canonical one first.

@@ -32,9 +32,9 @@ impl People {
             let places = used.0.entry(*token).or_default();
             places.resize(texts.values.len().max(places.len()), false);
             for place in partition.numbers_of(*column) {
-                usize::try_from(place)
-                    .into_iter()
-                    .for_each(|place| places.iter_mut().skip(place).take(1).for_each(|used| *used = true));
+                if let Some(used) = usize::try_from(place).ok().and_then(|place| places.get_mut(place)) {
+                    *used = true;
+                }
             }
         }
         partition.to_bytes()
@@ -219,10 +219,7 @@ impl Partition {
             segments.insert(id, rows);
         }
         let mut read = Self { people, masters, buckets, prints, columns, segments, dead: 0, of };
-        // Files of before this form hold what dead rows said.
-        let dead: Vec<usize> = read.dead_slots().collect();
-        read.dead = dead.len();
-        dead.into_iter().for_each(|slot| read.kill(slot));
+        read.dead = rows - read.living().len();
         let as_long = [read.masters.len(), read.buckets.len(), read.prints.len()] == [rows; 3];
         (from.is_empty() && as_long && rows <= usize::from(u16::MAX) + 1).then_some(read)
     }

@@ -133,11 +133,6 @@ impl Partition {
         self.write(slot, VisitorId::NOBODY, &[]);
     }
 
-    /// The places of dead rows.
-    pub(super) fn dead_slots(&self) -> impl Iterator<Item = usize> + '_ {
-        self.buckets.iter().enumerate().filter(|(_, bucket)| **bucket == DEAD).map(|(slot, _)| slot)
-    }
-
     /// The numbers that living rows have in a column: dead ones have none.
     pub(super) fn numbers_of(&self, column: usize) -> impl Iterator<Item = i64> + '_ {
         let column = self.columns.get(column);

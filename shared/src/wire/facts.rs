@@ -78,8 +78,8 @@ fn put_fact(e: &mut Encoder<'_>, fact: &Fact) -> Written {
     match &fact.what {
         What::Page { session } => e.array(2)?.u8(0)?.u64(session.0)?,
         What::Alias { id, also, proven } => {
-            e.array(5)?.u8(1)?.u8(id.kind.0)?.bytes(&id.hash.0)?.bool(*proven)?.array(also.len() as u64)?;
-            also.iter().try_for_each(|hash| e.bytes(&hash.0).map(drop))?;
+            e.array(5)?.u8(1)?.u8(id.kind.0)?.bytes(&id.hash.0)?.bool(*proven)?;
+            put_hashes(e, also)?;
             e
         }
         What::Track { name, value, properties } => {
@@ -119,8 +119,7 @@ fn put_fact(e: &mut Encoder<'_>, fact: &Fact) -> Written {
             e.array(if also.is_empty() { 5 } else { 6 })?.u8(11)?;
             e.u8(id.kind.0)?.bytes(&id.hash.0)?.u16(weight.0)?.u8(source.code())?;
             if !also.is_empty() {
-                e.array(also.len() as u64)?;
-                also.iter().try_for_each(|hash| e.bytes(&hash.0).map(drop))?;
+                put_hashes(e, also)?;
             }
             e
         }
@@ -133,8 +132,13 @@ fn put_fact(e: &mut Encoder<'_>, fact: &Fact) -> Written {
 /// An id with its other hashes, null where the erasure names none.
 fn put_erased_id(e: &mut Encoder<'_>, id: Option<&AlternateId>, also: &[AltHash]) -> Written {
     let Some(id) = id else { return e.null().map(drop) };
-    e.array(3)?.u8(id.kind.0)?.bytes(&id.hash.0)?.array(also.len() as u64)?;
-    also.iter().try_for_each(|hash| e.bytes(&hash.0).map(drop))
+    e.array(3)?.u8(id.kind.0)?.bytes(&id.hash.0)?;
+    put_hashes(e, also)
+}
+
+fn put_hashes(e: &mut Encoder<'_>, hashes: &[AltHash]) -> Written {
+    e.array(hashes.len() as u64)?;
+    hashes.iter().try_for_each(|hash| e.bytes(&hash.0).map(drop))
 }
 
 /// An id alone where the segment is removed; else with its expiry, then tokens and values.
