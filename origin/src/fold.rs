@@ -144,7 +144,7 @@ pub fn fold<'r>(group: &mut Group<'_>, records: &'r [impl AsRef<Record>]) -> Res
             folded.erased += facts.len() as u64;
             continue;
         }
-        seen.retain_new(&mut facts, |placed| placed.fact);
+        seen.retain_new(group.tx, &mut facts, |placed| placed.fact)?;
         if facts.is_empty() {
             continue;
         }

@@ -63,7 +63,7 @@ impl<'a> View<'a> {
             facts.truncate(1);
         } else {
             let seen = row.map(|row| Seen::load(self.conn, row)).transpose()?.unwrap_or_default();
-            seen.retain_new(&mut facts, |fact| fact);
+            seen.retain_new(self.conn, &mut facts, |fact| fact)?;
         }
         Ok(facts)
     }

@@ -51,6 +51,7 @@ fn traces(origin: &Origin, v: u32) -> Vec<(&'static str, i64)> {
         ("evidence", "SELECT count(*) FROM evidence WHERE visitor = ?1".to_owned()),
         ("cancellations", "SELECT count(*) FROM cancellations WHERE visitor = ?1".to_owned()),
         ("fact_ids", format!("SELECT count(*) FROM fact_ids WHERE visitor = {row}")),
+        ("fact_ids_over", format!("SELECT count(*) FROM fact_ids_over WHERE visitor = {row}")),
         ("actions", format!("SELECT count(*) FROM actions WHERE place >> 32 = {row}")),
         ("exposures", format!("SELECT count(*) FROM exposures WHERE visitor = {row}")),
         ("units", format!("SELECT count(*) FROM units WHERE visitor = {row}")),

@@ -9,7 +9,7 @@ use causeway_shared::limits;
 use rusqlite::types::Value;
 
 /// Form of the tables: another number where a table or a column comes or goes.
-pub const SCHEMA: u32 = 5;
+pub const SCHEMA: u32 = 6;
 
 /// What a column holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -279,7 +279,7 @@ const fn table(name: &'static str, columns: &'static str, place: Place) -> Table
 }
 
 /// All tables, in the order in which they are written and read: what is referred to comes first.
-pub const TABLES: [Table; 37] = [
+pub const TABLES: [Table; 38] = [
     table(
         "people",
         "master visitor, devices u32, weight u16, epoch u32, random hex16",
@@ -349,6 +349,7 @@ pub const TABLES: [Table; 37] = [
         Place::Visitor("received, id"),
     ),
     table("fact_ids", "visitor visitor, day u16, part u32, ids bytes", Place::Visitor("day, part")),
+    table("fact_ids_over", "visitor visitor, day u16, id int", Place::Visitor("day, id")),
     table(
         "evidence",
         "visitor visitor, kind u8, hash hex16, source u8, weight u16, first_ms=first uint, last_ms=last uint, \

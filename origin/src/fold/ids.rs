@@ -1,7 +1,10 @@
-//! Which facts were counted already (invariant 7): FactIds by visitor, so that folding many facts of one visitor
-//! touches its rows once. A FactId's first eight bytes tell it apart from all others of its visitor.
+//! Which facts were counted already (invariant 7): FactIds by visitor and the day of their receipt, so that folding many
+//! facts of one visitor touches its rows once. A FactId's first eight bytes tell it apart from all others of its visitor.
+//!
+//! A day's first FactIds lie in one row. Whoever sends more than it holds, which no browser of a person's does, has a row for
+//! each of the others: what a fold reads does not grow with what a visitor has sent.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::HashSet;
 
 use causeway_shared::fact::Fact;
 use causeway_shared::ids::Millis;
@@ -14,11 +17,17 @@ use crate::store::StoreError;
 /// FactIds in one row.
 const PART: usize = 4_096;
 const ID: usize = 8;
+/// So many rows of one FactId are forgotten at a time.
+const SLICE: u16 = 10_000;
 
-/// The rows of one visitor.
+/// The packed rows of one visitor.
 #[derive(Debug, Default)]
-pub struct Seen(Vec<Part>);
+pub struct Seen {
+    visitor: i64,
+    parts: Vec<Part>,
+}
 
+/// A day's row. Stores of before have further ones of a day, behind its first.
 #[derive(Debug)]
 struct Part {
     day: u16,
@@ -26,8 +35,14 @@ struct Part {
     ids: Vec<u8>,
 }
 
+impl Part {
+    fn is_full(&self) -> bool {
+        self.ids.len() >= PART * ID
+    }
+}
+
 impl Seen {
-    /// All of a visitor's.
+    /// A visitor's.
     ///
     /// # Errors
     /// [`StoreError::Sqlite`].
@@ -36,19 +51,37 @@ impl Seen {
         let mut statement = conn.prepare_cached(READ)?;
         let rows =
             statement.query_map([visitor], |row| Ok(Part { day: row.get(0)?, part: row.get(1)?, ids: row.get(2)? }))?;
-        Ok(Self(rows.collect::<Result<_, _>>()?))
+        Ok(Self { visitor, parts: rows.collect::<Result<_, _>>()? })
     }
 
     /// Leaves the facts that were never seen, each once: of repeats the first.
-    pub fn retain_new<T>(&self, facts: &mut Vec<T>, fact: impl Fn(&T) -> &Fact) {
+    ///
+    /// # Errors
+    /// [`StoreError::Sqlite`].
+    pub fn retain_new<T>(
+        &self,
+        conn: &Connection,
+        facts: &mut Vec<T>,
+        fact: impl Fn(&T) -> &Fact,
+    ) -> Result<(), StoreError> {
+        const HAS: &str = "SELECT 1 FROM fact_ids_over WHERE visitor = ?1 AND day = ?2 AND id = ?3";
         let mut wanted = HashSet::new();
         facts.retain(|of| wanted.insert(fact(of).id.short()));
-        for part in &self.0 {
+        for part in &self.parts {
             for id in part.ids.as_chunks::<ID>().0 {
                 wanted.remove(&u64::from_be_bytes(*id));
             }
         }
+        let mut has = conn.prepare_cached(HAS)?;
+        for full in self.parts.iter().filter(|part| part.part == 0 && part.is_full()) {
+            for id in wanted.clone() {
+                if has.exists((self.visitor, full.day, id.cast_signed()))? {
+                    wanted.remove(&id);
+                }
+            }
+        }
         facts.retain(|of| wanted.contains(&fact(of).id.short()));
+        Ok(())
     }
 
     /// Remembers new facts.
@@ -61,49 +94,67 @@ impl Seen {
         visitor: i64,
         facts: impl IntoIterator<Item = &'f Fact>,
     ) -> Result<(), StoreError> {
-        const PUT: &str = "INSERT INTO fact_ids (visitor, day, part, ids) VALUES (?1, ?2, ?3, ?4)
+        const PUT: &str = "INSERT INTO fact_ids (visitor, day, part, ids) VALUES (?1, ?2, 0, ?3)
             ON CONFLICT (visitor, day, part) DO UPDATE SET ids = excluded.ids";
-        let mut changed = BTreeSet::new();
+        const PUT_OVER: &str = "INSERT OR IGNORE INTO fact_ids_over (visitor, day, id) VALUES (?1, ?2, ?3)";
+        let mut changed = HashSet::new();
+        let mut put_over = conn.prepare_cached(PUT_OVER)?;
         for fact in facts {
-            let place = self.open(day(fact.received));
-            if let Some(part) = self.0.get_mut(place) {
+            let part = self.first(day(fact.received));
+            if part.is_full() {
+                put_over.execute((visitor, part.day, fact.id.short().cast_signed()))?;
+            } else {
                 part.ids.extend(fact.id.short().to_be_bytes());
-                changed.insert(place);
+                changed.insert(part.day);
             }
         }
         let mut put = conn.prepare_cached(PUT)?;
-        for part in changed.into_iter().filter_map(|place| self.0.get(place)) {
-            put.execute((visitor, part.day, part.part, &part.ids))?;
+        for part in self.parts.iter().filter(|part| part.part == 0 && changed.contains(&part.day)) {
+            put.execute((visitor, part.day, &part.ids))?;
         }
         Ok(())
     }
 
-    /// The place of a day's row that has room.
-    fn open(&mut self, day: u16) -> usize {
-        let last = self.0.iter().rposition(|part| part.day == day);
-        let room = |place: &usize| self.0.get(*place).is_some_and(|part| part.ids.len() < PART * ID);
-        if let Some(place) = last.filter(room) {
-            return place;
-        }
-        let part = last.and_then(|place| self.0.get(place)).map_or(0, |part| part.part + 1);
-        self.0.push(Part { day, part, ids: Vec::new() });
-        self.0.len() - 1
+    /// A day's first row.
+    fn first(&mut self, day: u16) -> &mut Part {
+        let there = self.parts.iter().position(|part| part.day == day && part.part == 0);
+        let place = there.unwrap_or_else(|| {
+            self.parts.push(Part { day, part: 0, ids: Vec::new() });
+            self.parts.len() - 1
+        });
+        #[expect(clippy::indexing_slicing, reason = "found, or put there")]
+        &mut self.parts[place]
     }
 
-    /// Forgets a visitor's that no fact of now can repeat any more.
+    /// Forgets a visitor's that no fact of now can repeat any more: some at a time, a day's row after the others.
     ///
     /// # Errors
     /// [`StoreError::Sqlite`].
     pub fn forget(conn: &Connection, visitor: i64, now: Millis) -> Result<(), StoreError> {
         const DROP: &str = "DELETE FROM fact_ids WHERE visitor = ?1 AND day < ?2";
-        conn.prepare_cached(DROP)?.execute((visitor, oldest(now)))?;
+        const DROP_OVER: &str = "DELETE FROM fact_ids_over WHERE (visitor, day, id) IN
+            (SELECT visitor, day, id FROM fact_ids_over WHERE visitor = ?1 AND day < ?2 LIMIT ?3)";
+        let oldest = oldest(now);
+        if conn.prepare_cached(DROP_OVER)?.execute((visitor, oldest, SLICE))? < usize::from(SLICE) {
+            conn.prepare_cached(DROP)?.execute((visitor, oldest))?;
+        }
+        Ok(())
+    }
+
+    /// Forgets all of a visitor's.
+    ///
+    /// # Errors
+    /// [`StoreError::Sqlite`].
+    pub fn drop_all(conn: &Connection, visitor: i64) -> Result<(), StoreError> {
+        conn.prepare_cached("DELETE FROM fact_ids WHERE visitor = ?1")?.execute([visitor])?;
+        conn.prepare_cached("DELETE FROM fact_ids_over WHERE visitor = ?1")?.execute([visitor])?;
         Ok(())
     }
 
     /// Whether some could be forgotten.
     #[must_use]
     pub fn is_stale(&self, now: Millis) -> bool {
-        self.0.first().is_some_and(|part| part.day < oldest(now))
+        self.parts.first().is_some_and(|part| part.day < oldest(now))
     }
 }
 
@@ -132,7 +183,7 @@ mod tests {
         let old = page(visitor(1), 1, NOW - limits::FACT_AGE_MS);
         assert_eq!(origin.send("demo", std::slice::from_ref(&old)).accepted, 1);
         let row = origin.row("demo", visitor(1)).row.unwrap();
-        let days = |origin: &Origin| Seen::load(&origin.conn, row).unwrap().0.len();
+        let days = |origin: &Origin| Seen::load(&origin.conn, row).unwrap().parts.len();
         for (later, kept) in [(5 * DAY_MS, 2), (6 * DAY_MS, 2)] {
             origin.now = NOW + later;
             origin.send("demo", &[page(visitor(1), 2 + u32::try_from(later / DAY_MS).unwrap(), origin.now)]);
@@ -151,7 +202,43 @@ mod tests {
             assert_eq!(origin.send("demo", part).accepted, 0);
         }
         let row = origin.row("demo", visitor(1)).row.unwrap();
-        assert_eq!(Seen::load(&origin.conn, row).unwrap().0.len(), 10_000_usize.div_ceil(PART));
+        assert_eq!(over(&origin), 10_000 - i64::try_from(PART).unwrap());
         assert_eq!(origin.profile("demo", visitor(1)).totals().pages, 10_000);
+        // Nothing of a fold is as long as all that was ever sent.
+        let read: usize = Seen::load(&origin.conn, row).unwrap().parts.iter().map(|part| part.ids.len()).sum();
+        assert_eq!(read, PART * ID);
+    }
+
+    #[test]
+    fn further_rows_of_a_day_as_stores_of_before_have_them_are_read() {
+        let mut origin = Origin::new();
+        let facts: Vec<Fact> = (0..4_100).map(|n| page(visitor(1), n, NOW)).collect();
+        origin.send("demo", &facts);
+        let row = origin.row("demo", visitor(1)).row.unwrap();
+        let ids: Vec<u8> = facts[4_096..].iter().flat_map(|fact| fact.id.short().to_be_bytes()).collect();
+        let further = "INSERT INTO fact_ids (visitor, day, part, ids) VALUES (?1, ?2, 1, ?3)";
+        origin.conn.execute(further, (row, day(NOW), ids)).unwrap();
+        origin.conn.execute("DELETE FROM fact_ids_over", []).unwrap();
+        assert_eq!(origin.send("demo", &facts[4_000..]).accepted, 0);
+        assert_eq!(origin.send("demo", &[page(visitor(1), 5_000, NOW)]).accepted, 1);
+    }
+
+    #[test]
+    fn what_is_over_a_row_is_forgotten_after_it_some_at_a_time() {
+        let mut origin = Origin::new();
+        let facts: Vec<Fact> = (0..20_000).map(|n| page(visitor(1), n, NOW)).collect();
+        facts.chunks(5_000).for_each(|part| drop(origin.send("demo", part)));
+        origin.now = NOW + limits::FACT_ID_KEEP_MS + DAY_MS;
+        let row = origin.row("demo", visitor(1)).row.unwrap();
+        for (n, left) in [(1, 5_904), (2, 0), (3, 0)] {
+            origin.send("demo", &[page(visitor(1), 30_000 + n, origin.now)]);
+            assert_eq!(over(&origin), left);
+            let days = Seen::load(&origin.conn, row).unwrap().parts.len();
+            assert_eq!(days, if left > 0 { 2 } else { 1 }, "the day's own row goes last");
+        }
+    }
+
+    fn over(origin: &Origin) -> i64 {
+        origin.conn.query_row("SELECT count(*) FROM fact_ids_over", [], |row| row.get(0)).unwrap()
     }
 }

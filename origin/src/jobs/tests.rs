@@ -170,10 +170,11 @@ impl World {
 
     /// Every row of the tables that a job of visitors may change, in order.
     fn dump(&self) -> Vec<String> {
-        const TABLES: [&str; 12] = [
+        const TABLES: [&str; 13] = [
             "visitors",
             "actions",
             "fact_ids",
+            "fact_ids_over",
             "purchases",
             "evidence",
             "people",

@@ -265,7 +265,7 @@ fn empty(group: &mut Group<'_>, tenant: TenantNo, visitor: VisitorId, by: By) ->
     fold::purchases::drop_all(group.tx, row)?;
     experiment::drop_all(group.tx, row)?;
     units::drop_all(group.tx, row)?;
-    group.tx.prepare_cached("DELETE FROM fact_ids WHERE visitor = ?1")?.execute([row])?;
+    fold::ids::Seen::drop_all(group.tx, row)?;
     for (table, of_index) in [("evidence", "weight > 0"), ("cancellations", "true")] {
         // What a pair is called names both of its visitors.
         let pairs = format!(

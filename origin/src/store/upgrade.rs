@@ -12,6 +12,9 @@ use crate::fold::{buckets, ids};
 /// # Errors
 /// [`StoreError`]; the store stays as it was.
 pub(super) fn parts(tx: &Transaction<'_>) -> Result<(), StoreError> {
+    // However long: a day's row that is full is only read.
+    const REMEMBER: &str = "INSERT INTO fact_ids (visitor, day, part, ids) VALUES (?1, ?2, 0, ?3)
+        ON CONFLICT (visitor, day, part) DO UPDATE SET ids = CAST(ids || excluded.ids AS BLOB)";
     split_profiles(tx)?;
     let mut facts = tx.prepare("SELECT tenant, body FROM facts ORDER BY received")?;
     let mut rows = facts.query([])?;
@@ -19,7 +22,8 @@ pub(super) fn parts(tx: &Transaction<'_>) -> Result<(), StoreError> {
         let (tenant, body): (i64, Vec<u8>) = (row.get(0)?, row.get(1)?);
         let fact = facts::decode_one(&body)?;
         if let Some(visitor) = find_visitor(tx, TenantNo(tenant), fact.visitor)? {
-            ids::Seen::load(tx, visitor)?.keep(tx, visitor, [&fact])?;
+            let row = (visitor, ids::day(fact.received), fact.id.short().to_be_bytes());
+            tx.prepare_cached(REMEMBER)?.execute(row)?;
         }
     }
     Ok(tx.execute_batch("DROP TABLE facts")?)

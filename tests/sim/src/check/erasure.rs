@@ -58,6 +58,8 @@ pub fn done(world: &mut World) -> Vec<String> {
 fn stored(conn: &Connection, tenant: TenantNo, visitor: VisitorId) -> Option<String> {
     const LEFT: &str = "SELECT (SELECT count(*) FROM evidence WHERE tenant = ?1 AND visitor = ?2)
         + (SELECT count(*) FROM fact_ids f JOIN visitors v ON v.row = f.visitor WHERE v.tenant = ?1 AND v.visitor = ?2)
+        + (SELECT count(*) FROM fact_ids_over f JOIN visitors v ON v.row = f.visitor
+            WHERE v.tenant = ?1 AND v.visitor = ?2)
         + (SELECT count(*) FROM visitors v WHERE v.tenant = ?1 AND v.visitor = ?2
             AND (v.actions > 0 OR length(v.segments) > 0 OR length(v.attributes) > 0))
         + (SELECT count(*) FROM visitors v JOIN actions a ON a.place >> 32 = v.row

@@ -21,6 +21,8 @@ use crate::world::World;
 fn holds(conn: &Connection, tenant: store::TenantNo, fact: &Fact) -> bool {
     const IDS: &str =
         "SELECT f.ids FROM fact_ids f JOIN visitors v ON v.row = f.visitor WHERE v.tenant = ?1 AND v.visitor = ?2";
+    const OVER: &str = "SELECT count(*) FROM fact_ids_over f JOIN visitors v ON v.row = f.visitor
+        WHERE v.tenant = ?1 AND v.visitor = ?2 AND f.id = ?3";
     const NOBODYS: &str = "SELECT count(*) FROM nobodys_facts WHERE tenant = ?1 AND id = ?2";
     if fact.visitor == VisitorId::NOBODY {
         let id = fact.id.short().cast_signed();
@@ -31,7 +33,11 @@ fn holds(conn: &Connection, tenant: store::TenantNo, fact: &Fact) -> bool {
     let Ok(rows) = read.query_map((tenant.0, fact.visitor.as_bytes()), |row| row.get::<_, Vec<u8>>(0)) else {
         return false;
     };
-    rows.flatten().any(|ids| ids.chunks(8).any(|id| id == wanted))
+    let over = || {
+        let of = (tenant.0, fact.visitor.as_bytes(), fact.id.short().cast_signed());
+        conn.query_row(OVER, of, |row| row.get::<_, i64>(0)).is_ok_and(|count| count > 0)
+    };
+    rows.flatten().any(|ids| ids.chunks(8).any(|id| id == wanted)) || over()
 }
 
 /// Compares store and KV with the model.
