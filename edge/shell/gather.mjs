@@ -1,5 +1,6 @@
 // Gathering: what of a request crosses into the module.
 
+import { note } from "./state.mjs";
 import { within } from "./watch.mjs";
 
 const EMPTY = new Uint8Array(0);
@@ -109,6 +110,16 @@ function lines(keys, found, limit) {
 function text(value, limit) {
   if (value === null || value === undefined) return "";
   return value.length <= limit && value.length > 0 && !value.includes("\n") ? value : BAD;
+}
+
+/** Whether a rate limit that the worker is bound to lets somebody through; one that is not there, or fails, lets everybody. */
+export async function admits(env, binding, key) {
+  try {
+    return (await env[binding].limit({ key })).success;
+  } catch {
+    note([env[binding] === undefined ? "limit_unbound" : "limit_failed"]);
+    return true;
+  }
 }
 
 /** The network that a client's address belongs to (an IPv4 /24 or an IPv6 /48), as the platform gives the address. */

@@ -63,7 +63,7 @@ export class Module {
   }
 }
 
-const [JSON_BODY, ACK, MINT, PLACE, KEYS] = [1, 2, 4, 8, 16];
+const [JSON_BODY, ACK, PLACE, KEYS] = [1, 2, 4, 8];
 
 /**
  * The outcome that lies at a place in memory, as `Outcome::write` in `edge/src/answer.rs` puts it. Its body and its batch lie
@@ -86,7 +86,6 @@ export function taken(bytes, at) {
     facts: status >>> 16,
     json: (flags & JSON_BODY) > 0,
     ack: (flags & ACK) > 0,
-    mint: (flags & MINT) > 0,
     place: (flags & PLACE) > 0,
     read: (flags & KEYS) > 0 ? lines : undefined,
     headers: (flags & KEYS) > 0 ? undefined : lines?.map(pair),

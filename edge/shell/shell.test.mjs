@@ -8,7 +8,7 @@ import { gzipSync } from "node:zlib";
 
 import script from "../build/causeway.mjs";
 import * as glue from "../build/engine.js";
-import { NOTHING, body, head, left, network, read, seed } from "./gather.mjs";
+import { NOTHING, admits, body, head, left, network, read, seed } from "./gather.mjs";
 import { Module, ModuleFault } from "./module.mjs";
 import { state } from "./state.mjs";
 import { consumeFacts, drainOutbox, sync } from "./sync.mjs";
@@ -87,9 +87,9 @@ test("an_outcome_is_taken_out_of_memory_as_it_was_put_there", () => {
   const module = new Module(glue, CONFIG, KEYS);
   const first = module.step("begin", HEAD, new TextEncoder().encode("{}"), Date.now(), new Uint8Array(32));
   assert.deepEqual(first.read, ["c:demo:current", "c:demo:model", "c:demo:steering"]);
-  assert.deepEqual([first.mint, first.status, first.body.byteLength], [true, 0, 0]);
-  const { status, facts, json, ack, mint, place, headers, body, batch } = module.next("resume", first, NOTHING.values, "kv_late");
-  assert.deepEqual([status, facts, json, ack, mint, place], [200, 1, true, false, false, true]);
+  assert.deepEqual([first.limit, first.status, first.body.byteLength], [{ binding: "MINT_LIMIT", key: "demo" }, 0, 0]);
+  const { status, facts, json, ack, limit, place, headers, body, batch } = module.next("resume", first, NOTHING.values, "kv_late");
+  assert.deepEqual([status, facts, json, ack, limit, place], [200, 1, true, false, undefined, true]);
   assert.deepEqual(headers.map(([name, value]) => [name, value.split("=")[0]]), [["set-cookie", "cw_id"], ["set-cookie", "cw_recent"]]);
   assert.deepEqual(JSON.parse(new TextDecoder().decode(body)).degraded, ["kv_late"]);
   assert.ok(batch.byteLength > 0);
@@ -152,6 +152,22 @@ test("values_that_cannot_be_ours_reach_the_module_as_bad", async () => {
   assert.deepEqual(await shown(one("x".repeat(20)), ["a"]), ["bad", ""]);
   const broken = { get: async () => { throw new Error("KV GET failed: 503"); } };
   assert.deepEqual(await shown(broken, ["a"]), ["", "kv_failed"]);
+});
+
+test("a_rate_limit_lets_through_whom_it_says_and_everybody_where_there_is_none", async () => {
+  const asked = [];
+  const env = {
+    FULL: { limit: async ({ key }) => { asked.push(key); return { success: key !== "demo two" }; } },
+    BROKEN: { limit: async () => { throw new Error("no answer"); } },
+  };
+  const notes = { ...state.notes };
+  const said = [];
+  for (const [binding, key] of [["FULL", "demo one"], ["FULL", "demo two"], ["BROKEN", "demo two"], ["ABSENT", "demo two"]]) {
+    said.push(await admits(env, binding, key));
+  }
+  assert.deepEqual([said, asked], [[true, false, true, true], ["demo one", "demo two"]]);
+  const more = (name) => (state.notes[name] ?? 0) - (notes[name] ?? 0);
+  assert.deepEqual([more("limit_failed"), more("limit_unbound")], [1, 1]);
 });
 
 test("what_takes_longer_than_its_time_is_late", async () => {

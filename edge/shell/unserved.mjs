@@ -27,6 +27,12 @@ export function retry(request) {
   return json({ error }, 503, [...readable(request), ["retry-after", "1"]]);
 }
 
+/** A visitor who sends more than its rate limit lets through, of which there are some of a minute and some of ten seconds. */
+export function tooMany(request) {
+  const error = { code: "rate_limited", message: "too many calls of this visitor: send it again later, events with the same ids" };
+  return json({ error }, 429, [...readable(request), ["retry-after", "10"]]);
+}
+
 function preflight(request) {
   const headers = new Headers([...readable(request), ["access-control-allow-methods", "GET, POST, DELETE"]]);
   headers.set("access-control-allow-headers", request.headers.get("access-control-request-headers") ?? "");

@@ -12,7 +12,7 @@ import { log, note, state } from "./state.mjs";
 import { consumeFacts, drainOutbox, redrive, wake } from "./sync.mjs";
 import { tag } from "./tag.mjs";
 import * as units from "./units.mjs";
-import { retry, unserved } from "./unserved.mjs";
+import { retry, tooMany, unserved } from "./unserved.mjs";
 import { within } from "./watch.mjs";
 
 /** The call of an object, for strict caps and for a limited offer one a request at most, may take this long. */
@@ -98,8 +98,10 @@ function find(step, until, request, env, ctx, module) {
   if (step.hop !== undefined) return ask(env, ctx, step);
   const ms = gather.left(until);
   const reading = step.read ? gather.read(ctx, env.PROFILES, step.read, ms, module.told.value_chars) : gather.NOTHING;
-  if (!step.mint) return reading;
-  return within(ctx, ms, mayMint(request, env), reading, (may) => (may ? reading : REFUSED));
+  if (step.limit === undefined) return reading;
+  const { binding, key } = step.limit;
+  const admitted = gather.admits(env, binding, `${key} ${gather.network(request)}`);
+  return within(ctx, ms, admitted, reading, (may) => (may ? reading : REFUSED));
 }
 
 /** What the platform is to do for an answer, and the answer. */
@@ -111,12 +113,20 @@ function finish(step, request, env, ctx, module) {
   if (step.notes) note(step.notes);
   // Before anything waits: its body lies where the module's next answer will.
   const response = respond(step);
+  if (step.limit) return limited(step, response, request, env, ctx, module);
   if (step.facts > 0) {
     const delivered = deliver(env, module, step.batch, step.facts);
     if (step.ack) return delivered.then((done) => (done ? response : retry(request)));
     ctx.waitUntil(delivered);
   }
   return response;
+}
+
+/** Facts that a rate limit is asked of: what it does not let through nobody takes. */
+async function limited({ limit: { binding, key }, batch, facts }, response, request, env, ctx, module) {
+  const kept = batch.slice();
+  if (!(await within(ctx, module.told.kv_deadline_ms, gather.admits(env, binding, key), true))) return tooMany(request);
+  return (await deliver(env, module, kept, facts)) ? response : retry(request);
 }
 
 function respond({ body, status, json: isJson, headers = [] }) {
@@ -136,16 +146,6 @@ function ask(env, ctx, step) {
     return gather.NOTHING.values;
   });
   return within(ctx, OBJECT_DEADLINE_MS, calling, gather.NOTHING, (values) => ({ values, fault: "" }));
-}
-
-async function mayMint(request, env) {
-  if (env.MINT_LIMIT === undefined) return true;
-  try {
-    return (await env.MINT_LIMIT.limit({ key: gather.network(request) })).success;
-  } catch {
-    note(["mint_limit_failed"]);
-    return true;
-  }
 }
 
 function health(module, held) {

@@ -10,6 +10,15 @@ const MOST_ANSWERS: usize = 1_024;
 /// What an outcome that crosses begins with.
 const NUMBERS_BYTES: usize = 7 * 4;
 
+/// A rate limit of the platform's.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Limit {
+    /// What the worker knows it by.
+    pub binding: String,
+    /// Whom it counts. To whom a visitor is given only the shell knows: a network.
+    pub key: String,
+}
+
 /// One step's outcome, told to the shell. What most outcomes have crosses as numbers and lines, the rest as JSON.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct Head {
@@ -25,9 +34,9 @@ pub struct Head {
     /// Of which class it is.
     #[serde(skip_serializing_if = "Class::is_default")]
     pub class: Class,
-    /// Whether a visitor was minted: the shell asks the rate limit.
-    #[serde(skip)]
-    pub mint: bool,
+    /// What to ask before the request goes on, for which a visitor was minted, or before the answer's facts are taken.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<Limit>,
     /// The answer's status; 0 while the request goes on.
     #[serde(skip)]
     pub status: u16,
@@ -80,14 +89,19 @@ impl Head {
     }
 
     fn flags(&self) -> u32 {
-        let flags = [self.json, self.ack, self.mint, self.place, !self.read.is_empty()];
+        let flags = [self.json, self.ack, self.place, !self.read.is_empty()];
         flags.iter().rev().fold(0, |flags, flag| flags << 1 | u32::from(*flag))
     }
 
     /// What is seldom there, as JSON; empty without any.
     fn rest(&self) -> Vec<u8> {
-        let Self { hop, class, notes, demo, tag, gone, health, .. } = self;
-        if hop.is_none() && class.is_default() && notes.is_empty() && !(*demo || *tag || *gone || *health) {
+        let Self { hop, class, limit, notes, demo, tag, gone, health, .. } = self;
+        if hop.is_none()
+            && class.is_default()
+            && limit.is_none()
+            && notes.is_empty()
+            && !(*demo || *tag || *gone || *health)
+        {
             return Vec::new();
         }
         // A struct of texts and numbers always has a JSON form.
@@ -119,7 +133,7 @@ pub(crate) fn too_large() -> Outcome {
 
 impl Outcome {
     /// Writes the bytes that cross. First seven numbers (4 bytes each, little-endian): the turn, 0 for none; the status; flags,
-    /// from the lowest bit on: JSON, acknowledge, mint, place, and whether the lines are keys; how many facts, in the upper half
+    /// from the lowest bit on: JSON, acknowledge, place, and whether the lines are keys; how many facts, in the upper half
     /// of the status; then the lengths of lines, rest (JSON), body and facts, and these.
     pub fn write(&self, to: &mut Vec<u8>) {
         let Self { head, body, facts } = self;

@@ -9,14 +9,14 @@ use causeway_shared::attributes::Dictionary;
 use causeway_shared::config::{EdgeConfig, Tenant};
 use causeway_shared::fact::Fact;
 use causeway_shared::identity::{self, Arrival, Begun, Found, Recognised, Seen, Step};
-use causeway_shared::ids::{Millis, TenantId};
+use causeway_shared::ids::{Millis, TenantId, VisitorId};
 use causeway_shared::keys::{self, Keys, TenantKeys};
 use causeway_shared::random::Random;
 use causeway_shared::wire::facts::FactBatch;
 use causeway_shared::{delivery, limits, proof, wire};
 use serde_json::value::{RawValue, to_raw_value};
 
-use crate::answer::{Head, Outcome};
+use crate::answer::{Head, Limit, Outcome};
 use crate::attributes::Kept;
 use crate::catalogue::{Loaded, Shelf};
 use crate::cookies::Jar;
@@ -72,6 +72,23 @@ impl Site {
     pub(crate) fn explains(&self, key: &str) -> bool {
         self.explain.as_deref().is_some_and(|own| keys::is_same(own, key))
     }
+
+    /// Before a visitor is minted.
+    pub(crate) fn mint_limit(&self) -> Limit {
+        limit(&self.tenant.mint_limit, "MINT_LIMIT", self.id.as_str().to_owned())
+    }
+
+    /// Before events of a visitor are taken.
+    pub(crate) fn events_limit(&self, visitor: VisitorId) -> Limit {
+        let mut key = self.id.as_str().to_owned();
+        key.push(' ');
+        visitor.push_to(&mut key);
+        limit(&self.tenant.events_limit, "EVENTS_LIMIT", key)
+    }
+}
+
+fn limit(configured: &Option<String>, default: &str, key: String) -> Limit {
+    Limit { binding: configured.as_deref().unwrap_or(default).to_owned(), key }
 }
 
 /// A request on its way to a route.
@@ -331,8 +348,9 @@ impl Engine {
 
     fn wait(&mut self, waiting: Waiting, mint: bool) -> Outcome {
         let read = waiting.keys();
+        let limit = mint.then(|| waiting.visit.site.mint_limit());
         let turn = Some(self.waiting.add(waiting));
-        Outcome { head: Head { turn, read, mint, ..Head::default() }, ..Outcome::default() }
+        Outcome { head: Head { turn, read, limit, ..Head::default() }, ..Outcome::default() }
     }
 
     /// Goes on after a read.

@@ -30,7 +30,7 @@ mod units;
 mod visit;
 mod waiting;
 
-pub use answer::{Head, Outcome};
+pub use answer::{Head, Limit, Outcome};
 pub use engine::{ConfigureError, Engine};
 pub use hop::Class;
 pub use strict::{object, passed};

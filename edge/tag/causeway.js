@@ -336,7 +336,7 @@ function post(batch, away) {
   const [to, body] = [edge + "/v1/events", `[${batch}]`];
   if (away && navigator.sendBeacon) return navigator.sendBeacon(to, body);
   fetch(to, { method: "POST", body, credentials: "include", keepalive: true }).then(
-    ({ status }) => status < 500 || keep(batch),
+    ({ status }) => status < 429 || keep(batch),
     () => keep(batch),
   );
   return true;

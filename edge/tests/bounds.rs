@@ -4,12 +4,13 @@
 mod browser;
 
 use browser::{Browser, facts};
+use causeway_edge::Limit;
 use causeway_shared::ids::{AltHash, AlternateId, Epoch, KindCode, Version, VisitorId};
 use causeway_shared::membership::Membership;
 use causeway_shared::profile::{Content, SubProfile};
 use causeway_shared::view::{Snapshot, Stored};
 use causeway_shared::{kv, wire};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// A visitor whose cookie named a member, and what a login of another finds at it.
 fn of_ann() -> Browser {
@@ -40,12 +41,17 @@ fn stored(browser: &Browser, visitor: VisitorId, member: &str, bytes: usize) -> 
     wire::kv::encode_stored(&key, &Stored::Snapshot(Box::new(snapshot))).unwrap()
 }
 
+/// As the shell is asked.
+fn limit(binding: &str, key: &str) -> Option<Limit> {
+    Some(Limit { binding: binding.to_owned(), key: key.to_owned() })
+}
+
 #[test]
 fn field_24_another_member_at_an_old_cookie_mints_within_the_network_s_limit() {
     let mut browser = of_ann();
     for _ in 0..3 {
         let begun = browser.begin("POST", "/v1/decide", "{}");
-        assert!(begun.head.mint, "each is asked for");
+        assert_eq!(begun.head.limit, limit("MINT_LIMIT", "demo"), "each is asked for");
         let refused = browser.engine.refuse_mint(begun.head.turn.unwrap());
         let answer: Value = serde_json::from_slice(&refused.body).unwrap();
         assert_eq!((&answer["visitor"], facts(&refused).len()), (&Value::Null, 0));
@@ -59,12 +65,12 @@ fn field_24_so_does_one_whose_snapshot_alone_says_that_it_is_another_s() {
     browser.now += 3_600_000;
     browser.prove("bert");
     let begun = browser.begin("POST", "/v1/decide", "{}");
-    assert!(!begun.head.mint);
+    assert_eq!(begun.head.limit, None);
     let snapshot = stored(&browser, visitor, "ann", 0);
     let values: Vec<&str> =
         begun.head.read.iter().map(|key| if key.starts_with("v:") { &*snapshot } else { "" }).collect();
     let second = browser.engine.resume(begun.head.turn.unwrap(), values.join("\n").as_bytes(), "");
-    assert!(second.head.mint);
+    assert_eq!(second.head.limit, limit("MINT_LIMIT", "demo"));
     let turn = second.head.turn.unwrap();
     let answer: Value = serde_json::from_slice(&browser.engine.refuse_mint(turn).body).unwrap();
     assert_eq!(answer["visitor"], Value::Null);
@@ -90,6 +96,21 @@ fn waits_with_a_snapshot(browser: &mut Browser, snapshot: &str, lookup: &str) ->
     let second = browser.engine.resume(begun.head.turn.unwrap(), values.join("\n").as_bytes(), "");
     assert_eq!(second.head.read.len(), 1, "the other browser's snapshot");
     second.head.turn.unwrap()
+}
+
+#[test]
+fn a_visitor_s_events_are_taken_within_a_limit_of_its_own_and_a_tenant_names_both() {
+    let mut browser = Browser::new("allow");
+    let visitor = browser.visit();
+    let told = browser.send("POST", "/v1/events", r#"[{"type":"track","name":"stay"}]"#);
+    assert_eq!(told.head.limit, limit("EVENTS_LIMIT", &format!("demo {visitor}")));
+    let refused = browser.send("POST", "/v1/events", r#"[{"type":"track"}]"#);
+    assert_eq!((refused.head.limit, refused.head.ack), (None, false), "nothing is to be taken");
+    let mut own = Browser::of("allow", &json!({ "mint_limit": "MINT_NEWS", "events_limit": "EVENTS_NEWS" }));
+    assert_eq!(own.begin("POST", "/v1/decide", "{}").head.limit, limit("MINT_NEWS", "demo"));
+    let visitor = own.visit();
+    let told = own.send("POST", "/v1/events", r#"[{"type":"page"}]"#);
+    assert_eq!(told.head.limit, limit("EVENTS_NEWS", &format!("demo {visitor}")));
 }
 
 #[test]

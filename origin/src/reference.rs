@@ -253,6 +253,13 @@ const TENANT: &[(&str, &str, &str)] = &[
         "10",
         "Seconds, up to 600, a snapshot takes to reach the KV; a younger visitor is not looked up.",
     ),
+    (
+        "mint_limit",
+        "none",
+        "The worker's rate limit for new visitors, by network of clients: a name of `[[ratelimits]]` in its configuration. Without one MINT_LIMIT. What the worker is not \
+     bound to limits nothing.",
+    ),
+    ("events_limit", "none", "The same for calls of /v1/events, by visitor. Without one EVENTS_LIMIT."),
     ("house_ad", "none", "The ad shown while no catalogue decides: a table handed to the page as it is."),
     ("house_landing", "none", "Where a click on the house ad leads: an https or http address."),
     (
@@ -327,8 +334,8 @@ mod tests {
         let tenant: Tenant = serde_json::from_str(r#"{"name":"pub","hosts":["ads.pub.example"]}"#).unwrap();
         let json = serde_json::to_value(tenant).unwrap();
         let mut keys: Vec<&str> = json.as_object().unwrap().keys().map(String::as_str).collect();
-        // The edge is not told of these.
-        keys.extend(["link_threshold", "forget_after_days", "time_zone", "webhook"]);
+        // The edge is not told of these, of the last two where nothing is said.
+        keys.extend(["link_threshold", "forget_after_days", "time_zone", "webhook", "mint_limit", "events_limit"]);
         let mut described: Vec<&str> = TENANT.iter().map(|(key, ..)| *key).collect();
         keys.sort_unstable();
         described.sort_unstable();

@@ -161,6 +161,7 @@ pub fn newest(conn: &Connection, tenant: TenantNo) -> Result<Option<Made>, Store
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
+    use causeway_shared::time::HourStamp;
     use causeway_shared::wire::catalogue::decode_steering;
     use causeway_shared::{fact::Fact, kv};
 
@@ -204,6 +205,25 @@ mod tests {
         assert!(best > 5_900 && worst >= 30 && best + worst == 6_000, "{moved:?}");
         apply(&mut origin, false);
         assert_eq!(shares(&mut origin, &mut kv), None, "every arm has the share of its file again");
+    }
+
+    #[test]
+    fn s4_11_how_long_people_take_is_asked_of_the_last_ninety_days() {
+        let (mut origin, mut kv) = (Origin::new(), BTreeMap::new());
+        apply(&mut origin, true);
+        origin.send("demo", &[people(1, 2, 40), people(201, 3, 4), people(401, 1, 20)].concat());
+        let moved = shares(&mut origin, &mut kv);
+        let add = |origin: &Origin, days_ago: u64| {
+            let hour = HourStamp::at(origin.now - days_ago * 86_400_000).0;
+            let add = "INSERT INTO experiment_delays VALUES (?1, 4, ?2, 719, 1000000)";
+            origin.conn.execute(add, (origin.tenant("demo").no.0, hour)).unwrap();
+        };
+        add(&origin, 91);
+        origin.now += DUE_MS;
+        assert_eq!(shares(&mut origin, &mut kv), moved, "of before nothing is asked");
+        add(&origin, 89);
+        origin.now += DUE_MS;
+        assert_ne!(shares(&mut origin, &mut kv), moved);
     }
 
     #[test]

@@ -77,6 +77,13 @@ pub struct Tenant {
     /// Who may bring new names of attributes. Default `pages`.
     #[serde(default)]
     pub attribute_names: NamePolicy,
+    /// The worker's rate limit for new visitors, by network of clients: a name of `[[ratelimits]]` in its configuration. What
+    /// the worker is not bound to limits nothing. Default `MINT_LIMIT`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mint_limit: Option<String>,
+    /// The one for calls of `/v1/events`, by visitor. Default `EVENTS_LIMIT`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub events_limit: Option<String>,
     /// The ad shown while no catalogue decides: an opaque JSON object for the page. Default: none, `"ad": null`.
     #[serde(default)]
     pub house_ad: Option<serde_json::Value>,
@@ -173,6 +180,10 @@ fn default_crowd() -> u32 {
 
 fn default_threshold() -> f64 {
     1.0
+}
+
+fn is_binding(name: &str) -> bool {
+    (1..=64).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
 }
 
 fn default_time_zone() -> String {
@@ -321,6 +332,11 @@ impl Tenant {
         }
         if self.house_landing.as_ref().is_some_and(|url| !is_landing(url)) {
             found.say(format!("{at}.house_landing"), LANDING);
+        }
+        for (name, binding) in [("mint_limit", &self.mint_limit), ("events_limit", &self.events_limit)] {
+            if binding.as_ref().is_some_and(|binding| !is_binding(binding)) {
+                found.say(format!("{at}.{name}"), "the name of a binding is needed: 1 to 64 of A-Z, a-z, 0-9 and _");
+            }
         }
         if self.member_proof == ProofPolicy::Trusted && self.dev {
             found.say(format!("{at}.member_proof"), "a dev tenant signs its own proofs: leave it `required`");

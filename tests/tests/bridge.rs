@@ -23,6 +23,7 @@ fn main() {
             ("field_19_a_member_id_without_its_proof_bridges_nothing", unproven),
             ("field_22_a_purchase_retried_counts_once_in_store_and_snapshot", purchase_retried),
             ("field_24_a_flood_of_cookieless_requests_mints_only_so_many", flood),
+            ("field_24_a_flood_of_one_visitor_s_events_is_refused_and_counts_what_was_taken", stream),
             ("s1_another_tenant_never_meets_this_one", tenants),
         ],
     )
@@ -330,6 +331,29 @@ fn flood(world: &World) {
         }
     }
     assert!((60..=120).contains(&minted), "{minted} of 150 minted, {limited} limited; the limit is 60 a minute");
+}
+
+fn stream(world: &World) {
+    let [browser, other] = [world.browser(), world.browser()];
+    let visitor = id(&browser.view());
+    other.view();
+    let (mut taken, mut refused) = (0, 0);
+    for n in 0..250 {
+        let answer = browser.events(&json!([{ "type": "page", "id": format!("flood-{n}") }]));
+        match answer.status {
+            202 => taken += 1,
+            429 => {
+                refused += 1;
+                let said = (answer.json()["error"]["code"].clone(), answer.header("retry-after").is_some());
+                assert_eq!(said, (json!("rate_limited"), true));
+            }
+            status => panic!("{status}"),
+        }
+    }
+    // The limit's minute may end in between.
+    assert!((100..=200).contains(&taken), "{taken} of 250 taken, {refused} refused; the limit is 100 a minute");
+    assert_eq!(other.events(&json!([{ "type": "page" }])).status, 202, "another visitor's limit is its own");
+    world.settles(&visitor, 1 + taken, 0);
 }
 
 fn tenants(world: &World) {

@@ -22,16 +22,23 @@ pub(crate) struct Browser {
 
 impl Browser {
     pub(crate) fn new(no_signal: &str) -> Self {
+        Self::of(no_signal, &json!({}))
+    }
+
+    /// Of a tenant that says further things.
+    pub(crate) fn of(no_signal: &str, further: &Value) -> Self {
         let secret = |seed: u8| std::array::from_fn(|i| u8::try_from(i * 7).unwrap() ^ seed);
         let ring = |seed| KeyRing(vec![Key { id: 1, stage: Stage::Active, secret: secret(seed).into() }]);
         let proof = json!([{ "kid": "p", "alg": "HS256", "key": "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=" }]);
         let proof = serde_json::from_value(proof).unwrap();
         let demo = TenantKeys { cookie: ring(1), alternate: ring(2), proof, ..TenantKeys::default() };
         let keys = Keys { sync: ring(3), explain: None, tenants: [("demo".to_owned(), demo)].into() };
-        let config = json!({ "tenant": [{
+        let mut config = json!({ "tenant": [{
             "name": "demo", "hosts": ["localhost"], "dev": true, "no_signal": no_signal, "proof_header": "x-proof", "house_ad": { "id": "house" },
             "kinds": [{ "name": "member", "code": 1, "unique": true }],
         }] });
+        let tenant = config["tenant"][0].as_object_mut().unwrap();
+        tenant.extend(further.as_object().unwrap().clone());
         Self {
             engine: Engine::configure(&config.to_string(), &serde_json::to_string(&keys).unwrap()).unwrap(),
             ring: ring(2),

@@ -13,11 +13,15 @@ use super::bandit::{self, ArmState, Due};
 use super::people::{self, Sums};
 use super::statistics::{self, Rate};
 use crate::catalogue;
-use crate::store::{StoreError, TenantNo, unsigned};
+use crate::store::{StoreError, TenantNo, signed, unsigned};
 use crate::tenants::Known;
 
 /// Hours shown one by one, the newest; days are all shown.
 const HOURS: u32 = 168;
+
+/// How long people take is asked of those first exposed within so many hours: three times the longest delay there is, and a
+/// minute's steering does not take longer with each year.
+const ASKED_HOURS: u64 = 3 * people::DELAY_HOURS;
 
 /// What is read of one experiment: the sums of each arm by hour.
 struct Read {
@@ -93,11 +97,13 @@ struct Period<'a> {
 
 impl Read {
     fn of(conn: &Connection, tenant: TenantNo, experiment: &Experiment, now: Millis) -> Result<Self, StoreError> {
-        const DELAYS: &str = "SELECT hour, delay, people FROM experiment_delays WHERE tenant = ?1 AND experiment = ?2";
+        const DELAYS: &str = "SELECT hour, delay, people FROM experiment_delays
+            WHERE tenant = ?1 AND experiment = ?2 AND hour > ?3";
         let arms = people::sums(conn, tenant, experiment.code)?;
         let now = HourStamp::at(now);
         let mut statement = conn.prepare_cached(DELAYS)?;
-        let delays = statement.query_map((tenant.0, experiment.code), |row| {
+        let from = signed(u64::from(now.0).saturating_sub(ASKED_HOURS));
+        let delays = statement.query_map((tenant.0, experiment.code, from), |row| {
             let hour: u32 = row.get(0)?;
             Ok((u64::from(now.0.saturating_sub(hour)), unsigned(row.get(1)?), unsigned(row.get(2)?)))
         })?;
