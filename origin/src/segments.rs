@@ -1,7 +1,7 @@
 //! A visitor's segments, as the admin side reads and writes them (seed 2; by any id, S5.1). A write is a fact like any
 //! other: it is in the store once it is acknowledged.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_shared::fact::{Fact, FactError, What};
 use causeway_shared::ids::{AlternateId, FactId, Millis, VisitorId};
@@ -133,25 +133,46 @@ fn by_alternate(conn: &Connection, tenant: &Known, kind: &str, value: &str) -> R
     Ok(None)
 }
 
-/// The visitor's own segments, and those of its person.
-///
-/// # Errors
-/// [`StoreError`].
-pub fn describe(view: &View<'_>, visitor: &read::Visitor) -> Result<Value, StoreError> {
+impl Whose {
+    /// The segments meant: a visitor's own, or by an alternate id its person's.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn segments(&self, view: &View<'_>, visitor: &read::Visitor) -> Result<SegmentMap, StoreError> {
+        match self {
+            Self::Visitor(_) => read::segments(view, visitor),
+            Self::Lookup(..) => of_person(view, visitor),
+        }
+    }
+}
+
+fn of_person(view: &View<'_>, visitor: &read::Visitor) -> Result<SegmentMap, StoreError> {
     let mut person = SegmentMap::default();
     for member in read::members(view, visitor, limits::PERSON_VISITORS)? {
         person = person.join(read::segments(view, &member)?);
     }
+    Ok(person)
+}
+
+/// The visitor's own segments, and those of its person.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn describe(view: &View<'_>, visitor: &read::Visitor, now: Millis) -> Result<Value, StoreError> {
     Ok(json!({
         "visitor": visitor.visitor.to_string(),
-        "own": list(&read::segments(view, visitor)?),
-        "view": list(&person),
+        "own": list(&read::segments(view, visitor)?, now),
+        "view": list(&of_person(view, visitor)?, now),
     }))
 }
 
-fn list(map: &SegmentMap) -> Vec<Value> {
-    let all = map.not_expiring(HourStamp(0)..HourStamp(0));
-    all.map(|(id, expiry)| one(map, id, expiry)).collect()
+fn list(map: &SegmentMap, now: Millis) -> Vec<Value> {
+    live(map, now).map(|(id, expiry)| one(map, id, expiry)).collect()
+}
+
+/// What has not expired: of the rest nobody is a member, though its write is kept for as long as an older one may come.
+fn live(map: &SegmentMap, now: Millis) -> impl Iterator<Item = (SegmentId, HourStamp)> + '_ {
+    map.expiring(HourStamp(HourStamp::at(now).0 + 1)..HourStamp(u32::MAX))
 }
 
 fn one(map: &SegmentMap, id: SegmentId, expiry: HourStamp) -> Value {
@@ -160,9 +181,9 @@ fn one(map: &SegmentMap, id: SegmentId, expiry: HourStamp) -> Value {
     json!({ "segment": id.0, "expires_ms": expiry.start_ms(), "attributes": attributes })
 }
 
-/// Answers a query over the visitor's own segments.
+/// Answers a query: about hours as they were written, about the newest and how many of what has not expired.
 #[must_use]
-pub fn answer(map: &SegmentMap, query: &Query) -> Value {
+pub fn answer(map: &SegmentMap, query: &Query, now: Millis) -> Value {
     let hours = |span: &Span| HourStamp::at(span.from_ms)..HourStamp::at(span.to_ms);
     match query {
         Query::Expiring(span) => {
@@ -172,9 +193,14 @@ pub fn answer(map: &SegmentMap, query: &Query) -> Value {
             json!({ "segments": map.not_expiring(hours(span)).map(|(id, e)| one(map, id, e)).collect::<Vec<_>>() })
         }
         Query::Newest(count) => {
-            json!({ "segments": map.newest(*count).into_iter().map(|id| id.0).collect::<Vec<_>>() })
+            let held: BTreeSet<SegmentId> = live(map, now).map(|(id, _)| id).collect();
+            let newest = map.newest(usize::MAX).into_iter().filter(|id| held.contains(id)).take(*count);
+            json!({ "segments": newest.map(|id| id.0).collect::<Vec<_>>() })
         }
-        Query::Count(ids) => json!({ "count": map.count(SegmentId(ids.from)..=SegmentId(ids.to)) }),
+        Query::Count(ids) => {
+            let within = |id: SegmentId| (ids.from..=ids.to).contains(&id.0);
+            json!({ "count": live(map, now).filter(|(id, _)| within(*id)).count() })
+        }
     }
 }
 
@@ -252,17 +278,64 @@ mod tests {
         let view = View::folded(&origin.conn);
         let by_member = find(&view, &known, &Whose::Lookup("member".to_owned(), "ann".to_owned())).unwrap().unwrap();
         assert_eq!(by_member.visitor, b);
-        let shown = describe(&view, &by_member).unwrap();
+        let shown = describe(&view, &by_member, NOW).unwrap();
         assert_eq!((shown["own"].as_array().unwrap().len(), shown["view"][0]["segment"].clone()), (0, json!(8457)));
         assert_eq!(shown["view"][0]["attributes"], json!({ "3": 9 }));
         let own = find(&view, &known, &Whose::Visitor(a)).unwrap().unwrap();
         let own = read::segments(&view, &own).unwrap();
-        let ask = |text: &str| answer(&own, &serde_json::from_str(text).unwrap());
+        let ask = |text: &str| answer(&own, &serde_json::from_str(text).unwrap(), NOW);
         assert_eq!(ask(r#"{"count": {"from": 8000, "to": 9000}}"#), json!({ "count": 1 }));
         assert_eq!(ask(r#"{"newest": 5}"#), json!({ "segments": [8457] }));
         let span = format!(r#"{{"from_ms": {NOW}, "to_ms": {}}}"#, NOW + 3 * HOUR);
         assert_eq!(ask(&format!(r#"{{"expiring": {span}}}"#))["segments"][0]["segment"], 8457);
         assert_eq!(ask(&format!(r#"{{"not_expiring": {span}}}"#)), json!({ "segments": [] }));
+    }
+
+    #[test]
+    fn s5_01_an_alternate_id_means_its_person_s_segments_and_a_visitor_its_own() {
+        let mut origin = Origin::new();
+        let (a, b) = (visitor(1), visitor(2));
+        let set = write(&format!(r#"{{"set": [{{"segment": 8457, "expires_ms": {}}}]}}"#, NOW + HOUR));
+        let held = fact(a, &set, NOW - 9, [1; 16]).unwrap();
+        origin.send("demo", &[held, origin.login(a, 1, NOW - 2, "ann"), origin.login(b, 2, NOW - 1, "ann")]);
+        let known = origin.tenant("demo").clone();
+        let member = Whose::Lookup("member".to_owned(), "ann".to_owned());
+        let count: Query = serde_json::from_str(r#"{"count": {"from": 8000, "to": 9000}}"#).unwrap();
+        let (more, after) = {
+            let view = View::folded(&origin.conn);
+            let newest = find(&view, &known, &member).unwrap().unwrap();
+            assert_eq!(newest.visitor, b);
+            let [own, person] = [Whose::Visitor(b), member].map(|whose| whose.segments(&view, &newest).unwrap());
+            assert_eq!([&own, &person].map(|map| answer(map, &count, NOW)["count"].clone()), [json!(0), json!(1)]);
+            assert!(extended(&own, SegmentId(8457), 24).is_none());
+            extended(&person, SegmentId(8457), 24).unwrap()
+        };
+        origin.send("demo", &[fact(b, &more, NOW.max(after), [2; 16]).unwrap()]);
+        let view = View::folded(&origin.conn);
+        let shown = describe(&view, &find(&view, &known, &Whose::Visitor(a)).unwrap().unwrap(), NOW).unwrap();
+        assert_eq!(shown["view"][0]["expires_ms"], HourStamp::at(NOW + 26 * HOUR - 1).start_ms(), "the person's own");
+    }
+
+    #[test]
+    fn s2_03_what_has_expired_is_neither_listed_nor_counted() {
+        let mut origin = Origin::new();
+        let set = write(&format!(
+            r#"{{"set": [{{"segment": 7, "expires_ms": {}}}, {{"segment": 8, "expires_ms": {}}}]}}"#,
+            NOW + HOUR,
+            NOW + 5 * HOUR
+        ));
+        origin.send("demo", &[fact(visitor(1), &set, NOW, [1; 16]).unwrap()]);
+        let view = View::folded(&origin.conn);
+        let of = read::visitor(&view, origin.tenant("demo").no, visitor(1)).unwrap().unwrap();
+        let map = read::segments(&view, &of).unwrap();
+        let ask = |text: &str, now| answer(&map, &serde_json::from_str(text).unwrap(), now);
+        for (now, ids) in [(NOW, vec![8, 7]), (NOW + 2 * HOUR, vec![8]), (NOW + 6 * HOUR, vec![])] {
+            let newest = ask(r#"{"newest": 5}"#, now)["segments"].clone();
+            assert_eq!(newest.as_array().unwrap().len(), ids.len());
+            assert_eq!(ask(r#"{"count": {"from": 0, "to": 9}}"#, now)["count"], ids.len());
+            let shown = describe(&view, &of, now).unwrap();
+            assert_eq!((shown["own"].as_array().unwrap().len(), shown["view"] == shown["own"]), (ids.len(), true));
+        }
     }
 
     #[test]

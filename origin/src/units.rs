@@ -132,7 +132,7 @@ pub fn given_out(conn: &Connection, tenant: TenantNo, limited: &[Limited]) -> Re
 pub fn report(conn: &Connection, tenant: TenantNo) -> Result<Vec<Value>, StoreError> {
     const PEOPLE: &str =
         "SELECT count(*), coalesce(sum(numbers > 1), 0) FROM (SELECT count(DISTINCT u.number) AS numbers
-        FROM visitors v JOIN units u ON u.visitor = v.row
+        FROM units u CROSS JOIN visitors v ON v.row = u.visitor
         WHERE v.tenant = ?1 AND u.campaign = ?2 AND v.withdrawn IS NULL GROUP BY v.person)";
     let row = |of: &Limited| {
         let given = given(conn, tenant, of)?;

@@ -255,8 +255,8 @@ impl Sending<'_> {
         now: Millis,
     ) -> Result<(Outcome, Option<u8>), StoreError> {
         // Those who were told, and the control: of one that came to nothing another may be told.
-        const BEFORE: &str =
-            "SELECT 1 FROM visitors v CROSS JOIN send_people s ON s.visitor = v.visitor AND s.send = ?1
+        const BEFORE: &str = "SELECT 1 FROM visitors v
+            CROSS JOIN send_people s INDEXED BY send_people_visitor ON s.visitor = v.visitor AND s.send = ?1
             WHERE v.person = ?2 AND s.outcome IN (1, 2) LIMIT 1";
         let Some(person) = person_of(conn, send, visitor)? else { return Ok((Outcome::Gone, arm)) };
         if people.contains(&person) || conn.prepare_cached(BEFORE)?.exists((send.no, person.0))? {

@@ -7,13 +7,13 @@ use causeway_origin::audit::Said;
 use causeway_origin::backlog::Backlog;
 use causeway_origin::intake::{Checked, Record};
 use causeway_origin::metrics::Metrics;
-use causeway_origin::read::{self, View, Visitor};
+use causeway_origin::read::{View, Visitor};
 use causeway_origin::segments::{self as of, Query, Whose, Write};
 use causeway_origin::tenants::Known;
 use causeway_origin::{clock, group, store, trim};
 use causeway_shared::fact::Fact;
 use causeway_shared::ids::Millis;
-use causeway_shared::segments::SegmentId;
+use causeway_shared::segments::{SegmentId, SegmentMap};
 use clap::{Args, Subcommand};
 use serde_json::json;
 
@@ -21,7 +21,7 @@ use super::{Common, Opened, named};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Segments {
-    /// The visitor's own and its person's; with --query, an answer over its own.
+    /// The visitor's own and its person's; with --query, an answer over its own, or by an alternate id over its person's.
     Get {
         #[command(flatten)]
         whose: WhoseArgs,
@@ -84,18 +84,18 @@ pub(super) fn run(command: &Segments, common: &Common) -> anyhow::Result<()> {
     let tenant = named(&opened.rules.tenants, whose.tenant.as_deref())?.clone();
     match command {
         Segments::Get { query: None, .. } => {
-            let found = reading(&mut opened, &tenant, whose, of::describe)?;
+            let found =
+                reading(&mut opened, &tenant, whose, |view, visitor| of::describe(view, visitor, clock::now()))?;
             common.output.one(&found)
         }
         Segments::Get { query: Some(query), .. } => {
             let query: Query = serde_json::from_str(query).context("the query is not understood")?;
-            let map = reading(&mut opened, &tenant, whose, read::segments)?;
-            common.output.one(&of::answer(&map, &query))
+            let (_, map) = meant(&mut opened, &tenant, whose)?;
+            common.output.one(&of::answer(&map, &query, clock::now()))
         }
         Segments::Put { write, .. } => {
             let write: Write = serde_json::from_str(write).context("the write is not understood")?;
-            let read = |view: &View<'_>, visitor: &Visitor| Ok((visitor.clone(), read::segments(view, visitor)?));
-            let (visitor, map) = reading(&mut opened, &tenant, whose, read)?;
+            let (visitor, map) = meant(&mut opened, &tenant, whose)?;
             let at = clock::now().max(of::after(&map, &write));
             let written = put(&mut opened, &tenant, &visitor, &write, at)?;
             common.output.one(&json!({ "visitor": visitor.visitor.to_string(), "written": written }))
@@ -103,10 +103,7 @@ pub(super) fn run(command: &Segments, common: &Common) -> anyhow::Result<()> {
         Segments::Extend { segment, hours, .. } => {
             // From reading the expiry until the new one is kept: two extensions add up.
             let _one = store::extending(&opened.config.data)?;
-            let found = reading(&mut opened, &tenant, whose, |view, visitor| {
-                Ok((visitor.clone(), read::segments(view, visitor)?))
-            });
-            let (visitor, map) = found?;
+            let (visitor, map) = meant(&mut opened, &tenant, whose)?;
             let write = of::extended(&map, SegmentId(*segment), *hours);
             let (write, after) = write.context("the visitor is not in that segment")?;
             put(&mut opened, &tenant, &visitor, &write, clock::now().max(after))?;
@@ -118,6 +115,12 @@ pub(super) fn run(command: &Segments, common: &Common) -> anyhow::Result<()> {
             common.output.one(&json!(trim::one(&mut opened.conn, row, clock::now())?))
         }
     }
+}
+
+/// The visitor, and the segments meant.
+fn meant(opened: &mut Opened, tenant: &Known, whose: &WhoseArgs) -> anyhow::Result<(Visitor, SegmentMap)> {
+    let by = whose.whose();
+    reading(opened, tenant, whose, |view, visitor| Ok((visitor.clone(), by.segments(view, visitor)?)))
 }
 
 /// Finds the visitor and reads of it, store and log together.

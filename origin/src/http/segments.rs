@@ -11,7 +11,7 @@ use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use causeway_shared::ids::{Millis, VisitorId};
-use causeway_shared::segments::SegmentId;
+use causeway_shared::segments::{SegmentId, SegmentMap};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
@@ -19,7 +19,7 @@ use serde_json::json;
 use super::admin::{admit, read_body, tenant, which};
 use super::{ApiError, App, random};
 use crate::clock;
-use crate::read::{self, View, Visitor};
+use crate::read::{View, Visitor};
 use crate::segments::{self, Query, Whose, Write};
 use crate::store::{self, StoreError};
 use crate::tenants::Known;
@@ -110,15 +110,17 @@ async fn extend_lookup(
 
 async fn show(app: &App, whose: Meant, request: Request) -> Answer {
     let (parts, _) = request.into_parts();
-    let (_, _, answer) = found(app, &parts, Role::Viewer, whose, segments::describe).await?;
+    let now = clock::now();
+    let describe = move |view: &View<'_>, visitor: &Visitor| segments::describe(view, visitor, now);
+    let (_, _, answer) = found(app, &parts, Role::Viewer, whose, describe).await?;
     Ok(axum::Json(answer).into_response())
 }
 
 async fn query(app: &App, whose: Meant, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
-    let (_, _, map) = found(app, &parts, Role::Viewer, whose, read::segments).await?;
+    let (_, _, map) = meant(app, &parts, Role::Viewer, whose).await?;
     let query: Query = read_json(body).await?;
-    Ok(axum::Json(segments::answer(&map, &query)).into_response())
+    Ok(axum::Json(segments::answer(&map, &query, clock::now())).into_response())
 }
 
 async fn write(app: &App, whose: Meant, request: Request) -> Answer {
@@ -127,7 +129,7 @@ async fn write(app: &App, whose: Meant, request: Request) -> Answer {
     let write: Write = read_json(body).await?;
     // An extension that began before does not write what it read over this.
     let _many = app.extending.read().await;
-    let (tenant, visitor, map) = found(app, &parts, Role::Operator, whose, read::segments).await?;
+    let (tenant, visitor, map) = meant(app, &parts, Role::Operator, whose).await?;
     taken(app, &tenant, visitor, &write, clock::now().max(segments::after(&map, &write))).await?;
     let written = write.set.len() + write.remove.len();
     Ok(axum::Json(json!({ "visitor": visitor.to_string(), "written": written })).into_response())
@@ -145,11 +147,20 @@ async fn extend(app: &App, whose: Meant, segment: &str, request: Request) -> Ans
     let alone = tokio::task::spawn_blocking(move || store::extending(&data)).await;
     let failed = |e: String| ApiError::unavailable("store", e);
     let _alone = alone.map_err(|e| failed(e.to_string()))?.map_err(|e| failed(e.to_string()))?;
-    let (tenant, visitor, map) = found(app, &parts, Role::Operator, whose, read::segments).await?;
+    let (tenant, visitor, map) = meant(app, &parts, Role::Operator, whose).await?;
     let unknown = || ApiError::new(StatusCode::NOT_FOUND, "unknown_segment", "the visitor is not in that segment");
     let (write, after) = segments::extended(&map, segment, hours).ok_or_else(unknown)?;
     taken(app, &tenant, visitor, &write, clock::now().max(after)).await?;
     Ok(axum::Json(json!({ "visitor": visitor.to_string(), "extended": segment.0 })).into_response())
+}
+
+/// The caller let in, and the segments meant.
+async fn meant(app: &App, parts: &Parts, role: Role, whose: Meant) -> Result<(Known, VisitorId, SegmentMap), ApiError> {
+    let by = whose.as_ref().ok().cloned();
+    let read = move |view: &View<'_>, visitor: &Visitor| {
+        by.as_ref().map(|whose| whose.segments(view, visitor)).transpose().map(Option::unwrap_or_default)
+    };
+    found(app, parts, role, whose, read).await
 }
 
 /// The caller let in: the tenant, the visitor meant, and what is read of it.

@@ -266,10 +266,11 @@ fn empty(group: &mut Group<'_>, tenant: TenantNo, visitor: VisitorId, by: By) ->
     experiment::drop_all(group.tx, row)?;
     units::drop_all(group.tx, row)?;
     fold::ids::Seen::drop_all(group.tx, row)?;
-    for (table, of_index) in [("evidence", "weight > 0"), ("cancellations", "true")] {
+    let by_id = [("evidence", "evidence_of_id", "weight > 0"), ("cancellations", "cancellations_by_id", "true")];
+    for (table, index, of_index) in by_id {
         // What a pair is called names both of its visitors.
         let pairs = format!(
-            "DELETE FROM {table} WHERE {of_index} AND tenant = ?1 AND kind = ?3
+            "DELETE FROM {table} INDEXED BY {index} WHERE {of_index} AND tenant = ?1 AND kind = ?3
                 AND hash IN (SELECT hash FROM {table} WHERE tenant = ?1 AND visitor = ?2 AND kind = ?3)"
         );
         group.tx.prepare_cached(&pairs)?.execute((tenant.0, visitor.as_bytes(), KindCode::PAIR.0))?;

@@ -244,8 +244,10 @@ fn rename_cancelled(
     to: AlternateId,
     touched: &mut Touched,
 ) -> Result<(), StoreError> {
-    const READ: &str = "SELECT visitor, at FROM cancellations WHERE tenant = ?1 AND kind = ?2 AND hash = ?3";
-    const DROP: &str = "DELETE FROM cancellations WHERE tenant = ?1 AND kind = ?2 AND hash = ?3";
+    const READ: &str = "SELECT visitor, at FROM cancellations INDEXED BY cancellations_by_id
+        WHERE tenant = ?1 AND kind = ?2 AND hash = ?3";
+    const DROP: &str = "DELETE FROM cancellations INDEXED BY cancellations_by_id
+        WHERE tenant = ?1 AND kind = ?2 AND hash = ?3";
     for id in [from, to] {
         let known: Vec<(VisitorId, Millis)> = {
             let mut statement = group.tx.prepare_cached(READ)?;
