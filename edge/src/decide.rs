@@ -76,6 +76,8 @@ pub(crate) struct DecideCall {
     nobody: Option<Box<(&'static str, Outcome)>>,
     placements: Vec<Asked>,
     page: placing::Page,
+    /// Whether there is permission.
+    permitted: bool,
     pub(crate) counted: bool,
     pub(crate) page_view: bool,
     trace: bool,
@@ -156,6 +158,7 @@ fn recognise(incoming: &Incoming<'_>, body: Body<'_>) -> Result<Routed, Box<Outc
             keywords: body.page.keywords,
             client: (request.place.to_owned(), request.agent().to_owned()),
         },
+        permitted: permission.is_full(),
         counted: uncounted.is_none(),
         page_view: body.page_view && uncounted.is_none(),
         trace: body.explain && request.extra(incoming.further_headers, EXPLAIN).is_some_and(|key| site.explains(key)),
@@ -292,7 +295,7 @@ fn answer(
     trace: Option<Value>,
 ) -> Outcome {
     let (visitor, person) = who.unzip();
-    let consent = if visitor.is_some() { "full" } else { "none" };
+    let consent = if call.permitted { "full" } else { "none" };
     // A page may name kinds as it likes: no name stands in the place of what the answer says.
     let refused = call.refused.iter().filter(|(kind, _)| !config::ANSWER_FIELDS.contains(&kind.as_str()));
     let answer = Answer {

@@ -49,8 +49,8 @@ let referrer;
 let consent = {};
 /** The same as text. */
 let word = "{}";
-/** Managers that have not said anything yet. While there is one, nobody may be recognised. */
-let silent = 0;
+/** Managers that have not said anything yet, one for all until the page listens. While there is one, nobody may be recognised. */
+let silent = 1;
 /** Resolves once all of them have spoken, or the page has waited long enough. */
 let listened;
 
@@ -72,13 +72,12 @@ const listen = safe((name, version, read, done) => {
 
 function listenAll(done) {
   setTimeout(done, patience);
-  // One that speaks at once is not the last before all are known.
-  silent = 1;
   // Where the GDPR does not apply there is no string, and the tenant's policy decides.
   listen("__tcfapi", [2], ({ gdprApplies, eventStatus, tcString }) =>
     gdprApplies === false ? { tcf: undefined } : /^tcloaded|^useraction/.test(eventStatus) && { tcf: tcString }, done);
   listen("__gpp", [], ({ pingData: ping }) =>
     ping?.signalStatus === "ready" && { gpp: ping.gppString, gpp_sid: ping.applicableSections }, done);
+  // One that speaks at once is not the last before all are known.
   if (!--silent) done();
 }
 
@@ -92,7 +91,7 @@ const due = new Set();
 let pageDue = true;
 /** The consent that the edge has answered to last; without a manager there is none to tell. */
 let told = "{}";
-/** Whether the edge has answered, so that it knows the visitor whose events come. */
+/** What the edge has answered to consent, so that it knows the visitor whose events come. */
 let met;
 let planned;
 let again;
@@ -134,9 +133,9 @@ const moved = safe(() => {
   referrer = url;
   url = now;
   pageDue = true;
-  for (const node of watched.keys()) if (!node.isConnected) forget(node);
+  watched.forEach((_, node) => node.isConnected || forget(node));
   look();
-  for (const element of document.querySelectorAll(SELECTOR)) due.add(element);
+  document.querySelectorAll(SELECTOR).forEach((element) => due.add(element));
   plan();
 });
 
@@ -151,9 +150,11 @@ const asked = ({ dataset: { causeway: id, sizes = "", viewType: view_type, floor
 
 async function decide() {
   await listened;
-  const elements = [...due].filter((element) => element.isConnected).slice(0, PLACEMENTS);
+  // One that comes back without an ad is met anew.
+  due.forEach((element) => element.isConnected || (due.delete(element) && placed.get(element).shown) || placed.delete(element));
+  const elements = [...due].slice(0, PLACEMENTS);
   const saying = word;
-  if (!elements.length && (silent || (!pageDue && met && saying === told))) return due.clear();
+  if (!elements.length && (silent || (!pageDue && met && saying === told))) return;
   for (const element of elements) due.delete(element);
   // Nobody has consented yet: no cookie and no id goes, so that nothing is made and nothing is taken back either.
   const call = silent ? { consent: { tcf: "" } } : { consent, user, page_view: pageDue };
@@ -161,7 +162,7 @@ async function decide() {
   const known = !silent;
   if (known) pageDue = false;
   const body = JSON.stringify({ placements: elements.map(asked), page: { url, referrer, keywords: keywords() }, ...call });
-  let late = false;
+  let late;
   const timer = setTimeout(() => {
     late = true;
     elements.forEach(restore);
@@ -172,13 +173,18 @@ async function decide() {
     answer = await (await fetch(edge + "/v1/decide", { method: "POST", body, credentials, signal })).json();
   } catch {}
   clearTimeout(timer);
-  if (!late) elements.forEach((element, i) => fill(element, answer?.decisions?.[i]));
-  if (known && answer?.decisions && !/internal|overloaded/.test(answer.reason)) {
-    [met, told, pause] = [true, saying, AGAIN_MS];
-    flush();
-  } else if (known) {
-    retry();
+  // Not `internal`, `overloaded`, `mint_limited` or `forgotten`: there is no visitor then, and may be one with the next call.
+  const heard = known && answer?.decisions && !/^[fimo]/.test(answer.reason);
+  if (heard) {
+    // Ads that stand there name whoever has withdrawn.
+    if (met === "full" && answer.consent !== met) watched.forEach((_, node) => forget(node));
+    met = answer.consent;
+    told = saying;
+    pause = AGAIN_MS;
   }
+  if (!late) elements.forEach((element, i) => fill(element, answer?.decisions?.[i]));
+  if (heard) flush();
+  else if (known) retry();
   if (due.size) plan();
 }
 
@@ -241,12 +247,14 @@ function show(element, decision) {
     outer.append(node);
   } else return;
   const [size = []] = asked(element).sizes;
-  for (const [name, pixels] of [["width", width ?? size[0]], ["height", height ?? size[1]]]) {
-    if (pixels) node[name] = pixels;
-  }
+  const wide = width ?? size[0];
+  const high = height ?? size[1];
+  if (wide) node.width = wide;
+  if (high) node.height = high;
   node.style.border = 0;
-  node.addEventListener("load", () => kept.shown === node && count(node, decision), { once: true });
-  node.addEventListener("error", () => kept.shown === node && restore(element), { once: true });
+  // Once: a frame that goes elsewhere loads again.
+  node.onload = () => (node.onload = kept.shown === node && count(node, decision));
+  node.onerror = () => kept.shown === node && restore(element);
   kept.shown = node;
   element.replaceChildren(outer);
 }
@@ -285,9 +293,9 @@ function looked({ target, intersectionRatio: ratio, boundingClientRect: { width,
   }
   // An element of no size is all there, and would stay so without a word when it grows: look at it again.
   if (ratio && !pixels) {
-    watch.timer = setTimeout(() => {
+    setTimeout(() => {
       observer.unobserve(target);
-      observer.observe(target);
+      if (watched.has(target)) observer.observe(target);
     }, SEEN_MS);
   }
 }
@@ -333,7 +341,8 @@ const flush = safe((away) => {
 
 /** Whether the browser has taken a batch. What comes of a beacon nobody hears: it is for who leaves. */
 function post(batch, away) {
-  const [to, body] = [edge + "/v1/events", `[${batch}]`];
+  const to = edge + "/v1/events";
+  const body = `[${batch}]`;
   if (away && navigator.sendBeacon) return navigator.sendBeacon(to, body);
   fetch(to, { method: "POST", body, credentials: "include", keepalive: true }).then(
     ({ status }) => status < 429 || keep(batch),

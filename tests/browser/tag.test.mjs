@@ -299,15 +299,37 @@ test("a_page_s_own_navigation_is_not_the_browser_s", async () => {
 
 test("a_page_that_is_prerendered_asks_for_nothing_before_it_is_shown", async () => {
   const prerendered = () => Object.defineProperty(document, "prerendering", { value: true, configurable: true });
-  const page = await open(TOP, { init: [prerendered], clock: true });
+  const queued = () => { window.causeway = [(causeway) => causeway.identify({ member: "early" }), (causeway) => causeway.track("early")]; };
+  const page = await open(TOP, { init: [prerendered, queued], clock: true });
   await shown(page, () => window.causeway?.track && document.readyState === "complete");
-  await page.clock.runFor(10_000);
-  assert.deepEqual(await decides(page), []);
+  await page.clock.runFor(60_000);
+  assert.deepEqual(await page.evaluate(() => window.asked), [], "no consent was asked for, no page was seen");
   await page.evaluate(() => {
     Object.defineProperty(document, "prerendering", { value: false });
     document.dispatchEvent(new Event("prerenderingchange"));
   });
   await filled(page, "top");
+  assert.deepEqual((await decides(page)).map(({ page_view, user }) => [page_view, user.ids]), [[true, { member: "early" }]]);
+  await close(page);
+});
+
+test("a_placement_that_is_away_while_it_is_decided_is_met_again_when_it_is_back", async () => {
+  const page = await open(TOP, { clock: true });
+  await filled(page, "top");
+  await page.clock.pauseAt(3_600_000);
+  const moves = (away) => page.evaluate((away) => {
+    window.side ??= Object.assign(document.createElement("div"), { id: "side" });
+    Object.assign(window.side.dataset, { causeway: "side", sizes: "300x250" });
+    away ? window.side.remove() : document.body.append(window.side);
+    // The tag's observer was there before, and hears of it before this one does.
+    return new Promise((resolve) => { new MutationObserver(resolve).observe(document.body, { childList: true }); document.body.append(""); });
+  }, away);
+  await moves(false);
+  await moves(true);
+  await page.clock.runFor(1_000);
+  await moves(false);
+  await page.clock.runFor(1_000);
+  await filled(page, "side");
   await close(page);
 });
 
@@ -406,6 +428,22 @@ describe("issue_5_an_impression_counts_when_it_was_viewable", () => {
     await close(page);
   });
 
+  test("one_that_has_no_size_yet_is_looked_at_again_also_after_the_page_was_hidden", async () => {
+    const renderer = () => {
+      window.causeway = [(causeway) => { causeway.render = (element) => { element.replaceChildren(); element.style.height = 0; }; }];
+    };
+    const page = await open('<div id="top" data-causeway="top" data-sizes="728x90" style="width: 728px"></div>', { clock: true, init: [renderer] });
+    await shown(page, () => document.querySelector("#top").style.height === "0px");
+    await page.clock.pauseAt(3_600_000);
+    for (const hidden of [true, false]) await page.evaluate((hidden) => window.hide(hidden), hidden);
+    await page.evaluate(() => { document.querySelector("#top").style.height = "90px"; });
+    await until("the impression", async () => {
+      await page.clock.runFor(1_000);
+      return (await impressions(page)) === 1;
+    });
+    await close(page);
+  });
+
   test("three_tenths_of_a_large_one", async () => {
     const page = await begin('<div id="top" data-causeway="top" data-sizes="970x250"></div>');
     await show(page, "top", 74);
@@ -498,8 +536,9 @@ describe("events_reach_the_origin", () => {
 
   test("they_wait_until_the_edge_has_served_and_it_is_asked_again", async () => {
     const early = () => { window.causeway = [(causeway) => causeway.track("purchase", { value_micros: 7 }, 8)]; };
-    const overloaded = { body: JSON.stringify({ visitor: null, decisions: [], reason: "overloaded" }), contentType: "application/json" };
-    const answers = [(route) => route.abort(), (route) => route.fulfill({ ...overloaded })];
+    const unserved = ["overloaded", "mint_limited", "forgotten"].map((reason) => (route) =>
+      route.fulfill({ body: JSON.stringify({ visitor: null, decisions: [], consent: "full", reason }), contentType: "application/json" }));
+    const answers = [(route) => route.abort(), ...unserved];
     let [gone, reached] = [true, false];
     const decide = (route) => {
       if (gone) return (answers.shift() ?? ((one) => one.abort()))(route);
@@ -509,7 +548,7 @@ describe("events_reach_the_origin", () => {
     const page = await open("", { clock: true, init: [early], decide });
     await decided(page, 1);
     await page.clock.runFor(1_000_000);
-    await decided(page, 3);
+    await decided(page, 5);
     const calls = (await decides(page)).length;
     assert.ok(calls < 12, `${calls} calls: each after twice as long`);
     assert.deepEqual(await asked(page, "/v1/events"), [], "nobody is known whose they are");
@@ -596,6 +635,27 @@ describe("field_12_consent_comes_from_the_page_s_consent_managers", () => {
       [[CONSENTS, true, []], [REFUSES, false, []]]);
     const held = await until("the withdrawal", async () => (await admin(`visitors/${id}`)));
     assert.equal(held.own.pages, 1);
+    await close(page);
+  });
+
+  test("an_ad_that_stands_there_names_nobody_any_more_after_a_withdrawal", async () => {
+    const page = await open(FAR + TOP, { init: [managers], clock: true });
+    await shown(page, () => window.listeners.tcf.length === 1);
+    const said = async (tcString, wanted) => {
+      await page.evaluate((tcString) => window.sayTcf({ eventStatus: "useractioncomplete", tcString }), tcString);
+      await until("the answer", async () => {
+        await page.clock.runFor(100);
+        return (await cookies(page)).length === wanted;
+      });
+    };
+    await said(CONSENTS, 2);
+    await filled(page, "top");
+    await page.evaluate(() => document.querySelector("#top img").decode());
+    await said(REFUSES, 0);
+    await page.evaluate(() => document.querySelector("#top").scrollIntoView());
+    await page.evaluate(() => new Promise((resolve) => { new IntersectionObserver(resolve).observe(document.querySelector("#top img")); }));
+    await page.clock.runFor(10_000);
+    assert.equal(await impressions(page), 0);
     await close(page);
   });
 
