@@ -125,6 +125,10 @@ export async function admits(env, binding, key) {
 /** The network that a client's address belongs to (an IPv4 /24 or an IPv6 /48), as the platform gives the address. */
 export function network(request) {
   const address = request.headers.get("cf-connecting-ip") ?? "";
-  if (address.includes(":")) return address.split(":").slice(0, 3).join(":");
+  if (address.includes(":")) {
+    const [first, rest] = address.split("::").map((side) => side.split(":").filter(Boolean));
+    const left_out = rest === undefined ? 0 : 8 - first.length - rest.length;
+    return [...first, ...Array(left_out).fill("0"), ...(rest ?? [])].slice(0, 3).join(":");
+  }
   return address.split(".").slice(0, 3).join(".");
 }

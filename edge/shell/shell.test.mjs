@@ -290,6 +290,8 @@ test("field_16_a_client_network_is_what_the_platform_says", () => {
   const from = (headers) => network(new Request("http://localhost/", { headers }));
   assert.equal(from({ "cf-connecting-ip": "192.0.2.77", "x-forwarded-for": "203.0.113.9" }), "192.0.2");
   assert.equal(from({ "cf-connecting-ip": "2001:db8:7:ffff::1" }), "2001:db8:7");
+  for (const address of ["2001:db8::1", "2001:db8:0:5::1", "2001:db8::5:0:0:0:1"]) assert.equal(from({ "cf-connecting-ip": address }), "2001:db8:0");
+  assert.equal(from({ "cf-connecting-ip": "::1" }), "0:0:0");
   assert.equal(from({ "x-forwarded-for": "203.0.113.9", "x-real-ip": "203.0.113.9" }), "");
 });
 
@@ -440,7 +442,9 @@ test("a_request_that_was_not_served_has_an_answer_that_its_page_may_read", async
   };
   const page = "https://pub.example";
   assert.deepEqual(await told("POST", "/v1/decide"), [200, "overloaded", page]);
-  assert.deepEqual(await told("GET", "/v1/me"), [200, "overloaded", page]);
+  assert.deepEqual(await told("GET", "/v1/me"), [503, "retry", page], "nor that nothing is held");
+  const picture = unserved(new Request("http://localhost/v1/i/token"), "internal");
+  assert.deepEqual([picture.headers.get("content-type"), (await picture.bytes()).subarray(0, 3)], ["image/gif", new TextEncoder().encode("GIF")]);
   assert.deepEqual(await told("DELETE", "/v1/me"), [503, "retry", page], "nobody is to believe that somebody is being erased");
   assert.deepEqual(await told("POST", "/v1/events"), [503, "retry", page]);
   assert.deepEqual(await told("GET", "/v1/c/token"), [302, undefined, "/v1/c/token?again"]);

@@ -8,7 +8,9 @@ let etag;
 export async function tag(request, cors = []) {
   etag ??= await named(script);
   const headers = new Headers({ "content-type": "text/javascript; charset=utf-8", "cache-control": "public, max-age=3600", etag });
-  for (const [name, value] of cors) headers.append(name, value);
+  // A browser keeps one copy for pages that ask with their origin and for those that do not.
+  headers.set("vary", "Origin");
+  for (const [name, value] of cors) headers.set(name, value);
   // A cache between may have made it a weak one, or ask for several.
   if (request.headers.get("if-none-match")?.includes(etag)) return new Response(null, { status: 304, headers });
   return new Response(script, { headers });

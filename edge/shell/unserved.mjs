@@ -2,9 +2,12 @@
 
 import { json } from "./json.mjs";
 
+/** A transparent GIF of one pixel. */
+const PICTURE = Uint8Array.from(atob("R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7"), (char) => char.charCodeAt(0));
+
 /**
  * The publisher's page never breaks: it gets an answer without ads, with the reason. What is to be sent again is a 503: nobody
- * is to believe that something was taken, or somebody is being erased. A click comes again, once, rather than end on an
+ * is to believe that something was taken, that somebody is being erased, or that nothing is held of anybody. A click comes again, once, rather than end on an
  * answer that no page reads.
  */
 export function unserved(request, reason) {
@@ -13,7 +16,8 @@ export function unserved(request, reason) {
   if (pathname === "/healthz") return json({ error: { code: "misconfigured", message: "see the worker's log" } }, 503);
   // No script is better than one that is none.
   if (pathname === "/causeway.js") return new Response(null, { status: 503, headers: { "cache-control": "no-store" } });
-  if (pathname === "/v1/events" || (pathname === "/v1/me" && request.method === "DELETE")) return retry(request);
+  if (pathname === "/v1/events" || pathname === "/v1/me") return retry(request);
+  if (pathname.startsWith("/v1/i/")) return new Response(PICTURE, { headers: { "content-type": "image/gif", "cache-control": "no-store" } });
   if (pathname.startsWith("/v1/c/") && !searchParams.has("again")) {
     const location = `${pathname}${search === "" ? "?" : `${search}&`}again`;
     return new Response(null, { status: 302, headers: { location, "cache-control": "no-store" } });
@@ -23,7 +27,7 @@ export function unserved(request, reason) {
 }
 
 export function retry(request) {
-  const error = { code: "retry", message: "neither the queue nor the origin took it: send it again, events with the same ids" };
+  const error = { code: "retry", message: "it was not served: send it again, events with the same ids" };
   return json({ error }, 503, [...readable(request), ["retry-after", "1"]]);
 }
 

@@ -189,7 +189,8 @@ impl Engine {
         if !problems.is_empty() {
             return Err(ConfigureError::Problems(problems));
         }
-        let further_headers = keys.explain.iter().map(|_| EXPLAIN.to_owned()).collect();
+        let explained = keys.tenants.values().map(|own| &own.explain).chain([&keys.explain]).any(Option::is_some);
+        let further_headers = explained.then(|| EXPLAIN.to_owned()).into_iter().collect();
         let mut engine = Self { keys, further_headers, place: true, ..Self::default() };
         for tenant in config.tenants {
             engine.add(tenant);
@@ -203,7 +204,7 @@ impl Engine {
             self.further_headers.push(name);
         }
         let hosts = tenant.hosts.clone();
-        let explain = self.keys.explain.clone();
+        let explain = keys.explain.clone().or_else(|| self.keys.explain.clone());
         let (no_names, no_catalogue) = Default::default();
         let house_ad = tenant.house_ad.as_ref().and_then(|ad| to_raw_value(ad).ok());
         let site = Rc::new(Site { tenant, id, keys, explain, house_ad, no_names, no_catalogue });

@@ -111,7 +111,9 @@ fn led(visit: &Visit, call: &PixelCall) -> Outcome {
     if call.is_of_catalogue() && !visit.catalogue.is_there() && !call.again {
         return gone();
     }
-    let Some(landing) = placing::landing(visit, call.token.entity) else { return unknown() };
+    // One on an ad that the catalogue does not have any more ends with the publisher, and counts.
+    let publisher = visit.site.tenant.origins.first().map(String::as_str);
+    let Some(landing) = placing::landing(visit, call.token.entity).or(publisher) else { return unknown() };
     let headers = [("location", landing.to_owned()), ("cache-control", NO_STORE.to_owned())];
     let mut outcome = of_visit(Outcome::empty(302).with_headers(headers), visit);
     outcome.head.notes.extend(call.late);

@@ -279,7 +279,7 @@ fn is_capped(visit: &Visit, entity: Entity) -> bool {
 }
 
 /// Where a click on an ad leads: the ad's own landing address; the house ad's, and that of an ad which the catalogue
-/// does not have any more, is the tenant's.
+/// does not have any more, is the tenant's, if it names one.
 pub(crate) fn landing(visit: &Visit, entity: Entity) -> Option<&str> {
     let house = visit.site.tenant.house_landing.as_deref();
     visit.catalogue.compiled.ad(entity.ad).map(|offer| &*offer.landing).or(house)

@@ -68,13 +68,19 @@ impl Page {
     }
 
     fn with(ads: &Value) -> Self {
+        Self::of(ads, None)
+    }
+
+    /// Of a tenant with an explain key of its own, or without.
+    fn of(ads: &Value, own: Option<&str>) -> Self {
         let secret = |seed: u8| std::array::from_fn(|i| u8::try_from(i * 7).unwrap() ^ seed);
         let ring = |seed| KeyRing(vec![Key { id: 1, stage: Stage::Active, secret: secret(seed).into() }]);
-        let demo = TenantKeys { cookie: ring(1), alternate: ring(2), ..TenantKeys::default() };
+        let explain = own.map(str::to_owned);
+        let demo = TenantKeys { cookie: ring(1), alternate: ring(2), explain, ..TenantKeys::default() };
         let keys =
             Keys { sync: ring(3), explain: Some(EXPLAIN.to_owned()), tenants: [("demo".to_owned(), demo)].into() };
         let config = json!({ "tenant": [{
-            "name": "demo", "hosts": ["localhost"], "dev": true, "no_signal": "allow",
+            "name": "demo", "hosts": ["localhost"], "dev": true, "no_signal": "allow", "origins": ["https://www.pub.example"],
             "kinds": [{ "name": "member", "code": 1, "unique": true }], "house_ad": { "id": "house" },
         }] });
         let mut page = Self {
@@ -410,6 +416,29 @@ fn s3_01_a_click_leads_to_the_ad_s_own_landing_also_late() {
         let location = click.head.headers.iter().find(|(name, _)| *name == "location").map(|(_, to)| to.as_str());
         assert_eq!((click.head.status, location, click.head.facts), (302, Some("https://red.example/"), facts));
     }
+}
+
+#[test]
+fn a_click_on_an_ad_that_has_left_the_catalogue_counts_and_ends_with_the_publisher() {
+    let mut page = Page::with(&capped());
+    let decisions = page.decide(1, true);
+    page.put_catalogue(2, &json!({}));
+    page.now += limits::CATALOGUE_FRESH_MS;
+    let click = page.send("GET", decisions[0]["click_url"].as_str().unwrap(), &Value::Null);
+    let location = click.head.headers.iter().find(|(name, _)| *name == "location").map(|(_, to)| to.as_str());
+    assert_eq!((click.head.status, location, click.head.facts), (302, Some("https://www.pub.example"), 1));
+}
+
+#[test]
+fn an_explain_key_of_a_tenant_s_own_is_the_only_one_it_has() {
+    let ask = json!({ "placements": [{ "id": "a" }], "explain": true });
+    let traced = |mut page: Page| {
+        let answer: Value = serde_json::from_slice(&page.send("POST", "/v1/decide", &ask).body).unwrap();
+        answer.get("trace").is_some()
+    };
+    assert!(traced(Page::with(&capped())), "the one of all");
+    assert!(traced(Page::of(&capped(), Some(EXPLAIN))));
+    assert!(!traced(Page::of(&capped(), Some("another one of sixteen"))), "not the one of all");
 }
 
 /// The same with the first campaign's caps strict.

@@ -65,6 +65,7 @@ pub fn explain(
 ) -> Result<Value, ExplainError> {
     let (mut edge, mut keys) = (edge.clone(), keys.clone());
     keys.explain = Some(EXPLAIN.to_owned());
+    keys.tenants.values_mut().for_each(|own| own.explain = None);
     // Whether there is permission is the page's to say; here it is asked what would be decided with it.
     edge.tenants.iter_mut().for_each(|tenant| tenant.no_signal = NoSignal::Allow);
     let host = tenant.config.hosts.first().cloned().unwrap_or_default();

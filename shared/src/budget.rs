@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::catalogue::{Bid, Campaign, Pacing};
 use crate::decision::PRICE_MICROS;
 use crate::ids::{Micros, Millis};
+use crate::limits;
 use crate::steering::{ALL_CALLS, Pace};
 
 /// Billionths of the catalogue's currency: a thousandth of a micro, as one impression of a CPM bid costs.
@@ -155,7 +156,8 @@ impl Pacer {
     /// The next one, made now; `day_ends` is when the campaign's day does.
     #[must_use]
     pub fn next(self, budget: &Budget, spent: Spent, now: Millis, day_ends: Millis) -> Self {
-        let elapsed = now.saturating_sub(self.at).min(MEMORY_MS);
+        // Edges go by one for so long; after that they let nothing take part.
+        let elapsed = now.saturating_sub(self.at).min(limits::STEERING_STALE_MS);
         // What was spent before the first is of no minute of late.
         let new = if self.at == 0 { 0 } else { spent.ever.saturating_sub(self.counted) };
         let part = match self.at {
@@ -190,7 +192,7 @@ impl Pacer {
         }
         // Of so many millionths as much is kept.
         const ALL: u64 = 1_000_000;
-        let by_time = (MEMORY_MS - elapsed) * ALL / MEMORY_MS;
+        let by_time = MEMORY_MS.saturating_sub(elapsed) * ALL / MEMORY_MS;
         let of_events = u128::from(unit.saturating_mul(EVENTS)) * u128::from(ALL) / u128::from(self.spend.max(1));
         let kept = by_time.max(u64::try_from(of_events).unwrap_or(ALL).min(ALL));
         let fade = |old: u64| u64::try_from(u128::from(old) * u128::from(kept) / u128::from(ALL)).unwrap_or(old);
@@ -307,6 +309,26 @@ mod tests {
             (0..30).map(&mut minute).collect::<Vec<_>>()
         };
         assert_eq!(paces(1_500_000_000_000), paces(0));
+    }
+
+    #[test]
+    fn a_gap_between_two_is_weighed_by_all_that_took_part_in_it() {
+        let budget = budget(Bid::CpmMicros(1_000_000), None, Some(50_000_000), true);
+        let (mut pacer, mut spent, mut at) = (Pacer::default(), Spent::default(), 0);
+        let mut go = |minutes: u64| {
+            // Of 350 calls a minute a tenth is what the day's budget pays for.
+            let cost = minutes * 350 * u64::from(pacer.pace.to) / 1_000_000 * budget.unit();
+            spent = Spent { ever: spent.ever + cost, today: spent.today + cost };
+            at += minutes;
+            pacer = pacer.next(&budget, spent, NOW + at * MINUTE_MS, NOW + DAY_MS);
+            pacer.pace.to
+        };
+        let steady = (0..120).map(|_| go(1)).last().unwrap_or_default();
+        assert!((80_000..120_000).contains(&steady), "{steady}");
+        for gap in [5, 10] {
+            let paces = [go(gap), go(1), go(1)];
+            assert!(paces.iter().all(|to| (80_000..125_000).contains(to)), "{gap} minutes: {paces:?}, {steady} before");
+        }
     }
 
     #[test]

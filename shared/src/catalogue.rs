@@ -303,7 +303,13 @@ impl Catalogue {
 
     /// Every `arm` must be there, and one experiment's arms must not meet in one ad: nobody would ever see it.
     fn arm_problems(&self, at: &str, found: &mut Problems) {
-        let named = |arm: &str| experiment::arm_named(&self.experiments, arm).map(|(place, _)| place);
+        let experiments: BTreeMap<&str, usize> =
+            self.experiments.iter().enumerate().rev().map(|(place, of)| (of.id.as_str(), place)).collect();
+        let named = |name: &str| {
+            let (of, arm) = name.split_once('/')?;
+            let place = *experiments.get(of)?;
+            self.experiments.get(place)?.arms.iter().any(|known| known.id == arm).then_some(place)
+        };
         let mut say = |at: String, arm: Option<&String>, above: &[Option<&String>]| {
             let Some(arm) = arm else { return };
             let Some(own) = named(arm) else {
@@ -314,17 +320,17 @@ impl Catalogue {
             }
         };
         let mut campaigns: BTreeMap<&str, Option<&String>> = BTreeMap::new();
-        for (i, campaign) in self.campaigns.iter().enumerate() {
+        for (i, campaign) in self.campaigns.iter().enumerate().take(limits::CATALOGUE_ROWS) {
             say(format!("{at}.campaign[{i}].arm"), campaign.arm.as_ref(), &[]);
             campaigns.insert(&campaign.id, campaign.arm.as_ref());
         }
         let mut groups: BTreeMap<&str, [Option<&String>; 2]> = BTreeMap::new();
-        for (i, group) in self.ad_groups.iter().enumerate() {
+        for (i, group) in self.ad_groups.iter().enumerate().take(limits::CATALOGUE_ROWS) {
             let above = campaigns.get(group.campaign.as_str()).copied().flatten();
             say(format!("{at}.ad_group[{i}].arm"), group.arm.as_ref(), &[above]);
             groups.insert(&group.id, [above, group.arm.as_ref()]);
         }
-        for (i, ad) in self.ads.iter().enumerate().filter(|(_, ad)| ad.arm.is_some()) {
+        for (i, ad) in self.ads.iter().enumerate().take(limits::CATALOGUE_ROWS).filter(|(_, ad)| ad.arm.is_some()) {
             let above = groups.get(ad.ad_group.as_str()).copied().unwrap_or_default();
             say(format!("{at}.ad[{i}].arm"), ad.arm.as_ref(), &above);
         }

@@ -224,12 +224,18 @@ impl EdgeConfig {
             found.say("tenant", format!("between 1 and {} tenants are needed", limits::TENANTS));
         }
         let mut names: Vec<&str> = Vec::new();
-        let mut hosts: Vec<&str> = Vec::new();
+        // A browser's hostname has no capitals, whatever is written here.
+        let hosts: Vec<Vec<String>> = self
+            .tenants
+            .iter()
+            .map(|tenant| tenant.hosts.iter().map(|host| host.to_ascii_lowercase()).collect())
+            .collect();
+        let mut seen: Vec<&str> = Vec::new();
         for (i, tenant) in self.tenants.iter().enumerate() {
             let at = format!("tenant[{i}]");
             found.unique(&at, "name", &mut names, &tenant.name);
-            for (j, host) in tenant.hosts.iter().enumerate() {
-                found.unique(&at, &format!("hosts[{j}]"), &mut hosts, host);
+            for (j, host) in hosts.get(i).into_iter().flatten().enumerate() {
+                found.unique(&at, &format!("hosts[{j}]"), &mut seen, host);
             }
             tenant.problems(&at, &mut found);
         }
@@ -323,11 +329,9 @@ impl Tenant {
         if self.forget_after_days > 3_650 {
             found.say(format!("{at}.forget_after_days"), "3650 days at most; 0: never");
         }
-        if self
-            .proof_header
-            .as_ref()
-            .is_some_and(|h| h.chars().any(|c| !(c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')))
-        {
+        if self.proof_header.as_ref().is_some_and(|h| {
+            h.is_empty() || h.chars().any(|c| !(c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-'))
+        }) {
             found.say(format!("{at}.proof_header"), "a header name in lower case is needed");
         }
         if self.house_landing.as_ref().is_some_and(|url| !is_landing(url)) {
@@ -434,13 +438,15 @@ mod tests {
             r#"{"tenant":[{"name":"Pub!","hosts":["a/b"],"origins":["pub.example"],"tcf_purposes":[0],"link_threshold":0.0,
                "kinds":[{"name":"member","code":0,"unique":true},{"name":"member","code":0,"unique":true,"crowd":1},
                {"name":"visitor","code":3}]},
-               {"name":"Pub!","hosts":["a/b"]}]}"#,
+               {"name":"Pub!","hosts":["A/b"],"proof_header":"","mint_limit":"a b"}]}"#,
         );
         let paths: Vec<String> = config.problems().into_iter().map(|p| p.path).collect();
         for path in [
             "tenant[0].name",
             "tenant[1].name",
             "tenant[1].hosts[0]",
+            "tenant[1].proof_header",
+            "tenant[1].mint_limit",
             "tenant[0].hosts[0]",
             "tenant[0].origins[0]",
             "tenant[0].tcf_purposes",

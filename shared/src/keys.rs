@@ -142,6 +142,9 @@ pub struct TenantKeys {
     /// Verify member proofs.
     #[serde(default)]
     pub proof: Vec<ProofKey>,
+    /// Admits `"explain": true`: an opaque text of 16 characters or more in `x-causeway-explain`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub explain: Option<String>,
     /// Sign what the tenant's webhook is told. Empty where there is none; the edge has no use for them.
     #[serde(default, skip_serializing_if = "KeyRing::is_empty")]
     pub webhook: KeyRing,
@@ -153,7 +156,7 @@ pub struct TenantKeys {
 pub struct Keys {
     /// Authenticates the edge to the origin.
     pub sync: KeyRing,
-    /// Admits `"explain": true`: an opaque text of 16 characters or more in `x-causeway-explain`.
+    /// Admits `"explain": true` of tenants that have no such key of their own.
     #[serde(default)]
     pub explain: Option<String>,
     /// Keys by tenant name.
@@ -183,8 +186,11 @@ impl Keys {
                 proof.problems(&format!("tenants.{name}.proof[{i}]"), &mut found);
             }
         }
-        if self.explain.as_ref().is_some_and(|k| k.len() < 16) {
-            found.push(Problem { path: "explain".to_owned(), message: "16 characters at least".to_owned() });
+        let own = self.tenants.iter().map(|(name, keys)| (format!("tenants.{name}.explain"), &keys.explain));
+        for (path, key) in own.chain([("explain".to_owned(), &self.explain)]) {
+            if key.as_ref().is_some_and(|key| key.len() < 16) {
+                found.push(Problem { path, message: "16 characters at least".to_owned() });
+            }
         }
         found
     }

@@ -217,7 +217,9 @@ impl Object {
         join(&mut self.entries, entries);
         self.release(self.latest);
         order::keep_last(&mut self.entries, limits::STRICT_ENTRIES, |entry| {
-            self.full_until = self.full_until.max(Minute(entry.last().0.saturating_add(entry.keep)));
+            // A reservation may still be seen in its last minute, and counts from then on.
+            let later = if entry.confirmed { 0 } else { entry.keep };
+            self.full_until = self.full_until.max(Minute(entry.last().0.saturating_add(later)));
         });
     }
 
@@ -248,11 +250,13 @@ impl Object {
     fn count(&self, entity: Entity, StrictCap { level, window, .. }: &StrictCap, seen: &[Seen]) -> u32 {
         let (from, _) = window.range(self.latest);
         let same = |other: Entity| other.at(*level) == entity.at(*level);
-        let here = self.entries.values().filter(|e| same(e.entity) && (!e.confirmed || e.minute >= from)).count();
+        let counts = |entry: &&Entry| same(entry.entity) && (!entry.confirmed || entry.minute >= from);
+        let here = self.entries.values().filter(counts).count();
         let beyond = seen.iter().filter(|s| same(s.entity) && s.minute >= from);
-        // A snapshot may name an insertion twice: on two days, or under two visitors.
-        let beyond: std::collections::BTreeSet<InsertionHash> =
-            order::all(beyond.map(|s| s.insertion).filter(|insertion| !self.entries.contains_key(insertion)));
+        // A snapshot may name an insertion twice: on two days, or under two visitors. One that was confirmed before the window
+        // began by the clock here, and was seen in it by another's, counts as it was seen.
+        let unknown = |insertion: &InsertionHash| self.entries.get(insertion).filter(counts).is_none();
+        let beyond: std::collections::BTreeSet<InsertionHash> = order::all(beyond.map(|s| s.insertion).filter(unknown));
         u32::try_from(here + beyond.len()).unwrap_or(u32::MAX)
     }
 

@@ -492,6 +492,14 @@ fn a_filter_1000_deep_is_refused() {
 }
 
 #[test]
+fn a_filter_may_have_all_its_conditions_at_its_deepest() {
+    let deep = |_| (2..limits::FILTER_DEPTH).fold(json!({"$gt": 1}), |inner, _| json!({"$not": inner}));
+    let fields: Map<String, Json> =
+        (0..limits::FILTER_CONDITIONS).map(|i| (format!("events.e{i}"), json!({"$count": deep(i)}))).collect();
+    tenant().parse(&Json::Object(fields));
+}
+
+#[test]
 fn a_filter_of_a_million_parts_is_refused() {
     let million = 1_000_000;
     let only = |document: &Json, message: &str| assert_eq!(problems(document), [message]);

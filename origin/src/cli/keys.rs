@@ -98,11 +98,15 @@ fn list(common: &Common) -> anyhow::Result<()> {
             let alg = serde_json::to_value(proof.alg)?;
             rows.push(json!({"purpose": "proof", "tenant": tenant, "id": proof.kid, "stage": "verify", "alg": alg}));
         }
+        add_explain(&mut rows, Some(tenant), own.explain.as_ref());
     }
-    if keys.explain.is_some() {
-        rows.push(json!({"purpose": "explain", "tenant": null, "id": null, "stage": "active", "alg": null}));
-    }
+    add_explain(&mut rows, None, keys.explain.as_ref());
     common.output.list(&["purpose", "tenant", "id", "stage", "alg"], &rows)
+}
+
+fn add_explain(rows: &mut Vec<Value>, tenant: Option<&str>, key: Option<&String>) {
+    let row = json!({"purpose": "explain", "tenant": tenant, "id": null, "stage": "active", "alg": null});
+    rows.extend(key.map(|_| row));
 }
 
 fn add_ring(rows: &mut Vec<Value>, purpose: &str, tenant: Option<&str>, ring: &KeyRing) {

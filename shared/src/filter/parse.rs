@@ -21,8 +21,8 @@ use crate::limits;
 use crate::time::DAY_MINUTES;
 use crate::vocabulary::Vocabulary;
 
-/// Documents in one filter: a chain of them may lead to each condition.
-const DOCUMENTS: usize = limits::FILTER_CONDITIONS * limits::FILTER_DEPTH;
+/// Documents in one filter: itself, and a chain of them may lead to each condition.
+const DOCUMENTS: usize = limits::FILTER_CONDITIONS * limits::FILTER_DEPTH + 1;
 /// Bytes of a name that a problem repeats.
 const SHOWN: usize = 64;
 
@@ -191,6 +191,10 @@ impl<'a> Parser<'a> {
         if object.is_empty() {
             self.say(at, "an operator is needed");
         }
+        self.each(at, operand, object, depth)
+    }
+
+    fn each(&mut self, at: &str, operand: &Operand<'_>, object: &Map<String, Json>, depth: usize) -> Vec<Node> {
         let mut nodes = Vec::new();
         for (key, value) in object {
             if self.is_full() {
@@ -203,9 +207,8 @@ impl<'a> Parser<'a> {
 
     fn operator(&mut self, at: &str, operand: &Operand<'_>, key: &str, value: &Json, depth: usize) -> Option<Node> {
         if key == "$not" {
-            // Its level is counted, its value read as operators.
-            self.object(at, value, depth + 1).filter(|object| !object.is_empty())?;
-            return Some(Node::group(Join::All, self.operators(at, operand, value, depth + 1)).negated());
+            let object = self.object(at, value, depth + 1).filter(|object| !object.is_empty())?;
+            return Some(Node::group(Join::All, self.each(at, operand, object, depth + 1)).negated());
         }
         if !self.takes_one() {
             return None;

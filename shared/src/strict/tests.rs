@@ -204,8 +204,23 @@ fn s3_05_a_full_object_grants_nothing() {
     assert_eq!(world.call(&call, noon()).granted, Entries::new());
     assert_eq!(world.object(visitor(1)).entries.len(), limits::STRICT_ENTRIES);
     let at = |minutes| Minute(noon().0 + minutes);
-    assert_eq!(world.claim(1, 0, &[1], claim(1, &[1], &[]), at(61)), [0; 0], "some did not fit");
-    assert_eq!(world.claim(1, 0, &[1], claim(9_999, &[1], &[]), at(121)), [1]);
+    assert_eq!(world.claim(1, 0, &[1], claim(1, &[1], &[]), at(60)), [0; 0], "some did not fit");
+    assert_eq!(world.claim(1, 0, &[1], claim(9_999, &[1], &[]), at(61)), [1]);
+}
+
+#[test]
+fn s3_05_what_a_clock_that_is_behind_confirmed_a_day_early_counts_where_it_was_seen() {
+    let mut world = World::default();
+    let midnight = Day(101).start();
+    let before = Minute(midnight.0 - 1);
+    assert_eq!(world.claim(1, 0, &[1], claim(1, &[1], &[]), before), [1]);
+    assert!(world.confirm(1, 1, before), "the edge has it at midnight");
+    let told = |n, seen| {
+        let seen = vec![Seen { insertion: insertion(seen), entity: ad(1), minute: midnight }];
+        Claim { seen, ..claim(1, &[n], &[]) }
+    };
+    assert_eq!(world.claim(1, 0, &[1], told(2, 1), Minute(midnight.0 + 60)), [0; 0], "the day's one was seen");
+    assert_eq!(world.claim(1, 0, &[1], claim(1, &[3], &[]), Minute(midnight.0 + 60)), [1], "as nobody said so");
 }
 
 /// A browser asks, knowing the person or itself alone; an ad placed before is seen, or is not.
