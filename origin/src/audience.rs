@@ -3,6 +3,7 @@
 //! these rows anew ([`follow`]). They hold nothing that the store does not: a process reads their file, or builds them.
 
 pub mod answer;
+pub mod carry;
 pub mod deliver;
 pub mod follow;
 mod keep;

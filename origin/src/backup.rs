@@ -9,7 +9,8 @@ use causeway_shared::limits;
 use causeway_shared::time::Minute;
 use rusqlite::{Connection, OpenFlags};
 
-use crate::catalogue;
+use crate::audience;
+use crate::catalogue::{self, Numbers};
 use crate::erase;
 use crate::log;
 use crate::publish::{LATE_MS, names_subject};
@@ -66,6 +67,11 @@ fn failed<'a>(what: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> B
 /// [`BackupError`], and [`StoreError::Missing`] where there is nothing to copy.
 pub fn take(data: &Path, to: &Path, mut step: impl FnMut(&'static str)) -> Result<(), BackupError> {
     store::existing(data)?;
+    // Not while a restore puts another store in its place, or was cut while it did.
+    let _beside = store::writing(data, false)?;
+    if data.join(store::RESTORING).exists() {
+        return Err(StoreError::HalfRestored(data.to_owned()).into());
+    }
     store::make_folder(to).map_err(failed("cannot make", to))?;
     if fs::read_dir(to).map_err(failed("cannot read", to))?.next().is_some() {
         return Err(BackupError::NotEmpty(to.to_owned()));
@@ -247,6 +253,7 @@ pub struct Before {
     tenants: Vec<(i64, String)>,
     names: Vec<(i64, i64, String, i64)>,
     catalogues: catalogue::Before,
+    sends: audience::carry::Before,
     /// What the KV may hold a value of: tenant, kind and subject as the outbox has them.
     subjects: Vec<(i64, u16, [u8; 16])>,
 }
@@ -278,12 +285,24 @@ impl Before {
         let mut names = conn.prepare("SELECT tenant, token, name, kind FROM attribute_names")?;
         let names = names.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))?;
         let names = names.collect::<Result<_, _>>()?;
-        let catalogues = catalogue::Before::of(conn)?;
+        let (catalogues, sends) = (catalogue::Before::of(conn)?, audience::carry::Before::of(conn)?);
         let mut subjects = conn.prepare(SUBJECTS)?;
         let subjects = subjects.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
         let mut subjects = subjects.collect::<Result<Vec<_>, _>>()?;
         subjects.extend(catalogue::standing(conn)?);
-        Ok(Self { restore, version, tenants, names, catalogues, subjects })
+        Ok(Self { restore, version, tenants, names, catalogues, sends, subjects })
+    }
+}
+
+impl Before {
+    /// The tenants' numbers in the copy, which may be of another origin: a name that it does not have gets one.
+    fn numbers(&self, conn: &Connection) -> Result<Numbers, StoreError> {
+        let mut numbers = Numbers::new();
+        for (number, name) in &self.tenants {
+            conn.execute("INSERT OR IGNORE INTO tenants (tenant, name) VALUES (?1, ?2)", (number, name))?;
+            numbers.insert(*number, store::tenant_no(conn, name)?.0);
+        }
+        Ok(numbers)
     }
 }
 
@@ -312,21 +331,20 @@ pub fn renew(conn: &mut Connection, before: &Before, now: Millis) -> Result<(), 
     // What the caches hold of a visitor is of before the restore, whatever its counter.
     tx.execute("UPDATE visitors SET restore = ?1", [counters.version().restore])?;
     // Codes are for ever: those given since the backup stay what they are.
-    for row in &before.tenants {
-        tx.execute("INSERT OR IGNORE INTO tenants (tenant, name) VALUES (?1, ?2)", (row.0, &row.1))?;
-    }
+    let numbers = before.numbers(&tx)?;
     for (tenant, token, name, kind) in &before.names {
         let put = "INSERT OR IGNORE INTO attribute_names (tenant, token, name, kind) VALUES (?1, ?2, ?3, ?4)";
-        tx.execute(put, (tenant, token, name, kind))?;
+        tx.execute(put, (numbers.get(tenant), token, name, kind))?;
     }
-    before.catalogues.bring(&tx)?;
+    before.catalogues.bring(&tx, &numbers)?;
+    before.sends.bring(&tx, &numbers)?;
     tx.execute("DELETE FROM outbox", [])?;
     // What was handed out before the restore may still be written after it.
     let times = [counters.version().counter, now, now.saturating_add(LATE_MS)].map(signed);
     tx.execute(AGAIN, times)?;
     // What the KV has of those who came since the backup goes: nobody would ever write it again.
     for (tenant, kind, subject) in &before.subjects {
-        publish(&tx, *tenant, *kind, subject, times)?;
+        publish(&tx, numbers.get(tenant).copied().unwrap_or(*tenant), *kind, subject, times)?;
     }
     for (tenant, kind, subject) in catalogue::renew(&tx)? {
         publish(&tx, tenant, kind, &subject, times)?;

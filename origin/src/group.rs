@@ -166,8 +166,9 @@ pub fn commit_with<T: AsRef<[R]>, R: AsRef<Record>>(
     }
     let refused = std::mem::take(&mut group.names.refused);
     let mut done = Done { new: folded.new, refused, erased: folded.erased, ..Done::default() };
+    let mut applied = 0;
     for call in calls {
-        publish::acknowledge(&group, &call.applied)?;
+        applied += publish::acknowledge(&group, &call.applied)?;
         verify::answer(&group, &call.read)?;
         let publish = publish::hand_out(&mut group, call.drain)?;
         done.handed.push(Handed { publish, verify: verify::hand_out(&group, call.drain)? });
@@ -180,6 +181,7 @@ pub fn commit_with<T: AsRef<[R]>, R: AsRef<Record>>(
     // First, so that no erasure is in the store alone; one that is in the journal alone is applied at the next start.
     rules.journal.keep(&linked.erased, &asked)?;
     tx.commit()?;
+    metrics.applied.add(applied);
     Ok(done)
 }
 

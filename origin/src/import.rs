@@ -194,13 +194,15 @@ fn write(
         let facts = record.facts.len() as u64;
         let records = [Arc::new(std::mem::replace(&mut record, fresh()))];
         let given = clock::given()?;
-        let noted = |tx: &Connection| note(tx, file, progress.lines, ended, given.now);
+        progress.bad += bad.len() as u64;
+        // What was refused may be taken once its cause is mended; what went in is known by its FactIds.
+        let lines = if ended && progress.bad > 0 { 0 } else { progress.lines };
+        let noted = |tx: &Connection| note(tx, file, lines, ended, given.now);
         let done = group::commit_with(conn, job.rules, &metrics, given, |_| Ok(&records), &[], noted)?;
         let new: u64 = done.new.iter().sum();
         progress.facts += new;
         progress.repeats += (facts - new).saturating_sub(done.erased);
         progress.erased += done.erased;
-        progress.bad += bad.len() as u64;
         size = 0;
         if !tell(&progress, &bad) {
             return Err(ImportError::Interrupted);
@@ -256,7 +258,47 @@ fn note(tx: &Connection, file: &str, lines: u64, ended: bool, now: Millis) -> Re
 #[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
-    use crate::testing::{Origin, visitor};
+    use crate::testing::{NOW, Origin, page, visitor};
+
+    #[test]
+    fn what_was_refused_is_taken_by_the_same_file_once_its_cause_is_mended_and_the_rest_counts_once() {
+        let mut origin = Origin::new();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("links.csv");
+        let line = |n: u32| format!("{},partner,p-{n},0.4,match\n", visitor(n));
+        std::fs::write(&path, format!("visitor,kind,value,weight,source\n{}{}", line(1), line(2))).unwrap();
+        origin.send("demo", &[page(visitor(1), 1, NOW)]);
+        let tenant = origin.tenant("demo").no;
+        let run = |origin: &mut Origin| {
+            let said = Said::cli(None, None);
+            let job = Job { rules: &origin.rules, tenant, kind: Kind::Links, workers: 1, said, served: false };
+            let done = super::run(&mut origin.conn, &job, &path, |_, _| true).unwrap();
+            (done.facts, done.repeats, done.bad)
+        };
+        assert_eq!(run(&mut origin), (1, 0, 1));
+        assert_eq!(run(&mut origin), (0, 1, 1), "the visitor has not come yet");
+        origin.send("demo", &[page(visitor(2), 2, NOW)]);
+        assert_eq!(run(&mut origin), (1, 1, 0));
+        assert_eq!(run(&mut origin), (0, 0, 0), "all of it is in");
+    }
+
+    #[test]
+    fn a_cell_with_a_line_break_is_refused_and_not_cut() {
+        let mut origin = Origin::new();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("events.csv");
+        let (of, at) = (visitor(1), clock::now());
+        let text = format!("visitor,type,at_ms,name\n{of},track,{at},\"my\nevent\"\n{of},track,{at},\"a, b\"\n");
+        std::fs::write(&path, text).unwrap();
+        let (tenant, said) = (origin.tenant("demo").no, Said::cli(None, None));
+        let job = Job { rules: &origin.rules, tenant, kind: Kind::Events, workers: 1, said, served: false };
+        let mut refused = Vec::new();
+        let done = super::run(&mut origin.conn, &job, &path, |_, bad| {
+            refused.extend(bad.iter().map(|bad| (bad.line, bad.message.contains("quote"))));
+            true
+        });
+        assert_eq!((done.unwrap().facts, refused), (1, vec![(2, true), (3, true)]));
+    }
 
     #[test]
     fn s2_07_an_interrupted_import_goes_on_where_it_was() {

@@ -44,7 +44,8 @@ impl Gauge {
 }
 
 /// Upper bounds of the latency buckets, in microseconds.
-const BUCKETS_US: [u64; 10] = [500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 500_000, 2_500_000];
+const BUCKETS_US: [u64; 13] =
+    [500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 500_000, 2_500_000, 5_000_000, 10_000_000, 30_000_000];
 
 /// Durations, counted in buckets.
 #[derive(Debug, Default)]

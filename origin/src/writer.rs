@@ -165,7 +165,7 @@ impl Writer {
     pub async fn sync(&self, mut incoming: Incoming) -> Result<SyncResponse, WriteError> {
         let metrics = &self.shared.metrics;
         let (outbox, admin) = (std::mem::take(&mut incoming.outbox), incoming.admin);
-        note(metrics, &incoming);
+        let told = Told::of(metrics, &incoming);
         let mut answer = incoming.answer();
         let is_durable = !incoming.facts.is_empty();
         if is_durable {
@@ -174,7 +174,6 @@ impl Writer {
             appended.await.unwrap_or(Err(WriteError::Stopping))?;
         }
         if !outbox.is_empty() {
-            metrics.applied.add(outbox.applied.len() as u64);
             let (reply, handed) = oneshot::channel();
             // The admin side reads what it said right after; an edge's drain waits for no backlog.
             let after = if admin { self.backlog.newest() } else { 0 };
@@ -188,6 +187,7 @@ impl Writer {
             Handed { publish: answer.publish, verify: answer.verify } = handed?;
             metrics.handed_out.add(answer.publish.len() as u64);
         }
+        told.count(metrics);
         metrics.syncs.add(1);
         metrics.last_sync_ms.set(clock::now());
         // What is not folded yet will have something published.
@@ -205,15 +205,28 @@ fn send<T>(to: &SyncSender<T>, call: T) -> Result<(), WriteError> {
     })
 }
 
-fn note(metrics: &Metrics, call: &Incoming) {
-    call.rejected.iter().for_each(|r| metrics.reject(&r.code));
-    metrics.lost.add(call.lost);
-    metrics.dead.add(call.dead);
-    if let Some(oldest) = call.facts.iter().map(|c| c.fact.received).min() {
-        metrics.queue_age_ms.set(call.taken.saturating_sub(oldest));
+/// What a call tells beside its facts. It counts once the call is taken: until then the edge tells it again.
+struct Told {
+    refused: Vec<String>,
+    lost: u64,
+    dead: u64,
+}
+
+impl Told {
+    fn of(metrics: &Metrics, call: &Incoming) -> Self {
+        if let Some(oldest) = call.facts.iter().map(|c| c.fact.received).min() {
+            metrics.queue_age_ms.set(call.taken.saturating_sub(oldest));
+        }
+        Self { refused: call.rejected.iter().map(|r| r.code.clone()).collect(), lost: call.lost, dead: call.dead }
     }
-    if call.lost > 0 || call.dead > 0 {
-        tracing::warn!(lost = call.lost, dead = call.dead, "an edge reports losses");
+
+    fn count(&self, metrics: &Metrics) {
+        self.refused.iter().for_each(|code| metrics.reject(code));
+        metrics.lost.add(self.lost);
+        metrics.dead.add(self.dead);
+        if self.lost > 0 || self.dead > 0 {
+            tracing::warn!(lost = self.lost, dead = self.dead, "an edge reports losses");
+        }
     }
 }
 

@@ -42,6 +42,8 @@ pub struct Follower {
     kept: i64,
     /// The newest with which somebody was erased.
     erased: i64,
+    /// When the file could not be written.
+    failed: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -63,7 +65,7 @@ impl Follower {
     pub fn new(data: &Path, audience: Audience) -> Result<Self, StoreError> {
         let conn = store::open_readonly(data)?;
         let of = Of { restore: 0, epoch: 0, seq: 0, hour: HourStamp(0) };
-        Ok(Self { data: data.to_owned(), conn, audience, doing: Doing::Nothing, of, kept: 0, erased: 0 })
+        Ok(Self { data: data.to_owned(), conn, audience, doing: Doing::Nothing, of, kept: 0, erased: 0, failed: None })
     }
 
     /// One step; whether another is to follow at once.
@@ -233,6 +235,7 @@ impl Follower {
         let mut kept = Instant::now();
         while !self.audience.is_stopping() {
             let due = kept.elapsed() > KEEP && self.is_old() || self.is_beyond(MUCH);
+            let due = due && self.failed.is_none_or(|at| at.elapsed() > KEEP);
             let mut more = self.step(clock::now()).unwrap_or_else(|e| {
                 tracing::error!(error = %crate::chain(&e), "the columns of audiences cannot follow the store");
                 false
@@ -252,11 +255,10 @@ impl Follower {
         }
     }
 
-    fn keep_or_say(&mut self) -> bool {
+    pub(super) fn keep_or_say(&mut self) -> bool {
         self.keep().unwrap_or_else(|e| {
             tracing::error!(error = %crate::chain(&e), "the columns of audiences cannot be written to their file");
-            // Not again before as much changed as now.
-            self.kept = self.of.seq;
+            self.failed = Some(Instant::now());
             false
         })
     }

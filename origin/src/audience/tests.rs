@@ -151,6 +151,12 @@ fn field_18_who_is_erased_is_in_no_file_of_columns() {
     world.follow();
     world.keep();
     assert!(world.follower.is_old());
+    // A folder stands where the next file is to be written.
+    let part = file.with_extension("part");
+    std::fs::create_dir(&part).unwrap();
+    assert!(!world.follower.keep_or_say());
+    assert!(world.follower.is_old(), "it is still to be written anew");
+    std::fs::remove_dir(&part).unwrap();
     world.keep();
     assert!(!world.follower.is_old());
     assert!(!holds(ann.as_bytes()) && !holds(visitor(1).as_bytes()));

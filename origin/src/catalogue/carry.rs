@@ -1,13 +1,18 @@
 //! What a store that comes back from a backup takes over from the one it replaces: numbers of versions, codes, units and
 //! tokens are for ever, also those given since the backup.
 
+use std::collections::BTreeMap;
+
 use rusqlite::Connection;
 use rusqlite::types::Value;
 
 use crate::publish::Subject;
 use crate::store::StoreError;
 
-/// Tables, their columns, and what becomes of a row that both stores have.
+/// The numbers that tenants have in a store, by those that they have in the one it replaces.
+pub type Numbers = BTreeMap<i64, i64>;
+
+/// Tables, their columns, the tenant's first where it has one, and what becomes of a row that both stores have.
 const TABLES: [(&str, &str, usize, &str); 6] = [
     (
         "catalogues",
@@ -24,7 +29,7 @@ const TABLES: [(&str, &str, usize, &str); 6] = [
         "tokens",
         "token, hash, role, name, created, revoked",
         6,
-        "ON CONFLICT (token) DO UPDATE SET revoked = ifnull(revoked, excluded.revoked)",
+        "ON CONFLICT (token) DO UPDATE SET revoked = ifnull(revoked, excluded.revoked) WHERE hash = excluded.hash",
     ),
 ];
 /// That of the store that comes back stays.
@@ -64,9 +69,15 @@ impl Before {
     ///
     /// # Errors
     /// [`StoreError::Sqlite`].
-    pub fn bring(&self, conn: &Connection) -> Result<(), StoreError> {
+    pub fn bring(&self, conn: &Connection, numbers: &Numbers) -> Result<(), StoreError> {
         for (table, row) in &self.0 {
             let Some((name, columns, count, both)) = TABLES.get(*table) else { continue };
+            let mut row = row.clone();
+            if columns.starts_with("tenant,")
+                && let Some(Value::Integer(tenant)) = row.first_mut()
+            {
+                *tenant = numbers.get(tenant).copied().unwrap_or(*tenant);
+            }
             let places = vec!["?"; *count].join(", ");
             let put = format!("INSERT INTO {name} ({columns}) VALUES ({places}) {both}");
             conn.prepare_cached(&put)?.execute(rusqlite::params_from_iter(row))?;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use causeway_origin::import::rows::BadLine;
 use causeway_origin::import::{self, Kind, Progress};
 use clap::{Args, ValueEnum};
@@ -117,5 +117,11 @@ pub(super) fn run(command: &Import, common: &Common) -> anyhow::Result<()> {
     common.output.one(&json!({
         "lines": done.lines, "lines_before": done.before, "facts": done.facts, "repeats": done.repeats, "erased": done.erased,
         "bad_lines": done.bad,
-    }))
+    }))?;
+    ensure!(
+        done.bad == 0 || done.facts + done.repeats + done.erased > 0,
+        "no line of {} was taken",
+        command.file.display()
+    );
+    Ok(())
 }

@@ -6,6 +6,7 @@ use anyhow::{Context as _, bail, ensure};
 use causeway_origin::audience::send::{self, Arms, Send as Row, Terms};
 use causeway_origin::clock;
 use causeway_origin::jobs::runs::Asked;
+use causeway_origin::jobs::thread::BUSY;
 use causeway_origin::jobs::{Job, Woken};
 use causeway_origin::train::Options;
 use clap::{Args, Subcommand};
@@ -13,7 +14,7 @@ use serde_json::Value;
 
 use super::audience::{Of, To, parsed};
 use super::output::bar;
-use super::{Common, Opened, Reading, job, named};
+use super::{Common, Opened, Reading, is_served, job, named};
 
 /// Recipients read at once.
 const PAGE: u32 = 1_000;
@@ -144,8 +145,11 @@ fn follow(opened: &mut Opened, begun: Row) -> anyhow::Result<Row> {
             bar.finish_and_clear();
             return Ok(send);
         }
-        if job::try_carry_out(opened, asked, &Options::default())?.is_none() {
-            std::thread::sleep(LOOK);
+        match job::try_carry_out(opened, asked, &Options::default())? {
+            None => std::thread::sleep(LOOK),
+            // A serving origin's jobs wait for this one, and look from time to time.
+            Some(_) if is_served(&opened.config) => std::thread::sleep(BUSY + LOOK),
+            Some(_) => {}
         }
     }
 }

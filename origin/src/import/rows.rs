@@ -373,6 +373,9 @@ fn split(text: &str) -> Result<Vec<std::borrow::Cow<'_, str>>, Refusal> {
     if !text.contains('"') {
         return Ok(text.split(',').map(|cell| cell.trim().into()).collect());
     }
+    if text.matches('"').count() % 2 > 0 {
+        return Err(malformed("a quote is not closed: a line is a row, and no cell has a line break"));
+    }
     let mut reader = csv::ReaderBuilder::new().has_headers(false).flexible(true).from_reader(text.as_bytes());
     let record = reader.records().next().ok_or_else(|| malformed("no cells"))?;
     let record = record.map_err(|e| malformed(e.to_string()))?;

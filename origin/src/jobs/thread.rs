@@ -27,7 +27,7 @@ const LOOK: Duration = Duration::from_secs(30);
 /// How far the thread stands behind all others, in steps of Unix's nice.
 const BEHIND: i32 = 10;
 /// How long while a command runs a job.
-const BUSY: Duration = Duration::from_secs(2);
+pub const BUSY: Duration = Duration::from_secs(2);
 
 /// The way to the thread. It ends when it is told to.
 #[derive(Debug, Clone)]
