@@ -86,9 +86,13 @@ impl Opened {
         let writing = store::writing(&config.data, false)?;
         let mut conn = store::open(&config.data)?;
         let tenants = Tenants::open(&conn, &config.edge, &keys)?;
-        let journal = Journal::open(&config.data)?;
+        // Who serves has read the journal whole, and keeps store and journal together.
+        let served = is_served(&config);
+        let journal = if served { Journal::beside(&config.data) } else { Journal::open(&config.data) }?;
         let rules = Rules::of(&config, tenants, journal);
-        replay(&mut conn, &rules, clock::given()?)?;
+        if !served {
+            replay(&mut conn, &rules, clock::given()?)?;
+        }
         Ok(Self { _writing: writing, config, conn, rules })
     }
 }

@@ -299,15 +299,17 @@ pub fn reach(
 /// [`StoreError`].
 pub fn replay(conn: &mut Connection, rules: &Rules, given: Given) -> Result<usize, StoreError> {
     adopt(conn, rules)?;
-    let mut unknown = Vec::new();
-    for (name, fact) in rules.journal.all()? {
-        let Some(tenant) = rules.tenants.by_name(&name) else {
-            tracing::warn!("an erasure of a tenant that is no longer configured stays in the journal");
-            continue;
-        };
-        if !is_applied(conn, tenant.no, &fact)? {
-            unknown.push(Checked { tenant: tenant.no, fact });
+    let (mut unknown, mut of_nobody) = (Vec::new(), 0_u64);
+    rules.journal.each(|name, fact| {
+        match rules.tenants.by_name(&name) {
+            Some(tenant) if is_applied(conn, tenant.no, &fact)? => {}
+            Some(tenant) => unknown.push(Checked { tenant: tenant.no, fact }),
+            None => of_nobody += 1,
         }
+        Ok(())
+    })?;
+    if of_nobody > 0 {
+        tracing::warn!(of_nobody, "erasures of tenants that are no longer configured stay in the journal");
     }
     let count = unknown.len();
     if count > 0 {
@@ -345,6 +347,9 @@ fn is_applied(conn: &Connection, tenant: TenantNo, fact: &Fact) -> Result<bool, 
     Ok(visitor && id)
 }
 
+/// So many entries are written into the journal in one transaction.
+const ADOPTED: usize = 10_000;
+
 /// Writes into the journal what the store knows and the journal does not: it was lost, or is of another machine.
 fn adopt(conn: &Connection, rules: &Rules) -> Result<(), StoreError> {
     const VISITORS: &str = "SELECT t.name, e.receipt, e.at, e.visitor FROM erased e JOIN tenants t USING (tenant)";
@@ -355,6 +360,10 @@ fn adopt(conn: &Connection, rules: &Rules) -> Result<(), StoreError> {
     while let Some(row) = rows.next()? {
         let entry = journal::visitor(FactId::from_bytes(row.get(1)?), visitor_at(row, 3)?, unsigned(row.get(2)?));
         known.push((row.get(0)?, entry));
+        if known.len() == ADOPTED {
+            rules.journal.keep(&known, &[])?;
+            known.clear();
+        }
     }
     let mut ids = conn.prepare(IDS)?;
     let mut rows = ids.query([])?;

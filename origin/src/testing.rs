@@ -107,6 +107,19 @@ impl Origin {
     }
 
     /// The data directory.
+    /// How many erasures its journal has.
+    pub(crate) fn erasures(&self) -> usize {
+        let mut count = 0;
+        self.rules
+            .journal
+            .each(|_, _| {
+                count += 1;
+                Ok(())
+            })
+            .unwrap();
+        count
+    }
+
     pub(crate) fn data(&self) -> &std::path::Path {
         self.folder.path()
     }

@@ -32,14 +32,25 @@ impl Journal {
         opened.map_err(|e| StoreError::Journal { path, why: crate::chain(&e) })
     }
 
-    /// The journal in an open connection.
+    /// The journal of a store that another process serves, which has read it whole.
+    ///
+    /// # Errors
+    /// [`StoreError::Journal`]: it cannot be opened.
+    pub fn beside(data: &Path) -> Result<Self, StoreError> {
+        let path = data.join(FILE);
+        let opened = Connection::open(&path).map_err(StoreError::from).and_then(|conn| {
+            settings(&conn)?;
+            Ok(Self(Mutex::new(conn)))
+        });
+        opened.map_err(|e| StoreError::Journal { path, why: crate::chain(&e) })
+    }
+
+    /// The journal in an open connection, read whole.
     ///
     /// # Errors
     /// [`StoreError`]: it is damaged, or no journal.
     pub fn new(conn: Connection) -> Result<Self, StoreError> {
-        conn.busy_timeout(Duration::from_secs(5))?;
-        // Durable at every commit, the end of the rollback journal included.
-        conn.pragma_update(None, "synchronous", "EXTRA")?;
+        settings(&conn)?;
         let said: String = conn.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
         if said != "ok" {
             return Err(StoreError::Corrupt { what: "page" });
@@ -62,7 +73,7 @@ impl Journal {
         let starts: i32 = conn.query_row("PRAGMA user_version", [], |row| row.get(0))?;
         conn.pragma_update(None, "user_version", starts.wrapping_add(1))?;
         let journal = Self(Mutex::new(conn));
-        journal.all()?;
+        journal.each(|_, _| Ok(()))?;
         journal.asked()?;
         Ok(journal)
     }
@@ -104,20 +115,25 @@ impl Journal {
         Ok(rows.collect::<Result<_, _>>()?)
     }
 
-    /// All entries: the tenant's name, and an erasure as a fact.
+    /// Shows all entries, one after the other: the tenant's name, and an erasure as a fact.
     ///
     /// # Errors
-    /// [`StoreError`]: one cannot be read.
-    pub fn all(&self) -> Result<Vec<(String, Fact)>, StoreError> {
+    /// [`StoreError`]: one cannot be read, or what `each` gives.
+    pub fn each(&self, mut each: impl FnMut(String, Fact) -> Result<(), StoreError>) -> Result<(), StoreError> {
         let conn = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut statement = conn.prepare("SELECT tenant, fact FROM erasures ORDER BY tenant, fact")?;
-        let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get::<_, Vec<u8>>(1)?)))?;
-        rows.map(|row| {
-            let (tenant, bytes) = row?;
-            Ok((tenant, facts::decode_one(&bytes)?))
-        })
-        .collect()
+        let mut rows = statement.query([])?;
+        while let Some(row) = rows.next()? {
+            each(row.get(0)?, facts::decode_one(&row.get::<_, Vec<u8>>(1)?)?)?;
+        }
+        Ok(())
     }
+}
+
+fn settings(conn: &Connection) -> Result<(), StoreError> {
+    conn.busy_timeout(Duration::from_secs(5))?;
+    // Durable at every commit, the end of the rollback journal included.
+    Ok(conn.pragma_update(None, "synchronous", "EXTRA")?)
 }
 
 /// The entry of a visitor that was erased.

@@ -65,7 +65,7 @@ pub fn show(conn: &Connection, tenant: &Known, id: &str, now: Millis) -> Result<
         "starts_ms": experiment.starts, "ends_ms": experiment.ends, "runs": experiment.runs(now),
         "arms": arms.collect::<Vec<_>>(),
         "mixed": read.of_arm(people::MIXED).exposed,
-        "sample_ratio": read.sample_ratio(experiment),
+        "sample_ratio": read.sample_ratio(experiment, shares_since(conn, tenant.no, experiment)?),
         "hours": read.periods(experiment, 1, HOURS),
         "days": read.periods(experiment, 24, u32::MAX),
     })))
@@ -77,6 +77,25 @@ pub fn show(conn: &Connection, tenant: &Known, id: &str, now: Millis) -> Result<
 /// [`StoreError`].
 pub fn shares(conn: &Connection, tenant: TenantNo, of: &Experiment, now: Millis) -> Result<Vec<u32>, StoreError> {
     Ok(Read::of(conn, tenant, of, now)?.shares(of))
+}
+
+/// The first whole hour of which every edge dealt by the shares that the experiment's file has now: the second after they
+/// were changed last.
+fn shares_since(conn: &Connection, tenant: TenantNo, of: &Experiment) -> Result<HourStamp, StoreError> {
+    const READ: &str = "SELECT experiments, replaced FROM catalogues WHERE tenant = ?1 AND replaced IS NOT NULL";
+    let shares = |of: &Experiment| of.arms.iter().map(|arm| (arm.code, arm.share)).collect::<BTreeMap<_, _>>();
+    let mut statement = conn.prepare_cached(READ)?;
+    let mut rows = statement.query([tenant.0])?;
+    let mut since = HourStamp(0);
+    while let Some(row) = rows.next()? {
+        let before: Vec<Experiment> = serde_json::from_str(&row.get::<_, String>(0)?)
+            .map_err(|_| StoreError::Corrupt { what: "catalogue's experiments" })?;
+        let differs = |before: &&Experiment| before.code == of.code && shares(before) != shares(of);
+        if before.iter().find(differs).is_some() {
+            since = since.max(HourStamp(HourStamp::at(unsigned(row.get(1)?)).0 + 2));
+        }
+    }
+    Ok(since)
 }
 
 /// One arm in one hour or day.
@@ -142,9 +161,14 @@ impl Read {
         experiment.arms.iter().map(|arm| arm.share).collect()
     }
 
-    /// Where selection moves traffic between the arms, what the control got is compared with what the others got together.
-    fn sample_ratio(&self, experiment: &Experiment) -> Option<statistics::Ratio> {
-        let group = |arm: &causeway_shared::experiment::Arm| (unsigned(self.total(arm.code).exposed), arm.share);
+    /// Of those exposed since an hour: before it traffic was dealt by other shares. Where selection moves it between the arms,
+    /// what the control got is compared with what the others got together.
+    fn sample_ratio(&self, experiment: &Experiment, since: HourStamp) -> Option<statistics::Ratio> {
+        let exposed = |arm: u8| {
+            let hours = self.arms.get(&i64::from(arm)).into_iter().flatten().filter(|(hour, _)| **hour >= since);
+            hours.map(|(_, sums)| unsigned(sums.exposed)).sum::<u64>()
+        };
+        let group = |arm: &causeway_shared::experiment::Arm| (exposed(arm.code), arm.share);
         if !experiment.selection {
             return statistics::sample_ratio(&experiment.arms.iter().map(group).collect::<Vec<_>>());
         }
@@ -177,5 +201,56 @@ impl Read {
             revenue_micros: of.revenue,
         };
         found.into_iter().map(period).collect()
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+    use crate::testing::{NOW, Origin, exposure, visitor};
+
+    const HOUR: Millis = 3_600_000;
+
+    fn apply(origin: &mut Origin, shares: [u32; 2]) {
+        let arm = |(id, code, share): (&str, u8, u32)| json!({ "id": id, "code": code, "share": share });
+        let [a, b] = shares;
+        let document = json!({ "experiment": [{ "id": "e", "code": 4, "starts": 0, "arm": [arm(("a", 1, a)), arm(("b", 2, b))] }] });
+        let (tenant, given) = (origin.tenant("demo").clone(), origin.given());
+        catalogue::apply(&mut origin.conn, &origin.rules, given, &tenant, document, "tests").unwrap();
+    }
+
+    /// Exposes so many more people to an arm.
+    fn expose(origin: &mut Origin, people: std::ops::Range<u32>, arm: u8) {
+        let facts: Vec<_> = people.map(|n| exposure(visitor(n), n, origin.now, 4, arm)).collect();
+        origin.send("demo", &facts);
+    }
+
+    fn mismatch(origin: &Origin) -> Value {
+        show(&origin.conn, origin.tenant("demo"), "e", origin.now).unwrap().unwrap()["sample_ratio"]["mismatch"].clone()
+    }
+
+    #[test]
+    fn s4_06_traffic_is_compared_with_the_shares_that_it_was_dealt_by() {
+        let mut origin = Origin::new();
+        apply(&mut origin, [5_000, 5_000]);
+        expose(&mut origin, 0..100, 1);
+        expose(&mut origin, 100..200, 2);
+        assert_eq!(mismatch(&origin), json!(false));
+        origin.now = NOW + HOUR;
+        apply(&mut origin, [1_000, 9_000]);
+        assert_eq!(mismatch(&origin), Value::Null, "nobody was dealt by these yet");
+        origin.now = NOW + 4 * HOUR;
+        expose(&mut origin, 200..210, 1);
+        expose(&mut origin, 210..300, 2);
+        assert_eq!(mismatch(&origin), json!(false));
+        expose(&mut origin, 300..340, 1);
+        assert_eq!(mismatch(&origin), json!(true));
+        // An arm that is out of the test gets nobody.
+        origin.now = NOW + 8 * HOUR;
+        apply(&mut origin, [0, 10_000]);
+        origin.now = NOW + 12 * HOUR;
+        expose(&mut origin, 340..400, 2);
+        assert_eq!(mismatch(&origin), Value::Null);
     }
 }
