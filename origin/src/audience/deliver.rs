@@ -104,6 +104,10 @@ fn go_on(place: &mut Place<'_>, send: &Send) -> Result<Result<(), Stuck>, StoreE
     let tested = match &send.terms.experiment {
         None => None,
         Some(id) => match send::experiment(place.conn, known.no, id)? {
+            // Who is told after its end would be exposed after it.
+            Some(tested) if !tested.runs((place.given)()?.now) => {
+                return Ok(Err(Stuck::for_good(format!("the experiment `{id}` does not run now"))));
+            }
             Some(tested) => Some(tested),
             None => return Ok(Err(Stuck::for_good(format!("the current catalogue has no experiment `{id}`")))),
         },

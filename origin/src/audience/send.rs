@@ -278,22 +278,27 @@ pub fn list(conn: &Connection, tenant: Option<TenantNo>) -> Result<Vec<Send>, St
     Ok(statement.query_map([tenant.map(|no| no.0)], Send::read)?.collect::<Result<_, _>>()?)
 }
 
+/// No send waits for longer than this: one that seems to was put off by a clock that was set back since, and goes on now.
+const FAR_MS: Millis = 86_400_000;
+
 /// Those that go on by a time, the one that waits longest first.
 ///
 /// # Errors
 /// [`StoreError`].
 pub fn due(conn: &Connection, now: Millis) -> Result<Vec<Send>, StoreError> {
-    let read = format!("SELECT {COLUMNS} FROM sends WHERE due <= ?1 ORDER BY due, send");
+    let read = format!("SELECT {COLUMNS} FROM sends WHERE due <= ?1 OR due > ?1 + ?2 ORDER BY due, send");
     let mut statement = conn.prepare_cached(&read)?;
-    Ok(statement.query_map([signed(now)], Send::read)?.collect::<Result<_, _>>()?)
+    Ok(statement.query_map([signed(now), signed(FAR_MS)], Send::read)?.collect::<Result<_, _>>()?)
 }
 
 /// When the first of all goes on.
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn next_due(conn: &Connection) -> Result<Option<Millis>, StoreError> {
-    let due: Option<i64> = conn.prepare_cached("SELECT min(due) FROM sends")?.query_row([], |row| row.get(0))?;
+pub fn next_due(conn: &Connection, now: Millis) -> Result<Option<Millis>, StoreError> {
+    const FIRST: &str = "SELECT min(iif(due > ?1 + ?2, ?1, due)) FROM sends WHERE due IS NOT NULL";
+    let row = [signed(now), signed(FAR_MS)];
+    let due: Option<i64> = conn.prepare_cached(FIRST)?.query_row(row, |row| row.get(0))?;
     Ok(due.map(unsigned))
 }
 

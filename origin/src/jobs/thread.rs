@@ -153,7 +153,7 @@ impl Thread {
                 let last = runs::last(&self.conn, job, tenant)?;
                 let when = match job {
                     Job::Materialise => When::At(kept::next_due(&self.conn, clock::now())?),
-                    Job::Send => When::At(send::next_due(&self.conn)?),
+                    Job::Send => When::At(send::next_due(&self.conn, clock::now())?),
                     _ => When::Every(self.every.of(job)),
                 };
                 timers.push(Timer { job, tenant, when, last });

@@ -212,8 +212,10 @@ fn rollup(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
     let all: i64 = place.conn.query_row(ALL, [], |row| row.get(0))?;
     let (mut rolled, mut cursor): (Rolled, i64) = (so_far(run), run.cursor);
     while cursor < all {
+        // By the time that it is: what `trim` took since the run began is not looked for.
+        let now = (place.given)()?.now;
         let tx = place.conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        cursor = rollup::people(&tx, cursor, SOME, run.since(), &mut rolled)?.unwrap_or(all);
+        cursor = rollup::people(&tx, cursor, SOME, now, &mut rolled)?.unwrap_or(all);
         if run.asked.dry_run {
             tx.rollback()?;
         } else {

@@ -65,15 +65,34 @@ fn visitors(drawn: &[(VisitorId, Option<u8>, Option<u8>)]) -> BTreeSet<VisitorId
 }
 
 #[test]
-fn a_send_that_a_clock_put_far_off_goes_on_when_it_is_started_again() {
-    let mut world = World::of_bonn(500);
-    world.origin.now = NOW + 300 * DAY_MS;
-    world.start("may", &terms(500, None)).unwrap();
-    let run = world.begin(Job::Send, false);
-    assert_eq!(world.run(&run, 3).outcome, Some(Outcome::Interrupted));
+fn a_send_that_a_clock_put_far_off_goes_on_by_itself_and_when_it_is_started_again() {
+    for again in [false, true] {
+        let mut world = World::of_bonn(500);
+        world.origin.now = NOW + 300 * DAY_MS;
+        world.start("may", &terms(500, None)).unwrap();
+        let run = world.begin(Job::Send, false);
+        assert_eq!(world.run(&run, 3).outcome, Some(Outcome::Interrupted));
+        world.origin.now = NOW + HOUR_MS;
+        assert_eq!(send::next_due(&world.origin.conn, world.origin.now).unwrap(), Some(world.origin.now));
+        if again {
+            world.start("may", &terms(500, None)).unwrap();
+        }
+        assert_eq!(world.tell("may").sums.delivered, 500);
+    }
+}
+
+#[test]
+fn s4_07_nobody_is_exposed_by_a_send_after_its_experiment_is_over() {
+    let mut world = World::of_bonn(3_000);
+    world.start("may", &terms(1_000, Some("e-1"))).unwrap();
+    let ends = "UPDATE catalogues SET experiments = json_set(experiments, '$[0].ends', ?1)";
+    world.origin.conn.execute(ends, [store::signed(NOW + 1)]).unwrap();
     world.origin.now = NOW + HOUR_MS;
-    world.start("may", &terms(500, None)).unwrap();
-    assert_eq!(world.tell("may").sums.delivered, 500);
+    let run = world.next_run();
+    world.run(&run, u64::MAX);
+    let send = world.sent("may");
+    assert_eq!((send.due, send.sums), (None, Sums::default()));
+    assert!(send.error.unwrap().contains("does not run now"));
 }
 
 #[test]
@@ -253,7 +272,7 @@ fn a_send_that_cannot_be_says_why_and_one_that_was_stopped_goes_on_where_it_was(
     assert!(cut > 0 && cut < 300, "{cut}");
     assert!(send::stop(&world.origin.conn, no, "may").unwrap());
     assert!(!send::stop(&world.origin.conn, no, "may").unwrap());
-    assert_eq!(send::next_due(&world.origin.conn).unwrap(), None);
+    assert_eq!(send::next_due(&world.origin.conn, world.origin.now).unwrap(), None);
     let run = world.next_run();
     assert_eq!(world.run(&run, u64::MAX).report["sends"], 0);
     assert_eq!((world.sent("may").next, world.sent("may").error.as_deref()), (cut, Some("stopped")));
@@ -273,7 +292,7 @@ fn a_send_that_cannot_be_says_why_and_one_that_was_stopped_goes_on_where_it_was(
     world.start("august", &ok).unwrap();
     world.origin.conn.execute("UPDATE sends SET tenant = 77 WHERE name = 'august'", []).unwrap();
     assert_eq!(world.all(Job::Send, false).outcome, Some(Outcome::Failed));
-    assert_eq!(send::next_due(&world.origin.conn).unwrap(), Some(world.origin.now + HOUR_MS));
+    assert_eq!(send::next_due(&world.origin.conn, world.origin.now).unwrap(), Some(world.origin.now + HOUR_MS));
 }
 
 #[test]
