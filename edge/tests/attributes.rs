@@ -190,7 +190,7 @@ fn s4_10_a_bad_attribute_is_refused_and_the_others_are_taken() {
     let (mut world, _) = World::visited();
     world.publish(&[("shoe_size", Kind::Integer), ("score", Kind::Float)]);
     let mixed = json!({ "type": "attributes", "remove": ["-"], "set": {
-        "shoe_size": "large", "score": 3, "Bad": 1, "deep": {}, "long": "x".repeat(257), "new": true,
+        "shoe_size": "large", "score": 3, "9 bad": 1, "deep": {}, "long": "x".repeat(257), "new": true,
     } });
     let none = json!({ "type": "attributes", "set": { "shoe_size": true } });
     let page = json!({ "type": "page" });
@@ -201,7 +201,7 @@ fn s4_10_a_bad_attribute_is_refused_and_the_others_are_taken() {
     let messages: Vec<&str> =
         answer["rejected"].as_array().unwrap().iter().map(|r| r["message"].as_str().unwrap()).collect();
     assert_eq!(messages[5], "attribute `shoe_size` is an integer, a bool was given");
-    assert!(messages[0].starts_with("attribute `Bad`: an attribute's name is 1 to 64"), "{}", messages[0]);
+    assert!(messages[0].starts_with("attribute `9 bad`: an attribute's name is 1 to 64"), "{}", messages[0]);
     assert_eq!(facts, [json!({ "score": 3, "new": true })]);
     // More than a fact holds, nothing at all, and the form of the other type.
     let many: Vec<String> = (0..=limits::ATTRIBUTE_WRITES).map(|n| format!("n{n}")).collect();
@@ -268,9 +268,9 @@ fn s4_09_pages_count_up_to_the_first_that_is_missing() {
 fn s4_08_decide_takes_attributes_beside_the_page_view() {
     let (mut world, visitor) = World::visited();
     world.publish(&[("shoe_size", Kind::Integer)]);
-    let user = json!({ "attributes": { "shoe_size": "large", "loyalty": true, "No": 1, "gone": null } });
+    let user = json!({ "attributes": { "shoe_size": "large", "loyalty": true, "9 no": 1, "gone": null } });
     let (answer, facts) = world.decide(&user);
-    let refused = json!({ "shoe_size": "type_mismatch", "No": "bad_name", "gone": "malformed" });
+    let refused = json!({ "shoe_size": "type_mismatch", "9 no": "bad_name", "gone": "malformed" });
     assert_eq!((&answer["attributes"], &answer["kv_reads"]), (&refused, &json!(1)));
     assert_eq!(facts, [json!({ "loyalty": true })]);
     let mut keys = vec![snapshot_key(&world.tenant, visitor)];
@@ -294,7 +294,7 @@ fn s4_08_decide_takes_attributes_beside_the_page_view() {
 #[test]
 fn s4_08_attributes_count_with_permission_only_and_not_for_bots() {
     let (mut world, _) = World::visited();
-    let user = json!({ "attributes": { "loyalty": true, "No": 1 } });
+    let user = json!({ "attributes": { "loyalty": true, "9 no": 1 } });
     world.agent = "Mozilla/5.0 (compatible; Googlebot/2.1)";
     let (answer, facts) = world.decide(&user);
     assert_eq!((answer.get("attributes"), facts.len(), world.reads[0].len()), (None, 0, 1));

@@ -25,7 +25,7 @@ use std::io::IsTerminal as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context as _, anyhow};
+use anyhow::Context as _;
 use causeway_origin::config::{Config, LogFormat};
 use causeway_origin::erase::{journal::Journal, replay};
 use causeway_origin::group::Rules;
@@ -35,6 +35,7 @@ use causeway_origin::{clock, keyfile, serve, store};
 use causeway_shared::ids::VisitorId;
 use causeway_shared::keys::Keys;
 use clap::{Args, Parser, Subcommand};
+use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use self::output::{Format, say};
@@ -126,9 +127,19 @@ fn named<'t>(tenants: &'t Tenants, name: Option<&str>) -> anyhow::Result<&'t Kno
     })
 }
 
+/// An argument that is not understood.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Usage(String);
+
 /// A visitor's id, as an argument says it.
 fn visitor(text: &str) -> anyhow::Result<VisitorId> {
-    text.parse().map_err(|e| anyhow!("the visitor's id has {e}"))
+    text.parse().map_err(|e| Usage(format!("the visitor's id has {e}")).into())
+}
+
+/// An argument that is JSON.
+fn parsed<T: DeserializeOwned>(text: &str, what: &str) -> anyhow::Result<T> {
+    serde_json::from_str(text).map_err(|e| Usage(format!("{what} is not understood: {e}")).into())
 }
 
 /// Whether a plan is to be carried out: as said, or as answered on a terminal, where it is shown. Else it is what is printed.
@@ -238,7 +249,7 @@ pub(crate) fn main() -> ExitCode {
                 Format::Table => say(&format!("causeway: {e:#}")),
                 Format::Json => say(&json!({ "error": { "message": format!("{e:#}") } }).to_string()),
             }
-            ExitCode::from(1)
+            ExitCode::from(if e.is::<Usage>() { 2 } else { 1 })
         }
     }
 }

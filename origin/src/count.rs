@@ -9,9 +9,10 @@ use causeway_shared::actions::{
 use causeway_shared::ids::{Millis, VisitorId};
 use causeway_shared::limits;
 use causeway_shared::time::Minute;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::catalogue;
 use crate::read::{self, ActionParts, View};
 use crate::store::StoreError;
 use crate::tenants::Known;
@@ -32,11 +33,21 @@ pub struct Ask {
     pub last: Last,
     /// Of which level the ids are.
     pub level: LevelName,
-    /// Codes of ads, ad groups, campaigns or advertisers.
-    pub ids: Vec<u32>,
+    /// Ads, ad groups, campaigns or advertisers.
+    pub ids: Vec<EntityName>,
     /// Whether the visitor alone is counted, not its person.
     #[serde(default)]
     pub own: bool,
+}
+
+/// An entity, by its code or by its id in a catalogue, the current one or one of before.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
+#[serde(untagged)]
+pub enum EntityName {
+    /// Its code.
+    Code(u32),
+    /// Its id.
+    Id(String),
 }
 
 /// A window, or two times in milliseconds since the Unix epoch, counted in whole minutes.
@@ -103,7 +114,12 @@ pub enum CountError {
 ///
 /// # Errors
 /// [`CountError`].
-pub fn counts(view: &View<'_>, tenant: &Known, ask: &Ask, now: Millis) -> Result<BTreeMap<u32, u32>, CountError> {
+pub fn counts(
+    view: &View<'_>,
+    tenant: &Known,
+    ask: &Ask,
+    now: Millis,
+) -> Result<BTreeMap<EntityName, u32>, CountError> {
     let visitor = visitor_of(&ask.visitor)?;
     if ask.ids.len() > IDS {
         return Err(field("ids", &format!("{IDS} ids at most")));
@@ -119,15 +135,33 @@ pub fn counts(view: &View<'_>, tenant: &Known, ask: &Ask, now: Millis) -> Result
     let view_types = if ask.view_types.is_some() { ViewTypes::Only(&types) } else { ViewTypes::All };
     let question = Question { verbs: &verbs, view_types, from, to };
     let level = ask.level.level();
+    let codes = codes_of(view, tenant, ask.level, &ask.ids)?;
     let candidate = |id: &u32| Entity { ad: *id, ad_group: *id, campaign: *id, advertiser: *id };
-    let counter = Counter::new(ask.ids.iter().map(candidate));
+    let counter = Counter::new(codes.iter().map(candidate));
     let at = |counts: actions::Counts| counts.get(level as usize).copied().unwrap_or_default();
     let counted: Vec<u32> = if actions.disjoint {
         counter.count_disjoint(&read, &question).map(at).collect()
     } else {
         counter.count(&read, &question).map(at).collect()
     };
-    Ok(ask.ids.iter().copied().zip(counted).collect())
+    Ok(ask.ids.iter().cloned().zip(counted).collect())
+}
+
+/// The codes of entities of a level.
+fn codes_of<'a>(
+    view: &View<'_>,
+    tenant: &Known,
+    level: LevelName,
+    names: impl IntoIterator<Item = &'a EntityName> + Clone,
+) -> Result<Vec<u32>, CountError> {
+    let any = names.clone().into_iter().any(|name| matches!(name, EntityName::Id(_)));
+    let known = if any { catalogue::codes(view.conn, tenant.no)? } else { BTreeMap::new() };
+    let unknown = || field("ids", "the tenant never had a catalogue with one of these ids at that level");
+    let code = |name: &EntityName| match name {
+        EntityName::Code(code) => Ok(*code),
+        EntityName::Id(id) => known.get(&(level.name().to_owned(), id.clone())).copied().ok_or_else(unknown),
+    };
+    names.into_iter().map(code).collect()
 }
 
 /// A general question (S3.9): which actions, told apart by what.
@@ -139,9 +173,9 @@ pub struct AskGroups {
     pub actions: Option<Vec<String>>,
     /// View types, by name; all when left out.
     pub view_types: Option<Vec<String>>,
-    /// Codes by level: of each level named, one of these.
+    /// Entities by level: of each level named, one of these.
     #[serde(default)]
-    pub ids: BTreeMap<LevelName, BTreeSet<u32>>,
+    pub ids: BTreeMap<LevelName, BTreeSet<EntityName>>,
     /// What groups are told apart by; nothing gives one sum.
     #[serde(default)]
     pub by: Vec<Dimension>,
@@ -181,7 +215,10 @@ pub fn groups(view: &View<'_>, tenant: &Known, ask: &AskGroups, now: Millis) -> 
         let codes = codes(names, "view_types", |name| words.view_type(name).map(|of| of.0))?;
         filter.0.push((actions::Dimension::ViewType, codes));
     }
-    filter.0.extend(ask.ids.iter().map(|(name, ids)| (actions::Dimension::Entity(name.level()), ids.clone())));
+    for (level, names) in &ask.ids {
+        let codes = codes_of(view, tenant, *level, names)?.into_iter().collect();
+        filter.0.push((actions::Dimension::Entity(level.level()), codes));
+    }
     let by: Vec<actions::Dimension> = ask.by.iter().map(|dimension| dimension.dimension()).collect();
     if by.len() > DIMENSIONS {
         return Err(CountError::Field("by", format!("{DIMENSIONS} dimensions at most")));
@@ -236,10 +273,7 @@ impl Dimension {
         match self {
             Self::Action => "action",
             Self::ViewType => "view_type",
-            Self::Level(LevelName::Ad) => "ad",
-            Self::Level(LevelName::AdGroup) => "ad_group",
-            Self::Level(LevelName::Campaign) => "campaign",
-            Self::Level(LevelName::Advertiser) => "advertiser",
+            Self::Level(level) => level.name(),
         }
     }
 }
@@ -289,6 +323,15 @@ impl UnitName {
 }
 
 impl LevelName {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Ad => "ad",
+            Self::AdGroup => "ad_group",
+            Self::Campaign => "campaign",
+            Self::Advertiser => "advertiser",
+        }
+    }
+
     fn level(self) -> Level {
         match self {
             Self::Ad => Level::Ad,
@@ -325,10 +368,11 @@ mod tests {
         ];
         assert_eq!(origin.send("demo", &facts).accepted, 5);
         let known = origin.rules.tenants.by_name("demo").unwrap().clone();
+        let of = |counts: [(u32, u32); 2]| BTreeMap::from(counts.map(|(code, count)| (EntityName::Code(code), count)));
         let count = |more: &str| counts(&View::folded(&origin.conn), &known, &ask(a, more), NOW).unwrap();
-        assert_eq!(count(""), BTreeMap::from([(2, 3), (9, 0)]));
-        assert_eq!(count(r#", "own": true"#), BTreeMap::from([(2, 2), (9, 0)]));
-        assert_eq!(count(r#", "view_types": []"#), BTreeMap::from([(2, 0), (9, 0)]));
+        assert_eq!(count(""), of([(2, 3), (9, 0)]));
+        assert_eq!(count(r#", "own": true"#), of([(2, 2), (9, 0)]));
+        assert_eq!(count(r#", "view_types": []"#), of([(2, 0), (9, 0)]));
     }
 
     #[test]
@@ -354,6 +398,22 @@ mod tests {
             serde_json::json!([{ "count": 3 }])
         );
         assert_eq!(ask(r#", "ids": { "ad": [5] }"#).unwrap(), serde_json::json!([]));
+        let code = "INSERT INTO catalogue_codes (tenant, sort, id, code) VALUES (?1, 'ad', 'a-17', 4), (?1, 'campaign', 'a-17', 9)";
+        origin.conn.execute(code, [known.no.0]).unwrap();
+        let named = |more: &str| {
+            let text = format!(r#"{{"visitor": "{}", "last": {{"interval": 2, "unit": "days"}}, {more}}}"#, visitor(1));
+            let view = View::folded(&origin.conn);
+            counts(&view, &known, &serde_json::from_str(&text).unwrap(), NOW)
+                .map(|counts| serde_json::to_value(counts).unwrap())
+        };
+        let both = named(r#""actions": ["impression"], "level": "ad", "ids": ["a-17", 4, 5]"#).unwrap();
+        assert_eq!(both, serde_json::json!({ "a-17": 3, "4": 3, "5": 0 }), "each as it was asked for");
+        assert!(matches!(named(r#""actions": [], "level": "ad", "ids": ["b-1"]"#), Err(CountError::Field("ids", _))));
+        let ask = |more: &str| -> Result<Value, CountError> {
+            let text = format!(r#"{{"visitor": "{}", "last": {{"interval": 2, "unit": "days"}}{more}}}"#, visitor(1));
+            groups(&View::folded(&origin.conn), &known, &serde_json::from_str(&text).unwrap(), NOW).map(Value::from)
+        };
+        assert_eq!(ask(r#", "ids": { "ad": ["a-17"] }"#).unwrap(), serde_json::json!([{ "count": 3 }]));
         assert!(matches!(ask(r#", "actions": ["frown"]"#), Err(CountError::Field("actions", _))));
         assert!(matches!(
             ask(r#", "by": ["ad", "ad", "ad", "ad", "ad", "ad", "ad"]"#),
@@ -376,6 +436,6 @@ mod tests {
         assert_eq!(field(Ask { actions: vec!["seen".to_owned()], ..good() }), "actions");
         assert_eq!(field(Ask { view_types: Some(vec!["x".to_owned()]), ..good() }), "view_types");
         assert_eq!(field(Ask { last: Last::Window { interval: 0, unit: UnitName::Days }, ..good() }), "last");
-        assert_eq!(field(Ask { ids: vec![1; IDS + 1], ..good() }), "ids");
+        assert_eq!(field(Ask { ids: vec![EntityName::Code(1); IDS + 1], ..good() }), "ids");
     }
 }

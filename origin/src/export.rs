@@ -4,6 +4,7 @@
 //! What others could make again does not travel: indices, the outbox, versions. Nor does what belongs to one
 //! installation: tokens, the log, imports under way.
 
+mod csv;
 mod file;
 pub mod load;
 mod ndjson;

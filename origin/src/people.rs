@@ -50,8 +50,9 @@ pub fn all(
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-/// The person of a visitor, and at most so many of its visitors: those that were active before `after`. `None` for a
-/// visitor that is not known, and after one that is another's. While visitors become active, pages may overlap.
+/// The person of a visitor, and at most so many of its visitors: those that were active after `after`. `None` for a
+/// visitor that is not known, and after one that is another's. Who becomes active between two pages comes on a later one, once
+/// more if it was on one of before.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
@@ -65,11 +66,11 @@ pub fn members(
     const PERSON: &str = "SELECT master, devices FROM people WHERE person = ?1";
     // In the order of its index: a page costs as much of a million visitors as of three.
     const READ: &str =
-        "SELECT visitor FROM visitors WHERE person = ?1 AND last_seen <= ?2 AND (last_seen < ?2 OR row > ?3)
-        ORDER BY last_seen DESC, row LIMIT ?4";
+        "SELECT visitor FROM visitors WHERE person = ?1 AND last_seen >= ?2 AND (last_seen > ?2 OR row < ?3)
+        ORDER BY last_seen, row DESC LIMIT ?4";
     let Some((person, ..)) = place(conn, tenant, of)? else { return Ok(None) };
     let (last_seen, row) = match after {
-        None => (i64::MAX, 0),
+        None => (i64::MIN, 0),
         Some(after) => match place(conn, tenant, after)?.filter(|(other, ..)| *other == person) {
             Some((_, last_seen, row)) => (last_seen, row),
             None => return Ok(None),
@@ -134,9 +135,34 @@ mod tests {
                 None => break,
             }
         }
-        assert_eq!((seen, pages), ([6, 7, 3, 4, 5, 1, 2].map(name).to_vec(), 4), "the last active first");
+        assert_eq!((seen, pages), ([2, 1, 5, 4, 3, 7, 6].map(name).to_vec(), 4), "the last active last");
+        let plan = "EXPLAIN QUERY PLAN SELECT visitor FROM visitors WHERE person = 1 AND last_seen >= 2
+            AND (last_seen > 2 OR row < 3) ORDER BY last_seen, row DESC LIMIT 4";
+        let mut steps = conn.prepare(plan).unwrap();
+        let steps: Vec<String> = steps.query_map([], |row| row.get(3)).unwrap().map(Result::unwrap).collect();
+        assert!(steps.len() == 1 && steps[0].contains("visitors_by_person"), "nothing is sorted: {steps:?}");
         assert_eq!(members(conn, tenant, visitor(77), None, 2).unwrap(), None);
         assert_eq!(members(conn, tenant, visitor(1), Some(visitor(9)), 2).unwrap(), None, "another's");
+    }
+
+    #[test]
+    fn s5_05_who_becomes_active_between_two_pages_is_on_one_of_them() {
+        let mut origin = Origin::new();
+        for v in 1..=6 {
+            let at = NOW - 60_000 * u64::from(7 - v);
+            origin.send("demo", &[page(visitor(v), 1, at), origin.login(visitor(v), 2, at, "ann")]);
+        }
+        let tenant = origin.tenant("demo").no;
+        let (mut seen, mut after, mut busy) = (std::collections::BTreeSet::new(), None, 6);
+        while let Some(found) = members(&origin.conn, tenant, visitor(1), after, 2).unwrap().filter(|_| busy > 0) {
+            seen.extend(found.members);
+            // One that is on no page yet, or was on one.
+            origin.send("demo", &[page(visitor(busy), 9, NOW + 60_000 * u64::from(7 - busy))]);
+            busy -= 1;
+            let Some(next) = found.next else { break };
+            after = next.parse().ok();
+        }
+        assert_eq!(seen.len(), 6);
     }
 
     #[test]

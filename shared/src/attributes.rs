@@ -22,13 +22,13 @@ pub use value::{Finite, Kind, Value, ValueError};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Token(pub u16);
 
-/// Whether this may be an attribute's name: 1 to [`limits::ATTRIBUTE_NAME_BYTES`] of `a-z`, `0-9`, `_` and `.`, a
-/// letter first.
+/// Whether this may be an attribute's name: 1 to [`limits::ATTRIBUTE_NAME_BYTES`] of `A-Z`, `a-z`, `0-9`, `_`, `-` and `.`, a
+/// letter or `_` first.
 #[must_use]
 pub fn name_is_good(name: &str) -> bool {
-    let fits = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_' || b == b'.';
+    let fits = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.');
     name.len() <= limits::ATTRIBUTE_NAME_BYTES
-        && name.starts_with(|first: char| first.is_ascii_lowercase())
+        && name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')
         && name.bytes().all(fits)
 }
 

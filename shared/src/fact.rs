@@ -339,7 +339,7 @@ mod tests {
         assert_eq!([1, limits::ATTRIBUTE_WRITES].map(many), [Ok(()), Ok(())]);
         assert_eq!([0, limits::ATTRIBUTE_WRITES + 1].map(many), [Err("out_of_bounds"); 2]);
         assert_eq!(one("shoe_size", Some(Value::Integer(42))), Ok(()));
-        assert_eq!(["", "Shoe"].map(|name| one(name, None)), [Err("bad_name"); 2]);
+        assert_eq!(["", "9 shoes"].map(|name| one(name, None)), [Err("bad_name"); 2]);
         assert_eq!(one("a", Some(Value::String("x".repeat(limits::ATTRIBUTE_BYTES + 1)))), Err("too_long"));
         assert_eq!(one("a", Some(Value::Date(i32::MAX))), Err("out_of_bounds"));
     }

@@ -27,7 +27,7 @@ use rusqlite::Connection;
 use serde_json::{Value, json};
 
 use super::output::{bar, shown};
-use super::{Common, Opened, Reading, job, named, send};
+use super::{Common, Opened, Reading, job, named, parsed as argument, send};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Audience {
@@ -161,7 +161,7 @@ pub(super) fn run(command: &Audience, common: &Common) -> anyhow::Result<()> {
 }
 
 pub(super) fn parsed(of: &Of, conn: &Connection, tenant: &Known) -> anyhow::Result<(Filter, Value)> {
-    let document: Value = serde_json::from_str(&of.filter).context("the filter is not JSON")?;
+    let document: Value = argument(&of.filter, "the filter")?;
     match answer::filter(conn, tenant, &document)? {
         Ok(filter) => Ok((filter, document)),
         Err(found) => bail!("{}", answer::all_wrong(&found)),

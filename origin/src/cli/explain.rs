@@ -7,7 +7,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::output::Format;
-use super::{Common, Reading, named, visitor};
+use super::{Common, Reading, Usage, named, visitor};
 
 #[derive(Debug, Args)]
 pub(super) struct Explain {
@@ -67,7 +67,7 @@ fn placement(text: &str) -> anyhow::Result<Value> {
     let sizes = sizes.filter(|sizes| !sizes.is_empty()).map(|sizes| sizes.split('/').map(size).collect());
     match (sizes.unwrap_or_else(|| Some(Vec::new())), parts.next()) {
         (Some(sizes), None) => Ok(json!({ "id": id, "sizes": sizes, "view_type": view_type.unwrap_or_default() })),
-        _ => bail!("the placement `{text}` is not understood: name:WIDTHxHEIGHT/…:view type"),
+        _ => Err(Usage(format!("the placement `{text}` is not understood: name:WIDTHxHEIGHT/…:view type")).into()),
     }
 }
 

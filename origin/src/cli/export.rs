@@ -30,6 +30,8 @@ enum FormArg {
     Parquet,
     /// A JSON object a line.
     Ndjson,
+    /// A line a row.
+    Csv,
 }
 
 pub(super) fn run(command: &Export, common: &Common) -> anyhow::Result<()> {
@@ -38,6 +40,7 @@ pub(super) fn run(command: &Export, common: &Common) -> anyhow::Result<()> {
     let form = match command.form {
         FormArg::Parquet => Form::Parquet,
         FormArg::Ndjson => Form::Ndjson,
+        FormArg::Csv => Form::Csv,
     };
     let thresholds = export::thresholds(&config.edge);
     let (tenant, now) = (command.tenant.as_deref(), clock::now());

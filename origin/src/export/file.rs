@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use super::tables::{Cell, Table, hex};
-use super::{ndjson, parquet};
+use super::{csv, ndjson, parquet};
 
 /// Form of the files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,6 +18,8 @@ pub enum Form {
     Parquet,
     /// A JSON object a line.
     Ndjson,
+    /// A line a row.
+    Csv,
 }
 
 impl Form {
@@ -27,6 +29,7 @@ impl Form {
         match self {
             Self::Parquet => format!("{table}.parquet"),
             Self::Ndjson => format!("{table}.ndjson"),
+            Self::Csv => format!("{table}.csv"),
         }
     }
 }
@@ -85,6 +88,7 @@ pub(super) fn digest(path: &Path) -> io::Result<(u64, String)> {
 pub(super) enum Sink {
     Parquet(Box<parquet::Writer>),
     Ndjson(ndjson::Writer),
+    Csv(csv::Writer),
 }
 
 impl Sink {
@@ -93,6 +97,7 @@ impl Sink {
         Ok(match form {
             Form::Parquet => Self::Parquet(Box::new(parquet::Writer::new(to, columns)?)),
             Form::Ndjson => Self::Ndjson(ndjson::Writer::new(to, columns)),
+            Form::Csv => Self::Csv(csv::Writer::new(to, &columns)?),
         })
     }
 
@@ -100,6 +105,7 @@ impl Sink {
         match self {
             Self::Parquet(to) => to.put(row),
             Self::Ndjson(to) => to.put(&row),
+            Self::Csv(to) => to.put(&row),
         }
     }
 
@@ -107,6 +113,7 @@ impl Sink {
         match self {
             Self::Parquet(to) => to.finish()?.finish(),
             Self::Ndjson(to) => to.finish().finish(),
+            Self::Csv(to) => to.finish().finish(),
         }
     }
 }
@@ -116,6 +123,7 @@ impl Sink {
 pub(super) enum Source {
     Parquet(Box<parquet::Reader>),
     Ndjson(ndjson::Reader),
+    Csv(csv::Reader),
 }
 
 impl Source {
@@ -126,6 +134,7 @@ impl Source {
         Ok(match form {
             Form::Parquet => Self::Parquet(Box::new(parquet::Reader::open(path, columns)?)),
             Form::Ndjson => Self::Ndjson(ndjson::Reader::open(path, columns).map_err(|e| e.to_string())?),
+            Form::Csv => Self::Csv(csv::Reader::open(path, columns)?),
         })
     }
 
@@ -137,6 +146,7 @@ impl Source {
         match self {
             Self::Parquet(from) => from.next(),
             Self::Ndjson(from) => from.next(),
+            Self::Csv(from) => from.next(),
         }
     }
 }

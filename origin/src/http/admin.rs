@@ -15,7 +15,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::segments::{ById, ByLookup, Place};
+use super::segments::{ById, ByLookup, Place, read};
 use super::{ApiError, App, Live};
 use crate::audit;
 use crate::clock;
@@ -167,7 +167,7 @@ async fn counted<T: DeserializeOwned + Send + 'static>(
     let now = clock::now();
     let found = live.readers.read(move |view| {
         let role = tokens::role_of(view.conn, &token)?;
-        let admitted = allowed(role, Role::Viewer).and(tenant).and_then(|tenant| Ok((tenant, question(&bytes)?)));
+        let admitted = allowed(role, Role::Viewer).and(tenant).and_then(|tenant| Ok((tenant, read(&bytes)?)));
         let (tenant, ask) = match admitted {
             Ok(admitted) => admitted,
             Err(refused) => return Ok(Err(refused)),
@@ -180,11 +180,6 @@ async fn counted<T: DeserializeOwned + Send + 'static>(
         }
     });
     Ok(axum::Json(found.await??).into_response())
-}
-
-fn question<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
-    let bad = |e| ApiError::new(StatusCode::BAD_REQUEST, "bad_json", format!("the question is not understood: {e}"));
-    serde_json::from_slice(bytes).map_err(bad)
 }
 
 /// A body, bounded in size and time.
@@ -205,8 +200,7 @@ async fn sign_proof(State(app): State<Arc<App>>, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
     let live = admit(&app, &parts.headers, Role::Operator).await?;
     let bytes = read_body(body).await?;
-    let wanted: Wanted = serde_json::from_slice(&bytes)
-        .map_err(|_| ApiError::new(StatusCode::BAD_REQUEST, "bad_json", "JSON with `tenant` and `sub` is needed"))?;
+    let wanted: Wanted = read(&bytes)?;
     proof_for(live, &wanted).map(|answer| axum::Json(answer).into_response())
 }
 

@@ -9,6 +9,9 @@ use serde_json::json;
 
 use crate::store::readers::ReadError;
 
+/// A field that is told is no longer: it repeats what the caller sent.
+const FIELD_BYTES: usize = 128;
+
 /// What a caller is told. The message never repeats what the caller sent.
 #[derive(Debug)]
 pub struct ApiError {
@@ -27,6 +30,26 @@ impl ApiError {
     /// A 400 about one field.
     pub fn field(field: impl Into<Cow<'static, str>>, code: &'static str, message: impl Into<String>) -> Self {
         Self { field: Some(field.into()), ..Self::new(StatusCode::BAD_REQUEST, code, message) }
+    }
+
+    /// A 400: JSON that is not of the form wanted, and where in it.
+    pub fn json(e: &serde_path_to_error::Error<serde_json::Error>) -> Self {
+        let message = e.inner().to_string();
+        // A field that is not there has no path; its name is in the message.
+        let missing =
+            message.strip_prefix("missing field `").and_then(|rest| rest.split('`').next()).map(str::to_owned);
+        let path = e.path().to_string();
+        let field = match (missing, path.as_str()) {
+            (Some(name), ".") => Some(name),
+            (Some(name), path) => Some(format!("{path}.{name}")),
+            (None, ".") => None,
+            (None, path) => Some(path.to_owned()),
+        };
+        let field = field.filter(|field| field.len() <= FIELD_BYTES).map(Cow::Owned);
+        Self {
+            field,
+            ..Self::new(StatusCode::BAD_REQUEST, "bad_json", format!("the body is not understood: {message}"))
+        }
     }
 
     /// A 413: `what` is longer than so many bytes.

@@ -29,7 +29,7 @@ pub(super) fn routes() -> Router<Arc<App>> {
 #[derive(Debug, Deserialize)]
 struct Paged {
     after: Option<String>,
-    limit: Option<usize>,
+    limit: Option<String>,
 }
 
 impl Paged {
@@ -37,8 +37,11 @@ impl Paged {
         let paged: Result<Query<Self>, QueryRejection> = Query::try_from_uri(uri);
         let bad = |what| ApiError::field(what, "bad_query", format!("`after` is a visitor id, `limit` 1 to {PAGE}"));
         let Query(Self { after, limit }) = paged.map_err(|_| bad("limit"))?;
-        let after = after.map(|after| after.parse()).transpose().map_err(|_| bad("after"))?;
-        let limit = limit.unwrap_or(PAGE);
+        // What is empty is not said.
+        let said = |text: &String| !text.is_empty();
+        let after = after.filter(said).map(|after| after.parse()).transpose().map_err(|_| bad("after"))?;
+        let limit =
+            limit.filter(said).map(|limit| limit.parse()).transpose().map_err(|_| bad("limit"))?.unwrap_or(PAGE);
         if (1..=PAGE).contains(&limit) { Ok((after, limit)) } else { Err(bad("limit")) }
     }
 }

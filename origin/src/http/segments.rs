@@ -185,8 +185,15 @@ pub(super) async fn found<T: Send + 'static>(
 
 pub(super) async fn read_json<T: DeserializeOwned>(body: axum::body::Body) -> Result<T, ApiError> {
     let bytes = read_body(body).await?;
-    let bad = |e| ApiError::new(StatusCode::BAD_REQUEST, "bad_json", format!("the body is not understood: {e}"));
-    serde_json::from_slice(&bytes).map_err(bad)
+    read(&bytes)
+}
+
+/// A body's JSON, of the form wanted.
+pub(super) fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
+    let mut json = serde_json::Deserializer::from_slice(bytes);
+    let read = serde_path_to_error::deserialize(&mut json).map_err(|e| ApiError::json(&e))?;
+    let behind = |e: serde_json::Error| ApiError::new(StatusCode::BAD_REQUEST, "bad_json", e.to_string());
+    json.end().map(|()| read).map_err(behind)
 }
 
 /// Takes the write as a fact of its own, durably.

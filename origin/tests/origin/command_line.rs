@@ -136,7 +136,7 @@ fn inspect_reads_beside_a_running_origin() {
     assert_eq!((person["members"].as_array().unwrap().len(), &person["next"]), (2, &Value::Null));
     let table = place.run(&["inspect", "visitor", &visitor(1).to_string(), "--tenant", "demo"]).stdout;
     assert!(String::from_utf8(table).unwrap().lines().any(|l| l.contains("own.pages") && l.ends_with(" 1")));
-    assert!(stderr(&place, &["inspect", "visitor", "abc", "--tenant", "demo"], 1).contains("wrong length"));
+    assert!(stderr(&place, &["inspect", "visitor", "abc", "--tenant", "demo"], 2).contains("wrong length"));
 }
 
 #[test]
@@ -189,10 +189,10 @@ fn a_decision_is_explained_or_what_was_not_understood_is_said() {
     let ask = |visitor: &str, placements: &str, code| {
         stderr(&place, &["explain", "--tenant", "pub", "--visitor", visitor, "--placements", placements], code)
     };
-    let said = ask("me", "top", 1);
+    let said = ask("me", "top", 2);
     assert!(said.contains("the visitor's id has"), "{said}");
     for placement in ["top:7", "top:7x", "top:1x2:home:more", "top:1x2/3"] {
-        let said = ask(&id, placement, 1);
+        let said = ask(&id, placement, 2);
         assert!(said.contains(&format!("the placement `{placement}` is not understood")), "{said}");
     }
     stderr(&place, &["explain", "--visitor", &id], 2);
@@ -228,6 +228,23 @@ fn a_folder_without_a_store_is_not_a_store_in_which_nobody_is() {
     }
     place.token("viewer");
     assert_eq!(place.json(&["catalogue", "list", "--tenant", "demo"]), json!([]));
+}
+
+#[test]
+fn an_argument_that_is_not_understood_is_usage() {
+    let place = Place::new();
+    let origin = place.serve();
+    let segments =
+        |of: &str, query: &str| place.run(&["segments", "get", of, "--tenant", "demo", "--query", query]).status.code();
+    let of = visitor(1).to_string();
+    origin.send(&[page(visitor(1), 1)]);
+    assert_eq!([segments(&of, "{bad"), segments(&of, r#"{"oldest": 1}"#)], [Some(2); 2]);
+    for arguments in [&["count", "x", "--tenant", "demo"][..], &["audience", "estimate", "x", "--tenant", "demo"]] {
+        assert_eq!(place.run(arguments).status.code(), Some(2), "{arguments:?}");
+    }
+    assert_eq!(place.run(&["inspect", "visitor", "abc", "--tenant", "demo"]).status.code(), Some(2));
+    assert_eq!(segments(&of, r#"{"newest": 1}"#), Some(0));
+    assert_eq!(segments(&visitor(9).to_string(), r#"{"newest": 1}"#), Some(1), "what is not there is no usage");
 }
 
 #[test]

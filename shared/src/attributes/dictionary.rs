@@ -10,7 +10,10 @@ use crate::packed::{self, Packed};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum DictionaryError {
     /// Not of the form.
-    #[error("an attribute's name is 1 to {} of a-z, 0-9, _ and ., a letter first", limits::ATTRIBUTE_NAME_BYTES)]
+    #[error(
+        "an attribute's name is 1 to {} of A-Z, a-z, 0-9, _, - and ., a letter or _ first",
+        limits::ATTRIBUTE_NAME_BYTES
+    )]
     BadName,
     /// New, and not for the one who uses it to bring.
     #[error("there is no attribute of that name, and a page may not bring new ones here: add it on the admin side")]

@@ -1,0 +1,119 @@
+//! A table as CSV (RFC 4180): the columns' names, and a line a row, bytes in base64. Nothing stands for none; of a column that
+//! may hold none it never means an empty text.
+
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::path::Path;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use causeway_shared::limits;
+
+use super::file::Hashed;
+use super::tables::{Cell, Column, Kind};
+
+/// Writes a table.
+#[derive(Debug)]
+pub(super) struct Writer {
+    to: Hashed,
+    line: Vec<u8>,
+}
+
+impl Writer {
+    pub(super) fn new(to: Hashed, columns: &[Column]) -> io::Result<Self> {
+        let mut writer = Self { to, line: Vec::new() };
+        writer.record(columns.iter().map(|column| column.name.to_owned()))?;
+        Ok(writer)
+    }
+
+    pub(super) fn put(&mut self, row: &[Cell]) -> io::Result<()> {
+        self.record(row.iter().map(|cell| match cell {
+            Cell::Null => String::new(),
+            Cell::Int(n) => n.to_string(),
+            Cell::Bool(yes) => yes.to_string(),
+            Cell::Text(text) => text.clone(),
+            Cell::Bytes(bytes) => STANDARD.encode(bytes),
+        }))
+    }
+
+    fn record(&mut self, cells: impl Iterator<Item = String>) -> io::Result<()> {
+        self.line.clear();
+        let mut line = csv::Writer::from_writer(&mut self.line);
+        line.write_record(cells.collect::<Vec<_>>()).and_then(|()| Ok(line.flush()?))?;
+        drop(line);
+        self.to.write_all(&self.line)
+    }
+
+    pub(super) fn finish(self) -> Hashed {
+        self.to
+    }
+}
+
+/// Reads a table.
+#[derive(Debug)]
+pub(super) struct Reader {
+    from: BufReader<std::fs::File>,
+    columns: Vec<Column>,
+    record: Vec<u8>,
+}
+
+impl Reader {
+    pub(super) fn open(path: &Path, columns: Vec<Column>) -> Result<Self, String> {
+        let file = std::fs::File::open(path).map_err(|e| e.to_string())?;
+        let mut reader = Self { from: BufReader::new(file), columns, record: Vec::new() };
+        let names = reader.cells()?.unwrap_or_default();
+        if !reader.columns.iter().map(|column| column.name).eq(&names) {
+            return Err("its first line does not name the columns of its table".to_owned());
+        }
+        Ok(reader)
+    }
+
+    /// The next row; `None` behind the last.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(super) fn next(&mut self) -> Result<Option<Vec<Cell>>, String> {
+        let Some(cells) = self.cells()? else { return Ok(None) };
+        if cells.len() != self.columns.len() {
+            return Err(format!("it has {} cells: {} are needed", cells.len(), self.columns.len()));
+        }
+        self.columns.iter().zip(cells).map(|(column, text)| cell(column, text)).collect::<Result<_, _>>().map(Some)
+    }
+
+    /// The next record's: one ends at a line break that no quote holds.
+    fn cells(&mut self) -> Result<Option<Vec<String>>, String> {
+        self.record.clear();
+        let most = limits::EXPORT_LINE_BYTES as u64;
+        loop {
+            let left = (most + 1).saturating_sub(self.record.len() as u64);
+            let read = self.from.by_ref().take(left).read_until(b'\n', &mut self.record).map_err(|e| e.to_string())?;
+            if self.record.len() as u64 > most {
+                return Err(format!("it is longer than {most} bytes"));
+            }
+            if self.record.is_empty() {
+                return Ok(None);
+            }
+            if self.record.iter().filter(|byte| **byte == b'"').count() % 2 == 0 {
+                break;
+            }
+            if read == 0 {
+                return Err("a quote is not closed".to_owned());
+            }
+        }
+        let mut lines = csv::ReaderBuilder::new().has_headers(false).flexible(true).from_reader(&*self.record);
+        let record = lines.records().next().ok_or("a line is empty")?.map_err(|e| e.to_string())?;
+        Ok(Some(record.iter().map(str::to_owned).collect()))
+    }
+}
+
+fn cell(column: &Column, text: String) -> Result<Cell, String> {
+    let name = column.name;
+    if text.is_empty() && column.optional {
+        return Ok(Cell::Null);
+    }
+    Ok(match column.kind {
+        Kind::Int(..) => Cell::Int(text.parse().map_err(|_| format!("`{name}` is not a whole number of 64 bits"))?),
+        Kind::Bool => Cell::Bool(text.parse().map_err(|_| format!("`{name}` is neither true nor false"))?),
+        Kind::Bytes => Cell::Bytes(STANDARD.decode(text).map_err(|e| format!("`{name}` is not base64: {e}"))?),
+        Kind::Text(_) | Kind::Visitor | Kind::Hex(_) => Cell::Text(text),
+    })
+}
