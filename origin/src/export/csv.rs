@@ -92,7 +92,7 @@ impl Reader {
             if self.record.is_empty() {
                 return Ok(None);
             }
-            if self.record.iter().filter(|byte| **byte == b'"').count() % 2 == 0 {
+            if self.record.iter().filter(|byte| **byte == b'"').count().is_multiple_of(2) {
                 break;
             }
             if read == 0 {

@@ -373,7 +373,7 @@ fn split(text: &str) -> Result<Vec<std::borrow::Cow<'_, str>>, Refusal> {
     if !text.contains('"') {
         return Ok(text.split(',').map(|cell| cell.trim().into()).collect());
     }
-    if text.matches('"').count() % 2 > 0 {
+    if !text.matches('"').count().is_multiple_of(2) {
         return Err(malformed("a quote is not closed: a line is a row, and no cell has a line break"));
     }
     let mut reader = csv::ReaderBuilder::new().has_headers(false).flexible(true).from_reader(text.as_bytes());
