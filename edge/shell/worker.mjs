@@ -115,7 +115,7 @@ function finish(step, request, env, ctx, module) {
   const response = respond(step);
   if (step.limit) return limited(step, response, request, env, ctx, module);
   if (step.facts > 0) {
-    const delivered = deliver(env, module, step.batch, step.facts);
+    const delivered = deliver(env, module, step.batch.slice(), step.facts);
     if (step.ack) return delivered.then((done) => (done ? response : retry(request)));
     ctx.waitUntil(delivered);
   }
@@ -124,6 +124,7 @@ function finish(step, request, env, ctx, module) {
 
 /** Facts that a rate limit is asked of: what it does not let through nobody takes. */
 async function limited({ limit: { binding, key }, batch, facts }, response, request, env, ctx, module) {
+  // It lies where the module's next answer will.
   const kept = batch.slice();
   if (!(await within(ctx, module.told.kv_deadline_ms, gather.admits(env, binding, key), true))) return tooMany(request);
   return (await deliver(env, module, kept, facts)) ? response : retry(request);

@@ -73,24 +73,20 @@ struct Rejected {
 
 type Refusal = (&'static str, String);
 
-/// What is kept of a call until the names of attributes are known.
+/// What is kept of a call until the names of attributes are known: of each event its fact, that of attributes still
+/// without them.
 #[derive(Debug)]
-pub(crate) struct EventsCall {
-    /// The cookie's.
-    visitor: Option<VisitorId>,
-    /// Of each event its fact, that of attributes still without them.
-    events: Vec<Result<(Fact, Option<Given>), Refusal>>,
-}
+pub(crate) struct EventsCall(Vec<Result<(Fact, Option<Given>), Refusal>>);
 
 impl EventsCall {
     /// Whether there is an attribute's value, whose kind the names decide on.
     pub(crate) fn has_values(&self) -> bool {
-        self.events.iter().flatten().filter_map(|(_, given)| given.as_ref()).any(Given::has_values)
+        self.0.iter().flatten().filter_map(|(_, given)| given.as_ref()).any(Given::has_values)
     }
 
     /// Whether there is an impression of an ad of the catalogue, which says whether its caps are strict.
     pub(crate) fn has_impressions(&self) -> bool {
-        self.events.iter().flatten().any(|(fact, _)| shown(fact).is_some_and(|ad| ad != 0))
+        self.0.iter().flatten().any(|(fact, _)| shown(fact).is_some_and(|ad| ad != 0))
     }
 }
 
@@ -133,18 +129,16 @@ fn read(incoming: &Incoming<'_>) -> Result<Visit, Box<Outcome>> {
     let visitor = jar.identity.as_ref().map(|cookie| cookie.visitor);
     let ledger = jar.ledger.as_ref().filter(|ledger| Some(ledger.visitor) == visitor);
     let mut reader = Reader { site, visitor, ledger, now, random: incoming.random.clone() };
-    let events = texts.into_iter().map(|text| reader.event(text)).collect();
-    let call = EventsCall { visitor, events };
+    let call = EventsCall(texts.into_iter().map(|text| reader.event(text)).collect());
     Ok(incoming.visit(&jar, Vec::new(), Call::Events(call)))
 }
 
 /// The answer, and the facts for the queue.
 pub(crate) fn finish(mut visit: Box<Visit>) -> Outcome {
-    let Call::Events(EventsCall { visitor, events }) = &mut visit.call else { return Outcome::empty(500) };
+    let Call::Events(EventsCall(events)) = &mut visit.call else { return Outcome::empty(500) };
     let (mut facts, mut rejected, mut seen): (Vec<Fact>, Vec<Rejected>, BTreeSet<FactId>) = Default::default();
     let (mut accepted, mut new_names, mut room) = (0, limits::ATTRIBUTE_NAMES_A_CALL, limits::EVENTS_FACT_BYTES);
     let policy = visit.site.tenant.attribute_names;
-    let visitor = *visitor;
     for (index, event) in std::mem::take(events).into_iter().enumerate() {
         // As many as there can be events: the answer is not to be longer than the call.
         let mut reject = |code, message| {
@@ -186,8 +180,8 @@ pub(crate) fn finish(mut visit: Box<Visit>) -> Outcome {
     let mut outcome = Outcome::json(202, &Answer { accepted, consent: None, rejected }).with_headers(visit.cors);
     outcome.head.notes = visit.notes;
     outcome.head.ack = !facts.is_empty();
-    // Without a visitor there are actions alone, each of which one decision's token stands for.
-    outcome.head.limit = visitor.filter(|_| outcome.head.ack).map(|visitor| visit.site.events_limit(visitor));
+    let visitor = facts.first().map(|fact| fact.visitor).filter(|visitor| *visitor != VisitorId::NOBODY);
+    outcome.head.limit = visitor.map(|visitor| visit.site.events_limit(visitor));
     pack(&mut outcome, &visit.site, facts);
     outcome
 }

@@ -112,9 +112,12 @@ fn led(visit: &Visit, call: &PixelCall) -> Outcome {
         return gone();
     }
     // One on an ad that the catalogue does not have any more ends with the publisher, and counts.
-    let publisher = visit.site.tenant.origins.first().map(String::as_str);
-    let Some(landing) = placing::landing(visit, call.token.entity).or(publisher) else { return unknown() };
-    let headers = [("location", landing.to_owned()), ("cache-control", NO_STORE.to_owned())];
+    let tenant = &visit.site.tenant;
+    let publisher =
+        || tenant.origins.first().cloned().or_else(|| Some(["https://", tenant.hosts.first()?, "/"].concat()));
+    let landing = placing::landing(visit, call.token.entity).map(str::to_owned);
+    let Some(landing) = landing.or_else(publisher) else { return unknown() };
+    let headers = [("location", landing), ("cache-control", NO_STORE.to_owned())];
     let mut outcome = of_visit(Outcome::empty(302).with_headers(headers), visit);
     outcome.head.notes.extend(call.late);
     count(visit, call, &mut outcome);

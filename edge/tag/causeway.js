@@ -150,12 +150,12 @@ const asked = ({ dataset: { causeway: id, sizes = "", viewType: view_type, floor
 
 async function decide() {
   await listened;
-  // One that comes back without an ad is met anew.
-  due.forEach((element) => element.isConnected || (due.delete(element) && placed.get(element).shown) || placed.delete(element));
+  // One that is away is met anew when it comes back.
+  due.forEach((element) => element.isConnected || (due.delete(element), restore(element), placed.delete(element)));
   const elements = [...due].slice(0, PLACEMENTS);
   const saying = word;
   if (!elements.length && (silent || (!pageDue && met && saying === told))) return;
-  for (const element of elements) due.delete(element);
+  elements.forEach((element) => due.delete(element));
   // Nobody has consented yet: no cookie and no id goes, so that nothing is made and nothing is taken back either.
   const call = silent ? { consent: { tcf: "" } } : { consent, user, page_view: pageDue };
   const credentials = silent ? "omit" : "include";
@@ -173,18 +173,20 @@ async function decide() {
     answer = await (await fetch(edge + "/v1/decide", { method: "POST", body, credentials, signal })).json();
   } catch {}
   clearTimeout(timer);
-  // Not `internal`, `overloaded`, `mint_limited` or `forgotten`: there is no visitor then, and may be one with the next call.
-  const heard = known && answer?.decisions && !/^[fimo]/.test(answer.reason);
+  // `internal`, `overloaded`, `mint_limited`, `forgotten`: there is no visitor, of whom nothing was counted, and may be one yet.
+  const unserved = /^[fimo]/.test(answer?.reason);
+  const heard = known && answer?.decisions && !unserved;
   if (heard) {
-    // Ads that stand there name whoever has withdrawn.
-    if (met === "full" && answer.consent !== met) watched.forEach((_, node) => forget(node));
     met = answer.consent;
     told = saying;
     pause = AGAIN_MS;
   }
   if (!late) elements.forEach((element, i) => fill(element, answer?.decisions?.[i]));
   if (heard) flush();
-  else if (known) retry();
+  else if (known) {
+    pageDue ||= unserved;
+    retry();
+  }
   if (due.size) plan();
 }
 
@@ -209,6 +211,7 @@ function fill(element, decision) {
   restore(element);
   if (!decision?.ad) return;
   for (const name of ["impression_url", "click_url"]) decision[name] &&= edge + decision[name];
+  decision.met = met;
   try {
     show(element, decision);
   } catch {
@@ -261,20 +264,21 @@ function show(element, decision) {
 
 /* ---- impressions ---- */
 
-/** Of each ad that is to be seen: its address, whether enough of it shows now, and since when by a timer. */
+/** Of each ad that is to be seen: what counts it, whether enough of it shows now, and since when by a timer. */
 const watched = new Map();
 let observer;
 
-function count(node, { impression_url: url }) {
+function count(node, { impression_url: url, met: then }) {
   if (!url) return;
-  if (countsRender) return hit(url);
-  watched.set(node, { url });
+  // One that was decided for a visitor who has withdrawn since names nobody.
+  const hit = () =>
+    (then === "full" && met !== then) ||
+    fetch(url, { mode: "no-cors", credentials: silent ? "omit" : "include", keepalive: true }).catch(() => {});
+  if (countsRender) return hit();
+  watched.set(node, { hit });
   observer ??= new IntersectionObserver(safe((entries) => entries.forEach(looked)), { threshold: [0.3, 0.5] });
   observer.observe(node);
 }
-
-const hit = (url) =>
-  fetch(url, { mode: "no-cors", credentials: silent ? "omit" : "include", keepalive: true }).catch(() => {});
 
 function forget(node) {
   clearTimeout(watched.get(node)?.timer);
@@ -295,7 +299,7 @@ function looked({ target, intersectionRatio: ratio, boundingClientRect: { width,
   if (ratio && !pixels) {
     setTimeout(() => {
       observer.unobserve(target);
-      if (watched.has(target)) observer.observe(target);
+      if (watched.get(target)) observer.observe(target);
     }, SEEN_MS);
   }
 }
@@ -306,7 +310,7 @@ function time(watch, node) {
   if (!watch.enough || document.hidden) return;
   watch.timer = setTimeout(() => {
     forget(node);
-    hit(watch.url);
+    watch.hit();
   }, SEEN_MS);
 }
 
@@ -345,7 +349,7 @@ function post(batch, away) {
   const body = `[${batch}]`;
   if (away && navigator.sendBeacon) return navigator.sendBeacon(to, body);
   fetch(to, { method: "POST", body, credentials: "include", keepalive: true }).then(
-    ({ status }) => status < 429 || keep(batch),
+    ({ status }) => /429|^5/.test(status) && keep(batch),
     () => keep(batch),
   );
   return true;
@@ -379,18 +383,17 @@ export const start = safe((options = {}) => {
   edge = options.edge ?? location.origin;
   patience = options.timeout ?? 1_000;
   countsRender = options.count === "render";
-  const ready = () => document.readyState !== "loading" && !document.prerendering;
-  const begin = () => {
-    if (url || !ready()) return;
+  const begin = safe(() => {
+    if (url || document.readyState === "loading" || document.prerendering) return;
     listened = new Promise(listenAll);
     url = address();
     referrer = document.referrer.slice(0, URL_CHARS);
     look();
     plan();
     follow();
-  };
-  document.addEventListener("DOMContentLoaded", safe(begin));
-  document.addEventListener("prerenderingchange", safe(begin));
+  });
+  document.addEventListener("DOMContentLoaded", begin);
+  document.addEventListener("prerenderingchange", begin);
   begin();
 });
 
@@ -421,7 +424,8 @@ function followAway() {
     url = "";
     moved();
   });
-  addEventListener("pagehide", () => flush(true));
+  // With the event for `away`.
+  addEventListener("pagehide", flush);
   document.addEventListener("visibilitychange", () => {
     watched.forEach(time);
     if (document.hidden) flush(true);

@@ -259,6 +259,15 @@ pub fn codes(conn: &Connection, tenant: TenantNo) -> Result<BTreeMap<(String, St
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
+/// The code given to an entity of a sort.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn code(conn: &Connection, tenant: TenantNo, sort: &str, id: &str) -> Result<Option<u32>, StoreError> {
+    const READ: &str = "SELECT code FROM catalogue_codes WHERE tenant = ?1 AND sort = ?2 AND id = ?3";
+    Ok(conn.prepare_cached(READ)?.query_row((tenant.0, sort, id), |row| row.get(0)).optional()?)
+}
+
 /// The arms of all versions.
 fn arms(conn: &Connection, tenant: TenantNo) -> Result<document::Arms, StoreError> {
     let mut statement = conn.prepare_cached("SELECT DISTINCT experiments FROM catalogues WHERE tenant = ?1")?;

@@ -88,10 +88,10 @@ impl Opened {
         let mut conn = store::open(&config.data)?;
         let tenants = Tenants::open(&conn, &config.edge, &keys)?;
         // Who serves has read the journal whole, and keeps store and journal together.
-        let served = is_served(&config);
-        let journal = if served { Journal::beside(&config.data) } else { Journal::open(&config.data) }?;
+        let ready = store::is_ready(&config.data);
+        let journal = if ready { Journal::beside(&config.data) } else { Journal::open(&config.data) }?;
         let rules = Rules::of(&config, tenants, journal);
-        if !served {
+        if !ready {
             replay(&mut conn, &rules, clock::given()?)?;
         }
         Ok(Self { _writing: writing, config, conn, rules })

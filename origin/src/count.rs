@@ -152,14 +152,12 @@ fn codes_of<'a>(
     view: &View<'_>,
     tenant: &Known,
     level: LevelName,
-    names: impl IntoIterator<Item = &'a EntityName> + Clone,
+    names: impl IntoIterator<Item = &'a EntityName>,
 ) -> Result<Vec<u32>, CountError> {
-    let any = names.clone().into_iter().any(|name| matches!(name, EntityName::Id(_)));
-    let known = if any { catalogue::codes(view.conn, tenant.no)? } else { BTreeMap::new() };
     let unknown = || field("ids", "the tenant never had a catalogue with one of these ids at that level");
     let code = |name: &EntityName| match name {
         EntityName::Code(code) => Ok(*code),
-        EntityName::Id(id) => known.get(&(level.name().to_owned(), id.clone())).copied().ok_or_else(unknown),
+        EntityName::Id(id) => catalogue::code(view.conn, tenant.no, level.name(), id)?.ok_or_else(unknown),
     };
     names.into_iter().map(code).collect()
 }

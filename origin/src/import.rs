@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use causeway_shared::ids::{FactId, Millis, VisitorId};
+use causeway_shared::limits;
 use rusqlite::{Connection, OptionalExtension as _};
 
 use crate::audit::Said;
@@ -118,8 +119,8 @@ pub fn run(
     let columns = Columns::of(job.kind, file.form(), file.header()).map_err(FileError::Header)?;
     // The same file may say something to another tenant, or be read as something else.
     let name = format!("{} {} {:?}", file.name(), job.tenant.0, job.kind);
-    let done = done(conn, &name)?;
     let now = clock::now();
+    let (done, refused) = done(conn, &name, now)?;
     let rows = rows::Reader { tenant: job.rules.tenants.by_no(job.tenant)?, columns, file: name, now };
     // One row of the trail a run, however many transactions it takes.
     let run = FactId::of_message(VisitorId::NOBODY, &format!("import {} {now}", rows.file));
@@ -140,7 +141,7 @@ pub fn run(
         }
         drop((to_writer, chunks));
         let progress = Progress { lines: done, before: done, ..Progress::default() };
-        let written = write(conn, job, &rows.file, &said, progress, &read, &mut tell);
+        let written = write(conn, job, (&rows.file, refused), &said, progress, &read, &mut tell);
         // Those who still send are let go: the channel ends with this.
         drop(read);
         let ended = reading.join().map_err(|_| FileError::Thread)?;
@@ -164,7 +165,7 @@ fn work(rows: &rows::Reader<'_>, chunk: &Chunk) -> Read {
 fn write(
     conn: &mut Connection,
     job: &Job<'_>,
-    file: &str,
+    (file, mut refused): (&str, bool),
     said: &Said,
     mut progress: Progress,
     read: &Receiver<Read>,
@@ -195,9 +196,9 @@ fn write(
         let records = [Arc::new(std::mem::replace(&mut record, fresh()))];
         let given = clock::given()?;
         progress.bad += bad.len() as u64;
-        // What was refused may be taken once its cause is mended; what went in is known by its FactIds.
-        let lines = if ended && progress.bad > 0 { 0 } else { progress.lines };
-        let noted = |tx: &Connection| note(tx, file, lines, ended, given.now);
+        refused |= !bad.is_empty();
+        let state = State { ended, refused };
+        let noted = |tx: &Connection| note(tx, file, progress.lines, state, given.now);
         let done = group::commit_with(conn, job.rules, &metrics, given, |_| Ok(&records), &[], noted)?;
         let new: u64 = done.new.iter().sum();
         progress.facts += new;
@@ -240,16 +241,30 @@ fn known(conn: &Connection, facts: Vec<Placed>, bad: &mut Vec<BadLine>) -> Resul
     Ok(known)
 }
 
-/// Lines of a file that are in the store already.
-fn done(conn: &Connection, file: &str) -> Result<u64, StoreError> {
-    let read = "SELECT lines FROM imports WHERE file = ?1";
-    let lines: Option<i64> = conn.query_row(read, [file], |row| row.get(0)).optional()?;
-    Ok(lines.map_or(0, unsigned))
+/// Whether a file was read to its end, and whether some of its lines were refused.
+#[derive(Debug, Clone, Copy)]
+struct State {
+    ended: bool,
+    refused: bool,
 }
 
-fn note(tx: &Connection, file: &str, lines: u64, ended: bool, now: Millis) -> Result<(), StoreError> {
+/// How many lines of a file need not be read again, and whether some of them were refused. Of one that was read to its end all
+/// are: what was refused may be taken once its cause is mended. What went in counts once for as long as its FactIds are known;
+/// after that the file is over.
+fn done(conn: &Connection, file: &str, now: Millis) -> Result<(u64, bool), StoreError> {
+    let read = "SELECT lines, ended, changed FROM imports WHERE file = ?1";
+    let found = conn.query_row(read, [file], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).optional()?;
+    let Some((lines, ended, changed)): Option<(i64, u8, i64)> = found else { return Ok((0, false)) };
+    let (ended, refused) = (ended & 1 > 0, ended & 2 > 0);
+    let again = ended && refused && unsigned(changed).saturating_add(limits::FACT_AGE_MS) > now;
+    Ok(if again { (0, false) } else { (unsigned(lines), refused) })
+}
+
+/// `changed` stays what it was first: since then the oldest FactIds are known.
+fn note(tx: &Connection, file: &str, lines: u64, state: State, now: Millis) -> Result<(), StoreError> {
     const PUT: &str = "INSERT INTO imports (file, lines, changed, ended) VALUES (?1, ?2, ?3, ?4)
-        ON CONFLICT (file) DO UPDATE SET lines = excluded.lines, changed = excluded.changed, ended = excluded.ended";
+        ON CONFLICT (file) DO UPDATE SET lines = excluded.lines, ended = excluded.ended";
+    let ended = u8::from(state.ended) | u8::from(state.refused) << 1;
     tx.prepare_cached(PUT)?.execute((file, signed(lines), signed(now), ended))?;
     Ok(())
 }
@@ -280,6 +295,16 @@ mod tests {
         origin.send("demo", &[page(visitor(2), 2, NOW)]);
         assert_eq!(run(&mut origin), (1, 1, 0));
         assert_eq!(run(&mut origin), (0, 0, 0), "all of it is in");
+        // Refused and then cut, it is read from its first line again once it was read to its end; not after its FactIds are gone.
+        let set = |origin: &Origin, ended: u8, changed: Millis| {
+            let set = "UPDATE imports SET lines = 2, ended = ?1, changed = ?2";
+            origin.conn.execute(set, (ended, signed(changed))).unwrap();
+        };
+        set(&origin, 2, clock::now());
+        assert_eq!(run(&mut origin), (0, 1, 0), "the rest");
+        assert_eq!(run(&mut origin), (0, 2, 0), "all of it, once more");
+        set(&origin, 3, clock::now() - limits::FACT_AGE_MS);
+        assert_eq!(run(&mut origin), (0, 1, 0));
     }
 
     #[test]

@@ -141,14 +141,15 @@ impl Whose {
     pub fn segments(&self, view: &View<'_>, visitor: &read::Visitor) -> Result<SegmentMap, StoreError> {
         match self {
             Self::Visitor(_) => read::segments(view, visitor),
-            Self::Lookup(..) => of_person(view, visitor),
+            // Those that a snapshot holds: what it does not have decides nothing.
+            Self::Lookup(..) => of_person(view, visitor, limits::SNAPSHOT_VISITORS),
         }
     }
 }
 
-fn of_person(view: &View<'_>, visitor: &read::Visitor) -> Result<SegmentMap, StoreError> {
+fn of_person(view: &View<'_>, visitor: &read::Visitor, most: usize) -> Result<SegmentMap, StoreError> {
     let mut person = SegmentMap::default();
-    for member in read::members(view, visitor, limits::PERSON_VISITORS)? {
+    for member in read::members(view, visitor, most)? {
         person = person.join(read::segments(view, &member)?);
     }
     Ok(person)
@@ -162,7 +163,7 @@ pub fn describe(view: &View<'_>, visitor: &read::Visitor, now: Millis) -> Result
     Ok(json!({
         "visitor": visitor.visitor.to_string(),
         "own": list(&read::segments(view, visitor)?, now),
-        "view": list(&of_person(view, visitor)?, now),
+        "view": list(&of_person(view, visitor, limits::PERSON_VISITORS)?, now),
     }))
 }
 

@@ -84,6 +84,7 @@ pub async fn serve(config: Config, ready_file: Option<&Path>) -> Result<(), Serv
             return Err(e);
         }
     };
+    let _ready = store::ready(&app.config.data)?;
     announce(&url, ready_file)?;
     wait_for_signal().await?;
 

@@ -240,8 +240,29 @@ pub fn job(data: &Path) -> Result<Lock, StoreError> {
 /// # Errors
 /// [`StoreError::Directory`].
 pub fn extending(data: &Path) -> Result<Lock, StoreError> {
+    waited(data, "causeway.extending")
+}
+
+/// Says that this process serves, and has read the journal of erasures whole: until it ends store and journal are together.
+///
+/// # Errors
+/// [`StoreError::Directory`].
+pub fn ready(data: &Path) -> Result<Lock, StoreError> {
+    waited(data, READY)
+}
+
+/// Whether a process is [`ready`].
+#[must_use]
+pub fn is_ready(data: &Path) -> bool {
+    matches!(locked(data, READY, StoreError::InUse), Err(StoreError::InUse(_)))
+}
+
+const READY: &str = "causeway.ready";
+
+/// Waits for a file's lock.
+fn waited(data: &Path, name: &str) -> Result<Lock, StoreError> {
     let failed = |source| StoreError::Directory { path: data.to_owned(), source };
-    let file = std::fs::File::create(data.join("causeway.extending")).map_err(failed)?;
+    let file = std::fs::File::create(data.join(name)).map_err(failed)?;
     file.lock().map_err(failed)?;
     Ok(Lock(file))
 }

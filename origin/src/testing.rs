@@ -106,7 +106,6 @@ impl Origin {
         Self { conn, rules, metrics, now: NOW, edge, keys, random, folder }
     }
 
-    /// The data directory.
     /// How many erasures its journal has.
     pub(crate) fn erasures(&self) -> usize {
         let mut count = 0;
@@ -120,6 +119,7 @@ impl Origin {
         count
     }
 
+    /// The data directory.
     pub(crate) fn data(&self) -> &std::path::Path {
         self.folder.path()
     }

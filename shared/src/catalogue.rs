@@ -303,13 +303,8 @@ impl Catalogue {
 
     /// Every `arm` must be there, and one experiment's arms must not meet in one ad: nobody would ever see it.
     fn arm_problems(&self, at: &str, found: &mut Problems) {
-        let experiments: BTreeMap<&str, usize> =
-            self.experiments.iter().enumerate().rev().map(|(place, of)| (of.id.as_str(), place)).collect();
-        let named = |name: &str| {
-            let (of, arm) = name.split_once('/')?;
-            let place = *experiments.get(of)?;
-            self.experiments.get(place)?.arms.iter().any(|known| known.id == arm).then_some(place)
-        };
+        let experiments = self.experiments.get(..limits::EXPERIMENTS).unwrap_or(&self.experiments);
+        let named = |arm: &str| experiment::arm_named(experiments, arm).map(|(place, _)| place);
         let mut say = |at: String, arm: Option<&String>, above: &[Option<&String>]| {
             let Some(arm) = arm else { return };
             let Some(own) = named(arm) else {

@@ -330,6 +330,15 @@ test("a_placement_that_is_away_while_it_is_decided_is_met_again_when_it_is_back"
   await moves(false);
   await page.clock.runFor(1_000);
   await filled(page, "side");
+  // One that shows an ad is decided again for the address that it comes back to.
+  const before = (await decides(page)).length;
+  await page.evaluate(() => { window.shownBefore = document.querySelector("#side a"); history.pushState(null, "", "/pages/two"); });
+  await moves(true);
+  await page.clock.runFor(1_000);
+  await moves(false);
+  await page.clock.runFor(1_000);
+  await shown(page, () => document.querySelector("#side a") && document.querySelector("#side a") !== window.shownBefore);
+  assert.ok((await decides(page)).length > before);
   await close(page);
 });
 
@@ -510,7 +519,8 @@ describe("events_reach_the_origin", () => {
 
   for (const [how, hidden, init] of [["of_a_page_that_is_seen", false, []], ["without_send_beacon", true, [() => { navigator.sendBeacon = undefined; }]]]) {
     test(`those_${how}_come_back_when_the_edge_could_not_take_them`, async () => {
-      const answers = [(route) => route.abort(), (route) => route.fulfill({ status: 503, body: "{}" })];
+      const refused = [503, 429];
+      const answers = [(route) => route.abort(), ...refused.map((status) => (route) => route.fulfill({ status, body: "{}" }))];
       const page = await open("", { clock: true, init });
       await page.context().route("**/v1/events", (route) => (answers.shift() ?? ((last) => last.continue()))(route));
       await decided(page, 1);
@@ -520,16 +530,18 @@ describe("events_reach_the_origin", () => {
       await page.evaluate((hidden) => { window.causeway.track("purchase", { value_micros: 1 }, "order-7"); if (hidden) window.hide(true); }, hidden);
       await page.clock.runFor(1_000);
       await failed;
-      const answered = page.waitForResponse("**/v1/events");
-      await page.clock.runFor(5_000);
-      assert.equal((await answered).status(), 503);
+      for (const status of refused) {
+        const answered = page.waitForResponse("**/v1/events");
+        await page.clock.runFor(5_000);
+        assert.equal((await answered).status(), status);
+      }
       const again = page.waitForResponse("**/v1/events");
       await page.clock.runFor(5_000);
       await page.clock.runFor(5_000);
       assert.equal((await again).status(), 202);
       const bodies = (await asked(page, "/v1/events")).map(({ body }) => body);
-      assert.deepEqual([bodies.length, new Set(bodies).size, JSON.parse(bodies[0])[0].id], [3, 1, "order-7"], "the same event");
-      page.faults = page.faults.filter((fault) => !/503|ERR_FAILED/.test(fault));
+      assert.deepEqual([bodies.length, new Set(bodies).size, JSON.parse(bodies[0])[0].id], [4, 1, "order-7"], "the same event");
+      page.faults = page.faults.filter((fault) => !/503|429|ERR_FAILED/.test(fault));
       await close(page);
     });
   }
@@ -638,8 +650,11 @@ describe("field_12_consent_comes_from_the_page_s_consent_managers", () => {
     await close(page);
   });
 
-  test("an_ad_that_stands_there_names_nobody_any_more_after_a_withdrawal", async () => {
+  for (const late of [false, true]) test(`an_ad_that_${late ? "is_on_its_way" : "stands_there"}_names_nobody_any_more_after_a_withdrawal`, async () => {
     const page = await open(FAR + TOP, { init: [managers], clock: true });
+    let come;
+    const held = new Promise((resolve) => { come = resolve; });
+    if (late) await page.context().route(/^https:/, async (route) => { await held; await route.fulfill({ contentType: "image/gif", body: PIXEL }); });
     await shown(page, () => window.listeners.tcf.length === 1);
     const said = async (tcString, wanted) => {
       await page.evaluate((tcString) => window.sayTcf({ eventStatus: "useractioncomplete", tcString }), tcString);
@@ -650,8 +665,10 @@ describe("field_12_consent_comes_from_the_page_s_consent_managers", () => {
     };
     await said(CONSENTS, 2);
     await filled(page, "top");
-    await page.evaluate(() => document.querySelector("#top img").decode());
+    if (!late) await page.evaluate(() => document.querySelector("#top img").decode());
     await said(REFUSES, 0);
+    come();
+    await page.evaluate(() => document.querySelector("#top img").decode());
     await page.evaluate(() => document.querySelector("#top").scrollIntoView());
     await page.evaluate(() => new Promise((resolve) => { new IntersectionObserver(resolve).observe(document.querySelector("#top img")); }));
     await page.clock.runFor(10_000);

@@ -13,14 +13,15 @@ const SENDS: &str =
     "tenant, name, filter, count, experiment, webhook, per_second, random, asked, chosen, next, delivered,
     control, gone, merged, \"left\", due, tries, error";
 const SEND_COLUMNS: usize = 19;
-const PEOPLE: &str = "place, visitor, arm, outcome, at";
-const PEOPLE_COLUMNS: usize = 5;
+
+/// Of somebody who was drawn: the place, the visitor, its arm, what became of it, and when.
+type Drawn = (u32, [u8; 16], Option<u8>, Option<u8>, Option<i64>);
 
 /// The sends of the store that is replaced, and whom they drew, by their numbers there.
 #[derive(Debug, Clone, Default)]
 pub struct Before {
     sends: Vec<(i64, Vec<Value>)>,
-    people: Vec<(i64, Vec<Value>)>,
+    people: Vec<(i64, Drawn)>,
 }
 
 impl Before {
@@ -32,8 +33,16 @@ impl Before {
         if !conn.table_exists(None, "sends")? {
             return Ok(Self::default());
         }
-        let sends = rows(conn, "sends", SENDS, SEND_COLUMNS)?;
-        Ok(Self { sends, people: rows(conn, "send_people", PEOPLE, PEOPLE_COLUMNS)? })
+        let mut sends = conn.prepare(&format!("SELECT {SENDS}, send FROM sends"))?;
+        let sends = sends.query_map([], |row| {
+            let values = (0..SEND_COLUMNS).map(|column| row.get(column)).collect::<Result<_, _>>()?;
+            Ok((row.get(SEND_COLUMNS)?, values))
+        })?;
+        let mut people = conn.prepare("SELECT send, place, visitor, arm, outcome, at FROM send_people")?;
+        let people = people.query_map([], |row| {
+            Ok((row.get(0)?, (row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?, row.get(5)?)))
+        })?;
+        Ok(Self { sends: sends.collect::<Result<_, _>>()?, people: people.collect::<Result<_, _>>()? })
     }
 
     /// Puts them in the stead of the store's own, which are of before. Of one that the replaced store does not have nobody
@@ -53,32 +62,20 @@ impl Before {
             *tenant = numbers.get(tenant).copied().unwrap_or(*tenant);
             conn.prepare_cached(DROP_PEOPLE)?.execute((*tenant, &*name))?;
             conn.prepare_cached(DROP)?.execute((*tenant, &*name))?;
-            let put = format!("INSERT INTO sends ({SENDS}) VALUES ({})", places(SEND_COLUMNS));
+            let put = format!("INSERT INTO sends ({SENDS}) VALUES ({})", vec!["?"; SEND_COLUMNS].join(", "));
             conn.prepare_cached(&put)?.execute(params_from_iter(&row))?;
             here.insert(*send, conn.last_insert_rowid());
         }
-        let put = format!("INSERT INTO send_people (send, {PEOPLE}) VALUES (?, {})", places(PEOPLE_COLUMNS));
-        let mut put = conn.prepare_cached(&put)?;
-        for (send, row) in &self.people {
+        const PUT: &str =
+            "INSERT INTO send_people (send, place, visitor, arm, outcome, at) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+        let mut put = conn.prepare_cached(PUT)?;
+        for (send, (place, visitor, arm, outcome, at)) in &self.people {
             if let Some(send) = here.get(send) {
-                put.execute(params_from_iter(std::iter::once(&Value::Integer(*send)).chain(row)))?;
+                put.execute((send, place, visitor, arm, outcome, at))?;
             }
         }
         Ok(())
     }
-}
-
-fn places(count: usize) -> String {
-    vec!["?"; count].join(", ")
-}
-
-/// The rows of a table, each with its send's number.
-fn rows(conn: &Connection, table: &str, columns: &str, count: usize) -> Result<Vec<(i64, Vec<Value>)>, StoreError> {
-    let mut statement = conn.prepare(&format!("SELECT {columns}, send FROM {table}"))?;
-    let rows = statement.query_map([], |row| {
-        Ok((row.get(count)?, (0..count).map(|column| row.get(column)).collect::<Result<_, _>>()?))
-    })?;
-    Ok(rows.collect::<Result<_, _>>()?)
 }
 
 #[cfg(test)]

@@ -104,10 +104,6 @@ fn go_on(place: &mut Place<'_>, send: &Send) -> Result<Result<(), Stuck>, StoreE
     let tested = match &send.terms.experiment {
         None => None,
         Some(id) => match send::experiment(place.conn, known.no, id)? {
-            // Who is told after its end would be exposed after it.
-            Some(tested) if !tested.runs((place.given)()?.now) => {
-                return Ok(Err(Stuck::for_good(format!("the experiment `{id}` does not run now"))));
-            }
             Some(tested) => Some(tested),
             None => return Ok(Err(Stuck::for_good(format!("the current catalogue has no experiment `{id}`")))),
         },
@@ -218,6 +214,9 @@ impl Sending<'_> {
             if begun.elapsed() > SLICE || !is_open(place.conn, send)? {
                 return Ok(Ok(()));
             }
+            if let Some(why) = self.is_over((place.given)()?.now) {
+                return Ok(Err(why));
+            }
             let (started, next) = (Instant::now(), chosen.min(send.next + size));
             let looked = self.look(place, send, next)?;
             if let Err(stuck) = self.post(place, send, &looked)? {
@@ -230,6 +229,12 @@ impl Sending<'_> {
         }
         place.conn.prepare_cached(OVER)?.execute([send.no])?;
         Ok(Ok(()))
+    }
+
+    /// Why nobody is told any more: who is told after the end of its experiment would be exposed after it.
+    fn is_over(&self, now: Millis) -> Option<Stuck> {
+        let over = self.tested.as_ref().filter(|tested| !tested.runs(now))?;
+        Some(Stuck::for_good(format!("the experiment `{}` does not run now", over.id)))
     }
 
     /// What is to become of those from `send.next` to before `next`. Who was erased is not among them.

@@ -119,7 +119,7 @@ pub(super) fn run(command: &Import, common: &Common) -> anyhow::Result<()> {
         "bad_lines": done.bad,
     }))?;
     ensure!(
-        done.bad == 0 || done.facts + done.repeats + done.erased > 0,
+        done.bad == 0 || done.before + done.facts + done.repeats + done.erased > 0,
         "no line of {} was taken",
         command.file.display()
     );

@@ -7,7 +7,7 @@ use causeway_origin::{describe, people};
 use clap::Subcommand;
 use serde_json::Value;
 
-use super::{Common, Reading, named, visitor};
+use super::{Common, Reading, Usage, named, visitor};
 
 /// Visitors on one page.
 const PAGE: usize = 1_000;
@@ -55,7 +55,8 @@ pub(super) fn run(command: &Inspect, common: &Common) -> anyhow::Result<()> {
         Inspect::Visitor { id, .. } => describe::visitor(&View::whole(&snapshot, &reader)?, known, visitor(id)?)?
             .context("no fact of that visitor ever came")?,
         Inspect::Person { id, after, .. } => {
-            let after = after.as_deref().map(visitor).transpose()?;
+            let usage = |()| Usage("--after is `next` of the page before, or a visitor's id".to_owned());
+            let after = after.as_deref().map(str::parse).transpose().map_err(usage)?;
             let found = people::members(&snapshot, known.no, visitor(id)?, after, PAGE)?;
             serde_json::to_value(found.context("the store has no such visitor, or --after is another person's")?)?
         }

@@ -83,14 +83,16 @@ pub fn shares(conn: &Connection, tenant: TenantNo, of: &Experiment, now: Millis)
 /// were changed last.
 fn shares_since(conn: &Connection, tenant: TenantNo, of: &Experiment) -> Result<HourStamp, StoreError> {
     const READ: &str = "SELECT experiments, replaced FROM catalogues WHERE tenant = ?1 AND replaced IS NOT NULL";
-    let shares = |of: &Experiment| of.arms.iter().map(|arm| (arm.code, arm.share)).collect::<BTreeMap<_, _>>();
+    let dealt = |of: &Experiment| {
+        (of.selection, of.arms.iter().map(|arm| (arm.code, (arm.share, arm.control))).collect::<BTreeMap<_, _>>())
+    };
     let mut statement = conn.prepare_cached(READ)?;
     let mut rows = statement.query([tenant.0])?;
     let mut since = HourStamp(0);
     while let Some(row) = rows.next()? {
         let before: Vec<Experiment> = serde_json::from_str(&row.get::<_, String>(0)?)
             .map_err(|_| StoreError::Corrupt { what: "catalogue's experiments" })?;
-        let differs = |before: &&Experiment| before.code == of.code && shares(before) != shares(of);
+        let differs = |before: &&Experiment| before.code == of.code && dealt(before) != dealt(of);
         if before.iter().find(differs).is_some() {
             since = since.max(HourStamp(HourStamp::at(unsigned(row.get(1)?)).0 + 2));
         }

@@ -37,7 +37,7 @@ impl Writer {
 
     fn record(&mut self, cells: impl Iterator<Item = String>) -> io::Result<()> {
         self.line.clear();
-        let mut line = csv::Writer::from_writer(&mut self.line);
+        let mut line = csv::WriterBuilder::new().terminator(csv::Terminator::CRLF).from_writer(&mut self.line);
         line.write_record(cells.collect::<Vec<_>>()).and_then(|()| Ok(line.flush()?))?;
         drop(line);
         self.to.write_all(&self.line)
@@ -82,21 +82,22 @@ impl Reader {
     /// The next record's: one ends at a line break that no quote holds.
     fn cells(&mut self) -> Result<Option<Vec<String>>, String> {
         self.record.clear();
-        let most = limits::EXPORT_LINE_BYTES as u64;
+        let most = limits::EXPORT_LINE_BYTES;
+        let mut is_open = false;
         loop {
-            let left = (most + 1).saturating_sub(self.record.len() as u64);
-            let read = self.from.by_ref().take(left).read_until(b'\n', &mut self.record).map_err(|e| e.to_string())?;
-            if self.record.len() as u64 > most {
+            let before = self.record.len();
+            let left = (most + 1 - before) as u64;
+            self.from.by_ref().take(left).read_until(b'\n', &mut self.record).map_err(|e| e.to_string())?;
+            let line = self.record.get(before..).unwrap_or_default();
+            if self.record.len() > most {
                 return Err(format!("it is longer than {most} bytes"));
             }
-            if self.record.is_empty() {
-                return Ok(None);
+            if line.is_empty() {
+                return if is_open { Err("a quote is not closed".to_owned()) } else { Ok(None) };
             }
-            if self.record.iter().filter(|byte| **byte == b'"').count().is_multiple_of(2) {
+            is_open ^= !line.iter().filter(|byte| **byte == b'"').count().is_multiple_of(2);
+            if !is_open {
                 break;
-            }
-            if read == 0 {
-                return Err("a quote is not closed".to_owned());
             }
         }
         let mut lines = csv::ReaderBuilder::new().has_headers(false).flexible(true).from_reader(&*self.record);
@@ -116,4 +117,48 @@ fn cell(column: &Column, text: String) -> Result<Cell, String> {
         Kind::Bytes => Cell::Bytes(STANDARD.decode(text).map_err(|e| format!("`{name}` is not base64: {e}"))?),
         Kind::Text(_) | Kind::Visitor | Kind::Hex(_) => Cell::Text(text),
     })
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+    use crate::export::file::Form;
+    use crate::export::tables::TABLES;
+
+    /// The columns of `tenants`-like rows: two texts of which the second may be none.
+    fn columns() -> Vec<Column> {
+        let audit = TABLES.iter().find(|table| table.name == "sends").unwrap();
+        let all = audit.file_columns();
+        ["name", "filter", "experiment"].iter().map(|name| *all.iter().find(|of| of.name == *name).unwrap()).collect()
+    }
+
+    #[test]
+    fn cells_hold_line_breaks_quotes_and_commas_and_what_is_broken_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(Form::Csv.name("some"));
+        let text = |text: &str| Cell::Text(text.to_owned());
+        let rows = [
+            vec![text("a\r\nb"), text("\n"), Cell::Null],
+            vec![text("\""), text(",\r"), text("e\"\n\"f")],
+            vec![text(""), text(" x "), text("\u{fc}")],
+        ];
+        let mut writer = Writer::new(Hashed::create(&path).unwrap(), &columns()).unwrap();
+        rows.iter().for_each(|row| writer.put(row).unwrap());
+        writer.finish().finish().unwrap();
+        let mut reader = Reader::open(&path, columns()).unwrap();
+        let read: Vec<_> = std::iter::from_fn(|| reader.next().unwrap()).collect();
+        assert_eq!(read, rows);
+        let refused = |text: &str| {
+            std::fs::write(&path, text).unwrap();
+            Reader::open(&path, columns()).and_then(|mut reader| reader.next()).unwrap_err()
+        };
+        assert!(refused("name,filter,experiment\r\na,\"b,c\r\n").contains("a quote is not closed"));
+        assert!(refused("name,filter,experiment\r\na,b\r\n").contains("2 cells"));
+        assert!(refused("name,filter\r\n").contains("columns"));
+        assert!(
+            refused(&format!("name,filter,experiment\na,b,\"{}", "x\n".repeat(limits::EXPORT_LINE_BYTES)))
+                .contains("longer than")
+        );
+    }
 }

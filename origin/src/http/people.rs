@@ -1,5 +1,6 @@
 //! People on the admin side, a page at a time.
 
+use std::str::FromStr;
 use std::sync::Arc;
 
 use axum::Router;
@@ -33,9 +34,15 @@ struct Paged {
 }
 
 impl Paged {
-    fn of(uri: &Uri) -> Result<(Option<VisitorId>, usize), ApiError> {
+    fn of<T: FromStr>(uri: &Uri) -> Result<(Option<T>, usize), ApiError> {
         let paged: Result<Query<Self>, QueryRejection> = Query::try_from_uri(uri);
-        let bad = |what| ApiError::field(what, "bad_query", format!("`after` is a visitor id, `limit` 1 to {PAGE}"));
+        let bad = |what| {
+            ApiError::field(
+                what,
+                "bad_query",
+                format!("`after` is `next` of the page before, or a visitor id, `limit` 1 to {PAGE}"),
+            )
+        };
         let Query(Self { after, limit }) = paged.map_err(|_| bad("limit"))?;
         // What is empty is not said.
         let said = |text: &String| !text.is_empty();
@@ -50,7 +57,7 @@ async fn all(State(app): State<Arc<App>>, request: Request) -> Answer {
     let (parts, _) = request.into_parts();
     let live = admit(&app, &parts.headers, Role::Viewer).await?;
     let no = tenant(live, which(&parts.uri))?.no;
-    let (after, limit) = Paged::of(&parts.uri)?;
+    let (after, limit) = Paged::of::<VisitorId>(&parts.uri)?;
     let mut people = live.readers.read(move |view| people::all(view.conn, no, after, limit + 1)).await?;
     let is_last = people.len() <= limit;
     people.truncate(limit);
