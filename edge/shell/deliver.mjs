@@ -3,15 +3,17 @@
 import { log, state } from "./state.mjs";
 import { sync } from "./sync.mjs";
 
-/** Hands a batch of `count` facts over, which stays as it is meanwhile. True once the queue or the origin has them for good. */
+/** Hands a batch of `count` facts over. True once the queue or the origin has them for good. */
 export async function deliver(env, module, batch, count) {
+  // For the origin, where the queue refuses: the batch lies in the module's memory, of which the queue takes a copy at once.
+  const kept = batch.slice();
   try {
     await env.FACTS.send(batch, { contentType: "bytes" });
     return true;
   } catch (error) {
     log("queue_refused", { facts: count, message: String(error?.message) });
   }
-  const answer = await sync(env, module, { messages: [batch] });
+  const answer = await sync(env, module, { messages: [kept] });
   if (answer !== null) return true;
   state.lost += count;
   log("facts_lost", { facts: count, lost_total: state.lost });

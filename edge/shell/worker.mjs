@@ -115,7 +115,7 @@ function finish(step, request, env, ctx, module) {
   const response = respond(step);
   if (step.limit) return limited(step, response, request, env, ctx, module);
   if (step.facts > 0) {
-    const delivered = deliver(env, module, step.batch.slice(), step.facts);
+    const delivered = deliver(env, module, step.batch, step.facts);
     if (step.ack) return delivered.then((done) => (done ? response : retry(request)));
     ctx.waitUntil(delivered);
   }
