@@ -332,12 +332,12 @@ test("a_placement_that_is_away_while_it_is_decided_is_met_again_when_it_is_back"
   await filled(page, "side");
   // One that shows an ad is decided again for the address that it comes back to.
   const before = (await decides(page)).length;
-  await page.evaluate(() => { window.shownBefore = document.querySelector("#side a"); history.pushState(null, "", "/pages/two"); });
+  await page.evaluate(() => { window.shownBefore = document.querySelector("#side iframe"); history.pushState(null, "", "/pages/two"); });
   await moves(true);
   await page.clock.runFor(1_000);
   await moves(false);
   await page.clock.runFor(1_000);
-  await shown(page, () => document.querySelector("#side a") && document.querySelector("#side a") !== window.shownBefore);
+  await shown(page, () => document.querySelector("#side iframe") && document.querySelector("#side iframe") !== window.shownBefore);
   assert.ok((await decides(page)).length > before);
   await close(page);
 });
