@@ -1,5 +1,5 @@
--- FactIds of a day that has filled its row in `fact_ids`, a row each: to fold a fact of somebody with very many touches no
--- more than a day's row and one of these, however many there are.
+-- FactIds of a day that has filled its rows in `fact_ids`, a row each: to fold a fact of somebody with very many reads no more
+-- than those rows and one of these, however many there are.
 CREATE TABLE fact_ids_over (
     visitor INTEGER NOT NULL,           -- row in `visitors`
     day     INTEGER NOT NULL,           -- since 2019

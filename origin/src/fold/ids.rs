@@ -1,10 +1,10 @@
 //! Which facts were counted already (invariant 7): FactIds by visitor and the day of their receipt, so that folding many
 //! facts of one visitor touches its rows once. A FactId's first eight bytes tell it apart from all others of its visitor.
 //!
-//! A day's first FactIds lie in one row. Whoever sends more than it holds, which no browser of a person's does, has a row for
-//! each of the others: what a fold reads does not grow with what a visitor has sent.
+//! A day's first FactIds lie in four rows at most. Whoever sends more than they hold, which no browser of a person's does, has a
+//! row for each of the others: what a fold reads does not grow with what a visitor has sent.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use causeway_shared::fact::Fact;
 use causeway_shared::ids::Millis;
@@ -17,6 +17,8 @@ use crate::store::StoreError;
 /// FactIds in one row.
 const PART: usize = 4_096;
 const ID: usize = 8;
+/// Such rows of a day.
+const PARTS: u32 = 4;
 /// So many rows of one FactId are forgotten at a time.
 const SLICE: u16 = 10_000;
 
@@ -27,7 +29,7 @@ pub struct Seen {
     parts: Vec<Part>,
 }
 
-/// A day's row. Stores of before have further ones of a day, behind its first.
+/// A row of a day's. Stores of before may have more of them than [`PARTS`].
 #[derive(Debug)]
 struct Part {
     day: u16,
@@ -73,9 +75,10 @@ impl Seen {
             }
         }
         let mut has = conn.prepare_cached(HAS)?;
-        for full in self.parts.iter().filter(|part| part.part == 0 && part.is_full()) {
+        let full = |part: &&Part| part.part + 1 >= PARTS && part.is_full();
+        for day in self.parts.iter().filter(full).map(|part| part.day).collect::<BTreeSet<_>>() {
             for id in wanted.clone() {
-                if has.exists((self.visitor, full.day, id.cast_signed()))? {
+                if has.exists((self.visitor, day, id.cast_signed()))? {
                     wanted.remove(&id);
                 }
             }
@@ -94,39 +97,44 @@ impl Seen {
         visitor: i64,
         facts: impl IntoIterator<Item = &'f Fact>,
     ) -> Result<(), StoreError> {
-        const PUT: &str = "INSERT INTO fact_ids (visitor, day, part, ids) VALUES (?1, ?2, 0, ?3)
+        const PUT: &str = "INSERT INTO fact_ids (visitor, day, part, ids) VALUES (?1, ?2, ?3, ?4)
             ON CONFLICT (visitor, day, part) DO UPDATE SET ids = excluded.ids";
         const PUT_OVER: &str = "INSERT OR IGNORE INTO fact_ids_over (visitor, day, id) VALUES (?1, ?2, ?3)";
-        let mut changed = HashSet::new();
+        let mut changed = BTreeSet::new();
         let mut put_over = conn.prepare_cached(PUT_OVER)?;
         for fact in facts {
-            let part = self.first(day(fact.received));
-            if part.is_full() {
-                put_over.execute((visitor, part.day, fact.id.short().cast_signed()))?;
-            } else {
-                part.ids.extend(fact.id.short().to_be_bytes());
-                changed.insert(part.day);
+            let day = day(fact.received);
+            match self.open(day) {
+                Some(part) => {
+                    part.ids.extend(fact.id.short().to_be_bytes());
+                    changed.insert((day, part.part));
+                }
+                None => drop(put_over.execute((visitor, day, fact.id.short().cast_signed()))?),
             }
         }
         let mut put = conn.prepare_cached(PUT)?;
-        for part in self.parts.iter().filter(|part| part.part == 0 && changed.contains(&part.day)) {
-            put.execute((visitor, part.day, &part.ids))?;
+        for part in self.parts.iter().filter(|part| changed.contains(&(part.day, part.part))) {
+            put.execute((visitor, part.day, part.part, &part.ids))?;
         }
         Ok(())
     }
 
-    /// A day's first row.
-    fn first(&mut self, day: u16) -> &mut Part {
-        let there = self.parts.iter().position(|part| part.day == day && part.part == 0);
-        let place = there.unwrap_or_else(|| {
-            self.parts.push(Part { day, part: 0, ids: Vec::new() });
-            self.parts.len() - 1
-        });
-        #[expect(clippy::indexing_slicing, reason = "found, or put there")]
-        &mut self.parts[place]
+    /// A day's row that has room; `None` where all there may be are full.
+    fn open(&mut self, day: u16) -> Option<&mut Part> {
+        let last = self.parts.iter().rposition(|part| part.day == day);
+        let of_last = last.and_then(|place| self.parts.get(place)).map(|part| (part.part, part.is_full()));
+        let place = match of_last {
+            Some((_, false)) => last?,
+            Some((part, true)) if part + 1 >= PARTS => return None,
+            of_last => {
+                self.parts.push(Part { day, part: of_last.map_or(0, |(part, _)| part + 1), ids: Vec::new() });
+                self.parts.len() - 1
+            }
+        };
+        self.parts.get_mut(place)
     }
 
-    /// Forgets a visitor's that no fact of now can repeat any more: some at a time, a day's row after the others.
+    /// Forgets a visitor's that no fact of now can repeat any more: some at a time, a day's own rows after the others.
     ///
     /// # Errors
     /// [`StoreError::Sqlite`].
@@ -194,7 +202,7 @@ mod tests {
     #[test]
     fn field_15_more_facts_than_a_row_holds_are_all_remembered() {
         let mut origin = Origin::new();
-        let facts: Vec<Fact> = (0..10_000).map(|n| page(visitor(1), n, NOW)).collect();
+        let facts: Vec<Fact> = (0..20_000).map(|n| page(visitor(1), n, NOW)).collect();
         for part in facts.chunks(3_000) {
             assert_eq!(origin.send("demo", part).duplicate, 0);
         }
@@ -202,39 +210,41 @@ mod tests {
             assert_eq!(origin.send("demo", part).accepted, 0);
         }
         let row = origin.row("demo", visitor(1)).row.unwrap();
-        assert_eq!(over(&origin), 10_000 - i64::try_from(PART).unwrap());
-        assert_eq!(origin.profile("demo", visitor(1)).totals().pages, 10_000);
+        let packed = usize::try_from(PARTS).unwrap() * PART;
+        assert_eq!(over(&origin), 20_000 - i64::try_from(packed).unwrap());
+        assert_eq!(origin.profile("demo", visitor(1)).totals().pages, 20_000);
         // Nothing of a fold is as long as all that was ever sent.
         let read: usize = Seen::load(&origin.conn, row).unwrap().parts.iter().map(|part| part.ids.len()).sum();
-        assert_eq!(read, PART * ID);
+        assert_eq!(read, packed * ID);
     }
 
     #[test]
     fn further_rows_of_a_day_as_stores_of_before_have_them_are_read() {
         let mut origin = Origin::new();
-        let facts: Vec<Fact> = (0..4_100).map(|n| page(visitor(1), n, NOW)).collect();
-        origin.send("demo", &facts);
+        let facts: Vec<Fact> = (0..16_388).map(|n| page(visitor(1), n, NOW)).collect();
+        facts.chunks(5_000).for_each(|part| drop(origin.send("demo", part)));
         let row = origin.row("demo", visitor(1)).row.unwrap();
-        let ids: Vec<u8> = facts[4_096..].iter().flat_map(|fact| fact.id.short().to_be_bytes()).collect();
-        let further = "INSERT INTO fact_ids (visitor, day, part, ids) VALUES (?1, ?2, 1, ?3)";
+        let ids: Vec<u8> = facts[16_384..].iter().flat_map(|fact| fact.id.short().to_be_bytes()).collect();
+        let further = "INSERT INTO fact_ids (visitor, day, part, ids) VALUES (?1, ?2, 4, ?3)";
         origin.conn.execute(further, (row, day(NOW), ids)).unwrap();
         origin.conn.execute("DELETE FROM fact_ids_over", []).unwrap();
-        assert_eq!(origin.send("demo", &facts[4_000..]).accepted, 0);
-        assert_eq!(origin.send("demo", &[page(visitor(1), 5_000, NOW)]).accepted, 1);
+        assert_eq!(origin.send("demo", &facts[14_000..]).accepted, 0);
+        assert_eq!(origin.send("demo", &[page(visitor(1), 20_000, NOW)]).accepted, 1);
+        assert_eq!(over(&origin), 0, "the last of them has room");
     }
 
     #[test]
     fn what_is_over_a_row_is_forgotten_after_it_some_at_a_time() {
         let mut origin = Origin::new();
-        let facts: Vec<Fact> = (0..20_000).map(|n| page(visitor(1), n, NOW)).collect();
+        let facts: Vec<Fact> = (0..30_000).map(|n| page(visitor(1), n, NOW)).collect();
         facts.chunks(5_000).for_each(|part| drop(origin.send("demo", part)));
         origin.now = NOW + limits::FACT_ID_KEEP_MS + DAY_MS;
         let row = origin.row("demo", visitor(1)).row.unwrap();
-        for (n, left) in [(1, 5_904), (2, 0), (3, 0)] {
-            origin.send("demo", &[page(visitor(1), 30_000 + n, origin.now)]);
+        for (n, left) in [(1, 3_616), (2, 0), (3, 0)] {
+            origin.send("demo", &[page(visitor(1), 40_000 + n, origin.now)]);
             assert_eq!(over(&origin), left);
             let days = Seen::load(&origin.conn, row).unwrap().parts.len();
-            assert_eq!(days, if left > 0 { 2 } else { 1 }, "the day's own row goes last");
+            assert_eq!(days, if left > 0 { 5 } else { 1 }, "the day's own rows go last");
         }
     }
 
