@@ -220,6 +220,9 @@ fn miss_is_not_new(bare: &Bare) {
     assert_eq!(bare.standin.held().asked, Vec::<Vec<String>>::new());
     // Its own pages are known at once all the same.
     assert_eq!(browser.me(None)["own"]["pages"], 2);
+    // They leave after their answers: none is to be another test's.
+    let queued = |held: &Held| held.queued.iter().map(|batch| batch.facts.len()).sum::<usize>();
+    bare.standin.wait("both pages are queued", |held| (queued(held) == 2).then_some(()));
 }
 
 fn no_permission(bare: &Bare) {
