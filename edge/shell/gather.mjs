@@ -127,8 +127,8 @@ export function network(request) {
   const address = request.headers.get("cf-connecting-ip") ?? "";
   if (address.includes(":")) {
     const [first, rest] = address.split("::").map((side) => side.split(":").filter(Boolean));
-    const left_out = rest === undefined ? 0 : 8 - first.length - rest.length;
-    return [...first, ...Array(left_out).fill("0"), ...(rest ?? [])].slice(0, 3).join(":");
+    const leftOut = rest === undefined ? 0 : 8 - first.length - rest.length;
+    return [...first, ...Array(leftOut).fill("0"), ...(rest ?? [])].slice(0, 3).join(":");
   }
   return address.split(".").slice(0, 3).join(".");
 }

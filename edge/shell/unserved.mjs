@@ -7,8 +7,8 @@ const PICTURE = Uint8Array.from(atob("R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAA
 
 /**
  * The publisher's page never breaks: it gets an answer without ads, with the reason. What is to be sent again is a 503: nobody
- * is to believe that something was taken, that somebody is being erased, or that nothing is held of anybody. A click comes again, once, rather than end on an
- * answer that no page reads.
+ * is to believe that something was taken, that somebody is being erased, or that nothing is held of anybody. A click comes
+ * again, once, rather than end on an answer that no page reads.
  */
 export function unserved(request, reason) {
   const { pathname, search, searchParams } = new URL(request.url);

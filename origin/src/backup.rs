@@ -297,10 +297,10 @@ impl Before {
 impl Before {
     /// The tenants' numbers in the copy, which may be of another origin: a name that it does not have gets one.
     fn numbers(&self, conn: &Connection) -> Result<Numbers, StoreError> {
-        let mut numbers = Numbers::new();
+        let mut numbers = Numbers::default();
         for (number, name) in &self.tenants {
             conn.execute("INSERT OR IGNORE INTO tenants (tenant, name) VALUES (?1, ?2)", (number, name))?;
-            numbers.insert(*number, store::tenant_no(conn, name)?.0);
+            numbers.0.insert(*number, store::tenant_no(conn, name)?.0);
         }
         Ok(numbers)
     }
@@ -334,7 +334,7 @@ pub fn renew(conn: &mut Connection, before: &Before, now: Millis) -> Result<(), 
     let numbers = before.numbers(&tx)?;
     for (tenant, token, name, kind) in &before.names {
         let put = "INSERT OR IGNORE INTO attribute_names (tenant, token, name, kind) VALUES (?1, ?2, ?3, ?4)";
-        tx.execute(put, (numbers.get(tenant), token, name, kind))?;
+        tx.execute(put, (numbers.of(*tenant), token, name, kind))?;
     }
     before.catalogues.bring(&tx, &numbers)?;
     before.sends.bring(&tx, &numbers)?;
@@ -344,7 +344,7 @@ pub fn renew(conn: &mut Connection, before: &Before, now: Millis) -> Result<(), 
     tx.execute(AGAIN, times)?;
     // What the KV has of those who came since the backup goes: nobody would ever write it again.
     for (tenant, kind, subject) in &before.subjects {
-        publish(&tx, numbers.get(tenant).copied().unwrap_or(*tenant), *kind, subject, times)?;
+        publish(&tx, numbers.of(*tenant), *kind, subject, times)?;
     }
     for (tenant, kind, subject) in catalogue::renew(&tx)? {
         publish(&tx, tenant, kind, &subject, times)?;

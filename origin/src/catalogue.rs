@@ -268,15 +268,22 @@ pub fn code(conn: &Connection, tenant: TenantNo, sort: &str, id: &str) -> Result
     Ok(conn.prepare_cached(READ)?.query_row((tenant.0, sort, id), |row| row.get(0)).optional()?)
 }
 
+/// The experiments of a version, as it is kept.
+///
+/// # Errors
+/// [`StoreError::Corrupt`].
+pub(crate) fn experiments_of(text: &str) -> Result<Vec<Experiment>, StoreError> {
+    serde_json::from_str(text).map_err(|_| StoreError::Corrupt { what: "catalogue's experiments" })
+}
+
 /// The arms of all versions.
 fn arms(conn: &Connection, tenant: TenantNo) -> Result<document::Arms, StoreError> {
     let mut statement = conn.prepare_cached("SELECT DISTINCT experiments FROM catalogues WHERE tenant = ?1")?;
     let mut arms = document::Arms::new();
     for text in statement.query_map([tenant.0], |row| row.get::<_, String>(0))? {
-        let experiments: Vec<Experiment> =
-            serde_json::from_str(&text?).map_err(|_| StoreError::Corrupt { what: "catalogue's experiments" })?;
-        let all =
-            experiments.into_iter().flat_map(|of| of.arms.into_iter().map(move |arm| (of.code, arm.code, arm.id)));
+        let all = experiments_of(&text?)?
+            .into_iter()
+            .flat_map(|of| of.arms.into_iter().map(move |arm| (of.code, arm.code, arm.id)));
         arms.extend(all);
     }
     Ok(arms)

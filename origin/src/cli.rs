@@ -138,7 +138,7 @@ fn visitor(text: &str) -> anyhow::Result<VisitorId> {
 }
 
 /// An argument that is JSON.
-fn parsed<T: DeserializeOwned>(text: &str, what: &str) -> anyhow::Result<T> {
+fn argument<T: DeserializeOwned>(text: &str, what: &str) -> anyhow::Result<T> {
     serde_json::from_str(text).map_err(|e| Usage(format!("{what} is not understood: {e}")).into())
 }
 

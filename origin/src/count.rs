@@ -407,10 +407,6 @@ mod tests {
         let both = named(r#""actions": ["impression"], "level": "ad", "ids": ["a-17", 4, 5]"#).unwrap();
         assert_eq!(both, serde_json::json!({ "a-17": 3, "4": 3, "5": 0 }), "each as it was asked for");
         assert!(matches!(named(r#""actions": [], "level": "ad", "ids": ["b-1"]"#), Err(CountError::Field("ids", _))));
-        let ask = |more: &str| -> Result<Value, CountError> {
-            let text = format!(r#"{{"visitor": "{}", "last": {{"interval": 2, "unit": "days"}}{more}}}"#, visitor(1));
-            groups(&View::folded(&origin.conn), &known, &serde_json::from_str(&text).unwrap(), NOW).map(Value::from)
-        };
         assert_eq!(ask(r#", "ids": { "ad": ["a-17"] }"#).unwrap(), serde_json::json!([{ "count": 3 }]));
         assert!(matches!(ask(r#", "actions": ["frown"]"#), Err(CountError::Field("actions", _))));
         assert!(matches!(

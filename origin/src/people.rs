@@ -70,6 +70,10 @@ pub fn all(
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
+/// In the order of its index: a page costs as much of a million visitors as of three.
+const PAGE: &str = "SELECT visitor, last_seen FROM visitors
+    WHERE person = ?1 AND last_seen >= ?2 AND (last_seen > ?2 OR row < ?3) ORDER BY last_seen, row DESC LIMIT ?4";
+
 /// The person of a visitor, and at most so many of its visitors: those that were active after `after`. `None` for a
 /// visitor that is not known, and after one that is another's. Who becomes active between two pages comes on a later one, once
 /// more if it was on one of before.
@@ -84,10 +88,6 @@ pub fn members(
     most: usize,
 ) -> Result<Option<Members>, StoreError> {
     const PERSON: &str = "SELECT master, devices FROM people WHERE person = ?1";
-    // In the order of its index: a page costs as much of a million visitors as of three.
-    const READ: &str =
-        "SELECT visitor, last_seen FROM visitors WHERE person = ?1 AND last_seen >= ?2 AND (last_seen > ?2 OR row < ?3)
-        ORDER BY last_seen, row DESC LIMIT ?4";
     let Some((person, ..)) = place(conn, tenant, of)? else { return Ok(None) };
     let (last_seen, row) = match after {
         None => (i64::MIN, 0),
@@ -99,7 +99,7 @@ pub fn members(
     let person_row =
         |row: &rusqlite::Row<'_>| Ok(Listed { master: visitor_at(row, 0)?.to_string(), devices: row.get(1)? });
     let found = conn.prepare_cached(PERSON)?.query_row([person.0], person_row)?;
-    let mut statement = conn.prepare_cached(READ)?;
+    let mut statement = conn.prepare_cached(PAGE)?;
     let more = i64::try_from(most).unwrap_or(i64::MAX).saturating_add(1);
     let member = |row: &rusqlite::Row<'_>| Ok((visitor_at(row, 0)?.to_string(), row.get::<_, i64>(1)?));
     let rows = statement.query_map((person.0, last_seen, row, more), member)?;
@@ -157,10 +157,8 @@ mod tests {
             }
         }
         assert_eq!((seen, pages), ([2, 1, 5, 4, 3, 7, 6].map(name).to_vec(), 4), "the last active last");
-        let plan = "EXPLAIN QUERY PLAN SELECT visitor FROM visitors WHERE person = 1 AND last_seen >= 2
-            AND (last_seen > 2 OR row < 3) ORDER BY last_seen, row DESC LIMIT 4";
-        let mut steps = conn.prepare(plan).unwrap();
-        let steps: Vec<String> = steps.query_map([], |row| row.get(3)).unwrap().map(Result::unwrap).collect();
+        let mut steps = conn.prepare(&format!("EXPLAIN QUERY PLAN {PAGE}")).unwrap();
+        let steps: Vec<String> = steps.query_map([1, 2, 3, 4], |row| row.get(3)).unwrap().map(Result::unwrap).collect();
         assert!(steps.len() == 1 && steps[0].contains("visitors_by_person"), "nothing is sorted: {steps:?}");
         assert_eq!(members(conn, tenant, visitor(77), None, 2).unwrap(), None);
         assert_eq!(members(conn, tenant, visitor(1), name(9).parse().ok(), 2).unwrap(), None, "another's");

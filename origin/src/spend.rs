@@ -370,11 +370,11 @@ mod tests {
         let before = catalogue::Before::of(&origin.conn).unwrap();
         for (change, after) in [("nanos = 1", 8_000_000), ("nanos = 9000000", 9_000_000)] {
             origin.conn.execute(&format!("UPDATE spend SET {change}"), []).unwrap();
-            before.bring(&origin.conn, &catalogue::Numbers::new()).unwrap();
+            before.bring(&origin.conn, &catalogue::Numbers::default()).unwrap();
             assert_eq!(of(&origin, 1, NOW), (after, after), "{change}");
         }
         origin.conn.execute("DELETE FROM spend WHERE day = -1", []).unwrap();
-        before.bring(&origin.conn, &catalogue::Numbers::new()).unwrap();
+        before.bring(&origin.conn, &catalogue::Numbers::default()).unwrap();
         assert_eq!(of(&origin, 1, NOW), (9_000_000, 8_000_000));
     }
 

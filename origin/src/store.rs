@@ -3,6 +3,7 @@
 //! One thread writes ([`crate::writer`]), a few read-only connections read ([`readers`]). Nothing here
 //! decides anything.
 
+mod locks;
 pub mod readers;
 mod upgrade;
 
@@ -15,6 +16,8 @@ use causeway_shared::ids::{AltHash, Epoch, Millis, Version, VisitorId};
 use causeway_shared::wire::WireError;
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Row, TransactionBehavior};
 use rusqlite_migration::{HookError, M, Migrations};
+
+pub use self::locks::{Lock, extending, is_ready, job, lock, ready, writing};
 
 /// File name of the store in the data directory.
 pub const FILE: &str = "causeway.db";
@@ -210,86 +213,6 @@ pub fn open_readonly(data: &Path) -> Result<Connection, StoreError> {
 
 /// The folder, in the data directory, of a restore under way.
 pub const RESTORING: &str = "restoring";
-
-/// Takes the data directory for writing beside others that write, or for a restore alone.
-///
-/// # Errors
-/// [`StoreError::Writing`] where one goes on that the other cannot be beside, [`StoreError::Directory`].
-pub fn writing(data: &Path, alone: bool) -> Result<Lock, StoreError> {
-    let failed = |source| StoreError::Directory { path: data.to_owned(), source };
-    make_folder(data).map_err(failed)?;
-    let file = std::fs::File::create(data.join("causeway.writing")).map_err(failed)?;
-    let locked = if alone { file.try_lock() } else { file.try_lock_shared() };
-    match locked {
-        Ok(()) => Ok(Lock(file)),
-        Err(std::fs::TryLockError::WouldBlock) => Err(StoreError::Writing(data.to_owned())),
-        Err(std::fs::TryLockError::Error(source)) => Err(failed(source)),
-    }
-}
-
-/// Takes the data directory for one run of a job: there is never a second one, in whatever process.
-///
-/// # Errors
-/// [`StoreError::Job`] where there is one already, [`StoreError::Directory`].
-pub fn job(data: &Path) -> Result<Lock, StoreError> {
-    locked(data, "causeway.job", StoreError::Job)
-}
-
-/// Waits until no other process reads a segment's expiry to write a later one.
-///
-/// # Errors
-/// [`StoreError::Directory`].
-pub fn extending(data: &Path) -> Result<Lock, StoreError> {
-    waited(data, "causeway.extending")
-}
-
-/// Says that this process serves, and has read the journal of erasures whole: until it ends store and journal are together.
-///
-/// # Errors
-/// [`StoreError::Directory`].
-pub fn ready(data: &Path) -> Result<Lock, StoreError> {
-    waited(data, READY)
-}
-
-/// Whether a process is [`ready`].
-#[must_use]
-pub fn is_ready(data: &Path) -> bool {
-    matches!(locked(data, READY, StoreError::InUse), Err(StoreError::InUse(_)))
-}
-
-const READY: &str = "causeway.ready";
-
-/// Waits for a file's lock.
-fn waited(data: &Path, name: &str) -> Result<Lock, StoreError> {
-    let failed = |source| StoreError::Directory { path: data.to_owned(), source };
-    let file = std::fs::File::create(data.join(name)).map_err(failed)?;
-    file.lock().map_err(failed)?;
-    Ok(Lock(file))
-}
-
-/// Held while a process serves from a data directory.
-#[derive(Debug)]
-pub struct Lock(#[expect(dead_code, reason = "the open file is the lock")] std::fs::File);
-
-/// Takes the data directory for this process alone.
-///
-/// # Errors
-/// [`StoreError::InUse`], [`StoreError::Directory`].
-pub fn lock(data: &Path) -> Result<Lock, StoreError> {
-    locked(data, "causeway.lock", StoreError::InUse)
-}
-
-/// Takes a file's lock, or says who has it.
-fn locked(data: &Path, name: &str, taken: fn(PathBuf) -> StoreError) -> Result<Lock, StoreError> {
-    let failed = |source| StoreError::Directory { path: data.to_owned(), source };
-    make_folder(data).map_err(failed)?;
-    let file = std::fs::File::create(data.join(name)).map_err(failed)?;
-    match file.try_lock() {
-        Ok(()) => Ok(Lock(file)),
-        Err(std::fs::TryLockError::WouldBlock) => Err(taken(data.to_owned())),
-        Err(std::fs::TryLockError::Error(source)) => Err(failed(source)),
-    }
-}
 
 /// The number of a tenant, given on first sight and kept for ever.
 ///

@@ -59,7 +59,7 @@ impl Before {
         for (send, row) in &self.sends {
             let mut row = row.clone();
             let [Value::Integer(tenant), name, ..] = row.as_mut_slice() else { continue };
-            *tenant = numbers.get(tenant).copied().unwrap_or(*tenant);
+            *tenant = numbers.of(*tenant);
             conn.prepare_cached(DROP_PEOPLE)?.execute((*tenant, &*name))?;
             conn.prepare_cached(DROP)?.execute((*tenant, &*name))?;
             let put = format!("INSERT INTO sends ({SENDS}) VALUES ({})", vec!["?"; SEND_COLUMNS].join(", "));

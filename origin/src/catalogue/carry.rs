@@ -10,7 +10,16 @@ use crate::publish::Subject;
 use crate::store::StoreError;
 
 /// The numbers that tenants have in a store, by those that they have in the one it replaces.
-pub type Numbers = BTreeMap<i64, i64>;
+#[derive(Debug, Default)]
+pub struct Numbers(pub BTreeMap<i64, i64>);
+
+impl Numbers {
+    /// Of one that has none here its own.
+    #[must_use]
+    pub fn of(&self, tenant: i64) -> i64 {
+        self.0.get(&tenant).copied().unwrap_or(tenant)
+    }
+}
 
 /// Tables, their columns, the tenant's first where it has one, and what becomes of a row that both stores have.
 const TABLES: [(&str, &str, usize, &str); 6] = [
@@ -76,7 +85,7 @@ impl Before {
             if columns.starts_with("tenant,")
                 && let Some(Value::Integer(tenant)) = row.first_mut()
             {
-                *tenant = numbers.get(tenant).copied().unwrap_or(*tenant);
+                *tenant = numbers.of(*tenant);
             }
             let places = vec!["?"; *count].join(", ");
             let put = format!("INSERT INTO {name} ({columns}) VALUES ({places}) {both}");

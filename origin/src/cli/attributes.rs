@@ -9,7 +9,7 @@ use clap::Subcommand;
 use serde_json::{Value, json};
 
 use super::segments::{WhoseArgs, put_facts, reading};
-use super::{Common, Opened, named, parsed};
+use super::{Common, Opened, argument, named};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Attributes {
@@ -43,7 +43,7 @@ pub(super) fn run(command: &Attributes, common: &Common) -> anyhow::Result<()> {
         }
         Attributes::Put { whose, write } => {
             let tenant = named(&opened.rules.tenants, whose.tenant())?.clone();
-            let write: Write = parsed(write, "the write")?;
+            let write: Write = argument(write, "the write")?;
             let read = |view: &View<'_>, visitor: &Visitor| Ok((visitor.visitor, of::after(view, visitor, &write)?));
             let (visitor, after) = reading(&mut opened, &tenant, whose, read)?;
             let mut id = [0; 16];

@@ -27,7 +27,7 @@ use rusqlite::Connection;
 use serde_json::{Value, json};
 
 use super::output::{bar, shown};
-use super::{Common, Opened, Reading, job, named, parsed as argument, send};
+use super::{Common, Opened, Reading, argument, job, named, send};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Audience {

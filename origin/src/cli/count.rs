@@ -7,7 +7,7 @@ use causeway_origin::read::View;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::{Common, Reading, named, parsed};
+use super::{Common, Reading, argument, named};
 
 #[derive(Debug, Args)]
 pub(super) struct Count {
@@ -22,16 +22,16 @@ pub(super) struct Count {
 pub(super) fn run(command: &Count, common: &Common) -> anyhow::Result<()> {
     let Reading { config, mut conn, tenants, .. } = Reading::new(common)?;
     let known = named(&tenants, command.tenant.as_deref())?;
-    let question: Value = parsed(&command.question, "the question")?;
+    let question: Value = argument(&command.question, "the question")?;
     let reader = Backlog::of_log(&config.data, &conn, &tenants)?.reader();
     let snapshot = conn.transaction()?;
     let view = View::whole(&snapshot, &reader)?;
     if question.get("by").is_some() {
-        let ask: AskGroups = parsed(&command.question, "the question")?;
+        let ask: AskGroups = argument(&command.question, "the question")?;
         let groups = count::groups(&view, known, &ask, clock::now())?;
         return common.output.one(&json!({ "groups": groups }));
     }
-    let ask: Ask = parsed(&command.question, "the question")?;
+    let ask: Ask = argument(&command.question, "the question")?;
     let counts = count::counts(&view, known, &ask, clock::now())?;
     common.output.one(&json!({ "counts": counts }))
 }

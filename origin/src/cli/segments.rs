@@ -17,7 +17,7 @@ use causeway_shared::segments::{SegmentId, SegmentMap};
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use super::{Common, Opened, named, parsed};
+use super::{Common, Opened, argument, named};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Segments {
@@ -89,12 +89,12 @@ pub(super) fn run(command: &Segments, common: &Common) -> anyhow::Result<()> {
             common.output.one(&found)
         }
         Segments::Get { query: Some(query), .. } => {
-            let query: Query = parsed(query, "the query")?;
+            let query: Query = argument(query, "the query")?;
             let (_, map) = meant(&mut opened, &tenant, whose)?;
             common.output.one(&of::answer(&map, &query, clock::now()))
         }
         Segments::Put { write, .. } => {
-            let write: Write = parsed(write, "the write")?;
+            let write: Write = argument(write, "the write")?;
             let (visitor, map) = meant(&mut opened, &tenant, whose)?;
             let at = clock::now().max(of::after(&map, &write));
             let written = put(&mut opened, &tenant, &visitor, &write, at)?;

@@ -27,9 +27,7 @@ impl Journal {
     /// # Errors
     /// [`StoreError::Journal`]: it is there and cannot be read.
     pub fn open(data: &Path) -> Result<Self, StoreError> {
-        let path = data.join(FILE);
-        let opened = Connection::open(&path).map_err(StoreError::from).and_then(Self::new);
-        opened.map_err(|e| StoreError::Journal { path, why: crate::chain(&e) })
+        opened(data, Self::new)
     }
 
     /// The journal of a store that another process serves, which has read it whole.
@@ -37,12 +35,7 @@ impl Journal {
     /// # Errors
     /// [`StoreError::Journal`]: it cannot be opened.
     pub fn beside(data: &Path) -> Result<Self, StoreError> {
-        let path = data.join(FILE);
-        let opened = Connection::open(&path).map_err(StoreError::from).and_then(|conn| {
-            settings(&conn)?;
-            Ok(Self(Mutex::new(conn)))
-        });
-        opened.map_err(|e| StoreError::Journal { path, why: crate::chain(&e) })
+        opened(data, |conn| settings(&conn).map(|()| Self(Mutex::new(conn))))
     }
 
     /// The journal in an open connection, read whole.
@@ -128,6 +121,12 @@ impl Journal {
         }
         Ok(())
     }
+}
+
+fn opened(data: &Path, by: impl FnOnce(Connection) -> Result<Journal, StoreError>) -> Result<Journal, StoreError> {
+    let path = data.join(FILE);
+    let opened = Connection::open(&path).map_err(StoreError::from).and_then(by);
+    opened.map_err(|e| StoreError::Journal { path, why: crate::chain(&e) })
 }
 
 fn settings(conn: &Connection) -> Result<(), StoreError> {

@@ -90,10 +90,8 @@ fn shares_since(conn: &Connection, tenant: TenantNo, of: &Experiment) -> Result<
     let mut rows = statement.query([tenant.0])?;
     let mut since = HourStamp(0);
     while let Some(row) = rows.next()? {
-        let before: Vec<Experiment> = serde_json::from_str(&row.get::<_, String>(0)?)
-            .map_err(|_| StoreError::Corrupt { what: "catalogue's experiments" })?;
-        let differs = |before: &&Experiment| before.code == of.code && dealt(before) != dealt(of);
-        if before.iter().find(differs).is_some() {
+        let before = catalogue::experiments_of(&row.get::<_, String>(0)?)?;
+        if before.iter().any(|before| before.code == of.code && dealt(before) != dealt(of)) {
             since = since.max(HourStamp(HourStamp::at(unsigned(row.get(1)?)).0 + 2));
         }
     }
