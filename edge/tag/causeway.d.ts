@@ -18,6 +18,8 @@ export interface Ad {
   advertiser?: string;
   /** What the catalogue says is to be shown: any JSON. */
   creative?: unknown;
+  /** The number that nobody else has, of a campaign with only so many recipients. */
+  unit?: number;
   /** The arm of an experiment that this visitor is in. */
   experiment?: { id: string; arm: string };
 }
@@ -26,7 +28,7 @@ export interface Ad {
 export interface Decision {
   placement: string;
   ad: Ad;
-  /** What was bid, in micros of the catalogue's currency. */
+  /** What a thousand impressions were taken to be worth, in micros of the catalogue's currency. */
   price_micros?: number;
   /** The placing's name, for actions sent to `/v1/events`. */
   insertion?: string;

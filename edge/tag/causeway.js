@@ -83,10 +83,10 @@ function listenAll(done) {
 
 /* ---- decisions: one call for all placements ---- */
 
-/** Of each placement that was met: its house content, and what shows in its stead. */
-const placed = new WeakMap();
-/** Placements to ask for with the next call. */
-const due = new Set();
+/** Of each placement that shows an ad: what shows, and the house content in whose stead it does. */
+const placed = new Map();
+/** Placements that were asked for since the page came to this address. */
+let decided = new WeakSet();
 /** Whether this page is still to be counted. */
 let pageDue = true;
 /** The consent that the edge has answered to last; without a manager there is none to tell. */
@@ -116,14 +116,13 @@ function retry() {
   }, pause);
 }
 
-/** Looks for placements that were not met before. */
+/** Placements to ask for with the next call. One that is away is asked for when it comes back. */
+const due = () => [...document.querySelectorAll(SELECTOR)].filter((element) => !decided.has(element));
+
+/** Looks for placements that were not asked for, and lets go of what is the page's own again. */
 const look = safe(() => {
-  for (const element of document.querySelectorAll(SELECTOR)) {
-    if (placed.has(element)) continue;
-    placed.set(element, { house: [...element.childNodes] });
-    due.add(element);
-    plan();
-  }
+  placed.forEach((_, element) => element.matches(SELECTOR) || restore(element));
+  if (due()[0]) plan();
 });
 
 /** The page has another address: a page view, and new decisions for all placements. */
@@ -133,9 +132,8 @@ const moved = safe(() => {
   referrer = url;
   url = now;
   pageDue = true;
-  watched.forEach((_, node) => node.isConnected || forget(node));
-  look();
-  document.querySelectorAll(SELECTOR).forEach((element) => due.add(element));
+  placed.forEach((_, element) => element.isConnected || restore(element));
+  decided = new WeakSet();
   plan();
 });
 
@@ -150,12 +148,10 @@ const asked = ({ dataset: { causeway: id, sizes = "", viewType: view_type, floor
 
 async function decide() {
   await listened;
-  // One that is away is met anew when it comes back.
-  due.forEach((element) => element.isConnected || (due.delete(element), restore(element), placed.delete(element)));
-  const elements = [...due].slice(0, PLACEMENTS);
+  const elements = due().slice(0, PLACEMENTS);
   const saying = word;
   if (!elements.length && (silent || (!pageDue && met && saying === told))) return;
-  elements.forEach((element) => due.delete(element));
+  elements.forEach((element) => decided.add(element));
   // Nobody has consented yet: no cookie and no id goes, so that nothing is made and nothing is taken back either.
   const call = silent ? { consent: { tcf: "" } } : { consent, user, page_view: pageDue };
   const credentials = silent ? "omit" : "include";
@@ -187,36 +183,38 @@ async function decide() {
     pageDue ||= unserved;
     retry();
   }
-  if (due.size) plan();
+  look();
 }
 
 const keywords = () =>
   (document.querySelector("meta[name=keywords]")?.content ?? "")
-    .split(/\s*,\s*/)
+    .split(",")
+    .map((word) => word.trim())
     .filter((word) => word && word.length <= KEYWORD_CHARS)
     .slice(0, KEYWORDS);
 
 /* ---- filling ---- */
 
-/** Puts the house content back, and counts nothing more of the ad that stood there. */
+/** Puts the house content back where the ad still stands in a placement, and counts nothing more of it. */
 const restore = safe((element) => {
   const kept = placed.get(element);
-  if (!kept.shown) return;
+  if (!kept) return;
   forget(kept.shown);
-  kept.shown = undefined;
-  element.replaceChildren(...kept.house);
+  placed.delete(element);
+  if (kept.shown.closest(SELECTOR) === element) element.replaceChildren(...kept.house);
 });
 
 function fill(element, decision) {
   restore(element);
-  if (!decision?.ad) return;
+  // Meanwhile it may have become the page's own.
+  if (!decision?.ad || !element.matches(SELECTOR)) return;
   for (const name of ["impression_url", "click_url"]) decision[name] &&= edge + decision[name];
   decision.met = met;
+  placed.set(element, { shown: element, house: [...element.childNodes] });
   try {
     show(element, decision);
   } catch {
     // Of a renderer that failed half-way nothing stays.
-    placed.get(element).shown = element;
     restore(element);
   }
 }
@@ -224,10 +222,7 @@ function fill(element, decision) {
 /** By the page's own renderer, unless there is none or it gives `false`; else HTML in a frame or an image in a link. */
 function show(element, decision) {
   const kept = placed.get(element);
-  if (causeway.render && causeway.render(element, decision) !== false) {
-    kept.shown = element;
-    return count(element, decision);
-  }
+  if (causeway.render && causeway.render(element, decision) !== false) return count(element, decision);
   const { html, image, alt = "", width, height } = decision.ad.creative ?? {};
   const click = decision.click_url ?? "";
   let node;
@@ -248,7 +243,7 @@ function show(element, decision) {
     outer.target = "_blank";
     outer.rel = "noopener";
     outer.append(node);
-  } else return;
+  } else return placed.delete(element);
   const [size = []] = asked(element).sizes;
   const wide = width ?? size[0];
   const high = height ?? size[1];
@@ -256,8 +251,8 @@ function show(element, decision) {
   if (high) node.height = high;
   node.style.border = 0;
   // Once: a frame that goes elsewhere loads again.
-  node.onload = () => (node.onload = kept.shown === node && count(node, decision));
-  node.onerror = () => kept.shown === node && restore(element);
+  node.onload = () => (node.onload = placed.get(element) === kept && count(node, decision));
+  node.onerror = () => placed.get(element) === kept && restore(element);
   kept.shown = node;
   element.replaceChildren(outer);
 }
@@ -270,9 +265,9 @@ let observer;
 
 function count(node, { impression_url: url, met: then }) {
   if (!url) return;
-  // One that was decided for a visitor who has withdrawn since names nobody.
+  // One that was decided for a visitor who has withdrawn since, or may have, names nobody.
   const hit = () =>
-    (then === "full" && met !== then) ||
+    (then === "full" && (met !== then || told !== word)) ||
     fetch(url, { mode: "no-cors", credentials: silent ? "omit" : "include", keepalive: true }).catch(() => {});
   if (countsRender) return hit();
   watched.set(node, { hit });
@@ -388,7 +383,6 @@ export const start = safe((options = {}) => {
     listened = new Promise(listenAll);
     url = address();
     referrer = document.referrer.slice(0, URL_CHARS);
-    look();
     plan();
     follow();
   });

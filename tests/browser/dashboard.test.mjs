@@ -109,6 +109,16 @@ test("a_plan_of_a_job_is_shown_before_it_is_run_and_a_run_is_asked_for_twice", a
   await shows("#report", /trim: done/);
 });
 
+test("a_job_shows_the_chosen_tenant_s_run_and_no_other_tenant_s", async () => {
+  const train = (tenant) => `${here.origin}/admin/v1/jobs/train?tenant=${tenant}&dry_run=true`;
+  const answer = await fetch(train("strict"), { method: "POST", headers: { authorization: `Bearer ${here.token}` } });
+  assert.equal(answer.status, 202);
+  await use(here.token, "strict");
+  await shows("#jobs tr:has-text('train')", /\(plan\)|waits| of /);
+  await use(here.token, "demo");
+  await shows("#jobs tr:has-text('train')", "never");
+});
+
 test("a_visitor_is_looked_up_and_one_that_is_not_there_is_told_of", async () => {
   await page.getByRole("textbox", { name: "Id" }).fill(visitor);
   // Its page view comes by the queue, after a second.

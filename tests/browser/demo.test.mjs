@@ -198,6 +198,24 @@ describe("s1_11_the_sample_flow_step_by_step", () => {
   });
 });
 
+test("the_second_browser_is_the_second_also_when_it_is_opened_before_the_first_has_a_visitor", async () => {
+  const context = await fresh();
+  const abc = await open(context, somebody());
+  const def = await secondBrowser(context, abc);
+  await on(def, "view-page").click();
+  await shows(def, "def-own-pages", "1");
+  await on(abc, "view-page").click();
+  // They tell each other.
+  await shows(def, "abc-own-pages", "1");
+  await shows(abc, "def-own-pages", "1");
+  await shows(abc, "role", "first browser, “abc”");
+  await def.reload();
+  await shows(def, "abc-own-pages", "1");
+  await shows(def, "role", "second browser, “def”");
+  assert.deepEqual([...abc.faults, ...def.faults], []);
+  await context.close();
+});
+
 test("s1_01_field_16_two_first_party_cookies_arrive_and_no_script_reads_them", async () => {
   const context = await fresh();
   const page = await open(context);

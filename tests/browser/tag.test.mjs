@@ -330,15 +330,106 @@ test("a_placement_that_is_away_while_it_is_decided_is_met_again_when_it_is_back"
   await moves(false);
   await page.clock.runFor(1_000);
   await filled(page, "side");
-  // One that shows an ad is decided again for the address that it comes back to.
-  const before = (await decides(page)).length;
-  await page.evaluate(() => { window.shownBefore = document.querySelector("#side iframe"); history.pushState(null, "", "/pages/two"); });
-  await moves(true);
+  // One that shows an ad is decided again for the address that it comes back to, gone before it changed or after.
+  for (const before of [false, true]) {
+    await page.evaluate(() => { window.shownBefore = document.querySelector("#side iframe"); });
+    if (before) await moves(true);
+    await page.evaluate((before) => history.pushState(null, "", `/pages/two?${before}`), before);
+    if (!before) await moves(true);
+    await page.clock.runFor(1_000);
+    await moves(false);
+    if (before) assert.equal(await page.locator("#side > iframe").count(), 0, "not with the ad of another address");
+    await page.clock.runFor(1_000);
+    await shown(page, () => ![null, window.shownBefore].includes(document.querySelector("#side iframe")));
+  }
+  await close(page);
+});
+
+for (const late of [false, true]) test(`an_element_that_is_no_placement_any_more_is_the_page_s_own${late ? "_also_when_it_was_asked_for" : ""}`, async () => {
+  const page = await open(TOP + SIDE);
+  await filled(page, "top");
+  await filled(page, "side");
+  let answer;
+  const held = new Promise((resolve) => { answer = resolve; });
+  await page.context().route("**/v1/decide", async (route) => { await held; await route.continue(); });
+  await page.evaluate((late) => {
+    window.before = document.querySelector("#side iframe");
+    window.leave = () => {
+      const top = document.querySelector("#top");
+      top.removeAttribute("data-causeway");
+      top.append("article");
+    };
+    history.pushState(null, "", "/pages/two");
+    if (!late) window.leave();
+  }, late);
+  await decided(page, 2);
+  await page.evaluate((late) => late && window.leave(), late);
+  answer();
+  await shown(page, () => ![null, window.before].includes(document.querySelector("#side iframe")));
+  const [, { placements, page_view }, ...more] = await decides(page);
+  assert.deepEqual([placements.map(({ id }) => id).join(), page_view, more], [late ? "top,side" : "side", true, []]);
+  assert.match(await text(page, "top"), /article/);
+  await pages(page, 2);
+  await close(page);
+});
+
+test("what_the_page_shows_in_an_ad_s_stead_counts_as_no_ad_and_is_not_replaced_by_what_was_there_before_it", async () => {
+  const renderer = () => { window.causeway = [(causeway) => { causeway.render = (element) => { element.textContent = "ad"; }; }]; };
+  const page = await open(FAR + TOP.replace("<div", '<div style="height: 90px"'), { init: [renderer], clock: true });
+  await shown(page, () => document.querySelector("#top").textContent === "ad");
+  await page.clock.pauseAt(3_600_000);
+  await page.evaluate(() => {
+    const top = document.querySelector("#top");
+    delete top.dataset.causeway;
+    top.textContent = "article";
+    top.scrollIntoView();
+    return new Promise((resolve) => { new IntersectionObserver(resolve).observe(top); });
+  });
+  await page.clock.runFor(10_000);
+  assert.equal(await impressions(page), 0);
+  const body = JSON.stringify({ decisions: [], reason: "overloaded" });
+  await page.context().route("**/v1/decide", (route) => route.fulfill({ body, contentType: "application/json" }));
+  await page.evaluate(() => {
+    history.pushState(null, "", "/pages/two");
+    Object.assign(document.querySelector("#top"), { textContent: "other house" }).dataset.causeway = "top";
+  });
   await page.clock.runFor(1_000);
-  await moves(false);
-  await page.clock.runFor(1_000);
-  await shown(page, () => document.querySelector("#side iframe") && document.querySelector("#side iframe") !== window.shownBefore);
-  assert.ok((await decides(page)).length > before);
+  await decided(page, 2);
+  // The next call comes after this answer was dealt with.
+  await page.evaluate((html) => document.body.insertAdjacentHTML("beforeend", html), SIDE);
+  await until("the next call", async () => {
+    await page.clock.runFor(100);
+    return (await decides(page)).length === 3;
+  });
+  assert.equal(await text(page, "top"), "other house");
+  await close(page);
+});
+
+test("an_ad_that_nobody_can_show_leaves_what_the_page_makes_of_the_house_content", async () => {
+  const page = await open('<div id="own" data-causeway="own" data-sizes="160x600">house</div>' + SIDE);
+  await filled(page, "side");
+  await page.evaluate(() => {
+    window.before = document.querySelector("#side iframe");
+    document.querySelector("#own").textContent = "other house";
+    history.pushState(null, "", "/pages/two");
+  });
+  await shown(page, () => ![null, window.before].includes(document.querySelector("#side iframe")));
+  assert.equal(await text(page, "own"), "other house");
+  await close(page);
+});
+
+test("placements_beyond_32_go_in_a_second_call_also_when_the_first_fills_none", async () => {
+  const page = await open('<div data-causeway="none" data-sizes="1x1"></div>'.repeat(32) + TOP);
+  await filled(page, "top");
+  const calls = (await decides(page)).map(({ placements, page_view }) => [placements.length, placements[0].id, page_view]);
+  assert.deepEqual(calls, [[32, "none", true], [1, "top", false]]);
+  await close(page);
+});
+
+test("keywords_have_no_white_space_around_them", async () => {
+  const page = await open(TOP, { head: '<meta name="keywords" content="\n  hotel,\n  sea and sun\t,,\n">' });
+  await filled(page, "top");
+  assert.deepEqual((await decides(page))[0].page.keywords, ["hotel", "sea and sun"]);
   await close(page);
 });
 
@@ -626,6 +717,24 @@ function platform() {
 }
 
 describe("field_12_consent_comes_from_the_page_s_consent_managers", () => {
+  /** Says something by the first manager, and lets the page's clock run until that has come about. */
+  async function says(page, tcString, come) {
+    await shown(page, () => window.listeners.tcf.length === 1);
+    await page.evaluate((tcString) => window.sayTcf({ eventStatus: "useractioncomplete", tcString }), tcString);
+    await until("what follows from it", async () => {
+      await page.clock.runFor(100);
+      return come();
+    });
+  }
+
+  /** Has the ad in view for as long as it takes to count. */
+  async function look(page) {
+    await page.evaluate(() => document.querySelector("#top img").decode());
+    await page.evaluate(() => document.querySelector("#top").scrollIntoView());
+    await page.evaluate(() => new Promise((resolve) => { new IntersectionObserver(resolve).observe(document.querySelector("#top img")); }));
+    await page.clock.runFor(10_000);
+  }
+
   test("nobody_is_recognised_before_a_manager_has_spoken_and_withdrawal_is_told_at_once", async () => {
     const page = await open(TOP, { init: [managers], clock: true });
     await shown(page, () => window.listeners.tcf.length === 1);
@@ -655,24 +764,27 @@ describe("field_12_consent_comes_from_the_page_s_consent_managers", () => {
     let come;
     const held = new Promise((resolve) => { come = resolve; });
     if (late) await page.context().route(/^https:/, async (route) => { await held; await route.fulfill({ contentType: "image/gif", body: PIXEL }); });
-    await shown(page, () => window.listeners.tcf.length === 1);
-    const said = async (tcString, wanted) => {
-      await page.evaluate((tcString) => window.sayTcf({ eventStatus: "useractioncomplete", tcString }), tcString);
-      await until("the answer", async () => {
-        await page.clock.runFor(100);
-        return (await cookies(page)).length === wanted;
-      });
-    };
-    await said(CONSENTS, 2);
+    await says(page, CONSENTS, async () => (await cookies(page)).length === 2);
     await filled(page, "top");
     if (!late) await page.evaluate(() => document.querySelector("#top img").decode());
-    await said(REFUSES, 0);
+    await says(page, REFUSES, async () => (await cookies(page)).length === 0);
     come();
-    await page.evaluate(() => document.querySelector("#top img").decode());
-    await page.evaluate(() => document.querySelector("#top").scrollIntoView());
-    await page.evaluate(() => new Promise((resolve) => { new IntersectionObserver(resolve).observe(document.querySelector("#top img")); }));
-    await page.clock.runFor(10_000);
+    await look(page);
     assert.equal(await impressions(page), 0);
+    await close(page);
+  });
+
+  for (const slow of [false, true]) test(`nor_does_it_while_the_edge_is_too_${slow ? "slow" : "busy"}_to_serve_the_withdrawal`, async () => {
+    const page = await open(FAR + TOP, { init: [managers], clock: true });
+    await says(page, CONSENTS, async () => (await cookies(page)).length === 2);
+    await filled(page, "top");
+    const body = JSON.stringify({ visitor: null, decisions: [], consent: "none", reason: "overloaded" });
+    await page.context().route("**/v1/decide", (route) => slow || route.fulfill({ body, contentType: "application/json" }));
+    const before = (await decides(page)).length;
+    await says(page, REFUSES, async () => (await decides(page)).length > before);
+    await look(page);
+    assert.equal(await impressions(page), 0);
+    assert.equal((await cookies(page)).length, 2);
     await close(page);
   });
 

@@ -100,8 +100,10 @@ async function health() {
 
 async function showJobs() {
   const { runs } = await ask("jobs", { query: { limit: RUNS } });
+  // All tenants' runs are listed; those of most jobs are no tenant's.
+  const own = ({ tenant }) => !tenant || !access.tenant || tenant === access.tenant;
   const newest = new Map();
-  for (const run of runs) if (!newest.has(run.job)) newest.set(run.job, run);
+  for (const run of runs.filter(own)) if (!newest.has(run.job)) newest.set(run.job, run);
   const how = (run) => {
     if (!run) return "never";
     if (!run.ended_ms) return run.started_ms ? `${number(run.done)} of ${number(run.all)}` : "waits";
