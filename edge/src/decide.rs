@@ -20,6 +20,7 @@ use crate::claims::{self, TooLong, UserBody};
 use crate::cookies;
 use crate::engine::{Call, Incoming, Routed, pack};
 use crate::hop::Hop;
+use crate::malformed;
 use crate::permission::{self, ConsentBody};
 use crate::placing::{self, Asked, Decision};
 use crate::request::EXPLAIN;
@@ -187,21 +188,38 @@ pub(crate) fn asks(visit: &Visit, who: &Recognised) -> Option<Hop> {
     asked.then(|| strict::claim(visit, who, &choices, &insertions))
 }
 
-/// The limited offer of which a unit is to be asked for, and the call. `granted` is what the person's object answered.
-pub(crate) fn wants_unit(visit: &Visit, who: &Recognised, granted: &[u8]) -> Option<(u32, Hop)> {
+/// The limited offer of which a unit is to be asked for, and the call. `granted` is what the person's object answered. One that
+/// is in `empty` is asked for only where no other is: who was given one without hearing of it gets that one.
+pub(crate) fn wants_unit(
+    visit: &mut Visit,
+    who: &Recognised,
+    granted: &[u8],
+    empty: &units::Empty,
+) -> Option<(u32, Hop)> {
+    let first = first_wanted(visit, who, granted)?;
+    let other = empty.holds(visit, first).then(|| {
+        let given_out: Vec<u32> =
+            visit.units.keys().copied().filter(|campaign| empty.holds(visit, *campaign)).collect();
+        visit.units.retain(|campaign, holding| *holding != Holding::May || !given_out.contains(campaign));
+        first_wanted(visit, who, granted)
+    });
+    let campaign = other.flatten().unwrap_or(first);
+    Some((campaign, units::ask(visit, who, campaign)?))
+}
+
+fn first_wanted(visit: &Visit, who: &Recognised, granted: &[u8]) -> Option<u32> {
     let Call::Decide(call) = &visit.call else { return None };
     if visit.units.values().all(|holding| *holding != Holding::May) {
         return None;
     }
     let granted = strict::granted(granted).map(|granted| placing::granted(visit, &call.placements, &granted));
-    let question = placing::question(visit, &call.placements, &call.page, Some(&who.counted()));
-    let campaign = question.wants_unit(granted.as_deref())?;
-    Some((campaign, units::ask(visit, who, campaign)?))
+    placing::question(visit, &call.placements, &call.page, Some(&who.counted())).wants_unit(granted.as_deref())
 }
 
-/// Takes an object's answer: the person's unit, none any more, or no answer.
-pub(crate) fn take_unit(visit: &mut Visit, who: &mut Recognised, campaign: u32, answer: &[u8]) {
-    match units::given(answer) {
+/// Takes an object's answer: the person's unit, none any more, or no answer. Gives whether none is left.
+pub(crate) fn take_unit(visit: &mut Visit, who: &mut Recognised, campaign: u32, answer: &[u8]) -> bool {
+    let given = units::given(answer);
+    match given {
         Some(Some(given)) => {
             visit.units.insert(campaign, Holding::Has(given.number));
             // Of another browser of the person it is that one's fact, which may not have heard of it: it counts once, whoever
@@ -216,6 +234,7 @@ pub(crate) fn take_unit(visit: &mut Visit, who: &mut Recognised, campaign: u32, 
         Some(None) => drop(visit.units.remove(&campaign)),
         None => visit.notes.push("unit_unanswered"),
     }
+    given == Some(None)
 }
 
 /// The answer with an identity; `object` is what the person's object answered, empty for nothing.
@@ -323,10 +342,12 @@ fn read(body: &[u8]) -> Result<Body<'_>, Box<Outcome>> {
     if !body.trim_ascii_start().starts_with(b"{") {
         return Err(Box::new(Outcome::error(400, "malformed", "the body is not a JSON object", None)));
     }
-    let malformed = |message: &str| Box::new(Outcome::error(400, "malformed", message, None));
-    let text = std::str::from_utf8(body).map_err(|_| malformed("the body is not UTF-8"))?;
-    let body: Body<'_> = serde_json::from_str(text)
-        .map_err(|error| malformed(&format!("the body is not the JSON it should be: {error}")))?;
+    let refuse = |message: &str, field: Option<&str>| Box::new(Outcome::error(400, "malformed", message, field));
+    let text = std::str::from_utf8(body).map_err(|_| refuse("the body is not UTF-8", None))?;
+    let body: Body<'_> = serde_json::from_str(text).map_err(|error| {
+        let message = format!("the body is not the JSON it should be: {error}");
+        refuse(&message, malformed::field(text, &error).as_deref())
+    })?;
     body.check()?;
     Ok(body)
 }

@@ -9,7 +9,7 @@ use causeway_shared::attributes::Dictionary;
 use causeway_shared::config::{EdgeConfig, Tenant};
 use causeway_shared::fact::Fact;
 use causeway_shared::identity::{self, Arrival, Begun, Found, Recognised, Seen, Step};
-use causeway_shared::ids::{Millis, TenantId, VisitorId};
+use causeway_shared::ids::{Millis, TenantId, Version, VisitorId};
 use causeway_shared::keys::{self, Keys, TenantKeys};
 use causeway_shared::random::Random;
 use causeway_shared::wire::facts::FactBatch;
@@ -27,7 +27,7 @@ use crate::hop::Hop;
 use crate::me::{self, MeCall};
 use crate::pixel::{self, PixelCall};
 use crate::request::{EXPLAIN, HEADERS, Request};
-use crate::units;
+use crate::units::{self, Empty};
 use crate::visit::{Alone, Visit};
 use crate::waiting::{At, Beside, Line, Waiting};
 
@@ -139,6 +139,8 @@ pub struct Engine {
     shelf: Shelf,
     seen: Seen,
     waiting: Line,
+    /// Limited offers of which an object said that no unit is left.
+    empty: Empty,
     /// Whether requests to come are to say from where they are: filters alone ask, and the platform takes its time to tell.
     place: bool,
 }
@@ -339,6 +341,10 @@ impl Engine {
             Step::Second(second) => {
                 let beside = Beside { version: visit.wanted.take(), ..Beside::default() };
                 let mint = second.minted();
+                if mint && !matches!(visit.call, Call::Decide(_)) {
+                    // Only a decision mints: to all others who is here is nobody yet.
+                    return self.stocked(visit).without_identity("another_member");
+                }
                 if second.reads().is_empty() && beside.keys() == 0 && !mint {
                     return self.finish(visit, second.finish(Found::default()));
                 }
@@ -381,7 +387,9 @@ impl Engine {
                 self.finish_granted(visit, *who, values)
             }
             At::Unit(mut who, granted, campaign) => {
-                decide::take_unit(&mut visit, &mut who, campaign, values);
+                if decide::take_unit(&mut visit, &mut who, campaign, values) {
+                    self.empty.keep(&visit, campaign);
+                }
                 visit.finish(*who, &granted)
             }
             At::Confirm => pixel::finish(visit, values),
@@ -393,6 +401,8 @@ impl Engine {
         let mut visit = self.stocked(visit);
         let Some(mut who) = who else { return visit.forgotten() };
         visit.observe(&mut who);
+        // There is a snapshot, and the newest that was met could not be read: another location is behind.
+        visit.missed |= who.ledger.highest > Version::default() && who.view.is_silent();
         visit.units = units::holdings(&visit, &who);
         match decide::asks(&visit, &who) {
             Some(hop) => self.ask(visit, At::Claim(Box::new(who)), hop),
@@ -401,8 +411,8 @@ impl Engine {
     }
 
     /// Answers, or asks for a unit of a limited offer first.
-    fn finish_granted(&mut self, visit: Box<Visit>, who: Recognised, granted: &[u8]) -> Outcome {
-        match decide::wants_unit(&visit, &who, granted) {
+    fn finish_granted(&mut self, mut visit: Box<Visit>, who: Recognised, granted: &[u8]) -> Outcome {
+        match decide::wants_unit(&mut visit, &who, granted, &self.empty) {
             Some((campaign, hop)) => self.ask(visit, At::Unit(Box::new(who), granted.to_vec(), campaign), hop),
             None => visit.finish(who, granted),
         }

@@ -18,6 +18,7 @@ mod decide;
 mod engine;
 mod events;
 mod hop;
+mod malformed;
 mod me;
 pub mod module;
 mod permission;

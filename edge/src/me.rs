@@ -166,6 +166,8 @@ pub(crate) fn erase(incoming: &Incoming<'_>) -> Outcome {
     let mut outcome = Outcome::json(202, &body).with_headers(cookies::expire(jar.secure));
     outcome.head.ack = true;
     outcome.head.notes.extend(taken.fault);
+    // Each erasure is kept for ever.
+    outcome.head.limit = Some(site.events_limit(visitor));
     let what = What::Erasure { scope, id, also };
     pack(&mut outcome, site, vec![Fact { id: receipt, visitor, received: now, at: now, what }]);
     outcome

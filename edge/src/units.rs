@@ -1,11 +1,15 @@
 //! Limited offers at the edge: which units a request's person may see, what the object of its bucket range is asked, and
 //! what such an object does with a call.
 
+use std::collections::BTreeSet;
+
 use litemap::LiteMap;
 
 use causeway_shared::catalogue::Limited;
 use causeway_shared::decision::Holding;
 use causeway_shared::identity::Recognised;
+use causeway_shared::ids::TenantId;
+use causeway_shared::limits;
 use causeway_shared::order;
 use causeway_shared::units::{Call, Given, Recipients, Step, Stock, Writes};
 use causeway_shared::wire::units as wire;
@@ -32,6 +36,28 @@ pub(crate) fn holdings(visit: &Visit, who: &Recognised) -> LiteMap<u32, Holding>
         (open && !visit.missed && drawn()).then_some((of.campaign, Holding::May))
     };
     order::flat(limited.iter().filter_map(holding))
+}
+
+/// Limited offers of which somebody was told that no unit is left, by tenant, campaign and how many there were.
+#[derive(Debug, Default)]
+pub(crate) struct Empty(BTreeSet<(TenantId, u32, u32)>);
+
+impl Empty {
+    pub(crate) fn keep(&mut self, visit: &Visit, campaign: u32) {
+        if self.0.len() >= limits::EMPTY_OFFERS {
+            self.0.clear();
+        }
+        self.0.extend(Self::named(visit, campaign));
+    }
+
+    pub(crate) fn holds(&self, visit: &Visit, campaign: u32) -> bool {
+        !self.0.is_empty() && Self::named(visit, campaign).is_some_and(|named| self.0.contains(&named))
+    }
+
+    fn named(visit: &Visit, campaign: u32) -> Option<(TenantId, u32, u32)> {
+        let of = visit.catalogue.compiled.limited.iter().find(|of| of.campaign == campaign)?;
+        Some((visit.site.id.clone(), campaign, of.recipients.limit))
+    }
 }
 
 /// Asks for a unit of a campaign.

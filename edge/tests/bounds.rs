@@ -76,6 +76,21 @@ fn field_24_so_does_one_whose_snapshot_alone_says_that_it_is_another_s() {
     assert_eq!(answer["visitor"], Value::Null);
 }
 
+#[test]
+fn what_is_held_is_asked_without_minting_anybody() {
+    let mut browser = Browser::new("allow");
+    browser.prove("bert");
+    let visitor = browser.visit();
+    browser.now += 3_600_000;
+    let begun = browser.begin("GET", "/v1/me", "");
+    let snapshot = stored(&browser, visitor, "ann", 0);
+    let values: Vec<&str> =
+        begun.head.read.iter().map(|key| if key.starts_with("v:") { &*snapshot } else { "" }).collect();
+    let answer = browser.engine.resume(begun.head.turn.unwrap(), values.join("\n").as_bytes(), "");
+    let told: Value = serde_json::from_slice(&answer.body).unwrap();
+    assert_eq!((answer.head.status, answer.head.limit, &told["visitor"]), (200, None, &Value::Null));
+}
+
 /// The lookup of Ann, which names another browser of hers.
 fn lookup_of_ann(browser: &Browser) -> String {
     let kind = KindCode(1);
@@ -166,5 +181,32 @@ fn a_kind_that_a_page_names_stands_in_no_field_s_place() {
         let body = serde_json::json!({ "user": { "ids": { name: "x" } } }).to_string();
         let answer: Value = serde_json::from_slice(&browser.send("POST", "/v1/decide", &body).body).unwrap();
         assert_eq!(answer["error"]["code"], "out_of_bounds", "{answer}");
+    }
+}
+
+#[test]
+fn a_body_that_is_not_of_its_form_is_told_with_the_field() {
+    let mut browser = Browser::new("allow");
+    let long = "k".repeat(300);
+    let deep = "[".repeat(10_000);
+    for (body, field) in [
+        (r#"{"placements": [{"id": "top"}, {"id": 5}]}"#, json!("placements[1].id")),
+        (r#"{"placements": [{"id": "a", "sizes": [[728, 90], [300, -1]]}]}"#, json!("placements[0].sizes[1][1]")),
+        (r#"{"placements": [{"sizes": []}, {}]}"#, json!("placements[0]")),
+        (r#"{"placements": "top"}"#, json!("placements")),
+        ("{\"page\": {\n \"url\": \"\u{e9}\\\"}, \",\n\"keywords\": [\"a\", {}]}}", json!("page.keywords[1]")),
+        (r#"{"user": {"ids": []}}"#, json!("user.ids")),
+        (r#"{"page_view": "no"}"#, json!("page_view")),
+        (r#"{"placements": [{"id": "top", "floor_micros": NaN}]}"#, json!("placements[0].floor_micros")),
+        (r#"{"placements": [{"id": "to"#, json!("placements[0].id")),
+        (r#"{"page": 1"#, json!("page")),
+        ("{nothing}", Value::Null),
+        (&format!(r#"{{"{long}": nonsense}}"#), Value::Null),
+        (&format!(r#"{{"other": {deep}"#), Value::Null),
+    ] {
+        let answer = browser.begin("POST", "/v1/decide", body);
+        let told: Value = serde_json::from_slice(&answer.body).unwrap();
+        assert_eq!((answer.head.status, &told["error"]["code"]), (400, &json!("malformed")), "{body:.80}");
+        assert_eq!(told["error"]["field"], field, "{body:.80}: {told}");
     }
 }

@@ -18,6 +18,8 @@ fn an_erasure_is_acknowledged_once_the_queue_has_it_and_takes_the_cookies_along(
     let first = browser.send("DELETE", "/v1/me", "");
     let again = browser.send("DELETE", "/v1/me", "");
     assert_eq!((first.head.status, first.head.ack, first.head.facts), (202, true, 1));
+    // Each that is taken is kept for ever.
+    assert_eq!(first.head.limit.as_ref().unwrap().binding, "EVENTS_LIMIT");
     let receipt = FactId::of_erasure(visitor);
     assert_eq!(
         serde_json::from_slice::<Value>(&first.body).unwrap(),

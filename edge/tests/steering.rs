@@ -74,7 +74,7 @@ impl Page {
         let ring = |seed| KeyRing(vec![Key { id: 1, stage: Stage::Active, secret: secret(seed).into() }]);
         let demo = TenantKeys { cookie: ring(1), alternate: ring(2), ..TenantKeys::default() };
         let explain = Some(EXPLAIN.to_owned());
-        let keys = Keys { sync: ring(3), explain, tenants: [("demo".to_owned(), demo)].into() };
+        let keys = Keys { sync: ring(3), explain, tenants: [("demo".to_owned(), demo)].into(), ..Keys::default() };
         let config = json!({ "tenant": [{ "name": "demo", "hosts": ["localhost"], "no_signal": "allow" }] });
         let engine = Engine::configure(&config.to_string(), &serde_json::to_string(&keys).unwrap()).unwrap();
         let tenant: TenantId = "demo".parse().unwrap();
@@ -133,12 +133,16 @@ impl Page {
     /// What an object answers, and stores.
     /// Has the KV hold a snapshot of the first, which the second is one person with.
     fn bridge(&mut self, profiles: [(VisitorId, SubProfile); 2]) {
+        self.bridge_at(2, profiles);
+    }
+
+    fn bridge_at(&mut self, counter: u64, profiles: [(VisitorId, SubProfile); 2]) {
         let [(visitor, _), (sibling, _)] = profiles;
         let admits = [(visitor, ()), (sibling, ())].into_iter().collect();
         let membership = Membership { epoch: Epoch(1), devices: 2, admits, ..Membership::default() };
         let (unique, profiles) = (Vec::new(), profiles.into_iter().collect());
         let snapshot =
-            Snapshot { version: version(2), visitor, unique, membership, profiles, best: None, truncated: false };
+            Snapshot { version: version(counter), visitor, unique, membership, profiles, best: None, truncated: false };
         let key = kv::snapshot_key(&self.tenant, visitor);
         self.kv.insert(key.clone(), wire::kv::encode_stored(&key, &Stored::Snapshot(Box::new(snapshot))).unwrap());
     }
@@ -301,6 +305,38 @@ fn s4_06_who_was_exposed_is_in_no_other_arm_while_the_kv_is_late() {
     );
     cold.fault = "";
     assert_eq!((cold.arm(), cold.told.len()), (json!("low"), 0));
+}
+
+#[test]
+fn s4_06_who_may_have_been_exposed_is_tested_by_no_snapshot_older_than_one_that_was_met() {
+    let mut page = Page::new();
+    page.share(5, &[0, 0, 0]);
+    let own: VisitorId = page.view().0["visitor"].as_str().unwrap().parse().unwrap();
+    page.now += 600_000;
+    let sub = |counter, exposures: &Exposures, names| {
+        let content = Content { exposures: exposures.pack(), names, ..Content::default() };
+        SubProfile::pack(version(counter), &content)
+    };
+    let (sibling, nothing) = (VisitorId::mint(NOW - 1_000_000, [3; 10]), Exposures::default());
+    let high: Exposures = [(EXPERIMENT, Exposure { arm: 3, at: NOW - 9, mixed: false })].into_iter().collect();
+    let whole =
+        |counter, seen| [(own, sub(counter, &nothing, Some(Names::default()))), (sibling, sub(counter, seen, None))];
+    page.bridge_at(2, whole(2, &high));
+    // A page that is no part of the test has met it.
+    page.send("POST", "/v1/decide", br#"{"placements":[]}"#);
+    page.share(6, &[3_000, 6_000, 0]);
+    let (cookies, key) = (page.cookies.clone(), kv::snapshot_key(&page.tenant, own));
+    for older in [Some(whole(1, &nothing)), None] {
+        let mut cold = Page::new();
+        (cold.kv, cold.now) = (page.kv.clone(), page.now);
+        cold.kv.remove(&key);
+        cold.view();
+        older.into_iter().for_each(|older| cold.bridge_at(1, older));
+        cold.cookies = cookies.clone();
+        assert_eq!((cold.arm(), cold.told.len()), (Value::Null, 0), "another location is behind");
+        cold.kv.insert(key.clone(), page.kv[&key].clone());
+        assert_eq!((cold.arm(), &cold.told[..]), (json!("high"), &[(own, EXPERIMENT, 3)][..]));
+    }
 }
 
 #[test]
@@ -477,6 +513,29 @@ fn s4_07_so_many_people_get_a_unit_keep_it_and_tell_of_it_once() {
     }
     had.sort_unstable();
     assert_eq!(had, [0, 1, 2]);
+}
+
+#[test]
+fn s4_07_an_offer_whose_last_unit_was_lost_on_the_way_keeps_no_other_from_being_given() {
+    let mut ads = limited(&json!({ "limit": 1 }));
+    ads["campaign"][1]["recipients"] = json!({ "limit": 1_000 });
+    let mut page = Page::with(ads);
+    page.lost = true;
+    unit(&mut page);
+    let first = std::mem::take(&mut page.cookies);
+    page.lost = false;
+    assert_eq!(unit(&mut page).0, None, "asked in vain for what is worth most");
+    for _ in 0..3 {
+        page.cookies.clear();
+        let (number, told) = unit(&mut page);
+        assert!(number.is_some() && matches!(told[..], [(_, What::Unit { campaign: 2, .. })]), "{told:?}");
+        // Whoever has all else may still ask.
+        assert!(unit(&mut page).1.is_empty());
+    }
+    // Whose it is gets it once it has the other.
+    page.cookies = first;
+    unit(&mut page);
+    assert!(matches!(unit(&mut page).1[..], [(_, What::Unit { campaign: 1, number: 0 })]));
 }
 
 #[test]

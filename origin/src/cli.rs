@@ -92,7 +92,7 @@ impl Opened {
         let journal = if ready { Journal::beside(&config.data) } else { Journal::open(&config.data) }?;
         let rules = Rules::of(&config, tenants, journal);
         if !ready {
-            replay(&mut conn, &rules, clock::given()?)?;
+            replay(&mut conn, &config.data, &rules, clock::given()?)?;
         }
         Ok(Self { _writing: writing, config, conn, rules })
     }

@@ -195,8 +195,10 @@ impl Config {
         // Once as it stands, so that an error in the file shows its line.
         toml::from_str::<Document>(text).map_err(not_understood)?;
         let mut table: toml::Table = toml::from_str(text).map_err(not_understood)?;
-        for key in ["data", "keys"] {
-            if let Some(toml::Value::String(relative)) = table.get_mut(key)
+        // A default path is relative to the file as well.
+        for (key, default) in [("data", default_data()), ("keys", default_keys())] {
+            let default = || default.to_string_lossy().into_owned().into();
+            if let toml::Value::String(relative) = table.entry(key).or_insert_with(default)
                 && !relative.is_empty()
             {
                 *relative = base.join(&*relative).to_string_lossy().into_owned();
@@ -209,7 +211,7 @@ impl Config {
                 tenant.vocabulary = words(&base.join(file))?;
             }
         }
-        document.checked(base)
+        document.checked()
     }
 }
 
@@ -243,8 +245,8 @@ fn overlay(table: &mut toml::Table, env: impl Fn(&str) -> Option<OsString>) -> R
         let wrong = ConfigError::Environment { name: setting.env, expected: setting.shape.says() };
         let Ok(text) = text.into_string() else { return Err(wrong) };
         let value = match setting.shape {
-            Shape::Number => match text.parse() {
-                Ok(number) => toml::Value::Integer(number),
+            Shape::Number => match text.parse::<u32>() {
+                Ok(number) => toml::Value::Integer(number.into()),
                 Err(_) => return Err(wrong),
             },
             Shape::LogFormat if !matches!(text.as_str(), "text" | "json") => return Err(wrong),
@@ -262,7 +264,7 @@ fn overlay(table: &mut toml::Table, env: impl Fn(&str) -> Option<OsString>) -> R
 }
 
 impl Document {
-    fn checked(self, base: &Path) -> Result<Config, ConfigError> {
+    fn checked(self) -> Result<Config, ConfigError> {
         let edge = EdgeConfig { tenants: self.tenant };
         let mut problems = edge.problems();
         let mut say = |path: &str, message: &str| {
@@ -314,12 +316,10 @@ impl Document {
         if !problems.is_empty() {
             return Err(ConfigError::Problems(problems));
         }
-        // A default path is relative to the file as well.
-        let place = |p: PathBuf, default: PathBuf| if p == default { base.join(p) } else { p };
         Ok(Config {
             listen: self.listen,
-            data: place(self.data, default_data()),
-            keys: place(self.keys, default_keys()),
+            data: self.data,
+            keys: self.keys,
             sibling_publish_ms: Millis::from(self.sibling_publish_s) * 1_000,
             kv_settled_ms: Millis::from(self.kv_settled_s) * 1_000,
             log: self.log,
@@ -378,12 +378,14 @@ mod tests {
         let env = [
             ("CAUSEWAY_LISTEN", "0.0.0.0:9"),
             ("CAUSEWAY_DATA", "here"),
+            ("CAUSEWAY_KEYS_FILE", "keys.json"),
             ("CAUSEWAY_READERS", "2"),
             ("CAUSEWAY_LOG_FORMAT", "json"),
         ];
         let config = parse(&format!("listen = \"127.0.0.1:1\"\n{SMALL}"), &env).unwrap();
         assert_eq!(config.listen, "0.0.0.0:9");
-        assert_eq!(config.data, Path::new("here"));
+        // Relative to the working directory, also where it is called as the default is.
+        assert_eq!((config.data.as_path(), config.keys.as_path()), (Path::new("here"), Path::new("keys.json")));
         assert_eq!(config.readers, 2);
         assert_eq!(config.log_format, LogFormat::Json);
         let hours = |text: &str, env: &[(&str, &str)]| parse(&format!("{text}\n{SMALL}"), env).unwrap().jobs;
@@ -391,8 +393,10 @@ mod tests {
         assert_eq!(hours("", &[("CAUSEWAY_JOBS_TRIM_HOURS", "1")]), daily);
         let both = [("CAUSEWAY_JOBS_RETENTION_HOURS", "2")];
         assert_eq!(hours("[jobs]\ntrim_hours = 1", &both), Every { retention_hours: 2, ..daily });
-        let error = parse(SMALL, &[("CAUSEWAY_READERS", "many")]).unwrap_err();
-        assert_eq!(error.to_string(), "CAUSEWAY_READERS in the environment must be a whole number");
+        for wrong in ["many", "-1", "5000000000"] {
+            let error = parse(SMALL, &[("CAUSEWAY_READERS", wrong)]).unwrap_err();
+            assert_eq!(error.to_string(), "CAUSEWAY_READERS in the environment must be a whole number");
+        }
     }
 
     #[test]

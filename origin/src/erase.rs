@@ -23,7 +23,7 @@ use crate::intake::{Checked, Record};
 use crate::link;
 use crate::metrics::Metrics;
 use crate::publish::Subject;
-use crate::store::{StoreError, TenantNo, signed, unsigned, visitor_at};
+use crate::store::{Counters, StoreError, TenantNo, signed, unsigned, visitor_at};
 use crate::tenants::Known;
 use journal::Journal;
 
@@ -32,8 +32,18 @@ use journal::Journal;
 /// # Errors
 /// [`StoreError::Sqlite`].
 pub fn is_erased(conn: &Connection, tenant: TenantNo, visitor: VisitorId) -> Result<bool, StoreError> {
-    const READ: &str = "SELECT EXISTS (SELECT 1 FROM erased WHERE tenant = ?1 AND visitor = ?2)";
-    Ok(conn.prepare_cached(READ)?.query_row((tenant.0, visitor.as_bytes()), |row| row.get(0))?)
+    Ok(erased_by(conn, tenant, visitor)?.is_some())
+}
+
+/// The erasure that took a visitor; `None` for who is not erased.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn erased_by(conn: &Connection, tenant: TenantNo, visitor: VisitorId) -> Result<Option<FactId>, StoreError> {
+    const READ: &str = "SELECT receipt FROM erased WHERE tenant = ?1 AND visitor = ?2";
+    let mut statement = conn.prepare_cached(READ)?;
+    let found = statement.query_row((tenant.0, visitor.as_bytes()), |row| row.get(0).map(FactId::from_bytes));
+    Ok(found.optional()?)
 }
 
 /// Until when an id is erased under one of these hashes, and by which erasure.
@@ -109,6 +119,20 @@ pub(crate) fn note_keys(
         let (kind, subject) = key.columns();
         group.tx.prepare_cached(PUT)?.execute((tenant.0, receipt.as_bytes(), kind, subject, after))?;
     }
+    Ok(())
+}
+
+/// Has an erasure wait for all that an earlier one of the same people still waits for.
+pub(crate) fn wait_for(
+    group: &Group<'_>,
+    tenant: TenantNo,
+    receipt: FactId,
+    earlier: FactId,
+) -> Result<(), StoreError> {
+    const COPY: &str = "INSERT OR IGNORE INTO erasure_keys (tenant, receipt, kind, subject, after, written)
+        SELECT tenant, ?2, kind, subject, after, written FROM erasure_keys
+        WHERE tenant = ?1 AND receipt = ?3 AND verified IS NULL";
+    group.tx.prepare_cached(COPY)?.execute((tenant.0, receipt.as_bytes(), earlier.as_bytes()))?;
     Ok(())
 }
 
@@ -280,7 +304,15 @@ pub fn reach(
 ) -> Result<BTreeSet<VisitorId>, StoreError> {
     let mut found = named(conn, tenant, whom, now)?;
     if scope == Scope::Person {
-        found = link::surely(conn, tenant.no, found, now)?.0;
+        let id = match whom {
+            Whom::Visitor(_) => None,
+            Whom::Id(kind, hashes) => link::canonical_of(conn, tenant.no, *kind, hashes.iter().copied())?,
+        };
+        let (members, held) = link::person(conn, tenant, &found, id, now)?;
+        found.extend(members);
+        for id in held {
+            found.extend(link::seen_until(conn, tenant, id, now)?);
+        }
     }
     let mut left = BTreeSet::new();
     for visitor in found {
@@ -297,7 +329,7 @@ pub fn reach(
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn replay(conn: &mut Connection, rules: &Rules, given: Given) -> Result<usize, StoreError> {
+pub fn replay(conn: &mut Connection, data: &Path, rules: &Rules, given: Given) -> Result<usize, StoreError> {
     adopt(conn, rules)?;
     let (mut unknown, mut of_nobody) = (Vec::new(), 0_u64);
     rules.journal.each(|name, fact| {
@@ -322,7 +354,9 @@ pub fn replay(conn: &mut Connection, rules: &Rules, given: Given) -> Result<usiz
             }
         }
         tx.commit()?;
-        let record = Record::said(unknown, Said::by("journal"));
+        // What waits in the log may be of who goes.
+        let in_log = crate::log::newest(data, Counters::load(conn)?.folded())?;
+        let record = Record { in_log, ..Record::said(unknown, Said::by("journal")) };
         group::commit(conn, rules, &Metrics::default(), given, &[Arc::new(record)], &[])?;
     }
     Ok(count)

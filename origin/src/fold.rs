@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 use causeway_shared::attributes::AttributeMap;
 use causeway_shared::events::Events;
 use causeway_shared::fact::{Fact, What};
-use causeway_shared::ids::{Millis, VisitorId};
+use causeway_shared::ids::{AlternateId, KindCode, Millis, VisitorId};
 use causeway_shared::profile::{Parts, Profile};
 use causeway_shared::segments::SegmentMap;
 use causeway_shared::time::Minute;
@@ -133,6 +133,7 @@ pub fn fold<'r>(group: &mut Group<'_>, records: &'r [impl AsRef<Record>]) -> Res
     bring_names(group, records)?;
     find_erasures(group, records, &mut folded)?;
     bill_nobodys(group, records, &mut folded)?;
+    let mut with_erased = BTreeSet::new();
     for (tenant, visitor, mut facts) in by_visitor(records) {
         let stored = load(group, tenant, visitor)?;
         let seen = match &stored {
@@ -142,6 +143,10 @@ pub fn fold<'r>(group: &mut Group<'_>, records: &'r [impl AsRef<Record>]) -> Res
         let withdrawn = stored.as_ref().is_some_and(|stored| stored.changed.withdrawn);
         if withdrawn && erase::is_erased(group.tx, tenant, visitor)? {
             folded.erased += facts.len() as u64;
+            let all = || facts.iter().map(|placed| placed.fact);
+            // What it got stays given, as when it was erased later.
+            units::keep_given(group.tx, tenant, all())?;
+            with_erased.extend(all().filter_map(pair).map(|id| (tenant, id)));
             continue;
         }
         seen.retain_new(group.tx, &mut facts, |placed| placed.fact)?;
@@ -182,7 +187,19 @@ pub fn fold<'r>(group: &mut Group<'_>, records: &'r [impl AsRef<Record>]) -> Res
             folded.linking.push(Linking { tenant, visitor, facts });
         }
     }
+    // What a pair is called names both of its visitors: of one that is erased the other's half goes too.
+    for Linking { tenant, facts, .. } in &mut folded.linking {
+        facts.retain(|fact| pair(fact).is_none_or(|id| !with_erased.contains(&(*tenant, id))));
+    }
     Ok(folded)
+}
+
+/// What a fact calls the pair that it is evidence of.
+fn pair(fact: &Fact) -> Option<AlternateId> {
+    match fact.what {
+        What::Evidence { id, .. } | What::Cancellation { id } if id.kind == KindCode::PAIR => Some(id),
+        _ => None,
+    }
 }
 
 /// Erasures are no part of any profile.

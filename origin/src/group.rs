@@ -13,7 +13,7 @@ use crate::metrics::Metrics;
 use crate::names::Names;
 use crate::store::{Counters, StoreError};
 use crate::tenants::Tenants;
-use crate::{audience, audit, catalogue, experiment, fold, link, publish, steering, verify};
+use crate::{audience, audit, catalogue, experiment, fold, link, publish, retention, steering, verify};
 
 /// What all groups of one process have in common.
 #[derive(Debug)]
@@ -178,9 +178,18 @@ pub fn commit_with<T: AsRef<[R]>, R: AsRef<Record>>(
     group.counters.fold_to(records.iter().map(|record| record.as_ref().seq).max().unwrap_or(0));
     group.counters.save(&tx)?;
     more(&tx)?;
-    // First, so that no erasure is in the store alone; one that is in the journal alone is applied at the next start.
-    rules.journal.keep(&linked.erased, &asked)?;
-    tx.commit()?;
+    let keep = || rules.journal.keep(&linked.erased, &asked);
+    if !records.is_empty() && records.iter().all(|record| retention::is_by_it(record.as_ref())) {
+        // Nobody asked for it: of who was not forgotten after all the journal says nothing. What it lacks the next start adds.
+        tx.commit()?;
+        if let Err(e) = keep() {
+            tracing::warn!(error = %crate::chain(&e), "the journal of erasures lacks some until the next start");
+        }
+    } else {
+        // First, so that no erasure is in the store alone; one that is in the journal alone is applied at the next start.
+        keep()?;
+        tx.commit()?;
+    }
     metrics.applied.add(applied);
     Ok(done)
 }

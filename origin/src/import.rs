@@ -326,6 +326,26 @@ mod tests {
     }
 
     #[test]
+    fn an_action_that_has_an_id_and_no_time_counts_once_whenever_it_comes() {
+        let mut origin = Origin::new();
+        let tenant = origin.tenant("demo").clone();
+        let head = b"visitor,type,action,insertion,id,ad,ad_group,campaign,advertiser";
+        let text = format!("{},action,impression,i-1,ev-1,4,3,2,1\n", visitor(1)).into_bytes();
+        let mut counted = Vec::new();
+        for day in 0..3 {
+            origin.now = NOW + day * 86_400_000;
+            let columns = rows::Columns::of(Kind::Events, file::Form::Csv, head).unwrap();
+            let reader = rows::Reader { tenant: &tenant, columns, file: format!("file {day}"), now: origin.now };
+            let chunk = file::Chunk { number: 0, first_line: 1, lines: 1, bytes: 0, text: text.clone() };
+            let (facts, bad) = reader.read(&chunk);
+            assert_eq!((facts.len(), bad.len()), (1, 0));
+            origin.admin("demo", &facts.into_iter().map(|(_, checked)| checked.fact).collect::<Vec<_>>());
+            counted.push(origin.profile("demo", visitor(1)).actions().len());
+        }
+        assert_eq!(counted, [1, 1, 1]);
+    }
+
+    #[test]
     fn s2_07_an_interrupted_import_goes_on_where_it_was() {
         let mut origin = Origin::new();
         let folder = tempfile::tempdir().unwrap();

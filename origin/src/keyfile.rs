@@ -209,23 +209,24 @@ pub fn complete(keys: &mut Keys, edge: &EdgeConfig) -> Result<Vec<String>, KeyEr
 
 fn first_key(ring: &mut KeyRing, name: &str, made: &mut Vec<String>) -> Result<(), KeyError> {
     if ring.0.is_empty() {
-        rotate(ring)?;
+        rotate(ring, 0)?;
         made.push(name.to_owned());
     }
     Ok(())
 }
 
-/// One step of a rotation: without a next key makes one; with one, makes it the active key.
+/// One step of a rotation: without a next key makes one; with one, makes it the active key. `dropped` is the highest number of
+/// the ring that [`retire`] dropped.
 ///
 /// # Errors
 /// [`KeyError::OldStays`] when an old key was not retired yet, [`KeyError::Random`], [`KeyError::Full`].
-pub fn rotate(ring: &mut KeyRing) -> Result<Rotated, KeyError> {
+pub fn rotate(ring: &mut KeyRing, dropped: u8) -> Result<Rotated, KeyError> {
     let of = |ring: &KeyRing, stage| ring.0.iter().find(|k| k.stage == stage).map(|k| k.id);
     let Some(active) = of(ring, Stage::Active) else {
-        return add(ring, Stage::Active).map(Rotated::First);
+        return add(ring, Stage::Active, dropped).map(Rotated::First);
     };
     let Some(next) = of(ring, Stage::Next) else {
-        return add(ring, Stage::Next).map(Rotated::Staged);
+        return add(ring, Stage::Next, dropped).map(Rotated::Staged);
     };
     if let Some(old) = of(ring, Stage::Old) {
         return Err(KeyError::OldStays(old));
@@ -240,11 +241,12 @@ pub fn rotate(ring: &mut KeyRing) -> Result<Rotated, KeyError> {
     Ok(Rotated::Promoted { active: next, old: active })
 }
 
-/// Removes the old key, or the one named: a next key that shall not be used after all.
+/// Removes the old key, or the one named: a next key that shall not be used after all. What was hashed with one is out there:
+/// `dropped` keeps the highest such number.
 ///
 /// # Errors
 /// [`KeyError::Active`], [`KeyError::NothingOld`], [`KeyError::Unknown`].
-pub fn retire(ring: &mut KeyRing, id: Option<u8>) -> Result<u8, KeyError> {
+pub fn retire(ring: &mut KeyRing, id: Option<u8>, dropped: &mut u8) -> Result<u8, KeyError> {
     let place = match id {
         Some(id) => ring.0.iter().position(|k| k.id == id).ok_or(KeyError::Unknown(id))?,
         None => {
@@ -256,15 +258,21 @@ pub fn retire(ring: &mut KeyRing, id: Option<u8>) -> Result<u8, KeyError> {
     let is_only = ring.0.iter().filter(|k| k.stage == Stage::Active).count() == 1;
     match ring.0.get(place) {
         Some(key) if key.stage == Stage::Active && is_only => Err(KeyError::Active(key.id)),
-        Some(_) => Ok(ring.0.remove(place).id),
+        Some(_) => {
+            let Key { id, .. } = ring.0.remove(place);
+            if ring.0.iter().all(|key| key.id < id) {
+                *dropped = id;
+            }
+            Ok(id)
+        }
         None => Err(KeyError::NothingOld),
     }
 }
 
 /// Adds a key with a number that comes after every other, so that one is not reused soon.
-fn add(ring: &mut KeyRing, stage: Stage) -> Result<u8, KeyError> {
+fn add(ring: &mut KeyRing, stage: Stage, dropped: u8) -> Result<u8, KeyError> {
     let used = |id: &u8| ring.0.iter().any(|k| k.id == *id);
-    let newest = ring.0.iter().map(|k| k.id).max().unwrap_or(0);
+    let newest = ring.0.iter().map(|k| k.id).max().unwrap_or(0).max(dropped);
     let id = (newest.saturating_add(1)..=255)
         .chain(1..=newest)
         .find(|id| !used(id))
@@ -309,31 +317,34 @@ mod tests {
 
     #[test]
     fn a_rotation_has_three_steps() {
-        let mut ring = KeyRing::default();
-        assert_eq!(rotate(&mut ring).unwrap(), Rotated::First(1));
-        assert!(matches!(retire(&mut ring, None), Err(KeyError::NothingOld)));
-        assert!(matches!(retire(&mut ring, Some(1)), Err(KeyError::Active(1))));
-        assert_eq!(rotate(&mut ring).unwrap(), Rotated::Staged(2));
+        let (mut ring, mut dropped) = (KeyRing::default(), 0);
+        assert_eq!(rotate(&mut ring, dropped).unwrap(), Rotated::First(1));
+        assert!(matches!(retire(&mut ring, None, &mut dropped), Err(KeyError::NothingOld)));
+        assert!(matches!(retire(&mut ring, Some(1), &mut dropped), Err(KeyError::Active(1))));
+        assert_eq!(rotate(&mut ring, dropped).unwrap(), Rotated::Staged(2));
         assert_eq!(ring.active().unwrap().id, 1);
-        assert_eq!(rotate(&mut ring).unwrap(), Rotated::Promoted { active: 2, old: 1 });
+        assert_eq!(rotate(&mut ring, dropped).unwrap(), Rotated::Promoted { active: 2, old: 1 });
         assert_eq!(ring.active().unwrap().id, 2);
-        assert_eq!(rotate(&mut ring).unwrap(), Rotated::Staged(3));
-        assert!(matches!(rotate(&mut ring), Err(KeyError::OldStays(1))));
-        assert_eq!(retire(&mut ring, None).unwrap(), 1);
+        assert_eq!(rotate(&mut ring, dropped).unwrap(), Rotated::Staged(3));
+        assert!(matches!(rotate(&mut ring, dropped), Err(KeyError::OldStays(1))));
+        assert_eq!((retire(&mut ring, None, &mut dropped).unwrap(), dropped), (1, 0));
         assert_eq!(ring.0.len(), 2);
-        assert!(matches!(retire(&mut ring, Some(9)), Err(KeyError::Unknown(9))));
-        assert_eq!(retire(&mut ring, Some(3)).unwrap(), 3);
+        assert!(matches!(retire(&mut ring, Some(9), &mut dropped), Err(KeyError::Unknown(9))));
+        // Ids were hashed with it while it was next: its number is never another's.
+        assert_eq!((retire(&mut ring, Some(3), &mut dropped).unwrap(), dropped), (3, 3));
+        assert_eq!(rotate(&mut ring, dropped).unwrap(), Rotated::Staged(4));
     }
 
     #[test]
     fn of_two_active_keys_one_can_go() {
         let mut ring = KeyRing::default();
-        rotate(&mut ring).unwrap();
-        add(&mut ring, Stage::Active).unwrap();
+        rotate(&mut ring, 0).unwrap();
+        add(&mut ring, Stage::Active, 0).unwrap();
         let mut found = Keys { sync: ring.clone(), ..Keys::default() }.problems([]);
         assert_eq!(found.pop().unwrap().message, "2 keys are active, one is to be: run `causeway keys retire --id`");
-        assert_eq!(retire(&mut ring, Some(2)).unwrap(), 2);
-        assert!(matches!(retire(&mut ring, Some(1)), Err(KeyError::Active(1))));
+        let mut dropped = 0;
+        assert_eq!(retire(&mut ring, Some(2), &mut dropped).unwrap(), 2);
+        assert!(matches!(retire(&mut ring, Some(1), &mut dropped), Err(KeyError::Active(1))));
     }
 
     #[test]

@@ -12,11 +12,11 @@ mod people;
 use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_shared::fact::{Fact, What};
-use causeway_shared::ids::{AltHash, AlternateId, KindCode, Millis, VisitorId};
+use causeway_shared::ids::{AltHash, AlternateId, FactId, KindCode, Millis, VisitorId};
 use rusqlite::OptionalExtension as _;
 
 pub use alternates::{canonical, canonical_of, family};
-pub use erasure::{last_seen, seen_until, surely};
+pub use erasure::{last_seen, person, seen_until, surely};
 use evidence::By;
 pub use evidence::{Row, cancelled, held_unique, of_visitor, other};
 
@@ -41,6 +41,10 @@ pub struct Linked {
     pub withdrawn: BTreeSet<(TenantNo, VisitorId)>,
     /// What was erased, by the tenant's name: for the journal.
     pub erased: Vec<(String, Fact)>,
+    /// Alternate ids (canonical) whose history ended, and until when.
+    ended: BTreeSet<(TenantNo, AlternateId, Millis)>,
+    /// Erasures that name whom, or what, an earlier one took, with that one: neither is done before it.
+    behind: BTreeSet<(TenantNo, FactId, FactId)>,
 }
 
 /// A person whose membership is another now.
@@ -111,7 +115,7 @@ pub fn link(group: &mut Group<'_>, fresh: &[Linking<'_>], erasing: &[Erasing<'_>
     for (seen, hashes, received) in seen_now {
         erased_before(group, seen, &hashes, received, &mut going, &mut linked)?;
     }
-    let erases = !erasing.is_empty() || !going.is_empty();
+    let erases = !erasing.is_empty() || !going.is_empty() || !linked.ended.is_empty();
     if erases {
         // What is deleted is overwritten, not only let go; lookups too.
         group.tx.pragma_update(None, "secure_delete", "ON")?;
@@ -206,6 +210,9 @@ fn erased_before(
     let config = &group.rules.tenants.by_no(tenant)?.config;
     let held = held_unique(group.tx, tenant, visitor, |kind| config.is_unique(kind))?;
     let id = canonical(group.tx, tenant, id)?.unwrap_or(id);
+    if received <= at {
+        linked.ended.insert((tenant, id, at));
+    }
     if unique && held.is_some_and(|held| held != id) {
         return Ok(());
     }

@@ -120,6 +120,15 @@ pub fn still(
     Ok(still)
 }
 
+/// Who says that visitors go, in the trail.
+const BY: &str = "job:retention";
+
+/// Whether a record is the forgetting of those not seen.
+#[must_use]
+pub fn is_by_it(record: &Record) -> bool {
+    record.said.as_ref().is_some_and(|said| said.by == BY)
+}
+
 /// Erases visitors under one receipt, and does something `more` in the same transaction, told how many they were.
 ///
 /// # Errors
@@ -144,7 +153,7 @@ pub fn forget(
         count.set(visitors.len() as u64);
         // Nothing of them waits in the log; what is folded may still lie there.
         let in_log = Counters::load(tx)?.folded();
-        let record = Record::said(visitors.iter().map(erasure).collect(), Said::by("job:retention"));
+        let record = Record::said(visitors.iter().map(erasure).collect(), Said::by(BY));
         Ok([Arc::new(Record { in_log, ..record })])
     };
     group::commit_with(conn, rules, metrics, given, records, &[], |tx| more(tx, count.get())).map(drop)

@@ -243,8 +243,8 @@ pub fn fact(visitor: VisitorId, write: &Write, now: Millis, id: [u8; 16]) -> Res
 /// to depends on what is there: until the fact is acknowledged nobody else may extend. With it the earliest time that the
 /// fact may have, which comes after the write that it goes on from: two within a millisecond add up too.
 #[must_use]
-pub fn extended(segments: &SegmentMap, segment: SegmentId, hours: u32) -> Option<(Write, Millis)> {
-    let (expiry, attributes) = segments.get(segment)?;
+pub fn extended(segments: &SegmentMap, segment: SegmentId, hours: u32, now: Millis) -> Option<(Write, Millis)> {
+    let (expiry, attributes) = segments.get(segment).filter(|(expiry, _)| *expiry > HourStamp::at(now))?;
     let expiry = HourStamp(expiry.0.saturating_add(hours).min(limits::EXPIRY_HOURS));
     let attributes = attributes.iter().copied().collect();
     let set = Set { segment: segment.0, expires_ms: expiry.start_ms(), attributes };
@@ -308,8 +308,8 @@ mod tests {
             assert_eq!(newest.visitor, b);
             let [own, person] = [Whose::Visitor(b), member].map(|whose| whose.segments(&view, &newest).unwrap());
             assert_eq!([&own, &person].map(|map| answer(map, &count, NOW)["count"].clone()), [json!(0), json!(1)]);
-            assert!(extended(&own, SegmentId(8457), 24).is_none());
-            extended(&person, SegmentId(8457), 24).unwrap()
+            assert!(extended(&own, SegmentId(8457), 24, NOW).is_none());
+            extended(&person, SegmentId(8457), 24, NOW).unwrap()
         };
         origin.send("demo", &[fact(b, &more, NOW.max(after), [2; 16]).unwrap()]);
         let view = View::folded(&origin.conn);
@@ -346,9 +346,13 @@ mod tests {
         let first = fact(visitor(1), &write(&set), NOW - 1, [1; 16]).unwrap();
         origin.send("demo", &[first]);
         let before = origin.profile("demo", visitor(1)).segments().clone();
-        let (more, after) = extended(&before, SegmentId(7), 24).unwrap();
+        let (more, after) = extended(&before, SegmentId(7), 24, NOW).unwrap();
         assert_eq!(before.written(SegmentId(7)), Some(after - 1), "it comes after the write that it goes on from");
-        assert!(extended(&before, SegmentId(8), 24).is_none());
+        assert!(extended(&before, SegmentId(8), 24, NOW).is_none());
+        // What is over is not brought back.
+        let expiry = before.get(SegmentId(7)).unwrap().0.start_ms();
+        assert!(extended(&before, SegmentId(7), 24, expiry - 1).is_some());
+        assert!(extended(&before, SegmentId(7), 24, expiry).is_none());
         let second = fact(visitor(1), &more, after.max(NOW), [2; 16]).unwrap();
         origin.send("demo", &[second]);
         let profile = origin.profile("demo", visitor(1));

@@ -24,6 +24,7 @@ use crate::group::{self, Given, Rules};
 use crate::intake::{Checked, Incoming, Outbox, Record};
 use crate::metrics::Metrics;
 use crate::read::View;
+use crate::store::StoreError;
 use crate::tenants::{Known, Tenants};
 use crate::{intake, keyfile, read, store};
 
@@ -259,6 +260,12 @@ impl Origin {
     pub(crate) fn id(&self, tenant: &str, kind: KindCode, value: &str) -> AlternateId {
         let hash = self.tenant(tenant).keys.alternate.hash_alternate(kind, value)[0];
         AlternateId { kind, hash }
+    }
+
+    /// Applies the journal, as a start does.
+    pub(crate) fn replay(&mut self, given: Given) -> Result<usize, StoreError> {
+        let data = self.data().to_owned();
+        crate::erase::replay(&mut self.conn, &data, &self.rules, given)
     }
 
     /// A proven login of a visitor as a member of `demo`.

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use causeway_shared::ids::Millis;
 use causeway_shared::limits;
 use causeway_shared::segments::SegmentId;
-use causeway_shared::time::{Day, Minute};
+use causeway_shared::time::{Day, HourStamp, Minute};
 use causeway_shared::wire::profile;
 use rusqlite::{Connection, OptionalExtension as _, TransactionBehavior};
 use serde::{Deserialize, Serialize};
@@ -91,7 +91,7 @@ fn visitor(
     purchases::trim(tx, row, before)?;
     let mut segments = profile::segments(&packed)?;
     let written = segments.len();
-    let siblings = siblings(tx, row)?;
+    let siblings = siblings(tx, row, now)?;
     if let Some(siblings) = &siblings {
         segments.trim(now, siblings);
     }
@@ -108,8 +108,9 @@ fn visitor(
     Ok(())
 }
 
-/// Segments that the visitor's siblings hold or held; `None` where there are more of them than are looked at.
-fn siblings(tx: &Connection, row: i64) -> Result<Option<BTreeSet<SegmentId>>, StoreError> {
+/// Segments that the visitor's siblings are in; `None` where there are more of them than are looked at. What is over of one
+/// cannot stand again.
+fn siblings(tx: &Connection, row: i64, now: Millis) -> Result<Option<BTreeSet<SegmentId>>, StoreError> {
     const READ: &str = "SELECT segments FROM visitors
         WHERE person = (SELECT person FROM visitors WHERE row = ?1) AND row <> ?1 LIMIT ?2";
     let mut statement = tx.prepare_cached(READ)?;
@@ -117,7 +118,8 @@ fn siblings(tx: &Connection, row: i64) -> Result<Option<BTreeSet<SegmentId>>, St
     let (mut ids, mut seen) = (BTreeSet::new(), 0);
     while let Some(row) = rows.next()? {
         let packed: Vec<u8> = row.get(0)?;
-        ids.extend(profile::segments(&packed)?.ids());
+        let live = HourStamp(HourStamp::at(now).0.saturating_add(1))..HourStamp(u32::MAX);
+        ids.extend(profile::segments(&packed)?.expiring(live).map(|(id, _)| id));
         seen += 1;
     }
     Ok((seen < limits::SNAPSHOT_VISITORS).then_some(ids))
@@ -130,9 +132,24 @@ mod tests {
     use crate::testing::{NOW, Origin, fact, page, visitor};
     use causeway_shared::fact::What;
     use causeway_shared::segments::State;
-    use causeway_shared::time::HourStamp;
 
     const DAY_MS: Millis = 86_400_000;
+
+    #[test]
+    fn s2_04_what_is_over_of_two_linked_visitors_goes_from_both() {
+        let mut origin = Origin::new();
+        let over = State::held(HourStamp(HourStamp::at(NOW).0 + 24), []);
+        for v in [1, 2] {
+            let what = What::Segments { writes: vec![(SegmentId(7), over.clone())] };
+            let login = origin.login(visitor(v), 2, NOW, "ann");
+            origin.send("demo", &[page(visitor(v), 1, NOW), login, fact(visitor(v), 3, NOW, what)]);
+        }
+        let trimmed = [1, 2].map(|v| {
+            let row = origin.row("demo", visitor(v)).row.unwrap();
+            one(&mut origin.conn, row, NOW + 90 * DAY_MS).unwrap().segments
+        });
+        assert_eq!(trimmed, [1, 1]);
+    }
 
     #[test]
     fn s2_04_trimming_all_drops_what_is_over_and_brings_nothing_back() {

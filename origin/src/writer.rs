@@ -188,8 +188,10 @@ impl Writer {
             metrics.handed_out.add(answer.publish.len() as u64);
         }
         told.count(metrics);
-        metrics.syncs.add(1);
-        metrics.last_sync_ms.set(clock::now());
+        if !admin {
+            metrics.syncs.add(1);
+            metrics.last_sync_ms.set(clock::now());
+        }
         // What is not folded yet will have something published.
         let unfolded = u64::from(!self.backlog.is_empty());
         answer.catalogue.clone_from(&self.shared.catalogue());
@@ -214,7 +216,8 @@ struct Told {
 
 impl Told {
     fn of(metrics: &Metrics, call: &Incoming) -> Self {
-        if let Some(oldest) = call.facts.iter().map(|c| c.fact.received).min() {
+        // What the admin side says comes through no queue.
+        if let Some(oldest) = call.facts.iter().map(|c| c.fact.received).min().filter(|_| !call.admin) {
             metrics.queue_age_ms.set(call.taken.saturating_sub(oldest));
         }
         Self { refused: call.rejected.iter().map(|r| r.code.clone()).collect(), lost: call.lost, dead: call.dead }

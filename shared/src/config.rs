@@ -313,7 +313,8 @@ impl Tenant {
             if !is_origin(origin) {
                 found.say(
                     format!("{at}.origins[{j}]"),
-                    "an origin like https://www.pub.example is needed, without a path",
+                    "an origin as browsers write it is needed, like https://www.pub.example: small letters (punycode for \
+                     others), no path, and no port that is the scheme's own",
                 );
             }
         }
@@ -391,9 +392,12 @@ pub(crate) fn is_landing(url: &str) -> bool {
         && url.bytes().all(|b| b.is_ascii_graphic())
 }
 
+/// As browsers write an origin: small letters, other alphabets as punycode, no port that is the scheme's own.
 fn is_origin(text: &str) -> bool {
-    let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
-    rest.is_some_and(|host| !host.is_empty() && !host.contains(['/', '*', ' ', ',']))
+    let of = |scheme, own_port| text.strip_prefix(scheme).filter(|host| !host.ends_with(own_port));
+    let fits = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"-._:[]".contains(&b);
+    let rest = of("https://", ":443").or_else(|| of("http://", ":80"));
+    rest.is_some_and(|host| !host.is_empty() && host.bytes().all(fits))
 }
 
 #[derive(Default)]
@@ -459,5 +463,16 @@ mod tests {
         ] {
             assert!(paths.iter().any(|p| p == path), "{path} is missing in {paths:?}");
         }
+    }
+
+    #[test]
+    fn an_origin_is_written_as_browsers_write_it() {
+        let whole =
+            ["https://www.pub.example", "http://localhost:8787", "https://xn--bcher-kva.example:8443", "http://[::1]"];
+        assert_eq!(whole.map(is_origin), [true; 4]);
+        let never_sent = ["https://WWW.pub.example", "https://pub.example:443", "http://pub.example:80"];
+        assert_eq!(never_sent.map(is_origin), [false; 3]);
+        let odd = ["https://bücher.example", "https://a.example?x", "https://a.example/", "https://u@a.example", "a"];
+        assert_eq!(odd.map(is_origin), [false; 5]);
     }
 }

@@ -266,6 +266,8 @@ pub const AUDIENCE_TEXTS: usize = 65_000;
 pub const AUDIENCE_EVENTS: usize = 1_000;
 /// Hours of a window in which people are to be reached, and until it begins.
 pub const SCHEDULE_HOURS: u32 = 8_784;
+/// Limited offers that an isolate knows to be given out before the origin says so.
+pub const EMPTY_OFFERS: usize = 1_000;
 /// Different windows in which the targetings of one catalogue count actions: each costs a request one pass over its actions.
 pub const TARGET_WINDOWS: usize = 32;
 /// What all of them count, by verb, window and ad or what it belongs to.

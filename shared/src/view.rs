@@ -282,6 +282,12 @@ impl View {
         self.memberships.epoch_of(visitor)
     }
 
+    /// Whether nothing was read of who belongs together.
+    #[must_use]
+    pub fn is_silent(&self) -> bool {
+        self.memberships.is_silent()
+    }
+
     /// What was decided of its visitors.
     #[must_use]
     pub fn memberships(&self) -> &Memberships {

@@ -71,6 +71,21 @@ fn no_function_is_over_its_bound() {
 }
 
 #[test]
+fn the_deployment_guide_says_what_to_do_about_every_line_of_the_worker_s_log() {
+    let guide = std::fs::read_to_string(root().join("docs/DEPLOY.md")).unwrap();
+    let mut events = 0;
+    for path in tracked(".mjs").iter().filter(|path| path.parent().is_some_and(|folder| folder.ends_with("edge/shell")))
+    {
+        let text = std::fs::read_to_string(path).unwrap();
+        for event in text.split("log(\"").skip(1).filter_map(|after| after.split('"').next()) {
+            assert!(guide.contains(&format!("\n| `{event}` |")), "{}: {event}", path.display());
+            events += 1;
+        }
+    }
+    assert!(events >= 12, "{events}");
+}
+
+#[test]
 fn the_readme_is_short_and_the_documents_name_what_is_there() {
     let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
     assert!(readme.lines().count() <= README_LINES);

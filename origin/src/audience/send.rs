@@ -115,7 +115,8 @@ pub enum SendError {
     Experiment(String),
     /// No webhook.
     #[error(
-        "the tenant has no `webhook` in the configuration, or no key for it: `causeway keys rotate webhook` makes one"
+        "the tenant has no `webhook` in the configuration, or no key for it: `causeway keys rotate webhook` makes one, which the origin \
+         reads when it starts"
     )]
     Webhook,
     /// The name is taken.

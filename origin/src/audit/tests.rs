@@ -8,8 +8,8 @@ use causeway_shared::wire::sync::{SyncRequest, encode_request};
 
 use super::*;
 use crate::backlog::Backlog;
+use crate::erase::Whom;
 use crate::erase::journal::Journal;
-use crate::erase::{Whom, replay};
 use crate::group::{self, Given};
 use crate::intake::{self, Incoming};
 use crate::log::{self, Log};
@@ -309,7 +309,7 @@ fn field_23_a_store_of_before_an_erasure_learns_who_asked_for_it() {
     old.rules.journal = std::mem::replace(&mut origin.rules.journal, old.rules.journal);
     assert_eq!(told(&trail(&old)), whole[..1]);
     for _ in 0..2 {
-        replay(&mut old.conn, &old.rules, GIVEN).unwrap();
+        old.replay(GIVEN).unwrap();
         assert_eq!(told(&trail(&old)), whole);
         assert!(!names(&old, 1) && !names(&old, 2) && names(&old, 3));
     }
@@ -317,7 +317,7 @@ fn field_23_a_store_of_before_an_erasure_learns_who_asked_for_it() {
     let empty = tempfile::tempdir().unwrap();
     let before = old.rules.journal.asked().unwrap();
     old.rules.journal = Journal::open(empty.path()).unwrap();
-    replay(&mut old.conn, &old.rules, GIVEN).unwrap();
+    old.replay(GIVEN).unwrap();
     assert_eq!((old.rules.journal.asked().unwrap(), before.len()), (before, 2));
 }
 

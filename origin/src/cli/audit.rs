@@ -1,6 +1,5 @@
 //! `causeway audit`: reads the store directly, also while the origin serves.
 
-use anyhow::anyhow;
 use causeway_origin::audit::{self as of, Said};
 use clap::Args;
 
@@ -44,8 +43,7 @@ const COLUMNS: [&str; 12] =
 pub(super) fn run(command: &Audit, common: &Common) -> anyhow::Result<()> {
     let Reading { conn, tenants, .. } = Reading::new(common)?;
     let tenant = named(&tenants, command.tenant.as_deref())?;
-    let visitor = command.visitor.as_deref().map(str::parse).transpose();
-    let visitor = visitor.map_err(|e| anyhow!("the visitor's id has {e}"))?;
+    let visitor = command.visitor.as_deref().map(super::visitor).transpose()?;
     let rows = of::list(&conn, tenant, visitor, command.after, command.limit.into())?;
     common.output.list(&COLUMNS, &rows)
 }

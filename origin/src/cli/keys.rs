@@ -118,9 +118,12 @@ fn add_ring(rows: &mut Vec<Value>, purpose: &str, tenant: Option<&str>, ring: &K
 }
 
 fn rotate(common: &Common, which: &Which) -> anyhow::Result<()> {
-    let ((done, tenant), readers) = (change(common, which, keyfile::rotate)?, which.purpose.readers());
+    let ((done, tenant), readers) =
+        (change(common, which, |ring, dropped| keyfile::rotate(ring, *dropped))?, which.purpose.readers());
     let (text, object) = match done {
-        Rotated::First(id) => (format!("key {id} is active"), json!({"active": id})),
+        Rotated::First(id) => {
+            (format!("key {id} is active: give it to {readers}, and restart the origin"), json!({"active": id}))
+        }
         Rotated::Staged(id) => (
             format!("key {id} is next: give it to {readers}, restart the origin, then rotate again"),
             json!({"next": id}),
@@ -137,8 +140,8 @@ fn rotate(common: &Common, which: &Which) -> anyhow::Result<()> {
 }
 
 fn retire(common: &Common, which: &Which, id: Option<u8>) -> anyhow::Result<()> {
-    let (gone, tenant) = change(common, which, |ring| keyfile::retire(ring, id))?;
-    let text = format!("key {gone} is gone: give the rest to {}", which.purpose.readers());
+    let (gone, tenant) = change(common, which, |ring, dropped| keyfile::retire(ring, id, dropped))?;
+    let text = format!("key {gone} is gone: give the rest to {}, and restart the origin", which.purpose.readers());
     say(common, which, tenant, &text, json!({"retired": gone}))
 }
 
@@ -146,7 +149,7 @@ fn retire(common: &Common, which: &Which, id: Option<u8>) -> anyhow::Result<()> 
 fn change<T>(
     common: &Common,
     which: &Which,
-    step: impl FnOnce(&mut KeyRing) -> Result<T, KeyError>,
+    step: impl FnOnce(&mut KeyRing, &mut u8) -> Result<T, KeyError>,
 ) -> anyhow::Result<(T, Option<String>)> {
     let config = common.load()?;
     let _alone = keyfile::lock(&config.keys)?;
@@ -172,7 +175,10 @@ fn change<T>(
             }
         }
     };
-    let done = step(ring)?;
+    let name = which.purpose.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
+    let place = tenant.as_ref().map_or(name.clone(), |tenant| format!("tenants.{tenant}.{name}"));
+    let done = step(ring, keys.dropped.entry(place).or_default())?;
+    keys.dropped.retain(|_, number| *number > 0);
     keyfile::save(&config.keys, &keys)?;
     Ok((done, tenant))
 }

@@ -104,7 +104,7 @@ pub(super) fn run(command: &Segments, common: &Common) -> anyhow::Result<()> {
             // From reading the expiry until the new one is kept: two extensions add up.
             let _one = store::extending(&opened.config.data)?;
             let (visitor, map) = meant(&mut opened, &tenant, whose)?;
-            let write = of::extended(&map, SegmentId(*segment), *hours);
+            let write = of::extended(&map, SegmentId(*segment), *hours, clock::now());
             let (write, after) = write.context("the visitor is not in that segment")?;
             put(&mut opened, &tenant, &visitor, &write, clock::now().max(after))?;
             common.output.one(&json!({ "visitor": visitor.visitor.to_string(), "extended": segment }))

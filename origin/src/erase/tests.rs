@@ -276,14 +276,14 @@ fn field_23_a_store_of_before_the_erasure_learns_of_it_from_the_journal() {
     origin.conn.execute("VACUUM INTO ?1", [folder.path().join(crate::store::FILE).to_string_lossy()]).unwrap();
     origin.send("demo", &[second, of_visitor(1, Scope::Person, NOW)]);
     assert_eq!(origin.erasures(), 3, "two visitors and the member");
-    assert_eq!(replay(&mut origin.conn, &origin.rules, GIVEN).unwrap(), 0);
+    assert_eq!(origin.replay(GIVEN).unwrap(), 0);
 
     // The backup in the place of the store; the journal stays.
     let mut old = Origin::within(folder);
     old.rules.journal = std::mem::replace(&mut origin.rules.journal, old.rules.journal);
     assert_eq!(old.profile("demo", visitor(2)).totals().pages, 1);
-    assert_eq!(replay(&mut old.conn, &old.rules, GIVEN).unwrap(), 3);
-    assert_eq!(replay(&mut old.conn, &old.rules, GIVEN).unwrap(), 0);
+    assert_eq!(old.replay(GIVEN).unwrap(), 3);
+    assert_eq!(old.replay(GIVEN).unwrap(), 0);
     old.settle(&mut kv);
     (1..=2).for_each(|v| assert_gone(&old, &kv, v));
     let again = [page(visitor(1), 1, NOW), page(visitor(2), 5, NOW)];
@@ -294,7 +294,7 @@ fn field_23_a_store_of_before_the_erasure_learns_of_it_from_the_journal() {
     // A journal that was lost is written anew from the store.
     let empty = tempfile::tempdir().unwrap();
     old.rules.journal = Journal::open(empty.path()).unwrap();
-    assert_eq!(replay(&mut old.conn, &old.rules, GIVEN).unwrap(), 0);
+    assert_eq!(old.replay(GIVEN).unwrap(), 0);
     assert_eq!(old.erasures(), 3);
 }
 
@@ -538,7 +538,7 @@ fn an_erasure_that_the_journal_told_of_first_waits_for_the_log_too() {
     origin.send("demo", &[page(visitor(1), 1, NOW)]);
     let erasure = of_visitor(1, Scope::Visitor, NOW);
     origin.rules.journal.keep(&[("demo".to_owned(), erasure.clone())], &[]).unwrap();
-    assert_eq!(replay(&mut origin.conn, &origin.rules, GIVEN).unwrap(), 1);
+    assert_eq!(origin.replay(GIVEN).unwrap(), 1);
     // The process had ended between the two: the log's record is folded now.
     let facts = vec![Checked { tenant: origin.tenant("demo").no, fact: erasure }];
     let record = Arc::new(Record { seq: 7, ..Record::of(facts) });
@@ -546,4 +546,120 @@ fn an_erasure_that_the_journal_told_of_first_waits_for_the_log_too() {
     let receipt = FactId::of_erasure(visitor(1));
     let log = progress(&origin.conn, origin.tenant("demo").no, receipt).unwrap().unwrap()["log_ms"].clone();
     assert_eq!((log.is_null(), in_log(&origin.conn).unwrap()), (true, 7));
+}
+
+#[test]
+fn field_20_a_second_receipt_is_not_done_before_the_first() {
+    let said = |origin: &Origin, receipt: FactId| {
+        let said = progress(&origin.conn, origin.tenant("demo").no, receipt).unwrap().unwrap();
+        (said["keys"]["all"].as_u64().unwrap(), !said["done_ms"].is_null(), !said["verified_ms"].is_null())
+    };
+    for together in [false, true] {
+        for by_id in [false, true] {
+            let (mut origin, mut kv) = (Origin::new(), Kv::new());
+            person(&mut origin, &mut kv);
+            let at = origin.now;
+            let asked = match by_id {
+                false => [1, 2].map(|v| by_member(&origin, v, "ann", at)),
+                true => [7, 8].map(|n| Fact { id: FactId::from_bytes([n; 16]), ..of_member(&origin, "ann", at) }),
+            };
+            let send = |origin: &mut Origin, facts: &[Fact]| match by_id {
+                false => drop(origin.send("demo", facts)),
+                true => origin.admin("demo", facts),
+            };
+            match together {
+                false => asked.each_ref().into_iter().for_each(|fact| send(&mut origin, std::slice::from_ref(fact))),
+                true => send(&mut origin, &asked),
+            }
+            let [first, second] = asked.map(|fact| fact.id);
+            let (all, is_done, _) = said(&origin, first);
+            assert!(all >= 4 && !is_done);
+            assert_eq!(said(&origin, second), (all, false, false), "together {together}, by an id {by_id}");
+            origin.now += 120_000;
+            let writes = origin.drain(100);
+            origin.acknowledge(&writes);
+            assert_eq!([first, second].map(|receipt| said(&origin, receipt)), [(all, true, false); 2]);
+        }
+    }
+}
+
+#[test]
+fn field_07_what_tied_others_to_an_erased_id_leads_nobody_back_to_them() {
+    for order in 0..3 {
+        let mut origin = Origin::of_threshold(1_000, 0.8);
+        let ann = origin.member("demo", "ann");
+        let what = What::Evidence { id: ann, also: Vec::new(), weight: Weight(900), source: Source::Match };
+        let tie = fact(visitor(1), 9, NOW, what);
+        origin.send("demo", &[page(visitor(1), 1, NOW), origin.login(visitor(2), 1, NOW, "ann")]);
+        // Bob's browser, at which Ann was too; his own login was a mistake, as it turns out.
+        let at_bob_s = origin.login(visitor(4), 2, NOW + 1, "ann");
+        origin.send("demo", &[origin.login(visitor(4), 1, NOW, "bob")]);
+        let erasure = of_member(&origin, "ann", NOW + 10);
+        let back = origin.login(visitor(3), 1, NOW + 20, "ann");
+        let steps = [[tie.clone(), at_bob_s].to_vec(), vec![erasure], vec![back]];
+        for step in [[0, 1, 2], [1, 0, 2], [1, 2, 0]][order] {
+            origin.admin("demo", &steps[step]);
+        }
+        let bob = origin.member("demo", "bob");
+        origin.admin("demo", &[fact(visitor(4), 3, NOW + 30, What::Cancellation { id: bob })]);
+        assert_eq!(origin.person("demo", visitor(3)).members, [visitor(3)], "order {order}");
+        assert_eq!([1, 2, 4].map(|v| origin.row("demo", visitor(v)).withdrawn.is_some()), [false, true, false]);
+        // What is said anew of after it counts again.
+        origin.admin("demo", &[Fact { id: FactId::from_bytes([5; 16]), received: NOW + 40, at: NOW + 40, ..tie }]);
+        assert_eq!(origin.person("demo", visitor(3)).members, [visitor(1), visitor(3)]);
+    }
+}
+
+#[test]
+fn the_plan_of_a_person_s_erasure_names_who_withdrew_too() {
+    let (mut origin, mut kv) = (Origin::new(), Kv::new());
+    person(&mut origin, &mut kv);
+    origin.send("demo", &[withdrawal(visitor(1), NOW + 1)]);
+    let plan = |origin: &Origin| {
+        reach(&origin.conn, origin.tenant("demo"), &Whom::Visitor(visitor(2)), Scope::Person, NOW + 2).unwrap()
+    };
+    assert_eq!(plan(&origin), (1..=3).map(visitor).collect());
+    origin.send("demo", &[of_visitor(2, Scope::Person, NOW + 2)]);
+    let no = origin.tenant("demo").no;
+    assert_eq!([1, 2, 3].map(|v| is_erased(&origin.conn, no, visitor(v)).unwrap()), [true; 3]);
+    assert!(plan(&origin).is_empty());
+}
+
+#[test]
+fn what_comes_after_an_erasure_says_no_more_than_what_came_before_it() {
+    for erased_first in [false, true] {
+        let mut origin = Origin::new();
+        origin.send("demo", &[page(visitor(1), 1, NOW), page(visitor(2), 1, NOW)]);
+        let id = AlternateId::pair(visitor(1), visitor(2));
+        let what = What::Evidence { id, also: Vec::new(), weight: Weight::UNSURE, source: Source::Match };
+        let told = || {
+            let unit = fact(visitor(1), 3, NOW, What::Unit { campaign: 1, number: 0 });
+            [fact(visitor(1), 2, NOW, what.clone()), fact(visitor(2), 2, NOW, what.clone()), unit]
+        };
+        let erasure = || [of_visitor(1, Scope::Visitor, NOW + 9)];
+        match erased_first {
+            false => [told().to_vec(), erasure().to_vec()].iter().for_each(|facts| origin.admin("demo", facts)),
+            true => [erasure().to_vec(), told().to_vec()].iter().for_each(|facts| origin.admin("demo", facts)),
+        }
+        let count = |sql: &str| origin.conn.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap();
+        // The unit is given, and nothing is left of what the two were called.
+        let left = ["SELECT count(*) FROM units_given", "SELECT count(*) FROM evidence"].map(count);
+        assert_eq!(left, [1, 0], "erased first: {erased_first}");
+    }
+}
+
+#[test]
+fn field_20_an_erasure_of_the_journal_waits_for_what_the_log_holds_of_whom_it_takes() {
+    let mut origin = Origin::new();
+    let erasure = of_visitor(1, Scope::Visitor, NOW);
+    origin.rules.journal.keep(&[("demo".to_owned(), erasure.clone())], &[]).unwrap();
+    // Of before the restore that the journal outlived.
+    let batches = vec![origin.batch("demo", &[page(visitor(1), 1, NOW - 9)])];
+    let request = causeway_shared::wire::sync::SyncRequest { facts: batches, ..Default::default() };
+    let incoming = crate::intake::read(request, &origin.rules.tenants, NOW);
+    let mut log = crate::log::Log::open(origin.data(), 0).unwrap();
+    let seq = log.append(&[incoming], 0).unwrap();
+    assert_eq!(origin.replay(GIVEN).unwrap(), 1);
+    let said = progress(&origin.conn, origin.tenant("demo").no, erasure.id).unwrap().unwrap();
+    assert_eq!((said["log_ms"].is_null(), in_log(&origin.conn).unwrap()), (true, seq));
 }

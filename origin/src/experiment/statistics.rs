@@ -1,7 +1,7 @@
 //! What an experiment's counts say: rates and uplift with their intervals, whether the arms got the traffic that they were
 //! to get, and how many people it takes to see a difference. Numbers in, numbers out.
 
-use statrs::distribution::{Beta, ChiSquared, ContinuousCDF as _, Normal};
+use statrs::distribution::{Beta, ChiSquared, ContinuousCDF as _, Gamma, Normal};
 
 /// Below this probability of a split as uneven, the traffic is not what was asked for: a mismatch (Fabijan et al. 2019,
 /// "Diagnosing Sample Ratio Mismatch in Online Controlled Experiments", KDD).
@@ -116,8 +116,31 @@ pub fn sample_ratio(groups: &[(u64, u32)]) -> Option<Ratio> {
 #[must_use]
 pub fn posterior(rate: Rate) -> Option<Estimate> {
     let (a, b) = (1.0 + rate.did, 1.0 + (rate.of - rate.did).max(0.0));
-    let beta = Beta::new(a, b).ok()?;
-    Some(Estimate { value: a / (a + b), low: beta.inverse_cdf(0.025), high: beta.inverse_cdf(0.975) })
+    let [low, high] = [0.025, 0.975].map(|p| quantile(a, b, p));
+    Some(Estimate { value: a / (a + b), low: low?, high: high? })
+}
+
+/// Of so many people on a beta distribution is as good as what it comes to.
+const MANY: f64 = 2e6;
+/// Of so few on one side that is a gamma distribution; else a normal one, with its skewness (Cornish and Fisher 1938).
+const FEW: f64 = 1e3;
+
+/// The quantile of a beta distribution. That of the library does not end where one of the two is many million times the other.
+fn quantile(a: f64, b: f64, p: f64) -> Option<f64> {
+    let n = a + b;
+    if n < MANY {
+        return Some(Beta::new(a, b).ok()?.inverse_cdf(p));
+    }
+    if b < a {
+        return Some(1.0 - quantile(b, a, 1.0 - p)?);
+    }
+    if a < FEW {
+        return Some(Gamma::new(a, 1.0).ok()?.inverse_cdf(p) / (b + (a - 1.0) / 2.0));
+    }
+    let (mean, sd) = (a / n, (a * b / (n + 1.0)).sqrt() / n);
+    let skewness = 2.0 * (b - a) * (n + 1.0).sqrt() / ((n + 2.0) * (a * b).sqrt());
+    let z = Normal::standard().inverse_cdf(p);
+    Some(mean + sd * (z + (z * z - 1.0) * skewness / 6.0))
 }
 
 /// What an experiment is to be able to show.
@@ -185,6 +208,29 @@ mod tests {
     fn near(found: Estimate, [value, low, high]: [f64; 3], within: f64) {
         for (found, published) in [(found.value, value), (found.low, low), (found.high, high)] {
             assert!((found - published).abs() <= within, "{found} for {published}");
+        }
+    }
+
+    #[test]
+    fn s4_12_a_rate_of_many_millions_has_its_interval_too() {
+        // Without a conversion the quantile is 1 - (1 - p)^(1 / b).
+        let none = posterior(Rate::new(0, 8_000_000)).unwrap();
+        let exact = |p: f64| 1.0 - (1.0 - p).powf(1.0 / 8_000_001.0);
+        near(none, [1.25e-7, exact(0.025), exact(0.975)], 1e-12);
+        let all = posterior(Rate::new(8_000_000, 8_000_000)).unwrap();
+        near(all, [1.0 - 1.25e-7, 1.0 - exact(0.975), 1.0 - exact(0.025)], 1e-12);
+        // What is taken for the distribution begins where it ends; the library's quantile is right within 0.0005 of probability.
+        for did in [0_u64, 3, 50, 300, 990, 1_100, 40_000, 900_000] {
+            let ends = |of: u64| posterior(Rate::new(did, of)).map(|of| [of.low, of.high]).unwrap();
+            let (below, above) = (ends(1_999_990), ends(2_000_010));
+            let width = below[1] - below[0];
+            for (below, above) in below.into_iter().zip(above) {
+                assert!((below - above).abs() < width * 0.004, "{did}: {below} and {above} of {width}");
+            }
+        }
+        for (did, of) in [(3, 8_000_000), (300, 90_000_000), (50_000_000, 100_000_000)] {
+            let found = posterior(Rate::new(did, of)).unwrap();
+            assert!(found.low < found.value && found.value < found.high && found.low > 0.0, "{found:?}");
         }
     }
 

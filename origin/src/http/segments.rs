@@ -149,7 +149,7 @@ async fn extend(app: &App, whose: Meant, segment: &str, request: Request) -> Ans
     let _alone = alone.map_err(|e| failed(e.to_string()))?.map_err(|e| failed(e.to_string()))?;
     let (tenant, visitor, map) = meant(app, &parts, Role::Operator, whose).await?;
     let unknown = || ApiError::new(StatusCode::NOT_FOUND, "unknown_segment", "the visitor is not in that segment");
-    let (write, after) = segments::extended(&map, segment, hours).ok_or_else(unknown)?;
+    let (write, after) = segments::extended(&map, segment, hours, clock::now()).ok_or_else(unknown)?;
     taken(app, &tenant, visitor, &write, clock::now().max(after)).await?;
     Ok(axum::Json(json!({ "visitor": visitor.to_string(), "extended": segment.0 })).into_response())
 }

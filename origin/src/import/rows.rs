@@ -291,7 +291,9 @@ impl Reader<'_> {
         };
         if event.kind == "action" {
             let (verb, view_type) = words(&self.tenant.config, &event)?;
-            return action(visitor, received, at, verb, view_type, &event);
+            let action = action(visitor, received, at, verb, view_type, &event)?;
+            // Where the file does not say when, only its id knows it again on another day.
+            return Ok(if event.at_ms.is_some() { action } else { Fact { id, ..action } });
         }
         let what = match event.kind.as_str() {
             "page" => What::Page { session: event.session.map_or_else(|| session(visitor, at), SessionId) },

@@ -145,14 +145,17 @@ pub fn list(conn: &Connection, job: Option<Job>, limit: usize) -> Result<Vec<Run
     }
 }
 
-/// Notes what is asked for, and gives the run; or as an error the one of the same job that waits or is under way.
+/// Notes what is asked for, and gives the run; or as an error the one of the same job that waits or is under way. A dry run
+/// does nothing of what is asked for, and a run that does it waits beside it.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`]; then nothing was kept.
 pub fn ask(conn: &mut Connection, asked: Asked, now: Millis) -> Result<Result<Run, Run>, StoreError> {
     let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let open = format!("WHERE job = ?1 AND tenant IS ?2 AND (outcome IS NULL OR {WAITS}) ORDER BY run DESC LIMIT 1");
-    if let Some(open) = read(&tx, &open, (asked.job.name(), asked.tenant.map(|no| no.0)))?.pop() {
+    let open = format!(
+        "WHERE job = ?1 AND tenant IS ?2 AND dry_run <= ?3 AND (outcome IS NULL OR {WAITS}) ORDER BY run DESC LIMIT 1"
+    );
+    if let Some(open) = read(&tx, &open, (asked.job.name(), asked.tenant.map(|no| no.0), asked.dry_run))?.pop() {
         return Ok(Err(open));
     }
     let run = found(&tx, insert(&tx, asked, now)?)?;

@@ -22,6 +22,7 @@ use crate::audience::Audience;
 use crate::backlog::Backlog;
 use crate::group::{self, Given};
 use crate::intake::{Checked, Record};
+use crate::retention;
 use crate::store;
 use crate::testing::{NOW, Origin, fact, impression, page, purchase, stored, visitor};
 use crate::train;
@@ -281,6 +282,27 @@ fn retention_forgets_exactly_those_not_seen_and_a_dry_run_changes_nothing() {
 }
 
 #[test]
+fn whom_a_transaction_that_failed_was_to_forget_no_later_start_forgets() {
+    let mut origin = Origin::new();
+    origin.send("demo", &[page(visitor(1), 1, NOW)]);
+    let tables = "PRAGMA foreign_keys = ON; CREATE TABLE parents (no INTEGER PRIMARY KEY);
+        CREATE TABLE children (parent INTEGER REFERENCES parents (no) DEFERRABLE INITIALLY DEFERRED)";
+    origin.conn.execute_batch(tables).unwrap();
+    let (no, given) = (origin.tenant("demo").no, origin.given());
+    let (receipt, visitors) = (retention::receipt(1, NOW, 1), |_: &Connection| Ok(vec![(no, visitor(1))]));
+    // What is asked for last is seen to be wrong by the commit.
+    let fails = |tx: &Connection, _| Ok(tx.execute("INSERT INTO children VALUES (1)", []).map(|_| ())?);
+    retention::forget(&mut origin.conn, &origin.rules, &origin.metrics, given, receipt, visitors, fails).unwrap_err();
+    assert_eq!(origin.erasures(), 0, "the journal");
+    origin.send("demo", &[page(visitor(1), 2, NOW + 1)]);
+    assert_eq!(origin.replay(given).unwrap(), 0);
+    assert_eq!(origin.profile("demo", visitor(1)).totals().pages, 2);
+    retention::forget(&mut origin.conn, &origin.rules, &origin.metrics, given, receipt, visitors, |_, _| Ok(()))
+        .unwrap();
+    assert_eq!((origin.erasures(), origin.replay(given).unwrap()), (1, 0));
+}
+
+#[test]
 fn who_was_told_of_and_never_seen_is_forgotten_too() {
     let mut world = World::with(30);
     let pair = AlternateId::pair(visitor(1), visitor(2));
@@ -421,7 +443,13 @@ fn the_same_job_waits_once_and_another_beside_it() {
     assert_eq!((begun.no, begun.started), (first, Some(NOW + 1)));
     assert_eq!(ask(&mut conn, Job::Trim, false), Err(first), "it is under way");
     runs::end(&mut conn, first, Outcome::Done, None, NOW + 2).unwrap();
-    assert!(ask(&mut conn, Job::Trim, false).unwrap() > first);
+    let dry = ask(&mut conn, Job::Trim, true).unwrap();
+    assert!(dry > first);
+    assert_eq!(ask(&mut conn, Job::Trim, true), Err(dry));
+    // What is to be done is not taken for done with a dry run.
+    let real = ask(&mut conn, Job::Trim, false).unwrap();
+    assert!(real > dry);
+    assert_eq!([true, false].map(|dry_run| ask(&mut conn, Job::Trim, dry_run)), [Err(real); 2]);
 }
 
 #[test]

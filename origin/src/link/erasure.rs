@@ -42,16 +42,13 @@ pub(super) fn apply(
     let mut touched = Touched::default();
     for Erasing { tenant, fact, log_seq } in asked {
         let by = By { at: fact.received, receipt: fact.id };
-        let new = note(group, *tenant, by, *log_seq)?;
+        note(group, *tenant, by, *log_seq)?;
         for visitor in reached(group, *tenant, fact, linked, &mut touched)? {
-            if !erase::is_erased(group.tx, *tenant, visitor)? {
-                going.entry((*tenant, visitor)).or_insert(by);
-            } else if new {
-                // Its keys may still wait for their write: this erasure is not done before.
-                let mut keys = BTreeSet::new();
-                former(group, *tenant, visitor, &mut keys)?;
-                write_anew(group, *tenant, by.receipt, &keys)?;
-            }
+            let earlier = match erase::erased_by(group.tx, *tenant, visitor)? {
+                Some(earlier) => earlier,
+                None => going.entry((*tenant, visitor)).or_insert(by).receipt,
+            };
+            linked.behind.insert((*tenant, by.receipt, earlier));
         }
     }
     // One pass over the keys of each erasure, however many visitors it takes.
@@ -59,6 +56,10 @@ pub(super) fn apply(
     for ((tenant, visitor), by) in &going {
         let keys = keys.entry((*tenant, by.receipt)).or_default();
         leave(group, *tenant, *visitor, *by, linked, &mut touched, keys)?;
+    }
+    // Whoever was tied to an id by less than a login stays, without what tied it: who comes back with the id is somebody new.
+    for (tenant, id, until) in std::mem::take(&mut linked.ended) {
+        evidence::end_until(group, tenant, id, until, &mut touched)?;
     }
     people::recompute(group, &mut touched, linked)?;
     for ((tenant, visitor), by) in &going {
@@ -71,18 +72,20 @@ pub(super) fn apply(
     for ((tenant, receipt), keys) in &keys {
         write_anew(group, *tenant, *receipt, keys)?;
     }
+    for (tenant, receipt, earlier) in std::mem::take(&mut linked.behind) {
+        erase::wait_for(group, tenant, receipt, earlier)?;
+    }
     Ok(touched)
 }
 
-/// Whether the erasure was not known. One that was, and comes in a later record, waits for that one to leave the log too.
-fn note(group: &Group<'_>, tenant: TenantNo, by: By, log_seq: u64) -> Result<bool, StoreError> {
+/// Notes an erasure. One that was known, and comes in a later record, waits for that one to leave the log too.
+fn note(group: &Group<'_>, tenant: TenantNo, by: By, log_seq: u64) -> Result<(), StoreError> {
     const PUT: &str = "INSERT INTO erasures (tenant, receipt, asked, stored, log_seq, log)
         VALUES (?1, ?2, ?3, ?4, ?5, iif(?5 = 0, ?4, NULL))
         ON CONFLICT DO UPDATE SET log_seq = excluded.log_seq, log = NULL WHERE excluded.log_seq > log_seq";
-    let is_new = !erase::is_known(group.tx, tenant, by.receipt)?;
     let values = (tenant.0, by.receipt.as_bytes(), signed(by.at), signed(group.now), signed(log_seq));
     group.tx.prepare_cached(PUT)?.execute(values)?;
-    Ok(is_new)
+    Ok(())
 }
 
 /// The visitors that an erasure names; ids that end with it are noted.
@@ -95,37 +98,54 @@ fn reached(
 ) -> Result<BTreeSet<VisitorId>, StoreError> {
     let What::Erasure { scope, id, also } = &fact.what else { return Ok(BTreeSet::new()) };
     let by = By { at: fact.received, receipt: fact.id };
-    let config = &group.rules.tenants.by_no(tenant)?.config;
+    let known = group.rules.tenants.by_no(tenant)?;
     let (mut found, mut named) = (BTreeSet::new(), None);
     if fact.visitor != VisitorId::NOBODY {
         found.insert(fact.visitor);
     }
     if let Some(id) = id {
         let canonical = alternates::resolve(group, tenant, *id, also, touched)?;
-        named = Some(canonical).filter(|id| config.is_unique(id.kind));
+        named = Some(canonical);
         found.extend(end_id(group, tenant, canonical, also.iter().copied().chain([id.hash]), by, linked)?);
     }
     if *scope == Scope::Visitor {
         return Ok(found);
     }
-    let held_by = |visitor| held_unique(group.tx, tenant, visitor, |kind| config.is_unique(kind));
-    let mut own = Vec::new();
-    for visitor in &found {
-        // A browser that only saw the member's proof leads to nobody: it is another's.
-        let held = held_by(*visitor)?;
-        own.extend((named.is_none() || held.is_none() || held == named).then_some(*visitor));
-    }
-    let (members, _) = surely(group.tx, tenant, own, by.at)?;
-    let mut held = BTreeSet::new();
-    for member in &members {
-        held.extend(held_by(*member)?);
-    }
+    let (members, held) = person(group.tx, known, &found, named, by.at)?;
     found.extend(members);
     // A login of the person's that comes late is erased too. Ids that are not unique may be others' as well.
     for id in held {
         found.extend(end_id(group, tenant, id, [id.hash], by, linked)?);
     }
     Ok(found)
+}
+
+/// The visitors of the person that some of its visitors were until a time, and the unique ids that these hold. `named` is the
+/// id that named them, if one did.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn person(
+    conn: &Connection,
+    tenant: &Known,
+    found: &BTreeSet<VisitorId>,
+    named: Option<AlternateId>,
+    until: Millis,
+) -> Result<(BTreeSet<VisitorId>, BTreeSet<AlternateId>), StoreError> {
+    let named = named.filter(|id| tenant.config.is_unique(id.kind));
+    let held_by = |visitor| held_unique(conn, tenant.no, visitor, |kind| tenant.config.is_unique(kind));
+    let mut own = Vec::new();
+    for visitor in found {
+        // A browser that only saw the member's proof leads to nobody: it is another's.
+        let held = held_by(*visitor)?;
+        own.extend((named.is_none() || held.is_none() || held == named).then_some(*visitor));
+    }
+    let (members, _) = surely(conn, tenant.no, own, until)?;
+    let mut held = BTreeSet::new();
+    for member in &members {
+        held.extend(held_by(*member)?);
+    }
+    Ok((members, held))
 }
 
 /// Ends an id's history, under every hash it is known by; gives who was seen with it until then.
@@ -141,6 +161,9 @@ pub(super) fn end_id(
         ON CONFLICT DO UPDATE SET at = excluded.at, receipt = excluded.receipt WHERE excluded.at > at";
     let known = group.rules.tenants.by_no(tenant)?;
     let all: BTreeSet<AltHash> = family(group.tx, tenant, id)?.into_iter().chain(hashes).collect();
+    let earlier = erase::id_erased(group.tx, tenant, id.kind, all.iter().copied())?;
+    linked.behind.extend(earlier.map(|(_, earlier)| (tenant, by.receipt, earlier)));
+    linked.ended.insert((tenant, id, by.at));
     for hash in all {
         let values = (tenant.0, id.kind.0, &hash.0, signed(by.at), by.receipt.as_bytes());
         group.tx.prepare_cached(PUT)?.execute(values)?;

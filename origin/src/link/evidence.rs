@@ -6,6 +6,7 @@ use causeway_shared::person::{Evidence, Reason, Source, Weight};
 use rusqlite::{Connection, OptionalExtension as _};
 
 use super::{Touched, has_withdrawn};
+use crate::erase::id_erased;
 use crate::group::Group;
 use crate::store::{StoreError, TenantNo, hash_at, signed, unsigned, visitor_at};
 use crate::tenants::Tenants;
@@ -136,7 +137,12 @@ pub(super) fn note(group: &Group<'_>, seen: Seen, received: Millis, touched: &mu
         None => {
             let gone = has_withdrawn(group, seen.tenant, seen.visitor)?;
             let cancelled = cancelled(group.tx, seen.tenant, seen.visitor, seen.id)?;
-            evidence(received, received, if gone { Some(FOR_EVER) } else { cancelled })
+            // A login of before may make the visitor its id's, to be erased with it: that is found out before it ends.
+            let ended = match seen.by {
+                By::Page { .. } => None,
+                By::Other(..) => id_erased(group.tx, seen.tenant, seen.id.kind, [seen.id.hash])?.map(|(at, _)| at),
+            };
+            evidence(received, received, if gone { Some(FOR_EVER) } else { cancelled.max(ended) })
         }
     };
     if before == Some(after) {
@@ -215,6 +221,26 @@ pub(super) fn cancel(
     if group.tx.prepare_cached(END)?.execute(place)? > 0 {
         touched.ids.insert((tenant, id));
         touched.visitors.insert((tenant, visitor));
+    }
+    Ok(())
+}
+
+/// Ends what tied anybody to an id until a time, when its history was erased.
+pub(super) fn end_until(
+    group: &Group<'_>,
+    tenant: TenantNo,
+    id: AlternateId,
+    until: Millis,
+    touched: &mut Touched,
+) -> Result<(), StoreError> {
+    const END: &str = "UPDATE evidence INDEXED BY evidence_of_id SET cancelled = ?4
+        WHERE tenant = ?1 AND kind = ?2 AND hash = ?3 AND weight > 0 AND first <= ?4 AND ifnull(cancelled, -1) < ?4
+        RETURNING visitor";
+    let mut statement = group.tx.prepare_cached(END)?;
+    let place = (tenant.0, id.kind.0, &id.hash.0, signed(until));
+    for visitor in statement.query_map(place, |row| visitor_at(row, 0))? {
+        touched.visitors.insert((tenant, visitor?));
+        touched.ids.insert((tenant, id));
     }
     Ok(())
 }

@@ -15,8 +15,9 @@ use crate::metrics::Metrics;
 use crate::publish;
 use crate::store::{Counters, StoreError};
 
-/// Facts folded in one transaction; the record that goes over it waits for the next. Few in tests, which wait for several.
-const FOLD_FACTS: usize = if cfg!(test) { 1_000 } else { 200_000 };
+/// Facts folded in one transaction; the record that goes over it waits for the next. An edge's drain waits for the one under
+/// way and its own: two seconds each, of new visitors on two cores. Few in tests, which wait for several.
+const FOLD_FACTS: usize = if cfg!(test) { 1_000 } else { 50_000 };
 
 /// What the log may hold to be written anew: 12 MB, a tenth of a second.
 const WIPED_FACTS: usize = 50_000;

@@ -329,3 +329,19 @@ fn s5_04_s5_05_connections_and_people_over_http_and_by_the_command() {
     }
     assert_eq!(people(&format!("/{}?tenant=demo", id(9))).status, 404);
 }
+
+#[test]
+fn what_the_admin_side_says_is_no_edge_s_sync() {
+    let place = Place::new();
+    let token = place.token("operator");
+    let origin = place.serve();
+    let late = Fact { received: now() - 600_000, at: now() - 600_000, ..page(visitor(1), 1) };
+    origin.send(&[late]);
+    let told = || ["causeway_syncs_total", "causeway_queue_age_seconds"].map(|name| origin.metric(name));
+    let before = told();
+    assert!(before[1].starts_with("600"), "{before:?}");
+    let set = json!({ "set": [{ "segment": 1, "expires_ms": now() + 3_600_000 }] });
+    let path = format!("visitors/{}/segments", visitor(1));
+    assert_eq!(origin.asked(&token, "PUT", &path, &set).status, 200);
+    assert_eq!(told(), before);
+}

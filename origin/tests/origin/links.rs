@@ -252,3 +252,40 @@ fn links_of(rows: &[(u32, Option<u32>, f64)]) -> Vec<u8> {
     group.close().unwrap();
     writer.into_inner().unwrap()
 }
+
+/// Fields of an answer that its schema does not name.
+fn undescribed(told: &Value, schema: &Value, document: &Value, at: &str) -> Vec<String> {
+    fn properties<'d>(schema: &'d Value, document: &'d Value) -> Vec<(&'d String, &'d Value)> {
+        let named =
+            schema["$ref"].as_str().map(|name| &document.pointer(name.trim_start_matches('#')).unwrap()["properties"]);
+        let parts = schema["allOf"].as_array().into_iter().flatten().flat_map(|part| properties(part, document));
+        let own = [Some(&schema["properties"]), named].into_iter().flatten().filter_map(Value::as_object).flatten();
+        own.chain(parts).collect()
+    }
+    let known = properties(schema, document);
+    let of_field = |(name, told): (&String, &Value)| {
+        let at = format!("{at}.{name}");
+        let Some((_, schema)) = known.iter().find(|(known, _)| *known == name) else { return vec![at] };
+        match told {
+            Value::Array(items) => {
+                items.iter().flat_map(|item| undescribed(item, &schema["items"], document, &at)).collect()
+            }
+            told => undescribed(told, schema, document, &at),
+        }
+    };
+    told.as_object().into_iter().flatten().flat_map(of_field).collect()
+}
+
+#[test]
+fn the_openapi_document_describes_all_that_is_told_of_a_visitor() {
+    let place = Place::with(TENANTS);
+    let origin = place.serve();
+    origin.send(&[page(visitor(1), 1), page(visitor(2), 2), origin.login(visitor(1), 3, "ann")]);
+    place.json(&["links", "add", &id(1), &id(2), "--weight", "0.9", "--source", "match", "--tenant", "demo"]);
+    let token = place.token("viewer");
+    let document = origin.admin(&token, "openapi.json").json();
+    let told = origin.admin(&token, &format!("visitors/{}?tenant=demo", id(1))).json();
+    assert_eq!(told["links"].as_array().unwrap().len(), 2);
+    let schema = &document["components"]["schemas"]["visitor"];
+    assert_eq!(undescribed(&told, schema, &document, ""), Vec::<String>::new());
+}

@@ -40,6 +40,8 @@ pub struct Told {
 pub struct Model {
     /// Who is erased, as the store found when the world had converged.
     pub erased: BTreeSet<Owner>,
+    /// Until when ids are erased, as it found then.
+    pub ended: BTreeMap<(TenantId, AlternateId), Millis>,
     /// Whose logins got lost, neither queue nor origin having taken them: an edge that saw the proof knows more.
     pub lost_logins: BTreeSet<Owner>,
     facts: BTreeMap<(TenantId, VisitorId, FactId), Told>,
@@ -319,6 +321,10 @@ impl Model {
                 (*first, *last, *surest) = (at.min(*first), at.max(*last), weight.max(*surest));
             };
             let mut ended: BTreeMap<AlternateId, Millis> = BTreeMap::new();
+            for ((_, id), until) in self.ended.iter().filter(|((of, _), _)| of == tenant) {
+                let at = ended.entry(one(id)).or_insert(*until);
+                *at = (*until).max(*at);
+            }
             for fact in self.of(&owner) {
                 match &fact.what {
                     What::Alias { id, proven, .. } if *proven || id.kind != MEMBER => {

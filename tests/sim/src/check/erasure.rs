@@ -1,11 +1,11 @@
 //! After a receipt says done, nothing of an erased visitor is served, stored or in the KV: its key holds a tombstone, no
 //! snapshot and no lookup names it but as gone. Nor does a backup bring it back.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_origin::store::{TenantNo, visitor_at};
 use causeway_shared::fact::What;
-use causeway_shared::ids::{TenantId, VisitorId};
+use causeway_shared::ids::{AltHash, AlternateId, KindCode, Millis, TenantId, VisitorId};
 use causeway_shared::view::Stored;
 use causeway_shared::wire::kv as form;
 use rusqlite::Connection;
@@ -33,6 +33,24 @@ pub fn owners(world: &mut World) -> BTreeSet<Owner> {
         if let Some(known) = rules.tenants.by_name(tenant.as_str()) {
             all.extend(erased(conn, known.no, false).into_iter().map(|visitor| (tenant.clone(), visitor)));
         }
+    }
+    all
+}
+
+/// Until when ids are erased, as the store says.
+pub fn ended(world: &mut World) -> BTreeMap<(TenantId, AlternateId), Millis> {
+    const ALL: &str = "SELECT kind, hash, at FROM erased_ids WHERE tenant = ?1";
+    let Some((conn, rules)) = world.origin.store() else { return BTreeMap::new() };
+    let mut all = BTreeMap::new();
+    for tenant in (0..setup::TENANTS.len()).map(setup::tenant) {
+        let (Some(known), Ok(mut read)) = (rules.tenants.by_name(tenant.as_str()), conn.prepare_cached(ALL)) else {
+            continue;
+        };
+        let row = |row: &rusqlite::Row<'_>| {
+            let id = AlternateId { kind: KindCode(row.get(0)?), hash: AltHash(row.get(1)?) };
+            Ok(((tenant.clone(), id), row.get::<_, i64>(2)?.unsigned_abs()))
+        };
+        all.extend(read.query_map([known.no.0], row).into_iter().flatten().flatten());
     }
     all
 }

@@ -43,6 +43,7 @@ fn holds(conn: &Connection, tenant: store::TenantNo, fact: &Fact) -> bool {
 /// Compares store and KV with the model.
 pub fn converged(world: &mut World) -> Vec<String> {
     world.model.erased = super::erasure::owners(world);
+    world.model.ended = super::erasure::ended(world);
     let World { origin, model, kv, .. } = world;
     let Some((conn, rules)) = origin.store() else { return vec!["the origin is down".to_owned()] };
     model
