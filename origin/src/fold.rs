@@ -166,13 +166,14 @@ pub fn fold<'r>(group: &mut Group<'_>, records: &'r [impl AsRef<Record>]) -> Res
         seen.keep(group.tx, row, facts.iter().map(|placed| placed.fact))?;
         folded.changed.push(changed);
         let facts_of = || facts.iter().map(|placed| placed.fact);
-        let billed = facts.iter().filter(|placed| placed.is_billed()).map(|placed| placed.fact);
+        let timed = |placed: &Placed<'r>| (placed.happened(), placed.fact);
+        let billed = facts.iter().filter(|placed| placed.is_billed()).map(timed);
         folded.bills.add(&group.budgets, tenant, row, billed);
         units::keep_given(group.tx, tenant, facts_of())?;
         let config = &group.rules.tenants.by_no(tenant)?.config;
-        let timed = facts.iter().map(|placed| (placed.happened(), placed.fact));
-        let converted =
-            experiment::keep_conversions(group.tx, &group.counted.of(tenant).names, &config.vocabulary, row, timed)?;
+        let names = &group.counted.of(tenant).names;
+        let timed = facts.iter().map(timed);
+        let converted = experiment::keep_conversions(group.tx, names, &config.vocabulary, row, timed)?;
         if converted || facts_of().any(|fact| matches!(fact.what, What::Exposure { .. })) {
             folded.tested.push(row);
         }

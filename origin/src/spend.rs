@@ -1,5 +1,6 @@
 //! What campaigns with budgets spend: counted as facts fold, each once, by the days of the campaign's time zone. What was
-//! spent is spent: merges, unlinks and erasures take nothing of it back.
+//! spent is spent: merges, unlinks and erasures take nothing of it back. A purchase that no click pays for waits a day: the
+//! click may come later.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +8,7 @@ use causeway_shared::actions::{Action, Entity, PackedActions, Verb};
 use causeway_shared::budget::{Billed, Budget, Nanos, Spent};
 use causeway_shared::catalogue::Bid;
 use causeway_shared::fact::{Fact, PURCHASE, What};
-use causeway_shared::ids::{Micros, Millis, VisitorId};
+use causeway_shared::ids::{Millis, VisitorId};
 use causeway_shared::limits;
 use causeway_shared::time::{DAY_MINUTES, Minute};
 use jiff::tz::TimeZone;
@@ -15,6 +16,7 @@ use jiff::{Timestamp, civil};
 use rusqlite::Connection;
 
 use crate::catalogue::Budgets;
+use crate::fold::purchases::{self, Purchase};
 use crate::fold::{buckets, ids};
 use crate::group::Group;
 use crate::store::{StoreError, TenantNo, signed, unsigned};
@@ -23,44 +25,42 @@ use crate::zones;
 /// The row of all days together.
 const EVER: i64 = -1;
 
-/// A purchase that a click before it may have to be paid for.
-#[derive(Debug, Clone, Copy)]
-struct Bought {
-    tenant: TenantNo,
-    /// Row in `visitors`.
-    visitor: i64,
-    at: Minute,
-    received: Millis,
-    value: Micros,
-}
-
 /// What a group of facts costs.
 #[derive(Debug, Default)]
 pub struct Bills {
     spent: BTreeMap<(TenantNo, u32, i64), Nanos>,
-    bought: Vec<Bought>,
+    /// Purchases that a click before them may have to be paid for.
+    bought: Vec<(TenantNo, Purchase)>,
+    /// Who clicked, and when, where purchases are paid for.
+    clicked: BTreeSet<(TenantNo, i64, Minute)>,
 }
 
 impl Bills {
-    /// Bills new facts of a visitor, whose row this is.
+    /// Bills new facts of a visitor, whose row this is, each with when it happened.
     pub fn add<'f>(
         &mut self,
         budgets: &Budgets,
         tenant: TenantNo,
         visitor: i64,
-        facts: impl IntoIterator<Item = &'f Fact>,
+        facts: impl IntoIterator<Item = (Millis, &'f Fact)>,
     ) {
         let budgets = budgets.of(tenant);
         if budgets.is_empty() {
             return;
         }
-        let by_purchase = budgets.values().any(|budget| matches!(budget.bid, Bid::CpaMicros(_) | Bid::SharePpm(_)));
-        for fact in facts {
+        let by_purchase = |budget: &Budget| matches!(budget.bid, Bid::CpaMicros(_) | Bid::SharePpm(_));
+        for (happened, fact) in facts {
+            let at = Minute::at(happened);
             match &fact.what {
-                What::Action { verb, entity, .. } => self.action(budgets, tenant, *verb, *entity, fact.received),
-                What::Track { name, value, .. } if name == PURCHASE && by_purchase => {
-                    let (at, value) = (Minute::at(fact.at), value.unwrap_or(0));
-                    self.bought.push(Bought { tenant, visitor, at, received: fact.received, value });
+                What::Action { verb, entity, .. } => {
+                    self.action(budgets, tenant, *verb, *entity, fact.received);
+                    if *verb == Verb::CLICK && budgets.get(&entity.campaign).is_some_and(by_purchase) {
+                        self.clicked.insert((tenant, visitor, at));
+                    }
+                }
+                What::Track { name, value, .. } if name == PURCHASE && budgets.values().any(by_purchase) => {
+                    let (id, received) = (fact.id.short().cast_signed(), fact.received);
+                    self.bought.push((tenant, Purchase { visitor, id, at, received, value: value.unwrap_or(0) }));
                 }
                 _ => {}
             }
@@ -117,11 +117,19 @@ impl Bills {
         const PUT: &str =
             "INSERT INTO spend (tenant, campaign, day, nanos) VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO UPDATE
             SET nanos = min(nanos, 4611686018427387903) + min(excluded.nanos, 4611686018427387903)";
-        for bought in std::mem::take(&mut self.bought) {
-            let campaign = last_click(group.tx, &bought)?.map(|action| action.entity.campaign);
-            let budget = campaign.and_then(|campaign| group.budgets.of(bought.tenant).get(&campaign));
-            if let Some(budget) = budget {
-                self.bill(bought.tenant, budget, Billed::Purchase(bought.value), bought.received);
+        // Those of the group see its clicks anyway.
+        for (tenant, visitor, at) in std::mem::take(&mut self.clicked) {
+            for row in person_of(group.tx, visitor)? {
+                for bought in purchases::unpaid(group.tx, row, at, group.now)? {
+                    if self.pay(group, tenant, &bought)? {
+                        purchases::paid(group.tx, &bought)?;
+                    }
+                }
+            }
+        }
+        for (tenant, bought) in std::mem::take(&mut self.bought) {
+            if !self.pay(group, tenant, &bought)? {
+                purchases::wait(group.tx, &bought, group.now)?;
             }
         }
         let mut put = group.tx.prepare_cached(PUT)?;
@@ -130,17 +138,31 @@ impl Bills {
         }
         Ok(())
     }
+
+    /// Bills a purchase to the campaign that pays for it; gives whether there is one.
+    fn pay(&mut self, group: &Group<'_>, tenant: TenantNo, bought: &Purchase) -> Result<bool, StoreError> {
+        let campaign = last_click(group.tx, bought)?.map(|action| action.entity.campaign);
+        let budget = campaign.and_then(|campaign| group.budgets.of(tenant).get(&campaign));
+        let billed = Billed::Purchase(bought.value);
+        let Some(budget) = budget.filter(|budget| budget.price(billed) > 0) else { return Ok(false) };
+        self.bill(tenant, budget, billed, bought.received);
+        Ok(true)
+    }
 }
 
-fn last_click(conn: &Connection, bought: &Bought) -> Result<Option<Action>, StoreError> {
+/// The rows of a visitor and of its person's, those seen last.
+fn person_of(conn: &Connection, visitor: i64) -> Result<BTreeSet<i64>, StoreError> {
     const PERSON: &str = "SELECT row FROM visitors WHERE person = (SELECT person FROM visitors WHERE row = ?1)
         ORDER BY last_seen DESC LIMIT ?2";
     let mut statement = conn.prepare_cached(PERSON)?;
-    let rows = statement.query_map((bought.visitor, limits::SNAPSHOT_VISITORS as i64), |row| row.get::<_, i64>(0))?;
-    let rows: BTreeSet<i64> = rows.chain([Ok(bought.visitor)]).collect::<Result<_, _>>()?;
+    let rows = statement.query_map((visitor, limits::SNAPSHOT_VISITORS as i64), |row| row.get::<_, i64>(0))?;
+    Ok(rows.chain([Ok(visitor)]).collect::<Result<_, _>>()?)
+}
+
+fn last_click(conn: &Connection, bought: &Purchase) -> Result<Option<Action>, StoreError> {
     let (from, to) = (Minute(bought.at.0.saturating_sub(DAY_MINUTES)), Minute(bought.at.0 + 1));
     let mut last: Option<Action> = None;
-    for row in rows {
+    for row in person_of(conn, bought.visitor)? {
         for body in buckets::within(conn, row, from, to)? {
             let packed = PackedActions::read(&body).ok_or(StoreError::Corrupt { what: "bucket of actions" })?;
             let clicks = packed.iter().filter(|a| a.verb == Verb::CLICK && a.minute >= from && a.minute < to);
@@ -296,6 +318,77 @@ mod tests {
         origin.now = NOW + 2 * DAY_MS;
         origin.send("demo", &[purchase(phone, 17, origin.now, 20_000_000)]);
         assert_eq!((of(&origin, 3, NOW).1, of(&origin, 4, NOW).1), (5_000_000_000, 2_000_000_000), "too late");
+    }
+
+    fn unpaid(origin: &Origin) -> i64 {
+        origin.conn.query_row("SELECT count(*) FROM purchases_unpaid", [], |row| row.get(0)).unwrap()
+    }
+
+    #[test]
+    fn a_purchase_that_comes_before_its_click_is_paid_for_once_by_it() {
+        let mut origin = origin(|_| {});
+        let (phone, laptop) = (visitor(1), visitor(2));
+        let bought = purchase(laptop, 1, NOW, 20_000_000);
+        // One that is paid by the click pays for no purchase.
+        origin.send("demo", &[action(laptop, 2, NOW - 600_000, Verb::CLICK, 2), bought.clone()]);
+        let logins = [origin.login(phone, 3, NOW, "ann"), origin.login(laptop, 4, NOW, "ann")];
+        origin.send("demo", &logins);
+        let late = |n, ago, campaign| action(phone, n, NOW - ago, Verb::CLICK, campaign);
+        for (click, why) in [
+            (action(phone, 5, NOW + 60_000, Verb::CLICK, 4), "it came after the purchase"),
+            (late(6, DAY_MS + 60_000, 4), "more than a day before"),
+            (late(7, 900_000, 4), "another click came after it"),
+        ] {
+            origin.now = NOW + 60_000;
+            origin.send("demo", &[click]);
+            assert_eq!((of(&origin, 3, NOW).1, of(&origin, 4, NOW).1, unpaid(&origin)), (0, 0, 1), "{why}");
+        }
+        let clicks = [late(8, 120_000, 4), late(9, 30_000, 3)];
+        for facts in [&clicks[1..], &clicks, &[bought], &[late(10, 0, 4)]] {
+            origin.send("demo", facts);
+            assert_eq!((of(&origin, 3, NOW), of(&origin, 4, NOW).1), ((5_000_000_000, 5_000_000_000), 0));
+        }
+        assert_eq!(unpaid(&origin), 0);
+    }
+
+    #[test]
+    fn a_purchase_waits_a_day_for_its_click_and_not_beyond_its_visitor() {
+        let mut origin = origin(|_| {});
+        for (v, later, paid) in [(1, DAY_MS - 1, 1), (2, DAY_MS, 1)] {
+            origin.now = NOW;
+            origin.send("demo", &[purchase(visitor(v), 1, NOW, 20_000_000)]);
+            origin.now = NOW + later;
+            origin.send("demo", &[action(visitor(v), v, NOW - 30_000, Verb::CLICK, 3)]);
+            assert_eq!(of(&origin, 3, NOW).1, paid * 5_000_000_000, "{later}");
+        }
+        assert_eq!(unpaid(&origin), 1);
+        let row = origin.row("demo", visitor(2)).row.unwrap();
+        crate::trim::one(&mut origin.conn, row, NOW + DAY_MS).unwrap();
+        assert_eq!(unpaid(&origin), 0);
+        let erasure = |v| {
+            let scope = causeway_shared::fact::Scope::Visitor;
+            let what = What::Erasure { scope, id: None, also: Vec::new() };
+            Fact { id: FactId::of_erasure(v), visitor: v, received: NOW, at: NOW, what }
+        };
+        let bought = |v| purchase(visitor(v), 1, NOW, 20_000_000);
+        origin.send("demo", &[bought(3), erasure(visitor(3))]);
+        assert_eq!(unpaid(&origin), 0, "of somebody who is erased nothing is kept");
+        origin.send("demo", &[bought(4)]);
+        assert_eq!(unpaid(&origin), 1);
+        origin.send("demo", &[erasure(visitor(4))]);
+        assert_eq!(unpaid(&origin), 0);
+    }
+
+    #[test]
+    fn a_purchase_is_paid_for_by_when_it_was_received_whatever_the_browsers_clock_says() {
+        let mut origin = origin(|_| {});
+        let slow = Fact { at: NOW - 120_000, ..purchase(visitor(1), 1, NOW, 20_000_000) };
+        origin.send("demo", &[action(visitor(1), 2, NOW - 60_000, Verb::CLICK, 3), slow.clone()]);
+        assert_eq!(of(&origin, 3, NOW).1, 5_000_000_000);
+        // The admin side tells of it later, by its own word.
+        origin.send("demo", &[action(visitor(2), 3, NOW - 60_000, Verb::CLICK, 3)]);
+        origin.admin("demo", &[Fact { visitor: visitor(2), ..slow }]);
+        assert_eq!(of(&origin, 3, NOW).1, 5_000_000_000);
     }
 
     #[test]

@@ -88,7 +88,7 @@ fn visitor(
     experiment::trim(tx, row, now.saturating_sub(limits::CONVERSION_DAYS * 86_400_000))?;
     let before = Day(Minute::at(now).day().0.saturating_sub(limits::ACTION_DAYS - 1));
     let actions = buckets::trim(tx, row, had, before)?;
-    purchases::trim(tx, row, before)?;
+    purchases::trim(tx, row, before, now)?;
     let mut segments = profile::segments(&packed)?;
     let written = segments.len();
     let siblings = siblings(tx, row, now)?;

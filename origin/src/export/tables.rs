@@ -9,7 +9,7 @@ use causeway_shared::limits;
 use rusqlite::types::Value;
 
 /// Form of the tables: another number where a table or a column comes or goes.
-pub const SCHEMA: u32 = 6;
+pub const SCHEMA: u32 = 7;
 
 /// What a column holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -279,7 +279,7 @@ const fn table(name: &'static str, columns: &'static str, place: Place) -> Table
 }
 
 /// All tables, in the order in which they are written and read: what is referred to comes first.
-pub const TABLES: [Table; 38] = [
+pub const TABLES: [Table; 39] = [
     table(
         "people",
         "master visitor, devices u32, weight u16, epoch u32, random hex16",
@@ -336,6 +336,11 @@ pub const TABLES: [Table; 38] = [
             "INSERT INTO purchases (place, count, value)
          SELECT row << 32 | ?3, ?4, ?5 FROM visitors WHERE tenant = ?1 AND visitor = ?2",
         ),
+    ),
+    table(
+        "purchases_unpaid",
+        "visitor visitor, id int, minute u32, received_ms=received uint, value_micros=value int, until_ms=until uint",
+        Place::Visitor("id"),
     ),
     table(
         "exposures",

@@ -1,11 +1,15 @@
 //! When a visitor bought and for how much, kept as long as its actions: what a model learns conversions and prices from.
+//! A purchase that no click pays for is kept by itself for a day: its click may come late.
 
 use causeway_shared::fact::{Fact, PURCHASE, What};
-use causeway_shared::ids::Micros;
-use causeway_shared::time::{Day, Minute};
+use causeway_shared::ids::{Micros, Millis};
+use causeway_shared::time::{DAY_MINUTES, Day, Minute};
 use rusqlite::Connection;
 
-use crate::store::StoreError;
+use crate::store::{StoreError, signed, unsigned};
+
+/// How long one waits for the click that pays for it.
+const WAIT_MS: Millis = 86_400_000;
 
 /// The purchases of one minute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,6 +19,21 @@ pub struct Purchases {
     /// How many.
     pub count: u32,
     /// Their values together.
+    pub value: Micros,
+}
+
+/// One purchase.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Purchase {
+    /// Row in `visitors`.
+    pub visitor: i64,
+    /// First eight bytes of its FactId.
+    pub id: i64,
+    /// When it happened.
+    pub at: Minute,
+    /// When it was received.
+    pub received: Millis,
+    /// What it was worth.
     pub value: Micros,
 }
 
@@ -50,11 +69,53 @@ pub fn of(conn: &Connection, visitor: i64) -> Result<Vec<Purchases>, StoreError>
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-/// A visitor's of before a day go.
+/// Keeps one that no click pays for yet, unless its visitor was erased meanwhile.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn trim(conn: &Connection, visitor: i64, before: Day) -> Result<(), StoreError> {
+pub fn wait(conn: &Connection, bought: &Purchase, now: Millis) -> Result<(), StoreError> {
+    const PUT: &str = "INSERT OR IGNORE INTO purchases_unpaid (visitor, id, minute, received, value, until)
+        SELECT v.row, ?2, ?3, ?4, ?5, ?6 FROM visitors v WHERE v.row = ?1
+        AND NOT EXISTS (SELECT 1 FROM erased e WHERE e.tenant = v.tenant AND e.visitor = v.visitor)";
+    let Purchase { visitor, id, at, received, value } = *bought;
+    let until = signed(now.saturating_add(WAIT_MS));
+    conn.prepare_cached(PUT)?.execute((visitor, id, at.0, signed(received), value, until))?;
+    Ok(())
+}
+
+/// A visitor's that wait, of those that a click at that minute may pay for.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn unpaid(conn: &Connection, visitor: i64, click: Minute, now: Millis) -> Result<Vec<Purchase>, StoreError> {
+    const READ: &str = "SELECT id, minute, received, value FROM purchases_unpaid
+        WHERE visitor = ?1 AND minute BETWEEN ?2 AND ?3 AND until > ?4";
+    let last = click.0.saturating_add(DAY_MINUTES);
+    let mut statement = conn.prepare_cached(READ)?;
+    let rows = statement.query_map((visitor, click.0, last, signed(now)), |row| {
+        let (id, at, received) = (row.get(0)?, Minute(row.get(1)?), unsigned(row.get(2)?));
+        Ok(Purchase { visitor, id, at, received, value: row.get(3)? })
+    })?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+/// One is paid for: it waits no longer.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn paid(conn: &Connection, bought: &Purchase) -> Result<(), StoreError> {
+    const DROP: &str = "DELETE FROM purchases_unpaid WHERE visitor = ?1 AND id = ?2";
+    conn.prepare_cached(DROP)?.execute((bought.visitor, bought.id))?;
+    Ok(())
+}
+
+/// A visitor's of before a day go, and those that waited long enough.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn trim(conn: &Connection, visitor: i64, before: Day, now: Millis) -> Result<(), StoreError> {
+    const DROP: &str = "DELETE FROM purchases_unpaid WHERE visitor = ?1 AND until <= ?2";
+    conn.prepare_cached(DROP)?.execute((visitor, signed(now)))?;
     drop_within(conn, place(visitor, Minute(0)), place(visitor, before.start()))
 }
 
@@ -63,6 +124,7 @@ pub fn trim(conn: &Connection, visitor: i64, before: Day) -> Result<(), StoreErr
 /// # Errors
 /// [`StoreError::Sqlite`].
 pub fn drop_all(conn: &Connection, visitor: i64) -> Result<(), StoreError> {
+    conn.prepare_cached("DELETE FROM purchases_unpaid WHERE visitor = ?1")?.execute([visitor])?;
     drop_within(conn, place(visitor, Minute(0)), place(visitor + 1, Minute(0)))
 }
 
