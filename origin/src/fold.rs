@@ -30,6 +30,7 @@ use crate::{erase, experiment, units};
 use ids::Seen;
 
 const HOUR_MS: Millis = 3_600_000;
+const DAY_MS: Millis = 24 * HOUR_MS;
 
 /// A visitor whose profile changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,9 +109,10 @@ impl Placed<'_> {
         if self.admin { self.fact.at } else { self.fact.received }
     }
 
-    /// Whether a campaign pays for it: what is imported was paid for where it was placed.
+    /// Whether a campaign pays for it: what is imported was paid for where it was placed, and history is no news.
     fn is_billed(&self) -> bool {
-        !(self.admin && matches!(self.fact.what, What::Action { .. }))
+        let Fact { what, at, received, .. } = self.fact;
+        !self.admin || !matches!(what, What::Action { .. }) && received.saturating_sub(*at) <= DAY_MS
     }
 }
 

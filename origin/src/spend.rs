@@ -422,6 +422,19 @@ mod tests {
     }
 
     #[test]
+    fn a_purchase_that_is_imported_more_than_a_day_later_is_nobodys_to_pay() {
+        let mut origin = origin(|_| {});
+        for (v, ago, paid) in [(1, DAY_MS + 1, 0), (2, DAY_MS, 1)] {
+            let at = NOW - ago;
+            origin.now = at;
+            origin.send("demo", &[action(visitor(v), v, at - 60_000, Verb::CLICK, 3)]);
+            origin.now = NOW;
+            origin.admin("demo", &[Fact { at, ..purchase(visitor(v), 10, NOW, 20_000_000) }]);
+            assert_eq!(of(&origin, 3, NOW).1, paid * 5_000_000_000, "{ago}");
+        }
+    }
+
+    #[test]
     fn each_minute_the_paces_are_published_and_follow_what_was_spent() {
         let mut origin = origin(|_| {});
         let mut kv = std::collections::BTreeMap::new();
