@@ -86,7 +86,9 @@ impl Walk {
             let devices = person.minted.iter().filter(|minted| **minted <= now).count();
             let devices = u32::try_from(devices).unwrap_or(u32::MAX);
             let features = PersonFeatures { now, devices, segments: &[], last };
-            for action in of_minute.iter().filter(|action| action.verb == Verb::IMPRESSION) {
+            // The house ad stands where nothing was to be chosen.
+            let chosen = |action: &&Action| action.verb == Verb::IMPRESSION && action.entity.ad != 0;
+            for action in of_minute.iter().filter(chosen) {
                 let fatigue = self.fatigue(action.entity, now);
                 let outcome = self.outcomes.get(&insertion(action)).copied().unwrap_or_default();
                 let value = outcome.bought.map(|(count, value)| value / i64::from(count.max(1)));

@@ -44,8 +44,9 @@ impl Numbers {
     }
 }
 
+/// Of the ads of a market, the first of which is 0. Codes begin with 1.
 fn entity(ad: u32) -> Entity {
-    Entity { ad, ad_group: 100 + ad / 2, campaign: 200 + ad / 4, advertiser: 300 + ad / 8 }
+    Entity { ad: 1 + ad, ad_group: 100 + ad / 2, campaign: 200 + ad / 4, advertiser: 300 + ad / 8 }
 }
 
 fn action(n: u64, verb: Verb, ad: u32, minute: u32) -> Action {
@@ -267,6 +268,19 @@ fn clicks_conversions_and_purchases_are_of_the_insertion_they_came_from() {
     // Before the click and two days after the other nothing is its; two purchases are worth their mean.
     assert_eq!(came(&[]), [(true, true, Some(300)), (true, true, None), (false, false, None)]);
     assert_eq!(came(&[Verb(9)])[1], (true, false, None));
+}
+
+#[test]
+fn the_house_ads_impressions_are_no_examples() {
+    let house = Action {
+        entity: Entity { ad: 0, ad_group: 0, campaign: 0, advertiser: 0 },
+        ..action(2, Verb::IMPRESSION, 1, 4_000_000)
+    };
+    let actions = vec![action(1, Verb::IMPRESSION, 1, 4_000_000), house, Action { verb: Verb::CLICK, ..house }];
+    let mut shard = Shard::new(12, 10);
+    Walk::default().walk(Person { actions, minted: vec![Minute(0)], ..Person::default() }, &[], &mut shard);
+    let examples = Examples::new(vec![shard]);
+    assert_eq!((examples.len(), examples.came(0).clicked), (1, false));
 }
 
 #[test]

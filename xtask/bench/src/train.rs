@@ -148,7 +148,7 @@ fn actions(random: &mut Random, count: u64, loyal: bool) -> (Actions, Vec<(Minut
         let minute = Minute(Day(u16::try_from(day).unwrap_or_default()).start().0 + small(random.below(1_440)));
         // A few ads are seen by everybody, most by few.
         let ad = small((random.unit() * random.unit() * ADS as f64) as u64);
-        let entity = Entity { ad, ad_group: ad / 3, campaign: ad / 10, advertiser: ad / 40 };
+        let entity = Entity { ad: 1 + ad, ad_group: ad / 3, campaign: ad / 10, advertiser: ad / 40 };
         let view_type = ViewType(u8::try_from(ad % 4).unwrap_or_default());
         let [a, b, c, d, e, f, ..] = random.next().to_le_bytes();
         let insertion = InsertionHash([a, b, c, d, e, f]);
