@@ -73,7 +73,7 @@ pub fn refresh(group: &mut Group<'_>) -> Result<(), StoreError> {
             limited = Some(catalogue::limited(group.tx)?);
         }
         let of_tenant = limited.as_ref().and_then(|limited| limited.get(&tenant)).map_or(&[][..], Vec::as_slice);
-        let given_out = units::given_out(group.tx, tenant, of_tenant)?;
+        let given_out = units::given_out(group.tx, tenant, of_tenant, group.now)?;
         if before.is_none() && shares.is_empty() && paces.is_empty() && given_out.is_empty() {
             continue;
         }

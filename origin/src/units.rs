@@ -6,13 +6,18 @@ use std::collections::BTreeSet;
 
 use causeway_shared::catalogue::Campaign;
 use causeway_shared::fact::{Fact, What};
+use causeway_shared::ids::Millis;
+use causeway_shared::time::{DAY_MINUTES, Minute};
 use causeway_shared::units::{Unit, Units};
 use rusqlite::{Connection, Row};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::catalogue;
-use crate::store::{PersonNo, StoreError, TenantNo, signed, unsigned};
+use crate::store::{Counters, PersonNo, StoreError, TenantNo, signed, unsigned};
+
+/// How long after a restore nothing counts as given out.
+const ASKED_MINUTES: u32 = 31 * DAY_MINUTES;
 
 /// A campaign that has only so many recipients.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -109,12 +114,23 @@ fn given(conn: &Connection, tenant: TenantNo, of: &Limited) -> Result<u32, Store
     Ok(conn.prepare_cached(READ)?.query_row((tenant.0, of.campaign, of.limit), |row| row.get(0))?)
 }
 
-/// The codes of those of a tenant's limited campaigns of which every unit is somebody's.
+/// The codes of those of a tenant's limited campaigns of which every unit is somebody's; none for a while after a restore:
+/// who got a unit since the backup asks, gets the same, and says so.
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn given_out(conn: &Connection, tenant: TenantNo, limited: &[Limited]) -> Result<BTreeSet<u32>, StoreError> {
+pub fn given_out(
+    conn: &Connection,
+    tenant: TenantNo,
+    limited: &[Limited],
+    now: Millis,
+) -> Result<BTreeSet<u32>, StoreError> {
     let mut codes = BTreeSet::new();
+    // The restore's epoch is the minute of it.
+    let restored = Minute(Counters::load(conn)?.version().restore);
+    if Minute::at(now).0 < restored.0.saturating_add(ASKED_MINUTES) {
+        return Ok(codes);
+    }
     for of in limited {
         if given(conn, tenant, of)? >= of.limit {
             codes.insert(of.campaign);
@@ -219,16 +235,19 @@ mod tests {
         What::Erasure { scope: causeway_shared::fact::Scope::Visitor, id: None, also: Vec::new() }
     }
 
+    /// The campaigns that the newest steering calls given out, if there is any.
+    fn steered(origin: &mut Origin, written: &mut BTreeMap<String, String>) -> Option<Vec<u32>> {
+        origin.now += limits::STEERING_MS;
+        origin.settle(written);
+        let key = kv::steering_key(&origin.tenant("demo").id);
+        let value = written.get(&key)?;
+        Some(decode_steering(&key, value.as_bytes()).unwrap().1.given_out.into_iter().collect())
+    }
+
     #[test]
     fn s4_07_once_every_unit_is_somebodys_no_edge_need_ask() {
         let (mut origin, mut written) = (Origin::new(), BTreeMap::new());
-        let mut steered = |origin: &mut Origin| {
-            origin.now += limits::STEERING_MS;
-            origin.settle(&mut written);
-            let key = kv::steering_key(&origin.tenant("demo").id);
-            let value = written.get(&key)?;
-            Some(decode_steering(&key, value.as_bytes()).unwrap().1.given_out.into_iter().collect::<Vec<_>>())
-        };
+        let mut steered = |origin: &mut Origin| steered(origin, &mut written);
         apply(&mut origin, 3);
         origin.send("demo", &[got(visitor(1), 1, 0), got(visitor(2), 2, 2)]);
         assert_eq!(steered(&mut origin), None, "nothing to steer");
@@ -248,6 +267,29 @@ mod tests {
         assert_eq!(counts(&origin), [2, 1, 0]);
         let first = Unit { number: 0, at: NOW + 1 };
         assert_eq!(origin.person("demo", visitor(1)).units.get(CODES), Some(first));
+    }
+
+    #[test]
+    fn s4_07_who_got_a_unit_since_a_backup_may_ask_again_for_a_month_after_the_restore() {
+        let (mut origin, mut written) = (Origin::new(), BTreeMap::new());
+        apply(&mut origin, 1);
+        let copy = tempfile::tempdir().unwrap();
+        let path = copy.path().join("copy.db");
+        origin.conn.execute("VACUUM INTO ?1", [path.to_string_lossy()]).unwrap();
+        origin.send("demo", &[got(visitor(1), 1, 0)]);
+        assert_eq!(steered(&mut origin, &mut written), Some(vec![CODES]));
+        let before = crate::backup::Before::of_conn(&origin.conn).unwrap();
+        origin.conn = Connection::open(&path).unwrap();
+        crate::backup::renew(&mut origin.conn, &before, origin.now).unwrap();
+        let restored = origin.now;
+        origin.now += limits::STEERING_MS;
+        assert_eq!(steered(&mut origin, &mut written).unwrap_or_default(), Vec::<u32>::new());
+        origin.send("demo", &[got(visitor(1), 1, 0)]);
+        origin.now = restored + 30 * 86_400_000;
+        assert_eq!(steered(&mut origin, &mut written).unwrap_or_default(), Vec::<u32>::new());
+        assert_eq!(origin.person("demo", visitor(1)).units.get(CODES).map(|unit| unit.number), Some(0));
+        origin.now = restored + 31 * 86_400_000;
+        assert_eq!(steered(&mut origin, &mut written), Some(vec![CODES]));
     }
 
     #[test]
