@@ -346,7 +346,7 @@ pub fn renew(conn: &mut Connection, before: &Before, now: Millis) -> Result<(), 
     for (tenant, kind, subject) in &before.subjects {
         publish(&tx, numbers.of(*tenant), *kind, subject, times)?;
     }
-    for (tenant, kind, subject) in catalogue::renew(&tx)? {
+    for (tenant, kind, subject) in catalogue::renew(&tx, now)? {
         publish(&tx, tenant, kind, &subject, times)?;
     }
     publish_names(&tx, times)?;

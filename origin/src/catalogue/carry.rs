@@ -3,11 +3,12 @@
 
 use std::collections::BTreeMap;
 
+use causeway_shared::ids::Millis;
 use rusqlite::Connection;
 use rusqlite::types::Value;
 
 use crate::publish::Subject;
-use crate::store::StoreError;
+use crate::store::{StoreError, signed};
 
 /// The numbers that tenants have in a store, by those that they have in the one it replaces.
 #[derive(Debug, Default)]
@@ -99,10 +100,14 @@ impl Before {
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn renew(conn: &Connection) -> Result<Vec<(i64, u16, [u8; 16])>, StoreError> {
+pub fn renew(conn: &Connection, now: Millis) -> Result<Vec<(i64, u16, [u8; 16])>, StoreError> {
+    // That which was current before the restore is so no more.
+    const REPLACED: &str = "UPDATE catalogues SET replaced = ?1
+        WHERE replaced IS NULL AND (tenant, version) NOT IN (SELECT tenant, version FROM catalogue_current)";
     // Entries of before the restore mean nothing any more.
     const UNKNOWN: &str = "UPDATE catalogues SET handed = NULL, published = NULL
         WHERE published IS NULL OR (tenant, version) IN (SELECT tenant, version FROM catalogue_current)";
+    conn.execute(REPLACED, [signed(now)])?;
     conn.execute(UNKNOWN, [])?;
     let mut statement = conn.prepare("SELECT tenant, version FROM catalogue_current")?;
     let mut rows = statement.query([])?;

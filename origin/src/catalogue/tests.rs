@@ -274,6 +274,15 @@ fn a_restored_store_points_above_all_that_was_published_and_forgets_no_number() 
     let applied = origin.apply(document(&[("c", 1)])).unwrap();
     assert_eq!(applied.version, 3);
     assert_eq!(applied.plan["codes"], json!([{ "sort": "ad", "id": "c", "code": 3 }]));
+    // What was current before the restore leaves the KV as any version does.
+    assert!(kv.contains_key("c:demo:2"));
+    for id in ["d", "e"] {
+        origin.apply(document(&[(id, 1)])).unwrap();
+        origin.settle(&mut kv);
+    }
+    origin.now += limits::CATALOGUE_KEEP_MS;
+    origin.settle(&mut kv);
+    assert!(!kv.contains_key("c:demo:2") && kv.contains_key("c:demo:5"), "{:?}", kv.keys());
 }
 
 #[test]
