@@ -29,6 +29,9 @@ use serde_json::{Value, json};
 use super::output::{bar, shown};
 use super::{Common, Opened, Reading, argument, job, named, send};
 
+/// What a bar over people says.
+pub(super) const PEOPLE: &str = "{pos} of {len} people";
+
 #[derive(Debug, Subcommand)]
 pub(super) enum Audience {
     /// How many, by a sample that grows until it is precise enough, with an interval of 95 %.
@@ -233,19 +236,22 @@ fn ask(command: &Audience, of: &Of, common: &Common) -> anyhow::Result<()> {
             let (members, _) = answer::everyone(&columns, &conn, tenant.no, &filter, now)?;
             if to.form == Form::Parquet {
                 let file = to.to.as_ref().context("Parquet is written into a file: --to FILE")?;
-                return export::people(file, members.into_iter()).with_context(|| file.display().to_string());
+                let progress = bar(members.len() as u64, PEOPLE);
+                let written = export::people(file, progress.wrap_iter(members.into_iter()));
+                progress.finish_and_clear();
+                return written.with_context(|| file.display().to_string());
             }
+            let text = |lines: Lines, some: &[_]| some.iter().fold(String::new(), |text, one| lines.one(text, *one));
             let mut some = members.chunks(1_000);
-            to.write(Lines::head, |lines| {
-                Ok(some.next().map(|some| some.iter().fold(String::new(), |text, member| lines.one(text, *member))))
-            })
+            to.write(members.len(), Lines::head, |lines| Ok(some.next().map(|some| (some.len(), text(lines, some)))))
         }
         Audience::Schedule { to, .. } => {
             let (members, _) = answer::everyone(&columns, &conn, tenant.no, &filter, now)?;
             let mut some = members.chunks(1_000);
-            to.write(schedule::head, |lines| {
+            to.write(members.len(), schedule::head, |lines| {
                 let Some(some) = some.next() else { return Ok(None) };
-                Ok(Some(schedule::text(lines, &schedule::moments(&conn, tenant, some, &window, now)?)))
+                let moments = schedule::moments(&conn, tenant, some, &window, now)?;
+                Ok(Some((some.len(), schedule::text(lines, &moments))))
             })
         }
         Audience::Materialise { .. } | Audience::List { .. } | Audience::Drop { .. } | Audience::Send(_) => Ok(()),
@@ -264,30 +270,36 @@ fn window(from: Option<&str>, hours: u32, now: Millis) -> anyhow::Result<Range<M
 }
 
 impl To {
-    /// Writes lines, some at a time, until there are no more.
+    /// Writes the lines of so many people, those of some at a time, until there are no more.
     pub(super) fn write(
         &self,
+        people: usize,
         head: fn(Lines) -> &'static str,
-        mut next: impl FnMut(Lines) -> anyhow::Result<Option<String>>,
+        mut next: impl FnMut(Lines) -> anyhow::Result<Option<(usize, String)>>,
     ) -> anyhow::Result<()> {
         let lines = match self.form {
             Form::Csv => Lines::Csv,
             Form::Ndjson => Lines::Ndjson,
             Form::Parquet => bail!("`audience export` alone writes Parquet"),
         };
-        let mut all = |out: &mut dyn std::io::Write| {
+        let mut all = |out: &mut dyn std::io::Write, written: &dyn Fn(usize)| {
             out.write_all(head(lines).as_bytes())?;
-            while let Some(text) = next(lines)? {
+            while let Some((some, text)) = next(lines)? {
                 out.write_all(text.as_bytes())?;
+                written(some);
             }
             Ok(out.flush()?)
         };
         match &self.to {
-            None => all(&mut std::io::stdout().lock()),
+            // The lines themselves show how far it is.
+            None => all(&mut std::io::stdout().lock(), &|_| ()),
             Some(path) => {
                 let mut file = std::fs::File::create_new(path).with_context(|| format!("{}", path.display()))?;
+                let progress = bar(people as u64, PEOPLE);
+                let done = all(&mut file, &|some| progress.inc(some as u64));
+                progress.finish_and_clear();
                 // Half a file is not to be taken for a whole one.
-                all(&mut file).inspect_err(|_| drop(std::fs::remove_file(path)))
+                done.inspect_err(|_| drop(std::fs::remove_file(path)))
             }
         }
     }
@@ -297,7 +309,7 @@ impl To {
 pub(super) fn everybody(data: &std::path::Path, now: u64) -> Result<Columns, StoreError> {
     let columns = Columns::default();
     let mut follower = Follower::new(data, columns.clone())?;
-    let progress = bar(0, "{pos} of {len} people");
+    let progress = bar(0, PEOPLE);
     let shown = shown(&progress);
     while follower.step(now)? {
         let (done, all) = columns.read().building;

@@ -17,7 +17,7 @@ use rusqlite::Connection;
 use serde_json::{Value, json};
 
 use super::audit::Why;
-use super::output::say;
+use super::output::{bar, say, shown};
 use super::{Common, Opened, confirmed, is_served, named, visitor};
 
 /// How often a receipt is looked at while it is waited for.
@@ -102,13 +102,18 @@ fn look(opened: &Opened, tenant: &Known, receipt: causeway_shared::ids::FactId) 
 }
 
 fn wait(opened: &Opened, tenant: &Known, receipt: causeway_shared::ids::FactId) -> anyhow::Result<Value> {
+    let bar = bar(0, "{pos} of {len} keys written");
+    let shown = shown(&bar);
     loop {
         let progress = look(opened, tenant, receipt)?;
-        if !progress["done_ms"].is_null() {
-            return Ok(progress);
-        }
-        if !is_served(&opened.config) {
-            say("no origin serves from that folder: the KV is written once one does");
+        let keys = |name: &str| progress["keys"][name].as_u64().unwrap_or_default();
+        shown(keys("written"), keys("all"));
+        let is_done = !progress["done_ms"].is_null();
+        if is_done || !is_served(&opened.config) {
+            bar.finish_and_clear();
+            if !is_done {
+                say("no origin serves from that folder: the KV is written once one does");
+            }
             return Ok(progress);
         }
         std::thread::sleep(LOOK);

@@ -12,7 +12,7 @@ use causeway_origin::train::Options;
 use clap::{Args, Subcommand};
 use serde_json::Value;
 
-use super::audience::{Of, To, parsed};
+use super::audience::{Of, PEOPLE, To, parsed};
 use super::output::bar;
 use super::{Common, Opened, Reading, is_served, job, named};
 
@@ -111,11 +111,14 @@ pub(super) fn run(command: &Send, common: &Common) -> anyhow::Result<()> {
             let known = named(&tenants, whose.tenant.as_deref())?;
             let send = send::find(&conn, known.no, name)?.with_context(|| unknown(name))?;
             let (arms, mut next) = (Arms::of(&conn, &send)?, Some(*from));
-            to.write(send::head, |lines| {
+            // Places are people; of some nothing is told.
+            let left = send.next.saturating_sub(*from);
+            to.write(usize::try_from(left)?, send::head, |lines| {
                 let Some(from) = next else { return Ok(None) };
                 let (some, behind) = send::recipients(&conn, &send, from, PAGE)?;
                 next = behind;
-                Ok(Some(send::text(lines, &known.config.name, &send, &arms, &some)))
+                let places = behind.unwrap_or(send.next).saturating_sub(from);
+                Ok(Some((usize::try_from(places)?, send::text(lines, &known.config.name, &send, &arms, &some))))
             })
         }
         Send::Stop { name, whose } => {
@@ -136,7 +139,7 @@ fn unknown(name: &str) -> String {
 /// Tells its people here, or looks on while another process does, until it is over or something is in the way.
 fn follow(opened: &mut Opened, begun: Row) -> anyhow::Result<Row> {
     let asked = Asked { job: Job::Send, tenant: None, woken: Woken::Command, dry_run: false };
-    let bar = bar(u64::from(begun.terms.count), "{pos} of {len} people");
+    let bar = bar(u64::from(begun.terms.count), PEOPLE);
     loop {
         let Some(send) = send::find(&opened.conn, begun.tenant, &begun.name)? else { bail!(unknown(&begun.name)) };
         bar.set_length(u64::from(send.chosen.unwrap_or(send.terms.count)));
