@@ -21,6 +21,7 @@ mod segments;
 mod send;
 mod token;
 
+use std::ffi::OsString;
 use std::io::IsTerminal as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -239,7 +240,16 @@ enum Command {
 
 /// Reads the arguments, does what they say, and tells how it went.
 pub(crate) fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        // Help and the version are no failures.
+        Err(e) if e.use_stderr() && asks_for_json(std::env::args_os()) => {
+            let text = e.to_string();
+            say_json(text.strip_prefix("error: ").unwrap_or(&text).trim_end());
+            return ExitCode::from(2);
+        }
+        Err(e) => e.exit(),
+    };
     match run(&cli) {
         Ok(()) => ExitCode::SUCCESS,
         // A reader that has enough, such as `head`.
@@ -247,11 +257,27 @@ pub(crate) fn main() -> ExitCode {
         Err(e) => {
             match cli.common.output {
                 Format::Table => say(&format!("causeway: {e:#}")),
-                Format::Json => say(&json!({ "error": { "message": format!("{e:#}") } }).to_string()),
+                Format::Json => say_json(&format!("{e:#}")),
             }
             ExitCode::from(if e.is::<Usage>() { 2 } else { 1 })
         }
     }
+}
+
+fn say_json(message: &str) {
+    say(&json!({ "error": { "message": message } }).to_string());
+}
+
+/// Whether arguments that are not understood ask for JSON.
+fn asks_for_json(arguments: impl Iterator<Item = OsString>) -> bool {
+    let mut before = OsString::new();
+    for argument in arguments {
+        if argument == "--output=json" || before == "--output" && argument == "json" {
+            return true;
+        }
+        before = argument;
+    }
+    false
 }
 
 fn is_closed_pipe(e: &anyhow::Error) -> bool {

@@ -270,6 +270,28 @@ fn what_fails_is_json_where_json_is_asked_for() {
 }
 
 #[test]
+fn what_is_not_understood_is_json_where_json_is_asked_for() {
+    let place = Place::new();
+    for json in [&["--output", "json"][..], &["--output=json"]] {
+        for arguments in [&["token", "create", "--role", "root"][..], &["token"], &["no-such-command"]] {
+            let output = place.run(&[arguments, json].concat());
+            assert_eq!((output.status.code(), &output.stdout[..]), (Some(2), &b""[..]), "{arguments:?}");
+            let said: Value = serde_json::from_slice(&output.stderr).unwrap();
+            let message = said["error"]["message"].as_str().unwrap();
+            assert!(!message.is_empty() && !message.starts_with("error:"), "{said}");
+        }
+        for arguments in [&["--help"][..], &["--version"], &["token", "--help"]] {
+            let output = place.run(&[arguments, json].concat());
+            assert_eq!((output.status.code(), &output.stderr[..]), (Some(0), &b""[..]), "{arguments:?}");
+            assert!(!output.stdout.is_empty());
+        }
+    }
+    let output = place.run(&["token", "create", "--role", "root"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(output.stderr.starts_with(b"error: "), "for people as before");
+}
+
+#[test]
 fn of_keys_made_at_once_none_is_lost() {
     let place = Place::new();
     let rings = [("cookie", "pub"), ("alternate", "pub"), ("cookie", "demo"), ("alternate", "demo")];
