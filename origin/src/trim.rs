@@ -164,6 +164,8 @@ mod tests {
             write(2, 3, NOW - 1, 7, State::Removed),
             write(2, 4, NOW - 1, 8, held(hour + 1)),
             write(3, 5, NOW - 1, 7, State::Removed),
+            write(4, 8, NOW - 1, 9, held(hour + 9_000)),
+            write(4, 9, NOW - 1, 10, held(hour + 1)),
             origin.login(visitor(1), 6, NOW, "ann"),
             origin.login(visitor(2), 7, NOW, "ann"),
         ];
@@ -181,9 +183,11 @@ mod tests {
             }
             trimmed
         };
-        assert_eq!(run(&mut origin, NOW + DAY_MS), Trimmed { visitors: 3, ..Trimmed::default() });
+        assert_eq!(run(&mut origin, NOW + DAY_MS), Trimmed { visitors: 4, ..Trimmed::default() });
         let later = run(&mut origin, NOW + 90 * DAY_MS);
-        assert_eq!((later.visitors, later.changed, later.segments), (3, 2, 2), "the expired, and the lone removal");
+        assert_eq!((later.visitors, later.changed, later.segments), (4, 3, 3), "the expired, and the lone removal");
+        let alone: Vec<SegmentId> = origin.profile("demo", visitor(4)).segments().ids().collect();
+        assert_eq!(alone, [SegmentId(9)], "it is good for long");
         assert_eq!(person(&origin), [], "what a sibling removed stays removed");
         assert_eq!(run(&mut origin, NOW + 90 * DAY_MS).changed, 0);
     }

@@ -5,6 +5,7 @@
 mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use causeway_shared::limits;
 use causeway_shared::segments::{self, PackedSegments, SegmentId, SegmentMap, Stamp, State};
@@ -15,9 +16,9 @@ use proptest::prelude::*;
 
 type Write = (SegmentId, Stamp, State);
 
-fn write() -> impl Strategy<Value = Write> {
+fn write(hours: Range<u32>) -> impl Strategy<Value = Write> {
     let attribute = (0u16..6, -3i32..3);
-    let held = (60_000u32..60_040, vec(attribute, 0..6)).prop_map(|(hour, of)| State::held(HourStamp(hour), of));
+    let held = (hours, vec(attribute, 0..6)).prop_map(|(hour, of)| State::held(HourStamp(hour), of));
     let state = prop_oneof![4 => held, 1 => Just(State::Removed)];
     // Few ids and stamps, so that writes meet, also under one stamp.
     (0u32..30, 0u64..8, 0u32..2, state)
@@ -25,7 +26,16 @@ fn write() -> impl Strategy<Value = Write> {
 }
 
 fn writes() -> impl Strategy<Value = Vec<Write>> {
-    vec(write(), 0..80)
+    vec(write(60_000..60_040), 0..80)
+}
+
+/// A millisecond later the oldest of the writes is settled, and a few later the others.
+const SETTLED: u64 = NOW + limits::FACT_AGE_MS + limits::EVENT_AGE_MS;
+
+/// Writes of which some expire before [`SETTLED`] and some after.
+fn writes_around() -> impl Strategy<Value = Vec<Write>> {
+    let hour = HourStamp::at(SETTLED).0;
+    vec(write(hour - 20..hour + 20), 0..80)
 }
 
 fn map(writes: &[Write]) -> SegmentMap {
@@ -122,18 +132,18 @@ proptest! {
     }
 
     #[test]
-    fn s2_04_trim_drops_what_no_accepted_fact_could_bring_back(all in writes(), after in 0u64..100) {
-        let mut map = map(&all);
-        let now = NOW + limits::FACT_AGE_MS + limits::EVENT_AGE_MS + after % 12;
-        map.trim(now, &BTreeSet::new());
-        let before = naive(&all);
-        for (id, (stamp, state)) in before {
-            let expired = match state { State::Held { expiry, .. } => expiry <= HourStamp::at(now), State::Removed => true };
-            let settled = stamp.at + limits::FACT_AGE_MS + limits::EVENT_AGE_MS < now;
-            let still = map.clone().join(SegmentMap::default()).get(id).is_some();
-            prop_assert!(!(expired && settled && still));
-            prop_assert!(expired || still);
-        }
+    fn s2_04_trim_drops_what_no_accepted_fact_could_bring_back_and_nothing_else(all in writes_around(), after in 0u64..12, siblings in vec(0u32..30, 0..6)) {
+        let now = SETTLED + after;
+        let of_siblings: BTreeSet<SegmentId> = siblings.into_iter().map(|id| SegmentId(id * 301)).collect();
+        let mut trimmed = map(&all);
+        trimmed.trim(now, &of_siblings);
+        let stays = |id: &SegmentId, stamp: &Stamp, state: &State| {
+            let expired = match state { State::Held { expiry, .. } => *expiry <= HourStamp::at(now), State::Removed => true };
+            !expired || stamp.at + limits::FACT_AGE_MS + limits::EVENT_AGE_MS >= now || of_siblings.contains(id)
+        };
+        let left = naive(&all).into_iter().filter(|(id, (stamp, state))| stays(id, stamp, state));
+        let found = trimmed.writes().map(|(id, stamp, state)| (id, (stamp, state.clone())));
+        prop_assert_eq!(found.collect::<Vec<_>>(), left.collect::<Vec<_>>());
     }
 
     #[test]
@@ -178,7 +188,7 @@ fn expiries_end_with_2100_and_attributes_are_four() {
 
 #[test]
 fn only_those_written_last_are_kept_and_leaving_out_commutes_with_the_join() {
-    let many = |ids: std::ops::Range<u32>| -> Vec<Write> {
+    let many = |ids: Range<u32>| -> Vec<Write> {
         ids.map(|id| (SegmentId(id), stamp(scramble(id.into()) % 5_000), State::held(HourStamp(60_000), []))).collect()
     };
     let (a, b) = (many(0..6_000), many(5_000..12_000));
