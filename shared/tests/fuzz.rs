@@ -6,12 +6,14 @@
 mod common;
 #[path = "common/frame.rs"]
 mod frame;
+#[path = "common/hostile.rs"]
+mod hostile;
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::time::{Duration, Instant};
 
-use bolero::{TypeGenerator, check};
+use bolero::check;
 use causeway_shared::actions::{Entity, Level, Verb, ViewType};
 use causeway_shared::attributes::{AttributeMap, Dictionary, Kind, Token, Value};
 use causeway_shared::config::EdgeConfig;
@@ -36,57 +38,12 @@ use causeway_shared::wire::{WireError, cookies, kv, profile};
 use causeway_shared::{limits, sync_auth, wire};
 use common::{MEMBER, NOW, alternate, hash, membership, version, visitor};
 use frame::{framed, inside};
+use hostile::Hostile;
 use serde_json::Value as Json;
 
 const ITERATIONS: usize = 60_000;
 /// The most time one decoder gets.
 const TIME: Duration = Duration::from_secs(4);
-
-/// One thing done to valid bytes.
-#[derive(Debug, Clone, TypeGenerator)]
-enum Damage {
-    Set(u16, u8),
-    Flip(u16, u8),
-    Cut(u16),
-    Insert(u16, u8),
-    Repeat(u16, u8),
-}
-
-/// Bytes from nowhere, or valid ones damaged.
-#[derive(Debug, Clone, TypeGenerator)]
-enum Hostile {
-    Random(Vec<u8>),
-    Damaged(u8, Vec<Damage>),
-}
-
-impl Hostile {
-    fn bytes(&self, seeds: &[Vec<u8>]) -> Vec<u8> {
-        let (seed, damages) = match self {
-            Self::Random(bytes) => return bytes.clone(),
-            Self::Damaged(seed, damages) => (seed, damages),
-        };
-        let mut bytes = seeds[usize::from(*seed) % seeds.len()].clone();
-        for damage in damages.iter().take(1 + usize::from(seed / 64)) {
-            let len = bytes.len();
-            if len == 0 {
-                break;
-            }
-            let place = |at: &u16| usize::from(*at) % len;
-            match damage {
-                Damage::Set(at, byte) => bytes[place(at)] = *byte,
-                Damage::Flip(at, bit) => bytes[place(at)] ^= 1 << (bit % 8),
-                Damage::Cut(at) => bytes.truncate(place(at)),
-                Damage::Insert(at, byte) => bytes.insert(place(at), *byte),
-                Damage::Repeat(at, length) => {
-                    let piece: Vec<u8> = bytes.iter().skip(place(at)).take(usize::from(*length)).copied().collect();
-                    let end = place(at);
-                    bytes.splice(end..end, piece);
-                }
-            }
-        }
-        bytes
-    }
-}
 
 /// What was read is read again from what it is written as.
 fn steady<T: Debug + PartialEq, E: Debug + PartialEq>(read: Result<T, E>, again: impl Fn(&T) -> Result<T, E>) {

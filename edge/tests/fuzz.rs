@@ -1,0 +1,93 @@
+//! Hostile bodies for what a page calls: none traps the module, each is answered, and who is refused is told why.
+#![expect(clippy::unwrap_used, reason = "a test may fail")]
+
+mod browser;
+#[path = "../../shared/tests/common/hostile.rs"]
+mod hostile;
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use bolero::check;
+use browser::{Browser, facts};
+use hostile::Hostile;
+use serde_json::{Value, json};
+
+const ITERATIONS: usize = 150_000;
+/// The most time one call gets.
+const TIME: Duration = Duration::from_secs(5);
+
+/// A visitor's browser, so that its events are read to their end; and an ad that was placed for it.
+fn visiting() -> (Browser, String) {
+    let mut browser = Browser::new("allow");
+    browser.visit();
+    let placed = browser.send("POST", "/v1/decide", r#"{"placements":[{"id":"top"}]}"#);
+    let answer: Value = serde_json::from_slice(&placed.body).unwrap();
+    (browser, answer["decisions"][0]["insertion"].as_str().unwrap().to_owned())
+}
+
+/// Calls with bodies that are none, and with damaged ones.
+fn answers(mut browser: Browser, path: &str, seeds: &[Vec<u8>]) {
+    for seed in seeds {
+        let status = browser.send("POST", path, seed).head.status;
+        assert!((200..300).contains(&status), "{status} for {}", String::from_utf8_lossy(seed));
+    }
+    // A lock, as what failed is called again to be made small.
+    let browser = Mutex::new(browser);
+    check!().with_iterations(ITERATIONS).with_test_time(TIME).with_type::<Hostile>().for_each(|hostile| {
+        let mut browser = browser.lock().unwrap_or_else(PoisonError::into_inner);
+        let outcome = browser.send("POST", path, hostile.bytes(seeds));
+        let told: Value = serde_json::from_slice(&outcome.body).unwrap();
+        match outcome.head.status {
+            200 | 202 => assert!(told["error"].is_null(), "{told}"),
+            400 | 413 => {
+                assert!(told["error"]["code"].is_string() && told["error"]["message"].is_string(), "{told}");
+                assert!(told["error"].get("field").is_none_or(Value::is_string), "{told}");
+                assert_eq!(outcome.head.facts, 0, "{told}");
+            }
+            status => unreachable!("{status}: {told}"),
+        }
+        assert_eq!((facts(&outcome).len(), outcome.head.gone), (outcome.head.facts.into(), false));
+    });
+}
+
+#[test]
+fn field_17_damaged_bodies_of_decide_are_answered_and_a_refusal_names_its_code() {
+    let (browser, _) = visiting();
+    let full = json!({
+        "placements": [
+            { "id": "top", "sizes": [[728, 90], [300, 250]], "view_type": "home", "floor_micros": 5 }, { "id": "\u{e9}\"\\" },
+        ],
+        "page": { "url": "https://pub.example/a?b=c#d", "referrer": "https://x.example/", "keywords": ["hotel", "\u{1F980}"] },
+        "user": {
+            "ids": { "member": "ann" }, "proofs": { "member": "a.b.c" },
+            "attributes": { "age": 7, "vip": true, "city": "Oslo", "born": "2001-02-03", "gone": null },
+        },
+        "explain": true, "page_view": false,
+    });
+    let consenting = json!({
+        "placements": [{ "id": "a" }], "user": { "ids": {}, "attributes": { "x": [1, { "y": 1e300 }] } },
+        "consent": { "tcf": "CPXxRfAPXxRfAAfKABENB-CgALAAAAAAAAYgAAAAAAAA", "gpp": "DBAA", "gpp_sid": [7, -1] },
+    });
+    let lines = "{\n \"page\": {\"url\": \"\"},\r\n\t\"placements\":\n[ ] }\n".as_bytes().to_vec();
+    answers(browser, "/v1/decide", &[full.to_string().into(), consenting.to_string().into(), lines, b"{}".to_vec()]);
+}
+
+#[test]
+fn field_17_damaged_bodies_of_events_are_answered_and_a_refusal_names_its_code() {
+    let (browser, insertion) = visiting();
+    let now = browser.now;
+    let events = [
+        json!({ "type": "page", "id": "p", "at_ms": now }),
+        json!({ "type": "track", "name": "purchase", "properties": { "value_micros": 5_000_000, "sku": ["\u{e9}", { "a": null }] } }),
+        json!({ "type": "action", "action": "click", "insertion": insertion }),
+        json!({ "type": "segments", "set": [{ "segment": 7, "expires_ms": now + 90_000_000, "attributes": { "3": -7 } }], "remove": [9] }),
+        json!({ "type": "attributes", "set": { "age": 7, "vip": true, "city": "Oslo" }, "remove": ["born"] }),
+    ];
+    let lines = events.each_ref().map(Value::to_string).join("\n");
+    answers(
+        browser,
+        "/v1/events",
+        &[json!(events).to_string().into(), lines.into(), b"[{\"type\":\"page\"}]".to_vec()],
+    );
+}
