@@ -28,9 +28,9 @@ pub enum Reads {
     LateOf(String, Duration),
     /// Each with 503.
     Failing,
-    /// Each key with this value.
+    /// Each key of people with this value.
     Garbage(String),
-    /// Every key as if it were not there, as a cached miss does.
+    /// Every key of people as if it were not there, as a cached miss does.
     Missing,
 }
 
@@ -218,8 +218,8 @@ fn lookup(keys: Vec<String>, shared: &(Mutex<Held>, Condvar)) -> Result<BTreeMap
     }
     let reads = held.reads.clone();
     let value = |held: &Held, key: &String| match &reads {
-        Reads::Garbage(value) => Some(value.clone()),
-        Reads::Missing => None,
+        Reads::Garbage(value) if !is_of_catalogue(key) => Some(value.clone()),
+        Reads::Missing if !is_of_catalogue(key) => None,
         _ => held.kv.get(key).cloned(),
     };
     let found = keys.iter().map(|key| (key.clone(), value(&held, key))).collect();
@@ -237,12 +237,12 @@ fn after<T>(by: Duration, found: T) -> T {
     found
 }
 
-/// Whether it is the pointer's key, or that of a version.
+/// Whether it is what every isolate reads again and again, or a version of the catalogue.
 fn is_of_catalogue(key: &str) -> bool {
     let last = key.rsplit(':').next().unwrap_or_default();
     key.starts_with("c:")
         && !key.contains(":attributes:")
-        && (matches!(last, "current" | "model") || last.parse::<u32>().is_ok())
+        && (matches!(last, "current" | "model" | "steering") || last.parse::<u32>().is_ok())
 }
 
 fn take_message(request: &Request, held: &mut Held) -> (u16, Vec<u8>) {
