@@ -49,7 +49,16 @@ impl Bare {
     /// When workerd does not say where it listens.
     #[must_use]
     pub fn misconfigured() -> Self {
-        Self::started(None, Keys { tenants: [].into(), ..keys() })
+        Self::started(None, Keys { tenants: [].into(), ..keys() }, "allow")
+    }
+
+    /// The same as [`Self::start`], but silence means refusal.
+    ///
+    /// # Panics
+    /// When workerd does not say where it listens.
+    #[must_use]
+    pub fn denying() -> Self {
+        Self::started(None, keys(), "deny")
     }
 
     /// Starts one whose KV holds a catalogue of these ads.
@@ -69,17 +78,17 @@ impl Bare {
     /// When workerd does not say where it listens.
     #[must_use]
     pub fn start_with(origin: Option<&str>) -> Self {
-        Self::started(origin, keys())
+        Self::started(origin, keys(), "allow")
     }
 
-    fn started(origin: Option<&str>, keys: Keys) -> Self {
+    fn started(origin: Option<&str>, keys: Keys, no_signal: &str) -> Self {
         let standin = StandIn::start();
         let origin = origin.map_or_else(|| format!("http://{}", standin.address), str::to_owned);
         let folder = tempfile::tempdir().unwrap();
         let config = folder.path().join("config.capnp");
         let objects = folder.path().join("objects");
         std::fs::create_dir(&objects).unwrap();
-        std::fs::write(&config, capnp(&standin.address, &origin, &keys, &objects)).unwrap();
+        std::fs::write(&config, capnp(&standin.address, &origin, &keys, &objects, no_signal)).unwrap();
         let mut workerd = Command::new(std::env::var("CAUSEWAY_WORKERD").expect("run through `cargo xtask test e2e`"))
             .args(["serve", "--experimental", "--control-fd=1"])
             .arg(&config)
@@ -218,9 +227,9 @@ pub fn keys() -> Keys {
     Keys { sync: ring(3), explain: None, tenants: [("demo".to_owned(), demo)].into(), ..Keys::default() }
 }
 
-fn config() -> EdgeConfig {
+fn config(no_signal: &str) -> EdgeConfig {
     serde_json::from_value(json!({ "tenant": [{
-        "name": "demo", "hosts": ["localhost"], "dev": true, "no_signal": "allow", "proof_header": "x-causeway-proof",
+        "name": "demo", "hosts": ["localhost"], "dev": true, "no_signal": no_signal, "proof_header": "x-causeway-proof",
         "origins": ["https://pub.example"], "publish_delay_s": 2,
         "kinds": [{ "name": "member", "code": 1, "unique": true }, { "name": "partner", "code": 2 }],
         "house_ad": { "id": "house" },
@@ -257,9 +266,10 @@ const DRIVER: &str = r#"export default {
   },
 };"#;
 
-fn capnp(standin: &str, origin: &str, keys: &Keys, objects: &Path) -> String {
+fn capnp(standin: &str, origin: &str, keys: &Keys, objects: &Path, no_signal: &str) -> String {
     let text = |json: String| serde_json::to_string(&json).unwrap();
-    let (config, keys) = (text(serde_json::to_string(&config()).unwrap()), text(serde_json::to_string(keys).unwrap()));
+    let (config, keys) =
+        (text(serde_json::to_string(&config(no_signal)).unwrap()), text(serde_json::to_string(keys).unwrap()));
     let (modules, driver) = (modules(&bundle()), text(DRIVER.to_owned()));
     let objects = objects.display();
     format!(

@@ -112,11 +112,16 @@ impl World {
         if answer.status == 200 { answer.json() } else { Value::Null }
     }
 
-    /// The visitor a member's lookup names; null when there is none.
+    /// The visitor that a member's lookup of a tenant names; null when there is none.
     #[must_use]
-    pub fn lookup(&self, member: &str) -> Value {
-        let answer = self.admin("GET", &format!("lookups/member/{member}?tenant=demo"), &Value::Null);
-        if answer.status == 200 { answer.json()["visitor"].clone() } else { Value::Null }
+    pub fn lookup(&self, tenant: &str, member: &str) -> Value {
+        let answer = self.admin("GET", &format!("lookups/member/{member}?tenant={tenant}"), &Value::Null);
+        let told = answer.json();
+        match answer.status {
+            200 => told["visitor"].clone(),
+            404 => Value::Null,
+            status => panic!("{status}: {told}"),
+        }
     }
 
     /// A member's proof, signed by the tenant's development key.

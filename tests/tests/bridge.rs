@@ -81,20 +81,20 @@ fn sample_flow(world: &World) {
     // User visits the site, gets cookie "abc".
     let a = id(&abc.view());
     assert_eq!(sums(&world.settles(&a, 1, 0)["own"]), (1, 0));
-    assert_eq!(world.lookup("123"), Value::Null);
+    assert_eq!(world.lookup("demo", "123"), Value::Null);
     // User logs in.
     assert_eq!(id(&abc.view_as("123", &proof)), a);
     world.settles(&a, 2, 0);
-    assert_eq!(world.lookup("123"), json!(a));
+    assert_eq!(world.lookup("demo", "123"), json!(a));
     // User purchases.
     abc.buy("order-1", 49_900_000);
     world.settles(&a, 2, 1);
-    assert_eq!(world.lookup("123"), json!(a));
+    assert_eq!(world.lookup("demo", "123"), json!(a));
     world.published();
     // User switches devices, gets cookie "def".
     let d = id(&def.view());
     world.settles(&d, 1, 0);
-    assert_eq!(world.lookup("123"), json!(a));
+    assert_eq!(world.lookup("demo", "123"), json!(a));
     // User logs in there. The answer comes at once: it is bridged by what the KV holds, not by the origin.
     let bridging = def.view_as("123", &proof);
     assert_eq!(id(&bridging), d);
@@ -108,7 +108,7 @@ fn sample_flow(world: &World) {
     );
     assert_eq!(sums(&me["own"]), (2, 0));
     let held = world.settles(&d, 2, 0);
-    eventually("123 maps to def", || (world.lookup("123") == json!(d)).then_some(()));
+    eventually("123 maps to def", || (world.lookup("demo", "123") == json!(d)).then_some(()));
     assert_eq!(sums(&held["view"]), (4, 1));
     assert_eq!(held["person"]["devices"], 2);
     assert_eq!(held["person"]["master"], json!(a), "the oldest visitor");
@@ -152,7 +152,7 @@ fn alternations(world: &World) {
     world.settles(&d, 11, 0);
     served(&abc, &proof, 22, 10, 2);
     served(&def, &proof, 22, 10, 2);
-    assert_eq!(world.lookup("alternating"), json!(d), "the last browser seen");
+    assert_eq!(world.lookup("demo", "alternating"), json!(d), "the last browser seen");
 }
 
 fn shared_device(world: &World) {
@@ -275,7 +275,7 @@ fn unproven(world: &World) {
         assert!(thief.me(Some(&proof)).get("view").is_none(), "a proof that this visitor never logged in with");
         world.settles(&id(&answer), 1, 0);
     }
-    assert_eq!(world.lookup("victim"), json!(v));
+    assert_eq!(world.lookup("demo", "victim"), json!(v));
     assert_eq!(world.visitor(&v)["person"]["devices"], 1);
 }
 

@@ -53,39 +53,62 @@ fn is_nobody(browser: &Browser, method: &str, path: &str, body: &Value) {
     assert!(told.get("kv_reads").is_none_or(|reads| reads.as_u64() <= Some(1)), "{path}: {told}");
 }
 
-fn every_route(browser: &Browser, consent: &Value, member: &str, proof: &str) {
+/// One that refuses on every route, and with the addresses of an ad that another browser was shown.
+fn every_route(world: &World, browser: &Browser, tenant: &str, member: &str, shown: Option<&Value>) {
+    let proof = world.proof(tenant, member);
     let user = json!({ "ids": { "member": member }, "proofs": { "member": proof } });
-    is_nobody(
-        browser,
-        "POST",
-        "/v1/decide",
-        &json!({ "placements": [{ "id": "top" }], "user": user, "consent": consent }),
-    );
-    is_nobody(browser, "POST", "/v1/events", &json!([{ "type": "page", "id": "trace-page" }]));
+    is_nobody(browser, "POST", "/v1/decide", &json!({ "placements": [{ "id": "top" }], "user": user }));
+    let action = json!({ "type": "action", "action": "hide", "insertion": shown.map(|shown| &shown["insertion"]) });
+    is_nobody(browser, "POST", "/v1/events", &json!([{ "type": "page", "id": "trace-page" }, action]));
     is_nobody(browser, "GET", "/v1/me", &Value::Null);
+    let erased = browser.send("DELETE", "/v1/me", &[("x-causeway-proof", &proof)], b"");
+    assert_eq!((erased.status, erased.json()["error"]["code"].clone()), (404, json!("no_visitor")));
+    assert_eq!(erased.set_cookies(), Vec::<&str>::new());
+    for (address, status) in [("impression_url", 200), ("click_url", 302)] {
+        let Some(address) = shown.and_then(|shown| shown[address].as_str()) else { continue };
+        let answer = browser.send("GET", address, &[], b"");
+        assert_eq!((answer.status, answer.set_cookies().len()), (status, 0), "{address}");
+    }
 }
 
 fn no_trace(world: &World) {
+    // The second consents to no purpose, and can be read.
+    let cookies = [
+        ("euconsent-v2", "garbage"),
+        ("euconsent-v2", "CPXxRfAPXxRfAAfKABENB-CgAAAAAAAAAAYgAAAAAAAA"),
+        ("__gpp", "garbage"),
+        ("__gpp_sid", "7"),
+        ("usprivacy", "1YYN"),
+    ];
+    let shown: Vec<Value> = (0..=cookies.len()).map(|n| json!({ "id": n.to_string() })).collect();
+    let watcher = world.browser();
+    let placed = watcher.decide(&json!({ "placements": shown })).json();
+    let visitor = visitor_of(&placed);
     let gpc = world.browser();
     gpc.send_header("sec-gpc", "1");
-    let proof = world.proof("demo", "traceless-gpc");
-    every_route(&gpc, &json!({}), "traceless-gpc", &proof);
-    let policy = world.browser_at("strict.localhost");
-    let strict_proof = world.proof("strict", "traceless-policy");
-    every_route(&policy, &json!({}), "traceless-policy", &strict_proof);
-    let iab = world.browser();
-    for (name, value) in [("euconsent-v2", "garbage"), ("__gpp", "garbage"), ("__gpp_sid", "7"), ("usprivacy", "1YYN")]
-    {
+    every_route(world, &gpc, "demo", "traceless-gpc", Some(&placed["decisions"][cookies.len()]));
+    // Silence is refusal there.
+    every_route(world, &world.browser_at("strict.localhost"), "strict", "traceless-policy", None);
+    for (n, (name, value)) in cookies.iter().enumerate() {
         let browser = world.browser();
         browser.set_cookie(name, value);
-        every_route(&browser, &json!({}), "traceless-iab", &proof);
+        every_route(world, &browser, "demo", &format!("traceless-{n}"), Some(&placed["decisions"][n]));
     }
-    for member in ["traceless-gpc", "traceless-policy", "traceless-iab"] {
-        assert_eq!(world.lookup(member), Value::Null);
+    // What comes behind them and is permitted is found, at either tenant; so would they be.
+    watcher.view_as("traced", &world.proof("demo", "traced"));
+    let user = json!({ "ids": { "member": "traced" }, "proofs": { "member": world.proof("strict", "traced") } });
+    let consent = json!({ "tcf": "CPXxRfAPXxRfAAfKABENB-CgALAAAAAAAAYgAAAAAAAA" });
+    let strict = world.browser_at("strict.localhost").decide(&json!({ "user": user, "consent": consent })).json();
+    for (tenant, visitor) in [("demo", &visitor), ("strict", &visitor_of(&strict))] {
+        let found = || (world.lookup(tenant, "traced") == json!(visitor)).then_some(());
+        eventually(&format!("the member of {tenant} is found"), found);
     }
-    // A permitted visitor's fact comes through; nothing of the others came before it.
-    let visitor = visitor_of(&iab.view());
-    world.settles(&visitor, 1, 0);
+    world.settles(&visitor, 2, 0);
+    let members = (0..cookies.len()).map(|n| n.to_string()).chain(["gpc".to_owned()]);
+    members.for_each(|of| assert_eq!(world.lookup("demo", &format!("traceless-{of}")), Value::Null, "{of}"));
+    assert_eq!(world.lookup("strict", "traceless-policy"), Value::Null);
+    let ask = json!({ "visitor": visitor, "actions": ["impression", "click", "hide"], "last": { "interval": 2, "unit": "days" }, "level": "ad", "ids": [0] });
+    assert_eq!(world.admin("POST", "counts?tenant=demo", &ask).json()["counts"], json!({ "0": 0 }));
     let log = world.edge_log() + &world.origin_log();
     assert!(!log.contains("traceless") && !log.contains("trace-page"));
 }
@@ -112,7 +135,7 @@ fn withdraws(world: &World) {
     });
     let held = world.visitor(&s);
     assert_eq!((held["person"]["devices"].clone(), held["view"]["purchases"].clone()), (json!(1), json!(0)));
-    assert_eq!(world.lookup("leaver"), json!(s), "the lookup names who is left");
+    assert_eq!(world.lookup("demo", "leaver"), json!(s), "the lookup names who is left");
 }
 
 /// Asks to be erased and waits until it is done; gives the scope.
@@ -197,7 +220,7 @@ fn erased_person(world: &World) {
     assert_eq!(erase(world, &phone, &[("x-causeway-proof", &proof)]), "person");
     is_buried(world, &p);
     is_buried(world, &l);
-    assert_eq!(world.lookup("eraser"), Value::Null);
+    assert_eq!(world.lookup("demo", "eraser"), Value::Null);
     born_anew(&laptop, &l);
     // The member may come back, as somebody of whom nothing is known.
     let back = phone.view_as("eraser", &proof);

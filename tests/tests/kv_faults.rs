@@ -28,6 +28,7 @@ fn main() {
             ("field_09_a_request_never_writes_the_kv", never_writes),
             ("field_10_a_visitor_minted_now_is_not_asked_for", miss_is_not_new),
             ("field_12_without_permission_no_kv_read_and_no_fact_carries_an_id", no_permission),
+            ("field_12_where_silence_refuses_no_kv_read_and_no_fact_carries_an_id", silence),
             ("field_17_a_trapped_call_costs_its_own_request_alone", hostile),
             ("field_20_a_stale_snapshot_brings_no_cut_visitor_back", stale),
             ("field_20_a_withdrawn_visitor_is_not_recognised_again", tombstone),
@@ -232,6 +233,8 @@ fn no_permission(bare: &Bare) {
     let consents = [
         json!({ "user": member, "consent": { "tcf": "not a consent string" } }),
         json!({ "user": member, "consent": { "tcf": "" } }),
+        // A string that can be read, and consents to no purpose.
+        json!({ "user": member, "consent": { "tcf": "CPXxRfAPXxRfAAfKABENB-CgAAAAAAAAAAYgAAAAAAAA" } }),
         json!({ "user": member, "consent": { "gpp": "DBABL~BVVVVVVVVWA.YA", "gpp_sid": [7] } }),
     ];
     for body in &consents {
@@ -262,6 +265,26 @@ fn no_permission(bare: &Bare) {
         assert_eq!(again.set_cookies(), Vec::<&str>::new(), "{path}");
         assert!(bare.standin.held().queued.is_empty() && bare.standin.held().asked.is_empty(), "{path}");
     }
+}
+
+/// Where silence means refusal.
+fn silence(_: &Bare) {
+    let bare = Bare::denying();
+    let member = json!({ "ids": { "member": "m", "partner": "p" }, "proofs": { "member": bare.proof("m") } });
+    let decide = json!({ "placements": [{ "id": "top" }], "user": member }).to_string();
+    for (method, path, body) in
+        [("POST", "/v1/decide", &*decide), ("GET", "/v1/me", ""), ("POST", "/v1/events", r#"[{"type":"page"}]"#)]
+    {
+        let answer = bare.browser().send(method, path, &[("x-causeway-proof", &bare.proof("m"))], body.as_bytes());
+        assert!(answer.status < 300 && answer.set_cookies().is_empty(), "{path}: {answer:?}");
+        assert_eq!(answer.json().get("visitor").unwrap_or(&Value::Null), &Value::Null, "{path}");
+    }
+    let (browser, visitor) = bare.returning();
+    let answer = browser.decide(&json!({ "user": member }));
+    assert_eq!((answer.json()["consent"].clone(), answer.json()["reason"].clone()), (json!("none"), json!("policy")));
+    // Of those before it nothing was queued either.
+    withdrawn(&bare, visitor, &answer.json());
+    assert_eq!(browser.cookie("cw_id"), None);
 }
 
 fn queue_takes(bare: &Bare) {
