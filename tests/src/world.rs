@@ -188,22 +188,24 @@ impl World {
     /// Everything the edge wrote to its log.
     #[must_use]
     pub fn edge_log(&self) -> String {
-        std::fs::read_to_string(self.data.join("edge.log")).unwrap_or_default()
+        std::fs::read_to_string(self.data.join("edge.log")).unwrap()
     }
 
     /// Everything the origin wrote to its log.
     #[must_use]
     pub fn origin_log(&self) -> String {
-        std::fs::read_to_string(self.data.join("origin.log")).unwrap_or_default()
+        std::fs::read_to_string(self.data.join("origin.log")).unwrap()
     }
 
-    /// The origin's database, as bytes: for what must not be in it.
+    /// The origin's databases, as bytes: for what must not be in them.
     #[must_use]
     pub fn store_bytes(&self) -> Vec<u8> {
-        ["causeway.db", "causeway.db-wal"]
-            .iter()
-            .flat_map(|f| std::fs::read(self.data.join(f)).unwrap_or_default())
-            .collect()
+        let read = |name: &str| std::fs::read(self.data.join(name));
+        let files = ["causeway.db", "causeway.db-wal", "log.db", "log.db-wal", "erasures.db"];
+        let mut all: Vec<u8> = files.iter().flat_map(|name| read(name).unwrap()).collect();
+        // Of a store this small there may be none.
+        all.extend(read("columns").unwrap_or_default());
+        all
     }
 
     /// What the KV holds under a key. On this machine wrangler keeps rows in SQLite, and each value in a file of its own.
@@ -284,7 +286,7 @@ impl World {
 impl Drop for World {
     fn drop(&mut self) {
         // What the two sides had to say, for whoever reads a failure: their lines are JSON, without ids.
-        let edge = self.edge_log();
+        let edge = std::fs::read_to_string(self.data.join("edge.log")).unwrap_or_default();
         let told = edge.lines().filter(|line| line.starts_with('{')).map(str::to_owned);
         told.for_each(|line| eprintln!("edge: {line}"));
         if let Ok(OriginProcess::Own(child)) = self.origin_pid.get_mut() {

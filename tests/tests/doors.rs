@@ -466,8 +466,12 @@ fn no_raw_ids(world: &World) {
     let visitor = visitor_of(&browser.view_as(secret, &proof));
     world.settles(&visitor, 1, 0);
     let holds = |bytes: &[u8], text: &str| bytes.windows(text.len()).any(|w| w == text.as_bytes());
-    assert!(!holds(&world.store_bytes(), secret), "the store holds a raw alternate id");
+    let stored = world.store_bytes();
+    let id: VisitorId = visitor.parse().unwrap();
+    assert!(stored.windows(16).any(|w| w == id.as_bytes()), "the visitor's row is there");
+    assert!(!holds(&stored, secret), "the store holds a raw alternate id");
     for log in [world.edge_log(), world.origin_log()] {
+        assert!(!log.is_empty());
         assert!(!log.contains(secret) && !log.contains(&visitor), "a log line carries an id");
     }
 }
