@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -15,9 +15,11 @@ use causeway_shared::ids::{Millis, TenantId, Version, VisitorId};
 use causeway_shared::keys::{Key, KeyRing, Keys, ProofAlg, ProofKey, Stage, TenantKeys};
 use causeway_shared::vocabulary::Vocabulary;
 use causeway_shared::{cookie, kv, proof, wire};
+use rustix::process::Signal;
 use serde_json::json;
 use tempfile::TempDir;
 
+use crate::Process;
 use crate::browser::Browser;
 use crate::standin::StandIn;
 
@@ -28,7 +30,7 @@ pub struct Bare {
     queues: String,
     pub standin: StandIn,
     pub keys: Keys,
-    workerd: Child,
+    _workerd: Process,
     networks: AtomicU32,
     _folder: TempDir,
 }
@@ -99,6 +101,7 @@ impl Bare {
             .spawn()
             .unwrap();
         let mut lines = BufReader::new(workerd.stdout.take().unwrap()).lines();
+        let workerd = Process::new(workerd, Signal::KILL);
         let mut port = || {
             lines.by_ref().find_map(|line| {
                 let told: serde_json::Value = serde_json::from_str(&line.ok()?).ok()?;
@@ -111,7 +114,7 @@ impl Bare {
         // The worker's log goes to the same pipe: it is read to its end, so that it never fills.
         std::thread::spawn(move || lines.map_while(Result::ok).for_each(|line| eprintln!("edge: {line}")));
         let [edge, queues] = [edge, queues].map(|port| format!("http://localhost:{port}"));
-        Self { edge, queues, standin, keys, workerd, networks: AtomicU32::new(1), _folder: folder }
+        Self { edge, queues, standin, keys, _workerd: workerd, networks: AtomicU32::new(1), _folder: folder }
     }
 
     /// A browser without cookies on a client network of its own.
@@ -169,13 +172,6 @@ impl Bare {
     pub fn proof(&self, member: &str) -> String {
         let now_s = now() / 1000;
         proof::sign_hs256(&self.keys.tenants["demo"].proof[0], member, &tenant(), now_s, now_s + 600).unwrap()
-    }
-}
-
-impl Drop for Bare {
-    fn drop(&mut self) {
-        let _ = self.workerd.kill();
-        let _ = self.workerd.wait();
     }
 }
 

@@ -17,16 +17,49 @@ pub mod world;
 use std::time::{Duration, Instant};
 
 use libtest_mimic::{Arguments, Trial};
+use rustix::process::{Pid, Signal, kill_process};
 
 /// Asks until `condition` gives a value, for at most a minute; `what` names it in the failure.
-pub fn eventually<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
-    let end = Instant::now() + Duration::from_secs(60);
+pub fn eventually<T>(what: &str, condition: impl FnMut() -> Option<T>) -> T {
+    within(Duration::from_secs(60), what, condition)
+}
+
+/// The same for at most so long.
+pub fn within<T>(limit: Duration, what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + limit;
     loop {
         if let Some(value) = condition() {
             return value;
         }
-        assert!(Instant::now() < end, "after a minute it is still not so: {what}");
+        assert!(Instant::now() < end, "after {limit:?} it is still not so: {what}");
         std::thread::park_timeout(Duration::from_millis(50));
+    }
+}
+
+/// A process that ends with its holder, also where that is never made as something before it fails.
+#[derive(Debug)]
+pub struct Process(std::process::Child, Signal);
+
+impl Process {
+    /// Holds one that ends on this signal.
+    #[must_use]
+    pub fn new(child: std::process::Child, signal: Signal) -> Self {
+        Self(child, signal)
+    }
+
+    /// How it ended by itself.
+    pub fn ended(&mut self) -> Option<std::process::ExitStatus> {
+        self.0.try_wait().unwrap()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // One that was waited for has no number any more.
+        if let Ok(None) = self.0.try_wait() {
+            let _ = kill_process(Pid::from_child(&self.0), self.1);
+            let _ = self.0.wait();
+        }
     }
 }
 

@@ -15,7 +15,7 @@ use sha2::Sha256;
 use tempfile::TempDir;
 
 use crate::browser::{Answer, Browser, call};
-use crate::{base64url, eventually};
+use crate::{Process, base64url, eventually, within};
 
 /// Where wrangler keeps the KV, beneath a world's data.
 const KV: &str = "wrangler/v3/kv";
@@ -31,7 +31,7 @@ pub struct World {
     pub origin: String,
     pub token: String,
     pub explain: String,
-    dev: Child,
+    _dev: Process,
     origin_pid: Mutex<OriginProcess>,
     networks: AtomicU32,
     _folder: TempDir,
@@ -51,14 +51,14 @@ impl World {
     /// Starts a world in a fresh folder and waits until both sides answer.
     ///
     /// # Panics
-    /// When it does not start within three minutes (the first start of a fresh checkout builds).
+    /// When it does not start within three minutes: it gives the origin one, and the edge one.
     #[must_use]
     pub fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let (data, ready) = (folder.path().join("data"), folder.path().join("ready.json"));
         let xtask = std::env::var("CAUSEWAY_XTASK").expect("run these tests through `cargo xtask test e2e`");
         let dev = Command::new(xtask)
-            .args(["dev", "--edge-port", "0", "--origin-port", "0", "--data"])
+            .args(["dev", "--until-stdin-ends", "--edge-port", "0", "--origin-port", "0", "--data"])
             .arg(&data)
             .arg("--ready-file")
             .arg(&ready)
@@ -66,7 +66,11 @@ impl World {
             .stdout(Stdio::null())
             .spawn()
             .expect("xtask starts");
-        let told: Value = eventually("the world answers", || serde_json::from_slice(&std::fs::read(&ready).ok()?).ok());
+        let mut dev = Process::new(dev, Signal::INT);
+        let told: Value = within(Duration::from_secs(180), "the world answers", || {
+            assert_eq!(dev.ended(), None, "`xtask dev` ended before it was ready");
+            serde_json::from_slice(&std::fs::read(&ready).ok()?).ok()
+        });
         let text = |name: &str| told[name].as_str().unwrap().to_owned();
         let pid = i32::try_from(told["pids"]["origin"].as_i64().unwrap()).unwrap();
         Self {
@@ -74,7 +78,7 @@ impl World {
             origin: text("origin_url"),
             token: text("admin_token"),
             explain: text("explain_key"),
-            dev,
+            _dev: dev,
             origin_pid: Mutex::new(OriginProcess::Dev(pid)),
             networks: AtomicU32::new(1),
             data,
@@ -293,7 +297,5 @@ impl Drop for World {
             let _ = kill_process(Pid::from_child(child), Signal::TERM);
             let _ = child.wait();
         }
-        let _ = kill_process(Pid::from_child(&self.dev), Signal::INT);
-        let _ = self.dev.wait();
     }
 }
