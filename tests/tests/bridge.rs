@@ -1,6 +1,9 @@
 //! One person on two browsers, through the real worker, KV, queues, origin and SQLite.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests end at the first thing that is not so")]
 
+use causeway_shared::view::Stored;
+use causeway_shared::{kv, wire};
+use causeway_tests::bare::tenant;
 use causeway_tests::browser::{Answer, Browser};
 use causeway_tests::world::World;
 use causeway_tests::{eventually, run};
@@ -17,7 +20,7 @@ fn main() {
             ("field_01_two_members_on_one_device_stay_two_people", shared_device),
             ("field_01_also_when_the_tagging_cookie_was_lost_to_a_parallel_answer", lost_tag),
             ("field_03_events_in_any_order_and_twice_give_the_same_totals", any_order),
-            ("field_11_a_cookie_whose_snapshot_is_gone_keeps_its_id", cookie_outlives),
+            ("field_11_a_cookie_whose_snapshot_is_gone_keeps_its_id_and_the_row_comes_back", cookie_outlives),
             ("field_15_a_message_id_is_counted_once_the_first_time", message_ids),
             ("field_16_both_cookies_survive_and_only_decide_sets_them", both_cookies),
             ("field_19_a_member_id_without_its_proof_bridges_nothing", unproven),
@@ -222,10 +225,22 @@ fn cookie_outlives(world: &World) {
     // This visitor's cookie names a visitor of whom the KV has never heard.
     let browser = world.browser();
     let visitor = id(&browser.decide(&json!({ "page_view": false })).json());
+    let key = kv::snapshot_key(&tenant(), visitor.parse().unwrap());
+    let row = || Some(wire::kv::decode_stored(&key, visitor.parse().unwrap(), &world.kv(&key)?).unwrap());
     aged(&browser);
-    let answer = browser.view();
-    assert_eq!((id(&answer), answer["person"]["new_visitor"].clone()), (visitor.clone(), json!(false)));
+    assert_eq!(row(), None);
+    let known = |answer: &Value| (id(answer), answer["person"]["new_visitor"].clone());
+    assert_eq!(known(&browser.view()), (visitor.clone(), json!(false)));
     world.settles(&visitor, 1, 0);
+    let is_snapshot = || row().filter(|stored| matches!(stored, Stored::Snapshot(_)));
+    let first = eventually("it has its row", is_snapshot);
+    // The row goes, the cookie stays.
+    world.published();
+    world.lose(&key);
+    assert_eq!(known(&browser.view()), (visitor.clone(), json!(false)));
+    world.settles(&visitor, 2, 0);
+    let again = eventually("it has its row again", is_snapshot);
+    assert_ne!(again, first, "with the second page");
 }
 
 fn message_ids(world: &World) {
