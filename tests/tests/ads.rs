@@ -188,13 +188,14 @@ fn slots(world: &World) {
 
 fn forged(world: &World) {
     let browser = world.browser();
-    let (visitor, decisions) = page(&browser, 1);
-    let address = text(&decisions[0], "impression_url");
-    let changed = format!("{}{}", &address[..address.len() - 1], if address.ends_with('A') { "B" } else { "A" });
+    let (visitor, decisions) = page(&browser, 3);
+    // Each of a placement of its own: what is told twice of one counts once anyhow.
+    let [address, second, third] = [0, 1, 2].map(|n| text(&decisions[n], "impression_url"));
+    let changed = format!("{}{}", &second[..second.len() - 1], if second.ends_with('A') { "B" } else { "A" });
     let foreign = world.edge.replace("localhost", "strict.localhost");
     for url in [
         format!("{}{changed}", world.edge),
-        format!("{foreign}{address}"),
+        format!("{foreign}{third}"),
         format!("{}/v1/i/{}", world.edge, "x".repeat(5_000)),
         format!("{}/v1/i/", world.edge),
     ] {
@@ -206,9 +207,13 @@ fn forged(world: &World) {
     }
     let click = browser.send("GET", "/v1/c/https://evil.example/", &[], b"");
     assert_eq!((click.status, click.header("location")), (404, None));
-    // Proof that the facts before it have arrived: one that counts.
+    // Behind them one that counts, and its click: when that is counted, all before it would be.
     browser.send("GET", &address, &[], b"");
-    counted(world, &visitor, &json!({}), 1);
+    browser.send("GET", &text(&decisions[0], "click_url"), &[], b"");
+    counted(world, &visitor, &json!({ "actions": ["click"] }), 1);
+    assert_eq!(count(world, &visitor, &json!({})), 1);
+    let elsewhere = world.admin("GET", &format!("visitors/{visitor}?tenant=strict"), &Value::Null);
+    assert_eq!(elsewhere.status, 404, "{}", elsewhere.json());
 }
 
 fn no_permission(world: &World) {

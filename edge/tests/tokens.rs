@@ -1,0 +1,88 @@
+//! Tokens of placed ads that count nothing, in whichever form they come.
+#![expect(clippy::unwrap_used, reason = "a test may fail")]
+
+use causeway_edge::Engine;
+use causeway_shared::actions::{Entity, ViewType};
+use causeway_shared::ids::{InsertionId, Millis, TenantId, VisitorId};
+use causeway_shared::keys::{Key, KeyRing, Keys, Stage, TenantKeys};
+use causeway_shared::limits;
+use causeway_shared::token::{self, AdToken};
+use serde_json::json;
+
+const NOW: Millis = 1_800_000_000_000;
+const HUMAN: &str = "Mozilla/5.0 (X11; Linux x86_64) Firefox/140.0";
+
+fn ring(seed: u8) -> KeyRing {
+    let secret: [u8; 32] = std::array::from_fn(|at| u8::try_from(at * 7).unwrap() ^ seed);
+    KeyRing(vec![Key { id: 1, stage: Stage::Active, secret: secret.into() }])
+}
+
+/// An edge of two tenants, where silence means consent.
+fn edge(rings: &[(&str, KeyRing); 2]) -> Engine {
+    let tenant = |name: &str| json!({ "name": name, "hosts": [format!("{name}.localhost")], "dev": true, "no_signal": "allow", "house_ad": { "id": "house" } });
+    let keys = |ring: &KeyRing| TenantKeys { cookie: ring.clone(), alternate: ring.clone(), ..TenantKeys::default() };
+    let config = json!({ "tenant": rings.each_ref().map(|(name, _)| tenant(name)) });
+    let tenants = rings.iter().map(|(name, ring)| ((*name).to_owned(), keys(ring))).collect();
+    let keys = Keys { sync: ring(9), explain: None, tenants };
+    Engine::configure(&config.to_string(), &serde_json::to_string(&keys).unwrap()).unwrap()
+}
+
+/// A token of an ad, placed so long ago.
+fn placed(ring: &KeyRing, tenant: &str, ad: u32, ago: Millis) -> String {
+    let token = AdToken {
+        visitor: VisitorId::mint(NOW - limits::TOKEN_LIFE_MS, [1; 10]),
+        insertion: InsertionId([2; 16]),
+        entity: Entity { ad, ad_group: ad, campaign: ad, advertiser: ad },
+        view_type: ViewType(4),
+        placed: NOW - ago,
+        strict: false,
+    };
+    let tenant: TenantId = tenant.parse().unwrap();
+    token::seal(ring, &tenant, &token).unwrap()
+}
+
+/// How many facts a token makes at a tenant's: seen, clicked, and told as events of both.
+fn facts(engine: &mut Engine, tenant: &str, token: &str) -> [u16; 4] {
+    let event = |verb| json!([{ "type": "action", "action": verb, "insertion": token }]).to_string();
+    let [events, none] = ["/v1/events".to_owned(), String::new()];
+    let calls = [
+        ("GET", format!("/v1/i/{token}"), none.clone()),
+        // The second time, as no catalogue is at hand.
+        ("GET", format!("/v1/c/{token}?again"), none),
+        ("POST", events.clone(), event("impression")),
+        ("POST", events, event("click")),
+    ];
+    calls.map(|(method, path, body)| {
+        let head = format!("{method}\nhttp://{tenant}.localhost{path}\n\n\n\n\n{HUMAN}\n\n");
+        let mut outcome = engine.begin(&head, body.as_bytes(), NOW, &[7; 32]);
+        while let Some(turn) = outcome.head.turn {
+            outcome = engine.resume(turn, b"", "");
+        }
+        assert_eq!(outcome.head.facts == 0, outcome.facts.is_empty());
+        outcome.head.facts
+    })
+}
+
+#[test]
+fn field_19_a_late_a_changed_and_another_tenants_token_count_nothing_beside_good_ones() {
+    // Of a tenant whose keys are its own, and by mistake of one with the same.
+    for seed in [5, 1] {
+        let rings = [("demo", ring(1)), ("other", ring(seed))];
+        let mut edge = edge(&rings);
+        for ad in [0, 70_000] {
+            let [demo, other] = rings.each_ref().map(|(name, ring)| placed(ring, name, ad, 0));
+            assert_eq!(facts(&mut edge, "demo", &demo), [1; 4]);
+            assert_eq!(facts(&mut edge, "other", &other), [1; 4]);
+            assert_eq!(facts(&mut edge, "other", &demo), [0; 4]);
+            assert_eq!(facts(&mut edge, "demo", &other), [0; 4]);
+            let aged = |ago| placed(&rings[0].1, "demo", ad, ago);
+            assert_eq!(facts(&mut edge, "demo", &aged(limits::TOKEN_LIFE_MS)), [1; 4], "as old as one may be");
+            assert_eq!(facts(&mut edge, "demo", &aged(limits::TOKEN_LIFE_MS + 1)), [0; 4]);
+            for place in 0..demo.len() {
+                let flipped = |(at, c)| if at != place { c } else { if c == 'A' { 'B' } else { 'A' } };
+                let changed: String = demo.chars().enumerate().map(flipped).collect();
+                assert_eq!(facts(&mut edge, "demo", &changed), [0; 4], "{changed}");
+            }
+        }
+    }
+}
