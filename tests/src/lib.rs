@@ -36,6 +36,12 @@ pub fn within<T>(limit: Duration, what: &str, mut condition: impl FnMut() -> Opt
     }
 }
 
+/// Lets midnight pass, in UTC, where less than two minutes are left: for what counts once a day.
+pub fn well_before_midnight() {
+    const DAY_MS: u64 = 86_400_000;
+    within(Duration::from_secs(150), "a day has begun", || (DAY_MS - bare::now() % DAY_MS > 120_000).then_some(()));
+}
+
 /// A process that ends with its holder, also where that is never made as something before it fails.
 #[derive(Debug)]
 pub struct Process(std::process::Child, Signal);

@@ -3,7 +3,7 @@
 
 use causeway_tests::browser::Browser;
 use causeway_tests::world::World;
-use causeway_tests::{eventually, run};
+use causeway_tests::{eventually, run, well_before_midnight};
 use serde_json::{Value, json};
 
 fn main() {
@@ -34,9 +34,9 @@ fn text(decision: &Value, name: &str) -> String {
     decision[name].as_str().unwrap_or_else(|| unreachable!("no {name} in {decision}")).to_owned()
 }
 
-/// What the origin counts of the house ad, whose codes are 0.
+/// What the origin counts of the house ad, whose codes are 0: of today and yesterday, as a test may begin before midnight.
 fn count(world: &World, visitor: &str, over: &Value) -> u64 {
-    let mut ask = json!({ "visitor": visitor, "actions": ["impression"], "last": { "interval": 1, "unit": "days" }, "level": "ad", "ids": [0] });
+    let mut ask = json!({ "visitor": visitor, "actions": ["impression"], "last": { "interval": 2, "unit": "days" }, "level": "ad", "ids": [0] });
     if let (Some(ask), Some(over)) = (ask.as_object_mut(), over.as_object()) {
         ask.extend(over.clone());
     }
@@ -49,6 +49,7 @@ fn counted(world: &World, visitor: &str, over: &Value, wanted: u64) {
 }
 
 fn verbs(world: &World) {
+    well_before_midnight();
     let browser = world.browser();
     let (visitor, decisions) = page(&browser, 1);
     let [decision] = decisions.as_slice() else { unreachable!() };
@@ -229,6 +230,7 @@ fn no_permission(world: &World) {
 
 fn explained(world: &World) {
     const CONSENTS: &str = "CPXxRfAPXxRfAAfKABENB-CgALAAAAAAAAYgAAAAAAAA";
+    well_before_midnight();
     let cap = json!([{ "action": "impression", "limit": 1, "window": { "interval": 1, "unit": "days" } }]);
     let ad = |id: &str| json!({ "id": id, "ad_group": id, "creative": {}, "landing": "https://shop.example/" });
     let campaign = |id: &str, caps: Value| json!({ "id": id, "advertiser": "shop", "caps": caps });
