@@ -258,6 +258,21 @@ fn s4_11_shares_that_move_take_new_people_and_leave_those_who_saw_an_arm_in_it()
 }
 
 #[test]
+fn s4_11_shares_go_with_the_arms_in_whatever_order_the_file_lists_them() {
+    let mut ads = tested();
+    ads["experiment"][0]["arm"].as_array_mut().unwrap().reverse();
+    let mut page = Page::with(ads);
+    page.share(5, &[3_000, 6_000, 0]);
+    let arms: BTreeSet<String> = (0..50)
+        .filter_map(|_| {
+            page.cookies.clear();
+            page.arm().as_str().map(str::to_owned)
+        })
+        .collect();
+    assert_eq!(arms, ["low".to_owned()].into());
+}
+
+#[test]
 fn s4_06_a_persons_earliest_exposure_decides_and_a_browser_tells_its_own_once() {
     let mut page = Page::new();
     page.view();

@@ -77,13 +77,13 @@ fn checked(names: &Dictionary, name: &str, json: &Json) -> Result<Value, (&'stat
 }
 
 /// The earliest time that a write may have to come after what it is about, where an edge's clock that runs ahead has put that
-/// after now.
+/// after now: also of the person's other visitors, as the newest write is the person's.
 ///
 /// # Errors
 /// [`StoreError`].
 pub fn after(view: &View<'_>, visitor: &Visitor, write: &Write) -> Result<Millis, StoreError> {
     let mut dictionary = names::load(view.conn, visitor.tenant)?;
-    let map = read::attribute_map(view, visitor, &mut dictionary)?;
+    let map = of_person(view, visitor, &mut dictionary)?;
     let tokens = write.set.keys().chain(&write.remove).filter_map(|name| dictionary.find(name));
     Ok(tokens.filter_map(|(token, _)| map.written(token)).max().map_or(0, |at| at + 1))
 }
@@ -95,15 +95,20 @@ pub fn after(view: &View<'_>, visitor: &Visitor, write: &Write) -> Result<Millis
 pub fn describe(view: &View<'_>, visitor: &Visitor) -> Result<Json, StoreError> {
     let mut dictionary = names::load(view.conn, visitor.tenant)?;
     let own = read::attribute_map(view, visitor, &mut dictionary)?;
-    let mut person = AttributeMap::default();
-    for member in read::members(view, visitor, limits::PERSON_VISITORS)? {
-        person = person.join(read::attribute_map(view, &member, &mut dictionary)?);
-    }
+    let person = of_person(view, visitor, &mut dictionary)?;
     Ok(json!({
         "visitor": visitor.visitor.to_string(),
         "own": by_name(&own, &dictionary),
         "view": by_name(&person, &dictionary),
     }))
+}
+
+fn of_person(view: &View<'_>, visitor: &Visitor, dictionary: &mut Dictionary) -> Result<AttributeMap, StoreError> {
+    let mut person = AttributeMap::default();
+    for member in read::members(view, visitor, limits::PERSON_VISITORS)? {
+        person = person.join(read::attribute_map(view, &member, dictionary)?);
+    }
+    Ok(person)
 }
 
 /// Attributes by their names, as JSON values.

@@ -32,7 +32,7 @@ use causeway_origin::erase::{journal::Journal, replay};
 use causeway_origin::group::Rules;
 use causeway_origin::store::StoreError;
 use causeway_origin::tenants::{Known, Tenants};
-use causeway_origin::{clock, keyfile, serve, store};
+use causeway_origin::{clock, keyfile, log, serve, store};
 use causeway_shared::ids::VisitorId;
 use causeway_shared::keys::Keys;
 use clap::{Args, Parser, Subcommand};
@@ -93,7 +93,8 @@ impl Opened {
         let journal = if ready { Journal::beside(&config.data) } else { Journal::open(&config.data) }?;
         let rules = Rules::of(&config, tenants, journal);
         if !ready {
-            replay(&mut conn, &config.data, &rules, clock::given()?)?;
+            let in_log = log::newest(&config.data, store::Counters::load(&conn)?.folded())?;
+            replay(&mut conn, &rules, clock::given()?, in_log)?;
         }
         Ok(Self { _writing: writing, config, conn, rules })
     }

@@ -23,7 +23,7 @@ use crate::intake::{Checked, Record};
 use crate::link;
 use crate::metrics::Metrics;
 use crate::publish::Subject;
-use crate::store::{Counters, StoreError, TenantNo, signed, unsigned, visitor_at};
+use crate::store::{StoreError, TenantNo, signed, unsigned, visitor_at};
 use crate::tenants::Known;
 use journal::Journal;
 
@@ -325,11 +325,12 @@ pub fn reach(
 }
 
 /// Applies the journal's erasures that the store does not know – it came back from a backup, or the process ended between
-/// the two – and gives how many there were. To be called before anything is read or published.
+/// the two – and gives how many there were. `in_log` is the newest record that the log may hold of whom they take. To be called
+/// before anything is read or published.
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn replay(conn: &mut Connection, data: &Path, rules: &Rules, given: Given) -> Result<usize, StoreError> {
+pub fn replay(conn: &mut Connection, rules: &Rules, given: Given, in_log: u64) -> Result<usize, StoreError> {
     adopt(conn, rules)?;
     let (mut unknown, mut of_nobody) = (Vec::new(), 0_u64);
     rules.journal.each(|name, fact| {
@@ -354,8 +355,6 @@ pub fn replay(conn: &mut Connection, data: &Path, rules: &Rules, given: Given) -
             }
         }
         tx.commit()?;
-        // What waits in the log may be of who goes.
-        let in_log = crate::log::newest(data, Counters::load(conn)?.folded())?;
         let record = Record { in_log, ..Record::said(unknown, Said::by("journal")) };
         group::commit(conn, rules, &Metrics::default(), given, &[Arc::new(record)], &[])?;
     }

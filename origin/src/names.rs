@@ -120,6 +120,23 @@ mod tests {
     }
 
     #[test]
+    fn s4_08_what_is_written_of_a_person_comes_after_what_a_clock_ahead_said_of_another_browser() {
+        let mut origin = Origin::new();
+        let logins = [1, 2].map(|v| origin.login(visitor(v), 9, NOW, "ann"));
+        let ahead = said(visitor(1), 300_000, &json!({ "tier": "gold" }));
+        origin.send("demo", &[logins.to_vec(), vec![ahead]].concat());
+        let write: crate::attributes::Write = serde_json::from_value(json!({ "set": { "tier": "silver" } })).unwrap();
+        let of = origin.row("demo", visitor(2));
+        let at = crate::attributes::after(&crate::read::View::folded(&origin.conn), &of, &write).unwrap();
+        origin.now = NOW + 60_000;
+        let silver = said(visitor(2), u32::try_from(at - NOW).unwrap(), &json!({ "tier": "silver" }));
+        origin.admin("demo", &[silver]);
+        let view = crate::read::View::folded(&origin.conn);
+        let shown = crate::attributes::describe(&view, &origin.row("demo", visitor(1))).unwrap();
+        assert_eq!(shown["view"], json!({ "tier": "silver" }));
+    }
+
+    #[test]
     fn s4_09_names_get_tokens_in_the_order_of_their_first_use_and_keep_them() {
         let mut origin = Origin::new();
         let (a, b) = (visitor(1), visitor(2));

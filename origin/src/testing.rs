@@ -264,8 +264,8 @@ impl Origin {
 
     /// Applies the journal, as a start does.
     pub(crate) fn replay(&mut self, given: Given) -> Result<usize, StoreError> {
-        let data = self.data().to_owned();
-        crate::erase::replay(&mut self.conn, &data, &self.rules, given)
+        let in_log = crate::log::newest(self.data(), store::Counters::load(&self.conn)?.folded())?;
+        crate::erase::replay(&mut self.conn, &self.rules, given, in_log)
     }
 
     /// A proven login of a visitor as a member of `demo`.

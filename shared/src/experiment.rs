@@ -77,19 +77,19 @@ impl Experiment {
 
     /// The arm that a person is drawn into; `None` for outside. An exposure on record wins over the draw.
     ///
-    /// `shares` are of 10,000, one an arm in the order of `arms`, as the origin's selection last gave them; where there are
-    /// not as many, those of the file hold. The control's buckets come first, so that a change of the other shares moves
+    /// `shares` are of 10,000, one an arm in the order of their codes, as the origin's selection last gave them; where there
+    /// are not as many, those of the file hold. The control's buckets come first, so that a change of the other shares moves
     /// nobody into the control or out of it.
     #[must_use]
     pub fn arm(&self, random: &PersonRandom, shares: &[u32]) -> Option<&Arm> {
-        let own: Vec<u32> = self.arms.iter().map(|arm| arm.share).collect();
-        let shares = if shares.len() == own.len() { shares } else { &own };
+        let place = |of: &Arm| self.arms.iter().filter(|arm| arm.code < of.code).count();
+        let given = |arm: &Arm| shares.get(place(arm)).filter(|_| shares.len() == self.arms.len());
         let bucket = u64::from(random.bucket(Purpose::Experiment(&self.id)));
-        let arms = || self.arms.iter().zip(shares);
+        let arms = || self.arms.iter().map(|arm| (arm, given(arm).copied().unwrap_or(arm.share)));
         let in_order = arms().filter(|(arm, _)| arm.control).chain(arms().filter(|(arm, _)| !arm.control));
         let mut end = 0;
         in_order.into_iter().find_map(|(arm, share)| {
-            end += u64::from(*share);
+            end += u64::from(share);
             (bucket < end).then_some(arm)
         })
     }
@@ -144,7 +144,8 @@ pub fn arm_named<'e>(experiments: &'e [Experiment], name: &str) -> Option<(usize
     Some((place, experiment.arms.iter().find(|known| known.id == arm)?))
 }
 
-/// Shares that the origin's selection gave, by the experiment's code: of 10,000, one an arm in their order.
+/// Shares that the origin's selection gave, by the experiment's code: of 10,000, one an arm in the order of their codes, which
+/// stays when the file lists them in another.
 pub type Shares = BTreeMap<u32, Vec<u32>>;
 
 /// The code of the arm that a person is in, of each experiment in their order: the one it was exposed to first, else the one

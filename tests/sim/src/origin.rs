@@ -379,10 +379,13 @@ fn open(disk: &Disk, journal: &Disk, stage: usize, given: Given) -> Result<Life,
     let tenants = Tenants::open(&conn, &edge, keys)?;
     let journal = Journal::new(journal.open(journal::FILE)?)?;
     let rules = Arc::new(Rules { tenants, sibling_publish_ms: 60_000, kv_settled_ms: 120_000, journal });
-    erase::replay(&mut conn, &rules, given)?;
-    let folded = Counters::settled(&mut conn)?.folded();
+    let folded = Counters::load(&conn)?.folded();
     let log = Log::of(disk.open(log::FILE)?, folded)?;
-    let backlog = Backlog::of(folded, log.unfolded(folded, &rules.tenants)?);
+    let unfolded = log.unfolded(folded, &rules.tenants)?;
+    let in_log = unfolded.last().map_or(folded, |record| record.seq);
+    erase::replay(&mut conn, &rules, given, in_log)?;
+    let folded = Counters::settled(&mut conn)?.folded();
+    let backlog = Backlog::of(folded, unfolded);
     let taking = Taking::of(log, backlog.clone(), MOST_WAITING);
     let folding = Folding::of(conn, backlog, Arc::clone(&rules), Arc::new(Metrics::default()));
     Ok(Life { taking, folding, rules, sync_keys: keys.sync.clone(), pending: 0 })
