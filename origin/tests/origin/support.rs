@@ -92,16 +92,18 @@ impl Place {
         let log = std::fs::OpenOptions::new().create(true).append(true).open(self.path().join("log")).unwrap();
         let mut command = self.command(&["serve", "--ready-file"]);
         command.arg(&ready).env("CAUSEWAY_LOG", "debug").stdout(Stdio::null()).stderr(log);
-        let mut child = command.spawn().unwrap();
+        let keys = self.keys();
+        // Held from here on, so that one that does not get ready is killed.
+        let mut origin = Origin { child: command.spawn().unwrap(), address: String::new(), keys };
         let begun = Instant::now();
         while !ready.exists() {
             assert!(begun.elapsed() < Duration::from_secs(30), "not ready: {}", self.log());
-            assert!(child.try_wait().unwrap().is_none(), "it ended: {}", self.log());
+            assert!(origin.child.try_wait().unwrap().is_none(), "it ended: {}", self.log());
             std::thread::yield_now();
         }
         let said: Value = serde_json::from_slice(&std::fs::read(&ready).unwrap()).unwrap();
-        let address = said["url"].as_str().unwrap().strip_prefix("http://").unwrap().to_owned();
-        Origin { child, address, keys: self.keys() }
+        said["url"].as_str().unwrap().strip_prefix("http://").unwrap().clone_into(&mut origin.address);
+        origin
     }
 
     pub(crate) fn log(&self) -> String {
