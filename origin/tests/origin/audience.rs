@@ -232,7 +232,9 @@ fn s4_04_an_audience_that_is_due_is_refreshed_by_itself_and_nothing_runs_before(
         assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", runs(&place));
     }
     drop(origin);
-    drop(place.serve());
+    let before = place.rhythm_due();
+    let _origin = place.serve();
+    place.looked(before);
     assert_eq!(runs(&place).len(), 2, "it is not due at this start: {:?}", runs(&place));
 }
 

@@ -1,5 +1,7 @@
 //! Backups and their return.
 
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
 use causeway_shared::ids::Version;
 use causeway_shared::wire::sync::SyncRequest;
 
@@ -72,21 +74,35 @@ fn a_backup_taken_while_facts_come_holds_what_was_acknowledged_before_it() {
     let place = Place::new();
     let origin = place.serve();
     let to = place.path().join("backup");
-    std::thread::scope(|scope| {
-        let sending =
-            scope.spawn(|| (0..400).for_each(|n| drop(origin.sync(&crate::support::request(&[page(visitor(n), n)])))));
+    let (acknowledged, over) = (AtomicU32::new(0), AtomicBool::new(false));
+    let send = || {
+        for n in (0..5_000).take_while(|_| !over.load(Ordering::SeqCst)) {
+            origin.sync(&crate::support::request(&[page(visitor(n), n)]));
+            acknowledged.store(n + 1, Ordering::SeqCst);
+        }
+    };
+    let before = std::thread::scope(|scope| {
+        let sending = scope.spawn(send);
+        while acknowledged.load(Ordering::SeqCst) < 100 {
+            assert!(!sending.is_finished(), "it cannot send");
+            std::thread::yield_now();
+        }
+        let before = acknowledged.load(Ordering::SeqCst);
         place.json(&["backup", "--to", to.to_str().unwrap()]);
-        sending.join().unwrap();
+        over.store(true, Ordering::SeqCst);
+        before
     });
+    let all = acknowledged.into_inner();
     // The facts of one thread come in order: what the backup holds is all up to some point.
     drop(origin);
     place.json(&["restore", "--from", to.to_str().unwrap(), "--yes"]);
     let token = place.token("viewer");
     let origin = place.serve();
     let known = |n| origin.admin(&token, &format!("visitors/{}?tenant=demo", visitor(n))).status == 200;
-    let held: Vec<bool> = (0..400).map(known).collect();
-    let first_gap = held.iter().position(|held| !held).unwrap_or(400);
-    assert!(held.iter().skip(first_gap).all(|held| !held), "a gap in what was acknowledged");
+    let held: Vec<bool> = (0..all).map(known).collect();
+    let up_to = held.iter().take_while(|held| **held).count();
+    assert!(held.iter().skip(up_to).all(|held| !held), "a gap in what was acknowledged");
+    assert!((before as usize..=all as usize).contains(&up_to), "{up_to} of {before} to {all}");
 }
 
 #[test]
