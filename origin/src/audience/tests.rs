@@ -87,24 +87,29 @@ fn joins(of: VisitorId, n: u32, at: Millis, segment: u32, hours: u32) -> Fact {
 fn field_08_and_18_a_merge_and_an_unlink_move_membership_with_the_next_step() {
     let mut world = World::new();
     let (a, b) = (visitor(1), visitor(2));
+    // The first is the older, and the person's once both are one: what the second was in is not to stay with it.
     world.origin.send("demo", &[page(a, 1, NOW), joins(a, 2, NOW, 7, 48), page(b, 1, NOW), purchase(b, 2, NOW, 5)]);
+    world.origin.send("demo", &[joins(b, 5, NOW, 8, 48)]);
     world.follow();
     let (buyers, in_seven) = (json!({"events.purchase": {"$count": {"$gte": 1}}}), json!({"segments": 7}));
-    let both = json!({"$and": [buyers, in_seven]});
+    let (in_eight, both) = (json!({"segments": 8}), json!({"$and": [buyers, in_seven, {"segments": 8}]}));
     assert_eq!((world.members(&buyers), world.members(&in_seven), world.count(&both)), (vec![b], vec![a], 0));
+    assert_eq!((world.members(&in_eight), world.count(&in_eight)), (vec![b], 1));
     let logins = [world.origin.login(a, 3, NOW, "ann"), world.origin.login(b, 3, NOW, "ann")];
     world.origin.send("demo", &logins);
     world.follow();
     assert_eq!((world.members(&buyers), world.members(&both), world.count(&json!({}))), (vec![a], vec![a], 1));
+    assert_eq!((world.members(&in_eight), world.count(&in_eight)), (vec![a], 1));
     assert_eq!(world.count(&json!({"devices": 2})), 1);
     let id = world.origin.member("demo", "ann");
     let over = fact(b, 4, NOW + 1, What::Cancellation { id });
     world.origin.admin("demo", &[over]);
     world.follow();
     assert_eq!((world.members(&buyers), world.members(&in_seven), world.count(&both)), (vec![b], vec![a], 0));
+    assert_eq!((world.members(&in_eight), world.count(&in_eight)), (vec![b], 1));
     world.origin.send("demo", &[withdrawal(a, NOW + 2)]);
     world.follow();
-    assert_eq!((world.count(&in_seven), world.count(&json!({}))), (0, 1));
+    assert_eq!((world.count(&in_seven), world.count(&in_eight), world.count(&json!({}))), (0, 1, 1));
 }
 
 #[test]
