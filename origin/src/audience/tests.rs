@@ -2,6 +2,7 @@
 
 use causeway_shared::attributes::Value;
 use causeway_shared::bucket::BUCKETS;
+use causeway_shared::columns::Measure;
 use causeway_shared::fact::{Fact, Scope, What};
 use causeway_shared::ids::{FactId, Millis, VisitorId};
 use causeway_shared::random::Random;
@@ -9,6 +10,7 @@ use causeway_shared::segments::{SegmentId, State};
 use causeway_shared::time::HourStamp;
 use serde_json::{Value as Json, json};
 
+use super::answer::Sampling;
 use super::follow::Follower;
 use super::{Audience, answer, person};
 use crate::store::PersonNo;
@@ -110,6 +112,48 @@ fn field_08_and_18_a_merge_and_an_unlink_move_membership_with_the_next_step() {
     world.origin.send("demo", &[withdrawal(a, NOW + 2)]);
     world.follow();
     assert_eq!((world.count(&in_seven), world.count(&in_eight), world.count(&json!({}))), (0, 1, 1));
+}
+
+#[test]
+fn field_18_an_estimate_looks_at_some_keeps_whom_it_had_and_its_interval_holds_the_count() {
+    let mut world = World::new();
+    // A third is in a segment, a sixth bought twice, which columns leave to the store; another sixth once.
+    let of = |n: u32| match n % 6 {
+        0 | 2 => joins(visitor(n), 2, NOW, 7, 48),
+        1 | 3 => page(visitor(n), 2, NOW),
+        _ => purchase(visitor(n), 2, NOW - HOUR_MS, 5),
+    };
+    let again = |n: u32| purchase(visitor(n), 3, NOW - 2 * HOUR_MS, 5);
+    let mut facts: Vec<Fact> = (0..3_000).flat_map(|n| [page(visitor(n), 1, NOW), of(n)]).collect();
+    facts.extend((4..3_000).step_by(6).map(again));
+    facts.chunks(500).for_each(|some| drop(world.origin.send("demo", some)));
+    world.follow();
+    let tenant = world.origin.tenant("demo");
+    let (conn, audience, now) = (&world.origin.conn, &world.audience, world.origin.now);
+    let bought = json!({"events.purchase": {"$count": {"$gte": 2}, "within": {"interval": 10, "unit": "hours"}}});
+    let document = json!({"$or": [{"segments": 7}, bought]});
+    let filter = answer::filter(conn, tenant, &document).unwrap().unwrap();
+    assert_eq!(answer::exact(audience, conn, tenant.no, &filter, now).unwrap(), (1_500, 3_000, now));
+    let whole = answer::count(audience, tenant.no, &filter, &(0..BUCKETS), None, now).unwrap();
+    assert_eq!((whole.sure, whole.unsure.len() >= 500), (1_000, true), "{}", whole.unsure.len());
+    for random in [0, 5_000, 123_456_789, u64::MAX] {
+        let (sampling, mut looks) = (Sampling { precision: 0.03, measure: Some(Measure::Pages), random }, Vec::new());
+        answer::estimate(audience, conn, tenant.no, &filter, &sampling, now, |look| looks.push(look)).unwrap();
+        let [.., last] = looks.as_slice() else { unreachable!() };
+        assert!(looks.len() > 1 && last.look.sampled() < 3_000, "{random}: {looks:?}");
+        assert!(looks.iter().rev().skip(1).all(|look| !look.is_last) && last.is_last, "{random}: {looks:?}");
+        for (one, next) in looks.iter().zip(&looks[1..]) {
+            let (inner, outer) = (one.buckets, next.buckets);
+            assert!(outer.0 <= inner.0 && inner.1 <= outer.1 && outer.1 - outer.0 > inner.1 - inner.0, "{looks:?}");
+            assert!(one.look.sampled() <= next.look.sampled() && one.look.found() <= next.look.found(), "{looks:?}");
+        }
+        let size = last.look.size();
+        assert!((size.least..=size.most).contains(&1_500) && size.share.half_width() <= 0.03, "{random}: {size:?}");
+        // Who is meant has one page, and nobody else.
+        let total = last.look.total(&last.moments).unwrap();
+        assert_eq!((last.moments.found, last.moments.sum), (last.look.found(), last.look.found().into()));
+        assert!(total.low <= 1_500.0 && 1_500.0 <= total.high, "{random}: {total:?}");
+    }
 }
 
 #[test]
