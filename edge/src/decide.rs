@@ -207,6 +207,7 @@ pub(crate) fn wants_unit(
     Some((campaign, units::ask(visit, who, campaign)?))
 }
 
+#[inline(never)]
 fn first_wanted(visit: &Visit, who: &Recognised, granted: &[u8]) -> Option<u32> {
     let Call::Decide(call) = &visit.call else { return None };
     if visit.units.values().all(|holding| *holding != Holding::May) {

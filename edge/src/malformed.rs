@@ -2,39 +2,31 @@
 //!
 //! A deserialiser knows line and column alone. To note the path on the way would cost every call that is well formed.
 
-use std::fmt::Write as _;
-
 /// A path longer than this names nothing that anybody asked for.
 const PATH_BYTES: usize = 256;
-
-/// What the reader was in.
-enum In<'a> {
-    Array(usize),
-    Object(&'a str),
-}
+/// What an array has in a key's place.
+const ARRAY: &str = "[";
 
 /// The path to where the reader of `text` stopped; `None` at the text's top, and where the error says no place.
 #[cold]
 pub(crate) fn field(text: &str, error: &serde_json::Error) -> Option<String> {
     let line = text.split_inclusive('\n').take(error.line().checked_sub(1)?).map(str::len).sum::<usize>();
     let read = text.get(..(line + error.column()).min(text.len()))?;
-    let mut open: Vec<In<'_>> = Vec::new();
+    // The arrays and objects that the reader was in: the key that was read last, and how many values were before.
+    let mut open: Vec<(&str, usize)> = Vec::new();
     let mut at = 0;
     while let Some(byte) = read.as_bytes().get(at) {
         at += 1;
-        match byte {
-            b'[' => open.push(In::Array(0)),
-            b'{' => open.push(In::Object("")),
-            b']' | b'}' => drop(open.pop()),
-            b',' => match open.last_mut() {
-                Some(In::Array(index)) => *index += 1,
-                Some(In::Object(key)) => *key = "",
-                None => {}
-            },
-            b'"' => {
+        match (byte, open.last_mut()) {
+            (b'[', _) => open.push((ARRAY, 0)),
+            (b'{', _) => open.push(("", 0)),
+            (b']' | b'}', _) => drop(open.pop()),
+            (b',', Some((ARRAY, before))) => *before += 1,
+            (b',', Some((key, _))) => *key = "",
+            (b'"', within) => {
                 let inside = read.get(at..)?;
                 let end = closing(inside);
-                if let (Some(In::Object(key @ "")), Some(end)) = (open.last_mut(), end) {
+                if let (Some((key @ "", _)), Some(end)) = (within, end) {
                     *key = inside.get(..end)?;
                 }
                 at += end.map_or(inside.len(), |end| end + 1);
@@ -43,13 +35,12 @@ pub(crate) fn field(text: &str, error: &serde_json::Error) -> Option<String> {
         }
     }
     let mut path = String::new();
-    for part in open {
-        match part {
-            In::Array(index) => drop(write!(path, "[{index}]")),
-            In::Object("") => {}
-            In::Object(key) if path.is_empty() => path.push_str(key),
-            In::Object(key) => drop(write!(path, ".{key}")),
-        }
+    for (key, before) in open {
+        path += &match key {
+            ARRAY => format!("[{before}]"),
+            key if path.is_empty() || key.is_empty() => key.to_owned(),
+            key => format!(".{key}"),
+        };
     }
     (1..=PATH_BYTES).contains(&path.len()).then_some(path)
 }

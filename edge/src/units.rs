@@ -1,8 +1,6 @@
 //! Limited offers at the edge: which units a request's person may see, what the object of its bucket range is asked, and
 //! what such an object does with a call.
 
-use std::collections::BTreeSet;
-
 use litemap::LiteMap;
 
 use causeway_shared::catalogue::Limited;
@@ -40,16 +38,19 @@ pub(crate) fn holdings(visit: &Visit, who: &Recognised) -> LiteMap<u32, Holding>
 
 /// Limited offers of which somebody was told that no unit is left, by tenant, campaign and how many there were.
 #[derive(Debug, Default)]
-pub(crate) struct Empty(BTreeSet<(TenantId, u32, u32)>);
+pub(crate) struct Empty(Vec<(TenantId, u32, u32)>);
 
 impl Empty {
     pub(crate) fn keep(&mut self, visit: &Visit, campaign: u32) {
         if self.0.len() >= limits::EMPTY_OFFERS {
             self.0.clear();
         }
-        self.0.extend(Self::named(visit, campaign));
+        if !self.holds(visit, campaign) {
+            self.0.extend(Self::named(visit, campaign));
+        }
     }
 
+    #[inline(never)]
     pub(crate) fn holds(&self, visit: &Visit, campaign: u32) -> bool {
         !self.0.is_empty() && Self::named(visit, campaign).is_some_and(|named| self.0.contains(&named))
     }

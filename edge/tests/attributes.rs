@@ -45,8 +45,7 @@ impl World {
         let proof = json!([{ "kid": "p", "alg": "HS256", "key": "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=" }]);
         let proof = serde_json::from_value(proof).unwrap();
         let demo = TenantKeys { cookie: ring(1), alternate: ring(2), proof, ..TenantKeys::default() };
-        let keys =
-            Keys { sync: ring(3), explain: None, tenants: [("demo".to_owned(), demo)].into(), ..Keys::default() };
+        let keys = Keys { sync: ring(3), explain: None, tenants: [("demo".to_owned(), demo)].into() };
         let config = json!({ "tenant": [{
             "name": "demo", "hosts": ["localhost"], "dev": true, "no_signal": "allow", "proof_header": "x-proof",
             "kinds": [{ "name": "member", "code": 1, "unique": true }], "attribute_names": policy,

@@ -77,12 +77,8 @@ impl Page {
         let ring = |seed| KeyRing(vec![Key { id: 1, stage: Stage::Active, secret: secret(seed).into() }]);
         let explain = own.map(str::to_owned);
         let demo = TenantKeys { cookie: ring(1), alternate: ring(2), explain, ..TenantKeys::default() };
-        let keys = Keys {
-            sync: ring(3),
-            explain: Some(EXPLAIN.to_owned()),
-            tenants: [("demo".to_owned(), demo)].into(),
-            ..Keys::default()
-        };
+        let keys =
+            Keys { sync: ring(3), explain: Some(EXPLAIN.to_owned()), tenants: [("demo".to_owned(), demo)].into() };
         let config = json!({ "tenant": [{
             "name": "demo", "hosts": ["localhost"], "dev": true, "no_signal": "allow", "origins": ["https://www.pub.example"],
             "kinds": [{ "name": "member", "code": 1, "unique": true }], "house_ad": { "id": "house" },

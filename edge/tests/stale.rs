@@ -29,8 +29,7 @@ impl Isolate {
         let secret = |seed: u8| std::array::from_fn(|i| u8::try_from(i * 7).unwrap() ^ seed);
         let ring = |seed| KeyRing(vec![Key { id: 1, stage: Stage::Active, secret: secret(seed).into() }]);
         let demo = TenantKeys { cookie: ring(1), alternate: ring(2), ..TenantKeys::default() };
-        let keys =
-            Keys { sync: ring(3), explain: None, tenants: [("demo".to_owned(), demo)].into(), ..Keys::default() };
+        let keys = Keys { sync: ring(3), explain: None, tenants: [("demo".to_owned(), demo)].into() };
         let config = json!({ "tenant": [{
             "name": "demo", "hosts": ["localhost"], "no_signal": "allow", "house_ad": { "id": "house" },
         }] });

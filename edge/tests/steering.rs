@@ -74,7 +74,7 @@ impl Page {
         let ring = |seed| KeyRing(vec![Key { id: 1, stage: Stage::Active, secret: secret(seed).into() }]);
         let demo = TenantKeys { cookie: ring(1), alternate: ring(2), ..TenantKeys::default() };
         let explain = Some(EXPLAIN.to_owned());
-        let keys = Keys { sync: ring(3), explain, tenants: [("demo".to_owned(), demo)].into(), ..Keys::default() };
+        let keys = Keys { sync: ring(3), explain, tenants: [("demo".to_owned(), demo)].into() };
         let config = json!({ "tenant": [{ "name": "demo", "hosts": ["localhost"], "no_signal": "allow" }] });
         let engine = Engine::configure(&config.to_string(), &serde_json::to_string(&keys).unwrap()).unwrap();
         let tenant: TenantId = "demo".parse().unwrap();

@@ -23,7 +23,7 @@ fn edge(rings: &[(&str, KeyRing); 2]) -> Engine {
     let keys = |ring: &KeyRing| TenantKeys { cookie: ring.clone(), alternate: ring.clone(), ..TenantKeys::default() };
     let config = json!({ "tenant": rings.each_ref().map(|(name, _)| tenant(name)) });
     let tenants = rings.iter().map(|(name, ring)| ((*name).to_owned(), keys(ring))).collect();
-    let keys = Keys { sync: ring(9), tenants, ..Keys::default() };
+    let keys = Keys { sync: ring(9), explain: None, tenants };
     Engine::configure(&config.to_string(), &serde_json::to_string(&keys).unwrap()).unwrap()
 }
 

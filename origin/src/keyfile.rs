@@ -2,6 +2,7 @@
 //!
 //! The steps are pure functions on [`Keys`]; [`load`] and [`save`] are the file.
 
+use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
@@ -9,8 +10,9 @@ use std::path::{Path, PathBuf};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use causeway_shared::config::{EdgeConfig, Problem};
-use causeway_shared::keys::{Key, KeyRing, Keys, ProofAlg, ProofKey, Stage};
+use causeway_shared::keys::{Key, KeyRing, Keys, ProofAlg, ProofKey, Stage, TenantKeys};
 use causeway_shared::limits;
+use serde::{Deserialize, Serialize};
 
 use crate::config::lines;
 use crate::store::make_folder;
@@ -93,6 +95,46 @@ pub enum Rotated {
     },
 }
 
+/// The key file.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Whole", into = "Whole")]
+pub struct File {
+    /// The keys.
+    pub keys: Keys,
+    /// The highest number of a key that was dropped before it was ever active: a number that browsers or the KV have met never
+    /// names another secret. Edges have no use for it.
+    pub dropped: u8,
+}
+
+/// As it is written.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Whole {
+    sync: KeyRing,
+    #[serde(default)]
+    explain: Option<String>,
+    tenants: BTreeMap<String, TenantKeys>,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    dropped: u8,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the form serde asks for")]
+fn is_zero(number: &u8) -> bool {
+    *number == 0
+}
+
+impl From<Whole> for File {
+    fn from(Whole { sync, explain, tenants, dropped }: Whole) -> Self {
+        Self { keys: Keys { sync, explain, tenants }, dropped }
+    }
+}
+
+impl From<File> for Whole {
+    fn from(File { keys: Keys { sync, explain, tenants }, dropped }: File) -> Self {
+        Self { sync, explain, tenants, dropped }
+    }
+}
+
 /// Reads the key file and refuses weak or missing keys.
 ///
 /// # Errors
@@ -103,11 +145,19 @@ pub fn load_checked(path: &Path, edge: &EdgeConfig) -> Result<Keys, KeyError> {
     if problems.is_empty() { Ok(keys) } else { Err(KeyError::Problems { path: path.to_owned(), problems }) }
 }
 
-/// Reads the key file as it is.
+/// Reads the keys of the key file as they are.
 ///
 /// # Errors
 /// [`KeyError::Read`], [`KeyError::Parse`].
 pub fn load(path: &Path) -> Result<Keys, KeyError> {
+    Ok(load_file(path)?.keys)
+}
+
+/// Reads the key file as it is.
+///
+/// # Errors
+/// [`KeyError::Read`], [`KeyError::Parse`].
+pub fn load_file(path: &Path) -> Result<File, KeyError> {
     let text = std::fs::read_to_string(path).map_err(|source| KeyError::Read { path: path.to_owned(), source })?;
     serde_json::from_str(&text).map_err(|e| KeyError::Parse {
         path: path.to_owned(),
@@ -147,11 +197,11 @@ pub fn is_exposed(path: &Path) -> bool {
 ///
 /// # Errors
 /// [`KeyError::Write`]; the file before is then still whole.
-pub fn save(path: &Path, keys: &Keys) -> Result<(), KeyError> {
+pub fn save(path: &Path, file: &File) -> Result<(), KeyError> {
     let failed = |source| KeyError::Write { path: path.to_owned(), source };
     // A link goes on to point at the keys that are used.
     let path = &std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let text = serde_json::to_string_pretty(keys).map_err(|e| failed(e.into()))?;
+    let text = serde_json::to_string_pretty(file).map_err(|e| failed(e.into()))?;
     write_private(path, text.as_bytes()).map_err(failed)
 }
 
@@ -215,8 +265,8 @@ fn first_key(ring: &mut KeyRing, name: &str, made: &mut Vec<String>) -> Result<(
     Ok(())
 }
 
-/// One step of a rotation: without a next key makes one; with one, makes it the active key. `dropped` is the highest number of
-/// the ring that [`retire`] dropped.
+/// One step of a rotation: without a next key makes one; with one, makes it the active key. `dropped` is the highest number that
+/// [`retire`] dropped of any ring.
 ///
 /// # Errors
 /// [`KeyError::OldStays`] when an old key was not retired yet, [`KeyError::Random`], [`KeyError::Full`].
@@ -261,7 +311,7 @@ pub fn retire(ring: &mut KeyRing, id: Option<u8>, dropped: &mut u8) -> Result<u8
         Some(_) => {
             let Key { id, .. } = ring.0.remove(place);
             if ring.0.iter().all(|key| key.id < id) {
-                *dropped = id;
+                *dropped = id.max(*dropped);
             }
             Ok(id)
         }
@@ -351,13 +401,13 @@ mod tests {
     fn a_link_to_the_file_stays_one() {
         let folder = tempfile::tempdir().unwrap();
         let [link, real] = ["keys.json", "real.json"].map(|name| folder.path().join(name));
-        save(&real, &Keys::default()).unwrap();
+        save(&real, &File::default()).unwrap();
         std::os::unix::fs::symlink(&real, &link).unwrap();
         let mut keys = Keys::default();
         complete(&mut keys, &edge()).unwrap();
-        save(&link, &keys).unwrap();
+        save(&link, &File { keys: keys.clone(), dropped: 3 }).unwrap();
         assert!(link.is_symlink());
-        assert_eq!(load(&real).unwrap(), keys);
+        assert_eq!(load_file(&real).unwrap(), File { keys, dropped: 3 });
     }
 
     #[test]
@@ -366,8 +416,9 @@ mod tests {
         let path = folder.path().join("deep/keys.json");
         let mut keys = Keys::default();
         complete(&mut keys, &edge()).unwrap();
-        save(&path, &keys).unwrap();
-        save(&path, &keys).unwrap();
+        let file = File { keys: keys.clone(), dropped: 0 };
+        save(&path, &file).unwrap();
+        save(&path, &file).unwrap();
         assert!(!is_exposed(&path));
         assert_eq!(load_checked(&path, &edge()).unwrap(), keys);
         let left: Vec<_> = std::fs::read_dir(path.parent().unwrap()).unwrap().collect();
@@ -381,7 +432,7 @@ mod tests {
         let mut keys = Keys::default();
         complete(&mut keys, &edge()).unwrap();
         keys.sync.0[0].secret = [7; 32].into();
-        save(&path, &keys).unwrap();
+        save(&path, &File { keys, dropped: 0 }).unwrap();
         let text = load_checked(&path, &edge()).unwrap_err().to_string();
         assert!(text.contains("sync: key 1 is weak"), "{text}");
         assert!(!text.contains("BwcH"));

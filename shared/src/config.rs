@@ -313,8 +313,8 @@ impl Tenant {
             if !is_origin(origin) {
                 found.say(
                     format!("{at}.origins[{j}]"),
-                    "an origin as browsers write it is needed, like https://www.pub.example: small letters (punycode for \
-                     others), no path, and no port that is the scheme's own",
+                    "an origin like https://www.pub.example is needed, as browsers write it: small letters, no path, no \
+                     default port",
                 );
             }
         }

@@ -161,10 +161,6 @@ pub struct Keys {
     pub explain: Option<String>,
     /// Keys by tenant name.
     pub tenants: std::collections::BTreeMap<String, TenantKeys>,
-    /// The highest number of a key that was dropped, by purpose (`sync`, `tenants.T.alternate`): a number that browsers or
-    /// the KV have met never names another secret.
-    #[serde(default, skip_serializing_if = "std::collections::BTreeMap::is_empty")]
-    pub dropped: std::collections::BTreeMap<String, u8>,
 }
 
 impl Keys {

@@ -220,7 +220,7 @@ pub fn keys() -> Keys {
         key: "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=".to_owned(),
     };
     let demo = TenantKeys { cookie: ring(1), alternate: ring(2), proof: vec![proof], ..TenantKeys::default() };
-    Keys { sync: ring(3), explain: None, tenants: [("demo".to_owned(), demo)].into(), ..Keys::default() }
+    Keys { sync: ring(3), explain: None, tenants: [("demo".to_owned(), demo)].into() }
 }
 
 fn config(no_signal: &str) -> EdgeConfig {

@@ -183,12 +183,7 @@ fn world(seed: u64) -> Value {
         }])
     };
     let demo = TenantKeys { cookie: ring(1), alternate: ring(2), proof: Vec::new(), ..TenantKeys::default() };
-    let keys = Keys {
-        sync: ring(3),
-        explain: Some(EXPLAIN.to_owned()),
-        tenants: [("demo".to_owned(), demo)].into(),
-        ..Keys::default()
-    };
+    let keys = Keys { sync: ring(3), explain: Some(EXPLAIN.to_owned()), tenants: [("demo".to_owned(), demo)].into() };
     let config = json!({ "tenant": [{
         "name": "demo", "hosts": ["localhost"], "no_signal": "allow", "house_ad": { "id": "house" }, "vocabulary": words(),
     }] });

@@ -21,6 +21,7 @@
 //! | `CAUSEWAY_WORKERD` | the `workerd` binary |
 //! | `CAUSEWAY_WRANGLER` | wrangler's entry, to be run by that Node |
 //! | `CAUSEWAY_CHROMIUM` | Chromium, for `tests/browser/` |
+//! | `CAUSEWAY_NO_SPARK` | set where Java or Python is missing: the export is not read by Spark |
 //! | `WASM_BINDGEN_BIN`, `WASM_OPT_BIN`, `ESBUILD_BIN` | what worker-build would download |
 //!
 //! `node_modules/.bin` is first on their `PATH`. `cargo xtask dev` installs and builds nothing when both

@@ -75,7 +75,6 @@ fn edge(common: &Common) -> anyhow::Result<()> {
     let config = common.load()?;
     let mut keys = keyfile::load_checked(&config.keys, &config.edge)?;
     keys.tenants.values_mut().for_each(|own| own.webhook = KeyRing::default());
-    keys.dropped.clear();
     let values =
         [("CAUSEWAY_CONFIG", serde_json::to_string(&config.edge)?), ("CAUSEWAY_KEYS", serde_json::to_string(&keys)?)];
     for (name, value) in values.iter().filter(|(_, value)| value.len() > VARIABLE_BYTES) {

@@ -1,8 +1,8 @@
 //! `causeway keys`. A secret is never printed.
 
 use anyhow::{Context as _, bail};
-use causeway_origin::keyfile::{self, KeyError, Rotated};
-use causeway_shared::keys::{KeyRing, Keys as Ring};
+use causeway_origin::keyfile::{self, File, KeyError, Rotated};
+use causeway_shared::keys::KeyRing;
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Value, json};
 
@@ -69,13 +69,13 @@ pub(super) fn run(command: &Keys, common: &Common) -> anyhow::Result<()> {
 fn init(common: &Common) -> anyhow::Result<()> {
     let config = common.load()?;
     let _alone = keyfile::lock(&config.keys)?;
-    let mut keys = match keyfile::load(&config.keys) {
-        Err(KeyError::Read { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => Ring::default(),
+    let mut file = match keyfile::load_file(&config.keys) {
+        Err(KeyError::Read { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => File::default(),
         other => other?,
     };
-    let made = keyfile::complete(&mut keys, &config.edge)?;
+    let made = keyfile::complete(&mut file.keys, &config.edge)?;
     if !made.is_empty() {
-        keyfile::save(&config.keys, &keys)?;
+        keyfile::save(&config.keys, &file)?;
     }
     let file = config.keys.display().to_string();
     let text = match made.len() {
@@ -153,7 +153,7 @@ fn change<T>(
 ) -> anyhow::Result<(T, Option<String>)> {
     let config = common.load()?;
     let _alone = keyfile::lock(&config.keys)?;
-    let mut keys = keyfile::load(&config.keys)?;
+    let keyfile::File { mut keys, mut dropped } = keyfile::load_file(&config.keys)?;
     let tenant = match (which.purpose, &which.tenant, config.edge.tenants.as_slice()) {
         (Purpose::Sync, None, _) => None,
         (Purpose::Sync, Some(_), _) => bail!("the sync key belongs to no tenant: leave --tenant out"),
@@ -175,11 +175,8 @@ fn change<T>(
             }
         }
     };
-    let name = which.purpose.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
-    let place = tenant.as_ref().map_or(name.clone(), |tenant| format!("tenants.{tenant}.{name}"));
-    let done = step(ring, keys.dropped.entry(place).or_default())?;
-    keys.dropped.retain(|_, number| *number > 0);
-    keyfile::save(&config.keys, &keys)?;
+    let done = step(ring, &mut dropped)?;
+    keyfile::save(&config.keys, &File { keys, dropped })?;
     Ok((done, tenant))
 }
 

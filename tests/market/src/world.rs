@@ -49,7 +49,7 @@ pub fn keys() -> Keys {
         KeyRing(vec![Key { id: 1, stage: Stage::Active, secret: secret.into() }])
     };
     let tenant = TenantKeys { cookie: ring(1), alternate: ring(2), proof: Vec::new(), ..TenantKeys::default() };
-    Keys { sync: ring(3), explain: None, tenants: [(TENANT.to_owned(), tenant)].into(), ..Keys::default() }
+    Keys { sync: ring(3), explain: None, tenants: [(TENANT.to_owned(), tenant)].into() }
 }
 
 /// An edge that has just begun.

@@ -138,7 +138,7 @@ fn keys_of(stage: usize) -> Keys {
         ..TenantKeys::default()
     };
     let tenants: BTreeMap<String, TenantKeys> = TENANTS.iter().map(ToString::to_string).zip((1..).map(of)).collect();
-    Keys { sync: ring(30), explain: Some(EXPLAIN.to_owned()), tenants, ..Keys::default() }
+    Keys { sync: ring(30), explain: Some(EXPLAIN.to_owned()), tenants }
 }
 
 /// The key that publishers sign proofs with.

@@ -189,7 +189,7 @@ fn keys() -> Keys {
         KeyRing(vec![Key { id: 1, stage: Stage::Active, secret: secret.into() }])
     };
     let tenant = TenantKeys { cookie: ring(2), alternate: ring(3), proof: Vec::new(), ..TenantKeys::default() };
-    Keys { sync: ring(1), explain: None, tenants: [(TENANT.to_owned(), tenant)].into(), ..Keys::default() }
+    Keys { sync: ring(1), explain: None, tenants: [(TENANT.to_owned(), tenant)].into() }
 }
 
 fn snapshot(own: VisitorId, unique: AltHash, now: Millis, more: impl Fn(Content) -> Content) -> Result<Snapshot> {
