@@ -42,12 +42,13 @@ pub(crate) struct Empty(Vec<(TenantId, u32, u32)>);
 
 impl Empty {
     pub(crate) fn keep(&mut self, visit: &Visit, campaign: u32) {
+        if self.holds(visit, campaign) {
+            return;
+        }
         if self.0.len() >= limits::EMPTY_OFFERS {
             self.0.clear();
         }
-        if !self.holds(visit, campaign) {
-            self.0.extend(Self::named(visit, campaign));
-        }
+        self.0.extend(Self::named(visit, campaign));
     }
 
     #[inline(never)]

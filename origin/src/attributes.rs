@@ -83,7 +83,8 @@ fn checked(names: &Dictionary, name: &str, json: &Json) -> Result<Value, (&'stat
 /// [`StoreError`].
 pub fn after(view: &View<'_>, visitor: &Visitor, write: &Write) -> Result<Millis, StoreError> {
     let mut dictionary = names::load(view.conn, visitor.tenant)?;
-    let map = of_person(view, visitor, &mut dictionary)?;
+    // Whoever put a write into the future was seen just now.
+    let map = of_person(view, visitor, limits::SNAPSHOT_VISITORS, &mut dictionary)?;
     let tokens = write.set.keys().chain(&write.remove).filter_map(|name| dictionary.find(name));
     Ok(tokens.filter_map(|(token, _)| map.written(token)).max().map_or(0, |at| at + 1))
 }
@@ -95,7 +96,7 @@ pub fn after(view: &View<'_>, visitor: &Visitor, write: &Write) -> Result<Millis
 pub fn describe(view: &View<'_>, visitor: &Visitor) -> Result<Json, StoreError> {
     let mut dictionary = names::load(view.conn, visitor.tenant)?;
     let own = read::attribute_map(view, visitor, &mut dictionary)?;
-    let person = of_person(view, visitor, &mut dictionary)?;
+    let person = of_person(view, visitor, limits::PERSON_VISITORS, &mut dictionary)?;
     Ok(json!({
         "visitor": visitor.visitor.to_string(),
         "own": by_name(&own, &dictionary),
@@ -103,9 +104,14 @@ pub fn describe(view: &View<'_>, visitor: &Visitor) -> Result<Json, StoreError> 
     }))
 }
 
-fn of_person(view: &View<'_>, visitor: &Visitor, dictionary: &mut Dictionary) -> Result<AttributeMap, StoreError> {
+fn of_person(
+    view: &View<'_>,
+    visitor: &Visitor,
+    most: usize,
+    dictionary: &mut Dictionary,
+) -> Result<AttributeMap, StoreError> {
     let mut person = AttributeMap::default();
-    for member in read::members(view, visitor, limits::PERSON_VISITORS)? {
+    for member in read::members(view, visitor, most)? {
         person = person.join(read::attribute_map(view, &member, dictionary)?);
     }
     Ok(person)

@@ -122,7 +122,7 @@ pub(crate) fn note_keys(
     Ok(())
 }
 
-/// Has an erasure wait for all that an earlier one of the same people still waits for.
+/// Has an erasure that was not done yet wait for all that an earlier one of the same people still waits for.
 pub(crate) fn wait_for(
     group: &Group<'_>,
     tenant: TenantNo,
@@ -131,8 +131,11 @@ pub(crate) fn wait_for(
 ) -> Result<(), StoreError> {
     const COPY: &str = "INSERT OR IGNORE INTO erasure_keys (tenant, receipt, kind, subject, after, written)
         SELECT tenant, ?2, kind, subject, after, written FROM erasure_keys
-        WHERE tenant = ?1 AND receipt = ?3 AND verified IS NULL";
-    group.tx.prepare_cached(COPY)?.execute((tenant.0, receipt.as_bytes(), earlier.as_bytes()))?;
+        WHERE tenant = ?1 AND receipt = ?3 AND verified IS NULL AND ifnull(written, ?4) > ?5";
+    // What was written long ago shows everywhere.
+    let settled = signed(group.now.saturating_sub(group.rules.kv_settled_ms));
+    let place = (tenant.0, receipt.as_bytes(), earlier.as_bytes(), signed(group.now).saturating_add(1), settled);
+    group.tx.prepare_cached(COPY)?.execute(place)?;
     Ok(())
 }
 

@@ -190,7 +190,7 @@ pub fn fold<'r>(group: &mut Group<'_>, records: &'r [impl AsRef<Record>]) -> Res
             folded.linking.push(Linking { tenant, visitor, facts });
         }
     }
-    // What a pair is called names both of its visitors: of one that is erased the other's half goes too.
+    // What a pair is called names both of its visitors: of one that is erased the other's half, which comes with it, goes too.
     for Linking { tenant, facts, .. } in &mut folded.linking {
         facts.retain(|fact| pair(fact).is_none_or(|id| !with_erased.contains(&(*tenant, id))));
     }

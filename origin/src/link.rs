@@ -44,7 +44,7 @@ pub struct Linked {
     /// Alternate ids (canonical) whose history ended, and until when.
     ended: BTreeSet<(TenantNo, AlternateId, Millis)>,
     /// Erasures that name whom, or what, an earlier one took, with that one: neither is done before it.
-    behind: BTreeSet<(TenantNo, FactId, FactId)>,
+    behind: Vec<(TenantNo, FactId, FactId)>,
 }
 
 /// A person whose membership is another now.
@@ -196,6 +196,7 @@ fn erased_before(
     let hashes = || also.iter().copied().chain([id.hash]);
     let Some((at, receipt)) = erase::id_erased(group.tx, tenant, id.kind, hashes())? else { return Ok(()) };
     let by = erasure::By { at, receipt };
+    let id = canonical(group.tx, tenant, id)?.unwrap_or(id);
     for hash in hashes() {
         if erase::id_erased(group.tx, tenant, id.kind, [hash])? != Some((at, receipt)) {
             for holder in erasure::end_id(group, tenant, id, hashes(), by, linked)? {
@@ -209,7 +210,6 @@ fn erased_before(
     // A browser that is another member's by now only saw the proof.
     let config = &group.rules.tenants.by_no(tenant)?.config;
     let held = held_unique(group.tx, tenant, visitor, |kind| config.is_unique(kind))?;
-    let id = canonical(group.tx, tenant, id)?.unwrap_or(id);
     if received <= at {
         linked.ended.insert((tenant, id, at));
     }

@@ -100,12 +100,12 @@ fn late(bare: &Bare) {
     within_150_ms((0..20).map(|_| call()).collect());
 }
 
-/// Half of them, and a quarter with 30 ms to spare. Where two cores are busy a few of twenty wait for one: of a worker that
+/// Three quarters of them, and half with 30 ms to spare. Where two cores are busy a few of twenty wait for one: of a worker that
 /// was right 16 took 103 to 115 ms, and four 152 to 242. One that waits for a read, or for another call, moves the median.
 fn within_150_ms(mut took: Vec<Duration>) {
     took.sort();
-    let [quarter, half] = [took[took.len() / 4], took[took.len() / 2]];
-    assert!(quarter < Duration::from_millis(120) && half < Duration::from_millis(150), "{took:?}");
+    let [half, most] = [took[took.len() / 2], took[took.len() * 3 / 4]];
+    assert!(half < Duration::from_millis(120) && most < Duration::from_millis(150), "{took:?}");
 }
 
 /// What `slow` gives, and the longest that a `quick` call took meanwhile.

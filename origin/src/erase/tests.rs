@@ -596,10 +596,14 @@ fn field_07_what_tied_others_to_an_erased_id_leads_nobody_back_to_them() {
         origin.send("demo", &[origin.login(visitor(4), 1, NOW, "bob")]);
         let erasure = of_member(&origin, "ann", NOW + 10);
         let back = origin.login(visitor(3), 1, NOW + 20, "ann");
-        let steps = [[tie.clone(), at_bob_s].to_vec(), vec![erasure], vec![back]];
+        let again = Fact { id: FactId::from_bytes([8; 16]), ..erasure.clone() };
+        let steps = [[tie.clone(), at_bob_s].to_vec(), vec![erasure.clone()], vec![back]];
         for step in [[0, 1, 2], [1, 0, 2], [1, 2, 0]][order] {
             origin.admin("demo", &steps[step]);
         }
+        // The queue brings it once more, and somebody asks once more: it is Bob's browser still.
+        origin.admin("demo", &[erasure]);
+        origin.admin("demo", &[again]);
         let bob = origin.member("demo", "bob");
         origin.admin("demo", &[fact(visitor(4), 3, NOW + 30, What::Cancellation { id: bob })]);
         assert_eq!(origin.person("demo", visitor(3)).members, [visitor(3)], "order {order}");

@@ -171,12 +171,13 @@ impl World {
 
     /// Every row of the tables that a job of visitors may change, in order.
     fn dump(&self) -> Vec<String> {
-        const TABLES: [&str; 13] = [
+        const TABLES: [&str; 14] = [
             "visitors",
             "actions",
             "fact_ids",
             "fact_ids_over",
             "purchases",
+            "purchases_unpaid",
             "evidence",
             "people",
             "cuts",

@@ -39,16 +39,18 @@ pub(super) fn apply(
     mut going: Going,
     linked: &mut Linked,
 ) -> Result<Touched, StoreError> {
-    let mut touched = Touched::default();
+    let (mut touched, mut fresh) = (Touched::default(), BTreeSet::new());
     for Erasing { tenant, fact, log_seq } in asked {
         let by = By { at: fact.received, receipt: fact.id };
-        note(group, *tenant, by, *log_seq)?;
+        if note(group, *tenant, by, *log_seq)? {
+            fresh.insert((*tenant, by.receipt));
+        }
         for visitor in reached(group, *tenant, fact, linked, &mut touched)? {
             let earlier = match erase::erased_by(group.tx, *tenant, visitor)? {
                 Some(earlier) => earlier,
                 None => going.entry((*tenant, visitor)).or_insert(by).receipt,
             };
-            linked.behind.insert((*tenant, by.receipt, earlier));
+            behind(linked, *tenant, by.receipt, earlier);
         }
     }
     // One pass over the keys of each erasure, however many visitors it takes.
@@ -59,6 +61,8 @@ pub(super) fn apply(
     }
     // Whoever was tied to an id by less than a login stays, without what tied it: who comes back with the id is somebody new.
     for (tenant, id, until) in std::mem::take(&mut linked.ended) {
+        // It may be one with another by now.
+        let id = alternates::canonical(group.tx, tenant, id)?.unwrap_or(id);
         evidence::end_until(group, tenant, id, until, &mut touched)?;
     }
     people::recompute(group, &mut touched, linked)?;
@@ -72,20 +76,30 @@ pub(super) fn apply(
     for ((tenant, receipt), keys) in &keys {
         write_anew(group, *tenant, *receipt, keys)?;
     }
-    for (tenant, receipt, earlier) in std::mem::take(&mut linked.behind) {
+    // In the order that they were found in: what one waits for comes to the next with it. One that is done stays so.
+    let behind = std::mem::take(&mut linked.behind).into_iter();
+    for (tenant, receipt, earlier) in behind.filter(|(tenant, receipt, _)| fresh.contains(&(*tenant, *receipt))) {
         erase::wait_for(group, tenant, receipt, earlier)?;
     }
     Ok(touched)
 }
 
-/// Notes an erasure. One that was known, and comes in a later record, waits for that one to leave the log too.
-fn note(group: &Group<'_>, tenant: TenantNo, by: By, log_seq: u64) -> Result<(), StoreError> {
+fn behind(linked: &mut Linked, tenant: TenantNo, receipt: FactId, earlier: FactId) {
+    let pair = (tenant, receipt, earlier);
+    if receipt != earlier && !linked.behind.contains(&pair) {
+        linked.behind.push(pair);
+    }
+}
+
+/// Whether the erasure was not known. One that was, and comes in a later record, waits for that one to leave the log too.
+fn note(group: &Group<'_>, tenant: TenantNo, by: By, log_seq: u64) -> Result<bool, StoreError> {
     const PUT: &str = "INSERT INTO erasures (tenant, receipt, asked, stored, log_seq, log)
         VALUES (?1, ?2, ?3, ?4, ?5, iif(?5 = 0, ?4, NULL))
         ON CONFLICT DO UPDATE SET log_seq = excluded.log_seq, log = NULL WHERE excluded.log_seq > log_seq";
+    let is_new = !erase::is_known(group.tx, tenant, by.receipt)?;
     let values = (tenant.0, by.receipt.as_bytes(), signed(by.at), signed(group.now), signed(log_seq));
     group.tx.prepare_cached(PUT)?.execute(values)?;
-    Ok(())
+    Ok(is_new)
 }
 
 /// The visitors that an erasure names; ids that end with it are noted.
@@ -162,7 +176,9 @@ pub(super) fn end_id(
     let known = group.rules.tenants.by_no(tenant)?;
     let all: BTreeSet<AltHash> = family(group.tx, tenant, id)?.into_iter().chain(hashes).collect();
     let earlier = erase::id_erased(group.tx, tenant, id.kind, all.iter().copied())?;
-    linked.behind.extend(earlier.map(|(_, earlier)| (tenant, by.receipt, earlier)));
+    if let Some((_, earlier)) = earlier {
+        behind(linked, tenant, by.receipt, earlier);
+    }
     linked.ended.insert((tenant, id, by.at));
     for hash in all {
         let values = (tenant.0, id.kind.0, &hash.0, signed(by.at), by.receipt.as_bytes());
@@ -186,9 +202,11 @@ pub fn seen_until(
     let unique = tenant.config.is_unique(id.kind);
     let mut found = Vec::new();
     for row in evidence::of_id(conn, tenant.no, id)? {
-        let cancelled = evidence::cancelled(conn, tenant.no, row.evidence.visitor, id)?;
-        // That of a withdrawal ends for another reason.
-        let evidence = causeway_shared::person::Evidence { cancelled, ..row.evidence };
+        let mut evidence = row.evidence;
+        if evidence.cancelled == Some(evidence::FOR_EVER) {
+            // That of a withdrawal ends for another reason.
+            evidence.cancelled = evidence::cancelled(conn, tenant.no, evidence.visitor, id)?;
+        }
         let own = row.evidence.weight >= Weight::LOGIN && (!unique || row.flag != Some(Reason::SecondUnique));
         if own && evidence.stands() && evidence.since() <= until {
             found.push(row.evidence.visitor);

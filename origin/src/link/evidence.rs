@@ -5,14 +5,14 @@ use causeway_shared::limits;
 use causeway_shared::person::{Evidence, Reason, Source, Weight};
 use rusqlite::{Connection, OptionalExtension as _};
 
-use super::{Touched, has_withdrawn};
+use super::{Touched, family, has_withdrawn};
 use crate::erase::id_erased;
 use crate::group::Group;
 use crate::store::{StoreError, TenantNo, hash_at, signed, unsigned, visitor_at};
 use crate::tenants::Tenants;
 
 /// A cancellation that no newer evidence lifts.
-const FOR_EVER: Millis = i64::MAX.unsigned_abs();
+pub(super) const FOR_EVER: Millis = i64::MAX.unsigned_abs();
 
 /// Column values of `source`.
 const LOGIN: u8 = 1;
@@ -128,8 +128,15 @@ pub(super) fn note(group: &Group<'_>, seen: Seen, received: Millis, touched: &mu
     let Seen { visitor, id, .. } = seen;
     let evidence = |first, last, cancelled| Evidence { visitor, id, source, weight, first, last, cancelled };
     let before = known.map(|(first, last, cancelled)| evidence(first, last, cancelled));
+    // A login of before an erasure may make the visitor its id's, to be erased with it: that is found out before it ends.
+    let ended = match seen.by {
+        By::Page { .. } => None,
+        By::Other(..) => {
+            id_erased(group.tx, seen.tenant, id.kind, family(group.tx, seen.tenant, id)?)?.map(|(at, _)| at)
+        }
+    };
     let after = match before {
-        Some(e) => evidence(e.first.min(received), e.last.max(received), e.cancelled),
+        Some(e) => evidence(e.first.min(received), e.last.max(received), e.cancelled.max(ended)),
         None if is_over(group, seen.tenant, seen.visitor, seen.id.kind, seen.by)? => {
             group.metrics.ids_over.add(1);
             return Ok(());
@@ -137,11 +144,6 @@ pub(super) fn note(group: &Group<'_>, seen: Seen, received: Millis, touched: &mu
         None => {
             let gone = has_withdrawn(group, seen.tenant, seen.visitor)?;
             let cancelled = cancelled(group.tx, seen.tenant, seen.visitor, seen.id)?;
-            // A login of before may make the visitor its id's, to be erased with it: that is found out before it ends.
-            let ended = match seen.by {
-                By::Page { .. } => None,
-                By::Other(..) => id_erased(group.tx, seen.tenant, seen.id.kind, [seen.id.hash])?.map(|(at, _)| at),
-            };
             evidence(received, received, if gone { Some(FOR_EVER) } else { cancelled.max(ended) })
         }
     };
