@@ -508,7 +508,7 @@ describe("issue_5_an_impression_counts_when_it_was_viewable", () => {
     await show(page, "top", 90);
     await page.clock.runFor(10_000);
     assert.equal(await impressions(page), 1, "once");
-    const ask = { visitor: await visitor(page), actions: ["impression"], last: { interval: 1, unit: "days" }, level: "ad", ids: [1] };
+    const ask = { visitor: await visitor(page), actions: ["impression"], last: { interval: 2, unit: "days" }, level: "ad", ids: [1] };
     await until("the impression at the origin", async () => (await admin("counts", ask))?.counts["1"] === 1);
     await close(page);
   });
