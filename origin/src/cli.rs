@@ -93,7 +93,7 @@ impl Opened {
         let journal = if ready { Journal::beside(&config.data) } else { Journal::open(&config.data) }?;
         let rules = Rules::of(&config, tenants, journal);
         if !ready {
-            let in_log = log::newest(&config.data, store::Counters::load(&conn)?.folded())?;
+            let in_log = log::newest(&config.data, &conn)?;
             replay(&mut conn, &rules, clock::given()?, in_log)?;
         }
         Ok(Self { _writing: writing, config, conn, rules })

@@ -10,7 +10,7 @@ use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
 use crate::audit::Said;
 use crate::intake::{self, Incoming, Record};
-use crate::store::{StoreError, signed, unsigned};
+use crate::store::{Counters, StoreError, signed, unsigned};
 use crate::tenants::Tenants;
 
 /// File name of the log in the data directory.
@@ -144,11 +144,12 @@ pub fn waits(data: &Path, folded: u64) -> Result<bool, StoreError> {
     Ok(conn.query_row(any, [signed(folded)], |row| row.get(0))?)
 }
 
-/// The newest record that the log may hold a byte of: one that waits, or one of those that are `folded`.
+/// The newest record that the log may hold a byte of: one that waits, or one of those that the store has.
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn newest(data: &Path, folded: u64) -> Result<u64, StoreError> {
+pub fn newest(data: &Path, store: &Connection) -> Result<u64, StoreError> {
+    let folded = Counters::load(store)?.folded();
     let Some(conn) = existing(data)? else { return Ok(folded) };
     let newest = conn.query_row("SELECT ifnull(max(seq), 0) FROM log", [], |row| row.get(0).map(unsigned))?;
     Ok(newest.max(folded))

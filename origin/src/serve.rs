@@ -131,7 +131,7 @@ async fn open(app: &Arc<App>) -> Result<[JoinHandle<()>; 4], ServeError> {
         let tenants = Tenants::open(&conn, &config.edge, &app.keys)?;
         let journal = Journal::open(&config.data)?;
         let rules = Arc::new(Rules::of(config, tenants, journal));
-        let in_log = crate::log::newest(&config.data, store::Counters::load(&conn)?.folded())?;
+        let in_log = crate::log::newest(&config.data, &conn)?;
         erase::replay(&mut conn, &rules, clock::given()?, in_log)?;
         let metrics = Arc::clone(&app.metrics);
         let (writer, backlog, [log, store]) =

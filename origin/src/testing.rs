@@ -264,7 +264,7 @@ impl Origin {
 
     /// Applies the journal, as a start does.
     pub(crate) fn replay(&mut self, given: Given) -> Result<usize, StoreError> {
-        let in_log = crate::log::newest(self.data(), store::Counters::load(&self.conn)?.folded())?;
+        let in_log = crate::log::newest(self.data(), &self.conn)?;
         crate::erase::replay(&mut self.conn, &self.rules, given, in_log)
     }
 

@@ -7,7 +7,6 @@ use anyhow::{Context as _, bail, ensure};
 use causeway_origin::erase::{self as of, Whom};
 use causeway_origin::intake::{Checked, Record};
 use causeway_origin::metrics::Metrics;
-use causeway_origin::store::Counters;
 use causeway_origin::tenants::Known;
 use causeway_origin::{clock, group, log};
 use causeway_shared::fact::Scope;
@@ -85,7 +84,7 @@ pub(super) fn run(command: &Erase, common: &Common) -> anyhow::Result<()> {
     let record = Record::said(vec![Checked { tenant: tenant.no, fact }], command.why.said());
     // Beside an origin that serves, whose log may hold what goes; it folds nothing while this is asked.
     let records = |tx: &Connection| {
-        let in_log = log::newest(&config.data, Counters::load(tx)?.folded())?;
+        let in_log = log::newest(&config.data, tx)?;
         Ok([Arc::new(Record { in_log, ..record })])
     };
     group::commit_with(conn, rules, &Metrics::default(), clock::given()?, records, &[], |_| Ok(()))?;

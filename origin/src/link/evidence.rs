@@ -128,12 +128,13 @@ pub(super) fn note(group: &Group<'_>, seen: Seen, received: Millis, touched: &mu
     let Seen { visitor, id, .. } = seen;
     let evidence = |first, last, cancelled| Evidence { visitor, id, source, weight, first, last, cancelled };
     let before = known.map(|(first, last, cancelled)| evidence(first, last, cancelled));
-    // A login of before an erasure may make the visitor its id's, to be erased with it: that is found out before it ends.
+    // A login of before an erasure may make the visitor its id's, to be erased with it: that is found out before it ends. What a
+    // pair is called is nobody's id.
     let ended = match seen.by {
-        By::Page { .. } => None,
-        By::Other(..) => {
+        By::Other(..) if id.kind != KindCode::PAIR => {
             id_erased(group.tx, seen.tenant, id.kind, family(group.tx, seen.tenant, id)?)?.map(|(at, _)| at)
         }
+        By::Page { .. } | By::Other(..) => None,
     };
     let after = match before {
         Some(e) => evidence(e.first.min(received), e.last.max(received), e.cancelled.max(ended)),

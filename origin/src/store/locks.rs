@@ -15,15 +15,7 @@ pub struct Lock(#[expect(dead_code, reason = "the open file is the lock")] std::
 /// # Errors
 /// [`StoreError::Writing`] where one goes on that the other cannot be beside, [`StoreError::Directory`].
 pub fn writing(data: &Path, alone: bool) -> Result<Lock, StoreError> {
-    let failed = |source| StoreError::Directory { path: data.to_owned(), source };
-    make_folder(data).map_err(failed)?;
-    let file = std::fs::File::create(data.join("causeway.writing")).map_err(failed)?;
-    let locked = if alone { file.try_lock() } else { file.try_lock_shared() };
-    match locked {
-        Ok(()) => Ok(Lock(file)),
-        Err(std::fs::TryLockError::WouldBlock) => Err(StoreError::Writing(data.to_owned())),
-        Err(std::fs::TryLockError::Error(source)) => Err(failed(source)),
-    }
+    locked(data, "causeway.writing", alone, StoreError::Writing)
 }
 
 /// Takes the data directory for one run of a job: there is never a second one, in whatever process.
@@ -31,7 +23,7 @@ pub fn writing(data: &Path, alone: bool) -> Result<Lock, StoreError> {
 /// # Errors
 /// [`StoreError::Job`] where there is one already, [`StoreError::Directory`].
 pub fn job(data: &Path) -> Result<Lock, StoreError> {
-    locked(data, "causeway.job", StoreError::Job)
+    locked(data, "causeway.job", true, StoreError::Job)
 }
 
 /// Waits until no other process reads a segment's expiry to write a later one.
@@ -53,7 +45,7 @@ pub fn ready(data: &Path) -> Result<Lock, StoreError> {
 /// Whether a process is [`ready`].
 #[must_use]
 pub fn is_ready(data: &Path) -> bool {
-    matches!(locked(data, READY, StoreError::InUse), Err(StoreError::InUse(_)))
+    matches!(locked(data, READY, true, StoreError::InUse), Err(StoreError::InUse(_)))
 }
 
 /// Waits for a file's lock.
@@ -69,15 +61,16 @@ fn waited(data: &Path, name: &str) -> Result<Lock, StoreError> {
 /// # Errors
 /// [`StoreError::InUse`], [`StoreError::Directory`].
 pub fn lock(data: &Path) -> Result<Lock, StoreError> {
-    locked(data, "causeway.lock", StoreError::InUse)
+    locked(data, "causeway.lock", true, StoreError::InUse)
 }
 
-/// Takes a file's lock, or says who has it.
-fn locked(data: &Path, name: &str, taken: fn(PathBuf) -> StoreError) -> Result<Lock, StoreError> {
+/// Takes a file's lock, alone or beside others that share it, or says who has it.
+fn locked(data: &Path, name: &str, alone: bool, taken: fn(PathBuf) -> StoreError) -> Result<Lock, StoreError> {
     let failed = |source| StoreError::Directory { path: data.to_owned(), source };
     make_folder(data).map_err(failed)?;
     let file = std::fs::File::create(data.join(name)).map_err(failed)?;
-    match file.try_lock() {
+    let locked = if alone { file.try_lock() } else { file.try_lock_shared() };
+    match locked {
         Ok(()) => Ok(Lock(file)),
         Err(std::fs::TryLockError::WouldBlock) => Err(taken(data.to_owned())),
         Err(std::fs::TryLockError::Error(source)) => Err(failed(source)),
