@@ -102,7 +102,6 @@ export function kept(step) {
   return { ...step, body: step.body.slice() };
 }
 
-// No function is made within `taken`: bundlers name each that is, whenever it is.
 function number(bytes, at) {
   return (bytes[at] | (bytes[at + 1] << 8) | (bytes[at + 2] << 16) | (bytes[at + 3] << 24)) >>> 0;
 }
