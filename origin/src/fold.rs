@@ -159,7 +159,10 @@ pub fn fold<'r>(group: &mut Group<'_>, records: &'r [impl AsRef<Record>]) -> Res
             folded.new.iter_mut().skip(placed.record).take(1).for_each(|new| *new += 1);
         }
         let (row, changed) = match stored {
-            Some(stored) => update(group, stored, &facts)?,
+            Some(stored) => {
+                let row = stored.row;
+                update(group, stored, &facts).map_err(|e| e.of_visitor(row))?
+            }
             None => insert(group, tenant, visitor, &facts)?,
         };
         if seen.is_stale(group.now) {

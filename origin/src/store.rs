@@ -89,6 +89,26 @@ pub enum StoreError {
     /// A stored form that cannot be read.
     #[error("the store holds a form that cannot be read")]
     Form(#[from] WireError),
+    /// What a visitor's rows hold cannot be read: its facts, and all that came after them, wait.
+    #[error("what is stored of the visitor in row {row} of `visitors` cannot be read")]
+    Visitor {
+        /// The row.
+        row: i64,
+        /// Why.
+        #[source]
+        source: Box<Self>,
+    },
+}
+
+impl StoreError {
+    /// Names the visitor's row, where the reason is what it holds.
+    #[must_use]
+    pub fn of_visitor(self, row: i64) -> Self {
+        match self {
+            Self::Corrupt { .. } | Self::Form(_) => Self::Visitor { row, source: Box::new(self) },
+            other => other,
+        }
+    }
 }
 
 /// Each step from one form of the store to the next, for ever.

@@ -1,6 +1,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use causeway_shared::actions::PackedActions;
 use causeway_shared::attributes::{AttributeMap, Token, Value};
@@ -18,7 +19,7 @@ use crate::backlog::Backlog;
 use crate::intake::{Checked, Record};
 use crate::read::{self, View};
 use crate::testing::{NOW, Origin, fact, page, purchase, visitor};
-use crate::{erase, names};
+use crate::{erase, group, names};
 
 const DAY_MS: Millis = 86_400_000;
 
@@ -52,6 +53,23 @@ fn field_22_a_purchase_sent_twice_counts_once_everywhere() {
     let expected = Totals { purchases: 1, revenue: 19_990_000, ..Totals::default() };
     assert_eq!(origin.profile("demo", visitor(1)).totals(), expected);
     assert_eq!(origin.view("demo", visitor(1)), expected);
+}
+
+#[test]
+fn of_a_profile_that_cannot_be_read_the_row_is_named() {
+    let mut origin = Origin::new();
+    origin.send("demo", &[page(visitor(1), 1, NOW), page(visitor(2), 2, NOW)]);
+    let broken = "UPDATE visitors SET profile = x'00' WHERE visitor = ?1";
+    origin.conn.execute(broken, [visitor(2).as_bytes()]).unwrap();
+    let of = "SELECT row FROM visitors WHERE visitor = ?1";
+    let row: i64 = origin.conn.query_row(of, [visitor(2).as_bytes()], |row| row.get(0)).unwrap();
+    let facts = [page(visitor(1), 3, NOW), page(visitor(2), 4, NOW)];
+    let no = origin.tenant("demo").no;
+    let record = Record::of(facts.into_iter().map(|fact| Checked { tenant: no, fact }).collect());
+    let given = origin.given();
+    let committed = group::commit(&mut origin.conn, &origin.rules, &origin.metrics, given, &[Arc::new(record)], &[]);
+    let error = committed.err().unwrap();
+    assert!(crate::chain(&error).contains(&format!("row {row} of `visitors`")), "{}", crate::chain(&error));
 }
 
 fn tracked(of: VisitorId, n: u32, at: Millis, name: &str) -> Fact {
