@@ -50,12 +50,8 @@ pub(crate) fn take(incoming: &Incoming<'_>, user: &UserBody<'_>) -> Result<Claim
         if value.is_empty() || value.len() > limits::ALTERNATE_ID_BYTES {
             return Err(TooLong(format!("user.ids.{name}")));
         }
-        match site.tenant.kind(name) {
-            None => claims.refused.push((name.to_string(), "unknown")),
-            Some(kind) if !kind.unique => claims.take(site, kind, value),
-            Some(_) => {}
-        }
     }
+    // A proof first: whom it ties is read, and waited for, before whom other ids do.
     for kind in site.tenant.kinds.iter().filter(|k| k.unique) {
         let said = user.ids.get(kind.name.as_str());
         let token = user.proofs.get(kind.name.as_str()).map(Cow::as_ref);
@@ -76,6 +72,13 @@ pub(crate) fn take(incoming: &Incoming<'_>, user: &UserBody<'_>) -> Result<Claim
                     claims.refused.push((kind.name.clone(), "unproven"));
                 }
             }
+        }
+    }
+    for (name, value) in &user.ids {
+        match site.tenant.kind(name) {
+            None => claims.refused.push((name.to_string(), "unknown")),
+            Some(kind) if !kind.unique => claims.take(site, kind, value),
+            Some(_) => {}
         }
     }
     Ok(claims)

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use causeway_shared::config;
 use causeway_shared::decision::Holding;
 use causeway_shared::fact::{Fact, What};
-use causeway_shared::identity::{Origin, Recognised};
+use causeway_shared::identity::{Claim, IdentityCookie, Origin, Recognised};
 use causeway_shared::ids::{FactId, InsertionId, VisitorId};
 use causeway_shared::limits;
 use causeway_shared::order;
@@ -134,7 +134,7 @@ fn recognise(incoming: &Incoming<'_>, body: Body<'_>) -> Result<Routed, Box<Outc
     let counted = permission.is_full() && uncounted.is_none();
     let nobody = if !permission.is_full() {
         Some(Box::new((permission.code(), permission::withdraw(Outcome::default(), &jar, site, *now))))
-    } else if uncounted.is_some() && jar.identity.is_none() {
+    } else if uncounted.is_some() && jar.identity.as_ref().is_none_or(|own| is_anothers(own, &taken.taken)) {
         Some(Box::new(("not_counted", Outcome::default())))
     } else {
         None
@@ -174,6 +174,12 @@ fn recognise(incoming: &Incoming<'_>, body: Body<'_>) -> Result<Routed, Box<Outc
     }
     let claims = if uncounted.is_some() { Vec::new() } else { taken.taken };
     Ok(Routed::Recognise(Box::new(visit), Box::new(jar.arrival(site, *now, claims))))
+}
+
+/// Whether somebody is proven here who is not known to be the cookie's: a call that counts nothing switches nobody.
+fn is_anothers(own: &IdentityCookie, claims: &[Claim]) -> bool {
+    let is_own = |claim: &Claim| own.tag.is_some_and(|tag| claim.is(tag) == Some(true));
+    claims.iter().any(|claim| claim.unique && !is_own(claim))
 }
 
 /// What the person's object is to be asked first, if ads under strict caps may be placed.

@@ -140,11 +140,13 @@ pub(crate) fn finish(mut visit: Box<Visit>) -> Outcome {
     let (mut accepted, mut new_names, mut room) = (0, limits::ATTRIBUTE_NAMES_A_CALL, limits::EVENTS_FACT_BYTES);
     let policy = visit.site.tenant.attribute_names;
     for (index, event) in std::mem::take(events).into_iter().enumerate() {
-        // As many as there can be events: the answer is not to be longer than the call.
+        // One of each event, and more of its attributes up to as many as there can be events.
+        let mut is_named = false;
         let mut reject = |code, message| {
-            if rejected.len() < limits::EVENTS {
+            if !is_named || rejected.len() < limits::EVENTS {
                 rejected.push(Rejected { index, code, message });
             }
+            is_named = true;
         };
         let (mut fact, given) = match event {
             Ok(read) => read,
@@ -180,8 +182,10 @@ pub(crate) fn finish(mut visit: Box<Visit>) -> Outcome {
     let mut outcome = Outcome::json(202, &Answer { accepted, consent: None, rejected }).with_headers(visit.cors);
     outcome.head.notes = visit.notes;
     outcome.head.ack = !facts.is_empty();
-    let visitor = facts.first().map(|fact| fact.visitor).filter(|visitor| *visitor != VisitorId::NOBODY);
-    outcome.head.limit = visitor.map(|visitor| visit.site.events_limit(visitor));
+    // An action may name anybody, and nobody: all others are of the cookie's visitor.
+    let own = facts.iter().find(|fact| !matches!(fact.what, What::Action { .. }));
+    let counted = own.or_else(|| facts.iter().find(|fact| fact.visitor != VisitorId::NOBODY));
+    outcome.head.limit = counted.map(|fact| visit.site.events_limit(fact.visitor));
     pack(&mut outcome, &visit.site, facts);
     outcome
 }

@@ -41,12 +41,14 @@ pub(crate) fn of_call(request: Request<'_>, body: &ConsentBody<'_>, site: &Site)
         if time == TIMES || request.cookies_are_too_long() {
             return Permission::None(Refusal::Undecodable);
         }
+        // Without any string the body's are a word too, which nobody can read.
+        let of_body = in_body || (time == 0 && gpp.is_none() && sid.is_none());
         let sid = sid.map(consent::section_ids);
         let signals = Signals {
             gpc: request.gpc(),
             tcf: body.tcf.as_deref().or(tcf),
             gpp: if in_body { body.gpp.as_deref() } else { gpp },
-            gpp_sid: if in_body { body.gpp_sid.as_deref() } else { sid.as_deref() },
+            gpp_sid: if of_body { body.gpp_sid.as_deref() } else { sid.as_deref() },
             us_privacy,
         };
         match consent::permission(&signals, &site.tenant) {

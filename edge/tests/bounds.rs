@@ -5,9 +5,11 @@ mod browser;
 
 use browser::{Browser, facts};
 use causeway_edge::Limit;
-use causeway_shared::ids::{AltHash, AlternateId, Epoch, KindCode, Version, VisitorId};
+use causeway_shared::actions::{Entity, ViewType};
+use causeway_shared::ids::{AltHash, AlternateId, Epoch, InsertionId, KindCode, Version, VisitorId};
 use causeway_shared::membership::Membership;
 use causeway_shared::profile::{Content, SubProfile};
+use causeway_shared::token::{self, AdToken};
 use causeway_shared::view::{Snapshot, Stored};
 use causeway_shared::{kv, wire};
 use serde_json::{Value, json};
@@ -126,6 +128,30 @@ fn a_visitor_s_events_are_taken_within_a_limit_of_its_own_and_a_tenant_names_bot
     let visitor = own.visit();
     let told = own.send("POST", "/v1/events", r#"[{"type":"page"}]"#);
     assert_eq!(told.head.limit, limit("EVENTS_NEWS", &format!("demo {visitor}")));
+}
+
+#[test]
+fn an_action_of_nobody_or_of_another_before_a_visitor_s_events_spares_it_no_limit() {
+    let mut browser = Browser::new("allow");
+    let visitor = browser.visit();
+    let earlier = VisitorId::mint(browser.now - 7_200_000, [9; 10]);
+    for (of, alone) in [(VisitorId::NOBODY, None), (earlier, limit("EVENTS_LIMIT", &format!("demo {earlier}")))] {
+        let token = AdToken {
+            visitor: of,
+            insertion: InsertionId([2; 16]),
+            entity: Entity { ad: 1, ad_group: 1, campaign: 1, advertiser: 1 },
+            view_type: ViewType(0),
+            placed: browser.now,
+            strict: false,
+        };
+        let token = token::seal(&browser.cookie_ring, &"demo".parse().unwrap(), &token).unwrap();
+        let action = json!({ "type": "action", "action": "click", "insertion": token });
+        let told = browser.send("POST", "/v1/events", json!([action]).to_string());
+        assert_eq!((told.head.facts, told.head.limit), (1, alone));
+        let body = json!([action, { "type": "track", "name": "stay" }]).to_string();
+        let told = browser.send("POST", "/v1/events", body);
+        assert_eq!((told.head.facts, told.head.limit), (2, limit("EVENTS_LIMIT", &format!("demo {visitor}"))));
+    }
 }
 
 #[test]

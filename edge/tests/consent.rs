@@ -90,3 +90,15 @@ fn field_21_a_refusing_cookie_is_heard_also_where_the_body_names_sections_alone(
         assert_eq!((&answer["visitor"], &answer["reason"]), (&Value::Null, &json!("gpp")), "{consent}");
     }
 }
+
+#[test]
+fn field_21_sections_that_apply_without_any_string_are_a_word_that_nobody_can_read() {
+    for (sections, reason) in [(json!([7]), "undecodable"), (json!([-1]), ""), (json!([]), "")] {
+        let mut browser = Browser::new("allow");
+        let outcome = browser.send("POST", "/v1/decide", json!({ "consent": { "gpp_sid": sections } }).to_string());
+        let answer: Value = serde_json::from_slice(&outcome.body).unwrap();
+        assert_eq!(answer["reason"].as_str().unwrap_or_default(), reason, "{sections}");
+        assert_eq!(answer["visitor"].is_null(), !reason.is_empty(), "{sections}");
+        assert_eq!(outcome.head.facts, u16::from(reason.is_empty()), "{sections}");
+    }
+}

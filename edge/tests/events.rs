@@ -88,3 +88,34 @@ fn an_action_needs_no_cookie_since_its_insertion_names_the_visitor() {
     let refused = browser.send("POST", "/v1/events", &events);
     assert_eq!((facts(&refused).len(), answer(&refused)["consent"].as_str()), (0, Some("gpc")));
 }
+
+#[test]
+fn every_bad_event_is_named_also_behind_many_bad_attributes() {
+    let mut browser = Browser::new("allow");
+    browser.visit();
+    let bad: serde_json::Map<String, Value> = (0..64).map(|n| (format!("{n}a"), json!(1))).collect();
+    let mut events = vec![json!({ "type": "attributes", "set": bad }); 4];
+    events.push(json!({ "type": "nonsense" }));
+    let told = answer(&browser.send("POST", "/v1/events", json!(events).to_string()));
+    let rejected = told["rejected"].as_array().unwrap();
+    let named: BTreeSet<u64> = rejected.iter().filter_map(|one| one["index"].as_u64()).collect();
+    assert_eq!((told["accepted"].as_u64(), named), (Some(0), (0..5).collect()));
+    assert_eq!(rejected.len(), limits::EVENTS + 1, "as many as there can be events, and the last");
+}
+
+#[test]
+fn field_01_a_prefetch_that_proves_another_member_is_answered_to_nobody() {
+    let mut browser = Browser::new("allow");
+    browser.prove("ann");
+    let visitor = browser.visit();
+    browser.purpose = "prefetch;prerender";
+    for (member, shown, reason) in
+        [("ann", json!(visitor.to_string()), Value::Null), ("bert", Value::Null, json!("not_counted"))]
+    {
+        browser.prove(member);
+        let outcome = browser.send("POST", "/v1/decide", "{}");
+        let told = answer(&outcome);
+        assert_eq!((&told["visitor"], &told["reason"]), (&shown, &reason), "{member}");
+        assert_eq!((outcome.head.facts, outcome.head.limit.is_some()), (0, false), "{member}");
+    }
+}

@@ -9,13 +9,12 @@ mod members;
 mod seen;
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
 use std::slice;
 
 use litemap::LiteMap;
 
 pub use self::claim::Claim;
-use self::members::{keep_own, may_join, same};
+use self::members::{each_once, keep_own, may_join, same};
 pub use self::seen::{Met, Seen};
 use crate::fact::{Fact, What};
 use crate::ids::{AltHash, AlternateId, FactId, Millis, Version, VisitorId};
@@ -232,7 +231,7 @@ impl Begun {
             who.asked.clear();
         }
         let named = who.cookie.pending.iter().chain(&found.lookups).copied();
-        let siblings = unique_visitors(named.filter(|v| *v != who.cookie.visitor && (other.is_none() || *v != own)));
+        let siblings = each_once(named.filter(|v| *v != who.cookie.visitor && (other.is_none() || *v != own)));
         let moved = (other.is_some() && who.origin == Origin::Switched).then_some(who.cookie.visitor);
         let wanted = moved.into_iter().chain(siblings.iter().copied());
         let missing = wanted.filter(|v| !found.stored.contains_key(v) && !self.reads.snapshots.contains(v));
@@ -312,6 +311,12 @@ impl Second {
         }
         view.add_siblings(own, brought);
         pending.retain(|v| view.memberships().counts(own, *v));
+        // Whom a new proof ties stay before whom the ids of earlier requests did.
+        if who.holder().is_some_and(|holder| who.asked.contains(&holder.short())) {
+            let (mut tied, before): (Vec<_>, Vec<_>) = pending.into_iter().partition(|v| looked_up.contains(v));
+            tied.extend(before);
+            pending = tied;
+        }
         pending.truncate(limits::PENDING_SIBLINGS);
         who.remember(pending);
         Some(who.recognised(view))
@@ -491,9 +496,4 @@ impl Recognised {
     pub fn counted(&self) -> Counted<'_> {
         self.view.of(self.visitor)
     }
-}
-
-fn unique_visitors(visitors: impl Iterator<Item = VisitorId>) -> Vec<VisitorId> {
-    let mut seen = BTreeSet::new();
-    visitors.filter(|v| seen.insert(*v)).collect()
 }

@@ -301,6 +301,25 @@ fn s1_05_whom_a_second_login_ties_counts_until_the_snapshots_name_it() {
 }
 
 #[test]
+fn s1_07_whom_a_proof_ties_waits_before_whom_an_earlier_id_ties() {
+    let mut world = World::new();
+    let with_partner = |member| Visit { member, partner: Some(5), ..Visit::default() };
+    for _ in 0..3 {
+        world.visit(&mut Browser::default(), &with_partner(None)).unwrap();
+    }
+    world.visit(&mut Browser::default(), &Visit::member(A)).unwrap();
+    world.settle();
+    world.wait(20_000);
+    let mut fresh = Browser::default();
+    let tied = world.visit(&mut fresh, &with_partner(None)).unwrap();
+    assert_eq!(tied.shown(), (4, 0));
+    for pages in 6..8 {
+        let answer = world.visit(&mut fresh, &with_partner(Some(A))).unwrap();
+        assert_eq!(answer.shown(), (pages, 0), "A's own page too");
+    }
+}
+
+#[test]
 fn s1_06_a_merge_rewrites_no_profile_and_cancelling_it_gives_the_old_views_back() {
     let (mut world, mut abc, abc_id) = after_purchase();
     let mut def = Browser::default();

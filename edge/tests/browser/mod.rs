@@ -13,10 +13,14 @@ const NOW: Millis = 1_800_000_000_000;
 /// A browser at an edge with an empty KV.
 pub(crate) struct Browser {
     pub(crate) engine: Engine,
+    /// Of alternate ids.
     pub(crate) ring: KeyRing,
+    /// Of cookies and tokens.
+    pub(crate) cookie_ring: KeyRing,
     pub(crate) now: Millis,
     pub(crate) cookies: Vec<String>,
     pub(crate) gpc: &'static str,
+    pub(crate) purpose: &'static str,
     pub(crate) proof: String,
 }
 
@@ -42,9 +46,11 @@ impl Browser {
         Self {
             engine: Engine::configure(&config.to_string(), &serde_json::to_string(&keys).unwrap()).unwrap(),
             ring: ring(2),
+            cookie_ring: ring(1),
             now: NOW,
             cookies: Vec::new(),
             gpc: "",
+            purpose: "",
             proof: String::new(),
         }
     }
@@ -64,9 +70,10 @@ impl Browser {
 
     pub(crate) fn begin(&mut self, method: &str, path: &str, body: impl AsRef<[u8]>) -> Outcome {
         self.now += 1_000;
-        let Self { cookies, gpc, proof, .. } = self;
+        let Self { cookies, gpc, purpose, proof, .. } = self;
         let agent = "Mozilla/5.0 (X11; Linux x86_64) Firefox/140.0";
-        let head = format!("{method}\nhttp://localhost{path}\n{}\n\n{gpc}\n\n{agent}\n{proof}", cookies.join("; "));
+        let head =
+            format!("{method}\nhttp://localhost{path}\n{}\n\n{gpc}\n{purpose}\n{agent}\n{proof}", cookies.join("; "));
         let mut seed = [7; 32];
         seed[..8].copy_from_slice(&self.now.to_be_bytes());
         self.engine.begin(&head, body.as_ref(), self.now, &seed)

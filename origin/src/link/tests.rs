@@ -56,6 +56,24 @@ fn field_01_two_logins_through_one_cookie_join_nobody() {
     assert_eq!(rows.iter().filter(|r| r.flag.is_some()).count(), 1);
 }
 
+#[test]
+fn field_01_a_snapshot_names_the_member_of_whom_it_holds() {
+    let (mut origin, mut kv) = (Origin::new(), BTreeMap::new());
+    let home = origin.id("demo", KindCode(2), "home");
+    origin.send("demo", &[page(visitor(B), 1, NOW), alias(visitor(B), 2, NOW, home)]);
+    origin.settle(&mut kv);
+    assert_eq!(snapshot(&kv, visitor(B)).unique, []);
+    origin.send("demo", &[origin.login(visitor(A), 1, NOW + 1, "anna"), alias(visitor(A), 2, NOW + 1, home)]);
+    origin.settle(&mut kv);
+    let [a, b] = [A, B].map(|v| snapshot(&kv, visitor(v)));
+    assert_eq!(b.membership.admits.len(), 2);
+    assert_eq!((a.unique.len(), &b.unique), (1, &a.unique), "whose history it shows");
+    // What tied it is taken back: it is nobody's again.
+    origin.admin("demo", &[fact(visitor(B), 9, NOW + 2, What::Cancellation { id: home })]);
+    origin.settle(&mut kv);
+    assert_eq!(snapshot(&kv, visitor(B)).unique, []);
+}
+
 /// Facts that share a device, come late, repeat and withdraw.
 fn tangle(origin: &Origin) -> Vec<Fact> {
     vec![

@@ -254,7 +254,7 @@ fn snapshot(
     Ok(Snapshot {
         version,
         visitor: own.visitor,
-        unique: unique(conn, tenant, own.visitor)?,
+        unique: unique(conn, tenant, [own].into_iter().chain(siblings))?,
         membership: Membership {
             epoch: Epoch(crate::store::unsigned(epoch)),
             devices,
@@ -273,11 +273,17 @@ fn snapshot(
     })
 }
 
-/// The unique id the visitor holds, under every key that is still readable. First under the one that is written, which is
-/// read the longest from now on: that one a browser keeps.
-fn unique(conn: &Connection, tenant: &Known, visitor: VisitorId) -> Result<Vec<AltHash>, ValueError> {
-    let held = held_unique(conn, tenant.no, visitor, |kind| tenant.config.is_unique(kind))?;
-    let Some(id) = held else {
+/// The unique id that the person of these visitors holds, the first of them that has any: one that is tied to a member by
+/// other ids alone shows the member's history, and so is the member's. Under every key that is still readable, first under
+/// the one that is written, which is read the longest from now on: that one a browser keeps.
+fn unique<'a>(
+    conn: &Connection,
+    tenant: &Known,
+    visitors: impl IntoIterator<Item = &'a read::Visitor>,
+) -> Result<Vec<AltHash>, ValueError> {
+    let held =
+        |of: &read::Visitor| held_unique(conn, tenant.no, of.visitor, |kind| tenant.config.is_unique(kind)).transpose();
+    let Some(id) = visitors.into_iter().find_map(held).transpose()? else {
         return Ok(Vec::new());
     };
     let mut hashes = family(conn, tenant.no, id)?;

@@ -31,6 +31,12 @@ pub(super) fn may_join(
     (joining, others)
 }
 
+/// The visitors in the order they come, each once.
+pub(super) fn each_once(visitors: impl Iterator<Item = VisitorId>) -> Vec<VisitorId> {
+    let mut seen = BTreeSet::new();
+    visitors.filter(|v| seen.insert(*v)).collect()
+}
+
 /// Of snapshots older than the newest met only the visitor's own facts are left: whom such a one admits may have been
 /// taken away since.
 pub(super) fn keep_own(stored: &mut LiteMap<VisitorId, Stored>, newest: &LiteMap<VisitorId, Version>) {
