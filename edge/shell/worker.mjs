@@ -106,7 +106,11 @@ function find(step, until, request, env, ctx, module) {
 
 /** What the platform is to do for an answer, and the answer. */
 function finish(step, request, env, ctx, module) {
-  if (step.gone) return unserved(request, "overloaded");
+  if (step.gone) {
+    // Nothing else tells of it: the page has its answer, and what it asked for is lost.
+    note(["overloaded"]);
+    return unserved(request, "overloaded");
+  }
   if (step.health) return health(module, step.body);
   if (step.demo) return demo(request, env, module);
   if (step.tag) return tag(request, step.headers);

@@ -39,6 +39,7 @@ fn main() {
             ("a_worker_that_cannot_be_configured_breaks_no_page", misconfigured),
             ("s1_10_reads_that_are_late_together_are_answered_within_150_ms", late_together),
             ("s1_10_a_late_read_is_answered_within_150_ms_when_those_before_it_are_answered", late_beside),
+            ("a_request_that_loses_its_place_is_answered_and_counted", overloaded),
         ],
     )
 }
@@ -171,6 +172,33 @@ fn late_beside(bare: &Bare) {
         meanwhile(move || late(slow), beside).0
     };
     within_150_ms((0..20).map(|_| took()).collect());
+}
+
+/// Those that wait may hold 2 MB of bodies together: forty of 60 KB are more, and the first of them make room.
+fn overloaded(bare: &Bare) {
+    let counted = || {
+        let health = bare.browser().send("GET", "/healthz", &[], b"").json();
+        health["notes"]["overloaded"].as_u64().unwrap_or_default()
+    };
+    let body = format!("{{}}{}", " ".repeat(60_000));
+    let call = &|browser: Browser| {
+        let answer = browser.send("POST", "/v1/decide", &[], body.as_bytes());
+        assert_eq!(answer.status, 200, "{:?}", answer.json());
+        answer.json()["reason"] == "overloaded"
+    };
+    // A busy machine may spread them so far that never forty wait at once.
+    causeway_tests::eventually("a request loses its place", || {
+        reset(bare);
+        bare.standin.held().reads = Reads::Late(Duration::from_secs(1));
+        let browsers: Vec<Browser> = (0..40).map(|_| bare.returning().0).collect();
+        let before = counted();
+        let lost = std::thread::scope(|scope| {
+            let calls: Vec<_> = browsers.into_iter().map(|browser| scope.spawn(move || call(browser))).collect();
+            calls.into_iter().map(|call| u64::from(call.join().unwrap())).sum::<u64>()
+        });
+        assert_eq!(counted() - before, lost);
+        (lost > 0).then_some(())
+    });
 }
 
 fn garbage(bare: &Bare) {
