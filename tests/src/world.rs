@@ -195,6 +195,23 @@ impl World {
         std::fs::read_to_string(self.data.join("edge.log")).unwrap()
     }
 
+    /// How many syncs failed that had messages of the facts queue, as the edge's log says.
+    #[must_use]
+    pub fn failed_syncs(&self) -> usize {
+        let log = self.edge_log();
+        let lines = log.lines().filter(|line| line.contains(r#""event":"sync_failed""#));
+        lines.filter(|line| !line.contains(r#""messages":0"#)).count()
+    }
+
+    /// How many messages of the facts queue were acknowledged, of which each is only once: what wrangler tells of its batches,
+    /// as in `QUEUE causeway-facts 98/100`.
+    #[must_use]
+    pub fn acknowledged(&self) -> u64 {
+        let log = self.edge_log();
+        let told = log.lines().filter_map(|line| line.split_once("QUEUE causeway-facts ")?.1.split_once('/'));
+        told.map(|(acknowledged, _)| acknowledged.parse::<u64>().unwrap()).sum()
+    }
+
     /// Everything the origin wrote to its log.
     #[must_use]
     pub fn origin_log(&self) -> String {
@@ -266,6 +283,28 @@ impl World {
         }
         let address = self.origin.trim_start_matches("http://").to_owned();
         eventually("the origin is gone", || std::net::TcpStream::connect(&address).err().map(drop));
+    }
+
+    /// What is done while the origin stands still: its port takes connections, and nobody answers.
+    ///
+    /// # Panics
+    /// When it does not run.
+    pub fn while_origin_hangs<T>(&self, done: impl FnOnce() -> T) -> T {
+        /// Lets it go on, also where what was done meanwhile fails: one that stands still does not end when it is told to.
+        struct Hung(Pid);
+        impl Drop for Hung {
+            fn drop(&mut self) {
+                kill_process(self.0, Signal::CONT).unwrap();
+            }
+        }
+        let pid = match &*self.origin_pid.lock().unwrap() {
+            OriginProcess::Dev(pid) => Pid::from_raw(*pid).unwrap(),
+            OriginProcess::Own(child) => Pid::from_child(child),
+            OriginProcess::Down => panic!("the origin does not run"),
+        };
+        kill_process(pid, Signal::STOP).unwrap();
+        let _hung = Hung(pid);
+        done()
     }
 
     /// Starts the origin again, at the same address on the same folder.
