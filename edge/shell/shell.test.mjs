@@ -57,6 +57,26 @@ test("field_17_a_trap_costs_one_call_and_the_next_finds_a_fresh_module", () => {
   assert.match(new TextDecoder().decode(after.body), /"consent":"full"/);
 });
 
+test("field_17_a_trapped_call_costs_its_own_request_alone", () => {
+  let armed = false;
+  const deadly = (...args) => {
+    // A head that lies where the module has no memory: it traps as it reads it, in the middle of the request.
+    assert.throws(() => glue.initSync().begin(0x7fff_0000, 100, 1, 0, Date.now(), 1, 0), WebAssembly.RuntimeError);
+    // What that call had taken it never gave back: this instance serves nobody any more.
+    return glue.begin(...args);
+  };
+  const begin = (...args) => (armed ? deadly(...args) : glue.begin(...args));
+  const module = new Module({ ...glue, begin }, CONFIG, KEYS);
+  assert.equal(decide(module).status, 200);
+  armed = true;
+  assert.throws(() => decide(module), /begin trapped: unreachable/);
+  armed = false;
+  assert.equal(module.restarts, 1);
+  const after = decide(module);
+  assert.deepEqual([after.status, module.restarts], [200, 1]);
+  assert.match(new TextDecoder().decode(after.body), /"consent":"full"/);
+});
+
 test("a_request_that_was_waiting_when_the_module_began_anew_is_still_answered", () => {
   const module = new Module(glue, CONFIG, KEYS);
   const seed = new Uint8Array(32);

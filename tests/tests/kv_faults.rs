@@ -29,7 +29,7 @@ fn main() {
             ("field_10_a_visitor_minted_now_is_not_asked_for", miss_is_not_new),
             ("field_12_without_permission_no_kv_read_and_no_fact_carries_an_id", no_permission),
             ("field_12_where_silence_refuses_no_kv_read_and_no_fact_carries_an_id", silence),
-            ("field_17_a_trapped_call_costs_its_own_request_alone", hostile),
+            ("bodies_that_are_no_requests_are_refused_and_trap_nothing", hostile),
             ("field_20_a_stale_snapshot_brings_no_cut_visitor_back", stale),
             ("field_20_a_withdrawn_visitor_is_not_recognised_again", tombstone),
             ("s1_10_the_queue_is_told_after_the_answer_and_before_an_acknowledgement", queue_takes),
