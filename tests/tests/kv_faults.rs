@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use causeway_shared::fact::What;
+use causeway_shared::fact::{Fact, What};
 use causeway_shared::ids::{Epoch, Version, VisitorId};
 use causeway_shared::membership::{Cut, Membership};
 use causeway_shared::profile::{Content, Names, SubProfile, Totals};
@@ -18,6 +18,9 @@ use causeway_tests::run_in_turn;
 use causeway_tests::standin::{Held, Reads};
 use serde_json::{Value, json};
 
+/// A consent string with every purpose that is asked for.
+const CONSENTS: &str = "CPXxRfAPXxRfAAfKABENB-CgALAAAAAAAAYgAAAAAAAA";
+
 fn main() {
     run_in_turn(
         Bare::start,
@@ -29,6 +32,10 @@ fn main() {
             ("field_10_a_visitor_minted_now_is_not_asked_for", miss_is_not_new),
             ("field_12_without_permission_no_kv_read_and_no_fact_carries_an_id", no_permission),
             ("field_12_where_silence_refuses_no_kv_read_and_no_fact_carries_an_id", silence),
+            (
+                "field_12_without_permission_an_ad_s_addresses_and_an_erasure_read_nothing_of_anybody",
+                no_permission_elsewhere,
+            ),
             ("bodies_that_are_no_requests_are_refused_and_trap_nothing", hostile),
             ("field_20_a_stale_snapshot_brings_no_cut_visitor_back", stale),
             ("field_20_a_withdrawn_visitor_is_not_recognised_again", tombstone),
@@ -268,15 +275,18 @@ fn no_permission(bare: &Bare) {
     for body in &consents {
         reset(bare);
         let (browser, visitor) = bare.returning();
-        let answer = browser.decide(body);
-        assert_eq!((answer.status, answer.json()["consent"].clone()), (200, json!("none")), "{body}");
-        withdrawn(bare, visitor, &answer.json());
+        let refused = || {
+            let answer = browser.decide(body);
+            assert_eq!((answer.status, answer.json()["consent"].clone()), (200, json!("none")), "{body}");
+            answer
+        };
+        withdrawn(bare, visitor, &refused().json());
         assert_eq!(browser.cookie("cw_id"), None);
-        assert_eq!(
-            browser.decide(body).set_cookies(),
-            Vec::<&str>::new(),
-            "the second time there is nothing left to expire"
-        );
+        reset(bare);
+        let again = refused();
+        assert_eq!(again.json()["visitor"], Value::Null);
+        assert_eq!(again.set_cookies(), Vec::<&str>::new(), "the second time there is nothing left to expire");
+        nobody_s(bare, "decide");
     }
     for (method, path, body) in
         [("POST", "/v1/decide", "{}"), ("GET", "/v1/me", ""), ("POST", "/v1/events", r#"[{"type":"page"}]"#)]
@@ -291,8 +301,34 @@ fn no_permission(bare: &Bare) {
         reset(bare);
         let again = browser.send(method, path, &[], body.as_bytes());
         assert_eq!(again.set_cookies(), Vec::<&str>::new(), "{path}");
-        assert!(bare.standin.held().queued.is_empty() && bare.standin.held().asked.is_empty(), "{path}");
+        nobody_s(bare, path);
     }
+}
+
+/// The addresses of an ad that somebody else was shown; and an erasure, which needs no permission.
+fn no_permission_elsewhere(bare: &Bare) {
+    reset(bare);
+    let (watcher, seen) = bare.returning();
+    let insertion = watcher.view()["decisions"][0]["insertion"].as_str().unwrap().to_owned();
+    bare.standin.wait("the page is queued", |held| (held.facts_of(seen).len() == 1).then_some(()));
+    for (route, status) in [("i", 200), ("c", 302)] {
+        reset(bare);
+        let (browser, _) = bare.returning();
+        browser.send_header("sec-gpc", "1");
+        let answer = browser.send("GET", &format!("/v1/{route}/{insertion}"), &[], b"");
+        assert_eq!((answer.status, answer.set_cookies().len()), (status, 0), "{route}");
+        nobody_s(bare, route);
+    }
+    reset(bare);
+    let (browser, visitor) = bare.returning();
+    browser.send_header("sec-gpc", "1");
+    assert_eq!(browser.send("DELETE", "/v1/me", &[], b"").status, 202);
+    let facts = before_a_purchase(bare);
+    assert!(
+        matches!(facts.as_slice(), [f] if f.visitor == visitor && matches!(f.what, What::Erasure { .. })),
+        "{facts:?}"
+    );
+    assert_eq!(bare.standin.held().asked, Vec::<Vec<String>>::new());
 }
 
 /// Where silence means refusal.
@@ -332,15 +368,29 @@ fn queue_takes(bare: &Bare) {
 /// No key was read, and the one fact is the withdrawal.
 fn withdrawn(bare: &Bare, visitor: VisitorId, answer: &Value) {
     assert_eq!(answer.get("visitor").unwrap_or(&Value::Null), &Value::Null);
-    let facts =
-        bare.standin.wait("the withdrawal is queued", |held| Some(held.facts_of(visitor)).filter(|f| !f.is_empty()));
-    assert!(matches!(facts.as_slice(), [fact] if fact.what == What::Withdrawal), "{facts:?}");
-    assert_eq!(
-        bare.standin.held().queued.iter().map(|batch| batch.facts.len()).sum::<usize>(),
-        1,
-        "and of nobody else"
-    );
+    bare.standin.wait("the withdrawal is queued", |held| (!held.facts_of(visitor).is_empty()).then_some(()));
     assert_eq!(bare.standin.held().asked, Vec::<Vec<String>>::new());
+    let facts = before_a_purchase(bare);
+    assert!(matches!(facts.as_slice(), [f] if f.visitor == visitor && f.what == What::Withdrawal), "{facts:?}");
+}
+
+/// No key was read, and nothing is told of anybody.
+fn nobody_s(bare: &Bare, path: &str) {
+    assert_eq!(bare.standin.held().asked, Vec::<Vec<String>>::new(), "{path}");
+    assert_eq!(before_a_purchase(bare), Vec::new(), "{path}");
+}
+
+/// Everything that was queued but for a purchase of another browser, which permits it, and is made behind all that. Facts leave
+/// after their answers: of what none is to come, none has come once this one is there.
+fn before_a_purchase(bare: &Bare) -> Vec<Fact> {
+    let (other, buyer) = bare.returning();
+    other.set_cookie("euconsent-v2", CONSENTS);
+    other.buy("behind", 1);
+    bare.standin.wait("the purchase is queued", |held| {
+        let all = held.queued.iter().flat_map(|batch| &batch.facts).cloned();
+        let (bought, before): (Vec<Fact>, Vec<Fact>) = all.partition(|fact| fact.visitor == buyer);
+        (!bought.is_empty()).then_some(before)
+    })
 }
 
 fn hostile(bare: &Bare) {

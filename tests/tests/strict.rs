@@ -7,6 +7,7 @@ use causeway_shared::ids::VisitorId;
 use causeway_tests::bare::Bare;
 use causeway_tests::browser::Browser;
 use causeway_tests::run;
+use causeway_tests::standin::Held;
 use serde_json::{Value, json};
 
 fn main() {
@@ -44,11 +45,15 @@ fn page(browser: &Browser) -> Value {
     answer.json()["decisions"][0].clone()
 }
 
-/// A page that was served the ad: the machine may be busy enough for an object to be late, which is no failure.
-fn served(browser: &Browser) -> Value {
-    causeway_tests::eventually("an object answers in time", || {
+/// A page that was served the ad, and how many were asked for: the machine may be busy enough for an object to be late, which
+/// is no failure.
+fn served(browser: &Browser) -> (Value, usize) {
+    let mut pages = 0;
+    let decision = causeway_tests::eventually("an object answers in time", || {
+        pages += 1;
         Some(page(browser)).filter(|decision| decision["ad"]["id"] == "red")
-    })
+    });
+    (decision, pages)
 }
 
 fn parallel(world: &Bare) {
@@ -72,10 +77,10 @@ fn at_once(world: &Bare) -> usize {
 
 fn counts_once(world: &Bare) {
     let (browser, visitor) = world.returning();
-    let decision = served(&browser);
+    let (decision, pages) = served(&browser);
     let event = json!([{ "type": "action", "insertion": decision["insertion"], "action": "impression" }]);
     assert_eq!(browser.events(&event).json()["rejected"][0]["code"], "strict");
-    let seen = || impressions(world, visitor);
+    let seen = || facts(&world.standin.held(), visitor, |what| matches!(what, What::Action { .. }));
     causeway_tests::eventually("an impression is confirmed", || {
         browser.send("GET", decision["impression_url"].as_str().unwrap(), &[], b"");
         (seen() > 0).then_some(())
@@ -86,12 +91,14 @@ fn counts_once(world: &Bare) {
     }
     // The page view comes behind them in the same queue.
     assert_eq!(page(&browser)["ad"]["id"], "house");
+    let viewed = |held: &Held| facts(held, visitor, |what| matches!(what, What::Page { .. }));
+    world.standin.wait("the page view is queued", |held| (viewed(held) == pages + 1).then_some(()));
     assert_eq!(seen(), 1);
 }
 
-fn impressions(world: &Bare, visitor: VisitorId) -> usize {
-    let facts = world.standin.held().facts_of(visitor);
-    facts.iter().filter(|fact| matches!(fact.what, What::Action { .. })).count()
+/// How many such facts of a visitor the queue took.
+fn facts(held: &Held, visitor: VisitorId, such: impl Fn(&What) -> bool) -> usize {
+    held.facts_of(visitor).iter().filter(|fact| such(&fact.what)).count()
 }
 
 /// The unit that a person is shown on a page of offers, once an object answered in time.
