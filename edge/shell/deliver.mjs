@@ -14,7 +14,7 @@ export async function deliver(env, module, batch, count) {
     log("queue_refused", { facts: count, message: String(error?.message) });
   }
   const answer = await sync(env, module, { messages: [kept] });
-  if (answer !== null) return true;
+  if (answer?.kept.length === 0) return true;
   state.lost += count;
   log("facts_lost", { facts: count, lost_total: state.lost });
   return false;

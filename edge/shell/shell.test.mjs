@@ -324,7 +324,7 @@ function answering(answers) {
   };
   globalThis.fetch = async () => {
     const answer = answers.shift();
-    return answer === null ? new Response("", { status: 503 }) : new Response(JSON.stringify({ rejected: [], verify: [], ...answer }));
+    return answer === null ? new Response("", { status: 503 }) : new Response(JSON.stringify({ rejected: [], kept: [], verify: [], ...answer }));
   };
   const sync_response = (body) => new TextDecoder().decode(body);
   return { module: new Module({ ...glue, sync_request, sync_response }, CONFIG, KEYS), called };
@@ -429,7 +429,7 @@ test("a_batch_that_the_queue_refuses_goes_to_the_origin_as_it_was", async () => 
   const posted = [];
   const sync_request = (_call, messages) => (posted.push(Buffer.from(messages)), new TextEncoder().encode("{}\0"));
   globalThis.fetch = async () => new Response("{}");
-  const sync_response = () => '{"rejected":[],"verify":[],"publish":[]}';
+  const sync_response = () => '{"rejected":[],"kept":[],"verify":[],"publish":[]}';
   const module = new Module({ ...glue, sync_request, sync_response }, CONFIG, KEYS);
   const { batch, facts } = decide(module);
   const sent = Buffer.from(batch);
@@ -451,6 +451,19 @@ test("facts_go_25_messages_a_sync_and_what_failed_is_tried_again_later", async (
   assert.equal(called.length, 2);
   assert.deepEqual(told, [...Array(25).fill("ack"), 2, 4, 300, 300]);
   assert.deepEqual([env.woken.length, state.dead - dead], [1, 1]);
+});
+
+test("field_15_what_the_origin_refuses_for_want_of_its_tenant_is_kept", async () => {
+  const refusing = (kept) => answering([{ rejected: ["too_old", "unknown_tenant"], kept, publish: [], pending: 0 }]).module;
+  const told = [];
+  const message = () => ({ body: new Uint8Array(1), attempts: 1, ack: () => told.push("ack"), retry: ({ delaySeconds }) => told.push(delaySeconds) });
+  await consumeFacts({ messages: [message(), message()] }, platform(), refusing([1]));
+  assert.deepEqual(told, ["ack", 2]);
+  const full = { ...platform(), FACTS: { send: async () => Promise.reject(new Error("full")) } };
+  const lost = state.lost;
+  assert.equal(await deliver(full, refusing([0]), new Uint8Array(1), 3), false);
+  assert.equal(state.lost - lost, 3);
+  assert.equal(await deliver(full, refusing([]), new Uint8Array(1), 3), true);
 });
 
 test("a_request_that_was_not_served_has_an_answer_that_its_page_may_read", async () => {

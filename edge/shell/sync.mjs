@@ -7,7 +7,7 @@ const WRITES = 6;
 /** What the KV has not answered after so long is not waited for: there is one consumer, and the origin hands it out again. */
 const KV_MS = 30_000;
 
-/** One call of /v1/sync. Gives the origin's answer once everything in it is durable, or null. */
+/** One call of /v1/sync. Gives the origin's answer once everything in it is durable, but for the messages that are to be `kept`; or null. */
 export async function sync(env, module, { messages = [], applied = [], read = [], drain = 0 }) {
   // Told from now on, unless this fails: another sync may be under way at the same time, and is not to tell it again.
   const [lost, dead] = [state.lost - state.lostTold, state.dead - state.deadTold];
@@ -38,7 +38,7 @@ export async function sync(env, module, { messages = [], applied = [], read = []
   }
 }
 
-/** Consumes the facts queue: a message is acknowledged once the origin has it, else tried again later. */
+/** Consumes the facts queue: a message is acknowledged once the origin has it or will never take it, else tried again later. */
 export async function consumeFacts(batch, env, module) {
   const { messages } = batch;
   const { sync_messages } = module.told;
@@ -46,9 +46,9 @@ export async function consumeFacts(batch, env, module) {
   for (let at = 0; at < messages.length; at += sync_messages) {
     const some = messages.slice(at, at + sync_messages);
     const answer = await sync(env, module, { messages: some.map((message) => bytes(message.body)) });
-    for (const message of some) {
-      if (answer !== null) message.ack();
-      else retry(message, module);
+    for (const [number, message] of some.entries()) {
+      if (answer === null || answer.kept.includes(number)) retry(message, module);
+      else message.ack();
     }
     pending += answer?.pending ?? 0;
   }

@@ -69,11 +69,15 @@ pub fn sync_response(body: &[u8]) -> String {
                 .map(|p| json!({ "entry": p.entry, "key": p.key, "value": p.value }))
                 .collect();
             let verify: Vec<_> = answer.verify.into_iter().map(|v| json!([v.entry, v.key])).collect();
-            let rejected: Vec<_> = answer.rejected.into_iter().map(|r| r.code).collect();
+            // What it refuses as a whole only because it lacks the tenant is not taken: the queue keeps it.
+            let kept = answer.rejected.iter().filter(|r| r.index.is_none() && r.code == "unknown_tenant");
+            let kept: Vec<_> = kept.map(|r| json!(r.batch)).collect();
+            let rejected: Vec<_> = answer.rejected.into_iter().map(|r| json!(r.code)).collect();
             json!({
                 "accepted": answer.accepted,
                 "duplicate": answer.duplicate,
                 "rejected": rejected,
+                "kept": kept,
                 "publish": publish,
                 "verify": verify,
                 "pending": answer.pending,
@@ -103,4 +107,24 @@ fn uuid_bytes(text: &str) -> [u8; 16] {
         *to = pair.iter().fold(0, |byte, digit| byte << 4 | digit);
     }
     bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use causeway_shared::wire::sync::{Rejected, SyncResponse, encode_response};
+
+    #[test]
+    fn field_15_batches_of_a_tenant_that_the_origin_lacks_are_kept_and_no_others() {
+        let refused = |batch, index, code: &str| Rejected { batch, index, code: code.into(), message: String::new() };
+        let rejected = vec![
+            refused(0, None, "malformed"),
+            refused(2, None, "unknown_tenant"),
+            refused(3, Some(0), "unknown_tenant"),
+            refused(4, Some(1), "too_old"),
+        ];
+        let told = sync_response(&encode_response(&SyncResponse { rejected, ..SyncResponse::default() }));
+        assert!(told.contains(r#""kept":[2],"#), "{told}");
+        assert!(told.contains(r#""rejected":["malformed","unknown_tenant","unknown_tenant","too_old"]"#), "{told}");
+    }
 }

@@ -18,7 +18,7 @@ use crate::tenants::Tenants;
 pub struct Incoming {
     /// Facts within their bounds, in the order they came.
     pub facts: Vec<Checked>,
-    /// The batches they came in, for the log.
+    /// The batches they came in, for the log: none of which no fact is taken.
     pub batches: Vec<Vec<u8>>,
     /// Whether they come from the admin side.
     pub admin: bool,
@@ -42,6 +42,8 @@ impl Incoming {
     /// What the edge is told of its facts, once they are durable. Takes the list of what was refused along: it has a
     /// bound on the wire, so that whoever counts them all does so before.
     pub fn answer(&mut self) -> SyncResponse {
+        // Whole batches come first, within any bound: an edge is to keep those of a tenant that is not known.
+        self.rejected.sort_by_key(|rejected| rejected.index.is_some());
         let accepted = self.facts.len() as u64 - self.repeats;
         let rejected = self.rejected.drain(..).take(limits::SYNC_FACTS).collect();
         SyncResponse { accepted, duplicate: self.repeats, rejected, ..SyncResponse::default() }
@@ -116,6 +118,9 @@ impl Record {
 /// Why a fact that only the admin side may say is refused.
 const NOT_ADMIN: &str = "not_admin";
 
+/// Why a batch as a whole is not taken now, and an edge keeps it: somebody may configure its tenant yet.
+pub const UNKNOWN_TENANT: &str = "unknown_tenant";
+
 /// Bytes of a fact, as most have no more.
 const FACT_BYTES: usize = 256;
 
@@ -139,10 +144,13 @@ fn read_all(request: SyncRequest, tenants: &Tenants, now: Millis, may_say: impl 
         dead: request.dead,
         ..Incoming::default()
     };
-    for (batch, bytes) in (0u32..).zip(&request.facts) {
-        read_batch(&mut incoming, batch, bytes, tenants, &may_say);
+    for (batch, bytes) in (0u32..).zip(request.facts) {
+        let before = incoming.facts.len();
+        read_batch(&mut incoming, batch, &bytes, tenants, &may_say);
+        if incoming.facts.len() > before {
+            incoming.batches.push(bytes);
+        }
     }
-    incoming.batches = request.facts;
     let mut ids: BTreeSet<(TenantNo, FactId)> = BTreeSet::new();
     let repeats = incoming.facts.iter().filter(|c| !ids.insert((c.tenant, c.fact.id))).count();
     incoming.repeats = repeats as u64;
@@ -156,17 +164,22 @@ fn read_batch(incoming: &mut Incoming, batch: u32, bytes: &[u8], tenants: &Tenan
         Ok(decoded) => decoded,
         Err(e) => return incoming.rejected.push(refuse(None, e.code(), e.to_string())),
     };
-    let Some(tenant) = tenants.by_name(tenant.as_str()) else {
-        let message = "this origin has no tenant of that name".to_owned();
-        return incoming.rejected.push(refuse(None, "unknown_tenant", message));
-    };
+    let (known, before) = (tenants.by_name(tenant.as_str()), incoming.rejected.len());
     for (index, fact) in (0u32..).zip(facts) {
         match fact.map(|fact| (fact.check(now), fact)) {
             Ok((Ok(()), fact)) if !may_say(&fact) => {
                 let message = "the admin side alone says this".to_owned();
                 incoming.rejected.push(refuse(Some(index), NOT_ADMIN, message));
             }
-            Ok((Ok(()), fact)) => incoming.facts.push(Checked { tenant: tenant.no, fact }),
+            Ok((Ok(()), fact)) => match known {
+                Some(tenant) => incoming.facts.push(Checked { tenant: tenant.no, fact }),
+                // Where no fact would be taken, as all are too old, the edge keeps nothing: it is not reached.
+                None => {
+                    let message = "this origin has no tenant of that name".to_owned();
+                    incoming.rejected.truncate(before);
+                    return incoming.rejected.push(refuse(None, UNKNOWN_TENANT, message));
+                }
+            },
             Ok((Err(e), _)) => incoming.rejected.push(refuse(Some(index), e.code(), e.to_string())),
             Err(e) => incoming.rejected.push(refuse(Some(index), e.code(), e.to_string())),
         }
@@ -211,6 +224,24 @@ mod tests {
         assert_eq!(answer.accepted, 0);
         assert_eq!(answer.rejected[0].code, "unknown_tenant");
         assert_eq!(answer.rejected[0].index, None);
+    }
+
+    #[test]
+    fn field_15_what_of_an_unknown_tenant_is_worth_keeping_is_refused_as_a_whole_and_not_logged() {
+        let origin = Origin::new();
+        let old = |n| page(visitor(1), n, NOW - limits::FACT_AGE_MS - 1);
+        let batches = [
+            origin.batch("demo", &[old(1), page(visitor(1), 2, NOW)]),
+            origin.batch("nobody", &[old(1), page(visitor(1), 2, NOW)]),
+            origin.batch("nobody", &[old(1), old(2)]),
+        ];
+        let request = SyncRequest { facts: batches.to_vec(), ..SyncRequest::default() };
+        let mut incoming = read(request, &origin.rules.tenants, NOW);
+        assert_eq!((incoming.facts.len(), &incoming.batches), (1, &batches[..1].to_vec()));
+        let told = incoming.answer().rejected;
+        let told: Vec<_> = told.iter().map(|r| (r.batch, r.index, r.code.as_str())).collect();
+        let old = |batch, index| (batch, Some(index), "too_old");
+        assert_eq!(told, [(1, None, UNKNOWN_TENANT), old(0, 0), old(2, 0), old(2, 1)]);
     }
 
     #[test]
