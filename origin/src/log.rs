@@ -4,12 +4,13 @@
 use std::path::Path;
 use std::time::Duration;
 
-use causeway_shared::ids::Millis;
+use causeway_shared::ids::{Millis, TenantId};
+use causeway_shared::wire::facts;
 use causeway_shared::wire::sync::{SyncRequest, decode_request, encode_request};
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
 use crate::audit::Said;
-use crate::intake::{self, Incoming, Record};
+use crate::intake::{self, Incoming, Record, UNKNOWN_TENANT};
 use crate::store::{Counters, StoreError, signed, unsigned};
 use crate::tenants::Tenants;
 
@@ -109,12 +110,13 @@ impl Log {
         Ok(!busy?)
     }
 
-    /// The records after `folded`.
+    /// The records after `folded`, to be folded. All in them is acknowledged: where the configuration lacks a tenant of
+    /// theirs, to go on would lose its facts (invariant 6).
     ///
     /// # Errors
-    /// [`StoreError`].
+    /// [`StoreError`], [`StoreError::NoTenant`] among them.
     pub fn unfolded(&self, folded: u64, tenants: &Tenants) -> Result<Vec<Record>, StoreError> {
-        records(&self.conn, folded, tenants)
+        records(&self.conn, folded, tenants, |missing| Err(StoreError::NoTenant(missing)))
     }
 
     /// Moves what is in the write-ahead log into the file.
@@ -126,12 +128,13 @@ impl Log {
     }
 }
 
-/// The records that are not in the store yet, as another process may read them too. None where there is no log.
+/// The records that are not in the store yet, as another process may read them too, which asks for no tenant that it does
+/// not know. None where there is no log.
 ///
 /// # Errors
 /// [`StoreError`].
 pub fn unfolded(data: &Path, folded: u64, tenants: &Tenants) -> Result<Vec<Record>, StoreError> {
-    existing(data)?.map_or(Ok(Vec::new()), |conn| records(&conn, folded, tenants))
+    existing(data)?.map_or(Ok(Vec::new()), |conn| records(&conn, folded, tenants, |_| Ok(())))
 }
 
 /// Whether there are any such records.
@@ -166,7 +169,12 @@ fn existing(data: &Path) -> Result<Option<Connection>, StoreError> {
     Ok(conn.table_exists(None, "log")?.then_some(conn))
 }
 
-fn records(conn: &Connection, folded: u64, tenants: &Tenants) -> Result<Vec<Record>, StoreError> {
+fn records(
+    conn: &Connection,
+    folded: u64,
+    tenants: &Tenants,
+    missing: impl Fn(TenantId) -> Result<(), StoreError>,
+) -> Result<Vec<Record>, StoreError> {
     let said = said_column(conn)?;
     let mut statement =
         conn.prepare(&format!("SELECT seq, taken, body, {said} FROM log WHERE seq > ?1 ORDER BY seq"))?;
@@ -175,7 +183,7 @@ fn records(conn: &Connection, folded: u64, tenants: &Tenants) -> Result<Vec<Reco
     })?;
     rows.map(|row| {
         let (seq, taken, body, said) = row?;
-        Ok(Record { said, ..record(seq, taken, &body, tenants)? })
+        Ok(Record { said, ..record(seq, taken, &body, tenants, &missing)? })
     })
     .collect()
 }
@@ -206,14 +214,52 @@ pub(crate) fn read_said(text: &str) -> Option<Said> {
     said.inspect_err(|e| tracing::error!(error = %e, "who said a record of the log cannot be read")).ok()
 }
 
-/// Facts that were refused when they came are refused again: the record has their time.
-fn record(seq: u64, taken: Millis, body: &[u8], tenants: &Tenants) -> Result<Record, StoreError> {
+/// Facts that were refused when they came are refused again: the record has their time. Batches of tenants that were not known
+/// then are not in it.
+fn record(
+    seq: u64,
+    taken: Millis,
+    body: &[u8],
+    tenants: &Tenants,
+    missing: impl Fn(TenantId) -> Result<(), StoreError>,
+) -> Result<Record, StoreError> {
     let request = decode_request(body)?;
     let (admin, bytes) = (request.edge == ADMIN, body.len());
     let read = if admin { intake::read_admins } else { intake::read };
     let read = read(request, tenants, taken);
-    for gone in read.rejected.iter().filter(|rejected| rejected.code == "unknown_tenant") {
-        tracing::error!(seq, batch = gone.batch, "facts of a tenant that is no longer configured are not folded");
+    for refused in read.rejected.iter().filter(|rejected| rejected.code == UNKNOWN_TENANT) {
+        if let Some(batch) = decode_request(body)?.facts.get(refused.batch as usize) {
+            missing(facts::decode_each(batch)?.0)?;
+        }
     }
     Ok(Record { seq, facts: read.facts, admin, said: None, bytes, in_log: 0 })
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+    use crate::testing::{NOW, Origin, page, visitor};
+
+    fn taken(origin: &Origin, facts: Vec<Vec<u8>>) -> Incoming {
+        intake::read(SyncRequest { facts, ..SyncRequest::default() }, &origin.rules.tenants, NOW)
+    }
+
+    #[test]
+    fn field_15_what_was_acknowledged_of_a_tenant_that_is_gone_is_not_passed_over() {
+        let mut origin = Origin::new();
+        let of = |tenant| origin.batch(tenant, &[page(visitor(1), 1, NOW)]);
+        let sync = taken(&origin, vec![of("demo"), of("nobody"), of("other")]);
+        let mut log = Log::open(origin.data(), 0).unwrap();
+        log.append([&sync], 0).unwrap();
+        let held = log.unfolded(0, &origin.rules.tenants).unwrap();
+        assert_eq!(held.iter().map(|record| record.facts.len()).collect::<Vec<_>>(), [2], "nobody's was refused");
+        origin.edge.tenants.retain(|tenant| tenant.name != "other");
+        let without = Tenants::open(&origin.conn, &origin.edge, &origin.keys).unwrap();
+        let refused = log.unfolded(0, &without).unwrap_err();
+        assert!(matches!(&refused, StoreError::NoTenant(name) if name.as_str() == "other"), "{refused}");
+        // Whoever only reads asks for tenants that it knows.
+        assert_eq!(unfolded(origin.data(), 0, &without).unwrap().first().map(|record| record.facts.len()), Some(1));
+        assert_eq!(log.unfolded(0, &origin.rules.tenants).unwrap().len(), 1, "it waits for its tenant");
+    }
 }

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use causeway_shared::ids::{AltHash, Epoch, Millis, Version, VisitorId};
+use causeway_shared::ids::{AltHash, Epoch, Millis, TenantId, Version, VisitorId};
 use causeway_shared::wire::WireError;
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Row, TransactionBehavior};
 use rusqlite_migration::{HookError, M, Migrations};
@@ -86,6 +86,12 @@ pub enum StoreError {
         /// Which value.
         what: &'static str,
     },
+    /// Facts of a tenant that is not configured wait to be folded.
+    #[error(
+        "the log holds acknowledged facts of the tenant `{0}`, which the configuration lacks: configure it as it was and \
+         start; once the origin has started and stopped with it, it may go"
+    )]
+    NoTenant(TenantId),
     /// A stored form that cannot be read.
     #[error("the store holds a form that cannot be read")]
     Form(#[from] WireError),
