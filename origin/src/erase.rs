@@ -22,8 +22,8 @@ use crate::group::{self, Given, Group, Rules};
 use crate::intake::{Checked, Record};
 use crate::link;
 use crate::metrics::Metrics;
-use crate::publish::Subject;
-use crate::store::{StoreError, TenantNo, signed, unsigned, visitor_at};
+use crate::publish::{LATE_MS, Subject};
+use crate::store::{Counters, StoreError, TenantNo, signed, unsigned, visitor_at};
 use crate::tenants::Known;
 use journal::Journal;
 
@@ -328,8 +328,8 @@ pub fn reach(
 }
 
 /// Applies the journal's erasures that the store does not know – it came back from a backup, or the process ended between
-/// the two – and gives how many there were. `in_log` is the newest record that the log may hold of whom they take. To be called
-/// before anything is read or published.
+/// the two – and gives how many there were. Keys that erasures wait for are put in the outbox where it lacks them. `in_log` is
+/// the newest record that the log may hold of whom they take. To be called before anything is read or published.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -361,7 +361,23 @@ pub fn replay(conn: &mut Connection, rules: &Rules, given: Given, in_log: u64) -
         let record = Record { in_log, ..Record::said(unknown, Said::by("journal")) };
         group::commit(conn, rules, &Metrics::default(), given, &[Arc::new(record)], &[])?;
     }
+    put_open(conn, rules, given.now)?;
     Ok(count)
+}
+
+/// Has the KV keys written that an erasure waits for and the outbox lacks: it let go of them while their tenant was not
+/// configured. Somebody may still write what was handed out before that.
+fn put_open(conn: &mut Connection, rules: &Rules, now: Millis) -> Result<(), StoreError> {
+    const PUT: &str = "INSERT OR IGNORE INTO outbox
+            (tenant, kind, subject, changed, since, due, lease_change, leased_until, handed, late)
+        SELECT DISTINCT tenant, kind, subject, ?2, ?3, ?3, 0, 0, 0, ?4
+        FROM erasure_keys INDEXED BY erasure_keys_open WHERE tenant = ?1 AND written IS NULL";
+    let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let changed = signed(Counters::load(&tx)?.version().counter);
+    for tenant in rules.tenants.iter() {
+        tx.execute(PUT, (tenant.no.0, changed, signed(now), signed(now.saturating_add(LATE_MS))))?;
+    }
+    Ok(tx.commit()?)
 }
 
 /// Whether an erasure was ever asked for under a receipt.

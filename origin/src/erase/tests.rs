@@ -231,6 +231,35 @@ fn field_20_a_receipt_is_done_once_every_key_that_named_the_visitor_was_written(
 }
 
 #[test]
+fn field_20_what_an_erasure_waits_for_is_written_once_its_tenant_is_configured_again() {
+    let (mut origin, mut kv) = (Origin::new(), Kv::new());
+    person(&mut origin, &mut kv);
+    let erasure = of_visitor(2, Scope::Visitor, NOW);
+    origin.send("demo", std::slice::from_ref(&erasure));
+    let tenant = origin.tenant("demo").no;
+    let mut edge = origin.edge.clone();
+    edge.tenants.retain(|tenant| tenant.name != "demo");
+    let without = crate::tenants::Tenants::open(&origin.conn, &edge, &origin.keys).unwrap();
+    let with = std::mem::replace(&mut origin.rules.tenants, without);
+    let given = origin.given();
+    assert_eq!(origin.replay(given).unwrap(), 0);
+    origin.settle(&mut kv);
+    origin.rules.tenants = with;
+    origin.settle(&mut kv);
+    let written =
+        |origin: &Origin| progress(&origin.conn, tenant, erasure.id).unwrap().unwrap()["keys"]["written"].clone();
+    assert_eq!(written(&origin), 0, "nobody writes them");
+    let given = origin.given();
+    assert_eq!(origin.replay(given).unwrap(), 0);
+    origin.settle(&mut kv);
+    assert_gone(&origin, &kv, 2);
+    assert_eq!(written(&origin), 0, "what was handed out before may still be written");
+    origin.now += crate::publish::LATE_MS;
+    origin.settle(&mut kv);
+    assert_eq!(written(&origin), 4);
+}
+
+#[test]
 fn field_07_hashes_found_to_be_an_erased_id_s_take_along_who_was_seen_with_them_before() {
     let (one, two) = (AltHash([1; 16]), AltHash([2; 16]));
     let seen = |v: u32, at, hash, also: &[AltHash]| {
