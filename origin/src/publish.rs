@@ -244,14 +244,14 @@ impl Put {
 
 /// Settles the rows whose write the KV acknowledged, unless something changed since they were handed out. Where a consumer
 /// of before may still write an older value, the row comes once more when it cannot any longer. The key's pause begins
-/// again: the write may have come long after its entry was handed out, and the platform counts from the write. Gives how
-/// many these are: an acknowledgement that comes twice, or is of no entry, settles nothing.
+/// again: the write may have come long after its entry was handed out, and the platform counts from the write. What changed
+/// since it was handed out waits since then, not since its first change (`causeway_outbox_age_seconds`). Gives how many these are: an acknowledgement that comes twice, or is of no entry, settles nothing.
 ///
 /// # Errors
 /// [`StoreError`]; then nothing of the group may be kept.
 pub fn acknowledge(group: &Group<'_>, applied: &[u64]) -> Result<u64, StoreError> {
     const SETTLE: &str = "UPDATE outbox SET lease = NULL, leased_until = 0, handed = ?2,
-            due = iif(changed = lease_change, iif(late > ?2, late, NULL), due) WHERE lease = ?1";
+            due = iif(changed = lease_change, iif(late > ?2, late, NULL), max(due, handed)) WHERE lease = ?1";
     erase::written(group, applied)?;
     catalogue::written(group, applied)?;
     let mut settled = 0;

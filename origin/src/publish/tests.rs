@@ -9,7 +9,7 @@ use causeway_shared::time::HourStamp;
 use causeway_shared::wire::kv;
 use causeway_shared::wire::sync::Publish;
 
-use super::{KEY_PAUSE_MS, LATE_MS, LEASE_MS};
+use super::{KEY_PAUSE_MS, LATE_MS, LEASE_MS, depth};
 use crate::testing::{NOW, Origin, fact, page, snapshot, visitor, withdrawal};
 
 fn keys(writes: &[Publish]) -> Vec<&str> {
@@ -137,6 +137,25 @@ fn field_09_a_write_that_came_late_in_its_drain_has_its_pause_behind_it_too() {
     assert!(origin.drain(10).is_empty(), "the write may have been a moment ago");
     origin.now += KEY_PAUSE_MS;
     assert_eq!(keys(&origin.drain(10)), [key(1)]);
+}
+
+#[test]
+fn a_key_that_changes_at_every_write_is_not_told_to_wait_since_the_first() {
+    let mut origin = Origin::new();
+    for n in 0..200 {
+        origin.send("demo", &[page(visitor(1), 2 * n, origin.now)]);
+        let writes = origin.drain(10);
+        assert_eq!(keys(&writes), [key(1)]);
+        origin.send("demo", &[page(visitor(1), 2 * n + 1, origin.now)]);
+        origin.acknowledge(&writes);
+        origin.now += KEY_PAUSE_MS;
+        let (waiting, oldest) = depth(&origin.conn).unwrap();
+        assert_eq!(waiting, 1);
+        assert!(oldest.unwrap() + 2 * KEY_PAUSE_MS >= origin.now, "{oldest:?}");
+    }
+    // What nobody writes is told to wait.
+    origin.now += 10 * KEY_PAUSE_MS;
+    assert!(depth(&origin.conn).unwrap().1.unwrap() + 10 * KEY_PAUSE_MS < origin.now);
 }
 
 #[test]
