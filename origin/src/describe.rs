@@ -18,7 +18,7 @@ use crate::store::StoreError;
 use crate::tenants::Known;
 use crate::units::Limited;
 
-/// Members of a person that are named; all are counted and summed up.
+/// Members of a person that are named; all that are read are summed up.
 const MEMBERS: usize = 1_000;
 
 /// Everything held on a visitor; `None` if no fact of it ever came.
@@ -26,11 +26,16 @@ const MEMBERS: usize = 1_000;
 /// # Errors
 /// [`StoreError`].
 pub fn visitor(view: &View<'_>, tenant: &Known, id: VisitorId) -> Result<Option<Value>, StoreError> {
+    visitor_of(view, tenant, id, limits::PERSON_VISITORS)
+}
+
+/// The same, with a bound on the members of its person that are read.
+fn visitor_of(view: &View<'_>, tenant: &Known, id: VisitorId, most: usize) -> Result<Option<Value>, StoreError> {
     let Some(own) = read::visitor(view, tenant.no, id)? else {
         return Ok(None);
     };
-    let person = read::person(view, &own, MEMBERS)?;
-    let members: Vec<String> = person.members.iter().map(VisitorId::to_string).collect();
+    let person = read::person(view, &own, most)?;
+    let members: Vec<String> = person.members.iter().take(MEMBERS).map(VisitorId::to_string).collect();
     let lookups = read::lookups_of(view.conn, tenant.no, id)?;
     let seen = own.profile.seen();
     Ok(Some(json!({
@@ -38,7 +43,10 @@ pub fn visitor(view: &View<'_>, tenant: &Known, id: VisitorId) -> Result<Option<
         "visitor": id.to_string(),
         "own": totals(own.profile.totals()),
         "view": totals(person.view),
-        "person": {"master": person.master.to_string(), "members": members, "devices": person.devices},
+        "person": {
+            "master": person.master.to_string(), "members": members, "devices": person.devices,
+            "truncated": person.truncated,
+        },
         "links": links(view.conn, tenant, id)?,
         "lookups": lookups.iter().map(|id| named(tenant, *id)).collect::<Vec<_>>(),
         "experiments": exposures(catalogue::experiments(view.conn)?.of(tenant.no), &person.exposures),
@@ -173,4 +181,33 @@ pub fn lookup(conn: &Connection, tenant: &Known, kind: &str, value: &str) -> Res
 pub fn checked(found: Checked) -> Value {
     let Checked { connected, weight, path, reads } = found;
     json!({ "connected": connected, "weight": weight.map(Weight::as_f64), "path": path, "reads": reads })
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+    use crate::testing::{NOW, Origin, page, visitor};
+
+    #[test]
+    fn of_a_person_the_last_active_are_read_up_to_a_bound_and_the_answer_says_so() {
+        let mut origin = Origin::new();
+        for v in 1..=3 {
+            // When somebody was active is kept to the hour.
+            let at = NOW - u64::from(3 - v) * 2 * 3_600_000;
+            let login = origin.login(visitor(v), 9, at, "ann");
+            origin.send("demo", &[page(visitor(v), 1, at), login]);
+        }
+        let view = View::folded(&origin.conn);
+        let told = |most| {
+            let told = visitor_of(&view, origin.tenant("demo"), visitor(1), most).unwrap().unwrap();
+            let person = &told["person"];
+            let members = person["members"].as_array().unwrap().len();
+            (told["view"]["pages"].clone(), members, person["devices"].clone(), person["truncated"].clone())
+        };
+        assert_eq!(told(3), (json!(3), 3, json!(3), json!(false)));
+        assert_eq!(told(2), (json!(2), 2, json!(3), json!(true)));
+        let last = visitor_of(&view, origin.tenant("demo"), visitor(1), 1).unwrap().unwrap();
+        assert_eq!(last["person"]["members"], json!([visitor(3).to_string()]));
+    }
 }

@@ -270,9 +270,11 @@ pub struct Person {
     pub master: VisitorId,
     /// How many visitors it has.
     pub devices: u32,
-    /// The first of them by age, up to the bound that was asked for.
+    /// Those that were read, by age.
     pub members: Vec<VisitorId>,
-    /// The sums over all of them.
+    /// Whether it has more of them than were to be read.
+    pub truncated: bool,
+    /// The sums over those that were read.
     pub view: Totals,
     /// The first exposure of any of them, by experiment.
     pub exposures: Exposures,
@@ -282,7 +284,7 @@ pub struct Person {
     pub random: Option<PersonRandom>,
 }
 
-/// A visitor's person; at most `most` of its members are named, all are summed up.
+/// A visitor's person; of its members the `most` last active are read.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -292,6 +294,7 @@ pub fn person(view: &View<'_>, of: &Visitor, most: usize) -> Result<Person, Stor
         master: of.visitor,
         devices: 1,
         members: vec![of.visitor],
+        truncated: false,
         view: of.profile.totals(),
         exposures: of.profile.exposures().clone(),
         units: of.profile.units().clone(),
@@ -300,11 +303,12 @@ pub fn person(view: &View<'_>, of: &Visitor, most: usize) -> Result<Person, Stor
     let Some(person) = of.person else { return Ok(alone) };
     let mut statement = view.conn.prepare_cached(READ)?;
     let row = statement.query_row([person.0], |row| Ok((visitor_at(row, 0)?, row.get(1)?, row.get(2)?))).optional()?;
-    let (master, devices, random) = row.ok_or(StoreError::Corrupt { what: "visitor without a person" })?;
+    let (master, devices, random): (_, u32, _) = row.ok_or(StoreError::Corrupt { what: "visitor without a person" })?;
     let (exposures, units) = (experiment::of_person(view.conn, person)?, units::of_person(view.conn, person)?);
     let (members, view_of, random) = (Vec::new(), Totals::default(), Some(PersonRandom(random)));
-    let mut found = Person { master, devices, members, view: view_of, exposures, units, random };
-    let read = format!("SELECT {COLUMNS} FROM visitors WHERE person = ?1");
+    let truncated = devices as usize > most;
+    let mut found = Person { master, devices, members, truncated, view: view_of, exposures, units, random };
+    let read = format!("SELECT {COLUMNS} FROM visitors WHERE person = ?1 ORDER BY last_seen DESC LIMIT {most}");
     let mut statement = view.conn.prepare_cached(&read)?;
     let mut rows = statement.query([person.0])?;
     while let Some(row) = rows.next()? {
@@ -315,7 +319,6 @@ pub fn person(view: &View<'_>, of: &Visitor, most: usize) -> Result<Person, Stor
         found.members.push(member.visitor);
     }
     found.members.sort_unstable();
-    found.members.truncate(most);
     Ok(found)
 }
 

@@ -78,6 +78,10 @@ impl ApiError {
 
 impl From<ReadError> for ApiError {
     fn from(e: ReadError) -> Self {
+        if matches!(e, ReadError::Busy) {
+            tracing::warn!("a read found no connection free in time");
+            return Self::unavailable("busy", e.to_string());
+        }
         tracing::error!(error = %crate::chain(&e), "a read failed");
         Self::unavailable("store", "the store cannot be read now")
     }

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use rusqlite::Connection;
 use tokio::sync::Semaphore;
@@ -10,6 +11,9 @@ use super::{StoreError, open_readonly};
 use crate::backlog::Backlog;
 use crate::read::View;
 
+/// How long a read may wait for a connection: whoever asks has given up by then, and others wait behind it.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 /// The connections. Cloning gives another handle to the same ones.
 #[derive(Debug, Clone)]
 pub struct Readers {
@@ -17,6 +21,7 @@ pub struct Readers {
     backlog: Backlog,
     idle: Arc<Mutex<Vec<Connection>>>,
     places: Arc<Semaphore>,
+    patience: Duration,
 }
 
 /// Why a read gave nothing.
@@ -25,6 +30,9 @@ pub enum ReadError {
     /// The store refused.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// All connections were busy for too long.
+    #[error("too many reads are under way: come back in a second")]
+    Busy,
     /// The process is ending.
     #[error("the origin is stopping")]
     Stopping,
@@ -35,7 +43,8 @@ impl Readers {
     /// with what it holds.
     #[must_use]
     pub fn new(data: &Path, backlog: Backlog, places: usize) -> Self {
-        Self { data: data.to_owned(), backlog, idle: Arc::default(), places: Arc::new(Semaphore::new(places)) }
+        let (data, places) = (data.to_owned(), Arc::new(Semaphore::new(places)));
+        Self { data, backlog, idle: Arc::default(), places, patience: PATIENCE }
     }
 
     /// Facts that are durable in the log and not folded yet.
@@ -52,8 +61,8 @@ impl Readers {
         &self,
         read: impl FnOnce(&View<'_>) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, ReadError> {
-        let places = Arc::clone(&self.places);
-        let place = places.acquire_owned().await.map_err(|_| ReadError::Stopping)?;
+        let place = tokio::time::timeout(self.patience, Arc::clone(&self.places).acquire_owned()).await;
+        let place = place.map_err(|_| ReadError::Busy)?.map_err(|_| ReadError::Stopping)?;
         let readers = self.clone();
         let task = tokio::task::spawn_blocking(move || {
             let _place = place;
@@ -78,5 +87,26 @@ impl Readers {
     /// A connection whose read failed does not come back: the next read opens a fresh one.
     fn take_back(&self, conn: Connection) {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(conn);
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+    use crate::testing::Origin;
+
+    #[test]
+    fn a_read_waits_for_a_connection_for_a_while_and_no_longer() {
+        let origin = Origin::new();
+        let readers = Readers::new(origin.data(), Backlog::default(), 1);
+        let readers = Readers { patience: Duration::from_millis(20), ..readers };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            let place = Arc::clone(&readers.places).acquire_owned().await.unwrap();
+            assert!(matches!(readers.read(|_| Ok(())).await, Err(ReadError::Busy)));
+            drop(place);
+            assert!(readers.read(|_| Ok(())).await.is_ok());
+        });
     }
 }
