@@ -13,7 +13,7 @@ use causeway_shared::fact::{Fact, Scope, What};
 use causeway_shared::ids::{AltHash, AlternateId, FactId, KindCode, Millis, VisitorId};
 use causeway_shared::limits;
 use causeway_shared::wire::facts;
-use causeway_shared::wire::sync::decode_request;
+use causeway_shared::wire::sync::decode_kept;
 use rusqlite::{Connection, OptionalExtension as _, TransactionBehavior};
 use serde_json::{Value, json};
 
@@ -442,7 +442,7 @@ pub fn keep_unfolded(data: &Path) -> Result<(), StoreError> {
     // A page or a record that cannot be read takes no other's erasures with it.
     for row in statement.query_map([], |row| Ok((row.get::<_, Vec<u8>>(0)?, crate::log::said_at(row, 1)?)))? {
         let (request, said) =
-            match row.map_err(StoreError::from).and_then(|(body, said)| Ok((decode_request(&body)?, said))) {
+            match row.map_err(StoreError::from).and_then(|(body, said)| Ok((decode_kept(&body)?, said))) {
                 Ok(record) => record,
                 Err(e) => {
                     tracing::warn!(error = %crate::chain(&e), "a record of the old log cannot be read");

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use causeway_shared::ids::{Millis, TenantId};
 use causeway_shared::wire::facts;
-use causeway_shared::wire::sync::{SyncRequest, decode_request, encode_request};
+use causeway_shared::wire::sync::{SyncRequest, decode_kept, encode_request};
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
 use crate::audit::Said;
@@ -223,12 +223,12 @@ fn record(
     tenants: &Tenants,
     missing: impl Fn(TenantId) -> Result<(), StoreError>,
 ) -> Result<Record, StoreError> {
-    let request = decode_request(body)?;
+    let request = decode_kept(body)?;
     let (admin, bytes) = (request.edge == ADMIN, body.len());
     let read = if admin { intake::read_admins } else { intake::read };
     let read = read(request, tenants, taken);
     for refused in read.rejected.iter().filter(|rejected| rejected.code == UNKNOWN_TENANT) {
-        if let Some(batch) = decode_request(body)?.facts.get(refused.batch as usize) {
+        if let Some(batch) = decode_kept(body)?.facts.get(refused.batch as usize) {
             missing(facts::decode_each(batch)?.0)?;
         }
     }
@@ -239,7 +239,10 @@ fn record(
 #[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
-    use crate::testing::{NOW, Origin, page, visitor};
+    use crate::testing::{NOW, Origin, fact, page, visitor};
+    use causeway_shared::fact::What;
+    use causeway_shared::limits;
+    use causeway_shared::wire::sync::decode_request;
 
     fn taken(origin: &Origin, facts: Vec<Vec<u8>>) -> Incoming {
         intake::read(SyncRequest { facts, ..SyncRequest::default() }, &origin.rules.tenants, NOW)
@@ -261,5 +264,33 @@ mod tests {
         // Whoever only reads asks for tenants that it knows.
         assert_eq!(unfolded(origin.data(), 0, &without).unwrap().first().map(|record| record.facts.len()), Some(1));
         assert_eq!(log.unfolded(0, &origin.rules.tenants).unwrap().len(), 1, "it waits for its tenant");
+    }
+
+    #[test]
+    fn the_longest_sync_can_be_read_again() {
+        let origin = Origin::new();
+        let track = |n: u32, text: usize| {
+            let properties = Some(format!(r#"{{"a":"{}"}}"#, "x".repeat(text)));
+            fact(visitor(1), n, NOW, What::Track { name: "t".to_owned(), value: None, properties })
+        };
+        let one = u32::try_from(facts::bytes_of(&track(0, 1_000))).unwrap();
+        let many = (u32::try_from(limits::SYNC_BYTES).unwrap() - 2_000) / one;
+        // An edge of before reads nothing back, and one without a name has the shortest one: its sync is a byte shorter than
+        // the log's record of it.
+        let body = |text| {
+            let tracks: Vec<_> = (0..many).map(|n| track(n, 1_000)).chain([track(many, text)]).collect();
+            let facts = vec![origin.batch("demo", &tracks)];
+            let mut body = encode_request(&SyncRequest { facts, ..SyncRequest::default() });
+            assert_eq!(body.pop(), Some(0x80));
+            *body.first_mut().unwrap() -= 1;
+            body
+        };
+        let body = body(300 + limits::SYNC_BYTES - body(300).len());
+        assert_eq!(body.len(), limits::SYNC_BYTES);
+        let sync = intake::read(decode_request(&body).unwrap(), &origin.rules.tenants, NOW);
+        let mut log = Log::open(origin.data(), 0).unwrap();
+        log.append([&sync], 0).unwrap();
+        let held = log.unfolded(0, &origin.rules.tenants).unwrap();
+        assert_eq!(held.iter().map(|record| record.facts.len()).collect::<Vec<_>>(), [many as usize + 1]);
     }
 }

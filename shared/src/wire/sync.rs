@@ -119,6 +119,15 @@ pub fn decode_request(bytes: &[u8]) -> Result<SyncRequest, WireError> {
     if bytes.len() > limits::SYNC_BYTES {
         return Err(WireError::TooLong);
     }
+    decode_kept(bytes)
+}
+
+/// Reads a request that this side wrote itself, of whatever length: of one at the bound it may have written more bytes than
+/// the edge did.
+///
+/// # Errors
+/// [`WireError`], as [`decode_request`].
+pub fn decode_kept(bytes: &[u8]) -> Result<SyncRequest, WireError> {
     // An edge of before reads nothing back.
     let reads = parts::fields(bytes) > 8;
     parts::form(bytes, FORM, if reads { 8 } else { 7 }, |d| {
