@@ -80,6 +80,8 @@ pub struct App {
     pub metrics: Arc<Metrics>,
     live: OnceLock<Live>,
     writer: Mutex<Option<Writer>>,
+    /// Places for long bodies whose signature is not checked yet.
+    long_bodies: tokio::sync::Semaphore,
     /// Held by one while a segment's expiry is read and written, by many while segments are written.
     extending: tokio::sync::RwLock<()>,
 }
@@ -107,6 +109,7 @@ impl App {
             metrics: Arc::default(),
             live: OnceLock::new(),
             writer: Mutex::new(None),
+            long_bodies: tokio::sync::Semaphore::new(sync::LONG_BODIES),
             extending: tokio::sync::RwLock::default(),
         }
     }

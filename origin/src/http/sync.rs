@@ -10,9 +10,15 @@ use causeway_shared::ids::Millis;
 use causeway_shared::limits;
 use causeway_shared::sync_auth::{self, SyncAuthError};
 use causeway_shared::wire::sync as wire;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::{ApiError, App, unavailable};
 use crate::{clock, intake};
+
+/// Long bodies that are read at a time: together 256 MB at most.
+pub(super) const LONG_BODIES: usize = 64;
+/// A body of no more bytes is short, as that of a sync without facts: its entries are a few kilobytes.
+const SHORT_BYTES: u64 = 64 * 1024;
 
 pub(super) async fn sync(State(app): State<Arc<App>>, request: Request) -> Response {
     match take(&app, request).await {
@@ -29,15 +35,19 @@ async fn take(app: &App, request: Request) -> Result<Vec<u8>, ApiError> {
         return Err(ApiError::unavailable("not_ready", app.not_ready().unwrap_or("not ready")));
     };
     let (parts, body) = request.into_parts();
-    // Before the body is read: a stranger must not make us hold megabytes. A wrong signature is all that
-    // can be wrong yet.
+    // Before the body is read, a wrong signature is all that can be wrong yet. A stranger can say the rest as well as an edge:
+    // of long bodies only a few are held at a time until their signature is checked.
     match verify(app, clock::now(), &parts.headers, b"") {
         Ok(()) | Err(SyncAuthError::Signature) => {}
         Err(e) => return Err(refuse(e)),
     }
-    let body = read_body(&parts.headers, body).await?;
-    let now = clock::now();
-    verify(app, now, &parts.headers, &body).map_err(refuse)?;
+    let (now, body) = {
+        let _place = place(&app.long_bodies, announced(&parts.headers))?;
+        let body = read_body(&parts.headers, body).await?;
+        let now = clock::now();
+        verify(app, now, &parts.headers, &body).map_err(refuse)?;
+        (now, body)
+    };
     let request = wire::decode_request(&body)
         .map_err(|e| ApiError::new(StatusCode::BAD_REQUEST, e.code(), format!("the body is not a sync: {e}")))?;
     drop(body);
@@ -57,10 +67,41 @@ fn refuse(e: SyncAuthError) -> ApiError {
     ApiError::new(StatusCode::UNAUTHORIZED, "unauthorized", e.to_string())
 }
 
+/// How long the body says it is.
+fn announced(headers: &HeaderMap) -> Option<u64> {
+    headers.get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse().ok())
+}
+
+/// A place for a body that may be long. Short ones need none, so that the outbox is drained whoever holds all places.
+fn place(places: &Semaphore, announced: Option<u64>) -> Result<Option<SemaphorePermit<'_>>, ApiError> {
+    if announced.is_some_and(|length| length <= SHORT_BYTES) {
+        return Ok(None);
+    }
+    let busy = |_| ApiError::unavailable("busy", "too many long syncs come at once: come back in a second");
+    places.try_acquire().map(Some).map_err(busy)
+}
+
 async fn read_body(headers: &HeaderMap, body: axum::body::Body) -> Result<Bytes, ApiError> {
-    let announced = headers.get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse().ok());
-    if announced.is_some_and(|length: u64| length > limits::SYNC_BYTES as u64) {
+    if announced(headers).is_some_and(|length| length > limits::SYNC_BYTES as u64) {
         return Err(ApiError::too_large("a sync", limits::SYNC_BYTES));
     }
     super::read_body(body, "a sync", limits::SYNC_BYTES).await
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_long_bodies_a_few_are_read_at_a_time_and_short_ones_always() {
+        let places = Semaphore::new(1);
+        let held = place(&places, None).unwrap();
+        assert!(held.is_some(), "one that says nothing may be long");
+        let refused = place(&places, Some(SHORT_BYTES + 1)).unwrap_err();
+        assert!(refused.is("busy") && refused.status() == StatusCode::SERVICE_UNAVAILABLE);
+        assert!(place(&places, Some(SHORT_BYTES)).unwrap().is_none());
+        drop(held);
+        assert!(place(&places, Some(SHORT_BYTES + 1)).unwrap().is_some());
+    }
 }
