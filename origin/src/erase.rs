@@ -105,20 +105,13 @@ pub fn written(group: &Group<'_>, applied: &[u64]) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Notes the KV keys that an erasure waits for.
-pub(crate) fn note_keys(
-    group: &Group<'_>,
-    tenant: TenantNo,
-    receipt: FactId,
-    keys: &BTreeSet<Subject>,
-) -> Result<(), StoreError> {
+/// Notes a KV key that an erasure waits for: it is done once a value of after now is written.
+pub(crate) fn note_key(group: &Group<'_>, tenant: TenantNo, receipt: FactId, key: Subject) -> Result<(), StoreError> {
     const PUT: &str = "INSERT INTO erasure_keys (tenant, receipt, kind, subject, after) VALUES (?1, ?2, ?3, ?4, ?5)
         ON CONFLICT DO UPDATE SET after = excluded.after, written = NULL, verified = NULL";
     let after = signed(group.version().counter);
-    for key in keys {
-        let (kind, subject) = key.columns();
-        group.tx.prepare_cached(PUT)?.execute((tenant.0, receipt.as_bytes(), kind, subject, after))?;
-    }
+    let (kind, subject) = key.columns();
+    group.tx.prepare_cached(PUT)?.execute((tenant.0, receipt.as_bytes(), kind, subject, after))?;
     Ok(())
 }
 
@@ -132,10 +125,15 @@ pub(crate) fn wait_for(
     const COPY: &str = "INSERT OR IGNORE INTO erasure_keys (tenant, receipt, kind, subject, after, written)
         SELECT tenant, ?2, kind, subject, after, written FROM erasure_keys
         WHERE tenant = ?1 AND receipt = ?3 AND verified IS NULL AND ifnull(written, ?4) > ?5";
+    // The keys that a sweep has not come to yet it notes for both.
+    const SWEPT: &str = "INSERT INTO erasure_sweeps (tenant, receipt, person, rounds)
+        SELECT tenant, ?2, person, rounds FROM erasure_sweeps WHERE tenant = ?1 AND receipt = ?3
+        ON CONFLICT DO UPDATE SET rounds = max(rounds, excluded.rounds)";
     // What was written long ago shows everywhere.
     let settled = signed(group.now.saturating_sub(group.rules.kv_settled_ms));
     let place = (tenant.0, receipt.as_bytes(), earlier.as_bytes(), signed(group.now).saturating_add(1), settled);
     group.tx.prepare_cached(COPY)?.execute(place)?;
+    group.tx.prepare_cached(SWEPT)?.execute((tenant.0, receipt.as_bytes(), earlier.as_bytes()))?;
     Ok(())
 }
 
@@ -204,21 +202,24 @@ pub fn in_log(conn: &Connection) -> Result<u64, StoreError> {
 /// # Errors
 /// [`StoreError::Sqlite`].
 pub fn progress(conn: &Connection, tenant: TenantNo, receipt: FactId) -> Result<Option<Value>, StoreError> {
-    const READ: &str = "SELECT asked, stored, log FROM erasures WHERE tenant = ?1 AND receipt = ?2";
+    const READ: &str = "SELECT asked, stored, log, EXISTS
+            (SELECT 1 FROM erasure_sweeps s WHERE s.tenant = e.tenant AND s.receipt = e.receipt)
+        FROM erasures e WHERE tenant = ?1 AND receipt = ?2";
     const KEYS: &str = "SELECT count(*), count(written), ifnull(max(written), 0), count(verified),
             ifnull(max(verified), 0) FROM erasure_keys
         WHERE tenant = ?1 AND receipt = ?2";
     let place = (tenant.0, receipt.as_bytes());
     let read = |row: &rusqlite::Row<'_>| {
         let log: Option<i64> = row.get(2)?;
-        Ok((unsigned(row.get(0)?), unsigned(row.get(1)?), log.map(unsigned)))
+        Ok((unsigned(row.get(0)?), unsigned(row.get(1)?), log.map(unsigned), row.get::<_, bool>(3)?))
     };
-    let Some((asked, stored, log)) = conn.prepare_cached(READ)?.query_row(place, read).optional()? else {
+    let Some((asked, stored, log, is_swept)) = conn.prepare_cached(READ)?.query_row(place, read).optional()? else {
         return Ok(None);
     };
     let counts = |row: &rusqlite::Row<'_>| Ok([row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?]);
     let [all, written, last, verified, proven] = conn.prepare_cached(KEYS)?.query_row(place, counts)?.map(unsigned);
-    let done = log.filter(|_| all == written).map(|log| log.max(last).max(stored));
+    // Not all keys are known while a sweep goes on.
+    let done = log.filter(|_| !is_swept && all == written).map(|log| log.max(last).max(stored));
     Ok(Some(json!({
         "receipt": receipt.receipt(), "asked_ms": asked, "stored_ms": stored, "log_ms": log,
         "keys": {"all": all, "written": written, "verified": verified}, "done_ms": done,

@@ -23,7 +23,7 @@ use crate::read;
 use crate::rhythm::Told;
 use crate::store::{PersonNo, StoreError, TenantNo, signed, unsigned, visitor_at};
 use crate::tenants::Tenants;
-pub(crate) use sweep::swept;
+pub(crate) use sweep::{await_person, await_with, swept};
 
 /// How long a consumer may take to acknowledge what it was handed, in milliseconds.
 pub const LEASE_MS: Millis = 60_000;
@@ -146,6 +146,7 @@ pub fn note(group: &mut Group<'_>, changed: &[Changed], linked: &Linked) -> Resu
     for (person, cut) in people {
         sweep::announce(group, PersonChange { person, cut })?;
     }
+    sweep::moved(group, changed)?;
     for (tenant, id) in &linked.lookups {
         let known = group.rules.tenants.by_no(*tenant)?;
         for hash in family(group.tx, *tenant, *id)? {

@@ -152,6 +152,7 @@ static MIGRATIONS: LazyLock<Migrations<'static>> = LazyLock::new(|| {
         M::up(include_str!("../sql/0028_columns_erased.sql")),
         M::up(include_str!("../sql/0029_fact_ids_over.sql")),
         M::up(include_str!("../sql/0030_purchases_unpaid.sql")),
+        M::up(include_str!("../sql/0031_erasure_sweeps.sql")),
     ])
 });
 

@@ -385,11 +385,16 @@ pub const TABLES: [Table; 39] = [
             "INSERT INTO erasures (tenant, receipt, asked, stored, log_seq, log) VALUES (?1, ?2, ?3, ?4, 0, ?5)",
         ),
     ),
+    // Those too that a sweep has not noted yet: it does not travel, as all is published anew.
     table(
         "erasure_keys",
         "receipt hex16, kind u16, subject hex16, written_ms uint?",
         Place::Own(
-            "SELECT receipt, kind, subject, written FROM erasure_keys WHERE tenant = ?1 ORDER BY receipt, kind, subject",
+            "SELECT receipt, kind, subject, written FROM erasure_keys k WHERE tenant = ?1 AND NOT EXISTS
+                (SELECT 1 FROM visitors v CROSS JOIN erasure_sweeps s ON s.person = v.person
+                WHERE k.kind = 0 AND v.tenant = ?1 AND v.visitor = k.subject AND s.tenant = ?1 AND s.receipt = k.receipt)
+             UNION ALL SELECT s.receipt, 0, v.visitor, NULL FROM erasure_sweeps s CROSS JOIN visitors v
+                ON v.person = s.person WHERE s.tenant = ?1 AND v.tenant = ?1 ORDER BY receipt, kind, subject",
             "INSERT INTO erasure_keys (tenant, receipt, kind, subject, after, written) VALUES (?1, ?2, ?3, ?4, 0, ?5)",
         ),
     ),

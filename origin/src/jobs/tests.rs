@@ -171,7 +171,7 @@ impl World {
 
     /// Every row of the tables that a job of visitors may change, in order.
     fn dump(&self) -> Vec<String> {
-        const TABLES: [&str; 14] = [
+        const TABLES: [&str; 15] = [
             "visitors",
             "actions",
             "fact_ids",
@@ -185,6 +185,7 @@ impl World {
             "erased",
             "erasures",
             "erasure_keys",
+            "erasure_sweeps",
             "meta",
         ];
         let mut lines = Vec::new();

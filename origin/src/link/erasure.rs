@@ -8,17 +8,17 @@ use causeway_shared::ids::{AltHash, AlternateId, FactId, KindCode, Millis, Visit
 use causeway_shared::person::{Reason, Weight};
 use causeway_shared::profile::Profile;
 use causeway_shared::wire::profile;
-use rusqlite::Connection;
+use rusqlite::{Connection, OptionalExtension as _};
 
 use super::evidence::{self, Row, of_visitor};
-use super::{Linked, Touched, alternates, family, held_unique, people};
+use super::{Linked, PersonChange, Touched, alternates, family, held_unique, people};
 use crate::audience::{kept, send};
 use crate::erase::{self, journal};
 use crate::experiment;
 use crate::fold::{self, Erasing};
 use crate::group::Group;
 use crate::publish::{self, Subject};
-use crate::store::{StoreError, TenantNo, find_visitor, signed, visitor_at};
+use crate::store::{PersonNo, StoreError, TenantNo, find_visitor, signed};
 use crate::tenants::Known;
 use crate::units;
 
@@ -70,8 +70,10 @@ pub(super) fn apply(
         empty(group, *tenant, *visitor, *by)?;
         let name = group.rules.tenants.by_no(*tenant)?.id.to_string();
         linked.erased.push((name, journal::visitor(by.receipt, *visitor, by.at)));
-        let keys = keys.entry((*tenant, by.receipt)).or_default();
-        former(group, *tenant, *visitor, keys)?;
+        // Their snapshots say that it is another's, and may not be written yet.
+        for former in super::former(group, *tenant, *visitor)? {
+            reach(group, *tenant, by.receipt, former.person, linked)?;
+        }
     }
     for ((tenant, receipt), keys) in &keys {
         write_anew(group, *tenant, *receipt, keys)?;
@@ -263,7 +265,8 @@ pub fn last_seen(conn: &Connection, tenant: TenantNo, id: AlternateId) -> Result
     Ok(last)
 }
 
-/// Takes a visitor out of everything that links it, and adds the KV keys that may name it.
+/// Takes a visitor out of everything that links it, and adds the KV keys that may name it. Those of its person are found as
+/// that is told.
 fn leave(
     group: &mut Group<'_>,
     tenant: TenantNo,
@@ -277,10 +280,10 @@ fn leave(
     if find_visitor(group.tx, tenant, visitor)?.is_none() {
         fold::insert(group, tenant, visitor, &[])?;
     }
-    // A sibling that goes too has brought the whole person's.
-    if !keys.contains(&Subject::Snapshot(visitor)) {
-        keys.extend(erase::person_of(group.tx, tenant, visitor)?.into_iter().map(Subject::Snapshot));
+    if let Some(person) = person_at(group.tx, tenant, visitor)? {
+        reach(group, tenant, by.receipt, person, linked)?;
     }
+    keys.insert(Subject::Snapshot(visitor));
     for row in of_visitor(group.tx, tenant, visitor)?.iter().filter(|row| row.evidence.id.kind != KindCode::PAIR) {
         let id = row.evidence.id;
         // Under keys that are no longer read too: what was written with them is still there.
@@ -327,25 +330,28 @@ fn empty(group: &mut Group<'_>, tenant: TenantNo, visitor: VisitorId, by: By) ->
     Ok(())
 }
 
-/// Adds a visitor's own key, and those of people it belonged to before: their snapshots cut it, and may not be written
-/// yet.
-fn former(
+/// Has all of a person's snapshots written anew, as any may name who is erased: that is told as a cut is, once however many of
+/// its visitors go.
+fn reach(
     group: &Group<'_>,
     tenant: TenantNo,
-    visitor: VisitorId,
-    keys: &mut BTreeSet<Subject>,
+    receipt: FactId,
+    person: PersonNo,
+    linked: &mut Linked,
 ) -> Result<(), StoreError> {
-    const FORMER: &str = "SELECT v.visitor FROM cuts c JOIN people p ON p.person = c.person
-        JOIN visitors v ON v.person = c.person WHERE c.visitor = ?2 AND p.tenant = ?1";
-    let mut statement = group.tx.prepare_cached(FORMER)?;
-    for former in statement.query_map((tenant.0, visitor.as_bytes()), |row| visitor_at(row, 0))? {
-        keys.insert(Subject::Snapshot(former?));
+    if publish::await_person(group, tenant, receipt, person)? {
+        linked.people.push(PersonChange { person, cut: true });
     }
-    keys.insert(Subject::Snapshot(visitor));
     Ok(())
 }
 
-/// Has every key that may name somebody erased written anew, and waits for that.
+fn person_at(conn: &Connection, tenant: TenantNo, visitor: VisitorId) -> Result<Option<PersonNo>, StoreError> {
+    const READ: &str = "SELECT person FROM visitors WHERE tenant = ?1 AND visitor = ?2";
+    let mut statement = conn.prepare_cached(READ)?;
+    Ok(statement.query_row((tenant.0, visitor.as_bytes()), |row| row.get(0).map(PersonNo)).optional()?)
+}
+
+/// Has the keys of who is erased written anew, and waits for that.
 fn write_anew(
     group: &mut Group<'_>,
     tenant: TenantNo,
@@ -356,6 +362,7 @@ fn write_anew(
     group.next_version();
     for key in keys {
         publish::put(group, tenant, *key, group.now)?;
+        erase::note_key(group, tenant, receipt, *key)?;
     }
-    erase::note_keys(group, tenant, receipt, keys)
+    Ok(())
 }

@@ -139,10 +139,12 @@ fn apply(group: &mut Group<'_>, tenant: TenantNo, planned: Planned) -> Result<Pe
     }
     group.tx.prepare_cached(OF_MASTER)?.execute((person.0, tenant.0))?;
     write_cuts(group, person, &cuts)?;
+    let awaited = publish::await_with(group, &planned.from, person)?;
     for row in planned.from.iter().filter(|row| **row != person) {
         remove_if_empty(group, *row)?;
     }
-    let cut = !planned.left.is_empty() || planned.from.iter().any(|row| *row != person && swept.contains(row));
+    let cut =
+        awaited || !planned.left.is_empty() || planned.from.iter().any(|row| *row != person && swept.contains(row));
     Ok(PersonChange { person, cut })
 }
 
@@ -237,7 +239,9 @@ fn separate(
     let person = Person { master: visitor, members: BTreeSet::from([visitor]) };
     let (from, left, weights) = (BTreeSet::new(), Vec::new(), BTreeMap::new());
     let planned = Planned { person, weights, unseen: 0, from, row: None, heir_of: None, left };
-    let alone = apply(group, tenant, planned)?;
+    let mut alone = apply(group, tenant, planned)?;
+    // Its own snapshot may name who was erased before, too.
+    alone.cut |= publish::await_with(group, &[row].into(), alone.person)?;
     linked.rows.extend([alone.person, row]);
     linked.people.push(alone);
     let master =

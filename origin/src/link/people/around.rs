@@ -57,6 +57,8 @@ pub(super) struct Course {
     pub(super) speakers: BTreeMap<(TenantNo, AlternateId), Speaker>,
     /// Ids whose visitors were all told that it is crowded.
     crowded: BTreeSet<(TenantNo, AlternateId)>,
+    /// Whether more visitors were seen with an id than one person has: counted once, however many of them are looked around.
+    crowds: BTreeMap<(TenantNo, AlternateId), bool>,
 }
 
 impl Course {
@@ -176,9 +178,17 @@ impl Walk<'_, '_> {
 
     /// The visitors that an id leads to.
     fn led_to(&mut self, id: AlternateId) -> Result<Vec<VisitorId>, StoreError> {
-        let is_crowd = evidence::is_crowd(self.group.tx, self.tenant, id, self.config.crowd(id.kind))?;
+        let place = (self.tenant, id);
+        let is_crowd = match self.course.crowds.get(&place) {
+            Some(is_crowd) => *is_crowd,
+            None => {
+                let is_crowd = evidence::is_crowd(self.group.tx, self.tenant, id, self.config.crowd(id.kind))?;
+                self.course.crowds.insert(place, is_crowd);
+                is_crowd
+            }
+        };
         // Where rows may be wrong, only who is said to is believed to speak.
-        let speaks = !self.touched.of_rows || self.course.speakers.contains_key(&(self.tenant, id));
+        let speaks = !self.touched.of_rows || self.course.speakers.contains_key(&place);
         match self.config.class(id.kind, is_crowd) {
             Class::Unique if is_crowd && speaks => self.speaker(id),
             Class::Crowded => self.linked_until_now(id),

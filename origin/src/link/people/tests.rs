@@ -6,15 +6,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use causeway_shared::fact::{Fact, Scope, What};
-use causeway_shared::ids::{AlternateId, KindCode};
+use causeway_shared::ids::{AlternateId, FactId, KindCode, VisitorId};
 use causeway_shared::limits;
 use causeway_shared::person::{Source, Weight};
 use causeway_shared::view::Stored;
+use causeway_shared::wire::sync::Publish;
 
+use crate::export::tables::TABLES;
 use crate::testing::{NOW, Origin, alias, fact, page, snapshot, stored, visitor};
 use crate::{links, reconcile};
 
 const MANY: u32 = 2_500;
+const HOUR_MS: u64 = 3_600_000;
 /// Instructions of SQLite's machine between two calls of its progress handler.
 const STEP: u64 = 50;
 
@@ -87,11 +90,6 @@ fn s5_08_a_member_with_thousands_of_visitors_costs_what_one_with_three_does() {
 #[test]
 fn s5_08_who_leaves_a_large_person_is_cut_from_every_snapshot_bit_by_bit() {
     let (mut origin, mut kv) = origin(MANY);
-    let named = |kv: &BTreeMap<String, String>, who| {
-        let holds =
-            |v: &u32| matches!(stored(kv, visitor(10 * v)), Stored::Snapshot(of) if of.profiles.contains_key(&who));
-        (1..=MANY).filter(holds).count()
-    };
     // The master, with who is known through it alone.
     let household = origin.id("demo", KindCode(2), "household");
     let shared = [10, 77_777].map(|v| alias(visitor(v), 900, NOW + 1, household));
@@ -123,6 +121,139 @@ fn s5_08_who_leaves_a_large_person_is_cut_from_every_snapshot_bit_by_bit() {
     assert!((u64::from(MANY) / 100..100).contains(&calls), "{calls}");
     assert_eq!(named(&kv, visitor(10)), 1, "its own");
     assert_eq!(snapshot(&kv, visitor(10)).profiles.keys().count(), 2);
+}
+
+/// Of how many visitors of the large person the snapshot in a KV holds somebody.
+fn named(kv: &BTreeMap<String, String>, who: VisitorId) -> usize {
+    let holds = |v: &u32| matches!(stored(kv, visitor(10 * v)), Stored::Snapshot(of) if of.profiles.contains_key(&who));
+    (1..=MANY).filter(holds).count()
+}
+
+fn erased(v: u32) -> Fact {
+    crate::erase::Whom::Visitor(visitor(v)).fact(Scope::Visitor, NOW + 2, [0; 16])
+}
+
+fn is_done(origin: &Origin, receipt: FactId) -> bool {
+    let progress = crate::erase::progress(&origin.conn, origin.tenant("demo").no, receipt).unwrap().unwrap();
+    !progress["done_ms"].is_null()
+}
+
+/// One call of the consumer, a second after the one before: what it wrote, but for what it is still about to.
+fn written(origin: &mut Origin, kv: &mut BTreeMap<String, String>, is_held: impl Fn(&Publish) -> bool) -> Vec<Publish> {
+    origin.now += 1_000;
+    let (held, writes): (Vec<_>, Vec<_>) = origin.drain(100).into_iter().partition(is_held);
+    kv.extend(writes.iter().filter_map(|write| Some((write.key.clone(), write.value.clone()?))));
+    origin.acknowledge(&writes);
+    held
+}
+
+#[test]
+fn s5_08_who_is_erased_from_a_large_person_costs_what_one_who_leaves_does() {
+    let (mut origin, mut kv) = origin(MANY);
+    // The master, with who is known through it alone.
+    let household = origin.id("demo", KindCode(2), "household");
+    let shared = [10, 77_777].map(|v| alias(visitor(v), 900, NOW + 1, household));
+    origin.send("demo", &shared);
+    origin.settle(&mut kv);
+    let holds = |kv: &_| matches!(stored(kv, visitor(77_777)), Stored::Snapshot(of) if of.profiles.len() > 1);
+    assert!(named(&kv, visitor(10)) > 40 && holds(&kv));
+    let receipt = erased(10).id;
+    let (steps, rows) = cost(&mut origin, |origin| origin.admin("demo", &[erased(10)]));
+    assert!(rows < 3 * u64::from(limits::CROWD), "{steps} instructions, {rows} rows");
+    is_right(&origin);
+    assert_eq!([20, 77_777].map(|v| origin.person("demo", visitor(v)).devices), [MANY - 1, 1]);
+    let mut calls = 0;
+    while !is_done(&origin, receipt) {
+        written(&mut origin, &mut kv, |_| false);
+        calls += 1;
+        assert!(calls < 100, "it comes to no end");
+    }
+    assert!(calls >= MANY / 100, "{calls}");
+    assert_eq!((named(&kv, visitor(10)), holds(&kv)), (0, false));
+    let keys = number(&origin, "SELECT count(*) FROM erasure_keys WHERE kind = 0");
+    assert_eq!(keys, i64::from(MANY) + 1);
+    assert_eq!(number(&origin, "SELECT count(*) FROM sweeps"), 0);
+}
+
+#[test]
+fn s5_08_a_person_is_gone_through_once_however_many_of_it_one_receipt_erases() {
+    let receipt = FactId::from_bytes([7; 16]);
+    let erase = |visitors| {
+        let (mut origin, _) = origin(visitors);
+        let all: Vec<Fact> = (101..=200).map(|v| Fact { id: receipt, ..erased(10 * v) }).collect();
+        let cost = cost(&mut origin, |origin| origin.admin("demo", &all));
+        assert_eq!(origin.person("demo", visitor(10)).devices, visitors - 100);
+        cost
+    };
+    let (few, many) = (erase(1_250), erase(MANY));
+    assert!(10 * many.0 < 11 * few.0 && many.1 <= few.1 + 4, "{few:?}, then {many:?}");
+    let one = cost(&mut origin(MANY).0, |origin| origin.admin("demo", &[erased(1_010)]));
+    // Each takes along its own cuts and evidence, and none the others' keys.
+    assert!(
+        many.0 < 10 * one.0 && many.1 < one.1 + 100 * (2 * limits::CUTS as u64 + 120),
+        "{one:?}, then {few:?}, then {many:?}"
+    );
+}
+
+#[test]
+fn s5_08_field_20_who_moves_while_the_others_are_gone_through_is_waited_for_too() {
+    let (mut origin, mut kv) = origin(MANY);
+    let receipt = erased(10).id;
+    origin.now += 3 * HOUR_MS;
+    origin.admin("demo", &[erased(10)]);
+    written(&mut origin, &mut kv, |_| false);
+    // One that a sweep would come to last becomes active, one leaves, one goes on with another person.
+    let id = origin.member("demo", "shop");
+    let [active, leaves, joins] = [0, 1, 2].map(|n| visitor(10 * (MANY - n)));
+    origin.send("demo", &[page(active, 9_000, NOW + 2 * HOUR_MS)]);
+    origin.admin("demo", &[leaves, joins].map(|v| fact(v, 9_001, NOW + 3, What::Cancellation { id })));
+    origin.send("demo", &[origin.login(visitor(7), 1, NOW + 4, "other"), origin.login(joins, 9_002, NOW + 5, "other")]);
+    assert_eq!(origin.person("demo", joins).devices, 2);
+    is_right(&origin);
+    let demo = &origin.tenant("demo").id;
+    let keys = [active, leaves, joins].map(|v| causeway_shared::kv::snapshot_key(demo, v));
+    let mut held = Vec::new();
+    for _ in 0..40 {
+        held.extend(written(&mut origin, &mut kv, |write| keys.contains(&write.key)));
+        assert!(!is_done(&origin, receipt), "{} of three are held", held.len());
+    }
+    assert_eq!(number(&origin, "SELECT count(*) FROM sweeps"), 0);
+    let open = |origin: &Origin| number(origin, "SELECT count(*) FROM erasure_keys WHERE written IS NULL");
+    assert_eq!((held.len(), open(&origin)), (3, 3));
+    origin.acknowledge(&held);
+    assert_eq!((open(&origin), is_done(&origin, receipt)), (0, true));
+}
+
+#[test]
+fn s5_08_field_20_erasures_that_come_while_others_are_gone_through_are_each_done_in_time() {
+    let (mut origin, mut kv) = origin(MANY);
+    let mut calls = [0; 4];
+    for call in 0..400 {
+        // One after the other, as long as the first is not done.
+        let n = call / 12;
+        if call % 12 == 0 && n < 4 {
+            origin.admin("demo", &[erased(10 * (n + 1))]);
+            let exported = TABLES.iter().find(|table| table.name == "erasure_keys").unwrap().read().unwrap();
+            let receipt = crate::export::tables::hex(erased(10 * (n + 1)).id.as_bytes());
+            let count =
+                format!("SELECT count(DISTINCT subject) FROM ({exported}) WHERE kind = 0 AND receipt = x'{receipt}'");
+            let keys: u32 = origin.conn.query_row(&count, [origin.tenant("demo").no.0], |row| row.get(0)).unwrap();
+            assert_eq!(keys, MANY - n, "an export has those that are not noted yet");
+        }
+        written(&mut origin, &mut kv, |_| false);
+        for (n, done) in (0..).zip(&mut calls).filter(|(n, done)| **done == 0 && call >= 12 * n) {
+            if is_done(&origin, erased(10 * (n + 1)).id) {
+                *done = call;
+                assert_eq!(named(&kv, visitor(10 * (n + 1))), 0, "{n} at {call}");
+            }
+        }
+    }
+    let [first, .., last] = calls;
+    assert!((25..100).contains(&first) && calls.is_sorted() && (1..300).contains(&last), "{calls:?}");
+    assert_eq!(
+        number(&origin, "SELECT count(*) FROM sweeps") + number(&origin, "SELECT count(*) FROM erasure_sweeps"),
+        0
+    );
 }
 
 #[test]

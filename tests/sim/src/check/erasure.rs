@@ -19,7 +19,8 @@ use crate::world::World;
 fn erased(conn: &Connection, tenant: TenantNo, done: bool) -> Vec<VisitorId> {
     const ALL: &str = "SELECT e.visitor FROM erased e JOIN erasures r ON r.tenant = e.tenant AND r.receipt = e.receipt
         WHERE e.tenant = ?1 AND (NOT ?2 OR (r.log IS NOT NULL AND NOT EXISTS (SELECT 1 FROM erasure_keys k
-            WHERE k.tenant = r.tenant AND k.receipt = r.receipt AND k.written IS NULL)))";
+            WHERE k.tenant = r.tenant AND k.receipt = r.receipt AND k.written IS NULL) AND NOT EXISTS
+            (SELECT 1 FROM erasure_sweeps s WHERE s.tenant = r.tenant AND s.receipt = r.receipt)))";
     let Ok(mut read) = conn.prepare_cached(ALL) else { return Vec::new() };
     let rows = read.query_map((tenant.0, done), |row| visitor_at(row, 0)).map(|rows| rows.flatten().collect());
     rows.unwrap_or_default()
@@ -137,6 +138,10 @@ pub fn converged(world: &mut World) -> Vec<String> {
     let open: i64 = conn.query_row(open, [], |row| row.get(0)).unwrap_or(-1);
     if open != 0 {
         seen.push(format!("{open} keys of erasures were never written over"));
+    }
+    let swept: i64 = conn.query_row("SELECT count(*) FROM erasure_sweeps", [], |row| row.get(0)).unwrap_or(-1);
+    if swept != 0 {
+        seen.push(format!("{swept} people of erasures were never gone through"));
     }
     seen
 }
