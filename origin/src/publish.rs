@@ -246,7 +246,8 @@ impl Put {
 /// Settles the rows whose write the KV acknowledged, unless something changed since they were handed out. Where a consumer
 /// of before may still write an older value, the row comes once more when it cannot any longer. The key's pause begins
 /// again: the write may have come long after its entry was handed out, and the platform counts from the write. What changed
-/// since it was handed out waits since then, not since its first change (`causeway_outbox_age_seconds`). Gives how many these are: an acknowledgement that comes twice, or is of no entry, settles nothing.
+/// since it was handed out waits since then, not since its first change (`causeway_outbox_age_seconds`). Gives how many these
+/// are: an acknowledgement that comes twice, or is of no entry, settles nothing.
 ///
 /// # Errors
 /// [`StoreError`]; then nothing of the group may be kept.
