@@ -8,3 +8,5 @@ CREATE TABLE erasure_sweeps (
     PRIMARY KEY (tenant, receipt, person)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX erasure_sweeps_by_person ON erasure_sweeps (person);
+
+ALTER TABLE sweeps ADD COLUMN put INTEGER NOT NULL DEFAULT 0; -- when it went on last: where an erasure waits, before the outbox is empty

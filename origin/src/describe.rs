@@ -199,15 +199,16 @@ mod tests {
             origin.send("demo", &[page(visitor(v), 1, at), login]);
         }
         let view = View::folded(&origin.conn);
-        let told = |most| {
-            let told = visitor_of(&view, origin.tenant("demo"), visitor(1), most).unwrap().unwrap();
+        let told = |of, most| {
+            let told = visitor_of(&view, origin.tenant("demo"), visitor(of), most).unwrap().unwrap();
             let person = &told["person"];
             let members = person["members"].as_array().unwrap().len();
             (told["view"]["pages"].clone(), members, person["devices"].clone(), person["truncated"].clone())
         };
-        assert_eq!(told(3), (json!(3), 3, json!(3), json!(false)));
-        assert_eq!(told(2), (json!(2), 2, json!(3), json!(true)));
+        assert_eq!(told(1, 3), (json!(3), 3, json!(3), json!(false)));
+        assert_eq!(told(3, 2), (json!(2), 2, json!(3), json!(true)));
+        // Who is asked for is always among them.
         let last = visitor_of(&view, origin.tenant("demo"), visitor(1), 1).unwrap().unwrap();
-        assert_eq!(last["person"]["members"], json!([visitor(3).to_string()]));
+        assert_eq!(last["person"]["members"], json!([visitor(1).to_string(), visitor(3).to_string()]));
     }
 }

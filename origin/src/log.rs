@@ -111,12 +111,19 @@ impl Log {
     }
 
     /// The records after `folded`, to be folded. All in them is acknowledged: where the configuration lacks a tenant of
-    /// theirs, to go on would lose its facts (invariant 6).
+    /// theirs, to go on would lose its facts (invariant 6). The release before kept what it had refused of tenants that never
+    /// were, too.
     ///
     /// # Errors
     /// [`StoreError`], [`StoreError::NoTenant`] among them.
     pub fn unfolded(&self, folded: u64, tenants: &Tenants) -> Result<Vec<Record>, StoreError> {
-        records(&self.conn, folded, tenants, |missing| Err(StoreError::NoTenant(missing)))
+        records(&self.conn, folded, tenants, |missing| {
+            if tenants.had(missing.as_str()) {
+                return Err(StoreError::NoTenant(missing));
+            }
+            tracing::error!(tenant = missing.as_str(), "facts of a tenant that was never configured are not folded");
+            Ok(())
+        })
     }
 
     /// Moves what is in the write-ahead log into the file.
@@ -264,6 +271,9 @@ mod tests {
         // Whoever only reads asks for tenants that it knows.
         assert_eq!(unfolded(origin.data(), 0, &without).unwrap().first().map(|record| record.facts.len()), Some(1));
         assert_eq!(log.unfolded(0, &origin.rules.tenants).unwrap().len(), 1, "it waits for its tenant");
+        origin.conn.execute("DELETE FROM tenants WHERE name = 'other'", []).unwrap();
+        let never = Tenants::open(&origin.conn, &origin.edge, &origin.keys).unwrap();
+        assert_eq!(log.unfolded(0, &never).unwrap().first().map(|record| record.facts.len()), Some(1));
     }
 
     #[test]

@@ -311,7 +311,7 @@ pub fn hand_out(group: &mut Group<'_>, wanted: u16) -> Result<Vec<Publish>, Stor
     let wanted = usize::from(wanted).min(limits::SYNC_PUBLISH);
     let mut writes = Vec::new();
     let mut all = due(group, wanted)?;
-    if all.len() < wanted {
+    if all.len() < wanted || sweep::is_overdue(group)? {
         sweep::go_on(group)?;
         all = due(group, wanted)?;
     }

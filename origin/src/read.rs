@@ -284,7 +284,16 @@ pub struct Person {
     pub random: Option<PersonRandom>,
 }
 
-/// A visitor's person; of its members the `most` last active are read.
+impl Person {
+    fn add(&mut self, member: &Visitor) {
+        self.view = self.view.plus(member.profile.totals());
+        self.exposures = std::mem::take(&mut self.exposures).join(member.profile.exposures().clone());
+        self.units = std::mem::take(&mut self.units).join(member.profile.units().clone());
+        self.members.push(member.visitor);
+    }
+}
+
+/// A visitor's person; of its members the visitor and the `most` last active are read.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -312,11 +321,11 @@ pub fn person(view: &View<'_>, of: &Visitor, most: usize) -> Result<Person, Stor
     let mut statement = view.conn.prepare_cached(&read)?;
     let mut rows = statement.query([person.0])?;
     while let Some(row) = rows.next()? {
-        let member = current(view, raw(row)?)?;
-        found.view = found.view.plus(member.profile.totals());
-        found.exposures = found.exposures.join(member.profile.exposures().clone());
-        found.units = found.units.join(member.profile.units().clone());
-        found.members.push(member.visitor);
+        found.add(&current(view, raw(row)?)?);
+    }
+    // It may be less active than as many others.
+    if !found.members.contains(&of.visitor) {
+        found.add(of);
     }
     found.members.sort_unstable();
     Ok(found)

@@ -1,6 +1,6 @@
 //! The tenants as the running origin knows them: number in the store, configuration, keys.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_shared::config::{EdgeConfig, Tenant};
 use causeway_shared::ids::{AltHash, TenantId};
@@ -34,6 +34,8 @@ impl Known {
 pub struct Tenants {
     by_name: BTreeMap<String, Known>,
     names: BTreeMap<TenantNo, String>,
+    /// All that the store ever had, configured now or not.
+    ever: BTreeSet<String>,
 }
 
 impl Tenants {
@@ -61,7 +63,10 @@ impl Tenants {
     /// # Errors
     /// [`StoreError::Sqlite`].
     pub fn open(conn: &rusqlite::Connection, edge: &EdgeConfig, keys: &Keys) -> Result<Self, StoreError> {
-        Self::build(edge, keys, |name| tenant_no(conn, name).map(Some))
+        let mut tenants = Self::build(edge, keys, |name| tenant_no(conn, name).map(Some))?;
+        let mut all = conn.prepare("SELECT name FROM tenants")?;
+        tenants.ever = all.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?;
+        Ok(tenants)
     }
 
     /// The configured tenants that the store knows already; writes nothing.
@@ -86,6 +91,12 @@ impl Tenants {
     #[must_use]
     pub fn by_name(&self, name: &str) -> Option<&Known> {
         self.by_name.get(name)
+    }
+
+    /// Whether there ever was a tenant of that name.
+    #[must_use]
+    pub fn had(&self, name: &str) -> bool {
+        self.ever.contains(name)
     }
 
     /// All of them, by name.

@@ -14,7 +14,7 @@ use std::slice;
 use litemap::LiteMap;
 
 pub use self::claim::Claim;
-use self::members::{each_once, keep_own, may_join, same};
+use self::members::{each_once, first_of, keep_own, may_join, same};
 pub use self::seen::{Met, Seen};
 use crate::fact::{Fact, What};
 use crate::ids::{AltHash, AlternateId, FactId, Millis, Version, VisitorId};
@@ -313,9 +313,7 @@ impl Second {
         pending.retain(|v| view.memberships().counts(own, *v));
         // Whom a new proof ties stay before whom the ids of earlier requests did.
         if who.holder().is_some_and(|holder| who.asked.contains(&holder.short())) {
-            let (mut tied, before): (Vec<_>, Vec<_>) = pending.into_iter().partition(|v| looked_up.contains(v));
-            tied.extend(before);
-            pending = tied;
+            pending = first_of(pending, &looked_up);
         }
         pending.truncate(limits::PENDING_SIBLINGS);
         who.remember(pending);
@@ -416,8 +414,10 @@ impl Who {
             return;
         }
         self.ledger.highest = snapshot.version;
+        // A tag is of a proof at this browser, and is renewed under the key that is written: what else ties a member may end.
         let said = snapshot.unique.first().filter(|_| self.holder().is_none());
-        self.cookie.tag = said.copied().or(self.cookie.tag);
+        let renew = |tag| said.filter(|_| same(&snapshot.unique, &[tag]) != Some(false)).copied().unwrap_or(tag);
+        self.cookie.tag = self.cookie.tag.map(renew);
         view.add_snapshot(snapshot);
     }
 

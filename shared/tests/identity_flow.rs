@@ -4,7 +4,6 @@
 
 #[expect(dead_code, reason = "each file takes its part")]
 mod common;
-#[expect(dead_code, reason = "each file takes its part")]
 #[path = "common/world.rs"]
 mod world;
 
@@ -19,7 +18,7 @@ use causeway_shared::membership::Membership;
 use causeway_shared::profile::Profile;
 use causeway_shared::random::Random;
 use causeway_shared::view::{Snapshot, Stored};
-use common::{MEMBER, NOW, alternate, hash, membership, version, visitor};
+use common::{MEMBER, NOW, PARTNER, alternate, hash, membership, version, visitor};
 use litemap::LiteMap;
 use world::{Browser, Visit, World};
 
@@ -239,6 +238,25 @@ fn field_01_a_partner_id_shows_no_member_another_ones_history() {
     let b = world.visit(&mut shared, &Visit::member(B)).unwrap();
     assert_eq!(b.shown(), (4, 0), "B's three pages and this one");
     assert!(b.members().is_disjoint(&tied.members()));
+}
+
+#[test]
+fn field_01_who_was_tied_to_a_member_without_a_proof_is_anybodys_once_that_ends() {
+    let (mut world, mut shared) = (World::new(), Browser::default());
+    let with_partner = |member: Option<u8>| Visit { member, partner: Some(5), ..Visit::default() };
+    world.visit(&mut Browser::default(), &with_partner(Some(A))).unwrap();
+    world.settle();
+    let tied = world.visit(&mut shared, &with_partner(None)).unwrap();
+    world.settle();
+    world.wait(20_000);
+    let shown = world.visit(&mut shared, &Visit::anonymous()).unwrap();
+    assert_eq!((shown.bridged, shown.unique), (true, None), "nobody proved anything here");
+    let now = world.now;
+    world.origin.cancel(tied.visitor, alternate(PARTNER, 5), now);
+    world.settle();
+    world.wait(20_000);
+    let b = world.visit(&mut shared, &Visit::member(B)).unwrap();
+    assert_eq!((b.visitor, b.came, b.shown()), (tied.visitor, Came::Returning, (3, 0)));
 }
 
 #[test]

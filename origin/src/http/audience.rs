@@ -263,7 +263,7 @@ async fn schedule(State(app): State<Arc<App>>, request: Request) -> Answer {
         if from >= read.1.len() {
             return Ok(None);
         }
-        let piece = readers.read(move |view| {
+        let piece = readers.read_on(move |view| {
             let (known, members, window) = &*read;
             let some = members.get(from..members.len().min(from + PIECE)).unwrap_or_default();
             schedule::moments(view.conn, known, some, window, now)

@@ -111,7 +111,7 @@ async fn recipients(State(app): State<Arc<App>>, Place(name): ById, request: Req
     let pieces = stream::try_unfold((given, Some(from)), move |((readers, asked), next)| async move {
         let Some(from) = next else { return Ok(None) };
         let read = Arc::clone(&asked);
-        let piece = readers.read(move |view| send::recipients(view.conn, &read.1, from, PIECE));
+        let piece = readers.read_on(move |view| send::recipients(view.conn, &read.1, from, PIECE));
         let (some, next) = piece.await.map_err(std::io::Error::other)?;
         let text = send::text(lines, &asked.0.config.name, &asked.1, &asked.2, &some);
         Ok::<_, std::io::Error>(Some((Bytes::from(text), ((readers, asked), next))))

@@ -1,6 +1,7 @@
 //! `POST /v1/sync`: from an edge, authenticated by HMAC, answered once everything in it is durable.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::Bytes;
 use axum::extract::{Request, State};
@@ -17,6 +18,8 @@ use crate::{clock, intake};
 
 /// Long bodies that are read at a time: together 256 MB at most.
 pub(super) const LONG_BODIES: usize = 64;
+/// How long one waits for a place: an edge gives its sync ten seconds.
+const PLACE_TIME: Duration = Duration::from_secs(2);
 /// A body of no more bytes is short, as that of a sync without facts: its entries are a few kilobytes.
 const SHORT_BYTES: u64 = 64 * 1024;
 
@@ -42,7 +45,7 @@ async fn take(app: &App, request: Request) -> Result<Vec<u8>, ApiError> {
         Err(e) => return Err(refuse(e)),
     }
     let (now, body) = {
-        let _place = place(&app.long_bodies, announced(&parts.headers))?;
+        let _place = place(&app.long_bodies, announced(&parts.headers), PLACE_TIME).await?;
         let body = read_body(&parts.headers, body).await?;
         let now = clock::now();
         verify(app, now, &parts.headers, &body).map_err(refuse)?;
@@ -73,12 +76,18 @@ fn announced(headers: &HeaderMap) -> Option<u64> {
 }
 
 /// A place for a body that may be long. Short ones need none, so that the outbox is drained whoever holds all places.
-fn place(places: &Semaphore, announced: Option<u64>) -> Result<Option<SemaphorePermit<'_>>, ApiError> {
+async fn place(
+    places: &Semaphore,
+    announced: Option<u64>,
+    wait: Duration,
+) -> Result<Option<SemaphorePermit<'_>>, ApiError> {
     if announced.is_some_and(|length| length <= SHORT_BYTES) {
         return Ok(None);
     }
-    let busy = |_| ApiError::unavailable("busy", "too many long syncs come at once: come back in a second");
-    places.try_acquire().map(Some).map_err(busy)
+    match tokio::time::timeout(wait, places.acquire()).await {
+        Ok(Ok(place)) => Ok(Some(place)),
+        _ => Err(ApiError::unavailable("busy", "too many long syncs come at once: come back in a second")),
+    }
 }
 
 async fn read_body(headers: &HeaderMap, body: axum::body::Body) -> Result<Bytes, ApiError> {
@@ -93,15 +102,15 @@ async fn read_body(headers: &HeaderMap, body: axum::body::Body) -> Result<Bytes,
 mod tests {
     use super::*;
 
-    #[test]
-    fn of_long_bodies_a_few_are_read_at_a_time_and_short_ones_always() {
+    #[tokio::test]
+    async fn of_long_bodies_a_few_are_read_at_a_time_and_short_ones_always() {
         let places = Semaphore::new(1);
-        let held = place(&places, None).unwrap();
+        let held = place(&places, None, Duration::ZERO).await.unwrap();
         assert!(held.is_some(), "one that says nothing may be long");
-        let refused = place(&places, Some(SHORT_BYTES + 1)).unwrap_err();
+        let refused = place(&places, Some(SHORT_BYTES + 1), Duration::ZERO).await.unwrap_err();
         assert!(refused.is("busy") && refused.status() == StatusCode::SERVICE_UNAVAILABLE);
-        assert!(place(&places, Some(SHORT_BYTES)).unwrap().is_none());
+        assert!(place(&places, Some(SHORT_BYTES), Duration::ZERO).await.unwrap().is_none());
         drop(held);
-        assert!(place(&places, Some(SHORT_BYTES + 1)).unwrap().is_some());
+        assert!(place(&places, Some(SHORT_BYTES + 1), Duration::ZERO).await.unwrap().is_some());
     }
 }

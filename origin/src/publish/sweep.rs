@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use causeway_shared::ids::FactId;
+use causeway_shared::ids::{FactId, Millis};
 use causeway_shared::limits;
 use rusqlite::OptionalExtension as _;
 
@@ -18,7 +18,7 @@ use crate::store::{PersonNo, StoreError, TenantNo, signed, visitor_at};
 /// every visitor of the person, as any snapshot may hold the one that left. Of many the last active are put now, and a sweep
 /// puts the others; one that goes on goes round once more, and needs the room.
 pub(super) fn announce(group: &Group<'_>, change: PersonChange) -> Result<(), StoreError> {
-    const BEGIN: &str = "INSERT INTO sweeps (person, before, last_seen, visitor) VALUES (?1, ?2, ?3, ?4)
+    const BEGIN: &str = "INSERT INTO sweeps (person, before, last_seen, visitor, put) VALUES (?1, ?2, ?3, ?4, ?5)
         ON CONFLICT DO UPDATE SET before = excluded.before, again = 1";
     if !change.cut {
         return later(group, change.person);
@@ -30,13 +30,22 @@ pub(super) fn announce(group: &Group<'_>, change: PersonChange) -> Result<(), St
     let now = if goes_on { limits::SNAPSHOT_VISITORS as u64 } else { a_bit(&erasures) };
     match sweep(group, change.person, before, START, now, &erasures)? {
         Some((last_seen, visitor)) => {
-            group.tx.prepare_cached(BEGIN)?.execute((change.person.0, before, last_seen, visitor))?;
+            group.tx.prepare_cached(BEGIN)?.execute((
+                change.person.0,
+                before,
+                last_seen,
+                visitor,
+                signed(group.now),
+            ))?;
         }
         None if !goes_on => drop(end_round(group, change.person)?),
         None => {}
     }
     Ok(())
 }
+
+/// After so long a sweep that an erasure waits for goes on, however much is due.
+const OVERDUE_MS: Millis = 60_000;
 
 /// An erasure, by its tenant and receipt.
 type Erasure = (TenantNo, FactId);
@@ -160,12 +169,22 @@ fn sweep(
     Ok((seen == most).then_some(at))
 }
 
+/// Whether an erasure waits and the sweep whose turn it is has not gone on for a minute: an outbox that never empties is not
+/// to keep what is erased in the KV.
+pub(super) fn is_overdue(group: &Group<'_>) -> Result<bool, StoreError> {
+    const READ: &str = "SELECT EXISTS (SELECT 1 FROM erasure_sweeps)
+        AND (SELECT put FROM sweeps ORDER BY turn LIMIT 1) NOT BETWEEN ?1 + 1 AND ?2";
+    let since = signed(group.now.saturating_sub(OVERDUE_MS));
+    let read = |row: &rusqlite::Row<'_>| row.get::<_, Option<bool>>(0);
+    Ok(group.tx.prepare_cached(READ)?.query_row((since, signed(group.now)), read)?.unwrap_or(false))
+}
+
 /// Goes on with the person whose turn it is, of those whose snapshots must all be written, once what was put before is handed
 /// out.
 pub(super) fn go_on(group: &Group<'_>) -> Result<(), StoreError> {
     const NEXT: &str = "SELECT person, before, last_seen, visitor, again FROM sweeps ORDER BY turn LIMIT 1";
     const GO_ON: &str = "UPDATE sweeps SET last_seen = ?2, visitor = ?3, again = ?4,
-        turn = (SELECT max(turn) + 1 FROM sweeps) WHERE person = ?1";
+        turn = (SELECT max(turn) + 1 FROM sweeps), put = ?5 WHERE person = ?1";
     let at = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, (row.get(2)?, row.get(3)?), row.get(4)?));
     let next: Option<(i64, i64, At, bool)> = group.tx.prepare_cached(NEXT)?.query_row([], at).optional()?;
     let Some((person, before, at, again)) = next else { return Ok(()) };
@@ -178,6 +197,6 @@ pub(super) fn go_on(group: &Group<'_>) -> Result<(), StoreError> {
             return Ok(());
         }
     };
-    group.tx.prepare_cached(GO_ON)?.execute((person, at.0, at.1, again))?;
+    group.tx.prepare_cached(GO_ON)?.execute((person, at.0, at.1, again, signed(group.now)))?;
     Ok(())
 }

@@ -174,10 +174,12 @@ fn stored(
         return checked(key, visitor, &Stored::Tombstone).map(Some);
     }
     let mut siblings = siblings(conn, &own)?;
+    // Also where the sibling that holds it finds no room.
+    let unique = unique(conn, tenant, [&own].into_iter().chain(&siblings))?;
     let mut windows = limits::SNAPSHOT_WINDOWS.into_iter();
     let mut kept = Held { days: windows.next().unwrap_or_default(), segments: limits::SEGMENTS };
     loop {
-        let snapshot = snapshot(conn, tenant, &own, &siblings, version, kept)?;
+        let snapshot = snapshot(conn, &own, &siblings, &unique, version, kept)?;
         let too_long = match checked(key, visitor, &Stored::Snapshot(Box::new(snapshot))) {
             Err(ValueError::Check(code)) if code == WireError::TooLong.code() => Err(ValueError::Check(code)),
             done => return done.map(Some),
@@ -225,9 +227,9 @@ fn siblings(conn: &Connection, own: &read::Visitor) -> Result<Vec<read::Visitor>
 
 fn snapshot(
     conn: &Connection,
-    tenant: &Known,
     own: &read::Visitor,
     siblings: &[read::Visitor],
+    unique: &[AltHash],
     version: Version,
     Held { days, segments }: Held,
 ) -> Result<Snapshot, ValueError> {
@@ -254,7 +256,7 @@ fn snapshot(
     Ok(Snapshot {
         version,
         visitor: own.visitor,
-        unique: unique(conn, tenant, [own].into_iter().chain(siblings))?,
+        unique: unique.to_vec(),
         membership: Membership {
             epoch: Epoch(crate::store::unsigned(epoch)),
             devices,

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rusqlite::Connection;
-use tokio::sync::Semaphore;
+use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 
 use super::{StoreError, open_readonly};
 use crate::backlog::Backlog;
@@ -62,7 +62,26 @@ impl Readers {
         read: impl FnOnce(&View<'_>) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, ReadError> {
         let place = tokio::time::timeout(self.patience, Arc::clone(&self.places).acquire_owned()).await;
-        let place = place.map_err(|_| ReadError::Busy)?.map_err(|_| ReadError::Stopping)?;
+        self.read_at(place.map_err(|_| ReadError::Busy)?, read).await
+    }
+
+    /// The same for a further piece of an answer that is under way, which waits as long as it must.
+    ///
+    /// # Errors
+    /// [`ReadError`].
+    pub async fn read_on<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&View<'_>) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, ReadError> {
+        self.read_at(Arc::clone(&self.places).acquire_owned().await, read).await
+    }
+
+    async fn read_at<T: Send + 'static>(
+        &self,
+        place: Result<OwnedSemaphorePermit, AcquireError>,
+        read: impl FnOnce(&View<'_>) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, ReadError> {
+        let place = place.map_err(|_| ReadError::Stopping)?;
         let readers = self.clone();
         let task = tokio::task::spawn_blocking(move || {
             let _place = place;

@@ -37,6 +37,13 @@ pub(super) fn each_once(visitors: impl Iterator<Item = VisitorId>) -> Vec<Visito
     visitors.filter(|v| seen.insert(*v)).collect()
 }
 
+/// The visitors with those that are named before all others.
+pub(super) fn first_of(visitors: Vec<VisitorId>, named: &[VisitorId]) -> Vec<VisitorId> {
+    let (mut first, others): (Vec<_>, Vec<_>) = visitors.into_iter().partition(|v| named.contains(v));
+    first.extend(others);
+    first
+}
+
 /// Of snapshots older than the newest met only the visitor's own facts are left: whom such a one admits may have been
 /// taken away since.
 pub(super) fn keep_own(stored: &mut LiteMap<VisitorId, Stored>, newest: &LiteMap<VisitorId, Version>) {

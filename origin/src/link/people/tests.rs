@@ -176,6 +176,24 @@ fn s5_08_who_is_erased_from_a_large_person_costs_what_one_who_leaves_does() {
 }
 
 #[test]
+fn s5_08_an_erasure_is_done_although_the_outbox_is_never_empty() {
+    let (mut origin, mut kv) = origin(MANY);
+    let receipt = erased(10).id;
+    origin.admin("demo", &[erased(10)]);
+    let mut calls = 0;
+    while !is_done(&origin, receipt) {
+        // As many change as are written, and some more at first.
+        let others = if calls == 0 { 300 } else { 100 };
+        let seen = (0..others).map(|n| page(visitor(100_000 + 1_000 * calls + n), 1, origin.now)).collect::<Vec<_>>();
+        origin.send("demo", &seen);
+        written(&mut origin, &mut kv, |_| false);
+        calls += 1;
+        assert!(calls < 300, "it comes to no end");
+    }
+    assert_eq!(named(&kv, visitor(10)), 0);
+}
+
+#[test]
 fn s5_08_a_person_is_gone_through_once_however_many_of_it_one_receipt_erases() {
     let receipt = FactId::from_bytes([7; 16]);
     let erase = |visitors| {
