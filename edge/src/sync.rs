@@ -70,7 +70,7 @@ pub fn sync_response(body: &[u8]) -> String {
                 .collect();
             let verify: Vec<_> = answer.verify.into_iter().map(|v| json!([v.entry, v.key])).collect();
             // What it refuses as a whole only because it lacks the tenant is not taken: the queue keeps it.
-            let kept = answer.rejected.iter().filter(|r| r.index.is_none() && r.code == "unknown_tenant");
+            let kept = answer.rejected.iter().filter(|r| r.index.is_none() && r.code == sync::UNKNOWN_TENANT);
             let kept: Vec<_> = kept.map(|r| json!(r.batch)).collect();
             let rejected: Vec<_> = answer.rejected.into_iter().map(|r| json!(r.code)).collect();
             json!({

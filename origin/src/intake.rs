@@ -7,7 +7,7 @@ use causeway_shared::fact::Fact;
 use causeway_shared::ids::{FactId, Millis};
 use causeway_shared::limits;
 use causeway_shared::wire::facts;
-use causeway_shared::wire::sync::{Read, Rejected, SyncRequest, SyncResponse};
+use causeway_shared::wire::sync::{Read, Rejected, SyncRequest, SyncResponse, UNKNOWN_TENANT};
 
 use crate::audit::Said;
 use crate::store::TenantNo;
@@ -117,9 +117,6 @@ impl Record {
 
 /// Why a fact that only the admin side may say is refused.
 const NOT_ADMIN: &str = "not_admin";
-
-/// Why a batch as a whole is not taken now, and an edge keeps it: somebody may configure its tenant yet.
-pub const UNKNOWN_TENANT: &str = "unknown_tenant";
 
 /// Bytes of a fact, as most have no more.
 const FACT_BYTES: usize = 256;

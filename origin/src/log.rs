@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use causeway_shared::ids::{Millis, TenantId};
 use causeway_shared::wire::facts;
-use causeway_shared::wire::sync::{SyncRequest, decode_kept, encode_request};
+use causeway_shared::wire::sync::{SyncRequest, UNKNOWN_TENANT, decode_kept, encode_request};
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
 use crate::audit::Said;
-use crate::intake::{self, Incoming, Record, UNKNOWN_TENANT};
+use crate::intake::{self, Incoming, Record};
 use crate::store::{Counters, StoreError, signed, unsigned};
 use crate::tenants::Tenants;
 
@@ -234,8 +234,10 @@ fn record(
     let (admin, bytes) = (request.edge == ADMIN, body.len());
     let read = if admin { intake::read_admins } else { intake::read };
     let read = read(request, tenants, taken);
-    for refused in read.rejected.iter().filter(|rejected| rejected.code == UNKNOWN_TENANT) {
-        if let Some(batch) = decode_kept(body)?.facts.get(refused.batch as usize) {
+    let gone: Vec<_> = read.rejected.iter().filter(|refused| refused.code == UNKNOWN_TENANT).collect();
+    if !gone.is_empty() {
+        let batches = decode_kept(body)?.facts;
+        for batch in gone.iter().filter_map(|refused| batches.get(refused.batch as usize)) {
             missing(facts::decode_each(batch)?.0)?;
         }
     }

@@ -111,7 +111,11 @@ pub fn members(
 }
 
 /// A visitor's person, when it was active last, and its row.
-fn place(conn: &Connection, tenant: TenantNo, visitor: VisitorId) -> Result<Option<(PersonNo, i64, i64)>, StoreError> {
+pub(crate) fn place(
+    conn: &Connection,
+    tenant: TenantNo,
+    visitor: VisitorId,
+) -> Result<Option<(PersonNo, i64, i64)>, StoreError> {
     const READ: &str = "SELECT person, last_seen, row FROM visitors WHERE tenant = ?1 AND visitor = ?2";
     let mut statement = conn.prepare_cached(READ)?;
     let place = statement

@@ -8,7 +8,7 @@ use causeway_shared::ids::{AltHash, AlternateId, FactId, KindCode, Millis, Visit
 use causeway_shared::person::{Reason, Weight};
 use causeway_shared::profile::Profile;
 use causeway_shared::wire::profile;
-use rusqlite::{Connection, OptionalExtension as _};
+use rusqlite::Connection;
 
 use super::evidence::{self, Row, of_visitor};
 use super::{Linked, PersonChange, Touched, alternates, family, held_unique, people};
@@ -280,7 +280,7 @@ fn leave(
     if find_visitor(group.tx, tenant, visitor)?.is_none() {
         fold::insert(group, tenant, visitor, &[])?;
     }
-    if let Some(person) = person_at(group.tx, tenant, visitor)? {
+    if let Some((person, ..)) = crate::people::place(group.tx, tenant, visitor)? {
         reach(group, tenant, by.receipt, person, linked)?;
     }
     keys.insert(Subject::Snapshot(visitor));
@@ -343,12 +343,6 @@ fn reach(
         linked.people.push(PersonChange { person, cut: true });
     }
     Ok(())
-}
-
-fn person_at(conn: &Connection, tenant: TenantNo, visitor: VisitorId) -> Result<Option<PersonNo>, StoreError> {
-    const READ: &str = "SELECT person FROM visitors WHERE tenant = ?1 AND visitor = ?2";
-    let mut statement = conn.prepare_cached(READ)?;
-    Ok(statement.query_row((tenant.0, visitor.as_bytes()), |row| row.get(0).map(PersonNo)).optional()?)
 }
 
 /// Has the keys of who is erased written anew, and waits for that.

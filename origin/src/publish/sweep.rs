@@ -30,13 +30,8 @@ pub(super) fn announce(group: &Group<'_>, change: PersonChange) -> Result<(), St
     let now = if goes_on { limits::SNAPSHOT_VISITORS as u64 } else { a_bit(&erasures) };
     match sweep(group, change.person, before, START, now, &erasures)? {
         Some((last_seen, visitor)) => {
-            group.tx.prepare_cached(BEGIN)?.execute((
-                change.person.0,
-                before,
-                last_seen,
-                visitor,
-                signed(group.now),
-            ))?;
+            let values = (change.person.0, before, last_seen, visitor, signed(group.now));
+            group.tx.prepare_cached(BEGIN)?.execute(values)?;
         }
         None if !goes_on => drop(end_round(group, change.person)?),
         None => {}

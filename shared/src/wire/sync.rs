@@ -9,6 +9,9 @@ use crate::limits;
 
 const FORM: u8 = 1;
 
+/// Why a batch as a whole is not taken now, and an edge keeps it: somebody may configure its tenant yet.
+pub const UNKNOWN_TENANT: &str = "unknown_tenant";
+
 /// What the edge sends.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SyncRequest {

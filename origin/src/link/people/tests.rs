@@ -37,6 +37,16 @@ fn origin(visitors: u32) -> (Origin, BTreeMap<String, String>) {
     (origin, kv)
 }
 
+/// A large person whose master shares an id with a visitor that is known through it alone.
+fn with_a_household() -> (Origin, BTreeMap<String, String>) {
+    let (mut origin, mut kv) = origin(MANY);
+    let household = origin.id("demo", KindCode(2), "household");
+    let shared = [10, 77_777].map(|v| alias(visitor(v), 900, NOW + 1, household));
+    origin.send("demo", &shared);
+    origin.settle(&mut kv);
+    (origin, kv)
+}
+
 fn is_right(origin: &Origin) {
     assert_eq!(reconcile::plan(&origin.conn, &origin.rules.tenants, &quiet).unwrap().differences, []);
 }
@@ -89,12 +99,7 @@ fn s5_08_a_member_with_thousands_of_visitors_costs_what_one_with_three_does() {
 
 #[test]
 fn s5_08_who_leaves_a_large_person_is_cut_from_every_snapshot_bit_by_bit() {
-    let (mut origin, mut kv) = origin(MANY);
-    // The master, with who is known through it alone.
-    let household = origin.id("demo", KindCode(2), "household");
-    let shared = [10, 77_777].map(|v| alias(visitor(v), 900, NOW + 1, household));
-    origin.send("demo", &shared);
-    origin.settle(&mut kv);
+    let (mut origin, mut kv) = with_a_household();
     assert_eq!(origin.person("demo", visitor(77_777)).devices, MANY + 1);
     let before = named(&kv, visitor(10));
     assert!(before > 40, "{before}");
@@ -149,12 +154,7 @@ fn written(origin: &mut Origin, kv: &mut BTreeMap<String, String>, is_held: impl
 
 #[test]
 fn s5_08_who_is_erased_from_a_large_person_costs_what_one_who_leaves_does() {
-    let (mut origin, mut kv) = origin(MANY);
-    // The master, with who is known through it alone.
-    let household = origin.id("demo", KindCode(2), "household");
-    let shared = [10, 77_777].map(|v| alias(visitor(v), 900, NOW + 1, household));
-    origin.send("demo", &shared);
-    origin.settle(&mut kv);
+    let (mut origin, mut kv) = with_a_household();
     let holds = |kv: &_| matches!(stored(kv, visitor(77_777)), Stored::Snapshot(of) if of.profiles.len() > 1);
     assert!(named(&kv, visitor(10)) > 40 && holds(&kv));
     let receipt = erased(10).id;
