@@ -1,7 +1,7 @@
 // Gathering: what of a request crosses into the module.
 
 import { note } from "./state.mjs";
-import { within } from "./watch.mjs";
+import { within } from "./deadline.mjs";
 
 const EMPTY = new Uint8Array(0);
 const encoder = new TextEncoder();
@@ -74,7 +74,7 @@ export function left(until) {
  * The values of the keys in one bulk read, as bytes, one a line; `fault` says why there are none. What takes longer than so
  * many milliseconds is late.
  */
-export function read(ctx, kv, keys, ms, limit) {
+export function read(kv, keys, ms, limit) {
   let reading;
   try {
     // One key's bytes go straight through; many come as text, as the platform's bulk read has no other form.
@@ -82,7 +82,7 @@ export function read(ctx, kv, keys, ms, limit) {
   } catch {
     return FAILED;
   }
-  return within(ctx, ms, reading, LATE, (found) => given(keys, found, limit), FAILED);
+  return within(ms, reading, LATE, (found) => given(keys, found, limit), FAILED);
 }
 
 function given(keys, found, limit) {

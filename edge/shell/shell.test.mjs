@@ -9,6 +9,7 @@ import { gzipSync } from "node:zlib";
 import script from "../build/causeway.mjs";
 import * as glue from "../build/engine.js";
 import { NOTHING, admits, body, head, left, network, read, seed } from "./gather.mjs";
+import { within } from "./deadline.mjs";
 import { Module, ModuleFault } from "./module.mjs";
 import { state } from "./state.mjs";
 import { consumeFacts, drainOutbox, sync } from "./sync.mjs";
@@ -16,14 +17,11 @@ import { Person, callObject } from "./person.mjs";
 import { Units } from "./units.mjs";
 import { unserved } from "./unserved.mjs";
 import { deliver } from "./deliver.mjs";
-import { within } from "./watch.mjs";
 
 const secret = (seed) => Buffer.from(Uint8Array.from({ length: 32 }, (_, i) => (i * 7) ^ seed)).toString("base64");
 const ring = (seed) => [{ id: 1, stage: "active", secret: secret(seed) }];
 const CONFIG = JSON.stringify({ tenant: [{ name: "demo", hosts: ["localhost"], no_signal: "allow", house_ad: { id: "house" } }] });
 const KEYS = JSON.stringify({ sync: ring(1), tenants: { demo: { cookie: ring(2), alternate: ring(3) } } });
-/** What a request outlives its answer for. */
-const CTX = { waitUntil() {} };
 const HEAD = "POST\nhttp://localhost/v1/decide\n\n\n\n\n\n";
 
 const built = readFileSync(new URL("../build/engine_bg.wasm", import.meta.url));
@@ -162,7 +160,7 @@ test("a_body_is_read_to_its_bound_and_no_further", async () => {
 test("values_that_cannot_be_ours_reach_the_module_as_bad", async () => {
   const kv = { get: async () => new Map([["a", "two\nlines"], ["b", ""], ["c", "x".repeat(20)], ["d", null], ["e", "fine"]]) };
   const shown = async (kv, keys) => {
-    const { values, fault } = await read(CTX, kv, keys, 1_000, 10);
+    const { values, fault } = await read(kv, keys, 1_000, 10);
     return [new TextDecoder().decode(values), fault];
   };
   assert.deepEqual(await shown(kv, ["a", "b", "c", "d", "e"]), ["bad\nbad\nbad\n\nfine", ""]);
@@ -193,14 +191,14 @@ test("a_rate_limit_lets_through_whom_it_says_and_everybody_where_there_is_none",
 test("what_takes_longer_than_its_time_is_late", async () => {
   const never = new Promise(() => {});
   const start = performance.now();
-  assert.equal(await within(CTX, 20, never, "late"), "late");
-  assert.equal(await within(CTX, 1_000, Promise.resolve("here"), "late"), "here");
+  assert.equal(await within(20, never, "late"), "late");
+  assert.equal(await within(1_000, Promise.resolve("here"), "late"), "here");
   for (const keys of [["a"], ["a", "b"]]) {
-    const { values, fault } = await read(CTX, { get: () => never }, keys, 20, 10);
+    const { values, fault } = await read({ get: () => never }, keys, 20, 10);
     assert.deepEqual([values.byteLength, fault], [0, "kv_late"]);
   }
   const throwing = { get: () => { throw new Error("no such binding"); } };
-  assert.equal((await read(CTX, throwing, ["a"], 20, 10)).fault, "kv_failed");
+  assert.equal((await read(throwing, ["a"], 20, 10)).fault, "kv_failed");
   assert.ok(performance.now() - start < 1_000);
 });
 
@@ -215,89 +213,29 @@ test("what_arrived_while_the_isolate_stood_still_is_not_late", async () => {
       resolve(begun);
     });
   });
-  const found = await stood(() => read(CTX, { get: there }, ["k"], 30, 10));
+  const found = await stood(() => read({ get: there }, ["k"], 30, 10));
   assert.deepEqual([found.fault, found.values], ["", Uint8Array.of(1)]);
-  assert.notEqual(await stood(() => within(CTX, 30, there(), null)), null);
+  assert.notEqual(await stood(() => within(30, there(), null)), null);
 });
 
 test("one_deadline_covers_all_reads_of_a_request", async () => {
   const never = new Promise(() => {});
   const until = Date.now() + 20;
-  assert.equal(await within(CTX, left(until), never, "late"), "late");
+  assert.equal(await within(left(until), never, "late"), "late");
   // Timers may fire a millisecond early.
   assert.ok(left(until) <= 2);
-  assert.equal((await read(CTX, { get: () => never }, ["a"], left(until), 10)).fault, "kv_late");
+  assert.equal((await read({ get: () => never }, ["a"], left(until), 10)).fault, "kv_late");
   assert.equal(left(until - 1_000), 0);
 });
 
-test("one_timer_looks_after_all_who_wait_and_lasts_as_long_as_they_do", async (t) => {
-  t.mock.timers.enable({ apis: ["setTimeout", "Date"] });
+test("what_is_there_in_time_leaves_no_timer", async (t) => {
   const set = t.mock.method(globalThis, "setTimeout");
-  const lasts = [];
-  const ctx = { waitUntil: (promise) => lasts.push(promise) };
-  const never = new Promise(() => {});
-  const there = [];
-  const waiting = Array.from({ length: 100 }, (_, i) => within(ctx, 50, i % 2 ? never : new Promise((done) => there.push(done)), "late"));
-  assert.equal(set.mock.callCount(), 1);
-  there.forEach((done) => done("here"));
-  await Promise.all(there);
-  for (let tick = 0; tick < 5; tick += 1) t.mock.timers.tick(10);
-  const found = await Promise.all(waiting);
-  assert.deepEqual([found.filter((x) => x === "here").length, found.filter((x) => x === "late").length], [50, 50]);
-  await Promise.all(lasts);
-  assert.deepEqual([lasts.length, set.mock.callCount()], [1, 5]);
-  // Nobody waits: no timer is left, and the next one begins a watch of its own.
-  t.mock.timers.tick(1_000);
-  assert.equal(set.mock.callCount(), 5);
-  within(ctx, 0, never, "late");
-  assert.deepEqual([lasts.length, set.mock.callCount()], [2, 6]);
-  for (let tick = 0; tick < 2; tick += 1) t.mock.timers.tick(10);
-  await Promise.all(lasts);
-});
-
-test("ticks_that_come_late_add_nothing_but_the_last_two_s_lateness", async (t) => {
-  t.mock.timers.enable({ apis: ["Date"] });
-  const ticks = [];
-  t.mock.method(globalThis, "setTimeout", (tick) => ticks.push(tick));
-  let late = false;
-  const waiting = within({ waitUntil() {} }, 100, new Promise(() => {}), "late").then(() => (late = true));
-  let now = 0;
-  for (; !late; now += 17) {
-    t.mock.timers.setTime(now + 17);
-    ticks.shift()();
-    await new Promise(setImmediate);
-  }
-  await waiting;
-  // At 102 its time is over; nobody looked at what had arrived by then.
-  assert.equal(now, 119);
-});
-
-test("a_watch_that_is_old_or_whose_request_was_ended_is_followed_by_one_for_all_who_wait", async (t) => {
-  t.mock.timers.enable({ apis: ["setTimeout", "Date"] });
-  const begun = [];
-  const ctx = { waitUntil: (promise) => begun.push(promise) };
-  const never = new Promise(() => {});
-  const all = [];
-  const joins = () => {
-    const before = begun.length;
-    all.push(within(ctx, 50, never, "late"));
-    return begun.length === before;
-  };
-  assert.equal(joins(), false);
-  for (let ms = 0; ms < 990; ms += 10) {
-    t.mock.timers.tick(10);
-    assert.equal(joins(), true);
-  }
-  t.mock.timers.tick(10);
-  assert.equal(joins(), false, "one request does not pay for all that follow");
-  // The platform ends a request, and with it its timers.
-  t.mock.timers.reset();
-  t.mock.timers.enable({ apis: ["setTimeout", "Date"], now: 1_600 });
-  assert.equal(joins(), false);
-  for (let tick = 0; tick < 6; tick += 1) t.mock.timers.tick(10);
-  await begun.at(-1);
-  // Those too who waited by the timers that are gone.
-  assert.deepEqual(new Set(await Promise.all(all)), new Set(["late"]));
+  const cleared = t.mock.method(globalThis, "clearTimeout");
+  assert.equal(await within(1_000, Promise.resolve("here"), "late"), "here");
+  assert.equal(await within(1_000, Promise.reject(new Error("no")), "late", undefined, "failed"), "failed");
+  const timers = set.mock.calls.map(({ result }) => result);
+  assert.deepEqual(cleared.mock.calls.map(({ arguments: [timer] }) => timer), timers);
+  assert.equal(timers.length, 2);
 });
 
 test("no_two_requests_get_the_same_random_bytes", () => {

@@ -2,6 +2,7 @@
 
 import * as glue from "../build/engine.js";
 import wasm from "../build/engine_bg.wasm";
+import { within } from "./deadline.mjs";
 import { deliver } from "./deliver.mjs";
 import { demo } from "./demo.mjs";
 import * as gather from "./gather.mjs";
@@ -13,7 +14,6 @@ import { consumeFacts, drainOutbox, redrive, wake } from "./sync.mjs";
 import { tag } from "./tag.mjs";
 import * as units from "./units.mjs";
 import { retry, tooMany, unserved } from "./unserved.mjs";
-import { within } from "./watch.mjs";
 
 /** The call of an object, for strict caps and for a limited offer one a request at most, may take this long. */
 const OBJECT_DEADLINE_MS = 100;
@@ -80,7 +80,7 @@ async function answer(request, env, ctx) {
     // Over all reads of the request: it begins with the first one.
     const until = now + kv_deadline_ms;
     while (step.turn !== undefined) {
-      const found = await find(step, until, request, env, ctx, module);
+      const found = await find(step, until, request, env, module);
       step = found === REFUSED ? module.next("refuse_mint", step) : module.next("resume", step, found.values, found.fault);
     }
     place = step.place;
@@ -94,14 +94,14 @@ async function answer(request, env, ctx) {
 const REFUSED = { values: gather.NOTHING.values, fault: "" };
 
 /** Reads what the module asks for, or calls an object: two reads and two calls a request at most. */
-function find(step, until, request, env, ctx, module) {
-  if (step.hop !== undefined) return ask(env, ctx, step);
+function find(step, until, request, env, module) {
+  if (step.hop !== undefined) return ask(env, step);
   const ms = gather.left(until);
-  const reading = step.read ? gather.read(ctx, env.PROFILES, step.read, ms, module.told.value_chars) : gather.NOTHING;
+  const reading = step.read ? gather.read(env.PROFILES, step.read, ms, module.told.value_chars) : gather.NOTHING;
   if (step.limit === undefined) return reading;
   const { binding, key } = step.limit;
   const admitted = gather.admits(env, binding, `${key} ${gather.network(request)}`);
-  return within(ctx, ms, admitted, reading, (may) => (may ? reading : REFUSED));
+  return within(ms, admitted, reading, (may) => (may ? reading : REFUSED));
 }
 
 /** What the platform is to do for an answer, and the answer. */
@@ -117,7 +117,7 @@ function finish(step, request, env, ctx, module) {
   if (step.notes) note(step.notes);
   // Before anything waits: its body lies where the module's next answer will.
   const response = respond(step);
-  if (step.limit) return limited(step, response, request, env, ctx, module);
+  if (step.limit) return limited(step, response, request, env, module);
   if (step.facts > 0) {
     const delivered = deliver(env, module, step.batch, step.facts);
     if (step.ack) return delivered.then((done) => (done ? response : retry(request)));
@@ -127,10 +127,10 @@ function finish(step, request, env, ctx, module) {
 }
 
 /** Facts that a rate limit is asked of: what it does not let through nobody takes. */
-async function limited({ limit: { binding, key }, batch, facts }, response, request, env, ctx, module) {
+async function limited({ limit: { binding, key }, batch, facts }, response, request, env, module) {
   // It lies where the module's next answer will.
   const kept = batch.slice();
-  if (!(await within(ctx, module.told.kv_deadline_ms, gather.admits(env, binding, key), true))) return tooMany(request);
+  if (!(await within(module.told.kv_deadline_ms, gather.admits(env, binding, key), true))) return tooMany(request);
   return (await deliver(env, module, kept, facts)) ? response : retry(request);
 }
 
@@ -145,12 +145,12 @@ function respond({ body, status, json: isJson, headers = [] }) {
 }
 
 /** An object's answer; no bytes when it fails, is late, or there are no objects. */
-function ask(env, ctx, step) {
+function ask(env, step) {
   const calling = objects.callObject(env, step).catch((error) => {
     log("object_failed", { message: String(error?.message) });
     return gather.NOTHING.values;
   });
-  return within(ctx, OBJECT_DEADLINE_MS, calling, gather.NOTHING, (values) => ({ values, fault: "" }));
+  return within(OBJECT_DEADLINE_MS, calling, gather.NOTHING, (values) => ({ values, fault: "" }));
 }
 
 function health(module, held) {

@@ -1,0 +1,155 @@
+//! The worker before a KV that is late: every answer in time, and whole.
+#![expect(clippy::unwrap_used, reason = "tests end at the first thing that is not so")]
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use causeway_shared::ids::VisitorId;
+use causeway_shared::kv;
+use causeway_tests::bare::{Bare, tenant};
+use causeway_tests::browser::{Answer, Browser};
+use causeway_tests::run_in_turn;
+use causeway_tests::standin::{Held, Reads};
+use serde_json::json;
+
+fn main() {
+    run_in_turn(
+        Bare::start,
+        &[
+            ("s1_10_every_read_a_second_late_is_answered_within_150_ms", late),
+            ("s1_10_reads_that_are_late_together_are_answered_within_150_ms", late_together),
+            ("s1_10_a_late_read_is_answered_within_150_ms_when_those_before_it_are_answered", late_beside),
+            ("s1_10_a_late_read_is_answered_by_an_isolate_that_is_warm", late_and_warm),
+        ],
+    )
+}
+
+fn reset(bare: &Bare) {
+    *bare.standin.held() = Held::default();
+}
+
+fn late(bare: &Bare) {
+    reset(bare);
+    let proof = bare.proof("late");
+    let (browser, visitor) = bare.returning();
+    browser.view();
+    bare.standin.held().reads = Reads::Late(Duration::from_secs(1));
+    let call = || {
+        let answer = browser
+            .decide(&json!({ "user": { "ids": { "member": "late", "partner": "p" }, "proofs": { "member": proof } } }));
+        assert_eq!(answer.json()["visitor"], json!(visitor.to_string()));
+        assert_eq!(answer.json()["degraded"], json!(["kv_late"]));
+        answer.took
+    };
+    within_150_ms((0..20).map(|_| call()).collect());
+}
+
+/// Three quarters of them, and half with 30 ms to spare. Where two cores are busy a few of twenty wait for one: of a worker that
+/// was right 16 took 103 to 115 ms, and four 152 to 242. One that waits for a read, or for another call, moves the median.
+fn within_150_ms(mut took: Vec<Duration>) {
+    took.sort();
+    let [half, most] = [took[took.len() / 2], took[took.len() * 3 / 4]];
+    assert!(half < Duration::from_millis(120) && most < Duration::from_millis(150), "{took:?}");
+}
+
+/// What `slow` gives, and the longest that a `quick` call took meanwhile.
+fn meanwhile<T: Send>(slow: impl FnOnce() -> T + Send, quick: impl Fn() -> Answer) -> (T, Duration) {
+    std::thread::scope(|scope| {
+        let slow = scope.spawn(slow);
+        let mut longest = Duration::ZERO;
+        while !slow.is_finished() {
+            longest = longest.max(quick().took);
+        }
+        (slow.join().unwrap(), longest)
+    })
+}
+
+fn late_together(bare: &Bare) {
+    // A pause of a busy machine meets all twenty: the round counts in which it was the shortest.
+    let rounds = (0..5).map(|_| twenty_late_together(bare));
+    let (took, pause) = rounds.min_by_key(|(_, pause)| *pause).unwrap();
+    within_150_ms(took.into_iter().map(|took| took.saturating_sub(pause)).collect());
+}
+
+/// What each took, and the longest that a request waited meanwhile that reads nothing.
+fn twenty_late_together(bare: &Bare) -> (Vec<Duration>, Duration) {
+    reset(bare);
+    let browsers: Vec<_> = (0..20).map(|_| bare.returning()).collect();
+    browsers.iter().for_each(|(browser, _)| drop(browser.view()));
+    bare.standin.held().reads = Reads::Late(Duration::from_secs(1));
+    let call = |(browser, visitor): (Browser, VisitorId)| {
+        let answer = browser.decide(&json!({}));
+        assert_eq!(answer.json()["visitor"], json!(visitor.to_string()));
+        assert_eq!(answer.json()["degraded"], json!(["kv_late"]));
+        answer.took
+    };
+    let together = || {
+        std::thread::scope(|scope| {
+            let calls: Vec<_> = browsers.into_iter().map(|browser| scope.spawn(move || call(browser))).collect();
+            calls.into_iter().map(|call| call.join().unwrap()).collect::<Vec<_>>()
+        })
+    };
+    let health = bare.browser();
+    meanwhile(together, || health.send("GET", "/healthz", &[], b""))
+}
+
+fn late_beside(bare: &Bare) {
+    reset(bare);
+    let ((slow, visitor), (quick, _)) = (bare.returning(), bare.returning());
+    quick.view();
+    let key = kv::snapshot_key(&tenant(), visitor);
+    bare.standin.held().reads = Reads::LateOf(key, Duration::from_secs(1));
+    let late = |slow: Browser| {
+        let answer = slow.decide(&json!({}));
+        assert_eq!(answer.json()["degraded"], json!(["kv_late"]));
+        answer.took
+    };
+    let beside = || {
+        let answer = quick.decide(&json!({}));
+        assert_eq!(answer.json().get("degraded"), None);
+        answer
+    };
+    let took = || {
+        let slow = slow.clone();
+        meanwhile(move || late(slow), beside).0
+    };
+    within_150_ms((0..20).map(|_| took()).collect());
+}
+
+/// What is called so often the platform compiles anew, and what it makes then of a promise is not what it made before.
+fn late_and_warm(bare: &Bare) {
+    const CALLS: usize = 32_000;
+    const CONNECTIONS: usize = 8;
+    reset(bare);
+    let (browser, _) = bare.returning();
+    browser.view();
+    let host = bare.edge.strip_prefix("http://").unwrap();
+    let cookies: Vec<_> = browser.cookies().into_iter().map(|(name, value)| format!("{name}={value}")).collect();
+    let request = format!(
+        "POST /v1/decide HTTP/1.1\r\nhost: {host}\r\ncookie: {}\r\ncontent-length: 2\r\n\r\n{{}}",
+        cookies.join("; ")
+    );
+    let press = || {
+        let mut connection = BufReader::new(TcpStream::connect(host).unwrap());
+        (0..CALLS / CONNECTIONS).for_each(|_| exchange(&mut connection, &request));
+    };
+    std::thread::scope(|scope| (0..CONNECTIONS).for_each(|_| drop(scope.spawn(press))));
+    late_together(bare);
+}
+
+/// One call over a kept connection, which is answered.
+fn exchange(connection: &mut BufReader<TcpStream>, request: &str) {
+    connection.get_mut().write_all(request.as_bytes()).unwrap();
+    let (mut length, mut line) = (0, String::new());
+    connection.read_line(&mut line).unwrap();
+    assert_eq!(line, "HTTP/1.1 200 OK\r\n");
+    while line != "\r\n" {
+        line.clear();
+        connection.read_line(&mut line).unwrap();
+        if let Some(given) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+            length = given.trim().parse().unwrap();
+        }
+    }
+    connection.read_exact(&mut vec![0; length]).unwrap();
+}
