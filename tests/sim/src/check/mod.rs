@@ -73,6 +73,7 @@ impl Check {
     pub fn emitted(&mut self, call: &Call, outcome: &Outcome) {
         self.all("consent", consent::emitted(call, outcome));
         self.all("people", people::emitted(call, outcome));
+        self.all("people", people::shown(call, outcome));
         self.all("people", answers::emitted(call, outcome));
         self.all("pages", pages::emitted(call, outcome));
         let older = self.versions.used(call, outcome);

@@ -10,11 +10,12 @@ use causeway_shared::cookie::{self, IDENTITY, LEDGER, Opened};
 use causeway_shared::fact::{Scope, What};
 use causeway_shared::ids::{AltHash, TenantId, Version, VisitorId};
 use causeway_shared::ledger::Ledger;
-use causeway_shared::view::Stored;
+use causeway_shared::view::{Snapshot, Stored};
 use causeway_shared::wire::{cookies, kv as form};
 use serde_json::Value;
 
 use super::facts::subject;
+use crate::browser::Kind;
 use crate::edge::Call;
 use crate::model::{MEMBER, Person};
 use crate::setup;
@@ -60,6 +61,27 @@ pub fn emitted(call: &Call, outcome: &Outcome) -> Vec<String> {
         }
     }
     seen
+}
+
+/// A proven member's answer is for nobody, and counts nobody, of whom what the call was given says that it is another
+/// member's.
+pub fn shown(call: &Call, outcome: &Outcome) -> Vec<String> {
+    let Some(member) = call.asked.member.filter(|_| call.asked.kind == Kind::Decide) else {
+        return Vec::new();
+    };
+    let answer: Value = serde_json::from_slice(&outcome.body).unwrap_or_default();
+    let Some(for_whom) = answer["visitor"].as_str().and_then(|text| text.parse().ok()) else { return Vec::new() };
+    let own = hashes(call.tenant, member);
+    let mut shown = counted(&answer);
+    shown.insert(for_whom);
+    let another = |of: &Snapshot| !of.unique.is_empty() && !of.unique.iter().any(|hash| own.contains(hash));
+    // Who was another member's, and is this one's person by a later epoch.
+    let moved = |of: &Snapshot| {
+        let later = |given: &&Snapshot| !another(given) && given.membership.epoch > of.membership.epoch;
+        call.given.iter().filter(later).any(|given| given.membership.admits.contains_key(&of.visitor))
+    };
+    let others = call.given.iter().filter(|of| shown.contains(&of.visitor) && another(of) && !moved(of));
+    others.map(|of| format!("member {member} is shown {}, who is another member's", of.visitor)).collect()
 }
 
 /// The visitor of an identity cookie, and its member's tag.
