@@ -8,16 +8,33 @@
 const LAST_MS = 10;
 
 /**
- * What `made` makes of the promise's value, `failed` when it rejects, or `late` when that takes longer than so many
+ * What `made` makes of the promise's value, what `failed` gives when it rejects, or `late` when that takes longer than so many
  * milliseconds, of which it has `LAST_MS` at least.
  */
 export function within(ms, promise, late, made = (value) => value, failed = late) {
   return new Promise((resolve) => {
-    let timer = setTimeout(() => (timer = setTimeout(resolve, LAST_MS, late)), Math.max(0, ms - LAST_MS));
+    const end = () => resolve(late());
+    let timer = setTimeout(() => (timer = setTimeout(end, LAST_MS)), Math.max(0, ms - LAST_MS));
     const over = (value) => {
       clearTimeout(timer);
       resolve(value);
     };
-    promise.then((value) => over(made(value)), () => over(failed));
+    promise.then((value) => over(made(value)), () => over(failed()));
   });
+}
+
+/** What took longer than it may. */
+export class Late extends Error {}
+
+/** The promise's value, or its rejection; `Late` is thrown when that takes longer than so many milliseconds. */
+export async function inTime(ms, promise) {
+  let timer;
+  const late = new Promise((_, fail) => {
+    timer = setTimeout(() => fail(new Late(`no answer within ${ms} ms`)), ms);
+  });
+  try {
+    return await Promise.race([promise, late]);
+  } finally {
+    clearTimeout(timer);
+  }
 }

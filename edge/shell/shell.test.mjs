@@ -2,6 +2,7 @@
 
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
+import { registerHooks } from "node:module";
 import { DatabaseSync } from "node:sqlite";
 import { test } from "node:test";
 import { gzipSync } from "node:zlib";
@@ -12,7 +13,7 @@ import { NOTHING, admits, body, head, left, network, read, seed } from "./gather
 import { within } from "./deadline.mjs";
 import { Module, ModuleFault } from "./module.mjs";
 import { state } from "./state.mjs";
-import { consumeFacts, drainOutbox, sync } from "./sync.mjs";
+import { consumeFacts, drainOutbox, redrive, sync, wake } from "./sync.mjs";
 import { Person, callObject } from "./person.mjs";
 import { Units } from "./units.mjs";
 import { unserved } from "./unserved.mjs";
@@ -22,6 +23,8 @@ const secret = (seed) => Buffer.from(Uint8Array.from({ length: 32 }, (_, i) => (
 const ring = (seed) => [{ id: 1, stage: "active", secret: secret(seed) }];
 const CONFIG = JSON.stringify({ tenant: [{ name: "demo", hosts: ["localhost"], no_signal: "allow", house_ad: { id: "house" } }] });
 const KEYS = JSON.stringify({ sync: ring(1), tenants: { demo: { cookie: ring(2), alternate: ring(3) } } });
+/** What a request outlives its answer for. */
+const CTX = { waitUntil() {} };
 const HEAD = "POST\nhttp://localhost/v1/decide\n\n\n\n\n\n";
 
 const built = readFileSync(new URL("../build/engine_bg.wasm", import.meta.url));
@@ -33,6 +36,18 @@ function decide(module, now = Date.now()) {
   const first = module.step("begin", HEAD, new TextEncoder().encode('{"placements":[{"id":"top"}]}'), now, seed);
   return first.turn === undefined ? first : module.step("resume", first.turn, NOTHING.values, "");
 }
+
+// What the bundler makes of the worker's imports.
+registerHooks({
+  load(url, context, next) {
+    if (url.endsWith(".html")) return { format: "module", source: "export default '';", shortCircuit: true };
+    if (!url.endsWith(".wasm")) return next(url, context);
+    const source = `import { readFileSync } from "node:fs";
+      export default new WebAssembly.Module(readFileSync(new URL(${JSON.stringify(url)})));`;
+    return { format: "module", source, shortCircuit: true };
+  },
+});
+const { default: worker } = await import("./worker.mjs");
 
 test("the_module_says_which_of_its_branches_are_rare", () => {
   const hints = WebAssembly.Module.customSections(new WebAssembly.Module(built), "metadata.code.branch_hint");
@@ -160,7 +175,7 @@ test("a_body_is_read_to_its_bound_and_no_further", async () => {
 test("values_that_cannot_be_ours_reach_the_module_as_bad", async () => {
   const kv = { get: async () => new Map([["a", "two\nlines"], ["b", ""], ["c", "x".repeat(20)], ["d", null], ["e", "fine"]]) };
   const shown = async (kv, keys) => {
-    const { values, fault } = await read(kv, keys, 1_000, 10);
+    const { values, fault } = await read(CTX, kv, keys, 1_000, 10);
     return [new TextDecoder().decode(values), fault];
   };
   assert.deepEqual(await shown(kv, ["a", "b", "c", "d", "e"]), ["bad\nbad\nbad\n\nfine", ""]);
@@ -191,14 +206,14 @@ test("a_rate_limit_lets_through_whom_it_says_and_everybody_where_there_is_none",
 test("what_takes_longer_than_its_time_is_late", async () => {
   const never = new Promise(() => {});
   const start = performance.now();
-  assert.equal(await within(20, never, "late"), "late");
-  assert.equal(await within(1_000, Promise.resolve("here"), "late"), "here");
+  assert.equal(await within(20, never, () => "late"), "late");
+  assert.equal(await within(1_000, Promise.resolve("here"), () => "late"), "here");
   for (const keys of [["a"], ["a", "b"]]) {
-    const { values, fault } = await read({ get: () => never }, keys, 20, 10);
+    const { values, fault } = await read(CTX, { get: () => never }, keys, 20, 10);
     assert.deepEqual([values.byteLength, fault], [0, "kv_late"]);
   }
   const throwing = { get: () => { throw new Error("no such binding"); } };
-  assert.equal((await read(throwing, ["a"], 20, 10)).fault, "kv_failed");
+  assert.equal((await read(CTX, throwing, ["a"], 20, 10)).fault, "kv_failed");
   assert.ok(performance.now() - start < 1_000);
 });
 
@@ -213,29 +228,44 @@ test("what_arrived_while_the_isolate_stood_still_is_not_late", async () => {
       resolve(begun);
     });
   });
-  const found = await stood(() => read({ get: there }, ["k"], 30, 10));
+  const found = await stood(() => read(CTX, { get: there }, ["k"], 30, 10));
   assert.deepEqual([found.fault, found.values], ["", Uint8Array.of(1)]);
-  assert.notEqual(await stood(() => within(30, there(), null)), null);
+  assert.notEqual(await stood(() => within(30, there(), () => null)), null);
 });
 
 test("one_deadline_covers_all_reads_of_a_request", async () => {
   const never = new Promise(() => {});
   const until = Date.now() + 20;
-  assert.equal(await within(left(until), never, "late"), "late");
+  assert.equal(await within(left(until), never, () => "late"), "late");
   // Timers may fire a millisecond early.
   assert.ok(left(until) <= 2);
-  assert.equal((await read({ get: () => never }, ["a"], left(until), 10)).fault, "kv_late");
+  assert.equal((await read(CTX, { get: () => never }, ["a"], left(until), 10)).fault, "kv_late");
   assert.equal(left(until - 1_000), 0);
 });
 
 test("what_is_there_in_time_leaves_no_timer", async (t) => {
   const set = t.mock.method(globalThis, "setTimeout");
   const cleared = t.mock.method(globalThis, "clearTimeout");
-  assert.equal(await within(1_000, Promise.resolve("here"), "late"), "here");
-  assert.equal(await within(1_000, Promise.reject(new Error("no")), "late", undefined, "failed"), "failed");
+  assert.equal(await within(1_000, Promise.resolve("here"), () => "late"), "here");
+  assert.equal(await within(1_000, Promise.reject(new Error("no")), () => "late", undefined, () => "failed"), "failed");
   const timers = set.mock.calls.map(({ result }) => result);
   assert.deepEqual(cleared.mock.calls.map(({ arguments: [timer] }) => timer), timers);
   assert.equal(timers.length, 2);
+});
+
+test("a_read_that_is_late_goes_on_for_the_next_who_asks", async () => {
+  const lasts = [];
+  const ctx = { waitUntil: (promise) => lasts.push(promise) };
+  const { promise, resolve } = Promise.withResolvers();
+  assert.equal((await read(ctx, { get: () => promise }, ["a"], 20, 10)).fault, "kv_late");
+  assert.equal((await read(ctx, { get: async () => null }, ["a"], 20, 10)).fault, "");
+  assert.equal(lasts.length, 1);
+  resolve(Uint8Array.of(1).buffer);
+  assert.deepEqual(await lasts[0], Uint8Array.of(1).buffer);
+  const failing = Promise.withResolvers();
+  await read(ctx, { get: () => failing.promise }, ["a"], 20, 10);
+  failing.reject(new Error("no"));
+  await lasts[1];
 });
 
 test("no_two_requests_get_the_same_random_bytes", () => {
@@ -378,6 +408,21 @@ test("a_batch_that_the_queue_refuses_goes_to_the_origin_as_it_was", async () => 
   assert.ok(!Buffer.from(batch).equals(sent));
 });
 
+test("a_queue_that_says_nothing_is_not_waited_for", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const silent = { send: () => new Promise(() => {}) };
+  const over = async (waiting) => {
+    t.mock.timers.tick(5_000);
+    return waiting;
+  };
+  const env = { ...platform(), FACTS: silent, PUBLISH: silent };
+  assert.equal(await over(deliver(env, answering([{ rejected: [], kept: [], publish: [], pending: 0 }]).module, new Uint8Array(1), 1, true)), true);
+  await over(wake(env));
+  const told = [];
+  await over(redrive({ messages: [{ body: new Uint8Array(1), attempts: 1, ack: () => told.push("ack"), retry: () => told.push("retry") }] }, env));
+  assert.deepEqual(told, ["retry"]);
+});
+
 test("facts_go_25_messages_a_sync_and_what_failed_is_tried_again_later", async () => {
   const { module, called } = answering([{ publish: [], pending: 2 }, null]);
   const told = [];
@@ -402,6 +447,19 @@ test("field_15_what_the_origin_refuses_for_want_of_its_tenant_is_kept", async ()
   assert.equal(await deliver(full, refusing([0]), new Uint8Array(1), 3), false);
   assert.equal(state.lost - lost, 3);
   assert.equal(await deliver(full, refusing([]), new Uint8Array(1), 3), true);
+});
+
+test("who_leaves_before_the_answer_to_a_picture_or_a_click_ends_nothing", async () => {
+  const env = { CAUSEWAY_CONFIG: CONFIG, CAUSEWAY_KEYS: KEYS, PROFILES: { get: async () => new Map() } };
+  const lasts = async (method, path) => {
+    const kept = [];
+    const init = method === "POST" ? { method, body: "{}" } : {};
+    const response = await worker.fetch(new Request(`http://localhost${path}`, init), env, { waitUntil: (promise) => kept.push(promise) });
+    return [response.status, (await Promise.all(kept)).includes(response)];
+  };
+  assert.deepEqual(await lasts("GET", "/v1/i/x"), [200, true]);
+  assert.deepEqual(await lasts("GET", "/v1/c/x"), [404, true]);
+  assert.deepEqual(await lasts("POST", "/v1/events"), [202, false]);
 });
 
 test("a_request_that_was_not_served_has_an_answer_that_its_page_may_read", async () => {

@@ -1,11 +1,14 @@
 // The edge's side of /v1/sync: facts from the queue to the origin, KV writes from the origin to the KV.
 
+import { Late, inTime } from "./deadline.mjs";
 import { log, state } from "./state.mjs";
 
 /** KV writes in flight at once; the platform allows six connections. */
 const WRITES = 6;
 /** What the KV has not answered after so long is not waited for: there is one consumer, and the origin hands it out again. */
 const KV_MS = 30_000;
+/** What a queue has not taken after so long it is not waited for to take: it may take it yet, and once more does no harm. */
+export const SEND_MS = 5_000;
 
 /** One call of /v1/sync. Gives the origin's answer once everything in it is durable, but for the messages that are to be `kept`; or null. */
 export async function sync(env, module, { messages = [], applied = [], read = [], drain = 0 }) {
@@ -68,7 +71,7 @@ function retry(message, module) {
 export async function redrive({ messages }, env) {
   const again = async (message) => {
     try {
-      await env.FACTS.send(bytes(message.body), { contentType: "bytes" });
+      await inTime(SEND_MS, env.FACTS.send(bytes(message.body), { contentType: "bytes" }));
       message.ack();
     } catch (error) {
       log("redrive_failed", { attempts: message.attempts, message: String(error?.message) });
@@ -81,7 +84,7 @@ export async function redrive({ messages }, env) {
 /** Wakes the one consumer that writes the KV. A wake-up that is lost is made good by the next cron. */
 export async function wake(env) {
   try {
-    await env.PUBLISH.send("wake", { contentType: "text" });
+    await inTime(SEND_MS, env.PUBLISH.send("wake", { contentType: "text" }));
   } catch (error) {
     log("wake_failed", { message: String(error?.message) });
   }
@@ -112,7 +115,7 @@ export async function drainOutbox(env, module) {
 /** What the KV has of some keys: the values' digests, none where there is no value. What cannot be read is asked for again. */
 async function readBack(env, verify) {
   try {
-    const found = await inTime(env.PROFILES.get(verify.map(([, key]) => key)));
+    const found = await inTime(KV_MS, env.PROFILES.get(verify.map(([, key]) => key)));
     return await Promise.all(verify.map(async ([entry, key]) => [entry, await digest(found.get(key) ?? null)]));
   } catch (error) {
     log("kv_read_failed", { message: String(error?.message) });
@@ -132,7 +135,7 @@ async function write(env, entries) {
   for (let at = 0; at < entries.length && !late; at += WRITES) {
     const put = async ({ entry, key, value }) => {
       try {
-        await inTime(value === null ? env.PROFILES.delete(key) : env.PROFILES.put(key, value));
+        await inTime(KV_MS, value === null ? env.PROFILES.delete(key) : env.PROFILES.put(key, value));
         applied.push(entry);
       } catch (error) {
         late ||= error instanceof Late;
@@ -142,21 +145,6 @@ async function write(env, entries) {
     await Promise.all(entries.slice(at, at + WRITES).map(put));
   }
   return applied;
-}
-
-class Late extends Error {}
-
-/** What the KV answers, or that it did not. */
-async function inTime(answer) {
-  let timer;
-  const late = new Promise((_, fail) => {
-    timer = setTimeout(() => fail(new Late(`no answer within ${KV_MS} ms`)), KV_MS);
-  });
-  try {
-    return await Promise.race([answer, late]);
-  } finally {
-    clearTimeout(timer);
-  }
 }
 
 /** Messages one behind the other, each behind its length. */

@@ -46,7 +46,13 @@ export class Units extends units.Units {
 }
 
 export default {
-  fetch: answer,
+  fetch(request, env, ctx) {
+    const answered = answer(request, env, ctx);
+    // The platform ends a request whose client goes away, and who clicks or scrolls on leaves pictures behind. A page that was
+    // left before its ads came counts as little as it shows; events come again.
+    if (request.method === "GET") ctx.waitUntil(answered);
+    return answered;
+  },
 
   async queue(batch, env) {
     if (batch.queue.endsWith("dead")) return redrive(batch, env);
@@ -80,7 +86,7 @@ async function answer(request, env, ctx) {
     // Over all reads of the request: it begins with the first one.
     const until = now + kv_deadline_ms;
     while (step.turn !== undefined) {
-      const found = await find(step, until, request, env, module);
+      const found = await find(step, until, request, env, ctx, module);
       step = found === REFUSED ? module.next("refuse_mint", step) : module.next("resume", step, found.values, found.fault);
     }
     place = step.place;
@@ -94,14 +100,14 @@ async function answer(request, env, ctx) {
 const REFUSED = { values: gather.NOTHING.values, fault: "" };
 
 /** Reads what the module asks for, or calls an object: two reads and two calls a request at most. */
-function find(step, until, request, env, module) {
+function find(step, until, request, env, ctx, module) {
   if (step.hop !== undefined) return ask(env, step);
   const ms = gather.left(until);
-  const reading = step.read ? gather.read(env.PROFILES, step.read, ms, module.told.value_chars) : gather.NOTHING;
+  const reading = step.read ? gather.read(ctx, env.PROFILES, step.read, ms, module.told.value_chars) : gather.NOTHING;
   if (step.limit === undefined) return reading;
   const { binding, key } = step.limit;
   const admitted = gather.admits(env, binding, `${key} ${gather.network(request)}`);
-  return within(ms, admitted, reading, (may) => (may ? reading : REFUSED));
+  return within(ms, admitted, () => reading, (may) => (may ? reading : REFUSED));
 }
 
 /** What the platform is to do for an answer, and the answer. */
@@ -119,7 +125,7 @@ function finish(step, request, env, ctx, module) {
   const response = respond(step);
   if (step.limit) return limited(step, response, request, env, module);
   if (step.facts > 0) {
-    const delivered = deliver(env, module, step.batch, step.facts);
+    const delivered = deliver(env, module, step.batch, step.facts, step.ack);
     if (step.ack) return delivered.then((done) => (done ? response : retry(request)));
     ctx.waitUntil(delivered);
   }
@@ -130,8 +136,8 @@ function finish(step, request, env, ctx, module) {
 async function limited({ limit: { binding, key }, batch, facts }, response, request, env, module) {
   // It lies where the module's next answer will.
   const kept = batch.slice();
-  if (!(await within(module.told.kv_deadline_ms, gather.admits(env, binding, key), true))) return tooMany(request);
-  return (await deliver(env, module, kept, facts)) ? response : retry(request);
+  if (!(await within(module.told.kv_deadline_ms, gather.admits(env, binding, key), () => true))) return tooMany(request);
+  return (await deliver(env, module, kept, facts, true)) ? response : retry(request);
 }
 
 function respond({ body, status, json: isJson, headers = [] }) {
@@ -150,7 +156,7 @@ function ask(env, step) {
     log("object_failed", { message: String(error?.message) });
     return gather.NOTHING.values;
   });
-  return within(OBJECT_DEADLINE_MS, calling, gather.NOTHING, (values) => ({ values, fault: "" }));
+  return within(OBJECT_DEADLINE_MS, calling, () => gather.NOTHING, (values) => ({ values, fault: "" }));
 }
 
 function health(module, held) {
