@@ -155,6 +155,11 @@ pub(crate) enum Call {
 }
 
 impl Call {
+    /// Only a decision mints a visitor: to all others who has none is nobody yet.
+    fn mints(&self) -> bool {
+        matches!(self, Self::Decide(_))
+    }
+
     /// Whether the catalogue is needed: to place ads, to know of one that was placed, or to name what is tested.
     fn wants_catalogue(&self) -> bool {
         match self {
@@ -324,6 +329,9 @@ impl Engine {
         let mut beside = self.beside(&mut visit);
         let begun = identity::begin(arrival, &mut visit.random);
         let (recalls, mint) = (!begun.reads().is_empty(), begun.minted());
+        if mint && !visit.call.mints() {
+            return self.stocked(visit).without_identity("another_member");
+        }
         // What is tested has a name only for who was exposed to it, which a snapshot says.
         beside.pointer &= recalls || !matches!(visit.call, Call::Me(_));
         let reading = recalls || beside.pointer;
@@ -341,8 +349,7 @@ impl Engine {
             Step::Second(second) => {
                 let beside = Beside { version: visit.wanted.take(), ..Beside::default() };
                 let mint = second.minted();
-                if mint && !matches!(visit.call, Call::Decide(_)) {
-                    // Only a decision mints: to all others who is here is nobody yet.
+                if mint && !visit.call.mints() {
                     return self.stocked(visit).without_identity("another_member");
                 }
                 if second.reads().is_empty() && beside.keys() == 0 && !mint {

@@ -3,7 +3,7 @@
 use causeway_shared::actions::{Dimension, Filter, Verb, group};
 use causeway_shared::experiment::Exposure;
 use causeway_shared::fact::{Fact, Scope, What};
-use causeway_shared::identity::{Claim, IdentityCookie, Recognised};
+use causeway_shared::identity::{Claim, IdentityCookie, Origin, Recognised};
 use causeway_shared::ids::{FactId, VisitorId};
 use causeway_shared::order;
 use causeway_shared::profile::Totals;
@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 
 use crate::answer::Outcome;
 use crate::claims::{self, Claims, UserBody};
-use crate::cookies::{self, Jar};
+use crate::cookies;
 use crate::engine::{Call, Incoming, Routed, pack};
 use crate::permission;
 use crate::visit::Visit;
@@ -106,7 +106,11 @@ pub(crate) fn begin(incoming: Incoming<'_>) -> Routed {
     let permission = permission::standing(incoming.request, jar.identity.is_some(), &incoming.site);
     // Ids and proofs of a GET come in headers and cookies alone, which no bound of the body applies to.
     let taken = claims::take(&incoming, &UserBody::default()).unwrap_or_default();
-    let proven = own_member(&jar, &taken).is_some();
+    // Who proves to be another member than the cookie's sees that one's visitor of this browser, or nobody's: only a
+    // decision mints.
+    let member = proven(&taken).cloned();
+    let tag = jar.identity.as_ref().and_then(|cookie| cookie.tag);
+    let proven = member.as_ref().zip(tag).is_some_and(|(claim, tag)| claim.is(tag) == Some(true));
     let notes = jar.refused.into_iter().chain(taken.fault).collect();
     let visit = incoming.visit(&jar, notes, Call::Me(MeCall { proven }));
     if !permission.is_full() {
@@ -116,14 +120,8 @@ pub(crate) fn begin(incoming: Incoming<'_>) -> Routed {
     if jar.identity.is_none() {
         return Routed::Answer(nobody(&visit));
     }
-    let arrival = jar.arrival(&incoming.site, incoming.now, Vec::new());
+    let arrival = jar.arrival(&incoming.site, incoming.now, member.into_iter().collect());
     Routed::Recognise(Box::new(visit), Box::new(arrival))
-}
-
-/// The visitor's own member, where its proof is in the request.
-fn own_member<'c>(jar: &Jar, claims: &'c Claims) -> Option<&'c Claim> {
-    let tag = jar.identity.as_ref()?.tag?;
-    proven(claims).filter(|claim| claim.is(tag) == Some(true))
 }
 
 /// The member whose proof is in the request.
@@ -175,7 +173,7 @@ pub(crate) fn erase(incoming: &Incoming<'_>) -> Outcome {
 
 /// The answer for a visitor of ours.
 pub(crate) fn finish(visit: Box<Visit>, who: &Recognised) -> Outcome {
-    let proven = matches!(&visit.call, Call::Me(MeCall { proven: true }));
+    let proven = who.origin == Origin::Switched || matches!(&visit.call, Call::Me(MeCall { proven: true }));
     let view = proven.then(|| who.counted().totals().into());
     let person = Person { devices: if proven { who.counted().devices() } else { 1 } };
     let attributes = attributes(&visit, who, proven);

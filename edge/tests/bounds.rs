@@ -6,11 +6,8 @@ mod browser;
 use browser::{Browser, facts};
 use causeway_edge::Limit;
 use causeway_shared::actions::{Entity, ViewType};
-use causeway_shared::ids::{AltHash, AlternateId, Epoch, InsertionId, KindCode, Version, VisitorId};
-use causeway_shared::membership::Membership;
-use causeway_shared::profile::{Content, SubProfile};
+use causeway_shared::ids::{AlternateId, InsertionId, KindCode, VisitorId};
 use causeway_shared::token::{self, AdToken};
-use causeway_shared::view::{Snapshot, Stored};
 use causeway_shared::{kv, wire};
 use serde_json::{Value, json};
 
@@ -23,24 +20,6 @@ fn of_ann() -> Browser {
     browser.now += 3_600_000;
     browser.prove("bert");
     browser
-}
-
-fn stored(browser: &Browser, visitor: VisitorId, member: &str, bytes: usize) -> String {
-    let unique: AltHash = browser.ring.hash_alternate(KindCode(1), member)[0];
-    let version = Version { restore: 0, counter: 5 };
-    let content = Content { segments: vec![0; bytes], ..Content::default() };
-    let admits = [(visitor, ())].into_iter().collect();
-    let snapshot = Snapshot {
-        version,
-        visitor,
-        unique: vec![unique],
-        membership: Membership { epoch: Epoch(3), devices: 1, admits, ..Membership::default() },
-        profiles: [(visitor, SubProfile::pack(version, &content))].into_iter().collect(),
-        best: None,
-        truncated: false,
-    };
-    let key = kv::snapshot_key(&"demo".parse().unwrap(), visitor);
-    wire::kv::encode_stored(&key, &Stored::Snapshot(Box::new(snapshot))).unwrap()
 }
 
 /// As the shell is asked.
@@ -68,7 +47,7 @@ fn field_24_so_does_one_whose_snapshot_alone_says_that_it_is_another_s() {
     browser.prove("bert");
     let begun = browser.begin("POST", "/v1/decide", "{}");
     assert_eq!(begun.head.limit, None);
-    let snapshot = stored(&browser, visitor, "ann", 0);
+    let snapshot = browser.stored(visitor, "ann", 0);
     let values: Vec<&str> =
         begun.head.read.iter().map(|key| if key.starts_with("v:") { &*snapshot } else { "" }).collect();
     let second = browser.engine.resume(begun.head.turn.unwrap(), values.join("\n").as_bytes(), "");
@@ -85,7 +64,7 @@ fn what_is_held_is_asked_without_minting_anybody() {
     let visitor = browser.visit();
     browser.now += 3_600_000;
     let begun = browser.begin("GET", "/v1/me", "");
-    let snapshot = stored(&browser, visitor, "ann", 0);
+    let snapshot = browser.stored(visitor, "ann", 0);
     let values: Vec<&str> =
         begun.head.read.iter().map(|key| if key.starts_with("v:") { &*snapshot } else { "" }).collect();
     let answer = browser.engine.resume(begun.head.turn.unwrap(), values.join("\n").as_bytes(), "");
@@ -161,7 +140,7 @@ fn field_17_what_abandoned_requests_had_read_is_bounded_too() {
     browser.now += 3_600_000;
     browser.prove("ann");
     let lookup = lookup_of_ann(&browser);
-    let large = stored(&browser, visitor, "ann", 48_000);
+    let large = browser.stored(visitor, "ann", 48_000);
     let waiting = |browser: &mut Browser, snapshot: &str| {
         let turns: Vec<u32> = (0..1_000).map(|_| waits_with_a_snapshot(browser, snapshot, &lookup)).collect();
         let mut answers = |turn: &u32| !browser.engine.resume(*turn, b"", "").head.gone;
@@ -169,7 +148,7 @@ fn field_17_what_abandoned_requests_had_read_is_bounded_too() {
     };
     let held = waiting(&mut browser, &large);
     assert!((200..=600).contains(&held), "{held} of a thousand, with 64 KB each");
-    let small = stored(&browser, visitor, "ann", 5_000);
+    let small = browser.stored(visitor, "ann", 5_000);
     assert_eq!(waiting(&mut browser, &small), 1_000);
 }
 

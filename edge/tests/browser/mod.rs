@@ -3,9 +3,12 @@
 
 use causeway_edge::{Engine, Outcome};
 use causeway_shared::fact::Fact;
-use causeway_shared::ids::{Millis, VisitorId};
+use causeway_shared::ids::{AltHash, Epoch, KindCode, Millis, Version, VisitorId};
 use causeway_shared::keys::{Key, KeyRing, Keys, Stage, TenantKeys};
-use causeway_shared::wire;
+use causeway_shared::membership::Membership;
+use causeway_shared::profile::{Content, SubProfile};
+use causeway_shared::view::{Snapshot, Stored};
+use causeway_shared::{kv, wire};
 use serde_json::{Value, json};
 
 const NOW: Millis = 1_800_000_000_000;
@@ -84,6 +87,25 @@ impl Browser {
         let outcome = self.send("POST", "/v1/decide", "{}");
         self.keep(&outcome);
         serde_json::from_slice::<Value>(&outcome.body).unwrap()["visitor"].as_str().unwrap().parse().unwrap()
+    }
+
+    /// The KV's value of a visitor of this member, with so many bytes of segments.
+    pub(crate) fn stored(&self, visitor: VisitorId, member: &str, bytes: usize) -> String {
+        let unique: AltHash = self.ring.hash_alternate(KindCode(1), member)[0];
+        let version = Version { restore: 0, counter: 5 };
+        let content = Content { segments: vec![0; bytes], ..Content::default() };
+        let admits = [(visitor, ())].into_iter().collect();
+        let snapshot = Snapshot {
+            version,
+            visitor,
+            unique: vec![unique],
+            membership: Membership { epoch: Epoch(3), devices: 1, admits, ..Membership::default() },
+            profiles: [(visitor, SubProfile::pack(version, &content))].into_iter().collect(),
+            best: None,
+            truncated: false,
+        };
+        let key = kv::snapshot_key(&"demo".parse().unwrap(), visitor);
+        wire::kv::encode_stored(&key, &Stored::Snapshot(Box::new(snapshot))).unwrap()
     }
 
     pub(crate) fn keep(&mut self, outcome: &Outcome) {

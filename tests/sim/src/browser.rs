@@ -178,7 +178,7 @@ impl Browser {
                 let body = self.events(now, dice);
                 Asked { kind: Kind::Events, path: "/v1/events".to_owned(), body, member: None }
             }
-            40..45 => Asked { kind: Kind::Me, path: "/v1/me".to_owned(), body: Vec::new(), member: None },
+            40..45 => Asked { kind: Kind::Me, path: "/v1/me".to_owned(), body: Vec::new(), member: self.member },
             45 if plan.erasures && dice.chance(400) => {
                 Asked { kind: Kind::Erase, path: "/v1/me".to_owned(), body: Vec::new(), member: self.member }
             }

@@ -66,7 +66,7 @@ pub fn emitted(call: &Call, outcome: &Outcome) -> Vec<String> {
 /// A proven member's answer is for nobody, and counts nobody, of whom what the call was given says that it is another
 /// member's.
 pub fn shown(call: &Call, outcome: &Outcome) -> Vec<String> {
-    let Some(member) = call.asked.member.filter(|_| call.asked.kind == Kind::Decide) else {
+    let Some(member) = call.asked.member.filter(|_| matches!(call.asked.kind, Kind::Decide | Kind::Me)) else {
         return Vec::new();
     };
     let answer: Value = serde_json::from_slice(&outcome.body).unwrap_or_default();

@@ -1,0 +1,47 @@
+//! `GET /v1/me` at a browser that members share.
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
+
+mod browser;
+
+use browser::Browser;
+use causeway_shared::ids::VisitorId;
+use serde_json::{Value, json};
+
+/// What `GET /v1/me` shows: who it is, and whether its person.
+fn shown(browser: &mut Browser) -> (Option<VisitorId>, bool) {
+    let body: Value = serde_json::from_slice(&browser.send("GET", "/v1/me", "").body).unwrap();
+    (body["visitor"].as_str().map(|visitor| visitor.parse().unwrap()), body["view"].is_object())
+}
+
+#[test]
+fn s1_shared_device_a_member_sees_its_own_visitor_of_the_browser_or_nobody_s() {
+    let mut browser = Browser::new("allow");
+    browser.prove("ann");
+    let ann = browser.visit();
+    assert_eq!(shown(&mut browser), (Some(ann), true));
+    browser.prove("bert");
+    assert_eq!(shown(&mut browser), (None, false), "who is here is nobody yet");
+    let bert = browser.visit();
+    assert_eq!(shown(&mut browser), (Some(bert), true));
+    browser.prove("ann");
+    assert_eq!(shown(&mut browser), (Some(ann), true), "its own visitor, though the cookie is bert's");
+    browser.proof.clear();
+    assert_eq!(shown(&mut browser), (Some(bert), false));
+}
+
+#[test]
+fn s1_shared_device_whose_tag_was_lost_the_snapshot_tells() {
+    let mut browser = Browser::new("allow");
+    let visitor = browser.visit();
+    browser.prove("bert");
+    assert_eq!(shown(&mut browser), (Some(visitor), false));
+    // Old enough to have a snapshot, which names its member.
+    browser.now += 600_000;
+    let value = browser.stored(visitor, "ann", 0);
+    let asked = browser.begin("GET", "/v1/me", "");
+    let places = asked.head.read.iter().map(|key| if key.starts_with("v:") { value.as_str() } else { "" });
+    let values = places.collect::<Vec<_>>().join("\n");
+    let outcome = browser.engine.resume(asked.head.turn.unwrap(), values.as_bytes(), "");
+    let body: Value = serde_json::from_slice(&outcome.body).unwrap();
+    assert_eq!((&body["visitor"], &body["own"]["pages"]), (&Value::Null, &json!(0)));
+}
