@@ -84,7 +84,11 @@ export function read(ctx, kv, keys, ms, limit) {
     return FAILED;
   }
   const late = () => {
-    ctx.waitUntil(reading.catch(() => {}));
+    if (lingering < LINGERING) {
+      lingering += 1;
+      const over = () => void (lingering -= 1);
+      ctx.waitUntil(reading.then(over, over));
+    }
     return LATE;
   };
   return within(ms, reading, late, (found) => given(keys, found, limit), () => FAILED);
@@ -97,6 +101,9 @@ function given(keys, found, limit) {
 /** What a request brings on that reads nothing. */
 export const NOTHING = { values: EMPTY, fault: "" };
 const FAILED = { values: EMPTY, fault: "kv_failed" };
+/** So many late reads go on at once: each may bring 4 MB, and an isolate has 128. */
+const LINGERING = 8;
+let lingering = 0;
 const LATE = { values: EMPTY, fault: "kv_late" };
 // A value of ours is not empty, has no line break and is not longer than the limit; this never decodes. Where one
 // value is all there is to read, a line break in it needs no care here: the module takes the first line of it alone.

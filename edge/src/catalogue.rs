@@ -11,7 +11,7 @@ use causeway_shared::model::Model;
 use causeway_shared::steering::Steering;
 use causeway_shared::wire::catalogue::{self as wire, Digest, Pointer};
 use causeway_shared::wire::flat;
-use causeway_shared::{kv, limits};
+use causeway_shared::{delivery, kv, limits};
 use litemap::LiteMap;
 use serde_json::{Value, json};
 
@@ -19,6 +19,8 @@ use crate::engine::Site;
 
 /// Characters of a value up to the end of its check.
 const MARK: usize = 8;
+/// Requests at once that look for the first catalogue: each may bring 4 MB of it, and an isolate has 128.
+const FIRST: u32 = 6;
 
 /// A version of a catalogue, ready for decisions. Number 0 is none.
 #[derive(Debug, Clone, Default)]
@@ -69,6 +71,8 @@ struct Held {
     confirmed: Millis,
     /// When the pointer is read again.
     next: Millis,
+    /// When a request was told last that it may, with others of that time, and how many these are.
+    told: (Millis, u32),
 }
 
 /// What an isolate has of each tenant.
@@ -87,10 +91,21 @@ impl Shelf {
         self.0.get(tenant).is_none_or(|held| held.next == 0 || !held.loaded.compiled.targets.is_empty())
     }
 
-    /// Whether a request is to read the pointer.
-    pub(crate) fn wants(&self, tenant: &TenantId, now: Millis) -> bool {
+    /// Whether a request is to read the pointer: who comes while others do goes by what is at hand. Of one that never came
+    /// back nobody waits longer than for a read.
+    pub(crate) fn wants(&mut self, tenant: &TenantId, now: Millis) -> bool {
+        let Some(held) = self.0.get_mut(tenant) else {
+            self.0.insert(tenant.clone(), Held { told: (now, 1), ..Held::default() });
+            return true;
+        };
         // A clock that went back is no reason to wait for it.
-        self.0.get(tenant).is_none_or(|held| now >= held.next || held.next > now + limits::CATALOGUE_FRESH_MS)
+        if now < held.next && held.next <= now + limits::CATALOGUE_FRESH_MS {
+            return false;
+        }
+        let (since, many) = held.told;
+        let anew = now < since || now >= since + delivery::KV_DEADLINE_MS;
+        held.told = if anew { (now, 1) } else { (since, many + 1) };
+        held.told.1 <= if held.loaded.is_there() { 1 } else { FIRST }
     }
 
     /// Takes in the pointer's value, empty where there is none: gives the version to read, if there is news, and a note.
@@ -121,7 +136,7 @@ impl Shelf {
             return (None, None);
         }
         if held.loaded.number == 0 {
-            // Whoever comes meanwhile needs it as much: it reads too, and the first to come back unpacks it.
+            // Whoever comes meanwhile needs it as much: some read too, and the first to come back unpacks it.
             held.next = 0;
         }
         (Some(pointer), None)

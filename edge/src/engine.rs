@@ -303,7 +303,7 @@ impl Engine {
         visit
     }
 
-    fn beside(&self, visit: &mut Visit) -> Beside {
+    fn beside(&mut self, visit: &mut Visit) -> Beside {
         let pointer = visit.call.wants_catalogue() && self.shelf.wants(&visit.site.id, visit.now);
         Beside { pointer, version: None, names: self.wants_names(visit) }
     }

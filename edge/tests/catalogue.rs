@@ -17,7 +17,7 @@ use causeway_shared::model::{FRACTION, Model, Part};
 use causeway_shared::vocabulary::Vocabulary;
 use causeway_shared::wire::catalogue::{Pointer, encode_document, encode_model, encode_pointer};
 use causeway_shared::wire::flat;
-use causeway_shared::{kv, limits, wire};
+use causeway_shared::{delivery, kv, limits, wire};
 use serde_json::{Value, json};
 
 const NOW: Millis = 1_800_000_000_000;
@@ -137,6 +137,25 @@ fn used(page: &Value) -> (&Value, &Value) {
 }
 
 const X: &str = "https://x.example/";
+
+#[test]
+fn few_requests_at_once_read_a_catalogue_and_the_others_go_by_what_is_at_hand() {
+    let mut isolate = Isolate::new();
+    isolate.publish(5, 1, &ads(X, false));
+    let cookie = isolate.cookie();
+    let begin = |isolate: &mut Isolate| isolate.begin("POST", "/v1/decide", "{}", &cookie, "");
+    let reads = |outcome: &Outcome| outcome.head.read.iter().any(|key| key == "c:demo:current");
+    let cold: Vec<Outcome> = (0..20).map(|_| begin(&mut isolate)).collect();
+    assert_eq!(cold.iter().filter(|outcome| reads(outcome)).count(), 6);
+    // Of none of them anything comes back.
+    isolate.now += delivery::KV_DEADLINE_MS;
+    assert_eq!(used(&isolate.page()).0, &json!("c-1"));
+    isolate.now += limits::CATALOGUE_FRESH_MS;
+    let warm: Vec<Outcome> = (0..20).map(|_| begin(&mut isolate)).collect();
+    assert_eq!(warm.iter().filter(|outcome| reads(outcome)).count(), 1);
+    isolate.now += delivery::KV_DEADLINE_MS;
+    assert!(reads(&begin(&mut isolate)));
+}
 
 #[test]
 fn the_pointer_rides_with_the_first_read_and_the_version_with_the_second() {
