@@ -20,8 +20,8 @@ const CRON: Duration = Duration::from_secs(5);
 const CRON_PATH: &str = "/cdn-cgi/handler/scheduled?cron=*+*+*+*+*";
 /// How long the origin and wrangler may take to answer.
 const START: Duration = Duration::from_secs(60);
-/// How long they may take to stop. The origin drains for 10 seconds at most.
-const GRACE: Duration = Duration::from_secs(12);
+/// How long they may take to stop. The origin lets calls end for 10 seconds at most, then folds for as many.
+const GRACE: Duration = Duration::from_secs(25);
 /// Lines of a log that are shown when its program ends by itself.
 const TAIL: usize = 20;
 /// Variables that would lead a development origin to another one's data.

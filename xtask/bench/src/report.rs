@@ -45,6 +45,11 @@ impl Line {
         self.peer.as_ref().map(|(_, peer)| self.value / peer.max(f64::MIN_POSITIVE))
     }
 
+    /// What the bar is of.
+    fn measured(&self) -> f64 {
+        self.ratio().unwrap_or(self.value)
+    }
+
     fn json(&self) -> Value {
         let (peer, peer_value) = self.peer.clone().unzip();
         let mut line = json!({
@@ -53,6 +58,7 @@ impl Line {
         });
         if let (Some(bar), Some(object)) = (self.bar, line.as_object_mut()) {
             object.insert("bar".to_owned(), bar.text().into());
+            object.insert("met".to_owned(), bar.met(self.measured()).into());
         }
         line
     }
@@ -61,8 +67,8 @@ impl Line {
         let value = format!("{} {}", round(self.value), self.unit);
         let peer = self.peer.as_ref().map(|(name, value)| format!("{name} {}", round(*value))).unwrap_or_default();
         let ratio = self.ratio().map(|ratio| format!("{ratio:.2}")).unwrap_or_default();
-        let measured = self.ratio().unwrap_or(self.value);
-        let bar = self.bar.map(|bar| format!("{} {}", bar.text(), if bar.met(measured) { "met" } else { "NOT MET" }));
+        let verdict = |bar: Bar| if bar.met(self.measured()) { "met" } else { "NOT MET" };
+        let bar = self.bar.map(|bar| format!("{} {}", bar.text(), verdict(bar)));
         format!("{:<20} {value:>18}   {peer:<24} {ratio:>6}   {}", self.case, bar.unwrap_or_default())
     }
 }
@@ -126,7 +132,7 @@ mod tests {
         assert_eq!(
             line.json(),
             json!({ "bench": "edge", "case": "decide", "value": 3600.0, "unit": "req/s", "peer": "js",
-                    "peer_value": 3000.0, "ratio": 1.2, "bar": ">= 1.2" })
+                    "peer_value": 3000.0, "ratio": 1.2, "bar": ">= 1.2", "met": true })
         );
         assert!(line.row().ends_with(">= 1.2 met"));
         let alone = Line { peer: None, bar: Some(Bar::AtMost(10.0)), ..line };
