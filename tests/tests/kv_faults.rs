@@ -21,6 +21,17 @@ use serde_json::{Value, json};
 /// A consent string with every purpose that is asked for.
 const CONSENTS: &str = "CPXxRfAPXxRfAAfKABENB-CgALAAAAAAAAYgAAAAAAAA";
 
+/// One that can be read, and consents to no purpose.
+const CONSENTS_TO_NOTHING: &str = "CPXxRfAPXxRfAAfKABENB-CgAAAAAAAAAAYgAAAAAAAA";
+
+/// A refusal that a browser sends with every call: the header, or IAB's cookies. The last is an opt-out that can be read.
+const REFUSALS: [&[(&str, &str)]; 4] = [
+    &[("sec-gpc", "1")],
+    &[("euconsent-v2", CONSENTS_TO_NOTHING)],
+    &[("euconsent-v2", "garbage")],
+    &[("__gpp", "DBABL~BVVVVVVVVWA.YA"), ("__gpp_sid", "7")],
+];
+
 fn main() {
     run_in_turn(
         Bare::start,
@@ -30,6 +41,7 @@ fn main() {
             ("field_09_a_request_never_writes_the_kv", never_writes),
             ("field_10_a_visitor_minted_now_is_not_asked_for", miss_is_not_new),
             ("field_12_without_permission_no_kv_read_and_no_fact_carries_an_id", no_permission),
+            ("field_12_a_refusal_in_a_header_or_a_cookie_is_heard_on_every_route", refused_anywhere),
             ("field_12_where_silence_refuses_no_kv_read_and_no_fact_carries_an_id", silence),
             (
                 "field_12_without_permission_an_ad_s_addresses_and_an_erasure_read_nothing_of_anybody",
@@ -176,8 +188,7 @@ fn no_permission(bare: &Bare) {
     let consents = [
         json!({ "user": member, "consent": { "tcf": "not a consent string" } }),
         json!({ "user": member, "consent": { "tcf": "" } }),
-        // A string that can be read, and consents to no purpose.
-        json!({ "user": member, "consent": { "tcf": "CPXxRfAPXxRfAAfKABENB-CgAAAAAAAAAAYgAAAAAAAA" } }),
+        json!({ "user": member, "consent": { "tcf": CONSENTS_TO_NOTHING } }),
         json!({ "user": member, "consent": { "gpp": "DBABL~BVVVVVVVVWA.YA", "gpp_sid": [7] } }),
     ];
     for body in &consents {
@@ -196,20 +207,44 @@ fn no_permission(bare: &Bare) {
         assert_eq!(again.set_cookies(), Vec::<&str>::new(), "the second time there is nothing left to expire");
         nobody_s(bare, "decide");
     }
-    for (method, path, body) in
-        [("POST", "/v1/decide", "{}"), ("GET", "/v1/me", ""), ("POST", "/v1/events", r#"[{"type":"page"}]"#)]
-    {
-        reset(bare);
-        let (browser, visitor) = bare.returning();
-        browser.send_header("sec-gpc", "1");
-        let answer = browser.send(method, path, &[], body.as_bytes());
-        assert!(answer.status < 300, "{path}");
-        withdrawn(bare, visitor, &answer.json());
-        assert_eq!(browser.cookie("cw_id"), None, "{path}: the cookie is expired");
-        reset(bare);
-        let again = browser.send(method, path, &[], body.as_bytes());
-        assert_eq!(again.set_cookies(), Vec::<&str>::new(), "{path}");
-        nobody_s(bare, path);
+}
+
+/// One whose cookie is ours, and that refuses from now on.
+fn refusing(bare: &Bare, refusal: &[(&str, &str)]) -> (Browser, VisitorId) {
+    let (browser, visitor) = bare.returning();
+    for (name, value) in refusal {
+        if name.starts_with("sec-") {
+            browser.send_header(name, value);
+        } else {
+            browser.set_cookie(name, value);
+        }
+    }
+    (browser, visitor)
+}
+
+fn refused_anywhere(bare: &Bare) {
+    let proof = bare.proof("m");
+    let member = json!({ "ids": { "member": "m", "partner": "p" }, "proofs": { "member": proof } });
+    let decide = json!({ "placements": [{ "id": "top" }], "user": member }).to_string();
+    let routes =
+        [("POST", "/v1/decide", &*decide), ("GET", "/v1/me", ""), ("POST", "/v1/events", r#"[{"type":"page"}]"#)];
+    for refusal in REFUSALS {
+        for (method, path, body) in routes {
+            reset(bare);
+            let (browser, visitor) = refusing(bare, refusal);
+            let call = || browser.send(method, path, &[("x-causeway-proof", &proof)], body.as_bytes());
+            let answer = call();
+            assert!(answer.status < 300, "{path} with {refusal:?}");
+            withdrawn(bare, visitor, &answer.json());
+            let expire = |cookie: &&str| cookie.contains("Max-Age=0;");
+            assert!(answer.set_cookies().iter().all(expire), "{path} with {refusal:?}: {answer:?}");
+            assert_eq!(browser.cookie("cw_id"), None, "{path} with {refusal:?}: the cookie is expired");
+            reset(bare);
+            let again = call();
+            assert_eq!(again.json().get("visitor").unwrap_or(&Value::Null), &Value::Null, "{path} with {refusal:?}");
+            assert_eq!(again.set_cookies(), Vec::<&str>::new(), "{path} with {refusal:?}");
+            nobody_s(bare, path);
+        }
     }
 }
 
@@ -219,24 +254,24 @@ fn no_permission_elsewhere(bare: &Bare) {
     let (watcher, seen) = bare.returning();
     let insertion = watcher.view()["decisions"][0]["insertion"].as_str().unwrap().to_owned();
     bare.standin.wait("the page is queued", |held| (held.facts_of(seen).len() == 1).then_some(()));
-    for (route, status) in [("i", 200), ("c", 302)] {
+    for refusal in REFUSALS {
+        for (route, status) in [("i", 200), ("c", 302)] {
+            reset(bare);
+            let (browser, _) = refusing(bare, refusal);
+            let answer = browser.send("GET", &format!("/v1/{route}/{insertion}"), &[], b"");
+            assert_eq!((answer.status, answer.set_cookies().len()), (status, 0), "{route} with {refusal:?}");
+            nobody_s(bare, route);
+        }
         reset(bare);
-        let (browser, _) = bare.returning();
-        browser.send_header("sec-gpc", "1");
-        let answer = browser.send("GET", &format!("/v1/{route}/{insertion}"), &[], b"");
-        assert_eq!((answer.status, answer.set_cookies().len()), (status, 0), "{route}");
-        nobody_s(bare, route);
+        let (browser, visitor) = refusing(bare, refusal);
+        assert_eq!(browser.send("DELETE", "/v1/me", &[], b"").status, 202, "{refusal:?}");
+        let facts = before_a_purchase(bare);
+        assert!(
+            matches!(facts.as_slice(), [f] if f.visitor == visitor && matches!(f.what, What::Erasure { .. })),
+            "{refusal:?}: {facts:?}"
+        );
+        assert_eq!(bare.standin.held().asked, Vec::<Vec<String>>::new(), "{refusal:?}");
     }
-    reset(bare);
-    let (browser, visitor) = bare.returning();
-    browser.send_header("sec-gpc", "1");
-    assert_eq!(browser.send("DELETE", "/v1/me", &[], b"").status, 202);
-    let facts = before_a_purchase(bare);
-    assert!(
-        matches!(facts.as_slice(), [f] if f.visitor == visitor && matches!(f.what, What::Erasure { .. })),
-        "{facts:?}"
-    );
-    assert_eq!(bare.standin.held().asked, Vec::<Vec<String>>::new());
 }
 
 /// Where silence means refusal.
