@@ -46,11 +46,13 @@ fn late(bare: &Bare) {
 }
 
 /// Three quarters of them, and half with 30 ms to spare. Where two cores are busy a few of twenty wait for one: of a worker that
-/// was right 16 took 103 to 115 ms, and four 152 to 242. One that waits for a read, or for another call, moves the median.
+/// was right 16 took 103 to 115 ms, and four 152 to 242. One that waits for a read, or for another call, moves the median; and
+/// none of them, however busy the machine, is so slow that it could have waited for the second that a read takes.
 fn within_150_ms(mut took: Vec<Duration>) {
     took.sort();
-    let [half, most] = [took[took.len() / 2], took[took.len() * 3 / 4]];
+    let [half, most, all] = [took[took.len() / 2], took[took.len() * 3 / 4], took[took.len() - 1]];
     assert!(half < Duration::from_millis(120) && most < Duration::from_millis(150), "{took:?}");
+    assert!(all < Duration::from_millis(500), "{took:?}");
 }
 
 /// What `slow` gives, and the longest that a `quick` call took meanwhile.
