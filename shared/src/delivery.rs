@@ -136,20 +136,30 @@ mod tests {
         assert_eq!([1, 100, 101].map(is_dead), [false, false, true]);
     }
 
+    /// What `wrangler.toml` says of a queue's consumer.
+    fn consumer(queue: &str) -> Option<&'static str> {
+        let of_queue =
+            |part: &&str| part.contains("[[queues.consumers]]") && part.contains(&format!("\nqueue = {queue}\n"));
+        include_str!("../../wrangler.toml").split("\n\n").find(of_queue)
+    }
+
+    fn told(part: &'static str, key: &str) -> Option<&'static str> {
+        part.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(" = "))
+    }
+
     #[test]
     fn the_platform_retries_as_often_as_is_counted_here() {
-        let consumer = |queue: &str| {
-            let of_queue =
-                |part: &&str| part.contains("[[queues.consumers]]") && part.contains(&format!("\nqueue = {queue}\n"));
-            include_str!("../../wrangler.toml").split("\n\n").find(of_queue)
-        };
-        let told =
-            |part: &'static str, key: &str| part.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(" = "));
         let facts = consumer("\"causeway-facts\"").unwrap_or_default();
         assert_eq!(told(facts, "max_retries"), Some(MAX_RETRIES.to_string().as_str()));
         // What is given up on there is sent anew by the consumer of the dead letters.
         let dead = told(facts, "dead_letter_queue").unwrap_or_default();
         assert!(dead.ends_with("dead\"") && consumer(dead).is_some(), "{dead}");
+    }
+
+    #[test]
+    fn the_platform_runs_one_consumer_that_writes_the_kv_and_no_second_beside_it() {
+        let publish = consumer("\"causeway-publish\"").unwrap_or_default();
+        assert_eq!(told(publish, "max_concurrency"), Some("1"));
     }
 
     #[test]
