@@ -34,6 +34,8 @@ fn main() {
     )
 }
 
+/// A consent string with every purpose that is asked for.
+const CONSENTS: &str = "CPXxRfAPXxRfAAfKABENB-CgALAAAAAAAAYgAAAAAAAA";
 const FIREFOX: &str = "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0";
 
 fn visitor_of(answer: &Value) -> String {
@@ -72,13 +74,14 @@ fn every_route(world: &World, browser: &Browser, tenant: &str, member: &str, sho
 }
 
 fn no_trace(world: &World) {
-    // The second consents to no purpose, and can be read.
-    let cookies = [
-        ("euconsent-v2", "garbage"),
-        ("euconsent-v2", "CPXxRfAPXxRfAAfKABENB-CgAAAAAAAAAAYgAAAAAAAA"),
-        ("__gpp", "garbage"),
-        ("__gpp_sid", "7"),
-        ("usprivacy", "1YYN"),
+    // The second consents to no purpose, and can be read; so can the last two, which opt out.
+    let cookies: [&[(&str, &str)]; 6] = [
+        &[("euconsent-v2", "garbage")],
+        &[("euconsent-v2", "CPXxRfAPXxRfAAfKABENB-CgAAAAAAAAAAYgAAAAAAAA")],
+        &[("__gpp", "garbage")],
+        &[("__gpp_sid", "7")],
+        &[("usprivacy", "1YYN")],
+        &[("__gpp", "DBABL~BVVVVVVVVWA.YA"), ("__gpp_sid", "7")],
     ];
     let shown: Vec<Value> = (0..=cookies.len()).map(|n| json!({ "id": n.to_string() })).collect();
     let watcher = world.browser();
@@ -89,15 +92,15 @@ fn no_trace(world: &World) {
     every_route(world, &gpc, "demo", "traceless-gpc", Some(&placed["decisions"][cookies.len()]));
     // Silence is refusal there.
     every_route(world, &world.browser_at("strict.localhost"), "strict", "traceless-policy", None);
-    for (n, (name, value)) in cookies.iter().enumerate() {
+    for (n, refusal) in cookies.iter().enumerate() {
         let browser = world.browser();
-        browser.set_cookie(name, value);
+        refusal.iter().for_each(|(name, value)| browser.set_cookie(name, value));
         every_route(world, &browser, "demo", &format!("traceless-{n}"), Some(&placed["decisions"][n]));
     }
     // What comes behind them and is permitted is found, at either tenant; so would they be.
     watcher.view_as("traced", &world.proof("demo", "traced"));
     let user = json!({ "ids": { "member": "traced" }, "proofs": { "member": world.proof("strict", "traced") } });
-    let consent = json!({ "tcf": "CPXxRfAPXxRfAAfKABENB-CgALAAAAAAAAYgAAAAAAAA" });
+    let consent = json!({ "tcf": CONSENTS });
     let strict = world.browser_at("strict.localhost").decide(&json!({ "user": user, "consent": consent })).json();
     for (tenant, visitor) in [("demo", &visitor), ("strict", &visitor_of(&strict))] {
         let found = || (world.lookup(tenant, "traced") == json!(visitor)).then_some(());
