@@ -373,11 +373,19 @@ fn stream(world: &World) {
 
 fn tenants(world: &World) {
     let browser = world.browser();
-    browser.view();
-    let other = world.browser_at("strict.localhost");
-    other.set_cookie("cw_id", &browser.cookie("cw_id").unwrap());
-    let answer = other.decide(&json!({ "consent": {} }));
-    assert_eq!((answer.status, answer.json()["visitor"].clone()), (200, Value::Null));
+    let visitor = id(&browser.view());
+    let with_its_cookie = |consent: Value| {
+        let other = world.browser_at("strict.localhost");
+        other.set_cookie("cw_id", &browser.cookie("cw_id").unwrap());
+        let answer = other.decide(&json!({ "consent": consent }));
+        assert_eq!(answer.status, 200);
+        answer.json()
+    };
+    assert_eq!(with_its_cookie(json!({}))["visitor"], Value::Null);
+    // Silence refuses there, whoever it is: with consent it is still somebody else.
+    let consents = with_its_cookie(json!({ "tcf": "CPXxRfAPXxRfAAfKABENB-CgALAAAAAAAAYgAAAAAAAA" }));
+    assert_ne!(id(&consents), visitor);
+    assert_eq!(consents["person"], json!({ "devices": 1, "new_visitor": true, "bridged": false }));
     let unknown = world.browser_at("unknown.localhost").decide(&json!({}));
     assert_eq!((unknown.status, unknown.json()["error"]["code"].clone()), (404, json!("unknown_host")));
 }

@@ -399,6 +399,11 @@ fn bad_cookies(world: &World) {
     }
     other.set_cookie("cw_id", &good);
     assert_eq!(other.send("GET", "/v1/me", &[], b"").json()["visitor"], Value::Null, "another tenant's");
+    // Silence refuses there: that it is nobody's shows only where the visitor consents.
+    other.set_cookie("cw_id", &good);
+    let told = other.decide(&json!({ "consent": { "tcf": CONSENTS } })).json();
+    assert_ne!(visitor_of(&told), real, "another tenant's");
+    assert_eq!(told["person"]["new_visitor"], true, "another tenant's");
 }
 
 fn cors(world: &World) {
