@@ -42,6 +42,13 @@ pub fn well_before_midnight() {
     within(Duration::from_secs(150), "a day has begun", || (DAY_MS - bare::now() % DAY_MS > 120_000).then_some(()));
 }
 
+/// Lets the minute pass where less than 30 seconds of it are left: for what the platform limits, which here counts by the
+/// clock's minutes.
+pub fn early_in_a_minute() {
+    const MINUTE_MS: u64 = 60_000;
+    within(Duration::from_secs(60), "a minute has begun", || (bare::now() % MINUTE_MS <= 30_000).then_some(()));
+}
+
 /// A process that ends with its holder, also where that is never made as something before it fails.
 #[derive(Debug)]
 pub struct Process(std::process::Child, Signal);

@@ -6,7 +6,7 @@ use causeway_shared::{kv, wire};
 use causeway_tests::bare::tenant;
 use causeway_tests::browser::{Answer, Browser};
 use causeway_tests::world::World;
-use causeway_tests::{eventually, run};
+use causeway_tests::{early_in_a_minute, eventually, run};
 use serde_json::{Value, json};
 
 fn main() {
@@ -322,6 +322,7 @@ fn purchase_retried(world: &World) {
 }
 
 fn flood(world: &World) {
+    early_in_a_minute();
     let network = world.browser();
     let mut minted = 0;
     let mut limited = 0;
@@ -345,13 +346,14 @@ fn flood(world: &World) {
             }
         }
     }
-    assert!((60..=120).contains(&minted), "{minted} of 150 minted, {limited} limited; the limit is 60 a minute");
+    assert_eq!((minted, limited), (60, 90), "the limit is 60 a minute");
 }
 
 fn stream(world: &World) {
     let [browser, other] = [world.browser(), world.browser()];
     let visitor = id(&browser.view());
     other.view();
+    early_in_a_minute();
     let (mut taken, mut refused) = (0, 0);
     for n in 0..250 {
         let answer = browser.events(&json!([{ "type": "page", "id": format!("flood-{n}") }]));
@@ -365,8 +367,7 @@ fn stream(world: &World) {
             status => panic!("{status}"),
         }
     }
-    // The limit's minute may end in between.
-    assert!((100..=200).contains(&taken), "{taken} of 250 taken, {refused} refused; the limit is 100 a minute");
+    assert_eq!((taken, refused), (100, 150), "the limit is 100 a minute");
     assert_eq!(other.events(&json!([{ "type": "page" }])).status, 202, "another visitor's limit is its own");
     world.settles(&visitor, 1 + taken, 0);
 }
