@@ -56,6 +56,31 @@ fn a_signature_that_is_wrong_old_or_missing_is_refused() {
 }
 
 #[test]
+fn headers_that_are_no_text_are_refused_and_break_nothing() {
+    let place = Place::new();
+    let origin = place.serve();
+    let body = encode_request(&request(&[page(visitor(1), 1)]));
+    let good = origin.signed(now(), &body);
+    let bytes: [&[u8]; 3] = [b"\xff\xfe\x80", b"Bearer \xc3(", b"1\xf0\x9f"];
+    for bad in bytes {
+        for name in [KEY_HEADER, TIME_HEADER, MAC_HEADER] {
+            let value =
+                |(n, v): &(&'static str, String)| (*n, if *n == name { bad.to_vec() } else { v.clone().into_bytes() });
+            let owned: Vec<_> = good.iter().map(value).collect();
+            let headers: Vec<_> = owned.iter().map(|(n, v)| (*n, v.as_slice())).collect();
+            let answer = origin.try_bytes("POST", "/v1/sync", &headers, &body).unwrap();
+            assert_eq!((answer.status, answer.code().as_str()), (401, "unauthorized"), "{name}: {bad:?}");
+        }
+        let path = format!("/admin/v1/visitors/{}?tenant=demo", visitor(1));
+        let answer = origin.try_bytes("GET", &path, &[("authorization", bad)], b"").unwrap();
+        assert_eq!((answer.status, answer.code().as_str()), (401, "unauthorized"), "authorization: {bad:?}");
+    }
+    // The same headers as they were are believed.
+    assert_eq!(origin.call("POST", "/v1/sync", &good, &body).status, 200);
+    still_works(&place, &origin);
+}
+
+#[test]
 fn cbor_bombs_are_refused_before_they_unfold() {
     let place = Place::new();
     let origin = place.serve();

@@ -170,14 +170,20 @@ impl Answer {
 impl Origin {
     /// Sends a request; `None` when the connection failed before a whole answer came.
     pub(crate) fn try_call(&self, method: &str, path: &str, headers: &[(&str, String)], body: &[u8]) -> Option<Answer> {
+        let headers: Vec<_> = headers.iter().map(|(name, value)| (*name, value.as_bytes())).collect();
+        self.try_bytes(method, path, &headers, body)
+    }
+
+    /// The same with headers that may be no text.
+    pub(crate) fn try_bytes(&self, method: &str, path: &str, headers: &[(&str, &[u8])], body: &[u8]) -> Option<Answer> {
         let mut stream = TcpStream::connect(&self.address).ok()?;
         stream.set_read_timeout(Some(Duration::from_secs(30))).ok()?;
-        let mut head = format!("{method} {path} HTTP/1.1\r\nhost: origin\r\nconnection: close\r\n");
+        let mut head = format!("{method} {path} HTTP/1.1\r\nhost: origin\r\nconnection: close\r\n").into_bytes();
         for (name, value) in headers {
-            head.push_str(&format!("{name}: {value}\r\n"));
+            head.extend([name.as_bytes(), b": ", value, b"\r\n"].concat());
         }
-        head.push_str(&format!("content-length: {}\r\n\r\n", body.len()));
-        stream.write_all(head.as_bytes()).ok()?;
+        head.extend(format!("content-length: {}\r\n\r\n", body.len()).as_bytes());
+        stream.write_all(&head).ok()?;
         // An origin that refuses early does not read the rest.
         drop(stream.write_all(body));
         let mut bytes = Vec::new();
