@@ -366,8 +366,8 @@ pub fn replay(conn: &mut Connection, rules: &Rules, given: Given, in_log: u64) -
     Ok(count)
 }
 
-/// Has the KV keys written that an erasure waits for and the outbox lacks: it let go of them while their tenant was not
-/// configured. Somebody may still write what was handed out before that.
+/// Has the KV keys written that an erasure waits for and the outbox lacks: under a release before this one it let go of them
+/// while their tenant was not configured. Somebody may still write what was handed out before that.
 fn put_open(conn: &mut Connection, rules: &Rules, now: Millis) -> Result<(), StoreError> {
     const PUT: &str = "INSERT OR IGNORE INTO outbox
             (tenant, kind, subject, changed, since, due, lease_change, leased_until, handed, late)

@@ -4,6 +4,7 @@
 //! are handed out, from the newest state ([`value`]). A row is leased to one consumer, and stays until the
 //! write is acknowledged (invariant 5, DESIGN "Publishing").
 
+pub mod absent;
 mod sweep;
 pub mod value;
 
@@ -265,7 +266,7 @@ pub fn acknowledge(group: &Group<'_>, applied: &[u64]) -> Result<u64, StoreError
 
 /// What is noted for later than anything ever waits was noted by a clock that was set back since: it is due now, and what was
 /// handed out is waited for once more, as nobody knows since when it is under way. Every row is looked at. An old version of
-/// a catalogue goes a day later.
+/// a catalogue goes a day later; what waits for its tenant waits on.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
@@ -275,16 +276,16 @@ pub fn set_back(
     sibling_publish_ms: Millis,
     kv_settled_ms: Millis,
 ) -> Result<(), StoreError> {
-    const OUTBOX: &str = "UPDATE outbox SET due = iif(due > ?2 + ?4 + iif(kind = ?5, ?6, 0), ?1, due),
+    const OUTBOX: &str = "UPDATE outbox SET due = iif(due > ?2 + ?4 + iif(kind = ?5, ?6, 0) AND due < ?7, ?1, due),
             handed = iif(handed > ?1 + ?4, ?1, handed),
             leased_until = iif(leased_until > ?3 + ?4, ?3, leased_until), late = iif(late > ?2 + ?4, ?2, late)
-        WHERE due > ?2 + ?4 + iif(kind = ?5, ?6, 0) OR handed > ?1 + ?4 OR leased_until > ?3 + ?4 OR late > ?2 + ?4";
+        WHERE due > ?2 + ?4 + iif(kind = ?5, ?6, 0) AND due < ?7 OR handed > ?1 + ?4 OR leased_until > ?3 + ?4 OR late > ?2 + ?4";
     const VERIFIED: &str = "UPDATE verifications SET due = min(due, ?1), leased_until = min(leased_until, ?1)
         WHERE due > ?2 OR leased_until > ?2";
     const PEOPLE: &str = "UPDATE people SET siblings_due = ?1 WHERE siblings_due > ?2";
     let after = |wait: Millis| signed(now.saturating_add(wait));
     let (step, kept) = (signed(STEP_MS), signed(limits::CATALOGUE_KEEP_MS));
-    conn.execute(OUTBOX, [signed(now), after(LATE_MS), after(LEASE_MS), step, CATALOGUE.into(), kept])?;
+    conn.execute(OUTBOX, [signed(now), after(LATE_MS), after(LEASE_MS), step, CATALOGUE.into(), kept, absent::NEVER])?;
     conn.execute(PEOPLE, [signed(now), after(sibling_publish_ms + STEP_MS)])?;
     conn.execute(VERIFIED, [signed(now), after(kv_settled_ms + STEP_MS)])?;
     Ok(())
@@ -310,10 +311,10 @@ pub fn hand_out(group: &mut Group<'_>, wanted: u16) -> Result<Vec<Publish>, Stor
     fire_timers(group, group.now, TIMERS)?;
     let wanted = usize::from(wanted).min(limits::SYNC_PUBLISH);
     let mut writes = Vec::new();
-    let mut all = due(group, wanted)?;
+    let mut all = absent::due(group, wanted)?;
     if all.len() < wanted || sweep::is_overdue(group)? {
         sweep::go_on(group)?;
-        all = due(group, wanted)?;
+        all = absent::due(group, wanted)?;
     }
     let (mut best, mut bytes) = (Told::default(), 0);
     for due in all {
@@ -403,17 +404,14 @@ fn due(group: &Group<'_>, wanted: usize) -> Result<Vec<Due>, StoreError> {
     Ok(all)
 }
 
-/// Builds a row's value and leases the row under the value's version. `None` when there is nothing to write:
-/// the tenant is no longer configured, or the value could not be built.
+/// Builds a row's value and leases the row under the value's version. `None` when there is nothing to write: the value
+/// could not be built.
 fn lease(group: &mut Group<'_>, due: &Due, best: &mut Told) -> Result<Option<Publish>, StoreError> {
     const LEASE: &str = "UPDATE outbox SET lease = ?2, lease_change = changed, leased_until = ?3,
         handed = ?4, late = iif(lease IS NULL, late, ?5) WHERE row = ?1";
     const PUT_OFF: &str = "UPDATE outbox SET due = ?2 WHERE row = ?1";
     let rules = group.rules;
-    let Ok(tenant) = rules.tenants.by_no(due.tenant) else {
-        group.tx.prepare_cached("DELETE FROM outbox WHERE row = ?1")?.execute([due.row])?;
-        return Ok(None);
-    };
+    let tenant = rules.tenants.by_no(due.tenant)?;
     if let Subject::Snapshot(visitor) = due.subject {
         best.tell(group.tx, tenant, visitor, group.now)?;
     }
@@ -476,15 +474,16 @@ pub fn pending(group: &Group<'_>) -> Result<u64, StoreError> {
     Ok(statement.query_row((signed(group.now), COUNTED), |row| row.get(0).map(unsigned))?)
 }
 
-/// How many keys wait for a write, counted up to a bound, and since when the oldest of them is due.
+/// How many keys wait for a write, counted up to a bound, and since when the oldest of them is due; those that wait for their
+/// tenant apart.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
 pub fn depth(conn: &rusqlite::Connection) -> Result<(u64, Option<Millis>), StoreError> {
-    const COUNT: &str = "SELECT (SELECT count(*) FROM (SELECT 1 FROM outbox WHERE due IS NOT NULL LIMIT ?1)),
-        (SELECT due FROM outbox WHERE due IS NOT NULL ORDER BY due LIMIT 1)";
+    const COUNT: &str = "SELECT (SELECT count(*) FROM (SELECT 1 FROM outbox WHERE due < ?2 LIMIT ?1)),
+        (SELECT due FROM outbox WHERE due < ?2 ORDER BY due LIMIT 1)";
     let mut statement = conn.prepare_cached(COUNT)?;
-    let found = statement.query_row([COUNTED], |row| {
+    let found = statement.query_row((COUNTED, absent::NEVER), |row| {
         let oldest: Option<i64> = row.get(1)?;
         Ok((unsigned(row.get(0)?), oldest.map(unsigned)))
     });

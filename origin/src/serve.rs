@@ -17,6 +17,7 @@ use crate::group::Rules;
 use crate::http::{self, App, Live};
 use crate::jobs::thread::Jobs;
 use crate::keyfile::{self, KeyError};
+use crate::publish::absent;
 use crate::store::readers::Readers;
 use crate::store::{self, StoreError};
 use crate::tenants::Tenants;
@@ -133,6 +134,7 @@ async fn open(app: &Arc<App>) -> Result<[JoinHandle<()>; 4], ServeError> {
         let rules = Arc::new(Rules::of(config, tenants, journal));
         let in_log = crate::log::newest(&config.data, &conn)?;
         erase::replay(&mut conn, &rules, clock::given()?, in_log)?;
+        absent::sort(&conn, &rules.tenants, clock::now())?;
         let metrics = Arc::clone(&app.metrics);
         let (writer, backlog, [log, store]) =
             Writer::start(conn, &config.data, Arc::clone(&rules), Arc::clone(&metrics), config.most_unfolded)?;

@@ -90,6 +90,44 @@ fn a_clock_that_is_set_back_holds_no_write_up() {
 }
 
 #[test]
+fn what_is_due_of_a_tenant_that_is_not_configured_waits_for_it_and_is_in_nobodys_way() {
+    let (mut origin, mut kv) = (Origin::new(), BTreeMap::new());
+    origin.send("demo", &[origin.login(visitor(1), 1, NOW, "ann"), origin.login(visitor(2), 1, NOW, "ann")]);
+    origin.settle(&mut kv);
+    let now = origin.now;
+    let news =
+        [page(visitor(1), 2, now), page(visitor(3), 1, now), page(visitor(4), 1, now), withdrawal(visitor(4), now)];
+    origin.send("demo", &news);
+    origin.send("other", &[page(visitor(7), 1, now)]);
+    let before = kv.clone();
+
+    origin.start_with(&["other"]);
+    assert_eq!(depth(&origin.conn).unwrap(), (1, Some(now)));
+    origin.now += KEY_PAUSE_MS;
+    let writes = origin.drain(1);
+    assert_eq!(keys(&writes), [format!("v:other:{}", visitor(7))]);
+    origin.acknowledge(&writes);
+    // The sibling's turn comes while its tenant is away.
+    origin.now += 2 * 60_000;
+    origin.send("other", &[page(visitor(8), 1, now)]);
+    let writes = origin.drain(1);
+    assert_eq!(keys(&writes), [format!("v:other:{}", visitor(8))]);
+    origin.acknowledge(&writes);
+    super::set_back(&origin.conn, origin.now, 60_000, 120_000).unwrap();
+    origin.settle(&mut kv);
+    assert_eq!(depth(&origin.conn).unwrap(), (0, None));
+    assert_eq!(origin.sync(Default::default()).pending, 0);
+    kv.retain(|key, _| !key.starts_with("v:other:"));
+    assert!(kv == before, "nothing of it is written");
+
+    origin.start_with(&["demo", "other"]);
+    assert_eq!(depth(&origin.conn).unwrap().0, 4);
+    let mut writes = BTreeMap::new();
+    origin.settle(&mut writes);
+    assert_eq!(writes.into_keys().collect::<Vec<_>>(), [key(1), key(2), key(3), key(4)]);
+}
+
+#[test]
 fn a_leased_key_goes_to_nobody_else_until_the_lease_ends() {
     let mut origin = Origin::new();
     origin.send("demo", &[page(visitor(1), 1, NOW)]);
