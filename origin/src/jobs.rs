@@ -109,6 +109,12 @@ impl Job {
         Self::ALL.into_iter().find(|job| job.name() == name)
     }
 
+    /// Whether it drops or erases for good what it takes to be old: on a wrong date that is everything.
+    #[must_use]
+    pub fn is_by_age(self) -> bool {
+        matches!(self, Self::Trim | Self::Retention)
+    }
+
     /// Whether each tenant has runs of its own.
     #[must_use]
     pub fn is_by_tenant(self) -> bool {

@@ -90,6 +90,8 @@ pub struct Metrics {
     pub queue_age_ms: Gauge,
     /// When the last sync was committed, milliseconds since the epoch.
     pub last_sync_ms: Gauge,
+    /// The time at which a sync's signed time agreed last with this clock, milliseconds since the epoch; 0 before the first.
+    pub dated_ms: Gauge,
     /// KV keys waiting for a write.
     pub outbox_depth: Gauge,
     /// Since when the oldest of them is due, milliseconds since the epoch; 0: none is.

@@ -49,6 +49,7 @@ async fn take(app: &App, request: Request) -> Result<Vec<u8>, ApiError> {
         let body = read_body(&parts.headers, body).await?;
         let now = clock::now();
         verify(app, now, &parts.headers, &body).map_err(refuse)?;
+        app.metrics.dated_ms.set(now);
         (now, body)
     };
     let request = wire::decode_request(&body)

@@ -26,6 +26,9 @@ use crate::train;
 const LOOK: Duration = Duration::from_secs(30);
 /// How far the thread stands behind all others, in steps of Unix's nice.
 const BEHIND: i32 = 10;
+/// What goes by age begins by itself only on a date that is no more than so far beyond the last sync whose signed time was
+/// that of this clock, in milliseconds. A clock that jumps ahead takes no sync, and a day more or less harms nobody.
+const VOUCHED_MS: Millis = 24 * 3_600_000;
 /// How long while a command runs a job.
 pub const BUSY: Duration = Duration::from_secs(2);
 
@@ -57,8 +60,9 @@ impl Jobs {
         let notes = Mutex::new(store::open(data)?);
         let jobs = Self(Arc::new(Shared { notes, stopping: AtomicBool::new(false), wake }));
         let conn = store::open(data)?;
+        let (held, of) = (false, jobs.clone());
         let mut thread =
-            Thread { data: data.to_owned(), conn, jobs: jobs.clone(), rules, metrics, backlog, audience, every };
+            Thread { data: data.to_owned(), conn, jobs: of, rules, metrics, backlog, audience, every, held };
         let spawned = std::thread::Builder::new().name("jobs".to_owned()).spawn(move || thread.live(&wakes));
         let thread = spawned.map_err(|source| StoreError::Directory { path: data.to_owned(), source })?;
         Ok((jobs, thread))
@@ -102,6 +106,8 @@ struct Thread {
     backlog: Backlog,
     audience: Audience,
     every: Every,
+    /// What goes by age waits for a sync, and the log was told so.
+    held: bool,
 }
 
 impl Thread {
@@ -128,11 +134,12 @@ impl Thread {
         };
         while !self.jobs.is_stopping() {
             let now = clock::now();
-            if let Some(run) = runs::begin_waiting(&mut self.conn, now)? {
+            let is_vouched = self.is_vouched(now);
+            if let Some(run) = runs::begin_waiting(&mut self.conn, now, is_vouched)? {
                 self.run(&run)?;
                 continue;
             }
-            match next(&self.timers()?, now) {
+            match next(&self.timers(is_vouched)?, now) {
                 Next::Due(job, tenant) => {
                     let asked = Asked { job, tenant, woken: Woken::Timer, dry_run: false };
                     // One that waits already is begun next.
@@ -145,9 +152,24 @@ impl Thread {
         Ok(LOOK)
     }
 
-    fn timers(&self) -> Result<Vec<Timer>, StoreError> {
+    /// Whether a sync vouches for the date. Said once, where one came before and none does any longer.
+    fn is_vouched(&mut self, now: Millis) -> bool {
+        let last = self.metrics.dated_ms.get();
+        let is_vouched = now <= last.saturating_add(VOUCHED_MS);
+        if !is_vouched && !self.held && last > 0 {
+            tracing::warn!(
+                now,
+                last,
+                "no sync vouches for the clock's date: trim and retention wait, unless given by hand"
+            );
+        }
+        self.held = !is_vouched && last > 0;
+        is_vouched
+    }
+
+    fn timers(&self, is_vouched: bool) -> Result<Vec<Timer>, StoreError> {
         let mut timers = Vec::new();
-        for job in Job::ALL {
+        for job in Job::ALL.into_iter().filter(|job| is_vouched || !job.is_by_age()) {
             let all = job.is_by_tenant().then(|| self.rules.tenants.iter().map(|known| Some(known.no)).collect());
             for tenant in all.unwrap_or_else(|| vec![None]) {
                 let last = runs::last(&self.conn, job, tenant)?;
@@ -188,3 +210,7 @@ impl Thread {
         Ok(())
     }
 }
+
+#[cfg(test)]
+#[path = "tests/dated.rs"]
+mod tests;

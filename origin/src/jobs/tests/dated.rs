@@ -1,0 +1,55 @@
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use super::*;
+use crate::testing::Origin;
+
+/// A thread of jobs over an origin's store; nothing runs until it is made to look.
+fn thread(origin: &Origin) -> Thread {
+    let data = origin.data().to_owned();
+    let (wake, _) = sync_channel(1);
+    let notes = Mutex::new(store::open(&data).unwrap());
+    let jobs = Jobs(Arc::new(Shared { notes, stopping: AtomicBool::new(false), wake }));
+    let rules = Rules {
+        tenants: origin.rules.tenants.clone(),
+        journal: crate::erase::journal::Journal::open(&data).unwrap(),
+        ..origin.rules
+    };
+    Thread {
+        conn: store::open(&data).unwrap(),
+        data,
+        jobs,
+        rules: Arc::new(rules),
+        metrics: Arc::default(),
+        backlog: Backlog::default(),
+        audience: Audience::default(),
+        every: Every::default(),
+        held: false,
+    }
+}
+
+fn ran(thread: &Thread, job: Job) -> Vec<(Woken, Option<Outcome>)> {
+    let runs = runs::list(&thread.conn, Some(job), 10).unwrap();
+    runs.iter().map(|run| (run.asked.woken, run.outcome)).collect()
+}
+
+#[test]
+fn a_timer_begins_nothing_that_goes_by_age_on_a_date_that_no_sync_vouches_for() {
+    let mut thread = thread(&Origin::new());
+    // Asked for before the clock went wrong, or cut by a stop: it waits too.
+    let cut = Asked { job: Job::Trim, tenant: None, woken: Woken::Timer, dry_run: false };
+    runs::ask(&mut thread.conn, cut, clock::now()).unwrap().unwrap();
+    for last in [0, clock::now() - VOUCHED_MS - 60_000] {
+        thread.metrics.dated_ms.set(last);
+        assert!(thread.look().unwrap() <= LOOK);
+        assert_eq!(ran(&thread, Job::Trim), [(Woken::Timer, None)]);
+        assert_eq!(ran(&thread, Job::Retention), []);
+        assert_eq!(ran(&thread, Job::Rhythm), [(Woken::Timer, Some(Outcome::Done))], "others run");
+    }
+    let by_call = Asked { job: Job::Retention, tenant: None, woken: Woken::Signal, dry_run: false };
+    runs::ask(&mut thread.conn, by_call, clock::now()).unwrap().unwrap();
+    thread.look().unwrap();
+    assert_eq!(ran(&thread, Job::Retention), [(Woken::Signal, Some(Outcome::Done))], "who asks goes ahead");
+    thread.metrics.dated_ms.set(clock::now() - VOUCHED_MS + 60_000);
+    thread.look().unwrap();
+    assert_eq!(ran(&thread, Job::Trim), [(Woken::Timer, Some(Outcome::Done))]);
+}
