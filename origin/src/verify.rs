@@ -40,7 +40,7 @@ enum Found {
     Right,
     /// Its write is under way, or it changed each time.
     Waiting,
-    /// There, and by design older than the store: the next news of the visitor bring it.
+    /// There, and by design older than the store: the next news of the visitor bring it. No erasure waits for it.
     Older,
     /// Not there, and it should be.
     Missing,
@@ -244,7 +244,7 @@ fn look(conn: &Connection, rules: &Rules, asked: &Asked, now: Millis) -> Result<
     Ok(Looked::Found(match asked.sha256 {
         _ if gone => Found::NotErased,
         None => Found::Missing,
-        Some(_) if state.is_behind(conn)? => Found::Older,
+        Some(_) if state.is_behind(conn)? && !erase::is_unverified(conn, asked.tenant, asked.subject)? => Found::Older,
         Some(_) => Found::Differs,
     }))
 }

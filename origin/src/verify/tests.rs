@@ -269,6 +269,34 @@ fn who_is_trimmed_is_older_by_design_and_rewritten_only_when_it_is_lost() {
 }
 
 #[test]
+fn field_07_what_an_erasure_waits_for_is_not_older_by_design() {
+    let held = Held::held(HourStamp(HourStamp::at(NOW).0 + 1), []);
+    let mut world = World::new(|origin| {
+        let segment = |v| fact(visitor(v), 1, NOW, What::Segments { writes: vec![(SegmentId(7), held.clone())] });
+        let of_one = |v| [segment(v), origin.login(visitor(v), 2, NOW, "ann")];
+        (1..4).flat_map(of_one).collect()
+    });
+    let gone = erasure(visitor(3), world.origin.now);
+    let receipt = gone.id;
+    world.origin.send("demo", &[gone]);
+    world.settle();
+    // The siblings are trimmed before anybody read them back.
+    world.origin.now = NOW + 120 * 86_400_000;
+    let now = world.origin.now;
+    let tx = world.origin.conn.transaction().unwrap();
+    crate::trim::some(&tx, 0, 10, now, &mut crate::trim::Trimmed::default()).unwrap();
+    tx.commit().unwrap();
+    assert_eq!(world.verify(false), json!({ "keys": 4, "right": 2, "differs": 2, "put": 2 }));
+    assert!(world.progress(receipt)["verified_ms"].is_null());
+    world.settle();
+    // Whoever was handed the write when the run ended may be late with it.
+    world.origin.now += publish::LATE_MS;
+    world.settle();
+    assert_eq!(world.verify(false), json!({ "keys": 4, "right": 4 }));
+    assert!(world.progress(receipt)["verified_ms"].is_number(), "{}", world.progress(receipt));
+}
+
+#[test]
 fn a_run_that_is_cut_goes_on_and_looks_at_every_key_once() {
     let mut world = World::new(|origin| {
         let member = |v: u32| origin.login(visitor(v), 2, NOW, &format!("member {v}"));
