@@ -284,6 +284,28 @@ fn retention_forgets_exactly_those_not_seen_and_a_dry_run_changes_nothing() {
 }
 
 #[test]
+fn what_began_by_a_clock_that_was_ahead_drops_nothing_once_it_is_right() {
+    let mut world = World::with(30);
+    old(&mut world, 600);
+    world.origin.now = NOW;
+    let before = world.dump();
+    for job in [Job::Trim, Job::Retention] {
+        world.origin.now = NOW + 365 * DAY_MS;
+        let run = world.begin(job, false);
+        world.origin.now = NOW;
+        let ended = world.run(&run, u64::MAX);
+        assert_eq!(ended.outcome, Some(Outcome::Failed), "{}", ended.report);
+        assert!(ended.report["error"].as_str().unwrap().contains("look at the clock"), "{}", ended.report);
+        assert_eq!(world.dump(), before);
+    }
+    // By a clock as wrong as NTP finds one it goes on.
+    world.origin.now = NOW + 60_000;
+    let run = world.begin(Job::Retention, false);
+    world.origin.now = NOW;
+    assert_eq!(world.run(&run, u64::MAX).outcome, Some(Outcome::Done));
+}
+
+#[test]
 fn whom_a_transaction_that_failed_was_to_forget_no_later_start_forgets() {
     let mut origin = Origin::new();
     origin.send("demo", &[page(visitor(1), 1, NOW)]);

@@ -27,6 +27,8 @@ use crate::verify::{self, Next, Walk};
 
 /// No edge said anything for so long: a cron wakes one each minute.
 const SILENT_MS: Millis = 10 * 60_000;
+/// A clock that is right is corrected by less, in milliseconds: a run that began later than that from now began by a wrong one.
+const AHEAD_MS: Millis = 10 * 60_000;
 /// Visitors trimmed in one transaction: who waits to write waits some twenty milliseconds.
 const SOME: u32 = 500;
 /// People whose siblings are put in the outbox in one transaction, or whose rhythms are read in one.
@@ -272,11 +274,21 @@ fn verify(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
     }
 }
 
+/// Why a run that goes by the age that things had when it began does not go on: that time is still to come.
+fn ahead(run: &Run, now: Millis) -> Option<String> {
+    const WHY: &str = "the clock was set back since the run began, and what is old was told by its time of then: nothing more \
+        is dropped by it; look at the clock, and at what the run came to until now";
+    (run.since() > now.saturating_add(AHEAD_MS)).then(|| WHY.to_owned())
+}
+
 /// A dry run does the same in transactions that are taken back. What a sibling would have lost in one before, it still has.
 fn trim(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
     let (all, now) = (visitors(place.conn)?, run.since());
     let (mut trimmed, mut cursor): (Trimmed, i64) = (so_far(run), run.cursor);
     loop {
+        if let failed @ Some(_) = ahead(run, (place.given)()?.now) {
+            return Ok(Ended { report: json!(trimmed), failed });
+        }
         let tx = place.conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let Some(last) = trim::some(&tx, cursor, SOME, now, &mut trimmed)? else { break };
         cursor = last;
@@ -339,6 +351,9 @@ fn retention(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
         } else if !unseen.visitors.is_empty() {
             let receipt = retention::receipt(run.no, run.since(), cursor);
             let (given, backlog) = ((place.given)()?, place.backlog);
+            if let failed @ Some(_) = ahead(run, given.now) {
+                return Ok(Ended { report: json!(forgotten), failed });
+            }
             let still = |tx: &Connection| retention::still(tx, &backlog()?.reader(), &policy, &unseen.visitors);
             let keep = |tx: &Connection, erased| {
                 forgotten.forgotten += erased;
