@@ -49,7 +49,11 @@ async fn take(app: &App, request: Request) -> Result<Vec<u8>, ApiError> {
         let body = read_body(&parts.headers, body).await?;
         let now = clock::now();
         verify(app, now, &parts.headers, &body).map_err(refuse)?;
+        let is_first = app.metrics.dated_ms.get() == 0;
         app.metrics.dated_ms.set(now);
+        if is_first {
+            live.jobs.look();
+        }
         (now, body)
     };
     let request = wire::decode_request(&body)

@@ -145,7 +145,8 @@ pub fn list(conn: &Connection, job: Option<Job>, limit: usize) -> Result<Vec<Run
     }
 }
 
-/// Notes what is asked for, and gives the run; or as an error the one of the same job that waits or is under way. A dry run
+/// Notes what is asked for, and gives the run, be it one that waited as a timer's; or as an error the one of the same job that
+/// somebody asked for before or that is under way. A dry run
 /// does nothing of what is asked for, and a run that does it waits beside it.
 ///
 /// # Errors
@@ -156,6 +157,14 @@ pub fn ask(conn: &mut Connection, asked: Asked, now: Millis) -> Result<Result<Ru
         "WHERE job = ?1 AND tenant IS ?2 AND dry_run <= ?3 AND (outcome IS NULL OR {WAITS}) ORDER BY run DESC LIMIT 1"
     );
     if let Some(open) = read(&tx, &open, (asked.job.name(), asked.tenant.map(|no| no.0), asked.dry_run))?.pop() {
+        // What a timer holds back for a date goes ahead once somebody asks for it.
+        let takes = format!("UPDATE runs SET woken = ?2 WHERE run = ?1 AND woken = 'timer' AND {WAITS}");
+        let by_hand = !asked.dry_run && asked.woken != Woken::Timer;
+        if by_hand && tx.execute(&takes, (open.no, asked.woken.name()))? == 1 {
+            let run = found(&tx, open.no)?;
+            tx.commit()?;
+            return Ok(Ok(run));
+        }
         return Ok(Err(open));
     }
     let run = found(&tx, insert(&tx, asked, now)?)?;

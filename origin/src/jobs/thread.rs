@@ -75,14 +75,14 @@ impl Jobs {
     /// [`StoreError`]; then nothing was asked for.
     pub fn ask(&self, asked: Asked, now: Millis) -> Result<Result<Run, Run>, StoreError> {
         let answer = runs::ask(&mut self.0.notes.lock().unwrap_or_else(PoisonError::into_inner), asked, now);
-        self.wake();
+        self.look();
         answer
     }
 
     /// Ends the run under way between two of its transactions, and the thread.
     pub fn stop(&self) {
         self.0.stopping.store(true, Ordering::Relaxed);
-        self.wake();
+        self.look();
     }
 
     /// Whether it was told to end.
@@ -91,7 +91,8 @@ impl Jobs {
         self.0.stopping.load(Ordering::Relaxed)
     }
 
-    fn wake(&self) {
+    /// Has the thread look at once for what is to be run.
+    pub fn look(&self) {
         // A full channel wakes it too.
         self.0.wake.try_send(()).unwrap_or_default();
     }

@@ -46,7 +46,9 @@ fn a_timer_begins_nothing_that_goes_by_age_on_a_date_that_no_sync_vouches_for() 
         assert_eq!(ran(&thread, Job::Rhythm), [(Woken::Timer, Some(Outcome::Done))], "others run");
     }
     let by_call = Asked { job: Job::Retention, tenant: None, woken: Woken::Signal, dry_run: false };
-    runs::ask(&mut thread.conn, by_call, clock::now()).unwrap().unwrap();
+    let cut = runs::ask(&mut thread.conn, Asked { woken: Woken::Timer, ..by_call }, clock::now()).unwrap().unwrap();
+    let asked = runs::ask(&mut thread.conn, by_call, clock::now()).unwrap().unwrap();
+    assert_eq!((asked.no, asked.asked.woken), (cut.no, Woken::Signal), "the one that waits");
     thread.look().unwrap();
     assert_eq!(ran(&thread, Job::Retention), [(Woken::Signal, Some(Outcome::Done))], "who asks goes ahead");
     thread.metrics.dated_ms.set(clock::now() - VOUCHED_MS + 60_000);
