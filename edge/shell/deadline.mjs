@@ -13,13 +13,15 @@ const LAST_MS = 10;
  */
 export function within(ms, promise, late, made = (value) => value, failed = late) {
   return new Promise((resolve) => {
-    const end = () => resolve(late());
-    let timer = setTimeout(() => (timer = setTimeout(end, LAST_MS)), Math.max(0, ms - LAST_MS));
-    const over = (value) => {
+    let waits = true;
+    const over = (of, value) => {
+      if (!waits) return;
+      waits = false;
       clearTimeout(timer);
-      resolve(value);
+      resolve(of(value));
     };
-    promise.then((value) => over(made(value)), () => over(failed()));
+    let timer = setTimeout(() => (timer = setTimeout(over, LAST_MS, late)), Math.max(0, ms - LAST_MS));
+    promise.then((value) => over(made, value), () => over(failed));
   });
 }
 

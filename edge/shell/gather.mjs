@@ -84,10 +84,11 @@ export function read(ctx, kv, keys, ms, limit) {
     return FAILED;
   }
   const late = () => {
-    if (lingering < LINGERING) {
-      lingering += 1;
-      const over = () => void (lingering -= 1);
-      ctx.waitUntil(reading.then(over, over));
+    const now = Date.now();
+    lingering = lingering.filter((began) => now < began + LINGERS_MS);
+    if (lingering.length < LINGERING) {
+      lingering.push(now);
+      ctx.waitUntil(reading.catch(() => {}));
     }
     return LATE;
   };
@@ -101,9 +102,11 @@ function given(keys, found, limit) {
 /** What a request brings on that reads nothing. */
 export const NOTHING = { values: EMPTY, fault: "" };
 const FAILED = { values: EMPTY, fault: "kv_failed" };
-/** So many late reads go on at once: each may bring 4 MB, and an isolate has 128. */
+/** So many late reads go on, for as long as the platform lets them: each may bring 4 MB, and an isolate has 128. */
 const LINGERING = 8;
-let lingering = 0;
+const LINGERS_MS = 30_000;
+/** When they began to. */
+let lingering = [];
 const LATE = { values: EMPTY, fault: "kv_late" };
 // A value of ours is not empty, has no line break and is not longer than the limit; this never decodes. Where one
 // value is all there is to read, a line break in it needs no care here: the module takes the first line of it alone.

@@ -304,7 +304,10 @@ impl Engine {
     }
 
     fn beside(&mut self, visit: &mut Visit) -> Beside {
-        let pointer = visit.call.wants_catalogue() && self.shelf.wants(&visit.site.id, visit.now);
+        let (tenant, now) = (&visit.site.id, visit.now);
+        // A click cannot go on without.
+        let alone = matches!(visit.call, Call::Pixel(_)) && !self.shelf.of(tenant).is_there();
+        let pointer = visit.call.wants_catalogue() && (alone || self.shelf.wants(tenant, now));
         Beside { pointer, version: None, names: self.wants_names(visit) }
     }
 
@@ -326,14 +329,15 @@ impl Engine {
     }
 
     fn recognise(&mut self, mut visit: Box<Visit>, arrival: Arrival) -> Outcome {
-        let mut beside = self.beside(&mut visit);
         let begun = identity::begin(arrival, &mut visit.random);
         let (recalls, mint) = (!begun.reads().is_empty(), begun.minted());
         if mint && !visit.call.mints() {
             return self.stocked(visit).without_identity("another_member");
         }
         // What is tested has a name only for who was exposed to it, which a snapshot says.
-        beside.pointer &= recalls || !matches!(visit.call, Call::Me(_));
+        let names_tests = recalls || !matches!(visit.call, Call::Me(_));
+        let mut beside =
+            if names_tests { self.beside(&mut visit) } else { Beside { names: true, ..Beside::default() } };
         let reading = recalls || beside.pointer;
         if !reading && !mint {
             return self.after_first(visit, begun, Found::default());

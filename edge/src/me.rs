@@ -22,8 +22,26 @@ use crate::visit::Visit;
 /// What is kept of a call until its visitor is recognised.
 #[derive(Debug)]
 pub(crate) struct MeCall {
-    /// Whether the visitor's own member proved to be here: the person's view may be shown.
-    proven: bool,
+    /// Who proved to be here, beside the cookie's visitor.
+    member: Member,
+}
+
+/// Whose proof is in the request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Member {
+    /// Nobody's, or one of which nothing is known.
+    Unknown,
+    /// The member's whose visitor the cookie names.
+    Own,
+    /// Another's.
+    Another,
+}
+
+impl MeCall {
+    /// Whether it is the cookie's visitor that is asked for.
+    pub(crate) fn is_of_cookie(&self) -> bool {
+        self.member != Member::Another
+    }
 }
 
 #[derive(Serialize)]
@@ -110,9 +128,14 @@ pub(crate) fn begin(incoming: Incoming<'_>) -> Routed {
     // decision mints.
     let member = proven(&taken).cloned();
     let tag = jar.identity.as_ref().and_then(|cookie| cookie.tag);
-    let proven = member.as_ref().zip(tag).is_some_and(|(claim, tag)| claim.is(tag) == Some(true));
+    let is_own = member.as_ref().zip(tag).and_then(|(claim, tag)| claim.is(tag));
+    let whose = match is_own {
+        Some(true) => Member::Own,
+        Some(false) => Member::Another,
+        None => Member::Unknown,
+    };
     let notes = jar.refused.into_iter().chain(taken.fault).collect();
-    let visit = incoming.visit(&jar, notes, Call::Me(MeCall { proven }));
+    let visit = incoming.visit(&jar, notes, Call::Me(MeCall { member: whose }));
     if !permission.is_full() {
         let answer = nobody(&visit);
         return Routed::Answer(permission::withdraw(answer, &jar, &incoming.site, incoming.now));
@@ -173,7 +196,11 @@ pub(crate) fn erase(incoming: &Incoming<'_>) -> Outcome {
 
 /// The answer for a visitor of ours.
 pub(crate) fn finish(visit: Box<Visit>, who: &Recognised) -> Outcome {
-    let proven = who.origin == Origin::Switched || matches!(&visit.call, Call::Me(MeCall { proven: true }));
+    let proven = match &visit.call {
+        Call::Me(MeCall { member: Member::Own }) => true,
+        Call::Me(MeCall { member: Member::Another }) => who.origin == Origin::Switched,
+        _ => false,
+    };
     let view = proven.then(|| who.counted().totals().into());
     let person = Person { devices: if proven { who.counted().devices() } else { 1 } };
     let attributes = attributes(&visit, who, proven);

@@ -207,7 +207,10 @@ impl Visit {
     /// The visitor was erased or withdrew: its cookies go, and the next request is a new visitor's.
     pub(crate) fn forgotten(self: Box<Self>) -> Outcome {
         let secure = self.secure;
-        self.without_identity("forgotten").with_headers(cookies::expire(secure))
+        // Who only asks for an earlier visitor of the browser takes nothing from the one that is there.
+        let goes = !matches!(&self.call, Call::Me(call) if !call.is_of_cookie());
+        let outcome = self.without_identity("forgotten");
+        if goes { outcome.with_headers(cookies::expire(secure)) } else { outcome }
     }
 
     pub(crate) fn without_identity(self: Box<Self>, reason: &'static str) -> Outcome {

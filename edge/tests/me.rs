@@ -5,6 +5,8 @@ mod browser;
 
 use browser::Browser;
 use causeway_shared::ids::VisitorId;
+use causeway_shared::view::Stored;
+use causeway_shared::{kv, wire};
 use serde_json::{Value, json};
 
 /// What `GET /v1/me` shows: who it is, and whether its person.
@@ -44,4 +46,23 @@ fn s1_shared_device_whose_tag_was_lost_the_snapshot_tells() {
     let outcome = browser.engine.resume(asked.head.turn.unwrap(), values.as_bytes(), "");
     let body: Value = serde_json::from_slice(&outcome.body).unwrap();
     assert_eq!((&body["visitor"], &body["own"]["pages"]), (&Value::Null, &json!(0)));
+}
+
+#[test]
+fn an_earlier_visitor_who_is_gone_takes_no_cookie_of_who_is_there_along() {
+    let mut browser = Browser::new("allow");
+    browser.prove("ann");
+    let ann = browser.visit();
+    browser.prove("bert");
+    browser.visit();
+    browser.prove("ann");
+    browser.now += 600_000;
+    let asked = browser.begin("GET", "/v1/me", "");
+    let gone = wire::kv::encode_stored(&kv::snapshot_key(&"demo".parse().unwrap(), ann), &Stored::Tombstone).unwrap();
+    let places = asked.head.read.iter().map(|key| if key.ends_with(&ann.to_string()) { gone.as_str() } else { "" });
+    let values = places.collect::<Vec<_>>().join("\n");
+    let outcome = browser.engine.resume(asked.head.turn.unwrap(), values.as_bytes(), "");
+    let body: Value = serde_json::from_slice(&outcome.body).unwrap();
+    assert_eq!(body["visitor"], Value::Null);
+    assert!(outcome.head.headers.iter().all(|(name, _)| *name != "set-cookie"), "{:?}", outcome.head.headers);
 }

@@ -1,6 +1,8 @@
 //! One person on two browsers, through the real worker, KV, queues, origin and SQLite.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests end at the first thing that is not so")]
 
+use std::time::Duration;
+
 use causeway_shared::view::Stored;
 use causeway_shared::{kv, wire};
 use causeway_tests::bare::tenant;
@@ -321,11 +323,13 @@ fn purchase_retried(world: &World) {
     served(&browser, &proof, 1, 1, 1);
 }
 
+/// A limit that has not answered after so long lets everybody through.
+const LIMITED_WITHIN: Duration = Duration::from_millis(90);
+
 fn flood(world: &World) {
     early_in_a_minute();
     let network = world.browser();
-    let mut minted = 0;
-    let mut limited = 0;
+    let (mut minted, mut limited, mut slow) = (0, 0, 0);
     for host in 0..150 {
         let browser = world.browser();
         *browser.headers.borrow_mut() = network.headers.borrow().clone();
@@ -334,7 +338,9 @@ fn flood(world: &World) {
         browser.headers.borrow_mut()[0].1 = address;
         // What a client says of itself buys it nothing.
         browser.send_header("x-forwarded-for", &format!("198.51.100.{host}"));
-        let answer = browser.view();
+        let answer = browser.decide(&json!({}));
+        slow += u64::from(answer.took >= LIMITED_WITHIN);
+        let answer = answer.json();
         match answer["visitor"].as_str() {
             Some(_) => minted += 1,
             None => {
@@ -346,7 +352,7 @@ fn flood(world: &World) {
             }
         }
     }
-    assert_eq!((minted, limited), (60, 90), "the limit is 60 a minute");
+    assert!((60..=60 + slow).contains(&minted), "{minted} minted, {limited} limited; the limit is 60 a minute");
 }
 
 fn stream(world: &World) {
@@ -354,9 +360,10 @@ fn stream(world: &World) {
     let visitor = id(&browser.view());
     other.view();
     early_in_a_minute();
-    let (mut taken, mut refused) = (0, 0);
+    let (mut taken, mut refused, mut slow) = (0, 0, 0);
     for n in 0..250 {
         let answer = browser.events(&json!([{ "type": "page", "id": format!("flood-{n}") }]));
+        slow += u64::from(answer.took >= LIMITED_WITHIN);
         match answer.status {
             202 => taken += 1,
             429 => {
@@ -367,7 +374,7 @@ fn stream(world: &World) {
             status => panic!("{status}"),
         }
     }
-    assert_eq!((taken, refused), (100, 150), "the limit is 100 a minute");
+    assert!((100..=100 + slow).contains(&taken), "{taken} taken, {refused} refused; the limit is 100 a minute");
     assert_eq!(other.events(&json!([{ "type": "page" }])).status, 202, "another visitor's limit is its own");
     world.settles(&visitor, 1 + taken, 0);
 }
