@@ -1,7 +1,7 @@
 // Gathering: what of a request crosses into the module.
 
-import { note } from "./state.mjs";
 import { within } from "./deadline.mjs";
+import { note } from "./state.mjs";
 
 const EMPTY = new Uint8Array(0);
 const encoder = new TextEncoder();
@@ -65,6 +65,12 @@ export function seed() {
   return drawn.subarray(used - 32, used);
 }
 
+/** So many late reads go on, for as long as the platform lets them: each may bring 4 MB, and an isolate has 128. */
+const LINGERING = 8;
+const LINGERS_MS = 30_000;
+/** When they began to. */
+let lingering = [];
+
 /** The milliseconds that are left until a time. */
 export function left(until) {
   return Math.max(0, until - Date.now());
@@ -102,11 +108,6 @@ function given(keys, found, limit) {
 /** What a request brings on that reads nothing. */
 export const NOTHING = { values: EMPTY, fault: "" };
 const FAILED = { values: EMPTY, fault: "kv_failed" };
-/** So many late reads go on, for as long as the platform lets them: each may bring 4 MB, and an isolate has 128. */
-const LINGERING = 8;
-const LINGERS_MS = 30_000;
-/** When they began to. */
-let lingering = [];
 const LATE = { values: EMPTY, fault: "kv_late" };
 // A value of ours is not empty, has no line break and is not longer than the limit; this never decodes. Where one
 // value is all there is to read, a line break in it needs no care here: the module takes the first line of it alone.

@@ -282,7 +282,7 @@ impl Engine {
     /// Goes on with a call that recognises nobody: it reads only what others read beside.
     fn alone(&mut self, mut visit: Box<Visit>) -> Outcome {
         // Of nobody nothing is shown that has a name.
-        let beside = if matches!(visit.call, Call::Me(_)) { Beside::default() } else { self.beside(&mut visit) };
+        let beside = if matches!(visit.call, Call::Me(_)) { Beside::default() } else { self.beside(&mut visit, false) };
         self.alone_with(visit, beside)
     }
 
@@ -303,11 +303,13 @@ impl Engine {
         visit
     }
 
-    fn beside(&mut self, visit: &mut Visit) -> Beside {
+    fn beside(&mut self, visit: &mut Visit, recalls: bool) -> Beside {
         let (tenant, now) = (&visit.site.id, visit.now);
+        // What is tested has a name only for who was exposed to it, which a snapshot says.
+        let of_use = recalls || !matches!(visit.call, Call::Me(_));
         // A click cannot go on without.
         let alone = matches!(visit.call, Call::Pixel(_)) && !self.shelf.of(tenant).is_there();
-        let pointer = visit.call.wants_catalogue() && (alone || self.shelf.wants(tenant, now));
+        let pointer = of_use && visit.call.wants_catalogue() && (alone || self.shelf.wants(tenant, now));
         Beside { pointer, version: None, names: self.wants_names(visit) }
     }
 
@@ -334,10 +336,7 @@ impl Engine {
         if mint && !visit.call.mints() {
             return self.stocked(visit).without_identity("another_member");
         }
-        // What is tested has a name only for who was exposed to it, which a snapshot says.
-        let names_tests = recalls || !matches!(visit.call, Call::Me(_));
-        let mut beside =
-            if names_tests { self.beside(&mut visit) } else { Beside { names: true, ..Beside::default() } };
+        let mut beside = self.beside(&mut visit, recalls);
         let reading = recalls || beside.pointer;
         if !reading && !mint {
             return self.after_first(visit, begun, Found::default());

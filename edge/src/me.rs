@@ -22,25 +22,14 @@ use crate::visit::Visit;
 /// What is kept of a call until its visitor is recognised.
 #[derive(Debug)]
 pub(crate) struct MeCall {
-    /// Who proved to be here, beside the cookie's visitor.
-    member: Member,
-}
-
-/// Whose proof is in the request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Member {
-    /// Nobody's, or one of which nothing is known.
-    Unknown,
-    /// The member's whose visitor the cookie names.
-    Own,
-    /// Another's.
-    Another,
+    /// Whether the proof in the request is of the member whose visitor the cookie names; nothing is known without either.
+    own: Option<bool>,
 }
 
 impl MeCall {
     /// Whether it is the cookie's visitor that is asked for.
     pub(crate) fn is_of_cookie(&self) -> bool {
-        self.member != Member::Another
+        self.own != Some(false)
     }
 }
 
@@ -128,14 +117,9 @@ pub(crate) fn begin(incoming: Incoming<'_>) -> Routed {
     // decision mints.
     let member = proven(&taken).cloned();
     let tag = jar.identity.as_ref().and_then(|cookie| cookie.tag);
-    let is_own = member.as_ref().zip(tag).and_then(|(claim, tag)| claim.is(tag));
-    let whose = match is_own {
-        Some(true) => Member::Own,
-        Some(false) => Member::Another,
-        None => Member::Unknown,
-    };
+    let own = member.as_ref().zip(tag).and_then(|(claim, tag)| claim.is(tag));
     let notes = jar.refused.into_iter().chain(taken.fault).collect();
-    let visit = incoming.visit(&jar, notes, Call::Me(MeCall { member: whose }));
+    let visit = incoming.visit(&jar, notes, Call::Me(MeCall { own }));
     if !permission.is_full() {
         let answer = nobody(&visit);
         return Routed::Answer(permission::withdraw(answer, &jar, &incoming.site, incoming.now));
@@ -197,8 +181,8 @@ pub(crate) fn erase(incoming: &Incoming<'_>) -> Outcome {
 /// The answer for a visitor of ours.
 pub(crate) fn finish(visit: Box<Visit>, who: &Recognised) -> Outcome {
     let proven = match &visit.call {
-        Call::Me(MeCall { member: Member::Own }) => true,
-        Call::Me(MeCall { member: Member::Another }) => who.origin == Origin::Switched,
+        Call::Me(MeCall { own: Some(true) }) => true,
+        Call::Me(MeCall { own: Some(false) }) => who.origin == Origin::Switched,
         _ => false,
     };
     let view = proven.then(|| who.counted().totals().into());

@@ -48,9 +48,7 @@ fn field_24_so_does_one_whose_snapshot_alone_says_that_it_is_another_s() {
     let begun = browser.begin("POST", "/v1/decide", "{}");
     assert_eq!(begun.head.limit, None);
     let snapshot = browser.stored(visitor, "ann", 0);
-    let values: Vec<&str> =
-        begun.head.read.iter().map(|key| if key.starts_with("v:") { &*snapshot } else { "" }).collect();
-    let second = browser.engine.resume(begun.head.turn.unwrap(), values.join("\n").as_bytes(), "");
+    let second = browser.give(begun, |key| if key.starts_with("v:") { &snapshot } else { "" });
     assert_eq!(second.head.limit, limit("MINT_LIMIT", "demo"));
     let turn = second.head.turn.unwrap();
     let answer: Value = serde_json::from_slice(&browser.engine.refuse_mint(turn).body).unwrap();
@@ -65,9 +63,7 @@ fn what_is_held_is_asked_without_minting_anybody() {
     browser.now += 3_600_000;
     let begun = browser.begin("GET", "/v1/me", "");
     let snapshot = browser.stored(visitor, "ann", 0);
-    let values: Vec<&str> =
-        begun.head.read.iter().map(|key| if key.starts_with("v:") { &*snapshot } else { "" }).collect();
-    let answer = browser.engine.resume(begun.head.turn.unwrap(), values.join("\n").as_bytes(), "");
+    let answer = browser.give(begun, |key| if key.starts_with("v:") { &snapshot } else { "" });
     let told: Value = serde_json::from_slice(&answer.body).unwrap();
     assert_eq!((answer.head.status, answer.head.limit, &told["visitor"]), (200, None, &Value::Null));
 }

@@ -41,9 +41,7 @@ fn s1_shared_device_whose_tag_was_lost_the_snapshot_tells() {
     browser.now += 600_000;
     let value = browser.stored(visitor, "ann", 0);
     let asked = browser.begin("GET", "/v1/me", "");
-    let places = asked.head.read.iter().map(|key| if key.starts_with("v:") { value.as_str() } else { "" });
-    let values = places.collect::<Vec<_>>().join("\n");
-    let outcome = browser.engine.resume(asked.head.turn.unwrap(), values.as_bytes(), "");
+    let outcome = browser.give(asked, |key| if key.starts_with("v:") { &value } else { "" });
     let body: Value = serde_json::from_slice(&outcome.body).unwrap();
     assert_eq!((&body["visitor"], &body["own"]["pages"]), (&Value::Null, &json!(0)));
 }
@@ -59,9 +57,7 @@ fn an_earlier_visitor_who_is_gone_takes_no_cookie_of_who_is_there_along() {
     browser.now += 600_000;
     let asked = browser.begin("GET", "/v1/me", "");
     let gone = wire::kv::encode_stored(&kv::snapshot_key(&"demo".parse().unwrap(), ann), &Stored::Tombstone).unwrap();
-    let places = asked.head.read.iter().map(|key| if key.ends_with(&ann.to_string()) { gone.as_str() } else { "" });
-    let values = places.collect::<Vec<_>>().join("\n");
-    let outcome = browser.engine.resume(asked.head.turn.unwrap(), values.as_bytes(), "");
+    let outcome = browser.give(asked, |key| if key.ends_with(&ann.to_string()) { &gone } else { "" });
     let body: Value = serde_json::from_slice(&outcome.body).unwrap();
     assert_eq!(body["visitor"], Value::Null);
     assert!(outcome.head.headers.iter().all(|(name, _)| *name != "set-cookie"), "{:?}", outcome.head.headers);

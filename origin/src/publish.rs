@@ -404,12 +404,17 @@ fn due(group: &Group<'_>, wanted: usize) -> Result<Vec<Due>, StoreError> {
     Ok(all)
 }
 
+/// Has a row wait until then.
+fn put_off(group: &Group<'_>, due: &Due, until: i64) -> Result<(), StoreError> {
+    group.tx.prepare_cached("UPDATE outbox SET due = ?2 WHERE row = ?1")?.execute((due.row, until))?;
+    Ok(())
+}
+
 /// Builds a row's value and leases the row under the value's version. `None` when there is nothing to write: the value
 /// could not be built.
 fn lease(group: &mut Group<'_>, due: &Due, best: &mut Told) -> Result<Option<Publish>, StoreError> {
     const LEASE: &str = "UPDATE outbox SET lease = ?2, lease_change = changed, leased_until = ?3,
         handed = ?4, late = iif(lease IS NULL, late, ?5) WHERE row = ?1";
-    const PUT_OFF: &str = "UPDATE outbox SET due = ?2 WHERE row = ?1";
     let rules = group.rules;
     let tenant = rules.tenants.by_no(due.tenant)?;
     if let Subject::Snapshot(visitor) = due.subject {
@@ -421,13 +426,13 @@ fn lease(group: &mut Group<'_>, due: &Due, best: &mut Told) -> Result<Option<Pub
         Ok(built) => built,
         Err(value::ValueError::Store(e)) => return Err(e),
         Err(value::ValueError::NotYet) => {
-            group.tx.prepare_cached(PUT_OFF)?.execute((due.row, retry))?;
+            put_off(group, due, retry)?;
             return Ok(None);
         }
         Err(value::ValueError::Check(code)) => {
             group.metrics.bad_values.add(1);
             tracing::error!(code, "a KV value failed its check and is put off");
-            group.tx.prepare_cached(PUT_OFF)?.execute((due.row, retry))?;
+            put_off(group, due, retry)?;
             return Ok(None);
         }
     };

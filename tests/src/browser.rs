@@ -33,6 +33,11 @@ impl Answer {
     }
 }
 
+/// A consent string with every purpose that is asked for.
+pub const CONSENTS: &str = "CPXxRfAPXxRfAAfKABENB-CgALAAAAAAAAYgAAAAAAAA";
+/// One that can be read, and consents to no purpose.
+pub const CONSENTS_TO_NOTHING: &str = "CPXxRfAPXxRfAAfKABENB-CgAAAAAAAAAAYgAAAAAAAA";
+
 /// One call over HTTP; `headers` are sent as they are.
 ///
 /// # Panics

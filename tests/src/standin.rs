@@ -96,6 +96,11 @@ impl StandIn {
         Self { address, shared, closing }
     }
 
+    /// Forgets all it was told, and plays no fault.
+    pub fn reset(&self) {
+        *self.held() = Held::default();
+    }
+
     /// What it holds, to look at or to change.
     pub fn held(&self) -> MutexGuard<'_, Held> {
         self.shared.0.lock().unwrap_or_else(PoisonError::into_inner)

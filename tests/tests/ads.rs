@@ -1,7 +1,7 @@
 //! Placed ads: their impressions and clicks, through the real worker, queues and origin.
 #![expect(clippy::unwrap_used, reason = "tests end at the first thing that is not so")]
 
-use causeway_tests::browser::Browser;
+use causeway_tests::browser::{Browser, CONSENTS};
 use causeway_tests::world::World;
 use causeway_tests::{eventually, run, well_before_midnight};
 use serde_json::{Value, json};
@@ -229,7 +229,6 @@ fn no_permission(world: &World) {
 }
 
 fn explained(world: &World) {
-    const CONSENTS: &str = "CPXxRfAPXxRfAAfKABENB-CgALAAAAAAAAYgAAAAAAAA";
     well_before_midnight();
     let cap = json!([{ "action": "impression", "limit": 1, "window": { "interval": 1, "unit": "days" } }]);
     let ad = |id: &str| json!({ "id": id, "ad_group": id, "creative": {}, "landing": "https://shop.example/" });

@@ -6,7 +6,7 @@ use std::time::Duration;
 use causeway_shared::view::Stored;
 use causeway_shared::{kv, wire};
 use causeway_tests::bare::tenant;
-use causeway_tests::browser::{Answer, Browser};
+use causeway_tests::browser::{Answer, Browser, CONSENTS};
 use causeway_tests::world::World;
 use causeway_tests::{early_in_a_minute, eventually, run};
 use serde_json::{Value, json};
@@ -391,7 +391,7 @@ fn tenants(world: &World) {
     };
     assert_eq!(with_its_cookie(json!({}))["visitor"], Value::Null);
     // Silence refuses there, whoever it is: with consent it is still somebody else.
-    let consents = with_its_cookie(json!({ "tcf": "CPXxRfAPXxRfAAfKABENB-CgALAAAAAAAAYgAAAAAAAA" }));
+    let consents = with_its_cookie(json!({ "tcf": CONSENTS }));
     assert_ne!(id(&consents), visitor);
     assert_eq!(consents["person"], json!({ "devices": 1, "new_visitor": true, "bridged": false }));
     let unknown = world.browser_at("unknown.localhost").decide(&json!({}));

@@ -7,7 +7,7 @@ use causeway_shared::ids::VisitorId;
 use causeway_shared::view::Stored;
 use causeway_shared::{kv, wire};
 use causeway_tests::bare::tenant;
-use causeway_tests::browser::{Browser, call};
+use causeway_tests::browser::{Browser, CONSENTS, CONSENTS_TO_NOTHING, call};
 use causeway_tests::world::World;
 use causeway_tests::{eventually, run};
 use serde_json::{Value, json};
@@ -34,8 +34,6 @@ fn main() {
     )
 }
 
-/// A consent string with every purpose that is asked for.
-const CONSENTS: &str = "CPXxRfAPXxRfAAfKABENB-CgALAAAAAAAAYgAAAAAAAA";
 const FIREFOX: &str = "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0";
 
 fn visitor_of(answer: &Value) -> String {
@@ -77,7 +75,7 @@ fn no_trace(world: &World) {
     // The second consents to no purpose, and can be read; so can the last two, which opt out.
     let cookies: [&[(&str, &str)]; 6] = [
         &[("euconsent-v2", "garbage")],
-        &[("euconsent-v2", "CPXxRfAPXxRfAAfKABENB-CgAAAAAAAAAAYgAAAAAAAA")],
+        &[("euconsent-v2", CONSENTS_TO_NOTHING)],
         &[("__gpp", "garbage")],
         &[("__gpp_sid", "7")],
         &[("usprivacy", "1YYN")],
@@ -234,7 +232,7 @@ fn erased_person(world: &World) {
 fn refusing_strings(world: &World) {
     // TCF v2 strings with no purpose consented; a GPP string whose US section opts out of sale.
     let refusals = [
-        json!({ "tcf": "CPXxRfAPXxRfAAfKABENB-CgAAAAAAAAAAYgAAAAAAAA" }),
+        json!({ "tcf": CONSENTS_TO_NOTHING }),
         json!({ "tcf": "" }),
         json!({ "tcf": "CPXxRfAPXxRfAAfKABENB-Cg" }),
         json!({ "tcf": "BOEFEAyOEFEAyAHABDENAI4AAAB9vABAASA" }),

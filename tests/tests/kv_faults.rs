@@ -13,16 +13,10 @@ use causeway_shared::view::{Snapshot, Stored};
 use causeway_shared::wire::sync::SyncRequest;
 use causeway_shared::{kv, sync_auth, wire};
 use causeway_tests::bare::{Bare, now, tenant};
-use causeway_tests::browser::Browser;
+use causeway_tests::browser::{Browser, CONSENTS, CONSENTS_TO_NOTHING};
 use causeway_tests::run_in_turn;
 use causeway_tests::standin::{Held, Reads};
 use serde_json::{Value, json};
-
-/// A consent string with every purpose that is asked for.
-const CONSENTS: &str = "CPXxRfAPXxRfAAfKABENB-CgALAAAAAAAAYgAAAAAAAA";
-
-/// One that can be read, and consents to no purpose.
-const CONSENTS_TO_NOTHING: &str = "CPXxRfAPXxRfAAfKABENB-CgAAAAAAAAAAYgAAAAAAAA";
 
 /// A refusal that a browser sends with every call: the header, or IAB's cookies. The last is an opt-out that can be read.
 const REFUSALS: [&[(&str, &str)]; 4] = [
@@ -58,10 +52,6 @@ fn main() {
             ("a_request_that_loses_its_place_is_answered_and_counted", overloaded),
         ],
     )
-}
-
-fn reset(bare: &Bare) {
-    *bare.standin.held() = Held::default();
 }
 
 /// A snapshot in which the visitor's own sums name no fact, as if all were older than the newest ones.
@@ -115,7 +105,7 @@ fn overloaded(bare: &Bare) {
     };
     // A busy machine may spread them so far that never forty wait at once.
     causeway_tests::eventually("a request loses its place", || {
-        reset(bare);
+        bare.standin.reset();
         bare.standin.held().reads = Reads::Late(Duration::from_secs(1));
         let browsers: Vec<Browser> = (0..40).map(|_| bare.returning().0).collect();
         let before = counted();
@@ -129,7 +119,7 @@ fn overloaded(bare: &Bare) {
 }
 
 fn garbage(bare: &Bare) {
-    reset(bare);
+    bare.standin.reset();
     let long = "A".repeat(2 << 20);
     for bad in ["", "x", "s1AAAA", "t1garbage", "l1\u{1F980}", "line\nbreak", "{\"json\":1}", long.as_str()] {
         bare.standin.held().reads = Reads::Garbage(bad.to_owned());
@@ -143,7 +133,7 @@ fn garbage(bare: &Bare) {
 }
 
 fn failing(bare: &Bare) {
-    reset(bare);
+    bare.standin.reset();
     bare.standin.held().reads = Reads::Failing;
     let (browser, visitor) = bare.returning();
     let answer = browser.decide(&json!({ "user": { "ids": { "partner": "p" } } }));
@@ -157,7 +147,7 @@ fn failing(bare: &Bare) {
 }
 
 fn never_writes(bare: &Bare) {
-    reset(bare);
+    bare.standin.reset();
     let proof = bare.proof("writer");
     let (browser, visitor) = bare.returning();
     browser.view_as("writer", &proof);
@@ -170,7 +160,7 @@ fn never_writes(bare: &Bare) {
 }
 
 fn miss_is_not_new(bare: &Bare) {
-    reset(bare);
+    bare.standin.reset();
     bare.standin.held().reads = Reads::Missing;
     let browser = bare.browser();
     browser.view();
@@ -192,7 +182,7 @@ fn no_permission(bare: &Bare) {
         json!({ "user": member, "consent": { "gpp": "DBABL~BVVVVVVVVWA.YA", "gpp_sid": [7] } }),
     ];
     for body in &consents {
-        reset(bare);
+        bare.standin.reset();
         let (browser, visitor) = bare.returning();
         let refused = || {
             let answer = browser.decide(body);
@@ -201,7 +191,7 @@ fn no_permission(bare: &Bare) {
         };
         withdrawn(bare, visitor, &refused().json());
         assert_eq!(browser.cookie("cw_id"), None);
-        reset(bare);
+        bare.standin.reset();
         let again = refused();
         assert_eq!(again.json()["visitor"], Value::Null);
         assert_eq!(again.set_cookies(), Vec::<&str>::new(), "the second time there is nothing left to expire");
@@ -230,7 +220,7 @@ fn refused_anywhere(bare: &Bare) {
         [("POST", "/v1/decide", &*decide), ("GET", "/v1/me", ""), ("POST", "/v1/events", r#"[{"type":"page"}]"#)];
     for refusal in REFUSALS {
         for (method, path, body) in routes {
-            reset(bare);
+            bare.standin.reset();
             let (browser, visitor) = refusing(bare, refusal);
             let call = || browser.send(method, path, &[("x-causeway-proof", &proof)], body.as_bytes());
             let answer = call();
@@ -239,7 +229,7 @@ fn refused_anywhere(bare: &Bare) {
             let expire = |cookie: &&str| cookie.contains("Max-Age=0;");
             assert!(answer.set_cookies().iter().all(expire), "{path} with {refusal:?}: {answer:?}");
             assert_eq!(browser.cookie("cw_id"), None, "{path} with {refusal:?}: the cookie is expired");
-            reset(bare);
+            bare.standin.reset();
             let again = call();
             assert_eq!(again.json().get("visitor").unwrap_or(&Value::Null), &Value::Null, "{path} with {refusal:?}");
             assert_eq!(again.set_cookies(), Vec::<&str>::new(), "{path} with {refusal:?}");
@@ -250,19 +240,19 @@ fn refused_anywhere(bare: &Bare) {
 
 /// The addresses of an ad that somebody else was shown; and an erasure, which needs no permission.
 fn no_permission_elsewhere(bare: &Bare) {
-    reset(bare);
+    bare.standin.reset();
     let (watcher, seen) = bare.returning();
     let insertion = watcher.view()["decisions"][0]["insertion"].as_str().unwrap().to_owned();
     bare.standin.wait("the page is queued", |held| (held.facts_of(seen).len() == 1).then_some(()));
     for refusal in REFUSALS {
         for (route, status) in [("i", 200), ("c", 302)] {
-            reset(bare);
+            bare.standin.reset();
             let (browser, _) = refusing(bare, refusal);
             let answer = browser.send("GET", &format!("/v1/{route}/{insertion}"), &[], b"");
             assert_eq!((answer.status, answer.set_cookies().len()), (status, 0), "{route} with {refusal:?}");
             nobody_s(bare, route);
         }
-        reset(bare);
+        bare.standin.reset();
         let (browser, visitor) = refusing(bare, refusal);
         assert_eq!(browser.send("DELETE", "/v1/me", &[], b"").status, 202, "{refusal:?}");
         let facts = before_a_purchase(bare);
@@ -295,7 +285,7 @@ fn silence(_: &Bare) {
 }
 
 fn queue_takes(bare: &Bare) {
-    reset(bare);
+    bare.standin.reset();
     let takes = Duration::from_secs(1);
     let (browser, visitor) = bare.returning();
     browser.view();
@@ -337,7 +327,7 @@ fn before_a_purchase(bare: &Bare) -> Vec<Fact> {
 }
 
 fn hostile(bare: &Bare) {
-    reset(bare);
+    bare.standin.reset();
     let deep = "[".repeat(10_000);
     let bodies =
         ["", "null", "[]", "{", deep.as_str(), "\u{0}", r#"{"placements":[{"id":1}]}"#, r#"{"page_view":NaN}"#];
@@ -357,7 +347,7 @@ fn hostile(bare: &Bare) {
 }
 
 fn stale(bare: &Bare) {
-    reset(bare);
+    bare.standin.reset();
     let (own, visitor) = bare.returning();
     let (_, sibling) = bare.returning();
     let pages = [(visitor, 3), (sibling, 4)];
@@ -377,7 +367,7 @@ fn stale(bare: &Bare) {
 }
 
 fn tombstone(bare: &Bare) {
-    reset(bare);
+    bare.standin.reset();
     let (browser, visitor) = bare.returning();
     put(bare, visitor, &Stored::Tombstone);
     let answer = browser.decide(&json!({}));
@@ -389,7 +379,7 @@ fn tombstone(bare: &Bare) {
 }
 
 fn straight_to_origin(bare: &Bare) {
-    reset(bare);
+    bare.standin.reset();
     bare.standin.held().queue_refuses = true;
     let (browser, visitor) = bare.returning();
     browser.buy("direct", 5);
@@ -409,21 +399,21 @@ fn straight_to_origin(bare: &Bare) {
 }
 
 fn dead_letters(bare: &Bare) {
-    reset(bare);
+    bare.standin.reset();
     let (browser, _) = bare.returning();
     browser.buy("dead", 5);
     let batch = bare.standin.wait("the queue has the purchase", |held| held.messages.pop());
     bare.standin.held().queue_refuses = true;
     let again = bare.deliver("causeway-facts-dead", &[(1, batch.clone()), (100, batch.clone())]);
     assert_eq!(again.into_iter().collect::<BTreeSet<usize>>(), BTreeSet::from([0, 1]));
-    *bare.standin.held() = Held::default();
+    bare.standin.reset();
     assert_eq!(bare.deliver("causeway-facts-dead", &[(2, batch.clone())]), [0; 0]);
     let held = bare.standin.held();
     assert_eq!((&held.messages, held.synced.len()), (&vec![batch], 0), "sent as it was, and not to the origin");
 }
 
 fn nobody_takes(bare: &Bare) {
-    reset(bare);
+    bare.standin.reset();
     let (browser, _) = bare.returning();
     let lost = |bare: &Bare| bare.browser().send("GET", "/healthz", &[], b"").json()["facts_lost"].as_u64().unwrap();
     let before = lost(bare);

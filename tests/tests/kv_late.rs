@@ -10,7 +10,7 @@ use causeway_shared::kv;
 use causeway_tests::bare::{Bare, tenant};
 use causeway_tests::browser::{Answer, Browser};
 use causeway_tests::run_in_turn;
-use causeway_tests::standin::{Held, Reads};
+use causeway_tests::standin::Reads;
 use serde_json::json;
 
 fn main() {
@@ -25,12 +25,8 @@ fn main() {
     )
 }
 
-fn reset(bare: &Bare) {
-    *bare.standin.held() = Held::default();
-}
-
 fn late(bare: &Bare) {
-    reset(bare);
+    bare.standin.reset();
     let proof = bare.proof("late");
     let (browser, visitor) = bare.returning();
     browser.view();
@@ -76,7 +72,7 @@ fn late_together(bare: &Bare) {
 
 /// What each took, and the longest that a request waited meanwhile that reads nothing.
 fn twenty_late_together(bare: &Bare) -> (Vec<Duration>, Duration) {
-    reset(bare);
+    bare.standin.reset();
     let browsers: Vec<_> = (0..20).map(|_| bare.returning()).collect();
     browsers.iter().for_each(|(browser, _)| drop(browser.view()));
     bare.standin.held().reads = Reads::Late(Duration::from_secs(1));
@@ -97,7 +93,7 @@ fn twenty_late_together(bare: &Bare) -> (Vec<Duration>, Duration) {
 }
 
 fn late_beside(bare: &Bare) {
-    reset(bare);
+    bare.standin.reset();
     let ((slow, visitor), (quick, _)) = (bare.returning(), bare.returning());
     quick.view();
     let key = kv::snapshot_key(&tenant(), visitor);
@@ -123,7 +119,7 @@ fn late_beside(bare: &Bare) {
 fn late_and_warm(bare: &Bare) {
     const CALLS: usize = 32_000;
     const CONNECTIONS: usize = 8;
-    reset(bare);
+    bare.standin.reset();
     let (browser, _) = bare.returning();
     browser.view();
     let host = bare.edge.strip_prefix("http://").unwrap();

@@ -52,7 +52,7 @@ async fn take(app: &App, request: Request) -> Result<Vec<u8>, ApiError> {
         let is_first = app.metrics.dated_ms.get() == 0;
         app.metrics.dated_ms.set(now);
         if is_first {
-            live.jobs.look();
+            live.jobs.wake();
         }
         (now, body)
     };

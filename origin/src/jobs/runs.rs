@@ -146,8 +146,8 @@ pub fn list(conn: &Connection, job: Option<Job>, limit: usize) -> Result<Vec<Run
 }
 
 /// Notes what is asked for, and gives the run, be it one that waited as a timer's; or as an error the one of the same job that
-/// somebody asked for before or that is under way. A dry run
-/// does nothing of what is asked for, and a run that does it waits beside it.
+/// somebody asked for before or that is under way. A dry run does nothing of what is asked for, and a run that does it waits
+/// beside it.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`]; then nothing was kept.

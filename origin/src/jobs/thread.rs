@@ -60,9 +60,17 @@ impl Jobs {
         let notes = Mutex::new(store::open(data)?);
         let jobs = Self(Arc::new(Shared { notes, stopping: AtomicBool::new(false), wake }));
         let conn = store::open(data)?;
-        let (held, of) = (false, jobs.clone());
-        let mut thread =
-            Thread { data: data.to_owned(), conn, jobs: of, rules, metrics, backlog, audience, every, held };
+        let mut thread = Thread {
+            data: data.to_owned(),
+            conn,
+            jobs: jobs.clone(),
+            rules,
+            metrics,
+            backlog,
+            audience,
+            every,
+            held: false,
+        };
         let spawned = std::thread::Builder::new().name("jobs".to_owned()).spawn(move || thread.live(&wakes));
         let thread = spawned.map_err(|source| StoreError::Directory { path: data.to_owned(), source })?;
         Ok((jobs, thread))
@@ -75,14 +83,14 @@ impl Jobs {
     /// [`StoreError`]; then nothing was asked for.
     pub fn ask(&self, asked: Asked, now: Millis) -> Result<Result<Run, Run>, StoreError> {
         let answer = runs::ask(&mut self.0.notes.lock().unwrap_or_else(PoisonError::into_inner), asked, now);
-        self.look();
+        self.wake();
         answer
     }
 
     /// Ends the run under way between two of its transactions, and the thread.
     pub fn stop(&self) {
         self.0.stopping.store(true, Ordering::Relaxed);
-        self.look();
+        self.wake();
     }
 
     /// Whether it was told to end.
@@ -92,7 +100,7 @@ impl Jobs {
     }
 
     /// Has the thread look at once for what is to be run.
-    pub fn look(&self) {
+    pub fn wake(&self) {
         // A full channel wakes it too.
         self.0.wake.try_send(()).unwrap_or_default();
     }
@@ -157,14 +165,15 @@ impl Thread {
     fn is_vouched(&mut self, now: Millis) -> bool {
         let last = self.metrics.dated_ms.get();
         let is_vouched = now <= last.saturating_add(VOUCHED_MS);
-        if !is_vouched && !self.held && last > 0 {
+        let held = !is_vouched && last > 0;
+        if held && !self.held {
             tracing::warn!(
                 now,
                 last,
                 "no sync vouches for the clock's date: trim and retention wait, unless given by hand"
             );
         }
-        self.held = !is_vouched && last > 0;
+        self.held = held;
         is_vouched
     }
 

@@ -34,7 +34,6 @@ pub fn sort(conn: &Connection, tenants: &Tenants, now: Millis) -> Result<(), Sto
 /// Up to `wanted` keys that are due, of configured tenants alone: what comes due of another waits from now on, and takes
 /// nobody's place.
 pub(super) fn due(group: &Group<'_>, wanted: usize) -> Result<Vec<Due>, StoreError> {
-    const WAIT: &str = "UPDATE outbox SET due = ?2 WHERE row = ?1";
     loop {
         let all = super::due(group, wanted)?;
         let is_known = |due: &Due| group.rules.tenants.by_no(due.tenant).is_ok();
@@ -43,7 +42,7 @@ pub(super) fn due(group: &Group<'_>, wanted: usize) -> Result<Vec<Due>, StoreErr
             return Ok(known);
         }
         for due in absent {
-            group.tx.prepare_cached(WAIT)?.execute((due.row, NEVER))?;
+            super::put_off(group, &due, NEVER)?;
         }
     }
 }

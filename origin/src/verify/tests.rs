@@ -11,7 +11,7 @@ use causeway_shared::keys::Key;
 use causeway_shared::kv;
 use causeway_shared::segments::{SegmentId, State as Held};
 use causeway_shared::time::HourStamp;
-use causeway_shared::wire::sync::{Publish, SyncRequest};
+use causeway_shared::wire::sync::{Publish, Read, SyncRequest, Verify};
 use serde_json::{Value, json};
 
 use super::*;
@@ -21,6 +21,7 @@ use crate::intake::{Outbox, Record};
 use crate::jobs::runner::Runner;
 use crate::jobs::runs::{self, Asked as Run_, Run};
 use crate::jobs::{Job, Outcome, Woken};
+use crate::publish::LEASE_MS;
 use crate::testing::{NOW, Origin, fact, page, stored, visitor};
 use crate::{catalogue, store, train};
 
