@@ -243,14 +243,14 @@ test("one_deadline_covers_all_reads_of_a_request", async () => {
   assert.equal(left(until - 1_000), 0);
 });
 
-test("what_is_there_in_time_leaves_no_timer", async (t) => {
-  const set = t.mock.method(globalThis, "setTimeout");
-  const cleared = t.mock.method(globalThis, "clearTimeout");
-  assert.equal(await within(1_000, Promise.resolve("here"), () => "late"), "here");
-  assert.equal(await within(1_000, Promise.reject(new Error("no")), () => "late", undefined, () => "failed"), "failed");
-  const timers = set.mock.calls.map(({ result }) => result);
-  assert.deepEqual(cleared.mock.calls.map(({ arguments: [timer] }) => timer), timers);
-  assert.equal(timers.length, 2);
+test("what_is_there_in_time_is_not_late_afterwards", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const begun = t.mock.method(globalThis, "setTimeout");
+  const late = t.mock.fn();
+  assert.equal(await within(1_000, Promise.resolve("here"), late), "here");
+  assert.equal(await within(1_000, Promise.reject(new Error("no")), late, undefined, () => "failed"), "failed");
+  t.mock.timers.tick(2_000);
+  assert.deepEqual([late.mock.callCount(), begun.mock.callCount()], [0, 2]);
 });
 
 test("a_read_that_is_late_goes_on_for_the_next_who_asks", async (t) => {
@@ -428,8 +428,11 @@ test("a_queue_that_says_nothing_is_not_waited_for", async (t) => {
   assert.equal(await over(deliver(env, answering([{ rejected: [], kept: [], publish: [], pending: 0 }]).module, new Uint8Array(1), 1, true)), true);
   await over(wake(env));
   const told = [];
-  await over(redrive({ messages: [{ body: new Uint8Array(1), attempts: 1, ack: () => told.push("ack"), retry: () => told.push("retry") }] }, env));
-  assert.deepEqual(told, ["retry"]);
+  const dead = (attempts) => ({ body: new Uint8Array(1), attempts, ack: () => told.push("ack"), retry: ({ delaySeconds }) => told.push(delaySeconds) });
+  await over(redrive({ messages: Array.from({ length: 100 }, (_, tried) => dead(tried + 1)) }, env));
+  assert.deepEqual([told[0], told[11], told[12], told[99]], [300, 300, 14_400, 14_400]);
+  // The queue keeps it for 14 days at most, and no pause of it is over 12 hours.
+  assert.ok(told.reduce((sum, pause) => sum + pause) > 14 * 86_400);
 });
 
 test("facts_go_25_messages_a_sync_and_what_failed_is_tried_again_later", async () => {

@@ -9,6 +9,10 @@ const WRITES = 6;
 const KV_MS = 30_000;
 /** What a queue has not taken after so long it is not waited for to take: it may take it yet, and once more does no harm. */
 export const SEND_MS = 5_000;
+/** The pause of a dead letter that the facts queue refuses: 100 tries are over in no less than the 14 days that it is kept. */
+const DEAD_S = 4 * 3_600;
+/** And for an hour, in which most refusals end. */
+const [DEAD_FIRST_S, DEAD_FIRST] = [300, 12];
 
 /** One call of /v1/sync. Gives the origin's answer once everything in it is durable, but for the messages that are to be `kept`; or null. */
 export async function sync(env, module, { messages = [], applied = [], read = [], drain = 0 }) {
@@ -75,7 +79,7 @@ export async function redrive({ messages }, env) {
       message.ack();
     } catch (error) {
       log("redrive_failed", { attempts: message.attempts, message: String(error?.message) });
-      message.retry();
+      message.retry({ delaySeconds: message.attempts <= DEAD_FIRST ? DEAD_FIRST_S : DEAD_S });
     }
   };
   await Promise.all(messages.map(again));

@@ -340,6 +340,8 @@ mod tests {
         metrics.reject("something new");
         metrics.refuse(401);
         metrics.last_sync_ms.set(10_000);
+        metrics.queue_age_ms.set(61_500);
+        metrics.set_outbox(2, Some(9_000));
         metrics.commit.record(Duration::from_micros(700));
         let page = metrics.render(12_345, true);
         for line in [
@@ -348,7 +350,9 @@ mod tests {
             "causeway_facts_rejected_total{reason=\"other\"} 1",
             "causeway_syncs_refused_total{status=\"401\"} 1",
             "causeway_last_sync_age_seconds 2.345",
-            "causeway_outbox_age_seconds 0.000",
+            "causeway_queue_age_seconds 61.500",
+            "causeway_outbox_depth 2",
+            "causeway_outbox_age_seconds 3.345",
             "causeway_ready 1",
             "causeway_commit_seconds_bucket{le=\"0.000500\"} 0",
             "causeway_commit_seconds_bucket{le=\"0.001000\"} 1",
@@ -356,5 +360,7 @@ mod tests {
         ] {
             assert!(page.lines().any(|l| l == line), "{line} is missing in\n{page}");
         }
+        metrics.set_outbox(0, None);
+        assert!(metrics.render(12_345, true).lines().any(|l| l == "causeway_outbox_age_seconds 0.000"));
     }
 }

@@ -16,7 +16,6 @@ use causeway_shared::time::{Day, EPOCH_MS, Minute};
 use common::{law, scramble, visitor};
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
-use proptest::test_runner::Config;
 
 /// A name and a minute.
 type Event = (String, u32);
@@ -100,7 +99,7 @@ fn range() -> impl Strategy<Value = (u32, u32)> {
 }
 
 proptest! {
-    #![proptest_config(Config { cases: 2_000, ..law() })]
+    #![proptest_config(law())]
 
     #[test]
     fn s4_05_events_do_not_depend_on_order_or_batches(all in some_events(), shuffle in any::<u64>(), cuts in any::<[Index; 2]>()) {

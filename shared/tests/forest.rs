@@ -30,7 +30,7 @@ fn graph() -> impl Strategy<Value = (u32, Vec<(u32, u32)>)> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { rng_seed: RngSeed::Fixed(5), ..ProptestConfig::with_cases(1_000) })]
+    #![proptest_config(ProptestConfig { rng_seed: RngSeed::Fixed(5), ..ProptestConfig::with_cases(10_000) })]
 
     #[test]
     fn s5_06_components_are_petgraphs_in_any_order((vertices, edges) in graph(), turn in any::<prop::sample::Index>()) {

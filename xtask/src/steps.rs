@@ -175,3 +175,57 @@ impl Line {
         }
     }
 }
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+    use crate::stop::Stop;
+
+    /// Where nobody listens: to everybody who asks a registry there, the network is gone.
+    fn nowhere() -> String {
+        let listener = std::net::TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).unwrap();
+        format!("http://{}/", listener.local_addr().unwrap())
+    }
+
+    #[test]
+    fn without_a_network_each_that_downloads_fails_in_one_line() {
+        let folder = std::env::temp_dir().join(format!("causeway-no-network-{}", std::process::id()));
+        std::fs::create_dir_all(folder.join("src")).unwrap();
+        let put = |name: &str, text: &str| std::fs::write(folder.join(name), text).unwrap();
+        let crates = "[package]\nname = \"x\"\nversion = \"0.1.0\"\nedition = \"2024\"\n[dependencies]\nanyhow = \"1\"\n[workspace]\n";
+        put("Cargo.toml", crates);
+        put("src/lib.rs", "");
+        put("package.json", r#"{ "name": "x", "version": "1.0.0", "dependencies": { "esbuild": "0.28.0" } }"#);
+        let registry = nowhere();
+        let sparse = format!("source.nowhere.registry='sparse+{registry}'");
+        let mut npm = Command::new("npm");
+        npm.args(["install", "--loglevel=error"])
+            .env("npm_config_registry", &registry)
+            .env("npm_config_fetch_retries", "0");
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args(["fetch", "--config", "source.crates-io.replace-with='nowhere'", "--config", &sparse]);
+        cargo.env("CARGO_NET_RETRY", "0").env_remove("CARGO_NET_OFFLINE");
+        let mut rustup = Command::new("rustup");
+        rustup.args(["toolchain", "install", "1.95.0"]).env("RUSTUP_DIST_SERVER", registry.trim_end_matches('/'));
+        // Each without what it has downloaded before.
+        let homes = ["npm_config_cache", "CARGO_HOME", "RUSTUP_HOME"];
+        for (mut command, home) in [npm, cargo, rustup].into_iter().zip(homes) {
+            command.current_dir(&folder).env(home, folder.join(home));
+            let program = command.get_program().to_string_lossy().rsplit('/').next().unwrap().to_owned();
+            let told = run("installing", &mut command, &Stop::default()).unwrap_err().to_string();
+            let begins =
+                format!("installing: {program} could not reach its registry: check the network and run again (");
+            assert!(told.starts_with(&begins) && told.lines().count() == 1, "{told}");
+        }
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn what_fails_otherwise_is_shown_and_named() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo Connected; exit 3"]);
+        let told = run("a step", &mut command, &Stop::default()).unwrap_err().to_string();
+        assert_eq!(told, "a step failed: sh, exit status: 3");
+    }
+}

@@ -17,7 +17,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::Config;
 
-/// Cases of a law; the few that build much in each case have fewer, and say so.
+/// Cases of a law.
 pub(crate) const CASES: u32 = 10_000;
 /// When the tests take place.
 pub(crate) const NOW: Millis = 1_800_000_000_000;

@@ -1,0 +1,99 @@
+//! The project's own commands as somebody at a terminal meets them.
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "tests end at the first thing that is not so")]
+
+use std::io::Read as _;
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use causeway_tests::within;
+use rustix::process::{Pid, Signal, kill_process_group, test_kill_process};
+use serde_json::Value;
+
+/// `cargo xtask dev` on these ports, 0 for a free one, and a folder of its own.
+fn dev(data: &Path, [edge, origin]: [u16; 2]) -> Command {
+    let xtask = std::env::var("CAUSEWAY_XTASK").expect("run these tests through `cargo xtask test e2e`");
+    let mut command = Command::new(xtask);
+    command.args(["dev", "--edge-port", &edge.to_string(), "--origin-port", &origin.to_string()]);
+    command.arg("--data").arg(data).stdin(Stdio::null());
+    command
+}
+
+/// The one line that a command fails with.
+fn only_line(Output { status, stdout, stderr }: Output) -> String {
+    assert_eq!((status.code(), stdout.len()), (Some(1), 0));
+    let line = String::from_utf8(stderr).unwrap();
+    assert_eq!(line.lines().count(), 1, "{line}");
+    line
+}
+
+#[test]
+fn a_port_in_use_is_one_line_that_says_which_flag_chooses_another() {
+    let folder = tempfile::tempdir().unwrap();
+    let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let port = taken.local_addr().unwrap().port();
+    for (flag, ports) in [("--edge-port", [port, 0]), ("--origin-port", [0, port])] {
+        let line = only_line(dev(&folder.path().join("data"), ports).output().unwrap());
+        assert!(line.starts_with(&format!("error: port {port} is taken: ")) && line.contains(flag), "{line}");
+    }
+}
+
+#[test]
+fn a_missing_compiler_is_one_line_before_anything_is_built() {
+    let folder = tempfile::tempdir().unwrap();
+    let cargo = env!("CARGO");
+    for (name, compiler) in [("PATH", "cc"), ("CC", "/nowhere/clang")] {
+        let mut command = dev(&folder.path().join("data"), [0, 0]);
+        // As where nothing was built beforehand; cargo alone is found.
+        command.env_remove("CAUSEWAY_EDGE_BUILD").env_remove("CC").env("CARGO", cargo);
+        command.env(name, if name == "CC" { compiler } else { "" });
+        let line = only_line(command.output().unwrap());
+        assert!(line.starts_with(&format!("error: no C compiler: `{compiler}` is not on PATH; install one")), "{line}");
+    }
+}
+
+#[test]
+fn ctrl_c_stops_both_and_leaves_nothing_running() {
+    let folder = tempfile::tempdir().unwrap();
+    let ready = folder.path().join("ready.json");
+    let mut command = dev(&folder.path().join("data"), [0, 0]);
+    command.arg("--ready-file").arg(&ready).stdout(Stdio::piped()).stderr(Stdio::piped());
+    // A terminal sends its signal to all of the group in front.
+    std::os::unix::process::CommandExt::process_group(&mut command, 0);
+    let mut running = Terminal(command.spawn().unwrap());
+    let told: Value = within(Duration::from_secs(180), "the world answers", || {
+        assert_eq!(running.0.try_wait().unwrap(), None, "`xtask dev` ended before it was ready");
+        serde_json::from_slice(&std::fs::read(&ready).ok()?).ok()
+    });
+    let [edge, origin] = ["edge_url", "origin_url"].map(|name| told[name].as_str().unwrap().to_owned());
+    let pids = ["edge", "origin"].map(|name| Pid::from_raw(told["pids"][name].as_i64().unwrap().try_into().unwrap()));
+    let lives = |pid: Option<Pid>| test_kill_process(pid.unwrap()).is_ok();
+    let answers = |url: &str| TcpStream::connect(url.trim_start_matches("http://")).is_ok();
+    assert!(pids.into_iter().all(lives) && answers(&edge) && answers(&origin));
+
+    kill_process_group(Pid::from_child(&running.0), Signal::INT).unwrap();
+    let status = within(Duration::from_secs(60), "it ends", || running.0.try_wait().unwrap());
+    let (mut printed, mut said) = (String::new(), String::new());
+    running.0.stdout.take().unwrap().read_to_string(&mut printed).unwrap();
+    running.0.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert_eq!((status.code(), said.lines().last()), (Some(0), Some("stopped")), "{said}");
+    assert!(!pids.into_iter().any(lives) && !answers(&edge) && !answers(&origin) && !ready.exists());
+    // What it printed is what the ready file said.
+    for name in ["origin_url", "admin_token", "explain_key"] {
+        assert!(printed.contains(told[name].as_str().unwrap()), "{name}: {printed}");
+    }
+    assert!(printed.contains(&format!("{}/demo", edge.replace("127.0.0.1", "localhost"))), "{printed}");
+}
+
+/// A command's group, which ends with the test whatever happens.
+struct Terminal(Child);
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        if let Ok(None) = self.0.try_wait() {
+            let _ = kill_process_group(Pid::from_child(&self.0), Signal::TERM);
+            let _ = self.0.wait();
+        }
+    }
+}
