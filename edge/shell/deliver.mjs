@@ -1,4 +1,4 @@
-// Delivering facts: to the queue, or straight to the origin when the queue refuses, or counted as lost.
+// Delivering facts: to the queue, or straight to the origin when the queue refuses, or refused, or counted as lost.
 
 import { inTime } from "./deadline.mjs";
 import { log, state } from "./state.mjs";
@@ -20,7 +20,12 @@ export async function deliver(env, module, batch, count, answer = false) {
   }
   const synced = await sync(env, module, { messages: [kept] });
   if (synced?.kept.length === 0) return true;
-  state.lost += count;
-  log("facts_lost", { facts: count, lost_total: state.lost });
+  if (answer) {
+    // They are asked for again, and lost only with who does not send them.
+    log("facts_refused", { facts: count });
+  } else {
+    state.lost += count;
+    log("facts_lost", { facts: count, lost_total: state.lost });
+  }
   return false;
 }

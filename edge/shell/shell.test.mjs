@@ -461,6 +461,16 @@ test("field_15_what_the_origin_refuses_for_want_of_its_tenant_is_kept", async ()
   assert.equal(await deliver(full, refusing([]), new Uint8Array(1), 3), true);
 });
 
+test("what_nobody_takes_is_counted_and_logged_unless_it_is_asked_for_again", async (t) => {
+  const printed = t.mock.method(console, "log", () => {});
+  const full = { ...platform(), FACTS: { send: async () => Promise.reject(new Error("full")) } };
+  const lost = state.lost;
+  for (const answer of [false, true]) assert.equal(await deliver(full, answering([null]).module, new Uint8Array(1), 3, answer), false);
+  assert.equal(state.lost - lost, 3);
+  const lines = printed.mock.calls.map(({ arguments: [line] }) => JSON.parse(line)).filter(({ event }) => event.startsWith("facts_"));
+  assert.deepEqual(lines, [{ event: "facts_lost", facts: 3, lost_total: state.lost }, { event: "facts_refused", facts: 3 }]);
+});
+
 test("who_leaves_before_the_answer_to_a_picture_or_a_click_ends_nothing", async () => {
   const env = { CAUSEWAY_CONFIG: CONFIG, CAUSEWAY_KEYS: KEYS, PROFILES: { get: async () => new Map() } };
   const lasts = async (method, path) => {

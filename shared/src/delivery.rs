@@ -157,6 +157,18 @@ mod tests {
     }
 
     #[test]
+    fn a_dead_letter_is_kept_trying_for_the_14_days_that_its_queue_keeps_it() {
+        let dead = consumer("\"causeway-facts-dead\"").unwrap_or_default();
+        let number = |key| told(dead, key).and_then(|value| value.parse::<u32>().ok()).unwrap_or_default();
+        assert!(number("max_retries") * number("retry_delay") >= 14 * 86_400, "{dead}");
+    }
+
+    #[test]
+    fn every_minute_the_platform_makes_good_a_wake_up_that_was_lost() {
+        assert!(include_str!("../../wrangler.toml").contains("\n[triggers]\ncrons = [\"* * * * *\"]\n"));
+    }
+
+    #[test]
     fn the_platform_runs_one_consumer_that_writes_the_kv_and_no_second_beside_it() {
         let publish = consumer("\"causeway-publish\"").unwrap_or_default();
         assert_eq!(told(publish, "max_concurrency"), Some("1"));

@@ -5,7 +5,7 @@ use std::io::{Read as _, Write as _};
 
 use causeway_shared::ids::VisitorId;
 use causeway_shared::view::Stored;
-use causeway_shared::{kv, wire};
+use causeway_shared::{kv, limits, wire};
 use causeway_tests::bare::tenant;
 use causeway_tests::browser::{Browser, CONSENTS, CONSENTS_TO_NOTHING, call};
 use causeway_tests::world::World;
@@ -20,7 +20,7 @@ fn main() {
             ("field_12_a_visitor_who_withdraws_is_cut_from_every_view", withdraws),
             ("field_12_an_erased_visitor_is_gone_and_a_copy_of_its_cookie_is_nobodys", erased),
             ("invariant_12_with_the_members_proof_the_whole_person_goes", erased_person),
-            ("s1_09_what_the_kv_lost_is_read_back_and_mended", loses_values),
+            ("field_11_what_the_kv_lost_is_read_back_and_mended", loses_values),
             ("field_21_a_consent_string_that_refuses_is_a_no_though_present", refusing_strings),
             ("field_17_no_input_breaks_the_worker", bad_bodies),
             ("field_17_headers_of_any_bytes_are_answered", bad_headers),
@@ -276,6 +276,19 @@ fn bad_bodies(world: &World) {
         let shown = String::from_utf8_lossy(&body[..body.len().min(40)]).into_owned();
         assert_eq!(answer.status, status, "{shown}: {}", answer.json());
         assert!(answer.json()["error"]["message"].is_string(), "{shown}");
+    }
+    let events = vec![json!({ "type": "page" }); limits::EVENTS + 1];
+    for (body, status, code) in [
+        (&two_mb[..], 413, "too_large"),
+        (format!("[{deep}]").as_bytes(), 400, "malformed"),
+        (b"[\xff\xfe]", 400, "malformed"),
+        (b"[", 400, "malformed"),
+        (b"", 400, "malformed"),
+        (json!(events).to_string().as_bytes(), 400, "out_of_bounds"),
+    ] {
+        let answer = post("/v1/events", body);
+        let shown = String::from_utf8_lossy(&body[..body.len().min(40)]).into_owned();
+        assert_eq!((answer.status, answer.json()["error"]["code"].as_str()), (status, Some(code)), "{shown}");
     }
     let over = json!({ "placements": (0..33).map(|n| json!({ "id": n.to_string() })).collect::<Vec<_>>() });
     assert_eq!(world.browser().decide(&over).json()["error"]["field"], "placements");

@@ -5,8 +5,8 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use causeway_shared::ids::VisitorId;
-use causeway_shared::kv;
+use causeway_shared::ids::{AlternateId, KindCode, VisitorId};
+use causeway_shared::{kv, wire};
 use causeway_tests::bare::{Bare, tenant};
 use causeway_tests::browser::{Answer, Browser};
 use causeway_tests::run_in_turn;
@@ -20,7 +20,10 @@ fn main() {
             ("s1_10_every_read_a_second_late_is_answered_within_150_ms", late),
             ("s1_10_reads_that_are_late_together_are_answered_within_150_ms", late_together),
             ("s1_10_a_late_read_is_answered_within_150_ms_when_those_before_it_are_answered", late_beside),
+            ("s1_10_a_late_read_is_answered_within_150_ms_on_every_route_that_reads", late_elsewhere),
+            ("s1_10_a_late_second_read_leaves_what_the_first_one_found", late_second),
             ("s1_10_a_late_read_is_answered_by_an_isolate_that_is_warm", late_and_warm),
+            ("s1_10_the_first_request_of_an_isolate_is_answered_though_its_reads_are_late", late_and_cold),
         ],
     )
 }
@@ -113,6 +116,65 @@ fn late_beside(bare: &Bare) {
         meanwhile(move || late(slow), beside).0
     };
     within_150_ms((0..20).map(|_| took()).collect());
+}
+
+fn late_elsewhere(bare: &Bare) {
+    bare.standin.reset();
+    let (browser, visitor) = bare.returning();
+    browser.view();
+    let placed = browser.decide(&json!({ "placements": [{ "id": "top" }] })).json();
+    let pixel = placed["decisions"][0]["impression_url"].as_str().unwrap().to_owned();
+    bare.standin.held().reads = Reads::Late(Duration::from_secs(1));
+    let attributes = json!([{ "type": "attributes", "values": { "late": 1 } }]);
+    let calls: [&dyn Fn() -> Answer; 3] =
+        [&|| browser.send("GET", "/v1/me", &[], b""), &|| browser.events(&attributes), &|| {
+            browser.send("GET", &pixel, &[], b"")
+        }];
+    for call in calls {
+        let took = || {
+            let answer = call();
+            assert!(answer.status < 300, "{answer:?}");
+            answer.took
+        };
+        within_150_ms((0..20).map(|_| took()).collect());
+    }
+    assert_eq!(browser.me(None)["visitor"], json!(visitor.to_string()));
+}
+
+/// Of two reads the deadline is one: a login is found, and its visitor's snapshot comes too late.
+fn late_second(bare: &Bare) {
+    bare.standin.reset();
+    let proof = bare.proof("second");
+    let (_, sibling) = bare.returning();
+    let unique = bare.keys.tenants["demo"].alternate.hash_alternate(KindCode(1), "second")[0];
+    let key = kv::lookup_key(&tenant(), AlternateId { kind: KindCode(1), hash: unique });
+    let value = wire::kv::encode_lookup(&key, &[sibling]).unwrap();
+    bare.standin.held().kv.insert(key, value);
+    bare.standin.held().reads = Reads::LateOf(kv::snapshot_key(&tenant(), sibling), Duration::from_secs(1));
+    let call = || {
+        let (browser, visitor) = bare.returning();
+        let member = json!({ "ids": { "member": "second" }, "proofs": { "member": proof } });
+        let answer = browser.decide(&json!({ "user": member }));
+        let told = answer.json();
+        assert_eq!((&told["visitor"], &told["kv_reads"]), (&json!(visitor.to_string()), &json!(2)), "{told}");
+        assert_eq!(told["degraded"], json!(["kv_late"]), "{told}");
+        answer.took
+    };
+    within_150_ms((0..20).map(|_| call()).collect());
+}
+
+/// It has the module to configure and nothing at hand, which takes longer than the reads may: half a second in all, a half of
+/// what one read takes.
+fn late_and_cold(_: &Bare) {
+    for _ in 0..3 {
+        let bare = Bare::start();
+        bare.standin.held().reads = Reads::Late(Duration::from_secs(1));
+        let (browser, visitor) = bare.returning();
+        let answer = browser.decide(&json!({}));
+        let told = answer.json();
+        assert_eq!((&told["visitor"], &told["degraded"]), (&json!(visitor.to_string()), &json!(["kv_late"])), "{told}");
+        assert!(answer.took < Duration::from_millis(500), "{:?}", answer.took);
+    }
 }
 
 /// What is called so often the platform compiles anew, and what it makes then of a promise is not what it made before.

@@ -21,6 +21,7 @@ pub(crate) struct Browser {
     /// Of cookies and tokens.
     pub(crate) cookie_ring: KeyRing,
     pub(crate) now: Millis,
+    pub(crate) scheme: &'static str,
     pub(crate) cookies: Vec<String>,
     pub(crate) gpc: &'static str,
     pub(crate) purpose: &'static str,
@@ -34,11 +35,15 @@ impl Browser {
 
     /// Of a tenant that says further things.
     pub(crate) fn of(no_signal: &str, further: &Value) -> Self {
-        let secret = |seed: u8| std::array::from_fn(|i| u8::try_from(i * 7).unwrap() ^ seed);
-        let ring = |seed| KeyRing(vec![Key { id: 1, stage: Stage::Active, secret: secret(seed).into() }]);
+        Self::keyed(no_signal, further, KeyRing(vec![key(1, Stage::Active, 1)]))
+    }
+
+    /// Whose cookies are signed with these keys.
+    pub(crate) fn keyed(no_signal: &str, further: &Value, cookie: KeyRing) -> Self {
+        let ring = |seed| KeyRing(vec![key(1, Stage::Active, seed)]);
         let proof = json!([{ "kid": "p", "alg": "HS256", "key": "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=" }]);
         let proof = serde_json::from_value(proof).unwrap();
-        let demo = TenantKeys { cookie: ring(1), alternate: ring(2), proof, ..TenantKeys::default() };
+        let demo = TenantKeys { cookie: cookie.clone(), alternate: ring(2), proof, ..TenantKeys::default() };
         let keys = Keys { sync: ring(3), explain: None, tenants: [("demo".to_owned(), demo)].into() };
         let mut config = json!({ "tenant": [{
             "name": "demo", "hosts": ["localhost"], "dev": true, "no_signal": no_signal, "proof_header": "x-proof", "house_ad": { "id": "house" },
@@ -49,8 +54,9 @@ impl Browser {
         Self {
             engine: Engine::configure(&config.to_string(), &serde_json::to_string(&keys).unwrap()).unwrap(),
             ring: ring(2),
-            cookie_ring: ring(1),
+            cookie_ring: cookie,
             now: NOW,
+            scheme: "http",
             cookies: Vec::new(),
             gpc: "",
             purpose: "",
@@ -73,10 +79,12 @@ impl Browser {
 
     pub(crate) fn begin(&mut self, method: &str, path: &str, body: impl AsRef<[u8]>) -> Outcome {
         self.now += 1_000;
-        let Self { cookies, gpc, purpose, proof, .. } = self;
+        let Self { scheme, cookies, gpc, purpose, proof, .. } = self;
         let agent = "Mozilla/5.0 (X11; Linux x86_64) Firefox/140.0";
-        let head =
-            format!("{method}\nhttp://localhost{path}\n{}\n\n{gpc}\n{purpose}\n{agent}\n{proof}", cookies.join("; "));
+        let head = format!(
+            "{method}\n{scheme}://localhost{path}\n{}\n\n{gpc}\n{purpose}\n{agent}\n{proof}",
+            cookies.join("; ")
+        );
         let mut seed = [7; 32];
         seed[..8].copy_from_slice(&self.now.to_be_bytes());
         self.engine.begin(&head, body.as_ref(), self.now, &seed)
@@ -122,6 +130,12 @@ impl Browser {
             self.cookies.extend((!value.is_empty()).then(|| pair.to_owned()));
         }
     }
+}
+
+/// A key of 32 bytes that the seed tells from others.
+pub(crate) fn key(id: u8, stage: Stage, seed: u8) -> Key {
+    let secret: [u8; 32] = std::array::from_fn(|i| u8::try_from(i * 7).unwrap() ^ seed);
+    Key { id, stage, secret: secret.into() }
 }
 
 pub(crate) fn facts(outcome: &Outcome) -> Vec<Fact> {

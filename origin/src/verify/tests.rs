@@ -185,7 +185,7 @@ fn what_is_right_is_left_alone() {
 }
 
 #[test]
-fn s1_09_what_the_kv_lost_kept_or_garbled_is_found_and_mended() {
+fn field_11_what_the_kv_lost_kept_or_garbled_is_found_and_mended() {
     let mut world = World::of_people();
     let older = world.kv[&snapshot(4)].clone();
     let now = world.origin.now;
