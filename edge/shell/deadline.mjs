@@ -8,9 +8,9 @@
 const LAST_MS = 10;
 
 /**
- * What `made` makes of the promise's value, what `failed` gives when it rejects, or `late` when that takes longer than so many
- * milliseconds, of which it has `LAST_MS` at least. Its timer is not cleared, which takes as long as to begin it: it ends with
- * the request.
+ * What `made` makes of the promise's value, what `failed` gives when it rejects or nothing can be made of it, or `late` when that
+ * takes longer than so many milliseconds, of which it has `LAST_MS` at least. Its timer is not cleared, which takes as long as to
+ * begin it: it ends with the request.
  */
 export function within(ms, promise, late, made = (value) => value, failed = late) {
   return new Promise((resolve) => {
@@ -18,7 +18,11 @@ export function within(ms, promise, late, made = (value) => value, failed = late
     const over = (of, value) => {
       if (!waits) return;
       waits = false;
-      resolve(of(value));
+      try {
+        resolve(of(value));
+      } catch {
+        resolve(failed());
+      }
     };
     setTimeout(() => waits && setTimeout(over, LAST_MS, late), Math.max(0, ms - LAST_MS));
     promise.then((value) => over(made, value), () => over(failed));

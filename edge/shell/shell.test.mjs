@@ -253,6 +253,12 @@ test("what_is_there_in_time_is_not_late_afterwards", async (t) => {
   assert.deepEqual([late.mock.callCount(), begun.mock.callCount()], [0, 2]);
 });
 
+test("a_read_that_gives_what_is_no_value_is_answered_all_the_same", { timeout: 5_000 }, async () => {
+  for (const [found, keys] of [[undefined, ["a"]], [undefined, ["a", "b"]], [{}, ["a", "b"]]]) {
+    assert.equal((await read(CTX, { get: async () => found }, keys, 1_000, 10)).fault, "kv_failed");
+  }
+});
+
 test("a_read_that_is_late_goes_on_for_the_next_who_asks", async (t) => {
   t.mock.timers.enable({ apis: ["Date"], now: Date.now() + 60_000 });
   const lasts = [];
@@ -482,6 +488,32 @@ test("who_leaves_before_the_answer_to_a_picture_or_a_click_ends_nothing", async 
   assert.deepEqual(await lasts("GET", "/v1/i/x"), [200, true]);
   assert.deepEqual(await lasts("GET", "/v1/c/x"), [404, true]);
   assert.deepEqual(await lasts("POST", "/v1/events"), [202, false]);
+});
+
+test("field_12_a_withdrawal_that_nobody_takes_leaves_the_cookie_for_the_next_request", async (t) => {
+  t.mock.method(globalThis, "fetch", async () => new Response("", { status: 503 }));
+  const sent = [];
+  let refuses = false;
+  const send = async (batch) => (refuses ? Promise.reject(new Error("full")) : sent.push(batch.slice()));
+  const env = { CAUSEWAY_CONFIG: CONFIG, CAUSEWAY_KEYS: KEYS, PROFILES: { get: async () => new Map() }, FACTS: { send }, ORIGIN_URL: "http://origin.invalid" };
+  const call = async (method, path, headers = {}) => {
+    const init = { method, headers, ...(method === "POST" && { body: "{}" }) };
+    const response = await worker.fetch(new Request(`http://localhost${path}`, init), env, { waitUntil() {} });
+    return { status: response.status, body: await response.json(), cookies: response.headers.getSetCookie() };
+  };
+  const first = await call("POST", "/v1/decide");
+  const cookie = first.cookies.map((set) => set.split(";")[0]).join("; ");
+  const withdraws = (method, path) => call(method, path, { cookie, "sec-gpc": "1" });
+  refuses = true;
+  const before = sent.length;
+  const untaken = await withdraws("POST", "/v1/decide");
+  assert.deepEqual([untaken.status, untaken.body.decisions, untaken.body.reason, untaken.cookies], [200, [], "retry", []]);
+  const others = [await withdraws("GET", "/v1/me"), await withdraws("POST", "/v1/events")];
+  assert.deepEqual(others.map(({ status, cookies }) => [status, cookies]), [[503, []], [503, []]]);
+  refuses = false;
+  const taken = await withdraws("POST", "/v1/decide");
+  assert.deepEqual([taken.body.consent, taken.cookies.length, sent.length - before], ["none", 2, 1]);
+  assert.ok(taken.cookies.every((set) => set.includes("Max-Age=0;")), taken.cookies);
 });
 
 test("a_request_that_was_not_served_has_an_answer_that_its_page_may_read", async () => {

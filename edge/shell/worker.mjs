@@ -126,7 +126,7 @@ function finish(step, request, env, ctx, module) {
   if (step.limit) return limited(step, response, request, env, module);
   if (step.facts > 0) {
     const delivered = deliver(env, module, step.batch, step.facts, step.ack);
-    if (step.ack) return delivered.then((done) => (done ? response : retry(request)));
+    if (step.ack) return delivered.then((done) => (done ? response : unserved(request, "retry")));
     ctx.waitUntil(delivered);
   }
   return response;

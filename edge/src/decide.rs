@@ -299,7 +299,7 @@ pub(crate) fn alone(mut visit: Box<Visit>) -> Outcome {
     let Call::Decide(call) = &mut visit.call else { return Outcome::empty(500) };
     let (reason, parting) = call.nobody.take().map(|nobody| *nobody).unwrap_or_default();
     let mut outcome = contextual(&visit, reason).with_headers(parting.head.headers);
-    (outcome.head.facts, outcome.facts) = (parting.head.facts, parting.facts);
+    (outcome.head.facts, outcome.head.ack, outcome.facts) = (parting.head.facts, parting.head.ack, parting.facts);
     outcome
 }
 

@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 
 use crate::answer::Outcome;
 use crate::claims::{self, Claims, UserBody};
-use crate::cookies;
+use crate::cookies::{self, Jar};
 use crate::engine::{Call, Incoming, Routed, pack};
 use crate::permission;
 use crate::visit::Visit;
@@ -168,7 +168,7 @@ pub(crate) fn erase(incoming: &Incoming<'_>) -> Outcome {
     };
     let receipt = FactId::of_erasure(visitor);
     let body = Erasing { receipt: receipt.receipt(), scope: scope.name() };
-    let mut outcome = Outcome::json(202, &body).with_headers(cookies::expire(jar.secure));
+    let mut outcome = Outcome::json(202, &body).with_headers(parting(incoming, &jar, visitor));
     outcome.head.ack = true;
     outcome.head.notes.extend(taken.fault);
     // Each erasure is kept for ever.
@@ -176,6 +176,19 @@ pub(crate) fn erase(incoming: &Incoming<'_>) -> Outcome {
     let what = What::Erasure { scope, id, also };
     pack(&mut outcome, site, vec![Fact { id: receipt, visitor, received: now, at: now, what }]);
     outcome
+}
+
+/// The cookies of who was here go. Where it was an earlier visitor of this browser, who is here now stays, and forgets that one.
+fn parting(incoming: &Incoming<'_>, jar: &Jar, erased: VisitorId) -> Vec<(&'static str, String)> {
+    let (request, site) = (incoming.request, &incoming.site);
+    let here = jar.identity.clone().filter(|cookie| cookie.visitor != erased);
+    match here.filter(|_| permission::standing(request, true, site).is_full()) {
+        None => cookies::expire(jar.secure).into(),
+        Some(mut cookie) => {
+            cookie.earlier.retain(|(_, visitor)| *visitor != erased);
+            cookies::write_identity(site, jar.secure, &cookie).into_iter().collect()
+        }
+    }
 }
 
 /// The answer for a visitor of ours.

@@ -28,29 +28,29 @@ const COOKIES: [&str; 4] = ["euconsent-v2", "__gpp", "__gpp_sid", "usprivacy"];
 /// So many of each are looked at.
 const TIMES: usize = 4;
 
-/// What a call with a body may do: the body's strings stand before IAB's cookies. Of a cookie that came several times each
-/// must permit, and where cookies cannot be read nobody knows what they refuse.
+/// What a call with a body may do: the body's strings and IAB's cookies must permit, each of those that are there. A page that
+/// says yes where a cookie says no would be believed by this call alone, and withdrawn by the next one that has no body. Of a
+/// cookie that came several times each must permit, and where cookies cannot be read nobody knows what they refuse.
 pub(crate) fn of_call(request: Request<'_>, body: &ConsentBody<'_>, site: &Site) -> Permission {
-    // Sections that apply are believed only from where the string is from: the body's, else the cookies'.
-    let in_body = body.gpp.is_some();
-    let mut permission = Permission::None(Refusal::Policy);
-    for (time, [tcf, gpp, sid, us_privacy]) in consent_cookies(request).into_iter().enumerate() {
+    let gpc = request.gpc();
+    // Sections that apply are believed only from where the string is from. Without any string they are a word nobody can read.
+    let times = consent_cookies(request);
+    let has_string = times.iter().any(|[_, gpp, sid, _]| gpp.is_some() || sid.is_some());
+    let gpp_sid = body.gpp_sid.as_deref().filter(|_| body.gpp.is_some() || !has_string);
+    let of_body = Signals { gpc, tcf: body.tcf.as_deref(), gpp: body.gpp.as_deref(), gpp_sid, us_privacy: None };
+    let mut permission = match consent::permission(&of_body, &site.tenant) {
+        said @ (Permission::Full | Permission::None(Refusal::Policy)) => said,
+        refused @ Permission::None(_) => return refused,
+    };
+    for (time, [tcf, gpp, sid, us_privacy]) in times.into_iter().enumerate() {
         if time > 0 && [tcf, gpp, sid, us_privacy].iter().all(Option::is_none) {
             break;
         }
         if time == TIMES || request.cookies_are_too_long() {
             return Permission::None(Refusal::Undecodable);
         }
-        // Without any string the body's are a word too, which nobody can read.
-        let of_body = in_body || (time == 0 && gpp.is_none() && sid.is_none());
         let sid = sid.map(consent::section_ids);
-        let signals = Signals {
-            gpc: request.gpc(),
-            tcf: body.tcf.as_deref().or(tcf),
-            gpp: if in_body { body.gpp.as_deref() } else { gpp },
-            gpp_sid: if of_body { body.gpp_sid.as_deref() } else { sid.as_deref() },
-            us_privacy,
-        };
+        let signals = Signals { gpc, tcf, gpp, gpp_sid: sid.as_deref(), us_privacy };
         match consent::permission(&signals, &site.tenant) {
             Permission::Full => permission = Permission::Full,
             Permission::None(Refusal::Policy) => {}
@@ -92,6 +92,8 @@ pub(crate) fn withdraw(answer: Outcome, jar: &Jar, site: &Site, now: Millis) -> 
     if let Some(cookie) = &jar.identity {
         let visitor = cookie.visitor;
         let id = FactId::of_withdrawal(visitor);
+        // The cookie goes with the answer, and nobody would say it again.
+        answer.head.ack = true;
         pack(&mut answer, site, vec![Fact { id, visitor, received: now, at: now, what: What::Withdrawal }]);
     }
     answer

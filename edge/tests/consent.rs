@@ -102,3 +102,23 @@ fn field_21_sections_that_apply_without_any_string_are_a_word_that_nobody_can_re
         assert_eq!(outcome.head.facts, u16::from(reason.is_empty()), "{sections}");
     }
 }
+
+#[test]
+fn field_21_body_and_cookies_must_both_permit_so_that_no_call_mints_whom_the_next_one_withdraws() {
+    let decide = |cookie: &str, tcf: &str| {
+        let mut browser = Browser::new("deny");
+        browser.cookies.extend((!cookie.is_empty()).then(|| format!("euconsent-v2={cookie}")));
+        let consent = if tcf.is_empty() { json!({}) } else { json!({ "tcf": tcf }) };
+        let outcome = browser.send("POST", "/v1/decide", json!({ "consent": consent }).to_string());
+        browser.keep(&outcome);
+        let minted = browser.cookies.iter().any(|cookie| cookie.starts_with("cw_id="));
+        let events = browser.send("POST", "/v1/events", PAGE);
+        let withdrawn = facts(&events).iter().any(|fact| fact.what == What::Withdrawal);
+        assert!(!withdrawn, "{cookie} {tcf}");
+        minted
+    };
+    let said = ["", CONSENTS, REFUSES, "garbage"];
+    let minted = said.map(|cookie| said.map(|tcf| decide(cookie, tcf)));
+    let expected = [[false, true, false, false], [true, true, false, false], [false; 4], [false; 4]];
+    assert_eq!(minted, expected);
+}

@@ -3,7 +3,7 @@
 
 mod browser;
 
-use browser::Browser;
+use browser::{Browser, facts};
 use causeway_shared::ids::VisitorId;
 use causeway_shared::view::Stored;
 use causeway_shared::{kv, wire};
@@ -61,4 +61,26 @@ fn an_earlier_visitor_who_is_gone_takes_no_cookie_of_who_is_there_along() {
     let body: Value = serde_json::from_slice(&outcome.body).unwrap();
     assert_eq!(body["visitor"], Value::Null);
     assert!(outcome.head.headers.iter().all(|(name, _)| *name != "set-cookie"), "{:?}", outcome.head.headers);
+}
+
+#[test]
+fn s1_shared_device_who_erases_an_earlier_visitor_of_the_browser_leaves_who_is_there() {
+    let mut browser = Browser::new("allow");
+    browser.prove("ann");
+    let ann = browser.visit();
+    browser.prove("bert");
+    let bert = browser.visit();
+    browser.prove("ann");
+    let outcome = browser.send("DELETE", "/v1/me", "");
+    assert_eq!((outcome.head.status, facts(&outcome)[0].visitor), (202, ann));
+    browser.keep(&outcome);
+    browser.prove("bert");
+    assert_eq!((shown(&mut browser), browser.visit()), ((Some(bert), true), bert));
+    browser.prove("ann");
+    assert_eq!(shown(&mut browser), (None, false));
+    assert!(![ann, bert].contains(&browser.visit()), "nobody comes back");
+    // Whose cookie it is takes both along.
+    let outcome = browser.send("DELETE", "/v1/me", "");
+    browser.keep(&outcome);
+    assert!(browser.cookies.is_empty());
 }

@@ -53,6 +53,8 @@ impl CookieError {
 pub struct Opened {
     /// The payload.
     pub payload: Vec<u8>,
+    /// The key that signed it.
+    pub kid: u8,
     /// Whether it should be written anew: its key is no longer the one that is written.
     pub stale_key: bool,
 }
@@ -93,7 +95,7 @@ pub fn open(ring: &KeyRing, name: &str, tenant: &TenantId, value: &str) -> Resul
     if !bool::from(right.ct_eq(given.as_bytes())) {
         return Err(CookieError::Signature);
     }
-    Ok(Opened { payload, stale_key: key.stage != Stage::Active })
+    Ok(Opened { payload, kid, stale_key: key.stage != Stage::Active })
 }
 
 fn mac(key: &Key, name: &str, tenant: &TenantId, payload: &[u8]) -> [u8; MAC_BYTES] {
@@ -121,7 +123,7 @@ mod tests {
         let pub_b: TenantId = "b".parse().unwrap();
         let value = seal(&ring, IDENTITY, &pub_a, b"payload").unwrap();
         let opened = open(&ring, IDENTITY, &pub_a, &value).unwrap();
-        assert_eq!(opened, Opened { payload: b"payload".to_vec(), stale_key: false });
+        assert_eq!(opened, Opened { payload: b"payload".to_vec(), kid: 1, stale_key: false });
         assert_eq!(open(&ring, IDENTITY, &pub_b, &value), Err(CookieError::Signature));
         assert_eq!(open(&ring, LEDGER, &pub_a, &value), Err(CookieError::Signature));
     }

@@ -1,16 +1,21 @@
 //! Tokens of one placed ad: what `/v1/i/` and `/v1/c/` addresses carry. Signed as the cookies are, under a name of their
 //! own, so that no cookie passes for a token. The action counts for the visitor named here, also if the browser has
 //! switched to another one since (DESIGN, "Details that bite").
+//!
+//! An address is read by the advertiser's own script and by logs: whose it is must not be. The visitor is written with a mask
+//! of the insertion, which is drawn anew for each: two addresses of one visitor have nothing in common.
 
 use crate::actions::{Entity, ViewType};
 use crate::cookie;
 use crate::ids::{InsertionId, Millis, TenantId, VisitorId};
-use crate::keys::KeyRing;
+use crate::keys::{Key, KeyRing};
 use crate::limits;
 use crate::packed::{self, Packed};
 
 const NAME: &str = "ad";
-const FORM: u64 = 1;
+const FORM: u64 = 2;
+/// Of the release before: the visitor stands in clear.
+const CLEAR: u64 = 1;
 
 /// One placed ad.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,7 +62,7 @@ pub fn seal(ring: &KeyRing, tenant: &TenantId, token: &AdToken) -> Option<String
     let AdToken { visitor, insertion, entity, view_type, placed, strict } = token;
     let mut bytes = Vec::with_capacity(64);
     packed::put(&mut bytes, FORM);
-    bytes.extend_from_slice(visitor.as_bytes());
+    bytes.extend(masked(ring.active()?, tenant, *insertion, *visitor.as_bytes()));
     bytes.extend_from_slice(&insertion.0);
     let Entity { ad, ad_group, campaign, advertiser } = *entity;
     [ad, ad_group, campaign, advertiser].into_iter().for_each(|code| packed::put(&mut bytes, code.into()));
@@ -76,16 +81,28 @@ pub fn seal(ring: &KeyRing, tenant: &TenantId, token: &AdToken) -> Option<String
 /// [`TokenError`].
 pub fn open(ring: &KeyRing, tenant: &TenantId, text: &str, now: Millis) -> Result<AdToken, TokenError> {
     let opened = cookie::open(ring, NAME, tenant, text).map_err(|_| TokenError::Forged)?;
-    let token = read(&mut Packed(&opened.payload)).ok_or(TokenError::Forged)?;
+    let unmask = |insertion, bytes| Some(masked(ring.by_id(opened.kid)?, tenant, insertion, bytes));
+    let token = read(&mut Packed(&opened.payload), unmask).ok_or(TokenError::Forged)?;
     if token.placed.saturating_add(limits::TOKEN_LIFE_MS) < now { Err(TokenError::Late(token)) } else { Ok(token) }
 }
 
-fn read(packed: &mut Packed<'_>) -> Option<AdToken> {
-    if packed.number()? != FORM {
-        return None;
-    }
-    let visitor = packed.visitor()?;
-    let insertion = InsertionId(packed.take(16)?.try_into().ok()?);
+/// The visitor's bytes with the mask of an insertion, or without it.
+fn masked(key: &Key, tenant: &TenantId, insertion: InsertionId, mut bytes: [u8; 16]) -> [u8; 16] {
+    let mask = key.mac(&[b"ad visitor", tenant.as_str().as_bytes(), &insertion.0]);
+    bytes.iter_mut().zip(mask).for_each(|(byte, mask)| *byte ^= mask);
+    bytes
+}
+
+fn read(packed: &mut Packed<'_>, unmask: impl Fn(InsertionId, [u8; 16]) -> Option<[u8; 16]>) -> Option<AdToken> {
+    let form = packed.number()?;
+    let mut sixteen = || <[u8; 16]>::try_from(packed.take(16)?).ok();
+    let (visitor, insertion) = (sixteen()?, InsertionId(sixteen()?));
+    let visitor = match form {
+        FORM => unmask(insertion, visitor)?,
+        CLEAR => visitor,
+        _ => return None,
+    };
+    let visitor = VisitorId::from_bytes(visitor).ok()?;
     let mut code = || u32::try_from(packed.number()?).ok();
     let entity = Entity { ad: code()?, ad_group: code()?, campaign: code()?, advertiser: code()? };
     let view_type = ViewType(u8::try_from(packed.number()?).ok()?);
@@ -127,6 +144,36 @@ mod tests {
         assert_eq!(open(&ring(2), &own, &text, NOW), Err(TokenError::Forged));
         let strict = AdToken { strict: true, ..token() };
         assert_eq!(open(&ring(1), &own, &seal(&ring(1), &own, &strict).unwrap(), NOW), Ok(strict));
+    }
+
+    #[test]
+    fn an_address_does_not_say_whose_it_is() {
+        let tenant: TenantId = "a".parse().unwrap();
+        let visitor = token().visitor.as_bytes().to_owned();
+        let payloads = [2, 3].map(|insertion| {
+            let token = AdToken { insertion: InsertionId([insertion; 16]), ..token() };
+            let text = seal(&ring(1), &tenant, &token).unwrap();
+            assert_eq!(open(&ring(1), &tenant, &text, NOW), Ok(token));
+            cookie::open(&ring(1), NAME, &tenant, &text).unwrap().payload
+        });
+        for payload in &payloads {
+            assert!(!payload.windows(6).any(|part| visitor.windows(6).any(|own| own == part)), "{payload:?}");
+        }
+        let [one, other] = payloads.map(|payload| payload.get(1..17).unwrap().to_vec());
+        assert!(one.iter().zip(&other).filter(|(one, other)| one == other).count() < 6, "{one:?} {other:?}");
+    }
+
+    #[test]
+    fn a_token_of_the_release_before_opens_too() {
+        let tenant: TenantId = "a".parse().unwrap();
+        let text = seal(&ring(1), &tenant, &token()).unwrap();
+        let mut payload = cookie::open(&ring(1), NAME, &tenant, &text).unwrap().payload;
+        payload.splice(..17, [&[1][..], token().visitor.as_bytes()].concat());
+        let clear = |form| {
+            let payload = [&[form], payload.get(1..).unwrap()].concat();
+            open(&ring(1), &tenant, &cookie::seal(&ring(1), NAME, &tenant, &payload).unwrap(), NOW)
+        };
+        assert_eq!([clear(1), clear(3)], [Ok(token()), Err(TokenError::Forged)]);
     }
 
     #[test]

@@ -24,7 +24,7 @@ use crate::limits;
 
 /// What a request said about consent, as gathered; every text as it was sent.
 ///
-/// Where both the body and a cookie carry a text, the caller passes the body's alone.
+/// Where both the body and a cookie carry a text, the caller asks of each, and both must permit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Signals<'a> {
     /// Global Privacy Control: the request has the header `Sec-GPC: 1`.
