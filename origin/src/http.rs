@@ -253,6 +253,13 @@ async fn readyz(State(app): State<Arc<App>>) -> Response {
 }
 
 async fn metrics(State(app): State<Arc<App>>) -> Response {
+    measure(&app).await;
+    let page = app.metrics.render(clock::now(), app.not_ready().is_none());
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], page).into_response()
+}
+
+/// Counts what is told and changes by itself: what waits for being folded and for the KV, and the jobs' runs.
+pub async fn measure(app: &App) {
     if let Some(live) = app.live() {
         app.metrics.unfolded.set(live.readers.unfolded() as u64);
         let metrics = Arc::clone(&app.metrics);
@@ -265,6 +272,4 @@ async fn metrics(State(app): State<Arc<App>>) -> Response {
             tracing::warn!(error = %e, "the outbox and the jobs' runs cannot be counted");
         }
     }
-    let page = app.metrics.render(clock::now(), app.not_ready().is_none());
-    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], page).into_response()
 }

@@ -153,6 +153,11 @@ pub const REASONS: [&str; 14] = [
     "other",
 ];
 
+/// What the alerts of docs/DEPLOY.md call late: a fact in the queue, and a KV key that is due.
+const LATE_FACTS_MS: u64 = 60_000;
+const LATE_KEYS_MS: u64 = 120_000;
+const MINUTE_MS: u64 = 60_000;
+
 /// Statuses a sync is refused with.
 pub const REFUSALS: [&str; 5] = ["400", "401", "408", "413", "503"];
 
@@ -161,6 +166,21 @@ impl Metrics {
     pub fn set_outbox(&self, depth: u64, oldest: Option<Millis>) {
         self.outbox_depth.set(depth);
         self.outbox_oldest_ms.set(oldest.unwrap_or(0));
+    }
+
+    /// Says in the log what waits for longer than anything should: it is to be called once a minute. A sync of longer ago said
+    /// how old its facts were before.
+    pub fn tell_ages(&self, now: Millis) {
+        let queue_ms = self.queue_age_ms.get();
+        if queue_ms > LATE_FACTS_MS && now < self.last_sync_ms.get().saturating_add(MINUTE_MS) {
+            tracing::warn!(queue_age_s = queue_ms / 1_000, "facts come late out of the queue");
+        }
+        let outbox_ms =
+            Some(self.outbox_oldest_ms.get()).filter(|since| *since > 0).map(|since| now.saturating_sub(since));
+        if let Some(outbox_ms) = outbox_ms.filter(|ms| *ms > LATE_KEYS_MS) {
+            let depth = self.outbox_depth.get();
+            tracing::warn!(outbox_age_s = outbox_ms / 1_000, depth, "KV keys wait for a write");
+        }
     }
 
     /// Counts a refused fact.
@@ -329,6 +349,7 @@ impl Page {
 }
 
 #[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
 
@@ -362,5 +383,29 @@ mod tests {
         }
         metrics.set_outbox(0, None);
         assert!(metrics.render(12_345, true).lines().any(|l| l == "causeway_outbox_age_seconds 0.000"));
+    }
+
+    /// What a call writes to the log.
+    fn logged(call: impl FnOnce()) -> String {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(file.reopen().unwrap()).finish();
+        tracing::subscriber::with_default(subscriber, call);
+        std::fs::read_to_string(file.path()).unwrap()
+    }
+
+    #[test]
+    fn the_log_says_what_waits_for_too_long() {
+        let metrics = Metrics::default();
+        let told = |now| logged(|| metrics.tell_ages(now));
+        metrics.last_sync_ms.set(1_000_000);
+        metrics.queue_age_ms.set(60_000);
+        metrics.set_outbox(3, Some(1_000_000));
+        assert_eq!(told(1_059_999), "");
+        metrics.queue_age_ms.set(61_000);
+        assert!(told(1_059_999).contains("queue_age_s=61"));
+        assert_eq!(told(1_120_000), "", "of longer than a minute ago");
+        assert!(told(1_120_001).contains("outbox_age_s=120 depth=3"));
+        metrics.set_outbox(0, None);
+        assert_eq!(told(1_120_001), "");
     }
 }

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use axum::serve::ListenerExt as _;
 use tokio::net::TcpListener;
@@ -87,7 +88,9 @@ pub async fn serve(config: Config, ready_file: Option<&Path>) -> Result<(), Serv
     };
     let _ready = store::ready(&app.config.data)?;
     announce(&url, ready_file)?;
+    let ages = tokio::spawn(tell_ages(Arc::clone(&app)));
     wait_for_signal().await?;
+    ages.abort();
 
     tracing::info!("stopping: what is under way is finished");
     stop.send_replace(true);
@@ -120,6 +123,16 @@ async fn answer(listener: TcpListener, app: Arc<App>, mut stopping: watch::Recei
     let served = axum::serve(listener, http::router(app)).with_graceful_shutdown(stopped).await;
     if let Err(e) = served {
         tracing::error!(error = %e, "the listener failed");
+    }
+}
+
+/// Says once a minute what waits for too long, also where nobody reads the metrics.
+async fn tell_ages(app: Arc<App>) {
+    let mut minutes = tokio::time::interval(Duration::from_secs(60));
+    loop {
+        minutes.tick().await;
+        http::measure(&app).await;
+        app.metrics.tell_ages(clock::now());
     }
 }
 

@@ -309,8 +309,14 @@ pub fn delivered_directly(world: &mut World, waiting: Option<Box<Waiting>>, take
     let Some(waiting) = waiting else { return };
     let Waiting { call, mut outcome } = *waiting;
     if !taken {
-        outcome.head.status = 503;
         outcome.head.headers.clear();
+        if call.asked.kind == Kind::Decide {
+            // As the shell answers a page whatever happens.
+            outcome.body =
+                format!(r#"{{"visitor":null,"decisions":[],"kv_reads":{},"reason":"retry"}}"#, call.reads).into();
+        } else {
+            outcome.head.status = 503;
+        }
     }
     leave(world, *call, outcome);
 }
