@@ -46,6 +46,7 @@ fn main() {
             ("field_20_a_stale_snapshot_brings_no_cut_visitor_back", stale),
             ("field_20_a_withdrawn_visitor_is_not_recognised_again", tombstone),
             ("s1_10_the_queue_is_told_after_the_answer_and_before_an_acknowledgement", queue_takes),
+            ("answers_that_wait_for_the_queue_are_their_own", own_answers),
             ("a_refused_queue_hands_facts_to_the_origin", straight_to_origin),
             ("a_dead_letter_goes_back_to_the_facts_queue_and_stays_while_that_refuses", dead_letters),
             ("what_nobody_takes_is_never_acknowledged_and_is_counted", nobody_takes),
@@ -329,6 +330,25 @@ fn queue_takes(bare: &Bare) {
     bare.standin.wait("the second page is queued", |held| (held.facts_of(visitor).len() == 2).then_some(()));
     let events = browser.send("POST", "/v1/events", &[], br#"[{"type":"page","id":"p"}]"#);
     assert!(events.status == 202 && events.took >= takes, "{events:?}");
+}
+
+/// The bodies of answers that wait for the queue lie where the module puts the next ones: the platform has copied them by then.
+fn own_answers(bare: &Bare) {
+    bare.standin.reset();
+    let callers: Vec<_> = (0..8).map(|refused| (bare.returning().0, refused)).collect();
+    let (quick, _) = bare.returning();
+    bare.standin.held().queue_takes = Duration::from_millis(300);
+    let call = |(browser, refused): (Browser, usize)| {
+        let events: Vec<_> = (0..refused).map(|_| json!({ "type": "x" })).chain([json!({ "type": "page" })]).collect();
+        let told = browser.events(&json!(events)).json();
+        assert_eq!((&told["accepted"], told["rejected"].as_array().unwrap().len()), (&json!(1), refused), "{told}");
+    };
+    std::thread::scope(|scope| {
+        let waiting: Vec<_> = callers.into_iter().map(|caller| scope.spawn(move || call(caller))).collect();
+        while waiting.iter().any(|waits| !waits.is_finished()) {
+            assert!(quick.view()["visitor"].is_string());
+        }
+    });
 }
 
 /// No key was read, and the one fact is the withdrawal.

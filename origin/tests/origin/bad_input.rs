@@ -131,8 +131,14 @@ fn a_body_over_the_bound_is_refused_whether_it_is_announced_or_not() {
     let place = Place::new();
     let origin = place.serve();
     let large = vec![0u8; limits::SYNC_BYTES + 1];
-    let answer = origin.post_signed(&large);
-    assert_eq!((answer.status, answer.code().as_str()), (413, "too_large"));
+    let unannounced = [origin.signed(now(), &large), vec![("transfer-encoding", "chunked".to_owned())]].concat();
+    for answer in [origin.post_signed(&large), origin.call("POST", "/v1/sync", &unannounced, &large)] {
+        assert_eq!((answer.status, answer.code().as_str()), (413, "too_large"));
+    }
+    // One that fits is read without an announcement too.
+    let body = encode_request(&request(&[page(visitor(1), 1)]));
+    let chunked = [origin.signed(now(), &body), vec![("transfer-encoding", "chunked".to_owned())]].concat();
+    assert_eq!(origin.call("POST", "/v1/sync", &chunked, &body).status, 200);
     still_works(&place, &origin);
 }
 

@@ -182,10 +182,16 @@ impl Origin {
         for (name, value) in headers {
             head.extend([name.as_bytes(), b": ", value, b"\r\n"].concat());
         }
-        head.extend(format!("content-length: {}\r\n\r\n", body.len()).as_bytes());
+        let is_chunked = headers.iter().any(|(name, _)| *name == "transfer-encoding");
+        let length = if is_chunked { String::new() } else { format!("content-length: {}\r\n", body.len()) };
+        head.extend([length.as_bytes(), b"\r\n"].concat());
         stream.write_all(&head).ok()?;
         // An origin that refuses early does not read the rest.
-        drop(stream.write_all(body));
+        if is_chunked {
+            drop(stream.write_all(&[format!("{:x}\r\n", body.len()).as_bytes(), body, b"\r\n0\r\n\r\n"].concat()));
+        } else {
+            drop(stream.write_all(body));
+        }
         let mut bytes = Vec::new();
         drop(stream.read_to_end(&mut bytes));
         let end = bytes.windows(4).position(|w| w == b"\r\n\r\n")?;
