@@ -441,6 +441,23 @@ test("a_queue_that_says_nothing_is_not_waited_for", async (t) => {
   assert.ok(told.reduce((sum, pause) => sum + pause) > 14 * 86_400);
 });
 
+test("page_views_that_a_queue_never_answered_are_counted_as_lost_once_the_platform_has_ended_them", async (t) => {
+  t.mock.method(console, "log", () => {});
+  t.mock.timers.enable({ apis: ["Date"], now: Date.now() });
+  const { promise: silent, resolve } = Promise.withResolvers();
+  const { module, called } = answering([{ publish: [], pending: 0 }, { publish: [], pending: 0 }]);
+  const lost = state.lost - state.lostTold;
+  const [late, well] = [silent, Promise.resolve()].map((taken) => deliver({ FACTS: { send: () => taken } }, module, new Uint8Array(1), 3));
+  assert.equal(await well, true);
+  t.mock.timers.tick(29_999);
+  await sync(platform(), module, {});
+  t.mock.timers.tick(1);
+  await sync(platform(), module, {});
+  assert.deepEqual(called.map((call) => call.lost), [lost, 3]);
+  resolve();
+  assert.equal(await late, true);
+});
+
 test("facts_go_25_messages_a_sync_and_what_failed_is_tried_again_later", async () => {
   const { module, called } = answering([{ publish: [], pending: 2 }, null]);
   const told = [];
@@ -614,6 +631,31 @@ test("s3_05_an_object_stores_before_it_answers_and_grants_a_limit_of_one_once", 
   other[at] ^= 1;
   const second = await callObject(env, { hop: asking.hop, body: other });
   assert.ok(second.length < first.length, "nothing is granted");
+});
+
+test("s3_05_an_impression_counts_by_an_object_that_is_far_away_and_a_page_does_not_wait_for_it", async () => {
+  const module = new Module(glue, CONFIG, KEYS);
+  const value = (key) => STRICT[key] ?? null;
+  const get = async (keys) => (Array.isArray(keys) ? new Map(keys.map((key) => [key, value(key)])) : new TextEncoder().encode(value(keys)).buffer);
+  const sent = [];
+  const env = { CAUSEWAY_CONFIG: CONFIG, CAUSEWAY_KEYS: KEYS, PROFILES: { get }, FACTS: { send: async (batch) => sent.push(batch) }, ...persons(module) };
+  const { get: near } = env.PERSONS;
+  const far = (name) => ({ fetch: async (url, init) => (await new Promise((done) => setTimeout(done, 300)), near(name).fetch(url, init)) });
+  const call = (path, cookie = "") => {
+    const init = path === "/v1/decide" ? { method: "POST", body: '{"placements":[{"id":"top"}]}' } : {};
+    return worker.fetch(new Request(`http://localhost${path}`, { ...init, headers: { cookie } }), env, { waitUntil() {} });
+  };
+  const placed = await call("/v1/decide");
+  const [{ ad, impression_url }] = (await placed.json()).decisions;
+  assert.equal(ad.id, "red");
+  const cookie = placed.headers.getSetCookie().map((set) => set.split(";")[0]).join("; ");
+  env.PERSONS.get = far;
+  const before = sent.length;
+  assert.equal((await call(impression_url, cookie)).headers.get("content-type"), "image/gif");
+  assert.equal(sent.length, before + 1);
+  const began = performance.now();
+  assert.deepEqual((await (await call("/v1/decide")).json()).degraded, ["strict_unanswered"]);
+  assert.ok(performance.now() - began < 290);
 });
 
 test("s3_05_a_call_that_no_object_understands_stores_nothing", async () => {

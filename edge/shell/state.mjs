@@ -15,6 +15,21 @@ export const state = {
   notes: {},
 };
 
+/** Facts whose answer has left, on their way to the queue, and since when. */
+export const leaving = new Set();
+/** So long the platform lets them. */
+const LEAVE_MS = 30_000;
+
+/** Counts what a queue that says nothing has let go of: who waited for it was ended. To be called before losses are told. */
+export function countLeft(now) {
+  for (const one of leaving) {
+    if (now - one.began < LEAVE_MS) break;
+    leaving.delete(one);
+    state.lost += one.facts;
+    log("facts_lost", { facts: one.facts, lost_total: state.lost });
+  }
+}
+
 export function note(names) {
   for (const name of names) state.notes[name] = (state.notes[name] ?? 0) + 1;
 }

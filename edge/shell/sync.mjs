@@ -1,7 +1,7 @@
 // The edge's side of /v1/sync: facts from the queue to the origin, KV writes from the origin to the KV.
 
 import { Late, inTime } from "./deadline.mjs";
-import { log, state } from "./state.mjs";
+import { countLeft, log, state } from "./state.mjs";
 
 /** KV writes in flight at once; the platform allows six connections. */
 const WRITES = 6;
@@ -16,6 +16,7 @@ const [DEAD_FIRST_S, DEAD_FIRST] = [300, 12];
 
 /** One call of /v1/sync. Gives the origin's answer once everything in it is durable, but for the messages that are to be `kept`; or null. */
 export async function sync(env, module, { messages = [], applied = [], read = [], drain = 0 }) {
+  countLeft(Date.now());
   // Told from now on, unless this fails: another sync may be under way at the same time, and is not to tell it again.
   const [lost, dead] = [state.lost - state.lostTold, state.dead - state.deadTold];
   state.lostTold += lost;

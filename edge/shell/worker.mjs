@@ -9,7 +9,7 @@ import * as gather from "./gather.mjs";
 import { JSON_HEADERS, json } from "./json.mjs";
 import { Module } from "./module.mjs";
 import * as objects from "./person.mjs";
-import { log, note, state } from "./state.mjs";
+import { countLeft, log, note, state } from "./state.mjs";
 import { consumeFacts, drainOutbox, redrive, wake } from "./sync.mjs";
 import { tag } from "./tag.mjs";
 import * as units from "./units.mjs";
@@ -17,6 +17,8 @@ import { retry, tooMany, unserved } from "./unserved.mjs";
 
 /** The call of an object, for strict caps and for a limited offer one a request at most, may take this long. */
 const OBJECT_DEADLINE_MS = 100;
+/** Nobody waits for an impression's picture: an object that is far away counts it all the same. */
+const IMPRESSION_DEADLINE_MS = 2_000;
 /** The pause of a message that no module can be asked about: `delivery::RETRY_MOST_S`. */
 const RETRY_S = 300;
 
@@ -101,7 +103,7 @@ const REFUSED = { values: gather.NOTHING.values, fault: "" };
 
 /** Reads what the module asks for, or calls an object: two reads and two calls a request at most. */
 function find(step, until, request, env, ctx, module) {
-  if (step.hop !== undefined) return ask(env, step);
+  if (step.hop !== undefined) return ask(env, step, request.method === "GET" ? IMPRESSION_DEADLINE_MS : OBJECT_DEADLINE_MS);
   const ms = gather.left(until);
   const reading = step.read ? gather.read(ctx, env.PROFILES, step.read, ms, module.told.value_chars) : gather.NOTHING;
   if (step.limit === undefined) return reading;
@@ -151,15 +153,16 @@ function respond({ body, status, json: isJson, headers = [] }) {
 }
 
 /** An object's answer; no bytes when it fails, is late, or there are no objects. */
-function ask(env, step) {
+function ask(env, step, ms) {
   const calling = objects.callObject(env, step).catch((error) => {
     log("object_failed", { message: String(error?.message) });
     return gather.NOTHING.values;
   });
-  return within(OBJECT_DEADLINE_MS, calling, () => gather.NOTHING, (values) => ({ values, fault: "" }));
+  return within(ms, calling, () => gather.NOTHING, (values) => ({ values, fault: "" }));
 }
 
 function health(module, held) {
+  countLeft(Date.now());
   const { lost, dead, lastSync, catalogue, notes } = state;
   return json({
     build: module.told.build,
