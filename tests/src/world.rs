@@ -35,7 +35,8 @@ pub struct World {
     origin_pid: Mutex<OriginProcess>,
     networks: AtomicU32,
     _folder: TempDir,
-    data: PathBuf,
+    /// Where its configuration and store lie.
+    pub data: PathBuf,
 }
 
 #[derive(Debug)]

@@ -7,7 +7,8 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
-use causeway_tests::within;
+use causeway_tests::world::World;
+use causeway_tests::{eventually, within};
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process};
 use serde_json::Value;
 
@@ -84,6 +85,47 @@ fn ctrl_c_stops_both_and_leaves_nothing_running() {
         assert!(printed.contains(told[name].as_str().unwrap()), "{name}: {printed}");
     }
     assert!(printed.contains(&format!("{}/demo", edge.replace("127.0.0.1", "localhost"))), "{printed}");
+}
+
+/// The fenced blocks of a document in this language.
+fn blocks(document: &str, language: &str) -> Vec<String> {
+    let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(document)).unwrap();
+    let fence = format!("```{language}\n");
+    text.split(&fence).skip(1).map(|rest| rest.split("```").next().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn every_command_of_the_readme_does_what_it_is_there_for() {
+    let world = World::start();
+    let (browser, folder) = (world.browser(), format!("{}/", world.data.display()));
+    std::fs::write(world.data.join("ads.toml"), blocks("docs/TAG.md", "toml").remove(0)).unwrap();
+    let member = browser.view_as("123", &world.proof("demo", "123"))["visitor"].clone();
+    eventually("the login is known", || (world.lookup("demo", "123") == member).then_some(()));
+    let mut ran = Vec::new();
+    for line in blocks("README.md", "sh").iter().flat_map(|block| block.lines()) {
+        let command = line.split(" #").next().unwrap().trim();
+        if let Some(call) = command.strip_prefix("curl -s ") {
+            let path = call.split("http://localhost:8787").nth(1).unwrap();
+            let (path, body) = path.split_once(" -d ").unwrap_or((path, ""));
+            let method = if body.is_empty() { "GET" } else { "POST" };
+            let answer = browser.send(method, path, &[], body.trim_matches('\'').as_bytes());
+            assert!(answer.status < 300, "{command}: {answer:?}");
+            ran.push("curl");
+        } else if let Some(arguments) = command.strip_prefix("target/release/causeway ") {
+            let arguments = arguments.replace(".dev/", &folder);
+            let output = Command::new(std::env::var("CAUSEWAY_ORIGIN_BIN").unwrap())
+                .args(arguments.split(' '))
+                .output()
+                .unwrap();
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success() && !output.stdout.is_empty(), "{command}: {said}");
+            ran.push("causeway");
+        } else {
+            // This runs in the one, and the other is what the rest of this crate is started by.
+            assert!(matches!(command, "cargo xtask dev" | "cargo xtask test"), "{command}");
+        }
+    }
+    assert_eq!(["curl", "causeway"].map(|of| ran.iter().filter(|ran| **ran == of).count()), [4, 9]);
 }
 
 /// A command's group, which ends with the test whatever happens.
