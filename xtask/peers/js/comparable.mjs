@@ -2,9 +2,9 @@
 // body parsed, the snapshot read within a deadline, verified and walked, and the answer signs a cookie anew.
 //
 // With JSON_SNAPSHOT it reads the same person as a JavaScript programmer would have stored it, JSON of 10 KB, which the
-// platform parses. With IMPORT it imports its key in each request, as the examples of the platform's documents do. With
-// LIGHT it does the least that could still be called comparable: one signature is checked and none made, and the snapshot
-// is taken as it comes. Consent and bounds it knows in no form.
+// platform parses. With IMPORT it imports its key in each request, as the examples of the platform's documents do. With both
+// it is what one would write without a thought of speed. With LIGHT it does the least that could still be called comparable:
+// one signature is checked and none made, and the snapshot is taken as it comes. Consent and bounds it knows in no form.
 
 import { answer, encoder, imported, insertion, named, open, Reader, seal, uuid, within } from "./common.mjs";
 

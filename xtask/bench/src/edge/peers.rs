@@ -106,6 +106,10 @@ pub(crate) fn all(fixture: &Fixture, ads: bool, beside: &[(String, PathBuf)]) ->
         with("LIGHT", peer("js-light", comparable(), Says::Decision { cookie: IDENTITY }, true, fixture)),
         with("JSON_SNAPSHOT", peer("js-json", comparable(), Says::Decision { cookie: LEDGER }, true, fixture)),
         with("IMPORT", peer("js-import", comparable(), Says::Decision { cookie: LEDGER }, true, fixture)),
+        with(
+            "JSON_SNAPSHOT",
+            with("IMPORT", peer("js-plain", comparable(), Says::Decision { cookie: LEDGER }, true, fixture)),
+        ),
         peer("js", comparable(), Says::Decision { cookie: LEDGER }, true, fixture),
     ];
     for (name, bundle) in beside {
