@@ -12,6 +12,7 @@ use causeway_shared::filter::{self, Answers, Filter, History, Subject, Words};
 use causeway_shared::ids::{Millis, VisitorId};
 use causeway_shared::limits;
 use causeway_shared::profile::{Profile, Totals};
+use causeway_shared::segments::{SegmentId, State};
 use causeway_shared::time::{Day, Minute};
 use serde_json::{Value as Json, json};
 
@@ -53,6 +54,19 @@ fn field_22_a_purchase_sent_twice_counts_once_everywhere() {
     let expected = Totals { purchases: 1, revenue: 19_990_000, ..Totals::default() };
     assert_eq!(origin.profile("demo", visitor(1)).totals(), expected);
     assert_eq!(origin.view("demo", visitor(1)), expected);
+}
+
+#[test]
+fn field_22_a_purchase_counts_once_where_the_clock_ran_ahead_before_it_came_again() {
+    let mut origin = Origin::new();
+    let buy = purchase(visitor(1), 1, NOW, 19_990_000);
+    origin.send("demo", std::slice::from_ref(&buy));
+    origin.now = NOW + 60 * DAY_MS;
+    let segment = What::Segments { writes: vec![(SegmentId(7), State::Removed)] };
+    origin.admin("demo", &[fact(visitor(1), 2, origin.now, segment)]);
+    origin.now = NOW + 1;
+    assert_eq!(origin.send("demo", &[buy]).accepted, 0);
+    assert_eq!(origin.profile("demo", visitor(1)).totals().purchases, 1);
 }
 
 #[test]
