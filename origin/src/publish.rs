@@ -5,6 +5,7 @@
 //! write is acknowledged (invariant 5, DESIGN "Publishing").
 
 pub mod absent;
+mod ahead;
 mod sweep;
 pub mod value;
 
@@ -24,6 +25,7 @@ use crate::read;
 use crate::rhythm::Told;
 use crate::store::{PersonNo, StoreError, TenantNo, signed, unsigned, visitor_at};
 use crate::tenants::Tenants;
+pub use ahead::{is_ahead, set_back};
 pub(crate) use sweep::{await_person, await_with, swept};
 
 /// How long a consumer may take to acknowledge what it was handed, in milliseconds.
@@ -262,33 +264,6 @@ pub fn acknowledge(group: &Group<'_>, applied: &[u64]) -> Result<u64, StoreError
         settled += group.tx.prepare_cached(SETTLE)?.execute([signed(*entry), signed(group.now)])? as u64;
     }
     Ok(settled)
-}
-
-/// What is noted for later than anything ever waits was noted by a clock that was set back since: it is due now, and what was
-/// handed out is waited for once more, as nobody knows since when it is under way. Every row is looked at. An old version of
-/// a catalogue goes a day later; what waits for its tenant waits on.
-///
-/// # Errors
-/// [`StoreError::Sqlite`].
-pub fn set_back(
-    conn: &rusqlite::Connection,
-    now: Millis,
-    sibling_publish_ms: Millis,
-    kv_settled_ms: Millis,
-) -> Result<(), StoreError> {
-    const OUTBOX: &str = "UPDATE outbox SET due = iif(due > ?2 + ?4 + iif(kind = ?5, ?6, 0) AND due < ?7, ?1, due),
-            handed = iif(handed > ?1 + ?4, ?1, handed),
-            leased_until = iif(leased_until > ?3 + ?4, ?3, leased_until), late = iif(late > ?2 + ?4, ?2, late)
-        WHERE due > ?2 + ?4 + iif(kind = ?5, ?6, 0) AND due < ?7 OR handed > ?1 + ?4 OR leased_until > ?3 + ?4 OR late > ?2 + ?4";
-    const VERIFIED: &str = "UPDATE verifications SET due = min(due, ?1), leased_until = min(leased_until, ?1)
-        WHERE due > ?2 OR leased_until > ?2";
-    const PEOPLE: &str = "UPDATE people SET siblings_due = ?1 WHERE siblings_due > ?2";
-    let after = |wait: Millis| signed(now.saturating_add(wait));
-    let (step, kept) = (signed(STEP_MS), signed(limits::CATALOGUE_KEEP_MS));
-    conn.execute(OUTBOX, [signed(now), after(LATE_MS), after(LEASE_MS), step, CATALOGUE.into(), kept, absent::NEVER])?;
-    conn.execute(PEOPLE, [signed(now), after(sibling_publish_ms + STEP_MS)])?;
-    conn.execute(VERIFIED, [signed(now), after(kv_settled_ms + STEP_MS)])?;
-    Ok(())
 }
 
 /// A row that is due.

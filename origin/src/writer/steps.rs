@@ -150,8 +150,10 @@ impl Folding {
         if records.is_empty() && calls.is_empty() {
             return Ok(None);
         }
-        if self.latest > given.now.saturating_add(publish::STEP_MS) {
-            let Rules { sibling_publish_ms, kv_settled_ms, .. } = *self.rules;
+        let Rules { sibling_publish_ms, kv_settled_ms, .. } = *self.rules;
+        if self.latest > given.now.saturating_add(publish::STEP_MS)
+            || publish::is_ahead(&self.conn, given.now, sibling_publish_ms, kv_settled_ms)?
+        {
             publish::set_back(&self.conn, given.now, sibling_publish_ms, kv_settled_ms)?;
             self.latest = 0;
         }
@@ -215,8 +217,11 @@ mod tests {
     use crate::intake;
     use crate::read::{self, View};
     use crate::store;
-    use crate::testing::{NOW, Origin, page, visitor};
+    use crate::testing::{NOW, Origin, fact, page, visitor};
+    use causeway_shared::fact::{Scope, What};
+    use causeway_shared::segments::{SegmentId, State};
     use causeway_shared::wire::sync::SyncRequest;
+    use std::collections::{BTreeMap, BTreeSet};
     use std::path::Path;
 
     fn open(data: &Path, rules: &Arc<Rules>, most_waiting: usize) -> (Taking, Folding, Backlog) {
@@ -256,6 +261,32 @@ mod tests {
         drop((taking, folding));
         let (taking, folding, backlog) = open(folder.path(), &rules, 2);
         assert_eq!((backlog.facts(), folding.is_behind(), taking.is_due()), (0, false, false));
+    }
+
+    #[test]
+    fn what_another_connection_notes_by_a_clock_that_runs_ahead_is_handed_out_once_that_is_set_back() {
+        let segment = What::Segments { writes: vec![(SegmentId(7), State::Removed)] };
+        let erasure = What::Erasure { scope: Scope::Visitor, id: None, also: Vec::new() };
+        for what in [segment, erasure] {
+            let mut origin = Origin::new();
+            let logins = [1, 2].map(|v| origin.login(visitor(v), 1, NOW, "ann"));
+            origin.send("demo", &logins);
+            origin.settle(&mut BTreeMap::new());
+            let (data, now) = (origin.data().to_owned(), origin.now);
+            let ahead = now + 60 * 86_400_000;
+            let said = intake::Checked { tenant: origin.tenant("demo").no, fact: fact(visitor(1), 2, ahead, what) };
+            let rules = Arc::new(origin.rules);
+            let (_, mut folding, _) = open(&data, &rules, 10);
+            let drain = [Outbox { drain: 100, ..Outbox::default() }];
+            let given = |now| Given { now, random: [1; 32] };
+            folding.fold(given(now), &drain).unwrap();
+            let record = Arc::new(Record::of(vec![said]));
+            group::commit(&mut origin.conn, &rules, &origin.metrics, given(ahead), &[record], &[]).unwrap();
+            let done = folding.fold(given(now + 1_000), &drain).unwrap().unwrap();
+            let handed: BTreeSet<String> = done.handed[0].publish.iter().map(|write| write.key.clone()).collect();
+            let keys = [1, 2].map(|v| format!("v:demo:{}", visitor(v)));
+            assert!(keys.iter().all(|key| handed.contains(key)), "{handed:?}");
+        }
     }
 
     #[test]
