@@ -26,6 +26,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use causeway_shared::fact::Fact;
+use causeway_shared::ids::Millis;
 use causeway_shared::keys::Keys;
 use causeway_shared::wire::facts::{self, FactBatch};
 use causeway_shared::wire::sync::SyncRequest;
@@ -40,7 +41,7 @@ use crate::config::Config;
 use crate::group::Rules;
 use crate::intake::Incoming;
 use crate::jobs::runs;
-use crate::jobs::thread::Jobs;
+use crate::jobs::thread::{Jobs, VOUCHED_MS};
 use crate::metrics::Metrics;
 use crate::store::readers::Readers;
 use crate::tenants::Known;
@@ -143,6 +144,18 @@ impl App {
 
     fn writer(&self) -> Option<Writer> {
         self.writer.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The time of what ends all that was until then. A clock that runs ahead, which takes no sync, would have it end what
+    /// is yet to come, and no command undoes that. Before the first sync there is nothing to tell it by.
+    fn dated(&self) -> Result<Millis, ApiError> {
+        let (now, last) = (clock::now(), self.metrics.dated_ms.get());
+        if last > 0 && now > last.saturating_add(VOUCHED_MS) {
+            let message = "no sync vouches for the origin's date: see to its clock and to the edge, which syncs each \
+                minute, and say it again";
+            return Err(ApiError::unavailable("clock", message));
+        }
+        Ok(now)
     }
 
     /// Takes one fact of the admin side, durably.
@@ -273,3 +286,6 @@ pub async fn measure(app: &App) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

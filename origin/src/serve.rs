@@ -137,7 +137,7 @@ async fn tell_ages(app: Arc<App>) {
 }
 
 /// Opens the store, brings its schema up to date and starts the threads that write.
-async fn open(app: &Arc<App>) -> Result<[JoinHandle<()>; 4], ServeError> {
+pub(crate) async fn open(app: &Arc<App>) -> Result<[JoinHandle<()>; 4], ServeError> {
     let app = Arc::clone(app);
     let opened = tokio::task::spawn_blocking(move || {
         let config = &app.config;

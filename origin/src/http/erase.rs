@@ -17,7 +17,6 @@ use super::admin::{admit, admit_as, reason, tenant, which};
 use super::segments::{Answer, ById, Place, read_json};
 use super::{ApiError, App, random};
 use crate::audit::Said;
-use crate::clock;
 use crate::erase::{self, Whom};
 use crate::tenants::Known;
 use crate::tokens::Role;
@@ -67,8 +66,8 @@ async fn ask(State(app): State<Arc<App>>, request: Request) -> Answer {
     let said = Said::token(&token, reason(asked.reason.take())?);
     let scope = if asked.person { Scope::Person } else { Scope::Visitor };
     let whom = asked.whom(&tenant)?;
-    let (known, of) = (tenant.clone(), whom.clone());
-    let now = live.readers.read(move |view| erase::moment(view.conn, &known, &of, scope, clock::now())).await?;
+    let (known, of, now) = (tenant.clone(), whom.clone(), app.dated()?);
+    let now = live.readers.read(move |view| erase::moment(view.conn, &known, &of, scope, now)).await?;
     let fact = whom.fact(scope, now, random()?);
     let answer = json!({"receipt": fact.id.receipt(), "scope": scope.name()});
     match app.take_folded(&tenant, vec![fact], said).await {

@@ -102,7 +102,7 @@ async fn unlink(State(app): State<Arc<App>>, Place((a, b)): ByLookup, request: R
         let message = "the two visitors were not seen with the same id; look at `links` of each";
         return Err(ApiError::new(StatusCode::NOT_FOUND, "not_linked", message));
     }
-    let now = clock::now();
+    let now = app.dated()?;
     let mut facts = Vec::with_capacity(shared.len());
     for (id, last) in &shared {
         facts.push(links::cancellation(a, *id, *last, now, random()?));

@@ -28,7 +28,7 @@ const LOOK: Duration = Duration::from_secs(30);
 const BEHIND: i32 = 10;
 /// What goes by age begins by itself only on a date that is no more than so far beyond the last sync whose signed time was
 /// that of this clock, in milliseconds. A clock that jumps ahead takes no sync, and a day more or less harms nobody.
-const VOUCHED_MS: Millis = 24 * 3_600_000;
+pub(crate) const VOUCHED_MS: Millis = 24 * 3_600_000;
 /// How long while a command runs a job.
 pub const BUSY: Duration = Duration::from_secs(2);
 

@@ -1,0 +1,84 @@
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+
+use super::*;
+use crate::config::LogFormat;
+use crate::jobs::Every;
+use crate::testing::{Origin, visitor};
+use crate::tokens::{self, Role};
+use crate::{serve, store};
+
+/// What serves an origin's store.
+fn app(origin: &Origin) -> Arc<App> {
+    let config = Config {
+        listen: String::new(),
+        data: origin.data().to_owned(),
+        keys: origin.data().join("keys.json"),
+        sibling_publish_ms: 60_000,
+        kv_settled_ms: 120_000,
+        log: String::new(),
+        log_format: LogFormat::Text,
+        readers: 2,
+        most_unfolded: 1_000,
+        drain: Duration::from_secs(1),
+        jobs: Every::default(),
+        edge: origin.edge.clone(),
+    };
+    Arc::new(App::new(config, origin.keys.clone()))
+}
+
+/// The status, and the whole answer.
+async fn call(to: SocketAddr, method: &str, path: &str, token: &str, body: &'static str) -> (u16, String) {
+    let head = format!("{method} {path}?tenant=demo HTTP/1.1\r\nhost: a\r\nconnection: close\r\n");
+    let head = format!("{head}authorization: Bearer {token}\r\ncontent-length: {}\r\n\r\n", body.len());
+    let called = tokio::task::spawn_blocking(move || {
+        let mut stream = TcpStream::connect(to).unwrap();
+        stream.write_all((head + body).as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    });
+    let answer = called.await.unwrap();
+    (answer.split(' ').nth(1).unwrap().parse().unwrap(), answer)
+}
+
+#[tokio::test]
+async fn invariant_12_nothing_is_erased_or_cut_up_to_a_date_that_no_sync_vouches_for() {
+    let mut origin = Origin::new();
+    origin.now = clock::now();
+    let logins = [1, 2].map(|v| origin.login(visitor(v), 1, origin.now, "ann"));
+    origin.send("demo", &logins);
+    let token = |role| tokens::create(&origin.conn, role, "tests", origin.now).unwrap().1;
+    let app = app(&origin);
+    let threads = serve::open(&app).await.unwrap();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let to = listener.local_addr().unwrap();
+    let served = tokio::spawn(axum::serve(listener, router(Arc::clone(&app))).into_future());
+    let link = format!("/admin/v1/links/{}/{}", visitor(1), visitor(2));
+    let ann = r#"{"kind":"member","value":"ann"}"#;
+    let conn = store::open(origin.data()).unwrap();
+    let taken = || {
+        let taken = "SELECT (SELECT count(*) FROM erased_ids) + (SELECT count(*) FROM cancellations)";
+        conn.query_row(taken, [], |row| row.get::<_, i64>(0)).unwrap()
+    };
+    let calls = [
+        ("DELETE", &*link, token(Role::Operator), "", 200),
+        ("POST", "/admin/v1/erase", token(Role::Privacy), ann, 202),
+    ];
+    app.metrics.dated_ms.set(clock::now() - VOUCHED_MS - 60_000);
+    for (method, path, token, body, _) in &calls {
+        let (status, answer) = call(to, method, path, token, body).await;
+        assert!(status == 503 && answer.contains(r#""code":"clock""#), "{answer}");
+        assert_eq!(taken(), 0);
+    }
+    app.metrics.dated_ms.set(clock::now() - VOUCHED_MS + 60_000);
+    for ((method, path, token, body, expected), all) in calls.iter().zip(1..) {
+        let (status, answer) = call(to, method, path, token, body).await;
+        assert_eq!((status, taken()), (*expected, all), "{answer}");
+    }
+    served.abort();
+    app.drain();
+    tokio::task::spawn_blocking(move || threads.map(|thread| thread.join().unwrap())).await.unwrap();
+}
