@@ -359,7 +359,7 @@ pub fn replay(conn: &mut Connection, rules: &Rules, given: Given, in_log: u64) -
             }
         }
         tx.commit()?;
-        let record = Record { in_log, ..Record::said(unknown, Said::by("journal")) };
+        let record = Record { in_log, ..Record::said(unknown, Said::by(journal::BY)) };
         group::commit(conn, rules, &Metrics::default(), given, &[Arc::new(record)], &[])?;
     }
     put_open(conn, rules, given.now)?;
@@ -455,7 +455,12 @@ pub fn keep_unfolded(data: &Path) -> Result<(), StoreError> {
             let Ok((tenant, facts)) = facts::decode_each(&batch) else { continue };
             let admin = request.edge == crate::log::ADMIN;
             let erases = |fact: &Fact| matches!(fact.what, What::Erasure { .. }) && (admin || !fact.is_admins());
-            for fact in facts.into_iter().flatten().filter(erases) {
+            for mut fact in facts.into_iter().flatten().filter(erases) {
+                // With a hash beside its own an entry is still to reach whom it names.
+                match &mut fact.what {
+                    What::Erasure { id: Some(id), also, .. } if also.is_empty() => also.push(id.hash),
+                    _ => {}
+                }
                 let said = Said::of(said.as_ref(), admin);
                 asked.push(Asked { tenant: tenant.to_string(), receipt: fact.id, at: fact.received, said });
                 erased.push((tenant.to_string(), fact));

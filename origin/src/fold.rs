@@ -86,6 +86,8 @@ pub struct Erasing<'r> {
     pub fact: &'r Fact,
     /// The newest record of its group, or as the record says; 0 where the log holds nothing of it.
     pub log_seq: u64,
+    /// Whether the journal tells of it.
+    pub replayed: bool,
 }
 
 /// A fact at its place in the log: which record brought it.
@@ -224,11 +226,12 @@ fn find_erasures<'r>(
     let log_seq = records.iter().map(|record| record.as_ref().seq.max(record.as_ref().in_log)).max().unwrap_or(0);
     let mut seen = BTreeSet::new();
     for (record, new) in records.iter().zip(&mut folded.new) {
+        let replayed = record.as_ref().said.as_ref().is_some_and(|said| said.by == erase::journal::BY);
         for Checked { tenant, fact } in &record.as_ref().facts {
             if matches!(fact.what, What::Erasure { .. }) {
                 let known = erase::progress(group.tx, *tenant, fact.id)?.is_some();
                 *new += u64::from(!known && seen.insert((*tenant, fact.id)));
-                folded.erasing.push(Erasing { tenant: *tenant, fact, log_seq });
+                folded.erasing.push(Erasing { tenant: *tenant, fact, log_seq, replayed });
             }
         }
     }

@@ -17,6 +17,9 @@ use crate::store::{StoreError, signed, unsigned};
 /// File name of the journal in the data directory.
 pub const FILE: &str = "erasures.db";
 
+/// Who says what comes from it.
+pub const BY: &str = "journal";
+
 /// The open journal. One transaction of the store that erases writes here before it commits.
 #[derive(Debug)]
 pub struct Journal(Mutex<Connection>);
@@ -147,4 +150,10 @@ pub fn visitor(receipt: FactId, visitor: VisitorId, at: Millis) -> Fact {
 pub fn id(receipt: FactId, id: AlternateId, at: Millis) -> Fact {
     let what = What::Erasure { scope: Scope::Visitor, id: Some(id), also: Vec::new() };
     Fact { id: receipt, visitor: VisitorId::NOBODY, received: at, at, what }
+}
+
+/// Whether an entry says no more than that an id's history ended: whoever went with it has one of their own.
+#[must_use]
+pub fn is_end(fact: &Fact) -> bool {
+    matches!(&fact.what, What::Erasure { scope: Scope::Visitor, id: Some(_), also } if also.is_empty())
 }

@@ -322,6 +322,51 @@ fn field_23_a_store_of_before_the_erasure_learns_of_it_from_the_journal() {
 }
 
 #[test]
+fn field_23_a_restored_store_erases_nobody_whom_the_erasure_left() {
+    let mut origin = Origin::new();
+    let folder = tempfile::tempdir().unwrap();
+    let logins = [1, 2].map(|v| origin.login(visitor(v), 2, NOW, "ann"));
+    origin.send("demo", &[&[page(visitor(1), 1, NOW), page(visitor(2), 1, NOW)], &logins[..]].concat());
+    origin.conn.execute("VACUUM INTO ?1", [folder.path().join(crate::store::FILE).to_string_lossy()]).unwrap();
+    // The second was never hers, which only the store that is lost has heard.
+    let id = origin.member("demo", "ann");
+    origin.admin("demo", &[fact(visitor(2), 5, NOW + 1, What::Cancellation { id })]);
+    let erasure = of_member(&origin, "ann", NOW + 2);
+    origin.admin("demo", &[erasure]);
+    let gone = |origin: &Origin| [1, 2].map(|v| is_erased(&origin.conn, origin.tenant("demo").no, visitor(v)).unwrap());
+    assert_eq!(gone(&origin), [true, false]);
+    let mut old = Origin::within(folder);
+    old.rules.journal = std::mem::replace(&mut origin.rules.journal, old.rules.journal);
+    assert_eq!(old.replay(GIVEN).unwrap(), 2);
+    assert_eq!(gone(&old), [true, false]);
+    assert_eq!(old.profile("demo", visitor(2)).totals().pages, 1);
+    let no = old.tenant("demo").no;
+    assert!(id_erased(&old.conn, no, id.kind, [id.hash]).unwrap().is_some());
+    assert_eq!(old.replay(GIVEN).unwrap(), 0);
+}
+
+#[test]
+fn field_23_an_erasure_that_only_the_old_log_holds_reaches_whom_the_restored_store_has() {
+    let mut origin = Origin::new();
+    let folder = tempfile::tempdir().unwrap();
+    let logins = [1, 2].map(|v| origin.login(visitor(v), 2, NOW, "ann"));
+    origin.send("demo", &logins);
+    origin.conn.execute("VACUUM INTO ?1", [folder.path().join(crate::store::FILE).to_string_lossy()]).unwrap();
+    let erasure = of_member(&origin, "ann", NOW + 2);
+    let facts = vec![origin.batch("demo", &[erasure])];
+    let request = causeway_shared::wire::sync::SyncRequest { facts, ..Default::default() };
+    let incoming = crate::intake::read_admins(request, &origin.rules.tenants, NOW + 2);
+    crate::log::Log::open(origin.data(), 0).unwrap().append(&[incoming], 0).unwrap();
+    keep_unfolded(origin.data()).unwrap();
+    let mut old = Origin::within(folder);
+    old.rules.journal = std::mem::replace(&mut origin.rules.journal, old.rules.journal);
+    assert_eq!(old.replay(GIVEN).unwrap(), 1);
+    let no = old.tenant("demo").no;
+    assert_eq!([1, 2].map(|v| is_erased(&old.conn, no, visitor(v)).unwrap()), [true; 2]);
+    assert_eq!(old.replay(GIVEN).unwrap(), 0);
+}
+
+#[test]
 fn a_journal_that_cannot_be_read_is_no_empty_one() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join(journal::FILE);

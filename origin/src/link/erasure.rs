@@ -40,12 +40,17 @@ pub(super) fn apply(
     linked: &mut Linked,
 ) -> Result<Touched, StoreError> {
     let (mut touched, mut fresh) = (Touched::default(), BTreeSet::new());
-    for Erasing { tenant, fact, log_seq } in asked {
+    for Erasing { tenant, fact, log_seq, replayed } in asked {
         let by = By { at: fact.received, receipt: fact.id };
         if note(group, *tenant, by, *log_seq)? {
             fresh.insert((*tenant, by.receipt));
         }
-        for visitor in reached(group, *tenant, fact, linked, &mut touched)? {
+        let mut reached = reached(group, *tenant, fact, linked, &mut touched)?;
+        if *replayed && journal::is_end(fact) {
+            // A store that came back may lack why the erasure left some of them alone.
+            reached.clear();
+        }
+        for visitor in reached {
             let earlier = match erase::erased_by(group.tx, *tenant, visitor)? {
                 Some(earlier) => earlier,
                 None => going.entry((*tenant, visitor)).or_insert(by).receipt,
