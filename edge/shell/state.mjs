@@ -1,7 +1,7 @@
 // What this isolate counts. It is told in /healthz and in the log, and to the origin with the next sync.
 
 export const state = {
-  /** Facts that queue and origin both refused, and how many of them the origin was told of. */
+  /** Facts that queue and origin both refused, or that the queue never answered, and how many of them the origin was told of. */
   lost: 0,
   lostTold: 0,
   /** Queue messages given up on, and how many of them the origin was told of. */
@@ -15,18 +15,35 @@ export const state = {
   notes: {},
 };
 
-/** Facts whose answer has left, on their way to the queue, and since when. */
-export const leaving = new Set();
+/** Facts whose answer has left, on their way to the queue, and since when: the oldest first. */
+const leaving = new Set();
 /** So long the platform lets them. */
 const LEAVE_MS = 30_000;
 
-/** Counts what a queue that says nothing has let go of: who waited for it was ended. To be called before losses are told. */
+/** Facts set out; to be taken out again by `arrive` or `lose`. */
+export function leave(facts, now) {
+  countLeft(now);
+  const one = { facts, began: now };
+  leaving.add(one);
+  return one;
+}
+
+export function arrive(one) {
+  leaving.delete(one);
+}
+
+/** Counts facts as lost, once. */
+export function lose(one) {
+  if (!leaving.delete(one)) return;
+  state.lost += one.facts;
+  log("facts_lost", { facts: one.facts, lost_total: state.lost });
+}
+
+/** Counts what a queue that says nothing has let go of: the platform has ended who waited for it. */
 export function countLeft(now) {
   for (const one of leaving) {
     if (now - one.began < LEAVE_MS) break;
-    leaving.delete(one);
-    state.lost += one.facts;
-    log("facts_lost", { facts: one.facts, lost_total: state.lost });
+    lose(one);
   }
 }
 

@@ -1,4 +1,4 @@
-// Answers to requests that were not served: the module cannot be used, trapped, or gave the request's place to a newer one.
+// Answers to requests that were not served: the module cannot be used, trapped, gave the request's place to a newer one, or nobody took its facts.
 
 import { json } from "./json.mjs";
 

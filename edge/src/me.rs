@@ -150,7 +150,7 @@ fn whom<'c>(cookie: &IdentityCookie, claims: &'c Claims) -> Option<(VisitorId, O
     }
 }
 
-/// `DELETE /v1/me`: one erasure for the queue, acknowledged once it has it; the cookies go. It needs no permission, as it
+/// `DELETE /v1/me`: one erasure for the queue, acknowledged once it has it; its visitor's cookies go. It needs no permission, as it
 /// takes back all there was. With the proof of the visitor's own member it is the whole person's, and names the member:
 /// browsers whose logins are not known yet go too (invariants 12 and 14).
 pub(crate) fn erase(incoming: &Incoming<'_>) -> Outcome {
@@ -178,17 +178,18 @@ pub(crate) fn erase(incoming: &Incoming<'_>) -> Outcome {
     outcome
 }
 
-/// The cookies of who was here go. Where it was an earlier visitor of this browser, who is here now stays, and forgets that one.
+/// The cookies of who was here go. Where it was an earlier visitor of this browser, who is here now stays, and forgets that one;
+/// without permission nothing is set, and the next call tells of that one's withdrawal.
 fn parting(incoming: &Incoming<'_>, jar: &Jar, erased: VisitorId) -> Vec<(&'static str, String)> {
     let (request, site) = (incoming.request, &incoming.site);
-    let here = jar.identity.clone().filter(|cookie| cookie.visitor != erased);
-    match here.filter(|_| permission::standing(request, true, site).is_full()) {
-        None => cookies::expire(jar.secure).into(),
-        Some(mut cookie) => {
-            cookie.earlier.retain(|(_, visitor)| *visitor != erased);
-            cookies::write_identity(site, jar.secure, &cookie).into_iter().collect()
-        }
+    let Some(mut cookie) = jar.identity.clone().filter(|cookie| cookie.visitor != erased) else {
+        return cookies::expire(jar.secure).into();
+    };
+    if !permission::standing(request, true, site).is_full() {
+        return Vec::new();
     }
+    cookie.earlier.retain(|(_, visitor)| *visitor != erased);
+    cookies::write_identity(site, jar.secure, &cookie).into_iter().collect()
 }
 
 /// The answer for a visitor of ours.

@@ -35,8 +35,8 @@ pub(crate) fn of_call(request: Request<'_>, body: &ConsentBody<'_>, site: &Site)
     let gpc = request.gpc();
     // Sections that apply are believed only from where the string is from. Without any string they are a word nobody can read.
     let times = consent_cookies(request);
-    let has_string = times.iter().any(|[_, gpp, sid, _]| gpp.is_some() || sid.is_some());
-    let gpp_sid = body.gpp_sid.as_deref().filter(|_| body.gpp.is_some() || !has_string);
+    let cookies_speak = times.iter().any(|[_, gpp, sid, _]| gpp.is_some() || sid.is_some());
+    let gpp_sid = body.gpp_sid.as_deref().filter(|_| body.gpp.is_some() || !cookies_speak);
     let of_body = Signals { gpc, tcf: body.tcf.as_deref(), gpp: body.gpp.as_deref(), gpp_sid, us_privacy: None };
     let mut permission = match consent::permission(&of_body, &site.tenant) {
         said @ (Permission::Full | Permission::None(Refusal::Policy)) => said,

@@ -169,8 +169,9 @@ async function decide() {
     answer = await (await fetch(edge + "/v1/decide", { method: "POST", body, credentials, signal })).json();
   } catch {}
   clearTimeout(timer);
-  // `internal`, `overloaded`, `mint_limited`, `forgotten`: there is no visitor, of whom nothing was counted, and may be one yet.
-  const unserved = /^[fimo]/.test(answer?.reason);
+  // `internal`, `overloaded`, `mint_limited`, `forgotten`, `retry`: there is no visitor, of whom nothing was counted, and may be
+  // one yet; or nobody took that who was here withdraws.
+  const unserved = /^[fimor]/.test(answer?.reason);
   const heard = known && answer?.decisions && !unserved;
   if (heard) {
     met = answer.consent;

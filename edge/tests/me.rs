@@ -71,6 +71,10 @@ fn s1_shared_device_who_erases_an_earlier_visitor_of_the_browser_leaves_who_is_t
     browser.prove("bert");
     let bert = browser.visit();
     browser.prove("ann");
+    browser.gpc = "1";
+    let refusing = browser.send("DELETE", "/v1/me", "");
+    assert!(refusing.head.headers.iter().all(|(name, _)| *name != "set-cookie"), "bert's is there to be withdrawn");
+    browser.gpc = "";
     let outcome = browser.send("DELETE", "/v1/me", "");
     assert_eq!((outcome.head.status, facts(&outcome)[0].visitor), (202, ann));
     browser.keep(&outcome);

@@ -88,6 +88,8 @@ pub struct Metrics {
     pub dead: Counter,
     /// Age of the oldest fact in the last sync with facts, in milliseconds.
     pub queue_age_ms: Gauge,
+    /// When it was, milliseconds since the epoch.
+    pub queue_aged_ms: Gauge,
     /// When the last sync was committed, milliseconds since the epoch.
     pub last_sync_ms: Gauge,
     /// The time at which a sync's signed time agreed last with this clock, milliseconds since the epoch; 0 before the first.
@@ -168,11 +170,11 @@ impl Metrics {
         self.outbox_oldest_ms.set(oldest.unwrap_or(0));
     }
 
-    /// Says in the log what waits for longer than anything should: it is to be called once a minute. A sync of longer ago said
-    /// how old its facts were before.
+    /// Says in the log what waits for longer than anything should: it is to be called once a minute. How old facts were longer
+    /// ago was said then.
     pub fn tell_ages(&self, now: Millis) {
         let queue_ms = self.queue_age_ms.get();
-        if queue_ms > LATE_FACTS_MS && now < self.last_sync_ms.get().saturating_add(MINUTE_MS) {
+        if queue_ms > LATE_FACTS_MS && now < self.queue_aged_ms.get().saturating_add(MINUTE_MS) {
             tracing::warn!(queue_age_s = queue_ms / 1_000, "facts come late out of the queue");
         }
         let outbox_ms =
@@ -397,13 +399,14 @@ mod tests {
     fn the_log_says_what_waits_for_too_long() {
         let metrics = Metrics::default();
         let told = |now| logged(|| metrics.tell_ages(now));
-        metrics.last_sync_ms.set(1_000_000);
+        metrics.queue_aged_ms.set(1_000_000);
         metrics.queue_age_ms.set(60_000);
         metrics.set_outbox(3, Some(1_000_000));
         assert_eq!(told(1_059_999), "");
         metrics.queue_age_ms.set(61_000);
         assert!(told(1_059_999).contains("queue_age_s=61"));
-        assert_eq!(told(1_120_000), "", "of longer than a minute ago");
+        metrics.last_sync_ms.set(1_060_000);
+        assert_eq!(told(1_060_000), "", "the last with facts was over a minute ago");
         assert!(told(1_120_001).contains("outbox_age_s=120 depth=3"));
         metrics.set_outbox(0, None);
         assert_eq!(told(1_120_001), "");

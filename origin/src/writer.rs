@@ -219,6 +219,7 @@ impl Told {
         // What the admin side says comes through no queue.
         if let Some(oldest) = call.facts.iter().map(|c| c.fact.received).min().filter(|_| !call.admin) {
             metrics.queue_age_ms.set(call.taken.saturating_sub(oldest));
+            metrics.queue_aged_ms.set(call.taken);
         }
         Self { refused: call.rejected.iter().map(|r| r.code.clone()).collect(), lost: call.lost, dead: call.dead }
     }

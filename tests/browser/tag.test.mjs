@@ -639,7 +639,7 @@ describe("events_reach_the_origin", () => {
 
   test("they_wait_until_the_edge_has_served_and_it_is_asked_again", async () => {
     const early = () => { window.causeway = [(causeway) => causeway.track("purchase", { value_micros: 7 }, 8)]; };
-    const unserved = ["overloaded", "mint_limited", "forgotten"].map((reason) => (route) =>
+    const unserved = ["overloaded", "mint_limited", "forgotten", "retry"].map((reason) => (route) =>
       route.fulfill({ body: JSON.stringify({ visitor: null, decisions: [], consent: "full", reason }), contentType: "application/json" }));
     const answers = [(route) => route.abort(), ...unserved];
     let [gone, reached] = [true, false];
@@ -651,7 +651,7 @@ describe("events_reach_the_origin", () => {
     const page = await open("", { clock: true, init: [early], decide });
     await decided(page, 1);
     await page.clock.runFor(1_000_000);
-    await decided(page, 5);
+    await decided(page, 6);
     const calls = (await decides(page)).length;
     assert.ok(calls < 12, `${calls} calls: each after twice as long`);
     assert.deepEqual(await asked(page, "/v1/events"), [], "nobody is known whose they are");

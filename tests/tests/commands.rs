@@ -110,6 +110,7 @@ fn every_command_of_the_readme_does_what_it_is_there_for() {
             let method = if body.is_empty() { "GET" } else { "POST" };
             let answer = browser.send(method, path, &[], body.trim_matches('\'').as_bytes());
             assert!(answer.status < 300, "{command}: {answer:?}");
+            assert!(!path.ends_with("/events") || answer.json()["accepted"] == 1, "{command}: {answer:?}");
             ran.push("curl");
         } else if let Some(arguments) = command.strip_prefix("target/release/causeway ") {
             let arguments = arguments.replace(".dev/", &folder);

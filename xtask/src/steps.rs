@@ -182,11 +182,8 @@ mod tests {
     use super::*;
     use crate::stop::Stop;
 
-    /// Where nobody listens: to everybody who asks a registry there, the network is gone.
-    fn nowhere() -> String {
-        let listener = std::net::TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).unwrap();
-        format!("http://{}/", listener.local_addr().unwrap())
-    }
+    /// Where nobody listens: to everybody who asks a registry there, the network is gone. Port 1 is given to no program.
+    const NOWHERE: &str = "http://127.0.0.1:1/";
 
     #[test]
     fn without_a_network_each_that_downloads_fails_in_one_line() {
@@ -197,21 +194,20 @@ mod tests {
         put("Cargo.toml", crates);
         put("src/lib.rs", "");
         put("package.json", r#"{ "name": "x", "version": "1.0.0", "dependencies": { "esbuild": "0.28.0" } }"#);
-        let registry = nowhere();
-        let sparse = format!("source.nowhere.registry='sparse+{registry}'");
+        let sparse = format!("source.nowhere.registry='sparse+{NOWHERE}'");
         let mut npm = Command::new("npm");
         npm.args(["install", "--loglevel=error"])
-            .env("npm_config_registry", &registry)
+            .env("npm_config_registry", NOWHERE)
             .env("npm_config_fetch_retries", "0");
         let mut cargo = Command::new(env!("CARGO"));
         cargo.args(["fetch", "--config", "source.crates-io.replace-with='nowhere'", "--config", &sparse]);
         cargo.env("CARGO_NET_RETRY", "0").env_remove("CARGO_NET_OFFLINE");
         let mut rustup = Command::new("rustup");
-        rustup.args(["toolchain", "install", "1.95.0"]).env("RUSTUP_DIST_SERVER", registry.trim_end_matches('/'));
+        rustup.args(["toolchain", "install", "1.95.0"]).env("RUSTUP_DIST_SERVER", NOWHERE.trim_end_matches('/'));
         // Each without what it has downloaded before.
         let homes = ["npm_config_cache", "CARGO_HOME", "RUSTUP_HOME"];
         for (mut command, home) in [npm, cargo, rustup].into_iter().zip(homes) {
-            command.current_dir(&folder).env(home, folder.join(home));
+            command.current_dir(&folder).env(home, folder.join(home)).env("NO_PROXY", "127.0.0.1");
             let program = command.get_program().to_string_lossy().rsplit('/').next().unwrap().to_owned();
             let told = run("installing", &mut command, &Stop::default()).unwrap_err().to_string();
             let begins =

@@ -25,7 +25,7 @@ pub struct SyncRequest {
     pub applied: Vec<u64>,
     /// Outbox entries wanted; 0 from every caller but the publish consumer.
     pub drain: u16,
-    /// Facts this edge lost since its last sync (queue and origin both refused them).
+    /// Facts this edge lost since its last sync (queue and origin both refused them, or the queue never answered).
     pub lost: u64,
     /// Queue messages that this edge gave up on since its last sync (they are in the dead-letter queue).
     pub dead: u64,

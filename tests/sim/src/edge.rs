@@ -311,9 +311,9 @@ pub fn delivered_directly(world: &mut World, waiting: Option<Box<Waiting>>, take
     if !taken {
         outcome.head.headers.clear();
         if call.asked.kind == Kind::Decide {
-            // As the shell answers a page whatever happens.
+            // As the shell answers what was not served.
             outcome.body =
-                format!(r#"{{"visitor":null,"decisions":[],"kv_reads":{},"reason":"retry"}}"#, call.reads).into();
+                br#"{"visitor":null,"decisions":[],"kv_reads":0,"consent":"none","reason":"retry"}"#.to_vec();
         } else {
             outcome.head.status = 503;
         }

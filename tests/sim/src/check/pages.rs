@@ -39,7 +39,8 @@ pub fn answered(call: &Call, status: u16, body: &[u8]) -> Vec<String> {
     let answer: Value = serde_json::from_slice(body).unwrap_or_default();
     let reads = answer["kv_reads"].as_u64();
     let placed = answer["decisions"].as_array().is_some();
-    let fits = status == 200 && placed && reads == Some(u64::from(call.reads));
+    let read = if answer["reason"] == "retry" { 0 } else { call.reads };
+    let fits = status == 200 && placed && reads == Some(u64::from(read));
     if fits { Vec::new() } else { vec![format!("after {} reads: {status} {answer}", call.reads)] }
 }
 
