@@ -136,7 +136,7 @@ fn late_elsewhere(bare: &Bare) {
     let sealed = token::seal(&bare.keys.tenants["demo"].cookie, &tenant(), &token).unwrap();
     let pixel = format!("/v1/i/{sealed}");
     bare.standin.held().reads = Reads::Late(Duration::from_secs(1));
-    let attributes = json!([{ "type": "attributes", "values": { "late": 1 } }]);
+    let attributes = json!([{ "type": "attributes", "set": { "late": 1 } }]);
     let calls: [&dyn Fn() -> Answer; 3] =
         [&|| browser.send("GET", "/v1/me", &[], b""), &|| browser.events(&attributes), &|| {
             browser.send("GET", &pixel, &[], b"")
