@@ -87,6 +87,23 @@ fn ctrl_c_stops_both_and_leaves_nothing_running() {
     assert!(printed.contains(&format!("{}/demo", edge.replace("127.0.0.1", "localhost"))), "{printed}");
 }
 
+#[test]
+fn a_second_run_installs_and_builds_nothing_anew() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let made = || {
+        let binary = std::env::var("CAUSEWAY_ORIGIN_BIN").unwrap();
+        let build = std::env::var("CAUSEWAY_EDGE_BUILD").unwrap();
+        let build = ["engine_bg.wasm", "engine.js", "causeway.mjs", "stamp"].map(|name| Path::new(&build).join(name));
+        let installed = [".tools/.crates.toml", "node_modules/.causeway-lock.json"].map(|name| root.join(name));
+        let files = build.into_iter().chain(installed).chain([binary.into()]);
+        files.map(|file| std::fs::metadata(file).unwrap().modified().unwrap()).collect::<Vec<_>>()
+    };
+    let before = made();
+    let output = Command::new(std::env::var("CAUSEWAY_XTASK").unwrap()).arg("build").output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(made(), before);
+}
+
 /// The fenced blocks of a document in this language.
 fn blocks(document: &str, language: &str) -> Vec<String> {
     let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(document)).unwrap();

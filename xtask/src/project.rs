@@ -77,9 +77,17 @@ impl Project {
     }
 }
 
-/// The cargo that started us: cargo sets `CARGO` for what it runs.
+/// The cargo that started us: cargo sets `CARGO` for what it runs. What else it says of the package that it runs is not passed
+/// on: `ring` looks at it, and would be built anew, with all that stands on it, for whoever calls cargo in another way.
 fn cargo() -> Command {
-    Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    let is_of_package = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
+    for (name, _) in std::env::vars_os() {
+        if name.to_str().is_some_and(is_of_package) {
+            command.env_remove(name);
+        }
+    }
+    command
 }
 
 /// Reads the two lines that every package begins with; no TOML parser, so that this crate builds in seconds.
