@@ -29,6 +29,9 @@ export function within(ms, promise, late, made = (value) => value, failed = late
   });
 }
 
+/** So long the platform lets what goes on behind an answer. */
+export const BEHIND_MS = 30_000;
+
 /** What took longer than it may. */
 export class Late extends Error {}
 

@@ -1,6 +1,6 @@
 // Gathering: what of a request crosses into the module.
 
-import { within } from "./deadline.mjs";
+import { BEHIND_MS, within } from "./deadline.mjs";
 import { note } from "./state.mjs";
 
 const EMPTY = new Uint8Array(0);
@@ -67,7 +67,6 @@ export function seed() {
 
 /** So many late reads go on, for as long as the platform lets them: each may bring 4 MB, and an isolate has 128. */
 const LINGERING = 8;
-const LINGERS_MS = 30_000;
 /** When they began to. */
 let lingering = [];
 
@@ -91,7 +90,7 @@ export function read(ctx, kv, keys, ms, limit) {
   }
   const late = () => {
     const now = Date.now();
-    lingering = lingering.filter((began) => now < began + LINGERS_MS);
+    lingering = lingering.filter((began) => now < began + BEHIND_MS);
     if (lingering.length < LINGERING) {
       lingering.push(now);
       ctx.waitUntil(reading.catch(() => {}));

@@ -1,5 +1,7 @@
 // What this isolate counts. It is told in /healthz and in the log, and to the origin with the next sync.
 
+import { BEHIND_MS } from "./deadline.mjs";
+
 export const state = {
   /** Facts that queue and origin both refused, or that the queue never answered, and how many of them the origin was told of. */
   lost: 0,
@@ -17,8 +19,6 @@ export const state = {
 
 /** Facts whose answer has left, on their way to the queue, and since when: the oldest first. */
 const leaving = new Set();
-/** So long the platform lets them. */
-const LEAVE_MS = 30_000;
 
 /** Facts set out; to be taken out again by `arrive` or `lose`. */
 export function leave(facts, now) {
@@ -42,7 +42,7 @@ export function lose(one) {
 /** Counts what a queue that says nothing has let go of: the platform has ended who waited for it. */
 export function countLeft(now) {
   for (const one of leaving) {
-    if (now - one.began < LEAVE_MS) break;
+    if (now - one.began < BEHIND_MS) break;
     lose(one);
   }
 }

@@ -38,24 +38,17 @@ pub(crate) fn of_call(request: Request<'_>, body: &ConsentBody<'_>, site: &Site)
     let cookies_speak = times.iter().any(|[_, gpp, sid, _]| gpp.is_some() || sid.is_some());
     let gpp_sid = body.gpp_sid.as_deref().filter(|_| body.gpp.is_some() || !cookies_speak);
     let of_body = Signals { gpc, tcf: body.tcf.as_deref(), gpp: body.gpp.as_deref(), gpp_sid, us_privacy: None };
-    let mut permission = match consent::permission(&of_body, &site.tenant) {
-        said @ (Permission::Full | Permission::None(Refusal::Policy)) => said,
-        refused @ Permission::None(_) => return refused,
-    };
+    let mut permission = consent::permission(&of_body, &site.tenant);
     for (time, [tcf, gpp, sid, us_privacy]) in times.into_iter().enumerate() {
         if time > 0 && [tcf, gpp, sid, us_privacy].iter().all(Option::is_none) {
             break;
         }
         if time == TIMES || request.cookies_are_too_long() {
-            return Permission::None(Refusal::Undecodable);
+            return permission.with(Permission::None(Refusal::Undecodable));
         }
         let sid = sid.map(consent::section_ids);
         let signals = Signals { gpc, tcf, gpp, gpp_sid: sid.as_deref(), us_privacy };
-        match consent::permission(&signals, &site.tenant) {
-            Permission::Full => permission = Permission::Full,
-            Permission::None(Refusal::Policy) => {}
-            refused @ Permission::None(_) => return refused,
-        }
+        permission = permission.with(consent::permission(&signals, &site.tenant));
     }
     permission
 }

@@ -15,6 +15,17 @@ fn shown(browser: &mut Browser) -> (Option<VisitorId>, bool) {
     (body["visitor"].as_str().map(|visitor| visitor.parse().unwrap()), body["view"].is_object())
 }
 
+/// A browser of two members' visitors, whose cookie is the second's, with the proof of the first.
+fn shared() -> (Browser, VisitorId, VisitorId) {
+    let mut browser = Browser::new("allow");
+    let [ann, bert] = ["ann", "bert"].map(|member| {
+        browser.prove(member);
+        browser.visit()
+    });
+    browser.prove("ann");
+    (browser, ann, bert)
+}
+
 #[test]
 fn s1_shared_device_a_member_sees_its_own_visitor_of_the_browser_or_nobody_s() {
     let mut browser = Browser::new("allow");
@@ -48,12 +59,7 @@ fn s1_shared_device_whose_tag_was_lost_the_snapshot_tells() {
 
 #[test]
 fn an_earlier_visitor_who_is_gone_takes_no_cookie_of_who_is_there_along() {
-    let mut browser = Browser::new("allow");
-    browser.prove("ann");
-    let ann = browser.visit();
-    browser.prove("bert");
-    browser.visit();
-    browser.prove("ann");
+    let (mut browser, ann, _) = shared();
     browser.now += 600_000;
     let asked = browser.begin("GET", "/v1/me", "");
     let gone = wire::kv::encode_stored(&kv::snapshot_key(&"demo".parse().unwrap(), ann), &Stored::Tombstone).unwrap();
@@ -65,12 +71,7 @@ fn an_earlier_visitor_who_is_gone_takes_no_cookie_of_who_is_there_along() {
 
 #[test]
 fn s1_shared_device_who_erases_an_earlier_visitor_of_the_browser_leaves_who_is_there() {
-    let mut browser = Browser::new("allow");
-    browser.prove("ann");
-    let ann = browser.visit();
-    browser.prove("bert");
-    let bert = browser.visit();
-    browser.prove("ann");
+    let (mut browser, ann, bert) = shared();
     browser.gpc = "1";
     let refusing = browser.send("DELETE", "/v1/me", "");
     assert!(refusing.head.headers.iter().all(|(name, _)| *name != "set-cookie"), "bert's is there to be withdrawn");

@@ -41,7 +41,7 @@ use crate::config::Config;
 use crate::group::Rules;
 use crate::intake::Incoming;
 use crate::jobs::runs;
-use crate::jobs::thread::{Jobs, VOUCHED_MS};
+use crate::jobs::thread::Jobs;
 use crate::metrics::Metrics;
 use crate::store::readers::Readers;
 use crate::tenants::Known;
@@ -149,8 +149,8 @@ impl App {
     /// The time of what ends all that was until then. A clock that runs ahead, which takes no sync, would have it end what
     /// is yet to come, and no command undoes that. Before the first sync there is nothing to tell it by.
     fn dated(&self) -> Result<Millis, ApiError> {
-        let (now, last) = (clock::now(), self.metrics.dated_ms.get());
-        if last > 0 && now > last.saturating_add(VOUCHED_MS) {
+        let now = clock::now();
+        if self.metrics.vouches(now) == Some(false) {
             let message = "no sync vouches for the origin's date: see to its clock and to the edge, which syncs each \
                 minute, and say it again";
             return Err(ApiError::unavailable("clock", message));

@@ -155,6 +155,10 @@ pub const REASONS: [&str; 14] = [
     "other",
 ];
 
+/// What goes by age begins by itself, and what ends a history is taken over HTTP, only on a date that is no more than so far
+/// beyond the last sync whose signed time was that of this clock, in milliseconds. A clock that jumps ahead takes no sync, and
+/// a day more or less harms nobody.
+pub(crate) const VOUCHED_MS: Millis = 24 * 3_600_000;
 /// What the alerts of docs/DEPLOY.md call late: a fact in the queue, and a KV key that is due.
 const LATE_FACTS_MS: u64 = 60_000;
 const LATE_KEYS_MS: u64 = 120_000;
@@ -168,6 +172,12 @@ impl Metrics {
     pub fn set_outbox(&self, depth: u64, oldest: Option<Millis>) {
         self.outbox_depth.set(depth);
         self.outbox_oldest_ms.set(oldest.unwrap_or(0));
+    }
+
+    /// Whether a sync vouches for a date; `None` before the first.
+    pub fn vouches(&self, now: Millis) -> Option<bool> {
+        let last = self.dated_ms.get();
+        (last > 0).then(|| now <= last.saturating_add(VOUCHED_MS))
     }
 
     /// Says in the log what waits for longer than anything should: it is to be called once a minute. How old facts were longer

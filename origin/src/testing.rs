@@ -279,6 +279,12 @@ impl Origin {
         crate::erase::replay(&mut self.conn, &self.rules, given, in_log)
     }
 
+    /// Copies the store into a folder, as a backup does.
+    pub(crate) fn copy_to(&self, folder: &std::path::Path) {
+        let file = folder.join(crate::store::FILE);
+        self.conn.execute("VACUUM INTO ?1", [file.to_string_lossy()]).unwrap();
+    }
+
     /// A proven login of a visitor as a member of `demo`.
     pub(crate) fn login(&self, visitor: VisitorId, n: u32, received: Millis, member: &str) -> Fact {
         alias(visitor, n, received, self.member("demo", member))

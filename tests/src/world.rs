@@ -24,6 +24,17 @@ fn entries(folder: &Path) -> impl Iterator<Item = PathBuf> + use<> {
     std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path())
 }
 
+/// What `xtask dev` says in its ready file, once both sides answer.
+///
+/// # Panics
+/// When they do not within three minutes: it gives the origin one, and the edge one.
+pub fn told(dev: &mut Process, ready: &Path) -> Value {
+    within(Duration::from_secs(180), "the world answers", || {
+        assert_eq!(dev.ended(), None, "`xtask dev` ended before it was ready");
+        serde_json::from_slice(&std::fs::read(ready).ok()?).ok()
+    })
+}
+
 /// A running world. Dropped, it is stopped and its folder removed.
 #[derive(Debug)]
 pub struct World {
@@ -68,10 +79,7 @@ impl World {
             .spawn()
             .expect("xtask starts");
         let mut dev = Process::new(dev, Signal::INT);
-        let told: Value = within(Duration::from_secs(180), "the world answers", || {
-            assert_eq!(dev.ended(), None, "`xtask dev` ended before it was ready");
-            serde_json::from_slice(&std::fs::read(&ready).ok()?).ok()
-        });
+        let told = told(&mut dev, &ready);
         let text = |name: &str| told[name].as_str().unwrap().to_owned();
         let pid = i32::try_from(told["pids"]["origin"].as_i64().unwrap()).unwrap();
         Self {

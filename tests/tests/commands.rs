@@ -1,16 +1,15 @@
 //! The project's own commands as somebody at a terminal meets them.
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "tests end at the first thing that is not so")]
 
-use std::io::Read as _;
+use std::fs::File;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-use causeway_tests::world::World;
-use causeway_tests::{eventually, within};
+use causeway_tests::world::{self, World};
+use causeway_tests::{Process, eventually, within};
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process};
-use serde_json::Value;
 
 /// `cargo xtask dev` on these ports, 0 for a free one, and a folder of its own.
 fn dev(data: &Path, [edge, origin]: [u16; 2]) -> Command {
@@ -57,27 +56,25 @@ fn a_missing_compiler_is_one_line_before_anything_is_built() {
 #[test]
 fn ctrl_c_stops_both_and_leaves_nothing_running() {
     let folder = tempfile::tempdir().unwrap();
-    let ready = folder.path().join("ready.json");
+    let [ready, stdout, stderr] = ["ready.json", "stdout", "stderr"].map(|name| folder.path().join(name));
     let mut command = dev(&folder.path().join("data"), [0, 0]);
-    command.arg("--ready-file").arg(&ready).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.arg("--ready-file").arg(&ready);
+    command.stdout(File::create(&stdout).unwrap()).stderr(File::create(&stderr).unwrap());
     // A terminal sends its signal to all of the group in front.
     std::os::unix::process::CommandExt::process_group(&mut command, 0);
-    let mut running = Terminal(command.spawn().unwrap());
-    let told: Value = within(Duration::from_secs(180), "the world answers", || {
-        assert_eq!(running.0.try_wait().unwrap(), None, "`xtask dev` ended before it was ready");
-        serde_json::from_slice(&std::fs::read(&ready).ok()?).ok()
-    });
+    let child = command.spawn().unwrap();
+    let group = Pid::from_child(&child);
+    let mut running = Process::new(child, Signal::INT);
+    let told = world::told(&mut running, &ready);
     let [edge, origin] = ["edge_url", "origin_url"].map(|name| told[name].as_str().unwrap().to_owned());
     let pids = ["edge", "origin"].map(|name| Pid::from_raw(told["pids"][name].as_i64().unwrap().try_into().unwrap()));
     let lives = |pid: Option<Pid>| test_kill_process(pid.unwrap()).is_ok();
     let answers = |url: &str| TcpStream::connect(url.trim_start_matches("http://")).is_ok();
     assert!(pids.into_iter().all(lives) && answers(&edge) && answers(&origin));
 
-    kill_process_group(Pid::from_child(&running.0), Signal::INT).unwrap();
-    let status = within(Duration::from_secs(60), "it ends", || running.0.try_wait().unwrap());
-    let (mut printed, mut said) = (String::new(), String::new());
-    running.0.stdout.take().unwrap().read_to_string(&mut printed).unwrap();
-    running.0.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    kill_process_group(group, Signal::INT).unwrap();
+    let status = within(Duration::from_secs(60), "it ends", || running.ended());
+    let [printed, said] = [stdout, stderr].map(|file| std::fs::read_to_string(file).unwrap());
     assert_eq!((status.code(), said.lines().last()), (Some(0), Some("stopped")), "{said}");
     assert!(!pids.into_iter().any(lives) && !answers(&edge) && !answers(&origin) && !ready.exists());
     // What it printed is what the ready file said.
@@ -144,16 +141,4 @@ fn every_command_of_the_readme_does_what_it_is_there_for() {
         }
     }
     assert_eq!(["curl", "causeway"].map(|of| ran.iter().filter(|ran| **ran == of).count()), [4, 9]);
-}
-
-/// A command's group, which ends with the test whatever happens.
-struct Terminal(Child);
-
-impl Drop for Terminal {
-    fn drop(&mut self) {
-        if let Ok(None) = self.0.try_wait() {
-            let _ = kill_process_group(Pid::from_child(&self.0), Signal::TERM);
-            let _ = self.0.wait();
-        }
-    }
 }

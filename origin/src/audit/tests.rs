@@ -300,7 +300,7 @@ fn field_23_a_store_of_before_an_erasure_learns_who_asked_for_it() {
     origin.send("demo", &(1..=3).map(|v| page(visitor(v), 1, NOW)).collect::<Vec<_>>());
     say(&mut origin, why("before"), pair(2, 3, 2, NOW));
     let folder = tempfile::tempdir().unwrap();
-    origin.conn.execute("VACUUM INTO ?1", [folder.path().join(store::FILE).to_string_lossy()]).unwrap();
+    origin.copy_to(folder.path());
     say(&mut origin, why("request 1"), vec![erasure(1, NOW + 1)]);
     origin.send("demo", &[erasure(2, NOW + 2)]);
     let whole = told(&trail(&origin));

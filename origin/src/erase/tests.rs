@@ -296,7 +296,7 @@ fn field_23_a_store_of_before_the_erasure_learns_of_it_from_the_journal() {
     let folder = tempfile::tempdir().unwrap();
     let [first, second] = [1, 2].map(|v| origin.login(visitor(v), 2, NOW, "ann"));
     origin.send("demo", &[page(visitor(1), 1, NOW), page(visitor(2), 1, NOW), first]);
-    origin.conn.execute("VACUUM INTO ?1", [folder.path().join(crate::store::FILE).to_string_lossy()]).unwrap();
+    origin.copy_to(folder.path());
     origin.send("demo", &[second, of_visitor(1, Scope::Person, NOW)]);
     assert_eq!(origin.erasures(), 3, "two visitors and the member");
     assert_eq!(origin.replay(GIVEN).unwrap(), 0);
@@ -327,7 +327,7 @@ fn field_23_a_restored_store_erases_nobody_whom_the_erasure_left() {
     let folder = tempfile::tempdir().unwrap();
     let logins = [1, 2].map(|v| origin.login(visitor(v), 2, NOW, "ann"));
     origin.send("demo", &[&[page(visitor(1), 1, NOW), page(visitor(2), 1, NOW)], &logins[..]].concat());
-    origin.conn.execute("VACUUM INTO ?1", [folder.path().join(crate::store::FILE).to_string_lossy()]).unwrap();
+    origin.copy_to(folder.path());
     // The second was never hers, which only the store that is lost has heard.
     let id = origin.member("demo", "ann");
     origin.admin("demo", &[fact(visitor(2), 5, NOW + 1, What::Cancellation { id })]);
@@ -351,7 +351,7 @@ fn field_23_an_erasure_that_only_the_old_log_holds_reaches_whom_the_restored_sto
     let folder = tempfile::tempdir().unwrap();
     let logins = [1, 2].map(|v| origin.login(visitor(v), 2, NOW, "ann"));
     origin.send("demo", &logins);
-    origin.conn.execute("VACUUM INTO ?1", [folder.path().join(crate::store::FILE).to_string_lossy()]).unwrap();
+    origin.copy_to(folder.path());
     let erasure = of_member(&origin, "ann", NOW + 2);
     let facts = vec![origin.batch("demo", &[erasure])];
     let request = causeway_shared::wire::sync::SyncRequest { facts, ..Default::default() };

@@ -6,6 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use super::*;
 use crate::config::LogFormat;
 use crate::jobs::Every;
+use crate::metrics::VOUCHED_MS;
 use crate::testing::{Origin, visitor};
 use crate::tokens::{self, Role};
 use crate::{serve, store};

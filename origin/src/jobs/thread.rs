@@ -26,9 +26,6 @@ use crate::train;
 const LOOK: Duration = Duration::from_secs(30);
 /// How far the thread stands behind all others, in steps of Unix's nice.
 const BEHIND: i32 = 10;
-/// What goes by age begins by itself only on a date that is no more than so far beyond the last sync whose signed time was
-/// that of this clock, in milliseconds. A clock that jumps ahead takes no sync, and a day more or less harms nobody.
-pub(crate) const VOUCHED_MS: Millis = 24 * 3_600_000;
 /// How long while a command runs a job.
 pub const BUSY: Duration = Duration::from_secs(2);
 
@@ -163,18 +160,17 @@ impl Thread {
 
     /// Whether a sync vouches for the date. Said once, where one came before and none does any longer.
     fn is_vouched(&mut self, now: Millis) -> bool {
-        let last = self.metrics.dated_ms.get();
-        let is_vouched = now <= last.saturating_add(VOUCHED_MS);
-        let held = !is_vouched && last > 0;
+        let vouched = self.metrics.vouches(now);
+        let held = vouched == Some(false);
         if held && !self.held {
             tracing::warn!(
                 now,
-                last,
+                last = self.metrics.dated_ms.get(),
                 "no sync vouches for the clock's date: trim and retention wait, unless given by hand"
             );
         }
         self.held = held;
-        is_vouched
+        vouched == Some(true)
     }
 
     fn timers(&self, is_vouched: bool) -> Result<Vec<Timer>, StoreError> {

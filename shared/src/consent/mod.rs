@@ -88,6 +88,16 @@ impl Permission {
         self == Self::Full
     }
 
+    /// What two words permit together: a refusal stands, the first of two, and a yes stands over silence.
+    #[must_use]
+    pub fn with(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::None(Refusal::Policy), said) | (said, Self::None(Refusal::Policy)) => said,
+            (refused @ Self::None(_), _) | (_, refused @ Self::None(_)) => refused,
+            (Self::Full, Self::Full) => Self::Full,
+        }
+    }
+
     /// `full`, or the refusal's code.
     #[must_use]
     pub fn code(self) -> &'static str {

@@ -1,6 +1,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use super::*;
+use crate::metrics::VOUCHED_MS;
 use crate::testing::Origin;
 
 /// A thread of jobs over an origin's store; nothing runs until it is made to look.
