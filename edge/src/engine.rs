@@ -165,7 +165,7 @@ impl Call {
         match self {
             Self::Decide(_) | Self::Me(_) => true,
             Self::Events(call) => call.has_impressions(),
-            Self::Pixel(call) => call.is_of_catalogue(),
+            Self::Pixel(call) => call.wants_catalogue(),
         }
     }
 }

@@ -34,9 +34,10 @@ pub(crate) struct PixelCall {
 }
 
 impl PixelCall {
-    /// Whether it is of an ad of the catalogue; the house ad is none.
-    pub(crate) fn is_of_catalogue(&self) -> bool {
-        self.token.entity.ad != 0
+    /// Whether the catalogue is needed, for the landing address of its ad; the house ad is in none. An impression counts as its
+    /// token says.
+    pub(crate) fn wants_catalogue(&self) -> bool {
+        self.verb == Verb::CLICK && self.token.entity.ad != 0
     }
 }
 
@@ -68,16 +69,15 @@ fn call(incoming: &Incoming<'_>, token: AdToken, verb: Verb, late: Option<&'stat
     Routed::Alone(Box::new(incoming.visit(&Jar::default(), Vec::new(), Call::Pixel(call))))
 }
 
-/// Answers once the catalogue is at hand. The impression of an ad under strict caps counts when its visitor's object says
-/// so, which is asked first.
+/// Answers once what it needs is at hand. The impression of an ad that was placed under strict caps counts when its visitor's
+/// object says so, which is asked first.
 pub(crate) fn settle(visit: Box<Visit>) -> Alone {
     let Call::Pixel(call) = &visit.call else { return Alone::Answer(Box::new(Outcome::empty(500))) };
     if call.verb == Verb::CLICK {
         return Alone::Answer(Box::new(led(&visit, call)));
     }
     // What nobody saw has no caps: it could not have been placed.
-    let strict = call.token.visitor != VisitorId::NOBODY
-        && (call.token.strict || visit.catalogue.is_strict(call.token.entity.ad));
+    let strict = call.token.strict && call.token.visitor != VisitorId::NOBODY;
     let is_late = call.token.placed.saturating_add(limits::SERVE_WINDOW_MS + 60_000) < visit.now;
     if strict && call.counts && !is_late {
         let hop = strict::confirm(&visit.site, call.token.visitor, call.token.insertion);
@@ -108,7 +108,7 @@ pub(crate) fn finish(visit: Box<Visit>, answer: &[u8]) -> Outcome {
 }
 
 fn led(visit: &Visit, call: &PixelCall) -> Outcome {
-    if call.is_of_catalogue() && !visit.catalogue.is_there() && !call.again {
+    if call.wants_catalogue() && !visit.catalogue.is_there() && !call.again {
         return gone();
     }
     // One on an ad that the catalogue does not have any more ends with the publisher, and counts.

@@ -159,6 +159,15 @@ impl Condition {
         }
     }
 
+    /// The values of its list; 0 where it has none.
+    fn values(&self) -> usize {
+        match &self.test {
+            Test::Numbers(all) => all.len(),
+            Test::Texts(all) => all.len(),
+            _ => 0,
+        }
+    }
+
     fn with_counts(self, place: &impl Fn(u32) -> u32) -> Self {
         match self.field {
             Field::Count(at) => Self { field: Field::Count(place(at)), ..self },

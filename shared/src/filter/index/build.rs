@@ -12,6 +12,9 @@ use crate::order;
 
 /// Conjunctions of one filter; one of more is evaluated by itself.
 const CONJUNCTIONS: usize = 16;
+/// Values in all conjunctions of a filter that has several: one of more is evaluated by itself. A list beside an `$or` stands in
+/// each, and a catalogue of such filters would take more memory than an isolate has.
+const VALUES: usize = 1_024;
 
 pub(super) fn build(filters: &[Option<Filter>]) -> Index {
     let asked: BTreeSet<&CountQuestion> = order::all(filters.iter().flatten().flat_map(|filter| &filter.counts));
@@ -49,7 +52,8 @@ fn conjunctions(node: &Node) -> Option<Vec<Conjunction<'_>>> {
             all
         }
     };
-    (all.len() <= CONJUNCTIONS).then_some(all)
+    let values = || all.iter().flatten().map(|condition| condition.values()).sum::<usize>();
+    (all.len() == 1 || all.len() <= CONJUNCTIONS && values() <= VALUES).then_some(all)
 }
 
 fn joined<'a>(mut all: Vec<Conjunction<'a>>, node: &'a Node) -> Option<Vec<Conjunction<'a>>> {
@@ -162,4 +166,31 @@ impl<'a> Builder<'a> {
 /// Whether a subject may have several values there.
 fn has_several(field: Field) -> bool {
     matches!(field, Field::Segments | Field::Keywords | Field::Attribute(_, Kind::Strings))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A list of so many numbers, beside so many alternatives.
+    fn filter(values: i64, alternatives: i64) -> Filter {
+        let leaf = |field, test| Node::Leaf(Condition { field, negated: false, test });
+        let any = (0..alternatives).map(|n| leaf(Field::Devices, Test::AtLeast(n))).collect();
+        let list =
+            leaf(Field::Attribute(crate::attributes::Token(1), Kind::Integer), Test::Numbers((0..values).collect()));
+        Filter { root: Node::Group(Join::All, vec![list, Node::Group(Join::Any, any)]), counts: Vec::new() }
+    }
+
+    #[test]
+    fn a_long_list_beside_alternatives_is_not_held_once_for_each() {
+        let held = |values, alternatives| {
+            let index = build(&[Some(filter(values, alternatives))]);
+            let of = |number| index.numbers.find(|(_, key)| key.cmp(&number)).len();
+            ((0..values).map(of).sum::<usize>(), index.whole.len())
+        };
+        assert_eq!(held(250, 1), (250, 0));
+        assert_eq!(held(64, 16), (1_024, 0));
+        assert_eq!(held(65, 16), (0, 1));
+        assert_eq!(held(5_000, 1), (5_000, 0), "once it may be of any length");
+    }
 }
