@@ -49,8 +49,7 @@ pub struct Options {
     pub most: u64,
     /// How long the model may be used, in milliseconds.
     pub life_ms: Millis,
-    /// The verbs that are conversions; none stands for all but impressions and clicks. Purchases within a day after a
-    /// click are conversions too.
+    /// The verbs that are conversions, beside purchases within a day after a click, which alone are paid for.
     pub conversions: Vec<Verb>,
 }
 

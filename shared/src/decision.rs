@@ -30,9 +30,8 @@ use crate::time::Minute;
 use crate::view::Counted;
 
 pub use fate::{Fate, NoAd};
-pub(crate) use worth::PRICE_MICROS;
-pub use worth::Scores;
 use worth::Worth;
+pub use worth::{CTR_PPB, CVR_PPB, PRICE_MICROS, Scores};
 
 /// In front of whom ads are placed.
 #[derive(Debug, Clone, Default)]

@@ -152,7 +152,9 @@ fn choose(
     }
     let (chosen, now) = (drawn.len() as u32, (place.given)()?.now);
     let shares = tested.map(|tested| results::shares(place.conn, send.tenant, tested, now)).transpose()?;
-    let codes: Vec<u8> = tested.map(|tested| tested.arms.iter().map(|arm| arm.code).collect()).unwrap_or_default();
+    // As the shares are: a file may list its arms in any order.
+    let mut codes: Vec<u8> = tested.map(|tested| tested.arms.iter().map(|arm| arm.code).collect()).unwrap_or_default();
+    codes.sort_unstable();
     let mut arms = Deal::new(quotas(&shares.unwrap_or_default(), chosen)).map(|arm| codes.get(arm).copied());
     // What a run that was cut had written of them.
     for from in (0..send.terms.count).step_by(10_000) {
@@ -327,7 +329,7 @@ impl Sending<'_> {
         };
         let facts: Vec<Checked> = looked.iter().filter_map(|one| self.exposure(send, one, now)).collect();
         let records: Vec<Arc<Record>> =
-            if facts.is_empty() { Vec::new() } else { vec![Arc::new(Record::said(facts, Said::by("job:send")))] };
+            if facts.is_empty() { Vec::new() } else { vec![Arc::new(Record::bulk(facts, Said::by("job:send")))] };
         group::commit_with(place.conn, place.rules, place.metrics, given, |_| Ok(records), &[], note)?;
         (send.next, send.sums) = (next, sums);
         Ok(())

@@ -90,7 +90,7 @@ pub(super) struct Train {
     /// The tenant; with one configured it need not be said.
     #[arg(long)]
     tenant: Option<String>,
-    /// Verbs that are conversions, by name; all but impression and click when none is said.
+    /// Verbs that are conversions beside purchases, by name.
     #[arg(long, value_name = "VERB")]
     conversion: Vec<String>,
     /// Say how good it would be and keep nothing.

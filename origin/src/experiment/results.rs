@@ -170,12 +170,14 @@ impl Read {
             let hours = self.arms.get(&i64::from(arm)).into_iter().flatten().filter(|(hour, _)| **hour >= since);
             hours.map(|(_, sums)| unsigned(sums.exposed)).sum::<u64>()
         };
+        // Once shares were changed, who is exposed in an arm without one was dealt to it before, and sees it again.
+        let arms = experiment.arms.iter().filter(|arm| arm.share > 0 || since == HourStamp(0));
         let group = |arm: &causeway_shared::experiment::Arm| (exposed(arm.code), arm.share);
         if !experiment.selection {
-            return statistics::sample_ratio(&experiment.arms.iter().map(group).collect::<Vec<_>>());
+            return statistics::sample_ratio(&arms.map(group).collect::<Vec<_>>());
         }
         let together = |control: bool| {
-            let arms = experiment.arms.iter().filter(|arm| arm.control == control).map(group);
+            let arms = arms.clone().filter(|arm| arm.control == control).map(group);
             arms.fold((0, 0), |sum, (people, share)| (sum.0 + people, sum.1 + share))
         };
         statistics::sample_ratio(&[together(true), together(false)])
@@ -210,7 +212,7 @@ impl Read {
 #[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
-    use crate::testing::{NOW, Origin, exposure, visitor};
+    use crate::testing::{NOW, Origin, exposure, visitor, withdrawal};
 
     const HOUR: Millis = 3_600_000;
 
@@ -253,6 +255,13 @@ mod tests {
         apply(&mut origin, [0, 10_000]);
         origin.now = NOW + 12 * HOUR;
         expose(&mut origin, 340..400, 2);
+        assert_eq!(mismatch(&origin), Value::Null);
+        // Nor anybody dealt to it before: with the first browser withdrawn, the person's first time in it is that of another.
+        let logins = [0, 500].map(|n| origin.login(visitor(n), 9, origin.now, "ann"));
+        origin.send("demo", &logins);
+        expose(&mut origin, 500..501, 1);
+        let withdrawn = withdrawal(visitor(0), origin.now);
+        origin.send("demo", &[withdrawn]);
         assert_eq!(mismatch(&origin), Value::Null);
     }
 }

@@ -1,6 +1,7 @@
 //! One part of a model: learned from the earlier examples, rounded to integers, and measured on the later ones by the
 //! integers alone.
 
+use causeway_shared::decision::{CTR_PPB, CVR_PPB, PRICE_MICROS};
 use causeway_shared::model::{FRACTION, INTERCEPT, Model, Part, Scorer, WEIGHT};
 use causeway_shared::time::Minute;
 use serde::Serialize;
@@ -19,6 +20,8 @@ const LEARNED: usize = 100;
 const MEASURED: usize = 25;
 /// How often it goes through all examples.
 const ROUNDS: usize = 2;
+/// So many examples what is decided by without a model is taken for.
+const ASSUMED: f64 = 100.0;
 const RATES: Rates = Rates { alpha: 0.05, beta: 1.0, l1: 1.0, l2: 2.0 };
 
 /// Which of the three.
@@ -41,7 +44,7 @@ pub enum Verdict {
     Trained,
     /// It is not: the base rate stands in its place.
     NotBetter,
-    /// There are too few examples to say: the base rate stands in its place.
+    /// There are too few examples to say: what is decided by without a model stands in its place, mended by those there are.
     TooFew,
 }
 
@@ -95,7 +98,9 @@ pub(super) fn train(kind: Kind, examples: &Examples, numbers: Vec<u32>, bits: u8
     let positives = split.learn.iter().filter(positive).count();
     let held_out_positives = split.held_out.iter().filter(positive).count();
     let mean = mean(split.learn.iter().map(|number| target(*number)));
-    let base = if kind == Kind::Price { mean } else { (mean / (1.0 - mean)).ln() };
+    let few =
+        Part { intercept: fixed(expected(kind, mean, split.learn.len()), INTERCEPT), scale: SCALE, ..Part::default() };
+    let base = if kind == Kind::Price { mean } else { logit(mean) };
     let mut report = PartReport {
         part: kind,
         outcome: Verdict::TooFew,
@@ -111,11 +116,11 @@ pub(super) fn train(kind: Kind, examples: &Examples, numbers: Vec<u32>, bits: u8
         weights: 0,
     };
     let spread = |squares: f64| if kind == Kind::Price { fixed(squares / 2.0, WEIGHT) } else { 0 };
-    let alone = Part { intercept: intercept(base), scale: SCALE, ..Part::default() };
+    let alone = Part { intercept: fixed(base, INTERCEPT), scale: SCALE, ..Part::default() };
     let of_base = spread(self::mean(split.learn.iter().map(|number| (target(*number) - base).powi(2))));
     let others = split.learn.len() - positives;
     if positives < LEARNED || held_out_positives < MEASURED || (kind != Kind::Price && others < LEARNED) {
-        return Trained { part: alone, spread: of_base, report };
+        return Trained { part: few, spread: if mean.is_nan() { 0 } else { of_base }, report };
     }
     let learner = learn(kind, examples, &split.learn, base, bits);
     let squares = self::mean(residuals(&learner, examples, &split.learn, &target));
@@ -257,9 +262,23 @@ fn rounded(learner: &Ftrl) -> Vec<i16> {
     learner.weights().map(|weight| (weight * f64::from(1 << SCALE)).round().clamp(-most, most) as i16).collect()
 }
 
-/// Of nothing the least there is: what was never seen is not expected.
-fn intercept(base: f64) -> i32 {
-    if base.is_nan() { -INTERCEPT } else { fixed(base, INTERCEPT) }
+/// What is expected, as an intercept says it, where there are too few examples to tell by them alone: what is decided by without
+/// a model counts as [`ASSUMED`] of them. A campaign that pays for what nobody had yet would else be worth nothing, never be
+/// shown, and nobody ever have it.
+fn expected(kind: Kind, mean: f64, examples: usize) -> f64 {
+    let without = match kind {
+        Kind::Click => f64::from(CTR_PPB) / 1e9,
+        Kind::Conversion => f64::from(CVR_PPB) / 1e9,
+        Kind::Price => (PRICE_MICROS as f64).ln(),
+    };
+    let seen = examples as f64;
+    let sum = if examples == 0 { 0.0 } else { mean * seen };
+    let both = (sum + without * ASSUMED) / (seen + ASSUMED);
+    if kind == Kind::Price { both } else { logit(both) }
+}
+
+fn logit(rate: f64) -> f64 {
+    (rate / (1.0 - rate)).ln()
 }
 
 fn fixed(value: f64, most: i32) -> i32 {

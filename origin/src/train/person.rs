@@ -68,8 +68,7 @@ pub(super) struct Walk {
 }
 
 impl Walk {
-    /// Adds the person's examples. Conversions are actions with one of `verbs`, or of any verb but the two that are
-    /// always there where none is named, and purchases within a day after a click.
+    /// Adds the person's examples. Conversions are purchases within a day after a click, and actions with one of `verbs`.
     pub(super) fn walk(&mut self, mut person: Person, verbs: &[Verb], to: &mut Shard) {
         if person.minted.len() > 1 {
             once(&mut person.actions);
@@ -110,12 +109,9 @@ impl Walk {
 
     fn find_outcomes(&mut self, person: &Person, verbs: &[Verb]) {
         self.outcomes.clear();
-        let is_conversion = |verb| {
-            if verbs.is_empty() { verb > Verb::CLICK } else { verbs.contains(&verb) }
-        };
         let mut clicks = Vec::new();
         for action in &person.actions {
-            let (click, conversion) = (action.verb == Verb::CLICK, is_conversion(action.verb));
+            let (click, conversion) = (action.verb == Verb::CLICK, verbs.contains(&action.verb));
             if click || conversion {
                 let came = &mut self.outcomes.entry(insertion(action)).or_default().came;
                 came.clicked |= click;

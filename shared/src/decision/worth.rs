@@ -11,11 +11,12 @@ use crate::time::Minute;
 
 use super::Person;
 
-/// What is expected without a model: one click in a thousand impressions, one conversion in a hundred clicks, and ten of
-/// the currency spent in each.
-const CTR_PPB: u32 = 1_000_000;
-const CVR_PPB: u32 = 10_000_000;
-pub(crate) const PRICE_MICROS: Micros = 10_000_000;
+/// Without a model one click is expected in a thousand impressions (in thousand millionths).
+pub const CTR_PPB: u32 = 1_000_000;
+/// Without a model one conversion is expected in a hundred clicks (in thousand millionths).
+pub const CVR_PPB: u32 = 10_000_000;
+/// Without a model ten of the currency are expected to be spent in a conversion.
+pub const PRICE_MICROS: Micros = 10_000_000;
 
 /// A model made ready for the ads of one catalogue. Made once, when either is loaded.
 #[derive(Debug, Clone)]

@@ -96,6 +96,20 @@ fn s4_07_nobody_is_exposed_by_a_send_after_its_experiment_is_over() {
 }
 
 #[test]
+fn s4_07_each_arm_gets_its_share_whatever_their_order_in_the_file() {
+    let mut world = World::of_bonn(1_000);
+    let arms = r#"[{"id":"none","code":3,"share":2000,"control":true},{"id":"a","code":1,"share":3000},
+        {"id":"b","code":2,"share":5000}]"#;
+    let put = "UPDATE catalogues SET experiments = json_set(experiments, '$[0].arm', json(?1))";
+    world.origin.conn.execute(put, [arms]).unwrap();
+    world.start("may", &terms(100, Some("e-1"))).unwrap();
+    let send = world.tell("may");
+    let drawn = world.drawn(&send);
+    let of_arm = |code| drawn.iter().filter(|(_, arm, _)| *arm == Some(code)).count();
+    assert_eq!([1, 2, 3].map(of_arm), [30, 50, 20]);
+}
+
+#[test]
 fn s4_07_a_send_tells_exactly_so_many_once_each_in_arms_that_its_experiment_counts() {
     let mut world = World::of_bonn(3_000);
     world.start("may", &terms(1_000, Some("e-1"))).unwrap();
