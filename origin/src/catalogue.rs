@@ -447,16 +447,29 @@ pub(crate) fn to_publish(
     if outdated(conn, tenant)?.iter().any(leaves) { Ok(None) } else { kept(conn, tenant, Some(version)) }
 }
 
-/// What the pointer says, if it may be written: the KV acknowledged the value of what it points to.
+/// What the pointer is to say; `None` without a catalogue.
+///
+/// # Errors
+/// [`StoreError`].
+pub(crate) fn pointer_to_be(
+    conn: &Connection,
+    tenant: TenantNo,
+    published: Version,
+) -> Result<Option<Pointer>, StoreError> {
+    let current = kept(conn, tenant, None)?;
+    Ok(current.map(|current| Pointer { published, version: current.version, digest: current.digest() }))
+}
+
+/// The same, if it may be written: the KV acknowledged the value of what it points to.
 ///
 /// # Errors
 /// [`StoreError`].
 pub(crate) fn pointer(conn: &Connection, tenant: TenantNo, published: Version) -> Result<Option<Pointer>, StoreError> {
     const READ: &str = "SELECT EXISTS (SELECT 1 FROM catalogues
         WHERE tenant = ?1 AND version = ?2 AND published IS NOT NULL)";
-    let Some(current) = kept(conn, tenant, None)? else { return Ok(None) };
-    let there: bool = conn.prepare_cached(READ)?.query_row((tenant.0, current.version), |row| row.get(0))?;
-    Ok(there.then(|| Pointer { published, version: current.version, digest: current.digest() }))
+    let Some(pointer) = pointer_to_be(conn, tenant, published)? else { return Ok(None) };
+    let there: bool = conn.prepare_cached(READ)?.query_row((tenant.0, pointer.version), |row| row.get(0))?;
+    Ok(there.then_some(pointer))
 }
 
 /// Notes that a version's value, or its deletion, was handed out under an outbox entry.

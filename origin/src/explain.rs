@@ -5,15 +5,16 @@ use std::collections::BTreeMap;
 
 use causeway_edge::{Engine, Outcome};
 use causeway_shared::config::{EdgeConfig, NoSignal};
-
 use causeway_shared::cookie::{self, IDENTITY};
 use causeway_shared::identity::IdentityCookie;
 use causeway_shared::ids::{AltHash, KindCode, Millis, VisitorId};
 use causeway_shared::keys::Keys;
+use causeway_shared::wire::catalogue as forms;
 use causeway_shared::{kv, wire};
 use rusqlite::Connection;
 use serde_json::{Value, json};
 
+use crate::catalogue;
 use crate::publish::Subject;
 use crate::publish::value::{self, ValueError};
 use crate::store::Counters;
@@ -31,6 +32,10 @@ pub struct Ask {
     pub visitor: VisitorId,
     /// The body of the call, as a page would send it; `explain` and `page_view` are set here.
     pub body: Value,
+    /// From where, as the platform would say: country and region, a space between them; empty where it does not know.
+    pub place: String,
+    /// The browser's `User-Agent`.
+    pub agent: String,
     /// When.
     pub now: Millis,
 }
@@ -76,7 +81,9 @@ pub fn explain(
     if let Some(fields) = body.as_object_mut() {
         fields.extend([("explain".to_owned(), Value::from(true)), ("page_view".to_owned(), Value::from(false))]);
     }
-    let head = format!("POST\nhttps://{host}/v1/decide\n{}\n\n\n\nMozilla/5.0\n{EXPLAIN}\n", cookie(tenant, ask));
+    // Lines of their own.
+    let [place, agent] = [&ask.place, &ask.agent].map(|text| text.replace(char::is_control, " "));
+    let head = format!("POST {place}\nhttps://{host}/v1/decide\n{}\n\n\n\n{agent}\n{EXPLAIN}\n", cookie(tenant, ask));
     let mut outcome = engine.begin(&head, body.to_string().as_bytes(), ask.now, &[0; 32]);
     for _ in 0..READS {
         outcome = match outcome.head.turn {
@@ -117,10 +124,13 @@ fn cookie(tenant: &Known, Ask { visitor, now, .. }: &Ask) -> String {
 fn read(conn: &Connection, tenant: &Known, key: &str, ask: &Ask) -> Result<String, ExplainError> {
     let Some(subject) = subject(tenant, key) else { return Ok(String::new()) };
     let version = Counters::load(conn)?.version();
+    if subject == Subject::Pointer {
+        // Also before the KV has what it points to.
+        let pointer = catalogue::pointer_to_be(conn, tenant.no, version)?;
+        return Ok(pointer.map(|pointer| forms::encode_pointer(key, &pointer)).unwrap_or_default());
+    }
     match value::build(conn, tenant, subject, version, ask.now) {
         Ok((_, value)) => Ok(value.unwrap_or_default()),
-        // There is no catalogue, or none that is in the KV.
-        Err(ValueError::NotYet) => Ok(String::new()),
         Err(error) => Err(ExplainError::Value(key.to_owned(), error)),
     }
 }
@@ -185,14 +195,18 @@ fn outcomes(answer: &Value) -> BTreeMap<(String, String), Value> {
 #[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
-    use crate::catalogue;
     use crate::testing::{NOW, Origin, exposure, fact, visitor};
     use causeway_shared::actions::{Entity, Verb, ViewType};
     use causeway_shared::fact::What;
     use causeway_shared::ids::InsertionId;
 
     fn asked(origin: &Origin, visitor: VisitorId, body: Value) -> Result<Value, ExplainError> {
-        let ask = Ask { visitor, body, now: NOW + 3_600_000 };
+        asked_from(origin, visitor, body, "")
+    }
+
+    fn asked_from(origin: &Origin, visitor: VisitorId, body: Value, place: &str) -> Result<Value, ExplainError> {
+        let (place, agent) = (place.to_owned(), "Mozilla/5.0".to_owned());
+        let ask = Ask { visitor, body, place, agent, now: NOW + 3_600_000 };
         explain(&origin.conn, &origin.edge, &origin.keys, origin.tenant("demo"), &ask)
     }
 
@@ -237,6 +251,28 @@ mod tests {
         assert_eq!(told[0], json!({ "placement": "-", "ad": "catalogue", "live": "c-9", "offline": "c-1" }));
         assert_eq!(told[1], json!({ "placement": "top", "ad": "once", "live": "won", "offline": "capped" }));
         assert_eq!(told.len(), 2);
+    }
+
+    #[test]
+    fn issue_5_from_where_and_from_what_price_on_is_asked_as_a_page_asks() {
+        let mut origin = Origin::new();
+        let mut document = json!({
+            "advertiser": [{ "id": "shop", "code": 1 }],
+            "campaign": [{ "id": "here", "code": 1, "advertiser": "shop", "bid": { "cpm_micros": 5_000_000 } }],
+            "ad_group": [{ "id": "here", "code": 1, "campaign": "here" }],
+            "ad": [{ "id": "here", "code": 1, "ad_group": "here", "creative": {}, "landing": "https://a.example/" }],
+        });
+        document["ad_group"][0]["targeting"] = json!({ "geo.country": "DE", "geo.region": "BE" });
+        let (tenant, given) = (origin.tenant("demo").clone(), origin.given());
+        catalogue::apply(&mut origin.conn, &origin.rules, given, &tenant, document, "tests").unwrap();
+        // The KV has nothing of it yet.
+        let outcome = |floor: u64, place: &str| {
+            let body = json!({ "placements": [{ "id": "top", "floor_micros": floor }] });
+            let answer = asked_from(&origin, visitor(1), body, place).unwrap();
+            outcomes(&answer)[&("top".to_owned(), "here".to_owned())].clone()
+        };
+        let asked = [(0, ""), (0, "DE BY"), (5_000_000, "DE BE"), (5_000_001, "DE BE")];
+        assert_eq!(asked.map(|(floor, place)| outcome(floor, place)), ["targeting", "targeting", "won", "floor"]);
     }
 
     #[test]

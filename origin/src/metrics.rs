@@ -92,6 +92,8 @@ pub struct Metrics {
     pub queue_aged_ms: Gauge,
     /// When the last sync was committed, milliseconds since the epoch.
     pub last_sync_ms: Gauge,
+    /// From when on this process took syncs, milliseconds since the epoch.
+    pub serving_ms: Gauge,
     /// The time at which a sync's signed time agreed last with this clock, milliseconds since the epoch; 0 before the first.
     pub dated_ms: Gauge,
     /// KV keys waiting for a write.
@@ -180,11 +182,17 @@ impl Metrics {
         (last > 0).then(|| now <= last.saturating_add(VOUCHED_MS))
     }
 
+    /// How old the oldest fact of the last sync with facts was; 0 once that is over a minute ago: how late the next ones are
+    /// nobody knows.
+    fn queue_ms(&self, now: Millis) -> u64 {
+        if now < self.queue_aged_ms.get().saturating_add(MINUTE_MS) { self.queue_age_ms.get() } else { 0 }
+    }
+
     /// Says in the log what waits for longer than anything should: it is to be called once a minute. How old facts were longer
     /// ago was said then.
     pub fn tell_ages(&self, now: Millis) {
-        let queue_ms = self.queue_age_ms.get();
-        if queue_ms > LATE_FACTS_MS && now < self.queue_aged_ms.get().saturating_add(MINUTE_MS) {
+        let queue_ms = self.queue_ms(now);
+        if queue_ms > LATE_FACTS_MS {
             tracing::warn!(queue_age_s = queue_ms / 1_000, "facts come late out of the queue");
         }
         let outbox_ms =
@@ -304,13 +312,13 @@ impl Page {
         );
         self.seconds(
             "causeway_queue_age_seconds",
-            "Age of the oldest fact in the last sync with facts.",
-            m.queue_age_ms.get(),
+            "Age of the oldest fact in the last sync with facts; 0 a minute after it.",
+            m.queue_ms(now),
         );
         self.seconds(
             "causeway_last_sync_age_seconds",
-            "Time since the last sync; 0 before the first.",
-            age(m.last_sync_ms.get()),
+            "Time since the last sync, before the first since the start.",
+            age(m.last_sync_ms.get().max(m.serving_ms.get())),
         );
     }
 
@@ -372,8 +380,10 @@ mod tests {
         metrics.reject("too_old");
         metrics.reject("something new");
         metrics.refuse(401);
+        metrics.serving_ms.set(8_000);
         metrics.last_sync_ms.set(10_000);
         metrics.queue_age_ms.set(61_500);
+        metrics.queue_aged_ms.set(10_000);
         metrics.set_outbox(2, Some(9_000));
         metrics.commit.record(Duration::from_micros(700));
         let page = metrics.render(12_345, true);
@@ -395,6 +405,12 @@ mod tests {
         }
         metrics.set_outbox(0, None);
         assert!(metrics.render(12_345, true).lines().any(|l| l == "causeway_outbox_age_seconds 0.000"));
+        // A quiet night after one late batch; and a start after which no sync comes.
+        metrics.last_sync_ms.set(0);
+        let page = metrics.render(188_001, true);
+        for line in ["causeway_queue_age_seconds 0.000", "causeway_last_sync_age_seconds 180.001"] {
+            assert!(page.lines().any(|l| l == line), "{line} is missing in\n{page}");
+        }
     }
 
     /// What a call writes to the log.

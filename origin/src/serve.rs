@@ -156,6 +156,7 @@ pub(crate) async fn open(app: &Arc<App>) -> Result<[JoinHandle<()>; 4], ServeErr
             Jobs::start(&config.data, Arc::clone(&rules), metrics, backlog.clone(), audience.clone(), config.jobs)?;
         let following = follow::start(&config.data, audience.clone())?;
         let readers = Readers::new(&config.data, backlog, config.readers);
+        app.metrics.serving_ms.set(clock::now());
         app.go_live(Live { rules, readers, jobs, audience }, writer);
         Ok::<_, ServeError>([log, store, working, following])
     });

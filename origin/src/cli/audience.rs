@@ -26,7 +26,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use rusqlite::Connection;
 use serde_json::{Value, json};
 
-use super::output::{bar, shown};
+use super::output::{Format, bar, shown};
 use super::{Common, Opened, Reading, argument, job, named, send};
 
 /// What a bar over people says.
@@ -236,19 +236,23 @@ fn ask(command: &Audience, of: &Of, common: &Common) -> anyhow::Result<()> {
             let (members, _) = answer::everyone(&columns, &conn, tenant.no, &filter, now)?;
             if to.form == Form::Parquet {
                 let file = to.to.as_ref().context("Parquet is written into a file: --to FILE")?;
-                let progress = bar(members.len() as u64, PEOPLE);
+                let rows = members.len();
+                let progress = bar(rows as u64, PEOPLE);
                 let written = export::people(file, progress.wrap_iter(members.into_iter()));
                 progress.finish_and_clear();
-                return written.with_context(|| file.display().to_string());
+                written.with_context(|| file.display().to_string())?;
+                return common.output.one(&json!({ "file": file, "rows": rows }));
             }
             let text = |lines: Lines, some: &[_]| some.iter().fold(String::new(), |text, one| lines.one(text, *one));
             let mut some = members.chunks(1_000);
-            to.write(members.len(), Lines::head, |lines| Ok(some.next().map(|some| (some.len(), text(lines, some)))))
+            to.write(members.len(), common.output, Lines::head, |lines| {
+                Ok(some.next().map(|some| (some.len(), text(lines, some))))
+            })
         }
         Audience::Schedule { to, .. } => {
             let (members, _) = answer::everyone(&columns, &conn, tenant.no, &filter, now)?;
             let mut some = members.chunks(1_000);
-            to.write(members.len(), schedule::head, |lines| {
+            to.write(members.len(), common.output, schedule::head, |lines| {
                 let Some(some) = some.next() else { return Ok(None) };
                 let moments = schedule::moments(&conn, tenant, some, &window, now)?;
                 Ok(Some((some.len(), schedule::text(lines, &moments))))
@@ -270,10 +274,12 @@ fn window(from: Option<&str>, hours: u32, now: Millis) -> anyhow::Result<Range<M
 }
 
 impl To {
-    /// Writes the lines of so many people, those of some at a time, until there are no more.
+    /// Writes the lines of so many people, those of some at a time, until there are no more. Of a file it tells how many rows
+    /// it has.
     pub(super) fn write(
         &self,
         people: usize,
+        output: Format,
         head: fn(Lines) -> &'static str,
         mut next: impl FnMut(Lines) -> anyhow::Result<Option<(usize, String)>>,
     ) -> anyhow::Result<()> {
@@ -283,23 +289,27 @@ impl To {
             Form::Parquet => bail!("`audience export` alone writes Parquet"),
         };
         let mut all = |out: &mut dyn std::io::Write, written: &dyn Fn(usize)| {
+            let mut rows = 0;
             out.write_all(head(lines).as_bytes())?;
             while let Some((some, text)) = next(lines)? {
                 out.write_all(text.as_bytes())?;
+                rows += text.lines().count();
                 written(some);
             }
-            Ok(out.flush()?)
+            out.flush()?;
+            anyhow::Ok(rows)
         };
         match &self.to {
             // The lines themselves show how far it is.
-            None => all(&mut std::io::stdout().lock(), &|_| ()),
+            None => all(&mut std::io::stdout().lock(), &|_| ()).map(drop),
             Some(path) => {
                 let mut file = std::fs::File::create_new(path).with_context(|| format!("{}", path.display()))?;
                 let progress = bar(people as u64, PEOPLE);
                 let done = all(&mut file, &|some| progress.inc(some as u64));
                 progress.finish_and_clear();
                 // Half a file is not to be taken for a whole one.
-                done.inspect_err(|_| drop(std::fs::remove_file(path)))
+                let rows = done.inspect_err(|_| drop(std::fs::remove_file(path)))?;
+                output.one(&json!({ "file": path, "rows": rows }))
             }
         }
     }

@@ -14,12 +14,19 @@ pub(super) struct Explain {
     /// The visitor's id.
     #[arg(long)]
     visitor: String,
-    /// The page's placements, each a name, its sizes and its view type: `top:728x90/970x250:home,side`.
+    /// The page's placements, each a name, its sizes, its view type and the least that it takes in micros:
+    /// `top:728x90/970x250:home:500000,side`.
     #[arg(long, value_delimiter = ',', required = true)]
     placements: Vec<String>,
     /// The page's address.
     #[arg(long)]
     url: Option<String>,
+    /// From where, country and region as the platform says them: `DE-BE`. Without it filters know no place.
+    #[arg(long, value_parser = place)]
+    place: Option<String>,
+    /// The browser's `User-Agent`.
+    #[arg(long, default_value = "Mozilla/5.0")]
+    agent: String,
     /// The page's keywords.
     #[arg(long, value_delimiter = ',')]
     keywords: Vec<String>,
@@ -37,7 +44,13 @@ pub(super) fn run(command: &Explain, common: &Common) -> anyhow::Result<()> {
     let visitor = visitor(&command.visitor)?;
     let placements: Vec<Value> = command.placements.iter().map(|text| placement(text)).collect::<Result<_, _>>()?;
     let page = json!({ "url": command.url.as_deref().unwrap_or_default(), "keywords": command.keywords });
-    let ask = Ask { visitor, body: json!({ "placements": placements, "page": page }), now: clock::now() };
+    let ask = Ask {
+        visitor,
+        body: json!({ "placements": placements, "page": page }),
+        place: command.place.clone().unwrap_or_default(),
+        agent: command.agent.clone(),
+        now: clock::now(),
+    };
     let live = command.live.as_deref().map(answer).transpose()?;
     let snapshot = conn.transaction()?;
     let offline = explain::explain(&snapshot, &config.edge, &keys, known, &ask)?;
@@ -56,18 +69,34 @@ pub(super) fn run(command: &Explain, common: &Common) -> anyhow::Result<()> {
     }
 }
 
-/// `top:728x90/970x250:home`.
+/// `DE-BE`, as the edge's shell says it.
+fn place(text: &str) -> Result<String, String> {
+    let (country, region) = text.split_once('-').unwrap_or((text, ""));
+    let is_country = country.len() == 2 && country.bytes().all(|byte| byte.is_ascii_alphabetic());
+    if is_country && region.len() <= 3 && region.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
+        return Ok(format!("{country} {region}").to_ascii_uppercase());
+    }
+    Err("a country's two letters, and its region's behind a dash: DE or DE-BE".to_owned())
+}
+
+/// `top:728x90/970x250:home:500000`.
 fn placement(text: &str) -> anyhow::Result<Value> {
     let mut parts = text.split(':');
     let (id, sizes, view_type) = (parts.next().unwrap_or_default(), parts.next(), parts.next());
+    let floor = parts.next().map_or(Ok(0), str::parse::<u64>);
     let size = |size: &str| {
         let (width, height) = size.split_once('x')?;
         Some([width.parse::<u32>().ok()?, height.parse().ok()?])
     };
     let sizes = sizes.filter(|sizes| !sizes.is_empty()).map(|sizes| sizes.split('/').map(size).collect());
-    match (sizes.unwrap_or_else(|| Some(Vec::new())), parts.next()) {
-        (Some(sizes), None) => Ok(json!({ "id": id, "sizes": sizes, "view_type": view_type.unwrap_or_default() })),
-        _ => Err(Usage(format!("the placement `{text}` is not understood: name:WIDTHxHEIGHT/…:view type")).into()),
+    match (sizes.unwrap_or_else(|| Some(Vec::new())), floor, parts.next()) {
+        (Some(sizes), Ok(floor), None) => {
+            let view_type = view_type.unwrap_or_default();
+            Ok(json!({ "id": id, "sizes": sizes, "view_type": view_type, "floor_micros": floor }))
+        }
+        _ => {
+            Err(Usage(format!("the placement `{text}` is not understood: name:WIDTHxHEIGHT/…:view type:floor")).into())
+        }
     }
 }
 

@@ -113,7 +113,7 @@ pub(super) fn run(command: &Send, common: &Common) -> anyhow::Result<()> {
             let (arms, mut next) = (Arms::of(&conn, &send)?, Some(*from));
             // Places are people; of some nothing is told.
             let left = send.next.saturating_sub(*from);
-            to.write(usize::try_from(left)?, send::head, |lines| {
+            to.write(usize::try_from(left)?, common.output, send::head, |lines| {
                 let Some(from) = next else { return Ok(None) };
                 let (some, behind) = send::recipients(&conn, &send, from, PAGE)?;
                 next = behind;

@@ -101,10 +101,13 @@ fn commands(place: &Place, bonn: &Value) {
     assert_eq!(told["population"], 599);
     let exported = place.run(&["audience", "export", r#"{"devices": 2}"#, "--form", "csv", "--tenant", "demo"]);
     assert_eq!(String::from_utf8(exported.stdout).unwrap(), format!("person\n{}\n", visitor(0)));
-    let parquet = place.path().join("all.parquet");
-    let into = parquet.to_str().unwrap();
-    let exported = place.run(&["audience", "export", "{}", "--form", "parquet", "--to", into, "--tenant", "demo"]);
-    assert!(exported.status.success(), "{}", String::from_utf8_lossy(&exported.stderr));
+    let [csv, parquet] = ["all.csv", "all.parquet"].map(|name| place.path().join(name));
+    for (form, file) in [("csv", &csv), ("parquet", &parquet)] {
+        let into = file.to_str().unwrap();
+        let told = place.json(&["audience", "export", "{}", "--form", form, "--to", into, "--tenant", "demo"]);
+        assert_eq!(told, json!({ "file": into, "rows": 599 }));
+    }
+    assert_eq!(std::fs::read_to_string(&csv).unwrap().lines().count(), 600);
     let rows = SerializedFileReader::new(std::fs::File::open(&parquet).unwrap()).unwrap();
     let rows = rows.get_row_iter(None).unwrap().map(|row| row.unwrap().get_string(0).unwrap().clone());
     assert_eq!(rows.collect::<BTreeSet<_>>().len(), 599);

@@ -191,13 +191,27 @@ fn a_decision_is_explained_or_what_was_not_understood_is_said() {
     };
     let said = ask("me", "top", 2);
     assert!(said.contains("the visitor's id has"), "{said}");
-    for placement in ["top:7", "top:7x", "top:1x2:home:more", "top:1x2/3"] {
+    for placement in ["top:7", "top:7x", "top:1x2:home:more", "top:1x2:home:7:more", "top:1x2/3"] {
         let said = ask(&id, placement, 2);
         assert!(said.contains(&format!("the placement `{placement}` is not understood")), "{said}");
     }
     stderr(&place, &["explain", "--visitor", &id], 2);
-    let told =
-        place.json(&["explain", "--tenant", "pub", "--visitor", &id, "--placements", "top:728x90/970x250:home,side"]);
+    let from = |from| stderr(&place, &["explain", "--visitor", &id, "--placements", "top", "--place", from], 2);
+    assert!(["Germany", "D1", "DE-BE\nx"].map(from).iter().all(|said| said.contains("DE or DE-BE")));
+    let placements = "top:728x90/970x250:home:500000,side";
+    let told = place.json(&[
+        "explain",
+        "--tenant",
+        "pub",
+        "--visitor",
+        &id,
+        "--placements",
+        placements,
+        "--place",
+        "de-be",
+        "--agent",
+        "Firefox",
+    ]);
     assert_eq!(told["answer"]["decisions"].as_array().unwrap().len(), 2);
     assert_eq!((&told["answer"]["decisions"][1]["placement"], &told["differences"]), (&"side".into(), &Value::Null));
     let shown = place.run(&["explain", "--tenant", "pub", "--visitor", &id, "--placements", "top,side"]);
