@@ -178,7 +178,7 @@ pub fn restore(
         finish(conn, fresh)
     })?;
     // A log that cannot be read any more is no reason to stay without one.
-    if let Err(e) = erase::keep_unfolded(data) {
+    if let Err(e) = erase::keep_unfolded(data, before.folded) {
         tracing::warn!(error = %crate::chain(&e), "erasures that only the old log holds are lost");
     }
     let kept = put_aside(data, &data.join(format!("{ASIDE}{now}")))?;
@@ -250,6 +250,8 @@ pub(crate) fn take_place(data: &Path, fresh: &Path) -> Result<(), BackupError> {
 pub struct Before {
     restore: u32,
     version: u64,
+    /// The newest record of the log that is in it.
+    folded: u64,
     tenants: Vec<(i64, String)>,
     names: Vec<(i64, i64, String, i64)>,
     catalogues: catalogue::Before,
@@ -279,7 +281,8 @@ impl Before {
         const SUBJECTS: &str = "SELECT tenant, 0, visitor FROM visitors
             UNION ALL SELECT tenant, kind, hash FROM lookups UNION ALL SELECT tenant, kind, hash FROM alternates
             UNION ALL SELECT tenant, kind, subject FROM outbox";
-        let Version { restore, counter: version } = Counters::load(conn)?.version();
+        let counters = Counters::load(conn)?;
+        let (folded, Version { restore, counter: version }) = (counters.folded(), counters.version());
         let mut tenants = conn.prepare("SELECT tenant, name FROM tenants")?;
         let tenants = tenants.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect::<Result<_, _>>()?;
         let mut names = conn.prepare("SELECT tenant, token, name, kind FROM attribute_names")?;
@@ -290,7 +293,7 @@ impl Before {
         let subjects = subjects.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
         let mut subjects = subjects.collect::<Result<Vec<_>, _>>()?;
         subjects.extend(catalogue::standing(conn)?);
-        Ok(Self { restore, version, tenants, names, catalogues, sends, subjects })
+        Ok(Self { restore, version, folded, tenants, names, catalogues, sends, subjects })
     }
 }
 
@@ -313,9 +316,9 @@ impl Before {
 /// [`BackupError::Store`]; then the copy is as it was.
 pub fn renew(conn: &mut Connection, before: &Before, now: Millis) -> Result<(), BackupError> {
     const AGAIN: &str = "INSERT INTO outbox
-            (tenant, kind, subject, changed, since, due, lease_change, leased_until, handed, late)
-        SELECT tenant, 0, visitor, ?1, ?2, ?2, 0, 0, 0, ?3 FROM visitors
-        UNION ALL SELECT l.tenant, l.kind, h.hash, ?1, ?2, ?2, 0, 0, 0, ?3 FROM lookups l
+            (tenant, kind, subject, changed, since, due, lease_change, leased_until, handed, late, bulk)
+        SELECT tenant, 0, visitor, ?1, ?2, ?2, 0, 0, 0, ?3, 1 FROM visitors
+        UNION ALL SELECT l.tenant, l.kind, h.hash, ?1, ?2, ?2, 0, 0, 0, ?3, 1 FROM lookups l
             JOIN (SELECT tenant, kind, hash, hash AS canonical FROM lookups
                 UNION SELECT tenant, kind, hash, canonical FROM alternates) h
             ON h.tenant = l.tenant AND h.kind = l.kind AND h.canonical = l.hash";

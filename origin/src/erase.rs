@@ -175,16 +175,22 @@ pub fn is_unverified(conn: &Connection, tenant: TenantNo, key: Subject) -> Resul
     Ok(conn.prepare_cached(READ)?.query_row((tenant.0, kind, subject), |row| row.get(0))?)
 }
 
-/// Says that the log's records up to one are gone from it: the erasures that waited for that are a step further.
+/// Whether an erasure waits until the log's records up to one are gone from it.
 ///
 /// # Errors
-/// [`StoreError::Sqlite`].
-pub fn left_log(conn: &Connection, upto: u64, now: Millis) -> Result<(), StoreError> {
+/// [`StoreError`].
+pub fn waits_for_log(conn: &Connection, upto: u64) -> Result<bool, StoreError> {
     const WAITING: &str = "SELECT EXISTS (SELECT 1 FROM erasures WHERE log IS NULL AND log_seq <= ?1)";
+    Ok(conn.prepare_cached(WAITING)?.query_row([signed(upto)], |row| row.get(0))?)
+}
+
+/// Says that they are gone: the erasures that waited for that are a step further.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn left_log(conn: &Connection, upto: u64, now: Millis) -> Result<(), StoreError> {
     const GONE: &str = "UPDATE erasures SET log = ?2 WHERE log IS NULL AND log_seq <= ?1";
-    if conn.prepare_cached(WAITING)?.query_row([signed(upto)], |row| row.get(0))? {
-        conn.prepare_cached(GONE)?.execute([signed(upto), signed(now)])?;
-    }
+    conn.prepare_cached(GONE)?.execute([signed(upto), signed(now)])?;
     Ok(())
 }
 
@@ -427,21 +433,24 @@ fn adopt(conn: &Connection, rules: &Rules) -> Result<(), StoreError> {
     rules.journal.keep(&known, &audit::erasures(conn)?)
 }
 
-/// Writes into the journal the erasures that a log holds and its store may not: the log is about to be replaced.
+/// Writes into the journal the erasures that a log holds beyond what its store has folded: the log is about to be replaced. Of
+/// what is folded the journal has whom it took, and said again it would take whom it left.
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn keep_unfolded(data: &Path) -> Result<(), StoreError> {
+pub fn keep_unfolded(data: &Path, folded: u64) -> Result<(), StoreError> {
     let path = data.join(crate::log::FILE);
     if !path.exists() {
         return Ok(());
     }
     let log = Connection::open(path)?;
     let said = crate::log::said_column(&log)?;
-    let mut statement = log.prepare(&format!("SELECT body, {said} FROM log ORDER BY seq"))?;
+    let mut statement = log.prepare(&format!("SELECT body, {said} FROM log WHERE seq > ?1 ORDER BY seq"))?;
     let (mut erased, mut asked) = (Vec::new(), Vec::new());
     // A page or a record that cannot be read takes no other's erasures with it.
-    for row in statement.query_map([], |row| Ok((row.get::<_, Vec<u8>>(0)?, crate::log::said_at(row, 1)?)))? {
+    for row in
+        statement.query_map([signed(folded)], |row| Ok((row.get::<_, Vec<u8>>(0)?, crate::log::said_at(row, 1)?)))?
+    {
         let (request, said) =
             match row.map_err(StoreError::from).and_then(|(body, said)| Ok((decode_kept(&body)?, said))) {
                 Ok(record) => record,

@@ -67,6 +67,8 @@ pub struct Group<'a> {
     pub counted: Counted,
     /// What campaigns may spend, by the current catalogues.
     pub budgets: Budgets,
+    /// Whether the keys that it puts in the outbox wait behind news.
+    pub bulk: bool,
     counters: Counters,
 }
 
@@ -76,7 +78,7 @@ impl<'a> Group<'a> {
         let (experiments, budgets) = (catalogue::experiments(tx)?, catalogue::budgets(tx)?);
         let counted = catalogue::counted(tx, &experiments, now)?;
         let (random, names, counters) = (Random::new(random), Names::default(), Counters::load(tx)?);
-        Ok(Self { tx, rules, metrics, now, random, names, experiments, counted, budgets, counters })
+        Ok(Self { tx, rules, metrics, now, random, names, experiments, counted, budgets, bulk: false, counters })
     }
 
     /// A version that was never issued.
@@ -154,6 +156,7 @@ pub fn commit_with<T: AsRef<[R]>, R: AsRef<Record>>(
     let records = records(&tx)?;
     let records = records.as_ref();
     let mut group = Group::new(&tx, rules, metrics, given)?;
+    group.bulk = records.iter().any(|record| record.as_ref().bulk);
     let mut folded = fold::fold(&mut group, records)?;
     let linked = link::link(&mut group, &folded.linking, &folded.erasing)?;
     let asked = audit::keep(&group, records, &folded.new, &linked)?;

@@ -28,6 +28,8 @@ use rows::{BadLine, Columns, Placed};
 
 /// Bytes of text whose facts are folded in one transaction.
 const TRANSACTION_BYTES: u64 = 8 * 1_024 * 1_024;
+/// Facts folded in one transaction while another process serves, and those of one chunk more: what it is asked meanwhile waits.
+const SERVED_FACTS: usize = 5_000;
 /// Chunks that may wait for a worker, and for the writer, for each worker.
 const WAITING: usize = 4;
 /// Longer than a serving origin sleeps between two tries to write (SQLite's busy handler: 100 ms at most).
@@ -174,14 +176,16 @@ fn write(
     let metrics = Metrics::default();
     let mut early: BTreeMap<u64, Read> = BTreeMap::new();
     let (mut next, mut size) = (0, 0);
-    let fresh = || Record::said(Vec::new(), said.clone());
+    let fresh = || Record::bulk(Vec::new(), said.clone());
     let mut record = fresh();
     let mut bad = Vec::new();
+    let most = if job.served { SERVED_FACTS } else { usize::MAX };
+    let mut over = false;
     loop {
-        let more = read.recv();
-        let ended = more.is_err();
-        early.extend(more.into_iter().map(|read| (read.chunk, read)));
-        while let Some(read) = early.remove(&next) {
+        while record.facts.len() < most
+            && size < TRANSACTION_BYTES
+            && let Some(read) = early.remove(&next)
+        {
             next += 1;
             size += read.size;
             let known = if job.kind == Kind::Links { known(conn, read.facts, &mut bad)? } else { read.facts };
@@ -189,7 +193,11 @@ fn write(
             bad.extend(read.bad);
             (progress.lines, progress.bytes) = (read.lines, read.bytes);
         }
-        if size < TRANSACTION_BYTES && !ended {
+        let ended = over && !early.contains_key(&next);
+        if record.facts.len() < most && size < TRANSACTION_BYTES && !ended {
+            let more = read.recv();
+            over = more.is_err();
+            early.extend(more.into_iter().map(|read| (read.chunk, read)));
             continue;
         }
         let facts = record.facts.len() as u64;
@@ -305,6 +313,32 @@ mod tests {
         assert_eq!(run(&mut origin), (0, 2, 0), "all of it, once more");
         set(&origin, 3, clock::now() - limits::FACT_AGE_MS);
         assert_eq!(run(&mut origin), (0, 1, 0));
+    }
+
+    #[test]
+    fn an_origin_that_serves_waits_for_no_long_transaction() {
+        let mut origin = Origin::new();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("links.csv");
+        let mut text = String::from("visitor,kind,value,weight,source\n");
+        (0..20_000).for_each(|n| text.push_str(&format!("{},partner,p-{n},0.4,match\n", visitor(n % 5))));
+        std::fs::write(&path, text).unwrap();
+        origin.send("demo", &(0..5).map(|v| page(visitor(v), 1, NOW)).collect::<Vec<_>>());
+        let tenant = origin.tenant("demo").no;
+        let mut run = |served| {
+            let said = Said::cli(None, None);
+            let job = Job { rules: &origin.rules, tenant, kind: Kind::Links, workers: 2, said, served };
+            let (mut lines, mut most) = (0, 0);
+            let done = super::run(&mut origin.conn, &job, &path, |told, _| {
+                most = most.max(told.lines - lines);
+                lines = told.lines;
+                true
+            });
+            (done.unwrap().lines, most)
+        };
+        let (lines, most) = run(true);
+        // No more than one chunk goes over the bound.
+        assert!(lines == 20_001 && most < 15_000, "{lines} lines, {most} in one");
     }
 
     #[test]

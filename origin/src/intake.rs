@@ -93,19 +93,27 @@ pub struct Record {
     pub bytes: usize,
     /// Of a record that never was in the log: up to where the log may hold what it erases.
     pub in_log: u64,
+    /// Whether it is one of very many, whose keys are written behind news.
+    pub bulk: bool,
 }
 
 impl Record {
     /// Facts that never were in the log.
     #[must_use]
     pub fn of(facts: Vec<Checked>) -> Self {
-        Self { seq: 0, facts, admin: true, said: None, bytes: 0, in_log: 0 }
+        Self { seq: 0, facts, admin: true, said: None, bytes: 0, in_log: 0, bulk: false }
     }
 
     /// The same, as somebody says it.
     #[must_use]
     pub fn said(facts: Vec<Checked>, said: Said) -> Self {
         Self { said: Some(said), ..Self::of(facts) }
+    }
+
+    /// The same, as one of very many.
+    #[must_use]
+    pub fn bulk(facts: Vec<Checked>, said: Said) -> Self {
+        Self { bulk: true, ..Self::said(facts, said) }
     }
 
     /// How much it takes of what may wait: its facts, long ones for several.
@@ -124,26 +132,26 @@ const FACT_BYTES: usize = 256;
 /// Decodes and checks an edge's facts. The same batches and time give the same facts.
 #[must_use]
 pub fn read(request: SyncRequest, tenants: &Tenants, now: Millis) -> Incoming {
-    read_all(request, tenants, now, |fact| !fact.is_admins())
+    read_all(Incoming::default(), request, tenants, now)
 }
 
 /// Decodes and checks facts of the admin side.
 #[must_use]
 pub fn read_admins(request: SyncRequest, tenants: &Tenants, now: Millis) -> Incoming {
-    Incoming { admin: true, ..read_all(request, tenants, now, |_| true) }
+    read_all(Incoming { admin: true, ..Incoming::default() }, request, tenants, now)
 }
 
-fn read_all(request: SyncRequest, tenants: &Tenants, now: Millis, may_say: impl Fn(&Fact) -> bool) -> Incoming {
+fn read_all(from: Incoming, request: SyncRequest, tenants: &Tenants, now: Millis) -> Incoming {
     let mut incoming = Incoming {
         taken: now,
         outbox: Outbox { applied: request.applied, drain: request.drain, read: request.read },
         lost: request.lost,
         dead: request.dead,
-        ..Incoming::default()
+        ..from
     };
     for (batch, bytes) in (0u32..).zip(request.facts) {
         let before = incoming.facts.len();
-        read_batch(&mut incoming, batch, &bytes, tenants, &may_say);
+        read_batch(&mut incoming, batch, &bytes, tenants);
         if incoming.facts.len() > before {
             incoming.batches.push(bytes);
         }
@@ -154,8 +162,8 @@ fn read_all(request: SyncRequest, tenants: &Tenants, now: Millis, may_say: impl 
     incoming
 }
 
-fn read_batch(incoming: &mut Incoming, batch: u32, bytes: &[u8], tenants: &Tenants, may_say: &impl Fn(&Fact) -> bool) {
-    let now = incoming.taken;
+fn read_batch(incoming: &mut Incoming, batch: u32, bytes: &[u8], tenants: &Tenants) {
+    let (now, admin) = (incoming.taken, incoming.admin);
     let refuse = |index, code: &str, message: String| Rejected { batch, index, code: code.to_owned(), message };
     let (tenant, facts) = match facts::decode_each(bytes) {
         Ok(decoded) => decoded,
@@ -163,8 +171,10 @@ fn read_batch(incoming: &mut Incoming, batch: u32, bytes: &[u8], tenants: &Tenan
     };
     let (known, before) = (tenants.by_name(tenant.as_str()), incoming.rejected.len());
     for (index, fact) in (0u32..).zip(facts) {
-        match fact.map(|fact| (fact.check(now), fact)) {
-            Ok((Ok(()), fact)) if !may_say(&fact) => {
+        // What an administrator says counts after what it is about, whatever clock that was dated by.
+        let when = |fact: &Fact| if admin { now.max(fact.received) } else { now };
+        match fact.map(|fact| (fact.check(when(&fact)), fact)) {
+            Ok((Ok(()), fact)) if fact.is_admins() && !admin => {
                 let message = "the admin side alone says this".to_owned();
                 incoming.rejected.push(refuse(Some(index), NOT_ADMIN, message));
             }

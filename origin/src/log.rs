@@ -2,7 +2,6 @@
 //! for folding them. A record goes once the store holds what it says.
 
 use std::path::Path;
-use std::time::Duration;
 
 use causeway_shared::ids::{Millis, TenantId};
 use causeway_shared::wire::facts;
@@ -11,7 +10,7 @@ use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
 use crate::audit::Said;
 use crate::intake::{self, Incoming, Record};
-use crate::store::{Counters, StoreError, signed, unsigned};
+use crate::store::{self, Counters, StoreError, signed, unsigned};
 use crate::tenants::Tenants;
 
 /// File name of the log in the data directory.
@@ -19,9 +18,6 @@ pub const FILE: &str = "log.db";
 
 /// In a record's place for the edge's name: its facts are the admin side's.
 pub(crate) const ADMIN: &str = "admin";
-
-/// How long a lock is waited for.
-const LOCKED: Duration = Duration::from_secs(5);
 
 /// The open log.
 #[derive(Debug)]
@@ -44,7 +40,7 @@ impl Log {
     /// # Errors
     /// [`StoreError`].
     pub fn of(conn: Connection, folded: u64) -> Result<Self, StoreError> {
-        conn.busy_timeout(LOCKED)?;
+        conn.busy_timeout(store::LOCKED)?;
         conn.pragma_update(None, "page_size", 16_384)?; // records are long
         conn.pragma_update(None, "journal_mode", "WAL")?;
         // Durable at every commit (invariant 6): WAL alone would sync at checkpoints only.
@@ -103,11 +99,7 @@ impl Log {
     /// [`StoreError`]; then nothing that is held is lost.
     pub fn wipe(&self) -> Result<bool, StoreError> {
         self.conn.execute_batch("VACUUM")?;
-        // No sync waits for a reader.
-        self.conn.busy_timeout(Duration::ZERO)?;
-        let busy = self.conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, bool>(0));
-        self.conn.busy_timeout(LOCKED)?;
-        Ok(!busy?)
+        store::empty_wal(&self.conn)
     }
 
     /// The records after `folded`, to be folded. All in them is acknowledged: where the configuration lacks a tenant of
@@ -172,7 +164,7 @@ fn existing(data: &Path) -> Result<Option<Connection>, StoreError> {
         return Ok(None);
     }
     let conn = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
-    conn.busy_timeout(LOCKED)?;
+    conn.busy_timeout(store::LOCKED)?;
     Ok(conn.table_exists(None, "log")?.then_some(conn))
 }
 
@@ -241,7 +233,7 @@ fn record(
             missing(facts::decode_each(batch)?.0)?;
         }
     }
-    Ok(Record { seq, facts: read.facts, admin, said: None, bytes, in_log: 0 })
+    Ok(Record { seq, facts: read.facts, admin, said: None, bytes, in_log: 0, bulk: false })
 }
 
 #[cfg(test)]

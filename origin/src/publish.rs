@@ -43,6 +43,8 @@ const RETRY_MS: Millis = 60_000;
 const TIMERS: u32 = 64;
 /// Waiting keys are counted up to here.
 const COUNTED: u32 = 10_000;
+/// One in so many keys of a hand-out is of the bulk, however many news there are.
+const BULK_PART: usize = 10;
 
 /// Column value of `outbox.kind` for a snapshot; lookups have their kind, which is never 0.
 const SNAPSHOT: u16 = 0;
@@ -161,29 +163,30 @@ pub fn note(group: &mut Group<'_>, changed: &[Changed], linked: &Linked) -> Resu
     Ok(())
 }
 
-/// Has a key written by `due` at the latest.
+/// Has a key written by `due` at the latest; behind news, where the group is one of very many.
 pub(crate) fn put(group: &Group<'_>, tenant: TenantNo, subject: Subject, due: Millis) -> Result<(), StoreError> {
     const PUT: &str = "INSERT INTO outbox
-            (tenant, kind, subject, changed, since, due, lease_change, leased_until, handed)
-        VALUES (?1, ?2, ?3, ?4, ?5, ?6, 0, 0, 0)
+            (tenant, kind, subject, changed, since, due, lease_change, leased_until, handed, bulk)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, 0, 0, 0, ?7)
         ON CONFLICT (tenant, kind, subject) DO UPDATE SET changed = excluded.changed,
             since = iif(due IS NULL, excluded.since, since),
+            bulk = iif(due IS NULL, excluded.bulk, min(bulk, excluded.bulk)),
             due = min(ifnull(due, excluded.due), excluded.due)";
     // One that is due and handed to nobody is written as all is by then: nothing is touched.
     const WAITS: &str = "SELECT 1 FROM outbox
-        WHERE tenant = ?1 AND kind = ?2 AND subject = ?3 AND due <= ?4 AND lease IS NULL";
+        WHERE tenant = ?1 AND kind = ?2 AND subject = ?3 AND due <= ?4 AND bulk <= ?5 AND lease IS NULL";
     // A row that is due already stays where it is: no index is touched.
     const AGAIN: &str = "UPDATE outbox SET changed = ?4
-        WHERE tenant = ?1 AND kind = ?2 AND subject = ?3 AND due <= ?5";
-    let (kind, subject) = subject.columns();
-    if group.tx.prepare_cached(WAITS)?.exists((tenant.0, kind, subject, signed(due)))? {
+        WHERE tenant = ?1 AND kind = ?2 AND subject = ?3 AND due <= ?5 AND bulk <= ?6";
+    let ((kind, subject), due, bulk) = (subject.columns(), signed(due), group.bulk);
+    if group.tx.prepare_cached(WAITS)?.exists((tenant.0, kind, subject, due, bulk))? {
         return Ok(());
     }
     let version = signed(group.version().counter);
-    if group.tx.prepare_cached(AGAIN)?.execute((tenant.0, kind, subject, version, signed(due)))? == 1 {
+    if group.tx.prepare_cached(AGAIN)?.execute((tenant.0, kind, subject, version, due, bulk))? == 1 {
         return Ok(());
     }
-    group.tx.prepare_cached(PUT)?.execute((tenant.0, kind, subject, version, signed(group.now), signed(due)))?;
+    group.tx.prepare_cached(PUT)?.execute((tenant.0, kind, subject, version, signed(group.now), due, bulk))?;
     Ok(())
 }
 
@@ -357,25 +360,30 @@ pub fn waiting(conn: &rusqlite::Connection) -> Result<u64, StoreError> {
     Ok(conn.query_row(COUNT, [], |row| row.get(0).map(unsigned))?)
 }
 
+/// What is due of all, in three queues: what every request goes by, as catalogues and steering, waits behind no snapshot; news
+/// wait behind nothing that is written in bulk, of which a part goes on all the same.
 fn due(group: &Group<'_>, wanted: usize) -> Result<Vec<Due>, StoreError> {
-    // What all requests go by, as catalogues and steering, does not wait behind a million snapshots.
     const FIRST: &str = "SELECT row, tenant, kind, subject, due FROM outbox WHERE kind > 255 AND due <= ?1
         AND leased_until <= ?1 AND handed <= ?2 ORDER BY due, kind, row LIMIT ?3";
-    const THEN: &str = "SELECT row, tenant, kind, subject, due FROM outbox WHERE kind <= 255 AND due <= ?1
+    const NEWS: &str = "SELECT row, tenant, kind, subject, due FROM outbox WHERE bulk = 0 AND kind <= 255 AND due <= ?1
+        AND leased_until <= ?1 AND handed <= ?2 ORDER BY due, kind, row LIMIT ?3";
+    const BULK: &str = "SELECT row, tenant, kind, subject, due FROM outbox WHERE bulk = 1 AND kind <= 255 AND due <= ?1
         AND leased_until <= ?1 AND handed <= ?2 ORDER BY due, kind, row LIMIT ?3";
     let pause_over = signed(group.now.saturating_sub(KEY_PAUSE_MS));
-    let mut all = Vec::new();
-    for read in [FIRST, THEN] {
-        let mut statement = group.tx.prepare_cached(read)?;
-        let room = signed((wanted - all.len()) as u64);
-        let rows = statement.query_map((signed(group.now), pause_over, room), |row| {
+    let read = |queue: &str, most: usize| -> Result<Vec<Due>, StoreError> {
+        let mut statement = group.tx.prepare_cached(queue)?;
+        let rows = statement.query_map((signed(group.now), pause_over, signed(most as u64)), |row| {
             let subject = Subject::of_columns(row.get(2)?, row, 3)?;
             Ok(Due { row: row.get(0)?, tenant: TenantNo(row.get(1)?), subject, due: unsigned(row.get(4)?) })
         })?;
-        for due in rows {
-            all.push(due?);
-        }
-    }
+        Ok(rows.collect::<Result<_, _>>()?)
+    };
+    let mut all = read(FIRST, wanted)?;
+    let room = wanted - all.len();
+    let mut news = read(NEWS, room)?;
+    let bulk = read(BULK, (room - news.len()).max(room / BULK_PART))?;
+    news.truncate(room - bulk.len());
+    all.extend(news.into_iter().chain(bulk));
     Ok(all)
 }
 
@@ -447,7 +455,7 @@ fn stands(group: &Group<'_>, due: &Due, counter: u64) -> Result<(), StoreError> 
 /// [`StoreError::Sqlite`].
 pub fn pending(group: &Group<'_>) -> Result<u64, StoreError> {
     const COUNT: &str = "SELECT
-        (SELECT count(*) FROM (SELECT 1 FROM outbox WHERE due <= ?1 AND leased_until <= ?1 LIMIT ?2))
+        (SELECT count(*) FROM (SELECT 1 FROM outbox WHERE bulk IN (0, 1) AND due <= ?1 AND leased_until <= ?1 LIMIT ?2))
       + (SELECT count(*) FROM (SELECT 1 FROM people WHERE siblings_due <= ?1 LIMIT ?2))
       + (SELECT count(*) FROM (SELECT 1 FROM sweeps LIMIT ?2))";
     let mut statement = group.tx.prepare_cached(COUNT)?;
@@ -460,8 +468,10 @@ pub fn pending(group: &Group<'_>) -> Result<u64, StoreError> {
 /// # Errors
 /// [`StoreError::Sqlite`].
 pub fn depth(conn: &rusqlite::Connection) -> Result<(u64, Option<Millis>), StoreError> {
-    const COUNT: &str = "SELECT (SELECT count(*) FROM (SELECT 1 FROM outbox WHERE due < ?2 LIMIT ?1)),
-        (SELECT due FROM outbox WHERE due < ?2 ORDER BY due LIMIT 1)";
+    const COUNT: &str =
+        "SELECT (SELECT count(*) FROM (SELECT 1 FROM outbox WHERE bulk IN (0, 1) AND due < ?2 LIMIT ?1)),
+        (SELECT min(oldest) FROM (SELECT min(due) AS oldest FROM outbox WHERE bulk = 0 AND due < ?2
+            UNION ALL SELECT min(due) FROM outbox WHERE bulk = 1 AND due < ?2))";
     let mut statement = conn.prepare_cached(COUNT)?;
     let found = statement.query_row((COUNTED, absent::NEVER), |row| {
         let oldest: Option<i64> = row.get(1)?;

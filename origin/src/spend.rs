@@ -198,15 +198,14 @@ pub fn spent(conn: &Connection, tenant: TenantNo, campaign: u32, day: i64) -> Re
     Ok(spent)
 }
 
-/// Forgets, some at a time, actions of nobody that no fact of now can repeat any more.
+/// Forgets, some at a time, actions of nobody that no fact of now can repeat any more. Gives how many.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn forget(conn: &Connection, tenant: TenantNo, now: Millis) -> Result<(), StoreError> {
+pub fn forget(conn: &Connection, tenant: TenantNo, now: Millis) -> Result<usize, StoreError> {
     const DROP: &str = "DELETE FROM nobodys_facts WHERE (tenant, day, id) IN
         (SELECT tenant, day, id FROM nobodys_facts WHERE tenant = ?1 AND day < ?2 LIMIT 10000)";
-    conn.prepare_cached(DROP)?.execute((tenant.0, ids::oldest(now)))?;
-    Ok(())
+    Ok(conn.prepare_cached(DROP)?.execute((tenant.0, ids::oldest(now)))?)
 }
 
 /// Whether a fact is of nobody, and an observation.

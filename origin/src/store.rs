@@ -22,6 +22,9 @@ pub use self::locks::{Lock, extending, is_ready, job, lock, ready, writing};
 /// File name of the store in the data directory.
 pub const FILE: &str = "causeway.db";
 
+/// How long a lock is waited for.
+pub const LOCKED: Duration = Duration::from_secs(5);
+
 /// Form of a column that names a tenant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TenantNo(pub i64);
@@ -153,6 +156,7 @@ static MIGRATIONS: LazyLock<Migrations<'static>> = LazyLock::new(|| {
         M::up(include_str!("../sql/0029_fact_ids_over.sql")),
         M::up(include_str!("../sql/0030_purchases_unpaid.sql")),
         M::up(include_str!("../sql/0031_erasure_sweeps.sql")),
+        M::up(include_str!("../sql/0032_outbox_bulk.sql")),
     ])
 });
 
@@ -199,7 +203,7 @@ pub fn existing(data: &Path) -> Result<PathBuf, StoreError> {
 /// # Errors
 /// [`StoreError::Foreign`], [`StoreError::Sqlite`], [`StoreError::Migration`].
 pub fn prepare(conn: &mut Connection) -> Result<(), StoreError> {
-    conn.busy_timeout(Duration::from_secs(5))?;
+    conn.busy_timeout(LOCKED)?;
     const FOREIGN: &str = "SELECT user_version = 0 AND EXISTS (SELECT 1 FROM sqlite_schema) FROM pragma_user_version";
     if conn.query_row(FOREIGN, [], |row| row.get(0))? {
         return Err(StoreError::Foreign);
@@ -212,6 +216,18 @@ pub fn prepare(conn: &mut Connection) -> Result<(), StoreError> {
     conn.pragma_update(None, "wal_autocheckpoint", 8_000)?; // pages of 4 KiB
     conn.set_prepared_statement_cache_capacity(128);
     Ok(MIGRATIONS.to_latest(conn)?)
+}
+
+/// Moves all that is in a connection's write-ahead log into its file, and leaves nothing in it. `false`: not now, somebody reads
+/// an older state or writes, and nobody waits for them.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn empty_wal(conn: &Connection) -> Result<bool, StoreError> {
+    conn.busy_timeout(Duration::ZERO)?;
+    let busy = conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, bool>(0));
+    conn.busy_timeout(LOCKED)?;
+    Ok(!busy?)
 }
 
 /// Whether a later release wrote a store.
@@ -230,7 +246,7 @@ pub fn open_readonly(data: &Path) -> Result<Connection, StoreError> {
     let path = existing(data)?;
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let conn = Connection::open_with_flags(path, flags)?;
-    conn.busy_timeout(Duration::from_secs(5))?;
+    conn.busy_timeout(LOCKED)?;
     conn.pragma_update(None, "cache_size", -64 * 1_024)?; // KiB: the inner pages of every tree
     // Pages are read where the operating system has them, the first 2 GiB of the file: nothing is copied, nothing is kept
     // once for each connection. A disk that fails under it ends the process, which loses nothing that was acknowledged.

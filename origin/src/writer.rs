@@ -490,7 +490,15 @@ mod tests {
         }
         appender.taking.append(vec![other]).unwrap();
         assert!(holds(1) && waits(&mut folder) && appender.taking.truncated() == 2);
+        // Nor is it in the store's write-ahead log, which who reads an older state keeps.
+        let mut conn = store::open(data.path()).unwrap();
+        let reading = conn.transaction().unwrap();
+        reading.query_row("SELECT count(*) FROM visitors", [], |_| Ok(())).unwrap();
         appender.look_around();
-        assert_eq!((holds(1), holds(2), waits(&mut folder)), (false, true, false));
+        assert_eq!((holds(1), holds(2), waits(&mut folder)), (false, true, true));
+        drop(reading);
+        let ahead = || std::fs::metadata(data.path().join("causeway.db-wal")).unwrap().len();
+        let before = ahead();
+        assert!(!waits(&mut folder) && ahead() < before);
     }
 }

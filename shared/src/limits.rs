@@ -157,7 +157,7 @@ pub const EVENT_DAYS: usize = ACTION_DAYS as usize + 1;
 /// Groups that a general counting query may give.
 pub const GROUPS: usize = 10_000;
 /// Days of actions that a snapshot holds, and fewer and fewer while it is over its bytes.
-pub const SNAPSHOT_WINDOWS: [u16; 5] = [CAP_DAYS + 1, 14, 7, 1, 0];
+pub const SNAPSHOT_WINDOWS: [u16; 4] = [CAP_DAYS + 1, 14, 7, 1];
 
 /// Advertisers, campaigns, ad groups and ads of one tenant's catalogue, of each sort.
 pub const CATALOGUE_ROWS: usize = 10_000;

@@ -124,7 +124,7 @@ fn one(
             let given = given()?;
             let facts = kept::facts(kept, &page.changes, given.now);
             let facts = facts.into_iter().map(|fact| Checked { tenant: kept.tenant, fact }).collect();
-            let record = Arc::new(Record::said(facts, Said::by("job:materialise")));
+            let record = Arc::new(Record::bulk(facts, Said::by("job:materialise")));
             let note = |tx: &Connection| kept::note(tx, kept, &page.changes);
             group::commit_with(conn, rules, metrics, given, |_| Ok([record]), &[], note)?;
             pause();

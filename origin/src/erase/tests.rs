@@ -346,6 +346,30 @@ fn field_23_a_restored_store_erases_nobody_whom_the_erasure_left() {
 }
 
 #[test]
+fn field_23_what_the_old_log_holds_of_a_folded_erasure_takes_nobody_whom_it_left() {
+    let mut origin = Origin::new();
+    let folder = tempfile::tempdir().unwrap();
+    let logins = [1, 2].map(|v| origin.login(visitor(v), 2, NOW, "ann"));
+    origin.send("demo", &logins);
+    origin.copy_to(folder.path());
+    let id = origin.member("demo", "ann");
+    origin.admin("demo", &[fact(visitor(2), 5, NOW + 1, What::Cancellation { id })]);
+    let erasure = of_member(&origin, "ann", NOW + 2);
+    // Appended, folded, and not let go yet when the origin ends.
+    let facts = vec![origin.batch("demo", std::slice::from_ref(&erasure))];
+    let request = causeway_shared::wire::sync::SyncRequest { facts, ..Default::default() };
+    let incoming = crate::intake::read_admins(request, &origin.rules.tenants, NOW + 2);
+    crate::log::Log::open(origin.data(), 0).unwrap().append(&[incoming], 0).unwrap();
+    origin.admin("demo", &[erasure]);
+    keep_unfolded(origin.data(), 1).unwrap();
+    let mut old = Origin::within(folder);
+    old.rules.journal = std::mem::replace(&mut origin.rules.journal, old.rules.journal);
+    old.replay(GIVEN).unwrap();
+    let no = old.tenant("demo").no;
+    assert_eq!([1, 2].map(|v| is_erased(&old.conn, no, visitor(v)).unwrap()), [true, false]);
+}
+
+#[test]
 fn field_23_an_erasure_that_only_the_old_log_holds_reaches_whom_the_restored_store_has() {
     let mut origin = Origin::new();
     let folder = tempfile::tempdir().unwrap();
@@ -357,7 +381,7 @@ fn field_23_an_erasure_that_only_the_old_log_holds_reaches_whom_the_restored_sto
     let request = causeway_shared::wire::sync::SyncRequest { facts, ..Default::default() };
     let incoming = crate::intake::read_admins(request, &origin.rules.tenants, NOW + 2);
     crate::log::Log::open(origin.data(), 0).unwrap().append(&[incoming], 0).unwrap();
-    keep_unfolded(origin.data()).unwrap();
+    keep_unfolded(origin.data(), 0).unwrap();
     let mut old = Origin::within(folder);
     old.rules.journal = std::mem::replace(&mut origin.rules.journal, old.rules.journal);
     assert_eq!(old.replay(GIVEN).unwrap(), 1);

@@ -15,11 +15,11 @@ use super::admin::{MaybeWhich, admit, tenant, which};
 use super::segments::{Answer, ById, ByLookup, Meant, Place, found, read_json, visitor};
 use super::{ApiError, App, random};
 use crate::attributes::{self, Write};
+use crate::names;
 use crate::read::{View, Visitor};
 use crate::segments::Whose;
 use crate::tenants::Known;
 use crate::tokens::Role;
-use crate::{clock, names};
 
 pub(super) fn routes() -> Router<Arc<App>> {
     Router::new()
@@ -57,7 +57,7 @@ async fn write(app: &App, whose: Meant, request: Request) -> Answer {
     let said = write.clone();
     let after = move |view: &View<'_>, of: &Visitor| attributes::after(view, of, &said);
     let (tenant, visitor, after) = found(app, &parts, Role::Operator, whose, after).await?;
-    let (now, id) = (clock::now().max(after), random()?);
+    let (now, id) = (app.dated()?.max(after), random()?);
     let checked = |names: &Dictionary| attributes::facts(names, visitor, &write, now, id);
     let (facts, mut refused) = checked(&names_of(app, &tenant).await?);
     if !facts.is_empty() {

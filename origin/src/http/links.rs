@@ -18,7 +18,7 @@ use super::{ApiError, App, random};
 use crate::audit::Said;
 use crate::links::{LinkError, Tie};
 use crate::tokens::Role;
-use crate::{clock, describe, links};
+use crate::{describe, links};
 
 pub(super) fn routes() -> Router<Arc<App>> {
     Router::new()
@@ -70,7 +70,7 @@ async fn add(State(app): State<Arc<App>>, request: Request) -> Answer {
     let said = Said::token(&token, reason(why)?);
     let bad = |e: LinkError| ApiError::field(e.field(), e.code(), e.to_string());
     let of = links::tie(&tenant, visitor("visitor", &of)?, &tie).map_err(bad)?;
-    let now = clock::now();
+    let now = app.dated()?;
     let mut facts = Vec::new();
     for (visitor, what) in of.into_iter().flatten() {
         facts.push(Fact { id: FactId::from_bytes(random()?), visitor, received: now, at: now, what });

@@ -130,7 +130,7 @@ async fn write(app: &App, whose: Meant, request: Request) -> Answer {
     // An extension that began before does not write what it read over this.
     let _many = app.extending.read().await;
     let (tenant, visitor, map) = meant(app, &parts, Role::Operator, whose).await?;
-    taken(app, &tenant, visitor, &write, clock::now().max(segments::after(&map, &write))).await?;
+    taken(app, &tenant, visitor, &write, app.dated()?.max(segments::after(&map, &write))).await?;
     let written = write.set.len() + write.remove.len();
     Ok(axum::Json(json!({ "visitor": visitor.to_string(), "written": written })).into_response())
 }
@@ -149,8 +149,9 @@ async fn extend(app: &App, whose: Meant, segment: &str, request: Request) -> Ans
     let _alone = alone.map_err(|e| failed(e.to_string()))?.map_err(|e| failed(e.to_string()))?;
     let (tenant, visitor, map) = meant(app, &parts, Role::Operator, whose).await?;
     let unknown = || ApiError::new(StatusCode::NOT_FOUND, "unknown_segment", "the visitor is not in that segment");
-    let (write, after) = segments::extended(&map, segment, hours, clock::now()).ok_or_else(unknown)?;
-    taken(app, &tenant, visitor, &write, clock::now().max(after)).await?;
+    let now = app.dated()?;
+    let (write, after) = segments::extended(&map, segment, hours, now).ok_or_else(unknown)?;
+    taken(app, &tenant, visitor, &write, now.max(after)).await?;
     Ok(axum::Json(json!({ "visitor": visitor.to_string(), "extended": segment.0 })).into_response())
 }
 

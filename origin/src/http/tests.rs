@@ -31,18 +31,53 @@ fn app(origin: &Origin) -> Arc<App> {
 }
 
 /// The status, and the whole answer.
-async fn call(to: SocketAddr, method: &str, path: &str, token: &str, body: &'static str) -> (u16, String) {
+async fn call(to: SocketAddr, method: &str, path: &str, token: &str, body: &str) -> (u16, String) {
     let head = format!("{method} {path}?tenant=demo HTTP/1.1\r\nhost: a\r\nconnection: close\r\n");
-    let head = format!("{head}authorization: Bearer {token}\r\ncontent-length: {}\r\n\r\n", body.len());
+    let whole = format!("{head}authorization: Bearer {token}\r\ncontent-length: {}\r\n\r\n{body}", body.len());
     let called = tokio::task::spawn_blocking(move || {
         let mut stream = TcpStream::connect(to).unwrap();
-        stream.write_all((head + body).as_bytes()).unwrap();
+        stream.write_all(whole.as_bytes()).unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         answer
     });
     let answer = called.await.unwrap();
     (answer.split(' ').nth(1).unwrap().parse().unwrap(), answer)
+}
+
+#[tokio::test]
+async fn a_link_that_a_clock_put_far_off_can_be_ended() {
+    let mut origin = Origin::new();
+    origin.now = clock::now();
+    let ahead = origin.now + 3 * 86_400_000;
+    let logins = [1, 2].map(|v| origin.login(visitor(v), 1, ahead, "ann"));
+    origin.admin("demo", &logins);
+    let app = app(&origin);
+    let token = tokens::create(&origin.conn, Role::Operator, "tests", origin.now).unwrap().1;
+    let threads = serve::open(&app).await.unwrap();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let to = listener.local_addr().unwrap();
+    let served = tokio::spawn(axum::serve(listener, router(Arc::clone(&app))).into_future());
+    let link = format!("/admin/v1/links/{}/{}", visitor(1), visitor(2));
+    let segments = format!("/admin/v1/visitors/{}/segments", visitor(1));
+    let write = format!(r#"{{"set":[{{"segment":7,"expires_ms":{}}}]}}"#, ahead + 86_400_000);
+    let calls = [("DELETE", &link, ""), ("PUT", &segments, &write)];
+    // Nor is anything dated by a clock that no sync vouches for.
+    app.metrics.dated_ms.set(clock::now() - VOUCHED_MS - 60_000);
+    for (method, path, body) in calls {
+        assert_eq!(call(to, method, path, &token, body).await.0, 503, "{path}");
+    }
+    app.metrics.dated_ms.set(clock::now());
+    for (method, path, body) in calls {
+        let (status, answer) = call(to, method, path, &token, body).await;
+        assert_eq!(status, 200, "{path}: {answer}");
+    }
+    let persons = "SELECT count(DISTINCT person) FROM visitors";
+    let conn = store::open(origin.data()).unwrap();
+    assert_eq!(conn.query_row(persons, [], |row| row.get::<_, i64>(0)).unwrap(), 2);
+    served.abort();
+    app.drain();
+    tokio::task::spawn_blocking(move || threads.map(|thread| thread.join().unwrap())).await.unwrap();
 }
 
 #[tokio::test]

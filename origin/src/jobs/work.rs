@@ -19,6 +19,7 @@ use crate::publish::{self, Put};
 use crate::reconcile::{self, Difference, Plan};
 use crate::retention::{self, Forgotten};
 use crate::rhythm::Sums;
+use crate::spend;
 use crate::store::{self, StoreError};
 use crate::tenants::Tenants;
 use crate::train::{self, Outcome};
@@ -160,6 +161,7 @@ fn publish(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
             group::within(place.conn, place.rules, place.metrics, given, |group| {
                 // Above what is being written now.
                 group.next_version();
+                group.bulk = true;
                 subjects
                     .into_iter()
                     .try_for_each(|(tenant, subject)| publish::put(group, tenant, subject, group.now))?;
@@ -302,7 +304,20 @@ fn trim(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
         (place.pause)();
     }
     old_lookups(place, run, cursor, &mut trimmed)?;
+    if !run.asked.dry_run {
+        nobodys(place, now)?;
+    }
     Ok(json!(trimmed).into())
+}
+
+/// What `steering` forgets some of each minute: of very many impressions without a visitor it leaves most.
+fn nobodys(place: &mut Place<'_>, now: Millis) -> Result<(), StoreError> {
+    for tenant in place.rules.tenants.iter() {
+        while spend::forget(place.conn, tenant.no, now)? > 0 {
+            (place.pause)();
+        }
+    }
+    Ok(())
 }
 
 /// Those of a key are counted when all of them are in the outbox: what a run that was cut put there is put there again.

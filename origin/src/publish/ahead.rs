@@ -18,7 +18,8 @@ pub fn is_ahead(
     sibling_publish_ms: Millis,
     kv_settled_ms: Millis,
 ) -> Result<bool, StoreError> {
-    const READ: &str = "SELECT EXISTS (SELECT 1 FROM outbox WHERE due > ?1 AND due < ?2 AND kind <> ?3)
+    const READ: &str =
+        "SELECT EXISTS (SELECT 1 FROM outbox WHERE bulk IN (0, 1) AND due > ?1 AND due < ?2 AND kind <> ?3)
         OR EXISTS (SELECT 1 FROM people WHERE siblings_due > ?4)
         OR EXISTS (SELECT 1 FROM verifications WHERE answered IS NULL AND due > ?5)";
     let after = |wait: Millis| signed(now.saturating_add(wait).saturating_add(STEP_MS));

@@ -164,11 +164,10 @@ fn sweep(
     Ok((seen == most).then_some(at))
 }
 
-/// Whether an erasure waits and the sweep whose turn it is has not gone on for a minute: an outbox that never empties is not
-/// to keep what is erased in the KV.
+/// Whether the sweep whose turn it is has not gone on for a minute: an outbox that never empties is not to keep in the KV who is
+/// erased, or left.
 pub(super) fn is_overdue(group: &Group<'_>) -> Result<bool, StoreError> {
-    const READ: &str = "SELECT EXISTS (SELECT 1 FROM erasure_sweeps)
-        AND (SELECT put FROM sweeps ORDER BY turn LIMIT 1) NOT BETWEEN ?1 + 1 AND ?2";
+    const READ: &str = "SELECT (SELECT put FROM sweeps ORDER BY turn LIMIT 1) NOT BETWEEN ?1 + 1 AND ?2";
     let since = signed(group.now.saturating_sub(OVERDUE_MS));
     let read = |row: &rusqlite::Row<'_>| row.get::<_, Option<bool>>(0);
     Ok(group.tx.prepare_cached(READ)?.query_row((since, signed(group.now)), read)?.unwrap_or(false))

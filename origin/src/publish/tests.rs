@@ -10,7 +10,7 @@ use causeway_shared::wire::kv;
 use causeway_shared::wire::sync::Publish;
 
 use super::{KEY_PAUSE_MS, LATE_MS, LEASE_MS, depth};
-use crate::testing::{NOW, Origin, fact, page, snapshot, visitor, withdrawal};
+use crate::testing::{NOW, Origin, fact, impression, page, snapshot, visitor, withdrawal};
 
 fn keys(writes: &[Publish]) -> Vec<&str> {
     writes.iter().map(|w| w.key.as_str()).collect()
@@ -309,4 +309,30 @@ fn field_10_what_a_consumer_writes_after_it_was_given_up_is_written_over() {
     origin.acknowledge(&last);
     origin.now += LATE_MS;
     assert!(origin.drain(10).is_empty(), "nobody can be late any more");
+}
+
+#[test]
+fn s1_06_a_snapshot_that_segments_make_too_long_has_its_actions_all_the_same() {
+    let mut origin = Origin::new();
+    let logins: Vec<_> = (1..=8).map(|v| origin.login(visitor(v), 1, NOW, "ann")).collect();
+    origin.send("demo", &logins);
+    let hour = HourStamp::at(NOW).0;
+    for n in 0..1_000 {
+        // Written one by one, each at another time: as long as segments get.
+        let write = |v: u32| {
+            let state = State::held(HourStamp(hour + 100 + (n * 7 + v) % 5_000), []);
+            let what = What::Segments { writes: vec![(SegmentId(n * 1_000 + v), state)] };
+            fact(visitor(v), 10 + n, NOW + u64::from(n) * 1_700 + u64::from(v), what)
+        };
+        origin.now = NOW + u64::from(n) * 1_700 + 100;
+        origin.send("demo", &(1..=8).map(write).collect::<Vec<_>>());
+    }
+    let seen: Vec<_> = (1..=8).map(|v| impression(visitor(v), 5_000 + v, origin.now)).collect();
+    origin.send("demo", &seen);
+    let mut kv = BTreeMap::new();
+    origin.settle(&mut kv);
+    let snapshot = snapshot(&kv, visitor(1));
+    assert!(snapshot.truncated && kv[&key(1)].len() > limits::KV_VALUE_CHARS / 2);
+    let actions = |sub: &causeway_shared::profile::SubProfile| sub.actions().is_some_and(|all| all.iter().count() == 1);
+    assert!(snapshot.profiles.values().all(actions), "a cap counts what is shown");
 }

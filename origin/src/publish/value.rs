@@ -176,23 +176,25 @@ fn stored(
     let mut siblings = siblings(conn, &own)?;
     // Also where the sibling that holds it finds no room.
     let unique = unique(conn, tenant, [&own].into_iter().chain(&siblings))?;
-    let mut windows = limits::SNAPSHOT_WINDOWS.into_iter();
-    let mut kept = Held { days: windows.next().unwrap_or_default(), segments: limits::SEGMENTS };
+    let mut segments = limits::SEGMENTS;
     loop {
-        let snapshot = snapshot(conn, &own, &siblings, &unique, version, kept)?;
-        let too_long = match checked(key, visitor, &Stored::Snapshot(Box::new(snapshot))) {
-            Err(ValueError::Check(code)) if code == WireError::TooLong.code() => Err(ValueError::Check(code)),
-            done => return done.map(Some),
-        };
-        // Actions of the older days go first, then the least lately active half, then the segments written first; the
-        // origin still has them all.
-        match windows.next() {
-            Some(shorter) => kept.days = shorter,
-            None if !siblings.is_empty() => siblings.truncate(siblings.len() / 2),
-            None if kept.segments == 0 => return too_long,
-            None => kept.segments /= 2,
+        // Of what is left as many days of actions as find room: without any no cap would bind.
+        for days in limits::SNAPSHOT_WINDOWS {
+            let snapshot = snapshot(conn, &own, &siblings, &unique, version, Held { days, segments })?;
+            match checked(key, visitor, &Stored::Snapshot(Box::new(snapshot))) {
+                Err(ValueError::Check(code)) if code == WireError::TooLong.code() => {}
+                done => return done.map(Some),
+            }
+        }
+        // Then the least lately active half goes, then the segments written first; the origin still has them all.
+        match segments {
+            _ if !siblings.is_empty() => siblings.truncate(siblings.len() / 2),
+            0 => break,
+            _ => segments /= 2,
         }
     }
+    let bare = snapshot(conn, &own, &siblings, &unique, version, Held { days: 0, segments })?;
+    checked(key, visitor, &Stored::Snapshot(Box::new(bare))).map(Some)
 }
 
 /// What of its visitors a snapshot holds.

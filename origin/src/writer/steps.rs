@@ -13,7 +13,7 @@ use crate::intake::{Incoming, Outbox, Record};
 use crate::log::Log;
 use crate::metrics::Metrics;
 use crate::publish;
-use crate::store::{Counters, StoreError};
+use crate::store::{self, Counters, StoreError};
 
 /// Facts folded in one transaction; the record that goes over it waits for the next. An edge's drain waits for the one under
 /// way and its own: two seconds each, of new visitors on two cores. Few in tests, which wait for several.
@@ -63,7 +63,7 @@ impl Taking {
         self.truncated = folded;
         for (seq, Incoming { facts, batches, admin, said, .. }) in (first..).zip(syncs) {
             let bytes = batches.iter().map(Vec::len).sum();
-            self.backlog.push(Record { seq, facts, admin, said, bytes, in_log: 0 });
+            self.backlog.push(Record { seq, facts, admin, said, bytes, in_log: 0, bulk: false });
         }
         Ok(())
     }
@@ -170,12 +170,16 @@ impl Folding {
         Ok(Some(done))
     }
 
-    /// Tells the erasures that wait for it up to where the log was let go.
+    /// Tells the erasures that wait for it up to where the log was let go, once the store's own write-ahead log is empty too of
+    /// what they took. Not yet while somebody reads an older state.
     ///
     /// # Errors
     /// [`StoreError`].
     pub fn left_log(&self, upto: u64, now: Millis) -> Result<(), StoreError> {
-        erase::left_log(&self.conn, upto, now)
+        if erase::waits_for_log(&self.conn, upto)? && store::empty_wal(&self.conn)? {
+            erase::left_log(&self.conn, upto, now)?;
+        }
+        Ok(())
     }
 
     /// The newest record whose erasure waits for the log; 0 where none does.

@@ -1,10 +1,13 @@
 //! Jobs that write the KV anew.
 
+use std::collections::BTreeSet;
+
 use causeway_shared::ids::{AltHash, AlternateId};
 use causeway_shared::keys::Key;
+use causeway_shared::wire::sync::Publish;
 
 use super::*;
-use crate::testing::snapshot;
+use crate::testing::{snapshot, withdrawal};
 
 #[test]
 fn what_the_kv_lost_is_published_anew_and_a_run_that_was_cut_goes_on() {
@@ -33,6 +36,32 @@ fn what_the_kv_lost_is_published_anew_and_a_run_that_was_cut_goes_on() {
         Stored::Tombstone => (0, 0),
     };
     assert_eq!((of(&lost), of(&kv)), ((3, 3), (3, 3)));
+}
+
+#[test]
+fn field_17_who_left_and_what_is_new_does_not_wait_behind_all_that_is_written_anew() {
+    let mut world = World::with(0);
+    let pages: Vec<_> = (0..2_300).map(|v| page(visitor(v), 1, NOW)).collect();
+    world.origin.send("demo", &pages);
+    world.origin.settle(&mut BTreeMap::new());
+    world.all(Job::Publish, false);
+    let keys = |writes: &[Publish]| writes.iter().map(|write| write.key.clone()).collect::<BTreeSet<_>>();
+    let key = |v| format!("v:demo:{}", visitor(v));
+    let pages: Vec<_> = (0..85).map(|v| page(visitor(1_000 + v), 2, NOW)).collect();
+    world.origin.now += 5_000;
+    world
+        .origin
+        .send("demo", &[&[withdrawal(visitor(2_200), NOW + 5), page(visitor(9_999), 1, NOW)], &pages[..]].concat());
+    let first = world.origin.drain(100);
+    assert!([2_200, 9_999, 1_000, 1_084].iter().all(|v| keys(&first).contains(&key(*v))));
+    // And the bulk goes on behind however many news, a tenth of each.
+    assert_eq!(keys(&first).len(), 100);
+    world.origin.acknowledge(&first);
+    let pages: Vec<_> = (0..200).map(|v| page(visitor(1_500 + v), 2, NOW)).collect();
+    world.origin.send("demo", &pages);
+    let next = world.origin.drain(100);
+    let news = (1_500..1_700).filter(|v| keys(&next).contains(&key(*v))).count();
+    assert_eq!((next.len(), news), (100, 90));
 }
 
 #[test]

@@ -194,6 +194,24 @@ fn s5_08_an_erasure_is_done_although_the_outbox_is_never_empty() {
 }
 
 #[test]
+fn s5_08_who_withdrew_is_cut_from_every_snapshot_although_the_outbox_is_never_empty() {
+    let (mut origin, mut kv) = origin(MANY);
+    origin.settle(&mut kv);
+    assert!(named(&kv, visitor(10)) > 40);
+    let withdrawn = crate::testing::withdrawal(visitor(10), origin.now);
+    origin.send("demo", &[withdrawn]);
+    let mut calls = 0;
+    while named(&kv, visitor(10)) > 0 {
+        let others = if calls == 0 { 300 } else { 100 };
+        let seen = (0..others).map(|n| page(visitor(100_000 + 1_000 * calls + n), 1, origin.now)).collect::<Vec<_>>();
+        origin.send("demo", &seen);
+        written(&mut origin, &mut kv, |_| false);
+        calls += 1;
+        assert!(calls < 300, "it comes to no end");
+    }
+}
+
+#[test]
 fn s5_08_a_person_is_gone_through_once_however_many_of_it_one_receipt_erases() {
     let receipt = FactId::from_bytes([7; 16]);
     let erase = |visitors| {
