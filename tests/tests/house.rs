@@ -73,15 +73,31 @@ fn long_functions(text: &str) -> Vec<(usize, usize)> {
     long
 }
 
+/// Lines of a file but its inline tests. A `#[cfg(test)]` alone cuts nothing: it may stand at the top, before `mod tests;`.
+fn lines_but_tests(text: &str) -> usize {
+    let (before, tests) = text.split_once("\nmod tests {\n").unwrap_or((text, ""));
+    let after = tests.split_once("\n}\n").map_or("", |(_, after)| after);
+    before.lines().count() + after.lines().count()
+}
+
 #[test]
 fn no_source_file_is_over_its_bound() {
-    for ending in [".rs", ".mjs"] {
+    for ending in [".rs", ".mjs", ".js"] {
         for path in tracked(ending).iter().filter(|p| !is_test(p)) {
-            let text = text_of(path);
-            let lines = text.split("#[cfg(test)]").next().unwrap_or_default().lines().count();
+            let lines = lines_but_tests(&text_of(path));
             assert!(lines <= FILE_LINES, "{} has {lines} lines: split it where the data's way turns", path.display());
         }
     }
+}
+
+#[test]
+fn only_the_tests_in_a_file_are_left_out_of_its_lines() {
+    let code = "x;\n".repeat(9);
+    let inline = "#[cfg(test)]\nmod tests {\n    use super::*;\n}\n";
+    assert_eq!(lines_but_tests(&code), 9);
+    assert_eq!(lines_but_tests(&format!("#[cfg(test)]\nmod tests;\n{code}")), 11);
+    assert_eq!(lines_but_tests(&format!("{code}{inline}")), 10);
+    assert_eq!(lines_but_tests(&format!("#[cfg(test)]\nuse x;\n{code}{inline}{code}")), 21);
 }
 
 #[test]
