@@ -10,6 +10,10 @@ const FILE_LINES: usize = 500;
 const FUNCTION_LINES: usize = 70;
 /// Lines of the README.
 const README_LINES: usize = 120;
+/// What paths of ours begin with.
+const FOLDERS: [&str; 6] = ["shared/", "edge/", "origin/", "tests/", "xtask/", "docs/"];
+/// What names of files end with.
+const ENDINGS: [&str; 9] = [".rs", ".mjs", ".js", ".md", ".toml", ".sql", ".json", ".py", ".patch"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
@@ -148,20 +152,24 @@ fn the_deployment_guide_says_what_to_do_about_every_line_of_the_worker_s_log() {
     assert!(events >= 12, "{events}");
 }
 
+/// What a document says between backticks, each piece that could be a path.
+fn named(text: &str) -> impl Iterator<Item = &str> {
+    // Every odd piece between backticks is code.
+    text.split('`').skip(1).step_by(2).filter(|code| !code.contains([' ', '*', '<', '\n']))
+}
+
 #[test]
 fn the_readme_is_short_and_the_documents_name_what_is_there() {
-    let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
-    assert!(readme.lines().count() <= README_LINES);
-    for document in ["README.md", "ARCHITECTURE.md", "docs/DEPLOY.md"] {
-        let text = std::fs::read_to_string(root().join(document)).unwrap();
-        // Every odd piece between backticks is code; those with a folder of ours in front are paths.
-        for code in text.split('`').skip(1).step_by(2) {
-            let ours = ["shared/", "edge/", "origin/", "tests/", "xtask/", "docs/"]
-                .iter()
-                .any(|folder| code.starts_with(folder));
-            if ours && !code.contains([' ', '*', '<', '\n']) {
-                assert!(root().join(code).exists(), "{document} names {code}, which is not there");
-            }
+    assert!(text_of(Path::new("README.md")).lines().count() <= README_LINES);
+    for document in tracked(".md") {
+        // The architecture names files of ours alone; a guide also files that its reader is to write.
+        let all = document.ends_with("ARCHITECTURE.md");
+        let is_path = |code: &str| {
+            FOLDERS.iter().any(|folder| code.starts_with(folder))
+                || all && ENDINGS.iter().any(|ending| code.ends_with(ending))
+        };
+        for path in named(&text_of(&document)).filter(|code| is_path(code)) {
+            assert!(root().join(path).exists(), "{} names {path}, which is not there", document.display());
         }
     }
 }
