@@ -1,6 +1,11 @@
 //! Hostile bytes for every decoder: none panics, none loops, none allocates what a header merely declares; and
 //! what is read at all is read the same after it was written again.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
+#![expect(
+    clippy::disallowed_types,
+    clippy::disallowed_methods,
+    reason = "how long a decoder takes and what it allocates is measured"
+)]
 
 #[expect(dead_code, reason = "each file takes its part")]
 mod common;
