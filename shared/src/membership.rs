@@ -77,13 +77,6 @@ impl Memberships {
         }
     }
 
-    /// The join with what another reader met.
-    #[must_use]
-    pub fn join(mut self, other: Self) -> Self {
-        other.0.into_iter().for_each(|(_, m)| self.add(m));
-        self
-    }
-
     /// Whether `other` counts in the view of `own`. Never once it is gone; else as the highest epoch says that
     /// names both; else, for an `own` that no decision puts beside it, as the highest epoch says that names it
     /// at all; and yes when none does. A cut is about those that the same decision admits: of two halves of a

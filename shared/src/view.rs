@@ -184,13 +184,10 @@ impl View {
 
     fn add_best(&mut self, snapshot: &Snapshot) {
         if let Some(best) = snapshot.best {
-            self.put_best(snapshot.visitor, (snapshot.version, best));
+            let said = (snapshot.version, best);
+            let newest = self.best.get(&snapshot.visitor).map_or(said, |before| said.max(*before));
+            self.best.insert(snapshot.visitor, newest);
         }
-    }
-
-    fn put_best(&mut self, visitor: VisitorId, said: (Version, BestTime)) {
-        let newest = self.best.get(&visitor).map_or(said, |before| said.max(*before));
-        self.best.insert(visitor, newest);
     }
 
     fn add_profiles(&mut self, profiles: LiteMap<VisitorId, SubProfile>) {
@@ -209,17 +206,6 @@ impl View {
             Some(before) => *before = std::mem::take(before).join(known),
             None => drop(self.known.insert(visitor, known)),
         }
-    }
-
-    /// The join with another view: commutative, associative, idempotent.
-    #[must_use]
-    pub fn join(mut self, other: Self) -> Self {
-        for (visitor, known) in other.known {
-            self.add_known(visitor, known);
-        }
-        other.best.iter().for_each(|(visitor, said)| self.put_best(*visitor, *said));
-        self.memberships = self.memberships.join(other.memberships);
-        self
     }
 
     /// What counts for `own`: itself and all that belong with it.

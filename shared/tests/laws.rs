@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use causeway_shared::attributes::{Token, Value};
 use causeway_shared::experiment::{Exposure, Exposures};
 use causeway_shared::fact::{Fact, What};
+use causeway_shared::ids::VisitorId;
 use causeway_shared::ledger::Ledger;
 use causeway_shared::membership::Memberships;
 use causeway_shared::profile::{Known, Parts, Profile, SubProfile, Totals};
@@ -17,35 +18,45 @@ use causeway_shared::segments::Stamp;
 use causeway_shared::view::{Snapshot, Stored, View};
 use causeway_shared::{kv, wire};
 use common::{
-    History, Published, beyond, fold, history, known, law, naive, picked, profile_of, published, restored, scramble,
-    tokens, version, visitor,
+    History, Picked, Published, beyond, fold, history, known, law, naive, picked, profile_of, published, restored,
+    scramble, tokens, version, visitor,
 };
 use proptest::prelude::*;
 
-/// A reader's view: some of the snapshots, in some order, and ledgers.
-fn view(of: &Published, (snapshots, ledgers, order): (u8, u64, u64)) -> View {
-    let mut met: Vec<&Snapshot> =
-        of.snapshots.iter().enumerate().filter(|(i, _)| snapshots >> i & 1 == 1).map(|(_, s)| s).collect();
-    met.sort_by_key(|s| scramble(s.version.counter ^ order));
+/// The snapshots that a reader picked up.
+fn chosen(of: &Published, snapshots: u8) -> Vec<&Snapshot> {
+    of.snapshots.iter().enumerate().filter(|(i, _)| snapshots >> i & 1 == 1).map(|(_, s)| s).collect()
+}
+
+/// All pieces in some order, some of them twice.
+fn met<T: Clone>(pieces: &[T], order: u64) -> Vec<T> {
+    let twice =
+        pieces.iter().enumerate().filter(|(i, _)| scramble(!order ^ *i as u64) & 1 == 1).map(|(_, piece)| piece);
+    let mut all: Vec<(usize, &T)> = pieces.iter().chain(twice).enumerate().collect();
+    all.sort_by_key(|(i, _)| scramble(order ^ *i as u64));
+    all.into_iter().map(|(_, piece)| piece.clone()).collect()
+}
+
+/// One thing that a reader's view takes in.
+#[derive(Clone)]
+enum Piece<'a> {
+    Snapshot(&'a Snapshot),
+    Known(VisitorId, Known),
+}
+
+/// A reader's view of some of the snapshots, and of what it knows beside them of each visitor.
+fn view(of: &Published, snapshots: u8, beside: &[Picked], order: u64) -> View {
+    let each = of.histories.iter().flat_map(|history| beside.iter().map(move |picked| (history, *picked)));
+    let beside = each.map(|(history, picked)| Piece::Known(history.visitor, known(history, picked)));
+    let pieces: Vec<Piece> = chosen(of, snapshots).into_iter().map(Piece::Snapshot).chain(beside).collect();
     let mut view = View::default();
-    for snapshot in met {
-        view.add_snapshot(snapshot.clone());
-    }
-    for (i, history) in of.histories.iter().enumerate() {
-        view.add_known(history.visitor, known(history, (0, 0, ledgers >> i)));
+    for piece in met(&pieces, order) {
+        match piece {
+            Piece::Snapshot(snapshot) => view.add_snapshot(snapshot.clone()),
+            Piece::Known(visitor, known) => view.add_known(visitor, known),
+        }
     }
     view
-}
-
-fn memberships(of: &Published, snapshots: u8) -> Memberships {
-    let mut met = Memberships::default();
-    let chosen = of.snapshots.iter().enumerate().filter(|(i, _)| snapshots >> i & 1 == 1);
-    chosen.for_each(|(_, s)| met.add(s.membership.clone()));
-    met
-}
-
-fn view_pick() -> impl Strategy<Value = (u8, u64, u64)> {
-    any::<(u8, u64, u64)>()
 }
 
 /// Facts of the newest version, and the pages a ledger knows beyond it.
@@ -121,24 +132,35 @@ proptest! {
     }
 
     #[test]
-    fn join_of_memberships_is_commutative_associative_idempotent(of in published(), p in any::<[u8; 3]>()) {
-        let [a, b, c] = p.map(|p| memberships(&of, p));
-        prop_assert_eq!(a.clone().join(b.clone()), b.clone().join(a.clone()));
-        prop_assert_eq!(a.clone().join(b.clone()).join(c.clone()), a.clone().join(b.join(c)));
-        prop_assert_eq!(a.clone().join(a.clone()), a);
+    fn memberships_do_not_depend_on_the_order_of_decisions_or_on_repeats(of in published(), snapshots in any::<u8>(), orders in any::<[u64; 2]>()) {
+        let [a, b] = orders.map(|order| {
+            let mut all = Memberships::default();
+            met(&chosen(&of, snapshots), order).into_iter().for_each(|s| all.add(s.membership.clone()));
+            all
+        });
+        prop_assert_eq!(a, b);
     }
 
     #[test]
-    fn join_of_views_is_commutative_associative_idempotent(of in published(), p in [view_pick(), view_pick(), view_pick()]) {
-        let [a, b, c] = p.map(|p| view(&of, p));
-        prop_assert_eq!(a.clone().join(b.clone()), b.clone().join(a.clone()));
-        prop_assert_eq!(a.clone().join(b.clone()).join(c.clone()), a.clone().join(b.join(c)));
-        prop_assert_eq!(a.clone().join(a.clone()), a);
+    fn a_view_does_not_depend_on_the_order_of_what_was_met_or_on_repeats(of in published(), snapshots in any::<u8>(), beside in [picked(), picked()], orders in any::<[u64; 2]>()) {
+        let [a, b] = orders.map(|order| view(&of, snapshots, &beside, order));
+        prop_assert_eq!(a, b);
     }
 
     #[test]
-    fn a_view_does_not_depend_on_the_order_of_what_was_met(of in published(), met in any::<u8>(), orders in any::<[u64; 2]>()) {
-        let [a, b] = orders.map(|order| view(&of, (met, 0, order)));
+    fn a_view_does_not_depend_on_the_order_of_its_siblings_or_on_repeats(of in published(), snapshots in any::<u8>(), own in 0u8..3, orders in any::<[u64; 2]>()) {
+        let own = visitor(own);
+        let (mine, siblings): (Vec<_>, Vec<_>) = chosen(&of, snapshots).into_iter().partition(|s| s.visitor == own);
+        let [a, b] = orders.map(|order| {
+            let siblings = || met(&siblings, order).into_iter().map(|s| (s.visitor, s.clone())).collect();
+            let mut view = View::default();
+            met(&mine, order).into_iter().for_each(|s| view.add_snapshot(s.clone()));
+            view.add_siblings(own, siblings());
+            let once = view.clone();
+            view.add_siblings(own, siblings());
+            assert_eq!(view, once);
+            view
+        });
         prop_assert_eq!(a, b);
     }
 
@@ -224,17 +246,15 @@ proptest! {
     #[test]
     fn field_04_merging_loses_nothing_and_counts_no_visit_twice(a in history(0), b in history(1), c in history(2), extra in any::<u64>()) {
         let histories = [a, b, c];
-        let mut parts: Vec<View> = Vec::new();
+        let mut parts: Vec<(VisitorId, SubProfile)> = Vec::new();
         for history in &histories {
-            let mut part = View::default();
-            part.add_known(history.visitor, Known::from_sub(history.sub(usize::MAX, true)));
-            part.add_known(visitor(0), Known::from_sub(histories[0].sub(usize::MAX, true)));
+            parts.push((history.visitor, history.sub(usize::MAX, true)));
             // The same sub-profile, as a sibling's snapshot carries it, and an older one of it.
-            part.add_known(history.visitor, Known::from_sub(history.sub(usize::MAX, false)));
-            part.add_known(history.visitor, Known::from_sub(history.sub((extra % 4) as usize, true)));
-            parts.push(part);
+            parts.push((history.visitor, history.sub(usize::MAX, false)));
+            parts.push((history.visitor, history.sub((extra % 4) as usize, true)));
         }
-        let all = parts.iter().chain(&parts).cloned().fold(View::default(), View::join);
+        let mut all = View::default();
+        met(&parts, extra).into_iter().for_each(|(of, sub)| all.add_known(of, Known::from_sub(sub)));
         let facts: Vec<_> = histories.iter().flat_map(History::newest).collect();
         prop_assert_eq!(all.of(visitor(0)).totals(), naive(&facts));
         prop_assert_eq!(all.of(visitor(2)).totals(), naive(&facts));
@@ -281,7 +301,7 @@ proptest! {
     }
 
     #[test]
-    fn a_wire_between_changes_no_join(of in published(), met in any::<u8>(), order in any::<u64>()) {
+    fn a_wire_between_changes_no_join(of in published(), snapshots in any::<u8>(), order in any::<u64>()) {
         let tenant = "pub".parse().unwrap();
         let mut over_wire = of.clone();
         for snapshot in &mut over_wire.snapshots {
@@ -293,7 +313,7 @@ proptest! {
                 *snapshot = *back;
             }
         }
-        prop_assert_eq!(view(&over_wire, (met, 0, order)), view(&of, (met, 0, order)));
+        prop_assert_eq!(view(&over_wire, snapshots, &[], order), view(&of, snapshots, &[], order));
     }
 
     #[test]

@@ -10,6 +10,7 @@ use causeway_shared::ids::{
 };
 use causeway_shared::membership::{Cut, Membership, Visitors};
 use causeway_shared::profile::{Beyond, Known, Profile, SubProfile, Totals};
+use causeway_shared::rhythm::BestTime;
 use causeway_shared::segments::{SegmentId, State};
 use causeway_shared::time::{Day, HourStamp, Minute};
 use causeway_shared::view::Snapshot;
@@ -327,7 +328,7 @@ fn snapshot(histories: &[History], owner: usize, step: usize, admitted: u8, epoc
             cuts.iter().map(|(_, h)| h.visitor),
         ),
         profiles,
-        best: None,
+        best: (step % 3 != 2).then(|| BestTime { utc_hour_of_week: scramble(step as u64) as u8 % 168, confidence: 50 }),
         truncated: false,
     }
 }
