@@ -204,12 +204,6 @@ pub struct Problem {
 }
 
 impl EdgeConfig {
-    /// The tenant that a hostname (without port) selects.
-    #[must_use]
-    pub fn by_host(&self, host: &str) -> Option<&Tenant> {
-        self.tenants.iter().find(|t| t.hosts.iter().any(|h| h.eq_ignore_ascii_case(host)))
-    }
-
     /// The tenant of a name.
     #[must_use]
     pub fn by_name(&self, name: &str) -> Option<&Tenant> {
@@ -429,11 +423,11 @@ mod tests {
     fn the_smallest_configuration_denies_and_demands() {
         let config = config(r#"{"tenant":[{"name":"pub","hosts":["ads.pub.example"]}]}"#);
         assert_eq!(config.problems(), vec![]);
-        let tenant = config.by_host("ADS.pub.example").unwrap();
+        let tenant = config.by_name("pub").unwrap();
         assert_eq!(tenant.no_signal, NoSignal::Deny);
         assert_eq!(tenant.member_proof, ProofPolicy::Required);
         assert!(tenant.is_unique(KindCode(1)));
-        assert!(config.by_host("other.example").is_none());
+        assert!(config.by_name("other").is_none());
     }
 
     #[test]

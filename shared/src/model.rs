@@ -84,13 +84,8 @@ pub struct Model {
 }
 
 impl Model {
-    /// Whether it may be used: it is not from the future, as far as clocks agree, and has not expired.
-    #[must_use]
-    pub fn usable(&self, now: Millis) -> bool {
-        self.used().contains(&now)
-    }
-
-    /// From when on it may be used, and from when on not any more.
+    /// From when on it may be used, and from when on not any more: it is not from the future, as far as clocks agree, and
+    /// has not expired.
     #[must_use]
     pub fn used(&self) -> std::ops::Range<Millis> {
         self.trained_ms.saturating_sub(limits::SYNC_SKEW_MS)..self.expires_ms

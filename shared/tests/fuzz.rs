@@ -411,7 +411,7 @@ fn configuration_and_keys_in_json() {
         let bytes = hostile.bytes(&seeds);
         let read = serde_json::from_slice::<EdgeConfig>(&bytes).map_err(drop);
         steady(read, |config| {
-            let _ = (config.problems(), config.by_host("x"), config.tenants.first().and_then(|t| t.id()));
+            let _ = (config.problems(), config.by_name("x"), config.tenants.first().and_then(|t| t.id()));
             serde_json::from_slice(&serde_json::to_vec(config).unwrap()).map_err(drop)
         });
         let read = serde_json::from_slice::<Keys>(&bytes).map_err(drop);

@@ -139,7 +139,8 @@ fn s1_09_s3_06_a_market_with_fatigue_is_learned_and_beats_the_base_rate() {
     assert!(price.loss < 0.25 * price.base_loss && price.calibration_error < 0.05, "{price:?}");
 
     let model = causeway_shared::wire::model::decode(&bytes).unwrap();
-    assert!(model.usable(NOW) && !model.usable(NOW + 14 * DAY) && !model.usable(NOW - DAY));
+    let usable = [NOW - DAY, NOW, NOW + 14 * DAY].map(|now| model.used().contains(&now));
+    assert_eq!(usable, [false, true, false]);
     let scorer = Scorer::new(&model).unwrap();
     let person = PersonFeatures { now: Minute::at(NOW), devices: 1, segments: &[], last: None };
     let ctr = |ad: u32, times: u32| {

@@ -65,7 +65,7 @@ fn put_part(to: &mut Vec<u8>, Part { intercept, scale, weights, quality }: &Part
 }
 
 /// Reads a model and checks it whole: what is read can be scored with ([`Model::is_sound`]). Whether it may be used now
-/// is another question ([`Model::usable`]).
+/// is another question ([`Model::used`]).
 ///
 /// # Errors
 /// [`WireError`].
