@@ -117,7 +117,7 @@ pub const SYNC_PUBLISH: usize = 100;
 pub const SYNC_SKEW_MS: u64 = 5 * 60_000;
 /// Oldest fact the origin accepts, by the edge's receive time, in milliseconds (30 days).
 pub const FACT_AGE_MS: u64 = 30 * 86_400_000;
-/// How much longer than [`FACT_AGE_MS`] a FactId is remembered, in milliseconds (5 days).
+/// How long a FactId is remembered, in milliseconds (35 days): longer than [`FACT_AGE_MS`], or a fact could count again.
 pub const FACT_ID_KEEP_MS: u64 = FACT_AGE_MS + 5 * 86_400_000;
 /// How far ahead of the origin's clock an edge's receive time may be, in milliseconds: further than a sync's time may be,
 /// or a sync that is taken would bring facts of another location that are not.
