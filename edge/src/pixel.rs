@@ -163,7 +163,6 @@ fn counts(incoming: &Incoming<'_>, token: &AdToken) -> bool {
 /// The action of a token, as a fact of its own visitor.
 pub(crate) fn action(token: &AdToken, verb: Verb, now: u64) -> Fact {
     let AdToken { visitor, insertion, entity, view_type, .. } = *token;
-    let day = u32::try_from(now / 86_400_000).unwrap_or(u32::MAX);
-    let id = FactId::of_action(visitor, insertion, verb.0, view_type.0, day);
+    let id = FactId::of_action(visitor, insertion, verb.0, view_type.0, now);
     Fact { id, visitor, received: now, at: now, what: What::Action { insertion, verb, view_type, entity } }
 }

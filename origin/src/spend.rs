@@ -250,8 +250,7 @@ mod tests {
     fn action(visitor: VisitorId, n: u32, received: Millis, verb: Verb, campaign: u32) -> Fact {
         let insertion = InsertionId(u128::from(n).to_be_bytes());
         let entity = Entity { ad: 1, ad_group: 1, campaign, advertiser: 1 };
-        let day = u32::try_from(received / DAY_MS).unwrap();
-        let id = FactId::of_action(visitor, insertion, verb.0, 0, day);
+        let id = FactId::of_action(visitor, insertion, verb.0, 0, received);
         let what = What::Action { insertion, verb, view_type: ViewType(0), entity };
         Fact { id, visitor, received, at: received, what }
     }

@@ -197,10 +197,10 @@ impl FactId {
         parse_uuid(text).map(Self)
     }
 
-    /// The id of an action: the same on one insertion and view type counts once a UTC day (seed 3, S3.4). `day` is in
-    /// days since 1970.
+    /// The id of an action at a time: the same on one insertion and view type counts once a UTC day (seed 3, S3.4).
     #[must_use]
-    pub fn of_action(visitor: VisitorId, insertion: InsertionId, verb: u8, view_type: u8, day: u32) -> Self {
+    pub fn of_action(visitor: VisitorId, insertion: InsertionId, verb: u8, view_type: u8, at: Millis) -> Self {
+        let day = u32::try_from(at / 86_400_000).unwrap_or(u32::MAX);
         let mut name = insertion.0.to_vec();
         name.extend([verb, view_type]);
         name.extend(day.to_be_bytes());

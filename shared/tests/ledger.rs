@@ -45,7 +45,7 @@ fn at(minute: Minute) -> Millis {
 
 /// The impression of insertion `n`, as a fact of a visitor.
 fn impression(of: VisitorId, n: u64, entity: Entity, minute: Minute) -> Fact {
-    let id = FactId::of_action(of, insertion(n), Verb::IMPRESSION.0, 1, u32::from(minute.day().0));
+    let id = FactId::of_action(of, insertion(n), Verb::IMPRESSION.0, 1, at(minute));
     let what = What::Action { insertion: insertion(n), verb: Verb::IMPRESSION, view_type: ViewType(1), entity };
     Fact { id, visitor: of, received: at(minute), at: at(minute), what }
 }

@@ -353,8 +353,7 @@ fn action(
     insertion.0.iter_mut().zip(Sha256::digest(text)).for_each(|(to, from)| *to = from);
     let Event { ad, ad_group, campaign, advertiser, .. } = *event;
     let entity = Entity { ad, ad_group, campaign, advertiser };
-    let day = u32::try_from(at / 86_400_000).unwrap_or(u32::MAX);
-    let id = FactId::of_action(visitor, insertion, verb.0, view_type.0, day);
+    let id = FactId::of_action(visitor, insertion, verb.0, view_type.0, at);
     Ok(Fact { id, visitor, received, at, what: What::Action { insertion, verb, view_type, entity } })
 }
 
