@@ -74,8 +74,6 @@ pub fn sync_response(body: &[u8]) -> String {
             let kept: Vec<_> = kept.map(|r| json!(r.batch)).collect();
             let rejected: Vec<_> = answer.rejected.into_iter().map(|r| json!(r.code)).collect();
             json!({
-                "accepted": answer.accepted,
-                "duplicate": answer.duplicate,
                 "rejected": rejected,
                 "kept": kept,
                 "publish": publish,
