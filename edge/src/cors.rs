@@ -2,7 +2,7 @@
 
 use crate::answer::Outcome;
 use crate::engine::Site;
-use crate::request::Request;
+use crate::request::{EXPLAIN, Request};
 
 /// The headers that let a page read the answer; a page of an origin that is not configured is refused, so
 /// that no other site speaks in a visitor's name.
@@ -24,7 +24,7 @@ pub(crate) fn preflight(site: &Site) -> Outcome {
     let own = site.tenant.proof_header.as_deref().map(|h| format!(", {h}")).unwrap_or_default();
     Outcome::empty(204).with_headers([
         ("access-control-allow-methods", "GET, POST, DELETE".to_owned()),
-        ("access-control-allow-headers", format!("content-type, x-causeway-explain{own}")),
+        ("access-control-allow-headers", format!("content-type, {EXPLAIN}{own}")),
         ("access-control-max-age", "86400".to_owned()),
     ])
 }

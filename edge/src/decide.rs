@@ -337,9 +337,7 @@ fn answer(
         attributes: order::all(call.attributes.refused.iter().map(|one| (one.name.as_str(), one.code))),
         refused: order::all(refused.map(|(kind, why)| (kind.clone(), Value::from(*why)))),
     };
-    let mut outcome = Outcome::json(200, &answer).with_headers(visit.cors.iter().cloned());
-    outcome.head.notes.clone_from(&visit.notes);
-    outcome
+    visit.answer(Outcome::json(200, &answer))
 }
 
 fn read(body: &[u8]) -> Result<Body<'_>, Box<Outcome>> {

@@ -444,7 +444,7 @@ impl Engine {
     /// A member proof for the demonstration page; empty unless the host's tenant is marked `dev`.
     #[must_use]
     pub fn dev_proof(&self, host: &str, member: &str, now: Millis) -> String {
-        let Some(site) = self.sites.get(host).filter(|site| site.tenant.dev) else { return String::new() };
+        let Some(site) = self.site(host).filter(|site| site.tenant.dev) else { return String::new() };
         let now_s = now / 1000;
         let sign = |key| proof::sign_hs256(key, member, &site.id, now_s, now_s + 3_600);
         site.keys.proof.iter().find_map(sign).unwrap_or_default()

@@ -179,8 +179,7 @@ pub(crate) fn finish(mut visit: Box<Visit>) -> Outcome {
         }
         accepted += 1;
     }
-    let mut outcome = Outcome::json(202, &Answer { accepted, consent: None, rejected }).with_headers(visit.cors);
-    outcome.head.notes = visit.notes;
+    let mut outcome = visit.answer(Outcome::json(202, &Answer { accepted, consent: None, rejected }));
     outcome.head.ack = !facts.is_empty();
     // An action may name anybody, and nobody: all others are of the cookie's visitor.
     let own = facts.iter().find(|fact| !matches!(fact.what, What::Action { .. }));

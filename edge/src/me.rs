@@ -297,7 +297,5 @@ fn answer(
         kv_reads: visit.kv_reads,
         degraded: &visit.notes,
     };
-    let mut outcome = Outcome::json(200, &body).with_headers(visit.cors.iter().cloned());
-    outcome.head.notes.clone_from(&visit.notes);
-    outcome
+    visit.answer(Outcome::json(200, &body))
 }

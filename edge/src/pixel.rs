@@ -83,7 +83,7 @@ pub(crate) fn settle(visit: Box<Visit>) -> Alone {
         let hop = strict::confirm(&visit.site, call.token.visitor, call.token.insertion);
         return Alone::Confirm(visit, hop);
     }
-    let mut outcome = of_visit(picture(), &visit);
+    let mut outcome = visit.answer(picture());
     if strict && is_late {
         outcome.head.notes.push("strict_late");
     }
@@ -96,7 +96,7 @@ pub(crate) fn settle(visit: Box<Visit>) -> Alone {
 /// The picture, and the impression if the object confirmed it; `answer` is empty where none answered.
 pub(crate) fn finish(visit: Box<Visit>, answer: &[u8]) -> Outcome {
     let Call::Pixel(call) = &visit.call else { return Outcome::empty(500) };
-    let mut outcome = of_visit(picture(), &visit);
+    let mut outcome = visit.answer(picture());
     match strict::granted(answer) {
         Some(granted) if granted.contains_key(&InsertionHash::of(call.token.insertion)) => {
             count(&visit, call, &mut outcome);
@@ -118,16 +118,9 @@ fn led(visit: &Visit, call: &PixelCall) -> Outcome {
     let landing = placing::landing(visit, call.token.entity).map(str::to_owned);
     let Some(landing) = landing.or_else(publisher) else { return unknown() };
     let headers = [("location", landing), ("cache-control", NO_STORE.to_owned())];
-    let mut outcome = of_visit(Outcome::empty(302).with_headers(headers), visit);
+    let mut outcome = visit.answer(Outcome::empty(302).with_headers(headers));
     outcome.head.notes.extend(call.late);
     count(visit, call, &mut outcome);
-    outcome
-}
-
-/// With what the visit has for every answer.
-fn of_visit(outcome: Outcome, visit: &Visit) -> Outcome {
-    let mut outcome = outcome.with_headers(visit.cors.iter().cloned());
-    outcome.head.notes.clone_from(&visit.notes);
     outcome
 }
 

@@ -112,6 +112,13 @@ impl Visit {
         found
     }
 
+    /// An answer with what the visit has for every one.
+    pub(crate) fn answer(&self, outcome: Outcome) -> Outcome {
+        let mut outcome = outcome.with_headers(self.cors.iter().cloned());
+        outcome.head.notes.clone_from(&self.notes);
+        outcome
+    }
+
     /// Whether it is a decision that counts for its visitor.
     pub(crate) fn is_counted(&self) -> bool {
         matches!(&self.call, Call::Decide(call) if call.counted)
