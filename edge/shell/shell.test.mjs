@@ -609,7 +609,7 @@ function persons(module) {
 }
 
 /** What the KV holds: a catalogue whose one ad is under a strict cap of one. `edge/tests/catalogue.rs` makes the same. */
-const STRICT = JSON.parse(readFileSync(new URL("strict.json", import.meta.url), "utf8"));
+const STRICT = JSON.parse(readFileSync(new URL("../tests/strict.json", import.meta.url), "utf8"));
 
 /** A page's decision, until an object is to be asked. */
 function strict(module) {

@@ -386,6 +386,6 @@ fn the_shells_catalogue_is_what_the_origin_would_publish() {
     let mut once = ads(X, true);
     once["campaign"][0]["caps"][0]["limit"] = json!(1);
     isolate.publish(1, 1, &once);
-    let told: BTreeMap<String, String> = serde_json::from_str(include_str!("../shell/strict.json")).unwrap();
+    let told: BTreeMap<String, String> = serde_json::from_str(include_str!("strict.json")).unwrap();
     assert_eq!(told, isolate.kv);
 }
