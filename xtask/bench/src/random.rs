@@ -1,5 +1,7 @@
 //! Numbers without order, the same in every run: Marsaglia's xorshift.
 
+use causeway_shared::random;
+
 /// The generator.
 #[derive(Debug, Clone)]
 pub(crate) struct Random(u64);
@@ -9,12 +11,10 @@ impl Random {
         Self(88_172_645_463_325_252)
     }
 
-    /// Another sequence for each number (SplitMix64's finaliser).
+    /// Another sequence for each number.
     pub(crate) fn of(n: u64) -> Self {
-        let mut seed = n.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        seed = (seed ^ seed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        seed = (seed ^ seed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        Self((seed ^ seed >> 31).max(1))
+        let mut state = n;
+        Self(random::next(&mut state).max(1))
     }
 
     pub(crate) fn next(&mut self) -> u64 {

@@ -13,7 +13,7 @@ use causeway_shared::membership::{Cut, Membership};
 use causeway_shared::profile::{Beyond, Content, Names, Newest, SubProfile, Totals};
 use causeway_shared::view::{Snapshot, Stored};
 use causeway_shared::wire::facts::FactBatch;
-use causeway_shared::{kv, limits, wire};
+use causeway_shared::{kv, limits, random, wire};
 use serde_json::{Value, json};
 
 use super::market::Market;
@@ -250,12 +250,9 @@ fn other(n: u64) -> VisitorId {
     VisitorId::mint(1_731_000_000_000 + n * 3_600_000, [a, b, c, d, e, f, g, h, a ^ e, b ^ f])
 }
 
-/// Numbers that look like the random ones they stand for (SplitMix64's mixing, Steele et al. 2014).
+/// Numbers that look like the random ones they stand for.
 fn short(n: u64) -> u64 {
-    let z = n.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
+    random::finish(n.wrapping_add(1).wrapping_mul(random::GAMMA))
 }
 
 fn identity(own: VisitorId, unique: AltHash, now: Millis) -> IdentityCookie {
