@@ -198,7 +198,7 @@ enum Command {
     /// Jobs over the whole store.
     #[command(subcommand)]
     Job(job::Job),
-    /// Undo links.
+    /// Links: check whether two visitors are one person, add evidence that they are, undo it.
     #[command(subcommand)]
     Links(links::Links),
     /// Erase a visitor, or everybody who was seen with an alternate id until now. Shows its plan first.

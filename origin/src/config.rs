@@ -215,7 +215,6 @@ impl Config {
     }
 }
 
-/// The words of a tenant's file.
 /// Whether sends may be told there: what goes over a network is encrypted.
 fn is_webhook(url: &str) -> bool {
     let Some(uri) = url.parse::<Uri>().ok().filter(|_| url.len() <= limits::WEBHOOK_BYTES) else { return false };
@@ -230,6 +229,7 @@ fn is_webhook(url: &str) -> bool {
     }
 }
 
+/// The words of a tenant's file.
 fn words(path: &Path) -> Result<Vocabulary, ConfigError> {
     let unread = |source| ConfigError::Catalogue { path: path.to_owned(), source };
     let text = std::fs::read_to_string(path).map_err(unread)?;

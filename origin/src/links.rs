@@ -1,4 +1,5 @@
-//! Whether two visitors are linked; and undoing that: which evidence connects two visitors, and the facts that end it (invariant 2).
+//! Whether two visitors are linked; adding evidence that they are, which is no login; and undoing that: which evidence connects
+//! two visitors, and the facts that end it (invariant 2).
 
 use std::collections::BTreeMap;
 

@@ -25,8 +25,8 @@ use crate::read::View;
 use crate::tenants::Known;
 use crate::tokens::{self, Role, Token};
 
-/// Longest life of a test proof when none is asked for, in seconds.
-const PROOF_LIFE_S: u64 = 3_600;
+/// Life of a test proof when none is asked for, in seconds.
+const DEFAULT_PROOF_LIFE_S: u64 = 3_600;
 
 type Answer = Result<Response, ApiError>;
 
@@ -215,7 +215,7 @@ fn proof_for(live: &Live, wanted: &Wanted) -> Result<Value, ApiError> {
         let message = format!("1 to {} bytes are needed", limits::ALTERNATE_ID_BYTES);
         return Err(ApiError::field("sub", "bad_id", message));
     }
-    let ttl = wanted.ttl_s.unwrap_or(PROOF_LIFE_S);
+    let ttl = wanted.ttl_s.unwrap_or(DEFAULT_PROOF_LIFE_S);
     if !(1..=limits::PROOF_LIFE_S).contains(&ttl) {
         let message = format!("1 to {} seconds are possible", limits::PROOF_LIFE_S);
         return Err(ApiError::field("ttl_s", "bad_ttl", message));
