@@ -265,7 +265,7 @@ impl Reader<'_> {
     fn action(&self, event: &Event<'_>) -> Result<Fact, Refusal> {
         let missing = || ("malformed", "an action names its `insertion` and its `action`".to_owned());
         let (insertion, name) = event.insertion.as_deref().zip(event.action.as_deref()).ok_or_else(missing)?;
-        let unknown = || ("unknown_action", "the tenant's catalogue has no verb of that name".to_owned());
+        let unknown = || ("unknown_action", "the tenant's words have no such verb".to_owned());
         let verb = self.site.tenant.vocabulary.verb(name).ok_or_else(unknown)?;
         let token = token::open(&self.site.keys.cookie, &self.site.id, insertion, self.now);
         let token = token.map_err(|error| (error.code(), error.to_string()))?;

@@ -70,7 +70,7 @@ pub enum ConfigError {
     },
     /// A tenant's file of words could not be read.
     #[error("cannot read the words {}: the tenant's `catalogue` names it, beside the configuration", path.display())]
-    Catalogue {
+    Words {
         /// The file.
         path: PathBuf,
         /// Why.
@@ -231,7 +231,7 @@ fn is_webhook(url: &str) -> bool {
 
 /// The words of a tenant's file.
 fn words(path: &Path) -> Result<Vocabulary, ConfigError> {
-    let unread = |source| ConfigError::Catalogue { path: path.to_owned(), source };
+    let unread = |source| ConfigError::Words { path: path.to_owned(), source };
     let text = std::fs::read_to_string(path).map_err(unread)?;
     toml::from_str(&text).map_err(|source| ConfigError::Parse { path: path.to_owned(), source: Box::new(source) })
 }
@@ -445,7 +445,7 @@ mod tests {
             Config::load(&path, |_| None)
         };
         std::fs::write(&path, format!("{SMALL}\ncatalogue = \"words.toml\"")).unwrap();
-        assert!(matches!(Config::load(&path, |_| None), Err(ConfigError::Catalogue { .. })), "it is not there yet");
+        assert!(matches!(Config::load(&path, |_| None), Err(ConfigError::Words { .. })), "it is not there yet");
         let config = load("[[verb]]\nname = \"hide\"\ncode = 3").unwrap();
         assert!(config.edge.tenants.iter().all(|tenant| tenant.vocabulary.verb("hide").is_some()));
         assert!(matches!(load("[[verbs]]"), Err(ConfigError::Parse { .. })));

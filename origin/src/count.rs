@@ -15,7 +15,7 @@ use serde_json::Value;
 use crate::catalogue;
 use crate::read::{self, ActionParts, View};
 use crate::store::StoreError;
-use crate::tenants::Known;
+use crate::tenants::{Known, no_word};
 
 /// Ids asked for at once.
 const IDS: usize = 10_000;
@@ -126,9 +126,9 @@ pub fn counts(
     }
     let words = &tenant.config.vocabulary;
     let verbs: Option<Vec<Verb>> = ask.actions.iter().map(|name| words.verb(name)).collect();
-    let verbs = verbs.ok_or_else(|| field("actions", "the tenant's catalogue has no verb of one of these names"))?;
+    let verbs = verbs.ok_or_else(|| field("actions", &no_word("verb")))?;
     let types: Option<Vec<ViewType>> = ask.view_types.iter().flatten().map(|name| words.view_type(name)).collect();
-    let types = types.ok_or_else(|| field("view_types", "the catalogue has no view type of one of these names"))?;
+    let types = types.ok_or_else(|| field("view_types", &no_word("view_type")))?;
     let (from, to) = ask.last.range(now).ok_or_else(|| field("last", "an interval is 1 or more"))?;
     let actions = actions_of(view, tenant, visitor, ask.own, from, to)?;
     let read: Vec<PackedActions<'_>> = actions.parts.iter().filter_map(|bytes| PackedActions::read(bytes)).collect();
@@ -206,11 +206,11 @@ pub fn groups(view: &View<'_>, tenant: &Known, ask: &AskGroups, now: Millis) -> 
     let words = &tenant.config.vocabulary;
     let mut filter = Filter::default();
     if let Some(names) = &ask.actions {
-        let codes = codes(names, "actions", |name| words.verb(name).map(|verb| verb.0))?;
+        let codes = codes(names, ("actions", "verb"), |name| words.verb(name).map(|verb| verb.0))?;
         filter.0.push((actions::Dimension::Verb, codes));
     }
     if let Some(names) = &ask.view_types {
-        let codes = codes(names, "view_types", |name| words.view_type(name).map(|of| of.0))?;
+        let codes = codes(names, ("view_types", "view_type"), |name| words.view_type(name).map(|of| of.0))?;
         filter.0.push((actions::Dimension::ViewType, codes));
     }
     for (level, names) in &ask.ids {
@@ -245,8 +245,12 @@ fn row(tenant: &Known, by: &[Dimension], codes: &[u32], count: u64) -> Value {
     Value::Object(row)
 }
 
-fn codes(names: &[String], of: &'static str, code: impl Fn(&str) -> Option<u8>) -> Result<BTreeSet<u32>, CountError> {
-    let unknown = || field(of, "the tenant's catalogue has no word of one of these names");
+fn codes(
+    names: &[String],
+    (of, table): (&'static str, &str),
+    code: impl Fn(&str) -> Option<u8>,
+) -> Result<BTreeSet<u32>, CountError> {
+    let unknown = || field(of, &no_word(table));
     names.iter().map(|name| code(name).map(u32::from).ok_or_else(unknown)).collect()
 }
 

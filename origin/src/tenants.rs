@@ -29,6 +29,13 @@ impl Known {
     }
 }
 
+/// What is said of a word that a tenant does not have; `table` is the one of its file that would name it.
+#[must_use]
+pub fn no_word(table: &str) -> String {
+    let what = table.replace('_', " ");
+    format!("the tenant's words have no such {what} (`[[{table}]]` in the file that its `catalogue` names)")
+}
+
 /// All tenants of the configuration.
 #[derive(Debug, Clone, Default)]
 pub struct Tenants {

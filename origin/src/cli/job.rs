@@ -10,6 +10,7 @@ use causeway_origin::jobs::runs::{self, Asked, Run};
 use causeway_origin::jobs::{self, Outcome, Woken, work};
 use causeway_origin::metrics::Metrics;
 use causeway_origin::store::{Lock, StoreError};
+use causeway_origin::tenants::no_word;
 use causeway_origin::train::Options;
 use causeway_origin::{clock, store};
 use causeway_shared::limits;
@@ -141,9 +142,7 @@ fn asked(name: &Name, opened: &Opened) -> anyhow::Result<(Asked, Options)> {
         Name::Train(train) => {
             let tenant = named(&opened.rules.tenants, train.tenant.as_deref())?;
             let words = &tenant.config.vocabulary;
-            let verb = |name: &String| {
-                words.verb(name).with_context(|| format!("the tenant's catalogue has no verb `{name}`"))
-            };
+            let verb = |name: &String| words.verb(name).with_context(|| format!("{name}: {}", no_word("verb")));
             let conversions = train.conversion.iter().map(verb).collect::<Result<_, _>>()?;
             let asked = of(jobs::Job::Train, &Dry { dry_run: train.dry_run });
             (Asked { tenant: Some(tenant.no), ..asked }, Options { conversions, ..Options::default() })

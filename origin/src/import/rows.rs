@@ -16,7 +16,7 @@ use super::file::{Chunk, Form};
 use crate::intake::Checked;
 use crate::links::{self, Tie};
 use crate::segments::{self, Set, Write};
-use crate::tenants::Known;
+use crate::tenants::{Known, no_word};
 
 /// A line that was refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -327,13 +327,10 @@ fn track(event: Event) -> Result<What, Refusal> {
 fn words(tenant: &Tenant, event: &Event) -> Result<(Verb, ViewType), Refusal> {
     let name = event.action.as_deref().ok_or_else(|| malformed("an action names its `action`"))?;
     let verb = tenant.vocabulary.verb(name);
-    let verb = verb.ok_or_else(|| ("unknown_action", "the tenant's catalogue has no verb of that name".to_owned()))?;
+    let verb = verb.ok_or_else(|| ("unknown_action", no_word("verb")))?;
     let view_type = match event.view_type.as_deref() {
         None | Some("") => ViewType::default(),
-        Some(name) => tenant
-            .vocabulary
-            .view_type(name)
-            .ok_or_else(|| ("unknown_view_type", "the tenant's catalogue has no view type of that name".to_owned()))?,
+        Some(name) => tenant.vocabulary.view_type(name).ok_or_else(|| ("unknown_view_type", no_word("view_type")))?,
     };
     Ok((verb, view_type))
 }
