@@ -1,6 +1,7 @@
 //! The origin's HTTP side: what is shared by all routes, and the routes that say how the origin is.
 
 mod admin;
+mod asked;
 mod attributes;
 mod audience;
 mod audit;

@@ -1,34 +1,31 @@
-//! The admin side, under `/admin/v1`: bearer tokens, JSON.
+//! The admin side, under `/admin/v1`: visitors, lookups, counts, and proofs for tests.
 
 use std::sync::Arc;
 
 use axum::Router;
-use axum::body::{Body, Bytes};
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query, Request, State};
-use axum::http::{HeaderMap, StatusCode, Uri, header};
-use axum::response::{IntoResponse, Response};
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::IntoResponse as _;
 use axum::routing::{get, post};
-use causeway_shared::ids::{Millis, VisitorId};
+use causeway_shared::ids::Millis;
 use causeway_shared::{limits, proof};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::segments::{ById, ByLookup, Place, read};
+use super::asked::{
+    Answer, ById, ByLookup, Place, admit, admit_to, allowed, bearer, read, read_body, read_json, tenant, visitor_id,
+};
 use super::{ApiError, App, Live};
-use crate::audit;
 use crate::clock;
 use crate::count::{self, CountError};
 use crate::describe::{self, LookupError};
 use crate::read::View;
 use crate::tenants::Known;
-use crate::tokens::{self, Role, Token};
+use crate::tokens::{self, Role};
 
 /// Life of a test proof when none is asked for, in seconds.
 const DEFAULT_PROOF_LIFE_S: u64 = 3_600;
-
-type Answer = Result<Response, ApiError>;
 
 pub(super) fn routes() -> Router<Arc<App>> {
     Router::new()
@@ -40,92 +37,18 @@ pub(super) fn routes() -> Router<Arc<App>> {
         .route("/admin/v1/openapi.json", get(openapi))
 }
 
-/// Which tenant is meant; with one tenant configured it need not be said.
-#[derive(Debug, Deserialize)]
-pub(super) struct Which {
-    tenant: Option<String>,
-}
-
-pub(super) type MaybeWhich = Result<Query<Which>, QueryRejection>;
-
-/// What a request's query says.
-pub(super) fn which(uri: &Uri) -> MaybeWhich {
-    Query::try_from_uri(uri)
-}
-
-/// Lets a caller in whose token may do what is asked.
-pub(super) async fn admit<'a>(app: &'a App, headers: &HeaderMap, needed: Role) -> Result<&'a Live, ApiError> {
-    Ok(admit_as(app, headers, needed).await?.0)
-}
-
-/// The same, with the token.
-pub(super) async fn admit_as<'a>(
-    app: &'a App,
-    headers: &HeaderMap,
-    needed: Role,
-) -> Result<(&'a Live, Token), ApiError> {
-    let (live, token) = bearer(app, headers)?;
-    let token = live.readers.read(move |view| tokens::find(view.conn, &token)).await?.ok_or_else(unauthorized)?;
-    allowed(Some(token.role), needed).map(|()| (live, token))
-}
-
-/// Why a change is asked for, as it came.
-pub(super) fn reason(text: Option<String>) -> Result<Option<String>, ApiError> {
-    let reason = text.as_deref().map(audit::reason).transpose();
-    reason.map_err(|e| ApiError::field("reason", "bad_reason", e.to_string()))
-}
-
-/// The store, and the token as it came.
-fn bearer<'a>(app: &'a App, headers: &HeaderMap) -> Result<(&'a Live, String), ApiError> {
-    let live = app.opened()?;
-    let header = headers.get(header::AUTHORIZATION).and_then(|v| v.to_str().ok());
-    // The scheme is the same in any case (RFC 9110 §11.1).
-    let token = header.and_then(|v| v.split_once(' ')).filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
-    let (_, token) = token.ok_or_else(unauthorized)?;
-    Ok((live, token.to_owned()))
-}
-
-fn allowed(role: Option<Role>, needed: Role) -> Result<(), ApiError> {
-    if role.ok_or_else(unauthorized)?.may(needed) {
-        return Ok(());
-    }
-    let message = format!("the role {} is needed", needed.as_str());
-    Err(ApiError::new(StatusCode::FORBIDDEN, "forbidden", message))
-}
-
-fn unauthorized() -> ApiError {
-    ApiError::new(StatusCode::UNAUTHORIZED, "unauthorized", "a valid bearer token is needed")
-}
-
-pub(super) fn tenant(live: &Live, which: MaybeWhich) -> Result<Known, ApiError> {
-    let Ok(Query(Which { tenant })) = which else {
-        return Err(ApiError::field("tenant", "bad_query", "the query is not understood"));
-    };
-    let known = live.rules.tenants.named(tenant.as_deref()).cloned();
-    known.ok_or_else(|| match tenant {
-        Some(_) => ApiError::field("tenant", "unknown_tenant", "there is no tenant of that name"),
-        None => ApiError::field("tenant", "tenant_needed", "there are several tenants: add ?tenant=NAME"),
-    })
-}
-
-async fn visitor(State(app): State<Arc<App>>, headers: HeaderMap, Place(id): ById, which: MaybeWhich) -> Answer {
-    let live = admit(&app, &headers, Role::Viewer).await?;
-    let bad = |_| ApiError::field("id", "bad_id", "a visitor id is a UUID of version 7");
-    let id: VisitorId = id.parse().map_err(bad)?;
-    let tenant = tenant(live, which)?;
+async fn visitor(State(app): State<Arc<App>>, Place(id): ById, request: Request) -> Answer {
+    let (parts, _) = request.into_parts();
+    let live = admit(&app, &parts.headers, Role::Viewer).await?;
+    let (id, tenant) = (visitor_id("id", &id)?, tenant(live, &parts.uri)?);
     let found = live.readers.read(move |view| describe::visitor(view, &tenant, id)).await?;
     let unknown = || ApiError::new(StatusCode::NOT_FOUND, "unknown_visitor", "no fact of that visitor ever came");
     Ok(axum::Json(found.ok_or_else(unknown)?).into_response())
 }
 
-async fn lookup(
-    State(app): State<Arc<App>>,
-    headers: HeaderMap,
-    Place((kind, value)): ByLookup,
-    which: MaybeWhich,
-) -> Answer {
-    let live = admit(&app, &headers, Role::Viewer).await?;
-    let tenant = tenant(live, which)?;
+async fn lookup(State(app): State<Arc<App>>, Place((kind, value)): ByLookup, request: Request) -> Answer {
+    let (parts, _) = request.into_parts();
+    let (live, tenant) = admit_to(&app, &parts, Role::Viewer).await?;
     let found = live.readers.read(move |view| match describe::lookup(view.conn, &tenant, &kind, &value) {
         Err(LookupError::Store(e)) => Err(e),
         found => Ok(found),
@@ -138,15 +61,15 @@ async fn lookup(
     }
 }
 
-async fn counts(State(app): State<Arc<App>>, which: MaybeWhich, request: Request) -> Answer {
-    counted(&app, which, request, |view, tenant, ask, now| {
+async fn counts(State(app): State<Arc<App>>, request: Request) -> Answer {
+    counted(&app, request, |view, tenant, ask, now| {
         count::counts(view, tenant, ask, now).map(|counts| json!({ "counts": counts }))
     })
     .await
 }
 
-async fn groups(State(app): State<Arc<App>>, which: MaybeWhich, request: Request) -> Answer {
-    counted(&app, which, request, |view, tenant, ask, now| {
+async fn groups(State(app): State<Arc<App>>, request: Request) -> Answer {
+    counted(&app, request, |view, tenant, ask, now| {
         count::groups(view, tenant, ask, now).map(|groups| json!({ "groups": groups }))
     })
     .await
@@ -156,14 +79,13 @@ async fn groups(State(app): State<Arc<App>>, which: MaybeWhich, request: Request
 /// time than to begin another one.
 async fn counted<T: DeserializeOwned + Send + 'static>(
     app: &App,
-    which: MaybeWhich,
     request: Request,
     answer: impl Fn(&View<'_>, &Known, &T, Millis) -> Result<Value, CountError> + Send + 'static,
 ) -> Answer {
     let (parts, body) = request.into_parts();
     let (live, token) = bearer(app, &parts.headers)?;
     let bytes = read_body(body).await?;
-    let tenant = tenant(live, which);
+    let tenant = tenant(live, &parts.uri);
     let now = clock::now();
     let found = live.readers.read(move |view| {
         let role = tokens::role_of(view.conn, &token)?;
@@ -182,11 +104,6 @@ async fn counted<T: DeserializeOwned + Send + 'static>(
     Ok(axum::Json(found.await??).into_response())
 }
 
-/// A body, bounded in size and time.
-pub(super) async fn read_body(body: Body) -> Result<Bytes, ApiError> {
-    super::read_body(body, "the body", limits::BODY_BYTES).await
-}
-
 #[derive(Debug, Deserialize)]
 struct Wanted {
     tenant: String,
@@ -199,8 +116,7 @@ struct Wanted {
 async fn sign_proof(State(app): State<Arc<App>>, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
     let live = admit(&app, &parts.headers, Role::Operator).await?;
-    let bytes = read_body(body).await?;
-    let wanted: Wanted = read(&bytes)?;
+    let wanted: Wanted = read_json(body).await?;
     proof_for(live, &wanted).map(|answer| axum::Json(answer).into_response())
 }
 

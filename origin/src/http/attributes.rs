@@ -11,8 +11,8 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::AFTER_ALL;
-use super::admin::{MaybeWhich, admit, tenant, which};
-use super::segments::{Answer, ById, ByLookup, Meant, Place, found, read_json, visitor};
+use super::asked::{Answer, ById, ByLookup, Place, admit, admit_to, read_json};
+use super::segments::{Meant, found, visitor};
 use super::{ApiError, App, random};
 use crate::attributes::{self, Write};
 use crate::names;
@@ -87,10 +87,9 @@ struct Page {
     page: usize,
 }
 
-async fn show_names(State(app): State<Arc<App>>, wanted: MaybeWhich, request: Request) -> Answer {
+async fn show_names(State(app): State<Arc<App>>, request: Request) -> Answer {
     let (parts, _) = request.into_parts();
-    let live = admit(&app, &parts.headers, Role::Viewer).await?;
-    let known = tenant(live, wanted.or_else(|_| which(&parts.uri)))?.clone();
+    let (_, known) = admit_to(&app, &parts, Role::Viewer).await?;
     let bad = |_| ApiError::field("page", "bad_query", "a page is a number from 0 on");
     let Query(Page { page }) = Query::try_from_uri(&parts.uri).map_err(bad)?;
     Ok(axum::Json(attributes::page(&names_of(&app, &known).await?, page)).into_response())

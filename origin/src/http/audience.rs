@@ -13,15 +13,12 @@ use axum::routing::{get, post};
 use causeway_shared::columns::Measure;
 use causeway_shared::filter::Filter;
 use causeway_shared::ids::Millis;
-use causeway_shared::segments::SegmentId;
 use futures_util::{StreamExt as _, stream};
-use rusqlite::Connection;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use super::admin::{admit, tenant, which};
-use super::segments::{Answer, ById, Place, read_json};
+use super::asked::{Answer, ById, Place, admit_to, read_json, segment_id, write};
 use super::{ApiError, App, Live};
 use crate::audience::answer::{self, AnswerError, Lines, Sampling};
 use crate::audience::kept::{self, KeepError, Kept};
@@ -29,7 +26,6 @@ use crate::audience::schedule;
 use crate::clock;
 use crate::jobs::runs::Asked;
 use crate::jobs::{Job, Woken};
-use crate::store::{self, StoreError};
 use crate::tenants::Known;
 use crate::tokens::Role;
 
@@ -74,8 +70,7 @@ fn week() -> u32 {
 async fn estimate(State(app): State<Arc<App>>, request: Request) -> Answer {
     let started = Instant::now();
     let (parts, body) = request.into_parts();
-    let live = admit(&app, &parts.headers, Role::Viewer).await?;
-    let known = tenant(live, which(&parts.uri))?;
+    let (live, known) = admit_to(&app, &parts, Role::Viewer).await?;
     let asked: Estimate = read_json(body).await?;
     let filter = filter(live, &known, asked.filter).await?;
     let measure = match &asked.measure {
@@ -124,8 +119,7 @@ async fn estimate(State(app): State<Arc<App>>, request: Request) -> Answer {
 async fn members(State(app): State<Arc<App>>, request: Request) -> Answer {
     let started = Instant::now();
     let (parts, body) = request.into_parts();
-    let live = admit(&app, &parts.headers, Role::Viewer).await?;
-    let known = tenant(live, which(&parts.uri))?;
+    let (live, known) = admit_to(&app, &parts, Role::Viewer).await?;
     let Members { filter: document } = read_json(body).await?;
     let filter = filter(live, &known, document).await?;
     let (audience, now, lines) = (live.audience.clone(), clock::now(), takes(&parts.headers));
@@ -159,16 +153,16 @@ struct Keep {
 
 async fn list(State(app): State<Arc<App>>, request: Request) -> Answer {
     let (parts, _) = request.into_parts();
-    let live = admit(&app, &parts.headers, Role::Viewer).await?;
-    let known = tenant(live, which(&parts.uri))?;
+    let (live, known) = admit_to(&app, &parts, Role::Viewer).await?;
     let found = live.readers.read(move |view| kept::list(view.conn, Some(known.no))).await?;
     let told: Vec<Value> = found.iter().map(|kept| kept.told(&live.rules.tenants)).collect();
     Ok(axum::Json(json!({ "audiences": told })).into_response())
 }
 
 async fn show(State(app): State<Arc<App>>, Place(segment): ById, request: Request) -> Answer {
-    let live = admit(&app, request.headers(), Role::Viewer).await?;
-    let (known, segment) = (tenant(live, which(request.uri()))?, number(&segment)?);
+    let (parts, _) = request.into_parts();
+    let (live, known) = admit_to(&app, &parts, Role::Viewer).await?;
+    let segment = segment_id(&segment)?;
     let found = live.readers.read(move |view| kept::list(view.conn, Some(known.no))).await?;
     let kept = found.iter().find(|kept| kept.segment == segment).ok_or_else(unknown)?;
     Ok(axum::Json(kept.told(&live.rules.tenants)).into_response())
@@ -181,8 +175,8 @@ fn unknown() -> ApiError {
 /// Keeps an audience as a segment from now on; the job writes it.
 async fn keep(State(app): State<Arc<App>>, Place(segment): ById, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
-    let live = admit(&app, &parts.headers, Role::Operator).await?;
-    let (known, segment) = (tenant(live, which(&parts.uri))?, number(&segment)?);
+    let (live, known) = admit_to(&app, &parts, Role::Operator).await?;
+    let segment = segment_id(&segment)?;
     let Keep { filter: document, hours, every_hours } = read_json(body).await?;
     let filter = filter(live, &known, document.clone()).await?;
     let kept = Kept::new((known.no, segment), (&filter, &document), (hours, every_hours), clock::now());
@@ -196,28 +190,13 @@ async fn keep(State(app): State<Arc<App>>, Place(segment): ById, request: Reques
 /// Lets one go; the job takes its members out.
 async fn let_go(State(app): State<Arc<App>>, Place(segment): ById, request: Request) -> Answer {
     let (parts, _) = request.into_parts();
-    let live = admit(&app, &parts.headers, Role::Operator).await?;
-    let (known, segment) = (tenant(live, which(&parts.uri))?, number(&segment)?);
+    let (live, known) = admit_to(&app, &parts, Role::Operator).await?;
+    let segment = segment_id(&segment)?;
     let dropped = write(&app, move |conn| Ok(Kept::drop(conn, known.no, segment, clock::now())?)).await?;
     if !dropped.map_err(|e| unkept(&e))? {
         return Err(unknown());
     }
     Ok((StatusCode::ACCEPTED, axum::Json(json!({ "run": begun(live, Job::Materialise).await? }))).into_response())
-}
-
-fn number(segment: &str) -> Result<SegmentId, ApiError> {
-    let bad = |_| ApiError::field("segment", "bad_id", "a segment is a number from 0 to 4294967295");
-    segment.parse().map(SegmentId).map_err(bad)
-}
-
-/// By a connection of its own, as by the command line: it is no fact.
-pub(super) async fn write<T: Send + 'static, E: From<StoreError> + Send + 'static>(
-    app: &App,
-    run: impl FnOnce(&mut Connection) -> Result<T, E> + Send + 'static,
-) -> Result<Result<T, E>, ApiError> {
-    let data = app.config.data.clone();
-    let done = tokio::task::spawn_blocking(move || run(&mut store::open(&data)?)).await;
-    done.map_err(|_| ApiError::unavailable("store", "the store cannot be written now"))
 }
 
 fn unkept(e: &KeepError) -> ApiError {
@@ -246,8 +225,7 @@ pub(super) async fn begun(live: &Live, job: Job) -> Result<Value, ApiError> {
 /// Streams the next best moment of each who is meant. Each piece is read by itself: nobody waits for a reader meanwhile.
 async fn schedule(State(app): State<Arc<App>>, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
-    let live = admit(&app, &parts.headers, Role::Viewer).await?;
-    let known = tenant(live, which(&parts.uri))?;
+    let (live, known) = admit_to(&app, &parts, Role::Viewer).await?;
     let asked: Schedule = read_json(body).await?;
     let filter = filter(live, &known, asked.filter).await?;
     let now = clock::now();

@@ -9,8 +9,7 @@ use axum::routing::get;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::admin::{admit, tenant, which};
-use super::segments::Answer;
+use super::asked::{Answer, admit_to, visitor_id};
 use super::{ApiError, App};
 use crate::audit;
 use crate::tokens::Role;
@@ -32,13 +31,11 @@ struct Paged {
 
 async fn list(State(app): State<Arc<App>>, request: Request) -> Answer {
     let (parts, _) = request.into_parts();
-    let live = admit(&app, &parts.headers, Role::Privacy).await?;
-    let tenant = tenant(live, which(&parts.uri))?;
+    let (live, tenant) = admit_to(&app, &parts, Role::Privacy).await?;
     let bad = |what| ApiError::field(what, "bad_query", format!("`after` is a row's number, `limit` 1 to {PAGE}"));
     let Query(Paged { visitor, after, limit }) = Query::try_from_uri(&parts.uri).map_err(|_| bad("visitor"))?;
     let after: Option<i64> = after.map(|after| after.parse()).transpose().map_err(|_| bad("after"))?;
-    let of = visitor.map(|visitor| visitor.parse()).transpose();
-    let of = of.map_err(|_| ApiError::field("visitor", "bad_id", "a visitor id is a UUID of version 7"))?;
+    let of = visitor.map(|visitor| visitor_id("visitor", &visitor)).transpose()?;
     let limit = limit.map_or(Ok(PAGE), |limit| limit.parse()).ok().filter(|limit| (1..=PAGE).contains(limit));
     let limit = limit.ok_or_else(|| bad("limit"))?;
     let mut rows = live.readers.read(move |view| audit::list(view.conn, &tenant, of, after, limit + 1)).await?;

@@ -14,14 +14,11 @@ use rusqlite::Connection;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::admin::{admit, admit_as, tenant, which};
-use super::segments::Answer;
-use super::{ApiError, App, Live};
+use super::asked::{Answer, admit_as, admit_to, write};
+use super::{ApiError, App};
 use crate::catalogue::{self, Applied, ApplyError, CheckError};
 use crate::clock;
-use crate::group::{Given, Rules};
 use crate::steering;
-use crate::store;
 use crate::store::StoreError;
 use crate::tokens::Role;
 use crate::units;
@@ -43,8 +40,7 @@ struct Wanted {
 
 async fn show(State(app): State<Arc<App>>, request: Request) -> Answer {
     let (parts, _) = request.into_parts();
-    let live = admit(&app, &parts.headers, Role::Viewer).await?;
-    let known = tenant(live, which(&parts.uri))?;
+    let (live, known) = admit_to(&app, &parts, Role::Viewer).await?;
     let bad = |_| ApiError::field("version", "bad_query", "a version is a number from 1 on");
     let Query(Wanted { version }) = Query::try_from_uri(&parts.uri).map_err(bad)?;
     let found = live.readers.read(move |view| catalogue::kept(view.conn, known.no, version)).await?;
@@ -55,32 +51,28 @@ async fn show(State(app): State<Arc<App>>, request: Request) -> Answer {
 
 async fn list(State(app): State<Arc<App>>, request: Request) -> Answer {
     let (parts, _) = request.into_parts();
-    let live = admit(&app, &parts.headers, Role::Viewer).await?;
-    let known = tenant(live, which(&parts.uri))?;
+    let (live, known) = admit_to(&app, &parts, Role::Viewer).await?;
     let versions = live.readers.read(move |view| catalogue::list(view.conn, known.no)).await?;
     Ok(axum::Json(json!({ "versions": versions })).into_response())
 }
 
 async fn budgets(State(app): State<Arc<App>>, request: Request) -> Answer {
     let (parts, _) = request.into_parts();
-    let live = admit(&app, &parts.headers, Role::Viewer).await?;
-    let known = tenant(live, which(&parts.uri))?;
+    let (live, known) = admit_to(&app, &parts, Role::Viewer).await?;
     let budgets = live.readers.read(move |view| steering::report(view.conn, known.no, clock::now())).await?;
     Ok(axum::Json(json!({ "budgets": budgets })).into_response())
 }
 
 async fn recipients(State(app): State<Arc<App>>, request: Request) -> Answer {
     let (parts, _) = request.into_parts();
-    let live = admit(&app, &parts.headers, Role::Viewer).await?;
-    let known = tenant(live, which(&parts.uri))?;
+    let (live, known) = admit_to(&app, &parts, Role::Viewer).await?;
     let recipients = live.readers.read(move |view| units::report(view.conn, known.no)).await?;
     Ok(axum::Json(json!({ "recipients": recipients })).into_response())
 }
 
 async fn check(State(app): State<Arc<App>>, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
-    let live = admit(&app, &parts.headers, Role::Viewer).await?;
-    let known = tenant(live, which(&parts.uri))?;
+    let (live, known) = admit_to(&app, &parts, Role::Viewer).await?;
     let document = read(body).await?;
     let checked = live.readers.read(move |view| match catalogue::check(view.conn, &known, document) {
         Err(ApplyError::Store(e)) => Err(e),
@@ -94,37 +86,29 @@ async fn check(State(app): State<Arc<App>>, request: Request) -> Answer {
 
 async fn apply(State(app): State<Arc<App>>, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
-    let (live, token) = admit_as(&app, &parts.headers, Role::Operator).await?;
-    let known = tenant(live, which(&parts.uri))?;
+    let (live, known, token) = admit_as(&app, &parts, Role::Operator).await?;
     let by = if token.name.is_empty() { "token".to_owned() } else { token.name };
     let document = read(body).await?;
-    write(&app, live, move |conn, rules, given| catalogue::apply(conn, rules, given, &known, document, &by)).await
+    let rules = Arc::clone(&live.rules);
+    let run = move |conn: &mut Connection| catalogue::apply(conn, &rules, clock::given()?, &known, document, &by);
+    applied(write(&app, run).await?)
 }
 
 async fn rollback(State(app): State<Arc<App>>, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
-    let live = admit(&app, &parts.headers, Role::Operator).await?;
-    let known = tenant(live, which(&parts.uri))?;
+    let (live, known) = admit_to(&app, &parts, Role::Operator).await?;
     let Wanted { version: Some(version) } =
         serde_json::from_value(read(body).await?).unwrap_or(Wanted { version: None })
     else {
         return Err(ApiError::field("version", "bad_json", "JSON with `version` is needed"));
     };
-    write(&app, live, move |conn, rules, given| catalogue::rollback(conn, rules, given, &known, version)).await
+    let rules = Arc::clone(&live.rules);
+    let run = move |conn: &mut Connection| catalogue::rollback(conn, &rules, clock::given()?, &known, version);
+    applied(write(&app, run).await?)
 }
 
-/// Runs a transaction of the store beside the thread that folds: they wait for one another.
-async fn write(
-    app: &App,
-    live: &Live,
-    run: impl FnOnce(&mut Connection, &Rules, Given) -> Result<Applied, ApplyError> + Send + 'static,
-) -> Answer {
-    let (data, rules) = (app.config.data.clone(), Arc::clone(&live.rules));
-    let done = tokio::task::spawn_blocking(move || {
-        let mut conn = store::open(&data)?;
-        run(&mut conn, &rules, clock::given()?)
-    });
-    match done.await.map_err(|_| unreadable())? {
+fn applied(done: Result<Applied, ApplyError>) -> Answer {
+    match done {
         Ok(applied) => Ok(axum::Json(applied.to_json()).into_response()),
         Err(e) => refused(e),
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::http::StatusCode;
 use axum::response::IntoResponse as _;
 use axum::routing::{get, post};
 use causeway_shared::fact::Scope;
@@ -13,8 +13,7 @@ use causeway_shared::limits;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::admin::{admit, admit_as, reason, tenant, which};
-use super::segments::{Answer, ById, Place, read_json};
+use super::asked::{Answer, ById, Place, admit_as, admit_to, read_json, reason, visitor_id};
 use super::{ApiError, App, random};
 use crate::audit::Said;
 use crate::erase::{self, Whom};
@@ -39,10 +38,7 @@ struct Asked {
 impl Asked {
     fn whom(&self, tenant: &Known) -> Result<Whom, ApiError> {
         match (&self.visitor, &self.kind, &self.value) {
-            (Some(visitor), None, None) => {
-                let bad = |_| ApiError::field("visitor", "bad_id", "a visitor id is a UUID of version 7");
-                visitor.parse().map(Whom::Visitor).map_err(bad)
-            }
+            (Some(visitor), None, None) => visitor_id("visitor", visitor).map(Whom::Visitor),
             (None, Some(kind), Some(value)) => {
                 let unknown = || ApiError::field("kind", "unknown_kind", "the tenant has no kind of that name");
                 let kind = tenant.config.kind(kind).ok_or_else(unknown)?;
@@ -60,8 +56,7 @@ impl Asked {
 /// Takes an erasure, durably, and answers once it is folded: who reads next sees nothing of whom it names.
 async fn ask(State(app): State<Arc<App>>, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
-    let (live, token) = admit_as(&app, &parts.headers, Role::Privacy).await?;
-    let tenant = tenant(live, which(&parts.uri))?;
+    let (live, tenant, token) = admit_as(&app, &parts, Role::Privacy).await?;
     let mut asked: Asked = read_json(body).await?;
     let said = Said::token(&token, reason(asked.reason.take())?);
     let scope = if asked.person { Scope::Person } else { Scope::Visitor };
@@ -78,9 +73,9 @@ async fn ask(State(app): State<Arc<App>>, request: Request) -> Answer {
     Ok((StatusCode::ACCEPTED, axum::Json(answer)).into_response())
 }
 
-async fn progress(State(app): State<Arc<App>>, headers: HeaderMap, Place(receipt): ById, uri: Uri) -> Answer {
-    let live = admit(&app, &headers, Role::Viewer).await?;
-    let tenant = tenant(live, which(&uri))?;
+async fn progress(State(app): State<Arc<App>>, Place(receipt): ById, request: Request) -> Answer {
+    let (parts, _) = request.into_parts();
+    let (live, tenant) = admit_to(&app, &parts, Role::Viewer).await?;
     let bad = |_| ApiError::field("receipt", "bad_id", "a receipt is a UUID");
     let receipt = FactId::from_receipt(&receipt).map_err(bad)?;
     let found = live.readers.read(move |view| erase::progress(view.conn, tenant.no, receipt)).await?;

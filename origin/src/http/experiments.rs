@@ -8,8 +8,7 @@ use axum::http::StatusCode;
 use axum::response::IntoResponse as _;
 use axum::routing::get;
 
-use super::admin::{admit, tenant, which};
-use super::segments::{Answer, ById, Place};
+use super::asked::{Answer, ById, Place, admit_to};
 use super::{ApiError, App};
 use crate::clock;
 use crate::experiment::results;
@@ -20,8 +19,8 @@ pub(super) fn routes() -> Router<Arc<App>> {
 }
 
 async fn show(State(app): State<Arc<App>>, Place(id): ById, request: Request) -> Answer {
-    let live = admit(&app, request.headers(), Role::Viewer).await?;
-    let tenant = tenant(live, which(request.uri()))?;
+    let (parts, _) = request.into_parts();
+    let (live, tenant) = admit_to(&app, &parts, Role::Viewer).await?;
     let now = clock::now();
     let found = live.readers.read(move |view| results::show(view.conn, &tenant, &id, now)).await?;
     let unknown = || {

@@ -10,8 +10,7 @@ use axum::routing::get;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::admin::{admit, tenant, which};
-use super::segments::{Answer, ById, Place};
+use super::asked::{Answer, ById, Place, admit, tenant};
 use super::{ApiError, App};
 use crate::clock;
 use crate::jobs::runs::{self, Asked};
@@ -55,7 +54,7 @@ async fn start(State(app): State<Arc<App>>, Place(job): ById, request: Request) 
     let (parts, _) = request.into_parts();
     let live = admit(&app, &parts.headers, Role::Operator).await?;
     let (job, Said { dry_run, .. }) = (named(&job)?, said(&parts.uri)?);
-    let tenant = if job.is_by_tenant() { Some(tenant(live, which(&parts.uri))?.no) } else { None };
+    let tenant = if job.is_by_tenant() { Some(tenant(live, &parts.uri)?.no) } else { None };
     if live.jobs.is_stopping() {
         return Err(ApiError::unavailable("not_ready", "the origin is stopping"));
     }

@@ -8,15 +8,15 @@ use axum::http::StatusCode;
 use axum::response::IntoResponse as _;
 use axum::routing::{delete, get, post};
 use causeway_shared::fact::Fact;
-use causeway_shared::ids::{FactId, VisitorId};
+use causeway_shared::ids::FactId;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::admin::{admit, admit_as, reason, tenant, which};
-use super::segments::{Answer, ByLookup, Place, read_json};
+use super::asked::{Answer, ByLookup, Place, admit_as, admit_to, read_json, reason, visitor_id};
 use super::{ApiError, App, random};
 use crate::audit::Said;
 use crate::links::{LinkError, Tie};
+use crate::tenants::Known;
 use crate::tokens::Role;
 use crate::{describe, links};
 
@@ -36,11 +36,10 @@ struct Both {
 
 async fn check(State(app): State<Arc<App>>, request: Request) -> Answer {
     let (parts, _) = request.into_parts();
-    let live = admit(&app, &parts.headers, Role::Viewer).await?;
-    let no = tenant(live, which(&parts.uri))?.no;
+    let (live, Known { no, .. }) = admit_to(&app, &parts, Role::Viewer).await?;
     let bad = || ApiError::field("a", "bad_query", "two visitors are needed: ?a=ID&b=ID");
     let Query(Both { a, b }) = Query::try_from_uri(&parts.uri).map_err(|_| bad())?;
-    let (a, b) = (visitor("a", &a)?, visitor("b", &b)?);
+    let (a, b) = (visitor_id("a", &a)?, visitor_id("b", &b)?);
     let found = live.readers.read(move |view| links::check(view.conn, no, a, b)).await?;
     let unknown = || ApiError::new(StatusCode::NOT_FOUND, "unknown_visitor", "the store does not have both visitors");
     Ok(axum::Json(describe::checked(found.ok_or_else(unknown)?)).into_response())
@@ -64,12 +63,11 @@ struct Why {
 /// Adds evidence that is no login. Answered once it is folded.
 async fn add(State(app): State<Arc<App>>, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
-    let (live, token) = admit_as(&app, &parts.headers, Role::Operator).await?;
-    let tenant = tenant(live, which(&parts.uri))?;
+    let (live, tenant, token) = admit_as(&app, &parts, Role::Operator).await?;
     let Link { visitor: of, reason: why, tie } = read_json(body).await?;
     let said = Said::token(&token, reason(why)?);
     let bad = |e: LinkError| ApiError::field(e.field(), e.code(), e.to_string());
-    let of = links::tie(&tenant, visitor("visitor", &of)?, &tie).map_err(bad)?;
+    let of = links::tie(&tenant, visitor_id("visitor", &of)?, &tie).map_err(bad)?;
     let now = app.dated()?;
     let mut facts = Vec::new();
     for (visitor, what) in of.into_iter().flatten() {
@@ -90,12 +88,11 @@ async fn add(State(app): State<Arc<App>>, request: Request) -> Answer {
 /// two people, unless others connect them.
 async fn unlink(State(app): State<Arc<App>>, Place((a, b)): ByLookup, request: Request) -> Answer {
     let (parts, _) = request.into_parts();
-    let (live, token) = admit_as(&app, &parts.headers, Role::Operator).await?;
-    let tenant = tenant(live, which(&parts.uri))?;
+    let (live, tenant, token) = admit_as(&app, &parts, Role::Operator).await?;
     let bad = |_| ApiError::field("reason", "bad_query", "the query is not understood");
     let Query(Why { reason: why }) = Query::try_from_uri(&parts.uri).map_err(bad)?;
     let said = Said { other: Some(b.clone()), ..Said::token(&token, reason(why)?) };
-    let (a, b) = (visitor("a", &a)?, visitor("b", &b)?);
+    let (a, b) = (visitor_id("a", &a)?, visitor_id("b", &b)?);
     let known = tenant.clone();
     let shared = live.readers.read(move |view| links::connecting(view.conn, &known, a, b)).await?;
     if a == b || shared.is_empty() {
@@ -115,8 +112,4 @@ async fn unlink(State(app): State<Arc<App>>, Place((a, b)): ByLookup, request: R
     let connected = now.is_some_and(|checked| checked.connected);
     let told = json!({"visitor": a.to_string(), "from": b.to_string(), "cancelled": cancelled, "connected": connected});
     Ok(axum::Json(told).into_response())
-}
-
-fn visitor(field: &'static str, text: &str) -> Result<VisitorId, ApiError> {
-    text.parse().map_err(|_| ApiError::field(field, "bad_id", "a visitor id is a UUID of version 7"))
 }

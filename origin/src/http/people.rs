@@ -13,10 +13,10 @@ use causeway_shared::ids::VisitorId;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::admin::{admit, tenant, which};
-use super::segments::{Answer, ById, Place};
+use super::asked::{Answer, ById, Place, admit_to, visitor_id};
 use super::{ApiError, App};
 use crate::people;
+use crate::tenants::Known;
 use crate::tokens::Role;
 
 /// People or visitors on one page.
@@ -55,8 +55,7 @@ impl Paged {
 
 async fn all(State(app): State<Arc<App>>, request: Request) -> Answer {
     let (parts, _) = request.into_parts();
-    let live = admit(&app, &parts.headers, Role::Viewer).await?;
-    let no = tenant(live, which(&parts.uri))?.no;
+    let (live, Known { no, .. }) = admit_to(&app, &parts, Role::Viewer).await?;
     let (after, limit) = Paged::of::<VisitorId>(&parts.uri)?;
     let mut people = live.readers.read(move |view| people::all(view.conn, no, after, limit + 1)).await?;
     let is_last = people.len() <= limit;
@@ -67,10 +66,9 @@ async fn all(State(app): State<Arc<App>>, request: Request) -> Answer {
 
 async fn one(State(app): State<Arc<App>>, Place(id): ById, request: Request) -> Answer {
     let (parts, _) = request.into_parts();
-    let live = admit(&app, &parts.headers, Role::Viewer).await?;
-    let no = tenant(live, which(&parts.uri))?.no;
+    let (live, Known { no, .. }) = admit_to(&app, &parts, Role::Viewer).await?;
     let (after, limit) = Paged::of(&parts.uri)?;
-    let of = id.parse().map_err(|_| ApiError::field("id", "bad_id", "a visitor id is a UUID of version 7"))?;
+    let of = visitor_id("id", &id)?;
     let found = live.readers.read(move |view| people::members(view.conn, no, of, after, limit)).await?;
     let unknown = || {
         ApiError::new(

@@ -3,20 +3,17 @@
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::path::ErrorKind;
-use axum::extract::rejection::PathRejection;
-use axum::extract::{FromRequestParts, Path, Request, State};
+use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
-use axum::response::{IntoResponse, Response};
+use axum::response::IntoResponse as _;
 use axum::routing::{get, post};
 use causeway_shared::ids::{Millis, VisitorId};
-use causeway_shared::segments::{SegmentId, SegmentMap};
+use causeway_shared::segments::SegmentMap;
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 use serde_json::json;
 
-use super::admin::{admit, read_body, tenant, which};
+use super::asked::{Answer, ById, ByLookup, Place, admit, admit_to, read_json, segment_id, visitor_id};
 use super::{ApiError, App, random};
 use crate::clock;
 use crate::read::{View, Visitor};
@@ -24,30 +21,6 @@ use crate::segments::{self, Query, Whose, Write};
 use crate::store::{self, StoreError};
 use crate::tenants::Known;
 use crate::tokens::Role;
-
-pub(super) type Answer = Result<Response, ApiError>;
-pub(super) type ById = Place<String>;
-pub(super) type ByLookup = Place<(String, String)>;
-
-/// What a path names. That a part is no UTF-8 is told as any other error, and like them only to who has a token.
-pub(super) struct Place<T>(pub(super) T);
-
-impl<T: DeserializeOwned + Send> FromRequestParts<Arc<App>> for Place<T> {
-    type Rejection = ApiError;
-
-    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, ApiError> {
-        let refused = match Path::from_request_parts(parts, app).await {
-            Ok(Path(named)) => return Ok(Self(named)),
-            Err(PathRejection::FailedToDeserializePathParams(e)) => e.into_kind(),
-            Err(e) => ErrorKind::Message(e.body_text()),
-        };
-        admit(app, &parts.headers, Role::Viewer).await?;
-        let ErrorKind::InvalidUtf8InPathParam { key } = refused else {
-            return Err(ApiError::new(StatusCode::BAD_REQUEST, "bad_id", refused.to_string()));
-        };
-        Err(ApiError::field(key, "bad_id", "it is not UTF-8"))
-    }
-}
 
 pub(super) fn routes() -> Router<Arc<App>> {
     Router::new()
@@ -68,8 +41,7 @@ struct Hours {
 pub(super) type Meant = Result<Whose, ApiError>;
 
 pub(super) fn visitor(id: &str) -> Meant {
-    let bad = |_| ApiError::field("id", "bad_id", "a visitor id is a UUID of version 7");
-    id.parse().map(Whose::Visitor).map_err(bad)
+    visitor_id("id", id).map(Whose::Visitor)
 }
 
 async fn show_visitor(State(app): State<Arc<App>>, Place(id): ById, request: Request) -> Answer {
@@ -138,8 +110,7 @@ async fn write(app: &App, whose: Meant, request: Request) -> Answer {
 async fn extend(app: &App, whose: Meant, segment: &str, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
     admit(app, &parts.headers, Role::Operator).await?;
-    let bad = |_| ApiError::field("segment", "bad_id", "a segment is a number from 0 to 4294967295");
-    let segment = SegmentId(segment.parse().map_err(bad)?);
+    let segment = segment_id(segment)?;
     let Hours { hours } = read_json(body).await?;
     // From reading the expiry until the new one is acknowledged: two extensions add up, by the command too.
     let _one = app.extending.write().await;
@@ -172,8 +143,7 @@ pub(super) async fn found<T: Send + 'static>(
     whose: Meant,
     of: impl Fn(&View<'_>, &Visitor) -> Result<T, StoreError> + Send + 'static,
 ) -> Result<(Known, VisitorId, T), ApiError> {
-    let live = admit(app, &parts.headers, role).await?;
-    let tenant = tenant(live, which(&parts.uri))?;
+    let (live, tenant) = admit_to(app, parts, role).await?;
     let (known, whose) = (tenant.clone(), whose?);
     let found = live.readers.read(move |view| {
         let found = segments::find(view, &known, &whose)?;
@@ -182,19 +152,6 @@ pub(super) async fn found<T: Send + 'static>(
     let unknown = || ApiError::new(StatusCode::NOT_FOUND, "unknown_visitor", "no visitor is known by that id");
     let (visitor, of) = found.await?.ok_or_else(unknown)?;
     Ok((tenant, visitor, of))
-}
-
-pub(super) async fn read_json<T: DeserializeOwned>(body: axum::body::Body) -> Result<T, ApiError> {
-    let bytes = read_body(body).await?;
-    read(&bytes)
-}
-
-/// A body's JSON, of the form wanted.
-pub(super) fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
-    let mut json = serde_json::Deserializer::from_slice(bytes);
-    let read = serde_path_to_error::deserialize(&mut json).map_err(|e| ApiError::json(&e))?;
-    let behind = |e: serde_json::Error| ApiError::new(StatusCode::BAD_REQUEST, "bad_json", e.to_string());
-    json.end().map(|()| read).map_err(behind)
 }
 
 /// Takes the write as a fact of its own, durably.

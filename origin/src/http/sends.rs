@@ -12,9 +12,8 @@ use futures_util::{StreamExt as _, stream};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::admin::{admit, tenant, which};
-use super::audience::{begun, filter, takes, write};
-use super::segments::{Answer, ById, Place, read_json};
+use super::asked::{Answer, ById, Place, admit_to, read_json, write};
+use super::audience::{begun, filter, takes};
 use super::{ApiError, App, Live};
 use crate::audience::answer::Lines;
 use crate::audience::send::{self, Arms, Send, SendError, Terms};
@@ -55,8 +54,7 @@ struct Paged {
 /// Begins a send, or goes on with it; the job draws and tells its people.
 async fn start(State(app): State<Arc<App>>, Place(name): ById, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
-    let live = admit(&app, &parts.headers, Role::Operator).await?;
-    let known = tenant(live, which(&parts.uri))?;
+    let (live, known) = admit_to(&app, &parts, Role::Operator).await?;
     let Start { filter: document, count, experiment, webhook, per_second } = read_json(body).await?;
     filter(live, &known, document.clone()).await?;
     let terms = Terms { filter: document.to_string(), count, experiment, webhook, per_second };
@@ -69,8 +67,7 @@ async fn start(State(app): State<Arc<App>>, Place(name): ById, request: Request)
 
 async fn list(State(app): State<Arc<App>>, request: Request) -> Answer {
     let (parts, _) = request.into_parts();
-    let live = admit(&app, &parts.headers, Role::Viewer).await?;
-    let known = tenant(live, which(&parts.uri))?;
+    let (live, known) = admit_to(&app, &parts, Role::Viewer).await?;
     let found = live.readers.read(move |view| send::list(view.conn, Some(known.no))).await?;
     let told: Vec<Value> = found.iter().map(|send| send.told(&live.rules.tenants)).collect();
     Ok(axum::Json(json!({ "sends": told })).into_response())
@@ -78,16 +75,14 @@ async fn list(State(app): State<Arc<App>>, request: Request) -> Answer {
 
 async fn show(State(app): State<Arc<App>>, Place(name): ById, request: Request) -> Answer {
     let (parts, _) = request.into_parts();
-    let live = admit(&app, &parts.headers, Role::Viewer).await?;
-    let known = tenant(live, which(&parts.uri))?;
+    let (live, known) = admit_to(&app, &parts, Role::Viewer).await?;
     Ok(axum::Json(found(live, &known, name).await?.told(&live.rules.tenants)).into_response())
 }
 
 /// Ends a send; who was not told yet is not.
 async fn stop(State(app): State<Arc<App>>, Place(name): ById, request: Request) -> Answer {
     let (parts, _) = request.into_parts();
-    let live = admit(&app, &parts.headers, Role::Operator).await?;
-    let known = tenant(live, which(&parts.uri))?;
+    let (live, known) = admit_to(&app, &parts, Role::Operator).await?;
     found(live, &known, name.clone()).await?;
     let (no, of) = (known.no, name.clone());
     let stopped = write(&app, move |conn| send::stop(conn, no, &of)).await?;
@@ -100,8 +95,7 @@ async fn stop(State(app): State<Arc<App>>, Place(name): ById, request: Request) 
 /// Streams who was told, from a place on. Each piece is read by itself: nobody waits for a reader meanwhile.
 async fn recipients(State(app): State<Arc<App>>, Place(name): ById, request: Request) -> Answer {
     let (parts, _) = request.into_parts();
-    let live = admit(&app, &parts.headers, Role::Viewer).await?;
-    let known = tenant(live, which(&parts.uri))?;
+    let (live, known) = admit_to(&app, &parts, Role::Viewer).await?;
     let bad = |_| ApiError::field("from", "bad_place", "a place is a number from 0 to 4294967295");
     let Query(Paged { from }) = Query::try_from_uri(&parts.uri).map_err(bad)?;
     let send = found(live, &known, name).await?;
