@@ -155,5 +155,5 @@ pub(super) async fn write<T: Send + 'static, E: From<StoreError> + Send + 'stati
 ) -> Result<Result<T, E>, ApiError> {
     let data = app.config.data.clone();
     let done = tokio::task::spawn_blocking(move || run(&mut store::open(&data)?)).await;
-    done.map_err(|_| ApiError::unavailable("store", "the store cannot be written now"))
+    done.map_err(|e| ApiError::unwritten(&e))
 }

@@ -205,10 +205,7 @@ fn unkept(e: &KeepError) -> ApiError {
         KeepError::Every(_) => ApiError::field("every_hours", "bad_hours", e.to_string()),
         KeepError::Itself(_) | KeepError::Circle(_) => ApiError::field("filter", "asks_itself", e.to_string()),
         KeepError::TooMany => ApiError::new(StatusCode::CONFLICT, "too_many", e.to_string()),
-        KeepError::Store(e) => {
-            tracing::error!(error = %crate::chain(e), "an audience cannot be kept");
-            ApiError::unavailable("store", "the store cannot be written now")
-        }
+        KeepError::Store(e) => ApiError::unwritten(e),
     }
 }
 
@@ -283,9 +280,6 @@ fn refused(e: AnswerError) -> ApiError {
         AnswerError::Unkept(_) => ApiError::field("filter", "unkept", message),
         AnswerError::TooMany(_) => ApiError::field("filter", "too_wide", message),
         AnswerError::Precision => ApiError::field("precision", "bad_precision", message),
-        AnswerError::Store(e) => {
-            tracing::error!(error = %crate::chain(&e), "an audience cannot be read");
-            ApiError::unavailable("store", "the store cannot be read now")
-        }
+        AnswerError::Store(e) => ApiError::unread(&e),
     }
 }

@@ -19,7 +19,6 @@ use super::{ApiError, App};
 use crate::catalogue::{self, Applied, ApplyError, CheckError};
 use crate::clock;
 use crate::steering;
-use crate::store::StoreError;
 use crate::tokens::Role;
 use crate::units;
 
@@ -45,7 +44,7 @@ async fn show(State(app): State<Arc<App>>, request: Request) -> Answer {
     let Query(Wanted { version }) = Query::try_from_uri(&parts.uri).map_err(bad)?;
     let found = live.readers.read(move |view| catalogue::kept(view.conn, known.no, version)).await?;
     let kept = found.ok_or_else(no_version)?;
-    let document: Value = serde_json::from_str(&kept.document).map_err(|_| unreadable())?;
+    let document: Value = serde_json::from_str(&kept.document).map_err(|e| ApiError::unread(&e))?;
     Ok(axum::Json(json!({ "version": kept.version, "catalogue": document })).into_response())
 }
 
@@ -127,7 +126,7 @@ fn refused(e: ApplyError) -> Answer {
             Err(ApiError::new(StatusCode::BAD_REQUEST, "bad_json", e.to_string()))
         }
         ApplyError::Check(CheckError::Problems(problems)) => Ok(listed(&problems)),
-        ApplyError::Store(e) => Err(failed(&e)),
+        ApplyError::Store(e) => Err(ApiError::unwritten(&e)),
     }
 }
 
@@ -142,13 +141,4 @@ fn listed(problems: &[causeway_shared::config::Problem]) -> Response {
 
 fn no_version() -> ApiError {
     ApiError::new(StatusCode::NOT_FOUND, "unknown_version", "there is no such version of the catalogue")
-}
-
-fn failed(e: &StoreError) -> ApiError {
-    tracing::error!(error = %crate::chain(e), "a catalogue could not be written");
-    unreadable()
-}
-
-fn unreadable() -> ApiError {
-    ApiError::unavailable("store", "the store did not take it: try again")
 }

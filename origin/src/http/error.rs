@@ -1,6 +1,7 @@
 //! Errors as API.md shapes them.
 
 use std::borrow::Cow;
+use std::error::Error;
 
 use axum::http::StatusCode;
 use axum::http::header::{RETRY_AFTER, WWW_AUTHENTICATE};
@@ -63,6 +64,18 @@ impl ApiError {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, code, message)
     }
 
+    /// A 503: the store did not take what was to be written. Why is logged, and not told.
+    pub fn unwritten(why: &dyn Error) -> Self {
+        tracing::error!(error = %crate::chain(why), "a write failed");
+        Self::unavailable("store", "the store cannot be written now: try again")
+    }
+
+    /// The same of what was to be read.
+    pub fn unread(why: &dyn Error) -> Self {
+        tracing::error!(error = %crate::chain(why), "a read failed");
+        Self::unavailable("store", "the store cannot be read now: try again")
+    }
+
     /// Whether it is this one.
     #[must_use]
     pub fn is(&self, code: &str) -> bool {
@@ -82,8 +95,7 @@ impl From<ReadError> for ApiError {
             tracing::warn!("a read found no connection free in time");
             return Self::unavailable("busy", e.to_string());
         }
-        tracing::error!(error = %crate::chain(&e), "a read failed");
-        Self::unavailable("store", "the store cannot be read now")
+        Self::unread(&e)
     }
 }
 

@@ -61,11 +61,7 @@ async fn start(State(app): State<Arc<App>>, Place(job): ById, request: Request) 
     let asked = Asked { job, tenant, woken: Woken::Signal, dry_run };
     let jobs = live.jobs.clone();
     let asking = tokio::task::spawn_blocking(move || jobs.ask(asked, clock::now()));
-    let failed = |e: &dyn std::error::Error| {
-        tracing::error!(error = %crate::chain(e), "a run cannot be asked for");
-        ApiError::unavailable("store", "the store did not take it: ask again")
-    };
-    match asking.await.map_err(|e| failed(&e))?.map_err(|e| failed(&e))? {
+    match asking.await.map_err(|e| ApiError::unwritten(&e))?.map_err(|e| ApiError::unwritten(&e))? {
         Ok(run) => Ok((StatusCode::ACCEPTED, axum::Json(run.told(&live.rules.tenants))).into_response()),
         Err(run) => {
             let message = format!("run {} of it waits or is under way", run.no);

@@ -116,8 +116,7 @@ async fn extend(app: &App, whose: Meant, segment: &str, request: Request) -> Ans
     let _one = app.extending.write().await;
     let data = app.config.data.clone();
     let alone = tokio::task::spawn_blocking(move || store::extending(&data)).await;
-    let failed = |e: String| ApiError::unavailable("store", e);
-    let _alone = alone.map_err(|e| failed(e.to_string()))?.map_err(|e| failed(e.to_string()))?;
+    let _alone = alone.map_err(|e| ApiError::unwritten(&e))?.map_err(|e| ApiError::unwritten(&e))?;
     let (tenant, visitor, map) = meant(app, &parts, Role::Operator, whose).await?;
     let unknown = || ApiError::new(StatusCode::NOT_FOUND, "unknown_segment", "the visitor is not in that segment");
     let now = app.dated()?;

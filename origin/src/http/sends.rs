@@ -86,7 +86,7 @@ async fn stop(State(app): State<Arc<App>>, Place(name): ById, request: Request) 
     found(live, &known, name.clone()).await?;
     let (no, of) = (known.no, name.clone());
     let stopped = write(&app, move |conn| send::stop(conn, no, &of)).await?;
-    if !stopped.map_err(|e| refused(&SendError::Store(e)))? {
+    if !stopped.map_err(|e: StoreError| ApiError::unwritten(&e))? {
         return Err(ApiError::new(StatusCode::CONFLICT, "over", "the send is over already"));
     }
     Ok(axum::Json(found(live, &known, name).await?.told(&live.rules.tenants)).into_response())
@@ -130,11 +130,6 @@ fn refused(e: &SendError) -> ApiError {
         SendError::Webhook => ApiError::field("webhook", "no_webhook", message),
         SendError::Other(_) => ApiError::new(StatusCode::CONFLICT, "other_terms", message),
         SendError::TooMany => ApiError::new(StatusCode::CONFLICT, "too_many", message),
-        SendError::Store(e) => failed(e),
+        SendError::Store(e) => ApiError::unwritten(e),
     }
-}
-
-fn failed(e: &StoreError) -> ApiError {
-    tracing::error!(error = %crate::chain(e), "a send cannot be kept");
-    ApiError::unavailable("store", "the store cannot be written now")
 }
