@@ -1,4 +1,4 @@
-//! The one place that reads the clock, and draws the random bits of a transaction.
+//! The one place that reads the clock, and draws random bits.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -18,7 +18,15 @@ pub fn now() -> Millis {
 /// # Errors
 /// [`StoreError::Random`].
 pub fn given() -> Result<Given, StoreError> {
-    let mut random = [0; 32];
-    getrandom::fill(&mut random).map_err(StoreError::Random)?;
-    Ok(Given { now: now(), random })
+    Ok(Given { now: now(), random: random()? })
+}
+
+/// Random bytes that nobody else has.
+///
+/// # Errors
+/// [`StoreError::Random`].
+pub fn random<const N: usize>() -> Result<[u8; N], StoreError> {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes).map_err(StoreError::Random)?;
+    Ok(bytes)
 }

@@ -239,12 +239,9 @@ fn unavailable(e: &WriteError) -> ApiError {
     ApiError::unavailable(code, e.to_string())
 }
 
-/// Random bytes for a fact's id.
-fn random() -> Result<[u8; 16], ApiError> {
-    let mut id = [0; 16];
-    let failed = |_| ApiError::unavailable("random", "the operating system gives no random bytes");
-    getrandom::fill(&mut id).map_err(failed)?;
-    Ok(id)
+/// Random bytes, for a fact's id and the like.
+fn random<const N: usize>() -> Result<[u8; N], ApiError> {
+    clock::random().map_err(|e| ApiError::unavailable("random", e.to_string()))
 }
 
 /// The process answers: nothing is said of the store.

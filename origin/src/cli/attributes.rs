@@ -1,6 +1,6 @@
 //! `causeway attributes`: works on the store directly, also while the origin serves.
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use causeway_origin::attributes::{self as of, Write};
 use causeway_origin::read::{View, Visitor};
 use causeway_origin::{clock, names};
@@ -46,9 +46,7 @@ pub(super) fn run(command: &Attributes, common: &Common) -> anyhow::Result<()> {
             let write: Write = argument(write, "the write")?;
             let read = |view: &View<'_>, visitor: &Visitor| Ok((visitor.visitor, of::after(view, visitor, &write)?));
             let (visitor, after) = reading(&mut opened, &tenant, whose, read)?;
-            let mut id = [0; 16];
-            getrandom::fill(&mut id).context("the operating system gives no random bytes")?;
-            let now = clock::now().max(after);
+            let (now, id) = (clock::now().max(after), clock::random()?);
             let checked = |names: &Dictionary| of::facts(names, visitor, &write, now, id);
             let (facts, mut refused) = checked(&names::load(&opened.conn, tenant.no)?);
             if !facts.is_empty() {

@@ -217,9 +217,8 @@ fn ask(command: &Audience, of: &Of, common: &Common) -> anyhow::Result<()> {
         Audience::Estimate { precision, measure, .. } => {
             let of = measure.as_deref().map(|name| answer::measure(&conn, tenant.no, name)).transpose()?;
             let of = of.map(|of| of.with_context(|| format!("--measure takes {}", answer::MEASURES))).transpose()?;
-            let mut random = [0; 8];
-            getrandom::fill(&mut random)?;
-            let sampling = Sampling { precision: *precision, measure: of, random: u64::from_be_bytes(random) };
+            let random = u64::from_be_bytes(clock::random()?);
+            let sampling = Sampling { precision: *precision, measure: of, random };
             let mut last = None;
             answer::estimate(&columns, &conn, tenant.no, &filter, &sampling, now, |report| last = Some(report))?;
             let last = last.context("nobody was looked at")?;

@@ -76,9 +76,7 @@ pub(super) fn run(command: &Erase, common: &Common) -> anyhow::Result<()> {
     if !confirmed(command.yes, &plan, common)? {
         return Ok(());
     }
-    let mut random = [0; 16];
-    getrandom::fill(&mut random).context("the operating system gives no random bytes")?;
-    let fact = whom.fact(scope, now, random);
+    let fact = whom.fact(scope, now, clock::random()?);
     let receipt = fact.id;
     let Opened { config, conn, rules, .. } = &mut opened;
     let record = Record::said(vec![Checked { tenant: tenant.no, fact }], command.why.said());

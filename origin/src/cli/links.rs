@@ -138,7 +138,7 @@ fn end(command: &End, common: &Common) -> anyhow::Result<()> {
     }
     let now = clock::now();
     let facts: anyhow::Result<Vec<Fact>> =
-        ids.iter().map(|(id, last)| Ok(of::cancellation(whose, *id, *last, now, random()?))).collect();
+        ids.iter().map(|(id, last)| Ok(of::cancellation(whose, *id, *last, now, clock::random()?))).collect();
     let other = if let End::Remove { b, .. } = command { Some(b.clone()) } else { None };
     put_facts(&mut opened, &tenant, facts?, Some(Said { other, ..why.said() }))?;
     common.output.one(&json!({"visitor": whose.to_string(), "cancelled": cancelled, "done": true}))
@@ -153,7 +153,7 @@ fn add(command: &Add, common: &Common) -> anyhow::Result<()> {
     let now = clock::now();
     let mut facts = Vec::new();
     for (visitor, what) in of::tie(&tenant, visitor(&command.visitor)?, &tie)?.into_iter().flatten() {
-        facts.push(Fact { id: FactId::from_bytes(random()?), visitor, received: now, at: now, what });
+        facts.push(Fact { id: FactId::from_bytes(clock::random()?), visitor, received: now, at: now, what });
     }
     let unknown = |visitor| anyhow::anyhow!("the tenant's store does not have the visitor {visitor}");
     let facts = of::said(&opened.conn, tenant.no, facts)?.map_err(unknown)?;
@@ -172,10 +172,4 @@ fn check(a: &str, b: &str, tenant: Option<&str>, common: &Common) -> anyhow::Res
     let tenant = named(&opened.tenants, tenant)?.no;
     let found = of::check(&opened.conn, tenant, visitor(a)?, visitor(b)?)?;
     common.output.one(&describe::checked(found.context("the store does not have both visitors")?))
-}
-
-fn random() -> anyhow::Result<[u8; 16]> {
-    let mut bytes = [0; 16];
-    getrandom::fill(&mut bytes).context("the operating system gives no random bytes")?;
-    Ok(bytes)
 }

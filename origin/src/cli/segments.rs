@@ -138,9 +138,7 @@ pub(super) fn reading<T>(
 }
 
 fn put(opened: &mut Opened, tenant: &Known, visitor: &Visitor, write: &Write, at: Millis) -> anyhow::Result<usize> {
-    let mut id = [0; 16];
-    getrandom::fill(&mut id).context("the operating system gives no random bytes")?;
-    put_facts(opened, tenant, vec![of::fact(visitor.visitor, write, at, id)?], None)?;
+    put_facts(opened, tenant, vec![of::fact(visitor.visitor, write, at, clock::random()?)?], None)?;
     Ok(write.set.len() + write.remove.len())
 }
 

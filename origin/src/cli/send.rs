@@ -89,9 +89,8 @@ pub(super) fn run(command: &Send, common: &Common) -> anyhow::Result<()> {
                 webhook: *webhook,
                 per_second: *per_second,
             };
-            let mut random = [0; 8];
-            getrandom::fill(&mut random)?;
-            let begun = Row::begin(&mut opened.conn, &known, name, &terms, u64::from_be_bytes(random), clock::now())?;
+            let random = u64::from_be_bytes(clock::random()?);
+            let begun = Row::begin(&mut opened.conn, &known, name, &terms, random, clock::now())?;
             let ended = if *no_wait { begun } else { follow(&mut opened, begun)? };
             common.output.one(&ended.told(&opened.rules.tenants))?;
             let is_done = ended.due.is_none() && ended.error.is_none();

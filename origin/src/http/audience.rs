@@ -77,7 +77,7 @@ async fn estimate(State(app): State<Arc<App>>, request: Request) -> Answer {
         Some(name) => Some(measure(live, &known, name).await?),
         None => None,
     };
-    let random = super::random()?.first_chunk().map_or(0, |eight| u64::from_be_bytes(*eight));
+    let random = u64::from_be_bytes(super::random()?);
     let sampling = Sampling { precision: asked.precision.unwrap_or(answer::PRECISION), measure, random };
     let (audience, now) = (live.audience.clone(), clock::now());
     let (told, mut reports) = mpsc::unbounded_channel();

@@ -58,7 +58,7 @@ async fn start(State(app): State<Arc<App>>, Place(name): ById, request: Request)
     let Start { filter: document, count, experiment, webhook, per_second } = read_json(body).await?;
     filter(live, &known, document.clone()).await?;
     let terms = Terms { filter: document.to_string(), count, experiment, webhook, per_second };
-    let random = super::random()?.first_chunk().map_or(0, |eight| u64::from_be_bytes(*eight));
+    let random = u64::from_be_bytes(super::random()?);
     let send = write(&app, move |conn| Send::begin(conn, &known, &name, &terms, random, clock::now()));
     let told = send.await?.map_err(|e| refused(&e))?.told(&live.rules.tenants);
     Ok((StatusCode::ACCEPTED, axum::Json(json!({ "send": told, "run": begun(live, Job::Send).await? })))
