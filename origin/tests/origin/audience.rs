@@ -9,7 +9,7 @@ use parquet::file::reader::{FileReader as _, SerializedFileReader};
 use parquet::record::RowAccessor as _;
 use serde_json::{Value, json};
 
-use crate::support::{Answer, Origin, Place, TENANTS, fact, now, page, purchase, visitor};
+use crate::support::{Answer, Origin, Place, SOON, TENANTS, fact, now, once, page, purchase, visitor, within};
 
 fn says(n: u32, name: &str, value: Attribute) -> Fact {
     fact(visitor(n), 9, What::Attributes { writes: vec![(name.to_owned(), Some(value))] })
@@ -22,14 +22,10 @@ fn ask(origin: &Origin, token: &str, what: &str, accept: &str, body: &Value) -> 
 
 /// Until the columns have what was sent: they follow by themselves.
 fn counted(origin: &Origin, token: &str, filter: &Value, expected: u64) -> Value {
-    let started = Instant::now();
-    loop {
+    within(SOON, "the columns have it", || {
         let answer = ask(origin, token, "members", "*/*", &json!({ "filter": filter }));
-        if answer.status == 200 && answer.json()["count"] == expected {
-            return answer.json();
-        }
-        assert!(started.elapsed() < Duration::from_secs(30), "{} {}", answer.status, answer.text());
-    }
+        once(answer.json(), |told| answer.status == 200 && told["count"] == expected)
+    })
 }
 
 #[test]
@@ -151,18 +147,6 @@ fn a_bad_audience_is_refused_with_the_path_of_what_is_wrong() {
     assert_eq!(ask(&origin, "wrong", "members", "*/*", &json!({"filter": {}})).status, 401);
 }
 
-/// A run of the admin side, until it is over.
-fn ended(origin: &Origin, token: &str, run: &Value) -> Value {
-    let started = Instant::now();
-    loop {
-        let told = origin.admin(token, &format!("jobs/{}", run["run"])).json();
-        if !told["outcome"].is_null() {
-            return told;
-        }
-        assert!(started.elapsed() < Duration::from_secs(30), "{told}");
-    }
-}
-
 #[test]
 fn s4_04_an_audience_is_kept_as_a_segment_over_the_admin_side_and_by_the_command() {
     let place = Place::new();
@@ -178,7 +162,7 @@ fn s4_04_an_audience_is_kept_as_a_segment_over_the_admin_side_and_by_the_command
     let kept = origin.asked(&operator, "PUT", "audiences/77", &body);
     assert_eq!(kept.status, 202, "{}", kept.text());
     assert_eq!(kept.json()["audience"]["filter"], spanish);
-    let run = ended(&origin, &operator, &kept.json()["run"]);
+    let run = origin.ended(&operator, &kept.json()["run"]["run"]);
     assert_eq!((&run["outcome"], &run["report"]["refreshed"][0]["added"]), (&json!("done"), &json!(30)), "{run}");
     counted(&origin, &viewer, &json!({"segments": 77}), 30);
     let listed = origin.asked(&viewer, "GET", "audiences", &Value::Null).json();
@@ -211,7 +195,7 @@ fn s4_04_an_audience_is_kept_as_a_segment_over_the_admin_side_and_by_the_command
     assert_eq!((one(78).status, one(78).code()), (404, "unknown_audience".to_owned()));
     let dropped = origin.asked(&operator, "DELETE", "audiences/77", &Value::Null);
     assert_eq!(dropped.status, 202);
-    ended(&origin, &operator, &dropped.json()["run"]);
+    origin.ended(&operator, &dropped.json()["run"]["run"]);
     counted(&origin, &viewer, &json!({"segments": {"$exists": true}}), 0);
     assert_eq!(origin.asked(&operator, "DELETE", "audiences/77", &Value::Null).status, 404);
 }
@@ -226,19 +210,19 @@ fn s4_04_an_audience_that_is_due_is_refreshed_by_itself_and_nothing_runs_before(
         let command = ["audience", "materialise", spanish, "--segment", "77", "--hours", "48", "--every", "24"];
         place.json(&[&command[..], &["--tenant", "demo"]].concat());
     }
-    let runs = |place: &Place| place.json(&["job", "list", "--job", "materialise"]).as_array().unwrap().clone();
-    assert_eq!(runs(&place)[0]["woken"], "command");
+    let runs = || place.json(&["job", "list", "--job", "materialise"]);
+    assert_eq!(runs()[0]["woken"], "command");
     let conn = rusqlite::Connection::open(place.path().join("data/causeway.db")).unwrap();
     conn.execute("UPDATE audiences SET due = 1", []).unwrap();
-    let (origin, begun) = (place.serve(), Instant::now());
-    while runs(&place)[0]["outcome"] != "done" || runs(&place)[0]["woken"] != "timer" {
-        assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", runs(&place));
-    }
+    let origin = place.serve();
+    within(SOON, "it ran by its timer", || {
+        once(runs(), |runs| runs[0]["outcome"] == "done" && runs[0]["woken"] == "timer")
+    });
     drop(origin);
     let before = place.rhythm_due();
     let _origin = place.serve();
     place.looked(before);
-    assert_eq!(runs(&place).len(), 2, "it is not due at this start: {:?}", runs(&place));
+    assert_eq!(runs().as_array().unwrap().len(), 2, "it is not due at this start: {}", runs());
 }
 
 #[test]

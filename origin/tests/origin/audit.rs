@@ -3,7 +3,7 @@
 use causeway_shared::wire::sync::SyncRequest;
 use serde_json::{Value, json};
 
-use crate::support::{Answer, Origin, Place, hold, page, visitor};
+use crate::support::{Answer, Origin, Place, SOON, hold, page, visitor, within};
 
 fn ask(origin: &Origin, token: &str, method: &str, path: &str, body: &Value) -> Answer {
     let headers = [("authorization", format!("Bearer {token}"))];
@@ -125,12 +125,11 @@ fn field_07_a_change_that_was_acknowledged_keeps_its_row_through_a_crash() {
             origin.try_call("POST", "/admin/v1/links?tenant=demo", &headers, link.to_string().as_bytes())
         });
         let log = rusqlite::Connection::open(place.path().join("data/log.db")).unwrap();
-        let waits = || -> bool {
-            log.query_row("SELECT EXISTS (SELECT 1 FROM log WHERE said IS NOT NULL)", [], |row| row.get(0)).unwrap()
-        };
-        while !waits() {
-            std::thread::yield_now();
-        }
+        within(SOON, "the link is in the log", || {
+            let waits: rusqlite::Result<bool> =
+                log.query_row("SELECT EXISTS (SELECT 1 FROM log WHERE said IS NOT NULL)", [], |row| row.get(0));
+            waits.unwrap().then_some(()).ok_or("it is not")
+        });
         origin.signal("-KILL");
     });
     drop((held, origin));

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use causeway_shared::ids::Version;
 use causeway_shared::wire::sync::SyncRequest;
 
-use crate::support::{Origin, Place, hold, page, purchase, visitor};
+use crate::support::{Origin, Place, SOON, hold, once, page, purchase, visitor, within};
 
 /// Takes what is to be published until nothing is; gives the highest version.
 fn publish(origin: &Origin) -> (Vec<String>, Version) {
@@ -83,10 +83,10 @@ fn a_backup_taken_while_facts_come_holds_what_was_acknowledged_before_it() {
     };
     let before = std::thread::scope(|scope| {
         let sending = scope.spawn(send);
-        while acknowledged.load(Ordering::SeqCst) < 100 {
+        within(SOON, "some are sent", || {
             assert!(!sending.is_finished(), "it cannot send");
-            std::thread::yield_now();
-        }
+            once(acknowledged.load(Ordering::SeqCst), |sent| *sent >= 100)
+        });
         let before = acknowledged.load(Ordering::SeqCst);
         place.json(&["backup", "--to", to.to_str().unwrap()]);
         over.store(true, Ordering::SeqCst);

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use causeway_shared::fact::Fact;
 use causeway_shared::ids::VisitorId;
 
-use crate::support::{Origin, Place, hold, impression, page, purchase, request, visitor};
+use crate::support::{Origin, Place, hold, impression, page, purchase, request, visitor, within};
 
 const VISITORS: u32 = 200;
 const EACH: u32 = 25;
@@ -44,13 +44,9 @@ fn post(origin: &Origin, batches: &[Vec<Fact>], done: &AtomicUsize) -> Vec<usize
     })
 }
 
-/// Waits until a condition holds, without a pause: the other side works meanwhile.
+/// Waits until a condition holds.
 fn until(mut holds: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !holds() {
-        assert!(begun.elapsed() < Duration::from_secs(60), "it never came");
-        std::thread::yield_now();
-    }
+    within(Duration::from_secs(60), "the other side came so far", || holds().then_some(()).ok_or("not yet"));
 }
 
 /// (pages, purchases) of every visitor that these facts make.

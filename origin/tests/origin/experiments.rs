@@ -5,7 +5,7 @@ use std::process::Output;
 use causeway_shared::fact::{Fact, What};
 use serde_json::{Value, json};
 
-use crate::support::{Place, now, page, purchase, visitor};
+use crate::support::{Place, SOON, once, page, purchase, visitor, within};
 
 const CATALOGUE: &str = r#"
 [[experiment]]
@@ -42,15 +42,9 @@ fn s4_06_s4_12_an_experiment_shows_its_arms_traffic_conversions_and_uplift() {
     assert_eq!(origin.get(&format!("/admin/v1/{path}")).status, 401);
     assert_eq!(origin.admin(&token, "experiments/e-2?tenant=demo").code(), "unknown_experiment");
     // The answer says what is folded: a moment after the sync.
-    let begun = now();
-    let found = loop {
-        let found = origin.admin(&token, path).json();
-        if found["arms"][1]["conversions"] == 11 {
-            break found;
-        }
-        assert!(now() < begun + 30_000, "{found}");
-        std::thread::yield_now();
-    };
+    let found = within(SOON, "all is folded", || {
+        once(origin.admin(&token, path).json(), |found| found["arms"][1]["conversions"] == 11)
+    });
     let arm = |i: usize, field: &str| found["arms"][i][field].clone();
     let counts = ["arm", "recipients", "converted", "conversions", "revenue_micros", "share_now"];
     assert_eq!(

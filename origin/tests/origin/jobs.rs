@@ -1,11 +1,9 @@
 //! Jobs: by the command beside a serving origin, by calls of the admin side, by timers.
 
-use std::time::{Duration, Instant};
-
 use causeway_shared::fact::Fact;
 use serde_json::{Value, json};
 
-use crate::support::{Answer, Origin, Place, TENANTS, hold, page, visitor};
+use crate::support::{Answer, Origin, Place, SOON, TENANTS, hold, once, page, visitor, within};
 
 /// Without timers, and with a tenant that forgets.
 const CALLED: &str = r#"
@@ -22,19 +20,6 @@ const DAY_MS: u64 = 86_400_000;
 fn start(origin: &Origin, token: &str, job: &str) -> Answer {
     let bearer = [("authorization", format!("Bearer {token}"))];
     origin.call("POST", &format!("/admin/v1/jobs/{job}"), &bearer, b"")
-}
-
-/// The run once it has ended.
-fn ended(origin: &Origin, token: &str, no: &Value) -> Value {
-    let begun = Instant::now();
-    loop {
-        let run = origin.admin(token, &format!("jobs/{no}")).json();
-        if !run["outcome"].is_null() {
-            return run;
-        }
-        assert!(begun.elapsed() < Duration::from_secs(30), "it does not end: {run}");
-        std::thread::yield_now();
-    }
 }
 
 /// A page seen so many days ago.
@@ -67,12 +52,12 @@ fn a_call_starts_a_job_and_its_run_tells_what_came_of_it() {
     assert_eq!(dry.status, 202);
     let (dry, forgotten) = (dry.json(), json!({ "visitors": 3, "forgotten": 2 }));
     assert_eq!((&dry["job"], &dry["woken"], &dry["dry_run"]), (&json!("retention"), &json!("signal"), &json!(true)));
-    let dry = ended(&origin, &viewer, &dry["run"]);
+    let dry = origin.ended(&viewer, &dry["run"]);
     assert_eq!((&dry["outcome"], &dry["report"]), (&json!("done"), &forgotten), "{dry}");
     assert!((1..=3).all(|v| place.inspect(visitor(v))["own"]["pages"] == 1), "a dry run changes nothing");
     assert_eq!(origin.metric("causeway_job_last_success_seconds{job=\"retention\"}"), "0.000");
 
-    let run = ended(&origin, &viewer, &start(&origin, &operator, "retention").json()["run"]);
+    let run = origin.ended(&viewer, &start(&origin, &operator, "retention").json()["run"]);
     assert_eq!((&run["outcome"], &run["report"]), (&json!("done"), &forgotten), "{run}");
     let gone: Vec<bool> = (1..=3).map(|v| place.inspect(visitor(v))["tombstone"] == true).collect();
     assert_eq!(gone, [false, true, true]);
@@ -115,13 +100,7 @@ fn one_run_goes_on_at_a_time() {
     let origin = place.serve();
     origin.send(&[page(visitor(1), 1)]);
     // As if another process ran a job. The origin holds the lock for as long as it looks what is due.
-    let begun = Instant::now();
-    let alone = loop {
-        match causeway_origin::store::job(&place.path().join("data")) {
-            Ok(alone) => break alone,
-            Err(e) => assert!(begun.elapsed() < Duration::from_secs(30), "{e}"),
-        }
-    };
+    let alone = within(SOON, "the lock is free", || causeway_origin::store::job(&place.path().join("data")));
     let waiting = start(&origin, &operator, "trim");
     assert_eq!((waiting.status, &waiting.json()["started_ms"]), (202, &Value::Null));
     let second = start(&origin, &operator, "trim?dry_run=true");
@@ -133,7 +112,7 @@ fn one_run_goes_on_at_a_time() {
     assert_eq!(refused.status.code(), Some(1));
     assert!(said.contains("a job is under way") && said.contains("let it end first"), "{said}");
     drop(alone);
-    assert_eq!(ended(&origin, &operator, &waiting.json()["run"])["outcome"], "done");
+    assert_eq!(origin.ended(&operator, &waiting.json()["run"])["outcome"], "done");
 }
 
 #[test]
@@ -144,10 +123,7 @@ fn a_stop_ends_a_run_between_two_transactions_and_the_next_start_goes_on() {
     origin.send(&(1..=2_500).map(|v| ago(v, 12)).collect::<Vec<_>>());
     let no = start(&origin, &operator, "retention").json()["run"].clone();
     let run = |origin: &Origin| origin.admin(&operator, &format!("jobs/{no}")).json();
-    let begun = Instant::now();
-    while run(&origin)["report"]["forgotten"].is_null() {
-        assert!(begun.elapsed() < Duration::from_secs(30), "{}", run(&origin));
-    }
+    within(SOON, "some are forgotten", || once(run(&origin), |run| !run["report"]["forgotten"].is_null()));
     origin.signal("-TERM");
     assert_eq!(origin.wait(), Some(0));
     let cut = place.json(&["job", "show", &no.to_string()]);
@@ -156,14 +132,7 @@ fn a_stop_ends_a_run_between_two_transactions_and_the_next_start_goes_on() {
     assert!((250..2_500).contains(&forgotten), "{cut}");
 
     let origin = place.serve();
-    let begun = Instant::now();
-    let last = loop {
-        let last = run(&origin);
-        if last["outcome"] == "done" {
-            break last;
-        }
-        assert!(begun.elapsed() < Duration::from_secs(30), "{last}");
-    };
+    let last = within(SOON, "it goes on", || once(run(&origin), |run| run["outcome"] == "done"));
     assert_eq!(last["report"], json!({ "visitors": 2_500, "forgotten": 2_500 }));
     assert_eq!(last["started_ms"], cut["started_ms"]);
 }
@@ -180,15 +149,14 @@ fn a_job_that_is_due_at_the_start_runs_then_and_not_again() {
     let by_timer = |jobs: &[&str]| jobs.iter().map(|job| ((*job).to_owned(), "timer".to_owned())).collect::<Vec<_>>();
     // Newest first: what goes by age waits for a sync that vouches for the date.
     let all = by_timer(&["retention", "trim", "rhythm", "rollup", "reconcile"]);
-    let (origin, begun) = (place.serve(), Instant::now());
-    while named(&origin) != all.get(2..).unwrap() {
-        assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", named(&origin));
-    }
+    let origin = place.serve();
+    let ran = |all: &[(String, String)]| {
+        let named = named(&origin);
+        if named == all { Ok(()) } else { Err(format!("{named:?}")) }
+    };
+    within(SOON, "what is due runs", || ran(all.get(2..).unwrap()));
     origin.send(&[page(visitor(1), 1)]);
-    while named(&origin).len() < all.len() {
-        assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", named(&origin));
-    }
-    assert_eq!(named(&origin), all);
+    within(SOON, "what waits for a date runs", || ran(&all));
     drop(origin);
     let before = place.rhythm_due();
     let origin = place.serve();

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpListener;
 use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -13,7 +13,7 @@ use causeway_shared::fact::{Fact, What};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use crate::support::{Origin, Place, TENANTS, fact, now, visitor};
+use crate::support::{Origin, Place, SOON, TENANTS, fact, now, once, visitor, within};
 
 /// What a webhook was told, and what it is to answer: a status, or 0 for none.
 struct Told {
@@ -96,23 +96,18 @@ fn bonn() -> Value {
 fn people(place: &Place, origin: &Origin, count: u32) {
     let facts: Vec<Fact> = (0..count).map(|n| lives_in(n, "Bonn")).collect();
     origin.send(&facts);
-    let (token, begun) = (place.token("viewer"), Instant::now());
-    while origin.asked(&token, "POST", "audience/members", &json!({"filter": bonn()})).json()["count"] != count {
-        assert!(begun.elapsed() < Duration::from_secs(30));
-    }
+    let token = place.token("viewer");
+    within(SOON, "the columns have them", || {
+        let told = origin.asked(&token, "POST", "audience/members", &json!({"filter": bonn()})).json();
+        once(told, |told| told["count"] == count)
+    });
 }
 
 /// A send, once something is so.
 fn until(origin: &Origin, token: &str, name: &str, is_so: impl Fn(&Value) -> bool) -> Value {
-    let begun = Instant::now();
-    loop {
-        let send = origin.asked(token, "GET", &format!("sends/{name}"), &Value::Null).json();
-        if is_so(&send) {
-            return send;
-        }
-        assert!(begun.elapsed() < Duration::from_secs(60), "{send}");
-        std::thread::yield_now();
-    }
+    within(Duration::from_secs(60), "the send is as it should be", || {
+        once(origin.asked(token, "GET", &format!("sends/{name}"), &Value::Null).json(), &is_so)
+    })
 }
 
 #[test]

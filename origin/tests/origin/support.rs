@@ -1,5 +1,6 @@
 //! Starting, stopping and calling a real origin.
 
+use std::fmt::Display;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
@@ -30,6 +31,27 @@ hosts = ["ads.pub.example"]
 pub(crate) fn now() -> Millis {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     Millis::try_from(since.as_millis()).unwrap()
+}
+
+/// How long what comes by itself may take.
+pub(crate) const SOON: Duration = Duration::from_secs(30);
+
+/// Asks until `condition` gives a value, for at most so long; `what` and what it gave last name it in the failure.
+pub(crate) fn within<T, E: Display>(limit: Duration, what: &str, mut condition: impl FnMut() -> Result<T, E>) -> T {
+    let end = Instant::now() + limit;
+    loop {
+        match condition() {
+            Ok(value) => return value,
+            Err(last) => assert!(Instant::now() < end, "after {limit:?} it is still not so: {what}: {last}"),
+        }
+        // No longer pause: some tests come between what takes a moment only.
+        std::thread::yield_now();
+    }
+}
+
+/// What was found, once it is as it should be.
+pub(crate) fn once<T>(found: T, is_so: impl Fn(&T) -> bool) -> Result<T, T> {
+    if is_so(&found) { Ok(found) } else { Err(found) }
 }
 
 /// A folder with a configuration and keys.
@@ -95,12 +117,10 @@ impl Place {
         let keys = self.keys();
         // Held from here on, so that one that does not get ready is killed.
         let mut origin = Origin { child: command.spawn().unwrap(), address: String::new(), keys };
-        let begun = Instant::now();
-        while !ready.exists() {
-            assert!(begun.elapsed() < Duration::from_secs(30), "not ready: {}", self.log());
+        within(SOON, "the origin is ready", || {
             assert!(origin.child.try_wait().unwrap().is_none(), "it ended: {}", self.log());
-            std::thread::yield_now();
-        }
+            ready.exists().then_some(()).ok_or_else(|| self.log())
+        });
         let said: Value = serde_json::from_slice(&std::fs::read(&ready).unwrap()).unwrap();
         said["url"].as_str().unwrap().strip_prefix("http://").unwrap().clone_into(&mut origin.address);
         origin
@@ -118,14 +138,10 @@ impl Place {
 
     /// Waits until they ran again: what was due before them has run then too, as what is due first goes first.
     pub(crate) fn looked(&self, before: i64) {
-        let begun = Instant::now();
-        loop {
+        within(SOON, "the sums of rhythm ran again", || {
             let last = self.json(&["job", "list", "--job", "rhythm"])[0].clone();
-            if last["run"].as_i64() > Some(before) && last["outcome"] == "done" {
-                return;
-            }
-            assert!(begun.elapsed() < Duration::from_secs(30), "{last}");
-        }
+            once(last, |last| last["run"].as_i64() > Some(before) && last["outcome"] == "done")
+        });
     }
 
     pub(crate) fn log(&self) -> String {
@@ -223,6 +239,13 @@ impl Origin {
         let bearer = [("authorization", format!("Bearer {token}"))];
         let both = if path.contains('?') { '&' } else { '?' };
         self.call(method, &format!("/admin/v1/{path}{both}tenant=demo"), &bearer, body.to_string().as_bytes())
+    }
+
+    /// A run of a job, once it is over.
+    pub(crate) fn ended(&self, token: &str, no: &Value) -> Value {
+        within(SOON, "the run is over", || {
+            once(self.admin(token, &format!("jobs/{no}")).json(), |run| !run["outcome"].is_null())
+        })
     }
 
     /// The three headers that sign a body.
