@@ -14,6 +14,7 @@ use causeway_shared::budget::Budget;
 use causeway_shared::experiment::Experiment;
 use causeway_shared::ids::{Millis, Version};
 use causeway_shared::limits;
+use causeway_shared::time::DAY_MS;
 use causeway_shared::wire::catalogue::{Digest, Pointer};
 use rusqlite::{Connection, OptionalExtension as _};
 use serde::de::DeserializeOwned;
@@ -170,7 +171,7 @@ pub fn counted(conn: &Connection, current: &Experiments, now: Millis) -> Result<
         WHERE conversion IS NOT NULL AND ifnull(conversion_until, ?1) >= ?1";
     let mut counted = Counted::default();
     let mut statement = conn.prepare_cached(READ)?;
-    let mut rows = statement.query([signed(now.saturating_sub(limits::CONVERSION_DAYS * 86_400_000))])?;
+    let mut rows = statement.query([signed(now.saturating_sub(limits::CONVERSION_DAYS * DAY_MS))])?;
     while let Some(row) = rows.next()? {
         counted.add(TenantNo(row.get(0)?), row.get(1)?, row.get(2)?);
     }

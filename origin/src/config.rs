@@ -8,6 +8,7 @@ use std::time::Duration;
 use causeway_shared::config::{EdgeConfig, Problem, Tenant};
 use causeway_shared::ids::Millis;
 use causeway_shared::limits;
+use causeway_shared::time::DAY_MS;
 use causeway_shared::vocabulary::Vocabulary;
 use serde::Deserialize;
 use tracing_subscriber::EnvFilter;
@@ -136,7 +137,7 @@ struct Document {
 }
 
 /// A year between two runs of a job.
-const MOST_EVERY_MS: Millis = 8_760 * 3_600_000;
+const MOST_EVERY_MS: Millis = 365 * DAY_MS;
 
 fn default_listen() -> String {
     "127.0.0.1:8788".to_owned()

@@ -18,7 +18,7 @@ use causeway_shared::fact::{Fact, What};
 use causeway_shared::ids::{AlternateId, KindCode, Millis, VisitorId};
 use causeway_shared::profile::{Parts, Profile};
 use causeway_shared::segments::SegmentMap;
-use causeway_shared::time::Minute;
+use causeway_shared::time::{DAY_MS, HOUR_MS, Minute};
 use causeway_shared::wire::profile;
 use rusqlite::OptionalExtension as _;
 
@@ -28,9 +28,6 @@ use crate::spend::{self, Bills};
 use crate::store::{PersonNo, StoreError, TenantNo, signed, unsigned};
 use crate::{erase, experiment, units};
 use ids::Seen;
-
-const HOUR_MS: Millis = 3_600_000;
-const DAY_MS: Millis = 24 * HOUR_MS;
 
 /// A visitor whose profile changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -13,11 +13,11 @@ pub mod thread;
 pub mod work;
 
 use causeway_shared::ids::Millis;
+use causeway_shared::time::HOUR_MS;
 use serde::Deserialize;
 
 use crate::store::TenantNo;
 
-const HOUR_MS: Millis = 3_600_000;
 /// After a run that did not end well the next one waits so long, or as long as between two where that is less.
 const RETRY_MS: Millis = HOUR_MS;
 /// And a job that runs when its work is due so long.

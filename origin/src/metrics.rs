@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use causeway_shared::ids::Millis;
+use causeway_shared::time::{DAY_MS, MINUTE_MS};
 
 use crate::jobs::{Job, Outcome};
 use crate::verify::FOUND;
@@ -160,11 +161,10 @@ pub const REASONS: [&str; 14] = [
 /// What goes by age begins by itself, and what ends a history is taken over HTTP, only on a date that is no more than so far
 /// beyond the last sync whose signed time was that of this clock, in milliseconds. A clock that jumps ahead takes no sync, and
 /// a day more or less harms nobody.
-pub(crate) const VOUCHED_MS: Millis = 24 * 3_600_000;
+pub(crate) const VOUCHED_MS: Millis = DAY_MS;
 /// What the alerts of docs/DEPLOY.md call late: a fact in the queue, and a KV key that is due.
 const LATE_FACTS_MS: u64 = 60_000;
 const LATE_KEYS_MS: u64 = 120_000;
-const MINUTE_MS: u64 = 60_000;
 
 /// Statuses a sync is refused with.
 pub const REFUSALS: [&str; 5] = ["400", "401", "408", "413", "503"];

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use causeway_shared::fact::{Fact, Scope, What};
 use causeway_shared::ids::{FactId, Millis, VisitorId};
+use causeway_shared::time::DAY_MS;
 use rusqlite::{Connection, OptionalExtension as _};
 use serde::{Deserialize, Serialize};
 
@@ -25,7 +26,6 @@ use crate::tenants::Tenants;
 const LOOKED_AT: u64 = 20_000;
 /// Visitors erased in one transaction.
 const AT_ONCE: usize = 250;
-const DAY_MS: Millis = 86_400_000;
 
 /// What a run came to so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]

@@ -219,6 +219,7 @@ pub fn is_nobodys(fact: &Fact) -> bool {
 mod tests {
     use causeway_shared::actions::ViewType;
     use causeway_shared::ids::{FactId, InsertionId};
+    use causeway_shared::time::DAY_MS;
     use causeway_shared::wire::catalogue::decode_steering;
     use causeway_shared::{kv, limits};
     use serde_json::{Value, json};
@@ -226,8 +227,6 @@ mod tests {
     use super::*;
     use crate::testing::{NOW, Origin, purchase, visitor};
     use crate::{catalogue, steering};
-
-    const DAY_MS: Millis = 86_400_000;
 
     /// A campaign for each bid, with its code, and one without a budget.
     fn origin(change: impl FnOnce(&mut Value)) -> Origin {

@@ -22,7 +22,7 @@ use std::path::Path;
 use causeway_shared::actions::Verb;
 use causeway_shared::ids::Millis;
 use causeway_shared::model::Model;
-use causeway_shared::time::Minute;
+use causeway_shared::time::{DAY_MS, Minute};
 use causeway_shared::wire::model;
 use rusqlite::{Connection, OptionalExtension as _};
 use serde::Serialize;
@@ -55,7 +55,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { bits: 14, most: 20_000_000, life_ms: 14 * 86_400_000, conversions: Vec::new() }
+        Self { bits: 14, most: 20_000_000, life_ms: 14 * DAY_MS, conversions: Vec::new() }
     }
 }
 

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use causeway_shared::ids::Millis;
 use causeway_shared::limits;
 use causeway_shared::segments::SegmentId;
-use causeway_shared::time::{Day, HourStamp, Minute};
+use causeway_shared::time::{DAY_MS, Day, HourStamp, Minute};
 use causeway_shared::wire::profile;
 use rusqlite::{Connection, OptionalExtension as _, TransactionBehavior};
 use serde::{Deserialize, Serialize};
@@ -85,7 +85,7 @@ fn visitor(
     let Some((packed, had)): Option<(Vec<u8>, u32)> = found else { return Ok(()) };
     trimmed.visitors += 1;
     Seen::forget(tx, row, now)?;
-    experiment::trim(tx, row, now.saturating_sub(limits::CONVERSION_DAYS * 86_400_000))?;
+    experiment::trim(tx, row, now.saturating_sub(limits::CONVERSION_DAYS * DAY_MS))?;
     let before = Day(Minute::at(now).day().0.saturating_sub(limits::ACTION_DAYS - 1));
     let actions = buckets::trim(tx, row, had, before)?;
     purchases::trim(tx, row, before, now)?;
@@ -132,8 +132,6 @@ mod tests {
     use crate::testing::{NOW, Origin, fact, page, visitor};
     use causeway_shared::fact::What;
     use causeway_shared::segments::State;
-
-    const DAY_MS: Millis = 86_400_000;
 
     #[test]
     fn s2_04_what_is_over_of_two_linked_visitors_goes_from_both() {

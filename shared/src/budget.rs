@@ -12,12 +12,12 @@ use crate::decision::PRICE_MICROS;
 use crate::ids::{Micros, Millis};
 use crate::limits;
 use crate::steering::{ALL_CALLS, Pace};
+use crate::time::MINUTE_MS;
 
 /// Billionths of the catalogue's currency: a thousandth of a micro, as one impression of a CPM bid costs.
 pub type Nanos = u64;
 
 const MICRO: Nanos = 1_000;
-const MINUTE_MS: Millis = 60_000;
 
 /// What is left is never spent faster than it would last so long: news of what was spent comes back later than a minute.
 const HORIZON_MS: Millis = 5 * MINUTE_MS;
@@ -204,8 +204,8 @@ impl Pacer {
 #[expect(clippy::cast_possible_truncation, clippy::cast_precision_loss, clippy::cast_sign_loss, reason = "tests")]
 mod tests {
     use super::*;
+    use crate::time::DAY_MS;
 
-    const DAY_MS: Millis = 86_400_000;
     const NOW: Millis = 20_000 * DAY_MS;
 
     fn budget(bid: Bid, total: Option<Micros>, daily: Option<Micros>, even: bool) -> Budget {

@@ -6,6 +6,7 @@ mod offset;
 
 use crate::ids::Millis;
 use crate::packed::{self, Packed};
+use crate::time::HOUR_MS;
 
 pub use best::{Best, BestTime, Habits, LEAST_FACTS, Population, Prior, Source};
 pub use offset::{Offset, Offsets};
@@ -27,7 +28,7 @@ impl Default for Rhythm {
 #[must_use]
 pub fn hour_of_week(time: Millis) -> usize {
     // 1970 began on a Thursday.
-    let hours = time / 3_600_000 + 3 * 24;
+    let hours = time / HOUR_MS + 3 * 24;
     usize::try_from(hours % HOURS as u64).unwrap_or_default()
 }
 

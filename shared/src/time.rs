@@ -1,12 +1,16 @@
-//! Coarse times, counted from 2019-01-01T00:00Z: small enough to be kept by the thousand.
+//! Coarse times, counted from 2019-01-01T00:00Z: small enough to be kept by the thousand. And how long their units are.
 
 use crate::ids::Millis;
 
 /// 2019-01-01T00:00:00Z in milliseconds since the Unix epoch.
 pub const EPOCH_MS: Millis = 1_546_300_800_000;
 
-const MINUTE_MS: u64 = 60_000;
-const HOUR_MS: u64 = 60 * MINUTE_MS;
+/// A minute in milliseconds.
+pub const MINUTE_MS: Millis = 60_000;
+/// An hour.
+pub const HOUR_MS: Millis = 60 * MINUTE_MS;
+/// A day of 24 hours.
+pub const DAY_MS: Millis = 24 * HOUR_MS;
 /// Minutes of a UTC day.
 pub const DAY_MINUTES: u32 = 1_440;
 

@@ -12,7 +12,7 @@ use causeway_shared::filter::Filter;
 use causeway_shared::ids::{FactId, Millis, VisitorId};
 use causeway_shared::limits;
 use causeway_shared::segments::{SegmentId, State};
-use causeway_shared::time::HourStamp;
+use causeway_shared::time::{HOUR_MS, HourStamp};
 use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, TransactionBehavior};
 use serde_json::{Value, json};
 
@@ -20,7 +20,6 @@ use super::answer;
 use crate::store::{StoreError, TenantNo, signed, unsigned, visitor_at};
 use crate::tenants::{Known, Tenants};
 
-const HOUR_MS: Millis = 3_600_000;
 /// Rows and members compared at once: what differs of them is one transaction.
 const PAGE: usize = 500;
 /// Due at another time, where nobody changed it.

@@ -5,6 +5,7 @@ use std::ops::Range;
 use causeway_shared::ids::{Millis, VisitorId};
 use causeway_shared::limits;
 use causeway_shared::rhythm::Source;
+use causeway_shared::time::HOUR_MS;
 use rusqlite::{Connection, OptionalExtension as _};
 
 use super::answer::Lines;
@@ -12,8 +13,6 @@ use crate::rhythm::{self, Everybody};
 use crate::store::{PersonNo, StoreError};
 use crate::tenants::Known;
 use crate::zones;
-
-const HOUR_MS: Millis = 3_600_000;
 
 /// A member's next best moment.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use causeway_shared::fact::{Fact, Scope, What};
 use causeway_shared::ids::{FactId, Millis, VisitorId};
 use causeway_shared::random::Random;
 use causeway_shared::segments::{SegmentId, State};
-use causeway_shared::time::HourStamp;
+use causeway_shared::time::{HOUR_MS, HourStamp};
 use serde_json::{Value as Json, json};
 
 use super::answer::Sampling;
@@ -15,8 +15,6 @@ use super::follow::Follower;
 use super::{Audience, answer, person};
 use crate::store::PersonNo;
 use crate::testing::{NOW, Origin, fact, impression, page, purchase, visitor, withdrawal};
-
-const HOUR_MS: Millis = 3_600_000;
 
 /// A store, and columns that follow it when they are told to.
 struct World {

@@ -8,7 +8,7 @@ use causeway_shared::experiment::Exposure;
 use causeway_shared::ids::{Micros, Millis};
 use causeway_shared::limits;
 use causeway_shared::packed::{self, Packed};
-use causeway_shared::time::HourStamp;
+use causeway_shared::time::{DAY_MS, HOUR_MS, HourStamp};
 use rusqlite::{Connection, OptionalExtension as _};
 
 use super::of_person;
@@ -21,9 +21,6 @@ use crate::store::{PersonNo, StoreError, TenantNo, signed, unsigned};
 pub const MIXED: i64 = -1;
 /// Delays from this number of hours on (30 days) are counted together.
 pub const DELAY_HOURS: u64 = 720;
-
-const HOUR_MS: Millis = 3_600_000;
-const DAY_MS: Millis = 24 * HOUR_MS;
 
 /// What a person comes to in one experiment.
 #[derive(Debug, Clone, PartialEq, Eq)]

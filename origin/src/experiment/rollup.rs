@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use causeway_shared::ids::Millis;
 use causeway_shared::limits;
-use causeway_shared::time::HourStamp;
+use causeway_shared::time::{DAY_MS, HourStamp};
 use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
 
@@ -42,7 +42,7 @@ pub fn people(
     let mut statement = tx.prepare_cached(NEXT)?;
     let next: Vec<i64> = statement.query_map((after, most), |row| row.get(0))?.collect::<Result<_, _>>()?;
     let counted = catalogue::counted(tx, &catalogue::experiments(tx)?, now)?;
-    let kept_from = HourStamp::at(now.saturating_sub(limits::CONVERSION_DAYS * 86_400_000));
+    let kept_from = HourStamp::at(now.saturating_sub(limits::CONVERSION_DAYS * DAY_MS));
     for person in next.iter().copied() {
         rolled.people += 1;
         let rows = people::stored(tx, PersonNo(person))?;

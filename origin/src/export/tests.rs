@@ -11,7 +11,7 @@ use causeway_shared::ids::{AltHash, AlternateId, FactId, InsertionId, KindCode, 
 use causeway_shared::person::{self, Weight};
 use causeway_shared::random::Random;
 use causeway_shared::segments::{SegmentId, State};
-use causeway_shared::time::{HourStamp, Minute};
+use causeway_shared::time::{DAY_MS, HourStamp, Minute};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -27,7 +27,6 @@ use crate::testing::{NOW, Origin, exposure, fact, impression, page, purchase, vi
 use crate::{fold, reconcile, trim};
 
 const HOUR: u32 = 70_000;
-const DAY_MS: Millis = 86_400_000;
 
 /// One attribute of each kind, among them what a form of texts could lose.
 fn attribute(n: u32) -> (String, Option<Attribute>) {

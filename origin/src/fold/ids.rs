@@ -180,10 +180,10 @@ pub fn oldest(now: Millis) -> u16 {
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
+    use causeway_shared::time::DAY_MS;
+
     use super::*;
     use crate::testing::{NOW, Origin, page, visitor};
-
-    const DAY_MS: Millis = 86_400_000;
 
     #[test]
     fn fact_ids_outlive_the_oldest_fact_accepted_by_five_days() {

@@ -13,7 +13,7 @@ use causeway_shared::ids::{Millis, VisitorId};
 use causeway_shared::limits;
 use causeway_shared::profile::{Profile, Totals};
 use causeway_shared::segments::{SegmentId, State};
-use causeway_shared::time::{Day, Minute};
+use causeway_shared::time::{DAY_MS, Day, Minute};
 use serde_json::{Value as Json, json};
 
 use crate::backlog::Backlog;
@@ -21,8 +21,6 @@ use crate::intake::{Checked, Record};
 use crate::read::{self, View};
 use crate::testing::{NOW, Origin, fact, page, purchase, visitor};
 use crate::{erase, group, names};
-
-const DAY_MS: Millis = 86_400_000;
 
 #[test]
 fn field_04_repeats_and_order_change_nothing() {

@@ -10,7 +10,7 @@ use causeway_shared::fact::{Fact, Scope, What};
 use causeway_shared::ids::{AlternateId, VisitorId};
 use causeway_shared::person::{Source, Weight};
 use causeway_shared::segments::{SegmentId, State};
-use causeway_shared::time::HourStamp;
+use causeway_shared::time::{DAY_MS, HourStamp};
 use causeway_shared::view::Stored;
 use rusqlite::Connection;
 use serde_json::json;
@@ -30,8 +30,6 @@ use crate::train;
 mod materialised;
 mod published;
 mod sent;
-
-const DAY_MS: Millis = 24 * HOUR_MS;
 
 fn timer(job: Job, every: Millis, last: Option<(Millis, Millis, Option<Outcome>)>) -> Timer {
     let last = last.map(|(started, ended, outcome)| Last { started, ended, outcome });

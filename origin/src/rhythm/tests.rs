@@ -3,6 +3,7 @@
 
 use causeway_shared::fact::{Fact, What};
 use causeway_shared::ids::{Version, VisitorId};
+use causeway_shared::time::{DAY_MS, HOUR_MS};
 use jiff::civil;
 
 use super::*;
@@ -10,8 +11,6 @@ use crate::audience::schedule::{Moment, moments};
 use crate::publish::{Subject, value};
 use crate::testing::{NOW, Origin, fact, page, snapshot, visitor};
 
-const HOUR_MS: Millis = 3_600_000;
-const DAY_MS: Millis = 24 * HOUR_MS;
 const WEEK_MS: Millis = 7 * DAY_MS;
 
 /// When a clock shows a time of a day of 2027, counted from Monday, 22 February: five weeks before the clocks go on in Berlin,

@@ -25,9 +25,10 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-use super::offset::{HOUR_MS, Offset, Offsets, WEEK_MS};
+use super::offset::{Offset, Offsets, WEEK_MS};
 use super::{HOURS, Rhythm};
 use crate::ids::Millis;
+use crate::time::{HOUR_MS, MINUTE_MS};
 
 /// With fewer facts than these a person's best hour is the population's: as many can be one visit's.
 pub const LEAST_FACTS: u32 = 5;
@@ -40,7 +41,6 @@ const OWN: f32 = 60.0;
 const EVERYBODY: f32 = 20.0;
 /// Hours of a day.
 const DAY: usize = 24;
-const MINUTE_MS: Millis = 60_000;
 
 /// What all people of a tenant did, by the hour of the week that their clocks showed, in sixtieths of a fact.
 #[derive(Debug, Clone, PartialEq, Eq)]

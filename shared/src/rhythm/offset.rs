@@ -4,12 +4,10 @@
 use std::ops::Range;
 
 use crate::ids::Millis;
+use crate::time::{HOUR_MS, MINUTE_MS};
 
-/// Milliseconds of an hour.
-pub(super) const HOUR_MS: Millis = 3_600_000;
 /// Milliseconds of a week.
 pub(super) const WEEK_MS: Millis = 168 * HOUR_MS;
-const MINUTE_MS: i64 = 60_000;
 
 /// How many minutes a clock is ahead of UTC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -34,7 +32,7 @@ impl Offset {
     pub(super) fn into_week(self, time: Millis) -> Millis {
         // 1970 began on a Thursday.
         let utc = i64::try_from(time % WEEK_MS + 72 * HOUR_MS).unwrap_or_default();
-        (utc + i64::from(self.0) * MINUTE_MS).rem_euclid(WEEK_MS.cast_signed()).cast_unsigned()
+        (utc + i64::from(self.0) * MINUTE_MS.cast_signed()).rem_euclid(WEEK_MS.cast_signed()).cast_unsigned()
     }
 }
 

@@ -9,6 +9,7 @@ use causeway_shared::fact::{Fact, Scope, What};
 use causeway_shared::ids::{AlternateId, FactId, KindCode, VisitorId};
 use causeway_shared::limits;
 use causeway_shared::person::{Source, Weight};
+use causeway_shared::time::HOUR_MS;
 use causeway_shared::view::Stored;
 use causeway_shared::wire::sync::Publish;
 
@@ -17,7 +18,6 @@ use crate::testing::{NOW, Origin, alias, fact, page, snapshot, stored, visitor};
 use crate::{links, reconcile};
 
 const MANY: u32 = 2_500;
-const HOUR_MS: u64 = 3_600_000;
 /// Instructions of SQLite's machine between two calls of its progress handler.
 const STEP: u64 = 50;
 

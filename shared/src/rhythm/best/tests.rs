@@ -3,8 +3,8 @@
 
 use super::*;
 use crate::random;
+use crate::time::DAY_MS;
 
-const DAY_MS: Millis = 24 * HOUR_MS;
 /// 2027-01-04T00:00:00Z, a Monday.
 const MONDAY: Millis = 1_799_020_800_000;
 /// How active everybody is at each hour of a day.
