@@ -7,7 +7,8 @@ use anyhow::{Context as _, ensure};
 use causeway_origin::backlog::Backlog;
 use causeway_origin::jobs::runner::Runner;
 use causeway_origin::jobs::runs::{self, Asked, Run};
-use causeway_origin::jobs::{self, Outcome, Woken, work};
+use causeway_origin::jobs::work::{self, Place};
+use causeway_origin::jobs::{self, Outcome, Woken};
 use causeway_origin::metrics::Metrics;
 use causeway_origin::store::{Lock, StoreError};
 use causeway_origin::tenants::no_word;
@@ -189,10 +190,10 @@ fn run_alone(opened: &mut Opened, asked: Asked, training: &Options) -> anyhow::R
         Backlog::of_log(&opened.config.data, &store, &opened.rules.tenants)
     };
     let data = opened.config.data.clone();
-    let ended = Runner {
+    let shown = shown(&bar);
+    let place = Place {
         data: &opened.config.data,
         conn: &mut opened.conn,
-        notes: &notes,
         rules: &opened.rules,
         metrics: &Metrics::default(),
         backlog: &backlog,
@@ -201,10 +202,12 @@ fn run_alone(opened: &mut Opened, asked: Asked, training: &Options) -> anyhow::R
         given: &clock::given,
         pause: &pause,
         wait: &std::thread::sleep,
-        stop: &|| false,
-        told: &shown(&bar),
-    }
-    .run(&run);
+        told: &|done, all| {
+            shown(done, all);
+            Ok(())
+        },
+    };
+    let ended = Runner { place, notes: &notes, stop: &|| false }.run(&run);
     bar.finish_and_clear();
     Ok(ended?)
 }

@@ -4,20 +4,13 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use std::path::Path;
-
 use rusqlite::Connection;
 use serde_json::json;
 
 use super::runs::{self, Run};
 use super::work::{self, Place};
 use super::{Job, Outcome};
-use crate::audience::Audience;
-use crate::backlog::Backlog;
-use crate::group::{Given, Rules};
-use crate::metrics::Metrics;
 use crate::store::StoreError;
-use crate::train;
 
 /// How often progress is noted.
 const NOTED: Duration = Duration::from_secs(1);
@@ -25,32 +18,12 @@ const NOTED: Duration = Duration::from_secs(1);
 /// What runs are run with, in one process.
 #[expect(missing_debug_implementations, reason = "it holds functions")]
 pub struct Runner<'a> {
-    /// The data directory.
-    pub data: &'a Path,
-    /// Works.
-    pub conn: &'a mut Connection,
-    /// Notes: a second connection, as the other may be within a transaction.
+    /// What they work on and with; it is told what is done, and may end a run, as the runner may.
+    pub place: Place<'a>,
+    /// Notes: a second connection, as the place's may be within a transaction.
     pub notes: &'a Mutex<Connection>,
-    /// What all transactions have in common.
-    pub rules: &'a Rules,
-    /// What is counted.
-    pub metrics: &'a Metrics,
-    /// What the log holds beyond the store now.
-    pub backlog: &'a dyn Fn() -> Result<Backlog, StoreError>,
-    /// The columns of audiences, up to date.
-    pub audience: &'a dyn Fn() -> Result<Audience, StoreError>,
-    /// How models are trained.
-    pub training: &'a train::Options,
-    /// What each transaction is given.
-    pub given: &'a dyn Fn() -> Result<Given, StoreError>,
-    /// Called between two transactions.
-    pub pause: &'a dyn Fn(),
-    /// Called where nothing may be done for a time.
-    pub wait: &'a dyn Fn(Duration),
     /// Whether it is to end between two transactions.
     pub stop: &'a (dyn Fn() -> bool + Sync),
-    /// Told what is done, of how much.
-    pub told: &'a (dyn Fn(u64, u64) + Sync),
 }
 
 impl Runner<'_> {
@@ -60,8 +33,9 @@ impl Runner<'_> {
     /// [`StoreError`]: its end cannot be kept. A job that failed is no error here.
     pub fn run(&mut self, run: &Run) -> Result<Run, StoreError> {
         let (begun, noted, notes) = (Instant::now(), AtomicU64::new(0), self.notes);
+        let (tell, stop) = (self.place.told, self.stop);
         let told = |done, all| {
-            (self.told)(done, all);
+            tell(done, all)?;
             let now = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
             let before = noted.load(Relaxed);
             let due = before == 0 || u128::from(now - before.min(now)) >= NOTED.as_millis();
@@ -69,21 +43,9 @@ impl Runner<'_> {
             if due && noted.compare_exchange(before, now.max(1), Relaxed, Relaxed).is_ok() {
                 runs::note(&notes.lock().unwrap_or_else(PoisonError::into_inner), run.no, done, all)?;
             }
-            if (self.stop)() { Err(StoreError::Stopped) } else { Ok(()) }
+            if stop() { Err(StoreError::Stopped) } else { Ok(()) }
         };
-        let mut place = Place {
-            data: self.data,
-            conn: self.conn,
-            rules: self.rules,
-            metrics: self.metrics,
-            backlog: self.backlog,
-            audience: self.audience,
-            training: self.training,
-            given: self.given,
-            pause: self.pause,
-            wait: self.wait,
-            told: &told,
-        };
+        let mut place = Place { conn: self.place.conn, told: &told, ..self.place };
         let (outcome, report) = match work::run(&mut place, run) {
             Ok(work::Ended { report, failed: None }) => (Outcome::Done, Some(report)),
             Ok(work::Ended { mut report, failed: Some(why) }) => {
@@ -93,7 +55,7 @@ impl Runner<'_> {
             Err(StoreError::Stopped) => (Outcome::Interrupted, None),
             Err(e) => (Outcome::Failed, Some(json!({ "error": crate::chain(&e) }))),
         };
-        let now = (self.given)()?.now;
+        let now = (self.place.given)()?.now;
         let ended = runs::end(
             &mut notes.lock().unwrap_or_else(PoisonError::into_inner),
             run.no,
@@ -111,7 +73,7 @@ impl Runner<'_> {
             Outcome::ALL.iter().position(|outcome| Some(*outcome) == run.outcome),
         );
         if let (Some(job), Some(outcome)) = places
-            && let Some(counter) = self.metrics.jobs.get(job).and_then(|job| job.runs.get(outcome))
+            && let Some(counter) = self.place.metrics.jobs.get(job).and_then(|job| job.runs.get(outcome))
         {
             counter.add(1);
         }

@@ -17,6 +17,7 @@ use serde_json::json;
 
 use super::runner::Runner;
 use super::runs::{self, Asked, Run};
+use super::work::Place;
 use super::*;
 use crate::audience::Audience;
 use crate::backlog::Backlog;
@@ -138,10 +139,9 @@ impl World {
             meanwhile();
             Ok(Given { now, random: [9; 32] })
         };
-        let mut runner = Runner {
+        let place = Place {
             data: &data,
             conn,
-            notes: &self.notes,
             rules,
             metrics,
             backlog: &|| Ok(self.backlog.clone()),
@@ -150,10 +150,10 @@ impl World {
             given: &given,
             pause: &meanwhile,
             wait: &|time| waited.set(waited.get() + time),
-            stop: &|| told.fetch_add(1, Relaxed) + 1 >= most,
-            told: &|_, _| (),
+            told: &|_, _| Ok(()),
         };
-        runner.run(run).unwrap()
+        let stop = || told.fetch_add(1, Relaxed) + 1 >= most;
+        Runner { place, notes: &self.notes, stop: &stop }.run(run).unwrap()
     }
 
     fn all(&mut self, job: Job, dry_run: bool) -> Run {

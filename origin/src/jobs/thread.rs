@@ -13,7 +13,8 @@ use rusqlite::Connection;
 
 use super::runner::Runner;
 use super::runs::{self, Asked, Run};
-use super::{Every, Job, Next, Outcome, Timer, When, Woken, next, work};
+use super::work::{self, Place};
+use super::{Every, Job, Next, Outcome, Timer, When, Woken, next};
 use crate::audience::{Audience, kept, send};
 use crate::backlog::Backlog;
 use crate::clock;
@@ -192,10 +193,9 @@ impl Thread {
 
     fn run(&mut self, run: &Run) -> Result<(), StoreError> {
         let stop = || self.jobs.is_stopping();
-        let mut runner = Runner {
+        let place = Place {
             data: &self.data,
             conn: &mut self.conn,
-            notes: &self.jobs.0.notes,
             rules: &self.rules,
             metrics: &self.metrics,
             backlog: &|| Ok(self.backlog.clone()),
@@ -204,10 +204,9 @@ impl Thread {
             given: &clock::given,
             pause: &|| std::thread::sleep(work::PAUSE),
             wait: &std::thread::sleep,
-            stop: &stop,
-            told: &|_, _| (),
+            told: &|_, _| Ok(()),
         };
-        let ended = runner.run(run)?;
+        let ended = Runner { place, notes: &self.jobs.0.notes, stop: &stop }.run(run)?;
         let (job, outcome) = (run.asked.job.name(), ended.outcome.map(Outcome::name));
         match ended.outcome {
             Some(Outcome::Failed) => tracing::error!(run = run.no, job, error = %ended.report["error"], "a job failed"),

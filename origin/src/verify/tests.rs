@@ -20,6 +20,7 @@ use crate::backlog::Backlog;
 use crate::intake::{Outbox, Record};
 use crate::jobs::runner::Runner;
 use crate::jobs::runs::{self, Asked as Run_, Run};
+use crate::jobs::work::Place;
 use crate::jobs::{Job, Outcome, Woken};
 use crate::publish::LEASE_MS;
 use crate::testing::{NOW, Origin, fact, page, stored, visitor};
@@ -108,10 +109,9 @@ impl World {
             let read = if how == Edge::Before { Vec::new() } else { read.collect() };
             said.replace(Outbox { applied, drain: 100, read });
         };
-        let ended = Runner {
+        let place = Place {
             data: &data,
             conn,
-            notes: &notes,
             rules,
             metrics,
             backlog: &|| Ok(Backlog::default()),
@@ -120,10 +120,10 @@ impl World {
             given: &given,
             pause: &sync,
             wait: &|_| (),
-            stop: &|| told.fetch_add(1, Relaxed) + 1 >= most,
-            told: &|_, _| (),
-        }
-        .run(run);
+            told: &|_, _| Ok(()),
+        };
+        let stop = || told.fetch_add(1, Relaxed) + 1 >= most;
+        let ended = Runner { place, notes: &notes, stop: &stop }.run(run);
         *now = time.get();
         ended.unwrap()
     }
