@@ -68,21 +68,12 @@ impl Job {
         Self::Rhythm,
         Self::Send,
     ];
+
     /// Their names, in the same order.
-    pub const NAMES: [&str; 12] = [
-        "trim",
-        "retention",
-        "reconcile",
-        "train",
-        "publish",
-        "compact",
-        "rollup",
-        "verify",
-        "columns",
-        "materialise",
-        "rhythm",
-        "send",
-    ];
+    #[must_use]
+    pub fn names() -> [&'static str; 12] {
+        Self::ALL.map(Self::name)
+    }
 
     /// Its name.
     #[must_use]
@@ -162,8 +153,12 @@ pub enum Outcome {
 impl Outcome {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Done, Self::Failed, Self::Interrupted];
+
     /// Their names, in the same order.
-    pub const NAMES: [&str; 3] = ["done", "failed", "interrupted"];
+    #[must_use]
+    pub fn names() -> [&'static str; 3] {
+        Self::ALL.map(Self::name)
+    }
 
     /// Its name.
     #[must_use]

@@ -324,8 +324,8 @@ impl Page {
 
     fn jobs(&mut self, of: &[OfJob]) {
         self.head("causeway_job_runs_total", "counter", "Runs of jobs that ended in this process.");
-        for (name, job) in Job::NAMES.iter().zip(of) {
-            for (outcome, counter) in Outcome::NAMES.iter().zip(&job.runs) {
+        for (name, job) in Job::names().into_iter().zip(of) {
+            for (outcome, counter) in Outcome::names().into_iter().zip(&job.runs) {
                 let value = counter.get();
                 self.line(format_args!("causeway_job_runs_total{{job=\"{name}\",outcome=\"{outcome}\"}} {value}"));
             }
@@ -350,7 +350,7 @@ impl Page {
 
     fn of_jobs(&mut self, name: &str, help: &str, of: &[OfJob], value: impl Fn(&OfJob) -> String) {
         self.head(name, "gauge", help);
-        for (job, of) in Job::NAMES.iter().zip(of) {
+        for (job, of) in Job::names().into_iter().zip(of) {
             self.line(format_args!("{name}{{job=\"{job}\"}} {}", value(of)));
         }
     }

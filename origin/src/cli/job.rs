@@ -36,7 +36,7 @@ pub(super) enum Job {
     /// The newest runs, of timers, of the admin side and of commands.
     List {
         /// Of one job alone.
-        #[arg(long, value_name = "NAME", value_parser = clap::builder::PossibleValuesParser::new(jobs::Job::NAMES))]
+        #[arg(long, value_name = "NAME", value_parser = clap::builder::PossibleValuesParser::new(jobs::Job::names()))]
         job: Option<String>,
         /// How many.
         #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=1_000))]

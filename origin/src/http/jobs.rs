@@ -43,7 +43,7 @@ fn said(uri: &Uri) -> Result<Said, ApiError> {
 
 fn named(name: &str) -> Result<Job, ApiError> {
     let unknown = || {
-        let message = format!("there are the jobs {}", Job::NAMES.join(", "));
+        let message = format!("there are the jobs {}", Job::names().join(", "));
         ApiError::new(StatusCode::NOT_FOUND, "unknown_job", message)
     };
     Job::named(name).ok_or_else(unknown)

@@ -81,9 +81,7 @@ fn of_several_timers_the_one_that_waits_longest_goes_first() {
 }
 
 #[test]
-fn names_stand_in_the_order_of_what_they_name() {
-    assert_eq!(Job::ALL.map(Job::name), Job::NAMES);
-    assert_eq!(Outcome::ALL.map(Outcome::name), Outcome::NAMES);
+fn a_job_is_found_by_its_name() {
     assert!(Job::ALL.into_iter().all(|job| Job::named(job.name()) == Some(job)));
     assert_eq!(Job::named("everything"), None);
 }
