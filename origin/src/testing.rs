@@ -32,6 +32,26 @@ use crate::{intake, keyfile, read, store};
 /// The time at which tests begin.
 pub(crate) const NOW: Millis = 1_800_000_000_000;
 
+/// Numbers without order (Marsaglia's xorshift), the same in every run.
+pub(crate) struct Numbers(pub(crate) u64);
+
+impl Numbers {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    pub(crate) fn below(&mut self, most: u32) -> u32 {
+        u32::try_from(self.next() % u64::from(most)).unwrap()
+    }
+
+    pub(crate) fn unit(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+    }
+}
+
 /// Experiments of `demo`: one of purchases, one of clicks.
 const EXPERIMENTS: &str = r#"[{"id":"e-1","code":1,"starts":0,"arm":[
         {"id":"none","code":1,"share":5000,"control":true},{"id":"b","code":2,"share":5000}]},

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::*;
 use crate::catalogue;
-use crate::testing::{NOW, Origin, exposure, fact, impression, page, purchase, snapshot, visitor, withdrawal};
+use crate::testing::{NOW, Numbers, Origin, exposure, fact, impression, page, purchase, snapshot, visitor, withdrawal};
 
 const HOUR: Millis = 3_600_000;
 /// Experiment, arm, hour.
@@ -82,18 +82,6 @@ fn expected(origin: &Origin, facts: &BTreeMap<FactId, Fact>, gone: &BTreeSet<Vis
         }
     }
     (sums, delays)
-}
-
-/// Numbers without order (Marsaglia's xorshift), the same in every run.
-struct Numbers(u64);
-
-impl Numbers {
-    fn below(&mut self, most: u32) -> u32 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        u32::try_from(self.0 % u64::from(most)).unwrap()
-    }
 }
 
 fn click(visitor: VisitorId, n: u32, received: Millis) -> Fact {

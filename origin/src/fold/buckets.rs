@@ -153,18 +153,7 @@ mod tests {
 
     use super::*;
     use crate::store;
-
-    /// Numbers without order (Marsaglia's xorshift), the same in every run.
-    struct Numbers(u64);
-
-    impl Numbers {
-        fn below(&mut self, most: u32) -> u32 {
-            self.0 ^= self.0 << 13;
-            self.0 ^= self.0 >> 7;
-            self.0 ^= self.0 << 17;
-            u32::try_from(self.0 % u64::from(most)).unwrap()
-        }
-    }
+    use crate::testing::Numbers;
 
     fn action(numbers: &mut Numbers, insertions: u32, minutes: u32) -> Action {
         let [a, b, c, d] = numbers.below(insertions).to_be_bytes();

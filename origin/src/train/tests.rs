@@ -15,34 +15,10 @@ use super::person::{Person, Walk};
 use super::*;
 use crate::fold::buckets;
 use crate::fold::purchases::Purchases;
-use crate::testing::{NOW, Origin, fact, impression, purchase, visitor};
+use crate::testing::{NOW, Numbers, Origin, fact, impression, purchase, visitor};
 use causeway_shared::fact::What;
 
 const DAY: u64 = 86_400_000;
-
-/// Numbers without order (Marsaglia's xorshift), the same in every run.
-struct Numbers(u64);
-
-impl Numbers {
-    fn new(seed: u64) -> Self {
-        Self(88_172_645_463_325_252 ^ seed << 32)
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn below(&mut self, most: u32) -> u32 {
-        u32::try_from(self.next() % u64::from(most)).unwrap()
-    }
-
-    fn unit(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1u64 << 53) as f64
-    }
-}
 
 /// Of the ads of a market, the first of which is 0. Codes begin with 1.
 fn entity(ad: u32) -> Entity {
@@ -74,7 +50,7 @@ fn market(people: u32, impressions: u32, shuffled: bool) -> Market {
     let conn = crate::store::open(folder.path()).unwrap();
     let tenant = crate::store::tenant_no(&conn, "demo").unwrap();
     conn.execute_batch("BEGIN").unwrap();
-    let mut numbers = Numbers::new(7);
+    let mut numbers = Numbers(88_172_645_463_325_252 ^ 7 << 32);
     let (first, mut clicks) = (Minute::at(NOW).day().0 - 40, 0);
     for row in 1..=i64::from(people) {
         put_visitor(&conn, tenant, row);
@@ -196,7 +172,7 @@ fn of_too_little_nothing_is_learned() {
 
 #[test]
 fn what_is_learned_from_is_what_a_request_would_have_seen() {
-    let mut numbers = Numbers::new(3);
+    let mut numbers = Numbers(88_172_645_463_325_252 ^ 3 << 32);
     let first = Day(2_900).start().0;
     let mut actions: Vec<Action> = Vec::new();
     for n in 0..400 {
