@@ -36,7 +36,9 @@ fn s4_06_s4_12_an_experiment_shows_its_arms_traffic_conversions_and_uplift() {
     let exposed = (0..40).map(|n| exposure(n, if n % 2 == 0 { 1 } else { 2 }));
     // Five of twenty in the control, ten of twenty in b; one of them bought twice.
     let bought = (0..40).filter(|n| n % 4 == 1 || n % 8 == 0).map(|n| purchase(visitor(n), 2, 3_000_000));
-    origin.send(&exposed.chain(bought).chain([purchase(visitor(1), 3, 1_000_000)]).collect::<Vec<_>>());
+    // Made after the others: what comes before its exposure is not counted.
+    let again = std::iter::once_with(|| purchase(visitor(1), 3, 1_000_000));
+    origin.send(&exposed.chain(bought).chain(again).collect::<Vec<_>>());
     let token = place.token("viewer");
     let path = "experiments/e-1?tenant=demo";
     assert_eq!(origin.get(&format!("/admin/v1/{path}")).status, 401);
