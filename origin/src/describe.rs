@@ -15,7 +15,7 @@ use crate::link::{self, canonical};
 use crate::links::Checked;
 use crate::read::{self, View};
 use crate::store::StoreError;
-use crate::tenants::Known;
+use crate::tenants::{IdError, Known};
 use crate::units::Limited;
 
 /// Members of a person that are named; all that are read are summed up.
@@ -131,12 +131,9 @@ fn links(conn: &Connection, tenant: &Known, visitor: VisitorId) -> Result<Vec<Va
 /// Why a lookup cannot be shown.
 #[derive(Debug, thiserror::Error)]
 pub enum LookupError {
-    /// The tenant has no such kind.
-    #[error("the tenant has no kind of alternate id of that name")]
-    Kind,
-    /// The value is empty or over its bound.
-    #[error("an alternate id has 1 to {} bytes", limits::ALTERNATE_ID_BYTES)]
-    Length,
+    /// What names the id is none.
+    #[error(transparent)]
+    Id(#[from] IdError),
     /// No visitor was seen with it.
     #[error("no visitor was seen with that id")]
     Unknown,
@@ -150,12 +147,9 @@ pub enum LookupError {
 /// # Errors
 /// [`LookupError`].
 pub fn lookup(conn: &Connection, tenant: &Known, kind: &str, value: &str) -> Result<Value, LookupError> {
-    let kind = tenant.config.kind(kind).ok_or(LookupError::Kind)?;
-    if value.is_empty() || value.len() > limits::ALTERNATE_ID_BYTES {
-        return Err(LookupError::Length);
-    }
-    for hash in tenant.keys.alternate.hash_alternate(kind.code(), value) {
-        let Some(id) = canonical(conn, tenant.no, AlternateId { kind: kind.code(), hash })? else {
+    let (code, hashes) = tenant.alternate(kind, value)?;
+    for hash in hashes {
+        let Some(id) = canonical(conn, tenant.no, AlternateId { kind: code, hash })? else {
             continue;
         };
         let Some(found) = read::lookup(conn, tenant.no, id)? else {
@@ -165,7 +159,7 @@ pub fn lookup(conn: &Connection, tenant: &Known, kind: &str, value: &str) -> Res
             let visitors: Vec<String> = found.visitors.iter().map(VisitorId::to_string).collect();
             return Ok(json!({
                 "tenant": tenant.id.as_str(),
-                "kind": kind.name,
+                "kind": kind,
                 "hash": id.hash.to_string(),
                 "visitor": newest.to_string(),
                 "visitors": visitors,

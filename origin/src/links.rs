@@ -4,8 +4,7 @@
 use std::collections::BTreeMap;
 
 use causeway_shared::fact::{Fact, What};
-use causeway_shared::ids::{AlternateId, FactId, KindCode, Millis, VisitorId};
-use causeway_shared::limits;
+use causeway_shared::ids::{AltHash, AlternateId, FactId, KindCode, Millis, VisitorId};
 use causeway_shared::person::{Source, Weight};
 use rusqlite::Connection;
 use rusqlite::types::ValueRef;
@@ -14,7 +13,7 @@ use serde::Deserialize;
 use crate::erase;
 use crate::link::{self, canonical_of};
 use crate::store::{self, StoreError, TenantNo, visitor_at};
-use crate::tenants::Known;
+use crate::tenants::{IdError, Known};
 
 /// How two visitors stand to one another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,7 +86,7 @@ fn standing(conn: &Connection, tenant: &Known, of: VisitorId) -> Result<BTreeMap
     Ok(found)
 }
 
-/// The id of a raw value: as it is known, else under the key that is written. `None` for a tenant without keys.
+/// The id of these hashes: as it is known, else under the key that is written. `None` for a tenant without keys.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -95,9 +94,8 @@ pub fn id_of(
     conn: &Connection,
     tenant: &Known,
     kind: KindCode,
-    value: &str,
+    hashes: &[AltHash],
 ) -> Result<Option<AlternateId>, StoreError> {
-    let hashes = tenant.keys.alternate.hash_alternate(kind, value);
     let known = canonical_of(conn, tenant.no, kind, hashes.iter().copied())?;
     Ok(known.or_else(|| hashes.first().map(|hash| AlternateId { kind, hash: *hash })))
 }
@@ -130,12 +128,9 @@ pub enum LinkError {
     /// A visitor and itself.
     #[error("a visitor is not linked to itself")]
     Itself,
-    /// The tenant's kinds.
-    #[error("the tenant has no kind of alternate id of that name")]
-    Kind,
-    /// The raw id's length.
-    #[error("an alternate id has 1 to {} bytes", limits::ALTERNATE_ID_BYTES)]
-    Value,
+    /// What names the id.
+    #[error(transparent)]
+    Id(#[from] IdError),
     /// The tenant's keys.
     #[error("the tenant has no key for alternate ids")]
     Key,
@@ -155,8 +150,8 @@ impl LinkError {
             Self::To => "malformed",
             Self::Other => "bad_id",
             Self::Itself => "itself",
-            Self::Kind => "unknown_kind",
-            Self::Value => "too_long",
+            Self::Id(IdError::Kind) => "unknown_kind",
+            Self::Id(IdError::Length) => "too_long",
             Self::Key => "no_key",
             Self::Weight => "bad_weight",
             Self::Source => "unknown_source",
@@ -168,8 +163,8 @@ impl LinkError {
     pub fn field(&self) -> &'static str {
         match self {
             Self::To | Self::Other | Self::Itself => "other",
-            Self::Kind | Self::Key => "kind",
-            Self::Value => "value",
+            Self::Id(IdError::Kind) | Self::Key => "kind",
+            Self::Id(IdError::Length) => "value",
             Self::Weight => "weight",
             Self::Source => "source",
         }
@@ -195,12 +190,9 @@ pub fn tie(tenant: &Known, visitor: VisitorId, tie: &Tie) -> Result<[Option<(Vis
             Ok([Some((visitor, what(id, Vec::new()))), Some((other, what(id, Vec::new())))])
         }
         (None, Some(kind), Some(value)) => {
-            let kind = tenant.config.kind(kind).ok_or(LinkError::Kind)?.code();
-            if value.is_empty() || value.len() > limits::ALTERNATE_ID_BYTES {
-                return Err(LinkError::Value);
-            }
             // Under the key that is written, and under all that are read: the store may have it by one of them.
-            let mut hashes = tenant.keys.alternate.hash_alternate(kind, value).into_iter();
+            let (kind, hashes) = tenant.alternate(kind, value)?;
+            let mut hashes = hashes.into_iter();
             let hash = hashes.next().ok_or(LinkError::Key)?;
             Ok([Some((visitor, what(AlternateId { kind, hash }, hashes.collect()))), None])
         }

@@ -120,11 +120,10 @@ pub fn find(view: &View<'_>, tenant: &Known, whose: &Whose) -> Result<Option<rea
 }
 
 fn by_alternate(conn: &Connection, tenant: &Known, kind: &str, value: &str) -> Result<Option<VisitorId>, StoreError> {
-    let Some(kind) = tenant.config.kind(kind).filter(|_| value.len() <= limits::ALTERNATE_ID_BYTES) else {
-        return Ok(None);
-    };
-    for hash in tenant.keys.alternate.hash_alternate(kind.code(), value) {
-        let Some(id) = canonical(conn, tenant.no, AlternateId { kind: kind.code(), hash })? else { continue };
+    // Nobody is known by what is no id.
+    let Ok((kind, hashes)) = tenant.alternate(kind, value) else { return Ok(None) };
+    for hash in hashes {
+        let Some(id) = canonical(conn, tenant.no, AlternateId { kind, hash })? else { continue };
         let newest = read::lookup(conn, tenant.no, id)?.and_then(|found| found.visitors.first().copied());
         if newest.is_some() {
             return Ok(newest);

@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_shared::config::{EdgeConfig, Tenant};
-use causeway_shared::ids::{AltHash, TenantId};
+use causeway_shared::ids::{AltHash, KindCode, TenantId};
 use causeway_shared::keys::{Keys, TenantKeys};
+use causeway_shared::limits;
 
 use crate::store::{StoreError, TenantNo, find_tenant, tenant_no};
 
@@ -21,7 +22,31 @@ pub struct Known {
     pub keys: TenantKeys,
 }
 
+/// Why what names an alternate id is none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum IdError {
+    /// The tenant has no such kind.
+    #[error("the tenant has no kind of alternate id of that name")]
+    Kind,
+    /// The value is empty or over its bound.
+    #[error("an alternate id has 1 to {} bytes", limits::ALTERNATE_ID_BYTES)]
+    Length,
+}
+
 impl Known {
+    /// The kind of an alternate id that comes raw, and its hashes: under the key that is written, then under all others that
+    /// are read.
+    ///
+    /// # Errors
+    /// [`IdError`].
+    pub fn alternate(&self, kind: &str, value: &str) -> Result<(KindCode, Vec<AltHash>), IdError> {
+        let kind = self.config.kind(kind).ok_or(IdError::Kind)?.code();
+        if value.is_empty() || value.len() > limits::ALTERNATE_ID_BYTES {
+            return Err(IdError::Length);
+        }
+        Ok((kind, self.keys.alternate.hash_alternate(kind, value)))
+    }
+
     /// Whether a hash was made with a key that is still readable.
     #[must_use]
     pub fn is_readable(&self, hash: AltHash) -> bool {

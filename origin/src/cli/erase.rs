@@ -3,14 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, bail};
 use causeway_origin::erase::{self as of, Whom};
 use causeway_origin::intake::{Checked, Record};
 use causeway_origin::metrics::Metrics;
 use causeway_origin::tenants::Known;
 use causeway_origin::{clock, group, log};
 use causeway_shared::fact::Scope;
-use causeway_shared::limits;
 use clap::Args;
 use rusqlite::Connection;
 use serde_json::{Value, json};
@@ -54,10 +53,8 @@ impl Erase {
         match (&self.visitor, &self.kind, &self.value) {
             (Some(whom), ..) => Ok(Whom::Visitor(visitor(whom)?)),
             (None, Some(kind), Some(value)) => {
-                let kind = tenant.config.kind(kind).context("the tenant has no kind of alternate id of that name")?;
-                let fits = !value.is_empty() && value.len() <= limits::ALTERNATE_ID_BYTES;
-                ensure!(fits, "an alternate id has 1 to {} bytes", limits::ALTERNATE_ID_BYTES);
-                Ok(Whom::Id(kind.code(), tenant.keys.alternate.hash_alternate(kind.code(), value)))
+                let (kind, hashes) = tenant.alternate(kind, value)?;
+                Ok(Whom::Id(kind, hashes))
             }
             _ => bail!("say --visitor, or --kind and --value"),
         }

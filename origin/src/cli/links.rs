@@ -6,7 +6,6 @@ use causeway_origin::links::{self as of, Tie};
 use causeway_origin::{clock, describe};
 use causeway_shared::fact::Fact;
 use causeway_shared::ids::{AlternateId, FactId, Millis, VisitorId};
-use causeway_shared::limits;
 use clap::{Args, Subcommand};
 use serde_json::json;
 
@@ -123,11 +122,8 @@ fn end(command: &End, common: &Common) -> anyhow::Result<()> {
         }
         End::Cancel { visitor: whose, kind, value, .. } => {
             let whose = visitor(whose)?;
-            let kind = tenant.config.kind(kind).context("the tenant has no kind of alternate id of that name")?;
-            let fits = !value.is_empty() && value.len() <= limits::ALTERNATE_ID_BYTES;
-            ensure!(fits, "an alternate id has 1 to {} bytes", limits::ALTERNATE_ID_BYTES);
-            let id =
-                of::id_of(conn, &tenant, kind.code(), value)?.context("the tenant has no key for alternate ids")?;
+            let (kind, hashes) = tenant.alternate(kind, value)?;
+            let id = of::id_of(conn, &tenant, kind, &hashes)?.context("the tenant has no key for alternate ids")?;
             (whose, vec![(id, of::last_seen(conn, &tenant, whose, id)?)])
         }
     };

@@ -21,7 +21,7 @@ use crate::clock;
 use crate::count::{self, CountError};
 use crate::describe::{self, LookupError};
 use crate::read::View;
-use crate::tenants::Known;
+use crate::tenants::{IdError, Known};
 use crate::tokens::{self, Role};
 
 /// Life of a test proof when none is asked for, in seconds.
@@ -55,8 +55,10 @@ async fn lookup(State(app): State<Arc<App>>, Place((kind, value)): ByLookup, req
     });
     match found.await? {
         Ok(found) => Ok(axum::Json(found).into_response()),
-        Err(e @ LookupError::Length) => Err(ApiError::field("value", "bad_id", e.to_string())),
-        Err(e @ LookupError::Kind) => Err(ApiError::new(StatusCode::NOT_FOUND, "unknown_kind", e.to_string())),
+        Err(e @ LookupError::Id(IdError::Length)) => Err(ApiError::field("value", "bad_id", e.to_string())),
+        Err(e @ LookupError::Id(IdError::Kind)) => {
+            Err(ApiError::new(StatusCode::NOT_FOUND, "unknown_kind", e.to_string()))
+        }
         Err(e) => Err(ApiError::new(StatusCode::NOT_FOUND, "unknown_lookup", e.to_string())),
     }
 }

@@ -9,7 +9,6 @@ use axum::response::IntoResponse as _;
 use axum::routing::{get, post};
 use causeway_shared::fact::Scope;
 use causeway_shared::ids::FactId;
-use causeway_shared::limits;
 use serde::Deserialize;
 use serde_json::json;
 
@@ -17,7 +16,7 @@ use super::asked::{Answer, ById, Place, admit_as, admit_to, read_json, reason, v
 use super::{ApiError, App, random};
 use crate::audit::Said;
 use crate::erase::{self, Whom};
-use crate::tenants::Known;
+use crate::tenants::{IdError, Known};
 use crate::tokens::Role;
 
 pub(super) fn routes() -> Router<Arc<App>> {
@@ -40,13 +39,11 @@ impl Asked {
         match (&self.visitor, &self.kind, &self.value) {
             (Some(visitor), None, None) => visitor_id("visitor", visitor).map(Whom::Visitor),
             (None, Some(kind), Some(value)) => {
-                let unknown = || ApiError::field("kind", "unknown_kind", "the tenant has no kind of that name");
-                let kind = tenant.config.kind(kind).ok_or_else(unknown)?;
-                if value.is_empty() || value.len() > limits::ALTERNATE_ID_BYTES {
-                    let message = format!("an alternate id has 1 to {} bytes", limits::ALTERNATE_ID_BYTES);
-                    return Err(ApiError::field("value", "bad_id", message));
-                }
-                Ok(Whom::Id(kind.code(), tenant.keys.alternate.hash_alternate(kind.code(), value)))
+                let bad = |e: IdError| match e {
+                    IdError::Kind => ApiError::field("kind", "unknown_kind", e.to_string()),
+                    IdError::Length => ApiError::field("value", "bad_id", e.to_string()),
+                };
+                tenant.alternate(kind, value).map(|(kind, hashes)| Whom::Id(kind, hashes)).map_err(bad)
             }
             _ => Err(ApiError::field("visitor", "bad_json", "either `visitor`, or `kind` and `value`, is needed")),
         }
