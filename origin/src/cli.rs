@@ -23,7 +23,7 @@ mod token;
 
 use std::ffi::OsString;
 use std::io::IsTerminal as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
@@ -98,9 +98,21 @@ impl Opened {
         }
         Ok(Self { _writing: writing, config, conn, rules })
     }
+
+    fn place(&mut self) -> Place<'_> {
+        Place { data: &self.config.data, conn: &mut self.conn, tenants: &self.rules.tenants }
+    }
 }
 
-/// The store opened for reading, beside a serving origin too, with the tenants that it knows.
+/// Where is read from: the store, what its log has beyond it, and whose they are.
+struct Place<'a> {
+    data: &'a Path,
+    conn: &'a mut rusqlite::Connection,
+    tenants: &'a Tenants,
+}
+
+/// The store opened for reading, beside a serving origin too, with the tenants that it knows: nothing is made, and no schema
+/// changed, so that a look by a later release bars no way back.
 struct Reading {
     config: Config,
     keys: Keys,
@@ -115,6 +127,10 @@ impl Reading {
         let conn = store::open_readonly(&config.data)?;
         let tenants = Tenants::find(&conn, &config.edge, &keys)?;
         Ok(Self { config, keys, conn, tenants })
+    }
+
+    fn place(&mut self) -> Place<'_> {
+        Place { data: &self.config.data, conn: &mut self.conn, tenants: &self.tenants }
     }
 }
 

@@ -9,7 +9,7 @@ use clap::Subcommand;
 use serde_json::{Value, json};
 
 use super::segments::{WhoseArgs, put_facts, reading};
-use super::{Common, Opened, argument, named};
+use super::{Common, Opened, Reading, argument, named};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Attributes {
@@ -34,18 +34,19 @@ pub(super) enum Attributes {
 }
 
 pub(super) fn run(command: &Attributes, common: &Common) -> anyhow::Result<()> {
-    let mut opened = Opened::new(common)?;
     match command {
         Attributes::Get { whose } => {
-            let tenant = named(&opened.rules.tenants, whose.tenant())?.clone();
-            let found = reading(&mut opened, &tenant, whose, of::describe)?;
+            let mut opened = Reading::new(common)?;
+            let tenant = named(&opened.tenants, whose.tenant())?.clone();
+            let found = reading(opened.place(), &tenant, whose, of::describe)?;
             common.output.one(&found)
         }
         Attributes::Put { whose, write } => {
+            let mut opened = Opened::new(common)?;
             let tenant = named(&opened.rules.tenants, whose.tenant())?.clone();
             let write: Write = argument(write, "the write")?;
             let read = |view: &View<'_>, visitor: &Visitor| Ok((visitor.visitor, of::after(view, visitor, &write)?));
-            let (visitor, after) = reading(&mut opened, &tenant, whose, read)?;
+            let (visitor, after) = reading(opened.place(), &tenant, whose, read)?;
             let (now, id) = (clock::now().max(after), clock::random()?);
             let checked = |names: &Dictionary| of::facts(names, visitor, &write, now, id);
             let (facts, mut refused) = checked(&names::load(&opened.conn, tenant.no)?);
@@ -64,8 +65,9 @@ pub(super) fn run(command: &Attributes, common: &Common) -> anyhow::Result<()> {
             common.output.one(&json!({ "visitor": visitor.to_string(), "written": written, "rejected": refused }))
         }
         Attributes::Names { tenant } => {
-            let tenant = named(&opened.rules.tenants, tenant.as_deref())?;
-            let names = names::load(&opened.conn, tenant.no)?;
+            let Reading { conn, tenants, .. } = Reading::new(common)?;
+            let tenant = named(&tenants, tenant.as_deref())?;
+            let names = names::load(&conn, tenant.no)?;
             let page = |n| of::page(&names, n).get("names").and_then(Value::as_array).cloned().unwrap_or_default();
             let rows: Vec<Value> = (0..names.pages()).flat_map(page).collect();
             common.output.list(&["token", "name", "type"], &rows)

@@ -4,14 +4,14 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use causeway_origin::catalogue::{self as of, Applied, ApplyError, CheckError, document, schema};
-use causeway_origin::tenants::Known;
-use causeway_origin::{clock, steering, units};
+use causeway_origin::tenants::{Known, Tenants};
+use causeway_origin::{clock, keyfile, steering, store, units};
 use causeway_shared::limits;
 use clap::Subcommand;
 use serde_json::{Value, json};
 
 use super::output::Format;
-use super::{Common, Opened, named};
+use super::{Common, Opened, Reading, named};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Catalogue {
@@ -83,22 +83,48 @@ pub(super) fn run(command: &Catalogue, common: &Common) -> anyhow::Result<()> {
         | Catalogue::Show { tenant, .. }
         | Catalogue::Rollback { tenant, .. } => tenant.as_deref(),
     };
-    // A catalogue may be there before its visitors.
-    let mut opened = match command {
-        Catalogue::Check { .. } | Catalogue::Apply { .. } => Opened::or_made(common.load()?)?,
-        _ => Opened::new(common)?,
-    };
-    let tenant = named(&opened.rules.tenants, tenant)?.clone();
-    let Opened { conn, rules, .. } = &mut opened;
     match command {
-        Catalogue::Check { file, .. } | Catalogue::Apply { file, dry_run: true, .. } => {
-            let checked = of::check(conn, &tenant, read(file)?).map_err(|e| said(e, common))?;
-            common.output.one(&json!({ "problems": [], "plan": checked.plan }))
-        }
+        Catalogue::Check { file, .. } | Catalogue::Apply { file, dry_run: true, .. } => check(file, tenant, common),
         Catalogue::Apply { file, .. } => {
-            let applied = of::apply(conn, rules, clock::given()?, &tenant, read(file)?, "cli");
+            // A catalogue may be there before its visitors.
+            let Opened { mut conn, rules, .. } = Opened::or_made(common.load()?)?;
+            let tenant = named(&rules.tenants, tenant)?;
+            let applied = of::apply(&mut conn, &rules, clock::given()?, tenant, read(file)?, "cli");
             common.output.one(&applied.map_err(|e| said(e, common))?.to_json())
         }
+        Catalogue::Rollback { version, .. } => {
+            let Opened { mut conn, rules, .. } = Opened::new(common)?;
+            let tenant = named(&rules.tenants, tenant)?;
+            let applied: Applied = of::rollback(&mut conn, &rules, clock::given()?, tenant, *version)?;
+            common.output.one(&applied.to_json())
+        }
+        _ => tell(command, tenant, common),
+    }
+}
+
+/// Checks a catalogue against the store; where that does not know the tenant, or is not there, against one that knows nothing.
+fn check(file: &Path, tenant: Option<&str>, common: &Common) -> anyhow::Result<()> {
+    let config = common.load()?;
+    let keys = keyfile::load_checked(&config.keys, &config.edge)?;
+    let there = store::file(&config.data).exists().then(|| Reading::new(common)).transpose()?;
+    let (conn, tenants) = match there.filter(|there| there.tenants.named(tenant).is_some()) {
+        Some(Reading { conn, tenants, .. }) => (conn, tenants),
+        None => {
+            let mut conn = rusqlite::Connection::open_in_memory()?;
+            store::prepare(&mut conn)?;
+            let tenants = Tenants::open(&conn, &config.edge, &keys)?;
+            (conn, tenants)
+        }
+    };
+    let checked = of::check(&conn, named(&tenants, tenant)?, read(file)?).map_err(|e| said(e, common))?;
+    common.output.one(&json!({ "problems": [], "plan": checked.plan }))
+}
+
+/// What is read from the store alone.
+fn tell(command: &Catalogue, tenant: Option<&str>, common: &Common) -> anyhow::Result<()> {
+    let Reading { conn, tenants, .. } = &Reading::new(common)?;
+    let tenant = named(tenants, tenant)?;
+    match command {
         Catalogue::List { .. } => {
             let columns = ["version", "current", "published", "applied_ms", "by", "bytes", "sha256"];
             common.output.list(&columns, &of::list(conn, tenant.no)?)
@@ -120,12 +146,8 @@ pub(super) fn run(command: &Catalogue, common: &Common) -> anyhow::Result<()> {
             let columns = ["campaign", "recipients", "given", "left", "people", "with_several"];
             common.output.list(&columns, &units::report(conn, tenant.no)?)
         }
-        Catalogue::Show { version, .. } => show(conn, &tenant, *version, common),
-        Catalogue::Rollback { version, .. } => {
-            let applied: Applied = of::rollback(conn, rules, clock::given()?, &tenant, *version)?;
-            common.output.one(&applied.to_json())
-        }
-        Catalogue::Schema => Ok(()),
+        Catalogue::Show { version, .. } => show(conn, tenant, *version, common),
+        Catalogue::Schema | Catalogue::Check { .. } | Catalogue::Apply { .. } | Catalogue::Rollback { .. } => Ok(()),
     }
 }
 

@@ -17,7 +17,7 @@ use causeway_shared::segments::{SegmentId, SegmentMap};
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use super::{Common, Opened, argument, named};
+use super::{Common, Opened, Place, Reading, argument, named};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Segments {
@@ -76,23 +76,17 @@ impl WhoseArgs {
 }
 
 pub(super) fn run(command: &Segments, common: &Common) -> anyhow::Result<()> {
-    let mut opened = Opened::new(common)?;
     let (Segments::Get { whose, .. }
     | Segments::Put { whose, .. }
     | Segments::Extend { whose, .. }
     | Segments::Trim { whose }) = command;
+    if let Segments::Get { query, .. } = command {
+        return get(query.as_deref(), whose, common);
+    }
+    let mut opened = Opened::new(common)?;
     let tenant = named(&opened.rules.tenants, whose.tenant.as_deref())?.clone();
     match command {
-        Segments::Get { query: None, .. } => {
-            let found =
-                reading(&mut opened, &tenant, whose, |view, visitor| of::describe(view, visitor, clock::now()))?;
-            common.output.one(&found)
-        }
-        Segments::Get { query: Some(query), .. } => {
-            let query: Query = argument(query, "the query")?;
-            let (_, map) = meant(&mut opened, &tenant, whose)?;
-            common.output.one(&of::answer(&map, &query, clock::now()))
-        }
+        Segments::Get { .. } => Ok(()),
         Segments::Put { write, .. } => {
             let write: Write = argument(write, "the write")?;
             let (visitor, map) = meant(&mut opened, &tenant, whose)?;
@@ -110,28 +104,40 @@ pub(super) fn run(command: &Segments, common: &Common) -> anyhow::Result<()> {
             common.output.one(&json!({ "visitor": visitor.visitor.to_string(), "extended": segment }))
         }
         Segments::Trim { .. } => {
-            let visitor = reading(&mut opened, &tenant, whose, |_, visitor| Ok(visitor.clone()))?;
+            let visitor = reading(opened.place(), &tenant, whose, |_, visitor| Ok(visitor.clone()))?;
             let row = visitor.row.context("the visitor's facts are not folded yet: try again")?;
             common.output.one(&json!(trim::one(&mut opened.conn, row, clock::now())?))
         }
     }
 }
 
+fn get(query: Option<&str>, whose: &WhoseArgs, common: &Common) -> anyhow::Result<()> {
+    let query: Option<Query> = query.map(|query| argument(query, "the query")).transpose()?;
+    let mut opened = Reading::new(common)?;
+    let tenant = named(&opened.tenants, whose.tenant.as_deref())?.clone();
+    let by = whose.whose();
+    let found = reading(opened.place(), &tenant, whose, |view, visitor| match &query {
+        None => of::describe(view, visitor, clock::now()),
+        Some(query) => Ok(of::answer(&by.segments(view, visitor)?, query, clock::now())),
+    })?;
+    common.output.one(&found)
+}
+
 /// The visitor, and the segments meant.
 fn meant(opened: &mut Opened, tenant: &Known, whose: &WhoseArgs) -> anyhow::Result<(Visitor, SegmentMap)> {
     let by = whose.whose();
-    reading(opened, tenant, whose, |view, visitor| Ok((visitor.clone(), by.segments(view, visitor)?)))
+    reading(opened.place(), tenant, whose, |view, visitor| Ok((visitor.clone(), by.segments(view, visitor)?)))
 }
 
 /// Finds the visitor and reads of it, store and log together.
 pub(super) fn reading<T>(
-    opened: &mut Opened,
+    Place { data, conn, tenants }: Place<'_>,
     tenant: &Known,
     whose: &WhoseArgs,
     read: impl FnOnce(&View<'_>, &Visitor) -> Result<T, causeway_origin::store::StoreError>,
 ) -> anyhow::Result<T> {
-    let reader = Backlog::of_log(&opened.config.data, &opened.conn, &opened.rules.tenants)?.reader();
-    let snapshot = opened.conn.transaction()?;
+    let reader = Backlog::of_log(data, conn, tenants)?.reader();
+    let snapshot = conn.transaction()?;
     let view = View::whole(&snapshot, &reader)?;
     let found = of::find(&view, tenant, &whose.whose())?;
     Ok(read(&view, &found.context("no visitor is known by that id")?)?)

@@ -50,10 +50,14 @@ impl RoleArg {
 
 pub(super) fn run(command: &Token, common: &Common) -> anyhow::Result<()> {
     let config = common.load()?;
-    if !matches!(command, Token::Create { .. }) {
-        store::existing(&config.data)?;
-    }
-    let conn = store::open(&config.data)?;
+    let conn = match command {
+        Token::Create { .. } => store::open(&config.data)?,
+        Token::List => store::open_readonly(&config.data)?,
+        Token::Revoke { .. } => {
+            store::existing(&config.data)?;
+            store::open(&config.data)?
+        }
+    };
     match command {
         Token::Create { role, name } => {
             ensure!(name.len() <= NAME_BYTES, "a token's name has {NAME_BYTES} bytes at most");

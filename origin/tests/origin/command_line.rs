@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::support::{Place, page, visitor};
 
@@ -72,7 +72,7 @@ fn the_reference_and_the_edges_part_are_printed() {
     let edge = place.json(&["config", "edge"]);
     let config: causeway_shared::config::EdgeConfig =
         serde_json::from_str(edge["CAUSEWAY_CONFIG"].as_str().unwrap()).unwrap();
-    assert_eq!(config.tenants[0].hosts, ["ads.pub.example"]);
+    assert_eq!(config.by_name("pub").unwrap().hosts, ["ads.pub.example"]);
     let keys: causeway_shared::keys::Keys = serde_json::from_str(edge["CAUSEWAY_KEYS"].as_str().unwrap()).unwrap();
     assert_eq!(keys, place.keys());
     // Without --output json it is the same: a program reads it.
@@ -155,7 +155,7 @@ fn a_catalogue_is_checked_applied_listed_and_taken_back() {
     let demo = |arguments: &[&str]| place.json(&[&["catalogue"], arguments, &["--tenant", "demo"]].concat());
     assert_eq!(demo(&["check", file])["plan"]["codes"].as_array().unwrap().len(), 4);
     assert_eq!(demo(&["apply", file, "--dry-run"])["plan"]["changes"]["ad"]["added"][0], "runner");
-    assert_eq!(demo(&["list"]).as_array().unwrap().len(), 0);
+    assert!(!place.path().join("data").exists(), "to look makes nothing");
     assert_eq!(demo(&["apply", file])["version"], 1);
     std::fs::write(file, ads(2)).unwrap();
     assert_eq!(demo(&["apply", file])["plan"]["changes"]["ad"]["changed"][0], "runner");
@@ -225,6 +225,39 @@ fn a_decision_is_explained_or_what_was_not_understood_is_said() {
 }
 
 #[test]
+fn what_only_looks_changes_no_schema_and_makes_no_store() {
+    let place = Place::new();
+    let origin = place.serve();
+    let token = place.token("viewer");
+    assert!(!token.is_empty());
+    drop(origin);
+    let file = place.path().join("empty.toml");
+    std::fs::write(&file, "").unwrap();
+    let file = file.to_str().unwrap();
+    let looks: [&[&str]; 6] = [
+        &["token", "list"],
+        &["attributes", "names", "--tenant", "pub"],
+        &["catalogue", "list", "--tenant", "pub"],
+        &["catalogue", "check", file, "--tenant", "pub"],
+        &["catalogue", "apply", file, "--dry-run", "--tenant", "pub"],
+        &["job", "list"],
+    ];
+    // As a release before left it, but for its columns: to bring it up to date would fail.
+    let store = rusqlite::Connection::open(place.path().join("data/causeway.db")).unwrap();
+    let version = || store.pragma_query_value(None, "user_version", |row| row.get::<_, i64>(0)).unwrap();
+    let before = version() - 1;
+    store.pragma_update(None, "user_version", before).unwrap();
+    for arguments in looks {
+        let ended = place.run(arguments);
+        assert!(ended.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&ended.stderr));
+        assert_eq!(version(), before, "{arguments:?}");
+    }
+    let missing = place.path().join("missing");
+    let ended = place.command(&["catalogue", "check", file, "--tenant", "pub"]).env("CAUSEWAY_DATA", &missing).output();
+    assert!(ended.unwrap().status.success() && !missing.exists());
+}
+
+#[test]
 fn a_folder_without_a_store_is_not_a_store_in_which_nobody_is() {
     let place = Place::new();
     for arguments in [
@@ -241,7 +274,7 @@ fn a_folder_without_a_store_is_not_a_store_in_which_nobody_is() {
         assert!(!place.path().join("data").exists(), "{arguments:?}");
     }
     place.token("viewer");
-    assert_eq!(place.json(&["catalogue", "list", "--tenant", "demo"]), json!([]));
+    assert!(stderr(&place, &["catalogue", "list", "--tenant", "demo"], 1).contains("the store has no tenant"));
 }
 
 #[test]
