@@ -1,20 +1,23 @@
 //! Backups, taken while the origin serves, and their return. A restored store issues versions and epochs above all that
 //! were ever issued, so that what it publishes stands over what is still in the caches (field's failure 23).
 
+mod before;
+
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use causeway_shared::ids::{Millis, Version};
+use causeway_shared::ids::Millis;
 use causeway_shared::limits;
 use causeway_shared::time::Minute;
 use rusqlite::{Connection, OpenFlags};
 
-use crate::audience;
-use crate::catalogue::{self, Numbers};
+use crate::catalogue;
 use crate::erase;
 use crate::log;
 use crate::publish::{LATE_MS, names_subject};
 use crate::store::{self, Counters, EPOCHS_OF_A_RESTORE, StoreError, signed, unsigned};
+
+pub use self::before::{Before, Unread};
 
 /// How the folders are called, in the data directory, that keep what a restore replaced: then comes when.
 const ASIDE: &str = "before-restore-";
@@ -146,8 +149,17 @@ fn open(path: &Path) -> Result<Connection, BackupError> {
     if said == "ok" { Ok(conn) } else { Err(BackupError::Damaged(format!("{}: {said}", path.display()))) }
 }
 
+/// What became of what a restore replaced.
+#[derive(Debug)]
+pub struct Replaced {
+    /// Where its files are now, if there were any.
+    pub kept: Option<PathBuf>,
+    /// What of it could not be read: the restored store knows of it what the backup does.
+    pub unread: Unread,
+}
+
 /// Puts a backup in the place of what is in `data`, which is kept in a folder beside it. All snapshots and lookups are
-/// published anew. Gives where the old files are now, if there were any. `step` names each file that is copied.
+/// published anew. `step` names each file that is copied.
 ///
 /// # Errors
 /// [`BackupError`], and [`StoreError::InUse`] while a process serves from `data`.
@@ -156,7 +168,7 @@ pub fn restore(
     from: &Path,
     now: Millis,
     mut step: impl FnMut(&'static str),
-) -> Result<Option<PathBuf>, BackupError> {
+) -> Result<Replaced, BackupError> {
     inspect(from)?;
     let _lock = store::lock(data)?;
     let _alone = store::writing(data, true)?;
@@ -164,8 +176,8 @@ pub fn restore(
     if let Some(aside) = &cut {
         put_aside(data, aside)?;
     }
-    // A store that cannot be read any more is no reason to stay without one.
-    let before = Before::of(cut.as_deref().unwrap_or(data)).unwrap_or_default();
+    let mut unread = Unread::default();
+    let before = Before::of(cut.as_deref().unwrap_or(data), &mut unread);
     let fresh = make(data, |fresh| {
         for file in [store::FILE, log::FILE] {
             if from.join(file).exists() {
@@ -178,12 +190,12 @@ pub fn restore(
         finish(conn, fresh)
     })?;
     // A log that cannot be read any more is no reason to stay without one.
-    if let Err(e) = erase::keep_unfolded(data, before.folded) {
-        tracing::warn!(error = %crate::chain(&e), "erasures that only the old log holds are lost");
+    if let Err(why) = erase::keep_unfolded(data, before.folded) {
+        unread.add("log", why);
     }
     let kept = put_aside(data, &data.join(format!("{ASIDE}{now}")))?;
     take_place(data, &fresh)?;
-    Ok(kept.or(cut))
+    Ok(Replaced { kept: kept.or(cut), unread })
 }
 
 /// Where a restore that was cut had put the store, or at least its file: the newest such folder that has one.
@@ -243,70 +255,6 @@ pub(crate) fn take_place(data: &Path, fresh: &Path) -> Result<(), BackupError> {
     }
     give_up(fresh)?;
     fs::File::open(data).and_then(|folder| folder.sync_all()).map_err(failed("cannot write", data))
-}
-
-/// What a restored store must know of the one it replaces.
-#[derive(Debug, Clone, Default)]
-pub struct Before {
-    restore: u32,
-    version: u64,
-    /// The newest record of the log that is in it.
-    folded: u64,
-    tenants: Vec<(i64, String)>,
-    names: Vec<(i64, i64, String, i64)>,
-    catalogues: catalogue::Before,
-    sends: audience::carry::Before,
-    /// What the KV may hold a value of: tenant, kind and subject as the outbox has them.
-    subjects: Vec<(i64, u16, [u8; 16])>,
-}
-
-impl Before {
-    /// Of another store: its restore epoch is all that matters here.
-    #[must_use]
-    pub fn issued(restore: u32) -> Self {
-        Self { restore, ..Self::default() }
-    }
-
-    /// As far as the store in `data` can be read.
-    fn of(data: &Path) -> Result<Self, StoreError> {
-        Self::of_conn(&store::open_readonly(data)?)
-    }
-
-    /// Of an open store.
-    ///
-    /// # Errors
-    /// [`StoreError`].
-    pub fn of_conn(conn: &Connection) -> Result<Self, StoreError> {
-        // What the outbox has is not all in the store: an earlier restore left it what came since its backup.
-        const SUBJECTS: &str = "SELECT tenant, 0, visitor FROM visitors
-            UNION ALL SELECT tenant, kind, hash FROM lookups UNION ALL SELECT tenant, kind, hash FROM alternates
-            UNION ALL SELECT tenant, kind, subject FROM outbox";
-        let counters = Counters::load(conn)?;
-        let (folded, Version { restore, counter: version }) = (counters.folded(), counters.version());
-        let mut tenants = conn.prepare("SELECT tenant, name FROM tenants")?;
-        let tenants = tenants.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect::<Result<_, _>>()?;
-        let mut names = conn.prepare("SELECT tenant, token, name, kind FROM attribute_names")?;
-        let names = names.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))?;
-        let names = names.collect::<Result<_, _>>()?;
-        let (catalogues, sends) = (catalogue::Before::of(conn)?, audience::carry::Before::of(conn)?);
-        let mut subjects = conn.prepare(SUBJECTS)?;
-        let subjects = subjects.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
-        let mut subjects = subjects.collect::<Result<Vec<_>, _>>()?;
-        subjects.extend(catalogue::standing(conn)?);
-        Ok(Self { restore, version, folded, tenants, names, catalogues, sends, subjects })
-    }
-}
-
-impl Before {
-    /// The tenants' numbers in the copy, which may be of another origin: a name that it does not have gets one.
-    fn numbers(&self, conn: &Connection) -> Result<Numbers, StoreError> {
-        let mut numbers = Numbers::default();
-        for (number, name) in &self.tenants {
-            conn.execute("INSERT OR IGNORE INTO tenants (tenant, name) VALUES (?1, ?2)", (number, name))?;
-            numbers.0.insert(*number, store::tenant_no(conn, name)?.0);
-        }
-        Ok(numbers)
-    }
 }
 
 /// Lifts an opened copy above all versions and epochs that were issued since it was taken, and has everything published.

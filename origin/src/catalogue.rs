@@ -28,7 +28,7 @@ use crate::store::{StoreError, TenantNo, signed, unsigned};
 use crate::tenants::{Known, Tenants};
 use crate::units::Limited;
 
-pub use carry::{Before, Numbers, renew, standing};
+pub use carry::{Before, Numbers, OF_TENANTS, renew, standing};
 pub use document::{CheckError, Checked};
 
 /// Why nothing was applied.

@@ -437,16 +437,19 @@ fn adopt(conn: &Connection, rules: &Rules) -> Result<(), StoreError> {
 /// what is folded the journal has whom it took, and said again it would take whom it left.
 ///
 /// # Errors
-/// [`StoreError`].
+/// [`StoreError`]: why the first record could not be read. The others are kept.
 pub fn keep_unfolded(data: &Path, folded: u64) -> Result<(), StoreError> {
     let path = data.join(crate::log::FILE);
     if !path.exists() {
         return Ok(());
     }
     let log = Connection::open(path)?;
+    if !log.table_exists(None, "log")? {
+        return Ok(());
+    }
     let said = crate::log::said_column(&log)?;
     let mut statement = log.prepare(&format!("SELECT body, {said} FROM log WHERE seq > ?1 ORDER BY seq"))?;
-    let (mut erased, mut asked) = (Vec::new(), Vec::new());
+    let (mut erased, mut asked, mut unread) = (Vec::new(), Vec::new(), Ok(()));
     // A page or a record that cannot be read takes no other's erasures with it.
     for row in
         statement.query_map([signed(folded)], |row| Ok((row.get::<_, Vec<u8>>(0)?, crate::log::said_at(row, 1)?)))?
@@ -454,8 +457,8 @@ pub fn keep_unfolded(data: &Path, folded: u64) -> Result<(), StoreError> {
         let (request, said) =
             match row.map_err(StoreError::from).and_then(|(body, said)| Ok((decode_kept(&body)?, said))) {
                 Ok(record) => record,
-                Err(e) => {
-                    tracing::warn!(error = %crate::chain(&e), "a record of the old log cannot be read");
+                Err(why) => {
+                    unread = unread.and(Err(why));
                     continue;
                 }
             };
@@ -476,7 +479,10 @@ pub fn keep_unfolded(data: &Path, folded: u64) -> Result<(), StoreError> {
             }
         }
     }
-    if erased.is_empty() { Ok(()) } else { Journal::open(data)?.keep(&erased, &asked) }
+    if !erased.is_empty() {
+        Journal::open(data)?.keep(&erased, &asked)?;
+    }
+    unread
 }
 
 #[cfg(test)]

@@ -470,7 +470,7 @@ mod tests {
         let mut origin = origin(|_| {});
         let facts: Vec<Fact> = (0..4).map(|n| action(visitor(n), n, NOW, Verb::IMPRESSION, 1)).collect();
         origin.send("demo", &facts);
-        let before = catalogue::Before::of(&origin.conn).unwrap();
+        let before = catalogue::Before::of(&origin.conn, &mut crate::backup::Unread::default());
         for (change, after) in [("nanos = 1", 8_000_000), ("nanos = 9000000", 9_000_000)] {
             origin.conn.execute(&format!("UPDATE spend SET {change}"), []).unwrap();
             before.bring(&origin.conn, &catalogue::Numbers::default()).unwrap();

@@ -297,7 +297,7 @@ mod tests {
         let mut origin = Origin::new();
         apply(&mut origin, 3);
         origin.send("demo", &[got(visitor(1), 1, 0), got(visitor(2), 2, 1)]);
-        let before = catalogue::Before::of(&origin.conn).unwrap();
+        let before = catalogue::Before::of(&origin.conn, &mut crate::backup::Unread::default());
         origin.conn.execute("DELETE FROM units_given WHERE number = 1", []).unwrap();
         before.bring(&origin.conn, &catalogue::Numbers::default()).unwrap();
         assert_eq!(counts(&origin), [2, 2, 0]);

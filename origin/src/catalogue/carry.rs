@@ -7,6 +7,7 @@ use causeway_shared::ids::Millis;
 use rusqlite::Connection;
 use rusqlite::types::Value;
 
+use crate::backup::Unread;
 use crate::publish::Subject;
 use crate::store::{StoreError, signed};
 
@@ -22,25 +23,58 @@ impl Numbers {
     }
 }
 
-/// Tables, their columns, the tenant's first where it has one, and what becomes of a row that both stores have.
-const TABLES: [(&str, &str, usize, &str); 6] = [
-    (
-        "catalogues",
-        "tenant, version, document, sha256, experiments, budgets, limited, applied, by, replaced, handed, published",
-        12,
-        OWN,
-    ),
-    ("catalogue_current", "tenant, version, since", 3, OWN),
-    ("catalogue_codes", "tenant, sort, id, code, conversion, conversion_until", 6, OWN),
-    ("spend", "tenant, campaign, day, nanos", 4, "ON CONFLICT DO UPDATE SET nanos = max(nanos, excluded.nanos)"),
-    ("units_given", "tenant, campaign, number", 3, OWN),
+/// Parts, as they are named where they cannot be read.
+const TOKENS: &str = "tokens";
+const CATALOGUE: &str = "catalogue";
+const SPEND: &str = "spend";
+const UNITS: &str = "units";
+
+/// The parts that are tenants', by their numbers.
+pub const OF_TENANTS: [&str; 3] = [CATALOGUE, SPEND, UNITS];
+
+/// One table of which rows are taken over.
+struct Table {
+    part: &'static str,
+    name: &'static str,
+    /// The tenant's first, where it has one.
+    columns: &'static str,
+    count: usize,
+    /// What becomes of a row that both stores have.
+    both: &'static str,
+}
+
+const TABLES: [Table; 6] = [
     // Numbers stay whose they are in the audit trail, and what was revoked stays revoked.
-    (
-        "tokens",
-        "token, hash, role, name, created, revoked",
-        6,
-        "ON CONFLICT (token) DO UPDATE SET revoked = ifnull(revoked, excluded.revoked) WHERE hash = excluded.hash",
-    ),
+    Table {
+        part: TOKENS,
+        name: "tokens",
+        columns: "token, hash, role, name, created, revoked",
+        count: 6,
+        both: "ON CONFLICT (token) DO UPDATE SET revoked = ifnull(revoked, excluded.revoked) WHERE hash = excluded.hash",
+    },
+    Table {
+        part: CATALOGUE,
+        name: "catalogues",
+        columns: "tenant, version, document, sha256, experiments, budgets, limited, applied, by, replaced, handed, published",
+        count: 12,
+        both: OWN,
+    },
+    Table { part: CATALOGUE, name: "catalogue_current", columns: "tenant, version, since", count: 3, both: OWN },
+    Table {
+        part: CATALOGUE,
+        name: "catalogue_codes",
+        columns: "tenant, sort, id, code, conversion, conversion_until",
+        count: 6,
+        both: OWN,
+    },
+    Table {
+        part: SPEND,
+        name: "spend",
+        columns: "tenant, campaign, day, nanos",
+        count: 4,
+        both: "ON CONFLICT DO UPDATE SET nanos = max(nanos, excluded.nanos)",
+    },
+    Table { part: UNITS, name: "units_given", columns: "tenant, campaign, number", count: 3, both: OWN },
 ];
 /// That of the store that comes back stays.
 const OWN: &str = "ON CONFLICT DO NOTHING";
@@ -50,29 +84,47 @@ const OWN: &str = "ON CONFLICT DO NOTHING";
 pub struct Before(Vec<(usize, Vec<Value>)>);
 
 impl Before {
-    /// As far as the store has them: a release before this one's has none.
-    ///
-    /// # Errors
-    /// [`StoreError::Sqlite`].
-    pub fn of(conn: &Connection) -> Result<Self, StoreError> {
-        let mut rows = Vec::new();
-        for (table, (name, columns, count, _)) in TABLES.into_iter().enumerate() {
-            if !conn.table_exists(None, name)? {
-                continue;
-            }
-            // An earlier release had no budgets, no limited offers, and did not know what old experiments count.
-            let there = |column: &'static str| {
-                let missing = if column.starts_with("conversion") { "NULL" } else { "'[]'" };
-                Ok::<_, rusqlite::Error>(if conn.column_exists(None, name, column)? { column } else { missing })
-            };
-            let read = columns.split(", ").map(there).collect::<Result<Vec<_>, _>>()?.join(", ");
-            let mut statement = conn.prepare(&format!("SELECT {read} FROM {name}"))?;
-            let found = statement.query_map([], |row| (0..count).map(|column| row.get(column)).collect())?;
-            for row in found {
-                rows.push((table, row?));
+    /// As far as the store has them, and they can be read: a release before this one's has none.
+    #[must_use]
+    pub fn of(conn: &Connection, unread: &mut Unread) -> Self {
+        let mut before = Self::default();
+        for (number, table) in TABLES.iter().enumerate() {
+            if let Err(why) = before.read(conn, number, table) {
+                unread.add(table.part, why);
             }
         }
-        Ok(Self(rows))
+        // A version without its codes, or a pointer without its version, is worse than none. Of the others each row counts.
+        if unread.has(CATALOGUE) {
+            before.leave(&[CATALOGUE]);
+        }
+        before
+    }
+
+    fn read(&mut self, conn: &Connection, number: usize, table: &Table) -> Result<(), StoreError> {
+        if !conn.table_exists(None, table.name)? {
+            return Ok(());
+        }
+        // An earlier release had no budgets, no limited offers, and did not know what old experiments count.
+        let there = |column: &'static str| {
+            let missing = if column.starts_with("conversion") { "NULL" } else { "'[]'" };
+            Ok::<_, rusqlite::Error>(if conn.column_exists(None, table.name, column)? { column } else { missing })
+        };
+        let read = table.columns.split(", ").map(there).collect::<Result<Vec<_>, _>>()?.join(", ");
+        // Indices hold nothing that a table does not: one that is damaged costs nothing.
+        let mut statement = conn.prepare(&format!("SELECT {read} FROM {} NOT INDEXED", table.name))?;
+        for row in statement.query_map([], |row| (0..table.count).map(|column| row.get(column)).collect())? {
+            self.0.push((number, row?));
+        }
+        Ok(())
+    }
+
+    /// Without what is tenants'.
+    pub fn leave_tenants(&mut self) {
+        self.leave(&OF_TENANTS);
+    }
+
+    fn leave(&mut self, parts: &[&str]) {
+        self.0.retain(|(number, _)| TABLES.get(*number).is_some_and(|table| !parts.contains(&table.part)));
     }
 
     /// Puts into a store what it does not have.
@@ -80,8 +132,8 @@ impl Before {
     /// # Errors
     /// [`StoreError::Sqlite`].
     pub fn bring(&self, conn: &Connection, numbers: &Numbers) -> Result<(), StoreError> {
-        for (table, row) in &self.0 {
-            let Some((name, columns, count, both)) = TABLES.get(*table) else { continue };
+        for (number, row) in &self.0 {
+            let Some(Table { name, columns, count, both, .. }) = TABLES.get(*number) else { continue };
             let mut row = row.clone();
             if columns.starts_with("tenant,")
                 && let Some(Value::Integer(tenant)) = row.first_mut()

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use causeway_origin::{backup, clock};
+use causeway_origin::{backup, chain, clock};
 use serde_json::json;
 
 use super::output::{bar, say};
@@ -43,10 +43,15 @@ pub(super) fn restore(from: &Path, yes: bool, common: &Common) -> anyhow::Result
         say("nothing was changed: add --yes to do it; what is there now is kept beside it");
         return common.output.one(&plan);
     }
-    let kept = with_bar(|step| backup::restore(&config.data, from, clock::now(), step))?;
-    if let Some(plan) = plan.as_object_mut() {
-        plan.insert("done".to_owned(), true.into());
-        plan.insert("kept".to_owned(), kept.map(|kept| kept.display().to_string()).into());
+    let replaced = with_bar(|step| backup::restore(&config.data, from, clock::now(), step))?;
+    plan["done"] = true.into();
+    plan["kept"] = replaced.kept.map(|kept| kept.display().to_string()).into();
+    plan["unread"] = replaced.unread.iter().map(|(part, _)| part).collect();
+    for (part, why) in replaced.unread.iter() {
+        say(&format!(
+            "`{part}` of what was replaced cannot be read ({}): only what the backup has of it is there",
+            chain(why)
+        ));
     }
     // Who was erased since the backup is erased again, before anybody reads.
     if let Err(e) = Opened::new(common) {

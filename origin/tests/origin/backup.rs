@@ -170,6 +170,63 @@ fn field_23_a_token_that_was_revoked_since_the_backup_stays_revoked() {
     assert_eq!([&revoked, &kept, &since].map(asks), [401, 200, 200]);
 }
 
+/// Overwrites the pages at which trees of the store begin.
+fn damage(place: &Place, trees: &[&str]) {
+    let path = place.path().join("data/causeway.db");
+    let store = rusqlite::Connection::open(&path).unwrap();
+    store.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)").unwrap();
+    let find = "SELECT rootpage FROM sqlite_schema WHERE name = ?1";
+    let roots: Vec<u16> = trees.iter().map(|tree| store.query_row(find, [tree], |row| row.get(0)).unwrap()).collect();
+    let size: u16 = store.pragma_query_value(None, "page_size", |row| row.get(0)).unwrap();
+    drop(store);
+    let mut bytes = std::fs::read(&path).unwrap();
+    let pages = roots.into_iter().map(|root| usize::from(root - 1) * usize::from(size));
+    pages.for_each(|at| bytes[at..][..usize::from(size)].fill(0x55));
+    std::fs::write(&path, bytes).unwrap();
+}
+
+/// What a restore says could not be read, in its JSON; each is told on standard error too.
+fn unread(place: &Place, from: &str) -> Vec<String> {
+    let done = place.run(&["restore", "--from", from, "--yes", "--output", "json"]);
+    let said = String::from_utf8(done.stderr).unwrap();
+    assert!(done.status.success(), "{said}");
+    let plan: serde_json::Value = serde_json::from_slice(&done.stdout).unwrap();
+    let parts: Vec<String> = serde_json::from_value(plan["unread"].clone()).unwrap();
+    assert!(parts.iter().all(|part| said.contains(&format!("`{part}` of what was replaced"))), "{said}");
+    assert_eq!(said.matches("of what was replaced").count(), parts.len(), "{said}");
+    parts
+}
+
+#[test]
+fn field_23_a_damaged_page_costs_its_own_part_of_the_replaced_store_alone() {
+    let place = Place::new();
+    let token = |name: &str| place.json(&["token", "create", "--role", "viewer", "--name", name]);
+    let made = [token("first"), token("second")];
+    let revoke = |made: &serde_json::Value| place.json(&["token", "revoke", &made["id"].to_string()]);
+    let asks = |origin: &Origin| made.each_ref().map(|m| origin.admin(m["token"].as_str().unwrap(), "jobs").status);
+    let origin = place.serve();
+    origin.send(&[page(visitor(1), 1)]);
+    let to = place.path().join("backup");
+    let to = to.to_str().unwrap();
+    place.json(&["backup", "--to", to]);
+    origin.kill();
+    assert_eq!(unread(&place, to), [""; 0]);
+    revoke(&made[0]);
+    // What an index of tokens and of tenants holds is in their tables too.
+    damage(&place, &["lookups", "sqlite_autoindex_tokens_1", "sqlite_autoindex_tenants_1"]);
+    std::fs::write(place.path().join("data/log.db"), vec![0x55; 9_000]).unwrap();
+    assert_eq!(unread(&place, to), ["keys", "log"]);
+    assert_eq!(asks(&place.serve()), [401, 200]);
+
+    revoke(&made[1]);
+    damage(&place, &["tokens", "tenants"]);
+    let of_tenants = ["tenants", "catalogue", "spend", "units", "attribute_names", "sends", "keys"];
+    assert_eq!(unread(&place, to), [&["tokens"], of_tenants.as_slice()].concat());
+    assert_eq!(asks(&place.serve()), [200, 200], "as in the backup: this is what is said");
+    std::fs::write(place.path().join("data/causeway.db"), vec![0x55; 9_000]).unwrap();
+    assert_eq!(unread(&place, to), ["store"]);
+}
+
 #[test]
 fn field_23_a_restore_that_was_cut_is_finished_by_another_with_all_that_the_first_knew() {
     let place = Place::new();
