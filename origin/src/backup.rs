@@ -2,6 +2,7 @@
 //! were ever issued, so that what it publishes stands over what is still in the caches (field's failure 23).
 
 mod before;
+mod part;
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};
@@ -39,6 +40,20 @@ pub enum BackupError {
         #[source]
         source: io::Error,
     },
+    /// A copy: from a damaged file, or to a full disk.
+    #[error("cannot copy {} to {}", from.display(), to.display())]
+    Copy {
+        /// What was copied.
+        from: PathBuf,
+        /// Where to.
+        to: PathBuf,
+        /// Why.
+        #[source]
+        source: rusqlite::Error,
+    },
+    /// Another run writes into that folder.
+    #[error("another backup is being written to {}: let it end first", .0.display())]
+    Taking(PathBuf),
     /// The folder is not empty, and a backup never replaces one.
     #[error("{} is there already and not empty: choose another folder", .0.display())]
     NotEmpty(PathBuf),
@@ -64,31 +79,28 @@ fn failed<'a>(what: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> B
 }
 
 /// Copies the log and then the store of `data` into a new folder, each as one transaction sees it: what was acknowledged
-/// before is in one of the two. `step` names each.
+/// before is in one of the two. The copies are checked, and only then have their place. `step` names what begins.
 ///
 /// # Errors
-/// [`BackupError`], and [`StoreError::Missing`] where there is nothing to copy.
-pub fn take(data: &Path, to: &Path, mut step: impl FnMut(&'static str)) -> Result<(), BackupError> {
+/// [`BackupError`], and [`StoreError::Missing`] where there is nothing to copy. Nothing is left in the folder then.
+pub fn take(data: &Path, to: &Path, mut step: impl FnMut(&'static str)) -> Result<Held, BackupError> {
     store::existing(data)?;
     // Not while a restore puts another store in its place, or was cut while it did.
     let _beside = store::writing(data, false)?;
     if data.join(store::RESTORING).exists() {
         return Err(StoreError::HalfRestored(data.to_owned()).into());
     }
-    store::make_folder(to).map_err(failed("cannot make", to))?;
-    if fs::read_dir(to).map_err(failed("cannot read", to))?.next().is_some() {
-        return Err(BackupError::NotEmpty(to.to_owned()));
-    }
-    // The log first: a record folded in between is in the store's copy too, and goes when the log's is opened.
-    for file in [log::FILE, store::FILE] {
-        let from = data.join(file);
-        if !from.exists() {
-            continue;
+    part::whole(to, |part| {
+        // The log first: a record folded in between is in the store's copy too, and goes when the log's is opened.
+        for file in [log::FILE, store::FILE] {
+            let from = data.join(file);
+            if from.exists() {
+                step(file);
+                copy(&from, &part.join(file))?;
+            }
         }
-        step(file);
-        copy(&from, &to.join(file))?;
-    }
-    fs::File::open(to).and_then(|folder| folder.sync_all()).map_err(failed("cannot write", to))
+        inspect(part)
+    })
 }
 
 /// Copies what one transaction sees of a file, with what lies in its write-ahead log, durably.
@@ -98,7 +110,8 @@ pub fn take(data: &Path, to: &Path, mut step: impl FnMut(&'static str)) -> Resul
 pub(crate) fn copy(from: &Path, to: &Path) -> Result<(), BackupError> {
     let conn = Connection::open_with_flags(from, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
     conn.busy_timeout(std::time::Duration::from_secs(5))?;
-    conn.execute("VACUUM INTO ?1", [to.to_string_lossy()])?;
+    let copied = conn.execute("VACUUM INTO ?1", [to.to_string_lossy()]);
+    copied.map_err(|source| BackupError::Copy { from: from.to_owned(), to: to.to_owned(), source })?;
     fs::File::open(to).and_then(|file| file.sync_all()).map_err(failed("cannot write", to))
 }
 

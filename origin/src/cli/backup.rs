@@ -10,8 +10,7 @@ use super::{Common, Opened, is_served};
 
 pub(super) fn take(to: &Path, common: &Common) -> anyhow::Result<()> {
     let config = common.load()?;
-    with_bar(|step| backup::take(&config.data, to, step))?;
-    let held = backup::inspect(to)?;
+    let held = with_bar(|step| backup::take(&config.data, to, step))?;
     common.output.one(&json!({
         "folder": to.display().to_string(), "visitors": held.visitors, "people": held.people,
         "unfolded_records": held.records, "newest_ms": held.newest,

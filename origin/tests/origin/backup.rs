@@ -273,6 +273,49 @@ fn field_23_a_restore_that_was_cut_is_finished_by_another_with_all_that_the_firs
 }
 
 #[test]
+fn a_backup_that_fails_or_is_cut_leaves_nothing_that_is_in_the_way_of_the_next() {
+    let place = Place::new();
+    let origin = place.serve();
+    origin.send(&[page(visitor(1), 1)]);
+    let to = place.path().join("backups/backup");
+    let part = place.path().join("backups/backup.part");
+    let text = to.to_str().unwrap().to_owned();
+    // A file may have a few blocks: as on a full disk a write fails, or else the process ends there.
+    let limited = |first: &str| {
+        let program = env!("CARGO_BIN_EXE_causeway");
+        let config = place.config();
+        let run = format!(
+            "{first}; ulimit -f 200; exec '{program}' --config '{}' backup --to '{text}'",
+            config.to_str().unwrap()
+        );
+        std::process::Command::new("sh").args(["-c", &run]).output().unwrap()
+    };
+    let full = limited("trap '' XFSZ");
+    let said = String::from_utf8_lossy(&full.stderr);
+    assert!(said.contains("cannot copy") && said.contains(part.to_str().unwrap()), "{said}");
+    assert!(!part.exists() && !to.exists());
+    let cut = limited("true");
+    assert_eq!(cut.status.code(), None, "{cut:?}");
+    assert!(part.exists() && !to.exists());
+    assert_eq!(place.json(&["backup", "--to", &format!("{text}/")])["visitors"], 1);
+    assert!(!part.exists() && to.join("causeway.db").exists());
+
+    // A folder that is there is filled where it is.
+    std::fs::remove_dir_all(&to).unwrap();
+    std::fs::create_dir_all(to.join(".part")).unwrap();
+    std::fs::write(to.join(".part/causeway.db"), "half").unwrap();
+    assert_eq!(place.json(&["backup", "--to", &text])["visitors"], 1);
+    assert!(!to.join(".part").exists() && to.join("causeway.db").exists());
+    // What is somebody's stays.
+    std::fs::remove_dir_all(&to).unwrap();
+    std::fs::create_dir_all(&part).unwrap();
+    std::fs::write(part.join("letters"), "dear").unwrap();
+    let refused = place.run(&["backup", "--to", &text]);
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("backup.part is there already"), "{refused:?}");
+    assert!(part.join("letters").exists());
+}
+
+#[test]
 fn a_damaged_backup_is_refused_and_nothing_is_changed() {
     let place = Place::new();
     let origin = place.serve();
