@@ -79,7 +79,7 @@ fn failed<'a>(what: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> B
 }
 
 /// Copies the log and then the store of `data` into a new folder, each as one transaction sees it: what was acknowledged
-/// before is in one of the two. The copies are checked, and only then have their place. `step` names what begins.
+/// before is in one of the two. Where there is no log yet, an empty one is in its place. The copies are checked, and only then have their place. `step` names what begins.
 ///
 /// # Errors
 /// [`BackupError`], and [`StoreError::Missing`] where there is nothing to copy. Nothing is left in the folder then.
@@ -99,8 +99,21 @@ pub fn take(data: &Path, to: &Path, mut step: impl FnMut(&'static str)) -> Resul
                 copy(&from, &part.join(file))?;
             }
         }
+        empty_log(part)?;
         inspect(part)
     })
+}
+
+/// Makes a log beside a store that has none yet: a folder without one has lost it.
+fn empty_log(folder: &Path) -> Result<(), BackupError> {
+    let path = folder.join(log::FILE);
+    if !path.exists() {
+        drop(log::Log::open(folder, 0)?);
+        // As the copies are: who looks into it makes no files beside it.
+        Connection::open(&path)?.pragma_update(None, "journal_mode", "DELETE")?;
+        fs::File::open(&path).and_then(|file| file.sync_all()).map_err(failed("cannot write", &path))?;
+    }
+    Ok(())
 }
 
 /// Copies what one transaction sees of a file, with what lies in its write-ahead log, durably.
@@ -137,6 +150,9 @@ pub fn inspect(from: &Path) -> Result<Held, BackupError> {
     if !path.exists() {
         return Err(BackupError::None(from.to_owned()));
     }
+    if !from.join(log::FILE).exists() {
+        return Err(BackupError::Damaged(format!("{} is missing", from.join(log::FILE).display())));
+    }
     let conn = open(&path)?;
     if store::is_later(&conn)? {
         return Err(BackupError::Later(from.to_owned()));
@@ -145,12 +161,9 @@ pub fn inspect(from: &Path) -> Result<Held, BackupError> {
         (SELECT ifnull(max(last_seen), 0) FROM visitors), (SELECT folded FROM meta)";
     let [visitors, people, newest, folded] =
         conn.query_row(read, [], |row| Ok([row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?].map(unsigned)))?;
-    let records = if from.join(log::FILE).exists() {
-        let log = open(&from.join(log::FILE))?;
-        log.query_row("SELECT count(*) FROM log WHERE seq > ?1", [signed(folded)], |row| row.get(0).map(unsigned))?
-    } else {
-        0
-    };
+    let log = open(&from.join(log::FILE))?;
+    let records = "SELECT count(*) FROM log WHERE seq > ?1";
+    let records = log.query_row(records, [signed(folded)], |row| row.get(0).map(unsigned))?;
     Ok(Held { visitors, people, records, newest })
 }
 
@@ -193,10 +206,8 @@ pub fn restore(
     let before = Before::of(cut.as_deref().unwrap_or(data), &mut unread);
     let fresh = make(data, |fresh| {
         for file in [store::FILE, log::FILE] {
-            if from.join(file).exists() {
-                step(file);
-                copy(&from.join(file), &fresh.join(file))?;
-            }
+            step(file);
+            copy(&from.join(file), &fresh.join(file))?;
         }
         let mut conn = store::open(fresh)?;
         renew(&mut conn, &before, now)?;
@@ -373,6 +384,10 @@ fn put_aside(data: &Path, aside: &Path) -> Result<Option<PathBuf>, BackupError> 
                 moved = Some(aside.to_owned());
             }
         }
+    }
+    // It may come back as any backup does.
+    if store::file(aside).exists() {
+        empty_log(aside)?;
     }
     Ok(moved)
 }

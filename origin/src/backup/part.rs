@@ -66,9 +66,7 @@ fn put(part: &Path, to: &Path, inside: bool) -> Result<(), BackupError> {
     sync(part)?;
     if inside {
         for file in [log::FILE, store::FILE] {
-            if part.join(file).exists() {
-                fs::rename(part.join(file), to.join(file)).map_err(failed("cannot write", &to.join(file)))?;
-            }
+            fs::rename(part.join(file), to.join(file)).map_err(failed("cannot write", &to.join(file)))?;
         }
         give_up(part)?;
         return sync(to);

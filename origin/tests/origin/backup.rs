@@ -335,6 +335,32 @@ fn a_damaged_backup_is_refused_and_nothing_is_changed() {
 }
 
 #[test]
+fn a_backup_is_two_files_and_one_without_its_log_is_damaged() {
+    let place = Place::new();
+    place.token("viewer");
+    let (to, data) = (place.path().join("backup"), place.path().join("data"));
+    let text = to.to_str().unwrap();
+    assert!(!data.join("log.db").exists(), "nobody has served from it yet");
+    place.json(&["backup", "--to", text]);
+    let files = |folder: &std::path::Path| {
+        let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().file_name()).collect();
+        files.sort();
+        files
+    };
+    assert_eq!(files(&to), ["causeway.db", "log.db"]);
+    let kept = place.json(&["restore", "--from", text, "--yes"])["kept"].as_str().unwrap().to_owned();
+    place.json(&["restore", "--from", &kept, "--yes"]);
+    place.serve().send(&[page(visitor(1), 1)]);
+    std::fs::remove_file(to.join("log.db")).unwrap();
+    for flags in [&[][..], &["--yes"]] {
+        let refused = place.run(&[&["restore", "--from", text], flags].concat());
+        let said = String::from_utf8_lossy(&refused.stderr);
+        assert!(said.contains("the backup is damaged") && said.contains("log.db is missing"), "{said}");
+    }
+    assert_eq!(place.inspect(visitor(1))["own"]["pages"], 1);
+}
+
+#[test]
 fn a_backup_that_cannot_be_restored_leaves_a_store_that_serves() {
     let place = Place::new();
     let origin = place.serve();
