@@ -157,14 +157,38 @@ pub fn inspect(from: &Path) -> Result<Held, BackupError> {
     if store::is_later(&conn)? {
         return Err(BackupError::Later(from.to_owned()));
     }
+    held(&conn, &open(&from.join(log::FILE))?)
+}
+
+fn held(store: &Connection, log: &Connection) -> Result<Held, BackupError> {
     let read = "SELECT (SELECT count(*) FROM visitors), (SELECT count(*) FROM people),
         (SELECT ifnull(max(last_seen), 0) FROM visitors), (SELECT folded FROM meta)";
     let [visitors, people, newest, folded] =
-        conn.query_row(read, [], |row| Ok([row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?].map(unsigned)))?;
-    let log = open(&from.join(log::FILE))?;
+        store.query_row(read, [], |row| Ok([row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?].map(unsigned)))?;
     let records = "SELECT count(*) FROM log WHERE seq > ?1";
     let records = log.query_row(records, [signed(folded)], |row| row.get(0).map(unsigned))?;
     Ok(Held { visitors, people, records, newest })
+}
+
+/// What a restore into `data` would replace, if anything: as far as it says so itself, it is not checked.
+///
+/// # Errors
+/// [`BackupError`], where it cannot be read.
+pub fn replaced(data: &Path) -> Result<Option<Held>, BackupError> {
+    let cut = cut(data)?;
+    let there = cut.as_deref().unwrap_or(data);
+    let store = match store::open_readonly(there) {
+        Err(StoreError::Missing(_)) => return Ok(None),
+        store => store?,
+    };
+    // What a cut restore has not moved yet is where it was.
+    let log = [there, data].map(|folder| folder.join(log::FILE)).into_iter().find(|log| log.exists());
+    let Some(log) = log else {
+        let none = Connection::open_in_memory()?;
+        none.execute_batch("CREATE TABLE log (seq INTEGER PRIMARY KEY)")?;
+        return held(&store, &none).map(Some);
+    };
+    held(&store, &Connection::open_with_flags(log, OpenFlags::SQLITE_OPEN_READ_ONLY)?).map(Some)
 }
 
 fn open(path: &Path) -> Result<Connection, BackupError> {

@@ -240,7 +240,7 @@ enum Command {
         /// The backup's folder.
         #[arg(long, value_name = "FOLDER")]
         from: PathBuf,
-        /// Do it; without, only the plan is shown.
+        /// Do it; without, the plan is shown, and on a terminal it is asked.
         #[arg(long)]
         yes: bool,
     },

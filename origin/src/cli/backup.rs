@@ -2,19 +2,25 @@
 
 use std::path::Path;
 
-use causeway_origin::{backup, chain, clock};
-use serde_json::json;
+use causeway_origin::backup::{self, Held};
+use causeway_origin::{chain, clock};
+use serde_json::{Value, json};
 
 use super::output::{bar, say};
-use super::{Common, Opened, is_served};
+use super::{Common, Opened, confirmed, is_served};
 
 pub(super) fn take(to: &Path, common: &Common) -> anyhow::Result<()> {
     let config = common.load()?;
     let held = with_bar(|step| backup::take(&config.data, to, step))?;
-    common.output.one(&json!({
-        "folder": to.display().to_string(), "visitors": held.visitors, "people": held.people,
-        "unfolded_records": held.records, "newest_ms": held.newest,
-    }))
+    let mut said = told(&held);
+    said["folder"] = to.display().to_string().into();
+    common.output.one(&said)
+}
+
+fn told(held: &Held) -> Value {
+    json!({
+        "visitors": held.visitors, "people": held.people, "unfolded_records": held.records, "newest_ms": held.newest,
+    })
 }
 
 /// Shows the file that is copied.
@@ -31,16 +37,26 @@ fn with_bar<T>(copy: impl FnOnce(&mut dyn FnMut(&'static str)) -> T) -> T {
 pub(super) fn restore(from: &Path, yes: bool, common: &Common) -> anyhow::Result<()> {
     let config = common.load()?;
     let held = backup::inspect(from)?;
-    let mut plan = json!({
-        "from": from.display().to_string(), "into": config.data.display().to_string(), "visitors": held.visitors,
-        "people": held.people, "unfolded_records": held.records, "newest_ms": held.newest, "done": false,
-    });
+    let replaces = match backup::replaced(&config.data) {
+        Ok(replaces) => replaces.as_ref().map(told).into(),
+        Err(e) => {
+            say(&format!("what is there cannot be read: {}", chain(&e)));
+            "cannot be read".into()
+        }
+    };
+    let mut plan = told(&held);
+    plan["from"] = from.display().to_string().into();
+    plan["into"] = config.data.display().to_string().into();
+    plan["replaces"] = replaces;
+    plan["done"] = false.into();
     if !yes {
         if is_served(&config) {
             say("the origin serves from that folder: stop it first");
         }
-        say("nothing was changed: add --yes to do it; what is there now is kept beside it");
-        return common.output.one(&plan);
+        say("what is there now is kept beside it");
+    }
+    if !confirmed(yes, &plan, common)? {
+        return Ok(());
     }
     let replaced = with_bar(|step| backup::restore(&config.data, from, clock::now(), step))?;
     plan["done"] = true.into();

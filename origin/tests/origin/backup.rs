@@ -361,6 +361,38 @@ fn a_backup_is_two_files_and_one_without_its_log_is_damaged() {
 }
 
 #[test]
+fn the_plan_of_a_restore_says_what_it_would_replace() {
+    let place = Place::new();
+    let origin = place.serve();
+    origin.send(&[page(visitor(1), 1)]);
+    let (to, data) = (place.path().join("backup"), place.path().join("data"));
+    let to = to.to_str().unwrap();
+    let plan = || place.json(&["restore", "--from", to]);
+    let held =
+        |of: &serde_json::Value| ["visitors", "people", "unfolded_records"].map(|name| of[name].as_u64().unwrap());
+    let first = place.json(&["backup", "--to", to]);
+    origin.send(&[page(visitor(2), 2)]);
+    assert_eq!(plan()["replaces"]["visitors"], 2, "beside an origin that serves");
+    origin.kill();
+    assert_eq!((held(&plan()), held(&plan()["replaces"])), ([1, 1, 0], [2, 2, 0]));
+    // The one there is of before the backup.
+    let second = place.path().join("second");
+    place.json(&["backup", "--to", second.to_str().unwrap()]);
+    place.json(&["restore", "--from", to, "--yes"]);
+    let older = place.json(&["restore", "--from", second.to_str().unwrap()]);
+    assert_eq!((&older["visitors"], held(&older["replaces"])), (&2.into(), [1, 1, 0]));
+    assert_eq!(older["replaces"]["newest_ms"], first["newest_ms"]);
+
+    std::fs::write(data.join("causeway.db"), vec![0x55; 9_000]).unwrap();
+    let broken = plan();
+    assert_eq!((&broken["replaces"], &broken["done"]), (&"cannot be read".into(), &false.into()));
+    std::fs::remove_dir_all(&data).unwrap();
+    assert!(plan()["replaces"].is_null());
+    assert_eq!(place.json(&["restore", "--from", to, "--yes"])["replaces"], serde_json::Value::Null);
+    assert_eq!(held(&plan()["replaces"]), [1, 1, 0]);
+}
+
+#[test]
 fn a_backup_that_cannot_be_restored_leaves_a_store_that_serves() {
     let place = Place::new();
     let origin = place.serve();
