@@ -20,6 +20,15 @@ use crate::store::{self, Counters, EPOCHS_OF_A_RESTORE, StoreError, signed, unsi
 
 pub use self::before::{Before, Unread};
 
+/// What a backup and a restore do, as it is named while it goes on.
+const COPYING: [(&str, &str); 2] = [(log::FILE, "copying the log"), (store::FILE, "copying the store")];
+const CHECKING: &str = "checking";
+const RENEWING: &str = "renewing";
+/// How many steps a backup has.
+pub const STEPS_OF_BACKUP: u64 = 3;
+/// How many a restore has.
+pub const STEPS_OF_RESTORE: u64 = 4;
+
 /// How the folders are called, in the data directory, that keep what a restore replaced: then comes when.
 const ASIDE: &str = "before-restore-";
 
@@ -92,14 +101,15 @@ pub fn take(data: &Path, to: &Path, mut step: impl FnMut(&'static str)) -> Resul
     }
     part::whole(to, |part| {
         // The log first: a record folded in between is in the store's copy too, and goes when the log's is opened.
-        for file in [log::FILE, store::FILE] {
+        for (file, name) in COPYING {
             let from = data.join(file);
+            step(name);
             if from.exists() {
-                step(file);
                 copy(&from, &part.join(file))?;
             }
         }
         empty_log(part)?;
+        step(CHECKING);
         inspect(part)
     })
 }
@@ -209,7 +219,7 @@ pub struct Replaced {
 }
 
 /// Puts a backup in the place of what is in `data`, which is kept in a folder beside it. All snapshots and lookups are
-/// published anew. `step` names each file that is copied.
+/// published anew. `step` names what begins.
 ///
 /// # Errors
 /// [`BackupError`], and [`StoreError::InUse`] while a process serves from `data`.
@@ -219,6 +229,7 @@ pub fn restore(
     now: Millis,
     mut step: impl FnMut(&'static str),
 ) -> Result<Replaced, BackupError> {
+    step(CHECKING);
     inspect(from)?;
     let _lock = store::lock(data)?;
     let _alone = store::writing(data, true)?;
@@ -229,10 +240,11 @@ pub fn restore(
     let mut unread = Unread::default();
     let before = Before::of(cut.as_deref().unwrap_or(data), &mut unread);
     let fresh = make(data, |fresh| {
-        for file in [store::FILE, log::FILE] {
-            step(file);
+        for (file, name) in COPYING {
+            step(name);
             copy(&from.join(file), &fresh.join(file))?;
         }
+        step(RENEWING);
         let mut conn = store::open(fresh)?;
         renew(&mut conn, &before, now)?;
         finish(conn, fresh)

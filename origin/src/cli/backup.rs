@@ -4,14 +4,15 @@ use std::path::Path;
 
 use causeway_origin::backup::{self, Held};
 use causeway_origin::{chain, clock};
+use indicatif::ProgressBar;
 use serde_json::{Value, json};
 
-use super::output::{bar, say};
+use super::output::{say, steps};
 use super::{Common, Opened, confirmed, is_served};
 
 pub(super) fn take(to: &Path, common: &Common) -> anyhow::Result<()> {
     let config = common.load()?;
-    let held = with_bar(|step| backup::take(&config.data, to, step))?;
+    let held = shown(&steps(backup::STEPS_OF_BACKUP), |step| backup::take(&config.data, to, step))?;
     let mut said = told(&held);
     said["folder"] = to.display().to_string().into();
     common.output.one(&said)
@@ -23,20 +24,24 @@ fn told(held: &Held) -> Value {
     })
 }
 
-/// Shows the file that is copied.
-fn with_bar<T>(copy: impl FnOnce(&mut dyn FnMut(&'static str)) -> T) -> T {
-    let bar = bar(2, "{pos} of {len} files, {msg}");
-    let copied = copy(&mut |file| {
-        bar.set_message(file);
-        bar.inc(1);
+/// Shows which step goes on, and how many are over: how long the others take nobody can say.
+fn shown<T>(bar: &ProgressBar, work: impl FnOnce(&mut dyn FnMut(&'static str)) -> T) -> T {
+    let mut begun = 0;
+    let done = work(&mut |step| {
+        bar.set_message(step);
+        bar.set_position(begun);
+        begun += 1;
     });
     bar.finish_and_clear();
-    copied
+    done
 }
 
 pub(super) fn restore(from: &Path, yes: bool, common: &Common) -> anyhow::Result<()> {
     let config = common.load()?;
-    let held = backup::inspect(from)?;
+    let held = shown(&steps(1), |step| {
+        step("checking");
+        backup::inspect(from)
+    })?;
     let replaces = match backup::replaced(&config.data) {
         Ok(replaces) => replaces.as_ref().map(told).into(),
         Err(e) => {
@@ -58,13 +63,14 @@ pub(super) fn restore(from: &Path, yes: bool, common: &Common) -> anyhow::Result
     if !confirmed(yes, &plan, common)? {
         return Ok(());
     }
-    let replaced = with_bar(|step| backup::restore(&config.data, from, clock::now(), step))?;
+    let replaced =
+        shown(&steps(backup::STEPS_OF_RESTORE), |step| backup::restore(&config.data, from, clock::now(), step))?;
     plan["done"] = true.into();
     plan["kept"] = replaced.kept.map(|kept| kept.display().to_string()).into();
     plan["unread"] = replaced.unread.iter().map(|(part, _)| part).collect();
     for (part, why) in replaced.unread.iter() {
         say(&format!(
-            "`{part}` of what was replaced cannot be read ({}): only what the backup has of it is there",
+            "`{part}` of what was replaced cannot be read whole ({}): what the backup lacks of it may be lost",
             chain(why)
         ));
     }
@@ -73,4 +79,22 @@ pub(super) fn restore(from: &Path, yes: bool, common: &Common) -> anyhow::Result
         say(&format!("erasures of after the backup are applied when `causeway serve` starts: {e:#}"));
     }
     common.output.one(&plan)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_counts_once_it_is_over() {
+        let bar = ProgressBar::hidden();
+        let mut seen = Vec::new();
+        shown(&bar, |step| {
+            for name in ["copying", "checking", "renewing"] {
+                step(name);
+                seen.push((bar.position(), bar.message()));
+            }
+        });
+        assert_eq!(seen, [(0, "copying".to_owned()), (1, "checking".to_owned()), (2, "renewing".to_owned())]);
+    }
 }

@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use causeway_origin::export::load;
-use causeway_origin::export::{self, Form, Manifest};
+use causeway_origin::export::{self, Entry, Form, Manifest};
 use causeway_origin::{clock, log, store};
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
-use super::output::{bar, say};
+use super::output::{bar, say, steps};
 use super::{Common, confirmed};
 
 #[derive(Debug, Args)]
@@ -49,8 +49,7 @@ pub(super) fn run(command: &Export, common: &Common) -> anyhow::Result<()> {
     if waits {
         say("facts that the origin has not folded yet are not in it");
     }
-    let mut step = steps("rows");
-    let manifest = export::run(&mut conn, job, &mut step)?;
+    let manifest = export::run(&mut conn, job, &mut written())?;
     common.output.one(&told(&command.to, &manifest))
 }
 
@@ -67,8 +66,12 @@ pub(super) fn import(from: &Path, yes: bool, common: &Common) -> anyhow::Result<
     if !confirmed(yes, &plan, common)? {
         return Ok(());
     }
-    load::check(from, &manifest, &mut steps("bytes to check"))?;
-    load::run(&config.data, from, &manifest, clock::now(), &mut steps("rows"))?;
+    let mut checked = read(&manifest, |entry| entry.bytes, "{bytes} of {total_bytes} checked, {msg}");
+    load::check(from, &manifest, &mut checked)?;
+    drop(checked);
+    let mut loaded = read(&manifest, |entry| entry.rows, "{pos} of {len} rows, {msg}");
+    load::run(&config.data, from, &manifest, clock::now(), &mut loaded)?;
+    drop(loaded);
     plan["done"] = true.into();
     common.output.one(&plan)
 }
@@ -87,17 +90,21 @@ fn told(folder: &Path, manifest: &Manifest) -> Value {
     })
 }
 
-/// Shows which table is at work, and how far it is.
-fn steps(what: &'static str) -> impl FnMut(&str, u64) {
-    let bar = bar(export::tables::TABLES.len() as u64, "{pos} of {len} tables, {msg}");
-    let mut before = String::new();
-    move |table, count| {
-        if table != before {
-            if !before.is_empty() {
-                bar.inc(1);
-            }
-            table.clone_into(&mut before);
-        }
-        bar.set_message(format!("{table}: {count} {what}"));
+/// Shows which table is at work, and its rows so far: how many it will have nobody counts before.
+fn written() -> impl FnMut(&str, u64) {
+    let bar = steps(export::tables::TABLES.len() as u64);
+    move |table, rows| {
+        bar.set_message(format!("{table}: {rows} rows"));
+        bar.set_position(export::tables::TABLES.iter().take_while(|known| known.name != table).count() as u64);
+    }
+}
+
+/// Shows how much is done of what the manifest says, and the table at work.
+fn read<'m>(manifest: &'m Manifest, size: fn(&Entry) -> u64, form: &str) -> impl FnMut(&str, u64) + 'm {
+    let bar = bar(manifest.tables.iter().map(size).sum(), form);
+    move |table, done| {
+        let before: u64 = manifest.tables.iter().take_while(|entry| entry.name != table).map(size).sum();
+        bar.set_message(table.to_owned());
+        bar.set_position(before + done);
     }
 }

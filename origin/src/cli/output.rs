@@ -1,9 +1,11 @@
 //! What commands print: a table for people, JSON for programs.
 
 use std::io::Write as _;
+use std::time::Duration;
 
 use clap::ValueEnum;
 use comfy_table::{Table, presets};
+use indicatif::ProgressBar;
 use serde_json::Value;
 
 /// Form of what is printed.
@@ -69,16 +71,28 @@ pub(super) fn say(text: &str) {
 }
 
 /// A bar on standard error, where that is a terminal, once what is done takes over a second.
-pub(super) fn bar(length: u64, form: &str) -> indicatif::ProgressBar {
+pub(super) fn bar(length: u64, form: &str) -> ProgressBar {
+    styled(length, &format!("{{bar:30}} {{percent}} %, {form}, {{eta}} left"))
+}
+
+/// The same over steps of which one may take much longer than another: it foretells nothing.
+pub(super) fn steps(length: u64) -> ProgressBar {
+    let bar = styled(length, "{bar:30} {pos} of {len} done, {msg}, since {elapsed}");
+    // A long step says nothing by itself.
+    bar.enable_steady_tick(Duration::from_secs(1));
+    bar
+}
+
+fn styled(length: u64, form: &str) -> ProgressBar {
     let target = indicatif::ProgressDrawTarget::stderr_with_hz(1);
-    let form = indicatif::ProgressStyle::with_template(&format!("{{bar:30}} {{percent}} %, {form}, {{eta}} left"));
-    let bar = indicatif::ProgressBar::with_draw_target(Some(length), target);
+    let bar = ProgressBar::with_draw_target(Some(length), target);
+    let form = indicatif::ProgressStyle::with_template(form);
     bar.set_style(form.unwrap_or_else(|_| indicatif::ProgressStyle::default_bar()));
     bar
 }
 
 /// Shows on a bar what is done, of how much.
-pub(super) fn shown(bar: &indicatif::ProgressBar) -> impl Fn(u64, u64) + Sync + '_ {
+pub(super) fn shown(bar: &ProgressBar) -> impl Fn(u64, u64) + Sync + '_ {
     |done, all| {
         bar.set_length(all);
         bar.set_position(done);

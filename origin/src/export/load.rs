@@ -125,13 +125,13 @@ pub fn manifest(from: &Path) -> Result<Manifest, LoadError> {
     Ok(manifest)
 }
 
-/// Checks that the files are as the manifest says. `progress` is told the table looked at and its bytes.
+/// Checks that the files are as the manifest says. `progress` is told the table looked at and how many of its bytes are done.
 ///
 /// # Errors
 /// [`LoadError::File`], [`LoadError::Table`].
 pub fn check(from: &Path, manifest: &Manifest, progress: &mut dyn FnMut(&str, u64)) -> Result<(), LoadError> {
     for Entry { name, file, bytes, sha256, .. } in &manifest.tables {
-        progress(name, *bytes);
+        progress(name, 0);
         let path = from.join(file);
         let (found, digest) = digest(&path).map_err(|source| LoadError::File { path: path.clone(), source })?;
         if found != *bytes {
@@ -141,6 +141,7 @@ pub fn check(from: &Path, manifest: &Manifest, progress: &mut dyn FnMut(&str, u6
         if digest != *sha256 {
             return Err(LoadError::Table { path, why: "it was changed: its sha256 is not the manifest's".to_owned() });
         }
+        progress(name, found);
     }
     Ok(())
 }
