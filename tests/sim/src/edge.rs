@@ -85,7 +85,7 @@ pub struct Call {
     pub floor: BTreeMap<VisitorId, Version>,
     /// Its number among all calls.
     pub asked_as: u64,
-    /// The publication of the catalogue that its location used last when this call asked an object: what it goes by was
+    /// The publication of the catalogue that its location used last when this call asked an object first: what it goes by was
     /// settled then.
     pub settled: Option<Version>,
 }
@@ -210,7 +210,8 @@ pub fn arrive(world: &mut World, mut call: Call) {
 fn step(world: &mut World, mut call: Call, outcome: Outcome) {
     let Some(turn) = outcome.head.turn else { return answer(world, call, outcome) };
     if let Some(object) = outcome.head.hop {
-        call.settled = Some(world.check.versions.published_to(&call));
+        // The first object of two: what is asked of the second goes by the same.
+        call.settled.get_or_insert(world.check.versions.published_to(&call));
         return objects::ask(world, call, turn, outcome.head.class, object, outcome.body);
     }
     let keys = &outcome.head.read;
