@@ -152,6 +152,16 @@ fn written(origin: &mut Origin, kv: &mut BTreeMap<String, String>, is_held: impl
     held
 }
 
+/// The same while as many others change as are written, and some more at first.
+fn written_beside_others(origin: &mut Origin, kv: &mut BTreeMap<String, String>, calls: &mut u32) {
+    let others = if *calls == 0 { 300 } else { 100 };
+    let seen = (0..others).map(|n| page(visitor(100_000 + 1_000 * *calls + n), 1, origin.now)).collect::<Vec<_>>();
+    origin.send("demo", &seen);
+    written(origin, kv, |_| false);
+    *calls += 1;
+    assert!(*calls < 300, "it comes to no end");
+}
+
 #[test]
 fn s5_08_who_is_erased_from_a_large_person_costs_what_one_who_leaves_does() {
     let (mut origin, mut kv) = with_a_household();
@@ -182,13 +192,7 @@ fn s5_08_an_erasure_is_done_although_the_outbox_is_never_empty() {
     origin.admin("demo", &[erased(10)]);
     let mut calls = 0;
     while !is_done(&origin, receipt) {
-        // As many change as are written, and some more at first.
-        let others = if calls == 0 { 300 } else { 100 };
-        let seen = (0..others).map(|n| page(visitor(100_000 + 1_000 * calls + n), 1, origin.now)).collect::<Vec<_>>();
-        origin.send("demo", &seen);
-        written(&mut origin, &mut kv, |_| false);
-        calls += 1;
-        assert!(calls < 300, "it comes to no end");
+        written_beside_others(&mut origin, &mut kv, &mut calls);
     }
     assert_eq!(named(&kv, visitor(10)), 0);
 }
@@ -202,12 +206,7 @@ fn s5_08_who_withdrew_is_cut_from_every_snapshot_although_the_outbox_is_never_em
     origin.send("demo", &[withdrawn]);
     let mut calls = 0;
     while named(&kv, visitor(10)) > 0 {
-        let others = if calls == 0 { 300 } else { 100 };
-        let seen = (0..others).map(|n| page(visitor(100_000 + 1_000 * calls + n), 1, origin.now)).collect::<Vec<_>>();
-        origin.send("demo", &seen);
-        written(&mut origin, &mut kv, |_| false);
-        calls += 1;
-        assert!(calls < 300, "it comes to no end");
+        written_beside_others(&mut origin, &mut kv, &mut calls);
     }
 }
 
