@@ -88,7 +88,8 @@ fn failed<'a>(what: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> B
 }
 
 /// Copies the log and then the store of `data` into a new folder, each as one transaction sees it: what was acknowledged
-/// before is in one of the two. Where there is no log yet, an empty one is in its place. The copies are checked, and only then have their place. `step` names what begins.
+/// before is in one of the two. Where there is no log yet, an empty one is in its place. The copies are checked, and only then
+/// have their place. `step` names what begins.
 ///
 /// # Errors
 /// [`BackupError`], and [`StoreError::Missing`] where there is nothing to copy. Nothing is left in the folder then.
@@ -132,7 +133,7 @@ fn empty_log(folder: &Path) -> Result<(), BackupError> {
 /// [`BackupError`].
 pub(crate) fn copy(from: &Path, to: &Path) -> Result<(), BackupError> {
     let conn = Connection::open_with_flags(from, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
-    conn.busy_timeout(std::time::Duration::from_secs(5))?;
+    conn.busy_timeout(store::LOCKED)?;
     let copied = conn.execute("VACUUM INTO ?1", [to.to_string_lossy()]);
     copied.map_err(|source| BackupError::Copy { from: from.to_owned(), to: to.to_owned(), source })?;
     fs::File::open(to).and_then(|file| file.sync_all()).map_err(failed("cannot write", to))
@@ -167,17 +168,17 @@ pub fn inspect(from: &Path) -> Result<Held, BackupError> {
     if store::is_later(&conn)? {
         return Err(BackupError::Later(from.to_owned()));
     }
-    held(&conn, &open(&from.join(log::FILE))?)
+    held(&conn, Some(&open(&from.join(log::FILE))?))
 }
 
-fn held(store: &Connection, log: &Connection) -> Result<Held, BackupError> {
+fn held(store: &Connection, log: Option<&Connection>) -> Result<Held, BackupError> {
     let read = "SELECT (SELECT count(*) FROM visitors), (SELECT count(*) FROM people),
         (SELECT ifnull(max(last_seen), 0) FROM visitors), (SELECT folded FROM meta)";
     let [visitors, people, newest, folded] =
         store.query_row(read, [], |row| Ok([row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?].map(unsigned)))?;
-    let records = "SELECT count(*) FROM log WHERE seq > ?1";
-    let records = log.query_row(records, [signed(folded)], |row| row.get(0).map(unsigned))?;
-    Ok(Held { visitors, people, records, newest })
+    let read = "SELECT count(*) FROM log WHERE seq > ?1";
+    let records = log.map(|log| log.query_row(read, [signed(folded)], |row| row.get(0).map(unsigned))).transpose()?;
+    Ok(Held { visitors, people, records: records.unwrap_or(0), newest })
 }
 
 /// What a restore into `data` would replace, if anything: as far as it says so itself, it is not checked.
@@ -193,12 +194,8 @@ pub fn replaced(data: &Path) -> Result<Option<Held>, BackupError> {
     };
     // What a cut restore has not moved yet is where it was.
     let log = [there, data].map(|folder| folder.join(log::FILE)).into_iter().find(|log| log.exists());
-    let Some(log) = log else {
-        let none = Connection::open_in_memory()?;
-        none.execute_batch("CREATE TABLE log (seq INTEGER PRIMARY KEY)")?;
-        return held(&store, &none).map(Some);
-    };
-    held(&store, &Connection::open_with_flags(log, OpenFlags::SQLITE_OPEN_READ_ONLY)?).map(Some)
+    let log = log.map(|log| Connection::open_with_flags(log, OpenFlags::SQLITE_OPEN_READ_ONLY)).transpose()?;
+    held(&store, log.as_ref()).map(Some)
 }
 
 fn open(path: &Path) -> Result<Connection, BackupError> {

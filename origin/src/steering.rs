@@ -132,7 +132,9 @@ fn shares(group: &Group<'_>, tenant: TenantNo) -> Result<Shares, StoreError> {
         experiment.selection && experiment.runs(group.now)
     };
     let tested = group.experiments.of(tenant).iter().filter(selecting);
-    tested.map(|of| Ok((of.code, results::shares(group.tx, tenant, of, group.now)?))).collect()
+    // Edges know the order of the codes.
+    let shares = |of| Ok::<_, StoreError>(results::shares(group.tx, tenant, of, group.now)?.into_values().collect());
+    tested.map(|of| Ok((of.code, shares(of)?))).collect()
 }
 
 fn keep(conn: &Connection, tenant: TenantNo, made: Made) -> Result<(), StoreError> {

@@ -146,7 +146,7 @@ impl Writer {
             spawned.map_err(|source| StoreError::Directory { path: data.to_owned(), source })
         };
         let mut appender = Appender { taking, shared: Arc::clone(&shared), wakes: wakes.clone(), wiped: None };
-        let folder = Folder { folding, shared: Arc::clone(&shared), checkpointer, calls: Vec::new() };
+        let folder = Folder { folding, shared: Arc::clone(&shared), checkpointer, calls: Vec::new(), in_vain: None };
         let appending = thread("log", Box::new(move || appender.run(&to_append)))?;
         let folding = thread("store", Box::new(move || folder.run(&to_fold)))?;
         Ok((Self { appends, wakes, backlog: backlog.clone(), shared }, backlog, [appending, folding]))
@@ -340,6 +340,8 @@ struct Folder {
     checkpointer: Checkpointer,
     /// Those that wait for records that are not folded yet.
     calls: Vec<Call>,
+    /// When the store's write-ahead log was to be emptied last and somebody read an older state.
+    in_vain: Option<Instant>,
 }
 
 impl Folder {
@@ -398,7 +400,10 @@ impl Folder {
                 replies.into_iter().chain(waiting).for_each(|reply| drop(reply.send(Err(WriteError::Failed))));
             }
         }
-        self.note_wiped();
+        // Not at every fold where it does not come off: each would move all that was folded.
+        if self.in_vain.is_none_or(|at| at.elapsed() >= IDLE) {
+            self.note_wiped();
+        }
     }
 
     /// After a failure a write that shows whether the store is well again; then, or otherwise, what there is to fold.
@@ -414,10 +419,14 @@ impl Folder {
     }
 
     /// Tells the erasures that wait for it how far the log is overwritten, and the other thread how far it is to be.
-    fn note_wiped(&self) {
+    fn note_wiped(&mut self) {
         let wiped = self.shared.wiped.load(Ordering::Relaxed);
-        match self.folding.left_log(wiped, clock::now()).and_then(|()| self.folding.in_log()) {
-            Ok(erasing) => drop(self.shared.erasing.fetch_max(erasing, Ordering::Relaxed)),
+        let told = self.folding.left_log(wiped, clock::now());
+        match told.and_then(|told| Ok((told, self.folding.in_log()?))) {
+            Ok((told, erasing)) => {
+                self.in_vain = (!told).then(Instant::now);
+                self.shared.erasing.fetch_max(erasing, Ordering::Relaxed);
+            }
             Err(e) => failed(&self.shared.store_healthy, &self.shared.metrics, &e),
         }
     }
@@ -442,7 +451,7 @@ mod tests {
         let shared = Arc::new(Shared::new(Arc::default(), 0, None));
         let folding = Folding::of(conn, backlog, Arc::new(rules), Arc::default());
         let appender = Appender { taking, shared: Arc::clone(&shared), wakes: sync_channel(1).0, wiped: None };
-        (appender, Folder { folding, shared, checkpointer, calls: Vec::new() })
+        (appender, Folder { folding, shared, checkpointer, calls: Vec::new(), in_vain: None })
     }
 
     fn read(origin: &Origin, facts: &[Fact]) -> Incoming {
@@ -496,9 +505,10 @@ mod tests {
         reading.query_row("SELECT count(*) FROM visitors", [], |_| Ok(())).unwrap();
         appender.look_around();
         assert_eq!((holds(1), holds(2), waits(&mut folder)), (false, true, true));
+        assert!(folder.in_vain.is_some(), "it is not tried at the next fold");
         drop(reading);
         let ahead = || std::fs::metadata(data.path().join("causeway.db-wal")).unwrap().len();
         let before = ahead();
-        assert!(!waits(&mut folder) && ahead() < before);
+        assert!(!waits(&mut folder) && ahead() < before && folder.in_vain.is_none());
     }
 }

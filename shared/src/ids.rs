@@ -7,6 +7,8 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
+use crate::time::DAY_MS;
+
 /// Milliseconds since the Unix epoch.
 pub type Millis = u64;
 
@@ -200,7 +202,7 @@ impl FactId {
     /// The id of an action at a time: the same on one insertion and view type counts once a UTC day (seed 3, S3.4).
     #[must_use]
     pub fn of_action(visitor: VisitorId, insertion: InsertionId, verb: u8, view_type: u8, at: Millis) -> Self {
-        let day = u32::try_from(at / 86_400_000).unwrap_or(u32::MAX);
+        let day = u32::try_from(at / DAY_MS).unwrap_or(u32::MAX);
         let mut name = insertion.0.to_vec();
         name.extend([verb, view_type]);
         name.extend(day.to_be_bytes());

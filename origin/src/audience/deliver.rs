@@ -152,10 +152,8 @@ fn choose(
     }
     let (chosen, now) = (drawn.len() as u32, (place.given)()?.now);
     let shares = tested.map(|tested| results::shares(place.conn, send.tenant, tested, now)).transpose()?;
-    // As the shares are: a file may list its arms in any order.
-    let mut codes: Vec<u8> = tested.map(|tested| tested.arms.iter().map(|arm| arm.code).collect()).unwrap_or_default();
-    codes.sort_unstable();
-    let mut arms = Deal::new(quotas(&shares.unwrap_or_default(), chosen)).map(|arm| codes.get(arm).copied());
+    let (codes, shares): (Vec<u8>, Vec<u32>) = shares.unwrap_or_default().into_iter().unzip();
+    let mut arms = Deal::new(quotas(&shares, chosen)).map(|arm| codes.get(arm).copied());
     // What a run that was cut had written of them.
     for from in (0..send.terms.count).step_by(10_000) {
         place.conn.prepare_cached(CLEAR)?.execute((send.no, from))?;

@@ -73,63 +73,36 @@ pub(super) enum Catalogue {
 }
 
 pub(super) fn run(command: &Catalogue, common: &Common) -> anyhow::Result<()> {
-    let tenant = match command {
-        Catalogue::Schema => return common.output.text(schema::SCHEMA, &serde_json::from_str(schema::SCHEMA)?),
-        Catalogue::Check { tenant, .. }
-        | Catalogue::Apply { tenant, .. }
-        | Catalogue::List { tenant }
-        | Catalogue::Budgets { tenant }
-        | Catalogue::Recipients { tenant }
-        | Catalogue::Show { tenant, .. }
-        | Catalogue::Rollback { tenant, .. } => tenant.as_deref(),
+    let looked_at = |tenant: &Option<String>| {
+        let Reading { conn, tenants, .. } = Reading::new(common)?;
+        let tenant = named(&tenants, tenant.as_deref())?.clone();
+        anyhow::Ok((conn, tenant))
     };
     match command {
-        Catalogue::Check { file, .. } | Catalogue::Apply { file, dry_run: true, .. } => check(file, tenant, common),
-        Catalogue::Apply { file, .. } => {
+        Catalogue::Schema => common.output.text(schema::SCHEMA, &serde_json::from_str(schema::SCHEMA)?),
+        Catalogue::Check { file, tenant } | Catalogue::Apply { file, tenant, dry_run: true } => {
+            check(file, tenant.as_deref(), common)
+        }
+        Catalogue::Apply { file, tenant, .. } => {
             // A catalogue may be there before its visitors.
             let Opened { mut conn, rules, .. } = Opened::or_made(common.load()?)?;
-            let tenant = named(&rules.tenants, tenant)?;
+            let tenant = named(&rules.tenants, tenant.as_deref())?;
             let applied = of::apply(&mut conn, &rules, clock::given()?, tenant, read(file)?, "cli");
             common.output.one(&applied.map_err(|e| said(e, common))?.to_json())
         }
-        Catalogue::Rollback { version, .. } => {
+        Catalogue::Rollback { version, tenant } => {
             let Opened { mut conn, rules, .. } = Opened::new(common)?;
-            let tenant = named(&rules.tenants, tenant)?;
+            let tenant = named(&rules.tenants, tenant.as_deref())?;
             let applied: Applied = of::rollback(&mut conn, &rules, clock::given()?, tenant, *version)?;
             common.output.one(&applied.to_json())
         }
-        _ => tell(command, tenant, common),
-    }
-}
-
-/// Checks a catalogue against the store; where that does not know the tenant, or is not there, against one that knows nothing.
-fn check(file: &Path, tenant: Option<&str>, common: &Common) -> anyhow::Result<()> {
-    let config = common.load()?;
-    let keys = keyfile::load_checked(&config.keys, &config.edge)?;
-    let there = store::file(&config.data).exists().then(|| Reading::new(common)).transpose()?;
-    let (conn, tenants) = match there.filter(|there| there.tenants.named(tenant).is_some()) {
-        Some(Reading { conn, tenants, .. }) => (conn, tenants),
-        None => {
-            let mut conn = rusqlite::Connection::open_in_memory()?;
-            store::prepare(&mut conn)?;
-            let tenants = Tenants::open(&conn, &config.edge, &keys)?;
-            (conn, tenants)
-        }
-    };
-    let checked = of::check(&conn, named(&tenants, tenant)?, read(file)?).map_err(|e| said(e, common))?;
-    common.output.one(&json!({ "problems": [], "plan": checked.plan }))
-}
-
-/// What is read from the store alone.
-fn tell(command: &Catalogue, tenant: Option<&str>, common: &Common) -> anyhow::Result<()> {
-    let Reading { conn, tenants, .. } = &Reading::new(common)?;
-    let tenant = named(tenants, tenant)?;
-    match command {
-        Catalogue::List { .. } => {
+        Catalogue::List { tenant } => {
+            let (conn, tenant) = looked_at(tenant)?;
             let columns = ["version", "current", "published", "applied_ms", "by", "bytes", "sha256"];
-            common.output.list(&columns, &of::list(conn, tenant.no)?)
+            common.output.list(&columns, &of::list(&conn, tenant.no)?)
         }
-        Catalogue::Budgets { .. } => {
+        Catalogue::Budgets { tenant } => {
+            let (conn, tenant) = looked_at(tenant)?;
             let columns = [
                 "campaign",
                 "budget_micros",
@@ -140,15 +113,36 @@ fn tell(command: &Catalogue, tenant: Option<&str>, common: &Common) -> anyhow::R
                 "pace_ppm",
                 "day_ends_ms",
             ];
-            common.output.list(&columns, &steering::report(conn, tenant.no, clock::now())?)
+            common.output.list(&columns, &steering::report(&conn, tenant.no, clock::now())?)
         }
-        Catalogue::Recipients { .. } => {
+        Catalogue::Recipients { tenant } => {
+            let (conn, tenant) = looked_at(tenant)?;
             let columns = ["campaign", "recipients", "given", "left", "people", "with_several"];
-            common.output.list(&columns, &units::report(conn, tenant.no)?)
+            common.output.list(&columns, &units::report(&conn, tenant.no)?)
         }
-        Catalogue::Show { version, .. } => show(conn, tenant, *version, common),
-        Catalogue::Schema | Catalogue::Check { .. } | Catalogue::Apply { .. } | Catalogue::Rollback { .. } => Ok(()),
+        Catalogue::Show { version, tenant } => {
+            let (conn, tenant) = looked_at(tenant)?;
+            show(&conn, &tenant, *version, common)
+        }
     }
+}
+
+/// Checks a catalogue against the store; where that does not know the tenant, or is not there, against one that knows nothing.
+fn check(file: &Path, tenant: Option<&str>, common: &Common) -> anyhow::Result<()> {
+    let config = common.load()?;
+    let there = store::file(&config.data).exists().then(|| Reading::new(common)).transpose()?;
+    let (conn, tenants) = match there.filter(|there| there.tenants.named(tenant).is_some()) {
+        Some(Reading { conn, tenants, .. }) => (conn, tenants),
+        None => {
+            let keys = keyfile::load_checked(&config.keys, &config.edge)?;
+            let mut conn = rusqlite::Connection::open_in_memory()?;
+            store::prepare(&mut conn)?;
+            let tenants = Tenants::open(&conn, &config.edge, &keys)?;
+            (conn, tenants)
+        }
+    };
+    let checked = of::check(&conn, named(&tenants, tenant)?, read(file)?).map_err(|e| said(e, common))?;
+    common.output.one(&json!({ "problems": [], "plan": checked.plan }))
 }
 
 fn show(conn: &rusqlite::Connection, tenant: &Known, version: Option<u32>, common: &Common) -> anyhow::Result<()> {

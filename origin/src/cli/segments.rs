@@ -76,25 +76,23 @@ impl WhoseArgs {
 }
 
 pub(super) fn run(command: &Segments, common: &Common) -> anyhow::Result<()> {
-    let (Segments::Get { whose, .. }
-    | Segments::Put { whose, .. }
-    | Segments::Extend { whose, .. }
-    | Segments::Trim { whose }) = command;
-    if let Segments::Get { query, .. } = command {
-        return get(query.as_deref(), whose, common);
-    }
-    let mut opened = Opened::new(common)?;
-    let tenant = named(&opened.rules.tenants, whose.tenant.as_deref())?.clone();
+    let opened = |whose: &WhoseArgs| {
+        let opened = Opened::new(common)?;
+        let tenant = named(&opened.rules.tenants, whose.tenant())?.clone();
+        anyhow::Ok((opened, tenant))
+    };
     match command {
-        Segments::Get { .. } => Ok(()),
-        Segments::Put { write, .. } => {
+        Segments::Get { whose, query } => get(query.as_deref(), whose, common),
+        Segments::Put { whose, write } => {
+            let (mut opened, tenant) = opened(whose)?;
             let write: Write = argument(write, "the write")?;
             let (visitor, map) = meant(&mut opened, &tenant, whose)?;
             let at = clock::now().max(of::after(&map, &write));
             let written = put(&mut opened, &tenant, &visitor, &write, at)?;
             common.output.one(&json!({ "visitor": visitor.visitor.to_string(), "written": written }))
         }
-        Segments::Extend { segment, hours, .. } => {
+        Segments::Extend { whose, segment, hours } => {
+            let (mut opened, tenant) = opened(whose)?;
             // From reading the expiry until the new one is kept: two extensions add up.
             let _one = store::extending(&opened.config.data)?;
             let (visitor, map) = meant(&mut opened, &tenant, whose)?;
@@ -103,7 +101,8 @@ pub(super) fn run(command: &Segments, common: &Common) -> anyhow::Result<()> {
             put(&mut opened, &tenant, &visitor, &write, clock::now().max(after))?;
             common.output.one(&json!({ "visitor": visitor.visitor.to_string(), "extended": segment }))
         }
-        Segments::Trim { .. } => {
+        Segments::Trim { whose } => {
+            let (mut opened, tenant) = opened(whose)?;
             let visitor = reading(opened.place(), &tenant, whose, |_, visitor| Ok(visitor.clone()))?;
             let row = visitor.row.context("the visitor's facts are not folded yet: try again")?;
             common.output.one(&json!(trim::one(&mut opened.conn, row, clock::now())?))

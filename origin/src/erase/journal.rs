@@ -3,7 +3,6 @@
 
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
 
 use causeway_shared::fact::{Fact, Scope, What};
 use causeway_shared::ids::{AlternateId, FactId, Millis, VisitorId};
@@ -12,7 +11,7 @@ use rusqlite::{Connection, TransactionBehavior};
 
 use crate::audit::Asked;
 use crate::log;
-use crate::store::{StoreError, signed, unsigned};
+use crate::store::{self, StoreError, signed, unsigned};
 
 /// File name of the journal in the data directory.
 pub const FILE: &str = "erasures.db";
@@ -133,7 +132,7 @@ fn opened(data: &Path, by: impl FnOnce(Connection) -> Result<Journal, StoreError
 }
 
 fn settings(conn: &Connection) -> Result<(), StoreError> {
-    conn.busy_timeout(Duration::from_secs(5))?;
+    conn.busy_timeout(store::LOCKED)?;
     // Durable at every commit, the end of the rollback journal included.
     Ok(conn.pragma_update(None, "synchronous", "EXTRA")?)
 }

@@ -345,6 +345,14 @@ fn field_23_a_restored_store_erases_nobody_whom_the_erasure_left() {
     assert_eq!(old.replay(GIVEN).unwrap(), 0);
 }
 
+/// Puts a fact of the admin side into the log, where nobody folds it.
+fn append(origin: &Origin, fact: &Fact) {
+    let facts = vec![origin.batch("demo", std::slice::from_ref(fact))];
+    let request = causeway_shared::wire::sync::SyncRequest { facts, ..Default::default() };
+    let incoming = crate::intake::read_admins(request, &origin.rules.tenants, NOW + 2);
+    crate::log::Log::open(origin.data(), 0).unwrap().append(&[incoming], 0).unwrap();
+}
+
 #[test]
 fn field_23_what_the_old_log_holds_of_a_folded_erasure_takes_nobody_whom_it_left() {
     let mut origin = Origin::new();
@@ -356,10 +364,7 @@ fn field_23_what_the_old_log_holds_of_a_folded_erasure_takes_nobody_whom_it_left
     origin.admin("demo", &[fact(visitor(2), 5, NOW + 1, What::Cancellation { id })]);
     let erasure = of_member(&origin, "ann", NOW + 2);
     // Appended, folded, and not let go yet when the origin ends.
-    let facts = vec![origin.batch("demo", std::slice::from_ref(&erasure))];
-    let request = causeway_shared::wire::sync::SyncRequest { facts, ..Default::default() };
-    let incoming = crate::intake::read_admins(request, &origin.rules.tenants, NOW + 2);
-    crate::log::Log::open(origin.data(), 0).unwrap().append(&[incoming], 0).unwrap();
+    append(&origin, &erasure);
     origin.admin("demo", &[erasure]);
     keep_unfolded(origin.data(), 1).unwrap();
     let mut old = Origin::within(folder);
@@ -377,10 +382,7 @@ fn field_23_an_erasure_that_only_the_old_log_holds_reaches_whom_the_restored_sto
     origin.send("demo", &logins);
     origin.copy_to(folder.path());
     let erasure = of_member(&origin, "ann", NOW + 2);
-    let facts = vec![origin.batch("demo", &[erasure])];
-    let request = causeway_shared::wire::sync::SyncRequest { facts, ..Default::default() };
-    let incoming = crate::intake::read_admins(request, &origin.rules.tenants, NOW + 2);
-    crate::log::Log::open(origin.data(), 0).unwrap().append(&[incoming], 0).unwrap();
+    append(&origin, &erasure);
     keep_unfolded(origin.data(), 0).unwrap();
     let mut old = Origin::within(folder);
     old.rules.journal = std::mem::replace(&mut origin.rules.journal, old.rules.journal);

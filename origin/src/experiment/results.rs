@@ -71,14 +71,18 @@ pub fn show(conn: &Connection, tenant: &Known, id: &str, now: Millis) -> Result<
     })))
 }
 
-/// The shares of a running experiment's arms from now on, in the order of their codes: those of its file, or as selection
-/// chooses them.
+/// The shares of a running experiment's arms from now on, by their codes: those of its file, or as selection chooses them.
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn shares(conn: &Connection, tenant: TenantNo, of: &Experiment, now: Millis) -> Result<Vec<u32>, StoreError> {
+pub fn shares(
+    conn: &Connection,
+    tenant: TenantNo,
+    of: &Experiment,
+    now: Millis,
+) -> Result<BTreeMap<u8, u32>, StoreError> {
     let shares = Read::of(conn, tenant, of, now)?.shares(of);
-    Ok(of.arms.iter().map(|arm| arm.code).zip(shares).collect::<BTreeMap<_, _>>().into_values().collect())
+    Ok(of.arms.iter().map(|arm| arm.code).zip(shares).collect())
 }
 
 /// The first whole hour of which every edge dealt by the shares that the experiment's file has now: the second after they

@@ -187,10 +187,12 @@ fn stored(
             }
         }
         // Then the least lately active half goes, then the segments written first; the origin still has them all.
-        match segments {
-            _ if !siblings.is_empty() => siblings.truncate(siblings.len() / 2),
-            0 => break,
-            _ => segments /= 2,
+        if !siblings.is_empty() {
+            siblings.truncate(siblings.len() / 2);
+        } else if segments > 0 {
+            segments /= 2;
+        } else {
+            break;
         }
     }
     let bare = snapshot(conn, &own, &siblings, &unique, version, Held { days: 0, segments })?;

@@ -171,15 +171,19 @@ impl Folding {
     }
 
     /// Tells the erasures that wait for it up to where the log was let go, once the store's own write-ahead log is empty too of
-    /// what they took. Not yet while somebody reads an older state.
+    /// what they took. `false`: not yet, as somebody reads an older state.
     ///
     /// # Errors
     /// [`StoreError`].
-    pub fn left_log(&self, upto: u64, now: Millis) -> Result<(), StoreError> {
-        if erase::waits_for_log(&self.conn, upto)? && store::empty_wal(&self.conn)? {
+    pub fn left_log(&self, upto: u64, now: Millis) -> Result<bool, StoreError> {
+        if !erase::waits_for_log(&self.conn, upto)? {
+            return Ok(true);
+        }
+        let empty = store::empty_wal(&self.conn)?;
+        if empty {
             erase::left_log(&self.conn, upto, now)?;
         }
-        Ok(())
+        Ok(empty)
     }
 
     /// The newest record whose erasure waits for the log; 0 where none does.
