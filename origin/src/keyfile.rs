@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, fchown};
 use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
@@ -24,7 +24,7 @@ pub const DEV_PROOF: &str = "dev-1";
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
     /// The file could not be read.
-    #[error("cannot read the key file {}: `causeway keys init` makes one", path.display())]
+    #[error("cannot read the key file {}{}", path.display(), advice(source))]
     Read {
         /// The file.
         path: PathBuf,
@@ -77,6 +77,10 @@ pub enum KeyError {
     /// All numbers are taken.
     #[error("no key number from 1 to 255 is free")]
     Full,
+}
+
+fn advice(source: &std::io::Error) -> &'static str {
+    if source.kind() == std::io::ErrorKind::NotFound { ": `causeway keys init` makes one" } else { "" }
 }
 
 /// What a rotation did.
@@ -193,7 +197,7 @@ pub fn is_exposed(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|m| m.permissions().mode() & 0o077 != 0)
 }
 
-/// Writes the key file in one step, readable by its owner alone.
+/// Writes the key file in one step, readable by its owner alone: who has it keeps it, though root rotates.
 ///
 /// # Errors
 /// [`KeyError::Write`]; the file before is then still whole.
@@ -216,6 +220,12 @@ fn write_private(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
         .mode(0o600)
         .open(&beside)
         .and_then(|mut file| {
+            if let Ok(before) = std::fs::metadata(path) {
+                let now = file.metadata()?;
+                if (before.uid(), before.gid()) != (now.uid(), now.gid()) {
+                    fchown(&file, Some(before.uid()), Some(before.gid()))?;
+                }
+            }
             file.write_all(bytes)?;
             file.write_all(b"\n")?;
             file.sync_all()
@@ -423,6 +433,21 @@ mod tests {
         assert_eq!(load_checked(&path, &edge()).unwrap(), keys);
         let left: Vec<_> = std::fs::read_dir(path.parent().unwrap()).unwrap().collect();
         assert_eq!(left.len(), 1, "the file beside was left");
+    }
+
+    #[test]
+    fn the_file_stays_with_who_has_it_and_a_missing_one_alone_is_to_be_made() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("keys.json");
+        assert!(load(&path).unwrap_err().to_string().ends_with("`causeway keys init` makes one"));
+        assert!(!load(folder.path()).unwrap_err().to_string().contains("init"), "a folder is no missing file");
+        save(&path, &File::default()).unwrap();
+        // Only root may give a file away.
+        drop(std::os::unix::fs::chown(&path, Some(12_345), Some(12_345)));
+        let owner = || std::fs::metadata(&path).map(|file| (file.uid(), file.gid())).unwrap();
+        let before = owner();
+        save(&path, &File::default()).unwrap();
+        assert_eq!(owner(), before);
     }
 
     #[test]

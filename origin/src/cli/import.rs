@@ -80,11 +80,13 @@ pub(super) fn run(command: &Import, common: &Common) -> anyhow::Result<()> {
         KindArg::Links => Kind::Links,
         KindArg::Everything => return super::export::import(&command.file, command.yes, common),
     };
+    // Before a store is made for it.
+    let file = std::fs::metadata(&command.file);
+    let size = file.with_context(|| format!("cannot read {}", command.file.display()))?.len();
     let Opened { _writing, config, mut conn, rules } = Opened::or_made(common.load()?)?;
     let tenant = named(&rules.tenants, command.tenant.as_deref())?.no;
     let (workers, said, served) = (usize::from(command.workers), command.why.said(), is_served(&config));
     let job = import::Job { rules: &rules, tenant, kind, workers, said, served };
-    let size = std::fs::metadata(&command.file).map_or(0, |of| of.len());
     let stopped = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&stopped);
     let signals = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
