@@ -98,8 +98,8 @@ impl Given {
         let refused = &mut self.refused;
         let check = |name: &str, value: &Value, new: &mut usize| -> Result<(), AttributeError> {
             names.check(name, value)?;
-            if names.find(name).is_none() {
-                if !names.is_empty() && !policy.lets_pages(names.len()) {
+            if !names.is_empty() && names.find(name).is_none() {
+                if !policy.lets_pages(names.len()) {
                     return Err(DictionaryError::Unknown.into());
                 }
                 *new = new.checked_sub(1).ok_or(DictionaryError::Full)?;
@@ -121,7 +121,8 @@ pub(crate) fn keys(tenant: &TenantId) -> impl Iterator<Item = String> + '_ {
     (0..limits::ATTRIBUTE_PAGES).map(|page| kv::attributes_key(tenant, page))
 }
 
-/// The names of the pages read, one a line: up to the first that is missing, bad or not full. Whether one was bad.
+/// The names of the pages read, one a line: up to the first that is missing or not full. Whether one was bad: with a part of
+/// them others that are known would be refused, so that there are none.
 pub(crate) fn names<'a>(tenant: &TenantId, lines: impl Iterator<Item = &'a [u8]>) -> (Dictionary, bool) {
     let (mut entries, mut bad) = (Vec::new(), false);
     for (key, value) in keys(tenant).zip(lines) {
@@ -139,8 +140,8 @@ pub(crate) fn names<'a>(tenant: &TenantId, lines: impl Iterator<Item = &'a [u8]>
         }
     }
     match Dictionary::from_entries(entries) {
-        Some(names) => (names, bad),
-        None => (Dictionary::default(), true),
+        Some(names) if !bad => (names, false),
+        _ => (Dictionary::default(), true),
     }
 }
 

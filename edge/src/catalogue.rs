@@ -27,6 +27,8 @@ const FIRST: u32 = 6;
 pub(crate) struct Loaded {
     number: u32,
     digest: Digest,
+    /// Bytes of its document.
+    bytes: usize,
     pub(crate) compiled: Rc<Compiled>,
     /// The model that is at hand, made ready for its ads.
     pub(crate) scores: Option<Rc<Scores>>,
@@ -194,7 +196,25 @@ impl Shelf {
         }
         (held.published, held.confirmed) = (pointer.published, now);
         held.next = now + limits::CATALOGUE_FRESH_MS;
+        self.make_room(&site.id);
         None
+    }
+
+    /// Lets the catalogues go that the pointer named longest ago, where there are too many: they come again when they are asked
+    /// for, none older than was seen.
+    fn make_room(&mut self, stays: &TenantId) {
+        loop {
+            let (mut all, mut oldest) = (0, None::<&mut Held>);
+            for (id, held) in self.0.iter_mut() {
+                all += held.loaded.bytes;
+                let is_older = oldest.as_ref().is_none_or(|other| held.confirmed < other.confirmed);
+                if id != stays && held.loaded.bytes > 0 && is_older {
+                    oldest = Some(held);
+                }
+            }
+            let Some(oldest) = oldest.filter(|_| all > limits::CATALOGUES_BYTES) else { return };
+            *oldest = Held { published: oldest.published, ..Held::default() };
+        }
     }
 
     /// A read failed. Who has a catalogue does not wait for the KV with each request.
@@ -220,6 +240,29 @@ impl Held {
         let compiled = Rc::new(Compiled::of(flat::decode(&bytes).ok()?));
         let scores = self.model.as_ref().and_then(|(_, model)| Scores::new(model, &compiled)).map(Rc::new);
         let steering = Rc::clone(&self.loaded.steering);
-        Some(Loaded { number: pointer.version, digest: pointer.digest, compiled, scores, steering })
+        Some(Loaded { number: pointer.version, digest: pointer.digest, bytes: bytes.len(), compiled, scores, steering })
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_many_large_catalogues_the_one_named_longest_ago_goes() {
+        let [a, b, c]: [TenantId; 3] = ["a", "b", "c"].map(|name| name.parse().unwrap());
+        let mut shelf = Shelf::default();
+        let published = Version { restore: 0, counter: 7 };
+        for (confirmed, tenant) in [(2, &a), (1, &b), (0, &c)] {
+            let loaded = Rc::new(Loaded { number: 1, bytes: limits::CATALOGUE_BYTES, ..Loaded::default() });
+            shelf.0.insert(tenant.clone(), Held { loaded, confirmed, published, ..Held::default() });
+        }
+        let there = |shelf: &Shelf| [&a, &b, &c].map(|of| shelf.of(of).is_there());
+        shelf.make_room(&c);
+        assert_eq!(there(&shelf), [true, false, true], "what came last stays, whatever its time");
+        assert_eq!(shelf.0.get(&b).map(|held| (held.published, held.next)), Some((published, 0)));
+        shelf.make_room(&a);
+        assert_eq!(there(&shelf), [true, false, true]);
     }
 }

@@ -12,6 +12,9 @@ use serde_json::value::RawValue;
 
 use crate::engine::{Incoming, Site};
 
+/// Session cookies that are looked at.
+const PROOFS: usize = 4;
+
 /// The `user` object of a body.
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct UserBody<'a> {
@@ -99,9 +102,17 @@ impl Claims {
     }
 }
 
-/// The proof that the tenant's own header or session cookie carries.
+/// The proof that the tenant's own header or session cookie carries: of several cookies, such as an old one of a longer path,
+/// the first that holds.
 fn carried<'a>(incoming: &'a Incoming<'_>) -> Option<&'a str> {
-    let tenant = &incoming.site.tenant;
+    let site = &incoming.site;
+    let tenant = &site.tenant;
     let header = tenant.proof_header.as_deref().and_then(|name| incoming.request.extra(incoming.further_headers, name));
-    header.or_else(|| incoming.request.cookies(tenant.proof_cookie.as_deref()?).next())
+    header.or_else(|| {
+        let name = tenant.proof_cookie.as_deref()?;
+        let mut cookies = incoming.request.cookies(name).take(PROOFS);
+        let first = cookies.next()?;
+        let holds = |token: &&str| proof::verify(token, &site.keys.proof, &site.id, incoming.now).is_ok();
+        if holds(&first) { Some(first) } else { cookies.find(holds).or(Some(first)) }
+    })
 }

@@ -47,7 +47,7 @@ impl World {
         let demo = TenantKeys { cookie: ring(1), alternate: ring(2), proof, ..TenantKeys::default() };
         let keys = Keys { sync: ring(3), explain: None, tenants: [("demo".to_owned(), demo)].into() };
         let config = json!({ "tenant": [{
-            "name": "demo", "hosts": ["localhost"], "dev": true, "no_signal": "allow", "proof_header": "x-proof",
+            "name": "demo", "hosts": ["localhost"], "dev": true, "no_signal": "allow", "proof_header": "x-proof", "proof_cookie": "session",
             "kinds": [{ "name": "member", "code": 1, "unique": true }], "attribute_names": policy,
         }] });
         Self {
@@ -346,6 +346,52 @@ fn s4_09_pages_bring_so_many_names_a_call_and_none_where_the_tenant_says_so() {
     world.publish(&[("vip", Kind::Bool)]);
     let (answer, facts) = world.events(&json!([{ "type": "attributes", "set": { "vip": true, "new": 1 } }]));
     assert_eq!((codes(&answer), facts), (vec![(0, "unknown_name")], vec![json!({ "vip": true })]));
+}
+
+#[test]
+fn s4_09_where_no_names_could_be_read_none_is_new() {
+    let (mut world, _) = World::visited();
+    let named: Vec<String> = (0..80).map(|n| format!("n{n}")).collect();
+    let kinds: Vec<_> = named.iter().map(|name| (name.as_str(), Kind::Bool)).collect();
+    world.publish(&kinds);
+    world.fault = "kv_late";
+    let event = |names: &[String]| {
+        let set: BTreeMap<&String, bool> = names.iter().map(|name| (name, true)).collect();
+        json!({ "type": "attributes", "set": set })
+    };
+    let (answer, facts) = world.events(&json!([event(&named[..40]), event(&named[40..])]));
+    assert_eq!(answer, json!({ "accepted": 2, "rejected": [] }));
+    assert_eq!(facts.iter().map(|fact| fact.as_object().unwrap().len()).sum::<usize>(), 80);
+}
+
+#[test]
+fn s4_09_a_bad_page_of_names_bars_none_that_is_known() {
+    let (mut world, _) = World::with("admin").visit();
+    let named: Vec<String> = (0..=limits::ATTRIBUTE_PAGE).map(|n| format!("n{n}")).collect();
+    let kinds: Vec<_> = named.iter().map(|name| (name.as_str(), Kind::Bool)).collect();
+    world.publish(&kinds);
+    let second = attributes_key(&world.tenant, 1);
+    let whole = world.kv.insert(second.clone(), "garbage".to_owned()).unwrap();
+    let of_it = json!([{ "type": "attributes", "set": { "n1000": true } }]);
+    assert_eq!(world.events(&of_it).0, json!({ "accepted": 1, "rejected": [] }));
+    world.kv.insert(second, whole);
+    world.now += 60_000;
+    let (answer, _) = world.events(&json!([{ "type": "attributes", "set": { "n1000": true, "new": true } }]));
+    assert_eq!(codes(&answer), [(0, "unknown_name")]);
+}
+
+#[test]
+fn of_several_session_cookies_the_one_that_holds_is_the_proof() {
+    let (mut world, _) = World::visited();
+    let good = world.engine.dev_proof("localhost", "ann", NOW);
+    let (before, _) = world.call("GET", "/v1/me", &Value::Null);
+    assert!(before.get("view").is_none(), "{before}");
+    world.cookies.extend(["session=of.another.time".to_owned(), format!("session={good}")]);
+    let (answer, _) = world.decide(&json!({}));
+    assert_eq!(answer["member"], Value::Null, "{answer}");
+    world.now += 1_000;
+    let (me, _) = world.call("GET", "/v1/me", &Value::Null);
+    assert!(me.get("view").is_some(), "{me}");
 }
 
 #[test]

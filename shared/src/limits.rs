@@ -163,6 +163,9 @@ pub const SNAPSHOT_WINDOWS: [u16; 4] = [CAP_DAYS + 1, 14, 7, 1];
 pub const CATALOGUE_ROWS: usize = 10_000;
 /// Longest catalogue, in bytes of JSON: no more is unpacked from a value, and no longer document is taken.
 pub const CATALOGUE_BYTES: usize = 8 * 1024 * 1024;
+/// Catalogues that an isolate has, of all tenants, in bytes of JSON: in its memory each takes a few times as much, and there are
+/// 128 MB.
+pub const CATALOGUES_BYTES: usize = 2 * CATALOGUE_BYTES;
 /// Longest value of a catalogue in the KV, in characters.
 pub const CATALOGUE_CHARS: usize = 4 * 1024 * 1024;
 /// How long an isolate goes by the pointer that it read last, in milliseconds.
