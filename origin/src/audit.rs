@@ -17,6 +17,7 @@ use crate::describe;
 use crate::erase;
 use crate::group::Group;
 use crate::intake::{Checked, Record};
+use crate::jobs::runs;
 use crate::link::Linked;
 use crate::store::{StoreError, TenantNo, hash_at, signed, unsigned, visitor_at};
 use crate::tenants::Known;
@@ -247,8 +248,6 @@ fn forget(group: &Group<'_>, linked: &Linked) -> Result<(), StoreError> {
     if linked.erased.is_empty() {
         return Ok(());
     }
-    // What goes is overwritten, not only let go.
-    group.tx.pragma_update(None, "secure_delete", "ON")?;
     for (name, fact) in &linked.erased {
         let Some(tenant) = group.rules.tenants.by_name(name) else { continue };
         if let What::Erasure { id: Some(id), .. } = &fact.what {
@@ -258,9 +257,10 @@ fn forget(group: &Group<'_>, linked: &Linked) -> Result<(), StoreError> {
             for forget in [VISITOR, OTHER] {
                 group.tx.prepare_cached(forget)?.execute((tenant.no.0, fact.visitor.as_bytes()))?;
             }
+            runs::forget(group.tx, fact.visitor)?;
         }
     }
-    Ok(group.tx.pragma_update(None, "secure_delete", "OFF")?)
+    Ok(())
 }
 
 /// Keeps rows of erasures that the journal knows; how many visitors each takes is added as they go.

@@ -94,7 +94,7 @@ fn failed<'a>(what: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> B
 /// # Errors
 /// [`BackupError`], and [`StoreError::Missing`] where there is nothing to copy. Nothing is left in the folder then.
 pub fn take(data: &Path, to: &Path, mut step: impl FnMut(&'static str)) -> Result<Held, BackupError> {
-    store::existing(data)?;
+    drop(store::open_readonly(data)?);
     // Not while a restore puts another store in its place, or was cut while it did.
     let _beside = store::writing(data, false)?;
     if data.join(store::RESTORING).exists() {
@@ -158,7 +158,7 @@ pub struct Held {
 /// [`BackupError`].
 pub fn inspect(from: &Path) -> Result<Held, BackupError> {
     let path = from.join(store::FILE);
-    if !path.exists() {
+    if !path.try_exists().map_err(failed("cannot read", &path))? {
         return Err(BackupError::None(from.to_owned()));
     }
     if !from.join(log::FILE).exists() {
@@ -188,7 +188,7 @@ fn held(store: &Connection, log: Option<&Connection>) -> Result<Held, BackupErro
 pub fn replaced(data: &Path) -> Result<Option<Held>, BackupError> {
     let cut = cut(data)?;
     let there = cut.as_deref().unwrap_or(data);
-    let store = match store::open_readonly(there) {
+    let store = match store::open_any(there) {
         Err(StoreError::Missing(_)) => return Ok(None),
         store => store?,
     };

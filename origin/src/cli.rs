@@ -27,12 +27,22 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
+use causeway_origin::audience::answer::AnswerError;
+use causeway_origin::audience::kept::KeepError;
+use causeway_origin::audience::send::SendError;
 use causeway_origin::config::{Config, LogFormat};
+use causeway_origin::count::CountError;
+use causeway_origin::describe::LookupError;
 use causeway_origin::erase::{journal::Journal, replay};
+use causeway_origin::experiment::statistics::PlanError;
+use causeway_origin::explain::ExplainError;
 use causeway_origin::group::Rules;
+use causeway_origin::import::{ImportError, file::FileError};
+use causeway_origin::links::LinkError;
 use causeway_origin::store::StoreError;
-use causeway_origin::tenants::{Known, Tenants};
+use causeway_origin::tenants::{IdError, Known, Tenants};
 use causeway_origin::{clock, keyfile, log, serve, store};
+use causeway_shared::fact::FactError;
 use causeway_shared::ids::VisitorId;
 use causeway_shared::keys::Keys;
 use clap::{Args, Parser, Subcommand};
@@ -136,12 +146,12 @@ impl Reading {
 
 /// The tenant of that name; with one configured it need not be said.
 fn named<'t>(tenants: &'t Tenants, name: Option<&str>) -> anyhow::Result<&'t Known> {
-    tenants.named(name).with_context(|| match name {
-        Some(name) => format!("the store has no tenant `{name}`"),
+    tenants.named(name).ok_or_else(|| match name {
+        Some(name) => anyhow::anyhow!("the store has no tenant `{name}`"),
         None if tenants.iter().next().is_none() => {
-            "the store knows no tenant yet: it learns of them when the origin serves".to_owned()
+            anyhow::anyhow!("the store knows no tenant yet: it learns of them when the origin serves")
         }
-        None => "there are several tenants: say --tenant NAME".to_owned(),
+        None => Usage("there are several tenants: say --tenant NAME".to_owned()).into(),
     })
 }
 
@@ -152,7 +162,7 @@ struct Usage(String);
 
 /// A visitor's id, as an argument says it.
 fn visitor(text: &str) -> anyhow::Result<VisitorId> {
-    text.parse().map_err(|e| Usage(format!("the visitor's id has {e}")).into())
+    text.parse().map_err(|_| Usage(format!("`{text}` is no visitor id: one is a UUID of version 7")).into())
 }
 
 /// An argument that is JSON.
@@ -176,13 +186,15 @@ fn confirmed(yes: bool, plan: &serde_json::Value, common: &Common) -> anyhow::Re
         }
     }
     common.output.one(plan)?;
-    say("nothing was changed: add --yes to do it");
+    if common.output == Format::Table {
+        say("nothing was changed: add --yes to do it");
+    }
     Ok(false)
 }
 
 /// Whether a process serves from the data directory.
 fn is_served(config: &Config) -> bool {
-    matches!(store::lock(&config.data), Err(StoreError::InUse(_)))
+    config.data.is_dir() && matches!(store::lock(&config.data), Err(StoreError::InUse(_)))
 }
 
 #[derive(Debug, Subcommand)]
@@ -207,9 +219,9 @@ enum Command {
     /// The catalogue: check a file, apply it, list the versions, go back to one.
     #[command(subcommand)]
     Catalogue(catalogue::Catalogue),
-    /// Facts from files: CSV or NDJSON, plain, gzip or zstd. Goes on where it was interrupted. Or everything of an export.
+    /// Facts from files: Parquet, CSV or NDJSON, the last two plain, gzip or zstd. Goes on where it was interrupted. Or everything of an export.
     Import(import::Import),
-    /// Everything the store knows into a new folder, as Parquet or NDJSON, also while the origin serves.
+    /// Everything the store knows into a new folder, as Parquet, NDJSON or CSV, also while the origin serves.
     Export(export::Export),
     /// Jobs over the whole store.
     #[command(subcommand)]
@@ -276,9 +288,25 @@ pub(crate) fn main() -> ExitCode {
                 Format::Table => say(&format!("causeway: {e:#}")),
                 Format::Json => say_json(&format!("{e:#}")),
             }
-            ExitCode::from(if e.is::<Usage>() { 2 } else { 1 })
+            ExitCode::from(if is_usage(&e) { 2 } else { 1 })
         }
     }
+}
+
+/// Whether the arguments were wrong: what HTTP answers with a 400.
+fn is_usage(e: &anyhow::Error) -> bool {
+    e.is::<Usage>()
+        || e.is::<IdError>()
+        || e.is::<PlanError>()
+        || e.is::<FactError>()
+        || e.downcast_ref().is_some_and(|e: &LinkError| *e != LinkError::Key)
+        || matches!(e.downcast_ref(), Some(LookupError::Id(_)))
+        || matches!(e.downcast_ref(), Some(CountError::Field(..)))
+        || matches!(e.downcast_ref(), Some(ExplainError::Refused(_)))
+        || matches!(e.downcast_ref(), Some(ImportError::File(FileError::Name(_))))
+        || matches!(e.downcast_ref(), Some(AnswerError::Unkept(_) | AnswerError::Precision))
+        || matches!(e.downcast_ref(), Some(SendError::Name | SendError::Count | SendError::PerSecond))
+        || matches!(e.downcast_ref(), Some(KeepError::Hours | KeepError::Every(_) | KeepError::Itself(_)))
 }
 
 fn say_json(message: &str) {

@@ -117,16 +117,11 @@ pub fn link(group: &mut Group<'_>, fresh: &[Linking<'_>], erasing: &[Erasing<'_>
     }
     let erases = !erasing.is_empty() || !going.is_empty() || !linked.ended.is_empty();
     if erases {
-        // What is deleted is overwritten, not only let go; lookups too.
-        group.tx.pragma_update(None, "secure_delete", "ON")?;
         let erased = erasure::apply(group, erasing, going, &mut linked)?;
         touched.ids.extend(erased.ids);
         touched.renamed.extend(erased.renamed);
     }
     lookups::recompute(group, &touched, &mut linked)?;
-    if erases {
-        group.tx.pragma_update(None, "secure_delete", "OFF")?;
-    }
     Ok(linked)
 }
 

@@ -2,6 +2,7 @@
 //! spent is spent: merges, unlinks and erasures take nothing of it back. A purchase that no click pays for waits a day: the
 //! click may come later.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_shared::actions::{Action, Entity, PackedActions, Verb};
@@ -33,6 +34,8 @@ pub struct Bills {
     bought: Vec<(TenantNo, Purchase)>,
     /// Who clicked, and when, where purchases are paid for.
     clicked: BTreeSet<(TenantNo, i64, Minute)>,
+    /// The campaign of the last click within a day before, by visitor and minute.
+    last: BTreeMap<(i64, Minute), Option<u32>>,
 }
 
 impl Bills {
@@ -58,9 +61,11 @@ impl Bills {
                         self.clicked.insert((tenant, visitor, at));
                     }
                 }
-                What::Track { name, value, .. } if name == PURCHASE && budgets.values().any(by_purchase) => {
-                    let (id, received) = (fact.id.short().cast_signed(), fact.received);
-                    self.bought.push((tenant, Purchase { visitor, id, at, received, value: value.unwrap_or(0) }));
+                What::Track { name, value, .. } if name == PURCHASE => {
+                    let (id, received, value) = (fact.id.short().cast_signed(), fact.received, value.unwrap_or(0));
+                    if budgets.values().any(|budget| budget.price(Billed::Purchase(value)) > 0) {
+                        self.bought.push((tenant, Purchase { visitor, id, at, received, value }));
+                    }
                 }
                 _ => {}
             }
@@ -141,7 +146,10 @@ impl Bills {
 
     /// Bills a purchase to the campaign that pays for it; gives whether there is one.
     fn pay(&mut self, group: &Group<'_>, tenant: TenantNo, bought: &Purchase) -> Result<bool, StoreError> {
-        let campaign = last_click(group.tx, bought)?.map(|action| action.entity.campaign);
+        let campaign = match self.last.entry((bought.visitor, bought.at)) {
+            Entry::Occupied(known) => *known.get(),
+            Entry::Vacant(new) => *new.insert(last_click(group.tx, bought)?.map(|action| action.entity.campaign)),
+        };
         let budget = campaign.and_then(|campaign| group.budgets.of(tenant).get(&campaign));
         let billed = Billed::Purchase(bought.value);
         let Some(budget) = budget.filter(|budget| budget.price(billed) > 0) else { return Ok(false) };
@@ -346,6 +354,23 @@ mod tests {
             assert_eq!((of(&origin, 3, NOW), of(&origin, 4, NOW).1), ((5_000_000_000, 5_000_000_000), 0));
         }
         assert_eq!(unpaid(&origin), 0);
+    }
+
+    #[test]
+    fn of_a_visitors_purchases_few_wait_and_those_that_nobody_pays_for_do_not() {
+        let mut origin = origin(|document| {
+            let campaigns = document["campaign"].as_array_mut().unwrap();
+            campaigns.retain(|campaign| campaign["code"] == 4);
+        });
+        let bought = |v: u32, value| (1..=120).map(move |n| purchase(visitor(v), n, NOW, value)).collect::<Vec<_>>();
+        origin.send("demo", &bought(1, 0));
+        assert_eq!(unpaid(&origin), 0, "a share of nothing");
+        origin.send("demo", &bought(2, 10_000_000));
+        assert_eq!(unpaid(&origin), 100);
+        origin.send("demo", &[action(visitor(2), 200, NOW, Verb::CLICK, 4)]);
+        assert_eq!((unpaid(&origin), of(&origin, 4, NOW).1), (0, 100 * 1_000_000_000));
+        origin.send("demo", &[purchase(visitor(2), 201, NOW, 10_000_000)]);
+        assert_eq!((unpaid(&origin), of(&origin, 4, NOW).1), (0, 101 * 1_000_000_000), "its click is there");
     }
 
     #[test]

@@ -74,6 +74,21 @@ pub enum StoreError {
     /// Another program's file has the store's name.
     #[error("the store's file is another program's: this release knows none of its tables")]
     Foreign,
+    /// A later release wrote it.
+    #[error("a later release wrote the store {}: use that one, or `causeway restore` the backup of before", .0.display())]
+    Later(PathBuf),
+    /// An earlier release serves from it, which a schema that it does not know would bar from starting again.
+    #[error("the origin that serves from {} is of an earlier release: restart it with this one first", .0.display())]
+    Earlier(PathBuf),
+    /// The store's file cannot be used.
+    #[error("cannot use {}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: Box<Self>,
+    },
     /// SQLite refused.
     #[error("the store failed")]
     Sqlite(#[from] rusqlite::Error),
@@ -110,6 +125,16 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// Names the file, where the reason does not.
+    fn of_file(self, path: &Path) -> Self {
+        match self {
+            Self::Foreign | Self::Sqlite(_) | Self::Migration(_) => {
+                Self::File { path: path.to_owned(), source: Box::new(self) }
+            }
+            other => other,
+        }
+    }
+
     /// Names the visitor's row, where the reason is what it holds.
     #[must_use]
     pub fn of_visitor(self, row: i64) -> Self {
@@ -177,24 +202,37 @@ pub fn file(data: &Path) -> PathBuf {
 /// Opens the store for writing, made or brought up to date if need be.
 ///
 /// # Errors
-/// [`StoreError::Directory`], [`StoreError::Sqlite`], [`StoreError::Migration`].
+/// [`StoreError::Directory`], [`StoreError::File`], [`StoreError::Later`], [`StoreError::Earlier`].
 pub fn open(data: &Path) -> Result<Connection, StoreError> {
     make_folder(data).map_err(|source| StoreError::Directory { path: data.to_owned(), source })?;
     if data.join(RESTORING).exists() {
         return Err(StoreError::HalfRestored(data.to_owned()));
     }
-    let mut conn = Connection::open(file(data))?;
-    prepare(&mut conn)?;
-    Ok(conn)
+    let path = file(data);
+    let opened = || {
+        let mut conn = Connection::open(&path)?;
+        conn.busy_timeout(LOCKED)?;
+        let missing = MIGRATIONS.pending_migrations(&conn)?;
+        if missing < 0 {
+            return Err(StoreError::Later(path.clone()));
+        }
+        if missing > 0 && is_ready(data) {
+            return Err(StoreError::Earlier(data.to_owned()));
+        }
+        prepare(&mut conn)?;
+        Ok(conn)
+    };
+    opened().map_err(|e: StoreError| e.of_file(&path))
 }
 
 /// The store's file, of a store that is there.
 ///
 /// # Errors
-/// [`StoreError::Missing`].
+/// [`StoreError::Missing`]; [`StoreError::Directory`], where that cannot be told.
 pub fn existing(data: &Path) -> Result<PathBuf, StoreError> {
     let path = file(data);
-    if path.exists() { Ok(path) } else { Err(StoreError::Missing(path)) }
+    let there = path.try_exists().map_err(|source| StoreError::Directory { path: data.to_owned(), source })?;
+    if there { Ok(path) } else { Err(StoreError::Missing(path)) }
 }
 
 /// Makes a connection to the store's file the one that writes, and brings the schema up to date. A file system without
@@ -212,6 +250,8 @@ pub fn prepare(conn: &mut Connection) -> Result<(), StoreError> {
     conn.pragma_update(None, "journal_mode", "WAL")?;
     conn.pragma_update(None, "synchronous", "FULL")?;
     conn.pragma_update(None, "temp_store", "MEMORY")?;
+    // What is deleted or written over is gone from the file: who is erased has been in rows that grew, too.
+    conn.pragma_update(None, "secure_delete", "ON")?;
     conn.pragma_update(None, "cache_size", -512 * 1_024)?; // KiB, taken as they are needed
     conn.pragma_update(None, "wal_autocheckpoint", 8_000)?; // pages of 4 KiB
     conn.set_prepared_statement_cache_capacity(128);
@@ -241,8 +281,18 @@ pub fn is_later(conn: &Connection) -> Result<bool, StoreError> {
 /// Opens the store for reading only.
 ///
 /// # Errors
-/// [`StoreError::Missing`], [`StoreError::Sqlite`].
+/// [`StoreError::Missing`], [`StoreError::File`], [`StoreError::Later`].
 pub fn open_readonly(data: &Path) -> Result<Connection, StoreError> {
+    let conn = open_any(data)?;
+    let path = file(data);
+    if is_later(&conn).map_err(|e| e.of_file(&path))? { Err(StoreError::Later(path)) } else { Ok(conn) }
+}
+
+/// The same, of whichever release wrote it.
+///
+/// # Errors
+/// [`StoreError::Missing`], [`StoreError::Sqlite`].
+pub(crate) fn open_any(data: &Path) -> Result<Connection, StoreError> {
     let path = existing(data)?;
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let conn = Connection::open_with_flags(path, flags)?;

@@ -86,7 +86,7 @@ impl Before {
 
     /// As far as the store in `data` can be read: nothing where there is none.
     pub(super) fn of(data: &Path, unread: &mut Unread) -> Self {
-        match store::open_readonly(data) {
+        match store::open_any(data) {
             Ok(conn) => Self::gather(&conn, unread),
             Err(StoreError::Missing(_)) => Self::default(),
             Err(why) => {

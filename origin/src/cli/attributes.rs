@@ -9,7 +9,7 @@ use clap::Subcommand;
 use serde_json::{Value, json};
 
 use super::segments::{WhoseArgs, put_facts, reading};
-use super::{Common, Opened, Reading, argument, named};
+use super::{Common, Opened, Reading, Usage, argument, named};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Attributes {
@@ -57,10 +57,8 @@ pub(super) fn run(command: &Attributes, common: &Common) -> anyhow::Result<()> {
             }
             let written = write.set.len() + write.remove.len() - refused.len();
             if written == 0 {
-                bail!(
-                    "nothing was written: {}",
-                    refused.first().map_or("there is nothing in it", |r| r.message.as_str())
-                );
+                let why = refused.first().map_or("there is nothing in it", |r| r.message.as_str());
+                bail!(Usage(format!("nothing was written: {why}")));
             }
             common.output.one(&json!({ "visitor": visitor.to_string(), "written": written, "rejected": refused }))
         }

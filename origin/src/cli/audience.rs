@@ -27,7 +27,7 @@ use rusqlite::Connection;
 use serde_json::{Value, json};
 
 use super::output::{Format, bar, shown};
-use super::{Common, Opened, Reading, argument, job, named, send};
+use super::{Common, Opened, Reading, Usage, argument, job, named, send};
 
 /// What a bar over people says.
 pub(super) const PEOPLE: &str = "{pos} of {len} people";
@@ -39,7 +39,7 @@ pub(super) enum Audience {
         #[command(flatten)]
         of: Of,
         /// Half the interval's width, as a share of all people.
-        #[arg(long, default_value_t = answer::PRECISION)]
+        #[arg(long, default_value_t = answer::PRECISION, allow_negative_numbers = true)]
         precision: f64,
         /// Also sum up and average over them: revenue_micros, purchases, pages, sessions, devices, attributes.NAME.
         #[arg(long)]
@@ -167,7 +167,7 @@ pub(super) fn parsed(of: &Of, conn: &Connection, tenant: &Known) -> anyhow::Resu
     let document: Value = argument(&of.filter, "the filter")?;
     match answer::filter(conn, tenant, &document)? {
         Ok(filter) => Ok((filter, document)),
-        Err(found) => bail!("{}", answer::all_wrong(&found)),
+        Err(found) => bail!(Usage(answer::all_wrong(&found))),
     }
 }
 
@@ -216,7 +216,8 @@ fn ask(command: &Audience, of: &Of, common: &Common) -> anyhow::Result<()> {
     match command {
         Audience::Estimate { precision, measure, .. } => {
             let of = measure.as_deref().map(|name| answer::measure(&conn, tenant.no, name)).transpose()?;
-            let of = of.map(|of| of.with_context(|| format!("--measure takes {}", answer::MEASURES))).transpose()?;
+            let of =
+                of.map(|of| of.ok_or_else(|| Usage(format!("--measure takes {}", answer::MEASURES)))).transpose()?;
             let random = u64::from_be_bytes(clock::random()?);
             let sampling = Sampling { precision: *precision, measure: of, random };
             let mut last = None;
@@ -234,13 +235,14 @@ fn ask(command: &Audience, of: &Of, common: &Common) -> anyhow::Result<()> {
         Audience::Export { to, .. } => {
             let (members, _) = answer::everyone(&columns, &conn, tenant.no, &filter, now)?;
             if to.form == Form::Parquet {
-                let file = to.to.as_ref().context("Parquet is written into a file: --to FILE")?;
+                let file =
+                    to.to.as_ref().ok_or_else(|| Usage("Parquet is written into a file: --to FILE".to_owned()))?;
                 let rows = members.len();
                 let progress = bar(rows as u64, PEOPLE);
                 let written = export::people(file, progress.wrap_iter(members.into_iter()));
                 progress.finish_and_clear();
                 written.with_context(|| file.display().to_string())?;
-                return common.output.one(&json!({ "file": file, "rows": rows }));
+                return common.output.one(&json!({ "file": file.display().to_string(), "rows": rows }));
             }
             let text = |lines: Lines, some: &[_]| some.iter().fold(String::new(), |text, one| lines.one(text, *one));
             let mut some = members.chunks(1_000);
@@ -263,13 +265,13 @@ fn ask(command: &Audience, of: &Of, common: &Common) -> anyhow::Result<()> {
 
 fn window(from: Option<&str>, hours: u32, now: Millis) -> anyhow::Result<Range<Millis>> {
     let time = |text: &str| {
-        zones::time(text).with_context(|| {
-            format!(
+        zones::time(text).ok_or_else(|| {
+            Usage(format!(
                 "--from takes a time such as 2027-03-28T20:00:00+01:00, or milliseconds since 1970: `{text}` is none"
-            )
+            ))
         })
     };
-    schedule::window(from.map_or(Ok(now), time)?, hours, now).map_err(anyhow::Error::msg)
+    schedule::window(from.map_or(Ok(now), time)?, hours, now).map_err(|wrong| Usage(wrong).into())
 }
 
 impl To {
@@ -285,7 +287,7 @@ impl To {
         let lines = match self.form {
             Form::Csv => Lines::Csv,
             Form::Ndjson => Lines::Ndjson,
-            Form::Parquet => bail!("`audience export` alone writes Parquet"),
+            Form::Parquet => bail!(Usage("`audience export` alone writes Parquet".to_owned())),
         };
         let mut all = |out: &mut dyn std::io::Write, written: &dyn Fn(usize)| {
             let mut rows = 0;
@@ -308,7 +310,7 @@ impl To {
                 progress.finish_and_clear();
                 // Half a file is not to be taken for a whole one.
                 let rows = done.inspect_err(|_| drop(std::fs::remove_file(path)))?;
-                output.one(&json!({ "file": path, "rows": rows }))
+                output.one(&json!({ "file": path.display().to_string(), "rows": rows }))
             }
         }
     }

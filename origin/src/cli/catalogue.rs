@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use causeway_origin::catalogue::{self as of, Applied, ApplyError, CheckError, document, schema};
+use causeway_origin::store::StoreError;
 use causeway_origin::tenants::{Known, Tenants};
 use causeway_origin::{clock, keyfile, steering, store, units};
 use causeway_shared::limits;
@@ -84,10 +85,11 @@ pub(super) fn run(command: &Catalogue, common: &Common) -> anyhow::Result<()> {
             check(file, tenant.as_deref(), common)
         }
         Catalogue::Apply { file, tenant, .. } => {
+            let document = read(file)?;
             // A catalogue may be there before its visitors.
             let Opened { mut conn, rules, .. } = Opened::or_made(common.load()?)?;
             let tenant = named(&rules.tenants, tenant.as_deref())?;
-            let applied = of::apply(&mut conn, &rules, clock::given()?, tenant, read(file)?, "cli");
+            let applied = of::apply(&mut conn, &rules, clock::given()?, tenant, document, "cli");
             common.output.one(&applied.map_err(|e| said(e, common))?.to_json())
         }
         Catalogue::Rollback { version, tenant } => {
@@ -130,7 +132,10 @@ pub(super) fn run(command: &Catalogue, common: &Common) -> anyhow::Result<()> {
 /// Checks a catalogue against the store; where that does not know the tenant, or is not there, against one that knows nothing.
 fn check(file: &Path, tenant: Option<&str>, common: &Common) -> anyhow::Result<()> {
     let config = common.load()?;
-    let there = store::file(&config.data).exists().then(|| Reading::new(common)).transpose()?;
+    let there = match store::existing(&config.data) {
+        Err(StoreError::Missing(_)) => None,
+        there => Some(there.map_err(Into::into).and_then(|_| Reading::new(common))?),
+    };
     let (conn, tenants) = match there.filter(|there| there.tenants.named(tenant).is_some()) {
         Some(Reading { conn, tenants, .. }) => (conn, tenants),
         None => {

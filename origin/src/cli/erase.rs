@@ -10,7 +10,7 @@ use causeway_origin::metrics::Metrics;
 use causeway_origin::tenants::Known;
 use causeway_origin::{clock, group, log};
 use causeway_shared::fact::Scope;
-use clap::Args;
+use clap::{ArgGroup, Args};
 use rusqlite::Connection;
 use serde_json::{Value, json};
 
@@ -22,9 +22,10 @@ use super::{Common, Opened, confirmed, is_served, named, visitor};
 const LOOK: Duration = Duration::from_millis(500);
 
 #[derive(Debug, Args)]
+#[command(group(ArgGroup::new("whom").required(true).args(["visitor", "kind"])))]
 pub(super) struct Erase {
     /// A visitor id.
-    #[arg(long, conflicts_with_all = ["kind", "value"], required_unless_present = "kind")]
+    #[arg(long, conflicts_with_all = ["kind", "value"])]
     visitor: Option<String>,
     /// The kind of an alternate id, such as `member`: everybody who was seen with it until now goes.
     #[arg(long, requires = "value")]

@@ -1,6 +1,6 @@
 //! `causeway experiment`: plans one, and shows what one came to; the store is read directly, also while the origin serves.
 
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
 use causeway_origin::clock;
 use causeway_origin::experiment::results;
 use causeway_origin::experiment::statistics::{Wanted, people_an_arm};
@@ -14,7 +14,7 @@ pub(super) enum Experiment {
     /// How many people it takes to see a difference, and how long that is at some traffic.
     Plan {
         /// The rate without: 0.02 is two of a hundred people.
-        #[arg(long)]
+        #[arg(long, allow_negative_numbers = true)]
         base: f64,
         /// The least difference to be seen, as a part of the rate: 0.1 is ten per cent more.
         #[arg(long, allow_negative_numbers = true)]
@@ -29,7 +29,7 @@ pub(super) enum Experiment {
         #[arg(long, default_value_t = 0.05)]
         alpha: f64,
         /// New people a day in the whole experiment.
-        #[arg(long)]
+        #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
         traffic: Option<u64>,
     },
     /// Arms, traffic, conversions, uplift, and whether the traffic was split as it was to be.
@@ -47,7 +47,6 @@ pub(super) fn run(command: &Experiment, common: &Common) -> anyhow::Result<()> {
         Experiment::Plan { base, uplift, arms, power, alpha, traffic } => {
             let wanted = Wanted { base: *base, uplift: *uplift, alpha: *alpha, power: *power, arms: *arms };
             let each = people_an_arm(wanted)?;
-            ensure!(*traffic != Some(0), "without traffic it takes for ever");
             let all = each.saturating_mul(u64::from(*arms));
             let plan = json!({
                 "base": base, "with_uplift": base * (1.0 + uplift), "arms": arms, "alpha": alpha, "power": power,

@@ -11,7 +11,7 @@ use clap::{Args, ValueEnum};
 use serde_json::json;
 
 use super::audit::Why;
-use super::output::{bar, say};
+use super::output::{Format, bar, say};
 use super::{Common, Opened, is_served, named};
 
 /// Exit code of who was interrupted by Ctrl-C, as shells have it.
@@ -105,7 +105,11 @@ pub(super) fn run(command: &Import, common: &Common) -> anyhow::Result<()> {
         bar.set_position(progress.bytes);
         bar.set_message(format!("{} lines, {} bad", progress.lines, progress.bad));
         for BadLine { line, code, message } in bad.iter().take(TOLD.saturating_sub(told)) {
-            bar.suspend(|| say(&format!("line {line}: {code}: {message}")));
+            let text = match common.output {
+                Format::Table => format!("line {line}: {code}: {message}"),
+                Format::Json => json!({ "line": line, "code": code, "message": message }).to_string(),
+            };
+            bar.suspend(|| say(&text));
         }
         told += bad.len();
         !stopped.load(Ordering::Relaxed)
@@ -113,7 +117,7 @@ pub(super) fn run(command: &Import, common: &Common) -> anyhow::Result<()> {
     let done = import::run(&mut conn, &job, &command.file, tell);
     bar.finish_and_clear();
     let done = done.with_context(|| format!("importing {}", command.file.display()))?;
-    if told > TOLD {
+    if told > TOLD && common.output == Format::Table {
         say(&format!("{} more lines are bad", told - TOLD));
     }
     common.output.one(&json!({

@@ -21,7 +21,7 @@ use serde_json::Value;
 
 use super::audience::everybody;
 use super::output::{bar, say, shown};
-use super::{Common, Config, Opened, Reading, is_served, named};
+use super::{Common, Config, Opened, Reading, Usage, is_served, named};
 
 /// How long a command waits for another run to end: those of a small store take no longer.
 const WAIT: Duration = Duration::from_secs(5);
@@ -143,7 +143,7 @@ fn asked(name: &Name, opened: &Opened) -> anyhow::Result<(Asked, Options)> {
         Name::Train(train) => {
             let tenant = named(&opened.rules.tenants, train.tenant.as_deref())?;
             let words = &tenant.config.vocabulary;
-            let verb = |name: &String| words.verb(name).with_context(|| format!("{name}: {}", no_word("verb")));
+            let verb = |name: &String| words.verb(name).ok_or_else(|| Usage(format!("{name}: {}", no_word("verb"))));
             let conversions = train.conversion.iter().map(verb).collect::<Result<_, _>>()?;
             let asked = of(jobs::Job::Train, &Dry { dry_run: train.dry_run });
             (Asked { tenant: Some(tenant.no), ..asked }, Options { conversions, ..Options::default() })

@@ -6,7 +6,7 @@ use causeway_shared::keys::KeyRing;
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Value, json};
 
-use super::Common;
+use super::{Common, Usage};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Keys {
@@ -156,13 +156,15 @@ fn change<T>(
     let keyfile::File { mut keys, mut dropped } = keyfile::load_file(&config.keys)?;
     let tenant = match (which.purpose, &which.tenant, config.edge.tenants.as_slice()) {
         (Purpose::Sync, None, _) => None,
-        (Purpose::Sync, Some(_), _) => bail!("the sync key belongs to no tenant: leave --tenant out"),
+        (Purpose::Sync, Some(_), _) => {
+            bail!(Usage("the sync key belongs to no tenant: leave --tenant out".to_owned()))
+        }
         (_, Some(name), _) => {
             config.edge.by_name(name).with_context(|| format!("there is no tenant `{name}`"))?;
             Some(name.clone())
         }
         (_, None, [only]) => Some(only.name.clone()),
-        (_, None, _) => bail!("there are several tenants: say --tenant NAME"),
+        (_, None, _) => bail!(Usage("there are several tenants: say --tenant NAME".to_owned())),
     };
     let ring = match &tenant {
         None => &mut keys.sync,

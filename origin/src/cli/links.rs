@@ -1,6 +1,6 @@
 //! `causeway links`: works on the store directly, also while the origin serves.
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, bail, ensure};
 use causeway_origin::audit::Said;
 use causeway_origin::links::{self as of, Tie};
 use causeway_origin::{clock, describe};
@@ -12,7 +12,7 @@ use serde_json::json;
 use super::audit::Why;
 use super::import::{self, Import, LinkFile};
 use super::segments::put_facts;
-use super::{Common, Opened, Reading, confirmed, named, visitor};
+use super::{Common, Opened, Reading, Usage, confirmed, named, visitor};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Links {
@@ -47,7 +47,7 @@ pub(super) struct Add {
     #[arg(long)]
     value: Option<String>,
     /// How sure it is: over 0, up to 1.
-    #[arg(long)]
+    #[arg(long, allow_negative_numbers = true)]
     weight: f64,
     /// Where it comes from: match, household, device, model.
     #[arg(long)]
@@ -116,8 +116,11 @@ fn end(command: &End, common: &Common) -> anyhow::Result<()> {
     let (whose, ids): (VisitorId, Vec<(AlternateId, Millis)>) = match command {
         End::Remove { a, b, .. } => {
             let (a, b) = (visitor(a)?, visitor(b)?);
+            if a == b {
+                bail!(Usage("a visitor is not linked to itself".to_owned()));
+            }
             let shared = of::connecting(conn, &tenant, a, b)?;
-            ensure!(a != b && !shared.is_empty(), "the two visitors were not seen with the same id");
+            ensure!(!shared.is_empty(), "the two visitors were not seen with the same id");
             (a, shared.into_iter().collect())
         }
         End::Cancel { visitor: whose, kind, value, .. } => {

@@ -17,7 +17,7 @@ use causeway_shared::segments::{SegmentId, SegmentMap};
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use super::{Common, Opened, Place, Reading, argument, named};
+use super::{Common, Opened, Place, Reading, argument, named, visitor};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Segments {
@@ -43,6 +43,7 @@ pub(super) enum Segments {
         /// The segment.
         segment: u32,
         /// How many hours.
+        #[arg(value_parser = clap::value_parser!(u32).range(1..))]
         hours: u32,
     },
     /// Drop what has expired and cannot come again.
@@ -66,12 +67,11 @@ impl WhoseArgs {
         self.tenant.as_deref()
     }
 
-    fn whose(&self) -> Whose {
-        match (self.of.parse(), self.of.split_once(':')) {
-            (Err(_), Some((kind, value))) => Whose::Lookup(kind.to_owned(), value.to_owned()),
-            (Ok(visitor), _) => Whose::Visitor(visitor),
-            (Err(_), None) => Whose::Lookup(String::new(), self.of.clone()),
-        }
+    fn whose(&self) -> anyhow::Result<Whose> {
+        Ok(match self.of.split_once(':') {
+            Some((kind, value)) => Whose::Lookup(kind.to_owned(), value.to_owned()),
+            None => Whose::Visitor(visitor(&self.of)?),
+        })
     }
 }
 
@@ -99,7 +99,9 @@ pub(super) fn run(command: &Segments, common: &Common) -> anyhow::Result<()> {
             let write = of::extended(&map, SegmentId(*segment), *hours, clock::now());
             let (write, after) = write.context("the visitor is not in that segment")?;
             put(&mut opened, &tenant, &visitor, &write, clock::now().max(after))?;
-            common.output.one(&json!({ "visitor": visitor.visitor.to_string(), "extended": segment }))
+            let until = write.set.first().map(|set| set.expires_ms);
+            let visitor = visitor.visitor.to_string();
+            common.output.one(&json!({ "visitor": visitor, "extended": segment, "expires_ms": until }))
         }
         Segments::Trim { whose } => {
             let (mut opened, tenant) = opened(whose)?;
@@ -114,7 +116,7 @@ fn get(query: Option<&str>, whose: &WhoseArgs, common: &Common) -> anyhow::Resul
     let query: Option<Query> = query.map(|query| argument(query, "the query")).transpose()?;
     let mut opened = Reading::new(common)?;
     let tenant = named(&opened.tenants, whose.tenant.as_deref())?.clone();
-    let by = whose.whose();
+    let by = whose.whose()?;
     let found = reading(opened.place(), &tenant, whose, |view, visitor| match &query {
         None => of::describe(view, visitor, clock::now()),
         Some(query) => Ok(of::answer(&by.segments(view, visitor)?, query, clock::now())),
@@ -124,7 +126,7 @@ fn get(query: Option<&str>, whose: &WhoseArgs, common: &Common) -> anyhow::Resul
 
 /// The visitor, and the segments meant.
 fn meant(opened: &mut Opened, tenant: &Known, whose: &WhoseArgs) -> anyhow::Result<(Visitor, SegmentMap)> {
-    let by = whose.whose();
+    let by = whose.whose()?;
     reading(opened.place(), tenant, whose, |view, visitor| Ok((visitor.clone(), by.segments(view, visitor)?)))
 }
 
@@ -138,7 +140,7 @@ pub(super) fn reading<T>(
     let reader = Backlog::of_log(data, conn, tenants)?.reader();
     let snapshot = conn.transaction()?;
     let view = View::whole(&snapshot, &reader)?;
-    let found = of::find(&view, tenant, &whose.whose())?;
+    let found = of::find(&view, tenant, &whose.whose()?)?;
     Ok(read(&view, &found.context("no visitor is known by that id")?)?)
 }
 

@@ -1,12 +1,12 @@
 //! `causeway token`. Works beside a running origin, and before the first start.
 
-use anyhow::{bail, ensure};
+use anyhow::bail;
 use causeway_origin::tokens::{self, Role};
 use causeway_origin::{clock, store};
 use clap::{Subcommand, ValueEnum};
 use serde_json::{Value, json};
 
-use super::Common;
+use super::{Common, Usage};
 
 /// Longest name of a token, in bytes.
 const NAME_BYTES: usize = 128;
@@ -50,6 +50,9 @@ impl RoleArg {
 
 pub(super) fn run(command: &Token, common: &Common) -> anyhow::Result<()> {
     let config = common.load()?;
+    if matches!(command, Token::Create { name, .. } if name.len() > NAME_BYTES) {
+        bail!(Usage(format!("a token's name has {NAME_BYTES} bytes at most")));
+    }
     let conn = match command {
         Token::Create { .. } => store::open(&config.data)?,
         Token::List => store::open_readonly(&config.data)?,
@@ -60,7 +63,6 @@ pub(super) fn run(command: &Token, common: &Common) -> anyhow::Result<()> {
     };
     match command {
         Token::Create { role, name } => {
-            ensure!(name.len() <= NAME_BYTES, "a token's name has {NAME_BYTES} bytes at most");
             let (token, text) = tokens::create(&conn, role.role(), name, clock::now())?;
             let object = json!({"token": text, "id": token.id, "role": token.role, "name": token.name});
             common.output.text(&text, &object)

@@ -519,6 +519,47 @@ fn what_a_lookup_said_is_overwritten_in_the_file() {
     assert!(!holds(&origin));
 }
 
+#[test]
+fn what_a_visitor_once_said_is_overwritten_in_the_file_too() {
+    let mut origin = Origin::new();
+    let said = |n: u32, at: Millis, text: &str| {
+        let value = causeway_shared::attributes::Value::String(text.to_owned());
+        let writes = (0..40).map(|name| (format!("name{name}"), Some(value.clone()))).collect();
+        fact(visitor(1), n, at, What::Attributes { writes })
+    };
+    // Over a page together, and then less: what is let go is not only what an erasure takes.
+    let earlier = "earlier-words-".repeat(16);
+    origin.send("demo", &[said(1, NOW, &earlier), page(visitor(2), 1, NOW)]);
+    let holds = |origin: &Origin, text: &str| {
+        origin.conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).unwrap();
+        let file = std::fs::read(crate::store::file(origin.data())).unwrap();
+        file.windows(text.len()).any(|bytes| bytes == text.as_bytes())
+    };
+    assert!(holds(&origin, &earlier));
+    origin.send("demo", &[said(2, NOW + 1, "short")]);
+    origin.send("demo", &[of_visitor(1, Scope::Visitor, NOW + 2)]);
+    origin.settle(&mut Kv::new());
+    assert!(!holds(&origin, "earlier-words-"));
+}
+
+#[test]
+fn a_report_of_a_job_names_nobody_who_is_erased() {
+    let mut origin = Origin::new();
+    origin.send("demo", &[page(visitor(1), 1, NOW), page(visitor(2), 1, NOW)]);
+    for v in [1, 2] {
+        let report = json!({ "people": 2, "first": [{ "master": visitor(v).to_string(), "visitors": 1 }] });
+        let row = (report.to_string(), NOW.cast_signed());
+        let put = "INSERT INTO runs (job, woken, dry_run, asked, report) VALUES ('reconcile', 'timer', 0, ?2, ?1)";
+        origin.conn.execute(put, row).unwrap();
+    }
+    origin.send("demo", &[of_visitor(1, Scope::Visitor, NOW)]);
+    let read = "SELECT report FROM runs ORDER BY run";
+    let mut statement = origin.conn.prepare(read).unwrap();
+    let left: Vec<String> = statement.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
+    assert_eq!(left[0], r#"{"people":2}"#);
+    assert!(left[1].contains(&visitor(2).to_string()), "another's stays");
+}
+
 fn by_member(origin: &Origin, v: u32, member: &str, at: Millis) -> Fact {
     let what = What::Erasure { scope: Scope::Person, id: Some(origin.member("demo", member)), also: Vec::new() };
     Fact { id: FactId::of_erasure(visitor(v)), ..fact(visitor(v), 0, at, what) }

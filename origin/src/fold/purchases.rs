@@ -10,6 +10,8 @@ use crate::store::{StoreError, signed, unsigned};
 
 /// How long one waits for the click that pays for it.
 const WAIT_MS: Millis = 86_400_000;
+/// So many of a visitor wait: a click looks at all of a person's.
+const WAITING: u32 = 100;
 
 /// The purchases of one minute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,17 +71,19 @@ pub fn of(conn: &Connection, visitor: i64) -> Result<Vec<Purchases>, StoreError>
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-/// Keeps one that no click pays for yet, unless its visitor was erased meanwhile.
+/// Keeps one that no click pays for yet, unless its visitor was erased meanwhile, or has many that wait.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
 pub fn wait(conn: &Connection, bought: &Purchase, now: Millis) -> Result<(), StoreError> {
     const PUT: &str = "INSERT OR IGNORE INTO purchases_unpaid (visitor, id, minute, received, value, until)
         SELECT v.row, ?2, ?3, ?4, ?5, ?6 FROM visitors v WHERE v.row = ?1
-        AND NOT EXISTS (SELECT 1 FROM erased e WHERE e.tenant = v.tenant AND e.visitor = v.visitor)";
+        AND NOT EXISTS (SELECT 1 FROM erased e WHERE e.tenant = v.tenant AND e.visitor = v.visitor)
+        AND (SELECT count(*) FROM purchases_unpaid WHERE visitor = ?1 AND until > ?7) < ?8";
     let Purchase { visitor, id, at, received, value } = *bought;
     let until = signed(now.saturating_add(WAIT_MS));
-    conn.prepare_cached(PUT)?.execute((visitor, id, at.0, signed(received), value, until))?;
+    let row = (visitor, id, at.0, signed(received), value, until, signed(now), WAITING);
+    conn.prepare_cached(PUT)?.execute(row)?;
     Ok(())
 }
 

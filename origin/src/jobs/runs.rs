@@ -1,6 +1,6 @@
 //! The runs of jobs as the store has them.
 
-use causeway_shared::ids::Millis;
+use causeway_shared::ids::{Millis, VisitorId};
 use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension as _, Row, TransactionBehavior};
 use serde::Deserialize as _;
@@ -28,6 +28,17 @@ const COLUMNS: &str =
 /// given again by whoever gave it.
 const WAITS: &str = "(outcome IS NULL AND started IS NULL
     OR outcome = 'interrupted' AND dry_run = 0 AND job <> 'train') AND woken <> 'command'";
+
+/// Takes a visitor's name out of reports: the list that it is in goes.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub(crate) fn forget(conn: &Connection, visitor: VisitorId) -> Result<(), StoreError> {
+    const FORGET: &str = "UPDATE runs SET report = json_remove(report, '$.first')
+        WHERE job = 'reconcile' AND instr(report, ?1) > 0";
+    conn.prepare_cached(FORGET)?.execute([visitor.to_string()])?;
+    Ok(())
+}
 
 /// What is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -90,8 +90,8 @@ fn a_rotation_is_staged_and_no_secret_is_printed() {
     let said = stderr(&place, &["keys", "retire", "cookie", "--tenant", "pub", "--id", "2"], 1);
     assert!(said.contains("key 2 is active"), "{said}");
     assert_eq!(step(&["keys", "retire", "cookie", "--tenant", "pub"])["retired"], 1);
-    assert!(stderr(&place, &["keys", "rotate", "cookie"], 1).contains("--tenant NAME"));
-    assert!(stderr(&place, &["keys", "rotate", "sync", "--tenant", "pub"], 1).contains("leave --tenant out"));
+    assert!(stderr(&place, &["keys", "rotate", "cookie"], 2).contains("--tenant NAME"));
+    assert!(stderr(&place, &["keys", "rotate", "sync", "--tenant", "pub"], 2).contains("leave --tenant out"));
     let list = place.run(&["keys", "list"]);
     let all = String::from_utf8(list.stdout).unwrap() + &place.json(&["keys", "list"]).to_string();
     assert!(all.contains("alternate") && all.contains("dev-1"), "{all}");
@@ -136,7 +136,7 @@ fn inspect_reads_beside_a_running_origin() {
     assert_eq!((person["members"].as_array().unwrap().len(), &person["next"]), (2, &Value::Null));
     let table = place.run(&["inspect", "visitor", &visitor(1).to_string(), "--tenant", "demo"]).stdout;
     assert!(String::from_utf8(table).unwrap().lines().any(|l| l.contains("own.pages") && l.ends_with(" 1")));
-    assert!(stderr(&place, &["inspect", "visitor", "abc", "--tenant", "demo"], 2).contains("wrong length"));
+    assert!(stderr(&place, &["inspect", "visitor", "abc", "--tenant", "demo"], 2).contains("`abc` is no visitor id"));
 }
 
 #[test]
@@ -190,7 +190,7 @@ fn a_decision_is_explained_or_what_was_not_understood_is_said() {
         stderr(&place, &["explain", "--tenant", "pub", "--visitor", visitor, "--placements", placements], code)
     };
     let said = ask("me", "top", 2);
-    assert!(said.contains("the visitor's id has"), "{said}");
+    assert!(said.contains("`me` is no visitor id"), "{said}");
     for placement in ["top:7", "top:7x", "top:1x2:home:more", "top:1x2:home:7:more", "top:1x2/3"] {
         let said = ask(&id, placement, 2);
         assert!(said.contains(&format!("the placement `{placement}` is not understood")), "{said}");
@@ -290,6 +290,32 @@ fn an_argument_that_is_not_understood_is_usage() {
         assert_eq!(place.run(arguments).status.code(), Some(2), "{arguments:?}");
     }
     assert_eq!(place.run(&["inspect", "visitor", "abc", "--tenant", "demo"]).status.code(), Some(2));
+    let long = "x".repeat(200);
+    for arguments in [
+        &["token", "create", "--name", &long][..],
+        &["inspect", "visitor", &of],
+        &["inspect", "lookup", "nobody", "x", "--tenant", "demo"],
+        &["segments", "get", "abc", "--tenant", "demo"],
+        &["segments", "put", &of, r#"{"set":[],"remove":[]}"#, "--tenant", "demo"],
+        &["segments", "extend", &of, "7", "0", "--tenant", "demo"],
+        &["attributes", "put", &of, r#"{"set":{"shoe size":42}}"#, "--tenant", "demo"],
+        &["links", "add", &of, &of, "--weight", "1", "--source", "match", "--tenant", "demo"],
+        &["links", "add", &of, "--weight", "-1", "--source", "match", "--tenant", "demo"],
+        &["links", "remove", &of, &of, "--tenant", "demo"],
+        &["count", r#"{"visitor":"bad"}"#, "--tenant", "demo"],
+        &["audience", "estimate", r#"{"foo":1}"#, "--tenant", "demo"],
+        &["audience", "estimate", "{}", "--precision", "-1", "--tenant", "demo"],
+        &["audience", "export", "{}", "--form", "parquet", "--tenant", "demo"],
+        &["audience", "schedule", "{}", "--from", "nope", "--tenant", "demo"],
+        &["audience", "materialise", "{}", "--segment", "7", "--hours", "0", "--tenant", "demo"],
+        &["experiment", "plan", "--base", "-0.1", "--uplift", "0.1"],
+        &["explain", &of, "--placements", "", "--tenant", "demo"],
+        &["job", "run", "train", "--conversion", "nope", "--tenant", "demo"],
+        &["erase", "--tenant", "demo"],
+    ] {
+        let output = place.run(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
     assert_eq!(segments(&of, r#"{"newest": 1}"#), Some(0));
     assert_eq!(segments(&visitor(9).to_string(), r#"{"newest": 1}"#), Some(1), "what is not there is no usage");
 }
@@ -349,6 +375,37 @@ fn of_keys_made_at_once_none_is_lost() {
     let listed = place.json(&["keys", "list"]);
     let next = listed.as_array().unwrap().iter().filter(|key| key["stage"] == "next").count();
     assert_eq!(next, 4, "{listed}");
+}
+
+#[test]
+fn a_store_of_a_later_release_is_told_as_one() {
+    let place = Place::new();
+    place.token("viewer");
+    let data = place.path().join("data");
+    let conn = rusqlite::Connection::open(data.join("causeway.db")).unwrap();
+    conn.pragma_update(None, "user_version", 999).unwrap();
+    let to = place.path().join("backup");
+    for arguments in
+        [&["serve"][..], &["token", "create"], &["token", "list"], &["backup", "--to", to.to_str().unwrap()]]
+    {
+        let said = stderr(&place, arguments, 1);
+        assert!(said.contains("a later release wrote the store"), "{arguments:?}: {said}");
+    }
+}
+
+#[test]
+fn what_fails_makes_no_store_and_a_name_that_is_not_utf_8_is_taken() {
+    use std::os::unix::ffi::OsStringExt as _;
+    let place = Place::new();
+    for arguments in [&["import", "segments", "nope.csv"][..], &["catalogue", "apply", "nope.toml"]] {
+        stderr(&place, &[arguments, &["--tenant", "demo"]].concat(), 1);
+    }
+    assert!(!place.path().join("data").exists());
+    drop(place.serve());
+    let name = std::ffi::OsString::from_vec(b"people-\xff".to_vec());
+    let to = place.path().join(name);
+    let written = place.command(&["audience", "export", "{}", "--tenant", "demo", "--to"]).arg(&to).output().unwrap();
+    assert!(written.status.success() && to.exists(), "{}", String::from_utf8_lossy(&written.stderr));
 }
 
 #[test]

@@ -90,7 +90,7 @@ fn s4_06_a_plan_says_how_many_people_and_how_long() {
             &["experiment", "plan", "--base", "0.1"][..]
         };
         let uplift = if bad[0] == "--uplift" || bad[0] == "--base" { &[][..] } else { &["--uplift", "1"][..] };
-        assert_eq!(place.run(&[base, uplift, &bad].concat()).status.code(), Some(1), "{bad:?}");
+        assert_eq!(place.run(&[base, uplift, &bad].concat()).status.code(), Some(2), "{bad:?}");
     }
 }
 

@@ -81,8 +81,8 @@ fn s2_07_broken_lines_are_named_by_their_number_and_the_rest_goes_in() {
     let output = place.run(&["import", "segments", &file, "--tenant", "demo", "--output", "json"]);
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
-    let told: Vec<(&str, &str)> = said.lines().filter_map(|l| l.strip_prefix("line ")?.split_once(": ")).collect();
-    let codes: Vec<String> = told.iter().map(|(n, why)| format!("{n} {}", why.split(':').next().unwrap())).collect();
+    let told = said.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let codes: Vec<String> = told.map(|bad| format!("{} {}", bad["line"], bad["code"].as_str().unwrap())).collect();
     let expected = [
         "3 bad_id",
         "4 malformed",
@@ -134,9 +134,10 @@ fn s2_07_all_forms_say_the_same_and_a_second_run_changes_nothing() {
     for n in 1..=4 {
         assert_eq!(count(&place, v(n)), 2, "{n}");
     }
-    for (name, why) in [("x.txt", "must end in"), ("none.csv", "cannot read")] {
+    write(&place, "x.txt", b"");
+    for (name, why, code) in [("x.txt", "must end in", 2), ("none.csv", "cannot read", 1)] {
         let output = place.run(&["import", "segments", place.path().join(name).to_str().unwrap(), "--tenant", "demo"]);
-        assert_eq!(output.status.code(), Some(1));
+        assert_eq!(output.status.code(), Some(code));
         assert!(String::from_utf8_lossy(&output.stderr).contains(why), "{output:?}");
     }
     let bad = write(&place, "bad.csv", b"visitor,shoe\n");
