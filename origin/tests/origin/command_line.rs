@@ -394,6 +394,23 @@ fn a_store_of_a_later_release_is_told_as_one() {
 }
 
 #[test]
+fn no_command_of_a_later_release_changes_the_schema_of_who_serves() {
+    let place = Place::new();
+    let _origin = place.serve();
+    let conn = rusqlite::Connection::open(place.path().join("data/causeway.db")).unwrap();
+    let version = || conn.pragma_query_value(None, "user_version", |row| row.get::<_, u32>(0)).unwrap();
+    let latest = version();
+    conn.pragma_update(None, "user_version", latest - 1).unwrap();
+    let id = visitor(1).to_string();
+    for arguments in [&["token", "create"][..], &["erase", "--visitor", &id, "--tenant", "demo"]] {
+        let said = stderr(&place, arguments, 1);
+        assert!(said.contains("of an earlier release: restart it"), "{arguments:?}: {said}");
+    }
+    assert_eq!(version(), latest - 1);
+    conn.pragma_update(None, "user_version", latest).unwrap();
+}
+
+#[test]
 fn what_fails_makes_no_store_and_a_name_that_is_not_utf_8_is_taken() {
     use std::os::unix::ffi::OsStringExt as _;
     let place = Place::new();
