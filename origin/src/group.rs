@@ -9,7 +9,7 @@ use crate::catalogue::{Budgets, Counted, Experiments};
 use crate::config::Config;
 use crate::erase::journal::Journal;
 use crate::intake::{Outbox, Record};
-use crate::metrics::Metrics;
+use crate::metrics::{Counter, Metrics};
 use crate::names::Names;
 use crate::store::{Counters, StoreError};
 use crate::tenants::Tenants;
@@ -69,6 +69,10 @@ pub struct Group<'a> {
     pub budgets: Budgets,
     /// Whether the keys that it puts in the outbox wait behind news.
     pub bulk: bool,
+    /// Ids that were one too many for their visitor; as below for the metrics, once the transaction is durable.
+    pub ids_over: Counter,
+    /// People that are too large to be linked at once.
+    pub people_too_large: Counter,
     counters: Counters,
 }
 
@@ -78,7 +82,22 @@ impl<'a> Group<'a> {
         let (experiments, budgets) = (catalogue::experiments(tx)?, catalogue::budgets(tx)?);
         let counted = catalogue::counted(tx, &experiments, now)?;
         let (random, names, counters) = (Random::new(random), Names::default(), Counters::load(tx)?);
-        Ok(Self { tx, rules, metrics, now, random, names, experiments, counted, budgets, bulk: false, counters })
+        let (ids_over, people_too_large, bulk) = Default::default();
+        Ok(Self {
+            tx,
+            rules,
+            metrics,
+            now,
+            random,
+            names,
+            experiments,
+            counted,
+            budgets,
+            bulk,
+            ids_over,
+            people_too_large,
+            counters,
+        })
     }
 
     /// A version that was never issued.
@@ -181,6 +200,7 @@ pub fn commit_with<T: AsRef<[R]>, R: AsRef<Record>>(
     group.counters.fold_to(records.iter().map(|record| record.as_ref().seq).max().unwrap_or(0));
     group.counters.save(&tx)?;
     more(&tx)?;
+    let (over, large) = (group.ids_over.get(), group.people_too_large.get());
     let keep = || rules.journal.keep(&linked.erased, &asked);
     if !records.is_empty() && records.iter().all(|record| retention::is_by_it(record.as_ref())) {
         // Nobody asked for it: of who was not forgotten after all the journal says nothing. What it lacks the next start adds.
@@ -194,6 +214,8 @@ pub fn commit_with<T: AsRef<[R]>, R: AsRef<Record>>(
         tx.commit()?;
     }
     metrics.applied.add(applied);
+    metrics.ids_over.add(over);
+    metrics.people_too_large.add(large);
     Ok(done)
 }
 
@@ -225,6 +247,27 @@ mod tests {
     use crate::intake;
     use crate::testing::{NOW, Origin, page, visitor};
     use causeway_shared::wire::sync::SyncRequest;
+
+    #[test]
+    fn what_a_transaction_refused_is_counted_once_it_is_durable() {
+        let mut origin = Origin::new();
+        let most = u32::try_from(causeway_shared::limits::VISITOR_IDS).unwrap();
+        let seen = |n: u32| {
+            let id = origin.id("demo", causeway_shared::ids::KindCode(2), &format!("p{n}"));
+            crate::testing::alias(visitor(1), n, NOW, id)
+        };
+        let facts: Vec<_> = (0..=most).map(seen).collect();
+        let request = SyncRequest { facts: vec![origin.batch("demo", &facts)], ..SyncRequest::default() };
+        let records =
+            [Arc::new(Record { seq: 7, ..Record::of(intake::read(request, &origin.rules.tenants, NOW).facts) })];
+        for (fails, counted) in [(true, 0), (true, 0), (false, 1)] {
+            let given = origin.given();
+            let more = |_: &Connection| if fails { Err(StoreError::Stopped) } else { Ok(()) };
+            let Origin { conn, rules, metrics, .. } = &mut origin;
+            let done = commit_with(conn, rules, metrics, given, |_| Ok(&records), &[], more);
+            assert_eq!((done.is_err(), metrics.ids_over.get()), (fails, counted));
+        }
+    }
 
     #[test]
     fn a_full_disk_keeps_nothing_of_the_group_and_takes_all_of_it_later() {

@@ -98,7 +98,7 @@ pub fn link(group: &mut Group<'_>, fresh: &[Linking<'_>], erasing: &[Erasing<'_>
                 if evidence::is_over(group, *tenant, *visitor, id.kind, by)?
                     && canonical_of(group.tx, *tenant, id.kind, also.iter().copied().chain([*said]))?.is_none()
                 {
-                    group.metrics.ids_over.add(1);
+                    group.ids_over.add(1);
                     continue;
                 }
                 let id = alternates::resolve(group, *tenant, *id, also, &mut touched)?;

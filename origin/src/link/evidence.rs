@@ -139,7 +139,7 @@ pub(super) fn note(group: &Group<'_>, seen: Seen, received: Millis, touched: &mu
     let after = match before {
         Some(e) => evidence(e.first.min(received), e.last.max(received), e.cancelled.max(ended)),
         None if is_over(group, seen.tenant, seen.visitor, seen.id.kind, seen.by)? => {
-            group.metrics.ids_over.add(1);
+            group.ids_over.add(1);
             return Ok(());
         }
         None => {

@@ -51,7 +51,7 @@ pub(super) fn recompute(group: &mut Group<'_>, touched: &mut Touched, linked: &m
         let around = gather(group, tenant, visitor, touched, &mut course)?;
         if around.is_too_large {
             // It stays as it is, and `reconcile` tells of it; what withdrew must go now, also where it is first found here.
-            group.metrics.people_too_large.add(1);
+            group.people_too_large.add(1);
             tracing::warn!(limit = limits::AROUND_VISITORS, "a person is too large to be linked at once");
             large_rows.extend(around.stored.values().map(|stored| stored.person));
             for visitor in around.stored.keys() {
