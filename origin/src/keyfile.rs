@@ -221,10 +221,7 @@ fn write_private(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
         .open(&beside)
         .and_then(|mut file| {
             if let Ok(before) = std::fs::metadata(path) {
-                let now = file.metadata()?;
-                if (before.uid(), before.gid()) != (now.uid(), now.gid()) {
-                    fchown(&file, Some(before.uid()), Some(before.gid()))?;
-                }
+                fchown(&file, Some(before.uid()), Some(before.gid()))?;
             }
             file.write_all(bytes)?;
             file.write_all(b"\n")?;

@@ -115,8 +115,7 @@ pub fn link(group: &mut Group<'_>, fresh: &[Linking<'_>], erasing: &[Erasing<'_>
     for (seen, hashes, received) in seen_now {
         erased_before(group, seen, &hashes, received, &mut going, &mut linked)?;
     }
-    let erases = !erasing.is_empty() || !going.is_empty() || !linked.ended.is_empty();
-    if erases {
+    if !erasing.is_empty() || !going.is_empty() || !linked.ended.is_empty() {
         let erased = erasure::apply(group, erasing, going, &mut linked)?;
         touched.ids.extend(erased.ids);
         touched.renamed.extend(erased.renamed);

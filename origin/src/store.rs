@@ -212,11 +212,10 @@ pub fn open(data: &Path) -> Result<Connection, StoreError> {
     let opened = || {
         let mut conn = Connection::open(&path)?;
         conn.busy_timeout(LOCKED)?;
-        let missing = MIGRATIONS.pending_migrations(&conn)?;
-        if missing < 0 {
+        if is_later(&conn)? {
             return Err(StoreError::Later(path.clone()));
         }
-        if missing > 0 && is_ready(data) {
+        if MIGRATIONS.pending_migrations(&conn)? > 0 && is_ready(data) {
             return Err(StoreError::Earlier(data.to_owned()));
         }
         prepare(&mut conn)?;
@@ -464,101 +463,4 @@ pub fn hash_at(row: &Row<'_>, column: usize) -> rusqlite::Result<AltHash> {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "tests")]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_schema_is_sound_and_the_commit_is_durable() {
-        MIGRATIONS.validate().unwrap();
-        let folder = tempfile::tempdir().unwrap();
-        let conn = open(folder.path()).unwrap();
-        let pragma = |name: &str| -> String {
-            conn.pragma_query_value(None, name, |row| {
-                let value: rusqlite::types::Value = row.get(0)?;
-                Ok(format!("{value:?}"))
-            })
-            .unwrap()
-        };
-        assert_eq!(pragma("synchronous"), "Integer(2)");
-        assert_eq!(pragma("journal_mode"), "Text(\"wal\")");
-    }
-
-    #[test]
-    fn a_store_of_the_first_form_is_brought_up_to_date_and_loses_nothing() {
-        let folder = tempfile::tempdir().unwrap();
-        {
-            let mut conn = Connection::open(file(folder.path())).unwrap();
-            MIGRATIONS.to_version(&mut conn, 1).unwrap();
-            let person = "INSERT INTO people (tenant, master, devices, epoch, changed) VALUES (1, x'00', 1, 7, 7)";
-            assert_eq!((0..3).map(|_| conn.execute(person, []).unwrap()).sum::<usize>(), 3);
-        }
-        let conn = open(folder.path()).unwrap();
-        let drawn = "SELECT count(DISTINCT random), min(length(random)), sum(epoch) FROM people";
-        let row = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
-        assert_eq!(conn.query_row(drawn, [], row).unwrap(), (3, 16, 21));
-    }
-
-    #[test]
-    fn a_store_of_the_second_form_keeps_its_profiles_and_knows_its_facts() {
-        use crate::testing::{NOW, Origin, impression, page, purchase, visitor};
-        use causeway_shared::profile::Profile;
-        use causeway_shared::wire::{facts, profile};
-
-        let facts =
-            [page(visitor(1), 1, NOW), impression(visitor(1), 2, NOW), purchase(visitor(1), 3, NOW - 90_000_000, 5)];
-        let mut whole = Profile::of(&facts);
-        let folder = tempfile::tempdir().unwrap();
-        {
-            let mut conn = Connection::open(file(folder.path())).unwrap();
-            MIGRATIONS.to_version(&mut conn, 2).unwrap();
-            let tenant = tenant_no(&conn, "demo").unwrap();
-            for fact in &facts {
-                let values = (tenant.0, fact.id.as_bytes(), signed(fact.received), facts::encode_one(fact));
-                conn.execute("INSERT INTO facts VALUES (?1, ?2, ?3, ?4)", values).unwrap();
-            }
-            let person = "INSERT INTO people VALUES (1, ?1, ?2, 1, 1, 1, NULL, randomblob(16))";
-            conn.execute(person, (tenant.0, visitor(1).as_bytes())).unwrap();
-            let row = "INSERT INTO visitors VALUES (1, ?1, ?2, ?4, 1, 0, 0, NULL, 1, ?3)";
-            conn.execute(row, (tenant.0, visitor(1).as_bytes(), profile::encode(&whole), signed(NOW))).unwrap();
-        }
-        let mut origin = Origin::within(folder);
-        let mut stored = origin.profile("demo", visitor(1));
-        let gone = [&mut stored, &mut whole].map(|profile| profile.take_parts().events.total("page").exact());
-        assert_eq!((stored, gone), (whole, [None, Some(1)]), "all but events, which cannot be said");
-        let again = origin.send("demo", &facts);
-        assert_eq!((again.accepted, again.duplicate), (0, 3));
-        assert_eq!(origin.send("demo", &[page(visitor(1), 4, NOW)]).accepted, 1);
-    }
-
-    #[test]
-    fn a_tenant_keeps_its_number() {
-        let folder = tempfile::tempdir().unwrap();
-        let conn = open(folder.path()).unwrap();
-        let a = tenant_no(&conn, "a").unwrap();
-        let b = tenant_no(&conn, "b").unwrap();
-        assert_ne!(a, b);
-        assert_eq!(tenant_no(&conn, "a").unwrap(), a);
-        assert_eq!(find_tenant(&conn, "c").unwrap(), None);
-    }
-
-    #[test]
-    fn counters_survive_and_only_grow() {
-        let folder = tempfile::tempdir().unwrap();
-        let conn = open(folder.path()).unwrap();
-        let mut counters = Counters::load(&conn).unwrap();
-        assert_eq!(counters.next_version(), Version { restore: 0, counter: 1 });
-        assert_eq!(counters.next_epoch(), Epoch(1));
-        counters.save(&conn).unwrap();
-        assert_eq!(Counters::load(&conn).unwrap(), counters);
-    }
-
-    #[test]
-    fn one_process_serves_a_directory() {
-        let folder = tempfile::tempdir().unwrap();
-        let held = lock(folder.path()).unwrap();
-        assert!(matches!(lock(folder.path()), Err(StoreError::InUse(_))));
-        drop(held);
-        lock(folder.path()).unwrap();
-    }
-}
+mod tests;

@@ -83,9 +83,11 @@ pub(crate) fn run(project: &Project, name: &str, json: bool, rocksdb: bool, stop
     }
     steps::run("building the bench", &mut build, stop)?;
     // What the edge costs is told with how many facts go through it.
-    [Some(name), (name == EDGE).then_some(FACTS)].into_iter().flatten().try_for_each(|name| {
+    let all = if name == EDGE { &[EDGE, FACTS][..] } else { &[name] };
+    for name in all {
         let mut bench = project.command(project.target.join("release/causeway-bench"));
         bench.envs(env.iter().cloned()).arg(name).args(json.then_some("--json"));
-        test::shown(&mut bench, stop)
-    })
+        test::shown(&mut bench, stop)?;
+    }
+    Ok(())
 }

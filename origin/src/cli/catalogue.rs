@@ -131,14 +131,14 @@ pub(super) fn run(command: &Catalogue, common: &Common) -> anyhow::Result<()> {
 
 /// Checks a catalogue against the store; where that does not know the tenant, or is not there, against one that knows nothing.
 fn check(file: &Path, tenant: Option<&str>, common: &Common) -> anyhow::Result<()> {
-    let config = common.load()?;
-    let there = match store::existing(&config.data) {
-        Err(StoreError::Missing(_)) => None,
-        there => Some(there.map_err(Into::into).and_then(|_| Reading::new(common))?),
+    let there = match Reading::new(common) {
+        Err(e) if matches!(e.downcast_ref(), Some(StoreError::Missing(_))) => None,
+        there => Some(there?),
     };
     let (conn, tenants) = match there.filter(|there| there.tenants.named(tenant).is_some()) {
         Some(Reading { conn, tenants, .. }) => (conn, tenants),
         None => {
+            let config = common.load()?;
             let keys = keyfile::load_checked(&config.keys, &config.edge)?;
             let mut conn = rusqlite::Connection::open_in_memory()?;
             store::prepare(&mut conn)?;

@@ -501,6 +501,13 @@ fn field_20_what_a_pair_is_called_goes_with_either_of_the_two() {
     }
 }
 
+/// Whether the store's file has these bytes anywhere.
+fn holds(origin: &Origin, said: &[u8]) -> bool {
+    origin.conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).unwrap();
+    let file = std::fs::read(crate::store::file(origin.data())).unwrap();
+    file.windows(said.len()).any(|bytes| bytes == said)
+}
+
 #[test]
 fn what_a_lookup_said_is_overwritten_in_the_file() {
     let mut origin = Origin::new();
@@ -508,15 +515,10 @@ fn what_a_lookup_said_is_overwritten_in_the_file() {
     origin.send("demo", &logins);
     let first = *origin.lookup("demo", "ann")[0].as_bytes();
     let said = [origin.member("demo", "ann").hash.0.as_slice(), &first].concat();
-    let holds = |origin: &Origin| {
-        origin.conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).unwrap();
-        let file = std::fs::read(crate::store::file(origin.data())).unwrap();
-        file.windows(said.len()).any(|bytes| bytes == said)
-    };
-    assert!(holds(&origin));
+    assert!(holds(&origin, &said));
     origin.send("demo", &[of_visitor(1, Scope::Person, NOW)]);
     origin.settle(&mut Kv::new());
-    assert!(!holds(&origin));
+    assert!(!holds(&origin, &said));
 }
 
 #[test]
@@ -530,16 +532,11 @@ fn what_a_visitor_once_said_is_overwritten_in_the_file_too() {
     // Over a page together, and then less: what is let go is not only what an erasure takes.
     let earlier = "earlier-words-".repeat(16);
     origin.send("demo", &[said(1, NOW, &earlier), page(visitor(2), 1, NOW)]);
-    let holds = |origin: &Origin, text: &str| {
-        origin.conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).unwrap();
-        let file = std::fs::read(crate::store::file(origin.data())).unwrap();
-        file.windows(text.len()).any(|bytes| bytes == text.as_bytes())
-    };
-    assert!(holds(&origin, &earlier));
+    assert!(holds(&origin, earlier.as_bytes()));
     origin.send("demo", &[said(2, NOW + 1, "short")]);
     origin.send("demo", &[of_visitor(1, Scope::Visitor, NOW + 2)]);
     origin.settle(&mut Kv::new());
-    assert!(!holds(&origin, "earlier-words-"));
+    assert!(!holds(&origin, b"earlier-words-"));
 }
 
 #[test]

@@ -1,0 +1,292 @@
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use causeway_shared::actions::ViewType;
+use causeway_shared::ids::{FactId, InsertionId};
+use causeway_shared::time::DAY_MS;
+use causeway_shared::wire::catalogue::decode_steering;
+use causeway_shared::{kv, limits};
+use serde_json::{Value, json};
+
+use super::*;
+use crate::testing::{NOW, Origin, purchase, visitor};
+use crate::{catalogue, steering};
+
+/// A campaign for each bid, with its code, and one without a budget.
+fn origin(change: impl FnOnce(&mut Value)) -> Origin {
+    let mut origin = Origin::new();
+    let campaign = |code: u32, bid: Value| json!({ "id": format!("c{code}"), "code": code, "advertiser": "v", "bid": bid, "daily_budget_micros": 1_000_000, "time_zone": "Europe/Berlin" });
+    let mut document = json!({
+        "advertiser": [{ "id": "v" }],
+        "campaign": [
+            campaign(1, json!({ "cpm_micros": 2_000_000 })), campaign(2, json!({ "cpc_micros": 300_000 })),
+            campaign(3, json!({ "cpa_micros": 5_000_000 })), campaign(4, json!({ "share_ppm": 100_000 })),
+            { "id": "c5", "code": 5, "advertiser": "v", "bid": { "cpm_micros": 1 } },
+        ],
+    });
+    change(&mut document);
+    let (tenant, given) = (origin.tenant("demo").clone(), origin.given());
+    catalogue::apply(&mut origin.conn, &origin.rules, given, &tenant, document, "tests").unwrap();
+    origin
+}
+
+fn action(visitor: VisitorId, n: u32, received: Millis, verb: Verb, campaign: u32) -> Fact {
+    let insertion = InsertionId(u128::from(n).to_be_bytes());
+    let entity = Entity { ad: 1, ad_group: 1, campaign, advertiser: 1 };
+    let id = FactId::of_action(visitor, insertion, verb.0, 0, received);
+    let what = What::Action { insertion, verb, view_type: ViewType(0), entity };
+    Fact { id, visitor, received, at: received, what }
+}
+
+fn of(origin: &Origin, campaign: u32, now: Millis) -> (Nanos, Nanos) {
+    let (day, _) = day("Europe/Berlin", now);
+    let Spent { today, ever } = spent(&origin.conn, origin.tenant("demo").no, campaign, day).unwrap();
+    (today, ever)
+}
+
+#[test]
+fn what_is_counted_once_is_paid_for_once_on_the_day_of_the_campaigns_zone() {
+    let mut origin = origin(|_| {});
+    // 2027-01-15 08:00 UTC; Berlin's day began at 23:00 UTC of the day before.
+    let midnight = NOW - 9 * 3_600_000;
+    assert_eq!(day("Europe/Berlin", midnight - 1).1, midnight);
+    let (a, b) = (visitor(1), visitor(2));
+    let facts = [
+        action(a, 1, midnight - 1, Verb::IMPRESSION, 1),
+        action(a, 2, midnight, Verb::IMPRESSION, 1),
+        action(b, 3, NOW, Verb::IMPRESSION, 1),
+        action(b, 3, NOW, Verb::CLICK, 1),
+        action(b, 4, NOW, Verb::IMPRESSION, 2),
+        action(b, 4, NOW, Verb::CLICK, 2),
+        action(b, 5, NOW, Verb::IMPRESSION, 5),
+    ];
+    for part in [&facts[..3], &facts, &facts] {
+        origin.send("demo", part);
+    }
+    assert_eq!(of(&origin, 1, NOW), (4_000_000, 6_000_000));
+    assert_eq!(of(&origin, 1, midnight - 1), (2_000_000, 6_000_000));
+    assert_eq!(of(&origin, 2, NOW), (300_000_000, 300_000_000));
+    assert_eq!(of(&origin, 5, NOW), (0, 0), "it has no budget");
+}
+
+#[test]
+fn a_purchase_is_paid_for_by_the_last_click_of_the_whole_person_within_a_day() {
+    let mut origin = origin(|_| {});
+    let (phone, laptop, other) = (visitor(1), visitor(2), visitor(3));
+    let logins = [origin.login(phone, 1, NOW - DAY_MS, "ann"), origin.login(laptop, 2, NOW - DAY_MS, "ann")];
+    origin.send("demo", &logins);
+    origin.send(
+        "demo",
+        &[
+            action(phone, 10, NOW - 120_000, Verb::CLICK, 4),
+            action(laptop, 11, NOW - 60_000, Verb::CLICK, 3),
+            purchase(phone, 12, NOW, 20_000_000),
+            purchase(other, 13, NOW, 20_000_000),
+        ],
+    );
+    assert_eq!((of(&origin, 3, NOW), of(&origin, 4, NOW)), ((5_000_000_000, 5_000_000_000), (0, 0)));
+    // A tenth of the value; a click that came after the purchase is none before it.
+    origin.now += 120_000;
+    origin.send(
+        "demo",
+        &[
+            action(phone, 14, NOW + 60_000, Verb::CLICK, 4),
+            purchase(laptop, 15, NOW + 60_000, 20_000_000),
+            action(phone, 16, NOW + 120_000, Verb::CLICK, 3),
+        ],
+    );
+    assert_eq!(of(&origin, 4, NOW).1, 2_000_000_000);
+    origin.now = NOW + 2 * DAY_MS;
+    origin.send("demo", &[purchase(phone, 17, origin.now, 20_000_000)]);
+    assert_eq!((of(&origin, 3, NOW).1, of(&origin, 4, NOW).1), (5_000_000_000, 2_000_000_000), "too late");
+}
+
+fn unpaid(origin: &Origin) -> i64 {
+    origin.conn.query_row("SELECT count(*) FROM purchases_unpaid", [], |row| row.get(0)).unwrap()
+}
+
+#[test]
+fn a_purchase_that_comes_before_its_click_is_paid_for_once_by_it() {
+    let mut origin = origin(|_| {});
+    let (phone, laptop) = (visitor(1), visitor(2));
+    let bought = purchase(laptop, 1, NOW, 20_000_000);
+    // One that is paid by the click pays for no purchase.
+    origin.send("demo", &[action(laptop, 2, NOW - 600_000, Verb::CLICK, 2), bought.clone()]);
+    let logins = [origin.login(phone, 3, NOW, "ann"), origin.login(laptop, 4, NOW, "ann")];
+    origin.send("demo", &logins);
+    let late = |n, ago, campaign| action(phone, n, NOW - ago, Verb::CLICK, campaign);
+    for (click, why) in [
+        (action(phone, 5, NOW + 60_000, Verb::CLICK, 4), "it came after the purchase"),
+        (late(6, DAY_MS + 60_000, 4), "more than a day before"),
+        (late(7, 900_000, 4), "another click came after it"),
+    ] {
+        origin.now = NOW + 60_000;
+        origin.send("demo", &[click]);
+        assert_eq!((of(&origin, 3, NOW).1, of(&origin, 4, NOW).1, unpaid(&origin)), (0, 0, 1), "{why}");
+    }
+    let clicks = [late(8, 120_000, 4), late(9, 30_000, 3)];
+    for facts in [&clicks[1..], &clicks, &[bought], &[late(10, 0, 4)]] {
+        origin.send("demo", facts);
+        assert_eq!((of(&origin, 3, NOW), of(&origin, 4, NOW).1), ((5_000_000_000, 5_000_000_000), 0));
+    }
+    assert_eq!(unpaid(&origin), 0);
+}
+
+#[test]
+fn of_a_visitors_purchases_few_wait_and_those_that_nobody_pays_for_do_not() {
+    let mut origin = origin(|document| {
+        let campaigns = document["campaign"].as_array_mut().unwrap();
+        campaigns.retain(|campaign| campaign["code"] == 4);
+    });
+    let bought = |v: u32, value| (1..=120).map(move |n| purchase(visitor(v), n, NOW, value)).collect::<Vec<_>>();
+    origin.send("demo", &bought(1, 0));
+    assert_eq!(unpaid(&origin), 0, "a share of nothing");
+    origin.send("demo", &bought(2, 10_000_000));
+    assert_eq!(unpaid(&origin), 100);
+    origin.send("demo", &[action(visitor(2), 200, NOW, Verb::CLICK, 4)]);
+    assert_eq!((unpaid(&origin), of(&origin, 4, NOW).1), (0, 100 * 1_000_000_000));
+    origin.send("demo", &[purchase(visitor(2), 201, NOW, 10_000_000)]);
+    assert_eq!((unpaid(&origin), of(&origin, 4, NOW).1), (0, 101 * 1_000_000_000), "its click is there");
+}
+
+#[test]
+fn a_purchase_waits_a_day_for_its_click_and_not_beyond_its_visitor() {
+    let mut origin = origin(|_| {});
+    for (v, later, paid) in [(1, DAY_MS - 1, 1), (2, DAY_MS, 1)] {
+        origin.now = NOW;
+        origin.send("demo", &[purchase(visitor(v), 1, NOW, 20_000_000)]);
+        origin.now = NOW + later;
+        origin.send("demo", &[action(visitor(v), v, NOW - 30_000, Verb::CLICK, 3)]);
+        assert_eq!(of(&origin, 3, NOW).1, paid * 5_000_000_000, "{later}");
+    }
+    assert_eq!(unpaid(&origin), 1);
+    let row = origin.row("demo", visitor(2)).row.unwrap();
+    crate::trim::one(&mut origin.conn, row, NOW + DAY_MS).unwrap();
+    assert_eq!(unpaid(&origin), 0);
+    let erasure = |v| {
+        let scope = causeway_shared::fact::Scope::Visitor;
+        let what = What::Erasure { scope, id: None, also: Vec::new() };
+        Fact { id: FactId::of_erasure(v), visitor: v, received: NOW, at: NOW, what }
+    };
+    let bought = |v| purchase(visitor(v), 1, NOW, 20_000_000);
+    origin.send("demo", &[bought(3), erasure(visitor(3))]);
+    assert_eq!(unpaid(&origin), 0, "of somebody who is erased nothing is kept");
+    origin.send("demo", &[bought(4)]);
+    assert_eq!(unpaid(&origin), 1);
+    origin.send("demo", &[erasure(visitor(4))]);
+    assert_eq!(unpaid(&origin), 0);
+}
+
+#[test]
+fn a_purchase_is_paid_for_by_when_it_was_received_whatever_the_browsers_clock_says() {
+    let mut origin = origin(|_| {});
+    let slow = Fact { at: NOW - 120_000, ..purchase(visitor(1), 1, NOW, 20_000_000) };
+    origin.send("demo", &[action(visitor(1), 2, NOW - 60_000, Verb::CLICK, 3), slow.clone()]);
+    assert_eq!(of(&origin, 3, NOW).1, 5_000_000_000);
+    // The admin side tells of it later, by its own word.
+    origin.send("demo", &[action(visitor(2), 3, NOW - 60_000, Verb::CLICK, 3)]);
+    origin.admin("demo", &[Fact { visitor: visitor(2), ..slow }]);
+    assert_eq!(of(&origin, 3, NOW).1, 5_000_000_000);
+}
+
+#[test]
+fn what_nobody_saw_is_paid_for_once_and_is_nobodys_history() {
+    let mut origin = origin(|_| {});
+    let seen = |n, campaign| action(VisitorId::NOBODY, n, NOW, Verb::IMPRESSION, campaign);
+    for (facts, new) in [(vec![seen(1, 1), seen(2, 1), seen(1, 1)], 2), (vec![seen(2, 1), seen(3, 5)], 1)] {
+        assert_eq!(origin.send("demo", &facts).accepted, new);
+    }
+    assert_eq!(of(&origin, 1, NOW), (4_000_000, 4_000_000));
+    let count = |origin: &Origin, table: &str| {
+        origin.conn.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get::<_, i64>(0)).unwrap()
+    };
+    assert_eq!((count(&origin, "visitors"), count(&origin, "nobodys_facts")), (0, 2));
+    // Kept for as long as the fact could come again, and then not.
+    for (later, kept) in [(limits::FACT_ID_KEEP_MS, 2), (limits::FACT_ID_KEEP_MS + DAY_MS, 0)] {
+        origin.now = NOW + later;
+        origin.drain(10);
+        assert_eq!(count(&origin, "nobodys_facts"), kept, "{later}");
+    }
+}
+
+#[test]
+fn what_is_imported_was_paid_for_where_it_was_placed() {
+    let mut origin = origin(|_| {});
+    let seen = |v, verb| action(visitor(v), v, NOW, verb, 1);
+    origin.admin("demo", &[seen(1, Verb::IMPRESSION), seen(2, Verb::IMPRESSION), seen(3, Verb::CLICK)]);
+    assert_eq!(of(&origin, 1, NOW), (0, 0));
+    origin.send("demo", &[seen(4, Verb::IMPRESSION)]);
+    assert_eq!(of(&origin, 1, NOW), (2_000_000, 2_000_000));
+}
+
+#[test]
+fn a_purchase_that_is_imported_more_than_a_day_later_is_nobodys_to_pay() {
+    let mut origin = origin(|_| {});
+    for (v, ago, paid) in [(1, DAY_MS + 1, 0), (2, DAY_MS, 1)] {
+        let at = NOW - ago;
+        origin.now = at;
+        origin.send("demo", &[action(visitor(v), v, at - 60_000, Verb::CLICK, 3)]);
+        origin.now = NOW;
+        origin.admin("demo", &[Fact { at, ..purchase(visitor(v), 10, NOW, 20_000_000) }]);
+        assert_eq!(of(&origin, 3, NOW).1, paid * 5_000_000_000, "{ago}");
+    }
+}
+
+#[test]
+fn each_minute_the_paces_are_published_and_follow_what_was_spent() {
+    let mut origin = origin(|_| {});
+    let mut kv = std::collections::BTreeMap::new();
+    let mut minute = |origin: &mut Origin| {
+        let writes = origin.drain(100);
+        kv.extend(writes.iter().filter_map(|write| Some((write.key.clone(), write.value.clone()?))));
+        origin.acknowledge(&writes);
+        let key = kv::steering_key(&origin.tenant("demo").id);
+        let (_, steering) = decode_steering(&key, kv.get(&key)?.as_bytes()).unwrap();
+        origin.now += limits::STEERING_MS;
+        Some((steering.at, steering.paces.get(&1).copied()?, steering.paces.contains_key(&5)))
+    };
+    let first = minute(&mut origin).unwrap();
+    assert_eq!((first.0, first.1.from, first.2), (NOW, 0, false), "one without a budget has no pace");
+    let second = minute(&mut origin).unwrap();
+    assert!(second.0 == NOW + limits::STEERING_MS && second.1.to > first.1.to, "{second:?}");
+    // 500 impressions are paid for on a day, and they came at once.
+    let facts: Vec<Fact> = (0..500).map(|n| action(visitor(n), n, origin.now, Verb::IMPRESSION, 1)).collect();
+    origin.send("demo", &facts);
+    assert_eq!(minute(&mut origin).unwrap().1.to, 0, "it is spent");
+    let report = steering::report(&origin.conn, origin.tenant("demo").no, origin.now).unwrap();
+    let day_ends = day("Europe/Berlin", NOW).1;
+    assert_eq!(
+        report.first(),
+        Some(&json!({
+            "campaign": "c1", "budget_micros": null, "daily_budget_micros": 1_000_000, "spent_micros": 1_000_000,
+            "spent_today_micros": 1_000_000, "left_micros": 0, "day_ends_ms": day_ends, "pace_ppm": 0,
+        }))
+    );
+    origin.now = day_ends;
+    assert!(minute(&mut origin).unwrap().1.to > 0, "a new day");
+}
+
+#[test]
+fn what_was_spent_since_a_backup_stays_spent() {
+    let mut origin = origin(|_| {});
+    let facts: Vec<Fact> = (0..4).map(|n| action(visitor(n), n, NOW, Verb::IMPRESSION, 1)).collect();
+    origin.send("demo", &facts);
+    let before = catalogue::Before::of(&origin.conn, &mut crate::backup::Unread::default());
+    for (change, after) in [("nanos = 1", 8_000_000), ("nanos = 9000000", 9_000_000)] {
+        origin.conn.execute(&format!("UPDATE spend SET {change}"), []).unwrap();
+        before.bring(&origin.conn, &catalogue::Numbers::default()).unwrap();
+        assert_eq!(of(&origin, 1, NOW), (after, after), "{change}");
+    }
+    origin.conn.execute("DELETE FROM spend WHERE day = -1", []).unwrap();
+    before.bring(&origin.conn, &catalogue::Numbers::default()).unwrap();
+    assert_eq!(of(&origin, 1, NOW), (9_000_000, 8_000_000));
+}
+
+#[test]
+fn a_days_end_is_where_the_clocks_are() {
+    // The clocks of Berlin went back on 2026-10-25: that day had 25 hours. Lord Howe goes by half an hour.
+    let noon = 1_792_929_600_000;
+    assert_eq!(day("Europe/Berlin", noon), (20_751, noon + 11 * 3_600_000));
+    assert_eq!(day("Europe/Berlin", noon - DAY_MS), (20_750, noon - DAY_MS + 10 * 3_600_000));
+    assert_eq!(day("Australia/Lord_Howe", 0).0, 0);
+    assert_eq!(day("UTC", u64::MAX).0, 2_932_895);
+}
