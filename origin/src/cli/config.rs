@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use causeway_origin::config::ConfigError;
 use causeway_origin::keyfile::{self, KeyError};
 use causeway_origin::reference;
+use causeway_shared::config::{EdgeConfig, Tenant};
 use causeway_shared::keys::KeyRing;
 use clap::Subcommand;
 use serde_json::{Value, json};
@@ -75,8 +76,7 @@ fn edge(common: &Common) -> anyhow::Result<()> {
     let config = common.load()?;
     let mut keys = keyfile::load_checked(&config.keys, &config.edge)?;
     keys.tenants.values_mut().for_each(|own| own.webhook = KeyRing::default());
-    let values =
-        [("CAUSEWAY_CONFIG", serde_json::to_string(&config.edge)?), ("CAUSEWAY_KEYS", serde_json::to_string(&keys)?)];
+    let values = [("CAUSEWAY_CONFIG", compact(&config.edge)?), ("CAUSEWAY_KEYS", serde_json::to_string(&keys)?)];
     for (name, value) in values.iter().filter(|(_, value)| value.len() > VARIABLE_BYTES) {
         let length = value.len();
         say(&format!(
@@ -85,4 +85,14 @@ fn edge(common: &Common) -> anyhow::Result<()> {
     }
     let object = json!(BTreeMap::from(values));
     common.output.text(&object.to_string(), &object)
+}
+
+/// Without what is the default anyway: a variable has little room, and tenants share it.
+fn compact(edge: &EdgeConfig) -> anyhow::Result<String> {
+    let plain: Tenant = serde_json::from_value(json!({ "name": "", "hosts": [] }))?;
+    let (plain, mut all) = (serde_json::to_value(plain)?, serde_json::to_value(edge)?);
+    for tenant in all["tenant"].as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut) {
+        tenant.retain(|field, value| plain.get(field) != Some(value));
+    }
+    Ok(all.to_string())
 }
