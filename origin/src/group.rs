@@ -179,7 +179,7 @@ pub fn commit_with<T: AsRef<[R]>, R: AsRef<Record>>(
     let mut folded = fold::fold(&mut group, records)?;
     let linked = link::link(&mut group, &folded.linking, &folded.erasing)?;
     let asked = audit::keep(&group, records, &folded.new, &linked)?;
-    std::mem::take(&mut folded.bills).keep(&group)?;
+    std::mem::take(&mut folded.bills).keep(&group, &linked)?;
     experiment::people::refresh(&group, &folded.tested, &linked)?;
     publish::note(&mut group, &folded.changed, &linked)?;
     audience::note(&group, &folded.changed, &linked)?;

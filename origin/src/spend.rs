@@ -20,6 +20,7 @@ use crate::catalogue::Budgets;
 use crate::fold::purchases::{self, Purchase};
 use crate::fold::{buckets, ids};
 use crate::group::Group;
+use crate::link::Linked;
 use crate::store::{StoreError, TenantNo, signed, unsigned};
 use crate::zones;
 
@@ -113,22 +114,28 @@ impl Bills {
         Ok(new)
     }
 
-    /// Writes what a group came to, once its people are linked: a purchase is paid for by the campaign of the last click,
-    /// of the whole person, within a day before it.
+    /// Writes what a group came to, once its people are `linked`: a purchase is paid for by the campaign of the last click,
+    /// of the whole person, within a day before it, whichever of purchase, click and login comes last.
     ///
     /// # Errors
     /// [`StoreError`].
-    pub fn keep(mut self, group: &Group<'_>) -> Result<(), StoreError> {
+    pub fn keep(mut self, group: &Group<'_>, linked: &Linked) -> Result<(), StoreError> {
         const PUT: &str =
             "INSERT INTO spend (tenant, campaign, day, nanos) VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO UPDATE
             SET nanos = min(nanos, 4611686018427387903) + min(excluded.nanos, 4611686018427387903)";
         // Those of the group see its clicks anyway.
         for (tenant, visitor, at) in std::mem::take(&mut self.clicked) {
             for row in person_of(group.tx, visitor)? {
-                for bought in purchases::unpaid(group.tx, row, at, group.now)? {
-                    if self.pay(group, tenant, &bought)? {
-                        purchases::paid(group.tx, &bought)?;
-                    }
+                let waiting =
+                    purchases::unpaid(group.tx, row, at..=Minute(at.0.saturating_add(DAY_MINUTES)), group.now)?;
+                self.pay_all(group, tenant, &waiting)?;
+            }
+        }
+        if purchases::any_waits(group.tx)? {
+            for change in &linked.people {
+                for (tenant, row) in purchases::waiting(group.tx, change.person)? {
+                    let waiting = purchases::unpaid(group.tx, row, Minute(0)..=Minute(u32::MAX), group.now)?;
+                    self.pay_all(group, tenant, &waiting)?;
                 }
             }
         }
@@ -140,6 +147,16 @@ impl Bills {
         let mut put = group.tx.prepare_cached(PUT)?;
         for ((tenant, campaign, day), nanos) in self.spent {
             put.execute((tenant.0, campaign, day, signed(nanos)))?;
+        }
+        Ok(())
+    }
+
+    /// Bills of some that wait those that a campaign pays for, which wait no longer.
+    fn pay_all(&mut self, group: &Group<'_>, tenant: TenantNo, waiting: &[Purchase]) -> Result<(), StoreError> {
+        for bought in waiting {
+            if self.pay(group, tenant, bought)? {
+                purchases::paid(group.tx, bought)?;
+            }
         }
         Ok(())
     }

@@ -21,6 +21,7 @@ use super::send::{self, Arms, Outcome, Send, Sums};
 use super::webhook::{Answer, Webhook};
 use super::{answer, person, refresh};
 use crate::audit::Said;
+use crate::chain;
 use crate::experiment::{self, results};
 use crate::group;
 use crate::intake::{Checked, Record};
@@ -43,13 +44,13 @@ const TOLD: usize = 100;
 /// Goes on with all sends that are due.
 ///
 /// # Errors
-/// [`StoreError`]. A send that cannot go on lets the others go on, and fails the run.
+/// [`StoreError`]. A send that cannot go on, as the store cannot give what it needs too, lets the others go on, and fails the run.
 pub fn deliver(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
     let due = send::due(place.conn, (place.given)()?.now)?;
     let (mut told, mut failed) = (Vec::new(), None);
     for send in &due {
         if !run.asked.dry_run
-            && let Err(stuck) = go_on(place, send)?
+            && let Err(stuck) = held(go_on(place, send))?
         {
             let now = (place.given)()?.now;
             stuck.keep(place.conn, send, now)?;
@@ -88,6 +89,14 @@ impl Stuck {
         let (from, after) = (self.again.map(|_| signed(now)), self.again.flatten().map(signed));
         conn.prepare_cached(KEEP)?.execute((send.no, &self.why, from, after, signed(AGAIN_MS)))?;
         Ok(())
+    }
+}
+
+/// What the store cannot give of one send holds that one up, and no other.
+fn held(gone_on: Result<Result<(), Stuck>, StoreError>) -> Result<Result<(), Stuck>, StoreError> {
+    match gone_on {
+        Err(e) if !matches!(e, StoreError::Stopped) => Ok(Err(Stuck { why: chain(&e), again: Some(None) })),
+        gone_on => gone_on,
     }
 }
 
@@ -140,7 +149,12 @@ fn choose(
         Err(why) => return Ok(Err(why)),
     };
     let (mut drawn, all) = (Vec::new(), u64::from(send.terms.count));
-    for visitor in Draw::new(&mut members, send.random) {
+    for (looked, visitor) in Draw::new(&mut members, send.random).enumerate() {
+        // Of very many nearly all may be left out.
+        if looked % PIECE == PIECE - 1 {
+            (place.told)(0, all)?;
+            (place.pause)();
+        }
         let Some(person) = person_of(place.conn, send, visitor)? else { continue };
         let exposed = tested.map(|tested| exposed(place.conn, person, tested)).transpose()?.flatten();
         if exposed.is_none() {

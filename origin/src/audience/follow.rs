@@ -18,6 +18,8 @@ use crate::store::{self, PersonNo, StoreError, TenantNo};
 
 /// How long it waits when nothing changed.
 const LOOK: Duration = Duration::from_millis(20);
+/// And when the store could not be read.
+const AGAIN: Duration = Duration::from_secs(1);
 /// People read in one transaction, so that none holds the store's log back.
 const SOME: u32 = 1_000;
 /// Changes followed in one, which are seen together: of a person that changed often among them one row is written.
@@ -236,8 +238,10 @@ impl Follower {
         while !self.audience.is_stopping() {
             let due = kept.elapsed() > KEEP && self.is_old() || self.is_beyond(MUCH);
             let due = due && self.failed.is_none_or(|at| at.elapsed() > KEEP);
+            let mut wait = LOOK;
             let mut more = self.step(clock::now()).unwrap_or_else(|e| {
                 tracing::error!(error = %crate::chain(&e), "the columns of audiences cannot follow the store");
+                wait = AGAIN;
                 false
             });
             if due || matches!(self.doing, Doing::Keeping(..)) {
@@ -245,7 +249,7 @@ impl Follower {
                 kept = Instant::now();
             }
             if !more {
-                std::thread::park_timeout(LOOK);
+                std::thread::park_timeout(wait);
             }
         }
         // What was committed until now.
@@ -293,8 +297,16 @@ fn oldest(conn: &Connection) -> Result<i64, StoreError> {
 
 type Read = Vec<(PersonNo, Option<Someone>)>;
 
+/// A row that is not what this release writes costs its own person: audiences are asked of all others.
 fn read(conn: &Connection, people: &[PersonNo]) -> Result<Read, StoreError> {
-    people.iter().map(|person| Ok((*person, person::read(conn, *person)?))).collect()
+    let one = |person: &PersonNo| match person::read(conn, *person) {
+        Err(e @ (StoreError::Form(_) | StoreError::Corrupt { .. })) => {
+            tracing::error!(error = %crate::chain(&e), "a person cannot be read, and is in no audience");
+            Ok((*person, None))
+        }
+        read => Ok((*person, read?)),
+    };
+    people.iter().map(one).collect()
 }
 
 /// Writes rows anew; whether there was no room for one.

@@ -13,11 +13,13 @@ use serde_json::json;
 use super::answer::{self, AnswerError};
 use super::kept::{self, Kept, Page};
 use crate::audit::Said;
+use crate::chain;
 use crate::group;
 use crate::intake::{Checked, Record};
 use crate::jobs::runs::Run;
 use crate::jobs::work::{Ended, Place};
 use crate::store::{StoreError, TenantNo};
+use crate::tenants::Known;
 
 /// Audiences told in a report.
 const TOLD: usize = 100;
@@ -45,8 +47,8 @@ pub struct Refreshed {
 /// Refreshes all that are due, those too that become due meanwhile.
 ///
 /// # Errors
-/// [`StoreError`]. An audience that cannot be refreshed lets the others go on, and fails the run; it is tried again in an
-/// hour.
+/// [`StoreError`]. An audience that cannot be refreshed, as the store cannot give what it needs too, lets the others go on, and
+/// fails the run; it is tried again in an hour.
 pub fn refresh(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
     let (mut done, mut all, mut failed) = (BTreeSet::new(), Vec::new(), None);
     loop {
@@ -60,25 +62,40 @@ pub fn refresh(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
         };
         let mut refreshed =
             Refreshed { tenant: known.config.name.clone(), segment: kept.segment.0, ..Refreshed::default() };
-        let filter = kept.filter.as_ref().map(|text| answer::stored(place.conn, known, text)).transpose()?.transpose();
-        let members = match filter {
-            Ok(Some(filter)) => members(place, kept.tenant, &filter)?,
-            Ok(None) => Ok(Vec::new()),
-            Err(why) => Err(why),
+        let tried = match anew(place, run, known, &kept, &mut refreshed) {
+            Err(e) if !matches!(e, StoreError::Stopped) => Err(chain(&e)),
+            tried => tried?,
         };
-        match members {
-            Ok(members) => one(place, run, &kept, &members, &mut refreshed)?,
-            Err(why) => {
-                later(place, run, &kept)?;
-                failed.get_or_insert_with(|| format!("segment {} of {}: {why}", kept.segment.0, refreshed.tenant));
-                refreshed.error = Some(why);
-            }
+        if let Err(why) = tried {
+            later(place, run, &kept)?;
+            failed.get_or_insert_with(|| format!("segment {} of {}: {why}", kept.segment.0, refreshed.tenant));
+            refreshed.error = Some(why);
         }
         if all.len() < TOLD {
             all.push(refreshed);
         }
     }
     Ok(Ended { report: json!({ "audiences": done.len(), "refreshed": all }), failed })
+}
+
+/// Refreshes one; or why that cannot be.
+fn anew(
+    place: &mut Place<'_>,
+    run: &Run,
+    known: &Known,
+    kept: &Kept,
+    refreshed: &mut Refreshed,
+) -> Result<Result<(), String>, StoreError> {
+    let filter = kept.filter.as_ref().map(|text| answer::stored(place.conn, known, text)).transpose()?.transpose();
+    let members = match filter {
+        Ok(Some(filter)) => members(place, kept.tenant, &filter)?,
+        Ok(None) => Ok(Vec::new()),
+        Err(why) => Err(why),
+    };
+    match members {
+        Ok(members) => one(place, run, kept, &members, refreshed).map(Ok),
+        Err(why) => Ok(Err(why)),
+    }
 }
 
 fn later(place: &Place<'_>, run: &Run, kept: &Kept) -> Result<(), StoreError> {

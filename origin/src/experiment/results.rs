@@ -85,23 +85,28 @@ pub fn shares(
     Ok(of.arms.iter().map(|arm| arm.code).zip(shares).collect())
 }
 
-/// The first whole hour of which every edge dealt by the shares that the experiment's file has now: the second after they
-/// were changed last.
+/// The first whole hour in which everybody was dealt by the shares that the experiment's file has now: at the edge the second
+/// after they were changed last. A send deals when it draws, and goes on telling by that.
 fn shares_since(conn: &Connection, tenant: TenantNo, of: &Experiment) -> Result<HourStamp, StoreError> {
     const READ: &str = "SELECT experiments, replaced FROM catalogues WHERE tenant = ?1 AND replaced IS NOT NULL";
+    // The last told; there may be fewer, as who was erased is none.
+    const TOLD: &str = "SELECT max(at) FROM sends s CROSS JOIN send_people p ON p.send = s.send
+        AND p.place BETWEEN s.next - 1000 AND s.next - 1 WHERE s.tenant = ?1 AND s.experiment = ?2 AND s.asked < ?3";
     let dealt = |of: &Experiment| {
         (of.selection, of.arms.iter().map(|arm| (arm.code, (arm.share, arm.control))).collect::<BTreeMap<_, _>>())
     };
     let mut statement = conn.prepare_cached(READ)?;
     let mut rows = statement.query([tenant.0])?;
-    let mut since = HourStamp(0);
+    let mut changed = None;
     while let Some(row) = rows.next()? {
         let before = catalogue::experiments_of(&row.get::<_, String>(0)?)?;
         if before.iter().any(|before| before.code == of.code && dealt(before) != dealt(of)) {
-            since = since.max(HourStamp(HourStamp::at(unsigned(row.get(1)?)).0 + 2));
+            changed = changed.max(Some(row.get::<_, i64>(1)?));
         }
     }
-    Ok(since)
+    let Some(changed) = changed else { return Ok(HourStamp(0)) };
+    let told = conn.prepare_cached(TOLD)?.query_row((tenant.0, &of.id, changed), |row| row.get::<_, Option<i64>>(0))?;
+    Ok(HourStamp(HourStamp::at(unsigned(told.map_or(changed, |told| told.max(changed)))).0 + 2))
 }
 
 /// One arm in one hour or day.
@@ -267,5 +272,29 @@ mod tests {
         let withdrawn = withdrawal(visitor(0), origin.now);
         origin.send("demo", &[withdrawn]);
         assert_eq!(mismatch(&origin), Value::Null);
+    }
+    #[test]
+    fn s4_06_whom_a_send_told_by_the_shares_of_its_draw_is_not_compared_with_others() {
+        const SEND: &str =
+            "INSERT INTO sends (send, tenant, name, filter, count, experiment, webhook, per_second, random, asked,
+            due, chosen, next) VALUES (1, ?1, 'may', '{}', 200, 'e', 0, 1, 7, ?2, ?2, 200, 200)";
+        const TOLD: &str =
+            "INSERT INTO send_people (send, place, visitor, arm, outcome, at) VALUES (1, 199, ?1, 1, 1, ?2)";
+        let mut origin = Origin::new();
+        let no = origin.tenant("demo").no;
+        apply(&mut origin, [5_000, 5_000]);
+        origin.conn.execute(SEND, (no.0, signed(NOW))).unwrap();
+        origin.now = NOW + HOUR;
+        apply(&mut origin, [1_000, 9_000]);
+        origin.now = NOW + 4 * HOUR;
+        expose(&mut origin, 0..100, 1);
+        expose(&mut origin, 100..200, 2);
+        assert_eq!(mismatch(&origin), json!(true), "nobody said that a send did it");
+        origin.conn.execute(TOLD, (visitor(199).as_bytes(), signed(origin.now))).unwrap();
+        assert_eq!(mismatch(&origin), Value::Null);
+        origin.now = NOW + 8 * HOUR;
+        expose(&mut origin, 200..210, 1);
+        expose(&mut origin, 210..300, 2);
+        assert_eq!(mismatch(&origin), json!(false));
     }
 }

@@ -3,10 +3,12 @@
 
 use causeway_shared::fact::{Fact, PURCHASE, What};
 use causeway_shared::ids::{Micros, Millis};
-use causeway_shared::time::{DAY_MINUTES, Day, Minute};
+use causeway_shared::limits;
+use causeway_shared::time::{Day, Minute};
 use rusqlite::Connection;
+use std::ops::RangeInclusive;
 
-use crate::store::{StoreError, signed, unsigned};
+use crate::store::{PersonNo, StoreError, TenantNo, signed, unsigned};
 
 /// How long one waits for the click that pays for it.
 const WAIT_MS: Millis = 86_400_000;
@@ -87,16 +89,43 @@ pub fn wait(conn: &Connection, bought: &Purchase, now: Millis) -> Result<(), Sto
     Ok(())
 }
 
-/// A visitor's that wait, of those that a click at that minute may pay for.
+/// Whether anybody's wait.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn unpaid(conn: &Connection, visitor: i64, click: Minute, now: Millis) -> Result<Vec<Purchase>, StoreError> {
+pub fn any_waits(conn: &Connection) -> Result<bool, StoreError> {
+    Ok(conn.prepare_cached("SELECT 1 FROM purchases_unpaid WHERE visitor > 0 LIMIT 1")?.exists([])?)
+}
+
+/// The visitors of a person, of those seen last, of whom some wait.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn waiting(conn: &Connection, person: PersonNo) -> Result<Vec<(TenantNo, i64)>, StoreError> {
+    const READ: &str = "SELECT tenant, row FROM
+        (SELECT tenant, row FROM visitors WHERE person = ?1 ORDER BY last_seen DESC LIMIT ?2) v
+        WHERE EXISTS (SELECT 1 FROM purchases_unpaid WHERE visitor = v.row)";
+    let mut statement = conn.prepare_cached(READ)?;
+    let rows = statement
+        .query_map((person.0, limits::SNAPSHOT_VISITORS as i64), |row| Ok((TenantNo(row.get(0)?), row.get(1)?)))?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+/// A visitor's that wait, of those that happened within these minutes.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn unpaid(
+    conn: &Connection,
+    visitor: i64,
+    within: RangeInclusive<Minute>,
+    now: Millis,
+) -> Result<Vec<Purchase>, StoreError> {
     const READ: &str = "SELECT id, minute, received, value FROM purchases_unpaid
         WHERE visitor = ?1 AND minute BETWEEN ?2 AND ?3 AND until > ?4";
-    let last = click.0.saturating_add(DAY_MINUTES);
+    let (first, last) = within.into_inner();
     let mut statement = conn.prepare_cached(READ)?;
-    let rows = statement.query_map((visitor, click.0, last, signed(now)), |row| {
+    let rows = statement.query_map((visitor, first.0, last.0, signed(now)), |row| {
         let (id, at, received) = (row.get(0)?, Minute(row.get(1)?), unsigned(row.get(2)?));
         Ok(Purchase { visitor, id, at, received, value: row.get(3)? })
     })?;

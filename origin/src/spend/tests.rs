@@ -132,6 +132,29 @@ fn a_purchase_that_comes_before_its_click_is_paid_for_once_by_it() {
 }
 
 #[test]
+fn a_purchase_is_paid_for_once_whether_its_click_or_its_login_comes_last() {
+    let (phone, laptop) = (visitor(1), visitor(2));
+    let bought = purchase(phone, 1, NOW, 20_000_000);
+    let click = action(laptop, 2, NOW - 600_000, Verb::CLICK, 3);
+    for apart in [false, true] {
+        let mut origin = origin(|_| {});
+        let logins = [origin.login(phone, 3, NOW, "ann"), origin.login(laptop, 4, NOW, "ann")];
+        let facts = [[click.clone(), bought.clone()], logins].concat();
+        for _ in 0..2 {
+            facts.chunks(if apart { 1 } else { 4 }).for_each(|some| drop(origin.send("demo", some)));
+            assert_eq!((of(&origin, 3, NOW).1, unpaid(&origin)), (5_000_000_000, 0), "{apart}");
+        }
+    }
+    // A login is no click: one who clicked too late pays for nothing.
+    let mut origin = origin(|_| {});
+    let logins = [origin.login(phone, 3, NOW, "ann"), origin.login(laptop, 4, NOW, "ann")];
+    origin.now += 60_000;
+    origin.send("demo", &[action(laptop, 2, NOW + 60_000, Verb::CLICK, 3), bought]);
+    origin.send("demo", &logins);
+    assert_eq!((of(&origin, 3, NOW).1, unpaid(&origin)), (0, 1));
+}
+
+#[test]
 fn of_a_visitors_purchases_few_wait_and_those_that_nobody_pays_for_do_not() {
     let mut origin = origin(|document| {
         let campaigns = document["campaign"].as_array_mut().unwrap();

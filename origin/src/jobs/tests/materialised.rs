@@ -344,3 +344,24 @@ fn two_callers_at_once_keep_no_circle() {
     let said = other.join().unwrap();
     assert!(said.as_ref().is_err_and(|said| said.contains("asks for this one")), "{said:?}");
 }
+
+#[test]
+fn what_the_store_cannot_give_of_one_audience_holds_no_other_up() {
+    let mut world = World::with(0);
+    let city = |v: u32| if v < 10 { "Bonn" } else { "Ulm" };
+    let facts: Vec<Fact> = (0..20).map(|v| lives_in(v, 1, NOW, city(v))).collect();
+    world.origin.send("demo", &facts);
+    world.keep(SEGMENT, &bonn(), 72, 24).unwrap();
+    world.keep(SegmentId(10), &json!({ "attributes.city": "Ulm" }), 72, 24).unwrap();
+    world.follow();
+    let damage = "UPDATE visitors SET segments = x'ffff' WHERE visitor = ?1";
+    world.origin.conn.execute(damage, [visitor(3).as_bytes()]).unwrap();
+    let run = world.begin(Job::Materialise, false);
+    let ended = world.run(&run, u64::MAX);
+    assert_eq!(ended.outcome, Some(Outcome::Failed));
+    assert!((10..20).all(|v| world.is_held(SegmentId(10), v)), "{}", ended.report);
+    let error = ended.report["refreshed"][0]["error"].as_str().unwrap();
+    assert!(error.contains("read") && ended.report["refreshed"][1]["error"].is_null(), "{}", ended.report);
+    let due: Vec<bool> = kept::list(&world.origin.conn, None).unwrap().iter().map(|one| one.is_due(NOW)).collect();
+    assert_eq!(due, [false, false], "tried again later");
+}

@@ -326,3 +326,51 @@ fn a_job_that_runs_when_its_work_is_due_waits_a_little_after_it_failed() {
     assert_eq!(at(timer(Some(NOW - 50), Outcome::Failed, NOW - AGAIN_MS)), due);
     assert_eq!(at(timer(Some(NOW - 50), Outcome::Failed, NOW + 9)), due, "the clock went back");
 }
+
+#[test]
+fn what_the_store_cannot_give_of_one_send_holds_no_other_up() {
+    let mut world = World::of_bonn(20);
+    let ulm: Vec<Fact> = (20..30).map(|v| lives_in(v, 1, NOW, "Ulm")).collect();
+    world.origin.send("demo", &ulm);
+    world.follow();
+    let of_ulm = Terms { filter: json!({ "attributes.city": "Ulm" }).to_string(), ..terms(10, None) };
+    world.start("bonn", &terms(20, None)).unwrap();
+    world.start("ulm", &of_ulm).unwrap();
+    let attributes = |world: &World, to: &[u8]| {
+        let put = "UPDATE visitors SET attributes = ?1 WHERE visitor = ?2";
+        world.origin.conn.execute(put, (to, visitor(3).as_bytes())).unwrap();
+    };
+    let read = "SELECT attributes FROM visitors WHERE visitor = ?1";
+    let before: Vec<u8> = world.origin.conn.query_row(read, [visitor(3).as_bytes()], |row| row.get(0)).unwrap();
+    attributes(&world, &[0xff, 0xff]);
+    let run = world.next_run();
+    let ended = world.run(&run, u64::MAX);
+    assert_eq!((ended.outcome, world.sent("ulm").sums.delivered), (Some(Outcome::Failed), 10));
+    let stuck = world.sent("bonn");
+    assert_eq!((stuck.due, stuck.sums), (Some(NOW + 1_000), Sums::default()));
+    assert!(stuck.error.is_some() && ended.report.to_string().contains("bonn"), "{}", ended.report);
+    // Columns that are built anew leave out that person alone.
+    world.start("june", &terms(20, None)).unwrap();
+    assert_eq!(world.sent("june").due, Some(NOW));
+    world.follow();
+    let run = world.next_run();
+    world.run(&run, u64::MAX);
+    assert_eq!(world.sent("june").sums, Sums { delivered: 19, ..Sums::default() });
+    attributes(&world, &before);
+    world.origin.now += 2_000;
+    assert_eq!(world.tell("bonn").sums.delivered, 20);
+}
+
+#[test]
+fn one_that_is_over_stays_as_it_is_though_what_it_needed_has_ended() {
+    let mut world = World::of_bonn(100);
+    world.start("may", &terms(50, Some("e-1"))).unwrap();
+    let told = world.tell("may");
+    assert_eq!(told.due, None);
+    let ends = "UPDATE catalogues SET experiments = json_set(experiments, '$[0].ends', ?1)";
+    world.origin.conn.execute(ends, [store::signed(NOW + 1)]).unwrap();
+    world.origin.now += DAY_MS;
+    assert_eq!(world.start("may", &terms(50, Some("e-1"))).unwrap(), told);
+    assert!(matches!(world.start("may", &terms(51, None)), Err(SendError::Other(_))));
+    assert!(matches!(world.start("june", &terms(50, Some("e-1"))), Err(SendError::Experiment(_))));
+}
