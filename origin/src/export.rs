@@ -8,7 +8,7 @@ mod csv;
 mod file;
 pub mod load;
 mod ndjson;
-mod parquet;
+pub(crate) mod parquet;
 mod rows;
 pub mod tables;
 #[cfg(test)]

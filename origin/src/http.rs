@@ -169,6 +169,11 @@ impl App {
         self.take_with(tenant, facts, Some(said), AFTER_ALL).await
     }
 
+    /// Waits until what was taken before is folded, where it can be folded now.
+    async fn fold_before(&self, tenant: &Known) {
+        drop(self.take_with(tenant, Vec::new(), None, AFTER_ALL).await);
+    }
+
     async fn take_with(
         &self,
         tenant: &Known,

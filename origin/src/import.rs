@@ -281,7 +281,37 @@ fn note(tx: &Connection, file: &str, lines: u64, state: State, now: Millis) -> R
 #[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
+    use causeway_shared::random::Random;
+
     use crate::testing::{NOW, Origin, page, visitor};
+
+    #[test]
+    fn a_few_flipped_bits_of_a_parquet_file_end_with_an_error_at_most() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("people.parquet");
+        crate::export::people(&path, (0..50).map(|n| visitor(n % 5))).unwrap();
+        let lines = || {
+            let mut lines = 0;
+            let count = |chunk: Chunk| {
+                lines += chunk.lines;
+                lines <= 100
+            };
+            File::open(&path)?.chunks(0, count)?;
+            Ok::<_, FileError>(lines)
+        };
+        assert_eq!(lines().unwrap(), 50);
+        let (whole, mut random, mut refused) = (std::fs::read(&path).unwrap(), Random::new([7; 32]), 0);
+        for _ in 0..2_000 {
+            let mut bytes = whole.clone();
+            for _ in 0..3 {
+                let at = usize::from(u16::from_le_bytes(random.draw())) % bytes.len();
+                bytes[at] ^= 1 << (at % 8);
+            }
+            std::fs::write(&path, bytes).unwrap();
+            refused += usize::from(lines().is_err());
+        }
+        assert!(refused > 200, "{refused}");
+    }
 
     #[test]
     fn what_was_refused_is_taken_by_the_same_file_once_its_cause_is_mended_and_the_rest_counts_once() {

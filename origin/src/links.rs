@@ -232,12 +232,16 @@ fn is_there(conn: &Connection, tenant: TenantNo, visitor: VisitorId) -> Result<b
     Ok(store::find_visitor(conn, tenant, visitor)?.is_some() && !erase::is_erased(conn, tenant, visitor)?)
 }
 
-/// The moment that a fact of evidence counts from when it is said now: after what ended the tie last, whatever clock that
-/// was by.
+/// The moment that a fact of evidence counts from when it is said now: after what ended the tie, or all of the id's, last,
+/// whatever clock that was by.
 fn moment(conn: &Connection, tenant: TenantNo, fact: &Fact) -> Result<Millis, StoreError> {
     let What::Evidence { id, also, .. } = &fact.what else { return Ok(fact.received) };
     let id = canonical_of(conn, tenant, id.kind, [id.hash].into_iter().chain(also.iter().copied()))?.unwrap_or(*id);
-    let ended = link::cancelled(conn, tenant, fact.visitor, id)?;
+    let erased = match id.kind {
+        KindCode::PAIR => None,
+        kind => erase::id_erased(conn, tenant, kind, link::family(conn, tenant, id)?)?.map(|(at, _)| at),
+    };
+    let ended = link::cancelled(conn, tenant, fact.visitor, id)?.max(erased);
     Ok(ended.map_or(fact.received, |at| fact.received.max(at.saturating_add(1))))
 }
 

@@ -227,8 +227,8 @@ impl Reader {
     }
 }
 
-/// The reader of the format panics on some bytes that are none of it. What is left of it then is not used again.
-fn guarded<T>(read: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+/// The reader of the format panics on some bytes that are none of it. What is left of it then is not to be used again.
+pub(crate) fn guarded<T>(read: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(read));
     done.unwrap_or_else(|_| Err("it is no Parquet".to_owned()))
 }

@@ -59,6 +59,8 @@ async fn ask(State(app): State<Arc<App>>, request: Request) -> Answer {
     let scope = if asked.person { Scope::Person } else { Scope::Visitor };
     let whom = asked.whom(&tenant)?;
     let (known, of, now) = (tenant.clone(), whom.clone(), app.dated()?);
+    // What ties whom it names may be acknowledged and not stored yet.
+    app.fold_before(&tenant).await;
     let now = live.readers.read(move |view| erase::moment(view.conn, &known, &of, scope, now)).await?;
     let fact = whom.fact(scope, now, random()?);
     let answer = json!({"receipt": fact.id.receipt(), "scope": scope.name()});

@@ -10,9 +10,12 @@ use ::parquet::record::reader::RowIter;
 use ::parquet::record::{Field, Row};
 use serde_json::{Map, Value};
 
+use crate::export::parquet::guarded;
+
 /// The lines, as bytes to read.
 pub(super) struct Rows {
-    rows: RowIter<'static>,
+    /// None after an error.
+    rows: Option<RowIter<'static>>,
     line: io::Cursor<Vec<u8>>,
     done: u64,
     all: u64,
@@ -25,10 +28,11 @@ impl Rows {
     /// Reads the file's end, which says what it holds.
     pub(super) fn open(file: File, read: Arc<AtomicU64>) -> io::Result<Self> {
         let bytes = file.metadata()?.len();
-        let reader = SerializedFileReader::new(file).map_err(io::Error::other)?;
+        let open = || SerializedFileReader::new(file).map_err(|e| e.to_string());
+        let reader = guarded(open).map_err(io::Error::other)?;
         let all = u64::try_from(reader.metadata().file_metadata().num_rows()).unwrap_or_default();
         let line = io::Cursor::new(Vec::new());
-        Ok(Self { rows: reader.into_iter(), line, done: 0, all, bytes, read })
+        Ok(Self { rows: Some(reader.into_iter()), line, done: 0, all, bytes, read })
     }
 }
 
@@ -38,8 +42,11 @@ impl Read for Rows {
         if read > 0 || to.is_empty() {
             return Ok(read);
         }
-        let Some(row) = self.rows.next() else { return Ok(0) };
-        let mut line = serde_json::to_vec(&object(&row.map_err(io::Error::other)?))?;
+        let Some(mut rows) = self.rows.take() else { return Ok(0) };
+        let next = || rows.next().transpose().map_err(|e| e.to_string());
+        let Some(row) = guarded(next).map_err(io::Error::other)? else { return Ok(0) };
+        self.rows = Some(rows);
+        let mut line = serde_json::to_vec(&object(&row))?;
         line.push(b'\n');
         self.line = io::Cursor::new(line);
         self.done += 1;

@@ -322,20 +322,18 @@ fn nobodys(place: &mut Place<'_>, now: Millis) -> Result<(), StoreError> {
 
 /// Those of a key are counted when all of them are in the outbox: what a run that was cut put there is put there again.
 fn old_lookups(place: &mut Place<'_>, run: &Run, cursor: i64, trimmed: &mut Trimmed) -> Result<(), StoreError> {
-    if !run.asked.dry_run {
-        group::within(place.conn, place.rules, place.metrics, (place.given)()?, |group| lookups::forget_read(group))?;
-    }
-    for retired in lookups::retired(place.conn, &place.rules.tenants)? {
+    let restored = lookups::restored(place.conn, &place.rules.tenants)?;
+    for retired in restored.into_iter().chain(lookups::retired(place.conn, &place.rules.tenants)?) {
         let (mut after, mut count) = (None, 0);
         loop {
             let hashes = retired.some(place.conn, after, SOME)?;
             count += hashes.len() as u64;
             after = hashes.last().copied();
             let is_over = hashes.len() < SOME as usize;
-            trimmed.lookups += if is_over { count } else { 0 };
+            trimmed.lookups += if is_over && !retired.again { count } else { 0 };
             if !run.asked.dry_run {
                 group::within(place.conn, place.rules, place.metrics, (place.given)()?, |group| {
-                    retired.delete(group, &hashes)?;
+                    retired.write(group, &hashes)?;
                     if is_over {
                         retired.done(group)?;
                     }

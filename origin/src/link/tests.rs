@@ -335,6 +335,22 @@ fn s5_03_a_link_by_an_id_that_was_seen_before_the_keys_were_rotated_finds_it() {
 }
 
 #[test]
+fn s5_03_a_link_said_after_its_id_was_erased_counts_though_a_clock_ahead_was_before_it() {
+    let mut origin = Origin::of_threshold(100, 0.6);
+    let id = origin.id("demo", KindCode(2), "p");
+    origin.send("demo", &[page(visitor(A), 1, NOW), page(visitor(B), 1, NOW), alias(visitor(C), 1, NOW + 180_000, id)]);
+    let whom = crate::erase::Whom::Id(id.kind, vec![id.hash]);
+    let scope = causeway_shared::fact::Scope::Visitor;
+    let at = crate::erase::moment(&origin.conn, origin.tenant("demo"), &whom, scope, NOW).unwrap();
+    assert_eq!(at, NOW + 180_000);
+    origin.admin("demo", &[whom.fact(scope, at, [1; 16])]);
+    for (n, of) in [(9, A), (10, B)] {
+        said_by_hand(&mut origin, of, n, NOW + 30_000);
+    }
+    assert!(together(&origin, A, B));
+}
+
+#[test]
 fn s5_03_a_link_said_anew_counts_though_a_clock_ahead_had_ended_it() {
     let mut origin = Origin::of_threshold(100, 0.6);
     let id = origin.id("demo", KindCode(2), "p");

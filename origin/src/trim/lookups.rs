@@ -16,6 +16,8 @@ pub struct Retired {
     tenant: TenantNo,
     kind: KindCode,
     key: u8,
+    /// Whether the key is read again, since somebody put it back.
+    pub again: bool,
 }
 
 /// What is no longer read and not deleted yet. A tenant without any key has no other to read by: that is a key file amiss.
@@ -28,7 +30,7 @@ pub fn retired(conn: &Connection, tenants: &Tenants) -> Result<Vec<Retired>, Sto
     for known in tenants.iter().filter(|known| !known.keys.alternate.0.is_empty()) {
         for kind in known.config.kinds.iter().map(|kind| kind.code()) {
             for key in 0..=u8::MAX {
-                let retired = Retired { tenant: known.no, kind, key };
+                let retired = Retired { tenant: known.no, kind, key, again: false };
                 let is_read = known.keys.alternate.by_id(key).is_some();
                 if !is_read
                     && !conn.prepare_cached(DONE)?.exists((known.no.0, kind.0, key))?
@@ -59,41 +61,44 @@ impl Retired {
         Ok(rows.collect::<Result<_, _>>()?)
     }
 
-    /// Has them deleted.
+    /// Has them written as they are to be: deleted, or of a key that is read again what they were.
     ///
     /// # Errors
     /// [`StoreError`]; then nothing of the group may be kept.
-    pub fn delete(&self, group: &mut Group<'_>, hashes: &[AltHash]) -> Result<(), StoreError> {
+    pub fn write(&self, group: &mut Group<'_>, hashes: &[AltHash]) -> Result<(), StoreError> {
         // Above what is being written now.
         group.next_version();
         let lookup = |hash: &AltHash| Subject::Lookup(self.kind, *hash);
         hashes.iter().try_for_each(|hash| publish::put(group, self.tenant, lookup(hash), group.now))
     }
 
-    /// Notes that all of them are deleted.
+    /// Notes that all of them are deleted, or that none is as its key is read again.
     ///
     /// # Errors
     /// [`StoreError`]; then nothing of the group may be kept.
     pub fn done(&self, group: &Group<'_>) -> Result<(), StoreError> {
         const PUT: &str = "INSERT OR IGNORE INTO retired_keys (tenant, kind, key) VALUES (?1, ?2, ?3)";
-        group.tx.prepare_cached(PUT)?.execute((self.tenant.0, self.kind.0, self.key))?;
+        const FORGET: &str = "DELETE FROM retired_keys WHERE tenant = ?1 AND kind = ?2 AND key = ?3";
+        let note = if self.again { FORGET } else { PUT };
+        group.tx.prepare_cached(note)?.execute((self.tenant.0, self.kind.0, self.key))?;
         Ok(())
     }
 }
 
-/// A key that is read again is not retired.
+/// Keys that are read again: what was deleted under them is to come back.
 ///
 /// # Errors
-/// [`StoreError`]; then nothing of the group may be kept.
-pub fn forget_read(group: &Group<'_>) -> Result<(), StoreError> {
+/// [`StoreError::Sqlite`].
+pub fn restored(conn: &Connection, tenants: &Tenants) -> Result<Vec<Retired>, StoreError> {
     const READ: &str = "SELECT tenant, kind, key FROM retired_keys";
-    const FORGET: &str = "DELETE FROM retired_keys WHERE tenant = ?1 AND kind = ?2 AND key = ?3";
-    let mut statement = group.tx.prepare_cached(READ)?;
-    let all = statement.query_map([], |row| Ok((TenantNo(row.get(0)?), row.get::<_, u8>(1)?, row.get::<_, u8>(2)?)))?;
-    for (tenant, kind, key) in all.collect::<Result<Vec<_>, _>>()? {
-        if group.rules.tenants.by_no(tenant).is_ok_and(|known| known.keys.alternate.by_id(key).is_some()) {
-            group.tx.prepare_cached(FORGET)?.execute((tenant.0, kind, key))?;
-        }
-    }
-    Ok(())
+    let mut statement = conn.prepare_cached(READ)?;
+    let rows = statement.query_map([], |row| {
+        let (tenant, kind) = (TenantNo(row.get(0)?), KindCode(row.get(1)?));
+        Ok(Retired { tenant, kind, key: row.get(2)?, again: true })
+    })?;
+    let mut all = rows.collect::<Result<Vec<_>, _>>()?;
+    let is_read =
+        |one: &Retired| tenants.by_no(one.tenant).is_ok_and(|known| known.keys.alternate.by_id(one.key).is_some());
+    all.retain(is_read);
+    Ok(all)
 }

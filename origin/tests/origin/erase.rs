@@ -190,6 +190,30 @@ fn field_02_a_wrong_link_is_undone_over_http_and_by_the_command() {
 }
 
 #[test]
+fn field_07_an_erasure_reaches_what_is_acknowledged_and_not_stored_though_its_clock_was_ahead() {
+    let place = Place::new();
+    let origin = place.serve();
+    let privacy = place.token("privacy");
+    let member = json!({"kind": "member", "value": "ann"});
+    let held = hold(&place, "causeway.db");
+    let ahead = now() + 120_000;
+    let login = Fact { received: ahead, at: ahead, ..origin.login(visitor(1), 3, "ann") };
+    origin.sync(&request(&[login]));
+    let answer = std::thread::scope(|scope| {
+        let (tells, told) = std::sync::mpsc::channel();
+        let (origin, privacy, member) = (&origin, &privacy, &member);
+        let asked = move || tells.send(ask(origin, privacy, "POST", "erase?tenant=demo", member)).unwrap();
+        scope.spawn(asked);
+        let early = told.recv_timeout(std::time::Duration::from_millis(500));
+        assert!(early.is_err(), "nothing can be folded now");
+        drop(held);
+        told.recv().unwrap()
+    });
+    assert_eq!(answer.status, 202, "{}", answer.text());
+    assert!(tombstone(&place, 1));
+}
+
+#[test]
 fn field_07_an_erasure_that_is_durable_has_its_receipt_though_the_store_is_held() {
     let place = Place::new();
     let origin = place.serve();

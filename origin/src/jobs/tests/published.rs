@@ -152,4 +152,16 @@ fn s2_04_lookups_under_a_key_that_is_no_longer_read_leave_the_kv_once() {
     world.origin.send("demo", &[fact(visitor(9_000), 1, NOW + 5, What::Alias { id, also: Vec::new(), proven: true })]);
     world.origin.settle(&mut kv);
     assert_eq!((world.origin.person("demo", visitor(9_000)).devices, lookups(&kv)), (2, 1));
+    // Somebody puts the key back: what was deleted under it is there again.
+    world.origin.change_keys("demo", |keys| keys.push(Key { id: first, ..keys[0].clone() }));
+    assert_eq!(world.all(Job::Trim, true).report["lookups"], 0);
+    world.origin.settle(&mut kv);
+    assert_eq!(lookups(&kv), 1, "a dry run changes nothing");
+    for _ in 0..2 {
+        assert_eq!(world.all(Job::Trim, false).report["lookups"], 0);
+        world.origin.settle(&mut kv);
+        assert_eq!(lookups(&kv), 700);
+    }
+    world.origin.change_keys("demo", |keys| keys.retain(|key| key.id != first));
+    assert_eq!(world.all(Job::Trim, false).report["lookups"], 699, "and may be taken away once more");
 }
