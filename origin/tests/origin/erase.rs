@@ -195,10 +195,14 @@ fn field_07_an_erasure_reaches_what_is_acknowledged_and_not_stored_though_its_cl
     let origin = place.serve();
     let privacy = place.token("privacy");
     let member = json!({"kind": "member", "value": "ann"});
-    let held = hold(&place, "causeway.db");
-    let ahead = now() + 120_000;
-    let login = Fact { received: ahead, at: ahead, ..origin.login(visitor(1), 3, "ann") };
-    origin.sync(&request(&[login]));
+    let acknowledged = |v: u32| {
+        let held = hold(&place, "causeway.db");
+        let ahead = now() + 120_000;
+        let login = Fact { received: ahead, at: ahead, ..origin.login(visitor(v), 3, "ann") };
+        origin.sync(&request(&[login]));
+        held
+    };
+    let held = acknowledged(1);
     let answer = std::thread::scope(|scope| {
         let (tells, told) = std::sync::mpsc::channel();
         let (origin, privacy, member) = (&origin, &privacy, &member);
@@ -211,6 +215,18 @@ fn field_07_an_erasure_reaches_what_is_acknowledged_and_not_stored_though_its_cl
     });
     assert_eq!(answer.status, 202, "{}", answer.text());
     assert!(tombstone(&place, 1));
+
+    let held = acknowledged(2);
+    let done = std::thread::scope(|scope| {
+        let (tells, told) = std::sync::mpsc::channel();
+        let (place, command) = (&place, ["erase", "--kind", "member", "--value", "ann", "--tenant", "demo", "--yes"]);
+        scope.spawn(move || tells.send(place.json(&command)).unwrap());
+        assert!(told.recv_timeout(std::time::Duration::from_millis(500)).is_err());
+        drop(held);
+        told.recv().unwrap()
+    });
+    assert_eq!((&done["done"], &done["visitors"]), (&json!(true), &json!([visitor(2).to_string()])));
+    assert!(tombstone(&place, 2));
 }
 
 #[test]
