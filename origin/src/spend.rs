@@ -126,16 +126,15 @@ impl Bills {
         // Those of the group see its clicks anyway.
         for (tenant, visitor, at) in std::mem::take(&mut self.clicked) {
             for row in person_of(group.tx, visitor)? {
-                let waiting =
-                    purchases::unpaid(group.tx, row, at..=Minute(at.0.saturating_add(DAY_MINUTES)), group.now)?;
-                self.pay_all(group, tenant, &waiting)?;
+                for bought in purchases::unpaid(group.tx, row, at, group.now)? {
+                    self.settle(group, tenant, &bought)?;
+                }
             }
         }
         if purchases::any_waits(group.tx)? {
             for change in &linked.people {
-                for (tenant, row) in purchases::waiting(group.tx, change.person)? {
-                    let waiting = purchases::unpaid(group.tx, row, Minute(0)..=Minute(u32::MAX), group.now)?;
-                    self.pay_all(group, tenant, &waiting)?;
+                for (tenant, bought) in purchases::unpaid_of(group.tx, change.person, group.now)? {
+                    self.settle(group, tenant, &bought)?;
                 }
             }
         }
@@ -151,14 +150,9 @@ impl Bills {
         Ok(())
     }
 
-    /// Bills of some that wait those that a campaign pays for, which wait no longer.
-    fn pay_all(&mut self, group: &Group<'_>, tenant: TenantNo, waiting: &[Purchase]) -> Result<(), StoreError> {
-        for bought in waiting {
-            if self.pay(group, tenant, bought)? {
-                purchases::paid(group.tx, bought)?;
-            }
-        }
-        Ok(())
+    /// Bills a purchase that waits, if a campaign pays for it: then it waits no longer.
+    fn settle(&mut self, group: &Group<'_>, tenant: TenantNo, waiting: &Purchase) -> Result<(), StoreError> {
+        if self.pay(group, tenant, waiting)? { purchases::paid(group.tx, waiting) } else { Ok(()) }
     }
 
     /// Bills a purchase to the campaign that pays for it; gives whether there is one.

@@ -21,12 +21,11 @@ use super::send::{self, Arms, Outcome, Send, Sums};
 use super::webhook::{Answer, Webhook};
 use super::{answer, person, refresh};
 use crate::audit::Said;
-use crate::chain;
 use crate::experiment::{self, results};
 use crate::group;
 use crate::intake::{Checked, Record};
 use crate::jobs::runs::Run;
-use crate::jobs::work::{Ended, PAUSE, Place};
+use crate::jobs::work::{Ended, PAUSE, Place, apart};
 use crate::store::{PersonNo, StoreError, signed, visitor_at};
 use crate::tenants::{Known, Tenants};
 
@@ -44,13 +43,14 @@ const TOLD: usize = 100;
 /// Goes on with all sends that are due.
 ///
 /// # Errors
-/// [`StoreError`]. A send that cannot go on, as the store cannot give what it needs too, lets the others go on, and fails the run.
+/// [`StoreError`]. A send that cannot go on, as the store cannot give what it needs too, lets the others go on, and fails the
+/// run.
 pub fn deliver(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
     let due = send::due(place.conn, (place.given)()?.now)?;
     let (mut told, mut failed) = (Vec::new(), None);
     for send in &due {
         if !run.asked.dry_run
-            && let Err(stuck) = held(go_on(place, send))?
+            && let Err(stuck) = apart(go_on(place, send))?.unwrap_or_else(|why| Err(Stuck { why, again: Some(None) }))
         {
             let now = (place.given)()?.now;
             stuck.keep(place.conn, send, now)?;
@@ -89,14 +89,6 @@ impl Stuck {
         let (from, after) = (self.again.map(|_| signed(now)), self.again.flatten().map(signed));
         conn.prepare_cached(KEEP)?.execute((send.no, &self.why, from, after, signed(AGAIN_MS)))?;
         Ok(())
-    }
-}
-
-/// What the store cannot give of one send holds that one up, and no other.
-fn held(gone_on: Result<Result<(), Stuck>, StoreError>) -> Result<Result<(), Stuck>, StoreError> {
-    match gone_on {
-        Err(e) if !matches!(e, StoreError::Stopped) => Ok(Err(Stuck { why: chain(&e), again: Some(None) })),
-        gone_on => gone_on,
     }
 }
 

@@ -13,11 +13,10 @@ use serde_json::json;
 use super::answer::{self, AnswerError};
 use super::kept::{self, Kept, Page};
 use crate::audit::Said;
-use crate::chain;
 use crate::group;
 use crate::intake::{Checked, Record};
 use crate::jobs::runs::Run;
-use crate::jobs::work::{Ended, Place};
+use crate::jobs::work::{Ended, Place, apart};
 use crate::store::{StoreError, TenantNo};
 use crate::tenants::Known;
 
@@ -62,11 +61,7 @@ pub fn refresh(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
         };
         let mut refreshed =
             Refreshed { tenant: known.config.name.clone(), segment: kept.segment.0, ..Refreshed::default() };
-        let tried = match anew(place, run, known, &kept, &mut refreshed) {
-            Err(e) if !matches!(e, StoreError::Stopped) => Err(chain(&e)),
-            tried => tried?,
-        };
-        if let Err(why) = tried {
+        if let Err(why) = apart(anew(place, run, known, &kept, &mut refreshed))?.flatten() {
             later(place, run, &kept)?;
             failed.get_or_insert_with(|| format!("segment {} of {}: {why}", kept.segment.0, refreshed.tenant));
             refreshed.error = Some(why);

@@ -161,8 +161,11 @@ impl Send {
         let tx = conn.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
         let there = find(&tx, tenant.no, name)?;
         // Whoever asks again may do so after the end of what it needed.
-        let over = there.as_ref().filter(|there| there.terms == *terms && there.due.is_none() && there.error.is_none());
-        if let Some(over) = over {
+        if let Some(over) = &there
+            && over.terms == *terms
+            && over.due.is_none()
+            && over.error.is_none()
+        {
             return Ok(over.clone());
         }
         check(&tx, tenant, name, terms, now)?;

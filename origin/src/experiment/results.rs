@@ -90,7 +90,7 @@ pub fn shares(
 fn shares_since(conn: &Connection, tenant: TenantNo, of: &Experiment) -> Result<HourStamp, StoreError> {
     const READ: &str = "SELECT experiments, replaced FROM catalogues WHERE tenant = ?1 AND replaced IS NOT NULL";
     // The last told; there may be fewer, as who was erased is none.
-    const TOLD: &str = "SELECT max(at) FROM sends s CROSS JOIN send_people p ON p.send = s.send
+    const TOLD: &str = "SELECT ifnull(max(at), 0) FROM sends s CROSS JOIN send_people p ON p.send = s.send
         AND p.place BETWEEN s.next - 1000 AND s.next - 1 WHERE s.tenant = ?1 AND s.experiment = ?2 AND s.asked < ?3";
     let dealt = |of: &Experiment| {
         (of.selection, of.arms.iter().map(|arm| (arm.code, (arm.share, arm.control))).collect::<BTreeMap<_, _>>())
@@ -105,8 +105,8 @@ fn shares_since(conn: &Connection, tenant: TenantNo, of: &Experiment) -> Result<
         }
     }
     let Some(changed) = changed else { return Ok(HourStamp(0)) };
-    let told = conn.prepare_cached(TOLD)?.query_row((tenant.0, &of.id, changed), |row| row.get::<_, Option<i64>>(0))?;
-    Ok(HourStamp(HourStamp::at(unsigned(told.map_or(changed, |told| told.max(changed)))).0 + 2))
+    let told: i64 = conn.prepare_cached(TOLD)?.query_row((tenant.0, &of.id, changed), |row| row.get(0))?;
+    Ok(HourStamp(HourStamp::at(unsigned(told.max(changed))).0 + 2))
 }
 
 /// One arm in one hour or day.

@@ -4,9 +4,8 @@
 use causeway_shared::fact::{Fact, PURCHASE, What};
 use causeway_shared::ids::{Micros, Millis};
 use causeway_shared::limits;
-use causeway_shared::time::{Day, Minute};
-use rusqlite::Connection;
-use std::ops::RangeInclusive;
+use causeway_shared::time::{DAY_MINUTES, Day, Minute};
+use rusqlite::{Connection, Row};
 
 use crate::store::{PersonNo, StoreError, TenantNo, signed, unsigned};
 
@@ -39,6 +38,14 @@ pub struct Purchase {
     pub received: Millis,
     /// What it was worth.
     pub value: Micros,
+}
+
+impl Purchase {
+    /// From the columns of `purchases_unpaid`, in this order.
+    fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
+        let (visitor, id, at) = (row.get(0)?, row.get(1)?, Minute(row.get(2)?));
+        Ok(Self { visitor, id, at, received: unsigned(row.get(3)?), value: row.get(4)? })
+    }
 }
 
 /// Adds those among new facts of a visitor.
@@ -97,37 +104,30 @@ pub fn any_waits(conn: &Connection) -> Result<bool, StoreError> {
     Ok(conn.prepare_cached("SELECT 1 FROM purchases_unpaid WHERE visitor > 0 LIMIT 1")?.exists([])?)
 }
 
-/// The visitors of a person, of those seen last, of whom some wait.
+/// A visitor's that wait, of those that a click at that minute may pay for.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn waiting(conn: &Connection, person: PersonNo) -> Result<Vec<(TenantNo, i64)>, StoreError> {
-    const READ: &str = "SELECT tenant, row FROM
-        (SELECT tenant, row FROM visitors WHERE person = ?1 ORDER BY last_seen DESC LIMIT ?2) v
-        WHERE EXISTS (SELECT 1 FROM purchases_unpaid WHERE visitor = v.row)";
+pub fn unpaid(conn: &Connection, visitor: i64, click: Minute, now: Millis) -> Result<Vec<Purchase>, StoreError> {
+    const READ: &str = "SELECT visitor, id, minute, received, value FROM purchases_unpaid
+        WHERE visitor = ?1 AND minute BETWEEN ?2 AND ?3 AND until > ?4";
+    let last = click.0.saturating_add(DAY_MINUTES);
     let mut statement = conn.prepare_cached(READ)?;
-    let rows = statement
-        .query_map((person.0, limits::SNAPSHOT_VISITORS as i64), |row| Ok((TenantNo(row.get(0)?), row.get(1)?)))?;
+    let rows = statement.query_map((visitor, click.0, last, signed(now)), Purchase::read)?;
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-/// A visitor's that wait, of those that happened within these minutes.
+/// All that wait of a person's visitors, of those seen last.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn unpaid(
-    conn: &Connection,
-    visitor: i64,
-    within: RangeInclusive<Minute>,
-    now: Millis,
-) -> Result<Vec<Purchase>, StoreError> {
-    const READ: &str = "SELECT id, minute, received, value FROM purchases_unpaid
-        WHERE visitor = ?1 AND minute BETWEEN ?2 AND ?3 AND until > ?4";
-    let (first, last) = within.into_inner();
+pub fn unpaid_of(conn: &Connection, person: PersonNo, now: Millis) -> Result<Vec<(TenantNo, Purchase)>, StoreError> {
+    const READ: &str = "SELECT visitor, id, minute, received, value, tenant FROM
+        (SELECT tenant, row FROM visitors WHERE person = ?1 ORDER BY last_seen DESC LIMIT ?2) v
+        CROSS JOIN purchases_unpaid ON visitor = v.row WHERE until > ?3";
     let mut statement = conn.prepare_cached(READ)?;
-    let rows = statement.query_map((visitor, first.0, last.0, signed(now)), |row| {
-        let (id, at, received) = (row.get(0)?, Minute(row.get(1)?), unsigned(row.get(2)?));
-        Ok(Purchase { visitor, id, at, received, value: row.get(3)? })
+    let rows = statement.query_map((person.0, limits::SNAPSHOT_VISITORS as i64, signed(now)), |row| {
+        Ok((TenantNo(row.get(5)?), Purchase::read(row)?))
     })?;
     Ok(rows.collect::<Result<_, _>>()?)
 }

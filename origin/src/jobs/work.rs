@@ -12,6 +12,7 @@ use super::Job;
 use super::runs::{self, Run};
 use crate::audience::{Audience, deliver, refresh};
 use crate::backlog::Backlog;
+use crate::chain;
 use crate::experiment::rollup::{self, Rolled};
 use crate::group::{self, Given, Rules};
 use crate::metrics::Metrics;
@@ -79,6 +80,18 @@ pub struct Ended {
 impl From<Value> for Ended {
     fn from(report: Value) -> Self {
         Self { report, failed: None }
+    }
+}
+
+/// What the store cannot give of one of several that a job goes through holds that one up, and no other: why, unless the run is
+/// to end.
+///
+/// # Errors
+/// [`StoreError::Stopped`].
+pub fn apart<T>(done: Result<T, StoreError>) -> Result<Result<T, String>, StoreError> {
+    match done {
+        Err(e) if !matches!(e, StoreError::Stopped) => Ok(Err(chain(&e))),
+        done => done.map(Ok),
     }
 }
 

@@ -61,16 +61,22 @@ pub(super) fn lives_in(v: u32, n: u32, at: u64, city: &str) -> Fact {
     fact(visitor(v), n, at, What::Attributes { writes })
 }
 
+/// People of whom the first live in Bonn, the others in Ulm.
+fn of_two_cities(bonn: u32, all: u32) -> World {
+    let mut world = World::with(0);
+    let city = |v: u32| if v < bonn { "Bonn" } else { "Ulm" };
+    let facts: Vec<Fact> = (0..all).map(|v| lives_in(v, 1, NOW, city(v))).collect();
+    world.origin.send("demo", &facts);
+    world
+}
+
 pub(super) fn bonn() -> Json {
     json!({ "attributes.city": "Bonn" })
 }
 
 #[test]
 fn s4_04_an_audience_is_a_segment_and_only_who_comes_or_goes_is_written() {
-    let mut world = World::with(0);
-    let city = |v: u32| if v < 700 { "Bonn" } else { "Ulm" };
-    let facts: Vec<Fact> = (0..1_300).map(|v| lives_in(v, 1, NOW, city(v))).collect();
-    world.origin.send("demo", &facts);
+    let mut world = of_two_cities(700, 1_300);
     world.keep(SEGMENT, &bonn(), 72, 24).unwrap();
     world.follow();
     let dry = world.all(Job::Materialise, true);
@@ -108,9 +114,7 @@ fn s4_04_an_audience_is_a_segment_and_only_who_comes_or_goes_is_written() {
 
 #[test]
 fn a_refresh_that_was_cut_goes_on_and_one_that_is_changed_meanwhile_stays_due() {
-    let mut world = World::with(0);
-    let facts: Vec<Fact> = (0..1_600).map(|v| lives_in(v, 1, NOW, "Bonn")).collect();
-    world.origin.send("demo", &facts);
+    let mut world = of_two_cities(1_600, 1_600);
     world.keep(SEGMENT, &bonn(), 10, 5).unwrap();
     world.follow();
     let run = world.begin(Job::Materialise, false);
@@ -347,10 +351,7 @@ fn two_callers_at_once_keep_no_circle() {
 
 #[test]
 fn what_the_store_cannot_give_of_one_audience_holds_no_other_up() {
-    let mut world = World::with(0);
-    let city = |v: u32| if v < 10 { "Bonn" } else { "Ulm" };
-    let facts: Vec<Fact> = (0..20).map(|v| lives_in(v, 1, NOW, city(v))).collect();
-    world.origin.send("demo", &facts);
+    let mut world = of_two_cities(10, 20);
     world.keep(SEGMENT, &bonn(), 72, 24).unwrap();
     world.keep(SegmentId(10), &json!({ "attributes.city": "Ulm" }), 72, 24).unwrap();
     world.follow();
