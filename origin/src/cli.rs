@@ -25,6 +25,7 @@ use std::ffi::OsString;
 use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use causeway_origin::audience::answer::AnswerError;
@@ -39,7 +40,7 @@ use causeway_origin::explain::ExplainError;
 use causeway_origin::group::Rules;
 use causeway_origin::import::{ImportError, file::FileError};
 use causeway_origin::links::LinkError;
-use causeway_origin::store::StoreError;
+use causeway_origin::store::{Counters, StoreError};
 use causeway_origin::tenants::{IdError, Known, Tenants};
 use causeway_origin::{clock, keyfile, log, serve, store};
 use causeway_shared::fact::FactError;
@@ -50,6 +51,10 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use self::output::{Format, say};
+
+/// How long a serving origin has to store what it took before, and how often that is looked at.
+const FOLD: Duration = Duration::from_secs(10);
+const FOLD_LOOK: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Parser)]
 #[command(name = "causeway", version, about = "Recognises one person on many browsers: the origin.")]
@@ -195,6 +200,19 @@ fn confirmed(yes: bool, plan: &serde_json::Value, common: &Common) -> anyhow::Re
 /// Whether a process serves from the data directory.
 fn is_served(config: &Config) -> bool {
     config.data.is_dir() && matches!(store::lock(&config.data), Err(StoreError::InUse(_)))
+}
+
+/// Waits until an origin that serves has stored what it acknowledged before: what a command ends or ties may be of that.
+fn fold_before(opened: &Opened) -> anyhow::Result<()> {
+    let (newest, began) = (log::newest(&opened.config.data, &opened.conn)?, Instant::now());
+    while is_served(&opened.config) && Counters::load(&opened.conn)?.folded() < newest {
+        if began.elapsed() > FOLD {
+            say("the origin does not store what it took before: what of it is by a clock that runs ahead may stay");
+            break;
+        }
+        std::thread::sleep(FOLD_LOOK);
+    }
+    Ok(())
 }
 
 #[derive(Debug, Subcommand)]

@@ -1,13 +1,12 @@
 //! `causeway erase`: works on the store directly, also while the origin serves.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use causeway_origin::erase::{self as of, Whom};
 use causeway_origin::intake::{Checked, Record};
 use causeway_origin::metrics::Metrics;
-use causeway_origin::store::Counters;
 use causeway_origin::tenants::Known;
 use causeway_origin::{clock, group, log};
 use causeway_shared::fact::Scope;
@@ -17,13 +16,10 @@ use serde_json::{Value, json};
 
 use super::audit::Why;
 use super::output::{bar, say, shown};
-use super::{Common, Opened, confirmed, is_served, named, visitor};
+use super::{Common, Opened, confirmed, fold_before, is_served, named, visitor};
 
 /// How often a receipt is looked at while it is waited for.
 const LOOK: Duration = Duration::from_millis(500);
-/// How long a serving origin has to store what it took before, and how often that is looked at.
-const FOLD: Duration = Duration::from_secs(10);
-const FOLD_LOOK: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("whom").required(true).args(["visitor", "kind"])))]
@@ -71,6 +67,7 @@ pub(super) fn run(command: &Erase, common: &Common) -> anyhow::Result<()> {
     let tenant = named(&opened.rules.tenants, command.tenant.as_deref())?.clone();
     let whom = command.whom(&tenant)?;
     let scope = if command.person { Scope::Person } else { Scope::Visitor };
+    // What ties whom it names may be acknowledged, and not stored yet.
     fold_before(&opened)?;
     let now = of::moment(&opened.conn, &tenant, &whom, scope, clock::now())?;
     let reached = of::reach(&opened.conn, &tenant, &whom, scope, now)?;
@@ -95,19 +92,6 @@ pub(super) fn run(command: &Erase, common: &Common) -> anyhow::Result<()> {
         said.extend(progress);
     }
     common.output.one(&said)
-}
-
-/// What ties whom it names may be acknowledged by an origin that serves, and not stored yet.
-fn fold_before(opened: &Opened) -> anyhow::Result<()> {
-    let (newest, began) = (log::newest(&opened.config.data, &opened.conn)?, Instant::now());
-    while is_served(&opened.config) && Counters::load(&opened.conn)?.folded() < newest {
-        if began.elapsed() > FOLD {
-            say("the origin does not store what it took before: what of it is by a clock that runs ahead may stay");
-            break;
-        }
-        std::thread::sleep(FOLD_LOOK);
-    }
-    Ok(())
 }
 
 fn look(opened: &Opened, tenant: &Known, receipt: causeway_shared::ids::FactId) -> anyhow::Result<Value> {

@@ -74,6 +74,8 @@ async fn add(State(app): State<Arc<App>>, request: Request) -> Answer {
         facts.push(Fact { id: FactId::from_bytes(random()?), visitor, received: now, at: now, what });
     }
     let no = tenant.no;
+    // Whom it names, and what ended the tie, may be acknowledged and not stored yet.
+    app.fold_before(&tenant).await;
     let facts = live.readers.read(move |view| links::said(view.conn, no, facts)).await?;
     let unknown = |visitor| {
         let message = format!("the tenant's store does not have the visitor {visitor}");
@@ -94,6 +96,8 @@ async fn unlink(State(app): State<Arc<App>>, Place((a, b)): ByLookup, request: R
     let said = Said { other: Some(b.clone()), ..Said::token(&token, reason(why)?) };
     let (a, b) = (visitor_id("a", &a)?, visitor_id("b", &b)?);
     let known = tenant.clone();
+    // What it ends may be acknowledged, and not stored yet.
+    app.fold_before(&tenant).await;
     let shared = live.readers.read(move |view| links::connecting(view.conn, &known, a, b)).await?;
     if a == b || shared.is_empty() {
         let message = "the two visitors were not seen with the same id; look at `links` of each";

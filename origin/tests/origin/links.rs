@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use causeway_shared::fact::Fact;
 use parquet::column::writer::ColumnWriter;
 use parquet::data_type::{ByteArray, ByteArrayType};
 use parquet::file::writer::SerializedFileWriter;
 use serde_json::{Value, json};
 
-use crate::support::{Place, page, visitor};
+use crate::support::{Place, hold, now, page, request, visitor};
 
 /// A tenant whose views unsure links join, and another one.
 const TENANTS: &str = r#"
@@ -289,4 +290,41 @@ fn the_openapi_document_describes_all_that_is_told_of_a_visitor() {
     assert_eq!(told["links"].as_array().unwrap().len(), 2);
     let schema = &document["components"]["schemas"]["visitor"];
     assert_eq!(undescribed(&told, schema, &document, ""), Vec::<String>::new());
+}
+
+#[test]
+fn field_02_a_login_that_is_acknowledged_and_not_stored_is_undone_too_though_its_clock_was_ahead() {
+    let place = Place::with(TENANTS);
+    let origin = place.serve();
+    origin.send(&[origin.login(visitor(1), 1, "ann"), page(visitor(2), 2), page(visitor(3), 3)]);
+    let token = place.token("operator");
+    let (one, two, three) = (&id(1), &id(2), &id(3));
+    let connected = |v: u32| check(&place, 1, v)["connected"] == json!(true);
+    // Not stored while the store is held: what is asked for meanwhile waits for it.
+    let meanwhile = |facts: &[Fact], asked: &(dyn Fn() -> bool + Sync)| {
+        let held = hold(&place, "causeway.db");
+        origin.sync(&request(facts));
+        std::thread::scope(|scope| {
+            let (tells, told) = std::sync::mpsc::channel();
+            scope.spawn(move || tells.send(asked()).unwrap());
+            let early = told.recv_timeout(std::time::Duration::from_millis(500));
+            assert!(early.is_err(), "nothing can be folded now");
+            drop(held);
+            assert!(told.recv().unwrap());
+        });
+    };
+    let ahead = now() + 120_000;
+    let login = |v: u32| Fact { received: ahead, at: ahead, ..origin.login(visitor(v), v + 10, "ann") };
+    let path = format!("links/{two}/{one}");
+    meanwhile(&[login(2)], &|| origin.asked(&token, "DELETE", &path, &Value::Null).status == 200);
+    assert!(!connected(2));
+    let cancel = ["links", "cancel", "--visitor", three, "--kind", "member", "--value", "ann", "--yes"];
+    meanwhile(&[login(3)], &|| place.json(&[&cancel[..], &["--tenant", "demo"]].concat())["done"] == json!(true));
+    assert!(!connected(3));
+    // A visitor that was acknowledged is known.
+    let pair = |v: u32| json!({ "visitor": id(v), "other": one, "weight": 1, "source": "match" });
+    meanwhile(&[page(visitor(4), 4)], &|| origin.asked(&token, "POST", "links", &pair(4)).status == 204);
+    let add = ["links", "add", &id(5), one, "--weight", "1", "--source", "match", "--tenant", "demo"];
+    meanwhile(&[page(visitor(5), 5)], &|| place.json(&add)["connected"] == json!(true));
+    assert!(connected(4) && connected(5));
 }
