@@ -200,8 +200,10 @@ fn in_parts<T: Send>(
     let (asked, ask) = (&asked, &ask);
     let answers = std::thread::scope(|scope| {
         let threads: Vec<_> = parts.map(|part| scope.spawn(move || ask(asked, part))).collect();
-        threads.into_iter().filter_map(|thread| thread.join().ok()).collect()
-    });
+        // Without a share of them it would be another, smaller audience.
+        let failed = |_| StoreError::Corrupt { what: "columns" };
+        threads.into_iter().map(|thread| thread.join().map_err(failed)).collect::<Result<_, _>>()
+    })?;
     Ok((people.len(), as_of, answers))
 }
 

@@ -224,7 +224,10 @@ impl Sending<'_> {
                 return Ok(Err(why));
             }
             let (started, next) = (Instant::now(), chosen.min(send.next + size));
-            let looked = self.look(place, send, next)?;
+            let looked = match self.look(place, send, next)? {
+                Ok(looked) => looked,
+                Err(stuck) => return Ok(Err(stuck)),
+            };
             if let Err(stuck) = self.post(place, send, &looked)? {
                 return Ok(Err(stuck));
             }
@@ -243,8 +246,9 @@ impl Sending<'_> {
         Some(Stuck::for_good(format!("the experiment `{}` does not run now", over.id)))
     }
 
-    /// What is to become of those from `send.next` to before `next`. Who was erased is not among them.
-    fn look(&self, place: &Place<'_>, send: &Send, next: u32) -> Result<Vec<Looked>, StoreError> {
+    /// What is to become of those from `send.next` to before `next`. Who was erased is not among them. Without the arm that
+    /// somebody was dealt nobody knows any more whether it was the control.
+    fn look(&self, place: &Place<'_>, send: &Send, next: u32) -> Result<Result<Vec<Looked>, Stuck>, StoreError> {
         const READ: &str = "SELECT place, visitor, arm FROM send_people
             WHERE send = ?1 AND place >= ?2 AND place < ?3 ORDER BY place";
         let now = (place.given)()?.now;
@@ -255,10 +259,18 @@ impl Sending<'_> {
         let (mut looked, mut people) = (Vec::new(), BTreeSet::new());
         for row in rows {
             let (place_no, visitor, arm) = row?;
+            let of = self.tested.as_ref().zip(arm);
+            if let Some((tested, arm)) = of.filter(|(tested, arm)| tested.arm_of(*arm).is_none()) {
+                let why = format!(
+                    "people were dealt the arm of code {arm}, which the experiment `{}` has no more",
+                    tested.id
+                );
+                return Ok(Err(Stuck::for_good(why)));
+            }
             let (outcome, arm) = self.outcome(place.conn, send, (visitor, arm), &mut people, now)?;
             looked.push(Looked { place: place_no, visitor, arm, outcome });
         }
-        Ok(looked)
+        Ok(Ok(looked))
     }
 
     fn outcome(

@@ -65,7 +65,7 @@ pub fn show(conn: &Connection, tenant: &Known, id: &str, now: Millis) -> Result<
         "starts_ms": experiment.starts, "ends_ms": experiment.ends, "runs": experiment.runs(now),
         "arms": arms.collect::<Vec<_>>(),
         "mixed": read.of_arm(people::MIXED).exposed,
-        "sample_ratio": read.sample_ratio(experiment, shares_since(conn, tenant.no, experiment)?),
+        "sample_ratio": shares_since(conn, tenant.no, experiment)?.and_then(|since| read.sample_ratio(experiment, since)),
         "hours": read.periods(experiment, 1, HOURS),
         "days": read.periods(experiment, 24, u32::MAX),
     })))
@@ -86,8 +86,9 @@ pub fn shares(
 }
 
 /// The first whole hour in which everybody was dealt by the shares that the experiment's file has now: at the edge the second
-/// after they were changed last. A send deals when it draws, and goes on telling by that.
-fn shares_since(conn: &Connection, tenant: TenantNo, of: &Experiment) -> Result<HourStamp, StoreError> {
+/// after they were changed last. A send deals when it draws, and goes on telling by that. `None` once it has more room than
+/// when it began: of who was outside of it before, and comes again, each arm gets what it gained, not what its share says.
+fn shares_since(conn: &Connection, tenant: TenantNo, of: &Experiment) -> Result<Option<HourStamp>, StoreError> {
     const READ: &str = "SELECT experiments, replaced FROM catalogues WHERE tenant = ?1 AND replaced IS NOT NULL";
     // The last told; there may be fewer, as who was erased is none.
     const TOLD: &str = "SELECT ifnull(max(at), 0) FROM sends s CROSS JOIN send_people p ON p.send = s.send
@@ -95,18 +96,23 @@ fn shares_since(conn: &Connection, tenant: TenantNo, of: &Experiment) -> Result<
     let dealt = |of: &Experiment| {
         (of.selection, of.arms.iter().map(|arm| (arm.code, (arm.share, arm.control))).collect::<BTreeMap<_, _>>())
     };
+    let room = |of: &Experiment| of.arms.iter().map(|arm| arm.share).sum::<u32>();
     let mut statement = conn.prepare_cached(READ)?;
     let mut rows = statement.query([tenant.0])?;
     let mut changed = None;
     while let Some(row) = rows.next()? {
+        let replaced = row.get::<_, i64>(1)?;
         let before = catalogue::experiments_of(&row.get::<_, String>(0)?)?;
-        if before.iter().any(|before| before.code == of.code && dealt(before) != dealt(of)) {
-            changed = changed.max(Some(row.get::<_, i64>(1)?));
+        for before in before.iter().filter(|before| before.code == of.code && dealt(before) != dealt(of)) {
+            if room(before) < room(of) && before.starts < unsigned(replaced) {
+                return Ok(None);
+            }
+            changed = changed.max(Some(replaced));
         }
     }
-    let Some(changed) = changed else { return Ok(HourStamp(0)) };
+    let Some(changed) = changed else { return Ok(Some(HourStamp(0))) };
     let told: i64 = conn.prepare_cached(TOLD)?.query_row((tenant.0, &of.id, changed), |row| row.get(0))?;
-    Ok(HourStamp(HourStamp::at(unsigned(told.max(changed))).0 + 2))
+    Ok(Some(HourStamp(HourStamp::at(unsigned(told.max(changed))).0 + 2)))
 }
 
 /// One arm in one hour or day.
@@ -273,6 +279,24 @@ mod tests {
         origin.send("demo", &[withdrawn]);
         assert_eq!(mismatch(&origin), Value::Null);
     }
+
+    #[test]
+    fn s4_06_once_more_are_let_in_traffic_is_compared_with_no_share() {
+        let mut origin = Origin::new();
+        apply(&mut origin, [500, 500]);
+        origin.now = NOW + HOUR;
+        apply(&mut origin, [5_000, 5_000]);
+        origin.now = NOW + 4 * HOUR;
+        // Of the buckets that were outside the first arm gained 4,000, and the second 5,000.
+        expose(&mut origin, 0..444, 1);
+        expose(&mut origin, 444..1_000, 2);
+        assert_eq!(mismatch(&origin), Value::Null);
+        apply(&mut origin, [2_500, 2_500]);
+        origin.now = NOW + 8 * HOUR;
+        expose(&mut origin, 1_000..1_100, 1);
+        assert_eq!(mismatch(&origin), Value::Null, "it began with less");
+    }
+
     #[test]
     fn s4_06_whom_a_send_told_by_the_shares_of_its_draw_is_not_compared_with_others() {
         const SEND: &str =

@@ -61,7 +61,7 @@ fn object(row: &Row) -> Value {
     Value::Object(there.map(|(name, field)| (name.clone(), value(field))).collect::<Map<_, _>>())
 }
 
-/// What JSON has no form for is null, and so refused with its line where it is needed.
+/// What JSON has no form for is an object: no field takes one, so that its line is refused where the column is one of ours.
 fn value(field: &Field) -> Value {
     match field {
         Field::Bool(is) => (*is).into(),
@@ -77,16 +77,39 @@ fn value(field: &Field) -> Value {
         Field::Double(n) => (*n).into(),
         Field::Str(text) => text.as_str().into(),
         // Text that nobody said is text.
-        Field::Bytes(bytes) => std::str::from_utf8(bytes.data()).map_or(Value::Null, Value::from),
+        Field::Bytes(bytes) => std::str::from_utf8(bytes.data()).map_or_else(|_| foreign(), Value::from),
         Field::TimestampMicros(n) => (*n / 1_000).into(),
         Field::Group(row) => object(row),
         Field::ListInternal(list) => list.elements().iter().map(value).collect(),
-        Field::Null
-        | Field::Float16(_)
+        Field::Null => Value::Null,
+        Field::Float16(_)
         | Field::Decimal(_)
         | Field::Date(_)
         | Field::TimeMillis(_)
         | Field::TimeMicros(_)
-        | Field::MapInternal(_) => Value::Null,
+        | Field::MapInternal(_) => foreign(),
+    }
+}
+
+fn foreign() -> Value {
+    Value::Object(Map::new())
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use ::parquet::data_type::Decimal;
+
+    use super::*;
+
+    #[test]
+    fn what_json_has_no_form_for_is_taken_for_nothing_else() {
+        let decimal = Field::Decimal(Decimal::from_i64(1_800_000_000_000, 18, 0));
+        for field in [decimal, Field::Date(20_000), Field::TimeMicros(5), Field::Bytes(vec![0xff].into())] {
+            let line = value(&field);
+            assert!(serde_json::from_value::<Option<u64>>(line.clone()).is_err(), "{field:?}");
+            assert!(serde_json::from_value::<Option<String>>(line).is_err(), "{field:?}");
+        }
+        assert_eq!(serde_json::from_value::<Option<u64>>(value(&Field::Null)).unwrap(), None);
     }
 }

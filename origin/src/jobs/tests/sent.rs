@@ -96,6 +96,24 @@ fn s4_07_nobody_is_exposed_by_a_send_after_its_experiment_is_over() {
 }
 
 #[test]
+fn s4_07_a_send_whose_dealt_arms_the_experiment_has_no_more_tells_nobody_of_its_control() {
+    let mut world = World::of_bonn(500);
+    world.start("may", &terms(500, Some("e-1"))).unwrap();
+    let run = world.begin(Job::Send, false);
+    assert_eq!(world.run(&run, 3).outcome, Some(Outcome::Interrupted));
+    let before = world.sent("may");
+    assert!(before.chosen == Some(500) && before.next < 500);
+    // The control is out of the file.
+    let ends = "UPDATE catalogues SET experiments = json_remove(experiments, '$[0].arm[0]')";
+    world.origin.conn.execute(ends, []).unwrap();
+    let run = world.next_run();
+    world.run(&run, u64::MAX);
+    let send = world.sent("may");
+    assert_eq!((send.due, send.next, send.sums), (None, before.next, before.sums));
+    assert!(send.error.unwrap().contains("dealt the arm of code 1"));
+}
+
+#[test]
 fn s4_07_each_arm_gets_its_share_whatever_their_order_in_the_file() {
     let mut world = World::of_bonn(1_000);
     let arms = r#"[{"id":"none","code":3,"share":2000,"control":true},{"id":"a","code":1,"share":3000},
