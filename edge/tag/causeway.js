@@ -178,7 +178,8 @@ async function decide() {
     told = saying;
     pause = AGAIN_MS;
   }
-  if (!late) elements.forEach((element, i) => fill(element, answer?.decisions?.[i]));
+  // An ad that was chosen for the address before is none for this one, which is asked about next.
+  if (!late) elements.forEach((element, i) => decided.has(element) && fill(element, answer?.decisions?.[i]));
   if (heard) flush();
   else if (known) {
     pageDue ||= unserved;

@@ -275,6 +275,26 @@ test("an_edge_that_is_gone_leaves_the_house_content_and_takes_no_ad_to_the_next_
   await close(page);
 });
 
+test("an_ad_that_was_chosen_for_an_address_is_not_placed_on_the_next_one", async () => {
+  const renderer = () => {
+    window.rendered = [];
+    const calls = () => window.asked.filter(({ path }) => path === "/v1/decide").length;
+    window.causeway = [(causeway) => { causeway.render = () => { window.rendered.push(calls()); return false; }; }];
+  };
+  const page = await open(TOP, { init: [renderer] });
+  await filled(page, "top");
+  let answer;
+  const held = new Promise((resolve) => { answer = resolve; });
+  await page.context().route("**/v1/decide", async (route) => { await held; await route.continue(); });
+  await page.evaluate(() => history.pushState({}, "", "/pages/two"));
+  await decided(page, 2);
+  await page.evaluate(() => history.pushState({}, "", "/pages/three"));
+  answer();
+  assert.deepEqual(await shown(page, () => window.rendered.length > 1 && window.rendered), [1, 3]);
+  await pages(page, 3);
+  await close(page);
+});
+
 test("a_picture_that_does_not_come_leaves_the_house_content", async () => {
   const page = await open("");
   await page.context().route("https://cdn.shoes.example/**", (route) => route.abort());
