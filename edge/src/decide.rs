@@ -133,7 +133,7 @@ fn recognise(incoming: &Incoming<'_>, body: Body<'_>) -> Result<Routed, Box<Outc
     let vocabulary = &site.tenant.vocabulary;
     let counted = permission.is_full() && uncounted.is_none();
     let nobody = if !permission.is_full() {
-        Some(Box::new((permission.code(), permission::withdraw(Outcome::default(), &jar, site, *now))))
+        Some(Box::new((permission.code(), permission::withdraw(Outcome::default(), Vec::new(), &jar, site, *now))))
     } else if uncounted.is_some() && jar.identity.as_ref().is_none_or(|own| is_anothers(own, &taken.taken)) {
         Some(Box::new(("not_counted", Outcome::default())))
     } else {

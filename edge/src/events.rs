@@ -56,7 +56,7 @@ struct Set {
     attributes: BTreeMap<u16, i32>,
 }
 
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 struct Answer {
     accepted: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -117,13 +117,16 @@ fn read(incoming: &Incoming<'_>) -> Result<Visit, Box<Outcome>> {
     // What was given before stands: to the cookie, or to the decision that made an action's insertion. Without either
     // nothing is taken.
     let permission = permission::standing(incoming.request, true, site);
+    let is_counted = incoming.request.uncounted().is_none();
     if !permission.is_full() {
-        let body = refuse_all(texts.len(), "no_consent", "there is no permission to count this visitor");
+        let mut reader = Reader { site, visitor: None, ledger: None, now, random: incoming.random.clone() };
+        let (facts, body) = of_nobody(&texts, |text| reader.event(text).ok().filter(|_| is_counted));
         let outcome = Outcome::json(202, &Answer { consent: Some(permission.code()), ..body });
-        return Err(Box::new(permission::withdraw(outcome, &jar, site, now)));
+        return Err(Box::new(permission::withdraw(outcome, facts, &jar, site, now)));
     }
-    if incoming.request.uncounted().is_some() {
-        let body = refuse_all(texts.len(), "not_counted", "bots and prefetches are not counted");
+    if !is_counted {
+        let refuse = |index| rejected(index, "not_counted", "bots and prefetches are not counted");
+        let body = Answer { accepted: 0, consent: None, rejected: (0..texts.len()).map(refuse).collect() };
         return Err(Box::new(Outcome::json(202, &body)));
     }
     let visitor = jar.identity.as_ref().map(|cookie| cookie.visitor);
@@ -189,9 +192,29 @@ pub(crate) fn finish(mut visit: Box<Visit>) -> Outcome {
     outcome
 }
 
-fn refuse_all(count: usize, code: &'static str, message: &str) -> Answer {
-    let rejected = (0..count).map(|index| Rejected { index, code, message: message.to_owned() }).collect();
-    Answer { accepted: 0, consent: None, rejected }
+/// Where nobody may be counted: the actions that name nobody, which their campaigns pay for as they do by the ads' addresses
+/// (invariant 10), each once, and the answer.
+fn of_nobody(texts: &[&str], mut read: impl FnMut(&str) -> Option<(Fact, Option<Given>)>) -> (Vec<Fact>, Answer) {
+    let (mut facts, mut answer) = (Vec::new(), Answer::default());
+    for (index, text) in texts.iter().enumerate() {
+        match read(text) {
+            Some((fact, _)) if fact.visitor == VisitorId::NOBODY => {
+                answer.accepted += 1;
+                if !facts.contains(&fact) {
+                    facts.push(fact);
+                }
+            }
+            _ => {
+                let message = "there is no permission to count this visitor";
+                answer.rejected.push(rejected(index, "no_consent", message));
+            }
+        }
+    }
+    (facts, answer)
+}
+
+fn rejected(index: usize, code: &'static str, message: &str) -> Rejected {
+    Rejected { index, code, message: message.to_owned() }
 }
 
 /// The events' own texts, from a JSON array or from lines.

@@ -122,7 +122,7 @@ pub(crate) fn begin(incoming: Incoming<'_>) -> Routed {
     let visit = incoming.visit(&jar, notes, Call::Me(MeCall { own }));
     if !permission.is_full() {
         let answer = nobody(&visit);
-        return Routed::Answer(permission::withdraw(answer, &jar, &incoming.site, incoming.now));
+        return Routed::Answer(permission::withdraw(answer, Vec::new(), &jar, &incoming.site, incoming.now));
     }
     if jar.identity.is_none() {
         return Routed::Answer(nobody(&visit));

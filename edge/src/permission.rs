@@ -76,9 +76,8 @@ pub(crate) fn standing(request: Request<'_>, given: bool, site: &Site) -> Permis
 }
 
 /// Makes an answer one to a visitor who gives no permission: cookies of ours are read this once, to expire them
-/// and to tell the origin.
-pub(crate) fn withdraw(answer: Outcome, jar: &Jar, site: &Site, now: Millis) -> Outcome {
-    let mut answer = answer;
+/// and to tell the origin, beside the facts of nobody that it has.
+pub(crate) fn withdraw(mut answer: Outcome, mut facts: Vec<Fact>, jar: &Jar, site: &Site, now: Millis) -> Outcome {
     if jar.any {
         answer.head.headers.extend(cookies::expire(jar.secure));
     }
@@ -86,8 +85,9 @@ pub(crate) fn withdraw(answer: Outcome, jar: &Jar, site: &Site, now: Millis) -> 
         let visitor = cookie.visitor;
         let id = FactId::of_withdrawal(visitor);
         // The cookie goes with the answer, and nobody would say it again.
-        answer.head.ack = true;
-        pack(&mut answer, site, vec![Fact { id, visitor, received: now, at: now, what: What::Withdrawal }]);
+        facts.push(Fact { id, visitor, received: now, at: now, what: What::Withdrawal });
     }
+    answer.head.ack = !facts.is_empty();
+    pack(&mut answer, site, facts);
     answer
 }

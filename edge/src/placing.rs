@@ -151,14 +151,15 @@ pub(crate) fn question<'a>(
         let totals = if catalogue.targets.is_empty() { Totals::default() } else { counted.totals() };
         Person { actions, totals, arms: arms(visit, counted), units: visit.units.clone() }
     });
-    // Nobody is described whom no filter and no model asks for.
-    let asked = counted.filter(|_| !catalogue.targets.is_empty() || scores.is_some());
+    // Nobody is described whom no filter and no model asks for, or of whom all may be missing but what its cookie says.
+    let asked = counted.filter(|_| !visit.missed && (!catalogue.targets.is_empty() || scores.is_some()));
     let described = asked.map(|counted| Described::of(counted, visit.now));
     let (place, agent) = &page.client;
     let client = if catalogue.targets.is_empty() { Client::default() } else { Client::of(place, agent) };
     let keywords: Vec<&str> = page.keywords.iter().map(String::as_str).collect();
     let subject = Subject {
         person: described.as_ref().map(Described::person),
+        is_unread: visit.missed && counted.is_some(),
         url: Some(page.url.as_str()).filter(|url| !url.is_empty()),
         keywords: &keywords,
         country: client.country,

@@ -195,6 +195,19 @@ fn without_a_catalogue_there_is_the_house_ad_and_a_fault_is_named() {
 }
 
 #[test]
+fn of_whom_no_history_could_be_read_no_filter_knows_what_is_not_there() {
+    let mut isolate = Isolate::new();
+    let mut document = ads(X, false);
+    document["ad_group"][0]["targeting"] = json!({ "segments": { "$nin": [7] } });
+    isolate.publish(5, 1, &document);
+    assert_eq!(used(&isolate.page()), (&json!("c-1"), &json!("red")), "who is new is in no segment");
+    isolate.fault = "kv_late";
+    assert_eq!(used(&isolate.page()), (&json!("c-1"), &json!("house")));
+    isolate.fault = "";
+    assert_eq!(used(&isolate.page()), (&json!("c-1"), &json!("red")));
+}
+
+#[test]
 fn an_older_pointer_is_not_adopted_and_a_rollback_is() {
     let mut isolate = Isolate::new();
     isolate.publish(5, 1, &ads(X, false));

@@ -424,6 +424,21 @@ fn what_nobody_sees_is_paid_for_without_a_visitor() {
         assert_eq!(facts(&page.send("GET", decision[url].as_str().unwrap(), b"")), [], "a bot");
         page.agent = "Firefox/140.0";
     }
+    // Nor by what a page says of it; of anything else it says that nobody gave permission.
+    let clicked = json!({ "type": "action", "action": "click", "insertion": decision["insertion"] });
+    let body = json!([clicked, { "type": "page" }, clicked]).to_string();
+    let sent = page.send("POST", "/v1/events", body.as_bytes());
+    let [fact] = &facts(&sent)[..] else { unreachable!("{sent:?}") };
+    assert_eq!((fact.visitor, sent.head.ack), (VisitorId::NOBODY, true));
+    let told: Value = serde_json::from_slice(&sent.body).unwrap();
+    assert_eq!(
+        (&told["accepted"], &told["consent"], &told["rejected"][0]["index"]),
+        (&json!(2), &json!("gpc"), &json!(1))
+    );
+    assert_eq!((told["rejected"].as_array().unwrap().len(), &told["rejected"][0]["code"]), (1, &json!("no_consent")));
+    page.agent = "a-crawler (bot)";
+    assert_eq!(facts(&page.send("POST", "/v1/events", body.as_bytes())), []);
+    page.agent = "Firefox/140.0";
     // An isolate without a catalogue does not know whether an ad's caps are strict: it asks no object of nobody.
     let impression = decision["impression_url"].as_str().unwrap();
     page.kv.retain(|key, _| !key.starts_with("c:"));

@@ -9,6 +9,7 @@
 //! What holds for a kind of placement is asked once a call ([`Kind`]); a placement walks over the ads that are left.
 
 mod fate;
+mod kind;
 #[cfg(test)]
 mod tests;
 mod worth;
@@ -20,7 +21,7 @@ use litemap::LiteMap;
 use crate::actions::{self, Entity, PackedActions, Verb, ViewType, ViewTypes};
 use crate::attributes::{Token, Value};
 use crate::catalogue::{Bound, Compiled, Group, Offer, Terms};
-use crate::filter::{self, History, Matches, Subject};
+use crate::filter::{self, History, Subject};
 use crate::ids::Millis;
 use crate::order;
 use crate::profile::Totals;
@@ -30,6 +31,7 @@ use crate::time::Minute;
 use crate::view::Counted;
 
 pub use fate::{Fate, NoAd};
+use kind::{Candidate, Kind};
 use worth::Worth;
 pub use worth::{CTR_PPB, CVR_PPB, PRICE_MICROS, Scores};
 
@@ -131,36 +133,6 @@ pub struct Question<'a> {
     placements: Vec<Placement<'a>>,
 }
 
-/// What holds for all placements of one kind.
-#[derive(Debug)]
-struct Kind {
-    view_type: ViewType,
-    /// The filters that match.
-    matches: Matches,
-    /// The ads whose time it is and whose filters match, in no order.
-    candidates: Vec<Candidate>,
-}
-
-/// An ad that may be placed, but for its size, its caps and what is on the page.
-#[derive(Debug, Clone, Copy)]
-struct Candidate {
-    /// What a thousand impressions of it are worth here, in micros.
-    worth: u64,
-    /// Its place in [`Compiled::offers`].
-    place: u32,
-}
-
-impl Candidate {
-    /// What is worth more comes first, then what comes first in the catalogue's order.
-    fn rank(self) -> (std::cmp::Reverse<u64>, u32) {
-        (std::cmp::Reverse(self.worth), self.place)
-    }
-
-    fn place(self) -> usize {
-        self.place as usize
-    }
-}
-
 /// What is on a page so far.
 #[derive(Debug, Clone, Default)]
 struct OnPage<'a> {
@@ -208,7 +180,8 @@ impl<'a> Question<'a> {
     }
 
     fn strict_choices(&self, page: &mut OnPage<'a>) -> Vec<Vec<usize>> {
-        let each = self.placements.iter().map(|placement| {
+        let mut each = Vec::with_capacity(self.placements.len());
+        for placement in &self.placements {
             let free = self.best(placement, page, |_, offer| !offer.strict && !self.awaits_unit(offer));
             let before = |candidate: &Candidate| free.is_none_or(|free| candidate.rank() < free.rank());
             let strict = |candidate: &&Candidate| {
@@ -221,9 +194,12 @@ impl<'a> Question<'a> {
             order::sort_by_key(&mut choices, |candidate| candidate.rank());
             let first = choices.first().copied().or(free);
             page.placed.extend(first.and_then(|first| self.catalogue.offers.get(first.place())));
-            choices.into_iter().map(Candidate::place).collect()
-        });
-        each.collect()
+            each.push(choices.into_iter().map(Candidate::place).collect());
+            if self.is_in_vain(page, each.len()) {
+                break;
+            }
+        }
+        each
     }
 
     /// Decides. `granted` says of each placement which ad under strict caps the person's object granted it; `None` where
@@ -313,6 +289,9 @@ impl<'a> Question<'a> {
                 let won = self.best(placement, page, may).map(Candidate::place).ok_or_else(|| self.no_ad(placement));
                 page.placed.extend(self.offer_of(won));
                 decided.push(won);
+                if self.is_in_vain(page, decided.len()) {
+                    break;
+                }
             }
             decided
         })
@@ -323,12 +302,17 @@ impl<'a> Question<'a> {
         let mut page = OnPage::default();
         loop {
             let of = come(&mut page);
-            match page.placed.first().filter(|first| self.fills(first) && page.placed.len() < self.placements.len()) {
+            match page.placed.first().filter(|_| self.is_in_vain(&page, self.placements.len())) {
                 Some(first) => page.barred.push(first.terms),
                 None => return (of, page.barred),
             }
             page.placed.clear();
         }
+    }
+
+    /// Whether what should fill the page did not in so many placements: it is decided anew, whatever the others get.
+    fn is_in_vain(&self, page: &OnPage<'_>, placements: usize) -> bool {
+        page.placed.len() < placements && page.placed.first().is_some_and(|first| self.fills(first))
     }
 
     /// Whether its person may get a unit, and has none.
@@ -445,33 +429,6 @@ impl Given<'_> {
     fn lets(&self, terms: &Terms) -> bool {
         let paced = |steering: &Steering| steering.lets(terms.campaign, self.draw, self.now);
         !terms.paced || self.steering.is_some_and(paced)
-    }
-}
-
-impl Kind {
-    fn new(
-        catalogue: &Compiled,
-        worth: &Worth<'_>,
-        subject: &Subject<'_>,
-        person: Option<&Person<'_>>,
-        given: &Given<'_>,
-    ) -> Self {
-        let arms = person.map_or(&[][..], |person| &person.arms);
-        let gets =
-            |terms: &Terms| !terms.limited || person.is_some_and(|person| person.units.contains_key(&terms.campaign));
-        let matches = catalogue.targets.matching(subject);
-        let mut candidates = Vec::new();
-        // Of many groups few match: only of those are the terms looked at.
-        for group in catalogue.groups.iter().filter(|group| group.is_for(&matches)) {
-            let Some(terms) = catalogue.terms.get(group.terms).filter(|terms| terms.runs.contains(&given.now)) else {
-                continue;
-            };
-            if group.outside(arms).is_none() && given.lets(terms) && gets(terms) {
-                let worth = |place: &u32| worth.of(terms.bid, *place as usize, subject.view_type);
-                candidates.extend(group.offers.iter().map(|place| Candidate { worth: worth(place), place: *place }));
-            }
-        }
-        Self { view_type: subject.view_type, matches, candidates }
     }
 }
 

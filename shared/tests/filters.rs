@@ -89,6 +89,7 @@ fn problems(document: &Json) -> Vec<String> {
 #[derive(Debug, Clone, Default)]
 struct Someone {
     is_known: bool,
+    is_unread: bool,
     attributes: Vec<(Token, Value)>,
     segments: Vec<SegmentId>,
     devices: u32,
@@ -132,7 +133,8 @@ impl Someone {
             best_now: self.best_now,
         };
         ask(&Subject {
-            person: self.is_known.then_some(person),
+            person: (self.is_known && !self.is_unread).then_some(person),
+            is_unread: self.is_unread,
             url: self.url,
             keywords: &self.keywords,
             view_type: ViewType(self.view_type),
@@ -152,6 +154,7 @@ impl Someone {
 fn ann() -> Someone {
     Someone {
         is_known: true,
+        is_unread: false,
         attributes: vec![
             (Token(0), Value::Integer(42)),
             (Token(1), Value::Float(Finite::new(-0.5).unwrap())),
@@ -819,7 +822,7 @@ prop_compose! {
         ];
         let attributes = (0..).map(Token).zip(values).filter_map(|(token, value)| Some((token, value?))).collect();
         let segments = segments.into_iter().map(SegmentId).collect();
-        Someone { is_known, attributes, segments, devices, seen, best_now, url, keywords, view_type, country, class, counted }
+        Someone { is_known, is_unread: false, attributes, segments, devices, seen, best_now, url, keywords, view_type, country, class, counted }
     }
 }
 
@@ -894,7 +897,8 @@ proptest! {
     ) {
         let filters: Vec<Option<Filter>> = documents.iter().map(|document| filter_of(document.as_ref()?)).collect();
         let index = Index::new(&filters);
-        for someone in people {
+        for (mut someone, is_unread) in people.into_iter().flat_map(|one| [(one.clone(), false), (one, true)]) {
+            someone.is_unread = is_unread;
             let expected: Vec<usize> = (0..filters.len()).filter(|i| filters[*i].as_ref().is_none_or(|filter| someone.is_meant(filter))).collect();
             let matching = someone.ask(index.counts(), |subject| index.matching(subject));
             prop_assert_eq!(matching.iter().collect::<Vec<_>>(), expected.clone());
@@ -903,6 +907,26 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn of_whom_nothing_could_be_read_neither_a_condition_nor_its_opposite_holds() {
+    let unread = Someone { is_unread: true, ..ann() };
+    for document in [
+        json!({"segments": 7}),
+        json!({"segments": {"$nin": [9]}}),
+        json!({"segments": {"$exists": false}}),
+        json!({"$not": {"devices": 9}}),
+        json!({"attributes.city": {"$ne": "Rome"}}),
+        json!({"first_seen": {"$exists": false}}),
+        json!({"best_time.now": {"$exists": false}}),
+        json!({"events.purchase": {"$count": {"$lt": 1_000}}}),
+    ] {
+        let filter = tenant().parse(&document);
+        assert!(!unread.is_meant(&filter), "{document}");
+    }
+    let filter = tenant().parse(&json!({"$or": [{"segments": {"$nin": [9]}}, {"geo.country": "DE"}]}));
+    assert!(unread.is_meant(&filter), "what is not of a person is known");
 }
 
 /// When people of columns did something: pages, purchases, `saved`, clicks and hides, in minutes.

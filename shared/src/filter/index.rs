@@ -40,6 +40,8 @@ pub struct Index {
     compared: Vec<(Field, Compared)>,
     /// What is evaluated on the subject itself.
     others: Vec<(Condition, Entry)>,
+    /// What must not hold of a person but counts, which nobody knows of one that could not be read.
+    unread: Vec<Entry>,
     /// Filters that are.
     whole: Vec<(u32, Node)>,
 }
@@ -126,6 +128,9 @@ impl Index {
                 Read::Unknown | Read::AtLeast(_) => count(&mut asked.left, &compared.negated),
                 read => asked.add(*field, read),
             }
+        }
+        if subject.is_unread {
+            count(&mut asked.left, &self.unread);
         }
         for (other, entry) in &self.others {
             if other.test.holds(subject.read(other.field)) {

@@ -14,6 +14,8 @@ use crate::segments::SegmentId;
 pub struct Subject<'a> {
     /// The person; `None` for an answer that is contextual alone.
     pub person: Option<Person<'a>>,
+    /// Whether there is one of whom nothing could be read: what it would say is unknown.
+    pub is_unread: bool,
     /// The page's address.
     pub url: Option<&'a str>,
     /// The page's keywords.
@@ -97,6 +99,7 @@ impl<'a> Subject<'a> {
             Field::ViewType if self.view_type == ViewType(0) => Read::Absent,
             Field::ViewType => Read::Number(self.view_type.0.into()),
             Field::Count(at) => self.count(at),
+            _ if self.is_unread => Read::Unknown,
             _ => self.person.map_or(Read::Absent, |person| person.read(field)),
         }
     }
@@ -113,7 +116,7 @@ impl<'a> Subject<'a> {
     /// Tells all that it has but counts, attributes first.
     pub(super) fn each(&self, mut tell: impl FnMut(Field, Read<'a>)) {
         let mut tell_there = |field, read| match read {
-            Read::Absent => {}
+            Read::Absent | Read::Unknown => {}
             read => tell(field, read),
         };
         for (token, value) in self.person.map(|person| person.attributes).unwrap_or_default() {

@@ -83,6 +83,7 @@ struct Builder<'a> {
     texts: Vec<((Field, &'a str), u32)>,
     compared: BTreeMap<Field, Unsorted>,
     others: Vec<(Condition, Entry)>,
+    unread: Vec<Entry>,
     whole: Vec<(u32, Node)>,
 }
 
@@ -113,6 +114,8 @@ impl<'a> Builder<'a> {
     fn condition(&mut self, field: Field, condition: &'a Condition, entry: Entry) {
         if condition.negated && matches!(field, Field::Count(_)) {
             self.compared.entry(field).or_default().negated.push(entry);
+        } else if condition.negated && (field.is_of_person() || field == Field::BestTime) {
+            self.unread.push(entry);
         }
         let target = match &condition.test {
             Test::Numbers(_) | Test::Texts(_) if has_several(field) => {
@@ -158,6 +161,7 @@ impl<'a> Builder<'a> {
             texts: Postings::new(self.texts, |(field, text)| (field, text.to_owned())),
             compared: compared.collect(),
             others: self.others,
+            unread: self.unread,
             whole: self.whole,
         }
     }

@@ -1,0 +1,64 @@
+//! What may be placed on placements of one kind.
+
+use super::worth::Worth;
+use super::{Given, Person};
+use crate::actions::ViewType;
+use crate::catalogue::{Compiled, Terms};
+use crate::filter::{Matches, Subject};
+
+/// What holds for all placements of one kind.
+#[derive(Debug)]
+pub(super) struct Kind {
+    pub(super) view_type: ViewType,
+    /// The filters that match.
+    pub(super) matches: Matches,
+    /// The ads whose time it is and whose filters match, in no order.
+    pub(super) candidates: Vec<Candidate>,
+}
+
+/// An ad that may be placed, but for its size, its caps and what is on the page.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Candidate {
+    /// What a thousand impressions of it are worth here, in micros.
+    pub(super) worth: u64,
+    /// Its place in [`Compiled::offers`].
+    place: u32,
+}
+
+impl Candidate {
+    /// What is worth more comes first, then what comes first in the catalogue's order.
+    pub(super) fn rank(self) -> (std::cmp::Reverse<u64>, u32) {
+        (std::cmp::Reverse(self.worth), self.place)
+    }
+
+    pub(super) fn place(self) -> usize {
+        self.place as usize
+    }
+}
+
+impl Kind {
+    pub(super) fn new(
+        catalogue: &Compiled,
+        worth: &Worth<'_>,
+        subject: &Subject<'_>,
+        person: Option<&Person<'_>>,
+        given: &Given<'_>,
+    ) -> Self {
+        let arms = person.map_or(&[][..], |person| &person.arms);
+        let gets =
+            |terms: &Terms| !terms.limited || person.is_some_and(|person| person.units.contains_key(&terms.campaign));
+        let matches = catalogue.targets.matching(subject);
+        let mut candidates = Vec::new();
+        // Of many groups few match: only of those are the terms looked at.
+        for group in catalogue.groups.iter().filter(|group| group.is_for(&matches)) {
+            let Some(terms) = catalogue.terms.get(group.terms).filter(|terms| terms.runs.contains(&given.now)) else {
+                continue;
+            };
+            if group.outside(arms).is_none() && given.lets(terms) && gets(terms) {
+                let worth = |place: &u32| worth.of(terms.bid, *place as usize, subject.view_type);
+                candidates.extend(group.offers.iter().map(|place| Candidate { worth: worth(place), place: *place }));
+            }
+        }
+        Self { view_type: subject.view_type, matches, candidates }
+    }
+}
