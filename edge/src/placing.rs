@@ -151,7 +151,7 @@ pub(crate) fn question<'a>(
         let totals = if catalogue.targets.is_empty() { Totals::default() } else { counted.totals() };
         Person { actions, totals, arms: arms(visit, counted), units: visit.units.clone() }
     });
-    // Nobody is described whom no filter and no model asks for, or of whom all may be missing but what its cookie says.
+    // Nobody is described whom no filter and no model asks for, or of whom a part is missing: another browser's word may be newer.
     let asked = counted.filter(|_| !visit.missed && (!catalogue.targets.is_empty() || scores.is_some()));
     let described = asked.map(|counted| Described::of(counted, visit.now));
     let (place, agent) = &page.client;

@@ -203,11 +203,11 @@ fn is_served(config: &Config) -> bool {
 }
 
 /// Waits until an origin that serves has stored what it acknowledged before: what a command ends or ties may be of that.
-fn fold_before(opened: &Opened) -> anyhow::Result<()> {
-    let (newest, began) = (log::newest(&opened.config.data, &opened.conn)?, Instant::now());
-    while is_served(&opened.config) && Counters::load(&opened.conn)?.folded() < newest {
+fn fold_before(config: &Config, conn: &rusqlite::Connection) -> anyhow::Result<()> {
+    let (newest, began) = (log::newest(&config.data, conn)?, Instant::now());
+    while is_served(config) && Counters::load(conn)?.folded() < newest {
         if began.elapsed() > FOLD {
-            say("the origin does not store what it took before: what of it is by a clock that runs ahead may stay");
+            say("the origin does not store what it took before: of that this command does not know");
             break;
         }
         std::thread::sleep(FOLD_LOOK);

@@ -11,7 +11,7 @@ use causeway_shared::catalogue::Bid;
 use causeway_shared::fact::{Fact, PURCHASE, What};
 use causeway_shared::ids::{Millis, VisitorId};
 use causeway_shared::limits;
-use causeway_shared::time::{DAY_MINUTES, Minute};
+use causeway_shared::time::{DAY_MINUTES, Day, Minute};
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, civil};
 use rusqlite::Connection;
@@ -35,8 +35,8 @@ pub struct Bills {
     bought: Vec<(TenantNo, Purchase)>,
     /// Who clicked, and when, where purchases are paid for.
     clicked: BTreeSet<(TenantNo, i64, Minute)>,
-    /// The campaign of the last click within a day before, by visitor and minute.
-    last: BTreeMap<(i64, Minute), Option<u32>>,
+    /// The campaign of the last click in each minute of a visitor's person, on a day and the one before.
+    clicks: BTreeMap<(i64, Day), BTreeMap<Minute, u32>>,
 }
 
 impl Bills {
@@ -157,10 +157,14 @@ impl Bills {
 
     /// Bills a purchase to the campaign that pays for it; gives whether there is one.
     fn pay(&mut self, group: &Group<'_>, tenant: TenantNo, bought: &Purchase) -> Result<bool, StoreError> {
-        let campaign = match self.last.entry((bought.visitor, bought.at)) {
-            Entry::Occupied(known) => *known.get(),
-            Entry::Vacant(new) => *new.insert(last_click(group.tx, bought)?.map(|action| action.entity.campaign)),
+        let day = bought.at.day();
+        let clicks = match self.clicks.entry((bought.visitor, day)) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => new.insert(clicks(group.tx, bought.visitor, day)?),
         };
+        // Within a day before it.
+        let within = Minute(bought.at.0.saturating_sub(DAY_MINUTES))..=bought.at;
+        let campaign = clicks.range(within).next_back().map(|(_, campaign)| *campaign);
         let budget = campaign.and_then(|campaign| group.budgets.of(tenant).get(&campaign));
         let billed = Billed::Purchase(bought.value);
         let Some(budget) = budget.filter(|budget| budget.price(billed) > 0) else { return Ok(false) };
@@ -178,17 +182,20 @@ fn person_of(conn: &Connection, visitor: i64) -> Result<BTreeSet<i64>, StoreErro
     Ok(rows.chain([Ok(visitor)]).collect::<Result<_, _>>()?)
 }
 
-fn last_click(conn: &Connection, bought: &Purchase) -> Result<Option<Action>, StoreError> {
-    let (from, to) = (Minute(bought.at.0.saturating_sub(DAY_MINUTES)), Minute(bought.at.0 + 1));
-    let mut last: Option<Action> = None;
-    for row in person_of(conn, bought.visitor)? {
+fn clicks(conn: &Connection, visitor: i64, day: Day) -> Result<BTreeMap<Minute, u32>, StoreError> {
+    let from = Minute(day.start().0.saturating_sub(DAY_MINUTES));
+    let to = Minute(day.start().0.saturating_add(DAY_MINUTES));
+    let mut last: BTreeMap<Minute, Action> = BTreeMap::new();
+    for row in person_of(conn, visitor)? {
         for body in buckets::within(conn, row, from, to)? {
             let packed = PackedActions::read(&body).ok_or(StoreError::Corrupt { what: "bucket of actions" })?;
-            let clicks = packed.iter().filter(|a| a.verb == Verb::CLICK && a.minute >= from && a.minute < to);
-            last = clicks.chain(last).max_by_key(|action| (action.minute, action.insertion, action.entity.ad));
+            for click in packed.iter().filter(|action| action.verb == Verb::CLICK) {
+                let known = last.entry(click.minute).or_insert(click);
+                *known = std::cmp::max_by_key(*known, click, |click| (click.insertion, click.entity.ad));
+            }
         }
     }
-    Ok(last)
+    Ok(last.into_iter().map(|(minute, click)| (minute, click.entity.campaign)).collect())
 }
 
 /// A day where a zone's clocks are, in days since 1970, and when it ends.

@@ -247,7 +247,7 @@ impl Sending<'_> {
     }
 
     /// What is to become of those from `send.next` to before `next`. Who was erased is not among them. Without the arm that
-    /// somebody was dealt nobody knows any more whether it was the control.
+    /// somebody is in nobody knows any more whether it was the control.
     fn look(&self, place: &Place<'_>, send: &Send, next: u32) -> Result<Result<Vec<Looked>, Stuck>, StoreError> {
         const READ: &str = "SELECT place, visitor, arm FROM send_people
             WHERE send = ?1 AND place >= ?2 AND place < ?3 ORDER BY place";
@@ -259,15 +259,12 @@ impl Sending<'_> {
         let (mut looked, mut people) = (Vec::new(), BTreeSet::new());
         for row in rows {
             let (place_no, visitor, arm) = row?;
-            let of = self.tested.as_ref().zip(arm);
+            let (outcome, arm) = self.outcome(place.conn, send, (visitor, arm), &mut people, now)?;
+            let of = self.tested.as_ref().zip(arm).filter(|_| matches!(outcome, Outcome::Delivered | Outcome::Control));
             if let Some((tested, arm)) = of.filter(|(tested, arm)| tested.arm_of(*arm).is_none()) {
-                let why = format!(
-                    "people were dealt the arm of code {arm}, which the experiment `{}` has no more",
-                    tested.id
-                );
+                let why = format!("people are in the arm of code {arm}, which `{}` has no more", tested.id);
                 return Ok(Err(Stuck::for_good(why)));
             }
-            let (outcome, arm) = self.outcome(place.conn, send, (visitor, arm), &mut people, now)?;
             looked.push(Looked { place: place_no, visitor, arm, outcome });
         }
         Ok(Ok(looked))

@@ -68,7 +68,7 @@ pub(super) fn run(command: &Erase, common: &Common) -> anyhow::Result<()> {
     let whom = command.whom(&tenant)?;
     let scope = if command.person { Scope::Person } else { Scope::Visitor };
     // What ties whom it names may be acknowledged, and not stored yet.
-    fold_before(&opened)?;
+    fold_before(&opened.config, &opened.conn)?;
     let now = of::moment(&opened.conn, &tenant, &whom, scope, clock::now())?;
     let reached = of::reach(&opened.conn, &tenant, &whom, scope, now)?;
     let visitors: Vec<String> = reached.iter().map(ToString::to_string).collect();

@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::audit::Why;
 use super::output::{Format, bar, say};
-use super::{Common, Opened, is_served, named};
+use super::{Common, Opened, fold_before, is_served, named};
 
 /// Exit code of who was interrupted by Ctrl-C, as shells have it.
 const INTERRUPTED: i32 = 130;
@@ -85,6 +85,10 @@ pub(super) fn run(command: &Import, common: &Common) -> anyhow::Result<()> {
     let size = file.with_context(|| format!("cannot read {}", command.file.display()))?.len();
     let Opened { _writing, config, mut conn, rules } = Opened::or_made(common.load()?)?;
     let tenant = named(&rules.tenants, command.tenant.as_deref())?.no;
+    if matches!(kind, Kind::Links) {
+        // Whom a line names, and what ended a tie, may be acknowledged and not stored yet.
+        fold_before(&config, &conn)?;
+    }
     let (workers, said, served) = (usize::from(command.workers), command.why.said(), is_served(&config));
     let job = import::Job { rules: &rules, tenant, kind, workers, said, served };
     let stopped = Arc::new(AtomicBool::new(false));

@@ -113,7 +113,7 @@ fn end(command: &End, common: &Common) -> anyhow::Result<()> {
     let (End::Remove { tenant, yes, why, .. } | End::Cancel { tenant, yes, why, .. }) = command;
     let tenant = named(&opened.rules.tenants, tenant.as_deref())?.clone();
     // What it ends may be acknowledged, and not stored yet.
-    fold_before(&opened)?;
+    fold_before(&opened.config, &opened.conn)?;
     let conn = &opened.conn;
     let (whose, ids): (VisitorId, Vec<(AlternateId, Millis)>) = match command {
         End::Remove { a, b, .. } => {
@@ -156,7 +156,7 @@ fn add(command: &Add, common: &Common) -> anyhow::Result<()> {
     for (visitor, what) in of::tie(&tenant, visitor(&command.visitor)?, &tie)?.into_iter().flatten() {
         facts.push(Fact { id: FactId::from_bytes(clock::random()?), visitor, received: now, at: now, what });
     }
-    fold_before(&opened)?;
+    fold_before(&opened.config, &opened.conn)?;
     let unknown = |visitor| anyhow::anyhow!("the tenant's store does not have the visitor {visitor}");
     let facts = of::said(&opened.conn, tenant.no, facts)?.map_err(unknown)?;
     put_facts(&mut opened, &tenant, facts, Some(command.why.said()))?;

@@ -87,7 +87,7 @@ pub fn shares(
 
 /// The first whole hour in which everybody was dealt by the shares that the experiment's file has now: at the edge the second
 /// after they were changed last. A send deals when it draws, and goes on telling by that. `None` once it has more room than
-/// when it began: of who was outside of it before, and comes again, each arm gets what it gained, not what its share says.
+/// at any time before: of who was outside of it before, and comes again, each arm gets what it gained, not what its share says.
 fn shares_since(conn: &Connection, tenant: TenantNo, of: &Experiment) -> Result<Option<HourStamp>, StoreError> {
     const READ: &str = "SELECT experiments, replaced FROM catalogues WHERE tenant = ?1 AND replaced IS NOT NULL";
     // The last told; there may be fewer, as who was erased is none.
@@ -294,7 +294,7 @@ mod tests {
         apply(&mut origin, [2_500, 2_500]);
         origin.now = NOW + 8 * HOUR;
         expose(&mut origin, 1_000..1_100, 1);
-        assert_eq!(mismatch(&origin), Value::Null, "it began with less");
+        assert_eq!(mismatch(&origin), Value::Null, "it had less");
     }
 
     #[test]

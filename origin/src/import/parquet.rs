@@ -56,14 +56,17 @@ impl Read for Rows {
     }
 }
 
+/// A row's columns that have a value. What JSON has no form for is `false`, which no column of ours takes: the line is refused
+/// where it is needed.
 fn object(row: &Row) -> Value {
     let there = row.get_column_iter().filter(|(_, field)| !matches!(field, Field::Null));
-    Value::Object(there.map(|(name, field)| (name.clone(), value(field))).collect::<Map<_, _>>())
+    let told = |field| value(field).unwrap_or(Value::Bool(false));
+    Value::Object(there.map(|(name, field)| (name.clone(), told(field))).collect())
 }
 
-/// What JSON has no form for is an object: no field takes one, so that its line is refused where the column is one of ours.
-fn value(field: &Field) -> Value {
-    match field {
+fn value(field: &Field) -> Option<Value> {
+    Some(match field {
+        Field::Null => Value::Null,
         Field::Bool(is) => (*is).into(),
         Field::Byte(n) => (*n).into(),
         Field::Short(n) => (*n).into(),
@@ -73,43 +76,87 @@ fn value(field: &Field) -> Value {
         Field::UShort(n) => (*n).into(),
         Field::UInt(n) => (*n).into(),
         Field::ULong(n) => (*n).into(),
+        // What is no number is missing there, as those write it who have no other word for that.
         Field::Float(n) => (*n).into(),
         Field::Double(n) => (*n).into(),
         Field::Str(text) => text.as_str().into(),
         // Text that nobody said is text.
-        Field::Bytes(bytes) => std::str::from_utf8(bytes.data()).map_or_else(|_| foreign(), Value::from),
+        Field::Bytes(bytes) => std::str::from_utf8(bytes.data()).ok()?.into(),
         Field::TimestampMicros(n) => (*n / 1_000).into(),
-        Field::Group(row) => object(row),
-        Field::ListInternal(list) => list.elements().iter().map(value).collect(),
-        Field::Null => Value::Null,
-        Field::Float16(_)
-        | Field::Decimal(_)
-        | Field::Date(_)
-        | Field::TimeMillis(_)
-        | Field::TimeMicros(_)
-        | Field::MapInternal(_) => foreign(),
+        Field::Group(row) => members(row.get_column_iter().map(|(name, field)| (Some(name.as_str()), field)))?,
+        Field::MapInternal(map) => members(map.entries().iter().map(|(key, field)| (text(key), field)))?,
+        Field::ListInternal(list) => list.elements().iter().map(value).collect::<Option<Vec<_>>>()?.into(),
+        Field::Float16(_) | Field::Decimal(_) | Field::Date(_) | Field::TimeMillis(_) | Field::TimeMicros(_) => {
+            return None;
+        }
+    })
+}
+
+fn text(key: &Field) -> Option<&str> {
+    match key {
+        Field::Str(text) => Some(text),
+        _ => None,
     }
 }
 
-fn foreign() -> Value {
-    Value::Object(Map::new())
+/// An object of what has a name and a value; `None` where anything of it has no form.
+fn members<'f>(all: impl Iterator<Item = (Option<&'f str>, &'f Field)>) -> Option<Value> {
+    let there = all.filter(|(_, field)| !matches!(field, Field::Null));
+    there.map(|(name, field)| Some((name?.to_owned(), value(field)?))).collect::<Option<Map<_, _>>>().map(Value::Object)
 }
 
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
+    use ::parquet::column::writer::ColumnWriter;
     use ::parquet::data_type::Decimal;
+    use ::parquet::file::writer::SerializedFileWriter;
+    use ::parquet::schema::parser::parse_message_type;
+    use serde_json::json;
 
     use super::*;
 
     #[test]
     fn what_json_has_no_form_for_is_taken_for_nothing_else() {
-        let decimal = Field::Decimal(Decimal::from_i64(1_800_000_000_000, 18, 0));
-        for field in [decimal, Field::Date(20_000), Field::TimeMicros(5), Field::Bytes(vec![0xff].into())] {
-            let line = value(&field);
-            assert!(serde_json::from_value::<Option<u64>>(line.clone()).is_err(), "{field:?}");
-            assert!(serde_json::from_value::<Option<String>>(line).is_err(), "{field:?}");
+        let decimal = || Field::Decimal(Decimal::from_i64(1_800_000_000_000, 18, 0));
+        let nested = Field::Group(Row::new(vec![("price".to_owned(), decimal())]));
+        for field in [decimal(), Field::Date(20_000), Field::TimeMicros(5), Field::Bytes(vec![0xff].into()), nested] {
+            let line = object(&Row::new(vec![("at_ms".to_owned(), field), ("id".to_owned(), Field::Null)]));
+            let line = line.as_object().unwrap();
+            assert_eq!(line.len(), 1);
+            let told = || line["at_ms"].clone();
+            assert!(serde_json::from_value::<Option<u64>>(told()).is_err(), "{line:?}");
+            assert!(serde_json::from_value::<Option<String>>(told()).is_err(), "{line:?}");
+            assert!(serde_json::from_value::<Option<Map<String, Value>>>(told()).is_err(), "{line:?}");
         }
-        assert_eq!(serde_json::from_value::<Option<u64>>(value(&Field::Null)).unwrap(), None);
+        let nothing = Field::Group(Row::new(vec![("x".to_owned(), Field::Null)]));
+        assert_eq!(value(&nothing), Some(json!({})));
+    }
+
+    #[test]
+    fn a_map_with_text_keys_is_an_object() {
+        const SCHEMA: &str = "message events { optional group properties (MAP) { repeated group key_value {
+            required binary key (UTF8); optional int32 value; } } }";
+        let schema = Arc::new(parse_message_type(SCHEMA).unwrap());
+        let mut writer = SerializedFileWriter::new(Vec::new(), schema, Arc::default()).unwrap();
+        let mut rows = writer.next_row_group().unwrap();
+        while let Some(mut column) = rows.next_column().unwrap() {
+            let written = match column.untyped() {
+                ColumnWriter::ByteArrayColumnWriter(keys) => {
+                    keys.write_batch(&["size".into(), "x".into()], Some(&[2, 2]), Some(&[0, 1])).unwrap()
+                }
+                ColumnWriter::Int32ColumnWriter(values) => {
+                    values.write_batch(&[4], Some(&[3, 2]), Some(&[0, 1])).unwrap()
+                }
+                _ => unreachable!(),
+            };
+            assert!(written > 0);
+            column.close().unwrap();
+        }
+        rows.close().unwrap();
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(&file, writer.into_inner().unwrap()).unwrap();
+        let mut rows = SerializedFileReader::new(file.reopen().unwrap()).unwrap().into_iter();
+        assert_eq!(object(&rows.next().unwrap().unwrap()), json!({ "properties": { "size": 4 } }));
     }
 }

@@ -100,6 +100,24 @@ fn a_purchase_is_paid_for_by_the_last_click_of_the_whole_person_within_a_day() {
     assert_eq!((of(&origin, 3, NOW).1, of(&origin, 4, NOW).1), (5_000_000_000, 2_000_000_000), "too late");
 }
 
+#[test]
+fn purchases_of_one_day_are_each_paid_for_by_the_click_before_them() {
+    let mut origin = origin(|_| {});
+    let (phone, laptop) = (visitor(1), visitor(2));
+    origin.send("demo", &[origin.login(phone, 1, NOW - DAY_MS, "ann"), origin.login(laptop, 2, NOW - DAY_MS, "ann")]);
+    let facts = [
+        purchase(phone, 3, NOW - 900_000, 20_000_000),
+        action(laptop, 4, NOW - 600_000, Verb::CLICK, 3),
+        purchase(phone, 5, NOW - 600_000, 20_000_000),
+        action(phone, 6, NOW - 120_000, Verb::CLICK, 4),
+        purchase(phone, 7, NOW, 20_000_000),
+        purchase(laptop, 8, NOW - 180_000, 20_000_000),
+    ];
+    origin.send("demo", &facts);
+    assert_eq!((of(&origin, 3, NOW).1, of(&origin, 4, NOW).1), (10_000_000_000, 2_000_000_000));
+    assert_eq!(unpaid(&origin), 1);
+}
+
 fn unpaid(origin: &Origin) -> i64 {
     origin.conn.query_row("SELECT count(*) FROM purchases_unpaid", [], |row| row.get(0)).unwrap()
 }

@@ -326,5 +326,9 @@ fn field_02_a_login_that_is_acknowledged_and_not_stored_is_undone_too_though_its
     meanwhile(&[page(visitor(4), 4)], &|| origin.asked(&token, "POST", "links", &pair(4)).status == 204);
     let add = ["links", "add", &id(5), one, "--weight", "1", "--source", "match", "--tenant", "demo"];
     meanwhile(&[page(visitor(5), 5)], &|| place.json(&add)["connected"] == json!(true));
-    assert!(connected(4) && connected(5));
+    let file = place.path().join("links.ndjson");
+    std::fs::write(&file, pair(6).to_string()).unwrap();
+    let import = ["links", "import", file.to_str().unwrap(), "--tenant", "demo"];
+    meanwhile(&[page(visitor(6), 6)], &|| place.json(&import)["facts"] == json!(2));
+    assert!(connected(4) && connected(5) && connected(6));
 }

@@ -40,7 +40,7 @@ pub struct Index {
     compared: Vec<(Field, Compared)>,
     /// What is evaluated on the subject itself.
     others: Vec<(Condition, Entry)>,
-    /// What must not hold of a person but counts, which nobody knows of one that could not be read.
+    /// What must not hold of a person but counts, which nobody knows of one that could not be read whole.
     unread: Vec<Entry>,
     /// Filters that are.
     whole: Vec<(u32, Node)>,

@@ -14,7 +14,7 @@ use crate::segments::SegmentId;
 pub struct Subject<'a> {
     /// The person; `None` for an answer that is contextual alone.
     pub person: Option<Person<'a>>,
-    /// Whether there is one of whom nothing could be read: what it would say is unknown.
+    /// Whether there is one of whom not all could be read: all that it would say is unknown.
     pub is_unread: bool,
     /// The page's address.
     pub url: Option<&'a str>,

@@ -110,7 +110,7 @@ fn s4_07_a_send_whose_dealt_arms_the_experiment_has_no_more_tells_nobody_of_its_
     world.run(&run, u64::MAX);
     let send = world.sent("may");
     assert_eq!((send.due, send.next, send.sums), (None, before.next, before.sums));
-    assert!(send.error.unwrap().contains("dealt the arm of code 1"));
+    assert!(send.error.unwrap().contains("in the arm of code 1"));
 }
 
 #[test]
