@@ -119,8 +119,8 @@ fn read(incoming: &Incoming<'_>) -> Result<Visit, Box<Outcome>> {
     let permission = permission::standing(incoming.request, true, site);
     let is_counted = incoming.request.uncounted().is_none();
     if !permission.is_full() {
-        let mut reader = Reader { site, visitor: None, ledger: None, now, random: incoming.random.clone() };
-        let (facts, body) = of_nobody(&texts, |text| reader.event(text).ok().filter(|_| is_counted));
+        let reader = Reader { site, visitor: None, ledger: None, now, random: incoming.random.clone() };
+        let (facts, body) = of_nobody(&texts, reader, is_counted);
         let outcome = Outcome::json(202, &Answer { consent: Some(permission.code()), ..body });
         return Err(Box::new(permission::withdraw(outcome, facts, &jar, site, now)));
     }
@@ -194,11 +194,11 @@ pub(crate) fn finish(mut visit: Box<Visit>) -> Outcome {
 
 /// Where nobody may be counted: the actions that name nobody, which their campaigns pay for as they do by the ads' addresses
 /// (invariant 10), each once, and the answer.
-fn of_nobody(texts: &[&str], mut read: impl FnMut(&str) -> Option<(Fact, Option<Given>)>) -> (Vec<Fact>, Answer) {
+fn of_nobody(texts: &[&str], mut reader: Reader<'_>, is_counted: bool) -> (Vec<Fact>, Answer) {
     let (mut facts, mut answer) = (Vec::new(), Answer::default());
     for (index, text) in texts.iter().enumerate() {
-        match read(text) {
-            Some((fact, _)) if fact.visitor == VisitorId::NOBODY => {
+        match reader.event(text) {
+            Ok((fact, _)) if is_counted && fact.visitor == VisitorId::NOBODY => {
                 answer.accepted += 1;
                 if !facts.contains(&fact) {
                     facts.push(fact);

@@ -10,10 +10,11 @@
 //! **Lists** – an attribute of strings, a page's keywords, a person's segments – match when any entry does, and `$ne` and
 //! `$nin` when none does.
 //!
-//! **What cannot be said.** A count that nobody keeps, and all of a person that could not be read whole, is neither true nor false:
-//! a condition on it does not hold, and neither does its opposite, so that a filter holds only where it is certain. This is decided at the condition:
-//! `$not` is carried down to the conditions when a filter is parsed, and everything above them has two values. What a
-//! snapshot cannot count is refused when a targeting is parsed ([`Answers::Snapshot`]).
+//! **What cannot be said.** A count that nobody keeps, and all of a person that could not be read whole, is neither true
+//! nor false: a condition on it does not hold, and neither does its opposite, so that a filter holds only where it is
+//! certain. This is decided at the condition: `$not` is carried down to the conditions when a filter is parsed, and
+//! everything above them has two values. What a snapshot cannot count is refused when a targeting is parsed
+//! ([`Answers::Snapshot`]).
 //!
 //! It never looks at a clock, a profile or a catalogue: what a subject is, and its counts, are given.
 

@@ -246,8 +246,7 @@ impl Sending<'_> {
         Some(Stuck::for_good(format!("the experiment `{}` does not run now", over.id)))
     }
 
-    /// What is to become of those from `send.next` to before `next`. Who was erased is not among them. Without the arm that
-    /// somebody is in nobody knows any more whether it was the control.
+    /// What is to become of those from `send.next` to before `next`. Who was erased is not among them.
     fn look(&self, place: &Place<'_>, send: &Send, next: u32) -> Result<Result<Vec<Looked>, Stuck>, StoreError> {
         const READ: &str = "SELECT place, visitor, arm FROM send_people
             WHERE send = ?1 AND place >= ?2 AND place < ?3 ORDER BY place";
@@ -259,13 +258,10 @@ impl Sending<'_> {
         let (mut looked, mut people) = (Vec::new(), BTreeSet::new());
         for row in rows {
             let (place_no, visitor, arm) = row?;
-            let (outcome, arm) = self.outcome(place.conn, send, (visitor, arm), &mut people, now)?;
-            let of = self.tested.as_ref().zip(arm).filter(|_| matches!(outcome, Outcome::Delivered | Outcome::Control));
-            if let Some((tested, arm)) = of.filter(|(tested, arm)| tested.arm_of(*arm).is_none()) {
-                let why = format!("people are in the arm of code {arm}, which `{}` has no more", tested.id);
-                return Ok(Err(Stuck::for_good(why)));
+            match self.outcome(place.conn, send, (visitor, arm), &mut people, now)? {
+                Ok((outcome, arm)) => looked.push(Looked { place: place_no, visitor, arm, outcome }),
+                Err(stuck) => return Ok(Err(stuck)),
             }
-            looked.push(Looked { place: place_no, visitor, arm, outcome });
         }
         Ok(Ok(looked))
     }
@@ -277,25 +273,29 @@ impl Sending<'_> {
         (visitor, arm): (VisitorId, Option<u8>),
         people: &mut BTreeSet<PersonNo>,
         now: Millis,
-    ) -> Result<(Outcome, Option<u8>), StoreError> {
+    ) -> Result<Result<(Outcome, Option<u8>), Stuck>, StoreError> {
         // Those who were told, and the control: of one that came to nothing another may be told.
         const BEFORE: &str = "SELECT 1 FROM visitors v
             CROSS JOIN send_people s INDEXED BY send_people_visitor ON s.visitor = v.visitor AND s.send = ?1
             WHERE v.person = ?2 AND s.outcome IN (1, 2) LIMIT 1";
-        let Some(person) = person_of(conn, send, visitor)? else { return Ok((Outcome::Gone, arm)) };
+        let Some(person) = person_of(conn, send, visitor)? else { return Ok(Ok((Outcome::Gone, arm))) };
         if people.contains(&person) || conn.prepare_cached(BEFORE)?.exists((send.no, person.0))? {
-            return Ok((Outcome::Merged, arm));
+            return Ok(Ok((Outcome::Merged, arm)));
         }
-        let Some(someone) = person::read(conn, person)? else { return Ok((Outcome::Gone, arm)) };
+        let Some(someone) = person::read(conn, person)? else { return Ok(Ok((Outcome::Gone, arm))) };
         if !someone.is_meant(&self.filter, now) {
-            return Ok((Outcome::Left, arm));
+            return Ok(Ok((Outcome::Left, arm)));
         }
         people.insert(person);
-        let Some(tested) = &self.tested else { return Ok((Outcome::Delivered, arm)) };
+        let Some(tested) = &self.tested else { return Ok(Ok((Outcome::Delivered, arm))) };
         // Who saw one arm meanwhile stays in it.
-        let arm = exposed(conn, person, tested)?.or(arm);
-        let control = arm.and_then(|code| tested.arm_of(code)).is_some_and(|arm| arm.control);
-        Ok((if control { Outcome::Control } else { Outcome::Delivered }, arm))
+        let Some(code) = exposed(conn, person, tested)?.or(arm) else { return Ok(Ok((Outcome::Delivered, None))) };
+        let Some(arm) = tested.arm_of(code) else {
+            // Nobody knows any more whether it was the control.
+            let why = format!("people are in the arm of code {code}, which `{}` has no more", tested.id);
+            return Ok(Err(Stuck::for_good(why)));
+        };
+        Ok(Ok((if arm.control { Outcome::Control } else { Outcome::Delivered }, Some(code))))
     }
 
     fn post(&self, place: &Place<'_>, send: &Send, looked: &[Looked]) -> Result<Result<(), Stuck>, StoreError> {

@@ -38,10 +38,10 @@ pub struct Index {
     /// Of fields of several texts to places in `repeated`.
     texts: Postings<(Field, String)>,
     compared: Vec<(Field, Compared)>,
-    /// What is evaluated on the subject itself.
-    others: Vec<(Condition, Entry)>,
     /// What must not hold of a person but counts, which nobody knows of one that could not be read whole.
     unread: Vec<Entry>,
+    /// What is evaluated on the subject itself.
+    others: Vec<(Condition, Entry)>,
     /// Filters that are.
     whole: Vec<(u32, Node)>,
 }
