@@ -664,6 +664,46 @@ test("s3_05_an_impression_counts_by_an_object_that_is_far_away_and_a_page_does_n
   assert.deepEqual((await (await call("/v1/decide")).json()).degraded, ["strict_unanswered"]);
 });
 
+test("s1_10_what_a_decision_waits_for_together_takes_less_than_200_ms", async () => {
+  const { now } = Date;
+  let passed = 0;
+  Date.now = () => now() + passed;
+  try {
+    // Its read takes long: what the object may take is what is left.
+    const get = async (keys) => {
+      passed += 170;
+      return Array.isArray(keys) ? new Map() : null;
+    };
+    const never = { idFromName: (name) => name, get: () => ({ fetch: () => new Promise(() => {}) }) };
+    const env = { CAUSEWAY_CONFIG: CONFIG, CAUSEWAY_KEYS: KEYS, PROFILES: { get }, FACTS: { send: async () => {} }, PERSONS: never };
+    const decide = (cookie) =>
+      worker.fetch(new Request("http://localhost/v1/decide", { method: "POST", body: '{"placements":[{"id":"top"}]}', headers: { cookie } }), env, { waitUntil() {} });
+    const minted = await decide("");
+    passed += 600_000;
+    const [before, began] = [passed, now()];
+    const answer = await (await decide(minted.headers.getSetCookie().map((set) => set.split(";")[0]).join("; "))).json();
+    assert.deepEqual([passed - before, answer.kv_reads, answer.degraded], [170, 1, ["strict_unanswered"]]);
+    assert.ok(now() - began < 80, "the object had 100 ms of its own");
+  } finally {
+    Date.now = now;
+  }
+});
+
+test("s3_05_a_call_of_an_object_keeps_its_bytes_while_others_are_answered", async () => {
+  const module = new Module(glue, CONFIG, KEYS);
+  const get = async (keys) => (Array.isArray(keys) ? new Map(keys.map((key) => [key, STRICT[key] ?? null])) : new TextEncoder().encode(STRICT[keys] ?? "").buffer);
+  const bodies = [];
+  const fetch = async (_url, { body }) => {
+    bodies.push([body, body.slice()]);
+    return new Promise(() => {});
+  };
+  const env = { CAUSEWAY_CONFIG: CONFIG, CAUSEWAY_KEYS: KEYS, PROFILES: { get }, FACTS: { send: async () => {} }, PERSONS: { idFromName: (name) => name, get: () => ({ fetch }) } };
+  const decide = () => worker.fetch(new Request("http://localhost/v1/decide", { method: "POST", body: '{"placements":[{"id":"top"}]}' }), env, { waitUntil() {} });
+  await Promise.all([decide(), decide()]);
+  assert.equal(bodies.length, 2);
+  for (const [then, copy] of bodies) assert.deepEqual(then, copy);
+});
+
 test("s3_05_a_call_that_no_object_understands_stores_nothing", async () => {
   const env = persons(new Module(glue, CONFIG, KEYS));
   await assert.rejects(callObject(env, { hop: "demo:nobody", body: Uint8Array.of(9, 9) }), /400/);

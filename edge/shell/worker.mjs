@@ -17,6 +17,8 @@ import { retry, tooMany, unserved } from "./unserved.mjs";
 
 /** The call of an object, for strict caps and for a limited offer one a request at most, may take this long. */
 const OBJECT_DEADLINE_MS = 100;
+/** All that a decision waits for together: an answer comes within 200 ms. */
+const DECISION_DEADLINE_MS = 180;
 /** Nobody waits for an impression's picture: an object that is far away counts it all the same. */
 const IMPRESSION_DEADLINE_MS = 2_000;
 /** The pause of a message that no module can be asked about: `delivery::RETRY_MOST_S`. */
@@ -86,7 +88,7 @@ async function answer(request, env, ctx) {
     const now = Date.now();
     let step = module.step("begin", gather.head(request, headers, place), body, now, gather.seed());
     // Over all reads of the request: it begins with the first one.
-    const until = now + kv_deadline_ms;
+    const until = { read: now + kv_deadline_ms, all: now + DECISION_DEADLINE_MS };
     while (step.turn !== undefined) {
       const found = await find(step, until, request, env, ctx, module);
       step = found === REFUSED ? module.next("refuse_mint", step) : module.next("resume", step, found.values, found.fault);
@@ -103,8 +105,11 @@ const REFUSED = { values: gather.NOTHING.values, fault: "" };
 
 /** Reads what the module asks for, or calls an object: two reads and two calls a request at most. */
 function find(step, until, request, env, ctx, module) {
-  if (step.hop !== undefined) return ask(env, step, request.method === "GET" ? IMPRESSION_DEADLINE_MS : OBJECT_DEADLINE_MS);
-  const ms = gather.left(until);
+  if (step.hop !== undefined) {
+    const ms = Math.min(OBJECT_DEADLINE_MS, gather.left(until.all));
+    return ask(env, step, request.method === "GET" ? IMPRESSION_DEADLINE_MS : ms);
+  }
+  const ms = gather.left(until.read);
   const reading = step.read ? gather.read(ctx, env.PROFILES, step.read, ms, module.told.value_chars) : gather.NOTHING;
   if (step.limit === undefined) return reading;
   const { binding, key } = step.limit;
@@ -154,7 +159,8 @@ function respond({ body, status, json: isJson, headers = [] }) {
 
 /** An object's answer; no bytes when it fails, is late, or there are no objects. */
 function ask(env, step, ms) {
-  const calling = objects.callObject(env, step).catch((error) => {
+  // It lies where the module's next answer will.
+  const calling = objects.callObject(env, { ...step, body: step.body.slice() }).catch((error) => {
     log("object_failed", { message: String(error?.message) });
     return gather.NOTHING.values;
   });

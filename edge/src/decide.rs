@@ -183,12 +183,13 @@ fn is_anothers(own: &IdentityCookie, claims: &[Claim]) -> bool {
 }
 
 /// What the person's object is to be asked first, if ads under strict caps may be placed.
-pub(crate) fn asks(visit: &Visit, who: &Recognised) -> Option<Hop> {
+pub(crate) fn asks(visit: &Visit, who: &Recognised, empty: &units::Empty) -> Option<Hop> {
     let Call::Decide(call) = &visit.call else { return None };
     if !call.counted || !visit.catalogue.compiled.has_strict() {
         return None;
     }
-    let choices = placing::question(visit, &call.placements, &call.page, Some(&who.counted())).strict();
+    let question = placing::question(visit, &call.placements, &call.page, Some(&who.counted()));
+    let choices = question.strict(|campaign| empty.holds(visit, campaign));
     let insertions: Vec<InsertionId> = call.placements.iter().map(|asked| asked.insertion).collect();
     let asked = choices.iter().any(|choices| !choices.is_empty());
     asked.then(|| strict::claim(visit, who, &choices, &insertions))

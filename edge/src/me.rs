@@ -1,6 +1,7 @@
 //! `GET /v1/me`: what is held on this visitor; it reads, and changes nothing. `DELETE /v1/me`: the request to erase it.
 
 use causeway_shared::actions::{Dimension, Filter, Verb, group};
+use causeway_shared::config::ProofPolicy;
 use causeway_shared::experiment::Exposure;
 use causeway_shared::fact::{Fact, Scope, What};
 use causeway_shared::identity::{Claim, IdentityCookie, Origin, Recognised};
@@ -15,7 +16,7 @@ use serde_json::{Map, Value};
 use crate::answer::Outcome;
 use crate::claims::{self, Claims, UserBody};
 use crate::cookies::{self, Jar};
-use crate::engine::{Call, Incoming, Routed, pack};
+use crate::engine::{Call, Incoming, Routed, Site, pack};
 use crate::permission;
 use crate::visit::Visit;
 
@@ -24,13 +25,6 @@ use crate::visit::Visit;
 pub(crate) struct MeCall {
     /// Whether the proof in the request is of the member whose visitor the cookie names; nothing is known without either.
     own: Option<bool>,
-}
-
-impl MeCall {
-    /// Whether it is the cookie's visitor that is asked for.
-    pub(crate) fn is_of_cookie(&self) -> bool {
-        self.own != Some(false)
-    }
 }
 
 #[derive(Serialize)]
@@ -136,6 +130,11 @@ fn proven(claims: &Claims) -> Option<&Claim> {
     claims.taken.iter().find(|claim| claim.unique).filter(|_| claims.proven)
 }
 
+/// Whether persons are of those alone who proved to belong to them.
+fn proofs_alone(site: &Site) -> bool {
+    site.tenant.member_proof == ProofPolicy::Required
+}
+
 /// Whom a request erases: the cookie's visitor, with its member where that one proved to be here. Where another member did,
 /// that member's visitor of this browser, if it has one: nobody erases somebody else by sharing a browser.
 fn whom<'c>(cookie: &IdentityCookie, claims: &'c Claims) -> Option<(VisitorId, Option<&'c Claim>)> {
@@ -162,7 +161,8 @@ pub(crate) fn erase(incoming: &Incoming<'_>) -> Outcome {
         let expired = cookies::expire(jar.secure).into_iter().filter(|_| jar.any && jar.identity.is_none());
         return Outcome::error(404, "no_visitor", message, None).with_headers(expired);
     };
-    let (scope, id, also) = match member {
+    // Where a page's word is taken, whoever says so belongs to a person.
+    let (scope, id, also) = match member.filter(|_| proofs_alone(site)) {
         Some(claim) => (Scope::Person, Some(claim.id), claim.also.clone()),
         None => (Scope::Visitor, None, Vec::new()),
     };
@@ -194,11 +194,12 @@ fn parting(incoming: &Incoming<'_>, jar: &Jar, erased: VisitorId) -> Vec<(&'stat
 
 /// The answer for a visitor of ours.
 pub(crate) fn finish(visit: Box<Visit>, who: &Recognised) -> Outcome {
-    let proven = match &visit.call {
+    let is_member = match &visit.call {
         Call::Me(MeCall { own: Some(true) }) => true,
         Call::Me(MeCall { own: Some(false) }) => who.origin == Origin::Switched,
         _ => false,
     };
+    let proven = is_member && proofs_alone(&visit.site);
     let view = proven.then(|| who.counted().totals().into());
     let person = Person { devices: if proven { who.counted().devices() } else { 1 } };
     let attributes = attributes(&visit, who, proven);

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use causeway_shared::attributes::Dictionary;
 use causeway_shared::decision::Holding;
 use causeway_shared::fact::Fact;
-use causeway_shared::identity::{Found, Met, Reads, Recognised, Seen};
+use causeway_shared::identity::{Found, Left, Met, Reads, Recognised, Seen};
 use causeway_shared::ids::{Millis, Version, VisitorId};
 use causeway_shared::random::Random;
 use causeway_shared::view::Stored;
@@ -211,13 +211,17 @@ impl Visit {
         }
     }
 
-    /// The visitor was erased or withdrew: its cookies go, and the next request is a new visitor's.
-    pub(crate) fn forgotten(self: Box<Self>) -> Outcome {
-        let secure = self.secure;
-        // Who only asks for an earlier visitor of the browser takes nothing from the one that is there.
-        let goes = !matches!(&self.call, Call::Me(call) if !call.is_of_cookie());
-        let outcome = self.without_identity("forgotten");
-        if goes { outcome.with_headers(cookies::expire(secure)) } else { outcome }
+    /// The visitor was erased or withdrew: its cookies go, and the next request is a new visitor's. Where it was an earlier
+    /// one of the browser, who is there now stays.
+    pub(crate) fn forgotten(self: Box<Self>, left: Left) -> Outcome {
+        let headers: Vec<_> = match left {
+            None => cookies::expire(self.secure).into(),
+            Some(cookie) if matches!(self.call, Call::Decide(_)) => {
+                cookies::write_identity(&self.site, self.secure, &cookie).into_iter().collect()
+            }
+            Some(_) => Vec::new(),
+        };
+        self.without_identity("forgotten").with_headers(headers)
     }
 
     pub(crate) fn without_identity(self: Box<Self>, reason: &'static str) -> Outcome {

@@ -4,6 +4,7 @@
 mod browser;
 
 use browser::{Browser, facts};
+use causeway_shared::fact::{Scope, What};
 use causeway_shared::ids::VisitorId;
 use causeway_shared::view::Stored;
 use causeway_shared::{kv, wire};
@@ -70,6 +71,21 @@ fn an_earlier_visitor_who_is_gone_takes_no_cookie_of_who_is_there_along() {
 }
 
 #[test]
+fn field_12_a_switch_to_a_visitor_that_was_erased_leaves_who_is_there() {
+    let (mut browser, ann, bert) = shared();
+    browser.now += 600_000;
+    let asked = browser.begin("POST", "/v1/decide", "{}");
+    let gone = wire::kv::encode_stored(&kv::snapshot_key(&"demo".parse().unwrap(), ann), &Stored::Tombstone).unwrap();
+    let outcome = browser.give(asked, |key| if key.ends_with(&ann.to_string()) { &gone } else { "" });
+    let body: Value = serde_json::from_slice(&outcome.body).unwrap();
+    assert_eq!((&body["visitor"], &body["reason"]), (&Value::Null, &json!("forgotten")));
+    browser.keep(&outcome);
+    assert!(![ann, bert].contains(&browser.visit()), "ann is somebody new");
+    browser.prove("bert");
+    assert_eq!((shown(&mut browser), browser.visit()), ((Some(bert), true), bert));
+}
+
+#[test]
 fn s1_shared_device_who_erases_an_earlier_visitor_of_the_browser_leaves_who_is_there() {
     let (mut browser, ann, bert) = shared();
     browser.gpc = "1";
@@ -88,4 +104,24 @@ fn s1_shared_device_who_erases_an_earlier_visitor_of_the_browser_leaves_who_is_t
     let outcome = browser.send("DELETE", "/v1/me", "");
     browser.keep(&outcome);
     assert!(browser.cookies.is_empty());
+}
+
+#[test]
+fn s1_05_where_a_page_s_word_is_taken_a_proof_shows_and_erases_no_person() {
+    let mut browser = Browser::of("allow", &json!({ "dev": false, "member_proof": "trusted" }));
+    let said = br#"{"user":{"ids":{"member":"ann"}}}"#;
+    let outcome = browser.send("POST", "/v1/decide", said);
+    browser.keep(&outcome);
+    let body: Value = serde_json::from_slice(&outcome.body).unwrap();
+    let visitor = body["visitor"].as_str().map(|visitor| visitor.parse().unwrap());
+    assert!(visitor.is_some() && facts(&outcome).iter().any(|fact| matches!(fact.what, What::Alias { .. })));
+    // Signed by the publisher all the same.
+    let mut signs = Browser::new("allow");
+    signs.prove("ann");
+    for proof in [String::new(), signs.proof] {
+        browser.proof = proof;
+        assert_eq!(shown(&mut browser), (visitor, false));
+    }
+    let erased = facts(&browser.send("DELETE", "/v1/me", ""));
+    assert!(matches!(erased[0].what, What::Erasure { scope: Scope::Visitor, id: None, .. }), "{erased:?}");
 }

@@ -636,3 +636,39 @@ fn a_unit_that_another_browser_of_the_person_was_given_is_told_of_by_who_shows_i
     cold.cookies.remove("cw_recent");
     assert_eq!(unit(&mut cold), (None, Vec::new()));
 }
+
+#[test]
+fn s1_10_a_placement_without_an_ad_says_why() {
+    let only = |change: fn(&mut Value)| {
+        let mut all = json!({
+            "advertiser": [{ "id": "shoes", "code": 1 }],
+            "campaign": [{ "id": "all", "code": 2, "advertiser": "shoes" }],
+            "ad_group": [{ "id": "plain", "code": 3, "campaign": "all" }],
+            "ad": [{ "id": "plain", "code": 3, "ad_group": "plain", "creative": {}, "landing": "https://a.example/" }],
+        });
+        change(&mut all);
+        Page::with(all)
+    };
+    let mut pages = [
+        ("no_catalogue", only(|_| ())),
+        ("no_size", only(|all| all["ad"][0]["sizes"] = json!([[728, 90]]))),
+        ("none_matches", only(|all| all["campaign"][0]["targeting"] = json!({ "events.page": { "$count": 9 } }))),
+        (
+            "all_capped",
+            only(|all| {
+                let day = json!({ "interval": 1, "unit": "days" });
+                all["campaign"][0]["caps"] = json!([{ "action": "impression", "limit": 1, "window": day }]);
+            }),
+        ),
+    ];
+    pages[0].1.kv.clear();
+    for (reason, page) in &mut pages {
+        let mut answer = || -> Value {
+            let body = br#"{"placements":[{"id":"top","sizes":[[300,250]]}]}"#;
+            serde_json::from_slice::<Value>(&page.send("POST", "/v1/decide", body).body).unwrap()["decisions"].take()
+        };
+        let shown = [answer(), answer()];
+        assert_eq!(shown[1], json!([{ "placement": "top", "ad": null, "reason": reason }]));
+        assert_eq!(shown[0] == shown[1], *reason != "all_capped", "{shown:?}");
+    }
+}

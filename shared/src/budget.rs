@@ -157,15 +157,14 @@ impl Pacer {
     #[must_use]
     pub fn next(self, budget: &Budget, spent: Spent, now: Millis, day_ends: Millis) -> Self {
         // Edges go by one for so long; after that they let nothing take part.
-        let elapsed = now.saturating_sub(self.at).min(limits::STEERING_STALE_MS);
-        // What was spent before the first is of no minute of late.
-        let new = if self.at == 0 { 0 } else { spent.ever.saturating_sub(self.counted) };
-        let part = match self.at {
-            0 => 0,
-            _ => {
-                u64::from(self.pace.from) * elapsed.min(MINUTE_MS)
-                    + u64::from(self.pace.to) * elapsed.saturating_sub(MINUTE_MS)
-            }
+        let elapsed = now.saturating_sub(self.at);
+        let (new, part) = if self.at > 0 && elapsed <= limits::STEERING_STALE_MS {
+            let first = u64::from(self.pace.from) * elapsed.min(MINUTE_MS);
+            let rest = u64::from(self.pace.to) * elapsed.saturating_sub(MINUTE_MS);
+            (spent.ever.saturating_sub(self.counted), first + rest)
+        } else {
+            // What was spent before the first is of no minute of late, nor is what a store finds spent that comes back from a backup.
+            (0, 0)
         };
         let (spend, part) = self.fade(elapsed, part, budget.unit(), new);
         let rate = budget.rate(spent, now, day_ends);
@@ -329,6 +328,22 @@ mod tests {
             let paces = [go(gap), go(1), go(1)];
             assert!(paces.iter().all(|to| (80_000..125_000).contains(to)), "{gap} minutes: {paces:?}, {steady} before");
         }
+    }
+
+    #[test]
+    fn what_was_spent_since_the_backup_that_a_store_comes_back_from_is_of_no_minute_of_late() {
+        let budget = budget(Bid::CpmMicros(1_000_000), None, Some(50_000_000), true);
+        let (mut pacer, mut spent) = (Pacer::default(), Spent::default());
+        let mut go = |minute: u64, also: Nanos| {
+            let cost = 350 * u64::from(pacer.pace.to) / 1_000_000 * budget.unit();
+            spent = Spent { ever: spent.ever + cost + also, today: (minute * MINUTE_MS % DAY_MS) / 50_000 * MICRO };
+            pacer = pacer.next(&budget, spent, NOW + minute * MINUTE_MS, NOW + 2 * DAY_MS);
+            pacer.pace.to
+        };
+        let steady = (0..120).map(|minute| go(minute, 0)).last().unwrap_or_default();
+        let back = 120 + 20 * 60;
+        let paces = [go(back, 1_200 * 35 * 1_000_000), go(back + 1, 0), go(back + 2, 0)];
+        assert!(paces.iter().all(|to| (steady / 2..steady * 3).contains(to)), "{paces:?}, {steady} before");
     }
 
     #[test]

@@ -137,7 +137,7 @@ pub struct Question<'a> {
 #[derive(Debug, Clone, Default)]
 struct OnPage<'a> {
     placed: Vec<&'a Offer>,
-    /// Campaigns that would fill the page and cannot.
+    /// Campaigns that would fill the page and cannot, in order.
     barred: Vec<usize>,
 }
 
@@ -173,13 +173,15 @@ impl<'a> Question<'a> {
     }
 
     /// The ads under strict caps that may be placed, by placement, the first choice first: as many as come before the
-    /// first ad that needs no asking, so that what is granted is also placed. One whose person awaits a unit may get none.
+    /// first ad that needs no asking, so that what is granted is also placed. One whose person awaits a unit may get none: where
+    /// its offer is said to be `empty`, by campaign, it comes last.
     #[must_use]
-    pub fn strict(&self) -> Vec<Vec<usize>> {
-        self.filled(|page| self.strict_choices(page)).0
+    pub fn strict(&self, empty: impl Fn(u32) -> bool) -> Vec<Vec<usize>> {
+        let in_vain = |offer: &Offer| self.awaits_unit(offer) && empty(offer.entity.campaign);
+        self.filled(|page| self.strict_choices(page, &in_vain)).0
     }
 
-    fn strict_choices(&self, page: &mut OnPage<'a>) -> Vec<Vec<usize>> {
+    fn strict_choices(&self, page: &mut OnPage<'a>, in_vain: &dyn Fn(&Offer) -> bool) -> Vec<Vec<usize>> {
         let mut each = Vec::with_capacity(self.placements.len());
         for placement in &self.placements {
             let free = self.best(placement, page, |_, offer| !offer.strict && !self.awaits_unit(offer));
@@ -191,7 +193,8 @@ impl<'a> Question<'a> {
             let fits_floor = |candidate: &&Candidate| candidate.worth >= placement.floor_micros;
             let all = self.candidates(placement).iter().filter(fits_floor);
             let mut choices: Vec<Candidate> = all.filter(strict).copied().collect();
-            order::sort_by_key(&mut choices, |candidate| candidate.rank());
+            let last = |candidate: &Candidate| self.catalogue.offers.get(candidate.place()).is_some_and(in_vain);
+            order::sort_by_key(&mut choices, |candidate| (last(candidate), candidate.rank()));
             let first = choices.first().copied().or(free);
             page.placed.extend(first.and_then(|first| self.catalogue.offers.get(first.place())));
             each.push(choices.into_iter().map(Candidate::place).collect());
@@ -303,11 +306,41 @@ impl<'a> Question<'a> {
         loop {
             let of = come(&mut page);
             match page.placed.first().filter(|_| self.is_in_vain(&page, self.placements.len())) {
-                Some(first) => page.barred.push(first.terms),
+                Some(first) => {
+                    if page.barred.is_empty() {
+                        page.barred = self.hopeless();
+                    }
+                    if let Err(place) = page.barred.binary_search(&first.terms) {
+                        page.barred.insert(place, first.terms);
+                    }
+                }
                 None => return (of, page.barred),
             }
             page.placed.clear();
         }
+    }
+
+    /// Campaigns that would fill the page and cannot whatever else comes, in order: they have no ad for one of the placements, or
+    /// fewer ads than there are placements. Each of them tried would be one more page in vain.
+    fn hopeless(&self) -> Vec<usize> {
+        let mut each = vec![(0, 0); self.catalogue.terms.len()];
+        let mut met = vec![false; self.catalogue.offers.len()];
+        let page = OnPage::default();
+        for (number, placement) in self.placements.iter().enumerate() {
+            for candidate in self.candidates(placement).iter().filter(|of| of.worth >= placement.floor_micros) {
+                let place = candidate.place();
+                let Some((offer, met)) = self.catalogue.offers.get(place).zip(met.get_mut(place)) else { continue };
+                let Some((placements, ads)) = each.get_mut(offer.terms) else { continue };
+                if self.fills(offer) && self.admits(placement, offer, &page) {
+                    *placements = if *placements == number { number + 1 } else { *placements };
+                    *ads += usize::from(!std::mem::replace(met, true));
+                }
+            }
+        }
+        let all = self.placements.len();
+        let hopeless = |terms: &Terms, (placements, ads): (usize, usize)| terms.roadblock && placements.min(ads) < all;
+        let terms = self.catalogue.terms.iter().zip(each).enumerate();
+        terms.filter(|(_, (terms, each))| hopeless(terms, *each)).map(|(place, _)| place).collect()
     }
 
     /// Whether what should fill the page did not in so many placements: it is decided anew, whatever the others get.
@@ -388,7 +421,7 @@ impl<'a> Question<'a> {
 
     /// Why an ad cannot be placed beside what is on the page.
     fn on_page(&self, offer: &Offer, terms: &Terms, page: &OnPage<'_>) -> Option<Fate> {
-        if page.barred.contains(&offer.terms) {
+        if page.barred.binary_search(&offer.terms).is_ok() {
             return Some(Fate::Roadblock);
         }
         let first = page.placed.first()?;

@@ -6,6 +6,7 @@
 
 mod claim;
 mod members;
+mod observe;
 mod seen;
 
 use std::borrow::Cow;
@@ -16,13 +17,11 @@ use litemap::LiteMap;
 pub use self::claim::Claim;
 use self::members::{each_once, first_of, keep_own, may_join, same};
 pub use self::seen::{Met, Seen};
-use crate::fact::{Fact, What};
-use crate::ids::{AltHash, AlternateId, FactId, Millis, Version, VisitorId};
+use crate::ids::{AltHash, AlternateId, Millis, Version, VisitorId};
 use crate::ledger::Ledger;
 use crate::limits;
-use crate::profile::Beyond;
 use crate::random::Random;
-use crate::view::{Counted, Snapshot, Stored, View};
+use crate::view::{Snapshot, Stored, View};
 
 /// How often an unchanged identity cookie is written anew, so that its 400 days begin again.
 const REWRITE_MS: u64 = 86_400_000;
@@ -137,9 +136,13 @@ pub struct Second {
 pub enum Step {
     /// Finish, after the second read if it has any.
     Second(Box<Second>),
-    /// The visitor was erased or withdrew: expire the cookies and answer without identity.
-    Forgotten,
+    /// The visitor was erased or withdrew: answer without identity.
+    Forgotten(Left),
 }
+
+/// Who stays where the visitor that a request was switched to is gone: the browser's own, whose cookie is to be written, without
+/// that one. `None` where it is the browser's own that is gone: the cookies are to expire.
+pub type Left = Option<Box<IdentityCookie>>;
 
 /// Who it is.
 #[derive(Debug, Clone)]
@@ -219,7 +222,7 @@ impl Begun {
         let Self { mut who, .. } = self;
         let own = who.cookie.visitor;
         let other = match found.stored.get(&own) {
-            Some(Stored::Tombstone) => return Step::Forgotten,
+            Some(Stored::Tombstone) => return Step::Forgotten(who.left()),
             Some(Stored::Snapshot(snapshot)) => who.other_holder(&snapshot.unique),
             None => None,
         };
@@ -261,10 +264,11 @@ impl Second {
         self.minted
     }
 
-    /// Step 5: all that was read is joined, with the ledger. `None` when the visitor that the request was switched
-    /// to is gone, or another member's by now: expire the cookies, as for [`Step::Forgotten`].
-    #[must_use]
-    pub fn finish(self, found: Found) -> Option<Recognised> {
+    /// Step 5: all that was read is joined, with the ledger.
+    ///
+    /// # Errors
+    /// As [`Step::Forgotten`], where the visitor is gone, or another member's by now.
+    pub fn finish(self, found: Found) -> Result<Recognised, Left> {
         let Self { mut who, mut stored, mut newest, siblings, looked_up, .. } = self;
         found.stored.into_iter().for_each(|(visitor, there)| drop(stored.insert(visitor, there)));
         found.newest.into_iter().for_each(|(visitor, version)| _ = newest.insert(visitor, version));
@@ -272,17 +276,17 @@ impl Second {
         let own = who.cookie.visitor;
         who.ledger.highest = newest.remove(&own).unwrap_or_default().max(who.ledger.highest);
         let mine = match stored.remove(&own) {
-            Some(Stored::Tombstone) => return None,
-            Some(Stored::Snapshot(snapshot)) if who.other_holder(&snapshot.unique).is_some() => return None,
+            Some(Stored::Tombstone) => return Err(who.left()),
+            Some(Stored::Snapshot(snapshot)) if who.other_holder(&snapshot.unique).is_some() => return Err(who.left()),
             Some(Stored::Snapshot(snapshot)) => Some(*snapshot),
             None => None,
         };
         let mut unique = who.unique().map(Cow::into_owned).unwrap_or_default();
         // Where nobody proves anything the snapshot knows: the cookie's tag may be of a key that is read no more.
         unique.extend(mine.iter().filter(|_| who.holder().is_none()).flat_map(|snapshot| &snapshot.unique));
-        let (joining, others) = may_join(unique, &siblings, &stored);
+        let (joining, others) = may_join(unique.clone(), &siblings, &stored);
         if others.hold(own, mine.as_ref().map(|snapshot| snapshot.version).unwrap_or_default()) {
-            return None;
+            return Err(who.left());
         }
         let mut view = View::default();
         if let Some(snapshot) = mine {
@@ -302,6 +306,9 @@ impl Second {
                 Some(Stored::Snapshot(snapshot)) if joining.contains(&sibling) => {
                     brought.push((sibling, others.keep_out_of(*snapshot)));
                 }
+                // Under another key than this login: its next snapshot has both.
+                Some(Stored::Snapshot(snapshot))
+                    if who.cookie.pending.contains(&sibling) && same(&unique, &snapshot.unique).is_none() => {}
                 Some(_) => continue,
                 None => {}
             }
@@ -317,7 +324,7 @@ impl Second {
         }
         pending.truncate(limits::PENDING_SIBLINGS);
         who.remember(pending);
-        Some(who.recognised(view))
+        Ok(who.recognised(view))
     }
 }
 
@@ -403,6 +410,14 @@ impl Who {
         self.origin = origin;
     }
 
+    /// Who stays where its visitor is gone.
+    fn left(self) -> Left {
+        let gone = self.cookie.visitor;
+        let mut left = self.arrived.filter(|arrived| arrived.visitor != gone)?;
+        left.earlier.retain(|(_, visitor)| *visitor != gone);
+        Some(Box::new(left))
+    }
+
     /// Takes the visitor's own snapshot in. Of one older than this browser or this reader has seen, only the visitor's own
     /// facts are believed: who belongs to it may have been taken back since.
     fn adopt(&mut self, mut snapshot: Snapshot, view: &mut View) {
@@ -459,41 +474,5 @@ impl Who {
             claims: self.claims,
             now: self.now,
         }
-    }
-}
-
-impl Recognised {
-    /// The facts of this request: an alias for each claim and, when `page` is set, the page view, which the
-    /// view and the ledger count at once.
-    pub fn observe(&mut self, page: bool, random: &mut Random) -> Vec<Fact> {
-        let (now, visitor) = (self.now, self.visitor);
-        let session = page.then(|| self.ledger.session_at(now, random.draw()));
-        let aliases = self.claims.iter().map(|c| What::Alias { id: c.id, also: c.also.clone(), proven: true });
-        let observed = aliases.chain(session.map(|session| What::Page { session }));
-        let fact = |what| Fact { id: FactId::from_bytes(random.draw()), visitor, received: now, at: now, what };
-        let facts: Vec<Fact> = observed.map(fact).collect();
-        self.name_login(&facts);
-        if let (Some(session), Some(seen)) = (session, facts.last()) {
-            self.ledger.remember(Beyond { received: now, short: seen.id.short(), session });
-            self.view.add_known(visitor, self.ledger.known());
-        }
-        facts
-    }
-
-    /// Keeps which login the pending siblings come from; after an hour a newer one, as the first may have been lost.
-    fn name_login(&mut self, facts: &[Fact]) {
-        const LOST_MS: Millis = 3_600_000;
-        let login = facts.iter().find(|fact| matches!(fact.what, What::Alias { .. }));
-        let stands = self.cookie.login.is_some_and(|(received, _)| self.now.saturating_sub(received) < LOST_MS);
-        if let Some(login) = login.filter(|_| !stands && !self.cookie.pending.is_empty()) {
-            self.cookie.login = Some((login.received, login.id.short()));
-            self.cookie_changed = true;
-        }
-    }
-
-    /// What counts for the visitor.
-    #[must_use]
-    pub fn counted(&self) -> Counted<'_> {
-        self.view.of(self.visitor)
     }
 }

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_shared::fact::{Fact, What};
 use causeway_shared::identity::{
-    Arrival, Claim, Found, IdentityCookie, Origin as Came, Reads, Recognised, Step, begin,
+    Arrival, Claim, Found, IdentityCookie, Left, Origin as Came, Reads, Recognised, Step, begin,
 };
 use causeway_shared::ids::{AltHash, AlternateId, FactId, VisitorId};
 use causeway_shared::membership::Membership;
@@ -453,7 +453,7 @@ fn field_20_a_snapshot_older_than_this_browser_has_seen_is_not_believed_about_ot
 }
 
 /// One request of a browser with this cookie, step by step, over what the KV holds.
-fn steps(cookie: IdentityCookie, claims: Vec<Claim>, kv: &BTreeMap<VisitorId, Stored>) -> Option<Recognised> {
+fn steps(cookie: IdentityCookie, claims: Vec<Claim>, kv: &BTreeMap<VisitorId, Stored>) -> Result<Recognised, Left> {
     let mut random = Random::new([9; 32]);
     let found = |reads: &Reads| {
         let stored = reads.snapshots.iter().filter_map(|v| Some((*v, kv.get(v)?.clone()))).collect();
@@ -463,9 +463,12 @@ fn steps(cookie: IdentityCookie, claims: Vec<Claim>, kv: &BTreeMap<VisitorId, St
     let begun = begin(arrival, &mut random);
     let (own, first) = (begun.reads().snapshots.first().copied(), found(begun.reads()));
     let forgotten = own.is_some_and(|own| kv.get(&own) == Some(&Stored::Tombstone));
-    let Step::Second(second) = begun.after_first(first, &mut random) else {
-        assert!(forgotten);
-        return None;
+    let second = match begun.after_first(first, &mut random) {
+        Step::Second(second) => second,
+        Step::Forgotten(left) => {
+            assert!(forgotten);
+            return Err(left);
+        }
     };
     assert!(!forgotten, "no second read for a visitor that is gone");
     let last = found(second.reads());
@@ -544,11 +547,40 @@ fn field_12_a_switch_to_an_earlier_visitor_that_is_gone_or_anothers_ends_without
     let kv = BTreeMap::from([snapshot_of(here, vec![a]), snapshot_of(there, vec![b])]);
     assert_eq!(steps(cookie(), claims(), &kv).unwrap().visitor, there);
     let gone = BTreeMap::from([snapshot_of(here, vec![a]), (there, Stored::Tombstone)]);
-    assert!(steps(cookie(), claims(), &gone).is_none());
     let anothers = BTreeMap::from([snapshot_of(here, vec![a]), snapshot_of(there, vec![c])]);
-    assert!(steps(cookie(), claims(), &anothers).is_none());
+    for kv in [gone, anothers] {
+        let left = steps(cookie(), claims(), &kv).unwrap_err().map(|cookie| *cookie);
+        assert_eq!(left, Some(cookie_of(here, None, Vec::new())), "who was here stays, and asks for that one no more");
+        assert_eq!(steps(left.unwrap(), claims(), &kv).unwrap().origin, Came::Minted);
+    }
     let forgotten = BTreeMap::from([(here, Stored::Tombstone)]);
-    assert!(steps(cookie(), claims(), &forgotten).is_none());
+    assert_eq!(steps(cookie(), claims(), &forgotten).unwrap_err(), None, "and takes its own cookies along");
+}
+
+#[test]
+fn field_12_whose_earlier_visitor_was_erased_takes_no_cookie_of_the_member_who_is_there() {
+    let (here, there) = (visitor(1), visitor(2));
+    let (a, b) = (hash(1, 5), hash(1, 6));
+    let cookie = cookie_of(here, Some(a), vec![(b, there)]);
+    let kv = BTreeMap::from([snapshot_of(here, vec![a]), (there, Stored::Tombstone)]);
+    let left = steps(cookie, vec![proven(&[b])], &kv).unwrap_err().unwrap();
+    assert_eq!((left.visitor, left.tag, left.earlier.as_slice()), (here, Some(a), &[][..]));
+    let back = steps(*left, Vec::new(), &kv).unwrap();
+    assert_eq!((back.visitor, back.origin), (here, Came::Returning));
+}
+
+#[test]
+fn field_01_a_sibling_under_the_key_before_waits_for_the_snapshot_that_has_both() {
+    let (own, sibling) = (visitor(1), visitor(2));
+    let (old, new) = (hash(1, 5), hash(2, 5));
+    let first = BTreeMap::from([snapshot_of(sibling, vec![old])]);
+    let cookie = IdentityCookie { pending: vec![sibling], ..cookie_of(own, Some(new), Vec::new()) };
+    let who = steps(cookie.clone(), Vec::new(), &first).unwrap();
+    assert_eq!(who.cookie.pending, [sibling], "whose it is is not known");
+    let both = BTreeMap::from([snapshot_of(sibling, vec![new, old])]);
+    assert!(steps(who.cookie, Vec::new(), &both).unwrap().counted().is_bridged());
+    let anothers = BTreeMap::from([snapshot_of(sibling, vec![hash(2, 6)])]);
+    assert!(steps(cookie, Vec::new(), &anothers).unwrap().cookie.pending.is_empty());
 }
 
 #[test]

@@ -258,6 +258,27 @@ fn a_roadblock_fills_the_page_or_is_not_there() {
     assert_eq!(question.fates(None)[0], [Fate::Roadblock, Fate::Roadblock, Fate::Won, Fate::Outbid]);
 }
 
+#[test]
+fn roadblocks_that_cannot_fill_the_page_are_not_tried_one_by_one() {
+    let catalogue = catalogue(|all| {
+        for (campaign, bid) in [(0, 9), (1, 8), (2, 7)] {
+            all["campaign"][campaign]["roadblock"] = json!(true);
+            all["campaign"][campaign]["bid"] = json!({ "cpm_micros": bid });
+        }
+        all["ad"][1]["sizes"] = json!([[728, 90]]);
+    });
+    let (nobody, any) = (Subject::default(), Placement::default());
+    let small = Placement { sizes: &[[300, 250]], ..any };
+    let question = Question::new(&catalogue, None, &nobody, vec![any, small], noon());
+    let tried = std::cell::Cell::new(0);
+    let (_, barred) = question.filled(|page| {
+        tried.set(tried.get() + 1);
+        let best = question.best(&any, page, |_, _| true).map(Candidate::place);
+        page.placed.extend(best.map(|place| &catalogue.offers[place]));
+    });
+    assert_eq!((tried.get(), barred.len()), (2, 3), "the first of two ads, one of them too large, and two of one each");
+}
+
 /// A model that knows nothing but how often each ad is clicked, and how the second sight of an ad tires.
 fn taste(of: &[(u32, i16)], tired: i16) -> Model {
     let part =
@@ -447,9 +468,24 @@ fn s4_07_only_recipients_see_a_limited_offer_and_one_that_would_be_placed_is_ask
     });
     let asked = |holding| {
         let person = Person { units: [(1, holding)].into_iter().collect(), ..Person::default() };
-        Question::new(&strict, Some(&person), &Subject::default(), sized(&[TOP]), noon()).strict()
+        Question::new(&strict, Some(&person), &Subject::default(), sized(&[TOP]), noon()).strict(|_| false)
     };
     assert_eq!([Holding::May, Holding::Has(3)].map(asked), [vec![vec![2]], vec![vec![]]]);
+    // One of which no unit is left is asked for where no other gets the place.
+    let both = limited(&|all| {
+        for (campaign, bid) in [(0, 9), (1, 5)] {
+            all["campaign"][campaign]["cap_mode"] = json!("strict");
+            all["campaign"][campaign]["caps"] = cap("impression", 9, 1, "days");
+            all["campaign"][campaign]["bid"] = json!({ "cpm_micros": bid });
+        }
+    });
+    let person = Person { units: [(1, Holding::May)].into_iter().collect(), ..Person::default() };
+    let question = Question::new(&both, Some(&person), &Subject::default(), sized(&[TOP]), noon());
+    let ads = |empty| {
+        let [choices] = &question.strict(|campaign| empty && campaign == 1)[..] else { return Vec::new() };
+        choices.iter().map(|place| both.offers[*place].entity.ad).collect()
+    };
+    assert_eq!([false, true].map(ads), [[1, 2, 3], [3, 1, 2]]);
     // Nothing is asked for that would not be placed.
     let outbid = limited(&|all| all["campaign"][2]["bid"] = json!({ "cpm_micros": 9 }));
     assert_eq!(with(&outbid, Some(Holding::May), &[TOP]).2, None);
@@ -495,7 +531,7 @@ fn a_campaign_that_cannot_fill_the_page_keeps_no_strict_ad_from_being_asked_for(
     });
     let (person, nobody, any) = (Person::default(), Subject::default(), Placement::default());
     let question = Question::new(&catalogue, Some(&person), &nobody, vec![any, any], noon());
-    let choices = question.strict();
+    let choices = question.strict(|_| false);
     assert!(choices.iter().all(|choices| choices.len() > 1), "{choices:?}");
     let granted: Vec<Option<usize>> = vec![choices[0].first().copied(), choices[1].get(1).copied()];
     let decided = question.decide(Some(&granted));

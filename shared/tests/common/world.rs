@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use causeway_shared::cookie;
 use causeway_shared::fact::{Fact, PURCHASE, What};
 use causeway_shared::identity::{
-    Arrival, Claim, Found, IdentityCookie, Origin as Came, Reads, Recognised, Step, begin,
+    Arrival, Claim, Found, IdentityCookie, Left, Origin as Came, Reads, Recognised, Step, begin,
 };
 use causeway_shared::ids::{AltHash, AlternateId, Epoch, FactId, Millis, TenantId, Version, VisitorId};
 use causeway_shared::keys::{Key, KeyRing, Stage};
@@ -256,16 +256,16 @@ impl World {
         let mut read = Vec::new();
         let first = self.read(begun.reads(), visit.fail_first, visit.stale, &mut read);
         let mut reads = usize::from(!begun.reads().is_empty());
-        let Step::Second(second) = begun.after_first(first, &mut self.random) else {
-            *browser = Browser::default();
-            return None;
+        let second = match begun.after_first(first, &mut self.random) {
+            Step::Second(second) => second,
+            Step::Forgotten(left) => return self.forget(browser, left),
         };
         reads += usize::from(!second.reads().is_empty());
         assert!(second.reads().lookups.is_empty(), "a third read would be needed");
         let found = self.read(second.reads(), visit.fail_second, visit.stale, &mut read);
-        let Some(mut who) = second.finish(found) else {
-            *browser = Browser::default();
-            return None;
+        let mut who = match second.finish(found) {
+            Ok(who) => who,
+            Err(left) => return self.forget(browser, left),
         };
         let facts = who.observe(!visit.no_page, &mut self.random);
         self.minted += usize::from(who.origin == Came::Minted);
@@ -290,15 +290,27 @@ impl World {
     }
 
     fn store(&self, browser: &mut Browser, who: &Recognised) {
-        let seal = |name: &str, payload: &[u8]| {
-            let value = cookie::seal(&self.keys, name, &self.tenant, payload).unwrap();
-            assert!(value.len() <= limits::COOKIE_BYTES, "{name} has {} bytes", value.len());
-            value
-        };
         if who.cookie_changed {
-            browser.identity = Some(seal(cookie::IDENTITY, &wire::cookies::encode_identity(&who.cookie)));
+            browser.identity = Some(self.seal(cookie::IDENTITY, &wire::cookies::encode_identity(&who.cookie)));
         }
-        browser.recent = Some(seal(cookie::LEDGER, &wire::cookies::encode_ledger(&who.ledger)));
+        browser.recent = Some(self.seal(cookie::LEDGER, &wire::cookies::encode_ledger(&who.ledger)));
+    }
+
+    fn seal(&self, name: &str, payload: &[u8]) -> String {
+        let value = cookie::seal(&self.keys, name, &self.tenant, payload).unwrap();
+        assert!(value.len() <= limits::COOKIE_BYTES, "{name} has {} bytes", value.len());
+        value
+    }
+
+    /// Who is gone takes its own cookies alone.
+    fn forget(&self, browser: &mut Browser, left: Left) -> Option<Answer> {
+        match left {
+            Some(cookie) => {
+                browser.identity = Some(self.seal(cookie::IDENTITY, &wire::cookies::encode_identity(&cookie)));
+            }
+            None => *browser = Browser::default(),
+        }
+        None
     }
 
     fn read(&self, reads: &Reads, failed: bool, stale: usize, read: &mut Vec<Snapshot>) -> Found {

@@ -1,0 +1,44 @@
+//! What a recognised visitor's request tells: its facts, which its own view counts at once.
+
+use super::Recognised;
+use crate::fact::{Fact, What};
+use crate::ids::{FactId, Millis};
+use crate::profile::Beyond;
+use crate::random::Random;
+use crate::view::Counted;
+
+impl Recognised {
+    /// The facts of this request: an alias for each claim and, when `page` is set, the page view, which the
+    /// view and the ledger count at once.
+    pub fn observe(&mut self, page: bool, random: &mut Random) -> Vec<Fact> {
+        let (now, visitor) = (self.now, self.visitor);
+        let session = page.then(|| self.ledger.session_at(now, random.draw()));
+        let aliases = self.claims.iter().map(|c| What::Alias { id: c.id, also: c.also.clone(), proven: true });
+        let observed = aliases.chain(session.map(|session| What::Page { session }));
+        let fact = |what| Fact { id: FactId::from_bytes(random.draw()), visitor, received: now, at: now, what };
+        let facts: Vec<Fact> = observed.map(fact).collect();
+        self.name_login(&facts);
+        if let (Some(session), Some(seen)) = (session, facts.last()) {
+            self.ledger.remember(Beyond { received: now, short: seen.id.short(), session });
+            self.view.add_known(visitor, self.ledger.known());
+        }
+        facts
+    }
+
+    /// Keeps which login the pending siblings come from; after an hour a newer one, as the first may have been lost.
+    fn name_login(&mut self, facts: &[Fact]) {
+        const LOST_MS: Millis = 3_600_000;
+        let login = facts.iter().find(|fact| matches!(fact.what, What::Alias { .. }));
+        let stands = self.cookie.login.is_some_and(|(received, _)| self.now.saturating_sub(received) < LOST_MS);
+        if let Some(login) = login.filter(|_| !stands && !self.cookie.pending.is_empty()) {
+            self.cookie.login = Some((login.received, login.id.short()));
+            self.cookie_changed = true;
+        }
+    }
+
+    /// What counts for the visitor.
+    #[must_use]
+    pub fn counted(&self) -> Counted<'_> {
+        self.view.of(self.visitor)
+    }
+}
