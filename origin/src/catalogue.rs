@@ -319,6 +319,18 @@ fn outdated(conn: &Connection, tenant: TenantNo) -> Result<Vec<Old>, StoreError>
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
+/// The versions that leave the KV, or are about to.
+///
+/// # Errors
+/// [`StoreError`].
+pub(crate) fn all_outdated(conn: &Connection, tenants: &Tenants) -> Result<Vec<(TenantNo, Subject)>, StoreError> {
+    let mut all = Vec::new();
+    for tenant in tenants.iter().map(|known| known.no) {
+        all.extend(outdated(conn, tenant)?.into_iter().map(|old| (tenant, Subject::Catalogue(old.version))));
+    }
+    Ok(all)
+}
+
 /// The version whose value is to be in the KV; `None` for one that leaves it.
 ///
 /// # Errors
@@ -366,6 +378,16 @@ pub(crate) fn handed(group: &Group<'_>, tenant: TenantNo, version: u32, entry: O
         Some(entry) => group.tx.prepare_cached(VALUE)?.execute((tenant.0, version, signed(entry)))?,
         None => group.tx.prepare_cached(DELETION)?.execute((tenant.0, version))?,
     };
+    Ok(())
+}
+
+/// Notes that the KV may have no value of any version: nobody is pointed to one before it is written anew.
+///
+/// # Errors
+/// [`StoreError`]; then nothing of the group may be kept.
+pub(crate) fn lost(group: &Group<'_>) -> Result<(), StoreError> {
+    const LOST: &str = "UPDATE catalogues SET handed = NULL, published = NULL WHERE handed IS NOT NULL";
+    group.tx.execute(LOST, [])?;
     Ok(())
 }
 

@@ -271,7 +271,8 @@ impl Document {
         let mut say = |path: &str, message: &str| {
             problems.push(Problem { path: path.to_owned(), message: message.to_owned() });
         };
-        if self.listen.rsplit_once(':').is_none_or(|(_, port)| port.parse::<u16>().is_err()) {
+        let (host, port) = self.listen.rsplit_once(':').unwrap_or_default();
+        if host.is_empty() || port.parse::<u16>().is_err() {
             say("listen", "an address and a port like 127.0.0.1:8788 are needed");
         }
         if let Err(e) = EnvFilter::try_new(&self.log) {
@@ -353,7 +354,7 @@ mod tests {
 
     #[test]
     fn what_the_origin_would_not_start_with_is_a_problem_of_the_configuration() {
-        let set = "listen = \"127.0.0.1:99999\"\nlog = \"==\"\ndata = \"\"\n";
+        let set = "listen = \":8788\"\nlog = \"==\"\ndata = \"\"\n";
         let said = parse(&format!("{set}{SMALL}"), &[]).unwrap_err().to_string();
         for path in ["listen:", "log:", "data:"] {
             assert!(said.contains(path), "{path} is missing in {said}");

@@ -103,7 +103,7 @@ impl Job {
     /// Whether it drops or erases for good what it takes to be old: on a wrong date that is everything.
     #[must_use]
     pub fn is_by_age(self) -> bool {
-        matches!(self, Self::Trim | Self::Retention)
+        matches!(self, Self::Trim | Self::Retention | Self::Rollup)
     }
 
     /// Whether each tenant has runs of its own.

@@ -159,8 +159,8 @@ pub const REASONS: [&str; 14] = [
 ];
 
 /// What goes by age begins by itself, and what ends a history is taken over HTTP, only on a date that is no more than so far
-/// beyond the last sync whose signed time was that of this clock, in milliseconds. A clock that jumps ahead takes no sync, and
-/// a day more or less harms nobody.
+/// from the last sync whose signed time was that of this clock, in milliseconds. A clock that jumps takes no sync, and a day more
+/// or less harms nobody.
 pub(crate) const VOUCHED_MS: Millis = DAY_MS;
 /// What the alerts of docs/DEPLOY.md call late: a fact in the queue, and a KV key that is due.
 const LATE_FACTS_MS: u64 = 60_000;
@@ -179,7 +179,7 @@ impl Metrics {
     /// Whether a sync vouches for a date; `None` before the first.
     pub fn vouches(&self, now: Millis) -> Option<bool> {
         let last = self.dated_ms.get();
-        (last > 0).then(|| now <= last.saturating_add(VOUCHED_MS))
+        (last > 0).then(|| now.abs_diff(last) <= VOUCHED_MS)
     }
 
     /// How old the oldest fact of the last sync with facts was; 0 once that is over a minute ago: how late the next ones are
@@ -278,7 +278,11 @@ impl Page {
             ("causeway_edge_dead_letters_total", "Queue messages that edges gave up on.", &m.dead),
             ("causeway_publish_handed_out_total", "KV writes handed out.", &m.handed_out),
             ("causeway_publish_applied_total", "KV writes acknowledged.", &m.applied),
-            ("causeway_publish_bad_values_total", "KV values that failed their check.", &m.bad_values),
+            (
+                "causeway_publish_bad_values_total",
+                "KV values that could not be made, or failed their check.",
+                &m.bad_values,
+            ),
             (
                 "causeway_people_too_large_total",
                 "People too large to be recomputed in a transaction.",

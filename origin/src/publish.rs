@@ -6,6 +6,7 @@
 
 pub mod absent;
 mod ahead;
+mod anew;
 mod sweep;
 pub mod value;
 
@@ -14,18 +15,18 @@ use std::collections::BTreeMap;
 use causeway_shared::ids::{AltHash, KindCode, Millis, VisitorId};
 use causeway_shared::limits;
 use causeway_shared::wire::sync::Publish;
-use serde::{Deserialize, Serialize};
 
+use self::value::ValueError;
 use crate::catalogue;
+use crate::chain;
 use crate::erase;
 use crate::fold::Changed;
 use crate::group::Group;
 use crate::link::{Linked, PersonChange, family};
-use crate::read;
 use crate::rhythm::Told;
 use crate::store::{PersonNo, StoreError, TenantNo, signed, unsigned, visitor_at};
-use crate::tenants::Tenants;
 pub use ahead::{is_ahead, set_back};
+pub use anew::{Put, of_tenants, some, subjects};
 pub(crate) use sweep::{await_person, await_with, swept};
 
 /// How long a consumer may take to acknowledge what it was handed, in milliseconds.
@@ -200,55 +201,6 @@ fn later(group: &Group<'_>, person: PersonNo) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// What was put in the outbox to be written anew.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Put {
-    /// Snapshots and tombstones.
-    pub snapshots: u64,
-    /// Lookups, under each hash that is readable.
-    pub lookups: u64,
-}
-
-/// The visitors after a row, with their rows and tenants.
-///
-/// # Errors
-/// [`StoreError::Sqlite`].
-pub fn some(conn: &rusqlite::Connection, after: i64, most: u32) -> Result<Vec<(i64, TenantNo, VisitorId)>, StoreError> {
-    const READ: &str = "SELECT row, tenant, visitor FROM visitors WHERE row > ?1 ORDER BY row LIMIT ?2";
-    let mut statement = conn.prepare_cached(READ)?;
-    let rows =
-        statement.query_map((after, most), |row| Ok((row.get(0)?, TenantNo(row.get(1)?), visitor_at(row, 2)?)))?;
-    Ok(rows.collect::<Result<_, _>>()?)
-}
-
-/// A visitor's snapshot, and the lookups that name it first.
-///
-/// # Errors
-/// [`StoreError`].
-pub fn subjects(
-    conn: &rusqlite::Connection,
-    tenants: &Tenants,
-    tenant: TenantNo,
-    visitor: VisitorId,
-) -> Result<Vec<Subject>, StoreError> {
-    let Ok(known) = tenants.by_no(tenant) else { return Ok(Vec::new()) };
-    let mut subjects = vec![Subject::Snapshot(visitor)];
-    for id in read::lookups_of(conn, tenant, visitor)? {
-        let hashes = family(conn, tenant, id)?.into_iter().filter(|hash| known.is_readable(*hash));
-        subjects.extend(hashes.map(|hash| Subject::Lookup(id.kind, hash)));
-    }
-    Ok(subjects)
-}
-
-impl Put {
-    /// Counts one visitor's.
-    pub fn count(&mut self, subjects: &[Subject]) {
-        let snapshots = subjects.iter().filter(|subject| matches!(subject, Subject::Snapshot(_))).count() as u64;
-        self.snapshots += snapshots;
-        self.lookups += subjects.len() as u64 - snapshots;
-    }
-}
-
 /// Settles the rows whose write the KV acknowledged, unless something changed since they were handed out. Where a consumer
 /// of before may still write an older value, the row comes once more when it cannot any longer. The key's pause begins
 /// again: the write may have come long after its entry was handed out, and the platform counts from the write. What changed
@@ -400,21 +352,25 @@ fn lease(group: &mut Group<'_>, due: &Due, best: &mut Told) -> Result<Option<Pub
         handed = ?4, late = iif(lease IS NULL, late, ?5) WHERE row = ?1";
     let rules = group.rules;
     let tenant = rules.tenants.by_no(due.tenant)?;
-    if let Subject::Snapshot(visitor) = due.subject {
-        best.tell(group.tx, tenant, visitor, group.now)?;
-    }
+    let told = match due.subject {
+        Subject::Snapshot(visitor) => best.tell(group.tx, tenant, visitor, group.now),
+        _ => Ok(()),
+    };
     let version = group.next_version();
     let retry = signed(group.now.saturating_add(RETRY_MS));
-    let (key, value) = match value::build(group.tx, tenant, due.subject, version, group.now) {
+    let built =
+        told.map_err(ValueError::from).and_then(|()| value::build(group.tx, tenant, due.subject, version, group.now));
+    let (key, value) = match built {
         Ok(built) => built,
-        Err(value::ValueError::Store(e)) => return Err(e),
-        Err(value::ValueError::NotYet) => {
+        Err(ValueError::NotYet) => {
             put_off(group, due, retry)?;
             return Ok(None);
         }
-        Err(value::ValueError::Check(code)) => {
+        // What is stored of one person keeps back no other's.
+        Err(ValueError::Store(e)) if !e.is_of_a_value() => return Err(e),
+        Err(e @ (ValueError::Check(_) | ValueError::Store(_))) => {
             group.metrics.bad_values.add(1);
-            tracing::error!(code, "a KV value failed its check and is put off");
+            tracing::error!(error = %chain(&e), "a KV value cannot be made, or failed its check, and is put off");
             put_off(group, due, retry)?;
             return Ok(None);
         }

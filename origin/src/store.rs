@@ -135,6 +135,12 @@ impl StoreError {
         }
     }
 
+    /// Whether it is what one value holds that cannot be read: the store may have all others.
+    #[must_use]
+    pub fn is_of_a_value(&self) -> bool {
+        matches!(self, Self::Corrupt { .. } | Self::Form(_) | Self::Visitor { .. })
+    }
+
     /// Names the visitor's row, where the reason is what it holds.
     #[must_use]
     pub fn of_visitor(self, row: i64) -> Self {

@@ -226,9 +226,9 @@ fn look(conn: &Connection, rules: &Rules, asked: &Asked, now: Millis) -> Result<
     let state = State::of(conn, asked)?;
     let value = match value::build(conn, tenant, asked.subject, state.version, now) {
         Ok((_, value)) => value,
-        Err(ValueError::Store(e)) => return Err(e),
+        Err(ValueError::Store(e)) if !e.is_of_a_value() => return Err(e),
         // It is not written before it can be.
-        Err(ValueError::NotYet | ValueError::Check(_)) => return Ok(again(None)),
+        Err(_) => return Ok(again(None)),
     };
     let digest = value.as_ref().map(|value| <[u8; 32]>::from(Sha256::digest(value)));
     if digest == asked.sha256 {
@@ -392,7 +392,7 @@ fn ask_more(group: &mut Group<'_>, walk: &mut Walk) -> Result<(), StoreError> {
         walk.cursor -= signed(ids.len() as u64);
         if ids.is_empty() {
             walk.cursor = ALL_ASKED;
-            subjects.extend(of_tenants(group.tx)?);
+            subjects.extend(publish::of_tenants(group.tx, &group.rules.tenants)?);
         }
         let lookup = |(tenant, kind, hash)| (TenantNo(tenant), Subject::Lookup(KindCode(kind), AltHash(hash)));
         subjects.extend(ids.into_iter().map(lookup));
@@ -425,19 +425,6 @@ fn ids(conn: &Connection, walk: &Walk) -> Result<Vec<Id>, StoreError> {
     let rows =
         statement.query_map((tenant, kind, hash, SOME, passed), |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
     Ok(rows.collect::<Result<_, _>>()?)
-}
-
-/// Names of attributes, catalogues, and what stands beside them.
-fn of_tenants(conn: &Connection) -> Result<Vec<(TenantNo, Subject)>, StoreError> {
-    const READ: &str = "SELECT tenant, 256, token / ?1 FROM attribute_names GROUP BY 1, 3
-        UNION ALL SELECT tenant, 257, version FROM catalogues WHERE published IS NOT NULL
-        UNION ALL SELECT tenant, kind, 0 FROM standing";
-    let mut statement = conn.prepare_cached(READ)?;
-    let rows = statement.query_map([signed(limits::ATTRIBUTE_PAGE as u64)], |row| {
-        let (tenant, kind, number) = (TenantNo(row.get(0)?), row.get(1)?, row.get(2)?);
-        Ok(Subject::of_tenant(kind, number).map(|subject| (tenant, subject)))
-    })?;
-    Ok(rows.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
 }
 
 #[cfg(test)]

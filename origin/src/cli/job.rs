@@ -57,7 +57,7 @@ pub(super) enum Name {
     Retention(Dry),
     /// Find who belongs together anew from all evidence, compare it with the people stored, and mend what differs.
     Reconcile(Dry),
-    /// Have every snapshot and lookup written anew: after a loss of the KV.
+    /// Have every key of the KV written anew: after a loss of it.
     Publish(Dry),
     /// Publish to all visitors of a person now what they do not know of one another yet, before its pause is over.
     Compact(Dry),
@@ -193,6 +193,7 @@ fn run_alone(opened: &mut Opened, asked: Asked, training: &Options) -> anyhow::R
     let shown = shown(&bar);
     let place = Place {
         data: &opened.config.data,
+        hands_out: !served,
         conn: &mut opened.conn,
         rules: &opened.rules,
         metrics: &Metrics::default(),

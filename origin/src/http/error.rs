@@ -8,6 +8,7 @@ use axum::http::header::{RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
+use super::UNFOLDED;
 use crate::store::readers::ReadError;
 
 /// A field that is told is no longer: it repeats what the caller sent.
@@ -107,9 +108,23 @@ impl IntoResponse for ApiError {
         }
         let body = axum::Json(json!({ "error": error }));
         match self.status {
-            StatusCode::SERVICE_UNAVAILABLE => (self.status, [(RETRY_AFTER, "1")], body).into_response(),
+            // What was taken is not to be sent again.
+            StatusCode::SERVICE_UNAVAILABLE if self.code != UNFOLDED => {
+                (self.status, [(RETRY_AFTER, "1")], body).into_response()
+            }
             StatusCode::UNAUTHORIZED => (self.status, [(WWW_AUTHENTICATE, "Bearer")], body).into_response(),
             _ => (self.status, body).into_response(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_taken_is_not_asked_for_again() {
+        let again = |code| ApiError::unavailable(code, "").into_response().headers().contains_key(RETRY_AFTER);
+        assert_eq!(["store", "busy", UNFOLDED].map(again), [true, true, false]);
     }
 }

@@ -94,6 +94,8 @@ struct World {
     audience: Audience,
     /// How long runs waited.
     waited: Cell<Duration>,
+    /// Whether another process hands out, by rules of its own.
+    beside: bool,
     /// What another connection folds while a job runs, and after how many of the moments at which it can.
     meanwhile: Cell<(u32, Vec<Fact>)>,
 }
@@ -102,7 +104,7 @@ impl World {
     fn of(origin: Origin) -> Self {
         let notes = Mutex::new(store::open(origin.data()).unwrap());
         let (backlog, audience) = Default::default();
-        Self { origin, notes, backlog, audience, waited: Cell::default(), meanwhile: Cell::default() }
+        Self { origin, notes, backlog, audience, waited: Cell::default(), beside: false, meanwhile: Cell::default() }
     }
 
     fn with(forget_after_days: u32) -> Self {
@@ -138,6 +140,7 @@ impl World {
             Ok(Given { now, random: [9; 32] })
         };
         let place = Place {
+            hands_out: !self.beside,
             data: &data,
             conn,
             rules,

@@ -167,7 +167,7 @@ impl Thread {
             tracing::warn!(
                 now,
                 last = self.metrics.dated_ms.get(),
-                "no sync vouches for the clock's date: trim and retention wait, unless given by hand"
+                "no sync vouches for the clock's date: trim, retention and rollup wait, unless given by hand"
             );
         }
         self.held = held;
@@ -195,6 +195,7 @@ impl Thread {
         let stop = || self.jobs.is_stopping();
         let place = Place {
             data: &self.data,
+            hands_out: true,
             conn: &mut self.conn,
             rules: &self.rules,
             metrics: &self.metrics,

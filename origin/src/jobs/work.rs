@@ -12,6 +12,7 @@ use super::Job;
 use super::runs::{self, Run};
 use crate::audience::{Audience, deliver, refresh};
 use crate::backlog::Backlog;
+use crate::catalogue;
 use crate::chain;
 use crate::experiment::rollup::{self, Rolled};
 use crate::group::{self, Given, Rules};
@@ -46,6 +47,8 @@ pub const PAUSE: Duration = Duration::from_millis(120);
 pub struct Place<'a> {
     /// The data directory.
     pub data: &'a Path,
+    /// Whether what goes into the outbox is handed out by these rules: an origin that serves beside a command has those of its start.
+    pub hands_out: bool,
     /// A connection that writes, the run's own.
     pub conn: &'a mut Connection,
     /// What all transactions have in common.
@@ -184,6 +187,20 @@ fn publish(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
         (place.told)(put.snapshots, all)?;
         (place.pause)();
     }
+    let mut of_tenants = publish::of_tenants(place.conn, &place.rules.tenants)?;
+    let outdated = catalogue::all_outdated(place.conn, &place.rules.tenants)?;
+    // They are about to leave.
+    of_tenants.retain(|key| !outdated.contains(key));
+    put.of_tenants = of_tenants.len() as u64;
+    if !run.asked.dry_run {
+        group::within(place.conn, place.rules, place.metrics, (place.given)()?, |group| {
+            group.next_version();
+            // The pointer waits for the value that it names.
+            catalogue::lost(group)?;
+            let mut all = of_tenants.iter();
+            all.try_for_each(|(tenant, subject)| publish::put(group, *tenant, *subject, group.now))
+        })?;
+    }
     Ok(json!(put).into())
 }
 
@@ -316,7 +333,10 @@ fn trim(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
         (place.told)(trimmed.visitors, all)?;
         (place.pause)();
     }
-    old_lookups(place, run, cursor, &mut trimmed)?;
+    // By another's keys they would be written, and be noted as gone.
+    if place.hands_out {
+        old_lookups(place, run, cursor, &mut trimmed)?;
+    }
     if !run.asked.dry_run {
         nobodys(place, now)?;
     }

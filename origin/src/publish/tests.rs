@@ -327,7 +327,9 @@ fn s1_06_a_snapshot_that_segments_make_too_long_has_its_actions_all_the_same() {
         origin.now = NOW + u64::from(n) * 1_700 + 100;
         origin.send("demo", &(1..=8).map(write).collect::<Vec<_>>());
     }
-    let seen: Vec<_> = (1..=8).map(|v| impression(visitor(v), 5_000 + v, origin.now)).collect();
+    let seen: Vec<_> =
+        (1..=8).map(|v| impression(visitor(v), 5_000 + v, origin.now + u64::from(v) * 3_600_000)).collect();
+    origin.now += 9 * 3_600_000;
     origin.send("demo", &seen);
     let mut kv = BTreeMap::new();
     origin.settle(&mut kv);
@@ -335,4 +337,39 @@ fn s1_06_a_snapshot_that_segments_make_too_long_has_its_actions_all_the_same() {
     assert!(snapshot.truncated && kv[&key(1)].len() > limits::KV_VALUE_CHARS / 2);
     let actions = |sub: &causeway_shared::profile::SubProfile| sub.actions().is_some_and(|all| all.iter().count() == 1);
     assert!(snapshot.profiles.values().all(actions), "a cap counts what is shown");
+    let all = (1..=8).map(|v| self::snapshot(&kv, visitor(v)));
+    let bare = all.filter(|snapshot| {
+        assert_eq!(snapshot.membership.admits.keys().next(), Some(&visitor(1)), "all find the same object");
+        !snapshot.profiles.values().all(actions)
+    });
+    assert!(bare.count() > 0, "some by name alone");
+}
+
+#[test]
+fn a_row_that_cannot_be_read_keeps_back_its_own_person_alone() {
+    let mut origin = Origin::new();
+    let logins = [1, 2].map(|v| origin.login(visitor(v), 1, NOW, "ann"));
+    origin.send("demo", &logins);
+    origin.settle(&mut BTreeMap::new());
+    let damage = "UPDATE visitors SET profile = x'ff' WHERE visitor = ?1";
+    origin.conn.execute(damage, [visitor(1).as_bytes()]).unwrap();
+    origin.now += 10_000;
+    origin.send("demo", &[page(visitor(2), 2, origin.now), page(visitor(3), 1, origin.now)]);
+    assert_eq!(keys(&origin.drain(10)), [key(3)]);
+    assert_eq!(origin.metrics.bad_values.get(), 1);
+}
+
+#[test]
+fn s4_03_all_browsers_of_a_person_of_many_find_the_same_object() {
+    let mut origin = Origin::new();
+    let logins: Vec<_> = (1..=60).map(|v| origin.login(visitor(v), 1, NOW + u64::from(v), "ann")).collect();
+    origin.send("demo", &logins);
+    let mut kv = BTreeMap::new();
+    origin.settle(&mut kv);
+    for v in 1..=60 {
+        let snapshot = snapshot(&kv, visitor(v));
+        let named: Vec<_> = snapshot.membership.admits.keys().copied().collect();
+        assert_eq!((named.len(), named[0], snapshot.membership.devices), (limits::SNAPSHOT_VISITORS, visitor(1), 60));
+        assert!(named.contains(&visitor(v)) && snapshot.truncated);
+    }
 }

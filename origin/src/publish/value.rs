@@ -4,7 +4,7 @@ use causeway_shared::attributes::Kind;
 use causeway_shared::catalogue::Catalogue;
 use causeway_shared::ids::{AltHash, AlternateId, Epoch, Millis, Version, VisitorId};
 use causeway_shared::membership::{Membership, Visitors};
-use causeway_shared::profile::SubProfile;
+use causeway_shared::profile::{Content, SubProfile};
 use causeway_shared::rhythm::BestTime;
 use causeway_shared::steering::Steering;
 use causeway_shared::time::{Day, Minute};
@@ -173,14 +173,14 @@ fn stored(
     if own.withdrawn.is_some() {
         return checked(key, visitor, &Stored::Tombstone).map(Some);
     }
-    let mut siblings = siblings(conn, &own)?;
+    let (mut siblings, master) = siblings(conn, &own)?;
     // Also where the sibling that holds it finds no room.
     let unique = unique(conn, tenant, [&own].into_iter().chain(&siblings))?;
     let mut segments = limits::SEGMENTS;
     loop {
         // Of what is left as many days of actions as find room: without any no cap would bind.
         for days in limits::SNAPSHOT_WINDOWS {
-            let snapshot = snapshot(conn, &own, &siblings, &unique, version, Held { days, segments })?;
+            let snapshot = snapshot(conn, &own, &siblings, &unique, version, Held { days, segments, master })?;
             match checked(key, visitor, &Stored::Snapshot(Box::new(snapshot))) {
                 Err(ValueError::Check(code)) if code == WireError::TooLong.code() => {}
                 done => return done.map(Some),
@@ -195,7 +195,7 @@ fn stored(
             break;
         }
     }
-    let bare = snapshot(conn, &own, &siblings, &unique, version, Held { days: 0, segments })?;
+    let bare = snapshot(conn, &own, &siblings, &unique, version, Held { days: 0, segments, master })?;
     checked(key, visitor, &Stored::Snapshot(Box::new(bare))).map(Some)
 }
 
@@ -206,6 +206,9 @@ struct Held {
     days: u16,
     /// The segments of each that were written last.
     segments: usize,
+    /// The person's smallest visitor, which is there by its name at least: by it all browsers of a person find the same object of strict caps,
+    /// the same unit and the same arms.
+    master: VisitorId,
 }
 
 /// The day that a window of so many days ends with the visitor's last one begins on; no day where there is none.
@@ -221,12 +224,14 @@ fn checked(key: &str, visitor: VisitorId, stored: &Stored) -> Result<String, Val
     if back == *stored { Ok(value) } else { Err(ValueError::Check("differs")) }
 }
 
-/// The person's other visitors, the last active first, as many as a snapshot holds beside its own.
-fn siblings(conn: &Connection, own: &read::Visitor) -> Result<Vec<read::Visitor>, ValueError> {
+/// The person's other visitors, the last active first, as many as a snapshot holds beside its own and the master; and that one.
+fn siblings(conn: &Connection, own: &read::Visitor) -> Result<(Vec<read::Visitor>, VisitorId), ValueError> {
     let mut members = read::members(&View::folded(conn), own, limits::SNAPSHOT_VISITORS)?;
+    let master = read::master(conn, own)?;
     members.retain(|m| m.visitor != own.visitor);
-    members.truncate(limits::SNAPSHOT_VISITORS - 1);
-    Ok(members)
+    let is_named = master == own.visitor || members.iter().any(|m| m.visitor == master);
+    members.truncate(limits::SNAPSHOT_VISITORS - if is_named { 1 } else { 2 });
+    Ok((members, master))
 }
 
 fn snapshot(
@@ -235,7 +240,7 @@ fn snapshot(
     siblings: &[read::Visitor],
     unique: &[AltHash],
     version: Version,
-    Held { days, segments }: Held,
+    Held { days, segments, master }: Held,
 ) -> Result<Snapshot, ValueError> {
     const PERSON: &str =
         "SELECT p.epoch, p.devices, v.best FROM people p JOIN visitors v USING (person) WHERE v.row = ?1";
@@ -253,7 +258,13 @@ fn snapshot(
         Ok((of.visitor, whole.sub_profile_since(of.version, named, since)))
     };
     let all = siblings.iter().map(|sibling| (sibling, false)).chain([(own, true)]);
-    let profiles: LiteMap<VisitorId, SubProfile> = all.map(|(of, named)| sub(of, named)).collect::<Result<_, _>>()?;
+    let mut profiles: LiteMap<VisitorId, SubProfile> =
+        all.map(|(of, named)| sub(of, named)).collect::<Result<_, _>>()?;
+    if !profiles.contains_key(&master) {
+        // Of no version: whatever else is known of it is newer.
+        profiles.insert(master, SubProfile::pack(Version::default(), &Content::default()));
+        cut = true;
+    }
     let admits: Visitors = profiles.keys().map(|visitor| (*visitor, ())).collect();
     let [whole, ..] = limits::SNAPSHOT_WINDOWS;
     let truncated = cut || days < whole || usize::try_from(devices).is_ok_and(|d| d > admits.len());

@@ -110,6 +110,7 @@ impl World {
             said.replace(Outbox { applied, drain: 100, read });
         };
         let place = Place {
+            hands_out: true,
             data: &data,
             conn,
             rules,
