@@ -88,8 +88,12 @@ fn no_trace(world: &World) {
     let gpc = world.browser();
     gpc.send_header("sec-gpc", "1");
     every_route(world, &gpc, "demo", "traceless-gpc", Some(&placed["decisions"][cookies.len()]));
-    // Silence is refusal there.
-    every_route(world, &world.browser_at("strict.localhost"), "strict", "traceless-policy", None);
+    // Silence is refusal there, with the addresses of an ad that was shown to who consents.
+    let consenting = json!({ "consent": { "tcf": CONSENTS }, "placements": [{ "id": "top" }] });
+    let placed_there = world.browser_at("strict.localhost").decide(&consenting).json();
+    assert!(placed_there["visitor"].is_string(), "{placed_there}");
+    let silent = world.browser_at("strict.localhost");
+    every_route(world, &silent, "strict", "traceless-policy", Some(&placed_there["decisions"][0]));
     for (n, refusal) in cookies.iter().enumerate() {
         let browser = world.browser();
         refusal.iter().for_each(|(name, value)| browser.set_cookie(name, value));

@@ -311,8 +311,12 @@ fn silence(_: &Bare) {
         assert_eq!(answer.json().get("visitor").unwrap_or(&Value::Null), &Value::Null, "{path}");
     }
     let (browser, visitor) = bare.returning();
+    // What a decision was given stands for calls that can bring no signal; the next decision without one takes it back.
+    let me = browser.send("GET", "/v1/me", &[], b"").json();
+    assert_eq!(me["visitor"], json!(visitor.to_string()));
     let answer = browser.decide(&json!({ "user": member }));
     assert_eq!((answer.json()["consent"].clone(), answer.json()["reason"].clone()), (json!("none"), json!("policy")));
+    assert_eq!(browser.send("GET", "/v1/me", &[], b"").json()["visitor"], Value::Null);
     // Of those before it nothing was queued either.
     withdrawn(&bare, visitor, &answer.json());
     assert_eq!(browser.cookie("cw_id"), None);
