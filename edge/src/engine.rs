@@ -8,7 +8,7 @@ use std::rc::Rc;
 use causeway_shared::attributes::Dictionary;
 use causeway_shared::config::{EdgeConfig, Tenant};
 use causeway_shared::fact::Fact;
-use causeway_shared::identity::{self, Arrival, Begun, Found, Left, Recognised, Seen, Step};
+use causeway_shared::identity::{self, Arrival, Begun, Found, Recognised, Seen, Stays, Step};
 use causeway_shared::ids::{Millis, TenantId, Version, VisitorId};
 use causeway_shared::keys::{self, Keys, TenantKeys};
 use causeway_shared::random::Random;
@@ -348,7 +348,7 @@ impl Engine {
 
     fn after_first(&mut self, mut visit: Box<Visit>, begun: Begun, found: Found) -> Outcome {
         match begun.after_first(found, &mut visit.random) {
-            Step::Forgotten(left) => self.stocked(visit).forgotten(left),
+            Step::Forgotten(stays) => self.stocked(visit).forgotten(stays),
             Step::Second(second) => {
                 let beside = Beside { version: visit.wanted.take(), ..Beside::default() };
                 let mint = second.minted();
@@ -407,11 +407,11 @@ impl Engine {
     }
 
     /// Answers, or asks the person's object first.
-    fn finish(&mut self, visit: Box<Visit>, who: Result<Recognised, Left>) -> Outcome {
+    fn finish(&mut self, visit: Box<Visit>, who: Result<Recognised, Stays>) -> Outcome {
         let mut visit = self.stocked(visit);
         let mut who = match who {
             Ok(who) => who,
-            Err(left) => return visit.forgotten(left),
+            Err(stays) => return visit.forgotten(stays),
         };
         visit.observe(&mut who);
         // There is a snapshot, and the newest that was met could not be read: another location is behind.

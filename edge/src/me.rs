@@ -182,13 +182,12 @@ pub(crate) fn erase(incoming: &Incoming<'_>) -> Outcome {
 /// without permission nothing is set, and the next call tells of that one's withdrawal.
 fn parting(incoming: &Incoming<'_>, jar: &Jar, erased: VisitorId) -> Vec<(&'static str, String)> {
     let (request, site) = (incoming.request, &incoming.site);
-    let Some(mut cookie) = jar.identity.clone().filter(|cookie| cookie.visitor != erased) else {
+    let Some(cookie) = jar.identity.clone().and_then(|cookie| cookie.without(erased)) else {
         return cookies::expire(jar.secure).into();
     };
     if !permission::standing(request, true, site).is_full() {
         return Vec::new();
     }
-    cookie.earlier.retain(|(_, visitor)| *visitor != erased);
     cookies::write_identity(site, jar.secure, &cookie).into_iter().collect()
 }
 

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use causeway_shared::attributes::Dictionary;
 use causeway_shared::decision::Holding;
 use causeway_shared::fact::Fact;
-use causeway_shared::identity::{Found, Left, Met, Reads, Recognised, Seen};
+use causeway_shared::identity::{Found, Met, Reads, Recognised, Seen, Stays};
 use causeway_shared::ids::{Millis, Version, VisitorId};
 use causeway_shared::random::Random;
 use causeway_shared::view::Stored;
@@ -212,9 +212,9 @@ impl Visit {
     }
 
     /// The visitor was erased or withdrew: its cookies go, and the next request is a new visitor's. Where it was an earlier
-    /// one of the browser, who is there now stays.
-    pub(crate) fn forgotten(self: Box<Self>, left: Left) -> Outcome {
-        let headers: Vec<_> = match left {
+    /// one of the browser, who is there now stays; decisions alone change anything.
+    pub(crate) fn forgotten(self: Box<Self>, stays: Stays) -> Outcome {
+        let headers: Vec<_> = match stays {
             None => cookies::expire(self.secure).into(),
             Some(cookie) if matches!(self.call, Call::Decide(_)) => {
                 cookies::write_identity(&self.site, self.secure, &cookie).into_iter().collect()

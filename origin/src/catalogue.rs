@@ -319,16 +319,12 @@ fn outdated(conn: &Connection, tenant: TenantNo) -> Result<Vec<Old>, StoreError>
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-/// The versions that leave the KV, or are about to.
+/// Whether a version leaves the KV, or is about to.
 ///
 /// # Errors
 /// [`StoreError`].
-pub(crate) fn all_outdated(conn: &Connection, tenants: &Tenants) -> Result<Vec<(TenantNo, Subject)>, StoreError> {
-    let mut all = Vec::new();
-    for tenant in tenants.iter().map(|known| known.no) {
-        all.extend(outdated(conn, tenant)?.into_iter().map(|old| (tenant, Subject::Catalogue(old.version))));
-    }
-    Ok(all)
+pub(crate) fn is_outdated(conn: &Connection, tenant: TenantNo, version: u32) -> Result<bool, StoreError> {
+    Ok(outdated(conn, tenant)?.iter().any(|old| old.version == version))
 }
 
 /// The version whose value is to be in the KV; `None` for one that leaves it.
@@ -370,7 +366,7 @@ pub(crate) fn pointer(conn: &Connection, tenant: TenantNo, published: Version) -
     Ok(there.then_some(pointer))
 }
 
-/// Notes that a version's value, or its deletion, was handed out under an outbox entry.
+/// Notes that a version's value was handed out under an outbox entry; without one its deletion was, or the KV may have lost it.
 pub(crate) fn handed(group: &Group<'_>, tenant: TenantNo, version: u32, entry: Option<u64>) -> Result<(), StoreError> {
     const VALUE: &str = "UPDATE catalogues SET handed = ?3 WHERE tenant = ?1 AND version = ?2";
     const DELETION: &str = "UPDATE catalogues SET handed = NULL, published = NULL WHERE tenant = ?1 AND version = ?2";
@@ -378,16 +374,6 @@ pub(crate) fn handed(group: &Group<'_>, tenant: TenantNo, version: u32, entry: O
         Some(entry) => group.tx.prepare_cached(VALUE)?.execute((tenant.0, version, signed(entry)))?,
         None => group.tx.prepare_cached(DELETION)?.execute((tenant.0, version))?,
     };
-    Ok(())
-}
-
-/// Notes that the KV may have no value of any version: nobody is pointed to one before it is written anew.
-///
-/// # Errors
-/// [`StoreError`]; then nothing of the group may be kept.
-pub(crate) fn lost(group: &Group<'_>) -> Result<(), StoreError> {
-    const LOST: &str = "UPDATE catalogues SET handed = NULL, published = NULL WHERE handed IS NOT NULL";
-    group.tx.execute(LOST, [])?;
     Ok(())
 }
 

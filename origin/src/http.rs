@@ -147,7 +147,7 @@ impl App {
         self.writer.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The time of what ends all that was until then. A clock that runs ahead, which takes no sync, would have it end what
+    /// The time of what ends all that was until then. A clock that is wrong, which takes no sync, would have it end what
     /// is yet to come, and no command undoes that. Before the first sync there is nothing to tell it by.
     fn dated(&self) -> Result<Millis, ApiError> {
         let now = clock::now();

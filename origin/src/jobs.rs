@@ -34,7 +34,7 @@ pub enum Job {
     Reconcile,
     /// A tenant's model, learned anew.
     Train,
-    /// Every snapshot and lookup, written anew.
+    /// Every key of the KV, written anew.
     Publish,
     /// What the visitors of a person do not know of one another yet is published to all of them now.
     Compact,
@@ -100,7 +100,7 @@ impl Job {
         Self::ALL.into_iter().find(|job| job.name() == name)
     }
 
-    /// Whether it drops or erases for good what it takes to be old: on a wrong date that is everything.
+    /// Whether it goes for good by what it takes to be old: on a wrong date that is everything, or nothing.
     #[must_use]
     pub fn is_by_age(self) -> bool {
         matches!(self, Self::Trim | Self::Retention | Self::Rollup)

@@ -168,16 +168,6 @@ pub fn members(view: &View<'_>, of: &Visitor, most: usize) -> Result<Vec<Visitor
     rows.into_iter().map(|row| current(view, row)).collect()
 }
 
-/// The master of a visitor's person: the smallest of its visitors.
-///
-/// # Errors
-/// [`StoreError`].
-pub fn master(conn: &Connection, of: &Visitor) -> Result<VisitorId, StoreError> {
-    const READ: &str = "SELECT master FROM people WHERE person = ?1";
-    let Some(person) = of.person else { return Ok(of.visitor) };
-    Ok(conn.prepare_cached(READ)?.query_row([person.0], |row| visitor_at(row, 0))?)
-}
-
 /// A visitor's segments.
 ///
 /// # Errors

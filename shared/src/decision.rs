@@ -177,11 +177,11 @@ impl<'a> Question<'a> {
     /// its offer is said to be `empty`, by campaign, it comes last.
     #[must_use]
     pub fn strict(&self, empty: impl Fn(u32) -> bool) -> Vec<Vec<usize>> {
-        let in_vain = |offer: &Offer| self.awaits_unit(offer) && empty(offer.entity.campaign);
-        self.filled(|page| self.strict_choices(page, &in_vain)).0
+        let is_last = |offer: &Offer| self.awaits_unit(offer) && empty(offer.entity.campaign);
+        self.filled(|page| self.strict_choices(page, &is_last)).0
     }
 
-    fn strict_choices(&self, page: &mut OnPage<'a>, in_vain: &dyn Fn(&Offer) -> bool) -> Vec<Vec<usize>> {
+    fn strict_choices(&self, page: &mut OnPage<'a>, is_last: &dyn Fn(&Offer) -> bool) -> Vec<Vec<usize>> {
         let mut each = Vec::with_capacity(self.placements.len());
         for placement in &self.placements {
             let free = self.best(placement, page, |_, offer| !offer.strict && !self.awaits_unit(offer));
@@ -193,7 +193,7 @@ impl<'a> Question<'a> {
             let fits_floor = |candidate: &&Candidate| candidate.worth >= placement.floor_micros;
             let all = self.candidates(placement).iter().filter(fits_floor);
             let mut choices: Vec<Candidate> = all.filter(strict).copied().collect();
-            let last = |candidate: &Candidate| self.catalogue.offers.get(candidate.place()).is_some_and(in_vain);
+            let last = |candidate: &Candidate| self.catalogue.offers.get(candidate.place()).is_some_and(is_last);
             order::sort_by_key(&mut choices, |candidate| (last(candidate), candidate.rank()));
             let first = choices.first().copied().or(free);
             page.placed.extend(first.and_then(|first| self.catalogue.offers.get(first.place())));
@@ -321,7 +321,7 @@ impl<'a> Question<'a> {
     }
 
     /// Campaigns that would fill the page and cannot whatever else comes, in order: they have no ad for one of the placements, or
-    /// fewer ads than there are placements. Each of them tried would be one more page in vain.
+    /// fewer ads than there are placements. Who has none at all is not tried. Each of them tried would be one more page in vain.
     fn hopeless(&self) -> Vec<usize> {
         let mut each = vec![(0, 0); self.catalogue.terms.len()];
         let mut met = vec![false; self.catalogue.offers.len()];
@@ -338,7 +338,8 @@ impl<'a> Question<'a> {
             }
         }
         let all = self.placements.len();
-        let hopeless = |terms: &Terms, (placements, ads): (usize, usize)| terms.roadblock && placements.min(ads) < all;
+        let hopeless =
+            |terms: &Terms, (placements, ads): (usize, usize)| terms.roadblock && ads > 0 && placements.min(ads) < all;
         let terms = self.catalogue.terms.iter().zip(each).enumerate();
         terms.filter(|(_, (terms, each))| hopeless(terms, *each)).map(|(place, _)| place).collect()
     }

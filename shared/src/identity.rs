@@ -15,7 +15,7 @@ use std::slice;
 use litemap::LiteMap;
 
 pub use self::claim::Claim;
-use self::members::{each_once, first_of, keep_own, may_join, same};
+use self::members::{are_of_two_keys, each_once, first_of, keep_own, may_join, same};
 pub use self::seen::{Met, Seen};
 use crate::ids::{AltHash, AlternateId, Millis, Version, VisitorId};
 use crate::ledger::Ledger;
@@ -51,6 +51,13 @@ impl IdentityCookie {
     #[must_use]
     pub fn expired(&self, now: Millis) -> bool {
         self.written.saturating_add(limits::IDENTITY_LIFE_MS) < now
+    }
+
+    /// The same without a visitor that is gone; `None` where it is its own.
+    #[must_use]
+    pub fn without(mut self, gone: VisitorId) -> Option<Self> {
+        self.earlier.retain(|(_, visitor)| *visitor != gone);
+        (self.visitor != gone).then_some(self)
     }
 }
 
@@ -137,12 +144,12 @@ pub enum Step {
     /// Finish, after the second read if it has any.
     Second(Box<Second>),
     /// The visitor was erased or withdrew: answer without identity.
-    Forgotten(Left),
+    Forgotten(Stays),
 }
 
 /// Who stays where the visitor that a request was switched to is gone: the browser's own, whose cookie is to be written, without
 /// that one. `None` where it is the browser's own that is gone: the cookies are to expire.
-pub type Left = Option<Box<IdentityCookie>>;
+pub type Stays = Option<Box<IdentityCookie>>;
 
 /// Who it is.
 #[derive(Debug, Clone)]
@@ -222,7 +229,7 @@ impl Begun {
         let Self { mut who, .. } = self;
         let own = who.cookie.visitor;
         let other = match found.stored.get(&own) {
-            Some(Stored::Tombstone) => return Step::Forgotten(who.left()),
+            Some(Stored::Tombstone) => return Step::Forgotten(who.stays()),
             Some(Stored::Snapshot(snapshot)) => who.other_holder(&snapshot.unique),
             None => None,
         };
@@ -268,7 +275,7 @@ impl Second {
     ///
     /// # Errors
     /// As [`Step::Forgotten`], where the visitor is gone, or another member's by now.
-    pub fn finish(self, found: Found) -> Result<Recognised, Left> {
+    pub fn finish(self, found: Found) -> Result<Recognised, Stays> {
         let Self { mut who, mut stored, mut newest, siblings, looked_up, .. } = self;
         found.stored.into_iter().for_each(|(visitor, there)| drop(stored.insert(visitor, there)));
         found.newest.into_iter().for_each(|(visitor, version)| _ = newest.insert(visitor, version));
@@ -276,17 +283,17 @@ impl Second {
         let own = who.cookie.visitor;
         who.ledger.highest = newest.remove(&own).unwrap_or_default().max(who.ledger.highest);
         let mine = match stored.remove(&own) {
-            Some(Stored::Tombstone) => return Err(who.left()),
-            Some(Stored::Snapshot(snapshot)) if who.other_holder(&snapshot.unique).is_some() => return Err(who.left()),
+            Some(Stored::Tombstone) => return Err(who.stays()),
+            Some(Stored::Snapshot(snapshot)) if who.other_holder(&snapshot.unique).is_some() => return Err(who.stays()),
             Some(Stored::Snapshot(snapshot)) => Some(*snapshot),
             None => None,
         };
         let mut unique = who.unique().map(Cow::into_owned).unwrap_or_default();
         // Where nobody proves anything the snapshot knows: the cookie's tag may be of a key that is read no more.
         unique.extend(mine.iter().filter(|_| who.holder().is_none()).flat_map(|snapshot| &snapshot.unique));
-        let (joining, others) = may_join(unique.clone(), &siblings, &stored);
+        let (joining, others) = may_join(&unique, &siblings, &stored);
         if others.hold(own, mine.as_ref().map(|snapshot| snapshot.version).unwrap_or_default()) {
-            return Err(who.left());
+            return Err(who.stays());
         }
         let mut view = View::default();
         if let Some(snapshot) = mine {
@@ -306,9 +313,9 @@ impl Second {
                 Some(Stored::Snapshot(snapshot)) if joining.contains(&sibling) => {
                     brought.push((sibling, others.keep_out_of(*snapshot)));
                 }
-                // Under another key than this login: its next snapshot has both.
+                // Under another key than this login's: its next snapshot has both.
                 Some(Stored::Snapshot(snapshot))
-                    if who.cookie.pending.contains(&sibling) && same(&unique, &snapshot.unique).is_none() => {}
+                    if who.cookie.pending.contains(&sibling) && are_of_two_keys(&unique, &snapshot.unique) => {}
                 Some(_) => continue,
                 None => {}
             }
@@ -411,11 +418,8 @@ impl Who {
     }
 
     /// Who stays where its visitor is gone.
-    fn left(self) -> Left {
-        let gone = self.cookie.visitor;
-        let mut left = self.arrived.filter(|arrived| arrived.visitor != gone)?;
-        left.earlier.retain(|(_, visitor)| *visitor != gone);
-        Some(Box::new(left))
+    fn stays(self) -> Stays {
+        self.arrived?.without(self.cookie.visitor).map(Box::new)
     }
 
     /// Takes the visitor's own snapshot in. Of one older than this browser or this reader has seen, only the visitor's own

@@ -11,9 +11,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_shared::fact::{Fact, What};
 use causeway_shared::identity::{
-    Arrival, Claim, Found, IdentityCookie, Left, Origin as Came, Reads, Recognised, Step, begin,
+    Arrival, Claim, Found, IdentityCookie, Origin as Came, Reads, Recognised, Stays, Step, begin,
 };
-use causeway_shared::ids::{AltHash, AlternateId, FactId, VisitorId};
+use causeway_shared::ids::{AltHash, AlternateId, FactId, Version, VisitorId};
 use causeway_shared::membership::Membership;
 use causeway_shared::profile::Profile;
 use causeway_shared::random::Random;
@@ -453,7 +453,7 @@ fn field_20_a_snapshot_older_than_this_browser_has_seen_is_not_believed_about_ot
 }
 
 /// One request of a browser with this cookie, step by step, over what the KV holds.
-fn steps(cookie: IdentityCookie, claims: Vec<Claim>, kv: &BTreeMap<VisitorId, Stored>) -> Result<Recognised, Left> {
+fn steps(cookie: IdentityCookie, claims: Vec<Claim>, kv: &BTreeMap<VisitorId, Stored>) -> Result<Recognised, Stays> {
     let mut random = Random::new([9; 32]);
     let found = |reads: &Reads| {
         let stored = reads.snapshots.iter().filter_map(|v| Some((*v, kv.get(v)?.clone()))).collect();
@@ -465,9 +465,9 @@ fn steps(cookie: IdentityCookie, claims: Vec<Claim>, kv: &BTreeMap<VisitorId, St
     let forgotten = own.is_some_and(|own| kv.get(&own) == Some(&Stored::Tombstone));
     let second = match begun.after_first(first, &mut random) {
         Step::Second(second) => second,
-        Step::Forgotten(left) => {
+        Step::Forgotten(stays) => {
             assert!(forgotten);
-            return Err(left);
+            return Err(stays);
         }
     };
     assert!(!forgotten, "no second read for a visitor that is gone");
@@ -577,6 +577,16 @@ fn field_01_a_sibling_under_the_key_before_waits_for_the_snapshot_that_has_both(
     let cookie = IdentityCookie { pending: vec![sibling], ..cookie_of(own, Some(new), Vec::new()) };
     let who = steps(cookie.clone(), Vec::new(), &first).unwrap();
     assert_eq!(who.cookie.pending, [sibling], "whose it is is not known");
+    // Its own of before that login knows its member by the key before, too.
+    let of_old = |mut held: (VisitorId, Stored), version| {
+        let Stored::Snapshot(snapshot) = &mut held.1 else { unreachable!() };
+        snapshot.version = version;
+        snapshot.membership.admits.insert(own, ());
+        held
+    };
+    let newer = Version { restore: 0, counter: 90 };
+    let admitting = BTreeMap::from([snapshot_of(own, Vec::new()), of_old(snapshot_of(sibling, vec![old]), newer)]);
+    assert_eq!(steps(cookie.clone(), Vec::new(), &admitting).unwrap().visitor, own, "nor is it another member's");
     let both = BTreeMap::from([snapshot_of(sibling, vec![new, old])]);
     assert!(steps(who.cookie, Vec::new(), &both).unwrap().counted().is_bridged());
     let anothers = BTreeMap::from([snapshot_of(sibling, vec![hash(2, 6)])]);

@@ -17,12 +17,12 @@ use crate::chain;
 use crate::experiment::rollup::{self, Rolled};
 use crate::group::{self, Given, Rules};
 use crate::metrics::Metrics;
-use crate::publish::{self, Put};
+use crate::publish::{self, Put, Subject};
 use crate::reconcile::{self, Difference, Plan};
 use crate::retention::{self, Forgotten};
 use crate::rhythm::Sums;
 use crate::spend;
-use crate::store::{self, StoreError};
+use crate::store::{self, StoreError, TenantNo};
 use crate::tenants::Tenants;
 use crate::train::{self, Outcome};
 use crate::trim::{self, Trimmed, lookups};
@@ -157,7 +157,7 @@ fn so_far<T: serde::de::DeserializeOwned + Default>(run: &Run) -> T {
     T::deserialize(&run.report).unwrap_or_default()
 }
 
-/// The outbox takes them all, and gives them out behind what is due already.
+/// The outbox takes them all; snapshots and lookups it gives out behind what is due already.
 fn publish(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
     let all = visitors(place.conn)?;
     let (mut put, mut cursor): (Put, i64) = (so_far(run), run.cursor);
@@ -187,21 +187,33 @@ fn publish(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
         (place.told)(put.snapshots, all)?;
         (place.pause)();
     }
-    let mut of_tenants = publish::of_tenants(place.conn, &place.rules.tenants)?;
-    let outdated = catalogue::all_outdated(place.conn, &place.rules.tenants)?;
-    // They are about to leave.
-    of_tenants.retain(|key| !outdated.contains(key));
-    put.of_tenants = of_tenants.len() as u64;
-    if !run.asked.dry_run {
+    put.of_tenants = if run.asked.dry_run {
+        of_tenants(place.conn, &place.rules.tenants)?.len() as u64
+    } else {
         group::within(place.conn, place.rules, place.metrics, (place.given)()?, |group| {
             group.next_version();
-            // The pointer waits for the value that it names.
-            catalogue::lost(group)?;
-            let mut all = of_tenants.iter();
-            all.try_for_each(|(tenant, subject)| publish::put(group, *tenant, *subject, group.now))
-        })?;
-    }
+            let all = of_tenants(group.tx, &group.rules.tenants)?;
+            for (tenant, subject) in &all {
+                // The pointer waits for the value that it names.
+                if let Subject::Catalogue(version) = subject {
+                    catalogue::handed(group, *tenant, *version, None)?;
+                }
+                publish::put(group, *tenant, *subject, group.now)?;
+            }
+            Ok::<_, StoreError>(all.len() as u64)
+        })?
+    };
     Ok(json!(put).into())
+}
+
+/// The keys of whole tenants but of catalogues that leave: when they do is in the outbox.
+fn of_tenants(conn: &Connection, tenants: &Tenants) -> Result<Vec<(TenantNo, Subject)>, StoreError> {
+    let mut all = Vec::new();
+    for (tenant, subject) in publish::of_tenants(conn, tenants)? {
+        let leaves = matches!(subject, Subject::Catalogue(version) if catalogue::is_outdated(conn, tenant, version)?);
+        all.extend((!leaves).then_some((tenant, subject)));
+    }
+    Ok(all)
 }
 
 /// The people that wait are those of whom something is new, and no others are looked at: whatever waited when it began is put in

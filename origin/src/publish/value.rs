@@ -20,7 +20,7 @@ use crate::link::{canonical, family, held_unique};
 use crate::names;
 use crate::read::{self, View};
 use crate::steering;
-use crate::store::{StoreError, TenantNo};
+use crate::store::{StoreError, TenantNo, visitor_at};
 use crate::tenants::Known;
 use crate::train;
 
@@ -173,14 +173,14 @@ fn stored(
     if own.withdrawn.is_some() {
         return checked(key, visitor, &Stored::Tombstone).map(Some);
     }
-    let (mut siblings, master) = siblings(conn, &own)?;
+    let mut siblings = siblings(conn, &own)?;
     // Also where the sibling that holds it finds no room.
     let unique = unique(conn, tenant, [&own].into_iter().chain(&siblings))?;
     let mut segments = limits::SEGMENTS;
     loop {
         // Of what is left as many days of actions as find room: without any no cap would bind.
         for days in limits::SNAPSHOT_WINDOWS {
-            let snapshot = snapshot(conn, &own, &siblings, &unique, version, Held { days, segments, master })?;
+            let snapshot = snapshot(conn, &own, &siblings, &unique, version, Held { days, segments })?;
             match checked(key, visitor, &Stored::Snapshot(Box::new(snapshot))) {
                 Err(ValueError::Check(code)) if code == WireError::TooLong.code() => {}
                 done => return done.map(Some),
@@ -195,7 +195,7 @@ fn stored(
             break;
         }
     }
-    let bare = snapshot(conn, &own, &siblings, &unique, version, Held { days: 0, segments, master })?;
+    let bare = snapshot(conn, &own, &siblings, &unique, version, Held { days: 0, segments })?;
     checked(key, visitor, &Stored::Snapshot(Box::new(bare))).map(Some)
 }
 
@@ -206,9 +206,6 @@ struct Held {
     days: u16,
     /// The segments of each that were written last.
     segments: usize,
-    /// The person's smallest visitor, which is there by its name at least: by it all browsers of a person find the same object of strict caps,
-    /// the same unit and the same arms.
-    master: VisitorId,
 }
 
 /// The day that a window of so many days ends with the visitor's last one begins on; no day where there is none.
@@ -224,14 +221,12 @@ fn checked(key: &str, visitor: VisitorId, stored: &Stored) -> Result<String, Val
     if back == *stored { Ok(value) } else { Err(ValueError::Check("differs")) }
 }
 
-/// The person's other visitors, the last active first, as many as a snapshot holds beside its own and the master; and that one.
-fn siblings(conn: &Connection, own: &read::Visitor) -> Result<(Vec<read::Visitor>, VisitorId), ValueError> {
+/// The person's other visitors, the last active first, as many as a snapshot holds beside its own.
+fn siblings(conn: &Connection, own: &read::Visitor) -> Result<Vec<read::Visitor>, ValueError> {
     let mut members = read::members(&View::folded(conn), own, limits::SNAPSHOT_VISITORS)?;
-    let master = read::master(conn, own)?;
     members.retain(|m| m.visitor != own.visitor);
-    let is_named = master == own.visitor || members.iter().any(|m| m.visitor == master);
-    members.truncate(limits::SNAPSHOT_VISITORS - if is_named { 1 } else { 2 });
-    Ok((members, master))
+    members.truncate(limits::SNAPSHOT_VISITORS - 1);
+    Ok(members)
 }
 
 fn snapshot(
@@ -240,18 +235,20 @@ fn snapshot(
     siblings: &[read::Visitor],
     unique: &[AltHash],
     version: Version,
-    Held { days, segments, master }: Held,
+    Held { days, segments }: Held,
 ) -> Result<Snapshot, ValueError> {
     const PERSON: &str =
-        "SELECT p.epoch, p.devices, v.best FROM people p JOIN visitors v USING (person) WHERE v.row = ?1";
-    let (epoch, devices, best): (i64, u32, Option<u16>) = conn
+        "SELECT p.epoch, p.devices, v.best, p.master FROM people p JOIN visitors v USING (person) WHERE v.row = ?1";
+    let (epoch, devices, best, master): (i64, u32, Option<u16>, VisitorId) = conn
         .prepare_cached(PERSON)?
-        .query_row([own.row], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
+        .query_row([own.row], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, visitor_at(row, 3)?)))
         .optional()?
         .ok_or(StoreError::Corrupt { what: "visitor without a person" })?;
+    let is_held = siblings.iter().chain([own]).any(|held| held.visitor == master);
+    let siblings = siblings.get(..limits::SNAPSHOT_VISITORS - 2).filter(|_| !is_held).unwrap_or(siblings);
     // One window for all, so that a count over the person misses nothing that one of its parts would hold.
     let since = siblings.iter().chain([own]).map(|visitor| since(visitor, days)).max().unwrap_or_default();
-    let mut cut = false;
+    let mut cut = !is_held;
     let mut sub = |of: &read::Visitor, named| -> Result<_, StoreError> {
         let mut whole = read::whole(&View::folded(conn), of, since)?;
         cut |= whole.keep_segments(segments);
@@ -260,10 +257,10 @@ fn snapshot(
     let all = siblings.iter().map(|sibling| (sibling, false)).chain([(own, true)]);
     let mut profiles: LiteMap<VisitorId, SubProfile> =
         all.map(|(of, named)| sub(of, named)).collect::<Result<_, _>>()?;
-    if !profiles.contains_key(&master) {
-        // Of no version: whatever else is known of it is newer.
+    if !is_held {
+        // The smallest, by which all browsers of a person find the same objects and arms, is there by its name at least: of no
+        // version, as whatever else is known of it is newer.
         profiles.insert(master, SubProfile::pack(Version::default(), &Content::default()));
-        cut = true;
     }
     let admits: Visitors = profiles.keys().map(|visitor| (*visitor, ())).collect();
     let [whole, ..] = limits::SNAPSHOT_WINDOWS;

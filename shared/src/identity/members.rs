@@ -9,21 +9,23 @@ use crate::view::{Snapshot, Stored};
 
 /// Which siblings' snapshots may join: those whose holder has our unique id, or none. Where ours is not known yet (it is
 /// empty), the first one met becomes ours. The rest say who is another member's.
-pub(super) fn may_join(
-    mut ours: Vec<AltHash>,
+pub(super) fn may_join<'a>(
+    mut ours: &'a [AltHash],
     siblings: &[VisitorId],
-    stored: &LiteMap<VisitorId, Stored>,
+    stored: &'a LiteMap<VisitorId, Stored>,
 ) -> (BTreeSet<VisitorId>, OtherMembers) {
     let (mut joining, mut others) = (BTreeSet::new(), OtherMembers::default());
     for sibling in siblings {
         let Some(Stored::Snapshot(snapshot)) = stored.get(sibling) else { continue };
         if ours.is_empty() {
-            ours.clone_from(&snapshot.unique);
+            ours = &snapshot.unique;
         }
-        if !snapshot.unique.is_empty() && same(&ours, &snapshot.unique) != Some(true) {
-            others.learn(snapshot);
-        } else {
-            joining.insert(*sibling);
+        match same(ours, &snapshot.unique) {
+            _ if snapshot.unique.is_empty() => _ = joining.insert(*sibling),
+            Some(true) => _ = joining.insert(*sibling),
+            Some(false) => others.learn(snapshot),
+            // Neither theirs nor ours, as far as anybody can tell.
+            None => {}
         }
     }
     // A visitor's own older snapshot may not know yet what a sibling's newer one says.
@@ -83,6 +85,11 @@ impl OtherMembers {
         }
         snapshot
     }
+}
+
+/// Whether two unique ids are known under no common key, so that nobody can tell whether they are the same.
+pub(super) fn are_of_two_keys(a: &[AltHash], b: &[AltHash]) -> bool {
+    !a.is_empty() && !b.is_empty() && same(a, b).is_none()
 }
 
 /// Whether two unique ids, each under one or more keys, are the same: they are when they share a hash, they are

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use causeway_shared::cookie;
 use causeway_shared::fact::{Fact, PURCHASE, What};
 use causeway_shared::identity::{
-    Arrival, Claim, Found, IdentityCookie, Left, Origin as Came, Reads, Recognised, Step, begin,
+    Arrival, Claim, Found, IdentityCookie, Origin as Came, Reads, Recognised, Stays, Step, begin,
 };
 use causeway_shared::ids::{AltHash, AlternateId, Epoch, FactId, Millis, TenantId, Version, VisitorId};
 use causeway_shared::keys::{Key, KeyRing, Stage};
@@ -258,14 +258,14 @@ impl World {
         let mut reads = usize::from(!begun.reads().is_empty());
         let second = match begun.after_first(first, &mut self.random) {
             Step::Second(second) => second,
-            Step::Forgotten(left) => return self.forget(browser, left),
+            Step::Forgotten(stays) => return self.forget(browser, stays),
         };
         reads += usize::from(!second.reads().is_empty());
         assert!(second.reads().lookups.is_empty(), "a third read would be needed");
         let found = self.read(second.reads(), visit.fail_second, visit.stale, &mut read);
         let mut who = match second.finish(found) {
             Ok(who) => who,
-            Err(left) => return self.forget(browser, left),
+            Err(stays) => return self.forget(browser, stays),
         };
         let facts = who.observe(!visit.no_page, &mut self.random);
         self.minted += usize::from(who.origin == Came::Minted);
@@ -303,8 +303,8 @@ impl World {
     }
 
     /// Who is gone takes its own cookies alone.
-    fn forget(&self, browser: &mut Browser, left: Left) -> Option<Answer> {
-        match left {
+    fn forget(&self, browser: &mut Browser, stays: Stays) -> Option<Answer> {
+        match stays {
             Some(cookie) => {
                 browser.identity = Some(self.seal(cookie::IDENTITY, &wire::cookies::encode_identity(&cookie)));
             }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use causeway_shared::ids::{AltHash, AlternateId};
 use causeway_shared::keys::Key;
+use causeway_shared::kv::{catalogue_key, pointer_key};
 use causeway_shared::wire::sync::Publish;
 
 use super::*;
@@ -19,11 +20,9 @@ fn what_the_kv_lost_is_published_anew_and_a_run_that_was_cut_goes_on() {
     world.origin.send("demo", &logins);
     world.origin.send("demo", &[super::materialised::lives_in(3, 3, NOW, "Oslo")]);
     let mut kv = BTreeMap::new();
-    // The newest is current, the first is about to leave.
+    // The newest three stay, the first two are about to leave.
     for n in 0..5 {
-        let (tenant, given) = (world.origin.tenant("demo").clone(), world.origin.given());
-        let document = json!({ "advertiser": [{ "id": "a", "code": 1, "repeats": n % 2 == 1 }, { "id": n.to_string(), "code": 2 + n }] });
-        catalogue::apply(&mut world.origin.conn, &world.origin.rules, given, &tenant, document, "tests").unwrap();
+        apply(&mut world, n);
         world.origin.settle(&mut kv);
     }
     let before = world.dump();
@@ -35,18 +34,51 @@ fn what_the_kv_lost_is_published_anew_and_a_run_that_was_cut_goes_on() {
     let again = runs::begin_waiting(&mut world.origin.conn, world.origin.now, true).unwrap().unwrap();
     assert_eq!((again.no, again.cursor), (run.no, 500));
     assert_eq!(world.run(&again, u64::MAX).report, dry.report);
-    let mut lost = BTreeMap::new();
+    let first = world.origin.drain(50);
+    let is_first = |key: String| first.iter().any(|write| write.key == key);
+    let demo = "demo".parse().unwrap();
+    assert_eq!(
+        [catalogue_key(&demo, 5), pointer_key(&demo)].map(is_first),
+        [true, false],
+        "nothing is pointed to that is not there"
+    );
+    world.origin.acknowledge(&first);
+    let mut lost: BTreeMap<String, String> = first.into_iter().filter_map(|w| Some((w.key, w.value?))).collect();
     world.origin.settle(&mut lost);
-    let is_wanted = |key: &&String| {
-        **key != causeway_shared::kv::catalogue_key(&"demo".parse().unwrap(), 1)
-            && **key != causeway_shared::kv::catalogue_key(&"demo".parse().unwrap(), 2)
-    };
+    let leave = [1, 2].map(|version| catalogue_key(&demo, version));
+    let is_wanted = |key: &&String| !leave.contains(key);
     assert_eq!(lost.keys().collect::<Vec<_>>(), kv.keys().filter(is_wanted).collect::<Vec<_>>());
     let of = |kv: &BTreeMap<String, String>| match stored(kv, visitor(900)) {
         Stored::Snapshot(snapshot) => (snapshot.membership.devices, snapshot.profiles.len()),
         Stored::Tombstone => (0, 0),
     };
     assert_eq!((of(&lost), of(&kv)), ((3, 3), (3, 3)));
+}
+
+/// Applies the next version of a catalogue.
+fn apply(world: &mut World, n: u32) {
+    let (tenant, given) = (world.origin.tenant("demo").clone(), world.origin.given());
+    let document = json!({ "advertiser": [{ "id": n.to_string(), "code": 1 + n }] });
+    catalogue::apply(&mut world.origin.conn, &world.origin.rules, given, &tenant, document, "tests").unwrap();
+}
+
+#[test]
+fn a_catalogue_on_its_way_when_all_is_written_anew_is_pointed_to_all_the_same() {
+    let mut world = World::with(0);
+    let mut kv = BTreeMap::new();
+    apply(&mut world, 0);
+    world.origin.settle(&mut kv);
+    // Handed out, and acknowledged once the job has run: of the job's own, too.
+    apply(&mut world, 1);
+    for _ in 0..3 {
+        let on_its_way = world.origin.drain(10);
+        world.all(Job::Publish, false);
+        world.origin.acknowledge(&on_its_way);
+    }
+    world.origin.settle(&mut kv);
+    let key = pointer_key(&"demo".parse().unwrap());
+    let pointer = causeway_shared::wire::catalogue::decode_pointer(&key, kv[&key].as_bytes()).unwrap();
+    assert_eq!(pointer.version, 2);
 }
 
 #[test]
