@@ -399,6 +399,14 @@ test("a_kv_that_never_answers_does_not_hold_the_one_consumer", async (t) => {
   assert.deepEqual(called.map((call) => [call.applied, call.read]), [[[], []], [[0, 1, 2, 3, 4, 5, 6, 8, 9, 10, 11], []]]);
 });
 
+test("a_drain_of_few_keys_a_sync_is_within_the_operations_that_the_platform_allows", async () => {
+  const answers = Array.from({ length: 500 }, (_, i) => ({ publish: entries(i, 1), pending: 1 }));
+  const { module, called } = answering([...answers, { publish: [], pending: 1 }]);
+  await drainOutbox(platform(), module);
+  // 400 writes and as many syncs, and one that asks for nothing.
+  assert.equal(called.findIndex((call) => call.drain === 0), 400);
+});
+
 test("reading_back_is_within_the_operations_that_the_platform_allows", async () => {
   const { module, called } = answering([...Array(400).fill({ publish: [], verify: [[7, "v:a"]], pending: 1 }), { publish: [], pending: 1 }]);
   const env = platform(undefined, async () => new Map());
@@ -464,6 +472,31 @@ test("page_views_that_a_queue_never_answered_are_counted_as_lost_once_the_platfo
   assert.deepEqual(called.map((call) => call.lost), [lost, 3]);
   resolve();
   assert.equal(await late, true);
+});
+
+test("an_isolate_that_answers_pages_alone_tells_the_origin_of_its_losses_once_a_minute", async (t) => {
+  t.mock.method(console, "log", () => {});
+  t.mock.timers.enable({ apis: ["Date"], now: Date.now() + 3_600_000 });
+  const told = [];
+  let up = false;
+  t.mock.method(globalThis, "fetch", async (url) => {
+    told.push(new URL(url).pathname);
+    return new Response(null, { status: up ? 200 : 503 });
+  });
+  const waiting = [];
+  const env = { CAUSEWAY_CONFIG: CONFIG, CAUSEWAY_KEYS: KEYS, ORIGIN_URL: "http://localhost:1", FACTS: { send: async () => Promise.reject(new Error("full")) } };
+  const view = async () => {
+    await worker.fetch(new Request("http://localhost/v1/decide", { method: "POST", body: '{"placements":[{"id":"top"}]}' }), env, { waitUntil: (work) => waiting.push(work) });
+    await Promise.all(waiting.splice(0));
+    return told.splice(0).length;
+  };
+  assert.equal(await view(), 1, "its facts, straight to the origin");
+  env.FACTS = { send: async () => {} };
+  assert.ok(state.lost > state.lostTold);
+  assert.deepEqual([await view(), await view()], [1, 0]);
+  up = true;
+  t.mock.timers.tick(60_000);
+  assert.equal(await view(), 1);
 });
 
 test("facts_go_25_messages_a_sync_and_what_failed_is_tried_again_later", async () => {
@@ -672,7 +705,8 @@ test("s1_10_what_a_decision_waits_for_together_takes_less_than_200_ms", async ()
     // Its read takes long: what the object may take is what is left.
     const get = async (keys) => {
       passed += 170;
-      return Array.isArray(keys) ? new Map() : null;
+      if (Array.isArray(keys)) return new Map(keys.map((key) => [key, STRICT[key] ?? null]));
+      return STRICT[keys] === undefined ? null : new TextEncoder().encode(STRICT[keys]).buffer;
     };
     // Its object answers within 100 ms.
     const { PERSONS } = persons(new Module(glue, CONFIG, KEYS));

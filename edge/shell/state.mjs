@@ -1,4 +1,4 @@
-// What this isolate counts. It is told in /healthz and in the log, and to the origin with the next sync.
+// What this isolate counts. It is told in /healthz and in the log, and to the origin with the next sync; losses within minutes.
 
 import { BEHIND_MS } from "./deadline.mjs";
 
@@ -6,6 +6,8 @@ export const state = {
   /** Facts that queue and origin both refused, or that the queue never answered, and how many of them the origin was told of. */
   lost: 0,
   lostTold: 0,
+  /** When a request last had them told. */
+  lostTried: 0,
   /** Queue messages given up on, and how many of them the origin was told of. */
   dead: 0,
   deadTold: 0,

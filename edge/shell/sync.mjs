@@ -111,8 +111,8 @@ export async function drainOutbox(env, module) {
     if (next !== "write") return;
     applied = await write(env, publish);
     read = verify.length > 0 ? await readBack(env, verify) : [];
-    // A bulk read is one operation, and so is the sync that it may have for itself.
-    written += publish.length + (verify.length > 0 ? 2 : 0);
+    // A sync is one operation, and so is a bulk read.
+    written += publish.length + (verify.length > 0 ? 1 : 0) + 1;
     if (!module.call("drain_goes_on", applied.length + read.length)) return;
   }
 }

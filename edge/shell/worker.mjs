@@ -10,7 +10,7 @@ import { JSON_HEADERS, json } from "./json.mjs";
 import { Module } from "./module.mjs";
 import * as objects from "./person.mjs";
 import { countLeft, log, note, state } from "./state.mjs";
-import { consumeFacts, drainOutbox, redrive, wake } from "./sync.mjs";
+import { consumeFacts, drainOutbox, redrive, sync, wake } from "./sync.mjs";
 import { tag } from "./tag.mjs";
 import * as units from "./units.mjs";
 import { retry, tooMany, unserved } from "./unserved.mjs";
@@ -23,6 +23,9 @@ const DECISION_DEADLINE_MS = 180;
 const IMPRESSION_DEADLINE_MS = 2_000;
 /** The pause of a message that no module can be asked about: `delivery::RETRY_MOST_S`. */
 const RETRY_S = 300;
+
+/** Losses are told to the origin so often at most. */
+const LOSSES_MS = 60_000;
 
 /** What answers have that set one cookie, as most do: it is set anew for each, and an answer keeps a copy. */
 const JSON_HEADERS_WITH_COOKIE = new Headers(JSON_HEADERS);
@@ -94,11 +97,21 @@ async function answer(request, env, ctx) {
       step = found === REFUSED ? module.next("refuse_mint", step) : module.next("resume", step, found.values, found.fault);
     }
     place = step.place;
+    tellLosses(env, ctx, module);
     return await finish(step, request, env, ctx, module);
   } catch (error) {
     log("request_failed", { message: String(error?.message) });
     return unserved(request, "internal");
   }
+}
+
+/** An isolate that answers pages syncs for no other reason: its losses would be told of in its log alone. */
+function tellLosses(env, ctx, module) {
+  if (state.lost === state.lostTold) return;
+  const now = Date.now();
+  if (now < state.lostTried + LOSSES_MS) return;
+  state.lostTried = now;
+  ctx.waitUntil(sync(env, module, {}));
 }
 
 const REFUSED = { values: gather.NOTHING.values, fault: "" };

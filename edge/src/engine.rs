@@ -22,11 +22,12 @@ use crate::catalogue::{Loaded, Shelf};
 use crate::cookies::Jar;
 use crate::cors;
 use crate::decide::{self, DecideCall};
-use crate::events::{self, EventsCall};
+use crate::events::EventsCall;
 use crate::hop::Hop;
-use crate::me::{self, MeCall};
+use crate::me::MeCall;
 use crate::pixel::{self, PixelCall};
 use crate::request::{EXPLAIN, HEADERS, Request};
+use crate::route::route;
 use crate::units::{self, Empty};
 use crate::visit::{Alone, Visit};
 use crate::waiting::{At, Beside, Line, Waiting};
@@ -452,32 +453,6 @@ impl Engine {
         let sign = |key| proof::sign_hs256(key, member, &site.id, now_s, now_s + 3_600);
         site.keys.proof.iter().find_map(sign).unwrap_or_default()
     }
-}
-
-fn route(incoming: Incoming<'_>) -> Routed {
-    let Incoming { request, site, .. } = &incoming;
-    let outcome = match (request.method, request.path) {
-        ("POST", "/v1/decide") => return decide::begin(incoming),
-        ("GET", "/v1/me") => return me::begin(incoming),
-        ("DELETE", "/v1/me") => me::erase(&incoming),
-        ("POST", "/v1/events") => return events::begin(incoming),
-        ("GET", path) if path.starts_with("/v1/i/") => {
-            return pixel::impression(&incoming, path.trim_start_matches("/v1/i/"));
-        }
-        ("GET", path) if path.starts_with("/v1/c/") => {
-            return pixel::click(&incoming, path.trim_start_matches("/v1/c/"));
-        }
-        ("GET", "/causeway.js") => Outcome { head: Head { tag: true, ..Head::default() }, ..Outcome::default() },
-        ("OPTIONS", "/v1/decide" | "/v1/events" | "/v1/me") => cors::preflight(site),
-        (_, path) if site.tenant.dev && path.starts_with("/demo") => {
-            Outcome { head: Head { demo: true, ..Head::default() }, ..Outcome::default() }
-        }
-        (_, "/v1/decide" | "/v1/events" | "/v1/me") => {
-            Outcome::error(405, "method", "this path does not take that method", None)
-        }
-        _ => Outcome::error(404, "not_found", "there is nothing at this path", None),
-    };
-    Routed::Answer(outcome.with_headers(incoming.cors))
 }
 
 /// Puts facts into an outcome, for the queue.

@@ -25,6 +25,7 @@ mod permission;
 mod pixel;
 mod placing;
 mod request;
+mod route;
 mod strict;
 mod sync;
 mod units;

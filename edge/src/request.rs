@@ -105,8 +105,11 @@ impl<'a> Request<'a> {
         self.extra.split('\n').nth(place).filter(|v| !v.is_empty())
     }
 
-    /// Why this request is answered but not counted: prefetched, or by a declared bot.
+    /// Why this request is answered but not counted: only looked at, prefetched, or by a declared bot.
     pub(crate) fn uncounted(self) -> Option<&'static str> {
+        if self.method == "HEAD" {
+            return Some("head");
+        }
         let [_, _, _, purpose, ..] = self.values;
         if purpose.contains("prefetch") || purpose.contains("prerender") {
             return Some("prefetch");

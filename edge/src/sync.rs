@@ -2,7 +2,8 @@
 
 use causeway_shared::ids::Millis;
 use causeway_shared::sync_auth;
-use causeway_shared::wire::sync::{self, Read, SyncRequest};
+use causeway_shared::wire::WireError;
+use causeway_shared::wire::sync::{self, Read, Rejected, SyncRequest};
 use serde::Deserialize;
 use serde_json::json;
 
@@ -69,9 +70,12 @@ pub fn sync_response(body: &[u8]) -> String {
                 .map(|p| json!({ "entry": p.entry, "key": p.key, "value": p.value }))
                 .collect();
             let verify: Vec<_> = answer.verify.into_iter().map(|v| json!([v.entry, v.key])).collect();
-            // What it refuses as a whole only because it lacks the tenant is not taken: the queue keeps it.
-            let kept = answer.rejected.iter().filter(|r| r.index.is_none() && r.code == sync::UNKNOWN_TENANT);
-            let kept: Vec<_> = kept.map(|r| json!(r.batch)).collect();
+            // What it refuses as a whole only because it lacks the tenant, or in a form of a later release, is not taken: the
+            // queue keeps it until an origin comes that takes it.
+            let later = WireError::UnknownForm.code();
+            let is_kept = |r: &&Rejected| r.code == later || (r.index.is_none() && r.code == sync::UNKNOWN_TENANT);
+            let mut kept: Vec<_> = answer.rejected.iter().filter(is_kept).map(|r| json!(r.batch)).collect();
+            kept.dedup();
             let rejected: Vec<_> = answer.rejected.into_iter().map(|r| json!(r.code)).collect();
             json!({
                 "rejected": rejected,
@@ -110,19 +114,22 @@ fn uuid_bytes(text: &str) -> [u8; 16] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use causeway_shared::wire::sync::{Rejected, SyncResponse, encode_response};
+    use causeway_shared::wire::sync::{SyncResponse, encode_response};
 
     #[test]
-    fn field_15_batches_of_a_tenant_that_the_origin_lacks_are_kept_and_no_others() {
+    fn field_15_what_the_origin_lacks_the_tenant_or_the_form_of_is_kept_and_nothing_else() {
         let refused = |batch, index, code: &str| Rejected { batch, index, code: code.into(), message: String::new() };
         let rejected = vec![
             refused(0, None, "malformed"),
             refused(2, None, "unknown_tenant"),
             refused(3, Some(0), "unknown_tenant"),
             refused(4, Some(1), "too_old"),
+            refused(5, Some(0), "unknown_form"),
+            refused(5, Some(2), "unknown_form"),
+            refused(6, None, "unknown_form"),
         ];
         let told = sync_response(&encode_response(&SyncResponse { rejected, ..SyncResponse::default() }));
-        assert!(told.contains(r#""kept":[2],"#), "{told}");
-        assert!(told.contains(r#""rejected":["malformed","unknown_tenant","unknown_tenant","too_old"]"#), "{told}");
+        assert!(told.contains(r#""kept":[2,5,6],"#), "{told}");
+        assert!(told.contains(r#""rejected":["malformed","unknown_tenant","unknown_tenant","too_old","unknown_form","unknown_form","unknown_form"]"#), "{told}");
     }
 }

@@ -6,6 +6,7 @@
 /** The edge's bounds: placements of a call, sizes of a placement, events of a call, characters of an address. */
 const PLACEMENTS = 32;
 const SIZES = 16;
+const NAME_CHARS = 128;
 const EVENTS = 200;
 const URL_CHARS = 2_048;
 /** Keywords of a page; one has 128 bytes at most, and a character takes up to three. */
@@ -116,8 +117,12 @@ function retry() {
   }, pause);
 }
 
-/** Placements to ask for with the next call. One that is away is asked for when it comes back. */
-const due = () => [...document.querySelectorAll(SELECTOR)].filter((element) => !decided.has(element));
+/**
+ * Placements to ask for with the next call. One that is away is asked for when it comes back; for one whose id is too long the
+ * edge would refuse the whole call.
+ */
+const due = () =>
+  [...document.querySelectorAll(SELECTOR)].filter((element) => !decided.has(element) && !element.dataset.causeway[NAME_CHARS]);
 
 /** Looks for placements that were not asked for, and lets go of what is the page's own again. */
 const look = safe(() => {
@@ -150,7 +155,7 @@ async function decide() {
   await listened;
   const elements = due().slice(0, PLACEMENTS);
   const saying = word;
-  if (!elements.length && (silent || (!pageDue && met && saying === told))) return;
+  if (!elements[0] && (silent || (!pageDue && met && saying === told))) return;
   elements.forEach((element) => decided.add(element));
   // Nobody has consented yet: no cookie and no id goes, so that nothing is made and nothing is taken back either.
   const call = silent ? { consent: { tcf: "" } } : { consent, user, page_view: pageDue };
@@ -165,7 +170,7 @@ async function decide() {
   }, patience);
   let answer;
   try {
-    const signal = AbortSignal.timeout(GIVE_UP_MS);
+    const signal = AbortSignal.timeout?.(GIVE_UP_MS);
     answer = await (await fetch(edge + "/v1/decide", { method: "POST", body, credentials, signal })).json();
   } catch {}
   clearTimeout(timer);
@@ -210,7 +215,8 @@ function fill(element, decision) {
   restore(element);
   // Meanwhile it may have become the page's own.
   if (!decision?.ad || !element.matches(SELECTOR)) return;
-  for (const name of ["impression_url", "click_url"]) decision[name] &&= edge + decision[name];
+  decision.impression_url &&= edge + decision.impression_url;
+  decision.click_url &&= edge + decision.click_url;
   decision.met = met;
   placed.set(element, { shown: element, house: [...element.childNodes] });
   try {
@@ -225,7 +231,8 @@ function fill(element, decision) {
 function show(element, decision) {
   const kept = placed.get(element);
   if (causeway.render && causeway.render(element, decision) !== false) return count(element, decision);
-  const { html, image, alt = "", width, height } = decision.ad.creative ?? {};
+  const [[wide, high] = []] = asked(element).sizes;
+  const { html, image, alt = "", width = wide, height = high } = decision.ad.creative ?? {};
   const click = decision.click_url ?? "";
   let node;
   let outer;
@@ -246,11 +253,8 @@ function show(element, decision) {
     outer.rel = "noopener";
     outer.append(node);
   } else return placed.delete(element);
-  const [size = []] = asked(element).sizes;
-  const wide = width ?? size[0];
-  const high = height ?? size[1];
-  if (wide) node.width = wide;
-  if (high) node.height = high;
+  if (width) node.width = width;
+  if (height) node.height = height;
   node.style.border = 0;
   // Once: a frame that goes elsewhere loads again.
   node.onload = () => (node.onload = placed.get(element) === kept && count(node, decision));

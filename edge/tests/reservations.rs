@@ -410,11 +410,19 @@ fn s3_01_a_click_leads_to_the_ad_s_own_landing_also_late() {
         decisions[0]["ad"],
         json!({ "id": "red", "ad_group": "one", "campaign": "once", "advertiser": "shoes", "creative": { "text": "red" } })
     );
-    for (late, facts) in [(0, 1), (limits::TOKEN_LIFE_MS, 0)] {
+    // Who only looks where it leads is told, and counts nothing.
+    for (method, late, facts) in [("HEAD", 0, 0), ("GET", 0, 1), ("GET", limits::TOKEN_LIFE_MS, 0)] {
         page.now += late;
-        let click = page.send("GET", decisions[0]["click_url"].as_str().unwrap(), &Value::Null);
+        let click = page.send(method, decisions[0]["click_url"].as_str().unwrap(), &Value::Null);
         let location = click.head.headers.iter().find(|(name, _)| *name == "location").map(|(_, to)| to.as_str());
         assert_eq!((click.head.status, location, click.head.facts), (302, Some("https://red.example/"), facts));
+    }
+    let seen = page.send("HEAD", decisions[0]["impression_url"].as_str().unwrap(), &Value::Null);
+    assert_eq!((seen.head.status, seen.head.facts), (200, 0));
+    for (method, path, allow) in [("PUT", "/v1/me", "GET, DELETE, OPTIONS"), ("POST", "/v1/c/x", "GET, HEAD")] {
+        let refused = page.send(method, path, &Value::Null);
+        assert_eq!(refused.head.status, 405);
+        assert!(refused.head.headers.iter().any(|(name, value)| *name == "allow" && value == allow), "{path}");
     }
 }
 

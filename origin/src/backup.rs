@@ -4,15 +4,16 @@
 mod before;
 mod part;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use causeway_shared::ids::Millis;
 use causeway_shared::limits;
 use causeway_shared::time::Minute;
-use rusqlite::{Connection, OpenFlags};
+use rusqlite::{Connection, OpenFlags, OptionalExtension as _};
 
-use crate::catalogue;
+use crate::catalogue::{self, Numbers};
 use crate::erase;
 use crate::log;
 use crate::publish::{LATE_MS, names_subject};
@@ -340,12 +341,10 @@ pub fn renew(conn: &mut Connection, before: &Before, now: Millis) -> Result<(), 
     tx.execute("UPDATE visitors SET restore = ?1", [counters.version().restore])?;
     // Codes are for ever: those given since the backup stay what they are.
     let numbers = before.numbers(&tx)?;
-    for (tenant, token, name, kind) in &before.names {
-        let put = "INSERT OR IGNORE INTO attribute_names (tenant, token, name, kind) VALUES (?1, ?2, ?3, ?4)";
-        tx.execute(put, (numbers.of(*tenant), token, name, kind))?;
-    }
+    bring_names(&tx, before, &numbers)?;
     before.catalogues.bring(&tx, &numbers)?;
     before.sends.bring(&tx, &numbers)?;
+    let waiting = waiting(&tx)?;
     tx.execute("DELETE FROM outbox", [])?;
     // What was handed out before the restore may still be written after it.
     let times = [counters.version().counter, now, now.saturating_add(LATE_MS)].map(signed);
@@ -354,7 +353,8 @@ pub fn renew(conn: &mut Connection, before: &Before, now: Millis) -> Result<(), 
     for (tenant, kind, subject) in &before.subjects {
         publish(&tx, numbers.of(*tenant), *kind, subject, times)?;
     }
-    for (tenant, kind, subject) in catalogue::renew(&tx, now)? {
+    // What the copy itself had to take out of the KV, as of those who came before an earlier restore of it.
+    for (tenant, kind, subject) in waiting.into_iter().chain(catalogue::renew(&tx, now)?) {
         publish(&tx, tenant, kind, &subject, times)?;
     }
     publish_names(&tx, times)?;
@@ -362,6 +362,35 @@ pub fn renew(conn: &mut Connection, before: &Before, now: Millis) -> Result<(), 
     counters.save(&tx)?;
     tx.execute("UPDATE meta SET restore_epoch = ?1", [counters.version().restore])?;
     Ok(tx.commit()?)
+}
+
+/// What waits in a store's outbox of visitors and ids.
+fn waiting(tx: &Connection) -> Result<Vec<(i64, u16, [u8; 16])>, BackupError> {
+    let mut waiting = tx.prepare("SELECT tenant, kind, subject FROM outbox WHERE due IS NOT NULL AND kind <= 255")?;
+    let rows = waiting.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+/// Brings the names that were given since the backup, of each tenant as long as they go on from those of the copy: in the history
+/// of another store a token may be another name's, and none may be left out between two.
+fn bring_names(tx: &Connection, before: &Before, numbers: &Numbers) -> Result<(), BackupError> {
+    const THERE: &str = "SELECT name FROM attribute_names WHERE tenant = ?1 AND token = ?2";
+    const PUT: &str = "INSERT OR IGNORE INTO attribute_names (tenant, token, name, kind)
+        SELECT ?1, ?2, ?3, ?4 WHERE ?2 = (SELECT count(*) FROM attribute_names WHERE tenant = ?1)";
+    let mut parted = BTreeSet::new();
+    for (tenant, token, name, kind) in
+        before.names.iter().map(|(of, token, name, kind)| (numbers.of(*of), token, name, kind))
+    {
+        let there: Option<String> = tx.query_row(THERE, (tenant, token), |row| row.get(0)).optional()?;
+        let goes_on = match there {
+            Some(there) => there == *name,
+            None => tx.execute(PUT, (tenant, token, name, kind))? == 1,
+        };
+        if !goes_on && parted.insert(tenant) {
+            tracing::warn!(tenant, "names of attributes since the backup are of another history, and are not brought");
+        }
+    }
+    Ok(())
 }
 
 fn publish_names(tx: &Connection, times: [i64; 3]) -> Result<(), BackupError> {
@@ -424,3 +453,6 @@ fn put_aside(data: &Path, aside: &Path) -> Result<Option<PathBuf>, BackupError> 
     }
     Ok(moved)
 }
+
+#[cfg(test)]
+mod tests;

@@ -16,13 +16,13 @@ use crate::store::{StoreError, TenantNo};
 /// # Errors
 /// [`StoreError`].
 pub fn load(conn: &Connection, tenant: TenantNo) -> Result<Dictionary, StoreError> {
-    const READ: &str = "SELECT name, kind FROM attribute_names WHERE tenant = ?1 ORDER BY token";
+    const READ: &str = "SELECT name, kind, token FROM attribute_names WHERE tenant = ?1 ORDER BY token";
     let corrupt = || StoreError::Corrupt { what: "name of an attribute" };
     let mut statement = conn.prepare_cached(READ)?;
-    let rows = statement.query_map([tenant.0], |row| Ok((row.get::<_, String>(0)?, row.get::<_, u8>(1)?)))?;
-    let entries = rows.map(|row| {
-        let (name, kind) = row?;
-        Ok((name, Kind::from_code(kind).ok_or_else(corrupt)?))
+    let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, String>(0)?, row.get::<_, u8>(1)?, row.get::<_, u16>(2)?));
+    let entries = statement.query_map([tenant.0], read)?.enumerate().map(|(place, row)| {
+        let (name, kind, token) = row?;
+        Ok((name, Kind::from_code(kind).filter(|_| usize::from(token) == place).ok_or_else(corrupt)?))
     });
     let entries: Vec<(String, Kind)> = entries.collect::<Result<_, StoreError>>()?;
     Dictionary::from_entries(entries).ok_or_else(corrupt)

@@ -21,8 +21,8 @@ pub const KV_DEADLINE_MS: Millis = 100;
 const DRAIN: u16 = 100;
 /// How long one drain goes on, in milliseconds; what is left comes with the next wake-up.
 const DRAIN_MS: Millis = 20_000;
-/// KV writes after which a drain asks for no more. The platform allows an invocation 1,000 operations: the last batch
-/// may bring it to 899, and ten syncs come on top.
+/// Operations, syncs among them, after which a drain asks for no more. The platform allows an invocation 1,000: the last batch
+/// may bring it to 901, and one more sync and a wake-up come on top.
 const DRAIN_WRITES: usize = 800;
 
 /// The pause before a message is tried again, in seconds: 2, 4, 8 and so on up to [`RETRY_MOST_S`]. `attempts` is how
@@ -55,7 +55,7 @@ pub fn wakes(pending: u64) -> bool {
 pub struct Drain {
     /// When it began.
     pub began: Millis,
-    /// Writes tried so far, those that failed among them.
+    /// Operations so far: writes tried, those that failed among them, reads and syncs.
     pub written: usize,
 }
 
@@ -90,7 +90,7 @@ impl Drain {
         Self { began, written: 0 }
     }
 
-    /// Outbox entries to ask for with the next sync: 100, or 0 once 20 seconds passed or 800 writes were tried.
+    /// Outbox entries to ask for with the next sync: 100, or 0 once 20 seconds passed or there were 800 operations.
     #[must_use]
     pub fn wanted(self, now: Millis) -> u16 {
         let over = now >= self.began.saturating_add(DRAIN_MS) || self.written >= DRAIN_WRITES;

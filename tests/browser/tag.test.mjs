@@ -446,6 +446,19 @@ test("placements_beyond_32_go_in_a_second_call_also_when_the_first_fills_none", 
   await close(page);
 });
 
+test("a_placement_whose_id_is_too_long_is_left_out_of_the_call", async () => {
+  const page = await open(`<div data-causeway="${"x".repeat(129)}"></div>${TOP}`);
+  await filled(page, "top");
+  assert.deepEqual((await decides(page)).map(({ placements }) => placements.map(({ id }) => id)), [["top"]]);
+  await close(page);
+});
+
+test("an_old_browser_s_call_has_no_time_to_be_given_up_at", async () => {
+  const page = await open(TOP, { init: [() => { delete AbortSignal.timeout; }] });
+  await filled(page, "top");
+  await close(page);
+});
+
 test("keywords_have_no_white_space_around_them", async () => {
   const page = await open(TOP, { head: '<meta name="keywords" content="\n  hotel,\n  sea and sun\t,,\n">' });
   await filled(page, "top");

@@ -120,7 +120,7 @@ impl Before {
             catalogues.leave_tenants();
             return Self { restore, version, folded, catalogues, ..Self::default() };
         }
-        let read = "SELECT tenant, token, name, kind FROM attribute_names";
+        let read = "SELECT tenant, token, name, kind FROM attribute_names ORDER BY tenant, token";
         let names = unread
             .rows("attribute_names", conn, (read, []), |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)));
         // A part of those whom a send drew is worse than none: the others would be told twice.
