@@ -29,7 +29,14 @@ pub(crate) fn ensure(project: &Project, stop: &Stop) -> Result<()> {
     if tools::find("npm").is_none() {
         bail!("npm is not on PATH: install Node.js with npm (any release since 18; Debian: apt-get install npm)");
     }
-    steps::run("installing npm packages", project.command("npm").args(["ci", "--loglevel=error"]), stop)?;
+    // Where the machine's npm leaves out what a production server does not need, all of it is.
+    let wanted = ["ci", "--loglevel=error", "--include=dev", "--include=optional"];
+    steps::run("installing npm packages", project.command("npm").args(wanted), stop)?;
+    for there in [wrangler(project), workerd(project), esbuild(project)] {
+        if !there.is_file() {
+            bail!("npm installed no {}: is this platform one that its package knows?", there.display());
+        }
+    }
     // Says which way out there is where no package carries a Node for this machine.
     node(project)?;
     std::fs::write(&stamp, lock).with_context(|| format!("cannot write {}", stamp.display()))

@@ -79,15 +79,17 @@ fn failure(what: &str, command: &Command, log: &Log, status: &str) -> anyhow::Er
 
 /// How cargo, rustup, npm and apt say that there is no network.
 fn is_network(line: &str) -> bool {
-    const SIGNS: [&str; 12] = [
+    // esbuild too cannot resolve, what an import names.
+    const SIGNS: [&str; 13] = [
         "ENOTFOUND",
         "EAI_AGAIN",
         "ECONNREFUSED",
         "ECONNRESET",
         "ETIMEDOUT",
         "ENETUNREACH",
-        "Could not resolve",
-        "Couldn't resolve",
+        "Could not resolve host",
+        "Could not resolve '",
+        "Couldn't resolve host",
         "Couldn't connect to server",
         "could not download file",
         "Temporary failure resolving",

@@ -3,7 +3,6 @@
 
 use causeway_shared::ids::{AlternateId, KindCode, Millis, VisitorId};
 use causeway_shared::limits;
-use causeway_shared::person::Reason;
 
 use super::{Linked, Touched, evidence};
 use crate::group::Group;
@@ -23,7 +22,11 @@ pub(super) fn recompute(group: &mut Group<'_>, touched: &Touched, linked: &mut L
 /// The visitors last seen with an id, ties by visitor, and when the first of them was. A unique id needs
 /// proof, and holds only where it is the one the visitor effectively has.
 fn newest(group: &Group<'_>, tenant: TenantNo, id: AlternateId) -> Result<(Vec<VisitorId>, Millis), StoreError> {
-    let unique = group.rules.tenants.by_no(tenant)?.config.is_unique(id.kind);
+    let config = &group.rules.tenants.by_no(tenant)?.config;
+    let unique = config.is_unique(id.kind);
+    if !unique && evidence::is_crowd(group.tx, tenant, id, config.crowd(id.kind))? {
+        return Ok((Vec::new(), group.now));
+    }
     let mut visitors: Vec<VisitorId> = Vec::with_capacity(limits::LOOKUP_VISITORS);
     let mut last = None;
     evidence::each_newest(group.tx, tenant, id, |row| {
@@ -32,8 +35,7 @@ fn newest(group: &Group<'_>, tenant: TenantNo, id: AlternateId) -> Result<(Vec<V
             visitors.push(row.evidence.visitor);
             last.get_or_insert(row.evidence.last);
         }
-        // Of a crowded id all claims are flagged: none counts.
-        row.flag != Some(Reason::Crowded) && visitors.len() < limits::LOOKUP_VISITORS
+        visitors.len() < limits::LOOKUP_VISITORS
     })?;
     Ok((visitors, last.unwrap_or(group.now)))
 }

@@ -99,7 +99,7 @@ impl World {
             .stdout(Stdio::null())
             .spawn()
             .with_context(|| format!("cannot start {}", xtask.display()))?;
-        let agent = ureq::Agent::config_builder().timeout_global(Some(PATIENCE)).build().into();
+        let agent = ureq::Agent::config_builder().proxy(None).timeout_global(Some(PATIENCE)).build().into();
         let mut world =
             Self { dev, edge: String::new(), origin: String::new(), token: String::new(), agent, _folder: folder };
         let told = wait(stop, "the world answers", || read(&ready))?;

@@ -73,7 +73,7 @@ impl Origin {
         let mut serve = Command::new(&program);
         let serve = serve.arg("--config").arg(&config).args(["serve", "--ready-file"]);
         let serving = serve.arg(&ready).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
-        let agent = ureq::Agent::config_builder().timeout_global(Some(PATIENCE)).build().into();
+        let agent = ureq::Agent::config_builder().proxy(None).timeout_global(Some(PATIENCE)).build().into();
         let (url, address) = (String::new(), SocketAddr::from(([127, 0, 0, 1], 0)));
         let mut origin = Self { serving, url, address, key, tenant: TENANT.parse()?, token, agent, folder };
         origin.until(stop, "the origin is ready", || Ok(ready.exists()))?;

@@ -54,7 +54,7 @@ pub(crate) fn build(project: &Project, env: &[(&'static str, OsString)], stop: &
     let source = project.root.join("xtask/peers");
     let folder = project.target.join("peers");
     let stamp = folder.join("stamp");
-    let wanted = stamp_of(&source)?;
+    let wanted = stamp_of(project, &source)?;
     if std::fs::read_to_string(&stamp).is_ok_and(|made_from| made_from == wanted) {
         return Ok(folder);
     }
@@ -79,12 +79,14 @@ pub(crate) fn build(project: &Project, env: &[(&'static str, OsString)], stop: &
     Ok(folder)
 }
 
-/// Names everything that the peers are built from.
-fn stamp_of(source: &Path) -> Result<String> {
+/// Names everything that the peers are built from, and with: the compiler and its flags are the edge's.
+fn stamp_of(project: &Project, source: &Path) -> Result<String> {
     let mut hasher = DefaultHasher::new();
-    for file in ["Cargo.toml", "Cargo.lock", "rust/Cargo.toml", "rust/src/lib.rs", "shim/Cargo.toml", "shim/src/lib.rs"]
-    {
-        let path = source.join(file);
+    let of_peers =
+        ["Cargo.toml", "Cargo.lock", "rust/Cargo.toml", "rust/src/lib.rs", "shim/Cargo.toml", "shim/src/lib.rs"];
+    let of_all = [".cargo/config.toml", "rust-toolchain.toml", "package-lock.json"];
+    let paths = of_peers.map(|file| source.join(file)).into_iter().chain(of_all.map(|file| project.root.join(file)));
+    for path in paths {
         std::fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?.hash(&mut hasher);
     }
     Ok(format!("{:016x}\n", hasher.finish()))

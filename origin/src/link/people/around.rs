@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use causeway_shared::config::Tenant;
 use causeway_shared::ids::{AlternateId, Millis, VisitorId};
 use causeway_shared::limits;
-use causeway_shared::person::{Class, Reason, Weight, combined};
+use causeway_shared::person::{Class, Evidence, Reason, Weight, combined};
 use rusqlite::OptionalExtension as _;
 
 use super::super::Touched;
@@ -231,16 +231,25 @@ impl Walk<'_, '_> {
         if self.touched.of_rows || !self.course.crowded.insert((self.tenant, id)) {
             return Ok(found);
         }
-        let mut looked_at = 0;
+        let (threshold, most) = (self.config.threshold(), self.config.crowd(id.kind) as usize);
+        let (mut others, mut unsure, mut looked_at) = (BTreeMap::<_, Vec<Evidence>>::new(), BTreeSet::new(), 0);
         evidence::each_newest(self.group.tx, self.tenant, id, |row| {
             let visitor = row.evidence.visitor;
-            looked_at += 1;
-            let others = row.counts() && !self.touched.visitors.contains(&(self.tenant, visitor));
-            if others && links(row) {
-                found.push(visitor);
+            if self.touched.visitors.contains(&(self.tenant, visitor)) {
+                return true;
             }
-            (!others || links(row)) && looked_at < limits::AROUND_VISITORS
+            looked_at += 1;
+            if row.counts() && links(row) {
+                others.entry(visitor).or_default().push(row.evidence);
+                if row.evidence.weight < threshold {
+                    unsure.insert(visitor);
+                }
+            }
+            // What is too weak to link is told nothing: where that alone is a crowd, those behind it were told before.
+            (!row.counts() || links(row)) && unsure.len() <= most && looked_at < limits::AROUND_VISITORS
         })?;
+        let is_sure = |rows: Vec<Evidence>| combined(rows).is_some_and(|(weight, _)| weight >= threshold);
+        found.extend(others.into_iter().filter_map(|(visitor, rows)| is_sure(rows).then_some(visitor)));
         Ok(found)
     }
 

@@ -11,7 +11,7 @@ use causeway_shared::limits;
 use causeway_shared::person::{Source, Weight};
 use causeway_shared::time::HOUR_MS;
 use causeway_shared::view::Stored;
-use causeway_shared::wire::sync::Publish;
+use causeway_shared::wire::sync::{Publish, SyncRequest};
 
 use crate::export::tables::TABLES;
 use crate::testing::{NOW, Origin, alias, fact, page, snapshot, stored, visitor};
@@ -359,6 +359,41 @@ fn s5_08_an_id_that_more_visitors_were_seen_with_than_one_person_has_links_nobod
     is_right(&origin);
     assert_eq!(origin.person("demo", visitor(50)).devices, 20);
     assert_eq!(of(&origin, id(&origin)), 3);
+}
+
+#[test]
+fn s5_08_an_id_that_thousands_are_tied_to_too_weakly_keeps_nobody_from_being_linked() {
+    let mut origin = Origin::of_crowd(20);
+    let id = origin.id("demo", KindCode(2), "unknown");
+    let most = u32::try_from(limits::AROUND_VISITORS).unwrap() + 100;
+    let pages: Vec<Fact> = (1..=most).map(|v| page(visitor(v), 1, NOW)).collect();
+    pages.chunks(5_000).for_each(|some| drop(origin.send("demo", some)));
+    let tie = |v| {
+        let weight = Weight(400);
+        fact(visitor(v), 2, NOW + u64::from(v), What::Evidence { id, also: Vec::new(), weight, source: Source::Match })
+    };
+    let ties: Vec<Fact> = (1..=most).map(tie).collect();
+    ties.chunks(5_000).for_each(|some| origin.admin("demo", some));
+    origin.send("demo", &[page(visitor(90_000), 1, NOW), origin.login(visitor(90_000), 2, NOW, "ann")]);
+    origin.send("demo", &[origin.login(visitor(7), 3, NOW + 1, "ann"), alias(visitor(7), 4, NOW + 99_999, id)]);
+    assert_eq!(origin.person("demo", visitor(7)).devices, 2);
+    assert_eq!(of(&origin, id), 0, "nobody is found by it");
+}
+
+#[test]
+fn s5_08_an_id_that_thousands_bring_at_once_links_those_of_before_no_more() {
+    let mut origin = Origin::of_crowd(100);
+    let id = origin.id("demo", KindCode(2), "0.0.0.0");
+    let seen = |v: u32| [page(visitor(v), 1, NOW), alias(visitor(v), 2, NOW + u64::from(v), id)];
+    origin.send("demo", &(1..=90).flat_map(seen).collect::<Vec<_>>());
+    assert_eq!(origin.person("demo", visitor(7)).devices, 90);
+    let most = u32::try_from(limits::AROUND_VISITORS).unwrap() + 200;
+    let all: Vec<Fact> = (100..=most).flat_map(seen).collect();
+    let request = |some| SyncRequest { facts: vec![origin.batch("demo", some)], ..SyncRequest::default() };
+    let requests: Vec<SyncRequest> = all.chunks(5_000).map(request).collect();
+    origin.sync_all(requests);
+    assert_eq!([1, 90, most].map(|v| origin.person("demo", visitor(v)).devices), [1; 3]);
+    assert_eq!(of(&origin, id), 0);
 }
 
 fn of(origin: &Origin, id: AlternateId) -> usize {
