@@ -97,8 +97,10 @@ async function answer(request, env, ctx) {
       step = found === REFUSED ? module.next("refuse_mint", step) : module.next("resume", step, found.values, found.fault);
     }
     place = step.place;
+    const answered = finish(step, request, env, ctx, module);
+    // Behind it: what the step says lies in the module's memory, which another call may move.
     tellLosses(env, ctx, module);
-    return await finish(step, request, env, ctx, module);
+    return await answered;
   } catch (error) {
     log("request_failed", { message: String(error?.message) });
     return unserved(request, "internal");
