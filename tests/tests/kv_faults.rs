@@ -314,6 +314,7 @@ fn silence(_: &Bare) {
     // What a decision was given stands for calls that can bring no signal; the next decision without one takes it back.
     let me = browser.send("GET", "/v1/me", &[], b"").json();
     assert_eq!(me["visitor"], json!(visitor.to_string()));
+    bare.standin.held().asked.clear();
     let answer = browser.decide(&json!({ "user": member }));
     assert_eq!((answer.json()["consent"].clone(), answer.json()["reason"].clone()), (json!("none"), json!("policy")));
     assert_eq!(browser.send("GET", "/v1/me", &[], b"").json()["visitor"], Value::Null);
