@@ -644,6 +644,12 @@ function persons(module) {
 /** What the KV holds: a catalogue whose one ad is under a strict cap of one. `edge/tests/catalogue.rs` makes the same. */
 const STRICT = JSON.parse(readFileSync(new URL("../tests/strict.json", import.meta.url), "utf8"));
 
+/** A read of it, as the platform's KV answers one of one key, and of many. */
+async function readStrict(keys) {
+  if (Array.isArray(keys)) return new Map(keys.map((key) => [key, STRICT[key] ?? null]));
+  return STRICT[keys] === undefined ? null : new TextEncoder().encode(STRICT[keys]).buffer;
+}
+
 /** A page's decision, until an object is to be asked. */
 function strict(module) {
   let step = module.step("begin", HEAD, new TextEncoder().encode('{"placements":[{"id":"top"}]}'), Date.now(), new Uint8Array(32));
@@ -676,10 +682,8 @@ test("s3_05_an_object_stores_before_it_answers_and_grants_a_limit_of_one_once", 
 
 test("s3_05_an_impression_counts_by_an_object_that_is_far_away_and_a_page_does_not_wait_for_it", async () => {
   const module = new Module(glue, CONFIG, KEYS);
-  const value = (key) => STRICT[key] ?? null;
-  const get = async (keys) => (Array.isArray(keys) ? new Map(keys.map((key) => [key, value(key)])) : new TextEncoder().encode(value(keys)).buffer);
   const sent = [];
-  const env = { CAUSEWAY_CONFIG: CONFIG, CAUSEWAY_KEYS: KEYS, PROFILES: { get }, FACTS: { send: async (batch) => sent.push(batch) }, ...persons(module) };
+  const env = { CAUSEWAY_CONFIG: CONFIG, CAUSEWAY_KEYS: KEYS, PROFILES: { get: readStrict }, FACTS: { send: async (batch) => sent.push(batch) }, ...persons(module) };
   const { get: near } = env.PERSONS;
   const far = (name) => ({ fetch: async (url, init) => (await new Promise((done) => setTimeout(done, 1_000)), near(name).fetch(url, init)) });
   const call = (path, cookie = "") => {
@@ -705,8 +709,7 @@ test("s1_10_what_a_decision_waits_for_together_takes_less_than_200_ms", async ()
     // Its read takes long: what the object may take is what is left.
     const get = async (keys) => {
       passed += 170;
-      if (Array.isArray(keys)) return new Map(keys.map((key) => [key, STRICT[key] ?? null]));
-      return STRICT[keys] === undefined ? null : new TextEncoder().encode(STRICT[keys]).buffer;
+      return readStrict(keys);
     };
     // Its object answers within 100 ms.
     const { PERSONS } = persons(new Module(glue, CONFIG, KEYS));
@@ -727,13 +730,12 @@ test("s1_10_what_a_decision_waits_for_together_takes_less_than_200_ms", async ()
 
 test("s3_05_a_call_of_an_object_keeps_its_bytes_while_others_are_answered", async () => {
   const module = new Module(glue, CONFIG, KEYS);
-  const get = async (keys) => (Array.isArray(keys) ? new Map(keys.map((key) => [key, STRICT[key] ?? null])) : new TextEncoder().encode(STRICT[keys] ?? "").buffer);
   const bodies = [];
   const fetch = async (_url, { body }) => {
     bodies.push([body, body.slice()]);
     return new Promise(() => {});
   };
-  const env = { CAUSEWAY_CONFIG: CONFIG, CAUSEWAY_KEYS: KEYS, PROFILES: { get }, FACTS: { send: async () => {} }, PERSONS: { idFromName: (name) => name, get: () => ({ fetch }) } };
+  const env = { CAUSEWAY_CONFIG: CONFIG, CAUSEWAY_KEYS: KEYS, PROFILES: { get: readStrict }, FACTS: { send: async () => {} }, PERSONS: { idFromName: (name) => name, get: () => ({ fetch }) } };
   const decide = () => worker.fetch(new Request("http://localhost/v1/decide", { method: "POST", body: '{"placements":[{"id":"top"}]}' }), env, { waitUntil() {} });
   await Promise.all([decide(), decide()]);
   assert.equal(bodies.length, 2);

@@ -100,9 +100,9 @@ export async function drainOutbox(env, module) {
   const began = Date.now();
   let applied = [];
   let read = [];
-  let written = 0;
+  let operations = 0;
   for (;;) {
-    const drain = module.call("drain_wanted", began, written, Date.now());
+    const drain = module.call("drain_wanted", began, operations, Date.now());
     const answer = await sync(env, module, { applied, read, drain });
     if (answer === null) return;
     const { publish, verify } = answer;
@@ -112,7 +112,7 @@ export async function drainOutbox(env, module) {
     applied = await write(env, publish);
     read = verify.length > 0 ? await readBack(env, verify) : [];
     // A sync is one operation, and so is a bulk read.
-    written += publish.length + (verify.length > 0 ? 1 : 0) + 1;
+    operations += publish.length + (verify.length > 0 ? 1 : 0) + 1;
     if (!module.call("drain_goes_on", applied.length + read.length)) return;
   }
 }

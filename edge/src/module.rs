@@ -139,10 +139,10 @@ pub fn wakes(pending: f64) -> bool {
     delivery::wakes(millis(pending))
 }
 
-/// Outbox entries that a drain asks for: begun then (in milliseconds), with so many writes tried, now.
+/// Outbox entries that a drain asks for: begun then (in milliseconds), with so many operations, now.
 #[wasm_bindgen]
-pub fn drain_wanted(began: f64, written: u32, now: f64) -> u16 {
-    Drain { began: millis(began), written: written as usize }.wanted(millis(now))
+pub fn drain_wanted(began: f64, operations: u32, now: f64) -> u16 {
+    Drain { began: millis(began), operations: operations as usize }.wanted(millis(now))
 }
 
 /// What a drain does with an answer: `write`, `done` or `wake_again`.

@@ -4,6 +4,7 @@
 mod browser;
 
 use browser::{Browser, facts};
+use causeway_edge::Outcome;
 use causeway_shared::fact::{Scope, What};
 use causeway_shared::ids::VisitorId;
 use causeway_shared::view::Stored;
@@ -58,14 +59,21 @@ fn s1_shared_device_whose_tag_was_lost_the_snapshot_tells() {
     assert_eq!((&body["visitor"], &body["own"]["pages"]), (&Value::Null, &json!(0)));
 }
 
+/// A call of such a browser once one of its visitors was erased, and what it is told.
+fn without(browser: &mut Browser, gone: VisitorId, method: &str, path: &str, body: &str) -> (Outcome, Value) {
+    browser.now += 600_000;
+    let asked = browser.begin(method, path, body);
+    let key = kv::snapshot_key(&"demo".parse().unwrap(), gone);
+    let tombstone = wire::kv::encode_stored(&key, &Stored::Tombstone).unwrap();
+    let outcome = browser.give(asked, |asked| if *asked == key { &tombstone } else { "" });
+    let told = serde_json::from_slice(&outcome.body).unwrap();
+    (outcome, told)
+}
+
 #[test]
 fn an_earlier_visitor_who_is_gone_takes_no_cookie_of_who_is_there_along() {
     let (mut browser, ann, _) = shared();
-    browser.now += 600_000;
-    let asked = browser.begin("GET", "/v1/me", "");
-    let gone = wire::kv::encode_stored(&kv::snapshot_key(&"demo".parse().unwrap(), ann), &Stored::Tombstone).unwrap();
-    let outcome = browser.give(asked, |key| if key.ends_with(&ann.to_string()) { &gone } else { "" });
-    let body: Value = serde_json::from_slice(&outcome.body).unwrap();
+    let (outcome, body) = without(&mut browser, ann, "GET", "/v1/me", "");
     assert_eq!(body["visitor"], Value::Null);
     assert!(outcome.head.headers.iter().all(|(name, _)| *name != "set-cookie"), "{:?}", outcome.head.headers);
 }
@@ -73,11 +81,7 @@ fn an_earlier_visitor_who_is_gone_takes_no_cookie_of_who_is_there_along() {
 #[test]
 fn field_12_a_switch_to_a_visitor_that_was_erased_leaves_who_is_there() {
     let (mut browser, ann, bert) = shared();
-    browser.now += 600_000;
-    let asked = browser.begin("POST", "/v1/decide", "{}");
-    let gone = wire::kv::encode_stored(&kv::snapshot_key(&"demo".parse().unwrap(), ann), &Stored::Tombstone).unwrap();
-    let outcome = browser.give(asked, |key| if key.ends_with(&ann.to_string()) { &gone } else { "" });
-    let body: Value = serde_json::from_slice(&outcome.body).unwrap();
+    let (outcome, body) = without(&mut browser, ann, "POST", "/v1/decide", "{}");
     assert_eq!((&body["visitor"], &body["reason"]), (&Value::Null, &json!("forgotten")));
     browser.keep(&outcome);
     assert!(![ann, bert].contains(&browser.visit()), "ann is somebody new");

@@ -368,7 +368,7 @@ fn lease(group: &mut Group<'_>, due: &Due, best: &mut Told) -> Result<Option<Pub
         }
         // What is stored of one person keeps back no other's.
         Err(ValueError::Store(e)) if !e.is_of_a_value() => return Err(e),
-        Err(e @ (ValueError::Check(_) | ValueError::Store(_))) => {
+        Err(e) => {
             group.metrics.bad_values.add(1);
             tracing::error!(error = %chain(&e), "a KV value cannot be made, or failed its check, and is put off");
             put_off(group, due, retry)?;

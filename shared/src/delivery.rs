@@ -23,7 +23,7 @@ const DRAIN: u16 = 100;
 const DRAIN_MS: Millis = 20_000;
 /// Operations, syncs among them, after which a drain asks for no more. The platform allows an invocation 1,000: the last batch
 /// may bring it to 901, and one more sync and a wake-up come on top.
-const DRAIN_WRITES: usize = 800;
+const DRAIN_OPERATIONS: usize = 800;
 
 /// The pause before a message is tried again, in seconds: 2, 4, 8 and so on up to [`RETRY_MOST_S`]. `attempts` is how
 /// often it was handed out so far, this time among them, so 1 at least. All [`MAX_RETRIES`] take 7 h 48 min.
@@ -56,7 +56,7 @@ pub struct Drain {
     /// When it began.
     pub began: Millis,
     /// Operations so far: writes tried, those that failed among them, reads and syncs.
-    pub written: usize,
+    pub operations: usize,
 }
 
 /// What a drain does with the origin's answer.
@@ -87,13 +87,13 @@ impl Drain {
     /// A drain that begins now.
     #[must_use]
     pub fn new(began: Millis) -> Self {
-        Self { began, written: 0 }
+        Self { began, operations: 0 }
     }
 
     /// Outbox entries to ask for with the next sync: 100, or 0 once 20 seconds passed or there were 800 operations.
     #[must_use]
     pub fn wanted(self, now: Millis) -> u16 {
-        let over = now >= self.began.saturating_add(DRAIN_MS) || self.written >= DRAIN_WRITES;
+        let over = now >= self.began.saturating_add(DRAIN_MS) || self.operations >= DRAIN_OPERATIONS;
         if over { 0 } else { DRAIN }
     }
 }
@@ -187,7 +187,7 @@ mod tests {
         assert_eq!([0, 19_999, 20_000, 60_000].map(|ms| drain.wanted(NOW + ms)), [100, 100, 0, 0]);
         for _ in 0..8 {
             assert_eq!(drain.wanted(NOW), 100);
-            drain.written += 100;
+            drain.operations += 100;
         }
         assert_eq!(drain.wanted(NOW), 0);
         // A clock that was set back ends no drain early.

@@ -211,7 +211,7 @@ fn drained(world: &mut World, mut drain: Drain, answer: Option<SyncResponse>) {
     publish.iter().for_each(|write| world.check.issued(write));
     match delivery::next(publish.len() + verify.len(), pending) {
         Next::Write => {
-            drain.rules.written += publish.len() + if verify.is_empty() { 0 } else { 2 };
+            drain.rules.operations += publish.len() + usize::from(!verify.is_empty()) + 1;
             (drain.rest, drain.verify) = (publish, verify);
             return next_put(world, drain);
         }

@@ -160,11 +160,9 @@ impl Walk<'_, '_> {
     fn linking(&self, rows: &[Row]) -> BTreeSet<AlternateId> {
         let mut ties: BTreeMap<AlternateId, Vec<&Row>> = BTreeMap::new();
         rows.iter().for_each(|row| ties.entry(row.evidence.id).or_default().push(row));
-        let sure = |rows: &[&Row]| {
-            combined(rows.iter().map(|row| row.evidence)).filter(|(weight, _)| *weight >= self.config.threshold())
-        };
-        let ties =
-            ties.into_iter().filter_map(|(id, rows)| Some((id, sure(&rows)?, rows.iter().all(|row| links(row)))));
+        let ties = ties.into_iter().filter_map(|(id, rows)| {
+            Some((id, self.sure(rows.iter().map(|row| row.evidence))?, rows.iter().all(|row| links(row))))
+        });
         let ties: Vec<(AlternateId, (Weight, Millis), bool)> = ties.collect();
         if !self.touched.of_rows {
             return ties.into_iter().filter(|(.., links)| *links).map(|(id, ..)| id).collect();
@@ -174,6 +172,11 @@ impl Walk<'_, '_> {
         let held = logins.min_by_key(|(id, (_, since), _)| (*since, id.hash)).map(|(id, ..)| *id);
         let links = ties.iter().filter(|(id, (weight, _), _)| !is_login(*id, *weight) || held == Some(*id));
         links.map(|(id, ..)| *id).collect()
+    }
+
+    /// How surely evidence of one visitor and one id ties them, and since when; `None` where that is too weak to link.
+    fn sure(&self, evidence: impl IntoIterator<Item = Evidence>) -> Option<(Weight, Millis)> {
+        combined(evidence).filter(|(weight, _)| *weight >= self.config.threshold())
     }
 
     /// The visitors that an id leads to.
@@ -227,11 +230,10 @@ impl Walk<'_, '_> {
     /// Of an id that is crowded, those whom it linked until now: none, but for the first visitor that is too many.
     fn linked_until_now(&mut self, id: AlternateId) -> Result<Vec<VisitorId>, StoreError> {
         self.around.crowded.insert(id);
-        let mut found = Vec::new();
         if self.touched.of_rows || !self.course.crowded.insert((self.tenant, id)) {
-            return Ok(found);
+            return Ok(Vec::new());
         }
-        let (threshold, most) = (self.config.threshold(), self.config.crowd(id.kind) as usize);
+        let most = self.config.crowd(id.kind) as usize;
         let (mut others, mut unsure, mut looked_at) = (BTreeMap::<_, Vec<Evidence>>::new(), BTreeSet::new(), 0);
         evidence::each_newest(self.group.tx, self.tenant, id, |row| {
             let visitor = row.evidence.visitor;
@@ -241,16 +243,14 @@ impl Walk<'_, '_> {
             looked_at += 1;
             if row.counts() && links(row) {
                 others.entry(visitor).or_default().push(row.evidence);
-                if row.evidence.weight < threshold {
+                if row.evidence.weight < self.config.threshold() {
                     unsure.insert(visitor);
                 }
             }
             // What is too weak to link is told nothing: where that alone is a crowd, those behind it were told before.
             (!row.counts() || links(row)) && unsure.len() <= most && looked_at < limits::AROUND_VISITORS
         })?;
-        let is_sure = |rows: Vec<Evidence>| combined(rows).is_some_and(|(weight, _)| weight >= threshold);
-        found.extend(others.into_iter().filter_map(|(visitor, rows)| is_sure(rows).then_some(visitor)));
-        Ok(found)
+        Ok(others.into_iter().filter_map(|(visitor, rows)| self.sure(rows).map(|_| visitor)).collect())
     }
 
     /// Who speaks for a large id: somebody who logged in with it, holds it and belongs to the right person. Where nobody does,
