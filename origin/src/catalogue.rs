@@ -102,7 +102,7 @@ pub fn kept(conn: &Connection, tenant: TenantNo, version: Option<u32>) -> Result
 /// # Errors
 /// [`StoreError::Sqlite`].
 pub fn list(conn: &Connection, tenant: TenantNo) -> Result<Vec<Value>, StoreError> {
-    const READ: &str = "SELECT version, applied, by, lower(hex(sha256)), published IS NOT NULL, length(document)
+    const READ: &str = "SELECT version, applied, by, lower(hex(sha256)), published IS NOT NULL, octet_length(document)
         FROM catalogues WHERE tenant = ?1 ORDER BY version DESC";
     let current = current(conn, tenant)?;
     let mut statement = conn.prepare_cached(READ)?;

@@ -177,6 +177,7 @@ pub fn commit_with<T: AsRef<[R]>, R: AsRef<Record>>(
     let mut group = Group::new(&tx, rules, metrics, given)?;
     group.bulk = records.iter().any(|record| record.as_ref().bulk);
     let mut folded = fold::fold(&mut group, records)?;
+    folded.bills.before_linking(&group)?;
     let linked = link::link(&mut group, &folded.linking, &folded.erasing)?;
     let asked = audit::keep(&group, records, &folded.new, &linked)?;
     std::mem::take(&mut folded.bills).keep(&group, &linked)?;

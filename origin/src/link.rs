@@ -26,6 +26,7 @@ use crate::experiment;
 use crate::fold::{Erasing, Linking};
 use crate::group::Group;
 use crate::publish;
+use crate::spend::Bills;
 use crate::store::{PersonNo, StoreError, TenantNo, signed};
 
 /// What this group changed about who belongs together.
@@ -165,6 +166,7 @@ pub fn mend(group: &mut Group<'_>, wrong: &Wrong) -> Result<u64, StoreError> {
     empty.iter().try_for_each(|row| people::remove_if_empty(group, *row))?;
     linked.rows.extend(empty);
     lookups::recompute(group, &touched, &mut linked)?;
+    Bills::default().keep(group, &linked)?;
     experiment::people::refresh(group, &[], &linked)?;
     publish::note(group, &[], &linked)?;
     audience::note(group, &[], &linked)?;

@@ -51,18 +51,24 @@ pub enum ServeError {
         #[source]
         source: std::io::Error,
     },
+    /// A fault of the program ended one of its threads. What was acknowledged is durable: a new start goes on with it.
+    #[error("the thread `{0}` ended by a fault of the program: start again, and report what the log says of it")]
+    Ended(String),
     /// The operating system refused something else.
     #[error("the operating system refused")]
     System(#[from] std::io::Error),
 }
 
+/// How often it is looked whether all threads are there.
+const LOOK: Duration = Duration::from_secs(1);
+
 /// Sent on a write beyond RLIMIT_FSIZE; the same number on every Linux.
 const SIGXFSZ: i32 = 25;
 
-/// Runs until SIGTERM or SIGINT, then finishes what is under way.
+/// Runs until SIGTERM or SIGINT, or until one of its threads ends, then finishes what is under way.
 ///
 /// # Errors
-/// [`ServeError`], before anything was taken or when the store cannot be opened.
+/// [`ServeError`], before anything was taken or when the store cannot be opened; [`ServeError::Ended`] later.
 pub async fn serve(config: Config, ready_file: Option<&Path>) -> Result<(), ServeError> {
     let keys = keyfile::load_checked(&config.keys, &config.edge)?;
     if keyfile::is_exposed(&config.keys) {
@@ -89,8 +95,14 @@ pub async fn serve(config: Config, ready_file: Option<&Path>) -> Result<(), Serv
     let _ready = store::ready(&app.config.data)?;
     announce(&url, ready_file)?;
     let ages = tokio::spawn(tell_ages(Arc::clone(&app)));
-    wait_for_signal().await?;
+    let ended = tokio::select! {
+        asked = wait_for_signal() => asked.map(|()| None)?,
+        thread = one_ended(&threads) => Some(thread),
+    };
     ages.abort();
+    if let Some(thread) = &ended {
+        tracing::error!(thread, "a thread ended that others need: the origin stops");
+    }
 
     tracing::info!("stopping: what is under way is finished");
     stop.send_replace(true);
@@ -107,7 +119,18 @@ pub async fn serve(config: Config, ready_file: Option<&Path>) -> Result<(), Serv
         );
     }
     tracing::info!("stopped");
-    Ok(())
+    ended.map_or(Ok(()), |thread| Err(ServeError::Ended(thread)))
+}
+
+/// Waits until a thread is no more, and gives its name: an origin without it would take calls and answer none.
+async fn one_ended(threads: &[JoinHandle<()>]) -> String {
+    let mut looks = tokio::time::interval(LOOK);
+    loop {
+        looks.tick().await;
+        if let Some(ended) = threads.iter().find(|thread| thread.is_finished()) {
+            return ended.thread().name().unwrap_or_default().to_owned();
+        }
+    }
 }
 
 async fn answer(listener: TcpListener, app: Arc<App>, mut stopping: watch::Receiver<bool>) {
@@ -183,4 +206,28 @@ async fn wait_for_signal() -> Result<(), ServeError> {
         _ = int.recv() => {}
     }
     Ok(())
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_thread_that_panics_is_named_and_those_that_live_are_not() {
+        let (_alive, waits) = std::sync::mpsc::channel::<()>();
+        let spawn = |name: &str, run: Box<dyn FnOnce() + Send>| {
+            std::thread::Builder::new().name(name.to_owned()).spawn(run).unwrap()
+        };
+        let mut threads = vec![spawn("store", Box::new(move || waits.recv().unwrap_or_default()))];
+        assert!(tokio::time::timeout(LOOK / 20, one_ended(&threads)).await.is_err());
+        threads.push(spawn("log", Box::new(|| panic!("a fault"))));
+        let ended = tokio::task::spawn_blocking(move || {
+            while !threads.iter().any(JoinHandle::is_finished) {
+                std::thread::yield_now();
+            }
+            threads
+        });
+        assert_eq!(one_ended(&ended.await.unwrap()).await, "log");
+    }
 }

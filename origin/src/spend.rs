@@ -31,8 +31,8 @@ const EVER: i64 = -1;
 #[derive(Debug, Default)]
 pub struct Bills {
     spent: BTreeMap<(TenantNo, u32, i64), Nanos>,
-    /// Purchases that a click before them may have to be paid for.
-    bought: Vec<(TenantNo, Purchase)>,
+    /// Purchases that a click before them may have to be paid for, each with the campaign that paid before the group linked.
+    bought: Vec<(TenantNo, Purchase, Option<u32>)>,
     /// Who clicked, and when, where purchases are paid for.
     clicked: BTreeSet<(TenantNo, i64, Minute)>,
     /// The campaign of the last click in each minute of a visitor's person, on a day and the one before.
@@ -65,7 +65,7 @@ impl Bills {
                 What::Track { name, value, .. } if name == PURCHASE => {
                     let (id, received, value) = (fact.id.short().cast_signed(), fact.received, value.unwrap_or(0));
                     if budgets.values().any(|budget| budget.price(Billed::Purchase(value)) > 0) {
-                        self.bought.push((tenant, Purchase { visitor, id, at, received, value }));
+                        self.bought.push((tenant, Purchase { visitor, id, at, received, value }, None));
                     }
                 }
                 _ => {}
@@ -114,6 +114,20 @@ impl Bills {
         Ok(new)
     }
 
+    /// Notes who pays for the group's purchases as people are before it links: whom it erases or unlinks has that click no more.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn before_linking(&mut self, group: &Group<'_>) -> Result<(), StoreError> {
+        let mut bought = std::mem::take(&mut self.bought);
+        for (tenant, purchase, payer) in &mut bought {
+            *payer = self.payer(group, *tenant, purchase)?;
+        }
+        self.bought = bought;
+        self.clicks.clear();
+        Ok(())
+    }
+
     /// Writes what a group came to, once its people are `linked`: a purchase is paid for by the campaign of the last click,
     /// of the whole person, within a day before it, whichever of purchase, click and login comes last.
     ///
@@ -138,8 +152,9 @@ impl Bills {
                 }
             }
         }
-        for (tenant, bought) in std::mem::take(&mut self.bought) {
-            if !self.pay(group, tenant, &bought)? {
+        for (tenant, bought, before) in std::mem::take(&mut self.bought) {
+            let payer = self.payer(group, tenant, &bought)?.or(before);
+            if !self.pay(group, tenant, &bought, payer) {
                 purchases::wait(group.tx, &bought, group.now)?;
             }
         }
@@ -152,24 +167,31 @@ impl Bills {
 
     /// Bills a purchase that waits, if a campaign pays for it: then it waits no longer.
     fn settle(&mut self, group: &Group<'_>, tenant: TenantNo, waiting: &Purchase) -> Result<(), StoreError> {
-        if self.pay(group, tenant, waiting)? { purchases::paid(group.tx, waiting) } else { Ok(()) }
+        let payer = self.payer(group, tenant, waiting)?;
+        if self.pay(group, tenant, waiting, payer) { purchases::paid(group.tx, waiting) } else { Ok(()) }
     }
 
-    /// Bills a purchase to the campaign that pays for it; gives whether there is one.
-    fn pay(&mut self, group: &Group<'_>, tenant: TenantNo, bought: &Purchase) -> Result<bool, StoreError> {
+    /// The campaign that pays for a purchase: of the last click within a day before it, if that pays for purchases.
+    fn payer(&mut self, group: &Group<'_>, tenant: TenantNo, bought: &Purchase) -> Result<Option<u32>, StoreError> {
         let day = bought.at.day();
         let clicks = match self.clicks.entry((bought.visitor, day)) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(new) => new.insert(clicks(group.tx, bought.visitor, day)?),
         };
-        // Within a day before it.
         let within = Minute(bought.at.0.saturating_sub(DAY_MINUTES))..=bought.at;
         let campaign = clicks.range(within).next_back().map(|(_, campaign)| *campaign);
-        let budget = campaign.and_then(|campaign| group.budgets.of(tenant).get(&campaign));
-        let billed = Billed::Purchase(bought.value);
-        let Some(budget) = budget.filter(|budget| budget.price(billed) > 0) else { return Ok(false) };
-        self.bill(tenant, budget, billed, bought.received);
-        Ok(true)
+        let price = |budget: &Budget| budget.price(Billed::Purchase(bought.value));
+        let pays = |campaign: &u32| group.budgets.of(tenant).get(campaign).is_some_and(|budget| price(budget) > 0);
+        Ok(campaign.filter(pays))
+    }
+
+    /// Bills a purchase to the campaign that pays for it; gives whether there is one.
+    fn pay(&mut self, group: &Group<'_>, tenant: TenantNo, bought: &Purchase, payer: Option<u32>) -> bool {
+        let budget = payer.and_then(|campaign| group.budgets.of(tenant).get(&campaign));
+        if let Some(budget) = budget {
+            self.bill(tenant, budget, Billed::Purchase(bought.value), bought.received);
+        }
+        budget.is_some()
     }
 }
 

@@ -78,8 +78,8 @@ pub struct Model {
     pub conversion: Part,
     /// The natural logarithm of a conversion's value in micros.
     pub price: Part,
-    /// Half the variance of that logarithm, with [`FRACTION`] bits behind the point, 0 to [`WEIGHT`]: the mean of a
-    /// log-normal value is the exponential of its logarithm's mean and this.
+    /// What is added to that logarithm to expect the value itself, whose mean is above the exponential of its logarithm's,
+    /// with [`FRACTION`] bits behind the point, 0 to [`WEIGHT`].
     pub spread: i32,
 }
 

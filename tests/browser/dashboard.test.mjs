@@ -133,6 +133,22 @@ test("a_visitor_is_looked_up_and_one_that_is_not_there_is_told_of", async () => 
   await page.getByRole("textbox", { name: "Id" }).fill("nobody");
   await page.getByRole("button", { name: "Look up" }).click();
   await shows("#said", /./);
+  assert.equal(await page.locator("#person").isVisible(), false, "the one of before stands there still");
+});
+
+test("what_a_token_or_a_tenant_showed_goes_with_it", async () => {
+  await page.getByLabel("Kind").fill("visitor");
+  await page.getByRole("textbox", { name: "Id" }).fill(visitor);
+  await page.getByRole("button", { name: "Look up" }).click();
+  await shows("#person", visitor);
+  await use(here.token, "strict");
+  await shows("#versions", "none");
+  assert.equal(await page.locator("#person").isVisible(), false, "demo's person under another tenant's name");
+  await use("0".repeat(64), "demo");
+  await shows("#said", /token/);
+  for (const place of ["#versions", "#budgets", "#jobs", "#report"]) assert.equal(await page.locator(place).isVisible(), false, place);
+  await use(here.token, "demo");
+  await shows("#versions", "current");
 });
 
 test("an_audience_is_estimated_and_a_filter_that_is_none_is_refused", async () => {

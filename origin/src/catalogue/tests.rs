@@ -167,6 +167,9 @@ fn issue_5_no_document_however_hostile_is_kept_or_takes_long() {
     let mut odd = good();
     odd["ad"][0]["creative"] = json!({ "html": "</script><!--<script>\u{2028}" });
     assert!(origin.apply(odd).unwrap().changed);
+    let document: String = origin.conn.query_row("SELECT document FROM catalogues", [], |row| row.get(0)).unwrap();
+    assert!(document.len() > document.chars().count());
+    assert_eq!(list(&origin.conn, origin.tenant("demo").no).unwrap()[0]["bytes"], document.len());
 }
 
 #[test]

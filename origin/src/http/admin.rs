@@ -197,6 +197,21 @@ mod tests {
     }
 
     #[test]
+    fn the_document_says_what_any_route_of_the_admin_side_may_refuse() {
+        let document: Value = serde_json::from_str(include_str!("openapi.json")).unwrap();
+        let tenant = serde_json::json!("#/components/parameters/tenant");
+        for (path, operations) in document["paths"].as_object().unwrap() {
+            for (method, of) in operations.as_object().unwrap() {
+                let parameters = of["parameters"].as_array().into_iter().flatten();
+                let of_tenant = parameters.into_iter().any(|parameter| parameter["$ref"] == tenant);
+                let says = |status: &str| of["responses"][status].is_object();
+                assert!(!of_tenant || says("400"), "{method} {path}: which tenant");
+                assert!(!path.starts_with("/admin/v1/") || says("401") && says("503"), "{method} {path}: whose token");
+            }
+        }
+    }
+
+    #[test]
     fn the_document_names_every_job() {
         let document: Value = serde_json::from_str(include_str!("openapi.json")).unwrap();
         let job = &document["paths"]["/admin/v1/jobs/{job}"]["post"]["parameters"][0];

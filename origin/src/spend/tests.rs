@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::testing::{NOW, Origin, purchase, visitor};
-use crate::{catalogue, steering};
+use crate::{catalogue, reconcile, steering};
 
 /// A campaign for each bid, with its code, and one without a budget.
 fn origin(change: impl FnOnce(&mut Value)) -> Origin {
@@ -203,11 +203,6 @@ fn a_purchase_waits_a_day_for_its_click_and_not_beyond_its_visitor() {
     let row = origin.row("demo", visitor(2)).row.unwrap();
     crate::trim::one(&mut origin.conn, row, NOW + DAY_MS).unwrap();
     assert_eq!(unpaid(&origin), 0);
-    let erasure = |v| {
-        let scope = causeway_shared::fact::Scope::Visitor;
-        let what = What::Erasure { scope, id: None, also: Vec::new() };
-        Fact { id: FactId::of_erasure(v), visitor: v, received: NOW, at: NOW, what }
-    };
     let bought = |v| purchase(visitor(v), 1, NOW, 20_000_000);
     origin.send("demo", &[bought(3), erasure(visitor(3))]);
     assert_eq!(unpaid(&origin), 0, "of somebody who is erased nothing is kept");
@@ -215,6 +210,56 @@ fn a_purchase_waits_a_day_for_its_click_and_not_beyond_its_visitor() {
     assert_eq!(unpaid(&origin), 1);
     origin.send("demo", &[erasure(visitor(4))]);
     assert_eq!(unpaid(&origin), 0);
+}
+
+#[test]
+fn a_purchase_that_waits_is_paid_for_once_its_person_is_mended() {
+    let mut origin = origin(|_| {});
+    let (phone, laptop) = (visitor(1), visitor(2));
+    let logins = [origin.login(phone, 1, NOW, "ann"), origin.login(laptop, 2, NOW, "ann")];
+    origin.send("demo", &logins);
+    let apart = "INSERT INTO people SELECT 77, tenant, master, 1, 0, 0, NULL, random, 1000 FROM people";
+    origin.conn.execute(apart, []).unwrap();
+    origin.conn.execute("UPDATE visitors SET person = 77 WHERE visitor = ?1", [laptop.as_bytes()]).unwrap();
+    origin.send("demo", &[action(phone, 3, NOW - 60_000, Verb::CLICK, 3), purchase(laptop, 4, NOW, 20_000_000)]);
+    assert_eq!((of(&origin, 3, NOW).1, unpaid(&origin)), (0, 1));
+    let Origin { conn, rules, metrics, now, .. } = &mut origin;
+    let quiet = |_: u64, _: u64| Ok(());
+    let plan = reconcile::plan(conn, &rules.tenants, &quiet).unwrap();
+    let given = || Ok(crate::group::Given { now: *now, random: [1; 32] });
+    reconcile::mend(conn, rules, metrics, given, &plan, &quiet).unwrap();
+    assert_eq!((of(&origin, 3, NOW).1, unpaid(&origin)), (5_000_000_000, 0));
+}
+
+fn erasure(v: VisitorId) -> Fact {
+    let what = What::Erasure { scope: causeway_shared::fact::Scope::Visitor, id: None, also: Vec::new() };
+    Fact { id: FactId::of_erasure(v), visitor: v, received: NOW, at: NOW, what }
+}
+
+#[test]
+fn what_a_click_pays_for_is_billed_though_an_erasure_or_an_unlink_comes_with_it() {
+    let (phone, laptop) = (visitor(1), visitor(2));
+    let click = action(phone, 1, NOW - 60_000, Verb::CLICK, 3);
+    for together in [false, true] {
+        let size = if together { 2 } else { 1 };
+        let mut origin = origin(|_| {});
+        origin.send("demo", std::slice::from_ref(&click));
+        let erased = [purchase(phone, 2, NOW, 20_000_000), erasure(phone)];
+        erased.chunks(size).for_each(|some| drop(origin.send("demo", some)));
+        assert_eq!(of(&origin, 3, NOW).1, 5_000_000_000, "{together}");
+
+        let mut origin = self::origin(|_| {});
+        let logins = [origin.login(phone, 3, NOW - DAY_MS, "ann"), origin.login(laptop, 4, NOW - DAY_MS, "ann")];
+        origin.send("demo", &logins);
+        origin.send("demo", std::slice::from_ref(&click));
+        let id = origin.member("demo", "ann");
+        let unlink = crate::testing::fact(laptop, 5, NOW, What::Cancellation { id });
+        let facts = [purchase(laptop, 6, NOW, 20_000_000), unlink];
+        for some in facts.chunks(size) {
+            origin.admin("demo", some);
+        }
+        assert_eq!((of(&origin, 3, NOW).1, unpaid(&origin)), (5_000_000_000, 0), "{together}");
+    }
 }
 
 #[test]

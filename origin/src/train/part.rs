@@ -77,7 +77,7 @@ pub struct PartReport {
     pub weights: usize,
 }
 
-/// A part, half the variance of what it predicts (of the price alone), and its report.
+/// A part, of the price what its mean is above the mean of its logarithm, and its report.
 pub(super) struct Trained {
     pub(super) part: Part,
     pub(super) spread: i32,
@@ -98,8 +98,8 @@ pub(super) fn train(kind: Kind, examples: &Examples, numbers: Vec<u32>, bits: u8
     let positives = split.learn.iter().filter(positive).count();
     let held_out_positives = split.held_out.iter().filter(positive).count();
     let mean = mean(split.learn.iter().map(|number| target(*number)));
-    let few =
-        Part { intercept: fixed(expected(kind, mean, split.learn.len()), INTERCEPT), scale: SCALE, ..Part::default() };
+    let expected = expected(kind, mean, split.learn.len());
+    let few = Part { intercept: fixed(expected, INTERCEPT), scale: SCALE, ..Part::default() };
     let base = if kind == Kind::Price { mean } else { logit(mean) };
     let mut report = PartReport {
         part: kind,
@@ -115,17 +115,16 @@ pub(super) fn train(kind: Kind, examples: &Examples, numbers: Vec<u32>, bits: u8
         calibration_error: 0.0,
         weights: 0,
     };
-    let spread = |squares: f64| if kind == Kind::Price { fixed(squares / 2.0, WEIGHT) } else { 0 };
     let alone = Part { intercept: fixed(base, INTERCEPT), scale: SCALE, ..Part::default() };
-    let of_base = spread(self::mean(split.learn.iter().map(|number| (target(*number) - base).powi(2))));
+    let above = |from: f64| split.learn.iter().map(move |number| target(*number) - from);
     let others = split.learn.len() - positives;
     if positives < LEARNED || held_out_positives < MEASURED || (kind != Kind::Price && others < LEARNED) {
-        return Trained { part: few, spread: if mean.is_nan() { 0 } else { of_base }, report };
+        let assumed = std::iter::repeat_n(without(Kind::Price) - expected, ASSUMED as usize);
+        return Trained { part: few, spread: spread(kind, above(expected).chain(assumed)), report };
     }
     let learner = learn(kind, examples, &split.learn, base, bits);
-    let squares = self::mean(residuals(&learner, examples, &split.learn, &target));
     let part = Part { weights: rounded(&learner), ..alone.clone() };
-    let rounded_spread = spread(squares);
+    let rounded_spread = spread(kind, residuals(&learner, examples, &split.learn, &target));
     let measured = measure(kind, examples, &split.held_out, &part, rounded_spread, base, bits);
     let quality = measured.quality;
     report.loss = from_ppm(quality.loss_ppm);
@@ -139,8 +138,15 @@ pub(super) fn train(kind: Kind, examples: &Examples, numbers: Vec<u32>, bits: u8
         Trained { part: Part { quality: Some(quality), ..part }, spread: rounded_spread, report }
     } else {
         report.outcome = Verdict::NotBetter;
-        Trained { part: alone, spread: of_base, report }
+        Trained { part: alone, spread: spread(kind, above(base)), report }
     }
+}
+
+/// What is added to a logarithm that is predicted to expect the value: of what came above or below the predictions, as
+/// logarithms, the mean of the factors (Duan 1983, the smearing estimate). By the variance alone, as of log-normal values, a
+/// few purchases of next to nothing would make all others worth millions.
+fn spread(kind: Kind, above: impl Iterator<Item = f64>) -> i32 {
+    if kind == Kind::Price { fixed(mean(above.map(f64::exp)).ln(), WEIGHT).max(0) } else { 0 }
 }
 
 fn target(kind: Kind, examples: &Examples, number: u32) -> f64 {
@@ -192,13 +198,13 @@ fn residuals<'a>(
     let mut places = Vec::new();
     numbers.iter().map(move |number| {
         examples.places(*number, &mut places);
-        (target(*number) - learner.predict(&places)).powi(2)
+        target(*number) - learner.predict(&places)
     })
 }
 
 fn unrounded(kind: Kind, learner: &Ftrl, examples: &Examples, held_out: &[u32], target: &impl Fn(u32) -> f64) -> f64 {
     if kind == Kind::Price {
-        return mean(residuals(learner, examples, held_out, target));
+        return mean(residuals(learner, examples, held_out, target).map(|above| above.powi(2)));
     }
     let mut places = Vec::new();
     mean(held_out.iter().map(|number| {
@@ -266,15 +272,20 @@ fn rounded(learner: &Ftrl) -> Vec<i16> {
 /// a model counts as [`ASSUMED`] of them. A campaign that pays for what nobody had yet would else be worth nothing, never be
 /// shown, and nobody ever have it.
 fn expected(kind: Kind, mean: f64, examples: usize) -> f64 {
-    let without = match kind {
-        Kind::Click => f64::from(CTR_PPB) / 1e9,
-        Kind::Conversion => f64::from(CVR_PPB) / 1e9,
-        Kind::Price => (PRICE_MICROS as f64).ln(),
-    };
+    let without = without(kind);
     let seen = examples as f64;
     let sum = if examples == 0 { 0.0 } else { mean * seen };
     let both = (sum + without * ASSUMED) / (seen + ASSUMED);
     if kind == Kind::Price { both } else { logit(both) }
+}
+
+/// What is decided by without a model: a rate, or a price's logarithm.
+fn without(kind: Kind) -> f64 {
+    match kind {
+        Kind::Click => f64::from(CTR_PPB) / 1e9,
+        Kind::Conversion => f64::from(CVR_PPB) / 1e9,
+        Kind::Price => (PRICE_MICROS as f64).ln(),
+    }
 }
 
 fn logit(rate: f64) -> f64 {

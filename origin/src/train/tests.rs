@@ -160,6 +160,39 @@ fn s1_09_what_nobody_had_yet_is_still_worth_something() {
     assert!((9_990_000..10_010_000).contains(&score.price_micros()), "{}", score.price_micros());
 }
 
+/// The price that is published where these are all that was ever bought.
+fn price_of(values: &[i64]) -> i64 {
+    let market = market(1_500, 60, false);
+    let conn = crate::store::open(market.folder.path()).unwrap();
+    let most: i64 = conn.query_row("SELECT count(*) FROM purchases", [], |row| row.get(0)).unwrap();
+    assert!(most > 1_000, "{most}");
+    let keep = "DELETE FROM purchases WHERE place NOT IN (SELECT place FROM purchases ORDER BY place LIMIT ?1)";
+    conn.execute(keep, [i64::try_from(values.len()).unwrap()]).unwrap();
+    let places = "SELECT place FROM purchases ORDER BY place";
+    let places: Vec<i64> =
+        conn.prepare(places).unwrap().query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
+    for (place, value) in places.iter().zip(values) {
+        conn.execute("UPDATE purchases SET value = ?2 WHERE place = ?1", (place, value)).unwrap();
+    }
+    let Outcome::Trained(bytes, _) = train(&market) else { unreachable!("not trained") };
+    let scorer = Scorer::new(&causeway_shared::wire::model::decode(&bytes).unwrap()).unwrap();
+    let person = PersonFeatures { now: Minute::at(NOW), devices: 1, segments: &[], last: None };
+    scorer.score(scorer.person(&person), &scorer.ad(entity(1)), ViewType(0), &Fatigue::default()).price_micros()
+}
+
+#[test]
+fn s1_09_a_few_purchases_of_very_different_value_make_no_price_that_nobody_paid() {
+    // Ten units are expected without a model, which counts as a hundred purchases.
+    let few = price_of(&[1_000_000, 1_000_000_000, 1_000_000, 1_000_000_000]);
+    assert!((10_000_000..80_000_000).contains(&few), "{few}");
+    let nothing = price_of(&[1, 50_000_000, 1, 50_000_000, 1]);
+    assert!((9_000_000..20_000_000).contains(&nothing), "{nothing}");
+    // Of many, every second of no value: the mean, and not what a log-normal value of that variance would be.
+    let many: Vec<i64> = (0..600).map(|n| if n % 2 == 0 { 1 } else { 20_000_000 }).collect();
+    let half = price_of(&many);
+    assert!((5_000_000..20_000_000).contains(&half), "{half}");
+}
+
 #[test]
 fn of_too_little_nothing_is_learned() {
     let market = market(20, 20, false);

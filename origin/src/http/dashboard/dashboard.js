@@ -37,14 +37,20 @@ function say(text) {
   $("said").textContent = text;
 }
 
-const access = { token: sessionStorage.getItem("token") ?? "", tenant: sessionStorage.getItem("tenant") ?? "" };
+/** `turn` counts what the page was opened with: an answer to a token or a tenant of before is no answer any more. */
+const access = { token: sessionStorage.getItem("token") ?? "", tenant: sessionStorage.getItem("tenant") ?? "", turn: 0 };
+
+/** An answer that nobody waits for. */
+class Gone extends Error {}
 
 /** Asks the admin side. What it refuses is thrown, in its own words. */
 async function ask(path, { query = {}, ...options } = {}) {
+  const { turn } = access;
   const url = new URL(`/admin/v1/${path}`, location.href);
   for (const [name, value] of Object.entries({ ...(access.tenant && { tenant: access.tenant }), ...query })) url.searchParams.set(name, value);
   const answer = await fetch(url, { ...options, headers: { authorization: `Bearer ${access.token}`, ...options.headers } });
   const body = await answer.json();
+  if (turn !== access.turn) throw new Gone();
   if (!answer.ok) throw new Error(body?.error?.message ?? `${path}: ${answer.status}`);
   return body;
 }
@@ -55,7 +61,7 @@ async function attempt(what) {
     await what();
     say("");
   } catch (error) {
-    say(error.message);
+    if (!(error instanceof Gone)) say(error.message);
   }
 }
 
@@ -104,6 +110,9 @@ async function showJobs() {
   const own = ({ tenant }) => !tenant || !access.tenant || tenant === access.tenant;
   const newest = new Map();
   for (const run of runs.filter(own)) if (!newest.has(run.job)) newest.set(run.job, run);
+  // Of some jobs there may be so many runs that those of others are not among them.
+  const others = runs.length < RUNS ? [] : jobs.filter((job) => !newest.has(job));
+  for (const job of others) newest.set(job, (await ask("jobs", { query: { job, limit: RUNS } })).runs.find(own));
   const how = (run) => {
     if (!run) return "never";
     if (!run.ended_ms) return run.started_ms ? `${number(run.done)} of ${number(run.all)}` : "waits";
@@ -138,6 +147,7 @@ async function start(job, dryRun) {
 }
 
 async function showPerson() {
+  $("person").hidden = true;
   const [kind, id] = [$("kind").value.trim() || "visitor", $("id").value.trim()];
   const visitor = kind === "visitor" ? id : (await ask(`lookups/${encodeURIComponent(kind)}/${encodeURIComponent(id)}`)).visitor;
   const found = await ask(`visitors/${encodeURIComponent(visitor)}`);
@@ -218,8 +228,12 @@ async function estimate() {
   }
 }
 
-/** Everything that needs a token. */
+/** Everything that needs a token, and nothing of the one before. */
 async function open() {
+  access.turn += 1;
+  for (const table of document.querySelectorAll("[data-needs-token] table, #report")) table.hidden = true;
+  $("experiments").replaceChildren();
+  $("estimate").textContent = "";
   for (const section of document.querySelectorAll("[data-needs-token]")) section.hidden = access.token === "";
   if (access.token === "") return say("Most of this needs a token: `causeway token create --role viewer --name me`.");
   await attempt(async () => {
@@ -228,10 +242,14 @@ async function open() {
   });
 }
 
+/** One at a time: the answer that comes last is to the question that stands there. */
 function on(form, what) {
-  $(form).addEventListener("submit", (event) => {
+  const button = $(form).querySelector("button");
+  $(form).addEventListener("submit", async (event) => {
     event.preventDefault();
-    attempt(what);
+    button.disabled = true;
+    await attempt(what);
+    button.disabled = false;
   });
 }
 
@@ -240,7 +258,7 @@ on("audience", estimate);
 $("access").addEventListener("submit", (event) => {
   event.preventDefault();
   Object.assign(access, { token: $("token").value.trim(), tenant: $("tenant").value.trim() });
-  for (const [name, value] of Object.entries(access)) sessionStorage.setItem(name, value);
+  for (const name of ["token", "tenant"]) sessionStorage.setItem(name, access[name]);
   open();
 });
 
