@@ -68,21 +68,30 @@ pub fn unseen(conn: &Connection, log: &Reader, policy: &Policy, after: i64) -> R
     let mut rows = statement.query([after, signed(LOOKED_AT)])?;
     let mut found = Unseen { last: after, looked_at: 0, visitors: Vec::new() };
     while let Some(row) = rows.next()? {
-        let (tenant, seen) = (TenantNo(row.get(1)?), unsigned(row.get(3)?));
+        let (of, seen) = ((TenantNo(row.get(1)?), visitor_at(row, 2)?), unsigned(row.get(3)?));
         found.last = row.get(0)?;
         found.looked_at += 1;
-        if let Some(since) = policy.get(&tenant).filter(|since| seen < **since) {
-            let visitor = visitor_at(row, 2)?;
-            let last = if seen > 0 { Some(seen) } else { told_of(conn, tenant, visitor)? };
-            if last.is_some_and(|last| last < *since) && log.facts(tenant, visitor, 0).is_empty() {
-                found.visitors.push((tenant, visitor));
-            }
+        if is_unseen(conn, log, policy, of, seen)? {
+            found.visitors.push(of);
         }
         if found.visitors.len() == AT_ONCE {
             break;
         }
     }
     Ok((found.looked_at > 0).then_some(found))
+}
+
+/// Whether a visitor was not seen for too long, nor told of where it never was; `seen` as its row says.
+fn is_unseen(
+    conn: &Connection,
+    log: &Reader,
+    policy: &Policy,
+    (tenant, visitor): (TenantNo, VisitorId),
+    seen: Millis,
+) -> Result<bool, StoreError> {
+    let Some(since) = policy.get(&tenant).filter(|since| seen < **since) else { return Ok(false) };
+    let last = if seen > 0 { Some(seen) } else { told_of(conn, tenant, visitor)? };
+    Ok(last.is_some_and(|last| last < *since) && log.facts(tenant, visitor, 0).is_empty())
 }
 
 /// When evidence told last of a visitor that was never seen; `None` where nothing is left to forget, as of a tombstone.
@@ -112,8 +121,9 @@ pub fn still(
     let mut still = Vec::new();
     for (tenant, visitor) in visitors {
         let seen: Option<i64> = statement.query_row((tenant.0, visitor.as_bytes()), |row| row.get(0)).optional()?;
-        let unseen = seen.is_some_and(|seen| policy.get(tenant).is_some_and(|since| unsigned(seen) < *since));
-        if unseen && log.facts(*tenant, *visitor, 0).is_empty() {
+        if let Some(seen) = seen.map(unsigned)
+            && is_unseen(tx, log, policy, (*tenant, *visitor), seen)?
+        {
             still.push((*tenant, *visitor));
         }
     }

@@ -150,9 +150,13 @@ impl Curve {
 /// Young exposures show only early conversions, so that a plain count of delays would take conversions for faster than they
 /// are. This is the product-limit estimate for what is cut off on the right, in reverse time (Lagakos, Barraj, De Gruttola
 /// 1988, Biometrika 75:515–523): of a delay it asks only those exposures that are old enough to have shown it. What takes
-/// longer than the oldest exposure's age is unknown to it, and to anybody.
+/// longer than the oldest exposure's age is unknown to it, and to anybody; of a delay that fewer than [`ASKED`] could have
+/// shown nothing is known either: by the first alone, who had it, nobody would convert sooner.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Due(Vec<f64>);
+
+/// So many say how frequent a delay is.
+const ASKED: u64 = 20;
 
 impl Due {
     /// From people who converted: hours since their exposure, hours from it to the conversion, how many people. Delays are
@@ -183,7 +187,7 @@ impl Due {
         let mut above = 1.0;
         for ((due, had), asked) in due.iter_mut().zip(&had).zip(&asked).rev() {
             *due = above;
-            if *asked > 0 {
+            if *asked >= ASKED {
                 above *= 1.0 - *had as f64 / *asked as f64;
             }
         }

@@ -333,6 +333,12 @@ fn who_was_told_of_and_never_seen_is_forgotten_too() {
     let tied = |v: u32, at| fact(visitor(v), 1, at, what.clone());
     world.origin.admin("demo", &[tied(1, NOW), tied(2, NOW + 35 * DAY_MS)]);
     world.origin.now = NOW + 40 * DAY_MS;
+    // Who is told of between the look and the erasure stays.
+    let (origin, log) = (&world.origin, Backlog::default());
+    let policy = retention::policy(&origin.rules.tenants, origin.now);
+    let both = [1, 2].map(|v| (origin.tenant("demo").no, visitor(v)));
+    let still = retention::still(&origin.conn, &log.reader(), &policy, &both).unwrap();
+    assert_eq!(still, both[..1]);
     assert_eq!(world.all(Job::Retention, false).report, json!({ "visitors": 2, "forgotten": 1 }));
     assert_eq!(
         world.all(Job::Retention, false).report,

@@ -4,9 +4,15 @@
 use std::collections::HashMap;
 
 use causeway_shared::actions::Entity;
+use causeway_shared::decision::PRICE_MICROS;
 use causeway_shared::ids::Micros;
 use causeway_shared::model::features::Moment;
 use causeway_shared::time::{DAY_MINUTES, Minute};
+
+use super::part::ASSUMED;
+
+/// A purchase is learned from as one of so many times what is usual at most.
+const MOST_OF_USUAL: Micros = 100;
 
 /// Minutes after which a click is no longer waited for; most come at once.
 const CLICK_MINUTES: u32 = 60;
@@ -89,6 +95,7 @@ impl Examples {
             shard.numbers = HashMap::new();
             first += u32::try_from(shard.len()).unwrap_or(u32::MAX);
         }
+        bound(&mut values);
         Self { shards, values }
     }
 
@@ -113,7 +120,7 @@ impl Examples {
         self.find(number).map(|(_, example)| example.came).unwrap_or_default()
     }
 
-    /// What the conversion of an example was worth, where that is known.
+    /// What the conversion of an example was worth, where that is known, and at most [`MOST_OF_USUAL`] times what is usual.
     pub(super) fn value(&self, number: u32) -> Option<Micros> {
         self.values.get(&number).copied()
     }
@@ -144,4 +151,15 @@ impl Examples {
         }
         None
     }
+}
+
+/// Values are a page's word: a mistake or a lie of more than so many times the median, the assumed ones among them, would be in
+/// the price of all others.
+fn bound(values: &mut HashMap<u32, Micros>) {
+    let assumed = std::iter::repeat_n(PRICE_MICROS, ASSUMED as usize);
+    let mut all: Vec<Micros> = values.values().copied().chain(assumed).collect();
+    let middle = all.len() / 2;
+    let (_, median, _) = all.select_nth_unstable(middle);
+    let most = median.saturating_mul(MOST_OF_USUAL);
+    values.values_mut().for_each(|value| *value = (*value).min(most));
 }

@@ -21,7 +21,7 @@ const MEASURED: usize = 25;
 /// How often it goes through all examples.
 const ROUNDS: usize = 2;
 /// So many examples what is decided by without a model is taken for.
-const ASSUMED: f64 = 100.0;
+pub(super) const ASSUMED: f64 = 100.0;
 const RATES: Rates = Rates { alpha: 0.05, beta: 1.0, l1: 1.0, l2: 2.0 };
 
 /// Which of the three.

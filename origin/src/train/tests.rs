@@ -17,6 +17,7 @@ use crate::fold::buckets;
 use crate::fold::purchases::Purchases;
 use crate::testing::{NOW, Numbers, Origin, fact, impression, purchase, visitor};
 use causeway_shared::fact::What;
+use causeway_shared::limits;
 
 const DAY: u64 = 86_400_000;
 
@@ -191,6 +192,11 @@ fn s1_09_a_few_purchases_of_very_different_value_make_no_price_that_nobody_paid(
     let many: Vec<i64> = (0..600).map(|n| if n % 2 == 0 { 1 } else { 20_000_000 }).collect();
     let half = price_of(&many);
     assert!((5_000_000..20_000_000).contains(&half), "{half}");
+    // One page that says what nobody pays is believed no more than a hundred purchases are.
+    let lied = |n: usize| price_of(&[vec![20_000_000; n], vec![limits::VALUE_MICROS]].concat());
+    let (among_few, among_many) = (lied(9), lied(600));
+    assert!((10_000_000..30_000_000).contains(&among_few), "{among_few}");
+    assert!((19_000_000..30_000_000).contains(&among_many), "{among_many}");
 }
 
 #[test]

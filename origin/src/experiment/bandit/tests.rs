@@ -70,5 +70,8 @@ fn s4_11_the_young_count_by_what_is_due_of_them() {
     let cut = Due::new(&[(10, 0, 50), (10, 1, 50), (0, 0, 50)]);
     near(&[cut.at(0), cut.at(1)], &[0.5, 1.0], 1e-12);
     // A delay beyond the bound stands at the bound.
-    assert!(Due::new(&[(9_000, 5_000, 1), (9_000, 0, 1)]).at(DELAY_HOURS - 1) < 0.51);
+    assert!(Due::new(&[(9_000, 5_000, 10), (9_000, 0, 10)]).at(DELAY_HOURS - 1) < 0.51);
+    // One who took longer than all others are old says nothing of them.
+    let early = Due::new(&[(24, 24, 1), (20, 0, 50), (20, 4, 50)]);
+    near(&[early.at(0), early.at(4), early.at(23)], &[0.5, 1.0, 1.0], 0.01);
 }
