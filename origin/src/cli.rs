@@ -354,10 +354,10 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
             let config = common.load()?;
             start_log(&config)?;
             let runtime = tokio::runtime::Runtime::new().context("no runtime")?;
-            runtime.block_on(serve::serve(config, ready_file.as_deref()))?;
-            // A connection that did not end in time is not waited for again.
+            let served = runtime.block_on(serve::serve(config, ready_file.as_deref()));
+            // What did not end in time is not waited for again.
             runtime.shutdown_background();
-            Ok(())
+            Ok(served?)
         }
         Command::Inspect(command) => inspect::run(command, common),
         Command::Count(command) => count::run(command, common),

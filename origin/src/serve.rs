@@ -65,7 +65,7 @@ const LOOK: Duration = Duration::from_secs(1);
 /// Sent on a write beyond RLIMIT_FSIZE; the same number on every Linux.
 const SIGXFSZ: i32 = 25;
 
-/// Runs until SIGTERM or SIGINT, or until one of its threads ends, then finishes what is under way.
+/// Runs until SIGTERM or SIGINT, or until a thread ends that writes, then finishes what is under way.
 ///
 /// # Errors
 /// [`ServeError`], before anything was taken or when the store cannot be opened; [`ServeError::Ended`] later.
@@ -95,13 +95,14 @@ pub async fn serve(config: Config, ready_file: Option<&Path>) -> Result<(), Serv
     let _ready = store::ready(&app.config.data)?;
     announce(&url, ready_file)?;
     let ages = tokio::spawn(tell_ages(Arc::clone(&app)));
+    let [log, store, ..] = &threads;
     let ended = tokio::select! {
         asked = wait_for_signal() => asked.map(|()| None)?,
-        thread = one_ended(&threads) => Some(thread),
+        thread = one_ended([log, store]) => Some(thread),
     };
     ages.abort();
     if let Some(thread) = &ended {
-        tracing::error!(thread, "a thread ended that others need: the origin stops");
+        tracing::error!(thread, "a thread ended without which nothing is taken: the origin stops");
     }
 
     tracing::info!("stopping: what is under way is finished");
@@ -123,7 +124,7 @@ pub async fn serve(config: Config, ready_file: Option<&Path>) -> Result<(), Serv
 }
 
 /// Waits until a thread is no more, and gives its name: an origin without it would take calls and answer none.
-async fn one_ended(threads: &[JoinHandle<()>]) -> String {
+async fn one_ended(threads: [&JoinHandle<()>; 2]) -> String {
     let mut looks = tokio::time::interval(LOOK);
     loop {
         looks.tick().await;
@@ -219,15 +220,12 @@ mod tests {
         let spawn = |name: &str, run: Box<dyn FnOnce() + Send>| {
             std::thread::Builder::new().name(name.to_owned()).spawn(run).unwrap()
         };
-        let mut threads = vec![spawn("store", Box::new(move || waits.recv().unwrap_or_default()))];
-        assert!(tokio::time::timeout(LOOK / 20, one_ended(&threads)).await.is_err());
-        threads.push(spawn("log", Box::new(|| panic!("a fault"))));
-        let ended = tokio::task::spawn_blocking(move || {
-            while !threads.iter().any(JoinHandle::is_finished) {
-                std::thread::yield_now();
-            }
-            threads
-        });
-        assert_eq!(one_ended(&ended.await.unwrap()).await, "log");
+        let store = spawn("store", Box::new(move || waits.recv().unwrap_or_default()));
+        assert!(tokio::time::timeout(LOOK / 20, one_ended([&store, &store])).await.is_err());
+        let log = spawn("log", Box::new(|| panic!("a fault")));
+        while !log.is_finished() {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(one_ended([&log, &store]).await, "log");
     }
 }

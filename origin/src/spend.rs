@@ -27,12 +27,17 @@ use crate::zones;
 /// The row of all days together.
 const EVER: i64 = -1;
 
+/// When somebody clicked, and an ad of which campaign.
+type Click = (Minute, u32);
+
 /// What a group of facts costs.
 #[derive(Debug, Default)]
 pub struct Bills {
     spent: BTreeMap<(TenantNo, u32, i64), Nanos>,
-    /// Purchases that a click before them may have to be paid for, each with the campaign that paid before the group linked.
-    bought: Vec<(TenantNo, Purchase, Option<u32>)>,
+    /// Purchases that a click before them may have to be paid for, each with the last click before the group linked.
+    bought: Vec<(TenantNo, Purchase, Option<Click>)>,
+    /// The same of those that wait for a click of the group's, by visitor and id.
+    waiting: BTreeMap<(i64, i64), (TenantNo, Purchase, Option<Click>)>,
     /// Who clicked, and when, where purchases are paid for.
     clicked: BTreeSet<(TenantNo, i64, Minute)>,
     /// The campaign of the last click in each minute of a visitor's person, on a day and the one before.
@@ -114,17 +119,25 @@ impl Bills {
         Ok(new)
     }
 
-    /// Notes who pays for the group's purchases as people are before it links: whom it erases or unlinks has that click no more.
+    /// Notes the clicks before purchases as people are before the group links: whom it erases or unlinks has them no more.
     ///
     /// # Errors
     /// [`StoreError`].
     pub fn before_linking(&mut self, group: &Group<'_>) -> Result<(), StoreError> {
         let mut bought = std::mem::take(&mut self.bought);
-        for (tenant, purchase, payer) in &mut bought {
-            *payer = self.payer(group, *tenant, purchase)?;
+        for (_, purchase, click) in &mut bought {
+            *click = self.last_click(group, purchase)?;
         }
         self.bought = bought;
-        self.clicks.clear();
+        // Those of the group see its clicks anyway.
+        for (tenant, visitor, at) in std::mem::take(&mut self.clicked) {
+            for row in person_of(group.tx, visitor)? {
+                for waiting in purchases::unpaid(group.tx, row, at, group.now)? {
+                    let click = self.last_click(group, &waiting)?;
+                    self.waiting.insert((waiting.visitor, waiting.id), (tenant, waiting, click));
+                }
+            }
+        }
         Ok(())
     }
 
@@ -137,24 +150,21 @@ impl Bills {
         const PUT: &str =
             "INSERT INTO spend (tenant, campaign, day, nanos) VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO UPDATE
             SET nanos = min(nanos, 4611686018427387903) + min(excluded.nanos, 4611686018427387903)";
-        // Those of the group see its clicks anyway.
-        for (tenant, visitor, at) in std::mem::take(&mut self.clicked) {
-            for row in person_of(group.tx, visitor)? {
-                for bought in purchases::unpaid(group.tx, row, at, group.now)? {
-                    self.settle(group, tenant, &bought)?;
-                }
-            }
+        if !linked.people.is_empty() {
+            self.clicks.clear();
+        }
+        for (tenant, waiting, before) in std::mem::take(&mut self.waiting).into_values() {
+            self.settle(group, tenant, &waiting, before)?;
         }
         if purchases::any_waits(group.tx)? {
             for change in &linked.people {
-                for (tenant, bought) in purchases::unpaid_of(group.tx, change.person, group.now)? {
-                    self.settle(group, tenant, &bought)?;
+                for (tenant, waiting) in purchases::unpaid_of(group.tx, change.person, group.now)? {
+                    self.settle(group, tenant, &waiting, None)?;
                 }
             }
         }
         for (tenant, bought, before) in std::mem::take(&mut self.bought) {
-            let payer = self.payer(group, tenant, &bought)?.or(before);
-            if !self.pay(group, tenant, &bought, payer) {
+            if !self.pay(group, tenant, &bought, before)? {
                 purchases::wait(group.tx, &bought, group.now)?;
             }
         }
@@ -166,32 +176,43 @@ impl Bills {
     }
 
     /// Bills a purchase that waits, if a campaign pays for it: then it waits no longer.
-    fn settle(&mut self, group: &Group<'_>, tenant: TenantNo, waiting: &Purchase) -> Result<(), StoreError> {
-        let payer = self.payer(group, tenant, waiting)?;
-        if self.pay(group, tenant, waiting, payer) { purchases::paid(group.tx, waiting) } else { Ok(()) }
+    fn settle(
+        &mut self,
+        group: &Group<'_>,
+        tenant: TenantNo,
+        waiting: &Purchase,
+        before: Option<Click>,
+    ) -> Result<(), StoreError> {
+        if self.pay(group, tenant, waiting, before)? { purchases::paid(group.tx, waiting) } else { Ok(()) }
     }
 
-    /// The campaign that pays for a purchase: of the last click within a day before it, if that pays for purchases.
-    fn payer(&mut self, group: &Group<'_>, tenant: TenantNo, bought: &Purchase) -> Result<Option<u32>, StoreError> {
+    /// Bills a purchase to the campaign that pays for it, of the last click as people are now or were `before`; gives whether
+    /// there is one.
+    fn pay(
+        &mut self,
+        group: &Group<'_>,
+        tenant: TenantNo,
+        bought: &Purchase,
+        before: Option<Click>,
+    ) -> Result<bool, StoreError> {
+        let now = self.last_click(group, bought)?;
+        let last = [before, now].into_iter().flatten().max_by_key(|(minute, _)| *minute);
+        let budget = last.and_then(|(_, campaign)| group.budgets.of(tenant).get(&campaign));
+        let billed = Billed::Purchase(bought.value);
+        let Some(budget) = budget.filter(|budget| budget.price(billed) > 0) else { return Ok(false) };
+        self.bill(tenant, budget, billed, bought.received);
+        Ok(true)
+    }
+
+    /// The last click of a purchase's person within a day before it.
+    fn last_click(&mut self, group: &Group<'_>, bought: &Purchase) -> Result<Option<Click>, StoreError> {
         let day = bought.at.day();
         let clicks = match self.clicks.entry((bought.visitor, day)) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(new) => new.insert(clicks(group.tx, bought.visitor, day)?),
         };
         let within = Minute(bought.at.0.saturating_sub(DAY_MINUTES))..=bought.at;
-        let campaign = clicks.range(within).next_back().map(|(_, campaign)| *campaign);
-        let price = |budget: &Budget| budget.price(Billed::Purchase(bought.value));
-        let pays = |campaign: &u32| group.budgets.of(tenant).get(campaign).is_some_and(|budget| price(budget) > 0);
-        Ok(campaign.filter(pays))
-    }
-
-    /// Bills a purchase to the campaign that pays for it; gives whether there is one.
-    fn pay(&mut self, group: &Group<'_>, tenant: TenantNo, bought: &Purchase, payer: Option<u32>) -> bool {
-        let budget = payer.and_then(|campaign| group.budgets.of(tenant).get(&campaign));
-        if let Some(budget) = budget {
-            self.bill(tenant, budget, Billed::Purchase(bought.value), bought.received);
-        }
-        budget.is_some()
+        Ok(clicks.range(within).next_back().map(|(minute, campaign)| (*minute, *campaign)))
     }
 }
 

@@ -213,6 +213,20 @@ fn a_purchase_waits_a_day_for_its_click_and_not_beyond_its_visitor() {
 }
 
 #[test]
+fn a_last_click_that_pays_for_no_purchase_is_the_last_one_all_the_same() {
+    let (phone, laptop) = (visitor(1), visitor(2));
+    let mut origin = origin(|_| {});
+    let logins = [origin.login(phone, 1, NOW, "ann"), origin.login(laptop, 2, NOW, "ann")];
+    origin.send(
+        "demo",
+        &[action(laptop, 3, NOW - 600_000, Verb::CLICK, 3), action(phone, 4, NOW - 60_000, Verb::CLICK, 2)],
+    );
+    let [phone_is, laptop_is] = logins;
+    origin.send("demo", &[phone_is, laptop_is, purchase(laptop, 5, NOW, 20_000_000)]);
+    assert_eq!((of(&origin, 3, NOW).1, unpaid(&origin)), (0, 1), "the phone's click came after it");
+}
+
+#[test]
 fn a_purchase_that_waits_is_paid_for_once_its_person_is_mended() {
     let mut origin = origin(|_| {});
     let (phone, laptop) = (visitor(1), visitor(2));
@@ -247,6 +261,13 @@ fn what_a_click_pays_for_is_billed_though_an_erasure_or_an_unlink_comes_with_it(
         let erased = [purchase(phone, 2, NOW, 20_000_000), erasure(phone)];
         erased.chunks(size).for_each(|some| drop(origin.send("demo", some)));
         assert_eq!(of(&origin, 3, NOW).1, 5_000_000_000, "{together}");
+
+        // The purchase waits, and the click comes with the erasure.
+        let mut origin = self::origin(|_| {});
+        origin.send("demo", &[purchase(phone, 2, NOW, 20_000_000)]);
+        let clicked = [click.clone(), erasure(phone)];
+        clicked.chunks(size).for_each(|some| drop(origin.send("demo", some)));
+        assert_eq!((of(&origin, 3, NOW).1, unpaid(&origin)), (5_000_000_000, 0), "{together}");
 
         let mut origin = self::origin(|_| {});
         let logins = [origin.login(phone, 3, NOW - DAY_MS, "ann"), origin.login(laptop, 4, NOW - DAY_MS, "ann")];

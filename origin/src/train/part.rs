@@ -233,7 +233,7 @@ fn measure(
         examples.places(number, &mut places);
         scorer.score_places(&places)
     };
-    let half = f64::from(spread) / f64::from(1 << FRACTION);
+    let above = f64::from(spread) / f64::from(1 << FRACTION);
     match kind {
         Kind::Click | Kind::Conversion => {
             let rate = 1.0 / (1.0 + (-base).exp());
@@ -247,7 +247,7 @@ fn measure(
         Kind::Price => {
             let scored = held_out.iter().map(|number| {
                 let price = score(*number).price_micros();
-                (price, (price as f64).max(1.0).ln() - half, examples.value(*number).unwrap_or_default())
+                (price, (price as f64).max(1.0).ln() - above, examples.value(*number).unwrap_or_default())
             });
             measure::prices(&scored.collect::<Vec<_>>(), base)
         }

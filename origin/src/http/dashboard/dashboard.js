@@ -40,9 +40,6 @@ function say(text) {
 /** `turn` counts what the page was opened with: an answer to a token or a tenant of before is no answer any more. */
 const access = { token: sessionStorage.getItem("token") ?? "", tenant: sessionStorage.getItem("tenant") ?? "", turn: 0 };
 
-/** An answer that nobody waits for. */
-class Gone extends Error {}
-
 /** Asks the admin side. What it refuses is thrown, in its own words. */
 async function ask(path, { query = {}, ...options } = {}) {
   const { turn } = access;
@@ -50,19 +47,21 @@ async function ask(path, { query = {}, ...options } = {}) {
   for (const [name, value] of Object.entries({ ...(access.tenant && { tenant: access.tenant }), ...query })) url.searchParams.set(name, value);
   const answer = await fetch(url, { ...options, headers: { authorization: `Bearer ${access.token}`, ...options.headers } });
   const body = await answer.json();
-  if (turn !== access.turn) throw new Gone();
+  if (turn !== access.turn) throw new Error("nobody waits for this answer any more");
   if (!answer.ok) throw new Error(body?.error?.message ?? `${path}: ${answer.status}`);
   return body;
 }
 
 /** Does something for the person at the page, and says why where it cannot be done. */
 async function attempt(what) {
+  const { turn } = access;
+  let told = "";
   try {
     await what();
-    say("");
   } catch (error) {
-    if (!(error instanceof Gone)) say(error.message);
+    told = error.message;
   }
+  if (turn === access.turn) say(told);
 }
 
 /** The samples of a metrics page: `name` or `name{label="value"}`, and the number. */
@@ -135,10 +134,12 @@ async function showJobs() {
 /** Starts a job, and shows how far it is until it has ended, and then what it said. */
 async function start(job, dryRun) {
   if (!dryRun && !confirm(`Run ${job}? “Plan” shows what it would change.`)) return;
+  const { turn } = access;
   let run = await ask(`jobs/${job}`, { method: "POST", query: { dry_run: dryRun } });
   while (!run.ended_ms) {
     await showJobs();
     await new Promise((done) => setTimeout(done, STEP_MS));
+    if (turn !== access.turn) return;
     run = await ask(`jobs/${run.run}`);
   }
   await showJobs();
@@ -232,6 +233,7 @@ async function estimate() {
 async function open() {
   access.turn += 1;
   for (const table of document.querySelectorAll("[data-needs-token] table, #report")) table.hidden = true;
+  for (const button of document.querySelectorAll("form button")) button.disabled = false;
   $("experiments").replaceChildren();
   $("estimate").textContent = "";
   for (const section of document.querySelectorAll("[data-needs-token]")) section.hidden = access.token === "";
