@@ -6,7 +6,7 @@ use causeway_shared::actions::{
     Action, Actions, Counter, Entity, InsertionHash, PackedActions, Question, ViewType, ViewTypes,
 };
 use causeway_shared::model::features::{CLICKED, Moment, windows};
-use causeway_shared::model::{AdScore, Fatigue, PersonFeatures, Scorer};
+use causeway_shared::model::{AdScore, Fatigue, PersonFeatures, Score, Scorer};
 use causeway_shared::segments::{SegmentId, State};
 use causeway_shared::time::{Day, HourStamp};
 
@@ -151,34 +151,34 @@ fn a_model_no_better_than_the_base_rate_is_not_published() {
 fn s1_09_what_nobody_had_yet_is_still_worth_something() {
     let market = market(1_500, 60, false);
     crate::store::open(market.folder.path()).unwrap().execute("DELETE FROM purchases", []).unwrap();
-    let Outcome::Trained(bytes, report) = train(&market) else { unreachable!("not trained") };
+    let (score, report) = scored(&market);
     assert_eq!(report.parts[1].outcome, Verdict::TooFew);
-    let scorer = Scorer::new(&causeway_shared::wire::model::decode(&bytes).unwrap()).unwrap();
-    let person = PersonFeatures { now: Minute::at(NOW), devices: 1, segments: &[], last: None };
-    let score = scorer.score(scorer.person(&person), &scorer.ad(entity(1)), ViewType(0), &Fatigue::default());
     // Of thousands of clicks nothing came: not one in a hundred, as without a model, but not nothing.
     assert!((10_000..1_000_000).contains(&score.cvr_ppb()), "{}", score.cvr_ppb());
     assert!((9_990_000..10_010_000).contains(&score.price_micros()), "{}", score.price_micros());
 }
 
-/// The price that is published where these are all that was ever bought.
+/// What the model that is trained makes of an ad in front of somebody new, and how it was trained.
+fn scored(market: &Market) -> (Score, Report) {
+    let Outcome::Trained(bytes, report) = train(market) else { unreachable!("not trained") };
+    let scorer = Scorer::new(&causeway_shared::wire::model::decode(&bytes).unwrap()).unwrap();
+    let person = PersonFeatures { now: Minute::at(NOW), devices: 1, segments: &[], last: None };
+    (scorer.score(scorer.person(&person), &scorer.ad(entity(1)), ViewType(0), &Fatigue::default()), report)
+}
+
+/// The price that is published where these are all that was ever bought, by the first who bought.
 fn price_of(values: &[i64]) -> i64 {
     let market = market(1_500, 60, false);
     let conn = crate::store::open(market.folder.path()).unwrap();
-    let most: i64 = conn.query_row("SELECT count(*) FROM purchases", [], |row| row.get(0)).unwrap();
-    assert!(most > 1_000, "{most}");
-    let keep = "DELETE FROM purchases WHERE place NOT IN (SELECT place FROM purchases ORDER BY place LIMIT ?1)";
-    conn.execute(keep, [i64::try_from(values.len()).unwrap()]).unwrap();
     let places = "SELECT place FROM purchases ORDER BY place";
     let places: Vec<i64> =
         conn.prepare(places).unwrap().query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
-    for (place, value) in places.iter().zip(values) {
-        conn.execute("UPDATE purchases SET value = ?2 WHERE place = ?1", (place, value)).unwrap();
+    assert!(places.len() > 1_000, "{}", places.len());
+    conn.execute("DELETE FROM purchases", []).unwrap();
+    for row in places.iter().zip(values) {
+        conn.execute("INSERT INTO purchases VALUES (?1, 1, ?2)", row).unwrap();
     }
-    let Outcome::Trained(bytes, _) = train(&market) else { unreachable!("not trained") };
-    let scorer = Scorer::new(&causeway_shared::wire::model::decode(&bytes).unwrap()).unwrap();
-    let person = PersonFeatures { now: Minute::at(NOW), devices: 1, segments: &[], last: None };
-    scorer.score(scorer.person(&person), &scorer.ad(entity(1)), ViewType(0), &Fatigue::default()).price_micros()
+    scored(&market).0.price_micros()
 }
 
 #[test]
