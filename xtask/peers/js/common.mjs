@@ -60,9 +60,12 @@ export async function seal(key, name, payload) {
   return `v1.1.${text(payload)}.${text(mac.subarray(0, MAC_BYTES))}`;
 }
 
+function sign(key, name, payload) {
+  return mac(key, [COOKIE, NAMES[name], TENANT, payload]);
+}
+
 /** HMAC over the parts, each followed by its length in eight bytes. */
-async function sign(key, name, payload) {
-  const parts = [COOKIE, name === "cw_id" ? CW_ID : CW_RECENT, TENANT, payload];
+async function mac(key, parts) {
   const all = new Uint8Array(parts.reduce((size, part) => size + part.length + 8, 0));
   const view = new DataView(all.buffer);
   let at = 0;
@@ -74,7 +77,22 @@ async function sign(key, name, payload) {
   return new Uint8Array(await crypto.subtle.sign("HMAC", key, all));
 }
 
-const [COOKIE, CW_ID, CW_RECENT, TENANT] = ["cookie", "cw_id", "cw_recent", "bench"].map((text) => encoder.encode(text));
+const [COOKIE, CW_ID, CW_RECENT, AD, MASK, TENANT] = ["cookie", "cw_id", "cw_recent", "ad", "ad visitor", "bench"].map((text) =>
+  encoder.encode(text),
+);
+const NAMES = { cw_id: CW_ID, cw_recent: CW_RECENT, ad: AD };
+
+/** What the addresses that count a placed house ad carry: who saw it, masked, and when, signed. */
+export async function token(key, visitor) {
+  const bytes = new Uint8Array(44);
+  bytes[0] = 2;
+  const placing = crypto.getRandomValues(bytes.subarray(17, 33));
+  const mask = await mac(key, [MASK, TENANT, placing]);
+  for (let i = 0; i < 16; i++) bytes[1 + i] = visitor[i] ^ mask[i];
+  // Four codes and a kind of placement, none of which a house ad has, lie between.
+  for (let i = 38, left = Date.now(); i < 44; i++, left = Math.floor(left / 128)) bytes[i] = (left % 128) | (i < 43 ? 128 : 0);
+  return seal(key, "ad", bytes);
+}
 
 export function uuid(hex) {
   return `${hex.slice(0, 8)}-${hex.slice(8, 12)}-${hex.slice(12, 16)}-${hex.slice(16, 20)}-${hex.slice(20)}`;

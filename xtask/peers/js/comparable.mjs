@@ -4,9 +4,10 @@
 // With JSON_SNAPSHOT it reads the same person as a JavaScript programmer would have stored it, JSON of 10 KB, which the
 // platform parses. With IMPORT it imports its key in each request, as the examples of the platform's documents do. With both
 // it is what one would write without a thought of speed. With LIGHT it does the least that could still be called comparable:
-// one signature is checked and none made, and the snapshot is taken as it comes. Consent and bounds it knows in no form.
+// one signature is checked and none made, and the snapshot is taken as it comes. With SIGNED its answer has all that the edge's
+// has: the ad's address names the visitor, masked and signed. Consent and bounds it knows in no form.
 
-import { answer, encoder, imported, insertion, named, open, Reader, seal, uuid, within } from "./common.mjs";
+import { answer, encoder, imported, insertion, named, open, Reader, seal, token, uuid, within } from "./common.mjs";
 
 const HEADERS = { "content-type": "application/json; charset=utf-8", "cache-control": "no-store" };
 const AD = { id: "house", creative: { title: "Your own advertisement", url: "https://example.com/" } };
@@ -23,10 +24,13 @@ export default {
       env.LIGHT ? null : open(key, "cw_recent", named(cookies, "cw_recent")),
     ]);
     if (identity === null) return answer({ visitor: null, person: null, decisions: [], kv_reads: 0 }, HEADERS);
-    const visitor = uuid(new Reader(identity).value()[1].toHex());
+    const own = new Reader(identity).value()[1];
+    const visitor = uuid(own.toHex());
     const held = await snapshot(env, visitor);
     if (env.FACTS) ctx.waitUntil(env.FACTS.send(new Uint8Array(Number(env.MESSAGE_BYTES)), { contentType: "bytes" }));
-    const decisions = body.placements.map(({ id }) => ({ placement: id, ad: AD, insertion: insertion() }));
+    const decisions = env.SIGNED
+      ? await Promise.all(body.placements.map(({ id }) => signed(key, id, own)))
+      : body.placements.map(({ id }) => ({ placement: id, ad: AD, insertion: insertion() }));
     const person = { devices: held?.devices ?? 1, new_visitor: false, bridged: held?.devices > 1 };
     const cookie = env.LIGHT
       ? `cw_id=${id}; Max-Age=34560000; Path=/; Secure; HttpOnly; SameSite=Lax`
@@ -36,6 +40,11 @@ export default {
     return answer(value, { ...HEADERS, "set-cookie": cookie });
   },
 };
+
+async function signed(key, placement, visitor) {
+  const insertion = await token(key, visitor);
+  return { placement, ad: AD, insertion, impression_url: `/v1/i/${insertion}` };
+}
 
 /** The visitor's person, or null when the value is missing, late or not whole. */
 async function snapshot(env, visitor) {

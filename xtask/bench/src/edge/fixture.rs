@@ -11,6 +11,7 @@ use causeway_shared::keys::{Key, KeyRing, Keys, Stage, TenantKeys};
 use causeway_shared::ledger::Ledger;
 use causeway_shared::membership::{Cut, Membership};
 use causeway_shared::profile::{Beyond, Content, Names, Newest, SubProfile, Totals};
+use causeway_shared::token;
 use causeway_shared::view::{Snapshot, Stored};
 use causeway_shared::wire::facts::FactBatch;
 use causeway_shared::{kv, limits, random, wire};
@@ -131,6 +132,12 @@ impl Fixture {
     }
 
     /// Whether a Set-Cookie header's value sets a cookie of this name whose signature fits.
+    /// Whether an ad's address counts for the visitor that all calls are of.
+    pub(crate) fn names_visitor(&self, address: &str) -> bool {
+        let token = address.strip_prefix("/v1/i/").map(|text| token::open(&self.ring, &self.tenant, text, 0));
+        matches!(token, Some(Ok(token)) if token.visitor.to_string() == VISITOR)
+    }
+
     pub(crate) fn signed(&self, name: &str, set_cookie: &str) -> bool {
         let value = set_cookie.strip_prefix(name).and_then(|rest| rest.strip_prefix('='));
         let value = value.and_then(|rest| rest.split(';').next()).unwrap_or_default();

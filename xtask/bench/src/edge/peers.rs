@@ -30,8 +30,8 @@ pub(crate) enum Says {
     Anything,
     /// The value's length.
     Length,
-    /// The decision, with this cookie signed.
-    Decision { cookie: &'static str },
+    /// The decision, with this cookie signed, and where the ad `counts` an address that names the visitor.
+    Decision { cookie: &'static str, counts: bool },
 }
 
 impl Says {
@@ -44,7 +44,7 @@ impl Says {
             Self::Length => {
                 ensure!(body == fixture.value.len().to_string(), "{body} instead of the value's length");
             }
-            Self::Decision { cookie } => {
+            Self::Decision { cookie, counts } => {
                 let json: Value = serde_json::from_str(&body).with_context(|| format!("no JSON: {head}{body}"))?;
                 let is = |pointer: &str, wanted: Value| {
                     let found = json.pointer(pointer);
@@ -63,6 +63,9 @@ impl Says {
                 ensure!(json.get("degraded").is_none(), "degraded: {body}");
                 let signed = answer.headers("set-cookie").any(|set| fixture.signed(cookie, set));
                 ensure!(signed, "no Set-Cookie with a signed {cookie}: {head}");
+                let address = json.pointer("/decisions/0/impression_url").and_then(Value::as_str);
+                let named = address.is_some_and(|address| fixture.names_visitor(address));
+                ensure!(named || !counts, "no address that counts the ad for the visitor: {body}");
             }
         }
         Ok(())
@@ -89,7 +92,7 @@ pub(crate) fn all(fixture: &Fixture, ads: bool, beside: &[(String, PathBuf)]) ->
         let [read, js] = [rust("read"), script("ads.mjs")];
         return Ok(vec![
             peer("rust-read", [read, rust("read-queue")], Says::Length, true, fixture),
-            peer("js", [js, script("ads.mjs")], Says::Decision { cookie: LEDGER }, true, fixture),
+            peer("js", [js, script("ads.mjs")], plain(LEDGER), true, fixture),
             edge(DECIDE, &path("CAUSEWAY_EDGE_BUNDLE")?, fixture)?,
         ]);
     }
@@ -103,20 +106,22 @@ pub(crate) fn all(fixture: &Fixture, ads: bool, beside: &[(String, PathBuf)]) ->
         peer("shim-empty", [shim(), shim()], Says::Anything, false, fixture),
         peer("shim-read", [shim(), shim()], Says::Length, true, fixture),
         peer("io", [script("io.mjs"), script("io.mjs")], Says::Anything, true, fixture),
-        with("LIGHT", peer("js-light", comparable(), Says::Decision { cookie: IDENTITY }, true, fixture)),
-        with("JSON_SNAPSHOT", peer("js-json", comparable(), Says::Decision { cookie: LEDGER }, true, fixture)),
-        with("IMPORT", peer("js-import", comparable(), Says::Decision { cookie: LEDGER }, true, fixture)),
-        with(
-            "JSON_SNAPSHOT",
-            with("IMPORT", peer("js-plain", comparable(), Says::Decision { cookie: LEDGER }, true, fixture)),
-        ),
-        peer("js", comparable(), Says::Decision { cookie: LEDGER }, true, fixture),
+        with("LIGHT", peer("js-light", comparable(), plain(IDENTITY), true, fixture)),
+        with("JSON_SNAPSHOT", peer("js-json", comparable(), plain(LEDGER), true, fixture)),
+        with("IMPORT", peer("js-import", comparable(), plain(LEDGER), true, fixture)),
+        with("JSON_SNAPSHOT", with("IMPORT", peer("js-plain", comparable(), plain(LEDGER), true, fixture))),
+        with("SIGNED", peer("js-signed", comparable(), Says::Decision { cookie: LEDGER, counts: true }, true, fixture)),
+        peer("js", comparable(), plain(LEDGER), true, fixture),
     ];
     for (name, bundle) in beside {
         peers.push(edge(name, bundle, fixture)?);
     }
     peers.push(edge(DECIDE, &path("CAUSEWAY_EDGE_BUNDLE")?, fixture)?);
     Ok(peers)
+}
+
+fn plain(cookie: &'static str) -> Says {
+    Says::Decision { cookie, counts: false }
 }
 
 fn peer(name: &str, modules: [Vec<Module>; 2], says: Says, kv: bool, fixture: &Fixture) -> Peer {
@@ -149,7 +154,7 @@ fn edge(name: &str, bundle: &Path, fixture: &Fixture) -> Result<Peer> {
         ("EDGE_NAME", "bench".to_owned()),
     ];
     let service = Service { modules: environment::bundle(bundle)?, kv: true, queue: true, texts };
-    Ok(Peer { name: name.to_owned(), services: vec![service], says: Says::Decision { cookie: LEDGER } })
+    Ok(Peer { name: name.to_owned(), services: vec![service], says: Says::Decision { cookie: LEDGER, counts: true } })
 }
 
 /// What worker-build leaves.
