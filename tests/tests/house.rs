@@ -1,6 +1,7 @@
 //! The house rules that a compiler does not check: bounds of files and functions, and documents that name what is there.
 #![expect(clippy::unwrap_used, reason = "tests end at the first thing that is not so")]
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -134,6 +135,27 @@ fn a_function_over_its_bound_is_seen_however_it_begins() {
     assert_eq!(long_functions(&text), [(6, FUNCTION_LINES + 2), (5, FUNCTION_LINES + 4)]);
     for other in ["fn_pointer()", "let f = const { 1 };", "pub struct F {", "/// fn", "pub(crate) mod f {"] {
         assert!(!begins_function(other), "{other}");
+    }
+}
+
+/// Every package that a choice of ours is built from, as often as with different features: `name version features`.
+fn built_from(choice: &[&str]) -> BTreeSet<String> {
+    let tree = ["tree", "--offline", "--locked", "--prefix", "none", "--no-dedupe", "--format", "{p} {f}"];
+    let told = Command::new(env!("CARGO")).args(tree).args(choice).current_dir(root()).output().unwrap();
+    assert!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
+    String::from_utf8(told.stdout).unwrap().lines().map(|line| line.trim_end_matches(" (*)").to_owned()).collect()
+}
+
+/// Minutes of a first run: with other features a package, and all that depend on it, are built once more.
+#[test]
+fn what_the_unit_tests_are_built_from_serves_all_tests() {
+    let package = |line: &str| line.split(' ').take(2).collect::<Vec<_>>().join(" ");
+    let unit = built_from(&["--workspace", "--exclude", "causeway-tests", "--edges", "normal,build,dev"]);
+    let known: BTreeSet<String> = unit.iter().map(|line| package(line)).collect();
+    for (name, edges) in [("causeway-sim", "normal,build"), ("causeway-tests", "normal,build,dev")] {
+        let own = built_from(&["--package", name, "--edges", edges]);
+        let anew: Vec<_> = own.difference(&unit).filter(|line| known.contains(&package(line))).collect();
+        assert!(own.len() > 100 && anew.is_empty(), "{name} is built from {anew:?} anew");
     }
 }
 
