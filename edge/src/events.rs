@@ -301,7 +301,7 @@ impl Reader<'_> {
     fn what(&self, event: Event<'_>, visitor: VisitorId) -> Result<What, Refusal> {
         match event.kind.as_ref() {
             "page" => Ok(What::Page { session: self.session(visitor) }),
-            "track" => track(event),
+            "track" => track(event, self.site.tenant.most_value_micros),
             "segments" => segments(&event),
             "attributes" => Ok(What::Attributes { writes: Vec::new() }),
             _ => Err(("unknown_type", "the types are page, track, action, attributes, segments".to_owned())),
@@ -354,12 +354,12 @@ fn segments(event: &Event<'_>) -> Result<What, Refusal> {
     Ok(What::Segments { writes: set.iter().map(held).chain(removed).collect::<Result<_, _>>()? })
 }
 
-fn track(event: Event<'_>) -> Result<What, Refusal> {
+fn track(event: Event<'_>, most: Micros) -> Result<What, Refusal> {
     let name = event.name.ok_or_else(|| ("malformed", "a track event has a name".to_owned()))?.into_owned();
     let mut properties = event.properties.unwrap_or_default();
     let value = match properties.remove("value_micros") {
         None => None,
-        Some(value) => Some(amount(&value)?),
+        Some(value) => Some(amount(&value, most)?),
     };
     if name == PURCHASE && value.is_none() {
         return Err(("malformed", "a purchase has properties.value_micros".to_owned()));
@@ -368,6 +368,7 @@ fn track(event: Event<'_>) -> Result<What, Refusal> {
     Ok(What::Track { name, value, properties })
 }
 
-fn amount(value: &Value) -> Result<Micros, Refusal> {
-    value.as_i64().ok_or_else(|| (FactError::Value.code(), FactError::Value.to_string()))
+fn amount(value: &Value, most: Micros) -> Result<Micros, Refusal> {
+    let amount = value.as_i64().filter(|amount| (0..=most).contains(amount));
+    amount.ok_or_else(|| (FactError::Value.code(), format!("a value is 0 to {most} micros")))
 }

@@ -71,6 +71,25 @@ fn a_line_that_is_no_text_sinks_no_other() {
 }
 
 #[test]
+fn a_page_says_of_no_purchase_more_than_the_tenant_s_largest() {
+    let mut browser = Browser::of("allow", &json!({ "most_value_micros": 500_000_000 }));
+    browser.visit();
+    let events = [500_000_000_i64, 500_000_001, -1, i64::MAX]
+        .map(|value| json!({ "type": "track", "name": "purchase", "properties": { "value_micros": value } }));
+    let outcome = browser.send("POST", "/v1/events", json!(events).to_string());
+    let told = answer(&outcome);
+    let refused: Vec<(u64, &str)> = told["rejected"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| (one["index"].as_u64().unwrap(), one["code"].as_str().unwrap()))
+        .collect();
+    assert_eq!(refused, [(1, "value_out_of_range"), (2, "value_out_of_range"), (3, "value_out_of_range")], "{told}");
+    assert_eq!(told["rejected"][0]["message"], "a value is 0 to 500000000 micros");
+    assert_eq!(facts(&outcome).len(), 1);
+}
+
+#[test]
 fn an_action_needs_no_cookie_since_its_insertion_names_the_visitor() {
     let mut browser = Browser::new("allow");
     let decided = browser.send("POST", "/v1/decide", r#"{"placements":[{"id":"top"}]}"#);

@@ -113,6 +113,8 @@ pub struct Metrics {
     pub ids_over: Counter,
     /// Transactions that failed.
     pub commit_failures: Counter,
+    /// Threads, of jobs or of audiences, that a fault of the program ended.
+    pub threads_ended: Counter,
     /// How long appends to the log took.
     pub append: Histogram,
     /// How long transactions of the store took.
@@ -290,6 +292,7 @@ impl Page {
             ),
             ("causeway_ids_over_total", "Ids that visitors with too many of them were seen with.", &m.ids_over),
             ("causeway_commit_failures_total", "Transactions that failed.", &m.commit_failures),
+            ("causeway_threads_ended_total", "Threads of jobs or audiences that a fault ended.", &m.threads_ended),
         ] {
             self.one(name, "counter", help, counter.get());
         }

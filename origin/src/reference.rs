@@ -260,6 +260,12 @@ const TENANT: &[(&str, &str, &str)] = &[
      bound to limits nothing.",
     ),
     ("events_limit", "none", "The same for calls of /v1/events, by visitor. Without one EVENTS_LIMIT."),
+    (
+        "most_value_micros",
+        "1000000000000000000",
+        "What an event of a page may be worth, at most, in millionths of the currency: a purchase of more is refused. Whoever has a visitor cookie can say that it bought for \
+     any amount, which campaigns by `share_ppm` pay a share of and experiments count: set it to more than anybody spends at once. Imports and the admin side are not asked.",
+    ),
     ("house_ad", "none", "The ad shown while no catalogue decides: a table handed to the page as it is."),
     ("house_landing", "none", "Where a click on the house ad leads: an https or http address."),
     (
@@ -334,8 +340,9 @@ mod tests {
         let tenant: Tenant = serde_json::from_str(r#"{"name":"pub","hosts":["ads.pub.example"]}"#).unwrap();
         let json = serde_json::to_value(tenant).unwrap();
         let mut keys: Vec<&str> = json.as_object().unwrap().keys().map(String::as_str).collect();
-        // The edge is not told of these, of the last two where nothing is said.
-        keys.extend(["link_threshold", "forget_after_days", "time_zone", "webhook", "mint_limit", "events_limit"]);
+        // The edge is not told of these, of the last three where nothing is said.
+        keys.extend(["link_threshold", "forget_after_days", "time_zone", "webhook"]);
+        keys.extend(["mint_limit", "events_limit", "most_value_micros"]);
         let mut described: Vec<&str> = TENANT.iter().map(|(key, ..)| *key).collect();
         keys.sort_unstable();
         described.sort_unstable();

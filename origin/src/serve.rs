@@ -18,6 +18,7 @@ use crate::group::Rules;
 use crate::http::{self, App, Live};
 use crate::jobs::thread::Jobs;
 use crate::keyfile::{self, KeyError};
+use crate::metrics::Metrics;
 use crate::publish::absent;
 use crate::store::readers::Readers;
 use crate::store::{self, StoreError};
@@ -95,10 +96,9 @@ pub async fn serve(config: Config, ready_file: Option<&Path>) -> Result<(), Serv
     let _ready = store::ready(&app.config.data)?;
     announce(&url, ready_file)?;
     let ages = tokio::spawn(tell_ages(Arc::clone(&app)));
-    let [log, store, ..] = &threads;
     let ended = tokio::select! {
         asked = wait_for_signal() => asked.map(|()| None)?,
-        thread = one_ended([log, store]) => Some(thread),
+        thread = one_ended(&threads, &app.metrics) => Some(thread),
     };
     ages.abort();
     if let Some(thread) = &ended {
@@ -123,13 +123,21 @@ pub async fn serve(config: Config, ready_file: Option<&Path>) -> Result<(), Serv
     ended.map_or(Ok(()), |thread| Err(ServeError::Ended(thread)))
 }
 
-/// Waits until a thread is no more, and gives its name: an origin without it would take calls and answer none.
-async fn one_ended(threads: [&JoinHandle<()>; 2]) -> String {
+/// Waits until a thread that writes is no more, and gives its name: an origin without it would take calls and answer none. Of
+/// the others, without which it does that, it says once that they ended, and counts them.
+async fn one_ended(threads: &[JoinHandle<()>; 4], metrics: &Metrics) -> String {
     let mut looks = tokio::time::interval(LOOK);
+    let name = |thread: &JoinHandle<()>| thread.thread().name().unwrap_or_default().to_owned();
+    let [log, store, others @ ..] = threads;
+    let mut living = others.each_ref().map(Some);
     loop {
         looks.tick().await;
-        if let Some(ended) = threads.iter().find(|thread| thread.is_finished()) {
-            return ended.thread().name().unwrap_or_default().to_owned();
+        if let Some(ended) = [log, store].into_iter().find(|thread| thread.is_finished()) {
+            return name(ended);
+        }
+        for ended in living.iter_mut().filter_map(|thread| thread.take_if(|thread| thread.is_finished())) {
+            metrics.threads_ended.add(1);
+            tracing::error!(thread = name(ended), "a thread ended by a fault of the program: start the origin again");
         }
     }
 }
@@ -216,16 +224,27 @@ mod tests {
 
     #[tokio::test]
     async fn a_thread_that_panics_is_named_and_those_that_live_are_not() {
-        let (_alive, waits) = std::sync::mpsc::channel::<()>();
         let spawn = |name: &str, run: Box<dyn FnOnce() + Send>| {
             std::thread::Builder::new().name(name.to_owned()).spawn(run).unwrap()
         };
-        let store = spawn("store", Box::new(move || waits.recv().unwrap_or_default()));
-        assert!(tokio::time::timeout(LOOK / 20, one_ended([&store, &store])).await.is_err());
-        let log = spawn("log", Box::new(|| panic!("a fault")));
-        while !log.is_finished() {
-            tokio::task::yield_now().await;
-        }
-        assert_eq!(one_ended([&log, &store]).await, "log");
+        let live = |name: &str| {
+            let (alive, waits) = std::sync::mpsc::channel::<()>();
+            (alive, spawn(name, Box::new(move || waits.recv().unwrap_or_default())))
+        };
+        let panicked = async |name: &str| {
+            let thread = spawn(name, Box::new(|| panic!("a fault")));
+            while !thread.is_finished() {
+                tokio::task::yield_now().await;
+            }
+            thread
+        };
+        let ([(_log, log), (_store, store), (_audience, audience)], metrics) =
+            (["log", "store", "audience"].map(live), Metrics::default());
+        let mut threads = [log, store, panicked("jobs").await, audience];
+        // Two looks: the jobs, without which calls are answered, are counted once and end nothing.
+        assert!(tokio::time::timeout(LOOK + LOOK / 20, one_ended(&threads, &metrics)).await.is_err());
+        assert_eq!(metrics.threads_ended.get(), 1);
+        threads[0] = panicked("log").await;
+        assert_eq!(one_ended(&threads, &metrics).await, "log");
     }
 }

@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{KindCode, TenantId};
+use crate::ids::{KindCode, Micros, TenantId};
 use crate::limits;
 use crate::person::{Class, Weight};
 use crate::vocabulary::Vocabulary;
@@ -84,6 +84,11 @@ pub struct Tenant {
     /// The one for calls of `/v1/events`, by visitor. Default `EVENTS_LIMIT`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub events_limit: Option<String>,
+    /// What an event of a page may be worth, at most, in millionths of the currency: whoever has a visitor cookie can say that
+    /// it bought for any amount, which campaigns by `share_ppm` pay for and experiments count. Imports and the admin side are
+    /// not asked. Default [`limits::VALUE_MICROS`].
+    #[serde(default = "default_most_value", skip_serializing_if = "is_default_most_value")]
+    pub most_value_micros: Micros,
     /// The ad shown while no catalogue decides: an opaque JSON object for the page. Default: none, `"ad": null`.
     #[serde(default)]
     pub house_ad: Option<serde_json::Value>,
@@ -184,6 +189,15 @@ fn default_threshold() -> f64 {
 
 fn is_binding(name: &str) -> bool {
     (1..=64).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+}
+
+fn default_most_value() -> Micros {
+    limits::VALUE_MICROS
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the form serde asks for")]
+fn is_default_most_value(value: &Micros) -> bool {
+    *value == limits::VALUE_MICROS
 }
 
 fn default_time_zone() -> String {
@@ -329,6 +343,9 @@ impl Tenant {
         }) {
             found.say(format!("{at}.proof_header"), "a header name in lower case is needed");
         }
+        if !(1..=limits::VALUE_MICROS).contains(&self.most_value_micros) {
+            found.say(format!("{at}.most_value_micros"), format!("1 to {} are possible", limits::VALUE_MICROS));
+        }
         if self.house_landing.as_ref().is_some_and(|url| !is_landing(url)) {
             found.say(format!("{at}.house_landing"), LANDING);
         }
@@ -436,7 +453,7 @@ mod tests {
             r#"{"tenant":[{"name":"Pub!","hosts":["a/b"],"origins":["pub.example"],"tcf_purposes":[0],"link_threshold":0.0,
                "kinds":[{"name":"member","code":0,"unique":true},{"name":"member","code":0,"unique":true,"crowd":1},
                {"name":"visitor","code":3}]},
-               {"name":"Pub!","hosts":["A/b"],"proof_header":"","mint_limit":"a b"}]}"#,
+               {"name":"Pub!","hosts":["A/b"],"proof_header":"","mint_limit":"a b","most_value_micros":0}]}"#,
         );
         let paths: Vec<String> = config.problems().into_iter().map(|p| p.path).collect();
         for path in [
@@ -445,6 +462,7 @@ mod tests {
             "tenant[1].hosts[0]",
             "tenant[1].proof_header",
             "tenant[1].mint_limit",
+            "tenant[1].most_value_micros",
             "tenant[0].hosts[0]",
             "tenant[0].origins[0]",
             "tenant[0].tcf_purposes",
