@@ -256,8 +256,9 @@ impl Engine {
         let Some(request) = Request::parse(head) else {
             return Outcome::error(400, "malformed", "the request's address cannot be read", None);
         };
-        if request.path == "/healthz" {
-            let site = self.site(request.host).or_else(|| self.sites.values().next());
+        if request.path == "/healthz" && matches!(request.method, "GET" | "HEAD") {
+            // Asked by another name, as a platform's own probes do, it tells of no tenant.
+            let site = self.site(request.host);
             let health = site.map(|site| self.shelf.health(&site.id, now).to_string()).unwrap_or_default();
             let head = Head { health: true, ..Head::default() };
             return Outcome { head, body: health.into_bytes(), ..Outcome::default() };

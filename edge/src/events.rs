@@ -258,6 +258,9 @@ impl Reader<'_> {
             return Err(("malformed", "an event is a JSON object".to_owned()));
         }
         let event: Event<'_> = serde_json::from_str(text).map_err(|error| ("malformed", error.to_string()))?;
+        if event.id.as_deref().is_some_and(|id| !(1..=limits::MESSAGE_ID_BYTES).contains(&id.len())) {
+            return Err(("too_long", format!("an event's id has 1 to {} bytes", limits::MESSAGE_ID_BYTES)));
+        }
         if event.kind == "action" {
             return Ok((self.action(&event)?, None));
         }
@@ -267,8 +270,7 @@ impl Reader<'_> {
         let given = if event.kind == "attributes" { Some(attributes(&event)?) } else { None };
         let id = match event.id.as_deref() {
             None => FactId::from_bytes(self.random.draw()),
-            Some(id) if !id.is_empty() && id.len() <= limits::MESSAGE_ID_BYTES => FactId::of_message(visitor, id),
-            Some(_) => return Err(("too_long", format!("an event's id has 1 to {} bytes", limits::MESSAGE_ID_BYTES))),
+            Some(id) => FactId::of_message(visitor, id),
         };
         let at = event.at_ms.unwrap_or(received);
         if at > received.saturating_add(limits::FACT_AHEAD_MS) {
@@ -301,7 +303,7 @@ impl Reader<'_> {
     fn what(&self, event: Event<'_>, visitor: VisitorId) -> Result<What, Refusal> {
         match event.kind.as_ref() {
             "page" => Ok(What::Page { session: self.session(visitor) }),
-            "track" => track(event, self.site.tenant.most_value_micros),
+            "track" => track(event, self.site.tenant.most_value_micros.unwrap_or(limits::VALUE_MICROS)),
             "segments" => segments(&event),
             "attributes" => Ok(What::Attributes { writes: Vec::new() }),
             _ => Err(("unknown_type", "the types are page, track, action, attributes, segments".to_owned())),

@@ -39,7 +39,7 @@ fn allowed(path: &str) -> Option<&'static str> {
     match path {
         "/v1/decide" | "/v1/events" => Some("POST, OPTIONS"),
         "/v1/me" => Some("GET, DELETE, OPTIONS"),
-        "/causeway.js" => Some("GET, HEAD"),
+        "/causeway.js" | "/healthz" => Some("GET, HEAD"),
         _ if path.starts_with("/v1/i/") || path.starts_with("/v1/c/") => Some("GET, HEAD"),
         _ => None,
     }

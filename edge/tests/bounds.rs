@@ -211,3 +211,14 @@ fn a_body_that_is_not_of_its_form_is_told_with_the_field() {
         assert_eq!(told["error"]["field"], field, "{body:.80}: {told}");
     }
 }
+
+#[test]
+fn a_health_check_by_a_name_that_is_no_tenant_s_tells_of_none() {
+    let mut browser = Browser::new("allow");
+    let own = browser.send("GET", "/healthz", "");
+    assert!(own.head.health && !own.body.is_empty());
+    let other = browser.engine.begin("GET\nhttp://other.example/healthz\n\n\n\n\n\n", b"", browser.now, &[7; 32]);
+    assert!(other.head.health && other.body.is_empty());
+    let wrong = browser.send("POST", "/healthz", "");
+    assert_eq!((wrong.head.status, wrong.head.health), (405, false));
+}

@@ -96,6 +96,9 @@ fn an_action_needs_no_cookie_since_its_insertion_names_the_visitor() {
     let insertion = answer(&decided)["decisions"][0]["insertion"].clone();
     let events =
         json!([{ "type": "action", "insertion": insertion, "action": "click" }, { "type": "page" }]).to_string();
+    // An id that is too long is refused of whatever it is.
+    let long = json!([{ "type": "action", "insertion": insertion, "action": "click", "id": "x".repeat(5_000) }]);
+    assert_eq!(answer(&browser.send("POST", "/v1/events", long.to_string()))["rejected"][0]["code"], "too_long");
     // Nothing is kept of the answer: the browser has no cookie.
     let outcome = browser.send("POST", "/v1/events", &events);
     let told = facts(&outcome);

@@ -204,14 +204,21 @@ fn is_served(config: &Config) -> bool {
 
 /// Waits until an origin that serves has stored what it acknowledged before: what a command ends or ties may be of that.
 fn fold_before(config: &Config, conn: &rusqlite::Connection) -> anyhow::Result<()> {
-    let (newest, began) = (log::newest(&config.data, conn)?, Instant::now());
-    while is_served(config) && Counters::load(conn)?.folded() < newest {
+    let (newest, first, began) = (log::newest(&config.data, conn)?, Counters::load(conn)?.folded(), Instant::now());
+    let bar = output::bar(newest.saturating_sub(first), "{pos} of {len} syncs stored that the origin took before");
+    while is_served(config) {
+        let folded = Counters::load(conn)?.folded();
+        if folded >= newest {
+            break;
+        }
+        bar.set_position(folded.saturating_sub(first));
         if began.elapsed() > FOLD {
             say("the origin does not store what it took before: of that this command does not know");
             break;
         }
         std::thread::sleep(FOLD_LOOK);
     }
+    bar.finish_and_clear();
     Ok(())
 }
 

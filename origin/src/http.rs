@@ -95,6 +95,8 @@ pub struct Live {
     pub rules: Arc<Rules>,
     /// The read-only connections.
     pub readers: Readers,
+    /// One more for what is measured: that nothing else is answered is to be seen.
+    pub measuring: Readers,
     /// The way to the jobs.
     pub jobs: Jobs,
     /// All people in columns.
@@ -279,7 +281,7 @@ pub async fn measure(app: &App) {
     if let Some(live) = app.live() {
         app.metrics.unfolded.set(live.readers.unfolded() as u64);
         let metrics = Arc::clone(&app.metrics);
-        let counted = live.readers.read(move |view| {
+        let counted = live.measuring.read(move |view| {
             let (depth, oldest) = publish::depth(view.conn)?;
             metrics.set_outbox(depth, oldest);
             runs::measure(view.conn, &metrics)

@@ -262,7 +262,7 @@ const TENANT: &[(&str, &str, &str)] = &[
     ("events_limit", "none", "The same for calls of /v1/events, by visitor. Without one EVENTS_LIMIT."),
     (
         "most_value_micros",
-        "1000000000000000000",
+        "none",
         "What an event of a page may be worth, at most, in millionths of the currency: a purchase of more is refused. Whoever has a visitor cookie can say that it bought for \
      any amount, which campaigns by `share_ppm` pay a share of and experiments count: set it to more than anybody spends at once. Imports and the admin side are not asked.",
     ),

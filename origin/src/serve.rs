@@ -187,9 +187,10 @@ pub(crate) async fn open(app: &Arc<App>) -> Result<[JoinHandle<()>; 4], ServeErr
         let (jobs, working) =
             Jobs::start(&config.data, Arc::clone(&rules), metrics, backlog.clone(), audience.clone(), config.jobs)?;
         let following = follow::start(&config.data, audience.clone())?;
-        let readers = Readers::new(&config.data, backlog, config.readers);
+        let [readers, measuring] =
+            [config.readers, 1].map(|places| Readers::new(&config.data, backlog.clone(), places));
         app.metrics.serving_ms.set(clock::now());
-        app.go_live(Live { rules, readers, jobs, audience }, writer);
+        app.go_live(Live { rules, readers, measuring, jobs, audience }, writer);
         Ok::<_, ServeError>([log, store, working, following])
     });
     opened.await.map_err(std::io::Error::other)?

@@ -87,8 +87,8 @@ pub struct Tenant {
     /// What an event of a page may be worth, at most, in millionths of the currency: whoever has a visitor cookie can say that
     /// it bought for any amount, which campaigns by `share_ppm` pay for and experiments count. Imports and the admin side are
     /// not asked. Default [`limits::VALUE_MICROS`].
-    #[serde(default = "default_most_value", skip_serializing_if = "is_default_most_value")]
-    pub most_value_micros: Micros,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub most_value_micros: Option<Micros>,
     /// The ad shown while no catalogue decides: an opaque JSON object for the page. Default: none, `"ad": null`.
     #[serde(default)]
     pub house_ad: Option<serde_json::Value>,
@@ -189,15 +189,6 @@ fn default_threshold() -> f64 {
 
 fn is_binding(name: &str) -> bool {
     (1..=64).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
-}
-
-fn default_most_value() -> Micros {
-    limits::VALUE_MICROS
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "the form serde asks for")]
-fn is_default_most_value(value: &Micros) -> bool {
-    *value == limits::VALUE_MICROS
 }
 
 fn default_time_zone() -> String {
@@ -343,7 +334,7 @@ impl Tenant {
         }) {
             found.say(format!("{at}.proof_header"), "a header name in lower case is needed");
         }
-        if !(1..=limits::VALUE_MICROS).contains(&self.most_value_micros) {
+        if self.most_value_micros.is_some_and(|most| !(1..=limits::VALUE_MICROS).contains(&most)) {
             found.say(format!("{at}.most_value_micros"), format!("1 to {} are possible", limits::VALUE_MICROS));
         }
         if self.house_landing.as_ref().is_some_and(|url| !is_landing(url)) {

@@ -118,3 +118,39 @@ async fn invariant_12_nothing_is_erased_or_cut_up_to_a_date_that_no_sync_vouches
     app.drain();
     tokio::task::spawn_blocking(move || threads.map(|thread| thread.join().unwrap())).await.unwrap();
 }
+
+#[tokio::test]
+async fn what_is_measured_waits_for_no_slow_read() {
+    let mut origin = Origin::new();
+    let login = origin.login(visitor(1), 1, origin.now, "ann");
+    origin.send("demo", &[login]);
+    let app = app(&origin);
+    let threads = serve::open(&app).await.unwrap();
+    let (began, mut beginning) = tokio::sync::mpsc::unbounded_channel();
+    let slow: Vec<_> = (0..app.config.readers)
+        .map(|_| {
+            let (app, began) = (Arc::clone(&app), began.clone());
+            let (end, ended) = std::sync::mpsc::channel::<()>();
+            let read = async move {
+                let read = app.live().unwrap().readers.read(move |_| {
+                    began.send(()).unwrap();
+                    ended.recv().unwrap_or_default();
+                    Ok(())
+                });
+                read.await.unwrap();
+            };
+            (end, tokio::spawn(read))
+        })
+        .collect();
+    for _ in &slow {
+        beginning.recv().await.unwrap();
+    }
+    tokio::time::timeout(Duration::from_secs(5), measure(&app)).await.unwrap();
+    assert!(app.metrics.outbox_depth.get() > 0);
+    for (end, reading) in slow {
+        drop(end);
+        reading.await.unwrap();
+    }
+    app.drain();
+    tokio::task::spawn_blocking(move || threads.map(|thread| thread.join().unwrap())).await.unwrap();
+}
