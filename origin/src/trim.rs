@@ -34,7 +34,8 @@ pub struct Trimmed {
     pub lookups: u64,
 }
 
-/// Trims the visitors after a row, within a transaction, and gives the last of them; `None` behind the last of all.
+/// Trims the visitors after a row, within a transaction, and gives the last of them, with those that have more FactIds to be
+/// forgotten than one transaction does; `None` behind the last of all.
 ///
 /// # Errors
 /// [`StoreError`]; then nothing of the transaction may be kept.
@@ -44,18 +45,34 @@ pub fn some(
     most: u32,
     now: Millis,
     trimmed: &mut Trimmed,
-) -> Result<Option<i64>, StoreError> {
+) -> Result<Option<(i64, Vec<i64>)>, StoreError> {
     let rows: Vec<i64> = {
         let mut read = tx.prepare_cached("SELECT row FROM visitors WHERE row > ?1 ORDER BY row LIMIT ?2")?;
         let rows = read.query_map((after, most), |row| row.get(0))?;
         rows.collect::<Result<_, _>>()?
     };
-    let mut counters = Counters::load(tx)?;
+    let (mut counters, mut unforgotten) = (Counters::load(tx)?, Vec::new());
     for row in &rows {
         visitor(tx, &mut counters, *row, now, trimmed)?;
+        if Seen::forget(tx, *row, now)? {
+            unforgotten.push(*row);
+        }
     }
     counters.save(tx)?;
-    Ok(rows.last().copied())
+    Ok(rows.last().map(|last| (*last, unforgotten)))
+}
+
+/// Forgets the further FactIds of visitors that brought very many in a day, each time in a transaction of its own.
+///
+/// # Errors
+/// [`StoreError`]; then some are left for the next run.
+pub fn forget(conn: &Connection, visitors: &[i64], now: Millis, pause: &dyn Fn()) -> Result<(), StoreError> {
+    for visitor in visitors {
+        while Seen::forget(conn, *visitor, now)? {
+            pause();
+        }
+    }
+    Ok(())
 }
 
 /// Trims one visitor.
@@ -66,6 +83,7 @@ pub fn one(conn: &mut Connection, row: i64, now: Millis) -> Result<Trimmed, Stor
     let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let (mut counters, mut trimmed) = (Counters::load(&tx)?, Trimmed::default());
     visitor(&tx, &mut counters, row, now, &mut trimmed)?;
+    Seen::forget(&tx, row, now)?;
     counters.save(&tx)?;
     tx.commit()?;
     Ok(trimmed)
@@ -84,7 +102,6 @@ fn visitor(
     let found = tx.prepare_cached(READ)?.query_row([row], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
     let Some((packed, had)): Option<(Vec<u8>, u32)> = found else { return Ok(()) };
     trimmed.visitors += 1;
-    Seen::forget(tx, row, now)?;
     experiment::trim(tx, row, now.saturating_sub(limits::CONVERSION_DAYS * DAY_MS))?;
     let before = Day(Minute::at(now).day().0.saturating_sub(limits::ACTION_DAYS - 1));
     let actions = buckets::trim(tx, row, had, before)?;
@@ -176,7 +193,7 @@ mod tests {
         assert_eq!(person(&origin), [SegmentId(8)]);
         let run = |origin: &mut Origin, now| {
             let (mut trimmed, mut row) = (Trimmed::default(), 0);
-            while let Some(last) = some(&origin.conn, row, 2, now, &mut trimmed).unwrap() {
+            while let Some((last, _)) = some(&origin.conn, row, 2, now, &mut trimmed).unwrap() {
                 row = last;
             }
             trimmed

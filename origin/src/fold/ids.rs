@@ -134,19 +134,21 @@ impl Seen {
         self.parts.get_mut(place)
     }
 
-    /// Forgets a visitor's that no fact of now can repeat any more: some at a time, a day's own rows after the others.
+    /// Forgets a visitor's that no fact of now can repeat any more: some at a time, a day's own rows after the others. Gives
+    /// whether there may be more.
     ///
     /// # Errors
     /// [`StoreError::Sqlite`].
-    pub fn forget(conn: &Connection, visitor: i64, now: Millis) -> Result<(), StoreError> {
+    pub fn forget(conn: &Connection, visitor: i64, now: Millis) -> Result<bool, StoreError> {
         const DROP: &str = "DELETE FROM fact_ids WHERE visitor = ?1 AND day < ?2";
         const DROP_OVER: &str = "DELETE FROM fact_ids_over WHERE (visitor, day, id) IN
             (SELECT visitor, day, id FROM fact_ids_over WHERE visitor = ?1 AND day < ?2 LIMIT ?3)";
         let oldest = oldest(now);
-        if conn.prepare_cached(DROP_OVER)?.execute((visitor, oldest, SLICE))? < usize::from(SLICE) {
+        let more = conn.prepare_cached(DROP_OVER)?.execute((visitor, oldest, SLICE))? == usize::from(SLICE);
+        if !more {
             conn.prepare_cached(DROP)?.execute((visitor, oldest))?;
         }
-        Ok(())
+        Ok(more)
     }
 
     /// Forgets all of a visitor's.

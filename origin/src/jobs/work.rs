@@ -334,13 +334,14 @@ fn trim(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
             return Ok(Ended { report: json!(trimmed), failed });
         }
         let tx = place.conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let Some(last) = trim::some(&tx, cursor, SOME, now, &mut trimmed)? else { break };
+        let Some((last, unforgotten)) = trim::some(&tx, cursor, SOME, now, &mut trimmed)? else { break };
         cursor = last;
         if run.asked.dry_run {
             tx.rollback()?;
         } else {
             runs::keep(&tx, run.no, cursor, &json!(trimmed))?;
             tx.commit()?;
+            trim::forget(place.conn, &unforgotten, now, place.pause)?;
         }
         (place.told)(trimmed.visitors, all)?;
         (place.pause)();

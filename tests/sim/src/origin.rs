@@ -307,9 +307,9 @@ impl Origin {
         while let Some(row) = after {
             let Some(life) = &mut self.life else { return Err(NoAnswer::Down) };
             let some = life.folding.store().transaction().map_err(StoreError::from).and_then(|tx| {
-                let last = trim::some(&tx, row, 5, now, &mut trimmed)?;
+                let some = trim::some(&tx, row, 5, now, &mut trimmed)?;
                 tx.commit()?;
-                Ok(last)
+                Ok(some.map(|(last, _)| last))
             });
             after = some.map_err(|error| self.failed(&error))?;
         }
