@@ -78,14 +78,14 @@ pub fn forget(conn: &Connection, visitors: &[i64], now: Millis, pause: &dyn Fn()
 /// Trims one visitor.
 ///
 /// # Errors
-/// [`StoreError`]; then nothing was kept.
+/// [`StoreError`]; then nothing was kept, or all but that some FactIds were not forgotten.
 pub fn one(conn: &mut Connection, row: i64, now: Millis) -> Result<Trimmed, StoreError> {
     let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let (mut counters, mut trimmed) = (Counters::load(&tx)?, Trimmed::default());
     visitor(&tx, &mut counters, row, now, &mut trimmed)?;
-    Seen::forget(&tx, row, now)?;
     counters.save(&tx)?;
     tx.commit()?;
+    forget(conn, &[row], now, &|| ())?;
     Ok(trimmed)
 }
 

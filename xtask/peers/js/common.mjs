@@ -61,11 +61,11 @@ export async function seal(key, name, payload) {
 }
 
 function sign(key, name, payload) {
-  return mac(key, [COOKIE, NAMES[name], TENANT, payload]);
+  return hmac(key, [COOKIE, NAMES[name], TENANT, payload]);
 }
 
 /** HMAC over the parts, each followed by its length in eight bytes. */
-async function mac(key, parts) {
+async function hmac(key, parts) {
   const all = new Uint8Array(parts.reduce((size, part) => size + part.length + 8, 0));
   const view = new DataView(all.buffer);
   let at = 0;
@@ -87,7 +87,7 @@ export async function token(key, visitor) {
   const bytes = new Uint8Array(44);
   bytes[0] = 2;
   const placing = crypto.getRandomValues(bytes.subarray(17, 33));
-  const mask = await mac(key, [MASK, TENANT, placing]);
+  const mask = await hmac(key, [MASK, TENANT, placing]);
   for (let i = 0; i < 16; i++) bytes[1 + i] = visitor[i] ^ mask[i];
   // Four codes and a kind of placement, none of which a house ad has, lie between.
   for (let i = 38, left = Date.now(); i < 44; i++, left = Math.floor(left / 128)) bytes[i] = (left % 128) | (i < 43 ? 128 : 0);

@@ -131,13 +131,13 @@ impl Fixture {
         self.call(&format!("{payload}.{changed}{rest}"), false)
     }
 
-    /// Whether a Set-Cookie header's value sets a cookie of this name whose signature fits.
     /// Whether an ad's address counts for the visitor that all calls are of.
     pub(crate) fn names_visitor(&self, address: &str) -> bool {
         let token = address.strip_prefix("/v1/i/").map(|text| token::open(&self.ring, &self.tenant, text, 0));
         matches!(token, Some(Ok(token)) if token.visitor.to_string() == VISITOR)
     }
 
+    /// Whether a Set-Cookie header's value sets a cookie of this name whose signature fits.
     pub(crate) fn signed(&self, name: &str, set_cookie: &str) -> bool {
         let value = set_cookie.strip_prefix(name).and_then(|rest| rest.strip_prefix('='));
         let value = value.and_then(|rest| rest.split(';').next()).unwrap_or_default();
