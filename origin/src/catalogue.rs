@@ -319,12 +319,15 @@ fn outdated(conn: &Connection, tenant: TenantNo) -> Result<Vec<Old>, StoreError>
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-/// Whether a version leaves the KV, or is about to.
+/// Since when a version is neither current nor among the newest, and leaves the KV or is about to; `None` for one that stays.
 ///
 /// # Errors
 /// [`StoreError`].
-pub(crate) fn is_outdated(conn: &Connection, tenant: TenantNo, version: u32) -> Result<bool, StoreError> {
-    Ok(outdated(conn, tenant)?.iter().any(|old| old.version == version))
+pub(crate) fn outdated_since(conn: &Connection, tenant: TenantNo, version: u32) -> Result<Option<Millis>, StoreError> {
+    const READ: &str = "SELECT replaced FROM catalogues WHERE tenant = ?1 AND version = ?2 AND replaced IS NOT NULL
+        AND version <= (SELECT max(version) FROM catalogues WHERE tenant = ?1) - ?3";
+    let asked = (tenant.0, version, limits::CATALOGUE_VERSIONS);
+    Ok(conn.prepare_cached(READ)?.query_row(asked, |row| row.get(0).map(unsigned)).optional()?)
 }
 
 /// The version whose value is to be in the KV; `None` for one that leaves it.
@@ -337,8 +340,12 @@ pub(crate) fn to_publish(
     version: u32,
     now: Millis,
 ) -> Result<Option<Kept>, StoreError> {
-    let leaves = |old: &Old| old.version == version && old.replaced.saturating_add(limits::CATALOGUE_KEEP_MS) <= now;
-    if outdated(conn, tenant)?.iter().any(leaves) { Ok(None) } else { kept(conn, tenant, Some(version)) }
+    let leaves = |since: Millis| since.saturating_add(limits::CATALOGUE_KEEP_MS) <= now;
+    if outdated_since(conn, tenant, version)?.is_some_and(leaves) {
+        Ok(None)
+    } else {
+        kept(conn, tenant, Some(version))
+    }
 }
 
 /// What the pointer is to say; `None` without a catalogue.

@@ -188,6 +188,7 @@ static MIGRATIONS: LazyLock<Migrations<'static>> = LazyLock::new(|| {
         M::up(include_str!("../sql/0030_purchases_unpaid.sql")),
         M::up(include_str!("../sql/0031_erasure_sweeps.sql")),
         M::up(include_str!("../sql/0032_outbox_bulk.sql")),
+        M::up(include_str!("../sql/0033_catalogues_document_last.sql")),
     ])
 });
 

@@ -210,7 +210,7 @@ fn publish(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
 fn of_tenants(conn: &Connection, tenants: &Tenants) -> Result<Vec<(TenantNo, Subject)>, StoreError> {
     let mut all = Vec::new();
     for (tenant, subject) in publish::of_tenants(conn, tenants)? {
-        let leaves = matches!(subject, Subject::Catalogue(version) if catalogue::is_outdated(conn, tenant, version)?);
+        let leaves = matches!(subject, Subject::Catalogue(version) if catalogue::outdated_since(conn, tenant, version)?.is_some());
         all.extend((!leaves).then_some((tenant, subject)));
     }
     Ok(all)

@@ -88,6 +88,33 @@ fn counters_survive_and_only_grow() {
 }
 
 #[test]
+fn of_a_catalogue_nothing_lies_behind_the_document_and_each_version_is_kept() {
+    const READ: &str =
+        "SELECT tenant, version, document, hex(sha256), experiments, budgets, limited, applied, by, replaced,
+        handed, published FROM catalogues";
+    let folder = tempfile::tempdir().unwrap();
+    let rows = |conn: &Connection| -> Vec<Vec<rusqlite::types::Value>> {
+        let mut statement = conn.prepare(READ).unwrap();
+        let rows = statement.query_map([], |row| (0..12).map(|column| row.get(column)).collect()).unwrap();
+        rows.collect::<Result<_, _>>().unwrap()
+    };
+    let before = {
+        let mut conn = Connection::open(file(folder.path())).unwrap();
+        MIGRATIONS.to_version(&mut conn, 32).unwrap();
+        let put =
+            "INSERT INTO catalogues (tenant, version, document, sha256, experiments, budgets, limited, applied, by,
+            replaced, handed, published) VALUES (1, 1, '{\"a\":1}', x'01', '[1]', '[2]', '[3]', 4, 'cli', 5, 6, 7),
+            (1, 2, '{}', x'02', '[]', '[]', '[]', 8, 'ann', NULL, NULL, NULL)";
+        conn.execute(put, []).unwrap();
+        rows(&conn)
+    };
+    let conn = open(folder.path()).unwrap();
+    assert_eq!((before.len(), rows(&conn)), (2, before));
+    let last = "SELECT name FROM pragma_table_info('catalogues') ORDER BY cid DESC LIMIT 1";
+    assert_eq!(conn.query_row(last, [], |row| row.get::<_, String>(0)).unwrap(), "document");
+}
+
+#[test]
 fn one_process_serves_a_directory() {
     let folder = tempfile::tempdir().unwrap();
     let held = lock(folder.path()).unwrap();
