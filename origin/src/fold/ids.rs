@@ -21,6 +21,8 @@ const ID: usize = 8;
 const PARTS: u32 = 4;
 /// So many rows of one FactId are forgotten at a time.
 const SLICE: u16 = 10_000;
+/// All days there are lie before it.
+const EVERY_DAY: u32 = 1 << u16::BITS;
 
 /// The packed rows of one visitor.
 #[derive(Debug, Default)]
@@ -134,37 +136,42 @@ impl Seen {
         self.parts.get_mut(place)
     }
 
-    /// Forgets a visitor's that no fact of now can repeat any more: some at a time, a day's own rows after the others. Gives
-    /// whether there may be more.
+    /// Forgets a visitor's that no fact of now can repeat any more, and all of one who was erased: some at a time, a day's own
+    /// rows after the others. Gives whether there may be more.
     ///
     /// # Errors
     /// [`StoreError::Sqlite`].
     pub fn forget(conn: &Connection, visitor: i64, now: Millis) -> Result<bool, StoreError> {
-        const DROP: &str = "DELETE FROM fact_ids WHERE visitor = ?1 AND day < ?2";
-        const DROP_OVER: &str = "DELETE FROM fact_ids_over WHERE (visitor, day, id) IN
-            (SELECT visitor, day, id FROM fact_ids_over WHERE visitor = ?1 AND day < ?2 LIMIT ?3)";
-        let oldest = oldest(now);
-        let more = conn.prepare_cached(DROP_OVER)?.execute((visitor, oldest, SLICE))? == usize::from(SLICE);
-        if !more {
-            conn.prepare_cached(DROP)?.execute((visitor, oldest))?;
-        }
-        Ok(more)
+        const ERASED: &str = "SELECT 1 FROM visitors v CROSS JOIN erased e USING (tenant, visitor) WHERE v.row = ?1";
+        let is_erased = conn.prepare_cached(ERASED)?.exists([visitor])?;
+        Self::drop_before(conn, visitor, if is_erased { EVERY_DAY } else { oldest(now) })
     }
 
-    /// Forgets all of a visitor's.
+    /// Forgets all of who is erased; of one who brought very many in a day what is left [`Self::forget`] does.
     ///
     /// # Errors
     /// [`StoreError::Sqlite`].
     pub fn drop_all(conn: &Connection, visitor: i64) -> Result<(), StoreError> {
         conn.prepare_cached("DELETE FROM fact_ids WHERE visitor = ?1")?.execute([visitor])?;
-        conn.prepare_cached("DELETE FROM fact_ids_over WHERE visitor = ?1")?.execute([visitor])?;
+        Self::drop_before(conn, visitor, EVERY_DAY)?;
         Ok(())
+    }
+
+    fn drop_before(conn: &Connection, visitor: i64, day: u32) -> Result<bool, StoreError> {
+        const DROP: &str = "DELETE FROM fact_ids WHERE visitor = ?1 AND day < ?2";
+        const DROP_OVER: &str = "DELETE FROM fact_ids_over WHERE (visitor, day, id) IN
+            (SELECT visitor, day, id FROM fact_ids_over WHERE visitor = ?1 AND day < ?2 LIMIT ?3)";
+        let more = conn.prepare_cached(DROP_OVER)?.execute((visitor, day, SLICE))? == usize::from(SLICE);
+        if !more {
+            conn.prepare_cached(DROP)?.execute((visitor, day))?;
+        }
+        Ok(more)
     }
 
     /// Whether some could be forgotten.
     #[must_use]
     pub fn is_stale(&self, now: Millis) -> bool {
-        self.parts.first().is_some_and(|part| part.day < oldest(now))
+        self.parts.first().is_some_and(|part| u32::from(part.day) < oldest(now))
     }
 }
 
@@ -174,9 +181,9 @@ pub fn day(received: Millis) -> u16 {
 }
 
 /// The first day whose FactIds may still come again.
-pub fn oldest(now: Millis) -> u16 {
+pub fn oldest(now: Millis) -> u32 {
     let Day(day) = Minute::at(now.saturating_sub(limits::FACT_ID_KEEP_MS).max(EPOCH_MS)).day();
-    day
+    day.into()
 }
 
 #[cfg(test)]
