@@ -106,6 +106,18 @@ impl Job {
         matches!(self, Self::Trim | Self::Retention | Self::Rollup)
     }
 
+    /// Whether it is due when somebody set it: what may take hours gives way to it.
+    #[must_use]
+    pub fn is_on_time(self) -> bool {
+        matches!(self, Self::Materialise | Self::Send)
+    }
+
+    /// Whether a run that is cut goes on where it was; others begin anew.
+    #[must_use]
+    pub fn keeps_its_place(self) -> bool {
+        matches!(self, Self::Trim | Self::Retention | Self::Publish | Self::Compact | Self::Rollup | Self::Verify)
+    }
+
     /// Whether each tenant has runs of its own.
     #[must_use]
     pub fn is_by_tenant(self) -> bool {

@@ -208,17 +208,18 @@ pub fn begin_asked(conn: &mut Connection, asked: Asked, now: Millis) -> Result<R
     Ok(run)
 }
 
-/// Begins the run that waits longest, if one does: where nothing vouches for the date, none of a timer that goes by age. The
-/// caller holds the job's lock.
+/// Begins the run that waits longest, if one does, of those on time before all others: where nothing vouches for the date, none
+/// of a timer that goes by age. The caller holds the job's lock.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`]; then nothing was kept.
 pub fn begin_waiting(conn: &mut Connection, now: Millis, is_vouched: bool) -> Result<Option<Run>, StoreError> {
     settle(conn, now)?;
     let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let waits = read(&tx, &format!("WHERE {WAITS} ORDER BY run"), [])?;
+    let waits = read(&tx, &format!("WHERE {WAITS}"), [])?;
     let is_held = |run: &Run| !is_vouched && run.asked.woken == Woken::Timer && run.asked.job.is_by_age();
-    let Some(no) = waits.iter().find(|run| !is_held(run)).map(|run| run.no) else { return Ok(None) };
+    let first = waits.iter().filter(|run| !is_held(run)).min_by_key(|run| (!run.asked.job.is_on_time(), run.no));
+    let Some(no) = first.map(|run| run.no) else { return Ok(None) };
     begin(&tx, no, now)?;
     let run = found(&tx, no)?;
     tx.commit()?;

@@ -1,12 +1,12 @@
 //! A serving origin's thread for jobs. It sleeps until a timer is due or somebody calls, and runs what waits, one after
-//! the other. A command that runs a job meanwhile goes first.
+//! the other; what may take hours gives way to audiences and sends that are due. A command that runs a job meanwhile goes first.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use causeway_shared::ids::Millis;
 use rusqlite::Connection;
@@ -29,6 +29,10 @@ const LOOK: Duration = Duration::from_secs(30);
 const BEHIND: i32 = 10;
 /// How long while a command runs a job.
 pub const BUSY: Duration = Duration::from_secs(2);
+/// How long a run goes on at least before it gives way to what is due.
+const TURN: Duration = Duration::from_secs(20);
+/// How often it looks then.
+const LOOKED: Duration = Duration::from_secs(1);
 
 /// The way to the thread. It ends when it is told to.
 #[derive(Debug, Clone)]
@@ -67,6 +71,7 @@ impl Jobs {
             backlog,
             audience,
             every,
+            turn: TURN,
             held: false,
         };
         let spawned = std::thread::Builder::new().name("jobs".to_owned()).spawn(move || thread.live(&wakes));
@@ -113,6 +118,7 @@ struct Thread {
     backlog: Backlog,
     audience: Audience,
     every: Every,
+    turn: Duration,
     /// What goes by age waits for a sync, and the log was told so.
     held: bool,
 }
@@ -175,24 +181,21 @@ impl Thread {
     }
 
     fn timers(&self, is_vouched: bool) -> Result<Vec<Timer>, StoreError> {
-        let mut timers = Vec::new();
-        for job in Job::ALL.into_iter().filter(|job| is_vouched || !job.is_by_age()) {
+        let mut timers = on_time(&self.conn, clock::now())?;
+        for job in Job::ALL.into_iter().filter(|job| !job.is_on_time() && (is_vouched || !job.is_by_age())) {
             let all = job.is_by_tenant().then(|| self.rules.tenants.iter().map(|known| Some(known.no)).collect());
             for tenant in all.unwrap_or_else(|| vec![None]) {
                 let last = runs::last(&self.conn, job, tenant)?;
-                let when = match job {
-                    Job::Materialise => When::At(kept::next_due(&self.conn, clock::now())?),
-                    Job::Send => When::At(send::next_due(&self.conn, clock::now())?),
-                    _ => When::Every(self.every.of(job)),
-                };
-                timers.push(Timer { job, tenant, when, last });
+                timers.push(Timer { job, tenant, when: When::Every(self.every.of(job)), last });
             }
         }
         Ok(timers)
     }
 
     fn run(&mut self, run: &Run) -> Result<(), StoreError> {
-        let stop = || self.jobs.is_stopping();
+        let turn = Turn { begun: Instant::now(), next: AtomicU64::new(millis(self.turn)), first: OnceLock::new() };
+        let goes_on_later = run.asked.job.keeps_its_place() && !run.asked.dry_run;
+        let stop = || self.jobs.is_stopping() || goes_on_later && turn.is_over(&self.jobs.0.notes);
         let place = Place {
             data: &self.data,
             hands_out: true,
@@ -209,12 +212,57 @@ impl Thread {
         };
         let ended = Runner { place, notes: &self.jobs.0.notes, stop: &stop }.run(run)?;
         let (job, outcome) = (run.asked.job.name(), ended.outcome.map(Outcome::name));
-        match ended.outcome {
-            Some(Outcome::Failed) => tracing::error!(run = run.no, job, error = %ended.report["error"], "a job failed"),
+        match (ended.outcome, turn.first.get()) {
+            (Some(Outcome::Failed), _) => {
+                tracing::error!(run = run.no, job, error = %ended.report["error"], "a job failed");
+            }
+            (Some(Outcome::Interrupted), Some(first)) => {
+                tracing::info!(run = run.no, job, to = first.name(), "a job gives way");
+                let asked = Asked { job: *first, tenant: None, woken: Woken::Timer, dry_run: false };
+                drop(runs::ask(&mut self.conn, asked, clock::now())?);
+            }
             _ => tracing::info!(run = run.no, job, outcome, "a job ended"),
         }
         Ok(())
     }
+}
+
+/// The timers of what is due when somebody set it.
+fn on_time(conn: &Connection, now: Millis) -> Result<Vec<Timer>, StoreError> {
+    let timer = |job, due| Ok(Timer { job, tenant: None, when: When::At(due), last: runs::last(conn, job, None)? });
+    [(Job::Materialise, kept::next_due(conn, now)?), (Job::Send, send::next_due(conn, now)?)]
+        .into_iter()
+        .map(|(job, due)| timer(job, due))
+        .collect()
+}
+
+/// How long a run goes on, and what it gives way to.
+struct Turn {
+    begun: Instant,
+    /// When it looks next, in milliseconds since it began.
+    next: AtomicU64,
+    first: OnceLock<Job>,
+}
+
+impl Turn {
+    fn is_over(&self, notes: &Mutex<Connection>) -> bool {
+        let since = millis(self.begun.elapsed());
+        if since < self.next.load(Ordering::Relaxed) {
+            return self.first.get().is_some();
+        }
+        self.next.store(since + millis(LOOKED), Ordering::Relaxed);
+        let now = clock::now();
+        // What cannot be read here the run that waits tells.
+        let timers = on_time(&notes.lock().unwrap_or_else(PoisonError::into_inner), now).unwrap_or_default();
+        if let Next::Due(job, _) = next(&timers, now) {
+            self.first.get_or_init(|| job);
+        }
+        self.first.get().is_some()
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::metrics::VOUCHED_MS;
-use crate::testing::Origin;
+use crate::testing::{Origin, page, visitor};
 
 /// A thread of jobs over an origin's store; nothing runs until it is made to look.
 fn thread(origin: &Origin) -> Thread {
@@ -24,6 +24,7 @@ fn thread(origin: &Origin) -> Thread {
         backlog: Backlog::default(),
         audience: Audience::default(),
         every: Every::default(),
+        turn: TURN,
         held: false,
     }
 }
@@ -55,4 +56,39 @@ fn a_timer_begins_nothing_that_goes_by_age_on_a_date_that_no_sync_vouches_for() 
     thread.metrics.dated_ms.set(clock::now() - VOUCHED_MS + 60_000);
     thread.look().unwrap();
     assert_eq!(ran(&thread, Job::Trim), [(Woken::Timer, Some(Outcome::Done))]);
+}
+
+#[test]
+fn what_takes_long_gives_way_to_a_send_that_is_due_and_goes_on_behind_it() {
+    // It cannot go on, and is told once.
+    const SEND: &str =
+        "INSERT INTO sends (send, tenant, name, filter, count, experiment, webhook, per_second, random, asked,
+        due, chosen, next) VALUES (1, ?1, 'may', '{}', 2, 'none', 0, 1, 7, ?2, ?2, NULL, 0)";
+    let gave_way = |turn: Duration| {
+        let mut origin = Origin::new();
+        let facts: Vec<_> = (0..1_200).map(|v| page(visitor(v), 1, origin.now)).collect();
+        origin.send("demo", &facts);
+        let no = origin.tenant("demo").no.0;
+        let mut thread = thread(&origin);
+        thread.turn = turn;
+        thread.metrics.dated_ms.set(clock::now());
+        let trim = Asked { job: Job::Trim, tenant: None, woken: Woken::Signal, dry_run: false };
+        let trim = runs::ask(&mut thread.conn, trim, clock::now()).unwrap().unwrap();
+        let trim = runs::begin_waiting(&mut thread.conn, clock::now(), true).unwrap().filter(|run| run.no == trim.no);
+        // It comes while the other is under way.
+        thread.conn.execute(SEND, (no, store::signed(clock::now()))).unwrap();
+        thread.run(&trim.unwrap()).unwrap();
+        let cut = ran(&thread, Job::Trim) == [(Woken::Signal, Some(Outcome::Interrupted))];
+        assert_eq!(ran(&thread, Job::Send), if cut { vec![(Woken::Timer, None)] } else { vec![] });
+        thread.look().unwrap();
+        let ended = |job| runs::list(&thread.conn, Some(job), 10).unwrap().pop().unwrap();
+        assert_eq!(ended(Job::Send).outcome, Some(Outcome::Failed));
+        assert_eq!(
+            (ended(Job::Trim).outcome, &ended(Job::Trim).report["visitors"]),
+            (Some(Outcome::Done), &1_200.into())
+        );
+        cut.then(|| ended(Job::Send).ended <= ended(Job::Trim).ended)
+    };
+    assert_eq!(gave_way(Duration::ZERO), Some(true));
+    assert_eq!(gave_way(TURN), None, "each has a turn");
 }
