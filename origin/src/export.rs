@@ -15,7 +15,7 @@ pub mod tables;
 mod tests;
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -33,14 +33,37 @@ pub use self::file::Form;
 /// File name of the manifest. It is written last: a folder without one is no export.
 pub const MANIFEST: &str = "manifest.json";
 
-/// Writes people to a new file, as Parquet: one column, `person`.
+/// Writes people to a file, as Parquet: one column, `person`.
 ///
 /// # Errors
-/// Where the file is there already or cannot be written.
-pub fn people(to: &Path, mut people: impl Iterator<Item = VisitorId>) -> io::Result<()> {
-    let mut writer = parquet::Writer::new(Hashed::create(to)?, vec![PERSON])?;
+/// Where it cannot be written.
+pub fn people(to: File, mut people: impl Iterator<Item = VisitorId>) -> io::Result<()> {
+    let mut writer = parquet::Writer::new(Hashed::of(to), vec![PERSON])?;
     people.try_for_each(|person| writer.put(vec![Cell::Text(person.to_string())]))?;
     writer.finish()?.finish().map(drop)
+}
+
+/// Has a new file written, that has its name once all of it is there and durable: half of one is not to be taken for a whole one.
+///
+/// # Errors
+/// That of `write`, or [`io::Error`] where the file is there already or cannot be written; then there is none.
+pub fn whole<T, E: From<io::Error>>(path: &Path, write: impl FnOnce(&File) -> Result<T, E>) -> Result<T, E> {
+    let part = partial(path);
+    if path.try_exists()? {
+        return Err(io::Error::from(io::ErrorKind::AlreadyExists).into());
+    }
+    // One that a kill left is nobody's.
+    let file = File::create(&part)?;
+    let ended = || {
+        let given = write(&file)?;
+        file.sync_all()?;
+        fs::rename(&part, path)?;
+        // A bare name lies in the folder that is at hand.
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        File::open(folder)?.sync_all()?;
+        Ok(given)
+    };
+    ended().inspect_err(|_| drop(fs::remove_file(&part)))
 }
 
 /// Why an export was not made.
@@ -205,6 +228,6 @@ fn partial(path: &Path) -> PathBuf {
 fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let part = partial(path);
     fs::write(&part, bytes)?;
-    fs::File::open(&part)?.sync_all()?;
+    File::open(&part)?.sync_all()?;
     fs::rename(&part, path)
 }

@@ -289,7 +289,7 @@ mod tests {
     fn a_few_flipped_bits_of_a_parquet_file_end_with_an_error_at_most() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("people.parquet");
-        crate::export::people(&path, (0..50).map(|n| visitor(n % 5))).unwrap();
+        crate::export::people(std::fs::File::create(&path).unwrap(), (0..50).map(|n| visitor(n % 5))).unwrap();
         let lines = || {
             let mut lines = 0;
             let count = |chunk: Chunk| {

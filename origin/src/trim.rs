@@ -62,14 +62,20 @@ pub fn some(
     Ok(rows.last().map(|last| (*last, unforgotten)))
 }
 
-/// Forgets the further FactIds of visitors that brought very many in a day, each time in a transaction of its own.
+/// Forgets the further FactIds of visitors that brought very many in a day, each time in a transaction of its own, and with a
+/// `step` between them.
 ///
 /// # Errors
-/// [`StoreError`]; then some are left for the next run.
-pub fn forget(conn: &Connection, visitors: &[i64], now: Millis, pause: &dyn Fn()) -> Result<(), StoreError> {
+/// [`StoreError`], that of `step` too; then some are left for the next run.
+pub fn forget(
+    conn: &Connection,
+    visitors: &[i64],
+    now: Millis,
+    step: &dyn Fn() -> Result<(), StoreError>,
+) -> Result<(), StoreError> {
     for visitor in visitors {
         while Seen::forget(conn, *visitor, now)? {
-            pause();
+            step()?;
         }
     }
     Ok(())
@@ -85,7 +91,7 @@ pub fn one(conn: &mut Connection, row: i64, now: Millis) -> Result<Trimmed, Stor
     visitor(&tx, &mut counters, row, now, &mut trimmed)?;
     counters.save(&tx)?;
     tx.commit()?;
-    forget(conn, &[row], now, &|| ())?;
+    forget(conn, &[row], now, &|| Ok(()))?;
     Ok(trimmed)
 }
 

@@ -131,7 +131,8 @@ fn choose(
     filter: &Filter,
     tested: Option<&Experiment>,
 ) -> Result<Result<u32, String>, StoreError> {
-    const CLEAR: &str = "DELETE FROM send_people WHERE send = ?1 AND place BETWEEN ?2 AND ?2 + 9999";
+    const CLEAR: &str = "DELETE FROM send_people WHERE (send, place) IN
+        (SELECT send, place FROM send_people WHERE send = ?1 LIMIT ?2)";
     // The place of who was erased meanwhile stays free.
     const PUT: &str = "INSERT INTO send_people (send, place, visitor, arm)
         SELECT ?1, ?2, ?3, ?4 WHERE NOT EXISTS (SELECT 1 FROM erased WHERE tenant = ?5 AND visitor = ?3)";
@@ -161,8 +162,9 @@ fn choose(
     let (codes, shares): (Vec<u8>, Vec<u32>) = shares.unwrap_or_default().into_iter().unzip();
     let mut arms = Deal::new(quotas(&shares, chosen)).map(|arm| codes.get(arm).copied());
     // What a run that was cut had written of them.
-    for from in (0..send.terms.count).step_by(10_000) {
-        place.conn.prepare_cached(CLEAR)?.execute((send.no, from))?;
+    while place.conn.prepare_cached(CLEAR)?.execute((send.no, signed(PIECE as u64)))? == PIECE {
+        (place.told)(0, chosen.into())?;
+        (place.pause)();
     }
     let mut next = 0_u32;
     for some in drawn.chunks(PIECE) {

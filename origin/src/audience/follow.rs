@@ -40,6 +40,8 @@ pub struct Follower {
     doing: Doing,
     /// What the columns are of.
     of: Of,
+    /// Who was in a segment that is over by an hour, and is still to be read.
+    expiring: (HourStamp, Vec<PersonNo>),
     /// The newest change that is in the file.
     kept: i64,
     /// The newest with which somebody was erased.
@@ -67,7 +69,8 @@ impl Follower {
     pub fn new(data: &Path, audience: Audience) -> Result<Self, StoreError> {
         let conn = store::open_readonly(data)?;
         let of = Of { restore: 0, epoch: 0, seq: 0, hour: HourStamp(0) };
-        Ok(Self { data: data.to_owned(), conn, audience, doing: Doing::Nothing, of, kept: 0, erased: 0, failed: None })
+        let (data, expiring) = (data.to_owned(), (HourStamp(0), Vec::new()));
+        Ok(Self { data, conn, audience, doing: Doing::Nothing, of, expiring, kept: 0, erased: 0, failed: None })
     }
 
     /// One step; whether another is to follow at once.
@@ -81,14 +84,12 @@ impl Follower {
             Doing::Following | Doing::Keeping(..) => {}
         }
         let hour = HourStamp::at(now);
-        if hour.0.saturating_add(1) < self.of.hour.0 {
+        if hour.0.saturating_add(1) < self.of.hour.max(self.expiring.0).0 {
             // By a clock that was ahead segments ended that have not.
             return self.begin(now).map(|()| true);
         }
-        if hour > self.of.hour {
-            self.expire(hour)?;
-        }
-        self.catch_up(now)
+        let more = self.expire(hour)?;
+        Ok(self.catch_up(now)? || more)
     }
 
     /// From the file, if it is of this store and the store still has the changes since.
@@ -98,7 +99,7 @@ impl Follower {
             |it: &Of| (it.restore, it.epoch) == (of.restore, of.epoch) && it.seq <= of.seq && oldest <= it.seq + 1;
         let audience = self.audience.clone();
         let Some((of_tenant, of)) = keep::read(&self.data, is_wanted, || audience.is_stopping()) else {
-            return self.begin(now);
+            return if audience.is_stopping() { Ok(()) } else { self.begin(now) };
         };
         self.audience.write().of_tenant = of_tenant;
         (self.doing, self.of, self.kept) = (Doing::Following, of, of.seq);
@@ -117,6 +118,7 @@ impl Follower {
             columns.of_tenant.insert(tenant, People::laid_out_for(people.into()));
         }
         *self.audience.write() = columns;
+        self.expiring = (HourStamp(0), Vec::new());
         // What is not in the file is all of them.
         (self.doing, self.kept) = (Doing::Building(i64::MIN), i64::MIN);
         Ok(())
@@ -139,21 +141,24 @@ impl Follower {
         if full { self.begin(now) } else { Ok(()) }
     }
 
-    /// Segments that are over by this hour are taken out of the rows.
-    fn expire(&mut self, hour: HourStamp) -> Result<(), StoreError> {
-        let expired: Vec<PersonNo> = {
+    /// Takes segments that are over by this hour out of some rows; whether there are more.
+    fn expire(&mut self, hour: HourStamp) -> Result<bool, StoreError> {
+        if hour > self.of.hour && self.expiring.1.is_empty() {
             let columns = self.audience.read();
             let people = columns.of_tenant.values().flat_map(|people| people.expired(hour));
-            people.map(|person| PersonNo(store::signed(person))).collect()
-        };
-        for some in expired.chunks(SOME as usize) {
-            let tx = self.conn.transaction()?;
-            let read = read(&tx, some)?;
-            tx.commit()?;
-            put(&mut self.audience.write(), &read, hour.start_ms());
+            self.expiring = (hour, people.map(|person| PersonNo(store::signed(person))).collect());
         }
-        self.of.hour = hour;
-        Ok(())
+        let (hour, people) = &mut self.expiring;
+        let from = people.len().saturating_sub(SOME as usize);
+        let tx = self.conn.transaction()?;
+        let read = read(&tx, people.get(from..).unwrap_or_default())?;
+        tx.commit()?;
+        put(&mut self.audience.write(), &read, hour.start_ms());
+        people.truncate(from);
+        if people.is_empty() {
+            self.of.hour = self.of.hour.max(*hour);
+        }
+        Ok(!people.is_empty())
     }
 
     fn catch_up(&mut self, now: Millis) -> Result<bool, StoreError> {
@@ -183,7 +188,7 @@ impl Follower {
         let mut columns = self.audience.write();
         let full = put(&mut columns, &read, now);
         self.of.seq = rows.last().map_or(self.of.seq, |(seq, _)| *seq);
-        if is_last {
+        if is_last && self.expiring.1.is_empty() {
             columns.as_of = Some(now);
         }
         drop(columns);
@@ -252,8 +257,10 @@ impl Follower {
                 std::thread::park_timeout(wait);
             }
         }
-        // What was committed until now.
-        while self.step(clock::now()).unwrap_or_default() {}
+        // What was committed until now; what takes longer is begun anew.
+        while matches!(self.doing, Doing::Following | Doing::Keeping(..))
+            && self.catch_up(clock::now()).unwrap_or_default()
+        {}
         if self.is_old() {
             while self.keep_or_say() {}
         }

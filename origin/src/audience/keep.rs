@@ -116,8 +116,8 @@ pub(super) fn read(
 ) -> Option<(BTreeMap<TenantNo, People>, Of)> {
     let path = data.join(NAME);
     let mut file = BufReader::with_capacity(1 << 20, File::open(&path).ok()?);
-    let read = whole(&mut file, is_wanted, stop);
-    if read.is_none() {
+    let read = whole(&mut file, is_wanted, &stop);
+    if read.is_none() && !stop() {
         tracing::warn!(file = %path.display(), "the file of columns is damaged or of another state: they are built anew");
     }
     read

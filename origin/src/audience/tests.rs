@@ -166,6 +166,26 @@ fn a_segment_is_over_in_its_hour_though_nothing_happened() {
 }
 
 #[test]
+fn segments_that_end_in_the_same_hour_hold_up_nothing_that_is_new() {
+    let mut world = World::new();
+    let all: Vec<Fact> = (0..2_500).map(|v| joins(visitor(v), 1, NOW, 7, 2)).collect();
+    world.origin.send("demo", &all);
+    world.follow();
+    world.origin.now += 2 * HOUR_MS;
+    let as_of = world.audience.read().as_of;
+    world.origin.send("demo", &[joins(visitor(5_000), 1, world.origin.now, 8, 9)]);
+    let now = world.origin.now;
+    assert!(world.follower.step(now).unwrap());
+    assert_eq!(world.count(&json!({"segments": 8})), 1);
+    assert_eq!(world.audience.read().as_of, as_of, "they are not all read");
+    // An hour that comes meanwhile has its turn behind.
+    world.origin.now += HOUR_MS;
+    world.follow();
+    assert_eq!(world.audience.read().as_of, Some(world.origin.now));
+    assert_eq!(world.count(&json!({"segments": 7})), 0);
+}
+
+#[test]
 fn a_segment_that_ended_by_a_clock_ahead_has_not_when_the_clock_is_right() {
     let mut world = World::new();
     world.origin.send("demo", &[joins(visitor(1), 1, NOW, 7, 24)]);
@@ -327,6 +347,18 @@ fn columns_go_on_from_their_file_with_what_changed_since() {
     assert_eq!(anew.audience.read().building, (0, 0));
     assert_eq!((anew.count(&json!({})), anew.count(&json!({"segments": 7}))), (3, 0));
     assert_eq!(anew.audience.read().of_tenant.len(), 2);
+}
+
+#[test]
+fn who_is_told_to_end_while_the_file_is_read_builds_nothing() {
+    let mut world = World::new();
+    world.origin.send("demo", &[page(visitor(1), 1, NOW)]);
+    world.follow();
+    world.keep();
+    let mut anew = World::of(world.origin);
+    anew.audience.stop();
+    anew.follower.step(NOW).unwrap();
+    assert_eq!(anew.audience.read().building, (0, 0));
 }
 
 #[test]

@@ -239,7 +239,8 @@ fn ask(command: &Audience, of: &Of, common: &Common) -> anyhow::Result<()> {
                     to.to.as_ref().ok_or_else(|| Usage("Parquet is written into a file: --to FILE".to_owned()))?;
                 let rows = members.len();
                 let progress = bar(rows as u64, PEOPLE);
-                let written = export::people(file, progress.wrap_iter(members.into_iter()));
+                let people = progress.wrap_iter(members.into_iter());
+                let written = export::whole(file, |to| export::people(to.try_clone()?, people));
                 progress.finish_and_clear();
                 written.with_context(|| file.display().to_string())?;
                 return common.output.one(&json!({ "file": file.display().to_string(), "rows": rows }));
@@ -304,12 +305,10 @@ impl To {
             // The lines themselves show how far it is.
             None => all(&mut std::io::stdout().lock(), &|_| ()).map(drop),
             Some(path) => {
-                let mut file = std::fs::File::create_new(path).with_context(|| format!("{}", path.display()))?;
                 let progress = bar(people as u64, PEOPLE);
-                let done = all(&mut file, &|some| progress.inc(some as u64));
+                let done = export::whole(path, |mut file| all(&mut file, &|some| progress.inc(some as u64)));
                 progress.finish_and_clear();
-                // Half a file is not to be taken for a whole one.
-                let rows = done.inspect_err(|_| drop(std::fs::remove_file(path)))?;
+                let rows = done.with_context(|| format!("{}", path.display()))?;
                 output.one(&json!({ "file": path.display().to_string(), "rows": rows }))
             }
         }

@@ -44,8 +44,11 @@ pub(super) struct Hashed {
 
 impl Hashed {
     pub(super) fn create(path: &Path) -> io::Result<Self> {
-        let file = File::options().write(true).create_new(true).open(path)?;
-        Ok(Self { file: BufWriter::with_capacity(256 * 1_024, file), digest: Sha256::new(), bytes: 0 })
+        Ok(Self::of(File::options().write(true).create_new(true).open(path)?))
+    }
+
+    pub(super) fn of(file: File) -> Self {
+        Self { file: BufWriter::with_capacity(256 * 1_024, file), digest: Sha256::new(), bytes: 0 }
     }
 
     /// Durable; gives how many bytes there are, and their digest.

@@ -1,6 +1,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write as _;
 use std::sync::Arc;
 
 use causeway_shared::actions::{Entity, Verb, ViewType};
@@ -607,4 +608,29 @@ fn s5_09_components_found_in_the_files_are_the_people() {
         assert_eq!(least, stored, "seed {seed}");
         assert!(stored.values().collect::<BTreeSet<_>>().len() < stored.len());
     }
+}
+
+#[test]
+fn a_file_has_its_name_once_it_is_whole_and_replaces_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("people.csv");
+    let names = || {
+        let all = std::fs::read_dir(folder.path()).unwrap();
+        all.map(|one| one.unwrap().file_name().into_string().unwrap()).collect::<Vec<_>>()
+    };
+    // What a kill left.
+    std::fs::write(folder.path().join("people.csv.part"), "half of it, and longer than all").unwrap();
+    let write = |text: &'static str| {
+        whole(&path, |mut file| {
+            file.write_all(text.as_bytes())?;
+            assert_eq!(names(), ["people.csv.part"]);
+            if text.is_empty() { Err(io::Error::other("the disk is full")) } else { Ok(text.len()) }
+        })
+    };
+    assert_eq!(write("").unwrap_err().to_string(), "the disk is full");
+    assert_eq!(names(), [""; 0]);
+    assert_eq!(write("one\n").unwrap(), 4);
+    assert_eq!((names(), std::fs::read_to_string(&path).unwrap()), (vec!["people.csv".to_owned()], "one\n".to_owned()));
+    assert_eq!(write("two\n").unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "one\n");
 }

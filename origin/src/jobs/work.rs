@@ -329,6 +329,11 @@ fn ahead(run: &Run, now: Millis) -> Option<String> {
 fn trim(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
     let (all, now) = (visitors(place.conn)?, run.since());
     let (mut trimmed, mut cursor): (Trimmed, i64) = (so_far(run), run.cursor);
+    let step = |trimmed: &Trimmed| {
+        (place.told)(trimmed.visitors, all)?;
+        (place.pause)();
+        Ok(())
+    };
     loop {
         if let failed @ Some(_) = ahead(run, (place.given)()?.now) {
             return Ok(Ended { report: json!(trimmed), failed });
@@ -341,29 +346,23 @@ fn trim(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
         } else {
             runs::keep(&tx, run.no, cursor, &json!(trimmed))?;
             tx.commit()?;
-            trim::forget(place.conn, &unforgotten, now, place.pause)?;
+            trim::forget(place.conn, &unforgotten, now, &|| step(&trimmed))?;
         }
-        (place.told)(trimmed.visitors, all)?;
-        (place.pause)();
+        step(&trimmed)?;
+    }
+    if !run.asked.dry_run {
+        // What `steering` forgets some of each minute: of very many impressions without a visitor it leaves most.
+        for tenant in place.rules.tenants.iter() {
+            while spend::forget(place.conn, tenant.no, now)? > 0 {
+                step(&trimmed)?;
+            }
+        }
     }
     // By another's keys they would be written, and be noted as gone.
     if place.hands_out {
         old_lookups(place, run, cursor, &mut trimmed)?;
     }
-    if !run.asked.dry_run {
-        nobodys(place, now)?;
-    }
     Ok(json!(trimmed).into())
-}
-
-/// What `steering` forgets some of each minute: of very many impressions without a visitor it leaves most.
-fn nobodys(place: &mut Place<'_>, now: Millis) -> Result<(), StoreError> {
-    for tenant in place.rules.tenants.iter() {
-        while spend::forget(place.conn, tenant.no, now)? > 0 {
-            (place.pause)();
-        }
-    }
-    Ok(())
 }
 
 /// Those of a key are counted when all of them are in the outbox: what a run that was cut put there is put there again.

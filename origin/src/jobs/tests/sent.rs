@@ -172,7 +172,7 @@ fn s4_07_a_send_that_is_cut_anywhere_tells_the_same_people_once_each() {
     let (mut told, mut runs) = (Vec::new(), 0);
     while world.sent("may").due.is_some() {
         let run = world.next_run();
-        world.run(&run, 1 + runs % 4);
+        world.run(&run, 1 + runs % 5);
         runs += 1;
         let send = world.sent("may");
         told.push(send.next);
