@@ -100,10 +100,15 @@ impl Job {
         Self::ALL.into_iter().find(|job| job.name() == name)
     }
 
-    /// Whether it goes for good by what it takes to be old: on a wrong date that is everything, or nothing.
+    /// Whether its timer waits for a date that a sync vouches for, or one that none says is wrong: what goes for good by what
+    /// it takes to be old waits for the first, and who is told, and exposed by that, for the other.
     #[must_use]
-    pub fn is_by_age(self) -> bool {
-        matches!(self, Self::Trim | Self::Retention | Self::Rollup)
+    pub fn is_held(self, vouched: Option<bool>) -> bool {
+        match self {
+            Self::Trim | Self::Retention | Self::Rollup => vouched != Some(true),
+            Self::Send => vouched == Some(false),
+            _ => false,
+        }
     }
 
     /// Whether it is due when somebody set it: what may take hours gives way to it.
@@ -294,7 +299,7 @@ impl Timer {
             }
         };
         let due = match self.last {
-            Some(last) if last.started <= now => match last.outcome {
+            Some(last) if last.started.max(last.ended) <= now => match last.outcome {
                 Some(Outcome::Done) | None => last.started.saturating_add(every),
                 Some(Outcome::Failed | Outcome::Interrupted) => last.ended.saturating_add(every.min(RETRY_MS)),
             },

@@ -161,9 +161,11 @@ pub const REASONS: [&str; 14] = [
 ];
 
 /// What goes by age begins by itself, and what ends a history is taken over HTTP, only on a date that is no more than so far
-/// from the last sync whose signed time was that of this clock, in milliseconds. A clock that jumps takes no sync, and a day more
-/// or less harms nobody.
+/// behind the last sync whose signed time was that of this clock, in milliseconds. A clock that jumps takes no sync, and a day
+/// more harms nobody.
 pub(crate) const VOUCHED_MS: Millis = DAY_MS;
+/// And no more than so far before it: a clock that is right is corrected by less.
+pub(crate) const BACK_MS: Millis = 10 * MINUTE_MS;
 /// What the alerts of docs/DEPLOY.md call late: a fact in the queue, and a KV key that is due.
 const LATE_FACTS_MS: u64 = 60_000;
 const LATE_KEYS_MS: u64 = 120_000;
@@ -181,7 +183,7 @@ impl Metrics {
     /// Whether a sync vouches for a date; `None` before the first.
     pub fn vouches(&self, now: Millis) -> Option<bool> {
         let last = self.dated_ms.get();
-        (last > 0).then(|| now.abs_diff(last) <= VOUCHED_MS)
+        (last > 0).then(|| last.saturating_sub(now) <= BACK_MS && now.saturating_sub(last) <= VOUCHED_MS)
     }
 
     /// How old the oldest fact of the last sync with facts was; 0 once that is over a minute ago: how late the next ones are

@@ -234,6 +234,32 @@ fn an_old_version_leaves_the_kv_though_the_origin_starts_anew_meanwhile() {
 }
 
 #[test]
+fn what_is_applied_by_a_clock_that_runs_ahead_is_published_once_that_is_set_back() {
+    let (mut origin, mut kv) = (Origin::new(), BTreeMap::new());
+    for weight in 1..=3 {
+        origin.apply(document(&[("a", weight)])).unwrap();
+        origin.settle(&mut kv);
+    }
+    // Less than an old version waits, and more.
+    for (weight, hours) in [(4, 2), (5, 60 * 24)] {
+        let now = origin.now;
+        origin.now += hours * 3_600_000;
+        origin.apply(document(&[("a", weight)])).unwrap();
+        origin.now = now;
+        assert!(crate::publish::is_ahead(&origin.conn, now, 60_000, 120_000).unwrap(), "{hours}");
+        crate::publish::set_back(&origin.conn, now, 60_000, 120_000).unwrap();
+        assert!(!crate::publish::is_ahead(&origin.conn, now, 60_000, 120_000).unwrap(), "{hours}");
+        origin.settle(&mut kv);
+        assert_eq!(pointed(&kv).version, weight, "{hours}");
+    }
+    assert!(kv.contains_key("c:demo:2"), "not before a day");
+    origin.now += limits::CATALOGUE_KEEP_MS;
+    origin.settle(&mut kv);
+    let there = [1, 2, 3, 4, 5].map(|version| kv.contains_key(&format!("c:demo:{version}")));
+    assert_eq!(there, [false, false, true, true, true], "nor later");
+}
+
+#[test]
 fn a_rollback_to_a_version_that_was_about_to_leave_keeps_it() {
     let mut origin = Origin::new();
     let mut kv = BTreeMap::new();

@@ -208,16 +208,16 @@ pub fn begin_asked(conn: &mut Connection, asked: Asked, now: Millis) -> Result<R
     Ok(run)
 }
 
-/// Begins the run that waits longest, if one does, of those on time before all others: where nothing vouches for the date, none
-/// of a timer that goes by age. The caller holds the job's lock.
+/// Begins the run that waits longest, if one does, of those on time before all others; none of a timer that is held. The caller
+/// holds the job's lock.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`]; then nothing was kept.
-pub fn begin_waiting(conn: &mut Connection, now: Millis, is_vouched: bool) -> Result<Option<Run>, StoreError> {
+pub fn begin_waiting(conn: &mut Connection, now: Millis, vouched: Option<bool>) -> Result<Option<Run>, StoreError> {
     settle(conn, now)?;
     let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let waits = read(&tx, &format!("WHERE {WAITS}"), [])?;
-    let is_held = |run: &Run| !is_vouched && run.asked.woken == Woken::Timer && run.asked.job.is_by_age();
+    let is_held = |run: &Run| run.asked.woken == Woken::Timer && run.asked.job.is_held(vouched);
     let first = waits.iter().filter(|run| !is_held(run)).min_by_key(|run| (!run.asked.job.is_on_time(), run.no));
     let Some(no) = first.map(|run| run.no) else { return Ok(None) };
     begin(&tx, no, now)?;
@@ -324,8 +324,10 @@ pub fn last(conn: &Connection, job: Job, tenant: Option<TenantNo>) -> Result<Opt
 /// [`StoreError::Sqlite`].
 pub fn measure(conn: &Connection, metrics: &Metrics) -> Result<(), StoreError> {
     const ENDED: &str = "SELECT ended - started FROM runs
-        WHERE job = ?1 AND dry_run = 0 AND outcome IS NOT NULL AND started IS NOT NULL ORDER BY ended DESC LIMIT 1";
-    const WELL: &str = "SELECT ifnull(max(ended), 0) FROM runs WHERE job = ?1 AND dry_run = 0 AND outcome = 'done'";
+        WHERE job = ?1 AND dry_run = 0 AND outcome IS NOT NULL AND started IS NOT NULL ORDER BY run DESC LIMIT 1";
+    // The newest, not the latest: one of a clock that was ahead would stay that for long.
+    const WELL: &str = "SELECT ifnull((SELECT ended FROM runs WHERE job = ?1 AND dry_run = 0 AND outcome = 'done'
+        ORDER BY run DESC LIMIT 1), 0)";
     const NOW: &str = "SELECT done, total FROM runs WHERE job = ?1 AND outcome IS NULL AND started IS NOT NULL
         ORDER BY run DESC LIMIT 1";
     for (job, gauges) in Job::ALL.into_iter().zip(&metrics.jobs) {

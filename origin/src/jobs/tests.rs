@@ -49,6 +49,7 @@ fn a_job_is_due_by_its_interval_its_last_run_and_the_clock() {
     assert_eq!(at(DAY_MS, Some((NOW - DAY_MS + 1, NOW - 5, done))), Next::At(NOW + 1));
     assert_eq!(at(DAY_MS, Some((NOW + 7, NOW + 8, done))), due, "the clock went back");
     for bad in [Outcome::Failed, Outcome::Interrupted] {
+        assert_eq!(at(DAY_MS, Some((NOW - 9, NOW + 7, Some(bad)))), due, "the clock was ahead when it ended");
         assert_eq!(at(DAY_MS, Some((NOW - 9, NOW - HOUR_MS, Some(bad)))), due);
         assert_eq!(at(DAY_MS, Some((NOW - 9, NOW - 4, Some(bad)))), Next::At(NOW - 4 + HOUR_MS));
         assert_eq!(
@@ -116,7 +117,7 @@ impl World {
     fn begin(&mut self, job: Job, dry_run: bool) -> Run {
         let asked = Asked { job, tenant: None, woken: Woken::Signal, dry_run };
         runs::ask(&mut self.origin.conn, asked, self.origin.now).unwrap().unwrap();
-        runs::begin_waiting(&mut self.origin.conn, self.origin.now, true).unwrap().unwrap()
+        runs::begin_waiting(&mut self.origin.conn, self.origin.now, Some(true)).unwrap().unwrap()
     }
 
     /// Runs on, until progress was told so often.
@@ -235,7 +236,7 @@ fn s2_04_a_trim_that_is_cut_goes_on_and_ends_with_the_same_store() {
     assert_ne!(whole.dump(), cut.dump());
     // A day later: it goes on as of when it began.
     cut.origin.now += DAY_MS;
-    let again = runs::begin_waiting(&mut cut.origin.conn, cut.origin.now, true).unwrap().unwrap();
+    let again = runs::begin_waiting(&mut cut.origin.conn, cut.origin.now, Some(true)).unwrap().unwrap();
     assert_eq!((again.no, again.cursor, again.outcome), (run.no, 500, None));
     let last = cut.run(&again, u64::MAX);
     assert_eq!((last.outcome, &last.report, last.started), (Some(Outcome::Done), &came, run.started));
@@ -398,7 +399,7 @@ fn a_retention_that_is_cut_goes_on_and_ends_with_the_same_store() {
     let run = cut.begin(Job::Retention, false);
     let first = cut.run(&run, 1);
     assert_eq!((first.outcome, first.report["forgotten"].as_u64()), (Some(Outcome::Interrupted), Some(250)));
-    let again = runs::begin_waiting(&mut cut.origin.conn, cut.origin.now, true).unwrap().unwrap();
+    let again = runs::begin_waiting(&mut cut.origin.conn, cut.origin.now, Some(true)).unwrap().unwrap();
     let last = cut.run(&again, u64::MAX);
     assert_eq!((last.no, &last.report, last.outcome), (run.no, &done.report, done.outcome));
     let differs: Vec<_> = cut.dump().into_iter().zip(whole.dump()).filter(|(cut, whole)| cut != whole).collect();
@@ -455,7 +456,7 @@ fn s5_06_a_reconcile_that_is_cut_is_planned_anew_and_mends_the_rest() {
     let left: i64 =
         world.origin.conn.query_row("SELECT count(*) FROM people WHERE devices = 9", [], |row| row.get(0)).unwrap();
     assert!((1..1_500).contains(&left), "{left} are left");
-    let again = runs::begin_waiting(&mut world.origin.conn, NOW, true).unwrap().unwrap();
+    let again = runs::begin_waiting(&mut world.origin.conn, NOW, Some(true)).unwrap().unwrap();
     let done = world.run(&again, u64::MAX);
     assert_eq!(
         (done.outcome, done.report["mended"].as_u64()),
@@ -504,7 +505,7 @@ fn the_same_job_waits_once_and_another_beside_it() {
     let first = ask(&mut conn, Job::Trim, false).unwrap();
     assert_eq!(ask(&mut conn, Job::Trim, true), Err(first));
     assert!(ask(&mut conn, Job::Reconcile, false).unwrap() > first);
-    let begun = runs::begin_waiting(&mut conn, NOW + 1, true).unwrap().unwrap();
+    let begun = runs::begin_waiting(&mut conn, NOW + 1, Some(true)).unwrap().unwrap();
     assert_eq!((begun.no, begun.started), (first, Some(NOW + 1)));
     assert_eq!(ask(&mut conn, Job::Trim, false), Err(first), "it is under way");
     runs::end(&mut conn, first, Outcome::Done, None, NOW + 2).unwrap();
@@ -522,9 +523,9 @@ fn what_ended_with_its_process_goes_on_but_not_for_ever() {
     let Origin { mut conn, .. } = Origin::new();
     let no = runs::ask(&mut conn, asked(Job::Trim, Woken::Timer, false), NOW).unwrap().unwrap().no;
     for _ in 0..3 {
-        assert_eq!(runs::begin_waiting(&mut conn, NOW, true).unwrap().unwrap().no, no);
+        assert_eq!(runs::begin_waiting(&mut conn, NOW, Some(true)).unwrap().unwrap().no, no);
     }
-    assert_eq!(runs::begin_waiting(&mut conn, NOW, true).unwrap(), None);
+    assert_eq!(runs::begin_waiting(&mut conn, NOW, Some(true)).unwrap(), None);
     let given_up = runs::find(&conn, no).unwrap().unwrap();
     assert_eq!(given_up.outcome, Some(Outcome::Failed));
     assert!(given_up.report["error"].as_str().unwrap().contains("its process ended"));
@@ -534,17 +535,17 @@ fn what_ended_with_its_process_goes_on_but_not_for_ever() {
 fn a_dry_run_and_a_command_that_were_cut_do_not_go_on_by_themselves() {
     let Origin { mut conn, .. } = Origin::new();
     let dry = runs::ask(&mut conn, asked(Job::Trim, Woken::Signal, true), NOW).unwrap().unwrap().no;
-    assert_eq!(runs::begin_waiting(&mut conn, NOW, true).unwrap().unwrap().no, dry);
+    assert_eq!(runs::begin_waiting(&mut conn, NOW, Some(true)).unwrap().unwrap().no, dry);
     let command = asked(Job::Retention, Woken::Command, false);
     let by_hand = runs::begin_asked(&mut conn, command, NOW).unwrap().no;
-    assert_eq!(runs::begin_waiting(&mut conn, NOW, true).unwrap(), None);
+    assert_eq!(runs::begin_waiting(&mut conn, NOW, Some(true)).unwrap(), None);
     let outcome = |conn: &Connection, no| runs::find(conn, no).unwrap().unwrap().outcome;
     assert_eq!([dry, by_hand].map(|no| outcome(&conn, no)), [Some(Outcome::Interrupted); 2]);
     let given = |conn: &mut Connection| runs::begin_asked(conn, command, NOW).unwrap();
     assert_eq!(given(&mut conn).no, by_hand, "given again it goes on");
-    assert_eq!(runs::begin_waiting(&mut conn, NOW, true).unwrap(), None);
+    assert_eq!(runs::begin_waiting(&mut conn, NOW, Some(true)).unwrap(), None);
     let newer = runs::ask(&mut conn, asked(Job::Retention, Woken::Timer, false), NOW).unwrap().unwrap().no;
-    assert_eq!(runs::begin_waiting(&mut conn, NOW, true).unwrap().unwrap().no, newer);
+    assert_eq!(runs::begin_waiting(&mut conn, NOW, Some(true)).unwrap().unwrap().no, newer);
     runs::end(&mut conn, newer, Outcome::Done, None, NOW).unwrap();
     assert!(given(&mut conn).no > newer, "not after another that did it all");
 }

@@ -147,12 +147,12 @@ impl Thread {
         };
         while !self.jobs.is_stopping() {
             let now = clock::now();
-            let is_vouched = self.is_vouched(now);
-            if let Some(run) = runs::begin_waiting(&mut self.conn, now, is_vouched)? {
+            let vouched = self.vouched(now);
+            if let Some(run) = runs::begin_waiting(&mut self.conn, now, vouched)? {
                 self.run(&run)?;
                 continue;
             }
-            match next(&self.timers(is_vouched)?, now) {
+            match next(&self.timers(vouched)?, now) {
                 Next::Due(job, tenant) => {
                     let asked = Asked { job, tenant, woken: Woken::Timer, dry_run: false };
                     // One that waits already is begun next.
@@ -166,23 +166,23 @@ impl Thread {
     }
 
     /// Whether a sync vouches for the date. Said once, where one came before and none does any longer.
-    fn is_vouched(&mut self, now: Millis) -> bool {
+    fn vouched(&mut self, now: Millis) -> Option<bool> {
         let vouched = self.metrics.vouches(now);
         let held = vouched == Some(false);
         if held && !self.held {
             tracing::warn!(
                 now,
                 last = self.metrics.dated_ms.get(),
-                "no sync vouches for the clock's date: trim, retention and rollup wait, unless given by hand"
+                "no sync vouches for the clock's date: trim, retention, rollup and send wait, unless given by hand"
             );
         }
         self.held = held;
-        vouched == Some(true)
+        vouched
     }
 
-    fn timers(&self, is_vouched: bool) -> Result<Vec<Timer>, StoreError> {
-        let mut timers = on_time(&self.conn, clock::now())?;
-        for job in Job::ALL.into_iter().filter(|job| !job.is_on_time() && (is_vouched || !job.is_by_age())) {
+    fn timers(&self, vouched: Option<bool>) -> Result<Vec<Timer>, StoreError> {
+        let mut timers = on_time(&self.conn, vouched, clock::now())?;
+        for job in Job::ALL.into_iter().filter(|job| !job.is_on_time() && !job.is_held(vouched)) {
             let all = job.is_by_tenant().then(|| self.rules.tenants.iter().map(|known| Some(known.no)).collect());
             for tenant in all.unwrap_or_else(|| vec![None]) {
                 let last = runs::last(&self.conn, job, tenant)?;
@@ -195,7 +195,10 @@ impl Thread {
     fn run(&mut self, run: &Run) -> Result<(), StoreError> {
         let turn = Turn { begun: Instant::now(), next: AtomicU64::new(millis(self.turn)), first: OnceLock::new() };
         let goes_on_later = run.asked.job.keeps_its_place() && !run.asked.dry_run;
-        let stop = || self.jobs.is_stopping() || goes_on_later && turn.is_over(&self.jobs.0.notes);
+        let stop = || {
+            let vouched = || self.metrics.vouches(clock::now());
+            self.jobs.is_stopping() || goes_on_later && turn.is_over(&self.jobs.0.notes, vouched)
+        };
         let place = Place {
             data: &self.data,
             hands_out: true,
@@ -228,10 +231,11 @@ impl Thread {
 }
 
 /// The timers of what is due when somebody set it.
-fn on_time(conn: &Connection, now: Millis) -> Result<Vec<Timer>, StoreError> {
+fn on_time(conn: &Connection, vouched: Option<bool>, now: Millis) -> Result<Vec<Timer>, StoreError> {
     let timer = |job, due| Ok(Timer { job, tenant: None, when: When::At(due), last: runs::last(conn, job, None)? });
     [(Job::Materialise, kept::next_due(conn, now)?), (Job::Send, send::next_due(conn, now)?)]
         .into_iter()
+        .filter(|(job, _)| !job.is_held(vouched))
         .map(|(job, due)| timer(job, due))
         .collect()
 }
@@ -245,7 +249,7 @@ struct Turn {
 }
 
 impl Turn {
-    fn is_over(&self, notes: &Mutex<Connection>) -> bool {
+    fn is_over(&self, notes: &Mutex<Connection>, vouched: impl Fn() -> Option<bool>) -> bool {
         let since = millis(self.begun.elapsed());
         if since < self.next.load(Ordering::Relaxed) {
             return self.first.get().is_some();
@@ -253,7 +257,7 @@ impl Turn {
         self.next.store(since + millis(LOOKED), Ordering::Relaxed);
         let now = clock::now();
         // What cannot be read here the run that waits tells.
-        let timers = on_time(&notes.lock().unwrap_or_else(PoisonError::into_inner), now).unwrap_or_default();
+        let timers = on_time(&notes.lock().unwrap_or_else(PoisonError::into_inner), vouched(), now).unwrap_or_default();
         if let Next::Due(job, _) = next(&timers, now) {
             self.first.get_or_init(|| job);
         }

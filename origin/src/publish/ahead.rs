@@ -19,7 +19,8 @@ pub fn is_ahead(
     kv_settled_ms: Millis,
 ) -> Result<bool, StoreError> {
     const READ: &str =
-        "SELECT EXISTS (SELECT 1 FROM outbox WHERE bulk IN (0, 1) AND due > ?1 AND due < ?2 AND kind <> ?3)
+        "SELECT EXISTS (SELECT 1 FROM outbox WHERE bulk IN (0, 1) AND due > ?1 AND due < ?2 AND (kind <> ?3 OR EXISTS
+            (SELECT 1 FROM catalogue_current c WHERE c.tenant = outbox.tenant AND printf('%032X', c.version) = hex(subject))))
         OR EXISTS (SELECT 1 FROM people WHERE siblings_due > ?4)
         OR EXISTS (SELECT 1 FROM verifications WHERE answered IS NULL AND due > ?5)";
     let after = |wait: Millis| signed(now.saturating_add(wait).saturating_add(STEP_MS));
@@ -40,16 +41,25 @@ pub fn set_back(
     sibling_publish_ms: Millis,
     kv_settled_ms: Millis,
 ) -> Result<(), StoreError> {
-    const OUTBOX: &str = "UPDATE outbox SET due = iif(due > ?2 + ?4 + iif(kind = ?5, ?6, 0) AND due < ?7, ?1, due),
-            handed = iif(handed > ?1 + ?4, ?1, handed),
+    const OLD: &str = "kind = ?4 AND NOT EXISTS (SELECT 1 FROM catalogue_current c
+        WHERE c.tenant = outbox.tenant AND printf('%032X', c.version) = hex(subject))";
+    const OUTBOX: &str = "UPDATE outbox SET handed = iif(handed > ?1 + ?4, ?1, handed),
             leased_until = iif(leased_until > ?3 + ?4, ?3, leased_until), late = iif(late > ?2 + ?4, ?2, late)
-        WHERE due > ?2 + ?4 + iif(kind = ?5, ?6, 0) AND due < ?7 OR handed > ?1 + ?4 OR leased_until > ?3 + ?4 OR late > ?2 + ?4";
+        WHERE handed > ?1 + ?4 OR leased_until > ?3 + ?4 OR late > ?2 + ?4";
+    const REPLACED: &str = "UPDATE catalogues SET replaced = ?1 WHERE replaced > ?1 + ?2";
+    const CURRENT: &str = "UPDATE catalogue_current SET since = ?1 WHERE since > ?1 + ?2";
+    const COUNTED: &str = "UPDATE catalogue_codes SET conversion_until = ?1 WHERE conversion_until > ?1 + ?2";
     const VERIFIED: &str = "UPDATE verifications SET due = min(due, ?1), leased_until = min(leased_until, ?1)
         WHERE due > ?2 OR leased_until > ?2";
     const PEOPLE: &str = "UPDATE people SET siblings_due = ?1 WHERE siblings_due > ?2";
     let after = |wait: Millis| signed(now.saturating_add(wait));
     let (step, kept) = (signed(STEP_MS), signed(limits::CATALOGUE_KEEP_MS));
-    conn.execute(OUTBOX, [signed(now), after(LATE_MS), after(LEASE_MS), step, CATALOGUE.into(), kept, absent::NEVER])?;
+    let due = format!("UPDATE outbox SET due = ?1 + iif({OLD}, ?5, 0) WHERE due > ?2 + iif({OLD}, ?5, 0) AND due < ?3");
+    conn.execute(&due, [signed(now), after(LATE_MS + STEP_MS), absent::NEVER, CATALOGUE.into(), kept])?;
+    conn.execute(OUTBOX, [signed(now), after(LATE_MS), after(LEASE_MS), step])?;
+    for catalogues in [REPLACED, CURRENT, COUNTED] {
+        conn.execute(catalogues, [signed(now), step])?;
+    }
     conn.execute(PEOPLE, [signed(now), after(sibling_publish_ms + STEP_MS)])?;
     conn.execute(VERIFIED, [signed(now), after(kv_settled_ms + STEP_MS)])?;
     Ok(())

@@ -79,7 +79,7 @@ impl World {
     fn begin(&mut self, dry_run: bool) -> Run {
         let asked = Run_ { job: Job::Verify, tenant: None, woken: Woken::Signal, dry_run };
         runs::ask(&mut self.origin.conn, asked, self.origin.now).unwrap().unwrap();
-        runs::begin_waiting(&mut self.origin.conn, self.origin.now, true).unwrap().unwrap()
+        runs::begin_waiting(&mut self.origin.conn, self.origin.now, Some(true)).unwrap().unwrap()
     }
 
     /// Runs on beside the edge, until progress was told so often.
@@ -234,7 +234,7 @@ fn a_write_that_shows_late_is_no_difference() {
     let cut = world.run(&run, 4);
     assert_eq!((cut.outcome, world.count("verifications WHERE looks = 1")), (Some(Outcome::Interrupted), 1));
     world.kv.insert(snapshot(4), lost);
-    let again = runs::begin_waiting(&mut world.origin.conn, world.origin.now, true).unwrap().unwrap();
+    let again = runs::begin_waiting(&mut world.origin.conn, world.origin.now, Some(true)).unwrap().unwrap();
     let done = world.run(&again, u64::MAX);
     assert_eq!((done.outcome, done.report["right"].as_u64()), (Some(Outcome::Done), Some(5)), "{}", done.report);
     assert_eq!(world.written, Vec::<String>::new());
@@ -311,7 +311,7 @@ fn a_run_that_is_cut_goes_on_and_looks_at_every_key_once() {
     while run.outcome != Some(Outcome::Done) {
         assert!(run.outcome.is_none_or(|outcome| outcome == Outcome::Interrupted), "{}", run.report);
         if run.outcome.is_some() {
-            run = runs::begin_waiting(&mut world.origin.conn, world.origin.now, true).unwrap().unwrap();
+            run = runs::begin_waiting(&mut world.origin.conn, world.origin.now, Some(true)).unwrap().unwrap();
         }
         // Of no fixed length: what is lost with each cut is read when its lease ended.
         run = world.run(&run, 3 + cuts % 4);

@@ -1,7 +1,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use super::*;
-use crate::metrics::VOUCHED_MS;
+use crate::metrics::{BACK_MS, VOUCHED_MS};
 use crate::testing::{Origin, page, visitor};
 
 /// A thread of jobs over an origin's store; nothing runs until it is made to look.
@@ -40,7 +40,7 @@ fn a_timer_begins_nothing_that_goes_by_age_on_a_date_that_no_sync_vouches_for() 
     // Asked for before the clock went wrong, or cut by a stop: it waits too.
     let cut = Asked { job: Job::Trim, tenant: None, woken: Woken::Timer, dry_run: false };
     runs::ask(&mut thread.conn, cut, clock::now()).unwrap().unwrap();
-    for last in [0, clock::now() - VOUCHED_MS - 60_000, clock::now() + VOUCHED_MS + 60_000] {
+    for last in [0, clock::now() - VOUCHED_MS - 60_000, clock::now() + BACK_MS + 60_000] {
         thread.metrics.dated_ms.set(last);
         assert!(thread.look().unwrap() <= LOOK);
         assert_eq!(ran(&thread, Job::Trim), [(Woken::Timer, None)]);
@@ -58,12 +58,29 @@ fn a_timer_begins_nothing_that_goes_by_age_on_a_date_that_no_sync_vouches_for() 
     assert_eq!(ran(&thread, Job::Trim), [(Woken::Timer, Some(Outcome::Done))]);
 }
 
+/// A send that cannot go on, and is told so once.
+const SEND: &str =
+    "INSERT INTO sends (send, tenant, name, filter, count, experiment, webhook, per_second, random, asked, due,
+    chosen, next) VALUES (1, ?1, 'may', '{}', 2, 'none', 0, 1, 7, ?2, ?2, NULL, 0)";
+
+#[test]
+fn s4_07_nobody_is_told_nor_exposed_by_a_timer_on_a_date_that_is_known_to_be_wrong() {
+    let origin = Origin::new();
+    let mut thread = thread(&origin);
+    thread.conn.execute(SEND, (origin.tenant("demo").no.0, store::signed(clock::now()))).unwrap();
+    for wrong in [clock::now() - VOUCHED_MS - 60_000, clock::now() + BACK_MS + 60_000] {
+        thread.metrics.dated_ms.set(wrong);
+        thread.look().unwrap();
+        assert_eq!(ran(&thread, Job::Send), []);
+    }
+    // Where no edge ever synced nothing says that it is.
+    thread.metrics.dated_ms.set(0);
+    thread.look().unwrap();
+    assert_eq!(ran(&thread, Job::Send), [(Woken::Timer, Some(Outcome::Failed))]);
+}
+
 #[test]
 fn what_takes_long_gives_way_to_a_send_that_is_due_and_goes_on_behind_it() {
-    // It cannot go on, and is told once.
-    const SEND: &str =
-        "INSERT INTO sends (send, tenant, name, filter, count, experiment, webhook, per_second, random, asked,
-        due, chosen, next) VALUES (1, ?1, 'may', '{}', 2, 'none', 0, 1, 7, ?2, ?2, NULL, 0)";
     let gave_way = |turn: Duration| {
         let mut origin = Origin::new();
         let facts: Vec<_> = (0..1_200).map(|v| page(visitor(v), 1, origin.now)).collect();
@@ -74,7 +91,8 @@ fn what_takes_long_gives_way_to_a_send_that_is_due_and_goes_on_behind_it() {
         thread.metrics.dated_ms.set(clock::now());
         let trim = Asked { job: Job::Trim, tenant: None, woken: Woken::Signal, dry_run: false };
         let trim = runs::ask(&mut thread.conn, trim, clock::now()).unwrap().unwrap();
-        let trim = runs::begin_waiting(&mut thread.conn, clock::now(), true).unwrap().filter(|run| run.no == trim.no);
+        let trim =
+            runs::begin_waiting(&mut thread.conn, clock::now(), Some(true)).unwrap().filter(|run| run.no == trim.no);
         // It comes while the other is under way.
         thread.conn.execute(SEND, (no, store::signed(clock::now()))).unwrap();
         thread.run(&trim.unwrap()).unwrap();

@@ -121,7 +121,7 @@ fn a_refresh_that_was_cut_goes_on_and_one_that_is_changed_meanwhile_stays_due() 
     assert_eq!(world.run(&run, 2).outcome, Some(Outcome::Interrupted));
     let some = world.held(SEGMENT, 1_600).len();
     assert!(some > 0 && some < 1_600, "{some}");
-    let again = runs::begin_waiting(&mut world.origin.conn, world.origin.now, true).unwrap().unwrap();
+    let again = runs::begin_waiting(&mut world.origin.conn, world.origin.now, Some(true)).unwrap().unwrap();
     assert_eq!(sums(&world.run(&again, u64::MAX).report), [1_600, 1_600 - some as u64, 0, 0]);
     let [one] = kept::list(&world.origin.conn, None).unwrap().try_into().unwrap();
     assert_eq!((one.members, one.refreshed, one.due), (1_600, Some(NOW), Some(NOW + 5 * HOUR_MS)));

@@ -31,7 +31,7 @@ fn what_the_kv_lost_is_published_anew_and_a_run_that_was_cut_goes_on() {
     assert_eq!(world.dump(), before, "a dry run changes nothing");
     let run = world.begin(Job::Publish, false);
     assert_eq!(world.run(&run, 1).outcome, Some(Outcome::Interrupted));
-    let again = runs::begin_waiting(&mut world.origin.conn, world.origin.now, true).unwrap().unwrap();
+    let again = runs::begin_waiting(&mut world.origin.conn, world.origin.now, Some(true)).unwrap().unwrap();
     assert_eq!((again.no, again.cursor), (run.no, 500));
     assert_eq!(world.run(&again, u64::MAX).report, dry.report);
     let first = world.origin.drain(50);
@@ -139,7 +139,7 @@ fn s5_07_new_segments_of_any_visitor_reach_its_siblings_snapshots_and_nobody_els
     assert_eq!(world.dump(), before, "a dry run changes nothing");
     let run = world.begin(Job::Compact, false);
     assert_eq!(world.run(&run, 1).outcome, Some(Outcome::Interrupted));
-    let again = runs::begin_waiting(&mut world.origin.conn, world.origin.now, true).unwrap().unwrap();
+    let again = runs::begin_waiting(&mut world.origin.conn, world.origin.now, Some(true)).unwrap().unwrap();
     let run = world.run(&again, u64::MAX);
     assert_eq!(run.report, json!({ "people": 1_100, "snapshots": 1_100 }));
     world.origin.now += 1_000;
@@ -188,7 +188,7 @@ fn s2_04_lookups_under_a_key_that_is_no_longer_read_leave_the_kv_once() {
     world.beside = false;
     let run = world.begin(Job::Trim, false);
     assert_eq!(world.run(&run, 4).outcome, Some(Outcome::Interrupted), "between two of its transactions");
-    let again = runs::begin_waiting(&mut world.origin.conn, world.origin.now, true).unwrap().unwrap();
+    let again = runs::begin_waiting(&mut world.origin.conn, world.origin.now, Some(true)).unwrap().unwrap();
     assert_eq!(world.run(&again, u64::MAX).report["lookups"], 699);
     world.origin.settle(&mut kv);
     assert_eq!(lookups(&kv), 1);

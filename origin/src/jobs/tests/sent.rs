@@ -42,7 +42,7 @@ impl World {
 
     /// The run that was cut, or another.
     fn next_run(&mut self) -> Run {
-        let waiting = runs::begin_waiting(&mut self.origin.conn, self.origin.now, true).unwrap();
+        let waiting = runs::begin_waiting(&mut self.origin.conn, self.origin.now, Some(true)).unwrap();
         waiting.unwrap_or_else(|| self.begin(Job::Send, false))
     }
 
