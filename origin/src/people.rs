@@ -47,7 +47,11 @@ impl FromStr for After {
     }
 }
 
-/// People by their masters, the oldest first: at most so many of those whose master is younger than `after`. A visitor that
+/// So many rows are looked at for a page of people at most: who was erased stays as a row.
+pub const LOOKED: usize = 20_000;
+
+/// People by their masters, the oldest first: at most so many of those whose master is younger than `after`, of so many rows
+/// that are looked at; and after whom the next page goes on, which may be empty where many were erased. A visitor that
 /// withdrew is a person of its own; one that was erased is none.
 ///
 /// # Errors
@@ -57,17 +61,29 @@ pub fn all(
     tenant: TenantNo,
     after: Option<VisitorId>,
     most: usize,
-) -> Result<Vec<Listed>, StoreError> {
-    const READ: &str = "SELECT master, devices FROM people WHERE tenant = ?1 AND master > ?2
-            AND NOT EXISTS (SELECT 1 FROM erased e WHERE e.tenant = ?1 AND e.visitor = people.master)
-        ORDER BY master LIMIT ?3";
+    looked: usize,
+) -> Result<(Vec<Listed>, Option<String>), StoreError> {
+    const READ: &str =
+        "SELECT master, devices, EXISTS (SELECT 1 FROM erased e WHERE e.tenant = ?1 AND e.visitor = p.master)
+        FROM people p WHERE tenant = ?1 AND master > ?2 ORDER BY master";
     let after = after.map(|after| after.as_bytes().to_vec()).unwrap_or_default();
     let mut statement = conn.prepare_cached(READ)?;
-    let most = i64::try_from(most).unwrap_or(i64::MAX);
-    let rows = statement.query_map((tenant.0, after, most), |row| {
-        Ok(Listed { master: visitor_at(row, 0)?.to_string(), devices: row.get(1)? })
-    })?;
-    Ok(rows.collect::<Result<_, _>>()?)
+    let mut rows = statement.query((tenant.0, after))?;
+    let mut people: Vec<Listed> = Vec::new();
+    let mut last = None;
+    for _ in 0..looked {
+        let Some(row) = rows.next()? else { return Ok((people, None)) };
+        let (master, is_erased): (String, bool) = (visitor_at(row, 0)?.to_string(), row.get(2)?);
+        if !is_erased && people.len() == most {
+            let next = people.last().map(|person| person.master.clone());
+            return Ok((people, next));
+        }
+        last = Some(master.clone());
+        if !is_erased {
+            people.push(Listed { master, devices: row.get(1)? });
+        }
+    }
+    Ok((people, last))
 }
 
 /// In the order of its index: a page costs as much of a million visitors as of three.
@@ -147,8 +163,9 @@ mod tests {
         let conn = &origin.conn;
         let name = |v: u32| visitor(v).to_string();
         let listed = |v: u32, devices| Listed { master: name(v), devices };
-        assert_eq!(all(conn, tenant, None, 2).unwrap(), [listed(1, 7), listed(8, 1)]);
-        assert_eq!(all(conn, tenant, Some(visitor(8)), 2).unwrap(), [listed(9, 1)]);
+        let all = |after, most| all(conn, tenant, after, most, LOOKED).unwrap().0;
+        assert_eq!(all(None, 2), [listed(1, 7), listed(8, 1)]);
+        assert_eq!(all(Some(visitor(8)), 2), [listed(9, 1)]);
         let (mut seen, mut after, mut pages) = (Vec::new(), None, 0);
         loop {
             let found = members(conn, tenant, visitor(4), after, 2).unwrap().unwrap();
@@ -204,15 +221,24 @@ mod tests {
         origin.send("other", &[page(visitor(5), 1, NOW), erasure(1)]);
         let gone = [1, 3, 4, 5, 6, 9].map(erasure);
         origin.send("demo", &gone);
-        let people = |tenant: &str, after, most| -> Vec<String> {
-            let found = all(&origin.conn, origin.tenant(tenant).no, after, most).unwrap();
-            found.into_iter().map(|person| person.master).collect()
+        let paged = |tenant: &str, after, most, looked| -> (Vec<String>, Option<String>) {
+            let (found, next) = all(&origin.conn, origin.tenant(tenant).no, after, most, looked).unwrap();
+            (found.into_iter().map(|person| person.master).collect(), next)
         };
+        let people = |tenant: &str, after, most| paged(tenant, after, most, LOOKED).0;
         let names = |of: &[u32]| of.iter().map(|v| visitor(*v).to_string()).collect::<Vec<_>>();
         assert_eq!(people("demo", None, 2), names(&[2, 7]), "a page's worth of them in between");
         assert_eq!(people("demo", Some(visitor(7)), 2), names(&[8]));
         assert_eq!(people("demo", Some(visitor(3)), 9), names(&[7, 8]), "after one of them");
         assert_eq!(people("other", None, 2), names(&[5]));
+        let name = |v: u32| Some(visitor(v).to_string());
+        assert_eq!(paged("demo", None, 2, LOOKED), (names(&[2, 7]), name(7)));
+        assert_eq!(paged("demo", Some(visitor(7)), 2, LOOKED), (names(&[8]), None), "only who was erased comes behind");
+        // However many were erased, a page looks at so many rows.
+        assert_eq!(paged("demo", None, 2, 4), (names(&[2]), name(4)));
+        assert_eq!(paged("demo", Some(visitor(4)), 2, 2), (names(&[]), name(6)));
+        assert_eq!(paged("demo", Some(visitor(6)), 2, 2), (names(&[7, 8]), name(8)));
+        assert_eq!(paged("demo", Some(visitor(8)), 2, 2), (names(&[]), None));
     }
 
     #[test]

@@ -32,6 +32,9 @@ pub struct Trimmed {
     /// Lookups under keys that are no longer read.
     #[serde(default)]
     pub lookups: u64,
+    /// Visitors that cannot be read: all others are trimmed.
+    #[serde(default)]
+    pub unreadable: u64,
 }
 
 /// Trims the visitors after a row, within a transaction, and gives the last of them, with those that have more FactIds to be
@@ -53,7 +56,13 @@ pub fn some(
     };
     let (mut counters, mut unforgotten) = (Counters::load(tx)?, Vec::new());
     for row in &rows {
-        visitor(tx, &mut counters, *row, now, trimmed)?;
+        match visitor(tx, &mut counters, *row, now, trimmed) {
+            Err(e @ (StoreError::Form(_) | StoreError::Corrupt { .. })) => {
+                tracing::error!(row, error = %crate::chain(&e), "a visitor cannot be read, and is not trimmed");
+                trimmed.unreadable += 1;
+            }
+            done => done?,
+        }
         if Seen::forget(tx, *row, now)? {
             unforgotten.push(*row);
         }

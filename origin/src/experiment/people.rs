@@ -102,13 +102,16 @@ pub(super) fn stored(conn: &Connection, person: PersonNo) -> Result<BTreeMap<(Te
 }
 
 /// Shows all people's rows.
-pub(super) fn each(conn: &Connection, mut each: impl FnMut((TenantNo, u32), &Row)) -> Result<(), StoreError> {
+pub(super) fn each(
+    conn: &Connection,
+    mut each: impl FnMut((TenantNo, u32), &Row) -> Result<(), StoreError>,
+) -> Result<(), StoreError> {
     const READ: &str = "SELECT tenant, experiment, arm, exposed, converted, hours FROM experiment_people";
     let mut statement = conn.prepare(READ)?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
         let (place, of) = row_of(row)?;
-        each(place, &of);
+        each(place, &of)?;
     }
     Ok(())
 }

@@ -13,6 +13,9 @@ use super::people::{self, Delay, Place, Sums};
 use crate::catalogue;
 use crate::store::{PersonNo, StoreError};
 
+/// People compared before anybody is asked whether to go on.
+const STEP: u64 = 10_000;
+
 /// What was counted anew, so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Rolled {
@@ -62,13 +65,17 @@ pub struct Wrong {
     delays: BTreeMap<Delay, i64>,
 }
 
-/// Compares all sums with the people, of one moment.
+/// Compares all sums with the people, of one moment; `step` is called now and then.
 ///
 /// # Errors
-/// [`StoreError`].
-pub fn wrong(snapshot: &Connection) -> Result<Wrong, StoreError> {
-    let mut wrong = Wrong::default();
+/// [`StoreError`], that of `step` too.
+pub fn wrong(snapshot: &Connection, step: &dyn Fn() -> Result<(), StoreError>) -> Result<Wrong, StoreError> {
+    let (mut wrong, mut seen) = (Wrong::default(), 0_u64);
     people::each(snapshot, |(tenant, experiment), row| {
+        seen += 1;
+        if seen.is_multiple_of(STEP) {
+            step()?;
+        }
         let (hours, delay) = row.adds(tenant, experiment);
         for (place, sums) in hours {
             let sum = wrong.hours.entry(place).or_default();
@@ -77,6 +84,7 @@ pub fn wrong(snapshot: &Connection) -> Result<Wrong, StoreError> {
         if let Some(delay) = delay {
             *wrong.delays.entry(delay).or_default() += 1;
         }
+        Ok(())
     })?;
     people::each_sum(snapshot, |place, stored| {
         let sum = wrong.hours.entry(place).or_default();
@@ -101,12 +109,21 @@ impl Wrong {
         self.len() == 0
     }
 
-    /// Adds what is missing and takes out what is too much: what people came to meanwhile is kept.
+    /// Adds what is missing of some sums and takes out what is too much, within a transaction: what people came to meanwhile is
+    /// kept. They are none of these any more.
     ///
     /// # Errors
     /// [`StoreError`]; then nothing of the transaction may be kept.
-    pub fn mend(&self, tx: &Connection) -> Result<(), StoreError> {
-        self.hours.iter().try_for_each(|(place, sums)| people::add_hour(tx, *place, *sums, 1))?;
-        self.delays.iter().try_for_each(|(place, people)| people::add_delay(tx, *place, *people))
+    pub fn mend(&mut self, tx: &Connection, most: usize) -> Result<(), StoreError> {
+        for _ in 0..most {
+            if let Some((place, sums)) = self.hours.pop_first() {
+                people::add_hour(tx, place, sums, 1)?;
+            } else if let Some((place, people)) = self.delays.pop_first() {
+                people::add_delay(tx, place, people)?;
+            } else {
+                break;
+            }
+        }
+        Ok(())
     }
 }

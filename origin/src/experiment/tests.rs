@@ -260,10 +260,15 @@ fn s4_12_whatever_was_done_to_rows_and_sums_a_rollup_counts_them_anew() {
         while let Some(last) = rollup::people(&origin.conn, after, 2, now, &mut rolled).unwrap() {
             after = last;
         }
-        let wrong = rollup::wrong(&origin.conn).unwrap();
-        wrong.mend(&origin.conn).unwrap();
-        assert!(rollup::wrong(&origin.conn).unwrap().is_empty());
-        (rolled.changed, wrong.len())
+        let wrong = || rollup::wrong(&origin.conn, &|| Ok(())).unwrap();
+        let (mut found, mut rounds) = (wrong(), 0);
+        let all = found.len();
+        while !found.is_empty() {
+            found.mend(&origin.conn, 2).unwrap();
+            rounds += 1;
+        }
+        assert_eq!((wrong().len(), rounds), (0, all.div_ceil(2)));
+        (rolled.changed, all)
     };
     assert_eq!(roll(&mut origin, NOW), (0, 0));
     for damage in [

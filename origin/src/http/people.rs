@@ -16,6 +16,7 @@ use serde_json::json;
 use super::asked::{Answer, ById, Place, admit_to, visitor_id};
 use super::{ApiError, App};
 use crate::people;
+use crate::read::View;
 use crate::tenants::Known;
 use crate::tokens::Role;
 
@@ -57,10 +58,8 @@ async fn all(State(app): State<Arc<App>>, request: Request) -> Answer {
     let (parts, _) = request.into_parts();
     let (live, Known { no, .. }) = admit_to(&app, &parts, Role::Viewer).await?;
     let (after, limit) = Paged::of::<VisitorId>(&parts.uri)?;
-    let mut people = live.readers.read(move |view| people::all(view.conn, no, after, limit + 1)).await?;
-    let is_last = people.len() <= limit;
-    people.truncate(limit);
-    let next = people.last().filter(|_| !is_last).map(|last| last.master.clone());
+    let read = move |view: &View<'_>| people::all(view.conn, no, after, limit, people::LOOKED);
+    let (people, next) = live.readers.read(read).await?;
     Ok(axum::Json(json!({ "people": people, "next": next })).into_response())
 }
 

@@ -224,7 +224,8 @@ fn s2_04_a_trim_that_is_cut_goes_on_and_ends_with_the_same_store() {
     assert_eq!(whole.dump(), cut.dump());
 
     let dry = whole.all(Job::Trim, true);
-    let came = json!({ "visitors": 4_500, "changed": 4_500, "segments": 4_500, "actions": 4_500, "lookups": 0 });
+    let came = json!({ "visitors": 4_500, "changed": 4_500, "segments": 4_500, "actions": 4_500, "lookups": 0,
+        "unreadable": 0 });
     assert_eq!((&dry.report, dry.outcome), (&came, Some(Outcome::Done)));
     assert_eq!(whole.dump(), cut.dump(), "a dry run changes nothing");
     let done = whole.all(Job::Trim, false);
@@ -241,6 +242,18 @@ fn s2_04_a_trim_that_is_cut_goes_on_and_ends_with_the_same_store() {
     let last = cut.run(&again, u64::MAX);
     assert_eq!((last.outcome, &last.report, last.started), (Some(Outcome::Done), &came, run.started));
     assert_eq!(whole.dump(), cut.dump());
+}
+
+#[test]
+fn one_visitor_that_cannot_be_read_keeps_no_other_from_being_trimmed() {
+    let mut world = World::with(0);
+    old(&mut world, 700);
+    let damage = "UPDATE visitors SET segments = x'ff' WHERE row = 3";
+    assert_eq!(world.origin.conn.execute(damage, []).unwrap(), 1);
+    let run = world.all(Job::Trim, false);
+    let of = ["visitors", "changed", "unreadable"].map(|name| run.report[name].as_u64());
+    assert_eq!((run.outcome, of), (Some(Outcome::Failed), [700, 699, 1].map(Some)));
+    assert!(run.report["error"].as_str().unwrap().starts_with("1 visitors cannot be read"), "{}", run.report);
 }
 
 /// Somebody who brought 40,000 facts in a day: 16,384 FactIds lie packed, the others in rows of their own, of which a
@@ -567,6 +580,18 @@ fn of_each_job_the_newest_runs_are_kept() {
     assert_eq!(kept, newest, "dry ones take no other's place");
     assert!(runs::find(&conn, other).unwrap().is_some());
     assert_eq!(runs::list(&conn, None, 7).unwrap().len(), 7);
+}
+
+#[test]
+fn a_run_that_a_clock_put_far_off_is_not_the_last_that_ended_well_for_long() {
+    let mut world = World::with(0);
+    world.origin.now = NOW + 4_000 * DAY_MS;
+    world.all(Job::Rhythm, false);
+    world.origin.now = NOW;
+    world.all(Job::Rhythm, false);
+    runs::measure(&world.origin.conn, &world.origin.metrics).unwrap();
+    let place = Job::ALL.iter().position(|job| *job == Job::Rhythm).unwrap();
+    assert_eq!(world.origin.metrics.jobs[place].well_ms.get(), NOW);
 }
 
 #[test]

@@ -271,14 +271,17 @@ fn rollup(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
         (place.told)(store::unsigned(cursor), store::unsigned(all))?;
         (place.pause)();
     }
+    let told = || (place.told)(store::unsigned(all), store::unsigned(all));
     let snapshot = place.conn.transaction()?;
-    let wrong = rollup::wrong(&snapshot)?;
+    let mut wrong = rollup::wrong(&snapshot, &told)?;
     drop(snapshot);
     rolled.sums += wrong.len() as u64;
-    if !run.asked.dry_run {
+    while !run.asked.dry_run && !wrong.is_empty() {
         let tx = place.conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        wrong.mend(&tx)?;
+        wrong.mend(&tx, SOME as usize)?;
         tx.commit()?;
+        told()?;
+        (place.pause)();
     }
     Ok(json!(rolled).into())
 }
@@ -362,7 +365,9 @@ fn trim(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
     if place.hands_out {
         old_lookups(place, run, cursor, &mut trimmed)?;
     }
-    Ok(json!(trimmed).into())
+    let unreadable = trimmed.unreadable;
+    let failed = (unreadable > 0).then(|| format!("{unreadable} visitors cannot be read: the log has their rows"));
+    Ok(Ended { report: json!(trimmed), failed })
 }
 
 /// Those of a key are counted when all of them are in the outbox: what a run that was cut put there is put there again.

@@ -67,6 +67,9 @@ pub(super) fn gather(asked: &Asked<'_>, progress: super::Progress<'_>) -> Result
     Ok(Gathered { people, segments, examples: Examples::new(shards?) })
 }
 
+/// Numbers of people in one page.
+const PAGE: usize = 5_000;
+
 /// Without pages mapped: each is read once, and would stay in memory.
 fn open(data: &Path) -> Result<Connection, StoreError> {
     let conn = store::open_readonly(data)?;
@@ -86,32 +89,27 @@ fn read_shard(
     // Of withdrawn visitors nothing is learned: the snapshots of others do not hold them either.
     // Not by an index of the tenant's people: they come in the order of their rows.
     const PEOPLE: &str = "SELECT p.person, v.row FROM people p JOIN visitors v ON v.person = p.person
-        WHERE +p.tenant = ?1 AND p.person % ?2 = ?3 AND v.withdrawn IS NULL ORDER BY p.person, v.last_seen DESC";
+        WHERE +p.tenant = ?1 AND p.person % ?2 = ?3 AND p.person BETWEEN ?4 AND ?5 AND v.withdrawn IS NULL
+        ORDER BY p.person, v.last_seen DESC";
     let conn = open(asked.data)?;
+    let last: i64 = conn.query_row("SELECT ifnull(max(person), 0) FROM people", [], |row| row.get(0))?;
     let mut walk = Walk::default();
-    let mut done = |rows: &[i64]| -> Result<(), StoreError> {
-        step()?;
-        if let Some(person) = person(&conn, asked, segments, rows)? {
-            walk.walk(person, asked.conversions, shard);
-        }
-        Ok(())
-    };
     let mut statement = conn.prepare(PEOPLE)?;
-    let mut found = statement.query((asked.tenant.0, store::signed(SHARDS), store::signed(number)))?;
-    let (mut current, mut rows) = (None, Vec::new());
-    while let Some(row) = found.next()? {
-        let (person, visitor): (i64, i64) = (row.get(0)?, row.get(1)?);
-        if current != Some(person) {
-            if !rows.is_empty() {
-                done(&rows)?;
+    // No page's moment lasts beyond it: what is written meanwhile would stay in the log of the store.
+    for from in (1..=last).step_by(PAGE) {
+        let of = (asked.tenant.0, store::signed(SHARDS), store::signed(number), from, from + PAGE as i64 - 1);
+        let page = statement.query_map(of, |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let page: Vec<(i64, i64)> = page.collect::<Result<_, _>>()?;
+        for visitors in page.chunk_by(|a, b| a.0 == b.0) {
+            step()?;
+            let drawn = visitors.iter().filter(|(person, _)| is_drawn(*person, share));
+            let rows: Vec<i64> = drawn.take(limits::SNAPSHOT_VISITORS).map(|(_, row)| *row).collect();
+            if let Some(person) = person(&conn, asked, segments, &rows)? {
+                walk.walk(person, asked.conversions, shard);
             }
-            (current, rows) = (Some(person), Vec::new());
-        }
-        if is_drawn(person, share) && rows.len() < limits::SNAPSHOT_VISITORS {
-            rows.push(visitor);
         }
     }
-    if rows.is_empty() { Ok(()) } else { done(&rows) }
+    Ok(())
 }
 
 /// Whether a person is of a share in parts of 2^32: multiplicative hashing of its number.
