@@ -294,9 +294,8 @@ fn make_current(group: &mut Group<'_>, tenant: TenantNo, version: u32) -> Result
 
 /// Has the pointer written if the KV has the version's value, else the value first.
 fn announce(group: &Group<'_>, tenant: TenantNo, version: u32) -> Result<(), StoreError> {
-    const READ: &str = "SELECT published IS NOT NULL FROM catalogues WHERE tenant = ?1 AND version = ?2";
-    let published: bool = group.tx.query_row(READ, (tenant.0, version), |row| row.get(0))?;
-    let subject = if published { Subject::Pointer } else { Subject::Catalogue(version) };
+    let is_there = is_there(group.tx, tenant, version)?;
+    let subject = if is_there { Subject::Pointer } else { Subject::Catalogue(version) };
     publish::put(group, tenant, subject, group.now)
 }
 
@@ -366,11 +365,14 @@ pub(crate) fn pointer_to_be(
 /// # Errors
 /// [`StoreError`].
 pub(crate) fn pointer(conn: &Connection, tenant: TenantNo, published: Version) -> Result<Option<Pointer>, StoreError> {
-    const READ: &str = "SELECT EXISTS (SELECT 1 FROM catalogues
-        WHERE tenant = ?1 AND version = ?2 AND published IS NOT NULL)";
     let Some(pointer) = pointer_to_be(conn, tenant, published)? else { return Ok(None) };
-    let there: bool = conn.prepare_cached(READ)?.query_row((tenant.0, pointer.version), |row| row.get(0))?;
-    Ok(there.then_some(pointer))
+    Ok(is_there(conn, tenant, pointer.version)?.then_some(pointer))
+}
+
+/// Whether the KV acknowledged a version's value.
+fn is_there(conn: &Connection, tenant: TenantNo, version: u32) -> Result<bool, StoreError> {
+    const READ: &str = "SELECT published IS NOT NULL FROM catalogues WHERE tenant = ?1 AND version = ?2";
+    Ok(conn.prepare_cached(READ)?.query_row((tenant.0, version), |row| row.get(0))?)
 }
 
 /// Notes that a version's value was handed out under an outbox entry; without one its deletion was, or the KV may have lost it.

@@ -49,6 +49,7 @@ pub struct Config {
 
 /// Form of the log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(serde::Serialize))]
 #[serde(rename_all = "snake_case")]
 pub enum LogFormat {
     /// One line of text an event.
@@ -108,67 +109,45 @@ pub fn lines(problems: &[Problem]) -> String {
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Document {
-    #[serde(default = "default_listen")]
+#[cfg_attr(test, derive(serde::Serialize))]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Document {
     listen: String,
-    #[serde(default = "default_data")]
     data: PathBuf,
-    #[serde(default = "default_keys")]
     keys: PathBuf,
-    #[serde(default = "default_sibling_publish_s")]
     sibling_publish_s: u32,
-    #[serde(default = "default_kv_settled_s")]
     kv_settled_s: u32,
-    #[serde(default = "default_log")]
     log: String,
-    #[serde(default = "default_log_format")]
     log_format: LogFormat,
-    #[serde(default = "default_readers")]
     readers: usize,
-    #[serde(default = "default_most_unfolded")]
     most_unfolded: usize,
-    #[serde(default = "default_drain_s")]
     drain_s: u32,
-    #[serde(default)]
     jobs: Every,
-    #[serde(default)]
+    #[cfg_attr(test, serde(skip_serializing))]
     tenant: Vec<Tenant>,
+}
+
+impl Default for Document {
+    fn default() -> Self {
+        Self {
+            listen: "127.0.0.1:8788".to_owned(),
+            data: "data".into(),
+            keys: "keys.json".into(),
+            sibling_publish_s: 60,
+            kv_settled_s: 120,
+            log: "info".to_owned(),
+            log_format: LogFormat::Text,
+            readers: 4,
+            most_unfolded: 4_000_000,
+            drain_s: 10,
+            jobs: Every::default(),
+            tenant: Vec::new(),
+        }
+    }
 }
 
 /// A year between two runs of a job.
 const MOST_EVERY_MS: Millis = 365 * DAY_MS;
-
-fn default_listen() -> String {
-    "127.0.0.1:8788".to_owned()
-}
-fn default_data() -> PathBuf {
-    PathBuf::from("data")
-}
-fn default_keys() -> PathBuf {
-    PathBuf::from("keys.json")
-}
-fn default_sibling_publish_s() -> u32 {
-    60
-}
-fn default_kv_settled_s() -> u32 {
-    120
-}
-fn default_log() -> String {
-    "info".to_owned()
-}
-fn default_log_format() -> LogFormat {
-    LogFormat::Text
-}
-fn default_readers() -> usize {
-    4
-}
-fn default_most_unfolded() -> usize {
-    4_000_000
-}
-fn default_drain_s() -> u32 {
-    10
-}
 
 impl Config {
     /// Reads the file and lays the environment over it.
@@ -197,7 +176,8 @@ impl Config {
         toml::from_str::<Document>(text).map_err(not_understood)?;
         let mut table: toml::Table = toml::from_str(text).map_err(not_understood)?;
         // A default path is relative to the file as well.
-        for (key, default) in [("data", default_data()), ("keys", default_keys())] {
+        let Document { data, keys, .. } = Document::default();
+        for (key, default) in [("data", data), ("keys", keys)] {
             let default = || default.to_string_lossy().into_owned().into();
             if let toml::Value::String(relative) = table.entry(key).or_insert_with(default)
                 && !relative.is_empty()

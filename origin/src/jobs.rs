@@ -190,6 +190,7 @@ impl Outcome {
 
 /// How often each job runs by itself, in hours; 0: never.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(serde::Serialize))]
 #[serde(deny_unknown_fields, default)]
 pub struct Every {
     /// `trim`.

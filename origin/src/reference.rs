@@ -1,4 +1,4 @@
-//! What can be configured: the one list that the configuration's reader and its reference share.
+//! What can be configured: the list that the reference prints, and by which the environment's values are read.
 
 /// What a setting's value is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,7 +26,7 @@ impl Shape {
     }
 }
 
-/// One top-level key of the file.
+/// One key of the file.
 #[derive(Debug)]
 pub struct Setting {
     /// The key.
@@ -41,7 +41,7 @@ pub struct Setting {
     pub meaning: &'static str,
 }
 
-/// Every top-level key but `[[tenant]]`.
+/// Every key but those of `[[tenant]]`; of `[jobs]` with its table.
 pub const SETTINGS: &[Setting] = &[
     Setting {
         key: "listen",
@@ -334,6 +334,18 @@ pub fn json() -> serde_json::Value {
 mod tests {
     use super::*;
     use causeway_shared::config::Tenant;
+
+    #[test]
+    fn every_key_but_a_tenants_is_described() {
+        let document = serde_json::to_value(crate::config::Document::default()).unwrap();
+        let keys = |value: &serde_json::Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+        let of_jobs = keys(&document["jobs"]).into_iter().map(|key| format!("jobs.{key}"));
+        let mut all: Vec<String> = keys(&document).into_iter().filter(|key| key != "jobs").chain(of_jobs).collect();
+        let mut described: Vec<&str> = SETTINGS.iter().map(|setting| setting.key).collect();
+        all.sort_unstable();
+        described.sort_unstable();
+        assert_eq!(all, described);
+    }
 
     #[test]
     fn every_key_of_a_tenant_is_described() {

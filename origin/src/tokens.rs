@@ -106,14 +106,6 @@ pub fn find(conn: &Connection, text: &str) -> Result<Option<Token>, StoreError> 
     Ok(found.optional()?.flatten())
 }
 
-/// Its role.
-///
-/// # Errors
-/// [`StoreError::Sqlite`].
-pub fn role_of(conn: &Connection, text: &str) -> Result<Option<Role>, StoreError> {
-    Ok(find(conn, text)?.map(|token| token.role))
-}
-
 /// All tokens, the oldest first.
 ///
 /// # Errors
@@ -161,12 +153,13 @@ mod tests {
         let conn = store::open(folder.path()).unwrap();
         let (token, text) = create(&conn, Role::Operator, "ci", 7).unwrap();
         assert_eq!(text.len(), LENGTH);
-        assert_eq!(role_of(&conn, &text).unwrap(), Some(Role::Operator));
-        assert_eq!(role_of(&conn, &text.to_uppercase()).unwrap(), None);
-        assert_eq!(role_of(&conn, "").unwrap(), None);
+        let role_of = |text: &str| find(&conn, text).unwrap().map(|token| token.role);
+        assert_eq!(role_of(&text), Some(Role::Operator));
+        assert_eq!(role_of(&text.to_uppercase()), None);
+        assert_eq!(role_of(""), None);
         assert!(revoke(&conn, token.id, 8).unwrap());
         assert!(!revoke(&conn, token.id, 9).unwrap());
-        assert_eq!(role_of(&conn, &text).unwrap(), None);
+        assert_eq!(role_of(&text), None);
         assert_eq!(list(&conn).unwrap()[0].revoked_ms, Some(8));
         drop(conn);
         let file = std::fs::read(store::file(folder.path())).unwrap();

@@ -72,9 +72,7 @@ impl Budgets {
 /// # Errors
 /// [`StoreError`].
 pub fn experiments(conn: &Connection) -> Result<Experiments, StoreError> {
-    const READ: &str =
-        "SELECT tenant, experiments FROM catalogue_current CROSS JOIN catalogues USING (tenant, version)";
-    of_current(conn, READ).map(Experiments)
+    of_current(conn, "experiments").map(Experiments)
 }
 
 /// Reads what experiments count at a time, beside those of the current versions.
@@ -101,8 +99,7 @@ pub fn counted(conn: &Connection, current: &Experiments, now: Millis) -> Result<
 /// # Errors
 /// [`StoreError`].
 pub fn budgets(conn: &Connection) -> Result<Budgets, StoreError> {
-    const READ: &str = "SELECT tenant, budgets FROM catalogue_current CROSS JOIN catalogues USING (tenant, version)";
-    let all: BTreeMap<TenantNo, Vec<Budget>> = of_current(conn, READ)?;
+    let all: BTreeMap<TenantNo, Vec<Budget>> = of_current(conn, "budgets")?;
     let by_campaign = |budgets: Vec<Budget>| budgets.into_iter().map(|budget| (budget.campaign, budget)).collect();
     Ok(Budgets(all.into_iter().map(|(tenant, budgets)| (tenant, by_campaign(budgets))).collect()))
 }
@@ -112,11 +109,13 @@ pub fn budgets(conn: &Connection) -> Result<Budgets, StoreError> {
 /// # Errors
 /// [`StoreError`].
 pub fn limited(conn: &Connection) -> Result<BTreeMap<TenantNo, Vec<Limited>>, StoreError> {
-    of_current(conn, "SELECT tenant, limited FROM catalogue_current CROSS JOIN catalogues USING (tenant, version)")
+    of_current(conn, "limited")
 }
 
-fn of_current<T: DeserializeOwned>(conn: &Connection, read: &str) -> Result<BTreeMap<TenantNo, T>, StoreError> {
-    let mut statement = conn.prepare_cached(read)?;
+/// A part of all current versions, by its column.
+fn of_current<T: DeserializeOwned>(conn: &Connection, part: &str) -> Result<BTreeMap<TenantNo, T>, StoreError> {
+    let read = format!("SELECT tenant, {part} FROM catalogue_current CROSS JOIN catalogues USING (tenant, version)");
+    let mut statement = conn.prepare_cached(&read)?;
     let rows = statement.query_map([], |row| Ok((TenantNo(row.get(0)?), row.get::<_, String>(1)?)))?;
     rows.map(|row| {
         let (tenant, text) = row?;

@@ -90,8 +90,8 @@ async fn counted<T: DeserializeOwned + Send + 'static>(
     let tenant = tenant(live, &parts.uri);
     let now = clock::now();
     let found = live.readers.read(move |view| {
-        let role = tokens::role_of(view.conn, &token)?;
-        let admitted = allowed(role, Role::Viewer).and(tenant).and_then(|tenant| Ok((tenant, read(&bytes)?)));
+        let token = tokens::find(view.conn, &token)?;
+        let admitted = allowed(token, Role::Viewer).and(tenant).and_then(|tenant| Ok((tenant, read(&bytes)?)));
         let (tenant, ask) = match admitted {
             Ok(admitted) => admitted,
             Err(refused) => return Ok(Err(refused)),

@@ -69,8 +69,8 @@ pub(super) async fn admit<'a>(app: &'a App, headers: &HeaderMap, needed: Role) -
 
 async fn admitted<'a>(app: &'a App, headers: &HeaderMap, needed: Role) -> Result<(&'a Live, Token), ApiError> {
     let (live, token) = bearer(app, headers)?;
-    let token = live.readers.read(move |view| tokens::find(view.conn, &token)).await?.ok_or_else(unauthorized)?;
-    allowed(Some(token.role), needed).map(|()| (live, token))
+    let found = live.readers.read(move |view| tokens::find(view.conn, &token)).await?;
+    Ok((live, allowed(found, needed)?))
 }
 
 /// The store, and the token as it came.
@@ -83,9 +83,11 @@ pub(super) fn bearer<'a>(app: &'a App, headers: &HeaderMap) -> Result<(&'a Live,
     Ok((live, token.to_owned()))
 }
 
-pub(super) fn allowed(role: Option<Role>, needed: Role) -> Result<(), ApiError> {
-    if role.ok_or_else(unauthorized)?.may(needed) {
-        return Ok(());
+/// The token, if it may.
+pub(super) fn allowed(token: Option<Token>, needed: Role) -> Result<Token, ApiError> {
+    let token = token.ok_or_else(unauthorized)?;
+    if token.role.may(needed) {
+        return Ok(token);
     }
     let message = format!("the role {} is needed", needed.as_str());
     Err(ApiError::new(StatusCode::FORBIDDEN, "forbidden", message))
