@@ -292,11 +292,15 @@ fn make_current(group: &mut Group<'_>, tenant: TenantNo, version: u32) -> Result
     Ok(())
 }
 
-/// Has the pointer written if the KV has the version's value, else the value first.
+/// Has the pointer written if the KV has the version's value, else the value first. What was about to leave is written anew at
+/// once: what is current and due only later a clock that ran ahead has put there.
 fn announce(group: &Group<'_>, tenant: TenantNo, version: u32) -> Result<(), StoreError> {
+    let value = Subject::Catalogue(version);
     let is_there = is_there(group.tx, tenant, version)?;
-    let subject = if is_there { Subject::Pointer } else { Subject::Catalogue(version) };
-    publish::put(group, tenant, subject, group.now)
+    if !is_there || publish::waits(group, tenant, value)? {
+        publish::put(group, tenant, value, group.now)?;
+    }
+    if is_there { publish::put(group, tenant, Subject::Pointer, group.now) } else { Ok(()) }
 }
 
 /// A version that is neither current nor among the newest.

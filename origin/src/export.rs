@@ -43,20 +43,23 @@ pub fn people(to: File, mut people: impl Iterator<Item = VisitorId>) -> io::Resu
     writer.finish()?.finish().map(drop)
 }
 
-/// Has a new file written, that has its name once all of it is there and durable: half of one is not to be taken for a whole one.
+/// Has a new file written beside, as `.part`, that gets its name once all of it is there and durable: half of one is not to be
+/// taken for a whole one.
 ///
 /// # Errors
-/// That of `write`, or [`io::Error`] where the file is there already or cannot be written; then there is none.
+/// That of `write`, or [`io::Error`] where the file is there already, another writes it, or it cannot be written.
 pub fn whole<T, E: From<io::Error>>(path: &Path, write: impl FnOnce(&File) -> Result<T, E>) -> Result<T, E> {
     let part = partial(path);
-    if path.try_exists()? {
-        return Err(io::Error::from(io::ErrorKind::AlreadyExists).into());
-    }
-    // One that a kill left is nobody's.
-    let file = File::create(&part)?;
+    let is_new = || if path.try_exists()? { Err(io::Error::from(io::ErrorKind::AlreadyExists)) } else { Ok(()) };
+    is_new()?;
+    // One that a kill left is nobody's, and has no lock.
+    let file = File::options().write(true).create(true).truncate(false).open(&part)?;
+    file.try_lock().map_err(io::Error::from)?;
     let ended = || {
+        file.set_len(0)?;
         let given = write(&file)?;
         file.sync_all()?;
+        is_new()?;
         fs::rename(&part, path)?;
         // A bare name lies in the folder that is at hand.
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));

@@ -117,7 +117,7 @@ impl Job {
         matches!(self, Self::Materialise | Self::Send)
     }
 
-    /// Whether a run that is cut goes on where it was; others begin anew.
+    /// Whether a run that is cut goes on where it was, as far as it says so; others begin anew.
     #[must_use]
     pub fn keeps_its_place(self) -> bool {
         matches!(self, Self::Trim | Self::Retention | Self::Publish | Self::Compact | Self::Rollup | Self::Verify)

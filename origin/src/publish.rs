@@ -191,6 +191,13 @@ pub(crate) fn put(group: &Group<'_>, tenant: TenantNo, subject: Subject, due: Mi
     Ok(())
 }
 
+/// Whether a key is to be written, now or later.
+pub(crate) fn waits(group: &Group<'_>, tenant: TenantNo, subject: Subject) -> Result<bool, StoreError> {
+    const READ: &str = "SELECT 1 FROM outbox WHERE tenant = ?1 AND kind = ?2 AND subject = ?3 AND due IS NOT NULL";
+    let (kind, subject) = subject.columns();
+    Ok(group.tx.prepare_cached(READ)?.exists((tenant.0, kind, subject))?)
+}
+
 /// Has a person's siblings published when the pause is over, unless that is planned already.
 fn later(group: &Group<'_>, person: PersonNo) -> Result<(), StoreError> {
     const LATER: &str = "UPDATE people SET changed = ?2, siblings_due = ifnull(siblings_due, ?3)

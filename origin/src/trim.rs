@@ -33,8 +33,13 @@ pub struct Trimmed {
     #[serde(default)]
     pub lookups: u64,
     /// Visitors that cannot be read: all others are trimmed.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub unreadable: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// Trims the visitors after a row, within a transaction, and gives the last of them, with those that have more FactIds to be
@@ -56,13 +61,16 @@ pub fn some(
     };
     let (mut counters, mut unforgotten) = (Counters::load(tx)?, Vec::new());
     for row in &rows {
+        tx.execute_batch("SAVEPOINT visitor")?;
         match visitor(tx, &mut counters, *row, now, trimmed) {
             Err(e @ (StoreError::Form(_) | StoreError::Corrupt { .. })) => {
                 tracing::error!(row, error = %crate::chain(&e), "a visitor cannot be read, and is not trimmed");
                 trimmed.unreadable += 1;
+                tx.execute_batch("ROLLBACK TO visitor")?;
             }
             done => done?,
         }
+        tx.execute_batch("RELEASE visitor")?;
         if Seen::forget(tx, *row, now)? {
             unforgotten.push(*row);
         }
@@ -140,8 +148,8 @@ fn visitor(
     Ok(())
 }
 
-/// Segments that the visitor's siblings are in; `None` where there are more of them than are looked at. What is over of one
-/// cannot stand again.
+/// Segments that the visitor's siblings are in; `None` where there are more of them than are looked at, or one cannot be read.
+/// What is over of one cannot stand again.
 fn siblings(tx: &Connection, row: i64, now: Millis) -> Result<Option<BTreeSet<SegmentId>>, StoreError> {
     const READ: &str = "SELECT segments FROM visitors
         WHERE person = (SELECT person FROM visitors WHERE row = ?1) AND row <> ?1 LIMIT ?2";
@@ -151,7 +159,8 @@ fn siblings(tx: &Connection, row: i64, now: Millis) -> Result<Option<BTreeSet<Se
     while let Some(row) = rows.next()? {
         let packed: Vec<u8> = row.get(0)?;
         let live = HourStamp(HourStamp::at(now).0.saturating_add(1))..HourStamp(u32::MAX);
-        ids.extend(profile::segments(&packed)?.expiring(live).map(|(id, _)| id));
+        let Ok(segments) = profile::segments(&packed) else { return Ok(None) };
+        ids.extend(segments.expiring(live).map(|(id, _)| id));
         seen += 1;
     }
     Ok((seen < limits::SNAPSHOT_VISITORS).then_some(ids))

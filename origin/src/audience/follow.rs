@@ -148,17 +148,17 @@ impl Follower {
             let people = columns.of_tenant.values().flat_map(|people| people.expired(hour));
             self.expiring = (hour, people.map(|person| PersonNo(store::signed(person))).collect());
         }
-        let (hour, people) = &mut self.expiring;
+        let (until, people) = &mut self.expiring;
         let from = people.len().saturating_sub(SOME as usize);
         let tx = self.conn.transaction()?;
         let read = read(&tx, people.get(from..).unwrap_or_default())?;
         tx.commit()?;
-        put(&mut self.audience.write(), &read, hour.start_ms());
+        put(&mut self.audience.write(), &read, until.start_ms());
         people.truncate(from);
         if people.is_empty() {
-            self.of.hour = self.of.hour.max(*hour);
+            self.of.hour = self.of.hour.max(*until);
         }
-        Ok(!people.is_empty())
+        Ok(self.of.hour < hour)
     }
 
     fn catch_up(&mut self, now: Millis) -> Result<bool, StoreError> {
@@ -188,7 +188,7 @@ impl Follower {
         let mut columns = self.audience.write();
         let full = put(&mut columns, &read, now);
         self.of.seq = rows.last().map_or(self.of.seq, |(seq, _)| *seq);
-        if is_last && self.expiring.1.is_empty() {
+        if is_last && self.of.hour >= HourStamp::at(now) {
             columns.as_of = Some(now);
         }
         drop(columns);

@@ -1,5 +1,6 @@
 //! `causeway job`.
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -207,6 +208,7 @@ fn run_alone(opened: &mut Opened, asked: Asked, training: &Options) -> anyhow::R
             shown(done, all);
             Ok(())
         },
+        to_the_end: &AtomicBool::new(true),
     };
     let ended = Runner { place, notes: &notes, stop: &|| false }.run(&run);
     bar.finish_and_clear();

@@ -110,11 +110,12 @@ impl Wrong {
     }
 
     /// Adds what is missing of some sums and takes out what is too much, within a transaction: what people came to meanwhile is
-    /// kept. They are none of these any more.
+    /// kept. They are none of these any more. Gives how many they were.
     ///
     /// # Errors
     /// [`StoreError`]; then nothing of the transaction may be kept.
-    pub fn mend(&mut self, tx: &Connection, most: usize) -> Result<(), StoreError> {
+    pub fn mend(&mut self, tx: &Connection, most: usize) -> Result<u64, StoreError> {
+        let before = self.len();
         for _ in 0..most {
             if let Some((place, sums)) = self.hours.pop_first() {
                 people::add_hour(tx, place, sums, 1)?;
@@ -124,6 +125,6 @@ impl Wrong {
                 break;
             }
         }
-        Ok(())
+        Ok((before - self.len()) as u64)
     }
 }

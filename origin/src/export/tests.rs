@@ -629,6 +629,10 @@ fn a_file_has_its_name_once_it_is_whole_and_replaces_none() {
     };
     assert_eq!(write("").unwrap_err().to_string(), "the disk is full");
     assert_eq!(names(), [""; 0]);
+    let other = std::fs::File::create(folder.path().join("people.csv.part")).unwrap();
+    other.lock().unwrap();
+    assert_eq!(write("one\n").unwrap_err().kind(), io::ErrorKind::WouldBlock, "another writes it");
+    drop(other);
     assert_eq!(write("one\n").unwrap(), 4);
     assert_eq!((names(), std::fs::read_to_string(&path).unwrap()), (vec!["people.csv".to_owned()], "one\n".to_owned()));
     assert_eq!(write("two\n").unwrap_err().kind(), io::ErrorKind::AlreadyExists);

@@ -194,10 +194,10 @@ impl Thread {
 
     fn run(&mut self, run: &Run) -> Result<(), StoreError> {
         let turn = Turn { begun: Instant::now(), next: AtomicU64::new(millis(self.turn)), first: OnceLock::new() };
-        let goes_on_later = run.asked.job.keeps_its_place() && !run.asked.dry_run;
+        let to_the_end = AtomicBool::new(!run.asked.job.keeps_its_place() || run.asked.dry_run);
         let stop = || {
             let vouched = || self.metrics.vouches(clock::now());
-            self.jobs.is_stopping() || goes_on_later && turn.is_over(&self.jobs.0.notes, vouched)
+            self.jobs.is_stopping() || !to_the_end.load(Ordering::Relaxed) && turn.is_over(&self.jobs.0.notes, vouched)
         };
         let place = Place {
             data: &self.data,
@@ -212,6 +212,7 @@ impl Thread {
             pause: &|| std::thread::sleep(work::PAUSE),
             wait: &std::thread::sleep,
             told: &|_, _| Ok(()),
+            to_the_end: &to_the_end,
         };
         let ended = Runner { place, notes: &self.jobs.0.notes, stop: &stop }.run(run)?;
         let (job, outcome) = (run.asked.job.name(), ended.outcome.map(Outcome::name));

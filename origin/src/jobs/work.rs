@@ -1,6 +1,7 @@
 //! What each job does in a run. A report has lists of a bounded length and names nobody but masters.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use causeway_shared::ids::Millis;
@@ -69,6 +70,8 @@ pub struct Place<'a> {
     pub wait: &'a dyn Fn(Duration),
     /// Told what is done, of how much; says [`StoreError::Stopped`] where the run is to end.
     pub told: &'a (dyn Fn(u64, u64) -> Result<(), StoreError> + Sync),
+    /// Set by a run that would do from the beginning what it does now: it gives way to no other any more.
+    pub to_the_end: &'a AtomicBool,
 }
 
 /// What a run came to.
@@ -271,14 +274,19 @@ fn rollup(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
         (place.told)(store::unsigned(cursor), store::unsigned(all))?;
         (place.pause)();
     }
+    place.to_the_end.store(true, Ordering::Relaxed);
     let told = || (place.told)(store::unsigned(all), store::unsigned(all));
     let snapshot = place.conn.transaction()?;
     let mut wrong = rollup::wrong(&snapshot, &told)?;
     drop(snapshot);
-    rolled.sums += wrong.len() as u64;
-    while !run.asked.dry_run && !wrong.is_empty() {
+    if run.asked.dry_run {
+        rolled.sums += wrong.len() as u64;
+        return Ok(json!(rolled).into());
+    }
+    while !wrong.is_empty() {
         let tx = place.conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        wrong.mend(&tx, SOME as usize)?;
+        rolled.sums += wrong.mend(&tx, SOME as usize)?;
+        runs::keep(&tx, run.no, cursor, &json!(rolled))?;
         tx.commit()?;
         told()?;
         (place.pause)();
@@ -361,13 +369,12 @@ fn trim(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
             }
         }
     }
+    place.to_the_end.store(true, Ordering::Relaxed);
     // By another's keys they would be written, and be noted as gone.
     if place.hands_out {
         old_lookups(place, run, cursor, &mut trimmed)?;
     }
-    let unreadable = trimmed.unreadable;
-    let failed = (unreadable > 0).then(|| format!("{unreadable} visitors cannot be read: the log has their rows"));
-    Ok(Ended { report: json!(trimmed), failed })
+    Ok(json!(trimmed).into())
 }
 
 /// Those of a key are counted when all of them are in the outbox: what a run that was cut put there is put there again.
@@ -424,6 +431,8 @@ fn retention(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
             };
             retention::forget(place.conn, place.rules, place.metrics, given, receipt, still, keep)?;
             (place.pause)();
+        } else {
+            runs::keep(place.conn, run.no, cursor, &json!(forgotten))?;
         }
         (place.told)(forgotten.visitors, all)?;
     }

@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 use causeway_shared::fact::{Fact, Scope, What};
@@ -122,6 +122,7 @@ impl World {
             pause: &sync,
             wait: &|_| (),
             told: &|_, _| Ok(()),
+            to_the_end: &AtomicBool::new(true),
         };
         let stop = || told.fetch_add(1, Relaxed) + 1 >= most;
         let ended = Runner { place, notes: &notes, stop: &stop }.run(run);
