@@ -79,7 +79,14 @@ code = 2
 #[derive(Debug)]
 pub(crate) struct Data {
     pub(crate) folder: PathBuf,
-    _lock: File,
+    lock: File,
+}
+
+impl Drop for Data {
+    /// Closing it is not enough: a child that is being started has it open for a moment.
+    fn drop(&mut self) {
+        self.lock.unlock().unwrap_or_default();
+    }
 }
 
 impl Data {
@@ -104,7 +111,7 @@ impl Data {
         if fresh {
             empty(&folder)?;
         }
-        Ok(Self { folder, _lock: lock })
+        Ok(Self { folder, lock })
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
