@@ -279,11 +279,8 @@ fn rollup(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
     let snapshot = place.conn.transaction()?;
     let mut wrong = rollup::wrong(&snapshot, &told)?;
     drop(snapshot);
-    if run.asked.dry_run {
-        rolled.sums += wrong.len() as u64;
-        return Ok(json!(rolled).into());
-    }
-    while !wrong.is_empty() {
+    rolled.sums += if run.asked.dry_run { wrong.len() as u64 } else { 0 };
+    while !run.asked.dry_run && !wrong.is_empty() {
         let tx = place.conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
         rolled.sums += wrong.mend(&tx, SOME as usize)?;
         runs::keep(&tx, run.no, cursor, &json!(rolled))?;
@@ -340,11 +337,7 @@ fn ahead(run: &Run, now: Millis) -> Option<String> {
 fn trim(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
     let (all, now) = (visitors(place.conn)?, run.since());
     let (mut trimmed, mut cursor): (Trimmed, i64) = (so_far(run), run.cursor);
-    let step = |trimmed: &Trimmed| {
-        (place.told)(trimmed.visitors, all)?;
-        (place.pause)();
-        Ok(())
-    };
+    let step = |trimmed: &Trimmed| (place.told)(trimmed.visitors, all).map(|()| (place.pause)());
     loop {
         if let failed @ Some(_) = ahead(run, (place.given)()?.now) {
             return Ok(Ended { report: json!(trimmed), failed });
