@@ -143,7 +143,10 @@ impl Follower {
 
     /// Takes segments that are over by this hour out of some rows; whether there are more.
     fn expire(&mut self, hour: HourStamp) -> Result<bool, StoreError> {
-        if hour > self.of.hour && self.expiring.1.is_empty() {
+        if hour <= self.of.hour {
+            return Ok(false);
+        }
+        if self.expiring.1.is_empty() {
             let columns = self.audience.read();
             let people = columns.of_tenant.values().flat_map(|people| people.expired(hour));
             self.expiring = (hour, people.map(|person| PersonNo(store::signed(person))).collect());
