@@ -8,12 +8,17 @@ use causeway_shared::actions::Level;
 use causeway_shared::attributes::Dictionary;
 use causeway_shared::catalogue::{Catalogue, Flat};
 use causeway_shared::cookie::{self, IDENTITY};
-use causeway_shared::fact::What;
+use causeway_shared::events::Events;
+use causeway_shared::fact::{PURCHASE, What};
 use causeway_shared::identity::IdentityCookie;
-use causeway_shared::ids::{Millis, TenantId, Version, VisitorId};
+use causeway_shared::ids::{Epoch, Millis, TenantId, Version, VisitorId};
 use causeway_shared::keys::{Key, KeyRing, Keys, Stage, TenantKeys};
+use causeway_shared::membership::Membership;
 use causeway_shared::model::features::Feature;
 use causeway_shared::model::{FRACTION, Model, Part};
+use causeway_shared::profile::{Content, SubProfile, Totals};
+use causeway_shared::time::Minute;
+use causeway_shared::view::{Snapshot, Stored};
 use causeway_shared::vocabulary::Vocabulary;
 use causeway_shared::wire::catalogue::{Pointer, encode_document, encode_model, encode_pointer};
 use causeway_shared::wire::flat;
@@ -205,6 +210,53 @@ fn of_whom_no_history_could_be_read_no_filter_knows_what_is_not_there() {
     assert_eq!(used(&isolate.page()), (&json!("c-1"), &json!("house")));
     isolate.fault = "";
     assert_eq!(used(&isolate.page()), (&json!("c-1"), &json!("red")));
+}
+
+#[test]
+fn s4_05_a_purchase_of_the_last_week_is_targeted_as_long_as_it_is_one() {
+    let mut isolate = Isolate::new();
+    let mut document = ads(X, false);
+    let week = json!({ "interval": 7, "unit": "days" });
+    document["ad_group"][0]["targeting"] = json!({ "events.purchase": { "$count": { "$gte": 1 }, "within": week } });
+    isolate.publish(5, 1, &document);
+    let visitor = VisitorId::mint(NOW - 86_400_000, [0; 10]);
+    let mut counter = 5;
+    let mut shown = |isolate: &mut Isolate, events: Option<&Events>| {
+        let recent = events.map(|events| events.pack_recent(Minute::at(NOW - 20 * 86_400_000))).unwrap_or_default();
+        let content = Content { totals: Totals { purchases: 1, ..Totals::default() }, recent, ..Content::default() };
+        counter += 1;
+        let version = Version { restore: 0, counter };
+        let admits = [(visitor, ())].into_iter().collect();
+        let snapshot = Snapshot {
+            version,
+            visitor,
+            unique: Vec::new(),
+            membership: Membership { epoch: Epoch(1), devices: 1, admits, ..Membership::default() },
+            profiles: [(visitor, SubProfile::pack(version, &content))].into_iter().collect(),
+            best: None,
+            truncated: false,
+        };
+        let key = kv::snapshot_key(&tenant(), visitor);
+        let value = wire::kv::encode_stored(&key, &Stored::Snapshot(Box::new(snapshot))).unwrap();
+        isolate.kv.insert(key, value);
+        let page = isolate.page();
+        assert_eq!(page["kv_reads"].as_u64().unwrap(), isolate.reads.len() as u64);
+        used(&page).1.clone()
+    };
+    let mut events = Events::default();
+    assert_eq!(shown(&mut isolate, Some(&events)), json!("house"));
+    events.add(PURCHASE, Minute::at(NOW - 6 * 86_400_000));
+    assert_eq!(shown(&mut isolate, Some(&events)), json!("red"));
+    assert_eq!(
+        shown(&mut isolate, None),
+        json!("house"),
+        "the snapshot of the release before does not say when it was"
+    );
+    // A window of days begins at midnight, UTC.
+    isolate.now += 86_400_000 - NOW % 86_400_000 - 1;
+    assert_eq!(shown(&mut isolate, Some(&events)), json!("red"));
+    isolate.now += 1;
+    assert_eq!(shown(&mut isolate, Some(&events)), json!("house"), "the seventh day is over");
 }
 
 #[test]

@@ -21,10 +21,10 @@ use litemap::LiteMap;
 use crate::actions::{self, Entity, PackedActions, Verb, ViewType, ViewTypes};
 use crate::attributes::{Token, Value};
 use crate::catalogue::{Bound, Compiled, Group, Offer, Terms};
-use crate::filter::{self, History, Subject};
+use crate::filter::{self, History, Subject, Told};
 use crate::ids::Millis;
 use crate::order;
-use crate::profile::Totals;
+use crate::profile::{Known, Totals};
 use crate::segments::SegmentId;
 use crate::steering::Steering;
 use crate::time::Minute;
@@ -43,6 +43,8 @@ pub struct Person<'a> {
     pub actions: Vec<PackedActions<'a>>,
     /// The sums over all of them.
     pub totals: Totals,
+    /// What is known of each visitor that counts ([`Counted::known`]).
+    pub known: &'a [&'a Known],
     /// The arms it is in ([`crate::experiment::arms`]); empty where nothing may be tested on it.
     pub arms: Vec<Option<u8>>,
     /// The units of limited offers that it may see, by the campaign's code; empty where nothing is counted of it.
@@ -154,7 +156,8 @@ impl<'a> Question<'a> {
     ) -> Self {
         let minute = Minute::at(given.now);
         let history = |person: &Person<'_>| {
-            let history = History { totals: person.totals, actions: &person.actions, events: None };
+            let history =
+                History { totals: person.totals, actions: &person.actions, events: Told::Snapshots(person.known) };
             catalogue.targets.answers(&history, minute)
         };
         let told = person.map(history).unwrap_or_default();

@@ -10,12 +10,15 @@
 //! Of what is not kept the answer is only [`Often::AtLeast`], which is never too much.
 
 mod packed;
+mod recent;
 
 use litemap::LiteMap;
 
 use crate::fact::{PAGE, PURCHASE};
 use crate::limits;
 use crate::time::{DAY_MINUTES, Minute};
+
+pub use recent::within as recent_within;
 
 /// The events of one visitor.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -63,6 +66,16 @@ impl Often {
             Self::Exactly(count) => Some(count),
             Self::AtLeast(_) => None,
         }
+    }
+
+    /// Of two that count the same the one that is more.
+    #[must_use]
+    pub fn most(self, other: Self) -> Self {
+        let rank = |of| match of {
+            Self::Exactly(count) => (count, true),
+            Self::AtLeast(count) => (count, false),
+        };
+        if rank(other) > rank(self) { other } else { self }
     }
 
     /// How often both were.

@@ -28,7 +28,7 @@ use std::collections::BTreeSet;
 
 use crate::segments::SegmentId;
 
-pub use count::{CountQuestion, Counted, History, counts_problem};
+pub use count::{CountQuestion, Counted, History, Told, counts_problem};
 pub use field::Field;
 pub use index::{Index, Matches};
 pub(crate) use parse::rfc3339;
@@ -155,7 +155,7 @@ impl Condition {
     fn holds(&self, subject: &Subject<'_>) -> bool {
         match subject.read(self.field) {
             Read::Unknown => false,
-            Read::AtLeast(least) if self.negated => self.test.ends_below(least),
+            Read::AtLeast(least) if self.negated => self.test.last() < least,
             read => self.test.holds(read) != self.negated,
         }
     }
@@ -215,12 +215,12 @@ impl Order {
 }
 
 impl Test {
-    /// Whether it holds for no number from this one on.
-    fn ends_below(&self, number: i64) -> bool {
+    /// The last number that it may hold for.
+    fn last(&self) -> i64 {
         match self {
-            Self::AtMost(most) => *most < number,
-            Self::Numbers(all) => all.last().is_none_or(|last| *last < number),
-            _ => false,
+            Self::AtMost(most) => *most,
+            Self::Numbers(all) => all.last().copied().unwrap_or(i64::MIN),
+            _ => i64::MAX,
         }
     }
 

@@ -158,6 +158,8 @@ pub const EVENT_DAYS: usize = ACTION_DAYS as usize + 1;
 pub const GROUPS: usize = 10_000;
 /// Days of actions that a snapshot holds, and fewer and fewer while it is over its bytes.
 pub const SNAPSHOT_WINDOWS: [u16; 4] = [CAP_DAYS + 1, 14, 7, 1];
+/// Minutes of page views, and of purchases, that a snapshot holds of each visitor: the newest.
+pub const SNAPSHOT_EVENT_MINUTES: usize = 32;
 
 /// Advertisers, campaigns, ad groups and ads of one tenant's catalogue, of each sort.
 pub const CATALOGUE_ROWS: usize = 10_000;

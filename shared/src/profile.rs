@@ -332,7 +332,7 @@ impl Profile {
         self.sub_profile_since(version, named, Day(0))
     }
 
-    /// The same with the actions from a day on. Of the attributes it holds the newest that fit
+    /// The same with the actions, and when events were, from a day on. Of the attributes it holds the newest that fit
     /// [`limits::SNAPSHOT_ATTRIBUTES`].
     #[must_use]
     pub fn sub_profile_since(&self, version: Version, named: bool, since: Day) -> SubProfile {
@@ -343,6 +343,8 @@ impl Profile {
         let segments = if self.segments.is_empty() { Vec::new() } else { self.segments.pack() };
         let attributes = self.attributes.newest_within(limits::SNAPSHOT_ATTRIBUTES).pack();
         let (names, exposures, units) = (named.then(names), self.exposures.pack(), self.units.pack());
-        SubProfile::pack(version, &Content { totals, seen, names, actions, segments, attributes, exposures, units })
+        let recent = self.events.pack_recent(since.start());
+        let content = Content { totals, seen, names, actions, segments, attributes, exposures, units, recent };
+        SubProfile::pack(version, &content)
     }
 }

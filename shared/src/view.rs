@@ -73,6 +73,12 @@ impl<'a> Counted<'a> {
         self.members.first().copied().unwrap_or(self.own)
     }
 
+    /// What is known of each of them of whom anything is.
+    #[must_use]
+    pub fn known(&self) -> &[&'a Known] {
+        &self.known
+    }
+
     /// How many browsers the person has.
     #[must_use]
     pub fn devices(&self) -> u32 {

@@ -162,6 +162,31 @@ proptest! {
     }
 
     #[test]
+    fn s4_05_what_a_snapshot_says_of_pages_and_purchases_is_what_a_list_of_them_says(
+        all in some_events(), since in select(vec![0, NOW - 100, NOW + 50, NOW + 320]), kept in select(vec![0, NOW + 20]),
+        (from, to) in range(), cut in any::<Index>(), at in any::<Index>(), bit in 0..8u8,
+    ) {
+        let events = Events::since(Minute(kept)).plus(of(&all));
+        let packed = events.pack_recent(Minute(since));
+        for name in [PAGE, PURCHASE] {
+            let of_it: BTreeSet<u32> = all.iter().filter(|(of, _)| of == name).map(|(_, at)| *at).collect();
+            let floor = of_it.iter().rev().nth(limits::SNAPSHOT_EVENT_MINUTES).map_or(0, |dropped| dropped + 1);
+            let exact = all.iter().filter(|(of, at)| of == name && (from..to).contains(at)).count() as u64;
+            let said = events::recent_within(&packed, name, Minute(from), Minute(to)).unwrap();
+            prop_assert!(least(said) <= exact, "{said:?} of {exact}");
+            prop_assert_eq!(said.exact(), (from >= floor.max(since).max(kept)).then_some(exact));
+            // What is cut says nothing, or what it says is whole; of bits that are others it says something.
+            let less = events::recent_within(&packed[..cut.index(packed.len())], name, Minute(from), Minute(to)).unwrap();
+            prop_assert!(less == Often::AtLeast(0) || less == said, "{less:?} of {said:?}");
+            let mut flipped = packed.clone();
+            flipped[at.index(packed.len())] ^= 1 << bit;
+            prop_assert!(events::recent_within(&flipped, name, Minute(from), Minute(to)).is_some());
+        }
+        prop_assert_eq!(events::recent_within(&packed, "saved", Minute(from), Minute(to)), None);
+        prop_assert_eq!(events::recent_within(&[], PAGE, Minute(from), Minute(to)), Some(Often::AtLeast(0)));
+    }
+
+    #[test]
     fn packed_events_have_one_form(all in some_events(), at in any::<Index>(), bit in 0..8u8, since in select(vec![0, NOW - 100, NOW + 50, NOW + 320]), cut in any::<Index>()) {
         // Of a visitor whose older events were not kept, too.
         let events = Events::since(Minute(since)).plus(of(&all));

@@ -13,7 +13,7 @@ mod frame;
 use causeway_shared::actions::{Entity, InsertionHash, Level, Unit, Verb, ViewType, Window};
 use causeway_shared::attributes::{AttributeMap, Kind, Token, Value};
 use causeway_shared::cookie::{self, IDENTITY};
-use causeway_shared::events::Events;
+use causeway_shared::events::{Events, Often};
 use causeway_shared::experiment::{Exposure, Exposures};
 use causeway_shared::fact::{Fact, PURCHASE, Scope, What};
 use causeway_shared::identity::IdentityCookie;
@@ -41,7 +41,7 @@ use causeway_shared::wire::strict as wire_strict;
 use causeway_shared::wire::sync::{Publish, Read, Rejected, SyncRequest, SyncResponse, Verify};
 use causeway_shared::wire::units as wire_units;
 use causeway_shared::wire::{WireError, catalogue, cookies, facts, kv, profile, sync};
-use causeway_shared::{limits, sync_auth};
+use causeway_shared::{fact, limits, sync_auth};
 use common::{MEMBER, NOW};
 use litemap::LiteMap;
 
@@ -64,11 +64,11 @@ const PROFILE: &str = "8a0101011a0ee6b280811b01c9c38001020304821b000001a3185c53e
      5c5fa01b04040404040404041b000001a3185c63881b05050505050505051b000001a3185c67701b06060606060606061b00\
      0001a3185c6b581b0707070707070707582701010101780b01000000e001002ed1bad9245200000104701101000300000002\
      0000000100000058250203d8aa040109804202000000000000000001040101020d01d8d6f1c2b134878e9c380002426803";
-const SNAPSHOT: &str = "s1BdOB/IcBggAHUAGjGFxQAHECgwQFBgcICQqCUAGhoqOkpaanqKmqq6ytrq9QArGys7S1tre4ubq7vL2+v4MJA1cBoxhcUABwAI\
-     AAAAAAAAAAqObxwrE0AVj4AaMYXFAAcQKDBAUGBwgJCgAHzAEPJwEBAQF4CwEAAADgAQAu0brZJFIAAAEEcBEBAAMAAAACAAAAAQ\
-     AAACUCA9iqBAEJgEICAAAAAAAAAAABBAEBAg0B2NbxwrE0h46cOAACAQEBgMq17gHop/HCsTTwLgEBycOAAQIDBAAH6KfxwrE0AQ\
-     EBAQEBAQHQr/HCsTQCAgICAgICAri38cKxNAMDAwMDAwMDoL/xwrE0BAQEBAQEBASIx/HCsTQFBQUFBQUFBfDO8cKxNAYGBgYGBg\
-     YG2NbxwrE0BwcHBwcHBwcBoxhdOmBxEpMUFRYXGBkaAAYFAAQCAAD1";
+const SNAPSHOT: &str = "s1mogEsYcBggAHUAGjGFxQAHECgwQFBgcICQqCUAGhoqOkpaanqKmqq6ytrq9QArGys7S1tre4ubq7vL2+v4MJA1cBoxhcUABwAIAAAA\
+     AAAAAAqObxwrE0AVkBBwGjGFxQAHECgwQFBgcICQoAB9sBjwEnAQEBAXgLAQAAAOABAC7RutkkUgAAAQRwEQEAAwAAAAIAAAABAAAAJQ\
+     ID2KoEAQmAQgIAAAAAAAAAAAEEAQECDQHY1vHCsTSHjpw4AAIBAQGAyrXuAein8cKxNPAuAQHJw4ABAgMEAAfop/HCsTQBAQEBAQEBAd\
+     Cv8cKxNAICAgICAgICuLfxwrE0AwMDAwMDAwOgv/HCsTQEBAQEBAQEBIjH8cKxNAUFBQUFBQUF8M7xwrE0BgYGBgYGBgbY1vHCsTQHBw\
+     cHBwcHBw0AAAHAk4QEAAHAk4QEAaMYXTpgcRKTFBUWFxgZGgAGBQAEAgAA9Q";
 const TOMBSTONE: &str = "t1HFKfOA";
 /// Up to the weights of the price, all of which are 1, and what is behind them.
 const MODEL: [&str; 2] =
@@ -149,6 +149,7 @@ const LATER_DOCUMENT: &str = "k1Ex+y/YUBUNDR0tPU1dbX2Nna29zd3t8JSpB7ImFkIjpbXX1l
 const ATTRIBUTED: &str = "18020102040200001002060000320202540180a0f1c2b13409";
 const EXPOSED: &str = "20040200001203\
      0480a0f1c2b134eda2040381a0f1c2b134";
+const RECENT: &str = "8001040001001080adff010002bab9050500000180a305";
 const GOT: &str = "40040200001303\
      0580a0f1c2b134eda204ac0281a0f1c2b134";
 const UNIT_ID: &str = "6861953f6973b622d3a50b970dfe9dfb";
@@ -460,7 +461,12 @@ fn a_snapshot_and_a_tombstone() {
         *sub = SubProfile::pack(sub.version(), &sub.content().unwrap());
     }
     let best = Some(BestTime { utc_hour_of_week: 107, confidence: 80 });
-    assert_eq!(*later, Snapshot { best, ..snapshot() });
+    let mut held = Snapshot { best, ..snapshot() };
+    for (_, sub) in held.profiles.iter_mut() {
+        // It was written before a snapshot said when events were.
+        *sub = SubProfile::pack(sub.version(), &Content { recent: Vec::new(), ..sub.content().unwrap() });
+    }
+    assert_eq!(*later, held);
     assert_eq!(kv::decode_stored(VKEY, one(), TOMBSTONE.as_bytes()).unwrap(), Stored::Tombstone);
 }
 
@@ -576,6 +582,41 @@ fn s4_07_units_of_a_snapshot() {
     for end in 5..sub.packed().len() {
         let cut = SubProfile::from_packed(Version::default(), sub.packed()[..end].to_vec().into());
         assert_eq!((cut.totals(), cut.units()), (totals, Units::default()));
+    }
+}
+
+#[test]
+fn s4_05_when_events_were_of_a_snapshot() {
+    let (now, mut events) = (Minute::at(NOW), Events::default());
+    for (name, ago) in [(fact::PAGE, 0), (fact::PAGE, 0), (fact::PAGE, 3), (fact::PAGE, 50_000), (PURCHASE, 1_440)] {
+        events.add(name, Minute(now.0 - ago));
+    }
+    let since = Minute(now.0 - 44_640);
+    let totals = Totals { pages: 4, purchases: 1, ..Totals::default() };
+    let content = Content { totals, recent: events.pack_recent(since), ..Content::default() };
+    let sub = SubProfile::pack(Version::default(), &content);
+    assert_eq!(to_hex(sub.packed()), RECENT);
+    let often = |of: &SubProfile, name, minutes| of.within(name, Minute(now.0 - minutes), Minute(now.0 + 1));
+    assert_eq!(sub.content(), Some(content.clone()));
+    assert_eq!(
+        [0, 3, 44_640].map(|minutes| often(&sub, fact::PAGE, minutes)),
+        [2, 3, 3].map(|n| Some(Often::Exactly(n)))
+    );
+    assert_eq!(often(&sub, fact::PAGE, 60_000), Some(Often::AtLeast(3)));
+    assert_eq!([1_439, 1_440].map(|minutes| often(&sub, PURCHASE, minutes)), [0, 1].map(|n| Some(Often::Exactly(n))));
+    assert_eq!(often(&sub, "saved", 0), None);
+    // Behind all others; a snapshot of the release before says nothing of it, and a reader of it passes over it.
+    let units: Units = [(3, units::Unit { number: 5, at: NOW })].into_iter().collect();
+    let all = Content { attributes: vec![0], units: units.pack(), ..content };
+    let all = SubProfile::pack(Version::default(), &all);
+    assert_eq!((all.units(), often(&all, fact::PAGE, 3)), (units, Some(Often::Exactly(3))));
+    let before = SubProfile::from_packed(Version::default(), hex(GOT).into());
+    assert_eq!(often(&before, fact::PAGE, 3), Some(Often::AtLeast(0)));
+    let reader = SubProfile::from_packed(Version::default(), hex(&RECENT.replacen("8001", "00", 1)).into());
+    assert_eq!((reader.totals(), reader.units()), (totals, Units::default()));
+    for end in 6..sub.packed().len() {
+        let cut = SubProfile::from_packed(Version::default(), sub.packed()[..end].to_vec().into());
+        assert_eq!((cut.totals(), often(&cut, fact::PAGE, 3)), (totals, Some(Often::AtLeast(0))));
     }
 }
 

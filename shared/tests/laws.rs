@@ -8,17 +8,20 @@ mod common;
 use std::collections::BTreeMap;
 
 use causeway_shared::attributes::{Token, Value};
+use causeway_shared::events::Often;
 use causeway_shared::experiment::{Exposure, Exposures};
-use causeway_shared::fact::{Fact, What};
+use causeway_shared::fact::{Fact, PAGE, PURCHASE, What};
 use causeway_shared::ids::VisitorId;
 use causeway_shared::ledger::Ledger;
+use causeway_shared::limits;
 use causeway_shared::membership::Memberships;
 use causeway_shared::profile::{Known, Parts, Profile, SubProfile, Totals};
 use causeway_shared::segments::Stamp;
+use causeway_shared::time::Minute;
 use causeway_shared::view::{Snapshot, Stored, View};
 use causeway_shared::{kv, wire};
 use common::{
-    History, Picked, Published, beyond, fold, history, known, law, naive, picked, profile_of, published, restored,
+    History, NOW, Picked, Published, beyond, fold, history, known, law, naive, picked, profile_of, published, restored,
     scramble, tokens, version, visitor,
 };
 use proptest::prelude::*;
@@ -260,6 +263,45 @@ proptest! {
         prop_assert_eq!(all.of(visitor(2)).totals(), naive(&facts));
         for history in &histories {
             prop_assert_eq!(all.own(history.visitor), naive(&history.newest().iter().collect::<Vec<_>>()));
+        }
+    }
+
+    #[test]
+    fn s4_05_when_a_person_s_pages_and_purchases_were_is_what_its_facts_say(
+        a in history(0), b in history(1), c in history(2), extra in any::<u64>(), minutes in [0..60_u32, 0..60_u32], ago in 0..3_000_u32,
+    ) {
+        let histories = [a, b, c];
+        let (from, to) = (Minute(Minute::at(NOW).0 - ago - minutes[0]), Minute(Minute::at(NOW).0 - ago + minutes[1]));
+        for own in 0..3 {
+            let mut view = View::default();
+            for (place, history) in histories.iter().enumerate() {
+                let known = if place == own { with_ledger(history, extra) } else { Known::from_sub(history.sub(usize::MAX, false)) };
+                view.add_known(history.visitor, known);
+            }
+            for name in [PAGE, PURCHASE] {
+                let is_it = |fact: &&&Fact| match &fact.what {
+                    What::Page { .. } => name == PAGE,
+                    What::Track { name: of, .. } => name == PURCHASE && of == name,
+                    _ => false,
+                };
+                let is_within = |at: u64| (from..to).contains(&Minute::at(at));
+                let held: Vec<&Fact> = histories.iter().flat_map(History::newest).collect();
+                let sub = histories[own].sub(usize::MAX, true);
+                let floor = sub.names().map_or(0, |names| names.newest.floor());
+                let pending = histories[own].pending().iter().filter(|fact| beyond(fact).is_some() && fact.received >= floor);
+                // A ledger knows of a page when it was received, which is when it was.
+                let held = held.iter().filter(is_it).filter(|fact| is_within(fact.at)).count();
+                let exact = (held + pending.filter(|fact| is_it(&fact) && is_within(fact.received)).count()) as u64;
+                let person = view.of(histories[own].visitor);
+                let each = person.known().iter().map(|known| known.within(name, from, to).unwrap());
+                let said = each.fold(Often::Exactly(0), Often::plus);
+                let (Often::Exactly(least) | Often::AtLeast(least)) = said;
+                prop_assert!(least <= exact, "{name}: {said:?} of {exact}");
+                // Each keeps all of its minutes.
+                if histories.iter().all(|h| h.facts.len() <= limits::SNAPSHOT_EVENT_MINUTES) {
+                    prop_assert_eq!(said, Often::Exactly(exact), "{}", name);
+                }
+            }
         }
     }
 

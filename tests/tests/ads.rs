@@ -18,6 +18,7 @@ fn main() {
             ("field_19_forged_late_and_foreign_tokens_count_nothing", forged),
             ("field_21_no_permission_counts_nothing", no_permission),
             ("issue_5_a_decision_is_explained_offline_as_it_is_made", explained),
+            ("s4_05_the_sample_filter_targets_who_bought_within_the_week", sample),
         ],
     )
 }
@@ -287,4 +288,39 @@ fn explained(world: &World) {
     let before = json!({ "placement": "top", "ad": "once", "live": "won", "offline": "capped" });
     let told = explain(&first)["differences"].clone();
     assert!(told.as_array().unwrap().contains(&before), "{told}");
+}
+
+fn sample(world: &World) {
+    let browser = world.browser();
+    let hour = u64::try_from(std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_millis()).unwrap() / 3_600_000;
+    let (visitor, _) = page(&browser, 1);
+    let told = browser.events(&json!([
+        { "type": "attributes", "set": { "shoe_size": 42 } },
+        { "type": "segments", "set": [{ "segment": 8457, "expires_ms": (hour + 48) * 3_600_000 }] },
+    ]));
+    assert_eq!((told.status, told.json()["accepted"].clone()), (202, json!(2)));
+    let own = || {
+        world.admin("GET", &format!("visitors/{visitor}/attributes?tenant=demo"), &Value::Null).json()["own"].clone()
+    };
+    eventually("an attribute is known that a filter may name", || (own() == json!({ "shoe_size": 42 })).then_some(()));
+    let targeting = json!({ "attributes.shoe_size": { "$gt": 35 }, "segments": { "$in": [8457] },
+        "events.purchase": { "$count": { "$gte": 1 }, "within": { "interval": 7, "unit": "days" } } });
+    let group = |id: &str, targeting: &Value| json!({ "id": id, "campaign": id, "targeting": targeting });
+    let campaign = |id: &str, cpm: u64| json!({ "id": id, "advertiser": "shop", "bid": { "cpm_micros": cpm } });
+    let ad = |id: &str| json!({ "id": id, "ad_group": id, "creative": {}, "landing": "https://shop.example/" });
+    let applied = world.admin(
+        "PUT",
+        "catalogue?tenant=demo",
+        &json!({
+            "advertiser": [{ "id": "shop" }], "campaign": [campaign("sample", 2_000), campaign("plain", 1_000)],
+            "ad_group": [group("sample", &targeting), group("plain", &json!({}))], "ad": [ad("sample"), ad("plain")],
+        }),
+    );
+    assert_eq!(applied.status, 200, "{}", String::from_utf8_lossy(&applied.body));
+    let shown = |id: &str| (page(&browser, 1).1[0]["ad"]["id"] == id).then_some(());
+    eventually("the catalogue is in the KV", || shown("plain"));
+    browser.buy("shoes", 59_000_000);
+    eventually("the purchase is in the snapshot", || shown("sample"));
+    let other = world.browser();
+    assert_eq!(page(&other, 1).1[0]["ad"]["id"], "plain", "who bought nothing");
 }

@@ -10,6 +10,7 @@ use causeway_shared::actions::{Action, Actions, Entity, InsertionHash, Verb, Vie
 use causeway_shared::attributes::Dictionary;
 use causeway_shared::catalogue::{Catalogue, Compiled, Flat};
 use causeway_shared::cookie::{self, IDENTITY};
+use causeway_shared::events::Events;
 use causeway_shared::identity::IdentityCookie;
 use causeway_shared::ids::{Epoch, Millis, TenantId, Version, VisitorId};
 use causeway_shared::keys::{Key, KeyRing, Keys, Stage, TenantKeys};
@@ -57,7 +58,7 @@ fn words() -> Vocabulary {
 
 fn filter(dice: &mut Dice) -> Value {
     let days = 1 + dice.below(20);
-    match dice.below(8) {
+    match dice.below(9) {
         0 => json!({ "segments": { "$in": [dice.below(30), dice.below(30)] } }),
         1 => json!({ "segments": { "$nin": [dice.below(30)] } }),
         2 => json!({ "page.keywords": dice.of(&KEYWORDS) }),
@@ -67,6 +68,9 @@ fn filter(dice: &mut Dice) -> Value {
             json!({ "actions.impression": { "$count": { "$lt": 1 + dice.below(40) }, "within": { "interval": days, "unit": "days" } } })
         }
         6 => json!({ "$or": [filter(dice), filter(dice)] }),
+        7 => {
+            json!({ (dice.of(&["events.page", "events.purchase"])): { "$count": { (dice.of(&["$gte", "$lt"])): 1 + dice.below(4) }, "within": { "interval": days, "unit": "days" } } })
+        }
         _ => json!({ "last_seen": { "$exists": true }, "$not": filter(dice) }),
     }
 }
@@ -159,7 +163,13 @@ fn snapshot(dice: &mut Dice, visitor: VisitorId, entities: &[Entity]) -> Snapsho
     }
     let totals = Totals { pages: dice.below(50), ..Totals::default() };
     let seen = (dice.below(5) > 0).then_some((NOW - 90_000_000, NOW - dice.below(80_000_000)));
-    let content = Content { totals, seen, actions: actions.pack(), segments: segments.pack(), ..Content::default() };
+    let mut events = Events::default();
+    for _ in 0..dice.below(60) {
+        events.add(dice.of(&["page", "purchase"]), Minute(Minute::at(NOW).0 - dice.small(29 * 1_440)));
+    }
+    let recent = events.pack_recent(Minute::at(NOW - 25 * 86_400_000));
+    let (actions, segments) = (actions.pack(), segments.pack());
+    let content = Content { totals, seen, actions, segments, recent, ..Content::default() };
     let version = Version { restore: 0, counter: 5 };
     let membership = Membership {
         epoch: Epoch(1),

@@ -7,7 +7,7 @@ use causeway_shared::attributes::{AttributeMap, Token, Value};
 use causeway_shared::bucket::{PersonRandom, Purpose};
 use causeway_shared::columns::{Measure, Row};
 use causeway_shared::events::{self, Events};
-use causeway_shared::filter::{Filter, History, Person, Subject};
+use causeway_shared::filter::{Filter, History, Person, Subject, Told};
 use causeway_shared::ids::{Millis, VisitorId};
 use causeway_shared::profile::Totals;
 use causeway_shared::segments::{self, PackedSegments};
@@ -136,7 +136,7 @@ impl Someone {
         let actions: Vec<PackedActions<'_>> =
             self.actions.iter().filter_map(|bytes| PackedActions::read(bytes)).collect();
         let events: Vec<&Events> = self.events.iter().collect();
-        let history = History { totals: self.totals, actions: &actions, events: Some(&events) };
+        let history = History { totals: self.totals, actions: &actions, events: Told::Events(&events) };
         let person = Person {
             attributes: &self.attributes,
             segments: &segments,

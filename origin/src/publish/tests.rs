@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use causeway_shared::fact::What;
+use causeway_shared::events::Often;
+use causeway_shared::fact::{Fact, PAGE, PURCHASE, What};
 use causeway_shared::limits;
 use causeway_shared::segments::{SegmentId, State};
-use causeway_shared::time::HourStamp;
+use causeway_shared::time::{HourStamp, Minute};
 use causeway_shared::wire::kv;
 use causeway_shared::wire::sync::Publish;
 
@@ -35,6 +36,33 @@ fn a_visitors_own_snapshot_is_due_at_once_and_names_its_newest_facts() {
     let own = &snapshot.profiles[&visitor(1)];
     assert_eq!(own.totals().pages, 1);
     assert!(own.holds(NOW, fact.id.short()));
+}
+
+#[test]
+fn s4_05_a_snapshot_says_when_its_visitors_pages_and_purchases_of_a_month_were() {
+    let mut origin = Origin::new();
+    let mut kv = BTreeMap::new();
+    let day = |ago: u64| NOW - ago * 86_400_000;
+    let bought = |v: u32, n: u32, at: u64| {
+        let what = What::Track { name: PURCHASE.to_owned(), value: None, properties: None };
+        Fact { at, ..fact(visitor(v), n, NOW, what) }
+    };
+    let logins = [1, 2].map(|v| origin.login(visitor(v), 1, NOW, "ann"));
+    origin.send("demo", &logins);
+    origin.send("demo", &[bought(1, 2, day(29)), bought(1, 3, day(6)), bought(2, 4, day(1)), page(visitor(2), 5, NOW)]);
+    origin.settle(&mut kv);
+    for own in [1, 2] {
+        let snapshot = snapshot(&kv, visitor(own));
+        let often = |name: &str, days: u64| {
+            let (from, to) = (Minute::at(day(days)), Minute::at(NOW + 60_000));
+            let each = snapshot.profiles.values().map(|sub| sub.within(name, from, to).unwrap());
+            each.fold(Often::Exactly(0), Often::plus)
+        };
+        let purchases = [0, 1, 7, 30].map(|days| often(PURCHASE, days));
+        assert_eq!(purchases, [0, 1, 2, 3].map(Often::Exactly));
+        assert_eq!(often(PURCHASE, 35), Often::AtLeast(3), "what is older is counted in all alone");
+        assert_eq!((often(PAGE, 0), often(PAGE, 30)), (Often::Exactly(1), Often::Exactly(1)));
+    }
 }
 
 #[test]

@@ -70,7 +70,7 @@ impl Times {
 }
 
 impl Newest {
-    fn put(&self, to: &mut Vec<u8>, lowest: u32) {
+    pub(super) fn put(&self, to: &mut Vec<u8>, lowest: u32) {
         packed::put(to, (self.floor - lowest).into());
         packed::put(to, self.counts.len() as u64);
         let mut next = self.floor;

@@ -7,7 +7,7 @@ use crate::events::{self, Events, Often};
 use crate::fact::{PAGE, PURCHASE};
 use crate::limits;
 use crate::order;
-use crate::profile::Totals;
+use crate::profile::{Known, Totals};
 use crate::time::Minute;
 
 use super::Filter;
@@ -46,13 +46,22 @@ pub struct History<'a> {
     pub totals: Totals,
     /// The actions of each visitor that counts; an insertion that several hold counts once.
     pub actions: &'a [PackedActions<'a>],
-    /// The events by name of each visitor that counts; `None` in a snapshot, which keeps none.
-    pub events: Option<&'a [&'a Events]>,
+    /// When which events were.
+    pub events: Told<'a>,
+}
+
+/// What tells when events were, of each visitor that counts.
+#[derive(Debug, Clone, Copy)]
+pub enum Told<'a> {
+    /// The events by name, as the origin keeps them.
+    Events(&'a [&'a Events]),
+    /// What snapshots say of pages and purchases alone.
+    Snapshots(&'a [&'a Known]),
 }
 
 impl Filter {
-    /// The answers to [`Self::counts`], in their order, as [`super::Subject::counts`] wants them; `None` where no events are
-    /// kept.
+    /// The answers to [`Self::counts`], in their order, as [`super::Subject::counts`] wants them; `None` where nothing tells
+    /// of an event.
     #[must_use]
     pub fn answers(&self, history: &History<'_>, now: Minute) -> Vec<Option<Often>> {
         ByAction::of(&self.counts).answers(&self.counts, history, now)
@@ -99,8 +108,8 @@ impl ByAction {
         Self(windows.into_iter().collect())
     }
 
-    /// The answers in the order of the questions that it was made of, `None` where no events are kept. One pass over the actions
-    /// for each different window.
+    /// The answers in the order of the questions that it was made of, `None` where nothing tells of an event. One pass over the
+    /// actions for each different window.
     pub(super) fn answers(
         &self,
         questions: &[CountQuestion],
@@ -138,10 +147,15 @@ fn at_once(question: &CountQuestion, history: &History<'_>, now: Minute) -> Opti
         (Counted::Purchases, Some(_)) => PURCHASE,
         (Counted::Event(name), _) => name,
     };
-    let visitors = history.events?;
-    let Some(window) = question.within else { return Some(events::total(visitors, name)) };
-    let (from, to) = window.range(now);
-    Some(events::within(visitors, name, from, to))
+    let range = question.within.map(|window| window.range(now));
+    match (history.events, range) {
+        (Told::Events(visitors), None) => Some(events::total(visitors, name)),
+        (Told::Events(visitors), Some((from, to))) => Some(events::within(visitors, name, from, to)),
+        (Told::Snapshots(_), None) => None,
+        (Told::Snapshots(known), Some((from, to))) => {
+            known.iter().try_fold(Often::Exactly(0), |sum, of| Some(sum.plus(of.within(name, from, to)?)))
+        }
+    }
 }
 
 /// The place of a question among all, which are in order and hold it.

@@ -55,8 +55,8 @@ struct Compared {
     exists: Vec<Entry>,
     at_least: Bounds,
     at_most: Bounds,
-    /// All that must not hold, where a field may be one that cannot be said.
-    negated: Vec<Entry>,
+    /// All that must not hold, where a field may be one that cannot be said, by the last number that each may hold for.
+    negated: Bounds,
 }
 
 /// The filters that match a subject.
@@ -95,7 +95,7 @@ impl Index {
         &self.counts
     }
 
-    /// The answers to them, in their order; `None` where no events are kept.
+    /// The answers to them, in their order; `None` where nothing tells of an event.
     #[must_use]
     pub fn answers(&self, history: &History<'_>, now: Minute) -> Vec<Option<Often>> {
         self.by_action.answers(&self.counts, history, now)
@@ -113,8 +113,7 @@ impl Index {
         self.filters == 0
     }
 
-    /// The filters that match: those whose [`Filter::matches`] does. The subject's counts are [`Self::answers`]; of one that is
-    /// [`Often::AtLeast`], which no snapshot has, nothing is said.
+    /// The filters that match: those whose [`Filter::matches`] does. The subject's counts are [`Self::answers`].
     #[must_use]
     pub fn matching(&self, subject: &Subject<'_>) -> Matches {
         if self.is_empty() {
@@ -125,7 +124,11 @@ impl Index {
         subject.each(|field, read| asked.add(field, read));
         for (field, compared) in self.compared.iter().filter(|(field, _)| matches!(field, Field::Count(_))) {
             match subject.read(*field) {
-                Read::Unknown | Read::AtLeast(_) => count(&mut asked.left, &compared.negated),
+                Read::Unknown => count(&mut asked.left, compared.negated.from(i64::MIN)),
+                Read::AtLeast(least) => {
+                    count(&mut asked.left, compared.at_least.up_to(least));
+                    count(&mut asked.left, compared.negated.from(least));
+                }
                 read => asked.add(*field, read),
             }
         }

@@ -45,7 +45,8 @@ pub type Entities<'a> = [BTreeMap<&'a str, u32>; 4];
 /// Who answers counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answers {
-    /// A snapshot: pages and purchases of all time, actions of up to [`limits::CAP_DAYS`] days. Anything else is refused.
+    /// A snapshot: pages and purchases, of all time or of up to [`limits::CAP_DAYS`] days, actions of as many. Anything else is
+    /// refused.
     Snapshot,
     /// The origin: what it does not keep is answered with `None`.
     Origin,
@@ -396,9 +397,6 @@ impl Parser<'_> {
         match value.map(Window::deserialize) {
             Some(Ok(window)) if window.interval == 0 || window.minutes() > u32::from(days) * DAY_MINUTES => {
                 self.say(&at, needed);
-            }
-            Some(Ok(_)) if of_snapshot && what.is_some() && !is_action => {
-                self.say(&at, "a snapshot does not keep when events were: leave it out, or use an audience's segment");
             }
             Some(Ok(window)) => return Some(window),
             Some(Err(_)) => self.say(&at, needed),

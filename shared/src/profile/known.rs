@@ -7,10 +7,13 @@ use litemap::LiteMap;
 use super::{SubProfile, Totals};
 use crate::actions::{Action, Actions, PackedActions};
 use crate::attributes::PackedAttributes;
+use crate::events::Often;
 use crate::experiment::Exposures;
+use crate::fact::PAGE;
 use crate::ids::{Millis, SessionId};
 use crate::order;
 use crate::segments::PackedSegments;
+use crate::time::Minute;
 use crate::units::Units;
 
 /// A page view that a reader knows of itself, beyond what a sub-profile holds.
@@ -171,19 +174,44 @@ impl Known {
     /// before a restore says nothing beside one of after it.
     #[must_use]
     pub fn totals(&self) -> Totals {
-        let restore = |sub: &SubProfile| sub.version().restore;
-        let latest = self.unnamed.as_ref().map(restore).max(self.named().map(restore));
-        let of_latest = |sub: &&SubProfile| Some(restore(sub)) == latest;
-        let sums = |sub: Option<&SubProfile>| sub.filter(of_latest).map(SubProfile::totals).unwrap_or_default();
-        let (base, unnamed) = (sums(self.named()), sums(self.unnamed.as_ref()));
+        let [named, unnamed] = self.latest();
+        let [base, unnamed] = [named, unnamed].map(|sub| sub.map(SubProfile::totals).unwrap_or_default());
         let Some(Beside { beyond, .. }) = self.beside.as_deref() else { return base.most(unnamed) };
-        let names = self.named().filter(of_latest).and_then(SubProfile::names);
+        let names = named.and_then(SubProfile::names);
         let unheld =
             || beyond.iter().filter(|((at, short), _)| !names.as_ref().is_some_and(|n| n.newest.holds(*at, *short)));
         let counted = |s: &SessionId| names.as_ref().is_some_and(|n| n.hold_session(*s, base.sessions));
         let sessions: BTreeSet<SessionId> = order::all(unheld().map(|(_, session)| *session).filter(|s| !counted(s)));
         let beyond = Totals { pages: unheld().count() as u64, sessions: sessions.len() as u64, ..Totals::default() };
         base.plus(beyond).most(unnamed)
+    }
+
+    /// How often an event was, from one minute to before another, by the same rule; `None` of one that no snapshot says it of.
+    #[must_use]
+    pub fn within(&self, name: &str, from: Minute, to: Minute) -> Option<Often> {
+        let [named, unnamed] = self.latest();
+        let base = match (named, unnamed) {
+            (Some(sub), _) => sub.within(name, from, to)?,
+            (None, Some(_)) => Often::AtLeast(0),
+            (None, None) => Often::Exactly(0),
+        };
+        let pages = self.beside.iter().filter(|_| name == PAGE).flat_map(|beside| beside.beyond.iter());
+        let names = named.and_then(SubProfile::names);
+        let unheld = pages.filter(|((received, short), _)| {
+            (from..to).contains(&Minute::at(*received))
+                && !names.as_ref().is_some_and(|names| names.newest.holds(*received, *short))
+        });
+        let base = base.plus(Often::Exactly(unheld.count() as u64));
+        unnamed.map_or(Some(base), |sub| Some(base.most(sub.within(name, from, to)?)))
+    }
+
+    /// The newest sub-profile that names its facts and the newest that does not, without one of before a restore beside one of
+    /// after it.
+    fn latest(&self) -> [Option<&SubProfile>; 2] {
+        let restore = |sub: &SubProfile| sub.version().restore;
+        let both = [self.named(), self.unnamed.as_ref()];
+        let latest = both.iter().flatten().map(|sub| restore(sub)).max();
+        both.map(|sub| sub.filter(|sub| Some(restore(sub)) == latest))
     }
 }
 

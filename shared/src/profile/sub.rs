@@ -3,12 +3,14 @@
 use super::{Newest, SESSIONS, Totals};
 use crate::actions::PackedActions;
 use crate::attributes::PackedAttributes;
+use crate::events::{self, Often};
 use crate::experiment::Exposures;
 use crate::ids::{Millis, SessionId, Version};
 use crate::limits;
 use crate::order;
 use crate::packed::{self, Packed, Shared};
 use crate::segments::PackedSegments;
+use crate::time::Minute;
 use crate::units::Units;
 
 const SEEN: u64 = 1;
@@ -18,6 +20,7 @@ const SEGMENTED: u64 = 8;
 const ATTRIBUTED: u64 = 16;
 const EXPOSED: u64 = 32;
 const UNITS: u64 = 64;
+const RECENT: u64 = 128;
 
 /// One visitor's profile at one version. Two of the same version hold the same, but for what a snapshot had no room for.
 #[derive(Clone, PartialEq, Eq)]
@@ -45,6 +48,8 @@ pub struct Content {
     pub exposures: Vec<u8>,
     /// The units of limited offers, packed; empty for none.
     pub units: Vec<u8>,
+    /// When page views and purchases were, packed; empty where that is not said.
+    pub recent: Vec<u8>,
 }
 
 /// What the newest facts are called.
@@ -60,14 +65,15 @@ impl SubProfile {
     /// Packs what it is to say.
     #[must_use]
     pub fn pack(version: Version, content: &Content) -> Self {
-        let Content { totals, seen, names, actions, segments, attributes, exposures, units } = content;
+        let Content { totals, seen, names, actions, segments, attributes, exposures, units, recent } = content;
         let mut to = Vec::new();
         let flag = |set, flag| if set { flag } else { 0 };
         let parts = flag(!actions.is_empty(), ACTED)
             | flag(!segments.is_empty(), SEGMENTED)
             | flag(!attributes.is_empty(), ATTRIBUTED)
             | flag(!exposures.is_empty(), EXPOSED)
-            | flag(!units.is_empty(), UNITS);
+            | flag(!units.is_empty(), UNITS)
+            | flag(!recent.is_empty(), RECENT);
         packed::put(&mut to, flag(seen.is_some(), SEEN) | flag(names.is_some(), NAMED) | parts);
         // First, so that a decision, which asks for them, need not read what comes behind.
         for part in [actions, segments].into_iter().filter(|part| !part.is_empty()) {
@@ -83,7 +89,7 @@ impl SubProfile {
             names.put(&mut to);
         }
         // Last, as all that is to come: a reader of the release before passes over what lies behind.
-        for part in [attributes, exposures, units].into_iter().filter(|part| !part.is_empty()) {
+        for part in [attributes, exposures, units, recent].into_iter().filter(|part| !part.is_empty()) {
             packed::put_row(&mut to, part);
         }
         Self { version, packed: to.into() }
@@ -151,6 +157,12 @@ impl SubProfile {
         self.behind(UNITS).and_then(Units::read).unwrap_or_default()
     }
 
+    /// How often an event was, from one minute to before another; `None` of one that no snapshot says it of.
+    #[must_use]
+    pub fn within(&self, name: &str, from: Minute, to: Minute) -> Option<Often> {
+        events::recent_within(self.behind(RECENT).unwrap_or_default(), name, from, to)
+    }
+
     /// Whether it names its newest facts.
     #[must_use]
     pub fn is_named(&self) -> bool {
@@ -176,9 +188,10 @@ impl SubProfile {
         let (totals, seen, names) = read_sums(flags, &mut rest)?;
         let attributes = read_part(flags, ATTRIBUTED, &mut rest)?;
         let (exposures, units) = (read_part(flags, EXPOSED, &mut rest)?, read_part(flags, UNITS, &mut rest)?);
-        let [actions, segments, attributes, exposures, units] =
-            [actions, segments, attributes, exposures, units].map(<[u8]>::to_vec);
-        Some(Content { totals, seen, names, actions, segments, attributes, exposures, units })
+        let recent = read_part(flags, RECENT, &mut rest)?;
+        let [actions, segments, attributes, exposures, units, recent] =
+            [actions, segments, attributes, exposures, units, recent].map(<[u8]>::to_vec);
+        Some(Content { totals, seen, names, actions, segments, attributes, exposures, units, recent })
     }
 
     /// One of the parts behind the sums; `None` where it is not there.
@@ -188,7 +201,7 @@ impl SubProfile {
             return None;
         }
         read_sums(flags, &mut rest)?;
-        for before in [ATTRIBUTED, EXPOSED].into_iter().filter(|before| *before < part) {
+        for before in [ATTRIBUTED, EXPOSED, UNITS].into_iter().filter(|before| *before < part) {
             read_part(flags, before, &mut rest)?;
         }
         rest.row()

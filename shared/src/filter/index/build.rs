@@ -92,7 +92,7 @@ struct Unsorted {
     exists: Vec<Entry>,
     at_least: Vec<(i64, Entry)>,
     at_most: Vec<(i64, Entry)>,
-    negated: Vec<Entry>,
+    negated: Vec<(i64, Entry)>,
 }
 
 impl<'a> Builder<'a> {
@@ -113,7 +113,7 @@ impl<'a> Builder<'a> {
 
     fn condition(&mut self, field: Field, condition: &'a Condition, entry: Entry) {
         if condition.negated && matches!(field, Field::Count(_)) {
-            self.compared.entry(field).or_default().negated.push(entry);
+            self.compared.entry(field).or_default().negated.push((condition.test.last(), entry));
         } else if condition.negated && (field.is_of_person() || field == Field::BestTime) {
             self.unread.push(entry);
         }
@@ -146,7 +146,7 @@ impl<'a> Builder<'a> {
     fn built(mut self, filters: usize, counts: Vec<CountQuestion>) -> Index {
         self.needed.resize(self.needed.len().next_multiple_of(8), 1);
         let compared = self.compared.into_iter().map(|(field, Unsorted { exists, at_least, at_most, negated })| {
-            let (at_least, at_most) = (Bounds::new(at_least), Bounds::new(at_most));
+            let [at_least, at_most, negated] = [at_least, at_most, negated].map(Bounds::new);
             (field, Compared { exists, at_least, at_most, negated })
         });
         Index {
