@@ -40,7 +40,7 @@ use causeway_origin::explain::ExplainError;
 use causeway_origin::group::Rules;
 use causeway_origin::import::{ImportError, file::FileError};
 use causeway_origin::links::LinkError;
-use causeway_origin::store::{Counters, StoreError};
+use causeway_origin::store::Counters;
 use causeway_origin::tenants::{IdError, Known, Tenants};
 use causeway_origin::{clock, keyfile, log, serve, store};
 use causeway_shared::fact::FactError;
@@ -199,7 +199,7 @@ fn confirmed(yes: bool, plan: &serde_json::Value, common: &Common) -> anyhow::Re
 
 /// Whether a process serves from the data directory.
 fn is_served(config: &Config) -> bool {
-    config.data.is_dir() && matches!(store::lock(&config.data), Err(StoreError::InUse(_)))
+    store::is_served(&config.data)
 }
 
 /// Waits until an origin that serves has stored what it acknowledged before: what a command ends or ties may be of that.

@@ -17,7 +17,7 @@ use causeway_shared::wire::WireError;
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Row, TransactionBehavior};
 use rusqlite_migration::{HookError, M, Migrations};
 
-pub use self::locks::{Lock, extending, is_ready, job, lock, ready, writing};
+pub use self::locks::{Lock, extending, is_ready, is_served, job, lock, ready, writing};
 
 /// File name of the store in the data directory.
 pub const FILE: &str = "causeway.db";
@@ -132,6 +132,17 @@ impl StoreError {
                 Self::File { path: path.to_owned(), source: Box::new(self) }
             }
             other => other,
+        }
+    }
+
+    /// Whether another connection wrote, or held what it read, for longer than this one waits.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        use rusqlite::ErrorCode::{DatabaseBusy, DatabaseLocked};
+        match self {
+            Self::Sqlite(e) => matches!(e.sqlite_error_code(), Some(DatabaseBusy | DatabaseLocked)),
+            Self::File { source, .. } | Self::Visitor { source, .. } => source.is_busy(),
+            _ => false,
         }
     }
 

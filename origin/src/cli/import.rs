@@ -89,8 +89,8 @@ pub(super) fn run(command: &Import, common: &Common) -> anyhow::Result<()> {
         // Whom a line names, and what ended a tie, may be acknowledged and not stored yet.
         fold_before(&config, &conn)?;
     }
-    let (workers, said, served) = (usize::from(command.workers), command.why.said(), is_served(&config));
-    let job = import::Job { rules: &rules, tenant, kind, workers, said, served };
+    let (workers, said) = (usize::from(command.workers), command.why.said());
+    let job = import::Job { rules: &rules, tenant, kind, workers, said, served: &|| is_served(&config) };
     let stopped = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&stopped);
     let signals = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;

@@ -182,7 +182,8 @@ fn run_alone(opened: &mut Opened, asked: Asked, training: &Options) -> anyhow::R
     let run = runs::begin_asked(&mut opened.conn, asked, clock::now())?;
     let bar = bar(0, "{pos} of {len}");
     let pause = || {
-        if served {
+        // One that serves may have begun meanwhile.
+        if is_served(&opened.config) {
             std::thread::sleep(work::PAUSE);
         }
     };
@@ -248,6 +249,12 @@ pub(super) fn report(run: &Run, common: &Common) -> anyhow::Result<()> {
             limits::AROUND_VISITORS
         ));
     }
+    let cut = run.outcome == Some(Outcome::Interrupted);
+    ensure!(
+        !cut,
+        "run {} was cut, as another wrote to the store for too long: the same command goes on with it",
+        run.no
+    );
     let why = run.report.get("error").and_then(Value::as_str).unwrap_or_default();
     ensure!(run.outcome == Some(Outcome::Done), "run {} failed: {why}", run.no);
     Ok(())

@@ -86,6 +86,8 @@ pub(super) fn run(command: &Segments, common: &Common) -> anyhow::Result<()> {
         Segments::Put { whose, write } => {
             let (mut opened, tenant) = opened(whose)?;
             let write: Write = argument(write, "the write")?;
+            // An extension that began before does not write what it read over this.
+            let _many = store::extending(&opened.config.data, false)?;
             let (visitor, map) = meant(&mut opened, &tenant, whose)?;
             let at = clock::now().max(of::after(&map, &write));
             let written = put(&mut opened, &tenant, &visitor, &write, at)?;
@@ -94,7 +96,7 @@ pub(super) fn run(command: &Segments, common: &Common) -> anyhow::Result<()> {
         Segments::Extend { whose, segment, hours } => {
             let (mut opened, tenant) = opened(whose)?;
             // From reading the expiry until the new one is kept: two extensions add up.
-            let _one = store::extending(&opened.config.data)?;
+            let _one = store::extending(&opened.config.data, true)?;
             let (visitor, map) = meant(&mut opened, &tenant, whose)?;
             let write = of::extended(&map, SegmentId(*segment), *hours, clock::now());
             let (write, after) = write.context("the visitor is not in that segment")?;

@@ -18,7 +18,7 @@ use super::{ApiError, App, random};
 use crate::clock;
 use crate::read::{View, Visitor};
 use crate::segments::{self, Query, Whose, Write};
-use crate::store::{self, StoreError};
+use crate::store::{self, Lock, StoreError};
 use crate::tenants::Known;
 use crate::tokens::Role;
 
@@ -99,8 +99,8 @@ async fn write(app: &App, whose: Meant, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
     admit(app, &parts.headers, Role::Operator).await?;
     let write: Write = read_json(body).await?;
-    // An extension that began before does not write what it read over this.
-    let _many = app.extending.read().await;
+    // An extension that began before, a command's too, does not write what it read over this.
+    let (_many, _beside) = (app.extending.read().await, extending(app, false).await?);
     let (tenant, visitor, map) = meant(app, &parts, Role::Operator, whose).await?;
     taken(app, &tenant, visitor, &write, app.dated()?.max(segments::after(&map, &write))).await?;
     let written = write.set.len() + write.remove.len();
@@ -113,16 +113,19 @@ async fn extend(app: &App, whose: Meant, segment: &str, request: Request) -> Ans
     let segment = segment_id(segment)?;
     let Hours { hours } = read_json(body).await?;
     // From reading the expiry until the new one is acknowledged: two extensions add up, by the command too.
-    let _one = app.extending.write().await;
-    let data = app.config.data.clone();
-    let alone = tokio::task::spawn_blocking(move || store::extending(&data)).await;
-    let _alone = alone.map_err(|e| ApiError::unwritten(&e))?.map_err(|e| ApiError::unwritten(&e))?;
+    let (_one, _alone) = (app.extending.write().await, extending(app, true).await?);
     let (tenant, visitor, map) = meant(app, &parts, Role::Operator, whose).await?;
     let unknown = || ApiError::new(StatusCode::NOT_FOUND, "unknown_segment", "the visitor is not in that segment");
     let now = app.dated()?;
     let (write, after) = segments::extended(&map, segment, hours, now).ok_or_else(unknown)?;
     taken(app, &tenant, visitor, &write, now.max(after)).await?;
     Ok(axum::Json(json!({ "visitor": visitor.to_string(), "extended": segment.0 })).into_response())
+}
+
+async fn extending(app: &App, alone: bool) -> Result<Lock, ApiError> {
+    let data = app.config.data.clone();
+    let lock = tokio::task::spawn_blocking(move || store::extending(&data, alone)).await;
+    lock.map_err(|e| ApiError::unwritten(&e))?.map_err(|e| ApiError::unwritten(&e))
 }
 
 /// The caller let in, and the segments meant.

@@ -41,7 +41,9 @@ impl Runner<'_> {
             let due = before == 0 || u128::from(now - before.min(now)) >= NOTED.as_millis();
             // Of several threads one notes it.
             if due && noted.compare_exchange(before, now.max(1), Relaxed, Relaxed).is_ok() {
-                runs::note(&notes.lock().unwrap_or_else(PoisonError::into_inner), run.no, done, all)?;
+                let noted = runs::note(&notes.lock().unwrap_or_else(PoisonError::into_inner), run.no, done, all);
+                // It is only told.
+                noted.or_else(|e| if e.is_busy() { Ok(()) } else { Err(e) })?;
             }
             if stop() { Err(StoreError::Stopped) } else { Ok(()) }
         };
@@ -53,6 +55,14 @@ impl Runner<'_> {
                 (Outcome::Failed, Some(report))
             }
             Err(StoreError::Stopped) => (Outcome::Interrupted, None),
+            Err(e) if e.is_busy() => {
+                tracing::warn!(
+                    run = run.no,
+                    job = run.asked.job.name(),
+                    "another writes to the store for too long: the run is cut"
+                );
+                (Outcome::Interrupted, None)
+            }
             Err(e) => (Outcome::Failed, Some(json!({ "error": crate::chain(&e) }))),
         };
         let now = (self.place.given)()?.now;

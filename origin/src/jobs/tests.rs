@@ -28,6 +28,7 @@ use crate::store;
 use crate::testing::{NOW, Origin, fact, impression, page, purchase, stored, visitor};
 use crate::train;
 
+mod busy;
 mod materialised;
 mod published;
 mod sent;

@@ -27,7 +27,7 @@ use crate::train;
 const LOOK: Duration = Duration::from_secs(30);
 /// How far the thread stands behind all others, in steps of Unix's nice.
 const BEHIND: i32 = 10;
-/// How long while a command runs a job.
+/// How long while a command runs a job, or writes for long.
 pub const BUSY: Duration = Duration::from_secs(2);
 /// How long a run goes on at least before it gives way to what is due.
 const TURN: Duration = Duration::from_secs(20);
@@ -149,7 +149,9 @@ impl Thread {
             let now = clock::now();
             let vouched = self.vouched(now);
             if let Some(run) = runs::begin_waiting(&mut self.conn, now, vouched)? {
-                self.run(&run)?;
+                if self.run(&run)? {
+                    return Ok(BUSY);
+                }
                 continue;
             }
             match next(&self.timers(vouched)?, now) {
@@ -192,7 +194,8 @@ impl Thread {
         Ok(timers)
     }
 
-    fn run(&mut self, run: &Run) -> Result<(), StoreError> {
+    /// Takes it to its end; whether it was cut by another that writes to the store.
+    fn run(&mut self, run: &Run) -> Result<bool, StoreError> {
         let turn = Turn { begun: Instant::now(), next: AtomicU64::new(millis(self.turn)), first: OnceLock::new() };
         let to_the_end = AtomicBool::new(!run.asked.job.keeps_its_place() || run.asked.dry_run);
         let stop = || {
@@ -227,7 +230,8 @@ impl Thread {
             }
             _ => tracing::info!(run = run.no, job, outcome, "a job ended"),
         }
-        Ok(())
+        let gave_way = turn.first.get().is_some() || self.jobs.is_stopping();
+        Ok(ended.outcome == Some(Outcome::Interrupted) && !gave_way)
     }
 }
 

@@ -1,10 +1,16 @@
 //! Who has a data directory, and for what: locks of files in it, which end with the process that holds them.
 
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use super::{StoreError, make_folder};
 
 const READY: &str = "causeway.ready";
+const SERVED: &str = "causeway.lock";
+/// Who looks at a lock has it for less.
+const LOOKED_AT: Duration = Duration::from_millis(200);
+/// How often it is tried again.
+const LOOK: Duration = Duration::from_millis(5);
 
 /// A lock that is held; let go with it.
 #[derive(Debug)]
@@ -26,12 +32,12 @@ pub fn job(data: &Path) -> Result<Lock, StoreError> {
     locked(data, "causeway.job", true, StoreError::Job)
 }
 
-/// Waits until no other process reads a segment's expiry to write a later one.
+/// Waits until nobody reads a segment's expiry to write a later one, nor, where this is to be done, writes segments.
 ///
 /// # Errors
 /// [`StoreError::Directory`].
-pub fn extending(data: &Path) -> Result<Lock, StoreError> {
-    waited(data, "causeway.extending")
+pub fn extending(data: &Path, alone: bool) -> Result<Lock, StoreError> {
+    waited(data, "causeway.extending", alone)
 }
 
 /// Says that this process serves, and has read the journal of erasures whole: until it ends store and journal are together.
@@ -39,29 +45,46 @@ pub fn extending(data: &Path) -> Result<Lock, StoreError> {
 /// # Errors
 /// [`StoreError::Directory`].
 pub fn ready(data: &Path) -> Result<Lock, StoreError> {
-    waited(data, READY)
+    waited(data, READY, true)
 }
 
 /// Whether a process is [`ready`].
 #[must_use]
 pub fn is_ready(data: &Path) -> bool {
-    matches!(locked(data, READY, true, StoreError::InUse), Err(StoreError::InUse(_)))
+    is_held(data, READY)
 }
 
-/// Waits for a file's lock.
-fn waited(data: &Path, name: &str) -> Result<Lock, StoreError> {
+/// Whether a process has the data directory for itself ([`lock`]).
+#[must_use]
+pub fn is_served(data: &Path) -> bool {
+    is_held(data, SERVED)
+}
+
+/// Whether a process has a file's lock alone. It is looked at beside others that look: none takes the other for one that has it.
+fn is_held(data: &Path, name: &str) -> bool {
+    data.is_dir() && matches!(locked(data, name, false, StoreError::InUse), Err(StoreError::InUse(_)))
+}
+
+/// Waits for a file's lock, alone or beside others that share it.
+fn waited(data: &Path, name: &str, alone: bool) -> Result<Lock, StoreError> {
     let failed = |source| StoreError::Directory { path: data.to_owned(), source };
     let file = std::fs::File::create(data.join(name)).map_err(failed)?;
-    file.lock().map_err(failed)?;
+    if alone { file.lock() } else { file.lock_shared() }.map_err(failed)?;
     Ok(Lock(file))
 }
 
-/// Takes the data directory for this process alone.
+/// Takes the data directory for this process alone; who only looks whether one has it ([`is_served`]) is waited for.
 ///
 /// # Errors
 /// [`StoreError::InUse`], [`StoreError::Directory`].
 pub fn lock(data: &Path) -> Result<Lock, StoreError> {
-    locked(data, "causeway.lock", true, StoreError::InUse)
+    let begun = Instant::now();
+    loop {
+        match locked(data, SERVED, true, StoreError::InUse) {
+            Err(StoreError::InUse(_)) if begun.elapsed() < LOOKED_AT => std::thread::sleep(LOOK),
+            lock => return lock,
+        }
+    }
 }
 
 /// Takes a file's lock, alone or beside others that share it, or says who has it.

@@ -119,6 +119,18 @@ fn one_process_serves_a_directory() {
     let folder = tempfile::tempdir().unwrap();
     let held = lock(folder.path()).unwrap();
     assert!(matches!(lock(folder.path()), Err(StoreError::InUse(_))));
+    assert!(is_served(folder.path()));
     drop(held);
+    assert!(!is_served(folder.path()));
     lock(folder.path()).unwrap();
+}
+
+#[test]
+fn who_looks_whether_one_serves_is_not_taken_for_one() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["causeway.lock", "causeway.ready"] {
+        let looks = std::fs::File::create(folder.path().join(name)).unwrap();
+        looks.lock_shared().unwrap();
+        assert!(!is_served(folder.path()) && !is_ready(folder.path()), "{name}");
+    }
 }

@@ -1,5 +1,8 @@
 //! The admin side.
 
+use std::time::Duration;
+
+use causeway_origin::store;
 use causeway_shared::fact::Fact;
 use causeway_shared::proof;
 use serde_json::json;
@@ -96,6 +99,36 @@ fn the_openapi_document_is_served() {
     let document = origin.admin(&token, "openapi.json").json();
     assert!(document["paths"]["/admin/v1/visitors/{id}"].is_object());
     assert_eq!(origin.get("/admin/v1/openapi.json").status, 401);
+}
+
+#[test]
+fn s2_02_a_write_waits_for_an_extension_of_another_process_and_is_not_undone_by_it() {
+    let place = Place::new();
+    let origin = place.serve();
+    origin.send(&[page(visitor(1), 1)]);
+    let operator = place.token("operator");
+    let path = format!("visitors/{}/segments", visitor(1));
+    let expires = (now() / 3_600_000 + 10) * 3_600_000;
+    let set = json!({ "set": [{ "segment": 7, "expires_ms": expires }] });
+    assert_eq!(origin.asked(&operator, "PUT", &path, &set).status, 200);
+    let removed = r#"{"remove":[7]}"#;
+    for by_command in [false, true] {
+        let extending = store::extending(&place.path().join("data"), true).unwrap();
+        let (sender, ended) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                if by_command {
+                    place.json(&["segments", "put", &visitor(1).to_string(), removed, "--tenant", "demo"]);
+                } else {
+                    let answer = origin.asked(&operator, "PUT", &path, &serde_json::from_str(removed).unwrap());
+                    assert_eq!(answer.status, 200);
+                }
+                sender.send(()).unwrap();
+            });
+            assert!(ended.recv_timeout(Duration::from_millis(500)).is_err(), "it does not wait, {by_command}");
+            drop(extending);
+        });
+    }
 }
 
 #[test]
