@@ -150,7 +150,8 @@ impl App {
     }
 
     /// The time of what ends all that was until then. A clock that is wrong, which takes no sync, would have it end what
-    /// is yet to come, and no command undoes that. Before the first sync there is nothing to tell it by.
+    /// is yet to come, and no command undoes that. Before the first sync, also one that is refused for its time, there is nothing to
+    /// tell it by.
     fn dated(&self) -> Result<Millis, ApiError> {
         let now = clock::now();
         if self.metrics.vouches(now) == Some(false) {

@@ -95,7 +95,8 @@ pub struct Metrics {
     pub last_sync_ms: Gauge,
     /// From when on this process took syncs, milliseconds since the epoch.
     pub serving_ms: Gauge,
-    /// The time at which a sync's signed time agreed last with this clock, milliseconds since the epoch; 0 before the first.
+    /// The time at which a sync's signed time agreed last with this clock, milliseconds since the epoch; until one did that of a
+    /// sync that was refused for its time, 0 before the first.
     pub dated_ms: Gauge,
     /// KV keys waiting for a write.
     pub outbox_depth: Gauge,

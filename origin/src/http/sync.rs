@@ -42,7 +42,12 @@ async fn take(app: &App, request: Request) -> Result<Vec<u8>, ApiError> {
     // of long bodies only a few are held at a time until their signature is checked.
     match verify(app, clock::now(), &parts.headers, b"") {
         Ok(()) | Err(SyncAuthError::Signature) => {}
-        Err(e) => return Err(refuse(e)),
+        Err(e) => {
+            if e == SyncAuthError::Time && app.metrics.dated_ms.get() == 0 {
+                contradict(app, &parts.headers, body).await;
+            }
+            return Err(refuse(e));
+        }
     }
     let (now, body) = {
         let _place = place(&app.long_bodies, announced(&parts.headers), PLACE_TIME).await?;
@@ -63,6 +68,19 @@ async fn take(app: &App, request: Request) -> Result<Vec<u8>, ApiError> {
     let incoming = intake::read(request, &live.rules.tenants, now);
     let answer = writer.sync(incoming).await.map_err(|e| unavailable(&e))?;
     Ok(wire::encode_response(&answer))
+}
+
+/// Until a sync has vouched for this clock one that an edge signed at another time says that it is wrong: nothing is dated by it
+/// then. One that was heard and comes again says it no longer than until the next.
+async fn contradict(app: &App, headers: &HeaderMap, body: axum::body::Body) {
+    let time = headers.get(sync_auth::TIME_HEADER).and_then(|v| v.to_str().ok()?.parse().ok());
+    let is_short = announced(headers).is_some_and(|length| length <= SHORT_BYTES);
+    let (Some(time), true) = (time, is_short) else { return };
+    let Ok(body) = read_body(headers, body).await else { return };
+    if verify(app, time, headers, &body).is_ok() {
+        app.metrics.dated_ms.set(time);
+        tracing::error!(time, now = clock::now(), "a sync is signed at another time than this clock's: see to it");
+    }
 }
 
 fn verify(app: &App, now: Millis, headers: &HeaderMap, body: &[u8]) -> Result<(), SyncAuthError> {

@@ -2,10 +2,11 @@
 
 use causeway_shared::ids::Version;
 use causeway_shared::view::Stored;
-use causeway_shared::wire::kv;
 use causeway_shared::wire::sync::SyncRequest;
+use causeway_shared::wire::{kv, sync};
+use serde_json::json;
 
-use crate::support::{Place, batch, page, purchase, visitor};
+use crate::support::{Place, batch, now, page, purchase, request, visitor};
 
 #[test]
 fn field_15_the_same_batch_posted_three_times_changes_nothing() {
@@ -154,4 +155,29 @@ fn no_id_is_in_the_log_or_the_metrics() {
     for id in [v.to_string(), hash, "m-secret".to_owned(), token] {
         assert!(!all.contains(&id), "{id} is in\n{all}");
     }
+}
+
+#[test]
+fn invariant_12_a_sync_signed_at_another_date_says_that_the_clock_is_wrong_until_one_agrees() {
+    let place = Place::new();
+    let origin = place.serve();
+    let token = place.token("privacy");
+    let erase = |member: &str| origin.asked(&token, "POST", "erase", &json!({ "kind": "member", "value": member }));
+    let body = sync::encode_request(&request(&[]));
+    let later = now() + 2 * 86_400_000;
+    // Anybody can say a date.
+    let forged = origin.call("POST", "/v1/sync", &origin.signed(later, b"another"), &body);
+    assert_eq!((forged.status, erase("ann").status), (401, 202));
+    let refused = origin.call("POST", "/v1/sync", &origin.signed(later, &body), &body);
+    assert_eq!(refused.status, 401);
+    let held = erase("bob");
+    assert_eq!((held.status, held.code().as_str()), (503, "clock"));
+    assert_eq!(origin.post_signed(&body).status, 200);
+    assert_eq!(erase("bob").status, 202);
+    let again = origin.call("POST", "/v1/sync", &origin.signed(later, &body), &body);
+    assert_eq!(
+        (again.status, erase("eve").status),
+        (401, 202),
+        "one that is replayed says nothing beside one that agrees"
+    );
 }
