@@ -149,7 +149,7 @@ pub(crate) fn question<'a>(
         actions.extend(PackedActions::read(&reserved).filter(|reserved| !reserved.is_empty()));
         // Filters alone ask for them.
         let totals = if catalogue.targets.is_empty() { Totals::default() } else { counted.totals() };
-        Person { actions, totals, known: counted.known(), arms: arms(visit, counted), units: visit.units.clone() }
+        Person { actions, totals, counted: Some(counted), arms: arms(visit, counted), units: visit.units.clone() }
     });
     // Nobody is described whom no filter and no model asks for, or of whom a part is missing: another browser's word may be newer.
     let asked = counted.filter(|_| !visit.missed && (!catalogue.targets.is_empty() || scores.is_some()));

@@ -95,9 +95,10 @@ pub struct Metrics {
     pub last_sync_ms: Gauge,
     /// From when on this process took syncs, milliseconds since the epoch.
     pub serving_ms: Gauge,
-    /// The time at which a sync's signed time agreed last with this clock, milliseconds since the epoch; until one did that of a
-    /// sync that was refused for its time, 0 before the first.
+    /// The time at which a sync's signed time agreed last with this clock, milliseconds since the epoch; 0 before the first.
     pub dated_ms: Gauge,
+    /// The time of a sync that was refused for it, as long as none agreed; else 0.
+    pub contradicted_ms: Gauge,
     /// KV keys waiting for a write.
     pub outbox_depth: Gauge,
     /// Since when the oldest of them is due, milliseconds since the epoch; 0: none is.
@@ -181,9 +182,12 @@ impl Metrics {
         self.outbox_oldest_ms.set(oldest.unwrap_or(0));
     }
 
-    /// Whether a sync vouches for a date; `None` before the first.
+    /// Whether a sync vouches for a date; `None` before the first, also of those refused for their time.
     pub fn vouches(&self, now: Millis) -> Option<bool> {
         let last = self.dated_ms.get();
+        if last == 0 && self.contradicted_ms.get() > 0 {
+            return Some(false);
+        }
         (last > 0).then(|| last.saturating_sub(now) <= BACK_MS && now.saturating_sub(last) <= VOUCHED_MS)
     }
 

@@ -24,7 +24,7 @@ use crate::catalogue::{Bound, Compiled, Group, Offer, Terms};
 use crate::filter::{self, History, Subject, Told};
 use crate::ids::Millis;
 use crate::order;
-use crate::profile::{Known, Totals};
+use crate::profile::Totals;
 use crate::segments::SegmentId;
 use crate::steering::Steering;
 use crate::time::Minute;
@@ -43,12 +43,18 @@ pub struct Person<'a> {
     pub actions: Vec<PackedActions<'a>>,
     /// The sums over all of them.
     pub totals: Totals,
-    /// What is known of each visitor that counts ([`Counted::known`]).
-    pub known: &'a [&'a Known],
+    /// Who counts, and when their events were; `None` where no filter asks.
+    pub counted: Option<&'a Counted<'a>>,
     /// The arms it is in ([`crate::experiment::arms`]); empty where nothing may be tested on it.
     pub arms: Vec<Option<u8>>,
     /// The units of limited offers that it may see, by the campaign's code; empty where nothing is counted of it.
     pub units: LiteMap<u32, Holding>,
+}
+
+impl Person<'_> {
+    fn events(&self) -> Told<'_> {
+        self.counted.map_or(Told::Nothing, Told::Snapshots)
+    }
 }
 
 /// How a person stands to a campaign that has only so many recipients; not at all is not being there.
@@ -156,8 +162,7 @@ impl<'a> Question<'a> {
     ) -> Self {
         let minute = Minute::at(given.now);
         let history = |person: &Person<'_>| {
-            let history =
-                History { totals: person.totals, actions: &person.actions, events: Told::Snapshots(person.known) };
+            let history = History { totals: person.totals, actions: &person.actions, events: person.events() };
             catalogue.targets.answers(&history, minute)
         };
         let told = person.map(history).unwrap_or_default();

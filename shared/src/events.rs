@@ -68,21 +68,18 @@ impl Often {
         }
     }
 
-    /// Of two that count the same the one that is more.
+    /// How often at least.
     #[must_use]
-    pub fn most(self, other: Self) -> Self {
-        let rank = |of| match of {
-            Self::Exactly(count) => (count, true),
-            Self::AtLeast(count) => (count, false),
-        };
-        if rank(other) > rank(self) { other } else { self }
+    pub fn least(self) -> u64 {
+        match self {
+            Self::Exactly(count) | Self::AtLeast(count) => count,
+        }
     }
 
     /// How often both were.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
-        let (Self::Exactly(a) | Self::AtLeast(a), Self::Exactly(b) | Self::AtLeast(b)) = (self, other);
-        let sum = a.saturating_add(b);
+        let sum = self.least().saturating_add(other.least());
         if self.exact().is_some() && other.exact().is_some() { Self::Exactly(sum) } else { Self::AtLeast(sum) }
     }
 }

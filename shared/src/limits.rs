@@ -273,7 +273,8 @@ pub const AUDIENCE_EVENTS: usize = 1_000;
 pub const SCHEDULE_HOURS: u32 = 8_784;
 /// Limited offers that an isolate knows to be given out before the origin says so.
 pub const EMPTY_OFFERS: usize = 1_000;
-/// Different windows in which the targetings of one catalogue count actions: each costs a request one pass over its actions.
+/// Different windows in which the targetings of one catalogue count actions, and as many of events: each costs a request one
+/// pass over them.
 pub const TARGET_WINDOWS: usize = 32;
 /// What all of them count, by verb, window and ad or what it belongs to.
 pub const TARGET_COUNTS: usize = 4_096;

@@ -329,13 +329,13 @@ impl Profile {
     /// needs to know the newest facts; siblings go without.
     #[must_use]
     pub fn sub_profile(&self, version: Version, named: bool) -> SubProfile {
-        self.sub_profile_since(version, named, Day(0))
+        self.sub_profile_since(version, named, Day(0), Day(0))
     }
 
-    /// The same with the actions, and when events were, from a day on. Of the attributes it holds the newest that fit
+    /// The same with the actions from a day on, and when events were from another on. Of the attributes it holds the newest that fit
     /// [`limits::SNAPSHOT_ATTRIBUTES`].
     #[must_use]
-    pub fn sub_profile_since(&self, version: Version, named: bool, since: Day) -> SubProfile {
+    pub fn sub_profile_since(&self, version: Version, named: bool, since: Day, events: Day) -> SubProfile {
         let skip = self.sessions.len().saturating_sub(limits::NEWEST_SESSIONS);
         let names =
             || Names { sessions: self.sessions.iter().skip(skip).copied().collect(), newest: self.newest.clone() };
@@ -343,7 +343,7 @@ impl Profile {
         let segments = if self.segments.is_empty() { Vec::new() } else { self.segments.pack() };
         let attributes = self.attributes.newest_within(limits::SNAPSHOT_ATTRIBUTES).pack();
         let (names, exposures, units) = (named.then(names), self.exposures.pack(), self.units.pack());
-        let recent = self.events.pack_recent(since.start());
+        let recent = self.events.pack_recent(events.start());
         let content = Content { totals, seen, names, actions, segments, attributes, exposures, units, recent };
         SubProfile::pack(version, &content)
     }

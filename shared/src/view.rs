@@ -4,6 +4,7 @@ use litemap::LiteMap;
 
 use crate::actions::{Action, Actions, PackedActions};
 use crate::attributes::{AttributeMap, PackedAttributes};
+use crate::events::Often;
 use crate::experiment::Exposures;
 use crate::ids::{AltHash, Epoch, Millis, Version, VisitorId};
 use crate::membership::{Membership, Memberships};
@@ -73,10 +74,13 @@ impl<'a> Counted<'a> {
         self.members.first().copied().unwrap_or(self.own)
     }
 
-    /// What is known of each of them of whom anything is.
+    /// How often an event of theirs was, from one minute to before another, which is no more than that while some of them are not
+    /// here; `None` of an event that no snapshot says it of.
     #[must_use]
-    pub fn known(&self) -> &[&'a Known] {
-        &self.known
+    pub fn within(&self, name: &str, from: Minute, to: Minute) -> Option<Often> {
+        let is_whole = usize::try_from(self.devices()).is_ok_and(|devices| devices <= self.members.len());
+        let none = if is_whole { Often::Exactly(0) } else { Often::AtLeast(0) };
+        self.known.iter().try_fold(none, |sum, known| Some(sum.plus(known.within(name, from, to)?)))
     }
 
     /// How many browsers the person has.

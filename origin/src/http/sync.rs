@@ -56,6 +56,7 @@ async fn take(app: &App, request: Request) -> Result<Vec<u8>, ApiError> {
         verify(app, now, &parts.headers, &body).map_err(refuse)?;
         let is_first = app.metrics.dated_ms.get() == 0;
         app.metrics.dated_ms.set(now);
+        app.metrics.contradicted_ms.set(0);
         if is_first {
             live.jobs.wake();
         }
@@ -77,8 +78,8 @@ async fn contradict(app: &App, headers: &HeaderMap, body: axum::body::Body) {
     let is_short = announced(headers).is_some_and(|length| length <= SHORT_BYTES);
     let (Some(time), true) = (time, is_short) else { return };
     let Ok(body) = read_body(headers, body).await else { return };
-    if verify(app, time, headers, &body).is_ok() {
-        app.metrics.dated_ms.set(time);
+    if verify(app, time, headers, &body).is_ok() && app.metrics.dated_ms.get() == 0 {
+        app.metrics.contradicted_ms.set(time);
         tracing::error!(time, now = clock::now(), "a sync is signed at another time than this clock's: see to it");
     }
 }

@@ -14,6 +14,8 @@ use crate::store::StoreError;
 
 /// How often progress is noted.
 const NOTED: Duration = Duration::from_secs(1);
+/// How often it is tried again to keep a run's end, which waits for others that write each time.
+const ENDS: u32 = 10;
 
 /// What runs are run with, in one process.
 #[expect(missing_debug_implementations, reason = "it holds functions")]
@@ -55,7 +57,7 @@ impl Runner<'_> {
                 (Outcome::Failed, Some(report))
             }
             Err(StoreError::Stopped) => (Outcome::Interrupted, None),
-            Err(e) if e.is_busy() => {
+            Err(e) if e.is_busy() && run.asked.job.keeps_its_place() && !run.asked.dry_run => {
                 tracing::warn!(
                     run = run.no,
                     job = run.asked.job.name(),
@@ -66,13 +68,14 @@ impl Runner<'_> {
             Err(e) => (Outcome::Failed, Some(json!({ "error": crate::chain(&e) }))),
         };
         let now = (self.place.given)()?.now;
-        let ended = runs::end(
-            &mut notes.lock().unwrap_or_else(PoisonError::into_inner),
-            run.no,
-            outcome,
-            report.as_ref(),
-            now,
-        )?;
+        let mut tries = 0;
+        let ended = loop {
+            let mut notes = notes.lock().unwrap_or_else(PoisonError::into_inner);
+            match runs::end(&mut notes, run.no, outcome, report.as_ref(), now) {
+                Err(e) if e.is_busy() && tries < ENDS => tries += 1,
+                ended => break ended?,
+            }
+        };
         self.count(&ended);
         Ok(ended)
     }

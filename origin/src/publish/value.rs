@@ -178,9 +178,11 @@ fn stored(
     let unique = unique(conn, tenant, [&own].into_iter().chain(&siblings))?;
     let mut segments = limits::SEGMENTS;
     loop {
-        // Of what is left as many days of actions as find room: without any no cap would bind.
-        for days in limits::SNAPSHOT_WINDOWS {
-            let snapshot = snapshot(conn, &own, &siblings, &unique, version, Held { days, segments })?;
+        // Of what is left as many days of actions as find room, before when events were: without any no cap would bind.
+        let [whole, ..] = limits::SNAPSHOT_WINDOWS;
+        let windows = limits::SNAPSHOT_WINDOWS.map(|days| (days, false));
+        for (days, events) in [(whole, true)].into_iter().chain(windows) {
+            let snapshot = snapshot(conn, &own, &siblings, &unique, version, Held { days, events, segments })?;
             match checked(key, visitor, &Stored::Snapshot(Box::new(snapshot))) {
                 Err(ValueError::Check(code)) if code == WireError::TooLong.code() => {}
                 done => return done.map(Some),
@@ -195,7 +197,7 @@ fn stored(
             break;
         }
     }
-    let bare = snapshot(conn, &own, &siblings, &unique, version, Held { days: 0, segments })?;
+    let bare = snapshot(conn, &own, &siblings, &unique, version, Held { days: 0, events: false, segments })?;
     checked(key, visitor, &Stored::Snapshot(Box::new(bare))).map(Some)
 }
 
@@ -204,6 +206,8 @@ fn stored(
 struct Held {
     /// Actions of so many days.
     days: u16,
+    /// Whether it says when the events of those days were.
+    events: bool,
     /// The segments of each that were written last.
     segments: usize,
 }
@@ -235,7 +239,7 @@ fn snapshot(
     siblings: &[read::Visitor],
     unique: &[AltHash],
     version: Version,
-    Held { days, segments }: Held,
+    Held { days, events, segments }: Held,
 ) -> Result<Snapshot, ValueError> {
     const PERSON: &str =
         "SELECT p.epoch, p.devices, v.best, p.master FROM people p JOIN visitors v USING (person) WHERE v.row = ?1";
@@ -252,7 +256,7 @@ fn snapshot(
     let mut sub = |of: &read::Visitor, named| -> Result<_, StoreError> {
         let mut whole = read::whole(&View::folded(conn), of, since)?;
         cut |= whole.keep_segments(segments);
-        Ok((of.visitor, whole.sub_profile_since(of.version, named, since)))
+        Ok((of.visitor, whole.sub_profile_since(of.version, named, since, if events { since } else { Day(u16::MAX) })))
     };
     let all = siblings.iter().map(|sibling| (sibling, false)).chain([(own, true)]);
     let mut profiles: LiteMap<VisitorId, SubProfile> =
@@ -264,7 +268,7 @@ fn snapshot(
     }
     let admits: Visitors = profiles.keys().map(|visitor| (*visitor, ())).collect();
     let [whole, ..] = limits::SNAPSHOT_WINDOWS;
-    let truncated = cut || days < whole || usize::try_from(devices).is_ok_and(|d| d > admits.len());
+    let truncated = cut || days < whole || !events || usize::try_from(devices).is_ok_and(|d| d > admits.len());
     Ok(Snapshot {
         version,
         visitor: own.visitor,

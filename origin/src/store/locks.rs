@@ -9,6 +9,8 @@ const READY: &str = "causeway.ready";
 const SERVED: &str = "causeway.lock";
 /// Who looks at a lock has it for less.
 const LOOKED_AT: Duration = Duration::from_millis(200);
+/// How long an extension, or a write of segments, may take.
+const EXTENDED: Duration = Duration::from_secs(5);
 /// How often it is tried again.
 const LOOK: Duration = Duration::from_millis(5);
 
@@ -35,9 +37,20 @@ pub fn job(data: &Path) -> Result<Lock, StoreError> {
 /// Waits until nobody reads a segment's expiry to write a later one, nor, where this is to be done, writes segments.
 ///
 /// # Errors
-/// [`StoreError::Directory`].
+/// [`StoreError::Writing`] where that takes too long, [`StoreError::Directory`].
 pub fn extending(data: &Path, alone: bool) -> Result<Lock, StoreError> {
-    waited(data, "causeway.extending", alone)
+    tried(EXTENDED, || locked(data, "causeway.extending", alone, StoreError::Writing))
+}
+
+/// A lock that others have for no longer than a time.
+fn tried(most: Duration, lock: impl Fn() -> Result<Lock, StoreError>) -> Result<Lock, StoreError> {
+    let begun = Instant::now();
+    loop {
+        match lock() {
+            Err(StoreError::InUse(_) | StoreError::Writing(_)) if begun.elapsed() < most => std::thread::sleep(LOOK),
+            lock => return lock,
+        }
+    }
 }
 
 /// Says that this process serves, and has read the journal of erasures whole: until it ends store and journal are together.
@@ -45,7 +58,7 @@ pub fn extending(data: &Path, alone: bool) -> Result<Lock, StoreError> {
 /// # Errors
 /// [`StoreError::Directory`].
 pub fn ready(data: &Path) -> Result<Lock, StoreError> {
-    waited(data, READY, true)
+    waited(data, READY)
 }
 
 /// Whether a process is [`ready`].
@@ -65,11 +78,11 @@ fn is_held(data: &Path, name: &str) -> bool {
     data.is_dir() && matches!(locked(data, name, false, StoreError::InUse), Err(StoreError::InUse(_)))
 }
 
-/// Waits for a file's lock, alone or beside others that share it.
-fn waited(data: &Path, name: &str, alone: bool) -> Result<Lock, StoreError> {
+/// Waits for a file's lock.
+fn waited(data: &Path, name: &str) -> Result<Lock, StoreError> {
     let failed = |source| StoreError::Directory { path: data.to_owned(), source };
     let file = std::fs::File::create(data.join(name)).map_err(failed)?;
-    if alone { file.lock() } else { file.lock_shared() }.map_err(failed)?;
+    file.lock().map_err(failed)?;
     Ok(Lock(file))
 }
 
@@ -78,13 +91,7 @@ fn waited(data: &Path, name: &str, alone: bool) -> Result<Lock, StoreError> {
 /// # Errors
 /// [`StoreError::InUse`], [`StoreError::Directory`].
 pub fn lock(data: &Path) -> Result<Lock, StoreError> {
-    let begun = Instant::now();
-    loop {
-        match locked(data, SERVED, true, StoreError::InUse) {
-            Err(StoreError::InUse(_)) if begun.elapsed() < LOOKED_AT => std::thread::sleep(LOOK),
-            lock => return lock,
-        }
-    }
+    tried(LOOKED_AT, || locked(data, SERVED, true, StoreError::InUse))
 }
 
 /// Takes a file's lock, alone or beside others that share it, or says who has it.

@@ -509,7 +509,7 @@ fn a_cap_of_so_many_hours_needs_what_a_snapshot_holds() {
     let page = Fact { id: FactId::from_bytes([2; 16]), visitor, received: noon().now, at: noon().now, what: page };
     let profile = Profile::of([&old, &page]);
     let since = Day(Minute::at(noon().now).day().0 - (limits::SNAPSHOT_WINDOWS[0] - 1));
-    let sub = profile.sub_profile_since(Version::default(), true, since);
+    let sub = profile.sub_profile_since(Version::default(), true, since, since);
     let person = Person { actions: sub.actions().into_iter().collect(), ..Person::default() };
     let decided = Question::new(&catalogue, Some(&person), &Subject::default(), sized(&[&[]]), noon()).decide(None);
     let ad = catalogue.offers[decided[0].unwrap()].entity.ad;

@@ -7,8 +7,9 @@ use crate::events::{self, Events, Often};
 use crate::fact::{PAGE, PURCHASE};
 use crate::limits;
 use crate::order;
-use crate::profile::{Known, Totals};
+use crate::profile::Totals;
 use crate::time::Minute;
+use crate::view;
 
 use super::Filter;
 
@@ -50,13 +51,15 @@ pub struct History<'a> {
     pub events: Told<'a>,
 }
 
-/// What tells when events were, of each visitor that counts.
+/// What tells when events were.
 #[derive(Debug, Clone, Copy)]
 pub enum Told<'a> {
-    /// The events by name, as the origin keeps them.
+    /// Nothing does.
+    Nothing,
+    /// The events by name of each visitor that counts, as the origin keeps them.
     Events(&'a [&'a Events]),
-    /// What snapshots say of pages and purchases alone.
-    Snapshots(&'a [&'a Known]),
+    /// What snapshots say, of pages and purchases alone.
+    Snapshots(&'a view::Counted<'a>),
 }
 
 impl Filter {
@@ -73,9 +76,12 @@ impl Filter {
 #[must_use]
 pub fn counts_problem<'f>(filters: impl IntoIterator<Item = &'f Filter>) -> Option<String> {
     let asked: BTreeSet<&CountQuestion> = order::all(filters.into_iter().flat_map(Filter::counts));
+    let is_event = |question: &&&CountQuestion| !matches!(question.what, Counted::Action { .. });
+    let events = asked.iter().filter(is_event).filter(|question| question.within.is_some()).count();
     let ByAction(windows) = ByAction::of(asked);
     let keys: usize = windows.iter().map(|(_, keys)| keys.len()).sum();
     for (there, most, what) in [
+        (events, limits::TARGET_WINDOWS, "windows in which pages or purchases are counted"),
         (windows.len(), limits::TARGET_WINDOWS, "windows in which actions are counted"),
         (keys, limits::TARGET_COUNTS, "counts of actions (each code of a list is one)"),
     ] {
@@ -151,10 +157,8 @@ fn at_once(question: &CountQuestion, history: &History<'_>, now: Minute) -> Opti
     match (history.events, range) {
         (Told::Events(visitors), None) => Some(events::total(visitors, name)),
         (Told::Events(visitors), Some((from, to))) => Some(events::within(visitors, name, from, to)),
-        (Told::Snapshots(_), None) => None,
-        (Told::Snapshots(known), Some((from, to))) => {
-            known.iter().try_fold(Often::Exactly(0), |sum, of| Some(sum.plus(of.within(name, from, to)?)))
-        }
+        (Told::Snapshots(counted), Some((from, to))) => counted.within(name, from, to),
+        (Told::Snapshots(_), None) | (Told::Nothing, _) => None,
     }
 }
 

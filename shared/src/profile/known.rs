@@ -186,23 +186,24 @@ impl Known {
         base.plus(beyond).most(unnamed)
     }
 
-    /// How often an event was, from one minute to before another, by the same rule; `None` of one that no snapshot says it of.
+    /// How often an event was, from one minute to before another, by the same rule; `None` of an event that no snapshot says it
+    /// of. It is known exactly where the newest says it so, and no page is known beside it that it may hold or not.
     #[must_use]
     pub fn within(&self, name: &str, from: Minute, to: Minute) -> Option<Often> {
         let [named, unnamed] = self.latest();
-        let base = match (named, unnamed) {
-            (Some(sub), _) => sub.within(name, from, to)?,
-            (None, Some(_)) => Often::AtLeast(0),
-            (None, None) => Often::Exactly(0),
-        };
-        let pages = self.beside.iter().filter(|_| name == PAGE).flat_map(|beside| beside.beyond.iter());
-        let names = named.and_then(SubProfile::names);
-        let unheld = pages.filter(|((received, short), _)| {
-            (from..to).contains(&Minute::at(*received))
-                && !names.as_ref().is_some_and(|names| names.newest.holds(*received, *short))
-        });
-        let base = base.plus(Often::Exactly(unheld.count() as u64));
-        unnamed.map_or(Some(base), |sub| Some(base.most(sub.within(name, from, to)?)))
+        let of = |sub: Option<&SubProfile>| sub.map_or(Some(Often::Exactly(0)), |sub| sub.within(name, from, to));
+        let (base, other) = (of(named)?, of(unnamed)?);
+        let beyond = self.beside.iter().filter(|_| name == PAGE).flat_map(|beside| beside.beyond.iter());
+        let mut pages: Vec<_> = beyond.filter(|((at, _), _)| (from..to).contains(&Minute::at(*at))).collect();
+        if !pages.is_empty() {
+            let names = named.and_then(SubProfile::names).unwrap_or_default();
+            pages.retain(|((at, short), _)| !names.newest.holds(*at, *short));
+        }
+        let base = base.plus(Often::Exactly(pages.len() as u64));
+        let is_newest = unnamed.map(SubProfile::version) <= named.map(SubProfile::version);
+        let exact = if is_newest { base.exact() } else { other.exact().filter(|_| pages.is_empty()) };
+        let least = base.least().max(other.least());
+        Some(if exact.is_some() { Often::Exactly(least) } else { Often::AtLeast(least) })
     }
 
     /// The newest sub-profile that names its facts and the newest that does not, without one of before a restore beside one of

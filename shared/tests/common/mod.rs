@@ -98,7 +98,8 @@ impl History {
         let i = i.min(self.published.len() - 1);
         let mut profile = profile_of(&self.arrived[..self.published[i]]);
         profile.keep_segments(1);
-        profile.sub_profile_since(version(i as u64 + 1), false, Day(Minute::at(NOW).day().0 + 1))
+        let since = Day(Minute::at(NOW).day().0 + 1);
+        profile.sub_profile_since(version(i as u64 + 1), false, since, since)
     }
 
     /// Facts in the newest version.

@@ -31,6 +31,8 @@ const BARS: [(&str, Bar); 2] = [("js", Bar::AtLeast(1.2)), ("rust-read", Bar::At
 const ADS_BARS: [(&str, Bar); 2] = [("js", Bar::AtLeast(1.5)), ("rust-read", Bar::AtLeast(0.6))];
 /// What a module may weigh, gzipped: KB.
 const WASM_KB: Bar = Bar::AtMost(400.0);
+/// What is called once a request is compiled for speed after some ten thousand of them, in each case.
+const WARM_REQUESTS: u64 = 20_000;
 /// How long a message may take from the answer to the queue.
 const QUEUE_PATIENCE: Duration = Duration::from_secs(2);
 
@@ -201,7 +203,9 @@ fn settled(store: &Store) -> Queued {
 
 fn measure(all: &mut [Running], options: &Options, stop: &Stop) -> Result<()> {
     let measured = Duration::from_secs_f64(options.seconds.clamp(0.1, 600.0));
-    let mut pressure = Pressure { connections: options.connections, warm_up: Duration::from_secs(3), measured };
+    let connections = options.connections;
+    let mut pressure =
+        Pressure { connections, warm_up: Duration::from_secs(3), warm_requests: WARM_REQUESTS, measured };
     for round in 1..=options.rounds {
         for case in Case::ALL {
             for running in &mut *all {
@@ -220,9 +224,8 @@ fn measure(all: &mut [Running], options: &Options, stop: &Stop) -> Result<()> {
                 if case == Case::Plain { plain.push(window) } else { queue.push(window) }
             }
         }
-        // The first round also waited for the compilers inside workerd: what is called once a request is compiled for speed
-        // after some ten thousand of them.
-        pressure.warm_up = Duration::from_millis(200);
+        // The first round also waited for the compilers inside workerd.
+        (pressure.warm_up, pressure.warm_requests) = (Duration::from_millis(200), 0);
     }
     Ok(())
 }

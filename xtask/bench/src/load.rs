@@ -13,12 +13,16 @@ use crate::stop::Stop;
 
 /// An answer that takes longer is a fault of what is measured.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a warm-up may take.
+const WARM_MOST: Duration = Duration::from_secs(20);
 
 /// How long a window is, and how hard it is pressed.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pressure {
     pub(crate) connections: usize,
     pub(crate) warm_up: Duration,
+    /// Answers that the warm-up waits for, [`WARM_MOST`] at most.
+    pub(crate) warm_requests: u64,
     pub(crate) measured: Duration,
 }
 
@@ -107,6 +111,13 @@ pub(crate) fn press(call: &Call, pressure: Pressure, process: Cpu, stop: &Stop) 
 fn measure(pressure: Pressure, counts: &Counts, process: Cpu, stop: &Stop) -> Result<Window> {
     let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     rest(pressure.warm_up, counts, stop)?;
+    let warming = Instant::now();
+    while count(&counts.right) < pressure.warm_requests
+        && warming.elapsed() < WARM_MOST
+        && !counts.over.load(Ordering::Relaxed)
+    {
+        rest(Duration::from_millis(50), counts, stop)?;
+    }
     let (start, right, odd) = (Instant::now(), count(&counts.right), count(&counts.odd));
     let (cpu_us, own_us) = (process.micros()?, Cpu::own().micros()?);
     rest(pressure.measured, counts, stop)?;
