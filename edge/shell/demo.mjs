@@ -3,8 +3,8 @@
 import page from "./demo.html";
 import { json } from "./json.mjs";
 
-/** Answers /demo, /demo/proof and /demo/state. */
-export async function demo(request, env, module) {
+/** Answers /demo, /demo/proof and /demo/state, of the tenant that the host belongs to. */
+export async function demo(request, env, module, tenant) {
   const url = new URL(request.url);
   switch (url.pathname) {
     case "/demo":
@@ -15,17 +15,16 @@ export async function demo(request, env, module) {
       return json({ proof });
     }
     case "/demo/state":
-      return json(await held(url, env));
+      return json(await held(url, env, tenant));
     default:
       return json({ error: { code: "not_found", message: "the demonstration has /demo, /demo/proof and /demo/state" } }, 404);
   }
 }
 
 /** What the origin holds: the lookup of a member, and the visitors asked for. */
-async function held(url, env) {
-  const tenant = encodeURIComponent(url.searchParams.get("tenant") ?? "demo");
+async function held(url, env, tenant) {
   const ask = async (path) => {
-    const address = new URL(`/admin/v1/${path}?tenant=${tenant}`, env.ORIGIN_URL);
+    const address = new URL(`/admin/v1/${path}?tenant=${encodeURIComponent(tenant)}`, env.ORIGIN_URL);
     const headers = { authorization: `Bearer ${env.CAUSEWAY_ADMIN_TOKEN}` };
     const response = await fetch(address, { headers, signal: AbortSignal.timeout(5_000) });
     return response.status === 200 ? response.json() : null;

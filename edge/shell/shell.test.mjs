@@ -48,6 +48,7 @@ registerHooks({
   },
 });
 const { default: worker } = await import("./worker.mjs");
+const { demo } = await import("./demo.mjs");
 
 test("the_module_says_which_of_its_branches_are_rare", () => {
   const hints = WebAssembly.Module.customSections(new WebAssembly.Module(built), "metadata.code.branch_hint");
@@ -827,4 +828,16 @@ test("the_page_tag_s_types_name_what_it_exports", async () => {
   const { exports, types: file } = JSON.parse(readFileSync(new URL("../tag/package.json", import.meta.url), "utf8"));
   assert.deepEqual(exports["."], { types: file, default: "./causeway.js" });
   for (const name of Object.keys(tag.causeway)) assert.match(types, new RegExp(`^  ${name}[:(]`, "m"));
+});
+
+test("the_demonstration_shows_what_the_origin_holds_of_its_own_tenant_alone", async (t) => {
+  const asked = [];
+  t.mock.method(globalThis, "fetch", async (address) => {
+    asked.push(String(address));
+    return new Response("{}");
+  });
+  const env = { ORIGIN_URL: "http://origin/", CAUSEWAY_ADMIN_TOKEN: "t" };
+  const answer = await demo(new Request("http://localhost/demo/state?tenant=pub&member=ann&visitors=v"), env, null, "demo");
+  assert.equal(answer.status, 200);
+  assert.deepEqual(asked, ["http://origin/admin/v1/lookups/member/ann?tenant=demo", "http://origin/admin/v1/visitors/v?tenant=demo"]);
 });

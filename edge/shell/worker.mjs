@@ -140,7 +140,7 @@ function finish(step, request, env, ctx, module) {
     return unserved(request, "overloaded");
   }
   if (step.health) return health(module, step.body);
-  if (step.demo) return demo(request, env, module);
+  if (step.demo) return demo(request, env, module, new TextDecoder().decode(step.body));
   if (step.tag) return tag(request, step.headers);
   if (step.notes) note(step.notes);
   // Before anything waits: its body lies where the module's next answer will.

@@ -213,7 +213,9 @@ impl Shelf {
                 }
             }
             let Some(oldest) = oldest.filter(|_| all > limits::CATALOGUES_BYTES) else { return };
-            *oldest = Held { published: oldest.published, ..Held::default() };
+            // How traffic is steered is small, and older than was seen it would spend what is spent.
+            let loaded = Rc::new(Loaded { steering: Rc::clone(&oldest.loaded.steering), ..Loaded::default() });
+            *oldest = Held { loaded, published: oldest.published, steered: oldest.steered, ..Held::default() };
         }
     }
 
@@ -255,13 +257,17 @@ mod tests {
         let mut shelf = Shelf::default();
         let published = Version { restore: 0, counter: 7 };
         for (confirmed, tenant) in [(2, &a), (1, &b), (0, &c)] {
-            let loaded = Rc::new(Loaded { number: 1, bytes: limits::CATALOGUE_BYTES, ..Loaded::default() });
-            shelf.0.insert(tenant.clone(), Held { loaded, confirmed, published, ..Held::default() });
+            let steering = Rc::new(Steering { at: 5, ..Steering::default() });
+            let loaded = Rc::new(Loaded { number: 1, bytes: limits::CATALOGUE_BYTES, steering, ..Loaded::default() });
+            let steered = published;
+            shelf.0.insert(tenant.clone(), Held { loaded, confirmed, published, steered, ..Held::default() });
         }
         let there = |shelf: &Shelf| [&a, &b, &c].map(|of| shelf.of(of).is_there());
         shelf.make_room(&c);
         assert_eq!(there(&shelf), [true, false, true], "what came last stays, whatever its time");
-        assert_eq!(shelf.0.get(&b).map(|held| (held.published, held.next)), Some((published, 0)));
+        let left = shelf.0.get(&b).map(|held| (held.published, held.steered, held.next));
+        assert_eq!(left, Some((published, published, 0)));
+        assert_eq!(shelf.of(&b).steering.at, 5, "none older than was seen");
         shelf.make_room(&a);
         assert_eq!(there(&shelf), [true, false, true]);
     }

@@ -23,7 +23,8 @@ pub(crate) fn route(incoming: Incoming<'_>) -> Routed {
         }
         ("OPTIONS", "/v1/decide" | "/v1/events" | "/v1/me") => cors::preflight(site),
         (_, path) if site.tenant.dev && path.starts_with("/demo") => {
-            Outcome { head: Head { demo: true, ..Head::default() }, ..Outcome::default() }
+            let body = site.tenant.name.clone().into_bytes();
+            Outcome { head: Head { demo: true, ..Head::default() }, body, ..Outcome::default() }
         }
         (_, path) => match allowed(path) {
             Some(methods) => Outcome::error(405, "method", "this path does not take that method", None)
