@@ -43,7 +43,7 @@ pub struct Person<'a> {
     pub actions: Vec<PackedActions<'a>>,
     /// The sums over all of them.
     pub totals: Totals,
-    /// Who counts, and when their events were; `None` where no filter asks.
+    /// Who counts, which says when their events were; `None` where no filter is to know it.
     pub counted: Option<&'a Counted<'a>>,
     /// The arms it is in ([`crate::experiment::arms`]); empty where nothing may be tested on it.
     pub arms: Vec<Option<u8>>,
