@@ -6,9 +6,12 @@ mod common;
 
 use std::collections::BTreeSet;
 
+use causeway_shared::events::Often;
+use causeway_shared::fact::PURCHASE;
 use causeway_shared::ids::VisitorId;
 use causeway_shared::membership::{Membership, Memberships};
 use causeway_shared::profile::{Known, Profile};
+use causeway_shared::time::Minute;
 use causeway_shared::view::{Snapshot, View};
 use common::{law, membership, version, visitor};
 use proptest::collection::vec;
@@ -277,4 +280,26 @@ fn s1_08_devices_are_counted_under_the_newest_decision() {
     let mut large = membership(4, [a, b], []);
     large.devices = 60;
     assert_eq!(met([large]).devices(a, &[a, b]), 60);
+}
+
+#[test]
+fn s4_05_what_a_person_did_is_no_more_than_known_in_part_while_browsers_of_it_are_missing() {
+    let [a, b] = [0, 1].map(visitor);
+    let often = |devices| {
+        let mut decision = membership(1, [a, b], []);
+        decision.devices = devices;
+        let profiles = [a, b].map(|of| (of, Profile::default().sub_profile(version(1), of == a)));
+        let mut view = View::default();
+        view.add_snapshot(Snapshot {
+            version: version(1),
+            visitor: a,
+            unique: Vec::new(),
+            membership: decision,
+            profiles: profiles.into_iter().collect(),
+            best: None,
+            truncated: devices > 2,
+        });
+        view.of(a).within(PURCHASE, Minute(0), Minute(9))
+    };
+    assert_eq!([2, 60].map(often), [Some(Often::Exactly(0)), Some(Often::AtLeast(0))]);
 }

@@ -157,11 +157,15 @@ fn s4_06_an_arm_that_is_not_there_or_that_nobody_can_be_in_is_named_with_its_pla
 
 #[test]
 fn targetings_count_so_many_things_in_so_many_windows() {
-    let counting = |windows: u32, codes: u32| {
+    let counting = |field: &str, windows: u32, codes: u32| {
         let all: Vec<String> = (0..codes).map(|n| format!("c{n}")).collect();
         let ask = |n: u32| {
             let within = json!({ "interval": 1 + n, "unit": "minutes" });
-            json!({ "actions.click": { "$count": 0, "campaign": all, "within": within } })
+            let mut count = json!({ "$count": 0, "within": within });
+            if field == "actions.click" {
+                count["campaign"] = json!(all);
+            }
+            json!({ field: count })
         };
         let campaign = |n: u32| json!({ "id": format!("c{n}"), "code": 1 + n, "advertiser": "v" });
         let group = |n| json!({ "id": format!("g{n}"), "code": 1 + n, "campaign": "c0", "targeting": ask(n) });
@@ -174,12 +178,14 @@ fn targetings_count_so_many_things_in_so_many_windows() {
         let found = catalogue.targets("c", &Dictionary::default(), &words()).err().unwrap_or_default();
         found.into_iter().map(|problem| (problem.path, problem.message)).collect::<Vec<_>>()
     };
-    assert_eq!(counting(32, 128), []);
+    assert_eq!(counting("actions.click", 32, 128), []);
+    assert_eq!(counting("events.purchase", 32, 1), []);
     let said = |what: &str| [("c".to_owned(), format!("{what} are there"))];
     let windows = "32 different windows in which actions are counted at most, over all targetings; 33";
-    assert_eq!(counting(33, 1), said(windows));
+    assert_eq!(counting("actions.click", 33, 1), said(windows));
+    assert_eq!(counting("events.page", 33, 1), said(&windows.replace("actions", "pages or purchases")));
     let counts = "4096 different counts of actions (each code of a list is one) at most, over all targetings; 4128";
-    assert_eq!(counting(32, 129), said(counts));
+    assert_eq!(counting("actions.click", 32, 129), said(counts));
 }
 
 #[test]

@@ -1,15 +1,43 @@
 //! A job beside another connection that writes for longer than the job waits.
 
 use super::*;
+use crate::store::StoreError;
 
-/// Runs it while, from its first pause on, another connection writes until its second transaction has failed.
-fn beside_a_writer(world: &mut World, run: &Run) -> Run {
+/// Runs it with connections that wait for nobody.
+fn run_with(
+    world: &mut World,
+    run: &Run,
+    given: &dyn Fn() -> Result<Given, StoreError>,
+    pause: &dyn Fn(),
+    told: &(dyn Fn(u64, u64) -> Result<(), StoreError> + Sync),
+) -> Run {
     let data = world.origin.data().to_owned();
-    let other = store::open(&data).unwrap();
     for conn in [&world.origin.conn, &*world.notes.lock().unwrap()] {
         conn.busy_timeout(Duration::ZERO).unwrap();
     }
-    let Origin { conn, rules, metrics, now, .. } = &mut world.origin;
+    let Origin { conn, rules, metrics, .. } = &mut world.origin;
+    let place = Place {
+        hands_out: true,
+        data: &data,
+        conn,
+        rules,
+        metrics,
+        backlog: &|| Ok(Backlog::default()),
+        audience: &|| Ok(Audience::default()),
+        training: &train::Options::default(),
+        given,
+        pause,
+        wait: &|_| {},
+        told,
+        to_the_end: &AtomicBool::new(true),
+    };
+    Runner { place, notes: &world.notes, stop: &|| false }.run(run).unwrap()
+}
+
+/// Runs it while, from its first pause on, another connection writes until its second transaction has failed.
+fn beside_a_writer(world: &mut World, run: &Run) -> Run {
+    let other = store::open(world.origin.data()).unwrap();
+    let now = world.origin.now;
     // How often the time was asked for since it began to write.
     let asked = Cell::new(None);
     let pause = || {
@@ -26,24 +54,9 @@ fn beside_a_writer(world: &mut World, run: &Run) -> Run {
                 other.execute_batch("ROLLBACK").unwrap();
             }
         }
-        Ok(Given { now: *now, random: [9; 32] })
+        Ok(Given { now, random: [9; 32] })
     };
-    let place = Place {
-        hands_out: true,
-        data: &data,
-        conn,
-        rules,
-        metrics,
-        backlog: &|| Ok(Backlog::default()),
-        audience: &|| Ok(Audience::default()),
-        training: &train::Options::default(),
-        given: &given,
-        pause: &pause,
-        wait: &|_| {},
-        told: &|_, _| Ok(()),
-        to_the_end: &AtomicBool::new(true),
-    };
-    Runner { place, notes: &world.notes, stop: &|| false }.run(run).unwrap()
+    run_with(world, run, &given, &pause, &|_, _| Ok(()))
 }
 
 #[test]
@@ -62,4 +75,24 @@ fn a_job_beside_one_that_writes_for_too_long_goes_on_later_where_it_was() {
     assert_eq!((done.no, done.outcome), (run.no, Some(Outcome::Done)));
     assert_eq!(done.report, whole.all(Job::Trim, false).report);
     assert_eq!(world.dump(), whole.dump());
+}
+
+#[test]
+fn what_begins_anew_fails_beside_one_that_writes_for_too_long_and_says_why() {
+    for (job, dry_run, outcome) in [
+        (Job::Trim, false, Outcome::Interrupted),
+        (Job::Trim, true, Outcome::Failed),
+        (Job::Rhythm, false, Outcome::Failed),
+    ] {
+        let mut world = World::with(0);
+        old(&mut world, 10);
+        let (run, now) = (world.begin(job, dry_run), world.origin.now);
+        let busy = |_, _| {
+            let busy = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_BUSY);
+            Err(StoreError::Sqlite(rusqlite::Error::SqliteFailure(busy, None)))
+        };
+        let ended = run_with(&mut world, &run, &|| Ok(Given { now, random: [9; 32] }), &|| {}, &busy);
+        assert_eq!(ended.outcome, Some(outcome), "{} {dry_run}", job.name());
+        assert_eq!(ended.report.get("error").is_some(), outcome == Outcome::Failed, "{}", ended.report);
+    }
 }
