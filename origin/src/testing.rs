@@ -2,7 +2,9 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, LazyLock};
 
 use causeway_shared::actions::{Entity, Verb, ViewType};
 use causeway_shared::config::EdgeConfig;
@@ -19,15 +21,18 @@ use causeway_shared::wire::kv;
 use causeway_shared::wire::sync::{Publish, SyncRequest, SyncResponse};
 use rusqlite::Connection;
 
+use crate::audience::Audience;
+use crate::backlog::Backlog;
 use crate::erase::journal::Journal;
 use crate::group::{self, Given, Rules};
 use crate::intake::{Checked, Incoming, Outbox, Record};
+use crate::jobs::work::Place;
 use crate::metrics::Metrics;
 use crate::publish::absent;
 use crate::read::View;
 use crate::store::StoreError;
 use crate::tenants::{Known, Tenants};
-use crate::{intake, keyfile, read, store};
+use crate::{intake, keyfile, read, store, train};
 
 /// The time at which tests begin.
 pub(crate) const NOW: Millis = 1_800_000_000_000;
@@ -308,6 +313,34 @@ impl Origin {
     /// A proven login of a visitor as a member of `demo`.
     pub(crate) fn login(&self, visitor: VisitorId, n: u32, received: Millis, member: &str) -> Fact {
         alias(visitor, n, received, self.member("demo", member))
+    }
+}
+
+/// What a run works on and with, where a test says no more of it.
+pub(crate) fn place<'a>(
+    data: &'a Path,
+    conn: &'a mut Connection,
+    rules: &'a Rules,
+    metrics: &'a Metrics,
+    given: &'a dyn Fn() -> Result<Given, StoreError>,
+    pause: &'a dyn Fn(),
+) -> Place<'a> {
+    static TRAINING: LazyLock<train::Options> = LazyLock::new(train::Options::default);
+    static TO_THE_END: AtomicBool = AtomicBool::new(true);
+    Place {
+        data,
+        hands_out: true,
+        conn,
+        rules,
+        metrics,
+        backlog: &|| Ok(Backlog::default()),
+        audience: &|| Ok(Audience::default()),
+        training: &TRAINING,
+        given,
+        pause,
+        wait: &|_| {},
+        told: &|_, _| Ok(()),
+        to_the_end: &TO_THE_END,
     }
 }
 

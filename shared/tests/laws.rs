@@ -62,6 +62,15 @@ fn view(of: &Published, snapshots: u8, beside: &[Picked], order: u64) -> View {
     view
 }
 
+/// Whether it is a page, or a purchase, as the name says.
+fn is_of(fact: &Fact, name: &str) -> bool {
+    match &fact.what {
+        What::Page { .. } => name == PAGE,
+        What::Track { name: of, .. } => name == PURCHASE && of == name,
+        _ => false,
+    }
+}
+
 /// Facts of the newest version, and the pages a ledger knows beyond it.
 fn with_ledger(history: &History, extra: u64) -> Known {
     let kept = history.newest().iter().enumerate().filter(|(i, _)| scramble(extra ^ *i as u64) & 1 == 1);
@@ -279,19 +288,14 @@ proptest! {
                 view.add_known(history.visitor, known);
             }
             for name in [PAGE, PURCHASE] {
-                let is_it = |fact: &&&Fact| match &fact.what {
-                    What::Page { .. } => name == PAGE,
-                    What::Track { name: of, .. } => name == PURCHASE && of == name,
-                    _ => false,
-                };
                 let is_within = |at: u64| (from..to).contains(&Minute::at(at));
                 let held: Vec<&Fact> = histories.iter().flat_map(History::newest).collect();
                 let sub = histories[own].sub(usize::MAX, true);
                 let floor = sub.names().map_or(0, |names| names.newest.floor());
                 let pending = histories[own].pending().iter().filter(|fact| beyond(fact).is_some() && fact.received >= floor);
                 // A ledger knows of a page when it was received, which is when it was.
-                let held = held.iter().filter(is_it).filter(|fact| is_within(fact.at)).count();
-                let exact = (held + pending.filter(|fact| is_it(&fact) && is_within(fact.received)).count()) as u64;
+                let held = held.iter().filter(|fact| is_of(fact, name)).filter(|fact| is_within(fact.at)).count();
+                let exact = (held + pending.filter(|fact| is_of(fact, name) && is_within(fact.received)).count()) as u64;
                 let said = view.of(histories[own].visitor).within(name, from, to).unwrap();
                 prop_assert!(said.least() <= exact && said.exact().is_none_or(|said| said == exact), "{name}: {said:?} of {exact}");
                 // Each keeps all of its minutes.
@@ -319,15 +323,10 @@ proptest! {
         let overtaken = ledger.iter().any(|fact| fact.received < floor && !held.contains_key(&fact.id));
         let is_within = |at: u64| (from..to).contains(&Minute::at(at));
         for name in [PAGE, PURCHASE] {
-            let is_it = |fact: &Fact| match &fact.what {
-                What::Page { .. } => name == PAGE,
-                What::Track { name: of, .. } => name == PURCHASE && of == name,
-                _ => false,
-            };
-            let of_held = held.values().filter(|fact| is_it(fact) && is_within(fact.at)).count();
-            let beside = ledger.iter().filter(|fact| is_it(fact) && !held.contains_key(&fact.id) && is_within(fact.received)).count();
+            let of_held = held.values().filter(|fact| is_of(fact, name) && is_within(fact.at)).count();
+            let beside = ledger.iter().filter(|fact| is_of(fact, name) && !held.contains_key(&fact.id) && is_within(fact.received)).count();
             let said = known.within(name, from, to).unwrap();
-            let all = h.facts.iter().filter(|fact| is_it(fact) && (is_within(fact.at) || is_within(fact.received))).count();
+            let all = h.facts.iter().filter(|fact| is_of(fact, name) && (is_within(fact.at) || is_within(fact.received))).count();
             prop_assert!(said.least() <= all as u64, "{name}: {said:?} of {all}");
             let exact = (of_held + beside) as u64;
             prop_assert!(overtaken || said.exact().is_none_or(|said| said == exact), "{name}: {said:?} of {exact}");

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -25,8 +25,7 @@ use crate::group::{self, Given};
 use crate::intake::{Checked, Record};
 use crate::retention;
 use crate::store;
-use crate::testing::{NOW, Origin, fact, impression, page, purchase, stored, visitor};
-use crate::train;
+use crate::testing::{self, NOW, Origin, fact, impression, page, purchase, stored, visitor};
 
 mod busy;
 mod materialised;
@@ -143,18 +142,10 @@ impl World {
         };
         let place = Place {
             hands_out: !self.beside,
-            data: &data,
-            conn,
-            rules,
-            metrics,
             backlog: &|| Ok(self.backlog.clone()),
             audience: &|| Ok(self.audience.clone()),
-            training: &train::Options::default(),
-            given: &given,
-            pause: &meanwhile,
             wait: &|time| waited.set(waited.get() + time),
-            told: &|_, _| Ok(()),
-            to_the_end: &AtomicBool::new(true),
+            ..testing::place(&data, conn, rules, metrics, &given, &meanwhile)
         };
         let stop = || told.fetch_add(1, Relaxed) + 1 >= most;
         Runner { place, notes: &self.notes, stop: &stop }.run(run).unwrap()

@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 use causeway_shared::fact::{Fact, Scope, What};
@@ -15,16 +15,13 @@ use causeway_shared::wire::sync::{Publish, Read, SyncRequest, Verify};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::audience::Audience;
-use crate::backlog::Backlog;
 use crate::intake::{Outbox, Record};
 use crate::jobs::runner::Runner;
 use crate::jobs::runs::{self, Asked as Run_, Run};
-use crate::jobs::work::Place;
 use crate::jobs::{Job, Outcome, Woken};
 use crate::publish::LEASE_MS;
-use crate::testing::{NOW, Origin, fact, page, stored, visitor};
-use crate::{catalogue, store, train};
+use crate::testing::{self, NOW, Origin, fact, page, stored, visitor};
+use crate::{catalogue, store};
 
 /// How much time passes between two looks of a run, in which an edge syncs once.
 const TICK_MS: Millis = 5_000;
@@ -109,21 +106,7 @@ impl World {
             let read = if how == Edge::Before { Vec::new() } else { read.collect() };
             said.replace(Outbox { applied, drain: 100, read });
         };
-        let place = Place {
-            hands_out: true,
-            data: &data,
-            conn,
-            rules,
-            metrics,
-            backlog: &|| Ok(Backlog::default()),
-            audience: &|| Ok(Audience::default()),
-            training: &train::Options::default(),
-            given: &given,
-            pause: &sync,
-            wait: &|_| (),
-            told: &|_, _| Ok(()),
-            to_the_end: &AtomicBool::new(true),
-        };
+        let place = testing::place(&data, conn, rules, metrics, &given, &sync);
         let stop = || told.fetch_add(1, Relaxed) + 1 >= most;
         let ended = Runner { place, notes: &notes, stop: &stop }.run(run);
         *now = time.get();

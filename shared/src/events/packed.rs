@@ -89,12 +89,17 @@ impl Newest {
         let length = from.count(most).filter(|length| floor == lowest || *length == most)?;
         let (mut counts, mut next) = (LiteMap::with_capacity(length), u64::from(floor));
         for _ in 0..length {
-            let gap = from.number()?;
-            let at = u32::try_from(next.checked_add(gap >> 1)?).ok()?;
-            let count = if gap & 1 == 0 { 1 } else { from.number()?.checked_add(2)? };
-            counts.insert(at, count);
-            next = u64::from(at) + 1;
+            let (at, count) = entry(from, next)?;
+            counts.insert(u32::try_from(at).ok()?, count);
+            next = at.checked_add(1)?;
         }
         Some(Self { floor, counts })
     }
+}
+
+/// The next minute or day, which lies at `next` or behind, and how often it was there.
+pub(super) fn entry(from: &mut Packed<'_>, next: u64) -> Option<(u64, u64)> {
+    let gap = from.number()?;
+    let count = if gap & 1 == 0 { 1 } else { from.number()?.checked_add(2)? };
+    Some((next.checked_add(gap >> 1)?, count))
 }

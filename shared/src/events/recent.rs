@@ -3,6 +3,7 @@
 //! The minute that nothing is said of before, then of pages and of purchases the newest minutes in which they were, in the form
 //! that the store has them in ([`super::packed`]).
 
+use super::packed::entry;
 use super::{Events, Held, Newest, Often};
 use crate::fact::{PAGE, PURCHASE};
 use crate::limits;
@@ -51,9 +52,7 @@ fn read(mut recent: Packed<'_>, place: usize, from: u32, to: u32) -> Option<Ofte
         let floor = since.checked_add(recent.number()?)?;
         let (mut next, mut sum) = (floor, 0_u64);
         for _ in 0..recent.count(limits::SNAPSHOT_EVENT_MINUTES)? {
-            let gap = recent.number()?;
-            let at = next.checked_add(gap >> 1)?;
-            let count = if gap & 1 == 0 { 1 } else { recent.number()?.checked_add(2)? };
+            let (at, count) = entry(&mut recent, next)?;
             if (u64::from(from)..to.into()).contains(&at) {
                 sum = sum.saturating_add(count);
             }

@@ -16,21 +16,7 @@ fn run_with(
         conn.busy_timeout(Duration::ZERO).unwrap();
     }
     let Origin { conn, rules, metrics, .. } = &mut world.origin;
-    let place = Place {
-        hands_out: true,
-        data: &data,
-        conn,
-        rules,
-        metrics,
-        backlog: &|| Ok(Backlog::default()),
-        audience: &|| Ok(Audience::default()),
-        training: &train::Options::default(),
-        given,
-        pause,
-        wait: &|_| {},
-        told,
-        to_the_end: &AtomicBool::new(true),
-    };
+    let place = Place { told, ..testing::place(&data, conn, rules, metrics, given, pause) };
     Runner { place, notes: &world.notes, stop: &|| false }.run(run).unwrap()
 }
 
