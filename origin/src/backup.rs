@@ -16,7 +16,7 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension as _};
 use crate::catalogue::{self, Numbers};
 use crate::erase;
 use crate::log;
-use crate::publish::{LATE_MS, names_subject};
+use crate::publish::{LATE_MS, Rank, names_subject};
 use crate::store::{self, Counters, EPOCHS_OF_A_RESTORE, StoreError, signed, unsigned};
 
 pub use self::before::{Before, Unread};
@@ -322,9 +322,9 @@ pub(crate) fn take_place(data: &Path, fresh: &Path) -> Result<(), BackupError> {
 /// [`BackupError::Store`]; then the copy is as it was.
 pub fn renew(conn: &mut Connection, before: &Before, now: Millis) -> Result<(), BackupError> {
     const AGAIN: &str = "INSERT INTO outbox
-            (tenant, kind, subject, changed, since, due, lease_change, leased_until, handed, late, bulk)
-        SELECT tenant, 0, visitor, ?1, ?2, ?2, 0, 0, 0, ?3, 1 FROM visitors
-        UNION ALL SELECT l.tenant, l.kind, h.hash, ?1, ?2, ?2, 0, 0, 0, ?3, 1 FROM lookups l
+            (tenant, kind, subject, changed, due, lease_change, leased_until, handed, late, rank)
+        SELECT tenant, 0, visitor, ?1, ?2, 0, 0, 0, ?3, 3 FROM visitors
+        UNION ALL SELECT l.tenant, l.kind, h.hash, ?1, ?2, 0, 0, 0, ?3, 3 FROM lookups l
             JOIN (SELECT tenant, kind, hash, hash AS canonical FROM lookups
                 UNION SELECT tenant, kind, hash, canonical FROM alternates) h
             ON h.tenant = l.tenant AND h.kind = l.kind AND h.canonical = l.hash";
@@ -351,11 +351,11 @@ pub fn renew(conn: &mut Connection, before: &Before, now: Millis) -> Result<(), 
     tx.execute(AGAIN, times)?;
     // What the KV has of those who came since the backup goes: nobody would ever write it again.
     for (tenant, kind, subject) in &before.subjects {
-        publish(&tx, numbers.of(*tenant), *kind, subject, times)?;
+        publish(&tx, numbers.of(*tenant), *kind, subject, Rank::News, times)?;
     }
     // What the copy itself had to take out of the KV, as of those who came before an earlier restore of it.
     for (tenant, kind, subject) in waiting.into_iter().chain(catalogue::renew(&tx, now)?) {
-        publish(&tx, tenant, kind, &subject, times)?;
+        publish(&tx, tenant, kind, &subject, Rank::News, times)?;
     }
     publish_names(&tx, times)?;
     publish_erased(&tx, times)?;
@@ -400,7 +400,7 @@ fn publish_names(tx: &Connection, times: [i64; 3]) -> Result<(), BackupError> {
     while let Some(row) = rows.next()? {
         let (tenant, page): (i64, u16) = (row.get(0)?, row.get(1)?);
         let (kind, subject) = names_subject(page);
-        publish(tx, tenant, kind, &subject, times)?;
+        publish(tx, tenant, kind, &subject, Rank::News, times)?;
     }
     Ok(())
 }
@@ -410,23 +410,24 @@ fn publish_erased(tx: &Connection, times: [i64; 3]) -> Result<(), BackupError> {
     let mut open = tx.prepare("SELECT DISTINCT tenant, kind, subject FROM erasure_keys WHERE written IS NULL")?;
     let mut rows = open.query([])?;
     while let Some(row) = rows.next()? {
-        publish(tx, row.get(0)?, row.get(1)?, &row.get(2)?, times)?;
+        publish(tx, row.get(0)?, row.get(1)?, &row.get(2)?, Rank::Leaving, times)?;
     }
     Ok(())
 }
 
-/// Has one key published, unless it waits for that already. The times: changed, due, late, as the outbox has them.
+/// Has one key published, by such a rank at least. The times: changed, due, late, as the outbox has them.
 fn publish(
     tx: &Connection,
     tenant: i64,
     kind: u16,
     subject: &[u8; 16],
+    rank: Rank,
     [changed, due, late]: [i64; 3],
 ) -> Result<(), BackupError> {
-    const PUT: &str = "INSERT OR IGNORE INTO outbox
-            (tenant, kind, subject, changed, since, due, lease_change, leased_until, handed, late)
-        VALUES (?1, ?2, ?3, ?4, ?5, ?5, 0, 0, 0, ?6)";
-    tx.prepare_cached(PUT)?.execute((tenant, kind, subject, changed, due, late))?;
+    const PUT: &str = "INSERT INTO outbox
+            (tenant, kind, subject, changed, due, lease_change, leased_until, handed, late, rank)
+        VALUES (?1, ?2, ?3, ?4, ?5, 0, 0, 0, ?6, ?7) ON CONFLICT DO UPDATE SET rank = min(rank, excluded.rank)";
+    tx.prepare_cached(PUT)?.execute((tenant, kind, subject, changed, due, late, rank.of(kind) as u8))?;
     Ok(())
 }
 

@@ -22,7 +22,7 @@ use crate::group::{self, Given, Group, Rules};
 use crate::intake::{Checked, Record};
 use crate::link;
 use crate::metrics::Metrics;
-use crate::publish::{LATE_MS, Subject};
+use crate::publish::{LATE_MS, Rank, Subject};
 use crate::store::{Counters, StoreError, TenantNo, signed, unsigned, visitor_at};
 use crate::tenants::Known;
 use journal::Journal;
@@ -376,13 +376,14 @@ pub fn replay(conn: &mut Connection, rules: &Rules, given: Given, in_log: u64) -
 /// while their tenant was not configured. Somebody may still write what was handed out before that.
 fn put_open(conn: &mut Connection, rules: &Rules, now: Millis) -> Result<(), StoreError> {
     const PUT: &str = "INSERT OR IGNORE INTO outbox
-            (tenant, kind, subject, changed, since, due, lease_change, leased_until, handed, late)
-        SELECT DISTINCT tenant, kind, subject, ?2, ?3, ?3, 0, 0, 0, ?4
+            (tenant, kind, subject, changed, due, lease_change, leased_until, handed, late, rank)
+        SELECT DISTINCT tenant, kind, subject, ?2, ?3, 0, 0, 0, ?4, ?5
         FROM erasure_keys INDEXED BY erasure_keys_open WHERE tenant = ?1 AND written IS NULL";
     let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let changed = signed(Counters::load(&tx)?.version().counter);
     for tenant in rules.tenants.iter() {
-        tx.execute(PUT, (tenant.no.0, changed, signed(now), signed(now.saturating_add(LATE_MS))))?;
+        let late = signed(now.saturating_add(LATE_MS));
+        tx.execute(PUT, (tenant.no.0, changed, signed(now), late, Rank::Leaving as u8))?;
     }
     Ok(tx.commit()?)
 }

@@ -11,6 +11,7 @@ use crate::erase::journal::Journal;
 use crate::intake::{Outbox, Record};
 use crate::metrics::{Counter, Metrics};
 use crate::names::Names;
+use crate::publish::Rank;
 use crate::store::{Counters, StoreError};
 use crate::tenants::Tenants;
 use crate::{audience, audit, catalogue, experiment, fold, link, publish, retention, steering, verify};
@@ -67,8 +68,8 @@ pub struct Group<'a> {
     pub counted: Counted,
     /// What campaigns may spend, by the current catalogues.
     pub budgets: Budgets,
-    /// Whether the keys that it puts in the outbox wait behind news.
-    pub bulk: bool,
+    /// How urgent the keys are that it puts in the outbox.
+    pub rank: Rank,
     /// Ids that were one too many for their visitor; as below for the metrics, once the transaction is durable.
     pub ids_over: Counter,
     /// People that are too large to be linked at once.
@@ -82,7 +83,7 @@ impl<'a> Group<'a> {
         let (experiments, budgets) = (catalogue::experiments(tx)?, catalogue::budgets(tx)?);
         let counted = catalogue::counted(tx, &experiments, now)?;
         let (random, names, counters) = (Random::new(random), Names::default(), Counters::load(tx)?);
-        let (ids_over, people_too_large, bulk) = Default::default();
+        let (ids_over, people_too_large, rank) = Default::default();
         Ok(Self {
             tx,
             rules,
@@ -93,7 +94,7 @@ impl<'a> Group<'a> {
             experiments,
             counted,
             budgets,
-            bulk,
+            rank,
             ids_over,
             people_too_large,
             counters,
@@ -175,7 +176,9 @@ pub fn commit_with<T: AsRef<[R]>, R: AsRef<Record>>(
     let records = records(&tx)?;
     let records = records.as_ref();
     let mut group = Group::new(&tx, rules, metrics, given)?;
-    group.bulk = records.iter().any(|record| record.as_ref().bulk);
+    if records.iter().any(|record| record.as_ref().bulk) {
+        group.rank = Rank::Bulk;
+    }
     let mut folded = fold::fold(&mut group, records)?;
     folded.bills.before_linking(&group)?;
     let linked = link::link(&mut group, &folded.linking, &folded.erasing)?;

@@ -8,6 +8,7 @@ pub mod absent;
 mod ahead;
 mod anew;
 mod sweep;
+mod turns;
 pub mod value;
 
 use std::collections::BTreeMap;
@@ -16,6 +17,8 @@ use causeway_shared::ids::{AltHash, KindCode, Millis, VisitorId};
 use causeway_shared::limits;
 use causeway_shared::wire::sync::Publish;
 
+use self::turns::Due;
+pub use self::turns::{Rank, depth, pending};
 use self::value::ValueError;
 use crate::catalogue;
 use crate::chain;
@@ -42,10 +45,6 @@ pub const STEP_MS: Millis = LATE_MS;
 const RETRY_MS: Millis = 60_000;
 /// People whose siblings are put in the outbox in one call at most.
 const TIMERS: u32 = 64;
-/// Waiting keys are counted up to here.
-const COUNTED: u32 = 10_000;
-/// One in so many keys of a hand-out is of the bulk, however many news there are.
-const BULK_PART: usize = 10;
 
 /// Column value of `outbox.kind` for a snapshot; lookups have their kind, which is never 0.
 const SNAPSHOT: u16 = 0;
@@ -140,6 +139,9 @@ pub fn note(group: &mut Group<'_>, changed: &[Changed], linked: &Linked) -> Resu
     for (tenant, page) in std::mem::take(&mut group.names.changed) {
         put(group, tenant, Subject::Names(page), now)?;
     }
+    for (tenant, visitor) in &linked.withdrawn {
+        put_leaving(group, *tenant, Subject::Snapshot(*visitor))?;
+    }
     for c in changed.iter().filter(|c| !c.withdrawn) {
         put(group, c.tenant, Subject::Snapshot(c.visitor), now)?;
         if c.devices > 1 {
@@ -164,30 +166,40 @@ pub fn note(group: &mut Group<'_>, changed: &[Changed], linked: &Linked) -> Resu
     Ok(())
 }
 
-/// Has a key written by `due` at the latest; behind news, where the group is one of very many.
+/// Has a key written by `due` at the latest, in its turn.
 pub(crate) fn put(group: &Group<'_>, tenant: TenantNo, subject: Subject, due: Millis) -> Result<(), StoreError> {
-    const PUT: &str = "INSERT INTO outbox
-            (tenant, kind, subject, changed, since, due, lease_change, leased_until, handed, bulk)
-        VALUES (?1, ?2, ?3, ?4, ?5, ?6, 0, 0, 0, ?7)
+    put_as(group, tenant, subject, due, group.rank)
+}
+
+/// The same, at once, of what may name who left: it waits behind no news, but where it is one of very many.
+pub(crate) fn put_leaving(group: &Group<'_>, tenant: TenantNo, subject: Subject) -> Result<(), StoreError> {
+    let rank = if group.rank == Rank::Bulk { Rank::Bulk } else { Rank::Leaving };
+    put_as(group, tenant, subject, group.now, rank)
+}
+
+fn put_as(group: &Group<'_>, tenant: TenantNo, subject: Subject, due: Millis, rank: Rank) -> Result<(), StoreError> {
+    const PUT: &str =
+        "INSERT INTO outbox (tenant, kind, subject, changed, due, lease_change, leased_until, handed, rank)
+        VALUES (?1, ?2, ?3, ?4, ?5, 0, 0, 0, ?6)
         ON CONFLICT (tenant, kind, subject) DO UPDATE SET changed = excluded.changed,
-            since = iif(due IS NULL, excluded.since, since),
-            bulk = iif(due IS NULL, excluded.bulk, min(bulk, excluded.bulk)),
+            rank = iif(due IS NULL, excluded.rank, min(rank, excluded.rank)),
             due = min(ifnull(due, excluded.due), excluded.due)";
     // One that is due and handed to nobody is written as all is by then: nothing is touched.
     const WAITS: &str = "SELECT 1 FROM outbox
-        WHERE tenant = ?1 AND kind = ?2 AND subject = ?3 AND due <= ?4 AND bulk <= ?5 AND lease IS NULL";
+        WHERE tenant = ?1 AND kind = ?2 AND subject = ?3 AND due <= ?4 AND rank <= ?5 AND lease IS NULL";
     // A row that is due already stays where it is: no index is touched.
     const AGAIN: &str = "UPDATE outbox SET changed = ?4
-        WHERE tenant = ?1 AND kind = ?2 AND subject = ?3 AND due <= ?5 AND bulk <= ?6";
-    let ((kind, subject), due, bulk) = (subject.columns(), signed(due), group.bulk);
-    if group.tx.prepare_cached(WAITS)?.exists((tenant.0, kind, subject, due, bulk))? {
+        WHERE tenant = ?1 AND kind = ?2 AND subject = ?3 AND due <= ?5 AND rank <= ?6";
+    let (kind, subject) = subject.columns();
+    let (due, rank) = (signed(due), rank.of(kind) as u8);
+    if group.tx.prepare_cached(WAITS)?.exists((tenant.0, kind, subject, due, rank))? {
         return Ok(());
     }
     let version = signed(group.version().counter);
-    if group.tx.prepare_cached(AGAIN)?.execute((tenant.0, kind, subject, version, due, bulk))? == 1 {
-        return Ok(());
+    let values = (tenant.0, kind, subject, version, due, rank);
+    if group.tx.prepare_cached(AGAIN)?.execute(values)? == 0 {
+        group.tx.prepare_cached(PUT)?.execute(values)?;
     }
-    group.tx.prepare_cached(PUT)?.execute((tenant.0, kind, subject, version, signed(group.now), due, bulk))?;
     Ok(())
 }
 
@@ -228,14 +240,6 @@ pub fn acknowledge(group: &Group<'_>, applied: &[u64]) -> Result<u64, StoreError
     Ok(settled)
 }
 
-/// A row that is due.
-struct Due {
-    row: i64,
-    tenant: TenantNo,
-    subject: Subject,
-    due: Millis,
-}
-
 /// Leases up to `wanted` keys that are due to one consumer, snapshots before the lookups that name them.
 ///
 /// # Errors
@@ -248,10 +252,10 @@ pub fn hand_out(group: &mut Group<'_>, wanted: u16) -> Result<Vec<Publish>, Stor
     fire_timers(group, group.now, TIMERS)?;
     let wanted = usize::from(wanted).min(limits::SYNC_PUBLISH);
     let mut writes = Vec::new();
-    let mut all = absent::due(group, wanted)?;
+    let mut all = turns::due(group, wanted)?;
     if all.len() < wanted || sweep::is_overdue(group)? {
         sweep::go_on(group)?;
-        all = absent::due(group, wanted)?;
+        all = turns::due(group, wanted)?;
     }
     let (mut best, mut bytes) = (Told::default(), 0);
     for due in all {
@@ -319,33 +323,6 @@ pub fn waiting(conn: &rusqlite::Connection) -> Result<u64, StoreError> {
     Ok(conn.query_row(COUNT, [], |row| row.get(0).map(unsigned))?)
 }
 
-/// What is due of all, in three queues: what every request goes by, as catalogues and steering, waits behind no snapshot; news
-/// wait behind nothing that is written in bulk, of which a part goes on all the same.
-fn due(group: &Group<'_>, wanted: usize) -> Result<Vec<Due>, StoreError> {
-    const FIRST: &str = "SELECT row, tenant, kind, subject, due FROM outbox WHERE kind > 255 AND due <= ?1
-        AND leased_until <= ?1 AND handed <= ?2 ORDER BY due, kind, row LIMIT ?3";
-    const NEWS: &str = "SELECT row, tenant, kind, subject, due FROM outbox WHERE bulk = 0 AND kind <= 255 AND due <= ?1
-        AND leased_until <= ?1 AND handed <= ?2 ORDER BY due, kind, row LIMIT ?3";
-    const BULK: &str = "SELECT row, tenant, kind, subject, due FROM outbox WHERE bulk = 1 AND kind <= 255 AND due <= ?1
-        AND leased_until <= ?1 AND handed <= ?2 ORDER BY due, kind, row LIMIT ?3";
-    let pause_over = signed(group.now.saturating_sub(KEY_PAUSE_MS));
-    let read = |queue: &str, most: usize| -> Result<Vec<Due>, StoreError> {
-        let mut statement = group.tx.prepare_cached(queue)?;
-        let rows = statement.query_map((signed(group.now), pause_over, signed(most as u64)), |row| {
-            let subject = Subject::of_columns(row.get(2)?, row, 3)?;
-            Ok(Due { row: row.get(0)?, tenant: TenantNo(row.get(1)?), subject, due: unsigned(row.get(4)?) })
-        })?;
-        Ok(rows.collect::<Result<_, _>>()?)
-    };
-    let mut all = read(FIRST, wanted)?;
-    let room = wanted - all.len();
-    let mut news = read(NEWS, room)?;
-    let bulk = read(BULK, (room - news.len()).max(room / BULK_PART))?;
-    news.truncate(room - bulk.len());
-    all.extend(news.into_iter().chain(bulk));
-    Ok(all)
-}
-
 /// Has a row wait until then.
 fn put_off(group: &Group<'_>, due: &Due, until: i64) -> Result<(), StoreError> {
     group.tx.prepare_cached("UPDATE outbox SET due = ?2 WHERE row = ?1")?.execute((due.row, until))?;
@@ -410,37 +387,6 @@ fn stands(group: &Group<'_>, due: &Due, counter: u64) -> Result<(), StoreError> 
     let (kind, _) = due.subject.columns();
     group.tx.prepare_cached(PUT)?.execute((due.tenant.0, kind, signed(counter)))?;
     Ok(())
-}
-
-/// How many keys are due and not leased, people whose siblings are due among them; counted to a bound.
-///
-/// # Errors
-/// [`StoreError::Sqlite`].
-pub fn pending(group: &Group<'_>) -> Result<u64, StoreError> {
-    const COUNT: &str = "SELECT
-        (SELECT count(*) FROM (SELECT 1 FROM outbox WHERE bulk IN (0, 1) AND due <= ?1 AND leased_until <= ?1 LIMIT ?2))
-      + (SELECT count(*) FROM (SELECT 1 FROM people WHERE siblings_due <= ?1 LIMIT ?2))
-      + (SELECT count(*) FROM (SELECT 1 FROM sweeps LIMIT ?2))";
-    let mut statement = group.tx.prepare_cached(COUNT)?;
-    Ok(statement.query_row((signed(group.now), COUNTED), |row| row.get(0).map(unsigned))?)
-}
-
-/// How many keys wait for a write, counted up to a bound, and since when the oldest of them is due; those that wait for their
-/// tenant apart.
-///
-/// # Errors
-/// [`StoreError::Sqlite`].
-pub fn depth(conn: &rusqlite::Connection) -> Result<(u64, Option<Millis>), StoreError> {
-    const COUNT: &str =
-        "SELECT (SELECT count(*) FROM (SELECT 1 FROM outbox WHERE bulk IN (0, 1) AND due < ?2 LIMIT ?1)),
-        (SELECT min(oldest) FROM (SELECT min(due) AS oldest FROM outbox WHERE bulk = 0 AND due < ?2
-            UNION ALL SELECT min(due) FROM outbox WHERE bulk = 1 AND due < ?2))";
-    let mut statement = conn.prepare_cached(COUNT)?;
-    let found = statement.query_row((COUNTED, absent::NEVER), |row| {
-        let oldest: Option<i64> = row.get(1)?;
-        Ok((unsigned(row.get(0)?), oldest.map(unsigned)))
-    });
-    Ok(found?)
 }
 
 #[cfg(test)]

@@ -163,7 +163,7 @@ pub fn forget(
         count.set(visitors.len() as u64);
         // Nothing of them waits in the log; what is folded may still lie there.
         let in_log = Counters::load(tx)?.folded();
-        let record = Record::said(visitors.iter().map(erasure).collect(), Said::by(BY));
+        let record = Record::bulk(visitors.iter().map(erasure).collect(), Said::by(BY));
         Ok([Arc::new(Record { in_log, ..record })])
     };
     group::commit_with(conn, rules, metrics, given, records, &[], |tx| more(tx, count.get())).map(drop)

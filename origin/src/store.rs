@@ -200,6 +200,7 @@ static MIGRATIONS: LazyLock<Migrations<'static>> = LazyLock::new(|| {
         M::up(include_str!("../sql/0031_erasure_sweeps.sql")),
         M::up(include_str!("../sql/0032_outbox_bulk.sql")),
         M::up(include_str!("../sql/0033_catalogues_document_last.sql")),
+        M::up(include_str!("../sql/0034_outbox_ranks.sql")),
     ])
 });
 

@@ -18,7 +18,7 @@ use crate::chain;
 use crate::experiment::rollup::{self, Rolled};
 use crate::group::{self, Given, Rules};
 use crate::metrics::Metrics;
-use crate::publish::{self, Put, Subject};
+use crate::publish::{self, Put, Rank, Subject};
 use crate::reconcile::{self, Difference, Plan};
 use crate::retention::{self, Forgotten};
 use crate::rhythm::Sums;
@@ -180,7 +180,7 @@ fn publish(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
             group::within(place.conn, place.rules, place.metrics, given, |group| {
                 // Above what is being written now.
                 group.next_version();
-                group.bulk = true;
+                group.rank = Rank::Bulk;
                 subjects
                     .into_iter()
                     .try_for_each(|(tenant, subject)| publish::put(group, tenant, subject, group.now))?;
@@ -383,6 +383,7 @@ fn old_lookups(place: &mut Place<'_>, run: &Run, cursor: i64, trimmed: &mut Trim
             trimmed.lookups += if is_over && !retired.again { count } else { 0 };
             if !run.asked.dry_run {
                 group::within(place.conn, place.rules, place.metrics, (place.given)()?, |group| {
+                    group.rank = Rank::Bulk;
                     retired.write(group, &hashes)?;
                     if is_over {
                         retired.done(group)?;

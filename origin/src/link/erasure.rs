@@ -360,7 +360,7 @@ fn write_anew(
     // Above what is being written now.
     group.next_version();
     for key in keys {
-        publish::put(group, tenant, *key, group.now)?;
+        publish::put_leaving(group, tenant, *key)?;
         erase::note_key(group, tenant, receipt, *key)?;
     }
     Ok(())

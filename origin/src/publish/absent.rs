@@ -4,8 +4,7 @@
 use causeway_shared::ids::Millis;
 use rusqlite::Connection;
 
-use super::{CATALOGUE, Due};
-use crate::group::Group;
+use super::CATALOGUE;
 use crate::store::{StoreError, signed};
 use crate::tenants::Tenants;
 
@@ -29,20 +28,4 @@ pub fn sort(conn: &Connection, tenants: &Tenants, now: Millis) -> Result<(), Sto
         tracing::warn!(waiting, "KV keys of tenants that are not configured wait until they are");
     }
     Ok(())
-}
-
-/// Up to `wanted` keys that are due, of configured tenants alone: what comes due of another waits from now on, and takes
-/// nobody's place.
-pub(super) fn due(group: &Group<'_>, wanted: usize) -> Result<Vec<Due>, StoreError> {
-    loop {
-        let all = super::due(group, wanted)?;
-        let is_known = |due: &Due| group.rules.tenants.by_no(due.tenant).is_ok();
-        let (known, absent): (Vec<_>, Vec<_>) = all.into_iter().partition(is_known);
-        if absent.is_empty() {
-            return Ok(known);
-        }
-        for due in absent {
-            super::put_off(group, &due, NEVER)?;
-        }
-    }
 }

@@ -4,7 +4,7 @@ use causeway_shared::ids::Millis;
 use causeway_shared::limits;
 use rusqlite::Connection;
 
-use super::{CATALOGUE, LATE_MS, LEASE_MS, STEP_MS, absent};
+use super::{CATALOGUE, LATE_MS, LEASE_MS, STEP_MS, absent, turns};
 use crate::store::{StoreError, signed};
 
 /// Whether anything is due later than anything ever waits, whoever noted it: a job or a command may run beside. Read by
@@ -18,15 +18,12 @@ pub fn is_ahead(
     sibling_publish_ms: Millis,
     kv_settled_ms: Millis,
 ) -> Result<bool, StoreError> {
-    const READ: &str =
-        "SELECT EXISTS (SELECT 1 FROM outbox WHERE bulk IN (0, 1) AND due > ?1 AND due < ?2 AND (kind <> ?3 OR EXISTS
-            (SELECT 1 FROM catalogue_current c WHERE c.tenant = outbox.tenant AND printf('%032X', c.version) = hex(subject))))
-        OR EXISTS (SELECT 1 FROM people WHERE siblings_due > ?4)
-        OR EXISTS (SELECT 1 FROM verifications WHERE answered IS NULL AND due > ?5)";
+    const READ: &str = "SELECT EXISTS (SELECT 1 FROM people WHERE siblings_due > ?1)
+        OR EXISTS (SELECT 1 FROM verifications WHERE answered IS NULL AND due > ?2)";
     let after = |wait: Millis| signed(now.saturating_add(wait).saturating_add(STEP_MS));
     let [late, siblings, settled] = [LATE_MS, sibling_publish_ms, kv_settled_ms].map(after);
-    let values = (late, absent::NEVER, CATALOGUE, siblings, settled);
-    Ok(conn.prepare_cached(READ)?.query_row(values, |row| row.get(0))?)
+    let waits = conn.prepare_cached(READ)?.query_row((siblings, settled), |row| row.get(0))?;
+    Ok(waits || turns::is_due_after(conn, late)?)
 }
 
 /// What is noted for later than anything ever waits was noted by a clock that was set back since: it is due now, and what was

@@ -7,7 +7,7 @@ use causeway_shared::ids::{FactId, Millis};
 use causeway_shared::limits;
 use rusqlite::OptionalExtension as _;
 
-use super::{Subject, later, put};
+use super::{Subject, later, put_leaving};
 use crate::erase;
 use crate::fold::Changed;
 use crate::group::Group;
@@ -110,7 +110,7 @@ pub(super) fn moved(group: &Group<'_>, changed: &[Changed]) -> Result<(), StoreE
         let key = Subject::Snapshot(*visitor);
         let mut rows = statement.query((tenant.0, visitor.as_bytes()))?;
         while let Some(row) = rows.next()? {
-            put(group, *tenant, key, group.now)?;
+            put_leaving(group, *tenant, key)?;
             erase::note_key(group, *tenant, FactId::from_bytes(row.get(0)?), key)?;
         }
     }
@@ -154,7 +154,7 @@ fn sweep(
         let (tenant, key) = (TenantNo(row.get(0)?), Subject::Snapshot(visitor_at(row, 1)?));
         // What was handed out since may still be on its way: an erasure waits for a write of its own.
         if row.get::<_, i64>(2)? < before || !erasures.is_empty() {
-            put(group, tenant, key, group.now)?;
+            put_leaving(group, tenant, key)?;
         }
         for (_, receipt) in erasures.iter().filter(|(of, _)| *of == tenant) {
             erase::note_key(group, tenant, *receipt, key)?;

@@ -115,6 +115,31 @@ fn of_a_catalogue_nothing_lies_behind_the_document_and_each_version_is_kept() {
 }
 
 #[test]
+fn what_waits_in_an_outbox_of_before_keeps_its_place_and_who_was_erased_comes_first() {
+    let folder = tempfile::tempdir().unwrap();
+    {
+        let mut conn = Connection::open(file(folder.path())).unwrap();
+        MIGRATIONS.to_version(&mut conn, 33).unwrap();
+        for (kind, subject, bulk) in [(257, "1", 0), (0, "2", 0), (0, "3", 0), (5, "4", 1), (0, "5", 1)] {
+            let put = "INSERT INTO outbox
+                    (tenant, kind, subject, changed, since, due, lease_change, leased_until, handed, late, bulk)
+                VALUES (1, ?1, CAST(?2 AS BLOB), 3, 4, 5, 0, 0, 0, 6, ?3)";
+            conn.execute(put, (kind, subject, bulk)).unwrap();
+        }
+        let erased = "INSERT INTO erasure_keys (tenant, receipt, kind, subject, after)
+            VALUES (1, x'07', 0, CAST('2' AS BLOB), 1), (1, x'07', 0, CAST('5' AS BLOB), 1)";
+        conn.execute(erased, []).unwrap();
+    }
+    let conn = open(folder.path()).unwrap();
+    let mut statement =
+        conn.prepare("SELECT CAST(subject AS TEXT), rank, changed, due, late FROM outbox ORDER BY subject").unwrap();
+    let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, [row.get(2)?, row.get(3)?, row.get(4)?]));
+    let rows: Vec<(String, u8, [i64; 3])> = statement.query_map([], read).unwrap().collect::<Result<_, _>>().unwrap();
+    let of = |subject: &str, rank| (subject.to_owned(), rank, [3, 5, 6]);
+    assert_eq!(rows, [of("1", 0), of("2", 1), of("3", 2), of("4", 3), of("5", 1)]);
+}
+
+#[test]
 fn one_process_serves_a_directory() {
     let folder = tempfile::tempdir().unwrap();
     let held = lock(folder.path()).unwrap();
