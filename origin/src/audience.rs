@@ -12,6 +12,7 @@ pub mod person;
 pub mod refresh;
 pub mod schedule;
 pub mod send;
+mod tell;
 #[cfg(test)]
 mod tests;
 mod webhook;

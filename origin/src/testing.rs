@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, LazyLock};
+use std::time::Duration;
 
 use causeway_shared::actions::{Entity, Verb, ViewType};
 use causeway_shared::config::EdgeConfig;
@@ -339,6 +340,7 @@ pub(crate) fn place<'a>(
         given,
         pause,
         wait: &|_| {},
+        elapsed: &|| Duration::ZERO,
         told: &|_, _| Ok(()),
         to_the_end: &TO_THE_END,
     }

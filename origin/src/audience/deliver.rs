@@ -1,42 +1,32 @@
 //! The job `send`: sends that are due are drawn, and their people told, in their order and no faster than is said
-//! ([`super::send`]).
-//!
-//! What is decided of some people is kept in the transaction that exposes them to their arms, after the webhook took them. A
-//! run that is cut between the two tells the same people again, with the same keys and the same id; nobody is told by another
-//! send's key. A person whose filter, consent or master changed since it was drawn is looked at as it is now.
+//! ([`super::tell`]). Tenants are told beside each other, so that a receiver that says nothing holds up its own tenant alone.
 
-use std::collections::BTreeSet;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::{Builder, Scope};
+use std::time::Duration;
 
-use causeway_shared::audience::send::{Deal, Draw, quotas};
-use causeway_shared::experiment::Experiment;
-use causeway_shared::fact::{Fact, What};
-use causeway_shared::filter::Filter;
-use causeway_shared::ids::{FactId, Millis, VisitorId};
-use rusqlite::{Connection, OptionalExtension as _, TransactionBehavior};
+use causeway_shared::ids::Millis;
+use rusqlite::Connection;
 use serde_json::{Value, json};
 
-use super::send::{self, Arms, Outcome, Send, Sums};
-use super::webhook::{Answer, Webhook};
-use super::{answer, person, refresh};
-use crate::audit::Said;
-use crate::experiment::{self, results};
-use crate::group;
-use crate::intake::{Checked, Record};
+use super::send::{self, Send};
+use super::tell::{Batch, Begun, Sending};
+use super::webhook::{Answer, PATIENCE};
 use crate::jobs::runs::Run;
 use crate::jobs::work::{Ended, PAUSE, Place, apart};
-use crate::store::{PersonNo, StoreError, signed, visitor_at};
-use crate::tenants::{Known, Tenants};
+use crate::store::{StoreError, signed};
+use crate::tenants::Tenants;
 
-/// People told at once: one POST, and one transaction.
-const BATCH: u32 = 100;
-/// Drawn people written in one transaction.
-const PIECE: usize = 2_000;
-/// How long a run tells the people of one send, where others wait.
+/// How long a run tells people, where other jobs wait.
 const SLICE: Duration = Duration::from_secs(20);
+/// How often it is looked for sends that became due.
+const LOOK: Duration = Duration::from_secs(1);
+/// So many receivers are told at once: each takes a thread.
+const RECEIVERS: usize = 16;
 /// Between two tries in vain at most.
-const AGAIN_MS: Millis = 3_600_000;
+pub(super) const AGAIN_MS: Millis = 3_600_000;
 /// Sends told in a report.
 const TOLD: usize = 100;
 
@@ -47,17 +37,11 @@ const TOLD: usize = 100;
 /// run.
 pub fn deliver(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
     let due = send::due(place.conn, (place.given)()?.now)?;
-    let (mut told, mut failed) = (Vec::new(), None);
-    for send in &due {
-        if !run.asked.dry_run
-            && let Err(stuck) = apart(go_on(place, send))?.unwrap_or_else(|why| Err(Stuck { why, again: Some(None) }))
-        {
-            let now = (place.given)()?.now;
-            stuck.keep(place.conn, send, now)?;
-            failed.get_or_insert_with(|| format!("send {}: {}", send.name, stuck.why));
-        }
-        let told_of = send::find(place.conn, send.tenant, &send.name)?.filter(|_| told.len() < TOLD);
-        told.extend(told_of.map(|send| report(&send, &place.rules.tenants)));
+    let failed = if run.asked.dry_run { None } else { beside_each_other(place)? };
+    let mut told = Vec::new();
+    for send in due.iter().take(TOLD) {
+        let now = send::find(place.conn, send.tenant, &send.name)?;
+        told.extend(now.map(|send| report(&send, &place.rules.tenants)));
     }
     Ok(Ended { report: json!({ "sends": due.len(), "told": told }), failed })
 }
@@ -71,14 +55,14 @@ fn report(send: &Send, tenants: &Tenants) -> Value {
 
 /// Why a send does not go on now.
 #[derive(Debug)]
-struct Stuck {
-    why: String,
+pub(super) struct Stuck {
+    pub(super) why: String,
     /// Whether it is tried again by itself, and after how long the receiver wants to be asked.
-    again: Option<Option<Millis>>,
+    pub(super) again: Option<Option<Millis>>,
 }
 
 impl Stuck {
-    fn for_good(why: impl Into<String>) -> Self {
+    pub(super) fn for_good(why: impl Into<String>) -> Self {
         Self { why: why.into(), again: None }
     }
 
@@ -92,290 +76,183 @@ impl Stuck {
     }
 }
 
-fn go_on(place: &mut Place<'_>, send: &Send) -> Result<Result<(), Stuck>, StoreError> {
-    let mut send = send.clone();
-    let Ok(known) = place.rules.tenants.by_no(send.tenant) else {
-        let why = "its tenant is not configured now".to_owned();
-        return Ok(Err(Stuck { why, again: Some(Some(AGAIN_MS)) }));
-    };
-    let filter = match answer::stored(place.conn, known, &send.terms.filter)? {
-        Ok(filter) => filter,
-        Err(why) => return Ok(Err(Stuck::for_good(why))),
-    };
-    let tested = match &send.terms.experiment {
-        None => None,
-        Some(id) => match send::experiment(place.conn, known.no, id)? {
-            Some(tested) => Some(tested),
-            None => return Ok(Err(Stuck::for_good(format!("the current catalogue has no experiment `{id}`")))),
-        },
-    };
-    let webhook = send.terms.webhook.then(|| Webhook::of(known));
-    if let Some(None) = webhook {
-        return Ok(Err(Stuck::for_good("the tenant has no webhook, or no key for it")));
-    }
-    if send.chosen.is_none() {
-        match choose(place, &send, &filter, tested.as_ref())? {
-            Ok(chosen) => send.chosen = Some(chosen),
-            Err(why) => return Ok(Err(Stuck::for_good(why))),
+/// Tells the people of all sends that are due for a time, some of one after some of another; gives why the first that cannot go on
+/// does not.
+fn beside_each_other(place: &mut Place<'_>) -> Result<Option<String>, StoreError> {
+    let (answer, answers) = channel();
+    std::thread::scope(|scope| {
+        let begun = (place.elapsed)();
+        let (open, posted) = Default::default();
+        let mut round = Round { scope, open, posted, answer, begun, looks: begun, failed: None };
+        let cut = round.go_on(place, &answers).err();
+        // Whoever was told already: it is waited for, and kept.
+        while !round.posted.is_empty() {
+            round.hear(place, &answers, PAUSE)?;
         }
-    }
-    let sending = Sending { known, filter, tested, webhook: webhook.flatten() };
-    sending.all(place, &mut send)
+        cut.map_or(Ok(round.failed), Err)
+    })
 }
 
-/// Draws a send's people and deals them their arms. Who was exposed to the experiment before is not drawn. Gives how many
-/// there are; or why they cannot be drawn.
-fn choose(
-    place: &mut Place<'_>,
-    send: &Send,
-    filter: &Filter,
-    tested: Option<&Experiment>,
-) -> Result<Result<u32, String>, StoreError> {
-    const CLEAR: &str = "DELETE FROM send_people WHERE (send, place) IN
-        (SELECT send, place FROM send_people WHERE send = ?1 LIMIT ?2)";
-    // The place of who was erased meanwhile stays free.
-    const PUT: &str = "INSERT INTO send_people (send, place, visitor, arm)
-        SELECT ?1, ?2, ?3, ?4 WHERE NOT EXISTS (SELECT 1 FROM erased WHERE tenant = ?5 AND visitor = ?3)";
-    const CHOSEN: &str = "UPDATE sends SET chosen = ?2 WHERE send = ?1";
-    let mut members = match refresh::members(place, send.tenant, filter)? {
-        Ok(members) => members,
-        Err(why) => return Ok(Err(why)),
-    };
-    let (mut drawn, all) = (Vec::new(), u64::from(send.terms.count));
-    for (looked, visitor) in Draw::new(&mut members, send.random).enumerate() {
-        // Of very many nearly all may be left out.
-        if looked % PIECE == PIECE - 1 {
-            (place.told)(0, all)?;
-            (place.pause)();
-        }
-        let Some(person) = person_of(place.conn, send, visitor)? else { continue };
-        let exposed = tested.map(|tested| exposed(place.conn, person, tested)).transpose()?.flatten();
-        if exposed.is_none() {
-            drawn.push(visitor);
-        }
-        if drawn.len() as u64 == all {
-            break;
-        }
-    }
-    let (chosen, now) = (drawn.len() as u32, (place.given)()?.now);
-    let shares = tested.map(|tested| results::shares(place.conn, send.tenant, tested, now)).transpose()?;
-    let (codes, shares): (Vec<u8>, Vec<u32>) = shares.unwrap_or_default().into_iter().unzip();
-    let mut arms = Deal::new(quotas(&shares, chosen)).map(|arm| codes.get(arm).copied());
-    // What a run that was cut had written of them.
-    while place.conn.prepare_cached(CLEAR)?.execute((send.no, signed(PIECE as u64)))? == PIECE {
-        (place.told)(0, chosen.into())?;
-        (place.pause)();
-    }
-    let mut next = 0_u32;
-    for some in drawn.chunks(PIECE) {
-        let tx = place.conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let mut put = tx.prepare_cached(PUT)?;
-        for visitor in some {
-            put.execute((send.no, next, visitor.as_bytes(), arms.next().flatten(), send.tenant.0))?;
-            next += 1;
-        }
-        drop(put);
-        tx.commit()?;
-        (place.told)(0, chosen.into())?;
-        (place.pause)();
-    }
-    place.conn.prepare_cached(CHOSEN)?.execute((send.no, chosen))?;
-    Ok(Ok(chosen))
+/// A send that is not over.
+struct Open<'a> {
+    send: Send,
+    /// Made when its turn comes.
+    sending: Option<Sending<'a>>,
+    /// When it may be told next, by the run's clock.
+    ready: Duration,
 }
 
-/// The person of a visitor that did not withdraw.
-fn person_of(conn: &Connection, send: &Send, visitor: VisitorId) -> Result<Option<PersonNo>, StoreError> {
-    const PERSON: &str = "SELECT person FROM visitors WHERE tenant = ?1 AND visitor = ?2 AND withdrawn IS NULL";
-    let place = (send.tenant.0, visitor.as_bytes());
-    Ok(conn.prepare_cached(PERSON)?.query_row(place, |row| row.get(0).map(PersonNo)).optional()?)
+/// Some that its receiver is being told of.
+struct Posted {
+    batch: Batch,
+    begun: Duration,
 }
 
-/// The arm that a person was exposed to first.
-fn exposed(conn: &Connection, person: PersonNo, tested: &Experiment) -> Result<Option<u8>, StoreError> {
-    Ok(experiment::of_person(conn, person)?.get(tested.code).map(|exposure| exposure.arm))
+struct Round<'a, 'scope, 'env> {
+    scope: &'scope Scope<'scope, 'env>,
+    /// By the sends' numbers.
+    open: BTreeMap<i64, Open<'a>>,
+    posted: BTreeMap<i64, Posted>,
+    answer: Sender<(i64, Answer)>,
+    begun: Duration,
+    /// When it looks next for what is due.
+    looks: Duration,
+    failed: Option<String>,
 }
 
-/// What the telling of a send's people needs.
-struct Sending<'a> {
-    known: &'a Known,
-    filter: Filter,
-    tested: Option<Experiment>,
-    webhook: Option<Webhook>,
-}
-
-/// A person that was looked at.
-#[derive(Debug, Clone, Copy)]
-struct Looked {
-    place: u32,
-    visitor: VisitorId,
-    arm: Option<u8>,
-    outcome: Outcome,
-}
-
-impl Sending<'_> {
-    /// Tells some after the other, until all are or its time is over.
-    fn all(&self, place: &mut Place<'_>, send: &mut Send) -> Result<Result<(), Stuck>, StoreError> {
-        const OVER: &str = "UPDATE sends SET due = NULL WHERE send = ?1";
-        let (begun, chosen) = (Instant::now(), send.chosen.unwrap_or_default());
-        let size = if send.terms.per_second == 0 { BATCH } else { send.terms.per_second.min(BATCH) };
-        while send.next < chosen {
-            if begun.elapsed() > SLICE || !is_open(place.conn, send)? {
-                return Ok(Ok(()));
+impl<'a> Round<'a, '_, '_> {
+    fn go_on(&mut self, place: &mut Place<'a>, answers: &Receiver<(i64, Answer)>) -> Result<(), StoreError> {
+        loop {
+            let now = (place.elapsed)();
+            let (mut kept, mut wait) = (false, Duration::ZERO);
+            if self.looks <= now {
+                self.looks = now + LOOK;
+                for send in send::due(place.conn, (place.given)()?.now)? {
+                    self.open.entry(send.no).or_insert(Open { send, sending: None, ready: now });
+                }
             }
-            if let Some(why) = self.is_over((place.given)()?.now) {
-                return Ok(Err(why));
+            match self.next(now - self.begun) {
+                Some((of, ready)) if ready <= now => kept = self.tell(place, of)?,
+                Some((_, ready)) => wait = PAUSE.min(ready - now),
+                None if self.posted.is_empty() => return Ok(()),
+                None => wait = PAUSE,
             }
-            let (started, next) = (Instant::now(), chosen.min(send.next + size));
-            let looked = match self.look(place, send, next)? {
-                Ok(looked) => looked,
+            if self.posted.is_empty() {
+                (place.wait)(wait);
+            } else {
+                kept |= self.hear(place, answers, wait)?;
+            }
+            if kept || !wait.is_zero() {
+                self.told(place)?;
+            }
+            if kept {
+                (place.pause)();
+            }
+        }
+    }
+
+    /// Whose turn is next, and when: of each tenant one at a time, as the next goes by what became of it.
+    fn next(&self, since: Duration) -> Option<(i64, Duration)> {
+        // Behind a receiver that says nothing others go on for as long as it may take.
+        let until = if self.posted.is_empty() { SLICE } else { SLICE + PATIENCE };
+        let tenants: Vec<_> = self.posted.keys().filter_map(|of| Some(self.open.get(of)?.send.tenant)).collect();
+        let may = |open: &Open<'_>| !tenants.contains(&open.send.tenant);
+        let all = self.open.iter().filter(|(_, open)| may(open)).map(|(of, open)| (*of, open.ready));
+        all.min_by_key(|(of, ready)| (*ready, *of)).filter(|_| since <= until && self.posted.len() < RECEIVERS)
+    }
+
+    /// Tells some of a send; gives whether what became of them is kept already.
+    fn tell(&mut self, place: &mut Place<'a>, of: i64) -> Result<bool, StoreError> {
+        let Some(open) = self.open.get_mut(&of) else { return Ok(false) };
+        let begun = (place.elapsed)();
+        match apart(open.begin(place))? {
+            Err(why) => self.stuck(place, of, &Stuck { why, again: Some(None) }),
+            Ok(Err(stuck)) => self.stuck(place, of, &stuck),
+            Ok(Ok(None)) => {
+                self.open.remove(&of);
+                Ok(false)
+            }
+            Ok(Ok(Some(Begun { batch, post: None }))) => self.taken(place, of, Posted { batch, begun }),
+            Ok(Ok(Some(Begun { batch, post: Some(post) }))) => {
+                let answer = self.answer.clone();
+                let told = move || {
+                    let said = catch_unwind(AssertUnwindSafe(post));
+                    let broken =
+                        |_| Answer::Later { why: "the call ended by a fault of the program".to_owned(), after: None };
+                    // Who would hear it waits for it.
+                    answer.send((of, said.unwrap_or_else(broken))).unwrap_or_default();
+                };
+                match Builder::new().name("webhook".to_owned()).spawn_scoped(self.scope, told) {
+                    Ok(_) => {
+                        self.posted.insert(of, Posted { batch, begun });
+                        Ok(false)
+                    }
+                    Err(e) => self.stuck(place, of, &Stuck { why: e.to_string(), again: Some(None) }),
+                }
+            }
+        }
+    }
+
+    /// Hears what a receiver answers, for so long at most; gives whether what became of some is kept.
+    fn hear(
+        &mut self,
+        place: &mut Place<'a>,
+        answers: &Receiver<(i64, Answer)>,
+        wait: Duration,
+    ) -> Result<bool, StoreError> {
+        let Ok((of, answer)) = answers.recv_timeout(wait) else { return Ok(false) };
+        let Some(posted) = self.posted.remove(&of) else { return Ok(false) };
+        match answer {
+            Answer::Taken => self.taken(place, of, posted),
+            Answer::Refused(why) => self.stuck(place, of, &Stuck::for_good(why)),
+            Answer::Later { why, after } => self.stuck(place, of, &Stuck { why, again: Some(after) }),
+        }
+    }
+
+    fn taken(&mut self, place: &mut Place<'a>, of: i64, Posted { batch, begun }: Posted) -> Result<bool, StoreError> {
+        let Some(open) = self.open.get_mut(&of) else { return Ok(false) };
+        let kept = apart(open.keep(place, &batch))?;
+        let each = Duration::from_secs(1).checked_div(open.send.terms.per_second).unwrap_or_default();
+        open.ready = (begun + each.saturating_mul(batch.told())).max((place.elapsed)());
+        match kept {
+            Ok(()) => Ok(true),
+            Err(why) => self.stuck(place, of, &Stuck { why, again: Some(None) }),
+        }
+    }
+
+    /// Has a send wait; nothing of it is kept.
+    fn stuck(&mut self, place: &Place<'_>, of: i64, stuck: &Stuck) -> Result<bool, StoreError> {
+        let Some(Open { send, .. }) = self.open.remove(&of) else { return Ok(false) };
+        stuck.keep(place.conn, &send, (place.given)()?.now)?;
+        self.failed.get_or_insert_with(|| format!("send {}: {}", send.name, stuck.why));
+        Ok(false)
+    }
+
+    fn told(&self, place: &Place<'_>) -> Result<(), StoreError> {
+        let sum = |of: fn(&Send) -> u32| self.open.values().map(|open| u64::from(of(&open.send))).sum();
+        (place.told)(sum(|send| send.next), sum(|send| send.chosen.unwrap_or_default()))
+    }
+}
+
+impl<'a> Open<'a> {
+    /// What is to be told of some, and by which call; `None` when all are told, or it was stopped.
+    fn begin(&mut self, place: &mut Place<'a>) -> Result<Result<Option<Begun>, Stuck>, StoreError> {
+        let sending = match &self.sending {
+            Some(sending) => sending,
+            None => match Sending::of(place, &mut self.send)? {
+                Ok(sending) => self.sending.insert(sending),
                 Err(stuck) => return Ok(Err(stuck)),
-            };
-            if let Err(stuck) = self.post(place, send, &looked)? {
-                return Ok(Err(stuck));
-            }
-            self.keep(place, send, &looked, next)?;
-            (place.told)(next.into(), chosen.into())?;
-            pace(place, send, looked.len(), started)?;
-            (place.pause)();
-        }
-        place.conn.prepare_cached(OVER)?.execute([send.no])?;
-        Ok(Ok(()))
-    }
-
-    /// Why nobody is told any more: who is told after the end of its experiment would be exposed after it.
-    fn is_over(&self, now: Millis) -> Option<Stuck> {
-        let over = self.tested.as_ref().filter(|tested| !tested.runs(now))?;
-        Some(Stuck::for_good(format!("the experiment `{}` does not run now", over.id)))
-    }
-
-    /// What is to become of those from `send.next` to before `next`. Who was erased is not among them.
-    fn look(&self, place: &Place<'_>, send: &Send, next: u32) -> Result<Result<Vec<Looked>, Stuck>, StoreError> {
-        const READ: &str = "SELECT place, visitor, arm FROM send_people
-            WHERE send = ?1 AND place >= ?2 AND place < ?3 ORDER BY place";
-        let now = (place.given)()?.now;
-        let mut statement = place.conn.prepare_cached(READ)?;
-        let rows = statement.query_map((send.no, send.next, next), |row| {
-            Ok((row.get::<_, u32>(0)?, visitor_at(row, 1)?, row.get::<_, Option<u8>>(2)?))
-        })?;
-        let (mut looked, mut people) = (Vec::new(), BTreeSet::new());
-        for row in rows {
-            let (place_no, visitor, arm) = row?;
-            match self.outcome(place.conn, send, (visitor, arm), &mut people, now)? {
-                Ok((outcome, arm)) => looked.push(Looked { place: place_no, visitor, arm, outcome }),
-                Err(stuck) => return Ok(Err(stuck)),
-            }
-        }
-        Ok(Ok(looked))
-    }
-
-    fn outcome(
-        &self,
-        conn: &Connection,
-        send: &Send,
-        (visitor, arm): (VisitorId, Option<u8>),
-        people: &mut BTreeSet<PersonNo>,
-        now: Millis,
-    ) -> Result<Result<(Outcome, Option<u8>), Stuck>, StoreError> {
-        // Those who were told, and the control: of one that came to nothing another may be told.
-        const BEFORE: &str = "SELECT 1 FROM visitors v
-            CROSS JOIN send_people s INDEXED BY send_people_visitor ON s.visitor = v.visitor AND s.send = ?1
-            WHERE v.person = ?2 AND s.outcome IN (1, 2) LIMIT 1";
-        let Some(person) = person_of(conn, send, visitor)? else { return Ok(Ok((Outcome::Gone, arm))) };
-        if people.contains(&person) || conn.prepare_cached(BEFORE)?.exists((send.no, person.0))? {
-            return Ok(Ok((Outcome::Merged, arm)));
-        }
-        let Some(someone) = person::read(conn, person)? else { return Ok(Ok((Outcome::Gone, arm))) };
-        if !someone.is_meant(&self.filter, now) {
-            return Ok(Ok((Outcome::Left, arm)));
-        }
-        people.insert(person);
-        let Some(tested) = &self.tested else { return Ok(Ok((Outcome::Delivered, arm))) };
-        // Who saw one arm meanwhile stays in it.
-        let Some(code) = exposed(conn, person, tested)?.or(arm) else { return Ok(Ok((Outcome::Delivered, None))) };
-        let Some(arm) = tested.arm_of(code) else {
-            // Nobody knows any more whether it was the control.
-            let why = format!("people are in the arm of code {code}, which `{}` has no more", tested.id);
-            return Ok(Err(Stuck::for_good(why)));
+            },
         };
-        Ok(Ok((if arm.control { Outcome::Control } else { Outcome::Delivered }, Some(code))))
+        sending.begin(place, &self.send)
     }
 
-    fn post(&self, place: &Place<'_>, send: &Send, looked: &[Looked]) -> Result<Result<(), Stuck>, StoreError> {
-        let Some(webhook) = &self.webhook else { return Ok(Ok(())) };
-        let (tenant, arms) = (&self.known.config.name, self.tested.as_ref().map_or_else(Arms::default, Arms::named));
-        let told = looked.iter().filter(|one| one.outcome == Outcome::Delivered);
-        let people: Vec<Value> = told
-            .map(|Looked { place, visitor, arm, .. }| {
-                let arm = arm.map(|arm| arms.name(arm));
-                json!({ "person": visitor.to_string(), "arm": arm, "key": send.key(tenant, *place) })
-            })
-            .collect();
-        if people.is_empty() {
-            return Ok(Ok(()));
+    fn keep(&mut self, place: &mut Place<'a>, batch: &Batch) -> Result<(), StoreError> {
+        match &self.sending {
+            Some(sending) => sending.keep(place, &mut self.send, batch),
+            None => Ok(()),
         }
-        let body =
-            json!({ "tenant": tenant, "send": send.name, "experiment": send.terms.experiment, "people": people });
-        Ok(match webhook.post(body.to_string().as_bytes(), (place.given)()?.now) {
-            Answer::Taken => Ok(()),
-            Answer::Refused(why) => Err(Stuck::for_good(why)),
-            Answer::Later { why, after } => Err(Stuck { why, again: Some(after) }),
-        })
     }
-
-    /// Keeps what became of some, and exposes them to their arms.
-    fn keep(&self, place: &mut Place<'_>, send: &mut Send, looked: &[Looked], next: u32) -> Result<(), StoreError> {
-        const DONE: &str = "UPDATE send_people SET outcome = ?3, arm = ?4, at = ?5 WHERE send = ?1 AND place = ?2";
-        // Of several that are due the one that waits longest goes first, and of jobs too.
-        const SUMS: &str =
-            "UPDATE sends SET next = ?2, delivered = ?3, control = ?4, gone = ?5, merged = ?6, \"left\" = ?7,
-            tries = 0, error = iif(due IS NULL, error, NULL), due = iif(due IS NULL, NULL, ?8) WHERE send = ?1";
-        let (given, mut sums) = ((place.given)()?, send.sums);
-        let now = given.now;
-        looked.iter().for_each(|one| sums.add(one.outcome));
-        // Who was erased meanwhile has no row any more.
-        sums.gone += (next - send.next).saturating_sub(looked.len() as u32);
-        let note = |tx: &Connection| {
-            for Looked { place, arm, outcome, .. } in looked {
-                tx.prepare_cached(DONE)?.execute((send.no, place, *outcome as u8, arm, signed(now)))?;
-            }
-            let Sums { delivered, control, gone, merged, left } = sums;
-            tx.prepare_cached(SUMS)?.execute((send.no, next, delivered, control, gone, merged, left, signed(now)))?;
-            Ok(())
-        };
-        let facts: Vec<Checked> = looked.iter().filter_map(|one| self.exposure(send, one, now)).collect();
-        let records: Vec<Arc<Record>> =
-            if facts.is_empty() { Vec::new() } else { vec![Arc::new(Record::bulk(facts, Said::by("job:send")))] };
-        group::commit_with(place.conn, place.rules, place.metrics, given, |_| Ok(records), &[], note)?;
-        (send.next, send.sums) = (next, sums);
-        Ok(())
-    }
-
-    fn exposure(&self, send: &Send, one: &Looked, now: Millis) -> Option<Checked> {
-        let (experiment, arm) = (self.tested.as_ref()?.code, one.arm?);
-        matches!(one.outcome, Outcome::Delivered | Outcome::Control).then(|| {
-            let id = FactId::of_job(one.visitor, &format!("send {}", send.name));
-            let what = What::Exposure { experiment, arm };
-            Checked { tenant: send.tenant, fact: Fact { id, visitor: one.visitor, received: now, at: now, what } }
-        })
-    }
-}
-
-/// Whether nobody stopped it meanwhile.
-fn is_open(conn: &Connection, send: &Send) -> Result<bool, StoreError> {
-    Ok(conn.prepare_cached("SELECT 1 FROM sends WHERE send = ?1 AND due IS NOT NULL")?.exists([send.no])?)
-}
-
-/// Waits until so many more may be told, and ends meanwhile where the run is to end.
-fn pace(place: &Place<'_>, send: &Send, looked: usize, started: Instant) -> Result<(), StoreError> {
-    let Some(each) = Duration::from_secs(1).checked_div(send.terms.per_second) else { return Ok(()) };
-    let mut left = each.saturating_mul(looked as u32).saturating_sub(started.elapsed());
-    while !left.is_zero() {
-        let some = left.min(PAUSE);
-        (place.wait)(some);
-        (place.told)(send.next.into(), send.chosen.unwrap_or_default().into())?;
-        left -= some;
-    }
-    Ok(())
 }
 
 #[cfg(test)]

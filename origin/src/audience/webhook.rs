@@ -11,7 +11,7 @@ use ureq::http::StatusCode;
 use crate::tenants::Known;
 
 /// How long a receiver may take.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 /// Longest wait that a receiver may ask for.
 const AFTER_MOST_S: u64 = 3_600;
 
@@ -32,7 +32,7 @@ pub(super) enum Answer {
 }
 
 /// A receiver, and the connection to it.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Webhook {
     agent: ureq::Agent,
     url: String,

@@ -193,6 +193,7 @@ fn run_alone(opened: &mut Opened, asked: Asked, training: &Options) -> anyhow::R
     };
     let data = opened.config.data.clone();
     let shown = shown(&bar);
+    let begun = Instant::now();
     let place = Place {
         data: &opened.config.data,
         hands_out: !served,
@@ -205,6 +206,7 @@ fn run_alone(opened: &mut Opened, asked: Asked, training: &Options) -> anyhow::R
         given: &clock::given,
         pause: &pause,
         wait: &std::thread::sleep,
+        elapsed: &|| begun.elapsed(),
         told: &|done, all| {
             shown(done, all);
             Ok(())

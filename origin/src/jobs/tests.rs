@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use causeway_shared::fact::{Fact, Scope, What};
 use causeway_shared::ids::{AlternateId, VisitorId};
@@ -126,7 +126,7 @@ impl World {
         let no = self.origin.tenant("demo").no;
         let Origin { conn, rules, metrics, now, .. } = &mut self.origin;
         let (rules, metrics, now) = (&*rules, &*metrics, *now);
-        let (told, waited) = (AtomicU64::new(0), &self.waited);
+        let (told, waited, begun) = (AtomicU64::new(0), &self.waited, Instant::now());
         let meanwhile = || match self.meanwhile.take() {
             (0, facts) if facts.is_empty() => {}
             (0, facts) => {
@@ -145,6 +145,7 @@ impl World {
             backlog: &|| Ok(self.backlog.clone()),
             audience: &|| Ok(self.audience.clone()),
             wait: &|time| waited.set(waited.get() + time),
+            elapsed: &|| waited.get() + begun.elapsed(),
             ..testing::place(&data, conn, rules, metrics, &given, &meanwhile)
         };
         let stop = || told.fetch_add(1, Relaxed) + 1 >= most;

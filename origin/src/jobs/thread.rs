@@ -196,7 +196,8 @@ impl Thread {
 
     /// Takes it to its end; whether it was cut by another that writes to the store.
     fn run(&mut self, run: &Run) -> Result<bool, StoreError> {
-        let turn = Turn { begun: Instant::now(), next: AtomicU64::new(millis(self.turn)), first: OnceLock::new() };
+        let (of, next) = (run.asked.job, AtomicU64::new(millis(self.turn)));
+        let turn = Turn { of, begun: Instant::now(), next, first: OnceLock::new() };
         let to_the_end = AtomicBool::new(!run.asked.job.keeps_its_place() || run.asked.dry_run);
         let stop = || {
             let vouched = || self.metrics.vouches(clock::now());
@@ -214,6 +215,7 @@ impl Thread {
             given: &clock::given,
             pause: &|| std::thread::sleep(work::PAUSE),
             wait: &std::thread::sleep,
+            elapsed: &|| turn.begun.elapsed(),
             told: &|_, _| Ok(()),
             to_the_end: &to_the_end,
         };
@@ -247,6 +249,8 @@ fn on_time(conn: &Connection, vouched: Option<bool>, now: Millis) -> Result<Vec<
 
 /// How long a run goes on, and what it gives way to.
 struct Turn {
+    /// Which it gives no way to: what is due of it is its own work.
+    of: Job,
     begun: Instant,
     /// When it looks next, in milliseconds since it began.
     next: AtomicU64,
@@ -262,7 +266,9 @@ impl Turn {
         self.next.store(since + millis(LOOKED), Ordering::Relaxed);
         let now = clock::now();
         // What cannot be read here the run that waits tells.
-        let timers = on_time(&notes.lock().unwrap_or_else(PoisonError::into_inner), vouched(), now).unwrap_or_default();
+        let mut timers: Vec<Timer> =
+            on_time(&notes.lock().unwrap_or_else(PoisonError::into_inner), vouched(), now).unwrap_or_default();
+        timers.retain(|timer| timer.job != self.of);
         if let Next::Due(job, _) = next(&timers, now) {
             self.first.get_or_init(|| job);
         }

@@ -68,6 +68,8 @@ pub struct Place<'a> {
     pub pause: &'a dyn Fn(),
     /// Called where nothing may be done for a time.
     pub wait: &'a dyn Fn(Duration),
+    /// A clock that only goes on, whatever the date does.
+    pub elapsed: &'a dyn Fn() -> Duration,
     /// Told what is done, of how much; says [`StoreError::Stopped`] where the run is to end.
     pub told: &'a (dyn Fn(u64, u64) -> Result<(), StoreError> + Sync),
     /// Set by a run that would do from the beginning what it does now: it gives way to no other any more.

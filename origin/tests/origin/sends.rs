@@ -10,10 +10,11 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use causeway_shared::attributes::Value as Attribute;
 use causeway_shared::fact::{Fact, What};
+use causeway_shared::wire::sync::SyncRequest;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use crate::support::{Origin, Place, SOON, TENANTS, fact, now, once, visitor, within};
+use crate::support::{Origin, Place, SOON, TENANTS, batch, fact, now, once, visitor, within};
 
 /// What a webhook was told, and what it is to answer: a status, or 0 for none.
 struct Told {
@@ -172,6 +173,49 @@ fn s4_07_a_webhook_is_told_of_each_once_whatever_it_answers_and_whoever_is_kille
     origin.asked(&operator, "PUT", "sends/june", &json!({"filter": bonn(), "count": 5, "webhook": true}));
     tells.recv_timeout(WAIT).unwrap().answer.send(200).unwrap();
     until(&origin, &operator, "june", |send| send["delivered"] == 5 && send["error"].is_null());
+}
+
+#[test]
+fn s4_07_a_receiver_that_says_nothing_holds_up_no_other_tenants_send() {
+    const WAIT: Duration = Duration::from_secs(60);
+    let ([(port, tells), (other_port, other_tells)], hook) =
+        ([webhook(), webhook()], |port| format!("webhook = \"http://127.0.0.1:{port}/sends\"\n"));
+    let tenants = TENANTS.replacen("dev = true\n", &format!("dev = true\n{}", hook(port)), 1) + &hook(other_port);
+    let place = Place::with(&tenants);
+    for tenant in ["demo", "pub"] {
+        place.json(&["keys", "rotate", "webhook", "--tenant", tenant]);
+    }
+    let origin = place.serve();
+    let facts: Vec<Fact> = (0..40).map(|n| lives_in(n, "Bonn")).collect();
+    origin.sync(&SyncRequest { facts: vec![batch("pub", &facts)], applied: vec![0], ..SyncRequest::default() });
+    people(&place, &origin, 250);
+    let operator = place.token("operator");
+    let bearer = [("authorization", format!("Bearer {operator}"))];
+    let put = json!({"filter": bonn(), "count": 30, "webhook": true}).to_string();
+    let begun = origin.call("PUT", "/admin/v1/sends/may?tenant=pub", &bearer, put.as_bytes());
+    assert_eq!(begun.status, 202, "{}", begun.text());
+    let silent = other_tells.recv_timeout(WAIT).unwrap();
+
+    // Begun while it says nothing; its run goes on beside.
+    let asked = std::time::Instant::now();
+    origin.asked(&operator, "PUT", "sends/june", &json!({"filter": bonn(), "count": 230, "webhook": true}));
+    for batch in [100, 100, 30] {
+        let told = tells.recv_timeout(WAIT).unwrap();
+        assert_eq!(told.people().len(), batch);
+        told.answer.send(200).unwrap();
+    }
+    let send = until(&origin, &operator, "june", |send| send["due_ms"].is_null());
+    assert_eq!((&send["delivered"], &send["error"]), (&json!(230), &Value::Null), "{send}");
+    // Whoever waits for it gives up after thirty seconds.
+    assert!(asked.elapsed() < Duration::from_secs(25), "{:?}", asked.elapsed());
+
+    silent.answer.send(200).unwrap();
+    let send = within(SOON, "what it took at last is kept", || {
+        let told = origin.call("GET", "/admin/v1/sends/may?tenant=pub", &bearer, b"").json();
+        once(told, |send| send["due_ms"].is_null())
+    });
+    assert_eq!((&send["delivered"], &send["error"]), (&json!(30), &Value::Null), "{send}");
+    assert!(other_tells.try_recv().is_err() && tells.try_recv().is_err(), "each once");
 }
 
 #[test]

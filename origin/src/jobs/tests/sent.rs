@@ -280,6 +280,21 @@ fn s4_07_a_send_is_no_faster_than_it_is_told() {
 }
 
 #[test]
+fn s4_07_sends_that_are_paced_are_told_beside_each_other_each_at_its_own_pace() {
+    let mut world = World::of_bonn(700);
+    let begun = std::time::Instant::now();
+    for (name, per_second, count) in [("slow", 20, 160), ("slower", 10, 80), ("fast", 0, 700)] {
+        world.start(name, &Terms { per_second, ..terms(count, None) }).unwrap();
+    }
+    let send = world.tell("slower");
+    let told = ["slow", "slower", "fast"].map(|name| world.sent(name).sums.delivered);
+    assert_eq!((told, send.due), ([160, 80, 700], None));
+    // Eight seconds of each by its clock, and not one after the other.
+    let waited = world.waited.get();
+    assert!(waited + begun.elapsed() >= Duration::from_secs(8) && waited <= Duration::from_secs(9), "{waited:?}");
+}
+
+#[test]
 fn a_send_that_cannot_be_says_why_and_one_that_was_stopped_goes_on_where_it_was() {
     let mut world = World::of_bonn(300);
     let ok = terms(300, None);
