@@ -225,9 +225,15 @@ mod tests {
         flood(&mut origin, "demo", 0, 1_000);
         origin.now += 60_000;
         flood(&mut origin, "other", 5_000, 80);
-        for (demo, other) in [(50, 50), (70, 30), (100, 0)] {
-            let keys = handed(&mut origin, 100);
-            assert_eq!((of("demo", &keys), of("other", &keys)), (demo, other));
+        let handed_100 = |origin: &mut Origin| {
+            let keys = handed(origin, 100);
+            (of("demo", &keys), of("other", &keys))
+        };
+        assert_eq!([(); 3].map(|()| handed_100(&mut origin)), [(50, 50), (70, 30), (100, 0)]);
+        // Whoever begins: what one leaves goes to the other.
+        for n in 1..7 {
+            flood(&mut origin, "other", 5_000 + 100 * n, 10);
+            assert_eq!(handed_100(&mut origin), (90, 10));
         }
         // Of fewer keys than there are tenants, too.
         flood(&mut origin, "other", 6_000, 8);
