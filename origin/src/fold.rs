@@ -4,6 +4,7 @@
 //! core is one row; actions lie in [`buckets`], segments in a column of their own, FactIds in [`ids`]: what no new fact
 //! touches is not rewritten.
 
+pub mod aside;
 pub mod buckets;
 pub mod ids;
 pub mod purchases;
@@ -72,6 +73,8 @@ pub struct Folded<'r> {
     pub bills: Bills,
     /// Facts of visitors that are erased: they are not kept.
     pub erased: u64,
+    /// Facts of visitors whose rows cannot be read: they are kept, and wait.
+    pub set_aside: u64,
 }
 
 /// An erasure asked for, and up to where the log may hold what it erases.
@@ -140,70 +143,86 @@ pub fn fold<'r>(group: &mut Group<'_>, records: &'r [impl AsRef<Record>]) -> Res
     bring_names(group, records)?;
     find_erasures(group, records, &mut folded)?;
     bill_nobodys(group, records, &mut folded)?;
-    let mut with_erased = BTreeSet::new();
-    for (tenant, visitor, mut facts) in by_visitor(records) {
+    let (unreadable, mut with_erased) = (aside::rows(group.tx)?, BTreeSet::new());
+    for (tenant, visitor, facts) in by_visitor(records) {
         let stored = load(group, tenant, visitor)?;
-        let seen = match &stored {
-            Some(stored) => Seen::load(group.tx, stored.row)?,
-            None => Seen::default(),
-        };
-        let withdrawn = stored.as_ref().is_some_and(|stored| stored.changed.withdrawn);
-        if withdrawn && erase::is_erased(group.tx, tenant, visitor)? {
-            folded.erased += facts.len() as u64;
-            let all = || facts.iter().map(|placed| placed.fact);
-            // What it got stays given, as when it was erased later.
-            units::keep_given(group.tx, tenant, all())?;
-            with_erased.extend(all().filter_map(pair).map(|id| (tenant, id)));
+        let row = stored.as_ref().map(|stored| stored.row);
+        if let Some(row) = row.filter(|row| unreadable.contains(row)) {
+            folded.set_aside += aside::keep(group.tx, row, &facts)?;
+            // Who leaves waits for nothing.
+            let facts: Vec<_> = facts.iter().map(|of| of.fact).filter(|fact| fact.what == What::Withdrawal).collect();
+            folded.linking.extend((!facts.is_empty()).then_some(Linking { tenant, visitor, facts }));
             continue;
         }
-        seen.retain_new(group.tx, &mut facts, |placed| placed.fact)?;
-        if facts.is_empty() {
-            continue;
-        }
-        for placed in &facts {
-            folded.new.iter_mut().skip(placed.record).take(1).for_each(|new| *new += 1);
-        }
-        let (row, changed) = match stored {
-            Some(stored) => {
-                let row = stored.row;
-                update(group, stored, &facts).map_err(|e| e.of_visitor(row))?
-            }
-            None => insert(group, tenant, visitor, &facts)?,
-        };
-        let dated = facts.iter().map(Placed::dated).max().unwrap_or(0).min(group.now);
-        if seen.is_stale(dated) {
-            Seen::forget(group.tx, row, dated)?;
-        }
-        seen.keep(group.tx, row, facts.iter().map(|placed| placed.fact))?;
-        folded.changed.push(changed);
-        let facts_of = || facts.iter().map(|placed| placed.fact);
-        let timed = |placed: &Placed<'r>| (placed.happened(), placed.fact);
-        let billed = facts.iter().filter(|placed| placed.is_billed()).map(timed);
-        folded.bills.add(&group.budgets, tenant, row, billed);
-        units::keep_given(group.tx, tenant, facts_of())?;
-        let config = &group.rules.tenants.by_no(tenant)?.config;
-        let names = &group.counted.of(tenant).names;
-        let timed = facts.iter().map(timed);
-        let converted = experiment::keep_conversions(group.tx, names, &config.vocabulary, row, timed)?;
-        if converted || facts_of().any(|fact| matches!(fact.what, What::Exposure { .. })) {
-            folded.tested.push(row);
-        }
-        let links = |fact: &&Fact| {
-            matches!(
-                fact.what,
-                What::Alias { .. } | What::Withdrawal | What::Cancellation { .. } | What::Evidence { .. }
-            )
-        };
-        let facts: Vec<&Fact> = facts.into_iter().map(|placed| placed.fact).filter(links).collect();
-        if !facts.is_empty() {
-            folded.linking.push(Linking { tenant, visitor, facts });
-        }
+        let done = fold_visitor(group, &mut folded, (tenant, visitor), stored, facts, &mut with_erased);
+        done.map_err(|e| if let Some(row) = row { e.of_visitor(row) } else { e })?;
     }
     // What a pair is called names both of its visitors: of one that is erased the other's half, which comes with it, goes too.
     for Linking { tenant, facts, .. } in &mut folded.linking {
         facts.retain(|fact| pair(fact).is_none_or(|id| !with_erased.contains(&(*tenant, id))));
     }
     Ok(folded)
+}
+
+/// Folds one visitor's facts.
+fn fold_visitor<'r>(
+    group: &mut Group<'_>,
+    folded: &mut Folded<'r>,
+    (tenant, visitor): (TenantNo, VisitorId),
+    stored: Option<Stored>,
+    mut facts: Vec<Placed<'r>>,
+    with_erased: &mut BTreeSet<(TenantNo, AlternateId)>,
+) -> Result<(), StoreError> {
+    let seen = match &stored {
+        Some(stored) => Seen::load(group.tx, stored.row)?,
+        None => Seen::default(),
+    };
+    let withdrawn = stored.as_ref().is_some_and(|stored| stored.changed.withdrawn);
+    if withdrawn && erase::is_erased(group.tx, tenant, visitor)? {
+        folded.erased += facts.len() as u64;
+        let all = || facts.iter().map(|placed| placed.fact);
+        // What it got stays given, as when it was erased later.
+        units::keep_given(group.tx, tenant, all())?;
+        with_erased.extend(all().filter_map(pair).map(|id| (tenant, id)));
+        return Ok(());
+    }
+    seen.retain_new(group.tx, &mut facts, |placed| placed.fact)?;
+    if facts.is_empty() {
+        return Ok(());
+    }
+    for placed in &facts {
+        folded.new.iter_mut().skip(placed.record).take(1).for_each(|new| *new += 1);
+    }
+    let (row, changed) = match stored {
+        Some(stored) => update(group, stored, &facts)?,
+        None => insert(group, tenant, visitor, &facts)?,
+    };
+    let dated = facts.iter().map(Placed::dated).max().unwrap_or(0).min(group.now);
+    if seen.is_stale(dated) {
+        Seen::forget(group.tx, row, dated)?;
+    }
+    seen.keep(group.tx, row, facts.iter().map(|placed| placed.fact))?;
+    folded.changed.push(changed);
+    let facts_of = || facts.iter().map(|placed| placed.fact);
+    let timed = |placed: &Placed<'r>| (placed.happened(), placed.fact);
+    let billed = facts.iter().filter(|placed| placed.is_billed()).map(timed);
+    folded.bills.add(&group.budgets, tenant, row, billed);
+    units::keep_given(group.tx, tenant, facts_of())?;
+    let config = &group.rules.tenants.by_no(tenant)?.config;
+    let names = &group.counted.of(tenant).names;
+    let timed = facts.iter().map(timed);
+    let converted = experiment::keep_conversions(group.tx, names, &config.vocabulary, row, timed)?;
+    if converted || facts_of().any(|fact| matches!(fact.what, What::Exposure { .. })) {
+        folded.tested.push(row);
+    }
+    let links = |fact: &&Fact| {
+        matches!(fact.what, What::Alias { .. } | What::Withdrawal | What::Cancellation { .. } | What::Evidence { .. })
+    };
+    let facts: Vec<&Fact> = facts.into_iter().map(|placed| placed.fact).filter(links).collect();
+    if !facts.is_empty() {
+        folded.linking.push(Linking { tenant, visitor, facts });
+    }
+    Ok(())
 }
 
 /// What a fact calls the pair that it is evidence of.

@@ -134,6 +134,8 @@ pub struct Done {
     pub new: Vec<u64>,
     /// Facts refused because their visitor is erased.
     pub erased: u64,
+    /// Facts that wait, as their visitor's row cannot be read.
+    pub set_aside: u64,
     /// Attributes refused, by the code of the reason.
     pub refused: Vec<&'static str>,
     /// What each call of the outbox is handed.
@@ -191,7 +193,8 @@ pub fn commit_with<T: AsRef<[R]>, R: AsRef<Record>>(
         steering::refresh(&mut group)?;
     }
     let refused = std::mem::take(&mut group.names.refused);
-    let mut done = Done { new: folded.new, refused, erased: folded.erased, ..Done::default() };
+    let (new, erased, set_aside) = (folded.new, folded.erased, folded.set_aside);
+    let mut done = Done { new, refused, erased, set_aside, ..Done::default() };
     let mut applied = 0;
     for call in calls {
         applied += publish::acknowledge(&group, &call.applied)?;

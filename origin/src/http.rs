@@ -39,6 +39,7 @@ use crate::audience::Audience;
 use crate::audit::Said;
 use crate::clock;
 use crate::config::Config;
+use crate::fold::aside;
 use crate::group::Rules;
 use crate::intake::Incoming;
 use crate::jobs::runs;
@@ -285,6 +286,7 @@ pub async fn measure(app: &App) {
         let counted = live.measuring.read(move |view| {
             let (depth, oldest) = publish::depth(view.conn)?;
             metrics.set_outbox(depth, oldest);
+            metrics.set_aside.set(aside::count(view.conn)?);
             runs::measure(view.conn, &metrics)
         });
         if let Err(e) = counted.await {

@@ -123,6 +123,8 @@ pub struct Metrics {
     pub commit: Histogram,
     /// Facts in the log that were not folded when it was looked at last.
     pub unfolded: Gauge,
+    /// Facts that wait for a visitor whose row cannot be read.
+    pub set_aside: Gauge,
     /// What jobs came to, in the order of [`Job::ALL`].
     pub jobs: [OfJob; Job::ALL.len()],
     /// Keys that the newest run of `verify` found so, in the order of [`FOUND`].
@@ -313,6 +315,8 @@ impl Page {
         let age = |since: u64| if since == 0 { 0 } else { now.saturating_sub(since) };
         self.one("causeway_ready", "gauge", "1 when syncs are taken.", u64::from(ready));
         self.one("causeway_unfolded_facts", "gauge", "Facts durable in the log and not folded yet.", m.unfolded.get());
+        let help = "Facts that wait for a visitor whose row cannot be read.";
+        self.one("causeway_set_aside_facts", "gauge", help, m.set_aside.get());
         self.one(
             "causeway_outbox_depth",
             "gauge",

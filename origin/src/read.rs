@@ -467,11 +467,12 @@ mod tests {
             let all = large.iter().any(|table| step.starts_with(&format!("SEARCH {table} ")));
             assert!(!(all && step.ends_with("(tenant=?)")), "{step}: {sql}");
         }
-        // One row, or one a tenant; what is due, by its index and up to a bound; a subquery's own rows.
+        // One row, or one a tenant; none, in a sound store; what is due, by its index and up to a bound; a subquery's own rows.
         let small = [
             "SCAN meta",
             "SCAN sqlite_sequence",
             "SCAN catalogue_current",
+            "SCAN unreadable",
             "SCAN CONSTANT ROW",
             "SCAN v",
             "SCAN (subquery",

@@ -177,6 +177,8 @@ fn population(bytes: &[u8]) -> Option<Population> {
 /// When all people are active, so far.
 #[derive(Debug, Default)]
 pub struct Sums {
+    /// How many people cannot be read: all others count.
+    pub unreadable: u64,
     /// How many people were read.
     pub people: u64,
     tenants: BTreeMap<TenantNo, Sum>,
@@ -217,9 +219,15 @@ impl Sums {
                 }
             };
             self.people += 1;
-            if let Some(of) = read(conn, person, &sum.everybody)?
-                && of.seen.is_some()
-            {
+            let of = match read(conn, person, &sum.everybody) {
+                Err(e) if e.is_of_a_value() => {
+                    tracing::error!(person = person.0, error = %crate::chain(&e), "a person cannot be read");
+                    self.unreadable += 1;
+                    continue;
+                }
+                of => of?,
+            };
+            if let Some(of) = of.filter(|of| of.seen.is_some()) {
                 let recorded = of.recorded(0);
                 let offsets = zones::offsets(&sum.everybody.zone_of(&of), recorded.clone());
                 sum.population.add(&of.rhythm, offsets.usual(recorded));

@@ -14,6 +14,7 @@ use crate::audience::{Audience, follow};
 use crate::clock;
 use crate::config::Config;
 use crate::erase::{self, journal::Journal};
+use crate::fold::aside;
 use crate::group::Rules;
 use crate::http::{self, App, Live};
 use crate::jobs::thread::Jobs;
@@ -180,6 +181,7 @@ pub(crate) async fn open(app: &Arc<App>) -> Result<[JoinHandle<()>; 4], ServeErr
         let in_log = crate::log::newest(&config.data, &conn)?;
         erase::replay(&mut conn, &rules, clock::given()?, in_log)?;
         absent::sort(&conn, &rules.tenants, clock::now())?;
+        aside::take_up(&mut conn, &rules, clock::given)?;
         let metrics = Arc::clone(&app.metrics);
         let (writer, backlog, [log, store]) =
             Writer::start(conn, &config.data, Arc::clone(&rules), Arc::clone(&metrics), config.most_unfolded)?;

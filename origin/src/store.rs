@@ -113,7 +113,7 @@ pub enum StoreError {
     /// A stored form that cannot be read.
     #[error("the store holds a form that cannot be read")]
     Form(#[from] WireError),
-    /// What a visitor's rows hold cannot be read: its facts, and all that came after them, wait.
+    /// What a visitor's rows hold cannot be read: its facts wait.
     #[error("what is stored of the visitor in row {row} of `visitors` cannot be read")]
     Visitor {
         /// The row.
@@ -201,6 +201,7 @@ static MIGRATIONS: LazyLock<Migrations<'static>> = LazyLock::new(|| {
         M::up(include_str!("../sql/0032_outbox_bulk.sql")),
         M::up(include_str!("../sql/0033_catalogues_document_last.sql")),
         M::up(include_str!("../sql/0034_outbox_ranks.sql")),
+        M::up(include_str!("../sql/0035_set_aside.sql")),
     ])
 });
 

@@ -486,10 +486,10 @@ fn s5_06_a_reconcile_that_is_cut_is_planned_anew_and_mends_the_rest() {
 fn a_job_that_fails_says_why_and_is_counted() {
     let mut world = World::with(0);
     world.origin.send("demo", &[page(visitor(1), 1, NOW)]);
-    world.origin.conn.execute("UPDATE visitors SET profile = x'ff'", []).unwrap();
+    world.origin.conn.execute("ALTER TABLE rhythms RENAME TO elsewhere", []).unwrap();
     let run = world.all(Job::Rhythm, false);
     assert_eq!(run.outcome, Some(Outcome::Failed));
-    assert!(run.report["error"].as_str().unwrap().contains("cannot be read"), "{}", run.report);
+    assert!(run.report["error"].as_str().unwrap().contains("no such table"), "{}", run.report);
     let rhythm = Job::ALL.iter().position(|job| *job == Job::Rhythm).unwrap();
     let runs = &world.origin.metrics.jobs[rhythm].runs;
     assert_eq!(runs.each_ref().map(|counter| counter.get()), [0, 1, 0]);
@@ -583,6 +583,18 @@ fn of_each_job_the_newest_runs_are_kept() {
     assert_eq!(kept, newest, "dry ones take no other's place");
     assert!(runs::find(&conn, other).unwrap().is_some());
     assert_eq!(runs::list(&conn, None, 7).unwrap().len(), 7);
+}
+
+#[test]
+fn of_whom_the_store_cannot_read_no_rhythm_counts_and_all_others_do() {
+    let mut world = World::with(0);
+    world.origin.send("demo", &[page(visitor(1), 1, NOW), page(visitor(2), 1, NOW)]);
+    let damage = "UPDATE visitors SET profile = x'ff' WHERE visitor = ?1";
+    world.origin.conn.execute(damage, [visitor(1).as_bytes()]).unwrap();
+    let run = world.all(Job::Rhythm, false);
+    assert_eq!((run.outcome, run.report), (Some(Outcome::Done), json!({ "people": 2, "unreadable": 1 })));
+    let kept = world.origin.conn.query_row("SELECT people FROM rhythms", [], |row| row.get(0));
+    assert_eq!(kept, Ok(1));
 }
 
 #[test]

@@ -150,7 +150,7 @@ fn rhythm(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
         sums.keep(&tx, run.since())?;
         tx.commit()?;
     }
-    Ok(json!({ "people": sums.people }).into())
+    Ok(json!({ "people": sums.people, "unreadable": sums.unreadable }).into())
 }
 
 fn visitors(conn: &Connection) -> Result<u64, StoreError> {
@@ -170,10 +170,9 @@ fn publish(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
         let next = publish::some(place.conn, cursor, SOME)?;
         let Some((last, ..)) = next.last() else { break };
         cursor = *last;
-        let tenants = &place.rules.tenants;
         let mut subjects = Vec::new();
         for (_, tenant, visitor) in &next {
-            let of = publish::subjects(place.conn, tenants, *tenant, *visitor)?;
+            let of = publish::subjects(place.conn, &place.rules.tenants, *tenant, *visitor)?;
             put.count(&of);
             subjects.extend(of.into_iter().map(|subject| (*tenant, subject)));
         }

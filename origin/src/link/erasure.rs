@@ -310,6 +310,7 @@ fn empty(group: &mut Group<'_>, tenant: TenantNo, visitor: VisitorId, by: By) ->
     let version = group.next_version();
     let nothing = profile::encode(&Profile::default());
     group.tx.prepare_cached(EMPTY)?.execute((row, nothing, signed(version.counter), version.restore))?;
+    fold::aside::forget(group.tx, row)?;
     fold::buckets::drop_all(group.tx, row)?;
     fold::purchases::drop_all(group.tx, row)?;
     experiment::drop_all(group.tx, row)?;

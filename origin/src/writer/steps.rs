@@ -8,6 +8,7 @@ use rusqlite::{Connection, TransactionBehavior};
 
 use crate::backlog::Backlog;
 use crate::erase;
+use crate::fold::aside;
 use crate::group::{self, Done, Given, Rules};
 use crate::intake::{Incoming, Outbox, Record};
 use crate::log::Log;
@@ -158,12 +159,21 @@ impl Folding {
             self.latest = 0;
         }
         self.latest = self.latest.max(given.now);
-        let done = group::commit(&mut self.conn, &self.rules, &self.metrics, given, &records, calls)?;
+        let done = loop {
+            match group::commit(&mut self.conn, &self.rules, &self.metrics, given, &records, calls) {
+                // Of one visitor: what came of all others is folded.
+                Err(StoreError::Visitor { row, source }) if aside::note(&self.conn, row, given.now)? => {
+                    let error = crate::chain(&source);
+                    tracing::error!(row, error, "a visitor's row cannot be read: its facts are set aside");
+                }
+                done => break done?,
+            }
+        };
         let (new, all) = (done.new.iter().sum(), records.iter().map(|r| r.facts.len() as u64).sum::<u64>());
         done.refused.iter().for_each(|code| self.metrics.reject(code));
         self.metrics.accepted.add(new);
         (0..done.erased).for_each(|_| self.metrics.reject("erased"));
-        self.metrics.duplicate.add(all.saturating_sub(new + done.erased));
+        self.metrics.duplicate.add(all.saturating_sub(new + done.erased + done.set_aside));
         if let Some(last) = records.last() {
             self.backlog.fold_to(last.seq);
         }
@@ -225,7 +235,7 @@ mod tests {
     use crate::intake;
     use crate::read::{self, View};
     use crate::store;
-    use crate::testing::{NOW, Origin, fact, page, visitor};
+    use crate::testing::{NOW, Origin, fact, page, visitor, withdrawal};
     use causeway_shared::fact::{Scope, What};
     use causeway_shared::segments::{SegmentId, State};
     use causeway_shared::wire::sync::SyncRequest;
@@ -239,6 +249,65 @@ mod tests {
         let backlog = Backlog::of(folded, log.unfolded(folded, &rules.tenants).unwrap());
         let folding = Folding::of(conn, backlog.clone(), Arc::clone(rules), Arc::default());
         (Taking::of(log, backlog.clone(), most_waiting), folding, backlog)
+    }
+
+    #[test]
+    fn a_row_that_cannot_be_read_holds_nobody_else_up_and_what_came_for_it_waits_until_it_can() {
+        let origin = Origin::new();
+        let facts = |n| [page(visitor(1), n, NOW), page(visitor(2), n, NOW)];
+        let [first, second, third, last] = [1, 2, 3, 4].map(|n| origin.batch("demo", &facts(n)));
+        let [more, gone] =
+            [page(visitor(1), 9, NOW), withdrawal(visitor(1), NOW)].map(|one| origin.batch("demo", &[one]));
+        let what = What::Erasure { scope: Scope::Visitor, id: None, also: Vec::new() };
+        let erasure = origin.batch("demo", &[fact(visitor(1), 77, NOW + 1, what)]);
+        let tenant = origin.tenant("demo").no;
+        let rules = Arc::new(origin.rules);
+        let folder = tempfile::tempdir().unwrap();
+        let given = || Ok(Given { now: NOW + 1, random: [5; 32] });
+        let (mut taking, mut folding, _) = open(folder.path(), &rules, 1_000);
+        let mut take = |folding: &mut Folding, batch: &Vec<u8>| {
+            let request = SyncRequest { facts: vec![batch.clone()], ..SyncRequest::default() };
+            taking.append(vec![intake::read(request, &rules.tenants, NOW)]).unwrap();
+            let done = folding.fold(given().unwrap(), &[]).unwrap().unwrap();
+            (done.new.iter().sum::<u64>(), done.set_aside)
+        };
+        let pages = |folding: &Folding, v| {
+            let view = View::folded(&folding.conn);
+            let row = read::visitor(&view, tenant, visitor(v)).unwrap().unwrap();
+            read::whole(&view, &row, Default::default()).unwrap().totals().pages
+        };
+        let profile = |folding: &Folding, to: Option<Vec<u8>>| -> Vec<u8> {
+            let read = "SELECT profile FROM visitors WHERE visitor = ?1";
+            let there = folding.conn.query_row(read, [visitor(1).as_bytes()], |row| row.get(0)).unwrap();
+            if let Some(to) = to {
+                let put = "UPDATE visitors SET profile = ?2 WHERE visitor = ?1";
+                folding.conn.execute(put, (visitor(1).as_bytes(), to)).unwrap();
+            }
+            there
+        };
+        assert_eq!(take(&mut folding, &first), (2, 0));
+        let sound = profile(&folding, Some(vec![0xff]));
+        assert_eq!(take(&mut folding, &second), (1, 1));
+        assert_eq!([take(&mut folding, &third), take(&mut folding, &third)], [(1, 1), (0, 0)], "each once");
+        assert_eq!(pages(&folding, 2), 3);
+        aside::take_up(&mut folding.conn, &rules, given).unwrap();
+        assert_eq!(aside::count(&folding.conn).unwrap(), 2, "it still cannot be read");
+        profile(&folding, Some(sound));
+        assert_eq!(take(&mut folding, &last), (1, 1), "nobody looked at it again");
+        aside::take_up(&mut folding.conn, &rules, given).unwrap();
+        assert_eq!((aside::count(&folding.conn).unwrap(), pages(&folding, 1), pages(&folding, 2)), (0, 4, 4));
+        assert_eq!(take(&mut folding, &last), (0, 0));
+
+        // Who leaves waits for nothing, and an erasure needs nothing of it.
+        profile(&folding, Some(vec![0xff]));
+        assert_eq!(take(&mut folding, &more), (0, 1));
+        assert_eq!(take(&mut folding, &gone), (0, 1));
+        let withdrawn = "SELECT count(*) FROM visitors WHERE withdrawn IS NOT NULL";
+        assert_eq!(folding.conn.query_row(withdrawn, [], |row| row.get(0)), Ok(1));
+        take(&mut folding, &erasure);
+        let left = "SELECT (SELECT count(*) FROM unreadable) + (SELECT count(*) FROM set_aside)";
+        assert_eq!(folding.conn.query_row(left, [], |row| row.get(0)), Ok(0));
+        assert_ne!(profile(&folding, None), [0xff]);
     }
 
     #[test]

@@ -1,0 +1,117 @@
+//! What waits for a visitor whose row cannot be read. Its facts were acknowledged, so they are set aside until it can; all that
+//! came with them is folded.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use causeway_shared::ids::Millis;
+use causeway_shared::wire::facts;
+use rusqlite::Connection;
+
+use super::Placed;
+use crate::group::{self, Given, Rules};
+use crate::intake::{Checked, Record};
+use crate::metrics::Metrics;
+use crate::store::{StoreError, TenantNo, signed};
+
+/// Notes that a visitor's row cannot be read. `false`: that was known.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn note(conn: &Connection, row: i64, now: Millis) -> Result<bool, StoreError> {
+    const PUT: &str = "INSERT OR IGNORE INTO unreadable (row, since) VALUES (?1, ?2)";
+    Ok(conn.prepare_cached(PUT)?.execute((row, signed(now)))? == 1)
+}
+
+/// The rows that cannot be read.
+pub(super) fn rows(conn: &Connection) -> Result<BTreeSet<i64>, StoreError> {
+    let mut statement = conn.prepare_cached("SELECT row FROM unreadable")?;
+    let rows = statement.query_map([], |row| row.get(0))?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+/// Sets facts of such a visitor aside; gives how many were not there.
+pub(super) fn keep(conn: &Connection, row: i64, facts: &[Placed<'_>]) -> Result<u64, StoreError> {
+    const PUT: &str = "INSERT OR IGNORE INTO set_aside (row, id, fact, admin) VALUES (?1, ?2, ?3, ?4)";
+    let mut put = conn.prepare_cached(PUT)?;
+    let mut new = 0;
+    for Placed { fact, admin, .. } in facts {
+        new += put.execute((row, fact.id.as_bytes(), facts::encode_one(fact), admin))? as u64;
+    }
+    Ok(new)
+}
+
+/// Whoever is erased needs no row to be read.
+pub(crate) fn forget(conn: &Connection, row: i64) -> Result<(), StoreError> {
+    conn.prepare_cached("DELETE FROM set_aside WHERE row = ?1")?.execute([row])?;
+    conn.prepare_cached("DELETE FROM unreadable WHERE row = ?1")?.execute([row])?;
+    Ok(())
+}
+
+/// How many facts are set aside.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn count(conn: &Connection) -> Result<u64, StoreError> {
+    let count = |row: &rusqlite::Row<'_>| row.get(0).map(crate::store::unsigned);
+    Ok(conn.prepare_cached("SELECT count(*) FROM set_aside")?.query_row([], count)?)
+}
+
+/// Folds what was set aside of visitors whose rows can be read by now, of each in a transaction of its own.
+///
+/// # Errors
+/// [`StoreError`], but not of a row that still cannot be read.
+pub fn take_up(
+    conn: &mut Connection,
+    rules: &Rules,
+    given: impl Fn() -> Result<Given, StoreError>,
+) -> Result<(), StoreError> {
+    for row in rows(conn)? {
+        let done = group::commit_with(
+            conn,
+            rules,
+            &Metrics::default(),
+            given()?,
+            |tx| {
+                let records = of(tx, rules, row)?;
+                if !records.is_empty() {
+                    forget(tx, row)?;
+                }
+                Ok(records)
+            },
+            &[],
+            |_| Ok(()),
+        );
+        match done {
+            Ok(done) if done.new.is_empty() => {}
+            Ok(done) => tracing::info!(row, facts = done.new.iter().sum::<u64>(), "what was set aside is folded"),
+            Err(e) if e.is_of_a_value() => {
+                tracing::error!(row, error = %crate::chain(&e), "a visitor's row cannot be read: its facts are set aside");
+            }
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
+}
+
+/// A visitor's facts as they came, in the order they came: the edges' and the admin side's. None where its tenant is not
+/// configured.
+fn of(conn: &Connection, rules: &Rules, row: i64) -> Result<Vec<Arc<Record>>, StoreError> {
+    const READ: &str = "SELECT v.tenant, a.fact, a.admin FROM set_aside a JOIN visitors v USING (row)
+        WHERE a.row = ?1 ORDER BY a.rowid";
+    let mut statement = conn.prepare_cached(READ)?;
+    let mut found = statement.query([row])?;
+    let mut records: Vec<Record> = Vec::new();
+    while let Some(one) = found.next()? {
+        let (tenant, fact, admin) = (TenantNo(one.get(0)?), one.get::<_, Vec<u8>>(1)?, one.get(2)?);
+        if rules.tenants.by_no(tenant).is_err() {
+            break;
+        }
+        let checked = Checked { tenant, fact: facts::decode_one(&fact)? };
+        match records.last_mut().filter(|record| record.admin == admin) {
+            Some(record) => record.facts.push(checked),
+            None => records.push(Record { admin, ..Record::of(vec![checked]) }),
+        }
+    }
+    Ok(records.into_iter().map(Arc::new).collect())
+}
