@@ -8,5 +8,6 @@ CREATE TABLE set_aside (
     id    BLOB    NOT NULL,
     fact  BLOB    NOT NULL,
     admin INTEGER NOT NULL,             -- whether the admin side says it
+    said  TEXT,                         -- who there, and why
     UNIQUE (row, id)
 ) STRICT;

@@ -355,7 +355,7 @@ pub fn renew(conn: &mut Connection, before: &Before, now: Millis) -> Result<(), 
     }
     // What the copy itself had to take out of the KV, as of those who came before an earlier restore of it.
     for (tenant, kind, subject) in waiting.into_iter().chain(catalogue::renew(&tx, now)?) {
-        publish(&tx, tenant, kind, &subject, Rank::News, times)?;
+        publish(&tx, tenant, kind, &subject, Rank::Bulk, times)?;
     }
     publish_names(&tx, times)?;
     publish_erased(&tx, times)?;

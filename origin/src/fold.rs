@@ -148,10 +148,10 @@ pub fn fold<'r>(group: &mut Group<'_>, records: &'r [impl AsRef<Record>]) -> Res
         let stored = load(group, tenant, visitor)?;
         let row = stored.as_ref().map(|stored| stored.row);
         if let Some(row) = row.filter(|row| unreadable.contains(row)) {
-            folded.set_aside += aside::keep(group.tx, row, &facts)?;
             // Who leaves waits for nothing.
-            let facts: Vec<_> = facts.iter().map(|of| of.fact).filter(|fact| fact.what == What::Withdrawal).collect();
-            folded.linking.extend((!facts.is_empty()).then_some(Linking { tenant, visitor, facts }));
+            let leaves: Vec<_> = facts.iter().map(|of| of.fact).filter(|fact| fact.what == What::Withdrawal).collect();
+            folded.linking.extend((!leaves.is_empty()).then_some(Linking { tenant, visitor, facts: leaves }));
+            folded.set_aside += aside::keep(group.tx, row, facts, records)?;
             continue;
         }
         let done = fold_visitor(group, &mut folded, (tenant, visitor), stored, facts, &mut with_erased);

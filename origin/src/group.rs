@@ -8,6 +8,7 @@ use rusqlite::{Connection, Transaction, TransactionBehavior};
 use crate::catalogue::{Budgets, Counted, Experiments};
 use crate::config::Config;
 use crate::erase::journal::Journal;
+use crate::fold::aside;
 use crate::intake::{Outbox, Record};
 use crate::metrics::{Counter, Metrics};
 use crate::names::Names;
@@ -166,6 +167,22 @@ pub fn commit(
 /// # Errors
 /// [`StoreError`]; then nothing at all was kept.
 pub fn commit_with<T: AsRef<[R]>, R: AsRef<Record>>(
+    conn: &mut Connection,
+    rules: &Rules,
+    metrics: &Metrics,
+    given: Given,
+    records: impl FnOnce(&Connection) -> Result<T, StoreError>,
+    calls: &[Outbox],
+    more: impl FnOnce(&Connection) -> Result<(), StoreError>,
+) -> Result<Done, StoreError> {
+    let done = committed(conn, rules, metrics, given, records, calls, more);
+    if let Err(StoreError::Visitor { row, source }) = &done {
+        aside::note(conn, *row, source, given.now)?;
+    }
+    done
+}
+
+fn committed<T: AsRef<[R]>, R: AsRef<Record>>(
     conn: &mut Connection,
     rules: &Rules,
     metrics: &Metrics,

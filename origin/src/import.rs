@@ -211,7 +211,7 @@ fn write(
         let done = group::commit_with(conn, job.rules, &metrics, given, |_| Ok(&records), &[], noted)?;
         let new: u64 = done.new.iter().sum();
         progress.facts += new;
-        progress.repeats += (facts - new).saturating_sub(done.erased);
+        progress.repeats += (facts - new).saturating_sub(done.erased + done.set_aside);
         progress.erased += done.erased;
         size = 0;
         if !tell(&progress, &bad) {

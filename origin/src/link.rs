@@ -253,9 +253,13 @@ fn former(group: &mut Group<'_>, tenant: TenantNo, visitor: VisitorId) -> Result
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-fn has_withdrawn(group: &Group<'_>, tenant: TenantNo, visitor: VisitorId) -> Result<bool, StoreError> {
+/// Whether a visitor has withdrawn, or is erased: what else its row holds is not read.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn has_withdrawn(conn: &rusqlite::Connection, tenant: TenantNo, visitor: VisitorId) -> Result<bool, StoreError> {
     const READ: &str = "SELECT withdrawn IS NOT NULL FROM visitors WHERE tenant = ?1 AND visitor = ?2";
-    let mut statement = group.tx.prepare_cached(READ)?;
+    let mut statement = conn.prepare_cached(READ)?;
     let found = statement.query_row((tenant.0, visitor.as_bytes()), |row| row.get(0)).optional()?;
     Ok(found.unwrap_or(false))
 }

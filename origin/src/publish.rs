@@ -11,7 +11,7 @@ mod sweep;
 mod turns;
 pub mod value;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_shared::ids::{AltHash, KindCode, Millis, VisitorId};
 use causeway_shared::limits;
@@ -155,11 +155,16 @@ pub fn note(group: &mut Group<'_>, changed: &[Changed], linked: &Linked) -> Resu
         sweep::announce(group, PersonChange { person, cut })?;
     }
     sweep::moved(group, changed)?;
+    // Any of them may have named who left.
+    let leaves: BTreeSet<TenantNo> = linked.withdrawn.iter().map(|(tenant, _)| *tenant).collect();
     for (tenant, id) in &linked.lookups {
         let known = group.rules.tenants.by_no(*tenant)?;
         for hash in family(group.tx, *tenant, *id)? {
-            if known.is_readable(hash) {
-                put(group, *tenant, Subject::Lookup(id.kind, hash), now)?;
+            let key = Subject::Lookup(id.kind, hash);
+            match known.is_readable(hash) {
+                true if leaves.contains(tenant) => put_leaving(group, *tenant, key)?,
+                true => put(group, *tenant, key, now)?,
+                false => {}
             }
         }
     }

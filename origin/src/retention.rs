@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::audit::Said;
 use crate::backlog::Reader;
+use crate::fold::aside;
 use crate::group::{self, Given, Rules};
 use crate::intake::{Checked, Record};
 use crate::link;
@@ -57,7 +58,7 @@ pub struct Unseen {
     pub visitors: Vec<(TenantNo, VisitorId)>,
 }
 
-/// Looks at the visitors after a row; `None` behind the last of all. Of whom the log holds something is seen; `log` is a hold
+/// Looks at the visitors after a row; `None` behind the last of all. Of whom the log holds something, or something is set aside, is seen; `log` is a hold
 /// of before, so that nothing is missed that is folded meanwhile.
 ///
 /// # Errors
@@ -91,7 +92,8 @@ fn is_unseen(
 ) -> Result<bool, StoreError> {
     let Some(since) = policy.get(&tenant).filter(|since| seen < **since) else { return Ok(false) };
     let last = if seen > 0 { Some(seen) } else { told_of(conn, tenant, visitor)? };
-    Ok(last.is_some_and(|last| last < *since) && log.facts(tenant, visitor, 0).is_empty())
+    let is_old = last.is_some_and(|last| last < *since) && log.facts(tenant, visitor, 0).is_empty();
+    Ok(is_old && !aside::holds(conn, tenant, visitor)?)
 }
 
 /// When evidence told last of a visitor that was never seen; `None` where nothing is left to forget, as of a tombstone.

@@ -237,6 +237,16 @@ impl Sums {
         Ok(last)
     }
 
+    /// How many people they are, and how many could not be read, if any.
+    #[must_use]
+    pub fn told(&self) -> serde_json::Value {
+        let mut told = serde_json::json!({ "people": self.people });
+        if self.unreadable > 0 {
+            told["unreadable"] = self.unreadable.into();
+        }
+        told
+    }
+
     /// Keeps them in the place of those of before.
     ///
     /// # Errors

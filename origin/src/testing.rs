@@ -160,6 +160,17 @@ impl Origin {
         self.rules.tenants = Tenants::open(&self.conn, &self.edge, &self.keys).unwrap();
     }
 
+    /// So many more tenants, `t0` and so on.
+    pub(crate) fn beside(&mut self, tenants: u32) {
+        for n in 0..tenants {
+            let mut one = self.edge.tenants[0].clone();
+            (one.name, one.hosts) = (format!("t{n}"), vec![format!("t{n}.example")]);
+            self.edge.tenants.push(one);
+        }
+        keyfile::complete(&mut self.keys, &self.edge).unwrap();
+        self.rules.tenants = Tenants::open(&self.conn, &self.edge, &self.keys).unwrap();
+    }
+
     /// A tenant's people live there, where they say nothing else.
     pub(crate) fn live_in(&mut self, tenant: &str, time_zone: &str) {
         for of in self.edge.tenants.iter_mut().filter(|of| of.name == tenant) {

@@ -70,7 +70,8 @@ impl Stuck {
     fn keep(&self, conn: &Connection, send: &Send, now: Millis) -> Result<(), StoreError> {
         const KEEP: &str = "UPDATE sends SET error = ?2, due = ?3 + ifnull(?4, min(?5, 1000 << min(tries, 12))),
             tries = tries + 1 WHERE send = ?1 AND due IS NOT NULL";
-        let (from, after) = (self.again.map(|_| signed(now)), self.again.flatten().map(signed));
+        let after = self.again.flatten().map(|after| signed(after.max(1_000)));
+        let from = self.again.map(|_| signed(now));
         conn.prepare_cached(KEEP)?.execute((send.no, &self.why, from, after, signed(AGAIN_MS)))?;
         Ok(())
     }
@@ -134,7 +135,11 @@ impl<'a> Round<'a, '_, '_> {
             match self.next(now - self.begun) {
                 Some((of, ready)) if ready <= now => kept = self.tell(place, of)?,
                 Some((_, ready)) => wait = PAUSE.min(ready - now),
-                None if self.posted.is_empty() => return Ok(()),
+                // The next run takes it that each may be told at once.
+                None if self.posted.is_empty() => match self.open.values().map(|open| open.ready).max() {
+                    Some(ready) if ready > now => wait = PAUSE.min(ready - now),
+                    _ => return Ok(()),
+                },
                 None => wait = PAUSE,
             }
             if self.posted.is_empty() {
@@ -153,15 +158,17 @@ impl<'a> Round<'a, '_, '_> {
 
     /// Whose turn is next, and when: of each tenant one at a time, as the next goes by what became of it.
     fn next(&self, since: Duration) -> Option<(i64, Duration)> {
-        // Behind a receiver that says nothing others go on for as long as it may take.
-        let until = if self.posted.is_empty() { SLICE } else { SLICE + PATIENCE };
+        // Beside a receiver that says nothing others go on for as long as it may take.
+        let is_waited_for = self.posted.values().any(|posted| posted.begun - self.begun <= SLICE);
+        let until = if is_waited_for { SLICE + PATIENCE } else { SLICE };
         let tenants: Vec<_> = self.posted.keys().filter_map(|of| Some(self.open.get(of)?.send.tenant)).collect();
-        let may = |open: &Open<'_>| !tenants.contains(&open.send.tenant);
+        let is_full = self.posted.len() >= RECEIVERS;
+        let may = |open: &Open<'_>| !(tenants.contains(&open.send.tenant) || is_full && open.send.terms.webhook);
         let all = self.open.iter().filter(|(_, open)| may(open)).map(|(of, open)| (*of, open.ready));
-        all.min_by_key(|(of, ready)| (*ready, *of)).filter(|_| since <= until && self.posted.len() < RECEIVERS)
+        all.min_by_key(|(of, ready)| (*ready, *of)).filter(|_| since <= until)
     }
 
-    /// Tells some of a send; gives whether what became of them is kept already.
+    /// Tells some of a send; gives whether anything was kept.
     fn tell(&mut self, place: &mut Place<'a>, of: i64) -> Result<bool, StoreError> {
         let Some(open) = self.open.get_mut(&of) else { return Ok(false) };
         let begun = (place.elapsed)();
@@ -193,7 +200,7 @@ impl<'a> Round<'a, '_, '_> {
         }
     }
 
-    /// Hears what a receiver answers, for so long at most; gives whether what became of some is kept.
+    /// Hears what a receiver answers, for so long at most; gives whether anything was kept.
     fn hear(
         &mut self,
         place: &mut Place<'a>,
@@ -220,12 +227,12 @@ impl<'a> Round<'a, '_, '_> {
         }
     }
 
-    /// Has a send wait; nothing of it is kept.
+    /// Has a send wait.
     fn stuck(&mut self, place: &Place<'_>, of: i64, stuck: &Stuck) -> Result<bool, StoreError> {
         let Some(Open { send, .. }) = self.open.remove(&of) else { return Ok(false) };
         stuck.keep(place.conn, &send, (place.given)()?.now)?;
         self.failed.get_or_insert_with(|| format!("send {}: {}", send.name, stuck.why));
-        Ok(false)
+        Ok(true)
     }
 
     fn told(&self, place: &Place<'_>) -> Result<(), StoreError> {
@@ -275,7 +282,8 @@ mod tests {
         };
         let again = Some(None);
         assert_eq!([again; 4].map(wait), [1_000, 2_000, 4_000, 8_000].map(Some));
-        assert_eq!(wait(Some(Some(77))), Some(77), "as its receiver says");
+        assert_eq!(wait(Some(Some(77_000))), Some(77_000), "as its receiver says");
+        assert_eq!(wait(Some(Some(0))), Some(1_000), "and no sooner than by itself");
         // It got on, in the same run of the job.
         origin.conn.execute("UPDATE sends SET tries = 0", []).unwrap();
         assert_eq!([again; 2].map(wait), [1_000, 2_000].map(Some));

@@ -20,6 +20,7 @@ use super::send::{self, Arms, Outcome, Send, Sums};
 use super::webhook::{Answer, Webhook};
 use super::{answer, person, refresh};
 use crate::audit::Said;
+use crate::chain;
 use crate::experiment::{self, results};
 use crate::group;
 use crate::intake::{Checked, Record};
@@ -169,7 +170,15 @@ impl<'a> Sending<'a> {
         if people.contains(&person) || conn.prepare_cached(BEFORE)?.exists((send.no, person.0))? {
             return Ok(Ok((Outcome::Merged, arm)));
         }
-        let Some(someone) = person::read(conn, person)? else { return Ok(Ok((Outcome::Gone, arm))) };
+        let someone = match person::read(conn, person) {
+            // Nobody can say whether it is meant; all others are told.
+            Err(e) if e.is_of_a_value() => {
+                tracing::error!(person = person.0, error = %chain(&e), "a person cannot be read");
+                return Ok(Ok((Outcome::Left, arm)));
+            }
+            someone => someone?,
+        };
+        let Some(someone) = someone else { return Ok(Ok((Outcome::Gone, arm))) };
         if !someone.is_meant(&self.filter, now) {
             return Ok(Ok((Outcome::Left, arm)));
         }

@@ -59,6 +59,21 @@ fn names_of_another_history_are_not_brought_and_leave_none_out() {
 }
 
 #[test]
+fn what_waited_in_bulk_when_a_backup_was_taken_waits_in_bulk_after_its_restore() {
+    let (mut origin, folder) = (Origin::new(), tempfile::tempdir().unwrap());
+    let pages: Vec<_> = (1..9).map(|v| page(visitor(v), 1, NOW)).collect();
+    origin.send("demo", &pages);
+    for taken in ["first", "second"] {
+        let of = copy(&origin, &folder, taken);
+        origin.conn = Connection::open(&of).unwrap();
+        renew(&mut origin.conn, &Before::default(), NOW).unwrap();
+        let ranks = "SELECT group_concat(DISTINCT rank), count(*) FROM outbox WHERE kind <= 255";
+        let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, String>(0)?, row.get::<_, u32>(1)?));
+        assert_eq!(origin.conn.query_row(ranks, [], read), Ok(("3".to_owned(), 8)), "{taken}");
+    }
+}
+
+#[test]
 fn field_23_what_a_backup_still_had_to_take_out_of_the_kv_goes_after_its_restore_too() {
     let (mut origin, mut kv, folder) = (Origin::new(), BTreeMap::new(), tempfile::tempdir().unwrap());
     let first = copy(&origin, &folder, "first");

@@ -4,23 +4,28 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use causeway_shared::ids::Millis;
+use causeway_shared::ids::{Millis, VisitorId};
 use causeway_shared::wire::facts;
 use rusqlite::Connection;
 
 use super::Placed;
+use super::ids::Seen;
+use crate::audit::Said;
 use crate::group::{self, Given, Rules};
 use crate::intake::{Checked, Record};
 use crate::metrics::Metrics;
 use crate::store::{StoreError, TenantNo, signed};
 
-/// Notes that a visitor's row cannot be read. `false`: that was known.
+/// Notes that a visitor's row cannot be read: whoever folds again sets its facts aside.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn note(conn: &Connection, row: i64, now: Millis) -> Result<bool, StoreError> {
+pub fn note(conn: &Connection, row: i64, why: &StoreError, now: Millis) -> Result<(), StoreError> {
     const PUT: &str = "INSERT OR IGNORE INTO unreadable (row, since) VALUES (?1, ?2)";
-    Ok(conn.prepare_cached(PUT)?.execute((row, signed(now)))? == 1)
+    if conn.prepare_cached(PUT)?.execute((row, signed(now)))? == 1 {
+        tracing::error!(row, error = %crate::chain(why), "a visitor's row cannot be read: its facts are set aside");
+    }
+    Ok(())
 }
 
 /// The rows that cannot be read.
@@ -30,13 +35,35 @@ pub(super) fn rows(conn: &Connection) -> Result<BTreeSet<i64>, StoreError> {
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-/// Sets facts of such a visitor aside; gives how many were not there.
-pub(super) fn keep(conn: &Connection, row: i64, facts: &[Placed<'_>]) -> Result<u64, StoreError> {
-    const PUT: &str = "INSERT OR IGNORE INTO set_aside (row, id, fact, admin) VALUES (?1, ?2, ?3, ?4)";
+/// Whether facts of a visitor are set aside.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn holds(conn: &Connection, tenant: TenantNo, visitor: VisitorId) -> Result<bool, StoreError> {
+    const READ: &str = "SELECT 1 FROM visitors v CROSS JOIN set_aside a ON a.row = v.row
+        WHERE v.tenant = ?1 AND v.visitor = ?2 LIMIT 1";
+    Ok(conn.prepare_cached(READ)?.exists((tenant.0, visitor.as_bytes()))?)
+}
+
+/// Sets facts of such a visitor aside, but those that were counted; gives how many were not there.
+pub(super) fn keep(
+    conn: &Connection,
+    row: i64,
+    mut facts: Vec<Placed<'_>>,
+    records: &[impl AsRef<Record>],
+) -> Result<u64, StoreError> {
+    const PUT: &str = "INSERT OR IGNORE INTO set_aside (row, id, fact, admin, said) VALUES (?1, ?2, ?3, ?4, ?5)";
+    match Seen::load(conn, row) {
+        Ok(seen) => seen.retain_new(conn, &mut facts, |placed| placed.fact)?,
+        Err(e) if e.is_of_a_value() => {}
+        Err(e) => return Err(e),
+    }
     let mut put = conn.prepare_cached(PUT)?;
     let mut new = 0;
-    for Placed { fact, admin, .. } in facts {
-        new += put.execute((row, fact.id.as_bytes(), facts::encode_one(fact), admin))? as u64;
+    for Placed { fact, admin, record } in facts {
+        let said = records.get(record).and_then(|record| record.as_ref().said.as_ref());
+        let said = said.map(|said| serde_json::json!(said).to_string());
+        new += put.execute((row, fact.id.as_bytes(), facts::encode_one(fact), admin, said))? as u64;
     }
     Ok(new)
 }
@@ -86,7 +113,7 @@ pub fn take_up(
             Ok(done) if done.new.is_empty() => {}
             Ok(done) => tracing::info!(row, facts = done.new.iter().sum::<u64>(), "what was set aside is folded"),
             Err(e) if e.is_of_a_value() => {
-                tracing::error!(row, error = %crate::chain(&e), "a visitor's row cannot be read: its facts are set aside");
+                tracing::error!(row, error = %crate::chain(&e), "a visitor's row cannot be read: its facts stay set aside");
             }
             Err(e) => return Err(e),
         }
@@ -97,7 +124,7 @@ pub fn take_up(
 /// A visitor's facts as they came, in the order they came: the edges' and the admin side's. None where its tenant is not
 /// configured.
 fn of(conn: &Connection, rules: &Rules, row: i64) -> Result<Vec<Arc<Record>>, StoreError> {
-    const READ: &str = "SELECT v.tenant, a.fact, a.admin FROM set_aside a JOIN visitors v USING (row)
+    const READ: &str = "SELECT v.tenant, a.fact, a.admin, a.said FROM set_aside a JOIN visitors v USING (row)
         WHERE a.row = ?1 ORDER BY a.rowid";
     let mut statement = conn.prepare_cached(READ)?;
     let mut found = statement.query([row])?;
@@ -107,10 +134,12 @@ fn of(conn: &Connection, rules: &Rules, row: i64) -> Result<Vec<Arc<Record>>, St
         if rules.tenants.by_no(tenant).is_err() {
             break;
         }
+        let said: Option<String> = one.get(3)?;
+        let said: Option<Said> = said.and_then(|said| serde_json::from_str(&said).ok());
         let checked = Checked { tenant, fact: facts::decode_one(&fact)? };
-        match records.last_mut().filter(|record| record.admin == admin) {
+        match records.last_mut().filter(|record| record.admin == admin && record.said == said) {
             Some(record) => record.facts.push(checked),
-            None => records.push(Record { admin, ..Record::of(vec![checked]) }),
+            None => records.push(Record { admin, said, ..Record::of(vec![checked]) }),
         }
     }
     Ok(records.into_iter().map(Arc::new).collect())

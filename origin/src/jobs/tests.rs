@@ -21,10 +21,11 @@ use super::work::Place;
 use super::*;
 use crate::audience::Audience;
 use crate::backlog::Backlog;
+use crate::erase;
 use crate::group::{self, Given};
 use crate::intake::{Checked, Record};
 use crate::retention;
-use crate::store;
+use crate::store::{self, StoreError};
 use crate::testing::{self, NOW, Origin, fact, impression, page, purchase, stored, visitor};
 
 mod busy;
@@ -583,6 +584,30 @@ fn of_each_job_the_newest_runs_are_kept() {
     assert_eq!(kept, newest, "dry ones take no other's place");
     assert!(runs::find(&conn, other).unwrap().is_some());
     assert_eq!(runs::list(&conn, None, 7).unwrap().len(), 7);
+}
+
+#[test]
+fn of_whom_facts_are_set_aside_nothing_is_forgotten() {
+    let mut world = World::with(30);
+    world.origin.send("demo", &[page(visitor(1), 1, NOW), page(visitor(2), 1, NOW)]);
+    let row = world.origin.row("demo", visitor(1)).row.unwrap();
+    world.origin.conn.execute("UPDATE visitors SET profile = x'ff' WHERE row = ?1", [row]).unwrap();
+    // Whoever meets it first, a job or an import, fails; the next time its facts are set aside.
+    world.origin.now = NOW + 20 * DAY_MS;
+    let facts = [1, 2].map(|v| Checked { tenant: world.origin.tenant("demo").no, fact: page(visitor(v), 2, NOW) });
+    let tries = [(); 2].map(|()| {
+        let (records, given) = ([Arc::new(Record::of(facts.to_vec()))], world.origin.given());
+        let Origin { conn, rules, metrics, .. } = &mut world.origin;
+        group::commit(conn, rules, metrics, given, &records, &[]).map(|done| (done.new, done.set_aside))
+    });
+    assert!(
+        matches!(&tries, [Err(StoreError::Visitor { row: of, .. }), Ok((new, 1))] if (*of, &new[..]) == (row, &[1]))
+    );
+    world.origin.now = NOW + 45 * DAY_MS;
+    let run = world.all(Job::Retention, false);
+    assert_eq!(run.report["forgotten"], 1);
+    let erased = [1, 2].map(|v| erase::is_erased(&world.origin.conn, facts[0].tenant, visitor(v)).unwrap());
+    assert_eq!(erased, [false, true]);
 }
 
 #[test]

@@ -150,7 +150,7 @@ fn rhythm(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
         sums.keep(&tx, run.since())?;
         tx.commit()?;
     }
-    Ok(json!({ "people": sums.people, "unreadable": sums.unreadable }).into())
+    Ok(sums.told().into())
 }
 
 fn visitors(conn: &Connection) -> Result<u64, StoreError> {

@@ -143,7 +143,7 @@ pub(super) fn note(group: &Group<'_>, seen: Seen, received: Millis, touched: &mu
             return Ok(());
         }
         None => {
-            let gone = has_withdrawn(group, seen.tenant, seen.visitor)?;
+            let gone = has_withdrawn(group.tx, seen.tenant, seen.visitor)?;
             let cancelled = cancelled(group.tx, seen.tenant, seen.visitor, seen.id)?;
             evidence(received, received, if gone { Some(FOR_EVER) } else { cancelled.max(ended) })
         }

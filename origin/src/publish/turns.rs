@@ -109,20 +109,15 @@ fn in_turn(group: &mut Group<'_>, rank: Rank, wanted: usize) -> Result<Vec<Due>,
         })?;
         Ok(rows.collect::<Result<_, _>>()?)
     };
-    let (mut all, mut more) = (Vec::new(), Vec::new());
-    for (i, tenant) in tenants.iter().enumerate() {
-        let share = (wanted - all.len()).div_ceil(tenants.len() - i);
-        if share == 0 {
-            break;
-        }
-        let rows = read(*tenant, share, 0)?;
-        more.extend((rows.len() == share).then_some((*tenant, share)));
-        all.extend(rows);
-    }
-    // What others leave goes to those who have more.
-    for (tenant, share) in more {
-        if all.len() < wanted {
-            all.extend(read(tenant, wanted - all.len(), share)?);
+    let (mut all, mut turns) = (Vec::new(), tenants.into_iter().map(|tenant| (tenant, 0)).collect::<VecDeque<_>>());
+    // What one leaves goes to those who have more, as much to each.
+    while all.len() < wanted && !turns.is_empty() {
+        for left in (1..=turns.len()).rev() {
+            let Some((tenant, had)) = turns.pop_front() else { break };
+            let share = (wanted - all.len()).div_ceil(left);
+            let rows = if share > 0 { read(tenant, share, had)? } else { Vec::new() };
+            turns.extend((rows.len() == share).then_some((tenant, had + share)));
+            all.extend(rows);
         }
     }
     Ok(all)
@@ -165,7 +160,8 @@ pub fn depth(conn: &Connection) -> Result<(u64, Option<Millis>), StoreError> {
     let (mut keys, mut oldest) = (0, None);
     for rank in Rank::ALL {
         for tenant in tenants(conn, rank)? {
-            let place = (rank as u8, tenant.0, absent::NEVER, signed(COUNTED));
+            // One at least, for how old it is.
+            let place = (rank as u8, tenant.0, absent::NEVER, signed((COUNTED - keys).max(1)));
             let read = |row: &rusqlite::Row<'_>| Ok((row.get(0).map(unsigned)?, row.get::<_, Option<i64>>(1)?));
             let (count, first) = statement.query_row(place, read)?;
             keys = COUNTED.min(keys + count);
@@ -239,6 +235,19 @@ mod tests {
         flood(&mut origin, "other", 6_000, 8);
         let until = (1..).find(|_| of("other", &handed(&mut origin, 1)) == 1).unwrap();
         assert!(until < 100, "{until} keys of the other tenant came first");
+    }
+
+    #[test]
+    fn what_many_tenants_leave_goes_to_all_who_have_more_alike() {
+        let mut origin = Origin::new();
+        origin.beside(20);
+        flood(&mut origin, "demo", 0, 500);
+        flood(&mut origin, "other", 1_000, 500);
+        for round in 0..4 {
+            (0..20).for_each(|n| flood(&mut origin, &format!("t{n}"), 2_000 + round, 1));
+            let keys = handed(&mut origin, 100);
+            assert_eq!((keys.len(), of("demo", &keys), of("other", &keys)), (100, 40, 40));
+        }
     }
 
     #[test]

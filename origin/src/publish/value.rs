@@ -16,7 +16,7 @@ use rusqlite::{Connection, OptionalExtension as _};
 
 use super::Subject;
 use crate::catalogue::{self, Kept};
-use crate::link::{canonical, family, held_unique};
+use crate::link::{canonical, family, has_withdrawn, held_unique};
 use crate::names;
 use crate::read::{self, View};
 use crate::steering;
@@ -167,9 +167,14 @@ fn stored(
     version: Version,
     key: &str,
 ) -> Result<Option<String>, ValueError> {
-    let Some(own) = read::visitor(&View::folded(conn), tenant.no, visitor)? else {
-        return Ok(None);
+    let own = match read::visitor(&View::folded(conn), tenant.no, visitor) {
+        // Who left goes, whatever of it cannot be read.
+        Err(e) if e.is_of_a_value() && has_withdrawn(conn, tenant.no, visitor)? => {
+            return checked(key, visitor, &Stored::Tombstone).map(Some);
+        }
+        own => own?,
     };
+    let Some(own) = own else { return Ok(None) };
     if own.withdrawn.is_some() {
         return checked(key, visitor, &Stored::Tombstone).map(Some);
     }

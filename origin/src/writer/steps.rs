@@ -1,6 +1,7 @@
 //! What the two threads do, step by step, on open files: without a thread, a channel or a clock. A step that fails has
 //! kept nothing, and may be taken again.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use causeway_shared::ids::Millis;
@@ -8,7 +9,6 @@ use rusqlite::{Connection, TransactionBehavior};
 
 use crate::backlog::Backlog;
 use crate::erase;
-use crate::fold::aside;
 use crate::group::{self, Done, Given, Rules};
 use crate::intake::{Incoming, Outbox, Record};
 use crate::log::Log;
@@ -159,13 +159,11 @@ impl Folding {
             self.latest = 0;
         }
         self.latest = self.latest.max(given.now);
+        let mut unreadable = BTreeSet::new();
         let done = loop {
             match group::commit(&mut self.conn, &self.rules, &self.metrics, given, &records, calls) {
-                // Of one visitor: what came of all others is folded.
-                Err(StoreError::Visitor { row, source }) if aside::note(&self.conn, row, given.now)? => {
-                    let error = crate::chain(&source);
-                    tracing::error!(row, error, "a visitor's row cannot be read: its facts are set aside");
-                }
+                // It is noted: what came of all others is folded.
+                Err(StoreError::Visitor { row, .. }) if unreadable.insert(row) => {}
                 done => break done?,
             }
         };
@@ -232,6 +230,7 @@ impl Folding {
 #[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
+    use crate::fold::aside;
     use crate::intake;
     use crate::read::{self, View};
     use crate::store;
@@ -239,7 +238,7 @@ mod tests {
     use causeway_shared::fact::{Scope, What};
     use causeway_shared::segments::{SegmentId, State};
     use causeway_shared::wire::sync::SyncRequest;
-    use std::collections::{BTreeMap, BTreeSet};
+    use std::collections::BTreeMap;
     use std::path::Path;
 
     fn open(data: &Path, rules: &Arc<Rules>, most_waiting: usize) -> (Taking, Folding, Backlog) {
@@ -302,8 +301,11 @@ mod tests {
         profile(&folding, Some(vec![0xff]));
         assert_eq!(take(&mut folding, &more), (0, 1));
         assert_eq!(take(&mut folding, &gone), (0, 1));
-        let withdrawn = "SELECT count(*) FROM visitors WHERE withdrawn IS NOT NULL";
-        assert_eq!(folding.conn.query_row(withdrawn, [], |row| row.get(0)), Ok(1));
+        let given = Given { now: NOW + 900_000, random: [6; 32] };
+        let drain = Outbox { drain: 10, ..Outbox::default() };
+        let handed = folding.fold(given, &[drain]).unwrap().unwrap().handed.remove(0).publish;
+        let of_it = handed.iter().find(|write| write.key == format!("v:demo:{}", visitor(1)));
+        assert!(of_it.unwrap().value.as_ref().unwrap().starts_with("t1"), "its tombstone");
         take(&mut folding, &erasure);
         let left = "SELECT (SELECT count(*) FROM unreadable) + (SELECT count(*) FROM set_aside)";
         assert_eq!(folding.conn.query_row(left, [], |row| row.get(0)), Ok(0));

@@ -269,14 +269,15 @@ fn what_a_client_calls_its_events_is_in_no_sends_way() {
 
 #[test]
 fn s4_07_a_send_is_no_faster_than_it_is_told() {
-    let mut world = World::of_bonn(400);
+    let mut world = World::of_bonn(1_000);
     let begun = std::time::Instant::now();
-    world.start("slow", &Terms { per_second: 40, ..terms(400, None) }).unwrap();
-    let send = world.tell("slow");
-    assert_eq!(send.sums.delivered, 400);
+    world.start("slow", &Terms { per_second: 40, ..terms(1_000, None) }).unwrap();
+    // In two runs: other jobs have their turn between them.
+    assert!(world.tell("slow").sums.delivered < 1_000);
+    assert_eq!(world.tell("slow").sums.delivered, 1_000);
     let waited = world.waited.get();
-    // Ten seconds by its clock: the waits, and what it took beside them.
-    assert!(waited + begun.elapsed() >= Duration::from_secs(10) && waited <= Duration::from_secs(10), "{waited:?}");
+    // 25 seconds by its clock: the waits, and what it took beside them.
+    assert!(waited + begun.elapsed() >= Duration::from_secs(25) && waited <= Duration::from_secs(25), "{waited:?}");
 }
 
 #[test]
@@ -376,12 +377,12 @@ fn what_the_store_cannot_give_of_one_send_holds_no_other_up() {
     let read = "SELECT attributes FROM visitors WHERE visitor = ?1";
     let before: Vec<u8> = world.origin.conn.query_row(read, [visitor(3).as_bytes()], |row| row.get(0)).unwrap();
     attributes(&world, &[0xff, 0xff]);
+    // Of a person that cannot be read nobody can say whether it is meant.
     let run = world.next_run();
-    let ended = world.run(&run, u64::MAX);
-    assert_eq!((ended.outcome, world.sent("ulm").sums.delivered), (Some(Outcome::Failed), 10));
-    let stuck = world.sent("bonn");
-    assert_eq!((stuck.due, stuck.sums), (Some(NOW + 1_000), Sums::default()));
-    assert!(stuck.error.is_some() && ended.report.to_string().contains("bonn"), "{}", ended.report);
+    assert_eq!(world.run(&run, u64::MAX).outcome, Some(Outcome::Done));
+    assert_eq!(world.sent("bonn").sums, Sums { delivered: 19, left: 1, ..Sums::default() });
+    assert_eq!(world.sent("ulm").sums.delivered, 10);
+
     // Columns that are built anew leave out that person alone.
     world.start("june", &terms(20, None)).unwrap();
     assert_eq!(world.sent("june").due, Some(NOW));
@@ -389,9 +390,28 @@ fn what_the_store_cannot_give_of_one_send_holds_no_other_up() {
     let run = world.next_run();
     world.run(&run, u64::MAX);
     assert_eq!(world.sent("june").sums, Sums { delivered: 19, ..Sums::default() });
+
     attributes(&world, &before);
+    world.follow();
+    world.start("may", &Terms { per_second: 5, ..terms(20, None) }).unwrap();
+    let run = world.begin(Job::Send, false);
+    assert_eq!(world.run(&run, 2).outcome, Some(Outcome::Interrupted));
+    let drawn = world.sent("may");
+    assert_eq!((drawn.chosen, drawn.next), (Some(20), 5));
+    let damaged = world.drawn(&drawn)[7].0;
+    let damage = "UPDATE send_people SET visitor = x'00' WHERE send = ?1 AND place = 7";
+    assert_eq!(world.origin.conn.execute(damage, [drawn.no]).unwrap(), 1);
+    world.start("august", &of_ulm).unwrap();
+    let run = world.next_run();
+    let ended = world.run(&run, u64::MAX);
+    assert_eq!((ended.outcome, world.sent("august").sums.delivered), (Some(Outcome::Failed), 10));
+    let stuck = world.sent("may");
+    assert_eq!((stuck.due, stuck.next), (Some(NOW + 1_000), 5));
+    assert!(stuck.error.is_some() && ended.report.to_string().contains("may"), "{}", ended.report);
+    let mend = "UPDATE send_people SET visitor = ?1 WHERE visitor = x'00'";
+    assert_eq!(world.origin.conn.execute(mend, [damaged.as_bytes()]).unwrap(), 1);
     world.origin.now += 2_000;
-    assert_eq!(world.tell("bonn").sums.delivered, 20);
+    assert_eq!(world.tell("may").sums.delivered, 20);
 }
 
 #[test]
