@@ -354,8 +354,11 @@ pub fn renew(conn: &mut Connection, before: &Before, now: Millis) -> Result<(), 
         publish(&tx, numbers.of(*tenant), *kind, subject, Rank::News, times)?;
     }
     // What the copy itself had to take out of the KV, as of those who came before an earlier restore of it.
-    for (tenant, kind, subject) in waiting.into_iter().chain(catalogue::renew(&tx, now)?) {
-        publish(&tx, tenant, kind, &subject, Rank::Bulk, times)?;
+    for (tenant, kind, subject, rank) in waiting {
+        publish(&tx, tenant, kind, &subject, rank, times)?;
+    }
+    for (tenant, kind, subject) in catalogue::renew(&tx, now)? {
+        publish(&tx, tenant, kind, &subject, Rank::OfTenant, times)?;
     }
     publish_names(&tx, times)?;
     publish_erased(&tx, times)?;
@@ -364,10 +367,15 @@ pub fn renew(conn: &mut Connection, before: &Before, now: Millis) -> Result<(), 
     Ok(tx.commit()?)
 }
 
+/// A key that waits: its tenant, kind and subject as the outbox has them, and how urgent it is.
+type Waiting = (i64, u16, [u8; 16], Rank);
+
 /// What waits in a store's outbox of visitors and ids.
-fn waiting(tx: &Connection) -> Result<Vec<(i64, u16, [u8; 16])>, BackupError> {
-    let mut waiting = tx.prepare("SELECT tenant, kind, subject FROM outbox WHERE due IS NOT NULL AND kind <= 255")?;
-    let rows = waiting.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+fn waiting(tx: &Connection) -> Result<Vec<Waiting>, BackupError> {
+    const READ: &str = "SELECT tenant, kind, subject, rank FROM outbox WHERE due IS NOT NULL AND kind <= 255";
+    let mut waiting = tx.prepare(READ)?;
+    let rows =
+        waiting.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, Rank::of_column(row.get(3)?))))?;
     Ok(rows.collect::<Result<_, _>>()?)
 }
 

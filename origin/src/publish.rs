@@ -25,7 +25,7 @@ use crate::chain;
 use crate::erase;
 use crate::fold::Changed;
 use crate::group::Group;
-use crate::link::{Linked, PersonChange, family};
+use crate::link::{Linked, PersonChange, family, of_visitor};
 use crate::rhythm::Told;
 use crate::store::{PersonNo, StoreError, TenantNo, signed, unsigned, visitor_at};
 pub use ahead::{is_ahead, set_back};
@@ -155,14 +155,16 @@ pub fn note(group: &mut Group<'_>, changed: &[Changed], linked: &Linked) -> Resu
         sweep::announce(group, PersonChange { person, cut })?;
     }
     sweep::moved(group, changed)?;
-    // Any of them may have named who left.
-    let leaves: BTreeSet<TenantNo> = linked.withdrawn.iter().map(|(tenant, _)| *tenant).collect();
+    let mut leaves = BTreeSet::new();
+    for (tenant, visitor) in &linked.withdrawn {
+        leaves.extend(of_visitor(group.tx, *tenant, *visitor)?.into_iter().map(|row| (*tenant, row.evidence.id)));
+    }
     for (tenant, id) in &linked.lookups {
         let known = group.rules.tenants.by_no(*tenant)?;
         for hash in family(group.tx, *tenant, *id)? {
             let key = Subject::Lookup(id.kind, hash);
             match known.is_readable(hash) {
-                true if leaves.contains(tenant) => put_leaving(group, *tenant, key)?,
+                true if leaves.contains(&(*tenant, *id)) => put_leaving(group, *tenant, key)?,
                 true => put(group, *tenant, key, now)?,
                 false => {}
             }

@@ -93,7 +93,10 @@ fn is_unseen(
     let Some(since) = policy.get(&tenant).filter(|since| seen < **since) else { return Ok(false) };
     let last = if seen > 0 { Some(seen) } else { told_of(conn, tenant, visitor)? };
     let is_old = last.is_some_and(|last| last < *since) && log.facts(tenant, visitor, 0).is_empty();
-    Ok(is_old && !aside::holds(conn, tenant, visitor)?)
+    // Who withdrew is not seen by what comes late.
+    let is_held =
+        || Ok::<_, StoreError>(aside::holds(conn, tenant, visitor)? && !link::has_withdrawn(conn, tenant, visitor)?);
+    Ok(is_old && !is_held()?)
 }
 
 /// When evidence told last of a visitor that was never seen; `None` where nothing is left to forget, as of a tombstone.

@@ -7,7 +7,7 @@ use causeway_shared::fact::What;
 
 use super::*;
 use crate::names;
-use crate::testing::{NOW, Origin, fact, page, visitor};
+use crate::testing::{NOW, Origin, fact, page, visitor, withdrawal};
 
 /// Each visitor brings a name of its own.
 fn bring(origin: &mut Origin, all: &[(u32, &str)]) {
@@ -59,18 +59,21 @@ fn names_of_another_history_are_not_brought_and_leave_none_out() {
 }
 
 #[test]
-fn what_waited_in_bulk_when_a_backup_was_taken_waits_in_bulk_after_its_restore() {
-    let (mut origin, folder) = (Origin::new(), tempfile::tempdir().unwrap());
+fn what_waited_when_a_backup_was_taken_is_as_urgent_after_its_restore() {
+    let (mut origin, mut kv, folder) = (Origin::new(), BTreeMap::new(), tempfile::tempdir().unwrap());
     let pages: Vec<_> = (1..9).map(|v| page(visitor(v), 1, NOW)).collect();
     origin.send("demo", &pages);
-    for taken in ["first", "second"] {
-        let of = copy(&origin, &folder, taken);
+    origin.settle(&mut kv);
+    let restored = |origin: &mut Origin, name| {
+        let of = copy(origin, &folder, name);
         origin.conn = Connection::open(&of).unwrap();
         renew(&mut origin.conn, &Before::default(), NOW).unwrap();
-        let ranks = "SELECT group_concat(DISTINCT rank), count(*) FROM outbox WHERE kind <= 255";
-        let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, String>(0)?, row.get::<_, u32>(1)?));
-        assert_eq!(origin.conn.query_row(ranks, [], read), Ok(("3".to_owned(), 8)), "{taken}");
-    }
+        let ranks = "SELECT group_concat(rank, '') FROM (SELECT rank FROM outbox WHERE kind = 0 ORDER BY subject)";
+        origin.conn.query_row(ranks, [], |row| row.get::<_, String>(0)).unwrap()
+    };
+    assert_eq!(restored(&mut origin, "first"), "33333333");
+    origin.send("demo", &[page(visitor(2), 2, NOW), withdrawal(visitor(3), NOW)]);
+    assert_eq!(restored(&mut origin, "second"), "32133333");
 }
 
 #[test]

@@ -273,6 +273,7 @@ fn s4_12_whatever_was_done_to_rows_and_sums_a_rollup_counts_them_anew() {
     assert_eq!(roll(&mut origin, NOW), (0, 0));
     for damage in [
         "UPDATE experiment_hours SET conversions = conversions + 3, revenue = 0 WHERE hour % 3 = 0",
+        "UPDATE experiment_people SET hours = x'ff' WHERE person % 2 = 0",
         "DELETE FROM experiment_hours WHERE hour % 2 = 0",
         "INSERT INTO experiment_hours VALUES (1, 77, 1, 9, 1, 1, 1, 1, 1, 1, 1)",
         "UPDATE experiment_delays SET people = people + 1",

@@ -93,6 +93,10 @@ pub fn take_up(
     rules: &Rules,
     given: impl Fn() -> Result<Given, StoreError>,
 ) -> Result<(), StoreError> {
+    // Of whom nothing is set aside nothing is to be folded: whoever meets the row notes it again.
+    const NOTHING: &str =
+        "DELETE FROM unreadable WHERE NOT EXISTS (SELECT 1 FROM set_aside a WHERE a.row = unreadable.row)";
+    conn.execute(NOTHING, [])?;
     for row in rows(conn)? {
         let done = group::commit_with(
             conn,

@@ -606,8 +606,12 @@ fn of_whom_facts_are_set_aside_nothing_is_forgotten() {
     world.origin.now = NOW + 45 * DAY_MS;
     let run = world.all(Job::Retention, false);
     assert_eq!(run.report["forgotten"], 1);
-    let erased = [1, 2].map(|v| erase::is_erased(&world.origin.conn, facts[0].tenant, visitor(v)).unwrap());
-    assert_eq!(erased, [false, true]);
+    let erased = |world: &World, v| erase::is_erased(&world.origin.conn, facts[0].tenant, visitor(v)).unwrap();
+    assert_eq!([1, 2].map(|v| erased(&world, v)), [false, true]);
+    // Who withdrew is not seen by what comes late.
+    world.origin.send("demo", &[crate::testing::withdrawal(visitor(1), world.origin.now)]);
+    assert_eq!(world.all(Job::Retention, false).report["forgotten"], 1);
+    assert!(erased(&world, 1));
 }
 
 #[test]

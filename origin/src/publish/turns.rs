@@ -32,6 +32,11 @@ pub enum Rank {
 impl Rank {
     const ALL: [Self; 4] = [Self::OfTenant, Self::Leaving, Self::News, Self::Bulk];
 
+    /// As its column says.
+    pub(crate) fn of_column(rank: u8) -> Self {
+        Self::ALL.get(usize::from(rank)).copied().unwrap_or_default()
+    }
+
     /// That of a row of such a kind, put in with this one.
     pub(crate) fn of(self, kind: u16) -> Self {
         if kind > u8::MAX.into() { Self::OfTenant } else { self }
