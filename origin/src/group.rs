@@ -175,25 +175,23 @@ pub fn commit_with<T: AsRef<[R]>, R: AsRef<Record>>(
     calls: &[Outbox],
     more: impl FnOnce(&Connection) -> Result<(), StoreError>,
 ) -> Result<Done, StoreError> {
-    let done = committed(conn, rules, metrics, given, records, calls, more);
+    let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let done = records(&tx).and_then(|records| committed(tx, rules, metrics, given, records.as_ref(), calls, more));
     if let Err(StoreError::Visitor { row, source }) = &done {
         aside::note(conn, *row, source, given.now)?;
     }
     done
 }
 
-fn committed<T: AsRef<[R]>, R: AsRef<Record>>(
-    conn: &mut Connection,
+fn committed(
+    tx: Transaction<'_>,
     rules: &Rules,
     metrics: &Metrics,
     given: Given,
-    records: impl FnOnce(&Connection) -> Result<T, StoreError>,
+    records: &[impl AsRef<Record>],
     calls: &[Outbox],
     more: impl FnOnce(&Connection) -> Result<(), StoreError>,
 ) -> Result<Done, StoreError> {
-    let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let records = records(&tx)?;
-    let records = records.as_ref();
     let mut group = Group::new(&tx, rules, metrics, given)?;
     if records.iter().any(|record| record.as_ref().bulk) {
         group.rank = Rank::Bulk;

@@ -58,8 +58,8 @@ pub struct Unseen {
     pub visitors: Vec<(TenantNo, VisitorId)>,
 }
 
-/// Looks at the visitors after a row; `None` behind the last of all. Of whom the log holds something, or something is set aside, is seen; `log` is a hold
-/// of before, so that nothing is missed that is folded meanwhile.
+/// Looks at the visitors after a row; `None` behind the last of all. Of whom the log holds something, or something is set aside,
+/// is seen; `log` is a hold of before, so that nothing is missed that is folded meanwhile.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].

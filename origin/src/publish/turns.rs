@@ -65,6 +65,15 @@ fn tenants(conn: &Connection, rank: Rank) -> Result<Vec<TenantNo>, StoreError> {
     Ok(all)
 }
 
+/// Each tenant's part of each rank that is not settled.
+fn parts(conn: &Connection) -> Result<Vec<(u8, i64)>, StoreError> {
+    let mut all = Vec::new();
+    for rank in Rank::ALL {
+        all.extend(tenants(conn, rank)?.into_iter().map(|tenant| (rank as u8, tenant.0)));
+    }
+    Ok(all)
+}
+
 /// Up to `wanted` keys that are due, of configured tenants alone: what comes due of another waits from now on, and takes
 /// nobody's place.
 pub(super) fn due(group: &mut Group<'_>, wanted: usize) -> Result<Vec<Due>, StoreError> {
@@ -142,12 +151,10 @@ pub fn pending(group: &Group<'_>) -> Result<u64, StoreError> {
     let people = statement.query_row((now, signed(COUNTED)), |row| row.get(0).map(unsigned))?;
     let mut statement = group.tx.prepare_cached(KEYS)?;
     let mut keys = 0;
-    for rank in Rank::ALL {
-        for tenant in tenants(group.tx, rank)? {
-            if keys < COUNTED {
-                let place = (rank as u8, tenant.0, now, signed(COUNTED));
-                keys += statement.query_row(place, |row| row.get(0).map(unsigned))?;
-            }
+    for (rank, tenant) in parts(group.tx)? {
+        if keys < COUNTED {
+            let place = (rank, tenant, now, signed(COUNTED));
+            keys += statement.query_row(place, |row| row.get(0).map(unsigned))?;
         }
     }
     Ok(keys.min(COUNTED) + people)
@@ -163,15 +170,13 @@ pub fn depth(conn: &Connection) -> Result<(u64, Option<Millis>), StoreError> {
         WHERE rank = ?1 AND tenant = ?2 AND due < ?3 ORDER BY due LIMIT ?4)";
     let mut statement = conn.prepare_cached(KEYS)?;
     let (mut keys, mut oldest) = (0, None);
-    for rank in Rank::ALL {
-        for tenant in tenants(conn, rank)? {
-            // One at least, for how old it is.
-            let place = (rank as u8, tenant.0, absent::NEVER, signed((COUNTED - keys).max(1)));
-            let read = |row: &rusqlite::Row<'_>| Ok((row.get(0).map(unsigned)?, row.get::<_, Option<i64>>(1)?));
-            let (count, first) = statement.query_row(place, read)?;
-            keys = COUNTED.min(keys + count);
-            oldest = oldest.into_iter().chain(first.map(unsigned)).min();
-        }
+    for (rank, tenant) in parts(conn)? {
+        // One at least, for how old it is.
+        let place = (rank, tenant, absent::NEVER, signed((COUNTED - keys).max(1)));
+        let read = |row: &rusqlite::Row<'_>| Ok((row.get(0).map(unsigned)?, row.get::<_, Option<i64>>(1)?));
+        let (count, first) = statement.query_row(place, read)?;
+        keys = COUNTED.min(keys + count);
+        oldest = oldest.into_iter().chain(first.map(unsigned)).min();
     }
     Ok((keys, oldest))
 }
@@ -182,11 +187,9 @@ pub(super) fn is_due_after(conn: &Connection, after: i64) -> Result<bool, StoreE
         WHERE rank = ?1 AND tenant = ?2 AND due > ?3 AND due < ?4 AND (kind <> ?5 OR EXISTS (SELECT 1 FROM catalogue_current c
             WHERE c.tenant = outbox.tenant AND printf('%032X', c.version) = hex(subject))))";
     let mut statement = conn.prepare_cached(READ)?;
-    for rank in Rank::ALL {
-        for tenant in tenants(conn, rank)? {
-            if statement.query_row((rank as u8, tenant.0, after, absent::NEVER, CATALOGUE), |row| row.get(0))? {
-                return Ok(true);
-            }
+    for (rank, tenant) in parts(conn)? {
+        if statement.query_row((rank, tenant, after, absent::NEVER, CATALOGUE), |row| row.get(0))? {
+            return Ok(true);
         }
     }
     Ok(false)

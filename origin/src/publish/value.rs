@@ -167,17 +167,13 @@ fn stored(
     version: Version,
     key: &str,
 ) -> Result<Option<String>, ValueError> {
-    let own = match read::visitor(&View::folded(conn), tenant.no, visitor) {
-        // Who left goes, whatever of it cannot be read.
-        Err(e) if e.is_of_a_value() && has_withdrawn(conn, tenant.no, visitor)? => {
-            return checked(key, visitor, &Stored::Tombstone).map(Some);
-        }
-        own => own?,
-    };
-    let Some(own) = own else { return Ok(None) };
-    if own.withdrawn.is_some() {
+    // Before anything of it is read: who left goes, whatever its row holds.
+    if has_withdrawn(conn, tenant.no, visitor)? {
         return checked(key, visitor, &Stored::Tombstone).map(Some);
     }
+    let Some(own) = read::visitor(&View::folded(conn), tenant.no, visitor)? else {
+        return Ok(None);
+    };
     let mut siblings = siblings(conn, &own)?;
     // Also where the sibling that holds it finds no room.
     let unique = unique(conn, tenant, [&own].into_iter().chain(&siblings))?;
