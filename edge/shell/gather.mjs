@@ -77,8 +77,7 @@ export function left(until) {
 
 /**
  * The values of the keys in one bulk read, as bytes, one a line; `fault` says why there are none. What takes longer than so
- * many milliseconds is late; the platform reads on all the same, so that the location has it for the next: a read that nobody
- * waits for it would end, and a place that few come to would never have what takes long to get there.
+ * many milliseconds is late, and given as `reading`.
  */
 export function read(ctx, kv, keys, ms, limit) {
   let reading;
@@ -88,16 +87,20 @@ export function read(ctx, kv, keys, ms, limit) {
   } catch {
     return FAILED;
   }
-  const late = () => {
-    const now = Date.now();
-    lingering = lingering.filter((began) => now < began + BEHIND_MS);
-    if (lingering.length < LINGERING) {
-      lingering.push(now);
-      ctx.waitUntil(reading.catch(() => {}));
-    }
-    return LATE;
-  };
-  return within(ms, reading, late, (found) => given(keys, found, limit), () => FAILED);
+  const late = { values: EMPTY, fault: "kv_late", reading };
+  return within(ctx, ms, reading, late, (found) => given(keys, found, limit), FAILED);
+}
+
+/**
+ * Reads on though nobody waits any more, so that the location has it for the next: the platform would end the read, and a place
+ * that few come to would never have what takes long to get there.
+ */
+export function readOn(ctx, reading) {
+  const now = Date.now();
+  lingering = lingering.filter((began) => now < began + BEHIND_MS);
+  if (lingering.length >= LINGERING) return;
+  lingering.push(now);
+  ctx.waitUntil(reading.catch(() => {}));
 }
 
 function given(keys, found, limit) {
@@ -107,7 +110,6 @@ function given(keys, found, limit) {
 /** What a request brings on that reads nothing. */
 export const NOTHING = { values: EMPTY, fault: "" };
 const FAILED = { values: EMPTY, fault: "kv_failed" };
-const LATE = { values: EMPTY, fault: "kv_late" };
 // A value of ours is not empty, has no line break and is not longer than the limit; this never decodes. Where one
 // value is all there is to read, a line break in it needs no care here: the module takes the first line of it alone.
 const BAD = "bad";

@@ -9,7 +9,7 @@ import { gzipSync } from "node:zlib";
 
 import script from "../build/causeway.mjs";
 import * as glue from "../build/engine.js";
-import { NOTHING, admits, body, head, left, network, read, seed } from "./gather.mjs";
+import { NOTHING, admits, body, head, left, network, read, readOn, seed } from "./gather.mjs";
 import { within } from "./deadline.mjs";
 import { Module, ModuleFault } from "./module.mjs";
 import { state } from "./state.mjs";
@@ -207,8 +207,8 @@ test("a_rate_limit_lets_through_whom_it_says_and_everybody_where_there_is_none",
 test("what_takes_longer_than_its_time_is_late", async () => {
   const never = new Promise(() => {});
   const start = performance.now();
-  assert.equal(await within(20, never, () => "late"), "late");
-  assert.equal(await within(1_000, Promise.resolve("here"), () => "late"), "here");
+  assert.equal(await within(CTX, 20, never, "late"), "late");
+  assert.equal(await within(CTX, 1_000, Promise.resolve("here"), "late"), "here");
   for (const keys of [["a"], ["a", "b"]]) {
     const { values, fault } = await read(CTX, { get: () => never }, keys, 20, 10);
     assert.deepEqual([values.byteLength, fault], [0, "kv_late"]);
@@ -231,27 +231,135 @@ test("what_arrived_while_the_isolate_stood_still_is_not_late", async () => {
   });
   const found = await stood(() => read(CTX, { get: there }, ["k"], 30, 10));
   assert.deepEqual([found.fault, found.values], ["", Uint8Array.of(1)]);
-  assert.notEqual(await stood(() => within(30, there(), () => null)), null);
+  assert.notEqual(await stood(() => within(CTX, 30, there(), null)), null);
 });
 
 test("one_deadline_covers_all_reads_of_a_request", async () => {
   const never = new Promise(() => {});
   const until = Date.now() + 20;
-  assert.equal(await within(left(until), never, () => "late"), "late");
+  assert.equal(await within(CTX, left(until), never, "late"), "late");
   // Timers may fire a millisecond early.
   assert.ok(left(until) <= 2);
   assert.equal((await read(CTX, { get: () => never }, ["a"], left(until), 10)).fault, "kv_late");
   assert.equal(left(until - 1_000), 0);
 });
 
+/** Waits as an isolate has them that nobody has waited in before. */
+const fresh = (() => {
+  let isolates = 0;
+  return () => import(`./deadline.mjs?${(isolates += 1)}`);
+})();
+
+/** So many times ten milliseconds, and what each brings on. */
+async function ticks(t, count) {
+  for (let tick = 0; tick < count; tick += 1) {
+    t.mock.timers.tick(10);
+    await new Promise(setImmediate);
+  }
+}
+
+test("one_timer_looks_after_all_who_wait_and_lasts_as_long_as_they_do", async (t) => {
+  const { within } = await fresh();
+  t.mock.timers.enable({ apis: ["setTimeout", "Date"] });
+  const set = t.mock.method(globalThis, "setTimeout");
+  const lasts = [];
+  const ctx = { waitUntil: (promise) => lasts.push(promise) };
+  const never = new Promise(() => {});
+  const there = [];
+  const waiting = Array.from({ length: 100 }, (_, i) => within(ctx, 50, i % 2 ? never : new Promise((done) => there.push(done)), "late"));
+  assert.equal(set.mock.callCount(), 1);
+  there.forEach((done) => done("here"));
+  await Promise.all(there);
+  for (let tick = 0; tick < 5; tick += 1) t.mock.timers.tick(10);
+  const found = await Promise.all(waiting);
+  assert.deepEqual([found.filter((x) => x === "here").length, found.filter((x) => x === "late").length], [50, 50]);
+  await Promise.all(lasts);
+  assert.deepEqual([lasts.length, set.mock.callCount()], [1, 5]);
+  // Nobody waits: no timer is left, and the next one begins a watch of its own.
+  t.mock.timers.tick(1_000);
+  assert.equal(set.mock.callCount(), 5);
+  within(ctx, 0, never, "late");
+  assert.deepEqual([lasts.length, set.mock.callCount()], [2, 6]);
+  for (let tick = 0; tick < 2; tick += 1) t.mock.timers.tick(10);
+  await Promise.all(lasts);
+});
+
+test("ticks_that_come_late_add_nothing_but_the_last_two_s_lateness", async (t) => {
+  const { within } = await fresh();
+  t.mock.timers.enable({ apis: ["Date"] });
+  const ticks = [];
+  t.mock.method(globalThis, "setTimeout", (tick) => ticks.push(tick));
+  let late = false;
+  const waiting = within(CTX, 100, new Promise(() => {}), "late").then(() => (late = true));
+  let now = 0;
+  for (; !late; now += 17) {
+    t.mock.timers.setTime(now + 17);
+    ticks.shift()();
+    await new Promise(setImmediate);
+  }
+  await waiting;
+  // At 102 its time is over; nobody looked at what had arrived by then.
+  assert.equal(now, 119);
+});
+
+test("a_watch_that_is_old_or_whose_request_was_ended_is_followed_by_one_for_all_who_wait", async (t) => {
+  const { within } = await fresh();
+  t.mock.timers.enable({ apis: ["setTimeout", "Date"] });
+  const begun = [];
+  const ctx = { waitUntil: (promise) => begun.push(promise) };
+  const never = new Promise(() => {});
+  const all = [];
+  const joins = () => {
+    const before = begun.length;
+    all.push(within(ctx, 50, never, "late"));
+    return begun.length === before;
+  };
+  assert.equal(joins(), false);
+  for (let ms = 0; ms < 990; ms += 10) {
+    t.mock.timers.tick(10);
+    assert.equal(joins(), true);
+  }
+  t.mock.timers.tick(10);
+  assert.equal(joins(), false, "one request does not pay for all that follow");
+  // The platform ends a request, and with it its timers.
+  t.mock.timers.reset();
+  t.mock.timers.enable({ apis: ["setTimeout", "Date"], now: 1_600 });
+  assert.equal(joins(), false);
+  for (let tick = 0; tick < 6; tick += 1) t.mock.timers.tick(10);
+  await begun.at(-1);
+  // Those too who waited by the timers that are gone.
+  assert.deepEqual(new Set(await Promise.all(all)), new Set(["late"]));
+});
+
+test("where_a_tick_s_request_answers_for_others_each_wait_has_a_timer_of_its_own", async (t) => {
+  const { astray, within } = await fresh();
+  t.mock.timers.enable({ apis: ["setTimeout", "Date"] });
+  const lasts = [];
+  const request = () => ({ waitUntil: (promise) => lasts.push(promise) });
+  const never = new Promise(() => {});
+  const [its, other] = [request(), request()];
+  const asked = async (ctx) => [await within(ctx, 0, never, "late"), astray(ctx)];
+  // This runtime knows no requests: whoever is woken goes on within the tick.
+  const told = [asked(its), asked(other)];
+  await ticks(t, 2);
+  assert.deepEqual(await Promise.all(told), [["late", false], ["late", true]]);
+  assert.equal(astray(other), false, "behind a tick everybody is at home");
+  await Promise.all(lasts);
+  const apart = [asked(its), asked(other), within(other, 30, Promise.resolve("here"), "late")];
+  await ticks(t, 4);
+  assert.deepEqual(await Promise.all(apart), [["late", false], ["late", false], "here"]);
+  assert.equal(lasts.length, 1, "nobody watches any more");
+});
+
 test("what_is_there_in_time_is_not_late_afterwards", async (t) => {
-  t.mock.timers.enable({ apis: ["setTimeout"] });
-  const begun = t.mock.method(globalThis, "setTimeout");
+  const { within } = await fresh();
+  t.mock.timers.enable({ apis: ["setTimeout", "Date"] });
   const late = t.mock.fn();
-  assert.equal(await within(1_000, Promise.resolve("here"), late), "here");
-  assert.equal(await within(1_000, Promise.reject(new Error("no")), late, undefined, () => "failed"), "failed");
-  t.mock.timers.tick(2_000);
-  assert.deepEqual([late.mock.callCount(), begun.mock.callCount()], [0, 2]);
+  const here = within(CTX, 1_000, Promise.resolve("here"), "late");
+  const failed = within(CTX, 1_000, Promise.reject(new Error("no")), "late", late, "failed");
+  assert.deepEqual([await here, await failed, late.mock.callCount()], ["here", "failed", 0]);
+  await ticks(t, 200);
+  assert.deepEqual([await here, await failed], ["here", "failed"]);
 });
 
 test("a_read_that_gives_what_is_no_value_is_answered_all_the_same", { timeout: 5_000 }, async () => {
@@ -261,14 +369,18 @@ test("a_read_that_gives_what_is_no_value_is_answered_all_the_same", { timeout: 5
 });
 
 test("a_read_that_is_late_goes_on_for_the_next_who_asks", async (t) => {
-  t.mock.timers.enable({ apis: ["Date"], now: Date.now() + 60_000 });
+  t.mock.timers.enable({ apis: ["setTimeout", "Date"], now: Date.now() + 60_000 });
   const lasts = [];
   const ctx = { waitUntil: (promise) => lasts.push(promise) };
   const { promise, resolve } = Promise.withResolvers();
   const looked = [];
-  const late = () => read(ctx, { get: () => promise }, ["a", "b"], 20, 10);
+  const late = async (reading = promise) => {
+    const [found] = await Promise.all([read(CTX, { get: () => reading }, ["a", "b"], 20, 10), ticks(t, 4)]);
+    readOn(ctx, found.reading);
+    return found;
+  };
   assert.equal((await late()).fault, "kv_late");
-  assert.equal((await read(ctx, { get: async () => null }, ["a"], 20, 10)).fault, "");
+  assert.equal((await read(CTX, { get: async () => null }, ["a"], 20, 10)).reading, undefined);
   assert.equal(lasts.length, 1);
   await Promise.all(Array.from({ length: 10 }, late));
   assert.equal(lasts.length, 8, "each may be long");
@@ -278,7 +390,7 @@ test("a_read_that_is_late_goes_on_for_the_next_who_asks", async (t) => {
   assert.deepEqual(looked, []);
   t.mock.timers.setTime(Date.now() + 30_000);
   const failing = Promise.withResolvers();
-  await read(ctx, { get: () => failing.promise }, ["a"], 20, 10);
+  await late(failing.promise);
   failing.reject(new Error("no"));
   assert.equal(lasts.length, 9);
   await lasts[8];

@@ -2,7 +2,7 @@
 
 import * as glue from "../build/engine.js";
 import wasm from "../build/engine_bg.wasm";
-import { within } from "./deadline.mjs";
+import { astray, within } from "./deadline.mjs";
 import { deliver } from "./deliver.mjs";
 import { demo } from "./demo.mjs";
 import * as gather from "./gather.mjs";
@@ -28,7 +28,7 @@ const RETRY_S = 300;
 const LOSSES_MS = 60_000;
 
 /** What answers have that set one cookie, as most do: it is set anew for each, and an answer keeps a copy. */
-const JSON_HEADERS_WITH_COOKIE = new Headers(JSON_HEADERS);
+const WITH_COOKIE = { headers: new Headers(JSON_HEADERS) };
 
 glue.initSync({ module: wasm });
 let ready;
@@ -94,6 +94,8 @@ async function answer(request, env, ctx) {
     const until = { read: now + kv_deadline_ms, all: now + DECISION_DEADLINE_MS };
     while (step.turn !== undefined) {
       const found = await find(step, until, request, env, ctx, module);
+      if (astray(ctx)) log("waits_apart", {});
+      if (found.reading !== undefined) gather.readOn(ctx, found.reading);
       step = found === REFUSED ? module.next("refuse_mint", step) : module.next("resume", step, found.values, found.fault);
     }
     place = step.place;
@@ -122,14 +124,14 @@ const REFUSED = { values: gather.NOTHING.values, fault: "" };
 function find(step, until, request, env, ctx, module) {
   if (step.hop !== undefined) {
     const ms = Math.min(OBJECT_DEADLINE_MS, gather.left(until.all));
-    return ask(env, step, request.method === "GET" ? IMPRESSION_DEADLINE_MS : ms);
+    return ask(env, step, ctx, request.method === "GET" ? IMPRESSION_DEADLINE_MS : ms);
   }
   const ms = gather.left(until.read);
   const reading = step.read ? gather.read(ctx, env.PROFILES, step.read, ms, module.told.value_chars) : gather.NOTHING;
   if (step.limit === undefined) return reading;
   const { binding, key } = step.limit;
   const admitted = gather.admits(env, binding, `${key} ${gather.network(request)}`);
-  return within(ms, admitted, () => reading, (may) => (may ? reading : REFUSED));
+  return within(ctx, ms, admitted, true).then((may) => (may ? reading : REFUSED));
 }
 
 /** What the platform is to do for an answer, and the answer. */
@@ -145,7 +147,7 @@ function finish(step, request, env, ctx, module) {
   if (step.notes) note(step.notes);
   // Before anything waits: its body lies where the module's next answer will.
   const response = respond(step);
-  if (step.limit) return limited(step, response, request, env, module);
+  if (step.limit) return limited(step, response, request, env, ctx, module);
   if (step.facts > 0) {
     const delivered = deliver(env, module, step.batch, step.facts, step.ack);
     if (step.ack) return delivered.then((done) => (done ? response : unserved(request, "retry")));
@@ -155,17 +157,17 @@ function finish(step, request, env, ctx, module) {
 }
 
 /** Facts that a rate limit is asked of: what it does not let through nobody takes. */
-async function limited({ limit: { binding, key }, batch, facts }, response, request, env, module) {
+async function limited({ limit: { binding, key }, batch, facts }, response, request, env, ctx, module) {
   // It lies where the module's next answer will.
   const kept = batch.slice();
-  if (!(await within(module.told.kv_deadline_ms, gather.admits(env, binding, key), () => true))) return tooMany(request);
+  if (!(await within(ctx, module.told.kv_deadline_ms, gather.admits(env, binding, key), true))) return tooMany(request);
   return (await deliver(env, module, kept, facts, true)) ? response : retry(request);
 }
 
 function respond({ body, status, json: isJson, headers = [] }) {
-  if (isJson && headers.length === 1 && headers[0][0] === "set-cookie") {
-    JSON_HEADERS_WITH_COOKIE.set(...headers[0]);
-    return new Response(body, { status, headers: JSON_HEADERS_WITH_COOKIE });
+  if (status === 200 && isJson && headers.length === 1 && headers[0][0] === "set-cookie") {
+    WITH_COOKIE.headers.set(...headers[0]);
+    return new Response(body, WITH_COOKIE);
   }
   const response = new Response(body, { status, headers: isJson ? JSON_HEADERS : undefined });
   for (const [name, value] of headers) response.headers.append(name, value);
@@ -173,13 +175,13 @@ function respond({ body, status, json: isJson, headers = [] }) {
 }
 
 /** An object's answer; no bytes when it fails, is late, or there are no objects. */
-function ask(env, step, ms) {
+function ask(env, step, ctx, ms) {
   // It lies where the module's next answer will.
   const calling = objects.callObject(env, { ...step, body: step.body.slice() }).catch((error) => {
     log("object_failed", { message: String(error?.message) });
     return gather.NOTHING.values;
   });
-  return within(ms, calling, () => gather.NOTHING, (values) => ({ values, fault: "" }));
+  return within(ctx, ms, calling, gather.NOTHING, (values) => ({ values, fault: "" }));
 }
 
 function health(module, held) {

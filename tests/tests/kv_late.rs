@@ -22,6 +22,10 @@ fn main() {
             ("s1_10_every_read_a_second_late_is_answered_within_150_ms", late),
             ("s1_10_reads_that_are_late_together_are_answered_within_150_ms", late_together),
             ("s1_10_a_late_read_is_answered_within_150_ms_when_those_before_it_are_answered", late_beside),
+            (
+                "s1_10_a_late_read_is_answered_within_150_ms_though_who_began_to_wait_first_has_left",
+                late_beside_who_left,
+            ),
             ("s1_10_a_late_read_is_answered_within_150_ms_on_every_route_that_reads", late_elsewhere),
             ("s1_10_a_stranger_whose_lookup_is_late_is_minted_within_150_ms", late_for_a_stranger),
             ("s1_10_a_late_second_read_leaves_what_the_first_one_found", late_second),
@@ -135,6 +139,36 @@ fn late_beside(bare: &Bare) {
     within_150_ms((0..20).map(|_| took()).collect());
 }
 
+/// The timer for all who wait is of the first one's request, whose client does not stay for its answer.
+fn late_beside_who_left(bare: &Bare) {
+    bare.standin.reset();
+    let ((leaves, _), (stays, _)) = (bare.returning(), bare.returning());
+    leaves.view();
+    bare.standin.held().reads = Reads::Late(Duration::from_secs(1));
+    let took = || {
+        let before = bare.standin.held().asked.len();
+        let mut connection = TcpStream::connect(host(bare)).unwrap();
+        connection.write_all(request(bare, &leaves).as_bytes()).unwrap();
+        bare.standin.wait("a read of who leaves", |held| (held.asked.len() > before).then_some(()));
+        drop(connection);
+        let answer = stays.decide(&json!({}));
+        assert_eq!(answer.json()["degraded"], json!(["kv_late"]));
+        answer.took
+    };
+    within_150_ms((0..20).map(|_| took()).collect());
+}
+
+fn host(bare: &Bare) -> &str {
+    bare.edge.strip_prefix("http://").unwrap()
+}
+
+/// A call for no placements, as it goes over the wire.
+fn request(bare: &Bare, browser: &Browser) -> String {
+    let cookies: Vec<_> = browser.cookies().into_iter().map(|(name, value)| format!("{name}={value}")).collect();
+    let (host, cookies) = (host(bare), cookies.join("; "));
+    format!("POST /v1/decide HTTP/1.1\r\nhost: {host}\r\ncookie: {cookies}\r\ncontent-length: 2\r\n\r\n{{}}")
+}
+
 fn late_elsewhere(bare: &Bare) {
     bare.standin.reset();
     let (browser, visitor) = bare.returning();
@@ -217,14 +251,9 @@ fn late_and_warm(bare: &Bare) {
     bare.standin.reset();
     let (browser, _) = bare.returning();
     browser.view();
-    let host = bare.edge.strip_prefix("http://").unwrap();
-    let cookies: Vec<_> = browser.cookies().into_iter().map(|(name, value)| format!("{name}={value}")).collect();
-    let request = format!(
-        "POST /v1/decide HTTP/1.1\r\nhost: {host}\r\ncookie: {}\r\ncontent-length: 2\r\n\r\n{{}}",
-        cookies.join("; ")
-    );
+    let request = request(bare, &browser);
     let press = || {
-        let mut connection = BufReader::new(TcpStream::connect(host).unwrap());
+        let mut connection = BufReader::new(TcpStream::connect(host(bare)).unwrap());
         (0..CALLS / CONNECTIONS).for_each(|_| exchange(&mut connection, &request));
     };
     std::thread::scope(|scope| (0..CONNECTIONS).for_each(|_| drop(scope.spawn(press))));
