@@ -73,8 +73,9 @@ class Wait {
 
   over(value) {
     const { resolve } = this;
-    // It lives until the next tick, and what it was answered with need not.
+    // It is looked at until the next tick; what was read need not live as long.
     this.resolve = undefined;
+    this.late = undefined;
     resolve?.(value);
   }
 }
