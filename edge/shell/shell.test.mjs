@@ -17,7 +17,7 @@ import { consumeFacts, drainOutbox, redrive, sync, wake } from "./sync.mjs";
 import { Person, callObject } from "./person.mjs";
 import { Units } from "./units.mjs";
 import { unserved } from "./unserved.mjs";
-import { deliver } from "./deliver.mjs";
+import { deliver, handOver } from "./deliver.mjs";
 
 const secret = (seed) => Buffer.from(Uint8Array.from({ length: 32 }, (_, i) => (i * 7) ^ seed)).toString("base64");
 const ring = (seed) => [{ id: 1, stage: "active", secret: secret(seed) }];
@@ -529,6 +529,89 @@ test("reading_back_is_within_the_operations_that_the_platform_allows", async () 
   assert.deepEqual([called[400].read, env.woken], [[[7, null]], ["wake"]]);
 });
 
+/** Whether a page's facts, of which nobody waits for the delivery, were delivered all the same. */
+async function handed(env, module, facts) {
+  const { lost } = state;
+  const lasts = [];
+  handOver(env, module, new Uint8Array(1), facts, { waitUntil: (work) => lasts.push(work) });
+  await Promise.all(lasts);
+  return state.lost === lost;
+}
+
+/** A queue whose calls end when they are told to, and which takes over what it is given, as the platform's does. */
+function waiting() {
+  const calls = [];
+  const call = (bodies) => new Promise((done, refuse) => calls.push({ sizes: bodies.map(({ buffer }) => buffer.transfer().byteLength), done, refuse }));
+  return { calls, send: (body) => call([body]), sendBatch: (messages) => call(messages.map(({ body }) => body)) };
+}
+
+const turn = () => new Promise(setImmediate);
+
+test("what_comes_while_a_call_of_the_queue_is_under_way_leaves_together_in_the_next", async () => {
+  const FACTS = waiting();
+  const module = { told: { sync_messages: 25 } };
+  const lasts = [];
+  const send = (bytes) => handOver({ FACTS }, module, new Uint8Array(bytes), 1, { waitUntil: (work) => lasts.push(work) });
+  const { lost } = state;
+  for (let bytes = 1; bytes <= 28; bytes += 1) send(bytes);
+  for (let i = 0; i < 3; i += 1) send(100_000);
+  const sizes = async () => (FACTS.calls.at(-1).done(), await turn(), FACTS.calls.at(-1).sizes);
+  assert.deepEqual(FACTS.calls[0].sizes, [1], "the first one at once");
+  assert.deepEqual(await sizes(), Array.from({ length: 25 }, (_, i) => i + 2));
+  assert.deepEqual(await sizes(), [27, 28, 100_000, 100_000], "no more bytes than a call takes");
+  assert.deepEqual(await sizes(), [100_000]);
+  FACTS.calls.at(-1).done();
+  await Promise.all(lasts);
+  assert.deepEqual([lasts.length, FACTS.calls.length, state.lost], [1, 4, lost], "all by the first one's request");
+  // Nobody sends any more: who comes next does, for ten calls.
+  send(1);
+  const begun = [];
+  for (let call = 1; call <= 10; call += 1) {
+    send(2);
+    begun.push(lasts.length);
+    FACTS.calls.at(-1).done();
+    await turn();
+  }
+  assert.deepEqual(begun, [2, 2, 2, 2, 2, 2, 2, 2, 2, 3], "one request does not pay for all that follow");
+  FACTS.calls.forEach(({ done }) => done());
+  await Promise.all(lasts);
+});
+
+test("what_waits_for_a_call_that_does_not_end_leaves_with_the_next_who_comes", async (t) => {
+  t.mock.timers.enable({ apis: ["Date"], now: Date.now() });
+  const FACTS = waiting();
+  const ended = [];
+  const send = () => handOver({ FACTS }, { told: { sync_messages: 25 } }, new Uint8Array(1), 1, { waitUntil: (work) => work.then(() => ended.push(work)) });
+  for (let i = 0; i < 3; i += 1) send();
+  t.mock.timers.tick(4_999);
+  send();
+  assert.equal(FACTS.calls.length, 1);
+  t.mock.timers.tick(1);
+  send();
+  assert.deepEqual(FACTS.calls.map(({ sizes }) => sizes.length), [1, 4]);
+  FACTS.calls[1].done();
+  await turn();
+  // And nothing goes twice where it ends after all.
+  FACTS.calls[0].done();
+  await turn();
+  assert.deepEqual([FACTS.calls.length, ended.length], [2, 2]);
+});
+
+test("of_what_the_queue_refuses_together_that_alone_is_lost_which_the_origin_does_not_take", async (t) => {
+  t.mock.method(console, "log", () => {});
+  const FACTS = waiting();
+  const { module, called } = answering([{ rejected: [], kept: [1], publish: [], pending: 0 }]);
+  const lasts = [];
+  const send = (facts) => handOver({ ...platform(), FACTS }, module, new Uint8Array(1), facts, { waitUntil: (work) => lasts.push(work) });
+  const { lost } = state;
+  [1, 10, 100, 1_000].forEach(send);
+  FACTS.calls[0].done();
+  await turn();
+  FACTS.calls[1].refuse(new Error("full"));
+  await Promise.all(lasts);
+  assert.deepEqual([called.length, state.lost - lost], [1, 100]);
+});
+
 test("a_batch_that_the_queue_refuses_goes_to_the_origin_as_it_was", async () => {
   const posted = [];
   const sync_request = (_call, messages) => (posted.push(Buffer.from(messages)), new TextEncoder().encode("{}\0"));
@@ -552,7 +635,7 @@ test("a_queue_that_says_nothing_is_not_waited_for", async (t) => {
     return waiting;
   };
   const env = { ...platform(), FACTS: silent, PUBLISH: silent };
-  assert.equal(await over(deliver(env, answering([{ rejected: [], kept: [], publish: [], pending: 0 }]).module, new Uint8Array(1), 1, true)), true);
+  assert.equal(await over(deliver(env, answering([{ rejected: [], kept: [], publish: [], pending: 0 }]).module, new Uint8Array(1), 1)), true);
   await over(wake(env));
   const told = [];
   await over(redrive({ messages: [{ body: new Uint8Array(1), attempts: 1, ack: () => told.push("ack"), retry: () => told.push("retry") }] }, env));
@@ -576,15 +659,17 @@ test("page_views_that_a_queue_never_answered_are_counted_as_lost_once_the_platfo
   const { promise: silent, resolve } = Promise.withResolvers();
   const { module, called } = answering([{ publish: [], pending: 0 }, { publish: [], pending: 0 }]);
   const lost = state.lost - state.lostTold;
-  const [late, well] = [silent, Promise.resolve()].map((taken) => deliver({ FACTS: { send: () => taken } }, module, new Uint8Array(1), 3));
+  const [late, well] = [silent, Promise.resolve()].map((taken) => handed({ FACTS: { send: () => taken } }, module, 3));
   assert.equal(await well, true);
   t.mock.timers.tick(29_999);
   await sync(platform(), module, {});
   t.mock.timers.tick(1);
   await sync(platform(), module, {});
   assert.deepEqual(called.map((call) => call.lost), [lost, 3]);
+  const counted = state.lost;
   resolve();
-  assert.equal(await late, true);
+  await late;
+  assert.equal(state.lost, counted);
 });
 
 test("an_isolate_that_answers_pages_alone_tells_the_origin_of_its_losses_once_a_minute", async (t) => {
@@ -633,16 +718,17 @@ test("field_15_what_the_origin_refuses_for_want_of_its_tenant_is_kept", async ()
   assert.deepEqual(told, ["ack", 2]);
   const full = { ...platform(), FACTS: { send: async () => Promise.reject(new Error("full")) } };
   const lost = state.lost;
-  assert.equal(await deliver(full, refusing([0]), new Uint8Array(1), 3), false);
+  assert.equal(await handed(full, refusing([0]), 3), false);
   assert.equal(state.lost - lost, 3);
-  assert.equal(await deliver(full, refusing([]), new Uint8Array(1), 3), true);
+  assert.equal(await handed(full, refusing([]), 3), true);
 });
 
 test("what_nobody_takes_is_counted_and_logged_unless_it_is_asked_for_again", async (t) => {
   const printed = t.mock.method(console, "log", () => {});
   const full = { ...platform(), FACTS: { send: async () => Promise.reject(new Error("full")) } };
   const lost = state.lost;
-  for (const answer of [false, true]) assert.equal(await deliver(full, answering([null]).module, new Uint8Array(1), 3, answer), false);
+  assert.equal(await handed(full, answering([null]).module, 3), false);
+  assert.equal(await deliver(full, answering([null]).module, new Uint8Array(1), 3), false);
   assert.equal(state.lost - lost, 3);
   const lines = printed.mock.calls.map(({ arguments: [line] }) => JSON.parse(line)).filter(({ event }) => event.startsWith("facts_"));
   assert.deepEqual(lines, [{ event: "facts_lost", facts: 3, lost_total: state.lost }, { event: "facts_refused", facts: 3 }]);

@@ -3,7 +3,7 @@
 import * as glue from "../build/engine.js";
 import wasm from "../build/engine_bg.wasm";
 import { astray, within } from "./deadline.mjs";
-import { deliver } from "./deliver.mjs";
+import { deliver, handOver } from "./deliver.mjs";
 import { demo } from "./demo.mjs";
 import * as gather from "./gather.mjs";
 import { JSON_HEADERS, json } from "./json.mjs";
@@ -149,9 +149,8 @@ function finish(step, request, env, ctx, module) {
   const response = respond(step);
   if (step.limit) return limited(step, response, request, env, ctx, module);
   if (step.facts > 0) {
-    const delivered = deliver(env, module, step.batch, step.facts, step.ack);
-    if (step.ack) return delivered.then((done) => (done ? response : unserved(request, "retry")));
-    ctx.waitUntil(delivered);
+    if (step.ack) return deliver(env, module, step.batch, step.facts).then((done) => (done ? response : unserved(request, "retry")));
+    handOver(env, module, step.batch, step.facts, ctx);
   }
   return response;
 }
@@ -161,7 +160,7 @@ async function limited({ limit: { binding, key }, batch, facts }, response, requ
   // It lies where the module's next answer will.
   const kept = batch.slice();
   if (!(await within(ctx, module.told.kv_deadline_ms, gather.admits(env, binding, key), true))) return tooMany(request);
-  return (await deliver(env, module, kept, facts, true)) ? response : retry(request);
+  return (await deliver(env, module, kept, facts)) ? response : retry(request);
 }
 
 function respond({ body, status, json: isJson, headers = [] }) {

@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use causeway_shared::fact::Fact;
 use causeway_shared::ids::VisitorId;
 use causeway_shared::wire::facts::{self, FactBatch};
@@ -50,6 +52,8 @@ pub struct Held {
     pub origin_refuses: bool,
     /// Writes to the KV.
     pub writes: u64,
+    /// How often queues were called.
+    pub queue_calls: u64,
     /// Batches the facts queue took.
     pub queued: Vec<FactBatch>,
     /// The same as bytes, until a test takes them to be delivered.
@@ -184,9 +188,11 @@ fn read(reader: &mut impl BufRead) -> Option<Request> {
 fn answer(request: &Request, shared: &(Mutex<Held>, Condvar)) -> (u16, Vec<u8>) {
     let path = request.path.split('?').next().unwrap_or_default();
     match (request.method.as_str(), path) {
-        ("POST", "/message") => {
-            let takes = shared.0.lock().unwrap_or_else(PoisonError::into_inner).queue_takes;
-            take_message(request, &mut after(takes, shared).0.lock().unwrap_or_else(PoisonError::into_inner))
+        ("POST", "/message") => take_messages(shared, std::iter::once(request.body.clone())),
+        ("POST", "/batch") => {
+            let batch: Value = serde_json::from_slice(&request.body).unwrap();
+            let bodies = batch["messages"].as_array().unwrap().iter().map(|message| message["body"].as_str().unwrap());
+            take_messages(shared, bodies.map(|body| BASE64_STANDARD.decode(body).unwrap()))
         }
         ("POST", "/v1/sync") => take_sync(request, &mut shared.0.lock().unwrap_or_else(PoisonError::into_inner)),
         ("POST", "/bulk/get") => {
@@ -250,15 +256,20 @@ fn is_of_catalogue(key: &str) -> bool {
         && (matches!(last, "current" | "model" | "steering") || last.parse::<u32>().is_ok())
 }
 
-fn take_message(request: &Request, held: &mut Held) -> (u16, Vec<u8>) {
+fn take_messages(shared: &(Mutex<Held>, Condvar), bodies: impl Iterator<Item = Vec<u8>>) -> (u16, Vec<u8>) {
+    let takes = shared.0.lock().unwrap_or_else(PoisonError::into_inner).queue_takes;
+    let mut held = after(takes, shared).0.lock().unwrap_or_else(PoisonError::into_inner);
+    held.queue_calls += 1;
     if held.queue_refuses {
         return (503, Vec::new());
     }
-    if let Ok(batch) = facts::decode(&request.body) {
-        held.queued.push(batch);
-        held.messages.push(request.body.clone());
-    } else {
-        held.woken = true;
+    for body in bodies {
+        if let Ok(batch) = facts::decode(&body) {
+            held.queued.push(batch);
+            held.messages.push(body);
+        } else {
+            held.woken = true;
+        }
     }
     (200, json!({ "metadata": { "metrics": { "backlogCount": 0, "backlogBytes": 0 } } }).to_string().into_bytes())
 }

@@ -46,6 +46,7 @@ fn main() {
             ("field_20_a_stale_snapshot_brings_no_cut_visitor_back", stale),
             ("field_20_a_withdrawn_visitor_is_not_recognised_again", tombstone),
             ("s1_10_the_queue_is_told_after_the_answer_and_before_an_acknowledgement", queue_takes),
+            ("s1_10_what_comes_while_the_queue_takes_its_time_leaves_together_once", queue_takes_some_together),
             ("answers_that_wait_for_the_queue_are_their_own", own_answers),
             ("a_refused_queue_hands_facts_to_the_origin", straight_to_origin),
             ("a_dead_letter_goes_back_to_the_facts_queue_and_stays_while_that_refuses", dead_letters),
@@ -289,7 +290,7 @@ fn no_permission_elsewhere(bare: &Bare) {
         bare.standin.reset();
         let (browser, visitor) = refusing(bare, refusal);
         assert_eq!(browser.send("DELETE", "/v1/me", &[], b"").status, 202, "{refusal:?}");
-        let facts = before_a_purchase(bare);
+        let facts = before_a_view(bare);
         assert!(
             matches!(facts.as_slice(), [f] if f.visitor == visitor && matches!(f.what, What::Erasure { .. })),
             "{refusal:?}: {facts:?}"
@@ -337,6 +338,21 @@ fn queue_takes(bare: &Bare) {
     assert!(events.status == 202 && events.took >= takes, "{events:?}");
 }
 
+fn queue_takes_some_together(bare: &Bare) {
+    bare.standin.reset();
+    let viewers: Vec<_> = (0..10).map(|_| bare.returning()).collect();
+    bare.standin.held().queue_takes = Duration::from_secs(1);
+    viewers.iter().for_each(|(browser, _)| drop(browser.view()));
+    let (own, calls) = bare.standin.wait("all ten are queued", |held| {
+        let own =
+            |visitor: &VisitorId| held.queued.iter().flat_map(|b| &b.facts).filter(|f| f.visitor == *visitor).count();
+        let own: Vec<_> = viewers.iter().map(|(_, visitor)| own(visitor)).collect();
+        own.iter().all(|facts| *facts > 0).then_some((own, held.queue_calls))
+    });
+    // Ten answers take no second: one call is under way, and the next has all that came meanwhile.
+    assert!(own == [1; 10] && calls < 5, "{own:?} in {calls} calls");
+}
+
 /// The bodies of answers that wait for the queue lie where the module puts the next ones: the platform has copied them by then.
 fn own_answers(bare: &Bare) {
     bare.standin.reset();
@@ -362,26 +378,31 @@ fn withdrawn(bare: &Bare, visitor: VisitorId, answer: &Value) {
     assert_eq!(answer.get("visitor").unwrap_or(&Value::Null), &Value::Null);
     bare.standin.wait("the withdrawal is queued", |held| (!held.facts_of(visitor).is_empty()).then_some(()));
     assert_eq!(bare.standin.held().asked, Vec::<Vec<String>>::new());
-    let facts = before_a_purchase(bare);
+    let facts = before_a_view(bare);
     assert!(matches!(facts.as_slice(), [f] if f.visitor == visitor && f.what == What::Withdrawal), "{facts:?}");
 }
 
 /// No key was read, and nothing is told of anybody.
 fn nobody_s(bare: &Bare, path: &str) {
     assert_eq!(bare.standin.held().asked, Vec::<Vec<String>>::new(), "{path}");
-    assert_eq!(before_a_purchase(bare), Vec::new(), "{path}");
+    assert_eq!(before_a_view(bare), Vec::new(), "{path}");
 }
 
-/// Everything that was queued but for a purchase of another browser, which permits it, and is made behind all that. Facts leave
-/// after their answers: of what none is to come, none has come once this one is there.
-fn before_a_purchase(bare: &Bare) -> Vec<Fact> {
-    let (other, buyer) = bare.returning();
+/// Everything that was queued but for a page of another browser, which permits it, and is seen behind all that. Facts leave
+/// after their answers, one behind the other: of what none is to come, none has come once this one is there.
+fn before_a_view(bare: &Bare) -> Vec<Fact> {
+    let (other, viewer) = bare.returning();
     other.set_cookie("euconsent-v2", CONSENTS);
-    other.buy("behind", 1);
-    bare.standin.wait("the purchase is queued", |held| {
+    other.view();
+    bare.standin.wait("the page is queued", |held| {
         let all = held.queued.iter().flat_map(|batch| &batch.facts).cloned();
-        let (bought, before): (Vec<Fact>, Vec<Fact>) = all.partition(|fact| fact.visitor == buyer);
-        (!bought.is_empty()).then_some(before)
+        let (seen, before): (Vec<Fact>, Vec<Fact>) = all.partition(|fact| fact.visitor == viewer);
+        if seen.is_empty() {
+            return None;
+        }
+        // Its own key was read.
+        held.asked.pop();
+        Some(before)
     })
 }
 

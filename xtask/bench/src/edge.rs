@@ -152,7 +152,7 @@ fn start(ads: u64, options: &Options, stop: &Stop) -> Result<Vec<Measured>> {
         let checked = check(running, &fixture, &store);
         running.calls = checked.with_context(|| format!("the answer of `{}`", running.peer.name))?;
     }
-    measure(&mut all, options, stop)?;
+    measure(&mut all, &store, options, stop)?;
     let measured = |Running { peer, windows, .. }: Running| Measured { peer: peer.name, windows };
     Ok(all.into_iter().map(measured).collect())
 }
@@ -201,7 +201,7 @@ fn settled(store: &Store) -> Queued {
     }
 }
 
-fn measure(all: &mut [Running], options: &Options, stop: &Stop) -> Result<()> {
+fn measure(all: &mut [Running], store: &Store, options: &Options, stop: &Stop) -> Result<()> {
     let measured = Duration::from_secs_f64(options.seconds.clamp(0.1, 600.0));
     let connections = options.connections;
     let mut pressure =
@@ -211,8 +211,12 @@ fn measure(all: &mut [Running], options: &Options, stop: &Stop) -> Result<()> {
             for running in &mut *all {
                 let name = &running.peer.name;
                 let call = running.calls.get(case as usize).context("a peer without a call")?;
+                let before = store.queued().messages;
                 let window = load::press(call, pressure, running.workerd.cpu(), stop)
                     .with_context(|| format!("`{name}` under load"))?;
+                let sent = settled(store).messages - before;
+                let wanted = if case == Case::Queue { window.answered } else { 0 };
+                ensure!(sent == wanted, "`{name}` sent {sent} messages for {wanted} answers");
                 eprintln!(
                     "round {round} {:<12} {name:<11} {:>6.0} req/s {:>6.1} CPU us/request{}",
                     case.title(),

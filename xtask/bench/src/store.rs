@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result};
 
 use crate::http1::{Connection, Message};
 
-/// What `send` of a queue binding wants to hear.
+/// What `send` and `sendBatch` of a queue binding want to hear.
 const QUEUED: &str = r#"{"metadata":{"metrics":{"backlogCount":0,"backlogBytes":0}}}"#;
 
 /// A service on a free port of this machine. Its threads end with this process.
@@ -78,13 +78,23 @@ impl Shared {
         match (method, path) {
             ("GET", _) => self.answers.get(&key(path)).cloned().unwrap_or_else(|| answer(404, "")),
             ("POST", "/bulk/get") => self.bulk(message.body),
-            ("POST", "/message") => {
-                self.bytes.fetch_add(message.body.len() as u64, Ordering::Release);
-                self.messages.fetch_add(1, Ordering::Release);
-                answer(200, QUEUED)
+            ("POST", "/message") => self.queue(1, message.body.len() as u64),
+            // So many, of so many bytes together: the binding says so, and has them in JSON.
+            ("POST", "/batch") => {
+                let number = |name| message.headers(name).next().and_then(|number| number.parse().ok());
+                match (number("cf-queue-batch-count"), number("cf-queue-batch-bytes")) {
+                    (Some(messages), Some(bytes)) => self.queue(messages, bytes),
+                    _ => answer(400, ""),
+                }
             }
             _ => answer(404, ""),
         }
+    }
+
+    fn queue(&self, messages: u64, bytes: u64) -> Vec<u8> {
+        self.bytes.fetch_add(bytes, Ordering::Release);
+        self.messages.fetch_add(messages, Ordering::Release);
+        answer(200, QUEUED)
     }
 
     fn bulk(&self, body: &[u8]) -> Vec<u8> {
