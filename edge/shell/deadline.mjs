@@ -12,8 +12,8 @@
 const TICK_MS = 10;
 /** After so long the next who waits begins a watch: ticks are CPU of its request, and the platform ends what outlives one by 30 s. */
 const LASTS_MS = 1_000;
-/** A watch that has not ticked for so long is taken for ended, with its request. */
-const SILENT_MS = 500;
+/** A watch that has not ticked for so long is taken for ended, with its request: who waited by it waits until somebody else does. */
+const SILENT_MS = 50;
 
 /** All who wait, whoever's timer looks after them, and until the next tick those who did. */
 let waiting = [];
@@ -90,7 +90,7 @@ export function within(ctx, ms, promise, late, made = (value) => value, failed =
   const now = Date.now();
   const wait = new Wait(resolve, now + ms, late);
   if (apart) {
-    setTimeout(() => setTimeout(() => wait.over(late), TICK_MS), Math.max(0, ms - TICK_MS));
+    setTimeout(() => setTimeout(() => wait.over(wait.late), TICK_MS), Math.max(0, ms - TICK_MS));
   } else {
     waiting.push(wait);
     if (!current?.lasts(now)) current = new Watch(ctx, now);
@@ -108,11 +108,11 @@ export function within(ctx, ms, promise, late, made = (value) => value, failed =
 }
 
 /**
- * Whether who waited goes on in another request, whose tick woke it: it has no right to its own answer there. It is asked when a
- * wait is over; from the first time on no wait is another request's any more.
+ * Whether it is found out that who waited goes on in another request, whose tick woke it: it has no right to its own answer there.
+ * It is asked when a wait is over, and found out once; no wait that begins then is looked after by another request.
  */
 export function astray(ctx) {
-  if (ticking === undefined || ticking === ctx) return false;
+  if (apart || ticking === undefined || ticking === ctx) return false;
   apart = true;
   return true;
 }

@@ -547,54 +547,85 @@ function waiting() {
 
 const turn = () => new Promise(setImmediate);
 
+/** Pages of an isolate of its own, each by a request of its own, and which of these made calls. */
+function pages() {
+  const [FACTS, senders, lasts] = [waiting(), new Set(), []];
+  const send = (bytes) => {
+    const ctx = { waitUntil: (work) => (senders.add(ctx), lasts.push(work)) };
+    handOver({ FACTS }, { told: { sync_messages: 25 } }, new Uint8Array(bytes), 1, ctx);
+  };
+  const sizes = () => FACTS.calls.map((call) => call.sizes.length);
+  return { calls: FACTS.calls, send, sizes, senders, over: () => Promise.all(lasts), lost: state.lost };
+}
+
 test("what_comes_while_a_call_of_the_queue_is_under_way_leaves_together_in_the_next", async () => {
-  const FACTS = waiting();
-  const module = { told: { sync_messages: 25 } };
-  const lasts = [];
-  const send = (bytes) => handOver({ FACTS }, module, new Uint8Array(bytes), 1, { waitUntil: (work) => lasts.push(work) });
-  const { lost } = state;
+  const { calls, send, senders, over, lost } = pages();
   for (let bytes = 1; bytes <= 28; bytes += 1) send(bytes);
   for (let i = 0; i < 3; i += 1) send(100_000);
-  const sizes = async () => (FACTS.calls.at(-1).done(), await turn(), FACTS.calls.at(-1).sizes);
-  assert.deepEqual(FACTS.calls[0].sizes, [1], "the first one at once");
-  assert.deepEqual(await sizes(), Array.from({ length: 25 }, (_, i) => i + 2));
-  assert.deepEqual(await sizes(), [27, 28, 100_000, 100_000], "no more bytes than a call takes");
-  assert.deepEqual(await sizes(), [100_000]);
-  FACTS.calls.at(-1).done();
-  await Promise.all(lasts);
-  assert.deepEqual([lasts.length, FACTS.calls.length, state.lost], [1, 4, lost], "all by the first one's request");
-  // Nobody sends any more: who comes next does, for ten calls.
+  const next = async () => (calls.at(-1).done(), await turn(), calls.at(-1).sizes);
+  assert.deepEqual(calls[0].sizes, [1], "the first one at once");
+  assert.deepEqual(await next(), Array.from({ length: 25 }, (_, i) => i + 2));
+  assert.deepEqual(await next(), [27, 28, 100_000, 100_000], "no more bytes than a call takes");
+  assert.deepEqual(await next(), [100_000]);
+  calls.at(-1).done();
+  await over();
+  assert.deepEqual([senders.size, calls.length, state.lost], [1, 4, lost], "all by the first one's request");
+  // Nobody sends any more: who comes next does, for nine calls and what is left behind them.
   send(1);
   const begun = [];
   for (let call = 1; call <= 10; call += 1) {
     send(2);
-    begun.push(lasts.length);
-    FACTS.calls.at(-1).done();
+    begun.push(senders.size);
+    calls.at(-1).done();
     await turn();
   }
   assert.deepEqual(begun, [2, 2, 2, 2, 2, 2, 2, 2, 2, 3], "one request does not pay for all that follow");
-  FACTS.calls.forEach(({ done }) => done());
-  await Promise.all(lasts);
+  calls.forEach(({ done }) => done());
+  await over();
 });
 
-test("what_waits_for_a_call_that_does_not_end_leaves_with_the_next_who_comes", async (t) => {
-  t.mock.timers.enable({ apis: ["Date"], now: Date.now() });
-  const FACTS = waiting();
-  const ended = [];
-  const send = () => handOver({ FACTS }, { told: { sync_messages: 25 } }, new Uint8Array(1), 1, { waitUntil: (work) => work.then(() => ended.push(work)) });
-  for (let i = 0; i < 3; i += 1) send();
-  t.mock.timers.tick(4_999);
-  send();
-  assert.equal(FACTS.calls.length, 1);
-  t.mock.timers.tick(1);
-  send();
-  assert.deepEqual(FACTS.calls.map(({ sizes }) => sizes.length), [1, 4]);
-  FACTS.calls[1].done();
+test("what_waits_for_a_call_whose_request_was_ended_leaves_with_the_next_who_comes", async (t) => {
+  t.mock.method(console, "log", () => {});
+  for (const later of [10_000, 60_000]) {
+    t.mock.timers.enable({ apis: ["Date"], now: Date.now() });
+    const { calls, send, sizes, over, lost } = pages();
+    for (let i = 0; i < 3; i += 1) send(1);
+    t.mock.timers.tick(9_999);
+    send(1);
+    assert.deepEqual(sizes(), [1]);
+    t.mock.timers.tick(later - 9_999);
+    send(1);
+    assert.deepEqual(sizes(), [1, 4]);
+    calls[1].done();
+    await turn();
+    // Nothing goes twice where it ends after all, and what was never on its way was not lost.
+    calls[0].done();
+    await over();
+    assert.deepEqual([calls.length, state.lost - lost], [2, later > 30_000 ? 1 : 0]);
+    t.mock.timers.reset();
+  }
+});
+
+test("a_call_of_the_queue_that_does_not_end_holds_nothing_up_but_what_it_has", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const { calls, send, sizes, senders, over, lost } = pages();
+  for (let i = 0; i < 31; i += 1) send(1);
+  assert.deepEqual(sizes(), [1]);
+  t.mock.timers.tick(5_000);
   await turn();
-  // And nothing goes twice where it ends after all.
-  FACTS.calls[0].done();
-  await turn();
-  assert.deepEqual([FACTS.calls.length, ended.length], [2, 2]);
+  assert.deepEqual([sizes(), senders.size], [[1, 25, 5], 1]);
+  // More than may wait: each who comes then takes the others along.
+  for (let i = 0; i < 250; i += 1) send(1);
+  for (const call of calls.slice(1)) call.done();
+  for (let more = calls.length; ; more = calls.length) {
+    await turn();
+    if (calls.length === more) break;
+    for (const call of calls.slice(more)) call.done();
+  }
+  assert.equal(sizes().reduce((sum, size) => sum + size), 281);
+  calls[0].done();
+  await over();
+  assert.equal(state.lost, lost);
 });
 
 test("of_what_the_queue_refuses_together_that_alone_is_lost_which_the_origin_does_not_take", async (t) => {

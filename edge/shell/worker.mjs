@@ -94,7 +94,7 @@ async function answer(request, env, ctx) {
     const until = { read: now + kv_deadline_ms, all: now + DECISION_DEADLINE_MS };
     while (step.turn !== undefined) {
       const found = await find(step, until, request, env, ctx, module);
-      if (astray(ctx)) log("waits_apart", {});
+      checkPlace(ctx);
       if (found.reading !== undefined) gather.readOn(ctx, found.reading);
       step = found === REFUSED ? module.next("refuse_mint", step) : module.next("resume", step, found.values, found.fault);
     }
@@ -107,6 +107,11 @@ async function answer(request, env, ctx) {
     log("request_failed", { message: String(error?.message) });
     return unserved(request, "internal");
   }
+}
+
+/** Behind each wait: it is to go on in its own request. */
+function checkPlace(ctx) {
+  if (astray(ctx)) log("waits_apart", {});
 }
 
 /** An isolate that answers pages syncs for no other reason: its losses would be told of in its log alone. */
@@ -131,7 +136,7 @@ function find(step, until, request, env, ctx, module) {
   if (step.limit === undefined) return reading;
   const { binding, key } = step.limit;
   const admitted = gather.admits(env, binding, `${key} ${gather.network(request)}`);
-  return within(ctx, ms, admitted, true).then((may) => (may ? reading : REFUSED));
+  return within(ctx, ms, admitted, true).then((may) => (checkPlace(ctx), may ? reading : REFUSED));
 }
 
 /** What the platform is to do for an answer, and the answer. */
@@ -159,7 +164,9 @@ function finish(step, request, env, ctx, module) {
 async function limited({ limit: { binding, key }, batch, facts }, response, request, env, ctx, module) {
   // It lies where the module's next answer will.
   const kept = batch.slice();
-  if (!(await within(ctx, module.told.kv_deadline_ms, gather.admits(env, binding, key), true))) return tooMany(request);
+  const may = await within(ctx, module.told.kv_deadline_ms, gather.admits(env, binding, key), true);
+  checkPlace(ctx);
+  if (!may) return tooMany(request);
   return (await deliver(env, module, kept, facts)) ? response : retry(request);
 }
 

@@ -5,7 +5,8 @@
 // platform parses. With IMPORT it imports its key in each request, as the examples of the platform's documents do. With both
 // it is what one would write without a thought of speed. With LIGHT it does the least that could still be called comparable:
 // one signature is checked and none made, and the snapshot is taken as it comes. With SIGNED its answer has all that the edge's
-// has: the ad's address names the visitor, masked and signed. Consent and bounds it knows in no form.
+// has: the ad's address names the visitor, masked and signed. Consent and bounds it knows in no form, and it makes a call of the
+// queue for each message, where the edge makes one for all that came during the call before.
 
 import { answer, encoder, imported, insertion, named, open, Reader, seal, token, uuid, within } from "./common.mjs";
 
