@@ -5,8 +5,8 @@
 // platform parses. With IMPORT it imports its key in each request, as the examples of the platform's documents do. With both
 // it is what one would write without a thought of speed. With LIGHT it does the least that could still be called comparable:
 // one signature is checked and none made, and the snapshot is taken as it comes. With SIGNED its answer has all that the edge's
-// has: the ad's address names the visitor, masked and signed. Consent and bounds it knows in no form, and it makes a call of the
-// queue for each message, where the edge makes one for all that came during the call before.
+// has: the ad's address names the visitor, masked and signed. With TOGETHER it makes one call of the queue for all messages that
+// came during the call before, as the edge does; else one for each. Consent and bounds it knows in no form.
 
 import { answer, encoder, imported, insertion, named, open, Reader, seal, token, uuid, within } from "./common.mjs";
 
@@ -28,7 +28,8 @@ export default {
     const own = new Reader(identity).value()[1];
     const visitor = uuid(own.toHex());
     const held = await snapshot(env, visitor);
-    if (env.FACTS) ctx.waitUntil(env.FACTS.send(new Uint8Array(Number(env.MESSAGE_BYTES)), { contentType: "bytes" }));
+    if (env.TOGETHER) together(env, ctx);
+    else if (env.FACTS) ctx.waitUntil(env.FACTS.send(new Uint8Array(Number(env.MESSAGE_BYTES)), { contentType: "bytes" }));
     const decisions = env.SIGNED
       ? await Promise.all(body.placements.map(({ id }) => signed(key, id, own)))
       : body.placements.map(({ id }) => ({ placement: id, ad: AD, insertion: insertion() }));
@@ -41,6 +42,22 @@ export default {
     return answer(value, { ...HEADERS, "set-cookie": cookie });
   },
 };
+
+const waiting = [];
+let sending = false;
+
+function together(env, ctx) {
+  if (!env.FACTS) return;
+  waiting.push({ body: new Uint8Array(Number(env.MESSAGE_BYTES)), contentType: "bytes" });
+  if (!sending) ctx.waitUntil(sendAll(env));
+}
+
+async function sendAll(env) {
+  sending = true;
+  for (let calls = 0; calls < 10 && waiting.length > 0; calls++) await env.FACTS.sendBatch(waiting.splice(0, 25));
+  sending = false;
+  if (waiting.length > 0) await env.FACTS.sendBatch(waiting.splice(0));
+}
 
 async function signed(key, placement, visitor) {
   const insertion = await token(key, visitor);

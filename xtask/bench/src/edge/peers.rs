@@ -110,6 +110,7 @@ pub(crate) fn all(fixture: &Fixture, ads: bool, beside: &[(String, PathBuf)]) ->
         with("JSON_SNAPSHOT", peer("js-json", comparable(), plain(LEDGER), true, fixture)),
         with("IMPORT", peer("js-import", comparable(), plain(LEDGER), true, fixture)),
         with("JSON_SNAPSHOT", with("IMPORT", peer("js-plain", comparable(), plain(LEDGER), true, fixture))),
+        with("TOGETHER", peer("js-together", comparable(), plain(LEDGER), true, fixture)),
         with("SIGNED", peer("js-signed", comparable(), Says::Decision { cookie: LEDGER, counts: true }, true, fixture)),
         peer("js", comparable(), plain(LEDGER), true, fixture),
     ];
