@@ -70,7 +70,7 @@ class Sender {
     const [env, module, now] = [this.#env, this.#module, Date.now()];
     const some = this.#next.splice(0, together(this.#next, module.told.sync_messages));
     const leaving = some.map(({ count }) => leave(count, now));
-    const sending = taken(env, module, some.map(({ batch }) => batch), (call) => call).then((done) => {
+    const sending = taken(env, module, some.map(({ batch }) => batch)).then((done) => {
       leaving.forEach((one, i) => (done[i] ? arrive(one) : lose(one)));
     });
     this.#ctx.waitUntil(sending);
@@ -97,8 +97,8 @@ export function handOver(env, module, batch, count, ctx) {
   ctx.waitUntil(current.run());
 }
 
-/** Whether the queue, or else the origin, has each of these messages for good. */
-async function taken(env, module, messages, wait) {
+/** Whether the queue, or else the origin, has each of these messages for good; `wait` says how long a call of the queue may take. */
+async function taken(env, module, messages, wait = (sending) => sending) {
   try {
     const contentType = "bytes";
     // The platform takes over what it is given: the origin may be asked next.

@@ -250,11 +250,13 @@ const fresh = (() => {
   return () => import(`./deadline.mjs?${(isolates += 1)}`);
 })();
 
+const turn = () => new Promise(setImmediate);
+
 /** So many times ten milliseconds, and what each brings on. */
 async function ticks(t, count) {
   for (let tick = 0; tick < count; tick += 1) {
     t.mock.timers.tick(10);
-    await new Promise(setImmediate);
+    await turn();
   }
 }
 
@@ -295,7 +297,7 @@ test("ticks_that_come_late_add_nothing_but_the_last_two_s_lateness", async (t) =
   for (; !late; now += 17) {
     t.mock.timers.setTime(now + 17);
     ticks.shift()();
-    await new Promise(setImmediate);
+    await turn();
   }
   await waiting;
   // At 102 its time is over; nobody looked at what had arrived by then.
@@ -354,10 +356,10 @@ test("where_a_tick_s_request_answers_for_others_each_wait_has_a_timer_of_its_own
 test("what_is_there_in_time_is_not_late_afterwards", async (t) => {
   const { within } = await fresh();
   t.mock.timers.enable({ apis: ["setTimeout", "Date"] });
-  const late = t.mock.fn();
+  const made = t.mock.fn();
   const here = within(CTX, 1_000, Promise.resolve("here"), "late");
-  const failed = within(CTX, 1_000, Promise.reject(new Error("no")), "late", late, "failed");
-  assert.deepEqual([await here, await failed, late.mock.callCount()], ["here", "failed", 0]);
+  const failed = within(CTX, 1_000, Promise.reject(new Error("no")), "late", made, "failed");
+  assert.deepEqual([await here, await failed, made.mock.callCount()], ["here", "failed", 0]);
   await ticks(t, 200);
   assert.deepEqual([await here, await failed], ["here", "failed"]);
 });
@@ -544,8 +546,6 @@ function waiting() {
   const call = (bodies) => new Promise((done, refuse) => calls.push({ sizes: bodies.map(({ buffer }) => buffer.transfer().byteLength), done, refuse }));
   return { calls, send: (body) => call([body]), sendBatch: (messages) => call(messages.map(({ body }) => body)) };
 }
-
-const turn = () => new Promise(setImmediate);
 
 /** Pages of an isolate of its own, each by a request of its own, and which of these made calls. */
 function pages() {
