@@ -10,7 +10,6 @@ use causeway_shared::config::NamePolicy;
 use causeway_shared::fact::FactError;
 use causeway_shared::ids::{Millis, TenantId};
 use causeway_shared::{kv, limits, wire};
-use litemap::LiteMap;
 use serde::Deserialize;
 use serde_json::Value as Json;
 use serde_json::value::RawValue;
@@ -147,7 +146,7 @@ pub(crate) fn names<'a>(tenant: &TenantId, lines: impl Iterator<Item = &'a [u8]>
 
 /// The names that an isolate read of late, and when.
 #[derive(Debug, Default)]
-pub(crate) struct Kept(LiteMap<TenantId, (Millis, Rc<Dictionary>)>);
+pub(crate) struct Kept(BTreeMap<TenantId, (Millis, Rc<Dictionary>)>);
 
 impl Kept {
     /// The names as they were within the last minute.

@@ -2,6 +2,7 @@
 //! what a request reads anyway, the version beside its second read. What is older than what was seen is not adopted; what
 //! is bad or not there leaves the one at hand in use.
 
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use causeway_shared::catalogue::Compiled;
@@ -12,7 +13,6 @@ use causeway_shared::steering::Steering;
 use causeway_shared::wire::catalogue::{self as wire, Digest, Pointer};
 use causeway_shared::wire::flat;
 use causeway_shared::{delivery, kv, limits};
-use litemap::LiteMap;
 use serde_json::{Value, json};
 
 use crate::engine::Site;
@@ -79,7 +79,7 @@ struct Held {
 
 /// What an isolate has of each tenant.
 #[derive(Debug, Default)]
-pub(crate) struct Shelf(LiteMap<TenantId, Held>);
+pub(crate) struct Shelf(BTreeMap<TenantId, Held>);
 
 impl Shelf {
     /// What is at hand; nothing is number 0.

@@ -9,7 +9,6 @@ use causeway_shared::fact::{Fact, What};
 use causeway_shared::identity::{Claim, IdentityCookie, Origin, Recognised};
 use causeway_shared::ids::{FactId, InsertionId, VisitorId};
 use causeway_shared::limits;
-use causeway_shared::order;
 use causeway_shared::units::Unit;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -214,7 +213,6 @@ pub(crate) fn wants_unit(
     Some((campaign, units::ask(visit, who, campaign)?))
 }
 
-#[inline(never)]
 fn first_wanted(visit: &Visit, who: &Recognised, granted: &[u8]) -> Option<u32> {
     let Call::Decide(call) = &visit.call else { return None };
     if visit.units.values().all(|holding| *holding != Holding::May) {
@@ -335,8 +333,8 @@ fn answer(
         reason,
         degraded: &visit.notes,
         trace,
-        attributes: order::all(call.attributes.refused.iter().map(|one| (one.name.as_str(), one.code))),
-        refused: order::all(refused.map(|(kind, why)| (kind.clone(), Value::from(*why)))),
+        attributes: call.attributes.refused.iter().map(|one| (one.name.as_str(), one.code)).collect(),
+        refused: refused.map(|(kind, why)| (kind.clone(), Value::from(*why))).collect(),
     };
     visit.answer(Outcome::json(200, &answer))
 }

@@ -1,8 +1,6 @@
 //! One isolate's engine: its configuration, and the requests that wait for a KV read.
 
 use std::collections::BTreeMap;
-
-use litemap::LiteMap;
 use std::rc::Rc;
 
 use causeway_shared::attributes::Dictionary;
@@ -120,7 +118,7 @@ impl Incoming<'_> {
             catalogue: Rc::clone(&self.site.no_catalogue),
             wanted: None,
             missed: false,
-            units: LiteMap::new(),
+            units: BTreeMap::new(),
             facts: Vec::new(),
             snapshots: Vec::new(),
             notes,

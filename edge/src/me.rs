@@ -6,7 +6,6 @@ use causeway_shared::experiment::Exposure;
 use causeway_shared::fact::{Fact, Scope, What};
 use causeway_shared::identity::{Claim, IdentityCookie, Origin, Recognised};
 use causeway_shared::ids::{FactId, VisitorId};
-use causeway_shared::order;
 use causeway_shared::profile::Totals;
 use causeway_shared::time::Minute;
 use causeway_shared::units::Unit;
@@ -229,7 +228,7 @@ fn attributes(visit: &Visit, who: &Recognised, proven: bool) -> Map<String, Valu
     let own = || who.view.attributes_of(who.visitor).and_then(|packed| packed.to_map()).unwrap_or_default();
     let held = if proven { who.counted().attributes() } else { own() };
     let name = |token| visit.names.get(token).map(|(name, _)| name.to_owned());
-    order::all(held.iter().filter_map(|(token, value)| Some((name(token)?, value.to_json()))))
+    held.iter().filter_map(|(token, value)| Some((name(token)?, value.to_json()))).collect()
 }
 
 /// The arms that were seen, by name where the catalogue has one.

@@ -12,7 +12,6 @@ use causeway_shared::filter::Subject;
 use causeway_shared::identity::Recognised;
 use causeway_shared::ids::{InsertionId, VisitorId};
 use causeway_shared::ledger::Reservation;
-use causeway_shared::order;
 use causeway_shared::profile::Totals;
 use causeway_shared::time::Minute;
 use causeway_shared::token::{self, AdToken};
@@ -332,7 +331,7 @@ fn whose(visit: &Visit, counted: &Counted<'_>) -> Value {
     let visitors = counted.members();
     let read = visit.snapshots.iter().filter(|(visitor, _)| visitors.contains(visitor));
     let snapshots: Map<String, Value> =
-        order::all(read.map(|(visitor, version)| (visitor.to_string(), Value::from(version.to_string()))));
+        read.map(|(visitor, version)| (visitor.to_string(), Value::from(version.to_string()))).collect();
     let visitors: Vec<String> = visitors.iter().map(ToString::to_string).collect();
     json!({ "visitors": visitors, "snapshots": snapshots })
 }

@@ -1,13 +1,12 @@
 //! Strict caps at the edge: what the object of a request's visitor is asked, and what such an object does with a call.
 
-use litemap::LiteMap;
+use std::collections::BTreeMap;
 
 use causeway_shared::actions::{Action, InsertionHash, Verb};
 use causeway_shared::catalogue::{Compiled, Offer};
 use causeway_shared::identity::Recognised;
 use causeway_shared::ids::{InsertionId, Millis, TenantId, VisitorId};
 use causeway_shared::limits;
-use causeway_shared::order;
 use causeway_shared::strict::{Ask, Call, Candidate, Claim, Entries, Links, Object, Seen, Step, StrictCap, Wanted};
 use causeway_shared::time::Minute;
 use causeway_shared::wire::strict as wire;
@@ -30,7 +29,7 @@ pub(crate) fn confirm(site: &Site, visitor: VisitorId, insertion: InsertionId) -
 /// Asks which of these ads may be placed: by placement the places of its choices among the catalogue's.
 pub(crate) fn claim(visit: &Visit, who: &Recognised, choices: &[Vec<usize>], insertions: &[InsertionId]) -> Hop {
     let catalogue = &visit.catalogue.compiled;
-    let mut places: LiteMap<usize, usize> = LiteMap::new();
+    let mut places: BTreeMap<usize, usize> = BTreeMap::new();
     // The best of each placement first: no placement takes all that may be asked for.
     let longest = choices.iter().map(Vec::len).max().unwrap_or_default();
     for place in (0..longest).flat_map(|rank| choices.iter().filter_map(move |of| of.get(rank))) {
@@ -40,7 +39,7 @@ pub(crate) fn claim(visit: &Visit, who: &Recognised, choices: &[Vec<usize>], ins
     places.retain(|_, number| *number < limits::STRICT_CANDIDATES);
     let mut offers: Vec<(usize, &Offer)> =
         places.iter().filter_map(|(place, number)| Some((*number, catalogue.offers.get(*place)?))).collect();
-    order::sort_by_key(&mut offers, |(number, _)| *number);
+    offers.sort_unstable_by_key(|(number, _)| *number);
     let offers: Vec<&Offer> = offers.into_iter().map(|(_, offer)| offer).collect();
     let wanted = insertions.iter().zip(choices).map(|(insertion, choices)| Wanted {
         insertion: InsertionHash::of(*insertion),
@@ -76,18 +75,18 @@ fn seen(who: &Recognised, offers: &[&Offer]) -> Vec<Seen> {
         .filter(counts)
         .map(|action| Seen { insertion: action.insertion, entity: action.entity, minute: action.minute })
         .collect();
-    order::sort_by_key(&mut seen, |seen| std::cmp::Reverse(seen.minute));
+    seen.sort_by_key(|seen| std::cmp::Reverse(seen.minute));
     seen.truncate(limits::STRICT_SEEN);
     seen
 }
 
 /// What was granted, by insertion: the ad's code.
-pub(crate) type Granted = LiteMap<InsertionHash, u32>;
+pub(crate) type Granted = BTreeMap<InsertionHash, u32>;
 
 /// Reads what was granted; `None` where no object answered.
 pub(crate) fn granted(answer: &[u8]) -> Option<Granted> {
     let answer = wire::decode_answer(answer)?;
-    Some(order::flat(answer.granted.into_iter().map(|(insertion, entry)| (insertion, entry.entity.ad))))
+    Some(answer.granted.into_iter().map(|(insertion, entry)| (insertion, entry.entity.ad)).collect())
 }
 
 /// One call of an object with what it stores: gives what it is to store (in the place of facts) and the answer, or the

@@ -1,14 +1,13 @@
 //! Limited offers at the edge: which units a request's person may see, what the object of its bucket range is asked, and
 //! what such an object does with a call.
 
-use litemap::LiteMap;
+use std::collections::BTreeMap;
 
 use causeway_shared::catalogue::Limited;
 use causeway_shared::decision::Holding;
 use causeway_shared::identity::Recognised;
 use causeway_shared::ids::TenantId;
 use causeway_shared::limits;
-use causeway_shared::order;
 use causeway_shared::units::{Call, Given, Recipients, Step, Stock, Writes};
 use causeway_shared::wire::units as wire;
 
@@ -18,10 +17,10 @@ use crate::placing;
 use crate::visit::Visit;
 
 /// The campaigns with only so many recipients of which a person has a unit, or may get one. Who may have one unread gets none.
-pub(crate) fn holdings(visit: &Visit, who: &Recognised) -> LiteMap<u32, Holding> {
+pub(crate) fn holdings(visit: &Visit, who: &Recognised) -> BTreeMap<u32, Holding> {
     let limited = &visit.catalogue.compiled.limited;
     if limited.is_empty() || !visit.is_counted() {
-        return LiteMap::new();
+        return BTreeMap::new();
     }
     let counted = who.counted();
     let (held, random) = (counted.units(), placing::random_of(&counted));
@@ -33,7 +32,7 @@ pub(crate) fn holdings(visit: &Visit, who: &Recognised) -> LiteMap<u32, Holding>
         let drawn = || of.recipients.range_of(&random, &of.id).is_some();
         (open && !visit.missed && drawn()).then_some((of.campaign, Holding::May))
     };
-    order::flat(limited.iter().filter_map(holding))
+    limited.iter().filter_map(holding).collect()
 }
 
 /// Limited offers of which somebody was told that no unit is left, by tenant, campaign and how many there were.
@@ -51,7 +50,6 @@ impl Empty {
         self.0.extend(Self::named(visit, campaign));
     }
 
-    #[inline(never)]
     pub(crate) fn holds(&self, visit: &Visit, campaign: u32) -> bool {
         !self.0.is_empty() && Self::named(visit, campaign).is_some_and(|named| self.0.contains(&named))
     }

@@ -1,6 +1,6 @@
 //! A request that recognises its visitor, from step to step: what it was given from the KV, and who answers it.
 
-use litemap::LiteMap;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use causeway_shared::attributes::Dictionary;
@@ -44,7 +44,7 @@ pub(crate) struct Visit {
     /// Whether what the KV may have of its person was not read: who was exposed to what, and got which units, is not known.
     pub(crate) missed: bool,
     /// How its person stands to limited offers, from when its reads are over.
-    pub(crate) units: LiteMap<u32, Holding>,
+    pub(crate) units: BTreeMap<u32, Holding>,
     /// What a decision has observed of its visitor so far.
     pub(crate) facts: Vec<Fact>,
     /// The snapshots read, for the trace.

@@ -153,7 +153,7 @@ impl World {
             (visitor, profile.sub_profile(Version { restore: 0, counter: 1 }, visitor == own))
         };
         let profiles = [of(own, 2, said), of(sibling, 1, of_sibling)].into_iter().collect();
-        let admits = [(own, ()), (sibling, ())].into_iter().collect();
+        let admits = [own, sibling].into();
         let membership = Membership { epoch: Epoch(1), devices: 2, admits, ..Membership::default() };
         let version = Version { restore: 0, counter: 1 };
         let snapshot =

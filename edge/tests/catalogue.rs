@@ -226,7 +226,7 @@ fn s4_05_a_purchase_of_the_last_week_is_targeted_as_long_as_it_is_one() {
         let content = Content { totals: Totals { purchases: 1, ..Totals::default() }, recent, ..Content::default() };
         counter += 1;
         let version = Version { restore: 0, counter };
-        let admits = [(visitor, ())].into_iter().collect();
+        let admits = [visitor].into();
         let snapshot = Snapshot {
             version,
             visitor,

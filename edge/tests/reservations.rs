@@ -203,7 +203,7 @@ impl Page {
             membership: Membership {
                 epoch: Epoch(3),
                 devices: 2,
-                admits: [(own, ()), (sibling, ())].into_iter().collect(),
+                admits: [own, sibling].into(),
                 ..Membership::default()
             },
             profiles: [(own, profile(Vec::new())), (sibling, profile(seen.pack()))].into_iter().collect(),

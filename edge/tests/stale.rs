@@ -82,7 +82,7 @@ fn snapshot(visitor: VisitorId, counter: u64, admits: &[VisitorId], cuts: &[Visi
     let membership = Membership {
         epoch: Epoch(counter),
         devices: u32::try_from(admits.len()).unwrap(),
-        admits: admits.iter().map(|v| (*v, ())).collect(),
+        admits: admits.iter().copied().collect(),
         cuts: cuts.iter().map(|v| (*v, Cut { at: NOW, gone: false })).collect(),
     };
     let profiles = admits.iter().map(|v| (*v, SubProfile::pack(version, &content(*v)))).collect();

@@ -138,7 +138,7 @@ impl Page {
 
     fn bridge_at(&mut self, counter: u64, profiles: [(VisitorId, SubProfile); 2]) {
         let [(visitor, _), (sibling, _)] = profiles;
-        let admits = [(visitor, ()), (sibling, ())].into_iter().collect();
+        let admits = [visitor, sibling].into();
         let membership = Membership { epoch: Epoch(1), devices: 2, admits, ..Membership::default() };
         let (unique, profiles) = (Vec::new(), profiles.into_iter().collect());
         let snapshot =

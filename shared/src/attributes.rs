@@ -6,8 +6,8 @@ mod dictionary;
 mod packed;
 mod value;
 
-use litemap::LiteMap;
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
 use crate::ids::Millis;
 use crate::limits;
@@ -34,7 +34,7 @@ pub fn name_is_good(name: &str) -> bool {
 
 /// One visitor's attributes: the [`limits::ATTRIBUTES`] written last.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct AttributeMap(LiteMap<Token, (Stamp, Option<Value>)>);
+pub struct AttributeMap(BTreeMap<Token, (Stamp, Option<Value>)>);
 
 impl AttributeMap {
     /// Writes one attribute, `None` to remove it, unless a later write is there; of two writes under one stamp the

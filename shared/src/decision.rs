@@ -14,16 +14,13 @@ mod kind;
 mod tests;
 mod worth;
 
-use std::collections::BTreeSet;
-
-use litemap::LiteMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::actions::{self, Entity, PackedActions, Verb, ViewType, ViewTypes};
 use crate::attributes::{Token, Value};
 use crate::catalogue::{Bound, Compiled, Group, Offer, Terms};
 use crate::filter::{self, History, Subject, Told};
 use crate::ids::Millis;
-use crate::order;
 use crate::profile::Totals;
 use crate::segments::SegmentId;
 use crate::steering::Steering;
@@ -48,7 +45,7 @@ pub struct Person<'a> {
     /// The arms it is in ([`crate::experiment::arms`]); empty where nothing may be tested on it.
     pub arms: Vec<Option<u8>>,
     /// The units of limited offers that it may see, by the campaign's code; empty where nothing is counted of it.
-    pub units: LiteMap<u32, Holding>,
+    pub units: BTreeMap<u32, Holding>,
 }
 
 impl Person<'_> {
@@ -135,7 +132,7 @@ pub struct Question<'a> {
     /// The arms that the person is in; empty without one.
     arms: Vec<Option<u8>>,
     /// The units that it may see; `None` without a person.
-    units: Option<LiteMap<u32, Holding>>,
+    units: Option<BTreeMap<u32, Holding>>,
     /// Those that the placements are of, each once.
     kinds: Vec<Kind>,
     placements: Vec<Placement<'a>>,
@@ -202,7 +199,7 @@ impl<'a> Question<'a> {
             let all = self.candidates(placement).iter().filter(fits_floor);
             let mut choices: Vec<Candidate> = all.filter(strict).copied().collect();
             let last = |candidate: &Candidate| self.catalogue.offers.get(candidate.place()).is_some_and(is_last);
-            order::sort_by_key(&mut choices, |candidate| (last(candidate), candidate.rank()));
+            choices.sort_by_key(|candidate| (last(candidate), candidate.rank()));
             let first = choices.first().copied().or(free);
             page.placed.extend(first.and_then(|first| self.catalogue.offers.get(first.place())));
             each.push(choices.into_iter().map(Candidate::place).collect());
@@ -263,7 +260,7 @@ impl<'a> Question<'a> {
         };
         let met = |group: &&Group| runs(group) && self.placements.iter().any(|placement| fits(placement, group));
         let tested = self.catalogue.groups.iter().filter(|group| !group.arms.is_empty());
-        order::all(tested.filter(met).flat_map(|group| &group.arms).map(|(place, _)| *place as usize))
+        tested.filter(met).flat_map(|group| &group.arms).map(|(place, _)| *place as usize).collect()
     }
 
     /// What a thousand impressions of each of [`Compiled::offers`] are worth on a placement, in micros; `None` for one that

@@ -12,7 +12,7 @@
 mod packed;
 mod recent;
 
-use litemap::LiteMap;
+use std::collections::BTreeMap;
 
 use crate::fact::{PAGE, PURCHASE};
 use crate::limits;
@@ -46,7 +46,7 @@ pub struct Times {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Newest {
     floor: u32,
-    counts: LiteMap<u32, u64>,
+    counts: BTreeMap<u32, u64>,
 }
 
 /// How often something was, as far as that is kept.
@@ -210,7 +210,7 @@ impl Events {
     #[must_use]
     pub fn last(&self, name: &str) -> Option<Minute> {
         match self.held(name) {
-            Held::Times(times) => times.minutes.counts.last().map(|(minute, _)| Minute(*minute)),
+            Held::Times(times) => times.minutes.counts.last_key_value().map(|(minute, _)| Minute(*minute)),
             Held::Never | Held::LeftOut => None,
         }
     }
@@ -231,7 +231,7 @@ pub fn within(visitors: &[&Events], name: &str, from: Minute, to: Minute) -> Oft
 impl Times {
     /// Of what is kept from a minute on. The day that it lies in is whole only where it begins there.
     fn since(minute: Minute) -> Self {
-        let newest = |floor| Newest { floor, counts: LiteMap::new() };
+        let newest = |floor| Newest { floor, counts: BTreeMap::new() };
         Self { earlier: 0, minutes: newest(minute.0), days: newest(minute.0.div_ceil(DAY_MINUTES)) }
     }
 
@@ -269,7 +269,7 @@ impl Newest {
     /// From its parts: which are kept from where on, and how often in each. `None` where one lies before, or has none.
     #[must_use]
     pub fn from_parts(floor: u32, counts: impl IntoIterator<Item = (u32, u64)>) -> Option<Self> {
-        let counts: LiteMap<u32, u64> = counts.into_iter().collect();
+        let counts: BTreeMap<u32, u64> = counts.into_iter().collect();
         let sound = counts.iter().all(|(at, count)| *at >= floor && *count > 0);
         sound.then_some(Self { floor, counts })
     }
@@ -294,7 +294,7 @@ impl Newest {
             Some(count) => *count = count.saturating_add(times),
             None => drop(self.counts.insert(at, times)),
         }
-        let oldest = self.counts.first().filter(|_| self.counts.len() > most).map(|(oldest, _)| *oldest);
+        let oldest = self.counts.first_key_value().filter(|_| self.counts.len() > most).map(|(oldest, _)| *oldest);
         oldest.map_or(0, |oldest| self.raise(oldest.saturating_add(1)))
     }
 

@@ -2,9 +2,8 @@
 //! the unit that it got first. Facts of visitors, joined earliest-first, so that it does not matter in which order they
 //! come, nor which browsers turn out to be of one person.
 
-use litemap::LiteMap;
+use std::collections::BTreeMap;
 
-use crate::order;
 use crate::packed::{self, Packed};
 
 /// Something of which a person's first counts.
@@ -28,11 +27,11 @@ pub trait First: Copy {
 /// The bound goes by the code, which no join moves, and not by a time, which a join makes earlier: else what is kept would
 /// depend on the order in which facts come.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Firsts<T>(LiteMap<u32, T>);
+pub struct Firsts<T>(BTreeMap<u32, T>);
 
 impl<T> Default for Firsts<T> {
     fn default() -> Self {
-        Self(LiteMap::new())
+        Self(BTreeMap::new())
     }
 }
 
@@ -46,7 +45,9 @@ impl<T: First> Firsts<T> {
 
     /// Keeps those of at most so many codes, the greatest.
     pub fn keep_newest(&mut self, most: usize) {
-        order::keep_last(&mut self.0, most, |_| {});
+        while self.0.len() > most {
+            self.0.pop_first();
+        }
     }
 
     /// Keeps those of which this holds.
@@ -96,7 +97,7 @@ impl<T: First> Firsts<T> {
     #[must_use]
     pub fn read(bytes: &[u8]) -> Option<Self> {
         let mut from = Packed(bytes);
-        let mut all = LiteMap::new();
+        let mut all = BTreeMap::new();
         let mut code = 0_u32;
         while !from.is_empty() {
             code = code.checked_add(u32::try_from(from.number()?).ok()?)?;

@@ -10,9 +10,8 @@ mod observe;
 mod seen;
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::slice;
-
-use litemap::LiteMap;
 
 pub use self::claim::Claim;
 use self::members::{are_of_two_keys, each_once, first_of, keep_own, may_join, same};
@@ -108,10 +107,10 @@ impl Reads {
 #[derive(Debug, Clone, Default)]
 pub struct Found {
     /// Snapshots and tombstones.
-    pub stored: LiteMap<VisitorId, Stored>,
+    pub stored: BTreeMap<VisitorId, Stored>,
     /// The newest version met of visitors whose snapshot here is an older one ([`Seen`]): of that one only the
     /// visitor's own facts are believed.
-    pub newest: LiteMap<VisitorId, Version>,
+    pub newest: BTreeMap<VisitorId, Version>,
     /// Visitors named by lookups, last seen first.
     pub lookups: Vec<VisitorId>,
     /// Whether the read failed or was late, so that a missing value says nothing.
@@ -129,10 +128,10 @@ pub struct Begun {
 #[derive(Debug, Clone)]
 pub struct Second {
     who: Who,
-    stored: LiteMap<VisitorId, Stored>,
+    stored: BTreeMap<VisitorId, Stored>,
     /// Visitors that this request's own lookups named.
     looked_up: Vec<VisitorId>,
-    newest: LiteMap<VisitorId, Version>,
+    newest: BTreeMap<VisitorId, Version>,
     siblings: Vec<VisitorId>,
     reads: Reads,
     minted: bool,

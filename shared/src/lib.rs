@@ -33,7 +33,6 @@ pub mod ledger;
 pub mod limits;
 pub mod membership;
 pub mod model;
-pub mod order;
 pub mod packed;
 pub mod person;
 pub mod profile;

@@ -3,13 +3,9 @@
 //! A join cannot retract, so what was taken away is governed by epochs: every decision about a person's
 //! visitors has one, from a single counter at the origin, and the highest epoch that names a visitor wins.
 
-use litemap::LiteMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ids::{Epoch, Millis, VisitorId};
-
-/// Visitors in order. A sorted list: a snapshot's come in order, and making a tree of them costs more than all that
-/// a request asks of it.
-pub type Visitors = LiteMap<VisitorId, ()>;
 
 /// One decision about who belongs to a person.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -19,9 +15,9 @@ pub struct Membership {
     /// How many visitors the person has; more than `admits` names when a snapshot is truncated.
     pub devices: u32,
     /// Visitors that belong to the person.
-    pub admits: Visitors,
+    pub admits: BTreeSet<VisitorId>,
     /// Visitors lately cut.
-    pub cuts: LiteMap<VisitorId, Cut>,
+    pub cuts: BTreeMap<VisitorId, Cut>,
 }
 
 /// One visitor's cut from a person.
@@ -36,7 +32,7 @@ pub struct Cut {
 
 impl Membership {
     fn admits(&self, visitor: VisitorId) -> bool {
-        self.admits.contains_key(&visitor)
+        self.admits.contains(&visitor)
     }
 
     /// What this decision says of the two together; `None` when it does not admit one and name the other.
@@ -58,7 +54,7 @@ impl Membership {
 /// All decisions a reader met, by epoch. The union is the join; two parts of one decision (the snapshots of
 /// a large person name different visitors) are one decision.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Memberships(LiteMap<Epoch, Membership>);
+pub struct Memberships(BTreeMap<Epoch, Membership>);
 
 impl Memberships {
     /// Adds a decision.
@@ -68,9 +64,7 @@ impl Memberships {
             return;
         };
         known.devices = known.devices.max(membership.devices);
-        for (visitor, ()) in membership.admits {
-            known.admits.insert(visitor, ());
-        }
+        known.admits.extend(membership.admits);
         for (visitor, cut) in membership.cuts {
             let there = known.cuts.get(&visitor).copied();
             known.cuts.insert(visitor, there.map_or(cut, |there| cut.max(there)));

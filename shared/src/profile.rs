@@ -10,8 +10,6 @@ mod sub;
 
 use std::collections::BTreeSet;
 
-use litemap::LiteMap;
-
 use crate::actions::{Action, Actions, InsertionHash};
 use crate::attributes::{AttributeMap, Token, Value};
 use crate::events::Events;
@@ -71,7 +69,7 @@ impl Totals {
 /// The newest facts of a visitor by (receipt, id): which they are, and before which time all are held.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Newest {
-    ids: LiteMap<(Millis, u64), ()>,
+    ids: BTreeSet<(Millis, u64)>,
     floor: Millis,
 }
 
@@ -79,17 +77,14 @@ impl Newest {
     /// From its parts, as a wire carries them.
     #[must_use]
     pub fn from_parts(ids: impl IntoIterator<Item = (Millis, u64)>, floor: Millis) -> Self {
-        let mut newest = Self { ids: LiteMap::new(), floor };
-        for id in ids {
-            newest.ids.insert(id, ());
-        }
+        let mut newest = Self { ids: ids.into_iter().collect(), floor };
         newest.trim();
         newest
     }
 
     /// The (receipt, short id) pairs, oldest first.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (Millis, u64)> + '_ {
-        self.ids.keys().copied()
+        self.ids.iter().copied()
     }
 
     /// Facts received before this time are all held, named or not.
@@ -102,19 +97,18 @@ impl Newest {
     /// the next version; once true for a version it is true for every later one.
     #[must_use]
     pub fn holds(&self, received: Millis, short: u64) -> bool {
-        received < self.floor || self.ids.contains_key(&(received, short))
+        received < self.floor || self.ids.contains(&(received, short))
     }
 
     fn insert(&mut self, received: Millis, short: u64) {
-        self.ids.insert((received, short), ());
+        self.ids.insert((received, short));
         self.trim();
     }
 
     fn trim(&mut self) {
         while self.ids.len() > limits::NEWEST_FACTS
-            && let Some(dropped @ (received, _)) = self.ids.first().map(|(id, ())| *id)
+            && let Some((received, _)) = self.ids.pop_first()
         {
-            self.ids.remove(&dropped);
             self.floor = self.floor.max(received.saturating_add(1));
         }
     }

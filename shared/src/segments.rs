@@ -4,8 +4,6 @@
 mod packed;
 
 use std::collections::{BTreeMap, BTreeSet};
-
-use litemap::LiteMap;
 use std::ops::{Range, RangeInclusive};
 
 use crate::ids::{FactId, Millis};
@@ -57,7 +55,7 @@ impl State {
     /// bound is left out.
     #[must_use]
     pub fn held(expiry: HourStamp, attributes: impl IntoIterator<Item = Attribute>) -> Self {
-        let by_token: LiteMap<u16, i32> = attributes.into_iter().fold(LiteMap::new(), |mut all, (token, value)| {
+        let by_token: BTreeMap<u16, i32> = attributes.into_iter().fold(BTreeMap::new(), |mut all, (token, value)| {
             let there = all.entry(token).or_insert(value);
             *there = value.max(*there);
             all

@@ -11,12 +11,11 @@
 #[cfg(test)]
 mod tests;
 
-use litemap::LiteMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::actions::{Entity, InsertionHash, Level, Window};
 use crate::ids::{Epoch, VisitorId};
 use crate::limits;
-use crate::order;
 use crate::time::Minute;
 
 /// One placing that a strict cap counts.
@@ -33,7 +32,7 @@ pub struct Entry {
 }
 
 /// Placings by insertion.
-pub type Entries = LiteMap<InsertionHash, Entry>;
+pub type Entries = BTreeMap<InsertionHash, Entry>;
 
 /// What one visitor's object holds.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -216,11 +215,13 @@ impl Object {
     fn absorb(&mut self, entries: &Entries) {
         join(&mut self.entries, entries);
         self.release(self.latest);
-        order::keep_last(&mut self.entries, limits::STRICT_ENTRIES, |entry| {
+        while self.entries.len() > limits::STRICT_ENTRIES
+            && let Some((_, entry)) = self.entries.pop_first()
+        {
             // A reservation may still be seen in its last minute, and counts from then on.
             let later = if entry.confirmed { 0 } else { entry.keep };
             self.full_until = self.full_until.max(Minute(entry.last().0.saturating_add(later)));
-        });
+        }
     }
 
     fn claim(&mut self, claim: &Claim) -> Entries {
@@ -256,7 +257,7 @@ impl Object {
         // A snapshot may name an insertion twice: on two days, or under two visitors. One that was confirmed before the window
         // began by the clock here, and was seen in it by another's, counts as it was seen.
         let unknown = |insertion: &InsertionHash| self.entries.get(insertion).filter(counts).is_none();
-        let beyond: std::collections::BTreeSet<InsertionHash> = order::all(beyond.map(|s| s.insertion).filter(unknown));
+        let beyond: BTreeSet<InsertionHash> = beyond.map(|s| s.insertion).filter(unknown).collect();
         u32::try_from(here + beyond.len()).unwrap_or(u32::MAX)
     }
 
@@ -267,7 +268,7 @@ impl Object {
             return Entries::new();
         };
         (entry.confirmed, entry.minute) = (true, latest);
-        order::flat([(insertion, *entry)])
+        Entries::from([(insertion, *entry)])
     }
 }
 

@@ -9,7 +9,7 @@
 //! What keeps a person from getting two is the snapshot that holds its unit, the browser's ledger until then, and what the
 //! object remembers of whom it gave one ([`Row`]).
 
-use litemap::LiteMap;
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
@@ -17,7 +17,6 @@ use crate::bucket::{BUCKETS, PersonRandom, Purpose};
 use crate::first::{First, Firsts};
 use crate::ids::{Millis, TenantId, VisitorId};
 use crate::limits;
-use crate::order;
 use crate::packed::{self, Packed};
 
 /// How many people may get a campaign's ads.
@@ -114,10 +113,10 @@ pub enum Row {
 }
 
 /// Rows by visitor.
-pub type Rows = LiteMap<VisitorId, Row>;
+pub type Rows = BTreeMap<VisitorId, Row>;
 
 /// What is to be remembered of visitors from now on, `None` for nothing.
-pub type Writes = LiteMap<VisitorId, Option<Row>>;
+pub type Writes = BTreeMap<VisitorId, Option<Row>>;
 
 /// A call of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -188,6 +187,6 @@ impl Call {
     /// Of the visitor that asks, and of the smallest, by whose range another browser of the person asks.
     fn remember(&self, row: Option<Row>) -> Writes {
         let smallest = self.members.iter().min().copied().unwrap_or(self.own);
-        order::flat([(self.own, row), (smallest, row)])
+        Writes::from([(self.own, row), (smallest, row)])
     }
 }

@@ -1,6 +1,6 @@
 //! Views: the join of the profiles of one person's visitors, as a reader puts it together from snapshots.
 
-use litemap::LiteMap;
+use std::collections::BTreeMap;
 
 use crate::actions::{Action, Actions, PackedActions};
 use crate::attributes::{AttributeMap, PackedAttributes};
@@ -26,7 +26,7 @@ pub struct Snapshot {
     /// The decision it was built under.
     pub membership: Membership,
     /// The visitors' sums, the visitor's own among them.
-    pub profiles: LiteMap<VisitorId, SubProfile>,
+    pub profiles: BTreeMap<VisitorId, SubProfile>,
     /// When its person is best reached; `None` where too little is known of it.
     pub best: Option<BestTime>,
     /// Whether visitors were left out for size.
@@ -165,10 +165,10 @@ impl<'a> Counted<'a> {
 /// The join of what snapshots and the ledger say.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct View {
-    known: LiteMap<VisitorId, Known>,
+    known: BTreeMap<VisitorId, Known>,
     memberships: Memberships,
     /// What the newest snapshot of each says.
-    best: LiteMap<VisitorId, (Version, BestTime)>,
+    best: BTreeMap<VisitorId, (Version, BestTime)>,
 }
 
 impl View {
@@ -200,13 +200,9 @@ impl View {
         }
     }
 
-    fn add_profiles(&mut self, profiles: LiteMap<VisitorId, SubProfile>) {
-        let known = profiles.into_iter().map(|(visitor, sub)| (visitor, Known::from_sub(sub)));
-        // The common case is a request's one snapshot, whose visitors are in order.
-        if self.known.is_empty() {
-            self.known = LiteMap::from_sorted_store_unchecked(known.collect());
-        } else {
-            known.for_each(|(visitor, known)| self.add_known(visitor, known));
+    fn add_profiles(&mut self, profiles: BTreeMap<VisitorId, SubProfile>) {
+        for (visitor, sub) in profiles {
+            self.add_known(visitor, Known::from_sub(sub));
         }
     }
 

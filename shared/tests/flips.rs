@@ -81,7 +81,7 @@ fn snapshot(sub: SubProfile) -> Stored {
     let membership = Membership {
         epoch: Epoch(3),
         devices: 1,
-        admits: [(visitor(), ())].into_iter().collect(),
+        admits: [visitor()].into(),
         cuts: Default::default(),
     };
     let version = sub.version();

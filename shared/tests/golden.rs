@@ -43,7 +43,6 @@ use causeway_shared::wire::units as wire_units;
 use causeway_shared::wire::{WireError, catalogue, cookies, facts, kv, profile, sync};
 use causeway_shared::{fact, limits, sync_auth};
 use common::{MEMBER, NOW};
-use litemap::LiteMap;
 
 const PAGE: &str = "8550010101010101010101010101010101015001a3185c50007102830405060708090a1b000001a3185c53e80082001b01c9\
      c38001020304";
@@ -310,10 +309,10 @@ fn snapshot() -> Snapshot {
         membership: Membership {
             epoch: Epoch(9),
             devices: 3,
-            admits: LiteMap::from_iter([(one(), ()), (two(), ())]),
-            cuts: LiteMap::from_iter([(VisitorId::mint(NOW, [0; 10]), Cut { at: NOW + 9_000, gone: true })]),
+            admits: [one(), two()].into(),
+            cuts: [(VisitorId::mint(NOW, [0; 10]), Cut { at: NOW + 9_000, gone: true })].into(),
         },
-        profiles: LiteMap::from_iter([(one(), own), (two(), sibling)]),
+        profiles: [(one(), own), (two(), sibling)].into(),
         best: None,
         truncated: true,
     }
@@ -923,10 +922,6 @@ fn a_value_under_another_key_or_of_another_visitor_is_refused() {
     assert_eq!(kv::decode_lookup(AKEY, SNAPSHOT.as_bytes()), Err(WireError::UnknownForm));
 }
 
-fn add<T: Clone>(map: &mut LiteMap<VisitorId, T>, visitors: impl Iterator<Item = VisitorId>, value: T) {
-    visitors.for_each(|v| drop(map.insert(v, value.clone())));
-}
-
 #[test]
 fn what_no_reader_would_take_is_not_written() {
     let many = |n: u8| (0..n).map(|i| VisitorId::mint(NOW, [i; 10]));
@@ -938,17 +933,17 @@ fn what_no_reader_would_take_is_not_written() {
     assert_eq!(refused(&|_| {}), None);
     assert_eq!(refused(&|s| s.unique = vec![alt(1, 1); limits::KEYS_A_PURPOSE + 1]), Some(WireError::Range));
     assert_eq!(refused(&|s| s.profiles.retain(|v, _| *v != one())), Some(WireError::Range));
-    assert_eq!(refused(&|s| s.membership.admits.retain(|v, ()| *v != one())), Some(WireError::Range));
-    assert_eq!(refused(&|s| add(&mut s.membership.admits, many(60), ())), Some(WireError::Range));
+    assert_eq!(refused(&|s| s.membership.admits.retain(|v| *v != one())), Some(WireError::Range));
+    assert_eq!(refused(&|s| s.membership.admits.extend(many(60))), Some(WireError::Range));
     let cut = Cut { at: NOW, gone: false };
-    assert_eq!(refused(&|s| add(&mut s.membership.cuts, many(65), cut)), Some(WireError::Range));
+    assert_eq!(refused(&|s| s.membership.cuts.extend(many(65).map(|v| (v, cut)))), Some(WireError::Range));
     let visitors: Vec<VisitorId> = many(4).collect();
     assert_eq!(kv::encode_lookup(AKEY, &visitors), Err(WireError::Range));
     // The largest that may be written is read again.
     let mut largest = snapshot();
-    add(&mut largest.membership.admits, many(49), ());
+    largest.membership.admits.extend(many(49));
     let own = largest.profiles[&one()].clone();
-    add(&mut largest.profiles, many(49), own);
+    largest.profiles.extend(many(49).map(|v| (v, own.clone())));
     let largest = Stored::Snapshot(Box::new(largest));
     let text = kv::encode_stored(VKEY, &largest).unwrap();
     assert_eq!(kv::decode_stored(VKEY, one(), text.as_bytes()).unwrap(), largest);

@@ -19,7 +19,6 @@ use causeway_shared::profile::Profile;
 use causeway_shared::random::Random;
 use causeway_shared::view::{Snapshot, Stored};
 use common::{MEMBER, NOW, PARTNER, alternate, hash, membership, version, visitor};
-use litemap::LiteMap;
 use world::{Browser, Visit, World};
 
 const A: u8 = 10;
@@ -488,7 +487,7 @@ fn cookie_of(of: VisitorId, tag: Option<AltHash>, earlier: Vec<(AltHash, Visitor
 }
 
 fn snapshot_of(of: VisitorId, unique: Vec<AltHash>) -> (VisitorId, Stored) {
-    let profiles = LiteMap::from_iter([(of, Profile::default().sub_profile(version(1), true))]);
+    let profiles = BTreeMap::from([(of, Profile::default().sub_profile(version(1), true))]);
     let membership = membership(1, [of], []);
     (
         of,
@@ -581,7 +580,7 @@ fn field_01_a_sibling_under_the_key_before_waits_for_the_snapshot_that_has_both(
     let of_old = |mut held: (VisitorId, Stored), version| {
         let Stored::Snapshot(snapshot) = &mut held.1 else { unreachable!() };
         snapshot.version = version;
-        snapshot.membership.admits.insert(own, ());
+        snapshot.membership.admits.insert(own);
         held
     };
     let newer = Version { restore: 0, counter: 90 };

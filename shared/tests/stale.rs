@@ -73,7 +73,7 @@ impl Origin {
     fn replace(&mut self, old: &[BTreeSet<VisitorId>], new: Vec<BTreeSet<VisitorId>>) {
         let before: BTreeSet<VisitorId> = old.iter().flatten().copied().collect();
         let cut_before = |person: &BTreeSet<VisitorId>, decisions: &[Membership]| -> BTreeSet<VisitorId> {
-            let last = |v: &VisitorId| decisions.iter().rev().find(|m| m.admits.contains_key(v));
+            let last = |v: &VisitorId| decisions.iter().rev().find(|m| m.admits.contains(v));
             person.iter().filter_map(last).flat_map(|m| m.cuts.keys().copied()).collect()
         };
         self.persons.retain(|p| !old.contains(p));
@@ -120,7 +120,7 @@ impl Origin {
 
     /// The newest decision that admits a visitor.
     fn newest_of(&self, v: VisitorId) -> Option<&Membership> {
-        self.decisions.iter().rev().find(|m| m.admits.contains_key(&v))
+        self.decisions.iter().rev().find(|m| m.admits.contains(&v))
     }
 }
 
@@ -136,13 +136,13 @@ fn some(origin: &Origin, bits: u32) -> Vec<Membership> {
 
 fn sets_apart(m: &Membership, a: VisitorId, b: VisitorId) -> bool {
     let cut = |v| m.cuts.contains_key(&v);
-    let admitted = |v| m.admits.contains_key(&v) && !cut(v);
+    let admitted = |v| m.admits.contains(&v) && !cut(v);
     (cut(a) && admitted(b)) || (admitted(a) && cut(b))
 }
 
 /// Whether the decision says something about the two: one of them at least belongs to its person.
 fn names_both(m: &Membership, a: VisitorId, b: VisitorId) -> bool {
-    sets_apart(m, a, b) || (m.admits.contains_key(&a) && m.admits.contains_key(&b))
+    sets_apart(m, a, b) || (m.admits.contains(&a) && m.admits.contains(&b))
 }
 
 fn everybody() -> impl Iterator<Item = (VisitorId, VisitorId)> {
@@ -189,7 +189,7 @@ proptest! {
         let origin = Origin::after(&steps);
         for (own, other) in everybody().filter(|(a, b)| a != b) {
             let (Some(mine), Some(theirs)) = (origin.newest_of(own), origin.newest_of(other)) else { continue };
-            if origin.gone.contains(&own) || !(mine.cuts.contains_key(&other) || mine.admits.contains_key(&other)) {
+            if origin.gone.contains(&own) || !(mine.cuts.contains_key(&other) || mine.admits.contains(&other)) {
                 continue;
             }
             let mut mix = some(&origin, bits);
@@ -218,7 +218,7 @@ proptest! {
             prop_assert!(reader.counts(v, new), "a visitor that no decision names");
             // A new visitor sees whoever was not cut by the newest decision about them.
             let last = origin.decisions.iter().enumerate().filter(|(i, _)| bits >> (i % 32) & 1 == 1);
-            let says = last.map(|(_, m)| m).rev().find(|m| m.admits.contains_key(&v) || m.cuts.contains_key(&v));
+            let says = last.map(|(_, m)| m).rev().find(|m| m.admits.contains(&v) || m.cuts.contains_key(&v));
             prop_assert_eq!(reader.counts(new, v), says.is_none_or(|m| !m.cuts.contains_key(&v)));
         }
     }
@@ -231,22 +231,22 @@ proptest! {
             visitor: of,
             unique: Vec::new(),
             membership: m.clone(),
-            profiles: m.admits.keys().map(|v| (*v, Profile::default().sub_profile(version(1), *v == of))).collect(),
+            profiles: m.admits.iter().map(|v| (*v, Profile::default().sub_profile(version(1), *v == of))).collect(),
             best: None, truncated: false,
         };
         for own in (0..VISITORS).map(visitor).filter(|v| !origin.gone.contains(v)) {
             let Some(newest) = origin.newest_of(own) else { continue };
             let mut view = View::default();
-            let stale = some(&origin, bits).into_iter().filter(|m| newest.admits.keys().chain(newest.cuts.keys()).any(|v| m.admits.contains_key(v)));
+            let stale = some(&origin, bits).into_iter().filter(|m| newest.admits.iter().chain(newest.cuts.keys()).any(|v| m.admits.contains(v)));
             // Old snapshots of those whom the newest decision about the reader names, and its own newest one.
             for m in stale.filter(|m| m.epoch <= newest.epoch) {
-                if let Some(of) = m.admits.keys().next() {
+                if let Some(of) = m.admits.iter().next() {
                     view.add_snapshot(snapshot(&m, *of));
                 }
             }
             view.add_snapshot(snapshot(newest, own));
             view.add_known(own, Known::default());
-            let is_named = |v: &VisitorId| newest.admits.contains_key(v) || newest.cuts.contains_key(v);
+            let is_named = |v: &VisitorId| newest.admits.contains(v) || newest.cuts.contains_key(v);
             let named: BTreeSet<VisitorId> = view.of(own).members().iter().copied().filter(is_named).collect();
             prop_assert_eq!(named, origin.person(own), "for {} under {:?}", own, newest);
         }

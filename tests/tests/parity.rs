@@ -171,12 +171,7 @@ fn snapshot(dice: &mut Dice, visitor: VisitorId, entities: &[Entity]) -> Snapsho
     let (actions, segments) = (actions.pack(), segments.pack());
     let content = Content { totals, seen, actions, segments, recent, ..Content::default() };
     let version = Version { restore: 0, counter: 5 };
-    let membership = Membership {
-        epoch: Epoch(1),
-        devices: 1,
-        admits: [(visitor, ())].into_iter().collect(),
-        ..Membership::default()
-    };
+    let membership = Membership { epoch: Epoch(1), devices: 1, admits: [visitor].into(), ..Membership::default() };
     let profiles = [(visitor, SubProfile::pack(version, &content))].into_iter().collect();
     Snapshot { version, visitor, unique: Vec::new(), membership, profiles, best: None, truncated: false }
 }

@@ -108,7 +108,7 @@ impl Browser {
         let unique: AltHash = self.ring.hash_alternate(KindCode(1), member)[0];
         let version = Version { restore: 0, counter: 5 };
         let content = Content { segments: vec![0; bytes], ..Content::default() };
-        let admits = [(visitor, ())].into_iter().collect();
+        let admits = [visitor].into();
         let snapshot = Snapshot {
             version,
             visitor,

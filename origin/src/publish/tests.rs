@@ -367,7 +367,7 @@ fn s1_06_a_snapshot_that_segments_make_too_long_has_its_actions_all_the_same() {
     assert!(snapshot.profiles.values().all(actions), "a cap counts what is shown");
     let all = (1..=8).map(|v| self::snapshot(&kv, visitor(v)));
     let bare = all.filter(|snapshot| {
-        assert_eq!(snapshot.membership.admits.keys().next(), Some(&visitor(1)), "all find the same object");
+        assert_eq!(snapshot.membership.admits.iter().next(), Some(&visitor(1)), "all find the same object");
         !snapshot.profiles.values().all(actions)
     });
     assert!(bare.count() > 0, "some by name alone");
@@ -396,7 +396,7 @@ fn s4_03_all_browsers_of_a_person_of_many_find_the_same_object() {
     origin.settle(&mut kv);
     for v in 1..=60 {
         let snapshot = snapshot(&kv, visitor(v));
-        let named: Vec<_> = snapshot.membership.admits.keys().copied().collect();
+        let named: Vec<_> = snapshot.membership.admits.iter().copied().collect();
         assert_eq!((named.len(), named[0], snapshot.membership.devices), (limits::SNAPSHOT_VISITORS, visitor(1), 60));
         assert!(named.contains(&visitor(v)) && snapshot.truncated);
     }

@@ -1,9 +1,11 @@
 //! The value of one KV key, built from the newest state and checked before anybody gets it (invariant 8).
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use causeway_shared::attributes::Kind;
 use causeway_shared::catalogue::Catalogue;
 use causeway_shared::ids::{AltHash, AlternateId, Epoch, Millis, Version, VisitorId};
-use causeway_shared::membership::{Membership, Visitors};
+use causeway_shared::membership::Membership;
 use causeway_shared::profile::{Content, SubProfile};
 use causeway_shared::rhythm::BestTime;
 use causeway_shared::steering::Steering;
@@ -11,7 +13,6 @@ use causeway_shared::time::{Day, Minute};
 use causeway_shared::view::{Snapshot, Stored};
 use causeway_shared::wire::{WireError, catalogue as forms, flat, kv as form};
 use causeway_shared::{kv, limits};
-use litemap::LiteMap;
 use rusqlite::{Connection, OptionalExtension as _};
 
 use super::Subject;
@@ -260,14 +261,14 @@ fn snapshot(
         Ok((of.visitor, whole.sub_profile_since(of.version, named, since, if events { since } else { Day(u16::MAX) })))
     };
     let all = siblings.iter().map(|sibling| (sibling, false)).chain([(own, true)]);
-    let mut profiles: LiteMap<VisitorId, SubProfile> =
+    let mut profiles: BTreeMap<VisitorId, SubProfile> =
         all.map(|(of, named)| sub(of, named)).collect::<Result<_, _>>()?;
     if !is_held {
         // The smallest, by which all browsers of a person find the same objects and arms, is there by its name at least: of no
         // version, as whatever else is known of it is newer.
         profiles.insert(master, SubProfile::pack(Version::default(), &Content::default()));
     }
-    let admits: Visitors = profiles.keys().map(|visitor| (*visitor, ())).collect();
+    let admits: BTreeSet<VisitorId> = profiles.keys().copied().collect();
     let [whole, ..] = limits::SNAPSHOT_WINDOWS;
     let truncated = cut || days < whole || !events || usize::try_from(devices).is_ok_and(|d| d > admits.len());
     Ok(Snapshot {

@@ -9,7 +9,6 @@ use std::ops::Range;
 
 use super::{Action, Actions, Entity, InsertionHash, Verb, ViewType};
 use crate::limits;
-use crate::order;
 use crate::packed::{self, Packed};
 use crate::time::{DAY_MINUTES, Day, Minute};
 
@@ -55,7 +54,7 @@ impl Actions {
 
 /// The packed form of these actions, each of which is there once.
 pub(super) fn pack(mut actions: Vec<Action>) -> Vec<u8> {
-    order::sort_by_key(&mut actions, |a| (a.minute, a.insertion, a.entity, a.verb, a.view_type));
+    actions.sort_unstable_by_key(|a| (a.minute, a.insertion, a.entity, a.verb, a.view_type));
     let mut entities: Vec<Entity> = actions.iter().map(|action| action.entity).collect();
     sort_once(&mut entities);
     let kind = |a: &Action| Kind { entity: place(&entities, &a.entity), verb: a.verb, view_type: a.view_type };
@@ -95,7 +94,7 @@ pub(super) fn pack(mut actions: Vec<Action>) -> Vec<u8> {
 }
 
 fn sort_once<T: Ord>(list: &mut Vec<T>) {
-    order::sort(list);
+    list.sort_unstable();
     list.dedup();
 }
 

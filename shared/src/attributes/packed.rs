@@ -11,7 +11,6 @@ use std::collections::BTreeSet;
 
 use super::{AttributeMap, Finite, Kind, Token, Value};
 use crate::limits;
-use crate::order;
 use crate::packed::{self, Packed};
 use crate::segments::Stamp;
 
@@ -99,8 +98,9 @@ impl AttributeMap {
     }
 
     fn put_stamps(&self, to: &mut Vec<u8>) {
-        let stamps: BTreeSet<Stamp> = order::all(self.0.values().map(|(stamp, _)| *stamp));
-        let stamps: Vec<Stamp> = stamps.into_iter().collect();
+        let mut stamps: Vec<Stamp> = self.0.values().map(|(stamp, _)| *stamp).collect();
+        stamps.sort_unstable();
+        stamps.dedup();
         packed::put(to, stamps.len() as u64);
         let mut before = 0;
         for stamp in &stamps {
@@ -188,7 +188,7 @@ impl<'a> PackedAttributes<'a> {
         let of_rows = (0..self.count).map(|_| stamps.get(place()?).copied());
         let of_rows: Vec<Stamp> = of_rows.collect::<Option<_>>()?;
         // Each stamp once, in order, and none without a row.
-        let used: BTreeSet<Stamp> = order::all(of_rows.iter().copied());
+        let used: BTreeSet<Stamp> = of_rows.iter().copied().collect();
         (used.iter().eq(&stamps) && from.is_empty()).then_some(of_rows)
     }
 }

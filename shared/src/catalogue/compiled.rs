@@ -8,7 +8,6 @@ use crate::actions::{Cap, Counter, Entity, Level, Verb, Window};
 use crate::experiment::Experiment;
 use crate::filter::{Index, Matches};
 use crate::ids::Millis;
-use crate::order;
 use crate::units::Recipients;
 
 /// A catalogue without problems, compiled. Made once, read by every decision.
@@ -163,7 +162,7 @@ impl Compiled {
             compiled.has_strict |= offer.strict;
             compiled.offers.push(offer);
         }
-        order::sort(&mut compiled.by_code);
+        compiled.by_code.sort_unstable();
         compiled
     }
 
@@ -248,7 +247,7 @@ impl Family {
         let mut arms = self.arms.clone();
         arms.extend(arm);
         // An experiment is named once where the levels agree.
-        order::sort(&mut arms);
+        arms.sort_unstable();
         arms.dedup();
         self.groups.push((arm, groups.len()));
         groups.push(Group { terms: self.terms, targets: self.targets, arms, offers: Vec::new() });

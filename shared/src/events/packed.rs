@@ -7,7 +7,7 @@
 //! Minutes, and days: how far their floor is above the lowest there can be, how many, and of each how many lie between it
 //! and the one before (or the floor), in the lowest bit whether it was more than once there; how often then, less two.
 
-use litemap::LiteMap;
+use std::collections::BTreeMap;
 
 use super::{Events, Newest, Times, rank};
 use crate::limits;
@@ -87,7 +87,7 @@ impl Newest {
     fn read(from: &mut Packed<'_>, lowest: u32, most: usize) -> Option<Self> {
         let floor = u32::try_from(from.number()?.checked_add(lowest.into())?).ok()?;
         let length = from.count(most).filter(|length| floor == lowest || *length == most)?;
-        let (mut counts, mut next) = (LiteMap::with_capacity(length), u64::from(floor));
+        let (mut counts, mut next) = (BTreeMap::new(), u64::from(floor));
         for _ in 0..length {
             let (at, count) = entry(from, next)?;
             counts.insert(u32::try_from(at).ok()?, count);

@@ -6,7 +6,6 @@ use crate::actions::{Level, PackedActions, Verb, Window, tally};
 use crate::events::{self, Events, Often};
 use crate::fact::{PAGE, PURCHASE};
 use crate::limits;
-use crate::order;
 use crate::profile::Totals;
 use crate::time::Minute;
 use crate::view;
@@ -75,7 +74,7 @@ impl Filter {
 /// [`limits::TARGET_COUNTS`].
 #[must_use]
 pub fn counts_problem<'f>(filters: impl IntoIterator<Item = &'f Filter>) -> Option<String> {
-    let asked: BTreeSet<&CountQuestion> = order::all(filters.into_iter().flat_map(Filter::counts));
+    let asked: BTreeSet<&CountQuestion> = filters.into_iter().flat_map(Filter::counts).collect();
     let is_event = |question: &&&CountQuestion| !matches!(question.what, Counted::Action { .. });
     let events = asked.iter().filter(is_event).filter(|question| question.within.is_some()).count();
     let ByAction(windows) = ByAction::of(asked);
@@ -110,7 +109,7 @@ impl ByAction {
                 Some((level, codes)) => keys.extend(codes.iter().map(|code| ((*verb, Some((*level, *code))), place))),
             }
         }
-        windows.values_mut().for_each(order::sort);
+        windows.values_mut().for_each(|keys| keys.sort_unstable());
         Self(windows.into_iter().collect())
     }
 

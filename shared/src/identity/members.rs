@@ -1,8 +1,6 @@
 //! Whose visitors are whose: two members are never joined in one answer, whatever each snapshot knew when it was made.
 
-use std::collections::BTreeSet;
-
-use litemap::LiteMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ids::{AltHash, Version, VisitorId};
 use crate::view::{Snapshot, Stored};
@@ -12,7 +10,7 @@ use crate::view::{Snapshot, Stored};
 pub(super) fn may_join<'a>(
     mut ours: &'a [AltHash],
     siblings: &[VisitorId],
-    stored: &'a LiteMap<VisitorId, Stored>,
+    stored: &'a BTreeMap<VisitorId, Stored>,
 ) -> (BTreeSet<VisitorId>, OtherMembers) {
     let (mut joining, mut others) = (BTreeSet::new(), OtherMembers::default());
     for sibling in siblings {
@@ -48,7 +46,7 @@ pub(super) fn first_of(visitors: Vec<VisitorId>, named: &[VisitorId]) -> Vec<Vis
 
 /// Of snapshots older than the newest met only the visitor's own facts are left: whom such a one admits may have been
 /// taken away since.
-pub(super) fn keep_own(stored: &mut LiteMap<VisitorId, Stored>, newest: &LiteMap<VisitorId, Version>) {
+pub(super) fn keep_own(stored: &mut BTreeMap<VisitorId, Stored>, newest: &BTreeMap<VisitorId, Version>) {
     for (visitor, newest) in newest {
         if let Some(Stored::Snapshot(snapshot)) = stored.get_mut(visitor)
             && snapshot.version < *newest
@@ -60,11 +58,11 @@ pub(super) fn keep_own(stored: &mut LiteMap<VisitorId, Stored>, newest: &LiteMap
 
 /// Visitors of other members' persons, as snapshots say that did not join, and how new the word of each is.
 #[derive(Debug, Default)]
-pub(super) struct OtherMembers(LiteMap<VisitorId, Version>);
+pub(super) struct OtherMembers(BTreeMap<VisitorId, Version>);
 
 impl OtherMembers {
     fn learn(&mut self, snapshot: &Snapshot) {
-        for visitor in snapshot.membership.admits.keys() {
+        for visitor in &snapshot.membership.admits {
             let newest = self.0.entry(*visitor).or_insert(snapshot.version);
             *newest = snapshot.version.max(*newest);
         }
@@ -79,7 +77,7 @@ impl OtherMembers {
     pub(super) fn keep_out_of(&self, mut snapshot: Snapshot) -> Snapshot {
         for visitor in self.0.keys().filter(|v| self.hold(**v, snapshot.version)) {
             snapshot.profiles.remove(visitor);
-            if snapshot.membership.admits.remove(visitor).is_some() {
+            if snapshot.membership.admits.remove(visitor) {
                 snapshot.membership.devices = snapshot.membership.devices.saturating_sub(1);
             }
         }

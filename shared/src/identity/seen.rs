@@ -130,7 +130,7 @@ mod tests {
 
     fn at(visitor: VisitorId, counter: u64) -> Option<Stored> {
         let version = Version { restore: 0, counter };
-        let membership = Membership { admits: [(visitor, ())].into_iter().collect(), ..Membership::default() };
+        let membership = Membership { admits: [visitor].into(), ..Membership::default() };
         let profiles = [(visitor, SubProfile::pack(version, &Content::default()))].into_iter().collect();
         let unique = Vec::new();
         let snapshot = Snapshot { version, visitor, unique, membership, profiles, best: None, truncated: false };

@@ -1,8 +1,6 @@
 //! What a reader at the edge knows of one visitor: the sub-profiles it met, and what happened beyond them.
 
-use std::collections::BTreeSet;
-
-use litemap::LiteMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{SubProfile, Totals};
 use crate::actions::{Action, Actions, PackedActions};
@@ -11,7 +9,6 @@ use crate::events::Often;
 use crate::experiment::Exposures;
 use crate::fact::PAGE;
 use crate::ids::{Millis, SessionId};
-use crate::order;
 use crate::segments::PackedSegments;
 use crate::time::Minute;
 use crate::units::Units;
@@ -41,7 +38,7 @@ pub struct Known {
 /// Pages, impressions, exposures and units of which it cannot be sure that a sub-profile holds them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct Beside {
-    beyond: LiteMap<(Millis, u64), SessionId>,
+    beyond: BTreeMap<(Millis, u64), SessionId>,
     reserved: Actions,
     exposed: Exposures,
     got: Units,
@@ -55,9 +52,7 @@ impl Beside {
 
     fn join(self, other: Self) -> Self {
         let mut beyond = self.beyond;
-        for (fact, session) in other.beyond {
-            beyond.insert(fact, session);
-        }
+        beyond.extend(other.beyond);
         let (exposed, got) = (self.exposed.join(other.exposed), self.got.join(other.got));
         Self { beyond, reserved: self.reserved.join(other.reserved), exposed, got }
     }
@@ -77,7 +72,7 @@ impl Known {
     /// From pages alone.
     #[must_use]
     pub fn from_beyond(pages: impl IntoIterator<Item = Beyond>) -> Self {
-        let beyond = order::flat(pages.into_iter().map(|p| ((p.received, p.short), p.session)));
+        let beyond = pages.into_iter().map(|p| ((p.received, p.short), p.session)).collect();
         Self::default().with(|beside| beside.beyond = beyond)
     }
 
@@ -181,7 +176,7 @@ impl Known {
         let unheld =
             || beyond.iter().filter(|((at, short), _)| !names.as_ref().is_some_and(|n| n.newest.holds(*at, *short)));
         let counted = |s: &SessionId| names.as_ref().is_some_and(|n| n.hold_session(*s, base.sessions));
-        let sessions: BTreeSet<SessionId> = order::all(unheld().map(|(_, session)| *session).filter(|s| !counted(s)));
+        let sessions: BTreeSet<SessionId> = unheld().map(|(_, session)| *session).filter(|s| !counted(s)).collect();
         let beyond = Totals { pages: unheld().count() as u64, sessions: sessions.len() as u64, ..Totals::default() };
         base.plus(beyond).most(unnamed)
     }

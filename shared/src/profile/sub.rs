@@ -7,7 +7,6 @@ use crate::events::{self, Often};
 use crate::experiment::Exposures;
 use crate::ids::{Millis, SessionId, Version};
 use crate::limits;
-use crate::order;
 use crate::packed::{self, Packed, Shared};
 use crate::segments::PackedSegments;
 use crate::time::Minute;
@@ -290,7 +289,7 @@ impl Names {
 
     fn read(packed: &mut Packed<'_>) -> Option<Self> {
         let sessions = (0..packed.count(limits::NEWEST_SESSIONS)?).map(|_| packed.eight().map(SessionId));
-        let sessions = order::all(sessions.collect::<Option<Vec<_>>>()?);
+        let sessions = sessions.collect::<Option<_>>()?;
         let floor = packed.number()?;
         let ids = (0..packed.count(limits::NEWEST_FACTS)?).map(|_| Some((packed.number()?, packed.eight()?)));
         Some(Self { sessions, newest: Newest::from_parts(ids.collect::<Option<Vec<_>>>()?, floor) })

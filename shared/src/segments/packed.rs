@@ -7,7 +7,6 @@
 
 use super::{Attribute, SegmentId, SegmentMap, Stamp, State};
 use crate::limits;
-use crate::order;
 use crate::packed::{self, Packed};
 use crate::time::HourStamp;
 
@@ -34,9 +33,9 @@ pub fn live(visitors: &[PackedSegments<'_>], hour: HourStamp) -> Vec<SegmentId> 
     }
     let mut writes = visitors.iter().filter_map(|one| one.writes()).fold(Vec::new(), merge);
     if writes.len() > limits::SEGMENTS {
-        order::sort_by_key(&mut writes, |write| std::cmp::Reverse((write.stamp, write.id)));
+        writes.sort_unstable_by_key(|write| std::cmp::Reverse((write.stamp, write.id)));
         writes.truncate(limits::SEGMENTS);
-        order::sort(&mut writes);
+        writes.sort_unstable();
     }
     let held = writes.into_iter().filter(|write| write.expiry.is_some_and(|expiry| expiry > hour));
     held.map(|write| write.id).collect()
@@ -116,7 +115,7 @@ impl SegmentMap {
 
     fn put_stamps(&self, to: &mut Vec<u8>) {
         let mut stamps: Vec<Stamp> = self.0.values().map(|(stamp, _)| *stamp).collect();
-        order::sort(&mut stamps);
+        stamps.sort_unstable();
         stamps.dedup();
         packed::put(to, stamps.len() as u64);
         let mut before = 0;

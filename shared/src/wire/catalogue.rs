@@ -16,7 +16,6 @@ use super::parts::{self, WireError};
 use crate::ids::Version;
 use crate::limits;
 use crate::model::Model;
-use crate::order;
 use crate::steering::{Pace, Steering};
 
 const FORM: u8 = 1;
@@ -126,7 +125,10 @@ pub fn decode_steering(key: &str, value: &[u8]) -> Result<(Version, Steering), W
             paces.insert(d.u32()?, Pace { from: d.u32()?, to: d.u32()? });
         }
         let given_out = if given { parts::values(d, limits::CATALOGUE_ROWS, |d| Ok(d.u32()?))? } else { Vec::new() };
-        Ok((published, Steering { at, shares: order::all(shares), paces, given_out: order::all(given_out) }))
+        Ok((
+            published,
+            Steering { at, shares: shares.into_iter().collect(), paces, given_out: given_out.into_iter().collect() },
+        ))
     })
 }
 

@@ -2,8 +2,9 @@
 //! number, then base64 of a CRC-32 and the CBOR, of a page of names the packed page. The CRC covers the key too, so that a value under another
 //! key is refused like a flipped bit.
 
+use std::collections::BTreeMap;
+
 use base64_simd::STANDARD_NO_PAD;
-use litemap::LiteMap;
 use minicbor::decode::Decoder;
 
 use super::parts::{self, Encoder, WireError, Written};
@@ -40,7 +41,7 @@ pub fn encode_stored(key: &str, stored: &Stored) -> Result<String, WireError> {
 fn is_whole(snapshot: &Snapshot) -> bool {
     let Snapshot { visitor, unique, membership, profiles, .. } = snapshot;
     profiles.contains_key(visitor)
-        && profiles.keys().eq(membership.admits.keys())
+        && profiles.keys().eq(&membership.admits)
         && profiles.len() <= limits::SNAPSHOT_VISITORS
         && membership.cuts.len() <= limits::CUTS
         && unique.len() <= limits::KEYS_A_PURPOSE
@@ -167,8 +168,7 @@ fn snapshot(d: &mut Decoder<'_>, all: &Shared) -> Result<Snapshot, WireError> {
         let version = Version { restore: rows.number()?.try_into().ok()?, counter: rows.number()? };
         Some((visitor, SubProfile::from_packed(version, all.part(rows.row()?))))
     })?;
-    // The keys of a map are in order.
-    membership.admits = LiteMap::from_sorted_store_unchecked(profiles.keys().map(|visitor| (*visitor, ())).collect());
+    membership.admits = profiles.keys().copied().collect();
     Ok(Snapshot { version, visitor, unique, membership, profiles, best: None, truncated: d.bool()? })
 }
 
@@ -199,7 +199,7 @@ fn rows<T>(
     bytes: &[u8],
     most: usize,
     mut read: impl FnMut(&mut Packed<'_>) -> Option<(VisitorId, T)>,
-) -> Result<LiteMap<VisitorId, T>, WireError> {
+) -> Result<BTreeMap<VisitorId, T>, WireError> {
     let mut left = Packed(bytes);
     let mut all = Vec::with_capacity(if bytes.is_empty() { 0 } else { most });
     while !left.is_empty() {
@@ -212,7 +212,7 @@ fn rows<T>(
         }
         all.push((visitor, row));
     }
-    Ok(LiteMap::from_sorted_store_unchecked(all))
+    Ok(all.into_iter().collect())
 }
 
 pub(super) fn seal(tag: &str, key: &str, bytes: &[u8]) -> String {

@@ -3,7 +3,6 @@
 use crate::actions::{Entity, InsertionHash, Level, Unit, Window};
 use crate::ids::{Epoch, TenantId, VisitorId};
 use crate::limits;
-use crate::order;
 use crate::packed::{Packed, put, put_row};
 use crate::strict::{Answer, Ask, Call, Candidate, Claim, Entries, Entry, Links, Object, Seen, StrictCap, Wanted};
 use crate::time::Minute;
@@ -173,7 +172,7 @@ fn entries(from: &mut Packed<'_>) -> Option<Entries> {
         let (entity, minute) = (entity(from)?, minute(from)?);
         Some((insertion, Entry { entity, minute, confirmed: flag(from)?, keep: code(from)? }))
     })?;
-    Some(order::flat(entries))
+    Some(entries.into_iter().collect())
 }
 
 fn put_entity(to: &mut Vec<u8>, Entity { ad, ad_group, campaign, advertiser }: Entity) {

@@ -4,7 +4,6 @@
 
 use crate::ids::VisitorId;
 use crate::limits;
-use crate::order;
 use crate::packed::{Packed, put, put_row};
 use crate::units::{Call, Given, RANGES, Row, Rows, Stock, Writes};
 
@@ -81,8 +80,8 @@ pub fn decode_rows(call: &Call, lines: &[u8]) -> Option<(Stock, Rows)> {
         }
     };
     let there = call.members.iter().zip(lines).filter(|(_, text)| !text.is_empty());
-    let rows: Vec<_> = there.map(|(member, text)| Some((*member, row(text)?))).collect::<Option<_>>()?;
-    Some((stock, order::flat(rows)))
+    let rows = there.map(|(member, text)| Some((*member, row(text)?))).collect::<Option<_>>()?;
+    Some((stock, rows))
 }
 
 fn row(text: &str) -> Option<Row> {

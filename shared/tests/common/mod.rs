@@ -8,7 +8,7 @@ use causeway_shared::fact::{Fact, PURCHASE, What};
 use causeway_shared::ids::{
     AltHash, AlternateId, Epoch, FactId, InsertionId, KindCode, Millis, SessionId, Version, VisitorId,
 };
-use causeway_shared::membership::{Cut, Membership, Visitors};
+use causeway_shared::membership::{Cut, Membership};
 use causeway_shared::profile::{Beyond, Known, Profile, SubProfile, Totals};
 use causeway_shared::rhythm::BestTime;
 use causeway_shared::segments::{SegmentId, State};
@@ -60,7 +60,7 @@ pub(crate) fn membership(
     admits: impl IntoIterator<Item = VisitorId>,
     cuts: impl IntoIterator<Item = VisitorId>,
 ) -> Membership {
-    let admits: Visitors = admits.into_iter().map(|v| (v, ())).collect();
+    let admits: BTreeSet<VisitorId> = admits.into_iter().collect();
     Membership {
         epoch: Epoch(epoch),
         devices: u32::try_from(admits.len()).unwrap_or(u32::MAX),
@@ -306,7 +306,7 @@ pub(crate) fn published() -> impl Strategy<Value = Published> {
             let mut snapshot = snapshot(&histories, usize::from(owner), step, admitted | 1 << owner, epoch);
             // A large person's snapshots name different parts of one decision.
             let named = |v: &VisitorId| *v == visitor(owner) || (0..3).any(|i| part >> i & 1 == 1 && *v == visitor(i));
-            snapshot.membership.admits.retain(|v, ()| named(v));
+            snapshot.membership.admits.retain(|v| named(v));
             snapshot.membership.cuts.retain(|v, _| named(v));
             snapshot.profiles.retain(|v, _| named(v));
             snapshots.push(snapshot);

@@ -13,7 +13,7 @@ use causeway_shared::ids::{AltHash, AlternateId, Epoch, FactId, Millis, TenantId
 use causeway_shared::keys::{Key, KeyRing, Stage};
 use causeway_shared::kv::{lookup_key, snapshot_key};
 use causeway_shared::limits;
-use causeway_shared::membership::{Cut, Membership, Visitors};
+use causeway_shared::membership::{Cut, Membership};
 use causeway_shared::person::{Class, Evidence, Weight, people};
 use causeway_shared::profile::{Profile, Totals};
 use causeway_shared::random::Random;
@@ -171,11 +171,11 @@ impl Origin {
         self.unique = found.unique;
         for person in &persons {
             let before: Vec<&Membership> = person.iter().filter_map(|v| self.decisions.get(v)).collect();
-            if before.len() == person.len() && before.iter().all(|m| m.admits.keys().eq(person)) {
+            if before.len() == person.len() && before.iter().all(|m| m.admits == *person) {
                 continue;
             }
-            let admits = person.iter().map(|v| (*v, ())).collect();
-            let named = before.iter().flat_map(|m| m.admits.keys().chain(m.cuts.keys()));
+            let admits = person.clone();
+            let named = before.iter().flat_map(|m| m.admits.iter().chain(m.cuts.keys()));
             let cuts =
                 named.filter(|v| !person.contains(v)).map(|v| (*v, Cut { at: NOW, gone: gone.contains(v) })).collect();
             self.counter += 1;
@@ -196,8 +196,8 @@ impl Origin {
             let facts = self.facts.values().filter(|f| f.visitor == *v);
             (*v, Profile::of(facts).sub_profile(version, *v == visitor))
         };
-        let profiles = membership.admits.keys().map(sub).collect();
-        for v in membership.admits.keys() {
+        let profiles = membership.admits.iter().map(sub).collect();
+        for v in membership.admits.iter() {
             if let Some(id) = self.unique.get(v) {
                 self.held.insert((version, *v), id.hash);
             }
@@ -206,8 +206,8 @@ impl Origin {
         Some(Snapshot { version, visitor, unique, membership, profiles, best: None, truncated: false })
     }
 
-    fn unique_of_person(&self, person: &Visitors) -> Vec<AltHash> {
-        person.keys().find_map(|v| self.unique.get(v)).map(|id| id.hash).into_iter().collect()
+    fn unique_of_person(&self, person: &BTreeSet<VisitorId>) -> Vec<AltHash> {
+        person.iter().find_map(|v| self.unique.get(v)).map(|id| id.hash).into_iter().collect()
     }
 }
 

@@ -8,7 +8,6 @@ use crate::attributes::Kind;
 use crate::filter::count::{self, ByAction, CountQuestion};
 use crate::filter::field::Field;
 use crate::filter::{Condition, Filter, Join, Node, Test};
-use crate::order;
 
 /// Conjunctions of one filter; one of more is evaluated by itself.
 const CONJUNCTIONS: usize = 16;
@@ -17,7 +16,7 @@ const CONJUNCTIONS: usize = 16;
 const VALUES: usize = 1_024;
 
 pub(super) fn build(filters: &[Option<Filter>]) -> Index {
-    let asked: BTreeSet<&CountQuestion> = order::all(filters.iter().flatten().flat_map(|filter| &filter.counts));
+    let asked: BTreeSet<&CountQuestion> = filters.iter().flatten().flat_map(|filter| &filter.counts).collect();
     let counts: Vec<CountQuestion> = asked.into_iter().cloned().collect();
     let mut builder = Builder::default();
     for (place, filter) in (0..).zip(filters) {

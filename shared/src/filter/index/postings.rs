@@ -2,8 +2,6 @@
 
 use std::cmp::Ordering;
 
-use crate::order;
-
 /// A place as it is kept: there are no lists of four thousand million entries.
 pub(super) fn short(place: usize) -> u32 {
     u32::try_from(place).unwrap_or(u32::MAX)
@@ -20,7 +18,7 @@ pub(super) struct Postings<K> {
 impl<K> Postings<K> {
     /// From pairs of a key and an entry of its list.
     pub(super) fn new<T: Ord + Copy>(mut pairs: Vec<(T, u32)>, own: impl Fn(T) -> K) -> Self {
-        order::sort(&mut pairs);
+        pairs.sort_unstable();
         let (mut keys, mut ends) = (Vec::new(), Vec::new());
         let mut place = 0;
         for same in pairs.chunk_by(|one, next| one.0 == next.0) {
@@ -85,7 +83,7 @@ pub(super) struct Bounds {
 
 impl Bounds {
     pub(super) fn new(mut pairs: Vec<(i64, u32)>) -> Self {
-        order::sort(&mut pairs);
+        pairs.sort_unstable();
         let (bounds, entries) = pairs.into_iter().unzip();
         Self { bounds, entries }
     }

@@ -52,7 +52,7 @@ pub fn is_used(answer: &Value, given: &Snapshot) -> bool {
 fn says(memberships: &[&Membership], a: VisitorId, b: VisitorId) -> Option<bool> {
     let mut newest: Option<(Epoch, bool)> = None;
     for m in memberships {
-        let admits = |v| m.admits.contains_key(&v);
+        let admits = |v| m.admits.contains(&v);
         let cuts = |v| m.cuts.contains_key(&v);
         let together = match (admits(a), admits(b)) {
             (true, true) => Some(true),

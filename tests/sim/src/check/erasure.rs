@@ -100,7 +100,7 @@ fn published(world: &World, tenant: &TenantId, gone: &BTreeSet<VisitorId>) -> Ve
         if let Some((of, visitor)) = subject(key).filter(|(of, _)| of == tenant) {
             match form::decode_stored(key, visitor, value.as_bytes()) {
                 Ok(Stored::Snapshot(snapshot)) => {
-                    let named = snapshot.profiles.keys().chain(snapshot.membership.admits.keys());
+                    let named = snapshot.profiles.keys().chain(snapshot.membership.admits.iter());
                     let named = named.filter(|v| gone.contains(v)).map(|v| format!("{key} of {of:?} still holds {v}"));
                     seen.extend(named.take(1));
                 }

@@ -78,7 +78,7 @@ pub fn shown(call: &Call, outcome: &Outcome) -> Vec<String> {
     // Who was another member's, and is this one's person by a later epoch.
     let moved = |of: &Snapshot| {
         let later = |given: &&Snapshot| !another(given) && given.membership.epoch > of.membership.epoch;
-        call.given.iter().filter(later).any(|given| given.membership.admits.contains_key(&of.visitor))
+        call.given.iter().filter(later).any(|given| given.membership.admits.contains(&of.visitor))
     };
     let others = call.given.iter().filter(|of| shown.contains(&of.visitor) && another(of) && !moved(of));
     others.map(|of| format!("member {member} is shown {}, who is another member's", of.visitor)).collect()
@@ -173,8 +173,8 @@ fn published(world: &World, tenant: &TenantId, expected: &[Person]) -> Vec<Strin
             continue;
         };
         let Ok(Stored::Snapshot(snapshot)) = form::decode_stored(key, visitor, value.as_bytes()) else { continue };
-        let admits: BTreeSet<VisitorId> = snapshot.membership.admits.keys().copied().collect();
-        if !admits.is_subset(&person.members) || (!snapshot.truncated && admits != person.members) {
+        let admits = &snapshot.membership.admits;
+        if !admits.is_subset(&person.members) || (!snapshot.truncated && *admits != person.members) {
             seen.push(format!("{key} admits {admits:?}; the model {:?}", person.members));
         }
     }

@@ -29,18 +29,18 @@ fn joined(all: &Snapshots, tenant: &TenantId, own: &Snapshot) -> Option<String> 
     let of = |visitor: &VisitorId| all.get(&(tenant.clone(), *visitor));
     let mut view = View::default();
     view.add_snapshot(own.clone());
-    own.membership.admits.keys().filter_map(of).for_each(|other| view.add_snapshot(other.clone()));
+    own.membership.admits.iter().filter_map(of).for_each(|other| view.add_snapshot(other.clone()));
     // Of those who were cut a reader may still hold what they did; whom they belong with now is another person's.
     for mut cut in own.membership.cuts.keys().filter_map(of).cloned() {
         cut.keep_own();
         view.add_snapshot(cut);
     }
-    let admits: Vec<VisitorId> = own.membership.admits.keys().copied().collect();
+    let admits = &own.membership.admits;
     let each = admits.iter().filter_map(|v| Some(of(v)?.profiles.get(v)?.totals()));
     let counted = view.of(own.visitor);
     let (members, sums) = (counted.members(), counted.totals());
     let expected = each.fold(Totals::default(), Totals::plus);
-    (members != admits || sums != expected).then(|| {
+    (!members.iter().eq(admits) || sums != expected).then(|| {
         format!(
             "{} joined counts {members:?} of {admits:?}, and {sums:?} where they add up to {expected:?}",
             own.visitor
