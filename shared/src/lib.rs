@@ -17,7 +17,6 @@ pub mod columns;
 pub mod config;
 pub mod consent;
 pub mod cookie;
-pub mod crc;
 pub mod decision;
 pub mod delivery;
 pub mod events;

@@ -11,7 +11,6 @@ use std::io::{self, BufReader, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use causeway_shared::columns::{People, Unpacking, Used};
-use causeway_shared::crc::crc32;
 use causeway_shared::packed::{self, Packed};
 use causeway_shared::time::HourStamp;
 
@@ -94,7 +93,7 @@ impl Keeping {
         let length = u32::try_from(block.len()).ok().filter(|length| *length <= MOST);
         let length = length.ok_or_else(|| io::Error::other("a partition is too large"))?;
         self.file.write_all(&length.to_le_bytes())?;
-        self.file.write_all(&crc32(&[block]).to_le_bytes())?;
+        self.file.write_all(&crc32fast::hash(block).to_le_bytes())?;
         self.file.write_all(block)?;
         self.bytes += 8 + u64::from(length);
         // Each by itself: one for all of them would take long at the end.
@@ -158,5 +157,5 @@ fn block(file: &mut impl io::Read) -> Option<Vec<u8>> {
     let (length, crc) = (number()?, number()?);
     let mut block = Vec::new();
     file.take(length.into()).read_to_end(&mut block).ok()?;
-    (block.len() as u64 == u64::from(length) && length <= MOST && crc32(&[&block]) == crc).then_some(block)
+    (block.len() as u64 == u64::from(length) && length <= MOST && crc32fast::hash(&block) == crc).then_some(block)
 }

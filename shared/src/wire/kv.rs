@@ -9,7 +9,6 @@ use minicbor::decode::Decoder;
 
 use super::parts::{self, Encoder, WireError, Written};
 use crate::attributes::{self, Kind};
-use crate::crc::crc32;
 use crate::ids::{Epoch, Version, VisitorId};
 use crate::limits;
 use crate::membership::{Cut, Membership};
@@ -243,5 +242,7 @@ pub(super) fn open_within(most: usize, tag: &str, key: &str, value: &[u8]) -> Re
 }
 
 fn checksum(tag: &str, key: &str, bytes: &[u8]) -> u32 {
-    crc32(&[tag.as_bytes(), key.as_bytes(), &[0], bytes])
+    let mut sum = crc32fast::Hasher::new();
+    [tag.as_bytes(), key.as_bytes(), &[0], bytes].into_iter().for_each(|part| sum.update(part));
+    sum.finalize()
 }
