@@ -244,12 +244,10 @@ impl Scorer {
         Some(scorer)
     }
 
-    #[inline]
     fn of(&self, feature: Feature) -> Sum {
         self.at(feature.place(self.bits))
     }
 
-    #[inline]
     fn at(&self, place: u16) -> Sum {
         self.weights.get(usize::from(place)).copied().unwrap_or_default()
     }
@@ -298,7 +296,6 @@ impl Scorer {
     }
 }
 
-#[inline]
 fn at(table: &Table, place: u8) -> Sum {
     table.get(usize::from(place)).copied().unwrap_or_default()
 }

@@ -42,32 +42,13 @@ impl<'a> Packed<'a> {
 
     /// A number.
     pub fn number(&mut self) -> Option<u64> {
-        let (byte, rest) = self.0.split_first()?;
-        if *byte < 0x80 {
-            self.0 = rest;
-            return Some(u64::from(*byte));
-        }
-        self.long_number()
-    }
-
-    #[inline(always)]
-    fn long_number(&mut self) -> Option<u64> {
-        // Two bytes are most of those that are not one.
-        if let [low, high @ 1..0x80, rest @ ..] = self.0 {
-            self.0 = rest;
-            return Some(u64::from(low & 0x7f) | u64::from(*high) << 7);
-        }
-        self.longer_number()
-    }
-
-    fn longer_number(&mut self) -> Option<u64> {
         let mut number = 0_u64;
         for (i, byte) in self.0.iter().enumerate().take(10) {
             let bits = u64::from(byte & 0x7f);
             number |= bits << (7 * i);
             if byte & 0x80 == 0 {
                 // Each number has one form: no bits past the 64th, no zeros at the end.
-                let whole = number >> (7 * i) == bits && bits != 0;
+                let whole = number >> (7 * i) == bits && (bits != 0 || i == 0);
                 self.0 = self.0.get(i + 1..)?;
                 return whole.then_some(number);
             }

@@ -8,7 +8,6 @@ pub const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// SplitMix64's finisher: what is near to one another falls apart.
 #[must_use]
-#[inline]
 pub fn finish(mut bits: u64) -> u64 {
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -16,7 +15,6 @@ pub fn finish(mut bits: u64) -> u64 {
 }
 
 /// The next number of SplitMix64; moves the state on.
-#[inline]
 pub fn next(state: &mut u64) -> u64 {
     *state = state.wrapping_add(GAMMA);
     finish(*state)

@@ -149,7 +149,6 @@ impl Counter {
     }
 
     /// The place of a key, a new one if it has none yet. There is twice the room of all keys, so that the search ends.
-    #[inline(always)]
     fn claim(&mut self, key: u64) -> u32 {
         let mask = self.keys.len() - 1;
         let mut at = self.start(key);
@@ -167,7 +166,6 @@ impl Counter {
         0
     }
 
-    #[inline(always)]
     fn place(&self, key: u64) -> Option<u32> {
         let mask = self.keys.len() - 1;
         let mut at = self.start(key);
@@ -180,7 +178,6 @@ impl Counter {
         None
     }
 
-    #[inline(always)]
     fn start(&self, key: u64) -> usize {
         scatter(key, self.shift)
     }

@@ -178,7 +178,6 @@ impl Asked<'_> {
         }
     }
 
-    #[inline(always)]
     fn once(&mut self, repeated: &[u32]) {
         for place in repeated {
             if set_bit(&mut self.seen, *place)

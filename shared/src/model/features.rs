@@ -73,7 +73,6 @@ const _: () = assert!(CLICK as usize + 4 * BUCKETS <= HASHED as usize);
 impl Feature {
     /// The place of its weight among two to the power of `bits`, which is one of [`super::BITS`].
     #[must_use]
-    #[inline(always)]
     pub fn place(self, bits: u8) -> u16 {
         let at = |start: u16, number: u8| start + u16::from(number);
         let of_level = |level: Level, bucket: u8| level as u16 * BUCKETS as u16 + u16::from(bucket);
@@ -95,7 +94,6 @@ impl Feature {
 }
 
 /// Of the sort in the highest byte and its number.
-#[inline]
 fn hashed(sort: u64, number: u64, bits: u8) -> u16 {
     let hash = random::finish((sort << 56 | number).wrapping_add(random::GAMMA));
     let places = (1u64 << bits.min(15)).saturating_sub(u64::from(HASHED));
@@ -106,7 +104,6 @@ fn hashed(sort: u64, number: u64, bits: u8) -> u16 {
 
 /// The bucket of a count: 0, 1, 2 to 3, 4 to 7 and so on; 16,384 and more are one, the last of [`BUCKETS`].
 #[must_use]
-#[inline]
 pub fn bucket(count: u32) -> u8 {
     u8::try_from((u32::BITS - count.leading_zeros()).min(BUCKETS as u32 - 1)).unwrap_or_default()
 }

@@ -89,7 +89,6 @@ fn parts(number: i32) -> (i64, u64) {
 }
 
 /// The probability of a logit that has [`FRACTION`] bits behind the point, in parts of 1,000,000,000.
-#[inline(always)]
 pub(super) fn probability(logit: i32) -> u32 {
     const ONE: u64 = 1 << 32;
     const PPB: u64 = 1_000_000_000;
