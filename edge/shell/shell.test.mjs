@@ -50,11 +50,6 @@ registerHooks({
 const { default: worker } = await import("./worker.mjs");
 const { demo } = await import("./demo.mjs");
 
-test("the_module_says_which_of_its_branches_are_rare", () => {
-  const hints = WebAssembly.Module.customSections(new WebAssembly.Module(built), "metadata.code.branch_hint");
-  assert.ok(hints.length === 1 && hints[0].byteLength > 10_000, "as the build counted them");
-});
-
 test("field_17_a_trap_costs_one_call_and_the_next_finds_a_fresh_module", () => {
   // A glue whose `begin` traps on demand, as a panic would: `unreachable` in a module of our own.
   const trap = new WebAssembly.Module(Uint8Array.of(0, 97, 115, 109, 1, 0, 0, 0, 1, 4, 1, 96, 0, 0, 3, 2, 1, 0, 7, 5, 1, 1, 116, 0, 0, 10, 5, 1, 3, 0, 0, 11));

@@ -1,5 +1,5 @@
-//! Builds the edge's module: cargo, then wasm-bindgen, then wasm-opt, then the hints for its branches; the page tag that it
-//! serves; and the bundle that wrangler uploads.
+//! Builds the edge's module: cargo, then wasm-bindgen, then wasm-opt; the page tag that it serves; and the bundle that
+//! wrangler uploads.
 //!
 //! What makes the module of cargo's output is skipped while that is what it was, so that a second run takes a moment.
 
@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::project::Project;
 use crate::stop::Stop;
-use crate::{branches, npm, steps, tools};
+use crate::{npm, steps, tools};
 
 /// What the Rust compiler takes for granted on this target, and wasm-opt must be told.
 const FEATURES: [&str; 7] = [
@@ -24,8 +24,7 @@ const FEATURES: [&str; 7] = [
     "--enable-sign-ext",
     "--enable-simd",
 ];
-/// To draw what is called once into its caller makes a module that is no faster, and compresses less.
-const OPTIMISE: [&str; 2] = ["-O2", "--one-caller-inline-max-function-size=10"];
+const OPTIMISE: &str = "-O2";
 const STAMP: &str = "stamp";
 /// How often it is looked whether another build has ended.
 const LOOK: Duration = Duration::from_millis(200);
@@ -45,7 +44,6 @@ pub(crate) fn build(project: &Project, stop: &Stop) -> Result<PathBuf> {
     remove(&fresh)?;
     bind(project, &compiled, &fresh, stop)?;
     optimise(project, &fresh, stop)?;
-    branches::hint(project, &fresh, stop)?;
     std::fs::write(fresh.join(STAMP), stamp)?;
     // A running `wrangler dev` watches these files: they change as a whole, and the module before its glue.
     std::fs::create_dir_all(&folder)?;
@@ -92,13 +90,11 @@ fn tag(project: &Project, folder: &Path, stop: &Stop) -> Result<()> {
 fn stamp(project: &Project, wasm: &[u8]) -> Result<String> {
     let mut hasher = DefaultHasher::new();
     wasm.hash(&mut hasher);
-    for input in branches::INPUTS.into_iter().chain(["package-lock.json"]) {
-        let bytes = std::fs::read(project.root.join(input)).with_context(|| format!("cannot read {input}"))?;
-        bytes.hash(&mut hasher);
-    }
+    let lock = "package-lock.json";
+    std::fs::read(project.root.join(lock)).with_context(|| format!("cannot read {lock}"))?.hash(&mut hasher);
     let bindgen = project.locked_version("wasm-bindgen")?;
-    (FEATURES, OPTIMISE, branches::RARE, branches::TIMES).hash(&mut hasher);
-    Ok(format!("wasm-bindgen {bindgen}, with reset, with hints\n{} bytes, {:016x}\n", wasm.len(), hasher.finish()))
+    (FEATURES, OPTIMISE).hash(&mut hasher);
+    Ok(format!("wasm-bindgen {bindgen}, with reset\n{} bytes, {:016x}\n", wasm.len(), hasher.finish()))
 }
 
 /// Compiles a crate to a module, and gives where it is. That it is to be one is said here and not in its manifest: of a crate
@@ -124,7 +120,7 @@ fn bind(project: &Project, compiled: &Path, out: &Path, stop: &Stop) -> Result<(
 fn optimise(project: &Project, folder: &Path, stop: &Stop) -> Result<()> {
     let module = folder.join("engine_bg.wasm");
     let mut command = project.command(project.npm(".bin/wasm-opt"));
-    command.envs(tools::env(project)?).args(OPTIMISE).args(FEATURES).arg(&module).arg("--output").arg(&module);
+    command.envs(tools::env(project)?).arg(OPTIMISE).args(FEATURES).arg(&module).arg("--output").arg(&module);
     steps::run("wasm-opt", &mut command, stop).map(drop)
 }
 

@@ -28,7 +28,6 @@
 //! `CAUSEWAY_ORIGIN_BIN` and `CAUSEWAY_EDGE_BUILD` are set, so that many worlds can be started at once.
 
 mod bench;
-mod branches;
 mod dev;
 mod edge_build;
 mod http;

@@ -10,24 +10,6 @@ use serde_json::Value;
 use crate::dice::Dice;
 use crate::world::Failed;
 
-/// What a browser's requests go to: an engine, or what stands before one.
-pub trait Edge {
-    /// As [`Engine::begin`].
-    fn begin(&mut self, head: &str, body: &str, now: Millis, seed: &[u8; 32]) -> Outcome;
-    /// As [`Engine::resume`], after a read that did not fail.
-    fn resume(&mut self, turn: u32, values: &str) -> Outcome;
-}
-
-impl Edge for Engine {
-    fn begin(&mut self, head: &str, body: &str, now: Millis, seed: &[u8; 32]) -> Outcome {
-        self.begin(head, body.as_bytes(), now, seed)
-    }
-
-    fn resume(&mut self, turn: u32, values: &str) -> Outcome {
-        self.resume(turn, values.as_bytes(), "")
-    }
-}
-
 /// Where an edge reads: by the key, nothing where there is none.
 pub trait Reads {
     /// The value of a key.
@@ -61,7 +43,7 @@ impl Browser {
     /// An answer that is an error.
     pub fn send(
         &mut self,
-        edge: &mut dyn Edge,
+        edge: &mut Engine,
         reads: &mut dyn Reads,
         (method, path, body): (&str, &str, &str),
         now: Millis,
@@ -71,10 +53,10 @@ impl Browser {
         let gpc = if self.gpc { "1" } else { "" };
         let head =
             format!("{method}\nhttps://market.example{path}\n{}\n\n{gpc}\n\nFirefox/140.0\n\n", cookies.join("; "));
-        let mut outcome = edge.begin(&head, body, now, &dice.seed());
+        let mut outcome = edge.begin(&head, body.as_bytes(), now, &dice.seed());
         while let Some(turn) = outcome.head.turn {
             let values: Vec<String> = outcome.head.read.iter().map(|key| reads.read(key)).collect();
-            outcome = edge.resume(turn, &values.join("\n"));
+            outcome = edge.resume(turn, values.join("\n").as_bytes(), "");
         }
         if outcome.head.status >= 400 {
             return Err(

@@ -5,7 +5,7 @@ use causeway_edge::Engine;
 use serde_json::json;
 
 use crate::ads::{self, Ad, Paid};
-use crate::browser::{Browser, Edge, decisions};
+use crate::browser::{Browser, decisions};
 use crate::dice::Dice;
 use crate::people::Person;
 use crate::world::{BEGIN, Failed, World, engine};
@@ -13,7 +13,7 @@ use crate::world::{BEGIN, Failed, World, engine};
 const DAY_MS: u64 = 86_400_000;
 /// How often facts are folded and snapshots published.
 const TICK_MS: u64 = 10 * 60_000;
-pub(crate) const TICKS: u64 = DAY_MS / TICK_MS;
+const TICKS: u64 = DAY_MS / TICK_MS;
 /// Orders of choice that are drawn, for a choice at random.
 const ORDERS: usize = 32;
 /// Visits of one person a day, pages of one visit, and how likely a member is logged in on one.
@@ -92,14 +92,14 @@ impl Came {
     }
 }
 
-pub(crate) struct Market<E> {
-    pub(crate) world: World,
+struct Market {
+    world: World,
     way: Way,
     ads: Vec<Ad>,
     people: Vec<Person>,
     browsers: Vec<Vec<Browser>>,
     /// The engine of the way's own, and one for each drawn order.
-    pub(crate) own: E,
+    own: Engine,
     orders: Vec<(Engine, [(String, String); 2])>,
     dice: Dice,
     came: Came,
@@ -110,7 +110,7 @@ pub(crate) struct Market<E> {
 /// # Errors
 /// [`Failed`].
 pub fn play(way: Way, size: Size, progress: &dyn Fn(u64)) -> Result<Came, Failed> {
-    let mut market = Market::new(way, size, engine()?)?;
+    let mut market = Market::new(way, size)?;
     for day in 0..size.before + size.days {
         let own = day >= size.before;
         if own && matches!(way, Way::Causeway | Way::Unbridged) {
@@ -127,8 +127,8 @@ pub fn play(way: Way, size: Size, progress: &dyn Fn(u64)) -> Result<Came, Failed
     Ok(market.came)
 }
 
-impl<E: Edge> Market<E> {
-    pub(crate) fn new(way: Way, size: Size, own: E) -> Result<Self, Failed> {
+impl Market {
+    fn new(way: Way, size: Size) -> Result<Self, Failed> {
         // The same for all ways.
         let mut dice = Dice::new(size.seed);
         let ads = ads::draw(&mut dice);
@@ -142,11 +142,11 @@ impl<E: Edge> Market<E> {
             Ok((engine()?, ads::in_force(world.tenant(), document)?))
         };
         let orders = (0..ORDERS).map(order).collect::<Result<_, Failed>>()?;
-        Ok(Self { way, people, browsers, own, orders, dice, came: Came::default(), world, ads })
+        Ok(Self { way, people, browsers, own: engine()?, orders, dice, came: Came::default(), world, ads })
     }
 
     /// Ten minutes: who comes looks at pages, then what was seen is folded and published.
-    pub(crate) fn tick(&mut self, day: u64, tick: u64, own: bool) -> Result<(), Failed> {
+    fn tick(&mut self, day: u64, tick: u64, own: bool) -> Result<(), Failed> {
         let start = BEGIN + day * DAY_MS + tick * TICK_MS;
         #[expect(clippy::cast_precision_loss, reason = "far from 2^53")]
         let share = VISITS / TICKS as f64;
@@ -175,7 +175,7 @@ impl<E: Edge> Market<E> {
             *now += 15_000;
             let now = *now;
             let mut of_order = Of { kv, own: &[] };
-            let edge: &mut dyn Edge = if own {
+            let edge = if own {
                 &mut self.own
             } else {
                 let order = self.dice.below(ORDERS);

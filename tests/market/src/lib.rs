@@ -11,5 +11,4 @@ pub mod budgets;
 pub mod compare;
 pub mod dice;
 pub mod people;
-pub mod record;
 pub mod world;

@@ -5,7 +5,6 @@ use std::time::Instant;
 
 use causeway_market::budgets::{self, Day};
 use causeway_market::compare::{Size, Way, play};
-use causeway_market::record::record;
 use causeway_market::world::Failed;
 use clap::{Parser, Subcommand};
 use serde_json::json;
@@ -22,8 +21,6 @@ struct Options {
 
 #[derive(Debug, Subcommand)]
 enum Play {
-    /// The calls of an edge's module, as `edge/branches/traffic.jsonl` has them.
-    Record,
     /// The market once for each way to choose ads.
     Compare {
         /// People.
@@ -56,7 +53,6 @@ enum Play {
 fn main() -> ExitCode {
     let Options { json, play } = Options::parse();
     let played = match play {
-        Play::Record => record().map(|calls| print!("{calls}")),
         Play::Compare { people, before, days, seed } => compared(Size { people, before, days, seed }, json),
         Play::Budgets { calls, budget, seed } => budgeted(calls, budget, seed, json),
     };

@@ -1,12 +1,8 @@
 //! Small markets: what must hold in all of them.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
 
-use causeway_edge::Engine;
-use causeway_market::browser::{Edge, decisions};
 use causeway_market::budgets::{self, Day};
 use causeway_market::compare::{Size, Way, play};
-use causeway_market::record::record;
-use serde_json::Value;
 
 #[test]
 fn s1_09_s3_06_a_model_over_bridged_people_earns_more_than_chance_and_than_bids_alone() {
@@ -37,36 +33,4 @@ fn a_daily_budget_is_spent_and_hardly_more_wherever_its_ads_are_placed() {
         let spread = if even { 3_400..4_600 } else { 7_500..8_200 };
         assert!(spread.contains(&morning), "{locations} {even} {came:?}");
     }
-}
-
-/// Calls an engine as recorded traffic says; gives how many ads of the market it placed.
-fn placed(traffic: &str) -> usize {
-    let mut calls = traffic.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-    let begun = calls.next().unwrap();
-    let mut engine = Engine::configure(&begun["config"].to_string(), &begun["keys"].to_string()).unwrap();
-    let (mut turn, mut placed) = (None, 0);
-    for call in calls {
-        let text = |name: &str| call[name].as_str().unwrap();
-        let outcome = if let Some(turn) = turn {
-            Edge::resume(&mut engine, turn, text("values"))
-        } else {
-            let seed = serde_json::from_value(call["seed"].clone()).unwrap();
-            Edge::begin(&mut engine, text("head"), text("body"), call["now"].as_u64().unwrap(), &seed)
-        };
-        turn = outcome.head.turn;
-        let answer: Value = serde_json::from_slice(&outcome.body).unwrap_or_default();
-        assert!(outcome.head.status < 400 && answer.get("reason").or(answer.get("degraded")).is_none(), "{answer}");
-        let ids =
-            decisions(&outcome).into_iter().filter_map(|decision| decision["ad"]["id"].as_str().map(str::to_owned));
-        placed += ids.filter(|id| id != "house").count();
-    }
-    placed
-}
-
-#[test]
-fn the_traffic_that_the_build_plays_is_a_market_s() {
-    let kept = include_str!("../../../edge/branches/traffic.jsonl");
-    let again = "record it anew: cargo run -p causeway-market -- record > edge/branches/traffic.jsonl";
-    assert!(placed(kept) > 80, "{again}");
-    assert_eq!(placed(&record().unwrap()), placed(kept), "{again}");
 }
