@@ -1039,9 +1039,10 @@ test("issue_5_the_page_tag_has_3_kb_gzipped_at_most_and_evaluates_nothing", () =
   for (const word of ["eval(", "Function(", "innerHTML", "allow-same-origin", "document.write"]) assert.ok(!script.includes(word), word);
 });
 
-test("the_module_has_400_kb_gzipped_at_most", () => {
+test("the_module_has_1_mb_gzipped_at_most", (context) => {
   const size = gzipSync(built, { level: 9 }).length;
-  assert.ok(size <= 400_000, `${size} bytes`);
+  context.diagnostic(`the module has ${Math.round(size / 1_000)} KB gzipped`);
+  assert.ok(size <= 1_000_000, `${size} bytes`);
 });
 
 test("the_page_tag_s_types_name_what_it_exports", async () => {
