@@ -256,12 +256,12 @@ mod tests {
         let mut origin = Origin::new();
         let facts: Vec<_> = (0..3).map(|n| page(visitor(1), n, NOW)).collect();
         let mut batch = origin.batch("demo", &facts);
-        // The second fact's `[0, session]` becomes `[99, session]` in as many bytes: 23 is a code of one byte.
-        let pages: Vec<usize> =
-            batch.windows(3).enumerate().filter(|(_, w)| w == b"\x82\x00\x1b").map(|(at, _)| at).collect();
-        batch[pages[1] + 1] = 23;
+        // The second fact's `"k": 0` becomes `"k": 23`, in as many bytes.
+        let kinds: Vec<usize> =
+            batch.windows(3).enumerate().filter(|(_, three)| three == b"\x61k\x00").map(|(at, _)| at).collect();
+        batch[kinds[1] + 2] = 23;
         let answer = origin.sync(SyncRequest { facts: vec![batch], ..SyncRequest::default() });
-        assert_eq!((pages.len(), answer.accepted, answer.rejected.len()), (3, 2, 1));
+        assert_eq!((kinds.len(), answer.accepted, answer.rejected.len()), (3, 2, 1));
         assert_eq!((answer.rejected[0].code.as_str(), answer.rejected[0].index), ("unknown_form", Some(1)));
     }
 

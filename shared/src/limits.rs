@@ -50,8 +50,8 @@ pub const KV_KEYS: usize = 100;
 /// Longest snapshot, in bytes before its text form.
 pub const SNAPSHOT_BYTES: usize = 64 * 1024;
 /// Longest value the edge takes from the KV, in characters: a full page of the longest names in base64, with its
-/// checksum and tag. A snapshot has 87,392 at most.
-pub const KV_VALUE_CHARS: usize = (ATTRIBUTE_PAGE * (ATTRIBUTE_NAME_BYTES + 2) + 6).div_ceil(3) * 4 + 2;
+/// checksum, its form and its tag. A snapshot has 87,392 at most.
+pub const KV_VALUE_CHARS: usize = (ATTRIBUTE_PAGE * (ATTRIBUTE_NAME_BYTES + 2) + 17).div_ceil(3) * 4 + 2;
 /// Visitors of whom an isolate remembers the newest snapshot's version; some 200 bytes each.
 pub const SEEN_VISITORS: usize = 4_096;
 /// Snapshots that it keeps of the last of them: 4 MB where all are as long as can be.
@@ -300,7 +300,7 @@ pub const MODEL_BYTES: usize = 160 * 1024;
 /// Longest value of a model in the KV, in characters.
 pub const MODEL_CHARS: usize = 220 * 1024;
 /// Longest value of the steering in the KV, in characters: paces of 10,000 campaigns that are given out as well.
-pub const STEERING_CHARS: usize = 296 * 1024;
+pub const STEERING_CHARS: usize = 360 * 1024;
 /// Longest reason of a change in the audit trail, in characters; no name in it is longer either.
 pub const REASON_CHARS: usize = 200;
 /// Longest short text of an export, such as a name, in bytes.

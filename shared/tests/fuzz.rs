@@ -447,8 +447,7 @@ fn lists_over_their_bounds_are_refused_although_whole() {
             let what = What::Attributes { writes: vec![("a".to_owned(), None); n] };
             facts::decode_one(&facts::encode_one(&Fact { what, ..all_facts()[0].clone() })).is_ok()
         }),
-        // As many as earlier releases wrote.
-        (64, |n| {
+        (limits::LEDGER_ENTRIES, |n| {
             let mut ledger = Ledger::new(visitor(1));
             ledger.pages = vec![Beyond { received: NOW, short: 1, session: SessionId(1) }; n];
             cookies::decode_ledger(&cookies::encode_ledger(&ledger)).is_ok()
@@ -550,8 +549,7 @@ fn cbor_bombs_end_in_milliseconds_and_allocate_little() {
     for (decode, valid) in decoders() {
         assert_eq!(decode(&valid), None);
         for bomb in bombs() {
-            let mut longer = [valid.as_slice(), &bomb].concat();
-            longer[0] += 1;
+            let longer = extended(&valid, &bomb);
             // At every place within the first bytes, instead of what was there, and as a field of a later release.
             let inserted = (0..valid.len().min(48)).map(|at| [&valid[..at], &bomb].concat());
             for bytes in inserted.chain([longer]) {
@@ -566,14 +564,41 @@ fn cbor_bombs_end_in_milliseconds_and_allocate_little() {
     assert!(grown < 64 * 1024, "{grown} KiB more");
 }
 
+/// A form's map with a key more, as a later release may write it.
+fn extended(form: &[u8], value: &[u8]) -> Vec<u8> {
+    assert!((0xa1..0xb7).contains(&form[0]), "a map of few keys");
+    [&[form[0] + 1], &form[1..], b"\x65later", value].concat()
+}
+
 #[test]
-fn a_hundred_thousand_levels_behind_the_last_field_are_passed_over() {
-    let nested = [vec![0x81; 100_000], vec![0xf6]].concat();
-    let mut bytes = [batch(), nested].concat();
-    bytes[0] += 1;
-    assert!(facts::decode(&bytes).is_ok());
-    bytes.pop();
-    assert_eq!(facts::decode(&bytes).unwrap_err(), WireError::Malformed);
+fn what_is_nested_in_an_unknown_field_is_passed_over_up_to_the_bound() {
+    let nested = |levels| [vec![0x81; levels], vec![0xf6]].concat();
+    for (decode, valid) in decoders() {
+        let reads = |levels| decode(&extended(&valid, &nested(levels)));
+        assert_eq!([reads(0), reads(7)], [None; 2]);
+        assert_eq!([reads(8), reads(1_000)], [Some(WireError::Range); 2]);
+        let mut cut = extended(&valid, &nested(3));
+        cut.pop();
+        assert_eq!(decode(&cut), Some(WireError::Malformed));
+    }
+}
+
+#[test]
+fn tags_and_indefinite_lengths_are_refused() {
+    for (decode, valid) in decoders() {
+        for bad in [
+            [0xc1, 1].as_slice(),
+            &[0xc2, 0x41, 1],
+            &[0x9f, 0xff],
+            &[0xbf, 0xff],
+            &[0x5f, 0xff],
+            &[0x7f, 0xff],
+            &[0xf7],
+            &[0xf8, 99],
+        ] {
+            assert_eq!(decode(&extended(&valid, bad)), Some(WireError::Malformed), "{bad:x?}");
+        }
+    }
 }
 
 /// The most memory this process ever had, in KiB; 0 where the system does not say.

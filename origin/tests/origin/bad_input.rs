@@ -84,7 +84,7 @@ fn headers_that_are_no_text_are_refused_and_break_nothing() {
 fn cbor_bombs_are_refused_before_they_unfold() {
     let place = Place::new();
     let origin = place.serve();
-    let huge_array = [&[0x88, 0x01, 0x61, b'e', 0x50][..], &[0; 16], &[0x9b], &[0xff; 8]].concat();
+    let huge_array = [&b"\xa4\x61f\x01\x61e\x61e\x61b\x50"[..], &[0; 16], b"\x61q\x9b", &[0xff; 8]].concat();
     let bombs = [
         vec![],
         vec![0xff],

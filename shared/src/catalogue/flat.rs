@@ -38,7 +38,7 @@ pub struct Flat {
     pub ads: Vec<FlatAd>,
 }
 
-/// What rows of all sorts have. A reader's texts are parts of the one buffer that it read.
+/// What rows of all sorts have.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Head {
     /// Its name.

@@ -146,7 +146,7 @@ fn what_is_written_is_read_again_and_what_is_no_model_is_refused() {
     }
     assert_eq!(wire::decode(&[&bytes[..], &[0]].concat()), Err(WireError::Malformed));
     assert_eq!(wire::decode(&vec![1; limits::MODEL_BYTES + 1]), Err(WireError::TooLong));
-    assert_eq!(wire::decode(&[2]), Err(WireError::UnknownForm));
+    assert_eq!(wire::decode(&[&bytes[..3], &[2], &bytes[4..]].concat()), Err(WireError::UnknownForm));
     let refused = |change: fn(&mut Model)| {
         let mut model = whole.clone();
         change(&mut model);

@@ -6,13 +6,13 @@
 //! whom it is not meant for. It goes on with the catalogue it has.
 
 use bytes::Bytes;
-use std::collections::BTreeMap;
+use serde::{Deserialize, Serialize};
+use serde_bytes::{ByteArray, ByteBuf};
 
-use minicbor::decode::Decoder;
-
+use super::cbor::{self, FormBounds};
 use super::kv::{open_within, seal};
-use super::model;
-use super::parts::{self, WireError};
+use super::parts::{self, VersionForm};
+use super::{WireError, model};
 use crate::ids::Version;
 use crate::limits;
 use crate::model::Model;
@@ -23,6 +23,14 @@ const DOCUMENT: &str = "k1";
 const POINTER: &str = "p1";
 const MODEL: &str = "w1";
 const STEERING: &str = "s1";
+/// A pointer, and what a model and a document are in: some numbers and one byte string. Their texts have the bounds.
+const ENVELOPE: FormBounds = FormBounds { bytes: limits::CATALOGUE_CHARS, items: 64, levels: 8 };
+/// Of each campaign a pace, which has seven items, and that it is given out.
+const SHARES: FormBounds = FormBounds {
+    bytes: limits::STEERING_CHARS,
+    items: 8 * limits::CATALOGUE_ROWS + limits::EXPERIMENTS * (limits::EXPERIMENT_ARMS + 8) + 64,
+    levels: 8,
+};
 
 /// The first 16 bytes of the SHA-256 of a document's file form, as JSON.
 pub type Digest = [u8; 16];
@@ -38,16 +46,86 @@ pub struct Pointer {
     pub digest: Digest,
 }
 
+/// [`Pointer`].
+#[derive(Serialize, Deserialize)]
+struct PointerForm {
+    #[serde(rename = "f")]
+    form: u8,
+    #[serde(rename = "p")]
+    published: VersionForm,
+    #[serde(rename = "v")]
+    version: u32,
+    #[serde(rename = "d")]
+    digest: ByteArray<16>,
+}
+
+/// A model of the form of [`model`], and when it was published.
+#[derive(Serialize, Deserialize)]
+struct PublishedModelForm {
+    #[serde(rename = "f")]
+    form: u8,
+    #[serde(rename = "p")]
+    published: VersionForm,
+    #[serde(rename = "m")]
+    model: ByteBuf,
+}
+
+/// [`Steering`], and when it was published.
+#[derive(Serialize, Deserialize)]
+struct SteeringForm {
+    #[serde(rename = "f")]
+    form: u8,
+    #[serde(rename = "p")]
+    published: VersionForm,
+    #[serde(rename = "a")]
+    at: u64,
+    #[serde(rename = "s", default, skip_serializing_if = "Vec::is_empty")]
+    shares: Vec<SharesForm>,
+    #[serde(rename = "c", default, skip_serializing_if = "Vec::is_empty")]
+    paces: Vec<PaceForm>,
+    #[serde(rename = "g", default, skip_serializing_if = "Vec::is_empty")]
+    given_out: Vec<u32>,
+}
+
+/// The shares of an experiment's arms.
+#[derive(Serialize, Deserialize)]
+struct SharesForm {
+    #[serde(rename = "x")]
+    experiment: u32,
+    #[serde(rename = "s", default)]
+    shares: Vec<u32>,
+}
+
+/// The [`Pace`] of a campaign.
+#[derive(Serialize, Deserialize)]
+struct PaceForm {
+    #[serde(rename = "c")]
+    campaign: u32,
+    #[serde(rename = "f")]
+    from: u32,
+    #[serde(rename = "t")]
+    to: u32,
+}
+
+/// A document, packed by LZ4, its digest, and how many bytes it has unpacked.
+#[derive(Serialize, Deserialize)]
+struct DocumentForm {
+    #[serde(rename = "f")]
+    form: u8,
+    #[serde(rename = "d")]
+    digest: ByteArray<16>,
+    #[serde(rename = "n")]
+    length: u32,
+    #[serde(rename = "b")]
+    packed: ByteBuf,
+}
+
 /// The value of the pointer's key.
 #[must_use]
 pub fn encode_pointer(key: &str, pointer: &Pointer) -> String {
-    let bytes = parts::encode(|e| {
-        e.array(4)?.u8(FORM)?;
-        parts::put_version(e, pointer.published)?;
-        e.u32(pointer.version)?.bytes(&pointer.digest)?;
-        Ok(())
-    });
-    seal(POINTER, key, &bytes)
+    let Pointer { published, version, digest } = *pointer;
+    let form = PointerForm { form: FORM, published: published.into(), version, digest: ByteArray::new(digest) };
+    seal(POINTER, key, &cbor::encode(&form))
 }
 
 /// Reads the value of the pointer's key.
@@ -56,21 +134,15 @@ pub fn encode_pointer(key: &str, pointer: &Pointer) -> String {
 /// [`WireError`].
 pub fn decode_pointer(key: &str, value: &[u8]) -> Result<Pointer, WireError> {
     let bytes = open_within(limits::KV_VALUE_CHARS, POINTER, key, value)?;
-    parts::form(&bytes, FORM, 3, |d| {
-        Ok(Pointer { published: parts::version(d)?, version: d.u32()?, digest: parts::sixteen(d)? })
-    })
+    let form: PointerForm = cbor::decode(&bytes, FORM, ENVELOPE)?;
+    Ok(Pointer { published: form.published.into(), version: form.version, digest: form.digest.into_array() })
 }
 
 /// The value of the model's key: a model in its own form ([`super::model`]), published under this version.
 #[must_use]
 pub fn encode_model(key: &str, published: Version, model: &[u8]) -> String {
-    let bytes = parts::encode(|e| {
-        e.array(3)?.u8(FORM)?;
-        parts::put_version(e, published)?;
-        e.bytes(model)?;
-        Ok(())
-    });
-    seal(MODEL, key, &bytes)
+    let form = PublishedModelForm { form: FORM, published: published.into(), model: ByteBuf::from(model) };
+    seal(MODEL, key, &cbor::encode(&form))
 }
 
 /// Reads the value of the model's key. Whether the model may be used now is another question.
@@ -79,7 +151,8 @@ pub fn encode_model(key: &str, published: Version, model: &[u8]) -> String {
 /// [`WireError`].
 pub fn decode_model(key: &str, value: &[u8]) -> Result<(Version, Model), WireError> {
     let bytes = open_within(limits::MODEL_CHARS, MODEL, key, value)?;
-    parts::form(&bytes, FORM, 2, |d| Ok((parts::version(d)?, model::decode(d.bytes()?)?)))
+    let form: PublishedModelForm = cbor::decode(&bytes, FORM, ENVELOPE)?;
+    Ok((form.published.into(), model::decode(&form.model)?))
 }
 
 /// The value of the steering's key, published under this version.
@@ -88,18 +161,17 @@ pub fn decode_model(key: &str, value: &[u8]) -> Result<(Version, Model), WireErr
 /// [`WireError::TooLong`] over [`limits::STEERING_CHARS`].
 pub fn encode_steering(key: &str, published: Version, steering: &Steering) -> Result<String, WireError> {
     let Steering { at, shares, paces, given_out } = steering;
-    let bytes = parts::encode(|e| {
-        e.array(6)?.u8(FORM)?;
-        parts::put_version(e, published)?;
-        e.u64(*at)?.array(shares.len() as u64)?;
-        for (experiment, shares) in shares {
-            e.array(1 + shares.len() as u64)?.u32(*experiment)?;
-            shares.iter().try_for_each(|share| e.u32(*share).map(drop))?;
-        }
-        e.array(3 * paces.len() as u64)?;
-        paces.iter().try_for_each(|(campaign, Pace { from, to })| e.u32(*campaign)?.u32(*from)?.u32(*to).map(drop))?;
-        e.array(given_out.len() as u64)?;
-        given_out.iter().try_for_each(|campaign| e.u32(*campaign).map(drop))
+    let shares =
+        shares.iter().map(|(experiment, shares)| SharesForm { experiment: *experiment, shares: shares.clone() });
+    let paces =
+        paces.iter().map(|(campaign, Pace { from, to })| PaceForm { campaign: *campaign, from: *from, to: *to });
+    let bytes = cbor::encode(&SteeringForm {
+        form: FORM,
+        published: published.into(),
+        at: *at,
+        shares: shares.collect(),
+        paces: paces.collect(),
+        given_out: given_out.iter().copied().collect(),
     });
     let value = seal(STEERING, key, &bytes);
     if value.len() > limits::STEERING_CHARS { Err(WireError::TooLong) } else { Ok(value) }
@@ -111,25 +183,21 @@ pub fn encode_steering(key: &str, published: Version, steering: &Steering) -> Re
 /// [`WireError`].
 pub fn decode_steering(key: &str, value: &[u8]) -> Result<(Version, Steering), WireError> {
     let bytes = open_within(limits::STEERING_CHARS, STEERING, key, value)?;
-    let given = parts::fields(&bytes) > 5;
-    parts::form(&bytes, FORM, if given { 5 } else { 4 }, |d| {
-        let (published, at) = (parts::version(d)?, d.u64()?);
-        let shares = parts::values(d, limits::EXPERIMENTS, |d| {
-            let count = parts::list(d, 1 + limits::EXPERIMENT_ARMS)?;
-            let experiment = d.u32()?;
-            let shares = (1..count).map(|_| d.u32()).collect::<Result<_, _>>()?;
-            Ok((experiment, shares))
-        })?;
-        let mut paces = BTreeMap::new();
-        for _ in 0..parts::list(d, 3 * limits::CATALOGUE_ROWS)? / 3 {
-            paces.insert(d.u32()?, Pace { from: d.u32()?, to: d.u32()? });
-        }
-        let given_out = if given { parts::values(d, limits::CATALOGUE_ROWS, |d| Ok(d.u32()?))? } else { Vec::new() };
-        Ok((
-            published,
-            Steering { at, shares: shares.into_iter().collect(), paces, given_out: given_out.into_iter().collect() },
-        ))
-    })
+    let form: SteeringForm = cbor::decode(&bytes, FORM, SHARES)?;
+    let shares = parts::list(form.shares, limits::EXPERIMENTS, |SharesForm { experiment, shares }| {
+        Ok((experiment, parts::list(shares, limits::EXPERIMENT_ARMS, Ok)?))
+    })?;
+    let paces = parts::list(form.paces, limits::CATALOGUE_ROWS, |PaceForm { campaign, from, to }| {
+        Ok((campaign, Pace { from, to }))
+    })?;
+    let given_out = parts::list(form.given_out, limits::CATALOGUE_ROWS, Ok)?;
+    let steering = Steering {
+        at: form.at,
+        shares: shares.into_iter().collect(),
+        paces: paces.into_iter().collect(),
+        given_out: given_out.into_iter().collect(),
+    };
+    Ok((form.published.into(), steering))
 }
 
 /// The value of a version's key: its document with its digest.
@@ -142,11 +210,8 @@ pub fn encode_document(key: &str, digest: &Digest, document: &[u8]) -> Result<St
         return Err(WireError::TooLong);
     }
     let packed = lz4_flex::block::compress(document);
-    let bytes = parts::encode(|e| {
-        e.array(4)?.u8(FORM)?.bytes(digest)?.u32(length)?.bytes(&packed)?;
-        Ok(())
-    });
-    let value = seal(DOCUMENT, key, &bytes);
+    let form = DocumentForm { form: FORM, digest: ByteArray::new(*digest), length, packed: ByteBuf::from(packed) };
+    let value = seal(DOCUMENT, key, &cbor::encode(&form));
     if value.len() > limits::CATALOGUE_CHARS { Err(WireError::TooLong) } else { Ok(value) }
 }
 
@@ -157,35 +222,26 @@ pub fn encode_document(key: &str, digest: &Digest, document: &[u8]) -> Result<St
 /// unpacked; else [`WireError`].
 pub fn decode_document(key: &str, digest: &Digest, value: &[u8]) -> Result<Bytes, WireError> {
     let bytes = open_within(limits::CATALOGUE_CHARS, DOCUMENT, key, value)?;
-    parts::form(&bytes, FORM, 3, |d| document(d, digest)).map(Bytes::from)
-}
-
-fn document(d: &mut Decoder<'_>, digest: &Digest) -> Result<Vec<u8>, WireError> {
-    let same = parts::sixteen(d)? == *digest;
-    let length = usize::try_from(d.u32()?).map_err(|_| WireError::Range)?;
-    if !same || length > limits::CATALOGUE_BYTES {
+    let form: DocumentForm = cbor::decode(&bytes, FORM, ENVELOPE)?;
+    let length = usize::try_from(form.length).map_err(|_| WireError::Range)?;
+    if *form.digest != *digest || length > limits::CATALOGUE_BYTES {
         return Err(WireError::Range);
     }
-    let document = lz4_flex::block::decompress(d.bytes()?, length).map_err(|_| WireError::Malformed)?;
-    if document.len() == length { Ok(document) } else { Err(WireError::Malformed) }
+    let document = lz4_flex::block::decompress(&form.packed, length).map_err(|_| WireError::Malformed)?;
+    if document.len() == length { Ok(document.into()) } else { Err(WireError::Malformed) }
 }
 
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
-    use std::collections::BTreeSet;
-
     use super::*;
 
     const KEY: &str = "c:pub:7";
 
     /// A value that is sealed, whatever is in it.
     fn sealed(digest: &Digest, length: u32, packed: &[u8]) -> String {
-        let bytes = parts::encode(|e| {
-            e.array(4)?.u8(FORM)?.bytes(digest)?.u32(length)?.bytes(packed)?;
-            Ok(())
-        });
-        seal(DOCUMENT, KEY, &bytes)
+        let (digest, packed) = (ByteArray::new(*digest), ByteBuf::from(packed));
+        seal(DOCUMENT, KEY, &cbor::encode(&DocumentForm { form: FORM, digest, length, packed }))
     }
 
     #[test]
@@ -206,13 +262,9 @@ mod tests {
         let given_out = [24, 25].into();
         let steering = Steering { at: 6, shares, paces: [(7, Pace { from: 8, to: 9 })].into(), given_out };
         let value = encode_steering(KEY, published, &steering).unwrap();
-        let bytes = [0x86, 1, 0x82, 1, 2, 6, 0x81, 0x83, 3, 4, 5, 0x83, 7, 8, 9, 0x82, 0x18, 24, 0x18, 25];
-        assert_eq!(value, seal(STEERING, KEY, &bytes));
-        assert_eq!(decode_steering(KEY, value.as_bytes()).unwrap(), (published, steering.clone()));
-        // Of an earlier release.
-        let earlier = seal(STEERING, KEY, &[&[0x85], &bytes[1..15]].concat());
-        let known = Steering { given_out: BTreeSet::new(), ..steering };
-        assert_eq!(decode_steering(KEY, earlier.as_bytes()).unwrap(), (published, known));
+        let bytes = b"\xa6\x61f\x01\x61p\xa2\x61r\x01\x61c\x02\x61a\x06\x61s\x81\xa2\x61x\x03\x61s\x82\x04\x05\x61c\x81\xa3\x61c\x07\x61f\x08\x61t\x09\x61g\x82\x18\x18\x18\x19";
+        assert_eq!(value, seal(STEERING, KEY, bytes));
+        assert_eq!(decode_steering(KEY, value.as_bytes()).unwrap(), (published, steering));
         assert_eq!(decode_steering("c:pub:8", value.as_bytes()), Err(WireError::Checksum));
         // All that there may be has room.
         let shares = |n| (u32::MAX - n, vec![10_000; limits::EXPERIMENT_ARMS]);

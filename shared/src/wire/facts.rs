@@ -1,18 +1,35 @@
-//! A batch of facts of one tenant: one queue message, and one element of a sync.
+//! A batch of facts of one tenant: one queue message, and one element of a sync. A fact alone: a row of the origin's store.
+//!
+//! Each fact of a batch is a byte string, and so is the body of its kind within it: a fact of a later release's kind, or of
+//! a wrong form, takes none of its batch with it.
 
-use minicbor::decode::Decoder;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_bytes::{ByteArray, ByteBuf};
 
-use super::parts::{self, Encoder, WireError, Written};
-use crate::actions::{Entity, Verb, ViewType};
+use super::WireError;
+use super::cbor::{self, FormBounds};
+use super::parts::{self, EntityForm, SixteenBytes, is_zero};
+use crate::actions::{Verb, ViewType};
 use crate::attributes::Value;
 use crate::fact::{Fact, Scope, What};
-use crate::ids::{AltHash, AlternateId, InsertionId, KindCode, SessionId, TenantId};
+use crate::ids::{AltHash, AlternateId, FactId, InsertionId, KindCode, SessionId, TenantId};
 use crate::limits;
 use crate::person::{Source, Weight};
 use crate::segments::{SegmentId, State};
 use crate::time::HourStamp;
 
 const FORM: u8 = 1;
+/// Each fact one item.
+const BATCH: FormBounds = FormBounds { bytes: limits::SYNC_BYTES, items: limits::SYNC_FACTS + 64, levels: 8 };
+/// A fact's body is one item.
+const FACT: FormBounds = FormBounds { bytes: limits::SYNC_BYTES, items: 64, levels: 8 };
+/// The longest is one of segments, of which each has an id, an expiry and a list of pairs.
+const BODY: FormBounds = FormBounds {
+    bytes: limits::SYNC_BYTES,
+    items: limits::SEGMENT_WRITES * (8 + 6 * limits::SEGMENT_ATTRIBUTES) + 64,
+    levels: 8,
+};
 
 /// The facts of one request.
 #[derive(Debug, Clone, PartialEq)]
@@ -23,25 +40,205 @@ pub struct FactBatch {
     pub facts: Vec<Fact>,
 }
 
+/// A batch.
+#[derive(Serialize, Deserialize)]
+struct BatchForm {
+    #[serde(rename = "f")]
+    form: u8,
+    #[serde(rename = "t")]
+    tenant: String,
+    /// A [`FactForm`] each.
+    #[serde(rename = "q", default)]
+    facts: Vec<ByteBuf>,
+}
+
+/// What facts of all kinds have. Reserved keys: `n`, the position of a write in its call; `w`, the owner of an event that
+/// waits.
+#[derive(Serialize, Deserialize)]
+struct FactForm {
+    #[serde(rename = "f")]
+    form: u8,
+    #[serde(rename = "i")]
+    id: SixteenBytes,
+    #[serde(rename = "v")]
+    visitor: SixteenBytes,
+    #[serde(rename = "r")]
+    received: u64,
+    /// Milliseconds from when it happened to its receipt.
+    #[serde(rename = "d", default, skip_serializing_if = "is_zero")]
+    delay: u64,
+    #[serde(rename = "k")]
+    kind: u8,
+    /// The form of its kind; empty for a kind that has nothing to say.
+    #[serde(rename = "b", default, skip_serializing_if = "<[u8]>::is_empty")]
+    body: ByteBuf,
+}
+
+/// Codes of kinds, for ever: a code is never given twice.
+mod kind {
+    pub(super) const PAGE: u8 = 0;
+    pub(super) const ALIAS: u8 = 1;
+    pub(super) const TRACK: u8 = 2;
+    pub(super) const WITHDRAWAL: u8 = 3;
+    pub(super) const ACTION: u8 = 4;
+    pub(super) const SEGMENTS: u8 = 5;
+    pub(super) const ATTRIBUTES: u8 = 6;
+    pub(super) const CANCELLATION: u8 = 7;
+    pub(super) const ERASURE: u8 = 8;
+    pub(super) const EXPOSURE: u8 = 9;
+    pub(super) const UNIT: u8 = 10;
+    pub(super) const EVIDENCE: u8 = 11;
+}
+
+#[derive(Serialize, Deserialize)]
+struct PageForm {
+    #[serde(rename = "s")]
+    session: u64,
+}
+
+/// An alternate id.
+#[derive(Serialize, Deserialize)]
+struct AlternateForm {
+    #[serde(rename = "k")]
+    kind: u8,
+    #[serde(rename = "h")]
+    hash: SixteenBytes,
+}
+
+#[derive(Serialize, Deserialize)]
+struct AliasForm {
+    #[serde(rename = "i")]
+    id: AlternateForm,
+    #[serde(rename = "a", default, skip_serializing_if = "Vec::is_empty")]
+    also: Vec<SixteenBytes>,
+    #[serde(rename = "p")]
+    proven: bool,
+}
+
+/// A tracked event. Reserved key: `o`, the order id of a purchase.
+#[derive(Serialize, Deserialize)]
+struct TrackForm {
+    #[serde(rename = "n")]
+    name: String,
+    #[serde(rename = "v", skip_serializing_if = "Option::is_none")]
+    value: Option<i64>,
+    #[serde(rename = "p", skip_serializing_if = "Option::is_none")]
+    properties: Option<String>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct ActionForm {
+    #[serde(rename = "i")]
+    insertion: SixteenBytes,
+    #[serde(rename = "v")]
+    verb: u8,
+    #[serde(rename = "t")]
+    view_type: u8,
+    #[serde(rename = "e")]
+    entity: EntityForm,
+}
+
+#[derive(Serialize, Deserialize)]
+struct SegmentsForm {
+    #[serde(rename = "w")]
+    writes: Vec<SegmentForm>,
+}
+
+/// One segment; without an expiry it is removed.
+#[derive(Serialize, Deserialize)]
+struct SegmentForm {
+    #[serde(rename = "s")]
+    id: u32,
+    #[serde(rename = "x", skip_serializing_if = "Option::is_none")]
+    expiry: Option<u32>,
+    #[serde(rename = "a", default, skip_serializing_if = "Vec::is_empty")]
+    attributes: Vec<SegmentAttributeForm>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct SegmentAttributeForm {
+    #[serde(rename = "t")]
+    token: u16,
+    #[serde(rename = "v")]
+    value: i32,
+}
+
+#[derive(Serialize, Deserialize)]
+struct AttributesForm {
+    #[serde(rename = "w")]
+    writes: Vec<AttributeForm>,
+}
+
+/// One attribute; without a value, which is packed as a snapshot has it, it is removed.
+#[derive(Serialize, Deserialize)]
+struct AttributeForm {
+    #[serde(rename = "n")]
+    name: String,
+    #[serde(rename = "v", skip_serializing_if = "Option::is_none")]
+    value: Option<ByteBuf>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct CancellationForm {
+    #[serde(rename = "i")]
+    id: AlternateForm,
+}
+
+#[derive(Serialize, Deserialize)]
+struct ErasureForm {
+    #[serde(rename = "p", default, skip_serializing_if = "std::ops::Not::not")]
+    person: bool,
+    #[serde(rename = "i", skip_serializing_if = "Option::is_none")]
+    id: Option<AlternateForm>,
+    #[serde(rename = "a", default, skip_serializing_if = "Vec::is_empty")]
+    also: Vec<SixteenBytes>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct ExposureForm {
+    #[serde(rename = "e")]
+    experiment: u32,
+    #[serde(rename = "a")]
+    arm: u8,
+}
+
+#[derive(Serialize, Deserialize)]
+struct UnitForm {
+    #[serde(rename = "c")]
+    campaign: u32,
+    #[serde(rename = "n")]
+    number: u32,
+}
+
+#[derive(Serialize, Deserialize)]
+struct EvidenceForm {
+    #[serde(rename = "i")]
+    id: AlternateForm,
+    #[serde(rename = "a", default, skip_serializing_if = "Vec::is_empty")]
+    also: Vec<SixteenBytes>,
+    #[serde(rename = "w")]
+    weight: u16,
+    #[serde(rename = "s")]
+    source: u8,
+}
+
 /// The batch's bytes.
 #[must_use]
 pub fn encode(batch: &FactBatch) -> Vec<u8> {
-    parts::encode(|e| {
-        e.array(3)?.u8(FORM)?.str(batch.tenant.as_str())?.array(batch.facts.len() as u64)?;
-        batch.facts.iter().try_for_each(|fact| put_fact(e, fact))
-    })
+    let facts = batch.facts.iter().map(|fact| ByteBuf::from(encode_one(fact))).collect();
+    cbor::encode(&BatchForm { form: FORM, tenant: batch.tenant.to_string(), facts })
 }
 
 /// How many bytes of a batch a fact takes.
 #[must_use]
 pub fn bytes_of(fact: &Fact) -> usize {
-    parts::encode(|e| put_fact(e, fact)).len()
+    cbor::encode(&ByteBuf::from(encode_one(fact))).len()
 }
 
 /// Reads a batch.
 ///
 /// # Errors
-/// [`WireError`]; lists and texts over their bounds are refused before they are read.
+/// [`WireError`]; lists and texts over their bounds are refused.
 pub fn decode(bytes: &[u8]) -> Result<FactBatch, WireError> {
     let (tenant, facts) = decode_each(bytes)?;
     Ok(FactBatch { tenant, facts: facts.into_iter().collect::<Result<_, _>>()? })
@@ -52,212 +249,18 @@ pub fn decode(bytes: &[u8]) -> Result<FactBatch, WireError> {
 /// # Errors
 /// [`WireError`], where the batch itself cannot be read.
 pub fn decode_each(bytes: &[u8]) -> Result<(TenantId, Vec<Result<Fact, WireError>>), WireError> {
-    if bytes.len() > limits::SYNC_BYTES {
-        return Err(WireError::TooLong);
+    let form: BatchForm = cbor::decode(bytes, FORM, BATCH)?;
+    if form.facts.len() > limits::SYNC_FACTS {
+        return Err(WireError::Range);
     }
-    parts::form(bytes, FORM, 2, |d| {
-        let tenant = d.str()?.parse().map_err(|_| WireError::Range)?;
-        Ok((tenant, parts::values(d, limits::SYNC_FACTS, one_of_many)?))
-    })
-}
-
-/// Outside, whether the decoder knows where the next one begins.
-fn one_of_many(d: &mut Decoder<'_>) -> Result<Result<Fact, WireError>, WireError> {
-    let start = d.position();
-    let read = fact(d);
-    if read.is_err() {
-        d.set_position(start);
-        d.skip()?;
-    }
-    Ok(read)
-}
-
-fn put_fact(e: &mut Encoder<'_>, fact: &Fact) -> Written {
-    e.array(5)?.bytes(fact.id.as_bytes())?.bytes(fact.visitor.as_bytes())?.u64(fact.received)?;
-    e.u64(fact.received.saturating_sub(fact.at))?;
-    match &fact.what {
-        What::Page { session } => e.array(2)?.u8(0)?.u64(session.0)?,
-        What::Alias { id, also, proven } => {
-            e.array(5)?.u8(1)?.u8(id.kind.0)?.bytes(&id.hash.0)?.bool(*proven)?;
-            put_hashes(e, also)?;
-            e
-        }
-        What::Track { name, value, properties } => {
-            e.array(4)?.u8(2)?.str(name)?;
-            match value {
-                Some(v) => e.i64(*v)?,
-                None => e.null()?,
-            };
-            match properties {
-                Some(p) => e.str(p)?,
-                None => e.null()?,
-            }
-        }
-        What::Withdrawal => e.array(1)?.u8(3)?,
-        What::Action { insertion, verb, view_type, entity } => {
-            let Entity { ad, ad_group, campaign, advertiser } = *entity;
-            e.array(8)?.u8(4)?.bytes(&insertion.0)?.u8(verb.0)?.u8(view_type.0)?;
-            e.u32(ad)?.u32(ad_group)?.u32(campaign)?.u32(advertiser)?
-        }
-        What::Segments { writes } => {
-            e.array(2)?.u8(5)?.array(writes.len() as u64)?;
-            writes.iter().try_for_each(|(id, state)| put_segment(e, *id, state))?;
-            e
-        }
-        What::Attributes { writes } => {
-            e.array(2)?.u8(6)?.array(writes.len() as u64)?;
-            writes.iter().try_for_each(|(name, value)| put_attribute(e, name, value.as_ref()))?;
-            e
-        }
-        What::Cancellation { id } => e.array(3)?.u8(7)?.u8(id.kind.0)?.bytes(&id.hash.0)?,
-        What::Erasure { scope, id, also } => {
-            e.array(3)?.u8(8)?.bool(*scope == Scope::Person)?;
-            put_erased_id(e, id.as_ref(), also)?;
-            e
-        }
-        What::Evidence { id, also, weight, source } => {
-            e.array(if also.is_empty() { 5 } else { 6 })?.u8(11)?;
-            e.u8(id.kind.0)?.bytes(&id.hash.0)?.u16(weight.0)?.u8(source.code())?;
-            if !also.is_empty() {
-                put_hashes(e, also)?;
-            }
-            e
-        }
-        What::Exposure { experiment, arm } => e.array(3)?.u8(9)?.u32(*experiment)?.u8(*arm)?,
-        What::Unit { campaign, number } => e.array(3)?.u8(10)?.u32(*campaign)?.u32(*number)?,
-    };
-    Ok(())
-}
-
-/// An id with its other hashes, null where the erasure names none.
-fn put_erased_id(e: &mut Encoder<'_>, id: Option<&AlternateId>, also: &[AltHash]) -> Written {
-    let Some(id) = id else { return e.null().map(drop) };
-    e.array(3)?.u8(id.kind.0)?.bytes(&id.hash.0)?;
-    put_hashes(e, also)
-}
-
-fn put_hashes(e: &mut Encoder<'_>, hashes: &[AltHash]) -> Written {
-    e.array(hashes.len() as u64)?;
-    hashes.iter().try_for_each(|hash| e.bytes(&hash.0).map(drop))
-}
-
-/// An id alone where the segment is removed; else with its expiry, then tokens and values.
-fn put_segment(e: &mut Encoder<'_>, id: SegmentId, state: &State) -> Written {
-    let State::Held { expiry, attributes } = state else { return e.array(1)?.u32(id.0).map(drop) };
-    e.array(2 + 2 * attributes.len() as u64)?.u32(id.0)?.u32(expiry.0)?;
-    attributes.iter().try_for_each(|(token, value)| e.u16(*token)?.i32(*value).map(drop))
-}
-
-/// A name and a packed value, null where the attribute is removed.
-fn put_attribute(e: &mut Encoder<'_>, name: &str, value: Option<&Value>) -> Written {
-    e.array(2)?.str(name)?;
-    match value {
-        Some(value) => e.bytes(&value.pack())?,
-        None => e.null()?,
-    };
-    Ok(())
-}
-
-fn attribute(d: &mut Decoder<'_>) -> Result<(String, Option<Value>), WireError> {
-    parts::record(d, 2, |d| {
-        let name = parts::text(d, limits::ATTRIBUTE_NAME_BYTES)?.to_owned();
-        Ok((name, parts::option(d, |d| Value::read(d.bytes()?).ok_or(WireError::Range))?))
-    })
-}
-
-fn segment(d: &mut Decoder<'_>) -> Result<(SegmentId, State), WireError> {
-    let length = parts::list(d, 2 + 2 * limits::SEGMENT_ATTRIBUTES)?;
-    let more = length.checked_sub(1).ok_or(WireError::Malformed)?;
-    let id = SegmentId(d.u32()?);
-    if more == 0 {
-        return Ok((id, State::Removed));
-    }
-    let expiry = HourStamp(d.u32()?);
-    if more % 2 == 0 {
-        return Err(WireError::Malformed);
-    }
-    let pairs = (0..more / 2).map(|_| Ok::<_, WireError>((d.u16()?, d.i32()?)));
-    let attributes = pairs.collect::<Result<Vec<_>, _>>()?;
-    let state = State::held(expiry, attributes.iter().copied());
-    // What is out of order or over its bound is not ours.
-    if state == (State::Held { expiry, attributes }) { Ok((id, state)) } else { Err(WireError::Range) }
-}
-
-fn fact(d: &mut Decoder<'_>) -> Result<Fact, WireError> {
-    parts::record(d, 5, |d| {
-        let (id, visitor) = (parts::fact_id(d)?, parts::visitor(d)?);
-        let received = d.u64()?;
-        let at = received.checked_sub(d.u64()?).ok_or(WireError::Range)?;
-        Ok(Fact { id, visitor, received, at, what: what(d)? })
-    })
-}
-
-fn alternate(d: &mut Decoder<'_>) -> Result<AlternateId, WireError> {
-    Ok(AlternateId { kind: KindCode(d.u8()?), hash: parts::alt_hash(d)? })
-}
-
-fn what(d: &mut Decoder<'_>) -> Result<What, WireError> {
-    let fields = parts::list(d, 16)?;
-    let code = d.u8()?;
-    let (known, what) = match code {
-        0 => (2, What::Page { session: SessionId(d.u64()?) }),
-        1 => {
-            let id = alternate(d)?;
-            let proven = d.bool()?;
-            let also = parts::values(d, limits::KEYS_A_PURPOSE, parts::alt_hash)?;
-            (5, What::Alias { id, also, proven })
-        }
-        2 => {
-            let name = parts::text(d, limits::NAME_BYTES)?.to_owned();
-            let value = parts::option(d, |d| Ok(d.i64()?))?;
-            let properties = parts::option(d, |d| Ok(parts::text(d, limits::PROPERTIES_BYTES)?.to_owned()))?;
-            (4, What::Track { name, value, properties })
-        }
-        3 => (1, What::Withdrawal),
-        4 => {
-            let insertion = InsertionId(parts::sixteen(d)?);
-            let (verb, view_type) = (Verb(d.u8()?), ViewType(d.u8()?));
-            let entity = Entity { ad: d.u32()?, ad_group: d.u32()?, campaign: d.u32()?, advertiser: d.u32()? };
-            (8, What::Action { insertion, verb, view_type, entity })
-        }
-        5 => (2, What::Segments { writes: parts::values(d, limits::SEGMENT_WRITES, segment)? }),
-        6 => (2, What::Attributes { writes: parts::values(d, limits::ATTRIBUTE_WRITES, attribute)? }),
-        7 => (3, What::Cancellation { id: alternate(d)? }),
-        8 => {
-            let scope = if d.bool()? { Scope::Person } else { Scope::Visitor };
-            let named = parts::option(d, |d| {
-                parts::record(d, 3, |d| Ok((alternate(d)?, parts::values(d, limits::KEYS_A_PURPOSE, parts::alt_hash)?)))
-            })?;
-            let (id, also) = named.map_or_else(Default::default, |(id, also)| (Some(id), also));
-            (3, What::Erasure { scope, id, also })
-        }
-        9 => (3, What::Exposure { experiment: d.u32()?, arm: d.u8()? }),
-        11 => {
-            let (id, weight) = (alternate(d)?, Weight(d.u16()?));
-            let source = Source::of_code(d.u8()?).ok_or(WireError::Range)?;
-            if !(Weight(1)..=Weight::UNSURE).contains(&weight) {
-                return Err(WireError::Range);
-            }
-            let has_others = fields > 5;
-            let also = has_others.then(|| parts::values(d, limits::KEYS_A_PURPOSE, parts::alt_hash)).transpose()?;
-            (if has_others { 6 } else { 5 }, What::Evidence { id, also: also.unwrap_or_default(), weight, source })
-        }
-        10 => (3, What::Unit { campaign: d.u32()?, number: d.u32()? }),
-        _ => return Err(WireError::UnknownForm),
-    };
-    if fields < known {
-        return Err(WireError::Malformed);
-    }
-    for _ in known..fields {
-        d.skip()?;
-    }
-    Ok(what)
+    let tenant = form.tenant.parse().map_err(|_| WireError::Range)?;
+    Ok((tenant, form.facts.iter().map(|fact| decode_one(fact)).collect()))
 }
 
 /// One fact's bytes, as the origin keeps them.
 #[must_use]
 pub fn encode_one(fact: &Fact) -> Vec<u8> {
-    parts::encode(|e| put_fact(e, fact))
+    cbor::encode(&FactForm::from(fact))
 }
 
 /// Reads one fact.
@@ -265,7 +268,186 @@ pub fn encode_one(fact: &Fact) -> Vec<u8> {
 /// # Errors
 /// [`WireError`], as for a batch.
 pub fn decode_one(bytes: &[u8]) -> Result<Fact, WireError> {
-    let mut d = Decoder::new(bytes);
-    let fact = fact(&mut d)?;
-    if d.position() == bytes.len() { Ok(fact) } else { Err(WireError::Malformed) }
+    cbor::decode::<FactForm>(bytes, FORM, FACT)?.try_into()
+}
+
+impl From<&Fact> for FactForm {
+    fn from(fact: &Fact) -> Self {
+        let (kind, body) = put_what(&fact.what);
+        Self {
+            form: FORM,
+            id: ByteArray::new(*fact.id.as_bytes()),
+            visitor: parts::put_visitor(fact.visitor),
+            received: fact.received,
+            delay: fact.received.saturating_sub(fact.at),
+            kind,
+            body: ByteBuf::from(body),
+        }
+    }
+}
+
+impl TryFrom<FactForm> for Fact {
+    type Error = WireError;
+
+    fn try_from(form: FactForm) -> Result<Self, WireError> {
+        Ok(Self {
+            id: FactId::from_bytes(form.id.into_array()),
+            visitor: parts::visitor(form.visitor)?,
+            received: form.received,
+            at: form.received.checked_sub(form.delay).ok_or(WireError::Range)?,
+            what: what(form.kind, &form.body)?,
+        })
+    }
+}
+
+fn put_what(what: &What) -> (u8, Vec<u8>) {
+    match what {
+        What::Page { session } => (kind::PAGE, cbor::encode(&PageForm { session: session.0 })),
+        What::Alias { id, also, proven } => {
+            let form = AliasForm { id: (*id).into(), also: parts::put_hashes(also), proven: *proven };
+            (kind::ALIAS, cbor::encode(&form))
+        }
+        What::Track { name, value, properties } => {
+            let form = TrackForm { name: name.clone(), value: *value, properties: properties.clone() };
+            (kind::TRACK, cbor::encode(&form))
+        }
+        What::Withdrawal => (kind::WITHDRAWAL, Vec::new()),
+        What::Action { insertion, verb, view_type, entity } => {
+            let insertion = ByteArray::new(insertion.0);
+            let form = ActionForm { insertion, verb: verb.0, view_type: view_type.0, entity: (*entity).into() };
+            (kind::ACTION, cbor::encode(&form))
+        }
+        What::Segments { writes } => {
+            let writes = writes.iter().map(|(id, state)| put_segment(*id, state)).collect();
+            (kind::SEGMENTS, cbor::encode(&SegmentsForm { writes }))
+        }
+        What::Attributes { writes } => {
+            let put = |(name, value): &(String, Option<Value>)| AttributeForm {
+                name: name.clone(),
+                value: value.as_ref().map(|value| ByteBuf::from(value.pack())),
+            };
+            (kind::ATTRIBUTES, cbor::encode(&AttributesForm { writes: writes.iter().map(put).collect() }))
+        }
+        What::Cancellation { id } => (kind::CANCELLATION, cbor::encode(&CancellationForm { id: (*id).into() })),
+        What::Erasure { scope, id, also } => {
+            let form = ErasureForm {
+                person: *scope == Scope::Person,
+                id: id.map(AlternateForm::from),
+                // Without an id there is nothing that they could be other hashes of.
+                also: if id.is_some() { parts::put_hashes(also) } else { Vec::new() },
+            };
+            (kind::ERASURE, cbor::encode(&form))
+        }
+        What::Exposure { experiment, arm } => {
+            (kind::EXPOSURE, cbor::encode(&ExposureForm { experiment: *experiment, arm: *arm }))
+        }
+        What::Unit { campaign, number } => {
+            (kind::UNIT, cbor::encode(&UnitForm { campaign: *campaign, number: *number }))
+        }
+        What::Evidence { id, also, weight, source } => {
+            let (id, also) = ((*id).into(), parts::put_hashes(also));
+            (kind::EVIDENCE, cbor::encode(&EvidenceForm { id, also, weight: weight.0, source: source.code() }))
+        }
+    }
+}
+
+fn what(kind: u8, body: &[u8]) -> Result<What, WireError> {
+    Ok(match kind {
+        kind::PAGE => What::Page { session: SessionId(read::<PageForm>(body)?.session) },
+        kind::ALIAS => {
+            let AliasForm { id, also, proven } = read(body)?;
+            What::Alias { id: id.into(), also: others(also)?, proven }
+        }
+        kind::TRACK => {
+            let TrackForm { name, value, properties } = read(body)?;
+            let properties = properties.map(|text| parts::text(text, limits::PROPERTIES_BYTES)).transpose()?;
+            What::Track { name: parts::text(name, limits::NAME_BYTES)?, value, properties }
+        }
+        kind::WITHDRAWAL => What::Withdrawal,
+        kind::ACTION => {
+            let ActionForm { insertion, verb, view_type, entity } = read(body)?;
+            let insertion = InsertionId(insertion.into_array());
+            What::Action { insertion, verb: Verb(verb), view_type: ViewType(view_type), entity: entity.into() }
+        }
+        kind::SEGMENTS => {
+            let SegmentsForm { writes } = read(body)?;
+            What::Segments { writes: parts::list(writes, limits::SEGMENT_WRITES, segment)? }
+        }
+        kind::ATTRIBUTES => {
+            let AttributesForm { writes } = read(body)?;
+            What::Attributes { writes: parts::list(writes, limits::ATTRIBUTE_WRITES, attribute)? }
+        }
+        kind::CANCELLATION => What::Cancellation { id: read::<CancellationForm>(body)?.id.into() },
+        kind::ERASURE => erasure(read(body)?)?,
+        kind::EXPOSURE => {
+            let ExposureForm { experiment, arm } = read(body)?;
+            What::Exposure { experiment, arm }
+        }
+        kind::UNIT => {
+            let UnitForm { campaign, number } = read(body)?;
+            What::Unit { campaign, number }
+        }
+        kind::EVIDENCE => evidence(read(body)?)?,
+        _ => return Err(WireError::UnknownForm),
+    })
+}
+
+fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, WireError> {
+    cbor::decode_part(body, BODY)
+}
+
+fn others(hashes: Vec<SixteenBytes>) -> Result<Vec<AltHash>, WireError> {
+    parts::hashes(hashes, limits::KEYS_A_PURPOSE)
+}
+
+impl From<AlternateId> for AlternateForm {
+    fn from(id: AlternateId) -> Self {
+        Self { kind: id.kind.0, hash: ByteArray::new(id.hash.0) }
+    }
+}
+
+impl From<AlternateForm> for AlternateId {
+    fn from(form: AlternateForm) -> Self {
+        Self { kind: KindCode(form.kind), hash: parts::hash(form.hash) }
+    }
+}
+
+fn put_segment(id: SegmentId, state: &State) -> SegmentForm {
+    let State::Held { expiry, attributes } = state else {
+        return SegmentForm { id: id.0, expiry: None, attributes: Vec::new() };
+    };
+    let attributes = attributes.iter().map(|(token, value)| SegmentAttributeForm { token: *token, value: *value });
+    SegmentForm { id: id.0, expiry: Some(expiry.0), attributes: attributes.collect() }
+}
+
+fn segment(form: SegmentForm) -> Result<(SegmentId, State), WireError> {
+    let id = SegmentId(form.id);
+    let attributes: Vec<_> = form.attributes.into_iter().map(|pair| (pair.token, pair.value)).collect();
+    let Some(expiry) = form.expiry.map(HourStamp) else {
+        return if attributes.is_empty() { Ok((id, State::Removed)) } else { Err(WireError::Malformed) };
+    };
+    let state = State::held(expiry, attributes.iter().copied());
+    // What is out of order or over its bound is not ours.
+    if state == (State::Held { expiry, attributes }) { Ok((id, state)) } else { Err(WireError::Range) }
+}
+
+fn attribute(form: AttributeForm) -> Result<(String, Option<Value>), WireError> {
+    let value = form.value.map(|packed| Value::read(&packed).ok_or(WireError::Range)).transpose()?;
+    Ok((parts::text(form.name, limits::ATTRIBUTE_NAME_BYTES)?, value))
+}
+
+fn erasure(form: ErasureForm) -> Result<What, WireError> {
+    let scope = if form.person { Scope::Person } else { Scope::Visitor };
+    if form.id.is_none() && !form.also.is_empty() {
+        return Err(WireError::Malformed);
+    }
+    Ok(What::Erasure { scope, id: form.id.map(AlternateId::from), also: others(form.also)? })
+}
+
+fn evidence(form: EvidenceForm) -> Result<What, WireError> {
+    let (weight, source) = (Weight(form.weight), Source::of_code(form.source).ok_or(WireError::Range)?);
+    if !(Weight(1)..=Weight::UNSURE).contains(&weight) {
+        return Err(WireError::Range);
+    }
+    Ok(What::Evidence { id: form.id.into(), also: others(form.also)?, weight, source })
 }

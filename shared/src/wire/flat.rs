@@ -1,244 +1,380 @@
-//! A catalogue's bytes inside its value ([`super::catalogue`]): packed numbers (LEB128), the form's own first; texts and
-//! filters behind their length; lists behind their number, in the order of [`Flat`]'s fields.
+//! A catalogue's bytes inside its value ([`super::catalogue`]). A key that this release does not know is refused: to leave
+//! out a part of what limits an ad would show the ad to people whom it is not meant for.
 
-use bytes::Bytes;
 use bytestring::ByteString;
+use serde::{Deserialize, Serialize};
+use serde_bytes::ByteBuf;
 
-use super::parts::{number, small};
+use super::cbor::{self, FormBounds};
+use super::parts::{self, WindowForm};
 use super::{WireError, filter};
-use crate::actions::{Unit, Verb, Window};
+use crate::actions::{Verb, Window};
 use crate::catalogue::{Bid, Flat, FlatAd, FlatAdvertiser, FlatCampaign, FlatGroup, Head};
 use crate::experiment::Experiment;
 use crate::limits;
-use crate::packed::{self, Packed, put, put_row};
 use crate::units::Recipients;
 
-const FORM: u64 = 1;
-const ROADBLOCK: u64 = 1;
-const STRICT: u64 = 2;
-const PACED: u64 = 4;
-const LIMITED: u64 = 8;
+const FORM: u8 = 1;
+/// Its bytes are bounded where they are unpacked; an item has one at least.
+const FLAT: FormBounds = FormBounds { bytes: limits::CATALOGUE_BYTES, items: limits::CATALOGUE_BYTES, levels: 12 };
+
+/// [`Flat`].
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FlatForm {
+    #[serde(rename = "f")]
+    form: u8,
+    /// As the document has them.
+    #[serde(rename = "x", default, skip_serializing_if = "Vec::is_empty")]
+    experiments: Vec<Experiment>,
+    #[serde(rename = "q", default, skip_serializing_if = "Vec::is_empty")]
+    questions: Vec<QuestionForm>,
+    /// Each of the form of [`filter`], with bounds of its own.
+    #[serde(rename = "t", default, skip_serializing_if = "Vec::is_empty")]
+    filters: Vec<ByteBuf>,
+    #[serde(rename = "l", default, skip_serializing_if = "Vec::is_empty")]
+    caps: Vec<Vec<CapForm>>,
+    #[serde(rename = "s", default, skip_serializing_if = "Vec::is_empty")]
+    sizes: Vec<Vec<SizeForm>>,
+    #[serde(rename = "v", default, skip_serializing_if = "Vec::is_empty")]
+    advertisers: Vec<AdvertiserForm>,
+    #[serde(rename = "c", default, skip_serializing_if = "Vec::is_empty")]
+    campaigns: Vec<CampaignForm>,
+    #[serde(rename = "g", default, skip_serializing_if = "Vec::is_empty")]
+    groups: Vec<GroupForm>,
+    #[serde(rename = "a", default, skip_serializing_if = "Vec::is_empty")]
+    ads: Vec<AdForm>,
+}
+
+/// What caps ask of a person's actions.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct QuestionForm {
+    #[serde(rename = "v")]
+    verb: u8,
+    #[serde(rename = "w")]
+    window: WindowForm,
+}
+
+/// A cap: the place of its question, and how many there may be.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CapForm {
+    #[serde(rename = "q")]
+    question: u32,
+    #[serde(rename = "m")]
+    limit: u32,
+}
+
+/// A size, in pixels.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SizeForm {
+    #[serde(rename = "w")]
+    width: u32,
+    #[serde(rename = "h")]
+    height: u32,
+}
+
+/// [`Head`].
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct HeadForm {
+    #[serde(rename = "i")]
+    id: ByteString,
+    #[serde(rename = "c")]
+    code: u32,
+    #[serde(rename = "l", skip_serializing_if = "Option::is_none")]
+    caps: Option<u32>,
+    #[serde(rename = "x", skip_serializing_if = "Option::is_none")]
+    arm: Option<ArmForm>,
+}
+
+/// An arm: the place of its experiment, and its code.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ArmForm {
+    #[serde(rename = "x")]
+    experiment: u32,
+    #[serde(rename = "a")]
+    arm: u8,
+}
+
+/// [`FlatAdvertiser`].
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AdvertiserForm {
+    #[serde(rename = "h")]
+    head: HeadForm,
+    #[serde(rename = "r", default, skip_serializing_if = "std::ops::Not::not")]
+    repeats: bool,
+}
+
+/// [`FlatCampaign`].
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CampaignForm {
+    #[serde(rename = "h")]
+    head: HeadForm,
+    #[serde(rename = "v")]
+    advertiser: u32,
+    #[serde(rename = "t", skip_serializing_if = "Option::is_none")]
+    target: Option<u32>,
+    #[serde(rename = "s")]
+    starts: u64,
+    #[serde(rename = "e")]
+    ends: u64,
+    #[serde(rename = "b")]
+    bid: BidForm,
+    #[serde(rename = "r", default, skip_serializing_if = "std::ops::Not::not")]
+    roadblock: bool,
+    #[serde(rename = "k", default, skip_serializing_if = "std::ops::Not::not")]
+    strict: bool,
+    #[serde(rename = "p", default, skip_serializing_if = "std::ops::Not::not")]
+    paced: bool,
+    #[serde(rename = "n", skip_serializing_if = "Option::is_none")]
+    recipients: Option<RecipientsForm>,
+    #[serde(rename = "g", default, skip_serializing_if = "Vec::is_empty")]
+    categories: Vec<u32>,
+}
+
+/// [`Bid`].
+#[derive(Serialize, Deserialize)]
+enum BidForm {
+    #[serde(rename = "m")]
+    CpmMicros(i64),
+    #[serde(rename = "c")]
+    CpcMicros(i64),
+    #[serde(rename = "a")]
+    CpaMicros(i64),
+    #[serde(rename = "s")]
+    SharePpm(i64),
+}
+
+/// [`Recipients`].
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RecipientsForm {
+    #[serde(rename = "m")]
+    limit: u32,
+    #[serde(rename = "s")]
+    share: u16,
+}
+
+/// [`FlatGroup`].
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct GroupForm {
+    #[serde(rename = "h")]
+    head: HeadForm,
+    #[serde(rename = "c")]
+    campaign: u32,
+    #[serde(rename = "t", skip_serializing_if = "Option::is_none")]
+    target: Option<u32>,
+}
+
+/// [`FlatAd`].
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AdForm {
+    #[serde(rename = "h")]
+    head: HeadForm,
+    #[serde(rename = "g")]
+    group: u32,
+    #[serde(rename = "s", skip_serializing_if = "Option::is_none")]
+    sizes: Option<u32>,
+    #[serde(rename = "c")]
+    creative: ByteString,
+    #[serde(rename = "l")]
+    landing: ByteString,
+}
 
 /// A catalogue's bytes.
 #[must_use]
 pub fn encode(flat: &Flat) -> Vec<u8> {
-    let Flat { experiments, questions, filters, caps, sizes, advertisers, campaigns, groups, ads } = flat;
-    let mut to = Vec::new();
-    put(&mut to, FORM);
-    // Few, and in no hurry.
-    put_row(&mut to, serde_json::to_string(experiments).unwrap_or_default().as_bytes());
-    put_all(&mut to, questions, |to, (verb, window)| {
-        let unit = Unit::ALL.iter().position(|unit| *unit == window.unit).unwrap_or_default();
-        [u64::from(verb.0), unit as u64, u64::from(window.interval)].into_iter().for_each(|number| put(to, number));
-    });
-    put_all(&mut to, filters, |to, filter| put_row(to, &filter::encode(filter)));
-    put_all(&mut to, caps, |to, caps| {
-        put_all(to, caps, |to, (question, limit)| {
-            put(to, u64::from(*question));
-            put(to, u64::from(*limit));
-        });
-    });
-    put_all(&mut to, sizes, |to, sizes| {
-        put_all(to, sizes, |to, size| size.iter().for_each(|side| put(to, u64::from(*side))));
-    });
-    put_all(&mut to, advertisers, |to, FlatAdvertiser { head, repeats }| {
-        put_head(to, head);
-        put(to, u64::from(*repeats));
-    });
-    put_all(&mut to, campaigns, put_campaign);
-    put_all(&mut to, groups, |to, FlatGroup { head, campaign, target }| {
-        put_head(to, head);
-        put(to, u64::from(*campaign));
-        put_maybe(to, *target);
-    });
-    put_all(&mut to, ads, |to, FlatAd { head, group, sizes, creative, landing }| {
-        put_head(to, head);
-        put(to, u64::from(*group));
-        put_maybe(to, *sizes);
-        put_row(to, creative.as_bytes());
-        put_row(to, landing.as_bytes());
-    });
-    to
+    cbor::encode(&FlatForm::from(flat))
 }
 
-fn put_all<T>(to: &mut Vec<u8>, all: &[T], mut one: impl FnMut(&mut Vec<u8>, &T)) {
-    put(to, all.len() as u64);
-    all.iter().for_each(|value| one(to, value));
-}
-
-fn put_head(to: &mut Vec<u8>, Head { id, code, caps, arm }: &Head) {
-    put_row(to, id.as_bytes());
-    put(to, u64::from(*code));
-    put_maybe(to, *caps);
-    put_maybe(to, arm.map(|(place, _)| place));
-    if let Some((_, code)) = arm {
-        put(to, u64::from(*code));
-    }
-}
-
-/// A place and one; 0 for none.
-fn put_maybe(to: &mut Vec<u8>, place: Option<u32>) {
-    put(to, place.map_or(0, |place| u64::from(place) + 1));
-}
-
-fn put_campaign(to: &mut Vec<u8>, campaign: &FlatCampaign) {
-    let FlatCampaign { head, advertiser, target, runs, bid, roadblock, strict, paced, recipients, categories } =
-        campaign;
-    put_head(to, head);
-    put(to, u64::from(*advertiser));
-    put_maybe(to, *target);
-    put(to, runs.start);
-    put(to, runs.end);
-    let (kind, paid) = match bid {
-        Bid::CpmMicros(micros) => (0, micros),
-        Bid::CpcMicros(micros) => (1, micros),
-        Bid::CpaMicros(micros) => (2, micros),
-        Bid::SharePpm(share) => (3, share),
-    };
-    put(to, kind);
-    packed::put_signed(to, *paid);
-    let flags = [(*roadblock, ROADBLOCK), (*strict, STRICT), (*paced, PACED), (recipients.is_some(), LIMITED)];
-    put(to, flags.into_iter().filter(|(set, _)| *set).map(|(_, flag)| flag).sum());
-    put_all(to, categories, |to, category| put(to, u64::from(*category)));
-    if let Some(Recipients { limit, share }) = recipients {
-        put(to, u64::from(*limit));
-        put(to, u64::from(*share));
-    }
-}
-
-/// Reads a catalogue's bytes, of which its texts stay parts: an ad has three, and ads are many. What names a row that is not
-/// there is refused.
+/// Reads a catalogue's bytes. What names a row that is not there is refused.
 ///
 /// # Errors
 /// [`WireError`].
-pub fn decode(bytes: &Bytes) -> Result<Flat, WireError> {
-    let mut from = Packed(bytes);
-    if number(&mut from)? != FORM {
-        return Err(WireError::UnknownForm);
-    }
-    let experiments = std::str::from_utf8(row(&mut from)?).map_err(|_| WireError::Malformed)?;
-    let experiments: Vec<Experiment> = serde_json::from_str(experiments).map_err(|_| WireError::Malformed)?;
-    let questions = all(&mut from, limits::CAP_QUESTIONS, question)?;
-    let filters = all(&mut from, 2 * limits::CATALOGUE_ROWS, |from| filter::decode(row(from)?))?;
-    let caps = all(&mut from, 4 * limits::CATALOGUE_ROWS, |from| {
-        some(from, limits::CAPS, |from| Ok((place(from, questions.len())?, small(from)?)))
-    })?;
-    let sizes = all(&mut from, limits::CATALOGUE_ROWS, |from| {
-        some(from, limits::SIZES, |from| Ok([small(from)?, small(from)?]))
-    })?;
-    let (of, aimed) = (Of { bytes, caps: caps.len(), experiments: experiments.len() }, filters.len());
-    let advertisers = all(&mut from, limits::CATALOGUE_ROWS, |from| {
-        Ok(FlatAdvertiser { head: head(from, of)?, repeats: flag(from)? })
-    })?;
-    let campaigns = all(&mut from, limits::CATALOGUE_ROWS, |from| campaign(from, of, aimed, advertisers.len()))?;
-    let groups = all(&mut from, limits::CATALOGUE_ROWS, |from| {
-        let (head, campaign) = (head(from, of)?, place(from, campaigns.len())?);
-        Ok(FlatGroup { head, campaign, target: maybe(from, aimed)? })
-    })?;
-    let ads = all(&mut from, limits::CATALOGUE_ROWS, |from| {
-        let (head, group) = (head(from, of)?, place(from, groups.len())?);
-        let sizes = maybe(from, sizes.len())?;
-        Ok(FlatAd { head, group, sizes, creative: text(from, bytes)?, landing: text(from, bytes)? })
-    })?;
-    if !from.is_empty() {
-        return Err(WireError::Malformed);
-    }
-    Ok(Flat { experiments, questions, filters, caps, sizes, advertisers, campaigns, groups, ads })
+pub fn decode(bytes: &[u8]) -> Result<Flat, WireError> {
+    cbor::decode::<FlatForm>(bytes, FORM, FLAT)?.try_into()
 }
 
-fn question(from: &mut Packed<'_>) -> Result<(Verb, Window), WireError> {
-    let verb = Verb(u8::try_from(number(from)?).map_err(|_| WireError::Range)?);
-    let unit = usize::try_from(number(from)?).ok().and_then(|place| Unit::ALL.get(place).copied());
-    Ok((verb, Window { unit: unit.ok_or(WireError::Range)?, interval: small(from)? }))
+impl From<&Flat> for FlatForm {
+    fn from(flat: &Flat) -> Self {
+        let Flat { experiments, questions, filters, caps, sizes, advertisers, campaigns, groups, ads } = flat;
+        let question = |(verb, window): &(Verb, Window)| QuestionForm { verb: verb.0, window: (*window).into() };
+        let cap = |(question, limit): &(u32, u32)| CapForm { question: *question, limit: *limit };
+        let size = |[width, height]: &[u32; 2]| SizeForm { width: *width, height: *height };
+        Self {
+            form: FORM,
+            experiments: experiments.clone(),
+            questions: questions.iter().map(question).collect(),
+            filters: filters.iter().map(|filter| ByteBuf::from(filter::encode(filter))).collect(),
+            caps: caps.iter().map(|caps| caps.iter().map(cap).collect()).collect(),
+            sizes: sizes.iter().map(|sizes| sizes.iter().map(size).collect()).collect(),
+            advertisers: advertisers.iter().map(AdvertiserForm::from).collect(),
+            campaigns: campaigns.iter().map(CampaignForm::from).collect(),
+            groups: groups.iter().map(GroupForm::from).collect(),
+            ads: ads.iter().map(AdForm::from).collect(),
+        }
+    }
 }
 
-/// What is read, and how many there are of what rows name by place.
+impl TryFrom<FlatForm> for Flat {
+    type Error = WireError;
+
+    fn try_from(form: FlatForm) -> Result<Self, WireError> {
+        const ROWS: usize = limits::CATALOGUE_ROWS;
+        let questions = parts::list(form.questions, limits::CAP_QUESTIONS, |form| {
+            Ok((Verb(form.verb), Window::try_from(form.window)?))
+        })?;
+        let filters = parts::list(form.filters, 2 * ROWS, |bytes| filter::decode(&bytes))?;
+        let caps = parts::list(form.caps, 4 * ROWS, |caps| {
+            some(caps, limits::CAPS, |cap| Ok((place(cap.question, questions.len())?, cap.limit)))
+        })?;
+        let sizes =
+            parts::list(form.sizes, ROWS, |sizes| some(sizes, limits::SIZES, |size| Ok([size.width, size.height])))?;
+        let rows = RowCounts { caps: caps.len(), experiments: form.experiments.len(), filters: filters.len() };
+        let advertisers = parts::list(form.advertisers, ROWS, |form| {
+            Ok(FlatAdvertiser { head: rows.head(form.head)?, repeats: form.repeats })
+        })?;
+        let campaigns = parts::list(form.campaigns, ROWS, |form| rows.campaign(form, advertisers.len()))?;
+        let groups = parts::list(form.groups, ROWS, |form| {
+            let (head, campaign) = (rows.head(form.head)?, place(form.campaign, campaigns.len())?);
+            Ok(FlatGroup { head, campaign, target: maybe_place(form.target, filters.len())? })
+        })?;
+        let ads = parts::list(form.ads, ROWS, |form| {
+            let (head, group) = (rows.head(form.head)?, place(form.group, groups.len())?);
+            let sizes = maybe_place(form.sizes, sizes.len())?;
+            Ok(FlatAd { head, group, sizes, creative: form.creative, landing: form.landing })
+        })?;
+        let experiments = form.experiments;
+        Ok(Self { experiments, questions, filters, caps, sizes, advertisers, campaigns, groups, ads })
+    }
+}
+
+impl From<&Head> for HeadForm {
+    fn from(Head { id, code, caps, arm }: &Head) -> Self {
+        let arm = arm.map(|(experiment, arm)| ArmForm { experiment, arm });
+        Self { id: id.clone(), code: *code, caps: *caps, arm }
+    }
+}
+
+impl From<&FlatAdvertiser> for AdvertiserForm {
+    fn from(FlatAdvertiser { head, repeats }: &FlatAdvertiser) -> Self {
+        Self { head: head.into(), repeats: *repeats }
+    }
+}
+
+impl From<&FlatCampaign> for CampaignForm {
+    fn from(campaign: &FlatCampaign) -> Self {
+        Self {
+            head: (&campaign.head).into(),
+            advertiser: campaign.advertiser,
+            target: campaign.target,
+            starts: campaign.runs.start,
+            ends: campaign.runs.end,
+            bid: campaign.bid.into(),
+            roadblock: campaign.roadblock,
+            strict: campaign.strict,
+            paced: campaign.paced,
+            recipients: campaign.recipients.map(|Recipients { limit, share }| RecipientsForm { limit, share }),
+            categories: campaign.categories.clone(),
+        }
+    }
+}
+
+impl From<Bid> for BidForm {
+    fn from(bid: Bid) -> Self {
+        match bid {
+            Bid::CpmMicros(micros) => Self::CpmMicros(micros),
+            Bid::CpcMicros(micros) => Self::CpcMicros(micros),
+            Bid::CpaMicros(micros) => Self::CpaMicros(micros),
+            Bid::SharePpm(share) => Self::SharePpm(share),
+        }
+    }
+}
+
+impl TryFrom<BidForm> for Bid {
+    type Error = WireError;
+
+    fn try_from(form: BidForm) -> Result<Self, WireError> {
+        let bid = match form {
+            BidForm::CpmMicros(micros) => Self::CpmMicros(micros),
+            BidForm::CpcMicros(micros) => Self::CpcMicros(micros),
+            BidForm::CpaMicros(micros) => Self::CpaMicros(micros),
+            BidForm::SharePpm(share) => Self::SharePpm(share),
+        };
+        if bid.is_within() { Ok(bid) } else { Err(WireError::Range) }
+    }
+}
+
+impl TryFrom<RecipientsForm> for Recipients {
+    type Error = WireError;
+
+    fn try_from(RecipientsForm { limit, share }: RecipientsForm) -> Result<Self, WireError> {
+        let recipients = Self { limit, share };
+        if recipients.is_within() { Ok(recipients) } else { Err(WireError::Range) }
+    }
+}
+
+impl From<&FlatGroup> for GroupForm {
+    fn from(FlatGroup { head, campaign, target }: &FlatGroup) -> Self {
+        Self { head: head.into(), campaign: *campaign, target: *target }
+    }
+}
+
+impl From<&FlatAd> for AdForm {
+    fn from(FlatAd { head, group, sizes, creative, landing }: &FlatAd) -> Self {
+        let (creative, landing) = (creative.clone(), landing.clone());
+        Self { head: head.into(), group: *group, sizes: *sizes, creative, landing }
+    }
+}
+
+/// How many there are of what rows name by place.
 #[derive(Clone, Copy)]
-struct Of<'a> {
-    bytes: &'a Bytes,
+struct RowCounts {
     caps: usize,
     experiments: usize,
+    filters: usize,
 }
 
-fn head(from: &mut Packed<'_>, of: Of<'_>) -> Result<Head, WireError> {
-    let (id, code, caps) = (text(from, of.bytes)?, small(from)?, maybe(from, of.caps)?);
-    let arm = match maybe(from, of.experiments)? {
-        Some(place) => Some((place, u8::try_from(number(from)?).map_err(|_| WireError::Range)?)),
-        None => None,
-    };
-    Ok(Head { id, code, caps, arm })
-}
-
-fn campaign(from: &mut Packed<'_>, of: Of<'_>, filters: usize, advertisers: usize) -> Result<FlatCampaign, WireError> {
-    let (head, advertiser) = (head(from, of)?, place(from, advertisers)?);
-    let target = maybe(from, filters)?;
-    let runs = number(from)?..number(from)?;
-    let (kind, paid) = (number(from)?, from.signed().ok_or(WireError::Malformed)?);
-    let bid = match kind {
-        0 => Bid::CpmMicros(paid),
-        1 => Bid::CpcMicros(paid),
-        2 => Bid::CpaMicros(paid),
-        3 => Bid::SharePpm(paid),
-        _ => return Err(WireError::Range),
-    };
-    let flags = number(from)?;
-    if flags > ROADBLOCK | STRICT | PACED | LIMITED || !bid.is_within() {
-        return Err(WireError::Range);
+impl RowCounts {
+    fn head(self, form: HeadForm) -> Result<Head, WireError> {
+        let arm = form.arm.map(|arm| Ok((place(arm.experiment, self.experiments)?, arm.arm))).transpose()?;
+        Ok(Head { id: form.id, code: form.code, caps: maybe_place(form.caps, self.caps)?, arm })
     }
-    let categories = all(from, limits::CATEGORIES, small)?;
-    let [roadblock, strict, paced, limited] = [ROADBLOCK, STRICT, PACED, LIMITED].map(|flag| flags & flag != 0);
-    let recipients = if limited { Some(recipients(from)?) } else { None };
-    Ok(FlatCampaign { head, advertiser, target, runs, bid, roadblock, strict, paced, recipients, categories })
-}
 
-fn recipients(from: &mut Packed<'_>) -> Result<Recipients, WireError> {
-    let limit = small(from)?;
-    let share = u16::try_from(number(from)?).map_err(|_| WireError::Range)?;
-    let recipients = Recipients { limit, share };
-    if recipients.is_within() { Ok(recipients) } else { Err(WireError::Range) }
-}
-
-/// A list of at most so many.
-fn all<'a, T>(
-    from: &mut Packed<'a>,
-    most: usize,
-    mut one: impl FnMut(&mut Packed<'a>) -> Result<T, WireError>,
-) -> Result<Vec<T>, WireError> {
-    let count = from.count(most).ok_or(WireError::Range)?;
-    (0..count).map(|_| one(from)).collect()
-}
-
-/// The same, with something in it.
-fn some<'a, T>(
-    from: &mut Packed<'a>,
-    most: usize,
-    one: impl FnMut(&mut Packed<'a>) -> Result<T, WireError>,
-) -> Result<Vec<T>, WireError> {
-    all(from, most, one).and_then(|all| if all.is_empty() { Err(WireError::Range) } else { Ok(all) })
-}
-
-fn flag(from: &mut Packed<'_>) -> Result<bool, WireError> {
-    match number(from)? {
-        0 => Ok(false),
-        1 => Ok(true),
-        _ => Err(WireError::Range),
+    fn campaign(self, form: CampaignForm, advertisers: usize) -> Result<FlatCampaign, WireError> {
+        Ok(FlatCampaign {
+            head: self.head(form.head)?,
+            advertiser: place(form.advertiser, advertisers)?,
+            target: maybe_place(form.target, self.filters)?,
+            runs: form.starts..form.ends,
+            bid: form.bid.try_into()?,
+            roadblock: form.roadblock,
+            strict: form.strict,
+            paced: form.paced,
+            recipients: form.recipients.map(Recipients::try_from).transpose()?,
+            categories: parts::list(form.categories, limits::CATEGORIES, Ok)?,
+        })
     }
+}
+
+/// A list of at most so many, with something in it.
+fn some<F, T>(forms: Vec<F>, most: usize, read: impl FnMut(F) -> Result<T, WireError>) -> Result<Vec<T>, WireError> {
+    if forms.is_empty() { Err(WireError::Range) } else { parts::list(forms, most, read) }
 }
 
 /// A place in a list of so many.
-fn place(from: &mut Packed<'_>, of: usize) -> Result<u32, WireError> {
-    small(from).and_then(|place| if (place as usize) < of { Ok(place) } else { Err(WireError::Range) })
+fn place(place: u32, count: usize) -> Result<u32, WireError> {
+    if (place as usize) < count { Ok(place) } else { Err(WireError::Range) }
 }
 
-fn maybe(from: &mut Packed<'_>, of: usize) -> Result<Option<u32>, WireError> {
-    let after = small(from)?;
-    if after as usize > of { Err(WireError::Range) } else { Ok(after.checked_sub(1)) }
-}
-
-fn row<'a>(from: &mut Packed<'a>) -> Result<&'a [u8], WireError> {
-    from.row().ok_or(WireError::Malformed)
-}
-
-fn text(from: &mut Packed<'_>, bytes: &Bytes) -> Result<ByteString, WireError> {
-    ByteString::try_from(bytes.slice_ref(row(from)?)).map_err(|_| WireError::Malformed)
+fn maybe_place(at: Option<u32>, count: usize) -> Result<Option<u32>, WireError> {
+    at.map(|at| place(at, count)).transpose()
 }

@@ -1,13 +1,15 @@
-//! Values of the edge KV, as text (the platform's bulk read gives text): a two-letter tag with the form's
-//! number, then base64 of a CRC-32 and the CBOR, of a page of names the packed page. The CRC covers the key too, so that a value under another
-//! key is refused like a flipped bit.
+//! Values of the edge KV, as text (the platform's bulk read gives text): a tag of a letter and a digit, then base64 of a
+//! CRC-32 and the CBOR. The CRC covers the key too, so that a value under another key is refused like a flipped bit.
 
 use std::collections::BTreeMap;
 
 use base64_simd::STANDARD_NO_PAD;
-use minicbor::decode::Decoder;
+use serde::{Deserialize, Serialize};
+use serde_bytes::ByteBuf;
 
-use super::parts::{self, Encoder, WireError, Written};
+use super::WireError;
+use super::cbor::{self, FormBounds};
+use super::parts::{self, SixteenBytes, VersionForm};
 use crate::attributes::{self, Kind};
 use crate::ids::{Epoch, Version, VisitorId};
 use crate::limits;
@@ -22,6 +24,67 @@ const SNAPSHOT: &str = "s1";
 const TOMBSTONE: &str = "t1";
 const LOOKUP: &str = "l1";
 const NAMES: &str = "n1";
+/// Profiles and cuts are a column each.
+const STORED: FormBounds = FormBounds { bytes: limits::SNAPSHOT_BYTES, items: 128, levels: 8 };
+/// Three visitors at most.
+const VISITORS: FormBounds = FormBounds { bytes: limits::SNAPSHOT_BYTES, items: 64, levels: 8 };
+/// The page is one item.
+const PAGE: FormBounds = FormBounds { bytes: limits::KV_VALUE_CHARS, items: 32, levels: 8 };
+
+/// [`Snapshot`]. Every decision reads one, of up to [`limits::SNAPSHOT_VISITORS`] visitors: what it says of each is read
+/// where it lies, without being taken apart first.
+#[derive(Serialize, Deserialize)]
+struct SnapshotForm {
+    #[serde(rename = "f")]
+    form: u8,
+    #[serde(rename = "v")]
+    version: VersionForm,
+    #[serde(rename = "i")]
+    visitor: SixteenBytes,
+    #[serde(rename = "u", default, skip_serializing_if = "Vec::is_empty")]
+    unique: Vec<SixteenBytes>,
+    #[serde(rename = "m")]
+    membership: MembershipForm,
+    /// Column, by visitor: its id, its version, its packed profile.
+    #[serde(rename = "p")]
+    profiles: ByteBuf,
+    #[serde(rename = "t", default, skip_serializing_if = "std::ops::Not::not")]
+    truncated: bool,
+    /// Packed into one number.
+    #[serde(rename = "b", skip_serializing_if = "Option::is_none")]
+    best: Option<u16>,
+}
+
+/// [`Membership`]. The admitted visitors are those that have profiles, and are not written again.
+#[derive(Serialize, Deserialize)]
+struct MembershipForm {
+    #[serde(rename = "e")]
+    epoch: u64,
+    #[serde(rename = "d")]
+    devices: u32,
+    /// Column, by visitor: its id, when it was cut, whether it is gone.
+    #[serde(rename = "c", default, skip_serializing_if = "<[u8]>::is_empty")]
+    cuts: ByteBuf,
+}
+
+/// The visitors last seen with an alternate id, newest first.
+#[derive(Serialize, Deserialize)]
+struct LookupForm {
+    #[serde(rename = "f")]
+    form: u8,
+    #[serde(rename = "v", default)]
+    visitors: Vec<SixteenBytes>,
+}
+
+/// A page of names of attributes.
+#[derive(Serialize, Deserialize)]
+struct NamesForm {
+    #[serde(rename = "f")]
+    form: u8,
+    /// Column, as [`attributes::encode_page`] describes: up to [`limits::ATTRIBUTE_PAGE`] names, and the kind of each.
+    #[serde(rename = "n")]
+    page: ByteBuf,
+}
 
 /// The value of a visitor's key.
 ///
@@ -33,7 +96,7 @@ pub fn encode_stored(key: &str, stored: &Stored) -> Result<String, WireError> {
     if !is_whole(snapshot) {
         return Err(WireError::Range);
     }
-    let bytes = parts::encode(|e| put_snapshot(e, snapshot));
+    let bytes = cbor::encode(&SnapshotForm::from(snapshot.as_ref()));
     if bytes.len() > limits::SNAPSHOT_BYTES { Err(WireError::TooLong) } else { Ok(seal(SNAPSHOT, key, &bytes)) }
 }
 
@@ -81,14 +144,7 @@ impl Opened {
     /// [`WireError`], as [`decode_stored`].
     pub fn read(&self, visitor: VisitorId) -> Result<Stored, WireError> {
         let Self::Snapshot(bytes) = self else { return Ok(Stored::Tombstone) };
-        let has_best = parts::fields(bytes) > 7;
-        let snapshot = parts::form(bytes, FORM, 6 + usize::from(has_best), |d| {
-            let mut read = snapshot(d, bytes)?;
-            if has_best {
-                read.best = Some(BestTime::read(d.u16()?).ok_or(WireError::Range)?);
-            }
-            Ok(read)
-        })?;
+        let snapshot = Snapshot::try_from(cbor::decode::<SnapshotForm>(bytes, FORM, STORED)?)?;
         // All else that makes it whole holds of all that is read.
         let whole = snapshot.visitor == visitor && snapshot.profiles.contains_key(&visitor);
         if whole { Ok(Stored::Snapshot(Box::new(snapshot))) } else { Err(WireError::Range) }
@@ -103,11 +159,8 @@ pub fn encode_lookup(key: &str, visitors: &[VisitorId]) -> Result<String, WireEr
     if visitors.len() > limits::LOOKUP_VISITORS {
         return Err(WireError::Range);
     }
-    let bytes = parts::encode(|e| {
-        e.array(2)?.u8(FORM)?.array(visitors.len() as u64)?;
-        visitors.iter().try_for_each(|v| e.bytes(v.as_bytes()).map(drop))
-    });
-    Ok(seal(LOOKUP, key, &bytes))
+    let form = LookupForm { form: FORM, visitors: parts::put_visitors(visitors) };
+    Ok(seal(LOOKUP, key, &cbor::encode(&form)))
 }
 
 /// Reads the value of an alternate id's key.
@@ -115,8 +168,8 @@ pub fn encode_lookup(key: &str, visitors: &[VisitorId]) -> Result<String, WireEr
 /// # Errors
 /// [`WireError`].
 pub fn decode_lookup(key: &str, value: &[u8]) -> Result<Vec<VisitorId>, WireError> {
-    let bytes = open(LOOKUP, key, value)?;
-    parts::form(&bytes, FORM, 1, |d| parts::values(d, limits::LOOKUP_VISITORS, parts::visitor))
+    let form: LookupForm = cbor::decode(&open(LOOKUP, key, value)?, FORM, VISITORS)?;
+    parts::visitors(form.visitors, limits::LOOKUP_VISITORS)
 }
 
 /// The value of a page's key: names of attributes, and the kind of each.
@@ -124,11 +177,11 @@ pub fn decode_lookup(key: &str, value: &[u8]) -> Result<Vec<VisitorId>, WireErro
 /// # Errors
 /// [`WireError::Range`] for more than [`limits::ATTRIBUTE_PAGE`], for a name that is bad and for one that is there twice.
 pub fn encode_names(key: &str, page: &[(String, Kind)]) -> Result<String, WireError> {
-    let bytes = attributes::encode_page(page);
-    if attributes::decode_page(&bytes).is_none() {
+    let page = attributes::encode_page(page);
+    if attributes::decode_page(&page).is_none() {
         return Err(WireError::Range);
     }
-    Ok(seal(NAMES, key, &bytes))
+    Ok(seal(NAMES, key, &cbor::encode(&NamesForm { form: FORM, page: ByteBuf::from(page) })))
 }
 
 /// Reads the value of a page's key.
@@ -136,61 +189,77 @@ pub fn encode_names(key: &str, page: &[(String, Kind)]) -> Result<String, WireEr
 /// # Errors
 /// [`WireError`].
 pub fn decode_names(key: &str, value: &[u8]) -> Result<Vec<(String, Kind)>, WireError> {
-    attributes::decode_page(&open(NAMES, key, value)?).ok_or(WireError::Malformed)
+    let form: NamesForm = cbor::decode(&open(NAMES, key, value)?, FORM, PAGE)?;
+    attributes::decode_page(&form.page).ok_or(WireError::Malformed)
 }
 
-fn put_snapshot(e: &mut Encoder<'_>, snapshot: &Snapshot) -> Written {
-    // What is not there takes no place, so that these are the bytes of the releases before.
-    e.array(if snapshot.best.is_some() { 8 } else { 7 })?.u8(FORM)?;
-    parts::put_version(e, snapshot.version)?;
-    e.bytes(snapshot.visitor.as_bytes())?.array(snapshot.unique.len() as u64)?;
-    snapshot.unique.iter().try_for_each(|hash| e.bytes(&hash.0).map(drop))?;
-    put_membership(e, &snapshot.membership)?;
-    let mut rows = Vec::new();
-    for (visitor, sub) in &snapshot.profiles {
-        rows.extend_from_slice(visitor.as_bytes());
-        packed::put(&mut rows, u64::from(sub.version().restore));
-        packed::put(&mut rows, sub.version().counter);
-        packed::put_row(&mut rows, sub.packed());
+impl From<&Snapshot> for SnapshotForm {
+    fn from(snapshot: &Snapshot) -> Self {
+        let mut profiles = Vec::new();
+        for (visitor, sub) in &snapshot.profiles {
+            profiles.extend_from_slice(visitor.as_bytes());
+            packed::put(&mut profiles, u64::from(sub.version().restore));
+            packed::put(&mut profiles, sub.version().counter);
+            packed::put_row(&mut profiles, sub.packed());
+        }
+        Self {
+            form: FORM,
+            version: snapshot.version.into(),
+            visitor: parts::put_visitor(snapshot.visitor),
+            unique: parts::put_hashes(&snapshot.unique),
+            membership: MembershipForm::from(&snapshot.membership),
+            profiles: ByteBuf::from(profiles),
+            truncated: snapshot.truncated,
+            best: snapshot.best.map(BestTime::pack),
+        }
     }
-    e.bytes(&rows)?.bool(snapshot.truncated)?;
-    snapshot.best.map_or(Ok(()), |best| e.u16(best.pack()).map(drop))
 }
 
-fn snapshot(d: &mut Decoder<'_>, all: &Shared) -> Result<Snapshot, WireError> {
-    let version = parts::version(d)?;
-    let visitor = parts::visitor(d)?;
-    let unique = parts::values(d, limits::KEYS_A_PURPOSE, parts::alt_hash)?;
-    let mut membership = membership(d)?;
-    let profiles = rows(d.bytes()?, limits::SNAPSHOT_VISITORS, |rows| {
-        let visitor = rows.visitor()?;
-        let version = Version { restore: rows.number()?.try_into().ok()?, counter: rows.number()? };
-        Some((visitor, SubProfile::from_packed(version, all.part(rows.row()?))))
-    })?;
-    membership.admits = profiles.keys().copied().collect();
-    Ok(Snapshot { version, visitor, unique, membership, profiles, best: None, truncated: d.bool()? })
-}
+impl TryFrom<SnapshotForm> for Snapshot {
+    type Error = WireError;
 
-/// The admitted visitors are those that have profiles, and are not written again.
-fn put_membership(e: &mut Encoder<'_>, membership: &Membership) -> Written {
-    let mut cuts = Vec::new();
-    for (visitor, cut) in &membership.cuts {
-        cuts.extend_from_slice(visitor.as_bytes());
-        packed::put(&mut cuts, cut.at);
-        packed::put(&mut cuts, u64::from(cut.gone));
+    fn try_from(form: SnapshotForm) -> Result<Self, WireError> {
+        let mut membership = Membership::try_from(form.membership)?;
+        let column = Shared::from(form.profiles.into_vec());
+        let profiles = rows(&column, limits::SNAPSHOT_VISITORS, |rows| {
+            let visitor = rows.visitor()?;
+            let version = Version { restore: rows.number()?.try_into().ok()?, counter: rows.number()? };
+            Some((visitor, SubProfile::from_packed(version, column.part(rows.row()?))))
+        })?;
+        membership.admits = profiles.keys().copied().collect();
+        Ok(Self {
+            version: form.version.into(),
+            visitor: parts::visitor(form.visitor)?,
+            unique: parts::hashes(form.unique, limits::KEYS_A_PURPOSE)?,
+            membership,
+            profiles,
+            best: form.best.map(|packed| BestTime::read(packed).ok_or(WireError::Range)).transpose()?,
+            truncated: form.truncated,
+        })
     }
-    e.array(3)?.u64(membership.epoch.0)?.u32(membership.devices)?.bytes(&cuts)?;
-    Ok(())
 }
 
-fn membership(d: &mut Decoder<'_>) -> Result<Membership, WireError> {
-    parts::record(d, 3, |d| {
-        let (epoch, devices) = (Epoch(d.u64()?), d.u32()?);
-        let cuts = rows(d.bytes()?, limits::CUTS, |rows| {
+impl From<&Membership> for MembershipForm {
+    fn from(membership: &Membership) -> Self {
+        let mut cuts = Vec::new();
+        for (visitor, cut) in &membership.cuts {
+            cuts.extend_from_slice(visitor.as_bytes());
+            packed::put(&mut cuts, cut.at);
+            packed::put(&mut cuts, u64::from(cut.gone));
+        }
+        Self { epoch: membership.epoch.0, devices: membership.devices, cuts: ByteBuf::from(cuts) }
+    }
+}
+
+impl TryFrom<MembershipForm> for Membership {
+    type Error = WireError;
+
+    fn try_from(form: MembershipForm) -> Result<Self, WireError> {
+        let cuts = rows(&form.cuts, limits::CUTS, |rows| {
             Some((rows.visitor()?, Cut { at: rows.number()?, gone: rows.count(1)? == 1 }))
         })?;
-        Ok(Membership { epoch, devices, cuts, ..Membership::default() })
-    })
+        Ok(Self { epoch: Epoch(form.epoch), devices: form.devices, cuts, ..Self::default() })
+    }
 }
 
 /// Packed rows, at most `most`, written in the order of their visitors, each once.

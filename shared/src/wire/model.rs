@@ -1,53 +1,157 @@
-//! A model's form: packed numbers, the form's own first. Of a part's weights all are listed, or those that are not 0,
-//! whichever is shorter.
+//! A model's form. The weights of a part are a column of numbers, since there are up to 16,384 of two bytes or fewer: all
+//! are listed, or those that are not 0, whichever is shorter.
+
+use serde::{Deserialize, Serialize};
+use serde_bytes::ByteBuf;
 
 use super::WireError;
-use super::parts::{number, small};
+use super::cbor::{self, FormBounds};
+use super::parts::number;
 use crate::limits;
 use crate::model::{BITS, FRACTION, Model, Part, Quality};
 use crate::packed::{Packed, put, put_signed};
 use crate::segments::SegmentId;
 
-const FORM: u64 = 1;
-/// Lists of weights.
-const NONE: u64 = 0;
+const FORM: u8 = 1;
+const MODEL: FormBounds = FormBounds { bytes: limits::MODEL_BYTES, items: limits::MODEL_SEGMENTS + 256, levels: 8 };
+/// How a column lists weights.
 const ALL: u64 = 1;
 const SOME: u64 = 2;
+
+/// [`Model`].
+#[derive(Serialize, Deserialize)]
+struct ModelForm {
+    #[serde(rename = "f")]
+    form: u8,
+    #[serde(rename = "b")]
+    bits: u8,
+    #[serde(rename = "t")]
+    trained: u64,
+    #[serde(rename = "e")]
+    expires: u64,
+    #[serde(rename = "s", default, skip_serializing_if = "Vec::is_empty")]
+    segments: Vec<u32>,
+    #[serde(rename = "c")]
+    click: PartForm,
+    #[serde(rename = "v")]
+    conversion: PartForm,
+    #[serde(rename = "p")]
+    price: PartForm,
+    #[serde(rename = "d")]
+    spread: i32,
+}
+
+/// [`Part`].
+#[derive(Serialize, Deserialize)]
+struct PartForm {
+    #[serde(rename = "i")]
+    intercept: i32,
+    #[serde(rename = "s")]
+    scale: u8,
+    /// Column: [`ALL`] and each weight; or [`SOME`], how many, and each with the number of zeros before it.
+    #[serde(rename = "w", default, skip_serializing_if = "<[u8]>::is_empty")]
+    weights: ByteBuf,
+    #[serde(rename = "q", skip_serializing_if = "Option::is_none")]
+    quality: Option<QualityForm>,
+}
+
+/// [`Quality`].
+#[derive(Serialize, Deserialize)]
+struct QualityForm {
+    #[serde(rename = "n")]
+    examples: u32,
+    #[serde(rename = "p")]
+    positives: u32,
+    #[serde(rename = "l")]
+    loss_ppm: u32,
+    #[serde(rename = "b")]
+    base_loss_ppm: u32,
+    #[serde(rename = "a")]
+    auc_ppm: u32,
+    #[serde(rename = "c")]
+    calibration_error_ppm: u32,
+}
 
 /// A model's bytes.
 #[must_use]
 pub fn encode(model: &Model) -> Vec<u8> {
     let Model { bits, trained_ms, expires_ms, segments, click, conversion, price, spread } = model;
-    let mut to = Vec::new();
-    put(&mut to, FORM);
-    put(&mut to, u64::from(*bits));
-    put(&mut to, *trained_ms);
-    put(&mut to, *expires_ms);
-    put(&mut to, segments.len() as u64);
-    let mut before = 0;
-    for SegmentId(id) in segments {
-        put(&mut to, u64::from(id.saturating_sub(before)));
-        before = *id;
-    }
-    [click, conversion, price].into_iter().for_each(|part| put_part(&mut to, part));
-    put_signed(&mut to, i64::from(*spread));
-    to
+    cbor::encode(&ModelForm {
+        form: FORM,
+        bits: *bits,
+        trained: *trained_ms,
+        expires: *expires_ms,
+        segments: segments.iter().map(|id| id.0).collect(),
+        click: click.into(),
+        conversion: conversion.into(),
+        price: price.into(),
+        spread: *spread,
+    })
 }
 
-fn put_part(to: &mut Vec<u8>, Part { intercept, scale, weights, quality }: &Part) {
-    put_signed(to, i64::from(*intercept));
-    put(to, u64::from(*scale));
-    put(to, u64::from(quality.is_some()));
-    if let Some(Quality { examples, positives, loss_ppm, base_loss_ppm, auc_ppm, calibration_error_ppm }) = quality {
-        for number in [examples, positives, loss_ppm, base_loss_ppm, auc_ppm, calibration_error_ppm] {
-            put(to, u64::from(*number));
-        }
+/// Reads a model and checks it whole: what is read can be scored with ([`Model::is_sound`]). Whether it may be used now
+/// is another question ([`Model::used`]).
+///
+/// # Errors
+/// [`WireError`].
+pub fn decode(bytes: &[u8]) -> Result<Model, WireError> {
+    let form: ModelForm = cbor::decode(bytes, FORM, MODEL)?;
+    if !BITS.contains(&form.bits) {
+        return Err(WireError::Range);
     }
+    let places = 1 << form.bits;
+    let model = Model {
+        bits: form.bits,
+        trained_ms: form.trained,
+        expires_ms: form.expires,
+        segments: form.segments.into_iter().map(SegmentId).collect(),
+        click: form.click.read(places)?,
+        conversion: form.conversion.read(places)?,
+        price: form.price.read(places)?,
+        spread: form.spread,
+    };
+    if model.is_sound() { Ok(model) } else { Err(WireError::Range) }
+}
+
+impl From<&Part> for PartForm {
+    fn from(Part { intercept, scale, weights, quality }: &Part) -> Self {
+        let weights = ByteBuf::from(put_weights(weights));
+        Self { intercept: *intercept, scale: *scale, weights, quality: quality.map(QualityForm::from) }
+    }
+}
+
+impl PartForm {
+    fn read(self, places: usize) -> Result<Part, WireError> {
+        if self.scale > FRACTION {
+            return Err(WireError::Range);
+        }
+        let (weights, quality) = (weights(&self.weights, places)?, self.quality.map(Quality::from));
+        Ok(Part { intercept: self.intercept, scale: self.scale, weights, quality })
+    }
+}
+
+impl From<Quality> for QualityForm {
+    fn from(quality: Quality) -> Self {
+        let Quality { examples, positives, loss_ppm, base_loss_ppm, auc_ppm, calibration_error_ppm } = quality;
+        Self { examples, positives, loss_ppm, base_loss_ppm, auc_ppm, calibration_error_ppm }
+    }
+}
+
+impl From<QualityForm> for Quality {
+    fn from(form: QualityForm) -> Self {
+        let QualityForm { examples, positives, loss_ppm, base_loss_ppm, auc_ppm, calibration_error_ppm } = form;
+        Self { examples, positives, loss_ppm, base_loss_ppm, auc_ppm, calibration_error_ppm }
+    }
+}
+
+fn put_weights(weights: &[i16]) -> Vec<u8> {
     if weights.is_empty() {
-        return put(to, NONE);
+        return Vec::new();
     }
     let (mut all, mut some) = (Vec::new(), Vec::new());
     let mut gap = 0;
+    put(&mut all, ALL);
+    put(&mut some, SOME);
     put(&mut some, weights.iter().filter(|weight| **weight != 0).count() as u64);
     for weight in weights {
         put_signed(&mut all, i64::from(*weight));
@@ -59,70 +163,25 @@ fn put_part(to: &mut Vec<u8>, Part { intercept, scale, weights, quality }: &Part
             gap = 0;
         }
     }
-    let (list, weights) = if all.len() <= some.len() { (ALL, all) } else { (SOME, some) };
-    put(to, list);
-    to.extend(weights);
+    if all.len() <= some.len() { all } else { some }
 }
 
-/// Reads a model and checks it whole: what is read can be scored with ([`Model::is_sound`]). Whether it may be used now
-/// is another question ([`Model::used`]).
-///
-/// # Errors
-/// [`WireError`].
-pub fn decode(bytes: &[u8]) -> Result<Model, WireError> {
-    if bytes.len() > limits::MODEL_BYTES {
-        return Err(WireError::TooLong);
+/// The weights of a column; no bytes are none.
+fn weights(column: &[u8], places: usize) -> Result<Vec<i16>, WireError> {
+    if column.is_empty() {
+        return Ok(Vec::new());
     }
-    let mut from = Packed(bytes);
-    if number(&mut from)? != FORM {
-        return Err(WireError::UnknownForm);
-    }
-    let bits = u8::try_from(number(&mut from)?).ok().filter(|bits| BITS.contains(bits)).ok_or(WireError::Range)?;
-    let (trained_ms, expires_ms) = (number(&mut from)?, number(&mut from)?);
-    let segments = segments(&mut from)?;
-    let [click, conversion, price] =
-        [part(&mut from, 1 << bits)?, part(&mut from, 1 << bits)?, part(&mut from, 1 << bits)?];
-    let spread = signed(&mut from)?;
-    let model = Model { bits, trained_ms, expires_ms, segments, click, conversion, price, spread };
-    if !from.is_empty() {
-        return Err(WireError::Malformed);
-    }
-    if model.is_sound() { Ok(model) } else { Err(WireError::Range) }
-}
-
-fn signed(from: &mut Packed<'_>) -> Result<i32, WireError> {
-    i32::try_from(from.signed().ok_or(WireError::Malformed)?).map_err(|_| WireError::Range)
+    let mut from = Packed(column);
+    let weights = match number(&mut from)? {
+        ALL => (0..places).map(|_| weight(&mut from)).collect::<Result<_, _>>()?,
+        SOME => sparse(&mut from, places)?,
+        _ => return Err(WireError::Malformed),
+    };
+    if from.is_empty() { Ok(weights) } else { Err(WireError::Malformed) }
 }
 
 fn weight(from: &mut Packed<'_>) -> Result<i16, WireError> {
-    i16::try_from(signed(from)?).map_err(|_| WireError::Range)
-}
-
-fn segments(from: &mut Packed<'_>) -> Result<Vec<SegmentId>, WireError> {
-    let count = from.count(limits::MODEL_SEGMENTS).ok_or(WireError::Range)?;
-    let mut id = 0u32;
-    let next = |_| {
-        id = id.checked_add(small(from)?).ok_or(WireError::Range)?;
-        Ok(SegmentId(id))
-    };
-    (0..count).map(next).collect()
-}
-
-fn part(from: &mut Packed<'_>, places: usize) -> Result<Part, WireError> {
-    let intercept = signed(from)?;
-    let scale = u8::try_from(number(from)?).ok().filter(|scale| *scale <= FRACTION).ok_or(WireError::Range)?;
-    let quality = match number(from)? {
-        0 => None,
-        1 => Some(quality(from)?),
-        _ => return Err(WireError::Malformed),
-    };
-    let weights = match number(from)? {
-        NONE => Vec::new(),
-        ALL => (0..places).map(|_| weight(from)).collect::<Result<_, _>>()?,
-        SOME => sparse(from, places)?,
-        _ => return Err(WireError::Malformed),
-    };
-    Ok(Part { intercept, scale, weights, quality })
+    i16::try_from(from.signed().ok_or(WireError::Malformed)?).map_err(|_| WireError::Range)
 }
 
 fn sparse(from: &mut Packed<'_>, places: usize) -> Result<Vec<i16>, WireError> {
@@ -135,15 +194,4 @@ fn sparse(from: &mut Packed<'_>, places: usize) -> Result<Vec<i16>, WireError> {
         *there = weight(from)?;
     }
     Ok(weights)
-}
-
-fn quality(from: &mut Packed<'_>) -> Result<Quality, WireError> {
-    Ok(Quality {
-        examples: small(from)?,
-        positives: small(from)?,
-        loss_ppm: small(from)?,
-        base_loss_ppm: small(from)?,
-        auc_ppm: small(from)?,
-        calibration_error_ppm: small(from)?,
-    })
 }

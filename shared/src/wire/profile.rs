@@ -1,38 +1,88 @@
 //! The origin's stored profile.
 
-use minicbor::decode::Decoder;
+use serde::{Deserialize, Serialize};
+use serde_bytes::ByteBuf;
 
-use super::parts::{self, Encoder, WireError, Written};
+use super::WireError;
+use super::cbor::{self, FormBounds};
+use super::parts;
 use crate::actions::PackedActions;
 use crate::attributes::{AttributeMap, PackedAttributes};
 use crate::events::Events;
-use crate::experiment::Exposures;
 use crate::ids::{Millis, SessionId};
 use crate::limits;
+use crate::packed::{Packed, put};
 use crate::profile::{Newest, Profile};
 use crate::rhythm::Rhythm;
 use crate::segments::{PackedSegments, SegmentMap};
-use crate::units::Units;
 
 const FORM: u8 = 1;
+/// The store wrote it, so that its length has no bound of its own.
+const PROFILE: FormBounds = FormBounds { bytes: usize::MAX, items: 64, levels: 8 };
 /// More than the sessions a profile keeps; a longer list is not ours.
 const SESSIONS: usize = 8_192;
+
+/// [`Profile`]. Folding reads and writes it for each visitor of a batch, so that its lists are columns.
+#[derive(Serialize, Deserialize)]
+struct ProfileForm {
+    #[serde(rename = "f")]
+    form: u8,
+    #[serde(rename = "p")]
+    pages: u64,
+    #[serde(rename = "b")]
+    purchases: u64,
+    #[serde(rename = "v")]
+    revenue: i64,
+    /// Column: eight bytes a session.
+    #[serde(rename = "s", default, skip_serializing_if = "<[u8]>::is_empty")]
+    sessions: ByteBuf,
+    #[serde(rename = "t", skip_serializing_if = "Option::is_none")]
+    seen: Option<SeenForm>,
+    /// Facts received before this time are all held.
+    #[serde(rename = "o", default, skip_serializing_if = "parts::is_zero")]
+    floor: u64,
+    /// Column: of each of the newest, the oldest first, its receipt in milliseconds after the previous one's, and the start of
+    /// its id in eight bytes.
+    #[serde(rename = "n", default, skip_serializing_if = "<[u8]>::is_empty")]
+    newest: ByteBuf,
+    /// Column, as [`crate::actions::Actions::pack`] describes. The store keeps actions apart, and has none here.
+    #[serde(rename = "a", default, skip_serializing_if = "<[u8]>::is_empty")]
+    actions: ByteBuf,
+    /// Column, as [`SegmentMap::pack`] describes. The store keeps segments apart, and has none here.
+    #[serde(rename = "g", default, skip_serializing_if = "<[u8]>::is_empty")]
+    segments: ByteBuf,
+    /// Column, as [`Rhythm::pack`] describes.
+    #[serde(rename = "y", default, skip_serializing_if = "<[u8]>::is_empty")]
+    rhythm: ByteBuf,
+}
+
+/// When a visitor's first and last fact happened.
+#[derive(Serialize, Deserialize)]
+struct SeenForm {
+    #[serde(rename = "a")]
+    first: u64,
+    #[serde(rename = "z")]
+    last: u64,
+}
 
 /// A stored profile's bytes, without its attributes, exposures, units and events: the store keeps them apart.
 #[must_use]
 pub fn encode(profile: &Profile) -> Vec<u8> {
-    parts::encode(|e| {
-        e.array(10)?.u8(FORM)?.u64(profile.pages)?.u64(profile.purchases)?.i64(profile.revenue)?;
-        e.array(profile.sessions.len() as u64)?;
-        profile.sessions.iter().try_for_each(|s| e.u64(s.0).map(drop))?;
-        put_seen(e, profile.seen)?;
-        put_newest(e, &profile.newest)?;
-        // The store keeps these apart (`Profile::take_parts`), and leaves nothing of them here.
-        let actions = if profile.actions.is_empty() { Vec::new() } else { profile.actions.pack() };
-        let segments = if profile.segments.is_empty() { Vec::new() } else { profile.segments.pack() };
-        e.bytes(&actions)?.bytes(&segments)?;
-        e.bytes(&profile.rhythm.pack())?;
-        Ok(())
+    let sessions: Vec<u8> = profile.sessions.iter().flat_map(|session| session.0.to_be_bytes()).collect();
+    let actions = if profile.actions.is_empty() { Vec::new() } else { profile.actions.pack() };
+    let segments = if profile.segments.is_empty() { Vec::new() } else { profile.segments.pack() };
+    cbor::encode(&ProfileForm {
+        form: FORM,
+        pages: profile.pages,
+        purchases: profile.purchases,
+        revenue: profile.revenue,
+        sessions: ByteBuf::from(sessions),
+        seen: profile.seen.map(|(first, last)| SeenForm { first, last }),
+        floor: profile.newest.floor(),
+        newest: ByteBuf::from(put_newest(&profile.newest)),
+        actions: ByteBuf::from(actions),
+        segments: ByteBuf::from(segments),
+        rhythm: ByteBuf::from(profile.rhythm.pack()),
     })
 }
 
@@ -41,22 +91,26 @@ pub fn encode(profile: &Profile) -> Vec<u8> {
 /// # Errors
 /// [`WireError`].
 pub fn decode(bytes: &[u8]) -> Result<Profile, WireError> {
-    parts::form(bytes, FORM, 9, |d| {
-        Ok(Profile {
-            pages: d.u64()?,
-            purchases: d.u64()?,
-            revenue: d.i64()?,
-            sessions: parts::values(d, SESSIONS, |d| Ok(SessionId(d.u64()?)))?.into_iter().collect(),
-            seen: seen(d)?,
-            newest: newest(d)?,
-            actions: PackedActions::read(d.bytes()?).ok_or(WireError::Malformed)?.iter().collect(),
-            segments: segments(d.bytes()?)?,
-            rhythm: Rhythm::read(d.bytes()?).ok_or(WireError::Malformed)?,
-            attributes: AttributeMap::default(),
-            exposures: Exposures::default(),
-            units: Units::default(),
-            events: Events::default(),
-        })
+    let form: ProfileForm = cbor::decode(bytes, FORM, PROFILE)?;
+    let actions = PackedActions::read(&form.actions).ok_or(WireError::Malformed)?.iter().collect();
+    let (sessions, rest) = form.sessions.as_chunks();
+    if sessions.len() > SESSIONS {
+        return Err(WireError::Range);
+    }
+    if !rest.is_empty() {
+        return Err(WireError::Malformed);
+    }
+    Ok(Profile {
+        pages: form.pages,
+        purchases: form.purchases,
+        revenue: form.revenue,
+        sessions: sessions.iter().map(|session| SessionId(u64::from_be_bytes(*session))).collect(),
+        seen: form.seen.map(|seen| (seen.first, seen.last)),
+        newest: newest(&form.newest, form.floor)?,
+        actions,
+        segments: segments(&form.segments)?,
+        rhythm: Rhythm::read(&form.rhythm).ok_or(WireError::Malformed)?,
+        ..Profile::default()
     })
 }
 
@@ -87,31 +141,25 @@ pub fn events(bytes: &[u8]) -> Result<Events, WireError> {
     Events::read(bytes).ok_or(WireError::Malformed)
 }
 
-fn put_seen(e: &mut Encoder<'_>, seen: Option<(Millis, Millis)>) -> Written {
-    match seen {
-        Some((first, last)) => e.array(2)?.u64(first)?.u64(last)?,
-        None => e.null()?,
-    };
-    Ok(())
-}
-
-fn seen(d: &mut Decoder<'_>) -> Result<Option<(Millis, Millis)>, WireError> {
-    parts::option(d, |d| parts::record(d, 2, |d| Ok((d.u64()?, d.u64()?))))
-}
-
-/// A flat list: the floor, then receipt and id of each.
-fn put_newest(e: &mut Encoder<'_>, newest: &Newest) -> Written {
-    e.array(1 + 2 * newest.iter().len() as u64)?.u64(newest.floor())?;
-    newest.iter().try_for_each(|(received, short)| e.u64(received)?.u64(short).map(drop))
-}
-
-fn newest(d: &mut Decoder<'_>) -> Result<Newest, WireError> {
-    let length = parts::list(d, 1 + 2 * limits::NEWEST_FACTS)?;
-    if length % 2 == 0 {
-        return Err(WireError::Malformed);
+fn put_newest(newest: &Newest) -> Vec<u8> {
+    let (mut column, mut before) = (Vec::new(), 0);
+    for (received, short) in newest.iter() {
+        put(&mut column, received.saturating_sub(before));
+        column.extend(short.to_be_bytes());
+        before = received;
     }
-    let floor = d.u64()?;
-    let pairs: Vec<(Millis, u64)> =
-        (0..length / 2).map(|_| Ok::<_, WireError>((d.u64()?, d.u64()?))).collect::<Result<_, _>>()?;
-    Ok(Newest::from_parts(pairs, floor))
+    column
+}
+
+fn newest(column: &[u8], floor: Millis) -> Result<Newest, WireError> {
+    let (mut left, mut received) = (Packed(column), 0_u64);
+    let mut facts = Vec::new();
+    while !left.is_empty() {
+        received = received.checked_add(parts::number(&mut left)?).ok_or(WireError::Range)?;
+        facts.push((received, left.eight().ok_or(WireError::Malformed)?));
+        if facts.len() > limits::NEWEST_FACTS {
+            return Err(WireError::Range);
+        }
+    }
+    Ok(Newest::from_parts(facts, floor))
 }

@@ -1,27 +1,166 @@
-//! Strict caps' forms: what an object stores, what it is asked, what it answers. Packed, a form's number first.
+//! Strict caps' forms: what an object stores, what it is asked, what it answers.
 
-use crate::actions::{Entity, InsertionHash, Level, Unit, Window};
-use crate::ids::{Epoch, TenantId, VisitorId};
+use serde::{Deserialize, Serialize};
+use serde_bytes::ByteArray;
+
+use super::WireError;
+use super::cbor::{self, FormBounds};
+use super::parts::{self, EntityForm, SixteenBytes, WindowForm};
+use crate::actions::{InsertionHash, Level};
+use crate::ids::{Epoch, TenantId};
 use crate::limits;
-use crate::packed::{Packed, put, put_row};
 use crate::strict::{Answer, Ask, Call, Candidate, Claim, Entries, Entry, Links, Object, Seen, StrictCap, Wanted};
 use crate::time::Minute;
 
-const FORM: u64 = 1;
+const FORM: u8 = 1;
+/// Entries of every object on the way to the one that decides: a person's, each of which forwards once at most.
+const ENTRIES: usize = limits::STRICT_ENTRIES * limits::STRICT_MEMBERS;
+/// Entries are most of it, with 18 items each. One has 60 bytes at most.
+const OBJECT: FormBounds = FormBounds { bytes: 64 * ENTRIES, items: 20 * ENTRIES, levels: 12 };
+
+/// [`Object`].
+#[derive(Serialize, Deserialize)]
+struct ObjectForm {
+    #[serde(rename = "f")]
+    form: u8,
+    #[serde(rename = "l")]
+    latest: u32,
+    #[serde(rename = "e")]
+    epoch: u64,
+    #[serde(rename = "o", skip_serializing_if = "Option::is_none")]
+    forward: Option<SixteenBytes>,
+    #[serde(rename = "t", default, skip_serializing_if = "std::ops::Not::not")]
+    told: bool,
+    #[serde(rename = "n", default, skip_serializing_if = "Vec::is_empty")]
+    entries: Vec<EntryForm>,
+    #[serde(rename = "u")]
+    full_until: u32,
+}
+
+/// [`Entry`], and its insertion.
+#[derive(Serialize, Deserialize)]
+struct EntryForm {
+    #[serde(rename = "i")]
+    insertion: ByteArray<6>,
+    #[serde(rename = "e")]
+    entity: EntityForm,
+    #[serde(rename = "m")]
+    minute: u32,
+    #[serde(rename = "c", default, skip_serializing_if = "std::ops::Not::not")]
+    confirmed: bool,
+    #[serde(rename = "k")]
+    keep: u32,
+}
+
+/// [`Call`], and whose tenant's object it goes to.
+#[derive(Serialize, Deserialize)]
+struct CallForm {
+    #[serde(rename = "f")]
+    form: u8,
+    #[serde(rename = "t")]
+    tenant: String,
+    #[serde(rename = "o")]
+    to: SixteenBytes,
+    #[serde(rename = "l", skip_serializing_if = "Option::is_none")]
+    links: Option<LinksForm>,
+    #[serde(rename = "n", default, skip_serializing_if = "Vec::is_empty")]
+    entries: Vec<EntryForm>,
+    #[serde(rename = "a")]
+    ask: AskForm,
+}
+
+/// [`Links`].
+#[derive(Serialize, Deserialize)]
+struct LinksForm {
+    #[serde(rename = "e")]
+    epoch: u64,
+    #[serde(rename = "m", default)]
+    members: Vec<SixteenBytes>,
+}
+
+/// [`Ask`].
+#[derive(Serialize, Deserialize)]
+enum AskForm {
+    #[serde(rename = "l")]
+    Claim(ClaimForm),
+    #[serde(rename = "i")]
+    Confirm(ByteArray<6>),
+}
+
+/// [`Claim`].
+#[derive(Serialize, Deserialize)]
+struct ClaimForm {
+    #[serde(rename = "c", default, skip_serializing_if = "Vec::is_empty")]
+    candidates: Vec<CandidateForm>,
+    #[serde(rename = "w", default, skip_serializing_if = "Vec::is_empty")]
+    wanted: Vec<WantedForm>,
+    #[serde(rename = "s", default, skip_serializing_if = "Vec::is_empty")]
+    seen: Vec<SeenForm>,
+}
+
+/// [`Candidate`].
+#[derive(Serialize, Deserialize)]
+struct CandidateForm {
+    #[serde(rename = "e")]
+    entity: EntityForm,
+    #[serde(rename = "c", default)]
+    caps: Vec<CapForm>,
+}
+
+/// [`StrictCap`].
+#[derive(Serialize, Deserialize)]
+struct CapForm {
+    /// The place in [`Level::ALL`].
+    #[serde(rename = "l")]
+    level: u8,
+    #[serde(rename = "m")]
+    limit: u32,
+    #[serde(rename = "w")]
+    window: WindowForm,
+}
+
+/// [`Wanted`].
+#[derive(Serialize, Deserialize)]
+struct WantedForm {
+    #[serde(rename = "i")]
+    insertion: ByteArray<6>,
+    #[serde(rename = "c", default)]
+    choices: Vec<u32>,
+}
+
+/// [`Seen`].
+#[derive(Serialize, Deserialize)]
+struct SeenForm {
+    #[serde(rename = "i")]
+    insertion: ByteArray<6>,
+    #[serde(rename = "e")]
+    entity: EntityForm,
+    #[serde(rename = "m")]
+    minute: u32,
+}
+
+/// [`Answer`].
+#[derive(Serialize, Deserialize)]
+struct AnswerForm {
+    #[serde(rename = "f")]
+    form: u8,
+    #[serde(rename = "g", default, skip_serializing_if = "Vec::is_empty")]
+    granted: Vec<EntryForm>,
+}
 
 /// What an object stores.
 #[must_use]
 pub fn encode_object(object: &Object) -> Vec<u8> {
     let Object { latest, epoch, forward, told, entries, full_until } = object;
-    let mut to = Vec::new();
-    put(&mut to, FORM);
-    put(&mut to, latest.0.into());
-    put(&mut to, epoch.0);
-    put_visitor(&mut to, *forward);
-    put(&mut to, u64::from(*told));
-    put_entries(&mut to, entries);
-    put(&mut to, full_until.0.into());
-    to
+    cbor::encode(&ObjectForm {
+        form: FORM,
+        latest: latest.0,
+        epoch: epoch.0,
+        forward: forward.map(parts::put_visitor),
+        told: *told,
+        entries: put_entries(entries),
+        full_until: full_until.0,
+    })
 }
 
 /// Reads what an object stored; no bytes are a fresh object. `None` when they are not of the form.
@@ -30,188 +169,150 @@ pub fn decode_object(bytes: &[u8]) -> Option<Object> {
     if bytes.is_empty() {
         return Some(Object::default());
     }
-    let mut from = begin(bytes)?;
-    let read = Object {
-        latest: minute(&mut from)?,
-        epoch: Epoch(from.number()?),
-        forward: visitor(&mut from)?,
-        told: flag(&mut from)?,
-        entries: entries(&mut from)?,
-        full_until: minute(&mut from)?,
-    };
-    from.is_empty().then_some(read)
+    cbor::decode::<ObjectForm>(bytes, FORM, OBJECT).ok()?.try_into().ok()
 }
 
 /// A call, and whose tenant's object it goes to.
 #[must_use]
 pub fn encode_call(tenant: &TenantId, call: &Call) -> Vec<u8> {
-    let mut to = Vec::new();
-    put(&mut to, FORM);
-    put_row(&mut to, tenant.to_string().as_bytes());
-    to.extend(call.to.as_bytes());
-    put(&mut to, u64::from(call.links.is_some()));
-    if let Some(Links { epoch, members }) = &call.links {
-        put(&mut to, epoch.0);
-        put(&mut to, members.len() as u64);
-        members.iter().for_each(|member| to.extend(member.as_bytes()));
-    }
-    put_entries(&mut to, &call.entries);
-    match &call.ask {
-        Ask::Confirm(insertion) => {
-            put(&mut to, 0);
-            to.extend(insertion.0);
-        }
-        Ask::Claim(claim) => {
-            put(&mut to, 1);
-            put_claim(&mut to, claim);
-        }
-    }
-    to
+    let links = call
+        .links
+        .as_ref()
+        .map(|Links { epoch, members }| LinksForm { epoch: epoch.0, members: parts::put_visitors(members) });
+    cbor::encode(&CallForm {
+        form: FORM,
+        tenant: tenant.to_string(),
+        to: parts::put_visitor(call.to),
+        links,
+        entries: put_entries(&call.entries),
+        ask: match &call.ask {
+            Ask::Confirm(insertion) => AskForm::Confirm(ByteArray::new(insertion.0)),
+            Ask::Claim(claim) => AskForm::Claim(claim.into()),
+        },
+    })
 }
 
 /// Reads a call.
 #[must_use]
 pub fn decode_call(bytes: &[u8]) -> Option<(TenantId, Call)> {
-    let mut from = begin(bytes)?;
-    let tenant = std::str::from_utf8(from.row()?).ok()?.parse().ok()?;
-    let to = from.visitor()?;
-    let links = if flag(&mut from)? {
-        let epoch = Epoch(from.number()?);
-        Some(Links { epoch, members: list(&mut from, limits::STRICT_MEMBERS, Packed::visitor)? })
-    } else {
-        None
+    let form: CallForm = cbor::decode(bytes, FORM, OBJECT).ok()?;
+    let tenant = form.tenant.parse().ok()?;
+    let links = form.links.map(|links| {
+        let members = parts::visitors(links.members, limits::STRICT_MEMBERS)?;
+        Ok::<_, WireError>(Links { epoch: Epoch(links.epoch), members })
+    });
+    let ask = match form.ask {
+        AskForm::Confirm(insertion) => Ask::Confirm(InsertionHash(insertion.into_array())),
+        AskForm::Claim(claim) => Ask::Claim(claim.try_into().ok()?),
     };
-    let entries = entries(&mut from)?;
-    let ask = if flag(&mut from)? { Ask::Claim(claim(&mut from)?) } else { Ask::Confirm(insertion(&mut from)?) };
-    from.is_empty().then_some((tenant, Call { to, links, entries, ask }))
+    let to = parts::visitor(form.to).ok()?;
+    Some((tenant, Call { to, links: links.transpose().ok()?, entries: entries(form.entries).ok()?, ask }))
 }
 
 /// An answer.
 #[must_use]
 pub fn encode_answer(answer: &Answer) -> Vec<u8> {
-    let mut to = Vec::new();
-    put(&mut to, FORM);
-    put_entries(&mut to, &answer.granted);
-    to
+    cbor::encode(&AnswerForm { form: FORM, granted: put_entries(&answer.granted) })
 }
 
 /// Reads an answer.
 #[must_use]
 pub fn decode_answer(bytes: &[u8]) -> Option<Answer> {
-    let mut from = begin(bytes)?;
-    let answer = Answer { granted: entries(&mut from)? };
-    from.is_empty().then_some(answer)
+    let form: AnswerForm = cbor::decode(bytes, FORM, OBJECT).ok()?;
+    Some(Answer { granted: entries(form.granted).ok()? })
 }
 
-fn begin(bytes: &[u8]) -> Option<Packed<'_>> {
-    let mut from = Packed(bytes);
-    (from.number()? == FORM).then_some(from)
-}
+impl TryFrom<ObjectForm> for Object {
+    type Error = WireError;
 
-fn put_claim(to: &mut Vec<u8>, Claim { candidates, wanted, seen }: &Claim) {
-    put(to, candidates.len() as u64);
-    for Candidate { entity, caps } in candidates {
-        put_entity(to, *entity);
-        put(to, caps.len() as u64);
-        for StrictCap { level, limit, window } in caps {
-            put(to, *level as u64);
-            put(to, (*limit).into());
-            put(to, window.interval.into());
-            put(to, window.unit as u64);
-        }
-    }
-    put(to, wanted.len() as u64);
-    for Wanted { insertion, choices } in wanted {
-        to.extend(insertion.0);
-        put(to, choices.len() as u64);
-        choices.iter().for_each(|choice| put(to, *choice as u64));
-    }
-    put(to, seen.len() as u64);
-    for Seen { insertion, entity, minute } in seen {
-        to.extend(insertion.0);
-        put_entity(to, *entity);
-        put(to, minute.0.into());
+    fn try_from(form: ObjectForm) -> Result<Self, WireError> {
+        Ok(Self {
+            latest: Minute(form.latest),
+            epoch: Epoch(form.epoch),
+            forward: form.forward.map(parts::visitor).transpose()?,
+            told: form.told,
+            entries: entries(form.entries)?,
+            full_until: Minute(form.full_until),
+        })
     }
 }
 
-fn claim(from: &mut Packed<'_>) -> Option<Claim> {
-    let candidates = list(from, limits::STRICT_CANDIDATES, |from| {
-        let entity = entity(from)?;
-        let caps = list(from, limits::CAPS * Level::ALL.len(), |from| {
-            let level = *Level::ALL.get(place(from)?)?;
-            let (limit, interval) = (code(from)?, code(from)?);
-            Some(StrictCap { level, limit, window: Window { interval, unit: *Unit::ALL.get(place(from)?)? } })
-        })?;
-        Some(Candidate { entity, caps })
-    })?;
-    let wanted = list(from, limits::PLACEMENTS, |from| {
-        let insertion = insertion(from)?;
-        Some(Wanted { insertion, choices: list(from, limits::STRICT_CANDIDATES, place)? })
-    })?;
-    let seen = list(from, limits::STRICT_SEEN, |from| {
-        Some(Seen { insertion: insertion(from)?, entity: entity(from)?, minute: minute(from)? })
-    })?;
-    Some(Claim { candidates, wanted, seen })
+fn put_entries(entries: &Entries) -> Vec<EntryForm> {
+    let put = |(insertion, entry): (&InsertionHash, &Entry)| EntryForm {
+        insertion: ByteArray::new(insertion.0),
+        entity: entry.entity.into(),
+        minute: entry.minute.0,
+        confirmed: entry.confirmed,
+        keep: entry.keep,
+    };
+    entries.iter().map(put).collect()
 }
 
-fn put_entries(to: &mut Vec<u8>, entries: &Entries) {
-    put(to, entries.len() as u64);
-    for (insertion, Entry { entity, minute, confirmed, keep }) in entries {
-        to.extend(insertion.0);
-        put_entity(to, *entity);
-        put(to, minute.0.into());
-        put(to, u64::from(*confirmed));
-        put(to, (*keep).into());
+fn entries(forms: Vec<EntryForm>) -> Result<Entries, WireError> {
+    let entry = |EntryForm { insertion, entity, minute, confirmed, keep }| {
+        let entry = Entry { entity: EntityForm::into(entity), minute: Minute(minute), confirmed, keep };
+        Ok((InsertionHash(ByteArray::into_array(insertion)), entry))
+    };
+    Ok(parts::list(forms, ENTRIES, entry)?.into_iter().collect())
+}
+
+impl From<&Claim> for ClaimForm {
+    fn from(Claim { candidates, wanted, seen }: &Claim) -> Self {
+        let candidates = candidates.iter().map(|Candidate { entity, caps }| CandidateForm {
+            entity: (*entity).into(),
+            caps: caps.iter().map(CapForm::from).collect(),
+        });
+        let place = |place: &usize| u32::try_from(*place).unwrap_or(u32::MAX);
+        let wanted = wanted.iter().map(|Wanted { insertion, choices }| WantedForm {
+            insertion: ByteArray::new(insertion.0),
+            choices: choices.iter().map(place).collect(),
+        });
+        let seen = seen.iter().map(|Seen { insertion, entity, minute }| SeenForm {
+            insertion: ByteArray::new(insertion.0),
+            entity: (*entity).into(),
+            minute: minute.0,
+        });
+        Self { candidates: candidates.collect(), wanted: wanted.collect(), seen: seen.collect() }
     }
 }
 
-fn entries(from: &mut Packed<'_>) -> Option<Entries> {
-    // Those of every object on the way to the one that decides: a person's, each of which forwards once at most.
-    let entries = list(from, limits::STRICT_ENTRIES * limits::STRICT_MEMBERS, |from| {
-        let insertion = insertion(from)?;
-        let (entity, minute) = (entity(from)?, minute(from)?);
-        Some((insertion, Entry { entity, minute, confirmed: flag(from)?, keep: code(from)? }))
-    })?;
-    Some(entries.into_iter().collect())
+impl TryFrom<ClaimForm> for Claim {
+    type Error = WireError;
+
+    fn try_from(form: ClaimForm) -> Result<Self, WireError> {
+        let candidate = |CandidateForm { entity, caps }| {
+            let caps = parts::list(caps, limits::CAPS * Level::ALL.len(), StrictCap::try_from)?;
+            Ok(Candidate { entity: EntityForm::into(entity), caps })
+        };
+        let wanted = |WantedForm { insertion, choices }| {
+            let choices = parts::list(choices, limits::STRICT_CANDIDATES, |choice| {
+                usize::try_from(choice).ok().filter(|at| *at <= limits::STRICT_CANDIDATES).ok_or(WireError::Range)
+            })?;
+            Ok(Wanted { insertion: InsertionHash(ByteArray::into_array(insertion)), choices })
+        };
+        let seen = |SeenForm { insertion, entity, minute }| {
+            let insertion = InsertionHash(ByteArray::into_array(insertion));
+            Ok(Seen { insertion, entity: EntityForm::into(entity), minute: Minute(minute) })
+        };
+        Ok(Self {
+            candidates: parts::list(form.candidates, limits::STRICT_CANDIDATES, candidate)?,
+            wanted: parts::list(form.wanted, limits::PLACEMENTS, wanted)?,
+            seen: parts::list(form.seen, limits::STRICT_SEEN, seen)?,
+        })
+    }
 }
 
-fn put_entity(to: &mut Vec<u8>, Entity { ad, ad_group, campaign, advertiser }: Entity) {
-    [ad, ad_group, campaign, advertiser].into_iter().for_each(|code| put(to, code.into()));
+impl From<&StrictCap> for CapForm {
+    fn from(StrictCap { level, limit, window }: &StrictCap) -> Self {
+        Self { level: *level as u8, limit: *limit, window: (*window).into() }
+    }
 }
 
-fn entity(from: &mut Packed<'_>) -> Option<Entity> {
-    Some(Entity { ad: code(from)?, ad_group: code(from)?, campaign: code(from)?, advertiser: code(from)? })
-}
+impl TryFrom<CapForm> for StrictCap {
+    type Error = WireError;
 
-fn put_visitor(to: &mut Vec<u8>, visitor: Option<VisitorId>) {
-    put(to, u64::from(visitor.is_some()));
-    to.extend(visitor.iter().flat_map(VisitorId::as_bytes));
-}
-
-fn visitor(from: &mut Packed<'_>) -> Option<Option<VisitorId>> {
-    if flag(from)? { from.visitor().map(Some) } else { Some(None) }
-}
-
-fn list<'a, T>(from: &mut Packed<'a>, most: usize, read: impl Fn(&mut Packed<'a>) -> Option<T>) -> Option<Vec<T>> {
-    (0..from.count(most)?).map(|_| read(from)).collect()
-}
-
-fn insertion(from: &mut Packed<'_>) -> Option<InsertionHash> {
-    Some(InsertionHash(from.take(6)?.try_into().ok()?))
-}
-
-fn code(from: &mut Packed<'_>) -> Option<u32> {
-    u32::try_from(from.number()?).ok()
-}
-
-fn minute(from: &mut Packed<'_>) -> Option<Minute> {
-    code(from).map(Minute)
-}
-
-fn place(from: &mut Packed<'_>) -> Option<usize> {
-    from.count(limits::STRICT_CANDIDATES)
-}
-
-fn flag(from: &mut Packed<'_>) -> Option<bool> {
-    from.count(1).map(|n| n == 1)
+    fn try_from(form: CapForm) -> Result<Self, WireError> {
+        let level = *Level::ALL.get(usize::from(form.level)).ok_or(WireError::Range)?;
+        Ok(Self { level, limit: form.limit, window: form.window.try_into()? })
+    }
 }

@@ -1,13 +1,29 @@
 //! One call of `/v1/sync`: facts in, acknowledgements of KV writes in, KV writes out; KV keys to read back out, and what was
 //! read in.
 
-use minicbor::decode::Decoder;
+use serde::{Deserialize, Serialize};
+use serde_bytes::{ByteArray, ByteBuf};
 
-use super::parts::{self, Encoder, WireError, Written};
+use super::WireError;
+use super::cbor::{self, FormBounds};
+use super::parts::{self, VersionForm, is_zero};
 use crate::ids::{Millis, Version};
 use crate::limits;
 
 const FORM: u8 = 1;
+/// Batches and acknowledgements one item each, what was read back five.
+const REQUEST: FormBounds = FormBounds {
+    bytes: limits::SYNC_BYTES,
+    items: limits::SYNC_FACTS + limits::SYNC_PUBLISH + 8 * limits::KV_KEYS + 64,
+    levels: 8,
+};
+/// What was refused has nine items, a KV write fifteen, a key to read back five. Its origin is trusted: its values alone may
+/// have some megabytes.
+const RESPONSE: FormBounds = FormBounds {
+    bytes: 2 * limits::SYNC_BYTES,
+    items: 16 * (limits::SYNC_FACTS + limits::SYNC_PUBLISH) + 8 * limits::KV_KEYS + 64,
+    levels: 8,
+};
 
 /// Why a batch as a whole is not taken now, and an edge keeps it: somebody may configure its tenant yet.
 pub const UNKNOWN_TENANT: &str = "unknown_tenant";
@@ -98,18 +114,114 @@ pub struct Publish {
     pub due: Millis,
 }
 
+/// [`SyncRequest`].
+#[derive(Serialize, Deserialize)]
+struct SyncRequestForm {
+    #[serde(rename = "f")]
+    form: u8,
+    #[serde(rename = "e")]
+    edge: String,
+    #[serde(rename = "b")]
+    batch: ByteArray<16>,
+    #[serde(rename = "q", default, skip_serializing_if = "Vec::is_empty")]
+    facts: Vec<ByteBuf>,
+    #[serde(rename = "a", default, skip_serializing_if = "Vec::is_empty")]
+    applied: Vec<u64>,
+    #[serde(rename = "d", default, skip_serializing_if = "is_none_wanted")]
+    drain: u16,
+    #[serde(rename = "l", default, skip_serializing_if = "is_zero")]
+    lost: u64,
+    #[serde(rename = "x", default, skip_serializing_if = "is_zero")]
+    dead: u64,
+    #[serde(rename = "r", default, skip_serializing_if = "Vec::is_empty")]
+    read: Vec<ReadForm>,
+}
+
+fn is_none_wanted(drain: &u16) -> bool {
+    *drain == 0
+}
+
+/// [`Read`].
+#[derive(Serialize, Deserialize)]
+struct ReadForm {
+    #[serde(rename = "e")]
+    entry: u64,
+    #[serde(rename = "h", skip_serializing_if = "Option::is_none")]
+    sha256: Option<ByteArray<32>>,
+}
+
+/// [`SyncResponse`].
+#[derive(Serialize, Deserialize)]
+struct SyncResponseForm {
+    #[serde(rename = "f")]
+    form: u8,
+    #[serde(rename = "a", default, skip_serializing_if = "is_zero")]
+    accepted: u64,
+    #[serde(rename = "d", default, skip_serializing_if = "is_zero")]
+    duplicate: u64,
+    #[serde(rename = "r", default, skip_serializing_if = "Vec::is_empty")]
+    rejected: Vec<RejectedForm>,
+    #[serde(rename = "p", default, skip_serializing_if = "Vec::is_empty")]
+    publish: Vec<PublishForm>,
+    #[serde(rename = "n", default, skip_serializing_if = "is_zero")]
+    pending: u64,
+    #[serde(rename = "c", skip_serializing_if = "Option::is_none")]
+    catalogue: Option<String>,
+    #[serde(rename = "v", default, skip_serializing_if = "Vec::is_empty")]
+    verify: Vec<VerifyForm>,
+}
+
+/// [`Rejected`].
+#[derive(Serialize, Deserialize)]
+struct RejectedForm {
+    #[serde(rename = "b")]
+    batch: u32,
+    #[serde(rename = "i", skip_serializing_if = "Option::is_none")]
+    index: Option<u32>,
+    #[serde(rename = "c")]
+    code: String,
+    #[serde(rename = "m")]
+    message: String,
+}
+
+/// [`Publish`].
+#[derive(Serialize, Deserialize)]
+struct PublishForm {
+    #[serde(rename = "e")]
+    entry: u64,
+    #[serde(rename = "k")]
+    key: String,
+    #[serde(rename = "v")]
+    version: VersionForm,
+    #[serde(rename = "t", skip_serializing_if = "Option::is_none")]
+    value: Option<String>,
+    #[serde(rename = "d")]
+    due: u64,
+}
+
+/// [`Verify`].
+#[derive(Serialize, Deserialize)]
+struct VerifyForm {
+    #[serde(rename = "e")]
+    entry: u64,
+    #[serde(rename = "k")]
+    key: String,
+}
+
 /// The request's bytes.
 #[must_use]
 pub fn encode_request(request: &SyncRequest) -> Vec<u8> {
-    parts::encode(|e| {
-        e.array(9)?.u8(FORM)?.str(&request.edge)?.bytes(&request.batch)?;
-        e.array(request.facts.len() as u64)?;
-        request.facts.iter().try_for_each(|f| e.bytes(f).map(drop))?;
-        e.array(request.applied.len() as u64)?;
-        request.applied.iter().try_for_each(|id| e.u64(*id).map(drop))?;
-        e.u16(request.drain)?.u64(request.lost)?.u64(request.dead)?;
-        e.array(request.read.len() as u64)?;
-        request.read.iter().try_for_each(|read| put_read(e, read))
+    let SyncRequest { edge, batch, facts, applied, drain, lost, dead, read } = request;
+    cbor::encode(&SyncRequestForm {
+        form: FORM,
+        edge: edge.clone(),
+        batch: ByteArray::new(*batch),
+        facts: facts.iter().map(|batch| ByteBuf::from(batch.as_slice())).collect(),
+        applied: applied.clone(),
+        drain: *drain,
+        lost: *lost,
+        dead: *dead,
+        read: read.iter().map(ReadForm::from).collect(),
     })
 }
 
@@ -119,47 +231,31 @@ pub fn encode_request(request: &SyncRequest) -> Vec<u8> {
 /// [`WireError`]; over [`limits::SYNC_BYTES`], [`limits::SYNC_FACTS`], [`limits::SYNC_PUBLISH`] or [`limits::KV_KEYS`] it
 /// is refused.
 pub fn decode_request(bytes: &[u8]) -> Result<SyncRequest, WireError> {
-    if bytes.len() > limits::SYNC_BYTES {
-        return Err(WireError::TooLong);
-    }
-    decode_kept(bytes)
+    cbor::decode::<SyncRequestForm>(bytes, FORM, REQUEST)?.try_into()
 }
 
-/// Reads a request that this side wrote itself, of whatever length: of one at the bound it may have written more bytes than
-/// the edge did.
+/// Reads a request that the log holds, of whatever length: what was acknowledged is read, also where the admin side said
+/// more than an edge may.
 ///
 /// # Errors
 /// [`WireError`], as [`decode_request`].
 pub fn decode_kept(bytes: &[u8]) -> Result<SyncRequest, WireError> {
-    // An edge of before reads nothing back.
-    let reads = parts::fields(bytes) > 8;
-    parts::form(bytes, FORM, if reads { 8 } else { 7 }, |d| {
-        Ok(SyncRequest {
-            edge: parts::text(d, limits::NAME_BYTES)?.to_owned(),
-            batch: parts::sixteen(d)?,
-            facts: parts::values(d, limits::SYNC_FACTS, |d| Ok(d.bytes()?.to_vec()))?,
-            applied: parts::values(d, limits::SYNC_PUBLISH, |d| Ok(d.u64()?))?,
-            drain: d.u16()?,
-            lost: d.u64()?,
-            dead: d.u64()?,
-            read: if reads { parts::values(d, limits::KV_KEYS, read)? } else { Vec::new() },
-        })
-    })
+    cbor::decode::<SyncRequestForm>(bytes, FORM, FormBounds { bytes: usize::MAX, ..REQUEST })?.try_into()
 }
 
 /// The answer's bytes.
 #[must_use]
 pub fn encode_response(response: &SyncResponse) -> Vec<u8> {
-    parts::encode(|e| {
-        e.array(8)?.u8(FORM)?.u64(response.accepted)?.u64(response.duplicate)?;
-        e.array(response.rejected.len() as u64)?;
-        response.rejected.iter().try_for_each(|r| put_rejected(e, r))?;
-        e.array(response.publish.len() as u64)?;
-        response.publish.iter().try_for_each(|p| put_publish(e, p))?;
-        e.u64(response.pending)?;
-        put_text(e, response.catalogue.as_deref())?;
-        e.array(response.verify.len() as u64)?;
-        response.verify.iter().try_for_each(|v| e.array(2)?.u64(v.entry)?.str(&v.key).map(drop))
+    let SyncResponse { accepted, duplicate, rejected, publish, pending, catalogue, verify } = response;
+    cbor::encode(&SyncResponseForm {
+        form: FORM,
+        accepted: *accepted,
+        duplicate: *duplicate,
+        rejected: rejected.iter().map(RejectedForm::from).collect(),
+        publish: publish.iter().map(PublishForm::from).collect(),
+        pending: *pending,
+        catalogue: catalogue.clone(),
+        verify: verify.iter().map(VerifyForm::from).collect(),
     })
 }
 
@@ -168,84 +264,86 @@ pub fn encode_response(response: &SyncResponse) -> Vec<u8> {
 /// # Errors
 /// [`WireError`].
 pub fn decode_response(bytes: &[u8]) -> Result<SyncResponse, WireError> {
-    // An origin of before has nothing read back.
-    let verifies = parts::fields(bytes) > 7;
-    parts::form(bytes, FORM, if verifies { 7 } else { 6 }, |d| {
-        Ok(SyncResponse {
-            accepted: d.u64()?,
-            duplicate: d.u64()?,
-            rejected: parts::values(d, limits::SYNC_FACTS, rejected)?,
-            publish: parts::values(d, limits::SYNC_PUBLISH, publish)?,
-            pending: d.u64()?,
-            catalogue: parts::option(d, |d| Ok(parts::text(d, limits::NAME_BYTES)?.to_owned()))?,
-            verify: if verifies { parts::values(d, limits::KV_KEYS, verify)? } else { Vec::new() },
+    cbor::decode::<SyncResponseForm>(bytes, FORM, RESPONSE)?.try_into()
+}
+
+impl TryFrom<SyncRequestForm> for SyncRequest {
+    type Error = WireError;
+
+    fn try_from(form: SyncRequestForm) -> Result<Self, WireError> {
+        Ok(Self {
+            edge: parts::text(form.edge, limits::NAME_BYTES)?,
+            batch: form.batch.into_array(),
+            facts: parts::list(form.facts, limits::SYNC_FACTS, |batch| Ok(batch.into_vec()))?,
+            applied: parts::list(form.applied, limits::SYNC_PUBLISH, Ok)?,
+            drain: form.drain,
+            lost: form.lost,
+            dead: form.dead,
+            read: parts::list(form.read, limits::KV_KEYS, |read| Ok(read.into()))?,
         })
-    })
+    }
 }
 
-fn put_rejected(e: &mut Encoder<'_>, rejected: &Rejected) -> Written {
-    e.array(4)?.u32(rejected.batch)?;
-    match rejected.index {
-        Some(index) => e.u32(index)?,
-        None => e.null()?,
-    };
-    e.str(&rejected.code)?.str(&rejected.message)?;
-    Ok(())
-}
+impl TryFrom<SyncResponseForm> for SyncResponse {
+    type Error = WireError;
 
-fn rejected(d: &mut Decoder<'_>) -> Result<Rejected, WireError> {
-    parts::record(d, 4, |d| {
-        Ok(Rejected {
-            batch: d.u32()?,
-            index: parts::option(d, |d| Ok(d.u32()?))?,
-            code: d.str()?.to_owned(),
-            message: d.str()?.to_owned(),
+    fn try_from(form: SyncResponseForm) -> Result<Self, WireError> {
+        Ok(Self {
+            accepted: form.accepted,
+            duplicate: form.duplicate,
+            rejected: parts::list(form.rejected, limits::SYNC_FACTS, |rejected| Ok(rejected.into()))?,
+            publish: parts::list(form.publish, limits::SYNC_PUBLISH, |publish| Ok(publish.into()))?,
+            pending: form.pending,
+            catalogue: form.catalogue.map(|name| parts::text(name, limits::NAME_BYTES)).transpose()?,
+            verify: parts::list(form.verify, limits::KV_KEYS, |verify| Ok(verify.into()))?,
         })
-    })
+    }
 }
 
-fn put_publish(e: &mut Encoder<'_>, publish: &Publish) -> Written {
-    e.array(5)?.u64(publish.entry)?.str(&publish.key)?;
-    parts::put_version(e, publish.version)?;
-    put_text(e, publish.value.as_deref())?;
-    e.u64(publish.due)?;
-    Ok(())
+impl From<&Read> for ReadForm {
+    fn from(Read { entry, sha256 }: &Read) -> Self {
+        Self { entry: *entry, sha256: sha256.map(ByteArray::new) }
+    }
 }
 
-fn publish(d: &mut Decoder<'_>) -> Result<Publish, WireError> {
-    parts::record(d, 5, |d| {
-        Ok(Publish {
-            entry: d.u64()?,
-            key: d.str()?.to_owned(),
-            version: parts::version(d)?,
-            value: parts::option(d, |d| Ok(d.str()?.to_owned()))?,
-            due: d.u64()?,
-        })
-    })
+impl From<ReadForm> for Read {
+    fn from(ReadForm { entry, sha256 }: ReadForm) -> Self {
+        Self { entry, sha256: sha256.map(ByteArray::into_array) }
+    }
 }
 
-fn put_read(e: &mut Encoder<'_>, read: &Read) -> Written {
-    e.array(2)?.u64(read.entry)?;
-    match &read.sha256 {
-        Some(digest) => e.bytes(digest)?,
-        None => e.null()?,
-    };
-    Ok(())
+impl From<&Rejected> for RejectedForm {
+    fn from(Rejected { batch, index, code, message }: &Rejected) -> Self {
+        Self { batch: *batch, index: *index, code: code.clone(), message: message.clone() }
+    }
 }
 
-fn read(d: &mut Decoder<'_>) -> Result<Read, WireError> {
-    let digest = |d: &mut Decoder<'_>| d.bytes()?.try_into().map_err(|_| WireError::Range);
-    parts::record(d, 2, |d| Ok(Read { entry: d.u64()?, sha256: parts::option(d, digest)? }))
+impl From<RejectedForm> for Rejected {
+    fn from(RejectedForm { batch, index, code, message }: RejectedForm) -> Self {
+        Self { batch, index, code, message }
+    }
 }
 
-fn verify(d: &mut Decoder<'_>) -> Result<Verify, WireError> {
-    parts::record(d, 2, |d| Ok(Verify { entry: d.u64()?, key: d.str()?.to_owned() }))
+impl From<&Publish> for PublishForm {
+    fn from(Publish { entry, key, version, value, due }: &Publish) -> Self {
+        Self { entry: *entry, key: key.clone(), version: (*version).into(), value: value.clone(), due: *due }
+    }
 }
 
-fn put_text(e: &mut Encoder<'_>, text: Option<&str>) -> Written {
-    match text {
-        Some(text) => e.str(text)?,
-        None => e.null()?,
-    };
-    Ok(())
+impl From<PublishForm> for Publish {
+    fn from(PublishForm { entry, key, version, value, due }: PublishForm) -> Self {
+        Self { entry, key, version: version.into(), value, due }
+    }
+}
+
+impl From<&Verify> for VerifyForm {
+    fn from(Verify { entry, key }: &Verify) -> Self {
+        Self { entry: *entry, key: key.clone() }
+    }
+}
+
+impl From<VerifyForm> for Verify {
+    fn from(VerifyForm { entry, key }: VerifyForm) -> Self {
+        Self { entry, key }
+    }
 }

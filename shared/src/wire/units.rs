@@ -1,65 +1,116 @@
-//! Forms of limited offers: a call of an object and its answer, packed, a form's number first; and what an object stores,
-//! as text, a row a key: `stock` with how many it has given and up to which limit no object has any left, and a visitor
-//! with the number and the holder of its person's unit, or `asked`.
+//! Forms of limited offers: a call of an object and its answer; and what an object stores, a row a key: under `stock` how
+//! many units it has given and up to which limit no object has any left, and under each visitor what is remembered of it.
 
+use base64_simd::STANDARD_NO_PAD;
+use serde::{Deserialize, Serialize};
+
+use super::WireError;
+use super::cbor::{self, FormBounds};
+use super::parts::{self, SixteenBytes};
 use crate::ids::VisitorId;
 use crate::limits;
-use crate::packed::{Packed, put, put_row};
 use crate::units::{Call, Given, RANGES, Row, Rows, Stock, Writes};
 
-const FORM: u64 = 1;
+const FORM: u8 = 1;
 const STOCK: &str = "stock";
-const ASKED: &str = "asked";
+/// A call has [`limits::STRICT_MEMBERS`] visitors of 17 bytes.
+const CALL: FormBounds = FormBounds { bytes: 4_096, items: limits::STRICT_MEMBERS + 64, levels: 8 };
+
+/// [`Call`].
+#[derive(Serialize, Deserialize)]
+struct CallForm {
+    #[serde(rename = "f")]
+    form: u8,
+    #[serde(rename = "t")]
+    tenant: String,
+    #[serde(rename = "c")]
+    campaign: u32,
+    #[serde(rename = "l")]
+    limit: u32,
+    #[serde(rename = "r")]
+    range: u8,
+    #[serde(rename = "a")]
+    asked: u8,
+    #[serde(rename = "g", default, skip_serializing_if = "std::ops::Not::not")]
+    again: bool,
+    #[serde(rename = "o")]
+    own: SixteenBytes,
+    #[serde(rename = "m", default)]
+    members: Vec<SixteenBytes>,
+}
+
+/// An answer: a unit, or none.
+#[derive(Serialize, Deserialize)]
+struct AnswerForm {
+    #[serde(rename = "f")]
+    form: u8,
+    #[serde(rename = "u", skip_serializing_if = "Option::is_none")]
+    given: Option<GivenForm>,
+}
+
+/// [`Given`].
+#[derive(Serialize, Deserialize)]
+struct GivenForm {
+    #[serde(rename = "n")]
+    number: u32,
+    #[serde(rename = "h")]
+    holder: SixteenBytes,
+}
+
+/// [`Stock`].
+#[derive(Serialize, Deserialize)]
+struct StockForm {
+    #[serde(rename = "f")]
+    form: u8,
+    #[serde(rename = "g")]
+    given: u32,
+    #[serde(rename = "e")]
+    empty: u32,
+}
+
+/// [`Row`]: a unit, or without one that another object was asked for it.
+#[derive(Serialize, Deserialize)]
+struct RowForm {
+    #[serde(rename = "f")]
+    form: u8,
+    #[serde(rename = "u", skip_serializing_if = "Option::is_none")]
+    given: Option<GivenForm>,
+}
 
 /// A call.
 #[must_use]
 pub fn encode_call(call: &Call) -> Vec<u8> {
     let Call { tenant, campaign, limit, range, asked, again, own, members } = call;
-    let mut to = Vec::new();
-    put(&mut to, FORM);
-    put_row(&mut to, tenant.as_str().as_bytes());
-    let numbers = [*campaign, *limit, u32::from(*range), u32::from(*asked), u32::from(*again)];
-    numbers.into_iter().for_each(|number| put(&mut to, number.into()));
-    to.extend(own.as_bytes());
-    put(&mut to, members.len() as u64);
-    members.iter().for_each(|member| to.extend(member.as_bytes()));
-    to
+    cbor::encode(&CallForm {
+        form: FORM,
+        tenant: tenant.to_string(),
+        campaign: *campaign,
+        limit: *limit,
+        range: *range,
+        asked: *asked,
+        again: *again,
+        own: parts::put_visitor(*own),
+        members: parts::put_visitors(members),
+    })
 }
 
 /// Reads a call.
 #[must_use]
 pub fn decode_call(bytes: &[u8]) -> Option<Call> {
-    let mut from = begin(bytes)?;
-    let tenant = std::str::from_utf8(from.row()?).ok()?.parse().ok()?;
-    let (campaign, limit) = (code(&mut from)?, code(&mut from)?);
-    let (range, asked) = (range(&mut from)?, range(&mut from)?);
-    let again = from.count(1)? == 1;
-    let own = from.visitor()?;
-    let members = (0..from.count(limits::STRICT_MEMBERS)?).map(|_| from.visitor()).collect::<Option<_>>()?;
-    from.is_empty().then_some(Call { tenant, campaign, limit, range, asked, again, own, members })
+    cbor::decode::<CallForm>(bytes, FORM, CALL).ok()?.try_into().ok()
 }
 
 /// An answer: a unit, or none.
 #[must_use]
 pub fn encode_answer(answer: Option<Given>) -> Vec<u8> {
-    let mut to = Vec::new();
-    put(&mut to, FORM);
-    if let Some(Given { number, holder }) = answer {
-        put(&mut to, number.into());
-        to.extend(holder.as_bytes());
-    }
-    to
+    cbor::encode(&AnswerForm { form: FORM, given: answer.map(GivenForm::from) })
 }
 
 /// Reads an answer.
 #[must_use]
 pub fn decode_answer(bytes: &[u8]) -> Option<Option<Given>> {
-    let mut from = begin(bytes)?;
-    if from.is_empty() {
-        return Some(None);
-    }
-    let given = Given { number: code(&mut from)?, holder: from.visitor()? };
-    from.is_empty().then_some(Some(given))
+    let form: AnswerForm = cbor::decode(bytes, FORM, CALL).ok()?;
+    form.given.map(Given::try_from).transpose().ok()
 }
 
 /// The keys of the rows that a call needs: the stock's, then its members'.
@@ -68,50 +119,82 @@ pub fn keys(call: &Call) -> Vec<String> {
     [STOCK.to_owned()].into_iter().chain(call.members.iter().map(ToString::to_string)).collect()
 }
 
-/// Reads the rows of these keys, a line each, empty for one that is not there; `None` when one is not of its form.
+/// Reads the rows of these keys, a line each in base64, empty for one that is not there; `None` when one is not of its form.
 #[must_use]
 pub fn decode_rows(call: &Call, lines: &[u8]) -> Option<(Stock, Rows)> {
-    let mut lines = std::str::from_utf8(lines).ok()?.split('\n');
+    let mut lines = lines.split(|byte| *byte == b'\n');
     let stock = match lines.next().unwrap_or_default() {
-        "" => Stock::default(),
-        text => {
-            let (given, empty) = text.split_once(' ')?;
-            Stock { given: given.parse().ok()?, empty: empty.parse().ok()? }
-        }
+        [] => Stock::default(),
+        text => stock(text)?,
     };
     let there = call.members.iter().zip(lines).filter(|(_, text)| !text.is_empty());
     let rows = there.map(|(member, text)| Some((*member, row(text)?))).collect::<Option<_>>()?;
     Some((stock, rows))
 }
 
-fn row(text: &str) -> Option<Row> {
-    if text == ASKED {
-        return Some(Row::Asked);
-    }
-    let (number, holder) = text.split_once(' ')?;
-    Some(Row::Given(Given { number: number.parse().ok()?, holder: holder.parse().ok()? }))
-}
-
-/// The rows to write: a key and its text a line, no text for a row to drop.
+/// The rows to write: a key and its row in base64 a line, no text for a row to drop.
 #[must_use]
-pub fn encode_rows(Stock { given, empty }: Stock, writes: &Writes) -> String {
-    let text = |(visitor, row): (&VisitorId, &Option<Row>)| match row {
-        Some(Row::Given(Given { number, holder })) => format!("\n{visitor} {number} {holder}"),
-        Some(Row::Asked) => format!("\n{visitor} {ASKED}"),
-        None => format!("\n{visitor} "),
+pub fn encode_rows(stock: Stock, writes: &Writes) -> String {
+    let Stock { given, empty } = stock;
+    let stock = STANDARD_NO_PAD.encode_to_string(cbor::encode(&StockForm { form: FORM, given, empty }));
+    let line = |(visitor, row): (&VisitorId, &Option<Row>)| {
+        let text = row.map(|row| STANDARD_NO_PAD.encode_to_string(cbor::encode(&RowForm::from(row))));
+        format!("\n{visitor} {}", text.unwrap_or_default())
     };
-    format!("{STOCK} {given} {empty}") + &writes.iter().map(text).collect::<String>()
+    format!("{STOCK} {stock}") + &writes.iter().map(line).collect::<String>()
 }
 
-fn begin(bytes: &[u8]) -> Option<Packed<'_>> {
-    let mut from = Packed(bytes);
-    (from.number()? == FORM).then_some(from)
+fn stock(text: &[u8]) -> Option<Stock> {
+    let form: StockForm = cbor::decode(&STANDARD_NO_PAD.decode_to_vec(text).ok()?, FORM, CALL).ok()?;
+    Some(Stock { given: form.given, empty: form.empty })
 }
 
-fn code(from: &mut Packed<'_>) -> Option<u32> {
-    u32::try_from(from.number()?).ok()
+fn row(text: &[u8]) -> Option<Row> {
+    let form: RowForm = cbor::decode(&STANDARD_NO_PAD.decode_to_vec(text).ok()?, FORM, CALL).ok()?;
+    let given = form.given.map(Given::try_from).transpose().ok()?;
+    Some(given.map_or(Row::Asked, Row::Given))
 }
 
-fn range(from: &mut Packed<'_>) -> Option<u8> {
-    u8::try_from(from.count(usize::from(RANGES) - 1)?).ok()
+impl TryFrom<CallForm> for Call {
+    type Error = WireError;
+
+    fn try_from(form: CallForm) -> Result<Self, WireError> {
+        if form.range >= RANGES || form.asked >= RANGES {
+            return Err(WireError::Range);
+        }
+        Ok(Self {
+            tenant: form.tenant.parse().map_err(|_| WireError::Range)?,
+            campaign: form.campaign,
+            limit: form.limit,
+            range: form.range,
+            asked: form.asked,
+            again: form.again,
+            own: parts::visitor(form.own)?,
+            members: parts::visitors(form.members, limits::STRICT_MEMBERS)?,
+        })
+    }
+}
+
+impl From<Given> for GivenForm {
+    fn from(Given { number, holder }: Given) -> Self {
+        Self { number, holder: parts::put_visitor(holder) }
+    }
+}
+
+impl TryFrom<GivenForm> for Given {
+    type Error = WireError;
+
+    fn try_from(form: GivenForm) -> Result<Self, WireError> {
+        Ok(Self { number: form.number, holder: parts::visitor(form.holder)? })
+    }
+}
+
+impl From<Row> for RowForm {
+    fn from(row: Row) -> Self {
+        let given = match row {
+            Row::Given(given) => Some(given.into()),
+            Row::Asked => None,
+        };
+        Self { form: FORM, given }
+    }
 }

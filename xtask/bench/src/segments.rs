@@ -35,7 +35,7 @@ pub(crate) fn run(options: &Options, json: bool, stop: &Stop) -> Result<()> {
     let wanted: u64 = held.iter().filter(|(_, expiry)| FRESH.contains(expiry)).map(|(id, _)| u64::from(*id)).sum();
     let ours = || Some(fresh(&packed));
     let theirs = || {
-        let read: BTreeMap<u32, u32> = minicbor::decode(&cbor).ok()?;
+        let read: BTreeMap<u32, u32> = ciborium::from_reader(cbor.as_slice()).ok()?;
         Some(read.iter().filter(|(_, expiry)| FRESH.contains(expiry)).map(|(id, _)| u64::from(*id)).sum())
     };
     ensure!(ours() == Some(wanted) && theirs() == Some(wanted), "another set of segments is fresh");
@@ -61,5 +61,7 @@ fn time(times: u32, read: impl Fn() -> Option<u64>) -> Option<f64> {
 }
 
 fn cbor(held: &BTreeMap<u32, u32>) -> Result<Vec<u8>> {
-    Ok(minicbor::to_vec(held)?)
+    let mut bytes = Vec::new();
+    ciborium::into_writer(held, &mut bytes)?;
+    Ok(bytes)
 }

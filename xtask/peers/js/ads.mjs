@@ -21,7 +21,7 @@ export default {
       open(key, "cw_recent", named(cookies, "cw_recent")),
     ]);
     if (identity === null) return answer({ visitor: null, person: null, decisions: [], kv_reads: 0 }, HEADERS);
-    const visitor = uuid(new Reader(identity).value()[1].toHex());
+    const visitor = uuid(new Reader(identity).value().v.toHex());
     const reading = within(KV_DEADLINE_MS, env.PROFILES.get(`json:${visitor}`, "json"));
     const [stored, ads] = await Promise.all([reading, catalogue(env, ctx)]);
     if (stored === null) return answer({ visitor, person: null, decisions: [], kv_reads: 1 }, HEADERS);

@@ -1,6 +1,7 @@
 // What the workers in JavaScript share: signed cookies, the CBOR in them, and small things.
 
 export const encoder = new TextEncoder();
+const decoder = new TextDecoder();
 const MAC_BYTES = 16;
 let importing;
 
@@ -126,6 +127,19 @@ export class Reader {
         const length = this.#number(low);
         this.#at += length;
         return this.#bytes.subarray(this.#at - length, this.#at);
+      }
+      case 3: {
+        const length = this.#number(low);
+        this.#at += length;
+        return decoder.decode(this.#bytes.subarray(this.#at - length, this.#at));
+      }
+      case 5: {
+        const map = {};
+        for (let left = this.#number(low); left > 0; left--) {
+          const key = this.value();
+          map[key] = this.value();
+        }
+        return map;
       }
       case 4: {
         const list = new Array(this.#number(low));

@@ -25,7 +25,7 @@ export default {
       env.LIGHT ? null : open(key, "cw_recent", named(cookies, "cw_recent")),
     ]);
     if (identity === null) return answer({ visitor: null, person: null, decisions: [], kv_reads: 0 }, HEADERS);
-    const own = new Reader(identity).value()[1];
+    const own = new Reader(identity).value().v;
     const visitor = uuid(own.toHex());
     const held = await snapshot(env, visitor);
     if (env.TOGETHER) together(env, ctx);
@@ -106,18 +106,24 @@ const CRC = Int32Array.from({ length: 256 }, (_, byte) => {
   return sum;
 });
 
+/** Parts that a packed profile has before its sums. */
+const [ACTED, SEGMENTED] = [4, 8];
+
 /** The person in a snapshot: how many devices, and the sums over them. */
 function walk(bytes, visitor) {
-  const [, , , , [, devices], profiles] = new Reader(bytes).value();
+  const { m: { d: devices }, p: profiles } = new Reader(bytes).value();
   const person = { devices, pages: 0, purchases: 0, own: null };
   const own = visitor.replaceAll("-", "");
   const rows = new Rows(profiles);
   while (rows.at < profiles.length) {
-    const end = rows.number() + rows.at;
     const name = profiles.subarray(rows.at, rows.at + 16).toHex();
     rows.at += 16;
+    // The version: a restore and a counter.
     rows.number();
     rows.number();
+    const end = rows.number() + rows.at;
+    const flags = rows.number();
+    for (const part of [ACTED, SEGMENTED]) if (flags & part) rows.skip();
     const pages = rows.number();
     rows.number();
     person.pages += pages;
@@ -135,6 +141,12 @@ class Rows {
 
   constructor(bytes) {
     this.#bytes = bytes;
+  }
+
+  /** Skips a part behind its length. */
+  skip() {
+    const length = this.number();
+    this.at += length;
   }
 
   number() {
