@@ -61,7 +61,7 @@ impl Said {
         Self { by: who.to_owned(), ..Self::default() }
     }
 
-    /// Of a record: where nothing was said of it, it is an edge's, who speaks for visitors alone, or of an earlier release.
+    /// Of a record: where nothing was said of it, it is an edge's, who speaks for visitors alone.
     #[must_use]
     pub fn of(said: Option<&Self>, admin: bool) -> Self {
         said.cloned().unwrap_or_else(|| Self::by(if admin { "admin" } else { "visitor" }))

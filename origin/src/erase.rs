@@ -448,8 +448,7 @@ pub fn keep_unfolded(data: &Path, folded: u64) -> Result<(), StoreError> {
     if !log.table_exists(None, "log")? {
         return Ok(());
     }
-    let said = crate::log::said_column(&log)?;
-    let mut statement = log.prepare(&format!("SELECT body, {said} FROM log WHERE seq > ?1 ORDER BY seq"))?;
+    let mut statement = log.prepare("SELECT body, said FROM log WHERE seq > ?1 ORDER BY seq")?;
     let (mut erased, mut asked, mut unread) = (Vec::new(), Vec::new(), Ok(()));
     // A page or a record that cannot be read takes no other's erasures with it.
     for row in

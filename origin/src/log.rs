@@ -48,10 +48,6 @@ impl Log {
         conn.execute_batch(
             "CREATE TABLE IF NOT EXISTS log (seq INTEGER PRIMARY KEY, taken INTEGER NOT NULL, body BLOB NOT NULL, said TEXT) STRICT",
         )?;
-        if !has_said(&conn)? {
-            // An earlier release reads and writes the other columns, and loses nothing but who said it.
-            conn.execute("ALTER TABLE log ADD COLUMN said TEXT", [])?;
-        }
         conn.execute("DELETE FROM log WHERE seq <= ?1", [signed(folded)])?;
         let last: i64 = conn.query_row("SELECT ifnull(max(seq), 0) FROM log", [], |row| row.get(0))?;
         Ok(Self { conn, last: unsigned(last).max(folded) })
@@ -174,9 +170,7 @@ fn records(
     tenants: &Tenants,
     missing: impl Fn(TenantId) -> Result<(), StoreError>,
 ) -> Result<Vec<Record>, StoreError> {
-    let said = said_column(conn)?;
-    let mut statement =
-        conn.prepare(&format!("SELECT seq, taken, body, {said} FROM log WHERE seq > ?1 ORDER BY seq"))?;
+    let mut statement = conn.prepare("SELECT seq, taken, body, said FROM log WHERE seq > ?1 ORDER BY seq")?;
     let rows = statement.query_map([signed(folded)], |row| {
         Ok((unsigned(row.get(0)?), unsigned(row.get(1)?), row.get::<_, Vec<u8>>(2)?, said_at(row, 3)?))
     })?;
@@ -187,16 +181,7 @@ fn records(
     .collect()
 }
 
-fn has_said(conn: &Connection) -> Result<bool, StoreError> {
-    Ok(conn.column_exists(None, "log", "said")?)
-}
-
-/// Who said a record, as a column to read: an earlier release's log has none.
-pub(crate) fn said_column(conn: &Connection) -> Result<&'static str, StoreError> {
-    Ok(if has_said(conn)? { "said" } else { "NULL" })
-}
-
-/// The same from a row. What cannot be read takes no record with it.
+/// Who said a record, from a row. What cannot be read takes no record with it.
 pub(crate) fn said_at(row: &rusqlite::Row<'_>, column: usize) -> rusqlite::Result<Option<Said>> {
     let text: Option<String> = row.get(column)?;
     Ok(text.and_then(|text| read_said(&text)))
@@ -279,15 +264,9 @@ mod tests {
         };
         let one = u32::try_from(facts::bytes_of(&track(0, 1_000))).unwrap();
         let many = (u32::try_from(limits::SYNC_BYTES).unwrap() - 2_000) / one;
-        // An edge of before reads nothing back, and one without a name has the shortest one: its sync is a byte shorter than
-        // the log's record of it.
         let body = |text| {
             let tracks: Vec<_> = (0..many).map(|n| track(n, 1_000)).chain([track(many, text)]).collect();
-            let facts = vec![origin.batch("demo", &tracks)];
-            let mut body = encode_request(&SyncRequest { facts, ..SyncRequest::default() });
-            assert_eq!(body.pop(), Some(0x80));
-            *body.first_mut().unwrap() -= 1;
-            body
+            encode_request(&SyncRequest { facts: vec![origin.batch("demo", &tracks)], ..SyncRequest::default() })
         };
         let body = body(300 + limits::SYNC_BYTES - body(300).len());
         assert_eq!(body.len(), limits::SYNC_BYTES);

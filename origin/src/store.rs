@@ -5,7 +5,6 @@
 
 mod locks;
 pub mod readers;
-mod upgrade;
 
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
@@ -15,7 +14,7 @@ use std::time::Duration;
 use causeway_shared::ids::{AltHash, Epoch, Millis, TenantId, Version, VisitorId};
 use causeway_shared::wire::WireError;
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Row, TransactionBehavior};
-use rusqlite_migration::{HookError, M, Migrations};
+use rusqlite_migration::{M, Migrations};
 
 pub use self::locks::{Lock, extending, is_ready, is_served, job, lock, ready, writing};
 
@@ -162,48 +161,9 @@ impl StoreError {
     }
 }
 
-/// Each step from one form of the store to the next, for ever.
-static MIGRATIONS: LazyLock<Migrations<'static>> = LazyLock::new(|| {
-    Migrations::new(vec![
-        M::up(include_str!("../sql/0001_store.sql")),
-        M::up(include_str!("../sql/0002_person_random.sql")),
-        M::up_with_hook(include_str!("../sql/0003_parts.sql"), |tx| {
-            upgrade::parts(tx).map_err(|e| HookError::Hook(crate::chain(&e)))
-        }),
-        M::up(include_str!("../sql/0004_late_writes.sql")),
-        M::up(include_str!("../sql/0005_erasure.sql")),
-        M::up(include_str!("../sql/0006_models.sql")),
-        M::up(include_str!("../sql/0007_experiments.sql")),
-        M::up(include_str!("../sql/0008_catalogue.sql")),
-        M::up(include_str!("../sql/0009_steering.sql")),
-        M::up(include_str!("../sql/0010_budgets.sql")),
-        M::up(include_str!("../sql/0011_units.sql")),
-        M::up(include_str!("../sql/0012_masters.sql")),
-        M::up(include_str!("../sql/0013_crowds.sql")),
-        M::up(include_str!("../sql/0014_weights.sql")),
-        M::up(include_str!("../sql/0015_runs.sql")),
-        M::up(include_str!("../sql/0016_sure_ids.sql")),
-        M::up(include_str!("../sql/0017_audit.sql")),
-        M::up(include_str!("../sql/0018_verify.sql")),
-        M::up(include_str!("../sql/0019_retired_keys.sql")),
-        M::up(include_str!("../sql/0020_events.sql")),
-        M::up(include_str!("../sql/0021_people_changed.sql")),
-        M::up(include_str!("../sql/0022_columns_epoch.sql")),
-        M::up(include_str!("../sql/0023_audiences.sql")),
-        M::up(include_str!("../sql/0024_rhythm.sql")),
-        M::up(include_str!("../sql/0025_sends.sql")),
-        M::up(include_str!("../sql/0026_conversions.sql")),
-        M::up(include_str!("../sql/0027_evidence.sql")),
-        M::up(include_str!("../sql/0028_columns_erased.sql")),
-        M::up(include_str!("../sql/0029_fact_ids_over.sql")),
-        M::up(include_str!("../sql/0030_purchases_unpaid.sql")),
-        M::up(include_str!("../sql/0031_erasure_sweeps.sql")),
-        M::up(include_str!("../sql/0032_outbox_bulk.sql")),
-        M::up(include_str!("../sql/0033_catalogues_document_last.sql")),
-        M::up(include_str!("../sql/0034_outbox_ranks.sql")),
-        M::up(include_str!("../sql/0035_set_aside.sql")),
-    ])
-});
+/// Each step from one schema of the store to the next, from its first one on.
+static MIGRATIONS: LazyLock<Migrations<'static>> =
+    LazyLock::new(|| Migrations::new(vec![M::up(include_str!("../sql/0001_store.sql"))]));
 
 /// Makes a folder, and those above it, that nobody but its owner reads: personal data lies in it.
 ///
