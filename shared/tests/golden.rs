@@ -164,7 +164,7 @@ const RECENT: &str = "8001040001001080adff010002bab9050500000180a305";
 const GOT: &str = "40040200001303\
      0580a0f1c2b134eda204ac0281a0f1c2b134";
 const ALT123: &str = "057592e7813c8e6bebfb95109a9d6a41";
-const SYNC_MAC: &str = "PrXFwJbe9-ZEXJasUSK21T9Fe3FBe6UEcv2MPOjo9lI";
+const SYNC_MAC: &str = "Iw2DWNyOiJC0xY3utikS7i8gNXrpKlzIYbmOaP4xrLU.PrXFwJbe9-ZEXJasUSK21T9Fe3FBe6UEcv2MPOjo9lI";
 const MESSAGE: &str = "e5d5fa1dfd288c8e25ef928e6a1c48db";
 const WITHDRAWAL_ID: &str = "d740980137898c0f3dd86a945305e1cb";
 const ERASURE_ID: &str = "b46bdf72274f8ab9deb2c183cfbdae8e";
