@@ -14,6 +14,7 @@ use serde::Deserialize;
 use tracing_subscriber::EnvFilter;
 use ureq::http::Uri;
 
+use crate::http::HttpLimits;
 use crate::jobs::{Every, Job};
 use crate::reference::{SETTINGS, Shape};
 use crate::zones;
@@ -41,6 +42,8 @@ pub struct Config {
     pub most_unfolded: usize,
     /// How long a stop waits for requests under way.
     pub drain: Duration,
+    /// Bounds and time limits of connections.
+    pub http: HttpLimits,
     /// How often each job runs by itself.
     pub jobs: Every,
     /// The tenants, as the edge has them too.
@@ -122,6 +125,7 @@ pub(crate) struct Document {
     readers: usize,
     most_unfolded: usize,
     drain_s: u32,
+    http: HttpTable,
     jobs: Every,
     #[cfg_attr(test, serde(skip_serializing))]
     tenant: Vec<Tenant>,
@@ -140,9 +144,55 @@ impl Default for Document {
             readers: 4,
             most_unfolded: 4_000_000,
             drain_s: 10,
+            http: HttpTable::default(),
             jobs: Every::default(),
             tenant: Vec::new(),
         }
+    }
+}
+
+/// `[http]`; the meaning, the range and the reason of each are in the reference.
+#[derive(Deserialize)]
+#[cfg_attr(test, derive(serde::Serialize))]
+#[serde(deny_unknown_fields, default)]
+struct HttpTable {
+    connections: u32,
+    head_bytes: u32,
+    head_s: u32,
+    body_s: u32,
+    idle_s: u32,
+    write_s: u32,
+}
+
+impl Default for HttpTable {
+    fn default() -> Self {
+        Self { connections: 1_024, head_bytes: 32_768, head_s: 15, body_s: 30, idle_s: 75, write_s: 60 }
+    }
+}
+
+impl HttpTable {
+    fn checked(&self, mut say: impl FnMut(&str, &str)) -> HttpLimits {
+        if !(16..=65_536).contains(&self.connections) {
+            say("http.connections", "between 16 and 65536 connections are needed");
+        }
+        if !(8_192..=1_048_576).contains(&self.head_bytes) {
+            say("http.head_bytes", "between 8192 and 1048576 bytes are needed");
+        }
+        let times = [
+            ("http.head_s", self.head_s),
+            ("http.body_s", self.body_s),
+            ("http.idle_s", self.idle_s),
+            ("http.write_s", self.write_s),
+        ];
+        let [head_time, body_time, idle_time, write_time] = times.map(|(path, seconds)| {
+            if !(1..=3_600).contains(&seconds) {
+                say(path, "between 1 and 3600 seconds are needed");
+            }
+            Duration::from_secs(u64::from(seconds))
+        });
+        let [connections, head_bytes] =
+            [self.connections, self.head_bytes].map(|number| usize::try_from(number).unwrap_or(usize::MAX));
+        HttpLimits { connections, head_bytes, head_time, body_time, idle_time, write_time }
     }
 }
 
@@ -278,6 +328,7 @@ impl Document {
         if self.drain_s > 600 {
             say("drain_s", "600 seconds at most");
         }
+        let http = self.http.checked(&mut say);
         for job in Job::ALL {
             if self.jobs.of(job) > MOST_EVERY_MS {
                 say(&format!("jobs.{}_hours", job.name()), "8760 hours at most; 0: never");
@@ -309,6 +360,7 @@ impl Document {
             readers: self.readers,
             most_unfolded: self.most_unfolded,
             drain: Duration::from_secs(u64::from(self.drain_s)),
+            http,
             jobs: self.jobs,
             edge,
         })
@@ -384,12 +436,14 @@ mod tests {
     #[test]
     fn unknown_keys_and_wrong_values_are_refused() {
         assert!(matches!(parse(&format!("lissten = \"x\"\n{SMALL}"), &[]), Err(ConfigError::Parse { .. })));
-        let text = "readers = 0\ndrain_s = 9999\njobs.train_hours = 8761";
+        let text = "readers = 0\ndrain_s = 9999\njobs.train_hours = 8761\n\
+            http.connections = 15\nhttp.head_bytes = 8191\nhttp.head_s = 0\nhttp.write_s = 3601";
         let Err(ConfigError::Problems(problems)) = parse(text, &[]) else {
             unreachable!("it was taken");
         };
         let paths: Vec<&str> = problems.iter().map(|p| p.path.as_str()).collect();
-        assert_eq!(paths, ["tenant", "readers", "drain_s", "jobs.train_hours"]);
+        let http = ["http.connections", "http.head_bytes", "http.head_s", "http.write_s"];
+        assert_eq!(paths, [&["tenant", "readers", "drain_s"], &http[..], &["jobs.train_hours"]].concat());
     }
 
     #[test]

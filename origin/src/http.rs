@@ -12,18 +12,21 @@ mod error;
 mod experiments;
 mod jobs;
 mod links;
+pub(crate) mod listener;
 mod people;
 mod segments;
 mod sends;
 mod sync;
 
+use std::error::Error;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, Bytes};
-use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::extract::{Request, State};
+use axum::http::uri::Authority;
+use axum::http::{HeaderValue, StatusCode, Version, header};
+use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use causeway_shared::fact::Fact;
@@ -32,8 +35,12 @@ use causeway_shared::keys::Keys;
 use causeway_shared::wire::facts::{self, FactBatch};
 use causeway_shared::wire::sync::SyncRequest;
 use serde_json::json;
+use tower::ServiceBuilder;
+use tower_http::set_header::SetResponseHeaderLayer;
+use tower_http::timeout::{RequestBodyDeadlineLayer, TimeoutError};
 
 pub use error::ApiError;
+pub use listener::HttpLimits;
 
 use crate::audience::Audience;
 use crate::audit::Said;
@@ -44,32 +51,37 @@ use crate::group::Rules;
 use crate::intake::Incoming;
 use crate::jobs::runs;
 use crate::jobs::thread::Jobs;
-use crate::metrics::Metrics;
+use crate::metrics::{ConnectionLimit, Metrics};
 use crate::store::readers::Readers;
 use crate::tenants::Known;
 use crate::writer::{WriteError, Writer};
 use crate::{intake, publish};
 
-/// How long a caller may take to send a body.
-const BODY_TIME: Duration = Duration::from_secs(30);
 /// What a write says that it has applied, to be answered once it is folded: the outbox answers after what came before it,
 /// and an entry 0 was never handed out.
 const AFTER_ALL: &[u64] = &[0];
 
+/// No answer is kept by a browser or a proxy: most are about people.
+const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
+/// And none is taken for anything else than it says it is.
+const NOSNIFF: HeaderValue = HeaderValue::from_static("nosniff");
+
 /// The error of what is durable and not folded yet.
 const UNFOLDED: &str = "not_folded";
 
-/// A body, bounded in size and time.
+/// A body, bounded in size; [`router`] bounds its time.
 async fn read_body(body: Body, what: &str, most: usize) -> Result<Bytes, ApiError> {
-    match tokio::time::timeout(BODY_TIME, axum::body::to_bytes(body, most)).await {
-        Ok(Ok(bytes)) => Ok(bytes),
-        // The only other reason is a caller that left, who reads no answer.
-        Ok(Err(_)) => Err(ApiError::too_large(what, most)),
-        Err(_) => {
-            let message = format!("{what} did not come within {} seconds", BODY_TIME.as_secs());
-            Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, "timeout", message))
+    axum::body::to_bytes(body, most).await.map_err(|e| {
+        if is_caused_by_timeout(&e) {
+            return ApiError::new(StatusCode::REQUEST_TIMEOUT, "timeout", format!("{what} did not come in time"));
         }
-    }
+        // The only other reason is a caller that left, who reads no answer.
+        ApiError::too_large(what, most)
+    })
+}
+
+fn is_caused_by_timeout(e: &(dyn Error + 'static)) -> bool {
+    std::iter::successors(Some(e), |&e| e.source()).any(|e| e.is::<TimeoutError>())
 }
 
 /// What every request sees.
@@ -210,8 +222,46 @@ impl App {
     }
 }
 
-/// All routes.
+/// All routes, and what holds for each of them.
 pub fn router(app: Arc<App>) -> Router {
+    let nosniff = SetResponseHeaderLayer::overriding(header::X_CONTENT_TYPE_OPTIONS, NOSNIFF);
+    let no_store = SetResponseHeaderLayer::if_not_present(header::CACHE_CONTROL, NO_STORE);
+    let layers = ServiceBuilder::new()
+        .layer(nosniff)
+        // But for the dashboard's files, which have no data.
+        .layer(no_store)
+        .layer(middleware::from_fn_with_state(Arc::clone(&app), check_request))
+        .layer(RequestBodyDeadlineLayer::new(app.config.http.body_time));
+    routes(app).layer(layers)
+}
+
+/// Refuses a request without one host, and counts the one whose body was late.
+async fn check_request(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+    if !has_valid_host(&request) {
+        let message = "one Host header is needed: a name or an address, and a port";
+        // What such a sender means by the bytes that follow is as unsure.
+        let close = (header::CONNECTION, HeaderValue::from_static("close"));
+        return ([close], ApiError::new(StatusCode::BAD_REQUEST, "bad_host", message)).into_response();
+    }
+    let answer = next.run(request).await;
+    if answer.status() == StatusCode::REQUEST_TIMEOUT {
+        app.metrics.count_timeout(ConnectionLimit::Body);
+    }
+    answer
+}
+
+/// Whether the Host header is as RFC 9112 §3.2 demands: two parts of the way here that go by different ones of two would
+/// see different requests. Before HTTP/1.1 there may be none.
+fn has_valid_host(request: &Request) -> bool {
+    let mut hosts = request.headers().get_all(header::HOST).iter();
+    match (hosts.next(), hosts.next()) {
+        (None, _) => request.version() < Version::HTTP_11,
+        (Some(host), None) => host.is_empty() || Authority::try_from(host.as_bytes()).is_ok(),
+        (Some(_), Some(_)) => false,
+    }
+}
+
+fn routes(app: Arc<App>) -> Router {
     Router::new()
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))

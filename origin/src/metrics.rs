@@ -81,6 +81,12 @@ pub struct Metrics {
     pub rejected: [Counter; REASONS.len()],
     /// Syncs committed.
     pub syncs: Counter,
+    /// Connections that are open.
+    pub connections: Gauge,
+    /// Connections closed to make room for another.
+    pub connections_displaced: Counter,
+    /// Connections that a time limit ended, in the order of [`ConnectionLimit::NAMES`].
+    pub connection_timeouts: [Counter; ConnectionLimit::NAMES.len()],
     /// Calls of `/v1/sync` refused, by status: see [`REFUSALS`].
     pub refused: [Counter; REFUSALS.len()],
     /// Facts lost at the edges, as they report it.
@@ -174,6 +180,24 @@ pub(crate) const BACK_MS: Millis = 10 * MINUTE_MS;
 const LATE_FACTS_MS: u64 = 60_000;
 const LATE_KEYS_MS: u64 = 120_000;
 
+/// A time limit of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ConnectionLimit {
+    /// No request came.
+    Idle,
+    /// A head was not whole in time.
+    Head,
+    /// A body was not whole in time.
+    Body,
+    /// The reader of an answer took nothing of it.
+    Write,
+}
+
+impl ConnectionLimit {
+    /// Their names, as the metrics have them.
+    pub const NAMES: [&str; 4] = ["idle", "head", "body", "write"];
+}
+
 /// Statuses a sync is refused with.
 pub const REFUSALS: [&str; 5] = ["400", "401", "408", "413", "503"];
 
@@ -218,6 +242,13 @@ impl Metrics {
     pub fn reject(&self, reason: &str) {
         let place = REASONS.iter().position(|r| *r == reason);
         if let Some(counter) = self.rejected.get(place.unwrap_or(REASONS.len() - 1)) {
+            counter.add(1);
+        }
+    }
+
+    /// Counts a connection that a time limit ended.
+    pub fn count_timeout(&self, limit: ConnectionLimit) {
+        if let Some(counter) = self.connection_timeouts.get(limit as usize) {
             counter.add(1);
         }
     }
@@ -285,6 +316,11 @@ impl Page {
             ("causeway_facts_accepted_total", "Facts counted.", &m.accepted),
             ("causeway_facts_duplicate_total", "Facts that were there already.", &m.duplicate),
             ("causeway_syncs_total", "Syncs committed.", &m.syncs),
+            (
+                "causeway_connections_displaced_total",
+                "Connections closed to make room for another.",
+                &m.connections_displaced,
+            ),
             ("causeway_edge_facts_lost_total", "Facts lost at the edges, as they report it.", &m.lost),
             ("causeway_edge_dead_letters_total", "Queue messages that edges gave up on.", &m.dead),
             ("causeway_publish_handed_out_total", "KV writes handed out.", &m.handed_out),
@@ -309,11 +345,15 @@ impl Page {
         self.labelled(name, "Facts refused, and single attributes.", "reason", &REASONS, &m.rejected);
         let name = "causeway_syncs_refused_total";
         self.labelled(name, "Syncs refused.", "status", &REFUSALS, &m.refused);
+        let name = "causeway_connection_timeouts_total";
+        let help = "Connections that a time limit ended.";
+        self.labelled(name, help, "limit", &ConnectionLimit::NAMES, &m.connection_timeouts);
     }
 
     fn gauges(&mut self, m: &Metrics, now: Millis, ready: bool) {
         let age = |since: u64| if since == 0 { 0 } else { now.saturating_sub(since) };
         self.one("causeway_ready", "gauge", "1 when syncs are taken.", u64::from(ready));
+        self.one("causeway_connections", "gauge", "Connections that are open.", m.connections.get());
         self.one("causeway_unfolded_facts", "gauge", "Facts durable in the log and not folded yet.", m.unfolded.get());
         let help = "Facts that wait for a visitor whose row cannot be read.";
         self.one("causeway_set_aside_facts", "gauge", help, m.set_aside.get());
@@ -398,6 +438,7 @@ mod tests {
         metrics.reject("too_old");
         metrics.reject("something new");
         metrics.refuse(401);
+        metrics.count_timeout(ConnectionLimit::Write);
         metrics.serving_ms.set(8_000);
         metrics.last_sync_ms.set(10_000);
         metrics.queue_age_ms.set(61_500);
@@ -410,6 +451,8 @@ mod tests {
             "causeway_facts_rejected_total{reason=\"too_old\"} 1",
             "causeway_facts_rejected_total{reason=\"other\"} 1",
             "causeway_syncs_refused_total{status=\"401\"} 1",
+            "causeway_connection_timeouts_total{limit=\"head\"} 0",
+            "causeway_connection_timeouts_total{limit=\"write\"} 1",
             "causeway_last_sync_age_seconds 2.345",
             "causeway_queue_age_seconds 61.500",
             "causeway_outbox_depth 2",

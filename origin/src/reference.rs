@@ -41,7 +41,7 @@ pub struct Setting {
     pub meaning: &'static str,
 }
 
-/// Every key but those of `[[tenant]]`; of `[jobs]` with its table.
+/// Every key but those of `[[tenant]]`; of `[http]` and `[jobs]` with their table.
 pub const SETTINGS: &[Setting] = &[
     Setting {
         key: "listen",
@@ -112,6 +112,48 @@ pub const SETTINGS: &[Setting] = &[
         shape: Shape::Number,
         default: "10",
         meaning: "Seconds, up to 600, that a stop waits for the requests under way.",
+    },
+    Setting {
+        key: "http.connections",
+        env: "CAUSEWAY_HTTP_CONNECTIONS",
+        shape: Shape::Number,
+        default: "1024",
+        meaning: "Connections, 16 to 65536, that may be open at once. Where all are, the one that has gone longest without an answer is closed for the next, but no more than a fourth of all while they carry syncs, and half of all while they carry requests with a valid token. Each takes a file descriptor, up to twice `head_bytes`, and up to 256 KB of the kernel's for a reader that is slow.",
+    },
+    Setting {
+        key: "http.head_bytes",
+        env: "CAUSEWAY_HTTP_HEAD_BYTES",
+        shape: Shape::Number,
+        default: "32768",
+        meaning: "Bytes, 8192 to 1048576, of a request's line and headers that are taken in any case, as many as a proxy lets through by default. One with over twice as many, or with over 100 headers, is answered 431.",
+    },
+    Setting {
+        key: "http.head_s",
+        env: "CAUSEWAY_HTTP_HEAD_S",
+        shape: Shape::Number,
+        default: "15",
+        meaning: "Seconds, 1 to 3600, that line and headers may take from the first byte on; then the connection is closed.",
+    },
+    Setting {
+        key: "http.body_s",
+        env: "CAUSEWAY_HTTP_BODY_S",
+        shape: Shape::Number,
+        default: "30",
+        meaning: "Seconds, 1 to 3600, that a body may take; then the request is answered 408.",
+    },
+    Setting {
+        key: "http.idle_s",
+        env: "CAUSEWAY_HTTP_IDLE_S",
+        shape: Shape::Number,
+        default: "75",
+        meaning: "Seconds, 1 to 3600, that a connection may wait for a request; then it is closed. More than the proxy in front leaves one unused (nginx: 60 s), which sends a request into a closing one else.",
+    },
+    Setting {
+        key: "http.write_s",
+        env: "CAUSEWAY_HTTP_WRITE_S",
+        shape: Shape::Number,
+        default: "60",
+        meaning: "Seconds, 1 to 3600, in which a reader must take some of an answer, of which some 64 KB count as some; then the connection is closed. An answer that is taken slowly has no limit.",
     },
     Setting {
         key: "jobs.trim_hours",
@@ -339,8 +381,10 @@ mod tests {
     fn every_key_but_a_tenants_is_described() {
         let document = serde_json::to_value(crate::config::Document::default()).unwrap();
         let keys = |value: &serde_json::Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
-        let of_jobs = keys(&document["jobs"]).into_iter().map(|key| format!("jobs.{key}"));
-        let mut all: Vec<String> = keys(&document).into_iter().filter(|key| key != "jobs").chain(of_jobs).collect();
+        let tables = ["http", "jobs"];
+        let within = |table| keys(&document[table]).into_iter().map(move |key| format!("{table}.{key}"));
+        let mut all: Vec<String> = keys(&document).into_iter().filter(|key| !tables.contains(&key.as_str())).collect();
+        all.extend(tables.into_iter().flat_map(within));
         let mut described: Vec<&str> = SETTINGS.iter().map(|setting| setting.key).collect();
         all.sort_unstable();
         described.sort_unstable();

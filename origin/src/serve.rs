@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use axum::serve::ListenerExt as _;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -16,7 +16,8 @@ use crate::config::Config;
 use crate::erase::{self, journal::Journal};
 use crate::fold::aside;
 use crate::group::Rules;
-use crate::http::{self, App, Live};
+use crate::http::listener::HttpListener;
+use crate::http::{self, App, HttpLimits, Live};
 use crate::jobs::thread::Jobs;
 use crate::keyfile::{self, KeyError};
 use crate::metrics::Metrics;
@@ -64,6 +65,11 @@ pub enum ServeError {
 /// How often it is looked whether all threads are there.
 const LOOK: Duration = Duration::from_secs(1);
 
+/// Files that the origin has open itself: up to 64 readers have three each, and jobs have some of their own.
+const OWN_FILES: u64 = 512;
+/// Connections that are served however few files are allowed.
+const FEWEST_CONNECTIONS: usize = 16;
+
 /// Sent on a write beyond RLIMIT_FSIZE; the same number on every Linux.
 const SIGXFSZ: i32 = 25;
 
@@ -84,9 +90,11 @@ pub async fn serve(config: Config, ready_file: Option<&Path>) -> Result<(), Serv
     let url = format!("http://{}", listener.local_addr().map_err(listen)?);
 
     let drain = config.drain;
+    let limits = HttpLimits { connections: connections_with_files(config.http.connections), ..config.http.clone() };
     let app = Arc::new(App::new(config, keys));
     let (stop, stopping) = watch::channel(false);
-    let server = tokio::spawn(answer(listener, Arc::clone(&app), stopping.clone()));
+    let listener = HttpListener::new(listener, limits, Arc::clone(&app.metrics));
+    let server = tokio::spawn(listener.serve(http::router(Arc::clone(&app)), stopping, drain));
     let threads = match open(&app).await {
         Ok(threads) => threads,
         Err(e) => {
@@ -110,8 +118,10 @@ pub async fn serve(config: Config, ready_file: Option<&Path>) -> Result<(), Serv
     stop.send_replace(true);
     // Requests that wait for the writer hold a handle of their own: they are finished, new ones refused.
     app.drain();
-    if tokio::time::timeout(drain, server).await.is_err() {
-        tracing::warn!("some connections did not end in time and are cut");
+    match server.await {
+        Ok(true) => {}
+        Ok(false) => tracing::warn!("some connections did not end in time and are cut"),
+        Err(e) => tracing::error!(error = %e, "the listener failed"),
     }
     // The threads end by themselves once no request holds a handle; what they were given is committed and folded.
     let joined = tokio::task::spawn_blocking(move || threads.into_iter().for_each(|thread| drop(thread.join())));
@@ -143,20 +153,24 @@ async fn one_ended(threads: &[JoinHandle<()>; 4], metrics: &Metrics) -> String {
     }
 }
 
-async fn answer(listener: TcpListener, app: Arc<App>, mut stopping: watch::Receiver<bool>) {
-    let listener = listener.tap_io(|stream| {
-        if let Err(e) = stream.set_nodelay(true) {
-            tracing::debug!(error = %e, "a connection stays with Nagle's delay");
+/// Raises the limit of open files as far as the system allows, for that many connections in addition to the origin's own
+/// files. Gives how many connections it is enough for: without a bound by it they would take the files that the store needs.
+fn connections_with_files(connections: usize) -> usize {
+    let limit = getrlimit(Resource::Nofile);
+    let needed = u64::try_from(connections).unwrap_or(u64::MAX).saturating_add(OWN_FILES);
+    let mut allowed = limit.current.unwrap_or(u64::MAX);
+    if allowed < needed {
+        let raised = limit.maximum.map_or(needed, |most| most.min(needed));
+        if setrlimit(Resource::Nofile, Rlimit { current: Some(raised), ..limit }).is_ok() {
+            allowed = raised;
         }
-    });
-    let stopped = async move {
-        // An error means that the sender is gone, which is a stop too.
-        drop(stopping.wait_for(|stop| *stop).await);
-    };
-    let served = axum::serve(listener, http::router(app)).with_graceful_shutdown(stopped).await;
-    if let Err(e) = served {
-        tracing::error!(error = %e, "the listener failed");
     }
+    if allowed >= needed {
+        return connections;
+    }
+    let enough = usize::try_from(allowed.saturating_sub(OWN_FILES)).unwrap_or(connections).max(FEWEST_CONNECTIONS);
+    tracing::warn!(allowed, needed, connections = enough, "too few open files are allowed: raise LimitNOFILE");
+    enough
 }
 
 /// Says once a minute what waits for too long, also where nobody reads the metrics.

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::request::Parts;
+use axum::http::{StatusCode, header};
 use axum::response::IntoResponse as _;
 use axum::routing::{get, post};
 use causeway_shared::ids::Millis;
@@ -16,6 +17,7 @@ use serde_json::{Value, json};
 use super::asked::{
     Answer, ById, ByLookup, Place, admit, admit_to, allowed, bearer, read, read_body, read_json, tenant, visitor_id,
 };
+use super::listener::{RequestProof, record_proof};
 use super::{ApiError, App, Live};
 use crate::clock;
 use crate::count::{self, CountError};
@@ -39,7 +41,7 @@ pub(super) fn routes() -> Router<Arc<App>> {
 
 async fn visitor(State(app): State<Arc<App>>, Place(id): ById, request: Request) -> Answer {
     let (parts, _) = request.into_parts();
-    let live = admit(&app, &parts.headers, Role::Viewer).await?;
+    let live = admit(&app, &parts, Role::Viewer).await?;
     let (id, tenant) = (visitor_id("id", &id)?, tenant(live, &parts.uri)?);
     let found = live.readers.read(move |view| describe::visitor(view, &tenant, id)).await?;
     let unknown = || ApiError::new(StatusCode::NOT_FOUND, "unknown_visitor", "no fact of that visitor ever came");
@@ -91,7 +93,8 @@ async fn counted<T: DeserializeOwned + Send + 'static>(
     let now = clock::now();
     let found = live.readers.read(move |view| {
         let token = tokens::find(view.conn, &token)?;
-        let admitted = allowed(token, Role::Viewer).and(tenant).and_then(|tenant| Ok((tenant, read(&bytes)?)));
+        let token = allowed(token, Role::Viewer).inspect(|_| record_proof(&parts, RequestProof::Token));
+        let admitted = token.and(tenant).and_then(|tenant| Ok((tenant, read(&bytes)?)));
         let (tenant, ask) = match admitted {
             Ok(admitted) => admitted,
             Err(refused) => return Ok(Err(refused)),
@@ -117,7 +120,7 @@ struct Wanted {
 /// Signs a member proof for tests, as the publisher of a dev tenant would.
 async fn sign_proof(State(app): State<Arc<App>>, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
-    let live = admit(&app, &parts.headers, Role::Operator).await?;
+    let live = admit(&app, &parts, Role::Operator).await?;
     let wanted: Wanted = read_json(body).await?;
     proof_for(live, &wanted).map(|answer| axum::Json(answer).into_response())
 }
@@ -149,8 +152,8 @@ fn proof_for(live: &Live, wanted: &Wanted) -> Result<Value, ApiError> {
     })
 }
 
-async fn openapi(State(app): State<Arc<App>>, headers: HeaderMap) -> Answer {
-    admit(&app, &headers, Role::Viewer).await?;
+async fn openapi(State(app): State<Arc<App>>, parts: Parts) -> Answer {
+    admit(&app, &parts, Role::Viewer).await?;
     let document = include_str!("openapi.json");
     Ok(([(header::CONTENT_TYPE, "application/json")], document).into_response())
 }

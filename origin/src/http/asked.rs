@@ -16,6 +16,7 @@ use rusqlite::Connection;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
+use super::listener::{RequestProof, record_proof};
 use super::{ApiError, App, Live};
 use crate::audit;
 use crate::store::{self, StoreError};
@@ -38,7 +39,7 @@ impl<T: DeserializeOwned + Send> FromRequestParts<Arc<App>> for Place<T> {
             Err(PathRejection::FailedToDeserializePathParams(e)) => e.into_kind(),
             Err(e) => ErrorKind::Message(e.body_text()),
         };
-        admit(app, &parts.headers, Role::Viewer).await?;
+        admit(app, parts, Role::Viewer).await?;
         let ErrorKind::InvalidUtf8InPathParam { key } = refused else {
             return Err(ApiError::new(StatusCode::BAD_REQUEST, "bad_id", refused.to_string()));
         };
@@ -48,7 +49,7 @@ impl<T: DeserializeOwned + Send> FromRequestParts<Arc<App>> for Place<T> {
 
 /// Lets a caller in whose token may do what is asked, to the tenant that is meant.
 pub(super) async fn admit_to<'a>(app: &'a App, parts: &Parts, needed: Role) -> Result<(&'a Live, Known), ApiError> {
-    let live = admit(app, &parts.headers, needed).await?;
+    let live = admit(app, parts, needed).await?;
     Ok((live, tenant(live, &parts.uri)?))
 }
 
@@ -58,19 +59,21 @@ pub(super) async fn admit_as<'a>(
     parts: &Parts,
     needed: Role,
 ) -> Result<(&'a Live, Known, Token), ApiError> {
-    let (live, token) = admitted(app, &parts.headers, needed).await?;
+    let (live, token) = admitted(app, parts, needed).await?;
     Ok((live, tenant(live, &parts.uri)?, token))
 }
 
 /// Lets a caller in, whatever tenant is meant.
-pub(super) async fn admit<'a>(app: &'a App, headers: &HeaderMap, needed: Role) -> Result<&'a Live, ApiError> {
-    Ok(admitted(app, headers, needed).await?.0)
+pub(super) async fn admit<'a>(app: &'a App, parts: &Parts, needed: Role) -> Result<&'a Live, ApiError> {
+    Ok(admitted(app, parts, needed).await?.0)
 }
 
-async fn admitted<'a>(app: &'a App, headers: &HeaderMap, needed: Role) -> Result<(&'a Live, Token), ApiError> {
-    let (live, token) = bearer(app, headers)?;
+async fn admitted<'a>(app: &'a App, parts: &Parts, needed: Role) -> Result<(&'a Live, Token), ApiError> {
+    let (live, token) = bearer(app, &parts.headers)?;
     let found = live.readers.read(move |view| tokens::find(view.conn, &token)).await?;
-    Ok((live, allowed(found, needed)?))
+    let token = allowed(found, needed)?;
+    record_proof(parts, RequestProof::Token);
+    Ok((live, token))
 }
 
 /// The store, and the token as it came.

@@ -52,7 +52,7 @@ async fn show(app: &App, whose: Meant, request: Request) -> Answer {
 
 async fn write(app: &App, whose: Meant, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
-    admit(app, &parts.headers, Role::Operator).await?;
+    admit(app, &parts, Role::Operator).await?;
     let write: Write = read_json(body).await?;
     let said = write.clone();
     let after = move |view: &View<'_>, of: &Visitor| attributes::after(view, of, &said);

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{Query, Request, State};
-use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::http::request::Parts;
+use axum::http::{StatusCode, Uri};
 use axum::response::IntoResponse as _;
 use axum::routing::get;
 use serde::Deserialize;
@@ -52,7 +53,7 @@ fn named(name: &str) -> Result<Job, ApiError> {
 /// Answers with the run that was asked for: it is begun once no other is under way.
 async fn start(State(app): State<Arc<App>>, Place(job): ById, request: Request) -> Answer {
     let (parts, _) = request.into_parts();
-    let live = admit(&app, &parts.headers, Role::Operator).await?;
+    let live = admit(&app, &parts, Role::Operator).await?;
     let (job, Said { dry_run, .. }) = (named(&job)?, said(&parts.uri)?);
     let tenant = if job.is_by_tenant() { Some(tenant(live, &parts.uri)?.no) } else { None };
     if live.jobs.is_stopping() {
@@ -72,8 +73,8 @@ async fn start(State(app): State<Arc<App>>, Place(job): ById, request: Request) 
     }
 }
 
-async fn show(State(app): State<Arc<App>>, headers: HeaderMap, Place(no): ById) -> Answer {
-    let live = admit(&app, &headers, Role::Viewer).await?;
+async fn show(State(app): State<Arc<App>>, Place(no): ById, parts: Parts) -> Answer {
+    let live = admit(&app, &parts, Role::Viewer).await?;
     let no: i64 = no.parse().map_err(|_| ApiError::field("run", "bad_id", "a run is a whole number"))?;
     let run = live.readers.read(move |view| runs::find(view.conn, no)).await?;
     let message = "there is no run of that number; of each job the newest are kept";
@@ -81,9 +82,9 @@ async fn show(State(app): State<Arc<App>>, headers: HeaderMap, Place(no): ById) 
     Ok(axum::Json(run.ok_or_else(unknown)?.told(&live.rules.tenants)).into_response())
 }
 
-async fn list(State(app): State<Arc<App>>, headers: HeaderMap, uri: Uri) -> Answer {
-    let live = admit(&app, &headers, Role::Viewer).await?;
-    let Said { job, limit, .. } = said(&uri)?;
+async fn list(State(app): State<Arc<App>>, parts: Parts) -> Answer {
+    let live = admit(&app, &parts, Role::Viewer).await?;
+    let Said { job, limit, .. } = said(&parts.uri)?;
     let job = job.as_deref().map(named).transpose()?;
     let bad = || ApiError::field("limit", "bad_query", format!("`limit` is 1 to {}", runs::PAGE));
     let limit = limit.map_or(Ok(LISTED), |limit| limit.parse()).ok().filter(|limit| (1..=runs::PAGE).contains(limit));

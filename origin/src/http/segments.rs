@@ -97,7 +97,7 @@ async fn query(app: &App, whose: Meant, request: Request) -> Answer {
 
 async fn write(app: &App, whose: Meant, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
-    admit(app, &parts.headers, Role::Operator).await?;
+    admit(app, &parts, Role::Operator).await?;
     let write: Write = read_json(body).await?;
     // An extension that began before, a command's too, does not write what it read over this.
     let (_many, _beside) = (app.extending.read().await, extending(app, false).await?);
@@ -109,7 +109,7 @@ async fn write(app: &App, whose: Meant, request: Request) -> Answer {
 
 async fn extend(app: &App, whose: Meant, segment: &str, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
-    admit(app, &parts.headers, Role::Operator).await?;
+    admit(app, &parts, Role::Operator).await?;
     let segment = segment_id(segment)?;
     let Hours { hours } = read_json(body).await?;
     // From reading the expiry until the new one is acknowledged: two extensions add up, by the command too.

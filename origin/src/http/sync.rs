@@ -9,10 +9,11 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use causeway_shared::ids::Millis;
 use causeway_shared::limits;
-use causeway_shared::sync_auth::{self, SyncAuthError};
+use causeway_shared::sync_auth::{self, SignedHead, SyncAuthError};
 use causeway_shared::wire::sync as wire;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
+use super::listener::{RequestProof, record_proof};
 use super::{ApiError, App, unavailable};
 use crate::{clock, intake};
 
@@ -38,10 +39,9 @@ async fn take(app: &App, request: Request) -> Result<Vec<u8>, ApiError> {
         return Err(ApiError::unavailable("not_ready", app.not_ready().unwrap_or("not ready")));
     };
     let (parts, body) = request.into_parts();
-    // Before the body is read, a wrong signature is all that can be wrong yet. A stranger can say the rest as well as an edge:
-    // of long bodies only a few are held at a time until their signature is checked.
-    match verify(app, clock::now(), &parts.headers, b"") {
-        Ok(()) | Err(SyncAuthError::Signature) => {}
+    // Nothing of a body is read, and no place is taken, before the sender has proved that it has the key.
+    match verify_head(app, clock::now(), &parts.headers) {
+        Ok(_) => record_proof(&parts, RequestProof::Sync),
         Err(e) => {
             if e == SyncAuthError::Time && app.metrics.dated_ms.get() == 0 {
                 contradict(app, &parts.headers, body).await;
@@ -52,8 +52,9 @@ async fn take(app: &App, request: Request) -> Result<Vec<u8>, ApiError> {
     let (now, body) = {
         let _place = place(&app.long_bodies, announced(&parts.headers), PLACE_TIME).await?;
         let body = read_body(&parts.headers, body).await?;
+        // The head again: the body may have taken a while, and from here on this time counts.
         let now = clock::now();
-        verify(app, now, &parts.headers, &body).map_err(refuse)?;
+        verify_head(app, now, &parts.headers).and_then(|head| head.verify_body(&body)).map_err(refuse)?;
         let is_first = app.metrics.dated_ms.get() == 0;
         app.metrics.dated_ms.set(now);
         app.metrics.contradicted_ms.set(0);
@@ -77,17 +78,20 @@ async fn contradict(app: &App, headers: &HeaderMap, body: axum::body::Body) {
     let time = headers.get(sync_auth::TIME_HEADER).and_then(|v| v.to_str().ok()?.parse().ok());
     let is_short = announced(headers).is_some_and(|length| length <= SHORT_BYTES);
     let (Some(time), true) = (time, is_short) else { return };
+    let Ok(head) = verify_head(app, time, headers) else { return };
     let Ok(body) = read_body(headers, body).await else { return };
-    if verify(app, time, headers, &body).is_ok() && app.metrics.dated_ms.get() == 0 {
+    if head.verify_body(&body).is_ok() && app.metrics.dated_ms.get() == 0 {
         app.metrics.contradicted_ms.set(time);
         tracing::error!(time, now = clock::now(), "a sync is signed at another time than this clock's: see to it");
     }
 }
 
-fn verify(app: &App, now: Millis, headers: &HeaderMap, body: &[u8]) -> Result<(), SyncAuthError> {
+/// Checks the signature in the headers. It holds the body's digest, thus only a holder of the key, or of a head that a holder
+/// sent in the last minutes, gets further; the head is never outside TLS but on the last metres to the origin.
+fn verify_head(app: &App, now: Millis, headers: &HeaderMap) -> Result<SignedHead, SyncAuthError> {
     let text = |name| headers.get(name).and_then(|v| v.to_str().ok()).ok_or(SyncAuthError::Malformed);
     let (key, time) = (text(sync_auth::KEY_HEADER)?, text(sync_auth::TIME_HEADER)?);
-    sync_auth::verify(&app.keys.sync, now, body, key, time, text(sync_auth::MAC_HEADER)?)
+    sync_auth::verify_head(&app.keys.sync, now, key, time, text(sync_auth::MAC_HEADER)?)
 }
 
 fn refuse(e: SyncAuthError) -> ApiError {

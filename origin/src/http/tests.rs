@@ -2,6 +2,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
 
 use super::*;
 use crate::config::LogFormat;
@@ -24,6 +25,7 @@ fn app(origin: &Origin) -> Arc<App> {
         readers: 2,
         most_unfolded: 1_000,
         drain: Duration::from_secs(1),
+        http: listener::tests::LIMITS,
         jobs: Every::default(),
         edge: origin.edge.clone(),
     };

@@ -14,6 +14,7 @@ mod export;
 mod import;
 mod jobs;
 mod links;
+mod listener;
 mod sends;
 mod support;
 mod sync;

@@ -297,6 +297,17 @@ impl Origin {
         assert!(Command::new("kill").args([name, &pid]).status().unwrap().success());
     }
 
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Lets the process have that many files open, sockets among them.
+    pub(crate) fn limit_open_files(&self, files: u64) {
+        let pid = rustix::process::Pid::from_raw(i32::try_from(self.child.id()).unwrap());
+        let limit = rustix::process::Rlimit { current: Some(files), maximum: Some(files) };
+        rustix::process::prlimit(pid, rustix::process::Resource::Nofile, limit).unwrap();
+    }
+
     /// Lets no file of the process grow beyond so many bytes; `None` lifts the limit.
     pub(crate) fn limit_files(&self, bytes: Option<u64>) {
         let pid = rustix::process::Pid::from_raw(i32::try_from(self.child.id()).unwrap());
