@@ -1,183 +1,92 @@
-//! One isolate's engine: its configuration, and the requests that wait for a KV read.
+//! The engine of one isolate: configuration, caches, and the way of a request from its head to its answer.
+//!
+//! The engine does no I/O. [`Engine::begin`] takes a request and returns a [`Step`]; where the step is a read or a
+//! call, the worker does it and hands the result to [`Engine::resume_read`] or [`Engine::resume_call`].
+
+pub(crate) mod pending;
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use causeway_shared::attributes::Dictionary;
 use causeway_shared::config::{EdgeConfig, Tenant};
-use causeway_shared::fact::Fact;
-use causeway_shared::identity::{self, Arrival, Begun, Found, Recognised, Seen, Stays, Step};
-use causeway_shared::ids::{Millis, TenantId, Version, VisitorId};
-use causeway_shared::keys::{self, Keys, TenantKeys};
+use causeway_shared::identity::{self, Arrival, Begun, Found, Recognised, Second, Seen, Stays, Step as IdentityStep};
+use causeway_shared::ids::{Millis, Version};
+use causeway_shared::keys::Keys;
+use causeway_shared::proof;
 use causeway_shared::random::Random;
-use causeway_shared::wire::facts::FactBatch;
-use causeway_shared::{delivery, limits, proof, wire};
-use serde_json::value::{RawValue, to_raw_value};
 
-use crate::answer::{Head, Limit, Outcome};
-use crate::attributes::Kept;
-use crate::catalogue::{Loaded, Shelf};
-use crate::cookies::Jar;
-use crate::cors;
-use crate::decide::{self, DecideCall};
-use crate::events::EventsCall;
-use crate::hop::Hop;
-use crate::me::MeCall;
-use crate::pixel::{self, PixelCall};
-use crate::request::{EXPLAIN, HEADERS, Request};
-use crate::route::route;
-use crate::units::{self, Empty};
-use crate::visit::{Alone, Visit};
-use crate::waiting::{At, Beside, Line, Waiting};
+use self::pending::{PendingBudget, PendingCall, PendingRead, ResumePoint};
+use crate::cache::attribute_names::AttributeNameCache;
+use crate::cache::catalogue::CatalogueCache;
+use crate::http::answer::Answer;
+use crate::http::incoming::Incoming;
+use crate::http::request::{EXPLAIN, HEADERS, Request};
+use crate::http::unserved::UnservedReason;
+use crate::http::{cookies, cors};
+use crate::objects::object_call::ObjectCall;
+use crate::objects::offers::SoldOutOffers;
+use crate::routes::{
+    AnonymousRoute, CatalogueNeed, NamesNeed, Progress, Route, Routed, VisitorRoute, WorkerPage, table,
+};
+use crate::site::{RateLimit, Site};
+use crate::state::extra_reads::ExtraReads;
+use crate::state::request_state::{KvValues, ReadCaches, RequestState};
 
-/// Why a configuration cannot be used.
-#[derive(Debug)]
-pub enum ConfigureError {
-    /// One of the two documents is not the JSON it should be.
-    Json(&'static str, serde_json::Error),
-    /// The documents' own checks, each with its path.
-    Problems(Vec<String>),
-}
-
-impl std::fmt::Display for ConfigureError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Json(name, error) => {
-                write!(f, "{name} is not of its form, line {} column {}", error.line(), error.column())
-            }
-            Self::Problems(all) => f.write_str(&all.join("; ")),
-        }
-    }
-}
-
-impl std::error::Error for ConfigureError {}
-
-/// One tenant with its keys.
-#[derive(Debug)]
-pub(crate) struct Site {
-    pub(crate) tenant: Tenant,
-    pub(crate) id: TenantId,
-    pub(crate) keys: TenantKeys,
-    explain: Option<String>,
-    /// The tenant's, as it goes into answers.
-    pub(crate) house_ad: Option<Box<RawValue>>,
-    /// What a request has until it has more: made once.
-    no_names: Rc<Dictionary>,
-    no_catalogue: Rc<Loaded>,
-}
-
-impl Site {
-    /// Whether this is the key that admits `"explain": true`.
-    pub(crate) fn explains(&self, key: &str) -> bool {
-        self.explain.as_deref().is_some_and(|own| keys::is_same(own, key))
-    }
-
-    /// Before a visitor is minted.
-    pub(crate) fn mint_limit(&self) -> Limit {
-        limit(&self.tenant.mint_limit, "MINT_LIMIT", self.id.as_str().to_owned())
-    }
-
-    /// Before events of a visitor are taken.
-    pub(crate) fn events_limit(&self, visitor: VisitorId) -> Limit {
-        let mut key = self.id.as_str().to_owned();
-        key.push(' ');
-        visitor.push_to(&mut key);
-        limit(&self.tenant.events_limit, "EVENTS_LIMIT", key)
-    }
-}
-
-fn limit(configured: &Option<String>, default: &str, key: String) -> Limit {
-    Limit { binding: configured.as_deref().unwrap_or(default).to_owned(), key }
-}
-
-/// A request on its way to a route.
-#[derive(Debug)]
-pub(crate) struct Incoming<'a> {
-    pub(crate) request: Request<'a>,
-    pub(crate) further_headers: &'a [String],
-    pub(crate) body: &'a [u8],
-    pub(crate) now: Millis,
-    pub(crate) random: Random,
-    pub(crate) site: Rc<Site>,
-    pub(crate) cors: Vec<(&'static str, String)>,
-}
-
-impl Incoming<'_> {
-    pub(crate) fn visit(&self, jar: &Jar, notes: Vec<&'static str>, call: Call) -> Visit {
-        Visit {
-            site: Rc::clone(&self.site),
-            now: self.now,
-            random: self.random.clone(),
-            draw: 0,
-            secure: jar.secure,
-            stale_key: jar.stale_key,
-            cors: self.cors.clone(),
-            kv_reads: 0,
-            bytes: self.body.len(),
-            names: Rc::clone(&self.site.no_names),
-            catalogue: Rc::clone(&self.site.no_catalogue),
-            wanted: None,
-            missed: false,
-            units: BTreeMap::new(),
-            facts: Vec::new(),
-            snapshots: Vec::new(),
-            notes,
-            call,
-        }
-    }
-}
-
-/// The engine.
+/// The engine of one isolate.
 #[derive(Debug, Default)]
 pub struct Engine {
     pub(crate) keys: Keys,
     sites: BTreeMap<String, Rc<Site>>,
-    /// What the configuration asks for beside [`HEADERS`]: the key for explanations, tenants' proofs.
+    /// Headers that the configuration asks for in addition to [`HEADERS`]: the key for explanations, tenants' proofs.
     further_headers: Vec<String>,
-    names: Kept,
-    shelf: Shelf,
+    names: AttributeNameCache,
+    catalogues: CatalogueCache,
     seen: Seen,
-    waiting: Line,
-    /// Limited offers of which an object said that no unit is left.
-    empty: Empty,
-    /// Whether requests to come are to say from where they are: filters alone ask, and the platform takes its time to tell.
-    place: bool,
+    pending: PendingBudget,
+    sold_out: SoldOutOffers,
+    wants_geo: bool,
 }
 
-/// Which route, and what it needs to answer.
+/// What a request needs next.
 #[derive(Debug)]
-pub(crate) enum Call {
-    Decide(DecideCall),
-    Me(MeCall),
-    Events(EventsCall),
-    Pixel(PixelCall),
+pub enum Step {
+    /// A bulk read of the KV.
+    Read(Box<KvRead>),
+    /// A call of a Durable Object.
+    Call(PendingCall, ObjectCall),
+    /// The answer.
+    Answer(Answer),
+    /// A page that the worker serves itself.
+    Page(WorkerPage),
+    /// The request cannot be served.
+    Unserved(UnservedReason),
 }
 
-impl Call {
-    /// Only a decision mints a visitor: to all others who has none is nobody yet.
-    fn mints(&self) -> bool {
-        matches!(self, Self::Decide(_))
-    }
-
-    /// Whether the catalogue is needed: to place ads, to know of one that was placed, or to name what is tested.
-    fn wants_catalogue(&self) -> bool {
-        match self {
-            Self::Decide(_) | Self::Me(_) => true,
-            Self::Events(call) => call.has_impressions(),
-            Self::Pixel(call) => call.wants_catalogue(),
-        }
-    }
+/// A bulk read for one request.
+#[derive(Debug)]
+pub struct KvRead {
+    /// The keys; values are handed back in their order. Empty where only the rate limit is asked.
+    pub keys: Vec<String>,
+    /// The rate limit of minted visitors, where the request minted one; if it refuses, [`Engine::refuse_mint`]
+    /// continues.
+    pub mint_limit: Option<RateLimit>,
+    /// The request.
+    pub pending: PendingRead,
 }
 
-/// What a route makes of a request: an answer at once, or without recognising anybody, or a visitor to recognise.
-pub(crate) enum Routed {
-    Answer(Outcome),
-    Alone(Box<Visit>),
-    Recognise(Box<Visit>, Box<Arrival>),
+/// Why a configuration cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigureError {
+    /// One of the two documents is not the JSON it should be.
+    #[error("{0} is not of its form, line {line} column {column}", line = .1.line(), column = .1.column())]
+    Json(&'static str, serde_json::Error),
+    /// The documents' own checks, each with its path.
+    #[error("{}", .0.join("; "))]
+    Problems(Vec<String>),
 }
 
 impl Engine {
-    /// Reads the configuration and the keys.
+    /// Reads the configuration and the keys, both JSON.
     ///
     /// # Errors
     /// [`ConfigureError`], which names every problem and no secret.
@@ -195,276 +104,271 @@ impl Engine {
         if !problems.is_empty() {
             return Err(ConfigureError::Problems(problems));
         }
-        let explained = keys.tenants.values().map(|own| &own.explain).chain([&keys.explain]).any(Option::is_some);
-        let further_headers = explained.then(|| EXPLAIN.to_owned()).into_iter().collect();
-        let mut engine = Self { keys, further_headers, place: true, ..Self::default() };
+        let admits_explain = keys.tenants.values().map(|own| &own.explain).chain([&keys.explain]).any(Option::is_some);
+        let further_headers = admits_explain.then(|| EXPLAIN.to_owned()).into_iter().collect();
+        let mut engine = Self { keys, further_headers, wants_geo: true, ..Self::default() };
         for tenant in config.tenants {
-            engine.add(tenant);
+            engine.add_site(tenant);
         }
         Ok(engine)
     }
 
-    fn add(&mut self, tenant: Tenant) {
+    fn add_site(&mut self, tenant: Tenant) {
         let (Some(id), Some(keys)) = (tenant.id(), self.keys.tenants.get(&tenant.name).cloned()) else { return };
         if let Some(name) = tenant.proof_header.clone().filter(|n| !self.further_headers.contains(n)) {
             self.further_headers.push(name);
         }
         let hosts = tenant.hosts.clone();
         let explain = keys.explain.clone().or_else(|| self.keys.explain.clone());
-        let (no_names, no_catalogue) = Default::default();
-        let house_ad = tenant.house_ad.as_ref().and_then(|ad| to_raw_value(ad).ok());
-        let site = Rc::new(Site { tenant, id, keys, explain, house_ad, no_names, no_catalogue });
+        let site = Rc::new(Site::new(tenant, id, keys, explain));
         self.sites.extend(hosts.into_iter().map(|host| (host.to_ascii_lowercase(), Rc::clone(&site))));
     }
 
-    /// What the shell needs to know: which headers to hand over, and the bounds it keeps while reading.
+    /// The headers that the head text of a request contains, in their order.
     #[must_use]
-    pub fn for_shell(&self) -> String {
-        let headers: Vec<&str> = HEADERS.into_iter().chain(self.further_headers.iter().map(String::as_str)).collect();
-        serde_json::json!({
-            "headers": headers,
-            "body_bytes": limits::BODY_BYTES,
-            "value_chars": limits::KV_VALUE_CHARS.max(limits::CATALOGUE_CHARS),
-            "kv_deadline_ms": delivery::KV_DEADLINE_MS,
-            "origin_timeout_ms": delivery::ORIGIN_TIMEOUT_MS,
-            "sync_messages": delivery::SYNC_MESSAGES,
-            "build": env!("CARGO_PKG_VERSION"),
-        })
-        .to_string()
+    pub fn header_names(&self) -> Vec<String> {
+        HEADERS.into_iter().map(str::to_owned).chain(self.further_headers.iter().cloned()).collect()
     }
 
-    /// Begins a request: gives its answer, or the KV keys to read.
-    pub fn begin(&mut self, head: &str, body: &[u8], now: Millis, seed: &[u8]) -> Outcome {
-        let outcome = self.begun(head, body, now, seed);
-        self.told(outcome)
+    /// Whether the head text should contain the client's country and region. Only filters ask for them.
+    #[must_use]
+    pub fn wants_geo(&self) -> bool {
+        self.wants_geo
     }
 
-    /// The tenant of a hostname, which most clients write in small letters.
+    /// The site of a hostname.
     fn site(&self, host: &str) -> Option<&Rc<Site>> {
+        // Most clients write hostnames in lower case.
         self.sites.get(host).or_else(|| self.sites.get(&host.to_ascii_lowercase()))
     }
 
-    /// What is told with each outcome.
-    fn told(&self, mut outcome: Outcome) -> Outcome {
-        outcome.head.place = self.place;
-        outcome
-    }
-
-    fn begun(&mut self, head: &str, body: &[u8], now: Millis, seed: &[u8]) -> Outcome {
+    /// Begins a request. `head` is the head text: method (with country and region after spaces), address and the values
+    /// of [`Self::header_names`], one per line. `seed` is 32 random bytes.
+    pub fn begin(&mut self, head: &str, body: &[u8], now: Millis, seed: [u8; 32]) -> Step {
         let Some(request) = Request::parse(head) else {
-            return Outcome::error(400, "malformed", "the request's address cannot be read", None);
+            return Step::Answer(Answer::error(400, "malformed", "the request's address cannot be read", None));
         };
         if request.path == "/healthz" && matches!(request.method, "GET" | "HEAD") {
-            // Asked by another name, as a platform's own probes do, it tells of no tenant.
-            let site = self.site(request.host);
-            let health = site.map(|site| self.shelf.health(&site.id, now).to_string()).unwrap_or_default();
-            let head = Head { health: true, ..Head::default() };
-            return Outcome { head, body: health.into_bytes(), ..Outcome::default() };
+            // A platform's own probe may use another hostname; it learns nothing about a tenant.
+            let health = self.site(request.host).map(|site| self.catalogues.health(&site.id, now));
+            return Step::Page(WorkerPage::Health(health));
         }
         let Some(site) = self.site(request.host).cloned() else {
-            return Outcome::error(404, "unknown_host", "no tenant is configured for this hostname", None);
-        };
-        let Ok(seed) = <[u8; 32]>::try_from(seed) else {
-            return Outcome::error(400, "malformed", "a seed has 32 bytes", None);
+            return Step::Answer(Answer::error(404, "unknown_host", "no tenant is configured for this hostname", None));
         };
         let cors = match cors::headers(request, &site) {
             Ok(cors) => cors,
-            Err(refused) => return *refused,
+            Err(refused) => return Step::Answer(*refused),
         };
         let random = Random::new(seed);
-        match route(Incoming { request, further_headers: &self.further_headers, body, now, random, site, cors }) {
-            Routed::Answer(outcome) => outcome,
-            Routed::Alone(visit) => self.alone(visit),
-            Routed::Recognise(visit, arrival) => self.recognise(visit, *arrival),
+        let incoming = Incoming { request, further_headers: &self.further_headers, body, now, random, site, cors };
+        match table::begin_route(incoming) {
+            Routed::Answer(answer) => Step::Answer(answer),
+            Routed::Page(page) => Step::Page(page),
+            Routed::Anonymous(mut state, route) => {
+                let extra = self.extra_reads(&mut state, &*route, false);
+                self.continue_anonymous(state, route, extra)
+            }
+            Routed::Recognise(state, route, arrival) => self.recognise(state, route, *arrival),
         }
     }
 
-    /// Goes on with a call that recognises nobody: it reads only what others read beside.
-    fn alone(&mut self, mut visit: Box<Visit>) -> Outcome {
-        // Of nobody nothing is shown that has a name.
-        let beside = if matches!(visit.call, Call::Me(_)) { Beside::default() } else { self.beside(&mut visit, false) };
-        self.alone_with(visit, beside)
-    }
-
-    /// Reads what is still to be read, or answers.
-    fn alone_with(&mut self, visit: Box<Visit>, beside: Beside) -> Outcome {
-        if beside.keys() > 0 {
-            return self.wait(Waiting { visit, beside, at: At::Alone }, false);
+    /// Continues after a read.
+    pub fn resume_read(&mut self, pending: PendingRead, values: &KvValues) -> Step {
+        let PendingRead { mut state, extra, resume, permit } = pending;
+        // The request waits no longer: the budget counts it once if it waits again.
+        drop(permit);
+        let mut caches = ReadCaches { seen: &mut self.seen, catalogues: &mut self.catalogues };
+        let found = state.read_values(resume.reads(), &extra, values, &mut caches);
+        if extra.reads_catalogue() {
+            self.wants_geo = self.sites.values().any(|site| self.catalogues.wants_geo(&site.id));
         }
-        match self.stocked(visit).alone() {
-            Alone::Answer(outcome) => *outcome,
-            Alone::Confirm(visit, hop) => self.ask(visit, At::Confirm, hop),
+        if extra.names {
+            self.names.store(&state.site.id, state.now, &state.names);
+        }
+        match resume {
+            ResumePoint::Anonymous(route) => {
+                let extra = ExtraReads { version: state.wanted_version.take(), ..ExtraReads::default() };
+                self.continue_anonymous(state, route, extra)
+            }
+            ResumePoint::First(route, begun) => self.continue_after_first(state, route, *begun, found),
+            ResumePoint::Second(route, second) => self.finish(state, route, second.finish(found)),
         }
     }
 
-    /// With the catalogue that is at hand now: the one that all of its answer goes by.
-    fn stocked(&self, mut visit: Box<Visit>) -> Box<Visit> {
-        visit.catalogue = self.shelf.of(&visit.site.id);
-        visit
+    /// Continues with an object's answer; `None` if no answer came in time.
+    pub fn resume_call(&mut self, pending: PendingCall, answer: Option<&[u8]>) -> Step {
+        let PendingCall { wait, permit } = pending;
+        drop(permit);
+        let progress = wait.resume(answer, &mut self.sold_out);
+        self.proceed(progress)
     }
 
-    fn beside(&mut self, visit: &mut Visit, recalls: bool) -> Beside {
-        let (tenant, now) = (&visit.site.id, visit.now);
-        // What is tested has a name only for who was exposed to it, which a snapshot says.
-        let of_use = recalls || !matches!(visit.call, Call::Me(_));
-        // A click cannot go on without.
-        let alone = matches!(visit.call, Call::Pixel(_)) && !self.shelf.of(tenant).is_there();
-        let pointer = of_use && visit.call.wants_catalogue() && (alone || self.shelf.wants(tenant, now));
-        Beside { pointer, version: None, names: self.wants_names(visit) }
+    /// Continues without an identity, because the client's network minted too many visitors.
+    pub fn refuse_mint(&mut self, pending: PendingRead) -> Step {
+        let PendingRead { state, resume, permit, .. } = pending;
+        drop(permit);
+        match resume {
+            ResumePoint::Anonymous(route) => {
+                let progress = route.answer_anonymous(self.with_catalogue(state));
+                self.proceed(progress)
+            }
+            ResumePoint::First(route, _) | ResumePoint::Second(route, _) => {
+                self.answer_unidentified(state, route, "mint_limited")
+            }
+        }
     }
 
-    /// Whether the call's first read is to bring the names of attributes; those of the last minute do for what a call
-    /// brings, not for what it shows.
-    fn wants_names(&self, visit: &mut Visit) -> bool {
-        let brings = match &visit.call {
-            Call::Me(_) => return true,
-            Call::Decide(call) => call.attributes.has_values(),
-            Call::Events(call) => call.has_values(),
-            Call::Pixel(_) => false,
+    /// Reads what is still to be read of a request that recognises no visitor, or answers.
+    fn continue_anonymous(&mut self, state: RequestState, route: Box<dyn AnonymousRoute>, extra: ExtraReads) -> Step {
+        if extra.count() > 0 {
+            return self.read(state, extra, ResumePoint::Anonymous(route), false);
+        }
+        let progress = route.answer_anonymous(self.with_catalogue(state));
+        self.proceed(progress)
+    }
+
+    /// Fixes the catalogue that the whole answer uses.
+    fn with_catalogue(&self, mut state: RequestState) -> RequestState {
+        state.catalogue = self.catalogues.current(&state.site.id);
+        state
+    }
+
+    /// What is read in parallel with the first read; `reads_history` says whether there is one.
+    fn extra_reads(&mut self, state: &mut RequestState, route: &dyn Route, reads_history: bool) -> ExtraReads {
+        let (tenant, now) = (&state.site.id, state.now);
+        let pointer = match route.catalogue_need() {
+            CatalogueNeed::None => false,
+            CatalogueNeed::WithHistory => reads_history && self.catalogues.wants_pointer(tenant, now),
+            CatalogueNeed::WhenDue => self.catalogues.wants_pointer(tenant, now),
+            CatalogueNeed::Always => {
+                !self.catalogues.current(tenant).is_loaded() || self.catalogues.wants_pointer(tenant, now)
+            }
         };
-        let known = brings.then(|| self.names.fresh(&visit.site.id, visit.now)).flatten();
-        let wanted = brings && known.is_none();
-        if let Some(known) = known {
-            visit.names = known;
-        }
-        wanted
+        ExtraReads { pointer, version: None, names: self.reads_names(state, route) }
     }
 
-    fn recognise(&mut self, mut visit: Box<Visit>, arrival: Arrival) -> Outcome {
-        let begun = identity::begin(arrival, &mut visit.random);
-        let (recalls, mint) = (!begun.reads().is_empty(), begun.minted());
-        if mint && !visit.call.mints() {
-            return self.stocked(visit).without_identity("another_member");
-        }
-        let mut beside = self.beside(&mut visit, recalls);
-        let reading = recalls || beside.pointer;
-        if !reading && !mint {
-            return self.after_first(visit, begun, Found::default());
-        }
-        // They ride with what is read anyway: without them the origin alone refuses what does not match.
-        beside.names &= reading;
-        self.wait(Waiting { visit, beside, at: At::First(Box::new(begun)) }, mint)
-    }
-
-    fn after_first(&mut self, mut visit: Box<Visit>, begun: Begun, found: Found) -> Outcome {
-        match begun.after_first(found, &mut visit.random) {
-            Step::Forgotten(stays) => self.stocked(visit).forgotten(stays),
-            Step::Second(second) => {
-                let beside = Beside { version: visit.wanted.take(), ..Beside::default() };
-                let mint = second.minted();
-                if mint && !visit.call.mints() {
-                    return self.stocked(visit).without_identity("another_member");
+    /// Whether the first read brings the attribute names. Names that are cached and enough are put into the state.
+    fn reads_names(&self, state: &mut RequestState, route: &dyn Route) -> bool {
+        match route.names_need() {
+            NamesNeed::None => false,
+            NamesNeed::Current => true,
+            NamesNeed::Cached => match self.names.fresh(&state.site.id, state.now) {
+                Some(names) => {
+                    state.names = names;
+                    false
                 }
-                if second.reads().is_empty() && beside.keys() == 0 && !mint {
-                    return self.finish(visit, second.finish(Found::default()));
-                }
-                self.wait(Waiting { visit, beside, at: At::Second(second) }, mint)
-            }
+                None => true,
+            },
         }
     }
 
-    fn wait(&mut self, waiting: Waiting, mint: bool) -> Outcome {
-        let read = waiting.keys();
-        let limit = mint.then(|| waiting.visit.site.mint_limit());
-        let turn = Some(self.waiting.add(waiting));
-        Outcome { head: Head { turn, read, limit, ..Head::default() }, ..Outcome::default() }
+    fn recognise(&mut self, mut state: RequestState, route: Box<dyn VisitorRoute>, arrival: Arrival) -> Step {
+        let begun = identity::begin(arrival, &mut state.random);
+        let (reads_history, minted) = (!begun.reads().is_empty(), begun.minted());
+        if minted && !route.mints_visitors() {
+            return self.answer_unidentified(state, route, "another_member");
+        }
+        let mut extra = self.extra_reads(&mut state, &*route, reads_history);
+        let reads = reads_history || extra.pointer;
+        if !reads && !minted {
+            return self.continue_after_first(state, route, begun, Found::default());
+        }
+        // Attribute names cause no read of their own: without them the origin alone checks the types.
+        extra.names &= reads;
+        self.read(state, extra, ResumePoint::First(route, Box::new(begun)), minted)
     }
 
-    /// Goes on after a read.
-    pub fn resume(&mut self, turn: u32, values: &[u8], fault: &str) -> Outcome {
-        let outcome = self.resumed(turn, values, fault);
-        self.told(outcome)
-    }
-
-    fn resumed(&mut self, turn: u32, values: &[u8], fault: &str) -> Outcome {
-        let Some(Waiting { mut visit, beside, at }) = self.waiting.take(turn) else { return gone() };
-        let found = visit.read(at.reads(), &beside, values, fault, &mut self.seen, &mut self.shelf);
-        if beside.pointer || beside.version.is_some() {
-            self.place = self.sites.values().any(|site| self.shelf.asks_place(&site.id));
-        }
-        if beside.names {
-            self.names.keep(&visit.site.id, visit.now, &visit.names);
-        }
-        match at {
-            At::Alone => {
-                let beside = Beside { version: visit.wanted.take(), ..Beside::default() };
-                self.alone_with(visit, beside)
-            }
-            At::First(begun) => self.after_first(visit, *begun, found),
-            At::Second(second) => self.finish(visit, second.finish(found)),
-            At::Claim(who) => {
-                visit.notes.extend(values.is_empty().then_some("strict_unanswered"));
-                self.finish_granted(visit, *who, values)
-            }
-            At::Unit(mut who, granted, campaign) => {
-                if decide::take_unit(&mut visit, &mut who, campaign, values) {
-                    self.empty.keep(&visit, campaign);
-                }
-                visit.finish(*who, &granted)
-            }
-            At::Confirm => pixel::finish(visit, values),
+    fn continue_after_first(
+        &mut self,
+        mut state: RequestState,
+        route: Box<dyn VisitorRoute>,
+        begun: Begun,
+        found: Found,
+    ) -> Step {
+        match begun.after_first(found, &mut state.random) {
+            IdentityStep::Forgotten(survivor) => self.answer_forgotten(state, route, survivor),
+            IdentityStep::Second(second) => self.continue_before_second(state, route, second),
         }
     }
 
-    /// Answers, or asks the person's object first.
-    fn finish(&mut self, visit: Box<Visit>, who: Result<Recognised, Stays>) -> Outcome {
-        let mut visit = self.stocked(visit);
-        let mut who = match who {
-            Ok(who) => who,
-            Err(stays) => return visit.forgotten(stays),
+    fn continue_before_second(
+        &mut self,
+        mut state: RequestState,
+        route: Box<dyn VisitorRoute>,
+        second: Box<Second>,
+    ) -> Step {
+        let extra = ExtraReads { version: state.wanted_version.take(), ..ExtraReads::default() };
+        let minted = second.minted();
+        if minted && !route.mints_visitors() {
+            return self.answer_unidentified(state, route, "another_member");
+        }
+        if second.reads().is_empty() && extra.count() == 0 && !minted {
+            return self.finish(state, route, second.finish(Found::default()));
+        }
+        self.read(state, extra, ResumePoint::Second(route, second), minted)
+    }
+
+    fn read(&mut self, state: RequestState, extra: ExtraReads, resume: ResumePoint, minted: bool) -> Step {
+        let Some(permit) = self.pending.admit(state.bytes) else { return Step::Unserved(UnservedReason::Overloaded) };
+        let mint_limit = minted.then(|| state.site.mint_limit());
+        let pending = PendingRead { state, extra, resume, permit };
+        Step::Read(Box::new(KvRead { keys: pending.keys(), mint_limit, pending }))
+    }
+
+    /// Answers for the recognised visitor, or without identity where the visitor was erased.
+    fn finish(
+        &mut self,
+        state: RequestState,
+        route: Box<dyn VisitorRoute>,
+        recognised: Result<Recognised, Stays>,
+    ) -> Step {
+        let recognised = match recognised {
+            Ok(recognised) => recognised,
+            Err(survivor) => return self.answer_forgotten(state, route, survivor),
         };
-        visit.observe(&mut who);
-        // There is a snapshot, and the newest that was met could not be read: another location is behind.
-        visit.missed |= who.ledger.highest > Version::default() && who.view.is_silent();
-        visit.units = units::holdings(&visit, &who);
-        match decide::asks(&visit, &who, &self.empty) {
-            Some(hop) => self.ask(visit, At::Claim(Box::new(who)), hop),
-            None => self.finish_granted(visit, who, &[]),
+        let mut state = self.with_catalogue(state);
+        // The browser has seen a snapshot, and none could be read: this location's KV has older values.
+        state.is_history_unread |= recognised.ledger.highest > Version::default() && recognised.view.is_silent();
+        let progress = route.answer_visitor(state, recognised, &self.sold_out);
+        self.proceed(progress)
+    }
+
+    /// Answers where the visitor was erased or withdrew its consent. Both cookies expire, and the next request is a new
+    /// visitor's. If the visitor was an earlier one of this browser, the cookie of the present one survives.
+    fn answer_forgotten(&self, state: RequestState, route: Box<dyn VisitorRoute>, survivor: Stays) -> Step {
+        let headers: Vec<_> = match survivor {
+            None => cookies::expire(state.secure).into(),
+            Some(cookie) if route.mints_visitors() => {
+                cookies::write_identity(&state.site, state.secure, &cookie).into_iter().collect()
+            }
+            Some(_) => Vec::new(),
+        };
+        let answer = route.answer_unidentified(self.with_catalogue(state), "forgotten");
+        Step::Answer(answer.with_headers(headers))
+    }
+
+    fn answer_unidentified(&self, state: RequestState, route: Box<dyn VisitorRoute>, reason: &'static str) -> Step {
+        Step::Answer(route.answer_unidentified(self.with_catalogue(state), reason))
+    }
+
+    fn proceed(&mut self, progress: Progress) -> Step {
+        match progress {
+            Progress::Answer(answer) => Step::Answer(answer),
+            Progress::Unserved(reason) => Step::Unserved(reason),
+            Progress::Call(call, wait) => match self.pending.admit(wait.bytes()) {
+                Some(permit) => Step::Call(PendingCall { wait, permit }, call),
+                None => Step::Unserved(UnservedReason::Overloaded),
+            },
         }
     }
 
-    /// Answers, or asks for a unit of a limited offer first.
-    fn finish_granted(&mut self, mut visit: Box<Visit>, who: Recognised, granted: &[u8]) -> Outcome {
-        match decide::wants_unit(&mut visit, &who, granted, &self.empty) {
-            Some((campaign, hop)) => self.ask(visit, At::Unit(Box::new(who), granted.to_vec(), campaign), hop),
-            None => visit.finish(who, granted),
-        }
-    }
-
-    fn ask(&mut self, visit: Box<Visit>, at: At, hop: Hop) -> Outcome {
-        let Hop { object, call, class } = hop;
-        let mut outcome = self.wait(Waiting { visit, beside: Beside::default(), at }, false);
-        (outcome.head.hop, outcome.head.class, outcome.body) = (Some(object), class, call);
-        outcome
-    }
-
-    /// Goes on without an identity: the client's network has minted too many.
-    pub fn refuse_mint(&mut self, turn: u32) -> Outcome {
-        let waiting = self.waiting.take(turn);
-        self.told(waiting.map_or_else(gone, |waiting| self.stocked(waiting.visit).without_identity("mint_limited")))
-    }
-
-    /// A member proof for the demonstration page; empty unless the host's tenant is marked `dev`.
+    /// A member proof for the demonstration page; `None` unless the host's tenant is marked `dev` and has a key for it.
     #[must_use]
-    pub fn dev_proof(&self, host: &str, member: &str, now: Millis) -> String {
-        let Some(site) = self.site(host).filter(|site| site.tenant.dev) else { return String::new() };
+    pub fn sign_demo_proof(&self, host: &str, member: &str, now: Millis) -> Option<String> {
+        let site = self.site(host).filter(|site| site.tenant.dev)?;
         let now_s = now / 1000;
         let sign = |key| proof::sign_hs256(key, member, &site.id, now_s, now_s + 3_600);
-        site.keys.proof.iter().find_map(sign).unwrap_or_default()
+        site.keys.proof.iter().find_map(sign)
     }
-}
-
-/// Puts facts into an outcome, for the queue.
-pub(crate) fn pack(outcome: &mut Outcome, site: &Site, facts: Vec<Fact>) {
-    if facts.is_empty() {
-        return;
-    }
-    outcome.head.facts = u16::try_from(facts.len()).unwrap_or(u16::MAX);
-    outcome.facts = wire::facts::encode(&FactBatch { tenant: site.id.clone(), facts });
-}
-
-/// The request gave its place to a newer one, the module began anew meanwhile, or what is needed was not at hand: the shell
-/// answers.
-pub(crate) fn gone() -> Outcome {
-    Outcome { head: Head { gone: true, ..Head::default() }, ..Outcome::default() }
 }

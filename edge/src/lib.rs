@@ -1,40 +1,37 @@
-//! The edge worker's module. The shell (`edge/shell/`) gathers what a request brings, does what the module
-//! says – one KV read, perhaps a second, a queue message, an answer – and nothing else; every decision is made
-//! here, by functions from bytes to bytes.
+//! The edge: the engine that answers requests, and the worker that connects it to the platform.
 //!
-//! A crossing between JavaScript and WebAssembly costs more than most of what is done on either side, so a
-//! request crosses once, and once more for each KV read it needs.
+//! Everything but the room `worker` is pure: values in, values out, so that the origin, the simulator and the tests run
+//! the same code natively. The module `worker` is compiled for WebAssembly only and is the only room that knows the
+//! platform.
 #![warn(missing_docs)]
 #![warn(clippy::indexing_slicing)]
 
-mod answer;
-mod attributes;
-mod catalogue;
-mod claims;
-mod client;
-mod cookies;
-mod cors;
-mod decide;
+mod cache;
 mod engine;
-mod events;
-mod hop;
-mod malformed;
-mod me;
-pub mod module;
-mod permission;
-mod pixel;
-mod placing;
-mod request;
-mod route;
-mod strict;
+mod http;
+mod objects;
+mod routes;
+mod site;
+mod state;
 mod sync;
-mod units;
-mod visit;
-mod waiting;
+#[cfg(target_family = "wasm")]
+pub mod worker;
 
-pub use answer::{Head, Limit, Outcome};
-pub use engine::{ConfigureError, Engine};
-pub use hop::Class;
-pub use strict::{object, passed};
-pub use sync::sync_response;
-pub use units::{unit, unit_passed, unit_rows};
+/// A request allocates some hundred times, and the standard library's allocator takes twice as long.
+#[cfg(target_family = "wasm")]
+#[global_allocator]
+static ALLOCATOR: talc::wasm::WasmDynamicTalc = talc::wasm::new_wasm_dynamic_allocator();
+
+pub use engine::pending::{PendingCall, PendingRead};
+pub use engine::{ConfigureError, Engine, KvRead, Step};
+pub use http::answer::{Answer, FactsMessage};
+pub use http::client::network_of;
+pub use http::request::RequestTarget;
+pub use http::unserved::{UnservedReason, answer_rate_limited, answer_retry, answer_unserved};
+pub use objects::object_call::{InvalidObjectCall, ObjectCall, ObjectClass, ObjectNext, ObjectStep};
+pub use objects::offers::{RowWrite, call_offers, offer_row_keys, receive_offers};
+pub use objects::strict_caps::{call_strict_caps, receive_strict_caps};
+pub use routes::WorkerPage;
+pub use site::RateLimit;
+pub use state::request_state::{KvValues, ReadFault};
+pub use sync::{SignedSync, SyncOutcome, read_sync_response};

@@ -1,9 +1,12 @@
 //! Attributes at the edge: what a call brings of them, and what `/v1/me` shows.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
 
+mod browser;
+
 use std::collections::BTreeMap;
 
-use causeway_edge::{Engine, Outcome};
+use browser::{answer, body, complete, fact_count, facts, keep_cookies, read_kv, seed};
+use causeway_edge::{Answer, Engine, ReadFault};
 use causeway_shared::attributes::{Kind, Token, Value as Said};
 use causeway_shared::fact::{Fact, What};
 use causeway_shared::ids::{Epoch, FactId, Millis, TenantId, Version, VisitorId};
@@ -27,8 +30,8 @@ struct World {
     gpc: &'static str,
     proof: String,
     kv: BTreeMap<String, String>,
-    /// Why reads give nothing, if so.
-    fault: &'static str,
+    /// Why reads return nothing.
+    fault: Option<ReadFault>,
     /// The keys of each read of the last call.
     reads: Vec<Vec<String>>,
 }
@@ -38,7 +41,7 @@ impl World {
         Self::with("pages")
     }
 
-    /// With this policy for names.
+    /// A world whose tenant has this policy for attribute names.
     fn with(policy: &str) -> Self {
         let secret = |seed: u8| std::array::from_fn(|i| u8::try_from(i * 7).unwrap() ^ seed);
         let ring = |seed| KeyRing(vec![Key { id: 1, stage: Stage::Active, secret: secret(seed).into() }]);
@@ -59,12 +62,12 @@ impl World {
             gpc: "",
             proof: String::new(),
             kv: BTreeMap::new(),
-            fault: "",
+            fault: None,
             reads: Vec::new(),
         }
     }
 
-    /// A world whose browser has a visitor by now, and nothing more to wait for.
+    /// A world whose browser has a visitor and whose isolate has read the pointer to the catalogue.
     fn visited() -> (Self, VisitorId) {
         Self::new().visit()
     }
@@ -76,43 +79,33 @@ impl World {
         (world, answer["visitor"].as_str().unwrap().parse().unwrap())
     }
 
-    fn send(&mut self, method: &str, path: &str, body: &Value) -> Outcome {
+    fn send(&mut self, method: &str, path: &str, body: &Value) -> Answer {
         self.send_text(method, path, &body.to_string())
     }
 
-    fn send_text(&mut self, method: &str, path: &str, body: &str) -> Outcome {
+    fn send_text(&mut self, method: &str, path: &str, body: &str) -> Answer {
         self.now += 1_000;
         let Self { agent, gpc, proof, .. } = self;
         let cookies = self.cookies.join("; ");
         let head = format!("{method}\nhttp://localhost{path}\n{cookies}\n\n{gpc}\n\n{agent}\n{proof}");
-        let mut seed = [0; 32];
-        seed[..8].copy_from_slice(&self.now.to_be_bytes());
-        let mut outcome = self.engine.begin(&head, body.as_bytes(), self.now, &seed);
+        let step = self.engine.begin(&head, body.as_bytes(), self.now, seed(0, self.now));
         self.reads.clear();
-        while let Some(turn) = outcome.head.turn {
-            let keys = outcome.head.read.clone();
-            let value = |key: &String| self.kv.get(key).filter(|_| self.fault.is_empty()).cloned().unwrap_or_default();
-            let values: Vec<String> = keys.iter().map(value).collect();
-            // The pointer to the catalogue and the model are read beside them now and then.
-            let beside = kv::standing_keys(&self.tenant);
-            let keys: Vec<String> = keys.into_iter().filter(|key| !beside.contains(key)).collect();
-            self.reads.extend((!keys.is_empty()).then_some(keys));
-            outcome = self.engine.resume(turn, values.join("\n").as_bytes(), self.fault);
-        }
-        for (_, set) in outcome.head.headers.iter().filter(|(name, _)| *name == "set-cookie") {
-            let pair = set.split(';').next().unwrap();
-            let (name, value) = pair.split_once('=').unwrap();
-            self.cookies.retain(|c| !c.starts_with(&format!("{name}=")));
-            self.cookies.extend((!value.is_empty()).then(|| pair.to_owned()));
-        }
-        outcome
+        // The pointer to the catalogue and the model are read now and then in the same bulk.
+        let standing = kv::standing_keys(&self.tenant);
+        let step = complete(&mut self.engine, step, |keys| {
+            let own: Vec<String> = keys.iter().filter(|key| !standing.contains(key)).cloned().collect();
+            self.reads.extend((!own.is_empty()).then_some(own));
+            read_kv(&self.kv, self.fault, keys)
+        });
+        let answer = answer(step);
+        keep_cookies(&mut self.cookies, &answer);
+        answer
     }
 
-    /// The answer, and the attributes of each fact that has some.
+    /// The answer's body, and the attributes of each fact that has some.
     fn call(&mut self, method: &str, path: &str, body: &Value) -> (Value, Vec<Value>) {
-        let outcome = self.send(method, path, body);
-        let facts =
-            if outcome.facts.is_empty() { Vec::new() } else { wire::facts::decode(&outcome.facts).unwrap().facts };
+        let answer = self.send(method, path, body);
+        let facts = facts(&answer);
         assert!(facts.iter().all(|fact| fact.check(self.now) == Ok(())));
         let said = facts.into_iter().filter_map(|fact| match fact.what {
             What::Attributes { writes } => Some(writes),
@@ -121,7 +114,7 @@ impl World {
         let as_json = |writes: Vec<(String, Option<Said>)>| {
             writes.into_iter().map(|(name, value)| (name, value.map_or(Value::Null, |v| v.to_json()))).collect()
         };
-        (serde_json::from_slice(&outcome.body).unwrap(), said.map(as_json).map(Value::Object).collect())
+        (browser::body(&answer), said.map(as_json).map(Value::Object).collect())
     }
 
     fn decide(&mut self, user: &Value) -> (Value, Vec<Value>) {
@@ -132,7 +125,7 @@ impl World {
         self.call("POST", "/v1/events", events)
     }
 
-    /// The pages of names as the origin publishes them.
+    /// Puts the pages of names into the KV as the origin publishes them.
     fn publish(&mut self, names: &[(&str, Kind)]) {
         let all: Vec<(String, Kind)> = names.iter().map(|(name, kind)| ((*name).to_owned(), *kind)).collect();
         for (n, page) in all.chunks(limits::ATTRIBUTE_PAGE).enumerate() {
@@ -170,7 +163,7 @@ fn codes(answer: &Value) -> Vec<(u64, &str)> {
 }
 
 #[test]
-fn s4_08_attributes_of_an_event_become_one_fact() {
+fn attributes_of_an_event_become_one_fact() {
     let (mut world, _) = World::visited();
     let set = json!({ "shoe_size": 42, "vip": true, "since": "2026-10-16", "tags": ["b", "a"], "score": 0.5 });
     let (answer, facts) = world.events(&json!([{ "type": "attributes", "set": set, "remove": ["x", "vip"] }]));
@@ -179,14 +172,14 @@ fn s4_08_attributes_of_an_event_become_one_fact() {
         "shoe_size": 42, "vip": true, "since": "2026-10-16", "tags": ["a", "b"], "score": 0.5, "x": null,
     });
     assert_eq!(facts, [expected], "what is set and removed is set");
-    // A repeat under the client's own id is one fact.
+    // A repeat under the client's own id makes one fact.
     let event = json!({ "type": "attributes", "id": "m-1", "set": { "vip": true } });
     let (answer, facts) = world.events(&json!([event, event]));
     assert_eq!((&answer["accepted"], facts.len()), (&json!(2), 1));
 }
 
 #[test]
-fn s4_10_a_bad_attribute_is_refused_and_the_others_are_taken() {
+fn an_invalid_attribute_is_refused_and_the_others_are_accepted() {
     let (mut world, _) = World::visited();
     world.publish(&[("shoe_size", Kind::Integer), ("score", Kind::Float)]);
     let mixed = json!({ "type": "attributes", "remove": ["-"], "set": {
@@ -203,7 +196,7 @@ fn s4_10_a_bad_attribute_is_refused_and_the_others_are_taken() {
     assert_eq!(messages[5], "attribute `shoe_size` is an integer, a bool was given");
     assert!(messages[0].starts_with("attribute `9 bad`: an attribute's name is 1 to 64"), "{}", messages[0]);
     assert_eq!(facts, [json!({ "score": 3, "new": true })]);
-    // More than a fact holds, nothing at all, and the form of the other type.
+    // Over the bound of a fact, empty, and in the form of another type.
     let many: Vec<String> = (0..=limits::ATTRIBUTE_WRITES).map(|n| format!("n{n}")).collect();
     let odd = json!([
         { "type": "attributes", "remove": many }, { "type": "attributes" }, { "type": "attributes", "set": [] },
@@ -216,7 +209,7 @@ fn s4_10_a_bad_attribute_is_refused_and_the_others_are_taken() {
 }
 
 #[test]
-fn s4_10_events_read_the_names_once_and_only_for_attributes() {
+fn events_read_the_attribute_names_once_a_minute_and_only_for_values() {
     let (mut world, _) = World::visited();
     let known = [("vip", Kind::Bool)];
     world.publish(&known);
@@ -230,30 +223,30 @@ fn s4_10_events_read_the_names_once_and_only_for_attributes() {
     assert_eq!((codes(&answer), world.reads.clone()), (vec![(0, "type_mismatch")], vec![pages]));
     world.publish(&[known[0], ("size", Kind::Integer)]);
     let (answer, _) = world.events(&event);
-    assert_eq!((codes(&answer).len(), world.reads.len()), (1, 0), "the names of the last minute");
+    assert_eq!((codes(&answer).len(), world.reads.len()), (1, 0), "names are cached for a minute");
     world.now += 60_000;
     let (answer, facts) = world.events(&event);
     assert_eq!((codes(&answer).len(), world.reads.len(), facts.len()), (2, 1, 0));
 }
 
 #[test]
-fn s4_10_names_that_are_late_or_bad_are_not_there() {
+fn late_or_invalid_attribute_names_count_as_absent() {
     let (mut world, _) = World::visited();
     world.publish(&[("vip", Kind::Bool)]);
     let event = json!([{ "type": "attributes", "set": { "vip": 1 } }]);
-    world.fault = "kv_late";
+    world.fault = Some(ReadFault::Late);
     assert_eq!(world.events(&event).0, json!({ "accepted": 1, "rejected": [] }));
-    world.fault = "";
+    world.fault = None;
     let good = world.kv[&attributes_key(&world.tenant, 0)].clone();
     world.kv.insert(attributes_key(&world.tenant, 0), "n1bad".to_owned());
     assert_eq!(world.events(&event).0["accepted"], json!(1));
-    assert_eq!(world.reads.len(), 1, "what was late is asked for again");
+    assert_eq!(world.reads.len(), 1, "names that were late are read again");
     world.kv.insert(attributes_key(&world.tenant, 0), good);
     assert_eq!(world.events(&event).0["accepted"], json!(0));
 }
 
 #[test]
-fn s4_09_pages_count_up_to_the_first_that_is_missing() {
+fn attribute_names_are_read_up_to_the_first_missing_page() {
     let (mut world, _) = World::visited();
     let names: Vec<String> = (0..2_500).map(|n| format!("name_{n}")).collect();
     world.publish(&names.iter().map(|name| (name.as_str(), Kind::Bool)).collect::<Vec<_>>());
@@ -265,7 +258,7 @@ fn s4_09_pages_count_up_to_the_first_that_is_missing() {
 }
 
 #[test]
-fn s4_08_decide_takes_attributes_beside_the_page_view() {
+fn decide_accepts_attributes_in_addition_to_the_page_view() {
     let (mut world, visitor) = World::visited();
     world.publish(&[("shoe_size", Kind::Integer)]);
     let user = json!({ "attributes": { "shoe_size": "large", "loyalty": true, "9 no": 1, "gone": null } });
@@ -275,14 +268,15 @@ fn s4_08_decide_takes_attributes_beside_the_page_view() {
     assert_eq!(facts, [json!({ "loyalty": true })]);
     let mut keys = vec![snapshot_key(&world.tenant, visitor)];
     keys.extend((0..limits::ATTRIBUTE_PAGES).map(|n| attributes_key(&world.tenant, n)));
-    assert_eq!(world.reads, [keys.clone()], "in the one bulk read there is");
-    let outcome = world.send("POST", "/v1/decide", &json!({ "user": user }));
-    assert_eq!((outcome.head.facts, &world.reads[..]), (2, &[keys[..1].to_vec()][..]), "the page view and they");
-    // Without attributes nothing changes.
+    assert_eq!(world.reads, [keys.clone()], "in one bulk read");
+    let answer = world.send("POST", "/v1/decide", &json!({ "user": user }));
+    let expected = (2, &[keys[..1].to_vec()][..]);
+    assert_eq!((fact_count(&answer), &world.reads[..]), expected, "the page view and the attributes");
+    // Without attributes the call reads its snapshot alone.
     let mut world = World::visited().0;
     let (answer, facts) = world.decide(&json!({}));
     assert_eq!((world.reads[0].len(), answer.get("attributes"), facts.len()), (1, None, 0));
-    // A visitor who is new reads nothing; its attributes are checked at the origin.
+    // A new visitor reads nothing; its attributes are checked at the origin.
     let mut world = World::new();
     world.gpc = "1";
     assert_eq!(world.decide(&user).0["kv_reads"], json!(1), "the pointer to the catalogue");
@@ -292,7 +286,7 @@ fn s4_08_decide_takes_attributes_beside_the_page_view() {
 }
 
 #[test]
-fn s4_08_attributes_count_with_permission_only_and_not_for_bots() {
+fn attributes_count_only_with_permission_and_never_for_bots() {
     let (mut world, _) = World::visited();
     let user = json!({ "attributes": { "loyalty": true, "9 no": 1 } });
     world.agent = "Mozilla/5.0 (compatible; Googlebot/2.1)";
@@ -309,14 +303,13 @@ fn s4_08_attributes_count_with_permission_only_and_not_for_bots() {
 }
 
 #[test]
-fn s4_10_what_json_alone_cannot_say_is_refused_alone_and_the_page_gets_its_ads() {
+fn an_attribute_that_is_no_valid_json_value_is_refused_alone_and_the_page_gets_its_ads() {
     let (mut world, _) = World::visited();
     let mut decide = |attributes: &str| {
-        let outcome = world.send_text("POST", "/v1/decide", &format!(r#"{{"user":{{"attributes":{attributes}}}}}"#));
-        let answer: Value = serde_json::from_slice(&outcome.body).unwrap();
-        (outcome.head.status, answer["attributes"].clone())
+        let answer = world.send_text("POST", "/v1/decide", &format!(r#"{{"user":{{"attributes":{attributes}}}}}"#));
+        (answer.status, body(&answer)["attributes"].clone())
     };
-    // Half of an emoji, as `JSON.stringify` writes a text that was cut; a number beyond all.
+    // Half of an emoji, as `JSON.stringify` writes a truncated text; a number over the range of JSON readers.
     let odd = r#"{"half":"\ud83d","vast":1e999,"b":true}"#;
     assert_eq!(decide(odd), (200, json!({ "half": "malformed", "vast": "malformed" })));
     for whole in ["[]", "7", r#"{"\ud83d":1}"#] {
@@ -324,13 +317,12 @@ fn s4_10_what_json_alone_cannot_say_is_refused_alone_and_the_page_gets_its_ads()
     }
     assert_eq!(decide("null"), (200, Value::Null));
     let event = format!(r#"[{{"type":"attributes","set":{odd}}}]"#);
-    let outcome = world.send_text("POST", "/v1/events", &event);
-    let answer: Value = serde_json::from_slice(&outcome.body).unwrap();
+    let answer = body(&world.send_text("POST", "/v1/events", &event));
     assert_eq!((&answer["accepted"], codes(&answer)), (&json!(1), vec![(0, "malformed"), (0, "malformed")]));
 }
 
 #[test]
-fn s4_09_pages_bring_so_many_names_a_call_and_none_where_the_tenant_says_so() {
+fn a_call_adds_a_bounded_number_of_attribute_names_and_none_where_only_admins_may() {
     let (mut world, _) = World::visited();
     world.publish(&[("vip", Kind::Bool)]);
     let event = |n: usize| {
@@ -349,12 +341,12 @@ fn s4_09_pages_bring_so_many_names_a_call_and_none_where_the_tenant_says_so() {
 }
 
 #[test]
-fn s4_09_where_no_names_could_be_read_none_is_new() {
+fn no_attribute_name_counts_as_new_while_the_names_cannot_be_read() {
     let (mut world, _) = World::visited();
     let named: Vec<String> = (0..80).map(|n| format!("n{n}")).collect();
     let kinds: Vec<_> = named.iter().map(|name| (name.as_str(), Kind::Bool)).collect();
     world.publish(&kinds);
-    world.fault = "kv_late";
+    world.fault = Some(ReadFault::Late);
     let event = |names: &[String]| {
         let set: BTreeMap<&String, bool> = names.iter().map(|name| (name, true)).collect();
         json!({ "type": "attributes", "set": set })
@@ -365,7 +357,7 @@ fn s4_09_where_no_names_could_be_read_none_is_new() {
 }
 
 #[test]
-fn s4_09_a_bad_page_of_names_bars_none_that_is_known() {
+fn an_invalid_page_of_attribute_names_refuses_no_known_name() {
     let (mut world, _) = World::with("admin").visit();
     let named: Vec<String> = (0..=limits::ATTRIBUTE_PAGE).map(|n| format!("n{n}")).collect();
     let kinds: Vec<_> = named.iter().map(|name| (name.as_str(), Kind::Bool)).collect();
@@ -381,9 +373,9 @@ fn s4_09_a_bad_page_of_names_bars_none_that_is_known() {
 }
 
 #[test]
-fn of_several_session_cookies_the_one_that_holds_is_the_proof() {
+fn of_several_session_cookies_the_valid_one_is_the_proof() {
     let (mut world, _) = World::visited();
-    let good = world.engine.dev_proof("localhost", "ann", NOW);
+    let good = world.engine.sign_demo_proof("localhost", "ann", NOW).unwrap();
     let (before, _) = world.call("GET", "/v1/me", &Value::Null);
     assert!(before.get("view").is_none(), "{before}");
     world.cookies.extend(["session=of.another.time".to_owned(), format!("session={good}")]);
@@ -395,9 +387,9 @@ fn of_several_session_cookies_the_one_that_holds_is_the_proof() {
 }
 
 #[test]
-fn s4_08_me_shows_attributes_by_name_of_the_person_to_a_proven_member() {
+fn me_shows_the_persons_attributes_by_name_to_a_proven_member() {
     let mut world = World::new();
-    world.proof = world.engine.dev_proof("localhost", "ann", NOW);
+    world.proof = world.engine.sign_demo_proof("localhost", "ann", NOW).unwrap();
     let (answer, _) = world.decide(&json!({}));
     world.now += 60_000;
     let own: VisitorId = answer["visitor"].as_str().unwrap().parse().unwrap();
@@ -409,8 +401,8 @@ fn s4_08_me_shows_attributes_by_name_of_the_person_to_a_proven_member() {
     assert_eq!((&me["kv_reads"], world.reads.len()), (&json!(1), 1));
     world.proof.clear();
     let (me, _) = world.call("GET", "/v1/me", &Value::Null);
-    assert_eq!(me["attributes"], json!({ "shoe_size": 42, "since": "2026-10-16" }), "own alone");
-    // A name that was added since is shown at once.
+    assert_eq!(me["attributes"], json!({ "shoe_size": 42, "since": "2026-10-16" }), "the visitor's own alone");
+    // A new name is shown at once.
     let more = [("shoe_size", Kind::Integer), ("vip", Kind::Bool), ("day_one", Kind::Date)];
     world.publish(&more);
     let (me, _) = world.call("GET", "/v1/me", &Value::Null);

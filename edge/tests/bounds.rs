@@ -1,74 +1,74 @@
-//! What an isolate lets one network, and requests that nobody waits for, take of it.
+//! Bounds of an isolate: on the visitors that one network mints, on a visitor's events, and on requests that wait.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
 
 mod browser;
 
-use browser::{Browser, facts};
-use causeway_edge::Limit;
+use browser::{Browser, answer, body, fact_count, facts, facts_limit, is_overloaded, object_call, read, seed};
+use causeway_edge::{KvRead, ObjectClass, RateLimit, Step, WorkerPage};
 use causeway_shared::actions::{Entity, ViewType};
 use causeway_shared::ids::{AlternateId, InsertionId, KindCode, VisitorId};
 use causeway_shared::token::{self, AdToken};
 use causeway_shared::{kv, wire};
 use serde_json::{Value, json};
 
-/// A visitor whose cookie named a member, and what a login of another finds at it.
-fn of_ann() -> Browser {
+/// Requests that may wait at once.
+const PENDING_REQUESTS: usize = 1_024;
+
+/// A browser whose cookie names a member, with the proof of another one.
+fn cookie_of_ann() -> Browser {
     let mut browser = Browser::new("allow");
     browser.prove("ann");
     browser.visit();
-    // Old enough to have a snapshot.
+    // The visitor is old enough to have a snapshot.
     browser.now += 3_600_000;
     browser.prove("bert");
     browser
 }
 
-/// As the shell is asked.
-fn limit(binding: &str, key: &str) -> Option<Limit> {
-    Some(Limit { binding: binding.to_owned(), key: key.to_owned() })
+fn limit(binding: &str, key: &str) -> Option<RateLimit> {
+    Some(RateLimit { binding: binding.to_owned(), key: key.to_owned() })
 }
 
 #[test]
-fn field_24_another_member_at_an_old_cookie_mints_within_the_network_s_limit() {
-    let mut browser = of_ann();
+fn another_member_at_an_old_cookie_mints_within_the_networks_limit() {
+    let mut browser = cookie_of_ann();
     for _ in 0..3 {
-        let begun = browser.begin("POST", "/v1/decide", "{}");
-        assert_eq!(begun.head.limit, limit("MINT_LIMIT", "demo"), "each is asked for");
-        let refused = browser.engine.refuse_mint(begun.head.turn.unwrap());
-        let answer: Value = serde_json::from_slice(&refused.body).unwrap();
-        assert_eq!((&answer["visitor"], facts(&refused).len()), (&Value::Null, 0));
+        let begun = read(browser.begin("POST", "/v1/decide", "{}"));
+        assert_eq!(begun.mint_limit, limit("MINT_LIMIT", "demo"), "every time");
+        let refused = answer(browser.engine.refuse_mint(begun.pending));
+        assert_eq!((&body(&refused)["visitor"], facts(&refused).len()), (&Value::Null, 0));
     }
 }
 
 #[test]
-fn field_24_so_does_one_whose_snapshot_alone_says_that_it_is_another_s() {
+fn a_visitor_minted_after_its_snapshot_named_another_member_counts_for_the_networks_limit() {
     let mut browser = Browser::new("allow");
     let visitor = browser.visit();
     browser.now += 3_600_000;
     browser.prove("bert");
-    let begun = browser.begin("POST", "/v1/decide", "{}");
-    assert_eq!(begun.head.limit, None);
+    let begun = read(browser.begin("POST", "/v1/decide", "{}"));
+    assert_eq!(begun.mint_limit, None);
     let snapshot = browser.stored(visitor, "ann", 0);
-    let second = browser.give(begun, |key| if key.starts_with("v:") { &snapshot } else { "" });
-    assert_eq!(second.head.limit, limit("MINT_LIMIT", "demo"));
-    let turn = second.head.turn.unwrap();
-    let answer: Value = serde_json::from_slice(&browser.engine.refuse_mint(turn).body).unwrap();
-    assert_eq!(answer["visitor"], Value::Null);
+    let second = read(browser.give(begun, |key| key.starts_with("v:").then_some(&snapshot)));
+    assert_eq!(second.mint_limit, limit("MINT_LIMIT", "demo"));
+    let refused = answer(browser.engine.refuse_mint(second.pending));
+    assert_eq!(body(&refused)["visitor"], Value::Null);
 }
 
 #[test]
-fn what_is_held_is_asked_without_minting_anybody() {
+fn me_mints_no_visitor() {
     let mut browser = Browser::new("allow");
     browser.prove("bert");
     let visitor = browser.visit();
     browser.now += 3_600_000;
-    let begun = browser.begin("GET", "/v1/me", "");
+    let begun = read(browser.begin("GET", "/v1/me", ""));
+    assert_eq!(begun.mint_limit, None);
     let snapshot = browser.stored(visitor, "ann", 0);
-    let answer = browser.give(begun, |key| if key.starts_with("v:") { &snapshot } else { "" });
-    let told: Value = serde_json::from_slice(&answer.body).unwrap();
-    assert_eq!((answer.head.status, answer.head.limit, &told["visitor"]), (200, None, &Value::Null));
+    let answer = answer(browser.give(begun, |key| key.starts_with("v:").then_some(&snapshot)));
+    assert_eq!((answer.status, facts_limit(&answer), &body(&answer)["visitor"]), (200, None, &Value::Null));
 }
 
-/// The lookup of Ann, which names another browser of hers.
+/// Ann's lookup, which names another browser of hers.
 fn lookup_of_ann(browser: &Browser) -> String {
     let kind = KindCode(1);
     let id = AlternateId { kind, hash: browser.ring.hash_alternate(kind, "ann")[0] };
@@ -76,37 +76,33 @@ fn lookup_of_ann(browser: &Browser) -> String {
     wire::kv::encode_lookup(&kv::lookup_key(&"demo".parse().unwrap(), id), &[other]).unwrap()
 }
 
-/// Waiting with what was read: the first read named another browser of the member, whose snapshot is asked for.
-fn waits_with_a_snapshot(browser: &mut Browser, snapshot: &str, lookup: &str) -> u32 {
-    let begun = browser.begin("POST", "/v1/decide", "{}");
-    let value = |key: &String| match key.split(':').next() {
-        Some("v") => snapshot.to_owned(),
-        Some("a") => lookup.to_owned(),
-        _ => String::new(),
-    };
-    let values: Vec<String> = begun.head.read.iter().map(value).collect();
-    let second = browser.engine.resume(begun.head.turn.unwrap(), values.join("\n").as_bytes(), "");
-    assert_eq!(second.head.read.len(), 1, "the other browser's snapshot");
-    second.head.turn.unwrap()
+/// Continues a request of Ann's after its first read, which returns her snapshot and her lookup: the request then reads the
+/// snapshot of her other browser.
+fn read_snapshot(browser: &mut Browser, begun: KvRead, snapshot: &str, lookup: &str) -> Step {
+    browser.give(begun, |key| match key.split(':').next() {
+        Some("v") => Some(snapshot),
+        Some("a") => Some(lookup),
+        _ => None,
+    })
 }
 
 #[test]
-fn a_visitor_s_events_are_taken_within_a_limit_of_its_own_and_a_tenant_names_both() {
+fn a_visitors_events_have_a_limit_of_their_own_and_a_tenant_names_both_limits() {
     let mut browser = Browser::new("allow");
     let visitor = browser.visit();
-    let told = browser.send("POST", "/v1/events", r#"[{"type":"track","name":"stay"}]"#);
-    assert_eq!(told.head.limit, limit("EVENTS_LIMIT", &format!("demo {visitor}")));
+    let accepted = browser.send("POST", "/v1/events", r#"[{"type":"track","name":"stay"}]"#);
+    assert_eq!(facts_limit(&accepted).cloned(), limit("EVENTS_LIMIT", &format!("demo {visitor}")));
     let refused = browser.send("POST", "/v1/events", r#"[{"type":"track"}]"#);
-    assert_eq!((refused.head.limit, refused.head.ack), (None, false), "nothing is to be taken");
+    assert_eq!(refused.facts, None, "without a fact no limit is asked");
     let mut own = Browser::of("allow", &json!({ "mint_limit": "MINT_NEWS", "events_limit": "EVENTS_NEWS" }));
-    assert_eq!(own.begin("POST", "/v1/decide", "{}").head.limit, limit("MINT_NEWS", "demo"));
+    assert_eq!(read(own.begin("POST", "/v1/decide", "{}")).mint_limit, limit("MINT_NEWS", "demo"));
     let visitor = own.visit();
-    let told = own.send("POST", "/v1/events", r#"[{"type":"page"}]"#);
-    assert_eq!(told.head.limit, limit("EVENTS_NEWS", &format!("demo {visitor}")));
+    let accepted = own.send("POST", "/v1/events", r#"[{"type":"page"}]"#);
+    assert_eq!(facts_limit(&accepted).cloned(), limit("EVENTS_NEWS", &format!("demo {visitor}")));
 }
 
 #[test]
-fn an_action_of_nobody_or_of_another_before_a_visitor_s_events_spares_it_no_limit() {
+fn an_action_without_a_visitor_or_of_another_one_spares_a_visitors_events_no_limit() {
     let mut browser = Browser::new("allow");
     let visitor = browser.visit();
     let earlier = VisitorId::mint(browser.now - 7_200_000, [9; 10]);
@@ -121,76 +117,134 @@ fn an_action_of_nobody_or_of_another_before_a_visitor_s_events_spares_it_no_limi
         };
         let token = token::seal(&browser.cookie_ring, &"demo".parse().unwrap(), &token).unwrap();
         let action = json!({ "type": "action", "action": "click", "insertion": token });
-        let told = browser.send("POST", "/v1/events", json!([action]).to_string());
-        assert_eq!((told.head.facts, told.head.limit), (1, alone));
-        let body = json!([action, { "type": "track", "name": "stay" }]).to_string();
-        let told = browser.send("POST", "/v1/events", body);
-        assert_eq!((told.head.facts, told.head.limit), (2, limit("EVENTS_LIMIT", &format!("demo {visitor}"))));
+        let answer = browser.send("POST", "/v1/events", json!([action]).to_string());
+        assert_eq!((fact_count(&answer), facts_limit(&answer).cloned()), (1, alone));
+        let both = json!([action, { "type": "track", "name": "stay" }]).to_string();
+        let answer = browser.send("POST", "/v1/events", both);
+        let own = limit("EVENTS_LIMIT", &format!("demo {visitor}"));
+        assert_eq!((fact_count(&answer), facts_limit(&answer).cloned()), (2, own));
     }
 }
 
 #[test]
-fn field_17_what_abandoned_requests_had_read_is_bounded_too() {
+fn what_waiting_requests_have_read_is_bounded_and_abandoned_ones_give_it_back() {
     let mut browser = Browser::new("allow");
     let visitor = browser.visit();
     browser.now += 3_600_000;
     browser.prove("ann");
     let lookup = lookup_of_ann(&browser);
-    let large = browser.stored(visitor, "ann", 48_000);
-    let waiting = |browser: &mut Browser, snapshot: &str| {
-        let turns: Vec<u32> = (0..1_000).map(|_| waits_with_a_snapshot(browser, snapshot, &lookup)).collect();
-        let mut answers = |turn: &u32| !browser.engine.resume(*turn, b"", "").head.gone;
-        turns.iter().filter(|turn| answers(turn)).count()
+    let wait = |browser: &mut Browser, snapshot: &str| -> Vec<Step> {
+        let second = |_| {
+            let begun = read(browser.begin("POST", "/v1/decide", "{}"));
+            read_snapshot(browser, begun, snapshot, &lookup)
+        };
+        (0..1_000).map(second).collect()
     };
-    let held = waiting(&mut browser, &large);
-    assert!((200..=600).contains(&held), "{held} of a thousand, with 64 KB each");
+    let large = browser.stored(visitor, "ann", 48_000);
+    let steps = wait(&mut browser, &large);
+    let (refused, waiting): (Vec<Step>, Vec<Step>) = steps.into_iter().partition(is_overloaded);
+    assert!((200..=600).contains(&waiting.len()), "{} of a thousand, with 64 KB each", waiting.len());
+    let waiting: Vec<KvRead> = waiting.into_iter().map(read).collect();
+    assert!(waiting.iter().all(|second| second.keys.len() == 1), "the other browser's snapshot");
+    assert_eq!(waiting.len() + refused.len(), 1_000);
+    drop(waiting);
     let small = browser.stored(visitor, "ann", 5_000);
-    assert_eq!(waiting(&mut browser, &small), 1_000);
+    let refused = wait(&mut browser, &small).iter().filter(|step| is_overloaded(step)).count();
+    assert_eq!(refused, 0);
 }
 
 #[test]
-fn field_17_what_all_requests_share_is_no_request_s_own() {
+fn a_request_over_the_bound_is_refused_and_those_that_wait_go_on_to_their_answer() {
+    let mut browser = Browser::new("allow");
+    let visitor = browser.visit();
+    browser.now += 3_600_000;
+    browser.prove("ann");
+    let (snapshot, lookup) = (browser.stored(visitor, "ann", 0), lookup_of_ann(&browser));
+    let mut waiting: Vec<KvRead> =
+        (0..PENDING_REQUESTS).map(|_| read(browser.begin("POST", "/v1/decide", "{}"))).collect();
+    assert!(is_overloaded(&browser.begin("POST", "/v1/decide", "{}")));
+    // A request that waits for its second read takes the place of its first.
+    let begun = waiting.pop().unwrap();
+    let second = read(read_snapshot(&mut browser, begun, &snapshot, &lookup));
+    assert!(is_overloaded(&browser.begin("POST", "/v1/decide", "{}")));
+    let shown = body(&answer(browser.give(second, |_| None)));
+    assert_eq!(shown["visitor"], visitor.to_string());
+    let next = read(browser.begin("POST", "/v1/decide", "{}"));
+    assert!(is_overloaded(&browser.begin("POST", "/v1/decide", "{}")));
+    drop(next);
+    read(browser.begin("POST", "/v1/decide", "{}"));
+}
+
+#[test]
+fn a_waiting_object_call_takes_a_place_and_its_answer_frees_it() {
+    let mut browser = Browser::new("allow");
+    let token = AdToken {
+        visitor: VisitorId::mint(browser.now - 7_200_000, [9; 10]),
+        insertion: InsertionId([2; 16]),
+        entity: Entity { ad: 1, ad_group: 1, campaign: 1, advertiser: 1 },
+        view_type: ViewType(0),
+        placed: browser.now,
+        strict: true,
+    };
+    let token = token::seal(&browser.cookie_ring, &"demo".parse().unwrap(), &token).unwrap();
+    let (impression, placed) = (format!("/v1/i/{token}"), browser.now);
+    let begin = |browser: &mut Browser| {
+        browser.now = placed;
+        browser.begin("GET", &impression, "")
+    };
+    let mut waiting: Vec<Step> = (0..PENDING_REQUESTS).map(|_| begin(&mut browser)).collect();
+    assert!(waiting.iter().all(|step| object_call(step).is_some_and(|call| call.class == ObjectClass::StrictCaps)));
+    assert!(is_overloaded(&begin(&mut browser)));
+    let Some(Step::Call(pending, _)) = waiting.pop() else { unreachable!("checked above") };
+    let unanswered = answer(browser.engine.resume_call(pending, None));
+    assert_eq!((unanswered.status, unanswered.notes), (200, vec!["strict_unanswered"]));
+    assert!(object_call(&begin(&mut browser)).is_some());
+}
+
+#[test]
+fn data_that_all_requests_share_is_charged_to_none() {
     let mut browser = Browser::new("allow");
     browser.prove("ann");
     let lookup = lookup_of_ann(&browser);
-    // A wave in a cold isolate: each reads the model, which is as long as it may be.
+    // Requests that arrive together in a cold isolate: each reads the model, which is as long as it may be.
     let model = "x".repeat(400_000);
-    let begun: Vec<_> = (0..100).map(|_| browser.begin("POST", "/v1/decide", "{}").head).collect();
-    let value = |key: &String| match key.split(':').collect::<Vec<_>>()[..] {
-        ["a", ..] => lookup.as_str(),
-        ["c", _, "model"] => model.as_str(),
-        _ => "",
+    let begun: Vec<KvRead> = (0..100).map(|_| read(browser.begin("POST", "/v1/decide", "{}"))).collect();
+    let value = |key: &str| match key.split(':').collect::<Vec<_>>()[..] {
+        ["a", ..] => Some(lookup.as_str()),
+        ["c", _, "model"] => Some(model.as_str()),
+        _ => None,
     };
-    let mut second = |head: &causeway_edge::Head| {
-        let values: Vec<&str> = head.read.iter().map(value).collect();
-        assert!(values.contains(&model.as_str()), "{:?}", head.read);
-        browser.engine.resume(head.turn.unwrap(), values.join("\n").as_bytes(), "").head.turn.unwrap()
+    let second = |begun: KvRead| {
+        assert!(begun.keys.iter().any(|key| key.ends_with(":model")), "{:?}", begun.keys);
+        browser.give(begun, value)
     };
-    let turns: Vec<u32> = begun.iter().map(&mut second).collect();
-    let gone = turns.iter().filter(|turn| browser.engine.resume(**turn, b"", "").head.gone).count();
-    assert_eq!(gone, 0, "of a hundred");
+    let waiting: Vec<Step> = begun.into_iter().map(second).collect();
+    assert_eq!(waiting.iter().filter(|step| matches!(step, Step::Read(_))).count(), 100);
+    for second in waiting.into_iter().map(read) {
+        answer(browser.give(second, |_| None));
+    }
 }
 
 #[test]
-fn a_kind_that_a_page_names_stands_in_no_field_s_place() {
+fn a_kind_that_a_page_names_replaces_no_field_of_the_answer() {
     let mut browser = Browser::new("allow");
-    let body = r#"{"placements":[{"id":"top"}],"user":{"ids":{"decisions":"x","visitor":"x","shoe":"x"}}}"#;
-    let answer: Value = serde_json::from_slice(&browser.send("POST", "/v1/decide", body).body).unwrap();
+    let call = r#"{"placements":[{"id":"top"}],"user":{"ids":{"decisions":"x","visitor":"x","shoe":"x"}}}"#;
+    let answer = body(&browser.send("POST", "/v1/decide", call));
     assert!(answer["visitor"].as_str().is_some_and(|visitor| visitor.len() == 36), "{answer}");
     assert_eq!((&answer["decisions"][0]["placement"], &answer["shoe"]), (&"top".into(), &"unknown".into()));
     for name in ["", &"k".repeat(129)] {
-        let body = serde_json::json!({ "user": { "ids": { name: "x" } } }).to_string();
-        let answer: Value = serde_json::from_slice(&browser.send("POST", "/v1/decide", &body).body).unwrap();
+        let call = json!({ "user": { "ids": { name: "x" } } }).to_string();
+        let answer = body(&browser.send("POST", "/v1/decide", &call));
         assert_eq!(answer["error"]["code"], "out_of_bounds", "{answer}");
     }
 }
 
 #[test]
-fn a_body_that_is_not_of_its_form_is_told_with_the_field() {
+fn the_error_for_a_malformed_body_names_the_field() {
     let mut browser = Browser::new("allow");
     let long = "k".repeat(300);
     let deep = "[".repeat(10_000);
-    for (body, field) in [
+    for (call, field) in [
         (r#"{"placements": [{"id": "top"}, {"id": 5}]}"#, json!("placements[1].id")),
         (r#"{"placements": [{"id": "a", "sizes": [[728, 90], [300, -1]]}]}"#, json!("placements[0].sizes[1][1]")),
         (r#"{"placements": [{"sizes": []}, {}]}"#, json!("placements[0]")),
@@ -205,20 +259,20 @@ fn a_body_that_is_not_of_its_form_is_told_with_the_field() {
         (&format!(r#"{{"{long}": nonsense}}"#), Value::Null),
         (&format!(r#"{{"other": {deep}"#), Value::Null),
     ] {
-        let answer = browser.begin("POST", "/v1/decide", body);
-        let told: Value = serde_json::from_slice(&answer.body).unwrap();
-        assert_eq!((answer.head.status, &told["error"]["code"]), (400, &json!("malformed")), "{body:.80}");
-        assert_eq!(told["error"]["field"], field, "{body:.80}: {told}");
+        let refused = answer(browser.begin("POST", "/v1/decide", call));
+        let told = body(&refused);
+        assert_eq!((refused.status, &told["error"]["code"]), (400, &json!("malformed")), "{call:.80}");
+        assert_eq!(told["error"]["field"], field, "{call:.80}: {told}");
     }
 }
 
 #[test]
-fn a_health_check_by_a_name_that_is_no_tenant_s_tells_of_none() {
+fn a_health_check_by_a_hostname_of_no_tenant_shows_none() {
     let mut browser = Browser::new("allow");
-    let own = browser.send("GET", "/healthz", "");
-    assert!(own.head.health && !own.body.is_empty());
-    let other = browser.engine.begin("GET\nhttp://other.example/healthz\n\n\n\n\n\n", b"", browser.now, &[7; 32]);
-    assert!(other.head.health && other.body.is_empty());
-    let wrong = browser.send("POST", "/healthz", "");
-    assert_eq!((wrong.head.status, wrong.head.health), (405, false));
+    let own = browser.begin("GET", "/healthz", "");
+    assert!(matches!(own, Step::Page(WorkerPage::Health(Some(_)))), "{own:?}");
+    let head = "GET\nhttp://other.example/healthz\n\n\n\n\n\n";
+    let other = browser.engine.begin(head, b"", browser.now, seed(7, browser.now));
+    assert!(matches!(other, Step::Page(WorkerPage::Health(None))), "{other:?}");
+    assert_eq!(browser.send("POST", "/healthz", "").status, 405);
 }

@@ -1,22 +1,21 @@
-//! Our cookies: their flags, their age, the key that signs them, and what is no cookie of ours.
+//! The edge's cookies: their attributes, their age, the key that signs them, and cookies that are not the edge's.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
 
 mod browser;
 
-use browser::{Browser, key};
-use causeway_edge::Outcome;
+use browser::{Browser, body, key, set_cookies};
+use causeway_edge::{Answer, Step, WorkerPage};
 use causeway_shared::cookie::{self, IDENTITY, LEDGER};
 use causeway_shared::ids::TenantId;
 use causeway_shared::keys::{KeyRing, Stage};
 use causeway_shared::limits;
-use serde_json::{Value, json};
+use serde_json::json;
 
 const PAGE: &str = r#"{"page":{"url":"https://pub.example/"}}"#;
 
-/// The Set-Cookie headers of an answer, by name: the value, and what stands behind it.
-fn set(outcome: &Outcome) -> Vec<(String, String, String)> {
-    let headers = outcome.head.headers.iter().filter(|(name, _)| *name == "set-cookie");
-    let parts = headers.map(|(_, set)| {
+/// The `Set-Cookie` headers of an answer: name, value and attributes.
+fn set(answer: &Answer) -> Vec<(String, String, String)> {
+    let parts = set_cookies(answer).map(|set| {
         let (pair, attributes) = set.split_once("; ").unwrap();
         let (name, value) = pair.split_once('=').unwrap();
         (name.to_owned(), value.to_owned(), attributes.to_owned())
@@ -24,12 +23,8 @@ fn set(outcome: &Outcome) -> Vec<(String, String, String)> {
     parts.collect()
 }
 
-fn body(outcome: &Outcome) -> Value {
-    serde_json::from_slice(&outcome.body).unwrap()
-}
-
 #[test]
-fn s1_01_every_cookie_is_secure_but_of_a_tenant_in_development_over_http() {
+fn every_cookie_is_secure_except_over_http_at_a_tenant_in_development() {
     for (dev, scheme, secure) in
         [(true, "http", ""), (true, "https", "Secure; "), (false, "http", "Secure; "), (false, "https", "Secure; ")]
     {
@@ -48,39 +43,41 @@ fn s1_01_every_cookie_is_secure_but_of_a_tenant_in_development_over_http() {
 }
 
 #[test]
-fn the_demonstration_is_for_tenants_in_development_alone() {
+fn only_tenants_in_development_have_the_demonstration() {
     for (dev, there) in [(true, true), (false, false)] {
         let mut browser = Browser::of("allow", &json!({ "dev": dev }));
         for path in ["/demo", "/demo/proof?member=ann", "/demo/state", "/demo/x"] {
-            let outcome = browser.send("GET", path, "");
-            assert_eq!((outcome.head.demo, outcome.head.status == 404), (there, !there), "{path}");
+            let step = browser.begin("GET", path, "");
+            let is_demo = matches!(&step, Step::Page(WorkerPage::Demo(tenant)) if tenant == "demo");
+            let is_unknown = matches!(&step, Step::Answer(answer) if answer.status == 404);
+            assert_eq!((is_demo, is_unknown), (there, !there), "{path}");
         }
         for host in ["localhost", "LocalHost"] {
-            assert_eq!(browser.engine.dev_proof(host, "ann", browser.now).is_empty(), !there, "{host}");
+            assert_eq!(browser.engine.sign_demo_proof(host, "ann", browser.now).is_some(), there, "{host}");
         }
-        assert_eq!(browser.engine.dev_proof("another.host", "ann", browser.now), "");
+        assert_eq!(browser.engine.sign_demo_proof("another.host", "ann", browser.now), None);
     }
 }
 
 #[test]
-fn s1_01_a_cookie_is_believed_for_400_days_from_when_it_was_written() {
+fn a_cookie_is_valid_for_400_days_after_it_was_written() {
     let mut browser = Browser::new("allow");
     let visitor = browser.visit();
     let written = browser.now;
     let cookies = browser.cookies.clone();
-    // Each call takes place a second after the one before.
+    // Each call takes place a second after the previous one.
     for (age, same) in [(limits::IDENTITY_LIFE_MS, true), (limits::IDENTITY_LIFE_MS + 1, false)] {
         browser.cookies.clone_from(&cookies);
         browser.now = written + age - 1_000;
-        let outcome = browser.send("POST", "/v1/decide", PAGE);
-        assert_eq!(body(&outcome)["visitor"] == visitor.to_string(), same);
-        assert_eq!(outcome.head.notes.contains(&"cookie_expired"), !same);
-        assert_eq!(body(&outcome)["person"]["new_visitor"], !same);
+        let answer = browser.send("POST", "/v1/decide", PAGE);
+        assert_eq!(body(&answer)["visitor"] == visitor.to_string(), same);
+        assert_eq!(answer.notes.contains(&"cookie_expired"), !same);
+        assert_eq!(body(&answer)["person"]["new_visitor"], !same);
     }
 }
 
 #[test]
-fn s1_01_a_cookie_of_an_older_key_is_signed_anew_and_one_of_a_retired_key_is_nobody_s() {
+fn a_cookie_of_an_older_key_is_signed_again_and_one_of_a_retired_key_is_refused() {
     let old = key(1, Stage::Active, 1);
     let mut before = Browser::keyed("allow", &json!({}), KeyRing(vec![old.clone()]));
     let visitor = before.visit();
@@ -88,24 +85,24 @@ fn s1_01_a_cookie_of_an_older_key_is_signed_anew_and_one_of_a_retired_key_is_nob
     let mut browser = Browser::keyed("allow", &json!({}), rotated);
     browser.cookies.clone_from(&before.cookies);
     browser.now = before.now;
-    // Nothing of its content changes: it is written for its key alone, and once.
-    let outcome = browser.send("POST", "/v1/decide", PAGE);
-    let (_, value, _) = set(&outcome).into_iter().find(|(name, ..)| name == IDENTITY).unwrap();
+    // Its content is unchanged: the cookie is written once, for its key alone.
+    let answer = browser.send("POST", "/v1/decide", PAGE);
+    let (_, value, _) = set(&answer).into_iter().find(|(name, ..)| name == IDENTITY).unwrap();
     assert!(value.starts_with("v1.2."), "{value}");
-    assert_eq!(body(&outcome)["visitor"], visitor.to_string());
-    browser.keep(&outcome);
+    assert_eq!(body(&answer)["visitor"], visitor.to_string());
+    browser.keep(&answer);
     assert!(set(&browser.send("POST", "/v1/decide", PAGE)).iter().all(|(name, ..)| name != IDENTITY));
 
     let mut retired = Browser::keyed("allow", &json!({}), KeyRing(vec![key(2, Stage::Active, 9)]));
     retired.cookies.clone_from(&before.cookies);
-    // Ids are drawn by the time here.
+    // The time is the random seed of these requests.
     retired.now = browser.now;
-    let outcome = retired.send("POST", "/v1/decide", PAGE);
-    assert!(body(&outcome)["visitor"] != visitor.to_string() && body(&outcome)["person"]["new_visitor"] == true);
+    let answer = retired.send("POST", "/v1/decide", PAGE);
+    assert!(body(&answer)["visitor"] != visitor.to_string() && body(&answer)["person"]["new_visitor"] == true);
 }
 
 #[test]
-fn a_ledger_cookie_that_is_none_of_ours_leaves_the_visitor_and_its_ledger_begins_anew() {
+fn an_invalid_ledger_cookie_keeps_the_visitor_and_starts_an_empty_ledger() {
     let mut browser = Browser::new("allow");
     let visitor = browser.visit();
     let [identity, ledger] = [IDENTITY, LEDGER]
@@ -134,9 +131,9 @@ fn a_ledger_cookie_that_is_none_of_ours_leaves_the_visitor_and_its_ledger_begins
     assert_eq!(pages(&mut browser, &ledger), 1);
     for ledger in bad {
         assert_eq!(pages(&mut browser, &ledger), 0, "{ledger}");
-        // The next answer brings one of ours.
-        let outcome = browser.send("POST", "/v1/decide", PAGE);
-        browser.keep(&outcome);
+        // The next answer sets a valid ledger.
+        let answer = browser.send("POST", "/v1/decide", PAGE);
+        browser.keep(&answer);
         assert_eq!(body(&browser.send("GET", "/v1/me", ""))["own"]["pages"], 1, "{ledger}");
     }
 }

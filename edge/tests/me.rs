@@ -3,21 +3,21 @@
 
 mod browser;
 
-use browser::{Browser, facts};
-use causeway_edge::Outcome;
+use browser::{Browser, answer, body, facts, read, set_cookies};
+use causeway_edge::Answer;
 use causeway_shared::fact::{Scope, What};
 use causeway_shared::ids::VisitorId;
 use causeway_shared::view::Stored;
 use causeway_shared::{kv, wire};
 use serde_json::{Value, json};
 
-/// What `GET /v1/me` shows: who it is, and whether its person.
+/// What `GET /v1/me` shows: the visitor, and whether it shows the person.
 fn shown(browser: &mut Browser) -> (Option<VisitorId>, bool) {
-    let body: Value = serde_json::from_slice(&browser.send("GET", "/v1/me", "").body).unwrap();
+    let body = body(&browser.send("GET", "/v1/me", ""));
     (body["visitor"].as_str().map(|visitor| visitor.parse().unwrap()), body["view"].is_object())
 }
 
-/// A browser of two members' visitors, whose cookie is the second's, with the proof of the first.
+/// A browser with the visitors of two members, whose cookie is the second's, with the proof of the first.
 fn shared() -> (Browser, VisitorId, VisitorId) {
     let mut browser = Browser::new("allow");
     let [ann, bert] = ["ann", "bert"].map(|member| {
@@ -29,97 +29,95 @@ fn shared() -> (Browser, VisitorId, VisitorId) {
 }
 
 #[test]
-fn s1_shared_device_a_member_sees_its_own_visitor_of_the_browser_or_nobody_s() {
+fn on_a_shared_browser_a_member_sees_its_own_visitor_or_none() {
     let mut browser = Browser::new("allow");
     browser.prove("ann");
     let ann = browser.visit();
     assert_eq!(shown(&mut browser), (Some(ann), true));
     browser.prove("bert");
-    assert_eq!(shown(&mut browser), (None, false), "who is here is nobody yet");
+    assert_eq!(shown(&mut browser), (None, false), "the member has no visitor yet");
     let bert = browser.visit();
     assert_eq!(shown(&mut browser), (Some(bert), true));
     browser.prove("ann");
-    assert_eq!(shown(&mut browser), (Some(ann), true), "its own visitor, though the cookie is bert's");
+    assert_eq!(shown(&mut browser), (Some(ann), true), "the member's own visitor, though the cookie is bert's");
     browser.proof.clear();
     assert_eq!(shown(&mut browser), (Some(bert), false));
 }
 
 #[test]
-fn s1_shared_device_whose_tag_was_lost_the_snapshot_tells() {
+fn the_snapshot_names_the_member_where_the_cookie_does_not() {
     let mut browser = Browser::new("allow");
     let visitor = browser.visit();
     browser.prove("bert");
     assert_eq!(shown(&mut browser), (Some(visitor), false));
-    // Old enough to have a snapshot, which names its member.
+    // The visitor is old enough to have a snapshot, which names its member.
     browser.now += 600_000;
     let value = browser.stored(visitor, "ann", 0);
-    let asked = browser.begin("GET", "/v1/me", "");
-    let outcome = browser.give(asked, |key| if key.starts_with("v:") { &value } else { "" });
-    let body: Value = serde_json::from_slice(&outcome.body).unwrap();
-    assert_eq!((&body["visitor"], &body["own"]["pages"]), (&Value::Null, &json!(0)));
+    let begun = read(browser.begin("GET", "/v1/me", ""));
+    let shown = body(&answer(browser.give(begun, |key| key.starts_with("v:").then_some(&value))));
+    assert_eq!((&shown["visitor"], &shown["own"]["pages"]), (&Value::Null, &json!(0)));
 }
 
-/// A call of such a browser once one of its visitors was erased, and what it is told.
-fn without(browser: &mut Browser, gone: VisitorId, method: &str, path: &str, body: &str) -> (Outcome, Value) {
+/// A call of such a browser after one of its visitors was erased: the answer and its body.
+fn without(browser: &mut Browser, gone: VisitorId, method: &str, path: &str, text: &str) -> (Answer, Value) {
     browser.now += 600_000;
-    let asked = browser.begin(method, path, body);
+    let begun = read(browser.begin(method, path, text));
     let key = kv::snapshot_key(&"demo".parse().unwrap(), gone);
     let tombstone = wire::kv::encode_stored(&key, &Stored::Tombstone).unwrap();
-    let outcome = browser.give(asked, |asked| if *asked == key { &tombstone } else { "" });
-    let told = serde_json::from_slice(&outcome.body).unwrap();
-    (outcome, told)
+    let answer = answer(browser.give(begun, |read| (*read == key).then_some(&tombstone)));
+    let told = body(&answer);
+    (answer, told)
 }
 
 #[test]
-fn an_earlier_visitor_who_is_gone_takes_no_cookie_of_who_is_there_along() {
+fn the_erasure_of_an_earlier_visitor_expires_no_cookie_of_the_present_one() {
     let (mut browser, ann, _) = shared();
-    let (outcome, body) = without(&mut browser, ann, "GET", "/v1/me", "");
+    let (answer, body) = without(&mut browser, ann, "GET", "/v1/me", "");
     assert_eq!(body["visitor"], Value::Null);
-    assert!(outcome.head.headers.iter().all(|(name, _)| *name != "set-cookie"), "{:?}", outcome.head.headers);
+    assert!(set_cookies(&answer).next().is_none(), "{:?}", answer.headers);
 }
 
 #[test]
-fn field_12_a_switch_to_a_visitor_that_was_erased_leaves_who_is_there() {
+fn a_switch_to_an_erased_visitor_leaves_the_present_one() {
     let (mut browser, ann, bert) = shared();
-    let (outcome, body) = without(&mut browser, ann, "POST", "/v1/decide", "{}");
+    let (answer, body) = without(&mut browser, ann, "POST", "/v1/decide", "{}");
     assert_eq!((&body["visitor"], &body["reason"]), (&Value::Null, &json!("forgotten")));
-    browser.keep(&outcome);
-    assert!(![ann, bert].contains(&browser.visit()), "ann is somebody new");
+    browser.keep(&answer);
+    assert!(![ann, bert].contains(&browser.visit()), "ann gets a new visitor");
     browser.prove("bert");
     assert_eq!((shown(&mut browser), browser.visit()), ((Some(bert), true), bert));
 }
 
 #[test]
-fn s1_shared_device_who_erases_an_earlier_visitor_of_the_browser_leaves_who_is_there() {
+fn a_member_that_erases_its_earlier_visitor_leaves_the_present_one() {
     let (mut browser, ann, bert) = shared();
     browser.gpc = "1";
     let refusing = browser.send("DELETE", "/v1/me", "");
-    assert!(refusing.head.headers.iter().all(|(name, _)| *name != "set-cookie"), "bert's is there to be withdrawn");
+    assert!(set_cookies(&refusing).next().is_none(), "bert's cookie stays, for its withdrawal");
     browser.gpc = "";
-    let outcome = browser.send("DELETE", "/v1/me", "");
-    assert_eq!((outcome.head.status, facts(&outcome)[0].visitor), (202, ann));
-    browser.keep(&outcome);
+    let erased = browser.send("DELETE", "/v1/me", "");
+    assert_eq!((erased.status, facts(&erased)[0].visitor), (202, ann));
+    browser.keep(&erased);
     browser.prove("bert");
     assert_eq!((shown(&mut browser), browser.visit()), ((Some(bert), true), bert));
     browser.prove("ann");
     assert_eq!(shown(&mut browser), (None, false));
-    assert!(![ann, bert].contains(&browser.visit()), "nobody comes back");
-    // Whose cookie it is takes both along.
-    let outcome = browser.send("DELETE", "/v1/me", "");
-    browser.keep(&outcome);
+    assert!(![ann, bert].contains(&browser.visit()), "no erased visitor comes back");
+    // The erasure of the cookie's own visitor expires both cookies.
+    let erased = browser.send("DELETE", "/v1/me", "");
+    browser.keep(&erased);
     assert!(browser.cookies.is_empty());
 }
 
 #[test]
-fn s1_05_where_a_page_s_word_is_taken_a_proof_shows_and_erases_no_person() {
+fn where_pages_are_trusted_a_proof_shows_and_erases_no_person() {
     let mut browser = Browser::of("allow", &json!({ "dev": false, "member_proof": "trusted" }));
     let said = br#"{"user":{"ids":{"member":"ann"}}}"#;
-    let outcome = browser.send("POST", "/v1/decide", said);
-    browser.keep(&outcome);
-    let body: Value = serde_json::from_slice(&outcome.body).unwrap();
-    let visitor = body["visitor"].as_str().map(|visitor| visitor.parse().unwrap());
-    assert!(visitor.is_some() && facts(&outcome).iter().any(|fact| matches!(fact.what, What::Alias { .. })));
-    // Signed by the publisher all the same.
+    let page = browser.send("POST", "/v1/decide", said);
+    browser.keep(&page);
+    let visitor = body(&page)["visitor"].as_str().map(|visitor| visitor.parse().unwrap());
+    assert!(visitor.is_some() && facts(&page).iter().any(|fact| matches!(fact.what, What::Alias { .. })));
+    // Without a proof, and with one that the publisher signed.
     let mut signs = Browser::new("allow");
     signs.prove("ann");
     for proof in [String::new(), signs.proof] {

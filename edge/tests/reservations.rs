@@ -1,9 +1,14 @@
-//! What `/v1/decide` places is in the ledger cookie of the same answer: the next page sees it before any snapshot does.
+//! Reservations of placed ads in the ledger cookie, by which the next page counts them before a snapshot does; strict caps.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
+
+mod browser;
 
 use std::collections::BTreeMap;
 
-use causeway_edge::{Engine, Outcome};
+use browser::{answer, body, complete, fact_count, header, keep_cookies, read_kv, seed, set_cookies};
+use causeway_edge::{
+    Answer, Engine, ObjectCall, ObjectClass, ObjectNext, ObjectStep, Step, call_strict_caps, receive_strict_caps,
+};
 use causeway_shared::actions::{Action, Actions, Entity, InsertionHash, Verb, ViewType};
 use causeway_shared::attributes::Dictionary;
 use causeway_shared::catalogue::Catalogue;
@@ -35,13 +40,13 @@ struct Page {
     purpose: &'static str,
     gpc: &'static str,
     kv: BTreeMap<String, String>,
-    /// What objects store, by name; `None` where calls of them fail.
+    /// What the objects store, by name; `None` where calls of objects fail.
     objects: Option<BTreeMap<String, Vec<u8>>>,
-    /// How many calls of objects there were.
+    /// The number of calls of objects.
     calls: u32,
 }
 
-/// One campaign whose ads may be seen once a day, and another that has no cap.
+/// A campaign whose ads are capped at one impression a day, and a campaign without a cap.
 fn capped() -> Value {
     let cap = json!([{ "action": "impression", "limit": 1, "window": { "interval": 1, "unit": "days" } }]);
     let ad = |id: &str, code: u32, group: &str| json!({ "id": id, "code": code, "ad_group": group, "creative": { "text": id }, "landing": format!("https://{id}.example/"), "weight": 100 - code });
@@ -53,7 +58,7 @@ fn capped() -> Value {
     })
 }
 
-/// The same with so much room that no cap binds.
+/// The same with caps that no test reaches.
 fn roomy() -> Value {
     let mut ads = capped();
     ads["campaign"][1]["caps"] =
@@ -71,7 +76,7 @@ impl Page {
         Self::of(ads, None)
     }
 
-    /// Of a tenant with an explain key of its own, or without.
+    /// A page of a tenant with an explain key of its own, or without one.
     fn of(ads: &Value, own: Option<&str>) -> Self {
         let secret = |seed: u8| std::array::from_fn(|i| u8::try_from(i * 7).unwrap() ^ seed);
         let ring = |seed| KeyRing(vec![Key { id: 1, stage: Stage::Active, secret: secret(seed).into() }]);
@@ -114,73 +119,67 @@ impl Page {
         self.kv.insert(key, value);
     }
 
-    fn send(&mut self, method: &str, path: &str, body: &Value) -> Outcome {
+    fn send(&mut self, method: &str, path: &str, body: &Value) -> Answer {
         self.now += 20_000;
         let Self { cookies, agent, purpose, gpc, .. } = self;
         let head = format!(
             "{method}\nhttp://localhost{path}\n{}\n\n{gpc}\n{purpose}\n{agent}\n{EXPLAIN}\n",
             cookies.join("; ")
         );
-        let mut seed = [0; 32];
-        seed[..8].copy_from_slice(&self.now.to_be_bytes());
-        let mut outcome = self.engine.begin(&head, body.to_string().as_bytes(), self.now, &seed);
-        while let Some(turn) = outcome.head.turn {
-            if let Some(name) = outcome.head.hop.take() {
-                let answer = self.call_object(&name, &outcome.body).unwrap_or_default();
-                outcome = self.engine.resume(turn, &answer, "");
-                continue;
+        let mut step = self.engine.begin(&head, body.to_string().as_bytes(), self.now, seed(0, self.now));
+        let answer = loop {
+            match complete(&mut self.engine, step, |keys| read_kv(&self.kv, None, keys)) {
+                Step::Call(pending, call) => {
+                    let answered = self.call_object(call);
+                    step = self.engine.resume_call(pending, answered.as_deref());
+                }
+                done => break answer(done),
             }
-            let found: Vec<&str> =
-                outcome.head.read.iter().map(|key| self.kv.get(key).map_or("", String::as_str)).collect();
-            outcome = self.engine.resume(turn, found.join("\n").as_bytes(), "");
-        }
-        for (_, set) in outcome.head.headers.iter().filter(|(name, _)| *name == "set-cookie") {
-            let pair = set.split(';').next().unwrap();
-            let (name, value) = pair.split_once('=').unwrap();
-            self.cookies.retain(|c| !c.starts_with(&format!("{name}=")));
-            self.cookies.extend((!value.is_empty()).then(|| pair.to_owned()));
-        }
-        outcome
+        };
+        keep_cookies(&mut self.cookies, &answer);
+        answer
     }
 
-    /// Calls an object as the shell does; `None` while there are none.
-    fn call_object(&mut self, name: &str, call: &[u8]) -> Option<Vec<u8>> {
+    /// Calls an object as the worker does; `None` where calls of objects fail.
+    fn call_object(&mut self, ObjectCall { class, object, body }: ObjectCall) -> Option<Vec<u8>> {
+        assert_eq!(class, ObjectClass::StrictCaps);
         self.calls += 1;
         let objects = self.objects.as_mut()?;
-        let state = objects.get(name).cloned().unwrap_or_default();
-        let mut step = causeway_edge::object(&state, call, self.now);
-        assert_ne!(step.head.status, 400);
-        objects.insert(name.to_owned(), step.facts);
-        if let Some(next) = step.head.hop.take() {
-            let answer = self.call_object(&next, &step.body)?;
-            let objects = self.objects.as_mut()?;
-            step = causeway_edge::passed(&objects[name], &step.body, &answer, self.now);
-            objects.insert(name.to_owned(), step.facts);
+        let stored = objects.get(&object).cloned().unwrap_or_default();
+        let ObjectStep { store, next } = call_strict_caps(&stored, &body, self.now).unwrap();
+        objects.insert(object.clone(), store);
+        match next {
+            ObjectNext::Answer(answer) => Some(answer),
+            ObjectNext::Forward(call) => {
+                let forwarded = call.body.clone();
+                let answer = self.call_object(call)?;
+                let objects = self.objects.as_mut()?;
+                let store = receive_strict_caps(&objects[&object], &forwarded, &answer, self.now).unwrap();
+                objects.insert(object, store);
+                Some(answer)
+            }
         }
-        Some(step.body)
     }
 
-    /// Decides on so many slots; gives the decisions.
+    /// The decisions on a number of slots.
     fn decide(&mut self, slots: usize, page_view: bool) -> Vec<Value> {
         let placements: Vec<Value> = (0..slots).map(|n| json!({ "id": format!("slot-{n}") })).collect();
-        let outcome = self.send("POST", "/v1/decide", &json!({ "placements": placements, "page_view": page_view }));
-        assert_eq!(outcome.head.status, 200);
-        let body: Value = serde_json::from_slice(&outcome.body).unwrap();
-        body["decisions"].as_array().unwrap().clone()
+        let answer = self.send("POST", "/v1/decide", &json!({ "placements": placements, "page_view": page_view }));
+        assert_eq!(answer.status, 200);
+        body(&answer)["decisions"].as_array().unwrap().clone()
     }
 
-    /// The ids of the ads on a page with so many slots.
+    /// The ids of the ads on a page with a number of slots.
     fn ads(&mut self, slots: usize) -> Vec<String> {
         self.decide(slots, true).iter().map(|d| d["ad"]["id"].as_str().unwrap().to_owned()).collect()
     }
 
     /// The whole answer on one slot, explained.
     fn explained(&mut self) -> Value {
-        let outcome = self.send("POST", "/v1/decide", &json!({ "placements": [{ "id": "top" }], "explain": true }));
-        serde_json::from_slice(&outcome.body).unwrap()
+        body(&self.send("POST", "/v1/decide", &json!({ "placements": [{ "id": "top" }], "explain": true })))
     }
 
-    /// Puts a snapshot of this browser's visitor into the KV: with another browser's, on which these ads were seen.
+    /// Puts a snapshot of this browser's visitor into the KV, with a sibling on which these ads were seen.
     fn publish(&mut self, own: VisitorId, sibling: VisitorId, seen: &[u32]) {
         let minute = Minute::at(self.now);
         let entity = |ad| Entity { ad, ad_group: 1, campaign: 1, advertiser: 1 };
@@ -233,7 +232,7 @@ impl Page {
 }
 
 #[test]
-fn field_13_the_second_page_s_ledger_holds_the_first_one_s_insertions() {
+fn the_second_pages_ledger_holds_the_first_pages_insertions() {
     let mut page = Page::with(&roomy());
     let first = page.decide(3, true);
     let first = page.placed(&first);
@@ -242,7 +241,7 @@ fn field_13_the_second_page_s_ledger_holds_the_first_one_s_insertions() {
     let second = page.placed(&second);
     assert_eq!(page.reserved(), [first, second.clone()].concat());
     assert_eq!(page.ledger().pages.len(), 2);
-    // Ten minutes after the second page only its own are left, then none.
+    // Ten minutes after the second page only its own reservations are left, then none.
     page.now += limits::SERVE_WINDOW_MS - 20_000;
     page.decide(0, true);
     assert_eq!(page.reserved()[page.reserved().len() - 2..], second);
@@ -252,15 +251,15 @@ fn field_13_the_second_page_s_ledger_holds_the_first_one_s_insertions() {
 }
 
 #[test]
-fn field_13_what_is_placed_before_midnight_counts_after_it() {
+fn an_ad_placed_before_midnight_counts_after_it() {
     let mut page = Page::with(&capped());
-    // Ten seconds before a UTC day ends, and ten after.
+    // Ten seconds before the end of a UTC day, and ten seconds after it.
     page.now = 1_800_057_600_000 - 30_000;
     assert_eq!(page.ads(1), ["red"]);
-    assert_eq!(page.ads(1), ["plain"], "it may be seen today");
+    assert_eq!(page.ads(1), ["plain"], "it may be seen on the new day");
 }
 
-/// Strict ads of one size, and one of another.
+/// A number of strict ads of one size, and one of another size.
 fn many_strict(of_one: u32) -> Value {
     let mut ads = capped();
     let each = (1..=of_one + 1).map(|code| {
@@ -274,30 +273,29 @@ fn many_strict(of_one: u32) -> Value {
 }
 
 #[test]
-fn s3_05_no_placement_takes_all_that_an_object_may_be_asked() {
+fn no_placement_takes_all_candidates_that_an_object_may_be_asked_for() {
     let mut page = Page::with(&many_strict(80));
     let slots = json!([{ "id": "a", "sizes": [[728, 90]] }, { "id": "b", "sizes": [[300, 250]] }]);
-    let outcome = page.send("POST", "/v1/decide", &json!({ "placements": slots }));
-    let body: Value = serde_json::from_slice(&outcome.body).unwrap();
+    let body = body(&page.send("POST", "/v1/decide", &json!({ "placements": slots })));
     assert_eq!(body["decisions"][1]["ad"]["id"], "a81", "{body}");
     assert!(body["decisions"][0]["ad"]["id"].as_str().unwrap().starts_with('a'));
 }
 
 #[test]
-fn field_13_pixels_write_no_cookie_and_reservations_are_no_facts() {
+fn pixels_set_no_cookie_and_reservations_are_no_facts() {
     let mut page = Page::with(&roomy());
     let decisions = page.decide(2, true);
     for decision in &decisions {
         let pixel = page.send("GET", decision["impression_url"].as_str().unwrap(), &Value::Null);
-        assert_eq!((pixel.head.facts, pixel.head.headers.iter().any(|(name, _)| *name == "set-cookie")), (1, false));
+        assert_eq!((fact_count(&pixel), set_cookies(&pixel).count()), (1, 0));
     }
     assert_eq!(page.reserved(), page.placed(&decisions));
-    let me: Value = serde_json::from_slice(&page.send("GET", "/v1/me", &Value::Null).body).unwrap();
+    let me = body(&page.send("GET", "/v1/me", &Value::Null));
     assert_eq!((&me["actions"], &me["own"]["pages"]), (&json!([]), &json!(1)));
 }
 
 #[test]
-fn field_13_bots_and_prefetches_reserve_nothing_and_slots_loaded_late_do() {
+fn bots_and_prefetches_reserve_nothing_and_slots_loaded_late_do() {
     let mut page = Page::with(&roomy());
     page.decide(1, true);
     let before = page.reserved();
@@ -313,7 +311,7 @@ fn field_13_bots_and_prefetches_reserve_nothing_and_slots_loaded_late_do() {
 }
 
 #[test]
-fn field_13_what_no_cap_counts_takes_no_room_in_the_ledger() {
+fn ads_without_caps_take_no_room_in_the_ledger() {
     let mut page = Page::with(&capped());
     page.decide(2, true);
     let capped = page.reserved();
@@ -322,11 +320,11 @@ fn field_13_what_no_cap_counts_takes_no_room_in_the_ledger() {
         page.now -= 20_000;
         page.decide(4, true);
     }
-    assert_eq!(page.reserved(), capped, "neither the house ad nor one without caps is reserved");
+    assert_eq!(page.reserved(), capped, "neither the house ad nor an ad without caps is reserved");
 }
 
 #[test]
-fn field_21_without_permission_nothing_is_reserved() {
+fn without_permission_nothing_is_reserved() {
     let mut page = Page::new();
     page.decide(1, true);
     page.gpc = "1";
@@ -336,14 +334,14 @@ fn field_21_without_permission_nothing_is_reserved() {
 }
 
 #[test]
-fn s3_05_a_second_page_does_not_get_the_ad_that_is_at_its_cap() {
+fn a_second_page_does_not_get_the_ad_that_is_at_its_cap() {
     let mut page = Page::with(&capped());
     assert_eq!(page.ads(1), ["red"]);
     assert_eq!(page.ads(1), ["plain"]);
 }
 
 #[test]
-fn s3_05_an_impression_that_never_arrives_frees_the_ad_after_the_serve_window() {
+fn an_impression_that_never_arrives_frees_the_ad_after_the_serve_window() {
     let mut page = Page::with(&capped());
     assert_eq!(page.ads(1), ["red"]);
     page.now += limits::SERVE_WINDOW_MS - 20_000;
@@ -353,18 +351,18 @@ fn s3_05_an_impression_that_never_arrives_frees_the_ad_after_the_serve_window() 
 }
 
 #[test]
-fn field_13_two_placements_of_one_page_count_for_one_cap() {
+fn two_placements_of_one_page_count_for_one_cap() {
     let mut page = Page::with(&capped());
     assert_eq!(page.ads(3), ["red", "plain", "house"]);
 }
 
 #[test]
-fn s3_05_what_the_person_saw_on_another_browser_counts() {
+fn impressions_on_another_browser_of_the_person_count() {
     let mut page = Page::with(&capped());
     let first = page.explained();
     let own: VisitorId = first["visitor"].as_str().unwrap().parse().unwrap();
     let sibling = VisitorId::mint(NOW - 1, [9; 10]);
-    // The first page's own reservation is over by then.
+    // The reservation of the first page has ended by then.
     page.now += 2 * limits::SERVE_WINDOW_MS;
     page.publish(own, sibling, &[]);
     assert_eq!(page.explained()["decisions"][0]["ad"]["id"], "red");
@@ -389,20 +387,20 @@ fn s3_05_what_the_person_saw_on_another_browser_counts() {
 }
 
 #[test]
-fn field_13_a_new_visitor_gets_capped_ads_and_nobody_does_not() {
+fn a_new_visitor_gets_capped_ads_and_a_page_without_a_visitor_does_not() {
     let mut page = Page::with(&capped());
     page.gpc = "1";
     let refused = page.decide(2, true);
     assert_eq!((&refused[0]["ad"]["id"], &refused[1]["ad"]["id"]), (&json!("plain"), &json!("house")));
     let named = |at: usize| token::open(&page.ring, &page.tenant, refused[at]["insertion"].as_str()?, page.now).ok();
     assert_eq!(named(0).map(|token| (token.visitor, token.entity.campaign)), Some((VisitorId::NOBODY, 2)));
-    assert_eq!(named(1), None, "nothing is counted of a house ad that nobody sees");
+    assert_eq!(named(1), None, "a house ad without a visitor is not counted");
     page.gpc = "";
     assert_eq!(page.ads(1), ["red"]);
 }
 
 #[test]
-fn s3_01_a_click_leads_to_the_ad_s_own_landing_also_late() {
+fn a_click_leads_to_the_ads_own_landing_address_even_late() {
     let mut page = Page::with(&capped());
     let decisions = page.decide(3, true);
     assert!(decisions[2].get("click_url").is_none(), "the house ad leads nowhere here: {decisions:?}");
@@ -410,19 +408,18 @@ fn s3_01_a_click_leads_to_the_ad_s_own_landing_also_late() {
         decisions[0]["ad"],
         json!({ "id": "red", "ad_group": "one", "campaign": "once", "advertiser": "shoes", "creative": { "text": "red" } })
     );
-    // Who only looks where it leads is told, and counts nothing.
+    // A HEAD request gets the address and counts nothing.
     for (method, late, facts) in [("HEAD", 0, 0), ("GET", 0, 1), ("GET", limits::TOKEN_LIFE_MS, 0)] {
         page.now += late;
         let click = page.send(method, decisions[0]["click_url"].as_str().unwrap(), &Value::Null);
-        let location = click.head.headers.iter().find(|(name, _)| *name == "location").map(|(_, to)| to.as_str());
-        assert_eq!((click.head.status, location, click.head.facts), (302, Some("https://red.example/"), facts));
+        let location = header(&click, "location");
+        assert_eq!((click.status, location, fact_count(&click)), (302, Some("https://red.example/"), facts));
     }
     let seen = page.send("HEAD", decisions[0]["impression_url"].as_str().unwrap(), &Value::Null);
-    assert_eq!((seen.head.status, seen.head.facts), (200, 0));
+    assert_eq!((seen.status, fact_count(&seen)), (200, 0));
     for (method, path, allow) in [("PUT", "/v1/me", "GET, DELETE, OPTIONS"), ("POST", "/v1/c/x", "GET, HEAD")] {
         let refused = page.send(method, path, &Value::Null);
-        assert_eq!(refused.head.status, 405);
-        assert!(refused.head.headers.iter().any(|(name, value)| *name == "allow" && value == allow), "{path}");
+        assert_eq!((refused.status, header(&refused, "allow")), (405, Some(allow)), "{path}");
     }
 }
 
@@ -433,20 +430,17 @@ fn a_click_on_an_ad_that_has_left_the_catalogue_counts_and_ends_with_the_publish
     page.put_catalogue(2, &json!({}));
     page.now += limits::CATALOGUE_FRESH_MS;
     let click = page.send("GET", decisions[0]["click_url"].as_str().unwrap(), &Value::Null);
-    let location = click.head.headers.iter().find(|(name, _)| *name == "location").map(|(_, to)| to.as_str());
-    assert_eq!((click.head.status, location, click.head.facts), (302, Some("https://www.pub.example"), 1));
+    let location = header(&click, "location");
+    assert_eq!((click.status, location, fact_count(&click)), (302, Some("https://www.pub.example"), 1));
 }
 
 #[test]
 fn an_explain_key_of_a_tenant_s_own_is_the_only_one_it_has() {
     let ask = json!({ "placements": [{ "id": "a" }], "explain": true });
-    let traced = |mut page: Page| {
-        let answer: Value = serde_json::from_slice(&page.send("POST", "/v1/decide", &ask).body).unwrap();
-        answer.get("trace").is_some()
-    };
-    assert!(traced(Page::with(&capped())), "the one of all");
+    let traced = |mut page: Page| body(&page.send("POST", "/v1/decide", &ask)).get("trace").is_some();
+    assert!(traced(Page::with(&capped())), "the key of all tenants");
     assert!(traced(Page::of(&capped(), Some(EXPLAIN))));
-    assert!(!traced(Page::of(&capped(), Some("another one of sixteen"))), "not the one of all");
+    assert!(!traced(Page::of(&capped(), Some("another one of sixteen"))), "not the key of all tenants");
 }
 
 /// The same with the first campaign's caps strict.
@@ -457,11 +451,11 @@ fn strict() -> Value {
 }
 
 #[test]
-fn s3_05_strict_caps_hold_without_any_cookie_or_snapshot_of_the_others() {
+fn strict_caps_hold_without_any_cookie_or_snapshot_of_the_other_pages() {
     let mut page = Page::with(&strict());
     page.decide(0, true);
     assert_eq!(page.calls, 0, "nothing is asked where nothing may be placed");
-    // One browser's cookies on two pages at once: neither knows of the other.
+    // The same cookies on two pages at once: neither page contains the other's reservation.
     let cookies = page.cookies.clone();
     assert_eq!(page.ads(2), ["red", "plain"]);
     page.cookies.clone_from(&cookies);
@@ -471,20 +465,20 @@ fn s3_05_strict_caps_hold_without_any_cookie_or_snapshot_of_the_others() {
         answer["trace"]["placements"][0]["candidates"][0],
         json!({ "ad": "red", "outcome": "capped", "by": "object", "worth_micros": 0 })
     );
-    // Not seen within the serve window: its place is free again.
+    // The ad was not seen within the serve window: it may be placed again.
     page.now += limits::SERVE_WINDOW_MS + 60_000;
     page.cookies = cookies;
     assert_eq!(page.ads(1), ["red"]);
 }
 
 #[test]
-fn s3_05_a_strict_ad_is_not_placed_and_not_counted_without_an_answer() {
+fn a_strict_ad_is_not_placed_and_not_counted_without_an_answer_of_its_object() {
     let mut page = Page::with(&strict());
     let placed = page.decide(1, true);
     let impression = placed[0]["impression_url"].as_str().unwrap().to_owned();
     let objects = page.objects.take();
     let pixel = page.send("GET", &impression, &Value::Null);
-    assert_eq!((pixel.head.status, pixel.head.facts, pixel.head.notes), (200, 0, vec!["strict_unanswered"]));
+    assert_eq!((pixel.status, fact_count(&pixel), pixel.notes), (200, 0, vec!["strict_unanswered"]));
     page.cookies.clear();
     let answer = page.explained();
     assert_eq!(
@@ -493,26 +487,26 @@ fn s3_05_a_strict_ad_is_not_placed_and_not_counted_without_an_answer() {
     );
     assert_eq!(answer["trace"]["placements"][0]["candidates"][0]["outcome"], "unconfirmed");
     page.objects = objects;
-    let counted = [1, 2].map(|_| page.send("GET", &impression, &Value::Null).head);
-    assert_eq!(counted.each_ref().map(|head| head.facts), [1, 0], "once");
+    let counted = [1, 2].map(|_| page.send("GET", &impression, &Value::Null));
+    assert_eq!(counted.each_ref().map(fact_count), [1, 0], "once");
     assert_eq!(counted[1].notes, ["strict_refused"]);
 }
 
 #[test]
-fn s3_05_a_strict_impression_that_comes_late_or_as_an_event_counts_nothing() {
+fn a_strict_impression_that_comes_late_or_as_an_event_counts_nothing() {
     let mut page = Page::with(&strict());
     let placed = page.decide(1, true);
     let event = json!([{ "type": "action", "insertion": placed[0]["insertion"], "action": "impression" }]);
-    let answer: Value = serde_json::from_slice(&page.send("POST", "/v1/events", &event).body).unwrap();
+    let answer = body(&page.send("POST", "/v1/events", &event));
     assert_eq!((&answer["accepted"], &answer["rejected"][0]["code"]), (&json!(0), &json!("strict")));
     page.now += limits::SERVE_WINDOW_MS + 60_000;
     let calls = page.calls;
     let pixel = page.send("GET", placed[0]["impression_url"].as_str().unwrap(), &Value::Null);
-    assert_eq!((pixel.head.facts, pixel.head.notes, page.calls), (0, vec!["strict_late"], calls));
+    assert_eq!((fact_count(&pixel), pixel.notes, page.calls), (0, vec!["strict_late"], calls));
 }
 
 #[test]
-fn s3_05_a_strict_impression_counts_by_its_object_alone_when_its_ad_is_in_no_catalogue_any_more() {
+fn a_strict_impression_counts_by_its_object_after_its_ad_left_the_catalogue() {
     let (mut page, mut other) = (Page::with(&strict()), strict());
     let placed = page.decide(1, true);
     assert_eq!(placed[0]["ad"]["id"], "red");
@@ -523,17 +517,17 @@ fn s3_05_a_strict_impression_counts_by_its_object_alone_when_its_ad_is_in_no_cat
     page.now += limits::CATALOGUE_FRESH_MS;
     page.decide(1, true);
     let event = json!([{ "type": "action", "action": "impression", "insertion": placed[0]["insertion"] }]);
-    assert_eq!(page.send("POST", "/v1/events", &event).head.facts, 0);
+    assert_eq!(fact_count(&page.send("POST", "/v1/events", &event)), 0);
     let calls = page.calls;
     let address = placed[0]["impression_url"].as_str().unwrap();
     let seen = [page.send("GET", address, &Value::Null), page.send("GET", address, &Value::Null)];
-    assert_eq!((seen.map(|pixel| pixel.head.facts), page.calls), ([1, 0], calls + 2), "the object says so once");
+    assert_eq!((seen.each_ref().map(fact_count), page.calls), ([1, 0], calls + 2), "the object confirms it once");
     page.now += limits::SERVE_WINDOW_MS + 120_000;
-    assert_eq!(page.send("GET", address, &Value::Null).head.facts, 0);
+    assert_eq!(fact_count(&page.send("GET", address, &Value::Null)), 0);
 }
 
 #[test]
-fn s3_05_two_browsers_of_a_person_ask_one_object() {
+fn two_browsers_of_a_person_ask_one_object() {
     let mut page = Page::with(&strict());
     let first = page.explained();
     let own: VisitorId = first["visitor"].as_str().unwrap().parse().unwrap();
@@ -544,13 +538,13 @@ fn s3_05_two_browsers_of_a_person_ask_one_object() {
     assert_eq!(page.ads(1), ["red"]);
     let names: Vec<&String> = page.objects.iter().flatten().map(|(name, _)| name).collect();
     assert_eq!(names, [&format!("demo:{older}"), &format!("demo:{own}")]);
-    assert_eq!(page.calls, 3, "one of the first page, and two that led to the older visitor's");
+    assert_eq!(page.calls, 3, "one call of the first page, and two that led to the older visitor's object");
     page.cookies.retain(|cookie| !cookie.starts_with(LEDGER));
     assert_eq!(page.ads(1), ["plain"]);
 }
 
 #[test]
-fn s3_05_an_ad_for_a_number_of_pages_is_asked_for_on_the_page_that_places_it() {
+fn an_ad_targeted_by_page_count_is_asked_for_on_the_page_that_places_it() {
     for mode in ["ledger", "strict"] {
         let mut ads = capped();
         ads["campaign"][0]["cap_mode"] = json!(mode);

@@ -1,9 +1,12 @@
 //! An isolate never adopts a snapshot older than one it has served: another location's KV may still hold it.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
 
+mod browser;
+
 use std::collections::BTreeMap;
 
-use causeway_edge::{Engine, Outcome};
+use browser::{answer, body, complete, read_kv};
+use causeway_edge::{Answer, Engine, ReadFault};
 use causeway_shared::cookie::{self, IDENTITY};
 use causeway_shared::identity::IdentityCookie;
 use causeway_shared::ids::{Epoch, Millis, TenantId, Version, VisitorId};
@@ -21,7 +24,7 @@ struct Isolate {
     engine: Engine,
     ring: KeyRing,
     kv: BTreeMap<String, String>,
-    fault: &'static str,
+    fault: Option<ReadFault>,
 }
 
 impl Isolate {
@@ -34,7 +37,7 @@ impl Isolate {
             "name": "demo", "hosts": ["localhost"], "no_signal": "allow", "house_ad": { "id": "house" },
         }] });
         let engine = Engine::configure(&config.to_string(), &serde_json::to_string(&keys).unwrap()).unwrap();
-        Self { engine, ring: ring(1), kv: BTreeMap::new(), fault: "" }
+        Self { engine, ring: ring(1), kv: BTreeMap::new(), fault: None }
     }
 
     fn put(&mut self, visitor: VisitorId, stored: &Stored) {
@@ -42,23 +45,18 @@ impl Isolate {
         self.kv.insert(key.clone(), wire::kv::encode_stored(&key, stored).unwrap());
     }
 
-    /// A page of a browser with this visitor's cookie, which asks for these siblings too, and never met the newer
-    /// snapshot.
-    fn page(&mut self, visitor: VisitorId, pending: &[VisitorId]) -> Outcome {
+    /// A page of a browser whose cookie names this visitor and these pending siblings, and no version of a snapshot.
+    fn page(&mut self, visitor: VisitorId, pending: &[VisitorId]) -> Answer {
         let pending = pending.to_vec();
         let (covered, earlier) = (Vec::new(), Vec::new());
         let cookie = IdentityCookie { visitor, written: NOW, tag: None, covered, earlier, pending, login: None };
         let payload = wire::cookies::encode_identity(&cookie);
         let sealed = cookie::seal(&self.ring, IDENTITY, &tenant(), &payload).unwrap();
         let head = format!("POST\nhttp://localhost/v1/decide\n{IDENTITY}={sealed}\n\n\n\nFirefox/140.0\n\n");
-        let mut outcome = self.engine.begin(&head, b"{}", NOW, &[7; 32]);
-        while let Some(turn) = outcome.head.turn {
-            let values = outcome.head.read.iter().map(|key| self.kv.get(key).map_or("", String::as_str));
-            let values = if self.fault.is_empty() { values.collect::<Vec<_>>().join("\n") } else { String::new() };
-            outcome = self.engine.resume(turn, values.as_bytes(), self.fault);
-        }
-        assert_eq!(outcome.head.status, 200);
-        outcome
+        let step = self.engine.begin(&head, b"{}", NOW, [7; 32]);
+        let answer = answer(complete(&mut self.engine, step, |keys| read_kv(&self.kv, self.fault, keys)));
+        assert_eq!(answer.status, 200);
+        answer
     }
 }
 
@@ -70,11 +68,7 @@ fn tenant() -> TenantId {
     "demo".parse().unwrap()
 }
 
-fn body(outcome: &Outcome) -> Value {
-    serde_json::from_slice(&outcome.body).unwrap()
-}
-
-/// A snapshot that admits some and cuts others, with a page of each whom it admits.
+/// A snapshot that admits some visitors and cuts others, with one page of each that it admits.
 fn snapshot(visitor: VisitorId, counter: u64, admits: &[VisitorId], cuts: &[VisitorId]) -> Stored {
     let version = Version { restore: 0, counter };
     let totals = Totals { pages: 1, ..Totals::default() };
@@ -98,56 +92,58 @@ fn snapshot(visitor: VisitorId, counter: u64, admits: &[VisitorId], cuts: &[Visi
 }
 
 #[test]
-fn field_20_a_sibling_s_stale_snapshot_does_not_admit_an_unlinked_visitor_again() {
+fn a_siblings_stale_snapshot_does_not_admit_an_unlinked_visitor_again() {
     let [own, sibling, third] = [1, 2, 3].map(visitor);
     let mut isolate = Isolate::new();
     isolate.put(own, &snapshot(own, 5, &[own], &[]));
     let old = snapshot(sibling, 10, &[sibling, third], &[]);
     isolate.put(sibling, &old);
     let joined = body(&isolate.page(own, &[sibling]));
-    assert_eq!(joined["person"]["devices"], 3, "nobody knew better yet");
+    assert_eq!(joined["person"]["devices"], 3, "the newer snapshot was not read yet");
 
     isolate.put(sibling, &snapshot(sibling, 20, &[sibling], &[third]));
     let newer = body(&isolate.page(own, &[sibling]));
     assert_eq!((newer["person"]["devices"].clone(), newer["degraded"].clone()), (json!(2), Value::Null));
 
     isolate.put(sibling, &old);
-    let outcome = isolate.page(own, &[sibling]);
-    assert_eq!(body(&outcome)["person"]["devices"], 2, "the sibling alone, without whom it admitted");
-    assert_eq!(outcome.head.notes, ["snapshot_older"]);
+    let answer = isolate.page(own, &[sibling]);
+    assert_eq!(body(&answer)["person"]["devices"], 2, "the sibling alone, without the visitor that it admitted");
+    assert_eq!(answer.notes, ["snapshot_older"]);
 }
 
 #[test]
-fn field_20_a_browser_s_own_stale_snapshot_takes_nothing_back() {
+fn a_browsers_own_stale_snapshot_takes_nothing_back() {
     let [own, sibling] = [1, 2].map(visitor);
     let mut isolate = Isolate::new();
     isolate.put(own, &snapshot(own, 20, &[own], &[sibling]));
     assert_eq!(body(&isolate.page(own, &[]))["person"]["devices"], 1);
     let old = snapshot(own, 10, &[own, sibling], &[]);
     isolate.put(own, &old);
-    // Another browser's cookie of the same visitor (a copy), which never met the newer one.
-    let outcome = isolate.page(own, &[]);
-    assert_eq!(
-        (body(&outcome)["person"]["devices"].clone(), body(&outcome)["visitor"].clone()),
-        (json!(1), json!(own.to_string()))
-    );
-    assert_eq!(outcome.head.notes, ["snapshot_older"]);
+    // A copy of the cookie in another browser, which has not seen the newer snapshot.
+    let answer = isolate.page(own, &[]);
+    let told = body(&answer);
+    assert_eq!((&told["person"]["devices"], &told["visitor"]), (&json!(1), &json!(own.to_string())));
+    assert_eq!(answer.notes, ["snapshot_older"]);
     let mut elsewhere = Isolate::new();
     elsewhere.put(own, &old);
-    assert_eq!(body(&elsewhere.page(own, &[]))["person"]["devices"], 2, "an isolate that never met it cannot know");
+    assert_eq!(
+        body(&elsewhere.page(own, &[]))["person"]["devices"],
+        2,
+        "another isolate has not read the newer snapshot"
+    );
 }
 
 #[test]
-fn field_20_a_tombstone_met_is_a_tombstone_whatever_is_read_later() {
+fn a_visitor_whose_tombstone_was_read_stays_forgotten_whatever_is_read_later() {
     let [own, sibling] = [1, 2].map(visitor);
     let mut isolate = Isolate::new();
     isolate.put(own, &Stored::Tombstone);
-    let forgotten = |outcome: &Outcome| assert_eq!(body(outcome)["reason"], "forgotten");
+    let forgotten = |answer: &Answer| assert_eq!(body(answer)["reason"], "forgotten");
     forgotten(&isolate.page(own, &[]));
     isolate.put(own, &snapshot(own, 10, &[own, sibling], &[]));
     forgotten(&isolate.page(own, &[]));
     isolate.kv.clear();
     forgotten(&isolate.page(own, &[]));
-    isolate.fault = "kv_late";
+    isolate.fault = Some(ReadFault::Late);
     forgotten(&isolate.page(own, &[]));
 }

@@ -1,14 +1,20 @@
-//! How the origin steers traffic, at the edge: experiments – who is in which arm, what a page of it tells, and what keeps it
-//! so – and budgets; and whom ads are for by where and on what a page is looked at.
+//! Traffic allocation at the edge: the arms of experiments and their exposures, the pace of budgets, and limited offers; and
+//! targeting by location and device.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
+
+mod browser;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use causeway_edge::{Class, Engine, Outcome};
+use browser::{answer, awaits_facts, body, complete, facts, read_kv, seed, set_cookies};
+use causeway_edge::{
+    Answer, Engine, ObjectCall, ObjectClass, ObjectNext, ObjectStep, ReadFault, RowWrite, Step, WorkerPage,
+    call_offers, offer_row_keys, receive_offers,
+};
 use causeway_shared::attributes::Dictionary;
 use causeway_shared::catalogue::Catalogue;
 use causeway_shared::experiment::{Exposure, Exposures};
-use causeway_shared::fact::{Fact, What};
+use causeway_shared::fact::What;
 use causeway_shared::ids::{Epoch, Millis, TenantId, Version, VisitorId};
 use causeway_shared::keys::{Key, KeyRing, Keys, Stage, TenantKeys};
 use causeway_shared::membership::Membership;
@@ -33,18 +39,18 @@ struct Page {
     /// The request's signal, and its browser.
     gpc: &'static str,
     agent: &'static str,
-    /// What the last answer told: experiment and arm of each exposure.
+    /// The exposures of the last page: visitor, experiment and arm.
     told: Vec<(VisitorId, u32, u8)>,
-    /// The rows of the objects of limited offers, by their names; and whether none answers.
+    /// The rows of the objects of limited offers, by object; and whether no object is reached.
     objects: BTreeMap<String, BTreeMap<String, String>>,
     silent: bool,
-    /// Whether objects act, and their answers come too late.
+    /// Whether objects act but their answers come too late.
     lost: bool,
-    /// Why the KV's reads fail; empty while they do not.
-    fault: &'static str,
+    /// Why reads of the KV fail; `None` while they do not.
+    fault: Option<ReadFault>,
 }
 
-/// An ad each of two arms, an ad for all that is worth less, and a control that gets neither of the two.
+/// An ad for each of two arms, an ad for everybody that is worth less, and a control arm that gets neither of the two.
 fn tested() -> Value {
     let ad = |id: &str, code: u32| json!({ "id": id, "code": code, "ad_group": id, "creative": {}, "landing": "https://a.example/" });
     let group = |id: &str, code: u32, campaign: &str| json!({ "id": id, "code": code, "campaign": campaign });
@@ -88,7 +94,20 @@ impl Page {
         let kv = [(document, value), (current, pointed)].into();
         let (cookies, objects) = (BTreeMap::new(), BTreeMap::new());
         let (gpc, agent, told) = ("", "Firefox/140.0", vec![]);
-        Self { engine, tenant, now: NOW, cookies, kv, gpc, agent, told, objects, silent: false, lost: false, fault: "" }
+        Self {
+            engine,
+            tenant,
+            now: NOW,
+            cookies,
+            kv,
+            gpc,
+            agent,
+            told,
+            objects,
+            silent: false,
+            lost: false,
+            fault: None,
+        }
     }
 
     fn share(&mut self, counter: u64, shares: &[u32]) {
@@ -103,35 +122,33 @@ impl Page {
         self.now += 60_000;
     }
 
-    fn send(&mut self, method: &str, path: &str, body: &[u8]) -> Outcome {
+    fn begin(&mut self, method: &str, path: &str, body: &[u8]) -> Step {
         self.now += 1_000;
         let cookies: Vec<String> = self.cookies.iter().map(|(name, value)| format!("{name}={value}")).collect();
         let (gpc, agent) = (self.gpc, self.agent);
         let head = format!("{method}\nhttp://localhost{path}\n{}\n\n{gpc}\n\n{agent}\n{EXPLAIN}\n", cookies.join("; "));
-        let mut seed = [0; 32];
-        seed[..8].copy_from_slice(&self.now.to_be_bytes());
-        let mut outcome = self.engine.begin(&head, body, self.now, &seed);
-        while let Some(turn) = outcome.head.turn {
-            if let Some(object) = outcome.head.hop {
-                assert_eq!(outcome.head.class, Class::Units);
-                let answer = if self.silent { Vec::new() } else { self.ask(&object, &outcome.body) };
-                let answer = if self.lost { Vec::new() } else { answer };
-                outcome = self.engine.resume(turn, &answer, "");
-                continue;
+        self.engine.begin(&head, body, self.now, seed(0, self.now))
+    }
+
+    fn send(&mut self, method: &str, path: &str, body: &[u8]) -> Answer {
+        let mut step = self.begin(method, path, body);
+        let answer = loop {
+            match complete(&mut self.engine, step, |keys| read_kv(&self.kv, self.fault, keys)) {
+                Step::Call(pending, call) => {
+                    let answered = (!self.silent).then(|| self.call_object(call)).filter(|_| !self.lost);
+                    step = self.engine.resume_call(pending, answered.as_deref());
+                }
+                done => break answer(done),
             }
-            let values: Vec<&str> = outcome.head.read.iter().map(|key| self.kv.get(key).map_or("", |v| v)).collect();
-            let values = if self.fault.is_empty() { values.join("\n") } else { String::new() };
-            outcome = self.engine.resume(turn, values.as_bytes(), self.fault);
-        }
-        for (_, cookie) in outcome.head.headers.iter().filter(|(name, _)| *name == "set-cookie") {
+        };
+        for cookie in set_cookies(&answer) {
             let (name, value) = cookie.split(';').next().unwrap().split_once('=').unwrap();
             self.cookies.insert(name.to_owned(), value.to_owned());
         }
-        outcome
+        answer
     }
 
-    /// What an object answers, and stores.
-    /// Has the KV hold a snapshot of the first, which the second is one person with.
+    /// Puts a snapshot of the first visitor into the KV; both visitors are one person.
     fn bridge(&mut self, profiles: [(VisitorId, SubProfile); 2]) {
         self.bridge_at(2, profiles);
     }
@@ -147,47 +164,61 @@ impl Page {
         self.kv.insert(key.clone(), wire::kv::encode_stored(&key, &Stored::Snapshot(Box::new(snapshot))).unwrap());
     }
 
-    fn ask(&mut self, object: &str, call: &[u8]) -> Vec<u8> {
-        let step = self.take(object, call, causeway_edge::unit);
-        let Some(next) = step.head.hop else { return step.body };
-        let answer = self.ask(&next, &step.body);
-        self.take(object, &step.body, |rows, call| causeway_edge::unit_passed(rows, call, &answer)).body
-    }
-
-    fn take(&mut self, object: &str, call: &[u8], step: impl Fn(&[u8], &[u8]) -> Outcome) -> Outcome {
-        let stored = self.objects.entry(object.to_owned()).or_default();
-        let keys = causeway_edge::unit_rows(call).head.read;
-        let rows: Vec<&str> = keys.iter().map(|key| stored.get(key).map_or("", String::as_str)).collect();
-        let outcome = step(rows.join("\n").as_bytes(), call);
-        for line in std::str::from_utf8(&outcome.facts).unwrap().lines() {
-            let (key, value) = line.split_once(' ').unwrap();
-            stored.insert(key.to_owned(), value.to_owned());
+    /// Calls an object as the worker does.
+    fn call_object(&mut self, ObjectCall { class, object, body }: ObjectCall) -> Vec<u8> {
+        assert_eq!(class, ObjectClass::Offers);
+        let ObjectStep { store, next } = call_offers(&self.rows(&object, &body), &body).unwrap();
+        self.store(&object, store);
+        match next {
+            ObjectNext::Answer(answer) => answer,
+            ObjectNext::Forward(call) => {
+                let forwarded = call.body.clone();
+                let answer = self.call_object(call);
+                let store = receive_offers(&self.rows(&object, &forwarded), &forwarded, &answer).unwrap();
+                self.store(&object, store);
+                answer
+            }
         }
-        outcome
     }
 
-    /// A page with a place for one ad: gives the answer and what became of the ads, by name.
+    /// The rows that an object reads for a call.
+    fn rows(&self, object: &str, call: &[u8]) -> Vec<Option<String>> {
+        let stored = self.objects.get(object);
+        offer_row_keys(call).unwrap().iter().map(|key| stored?.get(key).cloned()).collect()
+    }
+
+    fn store(&mut self, object: &str, writes: Vec<RowWrite>) {
+        let stored = self.objects.entry(object.to_owned()).or_default();
+        for RowWrite { key, value } in writes {
+            match value {
+                Some(value) => stored.insert(key, value),
+                None => stored.remove(&key),
+            };
+        }
+    }
+
+    /// A page with one placement: the answer and the outcome of each ad.
     fn view(&mut self) -> (Value, BTreeMap<String, String>) {
         self.view_from("POST")
     }
 
-    /// The same, with country and region behind the method, as the shell hands them over.
+    /// The same, with country and region after the method, as the worker passes them.
     fn view_from(&mut self, method: &str) -> (Value, BTreeMap<String, String>) {
-        let outcome = self.send(method, "/v1/decide", br#"{"placements":[{"id":"top"}],"explain":true}"#);
-        self.told = facts(&outcome)
+        let answer = self.send(method, "/v1/decide", br#"{"placements":[{"id":"top"}],"explain":true}"#);
+        self.told = facts(&answer)
             .into_iter()
             .filter_map(|fact| match fact.what {
                 What::Exposure { experiment, arm } => Some((fact.visitor, experiment, arm)),
                 _ => None,
             })
             .collect();
-        let answer: Value = serde_json::from_slice(&outcome.body).unwrap();
+        let answer = body(&answer);
         let candidates = answer["trace"]["placements"][0]["candidates"].as_array().unwrap().iter();
         let named = |one: &Value| (one["ad"].as_str().unwrap().to_owned(), one["outcome"].as_str().unwrap().to_owned());
         (answer.clone(), candidates.map(named).collect())
     }
 
-    /// Of somebody who was just exposed to the arm `low`.
+    /// The page of a visitor that was just exposed to the arm `low`.
     fn in_low() -> Self {
         let mut page = Self::new();
         page.share(5, &[3_000, 6_000, 0]);
@@ -197,14 +228,10 @@ impl Page {
         page
     }
 
-    /// The arm that a page's ad is of.
+    /// The arm of a page's ad.
     fn arm(&mut self) -> Value {
         self.view().0["decisions"][0]["ad"]["experiment"]["arm"].clone()
     }
-}
-
-fn facts(outcome: &Outcome) -> Vec<Fact> {
-    wire::facts::decode(&outcome.facts).map(|batch| batch.facts).unwrap_or_default()
 }
 
 fn version(counter: u64) -> Version {
@@ -212,7 +239,7 @@ fn version(counter: u64) -> Version {
 }
 
 #[test]
-fn s4_06_new_people_fall_into_all_arms_and_each_is_told_once() {
+fn new_people_fall_into_all_arms_and_each_exposure_is_one_fact() {
     let mut met = BTreeSet::new();
     let mut page = Page::new();
     for _ in 0..200 {
@@ -228,28 +255,28 @@ fn s4_06_new_people_fall_into_all_arms_and_each_is_told_once() {
                 assert_eq!(ad["experiment"], json!({ "id": "prices", "arm": "low" }));
                 let candidates = &answer["trace"]["placements"][0]["candidates"];
                 let worths = [0, 1, 2].map(|n| candidates[n]["worth_micros"].as_u64());
-                assert_eq!(worths, [Some(5), None, Some(0)], "of those that could be placed");
+                assert_eq!(worths, [Some(5), None, Some(0)], "for ads that could be placed");
             }
             [3] => assert_eq!(fates, ["arm", "won", "outbid"]),
             [] => assert_eq!(fates, ["arm", "arm", "won"]),
             _ => unreachable!("{told:?}"),
         }
         page.view();
-        assert_eq!(page.told, [], "the cookie knows it");
+        assert_eq!(page.told, [], "the cookie contains the exposure");
         met.insert(told);
     }
     assert_eq!(met, [vec![], vec![1], vec![2], vec![3]].into());
 }
 
 #[test]
-fn s4_11_shares_that_move_take_new_people_and_leave_those_who_saw_an_arm_in_it() {
+fn new_shares_apply_to_new_people_and_keep_exposed_people_in_their_arm() {
     let mut page = Page::in_low();
     page.share(6, &[3_000, 0, 6_000]);
     assert_eq!((page.arm(), page.told.len()), (json!("low"), 0));
     page.share(4, &[3_000, 6_000, 0]);
     for _ in 0..50 {
         page.cookies.clear();
-        assert_ne!(page.arm(), "low", "older word does not count");
+        assert_ne!(page.arm(), "low", "an older allocation is not adopted");
     }
     page.kv.insert(kv::steering_key(&page.tenant), "s1AAAA".to_owned());
     page.now += 60_000;
@@ -258,7 +285,7 @@ fn s4_11_shares_that_move_take_new_people_and_leave_those_who_saw_an_arm_in_it()
 }
 
 #[test]
-fn s4_11_shares_go_with_the_arms_in_whatever_order_the_file_lists_them() {
+fn shares_belong_to_the_arms_in_any_order_of_the_document() {
     let mut ads = tested();
     ads["experiment"][0]["arm"].as_array_mut().unwrap().reverse();
     let mut page = Page::with(ads);
@@ -273,12 +300,12 @@ fn s4_11_shares_go_with_the_arms_in_whatever_order_the_file_lists_them() {
 }
 
 #[test]
-fn s4_06_a_persons_earliest_exposure_decides_and_a_browser_tells_its_own_once() {
+fn a_persons_earliest_exposure_decides_and_each_browser_reports_its_own_once() {
     let mut page = Page::new();
     page.view();
     let own: VisitorId = page.view().0["visitor"].as_str().unwrap().parse().unwrap();
     page.cookies.remove("cw_recent");
-    // A visitor that was just made has nothing in the KV.
+    // A new visitor has nothing in the KV.
     page.now += 600_000;
     let sibling = VisitorId::mint(NOW - 1_000_000, [3; 10]);
     let seen = |arm, at| [(EXPERIMENT, Exposure { arm, at, mixed: false })].into_iter().collect::<Exposures>();
@@ -294,7 +321,7 @@ fn s4_06_a_persons_earliest_exposure_decides_and_a_browser_tells_its_own_once() 
 }
 
 #[test]
-fn s4_06_who_was_exposed_is_in_no_other_arm_while_the_kv_is_late() {
+fn an_exposed_person_is_in_no_other_arm_while_the_kv_is_late() {
     let mut page = Page::in_low();
     let own: VisitorId = page.view().0["visitor"].as_str().unwrap().parse().unwrap();
     let seen: Exposures = [(EXPERIMENT, Exposure { arm: 2, at: NOW, mixed: false })].into_iter().collect();
@@ -303,27 +330,27 @@ fn s4_06_who_was_exposed_is_in_no_other_arm_while_the_kv_is_late() {
         (own, SubProfile::pack(version(2), &content)),
         (VisitorId::mint(NOW + 1, [3; 10]), SubProfile::pack(version(2), &Content::default())),
     ]);
-    // The snapshot holds it, and the cookie does not any more.
+    // The snapshot contains the exposure, and the cookie no longer does.
     page.now += 11 * 60_000;
     page.view();
     page.share(6, &[3_000, 0, 6_000]);
     assert_eq!((page.arm(), page.told.len()), (json!("low"), 0));
-    // An isolate that never met its snapshot; a page goes by, with which the catalogue comes.
+    // An isolate that has not read the snapshot; another page loads its catalogue.
     let (cookies, mut cold) = (std::mem::take(&mut page.cookies), Page::new());
     (cold.kv, cold.now) = (page.kv.clone(), page.now);
     cold.view();
-    (cold.cookies, cold.fault) = (cookies, "kv_late");
+    (cold.cookies, cold.fault) = (cookies, Some(ReadFault::Late));
     let (answer, fates) = cold.view();
     assert_eq!(
         (answer["degraded"].clone(), fates["high"].as_str(), &cold.told[..]),
         (json!(["kv_late"]), "arm", &[][..])
     );
-    cold.fault = "";
+    cold.fault = None;
     assert_eq!((cold.arm(), cold.told.len()), (json!("low"), 0));
 }
 
 #[test]
-fn s4_06_who_may_have_been_exposed_is_tested_by_no_snapshot_older_than_one_that_was_met() {
+fn no_older_snapshot_puts_a_person_that_may_be_exposed_into_an_arm() {
     let mut page = Page::new();
     page.share(5, &[0, 0, 0]);
     let own: VisitorId = page.view().0["visitor"].as_str().unwrap().parse().unwrap();
@@ -337,7 +364,7 @@ fn s4_06_who_may_have_been_exposed_is_tested_by_no_snapshot_older_than_one_that_
     let whole =
         |counter, seen| [(own, sub(counter, &nothing, Some(Names::default()))), (sibling, sub(counter, seen, None))];
     page.bridge_at(2, whole(2, &high));
-    // A page that is no part of the test has met it.
+    // A page without a placement of the experiment reads the snapshot.
     page.send("POST", "/v1/decide", br#"{"placements":[]}"#);
     page.share(6, &[3_000, 6_000, 0]);
     let (cookies, key) = (page.cookies.clone(), kv::snapshot_key(&page.tenant, own));
@@ -348,14 +375,14 @@ fn s4_06_who_may_have_been_exposed_is_tested_by_no_snapshot_older_than_one_that_
         cold.view();
         older.into_iter().for_each(|older| cold.bridge_at(1, older));
         cold.cookies = cookies.clone();
-        assert_eq!((cold.arm(), cold.told.len()), (Value::Null, 0), "another location is behind");
+        assert_eq!((cold.arm(), cold.told.len()), (Value::Null, 0), "another location has an older value");
         cold.kv.insert(key.clone(), page.kv[&key].clone());
         assert_eq!((cold.arm(), &cold.told[..]), (json!("high"), &[(own, EXPERIMENT, 3)][..]));
     }
 }
 
 #[test]
-fn s4_06_nobody_is_tested_who_is_not_recognised_or_not_counted() {
+fn a_request_without_a_visitor_or_that_does_not_count_is_in_no_arm() {
     let mut page = Page::new();
     page.view();
     for (gpc, agent) in [("1", "Firefox/140.0"), ("", "Googlebot/2.1"), ("", "curl/8.0 HeadlessChrome/1")] {
@@ -369,7 +396,7 @@ fn s4_06_nobody_is_tested_who_is_not_recognised_or_not_counted() {
     }
 }
 
-/// The ad of a campaign with a budget, and one for all that is worth less.
+/// The ad of a campaign with a budget, and an ad for everybody that is worth less.
 fn budgeted() -> Value {
     let mut all = tested();
     all["campaign"][0]["daily_budget_micros"] = json!(1_000_000);
@@ -381,16 +408,16 @@ fn budgeted() -> Value {
     all
 }
 
-/// At a pace of so many of a million calls, made now.
+/// A pace of this number of a million calls.
 fn paced(now: Millis, calls: u32) -> Steering {
     Steering { at: now, paces: [(1, Pace { from: calls, to: calls })].into(), ..Steering::default() }
 }
 
 #[test]
-fn a_campaign_with_a_budget_takes_part_as_its_pace_says_and_without_one_in_nothing() {
+fn a_campaign_with_a_budget_takes_part_at_its_pace_and_not_without_one() {
     let mut page = Page::with(budgeted());
     let fate = |page: &mut Page| page.view().1["low"].clone();
-    assert_eq!(fate(&mut page), "pace", "nobody has said what it may spend");
+    assert_eq!(fate(&mut page), "pace", "without a pace the campaign spends nothing");
     page.steer(1, paced(page.now, ALL_CALLS));
     let shown = (0..60).filter(|_| fate(&mut page) == "won").count();
     assert_eq!(shown, 60);
@@ -400,11 +427,11 @@ fn a_campaign_with_a_budget_takes_part_as_its_pace_says_and_without_one_in_nothi
     assert!(shown.abs_diff(100) < 35, "{shown}");
     page.steer(3, paced(page.now, ALL_CALLS));
     page.now += limits::STEERING_STALE_MS;
-    assert_eq!(fate(&mut page), "pace", "of what was spent since then nothing is known");
+    assert_eq!(fate(&mut page), "pace", "the spend since then is unknown");
 }
 
 #[test]
-fn what_nobody_sees_is_paid_for_without_a_visitor() {
+fn actions_without_a_visitor_count_for_their_campaign() {
     let mut page = Page::with(budgeted());
     page.steer(1, paced(page.now, ALL_CALLS));
     page.gpc = "1";
@@ -418,28 +445,28 @@ fn what_nobody_sees_is_paid_for_without_a_visitor() {
     for (url, status) in [("impression_url", 200), ("click_url", 302)] {
         let sent = page.send("GET", decision[url].as_str().unwrap(), b"");
         let [fact] = &facts(&sent)[..] else { unreachable!("{sent:?}") };
-        assert_eq!((sent.head.status, fact.visitor), (status, VisitorId::NOBODY));
+        assert_eq!((sent.status, fact.visitor), (status, VisitorId::NOBODY));
         assert!(matches!(fact.what, What::Action { entity, .. } if entity.campaign == 1));
         page.agent = "a-crawler (bot)";
         assert_eq!(facts(&page.send("GET", decision[url].as_str().unwrap(), b"")), [], "a bot");
         page.agent = "Firefox/140.0";
     }
-    // Nor by what a page says of it; of anything else it says that nobody gave permission.
+    // Events of the page count the click too; every other event is refused without permission.
     let clicked = json!({ "type": "action", "action": "click", "insertion": decision["insertion"] });
-    let body = json!([clicked, { "type": "page" }, clicked]).to_string();
-    let sent = page.send("POST", "/v1/events", body.as_bytes());
+    let events = json!([clicked, { "type": "page" }, clicked]).to_string();
+    let sent = page.send("POST", "/v1/events", events.as_bytes());
     let [fact] = &facts(&sent)[..] else { unreachable!("{sent:?}") };
-    assert_eq!((fact.visitor, sent.head.ack), (VisitorId::NOBODY, true));
-    let told: Value = serde_json::from_slice(&sent.body).unwrap();
+    assert_eq!((fact.visitor, awaits_facts(&sent)), (VisitorId::NOBODY, true));
+    let told = body(&sent);
     assert_eq!(
         (&told["accepted"], &told["consent"], &told["rejected"][0]["index"]),
         (&json!(2), &json!("gpc"), &json!(1))
     );
     assert_eq!((told["rejected"].as_array().unwrap().len(), &told["rejected"][0]["code"]), (1, &json!("no_consent")));
     page.agent = "a-crawler (bot)";
-    assert_eq!(facts(&page.send("POST", "/v1/events", body.as_bytes())), []);
+    assert_eq!(facts(&page.send("POST", "/v1/events", events.as_bytes())), []);
     page.agent = "Firefox/140.0";
-    // An isolate without a catalogue does not know whether an ad's caps are strict: it asks no object of nobody.
+    // Without a catalogue the isolate does not know the ad's caps: for an ad without a visitor it asks no object.
     let impression = decision["impression_url"].as_str().unwrap();
     page.kv.retain(|key, _| !key.starts_with("c:"));
     page.engine = Page::with(budgeted()).engine;
@@ -447,7 +474,7 @@ fn what_nobody_sees_is_paid_for_without_a_visitor() {
 }
 
 #[test]
-fn ads_are_for_places_and_devices_whoever_looks_at_them() {
+fn location_and_device_targeting_needs_no_visitor() {
     const PHONE: &str =
         "Mozilla/5.0 (iPhone; CPU iPhone OS 18_5 like Mac OS X) Version/18.5 Mobile/15E148 Safari/604.1";
     let mut all = budgeted();
@@ -470,18 +497,22 @@ fn ads_are_for_places_and_devices_whoever_looks_at_them() {
 }
 
 #[test]
-fn requests_say_from_where_they_are_only_while_filters_may_ask() {
+fn the_engine_wants_geo_data_only_while_filters_may_ask_for_it() {
     let mut targeted = budgeted();
     targeted["campaign"][0]["targeting"] = json!({ "geo.country": "DE" });
     for (catalogue, asks) in [(tested(), false), (targeted, true)] {
         let mut page = Page::with(catalogue);
-        let mut told = |method, path| page.send(method, path, b"{}").head.place;
-        assert!(told("GET", "/causeway.js"), "no catalogue was looked for yet");
-        assert_eq!([told("POST", "/v1/decide"), told("GET", "/causeway.js")], [asks; 2]);
+        let tag = |page: &mut Page| {
+            assert!(matches!(page.begin("GET", "/causeway.js", b""), Step::Page(WorkerPage::PageTag(_))));
+            page.engine.wants_geo()
+        };
+        assert!(tag(&mut page), "no catalogue was read yet");
+        page.send("POST", "/v1/decide", b"{}");
+        assert_eq!([page.engine.wants_geo(), tag(&mut page)], [asks; 2]);
     }
 }
 
-/// An ad of which three people get a unit, and one for all that is worth less.
+/// The ad of a limited offer, and an ad for everybody that is worth less.
 fn limited(recipients: &Value) -> Value {
     let mut all = budgeted();
     all["campaign"][0].as_object_mut().unwrap().remove("daily_budget_micros");
@@ -490,16 +521,15 @@ fn limited(recipients: &Value) -> Value {
     all
 }
 
-/// The unit that a page's ad shows, and the fact of it.
+/// The offer code that a page's ad shows, and the facts of codes.
 fn unit(page: &mut Page) -> (Option<u64>, Vec<(VisitorId, What)>) {
-    let outcome = page.send("POST", "/v1/decide", br#"{"placements":[{"id":"top"}]}"#);
-    let answer: Value = serde_json::from_slice(&outcome.body).unwrap();
-    let told = facts(&outcome).into_iter().filter(|fact| matches!(fact.what, What::Unit { .. }));
-    (answer["decisions"][0]["ad"]["unit"].as_u64(), told.map(|fact| (fact.visitor, fact.what)).collect())
+    let answer = page.send("POST", "/v1/decide", br#"{"placements":[{"id":"top"}]}"#);
+    let told = facts(&answer).into_iter().filter(|fact| matches!(fact.what, What::Unit { .. }));
+    (body(&answer)["decisions"][0]["ad"]["unit"].as_u64(), told.map(|fact| (fact.visitor, fact.what)).collect())
 }
 
 #[test]
-fn a_unit_is_taken_for_a_page_that_shows_it() {
+fn an_offer_code_is_asked_for_by_a_page_that_shows_it() {
     let mut ads = limited(&json!({ "limit": 3 }));
     ads["campaign"][0]["targeting"] = json!({ "events.page": { "$count": 2 } });
     let mut page = Page::with(ads);
@@ -507,36 +537,34 @@ fn a_unit_is_taken_for_a_page_that_shows_it() {
         page.cookies.clear();
         let seen: Vec<_> = (0..3).map(|_| unit(&mut page)).collect();
         let shown: Vec<_> = seen.iter().map(|(unit, _)| *unit).collect();
-        assert_eq!(shown, [None, Some(number).filter(|number| *number < 3), None], "on the second page alone");
+        assert_eq!(shown, [None, Some(number).filter(|number| *number < 3), None], "on the second page only");
         assert_eq!(seen.iter().flat_map(|(_, told)| told).count(), usize::from(number < 3));
     }
 }
 
 #[test]
-fn s4_07_so_many_people_get_a_unit_keep_it_and_tell_of_it_once() {
+fn at_most_the_limit_of_people_get_a_code_each_keeps_its_own_and_reports_it_once() {
     let mut page = Page::with(limited(&json!({ "limit": 3 })));
     let mut had = Vec::new();
     for n in 0..12 {
         page.cookies.clear();
         let (number, told) = unit(&mut page);
-        let visitor = page.send("GET", "/v1/me", b"").body;
-        let visitor: VisitorId =
-            serde_json::from_slice::<Value>(&visitor).unwrap()["visitor"].as_str().unwrap().parse().unwrap();
+        let visitor: VisitorId = body(&page.send("GET", "/v1/me", b""))["visitor"].as_str().unwrap().parse().unwrap();
         let Some(number) = number else {
             assert_eq!((told, had.len()), (vec![], 3), "{n}");
             continue;
         };
         let what = What::Unit { campaign: 1, number: u32::try_from(number).unwrap() };
         assert_eq!(told, [(visitor, what)]);
-        // The cookie knows it: no object is asked, and nothing is told again.
+        // The cookie contains it: no object is asked, and no fact repeats it.
         let before = page.objects.clone();
         page.silent = true;
         assert_eq!(unit(&mut page), (Some(number), vec![]));
-        let me: Value = serde_json::from_slice(&page.send("GET", "/v1/me", b"").body).unwrap();
+        let me = body(&page.send("GET", "/v1/me", b""));
         assert_eq!((&me["units"][0]["campaign"], me["units"][0]["unit"].as_u64()), (&json!("test"), Some(number)));
         page.silent = false;
         assert_eq!(page.objects, before);
-        // Without it the object still does.
+        // Without the cookie the object still has it.
         page.cookies.remove("cw_recent");
         assert_eq!(unit(&mut page).0, Some(number));
         had.push(number);
@@ -546,7 +574,7 @@ fn s4_07_so_many_people_get_a_unit_keep_it_and_tell_of_it_once() {
 }
 
 #[test]
-fn s4_07_an_offer_whose_last_unit_was_lost_on_the_way_keeps_no_other_from_being_given() {
+fn an_offer_whose_last_code_was_lost_blocks_no_other_offer() {
     let mut ads = limited(&json!({ "limit": 1 }));
     ads["campaign"][1]["recipients"] = json!({ "limit": 1_000 });
     let mut page = Page::with(ads);
@@ -554,22 +582,22 @@ fn s4_07_an_offer_whose_last_unit_was_lost_on_the_way_keeps_no_other_from_being_
     unit(&mut page);
     let first = std::mem::take(&mut page.cookies);
     page.lost = false;
-    assert_eq!(unit(&mut page).0, None, "asked in vain for what is worth most");
+    assert_eq!(unit(&mut page).0, None, "the offer that is worth most is sold out");
     for _ in 0..3 {
         page.cookies.clear();
         let (number, told) = unit(&mut page);
         assert!(number.is_some() && matches!(told[..], [(_, What::Unit { campaign: 2, .. })]), "{told:?}");
-        // Whoever has all else may still ask.
+        // A person with every other offer may still ask for it.
         assert!(unit(&mut page).1.is_empty());
     }
-    // Whose it is gets it once it has the other.
+    // The person that the code belongs to gets it after it has the other one.
     page.cookies = first;
     unit(&mut page);
     assert!(matches!(unit(&mut page).1[..], [(_, What::Unit { campaign: 1, number: 0 })]));
 }
 
 #[test]
-fn s4_07_who_gets_none_sees_another_ad_and_the_trace_says_why() {
+fn a_person_without_a_code_sees_another_ad_and_the_trace_says_why() {
     let mut page = Page::with(limited(&json!({ "limit": 3 })));
     page.silent = true;
     let (answer, fates) = page.view();
@@ -580,13 +608,13 @@ fn s4_07_who_gets_none_sees_another_ad_and_the_trace_says_why() {
     let (unit, creative) = (ad["ad"]["unit"].as_u64().unwrap(), &ad["ad"]["creative"]);
     let html = format!("<a href=\"{{click_url}}\">{unit}</a>");
     assert_eq!((fates["low"].as_str(), creative), ("won", &json!({ "text": format!("no. {unit}"), "html": html })));
-    // Once all is given out nobody is asked about.
+    // After all codes were given out no object is asked.
     page.steer(1, Steering { at: page.now, given_out: [1].into(), ..Steering::default() });
-    assert_eq!(page.view().1["low"], "won", "it has one");
+    assert_eq!(page.view().1["low"], "won", "the person has a code");
     page.cookies.clear();
     let before = page.objects.clone();
     assert_eq!((page.view().1["low"].as_str(), page.objects == before), ("recipients", true));
-    // Nobody is no recipient, nor is a bot.
+    // Neither a page without a visitor nor a bot is a recipient.
     for (gpc, agent) in [("1", "Firefox/140.0"), ("", "Googlebot/2.1")] {
         (page.gpc, page.agent) = (gpc, agent);
         assert_eq!(page.view().1["low"], "nobody", "{agent}");
@@ -594,7 +622,7 @@ fn s4_07_who_gets_none_sees_another_ad_and_the_trace_says_why() {
 }
 
 #[test]
-fn s4_07_a_share_of_all_people_is_drawn() {
+fn a_share_of_all_people_is_drawn_for_an_offer() {
     let mut page = Page::with(limited(&json!({ "limit": 1_000, "share": 2_500 })));
     let got = (0..400).filter(|_| {
         page.cookies.clear();
@@ -605,13 +633,12 @@ fn s4_07_a_share_of_all_people_is_drawn() {
 }
 
 #[test]
-fn a_unit_that_another_browser_of_the_person_was_given_is_told_of_by_who_shows_it() {
+fn a_code_assigned_to_another_browser_of_the_person_is_reported_by_the_one_that_shows_it() {
     let mut page = Page::with(limited(&json!({ "limit": 1_000 })));
     let visitor = |page: &mut Page| -> VisitorId {
-        let me: Value = serde_json::from_slice(&page.send("GET", "/v1/me", b"").body).unwrap();
-        me["visitor"].as_str().unwrap().parse().unwrap()
+        body(&page.send("GET", "/v1/me", b""))["visitor"].as_str().unwrap().parse().unwrap()
     };
-    // The object gives, its answer comes too late, and the browser never comes back.
+    // The object assigns a code, its answer comes too late, and the browser never returns.
     page.lost = true;
     assert_eq!(unit(&mut page).0, None);
     let first = visitor(&mut page);
@@ -628,17 +655,17 @@ fn a_unit_that_another_browser_of_the_person_was_given_is_told_of_by_who_shows_i
     let (number, told) = unit(&mut page);
     let what = What::Unit { campaign: 1, number: u32::try_from(number.unwrap()).unwrap() };
     assert_eq!(told, [(first, what)]);
-    // While the KV is late nobody knows that it has one, and it gets no other.
+    // While the KV is late the code is unknown, and the person gets no other.
     let (cookies, mut cold) = (page.cookies.clone(), Page::with(limited(&json!({ "limit": 1_000 }))));
     (cold.kv, cold.now, cold.objects) = (page.kv.clone(), page.now, page.objects.clone());
     cold.view();
-    (cold.cookies, cold.fault) = (cookies, "kv_late");
+    (cold.cookies, cold.fault) = (cookies, Some(ReadFault::Late));
     cold.cookies.remove("cw_recent");
     assert_eq!(unit(&mut cold), (None, Vec::new()));
 }
 
 #[test]
-fn s1_10_a_placement_without_an_ad_says_why() {
+fn a_placement_without_an_ad_says_why() {
     let only = |change: fn(&mut Value)| {
         let mut all = json!({
             "advertiser": [{ "id": "shoes", "code": 1 }],
@@ -664,8 +691,8 @@ fn s1_10_a_placement_without_an_ad_says_why() {
     pages[0].1.kv.clear();
     for (reason, page) in &mut pages {
         let mut answer = || -> Value {
-            let body = br#"{"placements":[{"id":"top","sizes":[[300,250]]}]}"#;
-            serde_json::from_slice::<Value>(&page.send("POST", "/v1/decide", body).body).unwrap()["decisions"].take()
+            let call = br#"{"placements":[{"id":"top","sizes":[[300,250]]}]}"#;
+            body(&page.send("POST", "/v1/decide", call))["decisions"].take()
         };
         let shown = [answer(), answer()];
         assert_eq!(shown[1], json!([{ "placement": "top", "ad": null, "reason": reason }]));

@@ -1,6 +1,9 @@
-//! Tokens of placed ads that count nothing, in whichever form they come.
+//! Tokens of placed ads: late, changed and foreign ones count nothing, in whichever call they come.
 #![expect(clippy::unwrap_used, reason = "a test may fail")]
 
+mod browser;
+
+use browser::{answer, complete, fact_count, facts, values};
 use causeway_edge::Engine;
 use causeway_shared::actions::{Entity, ViewType};
 use causeway_shared::ids::{InsertionId, Millis, TenantId, VisitorId};
@@ -17,7 +20,7 @@ fn ring(seed: u8) -> KeyRing {
     KeyRing(vec![Key { id: 1, stage: Stage::Active, secret: secret.into() }])
 }
 
-/// An edge of two tenants, where silence means consent.
+/// An edge of two tenants at which a missing signal permits.
 fn edge(rings: &[(&str, KeyRing); 2]) -> Engine {
     let tenant = |name: &str| json!({ "name": name, "hosts": [format!("{name}.localhost")], "dev": true, "no_signal": "allow", "house_ad": { "id": "house" } });
     let keys = |ring: &KeyRing| TenantKeys { cookie: ring.clone(), alternate: ring.clone(), ..TenantKeys::default() };
@@ -27,7 +30,7 @@ fn edge(rings: &[(&str, KeyRing); 2]) -> Engine {
     Engine::configure(&config.to_string(), &serde_json::to_string(&keys).unwrap()).unwrap()
 }
 
-/// A token of an ad, placed so long ago.
+/// A token of an ad that was placed `ago` milliseconds ago.
 fn placed(ring: &KeyRing, tenant: &str, ad: u32, ago: Millis) -> String {
     let token = AdToken {
         visitor: VisitorId::mint(NOW - limits::TOKEN_LIFE_MS, [1; 10]),
@@ -41,47 +44,49 @@ fn placed(ring: &KeyRing, tenant: &str, ad: u32, ago: Millis) -> String {
     token::seal(ring, &tenant, &token).unwrap()
 }
 
-/// How many facts a token makes at a tenant's: seen, clicked, and told as events of both.
-fn facts(engine: &mut Engine, tenant: &str, token: &str) -> [u16; 4] {
+/// The number of facts that a token makes at a tenant: by its impression, its click, and the events of both.
+fn count_facts(engine: &mut Engine, tenant: &str, token: &str) -> [u16; 4] {
     let event = |verb| json!([{ "type": "action", "action": verb, "insertion": token }]).to_string();
     let [events, none] = ["/v1/events".to_owned(), String::new()];
     let calls = [
         ("GET", format!("/v1/i/{token}"), none.clone()),
-        // The second time, as no catalogue is at hand.
+        // The second try, because no catalogue is in the KV.
         ("GET", format!("/v1/c/{token}?again"), none),
         ("POST", events.clone(), event("impression")),
         ("POST", events, event("click")),
     ];
     calls.map(|(method, path, body)| {
         let head = format!("{method}\nhttp://{tenant}.localhost{path}\n\n\n\n\n{HUMAN}\n\n");
-        let mut outcome = engine.begin(&head, body.as_bytes(), NOW, &[7; 32]);
-        while let Some(turn) = outcome.head.turn {
-            outcome = engine.resume(turn, b"", "");
-        }
-        assert_eq!(outcome.head.facts == 0, outcome.facts.is_empty());
-        outcome.head.facts
+        let step = engine.begin(&head, body.as_bytes(), NOW, [7; 32]);
+        let answer = answer(complete(engine, step, |keys| values(keys, |_| None)));
+        assert_eq!(facts(&answer).is_empty(), answer.facts.is_none());
+        fact_count(&answer)
     })
 }
 
 #[test]
-fn field_19_a_late_a_changed_and_another_tenants_token_count_nothing_beside_good_ones() {
-    // Of a tenant whose keys are its own, and by mistake of one with the same.
+fn a_late_a_changed_and_a_foreign_token_count_nothing() {
+    // The other tenant has keys of its own, or by mistake the same ones.
     for seed in [5, 1] {
         let rings = [("demo", ring(1)), ("other", ring(seed))];
         let mut edge = edge(&rings);
         for ad in [0, 70_000] {
             let [demo, other] = rings.each_ref().map(|(name, ring)| placed(ring, name, ad, 0));
-            assert_eq!(facts(&mut edge, "demo", &demo), [1; 4]);
-            assert_eq!(facts(&mut edge, "other", &other), [1; 4]);
-            assert_eq!(facts(&mut edge, "other", &demo), [0; 4]);
-            assert_eq!(facts(&mut edge, "demo", &other), [0; 4]);
+            assert_eq!(count_facts(&mut edge, "demo", &demo), [1; 4]);
+            assert_eq!(count_facts(&mut edge, "other", &other), [1; 4]);
+            assert_eq!(count_facts(&mut edge, "other", &demo), [0; 4]);
+            assert_eq!(count_facts(&mut edge, "demo", &other), [0; 4]);
             let aged = |ago| placed(&rings[0].1, "demo", ad, ago);
-            assert_eq!(facts(&mut edge, "demo", &aged(limits::TOKEN_LIFE_MS)), [1; 4], "as old as one may be");
-            assert_eq!(facts(&mut edge, "demo", &aged(limits::TOKEN_LIFE_MS + 1)), [0; 4]);
+            assert_eq!(
+                count_facts(&mut edge, "demo", &aged(limits::TOKEN_LIFE_MS)),
+                [1; 4],
+                "the greatest age that counts"
+            );
+            assert_eq!(count_facts(&mut edge, "demo", &aged(limits::TOKEN_LIFE_MS + 1)), [0; 4]);
             for place in 0..demo.len() {
                 let flipped = |(at, c)| if at != place { c } else { if c == 'A' { 'B' } else { 'A' } };
                 let changed: String = demo.chars().enumerate().map(flipped).collect();
-                assert_eq!(facts(&mut edge, "demo", &changed), [0; 4], "{changed}");
+                assert_eq!(count_facts(&mut edge, "demo", &changed), [0; 4], "{changed}");
             }
         }
     }

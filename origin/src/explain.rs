@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use causeway_edge::{Engine, Outcome};
+use causeway_edge::{Answer, Engine, Step};
 use causeway_shared::config::{EdgeConfig, NoSignal};
 use causeway_shared::cookie::{self, IDENTITY};
 use causeway_shared::identity::IdentityCookie;
@@ -22,8 +22,6 @@ use crate::tenants::Known;
 
 /// Lets this process see its own trace.
 const EXPLAIN: &str = "explained offline";
-/// Reads of one request, and one more than the edge ever makes.
-const READS: usize = 4;
 
 /// What is to be explained.
 #[derive(Debug, Clone)]
@@ -84,23 +82,35 @@ pub fn explain(
     // Lines of their own.
     let [place, agent] = [&ask.place, &ask.agent].map(|text| text.replace(char::is_control, " "));
     let head = format!("POST {place}\nhttps://{host}/v1/decide\n{}\n\n\n\n{agent}\n{EXPLAIN}\n", cookie(tenant, ask));
-    let mut outcome = engine.begin(&head, body.to_string().as_bytes(), ask.now, &[0; 32]);
-    for _ in 0..READS {
-        outcome = match outcome.head.turn {
-            None => break,
-            // No object is asked: ads under strict caps stay unconfirmed.
-            Some(turn) if outcome.head.hop.is_some() => engine.resume(turn, &[], ""),
-            Some(turn) => {
-                let values: Vec<String> =
-                    outcome.head.read.iter().map(|key| read(conn, tenant, key, ask)).collect::<Result<_, _>>()?;
-                engine.resume(turn, values.join("\n").as_bytes(), "")
-            }
-        };
+    let step = engine.begin(&head, body.to_string().as_bytes(), ask.now, [0; 32]);
+    let answer = answer_from_store(conn, tenant, ask, &mut engine, step)?;
+    match serde_json::from_slice(&answer.body) {
+        Ok(explained) if answer.status == 200 => Ok(explained),
+        _ => Err(ExplainError::Refused(String::from_utf8_lossy(&answer.body).into_owned())),
     }
-    let Outcome { head, body, .. } = outcome;
-    match serde_json::from_slice(&body) {
-        Ok(answer) if head.status == 200 => Ok(answer),
-        _ => Err(ExplainError::Refused(String::from_utf8_lossy(&body).into_owned())),
+}
+
+/// Continues a request to its answer. Each read gets the values that would be published now; no object is called, so ads under
+/// strict caps stay unconfirmed.
+fn answer_from_store(
+    conn: &Connection,
+    tenant: &Known,
+    ask: &Ask,
+    engine: &mut Engine,
+    mut step: Step,
+) -> Result<Answer, ExplainError> {
+    loop {
+        step = match step {
+            Step::Read(read) => {
+                let values = read.keys.iter().map(|key| build_value(conn, tenant, key, ask));
+                let values = values.collect::<Result<Vec<_>, _>>()?;
+                engine.resume_read(read.pending, &Ok(values))
+            }
+            Step::Call(pending, _) => engine.resume_call(pending, None),
+            Step::Answer(answer) => return Ok(answer),
+            Step::Unserved(reason) => return Err(ExplainError::Refused(reason.name().to_owned())),
+            Step::Page(page) => return Err(ExplainError::Refused(format!("{page:?} is no decision"))),
+        };
     }
 }
 
@@ -120,19 +130,20 @@ fn cookie(tenant: &Known, Ask { visitor, now, .. }: &Ask) -> String {
     format!("{IDENTITY}={sealed}")
 }
 
-/// What would be published under a key now; empty for nothing.
-fn read(conn: &Connection, tenant: &Known, key: &str, ask: &Ask) -> Result<String, ExplainError> {
-    let Some(subject) = subject(tenant, key) else { return Ok(String::new()) };
+/// The value that would be published under a key now; `None` if the key would have no value.
+fn build_value(conn: &Connection, tenant: &Known, key: &str, ask: &Ask) -> Result<Option<Vec<u8>>, ExplainError> {
+    let Some(subject) = subject(tenant, key) else { return Ok(None) };
     let version = Counters::load(conn)?.version();
-    if subject == Subject::Pointer {
-        // Also before the KV has what it points to.
+    let value = if subject == Subject::Pointer {
+        // The KV may not have the catalogue that it points to yet.
         let pointer = catalogue::pointer_to_be(conn, tenant.no, version)?;
-        return Ok(pointer.map(|pointer| forms::encode_pointer(key, &pointer)).unwrap_or_default());
-    }
-    match value::build(conn, tenant, subject, version, ask.now) {
-        Ok((_, value)) => Ok(value.unwrap_or_default()),
-        Err(error) => Err(ExplainError::Value(key.to_owned(), error)),
-    }
+        pointer.map(|pointer| forms::encode_pointer(key, &pointer))
+    } else {
+        let built = value::build(conn, tenant, subject, version, ask.now);
+        let (_, value) = built.map_err(|error| ExplainError::Value(key.to_owned(), error))?;
+        value
+    };
+    Ok(value.map(String::into_bytes))
 }
 
 /// What a key is about.

@@ -23,6 +23,9 @@ use crate::Process;
 use crate::browser::Browser;
 use crate::standin::StandIn;
 
+/// Part of the address of a request that traps in [`Bare::trapping`].
+pub const TRAP: &str = "trap-here";
+
 /// A running worker. Dropped, it is ended and its folder removed.
 #[derive(Debug)]
 pub struct Bare {
@@ -30,9 +33,9 @@ pub struct Bare {
     queues: String,
     pub standin: StandIn,
     pub keys: Keys,
-    _workerd: Process,
+    workerd: Option<Process>,
     networks: AtomicU32,
-    _folder: TempDir,
+    folder: TempDir,
 }
 
 impl Bare {
@@ -51,7 +54,7 @@ impl Bare {
     /// When workerd does not say where it listens.
     #[must_use]
     pub fn misconfigured() -> Self {
-        Self::started(None, Keys { tenants: [].into(), ..keys() }, "allow")
+        Self::started(None, Keys { tenants: [].into(), ..keys() }, "allow", &bundle())
     }
 
     /// The same as [`Self::start`], but silence means refusal.
@@ -60,7 +63,7 @@ impl Bare {
     /// When workerd does not say where it listens.
     #[must_use]
     pub fn denying() -> Self {
-        Self::started(None, keys(), "deny")
+        Self::started(None, keys(), "deny", &bundle())
     }
 
     /// Starts one whose KV holds a catalogue of these ads.
@@ -80,41 +83,103 @@ impl Bare {
     /// When workerd does not say where it listens.
     #[must_use]
     pub fn start_with(origin: Option<&str>) -> Self {
-        Self::started(origin, keys(), "allow")
+        Self::started(origin, keys(), "allow", &bundle())
     }
 
-    fn started(origin: Option<&str>, keys: Keys, no_signal: &str) -> Self {
+    /// Starts one whose module traps in the middle of a request whose address contains [`TRAP`]. An import of the module throws
+    /// what V8 throws for a trap: the frames of the module are left as a trap leaves them.
+    ///
+    /// # Panics
+    /// When workerd does not say where it listens, or the bundle has no such import.
+    #[must_use]
+    pub fn trapping() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        for entry in std::fs::read_dir(bundle()).unwrap() {
+            let entry = entry.unwrap();
+            std::fs::copy(entry.path(), folder.path().join(entry.file_name())).unwrap();
+        }
+        let (entry, import) = (folder.path().join("platform.js"), "function readHead(request, wantsGeo) {");
+        let script = std::fs::read_to_string(&entry).unwrap();
+        let trap = format!(
+            "{import} if (request.url.includes(\"{TRAP}\")) throw new WebAssembly.RuntimeError(\"unreachable\");"
+        );
+        assert_eq!(script.matches(import).count(), 1, "the import that reads a request's head");
+        std::fs::write(&entry, script.replace(import, &trap)).unwrap();
+        Self::started(None, keys(), "allow", folder.path())
+    }
+
+    fn started(origin: Option<&str>, keys: Keys, no_signal: &str, bundle: &Path) -> Self {
         let standin = StandIn::start();
         let origin = origin.map_or_else(|| format!("http://{}", standin.address), str::to_owned);
         let folder = tempfile::tempdir().unwrap();
-        let config = folder.path().join("config.capnp");
+        let modules = folder.path().join("modules");
+        std::fs::create_dir(&modules).unwrap();
+        for entry in std::fs::read_dir(bundle).unwrap() {
+            let entry = entry.unwrap();
+            std::fs::copy(entry.path(), modules.join(entry.file_name())).unwrap();
+        }
         let objects = folder.path().join("objects");
         std::fs::create_dir(&objects).unwrap();
-        std::fs::write(&config, capnp(&standin.address, &origin, &keys, &objects, no_signal)).unwrap();
+        let config = capnp(&standin.address, &origin, &keys, &objects, no_signal, &modules);
+        std::fs::write(folder.path().join("config.capnp"), config).unwrap();
+        let mut bare = Self {
+            edge: String::new(),
+            queues: String::new(),
+            standin,
+            keys,
+            workerd: None,
+            networks: AtomicU32::new(1),
+            folder,
+        };
+        bare.launch();
+        bare
+    }
+
+    /// Kills workerd with everything that it had in memory, and starts it again on the same objects.
+    pub fn restart(&mut self) {
+        self.workerd = None;
+        self.launch();
+    }
+
+    /// Kills workerd.
+    pub fn kill(&mut self) {
+        self.workerd = None;
+    }
+
+    /// A browser with the cookies of another, for the present addresses of the worker.
+    #[must_use]
+    pub fn same_browser(&self, other: &Browser) -> Browser {
+        let browser = self.browser();
+        browser.put_back(other.cookies());
+        browser
+    }
+
+    fn launch(&mut self) {
+        let folder = self.folder.path();
+        let log = std::fs::OpenOptions::new().create(true).append(true).open(folder.join("log")).unwrap();
         let mut workerd = Command::new(std::env::var("CAUSEWAY_WORKERD").expect("run through `cargo xtask test e2e`"))
             .args(["serve", "--experimental", "--control-fd=1"])
-            .arg(&config)
-            .arg(format!("--import-path={}", bundle().display()))
+            .arg(folder.join("config.capnp"))
+            .arg(format!("--import-path={}", folder.join("modules").display()))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
-            .stderr(std::fs::File::create(folder.path().join("log")).unwrap())
+            .stderr(log)
             .spawn()
             .unwrap();
         let mut lines = BufReader::new(workerd.stdout.take().unwrap()).lines();
-        let workerd = Process::new(workerd, Signal::KILL);
+        self.workerd = Some(Process::new(workerd, Signal::KILL));
         let mut port = || {
             lines.by_ref().find_map(|line| {
-                let told: serde_json::Value = serde_json::from_str(&line.ok()?).ok()?;
-                told["port"].as_u64().map(|port| (told["socket"] == "http", port))
+                let event: serde_json::Value = serde_json::from_str(&line.ok()?).ok()?;
+                event["port"].as_u64().map(|port| (event["socket"] == "http", port))
             })
         };
         let mut ports: Vec<(bool, u64)> = [port(), port()].into_iter().flatten().collect();
         ports.sort_unstable();
-        let [(_, queues), (_, edge)] = ports[..] else { panic!("workerd tells its ports: {ports:?}") };
-        // The worker's log goes to the same pipe: it is read to its end, so that it never fills.
+        let [(_, queues), (_, edge)] = ports[..] else { panic!("workerd names its ports: {ports:?}") };
+        // The worker's log uses the same pipe: it is read to its end, so that it never fills.
         std::thread::spawn(move || lines.map_while(Result::ok).for_each(|line| eprintln!("edge: {line}")));
-        let [edge, queues] = [edge, queues].map(|port| format!("http://localhost:{port}"));
-        Self { edge, queues, standin, keys, _workerd: workerd, networks: AtomicU32::new(1), _folder: folder }
+        [self.edge, self.queues] = [edge, queues].map(|port| format!("http://localhost:{port}"));
     }
 
     /// A browser without cookies on a client network of its own.
@@ -239,7 +304,7 @@ fn bundle() -> PathBuf {
 
 /// The worker's modules as the bundle imports them.
 fn modules(bundle: &Path) -> String {
-    let mut modules = String::from("(name = \"worker.mjs\", esModule = embed \"/worker.js\")");
+    let mut modules = String::from("(name = \"worker.mjs\", esModule = embed \"/platform.js\")");
     for entry in std::fs::read_dir(bundle).unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();
         let kind = match name.rsplit('.').next() {
@@ -262,11 +327,11 @@ const DRIVER: &str = r#"export default {
   },
 };"#;
 
-fn capnp(standin: &str, origin: &str, keys: &Keys, objects: &Path, no_signal: &str) -> String {
+fn capnp(standin: &str, origin: &str, keys: &Keys, objects: &Path, no_signal: &str, bundle: &Path) -> String {
     let text = |json: String| serde_json::to_string(&json).unwrap();
     let (config, keys) =
         (text(serde_json::to_string(&config(no_signal)).unwrap()), text(serde_json::to_string(keys).unwrap()));
-    let (modules, driver) = (modules(&bundle()), text(DRIVER.to_owned()));
+    let (modules, driver) = (modules(bundle), text(DRIVER.to_owned()));
     let objects = objects.display();
     format!(
         r#"using Workerd = import "/workerd/workerd.capnp";
@@ -293,16 +358,16 @@ const edge :Workerd.Worker = (
   compatibilityDate = "2026-11-01",
   modules = [{modules}],
   durableObjectNamespaces = [
-    (className = "Person", uniqueKey = "causeway-person", enableSql = true),
-    (className = "Units", uniqueKey = "causeway-units", enableSql = true),
+    (className = "StrictCapObject", uniqueKey = "causeway-strict-caps", enableSql = true),
+    (className = "OfferObject", uniqueKey = "causeway-offers", enableSql = true),
   ],
   durableObjectStorage = (localDisk = "objects"),
   bindings = [
     (name = "PROFILES", kvNamespace = "standin"),
     (name = "FACTS", queue = "standin"),
     (name = "PUBLISH", queue = "standin"),
-    (name = "PERSONS", durableObjectNamespace = "Person"),
-    (name = "UNITS", durableObjectNamespace = "Units"),
+    (name = "STRICT_CAPS", durableObjectNamespace = "StrictCapObject"),
+    (name = "OFFERS", durableObjectNamespace = "OfferObject"),
     (name = "EDGE_NAME", text = "bare"),
     (name = "ORIGIN_URL", text = "{origin}"),
     (name = "CAUSEWAY_CONFIG", text = {config}),

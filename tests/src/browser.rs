@@ -44,6 +44,14 @@ pub const CONSENTS_TO_NOTHING: &str = "CPXxRfAPXxRfAAfKABENB-CgAAAAAAAAAAYgAAAAA
 /// When nothing answers.
 #[must_use]
 pub fn call(method: &str, url: &str, headers: &[(String, String)], body: &[u8]) -> Answer {
+    try_call(method, url, headers, body).unwrap_or_else(|e| panic!("{method} {url}: {e}"))
+}
+
+/// The same, where it may be that nothing answers.
+///
+/// # Errors
+/// Why there is no answer.
+pub fn try_call(method: &str, url: &str, headers: &[(String, String)], body: &[u8]) -> Result<Answer, ureq::Error> {
     let agent: ureq::Agent = ureq::Agent::config_builder()
         // This machine alone is called.
         .proxy(None)
@@ -66,16 +74,15 @@ pub fn call(method: &str, url: &str, headers: &[(String, String)], body: &[u8]) 
         request = request.header(name, value);
     }
     let start = Instant::now();
-    let mut response =
-        agent.run(request.body(body).expect("a request")).unwrap_or_else(|e| panic!("{method} {url}: {e}"));
+    let mut response = agent.run(request.body(body).expect("a request"))?;
     let took = start.elapsed();
     let text = |value: &ureq::http::HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
-    Answer {
+    Ok(Answer {
         status: response.status().as_u16(),
         headers: response.headers().iter().map(|(name, value)| (name.to_string(), text(value))).collect(),
-        body: response.body_mut().read_to_vec().expect("a body"),
+        body: response.body_mut().read_to_vec()?,
         took,
-    }
+    })
 }
 
 /// One browser of one person.
@@ -128,14 +135,31 @@ impl Browser {
     }
 
     /// A request with this browser's cookies; the answer's are kept.
+    ///
+    /// # Panics
+    /// When nothing answers.
     pub fn send(&self, method: &str, path: &str, extra: &[(&str, &str)], body: &[u8]) -> Answer {
+        self.try_send(method, path, extra, body).unwrap_or_else(|e| panic!("{method} {path}: {e}"))
+    }
+
+    /// The same, where it may be that nothing answers.
+    ///
+    /// # Errors
+    /// Why there is no answer.
+    pub fn try_send(
+        &self,
+        method: &str,
+        path: &str,
+        extra: &[(&str, &str)],
+        body: &[u8],
+    ) -> Result<Answer, ureq::Error> {
         let mut headers = self.headers.borrow().clone();
         let cookies: Vec<String> = self.jar.borrow().iter().map(|(n, v)| format!("{n}={v}")).collect();
         if !cookies.is_empty() {
             headers.push(("cookie".to_owned(), cookies.join("; ")));
         }
         headers.extend(extra.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())));
-        let answer = call(method, &format!("{}{path}", self.edge), &headers, body);
+        let answer = try_call(method, &format!("{}{path}", self.edge), &headers, body)?;
         for line in answer.set_cookies() {
             let (pair, attributes) = line.split_once(';').unwrap_or((line, ""));
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -145,7 +169,7 @@ impl Browser {
                 self.set_cookie(name, value);
             }
         }
-        answer
+        Ok(answer)
     }
 
     /// `/v1/decide` with one placement and these fields over the usual ones.

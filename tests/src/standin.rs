@@ -28,6 +28,8 @@ pub enum Reads {
     Late(Duration),
     /// Those of one key after this long.
     LateOf(String, Duration),
+    /// Each after a time of its own, up to this long: the keys decide.
+    Varying(Duration),
     /// Each with 503.
     Failing,
     /// Each key of people with this value.
@@ -47,6 +49,8 @@ pub struct Held {
     pub asked: Vec<Vec<String>>,
     /// How long queues take.
     pub queue_takes: Duration,
+    /// Calls of queues that are under way.
+    pub queue_waiting: u64,
     /// Whether queues and origin refuse.
     pub queue_refuses: bool,
     pub origin_refuses: bool,
@@ -239,6 +243,10 @@ fn lookup(keys: Vec<String>, shared: &(Mutex<Held>, Condvar)) -> Result<BTreeMap
         Reads::Failing => Err(503),
         Reads::Late(by) => Ok(after(by, found)),
         Reads::LateOf(key, by) if keys.contains(&key) => Ok(after(by, found)),
+        Reads::Varying(most) => {
+            let share = crc32fast::hash(keys.concat().as_bytes()) % 1_000;
+            Ok(after(most * share / 1_000, found))
+        }
         _ => Ok(found),
     }
 }
@@ -257,8 +265,15 @@ fn is_of_catalogue(key: &str) -> bool {
 }
 
 fn take_messages(shared: &(Mutex<Held>, Condvar), bodies: impl Iterator<Item = Vec<u8>>) -> (u16, Vec<u8>) {
-    let takes = shared.0.lock().unwrap_or_else(PoisonError::into_inner).queue_takes;
+    let takes = {
+        let mut held = shared.0.lock().unwrap_or_else(PoisonError::into_inner);
+        held.queue_waiting += 1;
+        held.queue_takes
+    };
+    shared.1.notify_all();
     let mut held = after(takes, shared).0.lock().unwrap_or_else(PoisonError::into_inner);
+    // A test may have reset the stand-in meanwhile.
+    held.queue_waiting = held.queue_waiting.saturating_sub(1);
     held.queue_calls += 1;
     if held.queue_refuses {
         return (503, Vec::new());

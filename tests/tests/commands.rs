@@ -108,6 +108,60 @@ fn blocks(document: &str, language: &str) -> Vec<String> {
     text.split(&fence).skip(1).map(|rest| rest.split("```").next().unwrap().to_owned()).collect()
 }
 
+/// A file that is removed with its holder.
+struct OwnFile(std::path::PathBuf);
+
+impl Drop for OwnFile {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+#[test]
+fn the_deployment_guide_s_files_are_accepted_as_they_stand() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let all = blocks("docs/DEPLOY.md", "toml");
+    let block = |what: &str| all.iter().find(|block| block.contains(what)).unwrap();
+    let at = folder.path().display().to_string();
+    let origin = block("[[tenant]]").replace("/var/lib/causeway", &at).replace("/etc/causeway", &at);
+    let config = folder.path().join("causeway.toml");
+    std::fs::write(&config, origin).unwrap();
+    let causeway = |arguments: &[&str]| {
+        let mut command = Command::new(std::env::var("CAUSEWAY_ORIGIN_BIN").unwrap());
+        let output = command.arg("--config").arg(&config).args(arguments).output().unwrap();
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        output.stdout
+    };
+    causeway(&["keys", "init"]);
+    causeway(&["config", "check"]);
+    let secrets = folder.path().join("edge.json");
+    std::fs::write(&secrets, causeway(&["config", "edge"])).unwrap();
+    // Beside wrangler.toml, as the guide says, with its routes at the end.
+    let worker = std::fs::read_to_string(root.join("wrangler.toml")).unwrap() + "\n" + block("[[routes]]");
+    let production = OwnFile(root.join(format!("wrangler.production-{}.toml", std::process::id())));
+    std::fs::write(&production.0, worker).unwrap();
+    let output = Command::new(std::env::var("CAUSEWAY_NODE").unwrap())
+        .arg(std::env::var("CAUSEWAY_WRANGLER").unwrap())
+        .args(["deploy", "--dry-run", "-c"])
+        .arg(&production.0)
+        .arg("--secrets-file")
+        .arg(&secrets)
+        .arg("--outdir")
+        .arg(folder.path().join("bundle"))
+        .env("WRANGLER_LOG_PATH", folder.path().join("logs"))
+        .current_dir(&root)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert!(output.status.success(), "{said}");
+    // A key that lands in the table before it is reported as an unexpected field.
+    assert!(!said.contains("Unexpected fields"), "{said}");
+    for binding in ["env.PROFILES", "env.FACTS", "env.STRICT_CAPS", "env.OFFERS", "env.MINT_LIMIT"] {
+        assert!(said.contains(binding), "{binding}: {said}");
+    }
+}
+
 #[test]
 fn every_command_of_the_readme_does_what_it_is_there_for() {
     let world = World::start();

@@ -163,10 +163,11 @@ fn what_the_unit_tests_are_built_from_serves_all_tests() {
 fn the_deployment_guide_says_what_to_do_about_every_line_of_the_worker_s_log() {
     let guide = std::fs::read_to_string(root().join("docs/DEPLOY.md")).unwrap();
     let mut events = 0;
-    for path in tracked(".mjs").iter().filter(|path| path.parent().is_some_and(|folder| folder.ends_with("edge/shell")))
+    for path in
+        tracked(".rs").iter().filter(|path| path.parent().is_some_and(|folder| folder.ends_with("edge/src/worker")))
     {
         let text = text_of(path);
-        for event in text.split("log(\"").skip(1).filter_map(|after| after.split('"').next()) {
+        for event in text.split("log_event(\"").skip(1).filter_map(|after| after.split('"').next()) {
             assert!(guide.contains(&format!("\n| `{event}` |")), "{}: {event}", path.display());
             events += 1;
         }

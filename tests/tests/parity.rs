@@ -1,11 +1,17 @@
-//! The module in WebAssembly and the same code natively: ten thousand random pages get the same answer, to the last byte.
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests end at the first thing that is not so")]
+//! The worker in WebAssembly and the engine natively: ten thousand random pages get the same answer, cookies and facts, to the
+//! last byte.
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "tests end at the first thing that is not so"
+)]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
-use causeway_edge::Engine;
+use causeway_edge::{Engine, Step};
 use causeway_shared::actions::{Action, Actions, Entity, InsertionHash, Verb, ViewType};
 use causeway_shared::attributes::Dictionary;
 use causeway_shared::catalogue::{Catalogue, Compiled, Flat};
@@ -225,9 +231,15 @@ fn world(seed: u64) -> Value {
         let body = json!({ "placements": placements, "page": page, "explain": true }).to_string();
         let cookie = &cookies[usize::try_from(dice.below(cookies.len() as u64)).unwrap()];
         let gpc = if dice.below(30) == 0 { "1" } else { "" };
-        let head = format!("POST\nhttps://localhost/v1/decide\n{cookie}\n\n{gpc}\n\nFirefox/140.0\n{EXPLAIN}\n");
         let seed: String = (0..32).map(|_| format!("{:02x}", dice.below(256))).collect();
-        json!({ "head": head, "body": body, "now": NOW + number * 500, "seed": seed })
+        let headers = json!({
+            "cookie": cookie, "sec-gpc": gpc, "user-agent": "Firefox/140.0", "x-causeway-explain": EXPLAIN,
+            "content-length": body.len().to_string(),
+        });
+        json!({
+            "method": "POST", "url": "https://localhost/v1/decide", "headers": headers, "body": body,
+            "now": NOW + number * 500, "seed": seed,
+        })
     };
     let requests: Vec<Value> = (0..REQUESTS).map(request).collect();
     json!({ "config": config.to_string(), "keys": serde_json::to_string(&keys).unwrap(), "kv": kv, "requests": requests })
@@ -237,35 +249,53 @@ fn bytes(hex: &str) -> Vec<u8> {
     (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect()
 }
 
-/// The digest of all that the engine gave for a request, and its answer.
+/// The head text of a request, as the worker reads it.
+fn head(request: &Value) -> String {
+    let header = |name: &str| request["headers"][name].as_str().unwrap_or_default().to_owned();
+    let [method, url] = ["method", "url"].map(|field| request[field].as_str().unwrap());
+    let values = ["cookie", "origin", "sec-gpc", "sec-purpose", "user-agent", "x-causeway-explain"].map(header);
+    format!("{method}\n{url}\n{}", values.join("\n"))
+}
+
+/// The digest of an answer's status, headers, body and facts, and its body. No object answers.
 fn play(engine: &mut Engine, kv: &Value, request: &Value) -> (String, Value) {
     let text = |name: &str| request[name].as_str().unwrap();
-    let mut hash = Sha256::new();
     let now = request["now"].as_u64().unwrap();
-    let mut outcome = engine.begin(text("head"), text("body").as_bytes(), now, &bytes(text("seed")));
-    loop {
-        let (turn, hop, read) = (outcome.head.turn, outcome.head.hop.is_some(), outcome.head.read.clone());
-        let answer = turn.is_none().then(|| serde_json::from_slice(&outcome.body).unwrap());
-        let mut crossing = Vec::new();
-        outcome.write(&mut crossing);
-        hash.update(crossing);
-        if let Some(answer) = answer {
-            return (hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect(), answer);
-        }
-        let values: Vec<&str> = read.iter().map(|key| kv[key].as_str().unwrap_or_default()).collect();
-        let values = if hop { String::new() } else { values.join("\n") };
-        outcome = engine.resume(turn.unwrap(), values.as_bytes(), "");
-    }
+    let seed = bytes(text("seed")).try_into().unwrap();
+    let mut step = engine.begin(&head(request), text("body").as_bytes(), now, seed);
+    let answer = loop {
+        step = match step {
+            Step::Read(read) => {
+                let values = read.keys.iter().map(|key| Some(kv[key].as_str()?.as_bytes().to_vec())).collect();
+                engine.resume_read(read.pending, &Ok(values))
+            }
+            Step::Call(pending, _) => engine.resume_call(pending, None),
+            Step::Answer(answer) => break answer,
+            Step::Page(_) | Step::Unserved(_) => panic!("{step:?}"),
+        };
+    };
+    let json =
+        [("content-type", "application/json; charset=utf-8".to_owned()), ("cache-control", "no-store".to_owned())];
+    let mut headers: Vec<_> =
+        answer.headers.iter().cloned().chain(json.into_iter().filter(|_| answer.is_json)).collect();
+    headers.sort_by_key(|(name, _)| *name);
+    let mut digest = Sha256::new();
+    digest.update(format!("{}\n", answer.status));
+    headers.iter().for_each(|(name, value)| digest.update(format!("{name}: {value}\n")));
+    digest.update(&answer.body);
+    answer.facts.iter().for_each(|facts| digest.update(&facts.bytes));
+    let digest = digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+    (digest, serde_json::from_slice(&answer.body).unwrap())
 }
 
 #[test]
-fn s3_07_the_module_decides_ten_thousand_pages_as_native_code_does() {
-    // Both are set by `cargo xtask test e2e`.
+fn the_worker_answers_ten_thousand_pages_as_native_code_does() {
+    // Both variables are set by `cargo xtask test e2e`.
     let variable = |name: &str| std::env::var_os(name).unwrap();
     let world = world(1);
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/src/parity.mjs");
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/platform/parity.mjs");
     let mut node = Command::new(variable("CAUSEWAY_NODE"))
-        .args([script.as_ref(), variable("CAUSEWAY_EDGE_BUILD").as_os_str()])
+        .args([script.as_ref(), variable("CAUSEWAY_EDGE_BUNDLE").as_os_str()])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()

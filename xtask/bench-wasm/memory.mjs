@@ -1,37 +1,41 @@
-// Plays requests on the edge's module, and says how much memory it has: after the first part of them, and at the end.
-// Started with the folder of the module and its glue; reads the world as JSON from standard input.
+// Plays requests on the bundled worker, and says how much memory its instance has: after the first part of them, and at the end.
+// Started with the folder of the bundle; reads the world as JSON from standard input.
 
 import { readFileSync } from "node:fs";
-import { join } from "node:path";
-import { pathToFileURL } from "node:url";
 
-import { taken } from "../../edge/shell/module.mjs";
+import { EventContext, loadWorker } from "../../tests/platform/worker.mjs";
 
-const folder = process.argv[2];
-const glue = await import(pathToFileURL(join(folder, "engine.js")));
-const { memory } = glue.initSync({ module: readFileSync(join(folder, "engine_bg.wasm")) });
-
-const { config, keys, kv, heads, body, now, first, requests } = JSON.parse(readFileSync(0, "utf8"));
-const { error } = JSON.parse(glue.configure(config, keys));
-if (error) throw new Error(error);
-const [encoder, decoder] = [new TextEncoder(), new TextDecoder()];
-const [call, seed] = [encoder.encode(body), new Uint8Array(32)];
-let placed = 0;
-
-function play(number) {
-  new DataView(seed.buffer).setUint32(0, number);
-  let at = glue.begin(heads[number % heads.length], call, now + number * 5, seed);
-  let told;
-  for (;;) {
-    told = taken(new Uint8Array(memory.buffer), at);
-    if (told.turn === undefined) break;
-    const values = (told.read ?? []).map((key) => kv[key] ?? "").join("\n");
-    at = glue.resume(told.turn, encoder.encode(values), "");
+// The instance's memory is seen as it is made.
+let memory;
+const { Instance } = WebAssembly;
+WebAssembly.Instance = class extends Instance {
+  constructor(...all) {
+    super(...all);
+    memory = this.exports.memory;
   }
-  placed += decoder.decode(told.body).includes('"campaign":') ? 1 : 0;
+};
+
+const { config, keys, kv, cookies, body, now, first, requests } = JSON.parse(readFileSync(0, "utf8"));
+const { default: worker } = await loadWorker(process.argv[2]);
+const encoder = new TextEncoder();
+const bytes = (key) => (kv[key] === undefined ? null : encoder.encode(kv[key]).buffer);
+const env = {
+  CAUSEWAY_CONFIG: config,
+  CAUSEWAY_KEYS: keys,
+  PROFILES: { get: async (key) => (Array.isArray(key) ? new Map(key.map((key) => [key, kv[key] ?? null])) : bytes(key)) },
+  FACTS: { async send() {} },
+};
+let [placed, at] = [0, now];
+Date.now = () => at;
+
+async function play(number) {
+  at = now + number * 5;
+  const headers = { "content-length": String(body.length), "user-agent": "Firefox/140.0", cookie: cookies[number % cookies.length] };
+  const response = await worker.fetch(new Request("https://localhost/v1/decide", { method: "POST", headers, body }), env, new EventContext());
+  placed += (await response.text()).includes('"campaign":') ? 1 : 0;
 }
 
-for (let number = 0; number < first; number += 1) play(number);
+for (let number = 0; number < first; number += 1) await play(number);
 const early = memory.buffer.byteLength;
-for (let number = first; number < requests; number += 1) play(number);
+for (let number = first; number < requests; number += 1) await play(number);
 console.log(JSON.stringify({ early, late: memory.buffer.byteLength, placed }));

@@ -1,14 +1,13 @@
-//! Builds the edge's module: cargo, then wasm-bindgen, then wasm-opt; the page tag that it serves; and the bundle that
-//! wrangler uploads.
+//! Builds the edge's module (cargo, wasm-bindgen, wasm-opt), the page tag that it serves, and the bundle that wrangler uploads.
 //!
-//! What makes the module of cargo's output is skipped while that is what it was, so that a second run takes a moment.
+//! The steps after cargo are skipped while cargo's output is unchanged, so that a second run takes a moment.
 
 use std::fs::{File, TryLockError};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 
 use crate::project::Project;
 use crate::stop::Stop;
@@ -47,8 +46,12 @@ pub(crate) fn build(project: &Project, stop: &Stop) -> Result<PathBuf> {
     std::fs::write(fresh.join(STAMP), stamp)?;
     // A running `wrangler dev` watches these files: they change as a whole, and the module before its glue.
     std::fs::create_dir_all(&folder)?;
-    for name in ["engine_bg.wasm", "engine.js", STAMP] {
-        std::fs::rename(fresh.join(name), folder.join(name)).with_context(|| format!("wasm-bindgen left no {name}"))?;
+    for name in ["snippets", "engine_bg.wasm", "engine.js", STAMP] {
+        let to = folder.join(name);
+        if to.is_dir() {
+            remove(&to)?;
+        }
+        std::fs::rename(fresh.join(name), to).with_context(|| format!("wasm-bindgen left no {name}"))?;
     }
     remove(&fresh)?;
     Ok(folder)
@@ -90,11 +93,11 @@ fn tag(project: &Project, folder: &Path, stop: &Stop) -> Result<()> {
 fn stamp(project: &Project, wasm: &[u8]) -> Result<String> {
     let mut hasher = DefaultHasher::new();
     wasm.hash(&mut hasher);
-    let lock = "package-lock.json";
-    std::fs::read(project.root.join(lock)).with_context(|| format!("cannot read {lock}"))?.hash(&mut hasher);
+    let lock = project.root.join("package-lock.json");
+    std::fs::read(&lock).with_context(|| format!("cannot read {}", lock.display()))?.hash(&mut hasher);
     let bindgen = project.locked_version("wasm-bindgen")?;
     (FEATURES, OPTIMISE).hash(&mut hasher);
-    Ok(format!("wasm-bindgen {bindgen}, with reset\n{} bytes, {:016x}\n", wasm.len(), hasher.finish()))
+    Ok(format!("wasm-bindgen {bindgen}\n{} bytes, {:016x}\n", wasm.len(), hasher.finish()))
 }
 
 /// Compiles a crate to a module, and gives where it is. That it is to be one is said here and not in its manifest: of a crate
@@ -111,7 +114,7 @@ fn compile(project: &Project, package: &str, what: &str, stop: &Stop) -> Result<
 
 fn bind(project: &Project, compiled: &Path, out: &Path, stop: &Stop) -> Result<()> {
     let mut command = project.command(project.tool("wasm-bindgen"));
-    // The reset function gives the shell a fresh instance after a trap.
+    // The worker's entry calls the reset function after a trap.
     command.args(["--target", "web", "--no-typescript", "--experimental-reset-state-function"]);
     command.args(["--out-name", "engine", "--out-dir"]).arg(out).arg(compiled);
     steps::run("wasm-bindgen", &mut command, stop).map(drop)
@@ -136,10 +139,6 @@ pub(crate) fn bench(project: &Project, stop: &Stop) -> Result<PathBuf> {
 /// Bundles the worker as `wrangler deploy` would, without deploying: proof that the configuration is
 /// right, and what bare workerd serves in benches and fault tests. Returns the folder.
 pub(crate) fn bundle(project: &Project, stop: &Stop) -> Result<PathBuf> {
-    let shell = project.root.join("edge/shell/worker.mjs");
-    if !shell.is_file() {
-        bail!("{} is missing: it is the worker's entry", shell.display());
-    }
     let out = project.edge_bundle();
     remove(&out)?;
     let mut command = project.command(npm::node(project)?);

@@ -43,7 +43,7 @@ impl Project {
         self.root.join("node_modules").join(path)
     }
 
-    /// The folder that the worker's shell imports the module from.
+    /// The folder that the worker's entry imports the module from.
     pub(crate) fn edge_build(&self) -> PathBuf {
         self.root.join("edge/build")
     }

@@ -22,8 +22,8 @@ pub(crate) enum Name {
     Unit,
     /// Simulated worlds, and the planted bugs that they must show.
     Sim,
-    /// The worker's shell, by Node's test runner.
-    Shell,
+    /// The bundled worker on a hostile platform, in Node.
+    Platform,
     /// What `wrangler deploy` would upload.
     Deploy,
     /// End to end: real processes over real HTTP.
@@ -33,14 +33,14 @@ pub(crate) enum Name {
 }
 
 impl Name {
-    const ALL: [Self; 7] = [Self::Lint, Self::Unit, Self::Sim, Self::Shell, Self::Deploy, Self::E2e, Self::Browser];
+    const ALL: [Self; 7] = [Self::Lint, Self::Unit, Self::Sim, Self::Platform, Self::Deploy, Self::E2e, Self::Browser];
 
     fn title(self) -> &'static str {
         match self {
             Self::Lint => "lint: formatting and clippy, native and wasm32",
             Self::Unit => "unit: unit, property and golden tests",
             Self::Sim => "sim: simulated worlds, and planted bugs",
-            Self::Shell => "shell: the worker's shell",
+            Self::Platform => "platform: the worker on a hostile platform",
             Self::Deploy => "deploy: wrangler deploy --dry-run",
             Self::E2e => "e2e: end to end",
             Self::Browser => "browser: the demo page and the page tag in Chromium",
@@ -52,7 +52,7 @@ impl Name {
             Self::Lint => lint(project, stop),
             Self::Unit => unit(project, stop),
             Self::Sim => sim(project, stop),
-            Self::Shell => shell(project, stop),
+            Self::Platform => platform(project, stop),
             Self::Deploy => deploy(project, stop),
             Self::E2e => e2e(project, stop),
             Self::Browser => browser(project, stop),
@@ -126,8 +126,10 @@ fn sim(project: &Project, stop: &Stop) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-fn shell(project: &Project, stop: &Stop) -> Result<Outcome> {
-    node_tests(project, "edge/shell", built_edge(project, stop)?, stop)
+fn platform(project: &Project, stop: &Stop) -> Result<Outcome> {
+    let mut env = built_edge(project, stop)?;
+    env.push(("CAUSEWAY_EDGE_BUNDLE", edge_build::bundle(project, stop)?.into()));
+    node_tests(project, "tests/platform", env, stop)
 }
 
 fn deploy(project: &Project, stop: &Stop) -> Result<Outcome> {

@@ -1,7 +1,17 @@
-//! A browser for the tests of calls, as an edge with an empty KV sees it.
-#![allow(dead_code, clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail, and not each uses all")]
+//! Helpers of the edge's tests: a browser at an edge with an empty KV, and what takes a request of any test to its end.
+#![allow(
+    dead_code,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test may fail, and no test file uses all helpers"
+)]
 
-use causeway_edge::{Engine, Outcome};
+use std::collections::BTreeMap;
+
+use causeway_edge::{
+    Answer, Engine, FactsMessage, KvRead, KvValues, ObjectCall, RateLimit, ReadFault, Step, UnservedReason,
+};
 use causeway_shared::fact::Fact;
 use causeway_shared::ids::{AltHash, Epoch, KindCode, Millis, Version, VisitorId};
 use causeway_shared::keys::{Key, KeyRing, Keys, Stage, TenantKeys};
@@ -16,9 +26,9 @@ const NOW: Millis = 1_800_000_000_000;
 /// A browser at an edge with an empty KV.
 pub(crate) struct Browser {
     pub(crate) engine: Engine,
-    /// Of alternate ids.
+    /// Keys of alternate ids.
     pub(crate) ring: KeyRing,
-    /// Of cookies and tokens.
+    /// Keys of cookies and tokens.
     pub(crate) cookie_ring: KeyRing,
     pub(crate) now: Millis,
     pub(crate) scheme: &'static str,
@@ -33,12 +43,12 @@ impl Browser {
         Self::of(no_signal, &json!({}))
     }
 
-    /// Of a tenant that says further things.
+    /// A browser at a tenant with further settings.
     pub(crate) fn of(no_signal: &str, further: &Value) -> Self {
         Self::keyed(no_signal, further, KeyRing(vec![key(1, Stage::Active, 1)]))
     }
 
-    /// Whose cookies are signed with these keys.
+    /// A browser at a tenant whose cookies are signed with these keys.
     pub(crate) fn keyed(no_signal: &str, further: &Value, cookie: KeyRing) -> Self {
         let ring = |seed| KeyRing(vec![key(1, Stage::Active, seed)]);
         let proof = json!([{ "kid": "p", "alg": "HS256", "key": "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=" }]);
@@ -65,19 +75,16 @@ impl Browser {
     }
 
     pub(crate) fn prove(&mut self, member: &str) {
-        self.proof = self.engine.dev_proof("localhost", member, self.now);
+        self.proof = self.engine.sign_demo_proof("localhost", member, self.now).unwrap();
     }
 
-    /// Takes a call to its end, with nothing in the KV.
-    pub(crate) fn send(&mut self, method: &str, path: &str, body: impl AsRef<[u8]>) -> Outcome {
-        let mut outcome = self.begin(method, path, body);
-        while let Some(turn) = outcome.head.turn {
-            outcome = self.engine.resume(turn, b"", "");
-        }
-        outcome
+    /// Takes a call to its answer, with an empty KV.
+    pub(crate) fn send(&mut self, method: &str, path: &str, body: impl AsRef<[u8]>) -> Answer {
+        let step = self.begin(method, path, body);
+        answer(complete(&mut self.engine, step, |keys| values(keys, |_| None)))
     }
 
-    pub(crate) fn begin(&mut self, method: &str, path: &str, body: impl AsRef<[u8]>) -> Outcome {
+    pub(crate) fn begin(&mut self, method: &str, path: &str, body: impl AsRef<[u8]>) -> Step {
         self.now += 1_000;
         let Self { scheme, cookies, gpc, purpose, proof, .. } = self;
         let agent = "Mozilla/5.0 (X11; Linux x86_64) Firefox/140.0";
@@ -85,25 +92,22 @@ impl Browser {
             "{method}\n{scheme}://localhost{path}\n{}\n\n{gpc}\n{purpose}\n{agent}\n{proof}",
             cookies.join("; ")
         );
-        let mut seed = [7; 32];
-        seed[..8].copy_from_slice(&self.now.to_be_bytes());
-        self.engine.begin(&head, body.as_ref(), self.now, &seed)
+        self.engine.begin(&head, body.as_ref(), self.now, seed(7, self.now))
     }
 
-    /// Goes on with a call that reads: each key's value, empty where there is none.
-    pub(crate) fn give<'v>(&mut self, asked: Outcome, value: impl Fn(&str) -> &'v str) -> Outcome {
-        let values: Vec<&str> = asked.head.read.iter().map(|key| value(key)).collect();
-        self.engine.resume(asked.head.turn.unwrap(), values.join("\n").as_bytes(), "")
+    /// Continues a call that reads: with each key's value, `None` where the KV has none.
+    pub(crate) fn give<'v>(&mut self, read: KvRead, value: impl Fn(&str) -> Option<&'v str>) -> Step {
+        self.engine.resume_read(read.pending, &values(&read.keys, value))
     }
 
-    /// A page view; gives the visitor.
+    /// A page view; returns its visitor.
     pub(crate) fn visit(&mut self) -> VisitorId {
-        let outcome = self.send("POST", "/v1/decide", "{}");
-        self.keep(&outcome);
-        serde_json::from_slice::<Value>(&outcome.body).unwrap()["visitor"].as_str().unwrap().parse().unwrap()
+        let page = self.send("POST", "/v1/decide", "{}");
+        self.keep(&page);
+        body(&page)["visitor"].as_str().unwrap().parse().unwrap()
     }
 
-    /// The KV's value of a visitor of this member, with so many bytes of segments.
+    /// The KV value of a visitor of this member, with this number of bytes of segments.
     pub(crate) fn stored(&self, visitor: VisitorId, member: &str, bytes: usize) -> String {
         let unique: AltHash = self.ring.hash_alternate(KindCode(1), member)[0];
         let version = Version { restore: 0, counter: 5 };
@@ -122,22 +126,113 @@ impl Browser {
         wire::kv::encode_stored(&key, &Stored::Snapshot(Box::new(snapshot))).unwrap()
     }
 
-    pub(crate) fn keep(&mut self, outcome: &Outcome) {
-        for (_, set) in outcome.head.headers.iter().filter(|(name, _)| *name == "set-cookie") {
-            let pair = set.split(';').next().unwrap();
-            let (name, value) = pair.split_once('=').unwrap();
-            self.cookies.retain(|c| !c.starts_with(&format!("{name}=")));
-            self.cookies.extend((!value.is_empty()).then(|| pair.to_owned()));
-        }
+    pub(crate) fn keep(&mut self, answer: &Answer) {
+        keep_cookies(&mut self.cookies, answer);
     }
 }
 
-/// A key of 32 bytes that the seed tells from others.
+/// A key of 32 bytes that differ by the seed.
 pub(crate) fn key(id: u8, stage: Stage, seed: u8) -> Key {
     let secret: [u8; 32] = std::array::from_fn(|i| u8::try_from(i * 7).unwrap() ^ seed);
     Key { id, stage, secret: secret.into() }
 }
 
-pub(crate) fn facts(outcome: &Outcome) -> Vec<Fact> {
-    if outcome.facts.is_empty() { Vec::new() } else { wire::facts::decode(&outcome.facts).unwrap().facts }
+/// A request's random seed, which differs by the time.
+pub(crate) fn seed(fill: u8, now: Millis) -> [u8; 32] {
+    let mut seed = [fill; 32];
+    seed[..8].copy_from_slice(&now.to_be_bytes());
+    seed
+}
+
+/// Takes a request through its reads; stops where an object is to be called, and at the end.
+pub(crate) fn complete(engine: &mut Engine, mut step: Step, mut kv: impl FnMut(&[String]) -> KvValues) -> Step {
+    while let Step::Read(read) = step {
+        let found = kv(&read.keys);
+        step = engine.resume_read(read.pending, &found);
+    }
+    step
+}
+
+/// Each key's value, `None` where the KV has none.
+pub(crate) fn values<'v>(keys: &[String], value: impl Fn(&str) -> Option<&'v str>) -> KvValues {
+    Ok(keys.iter().map(|key| value(key).map(|value| value.as_bytes().to_vec())).collect())
+}
+
+/// The values of these keys in a KV, or the fault of its reads.
+pub(crate) fn read_kv(kv: &BTreeMap<String, String>, fault: Option<ReadFault>, keys: &[String]) -> KvValues {
+    fault.map_or_else(|| values(keys, |key| kv.get(key).map(String::as_str)), Err)
+}
+
+/// The read that a request waits for.
+pub(crate) fn read(step: Step) -> KvRead {
+    match step {
+        Step::Read(read) => *read,
+        other => panic!("not a read: {other:?}"),
+    }
+}
+
+/// The answer of a request.
+pub(crate) fn answer(step: Step) -> Answer {
+    match step {
+        Step::Answer(answer) => answer,
+        other => panic!("not an answer: {other:?}"),
+    }
+}
+
+/// The object call that a request waits for.
+pub(crate) fn object_call(step: &Step) -> Option<&ObjectCall> {
+    if let Step::Call(_, call) = step { Some(call) } else { None }
+}
+
+pub(crate) fn is_overloaded(step: &Step) -> bool {
+    matches!(step, Step::Unserved(UnservedReason::Overloaded))
+}
+
+/// An answer's body as JSON.
+pub(crate) fn body(answer: &Answer) -> Value {
+    serde_json::from_slice(&answer.body).unwrap()
+}
+
+/// The first header of this name.
+pub(crate) fn header<'a>(answer: &'a Answer, name: &str) -> Option<&'a str> {
+    answer.headers.iter().find(|(header, _)| *header == name).map(|(_, value)| value.as_str())
+}
+
+/// The `Set-Cookie` headers of an answer.
+pub(crate) fn set_cookies(answer: &Answer) -> impl Iterator<Item = &str> {
+    answer.headers.iter().filter(|(name, _)| *name == "set-cookie").map(|(_, value)| value.as_str())
+}
+
+/// Stores an answer's cookies as a browser does.
+pub(crate) fn keep_cookies(cookies: &mut Vec<String>, answer: &Answer) {
+    for set in set_cookies(answer) {
+        let pair = set.split(';').next().unwrap();
+        let (name, value) = pair.split_once('=').unwrap();
+        cookies.retain(|cookie| !cookie.starts_with(&format!("{name}=")));
+        cookies.extend((!value.is_empty()).then(|| pair.to_owned()));
+    }
+}
+
+/// The facts of an answer; their number is what the message says.
+pub(crate) fn facts(answer: &Answer) -> Vec<Fact> {
+    let Some(message) = &answer.facts else { return Vec::new() };
+    let facts = wire::facts::decode(&message.bytes).unwrap().facts;
+    assert_eq!(facts.len(), usize::from(message.count));
+    facts
+}
+
+/// The number of facts of an answer, as its message says.
+pub(crate) fn fact_count(answer: &Answer) -> u16 {
+    answer.facts.as_ref().map_or(0, |message| message.count)
+}
+
+/// Whether the answer waits until its facts are accepted.
+pub(crate) fn awaits_facts(answer: &Answer) -> bool {
+    answer.facts.as_ref().is_some_and(|message| message.is_awaited)
+}
+
+/// The rate limit that admits the answer's facts.
+pub(crate) fn facts_limit(answer: &Answer) -> Option<&RateLimit> {
+    let message: &FactsMessage = answer.facts.as_ref()?;
+    message.limit.as_ref()
 }

@@ -1,24 +1,24 @@
-//! A browser in front of an edge: it keeps the edge's cookies, and nothing else.
+//! A browser in front of an engine: it stores the engine's cookies, and nothing else.
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
 
-use causeway_edge::{Engine, Outcome};
+use causeway_edge::{Answer, Engine, Step};
 use causeway_shared::ids::Millis;
 use serde_json::Value;
 
 use crate::dice::Dice;
 use crate::world::Failed;
 
-/// Where an edge reads: by the key, nothing where there is none.
-pub trait Reads {
-    /// The value of a key.
-    fn read(&mut self, key: &str) -> String;
+/// The KV as one engine reads it.
+pub trait KvSource {
+    /// The value of a key; `None` if the key has no value.
+    fn read(&mut self, key: &str) -> Option<String>;
 }
 
-impl<S: BuildHasher> Reads for &HashMap<String, String, S> {
-    fn read(&mut self, key: &str) -> String {
-        self.get(key).cloned().unwrap_or_default()
+impl<S: BuildHasher> KvSource for &HashMap<String, String, S> {
+    fn read(&mut self, key: &str) -> Option<String> {
+        self.get(key).cloned()
     }
 }
 
@@ -37,33 +37,41 @@ impl Browser {
         Self { cookies: Vec::new(), gpc: !permits }
     }
 
-    /// Sends a request to an edge, and keeps the cookies of the answer.
+    /// Sends a request to an engine, and stores the cookies of the answer. No object is called.
     ///
     /// # Errors
-    /// An answer that is an error.
+    /// An answer that is an error, or a request that is not served.
     pub fn send(
         &mut self,
-        edge: &mut Engine,
-        reads: &mut dyn Reads,
+        engine: &mut Engine,
+        kv: &mut dyn KvSource,
         (method, path, body): (&str, &str, &str),
         now: Millis,
         dice: &mut Dice,
-    ) -> Result<Outcome, Failed> {
+    ) -> Result<Answer, Failed> {
         let cookies: Vec<String> = self.cookies.iter().map(|(name, value)| format!("{name}={value}")).collect();
         let gpc = if self.gpc { "1" } else { "" };
         let head =
             format!("{method}\nhttps://market.example{path}\n{}\n\n{gpc}\n\nFirefox/140.0\n\n", cookies.join("; "));
-        let mut outcome = edge.begin(&head, body.as_bytes(), now, &dice.seed());
-        while let Some(turn) = outcome.head.turn {
-            let values: Vec<String> = outcome.head.read.iter().map(|key| reads.read(key)).collect();
-            outcome = edge.resume(turn, values.join("\n").as_bytes(), "");
+        let mut step = engine.begin(&head, body.as_bytes(), now, dice.seed());
+        let answer = loop {
+            step = match step {
+                Step::Read(read) => {
+                    let values = read.keys.iter().map(|key| kv.read(key).map(String::into_bytes)).collect();
+                    engine.resume_read(read.pending, &Ok(values))
+                }
+                Step::Call(pending, _) => engine.resume_call(pending, None),
+                Step::Answer(answer) => break answer,
+                Step::Unserved(reason) => {
+                    return Err(format!("{method} {path} is not served: {}", reason.name()).into());
+                }
+                Step::Page(page) => return Err(format!("{method} {path} is a page of the worker: {page:?}").into()),
+            };
+        };
+        if answer.status >= 400 {
+            return Err(format!("{method} {path}: {} {}", answer.status, String::from_utf8_lossy(&answer.body)).into());
         }
-        if outcome.head.status >= 400 {
-            return Err(
-                format!("{method} {path}: {} {}", outcome.head.status, String::from_utf8_lossy(&outcome.body)).into()
-            );
-        }
-        for (_, cookie) in outcome.head.headers.iter().filter(|(name, _)| *name == "set-cookie") {
+        for (_, cookie) in answer.headers.iter().filter(|(name, _)| *name == "set-cookie") {
             let pair = cookie.split(';').next().unwrap_or_default();
             let Some((name, value)) = pair.split_once('=') else { continue };
             self.cookies.retain(|(known, _)| known != name);
@@ -71,15 +79,15 @@ impl Browser {
                 self.cookies.push((name.to_owned(), value.to_owned()));
             }
         }
-        Ok(outcome)
+        Ok(answer)
     }
 }
 
 /// The decisions of an answer.
 #[must_use]
-pub fn decisions(outcome: &Outcome) -> Vec<Value> {
-    let mut answer: Value = serde_json::from_slice(&outcome.body).unwrap_or_default();
-    match answer.get_mut("decisions").map(Value::take) {
+pub fn decisions(answer: &Answer) -> Vec<Value> {
+    let mut body: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+    match body.get_mut("decisions").map(Value::take) {
         Some(Value::Array(all)) => all,
         _ => Vec::new(),
     }

@@ -4,12 +4,12 @@
 
 use std::collections::HashMap;
 
-use causeway_edge::Engine;
+use causeway_edge::{Engine, FactsMessage};
 use causeway_origin::spend;
 use causeway_shared::ids::Millis;
 use serde_json::{Value, json};
 
-use crate::browser::{Browser, Reads, decisions};
+use crate::browser::{Browser, KvSource, decisions};
 use crate::dice::Dice;
 use crate::world::{BEGIN, Failed, World, engine};
 
@@ -57,23 +57,26 @@ impl Came {
 
 struct Location {
     engine: Engine,
-    cache: HashMap<String, (Millis, String)>,
+    cache: KvCache,
 }
 
+/// Values of the KV, and when each was read; `None` where the key had no value.
+type KvCache = HashMap<String, (Millis, Option<String>)>;
+
 /// A location's cache in front of the KV.
-struct Cached<'a> {
+struct CachedKv<'a> {
     now: Millis,
-    cache: &'a mut HashMap<String, (Millis, String)>,
+    cache: &'a mut KvCache,
     kv: &'a HashMap<String, String>,
 }
 
-impl Reads for Cached<'_> {
-    fn read(&mut self, key: &str) -> String {
+impl KvSource for CachedKv<'_> {
+    fn read(&mut self, key: &str) -> Option<String> {
         let known = self.cache.get(key).filter(|(at, _)| self.now < at + CACHE_MS);
         if let Some((_, value)) = known {
             return value.clone();
         }
-        let value = self.kv.get(key).cloned().unwrap_or_default();
+        let value = self.kv.get(key).cloned();
         self.cache.insert(key.to_owned(), (self.now, value.clone()));
         value
     }
@@ -146,16 +149,17 @@ fn rate(day: &Day, minute: u64) -> f64 {
 fn page(world: &mut World, location: &mut Location, browser: &mut Browser, dice: &mut Dice) -> Result<(), Failed> {
     let Location { engine, cache } = location;
     let World { now, kv, .. } = &*world;
-    let mut reads = Cached { now: *now, cache, kv };
+    let mut cached = CachedKv { now: *now, cache, kv };
     let call = ("POST", "/v1/decide", r#"{"placements":[{"id":"top"}]}"#);
-    let decided = browser.send(engine, &mut reads, call, *now, dice)?;
-    let mut told = vec![decided.facts.clone()];
-    for decision in decisions(&decided) {
+    let decided = browser.send(engine, &mut cached, call, *now, dice)?;
+    let shown = decisions(&decided);
+    let mut facts: Vec<FactsMessage> = decided.facts.into_iter().collect();
+    for decision in shown {
         if let Some(url) = decision["impression_url"].as_str() {
-            told.push(browser.send(engine, &mut reads, ("GET", url, ""), *now, dice)?.facts);
+            facts.extend(browser.send(engine, &mut cached, ("GET", url, ""), *now, dice)?.facts);
         }
     }
-    told.into_iter().for_each(|batch| world.tell(batch));
+    facts.into_iter().for_each(|message| world.queue_facts(message));
     Ok(())
 }
 

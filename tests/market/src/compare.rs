@@ -1,11 +1,11 @@
 //! What ways to choose ads are worth, beside each other: the same ads and the same people, a week in which all choose at
 //! random, and a week of their own.
 
-use causeway_edge::Engine;
+use causeway_edge::{Engine, FactsMessage};
 use serde_json::json;
 
 use crate::ads::{self, Ad, Paid};
-use crate::browser::{Browser, decisions};
+use crate::browser::{Browser, KvSource, decisions};
 use crate::dice::Dice;
 use crate::people::Person;
 use crate::world::{BEGIN, Failed, World, engine};
@@ -142,7 +142,8 @@ impl Market {
             Ok((engine()?, ads::in_force(world.tenant(), document)?))
         };
         let orders = (0..ORDERS).map(order).collect::<Result<_, Failed>>()?;
-        Ok(Self { way, people, browsers, own: engine()?, orders, dice, came: Came::default(), world, ads })
+        let own = engine()?;
+        Ok(Self { way, people, browsers, own, orders, dice, came: Came::default(), world, ads })
     }
 
     /// Ten minutes: who comes looks at pages, then what was seen is folded and published.
@@ -174,20 +175,20 @@ impl Market {
             let World { now, kv, .. } = &mut self.world;
             *now += 15_000;
             let now = *now;
-            let mut of_order = Of { kv, own: &[] };
-            let edge = if own {
+            let mut source = OrderKv { kv, own: &[] };
+            let engine = if own {
                 &mut self.own
             } else {
                 let order = self.dice.below(ORDERS);
                 let Some((engine, values)) = self.orders.get_mut(order) else { continue };
-                of_order.own = values;
+                source.own = values;
                 engine
             };
-            let mut told = Vec::new();
+            let mut facts: Vec<FactsMessage> = Vec::new();
             let mut ask = |what: (&str, &str, &str), dice: &mut Dice| {
-                let outcome = browser.send(edge, &mut of_order, what, now, dice)?;
-                told.push(outcome.facts.clone());
-                Ok::<_, Failed>(outcome)
+                let mut answer = browser.send(engine, &mut source, what, now, dice)?;
+                facts.extend(answer.facts.take());
+                Ok::<_, Failed>(answer)
             };
             for decision in decisions(&ask(("POST", "/v1/decide", &body), &mut self.dice)?) {
                 let Some(code) = code(&decision) else { continue };
@@ -220,7 +221,7 @@ impl Market {
                     ask(("POST", "/v1/events", &event.to_string()), &mut self.dice)?;
                 }
             }
-            told.into_iter().for_each(|batch| self.world.tell(batch));
+            facts.into_iter().for_each(|message| self.world.queue_facts(message));
         }
         Ok(())
     }
@@ -232,14 +233,14 @@ fn code(decision: &serde_json::Value) -> Option<usize> {
 }
 
 /// The KV with values of an engine's own in front.
-struct Of<'a> {
+struct OrderKv<'a> {
     kv: &'a std::collections::HashMap<String, String>,
     own: &'a [(String, String)],
 }
 
-impl crate::browser::Reads for Of<'_> {
-    fn read(&mut self, key: &str) -> String {
+impl KvSource for OrderKv<'_> {
+    fn read(&mut self, key: &str) -> Option<String> {
         let own = self.own.iter().find(|(of, _)| of == key).map(|(_, value)| value);
-        own.or_else(|| self.kv.get(key)).cloned().unwrap_or_default()
+        own.or_else(|| self.kv.get(key)).cloned()
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use causeway_edge::Engine;
+use causeway_edge::{Engine, FactsMessage};
 use causeway_origin::catalogue;
 use causeway_origin::erase::journal::Journal;
 use causeway_origin::group::{self, Given, Rules};
@@ -71,7 +71,7 @@ pub struct World {
     tenant: Known,
     metrics: Metrics,
     dice: Dice,
-    waiting: Vec<Vec<u8>>,
+    queued: Vec<Vec<u8>>,
     folder: tempfile::TempDir,
 }
 
@@ -101,7 +101,7 @@ impl World {
             journal: Journal::open(folder.path())?,
         };
         let (metrics, dice, now) = (Metrics::default(), Dice::new(seed), BEGIN);
-        Ok(Self { now, kv: HashMap::new(), conn, rules, tenant, metrics, dice, waiting: Vec::new(), folder })
+        Ok(Self { now, kv: HashMap::new(), conn, rules, tenant, metrics, dice, queued: Vec::new(), folder })
     }
 
     /// The tenant's id.
@@ -130,20 +130,18 @@ impl World {
         Ok(())
     }
 
-    /// Takes what an edge tells, for the next [`Self::sync`].
-    pub fn tell(&mut self, batch: Vec<u8>) {
-        if !batch.is_empty() {
-            self.waiting.push(batch);
-        }
+    /// Queues facts of an answer for the next [`Self::sync`].
+    pub fn queue_facts(&mut self, message: FactsMessage) {
+        self.queued.push(message.bytes);
     }
 
-    /// Folds what was told.
+    /// Folds the queued facts.
     ///
     /// # Errors
     /// [`Failed`].
     pub fn sync(&mut self) -> Result<(), Failed> {
-        let told = std::mem::take(&mut self.waiting);
-        for facts in told.chunks(FOLD / 4) {
+        let queued = std::mem::take(&mut self.queued);
+        for facts in queued.chunks(FOLD / 4) {
             let request = SyncRequest { facts: facts.to_vec(), ..SyncRequest::default() };
             let incoming = intake::read(request, &self.rules.tenants, self.now);
             if let Some(refused) = incoming.rejected.first() {

@@ -1,5 +1,5 @@
 //! Small markets: what must hold in all of them.
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
+#![expect(clippy::unwrap_used, reason = "a test may fail")]
 
 use causeway_market::budgets::{self, Day};
 use causeway_market::compare::{Size, Way, play};

@@ -1,9 +1,12 @@
-//! The edge's locations: the module that is deployed, behind a shell that does what `edge/shell/worker.mjs` does: two reads
-//! at most, one answer, facts to the queue.
+//! The edge's locations: each has the engine of one isolate, and does what the worker does around it: two reads at most, one
+//! answer, facts to the queue.
 
 use std::collections::BTreeMap;
 
-use causeway_edge::{Engine, Outcome};
+use causeway_edge::{
+    Answer, Engine, KvRead, KvValues, PendingCall, PendingRead, ReadFault, RequestTarget, Step, UnservedReason,
+    answer_unserved,
+};
 use causeway_shared::delivery::KV_DEADLINE_MS;
 use causeway_shared::ids::{Millis, Version, VisitorId};
 use causeway_shared::view::{Snapshot, Stored};
@@ -12,6 +15,7 @@ use causeway_shared::wire::kv as form;
 use crate::browser::{Asked, Browser, Jar, Kind};
 use crate::check::facts::subject;
 use crate::dice::Dice;
+use crate::kv::Kv;
 use crate::setup;
 use crate::world::{Event, Phase, World};
 use crate::{objects, sync};
@@ -36,8 +40,8 @@ impl Location {
         Self { engine: engine(stage), stage, life: dice.throw(), skew_ms }
     }
 
-    /// Begins anew: what waited is gone, and what was remembered too.
-    pub fn begin_anew(&mut self, stage: usize, dice: &mut Dice) {
+    /// Starts a new isolate: the requests that waited in the previous one end, and its caches are empty.
+    pub fn restart(&mut self, stage: usize, dice: &mut Dice) {
         self.engine = engine(stage);
         (self.stage, self.life) = (stage, dice.throw());
     }
@@ -99,14 +103,25 @@ impl Call {
     }
 }
 
-/// What the shell puts behind the address of a click that is to come again.
+/// The query of a click that is called a second time.
 const AGAIN: &str = "?again";
 
-/// An answer that waits until its facts are with the origin.
+/// An answer that waits until the origin has its facts.
 #[derive(Debug)]
-pub struct Waiting {
+pub struct HeldAnswer {
     call: Box<Call>,
-    outcome: Outcome,
+    answer: Answer,
+}
+
+impl Call {
+    /// The HTTP method.
+    fn method(&self) -> &'static str {
+        match self.asked.kind {
+            Kind::Decide | Kind::Events => "POST",
+            Kind::Pixel | Kind::Me => "GET",
+            Kind::Erase => "DELETE",
+        }
+    }
 }
 
 impl World {
@@ -187,11 +202,7 @@ pub fn arrive(world: &mut World, mut call: Call) {
     let now = world.edge_clock(call.location);
     (call.received, call.deadline) = (now, world.now + KV_DEADLINE_MS);
     let seed = world.dice.bytes::<32>();
-    let method = match call.asked.kind {
-        Kind::Decide | Kind::Events => "POST",
-        Kind::Pixel | Kind::Me => "GET",
-        Kind::Erase => "DELETE",
-    };
+    let method = call.method();
     let host = setup::TENANTS.get(call.tenant).copied().unwrap_or_default();
     let (path, cookie, gpc) = (&call.asked.path, call.jar.header(), if call.gpc { "1" } else { "" });
     let in_body = call.asked.kind == Kind::Decide;
@@ -201,37 +212,48 @@ pub fn arrive(world: &mut World, mut call: Call) {
     let head = format!("{method}\nhttps://{host}.example{path}\n{cookie}\n\n{gpc}\n\nMozilla/5.0\n{explain}\n{proof}");
     let Some(at) = world.locations.get_mut(call.location) else { return };
     (call.life, call.stage) = (at.life, at.stage);
-    let outcome = at.engine.begin(&head, &call.asked.body, now, &seed);
+    let next = at.engine.begin(&head, &call.asked.body, now, seed);
     world.say(|| format!("{:?} {method} {path} at {} as {:?}", call.browser, call.location, call.asked.member));
-    step(world, call, outcome);
+    step(world, call, next);
 }
 
-/// What the module said: read, or answer.
-fn step(world: &mut World, mut call: Call, outcome: Outcome) {
-    let Some(turn) = outcome.head.turn else { return answer(world, call, outcome) };
-    if let Some(object) = outcome.head.hop {
-        // The first object of two: what is asked of the second goes by the same.
-        call.settled.get_or_insert(world.check.versions.published_to(&call));
-        return objects::ask(world, call, turn, outcome.head.class, object, outcome.body);
+/// Does what the engine asks for.
+fn step(world: &mut World, mut call: Call, next: Step) {
+    match next {
+        Step::Read(read) => begin_read(world, call, *read),
+        Step::Call(pending, object_call) => {
+            // The catalogue was fixed before the first of two objects is called.
+            call.settled.get_or_insert(world.check.versions.published_to(&call));
+            objects::ask(world, call, pending, object_call);
+        }
+        Step::Answer(answer) => deliver(world, call, answer),
+        Step::Unserved(reason) => unserved(world, call, reason),
+        Step::Page(page) => world.check.fail("pages", format!("{:?} is answered with {page:?}", call.asked.kind)),
     }
-    let keys = &outcome.head.read;
-    world.check.reads(&call, keys);
+}
+
+/// Begins a bulk read of the KV, which ends at the call's deadline at the latest.
+fn begin_read(world: &mut World, mut call: Call, read: KvRead) {
+    let KvRead { keys, pending, .. } = read;
+    let pending = Box::new(pending);
+    world.check.reads(&call, &keys);
     if keys.is_empty() {
-        return world.later(0, Event::Read(Box::new(call), turn, Vec::new(), ""));
+        return world.later(0, Event::Read(Box::new(call), pending, Ok(Vec::new())));
     }
     call.reads += 1;
     let slow = world.dice.chance(world.plan.slow_reads);
     let takes = if slow { world.dice.between(90, 400) } else { world.dice.between(1, 40) };
-    let values = world.kv.read(world.now, call.location, keys);
-    let (after, values, fault) = if world.now + takes > call.deadline {
-        (call.deadline.saturating_sub(world.now), Vec::new(), "kv_late")
+    let values = world.kv.read(world.now, call.location, &keys);
+    let (after, values) = if world.now + takes > call.deadline {
+        (call.deadline.saturating_sub(world.now), Err(ReadFault::Late))
     } else {
-        let fault = if values.is_none() { "kv_failed" } else { "" };
-        (takes, values.unwrap_or_default(), fault)
+        (takes, values.ok_or(ReadFault::Failed))
     };
-    call.coming = keys.iter().zip(&values).filter_map(|(key, value)| snapshot(key, value.as_deref()?)).collect();
-    call.wanted.clone_from(keys);
-    world.later(after, Event::Read(Box::new(call), turn, values, fault));
+    let found = values.iter().flat_map(|values| keys.iter().zip(values));
+    call.coming = found.filter_map(|(key, value)| snapshot(key, value.as_deref()?)).collect();
+    call.wanted = keys;
+    let bytes = |values: Vec<Option<String>>| values.into_iter().map(|value| value.map(String::into_bytes)).collect();
+    world.later(after, Event::Read(Box::new(call), pending, values.map(bytes)));
 }
 
 /// The snapshot in a value of the KV, if it is one and whole.
@@ -242,60 +264,65 @@ fn snapshot(key: &str, value: &str) -> Option<Snapshot> {
     }
 }
 
-/// What was read has come.
-pub fn resume(world: &mut World, mut call: Call, turn: u32, values: &[Option<String>], fault: &'static str) {
-    // What comes for an isolate that ended nobody has read.
+/// A bulk read has ended.
+pub fn resume_read(world: &mut World, mut call: Call, pending: PendingRead, values: &KvValues) {
+    // An isolate that ended has read nothing.
     if world.locations.get(call.location).is_some_and(|at| at.life == call.life) {
         world.check.versions.read(&mut call);
     }
     let coming = std::mem::take(&mut call.coming);
     call.given.extend(coming);
-    let lines: Vec<&str> = values.iter().map(|value| value.as_deref().unwrap_or_default()).collect();
-    resume_with(world, call, turn, lines.join("\n").as_bytes(), fault);
+    resume(world, call, |engine| engine.resume_read(pending, values));
 }
 
-/// What a call waited for has come: values, or an object's answer.
-pub fn resume_with(world: &mut World, call: Call, turn: u32, values: &[u8], fault: &'static str) {
+/// An object has answered; `None` if it did not answer in time.
+pub fn resume_call(world: &mut World, call: Call, pending: PendingCall, answer: Option<&[u8]>) {
+    resume(world, call, |engine| engine.resume_call(pending, answer));
+}
+
+/// Continues a call in its isolate. Requests end with their isolate: their browsers get no answer.
+fn resume(world: &mut World, call: Call, resume: impl FnOnce(&mut Engine) -> Step) {
     let Some(at) = world.locations.get_mut(call.location) else { return };
-    // An isolate that ended took its requests with it: their browsers get no answer, and that is the platform's.
     if at.life != call.life {
         return world.say(|| "a call ends with its isolate".to_owned());
     }
-    let outcome = at.engine.resume(turn, values, fault);
-    step(world, call, outcome);
+    let next = resume(&mut at.engine);
+    step(world, call, next);
 }
 
-/// The answer is made; facts go to the queue, before it or after it.
-fn answer(world: &mut World, call: Call, outcome: Outcome) {
-    if outcome.head.gone && call.asked.kind == Kind::Pixel && !call.asked.path.ends_with(AGAIN) {
-        return come_again(world, call);
-    }
-    let Outcome { head, facts, .. } = &outcome;
-    world.check.emitted(&call, &outcome);
-    if head.facts == 0 {
-        return leave(world, call, outcome);
-    }
-    let Some((tenant, told)) = sync::facts_of(facts) else { return };
-    let taken = world.queue.send(world.now, facts.clone());
-    for fact in &told {
+/// Sends the facts of an answer to the queue. The answer leaves after they were accepted, or without waiting for that.
+fn deliver(world: &mut World, call: Call, answer: Answer) {
+    world.check.emitted(&call, &answer);
+    let Some(message) = &answer.facts else { return leave(world, call, answer) };
+    let Some((tenant, facts)) = sync::facts_of(&message.bytes) else { return };
+    let taken = world.queue.send(world.now, message.bytes.clone());
+    for fact in &facts {
         world.model.tell(&tenant, fact, taken);
     }
     if taken {
         let after = world.dice.between(500, 2_000);
         world.later(after, Event::Consume);
-        return leave(world, call, outcome);
+        return leave(world, call, answer);
     }
-    let (location, batch) = (call.location, facts.clone());
-    if head.ack {
-        let waiting = Box::new(Waiting { call: Box::new(call), outcome });
-        sync::deliver_directly(world, location, batch, Some(waiting));
+    let (location, batch) = (call.location, message.bytes.clone());
+    if message.is_awaited {
+        let held = Box::new(HeldAnswer { call: Box::new(call), answer });
+        sync::deliver_directly(world, location, batch, Some(held));
     } else {
         sync::deliver_directly(world, location, batch, None);
-        leave(world, call, outcome);
+        leave(world, call, answer);
     }
 }
 
-/// A click that was not served comes again, once, as the shell tells its browser.
+/// A click that was not served is called a second time; no other call may go unserved.
+fn unserved(world: &mut World, call: Call, reason: UnservedReason) {
+    if call.asked.kind == Kind::Pixel && !call.asked.path.ends_with(AGAIN) {
+        return come_again(world, call);
+    }
+    world.check.fail("pages", format!("{:?} is not served: {}", call.asked.kind, reason.name()));
+}
+
+/// The browser follows the redirect of a click that was not served.
 fn come_again(world: &mut World, mut call: Call) {
     call.asked.path.push_str(AGAIN);
     (call.reads, call.settled) = (0, None);
@@ -305,28 +332,37 @@ fn come_again(world: &mut World, mut call: Call) {
     world.later(after, Event::Arrive(Box::new(call)));
 }
 
-/// The origin took the facts of a call that waited, or did not.
-pub fn delivered_directly(world: &mut World, waiting: Option<Box<Waiting>>, taken: bool) {
-    let Some(waiting) = waiting else { return };
-    let Waiting { call, mut outcome } = *waiting;
-    if !taken {
-        outcome.head.headers.clear();
-        if call.asked.kind == Kind::Decide {
-            // As the shell answers what was not served.
-            outcome.body =
-                br#"{"visitor":null,"decisions":[],"kv_reads":0,"consent":"none","reason":"retry"}"#.to_vec();
-        } else {
-            outcome.head.status = 503;
-        }
-    }
-    leave(world, *call, outcome);
+/// The origin has taken the facts of an answer, or has not; an answer that waited for them leaves.
+pub fn delivered_directly(world: &mut World, held: Option<Box<HeldAnswer>>, taken: bool) {
+    let Some(held) = held else { return };
+    let HeldAnswer { call, answer } = *held;
+    let path = &call.asked.path;
+    let target = RequestTarget { method: call.method(), path, query: "", origin: None, requested_headers: None };
+    let answer = if taken { answer } else { answer_unserved(&target, UnservedReason::Retry) };
+    leave(world, *call, answer);
 }
 
 /// The answer leaves for its browser.
-fn leave(world: &mut World, call: Call, outcome: Outcome) {
+fn leave(world: &mut World, call: Call, answer: Answer) {
     let after = if world.dice.chance(200) { world.dice.between(5, 3_000) } else { world.dice.between(5, 200) };
-    let event = Event::Answer(Box::new(call), outcome.head.status, outcome.head.headers, outcome.body);
-    world.later(after, event);
+    world.later(after, Event::Answer(Box::new(call), answer.status, answer.headers, answer.body));
+}
+
+/// The answer that an engine gives with the KV as it is at the centre, where writes arrive; no object answers. `None` if the
+/// request is not served.
+pub fn answer_at_centre(engine: &mut Engine, kv: &Kv, head: &str, body: &[u8], now: Millis) -> Option<Answer> {
+    let mut next = engine.begin(head, body, now, [7; 32]);
+    loop {
+        next = match next {
+            Step::Read(read) => {
+                let values = read.keys.iter().map(|key| Some(kv.value(key)?.as_bytes().to_vec())).collect();
+                engine.resume_read(read.pending, &Ok(values))
+            }
+            Step::Call(pending, _) => engine.resume_call(pending, None),
+            Step::Answer(answer) => return Some(answer),
+            Step::Page(_) | Step::Unserved(_) => return None,
+        };
+    }
 }
 
 /// An answer reaches its browser, unless it gets lost.

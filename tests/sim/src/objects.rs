@@ -1,12 +1,10 @@
-//! The objects of strict caps, one a visitor, and of limited offers, one a range: each with what it stores, which is durable
-//! before it answers. The network to them is slow, and fails; the shell's part is what `edge/shell/person.mjs` and
-//! `edge/shell/units.mjs` do.
+//! The objects of strict caps, one per visitor, and of limited offers, one per campaign and range. What an object stores is
+//! durable before it answers. The network to objects is slow and loses messages.
 
 use std::collections::BTreeMap;
 
+use causeway_edge::{InvalidObjectCall, ObjectCall, ObjectClass, ObjectNext, ObjectStep, PendingCall, RowWrite};
 use causeway_shared::ids::Millis;
-
-use causeway_edge::{Class, Outcome};
 
 use crate::edge::{self, Call};
 use crate::world::{Event, World};
@@ -14,128 +12,143 @@ use crate::world::{Event, World};
 /// How long a request waits for its object.
 const DEADLINE_MS: u64 = 100;
 
-/// A call of an object on its way, and the objects that wait for its answer.
+/// A message to an object, or an object's answer, on its way.
 #[derive(Debug)]
-pub struct Hop {
-    /// Which request waits; it may have gone on.
+pub struct ObjectMessage {
+    /// The request that the answer is for; it may have continued without one.
     request: u64,
-    class: Class,
-    /// Objects that passed the call on, with what they passed.
-    passed: Vec<(String, Vec<u8>)>,
-    going: Going,
+    /// Objects that forwarded the call: the name of each, and the call that it sent.
+    forwarded: Vec<(String, ObjectCall)>,
+    content: MessageContent,
 }
 
 #[derive(Debug)]
-enum Going {
-    /// To an object, with a call.
-    There(String, Vec<u8>),
-    /// Back, with an answer.
-    Back(Vec<u8>),
+enum MessageContent {
+    /// A call.
+    Call(ObjectCall),
+    /// The answer to the last forwarded call, or to the request.
+    Answer(Vec<u8>),
 }
 
 /// What all objects store, and the requests that wait for one.
 #[derive(Debug, Default)]
 pub struct Objects {
-    persons: BTreeMap<String, Vec<u8>>,
+    strict_caps: BTreeMap<String, Vec<u8>>,
     /// Rows by their keys.
-    units: BTreeMap<String, BTreeMap<String, String>>,
-    waiting: BTreeMap<u64, (Box<Call>, u32)>,
+    offers: BTreeMap<String, BTreeMap<String, String>>,
+    pending: BTreeMap<u64, (Box<Call>, PendingCall)>,
     next: u64,
 }
 
-/// A request asks an object.
-pub fn ask(world: &mut World, call: Call, turn: u32, class: Class, object: String, body: Vec<u8>) {
+/// A request calls an object.
+pub fn ask(world: &mut World, call: Call, pending: PendingCall, object_call: ObjectCall) {
     let objects = &mut world.objects;
     objects.next += 1;
     let request = objects.next;
-    objects.waiting.insert(request, (Box::new(call), turn));
+    objects.pending.insert(request, (Box::new(call), pending));
     world.later(DEADLINE_MS, Event::ObjectLate(request));
-    travel(world, Hop { request, class, passed: Vec::new(), going: Going::There(object, body) });
+    let content = MessageContent::Call(object_call);
+    send(world, ObjectMessage { request, forwarded: Vec::new(), content });
 }
 
-/// A message to or from an object travels, unless it gets lost.
-fn travel(world: &mut World, hop: Hop) {
+/// Sends a message, which may be lost.
+fn send(world: &mut World, message: ObjectMessage) {
     if world.dice.chance(world.plan.lost_objects) {
         return;
     }
     let slow = world.dice.chance(world.plan.lost_objects);
     let after = if slow { world.dice.between(50, 2_000) } else { world.dice.between(1, 15) };
-    world.later(after, Event::Object(Box::new(hop)));
+    world.later(after, Event::Object(Box::new(message)));
 }
 
-/// It arrives.
-pub fn arrive(world: &mut World, mut hop: Hop) {
+/// A message arrives.
+pub fn arrive(world: &mut World, message: ObjectMessage) {
     let now = world.now;
-    match hop.going {
-        Going::There(name, call) => {
-            let outcome = world.objects.call(hop.class, &name, &call, now);
-            if outcome.head.status == 400 {
-                world.check.fail("caps", format!("object {name} does not understand a call"));
-                return;
+    let ObjectMessage { request, mut forwarded, content } = message;
+    let content = match content {
+        MessageContent::Call(call) => match world.objects.call(&call, now) {
+            Ok(ObjectNext::Answer(answer)) => MessageContent::Answer(answer),
+            Ok(ObjectNext::Forward(next)) => {
+                forwarded.push((call.object, next.clone()));
+                MessageContent::Call(next)
             }
-            hop.going = match outcome.head.hop {
-                Some(next) => {
-                    hop.passed.push((name, outcome.body.clone()));
-                    Going::There(next, outcome.body)
-                }
-                None => Going::Back(outcome.body),
-            };
-            travel(world, hop);
-        }
-        Going::Back(answer) => match hop.passed.pop() {
-            Some((name, call)) => {
-                let outcome = world.objects.passed(hop.class, &name, &call, &answer, now);
-                hop.going = Going::Back(outcome.body);
-                travel(world, hop);
-            }
-            None => go_on(world, hop.request, &answer),
+            Err(error) => return world.check.fail("caps", format!("object {}: {error}", call.object)),
         },
-    }
+        MessageContent::Answer(answer) => match forwarded.pop() {
+            Some((name, call)) => match world.objects.receive(&name, &call, &answer, now) {
+                Ok(()) => MessageContent::Answer(answer),
+                Err(error) => return world.check.fail("caps", format!("object {name}: {error}")),
+            },
+            None => return resume_request(world, request, Some(&answer)),
+        },
+    };
+    send(world, ObjectMessage { request, forwarded, content });
 }
 
 impl Objects {
-    fn call(&mut self, class: Class, name: &str, call: &[u8], now: Millis) -> Outcome {
+    /// Hands an object a call, and stores what it says.
+    fn call(&mut self, call: &ObjectCall, now: Millis) -> Result<ObjectNext, InvalidObjectCall> {
+        let ObjectCall { class, object, body } = call;
         match class {
-            Class::Persons => self.person(name, |stored| causeway_edge::object(stored, call, now)),
-            Class::Units => self.unit(name, call, |rows| causeway_edge::unit(rows, call)),
-        }
-    }
-
-    fn passed(&mut self, class: Class, name: &str, call: &[u8], answer: &[u8], now: Millis) -> Outcome {
-        match class {
-            Class::Persons => self.person(name, |stored| causeway_edge::passed(stored, call, answer, now)),
-            Class::Units => self.unit(name, call, |rows| causeway_edge::unit_passed(rows, call, answer)),
-        }
-    }
-
-    fn person(&mut self, name: &str, step: impl Fn(&[u8]) -> Outcome) -> Outcome {
-        let stored = self.persons.entry(name.to_owned()).or_default();
-        let outcome = step(stored);
-        if outcome.head.status != 400 {
-            stored.clone_from(&outcome.facts);
-        }
-        outcome
-    }
-
-    fn unit(&mut self, name: &str, call: &[u8], step: impl Fn(&[u8]) -> Outcome) -> Outcome {
-        let stored = self.units.entry(name.to_owned()).or_default();
-        let keys = causeway_edge::unit_rows(call).head.read;
-        let rows: Vec<&str> = keys.iter().map(|key| stored.get(key).map_or("", String::as_str)).collect();
-        let outcome = step(rows.join("\n").as_bytes());
-        for line in String::from_utf8_lossy(&outcome.facts).lines() {
-            match line.split_once(' ') {
-                Some((key, "")) => drop(stored.remove(key)),
-                Some((key, value)) => drop(stored.insert(key.to_owned(), value.to_owned())),
-                None => {}
+            ObjectClass::StrictCaps => {
+                let stored = self.strict_caps.entry(object.clone()).or_default();
+                let ObjectStep { store, next } = causeway_edge::call_strict_caps(stored, body, now)?;
+                *stored = store;
+                Ok(next)
+            }
+            ObjectClass::Offers => {
+                let rows = self.rows(object, body)?;
+                let ObjectStep { store, next } = causeway_edge::call_offers(&rows, body)?;
+                self.write_rows(object, store);
+                Ok(next)
             }
         }
-        outcome
+    }
+
+    /// Hands an object the answer to the call that it forwarded, and stores what it says.
+    fn receive(
+        &mut self,
+        object: &str,
+        forwarded: &ObjectCall,
+        answer: &[u8],
+        now: Millis,
+    ) -> Result<(), InvalidObjectCall> {
+        let ObjectCall { class, body, .. } = forwarded;
+        match class {
+            ObjectClass::StrictCaps => {
+                let stored = self.strict_caps.entry(object.to_owned()).or_default();
+                *stored = causeway_edge::receive_strict_caps(stored, body, answer, now)?;
+            }
+            ObjectClass::Offers => {
+                let rows = self.rows(object, body)?;
+                let writes = causeway_edge::receive_offers(&rows, body, answer)?;
+                self.write_rows(object, writes);
+            }
+        }
+        Ok(())
+    }
+
+    /// The rows that an offer object reads for a call.
+    fn rows(&self, object: &str, call: &[u8]) -> Result<Vec<Option<String>>, InvalidObjectCall> {
+        let keys = causeway_edge::offer_row_keys(call)?;
+        let stored = self.offers.get(object);
+        Ok(keys.iter().map(|key| stored?.get(key).cloned()).collect())
+    }
+
+    fn write_rows(&mut self, object: &str, writes: Vec<RowWrite>) {
+        let stored = self.offers.entry(object.to_owned()).or_default();
+        for RowWrite { key, value } in writes {
+            match value {
+                Some(value) => drop(stored.insert(key, value)),
+                None => drop(stored.remove(&key)),
+            }
+        }
     }
 }
 
-/// The request goes on, with the answer or without: whichever comes first.
-pub fn go_on(world: &mut World, request: u64, answer: &[u8]) {
-    if let Some((call, turn)) = world.objects.waiting.remove(&request) {
-        edge::resume_with(world, *call, turn, answer, "");
+/// The request continues with the object's answer, or without one at its deadline: whichever comes first.
+pub fn resume_request(world: &mut World, request: u64, answer: Option<&[u8]>) {
+    if let Some((call, pending)) = world.objects.pending.remove(&request) {
+        edge::resume_call(world, *call, pending, answer);
     }
 }

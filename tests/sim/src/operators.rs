@@ -330,7 +330,7 @@ fn rotate(world: &mut World) {
 
 fn deploy(world: &mut World, place: usize, stage: usize) {
     if let Some(at) = world.locations.get_mut(place) {
-        at.begin_anew(stage, &mut world.dice);
+        at.restart(stage, &mut world.dice);
         world.check.fresh_isolate(place);
     }
 }

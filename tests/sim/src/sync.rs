@@ -1,12 +1,12 @@
 //! Between edge and origin: the facts consumers, the publish consumer, and every way in which what they say gets lost.
 //! The rules are the product's (`causeway_shared::delivery`); here is what the platform does to them.
 
+use causeway_edge::{Answer, SignedSync};
 use causeway_shared::delivery::{self, Next, ORIGIN_TIMEOUT_MS, SYNC_MESSAGES};
 use causeway_shared::fact::Fact;
 use causeway_shared::ids::TenantId;
 use causeway_shared::wire::facts;
-use causeway_shared::wire::sync::{Publish, SyncResponse, Verify, decode_request};
-use serde_json::json;
+use causeway_shared::wire::sync::{Publish, Read, SyncRequest, SyncResponse, Verify, decode_request};
 use sha2::{Digest as _, Sha256};
 
 use crate::origin::{NoAnswer, SyncCall};
@@ -27,7 +27,7 @@ enum Who {
     /// A facts consumer, with its messages.
     Consumer(Vec<(u64, u32)>),
     /// A call whose facts the queue refused.
-    Direct(Option<Box<edge::Waiting>>),
+    Direct(Option<Box<edge::HeldAnswer>>),
     /// The publish consumer.
     Drain(Drain),
 }
@@ -42,8 +42,8 @@ pub struct Drain {
     applied: Vec<u64>,
     /// What is to be read back before it.
     verify: Vec<Verify>,
-    /// What was read back: numbers, and the digests' bytes.
-    read: Vec<(u64, Option<Vec<u8>>)>,
+    /// What was read back since the last one.
+    read: Vec<Read>,
     location: usize,
     /// Nobody waits for its writes any more.
     forgotten: bool,
@@ -53,33 +53,27 @@ pub struct Drain {
 #[derive(Default)]
 struct Said<'a> {
     applied: &'a [u64],
-    read: &'a [(u64, Option<Vec<u8>>)],
+    read: &'a [Read],
     drain: u16,
 }
 
 /// Starts a sync from a location.
 fn send(world: &mut World, location: usize, facts: Vec<Vec<u8>>, said: &Said<'_>, who: Who) {
     let Said { applied, read, drain } = said;
-    let batch = format!("{:016x}{:016x}", world.dice.throw(), world.dice.throw());
-    let call = json!({ "edge": "sim", "batch": batch, "applied": applied, "read": read, "drain": drain });
-    let mut framed = Vec::new();
-    for message in &facts {
-        framed.extend(u32::try_from(message.len()).unwrap_or(u32::MAX).to_le_bytes());
-        framed.extend(message);
-    }
+    let request = SyncRequest {
+        edge: "sim".to_owned(),
+        batch: world.dice.bytes(),
+        facts: facts.clone(),
+        applied: applied.to_vec(),
+        drain: *drain,
+        lost: 0,
+        dead: 0,
+        read: read.to_vec(),
+    };
     let now = world.edge_clock(location);
     let Some(at) = world.locations.get(location) else { return };
-    let request = at.engine.sync_request(&call.to_string(), &framed, now);
-    let Some(end) = request.iter().position(|byte| *byte == 0) else { return };
-    let (headers, body) = request.split_at(end);
-    let headers: serde_json::Value = serde_json::from_slice(headers).unwrap_or_default();
-    let header = |name: &str| headers[name].as_str().unwrap_or_default().to_owned();
-    let names = [
-        causeway_shared::sync_auth::KEY_HEADER,
-        causeway_shared::sync_auth::TIME_HEADER,
-        causeway_shared::sync_auth::MAC_HEADER,
-    ];
-    let call = SyncCall { headers: names.map(header), body: body.get(1..).unwrap_or_default().to_vec() };
+    let Some(SignedSync { headers, body }) = at.engine.sign_sync(&request, now) else { return };
+    let call = SyncCall { headers: headers.map(|(_, value)| value), body };
     let exchange = Box::new(Exchange { call, facts, who });
     let after = world.dice.between(5, 200);
     if world.dice.chance(world.plan.lost_syncs) {
@@ -90,8 +84,8 @@ fn send(world: &mut World, location: usize, facts: Vec<Vec<u8>>, said: &Said<'_>
 }
 
 /// Facts that the queue refused go straight to the origin.
-pub fn deliver_directly(world: &mut World, location: usize, batch: Vec<u8>, waiting: Option<Box<edge::Waiting>>) {
-    send(world, location, vec![batch], &Said::default(), Who::Direct(waiting));
+pub fn deliver_directly(world: &mut World, location: usize, batch: Vec<u8>, held: Option<Box<edge::HeldAnswer>>) {
+    send(world, location, vec![batch], &Said::default(), Who::Direct(held));
 }
 
 /// A facts consumer takes what is due.
@@ -169,7 +163,7 @@ pub fn back(world: &mut World, exchange: Exchange, answer: Option<SyncResponse>)
                 world.later(100, Event::Wake);
             }
         }
-        Who::Direct(waiting) => edge::delivered_directly(world, waiting, answer.is_some()),
+        Who::Direct(held) => edge::delivered_directly(world, held, answer.is_some()),
         Who::Drain(drain) => drained(world, drain, answer),
     }
 }
@@ -280,8 +274,9 @@ fn read_back(world: &mut World, drain: &mut Drain) {
     }
     let keys: Vec<String> = verify.iter().map(|one| one.key.clone()).collect();
     let found = world.kv.read(world.now, drain.location, &keys).unwrap_or_default();
-    let digest = |value: String| Sha256::digest(value).to_vec();
-    drain.read = verify.iter().zip(found).map(|(one, value)| (one.entry, value.map(digest))).collect();
+    let digest = |value: String| Sha256::digest(value).into();
+    let read = verify.iter().zip(found);
+    drain.read = read.map(|(one, value)| Read { entry: one.entry, sha256: value.map(digest) }).collect();
 }
 
 /// The facts of a batch that can be read, and whose they are.
@@ -289,4 +284,11 @@ fn read_back(world: &mut World, drain: &mut Drain) {
 pub fn facts_of(batch: &[u8]) -> Option<(TenantId, Vec<Fact>)> {
     let (tenant, facts) = facts::decode_each(batch).ok()?;
     Some((tenant, facts.into_iter().filter_map(Result::ok).collect()))
+}
+
+/// The facts that leave with an answer.
+#[must_use]
+pub fn facts_of_answer(answer: &Answer) -> Vec<Fact> {
+    let batch = answer.facts.as_ref().and_then(|message| facts_of(&message.bytes));
+    batch.map(|(_, facts)| facts).unwrap_or_default()
 }

@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
+use causeway_edge::{KvValues, PendingRead};
 use causeway_origin::verify::Verified;
 use causeway_shared::ids::Millis;
 
@@ -12,7 +13,7 @@ use crate::dice::Dice;
 use crate::edge::{Call, Location};
 use crate::kv::Kv;
 use crate::model::Model;
-use crate::objects::{Hop, Objects};
+use crate::objects::{ObjectMessage, Objects};
 use crate::origin::Origin;
 use crate::queue::Queue;
 use crate::setup::{self, Plan};
@@ -29,8 +30,8 @@ pub enum Event {
     Act(usize),
     /// A call reaches a location.
     Arrive(Box<Call>),
-    /// What a call waits for in the KV has come, or not.
-    Read(Box<Call>, u32, Vec<Option<String>>, &'static str),
+    /// A bulk read of the KV ends; it owns the request that waits for it.
+    Read(Box<Call>, Box<PendingRead>, KvValues),
     /// An answer reaches its browser, unless it gets lost.
     Answer(Box<Call>, u16, Vec<(&'static str, String)>, Vec<u8>),
     /// A facts consumer looks into the queue.
@@ -45,9 +46,9 @@ pub enum Event {
     Wake,
     /// One write of a drain.
     Put(Box<Drain>),
-    /// A message reaches an object of strict caps, or comes back from one.
-    Object(Box<Hop>),
-    /// A request waits no longer for its object.
+    /// A message reaches an object, or its answer comes back.
+    Object(Box<ObjectMessage>),
+    /// The deadline of a request's object call.
     ObjectLate(u64),
     /// The job `verify` goes on, or begins.
     Verify,
@@ -232,7 +233,7 @@ impl World {
         match event {
             Event::Act(browser) => edge::act(self, browser),
             Event::Arrive(call) => edge::arrive(self, *call),
-            Event::Read(call, turn, values, fault) => edge::resume(self, *call, turn, &values, fault),
+            Event::Read(call, pending, values) => edge::resume_read(self, *call, *pending, &values),
             Event::Answer(call, status, headers, body) => edge::answered(self, *call, status, &headers, &body),
             Event::Consume => sync::consume(self),
             Event::AtOrigin(exchange) => sync::at_origin(self, *exchange),
@@ -240,8 +241,8 @@ impl World {
             Event::Fold => sync::fold(self),
             Event::Wake => sync::wake(self),
             Event::Put(drain) => sync::put(self, *drain),
-            Event::Object(hop) => objects::arrive(self, *hop),
-            Event::ObjectLate(request) => objects::go_on(self, request, &[]),
+            Event::Object(message) => objects::arrive(self, *message),
+            Event::ObjectLate(request) => objects::resume_request(self, request, None),
             Event::Verify => operators::verify(self),
             Event::Cron => self.cron(),
             Event::Do(deed) => operators::happen(self, deed),

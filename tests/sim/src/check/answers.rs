@@ -3,31 +3,31 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use causeway_edge::Outcome;
+use causeway_edge::Answer;
 use causeway_shared::ids::{Epoch, VisitorId};
 use causeway_shared::membership::Membership;
 use causeway_shared::view::Snapshot;
 use serde_json::Value;
 
 use crate::browser::{self, Kind};
-use crate::edge::Call;
+use crate::edge::{Call, answer_at_centre};
 use crate::model::Person;
 use crate::setup;
 use crate::world::World;
 
 /// Somebody counts whom the highest epoch that a call was given cuts.
-pub fn emitted(call: &Call, outcome: &Outcome) -> Vec<String> {
+pub fn emitted(call: &Call, answer: &Answer) -> Vec<String> {
     if call.asked.kind != Kind::Decide {
         return Vec::new();
     }
-    let answer: Value = serde_json::from_slice(&outcome.body).unwrap_or_default();
-    let Some(own) = answer["visitor"].as_str().and_then(|text| text.parse().ok()) else { return Vec::new() };
-    let counted = super::people::counted(&answer);
+    let body: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+    let Some(own) = body["visitor"].as_str().and_then(|text| text.parse().ok()) else { return Vec::new() };
+    let counted = super::people::counted(&body);
     let given = &call.given;
     // A location that had met a newer one than it was given, or was given none, went by that one.
-    let used = answer["trace"]["person"]["snapshots"].as_object().into_iter().flatten();
-    let is_given = |visitor: &str| given.iter().any(|s| s.visitor.to_string() == visitor && is_used(&answer, s));
-    if used.into_iter().any(|(visitor, _)| !is_given(visitor)) || given.iter().any(|s| !is_used(&answer, s)) {
+    let used = body["trace"]["person"]["snapshots"].as_object().into_iter().flatten();
+    let is_given = |visitor: &str| given.iter().any(|s| s.visitor.to_string() == visitor && is_used(&body, s));
+    if used.into_iter().any(|(visitor, _)| !is_given(visitor)) || given.iter().any(|s| !is_used(&body, s)) {
         return Vec::new();
     }
     // Of one older than the browser has seen only the visitor's own facts are believed.
@@ -116,10 +116,6 @@ fn me(world: &mut World, tenant: usize, cookie: &str, member: u64) -> Option<Val
     let head = format!("GET\nhttps://{host}.example/v1/me\ncw_id={cookie}\n\n\n\nMozilla/5.0\n\n{proof}");
     let now = world.edge_clock(0);
     let (kv, engine) = (&world.kv, &mut world.locations.first_mut()?.engine);
-    let mut outcome = engine.begin(&head, b"", now, &[7; 32]);
-    while let Some(turn) = outcome.head.turn {
-        let values: Vec<&str> = outcome.head.read.iter().map(|key| kv.value(key).unwrap_or_default()).collect();
-        outcome = engine.resume(turn, values.join("\n").as_bytes(), "");
-    }
-    serde_json::from_slice(&outcome.body).ok()
+    let answer = answer_at_centre(engine, kv, &head, b"", now)?;
+    serde_json::from_slice(&answer.body).ok()
 }

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use causeway_edge::Outcome;
+use causeway_edge::Answer;
 use causeway_shared::actions::{InsertionHash, Verb};
 use causeway_shared::fact::What;
 use causeway_shared::ids::{Millis, VisitorId};
@@ -16,7 +16,7 @@ use crate::browser::Kind;
 use crate::edge::Call;
 use crate::model::MEMBER;
 use crate::setup::{self, LIMITS};
-use crate::sync::facts_of;
+use crate::sync::facts_of_answer;
 
 /// A reservation counts for ten minutes, by whole ones: of the last nobody is asked.
 const KNOWN_MS: Millis = 9 * 60_000;
@@ -75,8 +75,8 @@ impl Caps {
     }
 
     /// Looks at an answer, and remembers it.
-    pub fn emitted(&mut self, call: &Call, outcome: &Outcome) -> Vec<String> {
-        for fact in facts_of(&outcome.facts).map(|(_, facts)| facts).unwrap_or_default() {
+    pub fn emitted(&mut self, call: &Call, answer: &Answer) -> Vec<String> {
+        for fact in facts_of_answer(answer) {
             if let What::Action { insertion, verb: Verb::IMPRESSION, entity, .. } = fact.what {
                 self.seen.entry(entity.ad).or_default().insert(InsertionHash::of(insertion), fact.visitor);
             }
@@ -89,18 +89,18 @@ impl Caps {
         if call.asked.kind != Kind::Decide {
             return Vec::new();
         }
-        let answer: Value = serde_json::from_slice(&outcome.body).unwrap_or_default();
-        let Some(visitor) = answer["visitor"].as_str().and_then(|text| text.parse().ok()) else { return Vec::new() };
-        let counted = super::people::counted(&answer);
+        let body: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+        let Some(visitor) = body["visitor"].as_str().and_then(|text| text.parse().ok()) else { return Vec::new() };
+        let counted = super::people::counted(&body);
         let mut found = Vec::new();
         let mut earlier: Vec<Placed> = Vec::new();
-        for decision in answer["decisions"].as_array().into_iter().flatten() {
+        for decision in body["decisions"].as_array().into_iter().flatten() {
             let Some((name, ad, limit)) = LIMITS.into_iter().find(|(name, ..)| decision["ad"]["id"] == *name) else {
                 continue;
             };
             let token = decision["insertion"].as_str().unwrap_or_default();
             let Some(insertion) = setup::insertion(call.tenant, token) else { continue };
-            let known = self.known(call, ad, visitor, &answer, &earlier);
+            let known = self.known(call, ad, visitor, &body, &earlier);
             if known.len() >= limit {
                 found
                     .push(format!("{name} is placed for {visitor}, who is known to have had it {} times", known.len()));

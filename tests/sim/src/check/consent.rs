@@ -1,13 +1,13 @@
 //! No fact and no KV key carries an id from a request without permission; but for the one withdrawal, which tells whose
 //! permission ended. What nobody saw is paid for, and names nobody.
 
-use causeway_edge::Outcome;
+use causeway_edge::Answer;
 use causeway_shared::fact::{Fact, What};
 use causeway_shared::ids::VisitorId;
 
 use crate::browser::Kind;
 use crate::edge::Call;
-use crate::sync::facts_of;
+use crate::sync::facts_of_answer;
 
 /// What a call without permission may read: nothing.
 pub fn reads(call: &Call, keys: &[String]) -> Vec<String> {
@@ -16,8 +16,8 @@ pub fn reads(call: &Call, keys: &[String]) -> Vec<String> {
 }
 
 /// What it may tell: withdrawals, and ad events of nobody.
-pub fn emitted(call: &Call, outcome: &Outcome) -> Vec<String> {
-    let facts = facts_of(&outcome.facts).map(|(_, facts)| facts).unwrap_or_default();
+pub fn emitted(call: &Call, answer: &Answer) -> Vec<String> {
+    let facts = facts_of_answer(answer);
     let nobodys = |fact: &Fact| fact.visitor == VisitorId::NOBODY && matches!(fact.what, What::Action { .. });
     if !call.gpc || call.asked.kind == Kind::Erase {
         return Vec::new();
@@ -25,6 +25,6 @@ pub fn emitted(call: &Call, outcome: &Outcome) -> Vec<String> {
     let wrong = facts.iter().filter(|fact| fact.what != What::Withdrawal && !nobodys(fact));
     let mut seen: Vec<String> = wrong.map(|fact| format!("a call without permission tells {fact:?}")).collect();
     let sets = |(name, value): &&(&str, String)| *name == "set-cookie" && !value.contains("Max-Age=0");
-    seen.extend(outcome.head.headers.iter().filter(sets).map(|(_, value)| format!("without permission: {value}")));
+    seen.extend(answer.headers.iter().filter(sets).map(|(_, value)| format!("without permission: {value}")));
     seen
 }

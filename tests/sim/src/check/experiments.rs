@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use causeway_edge::Outcome;
+use causeway_edge::Answer;
 use causeway_origin::experiment::people::{self, MIXED};
 use causeway_shared::experiment::Exposures;
 use causeway_shared::fact::{PURCHASE, What};
@@ -14,31 +14,31 @@ use crate::browser::Kind;
 use crate::edge::Call;
 use crate::model::Model;
 use crate::setup::{self, ARMS, EXPERIMENT};
-use crate::sync::facts_of;
+use crate::sync::facts_of_answer;
 use crate::world::World;
 
 /// Looks at an answer: what the request's own ledger and snapshot say of the experiment holds.
 #[must_use]
-pub fn emitted(call: &Call, outcome: &Outcome) -> Vec<String> {
+pub fn emitted(call: &Call, answer: &Answer) -> Vec<String> {
     if call.asked.kind != Kind::Decide {
         return Vec::new();
     }
-    let answer: Value = serde_json::from_slice(&outcome.body).unwrap_or_default();
-    let Some(visitor) = answer["visitor"].as_str().and_then(|text| text.parse::<VisitorId>().ok()) else {
+    let body: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+    let Some(visitor) = body["visitor"].as_str().and_then(|text| text.parse::<VisitorId>().ok()) else {
         return Vec::new();
     };
     // A newer snapshot that was met before stands in for an older one: after a restore that may know less.
-    let instead = answer["degraded"].as_array().into_iter().flatten().any(|note| note == "snapshot_older");
+    let instead = body["degraded"].as_array().into_iter().flatten().any(|note| note == "snapshot_older");
     let Some(known) = known(call, visitor).get(EXPERIMENT).filter(|_| !instead) else { return Vec::new() };
     let mut found = Vec::new();
-    for fact in facts_of(&outcome.facts).map(|(_, facts)| facts).unwrap_or_default() {
+    for fact in facts_of_answer(answer) {
         if fact.what == (What::Exposure { experiment: EXPERIMENT, arm: known.arm }) && fact.visitor == visitor {
             found.push(format!("{visitor} tells again that it saw the arm {}", known.arm));
         }
     }
     // Its person may have seen another arm before, and so may a newer snapshot that was met before.
-    let alone = super::people::counted(&answer).len() == 1 && answer["degraded"].is_null();
-    for decision in answer["decisions"].as_array().into_iter().flatten().filter(|_| alone) {
+    let alone = super::people::counted(&body).len() == 1 && body["degraded"].is_null();
+    for decision in body["decisions"].as_array().into_iter().flatten().filter(|_| alone) {
         let arm = decision["ad"]["experiment"]["arm"].as_str();
         if let Some((_, other)) = ARMS.iter().find(|(id, _)| Some(*id) == arm).filter(|(_, code)| *code != known.arm) {
             found.push(format!("{visitor} of the arm {} sees an ad of the arm {other}", known.arm));

@@ -15,7 +15,7 @@ pub mod verified;
 pub mod versions;
 pub mod views;
 
-use causeway_edge::Outcome;
+use causeway_edge::Answer;
 use causeway_shared::fact::Fact;
 use causeway_shared::ids::{Millis, TenantId};
 use causeway_shared::wire::sync::Publish;
@@ -69,21 +69,21 @@ impl Check {
         self.all("pages", pages::reads(call, keys));
     }
 
-    /// The module has made an answer.
-    pub fn emitted(&mut self, call: &Call, outcome: &Outcome) {
-        self.all("consent", consent::emitted(call, outcome));
-        self.all("people", people::emitted(call, outcome));
-        self.all("people", people::shown(call, outcome));
-        self.all("people", answers::emitted(call, outcome));
-        self.all("pages", pages::emitted(call, outcome));
-        let older = self.versions.used(call, outcome);
+    /// The engine has made an answer.
+    pub fn emitted(&mut self, call: &Call, answer: &Answer) {
+        self.all("consent", consent::emitted(call, answer));
+        self.all("people", people::emitted(call, answer));
+        self.all("people", people::shown(call, answer));
+        self.all("people", answers::emitted(call, answer));
+        self.all("pages", pages::emitted(call, answer));
+        let older = self.versions.used(call, answer);
         self.all("versions", older);
-        let older = self.versions.decided(call, outcome);
+        let older = self.versions.decided(call, answer);
         self.all("versions", older);
-        self.all("experiments", experiments::emitted(call, outcome));
-        let over = self.caps.emitted(call, outcome);
+        self.all("experiments", experiments::emitted(call, answer));
+        let over = self.caps.emitted(call, answer);
         self.all("caps", over);
-        let twice = self.units.emitted(call, outcome);
+        let twice = self.units.emitted(call, answer);
         self.all("units", twice);
     }
 

@@ -1,6 +1,6 @@
 //! The publisher's page never breaks: every call has an answer, after two KV reads at most, and no answer is an error.
 
-use causeway_edge::Outcome;
+use causeway_edge::Answer;
 use serde_json::Value;
 
 use crate::browser::Kind;
@@ -20,8 +20,8 @@ pub fn reads(call: &Call, keys: &[String]) -> Vec<String> {
 }
 
 /// An answer that no page should get.
-pub fn emitted(call: &Call, outcome: &Outcome) -> Vec<String> {
-    let status = outcome.head.status;
+pub fn emitted(call: &Call, answer: &Answer) -> Vec<String> {
+    let status = answer.status;
     let fits = match call.asked.kind {
         Kind::Decide | Kind::Me => status == 200,
         Kind::Events => status == 202,

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use causeway_edge::Outcome;
+use causeway_edge::Answer;
 use causeway_origin::read::{self, View};
 use causeway_origin::reconcile;
 use causeway_shared::cookie::{self, IDENTITY, LEDGER, Opened};
@@ -19,7 +19,7 @@ use crate::browser::Kind;
 use crate::edge::Call;
 use crate::model::{MEMBER, Person};
 use crate::setup;
-use crate::sync::facts_of;
+use crate::sync::facts_of_answer;
 use crate::world::World;
 
 /// The hashes that a member's id has, under every key there ever is.
@@ -36,9 +36,9 @@ pub fn hashes(tenant: usize, member: u64) -> BTreeSet<AltHash> {
 
 /// A proven member's facts never go to a visitor that the cookie, or its own snapshot as this call read it, says is
 /// another member's.
-pub fn emitted(call: &Call, outcome: &Outcome) -> Vec<String> {
+pub fn emitted(call: &Call, answer: &Answer) -> Vec<String> {
     let Some(member) = call.asked.member else { return Vec::new() };
-    let Some((_, facts)) = facts_of(&outcome.facts) else { return Vec::new() };
+    let facts = facts_of_answer(answer);
     let own = hashes(call.tenant, member);
     let mut seen = Vec::new();
     let mut held: Vec<(VisitorId, Vec<AltHash>)> =
@@ -65,14 +65,14 @@ pub fn emitted(call: &Call, outcome: &Outcome) -> Vec<String> {
 
 /// A proven member's answer is for nobody, and counts nobody, of whom what the call was given says that it is another
 /// member's.
-pub fn shown(call: &Call, outcome: &Outcome) -> Vec<String> {
+pub fn shown(call: &Call, answer: &Answer) -> Vec<String> {
     let Some(member) = call.asked.member.filter(|_| matches!(call.asked.kind, Kind::Decide | Kind::Me)) else {
         return Vec::new();
     };
-    let answer: Value = serde_json::from_slice(&outcome.body).unwrap_or_default();
-    let Some(for_whom) = answer["visitor"].as_str().and_then(|text| text.parse().ok()) else { return Vec::new() };
+    let body: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+    let Some(for_whom) = body["visitor"].as_str().and_then(|text| text.parse().ok()) else { return Vec::new() };
     let own = hashes(call.tenant, member);
-    let mut shown = counted(&answer);
+    let mut shown = counted(&body);
     shown.insert(for_whom);
     let another = |of: &Snapshot| !of.unique.is_empty() && !of.unique.iter().any(|hash| own.contains(hash));
     // Who was another member's, and is this one's person by a later epoch.

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use causeway_edge::Outcome;
+use causeway_edge::Answer;
 use causeway_origin::units;
 use causeway_shared::fact::What;
 use causeway_shared::ids::{TenantId, VisitorId};
@@ -13,7 +13,7 @@ use crate::browser::Kind;
 use crate::edge::Call;
 use crate::model::Model;
 use crate::setup::{self, OFFER};
-use crate::sync::facts_of;
+use crate::sync::facts_of_answer;
 use crate::world::World;
 
 /// The visitors that got units, by tenant and number.
@@ -24,10 +24,10 @@ pub struct Units {
 
 impl Units {
     /// Looks at an answer, and remembers it.
-    pub fn emitted(&mut self, call: &Call, outcome: &Outcome) -> Vec<String> {
+    pub fn emitted(&mut self, call: &Call, answer: &Answer) -> Vec<String> {
         let (campaign, recipients) = OFFER;
         let mut found = Vec::new();
-        for fact in facts_of(&outcome.facts).map(|(_, facts)| facts).unwrap_or_default() {
+        for fact in facts_of_answer(answer) {
             let What::Unit { campaign: of, number } = fact.what else { continue };
             let holder = *self.holders.entry((call.tenant, number)).or_insert(fact.visitor);
             if of != campaign || number >= recipients {
@@ -40,15 +40,15 @@ impl Units {
         if call.asked.kind != Kind::Decide {
             return found;
         }
-        let answer: Value = serde_json::from_slice(&outcome.body).unwrap_or_default();
-        let members = super::people::counted(&answer);
-        let offers = answer["decisions"].as_array().into_iter().flatten().filter(|one| one["ad"]["id"] == "offer");
+        let body: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+        let members = super::people::counted(&body);
+        let offers = body["decisions"].as_array().into_iter().flatten().filter(|one| one["ad"]["id"] == "offer");
         for decision in offers {
             let number = decision["ad"]["unit"].as_u64().and_then(|number| u32::try_from(number).ok());
             let holder = number.and_then(|number| self.holders.get(&(call.tenant, number)));
             // One whose call ended with its isolate has not told yet.
             if number.is_none() || holder.is_some_and(|holder| !members.contains(holder)) {
-                found.push(format!("{} sees the number {number:?} of {holder:?}", answer["visitor"]));
+                found.push(format!("{} sees the number {number:?} of {holder:?}", body["visitor"]));
             }
         }
         found

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use causeway_edge::Outcome;
+use causeway_edge::Answer;
 use causeway_origin::publish::LEASE_MS;
 use causeway_shared::ids::{Millis, Version, VisitorId};
 use causeway_shared::limits;
@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::facts::subject;
 use crate::browser::Kind;
-use crate::edge::Call;
+use crate::edge::{Call, answer_at_centre};
 use crate::setup;
 use crate::world::World;
 
@@ -70,13 +70,13 @@ impl Versions {
     }
 
     /// A decision names the snapshots it used.
-    pub fn used(&mut self, call: &Call, outcome: &Outcome) -> Vec<String> {
+    pub fn used(&mut self, call: &Call, answer: &Answer) -> Vec<String> {
         if call.asked.kind != Kind::Decide {
             return Vec::new();
         }
-        let answer: Value = serde_json::from_slice(&outcome.body).unwrap_or_default();
+        let body: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
         let mut seen = Vec::new();
-        for (visitor, version) in answer["trace"]["person"]["snapshots"].as_object().into_iter().flatten() {
+        for (visitor, version) in body["trace"]["person"]["snapshots"].as_object().into_iter().flatten() {
             let text = version.as_str().unwrap_or_default();
             let Some((restore, counter)) = text.split_once('.') else { continue };
             let used = Version { restore: restore.parse().unwrap_or(0), counter: counter.parse().unwrap_or(0) };
@@ -94,12 +94,12 @@ impl Versions {
     }
 
     /// A decision names its catalogue: that of the same publication as the location used last, or of a later one.
-    pub fn decided(&mut self, call: &Call, outcome: &Outcome) -> Vec<String> {
+    pub fn decided(&mut self, call: &Call, answer: &Answer) -> Vec<String> {
         if call.asked.kind != Kind::Decide {
             return Vec::new();
         }
-        let answer: Value = serde_json::from_slice(&outcome.body).unwrap_or_default();
-        let name = answer["catalogue"].as_str();
+        let body: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+        let name = body["catalogue"].as_str();
         let last = self.published_to(call);
         let from = call.settled.unwrap_or(last);
         let Some(number) = name.and_then(|name| name.strip_prefix("c-")?.parse::<u32>().ok()) else {
@@ -158,13 +158,9 @@ fn decide(world: &mut World, place: usize, name: &str) -> Option<Value> {
     let now = world.edge_clock(place) + limits::CATALOGUE_FRESH_MS;
     let (kv, engine) = (&world.kv, &mut world.locations.get_mut(place)?.engine);
     let head = format!("POST\nhttps://{name}.example/v1/decide\n\n\n1\n\nMozilla/5.0\n\n");
-    let mut outcome = engine.begin(&head, b"{}", now, &[7; 32]);
-    while let Some(turn) = outcome.head.turn {
-        let values: Vec<&str> = outcome.head.read.iter().map(|key| kv.value(key).unwrap_or_default()).collect();
-        outcome = engine.resume(turn, values.join("\n").as_bytes(), "");
-    }
-    let answer: Value = serde_json::from_slice(&outcome.body).ok()?;
-    Some(answer["catalogue"].clone())
+    let answer = answer_at_centre(engine, kv, &head, b"{}", now)?;
+    let body: Value = serde_json::from_slice(&answer.body).ok()?;
+    Some(body["catalogue"].clone())
 }
 
 /// Every key of the KV is as it was issued last, and every location uses the current catalogue.

@@ -21,7 +21,7 @@ const MB: f64 = 1_000_000.0;
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     /// Requests that are answered on a catalogue of a thousand ads.
-    #[arg(long, default_value_t = 1_000_000)]
+    #[arg(long, default_value_t = 200_000)]
     requests: u32,
 }
 
@@ -52,14 +52,13 @@ fn play(ads: u64, first: u32, requests: u32) -> Result<Told> {
     let now = u64::try_from(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_millis())?;
     let fixture = Fixture::new(now, ads)?;
     let (cookies, body) = fixture.parts();
-    let head = |cookies: &str| format!("POST\nhttps://localhost/v1/decide\n{cookies}\n\n\n\nFirefox/140.0\n\n");
     let world = json!({
-        "config": fixture.config, "keys": fixture.keys, "kv": fixture.values(), "heads": [head(&cookies), head("")],
+        "config": fixture.config, "keys": fixture.keys, "kv": fixture.values(), "cookies": [cookies, ""],
         "body": body, "now": now, "first": first, "requests": requests,
     });
     let mut node = Command::new(path("CAUSEWAY_NODE")?)
         .arg(path("CAUSEWAY_ROOT")?.join("xtask/bench-wasm/memory.mjs"))
-        .arg(path("CAUSEWAY_EDGE_BUILD")?)
+        .arg(path("CAUSEWAY_EDGE_BUNDLE")?)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()

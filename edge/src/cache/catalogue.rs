@@ -1,0 +1,299 @@
+//! The catalogues of an isolate: one per tenant, the version that the KV pointer named last.
+//!
+//! The pointer is read in parallel with the request's first read, a new version in parallel with the second. A value
+//! that is older than one seen before is not adopted. A value that is absent or invalid leaves the cached catalogue in
+//! use.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use causeway_shared::catalogue::Compiled;
+use causeway_shared::decision::Scores;
+use causeway_shared::ids::{Millis, TenantId, Version};
+use causeway_shared::model::Model;
+use causeway_shared::steering::Steering;
+use causeway_shared::wire::catalogue::{self as wire, Digest, Pointer};
+use causeway_shared::wire::flat;
+use causeway_shared::{delivery, kv, limits};
+use serde_json::{Value, json};
+
+use crate::site::Site;
+
+/// Characters of a value that contain its tag and checksum.
+const MARK: usize = 8;
+/// Concurrent requests that read the first catalogue. Each may hold 4 MB of it, and an isolate has 128 MB.
+const FIRST: u32 = 6;
+
+/// A catalogue version, compiled for decisions. Number 0 means none.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct LoadedCatalogue {
+    number: u32,
+    digest: Digest,
+    /// Bytes of its document.
+    bytes: usize,
+    pub(crate) compiled: Rc<Compiled>,
+    /// The current model, prepared for the catalogue's ads.
+    pub(crate) scores: Option<Rc<Scores>>,
+    /// Traffic allocation and pacing from the origin.
+    pub(crate) steering: Rc<Steering>,
+}
+
+impl LoadedCatalogue {
+    /// The version's name in answers.
+    pub(crate) fn name(&self) -> Option<String> {
+        (self.number > 0).then(|| format!("c-{}", self.number))
+    }
+
+    /// Whether an ad is under strict caps in this version. The token of a placed ad carries its own flag.
+    pub(crate) fn is_strict(&self, ad: u32) -> bool {
+        self.compiled.ad(ad).is_some_and(|offer| offer.strict)
+    }
+
+    /// Whether a version is loaded.
+    pub(crate) fn is_loaded(&self) -> bool {
+        self.number > 0
+    }
+
+    fn is(&self, pointer: &Pointer) -> bool {
+        self.number == pointer.version && self.digest == pointer.digest
+    }
+}
+
+#[derive(Debug, Default)]
+struct CachedCatalogue {
+    loaded: Rc<LoadedCatalogue>,
+    /// The newest model and its version.
+    model: Option<(Version, Model)>,
+    /// Length and first characters of the value that was last read as a model.
+    marked: Option<(usize, Vec<u8>)>,
+    /// Version of the newest traffic allocation.
+    steered: Version,
+    /// Version of the newest publication that was adopted.
+    published: Version,
+    /// When the pointer last named the loaded version.
+    confirmed: Millis,
+    /// When the pointer is read again.
+    next: Millis,
+    /// When a request was last allowed to read the pointer, and the number of requests allowed since.
+    allowed: (Millis, u32),
+}
+
+/// Catalogues by tenant.
+#[derive(Debug, Default)]
+pub(crate) struct CatalogueCache(BTreeMap<TenantId, CachedCatalogue>);
+
+impl CatalogueCache {
+    /// The tenant's catalogue; number 0 if none is loaded.
+    pub(crate) fn current(&self, tenant: &TenantId) -> Rc<LoadedCatalogue> {
+        self.0.get(tenant).map(|held| Rc::clone(&held.loaded)).unwrap_or_default()
+    }
+
+    /// Whether the tenant's filters may ask for the client's location. This also holds until the first catalogue is
+    /// loaded, because the head of the request that loads it is read before.
+    pub(crate) fn wants_geo(&self, tenant: &TenantId) -> bool {
+        self.0.get(tenant).is_none_or(|held| held.next == 0 || !held.loaded.compiled.targets.is_empty())
+    }
+
+    /// Whether a request is to read the pointer. While one request reads it, others use the cached catalogue; a read
+    /// that never ends blocks the next read for the KV deadline at most.
+    pub(crate) fn wants_pointer(&mut self, tenant: &TenantId, now: Millis) -> bool {
+        let Some(held) = self.0.get_mut(tenant) else {
+            self.0.insert(tenant.clone(), CachedCatalogue { allowed: (now, 1), ..CachedCatalogue::default() });
+            return true;
+        };
+        // A clock that was set back does not postpone the read.
+        if now < held.next && held.next <= now + limits::CATALOGUE_FRESH_MS {
+            return false;
+        }
+        let (since, many) = held.allowed;
+        let is_over = now < since || now >= since + delivery::KV_DEADLINE_MS;
+        held.allowed = if is_over { (now, 1) } else { (since, many + 1) };
+        held.allowed.1 <= if held.loaded.is_loaded() { 1 } else { FIRST }
+    }
+
+    /// Adopts the pointer's value. Returns the version to read, if it is a new one, and a note.
+    pub(crate) fn adopt_pointer(
+        &mut self,
+        tenant: &TenantId,
+        value: Option<&[u8]>,
+        now: Millis,
+    ) -> (Option<Pointer>, Option<&'static str>) {
+        let held = self.0.entry(tenant.clone()).or_default();
+        held.next = now + limits::CATALOGUE_FRESH_MS;
+        let Some(value) = value else {
+            // A miss leaves the cached catalogue in use, because another location may have the pointer.
+            if held.loaded.number == 0 {
+                held.next = now + limits::CATALOGUE_RETRY_MS;
+            }
+            return (None, None);
+        };
+        let Ok(pointer) = wire::decode_pointer(&kv::pointer_key(tenant), value) else {
+            held.next = now + limits::CATALOGUE_RETRY_MS;
+            return (None, Some("catalogue_bad"));
+        };
+        if pointer.published < held.published {
+            return (None, Some("catalogue_older"));
+        }
+        if held.loaded.is(&pointer) {
+            (held.published, held.confirmed) = (pointer.published, now);
+            return (None, None);
+        }
+        if held.loaded.number == 0 {
+            // Requests that arrive meanwhile read the first version too; the first one to return unpacks it.
+            held.next = 0;
+        }
+        (Some(pointer), None)
+    }
+
+    /// Adopts the model's value, unless it is older than the current model. Returns a note if the value is invalid.
+    pub(crate) fn adopt_model(&mut self, tenant: &TenantId, value: Option<&[u8]>) -> Option<&'static str> {
+        let value = value?;
+        let held = self.0.entry(tenant.clone()).or_default();
+        // A model is long and stays the same for days. Its tag, checksum and length identify it.
+        let mark = Some((value.len(), value.iter().copied().take(MARK).collect()));
+        if held.marked == mark {
+            return None;
+        }
+        let Ok((version, model)) = wire::decode_model(&kv::model_key(tenant), value) else { return Some("model_bad") };
+        held.marked = mark;
+        if held.model.as_ref().is_none_or(|(known, _)| version > *known) {
+            let scores = Scores::new(&model, &held.loaded.compiled).map(Rc::new);
+            held.loaded = Rc::new(LoadedCatalogue { scores, ..(*held.loaded).clone() });
+            held.model = Some((version, model));
+        }
+        None
+    }
+
+    /// Adopts the value of traffic allocation and pacing, unless it is older than the current one. Returns a note if
+    /// the value is invalid.
+    pub(crate) fn adopt_steering(&mut self, tenant: &TenantId, value: Option<&[u8]>) -> Option<&'static str> {
+        let value = value?;
+        let held = self.0.entry(tenant.clone()).or_default();
+        let read = wire::decode_steering(&kv::steering_key(tenant), value);
+        let Ok((version, steering)) = read else { return Some("steering_bad") };
+        if version > held.steered {
+            held.loaded = Rc::new(LoadedCatalogue { steering: Rc::new(steering), ..(*held.loaded).clone() });
+            held.steered = version;
+        }
+        None
+    }
+
+    /// Adopts the version that a pointer named. Returns a note if the value is absent or invalid.
+    pub(crate) fn adopt_version(
+        &mut self,
+        site: &Site,
+        pointer: &Pointer,
+        value: Option<&[u8]>,
+        now: Millis,
+    ) -> Option<&'static str> {
+        let held = self.0.entry(site.id.clone()).or_default();
+        if pointer.published < held.published {
+            return None;
+        }
+        if !held.loaded.is(pointer) {
+            let Some(loaded) = value.and_then(|value| held.read(site, pointer, value)) else {
+                held.next = now + limits::CATALOGUE_RETRY_MS;
+                return Some(if value.is_none() { "catalogue_missing" } else { "catalogue_bad" });
+            };
+            held.loaded = Rc::new(loaded);
+        }
+        (held.published, held.confirmed) = (pointer.published, now);
+        held.next = now + limits::CATALOGUE_FRESH_MS;
+        self.make_room(&site.id);
+        None
+    }
+
+    /// Drops the catalogues whose pointer was read longest ago while all together exceed [`limits::CATALOGUES_BYTES`].
+    /// A dropped catalogue is read again on demand, and no version older than the dropped one is adopted.
+    fn make_room(&mut self, stays: &TenantId) {
+        loop {
+            let (mut all, mut oldest) = (0, None::<&mut CachedCatalogue>);
+            for (id, held) in self.0.iter_mut() {
+                all += held.loaded.bytes;
+                let is_older = oldest.as_ref().is_none_or(|other| held.confirmed < other.confirmed);
+                if id != stays && held.loaded.bytes > 0 && is_older {
+                    oldest = Some(held);
+                }
+            }
+            let Some(oldest) = oldest.filter(|_| all > limits::CATALOGUES_BYTES) else { return };
+            // Pacing data is small, and an older one would spend budget twice: it stays.
+            let loaded =
+                Rc::new(LoadedCatalogue { steering: Rc::clone(&oldest.loaded.steering), ..LoadedCatalogue::default() });
+            *oldest = CachedCatalogue {
+                loaded,
+                published: oldest.published,
+                steered: oldest.steered,
+                ..CachedCatalogue::default()
+            };
+        }
+    }
+
+    /// Notes a failed read. With a cached catalogue the next read waits for the retry time.
+    pub(crate) fn note_failed_read(&mut self, tenant: &TenantId, now: Millis) {
+        if let Some(held) = self.0.get_mut(tenant).filter(|held| held.loaded.number > 0) {
+            held.next = now + limits::CATALOGUE_RETRY_MS;
+        }
+    }
+
+    /// The health check's part: the version, the age of the last pointer that named it in milliseconds, and the model's
+    /// version.
+    pub(crate) fn health(&self, tenant: &TenantId, now: Millis) -> Value {
+        let held = self.0.get(tenant).filter(|held| held.loaded.number > 0);
+        let age = held.map(|held| now.saturating_sub(held.confirmed));
+        let model = held.and_then(|held| held.model.as_ref()).map(|(version, _)| version.to_string());
+        json!({ "version": held.and_then(|held| held.loaded.name()), "age_ms": age, "model": model })
+    }
+}
+
+impl CachedCatalogue {
+    fn read(&self, site: &Site, pointer: &Pointer, value: &[u8]) -> Option<LoadedCatalogue> {
+        let key = kv::catalogue_key(&site.id, pointer.version);
+        let bytes = wire::decode_document(&key, &pointer.digest, value).ok()?;
+        let compiled = Rc::new(Compiled::of(flat::decode(&bytes).ok()?));
+        let scores = self.model.as_ref().and_then(|(_, model)| Scores::new(model, &compiled)).map(Rc::new);
+        let steering = Rc::clone(&self.loaded.steering);
+        Some(LoadedCatalogue {
+            number: pointer.version,
+            digest: pointer.digest,
+            bytes: bytes.len(),
+            compiled,
+            scores,
+            steering,
+        })
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_many_large_catalogues_the_one_confirmed_longest_ago_is_dropped() {
+        let [a, b, c]: [TenantId; 3] = ["a", "b", "c"].map(|name| name.parse().unwrap());
+        let mut cache = CatalogueCache::default();
+        let published = Version { restore: 0, counter: 7 };
+        for (confirmed, tenant) in [(2, &a), (1, &b), (0, &c)] {
+            let steering = Rc::new(Steering { at: 5, ..Steering::default() });
+            let loaded = Rc::new(LoadedCatalogue {
+                number: 1,
+                bytes: limits::CATALOGUE_BYTES,
+                steering,
+                ..LoadedCatalogue::default()
+            });
+            let steered = published;
+            cache.0.insert(
+                tenant.clone(),
+                CachedCatalogue { loaded, confirmed, published, steered, ..CachedCatalogue::default() },
+            );
+        }
+        let there = |cache: &CatalogueCache| [&a, &b, &c].map(|of| cache.current(of).is_loaded());
+        cache.make_room(&c);
+        assert_eq!(there(&cache), [true, false, true], "the latest catalogue stays, whatever its time");
+        let left = cache.0.get(&b).map(|held| (held.published, held.steered, held.next));
+        assert_eq!(left, Some((published, published, 0)));
+        assert_eq!(cache.current(&b).steering.at, 5, "no older pacing data is adopted");
+        cache.make_room(&a);
+        assert_eq!(there(&cache), [true, false, true]);
+    }
+}

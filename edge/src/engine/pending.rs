@@ -1,0 +1,131 @@
+//! Requests that wait for a read: where each resumes, the keys it waits for, and a bound on how many wait.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use causeway_shared::identity::{Begun, Reads, Second};
+use causeway_shared::kv;
+
+use crate::cache::attribute_names;
+use crate::routes::{AnonymousRoute, ObjectWait, VisitorRoute};
+use crate::state::extra_reads::ExtraReads;
+use crate::state::request_state::RequestState;
+
+/// Requests of an isolate that may wait at once.
+const PENDING_REQUESTS: usize = 1_024;
+/// Bytes of their bodies. Parsed, they take about 16 times as many, and an isolate has 128 MB.
+const PENDING_BYTES: usize = 2 * 1_024 * 1_024;
+
+/// A request that waits for a bulk read.
+#[derive(Debug)]
+pub struct PendingRead {
+    pub(crate) state: RequestState,
+    pub(crate) extra: ExtraReads,
+    pub(crate) resume: ResumePoint,
+    pub(crate) permit: PendingPermit,
+}
+
+/// A request that waits for an object's answer.
+#[derive(Debug)]
+pub struct PendingCall {
+    pub(crate) wait: Box<dyn ObjectWait>,
+    pub(crate) permit: PendingPermit,
+}
+
+/// Where a request resumes after a read.
+#[derive(Debug)]
+pub(crate) enum ResumePoint {
+    /// The request recognises no visitor.
+    Anonymous(Box<dyn AnonymousRoute>),
+    /// After the first read of the visitor's history.
+    First(Box<dyn VisitorRoute>, Box<Begun>),
+    /// After the second read, of its siblings.
+    Second(Box<dyn VisitorRoute>, Box<Second>),
+}
+
+static NO_READS: Reads = Reads { snapshots: Vec::new(), lookups: Vec::new() };
+
+impl ResumePoint {
+    /// What the request reads of the visitor's history.
+    pub(crate) fn reads(&self) -> &Reads {
+        match self {
+            Self::Anonymous(_) => &NO_READS,
+            Self::First(_, begun) => begun.reads(),
+            Self::Second(_, second) => second.reads(),
+        }
+    }
+}
+
+impl PendingRead {
+    /// The KV keys that the request waits for.
+    pub(crate) fn keys(&self) -> Vec<String> {
+        let Self { state, extra, resume, .. } = self;
+        let (reads, tenant) = (resume.reads(), &state.site.id);
+        let mut keys = Vec::with_capacity(reads.snapshots.len() + reads.lookups.len() + extra.count());
+        keys.extend(reads.snapshots.iter().map(|visitor| kv::snapshot_key(tenant, *visitor)));
+        keys.extend(reads.lookups.iter().map(|id| kv::lookup_key(tenant, *id)));
+        if extra.pointer {
+            keys.extend(kv::standing_keys(tenant));
+        }
+        keys.extend(extra.version.map(|pointer| kv::catalogue_key(tenant, pointer.version)));
+        if extra.names {
+            keys.extend(attribute_names::name_keys(tenant));
+        }
+        keys
+    }
+}
+
+/// The memory of an isolate that waiting requests may take.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct PendingBudget(Rc<PendingUse>);
+
+#[derive(Debug, Default)]
+struct PendingUse {
+    requests: Cell<usize>,
+    bytes: Cell<usize>,
+}
+
+/// The share of one waiting request; released when the request resumes or ends.
+#[derive(Debug)]
+pub(crate) struct PendingPermit {
+    used: Rc<PendingUse>,
+    bytes: usize,
+}
+
+impl PendingBudget {
+    /// Admits a request that takes `bytes` while it waits; `None` if the budget is used up.
+    pub(crate) fn admit(&self, bytes: usize) -> Option<PendingPermit> {
+        let (requests, all) = (self.0.requests.get() + 1, self.0.bytes.get() + bytes);
+        if requests > PENDING_REQUESTS || all > PENDING_BYTES {
+            return None;
+        }
+        self.0.requests.set(requests);
+        self.0.bytes.set(all);
+        Some(PendingPermit { used: Rc::clone(&self.0), bytes })
+    }
+}
+
+impl Drop for PendingPermit {
+    fn drop(&mut self) {
+        self.used.requests.set(self.used.requests.get() - 1);
+        self.used.bytes.set(self.used.bytes.get() - self.bytes);
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_over_the_budget_are_refused_until_others_end() {
+        let budget = PendingBudget::default();
+        let mut permits: Vec<PendingPermit> = (0..PENDING_REQUESTS).map(|_| budget.admit(1).unwrap()).collect();
+        assert!(budget.admit(0).is_none(), "no more requests");
+        permits.truncate(1);
+        assert!(budget.admit(PENDING_BYTES).is_none(), "no more bytes");
+        assert!(budget.admit(PENDING_BYTES - 1).is_some());
+        drop(permits);
+        assert!(budget.admit(PENDING_BYTES).is_some());
+    }
+}

@@ -1,0 +1,89 @@
+//! Consent of one request: its signals, what they permit, and the withdrawal where they no longer permit identity.
+
+use std::borrow::Cow;
+
+use causeway_shared::consent::{self, Permission, Refusal, Signals};
+use causeway_shared::fact::{Fact, What};
+use causeway_shared::ids::{FactId, Millis};
+use serde::Deserialize;
+
+use crate::http::answer::Answer;
+use crate::http::cookies::{self, Jar};
+use crate::http::request::Request;
+use crate::site::Site;
+
+/// The `consent` object of a body.
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct ConsentBody<'a> {
+    #[serde(borrow, default)]
+    tcf: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    gpp: Option<Cow<'a, str>>,
+    #[serde(default)]
+    gpp_sid: Option<Vec<i32>>,
+}
+
+/// IAB's cookies. A browser may send several values of one cookie, one for each path and domain, in no known order.
+const COOKIES: [&str; 4] = ["euconsent-v2", "__gpp", "__gpp_sid", "usprivacy"];
+/// Values of each cookie that are read.
+const TIMES: usize = 4;
+
+/// The permission of a call with a body: every signal that is present, in the body and in IAB's cookies, must permit.
+/// If the body alone decided, a page could permit what a cookie refuses, and the next request without a body would
+/// withdraw it again. Each value of a repeated cookie must permit. Cookies that are too long to be read are a refusal.
+pub(crate) fn of_call(request: Request<'_>, body: &ConsentBody<'_>, site: &Site) -> Permission {
+    let gpc = request.gpc();
+    // Applicable sections count only from the source of the string. Without any string they refuse.
+    let times = consent_cookies(request);
+    let cookies_speak = times.iter().any(|[_, gpp, sid, _]| gpp.is_some() || sid.is_some());
+    let gpp_sid = body.gpp_sid.as_deref().filter(|_| body.gpp.is_some() || !cookies_speak);
+    let of_body = Signals { gpc, tcf: body.tcf.as_deref(), gpp: body.gpp.as_deref(), gpp_sid, us_privacy: None };
+    let mut permission = consent::permission(&of_body, &site.tenant);
+    for (time, [tcf, gpp, sid, us_privacy]) in times.into_iter().enumerate() {
+        if time > 0 && [tcf, gpp, sid, us_privacy].iter().all(Option::is_none) {
+            break;
+        }
+        if time == TIMES || request.cookies_are_too_long() {
+            return permission.with(Permission::None(Refusal::Undecodable));
+        }
+        let sid = sid.map(consent::section_ids);
+        let signals = Signals { gpc, tcf, gpp, gpp_sid: sid.as_deref(), us_privacy };
+        permission = permission.with(consent::permission(&signals, &site.tenant));
+    }
+    permission
+}
+
+/// The values of each of [`COOKIES`] in their order, one more than are read.
+fn consent_cookies(request: Request<'_>) -> [[Option<&str>; COOKIES.len()]; TIMES + 1] {
+    let mut times = [[None; COOKIES.len()]; TIMES + 1];
+    for (name, value) in request.all_cookies() {
+        let Some(place) = COOKIES.iter().position(|known| *known == name) else { continue };
+        let mut slots = times.iter_mut().filter_map(|time| time.get_mut(place));
+        if let Some(slot) = slots.find(|slot| slot.is_none()) {
+            *slot = Some(value);
+        }
+    }
+    times
+}
+
+/// The permission of a call whose body has no consent: any signal decides; without one, a permission `given` before
+/// stands.
+pub(crate) fn standing(request: Request<'_>, given: bool, site: &Site) -> Permission {
+    match of_call(request, &ConsentBody::default(), site) {
+        Permission::None(Refusal::Policy) if given => Permission::Full,
+        said => said,
+    }
+}
+
+/// Completes the answer to a visitor without permission. The cookies are read once more, only to expire them and to
+/// send one withdrawal to the origin; `facts` are those without a visitor, which leave in the same message.
+pub(crate) fn withdraw(answer: Answer, mut facts: Vec<Fact>, jar: &Jar, site: &Site, now: Millis) -> Answer {
+    let expired = if jar.any { cookies::expire(jar.secure).into() } else { Vec::new() };
+    if let Some(cookie) = &jar.identity {
+        let visitor = cookie.visitor;
+        let id = FactId::of_withdrawal(visitor);
+        facts.push(Fact { id, visitor, received: now, at: now, what: What::Withdrawal });
+    }
+    // The cookie expires with this answer, so no later request repeats the withdrawal: the queue must accept it first.
+    answer.with_headers(expired).with_awaited_facts(site, facts, None)
+}

@@ -1,0 +1,234 @@
+//! A request as the platform brings it, and the parts that all routes use: tenant, origin, cookies.
+
+use causeway_shared::config::Tenant;
+use causeway_shared::limits;
+
+/// Headers that are read of every request, in this order. The headers that the configuration names follow them.
+pub(crate) const HEADERS: [&str; 5] = ["cookie", "origin", "sec-gpc", "sec-purpose", "user-agent"];
+/// The header with the key for explanations. It is read where a key admits them.
+pub(crate) const EXPLAIN: &str = "x-causeway-explain";
+
+/// The parts of a request's address that decide the answer where the request cannot be served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RequestTarget<'a> {
+    /// The HTTP method.
+    pub method: &'a str,
+    /// The path, `/` at least.
+    pub path: &'a str,
+    /// The query without its question mark.
+    pub query: &'a str,
+    /// The `Origin` header.
+    pub origin: Option<&'a str>,
+    /// The `Access-Control-Request-Headers` header.
+    pub requested_headers: Option<&'a str>,
+}
+
+impl<'a> RequestTarget<'a> {
+    /// Reads an absolute address; `None` if it is not one. The headers are left out.
+    #[must_use]
+    pub fn parse(method: &'a str, url: &'a str) -> Option<Self> {
+        let ParsedUrl { path, query, .. } = ParsedUrl::parse(url)?;
+        Some(Self { method, path, query, origin: None, requested_headers: None })
+    }
+
+    /// Whether the request is the second try that the answer to an unserved click asked for.
+    pub(crate) fn is_again(&self) -> bool {
+        is_again(self.query)
+    }
+}
+
+fn is_again(query: &str) -> bool {
+    query.split('&').any(|part| part == "again")
+}
+
+/// An absolute address, split.
+struct ParsedUrl<'a> {
+    scheme: &'a str,
+    /// Scheme, host and port as an origin is written.
+    origin: &'a str,
+    /// Hostname without port.
+    host: &'a str,
+    path: &'a str,
+    query: &'a str,
+}
+
+impl<'a> ParsedUrl<'a> {
+    fn parse(url: &'a str) -> Option<Self> {
+        let (scheme, after) = url.split_once(':')?;
+        let after = after.strip_prefix("//")?;
+        let (authority, target) = after.split_at(after.find(['/', '?', '#']).unwrap_or(after.len()));
+        let host = match authority.rsplit_once(':') {
+            Some((host, port)) if port.bytes().all(|b| b.is_ascii_digit()) => host,
+            _ => authority,
+        };
+        let target = target.split('#').next().unwrap_or_default();
+        let (path, query) = target.split_once('?').unwrap_or((target, ""));
+        let origin = url.get(..scheme.len() + 3 + authority.len())?;
+        Some(Self { scheme, origin, host, path: if path.is_empty() { "/" } else { path }, query })
+    }
+}
+
+/// A request's parts, borrowed from the platform's head text.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Request<'a> {
+    pub(crate) method: &'a str,
+    /// The client's country and region as the platform gives them, separated by a space; empty if not asked for or
+    /// unknown.
+    pub(crate) location: &'a str,
+    pub(crate) secure: bool,
+    /// Scheme, host and port as an origin is written.
+    pub(crate) own_origin: &'a str,
+    /// Hostname without port.
+    pub(crate) host: &'a str,
+    pub(crate) path: &'a str,
+    /// Whether the request is the second try that the answer to an unserved click asked for.
+    pub(crate) is_again: bool,
+    values: [&'a str; HEADERS.len()],
+    /// Whether the cookie header is over its bound, so that no cookie is known.
+    too_long: bool,
+    extra: &'a str,
+}
+
+impl<'a> Request<'a> {
+    /// Reads the head text: the method (followed by country and region), the address, then one line per header. `None`
+    /// if the text is not of this form.
+    pub(crate) fn parse(head: &'a str) -> Option<Self> {
+        let (first, rest) = head.split_once('\n')?;
+        let (method, location) = first.split_once(' ').unwrap_or((first, ""));
+        let (url, rest) = rest.split_once('\n')?;
+        let mut values = [""; HEADERS.len()];
+        let mut lines = rest.splitn(HEADERS.len() + 1, '\n');
+        values.iter_mut().zip(&mut lines).for_each(|(value, line)| *value = line);
+        let is_too_long = |value: &&str| value.len() > limits::HEADER_BYTES;
+        let too_long = values.first().is_some_and(is_too_long);
+        values.iter_mut().filter(|value| is_too_long(value)).for_each(|value| *value = "");
+        let extra = lines.next().unwrap_or("");
+        let ParsedUrl { scheme, origin, host, path, query } = ParsedUrl::parse(url)?;
+        Some(Self {
+            method,
+            location,
+            secure: scheme == "https",
+            own_origin: origin,
+            host,
+            path,
+            is_again: is_again(query),
+            values,
+            too_long,
+            extra,
+        })
+    }
+
+    /// The values of one cookie. Browsers send one value for each path and domain that set it.
+    pub(crate) fn cookies(self, name: &'a str) -> impl Iterator<Item = &'a str> {
+        self.all_cookies().filter_map(move |(named, value)| (named == name).then_some(value))
+    }
+
+    /// Names and values of all cookies, in the order of the header.
+    pub(crate) fn all_cookies(self) -> impl Iterator<Item = (&'a str, &'a str)> {
+        let [cookie, ..] = self.values;
+        cookie.split(';').filter_map(|pair| pair.trim().split_once('='))
+    }
+
+    pub(crate) fn cookies_are_too_long(self) -> bool {
+        self.too_long
+    }
+
+    pub(crate) fn origin(self) -> Option<&'a str> {
+        let [_, origin, ..] = self.values;
+        (!origin.is_empty()).then_some(origin)
+    }
+
+    pub(crate) fn gpc(self) -> bool {
+        let [_, _, gpc, ..] = self.values;
+        // The platform joins the values of a repeated header with commas.
+        gpc.split(',').any(|value| value.trim() == "1")
+    }
+
+    pub(crate) fn agent(self) -> &'a str {
+        let [.., agent] = self.values;
+        agent
+    }
+
+    /// The value of a header that the configuration names; `names` are all such headers in the order of the head text.
+    pub(crate) fn extra(self, names: &[String], name: &str) -> Option<&'a str> {
+        let place = names.iter().position(|n| n == name)?;
+        self.extra.split('\n').nth(place).filter(|v| !v.is_empty())
+    }
+
+    /// The reason why this request is answered but not counted: a HEAD request, a prefetch, or a declared bot.
+    pub(crate) fn uncounted(self) -> Option<&'static str> {
+        if self.method == "HEAD" {
+            return Some("head");
+        }
+        let [_, _, _, purpose, ..] = self.values;
+        if purpose.contains("prefetch") || purpose.contains("prerender") {
+            return Some("prefetch");
+        }
+        declared_bot(self.agent()).then_some("bot")
+    }
+
+    /// Whether a page of `origin` may call with credentials: the edge's own origin, or one that the tenant configured.
+    pub(crate) fn admits(self, origin: &str, tenant: &Tenant) -> bool {
+        origin == self.own_origin || tenant.origins.iter().any(|o| o == origin)
+    }
+}
+
+/// Whether the user agent declares a program, by the words that IAB's list of spiders and bots shares.
+fn declared_bot(agent: &str) -> bool {
+    const WORDS: [&str; 8] =
+        ["bot", "crawl", "spider", "slurp", "headlesschrome", "facebookexternalhit", "preview", "monitor"];
+    let agent = agent.as_bytes();
+    let is_word =
+        |at: &[u8], word: &str| at.get(..word.len()).is_some_and(|text| text.eq_ignore_ascii_case(word.as_bytes()));
+    // Cubot is a maker of phones.
+    let is_phone = |before: &[u8]| before.last_chunk::<2>().is_some_and(|cu| cu.eq_ignore_ascii_case(b"cu"));
+    (0..agent.len())
+        .filter_map(|from| agent.split_at_checked(from))
+        .any(|(before, at)| WORDS.iter().any(|word| is_word(at, word) && !(*word == "bot" && is_phone(before))))
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_head_text_is_split_into_its_parts() {
+        let head = "POST\nhttps://ads.pub.example:8443/v1/decide?x=1\na=1; cw_id=v1.x; cw_id=v1.y\nhttps://pub.example\n1\n\nMozilla\nkey\nproof\nother";
+        let request = Request::parse(head).unwrap();
+        assert_eq!((request.method, request.host, request.path), ("POST", "ads.pub.example", "/v1/decide"));
+        assert_eq!(request.own_origin, "https://ads.pub.example:8443");
+        assert_eq!(request.cookies("cw_id").collect::<Vec<_>>(), ["v1.x", "v1.y"]);
+        assert!(request.gpc() && request.secure);
+        let gpc = |value: &str| Request::parse(&format!("GET\nhttp://localhost/\n\n\n{value}\n")).unwrap().gpc();
+        assert_eq!(["1, 1", "0,1", "0", "11", ""].map(gpc), [true, true, false, false, false]);
+        let names = [EXPLAIN.to_owned(), "x-a".to_owned(), "x-b".to_owned()];
+        assert_eq!(request.extra(&names, EXPLAIN), Some("key"));
+        assert_eq!(request.extra(&names, "x-b"), Some("other"));
+        assert_eq!(request.extra(&names, "x-c"), None);
+    }
+
+    #[test]
+    fn addresses_without_a_path_or_with_an_ip_literal_are_split_too() {
+        let parse =
+            |url: &str| Request::parse(&format!("GET\n{url}\n")).map(|r| (r.host.to_owned(), r.path.to_owned()));
+        assert_eq!(parse("http://localhost"), Some(("localhost".to_owned(), "/".to_owned())));
+        assert_eq!(parse("http://[::1]:80/x"), Some(("[::1]".to_owned(), "/x".to_owned())));
+        assert_eq!(parse("localhost/x"), None);
+        assert!(Request::parse("GET").is_none());
+    }
+
+    #[test]
+    fn prefetches_and_bots_are_not_counted() {
+        let with = |purpose: &str, agent: &str| {
+            let head = format!("POST\nhttp://localhost/\n\n\n\n{purpose}\n{agent}\n\n");
+            Request::parse(&head).unwrap().uncounted()
+        };
+        assert_eq!(with("prefetch;prerender", "Mozilla/5.0"), Some("prefetch"));
+        assert_eq!(with("", "Mozilla/5.0 (compatible; Googlebot/2.1)"), Some("bot"));
+        assert_eq!(with("", "Mozilla/5.0 (X11; Linux x86_64) Firefox/140.0"), None);
+        let phone = "Mozilla/5.0 (Linux; Android 9; CUBOT_NOTE_20 Build/PPR1) Chrome/74.0 Mobile Safari/537.36";
+        assert_eq!(with("", phone), None);
+        assert_eq!(with("", &format!("{phone} (compatible; Googlebot/2.1)")), Some("bot"));
+    }
+}

@@ -1,0 +1,91 @@
+//! A call of a Durable Object, and what an object does after a call.
+
+use causeway_shared::identity::Recognised;
+use causeway_shared::ids::VisitorId;
+use causeway_shared::limits;
+
+/// The class of an object, as `wrangler.toml` binds it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ObjectClass {
+    /// Strict caps: one object per visitor.
+    StrictCaps,
+    /// Limited offers: one object per campaign and range.
+    Offers,
+}
+
+impl ObjectClass {
+    /// The name of the binding.
+    #[must_use]
+    pub fn binding(self) -> &'static str {
+        match self {
+            Self::StrictCaps => "STRICT_CAPS",
+            Self::Offers => "OFFERS",
+        }
+    }
+}
+
+/// A call of an object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ObjectCall {
+    /// The object's class.
+    pub class: ObjectClass,
+    /// The object's name within its class.
+    pub object: String,
+    /// The request's bytes.
+    pub body: Vec<u8>,
+}
+
+/// What an object does after a call. It stores first: what it answered or forwarded is then durable.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ObjectStep<S> {
+    /// What the object stores.
+    pub store: S,
+    /// What it does then.
+    pub next: ObjectNext,
+}
+
+/// What an object does after it has stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ObjectNext {
+    /// It answers the caller.
+    Answer(Vec<u8>),
+    /// It forwards a call to another object and hands that one's answer to itself.
+    Forward(ObjectCall),
+}
+
+/// Bytes that are not of their form: the call, the forwarded call, its answer, or what the object stored. Nothing is
+/// stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the call or the stored state of the object is not of its form")]
+pub struct InvalidObjectCall;
+
+/// The visitors of a person that an object learns, ascending, [`limits::STRICT_MEMBERS`] at most. The smallest one, by
+/// which all browsers of the person find the same object, and the request's own visitor are among them.
+pub(crate) fn select_members(recognised: &Recognised) -> Vec<VisitorId> {
+    select(recognised.counted().members(), recognised.visitor)
+}
+
+fn select(members: &[VisitorId], own: VisitorId) -> Vec<VisitorId> {
+    let others = members.iter().copied().filter(|member| *member != own);
+    let mut selected: Vec<VisitorId> = others.take(limits::STRICT_MEMBERS - 1).collect();
+    selected.insert(selected.partition_point(|member| *member < own), own);
+    selected
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_many_members_the_smallest_and_the_own_are_selected_in_order() {
+        let all: Vec<VisitorId> = (0..80).map(|n| VisitorId::mint(n, [0; 10])).collect();
+        for own in [0, 5, 63, 64, 79] {
+            let own = all.iter().copied().nth(own).unwrap_or(VisitorId::NOBODY);
+            let some = select(&all, own);
+            assert_eq!((some.len(), some.first()), (limits::STRICT_MEMBERS, all.first()));
+            assert!(some.is_sorted() && some.contains(&own));
+        }
+        let few: Vec<VisitorId> = all.into_iter().take(3).collect();
+        assert!(few.iter().all(|own| select(&few, *own) == few));
+    }
+}

@@ -1,0 +1,131 @@
+//! Strict caps at the edge: what a request asks the object of its visitor, and what such an object does with a call.
+
+use std::collections::BTreeMap;
+
+use causeway_shared::actions::{Action, InsertionHash, Verb};
+use causeway_shared::catalogue::{Compiled, Offer};
+use causeway_shared::identity::Recognised;
+use causeway_shared::ids::{InsertionId, Millis, TenantId, VisitorId};
+use causeway_shared::limits;
+use causeway_shared::strict::{Ask, Call, Candidate, Claim, Entries, Links, Seen, Step, StrictCap, Wanted};
+use causeway_shared::time::Minute;
+use causeway_shared::wire::strict as wire;
+
+use crate::objects::object_call::{self, InvalidObjectCall, ObjectCall, ObjectClass, ObjectNext, ObjectStep};
+use crate::site::Site;
+use crate::state::request_state::RequestState;
+
+fn object_call(tenant: &TenantId, call: &Call) -> ObjectCall {
+    let (object, body) = (format!("{tenant}:{}", call.to), wire::encode_call(tenant, call));
+    ObjectCall { class: ObjectClass::StrictCaps, object, body }
+}
+
+/// Asks whether an impression counts.
+pub(crate) fn ask_confirmation(site: &Site, visitor: VisitorId, insertion: InsertionId) -> ObjectCall {
+    let ask = Ask::Confirm(InsertionHash::of(insertion));
+    object_call(&site.id, &Call { to: visitor, links: None, entries: Entries::new(), ask })
+}
+
+/// Asks which of these ads may be placed. `choices` are, for each placement, indices of the catalogue's ads, best
+/// first.
+pub(crate) fn ask_grants(
+    state: &RequestState,
+    recognised: &Recognised,
+    choices: &[Vec<usize>],
+    insertions: &[InsertionId],
+) -> ObjectCall {
+    let catalogue = &state.catalogue.compiled;
+    // Candidates in the order of the best of each placement, then the second best: no placement takes the whole bound.
+    let longest = choices.iter().map(Vec::len).max().unwrap_or_default();
+    let mut candidates: Vec<usize> = Vec::new();
+    for index in (0..longest).flat_map(|rank| choices.iter().filter_map(move |of| of.get(rank))) {
+        if candidates.len() < limits::STRICT_CANDIDATES && !candidates.contains(index) {
+            candidates.push(*index);
+        }
+    }
+    candidates.retain(|index| *index < catalogue.offers.len());
+    let numbers: BTreeMap<usize, usize> = candidates.iter().copied().zip(0..).collect();
+    let offers: Vec<&Offer> = candidates.iter().filter_map(|index| catalogue.offers.get(*index)).collect();
+    let wanted = insertions.iter().zip(choices).map(|(insertion, choices)| Wanted {
+        insertion: InsertionHash::of(*insertion),
+        choices: choices.iter().filter_map(|index| numbers.get(index).copied()).collect(),
+    });
+    let claim = Claim {
+        wanted: wanted.filter(|wanted| !wanted.choices.is_empty()).collect(),
+        seen: seen_impressions(recognised, &offers),
+        candidates: offers.into_iter().map(|offer| candidate(catalogue, offer)).collect(),
+    };
+    let members = object_call::select_members(recognised);
+    let links = Some(Links { epoch: recognised.view.epoch_of(recognised.visitor), members });
+    object_call(
+        &state.site.id,
+        &Call { to: recognised.visitor, links, entries: Entries::new(), ask: Ask::Claim(claim) },
+    )
+}
+
+fn candidate(catalogue: &Compiled, offer: &Offer) -> Candidate {
+    let caps = catalogue.bounds(offer).filter(|bound| bound.cap.verb == Verb::IMPRESSION);
+    let caps = caps.map(|bound| StrictCap { level: bound.level, limit: bound.cap.limit, window: bound.cap.window });
+    Candidate { entity: offer.entity, caps: caps.collect() }
+}
+
+/// The person's impressions that a cap of one of the ads may count, the newest first, [`limits::STRICT_SEEN`] at most.
+fn seen_impressions(recognised: &Recognised, offers: &[&Offer]) -> Vec<Seen> {
+    let counts = |action: &Action| {
+        action.verb == Verb::IMPRESSION
+            && offers
+                .iter()
+                .any(|offer| offer.capped_at().any(|level| action.entity.at(level) == offer.entity.at(level)))
+    };
+    let actions = recognised.counted().actions();
+    let mut seen: Vec<Seen> = actions
+        .iter()
+        .flat_map(|packed| packed.iter())
+        .filter(counts)
+        .map(|action| Seen { insertion: action.insertion, entity: action.entity, minute: action.minute })
+        .collect();
+    seen.sort_by_key(|seen| std::cmp::Reverse(seen.minute));
+    seen.truncate(limits::STRICT_SEEN);
+    seen
+}
+
+/// The code of the ad that was granted, by insertion.
+pub(crate) type GrantedAds = BTreeMap<InsertionHash, u32>;
+
+/// Reads the answer to [`ask_grants`] or [`ask_confirmation`]; `None` if the object did not answer in time.
+pub(crate) fn read_grants(answer: Option<&[u8]>) -> Option<GrantedAds> {
+    let answer = wire::decode_answer(answer?)?;
+    Some(answer.granted.iter().map(|(insertion, entry)| (*insertion, entry.entity.ad)).collect())
+}
+
+/// Handles a call of a strict-cap object. `stored` is what the object stored last; empty for a new object.
+///
+/// # Errors
+/// [`InvalidObjectCall`].
+pub fn call_strict_caps(stored: &[u8], call: &[u8], now: Millis) -> Result<ObjectStep<Vec<u8>>, InvalidObjectCall> {
+    let mut object = wire::decode_object(stored).ok_or(InvalidObjectCall)?;
+    let (tenant, call) = wire::decode_call(call).ok_or(InvalidObjectCall)?;
+    let next = match object.call(call, Minute::at(now)) {
+        Step::Answer(answer) => ObjectNext::Answer(wire::encode_answer(&answer)),
+        Step::Forward(call) => ObjectNext::Forward(object_call(&tenant, &call)),
+    };
+    Ok(ObjectStep { store: wire::encode_object(&object), next })
+}
+
+/// Hands a strict-cap object the answer to the call that it forwarded. Returns what the object stores; its own answer
+/// is the answer that it received.
+///
+/// # Errors
+/// [`InvalidObjectCall`].
+pub fn receive_strict_caps(
+    stored: &[u8],
+    forwarded: &[u8],
+    answer: &[u8],
+    now: Millis,
+) -> Result<Vec<u8>, InvalidObjectCall> {
+    let mut object = wire::decode_object(stored).ok_or(InvalidObjectCall)?;
+    let (_, forwarded) = wire::decode_call(forwarded).ok_or(InvalidObjectCall)?;
+    let answered = wire::decode_answer(answer).ok_or(InvalidObjectCall)?;
+    object.passed(&forwarded, &answered, Minute::at(now));
+    Ok(wire::encode_object(&object))
+}

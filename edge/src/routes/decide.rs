@@ -1,0 +1,473 @@
+//! `POST /v1/decide`: one call for all placements of a page.
+
+use std::collections::BTreeMap;
+
+use causeway_shared::config;
+use causeway_shared::decision::Holding;
+use causeway_shared::experiment::Exposure;
+use causeway_shared::fact::{Fact, What};
+use causeway_shared::identity::{Claim, IdentityCookie, Origin, Recognised};
+use causeway_shared::ids::{FactId, InsertionId, VisitorId};
+use causeway_shared::limits;
+use causeway_shared::units::{Given, Unit};
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use crate::http::answer::Answer;
+use crate::http::attributes::AttributeWrites;
+use crate::http::claims::{self, TooLong};
+use crate::http::cookies;
+use crate::http::incoming::Incoming;
+use crate::http::permission;
+use crate::http::request::EXPLAIN;
+use crate::objects::object_call::ObjectCall;
+use crate::objects::offers::{self, OfferAnswer, OfferHoldings, SoldOutOffers};
+use crate::objects::strict_caps;
+use crate::routes::decide_body::{DecideBody, PlacementBody, out_of_bounds, read_body};
+use crate::routes::placing::{self, PageContext, PlacementAnswer, PlacementRequest};
+use crate::routes::{AnonymousRoute, CatalogueNeed, NamesNeed, ObjectWait, Progress, Route, Routed, VisitorRoute};
+use crate::state::request_state::RequestState;
+
+/// A decide call.
+#[derive(Debug)]
+pub(crate) struct DecideRoute {
+    pub(crate) placements: Vec<PlacementRequest>,
+    pub(crate) page: PageContext,
+    /// Whether there is permission for identity.
+    is_permitted: bool,
+    /// Whether the call counts: it is no prefetch and no declared bot.
+    pub(crate) is_counted: bool,
+    /// Whether the call is a page view of its visitor.
+    is_page_view: bool,
+    wants_trace: bool,
+    /// Names of the ids that were refused, each with the reason.
+    refused: Vec<(String, &'static str)>,
+    /// Attribute writes; empty where nothing is counted.
+    attributes: AttributeWrites,
+    /// Random bits of all decisions of the call.
+    pub(crate) draw: u64,
+    /// The person's offer codes, known when the reads are complete.
+    pub(crate) holdings: OfferHoldings,
+    /// Facts of the visitor so far.
+    facts: Vec<Fact>,
+}
+
+/// A decide call that recognises no visitor: it has no permission, or does not count.
+#[derive(Debug)]
+struct AnonymousDecide {
+    route: DecideRoute,
+    reason: &'static str,
+    /// The headers and facts of a withdrawal; empty without one.
+    withdrawal: Answer,
+}
+
+/// The answer's body.
+#[derive(Serialize)]
+struct DecideAnswer<'a> {
+    visitor: Option<String>,
+    person: Option<PersonAnswer>,
+    decisions: Vec<PlacementAnswer<'a>>,
+    catalogue: Option<String>,
+    kv_reads: u8,
+    consent: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'a str>,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    degraded: &'a [&'static str],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trace: Option<Value>,
+    /// Attributes that were refused, each with the reason.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    attributes: BTreeMap<&'a str, &'static str>,
+    #[serde(flatten)]
+    refused: Map<String, Value>,
+}
+
+/// What the answer says about the person.
+#[derive(Serialize)]
+struct PersonAnswer {
+    devices: u32,
+    new_visitor: bool,
+    bridged: bool,
+}
+
+/// Reads the call, its consent and its ids.
+pub(crate) fn begin(incoming: Incoming<'_>) -> Routed {
+    match read_body(incoming.body).and_then(|body| begin_call(&incoming, body)) {
+        Ok(routed) => routed,
+        Err(refused) => Routed::Answer(refused.with_headers(incoming.cors)),
+    }
+}
+
+fn begin_call(incoming: &Incoming<'_>, body: DecideBody<'_>) -> Result<Routed, Box<Answer>> {
+    let Incoming { request, site, now, .. } = incoming;
+    let permission = permission::of_call(*request, &body.consent, site);
+    let jar = cookies::read(*request, site, *now);
+    let uncounted = request.uncounted();
+    let claims = claims::take(incoming, &body.user)
+        .map_err(|TooLong(field)| out_of_bounds(&field, limits::ALTERNATE_ID_BYTES))?;
+    let vocabulary = &site.tenant.vocabulary;
+    let anonymous = if !permission.is_full() {
+        let withdrawal = permission::withdraw(Answer::default(), Vec::new(), &jar, site, *now);
+        Some((permission.code(), withdrawal))
+    } else if uncounted.is_some() && jar.identity.as_ref().is_none_or(|own| is_other_member(own, &claims.taken)) {
+        Some(("not_counted", Answer::default()))
+    } else {
+        None
+    };
+    let mut random = incoming.random.clone();
+    let placement = |p: PlacementBody<'_>| PlacementRequest {
+        id: p.id.into_owned(),
+        sizes: p.sizes,
+        view_type: vocabulary.view_type(&p.view_type).unwrap_or_default(),
+        floor_micros: p.floor_micros,
+        insertion: InsertionId(random.draw()),
+    };
+    let placements = body.placements.into_iter().map(placement).collect();
+    let draw = u64::from_be_bytes(random.draw());
+    let is_explained = || request.extra(incoming.further_headers, EXPLAIN).is_some_and(|key| site.admits_explain(key));
+    let writes_attributes = permission.is_full() && uncounted.is_none();
+    let route = DecideRoute {
+        placements,
+        page: PageContext {
+            url: body.page.url.into_owned(),
+            keywords: body.page.keywords,
+            location: request.location.to_owned(),
+            agent: request.agent().to_owned(),
+        },
+        is_permitted: permission.is_full(),
+        is_counted: uncounted.is_none(),
+        is_page_view: body.page_view && uncounted.is_none(),
+        wants_trace: body.explain && is_explained(),
+        refused: claims.refused,
+        attributes: if writes_attributes {
+            AttributeWrites::read(body.user.attributes, None)
+        } else {
+            AttributeWrites::default()
+        },
+        draw,
+        holdings: OfferHoldings::default(),
+        facts: Vec::new(),
+    };
+    let notes = jar.refused.into_iter().chain(claims.fault).chain(uncounted).collect();
+    let state = RequestState { random, ..RequestState::begin(incoming, &jar, notes) };
+    if let Some((reason, withdrawal)) = anonymous {
+        return Ok(Routed::Anonymous(state, Box::new(AnonymousDecide { route, reason, withdrawal })));
+    }
+    let claims = if uncounted.is_some() { Vec::new() } else { claims.taken };
+    Ok(Routed::Recognise(state, Box::new(route), Box::new(jar.arrival(site, *now, claims))))
+}
+
+/// Whether the request proves a member that is not known to be the cookie's. An uncounted call switches no visitor.
+fn is_other_member(own: &IdentityCookie, claims: &[Claim]) -> bool {
+    let is_own = |claim: &Claim| own.tag.is_some_and(|tag| claim.is(tag) == Some(true));
+    claims.iter().any(|claim| claim.unique && !is_own(claim))
+}
+
+impl Route for DecideRoute {
+    fn catalogue_need(&self) -> CatalogueNeed {
+        CatalogueNeed::WhenDue
+    }
+
+    fn names_need(&self) -> NamesNeed {
+        if self.attributes.has_values() { NamesNeed::Cached } else { NamesNeed::None }
+    }
+}
+
+impl VisitorRoute for DecideRoute {
+    fn mints_visitors(&self) -> bool {
+        true
+    }
+
+    fn answer_visitor(
+        mut self: Box<Self>,
+        mut state: RequestState,
+        mut recognised: Recognised,
+        sold_out: &SoldOutOffers,
+    ) -> Progress {
+        // The page counts before any object is asked: all decisions of a call use the same counts.
+        self.facts = recognised.observe(self.is_page_view, &mut state.random);
+        if self.is_counted {
+            self.holdings = offers::find_holdings(&state, &recognised);
+        }
+        let call = self.ask_grants(&state, &recognised, sold_out);
+        let visit = RecognisedCall { route: self, state, recognised };
+        match call {
+            Some(call) => Progress::Call(call, Box::new(GrantsWait(visit))),
+            None => visit.continue_with_grants(None, sold_out),
+        }
+    }
+
+    fn answer_unidentified(self: Box<Self>, state: RequestState, reason: &'static str) -> Answer {
+        self.answer_contextual(&state, reason)
+    }
+}
+
+impl Route for AnonymousDecide {
+    fn catalogue_need(&self) -> CatalogueNeed {
+        self.route.catalogue_need()
+    }
+}
+
+impl AnonymousRoute for AnonymousDecide {
+    fn answer_anonymous(self: Box<Self>, state: RequestState) -> Progress {
+        let Self { route, reason, withdrawal } = *self;
+        let answer = route.answer_contextual(&state, reason).with_headers(withdrawal.headers);
+        Progress::Answer(Answer { facts: withdrawal.facts, ..answer })
+    }
+}
+
+impl DecideRoute {
+    /// The question to the person's object, if ads under strict caps may be placed.
+    fn ask_grants(
+        &self,
+        state: &RequestState,
+        recognised: &Recognised,
+        sold_out: &SoldOutOffers,
+    ) -> Option<ObjectCall> {
+        if !self.is_counted || !state.catalogue.compiled.has_strict() {
+            return None;
+        }
+        let question = placing::build_question(state, self, Some(&recognised.counted()));
+        let choices = question.strict(|campaign| sold_out.contains(state, campaign));
+        let insertions: Vec<InsertionId> = self.placements.iter().map(|placement| placement.insertion).collect();
+        let is_asked = choices.iter().any(|choices| !choices.is_empty());
+        is_asked.then(|| strict_caps::ask_grants(state, recognised, &choices, &insertions))
+    }
+
+    /// The index of the granted ad for each placement; `None` if the object was not asked or did not answer.
+    fn granted_indices(&self, state: &RequestState, grants: Option<&[u8]>) -> Option<Vec<Option<usize>>> {
+        let granted = strict_caps::read_grants(grants)?;
+        Some(placing::granted_indices(state, &self.placements, &granted))
+    }
+
+    /// The limited offer whose code is to be asked for, if one would be placed. An offer in `sold_out` is asked only
+    /// where no other would be placed: a person that got its code without receiving the answer still gets it.
+    fn wanted_offer(
+        &mut self,
+        state: &RequestState,
+        recognised: &Recognised,
+        grants: Option<&[u8]>,
+        sold_out: &SoldOutOffers,
+    ) -> Option<u32> {
+        let first = self.first_wanted(state, recognised, grants)?;
+        if !sold_out.contains(state, first) {
+            return Some(first);
+        }
+        self.holdings.retain(|campaign, holding| *holding != Holding::May || !sold_out.contains(state, *campaign));
+        Some(self.first_wanted(state, recognised, grants).unwrap_or(first))
+    }
+
+    fn first_wanted(&self, state: &RequestState, recognised: &Recognised, grants: Option<&[u8]>) -> Option<u32> {
+        if self.holdings.values().all(|holding| *holding != Holding::May) {
+            return None;
+        }
+        let granted = self.granted_indices(state, grants);
+        placing::build_question(state, self, Some(&recognised.counted())).wants_unit(granted.as_deref())
+    }
+
+    /// The accepted attribute writes, as a fact.
+    fn attribute_fact(&mut self, state: &mut RequestState, visitor: VisitorId) -> Option<Fact> {
+        let policy = state.site.tenant.attribute_names;
+        self.attributes.check_names(&state.names, policy, &mut { limits::ATTRIBUTE_NAMES_A_CALL });
+        let writes = std::mem::take(&mut self.attributes.writes);
+        (!writes.is_empty()).then(|| new_fact(state, visitor, What::Attributes { writes }))
+    }
+
+    /// The answer without an identity.
+    fn answer_contextual(&self, state: &RequestState, reason: &'static str) -> Answer {
+        let question = placing::build_question(state, self, None);
+        let decisions = placing::answer_placements(state, &self.placements, &question, &question.decide(None), None);
+        let trace = self
+            .wants_trace
+            .then(|| placing::build_trace(state, &self.placements, &question, &question.fates(None), None));
+        self.answer(state, None, Some(reason), decisions, trace)
+    }
+
+    fn answer(
+        &self,
+        state: &RequestState,
+        visitor: Option<(VisitorId, PersonAnswer)>,
+        reason: Option<&'static str>,
+        decisions: Vec<PlacementAnswer<'_>>,
+        trace: Option<Value>,
+    ) -> Answer {
+        let (visitor, person) = visitor.unzip();
+        let consent = if self.is_permitted { "full" } else { "none" };
+        // A page may name kinds as it likes; a name never replaces a field of the answer.
+        let refused = self.refused.iter().filter(|(kind, _)| !config::ANSWER_FIELDS.contains(&kind.as_str()));
+        let answer = DecideAnswer {
+            visitor: visitor.map(|visitor| visitor.to_string()),
+            person,
+            decisions,
+            catalogue: state.catalogue.name(),
+            kv_reads: state.kv_reads,
+            consent,
+            reason,
+            degraded: &state.notes,
+            trace,
+            attributes: self.attributes.refused.iter().map(|one| (one.name.as_str(), one.code)).collect(),
+            refused: refused.map(|(kind, why)| (kind.clone(), Value::from(*why))).collect(),
+        };
+        state.complete(Answer::json(200, &answer))
+    }
+}
+
+/// A call whose visitor is recognised.
+#[derive(Debug)]
+struct RecognisedCall {
+    route: Box<DecideRoute>,
+    state: RequestState,
+    recognised: Recognised,
+}
+
+/// The person's object was asked which ads under strict caps may be placed.
+#[derive(Debug)]
+struct GrantsWait(RecognisedCall);
+
+/// An object of a limited offer was asked for a code.
+#[derive(Debug)]
+struct OfferWait {
+    call: RecognisedCall,
+    campaign: u32,
+    /// What the person's object granted before.
+    grants: Option<Vec<u8>>,
+}
+
+impl ObjectWait for GrantsWait {
+    fn bytes(&self) -> usize {
+        self.0.state.bytes
+    }
+
+    fn resume(self: Box<Self>, answer: Option<&[u8]>, sold_out: &mut SoldOutOffers) -> Progress {
+        let mut call = self.0;
+        call.state.notes.extend(answer.is_none().then_some("strict_unanswered"));
+        call.continue_with_grants(answer, sold_out)
+    }
+}
+
+impl ObjectWait for OfferWait {
+    fn bytes(&self) -> usize {
+        self.call.state.bytes
+    }
+
+    fn resume(self: Box<Self>, answer: Option<&[u8]>, sold_out: &mut SoldOutOffers) -> Progress {
+        let Self { mut call, campaign, grants } = *self;
+        match offers::read_code(answer) {
+            OfferAnswer::Code(given) => call.add_code(campaign, given),
+            OfferAnswer::SoldOut => {
+                call.route.holdings.remove(&campaign);
+                sold_out.add(&call.state, campaign);
+            }
+            OfferAnswer::Missing => call.state.notes.push("unit_unanswered"),
+        }
+        Progress::Answer(call.answer(grants.as_deref()))
+    }
+}
+
+impl RecognisedCall {
+    /// Answers, or asks for the code of a limited offer first.
+    fn continue_with_grants(mut self, grants: Option<&[u8]>, sold_out: &SoldOutOffers) -> Progress {
+        let Self { route, state, recognised } = &mut self;
+        let wanted = route.wanted_offer(state, recognised, grants, sold_out);
+        let asked = wanted.and_then(|campaign| Some((campaign, offers::ask_code(state, recognised, campaign)?)));
+        match asked {
+            Some((campaign, call)) => {
+                let wait = OfferWait { call: self, campaign, grants: grants.map(<[u8]>::to_vec) };
+                Progress::Call(call, Box::new(wait))
+            }
+            None => Progress::Answer(self.answer(grants)),
+        }
+    }
+
+    /// Adds the person's code. The fact belongs to the visitor that the object assigned it to, so that it counts once,
+    /// whichever browser of the person reports it.
+    fn add_code(&mut self, campaign: u32, Given { number, holder }: Given) {
+        let now = self.state.now;
+        self.route.holdings.insert(campaign, Holding::Has(number));
+        if holder == self.recognised.visitor {
+            self.recognised.ledger.keep_unit(campaign, Unit { number, at: now });
+        }
+        let (id, what) = (FactId::of_unit(holder, campaign, number), What::Unit { campaign, number });
+        self.route.facts.push(Fact { id, visitor: holder, received: now, at: now, what });
+    }
+
+    /// The answer with an identity. `grants` is the answer of the person's object.
+    fn answer(self, grants: Option<&[u8]>) -> Answer {
+        let Self { mut route, mut state, recognised: mut who } = self;
+        let mut facts = std::mem::take(&mut route.facts);
+        facts.extend(route.attribute_fact(&mut state, who.visitor));
+        let (answer, exposures) = route.answer_recognised(&state, &mut who, grants);
+        for (experiment, exposure) in exposures {
+            who.ledger.expose(experiment, exposure);
+            facts.push(new_fact(&mut state, who.visitor, What::Exposure { experiment, arm: exposure.arm }));
+        }
+        let identity = (who.cookie_changed || state.stale_key)
+            .then(|| cookies::write_identity(&state.site, state.secure, &who.cookie))
+            .flatten();
+        let ledger = cookies::write_ledger(&state.site, state.secure, &who.ledger);
+        answer.with_headers(identity.into_iter().chain(ledger)).with_facts(&state.site, facts)
+    }
+}
+
+impl DecideRoute {
+    /// Decides, reserves the placed ads in the ledger, and returns the answer with the new exposures.
+    fn answer_recognised(
+        &self,
+        state: &RequestState,
+        who: &mut Recognised,
+        grants: Option<&[u8]>,
+    ) -> (Answer, Vec<(u32, Exposure)>) {
+        let counted = who.view.of(who.visitor);
+        let new_visitor = who.origin == Origin::Minted;
+        let person = PersonAnswer { devices: counted.devices(), new_visitor, bridged: counted.is_bridged() };
+        let granted = self.granted_indices(state, grants);
+        let question = placing::build_question(state, self, Some(&counted));
+        let decided = question.decide(granted.as_deref());
+        let decisions = placing::answer_placements(state, &self.placements, &question, &decided, Some(who.visitor));
+        let trace = self.wants_trace.then(|| {
+            let fates = question.fates(granted.as_deref());
+            placing::build_trace(state, &self.placements, &question, &fates, Some(&counted))
+        });
+        let exposures = placing::new_exposures(state, who, &question);
+        if self.is_counted {
+            who.ledger.reserve(decisions.iter().filter_map(|decision| decision.placed.as_ref()?.reserved));
+        }
+        (self.answer(state, Some((who.visitor, person)), None, decisions, trace), exposures)
+    }
+}
+
+/// A fact of this request.
+fn new_fact(state: &mut RequestState, visitor: VisitorId, what: What) -> Fact {
+    Fact { id: FactId::from_bytes(state.random.draw()), visitor, received: state.now, at: state.now, what }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_kind_may_have_the_name_of_a_field() {
+        let said = Some("x");
+        let whole = DecideAnswer {
+            visitor: said.map(str::to_owned),
+            person: None,
+            decisions: Vec::new(),
+            catalogue: None,
+            kv_reads: 0,
+            consent: "full",
+            reason: said,
+            degraded: &["x"],
+            trace: said.map(Value::from),
+            attributes: [("x", "x")].into(),
+            refused: Map::new(),
+        };
+        let fields = serde_json::to_value(whole).unwrap();
+        let mut named: Vec<&str> = fields.as_object().unwrap().keys().map(String::as_str).collect();
+        let mut known = config::ANSWER_FIELDS.to_vec();
+        named.sort_unstable();
+        known.sort_unstable();
+        assert_eq!(named, known);
+    }
+}

@@ -1,0 +1,256 @@
+//! `GET /v1/me`: what is stored about the request's visitor. The call changes nothing.
+
+use causeway_shared::actions::{Dimension, Filter, Verb, group};
+use causeway_shared::experiment::Exposure;
+use causeway_shared::identity::{Origin, Recognised};
+use causeway_shared::profile::Totals;
+use causeway_shared::time::Minute;
+use causeway_shared::units::Unit;
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use crate::http::answer::Answer;
+use crate::http::claims::{self, UserBody};
+use crate::http::cookies;
+use crate::http::incoming::Incoming;
+use crate::http::permission;
+use crate::objects::offers::SoldOutOffers;
+use crate::routes::{CatalogueNeed, NamesNeed, Progress, Route, Routed, VisitorRoute};
+use crate::state::request_state::RequestState;
+
+/// A call that shows what is stored about its visitor.
+#[derive(Debug)]
+pub(crate) struct MeRoute {
+    /// Whether the proof in the request names the member of the cookie's visitor; `None` without a proof or without a
+    /// member.
+    is_own_member: Option<bool>,
+}
+
+/// Sums over a visitor or over a person.
+#[derive(Serialize)]
+struct SumsAnswer {
+    pages: u64,
+    sessions: u64,
+    purchases: u64,
+    revenue_micros: i64,
+}
+
+impl From<Totals> for SumsAnswer {
+    fn from(t: Totals) -> Self {
+        Self { pages: t.pages, sessions: t.sessions, purchases: t.purchases, revenue_micros: t.revenue }
+    }
+}
+
+/// The answer's body.
+#[derive(Serialize)]
+struct MeAnswer<'a> {
+    visitor: Option<String>,
+    person: Option<PersonAnswer>,
+    own: SumsAnswer,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    view: Option<SumsAnswer>,
+    segments: Vec<SegmentAnswer>,
+    attributes: Map<String, Value>,
+    experiments: Vec<ExposureAnswer>,
+    units: Vec<OfferCodeAnswer>,
+    actions: Vec<ActionCount<'a>>,
+    kv_reads: u8,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    degraded: &'a [&'static str],
+}
+
+/// The number of stored actions of one type.
+#[derive(Serialize)]
+struct ActionCount<'a> {
+    action: &'a str,
+    count: u64,
+}
+
+/// A segment of the visitor with its expiry.
+#[derive(Serialize)]
+struct SegmentAnswer {
+    segment: u32,
+    expires_ms: u64,
+}
+
+/// The arm of an experiment that was seen first.
+#[derive(Serialize)]
+struct ExposureAnswer {
+    experiment: String,
+    arm: String,
+    since_ms: u64,
+    mixed: bool,
+}
+
+/// The code of a limited offer.
+#[derive(Serialize)]
+struct OfferCodeAnswer {
+    campaign: String,
+    unit: u32,
+    since_ms: u64,
+}
+
+/// What the answer says about the person.
+#[derive(Serialize)]
+struct PersonAnswer {
+    devices: u32,
+}
+
+/// Reads the cookies and the proof, if the request has one.
+pub(crate) fn begin(incoming: Incoming<'_>) -> Routed {
+    let jar = cookies::read(incoming.request, &incoming.site, incoming.now);
+    let permission = permission::standing(incoming.request, jar.identity.is_some(), &incoming.site);
+    // Ids and proofs of a GET come in headers and cookies only; the bounds of a body do not apply to them.
+    let claims = claims::take(&incoming, &UserBody::default()).unwrap_or_default();
+    // A request that proves another member than the cookie's shows that member's visitor of this browser, if there is
+    // one.
+    let member = claims.proven_member().cloned();
+    let tag = jar.identity.as_ref().and_then(|cookie| cookie.tag);
+    let is_own_member = member.as_ref().zip(tag).and_then(|(claim, tag)| claim.is(tag));
+    let notes = jar.refused.into_iter().chain(claims.fault).collect();
+    let state = RequestState::begin(&incoming, &jar, notes);
+    if !permission.is_full() {
+        let answer = answer_nothing(&state);
+        return Routed::Answer(permission::withdraw(answer, Vec::new(), &jar, &incoming.site, incoming.now));
+    }
+    if jar.identity.is_none() {
+        return Routed::Answer(answer_nothing(&state));
+    }
+    let arrival = jar.arrival(&incoming.site, incoming.now, member.into_iter().collect());
+    Routed::Recognise(state, Box::new(MeRoute { is_own_member }), Box::new(arrival))
+}
+
+impl Route for MeRoute {
+    /// The catalogue names experiments and offers, which only a snapshot contains.
+    fn catalogue_need(&self) -> CatalogueNeed {
+        CatalogueNeed::WithHistory
+    }
+
+    fn names_need(&self) -> NamesNeed {
+        NamesNeed::Current
+    }
+}
+
+impl VisitorRoute for MeRoute {
+    fn mints_visitors(&self) -> bool {
+        false
+    }
+
+    fn answer_visitor(self: Box<Self>, state: RequestState, who: Recognised, _: &SoldOutOffers) -> Progress {
+        let is_member = match self.is_own_member {
+            Some(true) => true,
+            Some(false) => who.origin == Origin::Switched,
+            None => false,
+        };
+        let proven = is_member && claims::requires_proof(&state.site);
+        let view = proven.then(|| who.counted().totals().into());
+        let person = PersonAnswer { devices: if proven { who.counted().devices() } else { 1 } };
+        let stored = StoredData {
+            actions: count_actions(&state, &who),
+            segments: list_segments(&state, &who),
+            attributes: name_attributes(&state, &who, proven),
+            experiments: name_exposures(&state, &who, proven),
+            units: name_offer_codes(&state, &who, proven),
+        };
+        let visitor = Some(who.visitor.to_string());
+        Progress::Answer(answer(&state, visitor, Some(person), who.view.own(who.visitor), view, stored))
+    }
+
+    fn answer_unidentified(self: Box<Self>, state: RequestState, _: &'static str) -> Answer {
+        answer_nothing(&state)
+    }
+}
+
+/// The answer where nothing is stored.
+fn answer_nothing(state: &RequestState) -> Answer {
+    answer(state, None, None, Totals::default(), None, StoredData::default())
+}
+
+/// What is stored in addition to the sums. Attributes, exposures and offer codes are the person's where they may be
+/// shown, else the visitor's; the rest is the visitor's.
+#[derive(Default)]
+struct StoredData<'a> {
+    actions: Vec<ActionCount<'a>>,
+    segments: Vec<SegmentAnswer>,
+    attributes: Map<String, Value>,
+    experiments: Vec<ExposureAnswer>,
+    units: Vec<OfferCodeAnswer>,
+}
+
+/// The attributes whose names are known, by name.
+fn name_attributes(state: &RequestState, who: &Recognised, proven: bool) -> Map<String, Value> {
+    let own = || who.view.attributes_of(who.visitor).and_then(|packed| packed.to_map()).unwrap_or_default();
+    let held = if proven { who.counted().attributes() } else { own() };
+    let name = |token| state.names.get(token).map(|(name, _)| name.to_owned());
+    held.iter().filter_map(|(token, value)| Some((name(token)?, value.to_json()))).collect()
+}
+
+/// The arms that were seen, by the catalogue's ids where it has them.
+fn name_exposures(state: &RequestState, who: &Recognised, proven: bool) -> Vec<ExposureAnswer> {
+    let seen = if proven { who.counted().exposures() } else { who.view.exposures_of(who.visitor) };
+    let named = |(code, Exposure { arm, at, mixed }): (u32, Exposure)| {
+        let experiment = state.catalogue.compiled.experiments.iter().find(|experiment| experiment.code == code);
+        let of_arm = experiment.and_then(|experiment| experiment.arm_of(arm));
+        ExposureAnswer {
+            experiment: experiment.map_or_else(|| code.to_string(), |experiment| experiment.id.clone()),
+            arm: of_arm.map_or_else(|| arm.to_string(), |arm| arm.id.clone()),
+            since_ms: at,
+            mixed,
+        }
+    };
+    seen.iter().map(named).collect()
+}
+
+/// The codes of limited offers, by the catalogue's ids where it has them.
+fn name_offer_codes(state: &RequestState, who: &Recognised, proven: bool) -> Vec<OfferCodeAnswer> {
+    let held = if proven { who.counted().units() } else { who.view.units_of(who.visitor) };
+    let named = |(code, Unit { number, at }): (u32, Unit)| {
+        let campaign = state.catalogue.compiled.limited.iter().find(|limited| limited.campaign == code);
+        let campaign = campaign.map_or_else(|| code.to_string(), |limited| limited.id.clone());
+        OfferCodeAnswer { campaign, unit: number, since_ms: at }
+    };
+    held.iter().map(named).collect()
+}
+
+/// The visitor's segments that have not expired.
+fn list_segments(state: &RequestState, who: &Recognised) -> Vec<SegmentAnswer> {
+    let held = who.view.segments_of(who.visitor).into_iter().flat_map(|packed| packed.iter());
+    let fresh = held.filter(|(_, expiry)| expiry.start_ms() > state.now);
+    fresh.map(|(id, expiry)| SegmentAnswer { segment: id.0, expires_ms: expiry.start_ms() }).collect()
+}
+
+/// The visitor's actions by type, as its snapshot contains them.
+fn count_actions<'a>(state: &'a RequestState, who: &Recognised) -> Vec<ActionCount<'a>> {
+    let own: Vec<_> = who.view.actions_of(who.visitor).into_iter().collect();
+    let groups = group(&own, &Filter::default(), &[Dimension::Verb], Minute(0), Minute(u32::MAX)).unwrap_or_default();
+    let name = |code: &u32| state.site.tenant.vocabulary.name_of(Verb(u8::try_from(*code).unwrap_or_default()));
+    let shown = |(codes, count): (Vec<u32>, u64)| ActionCount {
+        action: codes.first().and_then(name).unwrap_or("other"),
+        count,
+    };
+    groups.into_iter().map(shown).collect()
+}
+
+fn answer(
+    state: &RequestState,
+    visitor: Option<String>,
+    person: Option<PersonAnswer>,
+    own: Totals,
+    view: Option<SumsAnswer>,
+    stored: StoredData<'_>,
+) -> Answer {
+    let body = MeAnswer {
+        visitor,
+        person,
+        own: own.into(),
+        view,
+        segments: stored.segments,
+        attributes: stored.attributes,
+        experiments: stored.experiments,
+        units: stored.units,
+        actions: stored.actions,
+        kv_reads: state.kv_reads,
+        degraded: &state.notes,
+    };
+    state.complete(Answer::json(200, &body))
+}

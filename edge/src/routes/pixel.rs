@@ -1,0 +1,194 @@
+//! `GET /v1/i/{token}` and `GET /v1/c/{token}`: an impression or a click of a placed ad.
+//!
+//! The signed token names the visitor and the ad. These routes set no cookie, so that parallel slots of a page do not
+//! race. Their facts are not acknowledged; losses are counted (invariant 6).
+
+use causeway_shared::actions::{InsertionHash, Verb};
+use causeway_shared::fact::{Fact, What};
+use causeway_shared::ids::{FactId, VisitorId};
+use causeway_shared::limits;
+use causeway_shared::token::{self, AdToken, TokenError};
+
+use crate::http::answer::Answer;
+use crate::http::cookies::Jar;
+use crate::http::incoming::Incoming;
+use crate::http::permission;
+use crate::http::unserved::{NO_STORE, PIXEL, UnservedReason};
+use crate::objects::offers::SoldOutOffers;
+use crate::objects::strict_caps;
+use crate::routes::{AnonymousRoute, CatalogueNeed, ObjectWait, Progress, Route, Routed, placing};
+use crate::state::request_state::RequestState;
+
+/// Time after the serve window in which an object still confirms an impression, in milliseconds.
+const CONFIRM_GRACE_MS: u64 = 60_000;
+
+/// An impression of a placed ad.
+#[derive(Debug)]
+struct ImpressionRoute {
+    token: AdToken,
+    /// Whether the impression counts, as far as the request itself says.
+    is_counted: bool,
+}
+
+/// A click on a placed ad.
+#[derive(Debug)]
+struct ClickRoute {
+    token: AdToken,
+    /// Whether the click counts.
+    is_counted: bool,
+    /// Why the token is too late to count.
+    late: Option<&'static str>,
+    /// Whether this is the second try, after one that could not be served.
+    is_again: bool,
+}
+
+/// Begins an impression. The answer is the picture, whatever the token is: a page never shows a broken image.
+pub(crate) fn begin_impression(incoming: &Incoming<'_>, text: &str) -> Routed {
+    match open_token(incoming, text) {
+        Ok(token) => {
+            let is_counted = counts(incoming, &token);
+            Routed::Anonymous(begin_state(incoming), Box::new(ImpressionRoute { token, is_counted }))
+        }
+        Err(error) => {
+            let answer = picture().with_headers(incoming.cors.iter().cloned());
+            Routed::Answer(Answer { notes: vec![error.code()], ..answer })
+        }
+    }
+}
+
+/// Begins a click. It leads to the ad's own landing address, never to one that the request names. A late click still
+/// leads there and is not counted.
+pub(crate) fn begin_click(incoming: &Incoming<'_>, text: &str) -> Routed {
+    let (token, late) = match open_token(incoming, text) {
+        Ok(token) => (token, None),
+        Err(error @ TokenError::Late(token)) => (token, Some(error.code())),
+        Err(TokenError::Forged) => {
+            return Routed::Answer(unknown_token().with_headers(incoming.cors.iter().cloned()));
+        }
+    };
+    let is_counted = late.is_none() && counts(incoming, &token);
+    let route = ClickRoute { token, is_counted, late, is_again: incoming.request.is_again };
+    Routed::Anonymous(begin_state(incoming), Box::new(route))
+}
+
+fn begin_state(incoming: &Incoming<'_>) -> RequestState {
+    RequestState::begin(incoming, &Jar::default(), Vec::new())
+}
+
+impl Route for ImpressionRoute {
+    /// The token itself says whether the ad is under strict caps.
+    fn catalogue_need(&self) -> CatalogueNeed {
+        CatalogueNeed::None
+    }
+}
+
+impl AnonymousRoute for ImpressionRoute {
+    fn answer_anonymous(self: Box<Self>, state: RequestState) -> Progress {
+        let AdToken { visitor, insertion, placed, strict, .. } = self.token;
+        // An ad without a visitor has no caps.
+        if !strict || visitor == VisitorId::NOBODY {
+            return Progress::Answer(self.answer_counted(&state));
+        }
+        if placed.saturating_add(limits::SERVE_WINDOW_MS + CONFIRM_GRACE_MS) < state.now {
+            return Progress::Answer(noted(state.complete(picture()), "strict_late"));
+        }
+        if !self.is_counted {
+            return Progress::Answer(state.complete(picture()));
+        }
+        let call = strict_caps::ask_confirmation(&state.site, visitor, insertion);
+        Progress::Call(call, Box::new(ConfirmationWait { route: *self, state }))
+    }
+}
+
+impl ImpressionRoute {
+    /// The picture, with the impression if it counts.
+    fn answer_counted(&self, state: &RequestState) -> Answer {
+        let facts = self.is_counted.then(|| action_fact(&self.token, Verb::IMPRESSION, state.now));
+        state.complete(picture()).with_facts(&state.site, facts.into_iter().collect())
+    }
+}
+
+/// The person's object was asked whether an impression counts.
+#[derive(Debug)]
+struct ConfirmationWait {
+    route: ImpressionRoute,
+    state: RequestState,
+}
+
+impl ObjectWait for ConfirmationWait {
+    fn bytes(&self) -> usize {
+        self.state.bytes
+    }
+
+    fn resume(self: Box<Self>, answer: Option<&[u8]>, _: &mut SoldOutOffers) -> Progress {
+        let Self { route, state } = *self;
+        let insertion = InsertionHash::of(route.token.insertion);
+        Progress::Answer(match strict_caps::read_grants(answer) {
+            Some(granted) if granted.contains_key(&insertion) => route.answer_counted(&state),
+            Some(_) => noted(state.complete(picture()), "strict_refused"),
+            None => noted(state.complete(picture()), "strict_unanswered"),
+        })
+    }
+}
+
+impl Route for ClickRoute {
+    /// The landing address is the catalogue's. The house ad is in no catalogue.
+    fn catalogue_need(&self) -> CatalogueNeed {
+        if self.token.entity.ad == 0 { CatalogueNeed::None } else { CatalogueNeed::Always }
+    }
+}
+
+impl AnonymousRoute for ClickRoute {
+    fn answer_anonymous(self: Box<Self>, state: RequestState) -> Progress {
+        let needs_catalogue = self.catalogue_need() != CatalogueNeed::None;
+        if needs_catalogue && !state.catalogue.is_loaded() && !self.is_again {
+            return Progress::Unserved(UnservedReason::Overloaded);
+        }
+        // A click on an ad that the catalogue no longer has leads to the publisher and counts.
+        let tenant = &state.site.tenant;
+        let publisher =
+            || tenant.origins.first().cloned().or_else(|| Some(format!("https://{}/", tenant.hosts.first()?)));
+        let landing = placing::find_landing(&state, self.token.entity).map(str::to_owned);
+        let Some(landing) = landing.or_else(publisher) else { return Progress::Answer(unknown_token()) };
+        let headers = [("location", landing), (NO_STORE.0, NO_STORE.1.to_owned())];
+        let facts = self.is_counted.then(|| action_fact(&self.token, Verb::CLICK, state.now));
+        let mut answer = state
+            .complete(Answer::empty(302).with_headers(headers))
+            .with_facts(&state.site, facts.into_iter().collect());
+        answer.notes.extend(self.late);
+        Progress::Answer(answer)
+    }
+}
+
+fn unknown_token() -> Answer {
+    Answer::error(404, "unknown_token", "this address names no ad of this publisher", None)
+}
+
+fn picture() -> Answer {
+    let headers = [("content-type", "image/gif".to_owned()), (NO_STORE.0, NO_STORE.1.to_owned())];
+    Answer { body: PIXEL.to_vec(), ..Answer::empty(200) }.with_headers(headers)
+}
+
+fn noted(mut answer: Answer, note: &'static str) -> Answer {
+    answer.notes.push(note);
+    answer
+}
+
+fn open_token(incoming: &Incoming<'_>, text: &str) -> Result<AdToken, TokenError> {
+    token::open(&incoming.site.keys.cookie, &incoming.site.id, text, incoming.now)
+}
+
+fn counts(incoming: &Incoming<'_>, token: &AdToken) -> bool {
+    let is_counted = incoming.request.uncounted().is_none();
+    // Without a visitor the action counts for its campaign alone (invariant 10). With one, permission was given when
+    // the ad was placed, whichever cookies the browser sends with pictures.
+    let is_permitted = || permission::standing(incoming.request, true, &incoming.site).is_full();
+    is_counted && (token.visitor == VisitorId::NOBODY || is_permitted())
+}
+
+/// The action of a token, as a fact of the token's visitor.
+pub(crate) fn action_fact(token: &AdToken, verb: Verb, now: u64) -> Fact {
+    let AdToken { visitor, insertion, entity, view_type, .. } = *token;
+    let id = FactId::of_action(visitor, insertion, verb.0, view_type.0, now);
+    Fact { id, visitor, received: now, at: now, what: What::Action { insertion, verb, view_type, entity } }
+}

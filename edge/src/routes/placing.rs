@@ -1,0 +1,349 @@
+//! The ads of one decide call: the question to the catalogue, its answer as the page sees it with the addresses that
+//! count it, and the trace. A placement without an ad of the catalogue gets the house ad.
+
+use std::borrow::Cow;
+
+use causeway_shared::actions::{Entity, InsertionHash, PackedActions, ViewType};
+use causeway_shared::catalogue::{Bound, Offer};
+use causeway_shared::decision::{Decided, Described, Fate, Given, Person, Placement, Question};
+use causeway_shared::experiment::{self, Experiment, Exposure};
+use causeway_shared::filter::Subject;
+use causeway_shared::identity::Recognised;
+use causeway_shared::ids::{InsertionId, VisitorId};
+use causeway_shared::ledger::Reservation;
+use causeway_shared::profile::Totals;
+use causeway_shared::time::Minute;
+use causeway_shared::token::{self, AdToken};
+use causeway_shared::view::Counted;
+use serde::Serialize;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
+
+use crate::cache::catalogue::LoadedCatalogue;
+use crate::http::client::Client;
+use crate::objects::strict_caps::GrantedAds;
+use crate::routes::decide::DecideRoute;
+use crate::site::Site;
+use crate::state::request_state::{RequestState, person_random};
+
+/// A placement that requests an ad.
+#[derive(Debug)]
+pub(crate) struct PlacementRequest {
+    pub(crate) id: String,
+    pub(crate) sizes: Vec<[u32; 2]>,
+    pub(crate) view_type: ViewType,
+    pub(crate) floor_micros: u64,
+    /// The id of the placed ad, if an ad is placed.
+    pub(crate) insertion: InsertionId,
+}
+
+/// The page and the client, as far as filters ask for them.
+#[derive(Debug, Default)]
+pub(crate) struct PageContext {
+    pub(crate) url: String,
+    pub(crate) keywords: Vec<String>,
+    /// The client's country and region, separated by a space.
+    pub(crate) location: String,
+    /// The user agent.
+    pub(crate) agent: String,
+}
+
+/// One placement's part of the answer.
+#[derive(Serialize)]
+pub(crate) struct PlacementAnswer<'a> {
+    placement: &'a str,
+    ad: Option<ShownAd<'a>>,
+    /// The worth of a thousand impressions, in micros.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    price_micros: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'static str>,
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub(crate) placed: Option<PlacedAd>,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum ShownAd<'a> {
+    House(&'a RawValue),
+    Ad {
+        id: &'a str,
+        ad_group: &'a str,
+        campaign: &'a str,
+        advertiser: &'a str,
+        creative: Cow<'a, RawValue>,
+        /// The person's offer code, of a limited offer.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        unit: Option<u32>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        experiment: Option<ShownArm<'a>>,
+    },
+}
+
+/// The arm of an experiment that an ad belongs to.
+#[derive(Serialize)]
+struct ShownArm<'a> {
+    id: &'a str,
+    arm: &'a str,
+}
+
+/// A placed ad: its token for actions, and the addresses that count them.
+#[derive(Serialize)]
+pub(crate) struct PlacedAd {
+    insertion: String,
+    impression_url: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    click_url: Option<String>,
+    /// The reservation in the browser's ledger, of an ad with caps.
+    #[serde(skip)]
+    pub(crate) reserved: Option<Reservation>,
+}
+
+/// The arms of a person, one per experiment; empty where the call is not counted. If the history was not read, only the
+/// exposures that the browser itself knows are certain: another arm would make the person `mixed`.
+fn arms(state: &RequestState, route: &DecideRoute, counted: &Counted<'_>) -> Vec<Option<u8>> {
+    let LoadedCatalogue { compiled, steering, .. } = &*state.catalogue;
+    if compiled.experiments.is_empty() || !route.is_counted {
+        return Vec::new();
+    }
+    let (seen, random) = (counted.exposures(), person_random(counted));
+    let mut arms = experiment::arms(&compiled.experiments, &seen, &random, &steering.shares, state.now);
+    if state.is_history_unread {
+        let unknown = |of: &Experiment| seen.get(of.code).is_none();
+        arms.iter_mut().zip(&compiled.experiments).filter(|(_, of)| unknown(of)).for_each(|(arm, _)| *arm = None);
+    }
+    arms
+}
+
+/// The new exposures of a decision: one for each experiment of the page, unless the visitor has it already. A person
+/// outside the experiment is not exposed; a person in its control arm is.
+pub(crate) fn new_exposures(state: &RequestState, who: &Recognised, question: &Question<'_>) -> Vec<(u32, Exposure)> {
+    let own = who.view.exposures_of(who.visitor);
+    let exposed = |place: usize| {
+        let (arm, of) = ((*question.arms().get(place)?)?, state.catalogue.compiled.experiments.get(place)?);
+        let known = own.get(of.code).is_some_and(|exposure| exposure.arm == arm || exposure.mixed);
+        (!known).then_some((of.code, Exposure { arm, at: state.now, mixed: false }))
+    };
+    if question.arms().is_empty() { Vec::new() } else { question.met().into_iter().filter_map(exposed).collect() }
+}
+
+/// The question for the placements of a call, for a person or without one.
+pub(crate) fn build_question<'a>(
+    state: &'a RequestState,
+    route: &'a DecideRoute,
+    counted: Option<&Counted<'_>>,
+) -> Question<'a> {
+    let DecideRoute { placements, page, .. } = route;
+    let catalogue = &state.catalogue.compiled;
+    let scores = state.catalogue.scores.as_deref();
+    // Actions are counted for ads alone.
+    let has_ads = !catalogue.offers.is_empty();
+    let reserved = counted.filter(|_| has_ads).and_then(|of| of.reserved(Minute::at(state.now))).unwrap_or_default();
+    let person = counted.map(|counted| {
+        let mut actions = if has_ads { counted.actions() } else { Vec::new() };
+        actions.extend(PackedActions::read(&reserved).filter(|reserved| !reserved.is_empty()));
+        // Filters alone ask for them.
+        let totals = if catalogue.targets.is_empty() { Totals::default() } else { counted.totals() };
+        Person {
+            actions,
+            totals,
+            counted: Some(counted),
+            arms: arms(state, route, counted),
+            units: route.holdings.clone(),
+        }
+    });
+    // A person is described where a filter or a model asks. With an unread part it is not: another browser's data may
+    // be newer.
+    let asked = counted.filter(|_| !state.is_history_unread && (!catalogue.targets.is_empty() || scores.is_some()));
+    let described = asked.map(|counted| Described::of(counted, state.now));
+    let client = if catalogue.targets.is_empty() { Client::default() } else { Client::of(&page.location, &page.agent) };
+    let keywords: Vec<&str> = page.keywords.iter().map(String::as_str).collect();
+    let subject = Subject {
+        person: described.as_ref().map(Described::person),
+        is_unread: state.is_history_unread && counted.is_some(),
+        url: Some(page.url.as_str()).filter(|url| !url.is_empty()),
+        keywords: &keywords,
+        country: client.country,
+        region: client.region,
+        class: client.class,
+        os: client.os,
+        browser: client.browser,
+        ..Subject::default()
+    };
+    let placement = |asked: &'a PlacementRequest| Placement {
+        sizes: &asked.sizes,
+        view_type: asked.view_type,
+        floor_micros: asked.floor_micros,
+    };
+    let placements = placements.iter().map(placement).collect();
+    let given = Given { now: state.now, scores, steering: Some(&state.catalogue.steering), draw: route.draw };
+    Question::new(catalogue, person.as_ref(), &subject, placements, given)
+}
+
+/// The index of the catalogue's ad that the person's object granted, for each placement.
+pub(crate) fn granted_indices(
+    state: &RequestState,
+    placements: &[PlacementRequest],
+    granted: &GrantedAds,
+) -> Vec<Option<usize>> {
+    let ad = |asked: &PlacementRequest| granted.get(&InsertionHash::of(asked.insertion));
+    placements.iter().map(|asked| state.catalogue.compiled.place_of(*ad(asked)?)).collect()
+}
+
+/// The answer for each placement, with the addresses that count it. Without a visitor, actions count for the campaign
+/// alone.
+pub(crate) fn answer_placements<'a>(
+    state: &'a RequestState,
+    placements: &'a [PlacementRequest],
+    question: &Question<'_>,
+    decided: &[Decided],
+    visitor: Option<VisitorId>,
+) -> Vec<PlacementAnswer<'a>> {
+    let each = placements.iter().zip(decided).enumerate();
+    each.map(|(number, (asked, decided))| match *decided {
+        Ok(place) => match state.catalogue.compiled.offers.get(place) {
+            Some(offer) => {
+                let (worth, unit) = (question.worth(number, place), question.unit(offer));
+                shown(state, asked, offer, worth, unit, visitor)
+            }
+            None => house(state, asked, "no_catalogue", visitor),
+        },
+        Err(why) => house(state, asked, why.code(), visitor),
+    })
+    .collect()
+}
+
+fn shown<'a>(
+    state: &'a RequestState,
+    asked: &'a PlacementRequest,
+    offer: &'a Offer,
+    worth: u64,
+    unit: Option<u32>,
+    visitor: Option<VisitorId>,
+) -> PlacementAnswer<'a> {
+    let [id, ad_group, campaign, advertiser] = offer.ids.each_ref().map(|id| &**id);
+    let ad = Some(ShownAd::Ad {
+        id,
+        ad_group,
+        campaign,
+        advertiser,
+        creative: creative(offer, unit),
+        unit,
+        experiment: tested(state, offer),
+    });
+    let placed = place(state, asked, offer.entity, visitor.unwrap_or(VisitorId::NOBODY));
+    PlacementAnswer { placement: &asked.id, ad, price_micros: Some(worth), reason: None, placed }
+}
+
+/// The creative as the page shows it, with `{unit}` replaced by the offer code.
+fn creative(offer: &Offer, unit: Option<u32>) -> Cow<'_, RawValue> {
+    const UNIT: &str = "{unit}";
+    let text = &offer.creative;
+    let json = match unit.filter(|_| text.contains(UNIT)) {
+        // Digits need no escape within JSON.
+        Some(unit) => RawValue::from_string(text.replace(UNIT, &unit.to_string())).map(Cow::Owned),
+        None => serde_json::from_str(text).map(Cow::Borrowed),
+    };
+    json.unwrap_or(Cow::Borrowed(RawValue::NULL))
+}
+
+/// The first experiment that an ad belongs to.
+fn tested<'a>(state: &'a RequestState, offer: &Offer) -> Option<ShownArm<'a>> {
+    let compiled = &state.catalogue.compiled;
+    let (place, arm) = compiled.groups.get(offer.group)?.arms.first()?;
+    let experiment = compiled.experiments.get(*place as usize)?;
+    Some(ShownArm { id: &experiment.id, arm: &experiment.arm_of(*arm)?.id })
+}
+
+/// The house ad; without one, no ad and the reason.
+fn house<'a>(
+    state: &'a RequestState,
+    asked: &'a PlacementRequest,
+    why: &'static str,
+    visitor: Option<VisitorId>,
+) -> PlacementAnswer<'a> {
+    let ad = state.site.house_ad.as_deref();
+    // The house ad belongs to no campaign: its codes are 0.
+    let placed = ad.and(visitor).and_then(|visitor| place(state, asked, Entity::default(), visitor));
+    PlacementAnswer {
+        placement: &asked.id,
+        ad: ad.map(ShownAd::House),
+        price_micros: None,
+        reason: ad.is_none().then_some(why),
+        placed,
+    }
+}
+
+/// Places an ad. `None` only for a tenant without keys.
+fn place(state: &RequestState, asked: &PlacementRequest, entity: Entity, visitor: VisitorId) -> Option<PlacedAd> {
+    let strict = state.catalogue.is_strict(entity.ad);
+    let (insertion, view_type, placed) = (asked.insertion, asked.view_type, state.now);
+    let token = AdToken { visitor, insertion, entity, view_type, placed, strict };
+    let sealed = token::seal(&state.site.keys.cookie, &state.site.id, &token)?;
+    let address = |route: &str| ["/v1/", route, "/", &sealed].concat();
+    let reserved = is_capped(state, entity).then(|| Reservation::from(&token));
+    let click_url = find_landing(state, entity).map(|_| address("c"));
+    Some(PlacedAd { impression_url: address("i"), click_url, insertion: sealed, reserved })
+}
+
+fn is_capped(state: &RequestState, entity: Entity) -> bool {
+    state.catalogue.compiled.ad(entity.ad).is_some_and(Offer::is_capped)
+}
+
+/// The landing address of an ad. The house ad, and an ad that the catalogue no longer has, lead to the tenant's house
+/// landing address, if there is one.
+pub(crate) fn find_landing(state: &RequestState, entity: Entity) -> Option<&str> {
+    let house = state.site.tenant.house_landing.as_deref();
+    state.catalogue.compiled.ad(entity.ad).map(|offer| &*offer.landing).or(house)
+}
+
+/// The trace: the outcome of every ad for every placement, its worth where its targeting matched, and the visitors
+/// whose facts counted.
+pub(crate) fn build_trace(
+    state: &RequestState,
+    placements: &[PlacementRequest],
+    question: &Question<'_>,
+    fates: &[Vec<Fate>],
+    counted: Option<&Counted<'_>>,
+) -> Value {
+    let house = state.site.house_ad.is_some();
+    let each = placements.iter().zip(fates).enumerate().map(|(number, (asked, fates))| {
+        let of_ads = state.catalogue.compiled.offers.iter().zip(fates).zip(question.worths(number));
+        let one = |((offer, fate), worth): ((&Offer, &Fate), Option<u64>)| {
+            let mut outcome_of_ad = fate_of(&state.site, offer, *fate);
+            if let (Some(worth), Some(fields)) = (worth, outcome_of_ad.as_object_mut()) {
+                fields.insert("worth_micros".to_owned(), Value::from(worth));
+            }
+            outcome_of_ad
+        };
+        let mut candidates: Vec<Value> = of_ads.map(one).collect();
+        let outcome = if fates.contains(&Fate::Won) { "outbid" } else { "won" };
+        candidates.extend(house.then(|| json!({ "ad": "house", "outcome": outcome })));
+        json!({ "placement": asked.id, "candidates": candidates })
+    });
+    json!({ "placements": each.collect::<Value>(), "person": counted.map(|counted| trace_person(state, counted)) })
+}
+
+fn fate_of(site: &Site, offer: &Offer, fate: Fate) -> Value {
+    let [id, ..] = &offer.ids;
+    if fate == Fate::Refused {
+        return json!({ "ad": **id, "outcome": fate.code(), "by": "object" });
+    }
+    let Fate::Capped(Bound { level, cap, .. }, counted) = fate else {
+        return json!({ "ad": **id, "outcome": fate.code() });
+    };
+    let action = site.tenant.vocabulary.name_of(cap.verb);
+    json!({ "ad": **id, "outcome": fate.code(), "cap": {
+        "level": level.name(), "action": action, "limit": cap.limit, "window": cap.window, "counted": counted,
+    } })
+}
+
+/// The visitors that counted, and the versions of their snapshots.
+fn trace_person(state: &RequestState, counted: &Counted<'_>) -> Value {
+    let visitors = counted.members();
+    let read = state.snapshots.iter().filter(|(visitor, _)| visitors.contains(visitor));
+    let snapshots: Map<String, Value> =
+        read.map(|(visitor, version)| (visitor.to_string(), Value::from(version.to_string()))).collect();
+    let visitors: Vec<String> = visitors.iter().map(ToString::to_string).collect();
+    json!({ "visitors": visitors, "snapshots": snapshots })
+}

@@ -1,0 +1,115 @@
+//! The consumers of the facts queue and of its dead letters.
+
+use causeway_shared::delivery;
+use futures_util::future::join_all;
+use serde_json::json;
+use wasm_bindgen::{JsCast as _, JsValue};
+use worker::Env;
+use worker::worker_sys::{Message, MessageBatch};
+
+use super::bindings::{DeliveredMessage, bytes_of, literal};
+use super::isolate::{Isolate, isolate};
+use super::log::{DEAD_LETTERS, add, count, log_event};
+use super::origin::{self, SyncCall};
+use super::scope::EventScope;
+use super::{delivery as facts_delivery, publisher};
+
+/// Pause of a dead letter that the facts queue refuses, in seconds: 100 tries take at least the 14 days for which the platform
+/// stores it.
+const DEAD_PAUSE_S: u32 = 4 * 3_600;
+/// Pause of the first tries of a dead letter, in seconds, and their number: most refusals end within an hour.
+const DEAD_FIRST_PAUSE_S: u32 = 300;
+const DEAD_FIRST_TRIES: u32 = 12;
+
+/// Handles a batch of the queue that it came from.
+pub(super) async fn consume(batch: &MessageBatch, env: &Env, scope: &EventScope) {
+    let queue = batch.queue().map(String::from).unwrap_or_default();
+    let messages = messages_of(batch);
+    if queue.ends_with("dead") {
+        return redrive(messages, env, scope).await;
+    }
+    match isolate(env) {
+        Err(message) => {
+            log_event("queue_failed", json!({ "message": message }));
+            // Facts wait for a usable configuration as long as they wait for an origin that is down.
+            if batch.retry_all(pause(delivery::RETRY_MOST_S)).is_err() {
+                log_event("retry_failed", json!({}));
+            }
+        }
+        Ok(isolate) if queue.ends_with("publish") => publisher::drain_outbox(env, scope, isolate).await,
+        Ok(isolate) => consume_facts(messages, env, scope, isolate).await,
+    }
+}
+
+/// Hands facts to the origin. A message is acknowledged once the origin has accepted or refused it for good.
+async fn consume_facts(messages: Vec<Message>, env: &Env, scope: &EventScope, isolate: &Isolate) {
+    let mut pending = 0;
+    for some in messages.chunks(delivery::SYNC_MESSAGES) {
+        let call = SyncCall { messages: some.iter().map(body_of).collect(), ..SyncCall::default() };
+        let outcome = origin::sync(env, scope, isolate, call).await;
+        for (index, message) in (0..).zip(some) {
+            match &outcome {
+                Some(outcome) if !outcome.redeliver.contains(&index) => acknowledge(message),
+                _ => retry(message),
+            }
+        }
+        pending += outcome.map_or(0, |outcome| outcome.response.pending);
+    }
+    if delivery::wakes(pending) {
+        publisher::wake_publisher(env, scope).await;
+    }
+}
+
+/// Sends each dead letter to the facts queue again, with all its tries before it. The origin refuses what is too old.
+async fn redrive(messages: Vec<Message>, env: &Env, scope: &EventScope) {
+    join_all(messages.into_iter().map(|message| async move {
+        match facts_delivery::send_to_queue(env, scope, &body_of(&message)).await {
+            Ok(()) => acknowledge(&message),
+            Err(error) => {
+                let attempts = attempts_of(&message);
+                log_event("redrive_failed", json!({ "attempts": attempts, "message": error.to_string() }));
+                let is_early = attempts <= DEAD_FIRST_TRIES;
+                retry_after(&message, if is_early { DEAD_FIRST_PAUSE_S } else { DEAD_PAUSE_S });
+            }
+        }
+    }))
+    .await;
+}
+
+fn messages_of(batch: &MessageBatch) -> Vec<Message> {
+    batch.messages().map(|all| all.iter().map(JsValue::unchecked_into).collect()).unwrap_or_default()
+}
+
+fn body_of(message: &Message) -> Vec<u8> {
+    bytes_of(&message.body().unwrap_or_default())
+}
+
+fn attempts_of(message: &Message) -> u32 {
+    message.unchecked_ref::<DeliveredMessage>().attempts()
+}
+
+fn acknowledge(message: &Message) {
+    if message.ack().is_err() {
+        log_event("acknowledge_failed", json!({}));
+    }
+}
+
+fn retry(message: &Message) {
+    let attempts = attempts_of(message);
+    if delivery::is_dead(attempts) {
+        add(DEAD_LETTERS, 1);
+        log_event("dead_letter", json!({ "attempts": attempts, "dead_total": count(DEAD_LETTERS) }));
+    }
+    retry_after(message, delivery::retry_delay_s(attempts));
+}
+
+fn retry_after(message: &Message, seconds: u32) {
+    if message.retry(pause(seconds)).is_err() {
+        log_event("retry_failed", json!({}));
+    }
+}
+
+/// The options of a retry after a pause.
+fn pause(seconds: u32) -> JsValue {
+    literal("delaySeconds", &seconds.into())
+}

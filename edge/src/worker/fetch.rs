@@ -1,0 +1,226 @@
+//! One request: gather, let the engine decide, apply.
+
+use causeway_shared::ids::Millis;
+use causeway_shared::{delivery, limits};
+use js_sys::Uint8Array;
+use serde_json::json;
+use wasm_bindgen::{JsCast as _, JsValue, UnwrapThrowExt as _};
+use web_sys::{Headers, ReadableStreamDefaultReader, Request, Response, ResponseInit};
+use worker::Env;
+
+use super::bindings::{bytes_of, property, read_head};
+use super::isolate::{Isolate, isolate, now};
+use super::log::{count_notes, log_event};
+use super::reads::ReadDeadline;
+use super::scope::{EventScope, WaitError};
+use super::{delivery as facts_delivery, objects, origin, pages, reads};
+use crate::engine::{Engine, KvRead, Step};
+use crate::http::answer::{Answer, FactsMessage};
+use crate::http::request::RequestTarget;
+use crate::http::unserved::{UnservedReason, answer_rate_limited, answer_unserved};
+
+/// Deadline of a body, in milliseconds: a client that sends slower is not a page.
+const BODY_MS: f64 = 30_000.0;
+/// Deadline of all waits before a decision, in milliseconds: an answer leaves within 200 ms.
+const DECISION_MS: Millis = 180;
+/// Deadline of one object's call, in milliseconds.
+const OBJECT_MS: f64 = 100.0;
+/// Deadline of the object of an impression, in milliseconds. The page does not wait for the picture, and an object far away
+/// still counts the impression.
+const IMPRESSION_OBJECT_MS: f64 = 2_000.0;
+
+/// A request while it is answered.
+struct RequestContext<'a> {
+    request: &'a Request,
+    env: &'a Env,
+    scope: &'a EventScope,
+    isolate: &'static Isolate,
+    method: String,
+    url: String,
+}
+
+/// Answers a request. Every failure has an answer (invariant 9).
+pub(super) async fn answer_request(request: Request, env: Env, scope: EventScope) -> Response {
+    let isolate = match isolate(&env) {
+        Ok(isolate) => isolate,
+        Err(message) => {
+            log_event("request_failed", json!({ "message": message }));
+            return respond_unserved(&request, UnservedReason::Internal);
+        }
+    };
+    let (method, url) = (request.method(), request.url());
+    let context = RequestContext { request: &request, env: &env, scope: &scope, isolate, method, url };
+    let response = match context.answer().await {
+        Ok(response) => response,
+        Err(error) => {
+            log_event("request_failed", json!({ "message": error.to_string() }));
+            respond_unserved(&request, UnservedReason::Internal)
+        }
+    };
+    // An isolate that only answers pages sends no sync of its own, which would report its losses.
+    origin::report_losses(&env, &scope, isolate);
+    response
+}
+
+/// The answer to a request that was not served.
+pub(super) fn respond_unserved(request: &Request, reason: UnservedReason) -> Response {
+    let (method, url) = (request.method(), request.url());
+    with_target(request, &method, &url, |target| respond(answer_unserved(target, reason)))
+}
+
+/// Runs `answer` with the request's address and the headers that an answer without service depends on.
+fn with_target(
+    request: &Request,
+    method: &str,
+    url: &str,
+    answer: impl FnOnce(&RequestTarget<'_>) -> Response,
+) -> Response {
+    let header = |name: &str| request.headers().get(name).ok().flatten();
+    let (origin, requested) = (header("origin"), header("access-control-request-headers"));
+    let nothing = RequestTarget { method, path: "/", query: "", origin: None, requested_headers: None };
+    let target = RequestTarget::parse(method, url).unwrap_or(nothing);
+    answer(&RequestTarget { origin: origin.as_deref(), requested_headers: requested.as_deref(), ..target })
+}
+
+impl RequestContext<'_> {
+    async fn answer(&self) -> Result<Response, WaitError> {
+        let body = if self.method == "POST" { self.read_body().await? } else { Vec::new() };
+        let (began, isolate) = (now(), self.isolate);
+        let seed = isolate.draw().map_err(|error| WaitError::Failed(error.to_string()))?;
+        let head = read_head(self.request, isolate.engine.borrow().wants_geo());
+        let mut step = isolate.engine.borrow_mut().begin(&head, &body, began, seed);
+        drop((head, body));
+        let deadline = ReadDeadline { reads: began + delivery::KV_DEADLINE_MS, all: began + DECISION_MS };
+        loop {
+            step = match step {
+                Step::Answer(answer) => return Ok(self.finish(answer).await),
+                Step::Page(page) => {
+                    return Ok(pages::answer_page(self.request, self.env, self.scope, isolate, page).await);
+                }
+                Step::Unserved(reason) => {
+                    // The page got an answer, and the request's facts are lost: the counter is the only trace.
+                    count_notes(&[reason.name()]);
+                    return Ok(respond_unserved(self.request, reason));
+                }
+                Step::Read(read) => self.read(*read, &deadline).await,
+                Step::Call(pending, call) => {
+                    let is_impression = self.method != "POST";
+                    let ms = if is_impression { IMPRESSION_OBJECT_MS } else { OBJECT_MS.min(deadline.left_of_all()) };
+                    let answer = objects::ask_object(self.env, self.scope, &call, ms).await;
+                    self.engine(|engine| engine.resume_call(pending, answer.as_deref()))
+                }
+            };
+        }
+    }
+
+    fn engine<T>(&self, work: impl FnOnce(&mut Engine) -> T) -> T {
+        work(&mut self.isolate.engine.borrow_mut())
+    }
+
+    /// Reads the body. A body over its bound is not read to its end: one byte over the bound stands for it, which the routes refuse.
+    async fn read_body(&self) -> Result<Vec<u8>, WaitError> {
+        let too_long = || vec![0; limits::BODY_BYTES + 1];
+        let declared = self.request.headers().get("content-length").ok().flatten();
+        if let Some(declared) = declared {
+            return match declared.parse::<usize>() {
+                Ok(length) if length <= limits::BODY_BYTES => {
+                    let buffer = self.request.array_buffer()?;
+                    Ok(bytes_of(&self.scope.within(&buffer, BODY_MS).await?))
+                }
+                _ => Ok(too_long()),
+            };
+        }
+        let Some(stream) = self.request.body() else { return Ok(Vec::new()) };
+        let reader: ReadableStreamDefaultReader = stream.get_reader().unchecked_into();
+        let mut body = Vec::new();
+        loop {
+            let chunk = self.scope.within(&reader.read(), BODY_MS).await?;
+            if property(&chunk, "done").is_truthy() {
+                return Ok(body);
+            }
+            let chunk: Uint8Array = property(&chunk, "value").unchecked_into();
+            if body.len() + chunk.length() as usize > limits::BODY_BYTES {
+                self.scope.wait_until_settled(reader.cancel());
+                return Ok(too_long());
+            }
+            body.extend(chunk.to_vec());
+        }
+    }
+
+    /// Does a bulk read, and asks the rate limit of minted visitors in parallel.
+    async fn read(&self, read: KvRead, deadline: &ReadDeadline) -> Step {
+        let KvRead { keys, mint_limit, pending } = read;
+        let ms = deadline.left_of_reads();
+        let reading = reads::read_values(self.env, self.scope, self.isolate, &keys, ms);
+        let (values, is_admitted) = match &mint_limit {
+            None => (reading.await, true),
+            Some(limit) => {
+                let key = format!("{} {}", limit.key, reads::client_network(self.request));
+                let admission = reads::admits(self.env, self.scope, &limit.binding, &key, ms);
+                futures_util::future::join(reading, admission).await
+            }
+        };
+        self.engine(
+            |engine| if is_admitted { engine.resume_read(pending, &values) } else { engine.refuse_mint(pending) },
+        )
+    }
+
+    /// Sends the answer's facts, and responds.
+    async fn finish(&self, mut answer: Answer) -> Response {
+        count_notes(&answer.notes);
+        let Some(facts) = answer.facts.take() else { return respond(answer) };
+        if !facts.is_awaited {
+            facts_delivery::send_after_answer(self.env, self.scope, self.isolate, facts);
+            return respond(answer);
+        }
+        self.send_before_answer(answer, facts).await
+    }
+
+    /// Responds once the queue or the origin has accepted the facts; else the call is to be sent again.
+    async fn send_before_answer(&self, answer: Answer, facts: FactsMessage) -> Response {
+        if let Some(limit) = &facts.limit {
+            #[expect(clippy::cast_precision_loss, reason = "a deadline of milliseconds")]
+            let ms = delivery::KV_DEADLINE_MS as f64;
+            if !reads::admits(self.env, self.scope, &limit.binding, &limit.key, ms).await {
+                return self.with_target(|target| respond(answer_rate_limited(target)));
+            }
+        }
+        if facts_delivery::send_facts(self.env, self.scope, self.isolate, &facts).await {
+            return respond(answer);
+        }
+        self.with_target(|target| respond(answer_unserved(target, UnservedReason::Retry)))
+    }
+
+    fn with_target(&self, answer: impl FnOnce(&RequestTarget<'_>) -> Response) -> Response {
+        with_target(self.request, &self.method, &self.url, answer)
+    }
+}
+
+const JSON_HEADERS: [(&str, &str); 2] =
+    [("content-type", "application/json; charset=utf-8"), ("cache-control", "no-store")];
+
+/// Makes the platform's response of an answer.
+pub(super) fn respond(answer: Answer) -> Response {
+    let Answer { status, is_json, headers, mut body, .. } = answer;
+    let (init, all) = (ResponseInit::new(), Headers::new().unwrap_throw());
+    let json = JSON_HEADERS.into_iter().filter(|_| is_json);
+    for (name, value) in json.chain(headers.iter().map(|(name, value)| (*name, value.as_str()))) {
+        // A header that the platform refuses is left out; all of ours are ASCII without line breaks.
+        if all.append(name, value).is_err() {
+            log_event("header_refused", json!({ "name": name }));
+        }
+    }
+    init.set_status(status);
+    init.set_headers(&all);
+    let body = (!body.is_empty()).then_some(body.as_mut_slice());
+    Response::new_with_opt_u8_array_and_init(body, &init).unwrap_throw()
+}
+
+/// Makes the platform's response of a text.
+pub(super) fn respond_text(text: &str, headers: &[(&str, &str)]) -> Result<Response, JsValue> {
+    let all = Headers::new()?;
+    headers.iter().try_for_each(|(name, value)| all.append(name, value))?;
+    let init = ResponseInit::new();
+    init.set_headers(&all);
+    Response::new_with_opt_str_and_init(Some(text), &init)
+}

@@ -1,0 +1,107 @@
+//! What an instance of the worker has once: the engine, and random bytes drawn in advance.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+
+use causeway_shared::ids::Millis;
+use js_sys::Date;
+use worker::Env;
+
+use super::bindings::set_header_names;
+use crate::engine::Engine;
+
+/// Random bytes that are drawn at once. A request takes 32.
+const DRAWN_BYTES: usize = 4_096;
+/// Late reads that may continue after their answers. Each may hold 4 MB, and an isolate has 128 MB.
+const LATE_READS: usize = 8;
+/// Time for which the platform lets a read continue after the answer, in milliseconds.
+const LATE_READ_MS: Millis = 30_000;
+
+/// The state of one instance.
+pub(super) struct Isolate {
+    pub(super) engine: RefCell<Engine>,
+    /// When a request last reported losses to the origin.
+    pub(super) losses_reported: Cell<Millis>,
+    /// The catalogue that the origin named last.
+    pub(super) origin_catalogue: RefCell<Option<String>>,
+    random: RefCell<RandomPool>,
+    /// When each late read that continues began.
+    late_reads: RefCell<VecDeque<Millis>>,
+}
+
+struct RandomPool {
+    drawn: [u8; DRAWN_BYTES],
+    used: usize,
+}
+
+thread_local! {
+    static ISOLATE: RefCell<Option<&'static Isolate>> = const { RefCell::new(None) };
+}
+
+/// The present time in milliseconds since the epoch. The platform's clock stands still while a request computes.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a float cast saturates: every time is valid"
+)]
+pub(super) fn now() -> Millis {
+    Date::now() as Millis
+}
+
+/// The text of a variable or a secret; empty if it is not set.
+pub(super) fn variable(env: &Env, name: &str) -> String {
+    env.var(name).map(|value| value.to_string()).unwrap_or_default()
+}
+
+/// The instance's state, configured by the first event.
+///
+/// # Errors
+/// Why the configuration cannot be used. The next event tries again.
+pub(super) fn isolate(env: &Env) -> Result<&'static Isolate, String> {
+    if let Some(isolate) = ISOLATE.with_borrow(|isolate| *isolate) {
+        return Ok(isolate);
+    }
+    let engine = Engine::configure(&variable(env, "CAUSEWAY_CONFIG"), &variable(env, "CAUSEWAY_KEYS"))
+        .map_err(|error| format!("the configuration cannot be used: {error}"))?;
+    set_header_names(&engine.header_names().join("\n"));
+    // Once for each instance, which lives as long as its isolate.
+    let isolate: &'static Isolate = Box::leak(Box::new(Isolate {
+        engine: RefCell::new(engine),
+        losses_reported: Cell::new(0),
+        origin_catalogue: RefCell::default(),
+        random: RefCell::new(RandomPool { drawn: [0; DRAWN_BYTES], used: DRAWN_BYTES }),
+        late_reads: RefCell::default(),
+    }));
+    ISOLATE.set(Some(isolate));
+    Ok(isolate)
+}
+
+impl Isolate {
+    /// Random bytes that no other request gets.
+    ///
+    /// # Errors
+    /// If the platform gives no random bytes.
+    pub(super) fn draw<const N: usize>(&self) -> Result<[u8; N], getrandom::Error> {
+        let mut pool = self.random.borrow_mut();
+        if pool.drawn.len() - pool.used < N {
+            getrandom::fill(&mut pool.drawn)?;
+            pool.used = 0;
+        }
+        let from = pool.used;
+        pool.used += N;
+        let mut bytes = [0; N];
+        bytes.iter_mut().zip(pool.drawn.iter().skip(from)).for_each(|(to, byte)| *to = *byte);
+        Ok(bytes)
+    }
+
+    /// Whether one more late read may continue after its answer.
+    pub(super) fn admits_late_read(&self, now: Millis) -> bool {
+        let mut late = self.late_reads.borrow_mut();
+        late.retain(|began| now.saturating_sub(*began) < LATE_READ_MS);
+        let admits = late.len() < LATE_READS;
+        if admits {
+            late.push_back(now);
+        }
+        admits
+    }
+}

@@ -1,0 +1,98 @@
+//! The worker's log and counters. Neither contains an id.
+
+use std::cell::Cell;
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use super::bindings::{add_count, list_counts, read_count};
+
+/// Facts that neither the queue nor the origin accepted.
+pub(super) const FACTS_LOST: &str = "facts_lost";
+/// Queue messages that were given up.
+pub(super) const DEAD_LETTERS: &str = "dead_letters";
+/// Instances that were replaced after a trap.
+pub(super) const RESTARTS: &str = "module_restarts";
+/// When the origin last answered a sync, in milliseconds since the epoch; 0 for never.
+pub(super) const LAST_SYNC: &str = "last_sync_ms";
+const NOTE_PREFIX: &str = "note_";
+
+/// A counter that syncs report to the origin.
+pub(super) struct ReportedCounter {
+    pub(super) name: &'static str,
+    /// The counter of what the origin knows.
+    reported: &'static str,
+    /// What syncs of this instance are reporting now, so that concurrent syncs do not report it twice.
+    under_way: Cell<u64>,
+}
+
+thread_local! {
+    pub(super) static LOST: ReportedCounter = const { ReportedCounter::new(FACTS_LOST, "facts_lost_reported") };
+    pub(super) static DEAD: ReportedCounter = const { ReportedCounter::new(DEAD_LETTERS, "dead_letters_reported") };
+}
+
+impl ReportedCounter {
+    const fn new(name: &'static str, reported: &'static str) -> Self {
+        Self { name, reported, under_way: Cell::new(0) }
+    }
+
+    /// What the origin does not know yet and no sync is reporting.
+    fn unreported(&self) -> u64 {
+        count(self.name).saturating_sub(count(self.reported) + self.under_way.get())
+    }
+
+    /// Begins to report. [`Self::end_report`] must follow.
+    pub(super) fn begin_report(&self) -> u64 {
+        let by = self.unreported();
+        self.under_way.set(self.under_way.get() + by);
+        by
+    }
+
+    /// Ends a report, which the origin has accepted or not.
+    pub(super) fn end_report(&self, by: u64, is_accepted: bool) {
+        self.under_way.set(self.under_way.get().saturating_sub(by));
+        if is_accepted {
+            add(self.reported, by);
+        }
+    }
+
+    /// Whether there is something to report.
+    pub(super) fn has_unreported(&self) -> bool {
+        self.unreported() > 0
+    }
+}
+
+/// Adds to a counter.
+pub(super) fn add(name: &str, by: u64) {
+    if by > 0 {
+        #[expect(clippy::cast_precision_loss, reason = "a counter of an isolate is far below 2^53")]
+        add_count(name, by as f64);
+    }
+}
+
+/// The value of a counter.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "counters are whole and not negative")]
+pub(super) fn count(name: &str) -> u64 {
+    read_count(name) as u64
+}
+
+/// Counts what degraded an answer.
+pub(super) fn count_notes(notes: &[&'static str]) {
+    notes.iter().for_each(|note| add(&format!("{NOTE_PREFIX}{note}"), 1));
+}
+
+/// The counters of notes, by note.
+pub(super) fn list_notes() -> Map<String, Value> {
+    let all: Map<String, Value> = serde_json::from_str(&list_counts()).unwrap_or_default();
+    let note = |(name, value): (String, Value)| Some((name.strip_prefix(NOTE_PREFIX)?.to_owned(), value));
+    all.into_iter().filter_map(note).collect()
+}
+
+/// Writes one line of JSON to the log.
+pub(super) fn log_event(event: &str, fields: impl Serialize) {
+    let mut line = Map::from_iter([("event".to_owned(), Value::from(event))]);
+    if let Ok(Value::Object(fields)) = serde_json::to_value(fields) {
+        line.extend(fields);
+    }
+    worker::console_log!("{}", Value::Object(line));
+}

@@ -1,0 +1,110 @@
+//! The consumer of the publish queue: the one writer of the KV at the edge. It drains the origin's outbox, and reads back the
+//! keys that the origin verifies.
+
+use causeway_shared::delivery::{self, Drain, Next};
+use causeway_shared::wire::sync::{Publish, Read, SyncResponse, Verify};
+use futures_util::future::join_all;
+use js_sys::{JsString, Map};
+use serde_json::json;
+use sha2::{Digest as _, Sha256};
+use wasm_bindgen::{JsCast as _, JsValue};
+use worker::Env;
+
+use super::bindings::{Bindings, literal};
+use super::delivery::SEND_MS;
+use super::isolate::{Isolate, now};
+use super::log::log_event;
+use super::origin::{self, SyncCall};
+use super::scope::{EventScope, WaitError};
+
+/// KV writes at once. The platform allows six connections.
+const PARALLEL_WRITES: usize = 6;
+/// Deadline of the KV, in milliseconds. The origin hands out an unacknowledged entry again.
+const KV_MS: f64 = 30_000.0;
+
+/// Wakes the publisher. The next cron makes up for a wake-up that is lost.
+pub(super) async fn wake_publisher(env: &Env, scope: &EventScope) {
+    let queue = env.unchecked_ref::<Bindings>().publish();
+    let sent = match queue.send(&"wake".into(), &literal("contentType", &"text".into())) {
+        Ok(sending) => scope.within(&sending, SEND_MS).await.map(drop),
+        Err(error) => Err(error.into()),
+    };
+    if let Err(error) = sent {
+        log_event("wake_failed", json!({ "message": error.to_string() }));
+    }
+}
+
+/// Drains the origin's outbox into the KV.
+pub(super) async fn drain_outbox(env: &Env, scope: &EventScope, isolate: &Isolate) {
+    let mut drain = Drain::new(now());
+    let (mut applied, mut read) = (Vec::new(), Vec::new());
+    loop {
+        let call = SyncCall { applied, read, drain: drain.wanted(now()), ..SyncCall::default() };
+        let Some(outcome) = origin::sync(env, scope, isolate, call).await else { return };
+        let SyncResponse { publish, verify, pending, .. } = outcome.response;
+        match delivery::next(publish.len() + verify.len(), pending) {
+            Next::Write => {}
+            Next::Done => return,
+            Next::WakeAgain => return wake_publisher(env, scope).await,
+        }
+        // A sync is one operation, and so is a bulk read.
+        drain.operations += publish.len() + usize::from(!verify.is_empty()) + 1;
+        applied = write_entries(env, scope, publish).await;
+        read = if verify.is_empty() { Vec::new() } else { read_back(env, scope, verify).await };
+        if !delivery::goes_on(applied.len() + read.len()) {
+            return;
+        }
+    }
+}
+
+/// The digests of what the KV has of some keys. Keys that cannot be read are asked for again by the origin.
+async fn read_back(env: &Env, scope: &EventScope, verify: Vec<Verify>) -> Vec<Read> {
+    let kv = env.unchecked_ref::<Bindings>().profiles();
+    let keys = verify.iter().map(|verify| JsString::from(verify.key.as_str())).collect();
+    let found = match kv.get_bulk(keys) {
+        Ok(reading) => scope.within(&reading, KV_MS).await,
+        Err(error) => Err(error.into()),
+    };
+    let is_map = |found: JsValue| found.dyn_into::<Map>().map_err(|_| WaitError::Failed("no map of values".to_owned()));
+    let found = match found.and_then(is_map) {
+        Ok(found) => found,
+        Err(error) => {
+            log_event("kv_read_failed", json!({ "message": error.to_string() }));
+            return Vec::new();
+        }
+    };
+    let digest = |value: JsValue| value.as_string().map(|value| Sha256::digest(value).into());
+    let read = |Verify { entry, key }: Verify| Read { entry, sha256: digest(found.get(&key.into())) };
+    verify.into_iter().map(read).collect()
+}
+
+/// Writes entries to the KV. Returns those whose write was acknowledged. After a late write no further one begins.
+async fn write_entries(env: &Env, scope: &EventScope, entries: Vec<Publish>) -> Vec<u64> {
+    let mut applied = Vec::new();
+    for some in entries.chunks(PARALLEL_WRITES) {
+        let written = join_all(some.iter().map(|entry| write_entry(env, scope, entry))).await;
+        let mut is_late = false;
+        for (entry, written) in some.iter().zip(written) {
+            match written {
+                Ok(()) => applied.push(entry.entry),
+                Err(error) => {
+                    is_late |= error == WaitError::Late;
+                    log_event("kv_write_failed", json!({ "message": error.to_string() }));
+                }
+            }
+        }
+        if is_late {
+            break;
+        }
+    }
+    applied
+}
+
+async fn write_entry(env: &Env, scope: &EventScope, entry: &Publish) -> Result<(), WaitError> {
+    let kv = env.unchecked_ref::<Bindings>().profiles();
+    let writing = match &entry.value {
+        None => kv.delete(&entry.key)?,
+        Some(value) => kv.put(&entry.key, value)?,
+    };
+    scope.within(&writing, KV_MS).await.map(drop)
+}

@@ -1,0 +1,65 @@
+//! One event of the platform (a request, a batch of messages, a cron) and its waits.
+
+use js_sys::Promise;
+use js_sys::futures::{JsFuture, future_to_promise};
+use wasm_bindgen::{JsCast as _, JsValue};
+use worker::Context;
+
+use super::bindings::{JsScope, message_of};
+
+/// One event. Every wait of the worker goes through it, so that it ends within its own deadline and, after a restart of the
+/// instance, never resumes in another one.
+#[derive(Clone)]
+pub(super) struct EventScope(JsScope);
+
+/// Why a wait brought no value.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(super) enum WaitError {
+    /// The deadline passed.
+    #[error("no answer within the deadline")]
+    Late,
+    /// The platform refused or failed.
+    #[error("{0}")]
+    Failed(String),
+}
+
+impl From<JsValue> for WaitError {
+    fn from(error: JsValue) -> Self {
+        Self::Failed(message_of(&error))
+    }
+}
+
+impl EventScope {
+    /// The scope of a handler's context: `platform.mjs` hands it to the handler.
+    pub(super) fn of(context: &Context) -> Self {
+        let context: &JsValue = context.as_ref().unchecked_ref();
+        Self(context.unchecked_ref::<JsScope>().clone())
+    }
+
+    /// The same, of a handler whose context the crate has no accessor for.
+    pub(super) fn of_raw(context: &JsValue) -> Self {
+        Self(context.unchecked_ref::<JsScope>().clone())
+    }
+
+    /// Waits for a promise, `ms` milliseconds at most.
+    pub(super) async fn within(&self, promise: &Promise, ms: f64) -> Result<JsValue, WaitError> {
+        JsFuture::from(self.0.within(promise, ms.max(0.0)))
+            .await
+            .map_err(|error| if error.as_string().as_deref() == Some("late") { WaitError::Late } else { error.into() })
+    }
+
+    /// Lets a promise run to its end after the answer. Its outcome is of no interest.
+    pub(super) fn wait_until_settled(&self, promise: Promise) {
+        self.wait_until(async move {
+            let _ = JsFuture::from(promise).await;
+        });
+    }
+
+    /// Runs a future to its end after the answer.
+    pub(super) fn wait_until(&self, future: impl Future<Output = ()> + 'static) {
+        self.0.wait_until(&future_to_promise(async move {
+            future.await;
+            Ok(JsValue::UNDEFINED)
+        }));
+    }
+}

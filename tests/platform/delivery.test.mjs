@@ -1,0 +1,236 @@
+// Facts on their way: to the queue, else to the origin, else counted as lost.
+
+import assert from "node:assert/strict";
+import { beforeEach, describe, test } from "node:test";
+
+import {
+  Browser,
+  advance,
+  bindings,
+  decide,
+  freshWorker,
+  fullQueue,
+  health,
+  never,
+  playOrigin,
+  takeLog,
+  turn,
+  until,
+} from "./world.mjs";
+
+let worker;
+beforeEach(async () => {
+  ({ default: worker } = await freshWorker());
+  takeLog();
+});
+
+const mockTimers = (t) => t.mock.timers.enable({ apis: ["setTimeout", "Date"], now: Date.now() });
+
+/** A queue whose sends end when the test says so; like the platform's it takes over the bytes that it is given. */
+function openQueue() {
+  const sends = [];
+  const send = (message, options) => {
+    const { promise, resolve, reject } = Promise.withResolvers();
+    sends.push({ bytes: new Uint8Array(message.buffer.transfer()), options, resolve, reject });
+    return promise;
+  };
+  return { sends, send };
+}
+
+/** The worker's log as far as it is about facts. */
+const factsLog = () => takeLog().filter(({ event }) => event.startsWith("facts_"));
+
+/** A browser that has a visitor. */
+async function known(env) {
+  const browser = new Browser(worker, env);
+  const { FACTS } = env;
+  env.FACTS = { send: async () => {} };
+  await browser.decide();
+  env.FACTS = FACTS;
+  return browser;
+}
+
+describe("facts of a page", () => {
+  test("leave as one message of bytes, and the answer does not wait for them", async () => {
+    const FACTS = openQueue();
+    const { json, context } = await decide(worker, bindings({ FACTS }));
+    assert.equal(json.decisions.length, 1);
+    await until(() => FACTS.sends.length === 1);
+    const [{ bytes, options, resolve }] = FACTS.sends;
+    assert.deepEqual(options, { contentType: "bytes" });
+    assert.ok(Buffer.from(bytes).includes(Buffer.from(json.visitor.replaceAll("-", ""), "hex")));
+    let isSettled = false;
+    context.settle().then(() => (isSettled = true));
+    await turn();
+    assert.equal(isSettled, false, "the platform waits for them");
+    resolve();
+    await until(() => isSettled);
+    assert.equal(FACTS.sends.length, 1);
+  });
+
+  test("that the queue refuses go to the origin as they were", async (t) => {
+    const FACTS = openQueue();
+    const syncs = playOrigin(t, [{ catalogue: "c-9" }]);
+    const env = bindings({ FACTS, EDGE_NAME: "fra" });
+    const { context } = await decide(worker, env);
+    await until(() => FACTS.sends.length === 1);
+    // Others are answered meanwhile.
+    await Promise.all([decide(worker, bindings()), decide(worker, bindings())]);
+    FACTS.sends[0].reject(new Error("full"));
+    await context.settle();
+    assert.deepEqual([syncs.length, syncs[0].edge, syncs[0].facts], [1, "fra", [FACTS.sends[0].bytes]]);
+    const { facts_lost, last_sync_age_ms, catalogue } = await health(worker, env);
+    assert.deepEqual([facts_lost, catalogue.origin], [0, "c-9"]);
+    assert.ok(last_sync_age_ms >= 0);
+  });
+
+  test("go to the origin after 5 s where the queue does not answer", async (t) => {
+    mockTimers(t);
+    const syncs = playOrigin(t);
+    const FACTS = openQueue();
+    const env = bindings({ FACTS });
+    const { context } = await decide(worker, env);
+    await until(() => FACTS.sends.length === 1);
+    advance(t, 4_999);
+    await turn();
+    assert.equal(syncs.length, 0);
+    advance(t, 1);
+    await context.settle();
+    assert.deepEqual(syncs[0].facts, [FACTS.sends[0].bytes]);
+    assert.equal((await health(worker, env)).facts_lost, 0);
+  });
+
+  test("are counted as lost after 15 s where neither queue nor origin answers", async (t) => {
+    mockTimers(t);
+    const syncs = playOrigin(t, [never()]);
+    const env = bindings({ FACTS: openQueue() });
+    const { context } = await decide(worker, env);
+    await until(() => env.FACTS.sends.length === 1);
+    advance(t, 5_000);
+    await until(() => syncs.length === 1);
+    advance(t, 9_999);
+    await turn();
+    assert.equal((await health(worker, env)).facts_lost, 0);
+    advance(t, 1);
+    await context.settle();
+    assert.equal((await health(worker, env)).facts_lost, 1);
+    // A queue that answers afterwards takes nothing back.
+    env.FACTS.sends[0].resolve();
+    await turn();
+    assert.equal((await health(worker, env)).facts_lost, 1);
+    assert.deepEqual(factsLog(), [{ event: "facts_refused", facts: 1 }, { event: "facts_lost", facts: 1 }]);
+  });
+
+  test("of which the origin refuses some are lost only if the origin may accept them later", async (t) => {
+    playOrigin(t, [
+      { rejected: [{ batch: 0, index: 0, code: "too_old" }] },
+      { rejected: [{ batch: 0, code: "unknown_tenant" }] },
+      // The report of the loss, then the facts.
+      {},
+      { rejected: [{ batch: 0, index: 0, code: "unknown_form" }] },
+    ]);
+    const env = bindings({ FACTS: fullQueue() });
+    const lost = [];
+    for (let page = 0; page < 3; page += 1) {
+      await (await decide(worker, env)).context.settle();
+      lost.push((await health(worker, env)).facts_lost);
+    }
+    assert.deepEqual(lost, [0, 1, 2]);
+    assert.deepEqual(factsLog().filter(({ event }) => event === "facts_rejected")[0], { event: "facts_rejected", facts: 1, codes: ["too_old"] });
+  });
+});
+
+describe("facts that an answer waits for", () => {
+  test("are acknowledged once the queue has accepted them", async () => {
+    const env = bindings();
+    const browser = await known(env);
+    env.FACTS = openQueue();
+    let answer;
+    browser.track("signup").then((value) => (answer = value));
+    await until(() => env.FACTS.sends.length === 1);
+    await turn();
+    assert.equal(answer, undefined);
+    env.FACTS.sends[0].resolve();
+    await until(() => answer !== undefined);
+    assert.deepEqual([answer.status, answer.json.accepted], [202, 1]);
+  });
+
+  test("are asked for again where neither queue nor origin accepts them, and are not lost", async (t) => {
+    const env = bindings();
+    const browser = await known(env);
+    env.FACTS = fullQueue();
+    const syncs = playOrigin(t, [503, { rejected: [{ batch: 0, code: "unknown_tenant" }] }, {}]);
+    for (let refusal = 0; refusal < 2; refusal += 1) {
+      const { status, json, headers } = await browser.track("signup");
+      assert.deepEqual([status, json.error.code, headers.get("retry-after")], [503, "retry", "1"]);
+    }
+    assert.deepEqual([(await browser.track("signup")).json.accepted, syncs.length], [1, 3]);
+    assert.equal((await health(worker, env)).facts_lost, 0);
+    assert.deepEqual(factsLog().filter(({ event }) => event !== "facts_rejected"), Array(2).fill({ event: "facts_refused", facts: 1 }));
+  });
+
+  test("wait 5 s for a queue that does not answer, and then for the origin", async (t) => {
+    mockTimers(t);
+    const env = bindings();
+    const browser = await known(env);
+    env.FACTS = openQueue();
+    const syncs = playOrigin(t, [{}, never()]);
+    const answers = [];
+    for (const name of ["first", "second"]) browser.track(name).then((answer) => answers.push(answer.status));
+    await until(() => env.FACTS.sends.length === 2);
+    advance(t, 5_000);
+    await until(() => syncs.length === 2 && answers.length === 1);
+    advance(t, 9_999);
+    await turn();
+    assert.deepEqual(answers, [202]);
+    advance(t, 1);
+    await until(() => answers.length === 2);
+    assert.deepEqual(answers, [202, 503]);
+  });
+});
+
+describe("losses", () => {
+  /** Loses the facts of one page. */
+  async function lose(env) {
+    env.FACTS = fullQueue();
+    await (await decide(worker, env)).context.settle();
+    env.FACTS = { send: async () => {} };
+  }
+
+  test("are reported to the origin by a request, once a minute at most, until the origin has answered", async (t) => {
+    mockTimers(t);
+    const env = bindings();
+    // The facts themselves, then the reports.
+    const syncs = playOrigin(t, [503, 503, {}]);
+    const view = async () => {
+      await (await decide(worker, env)).context.settle();
+      return syncs.length;
+    };
+    await lose(env);
+    assert.deepEqual([syncs.length, (await health(worker, env)).facts_lost], [1, 1]);
+    assert.deepEqual([await view(), await view()], [2, 2]);
+    advance(t, 59_999);
+    assert.equal(await view(), 2);
+    advance(t, 1);
+    assert.deepEqual([await view(), await view()], [3, 3]);
+    advance(t, 60_000);
+    assert.equal(await view(), 3);
+    assert.deepEqual(syncs.map(({ lost, facts }) => [lost, facts.length]), [[0, 1], [1, 0], [1, 0]]);
+  });
+
+  test("are reported once by concurrent syncs, and again after a failed one", async (t) => {
+    const env = bindings();
+    const open = Promise.withResolvers();
+    const syncs = playOrigin(t, [503, open.promise, {}, {}]);
+    await lose(env);
+    // The first report is under way when others bring facts to the origin.
+    const reporting = await decide(worker, env);
+    await until(() => syncs.length === 2);
+    env.FACTS = fullQueue();
+    await (await decide(worker, env)).context.settle();
+    open.resolve(503);
+    await reporting.context.settle();
+    await (await decide(worker, env)).context.settle();
+    assert.deepEqual(syncs.map(({ lost }) => lost), [0, 1, 0, 1]);
+  });
+});
