@@ -90,9 +90,6 @@ enum Command {
     Sim(sim::Options),
 }
 
-/// Set where the edge was built before `wrangler` starts.
-pub(crate) const EDGE_IS_BUILT: &str = "CAUSEWAY_EDGE_IS_BUILT";
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Part {
     Edge,
@@ -136,10 +133,6 @@ fn run(command: Command, stop: &Stop) -> anyhow::Result<()> {
 }
 
 fn build(project: &Project, part: Option<Part>, stop: &Stop) -> anyhow::Result<()> {
-    // `wrangler` runs this command (`[build]` in wrangler.toml). For programs that started it after a build, nothing is left to do.
-    if part == Some(Part::Edge) && std::env::var_os(EDGE_IS_BUILT).is_some() {
-        return Ok(());
-    }
     tools::check_machine()?;
     if part != Some(Part::Edge) {
         println!("{}", origin_build::build(project, stop)?.display());

@@ -110,8 +110,8 @@ pub(crate) fn env(project: &Project) -> Result<Vec<(&'static str, OsString)>> {
         ("WRANGLER_SEND_METRICS", "false".into()),
         ("WRANGLER_SEND_ERROR_REPORTS", "false".into()),
         ("CLOUDFLARE_CF_FETCH_ENABLED", "false".into()),
-        // The build command of wrangler.toml has nothing to do.
-        (crate::EDGE_IS_BUILT, "1".into()),
+        // The build command of wrangler.toml has nothing to do: it would wait for whichever cargo builds here.
+        ("CAUSEWAY_EDGE_IS_BUILT", "1".into()),
     ])
 }
 
