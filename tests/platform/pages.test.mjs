@@ -101,8 +101,14 @@ describe("the demonstration", () => {
     assert.deepEqual([lookup, stored.v0, stored.v1, Object.keys(stored).length], [{ x: 1 }, null, { x: 1 }, 8]);
   });
 
-  test("shows nothing of an origin that fails", async (t) => {
-    t.mock.method(globalThis, "fetch", async () => Promise.reject(new Error("refused")));
-    assert.deepEqual(jsonOf(await demo("/demo/state?member=ann&visitors=v")), { lookup: null, visitors: { v: null } });
+  test("says that the origin does not answer", async (t) => {
+    for (const fetched of [async () => Promise.reject(new Error("refused")), async () => new Response("", { status: 502 })]) {
+      const mock = t.mock.method(globalThis, "fetch", fetched);
+      for (const query of ["member=ann", "visitors=v"]) {
+        const answer = await demo(`/demo/state?${query}`);
+        assert.deepEqual([answer.status, jsonOf(answer).error.code], [503, "origin_unreachable"], query);
+      }
+      mock.mock.restore();
+    }
   });
 });

@@ -1,6 +1,7 @@
 //! Pages that the worker serves itself: health, the page tag, the demonstration.
 
 use serde_json::{Map, Value, json};
+use sha2::{Digest as _, Sha256};
 use wasm_bindgen::JsValue;
 use web_sys::{Headers, Request, RequestInit, Response, Url};
 use worker::Env;
@@ -62,7 +63,7 @@ fn answer_health(isolate: &Isolate, catalogue: Option<Value>) -> Answer {
 /// The page tag, or 304 if the browser has this very one.
 fn answer_tag(request: &Request, cors: &[(&'static str, String)]) -> Result<Response, JsValue> {
     let script = read_page_tag();
-    let etag = format!("\"{:08x}-{:x}\"", crc32fast::hash(script.as_bytes()), script.len());
+    let etag = name_content(&script);
     let shared = [
         ("content-type", "text/javascript; charset=utf-8"),
         ("cache-control", "public, max-age=3600"),
@@ -83,6 +84,13 @@ fn answer_tag(request: &Request, cors: &[(&'static str, String)]) -> Result<Resp
     init.set_status(304);
     init.set_headers(&all);
     Response::new_with_opt_str_and_init(None, &init)
+}
+
+/// The entity tag of a content: the first 16 bytes of its SHA-256, in quotes.
+fn name_content(content: &str) -> String {
+    let digest = Sha256::digest(content);
+    let hex = digest.iter().take(16).map(|byte| format!("{byte:02x}"));
+    format!("\"{}\"", hex.collect::<String>())
 }
 
 /// The demonstration, for tenants marked `dev`: the engine routes requests of no other tenant here.
@@ -107,17 +115,16 @@ async fn answer_demo(
             Ok(respond(Answer::json(200, &json!({ "proof": proof.unwrap_or_default() }))))
         }
         "/demo/state" => {
-            let lookup = match member {
-                Some(member) => read_stored(env, scope, tenant, "lookups/member", &member).await,
-                None => Value::Null,
-            };
-            let named = query.get("visitors").unwrap_or_default();
-            let mut visitors = Map::new();
-            for visitor in named.split(',').filter(|visitor| !visitor.is_empty()).take(DEMO_VISITORS) {
-                let stored = read_stored(env, scope, tenant, "visitors", visitor).await;
-                visitors.insert(visitor.to_owned(), stored);
-            }
-            Ok(respond(Answer::json(200, &json!({ "lookup": lookup, "visitors": visitors }))))
+            let visitors = query.get("visitors").unwrap_or_default();
+            let state = read_state(env, scope, tenant, member.as_deref(), &visitors).await;
+            Ok(respond(match state {
+                Ok(state) => Answer::json(200, &state),
+                Err(error) => {
+                    let message =
+                        format!("the origin did not answer: {error}; check that it runs and that ORIGIN_URL names it");
+                    Answer::error(503, "origin_unreachable", &message, None)
+                }
+            }))
         }
         _ => {
             let message = "the demonstration has /demo, /demo/proof and /demo/state";
@@ -126,19 +133,27 @@ async fn answer_demo(
     }
 }
 
-/// What the origin has stored under a name; null for nothing.
-async fn read_stored(env: &Env, scope: &EventScope, tenant: &str, path: &str, name: &str) -> Value {
-    let stored = try_read_stored(env, scope, tenant, path, name).await;
-    stored.ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default()
-}
-
-async fn try_read_stored(
+/// What the origin has of a member and of visitors, named in a list with commas.
+async fn read_state(
     env: &Env,
     scope: &EventScope,
     tenant: &str,
-    path: &str,
-    name: &str,
-) -> Result<Vec<u8>, WaitError> {
+    member: Option<&str>,
+    named: &str,
+) -> Result<Value, WaitError> {
+    let lookup = match member {
+        Some(member) => read_stored(env, scope, tenant, "lookups/member", member).await?,
+        None => Value::Null,
+    };
+    let mut visitors = Map::new();
+    for visitor in named.split(',').filter(|visitor| !visitor.is_empty()).take(DEMO_VISITORS) {
+        visitors.insert(visitor.to_owned(), read_stored(env, scope, tenant, "visitors", visitor).await?);
+    }
+    Ok(json!({ "lookup": lookup, "visitors": visitors }))
+}
+
+/// What the origin has stored under a name; null for nothing and for a name that it refuses.
+async fn read_stored(env: &Env, scope: &EventScope, tenant: &str, path: &str, name: &str) -> Result<Value, WaitError> {
     let encode = |text: &str| String::from(js_sys::encode_uri_component(text));
     let headers = Headers::new()?;
     headers.append("authorization", &format!("Bearer {}", variable(env, "CAUSEWAY_ADMIN_TOKEN")))?;
@@ -146,9 +161,12 @@ async fn try_read_stored(
     init.set_headers(&headers);
     let path = format!("/admin/v1/{path}/{}?tenant={}", encode(name), encode(tenant));
     let response = origin::send(env, scope, &path, init).await?;
-    Ok(if response.status() == 200 {
-        bytes_of(&scope.within(&response.array_buffer()?, super::delivery::SEND_MS).await?)
-    } else {
-        Vec::new()
-    })
+    match response.status() {
+        200 => {
+            let body = scope.within(&response.array_buffer()?, super::delivery::SEND_MS).await?;
+            serde_json::from_slice(&bytes_of(&body)).map_err(|error| WaitError::Failed(error.to_string()))
+        }
+        status @ 500.. => Err(WaitError::Failed(format!("status {status}"))),
+        _ => Ok(Value::Null),
+    }
 }
