@@ -17,11 +17,6 @@ mod sync;
 #[cfg(target_family = "wasm")]
 pub mod worker;
 
-/// A request allocates some hundred times, and the standard library's allocator takes twice as long.
-#[cfg(target_family = "wasm")]
-#[global_allocator]
-static ALLOCATOR: talc::wasm::WasmDynamicTalc = talc::wasm::new_wasm_dynamic_allocator();
-
 pub use engine::pending::{PendingCall, PendingRead};
 pub use engine::{ConfigureError, Engine, KvRead, Step};
 pub use http::answer::{Answer, FactsMessage};

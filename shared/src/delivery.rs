@@ -1,6 +1,6 @@
 //! Delivery: when a message is tried again, how messages share a sync, when the KV writer is woken and when it stops.
 //!
-//! The shell at the edge moves bytes and waits; these are all of its rules. A simulator plays the same ones.
+//! The worker moves bytes and waits; these are all of its rules. A simulator plays the same ones.
 
 use crate::ids::Millis;
 
@@ -72,7 +72,7 @@ pub enum Next {
 }
 
 impl Next {
-    /// Its stable name, for the shell.
+    /// Its stable name, for the log.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

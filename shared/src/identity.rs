@@ -1,7 +1,7 @@
 //! Identity on one request: who is this, what must be read, what is linked, what is remembered and told.
 //!
 //! The steps are values: [`begin`] says what to read first, [`Begun::after_first`] what to read then (two
-//! sequential reads at most), [`Second::finish`] who it is. The shell does the reading in between. Nothing here
+//! sequential reads at most), [`Second::finish`] who it is. The worker does the reading in between. Nothing here
 //! waits, and a read that failed or came late is simply not there.
 
 mod claim;
@@ -215,7 +215,7 @@ impl Begun {
         &self.reads
     }
 
-    /// Whether a visitor was minted, which the shell limits by client network.
+    /// Whether a visitor was minted, which the worker limits by client network.
     #[must_use]
     pub fn minted(&self) -> bool {
         self.who.origin == Origin::Minted

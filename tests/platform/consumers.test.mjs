@@ -10,6 +10,7 @@ import {
   bindings,
   freshWorker,
   fullQueue,
+  queueOf,
   health,
   never,
   playOrigin,
@@ -133,7 +134,7 @@ describe("a dead letter", () => {
   test("waits 5 s for a queue that does not answer", async (t) => {
     mockTimers(t);
     let asked = 0;
-    const env = bindings({ FACTS: { send: () => ((asked += 1), never()) } });
+    const env = bindings({ FACTS: queueOf(() => ((asked += 1), never())) });
     let outcomes;
     consume(env, DEAD, [{}]).then((value) => (outcomes = value));
     await until(() => asked === 1);

@@ -38,8 +38,8 @@ const env = {
     },
   },
   FACTS: {
-    async send(message) {
-      facts.push(message.slice());
+    async sendBatch(messages) {
+      facts.push(...messages.map(({ body }) => body.slice()));
     },
   },
 };

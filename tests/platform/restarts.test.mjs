@@ -128,7 +128,7 @@ describe("requests that wait in an instance that traps", () => {
     await sender.decide();
     await reader.decide();
     t.mock.timers.tick(3_600_000);
-    const silent = { get: () => ((reads += 1), never()), send: () => ((sends += 1), never()), limit: () => ((limits += 1), never()) };
+    const silent = { get: () => ((reads += 1), never()), sendBatch: () => ((sends += 1), never()), limit: () => ((limits += 1), never()) };
     let [reads, sends, limits] = [0, 0, 0];
     reader.env = bindings({ PROFILES: silent });
     sender.env = bindings({ FACTS: silent });

@@ -43,6 +43,17 @@ export function advance(t, ms) {
   for (let passed = 0; passed < ms; passed += 1) t.mock.timers.tick(1);
 }
 
+/** Lets all that follows an answer end, on a mocked clock: the facts of pages are gathered for some milliseconds. */
+export async function settle(t, context) {
+  let isSettled = false;
+  context.settle().then(() => (isSettled = true));
+  for (let turns = 0; !isSettled; turns += 1) {
+    if (turns > 10_000) throw new Error("what follows the answer does not end");
+    advance(t, 1);
+    await turn();
+  }
+}
+
 export const never = () => new Promise(() => {});
 
 const ENCODER = new TextEncoder();
@@ -71,14 +82,23 @@ export class Queue {
   async send(message) {
     this.sent.push(message);
   }
+
+  async sendBatch(messages) {
+    for (const { body, ...options } of messages) await this.send(body, options);
+  }
 }
 
-/** A queue that refuses every message. */
-export const fullQueue = () => ({
-  async send() {
-    throw new Error("Queue send failed: 429");
-  },
+/** A queue with this `send`, which a batch calls for each of its messages. */
+export const queueOf = (send) => ({
+  send,
+  sendBatch: (messages) => Promise.all(messages.map(({ body, ...options }) => send(body, options))),
 });
+
+/** A queue that refuses every message. */
+export const fullQueue = () =>
+  queueOf(async () => {
+    throw new Error("Queue send failed: 429");
+  });
 
 /** The worker's bindings and variables, with further ones. */
 export function bindings(further = {}) {

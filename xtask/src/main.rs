@@ -15,7 +15,7 @@
 //! | `CAUSEWAY_XTASK` | this program; `$CAUSEWAY_XTASK dev --ready-file F …` starts a world |
 //! | `CAUSEWAY_ORIGIN_BIN` | the `causeway` binary, release profile |
 //! | `CAUSEWAY_EDGE_BUILD` | the folder with `engine.js` and `engine_bg.wasm` |
-//! | `CAUSEWAY_EDGE_BUNDLE` | the folder with `worker.js` and the modules it imports, as `wrangler deploy` would upload them |
+//! | `CAUSEWAY_EDGE_BUNDLE` | the folder with `platform.js` and the modules it imports, as `wrangler deploy` would upload them |
 //! | `CAUSEWAY_BENCH_WASM` | for the bench `wasm`: the folder with its module and glue |
 //! | `CAUSEWAY_NODE` | a Node 22 |
 //! | `CAUSEWAY_WORKERD` | the `workerd` binary |

@@ -1,9 +1,9 @@
 //! The platform's JavaScript, as far as the crate `worker` does not bind it: what `platform.mjs` exports, and bindings of `Env`
 //! whose promises the worker hands to [`super::scope::EventScope`].
 
-use js_sys::{JsString, Promise, Uint8Array};
+use js_sys::{Array, JsString, Promise, Uint8Array};
 use wasm_bindgen::prelude::*;
-use web_sys::{Request, RequestInit};
+use web_sys::{Request, RequestInit, Response};
 
 #[wasm_bindgen(module = "platform")]
 extern "C" {
@@ -11,6 +11,11 @@ extern "C" {
     pub(super) fn set_header_names(names: &str);
     #[wasm_bindgen(js_name = readHead)]
     pub(super) fn read_head(request: &Request, wants_geo: bool) -> String;
+    #[wasm_bindgen(js_name = makeResponse)]
+    pub(super) fn make_response(init: &str, body: Option<&[u8]>) -> Response;
+    /// Sends all bodies in one call of a queue.
+    #[wasm_bindgen(catch, js_name = sendMessages)]
+    pub(super) fn send_messages(queue: &MessageQueue, bodies: &Array) -> Result<Promise, JsValue>;
     #[wasm_bindgen(js_name = addCount)]
     pub(super) fn add_count(name: &str, by: f64);
     #[wasm_bindgen(js_name = readCount)]

@@ -9,7 +9,7 @@ use worker::worker_sys::{Message, MessageBatch};
 
 use super::bindings::{DeliveredMessage, bytes_of, literal};
 use super::isolate::{Isolate, isolate};
-use super::log::{DEAD_LETTERS, add, count, log_event};
+use super::log::{DEAD, DEAD_LETTERS, count, log_event};
 use super::origin::{self, SyncCall};
 use super::scope::EventScope;
 use super::{delivery as facts_delivery, publisher};
@@ -63,7 +63,7 @@ async fn consume_facts(messages: Vec<Message>, env: &Env, scope: &EventScope, is
 /// Sends each dead letter to the facts queue again, with all its tries before it. The origin refuses what is too old.
 async fn redrive(messages: Vec<Message>, env: &Env, scope: &EventScope) {
     join_all(messages.into_iter().map(|message| async move {
-        match facts_delivery::send_to_queue(env, scope, &body_of(&message)).await {
+        match facts_delivery::send_to_queue(env, scope, std::iter::once(body_of(&message).as_slice())).await {
             Ok(()) => acknowledge(&message),
             Err(error) => {
                 let attempts = attempts_of(&message);
@@ -97,7 +97,7 @@ fn acknowledge(message: &Message) {
 fn retry(message: &Message) {
     let attempts = attempts_of(message);
     if delivery::is_dead(attempts) {
-        add(DEAD_LETTERS, 1);
+        DEAD.with(|counter| counter.add(1));
         log_event("dead_letter", json!({ "attempts": attempts, "dead_total": count(DEAD_LETTERS) }));
     }
     retry_after(message, delivery::retry_delay_s(attempts));

@@ -1,49 +1,110 @@
 //! Facts on their way: to the queue, and where the queue refuses, to the origin.
 
-use js_sys::Uint8Array;
+use std::cell::{Cell, RefCell};
+
+use causeway_shared::ids::Millis;
+use js_sys::{Array, Uint8Array};
 use serde_json::json;
 use wasm_bindgen::JsCast as _;
 use worker::Env;
 
-use super::bindings::{Bindings, literal};
-use super::isolate::Isolate;
-use super::log::{FACTS_LOST, add, log_event};
+use super::bindings::{Bindings, send_messages};
+use super::isolate::{Isolate, now};
+use super::log::{LOST, log_event};
 use super::origin::{self, SyncCall};
 use super::scope::{EventScope, WaitError};
 use crate::http::answer::FactsMessage;
 
 /// Deadline of a queue, in milliseconds. A queue that accepts a message later delivers it a second time, which counts once.
 pub(super) const SEND_MS: f64 = 5_000.0;
+/// Time for which facts that no answer waits for are gathered, in milliseconds. One call of the queue then sends the facts of
+/// all requests of that time: a call costs more than the rest of a request's delivery.
+const GATHER_MS: f64 = 5.0;
+/// Bounds on one call of the queue. The platform's are 100 messages and 256 KB.
+const CALL_MESSAGES: usize = 100;
+const CALL_BYTES: usize = 200_000;
 
-/// Sends facts that an answer waits for. True once the queue or the origin has accepted them.
-pub(super) async fn send_facts(env: &Env, scope: &EventScope, isolate: &'static Isolate, facts: &FactsMessage) -> bool {
-    if let Err(error) = send_to_queue(env, scope, &facts.bytes).await {
-        log_event("queue_refused", json!({ "message": error.to_string() }));
-        let call = SyncCall { messages: vec![facts.bytes.clone()], ..SyncCall::default() };
-        let outcome = origin::sync(env, scope, isolate, call).await;
-        let is_accepted = outcome.is_some_and(|outcome| outcome.redeliver.is_empty());
-        if !is_accepted {
-            log_event("facts_refused", json!({ "facts": facts.count }));
-        }
-        return is_accepted;
-    }
-    true
+/// Time after which another request sends what was gathered, in milliseconds: the platform has ended the one that was to.
+const OVERDUE_MS: Millis = 1_000;
+
+/// Facts that wait for the next call of the queue.
+#[derive(Default)]
+pub(super) struct GatheredFacts {
+    messages: RefCell<Vec<FactsMessage>>,
+    /// When a request last undertook to send them.
+    since: Cell<Millis>,
 }
 
-/// Sends facts that no answer waits for. What neither the queue nor the origin accepts is counted as lost.
+impl GatheredFacts {
+    /// Adds facts. True if their request is to send all that are gathered meanwhile.
+    fn add(&self, facts: FactsMessage, now: Millis) -> bool {
+        let mut messages = self.messages.borrow_mut();
+        messages.push(facts);
+        let is_sender = messages.len() == 1 || now >= self.since.get() + OVERDUE_MS;
+        if is_sender {
+            self.since.set(now);
+        }
+        is_sender
+    }
+
+    /// Takes the facts of one call of the queue.
+    fn take_call(&self) -> Vec<FactsMessage> {
+        let mut messages = self.messages.borrow_mut();
+        let mut bytes = 0;
+        let fits = |facts: &&FactsMessage| {
+            bytes += facts.bytes.len();
+            bytes <= CALL_BYTES
+        };
+        // One message is always within the bound of bytes.
+        let count = messages.iter().take(CALL_MESSAGES).take_while(fits).count();
+        messages.drain(..count).collect()
+    }
+}
+
+/// Sends facts that no answer waits for, with those of other requests. What neither the queue nor the origin accepts is counted
+/// as lost.
 pub(super) fn send_after_answer(env: &Env, scope: &EventScope, isolate: &'static Isolate, facts: FactsMessage) {
+    if !isolate.gathered.add(facts, now()) {
+        return;
+    }
     let (env, own) = (env.clone(), scope.clone());
     scope.wait_until(async move {
-        if !send_facts(&env, &own, isolate, &facts).await {
-            add(FACTS_LOST, facts.count.into());
-            log_event("facts_lost", json!({ "facts": facts.count }));
+        own.pause(GATHER_MS).await;
+        // All are taken before the first call: the next request gathers anew.
+        let calls: Vec<_> =
+            std::iter::from_fn(|| Some(isolate.gathered.take_call()).filter(|c| !c.is_empty())).collect();
+        for call in calls {
+            let lost = send_facts(&env, &own, isolate, &call).await;
+            if lost > 0 {
+                LOST.with(|counter| counter.add(lost));
+                log_event("facts_lost", json!({ "facts": lost }));
+            }
         }
     });
 }
 
-/// Sends one message to the facts queue.
-pub(super) async fn send_to_queue(env: &Env, scope: &EventScope, message: &[u8]) -> Result<(), WaitError> {
-    let queue = env.unchecked_ref::<Bindings>().facts();
-    let sending = queue.send(&Uint8Array::from(message), &literal("contentType", &"bytes".into()))?;
+/// Sends facts. Returns how many neither the queue nor the origin accepted.
+pub(super) async fn send_facts(env: &Env, scope: &EventScope, isolate: &Isolate, facts: &[FactsMessage]) -> u64 {
+    let messages = || facts.iter().map(|facts| facts.bytes.as_slice());
+    let Err(error) = send_to_queue(env, scope, messages()).await else { return 0 };
+    log_event("queue_refused", json!({ "message": error.to_string() }));
+    let call = SyncCall { messages: messages().map(<[u8]>::to_vec).collect(), ..SyncCall::default() };
+    let outcome = origin::sync(env, scope, isolate, call).await;
+    let is_refused = |index: usize| match &outcome {
+        Some(outcome) => outcome.redeliver.iter().any(|refused| usize::try_from(*refused) == Ok(index)),
+        None => true,
+    };
+    let refused = facts.iter().enumerate().filter(|(index, _)| is_refused(*index));
+    refused.map(|(_, facts)| u64::from(facts.count)).sum()
+}
+
+/// Sends messages to the facts queue in one call.
+pub(super) async fn send_to_queue(
+    env: &Env,
+    scope: &EventScope,
+    messages: impl Iterator<Item = &[u8]>,
+) -> Result<(), WaitError> {
+    let messages: Array = messages.map(Uint8Array::from).collect();
+    let sending = send_messages(&env.unchecked_ref::<Bindings>().facts(), &messages)?;
     scope.within(&sending, SEND_MS).await.map(drop)
 }

@@ -3,9 +3,10 @@
 use causeway_shared::ids::Millis;
 use causeway_shared::{delivery, limits};
 use js_sys::Uint8Array;
+use serde::Serialize;
 use serde_json::json;
-use wasm_bindgen::{JsCast as _, JsValue, UnwrapThrowExt as _};
-use web_sys::{Headers, ReadableStreamDefaultReader, Request, Response, ResponseInit};
+use wasm_bindgen::{JsCast as _, UnwrapThrowExt as _};
+use web_sys::{ReadableStreamDefaultReader, Request, Response};
 use worker::Env;
 
 use super::bindings::{bytes_of, property, read_head};
@@ -13,7 +14,7 @@ use super::isolate::{Isolate, isolate, now};
 use super::log::{count_notes, log_event};
 use super::reads::ReadDeadline;
 use super::scope::{EventScope, WaitError};
-use super::{delivery as facts_delivery, objects, origin, pages, reads};
+use super::{bindings, delivery as facts_delivery, objects, origin, pages, reads};
 use crate::engine::{Engine, KvRead, Step};
 use crate::http::answer::{Answer, FactsMessage};
 use crate::http::request::RequestTarget;
@@ -35,8 +36,34 @@ struct RequestContext<'a> {
     env: &'a Env,
     scope: &'a EventScope,
     isolate: &'static Isolate,
-    method: String,
-    url: String,
+    head: RequestHead,
+}
+
+/// A request's head, read in one crossing.
+struct RequestHead {
+    /// As [`Engine::begin`] reads it.
+    text: String,
+    /// The `Content-Length` header; empty if there is none.
+    content_length: String,
+}
+
+impl RequestHead {
+    fn read(request: &Request, isolate: &Isolate) -> Self {
+        let mut text = read_head(request, isolate.engine.borrow().wants_geo());
+        let last_line = text.rfind('\n').map_or(text.len(), |end| end + 1);
+        let content_length = text.split_off(last_line);
+        text.pop();
+        Self { text, content_length }
+    }
+
+    fn method(&self) -> &str {
+        let first = self.text.lines().next().unwrap_or_default();
+        first.split(' ').next().unwrap_or_default()
+    }
+
+    fn url(&self) -> &str {
+        self.text.lines().nth(1).unwrap_or_default()
+    }
 }
 
 /// Answers a request. Every failure has an answer (invariant 9).
@@ -48,8 +75,8 @@ pub(super) async fn answer_request(request: Request, env: Env, scope: EventScope
             return respond_unserved(&request, UnservedReason::Internal);
         }
     };
-    let (method, url) = (request.method(), request.url());
-    let context = RequestContext { request: &request, env: &env, scope: &scope, isolate, method, url };
+    let head = RequestHead::read(&request, isolate);
+    let context = RequestContext { request: &request, env: &env, scope: &scope, isolate, head };
     let response = match context.answer().await {
         Ok(response) => response,
         Err(error) => {
@@ -84,12 +111,11 @@ fn with_target(
 
 impl RequestContext<'_> {
     async fn answer(&self) -> Result<Response, WaitError> {
-        let body = if self.method == "POST" { self.read_body().await? } else { Vec::new() };
+        let body = if self.head.method() == "POST" { self.read_body().await? } else { Vec::new() };
         let (began, isolate) = (now(), self.isolate);
         let seed = isolate.draw().map_err(|error| WaitError::Failed(error.to_string()))?;
-        let head = read_head(self.request, isolate.engine.borrow().wants_geo());
-        let mut step = isolate.engine.borrow_mut().begin(&head, &body, began, seed);
-        drop((head, body));
+        let mut step = isolate.engine.borrow_mut().begin(&self.head.text, &body, began, seed);
+        drop(body);
         let deadline = ReadDeadline { reads: began + delivery::KV_DEADLINE_MS, all: began + DECISION_MS };
         loop {
             step = match step {
@@ -104,7 +130,7 @@ impl RequestContext<'_> {
                 }
                 Step::Read(read) => self.read(*read, &deadline).await,
                 Step::Call(pending, call) => {
-                    let is_impression = self.method != "POST";
+                    let is_impression = self.head.method() != "POST";
                     let ms = if is_impression { IMPRESSION_OBJECT_MS } else { OBJECT_MS.min(deadline.left_of_all()) };
                     let answer = objects::ask_object(self.env, self.scope, &call, ms).await;
                     self.engine(|engine| engine.resume_call(pending, answer.as_deref()))
@@ -120,9 +146,8 @@ impl RequestContext<'_> {
     /// Reads the body. A body over its bound is not read to its end: one byte over the bound stands for it, which the routes refuse.
     async fn read_body(&self) -> Result<Vec<u8>, WaitError> {
         let too_long = || vec![0; limits::BODY_BYTES + 1];
-        let declared = self.request.headers().get("content-length").ok().flatten();
-        if let Some(declared) = declared {
-            return match declared.parse::<usize>() {
+        if !self.head.content_length.is_empty() {
+            return match self.head.content_length.parse::<usize>() {
                 Ok(length) if length <= limits::BODY_BYTES => {
                     let buffer = self.request.array_buffer()?;
                     Ok(bytes_of(&self.scope.within(&buffer, BODY_MS).await?))
@@ -185,14 +210,16 @@ impl RequestContext<'_> {
                 return self.with_target(|target| respond(answer_rate_limited(target)));
             }
         }
-        if facts_delivery::send_facts(self.env, self.scope, self.isolate, &facts).await {
+        let refused = facts_delivery::send_facts(self.env, self.scope, self.isolate, &[facts]).await;
+        if refused == 0 {
             return respond(answer);
         }
+        log_event("facts_refused", json!({ "facts": refused }));
         self.with_target(|target| respond(answer_unserved(target, UnservedReason::Retry)))
     }
 
     fn with_target(&self, answer: impl FnOnce(&RequestTarget<'_>) -> Response) -> Response {
-        with_target(self.request, &self.method, &self.url, answer)
+        with_target(self.request, self.head.method(), self.head.url(), answer)
     }
 }
 
@@ -201,26 +228,31 @@ const JSON_HEADERS: [(&str, &str); 2] =
 
 /// Makes the platform's response of an answer.
 pub(super) fn respond(answer: Answer) -> Response {
-    let Answer { status, is_json, headers, mut body, .. } = answer;
-    let (init, all) = (ResponseInit::new(), Headers::new().unwrap_throw());
+    let Answer { status, is_json, headers, body, .. } = answer;
     let json = JSON_HEADERS.into_iter().filter(|_| is_json);
-    for (name, value) in json.chain(headers.iter().map(|(name, value)| (*name, value.as_str()))) {
-        // A header that the platform refuses is left out; all of ours are ASCII without line breaks.
-        if all.append(name, value).is_err() {
-            log_event("header_refused", json!({ "name": name }));
-        }
-    }
-    init.set_status(status);
-    init.set_headers(&all);
-    let body = (!body.is_empty()).then_some(body.as_mut_slice());
-    Response::new_with_opt_u8_array_and_init(body, &init).unwrap_throw()
+    let headers = json.chain(headers.iter().map(|(name, value)| (*name, value.as_str())));
+    make_response(status, headers, (!body.is_empty()).then_some(&body))
 }
 
-/// Makes the platform's response of a text.
-pub(super) fn respond_text(text: &str, headers: &[(&str, &str)]) -> Result<Response, JsValue> {
-    let all = Headers::new()?;
-    headers.iter().try_for_each(|(name, value)| all.append(name, value))?;
-    let init = ResponseInit::new();
-    init.set_headers(&all);
-    Response::new_with_opt_str_and_init(Some(text), &init)
+/// Makes a response of the platform. A header that the platform would refuse is left out.
+pub(super) fn make_response<'a>(
+    status: u16,
+    headers: impl Iterator<Item = (&'a str, &'a str)>,
+    body: Option<&[u8]>,
+) -> Response {
+    #[derive(Serialize)]
+    struct Init<'a> {
+        status: u16,
+        headers: Vec<(&'a str, &'a str)>,
+    }
+    // All values of ours are printable ASCII.
+    let is_valid = |(name, value): &(&str, &str)| {
+        let is_valid = value.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic());
+        if !is_valid {
+            log_event("header_refused", json!({ "name": name }));
+        }
+        is_valid
+    };
+    let init = Init { status, headers: headers.filter(is_valid).collect() };
+    bindings::make_response(&serde_json::to_string(&init).unwrap_throw(), body)
 }

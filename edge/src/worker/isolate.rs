@@ -8,6 +8,7 @@ use js_sys::Date;
 use worker::Env;
 
 use super::bindings::set_header_names;
+use super::delivery::GatheredFacts;
 use crate::engine::Engine;
 
 /// Random bytes that are drawn at once. A request takes 32.
@@ -24,6 +25,8 @@ pub(super) struct Isolate {
     pub(super) losses_reported: Cell<Millis>,
     /// The catalogue that the origin named last.
     pub(super) origin_catalogue: RefCell<Option<String>>,
+    /// Facts of answered requests.
+    pub(super) gathered: GatheredFacts,
     random: RefCell<RandomPool>,
     /// When each late read that continues began.
     late_reads: RefCell<VecDeque<Millis>>,
@@ -63,12 +66,14 @@ pub(super) fn isolate(env: &Env) -> Result<&'static Isolate, String> {
     }
     let engine = Engine::configure(&variable(env, "CAUSEWAY_CONFIG"), &variable(env, "CAUSEWAY_KEYS"))
         .map_err(|error| format!("the configuration cannot be used: {error}"))?;
-    set_header_names(&engine.header_names().join("\n"));
+    // The worker takes the last one off (`fetch::RequestHead`).
+    set_header_names(&[engine.header_names(), vec!["content-length".to_owned()]].concat().join("\n"));
     // Once for each instance, which lives as long as its isolate.
     let isolate: &'static Isolate = Box::leak(Box::new(Isolate {
         engine: RefCell::new(engine),
         losses_reported: Cell::new(0),
         origin_catalogue: RefCell::default(),
+        gathered: GatheredFacts::default(),
         random: RefCell::new(RandomPool { drawn: [0; DRAWN_BYTES], used: DRAWN_BYTES }),
         late_reads: RefCell::default(),
     }));

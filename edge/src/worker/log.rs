@@ -24,6 +24,8 @@ pub(super) struct ReportedCounter {
     reported: &'static str,
     /// What syncs of this instance are reporting now, so that concurrent syncs do not report it twice.
     under_way: Cell<u64>,
+    /// Whether the counter was found reported, and was not added to since. An earlier instance may have added to it.
+    is_reported: Cell<bool>,
 }
 
 thread_local! {
@@ -33,7 +35,13 @@ thread_local! {
 
 impl ReportedCounter {
     const fn new(name: &'static str, reported: &'static str) -> Self {
-        Self { name, reported, under_way: Cell::new(0) }
+        Self { name, reported, under_way: Cell::new(0), is_reported: Cell::new(false) }
+    }
+
+    /// Adds to the counter.
+    pub(super) fn add(&self, by: u64) {
+        self.is_reported.set(false);
+        add(self.name, by);
     }
 
     /// What the origin does not know yet and no sync is reporting.
@@ -56,9 +64,12 @@ impl ReportedCounter {
         }
     }
 
-    /// Whether there is something to report.
+    /// Whether there is something to report. Every request asks.
     pub(super) fn has_unreported(&self) -> bool {
-        self.unreported() > 0
+        if !self.is_reported.get() {
+            self.is_reported.set(count(self.name) == count(self.reported));
+        }
+        !self.is_reported.get() && self.unreported() > 0
     }
 }
 

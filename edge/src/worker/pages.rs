@@ -7,7 +7,7 @@ use web_sys::{Headers, Request, RequestInit, Response, Url};
 use worker::Env;
 
 use super::bindings::{bytes_of, read_demo_page, read_page_tag};
-use super::fetch::{respond, respond_text, respond_unserved};
+use super::fetch::{make_response, respond, respond_unserved};
 use super::isolate::{Isolate, now, variable};
 use super::log::{DEAD_LETTERS, FACTS_LOST, LAST_SYNC, RESTARTS, count, list_notes, log_event};
 use super::origin;
@@ -75,15 +75,8 @@ fn answer_tag(request: &Request, cors: &[(&'static str, String)]) -> Result<Resp
     let headers: Vec<(&str, &str)> = shared.into_iter().chain(cors).collect();
     // A cache on the way may have weakened the tag, or ask for several.
     let is_same = request.headers().get("if-none-match")?.is_some_and(|known| known.contains(&etag));
-    if !is_same {
-        return respond_text(&script, &headers);
-    }
-    let init = web_sys::ResponseInit::new();
-    let all = Headers::new()?;
-    headers.iter().try_for_each(|(name, value)| all.append(name, value))?;
-    init.set_status(304);
-    init.set_headers(&all);
-    Response::new_with_opt_str_and_init(None, &init)
+    let (status, body) = if is_same { (304, None) } else { (200, Some(script.as_bytes())) };
+    Ok(make_response(status, headers.into_iter(), body))
 }
 
 /// The entity tag of a content: the first 16 bytes of its SHA-256, in quotes.
@@ -105,10 +98,10 @@ async fn answer_demo(
     let query = url.search_params();
     let member = query.get("member").filter(|member| !member.is_empty());
     match url.pathname().as_str() {
-        "/demo" => respond_text(
-            &read_demo_page(),
-            &[("content-type", "text/html; charset=utf-8"), ("cache-control", "no-store")],
-        ),
+        "/demo" => {
+            let headers = [("content-type", "text/html; charset=utf-8"), ("cache-control", "no-store")];
+            Ok(make_response(200, headers.into_iter(), Some(read_demo_page().as_bytes())))
+        }
         "/demo/proof" => {
             let member = member.unwrap_or_default();
             let proof = isolate.engine.borrow().sign_demo_proof(&url.hostname(), &member, now());

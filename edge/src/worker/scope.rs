@@ -48,6 +48,11 @@ impl EventScope {
             .map_err(|error| if error.as_string().as_deref() == Some("late") { WaitError::Late } else { error.into() })
     }
 
+    /// Waits for `ms` milliseconds.
+    pub(super) async fn pause(&self, ms: f64) {
+        let _ = self.within(&Promise::new(&mut |_, _| {}), ms).await;
+    }
+
     /// Lets a promise run to its end after the answer. Its outcome is of no interest.
     pub(super) fn wait_until_settled(&self, promise: Promise) {
         self.wait_until(async move {

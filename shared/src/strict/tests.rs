@@ -39,7 +39,7 @@ fn claim(limit: u32, insertions: &[u32], seen: &[u32]) -> Claim {
     }
 }
 
-/// The objects of a person's visitors, called as the shell calls them: every state and call crosses as bytes.
+/// The objects of a person's visitors, called as the worker calls them: every state and call crosses as bytes.
 #[derive(Default)]
 struct World {
     stored: BTreeMap<VisitorId, Vec<u8>>,

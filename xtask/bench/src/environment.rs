@@ -12,10 +12,10 @@ pub(crate) fn path(name: &str) -> Result<PathBuf> {
     value.map(PathBuf::from).with_context(|| format!("{name} is not set: run this by `cargo xtask bench`"))
 }
 
-/// The modules of a worker as `wrangler deploy` bundles it: `worker.js`, and what it imports.
+/// The modules of the edge worker as `wrangler deploy` bundles it: `platform.js`, and what it imports.
 pub(crate) fn bundle(folder: &Path) -> Result<Vec<Module>> {
-    let entry = folder.join("worker.js");
-    let mut modules = vec![Module { name: "worker.js".to_owned(), file: entry }];
+    let entry = folder.join("platform.js");
+    let mut modules = vec![Module { name: "platform.js".to_owned(), file: entry }];
     let entries = std::fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
     for entry in entries {
         let file = entry?.path();

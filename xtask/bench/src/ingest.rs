@@ -90,7 +90,7 @@ pub(crate) fn run(options: &Options, json: bool, stop: &Stop) -> Result<()> {
     let print = |case: &str, value, unit, bar| {
         report::print(&Line { bench: BENCH, case: case.to_owned(), value, unit, peer: None, bar }, json);
     };
-    print("acknowledged", rate(all, acknowledged), "facts/s", Some(Bar::AtLeast(300_000.0)));
+    print("acknowledged", rate(all, acknowledged), "facts/s", Some(Bar::AtLeast(500_000.0)));
     print("folded", rate(all, folded), "facts/s", Some(Bar::AtLeast(80_000.0)));
     print("folded-meanwhile", rate(all - unfolded, acknowledged), "facts/s", None);
     print("lag", (folded - acknowledged).as_secs_f64(), "s", None);

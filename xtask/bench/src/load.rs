@@ -32,8 +32,9 @@ pub(crate) struct Window {
     /// Requests answered as expected; and those whose answer had another length, such as one that names a fault.
     pub(crate) requests: u64,
     pub(crate) odd: u64,
-    /// All that were answered, before the window and behind it too.
+    /// All that were answered, also before and after the window; and those of them with another length.
     pub(crate) answered: u64,
+    pub(crate) odd_of_all: u64,
     pub(crate) seconds: f64,
     /// CPU time of the process measured, and of this one, in microseconds.
     pub(crate) cpu_us: u64,
@@ -106,8 +107,9 @@ pub(crate) fn press(call: &Call, pressure: Pressure, process: Cpu, stop: &Stop) 
         if let Some(body) = counts.first_odd.get() {
             eprintln!("an answer of another length than the checked one: {body}");
         }
-        let answered = counts.right.load(Ordering::Relaxed) + counts.odd.load(Ordering::Relaxed);
-        window.map(|window| Window { answered, ..window })
+        let odd_of_all = counts.odd.load(Ordering::Relaxed);
+        let answered = counts.right.load(Ordering::Relaxed) + odd_of_all;
+        window.map(|window| Window { answered, odd_of_all, ..window })
     })
 }
 
@@ -129,6 +131,7 @@ fn measure(pressure: Pressure, counts: &Counts, process: Cpu, stop: &Stop) -> Re
         odd: count(&counts.odd) - odd,
         // Known once no more is asked.
         answered: 0,
+        odd_of_all: 0,
         seconds: start.elapsed().as_secs_f64(),
         cpu_us: process.micros()? - cpu_us,
         own_cpu_us: Cpu::own().micros()? - own_us,

@@ -6,10 +6,6 @@ use worker::{Context, Env, Request, Response, Result, event};
 #[cfg(feature = "read")]
 const KEY: &str = "v:bench:01930000-0000-7000-8000-000000000001";
 
-/// As long as one page view as the edge packs it.
-#[cfg(feature = "queue")]
-const MESSAGE: &str = "a page view, as long as the edge packs it; here in letters alone.";
-
 #[event(fetch)]
 async fn fetch(_request: Request, _env: Env, _ctx: Context) -> Result<Response> {
     #[cfg(feature = "queue")]
@@ -32,8 +28,10 @@ fn send(env: &Env, ctx: &Context) -> Result<()> {
     use worker::{QueueContentType, RawMessageBuilder};
 
     let queue = env.queue("FACTS")?;
+    // The bench says how long the edge's own message is.
+    let bytes = env.var("MESSAGE_BYTES")?.to_string().parse().map_err(|_| "MESSAGE_BYTES is not a number")?;
     ctx.wait_until(async move {
-        let message = RawMessageBuilder::new(MESSAGE.into()).build_with_content_type(QueueContentType::Text);
+        let message = RawMessageBuilder::new("x".repeat(bytes).into()).build_with_content_type(QueueContentType::Text);
         // A message that is not taken shows itself when the bench counts them.
         let _ = queue.send_raw(message).await;
     });
