@@ -42,13 +42,14 @@ use causeway_origin::import::{ImportError, file::FileError};
 use causeway_origin::links::LinkError;
 use causeway_origin::store::Counters;
 use causeway_origin::tenants::{IdError, Known, Tenants};
-use causeway_origin::{clock, keyfile, log, serve, store};
+use causeway_origin::{clock, keyfile, log, log_output, serve, store};
 use causeway_shared::fact::FactError;
 use causeway_shared::ids::VisitorId;
 use causeway_shared::keys::Keys;
 use clap::{Args, Parser, Subcommand};
 use serde::de::DeserializeOwned;
 use serde_json::json;
+use tracing_appender::non_blocking::WorkerGuard;
 
 use self::output::{Format, say};
 
@@ -359,7 +360,7 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
     match &cli.command {
         Command::Serve { ready_file } => {
             let config = common.load()?;
-            start_log(&config)?;
+            let _log = start_log(&config)?;
             let runtime = tokio::runtime::Runtime::new().context("no runtime")?;
             let served = runtime.block_on(serve::serve(config, ready_file.as_deref()));
             // What did not end in time is not waited for again.
@@ -388,13 +389,17 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
     }
 }
 
-fn start_log(config: &Config) -> anyhow::Result<()> {
+/// Starts the log. It ends with the guard.
+fn start_log(config: &Config) -> anyhow::Result<WorkerGuard> {
     let filter = tracing_subscriber::EnvFilter::try_new(&config.log)
         .with_context(|| format!("`log` is not understood: {}", config.log))?;
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let (lines, guard) = log_output::start();
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(lines);
     match config.log_format {
         LogFormat::Text => log.with_ansi(false).init(),
         LogFormat::Json => log.json().init(),
     }
-    Ok(())
+    // A panic is a line of the log too: written to standard error directly, it would wait for a reader that stopped.
+    std::panic::set_hook(Box::new(|panic| tracing::error!(%panic, "a fault of the program ends a thread")));
+    Ok(guard)
 }

@@ -30,6 +30,7 @@ pub mod keyfile;
 pub mod link;
 pub mod links;
 pub mod log;
+pub mod log_output;
 pub mod metrics;
 pub mod names;
 pub mod people;

@@ -8,6 +8,7 @@ use causeway_shared::ids::Millis;
 use causeway_shared::time::{DAY_MS, MINUTE_MS};
 
 use crate::jobs::{Job, Outcome};
+use crate::log_output;
 use crate::verify::FOUND;
 
 /// A number that only grows.
@@ -341,6 +342,8 @@ impl Page {
         ] {
             self.one(name, "counter", help, counter.get());
         }
+        let lost = log_output::lost_lines();
+        self.one("causeway_log_lines_lost_total", "counter", "Log lines that could not be written.", lost);
         let name = "causeway_facts_rejected_total";
         self.labelled(name, "Facts refused, and single attributes.", "reason", &REASONS, &m.rejected);
         let name = "causeway_syncs_refused_total";

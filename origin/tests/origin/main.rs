@@ -15,6 +15,7 @@ mod import;
 mod jobs;
 mod links;
 mod listener;
+mod log_output;
 mod sends;
 mod support;
 mod sync;

@@ -109,11 +109,16 @@ impl Place {
 
     /// Starts the origin and waits until it says that it is ready.
     pub(crate) fn serve(&self) -> Origin {
+        let log = std::fs::OpenOptions::new().create(true).append(true).open(self.path().join("log")).unwrap();
+        self.serve_with_log("debug", log)
+    }
+
+    /// Starts the origin with this level of its log, which goes to `stderr`, and waits until it says that it is ready.
+    pub(crate) fn serve_with_log(&self, level: &str, stderr: impl Into<Stdio>) -> Origin {
         let ready = self.path().join("ready.json");
         drop(std::fs::remove_file(&ready));
-        let log = std::fs::OpenOptions::new().create(true).append(true).open(self.path().join("log")).unwrap();
         let mut command = self.command(&["serve", "--ready-file"]);
-        command.arg(&ready).env("CAUSEWAY_LOG", "debug").stdout(Stdio::null()).stderr(log);
+        command.arg(&ready).env("CAUSEWAY_LOG", level).stdout(Stdio::null()).stderr(stderr);
         let keys = self.keys();
         // Held from here on, so that one that does not get ready is killed.
         let mut origin = Origin { child: command.spawn().unwrap(), address: String::new(), keys };

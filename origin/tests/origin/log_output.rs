@@ -1,0 +1,58 @@
+//! What the service does where its log cannot be written.
+
+use std::fs::File;
+use std::os::fd::OwnedFd;
+
+use super::support::{Place, SOON, once, page, visitor, within};
+
+/// A pipe: its reader, and its writer.
+fn pipe() -> (OwnedFd, OwnedFd) {
+    let (reader, writer) = std::io::pipe().unwrap();
+    (reader.into(), writer.into())
+}
+
+/// Serves with this log at its most talkative, takes facts, and ends as it was asked to. Gives the lines that were lost.
+fn serve_and_end(place: &Place, stderr: OwnedFd) -> u64 {
+    let mut origin = place.serve_with_log("trace", stderr);
+    for n in 0..5 {
+        assert_eq!(origin.send(&[page(visitor(n), n)]).accepted, 1);
+        assert_eq!(origin.get("/readyz").status, 200);
+    }
+    let lost = || origin.metric("causeway_log_lines_lost_total").parse::<u64>();
+    let found = within(SOON, "lines were lost", || once(lost().unwrap(), |lost| *lost > 0));
+    origin.signal("-TERM");
+    assert_eq!(origin.wait(), Some(0));
+    found
+}
+
+#[test]
+fn a_full_disk_under_the_log_costs_lines_and_not_the_service() {
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    assert!(serve_and_end(&Place::new(), full.into()) > 0);
+}
+
+#[test]
+fn a_closed_pipe_costs_lines_and_not_the_service() {
+    let (reader, writer) = pipe();
+    drop(reader);
+    assert!(serve_and_end(&Place::new(), writer) > 0);
+}
+
+#[test]
+fn a_reader_that_takes_nothing_costs_lines_and_not_the_service() {
+    let (reader, writer) = pipe();
+    let place = Place::new();
+    let mut origin = place.serve_with_log("trace", writer);
+    let lost = |origin: &super::support::Origin| origin.metric("causeway_log_lines_lost_total").parse::<u64>().unwrap();
+    // The pipe and the lines that wait fill first.
+    let mut n = 0;
+    while lost(&origin) == 0 {
+        for _ in 0..10 {
+            assert_eq!(origin.send(&[page(visitor(n), n)]).accepted, 1);
+            n += 1;
+        }
+    }
+    origin.signal("-TERM");
+    assert_eq!(origin.wait(), Some(0));
+    drop(reader);
+}
