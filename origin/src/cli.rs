@@ -40,16 +40,16 @@ use causeway_origin::explain::ExplainError;
 use causeway_origin::group::Rules;
 use causeway_origin::import::{ImportError, file::FileError};
 use causeway_origin::links::LinkError;
+use causeway_origin::log_output::{self, LogOutput};
 use causeway_origin::store::Counters;
 use causeway_origin::tenants::{IdError, Known, Tenants};
-use causeway_origin::{clock, keyfile, log, log_output, serve, store};
+use causeway_origin::{clock, keyfile, log, serve, store};
 use causeway_shared::fact::FactError;
 use causeway_shared::ids::VisitorId;
 use causeway_shared::keys::Keys;
 use clap::{Args, Parser, Subcommand};
 use serde::de::DeserializeOwned;
 use serde_json::json;
-use tracing_appender::non_blocking::WorkerGuard;
 
 use self::output::{Format, say};
 
@@ -389,8 +389,8 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
     }
 }
 
-/// Starts the log. It ends with the guard.
-fn start_log(config: &Config) -> anyhow::Result<WorkerGuard> {
+/// Starts the log.
+fn start_log(config: &Config) -> anyhow::Result<LogOutput> {
     let filter = tracing_subscriber::EnvFilter::try_new(&config.log)
         .with_context(|| format!("`log` is not understood: {}", config.log))?;
     let (lines, guard) = log_output::start();

@@ -4,6 +4,7 @@
 use std::io::Write;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
 use tracing_appender::non_blocking::{ErrorCounter, NonBlocking, NonBlockingBuilder, WorkerGuard};
 
@@ -15,14 +16,34 @@ static REFUSED: AtomicU64 = AtomicU64::new(0);
 /// Lines for which there was no room.
 static DROPPED: OnceLock<ErrorCounter> = OnceLock::new();
 
-/// Starts the thread that writes. Lines are written until the guard is dropped, which waits a second at most.
-pub fn start() -> (NonBlocking, WorkerGuard) {
+/// How long the end of the process waits for lines that are not written yet.
+const END_WAIT: Duration = Duration::from_secs(2);
+
+/// The log of the process. Dropped, it writes what waits, for [`END_WAIT`] at most.
+#[derive(Debug)]
+pub struct LogOutput(Option<WorkerGuard>);
+
+impl Drop for LogOutput {
+    fn drop(&mut self) {
+        let Some(guard) = self.0.take() else { return };
+        let (sender, ended) = std::sync::mpsc::channel();
+        // The guard itself may wait for a reader that stopped, so a thread that nothing waits for drops it.
+        std::thread::spawn(move || {
+            drop(guard);
+            let _ = sender.send(());
+        });
+        let _ = ended.recv_timeout(END_WAIT);
+    }
+}
+
+/// Starts the thread that writes.
+pub fn start() -> (NonBlocking, LogOutput) {
     let builder =
         NonBlockingBuilder::default().lossy(true).buffered_lines_limit(WAITING_LINES).thread_name("log-output");
     let (lines, guard) = builder.finish(Output(std::io::stderr()));
     // A process starts its log once; a second one would count its dropped lines apart.
     let _ = DROPPED.set(lines.error_counter());
-    (lines, guard)
+    (lines, LogOutput(Some(guard)))
 }
 
 /// How many lines were lost since the process started.

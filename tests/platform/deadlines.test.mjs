@@ -270,5 +270,5 @@ test("a body that a client does not send is given up after 30 s", async (t) => {
   advance(t, 1);
   const answer = await page.answer;
   assert.deepEqual([answer.status, jsonOf(answer).reason], [200, "internal"]);
-  assert.deepEqual(takeLog().map(({ event }) => event), ["request_failed"]);
+  assert.deepEqual(takeLog().map(({ event }) => event), ["body_failed"]);
 });

@@ -4,6 +4,7 @@
 //! same in a folder of the test. Commands that need an account are checked against the help text of wrangler.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests end at the first thing that is not so")]
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -15,6 +16,28 @@ use tempfile::TempDir;
 const GUIDE: &str = "docs/DEPLOY.md";
 const VISITOR: &str = "019ab000-0000-7000-8000-000000000001";
 const OTHER: &str = "019ab000-0000-7000-8000-000000000002";
+
+/// A text of each block of commands that a test runs.
+const RUN: [&str; 18] = [
+    "cargo xtask build ",
+    "useradd",
+    "as keys init",
+    "openssl rand",
+    "jq --arg k",
+    "systemctl daemon-reload",
+    "import segments",
+    "as backup --to",
+    "job run trim",
+    "as export --to",
+    "job run reconcile --dry-run",
+    "wrangler kv namespace create",
+    "--secrets-file edge.json",
+    "systemctl restart causeway\n",
+    "/healthz            # on the origin",
+    r#"'{"placements":[{"id":"top"}]}'"#,
+    "MEMBER=smoke-",
+    "as links check",
+];
 
 /// The machine of the guide, in a folder. `$ROOT` is the folder, `$PORT` the origin's port.
 const MACHINE: &str = r#"
@@ -61,8 +84,9 @@ fn shell_blocks() -> Vec<String> {
     text.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap().to_owned()).collect()
 }
 
-/// The block that holds this text.
+/// The block that holds this text of [`RUN`].
 fn block_with(text: &str) -> String {
+    assert!(RUN.contains(&text), "{text}");
     let blocks = shell_blocks();
     let mut found = blocks.iter().filter(|block| block.contains(text));
     let block = found.next().unwrap_or_else(|| panic!("no block of {GUIDE} has: {text}"));
@@ -168,13 +192,22 @@ fn free_port() -> u16 {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
+/// The calls of wrangler in the guide's sentences. A call with `…` is not whole.
+fn inline_calls_of_wrangler() -> Vec<String> {
+    let text = std::fs::read_to_string(checkout().join(GUIDE)).unwrap();
+    let spans = text.lines().flat_map(|line| line.split('`').skip(1).step_by(2));
+    let calls = spans.filter_map(|span| span.rsplit_once("wrangler ").map(|(_, call)| call.to_owned()));
+    calls.filter(|call| !call.contains('…')).collect()
+}
+
 /// Every flag and every command word of these calls of wrangler is in the help text of that command.
-fn assert_known_to_wrangler(calls: &str) {
-    for call in calls.lines() {
+fn assert_known_to_wrangler(calls: &BTreeSet<String>) {
+    for call in calls {
         let words: Vec<_> = call.split(' ').collect();
         let depth = match words[0] {
-            "login" | "deploy" => 1,
+            "login" | "deploy" | "tail" | "rollback" => 1,
             "kv" => 3,
+            "queues" if words[1] == "consumer" => 4,
             _ => 2,
         };
         let output = Command::new(std::env::var("CAUSEWAY_NODE").unwrap())
@@ -187,21 +220,26 @@ fn assert_known_to_wrangler(calls: &str) {
         let command = words[..depth].join(" ");
         assert!(help.contains(&format!("wrangler {command}")), "no such command: {command}\n{help}");
         for flag in words[depth..].iter().filter(|word| word.starts_with('-')) {
-            assert!(help.contains(flag), "{command} has no flag {flag}\n{help}");
+            let is_word = |word: &str| word.trim_end_matches(',') == *flag;
+            assert!(help.split_whitespace().any(is_word), "{command} has no flag {flag}\n{help}");
         }
     }
+}
+
+#[test]
+fn no_block_of_the_guide_is_left_out() {
+    let of_no_test = |block: &&String| !RUN.iter().any(|text| block.contains(text));
+    assert_eq!(shell_blocks().iter().find(of_no_test), None);
 }
 
 #[test]
 fn the_guide_s_commands_set_up_and_operate_an_origin() {
     let mut machine = Machine::new(free_port());
     let root = machine.folder.path().display().to_string();
-    let etc = machine.path("etc/causeway");
-    std::fs::create_dir_all(&etc).unwrap();
     let listen = format!("127.0.0.1:{}", machine.port);
     let config = file_with("toml", "[[tenant]]").replace("127.0.0.1:8788", &listen);
     let config = config.replace("/var/lib", &format!("{root}/var/lib")).replace("/etc/", &format!("{root}/etc/"));
-    std::fs::write(etc.join("causeway.toml"), &config).unwrap();
+    std::fs::write(machine.path("causeway.toml"), &config).unwrap();
     let elsewhere = config.replace("/var/lib/causeway", "/var/lib/elsewhere");
     std::fs::write(machine.path("elsewhere.toml"), elsewhere).unwrap();
     let routes = file_with("toml", "[[routes]]");
@@ -217,6 +255,8 @@ fn the_guide_s_commands_set_up_and_operate_an_origin() {
 
     machine.run(&block_with("cargo xtask build "), &[]);
     machine.run(&block_with("useradd"), &[]);
+    machine.prepare("cp \"$ROOT/causeway.toml\" \"$ROOT/etc/causeway/causeway.toml\"");
+    machine.run(&block_with("as keys init"), &[]);
     machine.prepare("openssl genpkey -algorithm ed25519 -out \"$ROOT/publisher.pem\"");
     // Both kinds of proof keys, one after the other; the second takes the place of the first.
     for line in block_with("openssl rand").lines().rev() {
@@ -259,9 +299,9 @@ fn the_guide_s_commands_set_up_and_operate_an_origin() {
 
     let account = machine.log("account");
     assert_eq!(account.lines().filter(|call| call.starts_with("queues create")).count(), 3, "{account}");
-    let mut calls: Vec<_> = account.lines().collect();
-    calls.dedup();
-    assert_known_to_wrangler(&calls.join("\n"));
+    let mut calls: BTreeSet<String> = account.lines().map(str::to_owned).collect();
+    calls.extend(inline_calls_of_wrangler());
+    assert_known_to_wrangler(&calls);
     assert!(machine.log("answers").contains(r#"{"ready":true}"#), "{}", machine.log("answers"));
     assert!(machine.path("bundle/platform.js").exists(), "the dry run bundled the worker");
     assert!(std::fs::read_dir(machine.path("export")).unwrap().count() == 1);
@@ -275,7 +315,10 @@ sleep() {
   until visitor=$(ask "lookups/member/$MEMBER" | jq -er .visitor) &&
     ask "visitors/$visitor" | jq -e '.own.pages == 1 and .own.purchases == 1' >"$ROOT/log/settled" &&
     command curl -s "$(origin)/metrics" | awk '/^causeway_(unfolded_facts|outbox_depth) / { sum += $2 } END { exit sum != 0 }'
-  do command sleep 0.1; done
+  do
+    if ((SECONDS > 60)); then echo "the smoke test's events do not arrive" >&2; exit 1; fi
+    command sleep 0.1
+  done
 }
 "#;
 
@@ -311,7 +354,10 @@ fn the_guide_s_smoke_test_and_erasures_run_against_a_world() {
     let visitors = r#"
 readarray -t VISITORS < <(jq -r '.visitor // empty' "$ROOT/log/answers" | awk '!seen[$0]++' | tail -2)
 MEMBER_ID=$MEMBER V1=${VISITORS[0]} V2=${VISITORS[1]}
-until ask "visitors/$V2" >"$ROOT/log/arrived"; do command sleep 0.1; done
+until ask "visitors/$V2" >"$ROOT/log/arrived"; do
+  if ((SECONDS > 60)); then echo "the second visitor does not arrive" >&2; exit 1; fi
+  command sleep 0.1
+done
 printf 'visitor,other,weight,source\n%s,%s,0.5,match\n' "$V1" "$V2" >matches.csv
 "#;
     machine.prepare(visitors);

@@ -12,7 +12,7 @@ use worker::Env;
 use super::bindings::{bytes_of, property, read_head};
 use super::isolate::{Isolate, isolate, now};
 use super::log::{count_notes, log_event};
-use super::reads::ReadDeadline;
+use super::reads::{ReadDeadline, left_until};
 use super::scope::{EventScope, WaitError};
 use super::{bindings, delivery as facts_delivery, objects, origin, pages, reads};
 use crate::engine::{Engine, KvRead, Step};
@@ -20,8 +20,8 @@ use crate::http::answer::{Answer, FactsMessage};
 use crate::http::request::RequestTarget;
 use crate::http::unserved::{UnservedReason, answer_rate_limited, answer_unserved};
 
-/// Deadline of a body, in milliseconds: a client that sends slower is not a page.
-const BODY_MS: f64 = 30_000.0;
+/// Deadline of a whole body, in milliseconds: a client that sends slower is not a page.
+const BODY_MS: Millis = 30_000;
 /// Deadline of all waits before a decision, in milliseconds: an answer leaves within 200 ms.
 const DECISION_MS: Millis = 180;
 /// Deadline of one object's call, in milliseconds.
@@ -111,7 +111,15 @@ fn with_target(
 
 impl RequestContext<'_> {
     async fn answer(&self) -> Result<Response, WaitError> {
-        let body = if self.head.method() == "POST" { self.read_body().await? } else { Vec::new() };
+        let body = if self.head.method() == "POST" { self.read_body().await } else { Ok(Vec::new()) };
+        let body = match body {
+            Ok(body) => body,
+            Err(error) => {
+                // The client stopped sending or left.
+                log_event("body_failed", json!({ "message": error.to_string() }));
+                return Ok(respond_unserved(self.request, UnservedReason::Internal));
+            }
+        };
         let (began, isolate) = (now(), self.isolate);
         let seed = isolate.draw().map_err(|error| WaitError::Failed(error.to_string()))?;
         let mut step = isolate.engine.borrow_mut().begin(&self.head.text, &body, began, seed);
@@ -150,7 +158,7 @@ impl RequestContext<'_> {
             return match self.head.content_length.parse::<usize>() {
                 Ok(length) if length <= limits::BODY_BYTES => {
                     let buffer = self.request.array_buffer()?;
-                    Ok(bytes_of(&self.scope.within(&buffer, BODY_MS).await?))
+                    Ok(bytes_of(&self.scope.within(&buffer, left_until(now() + BODY_MS)).await?))
                 }
                 _ => Ok(too_long()),
             };
@@ -158,8 +166,9 @@ impl RequestContext<'_> {
         let Some(stream) = self.request.body() else { return Ok(Vec::new()) };
         let reader: ReadableStreamDefaultReader = stream.get_reader().unchecked_into();
         let mut body = Vec::new();
+        let until = now() + BODY_MS;
         loop {
-            let chunk = self.scope.within(&reader.read(), BODY_MS).await?;
+            let chunk = self.scope.within(&reader.read(), left_until(until)).await?;
             if property(&chunk, "done").is_truthy() {
                 return Ok(body);
             }

@@ -110,7 +110,7 @@ export function readHead(/** @type {Request & { cf?: any }} */ request, /** @typ
   return `${request.method}${location}\n${request.url}\n${headerNames.map((name) => request.headers.get(name) ?? "").join("\n")}`;
 }
 /** A response, its `ResponseInit` as JSON: one crossing in place of one for each header. */
-export const makeResponse = (/** @type {string} */ init, /** @type {Uint8Array | undefined} */ body) => new Response(body, JSON.parse(init));
+export const makeResponse = (/** @type {string} */ init, /** @type {Uint8Array | undefined} */ body) => new Response(body?.slice(), JSON.parse(init));
 /** @param {{ sendBatch(messages: object[]): Promise<void> }} queue @param {Uint8Array[]} bodies */
 export const sendMessages = (queue, bodies) => queue.sendBatch(bodies.map((body) => ({ body, contentType: "bytes" })));
 export const readCount = (/** @type {string} */ name) => (name === "module_restarts" ? restarts : counters[name] ?? 0);

@@ -28,17 +28,18 @@ pub(super) struct ReadDeadline {
 impl ReadDeadline {
     /// Milliseconds that are left for KV reads.
     pub(super) fn left_of_reads(&self) -> f64 {
-        left(self.reads)
+        left_until(self.reads)
     }
 
     /// Milliseconds that are left for all waits of a decision.
     pub(super) fn left_of_all(&self) -> f64 {
-        left(self.all)
+        left_until(self.all)
     }
 }
 
+/// Milliseconds that are left until a time.
 #[expect(clippy::cast_precision_loss, reason = "a deadline of milliseconds")]
-fn left(until: Millis) -> f64 {
+pub(super) fn left_until(until: Millis) -> f64 {
     until.saturating_sub(now()) as f64
 }
 

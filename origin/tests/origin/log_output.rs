@@ -42,7 +42,8 @@ fn a_closed_pipe_costs_lines_and_not_the_service() {
 fn a_reader_that_takes_nothing_costs_lines_and_not_the_service() {
     let (reader, writer) = pipe();
     let place = Place::new();
-    let mut origin = place.serve_with_log("trace", writer);
+    // As in `causeway serve 2>&1 | reader`.
+    let mut origin = place.serve_with_output("trace", writer.try_clone().unwrap(), writer);
     let lost = |origin: &super::support::Origin| origin.metric("causeway_log_lines_lost_total").parse::<u64>().unwrap();
     // The pipe and the lines that wait fill first.
     let mut n = 0;

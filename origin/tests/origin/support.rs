@@ -115,10 +115,15 @@ impl Place {
 
     /// Starts the origin with this level of its log, which goes to `stderr`, and waits until it says that it is ready.
     pub(crate) fn serve_with_log(&self, level: &str, stderr: impl Into<Stdio>) -> Origin {
+        self.serve_with_output(level, Stdio::null(), stderr)
+    }
+
+    /// The same, with a standard output.
+    pub(crate) fn serve_with_output(&self, level: &str, stdout: impl Into<Stdio>, stderr: impl Into<Stdio>) -> Origin {
         let ready = self.path().join("ready.json");
         drop(std::fs::remove_file(&ready));
         let mut command = self.command(&["serve", "--ready-file"]);
-        command.arg(&ready).env("CAUSEWAY_LOG", level).stdout(Stdio::null()).stderr(stderr);
+        command.arg(&ready).env("CAUSEWAY_LOG", level).stdout(stdout).stderr(stderr);
         let keys = self.keys();
         // Held from here on, so that one that does not get ready is killed.
         let mut origin = Origin { child: command.spawn().unwrap(), address: String::new(), keys };

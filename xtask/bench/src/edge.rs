@@ -89,6 +89,8 @@ impl Case {
 struct Running {
     peer: Peer,
     workerd: Workerd,
+    /// From the start of the process to its first answer: it loads the modules, makes an isolate, and serves one request.
+    cold: Duration,
     /// Both by case.
     calls: Vec<Call>,
     windows: [Vec<Window>; 2],
@@ -97,6 +99,7 @@ struct Running {
 /// What one start of a peer gave.
 struct Measured {
     peer: String,
+    cold: Duration,
     windows: [Vec<Window>; 2],
 }
 
@@ -130,10 +133,26 @@ fn compare(ads: u64, options: &Options, json: bool, stop: &Stop) -> Result<()> {
         eprintln!("start {number} of {}", options.starts);
         starts.push(start(ads, options, stop)?);
     }
+    tell_cold(ads, &starts, json);
     for case in Case::ALL {
         tell(case, ads, &starts, json);
     }
     Ok(())
+}
+
+/// From the start of a process to its first answer, next to each peer: medians over the starts.
+fn tell_cold(ads: u64, starts: &[Vec<Measured>], json: bool) {
+    let Some((edge, peers)) = starts.first().and_then(|start| start.split_last()) else { return };
+    let ms = |peer: &str| {
+        let of = |start: &Vec<Measured>| start.iter().find(|measured| measured.peer == peer).map(|one| one.cold);
+        median(starts.iter().filter_map(of).map(|cold| cold.as_secs_f64() * 1e3).collect())
+    };
+    let case = format!("cold start to first answer, {ads} ads");
+    for Measured { peer, .. } in peers {
+        let peer = Some((peer.clone(), ms(peer)));
+        let line = Line { bench: BENCH, case: case.clone(), value: ms(&edge.peer), unit: "ms", peer, bar: None };
+        report::print(&line, json);
+    }
 }
 
 /// Starts all peers, checks their answers and measures them; the edge is the last.
@@ -146,8 +165,12 @@ fn start(ads: u64, options: &Options, stop: &Stop) -> Result<Vec<Measured>> {
     for peer in peers::all(&fixture, ads > 0, &options.beside)? {
         let beside = options.beside.iter().any(|(name, _)| *name == peer.name);
         if options.only.is_empty() || options.only.contains(&peer.name) || beside || peer.name == DECIDE {
+            let began = Instant::now();
             let process = Workerd::start(&workerd, &peer.services, store.port)?;
-            all.push(Running { peer, workerd: process, calls: Vec::new(), windows: [Vec::new(), Vec::new()] });
+            let port = process.ports.first().copied().context("a process without a port")?;
+            load::connect(port)?.exchange(&fixture.request(false))?;
+            let cold = began.elapsed();
+            all.push(Running { peer, workerd: process, cold, calls: Vec::new(), windows: [Vec::new(), Vec::new()] });
         }
     }
     for running in &mut all {
@@ -155,7 +178,7 @@ fn start(ads: u64, options: &Options, stop: &Stop) -> Result<Vec<Measured>> {
         running.calls = checked.with_context(|| format!("the answer of `{}`", running.peer.name))?;
     }
     measure(&mut all, &store, options, stop)?;
-    let measured = |Running { peer, windows, .. }: Running| Measured { peer: peer.name, windows };
+    let measured = |Running { peer, cold, windows, .. }: Running| Measured { peer: peer.name, cold, windows };
     Ok(all.into_iter().map(measured).collect())
 }
 
