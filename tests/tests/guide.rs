@@ -232,6 +232,18 @@ fn no_block_of_the_guide_is_left_out() {
     assert_eq!(shell_blocks().iter().find(of_no_test), None);
 }
 
+/// A whole rotation of each purpose, as the table of part 7 has it.
+fn rotate_keys(machine: &mut Machine) {
+    for purpose in ["sync", "cookie --tenant pub", "alternate --tenant pub", "webhook --tenant pub"] {
+        // Of webhooks there is no key before the first rotation.
+        let first = if purpose.starts_with("webhook") { &["rotate", "rotate"][..] } else { &[] };
+        for step in [first, &["rotate", "rotate", "retire"]].concat() {
+            machine.prepare(&format!("as keys {step} {purpose}"));
+            machine.run(&block_with("systemctl restart causeway\n"), &[]);
+        }
+    }
+}
+
 #[test]
 fn the_guide_s_commands_set_up_and_operate_an_origin() {
     let mut machine = Machine::new(free_port());
@@ -285,15 +297,7 @@ fn the_guide_s_commands_set_up_and_operate_an_origin() {
     }
     machine.run(&block_with("wrangler kv namespace create"), &[]);
     machine.run(&block_with("--secrets-file edge.json"), &[("edge.json", "\"$ROOT/edge.json\"")]);
-    // A whole rotation of each purpose, as the table of part 7 has it.
-    for purpose in ["sync", "cookie --tenant pub", "alternate --tenant pub", "webhook --tenant pub"] {
-        // Of webhooks there is no key before the first rotation.
-        let first = if purpose.starts_with("webhook") { &["rotate", "rotate"][..] } else { &[] };
-        for step in [first, &["rotate", "rotate", "retire"]].concat() {
-            machine.prepare(&format!("as keys {step} {purpose}"));
-            machine.run(&block_with("systemctl restart causeway\n"), &[]);
-        }
-    }
+    rotate_keys(&mut machine);
     machine.prepare("as keys list\nas token list\nas token revoke 1");
     machine.finish(&[]);
 
