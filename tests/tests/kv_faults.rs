@@ -46,7 +46,7 @@ fn main() {
             ("field_20_a_stale_snapshot_brings_no_cut_visitor_back", stale),
             ("field_20_a_withdrawn_visitor_is_not_recognised_again", tombstone),
             ("s1_10_the_queue_is_told_after_the_answer_and_before_an_acknowledgement", queue_takes),
-            ("the_facts_of_a_request_are_one_message_of_its_own", queue_takes_each_apart),
+            ("the_facts_of_a_request_are_one_message_of_its_own", queue_takes_each_as_its_own),
             ("answers_that_wait_for_the_queue_are_their_own", own_answers),
             ("a_refused_queue_hands_facts_to_the_origin", straight_to_origin),
             ("a_dead_letter_goes_back_to_the_facts_queue_and_stays_while_that_refuses", dead_letters),
@@ -338,7 +338,7 @@ fn queue_takes(bare: &Bare) {
     assert!(events.status == 202 && events.took >= takes, "{events:?}");
 }
 
-fn queue_takes_each_apart(bare: &Bare) {
+fn queue_takes_each_as_its_own(bare: &Bare) {
     bare.standin.reset();
     let viewers: Vec<_> = (0..10).map(|_| bare.returning()).collect();
     bare.standin.held().queue_takes = Duration::from_millis(300);
@@ -350,7 +350,9 @@ fn queue_takes_each_apart(bare: &Bare) {
         let batches: Vec<_> = viewers.iter().map(|(_, visitor)| own(visitor)).collect();
         batches.iter().all(|batches| *batches > 0).then_some((batches, held.queue_calls))
     });
-    assert_eq!((batches, calls), (vec![1; 10], 10));
+    // One call of the queue takes the pages of 5 ms.
+    assert_eq!(batches, vec![1; 10]);
+    assert!((1..=10).contains(&calls), "{calls}");
 }
 
 /// Answers that wait for the queue are not mixed up with those that are made meanwhile.
