@@ -13,6 +13,7 @@ import {
   decide,
   freshWorker,
   jsonOf,
+  mockTimers,
   never,
   send,
   settle,
@@ -28,8 +29,6 @@ beforeEach(async () => {
   worker = classes.default;
   takeLog();
 });
-
-const mockTimers = (t) => t.mock.timers.enable({ apis: ["setTimeout", "Date"], now: Date.now() });
 
 /** Watches an answer: `isHere` says whether it came. */
 function watch(answer) {

@@ -12,6 +12,7 @@ import {
   freshWorker,
   fullQueue,
   health,
+  mockTimers,
   never,
   playOrigin,
   queueOf,
@@ -29,8 +30,6 @@ beforeEach(async () => {
 
 /** After this time, the facts of a page are on their way. */
 const GATHERED_MS = 20;
-
-const mockTimers = (t) => t.mock.timers.enable({ apis: ["setTimeout", "Date"], now: Date.now() });
 
 /** A queue whose sends end when the test says so; like the platform's it takes over the bytes that it is given. */
 function openQueue() {

@@ -17,6 +17,7 @@ import {
   fullQueue,
   health,
   jsonOf,
+  mockTimers,
   playOrigin,
   send,
   takeLog,
@@ -235,7 +236,7 @@ describe("10,000 interleaved requests", () => {
   const WINDOW = 500;
 
   test("get their own answers, cookies and facts while reads end in any order, some of them late", async (t) => {
-    t.mock.timers.enable({ apis: ["setTimeout", "Date"], now: Date.now() });
+    mockTimers(t);
     const { default: worker } = await freshWorker();
     // A linear congruential generator (Numerical Recipes): each run has the same order.
     let state = 1;

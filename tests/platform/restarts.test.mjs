@@ -17,6 +17,7 @@ import {
   freshWorker,
   fullQueue,
   health,
+  mockTimers,
   never,
   playOrigin,
   takeLog,
@@ -33,8 +34,6 @@ beforeEach(async () => {
   worker = classes.default;
   takeLog();
 });
-
-const mockTimers = (t) => t.mock.timers.enable({ apis: ["setTimeout", "Date"], now: Date.now() });
 
 const unreachable = () => new WebAssembly.RuntimeError("unreachable");
 

@@ -38,6 +38,9 @@ export async function until(condition) {
   }
 }
 
+/** Mocks the clock and its timers for the time of a test. */
+export const mockTimers = (t) => t.mock.timers.enable({ apis: ["setTimeout", "Date"], now: Date.now() });
+
 /** Lets mocked time pass by the millisecond, so that a timer that another one sets runs in its turn. */
 export function advance(t, ms) {
   for (let passed = 0; passed < ms; passed += 1) t.mock.timers.tick(1);

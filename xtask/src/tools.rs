@@ -106,7 +106,7 @@ pub(crate) fn env(project: &Project) -> Result<Vec<(&'static str, OsString)>> {
         ("CAUSEWAY_NODE", npm::node(project)?.into()),
         ("CAUSEWAY_WORKERD", npm::workerd(project).into()),
         ("CAUSEWAY_WRANGLER", npm::wrangler(project).into()),
-        // Wrangler reports usage unless told otherwise, and asks a server for a placeholder of `request.cf`.
+        // Wrangler reports usage by default, and asks a server for a placeholder of `request.cf`.
         ("WRANGLER_SEND_METRICS", "false".into()),
         ("WRANGLER_SEND_ERROR_REPORTS", "false".into()),
         ("CLOUDFLARE_CF_FETCH_ENABLED", "false".into()),

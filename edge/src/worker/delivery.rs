@@ -71,7 +71,7 @@ pub(super) fn send_after_answer(env: &Env, scope: &EventScope, isolate: &'static
     let (env, own) = (env.clone(), scope.clone());
     scope.wait_until(async move {
         own.pause(GATHER_MS).await;
-        // All are taken before the first call: the next request gathers anew.
+        // The calls take all messages first, so that the next request starts a new batch.
         let calls: Vec<_> =
             std::iter::from_fn(|| Some(isolate.gathered.take_call()).filter(|c| !c.is_empty())).collect();
         // In parallel: one after the other, the last would come after the 30 s that the platform gives after an answer.
