@@ -9,7 +9,7 @@ use browser::{answer, body, complete, fact_count, facts, keep_cookies, read_kv, 
 use causeway_edge::{Answer, Engine, ReadFault};
 use causeway_shared::attributes::{Kind, Token, Value as Said};
 use causeway_shared::fact::{Fact, What};
-use causeway_shared::ids::{Epoch, FactId, Millis, TenantId, Version, VisitorId};
+use causeway_shared::ids::{AltHash, Epoch, FactId, KindCode, Millis, TenantId, Version, VisitorId};
 use causeway_shared::keys::{Key, KeyRing, Keys, Stage, TenantKeys};
 use causeway_shared::kv::{attributes_key, snapshot_key};
 use causeway_shared::membership::Membership;
@@ -24,6 +24,8 @@ const NOW: Millis = 1_800_000_000_000;
 struct World {
     engine: Engine,
     tenant: TenantId,
+    /// The hashes of member ann.
+    ann: Vec<AltHash>,
     now: Millis,
     cookies: Vec<String>,
     agent: &'static str,
@@ -47,6 +49,7 @@ impl World {
         let ring = |seed| KeyRing(vec![Key { id: 1, stage: Stage::Active, secret: secret(seed).into() }]);
         let proof = json!([{ "kid": "p", "alg": "HS256", "key": "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=" }]);
         let proof = serde_json::from_value(proof).unwrap();
+        let ann = ring(2).hash_alternate(KindCode(1), "ann");
         let demo = TenantKeys { cookie: ring(1), alternate: ring(2), proof, ..TenantKeys::default() };
         let keys = Keys { sync: ring(3), explain: None, tenants: [("demo".to_owned(), demo)].into() };
         let config = json!({ "tenant": [{
@@ -56,6 +59,7 @@ impl World {
         Self {
             engine: Engine::configure(&config.to_string(), &serde_json::to_string(&keys).unwrap()).unwrap(),
             tenant: "demo".parse().unwrap(),
+            ann,
             now: NOW,
             cookies: Vec::new(),
             agent: "Mozilla/5.0 (X11; Linux x86_64) Firefox/140.0",
@@ -135,7 +139,7 @@ impl World {
         }
     }
 
-    /// A snapshot of the visitor, with a sibling of one page and these attributes.
+    /// A snapshot of the visitor as member ann's, with a sibling of one page and these attributes.
     fn snapshot(&mut self, own: VisitorId, said: &[(u16, Said)], of_sibling: &[(u16, Said)]) {
         let sibling = VisitorId::mint(NOW - 1_000, [9; 10]);
         let of = |visitor, n: u8, said: &[(u16, Said)]| {
@@ -149,8 +153,8 @@ impl World {
         let admits = [own, sibling].into();
         let membership = Membership { epoch: Epoch(1), devices: 2, admits, ..Membership::default() };
         let version = Version { restore: 0, counter: 1 };
-        let snapshot =
-            Snapshot { version, visitor: own, unique: Vec::new(), membership, profiles, best: None, truncated: false };
+        let unique = self.ann.clone();
+        let snapshot = Snapshot { version, visitor: own, unique, membership, profiles, best: None, truncated: false };
         let key = snapshot_key(&self.tenant, own);
         let value = wire::kv::encode_stored(&key, &Stored::Snapshot(Box::new(snapshot))).unwrap();
         self.kv.insert(key, value);

@@ -6,8 +6,10 @@ mod browser;
 use browser::{Browser, answer, body, facts, read, set_cookies};
 use causeway_edge::Answer;
 use causeway_shared::fact::{Scope, What};
-use causeway_shared::ids::VisitorId;
-use causeway_shared::view::Stored;
+use causeway_shared::ids::{Epoch, KindCode, Version, VisitorId};
+use causeway_shared::membership::Membership;
+use causeway_shared::profile::{Content, SubProfile, Totals};
+use causeway_shared::view::{Snapshot, Stored};
 use causeway_shared::{kv, wire};
 use serde_json::{Value, json};
 
@@ -126,4 +128,74 @@ fn where_pages_are_trusted_a_proof_shows_and_erases_no_person() {
     }
     let erased = facts(&browser.send("DELETE", "/v1/me", ""));
     assert!(matches!(erased[0].what, What::Erasure { scope: Scope::Visitor, id: None, .. }), "{erased:?}");
+}
+
+/// The KV value of a visitor of member ann, whose person has another visitor, one of the two unsure.
+fn stored_pair(browser: &Browser, own: VisitorId, other: VisitorId, unsure: &[VisitorId]) -> String {
+    let version = Version { restore: 0, counter: 5 };
+    let sub = |pages: u64| {
+        let totals = Totals { pages, revenue: 7_000_000, ..Totals::default() };
+        SubProfile::pack(version, &Content { totals, ..Content::default() })
+    };
+    let membership = Membership {
+        epoch: Epoch(3),
+        devices: 2,
+        admits: [own, other].into(),
+        unsure: unsure.iter().copied().collect(),
+        cuts: Default::default(),
+    };
+    let snapshot = Snapshot {
+        version,
+        visitor: own,
+        unique: browser.ring.hash_alternate(KindCode(1), "ann"),
+        membership,
+        profiles: [(own, sub(1)), (other, sub(10))].into(),
+        best: None,
+        truncated: false,
+    };
+    let key = kv::snapshot_key(&"demo".parse().unwrap(), own);
+    wire::kv::encode_stored(&key, &Stored::Snapshot(Box::new(snapshot))).unwrap()
+}
+
+#[test]
+fn the_person_is_shown_over_the_visitors_that_the_proven_id_surely_ties() {
+    let other = VisitorId::mint(1_700_000_000_000, [9; 10]);
+    // Of this browser's visitor and the other one: which of them an id that a page named without a proof ties.
+    for (is_own_unsure, is_other_unsure, pages, devices) in
+        [(false, false, 11, 2), (false, true, 1, 1), (true, false, 1, 1)]
+    {
+        let mut browser = Browser::new("allow");
+        browser.prove("ann");
+        let own = browser.visit();
+        browser.now += 600_000;
+        let unsure: Vec<VisitorId> = [(own, is_own_unsure), (other, is_other_unsure)]
+            .into_iter()
+            .filter(|(_, is)| *is)
+            .map(|(v, _)| v)
+            .collect();
+        let value = stored_pair(&browser, own, other, &unsure);
+        let begun = read(browser.begin("GET", "/v1/me", ""));
+        let shown = body(&answer(browser.give(begun, |key| key.starts_with("v:").then_some(&value))));
+        let held = (&shown["view"]["pages"], &shown["person"]["devices"]);
+        assert_eq!(held, (&json!(pages), &json!(devices)), "{shown}");
+    }
+}
+
+#[test]
+fn a_visitor_that_an_unproven_id_ties_to_a_member_stays_when_another_member_logs_in() {
+    let other = VisitorId::mint(1_700_000_000_000, [9; 10]);
+    let mut browser = Browser::new("allow");
+    let own = browser.visit();
+    browser.now += 600_000;
+    let value = stored_pair(&browser, own, other, &[own]);
+    browser.prove("bert");
+    let begun = read(browser.begin("POST", "/v1/decide", "{}"));
+    let keys = |key: &str| key.contains(&own.to_string());
+    let mut step = browser.give(begun, |key| keys(key).then_some(&value));
+    while let causeway_edge::Step::Read(next) = step {
+        step = browser.give(*next, |key| keys(key).then_some(&value));
+    }
+    let shown = body(&answer(step));
+    assert_eq!(shown["visitor"], json!(own.to_string()));
+    assert_eq!(shown["person"]["bridged"], json!(false), "nothing of ann's joins: {shown}");
 }

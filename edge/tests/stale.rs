@@ -78,6 +78,7 @@ fn snapshot(visitor: VisitorId, counter: u64, admits: &[VisitorId], cuts: &[Visi
         devices: u32::try_from(admits.len()).unwrap(),
         admits: admits.iter().copied().collect(),
         cuts: cuts.iter().map(|v| (*v, Cut { at: NOW, gone: false })).collect(),
+        ..Membership::default()
     };
     let profiles = admits.iter().map(|v| (*v, SubProfile::pack(version, &content(*v)))).collect();
     Stored::Snapshot(Box::new(Snapshot {

@@ -11,6 +11,7 @@ mod people;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use causeway_shared::config::ProofPolicy;
 use causeway_shared::fact::{Fact, What};
 use causeway_shared::ids::{AltHash, AlternateId, FactId, KindCode, Millis, VisitorId};
 use rusqlite::OptionalExtension as _;
@@ -205,6 +206,7 @@ fn erased_before(
     let cancelled = evidence::cancelled(group.tx, tenant, visitor, id)?;
     // A browser that is another member's by now only saw the proof.
     let config = &group.rules.tenants.by_no(tenant)?.config;
+    let trusted = config.member_proof == ProofPolicy::Trusted;
     let held = held_unique(group.tx, tenant, visitor, |kind| config.is_unique(kind))?;
     if received <= at {
         linked.ended.insert((tenant, id, at));
@@ -212,7 +214,7 @@ fn erased_before(
     if unique && held.is_some_and(|held| held != id) {
         return Ok(());
     }
-    if received <= at && (proven || !unique) && cancelled.is_none_or(|cancelled| received > cancelled) {
+    if received <= at && (proven || !unique || trusted) && cancelled.is_none_or(|cancelled| received > cancelled) {
         going.entry((tenant, visitor)).or_insert(by);
     }
     Ok(())

@@ -9,6 +9,7 @@ use causeway_shared::experiment::Exposures;
 use causeway_shared::fact::{Fact, What};
 use causeway_shared::ids::{AlternateId, KindCode, Millis, Version, VisitorId};
 use causeway_shared::membership::Cut;
+use causeway_shared::person::Weight;
 use causeway_shared::profile::{Parts, Profile, Totals};
 use causeway_shared::segments::{SegmentMap, Stamp};
 use causeway_shared::time::{Day, Minute};
@@ -80,6 +81,8 @@ pub struct Visitor {
     pub row: Option<i64>,
     /// Its person, if it has a row.
     pub person: Option<PersonNo>,
+    /// How surely it belongs to its person.
+    pub weight: Weight,
     /// What its facts add up to; of its parts only what is not folded yet, see [`actions`], [`segments`], [`events`].
     pub profile: Profile,
     /// The version of what is folded.
@@ -90,7 +93,7 @@ pub struct Visitor {
     pub withdrawn: Option<Millis>,
 }
 
-const COLUMNS: &str = "row, visitor, tenant, person, profile, restore, version, published, withdrawn";
+const COLUMNS: &str = "row, visitor, tenant, person, profile, restore, version, published, withdrawn, weight";
 
 fn raw(row: &Row<'_>) -> rusqlite::Result<(Visitor, Vec<u8>)> {
     let withdrawn: Option<i64> = row.get(8)?;
@@ -99,6 +102,7 @@ fn raw(row: &Row<'_>) -> rusqlite::Result<(Visitor, Vec<u8>)> {
         visitor: visitor_at(row, 1)?,
         tenant: TenantNo(row.get(2)?),
         person: Some(PersonNo(row.get(3)?)),
+        weight: Weight(row.get(9)?),
         profile: Profile::default(),
         version: Version { restore: row.get(5)?, counter: unsigned(row.get(6)?) },
         published: unsigned(row.get(7)?),
@@ -146,6 +150,7 @@ pub fn visitor(view: &View<'_>, tenant: TenantNo, visitor: VisitorId) -> Result<
         visitor,
         row: None,
         person: None,
+        weight: Weight::LOGIN,
         profile: Profile::default(),
         version: Version::default(),
         published: 0,

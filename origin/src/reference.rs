@@ -253,8 +253,10 @@ const TENANT: &[(&str, &str, &str)] = &[
     (
         "link_threshold",
         "1.0",
-        "From which weight on imported matches and signals join views: over 0, up to 1. Evidence of one visitor and one id counts together as independent (noisy-or) and \
-     stays under 1 without a login. What comes to less is kept and reported. After a change run `causeway job run reconcile`.",
+        "From which weight on evidence joins views: over 0, up to 1. A proven login and an imported match of weight 1 weigh 1; an id that a page names without a proof \
+     (of a kind that is not `unique`) weighs 0.9, so that it links where this is 0.9 or less: for decisions alone. Such a link shows nobody's data in `/v1/me` and widens no \
+     erasure. Evidence of one visitor and one id counts together as independent (noisy-or) and stays under 1 without a login. What comes to less is kept and reported. \
+     After a change run `causeway job run reconcile`.",
     ),
     (
         "member_proof",

@@ -49,8 +49,8 @@ pub struct Tenant {
     /// Kinds of alternate ids. Default: `member` alone, with code 1, unique.
     #[serde(default = "default_kinds")]
     pub kinds: Vec<Kind>,
-    /// From which weight on evidence that is no login links: over 0, up to 1. What comes to less is only reported.
-    /// Default 1: logins alone link. The edge is not told of it.
+    /// From which weight on evidence that is no login links: over 0, up to 1. What comes to less is only reported. Ids that
+    /// pages name without a proof weigh [`Weight::CLAIM`]. Default 1: logins alone link. The edge is not told of it.
     #[serde(default = "default_threshold", skip_serializing)]
     pub link_threshold: f64,
     /// How an id of a unique kind is proven. Default `required`.

@@ -10,11 +10,11 @@ mod observe;
 mod seen;
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::slice;
 
 pub use self::claim::Claim;
-use self::members::{are_of_two_keys, each_once, first_of, keep_own, may_join, same};
+use self::members::{ProvenMembers, are_of_two_keys, each_once, first_of, keep_own, may_join, same};
 pub use self::seen::{Met, Seen};
 use crate::ids::{AltHash, AlternateId, Millis, Version, VisitorId};
 use crate::ledger::Ledger;
@@ -167,6 +167,8 @@ pub struct Recognised {
     pub ledger: Ledger,
     /// The unique id the visitor holds, as far as is known.
     pub unique: Option<AltHash>,
+    /// Visitors that snapshots surely tie to the member that this request proves.
+    proven: BTreeSet<VisitorId>,
     claims: Vec<Claim>,
     now: Millis,
 }
@@ -229,7 +231,7 @@ impl Begun {
         let own = who.cookie.visitor;
         let other = match found.stored.get(&own) {
             Some(Stored::Tombstone) => return Step::Forgotten(who.stays()),
-            Some(Stored::Snapshot(snapshot)) => who.other_holder(&snapshot.unique),
+            Some(Stored::Snapshot(snapshot)) => who.other_holder(snapshot.surely_held()),
             None => None,
         };
         if let Some(tag) = other {
@@ -283,8 +285,17 @@ impl Second {
         who.ledger.highest = newest.remove(&own).unwrap_or_default().max(who.ledger.highest);
         let mine = match stored.remove(&own) {
             Some(Stored::Tombstone) => return Err(who.stays()),
-            Some(Stored::Snapshot(snapshot)) if who.other_holder(&snapshot.unique).is_some() => return Err(who.stays()),
-            Some(Stored::Snapshot(snapshot)) => Some(*snapshot),
+            Some(Stored::Snapshot(snapshot)) if who.other_holder(snapshot.surely_held()).is_some() => {
+                return Err(who.stays());
+            }
+            Some(Stored::Snapshot(mut snapshot)) => {
+                // An unproven id tied it to a member, and another member is at this browser: it is that one's alone.
+                if who.other_holder(&snapshot.unique).is_some() {
+                    snapshot.keep_own();
+                    snapshot.unique.clear();
+                }
+                Some(*snapshot)
+            }
             None => None,
         };
         let mut unique = who.unique().map(Cow::into_owned).unwrap_or_default();
@@ -294,9 +305,13 @@ impl Second {
         if others.hold(own, mine.as_ref().map(|snapshot| snapshot.version).unwrap_or_default()) {
             return Err(who.stays());
         }
-        let mut view = View::default();
+        let (mut view, mut proven) = (View::default(), ProvenMembers::of(&who.claims));
         if let Some(snapshot) = mine {
-            who.adopt(others.keep_out_of(snapshot), &mut view);
+            let snapshot = others.keep_out_of(snapshot);
+            if snapshot.version >= who.ledger.highest {
+                proven.learn(&snapshot);
+            }
+            who.adopt(snapshot, &mut view);
         }
         who.ledger.settle(who.now, view.named(own));
         view.add_known(own, who.ledger.known());
@@ -310,7 +325,9 @@ impl Second {
             }
             match stored.remove(&sibling) {
                 Some(Stored::Snapshot(snapshot)) if joining.contains(&sibling) => {
-                    brought.push((sibling, others.keep_out_of(*snapshot)));
+                    let snapshot = others.keep_out_of(*snapshot);
+                    proven.learn(&snapshot);
+                    brought.push((sibling, snapshot));
                 }
                 // Under another key than this login's: its next snapshot has both.
                 Some(Stored::Snapshot(snapshot))
@@ -330,7 +347,7 @@ impl Second {
         }
         pending.truncate(limits::PENDING_SIBLINGS);
         who.remember(pending);
-        Ok(who.recognised(view))
+        Ok(who.recognised(view, proven.into_members()))
     }
 }
 
@@ -458,7 +475,7 @@ impl Who {
         self.cookie.pending = pending;
     }
 
-    fn recognised(mut self, view: View) -> Recognised {
+    fn recognised(mut self, view: View, proven: BTreeSet<VisitorId>) -> Recognised {
         let changed = self
             .arrived
             .as_ref()
@@ -470,6 +487,7 @@ impl Who {
             visitor: self.cookie.visitor,
             origin: self.origin,
             view,
+            proven,
             unique: self.cookie.tag,
             cookie: self.cookie,
             cookie_changed: changed,

@@ -16,6 +16,9 @@ pub struct Membership {
     pub devices: u32,
     /// Visitors that belong to the person.
     pub admits: BTreeSet<VisitorId>,
+    /// Visitors of `admits` that belong to the person less surely than by a login, such as by an id that a page named without
+    /// a proof: decisions count them, and nobody is shown their data.
+    pub unsure: BTreeSet<VisitorId>,
     /// Visitors lately cut.
     pub cuts: BTreeMap<VisitorId, Cut>,
 }
@@ -65,6 +68,7 @@ impl Memberships {
         };
         known.devices = known.devices.max(membership.devices);
         known.admits.extend(membership.admits);
+        known.unsure.extend(membership.unsure);
         for (visitor, cut) in membership.cuts {
             let there = known.cuts.get(&visitor).copied();
             known.cuts.insert(visitor, there.map_or(cut, |there| cut.max(there)));

@@ -1,6 +1,6 @@
 //! Views: the join of the profiles of one person's visitors, as a reader puts it together from snapshots.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::actions::{Action, Actions, PackedActions};
 use crate::attributes::{AttributeMap, PackedAttributes};
@@ -34,6 +34,19 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
+    /// The unique id that the visitor itself surely has; empty where only an unproven id ties it to that member, or nothing.
+    #[must_use]
+    pub fn surely_held(&self) -> &[AltHash] {
+        if self.membership.unsure.contains(&self.visitor) { &[] } else { &self.unique }
+    }
+
+    /// The visitors that are as surely of the snapshot's member as its own visitor is; none where that is unsure.
+    pub fn sure_members(&self) -> impl Iterator<Item = VisitorId> + '_ {
+        let unsure = &self.membership.unsure;
+        let is_sure = !self.surely_held().is_empty();
+        self.profiles.keys().copied().filter(move |visitor| is_sure && !unsure.contains(visitor))
+    }
+
     /// Drops what it says of anybody but its visitor. Whose visitor it is stays: that keeps two members apart.
     pub fn keep_own(&mut self) {
         self.membership = Membership::default();
@@ -58,6 +71,8 @@ pub struct Counted<'a> {
     own: VisitorId,
     members: Vec<VisitorId>,
     known: Vec<&'a Known>,
+    /// How many of the person's visitors do not count here.
+    left_out: u32,
     view: &'a View,
 }
 
@@ -86,7 +101,7 @@ impl<'a> Counted<'a> {
     /// How many browsers the person has.
     #[must_use]
     pub fn devices(&self) -> u32 {
-        self.view.memberships.devices(self.own, &self.members)
+        self.view.memberships.devices(self.own, &self.members).saturating_sub(self.left_out)
     }
 
     /// Whether there are others than the one itself.
@@ -229,7 +244,20 @@ impl View {
         if let Err(place) = members.binary_search(&own) {
             members.insert(place, own);
         }
-        Counted { own, members, known, view: self }
+        Counted { own, members, known, left_out: 0, view: self }
+    }
+
+    /// What counts for `own` of a set of visitors alone, itself among them.
+    #[must_use]
+    pub fn of_these(&self, own: VisitorId, these: &BTreeSet<VisitorId>) -> Counted<'_> {
+        let all = self.of(own);
+        let kept = |visitor: &VisitorId| *visitor == own || these.contains(visitor);
+        let known = self.known.iter().filter(|(visitor, _)| all.members.contains(visitor) && kept(visitor));
+        let known = known.map(|(_, known)| known).collect();
+        let members: Vec<VisitorId> = all.members.iter().copied().filter(kept).collect();
+        let left_out =
+            all.left_out.saturating_add(u32::try_from(all.members.len() - members.len()).unwrap_or(u32::MAX));
+        Counted { members, known, left_out, ..all }
     }
 
     /// The sums of one visitor alone.

@@ -78,7 +78,7 @@ fn read(sub: &SubProfile) {
 }
 
 fn snapshot(sub: SubProfile) -> Stored {
-    let membership = Membership { epoch: Epoch(3), devices: 1, admits: [visitor()].into(), cuts: Default::default() };
+    let membership = Membership { epoch: Epoch(3), devices: 1, admits: [visitor()].into(), ..Membership::default() };
     let version = sub.version();
     let profiles = [(visitor(), sub)].into_iter().collect();
     let unique = Vec::new();

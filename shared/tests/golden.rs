@@ -89,12 +89,7 @@ const VKEY: &str = "v:pub:01a3185c-5000-7102-8304-05060708090a";
 const AKEY: &str = "a:pub:1:01a1a2a3a4a5a6a7a8a9aaabacadaeaf";
 const CKEY: &str = "c:pub:attributes:0";
 const V1: &str = "01a3185c-5000-7102-8304-05060708090a";
-const SNAPSHOT: &str = "s13UiftqdhZgFhdqJhcgBhYwdhaVABoxhcUABxAoMEBQYHCAkKYXWCUAGhoqOkpaanqKmqq6ytrq9QArGys7S1tre4ubq7vL2+v2\
-     Fto2FlCWFkA2FjVwGjGFxQAHAAgAAAAAAAAACo5vHCsTQBYXBZAQcBoxhcUABxAoMEBQYHCAkKAAfbAY8BJwEBAQF4CwEAAADgAQ\
-     Au0brZJFIAAAEEcBEBAAMAAAACAAAAAQAAACUCA9iqBAEJgEICAAAAAAAAAAABBAEBAg0B2NbxwrE0h46cOAACAQEBgMq17gHop/\
-     HCsTTwLgEBycOAAQIDBAAH6KfxwrE0AQEBAQEBAQHQr/HCsTQCAgICAgICAri38cKxNAMDAwMDAwMDoL/xwrE0BAQEBAQEBASIx/\
-     HCsTQFBQUFBQUFBfDO8cKxNAYGBgYGBgYG2NbxwrE0BwcHBwcHBwcNAAABwJOEBAABwJOEBAGjGF06YHESkxQVFhcYGRoABgUABA\
-     IAAGF09Q";
+const SNAPSHOT: &str = "s1E4NH/6dhZgFhdqJhcgBhYwdhaVABoxhcUABxAoMEBQYHCAkKYXWCUAGhoqOkpaanqKmqq6ytrq9QArGys7S1tre4ubq7vL2+v2FtpGFlCWFkA2FjVwGjGFxQAHAAgAAAAAAAAACo5vHCsTQBYXdQAaMYXTpgcRKTFBUWFxgZGmFwWQEHAaMYXFAAcQKDBAUGBwgJCgAH2wGPAScBAQEBeAsBAAAA4AEALtG62SRSAAABBHARAQADAAAAAgAAAAEAAAAlAgPYqgQBCYBCAgAAAAAAAAAAAQQBAQINAdjW8cKxNIeOnDgAAgEBAYDKte4B6KfxwrE08C4BAcnDgAECAwQAB+in8cKxNAEBAQEBAQEB0K/xwrE0AgICAgICAgK4t/HCsTQDAwMDAwMDA6C/8cKxNAQEBAQEBAQEiMfxwrE0BQUFBQUFBQXwzvHCsTQGBgYGBgYGBtjW8cKxNAcHBwcHBwcHDQAAAcCThAQAAcCThAQBoxhdOmBxEpMUFRYXGBkaAAYFAAQCAABhdPU";
 const TOMBSTONE: &str = "t1HFKfOA";
 const LOOKUP: &str = "l1YGvKe6JhZgFhdoJQAaMYXTpgcRKTFBUWFxgZGlABoxhcUABxAoMEBQYHCAkK";
 const NAMES: &str = "n1vGgDEqJhZgFhblECCXNob2Vfc2l6ZQIDdmlwAQ";
@@ -329,6 +324,7 @@ fn snapshot() -> Snapshot {
             epoch: Epoch(9),
             devices: 3,
             admits: [one(), two()].into(),
+            unsure: [two()].into(),
             cuts: [(VisitorId::mint(NOW, [0; 10]), Cut { at: NOW + 9_000, gone: true })].into(),
         },
         profiles: [(one(), own), (two(), sibling)].into(),

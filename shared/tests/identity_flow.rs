@@ -505,7 +505,7 @@ fn snapshot_of(of: VisitorId, unique: Vec<AltHash>) -> (VisitorId, Stored) {
 
 fn proven(hashes: &[AltHash]) -> Claim {
     let (first, also) = hashes.split_first().unwrap();
-    Claim { id: AlternateId { kind: MEMBER, hash: *first }, also: also.to_vec(), unique: true }
+    Claim { id: AlternateId { kind: MEMBER, hash: *first }, also: also.to_vec(), unique: true, proven: true }
 }
 
 #[test]

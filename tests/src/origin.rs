@@ -21,6 +21,7 @@ hosts = ["localhost"]
 dev = true
 no_signal = "allow"
 publish_delay_s = 2
+link_threshold = 0.9
 
 [[tenant.kinds]]
 name = "member"

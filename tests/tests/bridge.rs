@@ -18,6 +18,7 @@ fn main() {
             ("s1_01_a_new_visitor_gets_a_first_party_cookie_with_a_new_uuid", cookie),
             ("s1_02_s1_11_the_lookups_table_and_the_sample_flow_step_by_step", sample_flow),
             ("s1_05_two_kinds_that_name_different_visitors_cost_two_reads", two_kinds),
+            ("an_id_without_a_proof_shows_and_erases_nothing_of_another_visitor", claimed_id),
             ("s1_06_ten_alternations_lose_nothing_and_double_nothing", alternations),
             ("field_01_two_members_on_one_device_stay_two_people", shared_device),
             ("field_01_also_when_the_tagging_cookie_was_lost_to_a_parallel_answer", lost_tag),
@@ -138,9 +139,49 @@ fn two_kinds(world: &World) {
     let answer = laptop.decide(&both).json();
     assert_eq!(answer["kv_reads"], 2, "one batch for all lookups, one for all profiles");
     assert_eq!(answer["person"], json!({ "devices": 3, "new_visitor": true, "bridged": true }));
-    served(&laptop, &proof, 3, 0, 3);
+    // The proof gives access to the member's two browsers; the id without a proof ties the third for decisions alone.
+    served(&laptop, &proof, 2, 0, 2);
     let held = world.settles(&id(&answer), 1, 0);
     assert_eq!(held["person"]["devices"], 3);
+}
+
+/// A stranger names a visitor's partner id beside the stranger's own proven member.
+fn claimed_id(world: &World) {
+    let proof = world.proof("demo", "stranger");
+    let (victim, stranger) = (world.browser(), world.browser());
+    let shared_id = json!({ "user": { "ids": { "partner": "p-stolen" } } });
+    let victim_id = id(&victim.decide(&shared_id).json());
+    victim.buy("victims-order", 49_900_000);
+    let set = json!([{ "type": "attributes", "set": { "secret": "of the victim" } }]);
+    assert_eq!(victim.events(&set).json()["accepted"], 1);
+    world.settles(&victim_id, 1, 1);
+    world.published();
+    let claims =
+        json!({ "user": { "ids": { "member": "stranger", "partner": "p-stolen" }, "proofs": { "member": proof } } });
+    // The snapshots of both, published, name both; only then is anything to be hidden.
+    eventually("the id links both for decisions", || {
+        let answer = stranger.decide(&claims).json();
+        (answer["person"]["devices"] == 2).then_some(())
+    });
+    let stranger_id = id(&stranger.view());
+    eventually("the origin links both", || (world.visitor(&stranger_id)["person"]["devices"] == 2).then_some(()));
+    world.published();
+    aged(&stranger);
+    let shown = stranger.me(Some(&proof));
+    assert_eq!((&shown["view"]["purchases"], &shown["view"]["revenue_micros"]), (&json!(0), &json!(0)), "{shown}");
+    assert_eq!((&shown["person"]["devices"], &shown["attributes"]), (&json!(1), &json!({})), "{shown}");
+    // Nor is it shown on a browser that has no snapshot of its own yet.
+    let other = world.browser();
+    other.decide(&claims);
+    let shown = other.me(Some(&proof));
+    assert_eq!(shown["view"]["purchases"], 0, "{shown}");
+    let erased = stranger.send("DELETE", "/v1/me", &[("x-causeway-proof", proof.as_str())], b"");
+    assert_eq!((erased.status, &erased.json()["scope"]), (202, &json!("person")));
+    eventually("the stranger is erased", || (world.visitor(&stranger_id)["tombstone"] == true).then_some(()));
+    world.published();
+    let kept = world.visitor(&victim_id);
+    assert_eq!((sums(&kept["own"]), &kept["tombstone"]), ((1, 1), &json!(false)), "{kept}");
+    assert_eq!(id(&victim.view()), victim_id);
 }
 
 fn alternations(world: &World) {

@@ -85,6 +85,7 @@ fn member_of(epoch: u64, admits: &[VisitorId], cuts: &[VisitorId]) -> Membership
         devices: u32::try_from(admits.len()).unwrap(),
         admits: admits.iter().copied().collect(),
         cuts: cuts.iter().map(|v| (*v, Cut { at: now(), gone: false })).collect(),
+        ..Membership::default()
     }
 }
 

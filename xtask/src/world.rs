@@ -34,6 +34,8 @@ dev = true
 no_signal = "allow"
 publish_delay_s = 2
 proof_header = "x-causeway-proof"
+# Ids that pages name without a proof (partner) link for decisions too. The default, 1, leaves that to logins.
+link_threshold = 0.9
 house_landing = "https://example.com/landing"
 catalogue = "catalogue.toml"
 

@@ -33,8 +33,6 @@ pub(crate) struct Claims {
     pub(crate) taken: Vec<Claim>,
     /// Refused ids: the kind's name, and `unproven` or `unknown`.
     pub(crate) refused: Vec<(String, &'static str)>,
-    /// Whether the request contains a valid proof.
-    pub(crate) proven: bool,
     /// Why a proof was refused, for the counters.
     pub(crate) fault: Option<&'static str>,
 }
@@ -62,9 +60,11 @@ pub(crate) fn take(incoming: &Incoming<'_>, user: &UserBody<'_>) -> Result<Claim
         let token = token.or_else(|| carried(incoming));
         let proven = token.map(|token| proof::verify(token, &site.keys.proof, &site.id, now));
         match (said, proven) {
-            (None, Some(Ok(proven))) => claims.prove(site, kind, &proven.sub),
-            (Some(said), Some(Ok(proven))) if *said == proven.sub => claims.prove(site, kind, said),
-            (Some(said), None) if site.tenant.member_proof == ProofPolicy::Trusted => claims.take(site, kind, said),
+            (None, Some(Ok(proven))) => claims.take(site, kind, &proven.sub, true),
+            (Some(said), Some(Ok(proven))) if *said == proven.sub => claims.take(site, kind, said, true),
+            (Some(said), None) if site.tenant.member_proof == ProofPolicy::Trusted => {
+                claims.take(site, kind, said, false);
+            }
             (None, None) => {}
             (said, other) => {
                 claims.fault = match other {
@@ -81,7 +81,7 @@ pub(crate) fn take(incoming: &Incoming<'_>, user: &UserBody<'_>) -> Result<Claim
     for (name, value) in &user.ids {
         match site.tenant.kind(name) {
             None => claims.refused.push((name.to_string(), "unknown")),
-            Some(kind) if !kind.unique => claims.take(site, kind, value),
+            Some(kind) if !kind.unique => claims.take(site, kind, value, false),
             Some(_) => {}
         }
     }
@@ -96,19 +96,14 @@ pub(crate) fn requires_proof(site: &Site) -> bool {
 impl Claims {
     /// The member that a proof in the request names.
     pub(crate) fn proven_member(&self) -> Option<&Claim> {
-        self.taken.iter().find(|claim| claim.unique).filter(|_| self.proven)
+        self.taken.iter().find(|claim| claim.unique && claim.proven)
     }
 
-    fn prove(&mut self, site: &Site, kind: &Kind, value: &str) {
-        self.proven = true;
-        self.take(site, kind, value);
-    }
-
-    fn take(&mut self, site: &Site, kind: &Kind, value: &str) {
+    fn take(&mut self, site: &Site, kind: &Kind, value: &str, proven: bool) {
         let mut hashes = site.keys.alternate.hash_alternate(kind.code(), value).into_iter();
         if let Some(hash) = hashes.next() {
             let id = AlternateId { kind: kind.code(), hash };
-            self.taken.push(Claim { id, also: hashes.collect(), unique: kind.unique });
+            self.taken.push(Claim { id, also: hashes.collect(), unique: kind.unique, proven });
         }
     }
 }

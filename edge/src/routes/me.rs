@@ -143,8 +143,8 @@ impl VisitorRoute for MeRoute {
             None => false,
         };
         let proven = is_member && claims::requires_proof(&state.site);
-        let view = proven.then(|| who.counted().totals().into());
-        let person = PersonAnswer { devices: if proven { who.counted().devices() } else { 1 } };
+        let view = proven.then(|| who.proven_view().totals().into());
+        let person = PersonAnswer { devices: if proven { who.proven_view().devices() } else { 1 } };
         let stored = StoredData {
             actions: count_actions(&state, &who),
             segments: list_segments(&state, &who),
@@ -180,14 +180,14 @@ struct StoredData<'a> {
 /// The attributes whose names are known, by name.
 fn name_attributes(state: &RequestState, who: &Recognised, proven: bool) -> Map<String, Value> {
     let own = || who.view.attributes_of(who.visitor).and_then(|packed| packed.to_map()).unwrap_or_default();
-    let held = if proven { who.counted().attributes() } else { own() };
+    let held = if proven { who.proven_view().attributes() } else { own() };
     let name = |token| state.names.get(token).map(|(name, _)| name.to_owned());
     held.iter().filter_map(|(token, value)| Some((name(token)?, value.to_json()))).collect()
 }
 
 /// The arms that were seen, by the catalogue's ids where it has them.
 fn name_exposures(state: &RequestState, who: &Recognised, proven: bool) -> Vec<ExposureAnswer> {
-    let seen = if proven { who.counted().exposures() } else { who.view.exposures_of(who.visitor) };
+    let seen = if proven { who.proven_view().exposures() } else { who.view.exposures_of(who.visitor) };
     let named = |(code, Exposure { arm, at, mixed }): (u32, Exposure)| {
         let experiment = state.catalogue.compiled.experiments.iter().find(|experiment| experiment.code == code);
         let of_arm = experiment.and_then(|experiment| experiment.arm_of(arm));
@@ -203,7 +203,7 @@ fn name_exposures(state: &RequestState, who: &Recognised, proven: bool) -> Vec<E
 
 /// The codes of limited offers, by the catalogue's ids where it has them.
 fn name_offer_codes(state: &RequestState, who: &Recognised, proven: bool) -> Vec<OfferCodeAnswer> {
-    let held = if proven { who.counted().units() } else { who.view.units_of(who.visitor) };
+    let held = if proven { who.proven_view().units() } else { who.view.units_of(who.visitor) };
     let named = |(code, Unit { number, at }): (u32, Unit)| {
         let campaign = state.catalogue.compiled.limited.iter().find(|limited| limited.campaign == code);
         let campaign = campaign.map_or_else(|| code.to_string(), |limited| limited.id.clone());

@@ -196,7 +196,8 @@ pub(super) fn end_id(
 }
 
 /// The visitors seen with an id until a time, and not by mistake: what was cancelled does not count, nor a unique id
-/// without proof, which anyone may say, or on a browser that is another member's, nor what is not sure.
+/// without proof, which anyone may say, or on a browser that is another member's, nor evidence that is not sure. An id of
+/// another kind counts as pages named it: only an administrator erases by such an id.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -214,7 +215,8 @@ pub fn seen_until(
             // That of a withdrawal ends for another reason.
             evidence.cancelled = evidence::cancelled(conn, tenant.no, evidence.visitor, id)?;
         }
-        let own = row.evidence.weight >= Weight::LOGIN && (!unique || row.flag != Some(Reason::SecondUnique));
+        let is_sure = row.evidence.weight >= Weight::LOGIN || row.is_page_claim();
+        let own = is_sure && (!unique || row.flag != Some(Reason::SecondUnique));
         if own && evidence.stands() && evidence.since() <= until {
             found.push(row.evidence.visitor);
         }

@@ -1,5 +1,6 @@
 //! Evidence rows: what ties a visitor to an alternate id. Only their times ever change.
 
+use causeway_shared::config::ProofPolicy;
 use causeway_shared::ids::{AltHash, AlternateId, KindCode, Millis, VisitorId};
 use causeway_shared::limits;
 use causeway_shared::person::{Evidence, Reason, Source, Weight};
@@ -37,14 +38,17 @@ pub(super) enum By {
 }
 
 impl Seen {
-    /// An id of a unique kind is a login only with its proof; without one it is kept and does not link, since
-    /// anyone may say it. Other kinds carry no proof, and link as the tenant chose by configuring them (S1.5).
+    /// A proven id is a login. Anyone may name an id without a proof: one of a unique kind ties nobody, unless the tenant
+    /// trusts its pages; one of another kind weighs less than a login ([`Weight::CLAIM`]), so that it links only by the
+    /// tenant's threshold and is never sure.
     fn weight(&self, tenants: &Tenants) -> Result<Weight, StoreError> {
+        let config = &tenants.by_no(self.tenant)?.config;
         Ok(match self.by {
             By::Other(_, weight) => weight,
             By::Page { proven: true } => Weight::LOGIN,
-            By::Page { proven: false } if tenants.by_no(self.tenant)?.config.is_unique(self.id.kind) => Weight::NOTHING,
-            By::Page { proven: false } => Weight::LOGIN,
+            By::Page { proven: false } if !config.is_unique(self.id.kind) => Weight::CLAIM,
+            By::Page { proven: false } if config.member_proof == ProofPolicy::Trusted => Weight::LOGIN,
+            By::Page { proven: false } => Weight::NOTHING,
         })
     }
 
@@ -97,6 +101,12 @@ impl Row {
     #[must_use]
     pub fn counts(&self) -> bool {
         self.evidence.stands() && self.evidence.weight > Weight::NOTHING
+    }
+
+    /// Whether a page named the id, and nothing proves it.
+    #[must_use]
+    pub fn is_page_claim(&self) -> bool {
+        self.evidence.source == CLAIM && self.evidence.weight > Weight::NOTHING
     }
 
     /// What its source is called.

@@ -19,18 +19,19 @@ pub(super) fn recompute(group: &mut Group<'_>, touched: &Touched, linked: &mut L
     Ok(())
 }
 
-/// The visitors last seen with an id, ties by visitor, and when the first of them was. A unique id needs
-/// proof, and holds only where it is the one the visitor effectively has.
+/// The visitors last seen with an id, ties by visitor, and when the first of them was. A unique id holds only where it is
+/// the one the visitor effectively has; an id without a proof only where the tenant's threshold lets it link.
 fn newest(group: &Group<'_>, tenant: TenantNo, id: AlternateId) -> Result<(Vec<VisitorId>, Millis), StoreError> {
     let config = &group.rules.tenants.by_no(tenant)?.config;
-    let unique = config.is_unique(id.kind);
-    if !unique && evidence::is_crowd(group.tx, tenant, id, config.crowd(id.kind))? {
+    let threshold = config.threshold();
+    if !config.is_unique(id.kind) && evidence::is_crowd(group.tx, tenant, id, config.crowd(id.kind))? {
         return Ok((Vec::new(), group.now));
     }
     let mut visitors: Vec<VisitorId> = Vec::with_capacity(limits::LOOKUP_VISITORS);
     let mut last = None;
     evidence::each_newest(group.tx, tenant, id, |row| {
-        let counts = row.claims() && row.flag.is_none() && (row.proven || !unique);
+        let is_claim = row.is_page_claim() && row.evidence.stands() && row.evidence.weight >= threshold;
+        let counts = (row.claims() || is_claim) && row.flag.is_none();
         if counts && !visitors.contains(&row.evidence.visitor) {
             visitors.push(row.evidence.visitor);
             last.get_or_insert(row.evidence.last);

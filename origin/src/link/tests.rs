@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use causeway_shared::fact::{Fact, What};
-use causeway_shared::ids::{AltHash, AlternateId, KindCode, VisitorId};
+use causeway_shared::fact::{Fact, Scope, What};
+use causeway_shared::ids::{AltHash, AlternateId, FactId, KindCode, VisitorId};
 use causeway_shared::keys::Stage;
 use causeway_shared::person::{Source, Weight};
 use causeway_shared::view::Stored;
@@ -622,4 +622,56 @@ fn s4_03_a_persons_random_bytes_are_drawn_once_and_the_earlier_persons_stay() {
     origin.send("demo", &[withdrawal(other, NOW)]);
     assert_eq!(origin.person("demo", young).random, drawn);
     assert_ne!(origin.person("demo", other).random, drawn);
+}
+
+/// A page that names an id without a proof.
+fn claim(v: u32, n: u32, at: u64, id: AlternateId) -> Fact {
+    fact(visitor(v), n, at, What::Alias { id, also: Vec::new(), proven: false })
+}
+
+#[test]
+fn an_id_without_a_proof_links_less_surely_than_a_login_and_only_by_the_threshold() {
+    for (threshold, devices) in [(0.9, 2), (1.0, 1)] {
+        let (mut origin, mut kv) = (Origin::of_threshold(1_000, threshold), BTreeMap::new());
+        let partner = origin.id("demo", KindCode(2), "p");
+        let (victim, attacker) = (A, B);
+        origin.send("demo", &[page(visitor(victim), 1, NOW), claim(victim, 2, NOW, partner)]);
+        origin.send("demo", &[origin.login(visitor(attacker), 1, NOW + 1, "m"), claim(attacker, 2, NOW + 1, partner)]);
+        origin.settle(&mut kv);
+        assert_eq!(members(&origin, attacker).len(), devices, "{threshold}");
+        let rows = of_visitor(&origin.conn, origin.tenant("demo").no, visitor(victim)).unwrap();
+        let said = rows.iter().map(|row| (row.source_name(), row.proven, row.evidence.weight)).collect::<Vec<_>>();
+        assert_eq!(said, [("page", false, Weight::CLAIM)], "the admin side says what the evidence was");
+        let snapshots = [victim, attacker].map(|v| snapshot(&kv, visitor(v)));
+        let unsure = if devices == 2 { BTreeSet::from([visitor(victim)]) } else { BTreeSet::new() };
+        assert_eq!(snapshots.map(|snapshot| snapshot.membership.unsure), [unsure.clone(), unsure]);
+        assert_eq!(!kv.keys().any(|key| key.starts_with("a:demo:2:")), devices == 1, "no lookup where it links nobody");
+        // The erasure of the member's person does not reach the other.
+        let id = origin.member("demo", "m");
+        let what = What::Erasure { scope: Scope::Person, id: Some(id), also: Vec::new() };
+        origin.send("demo", &[fact(visitor(attacker), 9, origin.now, what)]);
+        origin.settle(&mut kv);
+        assert_eq!(stored(&kv, visitor(attacker)), Stored::Tombstone);
+        assert_eq!(origin.row("demo", visitor(victim)).withdrawn, None);
+        assert_eq!(origin.view("demo", visitor(victim)).pages, 1);
+    }
+}
+
+#[test]
+fn an_imported_match_of_full_weight_is_as_sure_as_a_login() {
+    let (mut origin, mut kv) = (Origin::of_threshold(1_000, 0.5), BTreeMap::new());
+    let pair = AlternateId { kind: KindCode::PAIR, hash: AltHash([9; 16]) };
+    let tied = |v: u32, id, weight| {
+        let what = What::Evidence { id, also: Vec::new(), weight, source: Source::Match };
+        fact(visitor(v), 7 + v, NOW + 2, what)
+    };
+    origin.send("demo", &[origin.login(visitor(A), 1, NOW, "m"), page(visitor(B), 1, NOW), page(visitor(C), 1, NOW)]);
+    let other = AlternateId { kind: KindCode::PAIR, hash: AltHash([8; 16]) };
+    let certain = [tied(A, pair, Weight::LOGIN), tied(B, pair, Weight::LOGIN)];
+    let likely = [A, C].map(|v| Fact { id: FactId::from_bytes([v as u8; 16]), ..tied(v, other, Weight(800)) });
+    origin.admin("demo", &certain);
+    origin.admin("demo", &likely);
+    origin.settle(&mut kv);
+    assert_eq!(members(&origin, A), visitors(&[A, B, C]));
+    assert_eq!(snapshot(&kv, visitor(A)).membership.unsure, [visitor(C)].into());
 }

@@ -6,6 +6,7 @@ use causeway_shared::attributes::Kind;
 use causeway_shared::catalogue::Catalogue;
 use causeway_shared::ids::{AltHash, AlternateId, Epoch, Millis, Version, VisitorId};
 use causeway_shared::membership::Membership;
+use causeway_shared::person::Weight;
 use causeway_shared::profile::{Content, SubProfile};
 use causeway_shared::rhythm::BestTime;
 use causeway_shared::steering::Steering;
@@ -269,6 +270,11 @@ fn snapshot(
         profiles.insert(master, SubProfile::pack(Version::default(), &Content::default()));
     }
     let admits: BTreeSet<VisitorId> = profiles.keys().copied().collect();
+    let is_unsure = |visitor: &VisitorId| match siblings.iter().chain([own]).find(|held| held.visitor == *visitor) {
+        Some(held) => held.weight < Weight::LOGIN,
+        // The master, which is there by its name alone, shows nothing.
+        None => false,
+    };
     let [whole, ..] = limits::SNAPSHOT_WINDOWS;
     let truncated = cut || days < whole || !events || usize::try_from(devices).is_ok_and(|d| d > admits.len());
     Ok(Snapshot {
@@ -278,6 +284,7 @@ fn snapshot(
         membership: Membership {
             epoch: Epoch(crate::store::unsigned(epoch)),
             devices,
+            unsure: admits.iter().copied().filter(is_unsure).collect(),
             admits,
             cuts: own
                 .person

@@ -3,7 +3,7 @@
 use super::members::same;
 use crate::ids::{AltHash, AlternateId};
 
-/// An alternate id that a request brings; one of a unique kind only with its proof.
+/// An alternate id that a request brings; one of a unique kind only with its proof, or where the tenant trusts its pages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claim {
     /// The id under the written key.
@@ -12,6 +12,8 @@ pub struct Claim {
     pub also: Vec<AltHash>,
     /// Whether its kind is unique.
     pub unique: bool,
+    /// Whether the request proves it.
+    pub proven: bool,
 }
 
 impl Claim {

@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::Claim;
 use crate::ids::{AltHash, Version, VisitorId};
+use crate::membership::Membership;
 use crate::view::{Snapshot, Stored};
 
 /// Which siblings' snapshots may join: those whose holder has our unique id, or none. Where ours is not known yet (it is
@@ -62,7 +64,8 @@ pub(super) struct OtherMembers(BTreeMap<VisitorId, Version>);
 
 impl OtherMembers {
     fn learn(&mut self, snapshot: &Snapshot) {
-        for visitor in &snapshot.membership.admits {
+        let Membership { admits, unsure, .. } = &snapshot.membership;
+        for visitor in admits.difference(unsure) {
             let newest = self.0.entry(*visitor).or_insert(snapshot.version);
             *newest = snapshot.version.max(*newest);
         }
@@ -78,10 +81,40 @@ impl OtherMembers {
         for visitor in self.0.keys().filter(|v| self.hold(**v, snapshot.version)) {
             snapshot.profiles.remove(visitor);
             if snapshot.membership.admits.remove(visitor) {
+                snapshot.membership.unsure.remove(visitor);
                 snapshot.membership.devices = snapshot.membership.devices.saturating_sub(1);
             }
         }
         snapshot
+    }
+}
+
+/// The visitors that are surely of the member that a request proves.
+#[derive(Debug, Default)]
+pub(super) struct ProvenMembers {
+    /// The proven id, under every key; empty without a proof.
+    member: Vec<AltHash>,
+    sure: BTreeSet<VisitorId>,
+    unsure: BTreeSet<VisitorId>,
+}
+
+impl ProvenMembers {
+    pub(super) fn of(claims: &[Claim]) -> Self {
+        let member = claims.iter().find(|claim| claim.unique && claim.proven).map(Claim::hashes).unwrap_or_default();
+        Self { member, ..Self::default() }
+    }
+
+    /// Adds what a snapshot says. One of another member, or of a visitor that is not surely the member's, says nothing.
+    pub(super) fn learn(&mut self, snapshot: &Snapshot) {
+        if same(&self.member, &snapshot.unique) == Some(true) {
+            self.sure.extend(snapshot.sure_members());
+            self.unsure.extend(&snapshot.membership.unsure);
+        }
+    }
+
+    /// The visitors that one snapshot says are sure, and none says are unsure.
+    pub(super) fn into_members(self) -> BTreeSet<VisitorId> {
+        self.sure.difference(&self.unsure).copied().collect()
     }
 }
 

@@ -13,7 +13,7 @@ impl Recognised {
     pub fn observe(&mut self, page: bool, random: &mut Random) -> Vec<Fact> {
         let (now, visitor) = (self.now, self.visitor);
         let session = page.then(|| self.ledger.session_at(now, random.draw()));
-        let aliases = self.claims.iter().map(|c| What::Alias { id: c.id, also: c.also.clone(), proven: true });
+        let aliases = self.claims.iter().map(|c| What::Alias { id: c.id, also: c.also.clone(), proven: c.proven });
         let observed = aliases.chain(session.map(|session| What::Page { session }));
         let fact = |what| Fact { id: FactId::from_bytes(random.draw()), visitor, received: now, at: now, what };
         let facts: Vec<Fact> = observed.map(fact).collect();
@@ -34,6 +34,12 @@ impl Recognised {
             self.cookie.login = Some((login.received, login.id.short()));
             self.cookie_changed = true;
         }
+    }
+
+    /// What the proof in the request gives access to: the visitor, and those surely tied to the member that it proves.
+    #[must_use]
+    pub fn proven_view(&self) -> Counted<'_> {
+        self.view.of_these(self.visitor, &self.proven)
     }
 
     /// What counts for the visitor.

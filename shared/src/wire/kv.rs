@@ -65,6 +65,9 @@ struct MembershipForm {
     /// Column, by visitor: its id, when it was cut, whether it is gone.
     #[serde(rename = "c", default, skip_serializing_if = "<[u8]>::is_empty")]
     cuts: ByteBuf,
+    /// Column: the admitted visitors that are not sure, by id.
+    #[serde(rename = "w", default, skip_serializing_if = "<[u8]>::is_empty")]
+    unsure: ByteBuf,
 }
 
 /// The visitors last seen with an alternate id, newest first.
@@ -105,6 +108,7 @@ fn is_whole(snapshot: &Snapshot) -> bool {
     profiles.contains_key(visitor)
         && profiles.keys().eq(&membership.admits)
         && profiles.len() <= limits::SNAPSHOT_VISITORS
+        && membership.unsure.is_subset(&membership.admits)
         && membership.cuts.len() <= limits::CUTS
         && unique.len() <= limits::KEYS_A_PURPOSE
 }
@@ -227,6 +231,9 @@ impl TryFrom<SnapshotForm> for Snapshot {
             Some((visitor, SubProfile::from_packed(version, column.part(rows.row()?))))
         })?;
         membership.admits = profiles.keys().copied().collect();
+        if !membership.unsure.is_subset(&membership.admits) {
+            return Err(WireError::Range);
+        }
         Ok(Self {
             version: form.version.into(),
             visitor: parts::visitor(form.visitor)?,
@@ -247,7 +254,13 @@ impl From<&Membership> for MembershipForm {
             packed::put(&mut cuts, cut.at);
             packed::put(&mut cuts, u64::from(cut.gone));
         }
-        Self { epoch: membership.epoch.0, devices: membership.devices, cuts: ByteBuf::from(cuts) }
+        let unsure: Vec<u8> = membership.unsure.iter().flat_map(|visitor| *visitor.as_bytes()).collect();
+        Self {
+            epoch: membership.epoch.0,
+            devices: membership.devices,
+            cuts: ByteBuf::from(cuts),
+            unsure: ByteBuf::from(unsure),
+        }
     }
 }
 
@@ -258,7 +271,9 @@ impl TryFrom<MembershipForm> for Membership {
         let cuts = rows(&form.cuts, limits::CUTS, |rows| {
             Some((rows.visitor()?, Cut { at: rows.number()?, gone: rows.count(1)? == 1 }))
         })?;
-        Ok(Self { epoch: Epoch(form.epoch), devices: form.devices, cuts, ..Self::default() })
+        let unsure = rows(&form.unsure, limits::SNAPSHOT_VISITORS, |rows| Some((rows.visitor()?, ())))?;
+        let unsure = unsure.into_keys().collect();
+        Ok(Self { epoch: Epoch(form.epoch), devices: form.devices, unsure, cuts, ..Self::default() })
     }
 }
 

@@ -66,6 +66,7 @@ pub(crate) fn membership(
         devices: u32::try_from(admits.len()).unwrap_or(u32::MAX),
         admits,
         cuts: cuts.into_iter().map(|v| (v, Cut { at: NOW, gone: false })).collect(),
+        ..Membership::default()
     }
 }
 

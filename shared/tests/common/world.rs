@@ -61,7 +61,12 @@ impl Visit {
     }
 
     fn claims(&self) -> Vec<Claim> {
-        let claim = |kind, n: u8| Claim { id: alternate(kind, n), also: Vec::new(), unique: kind == MEMBER };
+        let claim = |kind, n: u8| Claim {
+            id: alternate(kind, n),
+            also: Vec::new(),
+            unique: kind == MEMBER,
+            proven: kind == MEMBER,
+        };
         let member = self.member.map(|n| claim(MEMBER, n));
         member.into_iter().chain(self.partner.map(|n| claim(PARTNER, n))).collect()
     }
@@ -180,7 +185,7 @@ impl Origin {
                 named.filter(|v| !person.contains(v)).map(|v| (*v, Cut { at: NOW, gone: gone.contains(v) })).collect();
             self.counter += 1;
             let devices = u32::try_from(person.len()).unwrap_or(u32::MAX);
-            let decision = Membership { epoch: Epoch(self.counter), devices, admits, cuts };
+            let decision = Membership { epoch: Epoch(self.counter), devices, admits, cuts, ..Membership::default() };
             for visitor in person {
                 self.decisions.insert(*visitor, decision.clone());
             }

@@ -328,7 +328,7 @@ impl Model {
             for fact in self.of(&owner) {
                 match &fact.what {
                     What::Alias { id, proven, .. } if *proven || id.kind != MEMBER => {
-                        see(one(id), fact.received, Weight::LOGIN);
+                        see(one(id), fact.received, if *proven { Weight::LOGIN } else { Weight::CLAIM });
                     }
                     What::Evidence { id, weight, .. } => see(one(id), fact.received, *weight),
                     What::Cancellation { id } => {

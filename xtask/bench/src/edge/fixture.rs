@@ -209,6 +209,7 @@ fn snapshot(own: VisitorId, unique: AltHash, now: Millis, more: impl Fn(Content)
         devices: u32::try_from(profiles.len())?,
         admits: profiles.iter().map(|(visitor, _)| *visitor).collect(),
         cuts: (1..=CUTS).map(|n| (other(1_000 + n), Cut { at: now - n * 86_400_000, gone: false })).collect(),
+        ..Membership::default()
     };
     let version = Version { restore: 0, counter: 4_812_345 };
     let profiles = profiles.into_iter().collect();
