@@ -20,15 +20,19 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
 }
 
-/// Files that git tracks, by their ending, as they lie below the root.
-fn tracked(ending: &str) -> Vec<PathBuf> {
+/// Files that git tracks or would add, by a pattern of git, as they lie below the root.
+fn tracked_files(pattern: &str) -> Vec<PathBuf> {
     let listed = Command::new("git")
-        .args(["ls-files", "--cached", "--others", "--exclude-standard"])
+        .args(["ls-files", "--cached", "--others", "--exclude-standard", "--", pattern])
         .current_dir(root())
         .output()
         .unwrap();
-    let files = String::from_utf8(listed.stdout).unwrap();
-    let found: Vec<PathBuf> = files.lines().filter(|f| f.ends_with(ending)).map(PathBuf::from).collect();
+    String::from_utf8(listed.stdout).unwrap().lines().map(PathBuf::from).collect()
+}
+
+/// Files that git tracks, by their ending, as they lie below the root.
+fn tracked(ending: &str) -> Vec<PathBuf> {
+    let found = tracked_files(&format!("*{ending}"));
     assert!(!found.is_empty(), "git lists no {ending} file");
     found
 }
@@ -194,5 +198,45 @@ fn the_readme_is_short_and_the_documents_name_what_is_there() {
         for path in named(&text_of(&document)).filter(|code| is_path(code)) {
             assert!(root().join(path).exists(), "{} names {path}, which is not there", document.display());
         }
+    }
+}
+
+#[test]
+fn the_edge_is_rust_but_for_what_browsers_run_and_one_module() {
+    let outside_rust = [".js", ".mjs", ".cjs", ".ts", ".html"];
+    let found: BTreeSet<String> = outside_rust
+        .iter()
+        .flat_map(|ending| tracked_files(&format!("edge/*{ending}")))
+        .map(|path| path.display().to_string())
+        .collect();
+    let allowed = [
+        "edge/demo/demo.html",
+        "edge/src/worker/platform.mjs",
+        "edge/tag/causeway.d.ts",
+        "edge/tag/causeway.js",
+        "edge/tag/script.js",
+    ];
+    assert_eq!(found, allowed.map(str::to_owned).into());
+    let module_lines = text_of(Path::new("edge/src/worker/platform.mjs")).lines().count();
+    assert!(module_lines <= 120, "platform.mjs has {module_lines} lines");
+}
+
+#[test]
+fn the_stack_that_was_asked_for_is_the_one_in_use() {
+    let depends = |manifest: &str, name: &str| {
+        let key = |line: &str| line.split(['.', ' ', '=']).next() == Some(name);
+        text_of(Path::new(manifest)).lines().any(key)
+    };
+    for (manifest, names) in [
+        ("edge/Cargo.toml", ["worker", "wasm-bindgen"].as_slice()),
+        ("shared/Cargo.toml", &["serde", "ciborium"]),
+        ("origin/Cargo.toml", &["hyper", "hyper-util", "tokio", "rusqlite"]),
+    ] {
+        for name in names {
+            assert!(depends(manifest, name), "{manifest} does not depend on {name}");
+        }
+    }
+    for manifest in tracked("Cargo.toml") {
+        assert!(!text_of(&manifest).contains("minicbor"), "{} names minicbor", manifest.display());
     }
 }
