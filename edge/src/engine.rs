@@ -20,7 +20,7 @@ use crate::cache::attribute_names::AttributeNameCache;
 use crate::cache::catalogue::CatalogueCache;
 use crate::http::answer::Answer;
 use crate::http::incoming::Incoming;
-use crate::http::request::{EXPLAIN, HEADERS, Request};
+use crate::http::request::{EXPLAIN, FETCH_MODE, HEADERS, PURPOSE, Request};
 use crate::http::unserved::UnservedReason;
 use crate::http::{cookies, cors};
 use crate::objects::object_call::ObjectCall;
@@ -110,6 +110,7 @@ impl Engine {
         for tenant in config.tenants {
             engine.add_site(tenant);
         }
+        engine.further_headers.extend([PURPOSE, FETCH_MODE].map(str::to_owned));
         Ok(engine)
     }
 
@@ -338,7 +339,7 @@ impl Engine {
     /// visitor's. If the visitor was an earlier one of this browser, the cookie of the present one survives.
     fn answer_forgotten(&self, state: RequestState, route: Box<dyn VisitorRoute>, survivor: Stays) -> Step {
         let headers: Vec<_> = match survivor {
-            None => cookies::expire(state.secure).into(),
+            None => cookies::expire(&state.site, state.secure).into(),
             Some(cookie) if route.mints_visitors() => {
                 cookies::write_identity(&state.site, state.secure, &cookie).into_iter().collect()
             }

@@ -6,6 +6,7 @@ mod browser;
 use browser::{Browser, answer, body, fact_count, facts, facts_limit, is_overloaded, object_call, read, seed};
 use causeway_edge::{KvRead, ObjectClass, RateLimit, Step, WorkerPage};
 use causeway_shared::actions::{Entity, ViewType};
+use causeway_shared::fact::What;
 use causeway_shared::ids::{AlternateId, InsertionId, KindCode, VisitorId};
 use causeway_shared::token::{self, AdToken};
 use causeway_shared::{kv, wire};
@@ -235,34 +236,99 @@ fn a_kind_that_a_page_names_replaces_no_field_of_the_answer() {
     for name in ["", &"k".repeat(129)] {
         let call = json!({ "user": { "ids": { name: "x" } } }).to_string();
         let answer = body(&browser.send("POST", "/v1/decide", &call));
-        assert_eq!(answer["error"]["code"], "out_of_bounds", "{answer}");
+        assert_eq!(answer["rejected"][0]["code"], "out_of_bounds", "{answer}");
+    }
+}
+
+/// What an answer says of the fields of a body: the field and the code of each note.
+fn notes(answer: &Value, of: &str) -> Vec<(String, String)> {
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let all = answer[of].as_array().into_iter().flatten();
+    all.map(|note| (text(&note["field"]), text(&note["code"]))).collect()
+}
+
+#[test]
+fn a_bad_field_costs_only_itself_and_the_answer_names_it() {
+    let long = "k".repeat(300);
+    let wide = "\u{6f22}".repeat(60);
+    let placements: Vec<Value> = (0..34).map(|n| json!({ "id": format!("p{n}") })).collect();
+    let top = json!({ "id": "top" });
+    for (call, of, field, code) in [
+        (json!({ "placements": [top, { "id": 5 }] }), "rejected", "placements[1]", "malformed"),
+        (json!({ "placements": [top, { "id": "a", "sizes": [[300, -1]] }] }), "rejected", "placements[1]", "malformed"),
+        (json!({ "placements": [{ "sizes": [] }, top] }), "rejected", "placements[0]", "malformed"),
+        (json!({ "placements": [top, 7] }), "rejected", "placements[1]", "malformed"),
+        (json!({ "placements": [top, { "id": wide }] }), "rejected", "placements[1].id", "out_of_bounds"),
+        (json!({ "placements": placements }), "rejected", "placements[32]", "out_of_bounds"),
+        (json!({ "placements": [{ "id": "top", "size": [1, 1] }] }), "warnings", "placements[0].size", "unknown_field"),
+        (
+            json!({ "placements": [{ "id": "top", "view_type": "nowhere" }] }),
+            "warnings",
+            "placements[0].view_type",
+            "unknown_view_type",
+        ),
+        (
+            json!({ "placements": [top], "page": { "keywords": ["a", {}] } }),
+            "warnings",
+            "page.keywords",
+            "out_of_bounds",
+        ),
+        (json!({ "placements": [top], "page": { "url": 5 } }), "warnings", "page.url", "out_of_bounds"),
+        (json!({ "placements": [top], "page": 1 }), "warnings", "page", "malformed"),
+        (json!({ "placements": [top], "user": { "ids": [] } }), "warnings", "user.ids", "malformed"),
+        (json!({ "placements": [top], "user": { "ids": { "shoe": 5 } } }), "rejected", "user.ids.shoe", "malformed"),
+        (json!({ "placements": [top], "page_view": "no" }), "warnings", "page_view", "malformed"),
+        (json!({ "placements": [top], &long: 1 }), "warnings", &long[..128], "unknown_field"),
+    ] {
+        let answer = Browser::new("allow").send("POST", "/v1/decide", call.to_string());
+        let told = body(&answer);
+        assert_eq!(answer.status, 200, "{call}: {told}");
+        assert!(told["decisions"].as_array().is_some_and(|all| !all.is_empty()), "{call}: {told}");
+        assert!(notes(&told, of).contains(&(field.to_owned(), code.to_owned())), "{call}: {told}");
     }
 }
 
 #[test]
-fn the_error_for_a_malformed_body_names_the_field() {
+fn null_is_absent_in_every_field() {
+    let call = json!({
+        "placements": [{ "id": "top", "sizes": null, "view_type": null, "floor_micros": null }],
+        "page": { "url": null, "referrer": null, "keywords": null },
+        "user": { "ids": { "member": null }, "proofs": { "member": null }, "attributes": null },
+        "consent": { "tcf": null, "gpp": null, "gpp_sid": null },
+        "explain": null, "page_view": null,
+    });
+    let nulls = json!({ "placements": [{ "id": "top" }], "page": null, "user": null, "consent": null });
+    for call in [call, nulls] {
+        let answer = body(&Browser::new("allow").send("POST", "/v1/decide", call.to_string()));
+        assert_eq!((&answer["consent"], &answer["decisions"][0]["placement"]), (&json!("full"), &json!("top")));
+        assert_eq!((&answer["rejected"], &answer["warnings"]), (&Value::Null, &Value::Null), "{answer}");
+    }
+}
+
+#[test]
+fn an_id_that_stands_for_a_missing_one_is_refused_and_named() {
+    for value in ["undefined", "null", "[object Object]", "0", "anonymous", "00000000-0000-0000-0000-000000000000", ""]
+    {
+        let mut browser = Browser::new("allow");
+        let call = json!({ "placements": [{ "id": "top" }], "user": { "ids": { "member": value } } });
+        let answer = browser.send("POST", "/v1/decide", call.to_string());
+        let why = if value.is_empty() { "empty" } else { "placeholder" };
+        let told = body(&answer);
+        assert_eq!(told["member"], json!(why), "{told}");
+        assert!(!facts(&answer).iter().any(|fact| matches!(fact.what, What::Alias { .. })), "{value}");
+    }
+}
+
+#[test]
+fn a_body_that_is_no_json_object_is_malformed() {
     let mut browser = Browser::new("allow");
-    let long = "k".repeat(300);
     let deep = "[".repeat(10_000);
-    for (call, field) in [
-        (r#"{"placements": [{"id": "top"}, {"id": 5}]}"#, json!("placements[1].id")),
-        (r#"{"placements": [{"id": "a", "sizes": [[728, 90], [300, -1]]}]}"#, json!("placements[0].sizes[1][1]")),
-        (r#"{"placements": [{"sizes": []}, {}]}"#, json!("placements[0]")),
-        (r#"{"placements": "top"}"#, json!("placements")),
-        ("{\"page\": {\n \"url\": \"\u{e9}\\\"}, \",\n\"keywords\": [\"a\", {}]}}", json!("page.keywords[1]")),
-        (r#"{"user": {"ids": []}}"#, json!("user.ids")),
-        (r#"{"page_view": "no"}"#, json!("page_view")),
-        (r#"{"placements": [{"id": "top", "floor_micros": NaN}]}"#, json!("placements[0].floor_micros")),
-        (r#"{"placements": [{"id": "to"#, json!("placements[0].id")),
-        (r#"{"page": 1"#, json!("page")),
-        ("{nothing}", Value::Null),
-        (&format!(r#"{{"{long}": nonsense}}"#), Value::Null),
-        (&format!(r#"{{"other": {deep}"#), Value::Null),
-    ] {
+    for call in
+        [r#"{"placements": [{"id": "to"#, r#"{"page": 1"#, "{nothing}", "[]", "7", "", &format!(r#"{{"other": {deep}"#)]
+    {
         let refused = answer(browser.begin("POST", "/v1/decide", call));
         let told = body(&refused);
         assert_eq!((refused.status, &told["error"]["code"]), (400, &json!("malformed")), "{call:.80}");
-        assert_eq!(told["error"]["field"], field, "{call:.80}: {told}");
     }
 }
 

@@ -130,7 +130,7 @@ impl Isolate {
         let (covered, earlier, pending) = (Vec::new(), Vec::new(), Vec::new());
         let cookie = IdentityCookie { visitor, written: NOW, tag: None, covered, earlier, pending, login: None };
         let payload = wire::cookies::encode_identity(&cookie);
-        format!("{IDENTITY}={}", cookie::seal(&self.ring, IDENTITY, &tenant(), &payload).unwrap())
+        format!("__Host-{IDENTITY}={}", cookie::seal(&self.ring, IDENTITY, &tenant(), &payload).unwrap())
     }
 
     fn health(&mut self) -> Value {

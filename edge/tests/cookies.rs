@@ -33,11 +33,12 @@ fn every_cookie_is_secure_except_over_http_at_a_tenant_in_development() {
         let first = browser.send("POST", "/v1/decide", PAGE);
         browser.keep(&first);
         let flags = |life: u64| format!("Max-Age={life}; Path=/; {secure}HttpOnly; SameSite=Lax");
-        let written = [(IDENTITY, limits::IDENTITY_LIFE_MS / 1_000), (LEDGER, limits::LEDGER_LIFE_MS / 1_000)];
+        let [identity, ledger] = if dev { [IDENTITY, LEDGER] } else { ["__Host-cw_id", "__Host-cw_recent"] };
+        let written = [(identity, limits::IDENTITY_LIFE_MS / 1_000), (ledger, limits::LEDGER_LIFE_MS / 1_000)];
         let found: Vec<_> = set(&first).into_iter().map(|(name, _, flags)| (name, flags)).collect();
         assert_eq!(found, written.map(|(name, life)| (name.to_owned(), flags(life))));
         browser.gpc = "1";
-        let expired = [IDENTITY, LEDGER].map(|name| (name.to_owned(), String::new(), flags(0)));
+        let expired = [identity, ledger].map(|name| (name.to_owned(), String::new(), flags(0)));
         assert_eq!(set(&browser.send("POST", "/v1/decide", PAGE)), expired, "{dev} {scheme}");
     }
 }
@@ -136,4 +137,52 @@ fn an_invalid_ledger_cookie_keeps_the_visitor_and_starts_an_empty_ledger() {
         browser.keep(&answer);
         assert_eq!(body(&browser.send("GET", "/v1/me", ""))["own"]["pages"], 1, "{ledger}");
     }
+}
+
+#[test]
+fn a_shadow_cookie_of_a_sibling_host_is_not_served() {
+    let (mut victim, mut attacker) =
+        (Browser::of("allow", &json!({ "dev": false })), Browser::of("allow", &json!({ "dev": false })));
+    attacker.now += 60_000;
+    let (own, other) = (victim.visit(), attacker.visit());
+    assert_ne!(own, other);
+    // A sibling host cannot set a cookie with the prefix: it sets the plain name.
+    let stolen = attacker.cookies[0].replace("__Host-", "");
+    victim.cookies.insert(0, stolen);
+    assert_eq!(victim.visit(), own);
+}
+
+#[test]
+fn of_several_valid_cookies_the_one_of_our_path_counts_and_a_living_visitor_before_an_erased_one() {
+    let mut browser = Browser::new("allow");
+    let first = browser.visit();
+    let old = browser.cookies.clone();
+    browser.cookies.clear();
+    let own = browser.visit();
+    let new = browser.cookies.clone();
+    for cookies in [[old.clone(), new.clone()].concat(), [new, old].concat()] {
+        browser.cookies = cookies;
+        browser.now += 600_000;
+        let begun = browser::read(browser.begin("POST", "/v1/decide", "{}"));
+        let key = causeway_shared::kv::snapshot_key(&"demo".parse().unwrap(), first);
+        let tombstone =
+            causeway_shared::wire::kv::encode_stored(&key, &causeway_shared::view::Stored::Tombstone).unwrap();
+        let mut step = browser.give(begun, |read| (*read == key).then_some(&tombstone));
+        while let Step::Read(next) = step {
+            step = browser.give(*next, |read| (*read == key).then_some(&tombstone));
+        }
+        let answer = browser::answer(step);
+        assert_eq!(body(&answer)["visitor"], json!(own.to_string()), "{}", body(&answer));
+    }
+}
+
+#[test]
+fn a_cookie_of_a_second_header_line_is_read() {
+    let mut browser = Browser::new("allow");
+    let own = browser.visit();
+    // The platform joins the lines with a comma and a blank.
+    browser.cookies = vec![format!("a=1, {}", browser.cookies.join(", b=2, "))];
+    assert_eq!(browser.visit(), own);
+    browser.cookies.push("c=3, usprivacy=1YYN".to_owned());
+    assert_eq!(body(&browser.send("POST", "/v1/decide", PAGE))["reason"], "us_privacy");
 }

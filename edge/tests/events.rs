@@ -10,6 +10,7 @@ use causeway_edge::{Answer, Step};
 use causeway_shared::fact::What;
 use causeway_shared::ids::SessionId;
 use causeway_shared::limits;
+use causeway_shared::segments::Stamp;
 use serde_json::{Value, json};
 
 const MINUTE_MS: u64 = 60_000;
@@ -62,13 +63,14 @@ fn the_facts_of_one_call_fit_one_message_of_the_queue() {
 }
 
 #[test]
-fn a_line_that_is_not_utf8_refuses_no_other_line() {
+fn a_character_that_is_not_utf8_costs_only_itself() {
     let mut browser = Browser::new("allow");
     browser.visit();
     let lines = b"{\"type\":\"page\"}\n{\"type\":\"track\",\"name\":\"\xff\"}\r\n\n{\"type\":\"page\"}\n";
-    let told = body(&browser.send("POST", "/v1/events", lines));
-    let rejected = json!([{ "index": 1, "code": "malformed", "message": "an event is a JSON object" }]);
-    assert_eq!((&told["accepted"], &told["rejected"]), (&json!(2), &rejected));
+    let answer = browser.send("POST", "/v1/events", lines);
+    let told = body(&answer);
+    assert_eq!((&told["accepted"], &told["rejected"]), (&json!(3), &json!([])));
+    assert!(matches!(&facts(&answer)[1].what, What::Track { name, .. } if name == "\u{FFFD}"));
 }
 
 #[test]
@@ -86,7 +88,7 @@ fn a_purchase_above_the_tenants_largest_value_is_refused() {
         .map(|one| (one["index"].as_u64().unwrap(), one["code"].as_str().unwrap()))
         .collect();
     assert_eq!(refused, [(1, "value_out_of_range"), (2, "value_out_of_range"), (3, "value_out_of_range")], "{told}");
-    assert_eq!(told["rejected"][0]["message"], "a value is 0 to 500000000 micros");
+    assert_eq!(told["rejected"][0]["message"], "a value is a number from 0 to 500000000 micros");
     assert_eq!(facts(&answer).len(), 1);
 }
 
@@ -162,4 +164,97 @@ fn a_prefetch_that_proves_another_member_is_answered_without_a_visitor() {
         assert_eq!((&told["visitor"], &told["reason"]), (&shown, &reason), "{member}");
         assert_eq!((fact_count(&answer), is_limited), (0, false), "{member}");
     }
+}
+
+/// The facts of one call of events, and what its answer says.
+fn call(browser: &mut Browser, events: &Value) -> (Vec<causeway_shared::fact::Fact>, Value) {
+    let answer = browser.send("POST", "/v1/events", events.to_string());
+    (facts(&answer), body(&answer))
+}
+
+#[test]
+fn a_write_later_in_a_call_is_later_and_so_is_a_call_received_later() {
+    let mut browser = Browser::new("allow");
+    browser.visit();
+    let set = |value: &str, at: Option<u64>| json!({ "type": "attributes", "set": { "v": value }, "at_ms": at });
+    let at = browser.now - 5_000;
+    let (one, _) = call(&mut browser, &json!((0..10).map(|n| set(&n.to_string(), Some(at))).collect::<Vec<_>>()));
+    browser.now += 1;
+    let (other, _) =
+        call(&mut browser, &json!([set("later", Some(at)), { "type": "attributes", "remove": ["v"], "at_ms": at }]));
+    let all: Vec<Stamp> = one.iter().chain(&other).map(Stamp::of).collect();
+    assert_eq!(all.len(), 12);
+    assert!(all.is_sorted_by(|one, next| one < next), "{all:?}");
+}
+
+#[test]
+fn a_message_id_names_one_message_of_one_type_and_name() {
+    let mut browser = Browser::new("allow");
+    browser.visit();
+    let event =
+        |name: &str| json!({ "type": "track", "name": name, "id": "order-7", "properties": { "value_micros": 5 } });
+    let (facts, told) = call(&mut browser, &json!([event("checkout"), event("purchase"), event("purchase")]));
+    assert_eq!((facts.len(), &told["accepted"]), (2, &json!(3)), "{told}");
+}
+
+#[test]
+fn an_amount_is_read_in_whichever_form_a_page_writes_it() {
+    let value = |properties: Value| {
+        let mut browser = Browser::new("allow");
+        browser.visit();
+        let event = json!([{ "type": "track", "name": "purchase", "properties": properties }]);
+        match call(&mut browser, &event).0.first().map(|fact| fact.what.clone()) {
+            Some(What::Track { value, .. }) => value,
+            _ => None,
+        }
+    };
+    assert_eq!(value(json!({ "value_micros": 49_900_000.0 })), Some(49_900_000));
+    assert_eq!(value(json!({ "value_micros": 8.2 * 1e6 })), Some(8_200_000));
+    assert_eq!(value(json!({ "value": 8.2, "currency": "EUR" })), Some(8_200_000));
+    assert_eq!(value(json!({ "value": 0.1 + 0.2 })), Some(300_000));
+    assert_eq!(value(json!({ "value_micros": null, "value": 1 })), Some(1_000_000));
+    for bad in [json!({}), json!({ "value": "8.2" }), json!({ "value_micros": -1 }), json!({ "value": 1e30 })] {
+        assert_eq!(value(bad.clone()), None, "{bad}");
+    }
+}
+
+#[test]
+fn an_event_whose_time_cannot_be_trusted_counts_at_its_receipt() {
+    let mut browser = Browser::new("allow");
+    browser.visit();
+    let now = browser.now + 1_000;
+    let day = 86_400_000;
+    let times = [
+        json!(now + 11 * MINUTE_MS),
+        json!(now + 1),
+        json!(now - 31 * day),
+        json!(now / 1_000),
+        json!(-1),
+        json!("x"),
+        json!(1.5),
+    ];
+    let events: Vec<Value> = times.iter().map(|at| json!({ "type": "page", "at_ms": at })).collect();
+    let (facts, told) = call(&mut browser, &json!(events));
+    assert_eq!((facts.len(), &told["rejected"]), (times.len(), &json!([])), "{told}");
+    assert!(facts.iter().all(|fact| fact.at == fact.received));
+    let adjusted: Vec<&Value> = told["adjusted"].as_array().unwrap().iter().map(|one| &one["index"]).collect();
+    assert_eq!(adjusted, (0..times.len()).map(|n| json!(n)).collect::<Vec<_>>().iter().collect::<Vec<_>>());
+    let (facts, told) = call(&mut browser, &json!([{ "type": "page", "at_ms": (now - day) as f64 }]));
+    assert_eq!((facts[0].at, &told["adjusted"]), (now - day, &Value::Null));
+}
+
+#[test]
+fn a_body_without_one_valid_event_is_refused_and_what_no_event_has_is_named() {
+    let mut browser = Browser::new("allow");
+    browser.visit();
+    for bad in
+        [json!([{ "type": "track" }]), json!([{ "type": "nothing" }, 7]), json!([{ "type": "track", "name": "page" }])]
+    {
+        let answer = browser.send("POST", "/v1/events", bad.to_string());
+        assert_eq!((answer.status, &body(&answer)["error"]["code"]), (400, &json!("no_valid_event")), "{bad}");
+    }
+    let answer = browser.send("POST", "/v1/events", "\u{FEFF}[{\"type\":\"page\",\"when\":5}]");
+    let told = body(&answer);
+    assert_eq!((answer.status, &told["accepted"]), (202, &json!(1)), "a byte order mark is skipped");
+    assert_eq!(told["warnings"][0]["message"], "an event has no field `when`");
 }

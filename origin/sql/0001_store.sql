@@ -4,6 +4,7 @@
 -- One row: counters that only grow, and the restore epoch.
 CREATE TABLE meta (
     id              INTEGER PRIMARY KEY CHECK (id = 1),
+    identity        BLOB    NOT NULL,   -- random; its log and its journal of erasures have the same
     restore_epoch   INTEGER NOT NULL,   -- how often this store came back from a backup
     version_counter INTEGER NOT NULL,   -- counter part of the versions issued so far
     epoch_counter   INTEGER NOT NULL,   -- membership epochs issued so far
@@ -11,7 +12,7 @@ CREATE TABLE meta (
     columns_epoch   INTEGER NOT NULL DEFAULT 0, -- columns of people, and their file, that have another number are rebuilt
     columns_erased  INTEGER NOT NULL DEFAULT 0  -- newest change with an erasure: an older file of columns is rewritten
 ) STRICT;
-INSERT INTO meta (id, restore_epoch, version_counter, epoch_counter) VALUES (1, 0, 0, 0);
+INSERT INTO meta (id, identity, restore_epoch, version_counter, epoch_counter) VALUES (1, randomblob(16), 0, 0, 0);
 
 -- Numbers of tenants; append-only.
 CREATE TABLE tenants (

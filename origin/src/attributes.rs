@@ -65,7 +65,7 @@ pub fn facts(
     let fact = |(n, writes): (u128, &[(String, Option<Value>)])| {
         let id = FactId::from_bytes((u128::from_be_bytes(id) ^ n << 64).to_be_bytes());
         let what = What::Attributes { writes: writes.to_vec() };
-        Fact { id, visitor, received: now, at: now, what }
+        Fact { position: 0, id, visitor, received: now, at: now, what }
     };
     ((0u128..).zip(good.chunks(limits::ATTRIBUTE_WRITES)).map(fact).collect(), refused)
 }

@@ -245,6 +245,10 @@ pub fn restore(
         step(RENEWING);
         let mut conn = store::open(fresh)?;
         renew(&mut conn, &before, now)?;
+        store::marker::renew_identity(&conn)?;
+        if let Err(why) = take_over_log(cut.as_deref().unwrap_or(data), fresh, &conn, before.folded) {
+            unread.add("log", why);
+        }
         finish(conn, fresh)
     })?;
     // A log that cannot be read any more is no reason to stay without one.
@@ -254,6 +258,15 @@ pub fn restore(
     let kept = put_aside(data, &data.join(format!("{ASIDE}{now}")))?;
     take_place(data, &fresh)?;
     Ok(Replaced { kept: kept.or(cut), unread })
+}
+
+/// Adds to the restored log what the replaced log holds and the replaced store does not: it was acknowledged. Of a store that is
+/// lost that is the whole log; what the backup holds of it counts once, as any repeated fact does.
+fn take_over_log(replaced: &Path, fresh: &Path, restored: &Connection, folded: u64) -> Result<(), StoreError> {
+    let Some(replaced) = log::open_existing(replaced)? else { return Ok(()) };
+    let mut log = log::Log::of(Connection::open(fresh.join(log::FILE))?, Counters::load(restored)?.folded())?;
+    log.take_over(&replaced, folded)?;
+    log.checkpoint()
 }
 
 /// Where a restore that was cut had put the store, or at least its file: the newest such folder that has one.
@@ -298,9 +311,10 @@ pub(crate) fn finish(conn: Connection, fresh: &Path) -> Result<(), BackupError> 
     fs::File::open(&file).and_then(|file| file.sync_all()).map_err(failed("cannot write", &file))
 }
 
-/// Moves the folder's files to where they belong. A store that is there is replaced, what is in its write-ahead log too.
+/// Moves the folder's files to where they belong: the store comes last, so that a run that was cut before finds what was
+/// replaced. A store that is there is replaced, what is in its write-ahead log too.
 pub(crate) fn take_place(data: &Path, fresh: &Path) -> Result<(), BackupError> {
-    for file in [store::FILE, log::FILE] {
+    for file in [log::FILE, store::FILE] {
         if fresh.join(file).exists() {
             for end in ["-wal", "-shm"] {
                 let old = data.join(format!("{file}{end}"));
@@ -311,6 +325,8 @@ pub(crate) fn take_place(data: &Path, fresh: &Path) -> Result<(), BackupError> {
             fs::rename(fresh.join(file), data.join(file)).map_err(failed("cannot move", fresh))?;
         }
     }
+    // While the folder is there nobody serves: log, journal and marker are the new store's before it goes.
+    store::marker::bind(data, &Connection::open(store::file(data))?)?;
     give_up(fresh)?;
     fs::File::open(data).and_then(|folder| folder.sync_all()).map_err(failed("cannot write", data))
 }

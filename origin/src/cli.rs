@@ -7,6 +7,7 @@ mod backup;
 mod catalogue;
 mod config;
 mod count;
+mod data;
 mod erase;
 mod experiment;
 mod explain;
@@ -109,6 +110,7 @@ impl Opened {
         let journal = if ready { Journal::beside(&config.data) } else { Journal::open(&config.data) }?;
         let rules = Rules::of(&config, tenants, journal);
         if !ready {
+            store::marker::tie(&config.data, &conn)?;
             let in_log = log::newest(&config.data, &conn)?;
             replay(&mut conn, &rules, clock::given()?, in_log)?;
         }
@@ -282,6 +284,9 @@ enum Command {
         #[arg(long)]
         yes: bool,
     },
+    /// The files of the data directory: check that they belong together, go on without one that is lost.
+    #[command(subcommand)]
+    Data(data::Data),
     /// Bearer tokens of the admin side.
     #[command(subcommand)]
     Token(token::Token),
@@ -383,6 +388,7 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
         Command::Explain(command) => explain::run(command, common),
         Command::Backup { to } => backup::take(to, common),
         Command::Restore { from, yes } => backup::restore(from, *yes, common),
+        Command::Data(command) => command.run(common),
         Command::Token(command) => token::run(command, common),
         Command::Keys(command) => keys::run(command, common),
         Command::Config(command) => config::run(command, common),

@@ -247,6 +247,7 @@ impl Whom {
     #[must_use]
     pub fn fact(&self, scope: Scope, now: Millis, random: [u8; 16]) -> Fact {
         let fact = |id, visitor, named: Option<AlternateId>, also| Fact {
+            position: 0,
             id,
             visitor,
             received: now,

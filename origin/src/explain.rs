@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use causeway_edge::{Answer, Engine, Step};
 use causeway_shared::config::{EdgeConfig, NoSignal};
-use causeway_shared::cookie::{self, IDENTITY};
+use causeway_shared::cookie::{self, CookieNames, IDENTITY};
 use causeway_shared::identity::IdentityCookie;
 use causeway_shared::ids::{AltHash, KindCode, Millis, VisitorId};
 use causeway_shared::keys::Keys;
@@ -127,7 +127,7 @@ fn cookie(tenant: &Known, Ask { visitor, now, .. }: &Ask) -> String {
     };
     let payload = wire::cookies::encode_identity(&cookie);
     let sealed = cookie::seal(&tenant.keys.cookie, IDENTITY, &tenant.id, &payload).unwrap_or_default();
-    format!("{IDENTITY}={sealed}")
+    format!("{}={sealed}", CookieNames::of(&tenant.config).identity)
 }
 
 /// The value that would be published under a key now; `None` if the key would have no value.

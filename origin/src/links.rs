@@ -152,6 +152,7 @@ impl LinkError {
             Self::Itself => "itself",
             Self::Id(IdError::Kind) => "unknown_kind",
             Self::Id(IdError::Length) => "too_long",
+            Self::Id(IdError::Placeholder) => "placeholder",
             Self::Key => "no_key",
             Self::Weight => "bad_weight",
             Self::Source => "unknown_source",
@@ -164,7 +165,7 @@ impl LinkError {
         match self {
             Self::To | Self::Other | Self::Itself => "other",
             Self::Id(IdError::Kind) | Self::Key => "kind",
-            Self::Id(IdError::Length) => "value",
+            Self::Id(IdError::Length | IdError::Placeholder) => "value",
             Self::Weight => "weight",
             Self::Source => "source",
         }
@@ -251,5 +252,5 @@ fn moment(conn: &Connection, tenant: TenantNo, fact: &Fact) -> Result<Millis, St
 pub fn cancellation(visitor: VisitorId, id: AlternateId, last: Millis, now: Millis, random: [u8; 16]) -> Fact {
     let received = now.max(last);
     let id_of_fact = FactId::from_bytes(random);
-    Fact { id: id_of_fact, visitor, received, at: received, what: What::Cancellation { id } }
+    Fact { position: 0, id: id_of_fact, visitor, received, at: received, what: What::Cancellation { id } }
 }

@@ -1,7 +1,10 @@
 //! The log: one durable record a sync, in a SQLite file of its own beside the store, so that taking facts in never waits
 //! for folding them. A record goes once the store holds what it says.
 
-use std::path::Path;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
 
 use causeway_shared::ids::{Millis, TenantId};
 use causeway_shared::wire::facts;
@@ -10,11 +13,14 @@ use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
 use crate::audit::Said;
 use crate::intake::{self, Incoming, Record};
+use crate::store::marker::StoreIdentity;
 use crate::store::{self, Counters, StoreError, signed, unsigned};
 use crate::tenants::Tenants;
 
 /// File name of the log in the data directory.
 pub const FILE: &str = "log.db";
+/// File name of its tail.
+const TAIL: &str = "log.db-tail";
 
 /// In a record's place for the edge's name: its facts are the admin side's.
 pub(crate) const ADMIN: &str = "admin";
@@ -24,6 +30,8 @@ pub(crate) const ADMIN: &str = "admin";
 pub struct Log {
     conn: Connection,
     last: u64,
+    /// Where the highest acknowledged record is noted; `None` for a log without a directory.
+    tail: Option<LogTail>,
 }
 
 impl Log {
@@ -32,7 +40,8 @@ impl Log {
     /// # Errors
     /// [`StoreError`].
     pub fn open(data: &Path, folded: u64) -> Result<Self, StoreError> {
-        Self::of(Connection::open(data.join(FILE))?, folded)
+        let log = Self::of(Connection::open(data.join(FILE))?, folded)?;
+        Ok(Self { tail: Some(LogTail::of(data)), ..log })
     }
 
     /// The same, on a connection to the log's file.
@@ -46,11 +55,57 @@ impl Log {
         // Durable at every commit (invariant 6): WAL alone would sync at checkpoints only.
         conn.pragma_update(None, "synchronous", "FULL")?;
         conn.execute_batch(
-            "CREATE TABLE IF NOT EXISTS log (seq INTEGER PRIMARY KEY, taken INTEGER NOT NULL, body BLOB NOT NULL, said TEXT) STRICT",
+            "CREATE TABLE IF NOT EXISTS log (seq INTEGER PRIMARY KEY, taken INTEGER NOT NULL, body BLOB NOT NULL, said TEXT) STRICT;
+            CREATE TABLE IF NOT EXISTS state (
+                id       INTEGER PRIMARY KEY CHECK (id = 1),
+                identity BLOB,              -- the store's; null until both are tied
+                highest  INTEGER NOT NULL,  -- the highest record that was ever appended
+                let_go   INTEGER NOT NULL   -- the highest record that was let go
+            ) STRICT;
+            INSERT OR IGNORE INTO state (id, highest, let_go) VALUES (1, 0, 0)",
         )?;
         conn.execute("DELETE FROM log WHERE seq <= ?1", [signed(folded)])?;
-        let last: i64 = conn.query_row("SELECT ifnull(max(seq), 0) FROM log", [], |row| row.get(0))?;
-        Ok(Self { conn, last: unsigned(last).max(folded) })
+        let last: i64 =
+            conn.query_row("SELECT max(highest, ifnull((SELECT max(seq) FROM log), 0)) FROM state", [], |row| {
+                row.get(0)
+            })?;
+        Ok(Self { conn, last: unsigned(last).max(folded), tail: None })
+    }
+
+    /// Makes it the log of a store that holds the records up to `folded`, whatever it was before; the records that it holds
+    /// stay.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn bind(&mut self, store: StoreIdentity, folded: u64) -> Result<(), StoreError> {
+        const BIND: &str = "UPDATE state SET identity = ?1, highest = ?2, let_go = min(let_go, ?3)";
+        self.conn.execute(BIND, (store.as_bytes(), signed(self.last), signed(folded)))?;
+        if let Some(tail) = &mut self.tail {
+            tail.note(self.last);
+        }
+        Ok(())
+    }
+
+    /// Takes over the records after `folded` of another log, in their order.
+    ///
+    /// # Errors
+    /// [`StoreError`]; then none was taken over.
+    pub fn take_over(&mut self, other: &Connection, folded: u64) -> Result<u64, StoreError> {
+        const PUT: &str = "INSERT INTO log (seq, taken, body, said) VALUES (?1, ?2, ?3, ?4)";
+        let tx = self.conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let mut statement = other.prepare("SELECT taken, body, said FROM log WHERE seq > ?1 ORDER BY seq")?;
+        let mut rows = statement.query([signed(folded)])?;
+        let mut last = self.last;
+        while let Some(row) = rows.next()? {
+            last += 1;
+            let (taken, body, said): (i64, Vec<u8>, Option<String>) = (row.get(0)?, row.get(1)?, row.get(2)?);
+            tx.prepare_cached(PUT)?.execute((signed(last), taken, body, said))?;
+        }
+        tx.execute("UPDATE state SET highest = ?1", [signed(last)])?;
+        tx.commit()?;
+        let taken_over = last - self.last;
+        self.last = last;
+        Ok(taken_over)
     }
 
     /// Appends one record for each sync, all in one durable transaction, and lets go of those up to `folded`. Gives the
@@ -74,9 +129,14 @@ impl Log {
             let said = sync.said.as_ref().map(written).transpose()?;
             tx.prepare_cached(PUT)?.execute((signed(last), signed(sync.taken), body, said))?;
         }
+        const STATE: &str = "UPDATE state SET highest = max(highest, ?1), let_go = max(let_go, ?2)";
+        tx.prepare_cached(STATE)?.execute([last, folded.min(last)].map(signed))?;
         tx.commit()?;
         let first = self.last + 1;
         self.last = last;
+        if let Some(tail) = &mut self.tail {
+            tail.note(last);
+        }
         Ok(first)
     }
 
@@ -123,13 +183,62 @@ impl Log {
     }
 }
 
+/// The highest acknowledged record, in a small file of its own: SQLite reads a write-ahead file only as far as it is whole, so
+/// that the log itself cannot tell that its end was cut. The file is written after each commit and not synced by itself: it may
+/// lag behind after a loss of power, and is never ahead.
+#[derive(Debug)]
+pub struct LogTail {
+    path: PathBuf,
+    file: Option<File>,
+    has_failed: bool,
+}
+
+impl LogTail {
+    /// Bytes of the file: 20 digits, a blank, the CRC-32 of the digits in 8 hexadecimal ones, a line end.
+    const BYTES: usize = 30;
+
+    fn of(data: &Path) -> Self {
+        Self { path: data.join(TAIL), file: None, has_failed: false }
+    }
+
+    /// The highest acknowledged record; `None` where the file is missing or cannot be read.
+    #[must_use]
+    pub fn read(data: &Path) -> Option<u64> {
+        let text = std::fs::read_to_string(data.join(TAIL)).ok()?;
+        let (digits, sum) = text.trim_end().split_once(' ')?;
+        let is_whole = u32::from_str_radix(sum, 16).ok()? == crc32fast::hash(digits.as_bytes());
+        is_whole.then(|| digits.parse().ok()).flatten()
+    }
+
+    /// Notes the highest record. A failure is logged once and costs the check alone.
+    fn note(&mut self, highest: u64) {
+        let digits = format!("{highest:020}");
+        let line = format!("{digits} {:08x}\n", crc32fast::hash(digits.as_bytes()));
+        debug_assert_eq!(line.len(), Self::BYTES);
+        if let Err(e) = self.open().and_then(|file| file.write_all_at(line.as_bytes(), 0)) {
+            if !self.has_failed {
+                tracing::warn!(error = %e, file = %self.path.display(), "the end of the log cannot be noted");
+            }
+            self.has_failed = true;
+        }
+    }
+
+    fn open(&mut self) -> io::Result<&File> {
+        if self.file.is_none() {
+            let mut options = File::options();
+            self.file = Some(options.write(true).create(true).truncate(false).mode(0o600).open(&self.path)?);
+        }
+        self.file.as_ref().ok_or_else(|| io::Error::other("no file"))
+    }
+}
+
 /// The records that are not in the store yet, as another process may read them too, which asks for no tenant that it does
 /// not know. None where there is no log.
 ///
 /// # Errors
 /// [`StoreError`].
 pub fn unfolded(data: &Path, folded: u64, tenants: &Tenants) -> Result<Vec<Record>, StoreError> {
-    existing(data)?.map_or(Ok(Vec::new()), |conn| records(&conn, folded, tenants, |_| Ok(())))
+    open_existing(data)?.map_or(Ok(Vec::new()), |conn| records(&conn, folded, tenants, |_| Ok(())))
 }
 
 /// Whether there are any such records.
@@ -138,7 +247,7 @@ pub fn unfolded(data: &Path, folded: u64, tenants: &Tenants) -> Result<Vec<Recor
 /// [`StoreError`].
 pub fn waits(data: &Path, folded: u64) -> Result<bool, StoreError> {
     let any = "SELECT EXISTS (SELECT 1 FROM log WHERE seq > ?1)";
-    let Some(conn) = existing(data)? else { return Ok(false) };
+    let Some(conn) = open_existing(data)? else { return Ok(false) };
     Ok(conn.query_row(any, [signed(folded)], |row| row.get(0))?)
 }
 
@@ -148,13 +257,16 @@ pub fn waits(data: &Path, folded: u64) -> Result<bool, StoreError> {
 /// [`StoreError`].
 pub fn newest(data: &Path, store: &Connection) -> Result<u64, StoreError> {
     let folded = Counters::load(store)?.folded();
-    let Some(conn) = existing(data)? else { return Ok(folded) };
+    let Some(conn) = open_existing(data)? else { return Ok(folded) };
     let newest = conn.query_row("SELECT ifnull(max(seq), 0) FROM log", [], |row| row.get(0).map(unsigned))?;
     Ok(newest.max(folded))
 }
 
 /// The log as another process may read it too, if there is one.
-fn existing(data: &Path) -> Result<Option<Connection>, StoreError> {
+///
+/// # Errors
+/// [`StoreError`].
+pub fn open_existing(data: &Path) -> Result<Option<Connection>, StoreError> {
     let path = data.join(FILE);
     if !path.exists() {
         return Ok(None);

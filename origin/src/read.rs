@@ -204,7 +204,7 @@ pub fn attribute_map(view: &View<'_>, of: &Visitor, names: &mut Dictionary) -> R
     let mut map = stored_attributes(view, of)?;
     for fact in view.facts(of.tenant, of.visitor, of.row)? {
         let (writes, _) = names::resolve(names, &fact, |_| true);
-        writes.into_iter().for_each(|(token, value)| map.write(token, Stamp::of(fact.id, fact.at), value));
+        writes.into_iter().for_each(|(token, value)| map.write(token, Stamp::of(&fact), value));
     }
     Ok(map)
 }

@@ -160,7 +160,7 @@ pub fn forget(
     let count = Cell::new(0);
     let erasure = |(tenant, visitor): &(TenantNo, VisitorId)| {
         let what = What::Erasure { scope: Scope::Visitor, id: None, also: Vec::new() };
-        let fact = Fact { id: receipt, visitor: *visitor, received: given.now, at: given.now, what };
+        let fact = Fact { position: 0, id: receipt, visitor: *visitor, received: given.now, at: given.now, what };
         Checked { tenant: *tenant, fact }
     };
     let records = |tx: &Connection| {

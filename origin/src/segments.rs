@@ -233,7 +233,7 @@ pub fn after(segments: &SegmentMap, write: &Write) -> Millis {
 /// The bound that it breaks.
 pub fn fact(visitor: VisitorId, write: &Write, now: Millis, id: [u8; 16]) -> Result<Fact, FactError> {
     let what = What::Segments { writes: writes(write)? };
-    let fact = Fact { id: FactId::from_bytes(id), visitor, received: now, at: now, what };
+    let fact = Fact { position: 0, id: FactId::from_bytes(id), visitor, received: now, at: now, what };
     fact.check(now)?;
     Ok(fact)
 }

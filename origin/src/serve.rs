@@ -189,6 +189,7 @@ pub(crate) async fn open(app: &Arc<App>) -> Result<[JoinHandle<()>; 4], ServeErr
     let opened = tokio::task::spawn_blocking(move || {
         let config = &app.config;
         let mut conn = store::open(&config.data)?;
+        store::marker::tie(&config.data, &conn)?;
         let tenants = Tenants::open(&conn, &config.edge, &app.keys)?;
         let journal = Journal::open(&config.data)?;
         let rules = Arc::new(Rules::of(config, tenants, journal));

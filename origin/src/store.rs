@@ -4,6 +4,7 @@
 //! decides anything.
 
 mod locks;
+pub mod marker;
 pub mod readers;
 
 use std::os::unix::fs::DirBuilderExt as _;
@@ -17,6 +18,7 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Row, TransactionBe
 use rusqlite_migration::{M, Migrations};
 
 pub use self::locks::{Lock, extending, is_ready, is_served, job, lock, ready, writing};
+use self::marker::DataFault;
 
 /// File name of the store in the data directory.
 pub const FILE: &str = "causeway.db";
@@ -62,6 +64,17 @@ pub enum StoreError {
     /// There is no store yet.
     #[error("there is no store at {}: has `causeway serve` run?", .0.display())]
     Missing(PathBuf),
+    /// The files of the data directory do not belong together, or one is missing.
+    #[error(
+        "the data directory {} is not whole: {fault}{}", path.display(),
+        if fault.is_acceptable() { ". If it is lost, `causeway data accept-loss` goes on without" } else { "" }
+    )]
+    Data {
+        /// The directory.
+        path: PathBuf,
+        /// What is wrong.
+        fault: DataFault,
+    },
     /// The journal of erasures is there and cannot be read: without it, who was erased might come back.
     #[error("the journal of erasures {} cannot be read: {why}", path.display())]
     Journal {
@@ -182,13 +195,17 @@ pub fn file(data: &Path) -> PathBuf {
 /// Opens the store for writing, made or brought up to date if need be.
 ///
 /// # Errors
-/// [`StoreError::Directory`], [`StoreError::File`], [`StoreError::Later`], [`StoreError::Earlier`].
+/// [`StoreError::Directory`], [`StoreError::File`], [`StoreError::Later`], [`StoreError::Earlier`]; [`StoreError::Data`]
+/// where the directory had a store and has none.
 pub fn open(data: &Path) -> Result<Connection, StoreError> {
     make_folder(data).map_err(|source| StoreError::Directory { path: data.to_owned(), source })?;
     if data.join(RESTORING).exists() {
         return Err(StoreError::HalfRestored(data.to_owned()));
     }
     let path = file(data);
+    if !path.try_exists().map_err(|source| StoreError::Directory { path: data.to_owned(), source })? {
+        marker::check_new(data)?;
+    }
     let opened = || {
         let mut conn = Connection::open(&path)?;
         conn.busy_timeout(LOCKED)?;

@@ -6,6 +6,7 @@ use causeway_shared::config::{EdgeConfig, Tenant};
 use causeway_shared::ids::{AltHash, KindCode, TenantId};
 use causeway_shared::keys::{Keys, TenantKeys};
 use causeway_shared::limits;
+use causeway_shared::placeholder::is_placeholder;
 
 use crate::store::{StoreError, TenantNo, find_tenant, tenant_no};
 
@@ -31,6 +32,9 @@ pub enum IdError {
     /// The value is empty or over its bound.
     #[error("an alternate id has 1 to {} bytes", limits::ALTERNATE_ID_BYTES)]
     Length,
+    /// The value stands for a missing id.
+    #[error("the value stands for a missing id, such as `null` or `undefined`: it would make one person of many")]
+    Placeholder,
 }
 
 impl Known {
@@ -43,6 +47,9 @@ impl Known {
         let kind = self.config.kind(kind).ok_or(IdError::Kind)?.code();
         if value.is_empty() || value.len() > limits::ALTERNATE_ID_BYTES {
             return Err(IdError::Length);
+        }
+        if is_placeholder(value) {
+            return Err(IdError::Placeholder);
         }
         Ok((kind, self.keys.alternate.hash_alternate(kind, value)))
     }

@@ -127,6 +127,8 @@ impl Origin {
         let mut keys = Keys::default();
         keyfile::complete(&mut keys, &edge).unwrap();
         let conn = store::open(folder.path()).unwrap();
+        // Stores are compared byte for byte.
+        conn.execute("UPDATE meta SET identity = zeroblob(16)", []).unwrap();
         let tenants = Tenants::open(&conn, &edge, &keys).unwrap();
         let journal = Journal::open(folder.path()).unwrap();
         let rules = Rules { tenants, sibling_publish_ms: 60_000, kv_settled_ms: 120_000, journal };
@@ -364,7 +366,7 @@ pub(crate) fn visitor(n: u32) -> VisitorId {
 
 pub(crate) fn fact(visitor: VisitorId, n: u32, received: Millis, what: What) -> Fact {
     let id = FactId::of_message(visitor, &n.to_string());
-    Fact { id, visitor, received, at: received, what }
+    Fact { position: 0, id, visitor, received, at: received, what }
 }
 
 pub(crate) fn page(visitor: VisitorId, n: u32, received: Millis) -> Fact {

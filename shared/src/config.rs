@@ -11,8 +11,20 @@ use crate::person::{Class, Weight};
 use crate::vocabulary::Vocabulary;
 
 /// What an answer of `/v1/decide` says besides what became of each kind of id: no kind has such a name.
-pub const ANSWER_FIELDS: [&str; 10] =
-    ["visitor", "person", "decisions", "catalogue", "kv_reads", "consent", "reason", "degraded", "trace", "attributes"];
+pub const ANSWER_FIELDS: [&str; 12] = [
+    "visitor",
+    "person",
+    "decisions",
+    "catalogue",
+    "kv_reads",
+    "consent",
+    "reason",
+    "degraded",
+    "trace",
+    "attributes",
+    "rejected",
+    "warnings",
+];
 
 /// What the edge worker is configured with: the variable `CAUSEWAY_CONFIG`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -389,9 +401,21 @@ const _: () = assert!(limits::URL_BYTES == 2_048, "LANDING says it");
 /// An address that may stand in a `Location` header as it is.
 pub(crate) fn is_landing(url: &str) -> bool {
     let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
-    rest.is_some_and(|rest| !rest.is_empty())
-        && url.len() <= limits::URL_BYTES
-        && url.bytes().all(|b| b.is_ascii_graphic())
+    rest.is_some_and(has_host) && url.len() <= limits::URL_BYTES && url.bytes().all(|b| b.is_ascii_graphic())
+}
+
+/// Whether what follows the scheme of an address begins with a host, and maybe a port. A user name before the host is refused:
+/// it makes an address look like another host's.
+fn has_host(rest: &str) -> bool {
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let (host, port) = match authority.rsplit_once(':') {
+        Some((host, port)) if !authority.ends_with(']') => (host, port),
+        _ => (authority, "0"),
+    };
+    let is_literal = host.starts_with('[') && host.ends_with(']') && host.len() > 2;
+    let is_name = host.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b))
+        && host.bytes().next().is_some_and(|b| b.is_ascii_alphanumeric());
+    (is_literal || is_name) && port.parse::<u16>().is_ok()
 }
 
 /// As browsers write an origin: small letters, other alphabets as punycode, no port that is the scheme's own.
@@ -399,7 +423,7 @@ fn is_origin(text: &str) -> bool {
     let of = |scheme, own_port| text.strip_prefix(scheme).filter(|host| !host.ends_with(own_port));
     let fits = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"-._:[]".contains(&b);
     let rest = of("https://", ":443").or_else(|| of("http://", ":80"));
-    rest.is_some_and(|host| !host.is_empty() && host.bytes().all(fits))
+    rest.is_some_and(|host| has_host(host) && host.bytes().all(fits))
 }
 
 #[derive(Default)]

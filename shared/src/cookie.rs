@@ -4,14 +4,37 @@
 use base64_simd::{Out, URL_SAFE_NO_PAD};
 use subtle::ConstantTimeEq;
 
+use crate::config::Tenant;
 use crate::ids::TenantId;
 use crate::keys::{self, Key, KeyRing, Stage};
 use crate::limits;
 
-/// The identity cookie.
+/// The identity cookie: the name that its signature covers.
 pub const IDENTITY: &str = "cw_id";
-/// The ledger cookie.
+/// The ledger cookie: the name that its signature covers.
 pub const LEDGER: &str = "cw_recent";
+
+/// The names of the two cookies in a browser.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CookieNames {
+    /// Of the identity cookie.
+    pub identity: &'static str,
+    /// Of the ledger cookie.
+    pub ledger: &'static str,
+}
+
+impl CookieNames {
+    /// In production browsers refuse the prefix `__Host-` from another host, another path and plain HTTP (RFC 6265bis,
+    /// section 4.1.3.2), so that no sibling host can put its own cookie before ours. Development serves plain HTTP.
+    #[must_use]
+    pub fn of(tenant: &Tenant) -> Self {
+        if tenant.dev {
+            Self { identity: IDENTITY, ledger: LEDGER }
+        } else {
+            Self { identity: "__Host-cw_id", ledger: "__Host-cw_recent" }
+        }
+    }
+}
 
 /// Bytes of the HMAC-SHA-256 kept: 128 bits (RFC 2104 §5 asks for half of the output at least).
 const MAC_BYTES: usize = 16;

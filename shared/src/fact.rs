@@ -20,6 +20,9 @@ pub struct Fact {
     pub received: Millis,
     /// When it happened, as the client says within bounds; never ahead of `received`.
     pub at: Millis,
+    /// Its place among the events of its call, or its line in a file: of two writes of one time and one receipt the later
+    /// place stands.
+    pub position: u32,
     /// What was observed.
     pub what: What,
 }
@@ -174,6 +177,9 @@ pub enum FactError {
         limits::SEGMENT_ATTRIBUTES
     )]
     Expiry,
+    /// An event that goes by the name of page views, which would never count as one.
+    #[error("a page view is an event of the type page, not an event by the name of `{PAGE}`")]
+    ReservedName,
     /// A value that is negative or over its bound.
     #[error("a value is 0 to {} micros", limits::VALUE_MICROS)]
     Value,
@@ -199,6 +205,7 @@ impl FactError {
             Self::Length => "too_long",
             Self::Kind => "bad_kind",
             Self::Value => "value_out_of_range",
+            Self::ReservedName => "reserved_name",
             Self::Segments | Self::Attributes => "out_of_bounds",
             Self::Expiry => "expiry_out_of_range",
             Self::Name => "bad_name",
@@ -287,6 +294,9 @@ fn check_track(name: &str, value: Option<Micros>, properties: Option<&str>) -> R
     if name.is_empty() || name.len() > limits::NAME_BYTES {
         return Err(FactError::Length);
     }
+    if name == PAGE {
+        return Err(FactError::ReservedName);
+    }
     if properties.is_some_and(|p| p.len() > limits::PROPERTIES_BYTES) {
         return Err(FactError::Length);
     }
@@ -304,7 +314,7 @@ mod tests {
 
     fn fact(received: Millis, at: Millis, what: What) -> Fact {
         let visitor = VisitorId::mint(NOW, [1; 10]);
-        Fact { id: FactId::from_bytes([1; 16]), visitor, received, at, what }
+        Fact { position: 0, id: FactId::from_bytes([1; 16]), visitor, received, at, what }
     }
 
     #[test]

@@ -67,6 +67,8 @@ pub struct Arrival {
     pub now: Millis,
     /// The identity cookie, checked and not expired.
     pub cookie: Option<IdentityCookie>,
+    /// Further identity cookies, checked, of other visitors: one counts where the visitor of `cookie` is gone.
+    pub others: Vec<IdentityCookie>,
     /// The ledger cookie, checked.
     pub ledger: Option<Ledger>,
     /// Alternate ids; of a unique kind one at most.
@@ -121,6 +123,7 @@ pub struct Found {
 #[derive(Debug, Clone)]
 pub struct Begun {
     who: Who,
+    others: Vec<IdentityCookie>,
     reads: Reads,
 }
 
@@ -190,24 +193,25 @@ struct Who {
 /// Steps 2 and 3: the visitor of the cookie, an earlier one of this browser, or a new one.
 #[must_use]
 pub fn begin(arrival: Arrival, random: &mut Random) -> Begun {
-    let Arrival { now, cookie, ledger, claims, publish_delay_ms } = arrival;
+    let Arrival { now, cookie, others, ledger, claims, publish_delay_ms } = arrival;
     let mut who = match cookie {
         Some(cookie) => Who::returning(now, cookie, ledger, claims),
         None => Who::minted(now, claims, random),
     };
-    let other = who.cookie.tag.filter(|tag| who.holder().is_some_and(|holder| holder.is(*tag) != Some(true)));
-    if let Some(tag) = other {
-        who.switch(tag, random);
-    }
+    who.switch_to_holder(random);
     let settled =
         who.origin != Origin::Minted && now.saturating_sub(who.cookie.visitor.minted_ms()) >= publish_delay_ms;
     let own = settled.then_some(who.cookie.visitor);
     who.asked = who.uncovered().map(Claim::short).collect();
     let reads = Reads {
-        snapshots: own.into_iter().chain(who.cookie.pending.iter().copied()).collect(),
+        snapshots: own
+            .into_iter()
+            .chain(who.cookie.pending.iter().copied())
+            .chain(others.iter().map(|other| other.visitor))
+            .collect(),
         lookups: who.uncovered().flat_map(Claim::ids).collect(),
     };
-    Begun { who, reads }
+    Begun { who, others, reads }
 }
 
 impl Begun {
@@ -227,7 +231,13 @@ impl Begun {
     /// member's visitor; lookups name the siblings still to be read.
     #[must_use]
     pub fn after_first(self, found: Found, random: &mut Random) -> Step {
-        let Self { mut who, .. } = self;
+        let Self { mut who, others, .. } = self;
+        let is_gone = |visitor| matches!(found.stored.get(&visitor), Some(Stored::Tombstone));
+        if is_gone(who.cookie.visitor)
+            && let Some(cookie) = others.into_iter().find(|other| !is_gone(other.visitor))
+        {
+            who = who.resume_as(cookie, random);
+        }
         let own = who.cookie.visitor;
         let other = match found.stored.get(&own) {
             Some(Stored::Tombstone) => return Step::Forgotten(who.stays()),
@@ -382,6 +392,22 @@ impl Who {
             another: None,
             claims,
             asked: Vec::new(),
+        }
+    }
+
+    /// The same request with another of its identity cookies, because the visitor of the first is gone.
+    fn resume_as(self, cookie: IdentityCookie, random: &mut Random) -> Self {
+        let ledger = [Some(self.ledger), self.another].into_iter().flatten().find(|l| l.visitor == cookie.visitor);
+        let mut who = Self { asked: self.asked, ..Self::returning(self.now, cookie, ledger, self.claims) };
+        who.switch_to_holder(random);
+        who
+    }
+
+    /// Leaves the cookie's visitor to its member where the request proves another one.
+    fn switch_to_holder(&mut self, random: &mut Random) {
+        let other = self.cookie.tag.filter(|tag| self.holder().is_some_and(|holder| holder.is(*tag) != Some(true)));
+        if let Some(tag) = other {
+            self.switch(tag, random);
         }
     }
 

@@ -167,6 +167,13 @@ impl FactId {
         Self::hashed(b"causeway message\0", visitor, message_id.as_bytes())
     }
 
+    /// The id of an event that a client named itself: a message id names one message of one type and name, from one visitor.
+    #[must_use]
+    pub fn of_event(visitor: VisitorId, event_type: &str, name: &str, message_id: &str) -> Self {
+        let message = format!("{}\0{}\0{event_type}{name}{message_id}", event_type.len(), name.len());
+        Self::hashed(b"causeway event\0", visitor, message.as_bytes())
+    }
+
     /// The id of a fact that a job of the origin says, by a name of its own: no client can name one.
     #[must_use]
     pub fn of_job(visitor: VisitorId, name: &str) -> Self {

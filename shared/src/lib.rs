@@ -34,6 +34,7 @@ pub mod membership;
 pub mod model;
 pub mod packed;
 pub mod person;
+pub mod placeholder;
 pub mod profile;
 pub mod proof;
 pub mod random;

@@ -179,7 +179,7 @@ impl Profile {
                 minute: Minute::at(fact.at),
             }),
             What::Segments { writes } => {
-                let stamp = Stamp::of(fact.id, fact.at);
+                let stamp = Stamp::of(fact);
                 self.segments.write_all(stamp, writes.iter().cloned());
             }
             What::Exposure { experiment, arm } => {
@@ -209,7 +209,7 @@ impl Profile {
     /// Adds one fact as [`Profile::fold`] does, and what it writes of attributes: their tokens, which the tenant's
     /// dictionary gives, and their values, `None` where one is removed.
     pub fn assign(&mut self, fact: &Fact, writes: impl IntoIterator<Item = (Token, Option<Value>)>) {
-        let stamp = Stamp::of(fact.id, fact.at);
+        let stamp = Stamp::of(fact);
         writes.into_iter().for_each(|(token, value)| self.attributes.write(token, stamp, value));
         self.fold(fact);
     }

@@ -6,7 +6,8 @@ mod packed;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Range, RangeInclusive};
 
-use crate::ids::{FactId, Millis};
+use crate::fact::Fact;
+use crate::ids::Millis;
 use crate::limits;
 use crate::time::HourStamp;
 
@@ -16,20 +17,25 @@ pub use packed::{PackedSegments, live};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct SegmentId(pub u32);
 
-/// Who wrote when: of two writes the greater one stands.
+/// When a write was made and received: of two writes the greater one stands (docs/adr/0002-order-of-writes.md).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Stamp {
     /// When it was assigned.
     pub at: Millis,
-    /// By which fact: its first four bytes.
-    pub source: u32,
+    /// Of two writes of one time, the one received later is greater; of two of one receipt, the later one in its call.
+    pub order: u64,
 }
 
 impl Stamp {
+    /// Bits of the position in the order. A receipt is at most 2³² ms after the write.
+    const POSITION_BITS: u32 = 31;
+
     /// The stamp of a fact's writes.
     #[must_use]
-    pub fn of(fact: FactId, at: Millis) -> Self {
-        Self { at, source: u32::try_from(fact.short() >> 32).unwrap_or_default() }
+    pub fn of(fact: &Fact) -> Self {
+        let delay = fact.received.saturating_sub(fact.at).min(u64::from(u32::MAX));
+        let position = u64::from(fact.position).min((1 << Self::POSITION_BITS) - 1);
+        Self { at: fact.at, order: delay << Self::POSITION_BITS | position }
     }
 }
 

@@ -53,8 +53,8 @@ fn value() -> impl Strategy<Value = Value> {
 fn write() -> impl Strategy<Value = Write> {
     let value = prop_oneof![4 => value().prop_map(Some), 1 => Just(None)];
     // Few tokens and stamps, so that writes meet, also under one stamp.
-    (0u16..12, 0u64..8, 0u32..2, value)
-        .prop_map(|(token, at, source, value)| (Token(token * 301), Stamp { at: NOW + at, source }, value))
+    (0u16..12, 0u64..8, 0u64..2, value)
+        .prop_map(|(token, at, order, value)| (Token(token * 301), Stamp { at: NOW + at, order }, value))
 }
 
 fn writes() -> impl Strategy<Value = Vec<Write>> {
@@ -92,7 +92,7 @@ fn many(seed: u64, count: u64) -> Vec<Write> {
             let bits = scramble(seed ^ scramble(n));
             let value = (!bits.is_multiple_of(5)).then_some(Value::Bool(bits & 1 == 0));
             let token = u16::try_from((bits >> 8) % 400).unwrap();
-            (Token(token), Stamp { at: NOW + (bits >> 32) % 64, source: 1 }, value)
+            (Token(token), Stamp { at: NOW + (bits >> 32) % 64, order: 1 }, value)
         })
         .collect()
 }
@@ -285,7 +285,7 @@ proptest! {
 }
 
 fn stamp(at: u64) -> Stamp {
-    Stamp { at: NOW + at, source: 1 }
+    Stamp { at: NOW + at, order: 1 }
 }
 
 #[test]
@@ -459,9 +459,8 @@ fn s4_08_no_visitor_s_attributes_crowd_out_a_snapshot() {
     let mut profile = Profile::default();
     for (token, at, value) in &writes {
         let what = What::Attributes { writes: Vec::new() };
-        let mut id = [0; 16];
-        id[3] = 1;
-        let fact = Fact { id: FactId::from_bytes(id), visitor: visitor(1), received: at.at, at: at.at, what };
+        let id = FactId::from_bytes([0; 16]);
+        let fact = Fact { position: 1, id, visitor: visitor(1), received: at.at, at: at.at, what };
         profile.assign(&fact, [(*token, value.clone())]);
     }
     assert_eq!(profile.attributes(), &map(&writes));

@@ -24,7 +24,7 @@ fn visitor() -> VisitorId {
 
 fn fact(n: u8, what: What) -> Fact {
     let received = NOW + u64::from(n) * 3_600_000;
-    Fact { id: FactId::from_bytes([n; 16]), visitor: visitor(), received, at: received, what }
+    Fact { position: 0, id: FactId::from_bytes([n; 16]), visitor: visitor(), received, at: received, what }
 }
 
 /// Pages, actions of several days, segments with attributes and without, and attributes of every kind.

@@ -87,6 +87,7 @@ fn all_facts() -> Vec<Fact> {
         What::Erasure { scope: Scope::Visitor, id: None, also: Vec::new() },
     ];
     let fact = |(n, what)| Fact {
+        position: 0,
         id: FactId::from_bytes([n; 16]),
         visitor: visitor(1),
         received: NOW + u64::from(n),
@@ -242,7 +243,7 @@ fn stored_profiles() {
 fn stored_attributes() {
     let mut map = AttributeMap::default();
     for (n, (_, value)) in (0..).zip(attributes()) {
-        map.write(Token(n * 300), Stamp { at: NOW + u64::from(n / 2), source: 7 }, value);
+        map.write(Token(n * 300), Stamp { at: NOW + u64::from(n / 2), order: 7 }, value);
     }
     let seeds = [map.pack()];
     check!().with_iterations(ITERATIONS).with_test_time(TIME).with_type::<Hostile>().for_each(|hostile| {

@@ -83,13 +83,13 @@ const EVENTS: &str = "000604706167650001c09384040870757263686173650001c093840406
 const PROFILE: &str = "aa61660161700161620161761a0ee6b28061734801c9c380010203046174a261611b000001a3185c53e8617a1b000001a318\
      5c6b58616e584ae8a7f1c2b1340101010101010101e8070202020202020202e8070303030303030303e80704040404040404\
      04e8070505050505050505e8070606060606060606e80707070707070707076161582701010101780b01000000e001002ed1\
-     bad924520000010470110100030000000200000001000000616758250203d8aa040109804202000000000000000001040101\
-     020d01d8d6f1c2b134878e9c3800026179426803";
+     bad924520000010470110100030000000200000001000000616758220203d8aa040109804202000000000000000001040101\
+     020d01d8d6f1c2b1340000026179426803";
 const VKEY: &str = "v:pub:01a3185c-5000-7102-8304-05060708090a";
 const AKEY: &str = "a:pub:1:01a1a2a3a4a5a6a7a8a9aaabacadaeaf";
 const CKEY: &str = "c:pub:attributes:0";
 const V1: &str = "01a3185c-5000-7102-8304-05060708090a";
-const SNAPSHOT: &str = "s1E4NH/6dhZgFhdqJhcgBhYwdhaVABoxhcUABxAoMEBQYHCAkKYXWCUAGhoqOkpaanqKmqq6ytrq9QArGys7S1tre4ubq7vL2+v2FtpGFlCWFkA2FjVwGjGFxQAHAAgAAAAAAAAACo5vHCsTQBYXdQAaMYXTpgcRKTFBUWFxgZGmFwWQEHAaMYXFAAcQKDBAUGBwgJCgAH2wGPAScBAQEBeAsBAAAA4AEALtG62SRSAAABBHARAQADAAAAAgAAAAEAAAAlAgPYqgQBCYBCAgAAAAAAAAAAAQQBAQINAdjW8cKxNIeOnDgAAgEBAYDKte4B6KfxwrE08C4BAcnDgAECAwQAB+in8cKxNAEBAQEBAQEB0K/xwrE0AgICAgICAgK4t/HCsTQDAwMDAwMDA6C/8cKxNAQEBAQEBAQEiMfxwrE0BQUFBQUFBQXwzvHCsTQGBgYGBgYGBtjW8cKxNAcHBwcHBwcHDQAAAcCThAQAAcCThAQBoxhdOmBxEpMUFRYXGBkaAAYFAAQCAABhdPU";
+const SNAPSHOT: &str = "s1oqqEN6dhZgFhdqJhcgBhYwdhaVABoxhcUABxAoMEBQYHCAkKYXWCUAGhoqOkpaanqKmqq6ytrq9QArGys7S1tre4ubq7vL2+v2FtpGFlCWFkA2FjVwGjGFxQAHAAgAAAAAAAAACo5vHCsTQBYXdQAaMYXTpgcRKTFBUWFxgZGmFwWQEEAaMYXFAAcQKDBAUGBwgJCgAH2AGPAScBAQEBeAsBAAAA4AEALtG62SRSAAABBHARAQADAAAAAgAAAAEAAAAiAgPYqgQBCYBCAgAAAAAAAAAAAQQBAQINAdjW8cKxNAAAAgEBAYDKte4B6KfxwrE08C4BAcnDgAECAwQAB+in8cKxNAEBAQEBAQEB0K/xwrE0AgICAgICAgK4t/HCsTQDAwMDAwMDA6C/8cKxNAQEBAQEBAQEiMfxwrE0BQUFBQUFBQXwzvHCsTQGBgYGBgYGBtjW8cKxNAcHBwcHBwcHDQAAAcCThAQAAcCThAQBoxhdOmBxEpMUFRYXGBkaAAYFAAQCAABhdPU";
 const TOMBSTONE: &str = "t1HFKfOA";
 const LOOKUP: &str = "l1YGvKe6JhZgFhdoJQAaMYXTpgcRKTFBUWFxgZGlABoxhcUABxAoMEBQYHCAkK";
 const NAMES: &str = "n1vGgDEqJhZgFhblECCXNob2Vfc2l6ZQIDdmlwAQ";
@@ -270,7 +270,7 @@ fn entity() -> Entity {
 
 fn fact(n: u8, at: Millis, what: What) -> Fact {
     let received = NOW + u64::from(n) * 1_000;
-    Fact { id: FactId::from_bytes([n; 16]), visitor: one(), received, at: received - at, what }
+    Fact { position: 0, id: FactId::from_bytes([n; 16]), visitor: one(), received, at: received - at, what }
 }
 
 fn all_facts() -> [Fact; 8] {
@@ -489,8 +489,8 @@ fn s4_08_attributes_of_a_fact_and_of_a_snapshot() {
     assert_eq!(["4202d4", "420754"].map(refused), [Some(WireError::Range); 2]);
     assert_eq!(refused("620254"), Some(WireError::Malformed));
     let mut map = AttributeMap::default();
-    map.write(Token(51), Stamp { at: NOW, source: 9 }, Some(Value::Integer(42)));
-    map.write(Token(0), Stamp { at: NOW, source: 9 }, None);
+    map.write(Token(51), Stamp { at: NOW, order: 9 }, Some(Value::Integer(42)));
+    map.write(Token(0), Stamp { at: NOW, order: 9 }, None);
     let totals = Totals { pages: 4, sessions: 2, ..Totals::default() };
     let content = Content { totals, segments: vec![1, 2], attributes: map.pack(), ..Content::default() };
     let sub = SubProfile::pack(Version::default(), &content);

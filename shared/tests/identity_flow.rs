@@ -458,7 +458,8 @@ fn steps(cookie: IdentityCookie, claims: Vec<Claim>, kv: &BTreeMap<VisitorId, St
         let stored = reads.snapshots.iter().filter_map(|v| Some((*v, kv.get(v)?.clone()))).collect();
         Found { stored, ..Found::default() }
     };
-    let arrival = Arrival { now: NOW, cookie: Some(cookie), ledger: None, claims, publish_delay_ms: 10_000 };
+    let arrival =
+        Arrival { now: NOW, cookie: Some(cookie), others: Vec::new(), ledger: None, claims, publish_delay_ms: 10_000 };
     let begun = begin(arrival, &mut random);
     let (own, first) = (begun.reads().snapshots.first().copied(), found(begun.reads()));
     let forgotten = own.is_some_and(|own| kv.get(&own) == Some(&Stored::Tombstone));
@@ -609,7 +610,8 @@ fn field_20_a_sibling_whom_the_snapshot_after_the_login_does_not_name_is_let_go(
     let (own, other) = (visitor(1), visitor(2));
     let id = AlternateId { kind: MEMBER, hash: hash(1, 5) };
     let what = What::Alias { id, also: Vec::new(), proven: true };
-    let login = Fact { id: FactId::from_bytes([5; 16]), visitor: own, received: NOW - 500, at: NOW - 500, what };
+    let login =
+        Fact { position: 0, id: FactId::from_bytes([5; 16]), visitor: own, received: NOW - 500, at: NOW - 500, what };
     let (_, Stored::Snapshot(mut snapshot)) = snapshot_of(own, Vec::new()) else { unreachable!() };
     snapshot.profiles.insert(own, Profile::of([&login]).sub_profile(version(1), true));
     let kv = BTreeMap::from([(own, Stored::Snapshot(snapshot)), snapshot_of(other, Vec::new())]);

@@ -47,7 +47,7 @@ fn at(minute: Minute) -> Millis {
 fn impression(of: VisitorId, n: u64, entity: Entity, minute: Minute) -> Fact {
     let id = FactId::of_action(of, insertion(n), Verb::IMPRESSION.0, 1, at(minute));
     let what = What::Action { insertion: insertion(n), verb: Verb::IMPRESSION, view_type: ViewType(1), entity };
-    Fact { id, visitor: of, received: at(minute), at: at(minute), what }
+    Fact { position: 0, id, visitor: of, received: at(minute), at: at(minute), what }
 }
 
 fn snapshot(of: &[(VisitorId, Vec<Fact>)]) -> Snapshot {
@@ -88,7 +88,8 @@ fn recognised(visitor: VisitorId, ledger: &Ledger, now: Millis) -> Recognised {
         login: None,
     };
     let ledger = Some(wire::cookies::decode_ledger(&payload).unwrap());
-    let arrival = Arrival { now, cookie: Some(cookie), ledger, claims: Vec::new(), publish_delay_ms: 0 };
+    let arrival =
+        Arrival { now, cookie: Some(cookie), others: Vec::new(), ledger, claims: Vec::new(), publish_delay_ms: 0 };
     let mut random = Random::new([1; 32]);
     let Step::Second(second) = begin(arrival, &mut random).after_first(Found::default(), &mut random) else {
         unreachable!()
@@ -313,7 +314,7 @@ fn s4_06_an_exposure_is_known_until_a_snapshot_has_it_everywhere() {
     ledger.expose(5, seen);
     assert_eq!(recognised(own, &ledger, NOW + 1).view.of(own).exposures().get(5), Some(seen));
     let what = What::Exposure { experiment: 5, arm: 2 };
-    let fact = Fact { id: FactId::from_bytes([9; 16]), visitor: own, received: NOW, at: NOW, what };
+    let fact = Fact { position: 0, id: FactId::from_bytes([9; 16]), visitor: own, received: NOW, at: NOW, what };
     let late = Fact { received: NOW + 1, ..fact.clone() };
     let [sub, lost] = [fact, late].map(|fact| Profile::of(&[fact]).sub_profile(version(1), true));
     for (sub, after, held) in [
@@ -339,7 +340,7 @@ fn s4_07_a_unit_is_known_until_a_snapshot_has_it_everywhere() {
     ledger.keep_unit(5, got);
     assert_eq!(recognised(own, &ledger, NOW + 1).view.of(own).units().get(5), Some(got));
     let what = What::Unit { campaign: 5, number: 7 };
-    let fact = Fact { id: FactId::from_bytes([9; 16]), visitor: own, received: NOW, at: NOW, what };
+    let fact = Fact { position: 0, id: FactId::from_bytes([9; 16]), visitor: own, received: NOW, at: NOW, what };
     let late = Fact { received: NOW + 1, ..fact.clone() };
     let [sub, lost] = [fact, late].map(|fact| Profile::of(&[fact]).sub_profile(version(1), true));
     for (sub, after, held) in [

@@ -21,8 +21,8 @@ fn write(hours: Range<u32>) -> impl Strategy<Value = Write> {
     let held = (hours, vec(attribute, 0..6)).prop_map(|(hour, of)| State::held(HourStamp(hour), of));
     let state = prop_oneof![4 => held, 1 => Just(State::Removed)];
     // Few ids and stamps, so that writes meet, also under one stamp.
-    (0u32..30, 0u64..8, 0u32..2, state)
-        .prop_map(|(id, at, source, state)| (SegmentId(id * 301), Stamp { at: NOW + at, source }, state))
+    (0u32..30, 0u64..8, 0u64..2, state)
+        .prop_map(|(id, at, order, state)| (SegmentId(id * 301), Stamp { at: NOW + at, order }, state))
 }
 
 fn writes() -> impl Strategy<Value = Vec<Write>> {
@@ -82,7 +82,7 @@ proptest! {
 
     #[test]
     fn s2_02_writing_many_at_once_is_writing_each(before in writes(), many in writes(), stamp in 0u64..8) {
-        let stamp = Stamp { at: NOW + stamp, source: 1 };
+        let stamp = Stamp { at: NOW + stamp, order: 1 };
         for before in [&[][..], &before] {
             let (mut at_once, mut each) = (map(before), map(before));
             at_once.write_all(stamp, many.iter().map(|(id, _, state)| (*id, state.clone())));
@@ -163,7 +163,7 @@ proptest! {
 }
 
 fn stamp(at: u64) -> Stamp {
-    Stamp { at: NOW + at, source: 1 }
+    Stamp { at: NOW + at, order: 1 }
 }
 
 #[test]
@@ -221,7 +221,7 @@ fn s2_02_of_two_full_visitors_those_written_last_are_live() {
     let many = |from: u32, at| {
         let mut map = SegmentMap::default();
         let held = |id| (SegmentId(id), State::held(HourStamp(60_000), []));
-        map.write_all(Stamp { at, source: 1 }, (from..from + limits::SEGMENTS as u32).map(held));
+        map.write_all(Stamp { at, order: 1 }, (from..from + limits::SEGMENTS as u32).map(held));
         map
     };
     let maps = [many(0, NOW), many(4_000, NOW + 1)];

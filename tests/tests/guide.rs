@@ -18,7 +18,7 @@ const VISITOR: &str = "019ab000-0000-7000-8000-000000000001";
 const OTHER: &str = "019ab000-0000-7000-8000-000000000002";
 
 /// A text of each block of commands that a test runs.
-const RUN: [&str; 18] = [
+const RUN: [&str; 19] = [
     "cargo xtask build ",
     "useradd",
     "as keys init",
@@ -27,6 +27,7 @@ const RUN: [&str; 18] = [
     "systemctl daemon-reload",
     "import segments",
     "as backup --to",
+    "as data check",
     "job run trim",
     "as export --to",
     "job run reconcile --dry-run",
@@ -285,6 +286,7 @@ fn the_guide_s_commands_set_up_and_operate_an_origin() {
         [("audiences.csv.zst", "\"$ROOT/audiences.csv.gz\""), ("history.ndjson.gz", "\"$ROOT/history.ndjson.gz\"")];
     machine.run(&block_with("import segments"), &files);
     machine.run(&block_with("as backup --to"), &[("DATE", "$(date +%F)")]);
+    machine.run(&block_with("as data check"), &[]);
     machine.run(&block_with("job run trim"), &[("job show 12", "job show 1"), ("jobs/12", "jobs/1")]);
     let import = "CAUSEWAY_CONFIG_FILE=\"$ROOT/elsewhere.toml\" as import everything";
     machine.run(&block_with("as export --to"), &[("as import everything", import)]);

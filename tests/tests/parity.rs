@@ -165,7 +165,7 @@ fn snapshot(dice: &mut Dice, visitor: VisitorId, entities: &[Entity]) -> Snapsho
     let mut segments = SegmentMap::default();
     for _ in 0..dice.below(12) {
         let until = State::held(HourStamp(HourStamp::at(NOW).0 + dice.small(48) - 4), []);
-        segments.write(SegmentId(dice.small(30)), Stamp { at: 1, source: 1 }, until);
+        segments.write(SegmentId(dice.small(30)), Stamp { at: 1, order: 1 }, until);
     }
     let totals = Totals { pages: dice.below(50), ..Totals::default() };
     let seen = (dice.below(5) > 0).then_some((NOW - 90_000_000, NOW - dice.below(80_000_000)));

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use causeway_shared::config::{Kind, ProofPolicy};
 use causeway_shared::identity::Claim;
 use causeway_shared::ids::AlternateId;
+use causeway_shared::placeholder::is_placeholder;
 use causeway_shared::{limits, proof};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -18,6 +19,7 @@ const PROOFS: usize = 4;
 
 /// The `user` object of a body.
 #[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct UserBody<'a> {
     #[serde(borrow, default)]
     pub(crate) ids: BTreeMap<Cow<'a, str>, Cow<'a, str>>,
@@ -31,28 +33,17 @@ pub(crate) struct UserBody<'a> {
 #[derive(Debug, Default)]
 pub(crate) struct Claims {
     pub(crate) taken: Vec<Claim>,
-    /// Refused ids: the kind's name, and `unproven` or `unknown`.
+    /// Refused ids: the kind's name, and `unproven`, `unknown`, `empty`, `too_long` or `placeholder`.
     pub(crate) refused: Vec<(String, &'static str)>,
     /// Why a proof was refused, for the counters.
     pub(crate) fault: Option<&'static str>,
 }
 
-/// An id that is empty or over its bound, by its field.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct TooLong(pub(crate) String);
-
-/// Reads the ids of a body, with their proofs from the body, the tenant's header or its session cookie.
-///
-/// # Errors
-/// [`TooLong`], for an id that is empty or over its bound.
-pub(crate) fn take(incoming: &Incoming<'_>, user: &UserBody<'_>) -> Result<Claims, TooLong> {
+/// Reads the ids of a body, with their proofs from the body, the tenant's header or its session cookie. An id that is empty,
+/// over its bound or a placeholder is refused, and costs no other.
+pub(crate) fn take(incoming: &Incoming<'_>, user: &UserBody<'_>) -> Claims {
     let (site, now) = (&incoming.site, incoming.now);
     let mut claims = Claims::default();
-    for (name, value) in &user.ids {
-        if value.is_empty() || value.len() > limits::ALTERNATE_ID_BYTES {
-            return Err(TooLong(format!("user.ids.{name}")));
-        }
-    }
     // Proven ids first: their visitors are read before those of other ids.
     for kind in site.tenant.kinds.iter().filter(|k| k.unique) {
         let said = user.ids.get(kind.name.as_str());
@@ -61,6 +52,7 @@ pub(crate) fn take(incoming: &Incoming<'_>, user: &UserBody<'_>) -> Result<Claim
         let proven = token.map(|token| proof::verify(token, &site.keys.proof, &site.id, now));
         match (said, proven) {
             (None, Some(Ok(proven))) => claims.take(site, kind, &proven.sub, true),
+            (Some(said), _) if fault_of(said).is_some() => claims.take(site, kind, said, false),
             (Some(said), Some(Ok(proven))) if *said == proven.sub => claims.take(site, kind, said, true),
             (Some(said), None) if site.tenant.member_proof == ProofPolicy::Trusted => {
                 claims.take(site, kind, said, false);
@@ -85,12 +77,21 @@ pub(crate) fn take(incoming: &Incoming<'_>, user: &UserBody<'_>) -> Result<Claim
             Some(_) => {}
         }
     }
-    Ok(claims)
+    claims
 }
 
 /// Whether a person's data is shown and erased only with a proof of its member.
 pub(crate) fn requires_proof(site: &Site) -> bool {
     site.tenant.member_proof == ProofPolicy::Required
+}
+
+/// Why a value is no alternate id.
+fn fault_of(value: &str) -> Option<&'static str> {
+    match value.len() {
+        0 => Some("empty"),
+        n if n > limits::ALTERNATE_ID_BYTES => Some("too_long"),
+        _ => is_placeholder(value).then_some("placeholder"),
+    }
 }
 
 impl Claims {
@@ -100,6 +101,10 @@ impl Claims {
     }
 
     fn take(&mut self, site: &Site, kind: &Kind, value: &str, proven: bool) {
+        if let Some(fault) = fault_of(value) {
+            self.refused.push((kind.name.clone(), fault));
+            return;
+        }
         let mut hashes = site.keys.alternate.hash_alternate(kind.code(), value).into_iter();
         if let Some(hash) = hashes.next() {
             let id = AlternateId { kind: kind.code(), hash };

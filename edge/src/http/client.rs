@@ -41,6 +41,16 @@ const BROWSER: Words = &[
 ];
 const CLASS: Words = &[
     ("TV", "tv"),
+    // Fire TV, Roku, Chromecast and consoles do not say TV (their makers' lists of user agents).
+    (" AFT", "tv"),
+    ("CrKey", "tv"),
+    ("Roku", "tv"),
+    ("BRAVIA", "tv"),
+    ("Web0S", "tv"),
+    ("NetCast", "tv"),
+    ("Viera", "tv"),
+    ("PlayStation", "tv"),
+    ("Xbox", "tv"),
     ("iPad", "tablet"),
     ("Tablet", "tablet"),
     ("Mobi", "mobile"),

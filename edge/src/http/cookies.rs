@@ -1,6 +1,6 @@
 //! The identity cookie and the ledger cookie: reading them from a request, and the headers that write and expire them.
 
-use causeway_shared::cookie::{self, IDENTITY, LEDGER};
+use causeway_shared::cookie::{self, CookieNames, IDENTITY, LEDGER};
 use causeway_shared::identity::{Arrival, Claim, IdentityCookie};
 use causeway_shared::ids::Millis;
 use causeway_shared::ledger::Ledger;
@@ -12,10 +12,15 @@ use crate::site::Site;
 
 const SET_COOKIE: &str = "set-cookie";
 
+/// Valid identity cookies of a request that are considered.
+const IDENTITIES: usize = 3;
+
 /// The edge's cookies of a request.
 #[derive(Debug, Default)]
 pub(crate) struct Jar {
     pub(crate) identity: Option<IdentityCookie>,
+    /// Valid identity cookies of other visitors, which count where the visitor of `identity` was erased.
+    pub(crate) others: Vec<IdentityCookie>,
     pub(crate) ledger: Option<Ledger>,
     /// Whether the identity cookie is signed with a key that is no longer the active one, so that it is signed again.
     pub(crate) stale_key: bool,
@@ -31,48 +36,67 @@ impl Jar {
     /// The input that a permitted request gives to visitor recognition.
     pub(crate) fn arrival(self, site: &Site, now: Millis, claims: Vec<Claim>) -> Arrival {
         let publish_delay_ms = u64::from(site.tenant.publish_delay_s) * 1000;
-        Arrival { now, cookie: self.identity, ledger: self.ledger, claims, publish_delay_ms }
+        Arrival { now, cookie: self.identity, others: self.others, ledger: self.ledger, claims, publish_delay_ms }
     }
 }
 
-/// Reads the cookies. Of several with one name, the first valid one counts.
+/// Reads the cookies. Of several valid identity cookies the last one counts: browsers send cookies of a longer path first,
+/// and ours is of the path `/`. Of several valid ledgers that visitor's counts.
 pub(crate) fn read(request: Request<'_>, site: &Site, now: Millis) -> Jar {
+    let names = CookieNames::of(&site.tenant);
     let mut jar = Jar { secure: request.secure || !site.tenant.dev, ..Jar::default() };
+    let (mut identities, mut ledgers) = (Vec::<(IdentityCookie, bool)>::new(), Vec::new());
     for (name, value) in request.all_cookies() {
-        jar.any |= name == IDENTITY || name == LEDGER;
-        if name == IDENTITY && jar.identity.is_none() {
-            let opened = cookie::open(&site.keys.cookie, IDENTITY, &site.id, value);
-            match opened.map(|o| (wire::decode_identity(&o.payload), o.stale_key)) {
-                Ok((Ok(identity), stale_key)) if !identity.expired(now) => {
-                    (jar.identity, jar.stale_key) = (Some(identity), stale_key);
-                }
-                Ok((Ok(_), _)) => jar.refused = Some("cookie_expired"),
-                Ok((Err(_), _)) => jar.refused = Some("cookie_malformed"),
-                Err(error) => jar.refused = Some(error.code()),
+        jar.any |= name == names.identity || name == names.ledger;
+        if name == names.identity {
+            match open_identity(site, value, now) {
+                Ok(found) => identities.push(found),
+                Err(why) => jar.refused = Some(why),
             }
-        } else if name == LEDGER && jar.ledger.is_none() {
+        } else if name == names.ledger {
             let opened = cookie::open(&site.keys.cookie, LEDGER, &site.id, value).ok();
-            jar.ledger = opened.and_then(|opened| wire::decode_ledger(&opened.payload).ok());
+            ledgers.extend(opened.and_then(|opened| wire::decode_ledger(&opened.payload).ok()));
         }
     }
+    if let Some((identity, stale_key)) = identities.pop() {
+        let mut others: Vec<_> = identities.into_iter().rev().map(|(other, _)| other).collect();
+        others.retain(|other| other.visitor != identity.visitor);
+        others.truncate(IDENTITIES - 1);
+        if !others.is_empty() {
+            jar.refused = Some("cookie_shadow");
+        }
+        let own = ledgers.iter().position(|ledger: &Ledger| ledger.visitor == identity.visitor);
+        ledgers.drain(..own.unwrap_or_default());
+        (jar.identity, jar.others, jar.stale_key) = (Some(identity), others, stale_key);
+    }
+    jar.ledger = ledgers.into_iter().next();
     jar
+}
+
+/// An identity cookie, and whether it is signed with a key that is no longer the active one. An error is the reason for the
+/// counters.
+fn open_identity(site: &Site, value: &str, now: Millis) -> Result<(IdentityCookie, bool), &'static str> {
+    let opened = cookie::open(&site.keys.cookie, IDENTITY, &site.id, value).map_err(|error| error.code())?;
+    let identity = wire::decode_identity(&opened.payload).map_err(|_| "cookie_malformed")?;
+    if identity.expired(now) { Err("cookie_expired") } else { Ok((identity, opened.stale_key)) }
 }
 
 /// The header that writes the identity cookie; `None` only for a tenant without keys.
 pub(crate) fn write_identity(site: &Site, secure: bool, cookie: &IdentityCookie) -> Option<(&'static str, String)> {
     let value = cookie::seal(&site.keys.cookie, IDENTITY, &site.id, &wire::encode_identity(cookie))?;
-    Some(set(IDENTITY, &value, limits::IDENTITY_LIFE_MS / 1000, secure))
+    Some(set(CookieNames::of(&site.tenant).identity, &value, limits::IDENTITY_LIFE_MS / 1000, secure))
 }
 
 /// The header that writes the ledger cookie; `None` only for a tenant without keys.
 pub(crate) fn write_ledger(site: &Site, secure: bool, ledger: &Ledger) -> Option<(&'static str, String)> {
     let value = cookie::seal(&site.keys.cookie, LEDGER, &site.id, &wire::encode_ledger(ledger))?;
-    Some(set(LEDGER, &value, limits::LEDGER_LIFE_MS / 1000, secure))
+    Some(set(CookieNames::of(&site.tenant).ledger, &value, limits::LEDGER_LIFE_MS / 1000, secure))
 }
 
 /// The headers that expire both cookies.
-pub(crate) fn expire(secure: bool) -> [(&'static str, String); 2] {
-    [set(IDENTITY, "", 0, secure), set(LEDGER, "", 0, secure)]
+pub(crate) fn expire(site: &Site, secure: bool) -> [(&'static str, String); 2] {
+    let CookieNames { identity, ledger } = CookieNames::of(&site.tenant);
+    [set(identity, "", 0, secure), set(ledger, "", 0, secure)]
 }
 
 fn set(name: &str, value: &str, seconds: u64, secure: bool) -> (&'static str, String) {

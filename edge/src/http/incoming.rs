@@ -5,7 +5,7 @@ use std::rc::Rc;
 use causeway_shared::ids::Millis;
 use causeway_shared::random::Random;
 
-use crate::http::request::Request;
+use crate::http::request::{FETCH_MODE, PURPOSE, Request, is_prefetch};
 use crate::site::Site;
 
 /// A request with its tenant.
@@ -21,4 +21,17 @@ pub(crate) struct Incoming<'a> {
     pub(crate) site: Rc<Site>,
     /// The headers that let the page read the answer.
     pub(crate) cors: Vec<(&'static str, String)>,
+}
+
+impl Incoming<'_> {
+    /// The reason why this request is answered but not counted: a HEAD request, a prefetch, or a declared bot.
+    pub(crate) fn uncounted(&self) -> Option<&'static str> {
+        let purpose = self.request.extra(self.further_headers, PURPOSE).unwrap_or_default();
+        self.request.uncounted().or_else(|| is_prefetch(purpose).then_some("prefetch"))
+    }
+
+    /// Whether the request is a navigation of a page, as far as the browser says: a picture or a script is none.
+    pub(crate) fn is_navigation(&self) -> bool {
+        self.request.extra(self.further_headers, FETCH_MODE).is_none_or(|mode| mode == "navigate")
+    }
 }

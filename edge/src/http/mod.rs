@@ -2,12 +2,13 @@
 
 pub(crate) mod answer;
 pub(crate) mod attributes;
+pub(crate) mod body_text;
+pub(crate) mod bots;
 pub(crate) mod claims;
 pub(crate) mod client;
 pub(crate) mod cookies;
 pub(crate) mod cors;
 pub(crate) mod incoming;
-pub(crate) mod malformed;
 pub(crate) mod permission;
 pub(crate) mod request;
 pub(crate) mod unserved;

@@ -12,8 +12,10 @@ use crate::http::cookies::{self, Jar};
 use crate::http::request::Request;
 use crate::site::Site;
 
-/// The `consent` object of a body.
+/// The `consent` object of a body. A field of another type than it should have is a signal that cannot be decoded, and so a
+/// refusal.
 #[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct ConsentBody<'a> {
     #[serde(borrow, default)]
     tcf: Option<Cow<'a, str>>,
@@ -35,6 +37,7 @@ pub(crate) fn of_call(request: Request<'_>, body: &ConsentBody<'_>, site: &Site)
     let gpc = request.gpc();
     // Applicable sections count only from the source of the string. Without any string they refuse.
     let times = consent_cookies(request);
+    let times = times.each_ref().map(|time| time.each_ref().map(Option::as_deref));
     let cookies_speak = times.iter().any(|[_, gpp, sid, _]| gpp.is_some() || sid.is_some());
     let gpp_sid = body.gpp_sid.as_deref().filter(|_| body.gpp.is_some() || !cookies_speak);
     let of_body = Signals { gpc, tcf: body.tcf.as_deref(), gpp: body.gpp.as_deref(), gpp_sid, us_privacy: None };
@@ -54,13 +57,13 @@ pub(crate) fn of_call(request: Request<'_>, body: &ConsentBody<'_>, site: &Site)
 }
 
 /// The values of each of [`COOKIES`] in their order, one more than are read.
-fn consent_cookies(request: Request<'_>) -> [[Option<&str>; COOKIES.len()]; TIMES + 1] {
-    let mut times = [[None; COOKIES.len()]; TIMES + 1];
+fn consent_cookies(request: Request<'_>) -> [[Option<Cow<'_, str>>; COOKIES.len()]; TIMES + 1] {
+    let mut times = [const { [const { None }; COOKIES.len()] }; TIMES + 1];
     for (name, value) in request.all_cookies() {
         let Some(place) = COOKIES.iter().position(|known| *known == name) else { continue };
         let mut slots = times.iter_mut().filter_map(|time| time.get_mut(place));
         if let Some(slot) = slots.find(|slot| slot.is_none()) {
-            *slot = Some(value);
+            *slot = Some(consent::cookie_text(value));
         }
     }
     times
@@ -75,14 +78,23 @@ pub(crate) fn standing(request: Request<'_>, given: bool, site: &Site) -> Permis
     }
 }
 
-/// Completes the answer to a visitor without permission. The cookies are read once more, only to expire them and to
-/// send one withdrawal to the origin; `facts` are those without a visitor, which leave in the same message.
-pub(crate) fn withdraw(answer: Answer, mut facts: Vec<Fact>, jar: &Jar, site: &Site, now: Millis) -> Answer {
-    let expired = if jar.any { cookies::expire(jar.secure).into() } else { Vec::new() };
-    if let Some(cookie) = &jar.identity {
+/// Completes the answer to a visitor without `permission`. The cookies are read once more, only to expire them and to
+/// send one withdrawal to the origin; `facts` are those without a visitor, which leave in the same message. Where it is not
+/// known what the visitor permits, the cookies stay and nothing is withdrawn.
+pub(crate) fn withdraw(
+    answer: Answer,
+    permission: Permission,
+    mut facts: Vec<Fact>,
+    jar: &Jar,
+    site: &Site,
+    now: Millis,
+) -> Answer {
+    let is_withdrawal = permission.is_withdrawal();
+    let expired = if jar.any && is_withdrawal { cookies::expire(site, jar.secure).into() } else { Vec::new() };
+    for cookie in jar.identity.iter().chain(&jar.others).filter(|_| is_withdrawal) {
         let visitor = cookie.visitor;
         let id = FactId::of_withdrawal(visitor);
-        facts.push(Fact { id, visitor, received: now, at: now, what: What::Withdrawal });
+        facts.push(Fact { position: 0, id, visitor, received: now, at: now, what: What::Withdrawal });
     }
     // The cookie expires with this answer, so no later request repeats the withdrawal: the queue must accept it first.
     answer.with_headers(expired).with_awaited_facts(site, facts, None)

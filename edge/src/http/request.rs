@@ -3,10 +3,16 @@
 use causeway_shared::config::Tenant;
 use causeway_shared::limits;
 
+use crate::http::bots::is_declared_bot;
+
 /// Headers that are read of every request, in this order. The headers that the configuration names follow them.
 pub(crate) const HEADERS: [&str; 5] = ["cookie", "origin", "sec-gpc", "sec-purpose", "user-agent"];
 /// The header with the key for explanations. It is read where a key admits them.
 pub(crate) const EXPLAIN: &str = "x-causeway-explain";
+/// The header by which browsers of before `Sec-Purpose` declare a prefetch.
+pub(crate) const PURPOSE: &str = "purpose";
+/// The header that says whether a request is a navigation (Fetch Metadata).
+pub(crate) const FETCH_MODE: &str = "sec-fetch-mode";
 
 /// The parts of a request's address that decide the answer where the request cannot be served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,6 +41,12 @@ impl<'a> RequestTarget<'a> {
     pub(crate) fn is_again(&self) -> bool {
         is_again(self.query)
     }
+}
+
+/// Whether a purpose is to load what nobody may ever look at.
+pub(super) fn is_prefetch(purpose: &str) -> bool {
+    let purpose = purpose.to_ascii_lowercase();
+    ["prefetch", "prerender", "preview"].iter().any(|word| purpose.contains(word))
 }
 
 fn is_again(query: &str) -> bool {
@@ -126,7 +138,9 @@ impl<'a> Request<'a> {
     /// Names and values of all cookies, in the order of the header.
     pub(crate) fn all_cookies(self) -> impl Iterator<Item = (&'a str, &'a str)> {
         let [cookie, ..] = self.values;
-        cookie.split(';').filter_map(|pair| pair.trim().split_once('='))
+        // The platform joins the lines of a repeated header with a comma and a blank.
+        let pairs = cookie.split(';').flat_map(|pairs| pairs.split(", "));
+        pairs.filter_map(|pair| pair.trim().split_once('='))
     }
 
     pub(crate) fn cookies_are_too_long(self) -> bool {
@@ -155,36 +169,22 @@ impl<'a> Request<'a> {
         self.extra.split('\n').nth(place).filter(|v| !v.is_empty())
     }
 
-    /// The reason why this request is answered but not counted: a HEAD request, a prefetch, or a declared bot.
-    pub(crate) fn uncounted(self) -> Option<&'static str> {
+    /// The reason why this request is answered but not counted, as far as the headers that are read of every request say.
+    pub(super) fn uncounted(self) -> Option<&'static str> {
         if self.method == "HEAD" {
             return Some("head");
         }
         let [_, _, _, purpose, ..] = self.values;
-        if purpose.contains("prefetch") || purpose.contains("prerender") {
+        if is_prefetch(purpose) {
             return Some("prefetch");
         }
-        declared_bot(self.agent()).then_some("bot")
+        is_declared_bot(self.agent()).then_some("bot")
     }
 
     /// Whether a page of `origin` may call with credentials: the edge's own origin, or one that the tenant configured.
     pub(crate) fn admits(self, origin: &str, tenant: &Tenant) -> bool {
         origin == self.own_origin || tenant.origins.iter().any(|o| o == origin)
     }
-}
-
-/// Whether the user agent declares a program, by the words that IAB's list of spiders and bots shares.
-fn declared_bot(agent: &str) -> bool {
-    const WORDS: [&str; 8] =
-        ["bot", "crawl", "spider", "slurp", "headlesschrome", "facebookexternalhit", "preview", "monitor"];
-    let agent = agent.as_bytes();
-    let is_word =
-        |at: &[u8], word: &str| at.get(..word.len()).is_some_and(|text| text.eq_ignore_ascii_case(word.as_bytes()));
-    // Cubot is a maker of phones.
-    let is_phone = |before: &[u8]| before.last_chunk::<2>().is_some_and(|cu| cu.eq_ignore_ascii_case(b"cu"));
-    (0..agent.len())
-        .filter_map(|from| agent.split_at_checked(from))
-        .any(|(before, at)| WORDS.iter().any(|word| is_word(at, word) && !(*word == "bot" && is_phone(before))))
 }
 
 #[cfg(test)]

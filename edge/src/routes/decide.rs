@@ -15,7 +15,8 @@ use serde_json::{Map, Value};
 
 use crate::http::answer::Answer;
 use crate::http::attributes::AttributeWrites;
-use crate::http::claims::{self, TooLong};
+use crate::http::body_text::read_text;
+use crate::http::claims;
 use crate::http::cookies;
 use crate::http::incoming::Incoming;
 use crate::http::permission;
@@ -23,7 +24,8 @@ use crate::http::request::EXPLAIN;
 use crate::objects::object_call::ObjectCall;
 use crate::objects::offers::{self, OfferAnswer, OfferHoldings, SoldOutOffers};
 use crate::objects::strict_caps;
-use crate::routes::decide_body::{DecideBody, PlacementBody, out_of_bounds, read_body};
+use crate::routes::decide_body::{DecideBody, PlacementBody, read_exact};
+use crate::routes::decide_repair::{BodyNotes, FieldNote, repair};
 use crate::routes::placing::{self, PageContext, PlacementAnswer, PlacementRequest};
 use crate::routes::{AnonymousRoute, CatalogueNeed, NamesNeed, ObjectWait, Progress, Route, Routed, VisitorRoute};
 use crate::state::request_state::RequestState;
@@ -42,6 +44,8 @@ pub(crate) struct DecideRoute {
     wants_trace: bool,
     /// Names of the ids that were refused, each with the reason.
     refused: Vec<(String, &'static str)>,
+    /// What the answer says of the body.
+    body: BodyNotes,
     /// Attribute writes; empty where nothing is counted.
     attributes: AttributeWrites,
     /// Random bits of all decisions of the call.
@@ -79,6 +83,12 @@ struct DecideAnswer<'a> {
     /// Attributes that were refused, each with the reason.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     attributes: BTreeMap<&'a str, &'static str>,
+    /// Placements and ids that were left out.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    rejected: &'a [FieldNote],
+    /// Further fields that were left out, or mean nothing.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    warnings: &'a [FieldNote],
     #[serde(flatten)]
     refused: Map<String, Value>,
 }
@@ -93,22 +103,34 @@ struct PersonAnswer {
 
 /// Reads the call, its consent and its ids.
 pub(crate) fn begin(incoming: Incoming<'_>) -> Routed {
-    match read_body(incoming.body).and_then(|body| begin_call(&incoming, body)) {
-        Ok(routed) => routed,
+    if incoming.body.len() > limits::BODY_BYTES {
+        return Routed::Answer(Answer::too_large().with_headers(incoming.cors));
+    }
+    let text = read_text(incoming.body);
+    if let Some(body) = read_exact(&text) {
+        return begin_call(&incoming, body, BodyNotes::default());
+    }
+    match repair(&text) {
+        Ok((mended, notes)) => match read_exact(&mended) {
+            Some(body) => begin_call(&incoming, body, notes),
+            None => {
+                let answer = Answer::error(400, "malformed", "the body is not of the form of a decide call", None);
+                Routed::Answer(answer.with_headers(incoming.cors))
+            }
+        },
         Err(refused) => Routed::Answer(refused.with_headers(incoming.cors)),
     }
 }
 
-fn begin_call(incoming: &Incoming<'_>, body: DecideBody<'_>) -> Result<Routed, Box<Answer>> {
+fn begin_call(incoming: &Incoming<'_>, body: DecideBody<'_>, mut notes_of_body: BodyNotes) -> Routed {
     let Incoming { request, site, now, .. } = incoming;
     let permission = permission::of_call(*request, &body.consent, site);
     let jar = cookies::read(*request, site, *now);
-    let uncounted = request.uncounted();
-    let claims = claims::take(incoming, &body.user)
-        .map_err(|TooLong(field)| out_of_bounds(&field, limits::ALTERNATE_ID_BYTES))?;
+    let uncounted = incoming.uncounted();
+    let claims = claims::take(incoming, &body.user);
     let vocabulary = &site.tenant.vocabulary;
     let anonymous = if !permission.is_full() {
-        let withdrawal = permission::withdraw(Answer::default(), Vec::new(), &jar, site, *now);
+        let withdrawal = permission::withdraw(Answer::default(), permission, Vec::new(), &jar, site, *now);
         Some((permission.code(), withdrawal))
     } else if uncounted.is_some() && jar.identity.as_ref().is_none_or(|own| is_other_member(own, &claims.taken)) {
         Some(("not_counted", Answer::default()))
@@ -123,6 +145,12 @@ fn begin_call(incoming: &Incoming<'_>, body: DecideBody<'_>) -> Result<Routed, B
         floor_micros: p.floor_micros,
         insertion: InsertionId(random.draw()),
     };
+    for (i, placement) in body.placements.iter().enumerate() {
+        if !placement.view_type.is_empty() && vocabulary.view_type(&placement.view_type).is_none() {
+            let message = "the tenant's words have no such type of placement";
+            notes_of_body.warn(format!("placements[{i}].view_type"), "unknown_view_type", message);
+        }
+    }
     let placements = body.placements.into_iter().map(placement).collect();
     let draw = u64::from_be_bytes(random.draw());
     let is_explained = || request.extra(incoming.further_headers, EXPLAIN).is_some_and(|key| site.admits_explain(key));
@@ -140,6 +168,7 @@ fn begin_call(incoming: &Incoming<'_>, body: DecideBody<'_>) -> Result<Routed, B
         is_page_view: body.page_view && uncounted.is_none(),
         wants_trace: body.explain && is_explained(),
         refused: claims.refused,
+        body: notes_of_body,
         attributes: if writes_attributes {
             AttributeWrites::read(body.user.attributes, None)
         } else {
@@ -152,10 +181,10 @@ fn begin_call(incoming: &Incoming<'_>, body: DecideBody<'_>) -> Result<Routed, B
     let notes = jar.refused.into_iter().chain(claims.fault).chain(uncounted).collect();
     let state = RequestState { random, ..RequestState::begin(incoming, &jar, notes) };
     if let Some((reason, withdrawal)) = anonymous {
-        return Ok(Routed::Anonymous(state, Box::new(AnonymousDecide { route, reason, withdrawal })));
+        return Routed::Anonymous(state, Box::new(AnonymousDecide { route, reason, withdrawal }));
     }
     let claims = if uncounted.is_some() { Vec::new() } else { claims.taken };
-    Ok(Routed::Recognise(state, Box::new(route), Box::new(jar.arrival(site, *now, claims))))
+    Routed::Recognise(state, Box::new(route), Box::new(jar.arrival(site, *now, claims)))
 }
 
 /// Whether the request proves a member that is not known to be the cookie's. An uncounted call switches no visitor.
@@ -306,6 +335,8 @@ impl DecideRoute {
             reason,
             degraded: &state.notes,
             trace,
+            rejected: &self.body.rejected,
+            warnings: &self.body.warnings,
             attributes: self.attributes.refused.iter().map(|one| (one.name.as_str(), one.code)).collect(),
             refused: refused.map(|(kind, why)| (kind.clone(), Value::from(*why))).collect(),
         };
@@ -389,7 +420,7 @@ impl RecognisedCall {
             self.recognised.ledger.keep_unit(campaign, Unit { number, at: now });
         }
         let (id, what) = (FactId::of_unit(holder, campaign, number), What::Unit { campaign, number });
-        self.route.facts.push(Fact { id, visitor: holder, received: now, at: now, what });
+        self.route.facts.push(Fact { position: 0, id, visitor: holder, received: now, at: now, what });
     }
 
     /// The answer with an identity. `grants` is the answer of the person's object.
@@ -439,7 +470,7 @@ impl DecideRoute {
 
 /// A fact of this request.
 fn new_fact(state: &mut RequestState, visitor: VisitorId, what: What) -> Fact {
-    Fact { id: FactId::from_bytes(state.random.draw()), visitor, received: state.now, at: state.now, what }
+    Fact { position: 0, id: FactId::from_bytes(state.random.draw()), visitor, received: state.now, at: state.now, what }
 }
 
 #[cfg(test)]
@@ -461,6 +492,8 @@ mod tests {
             degraded: &["x"],
             trace: said.map(Value::from),
             attributes: [("x", "x")].into(),
+            rejected: &[FieldNote { field: "x".to_owned(), code: "x", message: String::new() }],
+            warnings: &[FieldNote { field: "x".to_owned(), code: "x", message: String::new() }],
             refused: Map::new(),
         };
         let fields = serde_json::to_value(whole).unwrap();

@@ -5,13 +5,12 @@ use std::borrow::Cow;
 use causeway_shared::limits;
 use serde::Deserialize;
 
-use crate::http::answer::Answer;
 use crate::http::claims::UserBody;
-use crate::http::malformed;
 use crate::http::permission::ConsentBody;
 
 /// The call's body.
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct DecideBody<'a> {
     #[serde(borrow, default)]
     pub(super) placements: Vec<PlacementBody<'a>>,
@@ -32,6 +31,7 @@ fn yes() -> bool {
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct PlacementBody<'a> {
     #[serde(borrow)]
     pub(super) id: Cow<'a, str>,
@@ -44,6 +44,7 @@ pub(super) struct PlacementBody<'a> {
 }
 
 #[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct PageBody<'a> {
     #[serde(borrow, default)]
     pub(super) url: Cow<'a, str>,
@@ -53,66 +54,41 @@ pub(super) struct PageBody<'a> {
     pub(super) keywords: Vec<String>,
 }
 
-/// Reads the body, within its bounds.
-///
-/// # Errors
-/// The answer to a body that is not of its form.
-pub(super) fn read_body(body: &[u8]) -> Result<DecideBody<'_>, Box<Answer>> {
-    if body.len() > limits::BODY_BYTES {
-        return Err(Box::new(Answer::too_large()));
-    }
-    if !body.trim_ascii_start().starts_with(b"{") {
-        return Err(Box::new(Answer::error(400, "malformed", "the body is not a JSON object", None)));
-    }
-    let refuse = |message: &str, field: Option<&str>| Box::new(Answer::error(400, "malformed", message, field));
-    let text = std::str::from_utf8(body).map_err(|_| refuse("the body is not UTF-8", None))?;
-    let body: DecideBody<'_> = serde_json::from_str(text).map_err(|error| {
-        let message = format!("the body is not the JSON it should be: {error}");
-        refuse(&message, malformed::field(text, &error).as_deref())
-    })?;
-    body.check()?;
-    Ok(body)
+/// Reads a body of its form and within its bounds; `None` for any other.
+pub(super) fn read_exact(text: &str) -> Option<DecideBody<'_>> {
+    // A reader of structures takes arrays too.
+    let is_object = text.trim_start().starts_with('{');
+    serde_json::from_str(text).ok().filter(|body: &DecideBody<'_>| is_object && body.is_within_bounds())
 }
 
 impl DecideBody<'_> {
-    fn check(&self) -> Result<(), Box<Answer>> {
-        if self.placements.len() > limits::PLACEMENTS {
-            return Err(out_of_bounds("placements", limits::PLACEMENTS));
-        }
-        for (i, placement) in self.placements.iter().enumerate() {
-            let at = |field: &str| format!("placements[{i}].{field}");
-            if placement.id.is_empty() || placement.id.len() > limits::NAME_BYTES {
-                return Err(out_of_bounds(&at("id"), limits::NAME_BYTES));
-            }
-            if placement.sizes.len() > limits::SIZES {
-                return Err(out_of_bounds(&at("sizes"), limits::SIZES));
-            }
-            if placement.view_type.len() > limits::NAME_BYTES {
-                return Err(out_of_bounds(&at("view_type"), limits::NAME_BYTES));
-            }
-        }
-        let page = &self.page;
-        if page.url.len() > limits::URL_BYTES {
-            return Err(out_of_bounds("page.url", limits::URL_BYTES));
-        }
-        if page.referrer.len() > limits::URL_BYTES {
-            return Err(out_of_bounds("page.referrer", limits::URL_BYTES));
-        }
-        if page.keywords.len() > limits::KEYWORDS || page.keywords.iter().any(|k| k.len() > limits::NAME_BYTES) {
-            return Err(out_of_bounds("page.keywords", limits::KEYWORDS));
-        }
-        if self.user.ids.len() > limits::KINDS || self.user.proofs.len() > limits::KINDS {
-            return Err(out_of_bounds("user.ids", limits::KINDS));
-        }
-        if self.user.ids.keys().any(|kind| kind.is_empty() || kind.len() > limits::NAME_BYTES) {
-            return Err(out_of_bounds("user.ids", limits::NAME_BYTES));
-        }
-        Ok(())
+    fn is_within_bounds(&self) -> bool {
+        let Self { placements, page, user, .. } = self;
+        placements.len() <= limits::PLACEMENTS
+            && placements.iter().all(|placement| placement.check().is_ok())
+            && page.url.len() <= limits::URL_BYTES
+            && page.referrer.len() <= limits::URL_BYTES
+            && page.keywords.len() <= limits::KEYWORDS
+            && page.keywords.iter().all(|keyword| keyword.len() <= limits::NAME_BYTES)
+            && [user.ids.len(), user.proofs.len()].iter().all(|kinds| *kinds <= limits::KINDS)
+            && user.ids.keys().all(|kind| (1..=limits::NAME_BYTES).contains(&kind.len()))
     }
 }
 
-/// The answer to a field that is empty or over its bound.
-pub(super) fn out_of_bounds(field: &str, most: usize) -> Box<Answer> {
-    let message = format!("{field} is empty or over its bound of {most}");
-    Box::new(Answer::error(400, "out_of_bounds", &message, Some(field)))
+impl PlacementBody<'_> {
+    /// # Errors
+    /// The first field that is out of its bounds, and what it should be.
+    pub(super) fn check(&self) -> Result<(), (&'static str, String)> {
+        let name = |most| format!("a text of 1 to {most} bytes is needed");
+        if !(1..=limits::NAME_BYTES).contains(&self.id.len()) {
+            return Err(("id", name(limits::NAME_BYTES)));
+        }
+        if self.sizes.len() > limits::SIZES {
+            return Err(("sizes", format!("{} sizes at most", limits::SIZES)));
+        }
+        if self.view_type.len() > limits::NAME_BYTES {
+            return Err(("view_type", name(limits::NAME_BYTES)));
+        }
+        Ok(())
+    }
 }

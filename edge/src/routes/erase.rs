@@ -41,10 +41,10 @@ fn erased_visitor<'c>(cookie: &IdentityCookie, claims: &'c Claims) -> Option<(Vi
 pub(crate) fn answer_erasure(incoming: &Incoming<'_>) -> Answer {
     let (site, now) = (&incoming.site, incoming.now);
     let jar = cookies::read(incoming.request, site, now);
-    let claims = claims::take(incoming, &UserBody::default()).unwrap_or_default();
+    let claims = claims::take(incoming, &UserBody::default());
     let Some((visitor, member)) = jar.identity.as_ref().and_then(|cookie| erased_visitor(cookie, &claims)) else {
         let message = "there is no visitor of yours to erase: its cookie is needed";
-        let expired = cookies::expire(jar.secure).into_iter().filter(|_| jar.any && jar.identity.is_none());
+        let expired = cookies::expire(site, jar.secure).into_iter().filter(|_| jar.any && jar.identity.is_none());
         return Answer::error(404, "no_visitor", message, None).with_headers(expired);
     };
     // Where the tenant trusts a page's word without a proof, any page could claim any member.
@@ -55,7 +55,7 @@ pub(crate) fn answer_erasure(incoming: &Incoming<'_>) -> Answer {
     let receipt = FactId::of_erasure(visitor);
     let body = ErasureAnswer { receipt: receipt.receipt(), scope: scope.name() };
     let what = What::Erasure { scope, id, also };
-    let fact = Fact { id: receipt, visitor, received: now, at: now, what };
+    let fact = Fact { position: 0, id: receipt, visitor, received: now, at: now, what };
     // Every erasure is stored permanently: the visitor's rate limit applies.
     let limit = Some(site.events_limit(visitor));
     let answer = Answer::json(202, &body).with_headers(surviving_cookies(incoming, &jar, visitor)).with_awaited_facts(
@@ -72,7 +72,7 @@ pub(crate) fn answer_erasure(incoming: &Incoming<'_>) -> Answer {
 fn surviving_cookies(incoming: &Incoming<'_>, jar: &Jar, erased: VisitorId) -> Vec<(&'static str, String)> {
     let (request, site) = (incoming.request, &incoming.site);
     let Some(cookie) = jar.identity.clone().and_then(|cookie| cookie.without(erased)) else {
-        return cookies::expire(jar.secure).into();
+        return cookies::expire(site, jar.secure).into();
     };
     if !permission::standing(request, true, site).is_full() {
         return Vec::new();

@@ -101,7 +101,7 @@ pub(crate) fn begin(incoming: Incoming<'_>) -> Routed {
     let jar = cookies::read(incoming.request, &incoming.site, incoming.now);
     let permission = permission::standing(incoming.request, jar.identity.is_some(), &incoming.site);
     // Ids and proofs of a GET come in headers and cookies only; the bounds of a body do not apply to them.
-    let claims = claims::take(&incoming, &UserBody::default()).unwrap_or_default();
+    let claims = claims::take(&incoming, &UserBody::default());
     // A request that proves another member than the cookie's shows that member's visitor of this browser, if there is
     // one.
     let member = claims.proven_member().cloned();
@@ -111,7 +111,14 @@ pub(crate) fn begin(incoming: Incoming<'_>) -> Routed {
     let state = RequestState::begin(&incoming, &jar, notes);
     if !permission.is_full() {
         let answer = answer_nothing(&state);
-        return Routed::Answer(permission::withdraw(answer, Vec::new(), &jar, &incoming.site, incoming.now));
+        return Routed::Answer(permission::withdraw(
+            answer,
+            permission,
+            Vec::new(),
+            &jar,
+            &incoming.site,
+            incoming.now,
+        ));
     }
     if jar.identity.is_none() {
         return Routed::Answer(answer_nothing(&state));

@@ -5,7 +5,9 @@
 
 pub(crate) mod decide;
 mod decide_body;
+mod decide_repair;
 pub(crate) mod erase;
+mod event_reader;
 pub(crate) mod events;
 pub(crate) mod me;
 pub(crate) mod pixel;

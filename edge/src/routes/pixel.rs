@@ -57,8 +57,16 @@ pub(crate) fn begin_impression(incoming: &Incoming<'_>, text: &str) -> Routed {
 }
 
 /// Begins a click. It leads to the ad's own landing address, never to one that the request names. A late click still
-/// leads there and is not counted.
+/// leads there and is not counted, nor is one that loads the address as a picture or by a script.
+///
+/// A prefetch is refused: the browser would follow the stored redirect at the real click, which would then not count.
 pub(crate) fn begin_click(incoming: &Incoming<'_>, text: &str) -> Routed {
+    if incoming.uncounted() == Some("prefetch") {
+        let answer = Answer::error(503, "prefetch", "a click address is not prefetched", None);
+        let answer =
+            answer.with_headers([(NO_STORE.0, NO_STORE.1.to_owned())]).with_headers(incoming.cors.iter().cloned());
+        return Routed::Answer(Answer { notes: vec!["prefetch"], ..answer });
+    }
     let (token, late) = match open_token(incoming, text) {
         Ok(token) => (token, None),
         Err(error @ TokenError::Late(token)) => (token, Some(error.code())),
@@ -66,7 +74,7 @@ pub(crate) fn begin_click(incoming: &Incoming<'_>, text: &str) -> Routed {
             return Routed::Answer(unknown_token().with_headers(incoming.cors.iter().cloned()));
         }
     };
-    let is_counted = late.is_none() && counts(incoming, &token);
+    let is_counted = late.is_none() && incoming.is_navigation() && counts(incoming, &token);
     let route = ClickRoute { token, is_counted, late, is_again: incoming.request.is_again };
     Routed::Anonymous(begin_state(incoming), Box::new(route))
 }
@@ -179,7 +187,7 @@ fn open_token(incoming: &Incoming<'_>, text: &str) -> Result<AdToken, TokenError
 }
 
 fn counts(incoming: &Incoming<'_>, token: &AdToken) -> bool {
-    let is_counted = incoming.request.uncounted().is_none();
+    let is_counted = incoming.uncounted().is_none();
     // Without a visitor the action counts for its campaign alone (invariant 10). With one, permission was given when
     // the ad was placed, whichever cookies the browser sends with pictures.
     let is_permitted = || permission::standing(incoming.request, true, &incoming.site).is_full();
@@ -190,5 +198,5 @@ fn counts(incoming: &Incoming<'_>, token: &AdToken) -> bool {
 pub(crate) fn action_fact(token: &AdToken, verb: Verb, now: u64) -> Fact {
     let AdToken { visitor, insertion, entity, view_type, .. } = *token;
     let id = FactId::of_action(visitor, insertion, verb.0, view_type.0, now);
-    Fact { id, visitor, received: now, at: now, what: What::Action { insertion, verb, view_type, entity } }
+    Fact { position: 0, id, visitor, received: now, at: now, what: What::Action { insertion, verb, view_type, entity } }
 }

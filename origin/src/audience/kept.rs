@@ -306,6 +306,7 @@ pub fn facts(kept: &Kept, changes: &[Change], now: Millis) -> Vec<Fact> {
         let state = change.until.map_or(State::Removed, |until| State::held(until, []));
         let id = FactId::of_job(change.visitor, &name);
         Fact {
+            position: 0,
             id,
             visitor: change.visitor,
             received: at,

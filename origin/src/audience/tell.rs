@@ -252,7 +252,10 @@ impl<'a> Sending<'a> {
         matches!(one.outcome, Outcome::Delivered | Outcome::Control).then(|| {
             let id = FactId::of_job(one.visitor, &format!("send {}", send.name));
             let what = What::Exposure { experiment, arm };
-            Checked { tenant: send.tenant, fact: Fact { id, visitor: one.visitor, received: now, at: now, what } }
+            Checked {
+                tenant: send.tenant,
+                fact: Fact { position: 0, id, visitor: one.visitor, received: now, at: now, what },
+            }
         })
     }
 }

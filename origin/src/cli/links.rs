@@ -154,7 +154,14 @@ fn add(command: &Add, common: &Common) -> anyhow::Result<()> {
     let now = clock::now();
     let mut facts = Vec::new();
     for (visitor, what) in of::tie(&tenant, visitor(&command.visitor)?, &tie)?.into_iter().flatten() {
-        facts.push(Fact { id: FactId::from_bytes(clock::random()?), visitor, received: now, at: now, what });
+        facts.push(Fact {
+            position: 0,
+            id: FactId::from_bytes(clock::random()?),
+            visitor,
+            received: now,
+            at: now,
+            what,
+        });
     }
     fold_before(&opened.config, &opened.conn)?;
     let unknown = |visitor| anyhow::anyhow!("the tenant's store does not have the visitor {visitor}");

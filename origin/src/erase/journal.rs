@@ -7,14 +7,19 @@ use std::sync::{Mutex, PoisonError};
 use causeway_shared::fact::{Fact, Scope, What};
 use causeway_shared::ids::{AlternateId, FactId, Millis, VisitorId};
 use causeway_shared::wire::facts;
-use rusqlite::{Connection, TransactionBehavior};
+use rusqlite::{Connection, OpenFlags, OptionalExtension as _, TransactionBehavior};
 
 use crate::audit::Asked;
 use crate::log;
+use crate::store::marker::StoreIdentity;
 use crate::store::{self, StoreError, signed, unsigned};
 
 /// File name of the journal in the data directory.
 pub const FILE: &str = "erasures.db";
+
+/// The table with the identity of the store that the journal belongs to.
+const IDENTITY: &str =
+    "CREATE TABLE IF NOT EXISTS identity (id INTEGER PRIMARY KEY CHECK (id = 1), identity BLOB NOT NULL) STRICT";
 
 /// Who says what comes from it.
 pub const BY: &str = "journal";
@@ -125,6 +130,45 @@ impl Journal {
     }
 }
 
+/// The journal's file for reading, if there is one with its table.
+fn open_existing(data: &Path) -> Result<Option<Connection>, StoreError> {
+    let path = data.join(FILE);
+    if !path.exists() {
+        return Ok(None);
+    }
+    let opened = || {
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let conn = Connection::open_with_flags(&path, flags)?;
+        conn.busy_timeout(store::LOCKED)?;
+        Ok(conn.table_exists(None, "identity")?.then_some(conn))
+    };
+    opened().map_err(|e: StoreError| StoreError::Journal { path: path.clone(), why: crate::chain(&e) })
+}
+
+/// The identity of the store that the journal belongs to, if both are there.
+///
+/// # Errors
+/// [`StoreError::Journal`].
+pub fn store_of(data: &Path) -> Result<Option<StoreIdentity>, StoreError> {
+    let Some(conn) = open_existing(data)? else { return Ok(None) };
+    let read = conn.query_row("SELECT identity FROM identity", [], |row| row.get(0)).optional()?;
+    Ok(StoreIdentity::from_column(read))
+}
+
+/// Makes the journal the one of a store; it is made if need be.
+///
+/// # Errors
+/// [`StoreError::Journal`].
+pub fn bind(data: &Path, store: StoreIdentity) -> Result<(), StoreError> {
+    const BIND: &str = "INSERT INTO identity (id, identity) VALUES (1, ?1)
+        ON CONFLICT DO UPDATE SET identity = excluded.identity WHERE identity <> excluded.identity";
+    let Journal(conn) = Journal::beside(data)?;
+    let conn = conn.into_inner().unwrap_or_else(PoisonError::into_inner);
+    conn.execute_batch(IDENTITY)?;
+    conn.execute(BIND, [store.as_bytes()])?;
+    Ok(())
+}
+
 fn opened(data: &Path, by: impl FnOnce(Connection) -> Result<Journal, StoreError>) -> Result<Journal, StoreError> {
     let path = data.join(FILE);
     let opened = Connection::open(&path).map_err(StoreError::from).and_then(by);
@@ -141,14 +185,14 @@ fn settings(conn: &Connection) -> Result<(), StoreError> {
 #[must_use]
 pub fn visitor(receipt: FactId, visitor: VisitorId, at: Millis) -> Fact {
     let what = What::Erasure { scope: Scope::Visitor, id: None, also: Vec::new() };
-    Fact { id: receipt, visitor, received: at, at, what }
+    Fact { position: 0, id: receipt, visitor, received: at, at, what }
 }
 
 /// The entry of an alternate id that was erased, under one of its hashes.
 #[must_use]
 pub fn id(receipt: FactId, id: AlternateId, at: Millis) -> Fact {
     let what = What::Erasure { scope: Scope::Visitor, id: Some(id), also: Vec::new() };
-    Fact { id: receipt, visitor: VisitorId::NOBODY, received: at, at, what }
+    Fact { position: 0, id: receipt, visitor: VisitorId::NOBODY, received: at, at, what }
 }
 
 /// Whether an entry says no more than that an id's history ended: whoever went with it has one of their own.

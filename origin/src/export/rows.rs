@@ -102,7 +102,7 @@ fn read_packed<E: From<StoreError>>(
 }
 
 fn stamp_cells(stamp: Stamp) -> [Cell; 2] {
-    [Cell::Int(signed(stamp.at)), Cell::Int(stamp.source.into())]
+    [Cell::Int(signed(stamp.at)), Cell::Int(signed(stamp.order))]
 }
 
 fn segments(map: &SegmentMap) -> Vec<Vec<Cell>> {
@@ -275,7 +275,7 @@ fn newest(name: &str, floor: &Value, counts: &Value) -> Result<Newest, String> {
 }
 
 fn stamp(at: &Value, source: &Value) -> Stamp {
-    Stamp { at: unsigned(small(at)), source: small(source) }
+    Stamp { at: unsigned(small(at)), order: unsigned(small(source)) }
 }
 
 /// The value that a text says, exactly as it was.

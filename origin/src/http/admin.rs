@@ -57,7 +57,9 @@ async fn lookup(State(app): State<Arc<App>>, Place((kind, value)): ByLookup, req
     });
     match found.await? {
         Ok(found) => Ok(axum::Json(found).into_response()),
-        Err(e @ LookupError::Id(IdError::Length)) => Err(ApiError::field("value", "bad_id", e.to_string())),
+        Err(e @ LookupError::Id(IdError::Length | IdError::Placeholder)) => {
+            Err(ApiError::field("value", "bad_id", e.to_string()))
+        }
         Err(e @ LookupError::Id(IdError::Kind)) => {
             Err(ApiError::new(StatusCode::NOT_FOUND, "unknown_kind", e.to_string()))
         }

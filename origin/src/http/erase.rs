@@ -41,7 +41,7 @@ impl Asked {
             (None, Some(kind), Some(value)) => {
                 let bad = |e: IdError| match e {
                     IdError::Kind => ApiError::field("kind", "unknown_kind", e.to_string()),
-                    IdError::Length => ApiError::field("value", "bad_id", e.to_string()),
+                    IdError::Length | IdError::Placeholder => ApiError::field("value", "bad_id", e.to_string()),
                 };
                 tenant.alternate(kind, value).map(|(kind, hashes)| Whom::Id(kind, hashes)).map_err(bad)
             }

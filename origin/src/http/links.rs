@@ -71,7 +71,7 @@ async fn add(State(app): State<Arc<App>>, request: Request) -> Answer {
     let now = app.dated()?;
     let mut facts = Vec::new();
     for (visitor, what) in of.into_iter().flatten() {
-        facts.push(Fact { id: FactId::from_bytes(random()?), visitor, received: now, at: now, what });
+        facts.push(Fact { position: 0, id: FactId::from_bytes(random()?), visitor, received: now, at: now, what });
     }
     let no = tenant.no;
     // Whom it names, and what ended the tie, may be acknowledged and not stored yet.

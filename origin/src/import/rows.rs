@@ -235,8 +235,14 @@ impl Reader<'_> {
         };
         let refused = |e: links::LinkError| (e.code(), e.to_string());
         let of = links::tie(self.tenant, link.visitor.id()?, &link.tie).map_err(refused)?;
-        let fact =
-            |(visitor, what)| Fact { id: self.line_id(visitor, line), visitor, received: self.now, at: self.now, what };
+        let fact = |(visitor, what)| Fact {
+            position: 0,
+            id: self.line_id(visitor, line),
+            visitor,
+            received: self.now,
+            at: self.now,
+            what,
+        };
         Ok(of.map(|of| of.map(fact)).into_iter().flatten())
     }
 
@@ -259,17 +265,15 @@ impl Reader<'_> {
                 }
             }
         };
+        // Of two lines of one time about one thing the later one stands.
+        let fact = Fact { position: u32::try_from(line).unwrap_or(u32::MAX), ..fact };
         fact.check(self.now).map_err(|e| (e.code(), e.to_string()))?;
         Ok(fact)
     }
 
     fn segments(&self, line: u64, visitor: VisitorId, writes: Vec<(SegmentId, State)>) -> Fact {
-        // Of two lines about one segment the later one stands: writes of one time stand by their fact's first bytes.
-        let mut id = *self.line_id(visitor, line).as_bytes();
-        let [.., a, b, c, d] = line.to_be_bytes();
-        id.iter_mut().zip([a, b, c, d]).for_each(|(to, from)| *to = from);
-        let (id, at) = (FactId::from_bytes(id), self.now);
-        Fact { id, visitor, received: at, at, what: What::Segments { writes } }
+        let (id, at) = (self.line_id(visitor, line), self.now);
+        Fact { position: 0, id, visitor, received: at, at, what: What::Segments { writes } }
     }
 
     /// The same line of the same file is the same write.
@@ -300,7 +304,7 @@ impl Reader<'_> {
             "track" => track(event)?,
             _ => return Err(("unknown_type", "the types are page, track and action".to_owned())),
         };
-        Ok(Fact { id, visitor, received, at, what })
+        Ok(Fact { position: 0, id, visitor, received, at, what })
     }
 }
 
@@ -351,7 +355,7 @@ fn action(
     let Event { ad, ad_group, campaign, advertiser, .. } = *event;
     let entity = Entity { ad, ad_group, campaign, advertiser };
     let id = FactId::of_action(visitor, insertion, verb.0, view_type.0, at);
-    Ok(Fact { id, visitor, received, at, what: What::Action { insertion, verb, view_type, entity } })
+    Ok(Fact { position: 0, id, visitor, received, at, what: What::Action { insertion, verb, view_type, entity } })
 }
 
 type Cells<'t> = Vec<(Column, std::borrow::Cow<'t, str>)>;

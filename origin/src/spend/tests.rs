@@ -34,7 +34,7 @@ fn action(visitor: VisitorId, n: u32, received: Millis, verb: Verb, campaign: u3
     let entity = Entity { ad: 1, ad_group: 1, campaign, advertiser: 1 };
     let id = FactId::of_action(visitor, insertion, verb.0, 0, received);
     let what = What::Action { insertion, verb, view_type: ViewType(0), entity };
-    Fact { id, visitor, received, at: received, what }
+    Fact { position: 0, id, visitor, received, at: received, what }
 }
 
 fn of(origin: &Origin, campaign: u32, now: Millis) -> (Nanos, Nanos) {
@@ -247,7 +247,7 @@ fn a_purchase_that_waits_is_paid_for_once_its_person_is_mended() {
 
 fn erasure(v: VisitorId) -> Fact {
     let what = What::Erasure { scope: causeway_shared::fact::Scope::Visitor, id: None, also: Vec::new() };
-    Fact { id: FactId::of_erasure(v), visitor: v, received: NOW, at: NOW, what }
+    Fact { position: 0, id: FactId::of_erasure(v), visitor: v, received: NOW, at: NOW, what }
 }
 
 #[test]

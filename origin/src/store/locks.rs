@@ -1,7 +1,10 @@
 //! Who has a data directory, and for what: locks of files in it, which end with the process that holds them.
 
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+
+use rustix::fs::OFlags;
 
 use super::{StoreError, make_folder};
 
@@ -81,7 +84,7 @@ fn is_held(data: &Path, name: &str) -> bool {
 /// Waits for a file's lock.
 fn waited(data: &Path, name: &str) -> Result<Lock, StoreError> {
     let failed = |source| StoreError::Directory { path: data.to_owned(), source };
-    let file = std::fs::File::create(data.join(name)).map_err(failed)?;
+    let file = open_lock(data, name).map_err(failed)?;
     file.lock().map_err(failed)?;
     Ok(Lock(file))
 }
@@ -95,10 +98,17 @@ pub fn lock(data: &Path) -> Result<Lock, StoreError> {
 }
 
 /// Takes a file's lock, alone or beside others that share it, or says who has it.
+/// Opens a lock's file. A link in its place is refused: it would have another file made or emptied.
+fn open_lock(data: &Path, name: &str) -> std::io::Result<std::fs::File> {
+    let mut options = std::fs::OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600).custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
+    options.open(data.join(name))
+}
+
 fn locked(data: &Path, name: &str, alone: bool, taken: fn(PathBuf) -> StoreError) -> Result<Lock, StoreError> {
     let failed = |source| StoreError::Directory { path: data.to_owned(), source };
     make_folder(data).map_err(failed)?;
-    let file = std::fs::File::create(data.join(name)).map_err(failed)?;
+    let file = open_lock(data, name).map_err(failed)?;
     let locked = if alone { file.try_lock() } else { file.try_lock_shared() };
     match locked {
         Ok(()) => Ok(Lock(file)),

@@ -10,8 +10,8 @@ use causeway_shared::wire::sync::SyncRequest;
 
 fn threads(data: &Path, rules: Rules) -> (Appender, Folder) {
     let backlog = Backlog::of(0, Vec::new());
-    let taking = Taking::of(Log::open(data, 0).unwrap(), backlog.clone(), 10_000);
     let conn = store::open(data).unwrap();
+    let taking = Taking::of(Log::open(data, 0).unwrap(), backlog.clone(), 10_000);
     let checkpointer = Checkpointer::start(&conn, data).unwrap();
     let shared = Arc::new(Shared::new(Arc::default(), 0, None));
     let folding = Folding::of(conn, backlog, Arc::new(rules), Arc::default());

@@ -95,6 +95,8 @@ fn a_backup_taken_while_facts_come_holds_what_was_acknowledged_before_it() {
     let all = acknowledged.into_inner();
     // The facts of one thread come in order: what the backup holds is all up to some point.
     drop(origin);
+    // The disk is lost: a log that is left would bring what came after the backup.
+    std::fs::remove_dir_all(place.path().join("data")).unwrap();
     place.json(&["restore", "--from", to.to_str().unwrap(), "--yes"]);
     let token = place.token("viewer");
     let origin = place.serve();
@@ -142,7 +144,11 @@ fn field_23_a_store_that_is_no_store_any_more_is_replaced_and_codes_given_since_
 
     std::fs::write(place.path().join("data/causeway.db"), vec![0x55; 9_000]).unwrap();
     place.json(&["restore", "--from", to, "--yes"]);
-    assert_eq!(place.inspect(visitor(1))["own"]["pages"], 1);
+    assert_eq!(
+        place.inspect(visitor(1))["own"]["pages"],
+        2,
+        "the log of the lost store still has what it acknowledged"
+    );
     // Nobody serves what is half restored.
     std::fs::create_dir(place.path().join("data/restoring")).unwrap();
     let refused = place.run(&["serve"]);

@@ -7,6 +7,7 @@ mod audit;
 mod backup;
 mod bad_input;
 mod command_line;
+mod data_directory;
 mod durability;
 mod erase;
 mod experiments;

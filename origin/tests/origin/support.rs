@@ -330,6 +330,12 @@ impl Origin {
         self.child.wait().unwrap().code()
     }
 
+    /// Stops it as an operator does.
+    pub(crate) fn stop(mut self) {
+        self.signal("-TERM");
+        assert_eq!(self.wait(), Some(0));
+    }
+
     pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -374,7 +380,7 @@ pub(crate) fn visitor(n: u32) -> VisitorId {
 /// A fact received a second ago; the same visitor and number name the same fact.
 pub(crate) fn fact(visitor: VisitorId, n: u32, what: What) -> Fact {
     let received = now() - 1_000;
-    Fact { id: FactId::of_message(visitor, &n.to_string()), visitor, received, at: received, what }
+    Fact { position: 0, id: FactId::of_message(visitor, &n.to_string()), visitor, received, at: received, what }
 }
 
 pub(crate) fn page(visitor: VisitorId, n: u32) -> Fact {

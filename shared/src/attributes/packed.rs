@@ -105,7 +105,7 @@ impl AttributeMap {
         let mut before = 0;
         for stamp in &stamps {
             packed::put(to, stamp.at - before);
-            packed::put(to, stamp.source.into());
+            packed::put(to, stamp.order);
             before = stamp.at;
         }
         if stamps.len() > 1 {
@@ -181,7 +181,7 @@ impl<'a> PackedAttributes<'a> {
         let mut at = 0u64;
         let stamps = (0..from.count(self.count)?).map(|_| {
             at = at.checked_add(from.number()?)?;
-            Some(Stamp { at, source: u32::try_from(from.number()?).ok()? })
+            Some(Stamp { at, order: from.number()? })
         });
         let stamps: Vec<Stamp> = stamps.collect::<Option<_>>()?;
         let mut place = || if stamps.len() == 1 { Some(0) } else { from.count(self.count) };

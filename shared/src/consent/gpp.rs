@@ -16,7 +16,8 @@ const TYPE: u32 = 3;
 const VERSION: u32 = 1;
 
 /// What a string says of the sections that apply, or of all it holds when it is not known which apply.
-/// A section that applies and is missing, unknown or undecodable makes the string unreadable.
+/// A section that applies and is missing or undecodable makes the string unreadable; one that this release does not know
+/// makes it unknown.
 pub(super) fn word(text: &str, applicable: Option<&[i32]>, tenant: &Tenant) -> Word {
     let Some(sections) = sections(text) else {
         return Word::Unreadable;
@@ -41,6 +42,7 @@ fn together(one: Word, other: Word) -> Word {
     match (one, other) {
         (Word::No, _) | (_, Word::No) => Word::No,
         (Word::Unreadable, _) | (_, Word::Unreadable) => Word::Unreadable,
+        (Word::Unknown, _) | (_, Word::Unknown) => Word::Unknown,
         (Word::Yes, _) | (_, Word::Yes) => Word::Yes,
         (Word::Silent, Word::Silent) => Word::Silent,
     }
@@ -51,7 +53,8 @@ fn section_word(id: u32, text: &str, tenant: &Tenant) -> Word {
         2 => tcf::european(text, tenant).into(),
         5 => tcf::canadian(text, tenant).into(),
         6 => us::privacy(text),
-        id => us::section(id, text).into(),
+        7..=27 => us::section(id, text).into(),
+        _ => Word::Unknown,
     }
 }
 

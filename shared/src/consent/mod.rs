@@ -19,6 +19,10 @@ mod tcf;
 mod tests;
 mod us;
 
+use std::borrow::Cow;
+
+use percent_encoding::percent_decode_str;
+
 use crate::config::{NoSignal, Tenant};
 use crate::limits;
 
@@ -62,6 +66,9 @@ pub enum Refusal {
     UsPrivacy,
     /// A signal is there and cannot be decoded, or is invalid by its own specification.
     Undecodable,
+    /// A GPP section applies that this release does not know. There is no identity, and no withdrawal either: the visitor
+    /// may have consented.
+    UnknownSection,
     /// There is no signal, and the tenant's policy is to do without identity then.
     Policy,
 }
@@ -76,6 +83,7 @@ impl Refusal {
             Self::Gpp => "gpp",
             Self::UsPrivacy => "us_privacy",
             Self::Undecodable => "undecodable",
+            Self::UnknownSection => "unknown_section",
             Self::Policy => "policy",
         }
     }
@@ -88,11 +96,19 @@ impl Permission {
         self == Self::Full
     }
 
+    /// Whether a visitor that is known takes back what it permitted before.
+    #[must_use]
+    pub fn is_withdrawal(self) -> bool {
+        !matches!(self, Self::Full | Self::None(Refusal::UnknownSection))
+    }
+
     /// What two words permit together: a refusal stands, the first of two, and a yes stands over silence.
     #[must_use]
     pub fn with(self, other: Self) -> Self {
         match (self, other) {
             (Self::None(Refusal::Policy), said) | (said, Self::None(Refusal::Policy)) => said,
+            // What is known of a refusal withdraws; what is unknown does not.
+            (Self::None(Refusal::UnknownSection), refused @ Self::None(_)) => refused,
             (refused @ Self::None(_), _) | (_, refused @ Self::None(_)) => refused,
             (Self::Full, Self::Full) => Self::Full,
         }
@@ -119,6 +135,8 @@ enum Word {
     Silent,
     /// It is there and cannot be decoded.
     Unreadable,
+    /// It is of a law that this release does not know.
+    Unknown,
 }
 
 impl From<Option<bool>> for Word {
@@ -144,14 +162,18 @@ pub fn permission(signals: &Signals<'_>, tenant: &Tenant) -> Permission {
     let gpp = gpp_word(signals, tenant);
     let us_privacy = signals.us_privacy.map(|text| bounded(text, us::privacy));
     let words = [(tcf, Refusal::Tcf), (gpp, Refusal::Gpp), (us_privacy, Refusal::UsPrivacy)];
-    let mut permitted = tenant.no_signal == NoSignal::Allow;
+    let (mut permitted, mut is_unknown) = (tenant.no_signal == NoSignal::Allow, false);
     for (word, refusal) in words {
         match word {
             None | Some(Word::Silent) => {}
             Some(Word::Yes) => permitted = true,
             Some(Word::No) => return Permission::None(refusal),
             Some(Word::Unreadable) => return Permission::None(Refusal::Undecodable),
+            Some(Word::Unknown) => is_unknown = true,
         }
+    }
+    if is_unknown {
+        return Permission::None(Refusal::UnknownSection);
     }
     if permitted { Permission::Full } else { Permission::None(Refusal::Policy) }
 }
@@ -178,6 +200,13 @@ fn gpp_word(signals: &Signals<'_>, tenant: &Tenant) -> Option<Word> {
 
 fn bounded(text: &str, read: impl Fn(&str) -> Word) -> Word {
     if text.is_empty() || text.len() > limits::CONSENT_BYTES { Word::Unreadable } else { read(text) }
+}
+
+/// The value of a consent cookie as its writer meant it: without percent-encoding and quotes around it.
+#[must_use]
+pub fn cookie_text(value: &str) -> Cow<'_, str> {
+    let value = value.strip_prefix('"').and_then(|value| value.strip_suffix('"')).unwrap_or(value);
+    if value.contains('%') { percent_decode_str(value).decode_utf8_lossy() } else { Cow::Borrowed(value) }
 }
 
 /// The section ids of a `__gpp_sid` cookie, separated by `,` or `_`. What is not a number becomes 0, which

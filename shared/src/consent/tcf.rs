@@ -19,6 +19,9 @@ const CANADIAN_HEAD: usize = 199;
 const EMPTY_TAIL: usize = 8;
 /// From this policy version on (TCF 2.3) a string names the vendors that were disclosed.
 const POLICY_DISCLOSES: u8 = 5;
+/// From this time on (1 March 2026, in seconds since the Unix epoch) strings of every policy version name them:
+/// TCF 2.3 gave until the end of February 2026.
+const DISCLOSED_SINCE: u64 = 1_772_323_200;
 /// The restriction that this decoder's question survives: consent is what it asks for anyway.
 const REQUIRE_CONSENT: u32 = 1;
 /// Purpose 1 is not used in Canada: its bit is never set there.
@@ -41,12 +44,13 @@ pub(super) fn european(text: &str, tenant: &Tenant) -> Option<bool> {
     let _legitimate_interest = vendors(&mut bits, tenant.tcf_vendor)?;
     let kept_away = restrictions(&mut bits, tenant)?;
     let disclosed = disclosed(segments, tenant.tcf_vendor)?;
+    let must_disclose = head.core.policy_version >= POLICY_DISCLOSES || head.core.created >= DISCLOSED_SINCE;
     let vendor_agrees = match (tenant.tcf_vendor, disclosed) {
-        (_, None) if head.core.policy_version >= POLICY_DISCLOSES => return None,
+        (_, None) if must_disclose => return None,
         (None, _) => true,
         (Some(_), None) => consented && !kept_away,
         (Some(_), Some(disclosed)) => {
-            let disclosed = disclosed || head.core.policy_version < POLICY_DISCLOSES;
+            let disclosed = disclosed || !must_disclose;
             consented && disclosed && !kept_away
         }
     };

@@ -42,7 +42,7 @@ macro_rules! permits_without_gpc {
     }};
 }
 
-/// Reads the national section (7) or a state's (8 to 23); `None` for any other id.
+/// Reads the national section (7) or a state's (8 to 27); `None` for any other id.
 pub(super) fn section(id: u32, text: &str) -> Option<bool> {
     if !text.split('.').all(|segment| Bits::new(segment).is_some()) {
         return None;
@@ -71,9 +71,43 @@ pub(super) fn section(id: u32, text: &str) -> Option<bool> {
         21 => permits!(text, UsNj),
         22 => permits!(text, UsTn),
         23 => permits!(text, UsMn),
+        24 => maryland(version, &fields, text)?,
+        25..=27 => permits_targeting(version, &fields, text)?,
         _ => return None,
     };
     Some(permits && !withheld)
+}
+
+/// The fields of the sections 24 to 27, which `iab_gpp` does not know, that opt out of sale and of targeted advertising.
+const OPT_OUTS: Range<usize> = 5..7;
+/// A field that opts out.
+const OPTED_OUT: u32 = 1;
+
+/// Reads Indiana, Kentucky or Rhode Island, whose second segment is of sensitive data and not read.
+fn permits_targeting(version: u32, fields: &[u32], text: &str) -> Option<bool> {
+    let is_whole = version == 1 && fields.len() >= 9 && text.split('.').count() <= 2;
+    is_whole.then(|| permits_opt_outs(fields)).flatten()
+}
+
+/// Reads Maryland, whose second segment is of the type 1 and says GPC.
+fn maryland(version: u32, fields: &[u32], text: &str) -> Option<bool> {
+    let mut segments = text.split('.').skip(1);
+    let gpc = match segments.next().map(Bits::new) {
+        None => false,
+        Some(bits) => {
+            let mut bits = bits.filter(|_| segments.next().is_none())?;
+            if bits.take(2)? != 1 {
+                return None;
+            }
+            bits.flag()?
+        }
+    };
+    let is_whole = version == 1 && fields.len() >= 8;
+    Some(is_whole.then(|| permits_opt_outs(fields)).flatten()? && !gpc)
+}
+
+fn permits_opt_outs(fields: &[u32]) -> Option<bool> {
+    Some(!fields.get(OPT_OUTS)?.contains(&OPTED_OUT))
 }
 
 fn national(text: &str) -> Option<bool> {
@@ -106,6 +140,8 @@ fn children(id: u32, version: u32) -> Range<usize> {
         (15, _) => 16..19,
         (17, _) => 14..19,
         (21, _) => 15..20,
+        (24, _) => 0..0,
+        (25..=27, _) => 7..8,
         _ => 13..14,
     }
 }

@@ -504,9 +504,16 @@ fn a_cap_of_so_many_hours_needs_what_a_snapshot_holds() {
     let visitor = VisitorId::mint(then - 1_000, [1; 10]);
     let entity = catalogue.ad(1).unwrap().entity;
     let what = What::Action { insertion: InsertionId([7; 16]), verb: Verb::IMPRESSION, view_type: ViewType(0), entity };
-    let old = Fact { id: FactId::from_bytes([1; 16]), visitor, received: then, at: then, what };
+    let old = Fact { position: 0, id: FactId::from_bytes([1; 16]), visitor, received: then, at: then, what };
     let page = What::Page { session: SessionId(1) };
-    let page = Fact { id: FactId::from_bytes([2; 16]), visitor, received: noon().now, at: noon().now, what: page };
+    let page = Fact {
+        position: 0,
+        id: FactId::from_bytes([2; 16]),
+        visitor,
+        received: noon().now,
+        at: noon().now,
+        what: page,
+    };
     let profile = Profile::of([&old, &page]);
     let since = Day(Minute::at(noon().now).day().0 - (limits::SNAPSHOT_WINDOWS[0] - 1));
     let sub = profile.sub_profile_since(Version::default(), true, since, since);

@@ -15,7 +15,8 @@ impl Recognised {
         let session = page.then(|| self.ledger.session_at(now, random.draw()));
         let aliases = self.claims.iter().map(|c| What::Alias { id: c.id, also: c.also.clone(), proven: c.proven });
         let observed = aliases.chain(session.map(|session| What::Page { session }));
-        let fact = |what| Fact { id: FactId::from_bytes(random.draw()), visitor, received: now, at: now, what };
+        let fact =
+            |what| Fact { position: 0, id: FactId::from_bytes(random.draw()), visitor, received: now, at: now, what };
         let facts: Vec<Fact> = observed.map(fact).collect();
         self.name_login(&facts);
         if let (Some(session), Some(seen)) = (session, facts.last()) {

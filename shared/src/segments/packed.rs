@@ -121,7 +121,7 @@ impl SegmentMap {
         let mut before = 0;
         for stamp in &stamps {
             packed::put(to, stamp.at - before);
-            packed::put(to, stamp.source.into());
+            packed::put(to, stamp.order);
             before = stamp.at;
         }
         let mut runs: Vec<(usize, u64)> = Vec::new();
@@ -285,7 +285,7 @@ impl<'a> PackedSegments<'a> {
         let mut at = 0u64;
         let stamps = (0..from.count(self.count)?).map(|_| {
             at = at.checked_add(from.number()?)?;
-            Some(Stamp { at, source: u32::try_from(from.number()?).ok()? })
+            Some(Stamp { at, order: from.number()? })
         });
         let stamps: Vec<Stamp> = stamps.collect::<Option<_>>()?;
         let mut all = Vec::with_capacity(self.count);

@@ -67,11 +67,19 @@ struct FactForm {
     /// Milliseconds from when it happened to its receipt.
     #[serde(rename = "d", default, skip_serializing_if = "is_zero")]
     delay: u64,
+    #[serde(rename = "n", default, skip_serializing_if = "is_first")]
+    position: u32,
     #[serde(rename = "k")]
     kind: u8,
     /// The form of its kind; empty for a kind that has nothing to say.
     #[serde(rename = "b", default, skip_serializing_if = "<[u8]>::is_empty")]
     body: ByteBuf,
+}
+
+/// The position that is not written.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes it so")]
+fn is_first(position: &u32) -> bool {
+    *position == 0
 }
 
 /// Codes of kinds, for ever: a code is never given twice.
@@ -280,6 +288,7 @@ impl From<&Fact> for FactForm {
             visitor: parts::put_visitor(fact.visitor),
             received: fact.received,
             delay: fact.received.saturating_sub(fact.at),
+            position: fact.position,
             kind,
             body: ByteBuf::from(body),
         }
@@ -295,6 +304,7 @@ impl TryFrom<FactForm> for Fact {
             visitor: parts::visitor(form.visitor)?,
             received: form.received,
             at: form.received.checked_sub(form.delay).ok_or(WireError::Range)?,
+            position: form.position,
             what: what(form.kind, &form.body)?,
         })
     }

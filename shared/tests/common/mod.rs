@@ -199,7 +199,7 @@ fn facts_of(owner: u8, specs: &[Spec]) -> Vec<Fact> {
             _ => What::Alias { id: alternate(MEMBER, owner), also: Vec::new(), proven: true },
         };
         let at = received - u64::from(*gap);
-        facts.push(Fact { id: FactId::from_bytes(id), visitor: visitor(owner), received, at, what });
+        facts.push(Fact { position: 0, id: FactId::from_bytes(id), visitor: visitor(owner), received, at, what });
     }
     facts
 }

@@ -253,6 +253,7 @@ impl World {
         let arrival = Arrival {
             now: self.now,
             cookie: self.open(cookie::IDENTITY, browser.identity.as_ref(), wire::cookies::decode_identity),
+            others: Vec::new(),
             ledger: self.open(cookie::LEDGER, browser.recent.as_ref(), wire::cookies::decode_ledger),
             claims: visit.claims(),
             publish_delay_ms: PUBLISH_DELAY_MS,
@@ -363,7 +364,7 @@ impl World {
             What::Withdrawal => FactId::of_withdrawal(visitor),
             _ => FactId::from_bytes(self.random.draw()),
         };
-        self.queue.push(Fact { id, visitor, received: self.now, at: self.now, what });
+        self.queue.push(Fact { position: 0, id, visitor, received: self.now, at: self.now, what });
     }
 
     pub(crate) fn visitor_of(&self, browser: &Browser) -> Option<VisitorId> {

@@ -11,9 +11,9 @@ use crate::setup::{self, Plan};
 /// A browser's two cookies of ours.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Jar {
-    /// `cw_id`.
+    /// `__Host-cw_id`.
     pub identity: Option<String>,
-    /// `cw_recent`.
+    /// `__Host-cw_recent`.
     pub ledger: Option<String>,
     /// What this browser's answers have placed since its visitor came, as far as this jar knows: places in
     /// [`crate::check::caps`]'s list. Who leaves a browser to another takes nothing of it along.
@@ -27,7 +27,7 @@ impl Jar {
     #[must_use]
     pub fn header(&self) -> String {
         let pair = |name: &str, value: &Option<String>| value.as_ref().map(|value| format!("{name}={value}"));
-        [pair("cw_id", &self.identity), pair("cw_recent", &self.ledger)]
+        [pair("__Host-cw_id", &self.identity), pair("__Host-cw_recent", &self.ledger)]
             .into_iter()
             .flatten()
             .collect::<Vec<_>>()
@@ -40,8 +40,8 @@ impl Jar {
         let Some((name, value)) = pair.split_once('=') else { return };
         let value = (!value.is_empty()).then(|| value.to_owned());
         match name {
-            "cw_id" => self.identity = value,
-            "cw_recent" => self.ledger = value,
+            "__Host-cw_id" => self.identity = value,
+            "__Host-cw_recent" => self.ledger = value,
             _ => {}
         }
     }

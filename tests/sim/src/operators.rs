@@ -262,7 +262,7 @@ fn publish(world: &mut World) {
 /// The admin side says something, as a fact of its own.
 fn say(world: &mut World, tenant: &TenantId, visitor: VisitorId, what: What) {
     let received = world.now.saturating_sub(world.origin.behind_ms);
-    let fact = Fact { id: FactId::from_bytes(world.dice.bytes()), visitor, received, at: received, what };
+    let fact = Fact { position: 0, id: FactId::from_bytes(world.dice.bytes()), visitor, received, at: received, what };
     match world.origin.admin(world.now, tenant, &fact) {
         Ok(()) => {
             world.model.taken(tenant, &fact);

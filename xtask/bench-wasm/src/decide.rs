@@ -180,7 +180,7 @@ impl Deciding {
         let scores = Scores::new(&model(), &compiled);
         let mut attributes = AttributeMap::default();
         for (token, value) in filters::attributes() {
-            attributes.write(token, Stamp { at: 1, source: 1 }, Some(value));
+            attributes.write(token, Stamp { at: 1, order: 1 }, Some(value));
         }
         let (seen, [own_segments, segments]) = (Some((now() - 1_000, now() - 1)), segments::halves());
         let content = Content {

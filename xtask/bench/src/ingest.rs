@@ -203,7 +203,7 @@ fn fact(random: &mut Random, visitor: VisitorId, now: Millis) -> Fact {
         }
         _ => What::Track { name: PURCHASE.to_owned(), value: Some(1_000_000), properties: None },
     };
-    Fact { id, visitor, received, at: received, what }
+    Fact { position: 0, id, visitor, received, at: received, what }
 }
 
 /// Ranks by Zipf's law: the `n`th comes with a weight of 1 / n.

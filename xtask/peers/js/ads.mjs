@@ -17,8 +17,8 @@ export default {
     const cookies = request.headers.get("cookie") ?? "";
     const [body, identity, ledger] = await Promise.all([
       request.json(),
-      open(key, "cw_id", named(cookies, "cw_id")),
-      open(key, "cw_recent", named(cookies, "cw_recent")),
+      open(key, "cw_id", named(cookies, "__Host-cw_id")),
+      open(key, "cw_recent", named(cookies, "__Host-cw_recent")),
     ]);
     if (identity === null) return answer({ visitor: null, person: null, decisions: [], kv_reads: 0 }, HEADERS);
     const visitor = uuid(new Reader(identity).value().v.toHex());
@@ -28,7 +28,7 @@ export default {
     if (env.FACTS) ctx.waitUntil(env.FACTS.send(new Uint8Array(Number(env.MESSAGE_BYTES)), { contentType: "bytes" }));
     const decisions = decide(ads, stored, body, Date.now());
     const person = { devices: stored.devices, new_visitor: false, bridged: stored.devices > 1 };
-    const cookie = `cw_recent=${await seal(key, "cw_recent", ledger)}; Max-Age=86400; Path=/; Secure; HttpOnly; SameSite=Lax`;
+    const cookie = `__Host-cw_recent=${await seal(key, "cw_recent", ledger)}; Max-Age=86400; Path=/; Secure; HttpOnly; SameSite=Lax`;
     const value = { visitor, person, decisions, catalogue: "c-1", kv_reads: 1, consent: "full" };
     return answer(value, { ...HEADERS, "set-cookie": cookie });
   },

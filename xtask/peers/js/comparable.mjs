@@ -18,11 +18,11 @@ export default {
   async fetch(request, env, ctx) {
     const key = await imported(env);
     const cookies = request.headers.get("cookie") ?? "";
-    const id = named(cookies, "cw_id");
+    const id = named(cookies, "__Host-cw_id");
     const [body, identity, ledger] = await Promise.all([
       request.json(),
       open(key, "cw_id", id),
-      env.LIGHT ? null : open(key, "cw_recent", named(cookies, "cw_recent")),
+      env.LIGHT ? null : open(key, "cw_recent", named(cookies, "__Host-cw_recent")),
     ]);
     if (identity === null) return answer({ visitor: null, person: null, decisions: [], kv_reads: 0 }, HEADERS);
     const own = new Reader(identity).value().v;
@@ -35,8 +35,8 @@ export default {
       : body.placements.map(({ id }) => ({ placement: id, ad: AD, insertion: insertion() }));
     const person = { devices: held?.devices ?? 1, new_visitor: false, bridged: held?.devices > 1 };
     const cookie = env.LIGHT
-      ? `cw_id=${id}; Max-Age=34560000; Path=/; Secure; HttpOnly; SameSite=Lax`
-      : `cw_recent=${await seal(key, "cw_recent", ledger)}; Max-Age=86400; Path=/; Secure; HttpOnly; SameSite=Lax`;
+      ? `__Host-cw_id=${id}; Max-Age=34560000; Path=/; Secure; HttpOnly; SameSite=Lax`
+      : `__Host-cw_recent=${await seal(key, "cw_recent", ledger)}; Max-Age=86400; Path=/; Secure; HttpOnly; SameSite=Lax`;
     const value = { visitor, person, decisions, catalogue: null, kv_reads: 1, consent: "full" };
     if (held === null) value.degraded = ["no snapshot"];
     return answer(value, { ...HEADERS, "set-cookie": cookie });

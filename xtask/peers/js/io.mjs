@@ -4,7 +4,7 @@
 
 const HEADERS = new Headers({ "content-type": "application/json; charset=utf-8", "cache-control": "no-store" });
 const BODY = new TextEncoder().encode("x".repeat(560));
-const COOKIE = `cw_recent=${"x".repeat(120)}; Max-Age=86400; Path=/; Secure; HttpOnly; SameSite=Lax`;
+const COOKIE = `__Host-cw_recent=${"x".repeat(120)}; Max-Age=86400; Path=/; Secure; HttpOnly; SameSite=Lax`;
 
 export default {
   async fetch(request, env, ctx) {

@@ -88,6 +88,8 @@ pub(super) type Restriction = (u64, u64, Vec<(u16, u16)>);
 pub(super) struct Tcf<'a> {
     pub(super) version: u64,
     pub(super) policy: u64,
+    /// When it was created, in tenths of a second.
+    pub(super) created: u64,
     pub(super) service_specific: u64,
     pub(super) purposes: &'a [u8],
     pub(super) interests: &'a [u8],
@@ -104,6 +106,7 @@ impl Tcf<'_> {
         Tcf {
             version: 2,
             policy: 5,
+            created: 17_900_000_000,
             service_specific: 1,
             purposes: &[1, 2, 3, 4, 7],
             interests: &[],
@@ -118,7 +121,7 @@ impl Tcf<'_> {
         let mut core = Writer::default();
         core.put(self.version, 6);
         // Created, LastUpdated, in tenths of a second; CmpId, CmpVersion, ConsentScreen.
-        core.put(17_900_000_000, 36).put(17_900_000_000, 36);
+        core.put(self.created, 36).put(self.created, 36);
         core.put(31, 12).put(640, 12).put(1, 6);
         // ConsentLanguage EN, VendorListVersion.
         core.put(4, 6).put(13, 6).put(126, 12);

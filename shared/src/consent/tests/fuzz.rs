@@ -124,6 +124,7 @@ fn a_bomb_of_ranges_does_nothing() {
 struct Drawn {
     purposes: u32,
     policy: bool,
+    is_new: bool,
     consents: Drawing,
     interests: Drawing,
     disclosed: Option<Drawing>,
@@ -152,7 +153,7 @@ impl Drawing {
 /// The rule, over the whole string as `iab_gpp` expands it.
 fn by_the_book(text: &str, tenant: &Tenant) -> Option<bool> {
     let tcf: TcfEuV2 = text.parse().ok()?;
-    let needs_disclosure = tcf.core.policy_version >= 5;
+    let needs_disclosure = tcf.core.policy_version >= 5 || tcf.core.created >= 1_772_323_200;
     if needs_disclosure && tcf.disclosed_vendors.is_none() {
         return None;
     }
@@ -173,6 +174,7 @@ fn the_walk_agrees_with_the_expanding_decoder() {
             (1..=24).filter(|p| (drawn.purposes | drawn.purposes >> 8) >> (p - 1) & 1 == 1).collect();
         let text = Tcf {
             policy: if drawn.policy { 5 } else { 4 },
+            created: if drawn.is_new { 17_900_000_000 } else { 17_700_000_000 },
             purposes: &purposes,
             vendors: drawn.consents.vendors(),
             vendor_interests: drawn.interests.vendors(),

@@ -3,7 +3,7 @@ use super::*;
 
 /// A US section by its specification: id, version, two-bit fields in the core, which of them are opt-outs or consents
 /// for a known child, whether a GPC segment may follow.
-const SECTIONS: [(u32, u64, usize, &[usize], bool); 18] = [
+const SECTIONS: [(u32, u64, usize, &[usize], bool); 22] = [
     (7, 1, 27, &[6, 7, 8, 21, 22], true),
     (7, 2, 32, &[6, 7, 8, 25, 26, 27], true),
     (8, 1, 20, &[3, 4, 14, 15], true),
@@ -22,6 +22,10 @@ const SECTIONS: [(u32, u64, usize, &[usize], bool); 18] = [
     (21, 1, 24, &[3, 4, 15, 16, 17, 18, 19], true),
     (22, 1, 18, &[3, 4, 13], true),
     (23, 1, 18, &[3, 4, 13], true),
+    (24, 1, 8, &[5, 6], true),
+    (25, 1, 9, &[5, 6, 7], false),
+    (26, 1, 9, &[5, 6, 7], false),
+    (27, 1, 9, &[5, 6, 7], false),
 ];
 
 /// Fields are 2 ("no", "did not opt out", "consent") but for the one given.
@@ -54,7 +58,8 @@ fn every_us_section_refuses_by_its_own_fields() {
 
 #[test]
 fn field_12_the_gpc_segment_of_a_us_section_refuses() {
-    for (id, version, fields, _, has_gpc) in SECTIONS {
+    // The last three have a second segment of sensitive data, which is not read.
+    for (id, version, fields, _, has_gpc) in SECTIONS.into_iter().filter(|(id, ..)| *id < 25) {
         let ask = |segments: &str| {
             let text = section(version, fields, None) + segments;
             with_gpp(&gpp(&[(id, &text)]), None, &tenant(""))
@@ -120,7 +125,30 @@ fn published_examples_come_out_as_they_say() {
         assert_eq!(with_gpp(text, None, &tenant("")), expected, "{text}");
     }
     let v1 = "DBABYA~BOEFEAyOEFEAyAHABDENAI4AAAB9vABAASA";
-    assert_eq!(with_gpp(v1, None, &allowing()), no(Refusal::Undecodable));
+    assert_eq!(with_gpp(v1, None, &allowing()), no(Refusal::UnknownSection));
+}
+
+#[test]
+fn a_section_that_is_not_known_yet_permits_nothing_and_withdraws_nothing() {
+    let known = section(1, 18, None);
+    for (sections, expected) in [
+        (vec![(28, "BAAAAA")], no(Refusal::UnknownSection)),
+        (vec![(3, "BAAAAA")], no(Refusal::UnknownSection)),
+        (vec![(16, known.as_str()), (28, "BAAAAA")], no(Refusal::UnknownSection)),
+        (vec![(16, "!"), (28, "BAAAAA")], no(Refusal::Undecodable)),
+    ] {
+        assert_eq!(with_gpp(&gpp(&sections), None, &allowing()), expected, "{sections:?}");
+        assert_eq!(expected.is_withdrawal(), expected == no(Refusal::Undecodable));
+    }
+    // Where it does not apply it says nothing.
+    let both = gpp(&[(16, &known), (28, "BAAAAA")]);
+    assert_eq!(with_gpp(&both, Some(&[16]), &allowing()), Permission::Full);
+}
+
+#[test]
+fn the_published_string_of_maryland_permits_and_its_opt_outs_refuse() {
+    assert_eq!(with_gpp("DBABEYA~BhWg.QA", Some(&[24]), &tenant("")), Permission::Full);
+    assert_eq!(with_gpp("DBABEYA~BhWg.YA", Some(&[24]), &tenant("")), no(Refusal::Gpp));
 }
 
 #[test]
@@ -199,9 +227,6 @@ fn field_21_a_header_that_does_not_fit_is_no_consent() {
         format!("{}~{fine}", group.text()),
         format!("{}{}", group.text(), "~".repeat(3_000)),
         gpp(&(1..=40).map(|id| (id, "A")).collect::<Vec<_>>()),
-        // Maryland and three more have no decoder.
-        gpp(&[(24, &fine)]),
-        gpp(&[(3, &fine)]),
         format!("DBABBg~{}", "B".repeat(4_096)),
     ] {
         let answer = with_gpp(&text, None, &allowing());

@@ -105,7 +105,8 @@ fn the_vendor_needs_consent_when_it_is_configured() {
 
 #[test]
 fn tcf_2_3_needs_the_vendors_that_were_disclosed() {
-    let string = |policy, disclosed| Tcf { policy, disclosed, ..Tcf::consenting() }.text();
+    // Of before March 2026.
+    let string = |policy, disclosed| Tcf { policy, disclosed, created: 17_700_000_000, ..Tcf::consenting() }.text();
     for tenant in [tenant(""), vendor()] {
         assert_eq!(with_tcf(&string(5, None), &tenant), no(Refusal::Undecodable));
         assert_eq!(with_tcf(&string(4, None), &tenant), Permission::Full);
@@ -208,4 +209,23 @@ fn an_example_from_canada_is_read() {
     assert_eq!(ask(&asks("[1,3,4,9]", 1_358)), Permission::Full);
     assert_eq!(ask(&asks("[1,3,4,10]", 1_358)), no(Refusal::Gpp));
     assert_eq!(ask(&asks("[1,3,4,9]", 1_357)), no(Refusal::Gpp));
+}
+
+#[test]
+fn strings_of_march_2026_on_name_the_vendors_that_were_disclosed() {
+    const DAY: u64 = 864_000;
+    const MARCH: u64 = 17_723_232_000;
+    for (policy, created, permits) in [
+        (2, MARCH - DAY, true),
+        (4, MARCH - 1, true),
+        (4, MARCH, false),
+        (2, MARCH + 30 * DAY, false),
+        (3, MARCH + 30 * DAY, false),
+        (5, MARCH - 30 * DAY, false),
+    ] {
+        let consenting = Tcf { policy, created, ..Tcf::consenting() };
+        let expected = if permits { Permission::Full } else { no(Refusal::Undecodable) };
+        assert_eq!(with_tcf(&consenting.core(), &allowing()), expected, "{policy} {created}");
+        assert_eq!(with_tcf(&consenting.text(), &allowing()), Permission::Full, "it names them: {policy} {created}");
+    }
 }

@@ -113,7 +113,7 @@ fn ask(world: &mut World, tenant: usize, cookie: &str, of: &BTreeMap<VisitorId, 
 fn me(world: &mut World, tenant: usize, cookie: &str, member: u64) -> Option<Value> {
     let host = setup::TENANTS.get(tenant)?;
     let proof = browser::proof_of(member, tenant, world.now);
-    let head = format!("GET\nhttps://{host}.example/v1/me\ncw_id={cookie}\n\n\n\nMozilla/5.0\n\n{proof}");
+    let head = format!("GET\nhttps://{host}.example/v1/me\n__Host-cw_id={cookie}\n\n\n\nMozilla/5.0\n\n{proof}");
     let now = world.edge_clock(0);
     let (kv, engine) = (&world.kv, &mut world.locations.first_mut()?.engine);
     let answer = answer_at_centre(engine, kv, &head, b"", now)?;

@@ -84,7 +84,14 @@ fn probe(origin: &Origin, over: &AtomicBool) -> Result<Vec<f64>> {
         let now = origin.now();
         let what = What::Attributes { writes: vec![("probe".to_owned(), Some(Value::Integer(number)))] };
         let id = FactId::from_bytes((u128::from(now) << 64 | 1).to_be_bytes());
-        let fact = Fact { id, visitor: crate::ingest::visitor(0, 1_700_000_000_000), received: now, at: now, what };
+        let fact = Fact {
+            position: 0,
+            id,
+            visitor: crate::ingest::visitor(0, 1_700_000_000_000),
+            received: now,
+            at: now,
+            what,
+        };
         let batch = facts::encode(&FactBatch { tenant: origin.tenant(), facts: vec![fact] });
         let body = encode_request(&SyncRequest { facts: vec![batch], ..SyncRequest::default() });
         let status = connection.exchange(&origin.signed_sync(&body))?.status();

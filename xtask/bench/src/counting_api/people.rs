@@ -40,7 +40,7 @@ impl People {
                 view_type: ViewType((bits / 5 % 3) as u8),
                 entity: entity(bits / 15 % 2_000),
             };
-            Fact { id: FactId::of_message(visitor, &i.to_string()), visitor, received: at, at, what }
+            Fact { position: 0, id: FactId::of_message(visitor, &i.to_string()), visitor, received: at, at, what }
         })
     }
 

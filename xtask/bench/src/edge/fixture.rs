@@ -287,7 +287,7 @@ fn ledger(own: VisitorId, version: Version, now: Millis) -> Ledger {
 /// The batch that one page view is.
 fn message(tenant: TenantId, visitor: VisitorId, now: Millis) -> Vec<u8> {
     let what = What::Page { session: SessionId::mint(now, [7; 4]) };
-    let fact = Fact { id: FactId::from_bytes([1; 16]), visitor, received: now, at: now, what };
+    let fact = Fact { position: 0, id: FactId::from_bytes([1; 16]), visitor, received: now, at: now, what };
     wire::facts::encode(&FactBatch { tenant, facts: vec![fact] })
 }
 

@@ -45,7 +45,7 @@ impl Market {
     pub(crate) fn content(&self, content: Content, one_in: usize) -> Content {
         let mut attributes = AttributeMap::default();
         for (token, value) in filters::attributes() {
-            attributes.write(token, Stamp { at: 1, source: 1 }, Some(value));
+            attributes.write(token, Stamp { at: 1, order: 1 }, Some(value));
         }
         let actions: Actions = self.actions.iter().step_by(one_in).collect();
         let segments = segments::pack(segments::held().into_iter().step_by(one_in));

@@ -159,8 +159,14 @@ impl<'o> Edge<'o> {
             stop.check()?;
             let (visitor, member) = people.next(large);
             let now = self.origin.now();
-            let fact =
-                |what| Fact { id: FactId::from_bytes(people.random.sixteen()), visitor, received: now, at: now, what };
+            let fact = |what| Fact {
+                position: 0,
+                id: FactId::from_bytes(people.random.sixteen()),
+                visitor,
+                received: now,
+                at: now,
+                what,
+            };
             let id = AlternateId { kind: KindCode(1), hash: AltHash(hash(member)) };
             let whats = [What::Page { session: SessionId(1) }, What::Alias { id, also: Vec::new(), proven: true }];
             let facts = whats.map(fact);
@@ -200,6 +206,7 @@ fn compact(edge: &mut Edge<'_>, options: &Options, json: bool, stop: &Stop) -> R
     let now = edge.origin.now();
     let state = State::held(HourStamp::at(now + 86_400_000), []);
     let fact = |visitor: &u32| Fact {
+        position: 0,
         id: FactId::from_bytes(random.sixteen()),
         visitor: id(*visitor),
         received: now,

@@ -1,0 +1,229 @@
+//! A decide call that is not quite of its form. What cannot be used is left out and named in the answer, so that a page still
+//! gets ads for all the rest.
+
+use causeway_shared::limits;
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use crate::http::answer::Answer;
+use crate::routes::decide_body::PlacementBody;
+
+/// Notes of an answer, at most: a hostile body names few of its faults.
+const NOTES: usize = 64;
+
+/// What the answer says of one field of the body.
+#[derive(Debug, Serialize)]
+pub(super) struct FieldNote {
+    pub(super) field: String,
+    pub(super) code: &'static str,
+    pub(super) message: String,
+}
+
+/// What the answer says of the body.
+#[derive(Debug, Default)]
+pub(super) struct BodyNotes {
+    /// Placements and ids that were left out.
+    pub(super) rejected: Vec<FieldNote>,
+    /// Further fields that were left out.
+    pub(super) warnings: Vec<FieldNote>,
+}
+
+impl BodyNotes {
+    fn reject(&mut self, field: String, code: &'static str, message: impl Into<String>) {
+        if self.rejected.len() < NOTES {
+            self.rejected.push(FieldNote { field, code, message: message.into() });
+        }
+    }
+
+    pub(super) fn warn(&mut self, field: String, code: &'static str, message: impl Into<String>) {
+        if self.warnings.len() < NOTES {
+            self.warnings.push(FieldNote { field, code, message: message.into() });
+        }
+    }
+
+    fn warn_unknown(&mut self, field: String) {
+        self.warn(field, "unknown_field", "a decide call has no such field");
+    }
+}
+
+/// A body of the right form, as text, from one that is not.
+///
+/// # Errors
+/// The answer to a body that is not a JSON object.
+pub(super) fn repair(text: &str) -> Result<(String, BodyNotes), Box<Answer>> {
+    let refuse = |message: String| Box::new(Answer::error(400, "malformed", &message, None));
+    let value = serde_json::from_str(text).map_err(|error| refuse(format!("the body is not JSON: {error}")))?;
+    let Value::Object(fields) = value else { return Err(refuse("the body is not a JSON object".to_owned())) };
+    let mut notes = BodyNotes::default();
+    let mut mended = Map::new();
+    for (name, value) in fields {
+        let kept = match name.as_str() {
+            _ if value.is_null() => continue,
+            "placements" => Some(repair_placements(value, &mut notes)),
+            "page" => Some(repair_page(value, &mut notes)),
+            "user" => Some(repair_user(value, &mut notes)),
+            "consent" => Some(repair_consent(value, &mut notes)),
+            "explain" | "page_view" => keep_bool(&name, value, &mut notes),
+            _ => {
+                notes.warn_unknown(shown(&name));
+                None
+            }
+        };
+        mended.extend(kept.map(|kept| (name, kept)));
+    }
+    Ok((Value::Object(mended).to_string(), notes))
+}
+
+/// A name from outside, as an answer shows it.
+fn shown(name: &str) -> String {
+    name.chars().take(limits::NAME_BYTES).collect()
+}
+
+fn keep_bool(name: &str, value: Value, notes: &mut BodyNotes) -> Option<Value> {
+    if !value.is_boolean() {
+        notes.warn(name.to_owned(), "malformed", "true or false is needed");
+    }
+    value.is_boolean().then_some(value)
+}
+
+/// The fields of an object without nulls; none where the value is no object.
+fn fields_of(at: &str, value: Value, notes: &mut BodyNotes) -> Vec<(String, Value)> {
+    let Value::Object(fields) = value else {
+        notes.warn(at.to_owned(), "malformed", "an object is needed");
+        return Vec::new();
+    };
+    fields.into_iter().filter(|(_, value)| !value.is_null()).collect()
+}
+
+fn repair_placements(value: Value, notes: &mut BodyNotes) -> Value {
+    let Value::Array(placements) = value else {
+        notes.reject("placements".to_owned(), "malformed", "an array is needed");
+        return json!([]);
+    };
+    let mut kept = Vec::new();
+    for (i, placement) in placements.into_iter().enumerate() {
+        let at = format!("placements[{i}]");
+        if kept.len() == limits::PLACEMENTS {
+            notes.reject(at, "out_of_bounds", format!("{} placements at most in one call", limits::PLACEMENTS));
+            continue;
+        }
+        let Value::Object(fields) = placement else {
+            notes.reject(at, "malformed", "an object is needed");
+            continue;
+        };
+        let mut placement = Map::new();
+        for (name, value) in fields.into_iter().filter(|(_, value)| !value.is_null()) {
+            match name.as_str() {
+                "id" | "sizes" | "view_type" | "floor_micros" => _ = placement.insert(name, value),
+                "size" => {
+                    let message = "a placement has no `size`: `sizes` is an array of [width, height]";
+                    notes.warn(format!("{at}.size"), "unknown_field", message);
+                }
+                _ => notes.warn_unknown(format!("{at}.{}", shown(&name))),
+            }
+        }
+        let placement = Value::Object(placement);
+        match serde_json::from_str::<PlacementBody<'_>>(&placement.to_string()).map(|placement| placement.check()) {
+            Ok(Ok(())) => kept.push(placement),
+            Ok(Err((field, message))) => notes.reject(format!("{at}.{field}"), "out_of_bounds", message),
+            Err(error) => notes.reject(at, "malformed", error.to_string()),
+        }
+    }
+    Value::Array(kept)
+}
+
+fn repair_page(value: Value, notes: &mut BodyNotes) -> Value {
+    let mut page = Map::new();
+    for (name, value) in fields_of("page", value, notes) {
+        let at = format!("page.{}", shown(&name));
+        match (name.as_str(), value) {
+            ("url" | "referrer", Value::String(text)) if text.len() <= limits::URL_BYTES => {
+                page.insert(name, text.into());
+            }
+            ("url" | "referrer", _) => {
+                notes.warn(at, "out_of_bounds", format!("a text of {} bytes at most is needed", limits::URL_BYTES));
+            }
+            ("keywords", Value::Array(keywords)) => {
+                let is_good =
+                    |keyword: &Value| keyword.as_str().is_some_and(|keyword| keyword.len() <= limits::NAME_BYTES);
+                let all = keywords.len();
+                let kept: Vec<Value> = keywords.into_iter().filter(is_good).take(limits::KEYWORDS).collect();
+                if kept.len() < all {
+                    let message =
+                        format!("{} texts of {} bytes at most are read", limits::KEYWORDS, limits::NAME_BYTES);
+                    notes.warn(at, "out_of_bounds", message);
+                }
+                page.insert(name, kept.into());
+            }
+            ("keywords", _) => notes.warn(at, "malformed", "an array of texts is needed"),
+            _ => notes.warn_unknown(at),
+        }
+    }
+    Value::Object(page)
+}
+
+fn repair_user(value: Value, notes: &mut BodyNotes) -> Value {
+    let mut user = Map::new();
+    for (name, value) in fields_of("user", value, notes) {
+        let at = format!("user.{}", shown(&name));
+        match name.as_str() {
+            "ids" | "proofs" => {
+                let mut kept = Map::new();
+                for (kind, value) in fields_of(&at, value, notes) {
+                    let at = format!("{at}.{}", shown(&kind));
+                    if kept.len() == limits::KINDS || kind.is_empty() || kind.len() > limits::NAME_BYTES {
+                        notes.reject(at, "out_of_bounds", format!("{} kinds at most, each with a name", limits::KINDS));
+                    } else if value.is_string() {
+                        kept.insert(kind, value);
+                    } else {
+                        notes.reject(at, "malformed", "a text is needed");
+                    }
+                }
+                user.insert(name, kept.into());
+            }
+            "attributes" => _ = user.insert(name, value),
+            _ => notes.warn_unknown(at),
+        }
+    }
+    Value::Object(user)
+}
+
+/// A signal of another form than it should have is there and cannot be decoded: it stays a refusal.
+fn repair_consent(value: Value, notes: &mut BodyNotes) -> Value {
+    const REFUSAL: &str = "the consent signal cannot be decoded and counts as a refusal";
+    if !value.is_object() {
+        notes.warn("consent".to_owned(), "malformed", REFUSAL);
+        return json!({ "tcf": "" });
+    }
+    let mut consent = Map::new();
+    for (name, value) in fields_of("consent", value, notes) {
+        let at = format!("consent.{}", shown(&name));
+        match name.as_str() {
+            "tcf" | "gpp" => {
+                if !value.is_string() {
+                    notes.warn(at, "malformed", REFUSAL);
+                }
+                consent.insert(name, if value.is_string() { value } else { "".into() });
+            }
+            "gpp_sid" => {
+                let ids = section_ids(&value);
+                if ids.is_none() {
+                    notes.warn(at, "malformed", REFUSAL);
+                }
+                // No section has the id 0.
+                consent.insert(name, ids.unwrap_or_else(|| vec![0]).into());
+            }
+            _ => notes.warn_unknown(at),
+        }
+    }
+    Value::Object(consent)
+}
+
+/// The ids of sections, each a number or a number as text.
+fn section_ids(value: &Value) -> Option<Vec<i32>> {
+    let id = |value: &Value| match value {
+        Value::String(text) => text.trim().parse().ok(),
+        _ => value.as_i64().and_then(|id| i32::try_from(id).ok()),
+    };
+    value.as_array()?.iter().map(id).collect()
+}

@@ -1,0 +1,286 @@
+//! One event of `POST /v1/events`: from its JSON to a fact, or to the reason why there is none.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use causeway_shared::actions::Verb;
+use causeway_shared::fact::{Fact, FactError, PURCHASE, What};
+use causeway_shared::ids::{FactId, Micros, Millis, SessionId, VisitorId};
+use causeway_shared::ledger::Ledger;
+use causeway_shared::random::Random;
+use causeway_shared::segments::{SegmentId, State};
+use causeway_shared::time::HourStamp;
+use causeway_shared::{limits, token};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+
+use crate::http::attributes::AttributeWrites;
+use crate::routes::pixel;
+use crate::site::Site;
+
+/// The fields of an event.
+const FIELDS: [&str; 9] = ["type", "id", "at_ms", "name", "properties", "insertion", "action", "set", "remove"];
+
+/// Codes of refusals that say that an event is not valid, whoever sends it.
+pub(super) const INVALID: [&str; 12] = [
+    "malformed",
+    "too_long",
+    "out_of_bounds",
+    "unknown_type",
+    "unknown_action",
+    "reserved_name",
+    "bad_name",
+    "value_out_of_range",
+    "expiry_out_of_range",
+    "forged",
+    "bad_value",
+    "mixed",
+];
+
+/// One event of the call.
+#[derive(Deserialize)]
+struct EventBody<'a> {
+    #[serde(borrow, rename = "type")]
+    kind: Cow<'a, str>,
+    #[serde(borrow, default)]
+    id: Option<Cow<'a, str>>,
+    #[serde(default)]
+    at_ms: Option<Value>,
+    #[serde(borrow, default)]
+    name: Option<Cow<'a, str>>,
+    #[serde(default)]
+    properties: Option<Map<String, Value>>,
+    #[serde(borrow, default)]
+    insertion: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    action: Option<Cow<'a, str>>,
+    /// Values to set: an array for segments, an object by name for attributes.
+    #[serde(borrow, default)]
+    set: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    remove: Option<&'a RawValue>,
+}
+
+/// A segment to set.
+#[derive(Deserialize)]
+struct SegmentBody {
+    segment: u32,
+    expires_ms: Millis,
+    #[serde(default)]
+    attributes: Option<BTreeMap<u16, i32>>,
+}
+
+/// The code and the message of a refused event.
+pub(super) type Refusal = (&'static str, String);
+
+/// An event that was read.
+#[derive(Debug)]
+pub(super) struct ReadEvent {
+    pub(super) fact: Fact,
+    /// The writes of an attribute event, which are checked when the attribute names are known.
+    pub(super) writes: Option<AttributeWrites>,
+    /// Why the event counts at the time of its receipt instead of its `at_ms`.
+    pub(super) adjusted: Option<String>,
+    /// What the answer says of fields that no event has.
+    pub(super) unknown_fields: Vec<String>,
+}
+
+pub(super) fn strict_refusal() -> Refusal {
+    ("strict", "the impression of an ad under strict caps counts by its impression_url".to_owned())
+}
+
+/// Reads the events of one call.
+pub(super) struct EventReader<'a> {
+    pub(super) site: &'a Site,
+    /// The visitor of the cookie.
+    pub(super) visitor: Option<VisitorId>,
+    pub(super) ledger: Option<&'a Ledger>,
+    pub(super) now: Millis,
+    pub(super) random: Random,
+}
+
+impl EventReader<'_> {
+    /// Reads one event; `position` is its place in the call.
+    ///
+    /// # Errors
+    /// The code and the message of an event that gives no fact.
+    pub(super) fn read_event(&mut self, position: u32, text: &str) -> Result<ReadEvent, Refusal> {
+        if !text.starts_with('{') {
+            return Err(("malformed", "an event is a JSON object".to_owned()));
+        }
+        let event: EventBody<'_> = serde_json::from_str(text).map_err(|error| ("malformed", error.to_string()))?;
+        let unknown_fields = find_unknown_fields(text);
+        if event.id.as_deref().is_some_and(|id| !(1..=limits::MESSAGE_ID_BYTES).contains(&id.len())) {
+            return Err(("too_long", format!("an event's id has 1 to {} bytes", limits::MESSAGE_ID_BYTES)));
+        }
+        if event.kind == "action" {
+            let fact = Fact { position, ..self.action(&event)? };
+            return Ok(ReadEvent { fact, writes: None, adjusted: None, unknown_fields });
+        }
+        let writes = if event.kind == "attributes" { Some(attributes(&event)?) } else { None };
+        let (at, adjusted) = self.happened(event.at_ms.as_ref());
+        let no_visitor =
+            || ("no_visitor", "only /v1/decide mints a visitor: call it first, and send its cookie".to_owned());
+        let visitor = self.visitor.ok_or_else(no_visitor);
+        let id = match (event.id.as_deref(), &visitor) {
+            (Some(id), Ok(visitor)) => {
+                FactId::of_event(*visitor, &event.kind, event.name.as_deref().unwrap_or_default(), id)
+            }
+            _ => FactId::from_bytes(self.random.draw()),
+        };
+        // An event that is not valid is refused for that, whoever sends it.
+        let owner = visitor.as_ref().copied().unwrap_or(VisitorId::NOBODY);
+        let received = self.now;
+        let fact = Fact { id, visitor: owner, received, at, position, what: self.what(event, owner)? };
+        match fact.check(received) {
+            // The writes are added when their names are known.
+            Err(FactError::Attributes) if writes.is_some() => {}
+            checked => checked.map_err(|error| (error.code(), error.to_string()))?,
+        }
+        visitor?;
+        Ok(ReadEvent { fact, writes, adjusted, unknown_fields })
+    }
+
+    /// When an event happened, and why that is not what its page says. A time that is out of bounds or no time in
+    /// milliseconds costs nothing but itself.
+    fn happened(&self, at_ms: Option<&Value>) -> (Millis, Option<String>) {
+        let received = self.now;
+        let Some(said) = at_ms else { return (received, None) };
+        let oldest = received.saturating_sub(limits::EVENT_AGE_MS);
+        match whole_number(said).and_then(|at| u64::try_from(at).ok()) {
+            Some(at) if (oldest..=received).contains(&at) => (at, None),
+            Some(at) if at > received && at <= received.saturating_add(limits::FACT_AHEAD_MS) => {
+                (received, Some("at_ms is ahead of the receipt: the event counts at its receipt".to_owned()))
+            }
+            _ => {
+                let days = limits::EVENT_AGE_MS / 86_400_000;
+                let message = format!(
+                    "at_ms is not a time in milliseconds of the last {days} days: the event counts at its receipt"
+                );
+                (received, Some(message))
+            }
+        }
+    }
+
+    /// An action counts for the visitor that its insertion names. Its id follows from the insertion, because a client's
+    /// message id would count a repeat twice.
+    fn action(&self, event: &EventBody<'_>) -> Result<Fact, Refusal> {
+        let missing = || ("malformed", "an action names its `insertion` and its `action`".to_owned());
+        let (insertion, name) = event.insertion.as_deref().zip(event.action.as_deref()).ok_or_else(missing)?;
+        let unknown = || ("unknown_action", "the tenant's words have no such verb".to_owned());
+        let verb = self.site.tenant.vocabulary.verb(name).ok_or_else(unknown)?;
+        let token = token::open(&self.site.keys.cookie, &self.site.id, insertion, self.now);
+        let token = token.map_err(|error| (error.code(), error.to_string()))?;
+        if token.strict && verb == Verb::IMPRESSION {
+            return Err(strict_refusal());
+        }
+        Ok(pixel::action_fact(&token, verb, self.now))
+    }
+
+    fn what(&self, event: EventBody<'_>, visitor: VisitorId) -> Result<What, Refusal> {
+        match event.kind.as_ref() {
+            "page" => Ok(What::Page { session: self.session(visitor) }),
+            "track" => track(event, self.site.tenant.most_value_micros.unwrap_or(limits::VALUE_MICROS)),
+            "segments" => segments(&event),
+            "attributes" => Ok(What::Attributes { writes: Vec::new() }),
+            _ => Err(("unknown_type", "the types are page, track, action, attributes, segments".to_owned())),
+        }
+    }
+
+    /// The session of a page event: the running one of the ledger. Without one, all page events of a half hour share a
+    /// session, because the answer sets no cookie that could store a new one.
+    fn session(&self, visitor: VisitorId) -> SessionId {
+        let running = self.ledger.and_then(|ledger| ledger.running(self.now));
+        running.unwrap_or_else(|| {
+            let began = self.now - self.now % limits::SESSION_IDLE_MS;
+            let [a, b, c, d, ..] = *FactId::of_message(visitor, &format!("session {began}")).as_bytes();
+            SessionId::mint(began, [a, b, c, d])
+        })
+    }
+}
+
+/// What the answer says of each field that no event has.
+fn find_unknown_fields(text: &str) -> Vec<String> {
+    let fields: BTreeMap<Cow<'_, str>, &RawValue> = serde_json::from_str(text).unwrap_or_default();
+    let unknown = fields.into_keys().filter(|name| !FIELDS.contains(&name.as_ref()));
+    // An answer to a hostile event is bounded.
+    let shown = |name: &str| name.chars().take(limits::NAME_BYTES).collect::<String>();
+    unknown.take(FIELDS.len()).map(|name| format!("an event has no field `{}`", shown(&name))).collect()
+}
+
+/// A whole number, in whichever form JSON writes it: 5, 5.0 or 5e0.
+fn whole_number(value: &Value) -> Option<i64> {
+    value.as_i64().or_else(|| {
+        let number = value.as_f64()?;
+        // Beyond 2⁵³ a float no longer names one whole number.
+        #[expect(clippy::cast_possible_truncation, reason = "it is whole and within 2⁵³")]
+        (number.fract() == 0.0 && number.abs() <= 9_007_199_254_740_992.0).then_some(number as i64)
+    })
+}
+
+/// What an event sets or removes, in the form of its type; the default if it is absent.
+fn read_part<T: Default + DeserializeOwned>(raw: Option<&RawValue>) -> Result<T, Refusal> {
+    let read = raw.map(|raw| serde_json::from_str(raw.get())).transpose();
+    Ok(read.map_err(|error| ("malformed", error.to_string()))?.unwrap_or_default())
+}
+
+fn attributes(event: &EventBody<'_>) -> Result<AttributeWrites, Refusal> {
+    let given = AttributeWrites::read(event.set, event.remove);
+    if given.writes.is_empty() && given.refused.is_empty() {
+        return Err((FactError::Attributes.code(), FactError::Attributes.to_string()));
+    }
+    Ok(given)
+}
+
+fn segments(event: &EventBody<'_>) -> Result<What, Refusal> {
+    let (set, remove): (Vec<SegmentBody>, Vec<u32>) = (read_part(event.set)?, read_part(event.remove)?);
+    let written = set.len() + remove.len();
+    if written == 0 || written > limits::SEGMENT_WRITES {
+        return Err((FactError::Segments.code(), FactError::Segments.to_string()));
+    }
+    let held = |set: &SegmentBody| {
+        let attributes = set.attributes.iter().flatten();
+        if attributes.clone().count() > limits::SEGMENT_ATTRIBUTES
+            || set.expires_ms > HourStamp(limits::EXPIRY_HOURS).start_ms()
+        {
+            return Err((FactError::Expiry.code(), FactError::Expiry.to_string()));
+        }
+        // An expiry within an hour holds to that hour's end.
+        let expiry = HourStamp::at(set.expires_ms.saturating_add(3_599_999));
+        Ok((SegmentId(set.segment), State::held(expiry, attributes.map(|(token, value)| (*token, *value)))))
+    };
+    let removed = remove.iter().map(|id| Ok((SegmentId(*id), State::Removed)));
+    Ok(What::Segments { writes: set.iter().map(held).chain(removed).collect::<Result<_, _>>()? })
+}
+
+fn track(event: EventBody<'_>, most: Micros) -> Result<What, Refusal> {
+    let name = event.name.ok_or_else(|| ("malformed", "a track event has a name".to_owned()))?.into_owned();
+    let mut properties = event.properties.unwrap_or_default();
+    let micros = properties.remove("value_micros").filter(|value| !value.is_null());
+    let value = match (micros, properties.get("value")) {
+        (Some(micros), _) => Some(amount(&micros, 1.0, most)?),
+        // As the ecosystem writes it: a decimal of the currency.
+        (None, Some(value)) if name == PURCHASE => Some(amount(value, 1e6, most)?),
+        (None, _) => None,
+    };
+    if name == PURCHASE && value.is_none() {
+        let message = "a purchase has properties.value_micros, or properties.value in units of the currency";
+        return Err(("malformed", message.to_owned()));
+    }
+    let properties = (!properties.is_empty()).then(|| Value::Object(properties).to_string());
+    Ok(What::Track { name, value, properties })
+}
+
+/// An amount in micros, from a number in units of `micros` each, rounded once.
+fn amount(value: &Value, micros: f64, most: Micros) -> Result<Micros, Refusal> {
+    let whole = value.as_i64().filter(|_| micros == 1.0);
+    let rounded = || {
+        let amount = (value.as_f64()? * micros).round();
+        #[expect(clippy::cast_possible_truncation, reason = "the cast saturates, and the bound follows")]
+        amount.is_finite().then_some(amount as i64)
+    };
+    let amount = whole.or_else(rounded).filter(|amount| (0..=most).contains(amount));
+    amount.ok_or_else(|| (FactError::Value.code(), format!("a value is a number from 0 to {most} micros")))
+}

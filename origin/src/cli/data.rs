@@ -1,0 +1,56 @@
+//! `causeway data`: whether the files of the data directory belong together, and going on without one that is lost.
+
+use causeway_origin::store;
+use causeway_origin::store::marker::{self, DataFault};
+use clap::Subcommand;
+use serde_json::{Value, json};
+
+use super::{Common, confirmed};
+
+/// What to do with the data directory.
+#[derive(Debug, Subcommand)]
+pub(super) enum Data {
+    /// Check that store, log and journal of erasures belong together. Exits with 1 where they do not.
+    Check,
+    /// Go on without a log, or the end of one, that is lost. What is left of it is kept. Shows its plan first.
+    AcceptLoss {
+        /// Do it; without, the plan is shown, and on a terminal it is asked.
+        #[arg(long)]
+        yes: bool,
+    },
+}
+
+impl Data {
+    pub(super) fn run(&self, common: &Common) -> anyhow::Result<()> {
+        let config = common.load()?;
+        let faults = marker::inspect(&config.data)?;
+        let mut report = json!({
+            "data": config.data.display().to_string(),
+            "faults": faults.iter().map(describe).collect::<Vec<_>>(),
+        });
+        match self {
+            Self::Check => {
+                common.output.one(&report)?;
+                anyhow::ensure!(faults.is_empty(), "the data directory is not whole");
+            }
+            Self::AcceptLoss { yes } => {
+                report["done"] = false.into();
+                if faults.is_empty() {
+                    return common.output.one(&report);
+                }
+                if !confirmed(*yes, &report, common)? {
+                    return Ok(());
+                }
+                let _lock = store::lock(&config.data)?;
+                marker::accept_loss(&config.data)?;
+                report["done"] = true.into();
+                common.output.one(&report)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn describe(fault: &DataFault) -> Value {
+    json!({ "fault": fault.to_string(), "can_be_accepted": fault.is_acceptable() })
+}

@@ -1,0 +1,85 @@
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use super::*;
+use crate::intake;
+use crate::store;
+use crate::testing::{NOW, Origin, page, visitor};
+use causeway_shared::wire::sync::SyncRequest;
+
+fn append(origin: &Origin, log: &mut log::Log, n: u32, folded: u64) {
+    let facts = vec![origin.batch("demo", &[page(visitor(1), n, NOW)])];
+    let sync = intake::read(SyncRequest { facts, ..SyncRequest::default() }, &origin.rules.tenants, NOW);
+    log.append([&sync], folded).unwrap();
+}
+
+#[test]
+fn a_directory_is_tied_once_and_found_whole_again() {
+    let origin = Origin::new();
+    tie(origin.data(), &origin.conn).unwrap();
+    let marker = fs::read(origin.data().join(FILE)).unwrap();
+    assert_eq!(inspect(origin.data()).unwrap(), []);
+    tie(origin.data(), &origin.conn).unwrap();
+    assert_eq!(fs::read(origin.data().join(FILE)).unwrap(), marker);
+    // Without its marker the files still say that they belong together; it is written again.
+    fs::remove_file(origin.data().join(FILE)).unwrap();
+    tie(origin.data(), &origin.conn).unwrap();
+    assert_eq!(fs::read(origin.data().join(FILE)).unwrap(), marker);
+}
+
+#[test]
+fn each_fault_is_found_and_those_that_the_right_file_alone_mends_are_not_accepted() {
+    let origin = Origin::new();
+    tie(origin.data(), &origin.conn).unwrap();
+    let mut log = log::Log::open(origin.data(), 0).unwrap();
+    append(&origin, &mut log, 1, 0);
+    append(&origin, &mut log, 2, 1);
+    drop(log);
+    let faults = || find_faults(origin.data(), &origin.conn).unwrap();
+    assert_eq!(faults(), [DataFault::StoreOlder { folded: 0, let_go: 1 }]);
+    origin.conn.execute("UPDATE meta SET folded = 3", []).unwrap();
+    assert_eq!(faults(), [DataFault::LogCut { highest: 3, found: 2 }]);
+    origin.conn.execute("UPDATE meta SET folded = 1", []).unwrap();
+    assert_eq!(faults(), []);
+    fs::remove_file(origin.data().join(LOG)).unwrap();
+    assert_eq!(faults(), [DataFault::LogMissing { highest: Some(2), folded: 1 }]);
+    assert_eq!(accept_loss(origin.data()).unwrap().len(), 1);
+    assert_eq!(faults(), []);
+    // A missing journal is completed from the store.
+    fs::remove_file(origin.data().join(JOURNAL)).unwrap();
+    assert_eq!(faults(), []);
+    let other = Origin::new();
+    renew_identity(&other.conn).unwrap();
+    tie(other.data(), &other.conn).unwrap();
+    for name in [FILE, LOG, JOURNAL] {
+        let own = fs::read(origin.data().join(name)).ok();
+        fs::copy(other.data().join(name), origin.data().join(name)).unwrap();
+        assert_eq!(faults(), [DataFault::ForeignFile(name)]);
+        assert!(accept_loss(origin.data()).is_err(), "{name}");
+        own.map_or_else(|| fs::remove_file(origin.data().join(name)), |own| fs::write(origin.data().join(name), own))
+            .unwrap();
+    }
+    fs::write(origin.data().join(FILE), "{").unwrap();
+    assert!(matches!(faults()[..], [DataFault::UnreadableMarker(_)]));
+    fs::remove_file(origin.data().join(STORE)).unwrap();
+    assert_eq!(inspect(origin.data()).unwrap(), [DataFault::StoreMissing]);
+    assert!(matches!(store::open(origin.data()), Err(StoreError::Data { fault: DataFault::StoreMissing, .. })));
+}
+
+#[test]
+fn the_tail_says_the_highest_acknowledged_record_and_nothing_once_it_is_damaged() {
+    let origin = Origin::new();
+    assert_eq!(LogTail::read(origin.data()), None);
+    let mut log = log::Log::open(origin.data(), 0).unwrap();
+    for n in 1..=3 {
+        append(&origin, &mut log, n, 0);
+    }
+    assert_eq!(LogTail::read(origin.data()), Some(3));
+    let path = origin.data().join("log.db-tail");
+    let whole = fs::read(&path).unwrap();
+    for place in 0..whole.len() - 1 {
+        let mut damaged = whole.clone();
+        damaged[place] ^= 1;
+        fs::write(&path, damaged).unwrap();
+        assert_eq!(LogTail::read(origin.data()), None, "{place}");
+    }
+}
