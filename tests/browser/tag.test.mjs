@@ -942,11 +942,12 @@ test("the_tag_is_cached_by_its_content", async () => {
 });
 
 test("the_npm_package_is_the_same_without_a_global", async () => {
-  const source = await readFile(new URL("../../edge/tag/causeway.js", import.meta.url), "utf8");
   const page = await open(TOP, { html: `<!doctype html><title>module</title>${TOP}<script type="module" src="/pages/main.js"></script>` });
-  await page.context().route("**/pages/*.js", (route) => {
-    const main = 'import { causeway, start } from "/pages/tag.js"; start({ timeout: 30000 }); start({ edge: "https://other.example" }); causeway.track("read");';
-    return route.fulfill({ contentType: "text/javascript", body: route.request().url().endsWith("main.js") ? main : source });
+  await page.context().route("**/pages/*.js", async (route) => {
+    const main = 'import { causeway, start } from "/pages/causeway.js"; start({ timeout: 30000 }); start({ edge: "https://other.example" }); causeway.track("read");';
+    const name = route.request().url().split("/").pop();
+    const body = name === "main.js" ? main : await readFile(new URL(`../../edge/tag/${name}`, import.meta.url));
+    return route.fulfill({ contentType: "text/javascript", body });
   });
   page.faults = [];
   await page.reload();

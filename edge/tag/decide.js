@@ -1,0 +1,143 @@
+// Decisions: one call of the edge for all placements of a page, one call at a time.
+
+import { askManagers, consent, consentText, isServed, noteServed, settled, unanswered, verdict } from "./consent.js";
+import { flushEvents, hasEvents } from "./events.js";
+import { fillPlacement, placed, readPlacement, restoreHouse, SELECTOR } from "./placements.js";
+import { KEYWORD_CHARS, KEYWORDS, NAME_CHARS, PLACEMENTS, safe, settings, URL_CHARS } from "./settings.js";
+
+/** Placements that are added within this time go in one call. */
+const GATHER_MS = 50;
+/** When a call that was not served is made again; each further try after twice as long. */
+const RETRY_MS = 5_000;
+/** After this time an answer is given up, so that the next call may go: two at once would make two visitors. */
+const GIVE_UP_MS = 10_000;
+
+let user;
+let url;
+let referrer;
+/** Placements that were asked for since the page came to this address. */
+let decided = new WeakSet();
+/** Whether this page view is still to be counted. */
+let isPageDue = true;
+let planned;
+let retrying;
+let pause = RETRY_MS;
+let queue = Promise.resolve();
+
+/** Sets the ids and proofs that later calls carry. */
+export const setUser = (ids, proofs) => {
+  user = { ids, proofs };
+};
+
+/** Calls the edge soon, after the previous call has ended. */
+export function planCall() {
+  planned ??= setTimeout(() => {
+    planned = undefined;
+    queue = queue.then(callEdge).catch(() => {});
+  }, GATHER_MS);
+}
+
+/** Calls the edge later, if there is something left to tell it. */
+export function retryCall() {
+  if (unanswered || !(hasEvents() || !isServed())) return;
+  retrying ??= setTimeout(() => {
+    retrying = undefined;
+    pause *= 2;
+    planCall();
+  }, pause);
+}
+
+/** Begins with the page: its consent managers, its address, its placements. */
+export function beginPage() {
+  if (url) return false;
+  askManagers(planCall);
+  url = readAddress();
+  referrer = document.referrer.slice(0, URL_CHARS);
+  planCall();
+  return true;
+}
+
+/**
+ * Placements to ask for with the next call. One that is out of the document is asked for when it comes back; for one whose
+ * id is too long the edge would refuse the whole call.
+ */
+const findDue = () =>
+  [...document.querySelectorAll(SELECTOR)].filter((element) => !decided.has(element) && !element.dataset.causeway[NAME_CHARS]);
+
+/** Looks for placements that were not asked for, and gives back what is no placement any more. */
+export const scanPage = safe(() => {
+  placed.forEach((_, element) => element.matches(SELECTOR) || restoreHouse(element));
+  if (findDue()[0]) planCall();
+});
+
+/** The page has another address: a page view, and new decisions for all placements. */
+export const followAddress = safe(() => {
+  const now = readAddress();
+  if (now !== url) viewPage(now);
+});
+
+/** The page came back out of the browser's memory: it is viewed again. */
+export const returnToPage = safe(() => {
+  url = "";
+  viewPage(readAddress());
+});
+
+function viewPage(address) {
+  referrer = url;
+  url = address;
+  isPageDue = true;
+  placed.forEach((_, element) => element.isConnected || restoreHouse(element));
+  decided = new WeakSet();
+  planCall();
+}
+
+const readAddress = () => location.href.split("#")[0].slice(0, URL_CHARS);
+
+async function callEdge() {
+  await settled;
+  const elements = findDue().slice(0, PLACEMENTS);
+  const saying = consentText;
+  if (!elements[0] && (unanswered || (!isPageDue && verdict && isServed()))) return;
+  elements.forEach((element) => decided.add(element));
+  // Nobody has consented yet: no cookie and no id goes, so that nothing is made and nothing is taken back either.
+  const call = unanswered ? { consent: { tcf: "" } } : { consent, user, page_view: isPageDue };
+  const credentials = unanswered ? "omit" : "include";
+  const isRecognised = !unanswered;
+  if (isRecognised) isPageDue = false;
+  const placements = elements.map(readPlacement);
+  const body = JSON.stringify({ placements, page: { url, referrer, keywords: readKeywords() }, ...call });
+  let isLate;
+  const timer = setTimeout(() => {
+    isLate = true;
+    elements.forEach(restoreHouse);
+  }, settings.timeout);
+  let answer;
+  try {
+    const signal = AbortSignal.timeout?.(GIVE_UP_MS);
+    answer = await (await fetch(settings.edge + "/v1/decide", { method: "POST", body, credentials, signal })).json();
+  } catch {}
+  clearTimeout(timer);
+  // `internal`, `overloaded`, `mint_limited`, `forgotten`, `retry`: there is no visitor, of whom nothing was counted, and may
+  // be one yet; or the withdrawal of the visitor who was here was not taken.
+  const isUnserved = /^[fimor]/.test(answer?.reason);
+  const isAnswered = isRecognised && answer?.decisions && !isUnserved;
+  if (isAnswered) {
+    noteServed(saying, answer.consent);
+    pause = RETRY_MS;
+  }
+  // An ad that was chosen for the previous address is none for this one, which is asked about next.
+  if (!isLate) elements.forEach((element, i) => decided.has(element) && fillPlacement(element, answer?.decisions?.[i]));
+  if (isAnswered) flushEvents();
+  else if (isRecognised) {
+    isPageDue ||= isUnserved;
+    retryCall();
+  }
+  scanPage();
+}
+
+const readKeywords = () =>
+  (document.querySelector("meta[name=keywords]")?.content ?? "")
+    .split(",")
+    .map((word) => word.trim())
+    .filter((word) => word && word.length <= KEYWORD_CHARS)
+    .slice(0, KEYWORDS);
