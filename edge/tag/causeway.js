@@ -3,6 +3,7 @@
 // It never throws into the page and never blocks it: whatever fails, the house content stays where it is. It evaluates
 // no text as code, and an ad's HTML lives in a sandboxed frame of no origin. docs/TAG.md explains how a page uses it.
 
+import { forgetAnswers } from "./consent.js";
 import { beginPage, followAddress, returnToPage, scanPage, setUser } from "./decide.js";
 import { addEvent, flushEvents, readId } from "./events.js";
 import { page } from "./placements.js";
@@ -52,9 +53,11 @@ function followPage() {
 }
 
 function followVisibility() {
+  addEventListener("pagehide", ({ persisted }) => {
+    flushEvents(true);
+    if (persisted) forgetAnswers();
+  });
   addEventListener("pageshow", ({ persisted }) => persisted && returnToPage());
-  // With the event for `away`.
-  addEventListener("pagehide", flushEvents);
   document.addEventListener("visibilitychange", () => {
     timeAllViews();
     if (document.hidden) flushEvents(true);

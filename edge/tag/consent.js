@@ -1,6 +1,6 @@
 // What the page's consent managers say, and what the edge has served of it.
 
-import { safe, settings } from "./settings.js";
+import { CONSENT_CHARS, safe, settings } from "./settings.js";
 
 /** What the managers say, in the form of the edge's `consent`. */
 export let consent = {};
@@ -10,6 +10,8 @@ export let consentText = "{}";
 export let unanswered = 1;
 /** Resolves once all managers have answered, or after the page's timeout. */
 export let settled;
+/** Counts how often the managers were asked: an answer to an earlier time is none. */
+let round = 0;
 /** The consent that the edge has served last; a page without a manager has nothing to tell. */
 let servedText = "{}";
 /** The edge's verdict on it, `full` or `none`; nothing before the first. */
@@ -24,33 +26,102 @@ export function noteServed(text, answer) {
   verdict = answer;
 }
 
+/** A string of a manager, for the edge: one that is missing or too long is empty, which the edge takes for a refusal. */
+const readString = (text) => (typeof text === "string" && text.length <= CONSENT_CHARS ? text : "");
+
+/**
+ * The managers that the tag knows: how each is called, and what an answer says for the edge; nothing while the manager does
+ * not know yet. Where the GDPR does not apply there is no string, and the tenant's policy decides.
+ */
+const MANAGERS = [
+  {
+    name: "__tcfapi",
+    version: 2,
+    listen: (api, listener) => api("addEventListener", 2, listener),
+    read: ({ gdprApplies, eventStatus, tcString }) =>
+      gdprApplies === false ? { tcf: undefined } : /^tcloaded|^useraction/.test(eventStatus) && { tcf: readString(tcString) },
+  },
+  {
+    name: "__gpp",
+    version: "1.1",
+    listen: (api, listener) => api("addEventListener", listener),
+    // A section that is no number becomes 0, which refuses.
+    read: ({ pingData: ping }) =>
+      ping?.signalStatus === "ready" && {
+        gpp: readString(ping.gppString),
+        gpp_sid: [ping.applicableSections ?? []].flat().map((section) => +section | 0),
+      },
+  },
+];
+
+/** Forgets what the managers said: nobody is recognised until they were asked again. */
+export function forgetAnswers() {
+  round += 1;
+  unanswered = 1;
+  consent = {};
+  consentText = "{}";
+}
+
 /** Asks every consent manager of the page; `changed` is called for each answer. */
 export function askManagers(changed) {
+  forgetAnswers();
   settled = new Promise((resolve) => {
     setTimeout(resolve, settings.timeout);
-    // Where the GDPR does not apply there is no string, and the tenant's policy decides.
-    listen("__tcfapi", [2], ({ gdprApplies, eventStatus, tcString }) =>
-      gdprApplies === false ? { tcf: undefined } : /^tcloaded|^useraction/.test(eventStatus) && { tcf: tcString }, resolve, changed);
-    listen("__gpp", [], ({ pingData: ping }) =>
-      ping?.signalStatus === "ready" && { gpp: ping.gppString, gpp_sid: ping.applicableSections }, resolve, changed);
+    const settle = () => unanswered || resolve();
+    MANAGERS.forEach((manager) => ask(manager, settle, changed));
     // A manager that answers at once is not the last before all were asked.
-    if (!--unanswered) resolve();
+    unanswered -= 1;
+    settle();
   });
 }
 
-/** Listens to a manager. `read` gives what an answer says for the edge; nothing while the manager does not know yet. */
-const listen = safe((name, version, read, resolve, changed) => {
-  if (typeof window[name] !== "function") return;
+const ask = safe(({ name, version, listen, read }, settle, changed) => {
+  const api = reachManager(name, version);
+  if (!api) return;
+  const asked = round;
   let first = 1;
   unanswered += 1;
-  window[name]("addEventListener", ...version, safe((data, success) => {
+  listen(api, safe((data, success) => {
     const said = success && data && read(data);
-    if (!said) return;
+    if (!said || asked !== round) return;
     unanswered -= first;
     first = 0;
-    if (!unanswered) resolve();
     consent = { ...consent, ...said };
     consentText = JSON.stringify(consent);
+    settle();
     changed();
   }));
 });
+
+/**
+ * The manager's function; nothing where the page has no such manager. In a frame it is reached as the IAB's specifications
+ * say: by a message to the nearest window that has the locator frame.
+ */
+function reachManager(name, version) {
+  const hasFunction = (at) => typeof at[name] === "function";
+  const located = !hasFunction(window) && findWindow((at) => at.frames[name + "Locator"]);
+  if (located) return (command, ...rest) => postCall(located, name, version, command, rest.pop());
+  const direct = findWindow(hasFunction);
+  return direct && direct[name].bind(direct);
+}
+
+/** The nearest window, from this one outwards, that has something; one of another origin throws at most questions. */
+function findWindow(has) {
+  for (let at = window; ; at = at.parent) {
+    try {
+      if (has(at)) return at;
+    } catch {}
+    if (at === at.parent) return undefined;
+  }
+}
+
+function postCall(to, name, version, command, listener) {
+  const callId = `causeway-${round}`;
+  addEventListener("message", safe(({ source, data }) => {
+    // No other frame may answer in the manager's stead.
+    if (source !== to) return;
+    const answer = (typeof data === "string" ? JSON.parse(data) : data)[name + "Return"];
+    if (answer?.callId === callId) listener(answer.returnValue, answer.success);
+  }));
+  to.postMessage({ [name + "Call"]: { command, version, callId } }, "*");
+}

@@ -76,8 +76,9 @@ export const followAddress = safe(() => {
   if (now !== url) viewPage(now);
 });
 
-/** The page came back out of the browser's memory: it is viewed again. */
+/** The page came back out of the browser's memory: it is viewed again, and the visitor may have said something else since. */
 export const returnToPage = safe(() => {
+  askManagers(planCall);
   url = "";
   viewPage(readAddress());
 });

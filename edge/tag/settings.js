@@ -5,6 +5,7 @@ export const PLACEMENTS = 32;
 export const SIZES = 16;
 export const NAME_CHARS = 128;
 export const URL_CHARS = 2_048;
+export const CONSENT_CHARS = 4_096;
 /** Keywords of a page; one has 128 bytes at most, and a character takes up to three. */
 export const KEYWORDS = 64;
 export const KEYWORD_CHARS = 42;

@@ -1,0 +1,175 @@
+// What publishers' pages do to the page tag: frames, the Back button, frameworks that own the page, overlays, mistakes.
+//
+// Nothing waits for time to pass: where the tag counts seconds, the page has a clock that the test moves.
+
+import assert from "node:assert/strict";
+import { after, before, describe, test } from "node:test";
+
+import {
+  close, CONSENTS, cookies, decided, decides, filled, here, open, pageOf, REFUSES, shown, SOLD, START, startPublisher,
+  stopPublisher, TOP, UNSOLD, until,
+} from "./publisher.mjs";
+
+// With the browser's memory for pages that are left, which Playwright switches off.
+before(() => startPublisher({ ignoreDefaultArgs: ["--disable-back-forward-cache"] }), { timeout: START });
+after(stopPublisher, { timeout: 60_000 });
+
+/* ---- consent of a page, asked for from a frame in it ---- */
+
+/** The page around the frame has a manager that is asked by messages, and says what the test lets it say. */
+function managerByMessage() {
+  if (window !== top) return;
+  window.calls = [];
+  addEventListener("message", ({ data, source }) => {
+    for (const name of ["__tcfapi", "__gpp"]) {
+      const call = (typeof data === "string" ? JSON.parse(data) : data)?.[`${name}Call`];
+      if (!call) continue;
+      window.calls.push({ name, command: call.command, version: call.version });
+      const reply = (returnValue) => ({ [`${name}Return`]: { returnValue, success: true, callId: call.callId } });
+      window.answer = (returnValue, asText) => source.postMessage(asText ? JSON.stringify(reply(returnValue)) : reply(returnValue), "*");
+    }
+  });
+}
+
+const locator = (name) => `<iframe name="${name}Locator" style="display: none"></iframe>`;
+const frame = (address) => `<iframe src="${address}" width="800" height="300"></iframe>`;
+const tcf = (tcString) => ({ gdprApplies: true, eventStatus: "tcloaded", tcString });
+const gpp = (ping) => ({ eventName: "signalStatus", pingData: { signalStatus: "ready", ...ping } });
+
+/** A page with a manager of that name and the tag in a frame; gives the page and the frame. */
+async function openFrame(name, { inner = pageOf(TOP), around = frame("/pages/frame"), ...others } = {}) {
+  const html = `<!doctype html><title>around</title>${locator(name)}${around}`;
+  const page = await open("", { html, init: [managerByMessage], others: { frame: inner, ...others } });
+  await shown(page, () => window.calls.length === 1);
+  return [page, page.frames().find((one) => one.url().endsWith("/pages/frame"))];
+}
+
+describe("a_tag_in_a_frame_asks_the_consent_manager_of_the_page_around_it", () => {
+  for (const [name, version, refused, permitted] of [
+    ["__tcfapi", 2, tcf(REFUSES), tcf(CONSENTS)],
+    ["__gpp", "1.1", gpp(UNSOLD), gpp(SOLD)],
+  ]) {
+    test(`${name}_by_its_locator_frame_and_a_refusal_mints_nobody`, async () => {
+      const [page, inside] = await openFrame(name);
+      assert.deepEqual(await page.evaluate(() => window.calls), [{ name, command: "addEventListener", version }]);
+      assert.deepEqual(await inside.evaluate(() => window.asked), [], "it waits for the answer");
+      await page.evaluate((said) => window.answer(said), refused);
+      await filled(inside, "top");
+      assert.deepEqual((await decides(inside)).map(({ consent }) => consent.tcf ?? consent.gpp), [refused.tcString ?? refused.pingData.gppString]);
+      assert.deepEqual(await cookies(page), []);
+      await page.evaluate((said) => window.answer(said, true), permitted);
+      await until("cookies", async () => (await cookies(page)).length === 2);
+      await page.evaluate((said) => window.answer(said), refused);
+      await until("no cookies", async () => (await cookies(page)).length === 0);
+      await close(page);
+    });
+
+    test(`${name}_that_does_not_answer_lets_nobody_be_recognised`, async () => {
+      const [page, inside] = await openFrame(name, { inner: pageOf(TOP, { tag: 'data-timeout="50"' }) });
+      await decided(inside, 1);
+      assert.deepEqual((await decides(inside)).map(({ name, consent }) => [name, consent]), [["omit", { tcf: "" }]]);
+      assert.deepEqual(await cookies(page), []);
+      await close(page);
+    });
+  }
+
+  test("also_through_a_frame_of_another_origin_and_no_other_frame_answers_in_its_stead", async () => {
+    const forged = `<script>
+      let id = 0;
+      setInterval(() => {
+        for (const callId of [\`causeway-\${id}\`, id]) {
+          parent[0].postMessage({ __tcfapiReturn: { returnValue: ${JSON.stringify(tcf(CONSENTS))}, success: true, callId } }, "*");
+        }
+        id = (id + 1) % 10;
+      }, 5);
+    </script>`;
+    const around = frame(`${here.other}/pages/middle`);
+    const [page, inside] = await openFrame("__tcfapi", { around, middle: frame(`${here.edge}/pages/frame`) + frame("/pages/forged"), forged });
+    const heard = () => addEventListener("message", () => { window.forgeries = (window.forgeries ?? 0) + 1; });
+    await inside.evaluate(heard);
+    await shown(inside, () => window.forgeries > 50);
+    assert.deepEqual(await inside.evaluate(() => window.asked), [], "a forged answer is none");
+    await page.evaluate((said) => window.answer(said), tcf(REFUSES));
+    await filled(inside, "top");
+    assert.deepEqual((await decides(inside)).map(({ consent }) => consent), [{ tcf: REFUSES }]);
+    await close(page);
+  });
+
+  test("by_its_function_where_a_page_of_the_same_origin_has_no_locator_frame", async () => {
+    const refusing = (tcString) => {
+      if (window === top) window.__tcfapi = (_command, _version, listener) => listener({ gdprApplies: true, eventStatus: "tcloaded", tcString }, true);
+    };
+    const html = `<!doctype html><title>around</title>${frame("/pages/frame")}`;
+    const page = await open("", { html, init: [`(${refusing})(${JSON.stringify(REFUSES)})`], others: { frame: pageOf(TOP) } });
+    const inside = await until("the frame", () => page.frames().find((one) => one.url().endsWith("/pages/frame")));
+    await filled(inside, "top");
+    assert.deepEqual((await decides(inside)).map(({ consent }) => consent), [{ tcf: REFUSES }]);
+    assert.deepEqual(await cookies(page), []);
+    await close(page);
+  });
+});
+
+/* ---- a law that applies, without a string ---- */
+
+describe("a_jurisdiction_that_applies_without_a_string_is_a_refusal", () => {
+  const missing = { gdprApplies: true, eventStatus: "tcloaded" };
+  for (const [what, name, said] of [
+    ["no_tc_string", "__tcfapi", missing],
+    ["a_tc_string_that_is_null", "__tcfapi", { ...missing, tcString: null }],
+    ["a_tc_string_that_is_a_number", "__tcfapi", { ...missing, tcString: 5 }],
+    ["a_tc_string_that_is_too_long", "__tcfapi", { ...missing, tcString: "C".repeat(70_000) }],
+    ["no_gpp_string", "__gpp", gpp({ applicableSections: [6] })],
+    ["no_gpp_string_and_no_sections", "__gpp", gpp({})],
+    ["gpp_sections_that_are_texts", "__gpp", gpp({ ...UNSOLD, applicableSections: ["6"] })],
+    ["gpp_sections_that_are_no_numbers", "__gpp", gpp({ ...SOLD, applicableSections: ["usca"] })],
+    ["a_gpp_section_that_is_not_in_a_list", "__gpp", gpp({ ...UNSOLD, applicableSections: 6 })],
+  ]) {
+    test(what, async () => {
+      const saying = (name, said) => { window[name] = (...args) => args.at(-1)(said, true); };
+      const page = await open(TOP, { init: [`(${saying})(${JSON.stringify(name)}, ${JSON.stringify(said)})`] });
+      await filled(page, "top");
+      assert.deepEqual((await decides(page)).map(({ name }) => name), ["include"]);
+      assert.deepEqual(await cookies(page), []);
+      await close(page);
+    });
+  }
+});
+
+/* ---- the Back button ---- */
+
+describe("a_page_that_comes_back_out_of_the_browser_s_memory", () => {
+  /** A manager that keeps what the visitor said where all pages find it. */
+  function storedManager() {
+    window.__tcfapi = (command, _version, listener) => {
+      if (command !== "addEventListener") return;
+      window.listeners = [...(window.listeners ?? []), listener];
+      listener({ gdprApplies: true, eventStatus: "tcloaded", tcString: localStorage.consent }, true);
+    };
+    window.say = (tcString) => {
+      localStorage.consent = tcString;
+      window.listeners.forEach((listener) => listener({ gdprApplies: true, eventStatus: "useractioncomplete", tcString }, true));
+    };
+    addEventListener("pageshow", ({ persisted }) => { window.persisted = persisted; });
+  }
+
+  test("asks_the_consent_manager_again_before_it_sends_anything", async () => {
+    const consenting = (tcString) => { localStorage.consent ??= tcString; };
+    const page = await open(TOP, { init: [`(${consenting})(${JSON.stringify(CONSENTS)})`, storedManager] });
+    await filled(page, "top");
+    await until("cookies", async () => (await cookies(page)).length === 2);
+    await page.evaluate(() => { window.isFirst = true; });
+    await page.goto(`${here.edge}/pages/two`);
+    await filled(page, "top");
+    await page.evaluate((tcString) => window.say(tcString), REFUSES);
+    await until("no cookies", async () => (await cookies(page)).length === 0);
+
+    await page.evaluate(() => { setTimeout(() => history.back()); });
+    await until("the first page", () => page.evaluate(() => window.isFirst && location.pathname).catch(() => false));
+    assert.equal(await page.evaluate(() => window.persisted), true, "the page came out of the browser's memory");
+    await decided(page, 2);
+    await shown(page, () => document.querySelector("#top > a > img"));
+    assert.deepEqual((await decides(page)).map(({ consent, page_view }) => [consent.tcf, page_view]), [[CONSENTS, true], [REFUSES, true]]);
+    assert.deepEqual(await cookies(page), []);
+    await close(page);
+  });
+});
