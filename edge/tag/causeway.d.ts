@@ -39,10 +39,10 @@ export interface Decision {
 }
 
 /**
- * Shows an ad in its placement, which holds its house content when this is called. Giving `false` leaves the ad to the
- * tag's own renderers. The ad counts as viewed by the placement's own pixels, so that it needs a size.
+ * Shows an ad in a box of the tag's own, which is within the placement and shown instead of its house content. Returning
+ * `false` leaves the ad to the tag's own renderers. The ad counts as viewed by the placement's pixels, so that it needs a size.
  */
-export type Renderer = (element: HTMLElement, decision: Decision) => unknown;
+export type Renderer = (box: HTMLElement, decision: Decision) => unknown;
 
 /** What a page calls. No call throws or waits. */
 export interface Causeway {

@@ -2,7 +2,7 @@
 
 import { askManagers, consent, consentText, isServed, noteServed, settled, unanswered, verdict } from "./consent.js";
 import { flushEvents, hasEvents } from "./events.js";
-import { fillPlacement, placed, readPlacement, restoreHouse, SELECTOR } from "./placements.js";
+import { fillPlacement, placed, readPlacement, restoreHouse, SELECTOR, tidyPlacements } from "./placements.js";
 import { KEYWORD_CHARS, KEYWORDS, NAME_CHARS, PLACEMENTS, safe, settings, URL_CHARS } from "./settings.js";
 
 /** Placements that are added within this time go in one call. */
@@ -66,7 +66,7 @@ const findDue = () =>
 
 /** Looks for placements that were not asked for, and gives back what is no placement any more. */
 export const scanPage = safe(() => {
-  placed.forEach((_, element) => element.matches(SELECTOR) || restoreHouse(element));
+  tidyPlacements();
   if (findDue()[0]) planCall();
 });
 

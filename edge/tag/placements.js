@@ -9,7 +9,7 @@ export const SELECTOR = '[data-causeway]:not([data-causeway=""])';
 /** The page's own renderer, as the page sets it. */
 export const page = { render: undefined };
 
-/** Of each placement that shows an ad: what shows, and the house content in whose stead it does. */
+/** Of each placement that shows an ad: what is watched for its impression, whether the ad still stands, and how it is taken out. */
 export const placed = new Map();
 
 /** A placement as the edge reads it. */
@@ -20,14 +20,18 @@ export const readPlacement = ({ dataset: { causeway: id, sizes = "", viewType: v
   floor_micros: /^\d{1,15}$/.test(floor) ? +floor : undefined,
 });
 
-/** Puts the house content back where the ad still stands in a placement, and counts nothing more of it. */
+/** Takes the ad out of a placement, so that the house content shows again, and counts nothing more of it. */
 export const restoreHouse = safe((element) => {
-  const kept = placed.get(element);
-  if (!kept) return;
-  stopWatching(kept.shown);
+  const ad = placed.get(element);
+  if (!ad) return;
   placed.delete(element);
-  if (kept.shown.closest(SELECTOR) === element) element.replaceChildren(...kept.house);
+  stopWatching(ad.watched);
+  ad.remove();
 });
+
+/** Takes out the ads of elements that are no placements any more, and those that the page has taken out itself. */
+export const tidyPlacements = () =>
+  placed.forEach(({ stands }, element) => (element.matches(SELECTOR) && stands()) || restoreHouse(element));
 
 /** Shows what was decided for a placement. */
 export function fillPlacement(element, decision) {
@@ -37,19 +41,29 @@ export function fillPlacement(element, decision) {
   decision.impression_url &&= settings.edge + decision.impression_url;
   decision.click_url &&= settings.edge + decision.click_url;
   decision.verdict = verdict;
-  placed.set(element, { shown: element, house: [...element.childNodes] });
   try {
-    showAd(element, decision);
+    if (!renderByPage(element, decision)) renderCreative(element, decision);
   } catch {
     // Of a renderer that failed half-way nothing stays.
     restoreHouse(element);
   }
 }
 
-/** By the page's own renderer, unless there is none or it gives `false`; else HTML in a frame or an image in a link. */
-function showAd(element, decision) {
-  const kept = placed.get(element);
-  if (page.render && page.render(element, decision) !== false) return countWhenSeen(element, decision);
+/** Whether the page's own renderer has shown the ad, in a box of the tag's that the page's styles reach. */
+function renderByPage(element, decision) {
+  if (!page.render) return false;
+  const box = document.createElement("div");
+  const ad = standIn(element, box, true);
+  if (page.render(box, decision) === false) {
+    restoreHouse(element);
+    return false;
+  }
+  countWhenSeen(ad.watched, decision);
+  return true;
+}
+
+/** Shows HTML in a frame, or an image in a link. */
+function renderCreative(element, decision) {
   const [[wide, high] = []] = readPlacement(element).sizes;
   const { html, image, alt = "", width = wide, height = high } = decision.ad.creative ?? {};
   const click = decision.click_url ?? "";
@@ -71,13 +85,77 @@ function showAd(element, decision) {
     outer.target = "_blank";
     outer.rel = "noopener";
     outer.append(node);
-  } else return placed.delete(element);
+  } else return;
   if (width) node.width = width;
   if (height) node.height = height;
   node.style.border = 0;
+  const ad = standIn(element, outer);
+  ad.watched = node;
   // Once: a frame that goes elsewhere loads again.
-  node.onload = () => (node.onload = placed.get(element) === kept && countWhenSeen(node, decision));
-  node.onerror = () => placed.get(element) === kept && restoreHouse(element);
-  kept.shown = node;
-  element.replaceChildren(outer);
+  node.onload = () => (node.onload = placed.get(element) === ad && countWhenSeen(node, decision));
+  node.onerror = () => placed.get(element) === ad && restoreHouse(element);
+}
+
+/* ---- standing in for the house content ---- */
+
+/** The tag's shadow roots: while no ad stands in one, it shows the placement's own content. */
+const roots = new WeakMap();
+
+/**
+ * Has a node of the tag's stand in for a placement's content. The page's nodes are neither moved nor removed, since the page
+ * may be a framework's, which fails where its nodes are not as it left them: the ad is in a shadow root of the placement, which
+ * leaves out the content. With `isStyled` the node is a further child of the placement, so that the page's styles reach it.
+ */
+function standIn(element, node, isStyled) {
+  const root = attachRoot(element);
+  let ad;
+  if (!root) ad = standBeside(element, node);
+  else if (isStyled) {
+    node.slot = "causeway";
+    element.append(node);
+    root.replaceChildren(createSlot(node.slot));
+    ad = { watched: element, stands: () => node.parentNode === element };
+  } else {
+    root.replaceChildren(node);
+    ad = { watched: element, stands: () => true };
+  }
+  ad.remove ??= () => {
+    node.remove();
+    root.replaceChildren(createSlot(""));
+  };
+  placed.set(element, ad);
+  return ad;
+}
+
+/** An element that can have no shadow root, or has one of the page's, is hidden, and the ad is put after it. */
+function standBeside(element, node) {
+  const { style } = element;
+  const own = [style.getPropertyValue("display"), style.getPropertyPriority("display")];
+  style.setProperty("display", "none", "important");
+  element.after(node);
+  return {
+    watched: node,
+    stands: () => node.parentNode === element.parentNode,
+    remove() {
+      node.remove();
+      style.setProperty("display", ...own);
+    },
+  };
+}
+
+function attachRoot(element) {
+  if (!roots.has(element)) {
+    let root;
+    try {
+      root = element.shadowRoot ? undefined : element.attachShadow({ mode: "open" });
+    } catch {}
+    roots.set(element, root);
+  }
+  return roots.get(element);
+}
+
+function createSlot(name) {
+  const slot = document.createElement("slot");
+  slot.name = name;
+  return slot;
 }

@@ -131,6 +131,7 @@ function witness() {
     note("beacon", address, body);
     return window.refusing ? false : beacon(address, body);
   };
+  window.adIn = (selector) => document.querySelector(selector)?.shadowRoot?.querySelector("img, iframe") ?? null;
   window.hide = (hidden) => {
     Object.defineProperty(document, "hidden", { value: hidden, configurable: true });
     document.dispatchEvent(new Event("visibilitychange"));
@@ -174,7 +175,7 @@ export const impressions = async (page) => (await asked(page, "/v1/i/")).length;
 
 /** Waits until a page's function gives something, and gives that. */
 export const shown = (page, work, argument) => page.waitForFunction(work, argument, { polling: 50, timeout: PATIENCE }).then((found) => found.jsonValue());
-export const filled = (page, id) => shown(page, (id) => document.querySelector(`#${id} > a > img, #${id} > iframe`)?.tagName, id);
+export const filled = (page, id) => shown(page, (id) => window.adIn(`#${id}`)?.tagName, id);
 export const decided = (page, count) => shown(page, (count) => window.asked.filter(({ path }) => path === "/v1/decide").length >= count, count);
 export const text = (page, id) => page.locator(`#${id}`).innerText();
 export const cookies = async (page) => (await page.context().cookies()).map(({ name }) => name).sort();

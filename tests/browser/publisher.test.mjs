@@ -3,6 +3,7 @@
 // Nothing waits for time to pass: where the tag counts seconds, the page has a clock that the test moves.
 
 import assert from "node:assert/strict";
+import { readFile } from "node:fs/promises";
 import { after, before, describe, test } from "node:test";
 
 import {
@@ -167,9 +168,116 @@ describe("a_page_that_comes_back_out_of_the_browser_s_memory", () => {
     await until("the first page", () => page.evaluate(() => window.isFirst && location.pathname).catch(() => false));
     assert.equal(await page.evaluate(() => window.persisted), true, "the page came out of the browser's memory");
     await decided(page, 2);
-    await shown(page, () => document.querySelector("#top > a > img"));
+    await shown(page, () => window.adIn("#top"));
     assert.deepEqual((await decides(page)).map(({ consent, page_view }) => [consent.tcf, page_view]), [[CONSENTS, true], [REFUSES, true]]);
     assert.deepEqual(await cookies(page), []);
+    await close(page);
+  });
+});
+
+/* ---- pages of a framework ---- */
+
+const library = (path) => readFile(new URL(`../../node_modules/${path}`, import.meta.url), "utf8");
+
+/** An application whose placement's content, and what is around it, the test changes by `window.set`. */
+function application() {
+  const { createElement, useState, Fragment } = window.React;
+  const contents = {
+    text: "house",
+    other: "other house",
+    element: createElement("a", { href: "#" }, "house link"),
+    list: ["one", "two", "three"].map((key) => createElement("b", { key }, key)),
+    turned: ["three", "one"].map((key) => createElement("b", { key }, key)),
+    mixed: createElement(Fragment, null, "text ", createElement("i", null, "and element")),
+    none: null,
+  };
+  return function App() {
+    const [state, setState] = useState({ house: "text", around: ["before", "slot", "after"] });
+    window.set = (next) => window.ReactDOM.flushSync(() => setState((last) => ({ ...last, ...next })));
+    const slot = createElement(window.kind ?? "div", { key: "slot", id: "top", "data-causeway": "top", "data-sizes": "728x90" }, contents[state.house]);
+    return createElement("main", null, state.around.map((key) => (key === "slot" ? slot : createElement("p", { key }, key))));
+  };
+}
+
+const HOUSES = [["other", "other house"], ["element", "house link"], ["list", "onetwothree"], ["turned", "threeone"],
+  ["mixed", "text and element"], ["none", ""], ["text", "house"]];
+
+/** A page with React 18; `begin` renders into `#root`, which holds `html`. */
+async function openReact(html, { begin = "", init = [] } = {}) {
+  const [react, dom] = await Promise.all(["react/umd/react.development.js", "react-dom/umd/react-dom.development.js"].map(library));
+  const scripts = `<script src="/pages/react.js"></script><script src="/pages/react-dom.js"></script>
+    <script>window.App = (${application})(); ${begin}</script>`;
+  const page = await open(`<div id="root">${html}</div>${scripts}`, { init, others: { "react.js": react, "react-dom.js": dom } });
+  await shown(page, () => window.App);
+  return page;
+}
+
+const RENDER = 'window.root = ReactDOM.createRoot(document.querySelector("#root")); root.render(React.createElement(App));';
+
+describe("the_tag_leaves_the_page_s_nodes_where_they_are", () => {
+  const isStanding = (page) => page.evaluate(() => {
+    const ad = window.adIn("#top") ?? document.querySelector(".own, #top + a > img, #top + a");
+    return ad.checkVisibility() && ad.isConnected;
+  });
+  const own = () => { window.causeway = [(causeway) => { causeway.render = (box) => { box.className = "own"; box.textContent = "ad"; }; }]; };
+
+  for (const [what, kind, init] of [
+    ["in_a_shadow_root", "div", []],
+    ["beside_an_element_that_can_have_none", "ins", []],
+    ["by_the_page_s_own_renderer", "div", [own]],
+    ["by_the_page_s_own_renderer_beside_an_element", "ins", [own]],
+  ]) test(`react_changes_the_content_of_a_placement_whose_ad_is_${what}`, async () => {
+    const page = await openReact("", { begin: RENDER, init: [...init, `window.kind = ${JSON.stringify(kind)}`] });
+    await shown(page, () => window.adIn("#top") ?? document.querySelector(".own, #top + a > img"));
+    // A page that sets a text as the only content of an element takes out what else is in it, such as a renderer's ad.
+    const isKept = init.length === 0 || kind === "ins";
+    for (const [house, content] of HOUSES) {
+      await page.evaluate((house) => window.set({ house }), house);
+      assert.equal(await page.evaluate(() => [...document.querySelector("#top").childNodes].filter((node) => !node.slot).map((node) => node.textContent).join("")), content);
+      if (isKept) assert.ok(await isStanding(page), house);
+    }
+    for (const around of [["slot", "before", "after"], ["after", "more", "slot"], ["slot"]]) await page.evaluate((around) => window.set({ around }), around);
+    await page.evaluate(() => window.set({ around: ["before", "after"] }));
+    await shown(page, () => !document.querySelector(".own, #root img"));
+    assert.equal(await page.evaluate(() => document.querySelector("#root").innerText), "before\n\nafter");
+    await page.evaluate(() => window.set({ around: ["slot"] }));
+    await shown(page, () => window.adIn("#top") ?? document.querySelector(".own, #top + a > img"));
+    await page.evaluate(() => window.root.unmount());
+    assert.equal(await page.evaluate(() => document.querySelector("#root").innerHTML.replace(/<a.*<\/a>|<div class="own">ad<\/div>/, "")), "");
+    await close(page);
+  });
+
+  test("react_hydrates_a_page_whose_placement_shows_an_ad_already", async () => {
+    const html = '<main><p>before</p><div id="top" data-causeway="top" data-sizes="728x90">house</div><p>after</p></main>';
+    const page = await openReact(html);
+    await filled(page, "top");
+    await page.evaluate(() => {
+      window.before = [document.querySelector("#top"), window.adIn("#top")];
+      window.ReactDOM.flushSync(() => window.ReactDOM.hydrateRoot(document.querySelector("#root"), window.React.createElement(window.App)));
+    });
+    await shown(page, () => window.set);
+    for (const [house] of HOUSES) await page.evaluate((house) => window.set({ house }), house);
+    assert.deepEqual(await page.evaluate(() => window.before.map((node, i) => node === [document.querySelector("#top"), window.adIn("#top")][i])), [true, true]);
+    assert.ok(await isStanding(page));
+    assert.equal((await decides(page)).length, 1);
+    await close(page);
+  });
+
+  test("also_when_the_ad_is_taken_out_and_where_a_page_has_a_shadow_root_of_its_own", async () => {
+    const page = await open(`${TOP}<script>
+      document.querySelector("#top").attachShadow({ mode: "open" }).innerHTML = "<em>own root</em><slot></slot>";
+      window.moved = [];
+      const house = document.querySelector("#top").firstChild;
+      new MutationObserver((records) => records.forEach(({ removedNodes }) => removedNodes.forEach((node) => window.moved.push(node.nodeName))))
+        .observe(document.querySelector("#top"), { childList: true });
+    </script>`);
+    await shown(page, () => document.querySelector("#top + a > img"));
+    assert.equal(await page.evaluate(() => document.querySelector("#top").checkVisibility()), false);
+    await page.context().route("**/v1/decide", (route) => route.fulfill({ body: '{"decisions":[]}', contentType: "application/json" }));
+    await page.evaluate(() => history.pushState({}, "", "/pages/two"));
+    await shown(page, () => document.querySelector("#top").checkVisibility() && !document.querySelector("#top + a"));
+    assert.deepEqual(await page.evaluate(() => [window.moved, document.querySelector("#top").shadowRoot.innerHTML, document.querySelector("#top").textContent]),
+      [[], "<em>own root</em><slot></slot>", "house"]);
     await close(page);
   });
 });

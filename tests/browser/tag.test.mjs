@@ -87,7 +87,7 @@ test("an_edge_that_is_gone_leaves_the_house_content_and_takes_no_ad_to_the_next_
   await filled(page, "top");
   await page.context().route("**/v1/decide", (route) => route.abort());
   await page.evaluate(() => history.pushState({}, "", "/pages/two"));
-  await shown(page, () => document.querySelector("#top").textContent === "house");
+  await shown(page, () => document.querySelector("#top").innerText === "house");
   page.faults = page.faults.filter((fault) => !fault.includes("ERR_FAILED"));
   await close(page);
 });
@@ -117,7 +117,7 @@ test("a_picture_that_does_not_come_leaves_the_house_content", async () => {
   await page.context().route("https://cdn.shoes.example/**", (route) => route.abort());
   await page.evaluate((html) => document.body.insertAdjacentHTML("beforeend", html), TOP + SIDE);
   await filled(page, "side");
-  await shown(page, () => document.querySelector("#top").textContent === "house");
+  await shown(page, () => document.querySelector("#top").innerText === "house");
   page.faults = page.faults.filter((fault) => !fault.includes("ERR_FAILED"));
   await close(page);
 });
@@ -169,7 +169,7 @@ test("a_placement_that_is_away_while_it_is_decided_is_met_again_when_it_is_back"
   await filled(page, "side");
   // One that shows an ad is decided again for the address that it comes back to, gone before it changed or after.
   for (const before of [false, true]) {
-    await page.evaluate(() => { window.shownBefore = document.querySelector("#side iframe"); });
+    await page.evaluate(() => { window.shownBefore = window.adIn("#side"); });
     if (before) await moves(true);
     await page.evaluate((before) => history.pushState(null, "", `/pages/two?${before}`), before);
     if (!before) await moves(true);
@@ -177,7 +177,7 @@ test("a_placement_that_is_away_while_it_is_decided_is_met_again_when_it_is_back"
     await moves(false);
     if (before) assert.equal(await page.locator("#side > iframe").count(), 0, "not with the ad of another address");
     await page.clock.runFor(1_000);
-    await shown(page, () => ![null, window.shownBefore].includes(document.querySelector("#side iframe")));
+    await shown(page, () => ![null, window.shownBefore].includes(window.adIn("#side")));
   }
   await close(page);
 });
@@ -190,7 +190,7 @@ for (const late of [false, true]) test(`an_element_that_is_no_placement_any_more
   const held = new Promise((resolve) => { answer = resolve; });
   await page.context().route("**/v1/decide", async (route) => { await held; await route.continue(); });
   await page.evaluate((late) => {
-    window.before = document.querySelector("#side iframe");
+    window.before = window.adIn("#side");
     window.leave = () => {
       const top = document.querySelector("#top");
       top.removeAttribute("data-causeway");
@@ -202,7 +202,7 @@ for (const late of [false, true]) test(`an_element_that_is_no_placement_any_more
   await decided(page, 2);
   await page.evaluate((late) => late && window.leave(), late);
   answer();
-  await shown(page, () => ![null, window.before].includes(document.querySelector("#side iframe")));
+  await shown(page, () => ![null, window.before].includes(window.adIn("#side")));
   const [, { placements, page_view }, ...more] = await decides(page);
   assert.deepEqual([placements.map(({ id }) => id).join(), page_view, more], [late ? "top,side" : "side", true, []]);
   assert.match(await text(page, "top"), /article/);
@@ -213,7 +213,7 @@ for (const late of [false, true]) test(`an_element_that_is_no_placement_any_more
 test("what_the_page_shows_in_an_ad_s_stead_counts_as_no_ad_and_is_not_replaced_by_what_was_there_before_it", async () => {
   const renderer = () => { window.causeway = [(causeway) => { causeway.render = (element) => { element.textContent = "ad"; }; }]; };
   const page = await open(FAR + TOP.replace("<div", '<div style="height: 90px"'), { init: [renderer], clock: true });
-  await shown(page, () => document.querySelector("#top").textContent === "ad");
+  await shown(page, () => document.querySelector("#top").innerText === "ad");
   await page.clock.pauseAt(3_600_000);
   await page.evaluate(() => {
     const top = document.querySelector("#top");
@@ -246,11 +246,11 @@ test("an_ad_that_nobody_can_show_leaves_what_the_page_makes_of_the_house_content
   const page = await open('<div id="own" data-causeway="own" data-sizes="160x600">house</div>' + SIDE);
   await filled(page, "side");
   await page.evaluate(() => {
-    window.before = document.querySelector("#side iframe");
+    window.before = window.adIn("#side");
     document.querySelector("#own").textContent = "other house";
     history.pushState(null, "", "/pages/two");
   });
-  await shown(page, () => ![null, window.before].includes(document.querySelector("#side iframe")));
+  await shown(page, () => ![null, window.before].includes(window.adIn("#side")));
   assert.equal(await text(page, "own"), "other house");
   await close(page);
 });
@@ -287,8 +287,8 @@ test("a_page_renders_its_own_ads_and_a_renderer_that_fails_costs_its_ad_alone", 
   const own = '<div id="own" data-causeway="own" data-sizes="160x600" style="width: 160px; height: 600px">house</div>';
   const renderer = () => {
     window.causeway = [(causeway) => {
-      causeway.render = (element, { ad }) => {
-        if (element.id === "side") throw new Error("hurt");
+      causeway.render = (element, { ad, placement }) => {
+        if (placement === "side") throw new Error("hurt");
         if (!ad.creative.title) return false;
         element.textContent = ad.creative.title;
       };
@@ -326,14 +326,14 @@ describe("issue_5_an_impression_counts_when_it_was_viewable", () => {
     }, [id, pixels]);
     // An observer made now is told after the tag's.
     return page.evaluate((id) => new Promise((resolve) => {
-      new IntersectionObserver(([{ intersectionRatio }]) => resolve(intersectionRatio)).observe(document.querySelector(`#${id} img`));
+      new IntersectionObserver(([{ intersectionRatio }]) => resolve(intersectionRatio)).observe(window.adIn(`#${id}`));
     }), id);
   }
 
   async function begin(placement) {
     const page = await open(FAR + placement + FAR, { clock: true });
     await filled(page, "top");
-    await page.evaluate(() => document.querySelector("#top img").decode());
+    await page.evaluate(() => window.adIn("#top").decode());
     await page.clock.pauseAt(3_600_000);
     assert.equal(await show(page, "top", 0), 0);
     return page;
@@ -380,10 +380,10 @@ describe("issue_5_an_impression_counts_when_it_was_viewable", () => {
 
   test("one_that_has_no_size_yet_is_looked_at_again_also_after_the_page_was_hidden", async () => {
     const renderer = () => {
-      window.causeway = [(causeway) => { causeway.render = (element) => { element.replaceChildren(); element.style.height = 0; }; }];
+      window.causeway = [(causeway) => { causeway.render = () => { window.isRendered = true; }; }];
     };
     const page = await open('<div id="top" data-causeway="top" data-sizes="728x90" style="width: 728px"></div>', { clock: true, init: [renderer] });
-    await shown(page, () => document.querySelector("#top").style.height === "0px");
+    await shown(page, () => window.isRendered);
     await page.clock.pauseAt(3_600_000);
     for (const hidden of [true, false]) await page.evaluate((hidden) => window.hide(hidden), hidden);
     await page.evaluate(() => { document.querySelector("#top").style.height = "90px"; });
@@ -528,7 +528,7 @@ for (const [how, init] of [["with_the_navigation_api", []], ["without_it", [() =
     await filled(page, "side");
     const first = await insertions();
     await page.evaluate(() => { location.hash = "other-part"; history.pushState({}, "", "/pages/two?x=1#part"); });
-    await shown(page, (first) => ![null, first].includes(document.querySelector("#top > a")?.getAttribute("href")), first);
+    await shown(page, (first) => ![null, first].includes(window.adIn("#top")?.parentElement.getAttribute("href")), first);
     await page.evaluate(() => { history.replaceState({ page: "the same" }, ""); document.querySelector("#side").remove(); });
     await page.evaluate((html) => document.body.insertAdjacentHTML("beforeend", html.replaceAll("side", "late")), SIDE);
     await filled(page, "late");
@@ -579,9 +579,9 @@ describe("field_12_consent_comes_from_the_page_s_consent_managers", () => {
 
   /** Has the ad in view for as long as it takes to count. */
   async function look(page) {
-    await page.evaluate(() => document.querySelector("#top img").decode());
+    await page.evaluate(() => window.adIn("#top").decode());
     await page.evaluate(() => document.querySelector("#top").scrollIntoView());
-    await page.evaluate(() => new Promise((resolve) => { new IntersectionObserver(resolve).observe(document.querySelector("#top img")); }));
+    await page.evaluate(() => new Promise((resolve) => { new IntersectionObserver(resolve).observe(window.adIn("#top")); }));
     await page.clock.runFor(10_000);
   }
 
@@ -616,7 +616,7 @@ describe("field_12_consent_comes_from_the_page_s_consent_managers", () => {
     if (late) await page.context().route(/^https:/, async (route) => { await held; await route.fulfill({ contentType: "image/gif", body: PIXEL }); });
     await says(page, CONSENTS, async () => (await cookies(page)).length === 2);
     await filled(page, "top");
-    if (!late) await page.evaluate(() => document.querySelector("#top img").decode());
+    if (!late) await page.evaluate(() => window.adIn("#top").decode());
     await says(page, REFUSES, async () => (await cookies(page)).length === 0);
     come();
     await look(page);
@@ -731,7 +731,7 @@ test("an_id_that_a_page_does_not_have_costs_it_nothing", async () => {
 test("docs_tag_md_the_complete_page_runs_as_it_stands", async () => {
   const html = block("html").replaceAll("https://ads.pub.example", here.edge).replace('data-timeout="800"', PATIENT);
   const page = await open("", { html });
-  await shown(page, () => document.querySelector("[data-causeway=top] > a > img") && document.querySelector("[data-causeway=side] > iframe"));
+  await shown(page, () => window.adIn("[data-causeway=top]") && window.adIn("[data-causeway=side]"));
   const [{ placements, page: told, user }] = await decides(page);
   assert.deepEqual(placements, [
     { id: "top", view_type: "home", sizes: [[728, 90], [970, 250]] }, { id: "side", sizes: [[300, 250]], floor_micros: 100_000 },
