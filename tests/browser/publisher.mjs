@@ -131,6 +131,16 @@ function witness() {
     note("beacon", address, body);
     return window.refusing ? false : beacon(address, body);
   };
+  // What the page's observers, the tag's among them, were told last of each element.
+  window.looks = new Map();
+  window.IntersectionObserver = class extends IntersectionObserver {
+    constructor(work, options) {
+      super((entries, self) => {
+        work(entries, self);
+        entries.forEach((entry) => window.looks.set(entry.target, entry));
+      }, options);
+    }
+  };
   window.adIn = (selector) => document.querySelector(selector)?.shadowRoot?.querySelector("img, iframe") ?? null;
   window.hide = (hidden) => {
     Object.defineProperty(document, "hidden", { value: hidden, configurable: true });

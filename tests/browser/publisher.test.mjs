@@ -7,8 +7,8 @@ import { readFile } from "node:fs/promises";
 import { after, before, describe, test } from "node:test";
 
 import {
-  close, CONSENTS, cookies, decided, decides, filled, here, open, pageOf, REFUSES, shown, SOLD, START, startPublisher,
-  stopPublisher, TOP, UNSOLD, until,
+  close, CONSENTS, cookies, decided, decides, FAR, filled, here, impressions, open, pageOf, REFUSES, shown, SOLD, START,
+  startPublisher, stopPublisher, TOP, UNSOLD, until,
 } from "./publisher.mjs";
 
 // With the browser's memory for pages that are left, which Playwright switches off.
@@ -278,6 +278,74 @@ describe("the_tag_leaves_the_page_s_nodes_where_they_are", () => {
     await shown(page, () => document.querySelector("#top").checkVisibility() && !document.querySelector("#top + a"));
     assert.deepEqual(await page.evaluate(() => [window.moved, document.querySelector("#top").shadowRoot.innerHTML, document.querySelector("#top").textContent]),
       [[], "<em>own root</em><slot></slot>", "house"]);
+    await close(page);
+  });
+});
+
+/* ---- ads that nobody can see ---- */
+
+describe("an_ad_counts_as_viewable_only_where_it_can_be_seen", () => {
+  /** A browser that does not track visibility. */
+  const old = () => {
+    window.IntersectionObserver = class extends IntersectionObserver {
+      constructor(work, { threshold } = {}) {
+        super(work, { threshold });
+      }
+    };
+  };
+  const overlay = (style) => `<div id="over" style="position: fixed; inset: 0; background: white; ${style}"></div>`;
+  const around = (style) => `<div id="around" style="${style}">${TOP}</div>`;
+  const HIDDEN = [
+    ["under_an_overlay", TOP + overlay("")],
+    ["under_most_of_an_overlay", TOP + overlay("left: 300px")],
+    ["that_is_not_visible", around("visibility: hidden")],
+    ["that_is_transparent", around("opacity: 0")],
+    ["that_is_nearly_transparent_by_two_elements", around("opacity: 0.4").replace("<div id=\"top\"", '<div id="top" style="opacity: 0.4"')],
+  ];
+  const THROUGH = ["under_an_overlay_that_pointers_go_through", TOP + overlay("pointer-events: none")];
+
+  /** Opens the page with its clock standing, and the tag told of the ad. */
+  async function begin(body, init) {
+    const page = await open(FAR + body, { clock: true, init });
+    await filled(page, "top");
+    await page.evaluate(() => window.adIn("#top").decode());
+    await page.clock.pauseAt(3_600_000);
+    await page.evaluate(() => document.querySelector("#top").scrollIntoView());
+    await shown(page, () => window.looks.get(window.adIn("#top"))?.intersectionRatio === 1);
+    return page;
+  }
+
+  for (const [browser, init, cases] of [["", [], [...HIDDEN, THROUGH]], ["_in_a_browser_that_does_not_track_visibility", [old], HIDDEN]]) {
+    for (const [what, body] of cases) test(`not_one_${what}${browser}`, async () => {
+      const page = await begin(body, init);
+      await page.clock.runFor(10_000);
+      assert.equal(await impressions(page), 0);
+      await page.evaluate(() => {
+        document.querySelector("#over")?.remove();
+        document.querySelectorAll("#around, #top").forEach((element) => element.removeAttribute("style"));
+      });
+      if (!init.length) await shown(page, () => window.looks.get(window.adIn("#top")).isVisible);
+      await page.clock.runFor(1_200);
+      assert.equal(await impressions(page), 1, "it counts once it can be seen");
+      await close(page);
+    });
+
+    test(`a_second_is_broken_off_by_what_covers_the_ad${browser}`, async () => {
+      const page = await begin(TOP, init);
+      if (!init.length) await shown(page, () => window.looks.get(window.adIn("#top")).isVisible);
+      await page.clock.runFor(900);
+      await page.evaluate((html) => document.body.insertAdjacentHTML("beforeend", html), overlay(""));
+      if (!init.length) await shown(page, () => !window.looks.get(window.adIn("#top")).isVisible);
+      await page.clock.runFor(10_000);
+      assert.equal(await impressions(page), 0);
+      await close(page);
+    });
+  }
+
+  test("one_that_is_covered_by_a_third_counts_in_a_browser_that_does_not_track_visibility", async () => {
+    const page = await begin(TOP + overlay("left: 500px"), [old]);
+    await page.clock.runFor(1_000);
+    assert.equal(await impressions(page), 1);
     await close(page);
   });
 });

@@ -324,10 +324,16 @@ describe("issue_5_an_impression_counts_when_it_was_viewable", () => {
       const top = document.getElementById(id).getBoundingClientRect().top + scrollY;
       scrollTo(0, top + pixels - innerHeight);
     }, [id, pixels]);
-    // An observer made now is told after the tag's.
-    return page.evaluate((id) => new Promise((resolve) => {
-      new IntersectionObserver(([{ intersectionRatio }]) => resolve(intersectionRatio)).observe(window.adIn(`#${id}`));
-    }), id);
+    // Of an ad that has counted the tag is told no more.
+    if (await impressions(page)) return undefined;
+    return shown(page, (id) => {
+      const ad = window.adIn(`#${id}`);
+      const { top, bottom, height } = ad.getBoundingClientRect();
+      const ratio = Math.max(0, Math.min(bottom, innerHeight) - Math.max(top, 0)) / height;
+      const level = (ratio) => [0.3, 0.5].filter((bound) => ratio >= bound).length;
+      const look = window.looks.get(ad);
+      return look && level(look.intersectionRatio) === level(ratio) && look.isVisible === level(ratio) > 0 && { ratio };
+    }, id).then(({ ratio }) => ratio);
   }
 
   async function begin(placement) {
@@ -581,7 +587,7 @@ describe("field_12_consent_comes_from_the_page_s_consent_managers", () => {
   async function look(page) {
     await page.evaluate(() => window.adIn("#top").decode());
     await page.evaluate(() => document.querySelector("#top").scrollIntoView());
-    await page.evaluate(() => new Promise((resolve) => { new IntersectionObserver(resolve).observe(window.adIn("#top")); }));
+    await shown(page, () => window.looks.get(window.adIn("#top"))?.isVisible);
     await page.clock.runFor(10_000);
   }
 
