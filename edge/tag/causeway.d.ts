@@ -8,6 +8,8 @@ export interface Options {
   timeout?: number;
   /** When an impression counts: once it was viewable (the default), or as soon as the ad was rendered. */
   count?: "viewable" | "render";
+  /** Whether the console warns of what goes wrong, as with `?causeway_debug` in the page's address. Default false. */
+  debug?: boolean;
 }
 
 /** An ad, as the catalogue has it. A house ad may have its `id` and `creative` alone. */
@@ -57,7 +59,7 @@ export interface Causeway {
   page(): void;
   /**
    * Names the visitor for the calls that follow: ids by kind, and the publisher's proofs. Without arguments: nobody. An id
-   * that is null or empty is left out.
+   * that is null or empty is left out, and so is what is neither a text nor a finite number, such as a promise.
    */
   identify(ids?: Record<string, string | number | null | undefined>, proofs?: Record<string, string | null | undefined>): void;
 }

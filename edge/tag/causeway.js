@@ -7,22 +7,34 @@ import { forgetAnswers } from "./consent.js";
 import { beginPage, followAddress, returnToPage, scanPage, setUser } from "./decide.js";
 import { addEvent, flushEvents, readId } from "./events.js";
 import { page } from "./placements.js";
-import { safe, settings } from "./settings.js";
+import { fits, ID_BYTES, KINDS, NAME_BYTES, PROOF_BYTES, safe, settings, warn } from "./settings.js";
 import { timeAllViews } from "./viewability.js";
 
-const readIds = (ids) => Object.fromEntries(Object.entries(ids ?? {}).map(([kind, id]) => [kind, readId(id)]));
+/** Texts by kind, as the edge takes them: it refuses a call with one that is too long, or with too many. */
+const readKinds = (texts, bytes) =>
+  Object.fromEntries(
+    Object.entries(texts ?? {})
+      .map(([kind, text]) => [kind, readId(text, kind)])
+      .filter(([kind, text]) => {
+        const isTaken = fits(kind, NAME_BYTES) && fits(text, bytes);
+        if (text && !isTaken) warn(`${kind} is left out: it has more than ${bytes} bytes`);
+        return isTaken;
+      })
+      .slice(0, KINDS),
+  );
 
 /** What a page calls. Nothing in here throws. */
 export const causeway = Object.assign(page, {
   track: safe((name, properties, id) => addEvent({ type: "track", name, properties, id })),
   page: safe(() => addEvent({ type: "page" })),
-  identify: safe((ids, proofs) => setUser(readIds(ids), readIds(proofs))),
+  identify: safe((ids, proofs) => setUser(readKinds(ids, ID_BYTES), readKinds(proofs, PROOF_BYTES))),
 });
 
 /** Begins, once a page: finds the placements, and goes with the page wherever it goes. */
-export const start = safe(({ edge = location.origin, timeout = 1_000, count } = {}) => {
+export const start = safe(({ edge = location.origin, timeout = 1_000, count, debug = false } = {}) => {
   if (settings.edge !== undefined) return;
-  Object.assign(settings, { edge, timeout, countsRender: count === "render" });
+  Object.assign(settings, { edge, timeout, countsRender: count === "render", debug });
+  warn("debug mode, with the edge", edge);
   const begin = safe(() => {
     if (document.readyState === "loading" || document.prerendering) return;
     if (beginPage()) followPage();

@@ -1,6 +1,6 @@
 // What the page's consent managers say, and what the edge has served of it.
 
-import { CONSENT_CHARS, safe, settings } from "./settings.js";
+import { CONSENT_CHARS, safe, settings, warn } from "./settings.js";
 
 /** What the managers say, in the form of the edge's `consent`. */
 export let consent = {};
@@ -84,6 +84,7 @@ const ask = safe(({ name, version, listen, read }, settle, changed) => {
   listen(api, safe((data, success) => {
     const said = success && data && read(data);
     if (!said || asked !== round) return;
+    warn(`${name} says`, said);
     unanswered -= first;
     first = 0;
     consent = { ...consent, ...said };

@@ -1,9 +1,10 @@
 // Decisions: one call of the edge for all placements of a page, one call at a time.
 
 import { askManagers, consent, consentText, isServed, noteServed, settled, unanswered, verdict } from "./consent.js";
+import { explainAnswer, explainPlacement } from "./debug.js";
 import { flushEvents, hasEvents } from "./events.js";
 import { fillPlacement, placed, readPlacement, restoreHouse, SELECTOR, tidyPlacements } from "./placements.js";
-import { KEYWORD_CHARS, KEYWORDS, NAME_CHARS, PLACEMENTS, safe, settings, URL_CHARS } from "./settings.js";
+import { fits, KEYWORDS, NAME_BYTES, PLACEMENTS, safe, settings, URL_CHARS, warn } from "./settings.js";
 
 /** Placements that are added within this time go in one call. */
 const GATHER_MS = 50;
@@ -62,7 +63,13 @@ export function beginPage() {
  * id is too long the edge would refuse the whole call.
  */
 const findDue = () =>
-  [...document.querySelectorAll(SELECTOR)].filter((element) => !decided.has(element) && !element.dataset.causeway[NAME_CHARS]);
+  [...document.querySelectorAll(SELECTOR)].filter((element) => !decided.has(element) && (fits(element.dataset.causeway, NAME_BYTES) || explainOnce(element)));
+
+/** Explains a placement that is not asked for, once. */
+const explainOnce = (element) => {
+  decided.add(element);
+  explainPlacement(element);
+};
 
 /** Looks for placements that were not asked for, and gives back what is no placement any more. */
 export const scanPage = safe(() => {
@@ -99,7 +106,8 @@ async function callEdge() {
   const elements = findDue().slice(0, PLACEMENTS);
   const saying = consentText;
   if (!elements[0] && (unanswered || (!isPageDue && verdict && isServed()))) return;
-  elements.forEach((element) => decided.add(element));
+  elements.forEach(explainOnce);
+  warn("consent as read:", unanswered ? "a consent manager has not answered, nobody is recognised" : consent);
   // Nobody has consented yet: no cookie and no id goes, so that nothing is made and nothing is taken back either.
   const call = unanswered ? { consent: { tcf: "" } } : { consent, user, page_view: isPageDue };
   const credentials = unanswered ? "omit" : "include";
@@ -126,6 +134,7 @@ async function callEdge() {
     noteServed(saying, answer.consent);
     pause = RETRY_MS;
   }
+  explainAnswer(elements, answer, isLate, isRecognised && user);
   // An ad that was chosen for the previous address is none for this one, which is asked about next.
   if (!isLate) elements.forEach((element, i) => decided.has(element) && fillPlacement(element, answer?.decisions?.[i]));
   if (isAnswered) flushEvents();
@@ -140,5 +149,5 @@ const readKeywords = () =>
   (document.querySelector("meta[name=keywords]")?.content ?? "")
     .split(",")
     .map((word) => word.trim())
-    .filter((word) => word && word.length <= KEYWORD_CHARS)
+    .filter((word) => fits(word, NAME_BYTES))
     .slice(0, KEYWORDS);

@@ -2,7 +2,8 @@
 
 import { isServed, verdict } from "./consent.js";
 import { retryCall } from "./decide.js";
-import { safe, settings } from "./settings.js";
+import { explainEvents } from "./debug.js";
+import { safe, settings, warn } from "./settings.js";
 
 /** Events of one call, the edge's bound. */
 const EVENTS = 200;
@@ -21,12 +22,23 @@ let timer;
 
 export const hasEvents = () => outbox.length > 0;
 
-/** A page's id: a number is its digits, and what is empty is none. */
-export const readId = (id) => (id || id === 0 ? `${id}` : undefined);
+/**
+ * A page's id: a text that is not empty, or the digits of a number. Anything else is none, such as the promise of an id: as a
+ * text it would be the same for everybody.
+ */
+export function readId(id, what) {
+  if (typeof id === "string" || Number.isFinite(id)) return `${id}` || undefined;
+  if (id !== undefined && id !== null) warn(`${what} is left out: it is neither a text nor a number, but`, id);
+  return undefined;
+}
 
-export function addEvent(event) {
-  const text = JSON.stringify({ ...event, id: readId(event.id) ?? crypto.randomUUID?.() ?? `${Math.random()}` });
-  if (text.length > BATCH_CHARS || outbox.length >= WAITING) return;
+export function addEvent({ id, properties, ...event }) {
+  const value_micros = properties?.value_micros;
+  // 8.2 * 1e6 is 8199999.999999999, and micros are whole.
+  if (typeof value_micros === "number") properties = { ...properties, value_micros: Math.round(value_micros) };
+  id = readId(id, "the id of an event") ?? crypto.randomUUID?.() ?? `${Math.random()}`;
+  const text = JSON.stringify({ ...event, properties, id });
+  if (text.length > BATCH_CHARS || outbox.length >= WAITING) return warn("an event is lost: it is too long, or too many wait", event);
   outbox.push(text);
   timer ??= setTimeout(flushEvents, GATHER_MS);
 }
@@ -53,9 +65,12 @@ function sendBatch(batch, away) {
   const body = `[${batch}]`;
   if (away && navigator.sendBeacon) return navigator.sendBeacon(to, body);
   fetch(to, { method: "POST", body, credentials: "include", keepalive: true }).then(
-    ({ status }) => /429|^5/.test(status) && keepBatch(batch),
+    (response) => {
+      if (/429|^5/.test(response.status)) keepBatch(batch);
+      return explainEvents(response, batch);
+    },
     () => keepBatch(batch),
-  );
+  ).catch(warn);
   return true;
 }
 

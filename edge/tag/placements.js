@@ -1,7 +1,8 @@
 // Placements: what the page says about them, and what is shown in them.
 
 import { verdict } from "./consent.js";
-import { safe, settings, SIZES } from "./settings.js";
+import { explainEmpty } from "./debug.js";
+import { fits, NAME_BYTES, safe, settings, SIZES } from "./settings.js";
 import { countWhenSeen, stopWatching } from "./viewability.js";
 
 export const SELECTOR = '[data-causeway]:not([data-causeway=""])';
@@ -12,12 +13,19 @@ export const page = { render: undefined };
 /** Of each placement that shows an ad: what is watched for its impression, whether the ad still stands, and how it is taken out. */
 export const placed = new Map();
 
-/** A placement as the edge reads it. */
-export const readPlacement = ({ dataset: { causeway: id, sizes = "", viewType: view_type, floorMicros: floor } }) => ({
+/** Largest side of a size in pixels, and largest floor in micros, that the edge is told. */
+const SIDE = 65_535;
+const FLOOR = 1e15;
+
+/** A placement as the edge reads it; what is over the edge's bounds is left out. */
+export const readPlacement = ({ dataset: { causeway: id, sizes = "", viewType, floorMicros: floor } }) => ({
   id,
-  view_type,
-  sizes: [...sizes.matchAll(/(\d+)x(\d+)/g)].slice(0, SIZES).map(([, width, height]) => [+width, +height]),
-  floor_micros: /^\d{1,15}$/.test(floor) ? +floor : undefined,
+  view_type: fits(viewType, NAME_BYTES) ? viewType : undefined,
+  sizes: [...sizes.matchAll(/(\d+)\s*[x×]\s*(\d+)/gi)]
+    .map(([, width, height]) => [+width, +height])
+    .filter((size) => Math.max(...size) <= SIDE)
+    .slice(0, SIZES),
+  floor_micros: floor >= 0 && floor <= FLOOR ? Math.round(floor) : undefined,
 });
 
 /** Takes the ad out of a placement, so that the house content shows again, and counts nothing more of it. */
@@ -43,9 +51,10 @@ export function fillPlacement(element, decision) {
   decision.verdict = verdict;
   try {
     if (!renderByPage(element, decision)) renderCreative(element, decision);
-  } catch {
+  } catch (error) {
     // Of a renderer that failed half-way nothing stays.
     restoreHouse(element);
+    explainEmpty(element, error);
   }
 }
 
@@ -85,7 +94,7 @@ function renderCreative(element, decision) {
     outer.target = "_blank";
     outer.rel = "noopener";
     outer.append(node);
-  } else return;
+  } else return explainEmpty(element, "no renderer has shown the creative, which has neither html nor image");
   if (width) node.width = width;
   if (height) node.height = height;
   node.style.border = 0;
@@ -93,7 +102,11 @@ function renderCreative(element, decision) {
   ad.watched = node;
   // Once: a frame that goes elsewhere loads again.
   node.onload = () => (node.onload = placed.get(element) === ad && countWhenSeen(node, decision));
-  node.onerror = () => placed.get(element) === ad && restoreHouse(element);
+  node.onerror = () => {
+    if (placed.get(element) !== ad) return;
+    restoreHouse(element);
+    explainEmpty(element, "the image did not load");
+  };
 }
 
 /* ---- standing in for the house content ---- */

@@ -14,6 +14,7 @@ if (!early?.track) {
       work(causeway);
     } catch {}
   };
+  const { timeout, count } = dataset;
+  start({ edge: new URL(src || location.href).origin, timeout: +timeout || undefined, count, debug: "debug" in dataset });
   if (Array.isArray(early)) early.forEach(causeway.push);
-  start({ edge: new URL(src || location.href).origin, timeout: +dataset.timeout || undefined, count: dataset.count });
 }

@@ -150,13 +150,13 @@ function witness() {
 
 /** A page of the publisher's with the tag in it. */
 export const pageOf = (body, { head = "", tag = PATIENT } = {}) =>
-  `<!doctype html><title>page</title><body style="margin: 0">${head}<script async src="/causeway.js" ${tag}></script>${body}`;
+  `<!doctype html><meta charset="utf-8"><title>page</title><body style="margin: 0">${head}<script async src="/causeway.js" ${tag}></script>${body}`;
 
 /**
  * A new person's browser with one page of the publisher's; `init` runs in it first. `others` are pages of other texts, by
  * the last part of their path.
  */
-export async function open(body, { head, tag, policy = "", init = [], clock = false, html = pageOf(body, { head, tag }), others = {}, decide } = {}) {
+export async function open(body, { head, tag, policy = "", init = [], clock = false, html = pageOf(body, { head, tag }), others = {}, decide, query = "" } = {}) {
   const context = await browser.newContext({ userAgent, viewport: { width: 1280, height: 720 }, extraHTTPHeaders: network() });
   context.setDefaultTimeout(PATIENCE);
   await context.route(/^https:/, (route) => route.fulfill({ contentType: "image/gif", body: PIXEL }));
@@ -165,12 +165,14 @@ export async function open(body, { head, tag, policy = "", init = [], clock = fa
   if (decide) await context.route("**/v1/decide", decide);
   const page = await context.newPage();
   page.faults = [];
+  page.warnings = [];
+  page.on("console", (message) => message.type() === "warning" && page.warnings.push(message.text()));
   page.on("pageerror", (error) => page.faults.push(error.message));
   page.on("console", (message) => message.type() === "error" && page.faults.push(message.text()));
   await page.addInitScript(witness);
   for (const work of init) await page.addInitScript(work);
   if (clock) await page.clock.install({ time: 0 });
-  await page.goto(`${here.edge}/pages/one#part`);
+  await page.goto(`${here.edge}/pages/one${query}#part`);
   return page;
 }
 

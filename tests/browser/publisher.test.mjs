@@ -7,8 +7,8 @@ import { readFile } from "node:fs/promises";
 import { after, before, describe, test } from "node:test";
 
 import {
-  close, CONSENTS, cookies, decided, decides, FAR, filled, here, impressions, open, pageOf, REFUSES, shown, SOLD, START,
-  startPublisher, stopPublisher, TOP, UNSOLD, until,
+  admin, asked, close, CONSENTS, cookies, decided, decides, FAR, filled, here, impressions, open, pageOf, REFUSES, shown, SOLD, START,
+  PATIENT, SIDE, startPublisher, stopPublisher, TOP, UNSOLD, until, visitor,
 } from "./publisher.mjs";
 
 // With the browser's memory for pages that are left, which Playwright switches off.
@@ -346,6 +346,124 @@ describe("an_ad_counts_as_viewable_only_where_it_can_be_seen", () => {
     const page = await begin(TOP + overlay("left: 500px"), [old]);
     await page.clock.runFor(1_000);
     assert.equal(await impressions(page), 1);
+    await close(page);
+  });
+});
+
+/* ---- what a page gets wrong ---- */
+
+test("an_amount_that_is_not_quite_whole_is_rounded", async () => {
+  const floor = `<div id="floor" data-causeway="floor" data-sizes="728x90" data-floor-micros="${2.01 * 1e6}"></div>`;
+  assert.deepEqual([2.01 * 1e6, 8.2 * 1e6], [2_009_999.9999999998, 8_199_999.999999999]);
+  const page = await open(floor);
+  await filled(page, "floor");
+  assert.equal((await decides(page))[0].placements[0].floor_micros, 2_010_000);
+  await page.evaluate(() => window.causeway.track("purchase", { value_micros: 8.2 * 1e6, title: "cut" }, "order-7"));
+  const [{ body }] = await until("the event", async () => { const events = await asked(page, "/v1/events"); return events.length && events; });
+  assert.deepEqual(JSON.parse(body)[0].properties, { value_micros: 8_200_000, title: "cut" });
+  const id = await visitor(page);
+  await until("the purchase", async () => (await admin(`visitors/${id}`))?.own.revenue_micros === 8_200_000);
+  await close(page);
+});
+
+test("an_id_is_a_text_or_a_number_and_nothing_that_reads_the_same_for_everybody", async () => {
+  const early = () => { window.causeway = [(causeway) => causeway.identify(
+    { promise: Promise.resolve("ann"), object: {}, list: ["ann"], yes: true, nan: NaN, endless: Infinity, call: () => "ann", none: null, empty: "", text: "ann", number: 0 },
+    { member: Promise.resolve("proof"), text: "proof" },
+  )]; };
+  const page = await open(TOP, { init: [early], tag: `${PATIENT} data-debug` });
+  await filled(page, "top");
+  assert.deepEqual((await decides(page)).map(({ user }) => user), [{ ids: { text: "ann", number: "0" }, proofs: { text: "proof" } }]);
+  const told = page.warnings.filter((text) => text.includes("neither a text nor a number")).map((text) => text.split(" ")[1]);
+  assert.deepEqual(told, ["promise", "object", "list", "yes", "nan", "endless", "call", "member"]);
+  await page.evaluate(() => window.causeway.track("read", {}, Promise.resolve("order-7")));
+  const [{ body }] = await until("the event", async () => { const events = await asked(page, "/v1/events"); return events.length && events; });
+  assert.match(JSON.parse(body)[0].id, /^[0-9a-f]{8}-/, "an id of its own");
+  await close(page);
+});
+
+test("what_is_over_the_edge_s_bounds_in_bytes_costs_itself_alone", async () => {
+  const placement = (id, more) => `<div data-causeway="${id}" data-sizes="728x90" ${more}></div>`;
+  const [fits, over] = ["語".repeat(42), "語".repeat(60)];
+  const early = (over) => { window.causeway = [(causeway) => {
+    const ids = Object.fromEntries(Array.from({ length: 9 }, (_, i) => [`kind${i}`, "x"]));
+    causeway.identify({ long: over.repeat(2), [over]: "x", text: "x", ...ids }, { long: "x".repeat(2_049) });
+  }]; };
+  const keywords = [fits, over, "k".repeat(128), "k".repeat(129)];
+  const page = await open(TOP + placement(over, "") + placement(fits, `data-view-type="${over}"`) + placement("vast", "").replace("728x90", "728x90,99999999999x1"), {
+    init: [`(${early})(${JSON.stringify(over)})`],
+    head: `<meta name="keywords" content="${keywords}">`,
+    tag: `${PATIENT} data-debug`,
+  });
+  await filled(page, "top");
+  const [{ placements, page: { keywords: sent }, user }, ...more] = await decides(page);
+  assert.deepEqual(placements.map(({ id, view_type, sizes }) => [id, view_type, sizes.length]), [["top", "home", 1], [fits, undefined, 1], ["vast", undefined, 1]]);
+  assert.deepEqual([sent, Object.keys(user.ids), user.proofs], [[fits, "k".repeat(128)], ["text", ...Array.from({ length: 7 }, (_, i) => `kind${i}`)], {}]);
+  assert.deepEqual(more, []);
+  for (const told of [`placement ${over}: not asked for`, `placement ${fits}: data-view-type`, "placement vast: data-sizes", "long is left out", `${over} is left out`]) {
+    assert.equal(page.warnings.filter((text) => text.includes(told)).length, told === "long is left out" ? 2 : 1, told);
+  }
+  await close(page);
+});
+
+test("a_size_may_be_written_with_a_capital_x_and_blanks", async () => {
+  const page = await open(TOP.replace("728x90", "970X250, 728 × 90"));
+  await filled(page, "top");
+  assert.deepEqual((await decides(page))[0].placements[0].sizes, [[970, 250], [728, 90]]);
+  await close(page);
+});
+
+describe("in_debug_mode_the_console_tells_what_goes_wrong", () => {
+  const WRONG = `${SIDE.replace("data-sizes", 'data-size="728x90" data-sizes')}
+    <div data-causeway="none" data-sizes="1x1"></div><div data-causeway="own" data-sizes="160x600"></div>`;
+  const wrong = () => {
+    window.__tcfapi = (_command, _version, listener) => listener({ gdprApplies: false }, true);
+    window.causeway = [(causeway) => {
+      causeway.track("purchase", { value_micros: -1 });
+      causeway.track("huge", { text: "x".repeat(30_000) });
+      causeway.track("circle", window.circle = { get circle() { return window.circle; } });
+      causeway.identify({ unheard: "x" });
+    }];
+  };
+
+  for (const [how, options] of [["by_the_address", { query: "?causeway_debug" }], ["by_the_script", { tag: `${PATIENT} data-debug` }]]) {
+    test(how, async () => {
+      const page = await open(TOP + WRONG, { init: [wrong], ...options });
+      await page.context().route("https://cdn.shoes.example/**", (route) => route.abort());
+      await page.evaluate(() => history.pushState({}, "", "/pages/two"));
+      const tells = (what) => until(`"${what}"`, async () => {
+        await page.evaluate(() => 1);
+        return page.warnings.some((text) => text.includes(what));
+      }).catch((error) => assert.fail(`${error.message}: ${page.warnings.join("\n")}`));
+      await tells("placement side: unknown attribute data-size");
+      await tells("placement none is empty: no_size");
+      await tells("placement own is empty: no renderer has shown the creative");
+      await tells("placement top is empty: the image did not load");
+      await tells("consent as read:");
+      await tells("__tcfapi says");
+      await tells("the edge's answer: consent full");
+      await tells("the id unheard was refused: unknown");
+      await tells("an event was rejected: value_out_of_range");
+      await tells("an event is lost");
+      await tells("Converting circular structure");
+      await page.context().route("**/v1/decide", (route) => route.fulfill({
+        contentType: "application/json",
+        body: JSON.stringify({ visitor: null, decisions: [{ ad: null, warnings: ["of the placement"] }], warnings: ["of the answer"] }),
+      }));
+      await page.evaluate(() => history.pushState({}, "", "/pages/three"));
+      await tells("of the placement");
+      await tells("of the answer");
+      page.faults = page.faults.filter((fault) => !fault.includes("ERR_FAILED"));
+      await close(page);
+    });
+  }
+
+  test("and_says_nothing_without_it", async () => {
+    const page = await open(TOP + WRONG, { init: [wrong] });
+    await filled(page, "top");
+    await until("the events", async () => (await asked(page, "/v1/events")).length);
+    await until("a visitor", () => visitor(page));
+    assert.deepEqual(page.warnings, []);
     await close(page);
   });
 });
