@@ -7,7 +7,7 @@ import { forgetAnswers } from "./consent.js";
 import { beginPage, followAddress, returnToPage, scanPage, setUser } from "./decide.js";
 import { addEvent, flushEvents, readId } from "./events.js";
 import { page } from "./placements.js";
-import { fits, ID_BYTES, KINDS, NAME_BYTES, PROOF_BYTES, safe, settings, warn } from "./settings.js";
+import { ALTERNATE_ID_BYTES, fits, KINDS, NAME_BYTES, PROOF_BYTES, safe, settings, warn } from "./settings.js";
 import { timeAllViews } from "./viewability.js";
 
 /** Texts by kind, as the edge takes them: it refuses a call with one that is too long, or with too many. */
@@ -27,7 +27,7 @@ const readKinds = (texts, bytes) =>
 export const causeway = Object.assign(page, {
   track: safe((name, properties, id) => addEvent({ type: "track", name, properties, id })),
   page: safe(() => addEvent({ type: "page" })),
-  identify: safe((ids, proofs) => setUser(readKinds(ids, ID_BYTES), readKinds(proofs, PROOF_BYTES))),
+  identify: safe((ids, proofs) => setUser(readKinds(ids, ALTERNATE_ID_BYTES), readKinds(proofs, PROOF_BYTES))),
 });
 
 /** Begins, once a page: finds the placements, and goes with the page wherever it goes. */

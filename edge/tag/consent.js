@@ -1,6 +1,6 @@
 // What the page's consent managers say, and what the edge has served of it.
 
-import { CONSENT_CHARS, safe, settings, warn } from "./settings.js";
+import { CONSENT_BYTES, fits, safe, settings, warn } from "./settings.js";
 
 /** What the managers say, in the form of the edge's `consent`. */
 export let consent = {};
@@ -27,7 +27,7 @@ export function noteServed(text, answer) {
 }
 
 /** A string of a manager, for the edge: one that is missing or too long is empty, which the edge takes for a refusal. */
-const readString = (text) => (typeof text === "string" && text.length <= CONSENT_CHARS ? text : "");
+const readString = (text) => (typeof text === "string" && fits(text, CONSENT_BYTES) ? text : "");
 
 /**
  * The managers that the tag knows: how each is called, and what an answer says for the edge; nothing while the manager does

@@ -4,7 +4,7 @@ import { askManagers, consent, consentText, isServed, noteServed, settled, unans
 import { explainAnswer, explainPlacement } from "./debug.js";
 import { flushEvents, hasEvents } from "./events.js";
 import { fillPlacement, placed, readPlacement, restoreHouse, SELECTOR, tidyPlacements } from "./placements.js";
-import { fits, KEYWORDS, NAME_BYTES, PLACEMENTS, safe, settings, URL_CHARS, warn } from "./settings.js";
+import { fits, KEYWORDS, NAME_BYTES, PLACEMENTS, safe, settings, URL_BYTES, warn } from "./settings.js";
 
 /** Placements that are added within this time go in one call. */
 const GATHER_MS = 50;
@@ -53,7 +53,7 @@ export function beginPage() {
   if (url) return false;
   askManagers(planCall);
   url = readAddress();
-  referrer = document.referrer.slice(0, URL_CHARS);
+  referrer = document.referrer.slice(0, URL_BYTES);
   planCall();
   return true;
 }
@@ -99,7 +99,7 @@ function viewPage(address) {
   planCall();
 }
 
-const readAddress = () => location.href.split("#")[0].slice(0, URL_CHARS);
+const readAddress = () => location.href.split("#")[0].slice(0, URL_BYTES);
 
 async function callEdge() {
   await settled;

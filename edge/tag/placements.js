@@ -140,7 +140,7 @@ function standIn(element, node, isStyled) {
   return ad;
 }
 
-/** An element that can have no shadow root, or has one of the page's, is hidden, and the ad is put after it. */
+/** An element that can have no shadow root, or has one of the page's or may get it, is hidden, and the ad is put after it. */
 function standBeside(element, node) {
   const { style } = element;
   const own = [style.getPropertyValue("display"), style.getPropertyPriority("display")];
@@ -160,7 +160,9 @@ function attachRoot(element) {
   if (!roots.has(element)) {
     let root;
     try {
-      root = element.shadowRoot ? undefined : element.attachShadow({ mode: "open" });
+      // A custom element that is defined later fails where it finds a root of another's.
+      const isPages = element.shadowRoot || element.localName.includes("-");
+      root = isPages ? undefined : element.attachShadow({ mode: "open" });
     } catch {}
     roots.set(element, root);
   }

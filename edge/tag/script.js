@@ -1,6 +1,7 @@
 // What `<script async src="/causeway.js">` runs: the tag, told by the script's own attributes, under one global name.
 
 import { causeway, start } from "./causeway.js";
+import { warn } from "./settings.js";
 
 const { dataset = {}, src } = document.currentScript ?? {};
 const early = window.causeway;
@@ -14,7 +15,8 @@ if (!early?.track) {
       work(causeway);
     } catch {}
   };
-  const { timeout, count } = dataset;
-  start({ edge: new URL(src || location.href).origin, timeout: +timeout || undefined, count, debug: "debug" in dataset });
+  const { timeout, count, debug, ...unknown } = dataset;
+  start({ edge: new URL(src || location.href).origin, timeout: +timeout || undefined, count, debug: debug !== undefined });
+  for (const name of Object.keys(unknown)) warn(`unknown attribute of the script: ${name}`);
   if (Array.isArray(early)) early.forEach(causeway.push);
 }

@@ -1,15 +1,16 @@
 // What all parts of the tag share: the page's settings, the edge's bounds, and how a fault stays inside the tag.
 
-/** The edge's bounds (`shared/src/limits.rs`): a call over one of them is refused as a whole. */
+/** The edge's bounds, by their names in `shared/src/limits.rs`: a call over one of them is refused as a whole. */
 export const PLACEMENTS = 32;
 export const SIZES = 16;
 export const NAME_BYTES = 128;
-export const URL_CHARS = 2_048;
-export const CONSENT_CHARS = 4_096;
+/** A page's address is ASCII: its characters are bytes. */
+export const URL_BYTES = 2_048;
+export const CONSENT_BYTES = 4_096;
 export const KEYWORDS = 64;
 /** Kinds of ids in one call, and the longest id and proof. */
 export const KINDS = 8;
-export const ID_BYTES = 256;
+export const ALTERNATE_ID_BYTES = 256;
 export const PROOF_BYTES = 2_048;
 
 /**

@@ -263,6 +263,19 @@ describe("the_tag_leaves_the_page_s_nodes_where_they_are", () => {
     await close(page);
   });
 
+  test("a_custom_element_that_is_defined_later_gets_the_shadow_root_that_it_makes", async () => {
+    const page = await open(TOP.replace("<div", "<my-box").replace("</div", "</my-box"));
+    await shown(page, () => document.querySelector("#top + a > img"));
+    await page.evaluate(() => customElements.define("my-box", class extends HTMLElement {
+      constructor() {
+        super();
+        this.attachShadow({ mode: "open" }).textContent = "own";
+      }
+    }));
+    assert.equal(await page.evaluate(() => document.querySelector("#top").shadowRoot.textContent), "own");
+    await close(page);
+  });
+
   test("also_when_the_ad_is_taken_out_and_where_a_page_has_a_shadow_root_of_its_own", async () => {
     const page = await open(`${TOP}<script>
       document.querySelector("#top").attachShadow({ mode: "open" }).innerHTML = "<em>own root</em><slot></slot>";
@@ -342,6 +355,22 @@ describe("an_ad_counts_as_viewable_only_where_it_can_be_seen", () => {
     });
   }
 
+  for (const [browser, init] of [["", []], ["_in_a_browser_that_does_not_track_visibility", [old]]]) {
+    for (const [what, body, more] of [
+      ["a_frame", SIDE, []],
+      ["the_page_s_own_renderer", TOP, [() => { window.causeway = [(causeway) => { causeway.render = (box) => { box.style.height = "90px"; }; }]; }]],
+      ["an_ad_beside_its_placement", TOP.replace("<div", "<ins").replace("</div", "</ins"), []],
+    ]) test(`one_of_${what}_counts${browser}`, async () => {
+      const page = await open(body, { init: [...more, ...init], clock: true });
+      await shown(page, () => window.adIn("#top, #side") ?? document.querySelector("[slot=causeway], #top + a > img"));
+      await until("the impression", async () => {
+        await page.clock.runFor(1_000);
+        return (await impressions(page)) === 1;
+      });
+      await close(page);
+    });
+  }
+
   test("one_that_is_covered_by_a_third_counts_in_a_browser_that_does_not_track_visibility", async () => {
     const page = await begin(TOP + overlay("left: 500px"), [old]);
     await page.clock.runFor(1_000);
@@ -406,6 +435,15 @@ test("what_is_over_the_edge_s_bounds_in_bytes_costs_itself_alone", async () => {
   await close(page);
 });
 
+test("the_tag_s_bounds_are_the_edge_s", async () => {
+  const source = (path) => readFile(new URL(`../../${path}`, import.meta.url), "utf8");
+  const bounds = (text) => [...text.matchAll(/^(?:export|pub) const ([A-Z_]+)(?:: \w+)? = ([\d_]+);/gm)].map(([, name, value]) => [name, +value.replaceAll("_", "")]);
+  const limits = Object.fromEntries(bounds(await source("shared/src/limits.rs")));
+  const own = bounds(await source("edge/tag/settings.js"));
+  assert.ok(own.length >= 9);
+  for (const [name, value] of own) assert.equal(value, limits[name], name);
+});
+
 test("a_size_may_be_written_with_a_capital_x_and_blanks", async () => {
   const page = await open(TOP.replace("728x90", "970X250, 728 × 90"));
   await filled(page, "top");
@@ -426,7 +464,7 @@ describe("in_debug_mode_the_console_tells_what_goes_wrong", () => {
     }];
   };
 
-  for (const [how, options] of [["by_the_address", { query: "?causeway_debug" }], ["by_the_script", { tag: `${PATIENT} data-debug` }]]) {
+  for (const [how, options] of [["by_the_address", { query: "?causeway_debug" }], ["by_the_script", { tag: `${PATIENT} data-debug data-time-out="5"` }]]) {
     test(how, async () => {
       const page = await open(TOP + WRONG, { init: [wrong], ...options });
       await page.context().route("https://cdn.shoes.example/**", (route) => route.abort());
@@ -435,6 +473,7 @@ describe("in_debug_mode_the_console_tells_what_goes_wrong", () => {
         await page.evaluate(() => 1);
         return page.warnings.some((text) => text.includes(what));
       }).catch((error) => assert.fail(`${error.message}: ${page.warnings.join("\n")}`));
+      if (options.tag) await tells("unknown attribute of the script: timeOut");
       await tells("placement side: unknown attribute data-size");
       await tells("placement none is empty: no_size");
       await tells("placement own is empty: no renderer has shown the creative");
