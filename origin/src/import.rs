@@ -2,8 +2,10 @@
 //! transaction after the other folds them, in the file's order, together with how far the file is read: an import that
 //! was interrupted goes on where it was, and one that is repeated changes nothing.
 
+mod cells;
 pub mod file;
 mod parquet;
+mod parquet_columns;
 pub mod rows;
 
 use std::collections::BTreeMap;
@@ -80,6 +82,8 @@ pub struct Progress {
     pub erased: u64,
     /// Lines refused, in this run.
     pub bad: u64,
+    /// Lines refused in earlier runs, and not read again in this one.
+    pub bad_before: u64,
 }
 
 /// Why an import ended early; what was done until then is kept.
@@ -118,11 +122,12 @@ pub fn run(
     mut tell: impl FnMut(&Progress, &[BadLine]) -> bool,
 ) -> Result<Progress, ImportError> {
     let file = File::open(path)?;
+    file.check_types(job.kind)?;
     let columns = Columns::of(job.kind, file.form(), file.header()).map_err(FileError::Header)?;
     // The same file may say something to another tenant, or be read as something else.
     let name = format!("{} {} {:?}", file.name(), job.tenant.0, job.kind);
     let now = clock::now();
-    let (done, refused) = done(conn, &name, now)?;
+    let FileProgress { lines: done, bad: bad_before, .. } = done(conn, &name, now)?;
     let rows = rows::Reader { tenant: job.rules.tenants.by_no(job.tenant)?, columns, file: name, now };
     // One row of the trail a run, however many transactions it takes.
     let run = FactId::of_message(VisitorId::NOBODY, &format!("import {} {now}", rows.file));
@@ -142,8 +147,8 @@ pub fn run(
             });
         }
         drop((to_writer, chunks));
-        let progress = Progress { lines: done, before: done, ..Progress::default() };
-        let written = write(conn, job, (&rows.file, refused), &said, progress, &read, &mut tell);
+        let progress = Progress { lines: done, before: done, bad_before, ..Progress::default() };
+        let written = write(conn, job, &rows.file, &said, progress, &read, &mut tell);
         // Those who still send are let go: the channel ends with this.
         drop(read);
         let ended = reading.join().map_err(|_| FileError::Thread)?;
@@ -167,7 +172,7 @@ fn work(rows: &rows::Reader<'_>, chunk: &Chunk) -> Read {
 fn write(
     conn: &mut Connection,
     job: &Job<'_>,
-    (file, mut refused): (&str, bool),
+    file: &str,
     said: &Said,
     mut progress: Progress,
     read: &Receiver<Read>,
@@ -205,9 +210,8 @@ fn write(
         let records = [Arc::new(std::mem::replace(&mut record, fresh()))];
         let given = clock::given()?;
         progress.bad += bad.len() as u64;
-        refused |= !bad.is_empty();
-        let state = State { ended, refused };
-        let noted = |tx: &Connection| note(tx, file, progress.lines, state, given.now);
+        let state = FileProgress { lines: progress.lines, bad: progress.bad_before + progress.bad, ended };
+        let noted = |tx: &Connection| note(tx, file, state, given.now);
         let done = group::commit_with(conn, job.rules, &metrics, given, |_| Ok(&records), &[], noted)?;
         let new: u64 = done.new.iter().sum();
         progress.facts += new;
@@ -252,31 +256,41 @@ fn known(conn: &Connection, facts: Vec<Placed>, bad: &mut Vec<BadLine>) -> Resul
     Ok(known)
 }
 
-/// Whether a file was read to its end, and whether some of its lines were refused.
-#[derive(Debug, Clone, Copy)]
-struct State {
+/// How far a file was read.
+#[derive(Debug, Clone, Copy, Default)]
+struct FileProgress {
+    /// Lines that need not be read again.
+    lines: u64,
+    /// How many of them were refused.
+    bad: u64,
+    /// Whether it was read to its end.
     ended: bool,
-    refused: bool,
 }
 
-/// How many lines of a file need not be read again, and whether some of them were refused. Of one that was read to its end all
-/// are: what was refused may be taken once its cause is mended. What went in counts once for as long as its FactIds are known;
-/// after that the file is over.
-fn done(conn: &Connection, file: &str, now: Millis) -> Result<(u64, bool), StoreError> {
+/// How far a file was read. Of one that was read to its end and had lines refused all are read again: what was refused may be
+/// taken once its cause is mended. What went in counts once for as long as its FactIds are known; after that the file is over.
+fn done(conn: &Connection, file: &str, now: Millis) -> Result<FileProgress, StoreError> {
     let read = "SELECT lines, ended, changed FROM imports WHERE file = ?1";
     let found = conn.query_row(read, [file], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).optional()?;
-    let Some((lines, ended, changed)): Option<(i64, u8, i64)> = found else { return Ok((0, false)) };
-    let (ended, refused) = (ended & 1 > 0, ended & 2 > 0);
-    let again = ended && refused && unsigned(changed).saturating_add(limits::FACT_AGE_MS) > now;
-    Ok(if again { (0, false) } else { (unsigned(lines), refused) })
+    let Some((lines, state, changed)): Option<(i64, i64, i64)> = found else { return Ok(FileProgress::default()) };
+    let (lines, state) = (unsigned(lines), unsigned(state));
+    let done = FileProgress { lines, bad: state >> 1, ended: state & 1 > 0 };
+    let again = done.ended && done.bad > 0 && unsigned(changed).saturating_add(limits::FACT_AGE_MS) > now;
+    Ok(if again { FileProgress::default() } else { done })
 }
 
-/// `changed` stays what it was first: since then the oldest FactIds are known.
-fn note(tx: &Connection, file: &str, lines: u64, state: State, now: Millis) -> Result<(), StoreError> {
+/// `changed` stays what it was first: since then the oldest FactIds are known. `ended` has how many lines were refused above
+/// its lowest bit.
+fn note(
+    tx: &Connection,
+    file: &str,
+    FileProgress { lines, bad, ended }: FileProgress,
+    now: Millis,
+) -> Result<(), StoreError> {
     const PUT: &str = "INSERT INTO imports (file, lines, changed, ended) VALUES (?1, ?2, ?3, ?4)
         ON CONFLICT (file) DO UPDATE SET lines = excluded.lines, ended = excluded.ended";
-    let ended = u8::from(state.ended) | u8::from(state.refused) << 1;
-    tx.prepare_cached(PUT)?.execute((file, signed(lines), signed(now), ended))?;
+    let state = u64::from(ended) | bad << 1;
+    tx.prepare_cached(PUT)?.execute((file, signed(lines), signed(now), signed(state)))?;
     Ok(())
 }
 

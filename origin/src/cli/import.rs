@@ -31,6 +31,9 @@ pub(super) struct Import {
     tenant: Option<String>,
     #[command(flatten)]
     why: Why,
+    /// Succeed with up to this many bad lines. They are left out, and the others are imported in any case.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    max_bad: u64,
     /// Load an export without asking.
     #[arg(long)]
     yes: bool,
@@ -49,6 +52,9 @@ pub(super) struct LinkFile {
     tenant: Option<String>,
     #[command(flatten)]
     why: Why,
+    /// Succeed with up to this many bad lines. They are left out, and the others are imported in any case.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    max_bad: u64,
     /// Threads that read lines.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=64))]
     workers: u16,
@@ -68,8 +74,8 @@ enum KindArg {
 
 impl Import {
     /// Links of a file.
-    pub(super) fn links(LinkFile { file, tenant, why, workers }: LinkFile) -> Self {
-        Self { kind: KindArg::Links, file, tenant, why, yes: false, workers }
+    pub(super) fn links(LinkFile { file, tenant, why, max_bad, workers }: LinkFile) -> Self {
+        Self { kind: KindArg::Links, file, tenant, why, max_bad, yes: false, workers }
     }
 }
 
@@ -126,12 +132,15 @@ pub(super) fn run(command: &Import, common: &Common) -> anyhow::Result<()> {
     }
     common.output.one(&json!({
         "lines": done.lines, "lines_before": done.before, "facts": done.facts, "repeats": done.repeats, "erased": done.erased,
-        "bad_lines": done.bad,
+        "bad_lines": done.bad, "bad_lines_before": done.bad_before,
     }))?;
+    let (name, bad) = (command.file.display(), done.bad + done.bad_before);
+    ensure!(bad == 0 || done.before + done.facts + done.repeats + done.erased > 0, "no line of {name} was taken");
+    let max = command.max_bad;
     ensure!(
-        done.bad == 0 || done.before + done.facts + done.repeats + done.erased > 0,
-        "no line of {} was taken",
-        command.file.display()
+        bad <= max,
+        "{bad} lines of {name} are bad, and --max-bad is {max}: the other lines are imported. Once the cause is mended, the same \
+         command takes them"
     );
     Ok(())
 }

@@ -6,9 +6,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use ::parquet::schema::types::TypePtr;
 use sha2::{Digest as _, Sha256};
 
+use super::Kind;
 use super::parquet::Rows;
+use super::parquet_columns::{WrongType, wrong_type};
 
 /// Bytes of one chunk; its last line goes over.
 const CHUNK_BYTES: usize = 512 * 1_024;
@@ -42,6 +45,16 @@ pub enum FileError {
         .0.display()
     )]
     Name(PathBuf),
+    /// A column of a Parquet file has a type that it is not read from.
+    #[error("the column `{column}` has the type `{declared}`: {wanted} is needed")]
+    Type {
+        /// The column.
+        column: String,
+        /// Its type, as Parquet declares it.
+        declared: String,
+        /// The values that are read from it.
+        wanted: &'static str,
+    },
     /// Its first line does not name the columns that are needed.
     #[error("the first line: {0}")]
     Header(String),
@@ -73,6 +86,8 @@ pub struct File {
     name: String,
     header: Vec<u8>,
     lines: Lines,
+    /// Of Parquet.
+    schema: Option<TypePtr>,
     read: Arc<AtomicU64>,
 }
 
@@ -88,11 +103,16 @@ impl File {
         let name = name(path, &file.metadata().map_err(failed)?).map_err(failed)?;
         let read = Arc::new(AtomicU64::new(0));
         let counted = |file| Counted { file, read: Arc::clone(&read) };
+        let mut schema = None;
         let unpacked: Box<dyn Read + Send> = match packing {
             Packing::None => Box::new(counted(file)),
             Packing::Gzip => Box::new(flate2::read::MultiGzDecoder::new(counted(file))),
             Packing::Zstd => Box::new(zstd::stream::read::Decoder::new(counted(file)).map_err(failed)?),
-            Packing::Parquet => Box::new(Rows::open(file, Arc::clone(&read)).map_err(failed)?),
+            Packing::Parquet => {
+                let rows = Rows::open(file, Arc::clone(&read)).map_err(failed)?;
+                schema = Some(rows.schema());
+                Box::new(rows)
+            }
         };
         let mut lines = Lines(BufReader::with_capacity(CHUNK_BYTES, unpacked));
         // Spreadsheets begin a file with the mark of its encoding.
@@ -103,7 +123,16 @@ impl File {
         if form == Form::Csv {
             lines.one(&mut header).map_err(failed)?;
         }
-        Ok(Self { path: path.to_owned(), form, name, header, lines, read })
+        Ok(Self { path: path.to_owned(), form, name, header, lines, schema, read })
+    }
+
+    /// Checks that the columns of a Parquet file have types that an import of this kind reads.
+    ///
+    /// # Errors
+    /// [`FileError::Type`].
+    pub fn check_types(&self, kind: Kind) -> Result<(), FileError> {
+        let wrong = self.schema.as_ref().and_then(|schema| wrong_type(kind, schema));
+        wrong.map_or(Ok(()), |WrongType { column, declared, wanted }| Err(FileError::Type { column, declared, wanted }))
     }
 
     /// Form of its lines.

@@ -1,5 +1,7 @@
 //! Lines become facts. What is wrong with one is said with its number, and its neighbours go in.
 
+use std::collections::BTreeMap;
+
 use causeway_shared::actions::{Entity, Verb, ViewType};
 use causeway_shared::config::Tenant;
 use causeway_shared::fact::{Fact, PURCHASE, What};
@@ -12,6 +14,7 @@ use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
 use super::Kind;
+use super::cells::split;
 use super::file::{Chunk, Form};
 use crate::intake::Checked;
 use crate::links::{self, Tie};
@@ -113,7 +116,7 @@ impl Columns {
             let known = serde_json::from_value(Value::from(name.trim().to_ascii_lowercase()));
             known.map_err(|_| format!("there is no column `{}`", name.trim()))
         };
-        let names = split(text.trim()).map_err(|(_, message)| message)?;
+        let names = split(text.trim())?;
         let columns: Vec<Column> = names.iter().map(|name| column(name)).collect::<Result<_, _>>()?;
         let has = |wanted: &Column| columns.contains(wanted);
         let twice =
@@ -153,14 +156,44 @@ pub struct Reader<'a> {
     pub now: Millis,
 }
 
-/// A line of segments as JSON.
+/// A line of segments as JSON: `set` and `remove`, or flat as in a CSV.
 #[derive(Deserialize)]
 struct SegmentsLine {
     visitor: VisitorText,
     #[serde(default)]
-    set: Vec<Set>,
+    set: Option<Vec<Set>>,
     #[serde(default)]
-    remove: Vec<u32>,
+    remove: Option<Vec<u32>>,
+    #[serde(default)]
+    segment: Option<u32>,
+    /// `null`: the visitor is not in the segment.
+    #[serde(default, deserialize_with = "present")]
+    expires_ms: Option<Option<Millis>>,
+    #[serde(default)]
+    segments: Option<String>,
+}
+
+/// A field that is there, with whatever value.
+fn present<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Option<Millis>>, D::Error> {
+    Option::deserialize(from).map(Some)
+}
+
+impl SegmentsLine {
+    fn writes(self) -> Result<(VisitorId, Vec<(SegmentId, State)>), Refusal> {
+        let (mut set, mut remove) = (self.set.unwrap_or_default(), self.remove.unwrap_or_default());
+        if let Some(segment) = self.segment {
+            let expiry = self.expires_ms.ok_or_else(|| malformed("a `segment` has its `expires_ms`"))?;
+            match expiry {
+                Some(expires_ms) => set.push(Set { segment, expires_ms, attributes: BTreeMap::new() }),
+                None => remove.push(segment),
+            }
+        }
+        let listed = self.segments.iter().flat_map(|list| list.split_ascii_whitespace()).map(one_segment);
+        let listed = listed.collect::<Result<Vec<_>, _>>()?;
+        let mut writes = segments::writes(&Write { set, remove }).map_err(|e| (e.code(), e.to_string()))?;
+        writes.extend(listed);
+        Ok((self.visitor.id()?, writes))
+    }
 }
 
 /// A link, from either form.
@@ -250,9 +283,8 @@ impl Reader<'_> {
         let json = |e: serde_json::Error| malformed(e.to_string());
         let fact = match &self.columns {
             Columns::Json(Kind::Segments) => {
-                let SegmentsLine { visitor, set, remove } = serde_json::from_slice(text).map_err(json)?;
-                let writes = segments::writes(&Write { set, remove }).map_err(|e| (e.code(), e.to_string()))?;
-                self.segments(line, visitor.id()?, writes)
+                let (visitor, writes) = serde_json::from_slice::<SegmentsLine>(text).map_err(json)?.writes()?;
+                self.segments(line, visitor, writes)
             }
             Columns::Json(_) => self.event(text, serde_json::from_slice(text).map_err(json)?)?,
             Columns::Csv(kind, columns) => {
@@ -360,32 +392,17 @@ fn action(
 
 type Cells<'t> = Vec<(Column, std::borrow::Cow<'t, str>)>;
 
-/// A line's cells beside their columns, empty ones left out.
+/// A line's cells with their columns, empty ones left out.
 fn cells<'t>(columns: &[Column], text: &'t str) -> Result<Cells<'t>, Refusal> {
-    let cells = split(text)?;
+    let cells = split(text).map_err(malformed)?;
     if cells.len() != columns.len() {
         return Err(malformed(format!("{} cells where the first line names {}", cells.len(), columns.len())));
     }
     Ok(columns.iter().copied().zip(cells).filter(|(_, cell)| !cell.is_empty()).collect())
 }
 
-/// The cells of a line, without the blanks around them.
-fn split(text: &str) -> Result<Vec<std::borrow::Cow<'_, str>>, Refusal> {
-    // Quotes are rare in ids and numbers: only where there are any is the line read as RFC 4180 has it.
-    if !text.contains('"') {
-        return Ok(text.split(',').map(|cell| cell.trim().into()).collect());
-    }
-    if !text.matches('"').count().is_multiple_of(2) {
-        return Err(malformed("a quote is not closed: a line is a row, and no cell has a line break"));
-    }
-    let mut reader = csv::ReaderBuilder::new().has_headers(false).flexible(true).from_reader(text.as_bytes());
-    let record = reader.records().next().ok_or_else(|| malformed("no cells"))?;
-    let record = record.map_err(|e| malformed(e.to_string()))?;
-    Ok(record.iter().map(|cell| cell.trim().to_owned().into()).collect())
-}
-
 fn number<T: std::str::FromStr>(cell: &str, what: &str) -> Result<T, Refusal> {
-    cell.parse().map_err(|_| malformed(format!("{what} is a whole number, not `{cell:.40}`")))
+    cell.trim().parse().map_err(|_| malformed(format!("{what} is a whole number, not `{cell:.40}`")))
 }
 
 fn segments_cells(cells: Cells<'_>) -> Result<(VisitorId, Vec<(SegmentId, State)>), Refusal> {
@@ -418,7 +435,7 @@ fn link_cells(cells: Cells<'_>) -> Result<LinkLine, Refusal> {
             Column::Value => tie.value = Some(cell.into_owned()),
             Column::Weight => {
                 let wrong = |_| malformed(format!("weight is a number, not `{cell:.40}`"));
-                tie.weight = Some(cell.parse().map_err(wrong)?);
+                tie.weight = Some(cell.trim().parse().map_err(wrong)?);
             }
             Column::Source => tie.source = Some(cell.into_owned()),
             _ => {}

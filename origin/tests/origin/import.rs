@@ -51,7 +51,8 @@ fn an_import_goes_on_when_nobody_reads_what_it_says() {
         .map(|n| if n % 2 == 0 { format!("{},7:{LATER}\n", visitor(n)) } else { "nobody,7:1\n".to_owned() })
         .collect();
     let file = write(&place, "segments.csv", format!("visitor,segments\n{lines}").as_bytes());
-    let mut import = place.command(&["import", "segments", &file, "--tenant", "demo", "--output", "json"]);
+    let all = ["import", "segments", &file, "--tenant", "demo", "--output", "json", "--max-bad", "100"];
+    let mut import = place.command(&all);
     let mut import = import.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn().unwrap();
     drop(import.stderr.take());
     let output = import.wait_with_output().unwrap();
@@ -78,7 +79,8 @@ fn s2_07_broken_lines_are_named_by_their_number_and_the_rest_goes_in() {
         format!("{b},\u{fffd}"),
     ];
     let file = write(&place, "segments.csv", lines.join("\n").as_bytes());
-    let output = place.run(&["import", "segments", &file, "--tenant", "demo", "--output", "json"]);
+    let all = ["import", "segments", &file, "--tenant", "demo", "--output", "json", "--max-bad", "7"];
+    let output = place.run(&all);
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
     let told = said.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
@@ -96,9 +98,42 @@ fn s2_07_broken_lines_are_named_by_their_number_and_the_rest_goes_in() {
     let summary: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(
         summary,
-        json!({ "lines": 11, "lines_before": 0, "facts": 2, "repeats": 0, "erased": 0, "bad_lines": 7 })
+        json!({ "lines": 11, "lines_before": 0, "facts": 2, "repeats": 0, "erased": 0, "bad_lines": 7, "bad_lines_before": 0 })
     );
     assert_eq!((count(&place, a), count(&place, b)), (json!(3), json!(1)));
+}
+
+#[test]
+fn bad_lines_fail_every_import_unless_max_bad_allows_them() {
+    let place = Place::new();
+    let (a, b) = (visitor(1), visitor(2));
+    let segments =
+        write(&place, "s.csv", format!("visitor,segments\n{a},7:{LATER}\nx,7:1\n{b},7:{LATER}\ny,7:1\n").as_bytes());
+    let event = |visitor: &str, id| json!({ "visitor": visitor, "type": "page", "id": id });
+    let events = [event(&a.to_string(), "e-1"), event("x", "e-2"), event("y", "e-3")].map(|line| line.to_string());
+    let events = write(&place, "e.ndjson", events.join("\n").as_bytes());
+    let links = format!(
+        "visitor,kind,value,weight,source\n{a},partner,p,0.5,match\n{a},partner,p,7,match\n{b},partner,p,0.5,us\n"
+    );
+    let links = write(&place, "l.csv", links.as_bytes());
+    let all: [&[&str]; 4] = [
+        &["import", "segments", &segments],
+        &["import", "events", &events],
+        &["import", "links", &links],
+        &["links", "import", &links],
+    ];
+    for import in all {
+        let run = |more: &[&str]| place.run(&[import, &["--tenant", "demo", "--output", "json"], more].concat());
+        for (more, code) in [(&[][..], 1), (&["--max-bad", "1"], 1), (&["--max-bad", "2"], 0)] {
+            let output = run(more);
+            assert_eq!(output.status.code(), Some(code), "{import:?} {more:?} {output:?}");
+            let done: Value = serde_json::from_slice(&output.stdout).unwrap();
+            assert_eq!(done["bad_lines"], 2, "{import:?}: the other lines are imported");
+            let said = String::from_utf8_lossy(&output.stderr).contains("2 lines of ");
+            assert_eq!(said, code == 1, "{output:?}");
+        }
+    }
+    assert_eq!([count(&place, a), count(&place, b)], [json!(1), json!(1)]);
 }
 
 #[test]
@@ -167,11 +202,14 @@ fn adcp_one_impression_seen_under_two_ids_counts_once_for_their_person() {
     lines.push(format!("{a},track,,,,,,,{at}"));
     // The origin serves meanwhile.
     let file = write(&place, "events.csv", lines.join("\n").as_bytes());
-    let done = place.json(&["import", "events", &file, "--tenant", "demo"]);
-    assert_eq!(done, json!({ "lines": 15, "lines_before": 0, "facts": 10, "repeats": 0, "erased": 0, "bad_lines": 4 }));
+    let done = place.json(&["import", "events", &file, "--tenant", "demo", "--max-bad", "4"]);
+    assert_eq!(
+        done,
+        json!({ "lines": 15, "lines_before": 0, "facts": 10, "repeats": 0, "erased": 0, "bad_lines": 4, "bad_lines_before": 0 })
+    );
     // The same lines in another file, and as something they are not.
     let again = write(&place, "again.csv", format!("{}\n", lines.join("\n")).as_bytes());
-    let done = place.json(&["import", "events", &again, "--tenant", "demo"]);
+    let done = place.json(&["import", "events", &again, "--tenant", "demo", "--max-bad", "4"]);
     assert_eq!((&done["facts"], &done["repeats"]), (&json!(0), &json!(10)));
     let ask = |own: bool| {
         json!({ "visitor": b.to_string(), "actions": ["impression"], "level": "campaign", "ids": [42], "own": own,

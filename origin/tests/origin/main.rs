@@ -17,6 +17,7 @@ mod jobs;
 mod links;
 mod listener;
 mod log_output;
+mod parquet_files;
 mod sends;
 mod support;
 mod sync;

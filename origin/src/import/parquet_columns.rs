@@ -1,0 +1,176 @@
+//! The columns that an import reads from a Parquet file, and the types that they may have.
+
+use ::parquet::basic::{ConvertedType, LogicalType, Repetition, TimeUnit, Type as Physical};
+use ::parquet::schema::printer::print_schema;
+use ::parquet::schema::types::Type;
+
+use super::Kind;
+
+/// Longest part of a column's declaration that an error quotes, in characters.
+const QUOTED: usize = 160;
+
+/// The values that a column is read as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Values {
+    Text,
+    Whole,
+    Number,
+    Time,
+    Object,
+    List,
+}
+
+/// A column that cannot be read as its values.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct WrongType {
+    /// Its name.
+    pub(super) column: String,
+    /// Its type, as Parquet declares it.
+    pub(super) declared: String,
+    /// What it would have to be.
+    pub(super) wanted: &'static str,
+}
+
+impl Values {
+    fn wanted(self) -> &'static str {
+        match self {
+            Self::Text => "text or a UUID",
+            Self::Whole => "a whole number",
+            Self::Number => "a number",
+            Self::Time => "a timestamp, or a whole number of milliseconds since 1970",
+            Self::Object => "a struct, a map with text keys, or JSON",
+            Self::List => "a list",
+        }
+    }
+
+    fn are_of(self, of: &Type) -> bool {
+        if !of.is_primitive() {
+            let is_list = of.get_basic_info().converted_type() == ConvertedType::LIST || is_repeated(of);
+            return self == if is_list { Self::List } else { Self::Object };
+        }
+        if is_repeated(of) {
+            return self == Self::List;
+        }
+        let (logical, converted) = (of.get_basic_info().logical_type_ref(), of.get_basic_info().converted_type());
+        let is_plain = converted == ConvertedType::NONE && logical.is_none();
+        if logical == Some(&LogicalType::Unknown) {
+            // All of its values are missing.
+            return true;
+        }
+        let is_integer = is_integer(of);
+        match of.get_physical_type() {
+            Physical::BYTE_ARRAY if is_json(of) => matches!(self, Self::Text | Self::Object),
+            Physical::BYTE_ARRAY => {
+                self == Self::Text && (is_plain || matches!(converted, ConvertedType::UTF8 | ConvertedType::ENUM))
+            }
+            Physical::FIXED_LEN_BYTE_ARRAY => self == Self::Text && is_uuid(of),
+            Physical::INT32 if is_plain || is_integer => matches!(self, Self::Whole | Self::Number | Self::Time),
+            Physical::INT64 if is_plain || is_integer => matches!(self, Self::Whole | Self::Number | Self::Time),
+            Physical::INT64 => self == Self::Time && timestamp_per_ms(of).is_some(),
+            Physical::INT96 => self == Self::Time,
+            // Tools that have no other word for a missing whole number make doubles of all: whole ones are read.
+            Physical::FLOAT | Physical::DOUBLE => matches!(self, Self::Whole | Self::Number | Self::Time),
+            Physical::BOOLEAN | Physical::INT32 => false,
+        }
+    }
+}
+
+/// The first column that an import of this kind reads and that has a type of other values.
+pub(super) fn wrong_type(kind: Kind, schema: &Type) -> Option<WrongType> {
+    use Values::{List, Number, Object, Text, Time, Whole};
+    let read: &[(&str, Values)] = match kind {
+        Kind::Segments => &[
+            ("visitor", Text),
+            ("set", List),
+            ("remove", List),
+            ("segment", Whole),
+            ("expires_ms", Time),
+            ("segments", Text),
+        ],
+        Kind::Events => &[
+            ("visitor", Text),
+            ("type", Text),
+            ("id", Text),
+            ("at_ms", Time),
+            ("session", Whole),
+            ("name", Text),
+            ("value_micros", Whole),
+            ("properties", Object),
+            ("action", Text),
+            ("insertion", Text),
+            ("view_type", Text),
+            ("ad", Whole),
+            ("ad_group", Whole),
+            ("campaign", Whole),
+            ("advertiser", Whole),
+        ],
+        Kind::Links => {
+            &[("visitor", Text), ("other", Text), ("kind", Text), ("value", Text), ("weight", Number), ("source", Text)]
+        }
+    };
+    schema.get_fields().iter().find_map(|column| {
+        let (_, values) = read.iter().find(|(name, _)| *name == column.name())?;
+        (!values.are_of(column)).then(|| WrongType {
+            column: column.name().to_owned(),
+            declared: declared(column),
+            wanted: values.wanted(),
+        })
+    })
+}
+
+/// A column's type, in one line.
+fn declared(column: &Type) -> String {
+    let mut text = Vec::new();
+    print_schema(&mut text, column);
+    let text = String::from_utf8_lossy(&text);
+    let words: Vec<&str> = text.split_ascii_whitespace().collect();
+    words.join(" ").trim_end_matches(';').chars().take(QUOTED).collect()
+}
+
+fn is_integer(of: &Type) -> bool {
+    use ConvertedType::{INT_8, INT_16, INT_32, INT_64, UINT_8, UINT_16, UINT_32, UINT_64};
+    let converted = of.get_basic_info().converted_type();
+    matches!(converted, INT_8 | INT_16 | INT_32 | INT_64 | UINT_8 | UINT_16 | UINT_32 | UINT_64)
+}
+
+fn is_repeated(of: &Type) -> bool {
+    let info = of.get_basic_info();
+    info.has_repetition() && info.repetition() == Repetition::REPEATED
+}
+
+/// Whether a column's bytes are a UUID.
+pub(super) fn is_uuid(of: &Type) -> bool {
+    of.get_basic_info().logical_type_ref() == Some(&LogicalType::Uuid)
+}
+
+/// Whether a column's text is a JSON document.
+pub(super) fn is_json(of: &Type) -> bool {
+    of.get_basic_info().converted_type() == ConvertedType::JSON
+}
+
+/// Units in a millisecond, of a column of timestamps in whole numbers.
+pub(super) fn timestamp_per_ms(of: &Type) -> Option<i64> {
+    match (of.get_basic_info().logical_type_ref(), of.get_basic_info().converted_type()) {
+        (Some(LogicalType::Timestamp(time)), _) => Some(match &time.unit {
+            TimeUnit::MILLIS => 1,
+            TimeUnit::MICROS => 1_000,
+            TimeUnit::NANOS => 1_000_000,
+        }),
+        (_, ConvertedType::TIMESTAMP_MILLIS) => Some(1),
+        (_, ConvertedType::TIMESTAMP_MICROS) => Some(1_000),
+        _ => None,
+    }
+}
+
+/// Whether the reader of the format has a value for each leaf of a column: on those of other types it panics.
+pub(super) fn is_readable(of: &Type) -> bool {
+    if of.is_primitive() {
+        return of.get_basic_info().converted_type() != ConvertedType::INTERVAL;
+    }
+    of.get_fields().iter().all(|field| is_readable(field))
+}
+
+/// Whether a column holds times of a day.
+pub(super) fn is_time_of_day(of: &Type) -> bool {
+    matches!(of.get_basic_info().logical_type_ref(), Some(LogicalType::Time(_)))
+}
