@@ -262,7 +262,7 @@ CREATE TABLE experiment_people (
     person     INTEGER NOT NULL,
     experiment INTEGER NOT NULL,
     tenant     INTEGER NOT NULL,
-    arm        INTEGER NOT NULL,        -- -1: mixed, no conversions are counted
+    arm        INTEGER NOT NULL,        -- -1 - code of the first: mixed, no conversions are counted
     exposed    INTEGER NOT NULL,        -- first exposure
     converted  INTEGER,                 -- first conversion from then on
     hours      BLOB    NOT NULL,        -- packed: hour, conversions, revenue of each hour with conversions
@@ -273,7 +273,7 @@ CREATE TABLE experiment_people (
 CREATE TABLE experiment_hours (
     tenant             INTEGER NOT NULL,
     experiment         INTEGER NOT NULL,
-    arm                INTEGER NOT NULL, -- -1: mixed
+    arm                INTEGER NOT NULL, -- -1 - code of the first: mixed
     hour               INTEGER NOT NULL,
     exposed            INTEGER NOT NULL, -- people exposed first in this hour: its cohort
     cohort_converted   INTEGER NOT NULL, -- of them those who converted, whenever

@@ -32,7 +32,7 @@ pub(super) enum Experiment {
         #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
         traffic: Option<u64>,
     },
-    /// Arms, traffic, conversions, uplift, and whether the traffic was split as it was to be.
+    /// Arms, traffic, conversions, uplift, and whether the traffic was split as it was to be. Also of one that was dropped.
     Show {
         /// The experiment's id.
         id: String,
@@ -59,7 +59,9 @@ pub(super) fn run(command: &Experiment, common: &Common) -> anyhow::Result<()> {
             let known = named(&tenants, tenant.as_deref())?;
             let snapshot = conn.transaction()?;
             let found = results::show(&snapshot, known, id, clock::now())?;
-            common.output.one(&found.context("the tenant's catalogue has no experiment of that id")?)
+            common
+                .output
+                .one(&found.with_context(|| format!("no version of the tenant's catalogue has an experiment `{id}`"))?)
         }
     }
 }

@@ -17,8 +17,19 @@ use crate::group::Group;
 use crate::link::Linked;
 use crate::store::{PersonNo, StoreError, TenantNo, signed, unsigned};
 
-/// In the place of an arm's code: people seen in two arms, who are left out of the results.
-pub const MIXED: i64 = -1;
+/// In the place of an arm's code: people seen in several arms, who are left out of the results, by the arm that they saw
+/// first. The codes of arms are positive, these negative.
+#[must_use]
+pub const fn mixed(first: u8) -> i64 {
+    -1 - first as i64
+}
+
+/// Whether what stands in the place of an arm's code is [`mixed`].
+#[must_use]
+pub const fn is_mixed(arm: i64) -> bool {
+    arm < 0
+}
+
 /// Delays from this number of hours on (30 days) are counted together.
 pub const DELAY_HOURS: u64 = 720;
 
@@ -141,8 +152,8 @@ fn computed(
         WHERE v.person = ?1 AND v.withdrawn IS NULL AND c.received >= ?2 ORDER BY c.received";
     let exposures = of_person(conn, person)?;
     let Some(first) = exposures.iter().map(|(_, exposure)| exposure.at).min() else { return Ok(BTreeMap::new()) };
-    let row = |Exposure { arm, at, mixed }| Row {
-        arm: if mixed { MIXED } else { i64::from(arm) },
+    let row = |Exposure { arm, at, mixed: is_in_several }| Row {
+        arm: if is_in_several { mixed(arm) } else { i64::from(arm) },
         exposed: at,
         converted: None,
         hours: BTreeMap::new(),
@@ -157,7 +168,7 @@ fn computed(
         let once = (conversion.get::<_, i64>(3)?, received / DAY_MS);
         let counting = |(code, row): &(&u32, &mut Row)| {
             let counts = counted.get(code).is_some_and(|of| *of == name);
-            counts && row.arm != MIXED && received >= row.exposed && seen.insert((**code, once))
+            counts && !is_mixed(row.arm) && received >= row.exposed && seen.insert((**code, once))
         };
         for (_, row) in found.iter_mut().filter(counting) {
             row.converted = Some(row.converted.map_or(received, |there| there.min(received)));
@@ -284,7 +295,7 @@ fn sums_of(row: &rusqlite::Row<'_>) -> rusqlite::Result<Sums> {
     })
 }
 
-/// The sums of an experiment: by arm, [`MIXED`] among them, and hour.
+/// The sums of an experiment: by arm, [`mixed`] ones among them, and hour.
 ///
 /// # Errors
 /// [`StoreError`].

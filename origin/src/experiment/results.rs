@@ -30,15 +30,14 @@ struct Read {
     now: HourStamp,
 }
 
-/// Everything known of an experiment of the tenant's current catalogue; `None` where it has none of that id.
+/// Everything known of an experiment of the tenant's current catalogue, or else as the last version had it that had it;
+/// `None` where none has one of that id.
 ///
 /// # Errors
 /// [`StoreError`].
 pub fn show(conn: &Connection, tenant: &Known, id: &str, now: Millis) -> Result<Option<Value>, StoreError> {
-    let tested = catalogue::experiments(conn)?;
-    let Some(experiment) = tested.of(tenant.no).iter().find(|experiment| experiment.id == id) else {
-        return Ok(None);
-    };
+    let Some((experiment, dropped)) = find(conn, tenant.no, id)? else { return Ok(None) };
+    let experiment = &experiment;
     let read = Read::of(conn, tenant.no, experiment, now)?;
     let control = experiment.arms.iter().find(|arm| arm.control).map(|arm| read.rate(arm.code));
     let states = read.states(experiment);
@@ -49,7 +48,8 @@ pub fn show(conn: &Connection, tenant: &Known, id: &str, now: Millis) -> Result<
         let sums = read.total(arm.code);
         let against = control.filter(|_| !arm.control);
         json!({
-            "arm": arm.id, "code": arm.code, "control": arm.control, "share": arm.share, "share_now": share,
+            "arm": arm.id, "code": arm.code, "control": arm.control, "share": arm.share,
+            "share_now": if dropped.is_some() { 0 } else { *share }, "mixed": read.of_arm(people::mixed(arm.code)).exposed,
             "recipients": sums.exposed, "converted": sums.cohort_converted, "conversions": sums.cohort_conversions,
             "revenue_micros": sums.cohort_revenue,
             "rate": statistics::wilson(read.rate(arm.code)),
@@ -62,13 +62,37 @@ pub fn show(conn: &Connection, tenant: &Known, id: &str, now: Millis) -> Result<
     Ok(Some(json!({
         "experiment": experiment.id, "code": experiment.code, "tenant": tenant.id.as_str(),
         "conversion": experiment.conversion, "selection": experiment.selection,
-        "starts_ms": experiment.starts, "ends_ms": experiment.ends, "runs": experiment.runs(now),
+        "starts_ms": experiment.starts, "ends_ms": experiment.ends, "runs": dropped.is_none() && experiment.runs(now),
+        "dropped_ms": dropped,
         "arms": arms.collect::<Vec<_>>(),
-        "mixed": read.of_arm(people::MIXED).exposed,
+        "mixed": read.mixed(),
         "sample_ratio": shares_since(conn, tenant.no, experiment)?.and_then(|since| read.sample_ratio(experiment, since)),
         "hours": read.periods(experiment, 1, HOURS),
         "days": read.periods(experiment, 24, u32::MAX),
     })))
+}
+
+/// An experiment of a tenant's current catalogue; or one that was dropped from it, as the last version had it, and when that
+/// was replaced.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn find(conn: &Connection, tenant: TenantNo, id: &str) -> Result<Option<(Experiment, Option<Millis>)>, StoreError> {
+    const READ: &str = "SELECT experiments, replaced FROM catalogues WHERE tenant = ?1 AND replaced IS NOT NULL
+        ORDER BY replaced DESC, version DESC";
+    let has_id = |experiment: &&Experiment| experiment.id == id;
+    if let Some(current) = catalogue::experiments(conn)?.of(tenant).iter().find(has_id) {
+        return Ok(Some((current.clone(), None)));
+    }
+    let mut statement = conn.prepare_cached(READ)?;
+    let mut rows = statement.query([tenant.0])?;
+    while let Some(row) = rows.next()? {
+        let all = catalogue::experiments_of(&row.get::<_, String>(0)?)?;
+        if let Some(dropped) = all.iter().find(has_id) {
+            return Ok(Some((dropped.clone(), Some(unsigned(row.get(1)?)))));
+        }
+    }
+    Ok(None)
 }
 
 /// The shares of a running experiment's arms from now on, by their codes: those of its file, or as selection chooses them.
@@ -154,6 +178,12 @@ impl Read {
         self.of_arm(arm.into())
     }
 
+    /// People who saw several arms.
+    fn mixed(&self) -> i64 {
+        let arms = self.arms.keys().filter(|arm| people::is_mixed(**arm));
+        arms.map(|arm| self.of_arm(*arm).exposed).sum()
+    }
+
     fn rate(&self, arm: u8) -> Rate {
         let sums = self.total(arm);
         Rate::new(unsigned(sums.cohort_converted), unsigned(sums.exposed))
@@ -178,11 +208,12 @@ impl Read {
         experiment.arms.iter().map(|arm| arm.share).collect()
     }
 
-    /// Of those exposed since an hour: before it traffic was dealt by other shares. Where selection moves it between the arms,
+    /// Of those exposed since an hour, by the arm that they saw first, mixed people too: before it traffic was dealt by other shares. Where selection moves it between the arms,
     /// what the control got is compared with what the others got together.
     fn sample_ratio(&self, experiment: &Experiment, since: HourStamp) -> Option<statistics::Ratio> {
         let exposed = |arm: u8| {
-            let hours = self.arms.get(&i64::from(arm)).into_iter().flatten().filter(|(hour, _)| **hour >= since);
+            let arms = [i64::from(arm), people::mixed(arm)].into_iter().filter_map(|arm| self.arms.get(&arm));
+            let hours = arms.flatten().filter(|(hour, _)| **hour >= since);
             hours.map(|(_, sums)| unsigned(sums.exposed)).sum::<u64>()
         };
         // Once shares were changed, who is exposed in an arm without one was dealt to it before, and sees it again.
@@ -225,9 +256,13 @@ impl Read {
 
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests")]
+mod simulation;
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
-    use crate::testing::{NOW, Origin, exposure, visitor, withdrawal};
+    use crate::testing::{NOW, Origin, exposure, purchase, visitor, withdrawal};
 
     const HOUR: Millis = 3_600_000;
 
@@ -278,6 +313,57 @@ mod tests {
         let withdrawn = withdrawal(visitor(0), origin.now);
         origin.send("demo", &[withdrawn]);
         assert_eq!(mismatch(&origin), Value::Null);
+    }
+
+    #[test]
+    fn results_of_an_experiment_that_was_dropped_from_the_catalogue_stay_readable() {
+        let mut origin = Origin::new();
+        apply(&mut origin, [5_000, 5_000]);
+        expose(&mut origin, 0..30, 1);
+        expose(&mut origin, 30..60, 2);
+        let show = |origin: &Origin, id: &str| show(&origin.conn, origin.tenant("demo"), id, origin.now).unwrap();
+        let before = show(&origin, "e").unwrap();
+        let dropped = NOW + HOUR;
+        origin.now = dropped;
+        let (tenant, given) = (origin.tenant("demo").clone(), origin.given());
+        catalogue::apply(&mut origin.conn, &origin.rules, given, &tenant, json!({}), "tests").unwrap();
+        origin.now = NOW + 2 * HOUR;
+        let bought = purchase(visitor(7), 900, origin.now, 5_000_000);
+        origin.send("demo", &[bought]);
+        let after = show(&origin, "e").unwrap();
+        assert_eq!([&before["runs"], &after["runs"]], [&json!(true), &json!(false)]);
+        assert_eq!([&before["dropped_ms"], &after["dropped_ms"]], [&Value::Null, &json!(dropped)]);
+        let of = |shown: &Value, key: &str| [0, 1].map(|arm| shown["arms"][arm][key].clone());
+        assert_eq!(of(&after, "recipients"), of(&before, "recipients"));
+        assert_eq!(of(&after, "arm"), [json!("a"), json!("b")]);
+        assert_eq!(of(&after, "share_now"), [json!(0), json!(0)]);
+        assert_eq!(of(&after, "converted"), [json!(1), json!(0)], "conversions still count");
+        assert_eq!(show(&origin, "f"), None);
+    }
+
+    #[test]
+    fn who_is_mixed_counts_in_the_split_by_the_arm_seen_first() {
+        let mut origin = Origin::new();
+        apply(&mut origin, [9_000, 1_000]);
+        expose(&mut origin, 0..890, 1);
+        expose(&mut origin, 900..990, 2);
+        // Twenty people on two browsers: nine of ten saw the first arm first, and none of them is a recipient.
+        let logins = |n: u32, who: &str| [n, n + 1_000].map(|n| (n, who.to_owned()));
+        for n in 2_000..2_020_u32 {
+            let (first, second) = if n % 10 == 0 { (2, 1) } else { (1, 2) };
+            expose(&mut origin, n..n + 1, first);
+            origin.now += 1;
+            expose(&mut origin, n + 1_000..n + 1_001, second);
+            let both = logins(n, &format!("who-{n}")).map(|(n, who)| origin.login(visitor(n), 9, origin.now, &who));
+            origin.send("demo", &both);
+        }
+        let shown = show(&origin.conn, origin.tenant("demo"), "e", origin.now).unwrap().unwrap();
+        assert_eq!(shown["mixed"], json!(20));
+        assert_eq!([0, 1].map(|arm| shown["arms"][arm]["recipients"].clone()), [json!(890), json!(90)]);
+        assert_eq!([0, 1].map(|arm| shown["arms"][arm]["mixed"].clone()), [json!(18), json!(2)]);
+        // 908 and 92 of 1,000 people.
+        let found = shown["sample_ratio"]["chi_square"].as_f64().unwrap();
+        assert!((found - 64.0 / 900.0 - 64.0 / 100.0).abs() < 1e-9, "{found}");
     }
 
     #[test]

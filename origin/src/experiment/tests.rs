@@ -54,7 +54,7 @@ fn expected(origin: &Origin, facts: &BTreeMap<FactId, Fact>, gone: &BTreeSet<Vis
             let Some((exposed, arm)) = seen.first().copied() else { continue };
             let cohort = HourStamp::at(exposed).0;
             if seen.iter().any(|(_, other)| *other != arm) {
-                sums.entry((experiment, people::MIXED, cohort)).or_default()[0] += 1;
+                sums.entry((experiment, people::mixed(arm), cohort)).or_default()[0] += 1;
                 continue;
             }
             let mut add =
@@ -141,7 +141,7 @@ fn s4_12_after_any_facts_merges_unlinks_and_erasures_the_sums_are_those_from_scr
             );
             let people = "SELECT count(*) FROM people WHERE devices > 1";
             merged += origin.conn.query_row(people, [], |row| row.get::<_, i64>(0)).unwrap();
-            mixed += hours.iter().filter(|((_, arm, _), _)| *arm == people::MIXED).count();
+            mixed += hours.iter().filter(|((_, arm, _), _)| people::is_mixed(*arm)).count();
         }
     }
     assert!(merged > 500 && mixed > 200, "too little happened: {merged} {mixed}");
@@ -204,7 +204,7 @@ fn field_14_an_arm_sticks_over_a_login_and_who_saw_two_is_not_counted_until_unli
     origin.send("demo", &[origin.login(visitor(3), 2, NOW - HOUR, "ann")]);
     let mixed = Exposure { arm: 1, at: NOW - 6 * HOUR, mixed: true };
     assert_eq!([1, 2, 3].map(|v| person(&origin, v)), [Some(mixed); 3]);
-    assert_eq!(recipients(&origin), [(people::MIXED, 1, 0)]);
+    assert_eq!(recipients(&origin), [(people::mixed(1), 1, 0)]);
     let told = crate::describe::visitor(&crate::read::View::folded(&origin.conn), origin.tenant("demo"), visitor(2));
     let told = told.unwrap().unwrap()["experiments"].clone();
     let since = NOW - 6 * HOUR;
