@@ -66,7 +66,7 @@ impl Stuck {
         Self { why: why.into(), again: None }
     }
 
-    /// It is tried again after 1, 2, 4, … seconds since it last got on, or as the receiver says.
+    /// It is tried again after 1, 2, 4, … seconds since it last got on, or as the receiver says, at least after 1.
     fn keep(&self, conn: &Connection, send: &Send, now: Millis) -> Result<(), StoreError> {
         const KEEP: &str = "UPDATE sends SET error = ?2, due = ?3 + ifnull(?4, min(?5, 1000 << min(tries, 12))),
             tries = tries + 1 WHERE send = ?1 AND due IS NOT NULL";
@@ -75,6 +75,15 @@ impl Stuck {
         conn.prepare_cached(KEEP)?.execute((send.no, &self.why, from, after, signed(AGAIN_MS)))?;
         Ok(())
     }
+}
+
+/// Has a send wait whose receiver takes no more for now, which is no error; as [`Stuck::keep`] has it.
+fn hold(conn: &Connection, send: &Send, after: Option<Millis>, now: Millis) -> Result<(), StoreError> {
+    const HOLD: &str = "UPDATE sends SET error = NULL, due = ?2 + ifnull(?3, min(?4, 1000 << min(tries, 12))),
+        tries = tries + 1 WHERE send = ?1 AND due IS NOT NULL";
+    let after = after.map(|after| signed(after.max(1_000)));
+    conn.prepare_cached(HOLD)?.execute((send.no, signed(now), after, signed(AGAIN_MS)))?;
+    Ok(())
 }
 
 /// Tells the people of all sends that are due for a time, some of one after some of another; gives why the first that cannot go on
@@ -212,6 +221,7 @@ impl<'a> Round<'a, '_, '_> {
         match answer {
             Answer::Taken => self.taken(place, of, posted),
             Answer::Refused(why) => self.stuck(place, of, &Stuck::for_good(why)),
+            Answer::Busy { after } => self.busy(place, of, after),
             Answer::Later { why, after } => self.stuck(place, of, &Stuck { why, again: Some(after) }),
         }
     }
@@ -225,6 +235,14 @@ impl<'a> Round<'a, '_, '_> {
             Ok(()) => Ok(true),
             Err(why) => self.stuck(place, of, &Stuck { why, again: Some(None) }),
         }
+    }
+
+    /// Has a send wait for its receiver, which asked for it.
+    fn busy(&mut self, place: &Place<'_>, of: i64, after: Option<Millis>) -> Result<bool, StoreError> {
+        let Some(Open { send, .. }) = self.open.remove(&of) else { return Ok(false) };
+        hold(place.conn, &send, after, (place.given)()?.now)?;
+        tracing::info!(send = send.name, after_ms = after, "the webhook takes no more for now: the send waits");
+        Ok(true)
     }
 
     /// Has a send wait.
@@ -290,5 +308,26 @@ mod tests {
         origin.conn.execute("UPDATE sends SET tries = 40", []).unwrap();
         assert_eq!(wait(again), Some(AGAIN_MS));
         assert_eq!([None, again].map(wait), [None; 2], "for good");
+    }
+
+    #[test]
+    fn one_whose_receiver_takes_no_more_for_now_waits_as_it_is_asked_and_has_no_error() {
+        let mut origin = Origin::new();
+        let known = origin.tenant("demo").clone();
+        let terms = Terms { filter: "{}".to_owned(), count: 9, experiment: None, webhook: false, per_second: 0 };
+        let send = Send::begin(&mut origin.conn, &known, "may", &terms, 7, NOW).unwrap();
+        let found = |origin: &Origin| send::find(&origin.conn, send.tenant, "may").unwrap().unwrap();
+        Stuck { why: "down".to_owned(), again: Some(None) }.keep(&origin.conn, &send, NOW).unwrap();
+        let mut waits = Vec::new();
+        for after in [Some(77_000), Some(0), None] {
+            hold(&origin.conn, &send, after, NOW).unwrap();
+            waits.push(found(&origin).due.unwrap() - NOW);
+            assert_eq!(found(&origin).error, None);
+        }
+        assert_eq!(waits, [77_000, 1_000, 8_000]);
+        // One that was stopped meanwhile stays so.
+        send::stop(&origin.conn, send.tenant, "may").unwrap();
+        hold(&origin.conn, &send, None, NOW).unwrap();
+        assert_eq!((found(&origin).due, found(&origin).error.as_deref()), (None, Some("stopped")));
     }
 }

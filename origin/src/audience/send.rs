@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::answer::Lines;
 use super::webhook::Webhook;
 use crate::catalogue;
+use crate::experiment::results;
 use crate::store::{StoreError, TenantNo, signed, unsigned, visitor_at};
 use crate::tenants::{Known, Tenants};
 
@@ -94,7 +95,7 @@ pub struct Send {
     pub sums: Sums,
     /// When it goes on; `None` once it is over.
     pub due: Option<Millis>,
-    /// What was in the way last.
+    /// What was in the way last; of a send that is over with nobody drawn, why nobody was.
     pub error: Option<String>,
 }
 
@@ -163,8 +164,7 @@ impl Send {
         // Whoever asks again may do so after the end of what it needed.
         if let Some(over) = &there
             && over.terms == *terms
-            && over.due.is_none()
-            && over.error.is_none()
+            && over.is_done()
         {
             return Ok(over.clone());
         }
@@ -217,6 +217,12 @@ impl Send {
         })
     }
 
+    /// Whether it is over, and nothing was in the way. With nobody to draw it has only the reason for that.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.due.is_none() && (self.error.is_none() || self.chosen == Some(0))
+    }
+
     /// As callers and commands are told.
     #[must_use]
     pub fn told(&self, tenants: &Tenants) -> Value {
@@ -224,12 +230,13 @@ impl Send {
         let filter: Option<Value> = serde_json::from_str(&self.terms.filter).ok();
         let Terms { count, experiment, webhook, per_second, .. } = &self.terms;
         let Sums { delivered, control, gone, merged, left } = self.sums;
+        let (error, reason) = if self.chosen == Some(0) { (None, &self.error) } else { (self.error.as_ref(), &None) };
         json!({
             "tenant": tenant, "name": self.name, "filter": filter, "count": count, "experiment": experiment,
             "webhook": webhook, "per_second": per_second, "asked_ms": self.asked, "chosen": self.chosen,
             "delivered": delivered, "control": control, "gone": gone, "merged": merged, "left": left,
             "waits": self.chosen.map(|chosen| chosen.saturating_sub(self.next)),
-            "due_ms": self.due, "error": self.error,
+            "due_ms": self.due, "error": error, "reason": reason,
         })
     }
 
@@ -365,14 +372,14 @@ pub fn recipients(
 pub struct Arms(Vec<(u8, String)>);
 
 impl Arms {
-    /// Those of a send's experiment, as the current catalogue has them.
+    /// Those of a send's experiment, as the current catalogue has them, or the last that had it.
     ///
     /// # Errors
     /// [`StoreError`].
     pub fn of(conn: &Connection, send: &Send) -> Result<Self, StoreError> {
         let Some(id) = &send.terms.experiment else { return Ok(Self::default()) };
-        let found = experiment(conn, send.tenant, id)?;
-        Ok(found.map_or_else(Self::default, |experiment| Self::named(&experiment)))
+        let found = results::find(conn, send.tenant, id)?;
+        Ok(found.map_or_else(Self::default, |(experiment, _)| Self::named(&experiment)))
     }
 
     /// Those of an experiment.

@@ -261,7 +261,7 @@ impl<'a> Sending<'a> {
 }
 
 /// Draws a send's people and deals them their arms. Who was exposed to the experiment before is not drawn. Gives how many
-/// there are; or why they cannot be drawn.
+/// there are; or why they cannot be drawn. With nobody to draw the send is over, and has the reason.
 fn choose(
     place: &mut Place<'_>,
     send: &Send,
@@ -273,12 +273,14 @@ fn choose(
     // The place of who was erased meanwhile stays free.
     const PUT: &str = "INSERT INTO send_people (send, place, visitor, arm)
         SELECT ?1, ?2, ?3, ?4 WHERE NOT EXISTS (SELECT 1 FROM erased WHERE tenant = ?5 AND visitor = ?3)";
-    const CHOSEN: &str = "UPDATE sends SET chosen = ?2 WHERE send = ?1";
+    const CHOSEN: &str = "UPDATE sends SET chosen = ?2, error = ifnull(?3, error), due = iif(?2 = 0, NULL, due)
+        WHERE send = ?1";
     let mut members = match refresh::members(place, send.tenant, filter)? {
         Ok(members) => members,
         Err(why) => return Ok(Err(why)),
     };
     let (mut drawn, all) = (Vec::new(), u64::from(send.terms.count));
+    let mut left_out = LeftOut { matching: members.len(), exposed: 0 };
     for (looked, visitor) in Draw::new(&mut members, send.random).enumerate() {
         // Of very many nearly all may be left out.
         if looked % PIECE == PIECE - 1 {
@@ -289,6 +291,8 @@ fn choose(
         let exposed = tested.map(|tested| exposed(place.conn, person, tested)).transpose()?.flatten();
         if exposed.is_none() {
             drawn.push(visitor);
+        } else {
+            left_out.exposed += 1;
         }
         if drawn.len() as u64 == all {
             break;
@@ -316,8 +320,36 @@ fn choose(
         (place.told)(0, chosen.into())?;
         (place.pause)();
     }
-    place.conn.prepare_cached(CHOSEN)?.execute((send.no, chosen))?;
+    let reason = (chosen == 0).then(|| left_out.reason(send));
+    place.conn.prepare_cached(CHOSEN)?.execute((send.no, chosen, reason))?;
     Ok(Ok(chosen))
+}
+
+/// People who match a send's filter and are not drawn.
+struct LeftOut {
+    matching: usize,
+    /// Those who were exposed to its experiment.
+    exposed: usize,
+}
+
+impl LeftOut {
+    /// Why nobody is drawn.
+    fn reason(&self, send: &Send) -> String {
+        let Self { matching, exposed } = *self;
+        let experiment = send.terms.experiment.as_deref().unwrap_or_default();
+        match matching.saturating_sub(exposed) {
+            _ if matching == 0 => "no person matches the filter".to_owned(),
+            0 => format!(
+                "all {matching} people who match the filter were exposed to the experiment `{experiment}` before: a send \
+                 draws others"
+            ),
+            others if exposed == 0 => format!("all {others} people who match the filter withdrew or were erased"),
+            others => format!(
+                "none of the {matching} people who match the filter can be drawn: {exposed} were exposed to the experiment \
+                 `{experiment}` before, {others} withdrew or were erased"
+            ),
+        }
+    }
 }
 
 /// The person of a visitor that did not withdraw.

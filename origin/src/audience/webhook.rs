@@ -22,6 +22,11 @@ pub(super) enum Answer {
     Taken,
     /// It will not take it, and why: no later try would change that.
     Refused(String),
+    /// It takes no more for now: 429, or 503 with the time to wait.
+    Busy {
+        /// After how many milliseconds it wants to be asked again.
+        after: Option<Millis>,
+    },
     /// It cannot take it now, and why.
     Later {
         /// What was said.
@@ -81,12 +86,87 @@ impl Webhook {
             return Answer::Taken;
         }
         let why = format!("the webhook answered {status}");
+        let after = answer.headers().get("retry-after").and_then(|after| retry_after(after.to_str().ok()?, now));
         match status {
-            StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS => {}
-            _ if status.is_server_error() => {}
-            _ => return Answer::Refused(why),
+            StatusCode::TOO_MANY_REQUESTS => Answer::Busy { after },
+            StatusCode::SERVICE_UNAVAILABLE if after.is_some() => Answer::Busy { after },
+            StatusCode::REQUEST_TIMEOUT => Answer::Later { why, after },
+            _ if status.is_server_error() => Answer::Later { why, after },
+            _ => Answer::Refused(why),
         }
-        let after = answer.headers().get("retry-after").and_then(|after| after.to_str().ok()?.parse::<u64>().ok());
-        Answer::Later { why, after: after.map(|seconds| seconds.min(AFTER_MOST_S) * 1_000) }
+    }
+}
+
+/// For how many milliseconds a receiver wants to be left alone: seconds, or a date (RFC 9110, 10.2.3).
+fn retry_after(text: &str, now: Millis) -> Option<Millis> {
+    let wait = match text.trim().parse::<u64>() {
+        Ok(seconds) => seconds.saturating_mul(1_000),
+        Err(_) => {
+            let at = jiff::fmt::rfc2822::DateTimeParser::new().parse_timestamp(text.trim()).ok()?;
+            u64::try_from(at.as_millisecond()).unwrap_or_default().saturating_sub(now)
+        }
+    };
+    Some(wait.min(AFTER_MOST_S * 1_000))
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+    use std::net::TcpListener;
+
+    use super::*;
+    use crate::testing::NOW;
+
+    /// What comes of a POST that is answered with this status line and these headers.
+    fn posted(status: &str, header: &str) -> Answer {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/", listener.local_addr().unwrap());
+        let answer = format!("HTTP/1.1 {status}\r\n{header}content-length: 0\r\nconnection: close\r\n\r\n");
+        let receiver = std::thread::spawn(move || {
+            let mut stream = BufReader::new(listener.accept().unwrap().0);
+            let mut length = 0;
+            loop {
+                let mut line = String::new();
+                stream.read_line(&mut line).unwrap();
+                if let Some(bytes) = line.to_ascii_lowercase().strip_prefix("content-length: ") {
+                    length = bytes.trim().parse().unwrap();
+                }
+                if line == "\r\n" {
+                    break;
+                }
+            }
+            stream.read_exact(&mut vec![0; length]).unwrap();
+            stream.get_mut().write_all(answer.as_bytes()).unwrap();
+        });
+        let answer = Webhook::new(&url, &KeyRing(Vec::new())).post(b"{}", NOW);
+        receiver.join().unwrap();
+        answer
+    }
+
+    #[test]
+    fn a_receiver_that_asks_to_wait_is_busy_and_one_that_fails_is_not() {
+        let busy = |after| Answer::Busy { after };
+        assert_eq!(posted("429 Too Many Requests", ""), busy(None));
+        assert_eq!(posted("429 Too Many Requests", "retry-after: 7\r\n"), busy(Some(7_000)));
+        assert_eq!(posted("503 Service Unavailable", "retry-after: 2\r\n"), busy(Some(2_000)));
+        assert!(matches!(posted("503 Service Unavailable", ""), Answer::Later { after: None, .. }));
+        assert!(matches!(posted("500 Internal", "retry-after: 7\r\n"), Answer::Later { after: Some(7_000), .. }));
+        assert!(matches!(posted("410 Gone", ""), Answer::Refused(_)));
+        assert_eq!(posted("204 No Content", ""), Answer::Taken);
+    }
+
+    #[test]
+    fn the_time_to_wait_is_seconds_or_a_date_and_an_hour_at_most() {
+        // 2015-10-21T07:28:00Z.
+        let at = 1_445_412_480_000;
+        let date = "Wed, 21 Oct 2015 07:28:00 GMT";
+        assert_eq!(retry_after(" 120", at), Some(120_000));
+        assert_eq!(retry_after("99999999999999999999", at), None);
+        assert_eq!(retry_after("18446744073709551615", at), Some(3_600_000));
+        assert_eq!(retry_after(date, at - 90_000), Some(90_000));
+        assert_eq!(retry_after(date, at - 90_000_000), Some(3_600_000));
+        assert_eq!([retry_after(date, at + 5), retry_after("0", at)], [Some(0); 2]);
+        assert_eq!(["soon", "-1", ""].map(|text| retry_after(text, at)), [None; 3]);
     }
 }

@@ -93,16 +93,26 @@ pub(super) fn run(command: &Send, common: &Common) -> anyhow::Result<()> {
             let begun = Row::begin(&mut opened.conn, &known, name, &terms, random, clock::now())?;
             let ended = if *no_wait { begun } else { follow(&mut opened, begun)? };
             common.output.one(&ended.told(&opened.rules.tenants))?;
-            let is_done = ended.due.is_none() && ended.error.is_none();
-            ensure!(is_done || *no_wait, "send {name} is not done: {}", ended.error.unwrap_or_default());
+            ensure!(ended.is_done() || *no_wait, "send {name} is not done: {}", ended.error.unwrap_or_default());
             Ok(())
         }
         Send::List(whose) => {
             let Reading { conn, tenants, .. } = Reading::new(common)?;
             let found = send::list(&conn, Some(named(&tenants, whose.tenant.as_deref())?.no))?;
             let told: Vec<Value> = found.iter().map(|send| send.told(&tenants)).collect();
-            let columns =
-                ["name", "count", "chosen", "delivered", "control", "gone", "merged", "left", "waits", "error"];
+            let columns = [
+                "name",
+                "count",
+                "chosen",
+                "delivered",
+                "control",
+                "gone",
+                "merged",
+                "left",
+                "waits",
+                "reason",
+                "error",
+            ];
             common.output.list(&columns, &told)
         }
         Send::Recipients { name, from, whose, to } => {
@@ -146,6 +156,11 @@ fn follow(opened: &mut Opened, begun: Row) -> anyhow::Result<Row> {
         if send.due.is_none() || send.error.is_some() {
             bar.finish_and_clear();
             return Ok(send);
+        }
+        // Its receiver asked to wait.
+        if send.due.is_some_and(|due| due > clock::now()) {
+            std::thread::sleep(LOOK);
+            continue;
         }
         match job::try_carry_out(opened, asked, &Options::default())? {
             None => std::thread::sleep(LOOK),

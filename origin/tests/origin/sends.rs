@@ -132,10 +132,10 @@ fn s4_07_a_webhook_is_told_of_each_once_whatever_it_answers_and_whoever_is_kille
 
     // It is down; then whoever tells it is killed before the answer; then it hangs up.
     let first = tells.recv_timeout(WAIT).unwrap();
-    first.answer.send(503).unwrap();
+    first.answer.send(500).unwrap();
     let second = tells.recv_timeout(WAIT).unwrap();
     let down = until(&origin, &operator, "may", |send| !send["error"].is_null());
-    assert!(down["error"].as_str().unwrap().contains("503"), "{down}");
+    assert!(down["error"].as_str().unwrap().contains("500"), "{down}");
     origin.kill();
     let origin = place.serve();
     let third = tells.recv_timeout(WAIT).unwrap();
@@ -173,6 +173,35 @@ fn s4_07_a_webhook_is_told_of_each_once_whatever_it_answers_and_whoever_is_kille
     origin.asked(&operator, "PUT", "sends/june", &json!({"filter": bonn(), "count": 5, "webhook": true}));
     tells.recv_timeout(WAIT).unwrap().answer.send(200).unwrap();
     until(&origin, &operator, "june", |send| send["delivered"] == 5 && send["error"].is_null());
+}
+
+#[test]
+fn a_webhook_that_asks_to_wait_is_waited_for_and_no_run_fails() {
+    const WAIT: Duration = Duration::from_secs(60);
+    let (port, tells) = webhook();
+    let line = format!("dev = true\nwebhook = \"http://127.0.0.1:{port}/sends\"");
+    let place = Place::with(&TENANTS.replacen("dev = true", &line, 1));
+    place.json(&["keys", "rotate", "webhook", "--tenant", "demo"]);
+    let origin = place.serve();
+    people(&place, &origin, 5);
+    let operator = place.token("operator");
+    let body = json!({"filter": bonn(), "count": 5, "webhook": true});
+    assert_eq!(origin.asked(&operator, "PUT", "sends/may", &body).status, 202);
+    let mut ids = BTreeSet::new();
+    for status in [429, 503] {
+        let told = tells.recv_timeout(WAIT).unwrap();
+        ids.insert(told.id());
+        told.answer.send(status).unwrap();
+    }
+    let last = tells.recv_timeout(WAIT).unwrap();
+    ids.insert(last.id());
+    let held = origin.asked(&operator, "GET", "sends/may", &Value::Null).json();
+    assert_eq!((&held["error"], &held["waits"], &held["delivered"]), (&Value::Null, &json!(5), &json!(0)), "{held}");
+    last.answer.send(204).unwrap();
+    until(&origin, &operator, "may", |send| send["due_ms"].is_null() && send["delivered"] == 5);
+    assert_eq!(ids.len(), 1, "the same people, with the same id");
+    let runs = place.json(&["job", "list"]).to_string();
+    assert!(!runs.contains("failed"), "{runs}");
 }
 
 #[test]

@@ -128,6 +128,30 @@ fn s4_07_each_arm_gets_its_share_whatever_their_order_in_the_file() {
 }
 
 #[test]
+fn a_send_that_can_draw_nobody_is_over_and_says_why() {
+    let mut world = World::of_bonn(20);
+    world.start("may", &terms(20, Some("e-1"))).unwrap();
+    assert_eq!(world.tell("may").chosen, Some(20));
+    let others = Terms { filter: json!({ "attributes.city": "Rome" }).to_string(), ..terms(5, None) };
+    for (name, terms, why) in [
+        (
+            "june",
+            terms(5, Some("e-1")),
+            "all 20 people who match the filter were exposed to the experiment `e-1` before",
+        ),
+        ("july", others, "no person matches the filter"),
+    ] {
+        world.start(name, &terms).unwrap();
+        let send = world.tell(name);
+        let told = send.told(&world.origin.rules.tenants);
+        assert_eq!((send.chosen, send.due, send.is_done()), (Some(0), None, true));
+        assert!(told["reason"].as_str().unwrap().starts_with(why), "{told}");
+        assert_eq!(told["error"], Json::Null);
+        assert_eq!(world.start(name, &terms).unwrap(), send, "it stays so");
+    }
+}
+
+#[test]
 fn s4_07_a_send_tells_exactly_so_many_once_each_in_arms_that_its_experiment_counts() {
     let mut world = World::of_bonn(3_000);
     world.start("may", &terms(1_000, Some("e-1"))).unwrap();
