@@ -1,5 +1,5 @@
 //! A table as CSV (RFC 4180): the columns' names, and a line a row, bytes in base64. Nothing stands for none; of a column that
-//! may hold none it never means an empty text.
+//! may hold none it never means an empty text. A text that a spreadsheet would take for a formula has an apostrophe before it.
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::path::Path;
@@ -10,6 +10,12 @@ use causeway_shared::limits;
 
 use super::file::Hashed;
 use super::tables::{Cell, Column, Kind};
+
+/// What is put before a text that begins with one of [`ESCAPED`].
+const APOSTROPHE: char = '\'';
+/// What a formula of a spreadsheet may begin with, blanks that some of them pass over, and the apostrophe itself, so that every
+/// text is read back as it was.
+const ESCAPED: [char; 8] = ['=', '+', '-', '@', '\t', '\r', '\n', APOSTROPHE];
 
 /// Writes a table.
 #[derive(Debug)]
@@ -30,6 +36,7 @@ impl Writer {
             Cell::Null => String::new(),
             Cell::Int(n) => n.to_string(),
             Cell::Bool(yes) => yes.to_string(),
+            Cell::Text(text) if text.starts_with(ESCAPED) => format!("{APOSTROPHE}{text}"),
             Cell::Text(text) => text.clone(),
             Cell::Bytes(bytes) => STANDARD.encode(bytes),
         }))
@@ -115,7 +122,8 @@ fn cell(column: &Column, text: String) -> Result<Cell, String> {
         Kind::Int(..) => Cell::Int(text.parse().map_err(|_| format!("`{name}` is not a whole number of 64 bits"))?),
         Kind::Bool => Cell::Bool(text.parse().map_err(|_| format!("`{name}` is neither true nor false"))?),
         Kind::Bytes => Cell::Bytes(STANDARD.decode(text).map_err(|e| format!("`{name}` is not base64: {e}"))?),
-        Kind::Text(_) | Kind::Visitor | Kind::Hex(_) => Cell::Text(text),
+        Kind::Text(_) => Cell::Text(text.strip_prefix(APOSTROPHE).map(str::to_owned).unwrap_or(text)),
+        Kind::Visitor | Kind::Hex(_) => Cell::Text(text),
     })
 }
 
@@ -131,6 +139,43 @@ mod tests {
         let audit = TABLES.iter().find(|table| table.name == "sends").unwrap();
         let all = audit.file_columns();
         ["name", "filter", "experiment"].iter().map(|name| *all.iter().find(|of| of.name == *name).unwrap()).collect()
+    }
+
+    #[test]
+    fn no_text_is_a_formula_of_a_spreadsheet_and_each_is_read_back_as_it_was() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(Form::Csv.name("some"));
+        let texts = [
+            "=1+1",
+            "+1",
+            "-1",
+            "@sum(1)",
+            "\t=1",
+            "\r=1",
+            "\n=1",
+            "'",
+            "'=1",
+            "''",
+            "a=1",
+            " =1",
+            "",
+            "=cmd|'/c x'!A0, \"b\"",
+        ];
+        let mut writer = Writer::new(Hashed::create(&path).unwrap(), &columns()).unwrap();
+        let rows: Vec<Vec<Cell>> = texts
+            .iter()
+            .map(|text| vec![Cell::Text((*text).to_owned()), Cell::Text(String::new()), Cell::Null])
+            .collect();
+        rows.iter().for_each(|row| writer.put(row).unwrap());
+        writer.finish().finish().unwrap();
+        let mut lines = csv::ReaderBuilder::new().from_path(&path).unwrap();
+        for record in lines.records() {
+            let record = record.unwrap();
+            assert!(!record[0].starts_with(['=', '+', '-', '@', '\t', '\r', '\n']), "{record:?}");
+        }
+        let mut reader = Reader::open(&path, columns()).unwrap();
+        let read: Vec<_> = std::iter::from_fn(|| reader.next().unwrap()).collect();
+        assert_eq!(read, rows);
     }
 
     #[test]
