@@ -46,7 +46,8 @@ export const start = safe(({ edge = location.origin, timeout = 1_000, count, deb
 
 /** Follows what happens to the page: new elements, other addresses, going away and coming back. */
 function followPage() {
-  new MutationObserver(scanPage).observe(document, { childList: true, subtree: true, attributeFilter: ["data-causeway"] });
+  const changes = { childList: true, subtree: true, attributeFilter: ["data-causeway"] };
+  new MutationObserver(scanPage).observe(document, changes);
   followVisibility();
   // A page may have an element, or a name, `navigation` of its own.
   const { navigation, Navigation } = window;

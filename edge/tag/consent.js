@@ -6,7 +6,10 @@ import { CONSENT_BYTES, fits, safe, settings, warn } from "./settings.js";
 export let consent = {};
 /** The same as text, to compare. */
 export let consentText = "{}";
-/** Managers that have not answered yet, and one more until all of them were asked. While there is one, nobody is recognised. */
+/**
+ * Managers that have not answered yet, and one more until all of them were asked. While there is one, nobody is
+ * recognised.
+ */
 export let unanswered = 1;
 /** Resolves once all managers have answered, or after the page's timeout. */
 export let settled;
@@ -26,12 +29,14 @@ export function noteServed(text, answer) {
   verdict = answer;
 }
 
-/** A string of a manager, for the edge: one that is missing or too long is empty, which the edge takes for a refusal. */
+/**
+ * A string of a manager, for the edge: one that is missing or too long is empty, which the edge takes for a refusal.
+ */
 const readString = (text) => (typeof text === "string" && fits(text, CONSENT_BYTES) ? text : "");
 
 /**
- * The managers that the tag knows: how each is called, and what an answer says for the edge; nothing while the manager does
- * not know yet. Where the GDPR does not apply there is no string, and the tenant's policy decides.
+ * The managers that the tag knows: how each is called, and what an answer says for the edge; nothing while the manager
+ * does not know yet. Where the GDPR does not apply there is no string, and the tenant's policy decides.
  */
 const MANAGERS = [
   {
@@ -39,7 +44,9 @@ const MANAGERS = [
     version: 2,
     listen: (api, listener) => api("addEventListener", 2, listener),
     read: ({ gdprApplies, eventStatus, tcString }) =>
-      gdprApplies === false ? { tcf: undefined } : /^tcloaded|^useraction/.test(eventStatus) && { tcf: readString(tcString) },
+      gdprApplies === false
+        ? { tcf: undefined }
+        : /^tcloaded|^useraction/.test(eventStatus) && { tcf: readString(tcString) },
   },
   {
     name: "__gpp",
@@ -95,8 +102,8 @@ const ask = safe(({ name, version, listen, read }, settle, changed) => {
 });
 
 /**
- * The manager's function; nothing where the page has no such manager. In a frame it is reached as the IAB's specifications
- * say: by a message to the nearest window that has the locator frame.
+ * The manager's function; nothing where the page has no such manager. In a frame it is reached as the IAB's
+ * specifications say: by a message to the nearest window that has the locator frame.
  */
 function reachManager(name, version) {
   const hasFunction = (at) => typeof at[name] === "function";

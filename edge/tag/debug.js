@@ -1,4 +1,5 @@
-// Debug mode: what the console says about a page's mistakes and the edge's answers. Nothing in here changes what the tag does.
+// Debug mode: what the console says about a page's mistakes and the edge's answers. Nothing in here changes what the
+// tag does.
 
 import { readPlacement } from "./placements.js";
 import { fits, NAME_BYTES, settings, SIZES, warn } from "./settings.js";
@@ -11,11 +12,14 @@ export function explainPlacement(element) {
   const { causeway: id, sizes = "", viewType, floorMicros } = element.dataset;
   const say = (...parts) => warn(`placement ${id}:`, ...parts);
   for (const name of Object.keys(element.dataset)) {
-    if (!ATTRIBUTES.includes(name)) say(`unknown attribute data-${name.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`);
+    const written = name.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`);
+    if (!ATTRIBUTES.includes(name)) say(`unknown attribute data-${written}`);
   }
   const read = readPlacement(element);
   const words = sizes.split(",").filter((word) => word.trim());
-  if (read.sizes.length !== words.length) say(`data-sizes="${sizes}" is read as`, read.sizes, `(${SIZES} sizes at most, such as 728x90)`);
+  if (read.sizes.length !== words.length) {
+    say(`data-sizes="${sizes}" is read as`, read.sizes, `(${SIZES} sizes at most, such as 728x90)`);
+  }
   if (viewType && !read.view_type) say(`data-view-type has more than ${NAME_BYTES} bytes`);
   if (floorMicros && read.floor_micros === undefined) say(`data-floor-micros="${floorMicros}" is no amount`);
   if (!fits(id, NAME_BYTES)) say(`not asked for: the name has more than ${NAME_BYTES} bytes`);
@@ -49,5 +53,7 @@ export async function explainEvents(response, batch) {
   if (!settings.debug) return;
   const { rejected = [], error, warnings, adjusted } = await response.json();
   for (const { index, code, message } of rejected) warn("an event was rejected:", code, message, batch[index]);
-  for (const part of [error?.message ?? error, warnings, adjusted]) if (part) warn("the edge's answer to events:", part);
+  for (const part of [error?.message ?? error, warnings, adjusted]) {
+    if (part) warn("the edge's answer to events:", part);
+  }
 }

@@ -59,17 +59,23 @@ export function beginPage() {
 }
 
 /**
- * Placements to ask for with the next call. One that is out of the document is asked for when it comes back; for one whose
- * id is too long the edge would refuse the whole call.
+ * Placements to ask for with the next call. One that is out of the document is asked for when it comes back; for one
+ * whose id is too long the edge would refuse the whole call.
  */
 const findDue = () =>
-  [...document.querySelectorAll(SELECTOR)].filter((element) => !decided.has(element) && (fits(element.dataset.causeway, NAME_BYTES) || explainOnce(element)));
+  [...document.querySelectorAll(SELECTOR)].filter((element) => !decided.has(element) && isAskable(element));
 
-/** Explains a placement that is not asked for, once. */
-const explainOnce = (element) => {
+function isAskable(element) {
+  const isNamed = fits(element.dataset.causeway, NAME_BYTES);
+  if (!isNamed) markDecided(element);
+  return isNamed;
+}
+
+/** Notes that a placement was dealt with, and explains what is wrong with it. */
+function markDecided(element) {
   decided.add(element);
   explainPlacement(element);
-};
+}
 
 /** Looks for placements that were not asked for, and gives back what is no placement any more. */
 export const scanPage = safe(() => {
@@ -83,7 +89,10 @@ export const followAddress = safe(() => {
   if (now !== url) viewPage(now);
 });
 
-/** The page came back out of the browser's memory: it is viewed again, and the visitor may have said something else since. */
+/**
+ * The page came back out of the browser's memory: it is viewed again, and the visitor may have said something else
+ * since.
+ */
 export const returnToPage = safe(() => {
   askManagers(planCall);
   url = "";
@@ -106,7 +115,7 @@ async function callEdge() {
   const elements = findDue().slice(0, PLACEMENTS);
   const saying = consentText;
   if (!elements[0] && (unanswered || (!isPageDue && verdict && isServed()))) return;
-  elements.forEach(explainOnce);
+  elements.forEach(markDecided);
   warn("consent as read:", unanswered ? "a consent manager has not answered, nobody is recognised" : consent);
   // Nobody has consented yet: no cookie and no id goes, so that nothing is made and nothing is taken back either.
   const call = unanswered ? { consent: { tcf: "" } } : { consent, user, page_view: isPageDue };
@@ -126,8 +135,8 @@ async function callEdge() {
     answer = await (await fetch(settings.edge + "/v1/decide", { method: "POST", body, credentials, signal })).json();
   } catch {}
   clearTimeout(timer);
-  // `internal`, `overloaded`, `mint_limited`, `forgotten`, `retry`: there is no visitor, of whom nothing was counted, and may
-  // be one yet; or the withdrawal of the visitor who was here was not taken.
+  // `internal`, `overloaded`, `mint_limited`, `forgotten`, `retry`: there is no visitor, of whom nothing was counted,
+  // and may be one yet; or the withdrawal of the visitor who was here was not taken.
   const isUnserved = /^[fimor]/.test(answer?.reason);
   const isAnswered = isRecognised && answer?.decisions && !isUnserved;
   if (isAnswered) {

@@ -23,8 +23,8 @@ let timer;
 export const hasEvents = () => outbox.length > 0;
 
 /**
- * A page's id: a text that is not empty, or the digits of a number. Anything else is none, such as the promise of an id: as a
- * text it would be the same for everybody.
+ * A page's id: a text that is not empty, or the digits of a number. Anything else is none, such as the promise of an
+ * id: as a text it would be the same for everybody.
  */
 export function readId(id, what) {
   if (typeof id === "string" || Number.isFinite(id)) return `${id}` || undefined;
@@ -38,14 +38,17 @@ export function addEvent({ id, properties, ...event }) {
   if (typeof value_micros === "number") properties = { ...properties, value_micros: Math.round(value_micros) };
   id = readId(id, "the id of an event") ?? crypto.randomUUID?.() ?? `${Math.random()}`;
   const text = JSON.stringify({ ...event, properties, id });
-  if (text.length > BATCH_CHARS || outbox.length >= WAITING) return warn("an event is lost: it is too long, or too many wait", event);
+  if (text.length > BATCH_CHARS || outbox.length >= WAITING) {
+    return warn("an event is lost: it is too long, or too many wait", event);
+  }
   outbox.push(text);
   timer ??= setTimeout(flushEvents, GATHER_MS);
+  return undefined;
 }
 
 /**
- * Hands the events over, batch by batch; before the edge has answered only when the page goes `away`, and never before it
- * has answered to what the visitor said last.
+ * Hands the events over, batch by batch; before the edge has answered only when the page goes `away`, and never before
+ * it has answered to what the visitor said last.
  */
 export const flushEvents = safe((away) => {
   clearTimeout(timer);

@@ -10,7 +10,10 @@ export const SELECTOR = '[data-causeway]:not([data-causeway=""])';
 /** The page's own renderer, as the page sets it. */
 export const page = { render: undefined };
 
-/** Of each placement that shows an ad: what is watched for its impression, whether the ad still stands, and how it is taken out. */
+/**
+ * Of each placement that shows an ad: what is watched for its impression, whether the ad still stands, and how it is
+ * taken out.
+ */
 export const placed = new Map();
 
 /** Largest side of a size in pixels, and largest floor in micros, that the edge is told. */
@@ -115,9 +118,10 @@ function renderCreative(element, decision) {
 const roots = new WeakMap();
 
 /**
- * Has a node of the tag's stand in for a placement's content. The page's nodes are neither moved nor removed, since the page
- * may be a framework's, which fails where its nodes are not as it left them: the ad is in a shadow root of the placement, which
- * leaves out the content. With `isStyled` the node is a further child of the placement, so that the page's styles reach it.
+ * Has a node of the tag's stand in for a placement's content. The page's nodes are neither moved nor removed, since the
+ * page may be a framework's, which fails where its nodes are not as it left them: the ad is in a shadow root of the
+ * placement, which leaves out the content. With `isStyled` the node is a further child of the placement, so that the
+ * page's styles reach it.
  */
 function standIn(element, node, isStyled) {
   const root = attachRoot(element);
@@ -140,7 +144,10 @@ function standIn(element, node, isStyled) {
   return ad;
 }
 
-/** An element that can have no shadow root, or has one of the page's or may get it, is hidden, and the ad is put after it. */
+/**
+ * An element that can have no shadow root, or has one of the page's or may get it, is hidden, and the ad is put after
+ * it.
+ */
 function standBeside(element, node) {
   const { style } = element;
   const own = [style.getPropertyValue("display"), style.getPropertyPriority("display")];

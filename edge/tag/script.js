@@ -1,4 +1,5 @@
-// What `<script async src="/causeway.js">` runs: the tag, told by the script's own attributes, under one global name.
+// What `<script async src="/causeway.js">` runs: the tag, with the settings of the script's attributes, under one
+// global name.
 
 import { causeway, start } from "./causeway.js";
 import { warn } from "./settings.js";
@@ -16,7 +17,8 @@ if (!early?.track) {
     } catch {}
   };
   const { timeout, count, debug, ...unknown } = dataset;
-  start({ edge: new URL(src || location.href).origin, timeout: +timeout || undefined, count, debug: debug !== undefined });
+  const edge = new URL(src || location.href).origin;
+  start({ edge, timeout: +timeout || undefined, count, debug: debug !== undefined });
   for (const name of Object.keys(unknown)) warn(`unknown attribute of the script: ${name}`);
   if (Array.isArray(early)) early.forEach(causeway.push);
 }

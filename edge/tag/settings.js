@@ -14,8 +14,8 @@ export const ALTERNATE_ID_BYTES = 256;
 export const PROOF_BYTES = 2_048;
 
 /**
- * Set once by `start`: the edge's origin, how long an ad is waited for in milliseconds, when impressions count, and whether the
- * console tells what goes wrong.
+ * Set once by `start`: the edge's origin, how long an ad is waited for in milliseconds, when impressions count, and
+ * whether the console tells what goes wrong.
  */
 export const settings = { edge: undefined, timeout: 1_000, countsRender: false, debug: false };
 

@@ -28,7 +28,8 @@ export function countWhenSeen(node, { impression_url: url, verdict: decidedFor }
     fetch(url, { mode: "no-cors", credentials: unanswered ? "omit" : "include", keepalive: true }).catch(() => {});
   if (settings.countsRender) return count();
   watched.set(node, { count });
-  // Where the browser tracks visibility, it says of each ad whether nothing covers, hides or fades it: IntersectionObserver v2.
+  // Where the browser tracks visibility, it says of each ad whether nothing covers, hides or fades it:
+  // IntersectionObserver v2.
   const options = { threshold: [LARGE_SHARE, SHARE], trackVisibility: true, delay: 100 };
   observer ??= new IntersectionObserver(safe((entries) => entries.forEach(readEntry)), options);
   observer.observe(node);
