@@ -139,7 +139,7 @@ pub(super) fn run(command: &Import, common: &Common) -> anyhow::Result<()> {
     let max = command.max_bad;
     ensure!(
         bad <= max,
-        "{bad} lines of {name} are bad, and --max-bad is {max}: the other lines are imported. Once the cause is mended, the same \
+        "bad lines in {name}: {bad}, and --max-bad is {max}. The other lines are imported. Once the cause is mended, the same \
          command takes them"
     );
     Ok(())
