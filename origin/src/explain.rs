@@ -289,7 +289,7 @@ mod tests {
     #[test]
     fn a_call_that_the_edge_refuses_is_not_explained_and_a_visitor_of_whom_nothing_is_known_is() {
         let origin = Origin::new();
-        let refused = asked(&origin, visitor(1), json!({ "placements": 7 })).unwrap_err().to_string();
+        let refused = asked(&origin, visitor(1), json!(7)).unwrap_err().to_string();
         assert!(refused.contains("malformed"), "{refused}");
         let answer = asked(&origin, visitor(1), json!({ "placements": [{ "id": "top" }] })).unwrap();
         assert_eq!((&answer["catalogue"], &answer["decisions"][0]["reason"]), (&Value::Null, &json!("no_catalogue")));

@@ -214,7 +214,14 @@ fn the_edge_is_rust_but_for_what_browsers_run_and_one_module() {
         "edge/src/worker/platform.mjs",
         "edge/tag/causeway.d.ts",
         "edge/tag/causeway.js",
+        "edge/tag/consent.js",
+        "edge/tag/debug.js",
+        "edge/tag/decide.js",
+        "edge/tag/events.js",
+        "edge/tag/placements.js",
         "edge/tag/script.js",
+        "edge/tag/settings.js",
+        "edge/tag/viewability.js",
     ];
     assert_eq!(found, allowed.map(str::to_owned).into());
     let module_lines = text_of(Path::new("edge/src/worker/platform.mjs")).lines().count();

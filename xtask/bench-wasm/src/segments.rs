@@ -43,7 +43,7 @@ pub fn halves() -> [Vec<u8>; 2] {
 pub fn pack(held: impl IntoIterator<Item = (u32, u32)>) -> Vec<u8> {
     let mut map = SegmentMap::default();
     for (id, expiry) in held {
-        map.write(SegmentId(id), Stamp { at: 1_795_000_000_000, source: 1 }, State::held(HourStamp(expiry), []));
+        map.write(SegmentId(id), Stamp { at: 1_795_000_000_000, order: 1 }, State::held(HourStamp(expiry), []));
     }
     map.pack()
 }

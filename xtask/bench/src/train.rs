@@ -132,7 +132,7 @@ fn segments(random: &mut Random) -> (SegmentMap, bool) {
         let state = State::held(HourStamp::at(NOW + 90 * 86_400_000), []);
         (SegmentId(u32::try_from(id).unwrap_or_default()), state)
     };
-    map.write_all(Stamp { at: NOW - DAYS * 86_400_000, source: 1 }, ids.into_iter().map(held));
+    map.write_all(Stamp { at: NOW - DAYS * 86_400_000, order: 1 }, ids.into_iter().map(held));
     (map, loyal)
 }
 

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_edge::Answer;
-use causeway_origin::experiment::people::{self, MIXED};
+use causeway_origin::experiment::people::{self, mixed};
 use causeway_shared::experiment::Exposures;
 use causeway_shared::fact::{PURCHASE, What};
 use causeway_shared::ids::{Millis, TenantId, VisitorId};
@@ -95,7 +95,7 @@ fn expected(model: &Model, tenant: &TenantId) -> Sums {
         let seen: BTreeSet<(Millis, u8)> = exposures.collect();
         let Some((at, arm)) = seen.first().copied() else { continue };
         if seen.iter().any(|(_, other)| *other != arm) {
-            sums.entry(MIXED).or_default()[0] += 1;
+            sums.entry(mixed(arm)).or_default()[0] += 1;
             continue;
         }
         let bought = facts.iter().filter(|fact| fact.received >= at).filter_map(|fact| match &fact.what {

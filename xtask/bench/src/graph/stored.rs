@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use causeway_origin::links;
 use causeway_origin::store::{self, TenantNo};
-use causeway_shared::ids::{FactId, VisitorId};
+use causeway_shared::ids::VisitorId;
 use causeway_shared::profile::Profile;
 use causeway_shared::segments::{SegmentId, SegmentMap, Stamp, State};
 use causeway_shared::time::HourStamp;
@@ -142,7 +142,7 @@ fn fill(data: &Path, visitors: u32, stop: &Stop) -> Result<(TenantNo, u32)> {
 /// What every visitor did, and the segments that it is in, as the store keeps them.
 fn profile() -> (Vec<u8>, Vec<u8>) {
     let mut segments = SegmentMap::default();
-    let stamp = Stamp::of(FactId::from_bytes([1; 16]), 1);
+    let stamp = Stamp { at: 1, order: 1 };
     (0..20).for_each(|n| segments.write(SegmentId(n), stamp, State::held(HourStamp(200_000), [])));
     (encode(&Profile::default()), segments.pack())
 }
