@@ -421,6 +421,7 @@ describe("in_debug_mode_the_console_tells_what_goes_wrong", () => {
   const wrong = () => {
     window.__tcfapi = (_command, _version, listener) => listener({ gdprApplies: false }, true);
     window.causeway = [(causeway) => {
+      causeway.track("fine");
       causeway.track("purchase", { value_micros: -1 });
       causeway.track("huge", { text: "x".repeat(30_000) });
       causeway.track("circle", window.circle = { get circle() { return window.circle; } });

@@ -264,22 +264,28 @@ fn bad_bodies(world: &World) {
     let placements: Vec<Value> = (0..10_000).map(|n| json!({ "id": n.to_string() })).collect();
     let long_id = json!({ "user": { "ids": { "partner": "x".repeat(1 << 20) } } }).to_string();
     let many = json!({ "placements": placements }).to_string();
-    let cases: [(&[u8], u16); 9] = [
+    let cases: [(&[u8], u16); 6] = [
         (&two_mb, 413),
         (long_id.as_bytes(), 413),
         (many.as_bytes(), 413),
         (deep.as_bytes(), 400),
         (b"\xff\xfe{}", 400),
-        (br#"{"placements":[{"id":"top","floor_micros":-1}]}"#, 400),
         (br#"{"placements":[{"id":"top","floor_micros":NaN}]}"#, 400),
-        (br#"{"placements":[{"id":"top","sizes":[[728]]}]}"#, 400),
-        (br#"{"placements":[{"id":""}]}"#, 400),
     ];
     for (body, status) in cases {
         let answer = post("/v1/decide", body);
         let shown = String::from_utf8_lossy(&body[..body.len().min(40)]).into_owned();
         assert_eq!(answer.status, status, "{shown}: {}", answer.json());
         assert!(answer.json()["error"]["message"].is_string(), "{shown}");
+    }
+    // A placement that cannot be used costs only itself.
+    for bad in
+        [json!({ "id": "top", "floor_micros": -1 }), json!({ "id": "top", "sizes": [[728]] }), json!({ "id": "" })]
+    {
+        let answer = world.browser().decide(&json!({ "placements": [bad, { "id": "good" }] }));
+        let told = answer.json();
+        assert_eq!((answer.status, &told["decisions"][0]["placement"]), (200, &json!("good")), "{told}");
+        assert!(told["rejected"][0]["field"].as_str().unwrap().starts_with("placements[0]"), "{told}");
     }
     let events = vec![json!({ "type": "page" }); limits::EVENTS + 1];
     for (body, status, code) in [
@@ -295,9 +301,9 @@ fn bad_bodies(world: &World) {
         assert_eq!((answer.status, answer.json()["error"]["code"].as_str()), (status, Some(code)), "{shown}");
     }
     let over = json!({ "placements": (0..33).map(|n| json!({ "id": n.to_string() })).collect::<Vec<_>>() });
-    assert_eq!(world.browser().decide(&over).json()["error"]["field"], "placements");
+    assert_eq!(world.browser().decide(&over).json()["rejected"][0]["field"], "placements[32]");
     let id = json!({ "user": { "ids": { "partner": "x".repeat(300) } } });
-    assert_eq!(world.browser().decide(&id).json()["error"]["field"], "user.ids.partner");
+    assert_eq!(world.browser().decide(&id).json()["partner"], "too_long");
     assert_eq!(world.browser().decide(&json!({})).status, 200);
     let health = call("GET", &format!("{}/healthz", world.edge), &[], b"").json();
     assert_eq!(health["module_restarts"], 0, "{health}");
@@ -374,7 +380,9 @@ fn bad_events(world: &World) {
     ]);
     let answer = browser.events(&events);
     let told = answer.json();
-    assert_eq!((answer.status, told["accepted"].clone()), (202, json!(2)), "{told}");
+    assert_eq!((answer.status, told["accepted"].clone()), (202, json!(4)), "{told}");
+    let adjusted: Vec<&Value> = told["adjusted"].as_array().unwrap().iter().map(|one| &one["index"]).collect();
+    assert_eq!(adjusted, [2, 3], "they count at their receipt");
     let refused: Vec<(u64, String)> = told["rejected"]
         .as_array()
         .unwrap()
@@ -383,8 +391,6 @@ fn bad_events(world: &World) {
         .collect();
     let expected = [
         (1, "too_long"),
-        (2, "at_out_of_range"),
-        (3, "at_out_of_range"),
         (4, "value_out_of_range"),
         (5, "value_out_of_range"),
         (6, "unknown_type"),
@@ -397,8 +403,8 @@ fn bad_events(world: &World) {
     let lines = b"{\"type\":\"page\",\"id\":\"line-1\"}\n\n{broken\n{\"type\":\"page\",\"id\":\"line-2\"}\n";
     let answer = browser.send("POST", "/v1/events", &[("content-type", "text/plain")], lines).json();
     assert_eq!((answer["accepted"].clone(), answer["rejected"][0]["index"].clone()), (json!(2), json!(1)), "{answer}");
-    let held = world.settles(&visitor, 3, 2);
-    assert_eq!(held["own"]["revenue_micros"], 3);
+    let held = world.settles(&visitor, 3, 4);
+    assert_eq!(held["own"]["revenue_micros"], 5);
     let stranger = world.browser().events(&json!([{ "type": "page" }])).json();
     assert_eq!(stranger["rejected"][0]["code"], "no_visitor");
 }

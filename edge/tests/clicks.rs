@@ -1,0 +1,39 @@
+//! Click addresses: what counts as a click, and what does not.
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
+
+mod browser;
+
+use browser::{Browser, answer, body, complete, facts, header, seed, values};
+use causeway_edge::Answer;
+use serde_json::json;
+
+/// A request for the click address of a house ad with these headers: `Sec-Purpose`, `Purpose` and `Sec-Fetch-Mode`.
+fn request([sec_purpose, purpose, mode]: [&str; 3]) -> Answer {
+    let mut browser = Browser::of("allow", &json!({ "house_landing": "https://shop.example/" }));
+    let placed = body(&browser.send("POST", "/v1/decide", r#"{"placements":[{"id":"top"}]}"#));
+    let path = placed["decisions"][0]["click_url"].as_str().unwrap();
+    let agent = "Mozilla/5.0 (X11; Linux x86_64) Firefox/140.0";
+    let head = format!("GET\nhttp://localhost{path}\n\n\n\n{sec_purpose}\n{agent}\n\n{purpose}\n{mode}");
+    let step = browser.engine.begin(&head, b"", browser.now, seed(7, browser.now));
+    answer(complete(&mut browser.engine, step, |keys| values(keys, |_| None)))
+}
+
+#[test]
+fn a_prefetch_of_a_click_address_is_refused_so_that_the_real_click_counts() {
+    for headers in
+        [["prefetch", "", ""], ["prefetch;prerender", "", "navigate"], ["", "prefetch", ""], ["", "Prefetch", ""]]
+    {
+        let refused = request(headers);
+        assert_eq!((refused.status, header(&refused, "cache-control")), (503, Some("no-store")), "{headers:?}");
+        assert!(facts(&refused).is_empty(), "{headers:?}");
+    }
+}
+
+#[test]
+fn a_click_counts_where_it_is_navigated_to() {
+    for (mode, counts) in [("navigate", 1), ("", 1), ("no-cors", 0), ("cors", 0), ("same-origin", 0)] {
+        let clicked = request(["", "", mode]);
+        assert_eq!((clicked.status, header(&clicked, "location")), (302, Some("https://shop.example/")), "{mode}");
+        assert_eq!(facts(&clicked).len(), counts, "{mode}");
+    }
+}
