@@ -15,6 +15,7 @@ use std::slice;
 
 pub use self::claim::Claim;
 use self::members::{ProvenMembers, are_of_two_keys, each_once, first_of, keep_own, may_join, same};
+pub use self::observe::Recognised;
 pub use self::seen::{Met, Seen};
 use crate::ids::{AltHash, AlternateId, Millis, Version, VisitorId};
 use crate::ledger::Ledger;
@@ -153,29 +154,6 @@ pub enum Step {
 /// that one. `None` where it is the browser's own that is gone: the cookies are to expire.
 pub type Stays = Option<Box<IdentityCookie>>;
 
-/// Who it is.
-#[derive(Debug, Clone)]
-pub struct Recognised {
-    /// The visitor.
-    pub visitor: VisitorId,
-    /// How it came to its id.
-    pub origin: Origin,
-    /// All that is known of it and of its person.
-    pub view: View,
-    /// The cookie to write.
-    pub cookie: IdentityCookie,
-    /// Whether it differs from the one that came, or is due to be written anew.
-    pub cookie_changed: bool,
-    /// The ledger to write.
-    pub ledger: Ledger,
-    /// The unique id the visitor holds, as far as is known.
-    pub unique: Option<AltHash>,
-    /// Visitors that snapshots surely tie to the member that this request proves.
-    proven: BTreeSet<VisitorId>,
-    claims: Vec<Claim>,
-    now: Millis,
-}
-
 #[derive(Debug, Clone)]
 struct Who {
     now: Millis,
@@ -203,12 +181,9 @@ pub fn begin(arrival: Arrival, random: &mut Random) -> Begun {
         who.origin != Origin::Minted && now.saturating_sub(who.cookie.visitor.minted_ms()) >= publish_delay_ms;
     let own = settled.then_some(who.cookie.visitor);
     who.asked = who.uncovered().map(Claim::short).collect();
+    let further = who.cookie.pending.iter().copied().chain(others.iter().map(|other| other.visitor));
     let reads = Reads {
-        snapshots: own
-            .into_iter()
-            .chain(who.cookie.pending.iter().copied())
-            .chain(others.iter().map(|other| other.visitor))
-            .collect(),
+        snapshots: own.into_iter().chain(further).collect(),
         lookups: who.uncovered().flat_map(Claim::ids).collect(),
     };
     Begun { who, others, reads }

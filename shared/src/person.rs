@@ -165,6 +165,26 @@ pub enum Reason {
 }
 
 impl Reason {
+    /// Its number in stores. For ever.
+    #[must_use]
+    pub fn number(self) -> u8 {
+        match self {
+            Self::SecondUnique => 1,
+            Self::JoinsTwoPeople => 2,
+            Self::Crowded => 3,
+        }
+    }
+
+    /// The reason of a number in a store.
+    #[must_use]
+    pub fn from_number(number: u8) -> Self {
+        match number {
+            1 => Self::SecondUnique,
+            3 => Self::Crowded,
+            _ => Self::JoinsTwoPeople,
+        }
+    }
+
     /// A stable name for stores and reports.
     #[must_use]
     pub fn code(self) -> &'static str {

@@ -335,7 +335,7 @@ pub(super) fn rename(
     })?;
     for row in all {
         let visitor = row.evidence.visitor;
-        put(group, tenant, &Evidence { id: to, ..row.evidence }, row.flag.map(flag_column))?;
+        put(group, tenant, &Evidence { id: to, ..row.evidence }, row.flag.map(Reason::number))?;
         if row.evidence.weight > Weight::NOTHING {
             touched.visitors.insert((tenant, visitor));
         }
@@ -357,7 +357,7 @@ pub(super) fn flag(
     const FLAG: &str = "UPDATE evidence SET flag = ?5
         WHERE tenant = ?1 AND visitor = ?2 AND kind = ?3 AND hash = ?4 AND weight > 0";
     let KindCode(kind) = id.kind;
-    let place = (tenant.0, visitor.as_bytes(), kind, &id.hash.0, reason.map(flag_column));
+    let place = (tenant.0, visitor.as_bytes(), kind, &id.hash.0, reason.map(Reason::number));
     group.tx.prepare_cached(FLAG)?.execute(place)?;
     Ok(())
 }
@@ -488,18 +488,6 @@ fn row(row: &rusqlite::Row<'_>) -> rusqlite::Result<Row> {
             cancelled: cancelled.map(unsigned),
         },
         proven: source == LOGIN,
-        flag: flag.map(|code| match code {
-            1 => Reason::SecondUnique,
-            3 => Reason::Crowded,
-            _ => Reason::JoinsTwoPeople,
-        }),
+        flag: flag.map(Reason::from_number),
     })
-}
-
-fn flag_column(reason: Reason) -> u8 {
-    match reason {
-        Reason::SecondUnique => 1,
-        Reason::JoinsTwoPeople => 2,
-        Reason::Crowded => 3,
-    }
 }

@@ -1,11 +1,37 @@
 //! What a recognised visitor's request tells: its facts, which its own view counts at once.
 
-use super::Recognised;
+use std::collections::BTreeSet;
+
+use super::{Claim, IdentityCookie, Origin};
 use crate::fact::{Fact, What};
-use crate::ids::{FactId, Millis};
+use crate::ids::{AltHash, FactId, Millis, VisitorId};
+use crate::ledger::Ledger;
 use crate::profile::Beyond;
 use crate::random::Random;
-use crate::view::Counted;
+use crate::view::{Counted, View};
+
+/// The recognised visitor of a request, and all that is known of its person.
+#[derive(Debug, Clone)]
+pub struct Recognised {
+    /// The visitor.
+    pub visitor: VisitorId,
+    /// How it came to its id.
+    pub origin: Origin,
+    /// All that is known of it and of its person.
+    pub view: View,
+    /// The cookie to write.
+    pub cookie: IdentityCookie,
+    /// Whether it differs from the one that came, or is due to be written anew.
+    pub cookie_changed: bool,
+    /// The ledger to write.
+    pub ledger: Ledger,
+    /// The unique id the visitor holds, as far as is known.
+    pub unique: Option<AltHash>,
+    /// Visitors that snapshots surely tie to the member that this request proves.
+    pub(super) proven: BTreeSet<VisitorId>,
+    pub(super) claims: Vec<Claim>,
+    pub(super) now: Millis,
+}
 
 impl Recognised {
     /// The facts of this request: an alias for each claim and, when `page` is set, the page view, which the
