@@ -271,6 +271,17 @@ impl Model {
     /// The people of a tenant: whom logins make one, no two of whom are two members. `same` says which hashes are one id.
     #[must_use]
     pub fn people(&self, tenant: &TenantId, same: &BTreeMap<AlternateId, AlternateId>) -> Vec<Person> {
+        self.connected(tenant, same, THRESHOLD)
+    }
+
+    /// The people of a tenant by sure ties alone: over them a member is shown its data.
+    #[must_use]
+    pub fn sure_people(&self, tenant: &TenantId, same: &BTreeMap<AlternateId, AlternateId>) -> Vec<Person> {
+        self.connected(tenant, same, Weight::LOGIN)
+    }
+
+    /// The people by ties of this weight at least.
+    fn connected(&self, tenant: &TenantId, same: &BTreeMap<AlternateId, AlternateId>, least: Weight) -> Vec<Person> {
         let visitors: Vec<VisitorId> = self.owners().into_iter().filter(|(t, _)| t == tenant).map(|(_, v)| v).collect();
         let ties = self.ties(tenant, &visitors, same);
         let mut holds: BTreeMap<VisitorId, (Millis, AlternateId)> = BTreeMap::new();
@@ -295,8 +306,7 @@ impl Model {
             }
         }
         // The surest matches first: of a chain between two members the weakest stays out.
-        let mut matches: Vec<&Tie> =
-            ties.iter().filter(|t| t.weight < Weight::LOGIN && t.weight >= THRESHOLD).collect();
+        let mut matches: Vec<&Tie> = ties.iter().filter(|t| t.weight < Weight::LOGIN && t.weight >= least).collect();
         matches.sort_by_key(|t| (Reverse(t.weight), t.first, t.id, t.visitor));
         let mut one: BTreeMap<AlternateId, VisitorId> = BTreeMap::new();
         for tie in matches {

@@ -72,7 +72,7 @@ pub fn converged(world: &mut World) -> Vec<String> {
     let mut seen = Vec::new();
     for place in 0..setup::TENANTS.len() {
         let tenant = setup::tenant(place);
-        let people = world.model.people(&tenant, &world.model.same_ids(&tenant));
+        let people = world.model.sure_people(&tenant, &world.model.same_ids(&tenant));
         let of: BTreeMap<VisitorId, &Person> =
             people.iter().flat_map(|p| p.members.iter().map(move |v| (*v, p))).collect();
         let cookies: BTreeSet<String> =

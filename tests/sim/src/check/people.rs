@@ -42,7 +42,7 @@ pub fn emitted(call: &Call, answer: &Answer) -> Vec<String> {
     let own = hashes(call.tenant, member);
     let mut seen = Vec::new();
     let mut held: Vec<(VisitorId, Vec<AltHash>)> =
-        call.given.iter().map(|snapshot| (snapshot.visitor, snapshot.unique.clone())).collect();
+        call.given.iter().map(|snapshot| (snapshot.visitor, snapshot.surely_held().to_vec())).collect();
     let tagged = call.jar.identity.as_deref().and_then(|value| tagged(call.tenant, value));
     held.extend(tagged.and_then(|(visitor, tag)| Some((visitor, vec![tag?]))));
     for (visitor, unique) in held.iter().filter(|(_, unique)| !unique.is_empty()) {
@@ -74,7 +74,11 @@ pub fn shown(call: &Call, answer: &Answer) -> Vec<String> {
     let own = hashes(call.tenant, member);
     let mut shown = counted(&body);
     shown.insert(for_whom);
-    let another = |of: &Snapshot| !of.unique.is_empty() && !of.unique.iter().any(|hash| own.contains(hash));
+    // A visitor that only an unproven id ties to a member is nobody's.
+    let another = |of: &Snapshot| {
+        let held = of.surely_held();
+        !held.is_empty() && !held.iter().any(|hash| own.contains(hash))
+    };
     // Who was another member's, and is this one's person by a later epoch.
     let moved = |of: &Snapshot| {
         let later = |given: &&Snapshot| !another(given) && given.membership.epoch > of.membership.epoch;
