@@ -276,8 +276,7 @@ impl Second {
             Some(Stored::Snapshot(mut snapshot)) => {
                 // An unproven id tied it to a member, and another member is at this browser: it is that one's alone.
                 if who.other_holder(&snapshot.unique).is_some() {
-                    snapshot.keep_own();
-                    snapshot.unique.clear();
+                    snapshot.leave_person();
                 }
                 Some(*snapshot)
             }

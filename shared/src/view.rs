@@ -47,6 +47,15 @@ impl Snapshot {
         self.profiles.keys().copied().filter(move |visitor| is_sure && !unsure.contains(visitor))
     }
 
+    /// Makes it the snapshot of its visitor alone; the visitors that were cut from it stay cut.
+    pub fn leave_person(&mut self) {
+        let Membership { epoch, cuts, .. } = std::mem::take(&mut self.membership);
+        self.keep_own();
+        self.unique.clear();
+        self.membership =
+            Membership { epoch, devices: 1, admits: [self.visitor].into(), cuts, ..Membership::default() };
+    }
+
     /// Drops what it says of anybody but its visitor. Whose visitor it is stays: that keeps two members apart.
     pub fn keep_own(&mut self) {
         self.membership = Membership::default();
