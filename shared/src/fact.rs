@@ -177,7 +177,7 @@ pub enum FactError {
         limits::SEGMENT_ATTRIBUTES
     )]
     Expiry,
-    /// An event that goes by the name of page views, which would never count as one.
+    /// A track event with the name of page views: it would never count as a page view.
     #[error("a page view is an event of the type page, not an event by the name of `{PAGE}`")]
     ReservedName,
     /// A value that is negative or over its bound.

@@ -21,8 +21,8 @@ pub struct Weight(pub u16);
 impl Weight {
     /// A login: certain.
     pub const LOGIN: Self = Self(1_000);
-    /// An id that a page names without a proof: anyone may name it. It links where the tenant's threshold is not above it, for
-    /// decisions alone: it shows nobody's data and widens no erasure.
+    /// An id that a page names without a proof, as anybody can: 0.9. It links visitors where the tenant's threshold is not
+    /// higher, for decisions alone: it gives access to no data and widens no erasure.
     pub const CLAIM: Self = Self(900);
     /// The most that anything else comes to.
     pub const UNSURE: Self = Self(999);

@@ -3,6 +3,8 @@
 
 use std::borrow::Cow;
 
+use causeway_shared::limits;
+
 /// The body as text that a JSON reader takes.
 pub(crate) fn read_text(body: &[u8]) -> Cow<'_, str> {
     let text = String::from_utf8_lossy(body.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(body));
@@ -35,6 +37,11 @@ fn mend_surrogates(text: Cow<'_, str>) -> Cow<'_, str> {
     let mut mended = text.into_owned();
     lone.into_iter().for_each(|at| mended.replace_range(at..at + 6, "\\ufffd"));
     Cow::Owned(mended)
+}
+
+/// A name from a body, as an answer shows it: an answer to a hostile body is bounded.
+pub(crate) fn shown_name(name: &str) -> String {
+    name.chars().take(limits::NAME_BYTES).collect()
 }
 
 /// The code unit of an escape `\uXXXX` at this place.

@@ -47,12 +47,15 @@ pub(crate) fn take(incoming: &Incoming<'_>, user: &UserBody<'_>) -> Claims {
     // Proven ids first: their visitors are read before those of other ids.
     for kind in site.tenant.kinds.iter().filter(|k| k.unique) {
         let said = user.ids.get(kind.name.as_str());
+        if let Some(fault) = said.and_then(|said| fault_of(said)) {
+            claims.refused.push((kind.name.clone(), fault));
+            continue;
+        }
         let token = user.proofs.get(kind.name.as_str()).map(Cow::as_ref);
         let token = token.or_else(|| carried(incoming));
         let proven = token.map(|token| proof::verify(token, &site.keys.proof, &site.id, now));
         match (said, proven) {
             (None, Some(Ok(proven))) => claims.take(site, kind, &proven.sub, true),
-            (Some(said), _) if fault_of(said).is_some() => claims.take(site, kind, said, false),
             (Some(said), Some(Ok(proven))) if *said == proven.sub => claims.take(site, kind, said, true),
             (Some(said), None) if site.tenant.member_proof == ProofPolicy::Trusted => {
                 claims.take(site, kind, said, false);

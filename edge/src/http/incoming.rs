@@ -26,8 +26,8 @@ pub(crate) struct Incoming<'a> {
 impl Incoming<'_> {
     /// The reason why this request is answered but not counted: a HEAD request, a prefetch, or a declared bot.
     pub(crate) fn uncounted(&self) -> Option<&'static str> {
-        let purpose = self.request.extra(self.further_headers, PURPOSE).unwrap_or_default();
-        self.request.uncounted().or_else(|| is_prefetch(purpose).then_some("prefetch"))
+        let declares_prefetch = || self.request.extra(self.further_headers, PURPOSE).is_some_and(is_prefetch);
+        self.request.uncounted().or_else(|| declares_prefetch().then_some("prefetch"))
     }
 
     /// Whether the request is a navigation of a page, as far as the browser says: a picture or a script is none.

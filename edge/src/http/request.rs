@@ -9,7 +9,7 @@ use crate::http::bots::is_declared_bot;
 pub(crate) const HEADERS: [&str; 5] = ["cookie", "origin", "sec-gpc", "sec-purpose", "user-agent"];
 /// The header with the key for explanations. It is read where a key admits them.
 pub(crate) const EXPLAIN: &str = "x-causeway-explain";
-/// The header by which browsers of before `Sec-Purpose` declare a prefetch.
+/// The header by which older browsers declare a prefetch, in place of `Sec-Purpose`.
 pub(crate) const PURPOSE: &str = "purpose";
 /// The header that says whether a request is a navigation (Fetch Metadata).
 pub(crate) const FETCH_MODE: &str = "sec-fetch-mode";

@@ -6,6 +6,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::http::answer::Answer;
+use crate::http::body_text::shown_name;
 use crate::routes::decide_body::PlacementBody;
 
 /// Notes of an answer, at most: a hostile body names few of its faults.
@@ -65,18 +66,13 @@ pub(super) fn repair(text: &str) -> Result<(String, BodyNotes), Box<Answer>> {
             "consent" => Some(repair_consent(value, &mut notes)),
             "explain" | "page_view" => keep_bool(&name, value, &mut notes),
             _ => {
-                notes.warn_unknown(shown(&name));
+                notes.warn_unknown(shown_name(&name));
                 None
             }
         };
         mended.extend(kept.map(|kept| (name, kept)));
     }
     Ok((Value::Object(mended).to_string(), notes))
-}
-
-/// A name from outside, as an answer shows it.
-fn shown(name: &str) -> String {
-    name.chars().take(limits::NAME_BYTES).collect()
 }
 
 fn keep_bool(name: &str, value: Value, notes: &mut BodyNotes) -> Option<Value> {
@@ -119,7 +115,7 @@ fn repair_placements(value: Value, notes: &mut BodyNotes) -> Value {
                     let message = "a placement has no `size`: `sizes` is an array of [width, height]";
                     notes.warn(format!("{at}.size"), "unknown_field", message);
                 }
-                _ => notes.warn_unknown(format!("{at}.{}", shown(&name))),
+                _ => notes.warn_unknown(format!("{at}.{}", shown_name(&name))),
             }
         }
         let placement = Value::Object(placement);
@@ -135,7 +131,7 @@ fn repair_placements(value: Value, notes: &mut BodyNotes) -> Value {
 fn repair_page(value: Value, notes: &mut BodyNotes) -> Value {
     let mut page = Map::new();
     for (name, value) in fields_of("page", value, notes) {
-        let at = format!("page.{}", shown(&name));
+        let at = format!("page.{}", shown_name(&name));
         match (name.as_str(), value) {
             ("url" | "referrer", Value::String(text)) if text.len() <= limits::URL_BYTES => {
                 page.insert(name, text.into());
@@ -165,12 +161,12 @@ fn repair_page(value: Value, notes: &mut BodyNotes) -> Value {
 fn repair_user(value: Value, notes: &mut BodyNotes) -> Value {
     let mut user = Map::new();
     for (name, value) in fields_of("user", value, notes) {
-        let at = format!("user.{}", shown(&name));
+        let at = format!("user.{}", shown_name(&name));
         match name.as_str() {
             "ids" | "proofs" => {
                 let mut kept = Map::new();
                 for (kind, value) in fields_of(&at, value, notes) {
-                    let at = format!("{at}.{}", shown(&kind));
+                    let at = format!("{at}.{}", shown_name(&kind));
                     if kept.len() == limits::KINDS || kind.is_empty() || kind.len() > limits::NAME_BYTES {
                         notes.reject(at, "out_of_bounds", format!("{} kinds at most, each with a name", limits::KINDS));
                     } else if value.is_string() {
@@ -197,7 +193,7 @@ fn repair_consent(value: Value, notes: &mut BodyNotes) -> Value {
     }
     let mut consent = Map::new();
     for (name, value) in fields_of("consent", value, notes) {
-        let at = format!("consent.{}", shown(&name));
+        let at = format!("consent.{}", shown_name(&name));
         match name.as_str() {
             "tcf" | "gpp" => {
                 if !value.is_string() {

@@ -17,6 +17,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use crate::http::attributes::AttributeWrites;
+use crate::http::body_text::shown_name;
 use crate::routes::pixel;
 use crate::site::Site;
 
@@ -24,7 +25,7 @@ use crate::site::Site;
 const FIELDS: [&str; 9] = ["type", "id", "at_ms", "name", "properties", "insertion", "action", "set", "remove"];
 
 /// Codes of refusals that say that an event is not valid, whoever sends it.
-pub(super) const INVALID: [&str; 12] = [
+pub(super) const INVALID: [&str; 9] = [
     "malformed",
     "too_long",
     "out_of_bounds",
@@ -34,9 +35,6 @@ pub(super) const INVALID: [&str; 12] = [
     "bad_name",
     "value_out_of_range",
     "expiry_out_of_range",
-    "forged",
-    "bad_value",
-    "mixed",
 ];
 
 /// One event of the call.
@@ -205,9 +203,7 @@ impl EventReader<'_> {
 fn find_unknown_fields(text: &str) -> Vec<String> {
     let fields: BTreeMap<Cow<'_, str>, &RawValue> = serde_json::from_str(text).unwrap_or_default();
     let unknown = fields.into_keys().filter(|name| !FIELDS.contains(&name.as_ref()));
-    // An answer to a hostile event is bounded.
-    let shown = |name: &str| name.chars().take(limits::NAME_BYTES).collect::<String>();
-    unknown.take(FIELDS.len()).map(|name| format!("an event has no field `{}`", shown(&name))).collect()
+    unknown.take(FIELDS.len()).map(|name| format!("an event has no field `{}`", shown_name(&name))).collect()
 }
 
 /// A whole number, in whichever form JSON writes it: 5, 5.0 or 5e0.

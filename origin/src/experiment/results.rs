@@ -270,6 +270,10 @@ mod tests {
         let arm = |(id, code, share): (&str, u8, u32)| json!({ "id": id, "code": code, "share": share });
         let [a, b] = shares;
         let document = json!({ "experiment": [{ "id": "e", "code": 4, "starts": 0, "arm": [arm(("a", 1, a)), arm(("b", 2, b))] }] });
+        apply_document(origin, document);
+    }
+
+    fn apply_document(origin: &mut Origin, document: Value) {
         let (tenant, given) = (origin.tenant("demo").clone(), origin.given());
         catalogue::apply(&mut origin.conn, &origin.rules, given, &tenant, document, "tests").unwrap();
     }
@@ -325,8 +329,7 @@ mod tests {
         let before = show(&origin, "e").unwrap();
         let dropped = NOW + HOUR;
         origin.now = dropped;
-        let (tenant, given) = (origin.tenant("demo").clone(), origin.given());
-        catalogue::apply(&mut origin.conn, &origin.rules, given, &tenant, json!({}), "tests").unwrap();
+        apply_document(&mut origin, json!({}));
         origin.now = NOW + 2 * HOUR;
         let bought = purchase(visitor(7), 900, origin.now, 5_000_000);
         origin.send("demo", &[bought]);

@@ -7,7 +7,7 @@ use causeway_shared::fact::{Fact, What};
 use causeway_shared::ids::KindCode;
 use serde_json::{Value, json};
 
-use crate::support::{Origin, Place, fact, impression, page, purchase, visitor};
+use crate::support::{Origin, Place, fact, impression, page, purchase, python_with, run_tool, visitor};
 
 const PYSPARK: &str = "pyspark==4.0.1";
 
@@ -75,32 +75,10 @@ fn s5_09_a_serving_origin_is_exported_and_moves_to_another_place() {
     assert_eq!(job["differences"], json!({}), "{job}");
 }
 
-/// A Python with pyspark, in a folder of its own. `None` where it is said that there is to be no Spark.
-fn pyspark() -> Option<PathBuf> {
-    if std::env::var_os("CAUSEWAY_NO_SPARK").is_some() {
-        eprintln!("skipped: CAUSEWAY_NO_SPARK is set");
-        return None;
-    }
-    let ran = |command: &mut Command| {
-        let output = command.output();
-        let done = output.as_ref().is_ok_and(|output| output.status.success());
-        assert!(done, "{command:?}: {output:?}; with CAUSEWAY_NO_SPARK=1 Spark is not asked");
-    };
-    ran(Command::new("java").arg("-version"));
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).parent()?.join("pyspark");
-    let (python, stamp) = (folder.join("bin/python"), folder.join("stamp"));
-    if std::fs::read_to_string(&stamp).is_ok_and(|made_from| made_from == PYSPARK) {
-        return Some(python);
-    }
-    ran(Command::new("python3").args(["-m", "venv"]).arg(&folder));
-    ran(Command::new(&python).args(["-m", "pip", "install", "--quiet", PYSPARK]));
-    std::fs::write(&stamp, PYSPARK).unwrap();
-    Some(python)
-}
-
 #[test]
 fn s5_09_spark_reads_the_export_and_finds_the_same_people() {
-    let Some(python) = pyspark() else { return };
+    let Some(python) = python_with("pyspark", &[PYSPARK]) else { return };
+    run_tool(Command::new("java").arg("-version"));
     let place = Place::new();
     let origin = place.serve();
     origin.send(&logins(&origin));

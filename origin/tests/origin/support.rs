@@ -406,3 +406,27 @@ pub(crate) fn hold(place: &Place, file: &str) -> rusqlite::Connection {
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
     other
 }
+
+/// Runs a program that a test needs, to its end.
+pub(crate) fn run_tool(command: &mut Command) {
+    let output = command.output();
+    let done = output.as_ref().is_ok_and(|output| output.status.success());
+    assert!(done, "{command:?}: {output:?}; with CAUSEWAY_NO_SPARK=1 neither Python nor Spark is asked");
+}
+
+/// A Python with these packages, in a folder of this name. `None` where it is said that there is to be no Python.
+pub(crate) fn python_with(name: &str, packages: &[&str]) -> Option<PathBuf> {
+    if std::env::var_os("CAUSEWAY_NO_SPARK").is_some() {
+        eprintln!("skipped: CAUSEWAY_NO_SPARK is set");
+        return None;
+    }
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).parent()?.join(name);
+    let (python, stamp) = (folder.join("bin/python"), folder.join("stamp"));
+    if std::fs::read_to_string(&stamp).is_ok_and(|made_from| made_from == packages.join(" ")) {
+        return Some(python);
+    }
+    run_tool(Command::new("python3").args(["-m", "venv"]).arg(&folder));
+    run_tool(Command::new(&python).args(["-m", "pip", "install", "--quiet"]).args(packages));
+    std::fs::write(&stamp, packages.join(" ")).unwrap();
+    Some(python)
+}

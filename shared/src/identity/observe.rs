@@ -21,7 +21,7 @@ pub struct Recognised {
     pub view: View,
     /// The cookie to write.
     pub cookie: IdentityCookie,
-    /// Whether it differs from the one that came, or is due to be written anew.
+    /// Whether the cookie differs from the one of the request, or is due to be written again.
     pub cookie_changed: bool,
     /// The ledger to write.
     pub ledger: Ledger,
