@@ -268,20 +268,15 @@ impl Second {
         keep_own(&mut stored, &newest);
         let own = who.cookie.visitor;
         who.ledger.highest = newest.remove(&own).unwrap_or_default().max(who.ledger.highest);
-        let mine = match stored.remove(&own) {
-            Some(Stored::Tombstone) => return Err(who.stays()),
-            Some(Stored::Snapshot(snapshot)) if who.other_holder(snapshot.surely_held()).is_some() => {
-                return Err(who.stays());
-            }
-            Some(Stored::Snapshot(mut snapshot)) => {
-                // An unproven id tied it to a member, and another member is at this browser: it is that one's alone.
-                if who.other_holder(&snapshot.unique).is_some() {
-                    snapshot.leave_person();
-                }
-                Some(*snapshot)
-            }
+        let mut mine = match stored.remove(&own) {
+            Some(Stored::Snapshot(snapshot)) if who.other_holder(snapshot.surely_held()).is_none() => Some(*snapshot),
+            Some(_) => return Err(who.stays()),
             None => None,
         };
+        // An unproven id tied it to a member, and another member is at this browser: it is that one's alone.
+        if let Some(snapshot) = mine.as_mut().filter(|snapshot| who.other_holder(&snapshot.unique).is_some()) {
+            snapshot.leave_person();
+        }
         let mut unique = who.unique().map(Cow::into_owned).unwrap_or_default();
         // Where nobody proves anything the snapshot knows: the cookie's tag may be of a key that is read no more.
         unique.extend(mine.iter().filter(|_| who.holder().is_none()).flat_map(|snapshot| &snapshot.unique));
