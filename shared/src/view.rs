@@ -107,10 +107,11 @@ impl<'a> Counted<'a> {
         self.known.iter().try_fold(none, |sum, known| Some(sum.plus(known.within(name, from, to)?)))
     }
 
-    /// How many browsers the person has.
+    /// How many browsers the person has, at least those that count here.
     #[must_use]
     pub fn devices(&self) -> u32 {
-        self.view.memberships.devices(self.own, &self.members).saturating_sub(self.left_out)
+        let here = u32::try_from(self.members.len()).unwrap_or(u32::MAX);
+        self.view.memberships.devices(self.own, &self.members).saturating_sub(self.left_out).max(here)
     }
 
     /// Whether there are others than the one itself.

@@ -14,7 +14,7 @@ use causeway_shared::fact::{Fact, PAGE, PURCHASE, What};
 use causeway_shared::ids::VisitorId;
 use causeway_shared::ledger::Ledger;
 use causeway_shared::limits;
-use causeway_shared::membership::Memberships;
+use causeway_shared::membership::{Membership, Memberships};
 use causeway_shared::profile::{Known, Parts, Profile, SubProfile, Totals};
 use causeway_shared::segments::Stamp;
 use causeway_shared::time::Minute;
@@ -394,5 +394,28 @@ proptest! {
         let back = wire::cookies::decode_ledger(&wire::cookies::encode_ledger(&ledger)).unwrap();
         prop_assert_eq!(back.known(), ledger.known());
         prop_assert_eq!(back, ledger);
+    }
+}
+
+/// A snapshot that is older than the tie to a sibling says that its person has one browser.
+#[test]
+fn a_person_has_at_least_the_browsers_that_count() {
+    let alone = Membership { devices: 1, admits: [visitor(1)].into(), ..Membership::default() };
+    let mut view = View::default();
+    view.add_known(visitor(1), Known::default());
+    view.add_snapshot(Snapshot {
+        version: version(1),
+        visitor: visitor(1),
+        unique: Vec::new(),
+        membership: alone,
+        profiles: BTreeMap::new(),
+        best: None,
+        truncated: false,
+    });
+    view.add_known(visitor(2), Known::default());
+    view.add_known(visitor(3), Known::default());
+    for these in [&[1_u8][..], &[1, 2], &[1, 2, 3]] {
+        let sure = these.iter().map(|owner| visitor(*owner)).collect();
+        assert_eq!(view.of_these(visitor(1), &sure).devices(), these.len() as u32);
     }
 }
