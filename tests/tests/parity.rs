@@ -218,7 +218,7 @@ fn world(seed: u64) -> Value {
         let (covered, earlier, pending) = (Vec::new(), Vec::new(), Vec::new());
         let cookie = IdentityCookie { visitor, written: NOW, tag: None, covered, earlier, pending, login: None };
         let sealed = cookie::seal(&ring(1), IDENTITY, &tenant, &wire::cookies::encode_identity(&cookie)).unwrap();
-        cookies.push(format!("{IDENTITY}={sealed}"));
+        cookies.push(format!("__Host-{IDENTITY}={sealed}"));
     }
     let request = |number: u64| {
         let placements: Vec<Value> = (0..1 + dice.below(4))
