@@ -9,7 +9,9 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use causeway_shared::config::{EdgeConfig, Tenant};
-use causeway_shared::identity::{self, Arrival, Begun, Found, Recognised, Second, Seen, Stays, Step as IdentityStep};
+use causeway_shared::identity::{
+    self, Arrival, Begun, Found, Reads, Recognised, Second, Seen, Stays, Step as IdentityStep,
+};
 use causeway_shared::ids::{Millis, Version};
 use causeway_shared::keys::Keys;
 use causeway_shared::proof;
@@ -168,7 +170,8 @@ impl Engine {
             Routed::Page(page) => Step::Page(page),
             Routed::Anonymous(mut state, route) => {
                 let extra = self.extra_reads(&mut state, &*route, false);
-                self.continue_anonymous(state, route, extra)
+                let reads = Reads { snapshots: route.named_visitors(), ..Reads::default() };
+                self.continue_anonymous(state, route, extra, reads)
             }
             Routed::Recognise(state, route, arrival) => self.recognise(state, route, *arrival),
         }
@@ -188,9 +191,10 @@ impl Engine {
             self.names.store(&state.site.id, state.now, &state.names);
         }
         match resume {
-            ResumePoint::Anonymous(route) => {
+            ResumePoint::Anonymous(route, _) => {
                 let extra = ExtraReads { version: state.wanted_version.take(), ..ExtraReads::default() };
-                self.continue_anonymous(state, route, extra)
+                state.note_erased(&found);
+                self.continue_anonymous(state, route, extra, Reads::default())
             }
             ResumePoint::First(route, begun) => self.continue_after_first(state, route, *begun, found),
             ResumePoint::Second(route, second) => self.finish(state, route, second.finish(found)),
@@ -210,7 +214,7 @@ impl Engine {
         let PendingRead { state, resume, permit, .. } = pending;
         drop(permit);
         match resume {
-            ResumePoint::Anonymous(route) => {
+            ResumePoint::Anonymous(route, _) => {
                 let progress = route.answer_anonymous(self.with_catalogue(state));
                 self.proceed(progress)
             }
@@ -221,9 +225,15 @@ impl Engine {
     }
 
     /// Reads what is still to be read of a request that recognises no visitor, or answers.
-    fn continue_anonymous(&mut self, state: RequestState, route: Box<dyn AnonymousRoute>, extra: ExtraReads) -> Step {
-        if extra.count() > 0 {
-            return self.read(state, extra, ResumePoint::Anonymous(route), false);
+    fn continue_anonymous(
+        &mut self,
+        state: RequestState,
+        route: Box<dyn AnonymousRoute>,
+        extra: ExtraReads,
+        reads: Reads,
+    ) -> Step {
+        if extra.count() > 0 || !reads.is_empty() {
+            return self.read(state, extra, ResumePoint::Anonymous(route, reads), false);
         }
         let progress = route.answer_anonymous(self.with_catalogue(state));
         self.proceed(progress)

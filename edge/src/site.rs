@@ -1,8 +1,9 @@
 //! One tenant at the edge: its configuration and its keys.
 
 use causeway_shared::config::Tenant;
-use causeway_shared::ids::{TenantId, VisitorId};
+use causeway_shared::ids::{Millis, TenantId, VisitorId};
 use causeway_shared::keys::{self, TenantKeys};
+use causeway_shared::visitor_token;
 use serde_json::value::{RawValue, to_raw_value};
 
 /// One tenant with its keys.
@@ -35,6 +36,11 @@ impl Site {
     /// Whether `key` admits explanations.
     pub(crate) fn admits_explain(&self, key: &str) -> bool {
         self.explain.as_deref().is_some_and(|own| keys::is_same(own, key))
+    }
+
+    /// The signed name of a visitor, for events that a page sends later.
+    pub(crate) fn seal_visitor(&self, visitor: VisitorId, now: Millis) -> Option<String> {
+        visitor_token::seal_visitor(&self.keys.cookie, &self.id, visitor, now)
     }
 
     /// The limit of minted visitors.

@@ -11,8 +11,9 @@ use crate::person::{Class, Weight};
 use crate::vocabulary::Vocabulary;
 
 /// What an answer of `/v1/decide` says besides what became of each kind of id: no kind has such a name.
-pub const ANSWER_FIELDS: [&str; 12] = [
+pub const ANSWER_FIELDS: [&str; 13] = [
     "visitor",
+    "visitor_token",
     "person",
     "decisions",
     "catalogue",

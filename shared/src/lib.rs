@@ -47,5 +47,6 @@ pub mod time;
 pub mod token;
 pub mod units;
 pub mod view;
+pub mod visitor_token;
 pub mod vocabulary;
 pub mod wire;

@@ -144,6 +144,12 @@ pub const HOSTS: usize = 256;
 /// How long after its placing an ad's addresses count: a day, in milliseconds.
 pub const TOKEN_LIFE_MS: u64 = 86_400_000;
 
+/// How long a visitor token names its visitor, in milliseconds: as long as a fact is taken.
+pub const VISITOR_TOKEN_LIFE_MS: u64 = FACT_AGE_MS;
+
+/// Visitors that the tokens of one call of events name, besides the visitor of its cookie.
+pub const EVENTS_VISITORS: usize = 16;
+
 /// Actions kept of one visitor: the newest (seed 3).
 pub const ACTIONS: usize = 10_000;
 /// Days an action is kept, today among them.

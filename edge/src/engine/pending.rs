@@ -35,21 +35,19 @@ pub struct PendingCall {
 /// Where a request resumes after a read.
 #[derive(Debug)]
 pub(crate) enum ResumePoint {
-    /// The request recognises no visitor.
-    Anonymous(Box<dyn AnonymousRoute>),
+    /// The request recognises no visitor, and reads whether these were erased.
+    Anonymous(Box<dyn AnonymousRoute>, Reads),
     /// After the first read of the visitor's history.
     First(Box<dyn VisitorRoute>, Box<Begun>),
     /// After the second read, of its siblings.
     Second(Box<dyn VisitorRoute>, Box<Second>),
 }
 
-static NO_READS: Reads = Reads { snapshots: Vec::new(), lookups: Vec::new() };
-
 impl ResumePoint {
     /// What the request reads of the visitor's history.
     pub(crate) fn reads(&self) -> &Reads {
         match self {
-            Self::Anonymous(_) => &NO_READS,
+            Self::Anonymous(_, reads) => reads,
             Self::First(_, begun) => begun.reads(),
             Self::Second(_, second) => second.reads(),
         }

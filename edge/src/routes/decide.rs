@@ -69,6 +69,9 @@ struct AnonymousDecide {
 #[derive(Serialize)]
 struct DecideAnswer<'a> {
     visitor: Option<String>,
+    /// The signed name of the visitor, which the page sends with its events.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    visitor_token: Option<String>,
     person: Option<PersonAnswer>,
     decisions: Vec<PlacementAnswer<'a>>,
     catalogue: Option<String>,
@@ -327,6 +330,7 @@ impl DecideRoute {
         let refused = self.refused.iter().filter(|(kind, _)| !config::ANSWER_FIELDS.contains(&kind.as_str()));
         let answer = DecideAnswer {
             visitor: visitor.map(|visitor| visitor.to_string()),
+            visitor_token: visitor.and_then(|visitor| state.site.seal_visitor(visitor, state.now)),
             person,
             decisions,
             catalogue: state.catalogue.name(),
@@ -483,6 +487,7 @@ mod tests {
         let said = Some("x");
         let whole = DecideAnswer {
             visitor: said.map(str::to_owned),
+            visitor_token: said.map(str::to_owned),
             person: None,
             decisions: Vec::new(),
             catalogue: None,

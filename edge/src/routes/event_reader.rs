@@ -10,7 +10,7 @@ use causeway_shared::ledger::Ledger;
 use causeway_shared::random::Random;
 use causeway_shared::segments::{SegmentId, State};
 use causeway_shared::time::HourStamp;
-use causeway_shared::{limits, token};
+use causeway_shared::{limits, token, visitor_token};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
@@ -22,10 +22,13 @@ use crate::routes::pixel;
 use crate::site::Site;
 
 /// The fields of an event.
-const FIELDS: [&str; 9] = ["type", "id", "at_ms", "name", "properties", "insertion", "action", "set", "remove"];
+const FIELDS: [&str; 10] =
+    ["type", "id", "at_ms", "visitor_token", "name", "properties", "insertion", "action", "set", "remove"];
 
 /// Codes of refusals that say that an event is not valid, whoever sends it.
-pub(super) const INVALID: [&str; 9] = [
+pub(super) const INVALID: [&str; 11] = [
+    "visitor_token_forged",
+    "visitor_token_late",
     "malformed",
     "too_long",
     "out_of_bounds",
@@ -46,6 +49,9 @@ struct EventBody<'a> {
     id: Option<Cow<'a, str>>,
     #[serde(default)]
     at_ms: Option<Value>,
+    /// The visitor that the event happened to, as an answer of `/v1/decide` named it; else it is the cookie's.
+    #[serde(borrow, default)]
+    visitor_token: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     name: Option<Cow<'a, str>>,
     #[serde(default)]
@@ -119,9 +125,7 @@ impl EventReader<'_> {
         }
         let writes = if event.kind == "attributes" { Some(attributes(&event)?) } else { None };
         let (at, adjusted) = self.happened(event.at_ms.as_ref());
-        let no_visitor =
-            || ("no_visitor", "only /v1/decide mints a visitor: call it first, and send its cookie".to_owned());
-        let visitor = self.visitor.ok_or_else(no_visitor);
+        let visitor = self.owner(event.visitor_token.as_deref())?;
         let id = match (event.id.as_deref(), &visitor) {
             (Some(id), Ok(visitor)) => {
                 FactId::of_event(*visitor, &event.kind, event.name.as_deref().unwrap_or_default(), id)
@@ -139,6 +143,17 @@ impl EventReader<'_> {
         }
         visitor?;
         Ok(ReadEvent { fact, writes, adjusted, unknown_fields })
+    }
+
+    /// The visitor that an event happened to: the one that its token names, else the cookie's. The outer error is of a token that
+    /// names nobody, the inner one says that there is no visitor.
+    fn owner(&self, token: Option<&str>) -> Result<Result<VisitorId, Refusal>, Refusal> {
+        let Some(token) = token else {
+            let message = "only /v1/decide mints a visitor: call it first, and send its cookie";
+            return Ok(self.visitor.ok_or_else(|| ("no_visitor", message.to_owned())));
+        };
+        let named = visitor_token::open_visitor(&self.site.keys.cookie, &self.site.id, token, self.now);
+        named.map(Ok).map_err(|error| (error.code(), error.to_string()))
     }
 
     /// When an event happened, and why that is not what its page says. A time that is out of bounds or no time in
@@ -190,7 +205,8 @@ impl EventReader<'_> {
     /// The session of a page event: the running one of the ledger. Without one, all page events of a half hour share a
     /// session, because the answer sets no cookie that could store a new one.
     fn session(&self, visitor: VisitorId) -> SessionId {
-        let running = self.ledger.and_then(|ledger| ledger.running(self.now));
+        let ledger = self.ledger.filter(|ledger| ledger.visitor == visitor);
+        let running = ledger.and_then(|ledger| ledger.running(self.now));
         running.unwrap_or_else(|| {
             let began = self.now - self.now % limits::SESSION_IDLE_MS;
             let [a, b, c, d, ..] = *FactId::of_message(visitor, &format!("session {began}")).as_bytes();

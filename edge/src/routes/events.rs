@@ -68,18 +68,22 @@ struct EventNote {
 
 /// A call of events.
 #[derive(Debug)]
-pub(crate) struct EventsRoute(Vec<Result<ReadEvent, Refusal>>);
+pub(crate) struct EventsRoute {
+    events: Vec<Result<ReadEvent, Refusal>>,
+    /// Visitors that the events' tokens name, without the cookie's.
+    named: BTreeSet<VisitorId>,
+}
 
 impl Route for EventsRoute {
     /// The catalogue says whether the caps of a shown ad are strict.
     fn catalogue_need(&self) -> CatalogueNeed {
-        let has_impressions = self.0.iter().flatten().any(|event| shown_ad(&event.fact).is_some_and(|ad| ad != 0));
+        let has_impressions = self.events.iter().flatten().any(|event| shown_ad(&event.fact).is_some_and(|ad| ad != 0));
         if has_impressions { CatalogueNeed::WhenDue } else { CatalogueNeed::None }
     }
 
     fn names_need(&self) -> NamesNeed {
         let has_values =
-            self.0.iter().flatten().filter_map(|event| event.writes.as_ref()).any(AttributeWrites::has_values);
+            self.events.iter().flatten().filter_map(|event| event.writes.as_ref()).any(AttributeWrites::has_values);
         if has_values { NamesNeed::Cached } else { NamesNeed::None }
     }
 }
@@ -126,24 +130,57 @@ fn read_call(incoming: &Incoming<'_>) -> Result<(RequestState, EventsRoute), Box
     let ledger = jar.ledger.as_ref().filter(|ledger| Some(ledger.visitor) == visitor);
     let mut reader = EventReader { site, visitor, ledger, now, random: incoming.random.clone() };
     let events = (0..).zip(texts).map(|(position, text)| reader.read_event(position, text));
-    let route = EventsRoute(events.collect());
+    let route = EventsRoute::new(visitor, events.collect());
     Ok((RequestState::begin(incoming, &jar, Vec::new()), route))
 }
 
+impl EventsRoute {
+    /// Of more visitors than [`limits::EVENTS_VISITORS`] the events are refused.
+    fn new(own: Option<VisitorId>, mut events: Vec<Result<ReadEvent, Refusal>>) -> Self {
+        let mut named = BTreeSet::new();
+        for event in &mut events {
+            let Ok(ReadEvent { fact, .. }) = event else { continue };
+            if Some(fact.visitor) == own || matches!(fact.what, What::Action { .. }) || named.contains(&fact.visitor) {
+                continue;
+            }
+            if named.len() < limits::EVENTS_VISITORS {
+                named.insert(fact.visitor);
+            } else {
+                let message = format!("events of {} visitors at most in one call", limits::EVENTS_VISITORS);
+                *event = Err(("out_of_bounds", message));
+            }
+        }
+        Self { events, named }
+    }
+}
+
 impl AnonymousRoute for EventsRoute {
+    fn named_visitors(&self) -> Vec<VisitorId> {
+        self.named.iter().copied().collect()
+    }
+
     fn answer_anonymous(self: Box<Self>, state: RequestState) -> Progress {
         let mut accepted = AcceptedEvents::new();
-        for (index, event) in self.0.into_iter().enumerate() {
-            accepted.add(&state, index, event);
+        for (index, event) in self.events.into_iter().enumerate() {
+            accepted.add(&state, index, event.and_then(|event| refuse_erased(&state, event)));
         }
         let AcceptedEvents { facts, answer, .. } = accepted;
         let answer = state.complete(answer.into_answer());
-        // An action may belong to any visitor or to none; every other fact belongs to the cookie's visitor.
+        // An action may belong to any visitor or to none; the others belong to the cookie's visitor or to a token's.
         let own = facts.iter().find(|fact| !matches!(fact.what, What::Action { .. }));
         let limited = own.or_else(|| facts.iter().find(|fact| fact.visitor != VisitorId::NOBODY));
         let limit = limited.map(|fact| state.site.events_limit(fact.visitor));
         Progress::Answer(answer.with_awaited_facts(&state.site, facts, limit))
     }
+}
+
+/// An event of a visitor that was erased, or withdrew its consent, is dropped: it counts for no other visitor.
+fn refuse_erased(state: &RequestState, event: ReadEvent) -> Result<ReadEvent, Refusal> {
+    let is_action = matches!(event.fact.what, What::Action { .. });
+    if is_action || !state.erased.contains(&event.fact.visitor) {
+        return Ok(event);
+    }
+    Err(("erased", "the visitor of the event was erased or withdrew its consent: the event is dropped".to_owned()))
 }
 
 /// The events of a call that were accepted so far, within the bounds of a call.

@@ -17,6 +17,7 @@ pub(crate) mod table;
 use std::fmt::Debug;
 
 use causeway_shared::identity::{Arrival, Recognised};
+use causeway_shared::ids::VisitorId;
 
 use crate::http::answer::Answer;
 use crate::http::unserved::UnservedReason;
@@ -54,6 +55,11 @@ pub(crate) trait VisitorRoute: Route {
 
 /// A route that recognises no visitor.
 pub(crate) trait AnonymousRoute: Route {
+    /// Visitors that the request's tokens name, which may have been erased since; their snapshots are read.
+    fn named_visitors(&self) -> Vec<VisitorId> {
+        Vec::new()
+    }
+
     /// Answers the request.
     fn answer_anonymous(self: Box<Self>, state: RequestState) -> Progress;
 }

@@ -1,5 +1,6 @@
 //! The state that a request carries from step to step, and the reading of KV values into it.
 
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use causeway_shared::attributes::Dictionary;
@@ -47,6 +48,8 @@ pub(crate) struct RequestState {
     pub(crate) wanted_version: Option<Pointer>,
     /// Whether the person's history may be in the KV but was not read. Exposures and offer codes are then unknown.
     pub(crate) is_history_unread: bool,
+    /// Visitors that were erased or withdrew their consent, of those that the request's tokens name.
+    pub(crate) erased: BTreeSet<VisitorId>,
     /// Versions of the snapshots that were read, for the trace.
     pub(crate) snapshots: Vec<(VisitorId, Version)>,
     /// Stable names of what degraded the answer.
@@ -92,6 +95,7 @@ impl RequestState {
             catalogue: Rc::default(),
             wanted_version: None,
             is_history_unread: false,
+            erased: BTreeSet::new(),
             snapshots: Vec::new(),
             notes,
         }
@@ -152,6 +156,12 @@ impl RequestState {
             }
         }
         found
+    }
+
+    /// Notes the visitors that were erased or withdrew their consent.
+    pub(crate) fn note_erased(&mut self, found: &Found) {
+        let erased = found.stored.iter().filter(|(_, stored)| matches!(stored, Stored::Tombstone));
+        self.erased.extend(erased.map(|(visitor, _)| *visitor));
     }
 
     /// Adds the headers and notes that every answer of the request has.
