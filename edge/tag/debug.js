@@ -52,7 +52,7 @@ export const explainEmpty = (element, ...why) => warn(`placement ${element.datas
 export async function explainEvents(response, batch) {
   if (!settings.debug) return;
   const { rejected = [], error, warnings, adjusted } = await response.json();
-  for (const { index, code, message } of rejected) warn("an event was rejected:", code, message, batch[index]);
+  for (const { index, code, message } of rejected) warn("an event was rejected:", code, message, batch[index]?.text);
   for (const part of [error?.message ?? error, warnings, adjusted]) {
     if (part) warn("the edge's answer to events:", part);
   }

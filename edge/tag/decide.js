@@ -2,8 +2,8 @@
 
 import { askManagers, consent, consentText, isServed, noteServed, settled, unanswered, verdict } from "./consent.js";
 import { explainAnswer, explainPlacement } from "./debug.js";
-import { flushEvents, hasEvents } from "./events.js";
-import { fillPlacement, placed, readPlacement, restoreHouse, SELECTOR, tidyPlacements } from "./placements.js";
+import { changeUser, flushEvents, hasEvents, isUserDue, nameVisitor, round } from "./events.js";
+import { fillPlacement, listShown, placed, readPlacement, restoreHouse, SELECTOR, tidyPlacements } from "./placements.js";
 import { fits, KEYWORDS, NAME_BYTES, PLACEMENTS, safe, settings, URL_BYTES, warn } from "./settings.js";
 
 /** Placements that are added within this time go in one call. */
@@ -25,10 +25,14 @@ let retrying;
 let pause = RETRY_MS;
 let queue = Promise.resolve();
 
-/** Sets the ids and proofs that later calls carry. */
-export const setUser = (ids, proofs) => {
-  user = { ids, proofs };
-};
+/** Sets the ids and proofs that later calls carry, and tells the edge where they are others than before. */
+export function setUser(ids, proofs) {
+  const named = { ids, proofs };
+  if (JSON.stringify(named) === JSON.stringify(user)) return;
+  user = named;
+  changeUser();
+  if (url) planCall();
+}
 
 /** Calls the edge soon, after the previous call has ended. */
 export function planCall() {
@@ -40,7 +44,7 @@ export function planCall() {
 
 /** Calls the edge later, if there is something left to tell it. */
 export function retryCall() {
-  if (unanswered || !(hasEvents() || !isServed())) return;
+  if (unanswered || !(hasEvents() || isUserDue() || !isServed())) return;
   retrying ??= setTimeout(() => {
     retrying = undefined;
     pause *= 2;
@@ -114,7 +118,8 @@ async function callEdge() {
   await settled;
   const elements = findDue().slice(0, PLACEMENTS);
   const saying = consentText;
-  if (!elements[0] && (unanswered || (!isPageDue && verdict && isServed()))) return;
+  const asked = round;
+  if (!elements[0] && (unanswered || (!isPageDue && !isUserDue() && verdict && isServed()))) return;
   elements.forEach(markDecided);
   warn("consent as read:", unanswered ? "a consent manager has not answered, nobody is recognised" : consent);
   // Nobody has consented yet: no cookie and no id goes, so that nothing is made and nothing is taken back either.
@@ -123,7 +128,8 @@ async function callEdge() {
   const isRecognised = !unanswered;
   if (isRecognised) isPageDue = false;
   const placements = elements.map(readPlacement);
-  const body = JSON.stringify({ placements, page: { url, referrer, keywords: readKeywords() }, ...call });
+  const page = { url, referrer, keywords: readKeywords() };
+  const body = JSON.stringify({ placements, page, shown: listShown(elements), ...call });
   let isLate;
   const timer = setTimeout(() => {
     isLate = true;
@@ -141,6 +147,7 @@ async function callEdge() {
   const isAnswered = isRecognised && answer?.decisions && !isUnserved;
   if (isAnswered) {
     noteServed(saying, answer.consent);
+    nameVisitor(asked, answer.visitor_token);
     pause = RETRY_MS;
   }
   explainAnswer(elements, answer, isLate, isRecognised && user);

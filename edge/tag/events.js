@@ -16,9 +16,45 @@ const GATHER_MS = 1_000;
 /** When events that were not taken are tried again. */
 const RETRY_MS = 5_000;
 
-/** Events, as JSON texts, that the browser has not taken yet. */
+/** Bytes that a visitor token adds to an event, at most. */
+const TOKEN_CHARS = 120;
+
+/**
+ * Events that the browser has not taken yet: the text of each, the round it happened in, and the token of the visitor that
+ * it happened to, once an answer has named that one.
+ */
 let outbox = [];
 let timer;
+/** The token of the page's visitor; empty where nobody is recognised, and undefined while the edge has not said it. */
+let token;
+/** Counts how often the page has named another user. */
+export let round = 0;
+/** The latest round that the edge has answered. */
+let answered = -1;
+
+/** The page names another user: whose visitor what follows happens to, the next answer says. */
+export function changeUser() {
+  round += 1;
+  token = undefined;
+}
+
+/** Whether the edge has not said yet who the page's user is. */
+export const isUserDue = () => answered < round;
+
+/** An answer to a call of a round has named the visitor; where it names none, the events of nobody are dropped. */
+export function nameVisitor(asked, named = "") {
+  answered = asked;
+  if (asked === round) token = named;
+  for (const event of outbox) if (event.round <= asked) event.visitor ??= named;
+  if (!named) dropEvents();
+}
+
+/** Nobody is recognised, or the visitor has taken the permission back: no event of before is sent. */
+function dropEvents() {
+  const waiting = outbox.filter((event) => event.visitor === undefined);
+  if (waiting.length < outbox.length) warn("nobody is recognised: events are dropped", outbox.length - waiting.length);
+  outbox = waiting;
+}
 
 export const hasEvents = () => outbox.length > 0;
 
@@ -38,34 +74,42 @@ export function addEvent({ id, properties, ...event }) {
   if (typeof value_micros === "number") properties = { ...properties, value_micros: Math.round(value_micros) };
   id = readId(id, "the id of an event") ?? crypto.randomUUID?.() ?? `${Math.random()}`;
   const text = JSON.stringify({ ...event, properties, id });
-  if (text.length > BATCH_CHARS || outbox.length >= WAITING) {
+  if (text.length > BATCH_CHARS - TOKEN_CHARS || outbox.length >= WAITING) {
     return warn("an event is lost: it is too long, or too many wait", event);
   }
-  outbox.push(text);
+  if (token === "") return warn("an event is lost: nobody is recognised", event);
+  outbox.push({ text, round, visitor: token });
   timer ??= setTimeout(flushEvents, GATHER_MS);
   return undefined;
 }
 
 /**
- * Hands the events over, batch by batch; before the edge has answered only when the page goes `away`, and never before
- * it has answered to what the visitor said last.
+ * Hands the events over, batch by batch; before the edge has answered only when the page goes `away` and has named no user,
+ * for the browser's own visitor, and never before it has answered to what the visitor said last.
  */
 export const flushEvents = safe((away) => {
   clearTimeout(timer);
   timer = undefined;
   if (!isServed() || (!verdict && !away)) return retryCall();
-  while (outbox.length) {
+  const isDue = (event) => event.visitor || (away && !event.round);
+  const due = outbox.filter(isDue);
+  outbox = outbox.filter((event) => !isDue(event));
+  while (due.length) {
     let chars = 0;
-    const cut = outbox.findIndex((text, i) => ((chars += text.length + 1) > BATCH_CHARS && i > 0) || i >= EVENTS);
-    const batch = outbox.splice(0, cut < 0 ? EVENTS : cut);
-    if (!sendBatch(batch, away)) return keepBatch(batch);
+    const isOver = ({ text }, i) => ((chars += text.length + TOKEN_CHARS) > BATCH_CHARS && i > 0) || i >= EVENTS;
+    const cut = due.findIndex(isOver);
+    const batch = due.splice(0, cut < 0 ? EVENTS : cut);
+    if (!sendBatch(batch, away)) return keepBatch([...batch, ...due]);
   }
+  return undefined;
 });
+
+const nameOwner = ({ text, visitor }) => (visitor ? `{"visitor_token":"${visitor}",${text.slice(1)}` : text);
 
 /** Whether the browser has taken a batch. What comes of a beacon nobody hears: it is for a page that is left. */
 function sendBatch(batch, away) {
   const to = settings.edge + "/v1/events";
-  const body = `[${batch}]`;
+  const body = `[${batch.map(nameOwner)}]`;
   if (away && navigator.sendBeacon) return navigator.sendBeacon(to, body);
   fetch(to, { method: "POST", body, credentials: "include", keepalive: true }).then(
     (response) => {

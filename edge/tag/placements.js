@@ -2,7 +2,7 @@
 
 import { verdict } from "./consent.js";
 import { explainEmpty } from "./debug.js";
-import { fits, NAME_BYTES, safe, settings, SIZES } from "./settings.js";
+import { fits, NAME_BYTES, safe, settings, SHOWN, SIZES } from "./settings.js";
 import { countWhenSeen, stopWatching } from "./viewability.js";
 
 export const SELECTOR = '[data-causeway]:not([data-causeway=""])';
@@ -40,6 +40,10 @@ export const restoreHouse = safe((element) => {
   ad.remove();
 });
 
+/** The insertions of the ads that the page shows, without those of placements that are asked for again. */
+export const listShown = (asked) =>
+  [...placed].flatMap(([element, { insertion }]) => (asked.includes(element) ? [] : insertion ?? [])).slice(-SHOWN);
+
 /** Takes out the ads of elements that are no placements any more, and those that the page has taken out itself. */
 export const tidyPlacements = () =>
   placed.forEach(({ stands }, element) => (element.matches(SELECTOR) && stands()) || restoreHouse(element));
@@ -54,6 +58,8 @@ export function fillPlacement(element, decision) {
   decision.verdict = verdict;
   try {
     if (!renderByPage(element, decision)) renderCreative(element, decision);
+    const ad = placed.get(element);
+    if (ad) ad.insertion = decision.insertion;
   } catch (error) {
     // Of a renderer that failed half-way nothing stays.
     restoreHouse(element);

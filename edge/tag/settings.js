@@ -3,6 +3,7 @@
 /** The edge's bounds, by their names in `shared/src/limits.rs`: a call over one of them is refused as a whole. */
 export const PLACEMENTS = 32;
 export const SIZES = 16;
+export const SHOWN = 200;
 export const NAME_BYTES = 128;
 /** A page's address is ASCII: its characters are bytes. */
 export const URL_BYTES = 2_048;

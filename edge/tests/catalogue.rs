@@ -169,6 +169,48 @@ fn few_concurrent_requests_read_a_catalogue_and_the_others_use_the_cached_one() 
 }
 
 #[test]
+fn a_page_that_asks_again_is_not_given_the_ads_that_it_shows() {
+    let mut isolate = Isolate::new();
+    let mut all = ads(X, false);
+    all["advertiser"][0]["repeats"] = json!(true);
+    all["ad"]
+        .as_array_mut()
+        .unwrap()
+        .push(json!({ "id": "blue", "code": 5, "ad_group": "g", "creative": {}, "landing": X }));
+    isolate.publish(5, 1, &all);
+    let cookie = isolate.cookie();
+    let mut ask = |shown: &Value| {
+        let call = json!({ "placements": [{ "id": "top" }], "shown": shown, "page_view": false }).to_string();
+        body(&isolate.send("POST", "/v1/decide", &call, &cookie))
+    };
+    let ad = |answer: &Value| answer["decisions"][0]["ad"]["id"].clone();
+    let first = ask(&json!([]));
+    let red = first["decisions"][0]["insertion"].clone();
+    assert_eq!((ad(&first), ad(&ask(&Value::Null))), (json!("red"), json!("red")));
+    let second = ask(&json!([red]));
+    assert_eq!((ad(&second), &second["warnings"]), (json!("blue"), &Value::Null));
+    let blue = second["decisions"][0]["insertion"].clone();
+    assert_eq!(ad(&ask(&json!([red, blue]))), json!("house"));
+    // No script can invent one, and what cannot be read costs only itself.
+    let forged = ask(&json!([red, "v1.1.x.y", 7, null]));
+    assert_eq!(ad(&forged), json!("blue"));
+    let fields: Vec<&Value> = forged["warnings"].as_array().unwrap().iter().map(|note| &note["field"]).collect();
+    assert_eq!(fields, ["shown[1]", "shown[2]", "shown[3]"]);
+    assert_eq!(forged["warnings"][0]["code"], "token_forged");
+    let many = vec![red; limits::SHOWN + 1];
+    let cut = ask(&json!(many));
+    assert_eq!((ad(&cut), &cut["warnings"][0]["code"]), (json!("blue"), &json!("out_of_bounds")));
+    let no_array = ask(&json!("red"));
+    assert_eq!((ad(&no_array), &no_array["warnings"][0]["field"]), (json!("red"), &json!("shown")));
+    // A page that is open for days still shows its ads.
+    isolate.now += 2 * limits::TOKEN_LIFE_MS;
+    let cookie = isolate.cookie();
+    let call = json!({ "placements": [{ "id": "top" }], "shown": many }).to_string();
+    isolate.send("POST", "/v1/decide", &call, &cookie);
+    assert_eq!(ad(&body(&isolate.send("POST", "/v1/decide", &call, &cookie))), json!("blue"));
+}
+
+#[test]
 fn the_pointer_comes_with_the_first_read_and_the_version_with_the_second() {
     let mut isolate = Isolate::new();
     isolate.publish(5, 1, &ads(X, false));

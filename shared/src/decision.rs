@@ -10,6 +10,7 @@
 
 mod fate;
 mod kind;
+mod page;
 #[cfg(test)]
 mod tests;
 mod worth;
@@ -29,6 +30,7 @@ use crate::view::Counted;
 
 pub use fate::{Fate, NoAd};
 use kind::{Candidate, Kind};
+use page::OnPage;
 use worth::Worth;
 pub use worth::{CTR_PPB, CVR_PPB, PRICE_MICROS, Scores};
 
@@ -117,6 +119,8 @@ pub struct Given<'a> {
     pub steering: Option<&'a Steering>,
     /// Random bits of the call.
     pub draw: u64,
+    /// Codes of the ads that the page shows already, in the order they were placed.
+    pub shown: &'a [u32],
 }
 
 /// What is decided for one placement: the ad's place in [`Compiled::offers`], or why there is none.
@@ -136,14 +140,6 @@ pub struct Question<'a> {
     /// Those that the placements are of, each once.
     kinds: Vec<Kind>,
     placements: Vec<Placement<'a>>,
-}
-
-/// What is on a page so far.
-#[derive(Debug, Clone, Default)]
-struct OnPage<'a> {
-    placed: Vec<&'a Offer>,
-    /// Campaigns that would fill the page and cannot, in order.
-    barred: Vec<usize>,
 }
 
 impl<'a> Question<'a> {
@@ -307,7 +303,7 @@ impl<'a> Question<'a> {
 
     /// What comes of a page; anew without a campaign that would fill it and turns out not to. Gives those too.
     fn filled<T>(&self, come: impl Fn(&mut OnPage<'a>) -> T) -> (T, Vec<usize>) {
-        let mut page = OnPage::default();
+        let mut page = self.shown_page();
         loop {
             let of = come(&mut page);
             match page.placed.first().filter(|_| self.is_in_vain(&page, self.placements.len())) {
@@ -347,11 +343,6 @@ impl<'a> Question<'a> {
             |terms: &Terms, (placements, ads): (usize, usize)| terms.roadblock && ads > 0 && placements.min(ads) < all;
         let terms = self.catalogue.terms.iter().zip(each).enumerate();
         terms.filter(|(_, (terms, each))| hopeless(terms, *each)).map(|(place, _)| place).collect()
-    }
-
-    /// Whether what should fill the page did not in so many placements: it is decided anew, whatever the others get.
-    fn is_in_vain(&self, page: &OnPage<'_>, placements: usize) -> bool {
-        page.placed.len() < placements && page.placed.first().is_some_and(|first| self.fills(first))
     }
 
     /// Whether its person may get a unit, and has none.
@@ -423,31 +414,6 @@ impl<'a> Question<'a> {
 
     fn fills(&self, offer: &Offer) -> bool {
         self.terms(offer).is_some_and(|terms| terms.roadblock)
-    }
-
-    /// Why an ad cannot be placed beside what is on the page.
-    fn on_page(&self, offer: &Offer, terms: &Terms, page: &OnPage<'_>) -> Option<Fate> {
-        if page.barred.binary_search(&offer.terms).is_ok() {
-            return Some(Fate::Roadblock);
-        }
-        let first = page.placed.first()?;
-        let same = first.terms == offer.terms;
-        if (terms.roadblock || self.fills(first)) && !same {
-            return Some(Fate::Roadblock);
-        }
-        let entity = offer.entity;
-        let shown = |placed: &&Offer| {
-            let again = placed.entity.ad == entity.ad;
-            again || (placed.entity.advertiser == entity.advertiser && !terms.repeats && !terms.roadblock)
-        };
-        let competes = |placed: &&Offer| {
-            let others = self.terms(placed).filter(|_| placed.terms != offer.terms);
-            others.is_some_and(|others| others.categories.iter().any(|category| terms.categories.contains(category)))
-        };
-        if page.placed.iter().any(shown) {
-            return Some(Fate::OnPage);
-        }
-        page.placed.iter().any(competes).then_some(Fate::Competes)
     }
 
     fn capped(&self, offer: &Offer, page: &OnPage<'_>) -> Option<Fate> {

@@ -35,6 +35,8 @@ use crate::state::request_state::RequestState;
 pub(crate) struct DecideRoute {
     pub(crate) placements: Vec<PlacementRequest>,
     pub(crate) page: PageContext,
+    /// Codes of the ads that the page shows already.
+    pub(crate) shown: Vec<u32>,
     /// Whether there is permission for identity.
     is_permitted: bool,
     /// Whether the call counts: it is no prefetch and no declared bot.
@@ -155,6 +157,7 @@ fn begin_call(incoming: &Incoming<'_>, body: DecideBody<'_>, mut notes_of_body: 
         }
     }
     let placements = body.placements.into_iter().map(placement).collect();
+    let shown = placing::read_shown(site, &body.shown, *now, &mut notes_of_body);
     let draw = u64::from_be_bytes(random.draw());
     let is_explained = || request.extra(incoming.further_headers, EXPLAIN).is_some_and(|key| site.admits_explain(key));
     let writes_attributes = permission.is_full() && uncounted.is_none();
@@ -166,6 +169,7 @@ fn begin_call(incoming: &Incoming<'_>, body: DecideBody<'_>, mut notes_of_body: 
             location: request.location.to_owned(),
             agent: request.agent().to_owned(),
         },
+        shown,
         is_permitted: permission.is_full(),
         is_counted: uncounted.is_none(),
         is_page_view: body.page_view && uncounted.is_none(),

@@ -20,6 +20,9 @@ pub(super) struct DecideBody<'a> {
     pub(super) user: UserBody<'a>,
     #[serde(borrow, default)]
     pub(super) consent: ConsentBody<'a>,
+    /// Insertions of the ads that the page shows already, as earlier answers named them.
+    #[serde(borrow, default)]
+    pub(super) shown: Vec<Cow<'a, str>>,
     #[serde(default)]
     pub(super) explain: bool,
     #[serde(default = "yes")]
@@ -63,8 +66,9 @@ pub(super) fn read_exact(text: &str) -> Option<DecideBody<'_>> {
 
 impl DecideBody<'_> {
     fn is_within_bounds(&self) -> bool {
-        let Self { placements, page, user, .. } = self;
-        placements.len() <= limits::PLACEMENTS
+        let Self { placements, page, user, shown, .. } = self;
+        shown.len() <= limits::SHOWN
+            && placements.len() <= limits::PLACEMENTS
             && placements.iter().all(|placement| placement.check().is_ok())
             && page.url.len() <= limits::URL_BYTES
             && page.referrer.len() <= limits::URL_BYTES

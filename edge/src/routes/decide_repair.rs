@@ -64,6 +64,7 @@ pub(super) fn repair(text: &str) -> Result<(String, BodyNotes), Box<Answer>> {
             "page" => Some(repair_page(value, &mut notes)),
             "user" => Some(repair_user(value, &mut notes)),
             "consent" => Some(repair_consent(value, &mut notes)),
+            "shown" => Some(repair_shown(value, &mut notes)),
             "explain" | "page_view" => keep_bool(&name, value, &mut notes),
             _ => {
                 notes.warn_unknown(shown_name(&name));
@@ -80,6 +81,20 @@ fn keep_bool(name: &str, value: Value, notes: &mut BodyNotes) -> Option<Value> {
         notes.warn(name.to_owned(), "malformed", "true or false is needed");
     }
     value.is_boolean().then_some(value)
+}
+
+/// Of more ads than [`limits::SHOWN`] the last ones are read, which are the nearest to what is asked for.
+fn repair_shown(value: Value, notes: &mut BodyNotes) -> Value {
+    let Value::Array(mut shown) = value else {
+        notes.warn("shown".to_owned(), "malformed", "an array of insertions is needed");
+        return json!([]);
+    };
+    if shown.len() > limits::SHOWN {
+        notes.warn("shown".to_owned(), "out_of_bounds", format!("the last {} insertions are read", limits::SHOWN));
+        shown.drain(..shown.len() - limits::SHOWN);
+    }
+    // What is no text opens as no insertion, and is named as one.
+    shown.into_iter().map(|insertion| if insertion.is_string() { insertion } else { "".into() }).collect()
 }
 
 /// The fields of an object without nulls; none where the value is no object.

@@ -9,11 +9,11 @@ use causeway_shared::decision::{Decided, Described, Fate, Given, Person, Placeme
 use causeway_shared::experiment::{self, Experiment, Exposure};
 use causeway_shared::filter::Subject;
 use causeway_shared::identity::Recognised;
-use causeway_shared::ids::{InsertionId, VisitorId};
+use causeway_shared::ids::{InsertionId, Millis, VisitorId};
 use causeway_shared::ledger::Reservation;
 use causeway_shared::profile::Totals;
 use causeway_shared::time::Minute;
-use causeway_shared::token::{self, AdToken};
+use causeway_shared::token::{self, AdToken, TokenError};
 use causeway_shared::view::Counted;
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -23,6 +23,7 @@ use crate::cache::catalogue::LoadedCatalogue;
 use crate::http::client::Client;
 use crate::objects::strict_caps::GrantedAds;
 use crate::routes::decide::DecideRoute;
+use crate::routes::decide_repair::BodyNotes;
 use crate::site::Site;
 use crate::state::request_state::{RequestState, person_random};
 
@@ -127,6 +128,22 @@ pub(crate) fn new_exposures(state: &RequestState, who: &Recognised, question: &Q
     if question.arms().is_empty() { Vec::new() } else { question.met().into_iter().filter_map(exposed).collect() }
 }
 
+/// The codes of the ads that signed insertions name, whoever they were placed for; a page may show an ad for days. A house ad has
+/// no rules.
+pub(super) fn read_shown(site: &Site, insertions: &[Cow<'_, str>], now: Millis, notes: &mut BodyNotes) -> Vec<u32> {
+    let mut shown = Vec::with_capacity(insertions.len());
+    for (i, insertion) in insertions.iter().enumerate() {
+        match token::open(&site.keys.cookie, &site.id, insertion, now) {
+            Ok(placed) | Err(TokenError::Late(placed)) => shown.push(placed.entity.ad),
+            Err(error @ TokenError::Forged) => {
+                let message = "this names no ad that was placed here: send the insertion of an answer as it is";
+                notes.warn(format!("shown[{i}]"), error.code(), message);
+            }
+        }
+    }
+    shown
+}
+
 /// The question for the placements of a call, for a person or without one.
 pub(crate) fn build_question<'a>(
     state: &'a RequestState,
@@ -176,7 +193,13 @@ pub(crate) fn build_question<'a>(
         floor_micros: asked.floor_micros,
     };
     let placements = placements.iter().map(placement).collect();
-    let given = Given { now: state.now, scores, steering: Some(&state.catalogue.steering), draw: route.draw };
+    let given = Given {
+        now: state.now,
+        scores,
+        steering: Some(&state.catalogue.steering),
+        draw: route.draw,
+        shown: &route.shown,
+    };
     Question::new(catalogue, person.as_ref(), &subject, placements, given)
 }
 

@@ -98,7 +98,7 @@ impl Question<'_> {
     #[must_use]
     pub fn fates(&self, granted: Option<&[Option<usize>]>) -> Vec<Vec<Fate>> {
         let (decided, barred) = self.walk(granted, false);
-        let mut page = OnPage { placed: Vec::new(), barred };
+        let mut page = OnPage { barred, ..self.shown_page() };
         let each = self.placements.iter().zip(decided).enumerate().map(|(number, (placement, decided))| {
             let fates = self.fates_on(placement, &page, of_placement(granted, number), decided.ok());
             page.placed.extend(self.offer_of(decided));

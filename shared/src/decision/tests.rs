@@ -258,6 +258,54 @@ fn a_roadblock_fills_the_page_or_is_not_there() {
     assert_eq!(question.fates(None)[0], [Fate::Roadblock, Fate::Roadblock, Fate::Won, Fate::Outbid]);
 }
 
+/// The ads placed one call after another, each call with what the earlier ones have placed.
+fn one_by_one(catalogue: &Compiled, count: usize) -> Vec<Result<u32, NoAd>> {
+    let (mut shown, mut all) = (Vec::new(), Vec::new());
+    for _ in 0..count {
+        let given = Given { shown: &shown, ..noon() };
+        let question =
+            Question::new(catalogue, Some(&Person::default()), &Subject::default(), vec![Placement::default()], given);
+        let placed = question.decide(None)[0].map(|place| catalogue.offers[place].entity.ad);
+        all.push(placed);
+        shown.extend(placed.ok());
+    }
+    all
+}
+
+#[test]
+fn the_rules_of_a_page_hold_over_its_calls_as_within_one() {
+    let (nobody, any) = (Subject::default(), Placement::default());
+    let once = catalogue(|all| all["advertiser"][0]["repeats"] = json!(false));
+    let cars = catalogue(|all| {
+        all["campaign"][0]["categories"] = json!(["cars"]);
+        all["campaign"][2]["categories"] = json!(["travel", "cars"]);
+    });
+    for catalogue in [&once, &cars] {
+        assert_eq!(one_by_one(catalogue, 4), chosen(catalogue, &nobody, &[any; 4]));
+    }
+}
+
+#[test]
+fn a_roadblock_keeps_the_page_that_it_fills_and_comes_to_no_other() {
+    let catalogue = catalogue(|all| all["campaign"][0]["roadblock"] = json!(true));
+    let (nobody, any) = (Subject::default(), Placement::default());
+    let place = |shown: &[u32], count| {
+        let given = Given { shown, ..noon() };
+        let question = Question::new(&catalogue, Some(&Person::default()), &nobody, vec![any; count], given);
+        let fates = question.fates(None).remove(0);
+        let decided =
+            question.decide(None).into_iter().map(|one| one.ok().map(|place| catalogue.offers[place].entity.ad));
+        (decided.collect::<Vec<_>>(), fates)
+    };
+    // Its two ads fill a page of two placements. A third placement stays with the page.
+    assert_eq!(place(&[], 2).0, [Some(1), Some(2)]);
+    assert_eq!(place(&[1, 2], 1), (vec![None], vec![Fate::OnPage, Fate::OnPage, Fate::Roadblock, Fate::Roadblock]));
+    assert_eq!(place(&[1], 2).0, [Some(2), None]);
+    // Beside another ad it does not come.
+    assert_eq!(place(&[4], 1), (vec![Some(3)], vec![Fate::Roadblock, Fate::Roadblock, Fate::Won, Fate::OnPage]));
+    assert_eq!(place(&[77], 1).0, [Some(1)], "of an ad that the catalogue no longer has nothing is known");
+}
+
 #[test]
 fn roadblocks_that_cannot_fill_the_page_are_not_tried_one_by_one() {
     let catalogue = catalogue(|all| {
