@@ -74,7 +74,7 @@ export function addEvent({ id, properties, ...event }) {
   if (typeof value_micros === "number") properties = { ...properties, value_micros: Math.round(value_micros) };
   id = readId(id, "the id of an event") ?? crypto.randomUUID?.() ?? `${Math.random()}`;
   const text = JSON.stringify({ ...event, properties, id });
-  if (text.length > BATCH_CHARS - TOKEN_CHARS || outbox.length >= WAITING) {
+  if (text.length > BATCH_CHARS || outbox.length >= WAITING) {
     return warn("an event is lost: it is too long, or too many wait", event);
   }
   if (token === "") return warn("an event is lost: nobody is recognised", event);

@@ -42,7 +42,10 @@ export const restoreHouse = safe((element) => {
 
 /** The insertions of the ads that the page shows, without those of placements that are asked for again. */
 export const listShown = (asked) =>
-  [...placed].flatMap(([element, { insertion }]) => (asked.includes(element) ? [] : insertion ?? [])).slice(-SHOWN);
+  [...placed]
+    .filter(([element, { insertion }]) => insertion && element.isConnected && !asked.includes(element))
+    .map(([, { insertion }]) => insertion)
+    .slice(-SHOWN);
 
 /** Takes out the ads of elements that are no placements any more, and those that the page has taken out itself. */
 export const tidyPlacements = () =>

@@ -11,6 +11,7 @@ import {
   pages, PATIENCE, PATIENT, PIXEL, REFUSES, shown, SIDE, SOLD, START, startPublisher, stopPublisher, STRICT, text, TOP,
   UNSOLD, until, visitor,
 } from "./publisher.mjs";
+import { network } from "./world.mjs";
 
 before(() => startPublisher(), { timeout: START });
 after(stopPublisher, { timeout: 60_000 });
@@ -464,6 +465,103 @@ describe("events_reach_the_origin", () => {
     await close(page);
   });
 
+  /** A page on which Ann, a member, has come. */
+  async function openAs(member) {
+    const { proof } = await (await fetch(`${here.edge}/demo/proof?member=${member}`)).json();
+    const early = new Function(`window.causeway = [(causeway) => causeway.identify(${JSON.stringify({ member })}, ${JSON.stringify({ member: proof })})];`);
+    const page = await open("", { init: [`(${early})()`] });
+    await decided(page, 1);
+    return { page, ann: await until("a visitor", () => visitor(page)) };
+  }
+
+  /** Another member logs in on the page. */
+  async function logIn(page, member) {
+    const { proof } = await (await fetch(`${here.edge}/demo/proof?member=${member}`)).json();
+    await page.evaluate(([member, proof]) => window.causeway.identify({ member }, { member: proof }), [member, proof]);
+  }
+
+  const visitorAfter = (page, before) => until("another visitor", async () => {
+    const now = await visitor(page);
+    return now !== before && now;
+  });
+
+  const purchases = async (who) => (await admin(`visitors/${who}`))?.own?.purchases ?? 0;
+  const buy = (page, name) => page.evaluate((name) => window.causeway.track(name, { value_micros: 9_000_000 }, "m-7"), name);
+
+  for (const [how, isTaken] of [["could_not_be_sent", false], ["arrived_without_its_answer", true]]) {
+    test(`a_purchase_that_${how}_counts_once_for_whom_it_happened_to_after_another_member_has_come`, async () => {
+      const { page, ann } = await openAs(`ann-${how}`);
+      let tries = 0;
+      await page.context().route("**/v1/events", async (route) => {
+        tries += 1;
+        if (tries > 1) return route.continue();
+        if (isTaken) await route.fetch();
+        return route.abort();
+      });
+      await buy(page, "purchase");
+      await until("a try", async () => (await asked(page, "/v1/events")).length === 1);
+      await logIn(page, `bob-${how}`);
+      const bob = await visitorAfter(page, ann);
+      await buy(page, "saved");
+      await until("both are sent", async () => (await asked(page, "/v1/events")).length === 2);
+      await until("the purchase counts", async () => (await purchases(ann)) === 1);
+      await until("what happens to Bob counts", () => admin(`visitors/${bob}`));
+      const sent = (await asked(page, "/v1/events")).flatMap(({ body }) => JSON.parse(body));
+      const tokens = new Map(sent.map(({ name, visitor_token }) => [name, visitor_token]));
+      assert.notEqual(tokens.get("purchase"), tokens.get("saved"));
+      assert.deepEqual([await purchases(ann), await purchases(bob)], [1, 0]);
+      page.faults = page.faults.filter((fault) => !fault.includes("net::ERR_FAILED"));
+      await close(page);
+    });
+  }
+
+  test("what_happens_between_a_login_and_its_answer_waits_for_the_member_that_came", async () => {
+    const { page, ann } = await openAs("ann-waits");
+    let release;
+    const released = new Promise((resolve) => (release = resolve));
+    await page.context().route("**/v1/decide", async (route) => {
+      await released;
+      return route.continue();
+    });
+    await logIn(page, "bob-waits");
+    await buy(page, "purchase");
+    await page.evaluate(() => window.hide(true));
+    assert.deepEqual(await asked(page, "/v1/events"), [], "whose it is is not known yet");
+    release();
+    const bob = await visitorAfter(page, ann);
+    await until("it counts for Bob", async () => (await purchases(bob)) === 1);
+    assert.equal(await purchases(ann), 0);
+    await close(page);
+  });
+
+  test("what_waits_of_a_visitor_that_is_erased_is_dropped_and_counts_for_no_new_one", async () => {
+    const page = await open("", { query: "?causeway_debug" });
+    await decided(page, 1);
+    const ann = await until("a visitor", () => visitor(page));
+    let isLost = true;
+    await page.context().route("**/v1/events", (route) => (isLost ? route.abort() : route.continue()));
+    await buy(page, "purchase");
+    await until("a try", async () => (await asked(page, "/v1/events")).length);
+    const [{ visitor_token }] = JSON.parse((await asked(page, "/v1/events"))[0].body);
+    await page.evaluate(() => fetch("/v1/me", { method: "DELETE" }));
+    await until("the edge knows of the erasure", async () => {
+      const body = JSON.stringify([{ type: "track", name: "probe", visitor_token }]);
+      const answer = await fetch(`${here.edge}/v1/events`, { method: "POST", headers: network(), body });
+      // A visitor's calls are limited.
+      await new Promise((resolve) => setTimeout(resolve, 500));
+      return (await answer.json()).rejected?.[0]?.code === "erased";
+    });
+    isLost = false;
+    await page.evaluate(() => history.pushState({}, "", "/pages/two"));
+    const next = await visitorAfter(page, ann);
+    await until("the event is refused", async () => (await visitor(page)) && page.warnings.some((warning) => /rejected.*erased/.test(warning)));
+    await buy(page, "purchase");
+    await until("what happens to the new visitor counts", async () => (await purchases(next)) > 0);
+    assert.equal(await purchases(next), 1);
+    page.faults = page.faults.filter((fault) => !fault.includes("net::ERR_FAILED"));
+    await close(page);
+  });
+
   for (const [how, hidden, init] of [["of_a_page_that_is_seen", false, []], ["without_send_beacon", true, [() => { navigator.sendBeacon = undefined; }]]]) {
     test(`those_${how}_come_back_when_the_edge_could_not_take_them`, async () => {
       const refused = [503, 429];
@@ -553,6 +651,27 @@ for (const [how, init] of [["with_the_navigation_api", []], ["without_it", [() =
     await close(page);
   });
 }
+
+test("placements_that_come_later_get_no_ad_that_the_page_shows_already", async () => {
+  const page = await open(TOP);
+  await filled(page, "top");
+  const late = (id) => page.evaluate((html) => document.body.insertAdjacentHTML("beforeend", html), TOP.replaceAll('"top"', `"${id}"`));
+  await late("again");
+  await decided(page, 2);
+  // The only ad of the size is on the page: the house content stays.
+  await late("third");
+  await decided(page, 3);
+  const calls = await decides(page);
+  const [{ insertion }] = calls[1].shown.map((insertion) => ({ insertion }));
+  assert.deepEqual(calls.map(({ shown }) => shown), [[], [insertion], [insertion]]);
+  assert.deepEqual([await text(page, "again"), await text(page, "third")], ["house", "house"]);
+  // What is out of the page is shown no longer.
+  await page.evaluate(() => document.querySelector("#top").remove());
+  await late("fourth");
+  await filled(page, "fourth");
+  assert.deepEqual((await decides(page))[3].shown, []);
+  await close(page);
+});
 
 /* ---- consent ---- */
 
