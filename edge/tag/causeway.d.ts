@@ -51,8 +51,8 @@ export interface Causeway {
   /** The page's own renderer; without one the tag shows `{html}` and `{image, alt}`. */
   render: Renderer | undefined;
   /**
-   * Sends an event, such as `track("purchase", { value_micros: 49_900_000 }, "order-7")`. Of events of one visitor that have
-   * the same id the first counts; without one each has its own.
+   * Sends an event, such as `track("purchase", { value_micros: 49_900_000, order_id: "order-7" })`. Of one visitor's events of
+   * one name that have the same id the first counts; without one each has its own. An order counts once per person.
    */
   track(name: string, properties?: Record<string, unknown>, id?: string | number): void;
   /** Counts a page view that changed no address; the others count by themselves. */

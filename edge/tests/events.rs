@@ -258,3 +258,29 @@ fn a_body_without_one_valid_event_is_refused_and_what_no_event_has_is_named() {
     assert_eq!((answer.status, &told["accepted"]), (202, &json!(1)), "a byte order mark is skipped");
     assert_eq!(told["warnings"][0]["message"], "an event has no field `when`");
 }
+
+#[test]
+fn an_order_is_one_fact_of_its_visitor_whatever_messages_say_it() {
+    let mut browser = Browser::new("allow");
+    browser.visit();
+    let buy = |order: Value| json!({ "type": "track", "name": "purchase", "order_id": order, "properties": { "value_micros": 5 } });
+    let mut named = buy(json!("o-7"));
+    named["id"] = json!("m-1");
+    let (once, told) =
+        call(&mut browser, &json!([named, buy(json!("o-7")), buy(json!("o-8")), buy(json!(7)), buy(json!("7"))]));
+    assert_eq!((once.len(), &told["accepted"], &told["warnings"]), (3, &json!(5), &Value::Null), "{told}");
+    // As the ecosystem writes it; the field of the event itself counts before it.
+    let property = json!({ "type": "track", "name": "purchase", "properties": { "value": 1, "order_id": "o-7" } });
+    let mut both = property.clone();
+    both["order_id"] = json!("o-9");
+    let (again, _) = call(&mut browser, &json!([property, both]));
+    assert_eq!((again[0].id, again.len()), (once[0].id, 2));
+    // A bad one costs itself alone, and one of another event means nothing.
+    for bad in [json!(""), json!("x".repeat(limits::MESSAGE_ID_BYTES + 1)), json!({}), json!(1.5), json!(-1)] {
+        let (facts, told) = call(&mut browser, &json!([buy(bad.clone())]));
+        assert!(matches!(&facts[0].what, What::Track { order: None, .. }), "{bad}");
+        assert_eq!(told["warnings"][0]["code"], "order_id", "{told}");
+    }
+    let (facts, told) = call(&mut browser, &json!([buy(Value::Null), { "type": "page", "order_id": "o-7" }]));
+    assert_eq!((facts.len(), told["warnings"].as_array().map(Vec::len)), (2, Some(1)), "{told}");
+}

@@ -78,7 +78,11 @@ fn an_event_of_an_erased_visitor_is_dropped_and_named_and_counts_for_nobody() {
     let tombstone = wire::kv::encode_stored(&key, &Stored::Tombstone).unwrap();
     let call = json!([purchase(&token), purchase(&of_bob)]).to_string();
     let waiting = read(browser.begin("POST", "/v1/events", &call));
-    assert_eq!(waiting.keys, [key.clone()], "of the visitors that tokens name, without the cookie's");
+    assert_eq!(
+        waiting.keys.as_slice(),
+        std::slice::from_ref(&key),
+        "of the visitors that tokens name, without the cookie's"
+    );
     let told = answer(browser.give(waiting, |asked| (asked == key).then_some(tombstone.as_str())));
     assert_eq!(facts(&told).iter().map(|fact| fact.visitor).collect::<Vec<_>>(), [bob]);
     let said = &body(&told)["rejected"];

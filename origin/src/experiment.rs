@@ -98,11 +98,14 @@ pub fn keep_conversions<'f>(
     Ok(!came.is_empty())
 }
 
-/// By which number and name a fact could be a conversion, and what it is worth. The same done with one placed ad under two of
-/// a person's visitors has one number.
+/// By which number and name a fact could be a conversion, and what it is worth. The same done with one placed ad, or one order
+/// bought, under two of a person's visitors has one number.
 fn conversion<'f>(words: &'f Vocabulary, fact: &'f Fact) -> Option<(u64, &'f str, Micros)> {
     match &fact.what {
-        What::Track { name, value, .. } => Some((fact.id.short(), name, value.unwrap_or(0))),
+        What::Track { name, value, order, .. } => {
+            let number = order.map_or_else(|| fact.id.short(), |order| order.0);
+            Some((number, name, value.unwrap_or(0)))
+        }
         What::Action { insertion, verb, .. } => {
             Some((insertion.short().wrapping_add(verb.0.into()), words.name_of(*verb)?, 0))
         }

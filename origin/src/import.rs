@@ -3,6 +3,7 @@
 //! was interrupted goes on where it was, and one that is repeated changes nothing.
 
 mod cells;
+mod event_line;
 pub mod file;
 mod parquet;
 mod parquet_columns;

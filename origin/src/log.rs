@@ -372,7 +372,7 @@ mod tests {
         let origin = Origin::new();
         let track = |n: u32, text: usize| {
             let properties = Some(format!(r#"{{"a":"{}"}}"#, "x".repeat(text)));
-            fact(visitor(1), n, NOW, What::Track { name: "t".to_owned(), value: None, properties })
+            fact(visitor(1), n, NOW, What::Track { name: "t".to_owned(), value: None, properties, order: None })
         };
         let one = u32::try_from(facts::bytes_of(&track(0, 1_000))).unwrap();
         let many = (u32::try_from(limits::SYNC_BYTES).unwrap() - 2_000) / one;

@@ -9,6 +9,7 @@ use causeway_shared::experiment::Exposures;
 use causeway_shared::fact::{Fact, What};
 use causeway_shared::ids::{AlternateId, KindCode, Millis, Version, VisitorId};
 use causeway_shared::membership::Cut;
+use causeway_shared::orders::find_repeats;
 use causeway_shared::person::Weight;
 use causeway_shared::profile::{Parts, Profile, Totals};
 use causeway_shared::segments::{SegmentMap, Stamp};
@@ -279,7 +280,7 @@ pub struct Person {
     pub members: Vec<VisitorId>,
     /// Whether it has more of them than were to be read.
     pub truncated: bool,
-    /// The sums over those that were read.
+    /// The sums over those that were read; an order counts once.
     pub view: Totals,
     /// The first exposure of any of them, by experiment.
     pub exposures: Exposures,
@@ -325,13 +326,18 @@ pub fn person(view: &View<'_>, of: &Visitor, most: usize) -> Result<Person, Stor
     let read = format!("SELECT {COLUMNS} FROM visitors WHERE person = ?1 ORDER BY last_seen DESC LIMIT {most}");
     let mut statement = view.conn.prepare_cached(&read)?;
     let mut rows = statement.query([person.0])?;
+    let mut orders = Vec::new();
     while let Some(row) = rows.next()? {
-        found.add(&current(view, raw(row)?)?);
+        let member = current(view, raw(row)?)?;
+        orders.push(member.profile.orders().clone());
+        found.add(&member);
     }
     // It may be less active than as many others.
     if !found.members.contains(&of.visitor) {
+        orders.push(of.profile.orders().clone());
         found.add(of);
     }
+    found.view = found.view.without(find_repeats(&orders).iter().map(|(_, repeat)| repeat));
     found.members.sort_unstable();
     Ok(found)
 }

@@ -13,6 +13,7 @@ use causeway_shared::fact::{Fact, PURCHASE, What};
 use causeway_shared::ids::{AlternateId, FactId, InsertionId, KindCode, Micros, Millis, SessionId, VisitorId};
 use causeway_shared::keys::{Key, Keys};
 use causeway_shared::limits;
+use causeway_shared::orders::OrderHash;
 use causeway_shared::profile::{Profile, Totals};
 use causeway_shared::random::Random;
 use causeway_shared::time::Day;
@@ -386,8 +387,15 @@ pub(crate) fn impression(visitor: VisitorId, n: u32, received: Millis) -> Fact {
 }
 
 pub(crate) fn purchase(visitor: VisitorId, n: u32, received: Millis, value: Micros) -> Fact {
-    let what = What::Track { name: PURCHASE.to_owned(), value: Some(value), properties: None };
+    let what = What::Track { name: PURCHASE.to_owned(), value: Some(value), properties: None, order: None };
     fact(visitor, n, received, what)
+}
+
+/// A purchase of an order.
+pub(crate) fn ordered(visitor: VisitorId, order: &str, received: Millis, value: Micros) -> Fact {
+    let order = OrderHash::of(order);
+    let what = What::Track { name: PURCHASE.to_owned(), value: Some(value), properties: None, order: Some(order) };
+    Fact { id: FactId::of_order(visitor, order), ..fact(visitor, 0, received, what) }
 }
 
 pub(crate) fn alias(visitor: VisitorId, n: u32, received: Millis, id: AlternateId) -> Fact {

@@ -82,6 +82,15 @@ impl Often {
         let sum = self.least().saturating_add(other.least());
         if self.exact().is_some() && other.exact().is_some() { Self::Exactly(sum) } else { Self::AtLeast(sum) }
     }
+
+    /// How often without so many of them.
+    #[must_use]
+    pub fn minus(self, times: u64) -> Self {
+        match self {
+            Self::Exactly(count) => Self::Exactly(count.saturating_sub(times)),
+            Self::AtLeast(count) => Self::AtLeast(count.saturating_sub(times)),
+        }
+    }
 }
 
 /// What is held of a name.
@@ -114,6 +123,14 @@ impl Events {
     /// Adds one event. A name of no or too many bytes is nobody's, and not kept.
     pub fn add(&mut self, name: &str, at: Minute) {
         self.at_name(name, |times| times.add(at));
+    }
+
+    /// Takes out one event that was added.
+    pub fn remove(&mut self, name: &str, at: Minute) {
+        let Ok(place) = self.find(name) else { return };
+        if let Some((_, times)) = self.names.get_mut(place) {
+            times.remove(at);
+        }
     }
 
     /// Adds what is known of one name.
@@ -241,6 +258,13 @@ impl Times {
         self.earlier = self.earlier.saturating_add(before);
     }
 
+    fn remove(&mut self, at: Minute) {
+        self.days.remove(at.0 / DAY_MINUTES);
+        if !self.minutes.remove(at.0) {
+            self.earlier = self.earlier.saturating_sub(1);
+        }
+    }
+
     fn plus(&mut self, other: Self) {
         self.days.plus(other.days, limits::EVENT_DAYS);
         let before = self.minutes.plus(other.minutes, limits::EVENT_MINUTES);
@@ -296,6 +320,17 @@ impl Newest {
         }
         let oldest = self.counts.first_key_value().filter(|_| self.counts.len() > most).map(|(oldest, _)| *oldest);
         oldest.map_or(0, |oldest| self.raise(oldest.saturating_add(1)))
+    }
+
+    /// Takes one out at one; tells whether that one is kept.
+    fn remove(&mut self, at: u32) -> bool {
+        if let Some(count) = self.counts.get_mut(&at) {
+            *count -= 1;
+            if *count == 0 {
+                self.counts.remove(&at);
+            }
+        }
+        at >= self.floor
     }
 
     /// Leaves out what is before a floor; gives how many those are.

@@ -5,6 +5,7 @@ use crate::actions::{Entity, Verb, ViewType};
 use crate::attributes::{self, DictionaryError, Value, ValueError};
 use crate::ids::{AltHash, AlternateId, FactId, InsertionId, KindCode, Micros, Millis, SessionId, VisitorId};
 use crate::limits;
+use crate::orders::OrderHash;
 use crate::person::{Source, Weight};
 use crate::segments::{SegmentId, State};
 use crate::time::HourStamp;
@@ -52,6 +53,8 @@ pub enum What {
         value: Option<Micros>,
         /// Its other properties, as a JSON object's text.
         properties: Option<String>,
+        /// The shop's order that a purchase is of: it counts once per person.
+        order: Option<OrderHash>,
     },
     /// The visitor took the permission back: it is cut from every view.
     Withdrawal,
@@ -252,7 +255,7 @@ impl Fact {
             return Err(FactError::At);
         }
         match &self.what {
-            What::Track { name, value, properties } => check_track(name, *value, properties.as_deref()),
+            What::Track { name, value, properties, .. } => check_track(name, *value, properties.as_deref()),
             What::Segments { writes } => check_segments(writes, self.received),
             What::Attributes { writes } => check_attributes(writes),
             What::Alias { also, .. } | What::Erasure { also, .. } if also.len() >= limits::KEYS_A_PURPOSE => {
@@ -357,7 +360,7 @@ mod tests {
     #[test]
     fn a_negative_value_is_refused() {
         let track = |value, name: &str| {
-            let what = What::Track { name: name.to_owned(), value, properties: None };
+            let what = What::Track { name: name.to_owned(), value, properties: None, order: None };
             fact(NOW, NOW, what).check(NOW).map_err(FactError::code)
         };
         assert_eq!(track(Some(5), PURCHASE), Ok(()));

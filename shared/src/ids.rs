@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
+use crate::orders::OrderHash;
 use crate::time::DAY_MS;
 
 /// Milliseconds since the Unix epoch.
@@ -172,6 +173,12 @@ impl FactId {
     pub fn of_event(visitor: VisitorId, event_type: &str, name: &str, message_id: &str) -> Self {
         let message = format!("{}\0{}\0{event_type}{name}{message_id}", event_type.len(), name.len());
         Self::hashed(b"causeway event\0", visitor, message.as_bytes())
+    }
+
+    /// The id of a purchase of an order: a visitor buys an order once, whatever messages say it.
+    #[must_use]
+    pub fn of_order(visitor: VisitorId, order: OrderHash) -> Self {
+        Self::hashed(b"causeway order\0", visitor, &order.0.to_be_bytes())
     }
 
     /// The id of a fact that a job of the origin says, by a name of its own: no client can name one.

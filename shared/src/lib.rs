@@ -32,6 +32,7 @@ pub mod ledger;
 pub mod limits;
 pub mod membership;
 pub mod model;
+pub mod orders;
 pub mod packed;
 pub mod person;
 pub mod placeholder;

@@ -147,6 +147,9 @@ pub const TOKEN_LIFE_MS: u64 = 86_400_000;
 /// How long a visitor token names its visitor, in milliseconds: as long as a fact is taken.
 pub const VISITOR_TOKEN_LIFE_MS: u64 = FACT_AGE_MS;
 
+/// Orders kept of one visitor: the newest. Of an older one it is no longer known whether another browser sent it too.
+pub const ORDERS: usize = 256;
+
 /// Ads that a decide call names as shown on the page already.
 pub const SHOWN: usize = 200;
 

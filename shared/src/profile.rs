@@ -17,6 +17,7 @@ use crate::experiment::{Exposure, Exposures};
 use crate::fact::{Fact, PAGE, PURCHASE, What};
 use crate::ids::{Micros, Millis, SessionId, Version};
 use crate::limits;
+use crate::orders::{OrderPurchase, Orders};
 use crate::rhythm::Rhythm;
 use crate::segments::{SegmentMap, Stamp};
 use crate::time::{Day, Minute};
@@ -55,6 +56,16 @@ impl Totals {
 }
 
 impl Totals {
+    /// The sums without purchases that do not count.
+    #[must_use]
+    pub fn without<'a>(self, repeats: impl IntoIterator<Item = &'a OrderPurchase>) -> Self {
+        repeats.into_iter().fold(self, |sums, repeat| Self {
+            purchases: sums.purchases.saturating_sub(1),
+            revenue: sums.revenue.saturating_sub(repeat.value),
+            ..sums
+        })
+    }
+
     /// The larger of each sum.
     fn most(self, other: Self) -> Self {
         Self {
@@ -147,6 +158,7 @@ pub struct Profile {
     pub(crate) units: Units,
     pub(crate) events: Events,
     pub(crate) rhythm: Rhythm,
+    pub(crate) orders: Orders,
 }
 
 impl Profile {
@@ -164,11 +176,13 @@ impl Profile {
                     self.sessions.pop_last();
                 }
             }
-            What::Track { name, value, .. } if name != PAGE => {
-                self.events.add(name, Minute::at(fact.at));
+            What::Track { name, value, order, .. } if name != PAGE => {
+                let (at, value) = (Minute::at(fact.at), value.unwrap_or(0));
+                self.events.add(name, at);
                 if name == PURCHASE {
                     self.purchases = self.purchases.saturating_add(1);
-                    self.revenue = self.revenue.saturating_add(value.unwrap_or(0));
+                    self.revenue = self.revenue.saturating_add(value);
+                    order.iter().for_each(|order| self.orders.insert(*order, OrderPurchase { at, value }));
                 }
             }
             What::Action { insertion, verb, view_type, entity } => self.actions.insert(Action {
@@ -242,6 +256,12 @@ impl Profile {
     #[must_use]
     pub fn actions(&self) -> &Actions {
         &self.actions
+    }
+
+    /// The visitor's orders.
+    #[must_use]
+    pub fn orders(&self) -> &Orders {
+        &self.orders
     }
 
     /// In which hours of the week the visitor was active.
@@ -338,7 +358,8 @@ impl Profile {
         let attributes = self.attributes.newest_within(limits::SNAPSHOT_ATTRIBUTES).pack();
         let (names, exposures, units) = (named.then(names), self.exposures.pack(), self.units.pack());
         let recent = self.events.pack_recent(events.start());
-        let content = Content { totals, seen, names, actions, segments, attributes, exposures, units, recent };
+        let orders = self.orders.pack();
+        let content = Content { totals, seen, names, actions, segments, attributes, exposures, units, recent, orders };
         SubProfile::pack(version, &content)
     }
 }

@@ -6,8 +6,10 @@ use crate::actions::{Action, Actions, PackedActions};
 use crate::attributes::{AttributeMap, PackedAttributes};
 use crate::events::Often;
 use crate::experiment::Exposures;
+use crate::fact::PURCHASE;
 use crate::ids::{AltHash, Epoch, Millis, Version, VisitorId};
 use crate::membership::{Membership, Memberships};
+use crate::orders::{self, OrderPurchase, Orders};
 use crate::profile::{Known, SubProfile, Totals};
 use crate::rhythm::BestTime;
 use crate::segments::{self, PackedSegments, SegmentId};
@@ -104,7 +106,21 @@ impl<'a> Counted<'a> {
     pub fn within(&self, name: &str, from: Minute, to: Minute) -> Option<Often> {
         let is_whole = usize::try_from(self.devices()).is_ok_and(|devices| devices <= self.members.len());
         let none = if is_whole { Often::Exactly(0) } else { Often::AtLeast(0) };
-        self.known.iter().try_fold(none, |sum, known| Some(sum.plus(known.within(name, from, to)?)))
+        let sum = self.known.iter().try_fold(none, |sum, known| Some(sum.plus(known.within(name, from, to)?)))?;
+        if name != PURCHASE {
+            return Some(sum);
+        }
+        let repeats = self.repeats().into_iter().filter(|repeat| (from..to).contains(&repeat.at));
+        Some(sum.minus(repeats.count() as u64))
+    }
+
+    /// Purchases of orders that another of the visitors made earlier: they do not count.
+    fn repeats(&self) -> Vec<OrderPurchase> {
+        if self.known.len() < 2 {
+            return Vec::new();
+        }
+        let each: Vec<Orders> = self.known.iter().map(|known| known.orders()).collect();
+        orders::find_repeats(&each).into_iter().map(|(_, repeat)| repeat).collect()
     }
 
     /// How many browsers the person has, at least those that count here.
@@ -120,10 +136,11 @@ impl<'a> Counted<'a> {
         self.members.len() > 1
     }
 
-    /// The sums over all.
+    /// The sums over all; an order counts once.
     #[must_use]
     pub fn totals(&self) -> Totals {
-        self.known.iter().fold(Totals::default(), |sum, known| sum.plus(known.totals()))
+        let sums = self.known.iter().fold(Totals::default(), |sum, known| sum.plus(known.totals()));
+        sums.without(&self.repeats())
     }
 
     /// When the first and the last of their facts happened; `None` without any.

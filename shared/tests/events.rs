@@ -226,7 +226,7 @@ proptest! {
 
 fn tracked(n: u32, name: &str, at: Minute) -> Fact {
     let (id, at) = (FactId::of_message(visitor(1), &n.to_string()), EPOCH_MS + u64::from(at.0) * 60_000);
-    let what = What::Track { name: name.to_owned(), value: None, properties: None };
+    let what = What::Track { name: name.to_owned(), value: None, properties: None, order: None };
     Fact { position: 0, id, visitor: visitor(1), received: at, at, what }
 }
 

@@ -30,6 +30,7 @@ use causeway_shared::ids::{AltHash, FactId, InsertionId, SessionId, TenantId, Vi
 use causeway_shared::keys::{Key, KeyRing, Keys, Stage};
 use causeway_shared::kv::{attributes_key, lookup_key, snapshot_key};
 use causeway_shared::ledger::{Ledger, Reservation};
+use causeway_shared::orders::OrderHash;
 use causeway_shared::person::{Source, Weight};
 use causeway_shared::profile::{Beyond, Profile};
 use causeway_shared::segments::{SegmentId, Stamp, State};
@@ -62,6 +63,7 @@ fn all_facts() -> Vec<Fact> {
         name: PURCHASE.to_owned(),
         value,
         properties: Some(properties.to_owned()),
+        order: value.map(|_| OrderHash(7)),
     };
     let whats = [
         What::Page { session: SessionId::mint(NOW, [1; 4]) },
@@ -491,7 +493,8 @@ fn lists_over_their_bounds_are_refused_although_whole() {
 #[test]
 fn texts_over_their_bounds_are_refused() {
     let track = |name: usize, properties: usize| {
-        let what = What::Track { name: "n".repeat(name), value: None, properties: Some("p".repeat(properties)) };
+        let what =
+            What::Track { name: "n".repeat(name), value: None, properties: Some("p".repeat(properties)), order: None };
         facts::decode_one(&facts::encode_one(&Fact { what, ..all_facts()[0].clone() })).err()
     };
     assert_eq!(track(limits::NAME_BYTES, limits::PROPERTIES_BYTES), None);

@@ -279,6 +279,7 @@ fn all_facts() -> [Fact; 8] {
         name: name.to_owned(),
         value,
         properties: properties.map(str::to_owned),
+        order: None,
     };
     [
         fact(1, 0, What::Page { session: session_one() }),

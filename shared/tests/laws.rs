@@ -71,6 +71,17 @@ fn is_of(fact: &Fact, name: &str) -> bool {
     }
 }
 
+/// The facts without purchases of an order that was bought earlier; those of each visitor come after one another.
+fn each_order_once(facts: Vec<&Fact>) -> Vec<&Fact> {
+    let order = |fact: &Fact| if let What::Track { order, .. } = fact.what { order } else { None };
+    let is_first = |(place, fact): &(usize, &&Fact)| {
+        let same = facts.iter().enumerate().filter(|(_, other)| order(other) == order(fact));
+        order(fact).is_none()
+            || same.map(|(place, other)| (Minute::at(other.at), place)).min() == Some((Minute::at(fact.at), *place))
+    };
+    facts.iter().enumerate().filter(is_first).map(|(_, fact)| *fact).collect()
+}
+
 /// Facts of the newest version, and the pages a ledger knows beyond it.
 fn with_ledger(history: &History, extra: u64) -> Known {
     let kept = history.newest().iter().enumerate().filter(|(i, _)| scramble(extra ^ *i as u64) & 1 == 1);
@@ -289,7 +300,7 @@ proptest! {
             }
             for name in [PAGE, PURCHASE] {
                 let is_within = |at: u64| (from..to).contains(&Minute::at(at));
-                let held: Vec<&Fact> = histories.iter().flat_map(History::newest).collect();
+                let held = each_order_once(histories.iter().flat_map(History::newest).collect());
                 let sub = histories[own].sub(usize::MAX, true);
                 let floor = sub.names().map_or(0, |names| names.newest.floor());
                 let pending = histories[own].pending().iter().filter(|fact| beyond(fact).is_some() && fact.received >= floor);

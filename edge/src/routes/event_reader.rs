@@ -7,6 +7,7 @@ use causeway_shared::actions::Verb;
 use causeway_shared::fact::{Fact, FactError, PURCHASE, What};
 use causeway_shared::ids::{FactId, Micros, Millis, SessionId, VisitorId};
 use causeway_shared::ledger::Ledger;
+use causeway_shared::orders::OrderHash;
 use causeway_shared::random::Random;
 use causeway_shared::segments::{SegmentId, State};
 use causeway_shared::time::HourStamp;
@@ -22,8 +23,8 @@ use crate::routes::pixel;
 use crate::site::Site;
 
 /// The fields of an event.
-const FIELDS: [&str; 10] =
-    ["type", "id", "at_ms", "visitor_token", "name", "properties", "insertion", "action", "set", "remove"];
+const FIELDS: [&str; 11] =
+    ["type", "id", "at_ms", "visitor_token", "name", "order_id", "properties", "insertion", "action", "set", "remove"];
 
 /// Codes of refusals that say that an event is not valid, whoever sends it.
 pub(super) const INVALID: [&str; 11] = [
@@ -54,6 +55,9 @@ struct EventBody<'a> {
     visitor_token: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     name: Option<Cow<'a, str>>,
+    /// The shop's order that a purchase is of: a text, or a whole number.
+    #[serde(default)]
+    order_id: Option<Value>,
     #[serde(default)]
     properties: Option<Map<String, Value>>,
     #[serde(borrow, default)]
@@ -76,6 +80,38 @@ struct SegmentBody {
     attributes: Option<BTreeMap<u16, i32>>,
 }
 
+impl EventBody<'_> {
+    fn is_purchase(&self) -> bool {
+        self.kind == "track" && self.name.as_deref() == Some(PURCHASE)
+    }
+
+    /// The order that a purchase is of, from the event itself or from its properties, and what the answer says of an order id
+    /// that means nothing. A bad one costs only itself.
+    fn read_order(&self) -> (Option<OrderHash>, Option<String>) {
+        let property = || self.properties.as_ref()?.get("order_id").filter(|said| !said.is_null());
+        let Some(said) = self.order_id.as_ref().or_else(|| property().filter(|_| self.is_purchase())) else {
+            return (None, None);
+        };
+        if !self.is_purchase() {
+            return (None, Some("only a purchase has an `order_id`: it means nothing here".to_owned()));
+        }
+        let text = match said {
+            Value::String(text) => Some(text.clone()),
+            Value::Number(number) if number.is_u64() => Some(number.to_string()),
+            _ => None,
+        };
+        match text.filter(|text| (1..=limits::MESSAGE_ID_BYTES).contains(&text.len())) {
+            Some(text) => (Some(OrderHash::of(&text)), None),
+            None => {
+                let most = limits::MESSAGE_ID_BYTES;
+                let message =
+                    format!("`order_id` is left out: a text of 1 to {most} bytes or a whole number is needed");
+                (None, Some(message))
+            }
+        }
+    }
+}
+
 /// The code and the message of a refused event.
 pub(super) type Refusal = (&'static str, String);
 
@@ -87,8 +123,8 @@ pub(super) struct ReadEvent {
     pub(super) writes: Option<AttributeWrites>,
     /// Why the event counts at the time of its receipt instead of its `at_ms`.
     pub(super) adjusted: Option<String>,
-    /// What the answer says of fields that no event has.
-    pub(super) unknown_fields: Vec<String>,
+    /// What the answer says of fields that mean nothing, each with its code.
+    pub(super) warnings: Vec<Refusal>,
 }
 
 pub(super) fn strict_refusal() -> Refusal {
@@ -115,18 +151,21 @@ impl EventReader<'_> {
             return Err(("malformed", "an event is a JSON object".to_owned()));
         }
         let event: EventBody<'_> = serde_json::from_str(text).map_err(|error| ("malformed", error.to_string()))?;
-        let unknown_fields = find_unknown_fields(text);
+        let mut warnings = find_unknown_fields(text);
+        let (order, note) = event.read_order();
+        warnings.extend(note.map(|message| ("order_id", message)));
         if event.id.as_deref().is_some_and(|id| !(1..=limits::MESSAGE_ID_BYTES).contains(&id.len())) {
             return Err(("too_long", format!("an event's id has 1 to {} bytes", limits::MESSAGE_ID_BYTES)));
         }
         if event.kind == "action" {
             let fact = Fact { position, ..self.action(&event)? };
-            return Ok(ReadEvent { fact, writes: None, adjusted: None, unknown_fields });
+            return Ok(ReadEvent { fact, writes: None, adjusted: None, warnings });
         }
         let writes = if event.kind == "attributes" { Some(attributes(&event)?) } else { None };
         let (at, adjusted) = self.happened(event.at_ms.as_ref());
         let visitor = self.owner(event.visitor_token.as_deref())?;
         let id = match (event.id.as_deref(), &visitor) {
+            (_, Ok(visitor)) if let Some(order) = order => FactId::of_order(*visitor, order),
             (Some(id), Ok(visitor)) => {
                 FactId::of_event(*visitor, &event.kind, event.name.as_deref().unwrap_or_default(), id)
             }
@@ -135,14 +174,14 @@ impl EventReader<'_> {
         // An event that is not valid is refused for that, whoever sends it.
         let owner = visitor.as_ref().copied().unwrap_or(VisitorId::NOBODY);
         let received = self.now;
-        let fact = Fact { id, visitor: owner, received, at, position, what: self.what(event, owner)? };
+        let fact = Fact { id, visitor: owner, received, at, position, what: self.what(event, order, owner)? };
         match fact.check(received) {
             // The writes are added when their names are known.
             Err(FactError::Attributes) if writes.is_some() => {}
             checked => checked.map_err(|error| (error.code(), error.to_string()))?,
         }
         visitor?;
-        Ok(ReadEvent { fact, writes, adjusted, unknown_fields })
+        Ok(ReadEvent { fact, writes, adjusted, warnings })
     }
 
     /// The visitor that an event happened to: the one that its token names, else the cookie's. The outer error is of a token that
@@ -192,10 +231,10 @@ impl EventReader<'_> {
         Ok(pixel::action_fact(&token, verb, self.now))
     }
 
-    fn what(&self, event: EventBody<'_>, visitor: VisitorId) -> Result<What, Refusal> {
+    fn what(&self, event: EventBody<'_>, order: Option<OrderHash>, visitor: VisitorId) -> Result<What, Refusal> {
         match event.kind.as_ref() {
             "page" => Ok(What::Page { session: self.session(visitor) }),
-            "track" => track(event, self.site.tenant.most_value_micros.unwrap_or(limits::VALUE_MICROS)),
+            "track" => track(event, order, self.site.tenant.most_value_micros.unwrap_or(limits::VALUE_MICROS)),
             "segments" => segments(&event),
             "attributes" => Ok(What::Attributes { writes: Vec::new() }),
             _ => Err(("unknown_type", "the types are page, track, action, attributes, segments".to_owned())),
@@ -216,10 +255,11 @@ impl EventReader<'_> {
 }
 
 /// What the answer says of each field that no event has.
-fn find_unknown_fields(text: &str) -> Vec<String> {
+fn find_unknown_fields(text: &str) -> Vec<Refusal> {
     let fields: BTreeMap<Cow<'_, str>, &RawValue> = serde_json::from_str(text).unwrap_or_default();
     let unknown = fields.into_keys().filter(|name| !FIELDS.contains(&name.as_ref()));
-    unknown.take(FIELDS.len()).map(|name| format!("an event has no field `{}`", shown_name(&name))).collect()
+    let warning = |name: Cow<'_, str>| ("unknown_field", format!("an event has no field `{}`", shown_name(&name)));
+    unknown.take(FIELDS.len()).map(warning).collect()
 }
 
 /// A whole number, in whichever form JSON writes it: 5, 5.0 or 5e0.
@@ -267,7 +307,7 @@ fn segments(event: &EventBody<'_>) -> Result<What, Refusal> {
     Ok(What::Segments { writes: set.iter().map(held).chain(removed).collect::<Result<_, _>>()? })
 }
 
-fn track(event: EventBody<'_>, most: Micros) -> Result<What, Refusal> {
+fn track(event: EventBody<'_>, order: Option<OrderHash>, most: Micros) -> Result<What, Refusal> {
     let name = event.name.ok_or_else(|| ("malformed", "a track event has a name".to_owned()))?.into_owned();
     let mut properties = event.properties.unwrap_or_default();
     let micros = properties.remove("value_micros").filter(|value| !value.is_null());
@@ -282,7 +322,7 @@ fn track(event: EventBody<'_>, most: Micros) -> Result<What, Refusal> {
         return Err(("malformed", message.to_owned()));
     }
     let properties = (!properties.is_empty()).then(|| Value::Object(properties).to_string());
-    Ok(What::Track { name, value, properties })
+    Ok(What::Track { name, value, properties, order })
 }
 
 /// An amount in micros, from a number in units of `micros` each, rounded once. Micros are whole but for the noise of

@@ -33,7 +33,7 @@ struct EventsAnswer {
     /// Events that count at the time of their receipt.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     adjusted: Vec<EventNote>,
-    /// Fields that no event has.
+    /// Fields that mean nothing.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     warnings: Vec<EventNote>,
 }
@@ -207,10 +207,9 @@ impl AcceptedEvents {
 
     fn add(&mut self, state: &RequestState, index: usize, event: Result<ReadEvent, Refusal>) {
         match event {
-            Ok(ReadEvent { fact, writes, adjusted, unknown_fields }) => {
-                for message in unknown_fields {
-                    self.answer.warnings.push(EventNote { index, code: "unknown_field", message });
-                }
+            Ok(ReadEvent { fact, writes, adjusted, warnings }) => {
+                let notes = warnings.into_iter().map(|(code, message)| EventNote { index, code, message });
+                self.answer.warnings.extend(notes);
                 if let Some(message) = adjusted {
                     self.answer.adjusted.push(EventNote { index, code: "at", message });
                 }

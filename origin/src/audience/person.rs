@@ -7,8 +7,10 @@ use causeway_shared::attributes::{AttributeMap, Token, Value};
 use causeway_shared::bucket::{PersonRandom, Purpose};
 use causeway_shared::columns::{Measure, Row};
 use causeway_shared::events::{self, Events};
+use causeway_shared::fact::PURCHASE;
 use causeway_shared::filter::{Filter, History, Person, Subject, Told};
 use causeway_shared::ids::{Millis, VisitorId};
+use causeway_shared::orders::find_repeats;
 use causeway_shared::profile::Totals;
 use causeway_shared::segments::{self, PackedSegments};
 use causeway_shared::time::{HourStamp, Minute};
@@ -54,7 +56,7 @@ pub fn read(conn: &Connection, person: PersonNo) -> Result<Option<Someone>, Stor
     let found = conn.prepare_cached(PERSON)?.query_row([person.0], one).optional()?;
     let Some((tenant, master, devices, random)) = found else { return Ok(None) };
     let (mut totals, mut seen, mut attributes) = (Totals::default(), None::<(Millis, Millis)>, AttributeMap::default());
-    let (mut segments, mut actions, mut events) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut segments, mut actions, mut events, mut orders) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let mut statement = conn.prepare_cached(VISITORS_OF)?;
     let mut rows = statement.query([person.0])?;
     let mut is_empty = true;
@@ -62,6 +64,7 @@ pub fn read(conn: &Connection, person: PersonNo) -> Result<Option<Someone>, Stor
         is_empty = false;
         let profile = profile::decode(row.get_ref(1)?.as_blob().map_err(rusqlite::Error::from)?)?;
         totals = totals.plus(profile.totals());
+        orders.push(profile.orders().clone());
         let both = |(first, last): (Millis, Millis)| {
             seen.map_or((first, last), |(a, b): (Millis, Millis)| (a.min(first), b.max(last)))
         };
@@ -76,6 +79,11 @@ pub fn read(conn: &Connection, person: PersonNo) -> Result<Option<Someone>, Stor
     }
     if is_empty {
         return Ok(None);
+    }
+    let repeats = find_repeats(&orders);
+    totals = totals.without(repeats.iter().map(|(_, repeat)| repeat));
+    for (place, repeat) in repeats {
+        events.iter_mut().skip(place).take(1).for_each(|events| events.remove(PURCHASE, repeat.at));
     }
     let attributes = attributes.iter().map(|(token, value)| (token, value.clone())).collect();
     Ok(Some(Someone { tenant, person, master, random, devices, totals, seen, attributes, segments, actions, events }))

@@ -14,7 +14,7 @@ use super::answer::Sampling;
 use super::follow::Follower;
 use super::{Audience, answer, person};
 use crate::store::PersonNo;
-use crate::testing::{NOW, Origin, fact, impression, page, purchase, visitor, withdrawal};
+use crate::testing::{NOW, Origin, fact, impression, ordered, page, purchase, visitor, withdrawal};
 
 /// A store, and columns that follow it when they are told to.
 struct World {
@@ -110,6 +110,25 @@ fn field_08_and_18_a_merge_and_an_unlink_move_membership_with_the_next_step() {
     world.origin.send("demo", &[withdrawal(a, NOW + 2)]);
     world.follow();
     assert_eq!((world.count(&in_seven), world.count(&in_eight), world.count(&json!({}))), (0, 1, 1));
+}
+
+#[test]
+fn an_order_of_two_browsers_is_one_purchase_of_an_audience_s_person() {
+    let mut world = World::new();
+    let (a, b) = (visitor(1), visitor(2));
+    world.origin.send("demo", &[ordered(a, "o-7", NOW, 9), ordered(b, "o-7", NOW, 9)]);
+    world.follow();
+    let twice = json!({"events.purchase": {"$count": {"$gte": 2}}});
+    let lately = json!({"events.purchase": {"$count": {"$gte": 2}, "within": {"interval": 1, "unit": "days"}}});
+    let once = json!({"events.purchase": {"$count": 1}});
+    assert_eq!((world.count(&once), world.count(&twice)), (2, 0));
+    let logins = [world.origin.login(a, 3, NOW, "ann"), world.origin.login(b, 3, NOW, "ann")];
+    world.origin.send("demo", &logins);
+    world.follow();
+    assert_eq!((world.count(&once), world.count(&twice), world.count(&lately)), (1, 0, 0));
+    world.origin.send("demo", &[ordered(b, "o-8", NOW, 1)]);
+    world.follow();
+    assert_eq!((world.count(&once), world.count(&twice), world.count(&lately)), (0, 1, 1));
 }
 
 #[test]

@@ -334,7 +334,12 @@ fn s4_12_an_experiment_that_is_out_of_the_catalogue_goes_on_counting_what_it_cou
     };
     apply(&mut origin, "saved");
     let saved = |n| {
-        fact(visitor(1), n, NOW + u64::from(n), What::Track { name: "saved".to_owned(), value: None, properties: None })
+        fact(
+            visitor(1),
+            n,
+            NOW + u64::from(n),
+            What::Track { name: "saved".to_owned(), value: None, properties: None, order: None },
+        )
     };
     origin.send("demo", &[exposure(visitor(1), 1, NOW, 1, 2), saved(2)]);
     assert_eq!(conversions(&origin, 1), 1);

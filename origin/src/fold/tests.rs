@@ -85,7 +85,7 @@ fn of_a_profile_that_cannot_be_read_the_row_is_named() {
 }
 
 fn tracked(of: VisitorId, n: u32, at: Millis, name: &str) -> Fact {
-    fact(of, n, at, What::Track { name: name.to_owned(), value: None, properties: None })
+    fact(of, n, at, What::Track { name: name.to_owned(), value: None, properties: None, order: None })
 }
 
 fn said(of: VisitorId, n: u32, name: &str, value: &str) -> Fact {

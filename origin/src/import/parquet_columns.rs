@@ -95,6 +95,7 @@ pub(super) fn wrong_type(kind: Kind, schema: &Type) -> Option<WrongType> {
             ("session", Whole),
             ("name", Text),
             ("value_micros", Whole),
+            ("order_id", Text),
             ("properties", Object),
             ("action", Text),
             ("insertion", Text),

@@ -2,24 +2,23 @@
 
 use std::collections::BTreeMap;
 
-use causeway_shared::actions::{Entity, Verb, ViewType};
-use causeway_shared::config::Tenant;
-use causeway_shared::fact::{Fact, PURCHASE, What};
-use causeway_shared::ids::{FactId, InsertionId, Micros, Millis, SessionId, VisitorId};
+use causeway_shared::fact::{Fact, What};
+use causeway_shared::ids::{FactId, Millis, SessionId, VisitorId};
 use causeway_shared::limits;
 use causeway_shared::segments::{SegmentId, State};
 use causeway_shared::time::HourStamp;
 use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use super::Kind;
 use super::cells::split;
+use super::event_line::EventLine;
 use super::file::{Chunk, Form};
 use crate::intake::Checked;
 use crate::links::{self, Tie};
 use crate::segments::{self, Set, Write};
-use crate::tenants::{Known, no_word};
+use crate::tenants::Known;
 
 /// A line that was refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,9 +31,9 @@ pub struct BadLine {
     pub message: String,
 }
 
-type Refusal = (&'static str, String);
+pub(super) type Refusal = (&'static str, String);
 
-fn malformed(message: impl Into<String>) -> Refusal {
+pub(super) fn malformed(message: impl Into<String>) -> Refusal {
     ("malformed", message.into())
 }
 
@@ -81,6 +80,8 @@ pub enum Column {
     Name,
     /// Its value.
     ValueMicros,
+    /// The order that a purchase is of.
+    OrderId,
     /// An action's verb.
     Action,
     /// Its insertion.
@@ -204,34 +205,12 @@ struct LinkLine {
     tie: Tie,
 }
 
-/// An event, from either form.
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Event {
-    visitor: VisitorText,
-    #[serde(rename = "type")]
-    kind: String,
-    id: Option<String>,
-    at_ms: Option<Millis>,
-    session: Option<u64>,
-    name: Option<String>,
-    value_micros: Option<Micros>,
-    properties: Option<Map<String, Value>>,
-    action: Option<String>,
-    insertion: Option<String>,
-    view_type: Option<String>,
-    ad: u32,
-    ad_group: u32,
-    campaign: u32,
-    advertiser: u32,
-}
-
 #[derive(Default, Deserialize)]
 #[serde(transparent)]
-struct VisitorText(String);
+pub(super) struct VisitorText(pub(super) String);
 
 impl VisitorText {
-    fn id(&self) -> Result<VisitorId, Refusal> {
+    pub(super) fn id(&self) -> Result<VisitorId, Refusal> {
         self.0.parse().map_err(|_| ("bad_id", "a visitor id is a UUID of version 7".to_owned()))
     }
 }
@@ -313,27 +292,31 @@ impl Reader<'_> {
         FactId::of_message(visitor, &format!("import {} {line}", self.file))
     }
 
-    fn event(&self, text: &[u8], event: Event) -> Result<Fact, Refusal> {
+    fn event(&self, text: &[u8], event: EventLine) -> Result<Fact, Refusal> {
         let visitor = event.visitor.id()?;
         let (at, received) = (event.at_ms.unwrap_or(self.now), self.now);
+        let order = event.order()?;
         let id = match event.id.as_deref() {
+            _ if let Some(order) = order => FactId::of_order(visitor, order),
             // The same line, in whatever file, is the same event.
             None if event.at_ms.is_some() => FactId::of_message(visitor, &format!("import {}", hex(text))),
             None => {
                 return Err(malformed("an event has an `id` or an `at_ms`, so that it is known when it comes again"));
             }
-            Some(id) if (1..=limits::MESSAGE_ID_BYTES).contains(&id.len()) => FactId::of_message(visitor, id),
+            Some(id) if (1..=limits::MESSAGE_ID_BYTES).contains(&id.len()) => {
+                FactId::of_event(visitor, &event.kind, event.name.as_deref().unwrap_or_default(), id)
+            }
             Some(_) => return Err(("too_long", format!("an event's id has 1 to {} bytes", limits::MESSAGE_ID_BYTES))),
         };
         if event.kind == "action" {
-            let (verb, view_type) = words(&self.tenant.config, &event)?;
-            let action = action(visitor, received, at, verb, view_type, &event)?;
+            let (verb, view_type) = event.words(&self.tenant.config)?;
+            let action = event.to_action(visitor, received, at, verb, view_type)?;
             // Where the file does not say when, only its id knows it again on another day.
             return Ok(if event.at_ms.is_some() { action } else { Fact { id, ..action } });
         }
         let what = match event.kind.as_str() {
             "page" => What::Page { session: event.session.map_or_else(|| session(visitor, at), SessionId) },
-            "track" => track(event)?,
+            "track" => event.into_track(order)?,
             _ => return Err(("unknown_type", "the types are page, track and action".to_owned())),
         };
         Ok(Fact { position: 0, id, visitor, received, at, what })
@@ -349,45 +332,6 @@ fn hex(text: &[u8]) -> String {
 fn session(visitor: VisitorId, at: Millis) -> SessionId {
     let [a, b, c, d, ..] = *visitor.as_bytes();
     SessionId::mint(at - at % limits::SESSION_IDLE_MS, [a, b, c, d])
-}
-
-fn track(event: Event) -> Result<What, Refusal> {
-    let name = event.name.ok_or_else(|| malformed("a track event has a `name`"))?;
-    if name == PURCHASE && event.value_micros.is_none() {
-        return Err(malformed("a purchase has a `value_micros`"));
-    }
-    let properties = event.properties.filter(|p| !p.is_empty()).map(|p| Value::Object(p).to_string());
-    Ok(What::Track { name, value: event.value_micros, properties })
-}
-
-fn words(tenant: &Tenant, event: &Event) -> Result<(Verb, ViewType), Refusal> {
-    let name = event.action.as_deref().ok_or_else(|| malformed("an action names its `action`"))?;
-    let verb = tenant.vocabulary.verb(name);
-    let verb = verb.ok_or_else(|| ("unknown_action", no_word("verb")))?;
-    let view_type = match event.view_type.as_deref() {
-        None | Some("") => ViewType::default(),
-        Some(name) => tenant.vocabulary.view_type(name).ok_or_else(|| ("unknown_view_type", no_word("view_type")))?,
-    };
-    Ok((verb, view_type))
-}
-
-/// The same insertion named under several visitors counts once for their person (AdCP).
-fn action(
-    visitor: VisitorId,
-    received: Millis,
-    at: Millis,
-    verb: Verb,
-    view_type: ViewType,
-    event: &Event,
-) -> Result<Fact, Refusal> {
-    let text = event.insertion.as_deref().filter(|text| (1..=limits::MESSAGE_ID_BYTES).contains(&text.len()));
-    let text = text.ok_or_else(|| malformed(format!("an insertion has 1 to {} bytes", limits::MESSAGE_ID_BYTES)))?;
-    let mut insertion = InsertionId([0; 16]);
-    insertion.0.iter_mut().zip(Sha256::digest(text)).for_each(|(to, from)| *to = from);
-    let Event { ad, ad_group, campaign, advertiser, .. } = *event;
-    let entity = Entity { ad, ad_group, campaign, advertiser };
-    let id = FactId::of_action(visitor, insertion, verb.0, view_type.0, at);
-    Ok(Fact { position: 0, id, visitor, received, at, what: What::Action { insertion, verb, view_type, entity } })
 }
 
 type Cells<'t> = Vec<(Column, std::borrow::Cow<'t, str>)>;
@@ -455,8 +399,8 @@ fn one_segment(text: &str) -> Result<(SegmentId, State), Refusal> {
     Ok((SegmentId(number(id, "a segment")?), state))
 }
 
-fn event_cells(cells: Cells<'_>) -> Result<Event, Refusal> {
-    let mut event = Event::default();
+fn event_cells(cells: Cells<'_>) -> Result<EventLine, Refusal> {
+    let mut event = EventLine::default();
     for (column, cell) in cells {
         match column {
             Column::Visitor => event.visitor.0 = cell.into_owned(),
@@ -465,6 +409,7 @@ fn event_cells(cells: Cells<'_>) -> Result<Event, Refusal> {
             Column::AtMs => event.at_ms = Some(number(&cell, "at_ms")?),
             Column::Session => event.session = Some(number(&cell, "session")?),
             Column::Name => event.name = Some(cell.into_owned()),
+            Column::OrderId => event.order_id = Some(cell.into_owned()),
             Column::ValueMicros => event.value_micros = Some(number(&cell, "value_micros")?),
             Column::Action => event.action = Some(cell.into_owned()),
             Column::Insertion => event.insertion = Some(cell.into_owned()),

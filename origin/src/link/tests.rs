@@ -2,15 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use causeway_shared::fact::{Fact, Scope, What};
+use causeway_shared::events::Often;
+use causeway_shared::fact::{Fact, PURCHASE, Scope, What};
 use causeway_shared::ids::{AltHash, AlternateId, FactId, KindCode, VisitorId};
 use causeway_shared::keys::Stage;
 use causeway_shared::person::{Source, Weight};
-use causeway_shared::view::Stored;
+use causeway_shared::time::Minute;
+use causeway_shared::view::{Stored, View};
 
 use crate::link::of_visitor;
 use crate::links::{self, Tie};
-use crate::testing::{NOW, Origin, alias, fact, page, snapshot, stored, visitor, withdrawal};
+use crate::testing::{NOW, Origin, alias, fact, ordered, page, purchase, snapshot, stored, visitor, withdrawal};
 
 const A: u32 = 1;
 const B: u32 = 2;
@@ -72,6 +74,41 @@ fn field_01_a_snapshot_names_the_member_of_whom_it_holds() {
     origin.admin("demo", &[fact(visitor(B), 9, NOW + 2, What::Cancellation { id: home })]);
     origin.settle(&mut kv);
     assert_eq!(snapshot(&kv, visitor(B)).unique, []);
+}
+
+#[test]
+fn an_order_of_two_browsers_counts_once_for_their_person_and_undoing_the_merge_restores_both() {
+    let (mut origin, mut kv) = (Origin::new(), BTreeMap::new());
+    let later = NOW + 120_000;
+    origin.send(
+        "demo",
+        &[ordered(visitor(A), "o-7", later, 9), ordered(visitor(A), "o-8", NOW, 1), purchase(visitor(A), 1, NOW, 2)],
+    );
+    origin.send("demo", &[ordered(visitor(B), "o-7", NOW, 8), page(visitor(B), 1, NOW)]);
+    origin.now = later;
+    origin.settle(&mut kv);
+    let sums =
+        |origin: &Origin, v| (origin.view("demo", visitor(v)).purchases, origin.view("demo", visitor(v)).revenue);
+    let of_edge = |kv: &BTreeMap<_, _>, v| {
+        let mut view = View::default();
+        view.add_snapshot(snapshot(kv, visitor(v)));
+        let counted = view.of(visitor(v));
+        let bought = counted.within(PURCHASE, Minute(Minute::at(NOW).0 - 60), Minute(Minute::at(NOW).0 + 60));
+        ((counted.totals().purchases, counted.totals().revenue), bought.map(Often::least))
+    };
+    assert_eq!([A, B].map(|v| sums(&origin, v)), [(3, 12), (1, 8)]);
+    origin.send("demo", &[origin.login(visitor(A), 5, later, "anna"), origin.login(visitor(B), 5, later, "anna")]);
+    origin.settle(&mut kv);
+    // The earliest counts, and what is sent again counts no more.
+    origin.send("demo", &[ordered(visitor(B), "o-7", later + 1, 8)]);
+    origin.settle(&mut kv);
+    assert_eq!([A, B].map(|v| sums(&origin, v)), [(3, 11), (3, 11)]);
+    assert_eq!([A, B].map(|v| of_edge(&kv, v)), [((3, 11), Some(3)), ((3, 11), Some(3))]);
+    let member = origin.member("demo", "anna");
+    origin.admin("demo", &[fact(visitor(B), 9, later + 2, What::Cancellation { id: member })]);
+    origin.settle(&mut kv);
+    assert_eq!([A, B].map(|v| sums(&origin, v)), [(3, 12), (1, 8)]);
+    assert_eq!([A, B].map(|v| of_edge(&kv, v)), [((3, 12), Some(3)), ((1, 8), Some(1))]);
 }
 
 /// Facts that share a device, come late, repeat and withdraw.

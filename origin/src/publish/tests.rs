@@ -44,7 +44,7 @@ fn s4_05_a_snapshot_says_when_its_visitors_pages_and_purchases_of_a_month_were()
     let mut kv = BTreeMap::new();
     let day = |ago: u64| NOW - ago * 86_400_000;
     let bought = |v: u32, n: u32, at: u64| {
-        let what = What::Track { name: PURCHASE.to_owned(), value: None, properties: None };
+        let what = What::Track { name: PURCHASE.to_owned(), value: None, properties: None, order: None };
         Fact { at, ..fact(visitor(v), n, NOW, what) }
     };
     let logins = [1, 2].map(|v| origin.login(visitor(v), 1, NOW, "ann"));

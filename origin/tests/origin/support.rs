@@ -388,7 +388,7 @@ pub(crate) fn page(visitor: VisitorId, n: u32) -> Fact {
 }
 
 pub(crate) fn purchase(visitor: VisitorId, n: u32, value: Micros) -> Fact {
-    let what = What::Track { name: PURCHASE.to_owned(), value: Some(value), properties: None };
+    let what = What::Track { name: PURCHASE.to_owned(), value: Some(value), properties: None, order: None };
     fact(visitor, n, what)
 }
 

@@ -9,6 +9,7 @@ use crate::events::Often;
 use crate::experiment::Exposures;
 use crate::fact::PAGE;
 use crate::ids::{Millis, SessionId};
+use crate::orders::Orders;
 use crate::segments::PackedSegments;
 use crate::time::Minute;
 use crate::units::Units;
@@ -149,6 +150,12 @@ impl Known {
     pub fn units(&self) -> Units {
         let held = self.newest().map(SubProfile::units).unwrap_or_default();
         self.beside.iter().fold(held, |held, beside| held.join(beside.got.clone()))
+    }
+
+    /// The orders of the newest sub-profile met, none where they are not of the form.
+    #[must_use]
+    pub fn orders(&self) -> Orders {
+        self.newest().map(SubProfile::orders).unwrap_or_default()
     }
 
     fn newest(&self) -> Option<&SubProfile> {

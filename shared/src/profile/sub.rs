@@ -7,6 +7,7 @@ use crate::events::{self, Often};
 use crate::experiment::Exposures;
 use crate::ids::{Millis, SessionId, Version};
 use crate::limits;
+use crate::orders::Orders;
 use crate::packed::{self, Packed, Shared};
 use crate::segments::PackedSegments;
 use crate::time::Minute;
@@ -20,6 +21,7 @@ const ATTRIBUTED: u64 = 16;
 const EXPOSED: u64 = 32;
 const UNITS: u64 = 64;
 const RECENT: u64 = 128;
+const ORDERED: u64 = 512;
 
 /// One visitor's profile at one version. Two of the same version hold the same, but for what a snapshot had no room for.
 #[derive(Clone, PartialEq, Eq)]
@@ -49,6 +51,8 @@ pub struct Content {
     pub units: Vec<u8>,
     /// When page views and purchases were, packed; empty where that is not said.
     pub recent: Vec<u8>,
+    /// The orders, packed; empty for none.
+    pub orders: Vec<u8>,
 }
 
 /// What the newest facts are called.
@@ -64,7 +68,7 @@ impl SubProfile {
     /// Packs what it is to say.
     #[must_use]
     pub fn pack(version: Version, content: &Content) -> Self {
-        let Content { totals, seen, names, actions, segments, attributes, exposures, units, recent } = content;
+        let Content { totals, seen, names, actions, segments, attributes, exposures, units, recent, orders } = content;
         let mut to = Vec::new();
         let flag = |set, flag| if set { flag } else { 0 };
         let parts = flag(!actions.is_empty(), ACTED)
@@ -72,7 +76,8 @@ impl SubProfile {
             | flag(!attributes.is_empty(), ATTRIBUTED)
             | flag(!exposures.is_empty(), EXPOSED)
             | flag(!units.is_empty(), UNITS)
-            | flag(!recent.is_empty(), RECENT);
+            | flag(!recent.is_empty(), RECENT)
+            | flag(!orders.is_empty(), ORDERED);
         packed::put(&mut to, flag(seen.is_some(), SEEN) | flag(names.is_some(), NAMED) | parts);
         // First, so that a decision, which asks for them, need not read what comes behind.
         for part in [actions, segments].into_iter().filter(|part| !part.is_empty()) {
@@ -88,7 +93,7 @@ impl SubProfile {
             names.put(&mut to);
         }
         // Last, as all that is to come: a reader of the release before passes over what lies behind.
-        for part in [attributes, exposures, units, recent].into_iter().filter(|part| !part.is_empty()) {
+        for part in [attributes, exposures, units, recent, orders].into_iter().filter(|part| !part.is_empty()) {
             packed::put_row(&mut to, part);
         }
         Self { version, packed: to.into() }
@@ -162,6 +167,12 @@ impl SubProfile {
         events::recent_within(self.behind(RECENT).unwrap_or_default(), name, from, to)
     }
 
+    /// The orders; none where they are not of the form.
+    #[must_use]
+    pub fn orders(&self) -> Orders {
+        self.behind(ORDERED).and_then(Orders::read).unwrap_or_default()
+    }
+
     /// Whether it names its newest facts.
     #[must_use]
     pub fn is_named(&self) -> bool {
@@ -187,10 +198,10 @@ impl SubProfile {
         let (totals, seen, names) = read_sums(flags, &mut rest)?;
         let attributes = read_part(flags, ATTRIBUTED, &mut rest)?;
         let (exposures, units) = (read_part(flags, EXPOSED, &mut rest)?, read_part(flags, UNITS, &mut rest)?);
-        let recent = read_part(flags, RECENT, &mut rest)?;
-        let [actions, segments, attributes, exposures, units, recent] =
-            [actions, segments, attributes, exposures, units, recent].map(<[u8]>::to_vec);
-        Some(Content { totals, seen, names, actions, segments, attributes, exposures, units, recent })
+        let (recent, orders) = (read_part(flags, RECENT, &mut rest)?, read_part(flags, ORDERED, &mut rest)?);
+        let [actions, segments, attributes, exposures, units, recent, orders] =
+            [actions, segments, attributes, exposures, units, recent, orders].map(<[u8]>::to_vec);
+        Some(Content { totals, seen, names, actions, segments, attributes, exposures, units, recent, orders })
     }
 
     /// One of the parts behind the sums; `None` where it is not there.
@@ -200,7 +211,7 @@ impl SubProfile {
             return None;
         }
         read_sums(flags, &mut rest)?;
-        for before in [ATTRIBUTED, EXPOSED, UNITS].into_iter().filter(|before| *before < part) {
+        for before in [ATTRIBUTED, EXPOSED, UNITS, RECENT].into_iter().filter(|before| *before < part) {
             read_part(flags, before, &mut rest)?;
         }
         rest.row()

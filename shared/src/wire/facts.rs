@@ -15,6 +15,7 @@ use crate::attributes::Value;
 use crate::fact::{Fact, Scope, What};
 use crate::ids::{AltHash, AlternateId, FactId, InsertionId, KindCode, SessionId, TenantId};
 use crate::limits;
+use crate::orders::OrderHash;
 use crate::person::{Source, Weight};
 use crate::segments::{SegmentId, State};
 use crate::time::HourStamp;
@@ -123,7 +124,7 @@ struct AliasForm {
     proven: bool,
 }
 
-/// A tracked event. Reserved key: `o`, the order id of a purchase.
+/// A tracked event.
 #[derive(Serialize, Deserialize)]
 struct TrackForm {
     #[serde(rename = "n")]
@@ -132,6 +133,9 @@ struct TrackForm {
     value: Option<i64>,
     #[serde(rename = "p", skip_serializing_if = "Option::is_none")]
     properties: Option<String>,
+    /// The order of a purchase.
+    #[serde(rename = "o", skip_serializing_if = "Option::is_none")]
+    order: Option<u64>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -317,8 +321,9 @@ fn put_what(what: &What) -> (u8, Vec<u8>) {
             let form = AliasForm { id: (*id).into(), also: parts::put_hashes(also), proven: *proven };
             (kind::ALIAS, cbor::encode(&form))
         }
-        What::Track { name, value, properties } => {
-            let form = TrackForm { name: name.clone(), value: *value, properties: properties.clone() };
+        What::Track { name, value, properties, order } => {
+            let order = order.map(|order| order.0);
+            let form = TrackForm { name: name.clone(), value: *value, properties: properties.clone(), order };
             (kind::TRACK, cbor::encode(&form))
         }
         What::Withdrawal => (kind::WITHDRAWAL, Vec::new()),
@@ -369,9 +374,10 @@ fn what(kind: u8, body: &[u8]) -> Result<What, WireError> {
             What::Alias { id: id.into(), also: others(also)?, proven }
         }
         kind::TRACK => {
-            let TrackForm { name, value, properties } = read(body)?;
+            let TrackForm { name, value, properties, order } = read(body)?;
             let properties = properties.map(|text| parts::text(text, limits::PROPERTIES_BYTES)).transpose()?;
-            What::Track { name: parts::text(name, limits::NAME_BYTES)?, value, properties }
+            let name = parts::text(name, limits::NAME_BYTES)?;
+            What::Track { name, value, properties, order: order.map(OrderHash) }
         }
         kind::WITHDRAWAL => What::Withdrawal,
         kind::ACTION => {

@@ -11,6 +11,7 @@ use crate::attributes::{AttributeMap, PackedAttributes};
 use crate::events::Events;
 use crate::ids::{Millis, SessionId};
 use crate::limits;
+use crate::orders::Orders;
 use crate::packed::{Packed, put};
 use crate::profile::{Newest, Profile};
 use crate::rhythm::Rhythm;
@@ -54,6 +55,9 @@ struct ProfileForm {
     /// Column, as [`Rhythm::pack`] describes.
     #[serde(rename = "y", default, skip_serializing_if = "<[u8]>::is_empty")]
     rhythm: ByteBuf,
+    /// Column, as [`Orders::pack`] describes.
+    #[serde(rename = "d", default, skip_serializing_if = "<[u8]>::is_empty")]
+    orders: ByteBuf,
 }
 
 /// When a visitor's first and last fact happened.
@@ -83,6 +87,7 @@ pub fn encode(profile: &Profile) -> Vec<u8> {
         actions: ByteBuf::from(actions),
         segments: ByteBuf::from(segments),
         rhythm: ByteBuf::from(profile.rhythm.pack()),
+        orders: ByteBuf::from(profile.orders.pack()),
     })
 }
 
@@ -110,6 +115,7 @@ pub fn decode(bytes: &[u8]) -> Result<Profile, WireError> {
         actions,
         segments: segments(&form.segments)?,
         rhythm: Rhythm::read(&form.rhythm).ok_or(WireError::Malformed)?,
+        orders: Orders::read(&form.orders).ok_or(WireError::Malformed)?,
         ..Profile::default()
     })
 }

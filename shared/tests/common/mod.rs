@@ -9,6 +9,7 @@ use causeway_shared::ids::{
     AltHash, AlternateId, Epoch, FactId, InsertionId, KindCode, Millis, SessionId, Version, VisitorId,
 };
 use causeway_shared::membership::{Cut, Membership};
+use causeway_shared::orders::OrderHash;
 use causeway_shared::profile::{Beyond, Known, Profile, SubProfile, Totals};
 use causeway_shared::rhythm::BestTime;
 use causeway_shared::segments::{SegmentId, State};
@@ -154,7 +155,7 @@ type Spec = (u8, u8, u16);
 fn facts_of(owner: u8, specs: &[Spec]) -> Vec<Fact> {
     let mut received = NOW;
     let mut session = SessionId::mint(received, [owner; 4]);
-    let mut facts = Vec::new();
+    let (mut facts, mut orders) = (Vec::new(), BTreeSet::new());
     for (i, (what, gap, _)) in specs.iter().enumerate() {
         received += if *gap == 9 { 40 * 60_000 } else { u64::from(*gap / 4) };
         if *gap == 9 {
@@ -162,11 +163,17 @@ fn facts_of(owner: u8, specs: &[Spec]) -> Vec<Fact> {
         }
         let mut id = [owner; 16];
         id[..8].copy_from_slice(&scramble(i as u64 + 1_000 * u64::from(owner)).to_be_bytes());
-        let track = |name: &str, value| What::Track { name: name.to_owned(), value, properties: None };
+        let track = |name: &str, value| What::Track { name: name.to_owned(), value, properties: None, order: None };
         let what = match what {
             0..=5 => What::Page { session },
             6 => track(PURCHASE, Some(i64::from(*gap) * 1_000_000)),
-            7 => track(PURCHASE, None),
+            // Few orders, so that visitors of a person send the same one; it is worth the same from each. One visitor sends it
+            // once: a repeat is the same fact.
+            7 => {
+                let (order, name) = (OrderHash(u64::from(*gap % 4)), PURCHASE.to_owned());
+                let value = Some(1_000_000 + i64::from(*gap % 4));
+                What::Track { name, value, properties: None, order: orders.insert(order).then_some(order) }
+            }
             8 => track("signup", Some(5)),
             10 => {
                 let bits = scramble(i as u64 ^ u64::from(*gap) << 8);
@@ -266,6 +273,7 @@ pub(crate) fn restored(sub: &SubProfile) -> SubProfile {
 pub(crate) fn naive(facts: &[&Fact]) -> Totals {
     let mut seen = BTreeSet::new();
     let mut sessions = BTreeSet::new();
+    let mut orders = BTreeSet::new();
     let mut totals = Totals::default();
     for fact in facts.iter().filter(|f| seen.insert(f.id)) {
         match &fact.what {
@@ -273,6 +281,8 @@ pub(crate) fn naive(facts: &[&Fact]) -> Totals {
                 totals.pages += 1;
                 sessions.insert((fact.visitor, *session));
             }
+            // A person buys an order once.
+            What::Track { order: Some(order), .. } if !orders.insert(*order) => {}
             What::Track { name, value, .. } if name == PURCHASE => {
                 totals.purchases += 1;
                 totals.revenue += value.unwrap_or(0);

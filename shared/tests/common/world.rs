@@ -348,7 +348,7 @@ impl World {
 
     /// An event of the browser's visitor: a purchase.
     pub(crate) fn purchase(&mut self, browser: &Browser, micros: i64) {
-        let what = What::Track { name: PURCHASE.to_owned(), value: Some(micros), properties: None };
+        let what = What::Track { name: PURCHASE.to_owned(), value: Some(micros), properties: None, order: None };
         self.event(browser, what);
     }
 

@@ -201,7 +201,7 @@ fn fact(random: &mut Random, visitor: VisitorId, now: Millis) -> Fact {
             let insertion = InsertionId(random.sixteen());
             What::Action { insertion, verb: Verb::IMPRESSION, view_type: ViewType(1), entity }
         }
-        _ => What::Track { name: PURCHASE.to_owned(), value: Some(1_000_000), properties: None },
+        _ => What::Track { name: PURCHASE.to_owned(), value: Some(1_000_000), properties: None, order: None },
     };
     Fact { position: 0, id, visitor, received, at: received, what }
 }
