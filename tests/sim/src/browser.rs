@@ -1,8 +1,8 @@
 //! Browsers, and who sits at them: pages with parallel slots, several tabs, deleted and copied cookies, clocks that are
 //! wrong, members who share a browser, consent that comes and goes.
 
-use causeway_shared::ids::Millis;
-use causeway_shared::proof;
+use causeway_shared::ids::{Millis, VisitorId};
+use causeway_shared::{limits, proof};
 use serde_json::{Value, json};
 
 use crate::dice::Dice;
@@ -66,8 +66,12 @@ pub struct Browser {
     pub skew_ms: i64,
     /// Addresses of impressions and clicks of ads it was shown.
     pub shown: Vec<String>,
-    /// The body of a call that was told to come again.
-    pub again: Option<Vec<u8>>,
+    /// A call of events that was told to come again.
+    pub again: Option<Asked>,
+    /// The visitor of the latest answer, and the token that names it.
+    pub named: Option<(VisitorId, String)>,
+    /// Calls of events that the tag holds back, with when each was made; some of them left before.
+    pub held: Vec<(Millis, Asked)>,
     /// Message ids used so far.
     pub messages: u64,
 }
@@ -98,6 +102,8 @@ pub struct Asked {
     pub body: Vec<u8>,
     /// The member whose proof is in it.
     pub member: Option<u64>,
+    /// The visitor that all events of the call happened to, and the token that names it.
+    pub owner: Option<(VisitorId, String)>,
 }
 
 impl Browser {
@@ -116,6 +122,8 @@ impl Browser {
             skew_ms: skew,
             shown: Vec::new(),
             again: None,
+            named: None,
+            held: Vec::new(),
             messages: 0,
         }
     }
@@ -156,12 +164,12 @@ impl Browser {
 
     /// The next call.
     pub fn ask(&mut self, now: Millis, plan: &Plan, dice: &mut Dice) -> Asked {
-        if let Some(body) = self.again.take_if(|_| dice.chance(700)) {
-            return Asked { kind: Kind::Events, path: "/v1/events".to_owned(), body, member: None };
+        if let Some(asked) = self.again.take_if(|_| dice.chance(700)).or_else(|| self.release(now, dice)) {
+            return asked;
         }
         if now < setup::BEGIN + plan.settled_ms {
             let body = self.page_body(now, Vec::new(), true, self.member);
-            return Asked { kind: Kind::Decide, path: "/v1/decide".to_owned(), body, member: self.member };
+            return Asked { kind: Kind::Decide, path: "/v1/decide".to_owned(), body, member: self.member, owner: None };
         }
         if plan.kiosk && dice.chance(700) {
             return self.page(now, dice);
@@ -172,16 +180,26 @@ impl Browser {
                 if dice.chance(100) {
                     self.shown.push(path.clone());
                 }
-                Asked { kind: Kind::Pixel, path, body: Vec::new(), member: None }
+                Asked { kind: Kind::Pixel, path, body: Vec::new(), member: None, owner: None }
             }
             20..40 => {
-                let body = self.events(now, dice);
-                Asked { kind: Kind::Events, path: "/v1/events".to_owned(), body, member: None }
+                let asked = self.events(now, dice);
+                if dice.chance(300) {
+                    self.held.push((now, asked));
+                    return self.page(now, dice);
+                }
+                asked
             }
-            40..45 => Asked { kind: Kind::Me, path: "/v1/me".to_owned(), body: Vec::new(), member: self.member },
-            45 if plan.erasures && dice.chance(400) => {
-                Asked { kind: Kind::Erase, path: "/v1/me".to_owned(), body: Vec::new(), member: self.member }
+            40..45 => {
+                Asked { kind: Kind::Me, path: "/v1/me".to_owned(), body: Vec::new(), member: self.member, owner: None }
             }
+            45 if plan.erasures && dice.chance(400) => Asked {
+                kind: Kind::Erase,
+                path: "/v1/me".to_owned(),
+                body: Vec::new(),
+                member: self.member,
+                owner: None,
+            },
             _ => self.page(now, dice),
         }
     }
@@ -190,7 +208,7 @@ impl Browser {
     fn page(&self, now: Millis, dice: &mut Dice) -> Asked {
         let slots: Vec<Value> = (0..dice.between(1, 4)).map(|n| json!({ "id": format!("slot-{n}") })).collect();
         let body = self.page_body(now, slots, dice.chance(900), self.member);
-        Asked { kind: Kind::Decide, path: "/v1/decide".to_owned(), body, member: self.member }
+        Asked { kind: Kind::Decide, path: "/v1/decide".to_owned(), body, member: self.member, owner: None }
     }
 
     /// The body of a page's call.
@@ -207,8 +225,21 @@ impl Browser {
         json!({ "placements": slots, "user": user, "page_view": page_view, "explain": true }).to_string().into_bytes()
     }
 
-    /// A few events, of which some are sent twice.
-    fn events(&mut self, now: Millis, dice: &mut Dice) -> Vec<u8> {
+    /// A call that the tag has held back, now and then, in any order; some are sent once more later. A token names its visitor
+    /// for days.
+    fn release(&mut self, now: Millis, dice: &mut Dice) -> Option<Asked> {
+        self.held.retain(|(made, _)| made + limits::VISITOR_TOKEN_LIFE_MS / 2 > now);
+        if self.held.is_empty() || !dice.chance(100) {
+            return None;
+        }
+        let place = dice.place(self.held.len());
+        if dice.chance(300) { self.held.get(place).cloned() } else { Some(self.held.swap_remove(place)) }
+            .map(|(_, asked)| asked)
+    }
+
+    /// A few events, of which some are sent twice; most name the visitor that they happened to.
+    fn events(&mut self, now: Millis, dice: &mut Dice) -> Asked {
+        let named = self.named.clone().filter(|_| dice.chance(800));
         let at = now.saturating_add_signed(self.skew_ms).saturating_sub(dice.below(60_000));
         let mut events: Vec<Value> = Vec::new();
         for _ in 0..dice.between(1, 3) {
@@ -225,6 +256,7 @@ impl Browser {
                 _ => json!({ "type": "page" }),
             };
             event["id"] = json!(id);
+            event["visitor_token"] = json!(named.as_ref().map(|(_, token)| token));
             if event["type"] != "page" {
                 event["at_ms"] = json!(at);
             }
@@ -233,7 +265,8 @@ impl Browser {
             }
             events.push(event);
         }
-        Value::Array(events).to_string().into_bytes()
+        let body = Value::Array(events).to_string().into_bytes();
+        Asked { kind: Kind::Events, path: "/v1/events".to_owned(), body, member: None, owner: named }
     }
 }
 

@@ -374,7 +374,7 @@ pub fn answered(world: &mut World, call: Call, status: u16, headers: &[(&'static
     let Some(browser) = call.browser.and_then(|browser| world.browsers.get_mut(browser)) else { return };
     let come_again = call.asked.kind == Kind::Events && (status == 503 || lost);
     if come_again {
-        browser.again = Some(call.asked.body.clone());
+        browser.again = Some(call.asked.clone());
     }
     if lost {
         return;
@@ -385,6 +385,8 @@ pub fn answered(world: &mut World, call: Call, status: u16, headers: &[(&'static
     if call.asked.kind == Kind::Decide {
         let answer: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
         let of = answer["visitor"].as_str().map(str::to_owned);
+        let token = answer["visitor_token"].as_str().map(str::to_owned);
+        browser.named = of.as_ref().and_then(|of| of.parse().ok()).zip(token);
         let before = call.placed().iter().filter(|_| call.jar.of == of);
         let ((sees, at_once), mut loaded) = (world.plan.sees, Vec::new());
         (browser.jar.placed, browser.jar.of) = (before.copied().chain(placed).collect(), of);
@@ -402,7 +404,7 @@ pub fn answered(world: &mut World, call: Call, status: u16, headers: &[(&'static
         browser.shown.drain(..over);
         let of = browser.clone();
         for path in loaded {
-            let asked = Asked { kind: Kind::Pixel, path, body: Vec::new(), member: None };
+            let asked = Asked { kind: Kind::Pixel, path, body: Vec::new(), member: None, owner: None };
             depart(world, call.browser, &of, asked);
         }
     }

@@ -8,6 +8,7 @@ pub mod consent;
 pub mod erasure;
 pub mod experiments;
 pub mod facts;
+pub mod owners;
 pub mod pages;
 pub mod people;
 pub mod units;
@@ -76,6 +77,7 @@ impl Check {
         self.all("people", people::shown(call, answer));
         self.all("people", answers::emitted(call, answer));
         self.all("pages", pages::emitted(call, answer));
+        self.all("owners", owners::emitted(call, answer));
         let older = self.versions.used(call, answer);
         self.all("versions", older);
         let older = self.versions.decided(call, answer);
