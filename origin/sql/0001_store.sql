@@ -591,13 +591,13 @@ CREATE TABLE catalogues (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX catalogues_handed ON catalogues (handed) WHERE handed IS NOT NULL AND published IS NULL;
 
--- Visitors whose rows cannot be read, and facts of theirs that wait until they can: nobody else waits for them.
+-- Visitors whose facts wait: their row cannot be read, or a part of their tenant's current catalogue. Nobody else waits.
 CREATE TABLE unreadable (
-    row   INTEGER PRIMARY KEY,          -- of `visitors`
+    row   INTEGER PRIMARY KEY,          -- of `visitors`; of facts of nobody the tenant's number, below zero
     since INTEGER NOT NULL
 ) STRICT;
 
--- Facts of such visitors.
+-- Facts that wait, by the same row.
 CREATE TABLE set_aside (
     row   INTEGER NOT NULL,             -- of `visitors`
     id    BLOB    NOT NULL,

@@ -26,7 +26,10 @@ use crate::store::{StoreError, TenantNo, signed, unsigned};
 use crate::tenants::{Known, Tenants};
 
 pub use carry::{Before, Numbers, OF_TENANTS, renew, standing};
-pub use current::{Budgets, Conversions, Counted, Experiments, budgets, counted, experiments, limited};
+pub use current::{
+    Budgets, Conversions, Counted, Experiments, budgets, budgets_of_tenant, counted, experiments,
+    experiments_of_tenant, limited_of_tenant,
+};
 pub use document::{CheckError, Checked};
 
 /// Why nothing was applied.
@@ -210,7 +213,7 @@ impl Applied {
 }
 
 /// Checks a document, keeps it as a new version, makes that the current one and has it published, in one transaction. The
-/// document that is current already is not kept twice.
+/// document that is current already is not kept twice: what was derived from it is written again, which mends it.
 ///
 /// # Errors
 /// [`ApplyError`]; then nothing was changed.
@@ -224,11 +227,14 @@ pub fn apply(
 ) -> Result<Applied, ApplyError> {
     const KEEP: &str = "INSERT INTO catalogues (tenant, version, document, sha256, experiments, budgets, limited, applied, by)
         SELECT ?1, ifnull(max(version), 0) + 1, ?2, ?3, ?4, ?5, ?6, ?7, ?8 FROM catalogues WHERE tenant = ?1 RETURNING version";
+    const DERIVED: &str =
+        "UPDATE catalogues SET experiments = ?3, budgets = ?4, limited = ?5 WHERE tenant = ?1 AND version = ?2";
     const CODE: &str = "INSERT INTO catalogue_codes (tenant, sort, id, code) VALUES (?1, ?2, ?3, ?4)";
     group::within(conn, rules, &Metrics::default(), given, |group| {
         let Checked { document, sha256, experiments, budgets, limited, codes, plan } =
             check(group.tx, tenant, document)?;
         if let Some(before) = kept(group.tx, tenant.no, None)?.filter(|before| before.sha256 == sha256) {
+            group.tx.execute(DERIVED, (tenant.no.0, before.version, experiments, budgets, limited))?;
             return Ok(Applied { version: before.version, changed: false, plan });
         }
         for (sort, id, code) in &codes {

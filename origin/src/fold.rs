@@ -146,12 +146,21 @@ pub fn fold<'r>(group: &mut Group<'_>, records: &'r [impl AsRef<Record>]) -> Res
     let (unreadable, mut with_erased) = (aside::rows(group.tx)?, BTreeSet::new());
     for (tenant, visitor, facts) in by_visitor(records) {
         let stored = load(group, tenant, visitor)?;
-        let row = stored.as_ref().map(|stored| stored.row);
-        if let Some(row) = row.filter(|row| unreadable.contains(row)) {
+        let row = match &stored {
+            None if group.held.contains(&tenant) => Some(insert(group, tenant, visitor, &[])?.0),
+            stored => stored.as_ref().map(|stored| stored.row),
+        };
+        let waits = match &stored {
+            Some(stored) if unreadable.contains(&stored.row) => true,
+            // What comes for who is erased is dropped, whatever its catalogue says.
+            Some(Stored { changed, .. }) if changed.withdrawn && erase::is_erased(group.tx, tenant, visitor)? => false,
+            _ => group.held.contains(&tenant),
+        };
+        if let Some(row) = row.filter(|_| waits) {
             // Who leaves waits for nothing.
             let leaves: Vec<_> = facts.iter().map(|of| of.fact).filter(|fact| fact.what == What::Withdrawal).collect();
             folded.linking.extend((!leaves.is_empty()).then_some(Linking { tenant, visitor, facts: leaves }));
-            folded.set_aside += aside::keep(group.tx, row, facts, records)?;
+            folded.set_aside += aside::keep(group.tx, row, facts, records, group.now)?;
             continue;
         }
         let done = fold_visitor(group, &mut folded, (tenant, visitor), stored, facts, &mut with_erased);
@@ -256,10 +265,15 @@ fn find_erasures<'r>(
 
 /// What is of nobody is no part of any profile either.
 fn bill_nobodys(group: &Group<'_>, records: &[impl AsRef<Record>], folded: &mut Folded<'_>) -> Result<(), StoreError> {
-    for (record, new) in records.iter().zip(&mut folded.new) {
-        for Checked { tenant, fact } in record.as_ref().facts.iter().filter(|checked| spend::is_nobodys(&checked.fact))
-        {
-            *new += u64::from(folded.bills.add_nobodys(group, *tenant, fact)?);
+    for (record, of) in records.iter().enumerate() {
+        let Record { facts, admin, .. } = of.as_ref();
+        for Checked { tenant, fact } in facts.iter().filter(|checked| spend::is_nobodys(&checked.fact)) {
+            if group.held.contains(tenant) {
+                let placed = vec![Placed { record, fact, admin: *admin }];
+                folded.set_aside += aside::keep(group.tx, aside::row_of_nobody(*tenant), placed, records, group.now)?;
+            } else if folded.bills.add_nobodys(group, *tenant, fact)? {
+                folded.new.iter_mut().skip(record).take(1).for_each(|new| *new += 1);
+            }
         }
     }
     Ok(())

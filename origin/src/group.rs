@@ -1,5 +1,7 @@
 //! One transaction of the store, over records of the log and calls of the outbox: fold → link → publish.
 
+use std::collections::BTreeSet;
+
 use causeway_shared::ids::{Epoch, Millis, Version};
 use causeway_shared::random::Random;
 use causeway_shared::wire::sync::{Publish, Verify};
@@ -13,7 +15,7 @@ use crate::intake::{Outbox, Record};
 use crate::metrics::{Counter, Metrics};
 use crate::names::Names;
 use crate::publish::Rank;
-use crate::store::{Counters, StoreError};
+use crate::store::{Counters, StoreError, TenantNo};
 use crate::tenants::Tenants;
 use crate::{audience, audit, catalogue, experiment, fold, link, publish, retention, steering, verify};
 
@@ -69,6 +71,8 @@ pub struct Group<'a> {
     pub counted: Counted,
     /// What campaigns may spend, by the current catalogues.
     pub budgets: Budgets,
+    /// Tenants of whose current catalogue a stored part cannot be read: their facts are set aside until it can.
+    pub held: BTreeSet<TenantNo>,
     /// How urgent the keys are that it puts in the outbox.
     pub rank: Rank,
     /// Ids that were one too many for their visitor; as below for the metrics, once the transaction is durable.
@@ -83,6 +87,8 @@ impl<'a> Group<'a> {
         let Given { now, random } = given;
         let (experiments, budgets) = (catalogue::experiments(tx)?, catalogue::budgets(tx)?);
         let counted = catalogue::counted(tx, &experiments, now)?;
+        let held: BTreeSet<_> = experiments.unreadable().union(budgets.unreadable()).copied().collect();
+        report_held(metrics, rules, &held);
         let (random, names, counters) = (Random::new(random), Names::default(), Counters::load(tx)?);
         let (ids_over, people_too_large, rank) = Default::default();
         Ok(Self {
@@ -95,6 +101,7 @@ impl<'a> Group<'a> {
             experiments,
             counted,
             budgets,
+            held,
             rank,
             ids_over,
             people_too_large,
@@ -116,6 +123,18 @@ impl<'a> Group<'a> {
     /// An epoch that was never issued.
     pub fn next_epoch(&mut self) -> Epoch {
         self.counters.next_epoch()
+    }
+}
+
+/// Says which tenants are held up, once for each change of their number.
+fn report_held(metrics: &Metrics, rules: &Rules, held: &BTreeSet<TenantNo>) {
+    let number = held.len() as u64;
+    if metrics.held_tenants.get() != number {
+        metrics.held_tenants.set(number);
+        for known in rules.tenants.iter().filter(|known| held.contains(&known.no)) {
+            let tenant = &known.config.name;
+            tracing::error!(tenant, "the stored catalogue of a tenant cannot be read: its facts are set aside");
+        }
     }
 }
 

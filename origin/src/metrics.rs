@@ -132,6 +132,8 @@ pub struct Metrics {
     pub unfolded: Gauge,
     /// Facts that wait for a visitor whose row cannot be read.
     pub set_aside: Gauge,
+    /// Tenants of whose current catalogue a stored part cannot be read.
+    pub held_tenants: Gauge,
     /// What jobs came to, in the order of [`Job::ALL`].
     pub jobs: [OfJob; Job::ALL.len()],
     /// Keys that the newest run of `verify` found so, in the order of [`FOUND`].
@@ -358,8 +360,10 @@ impl Page {
         self.one("causeway_ready", "gauge", "1 when syncs are taken.", u64::from(ready));
         self.one("causeway_connections", "gauge", "Connections that are open.", m.connections.get());
         self.one("causeway_unfolded_facts", "gauge", "Facts durable in the log and not folded yet.", m.unfolded.get());
-        let help = "Facts that wait for a visitor whose row cannot be read.";
+        let help = "Facts that wait, as their visitor's row or their tenant's stored catalogue cannot be read.";
         self.one("causeway_set_aside_facts", "gauge", help, m.set_aside.get());
+        let help = "Tenants whose stored catalogue cannot be read: their facts are set aside.";
+        self.one("causeway_held_tenants", "gauge", help, m.held_tenants.get());
         self.one(
             "causeway_outbox_depth",
             "gauge",

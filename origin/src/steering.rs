@@ -53,41 +53,58 @@ impl Made {
 /// How old steering is that is made anew: a wake-up each minute comes now and then a little early.
 const DUE_MS: Millis = limits::STEERING_MS * 9 / 10;
 
-/// Makes anew what is a minute old, of every tenant that has something to steer or had.
+/// Renews what is a minute old, of every tenant that has something to steer or had. A tenant of which something stored cannot
+/// be read keeps what was published last; it holds no other tenant up.
 ///
 /// # Errors
 /// [`StoreError`]; then nothing of the group may be kept.
 pub fn refresh(group: &mut Group<'_>) -> Result<(), StoreError> {
-    // Of all tenants at once, and not before one is due.
-    let mut limited = None;
-    for tenant in group.rules.tenants.iter().map(|known| known.no) {
-        let before = newest(group.tx, tenant)?;
-        // A clock that went back is no reason to wait for it.
-        let fresh = |made: Millis| made <= group.now && group.now - made < DUE_MS;
-        if before.as_ref().is_some_and(|before| fresh(before.at)) {
+    for known in group.rules.tenants.iter() {
+        if group.held.contains(&known.no) {
             continue;
         }
-        let shares = shares(group, tenant)?;
-        let paces = paces(group, tenant, before.as_ref())?;
-        if limited.is_none() {
-            limited = Some(catalogue::limited(group.tx)?);
+        match refresh_tenant(group, known.no) {
+            Err(e) if e.is_of_a_value() => {
+                let (tenant, error) = (&known.config.name, crate::chain(&e));
+                tracing::error!(tenant, error, "shares and paces of a tenant cannot be renewed: the last ones stay");
+            }
+            done => done?,
         }
-        let of_tenant = limited.as_ref().and_then(|limited| limited.get(&tenant)).map_or(&[][..], Vec::as_slice);
-        let given_out = units::given_out(group.tx, tenant, of_tenant, group.now)?;
-        if before.is_none() && shares.is_empty() && paces.is_empty() && given_out.is_empty() {
-            continue;
+    }
+    Ok(())
+}
+
+/// Renews one tenant's, where it is due. All that may be unreadable is read before anything is written.
+fn refresh_tenant(group: &mut Group<'_>, tenant: TenantNo) -> Result<(), StoreError> {
+    let before = match newest(group.tx, tenant) {
+        Err(e) if e.is_of_a_value() => {
+            tracing::error!(error = crate::chain(&e), "stored paces cannot be read: they are made from the start");
+            None
         }
-        spend::forget(group.tx, tenant, group.now)?;
-        // Edges do not go by paces that are old, so these are news also where they are the same.
-        let made = Made { at: group.now, shares, paces, given_out };
-        let same = before.is_some_and(|before| Made { at: made.at, ..before } == made);
-        let news = !same || !made.paces.is_empty();
-        keep(group.tx, tenant, made)?;
-        if news {
-            // What is handed out from now on is above what was before.
-            group.next_version();
-            publish::put(group, tenant, Subject::Steering, group.now)?;
-        }
+        before => before?,
+    };
+    // A clock that went back is no reason to wait for it.
+    let fresh = |made: Millis| made <= group.now && group.now - made < DUE_MS;
+    if before.as_ref().is_some_and(|before| fresh(before.at)) {
+        return Ok(());
+    }
+    let shares = shares(group, tenant)?;
+    let paces = paces(group, tenant, before.as_ref())?;
+    let limited = catalogue::limited_of_tenant(group.tx, tenant)?;
+    let given_out = units::given_out(group.tx, tenant, &limited, group.now)?;
+    if before.is_none() && shares.is_empty() && paces.is_empty() && given_out.is_empty() {
+        return Ok(());
+    }
+    spend::forget(group.tx, tenant, group.now)?;
+    // Edges do not go by paces that are old, so these are news also where they are the same.
+    let made = Made { at: group.now, shares, paces, given_out };
+    let same = before.is_some_and(|before| Made { at: made.at, ..before } == made);
+    let news = !same || !made.paces.is_empty();
+    keep(group.tx, tenant, made)?;
+    if news {
+        // What is handed out from now on is above what was before.
+        group.next_version();
+        publish::put(group, tenant, Subject::Steering, group.now)?;
     }
     Ok(())
 }
@@ -108,7 +125,7 @@ fn paces(group: &Group<'_>, tenant: TenantNo, before: Option<&Made>) -> Result<B
 /// [`StoreError`].
 pub fn report(conn: &Connection, tenant: TenantNo, now: Millis) -> Result<Vec<Value>, StoreError> {
     let made = newest(conn, tenant)?;
-    let budgets = catalogue::budgets(conn)?;
+    let budgets = catalogue::budgets_of_tenant(conn, tenant)?;
     let ids: BTreeMap<u32, String> = catalogue::codes(conn, tenant)?
         .into_iter()
         .filter_map(|((sort, id), code)| (sort == "campaign").then_some((code, id)))
@@ -123,7 +140,7 @@ pub fn report(conn: &Connection, tenant: TenantNo, now: Millis) -> Result<Vec<Va
             "left_micros": budget.left(spent) / 1_000, "day_ends_ms": day_ends, "pace_ppm": pace,
         }))
     };
-    budgets.of(tenant).iter().map(row).collect()
+    budgets.iter().map(row).collect()
 }
 
 fn shares(group: &Group<'_>, tenant: TenantNo) -> Result<Shares, StoreError> {

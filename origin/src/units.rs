@@ -160,7 +160,7 @@ pub fn report(conn: &Connection, tenant: TenantNo) -> Result<Vec<Value>, StoreEr
             "people": people, "with_several": several,
         }))
     };
-    catalogue::limited(conn)?.get(&tenant).into_iter().flatten().map(row).collect()
+    catalogue::limited_of_tenant(conn, tenant)?.iter().map(row).collect()
 }
 
 #[cfg(test)]

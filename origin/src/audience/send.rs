@@ -273,7 +273,7 @@ fn check(conn: &Connection, tenant: &Known, name: &str, terms: &Terms, now: Mill
 /// # Errors
 /// [`StoreError`].
 pub fn experiment(conn: &Connection, tenant: TenantNo, id: &str) -> Result<Option<Experiment>, StoreError> {
-    Ok(catalogue::experiments(conn)?.of(tenant).iter().find(|experiment| experiment.id == id).cloned())
+    Ok(catalogue::experiments_of_tenant(conn, tenant)?.into_iter().find(|experiment| experiment.id == id))
 }
 
 /// The send of a name.

@@ -15,20 +15,32 @@ use crate::units::Limited;
 
 /// The experiments of each tenant's current version.
 #[derive(Debug, Clone, Default)]
-pub struct Experiments(BTreeMap<TenantNo, Vec<Experiment>>);
+pub struct Experiments {
+    of: BTreeMap<TenantNo, Vec<Experiment>>,
+    unreadable: BTreeSet<TenantNo>,
+}
 
 impl Experiments {
-    /// A tenant's.
+    /// A tenant's experiments; none where they cannot be read.
     #[must_use]
     pub fn of(&self, tenant: TenantNo) -> &[Experiment] {
-        self.0.get(&tenant).map_or(&[], Vec::as_slice)
+        self.of.get(&tenant).map_or(&[], Vec::as_slice)
+    }
+
+    /// The tenants whose stored experiments cannot be read.
+    #[must_use]
+    pub fn unreadable(&self) -> &BTreeSet<TenantNo> {
+        &self.unreadable
     }
 }
 
 /// What experiments count as conversions. One that is out of the catalogue goes on for as long as conversions are kept: its
 /// people convert later.
 #[derive(Debug, Clone, Default)]
-pub struct Counted(BTreeMap<TenantNo, Conversions>);
+pub struct Counted {
+    of: BTreeMap<TenantNo, Conversions>,
+    unreadable: BTreeSet<TenantNo>,
+}
 
 /// A tenant's.
 #[derive(Debug, Clone, Default)]
@@ -44,11 +56,17 @@ impl Counted {
     #[must_use]
     pub fn of(&self, tenant: TenantNo) -> &Conversions {
         static NONE: Conversions = Conversions { of: BTreeMap::new(), names: BTreeSet::new() };
-        self.0.get(&tenant).unwrap_or(&NONE)
+        self.of.get(&tenant).unwrap_or(&NONE)
+    }
+
+    /// Whether it is unknown what counts for a tenant, as its stored experiments cannot be read.
+    #[must_use]
+    pub fn is_unreadable(&self, tenant: TenantNo) -> bool {
+        self.unreadable.contains(&tenant)
     }
 
     fn add(&mut self, tenant: TenantNo, experiment: u32, name: String) {
-        let conversions = self.0.entry(tenant).or_default();
+        let conversions = self.of.entry(tenant).or_default();
         conversions.names.insert(name.clone());
         conversions.of.insert(experiment, name);
     }
@@ -56,71 +74,122 @@ impl Counted {
 
 /// The budgets of each tenant's current version, by the campaign's code.
 #[derive(Debug, Clone, Default)]
-pub struct Budgets(BTreeMap<TenantNo, BTreeMap<u32, Budget>>);
+pub struct Budgets {
+    of: BTreeMap<TenantNo, BTreeMap<u32, Budget>>,
+    unreadable: BTreeSet<TenantNo>,
+}
 
 impl Budgets {
     /// A tenant's.
     #[must_use]
     pub fn of(&self, tenant: TenantNo) -> &BTreeMap<u32, Budget> {
         static NONE: BTreeMap<u32, Budget> = BTreeMap::new();
-        self.0.get(&tenant).unwrap_or(&NONE)
+        self.of.get(&tenant).unwrap_or(&NONE)
+    }
+
+    /// The tenants whose stored budgets cannot be read.
+    #[must_use]
+    pub fn unreadable(&self) -> &BTreeSet<TenantNo> {
+        &self.unreadable
     }
 }
 
-/// Reads the experiments of all current versions.
+/// Reads the experiments of all current versions. A tenant whose experiments cannot be read is named in
+/// [`Experiments::unreadable`]; it holds no other tenant up.
 ///
 /// # Errors
-/// [`StoreError`].
+/// [`StoreError::Sqlite`].
 pub fn experiments(conn: &Connection) -> Result<Experiments, StoreError> {
-    of_current(conn, "experiments").map(Experiments)
+    let (of, unreadable) = of_current(conn, "experiments")?;
+    Ok(Experiments { of, unreadable })
 }
 
-/// Reads what experiments count at a time, beside those of the current versions.
+/// Reads the experiments of one tenant's current version.
+///
+/// # Errors
+/// [`StoreError`]; [`StoreError::Corrupt`] where they cannot be read.
+pub fn experiments_of_tenant(conn: &Connection, tenant: TenantNo) -> Result<Vec<Experiment>, StoreError> {
+    of_tenant(conn, tenant, "experiments")
+}
+
+/// Reads what experiments count at a time, in addition to those of the current versions.
 ///
 /// # Errors
 /// [`StoreError`].
 pub fn counted(conn: &Connection, current: &Experiments, now: Millis) -> Result<Counted, StoreError> {
     const READ: &str = "SELECT tenant, code, conversion FROM catalogue_codes
         WHERE conversion IS NOT NULL AND ifnull(conversion_until, ?1) >= ?1";
-    let mut counted = Counted::default();
+    let mut counted = Counted { unreadable: current.unreadable.clone(), ..Counted::default() };
     let mut statement = conn.prepare_cached(READ)?;
     let mut rows = statement.query([signed(now.saturating_sub(limits::CONVERSION_DAYS * DAY_MS))])?;
     while let Some(row) = rows.next()? {
         counted.add(TenantNo(row.get(0)?), row.get(1)?, row.get(2)?);
     }
-    for (tenant, experiments) in &current.0 {
+    for (tenant, experiments) in &current.of {
         experiments.iter().for_each(|of| counted.add(*tenant, of.code, of.conversion.clone()));
     }
     Ok(counted)
 }
 
-/// Reads the budgets of all current versions.
+/// Reads the budgets of all current versions. A tenant whose budgets cannot be read is named in [`Budgets::unreadable`]; it
+/// holds no other tenant up.
 ///
 /// # Errors
-/// [`StoreError`].
+/// [`StoreError::Sqlite`].
 pub fn budgets(conn: &Connection) -> Result<Budgets, StoreError> {
-    let all: BTreeMap<TenantNo, Vec<Budget>> = of_current(conn, "budgets")?;
-    let by_campaign = |budgets: Vec<Budget>| budgets.into_iter().map(|budget| (budget.campaign, budget)).collect();
-    Ok(Budgets(all.into_iter().map(|(tenant, budgets)| (tenant, by_campaign(budgets))).collect()))
+    let (all, unreadable): (BTreeMap<TenantNo, Vec<Budget>>, _) = of_current(conn, "budgets")?;
+    let of = all.into_iter().map(|(tenant, budgets)| (tenant, by_campaign(budgets))).collect();
+    Ok(Budgets { of, unreadable })
 }
 
-/// Reads the campaigns with only so many recipients of all current versions.
+/// Reads the budgets of one tenant's current version, by the campaign's code.
 ///
 /// # Errors
-/// [`StoreError`].
-pub fn limited(conn: &Connection) -> Result<BTreeMap<TenantNo, Vec<Limited>>, StoreError> {
-    of_current(conn, "limited")
+/// [`StoreError`]; [`StoreError::Corrupt`] where they cannot be read.
+pub fn budgets_of_tenant(conn: &Connection, tenant: TenantNo) -> Result<BTreeMap<u32, Budget>, StoreError> {
+    Ok(by_campaign(of_tenant(conn, tenant, "budgets")?))
 }
 
-/// A part of all current versions, by its column.
-fn of_current<T: DeserializeOwned>(conn: &Connection, part: &str) -> Result<BTreeMap<TenantNo, T>, StoreError> {
+fn by_campaign(budgets: Vec<Budget>) -> BTreeMap<u32, Budget> {
+    budgets.into_iter().map(|budget| (budget.campaign, budget)).collect()
+}
+
+/// Reads the limited offers of one tenant's current version: campaigns with at most N recipients.
+///
+/// # Errors
+/// [`StoreError`]; [`StoreError::Corrupt`] where they cannot be read.
+pub fn limited_of_tenant(conn: &Connection, tenant: TenantNo) -> Result<Vec<Limited>, StoreError> {
+    of_tenant(conn, tenant, "limited")
+}
+
+/// A part of all current versions, by its column; and the tenants whose part cannot be read.
+fn of_current<T: DeserializeOwned>(
+    conn: &Connection,
+    part: &str,
+) -> Result<(BTreeMap<TenantNo, T>, BTreeSet<TenantNo>), StoreError> {
     let read = format!("SELECT tenant, {part} FROM catalogue_current CROSS JOIN catalogues USING (tenant, version)");
+    let (mut of, mut unreadable) = (BTreeMap::new(), BTreeSet::new());
     let mut statement = conn.prepare_cached(&read)?;
-    let rows = statement.query_map([], |row| Ok((TenantNo(row.get(0)?), row.get::<_, String>(1)?)))?;
-    rows.map(|row| {
-        let (tenant, text) = row?;
-        let read = serde_json::from_str(&text).map_err(|_| StoreError::Corrupt { what: "part of a catalogue" })?;
-        Ok((tenant, read))
-    })
-    .collect()
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        let tenant = TenantNo(row.get(0)?);
+        match parse(row.get_ref(1)?.as_str().unwrap_or_default()) {
+            Ok(part) => drop(of.insert(tenant, part)),
+            Err(_) => drop(unreadable.insert(tenant)),
+        }
+    }
+    Ok((of, unreadable))
+}
+
+/// A part of one tenant's current version, by its column.
+fn of_tenant<T: DeserializeOwned + Default>(conn: &Connection, tenant: TenantNo, part: &str) -> Result<T, StoreError> {
+    let read =
+        format!("SELECT {part} FROM catalogue_current CROSS JOIN catalogues USING (tenant, version) WHERE tenant = ?1");
+    let mut statement = conn.prepare_cached(&read)?;
+    let mut rows = statement.query([tenant.0])?;
+    rows.next()?.map_or_else(|| Ok(T::default()), |row| parse(row.get_ref(0)?.as_str().unwrap_or_default()))
+}
+
+fn parse<T: DeserializeOwned>(part: &str) -> Result<T, StoreError> {
+    serde_json::from_str(part).map_err(|_| StoreError::Corrupt { what: "part of a catalogue" })
 }

@@ -72,6 +72,10 @@ pub(super) fn person_changed(conn: &Connection, counted: &Counted, person: Perso
     let row = |row: &rusqlite::Row<'_>| Ok((TenantNo(row.get(0)?), row.get::<_, u32>(1)?));
     let found = conn.prepare_cached(TENANT)?.query_row([person.0], row).optional()?;
     let tenant = found.map(|(tenant, _)| tenant);
+    if tenant.is_some_and(|tenant| counted.is_unreadable(tenant)) {
+        // What counts is unknown: the job `rollup` computes the row when it can be read.
+        return Ok(false);
+    }
     let after = match found {
         // So many browsers are nobody's: a shared login, whose arms say nothing about a person.
         Some((tenant, devices)) if devices <= limits::CROWD => computed(conn, &counted.of(tenant).of, person)?,

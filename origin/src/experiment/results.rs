@@ -81,7 +81,7 @@ pub fn find(conn: &Connection, tenant: TenantNo, id: &str) -> Result<Option<(Exp
     const READ: &str = "SELECT experiments, replaced FROM catalogues WHERE tenant = ?1 AND replaced IS NOT NULL
         ORDER BY replaced DESC, version DESC";
     let has_id = |experiment: &&Experiment| experiment.id == id;
-    if let Some(current) = catalogue::experiments(conn)?.of(tenant).iter().find(has_id) {
+    if let Some(current) = catalogue::experiments_of_tenant(conn, tenant)?.iter().find(has_id) {
         return Ok(Some((current.clone(), None)));
     }
     let mut statement = conn.prepare_cached(READ)?;

@@ -1,5 +1,5 @@
-//! What waits for a visitor whose row cannot be read. Its facts were acknowledged, so they are set aside until it can; all that
-//! came with them is folded.
+//! Facts that wait, as something stored cannot be read: the row of their visitor, or a part of their tenant's catalogue. They
+//! were acknowledged, so they are set aside until it can; all that came with them is folded.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,6 +11,7 @@ use rusqlite::Connection;
 use super::Placed;
 use super::ids::Seen;
 use crate::audit::Said;
+use crate::catalogue;
 use crate::group::{self, Given, Rules};
 use crate::intake::{Checked, Record};
 use crate::metrics::Metrics;
@@ -45,19 +46,27 @@ pub fn holds(conn: &Connection, tenant: TenantNo, visitor: VisitorId) -> Result<
     Ok(conn.prepare_cached(READ)?.exists((tenant.0, visitor.as_bytes()))?)
 }
 
-/// Sets facts of such a visitor aside, but those that were counted; gives how many were not there.
+/// The row that facts of nobody wait under, while their tenant's catalogue cannot be read: no visitor has one below zero.
+pub(super) fn row_of_nobody(tenant: TenantNo) -> i64 {
+    -tenant.0
+}
+
+/// Sets facts of a row aside, except those that were counted; gives how many were not there.
 pub(super) fn keep(
     conn: &Connection,
     row: i64,
     mut facts: Vec<Placed<'_>>,
     records: &[impl AsRef<Record>],
+    now: Millis,
 ) -> Result<u64, StoreError> {
+    const WAITS: &str = "INSERT OR IGNORE INTO unreadable (row, since) VALUES (?1, ?2)";
     const PUT: &str = "INSERT OR IGNORE INTO set_aside (row, id, fact, admin, said) VALUES (?1, ?2, ?3, ?4, ?5)";
     match Seen::load(conn, row) {
         Ok(seen) => seen.retain_new(conn, &mut facts, |placed| placed.fact)?,
         Err(e) if e.is_of_a_value() => {}
         Err(e) => return Err(e),
     }
+    conn.prepare_cached(WAITS)?.execute((row, signed(now)))?;
     let mut put = conn.prepare_cached(PUT)?;
     let mut new = 0;
     for Placed { fact, admin, record } in facts {
@@ -97,6 +106,8 @@ pub fn take_up(
     const NOTHING: &str =
         "DELETE FROM unreadable WHERE NOT EXISTS (SELECT 1 FROM set_aside a WHERE a.row = unreadable.row)";
     conn.execute(NOTHING, [])?;
+    let held: BTreeSet<TenantNo> =
+        catalogue::experiments(conn)?.unreadable().union(catalogue::budgets(conn)?.unreadable()).copied().collect();
     for row in rows(conn)? {
         let done = group::commit_with(
             conn,
@@ -104,7 +115,7 @@ pub fn take_up(
             &Metrics::default(),
             given()?,
             |tx| {
-                let records = of(tx, rules, row)?;
+                let records = of(tx, rules, &held, row)?;
                 if !records.is_empty() {
                     forget(tx, row)?;
                 }
@@ -125,17 +136,17 @@ pub fn take_up(
     Ok(())
 }
 
-/// A visitor's facts as they came, in the order they came: the edges' and the admin side's. None where its tenant is not
-/// configured.
-fn of(conn: &Connection, rules: &Rules, row: i64) -> Result<Vec<Arc<Record>>, StoreError> {
-    const READ: &str = "SELECT v.tenant, a.fact, a.admin, a.said FROM set_aside a JOIN visitors v USING (row)
-        WHERE a.row = ?1 ORDER BY a.rowid";
+/// A row's facts as they came, in the order they came: the edges' and the admin side's. None where its tenant is not
+/// configured, or its catalogue cannot be read.
+fn of(conn: &Connection, rules: &Rules, held: &BTreeSet<TenantNo>, row: i64) -> Result<Vec<Arc<Record>>, StoreError> {
+    const READ: &str = "SELECT ifnull(v.tenant, -a.row), a.fact, a.admin, a.said
+        FROM set_aside a LEFT JOIN visitors v USING (row) WHERE a.row = ?1 ORDER BY a.rowid";
     let mut statement = conn.prepare_cached(READ)?;
     let mut found = statement.query([row])?;
     let mut records: Vec<Record> = Vec::new();
     while let Some(one) = found.next()? {
         let (tenant, fact, admin) = (TenantNo(one.get(0)?), one.get::<_, Vec<u8>>(1)?, one.get(2)?);
-        if rules.tenants.by_no(tenant).is_err() {
+        if rules.tenants.by_no(tenant).is_err() || held.contains(&tenant) {
             break;
         }
         let said: Option<String> = one.get(3)?;

@@ -8,7 +8,8 @@ use causeway_shared::{kv, limits};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::testing::{NOW, Origin, purchase, visitor};
+use crate::fold::aside;
+use crate::testing::{NOW, Origin, page, purchase, visitor};
 use crate::{catalogue, reconcile, steering};
 
 /// A campaign for each bid, with its code, and one without a budget.
@@ -66,6 +67,50 @@ fn what_is_counted_once_is_paid_for_once_on_the_day_of_the_campaigns_zone() {
     assert_eq!(of(&origin, 1, midnight - 1), (2_000_000, 6_000_000));
     assert_eq!(of(&origin, 2, NOW), (300_000_000, 300_000_000));
     assert_eq!(of(&origin, 5, NOW), (0, 0), "it has no budget");
+}
+
+#[test]
+fn a_catalogue_part_that_cannot_be_read_holds_up_its_tenant_alone_until_the_file_is_applied_again() {
+    let mut origin = origin(|_| {});
+    let tenant = origin.tenant("demo").clone();
+    let document: String = origin.conn.query_row("SELECT document FROM catalogues", [], |row| row.get(0)).unwrap();
+    origin.send("demo", &[page(visitor(1), 1, NOW)]);
+    for (n, part) in [(10, "budgets"), (20, "experiments")] {
+        origin.conn.execute(&format!("UPDATE catalogues SET {part} = '[{{'"), []).unwrap();
+        let facts = [
+            action(visitor(1), n, NOW, Verb::IMPRESSION, 1),
+            page(visitor(n), n + 1, NOW),
+            action(VisitorId::NOBODY, n + 2, NOW, Verb::IMPRESSION, 1),
+        ];
+        let there = of(&origin, 1, NOW).1;
+        assert_eq!(origin.send("demo", &facts).accepted, 0, "they wait");
+        assert_eq!(origin.send("demo", &facts).accepted, 0);
+        assert_eq!(origin.send("other", &[page(visitor(1), n, NOW)]).accepted, 1);
+        let renewed = origin.drain(10).into_iter().any(|write| write.key.ends_with("steering"));
+        assert!(!renewed, "nothing of a tenant that waits is renewed");
+        let rules = &origin.rules;
+        let given = || Ok(crate::group::Given { now: NOW, random: [u8::try_from(n).unwrap(); 32] });
+        aside::take_up(&mut origin.conn, rules, given).unwrap();
+        assert_eq!((aside::count(&origin.conn).unwrap(), origin.metrics.held_tenants.get()), (3, 1));
+
+        let again = given().unwrap();
+        let read = serde_json::from_str(&document).unwrap();
+        catalogue::apply(&mut origin.conn, rules, again, &tenant, read, "tests").unwrap();
+        aside::take_up(&mut origin.conn, rules, given).unwrap();
+        assert_eq!(aside::count(&origin.conn).unwrap(), 0);
+        assert_eq!(of(&origin, 1, NOW).1, there + 4_000_000, "the visitor's impression and nobody's, each once");
+        assert_eq!(origin.profile("demo", visitor(n)).totals().pages, 1);
+    }
+}
+
+#[test]
+fn stored_paces_that_cannot_be_read_are_made_from_the_start() {
+    let mut origin = origin(|_| {});
+    origin.drain(10);
+    origin.conn.execute("UPDATE steering SET value = '{'", []).unwrap();
+    origin.now += 60_000;
+    origin.drain(10);
+    assert!(steering::newest(&origin.conn, origin.tenant("demo").no).unwrap().unwrap().paces.contains_key(&1));
 }
 
 #[test]
