@@ -270,6 +270,19 @@ pub fn rollback(
     })
 }
 
+/// Keeps the current version's document as a new version and has it published, as it means something else now: edges do not
+/// read a version again that they have.
+///
+/// # Errors
+/// [`StoreError`]; then nothing of the group may be kept.
+pub(crate) fn reissue(group: &mut Group<'_>, tenant: TenantNo, version: u32) -> Result<(), StoreError> {
+    const COPY: &str = "INSERT INTO catalogues (tenant, version, document, sha256, experiments, budgets, limited, applied, by)
+        SELECT tenant, (SELECT max(version) + 1 FROM catalogues WHERE tenant = ?1), document, sha256, experiments, budgets,
+            limited, ?3, by FROM catalogues WHERE tenant = ?1 AND version = ?2 RETURNING version";
+    let new = group.tx.prepare_cached(COPY)?.query_row((tenant.0, version, signed(group.now)), |row| row.get(0))?;
+    make_current(group, tenant, new)
+}
+
 fn make_current(group: &mut Group<'_>, tenant: TenantNo, version: u32) -> Result<(), StoreError> {
     const REPLACED: &str = "UPDATE catalogues SET replaced = ?2 WHERE tenant = ?1
         AND version = (SELECT version FROM catalogue_current WHERE tenant = ?1)";

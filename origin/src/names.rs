@@ -1,6 +1,8 @@
 //! Names of attributes (S4.9, S4.10): each gets its token and its kind when the first fact that uses it is folded, by the
-//! one thread that folds, and keeps them for ever. This alone depends on the order in which facts come: who uses a name
-//! first says what kind of value it has, and removing what nobody has used writes nothing.
+//! one thread that folds, and keeps them until `retype` changes the kind. This alone depends on the order in which facts come:
+//! who uses a name first says what kind of value it has, and removing what nobody has used writes nothing.
+
+pub mod retype;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -145,7 +147,7 @@ mod tests {
         origin.send("other", &[said(a, 3, &json!({ "vip": "yes" }))]);
         let names = load(&origin.conn, origin.tenant("demo").no).unwrap();
         let all: Vec<(&str, &str)> = names.page(0).iter().map(|(name, kind)| (name.as_str(), kind.name())).collect();
-        assert_eq!(all, [("shoe_size", "integer"), ("vip", "bool"), ("born", "date")]);
+        assert_eq!(all, [("shoe_size", "float"), ("vip", "bool"), ("born", "string")]);
         assert_eq!(has(&origin, a), json!({ "shoe_size": 42, "vip": true }));
         assert_eq!(has(&origin, b), json!({ "shoe_size": 39, "born": "2001-02-03" }));
         let mut values = BTreeMap::new();

@@ -163,7 +163,7 @@ fn ann() -> Someone {
             (Token(1), Value::Float(Finite::new(-0.5).unwrap())),
             (Token(2), Value::Bool(true)),
             (Token(3), Value::String("Bonn".to_owned())),
-            (Token(4), Value::from_json(&json!("1990-05-01")).unwrap()),
+            (Token(4), Value::String("1990-05-01".to_owned()).fit(Kind::Date).unwrap()),
             (Token(5), Value::Strings(["a", "b"].map(str::to_owned).into())),
         ],
         segments: vec![SegmentId(7), SegmentId(8457)],
@@ -833,7 +833,7 @@ prop_compose! {
             score.map(|score| Value::Float(Finite::new(score).unwrap())),
             vip.map(Value::Bool),
             city.map(|city| Value::String(city.to_owned())),
-            born.map(|born| Value::from_json(&json!(born)).unwrap()),
+            born.map(|born| Value::String(born.to_owned()).fit(Kind::Date).unwrap()),
             tags.map(|tags| Value::Strings(tags.into_iter().map(str::to_owned).collect())),
         ];
         let attributes = (0..).map(Token).zip(values).filter_map(|(token, value)| Some((token, value?))).collect();

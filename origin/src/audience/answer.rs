@@ -362,7 +362,7 @@ pub fn measure(conn: &Connection, tenant: TenantNo, name: &str) -> Result<Option
         _ => {
             let names = names::load(conn, tenant)?;
             match name.strip_prefix("attributes.").and_then(|name| names.find(name)) {
-                Some((token, Kind::Bool | Kind::Integer)) => Some(Measure::Attribute(token)),
+                Some((token, Kind::Bool | Kind::Integer | Kind::Float)) => Some(Measure::Attribute(token)),
                 _ => None,
             }
         }

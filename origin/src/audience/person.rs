@@ -172,6 +172,8 @@ impl Someone {
                 match self.attributes.get(at)? {
                     (_, Value::Bool(yes)) => Some((*yes).into()),
                     (_, Value::Integer(whole)) => Some(*whole),
+                    // Sums are of whole numbers.
+                    (_, Value::Float(finite)) => Some(finite.get().round() as i64),
                     _ => None,
                 }
             }

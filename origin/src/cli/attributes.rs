@@ -2,14 +2,15 @@
 
 use anyhow::bail;
 use causeway_origin::attributes::{self as of, Write};
+use causeway_origin::clock;
+use causeway_origin::names::{self, retype};
 use causeway_origin::read::{View, Visitor};
-use causeway_origin::{clock, names};
-use causeway_shared::attributes::Dictionary;
+use causeway_shared::attributes::{Dictionary, Kind};
 use clap::Subcommand;
 use serde_json::{Value, json};
 
 use super::segments::{WhoseArgs, put_facts, reading};
-use super::{Common, Opened, Reading, Usage, argument, named};
+use super::{Common, Opened, Reading, Usage, argument, confirmed, fold_before, named};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Attributes {
@@ -25,12 +26,31 @@ pub(super) enum Attributes {
         /// The write.
         write: String,
     },
+    /// Declare the type of an attribute, or change it. Shows its plan first: how many stored values the new type can say, and
+    /// how many are removed.
+    Retype {
+        /// The attribute's name.
+        name: String,
+        /// The type: bool, integer, float, string, date or strings.
+        #[arg(long = "type", value_name = "TYPE", value_parser = kind)]
+        to: Kind,
+        /// Whose attribute. With one tenant configured it need not be said.
+        #[arg(long)]
+        tenant: Option<String>,
+        /// Do it; without, the plan is shown, and on a terminal it is asked.
+        #[arg(long)]
+        yes: bool,
+    },
     /// The tenant's names, in the order of their first use.
     Names {
         /// Whose names. With one tenant configured it need not be said.
         #[arg(long)]
         tenant: Option<String>,
     },
+}
+
+fn kind(text: &str) -> Result<Kind, String> {
+    Kind::from_name(text).ok_or_else(|| "one of bool, integer, float, string, date, strings is needed".to_owned())
 }
 
 pub(super) fn run(command: &Attributes, common: &Common) -> anyhow::Result<()> {
@@ -61,6 +81,19 @@ pub(super) fn run(command: &Attributes, common: &Common) -> anyhow::Result<()> {
                 bail!(Usage(format!("nothing was written: {why}")));
             }
             common.output.one(&json!({ "visitor": visitor.to_string(), "written": written, "rejected": refused }))
+        }
+        Attributes::Retype { name, to, tenant, yes } => {
+            let mut opened = Opened::new(common)?;
+            let tenant = named(&opened.rules.tenants, tenant.as_deref())?.clone();
+            // Values may be acknowledged, and not stored yet.
+            fold_before(&opened.config, &opened.conn)?;
+            let plan = retype::plan(&mut opened.conn, &tenant, name, *to)?;
+            if !confirmed(*yes, &plan.to_json(name, *to, false), common)? {
+                return Ok(());
+            }
+            let Opened { conn, rules, .. } = &mut opened;
+            retype::apply(conn, rules, clock::given, &tenant, name, *to)?;
+            common.output.one(&plan.to_json(name, *to, true))
         }
         Attributes::Names { tenant } => {
             let Reading { conn, tenants, .. } = Reading::new(common)?;

@@ -36,6 +36,12 @@ pub enum AttributeError {
         /// The value's.
         found: Kind,
     },
+    /// A whole number that the attribute's kind cannot keep exactly.
+    #[error("attribute `{name}` is a float: a whole number above 2^53 is not kept exactly, write it as a string")]
+    Inexact {
+        /// The attribute's name.
+        name: String,
+    },
     /// The name is new and cannot be recorded.
     #[error(transparent)]
     Name(#[from] DictionaryError),
@@ -47,6 +53,7 @@ impl AttributeError {
     pub fn code(&self) -> &'static str {
         match self {
             Self::Type { .. } => "type_mismatch",
+            Self::Inexact { .. } => "out_of_bounds",
             Self::Name(DictionaryError::BadName) => "bad_name",
             Self::Name(DictionaryError::Unknown) => "unknown_name",
             Self::Name(DictionaryError::Full) => "too_many_names",
@@ -124,14 +131,19 @@ impl Dictionary {
     }
 
     /// An attribute as it is written: its token, and its value as the recorded kind takes it. The first use of a name
-    /// records it with the kind of its value.
+    /// records it with the kind of its value, a number's always as a float.
     ///
     /// # Errors
     /// When the value is of another kind, or as in [`Dictionary::record`]; then nothing is recorded.
     pub fn accept(&mut self, name: &str, value: Value) -> Result<(Token, Value), AttributeError> {
         match self.find(name) {
             Some((token, kind)) => Ok((token, fitted(name, value, kind)?)),
-            None => Ok((self.record(name, value.kind())?, value)),
+            None => {
+                self.next(name)?;
+                let kind = value.first_kind();
+                let value = fitted(name, value, kind)?;
+                Ok((self.record(name, kind)?, value))
+            }
         }
     }
 
@@ -142,7 +154,10 @@ impl Dictionary {
     pub fn check(&self, name: &str, value: &Value) -> Result<(), AttributeError> {
         match self.find(name) {
             Some((_, kind)) => fitted(name, value.clone(), kind).map(drop),
-            None => Ok(self.next(name).map(drop)?),
+            None => {
+                self.next(name)?;
+                fitted(name, value.clone(), value.first_kind()).map(drop)
+            }
         }
     }
 
@@ -161,8 +176,13 @@ impl Dictionary {
 }
 
 fn fitted(name: &str, value: Value, kind: Kind) -> Result<Value, AttributeError> {
-    let mismatch = |value: Value| AttributeError::Type { name: name.to_owned(), expected: kind, found: value.kind() };
-    value.fit(kind).map_err(mismatch)
+    value.fit(kind).map_err(|value| {
+        let name = name.to_owned();
+        match (value, kind) {
+            (Value::Integer(_), Kind::Float) => AttributeError::Inexact { name },
+            (value, expected) => AttributeError::Type { name, expected, found: value.kind() },
+        }
+    })
 }
 
 /// A page packed: how many entries; of each the name behind its length and the code of its kind.

@@ -56,6 +56,12 @@ impl Kind {
         }
     }
 
+    /// The kind of a name; `None` for any other text.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+
     /// The kind of a code; `None` for any other number.
     #[must_use]
     pub fn from_code(code: u8) -> Option<Self> {
@@ -91,6 +97,13 @@ impl Finite {
     #[must_use]
     pub fn get(self) -> f64 {
         self.0
+    }
+
+    /// The whole number that it is; `None` for a fraction, and for a number above 2⁵³, where not every integer is a float.
+    #[must_use]
+    pub(crate) fn whole(self) -> Option<i64> {
+        // It is exact: within the bound every whole float is an integer of 64 bits.
+        (self.0.fract() == 0.0 && self.0.abs() <= EXACT as f64).then_some(self.0 as i64)
     }
 
     /// A whole number that is in the order of these.
@@ -198,8 +211,9 @@ impl Value {
         }
     }
 
-    /// The value that JSON says. A string is a date when it has the form YYYY-MM-DD and is one; a number is an integer
-    /// when it is written as one and fits 64 bits. A string may be repeated in an array, and counts each time.
+    /// The value that JSON says. A number is an integer when it is written as one and fits 64 bits. A string is a string,
+    /// whatever its form: only an attribute of dates takes it for one ([`Value::fit`]). A string may be repeated in an array,
+    /// and counts each time.
     ///
     /// # Errors
     /// When it is of no kind or over a bound; the text says what would be right.
@@ -211,31 +225,34 @@ impl Value {
                 (None, Some(finite)) => Ok(Self::Float(finite)),
                 (None, None) => Err(ValueError::Malformed("a number that is not finite")),
             },
-            Json::String(text) => match date_of(text) {
-                Some(days) => Ok(Self::Date(days)),
-                None => check_text(text).map(|()| Self::String(text.clone())),
-            },
+            Json::String(text) => check_text(text).map(|()| Self::String(text.clone())),
             Json::Array(entries) => strings_of(entries),
             Json::Null => Err(ValueError::Malformed("null")),
             Json::Object(_) => Err(ValueError::Malformed("an object")),
         }
     }
 
-    /// As JSON. [`Value::from_json`] gives it again, but for a string of the form of a date, which it takes for one.
+    /// As JSON. [`Value::from_json`] and [`Value::fit`] give it again. A float that is a whole number is written as one.
     #[must_use]
     pub fn to_json(&self) -> Json {
         match self {
             Self::Bool(yes) => (*yes).into(),
             Self::Integer(whole) => (*whole).into(),
-            Self::Float(finite) => finite.get().into(),
+            Self::Float(finite) => finite.whole().map_or_else(|| finite.get().into(), Into::into),
             Self::String(text) => text.as_str().into(),
             Self::Date(days) => date_text(*days).into(),
             Self::Strings(all) => all.iter().map(String::as_str).collect(),
         }
     }
 
-    /// The value as an attribute of this kind takes it: an integer that a float says exactly is one, and a date is also
-    /// a string.
+    /// The kind that a name gets which this value uses first. Numbers are one kind, so that 20 does not refuse 19.99 later.
+    #[must_use]
+    pub fn first_kind(&self) -> Kind {
+        if matches!(self, Self::Integer(_)) { Kind::Float } else { self.kind() }
+    }
+
+    /// The value as an attribute of this kind takes it: an integer that a float says exactly is one, a float that is a whole
+    /// number is an integer, and a string YYYY-MM-DD of a day that exists is a date.
     ///
     /// # Errors
     /// The value itself, when it does not match.
@@ -245,9 +262,34 @@ impl Value {
             (Self::Integer(whole), Kind::Float) if whole.unsigned_abs() <= EXACT => {
                 Ok(Self::Float(Finite(whole as f64)))
             }
+            (Self::Float(finite), Kind::Integer) => finite.whole().map(Self::Integer).ok_or(Self::Float(finite)),
+            (Self::String(text), Kind::Date) => date_of(&text).map(Self::Date).ok_or(Self::String(text)),
             (Self::Date(days), Kind::String) => Ok(Self::String(date_text(days))),
             (value, _) => Err(value),
         }
+    }
+
+    /// The value that a change of its attribute's kind makes of it, as near as the new kind comes: a text that says a number is
+    /// one, a number becomes its text, a string a set of one. `None` where the new kind has nothing for it.
+    #[must_use]
+    pub fn convert(self, kind: Kind) -> Option<Self> {
+        let value = match (self.fit(kind), kind) {
+            (Ok(value), _) => value,
+            (Err(Self::Integer(whole)), Kind::Float) => Self::Float(Finite::new(whole as f64)?),
+            (Err(Self::Bool(yes)), Kind::Integer | Kind::Float) => Self::Integer(yes.into()).fit(kind).ok()?,
+            (Err(Self::String(text)), Kind::Integer | Kind::Float) => {
+                let number: serde_json::Number = serde_json::from_str(text.trim()).ok()?;
+                Self::from_json(&Json::Number(number)).ok()?.fit(kind).ok()?
+            }
+            (Err(Self::String(text)), Kind::Bool) => Self::Bool(text.trim().parse().ok()?),
+            (Err(Self::String(text)), Kind::Strings) => Self::Strings(BTreeSet::from([text])),
+            (Err(Self::Strings(all)), Kind::String) if all.len() == 1 => Self::String(all.into_iter().next()?),
+            (Err(value @ (Self::Bool(_) | Self::Integer(_) | Self::Float(_))), Kind::String) => {
+                Self::String(value.to_json().to_string())
+            }
+            _ => return None,
+        };
+        value.check().is_ok().then_some(value)
     }
 }
 
