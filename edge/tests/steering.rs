@@ -699,3 +699,29 @@ fn a_placement_without_an_ad_says_why() {
         assert_eq!(shown[0] == shown[1], *reason != "all_capped", "{shown:?}");
     }
 }
+
+#[test]
+fn a_page_cannot_write_a_segment_that_an_audience_fills_and_the_answer_names_it() {
+    let mut page = Page::new();
+    page.steer(1, Steering { at: page.now, materialised: [9].into(), ..Steering::default() });
+    page.view();
+    let expires = page.now + 90_000_000;
+    let events = json!([
+        { "type": "segments", "set": [{ "segment": 7, "expires_ms": expires }, { "segment": 9, "expires_ms": expires }] },
+        { "type": "segments", "remove": [9] },
+    ]);
+    let answer = page.send("POST", "/v1/events", events.to_string().as_bytes());
+    let written: Vec<What> = facts(&answer).into_iter().map(|fact| fact.what).collect();
+    let [What::Segments { writes }] = &written[..] else { unreachable!("{written:?}") };
+    assert_eq!(writes.iter().map(|(segment, _)| segment.0).collect::<Vec<_>>(), [7]);
+    let answer = body(&answer);
+    let refused: Vec<(u64, &str)> = answer["rejected"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| (one["index"].as_u64().unwrap(), one["code"].as_str().unwrap()))
+        .collect();
+    let expected = [(0, "materialised_segment"), (1, "materialised_segment")];
+    assert_eq!((&answer["accepted"], &refused[..]), (&json!(1), &expected[..]));
+    assert!(answer["rejected"][1]["message"].as_str().unwrap().contains("segment 9"), "{answer}");
+}

@@ -476,7 +476,8 @@ fn add(
     facts: &[Placed<'_>],
 ) -> Result<Millis, StoreError> {
     for placed in facts {
-        let fact = placed.fact;
+        let allowed = without_materialised(group, tenant, placed);
+        let fact = allowed.as_ref().unwrap_or(placed.fact);
         let writes =
             if matches!(fact.what, What::Attributes { .. }) { group.names.tokens(tenant, fact) } else { Vec::new() };
         if placed.is_told() {
@@ -486,6 +487,18 @@ fn add(
         }
     }
     Ok(hour_of_newest(facts.iter().filter(|placed| !placed.is_told())))
+}
+
+/// A page's fact without its writes of segments that audiences fill, which the edge refuses as far as it knows; `None` where it
+/// has none of them.
+fn without_materialised(group: &Group<'_>, tenant: TenantNo, placed: &Placed<'_>) -> Option<Fact> {
+    let What::Segments { writes } = &placed.fact.what else { return None };
+    let materialised = group.materialised_of(tenant);
+    if placed.admin || !writes.iter().any(|(segment, _)| materialised.contains(segment)) {
+        return None;
+    }
+    let writes = writes.iter().filter(|(segment, _)| !materialised.contains(segment)).cloned().collect();
+    Some(Fact { what: What::Segments { writes }, ..placed.fact.clone() })
 }
 
 fn hour_of_newest<'p>(facts: impl Iterator<Item = &'p Placed<'p>>) -> Millis {

@@ -1,12 +1,14 @@
 //! One transaction of the store, over records of the log and calls of the outbox: fold → link → publish.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_shared::ids::{Epoch, Millis, Version};
 use causeway_shared::random::Random;
+use causeway_shared::segments::SegmentId;
 use causeway_shared::wire::sync::{Publish, Verify};
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
+use crate::audience::kept;
 use crate::catalogue::{Budgets, Counted, Experiments};
 use crate::config::Config;
 use crate::erase::journal::Journal;
@@ -73,6 +75,8 @@ pub struct Group<'a> {
     pub budgets: Budgets,
     /// Tenants of whose current catalogue a stored part cannot be read: their facts are set aside until it can.
     pub held: BTreeSet<TenantNo>,
+    /// Segments that audiences fill, by tenant: pages cannot write them.
+    materialised: BTreeMap<TenantNo, BTreeSet<SegmentId>>,
     /// How urgent the keys are that it puts in the outbox.
     pub rank: Rank,
     /// Ids that were one too many for their visitor; as below for the metrics, once the transaction is durable.
@@ -102,11 +106,19 @@ impl<'a> Group<'a> {
             counted,
             budgets,
             held,
+            materialised: kept::segments(tx)?,
             rank,
             ids_over,
             people_too_large,
             counters,
         })
+    }
+
+    /// The segments of a tenant that audiences fill.
+    #[must_use]
+    pub fn materialised_of(&self, tenant: TenantNo) -> &BTreeSet<SegmentId> {
+        static NONE: BTreeSet<SegmentId> = BTreeSet::new();
+        self.materialised.get(&tenant).unwrap_or(&NONE)
     }
 
     /// A version that was never issued.

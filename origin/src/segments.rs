@@ -146,7 +146,7 @@ impl Whose {
     }
 }
 
-fn of_person(view: &View<'_>, visitor: &read::Visitor, most: usize) -> Result<SegmentMap, StoreError> {
+pub(crate) fn of_person(view: &View<'_>, visitor: &read::Visitor, most: usize) -> Result<SegmentMap, StoreError> {
     let mut person = SegmentMap::default();
     for member in read::members(view, visitor, most)? {
         person = person.join(read::segments(view, &member)?);

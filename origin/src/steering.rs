@@ -29,6 +29,8 @@ pub struct Made {
     pub paces: BTreeMap<u32, Pacer>,
     /// Codes of the limited offers of which every unit is somebody's.
     pub given_out: BTreeSet<u32>,
+    /// Segments that audiences fill.
+    pub materialised: BTreeSet<u32>,
 }
 
 /// As it is stored.
@@ -39,6 +41,8 @@ struct Stored {
     paces: BTreeMap<u32, Pacer>,
     #[serde(default)]
     given_out: BTreeSet<u32>,
+    #[serde(default)]
+    materialised: BTreeSet<u32>,
 }
 
 impl Made {
@@ -46,7 +50,8 @@ impl Made {
     #[must_use]
     pub fn steering(&self) -> Steering {
         let paces = self.paces.iter().map(|(campaign, pacer)| (*campaign, pacer.pace)).collect();
-        Steering { at: self.at, shares: self.shares.clone(), paces, given_out: self.given_out.clone() }
+        let Self { at, shares, given_out, materialised, .. } = self.clone();
+        Steering { at, shares, paces, given_out, materialised }
     }
 }
 
@@ -92,12 +97,13 @@ fn refresh_tenant(group: &mut Group<'_>, tenant: TenantNo) -> Result<(), StoreEr
     let paces = paces(group, tenant, before.as_ref())?;
     let limited = catalogue::limited_of_tenant(group.tx, tenant)?;
     let given_out = units::given_out(group.tx, tenant, &limited, group.now)?;
-    if before.is_none() && shares.is_empty() && paces.is_empty() && given_out.is_empty() {
+    let materialised = group.materialised_of(tenant).iter().map(|segment| segment.0).collect();
+    let made = Made { at: group.now, shares, paces, given_out, materialised };
+    if before.is_none() && made == (Made { at: group.now, ..Made::default() }) {
         return Ok(());
     }
     spend::forget(group.tx, tenant, group.now)?;
     // Edges do not go by paces that are old, so these are news also where they are the same.
-    let made = Made { at: group.now, shares, paces, given_out };
     let same = before.is_some_and(|before| Made { at: made.at, ..before } == made);
     let news = !same || !made.paces.is_empty();
     keep(group.tx, tenant, made)?;
@@ -156,8 +162,8 @@ fn shares(group: &Group<'_>, tenant: TenantNo) -> Result<Shares, StoreError> {
 
 fn keep(conn: &Connection, tenant: TenantNo, made: Made) -> Result<(), StoreError> {
     const PUT: &str = "INSERT OR REPLACE INTO steering (tenant, at, value) VALUES (?1, ?2, ?3)";
-    let Made { at, shares, paces, given_out } = made;
-    let value = serde_json::to_string(&Stored { shares, paces, given_out }).unwrap_or_default();
+    let Made { at, shares, paces, given_out, materialised } = made;
+    let value = serde_json::to_string(&Stored { shares, paces, given_out, materialised }).unwrap_or_default();
     conn.prepare_cached(PUT)?.execute((tenant.0, signed(at), value))?;
     Ok(())
 }
@@ -172,9 +178,9 @@ pub fn newest(conn: &Connection, tenant: TenantNo) -> Result<Option<Made>, Store
     let found =
         statement.query_row([tenant.0], |row| Ok((unsigned(row.get(0)?), row.get::<_, String>(1)?))).optional()?;
     let Some((at, value)) = found else { return Ok(None) };
-    let Stored { shares, paces, given_out } =
+    let Stored { shares, paces, given_out, materialised } =
         serde_json::from_str(&value).map_err(|_| StoreError::Corrupt { what: "steering" })?;
-    Ok(Some(Made { at, shares, paces, given_out }))
+    Ok(Some(Made { at, shares, paces, given_out, materialised }))
 }
 
 #[cfg(test)]

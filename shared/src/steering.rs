@@ -1,5 +1,6 @@
 //! How the origin steers traffic between two versions of a catalogue: the shares of the arms of experiments with selection
-//! (S4.11), the pace of campaigns with a budget, and which limited offers are over. Made anew each minute, read by every isolate each half.
+//! (S4.11), the pace of campaigns with a budget, which limited offers are over, and which segments pages cannot write. Made again
+//! each minute, read by every isolate each half.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,6 +22,8 @@ pub struct Steering {
     pub paces: BTreeMap<u32, Pace>,
     /// Codes of campaigns of which every unit is known to be somebody's: nobody need ask for one.
     pub given_out: BTreeSet<u32>,
+    /// Segments that the origin fills from filters: pages cannot write them.
+    pub materialised: BTreeSet<u32>,
 }
 
 /// In how many of a million calls a campaign takes part: a straight line between two values, so that no minute begins with

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use causeway_shared::actions::Verb;
 use causeway_shared::fact::{Fact, What};
 use causeway_shared::ids::{FactId, VisitorId};
+use causeway_shared::segments::SegmentId;
 use causeway_shared::{limits, wire};
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -75,10 +76,16 @@ pub(crate) struct EventsRoute {
 }
 
 impl Route for EventsRoute {
-    /// The catalogue says whether the caps of a shown ad are strict.
+    /// The catalogue says whether the caps of a shown ad are strict, and what is published beside it which segments a page
+    /// cannot write.
     fn catalogue_need(&self) -> CatalogueNeed {
-        let has_impressions = self.events.iter().flatten().any(|event| shown_ad(&event.fact).is_some_and(|ad| ad != 0));
-        if has_impressions { CatalogueNeed::WhenDue } else { CatalogueNeed::None }
+        let needs =
+            |fact: &Fact| shown_ad(fact).is_some_and(|ad| ad != 0) || matches!(fact.what, What::Segments { .. });
+        if self.events.iter().flatten().any(|event| needs(&event.fact)) {
+            CatalogueNeed::WhenDue
+        } else {
+            CatalogueNeed::None
+        }
     }
 
     fn names_need(&self) -> NamesNeed {
@@ -224,6 +231,9 @@ impl AcceptedEvents {
             let (code, message) = strict_refusal();
             return self.reject(index, code, message);
         }
+        if !self.allow_segments(state, index, &mut fact) {
+            return;
+        }
         if let Some(mut writes) = writes {
             writes.check_names(&state.names, state.site.tenant.attribute_names, &mut self.new_names);
             for RefusedAttribute { code, message, .. } in writes.refused {
@@ -244,6 +254,21 @@ impl AcceptedEvents {
             self.facts.push(fact);
         }
         self.answer.accepted += 1;
+    }
+
+    /// Takes writes of segments that the origin fills out of an event, each refused by name. Returns whether something is left.
+    fn allow_segments(&mut self, state: &RequestState, index: usize, fact: &mut Fact) -> bool {
+        let What::Segments { writes } = &mut fact.what else { return true };
+        let is_materialised = |id: SegmentId| state.catalogue.steering.materialised.contains(&id.0);
+        let (refused, allowed): (Vec<_>, Vec<_>) =
+            std::mem::take(writes).into_iter().partition(|(id, _)| is_materialised(*id));
+        *writes = allowed;
+        let is_left = refused.is_empty() || !writes.is_empty();
+        for (SegmentId(id), _) in refused {
+            let message = format!("segment {id} is filled by an audience of the origin: a page cannot write it");
+            self.reject(index, "materialised_segment", message);
+        }
+        is_left
     }
 
     /// Names the first refusal of an event in any case, and more of them while the answer names fewer than

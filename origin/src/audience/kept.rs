@@ -5,7 +5,7 @@
 //! anew when less than half of its time is left, and so are others of a person who were written before they became one.
 
 use std::cmp::Ordering;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_shared::fact::{Fact, What};
 use causeway_shared::filter::Filter;
@@ -17,6 +17,8 @@ use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, Transaction
 use serde_json::{Value, json};
 
 use super::answer;
+use crate::read::{self, View};
+use crate::segments;
 use crate::store::{StoreError, TenantNo, signed, unsigned, visitor_at};
 use crate::tenants::{Known, Tenants};
 
@@ -201,6 +203,59 @@ pub fn list(conn: &Connection, tenant: Option<TenantNo>) -> Result<Vec<Kept>, St
     Ok(all)
 }
 
+/// The segments that audiences fill, by tenant; also those whose members are still to leave.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn segments(conn: &Connection) -> Result<BTreeMap<TenantNo, BTreeSet<SegmentId>>, StoreError> {
+    let mut statement = conn.prepare_cached("SELECT tenant, segment FROM audiences")?;
+    let mut rows = statement.query([])?;
+    let mut all: BTreeMap<TenantNo, BTreeSet<SegmentId>> = BTreeMap::new();
+    while let Some(row) = rows.next()? {
+        all.entry(TenantNo(row.get(0)?)).or_default().insert(SegmentId(row.get(1)?));
+    }
+    Ok(all)
+}
+
+/// The people of an audience, each by its oldest visitor, in order.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct People {
+    members: Vec<VisitorId>,
+    holders: Vec<VisitorId>,
+    strangers: Vec<VisitorId>,
+}
+
+impl People {
+    /// Of the people who match the filter, and the people who are in the segment now.
+    #[must_use]
+    pub fn new(mut members: Vec<VisitorId>, mut holders: Vec<VisitorId>) -> Self {
+        members.sort_unstable();
+        holders.sort_unstable();
+        let strangers = holders.iter().filter(|held| members.binary_search(held).is_err()).copied().collect();
+        Self { members, holders, strangers }
+    }
+
+    /// How many match the filter.
+    #[must_use]
+    pub fn members(&self) -> u64 {
+        self.members.len() as u64
+    }
+}
+
+/// Up to a page of sorted visitors after one.
+fn next_of(all: &[VisitorId], after: Option<VisitorId>) -> Vec<VisitorId> {
+    let first = all.partition_point(|visitor| after.is_some_and(|after| *visitor <= after));
+    all.iter().skip(first).take(PAGE).copied().collect()
+}
+
+/// Whether a visitor's person is in a segment, as the store has it: what says who is in it may lag behind.
+fn is_held(conn: &Connection, kept: &Kept, visitor: VisitorId, now: Millis) -> Result<bool, StoreError> {
+    let view = View::folded(conn);
+    let Some(own) = read::visitor(&view, kept.tenant, visitor)? else { return Ok(false) };
+    let segments = segments::of_person(&view, &own, limits::PERSON_VISITORS)?;
+    Ok(segments.get(kept.segment).is_some_and(|(expiry, _)| expiry > HourStamp::at(now)))
+}
+
 /// A member that is to be written: held up to an hour, or removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Change {
@@ -225,14 +280,15 @@ pub struct Page {
     pub last: Option<VisitorId>,
 }
 
-/// What differs between `members`, in order, and what was written, behind a visitor.
+/// What differs between the people who match and what was written, after a visitor; and where others wrote the segment: a member
+/// who is not in it comes back, and a stranger who is leaves.
 ///
 /// # Errors
 /// [`StoreError`].
 pub fn page(
     conn: &Connection,
     kept: &Kept,
-    members: &[VisitorId],
+    people: &People,
     after: Option<VisitorId>,
     now: Millis,
 ) -> Result<Page, StoreError> {
@@ -244,16 +300,24 @@ pub fn page(
         Ok((visitor_at(row, 0)?, HourStamp(row.get(1)?)))
     })?;
     let rows: Vec<(VisitorId, HourStamp)> = rows.collect::<Result<_, _>>()?;
-    let first = members.partition_point(|member| after.is_some_and(|after| *member <= after));
-    let next: Vec<VisitorId> = members.iter().skip(first).take(PAGE).copied().collect();
-    // Up to where both are known.
+    let members = &people.members;
+    let (next, strangers) = (next_of(members, after), next_of(&people.strangers, after));
+    // Up to where all are known.
     let ends = [
         (rows.len() == PAGE).then(|| rows.last().map(|(visitor, _)| *visitor)),
         (next.len() == PAGE).then(|| next.last().copied()),
+        (strangers.len() == PAGE).then(|| strangers.last().copied()),
     ];
     let last = ends.into_iter().flatten().flatten().min();
     let is_within = |visitor: &VisitorId| last.is_none_or(|last| *visitor <= last);
     let mut page = Page { last, ..Page::default() };
+    for visitor in strangers.into_iter().filter(is_within) {
+        let is_written = rows.binary_search_by_key(&visitor, |(visitor, _)| *visitor).is_ok();
+        if !is_written && is_held(conn, kept, visitor, now)? {
+            page.removed += 1;
+            page.changes.push(Change { visitor, until: None });
+        }
+    }
     let (mut rows, mut next) = (rows.into_iter().peekable(), next.into_iter().filter(is_within).peekable());
     let until = HourStamp::at(now.saturating_add(u64::from(kept.hours) * HOUR_MS + HOUR_MS - 1));
     // An expiry is up to an hour later than it was asked for: that hour does not put off its renewal.
@@ -270,8 +334,11 @@ pub fn page(
         page.members += u64::from(member.is_some());
         let change = match (row, member) {
             (Some((visitor, held)), member) => {
-                let is_meant = member.is_some() || is_of(conn, kept, visitor, members)?;
+                let person = if member.is_some() { member } else { member_of(conn, kept, visitor, members)? };
+                let is_meant = person.is_some();
+                let is_missing = person.is_some_and(|person| people.holders.binary_search(&person).is_err());
                 match is_meant {
+                    true if held > half && is_missing && !is_held(conn, kept, visitor, now)? => page.added += 1,
                     true if held > half => continue,
                     true => page.renewed += 1,
                     false => page.removed += 1,
@@ -288,13 +355,18 @@ pub fn page(
     }
 }
 
-/// Whether a visitor became one with somebody who is meant. A removal of its would be the person's.
-fn is_of(conn: &Connection, kept: &Kept, visitor: VisitorId, members: &[VisitorId]) -> Result<bool, StoreError> {
+/// The member that a visitor became one person with. A removal of the visitor would be the person's.
+fn member_of(
+    conn: &Connection,
+    kept: &Kept,
+    visitor: VisitorId,
+    members: &[VisitorId],
+) -> Result<Option<VisitorId>, StoreError> {
     const MASTER: &str = "SELECT p.master FROM visitors v JOIN people p ON p.person = v.person
         WHERE v.tenant = ?1 AND v.visitor = ?2";
     let place = (kept.tenant.0, visitor.as_bytes());
     let master = conn.prepare_cached(MASTER)?.query_row(place, |row| visitor_at(row, 0)).optional()?;
-    Ok(master.is_some_and(|master| members.binary_search(&master).is_ok()))
+    Ok(master.filter(|master| members.binary_search(master).is_ok()))
 }
 
 /// The facts that changes come to. They are later than any of the refresh before, whatever the clock says.

@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use causeway_shared::filter::Filter;
 use causeway_shared::ids::{Millis, VisitorId};
+use causeway_shared::segments::SegmentId;
 use rusqlite::Connection;
 use serde::Serialize;
 use serde_json::json;
 
 use super::answer::{self, AnswerError};
-use super::kept::{self, Kept, Page};
+use super::kept::{self, Kept, Page, People};
 use crate::audit::Said;
 use crate::group;
 use crate::intake::{Checked, Record};
@@ -82,15 +83,29 @@ fn anew(
     refreshed: &mut Refreshed,
 ) -> Result<Result<(), String>, StoreError> {
     let filter = kept.filter.as_ref().map(|text| answer::stored(place.conn, known, text)).transpose()?.transpose();
-    let members = match filter {
+    let matching = match filter {
         Ok(Some(filter)) => members(place, kept.tenant, &filter)?,
         Ok(None) => Ok(Vec::new()),
         Err(why) => Err(why),
     };
-    match members {
-        Ok(members) => one(place, run, kept, &members, refreshed).map(Ok),
+    let matching = match matching {
+        Ok(matching) => matching,
+        Err(why) => return Ok(Err(why)),
+    };
+    let holders = members(place, kept.tenant, &holding(place.conn, known, kept.segment)?)?;
+    match holders {
+        Ok(holders) => one(place, run, kept, &People::new(matching, holders), refreshed).map(Ok),
         Err(why) => Ok(Err(why)),
     }
+}
+
+/// The filter of the people who are in a segment.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn holding(conn: &Connection, known: &Known, segment: SegmentId) -> Result<Filter, StoreError> {
+    let filter = answer::filter(conn, known, &json!({ "segments": segment.0 }))?;
+    filter.map_err(|_| StoreError::Corrupt { what: "filter of a segment" })
 }
 
 fn later(place: &Place<'_>, run: &Run, kept: &Kept) -> Result<(), StoreError> {
@@ -125,13 +140,13 @@ fn one(
     place: &mut Place<'_>,
     run: &Run,
     kept: &Kept,
-    members: &[VisitorId],
+    people: &People,
     refreshed: &mut Refreshed,
 ) -> Result<(), StoreError> {
     let began = (place.given)()?.now;
-    let (rules, metrics, all) = (place.rules, place.metrics, members.len() as u64);
+    let (rules, metrics, all) = (place.rules, place.metrics, people.members());
     let (given, pause, told) = (place.given, place.pause, place.told);
-    compare(place.conn, kept, members, began, refreshed, |conn, page, done| {
+    compare(place.conn, kept, people, began, refreshed, |conn, page, done| {
         if !run.asked.dry_run && !page.changes.is_empty() {
             let given = given()?;
             let facts = kept::facts(kept, &page.changes, given.now);
@@ -155,14 +170,14 @@ fn one(
 pub fn compare(
     conn: &mut Connection,
     kept: &Kept,
-    members: &[VisitorId],
+    people: &People,
     now: Millis,
     sums: &mut Refreshed,
     mut each: impl FnMut(&mut Connection, &Page, u64) -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {
     let mut after = None;
     loop {
-        let page = kept::page(conn, kept, members, after, now)?;
+        let page = kept::page(conn, kept, people, after, now)?;
         sums.members += page.members;
         sums.added += page.added;
         sums.removed += page.removed;

@@ -10,7 +10,7 @@ use anyhow::{Context as _, bail, ensure};
 use causeway_origin::audience::Audience as Columns;
 use causeway_origin::audience::answer::{self, Lines, Sampling};
 use causeway_origin::audience::follow::Follower;
-use causeway_origin::audience::kept::{self, Kept};
+use causeway_origin::audience::kept::{self, Kept, People};
 use causeway_origin::audience::refresh::{self, Refreshed};
 use causeway_origin::audience::schedule;
 use causeway_origin::jobs::runs::Asked;
@@ -179,10 +179,12 @@ fn materialise(of: &Of, segment: SegmentId, hours: (u32, u32), dry_run: bool, co
         let (filter, document) = parsed(of, &conn, tenant)?;
         let kept = Kept::new((tenant.no, segment), (&filter, &document), hours, now)?;
         let columns = everybody(&config.data, now)?;
-        let (mut members, _) = answer::everyone(&columns, &conn, tenant.no, &filter, now)?;
-        members.sort_unstable();
+        let (members, _) = answer::everyone(&columns, &conn, tenant.no, &filter, now)?;
+        let holding = refresh::holding(&conn, tenant, segment)?;
+        let (holders, _) = answer::everyone(&columns, &conn, tenant.no, &holding, now)?;
+        let people = People::new(members, holders);
         let mut plan = Refreshed { tenant: tenant.config.name.clone(), segment: segment.0, ..Refreshed::default() };
-        refresh::compare(&mut conn, &kept, &members, now, &mut plan, |_, _, _| Ok(()))?;
+        refresh::compare(&mut conn, &kept, &people, now, &mut plan, |_, _, _| Ok(()))?;
         return common.output.one(&serde_json::to_value(plan)?);
     }
     let mut opened = Opened::new(common)?;

@@ -85,6 +85,8 @@ struct SteeringForm {
     paces: Vec<PaceForm>,
     #[serde(rename = "g", default, skip_serializing_if = "Vec::is_empty")]
     given_out: Vec<u32>,
+    #[serde(rename = "m", default, skip_serializing_if = "Vec::is_empty")]
+    materialised: Vec<u32>,
 }
 
 /// The shares of an experiment's arms.
@@ -160,7 +162,7 @@ pub fn decode_model(key: &str, value: &[u8]) -> Result<(Version, Model), WireErr
 /// # Errors
 /// [`WireError::TooLong`] over [`limits::STEERING_CHARS`].
 pub fn encode_steering(key: &str, published: Version, steering: &Steering) -> Result<String, WireError> {
-    let Steering { at, shares, paces, given_out } = steering;
+    let Steering { at, shares, paces, given_out, materialised } = steering;
     let shares =
         shares.iter().map(|(experiment, shares)| SharesForm { experiment: *experiment, shares: shares.clone() });
     let paces =
@@ -172,6 +174,7 @@ pub fn encode_steering(key: &str, published: Version, steering: &Steering) -> Re
         shares: shares.collect(),
         paces: paces.collect(),
         given_out: given_out.iter().copied().collect(),
+        materialised: materialised.iter().copied().collect(),
     });
     let value = seal(STEERING, key, &bytes);
     if value.len() > limits::STEERING_CHARS { Err(WireError::TooLong) } else { Ok(value) }
@@ -191,11 +194,13 @@ pub fn decode_steering(key: &str, value: &[u8]) -> Result<(Version, Steering), W
         Ok((campaign, Pace { from, to }))
     })?;
     let given_out = parts::list(form.given_out, limits::CATALOGUE_ROWS, Ok)?;
+    let materialised = parts::list(form.materialised, limits::AUDIENCES, Ok)?;
     let steering = Steering {
         at: form.at,
         shares: shares.into_iter().collect(),
         paces: paces.into_iter().collect(),
         given_out: given_out.into_iter().collect(),
+        materialised: materialised.into_iter().collect(),
     };
     Ok((form.published.into(), steering))
 }
@@ -260,9 +265,10 @@ mod tests {
         let published = Version { restore: 1, counter: 2 };
         let shares = [(3, vec![4, 5])].into();
         let given_out = [24, 25].into();
-        let steering = Steering { at: 6, shares, paces: [(7, Pace { from: 8, to: 9 })].into(), given_out };
+        let paces = [(7, Pace { from: 8, to: 9 })].into();
+        let steering = Steering { at: 6, shares, paces, given_out, materialised: [10].into() };
         let value = encode_steering(KEY, published, &steering).unwrap();
-        let bytes = b"\xa6\x61f\x01\x61p\xa2\x61r\x01\x61c\x02\x61a\x06\x61s\x81\xa2\x61x\x03\x61s\x82\x04\x05\x61c\x81\xa3\x61c\x07\x61f\x08\x61t\x09\x61g\x82\x18\x18\x18\x19";
+        let bytes = b"\xa7\x61f\x01\x61p\xa2\x61r\x01\x61c\x02\x61a\x06\x61s\x81\xa2\x61x\x03\x61s\x82\x04\x05\x61c\x81\xa3\x61c\x07\x61f\x08\x61t\x09\x61g\x82\x18\x18\x18\x19\x61m\x81\x0a";
         assert_eq!(value, seal(STEERING, KEY, bytes));
         assert_eq!(decode_steering(KEY, value.as_bytes()).unwrap(), (published, steering));
         assert_eq!(decode_steering("c:pub:8", value.as_bytes()), Err(WireError::Checksum));
@@ -274,6 +280,7 @@ mod tests {
             shares: (0..u32::try_from(limits::EXPERIMENTS).unwrap()).map(shares).collect(),
             paces: (0..u32::try_from(limits::CATALOGUE_ROWS).unwrap()).map(pace).collect(),
             given_out: (0..u32::try_from(limits::CATALOGUE_ROWS).unwrap()).map(|n| u32::MAX - n).collect(),
+            materialised: (0..u32::try_from(limits::AUDIENCES).unwrap()).map(|n| u32::MAX - n).collect(),
         };
         let value = encode_steering(KEY, published, &steering).unwrap();
         assert_eq!(decode_steering(KEY, value.as_bytes()).unwrap(), (published, steering));

@@ -113,6 +113,43 @@ fn s4_04_an_audience_is_a_segment_and_only_who_comes_or_goes_is_written() {
 }
 
 #[test]
+fn after_a_refresh_exactly_the_people_who_match_are_in_the_segment_whatever_others_wrote() {
+    let mut world = of_two_cities(3, 6);
+    let write = |v: u32, n: u32, at: u64, is_in: bool| {
+        let until = HourStamp::at(at + 500 * HOUR_MS);
+        let state = if is_in { State::held(until, []) } else { State::Removed };
+        fact(visitor(v), n, at, What::Segments { writes: vec![(SEGMENT, state)] })
+    };
+    // A stranger's page, before the segment is an audience's.
+    world.origin.send("demo", &[write(5, 50, NOW, true)]);
+    world.origin.now += 1_000;
+    world.keep(SEGMENT, &bonn(), 72, 24).unwrap();
+    assert_eq!((world.refresh(), world.held(SEGMENT, 6)), ([3, 3, 1, 0], vec![0, 1, 2]));
+    world.origin.drain(10);
+    let steered = crate::steering::newest(&world.origin.conn, world.origin.tenant("demo").no).unwrap().unwrap();
+    assert_eq!(steered.materialised, [SEGMENT.0].into(), "edges are told");
+
+    // Pages that did not hear of it write nothing.
+    world.origin.now += HOUR_MS;
+    let at = world.origin.now;
+    world.origin.send("demo", &[write(0, 51, at, false), write(4, 52, at, true)]);
+    assert_eq!(world.held(SEGMENT, 6), [0, 1, 2]);
+    // What the admin side wrote stays until the refresh.
+    world.origin.admin("demo", &[write(0, 53, at, false), write(4, 54, at, true)]);
+    assert_eq!(world.held(SEGMENT, 6), [1, 2, 4]);
+    world.origin.now += 23 * HOUR_MS;
+    assert_eq!((world.refresh(), world.held(SEGMENT, 6)), ([3, 1, 1, 0], vec![0, 1, 2]));
+    world.origin.now += 24 * HOUR_MS;
+    let at = world.origin.now;
+    world.origin.admin("demo", &[write(4, 55, at, true)]);
+    world.origin.now += 1_000;
+    let no = world.origin.tenant("demo").no;
+    assert!(Kept::drop(&world.origin.conn, no, SEGMENT, world.origin.now).unwrap());
+    world.refresh();
+    assert_eq!(world.held(SEGMENT, 6), [0_u32; 0]);
+}
+
+#[test]
 fn a_refresh_that_was_cut_goes_on_and_one_that_is_changed_meanwhile_stays_due() {
     let mut world = of_two_cities(1_600, 1_600);
     world.keep(SEGMENT, &bonn(), 10, 5).unwrap();
