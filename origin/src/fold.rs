@@ -106,9 +106,10 @@ impl Placed<'_> {
         self.admin && matches!(what, What::Segments { .. } | What::Attributes { .. } | What::Exposure { .. })
     }
 
-    /// When it happened, as far as anybody is believed: the admin side, which tells of it later, by its own word.
+    /// When it happened, as far as anybody is believed: the admin side by its own word, a page only where it says that the event
+    /// was before its receipt. So a purchase of the day before yesterday is no conversion of what was shown today.
     fn happened(&self) -> Millis {
-        if self.admin { self.fact.at } else { self.fact.received }
+        if self.admin { self.fact.at } else { self.fact.at.min(self.fact.received) }
     }
 
     /// The date as an edge gives it, 0 where none does. FactIds go by this one: those that a clock here which runs ahead

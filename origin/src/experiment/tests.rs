@@ -84,6 +84,27 @@ fn expected(origin: &Origin, facts: &BTreeMap<FactId, Fact>, gone: &BTreeSet<Vis
     (sums, delays)
 }
 
+#[test]
+fn only_a_conversion_that_happened_after_the_exposure_counts() {
+    const DAY: Millis = 24 * HOUR;
+    let mut origin = Origin::tested();
+    let converted = |origin: &Origin| -> Option<i64> {
+        let read = "SELECT converted FROM experiment_people WHERE experiment = 1";
+        origin.conn.query_row(read, [], |row| row.get(0)).unwrap()
+    };
+    let v = visitor(1);
+    origin.send("demo", &[exposure(v, 1, NOW, 1, 2)]);
+    // It happened two days before the exposure, and came after it.
+    let before = Fact { at: NOW - 2 * DAY, ..purchase(v, 2, NOW + HOUR, 5) };
+    origin.send("demo", &[before]);
+    assert_eq!(converted(&origin), None);
+    // It happened an hour after, and came three days later.
+    let after = Fact { at: NOW + HOUR, ..purchase(v, 3, NOW + 3 * DAY, 5) };
+    origin.now = NOW + 3 * DAY;
+    origin.send("demo", &[after]);
+    assert_eq!(converted(&origin), Some(i64::try_from(NOW + HOUR).unwrap()));
+}
+
 fn click(visitor: VisitorId, n: u32, received: Millis) -> Fact {
     let mut fact = impression(visitor, n, received);
     if let What::Action { verb, .. } = &mut fact.what {
