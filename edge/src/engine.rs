@@ -13,9 +13,11 @@ use causeway_shared::identity::{
     self, Arrival, Begun, Found, Reads, Recognised, Second, Seen, Stays, Step as IdentityStep,
 };
 use causeway_shared::ids::{Millis, Version};
+use causeway_shared::json::{self, JsonError};
 use causeway_shared::keys::Keys;
 use causeway_shared::proof;
 use causeway_shared::random::Random;
+use serde::de::DeserializeOwned;
 
 use self::pending::{PendingBudget, PendingCall, PendingRead, ResumePoint};
 use crate::cache::attribute_names::AttributeNameCache;
@@ -87,15 +89,21 @@ pub enum ConfigureError {
     Problems(Vec<String>),
 }
 
+fn read_document<T: DeserializeOwned>(name: &'static str, text: &str) -> Result<T, ConfigureError> {
+    json::read(text.as_bytes()).map_err(|error| match error {
+        JsonError::Repeated(_) => ConfigureError::Problems(vec![format!("{name}: {error}")]),
+        JsonError::Form(error) => ConfigureError::Json(name, error),
+    })
+}
+
 impl Engine {
     /// Reads the configuration and the keys, both JSON.
     ///
     /// # Errors
     /// [`ConfigureError`], which names every problem and no secret.
     pub fn configure(config: &str, keys: &str) -> Result<Self, ConfigureError> {
-        let config: EdgeConfig =
-            serde_json::from_str(config).map_err(|e| ConfigureError::Json("CAUSEWAY_CONFIG", e))?;
-        let keys: Keys = serde_json::from_str(keys).map_err(|e| ConfigureError::Json("CAUSEWAY_KEYS", e))?;
+        let config: EdgeConfig = read_document("CAUSEWAY_CONFIG", config)?;
+        let keys: Keys = read_document("CAUSEWAY_KEYS", keys)?;
         let names = config.tenants.iter().map(|t| t.name.as_str());
         let problems: Vec<String> = config
             .problems()

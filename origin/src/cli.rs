@@ -47,6 +47,7 @@ use causeway_origin::tenants::{IdError, Known, Tenants};
 use causeway_origin::{clock, keyfile, log, serve, store};
 use causeway_shared::fact::FactError;
 use causeway_shared::ids::VisitorId;
+use causeway_shared::json;
 use causeway_shared::keys::Keys;
 use clap::{Args, Parser, Subcommand};
 use serde::de::DeserializeOwned;
@@ -175,7 +176,7 @@ fn visitor(text: &str) -> anyhow::Result<VisitorId> {
 
 /// An argument that is JSON.
 fn argument<T: DeserializeOwned>(text: &str, what: &str) -> anyhow::Result<T> {
-    serde_json::from_str(text).map_err(|e| Usage(format!("{what} is not understood: {e}")).into())
+    json::read(text.as_bytes()).map_err(|e| Usage(format!("{what} is not understood: {e}")).into())
 }
 
 /// Whether a plan is to be carried out: as said, or as answered on a terminal, where it is shown. Else it is what is printed.

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use causeway_shared::config::{EdgeConfig, Problem};
+use causeway_shared::json::{self, JsonError};
 use causeway_shared::keys::{Key, KeyRing, Keys, ProofAlg, ProofKey, Stage, TenantKeys};
 use causeway_shared::limits;
 use serde::{Deserialize, Serialize};
@@ -41,6 +42,14 @@ pub enum KeyError {
         line: usize,
         /// Where in that line.
         column: usize,
+    },
+    /// An object of the file has a key twice.
+    #[error("the key file {}: `{key}` is repeated, keep one of them", path.display())]
+    Repeated {
+        /// The file.
+        path: PathBuf,
+        /// The path of the key.
+        key: String,
     },
     /// The file could not be written.
     #[error("cannot write the key file {}", path.display())]
@@ -163,10 +172,9 @@ pub fn load(path: &Path) -> Result<Keys, KeyError> {
 /// [`KeyError::Read`], [`KeyError::Parse`].
 pub fn load_file(path: &Path) -> Result<File, KeyError> {
     let text = std::fs::read_to_string(path).map_err(|source| KeyError::Read { path: path.to_owned(), source })?;
-    serde_json::from_str(&text).map_err(|e| KeyError::Parse {
-        path: path.to_owned(),
-        line: e.line(),
-        column: e.column(),
+    json::read(text.as_bytes()).map_err(|e| match e {
+        JsonError::Repeated(key) => KeyError::Repeated { path: path.to_owned(), key },
+        JsonError::Form(e) => KeyError::Parse { path: path.to_owned(), line: e.line(), column: e.column() },
     })
 }
 

@@ -26,6 +26,7 @@ pub mod filter;
 pub mod first;
 pub mod identity;
 pub mod ids;
+pub mod json;
 pub mod keys;
 pub mod kv;
 pub mod ledger;

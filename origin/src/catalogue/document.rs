@@ -7,10 +7,10 @@ use causeway_shared::attributes::Dictionary;
 use causeway_shared::budget::Budget;
 use causeway_shared::catalogue::Catalogue;
 use causeway_shared::config::Problem;
-use causeway_shared::limits;
 use causeway_shared::vocabulary::{Vocabulary, Word};
 use causeway_shared::wire::catalogue::encode_document;
 use causeway_shared::wire::{WireError, flat};
+use causeway_shared::{json, limits};
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
@@ -65,7 +65,7 @@ pub fn read(name: &str, text: &str) -> Result<Value, CheckError> {
     if name.to_ascii_lowercase().ends_with(".toml") {
         return toml::from_str(text).map_err(|e| failed(&e));
     }
-    serde_json::from_str(text).map_err(|e| failed(&e))
+    json::read(text.as_bytes()).map_err(|e| failed(&e))
 }
 
 /// What a tenant has for ever.

@@ -498,3 +498,14 @@ fn field_14_an_arm_s_code_is_for_ever() {
     assert_eq!(problems(origin.apply(tested(2, 3, "other"))), ["experiment[0].arm[2].code"]);
     assert_eq!(origin.apply(tested(2, 3, "third")).unwrap().version, 3);
 }
+
+#[test]
+fn a_key_that_a_catalogue_file_has_twice_is_named_with_its_path() {
+    let read = |name: &str, text: &str| document::read(name, text).unwrap_err().to_string();
+    let said = read("ads.json", r#"{"campaign":[{"id":"c","caps":[{"count":1}],"caps":[]}]}"#);
+    assert!(said.contains("`campaign[0].caps` is repeated"), "{said}");
+    let said = read("ads.json", r#"{"ad":[],"campaign":[],"ad":[]}"#);
+    assert!(said.contains("`ad` is repeated"), "{said}");
+    let said = read("ads.toml", "[[campaign]]\nid = 'c'\nid = 'd'\n");
+    assert!(said.contains("duplicate key"), "{said}");
+}

@@ -10,6 +10,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::Response;
 use causeway_shared::ids::VisitorId;
+use causeway_shared::json::{self, JsonError};
 use causeway_shared::limits;
 use causeway_shared::segments::SegmentId;
 use rusqlite::Connection;
@@ -146,6 +147,9 @@ pub(super) async fn read_json<T: DeserializeOwned>(body: Body) -> Result<T, ApiE
 
 /// A body's JSON, of the form wanted.
 pub(super) fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
+    if let Err(JsonError::Repeated(path)) = json::check_keys(bytes) {
+        return Err(ApiError::repeated(path));
+    }
     let mut json = serde_json::Deserializer::from_slice(bytes);
     let read = serde_path_to_error::deserialize(&mut json).map_err(|e| ApiError::json(&e))?;
     let behind = |e: serde_json::Error| ApiError::new(StatusCode::BAD_REQUEST, "bad_json", e.to_string());

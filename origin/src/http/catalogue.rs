@@ -9,6 +9,7 @@ use axum::extract::{Query, Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
+use causeway_shared::json::{self, JsonError};
 use causeway_shared::limits;
 use rusqlite::Connection;
 use serde::Deserialize;
@@ -115,8 +116,10 @@ fn applied(done: Result<Applied, ApplyError>) -> Answer {
 
 async fn read(body: Body) -> Result<Value, ApiError> {
     let bytes = super::read_body(body, "a catalogue", limits::CATALOGUE_BYTES).await?;
-    let bad = |e| ApiError::new(StatusCode::BAD_REQUEST, "bad_json", format!("the body is not JSON: {e}"));
-    serde_json::from_slice(&bytes).map_err(bad)
+    json::read(&bytes).map_err(|e| match e {
+        JsonError::Repeated(path) => ApiError::repeated(path),
+        JsonError::Form(e) => ApiError::new(StatusCode::BAD_REQUEST, "bad_json", format!("the body is not JSON: {e}")),
+    })
 }
 
 fn refused(e: ApplyError) -> Answer {

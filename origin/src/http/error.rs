@@ -34,6 +34,13 @@ impl ApiError {
         Self { field: Some(field.into()), ..Self::new(StatusCode::BAD_REQUEST, code, message) }
     }
 
+    /// A 400: JSON with a key that stands twice, at this path.
+    pub fn repeated(path: String) -> Self {
+        let field = Some(path).filter(|path| path.len() <= FIELD_BYTES).map(Cow::Owned);
+        let message = "a key is repeated: an object has each key once, keep one of them";
+        Self { field, ..Self::new(StatusCode::BAD_REQUEST, "repeated_key", message) }
+    }
+
     /// A 400: JSON that is not of the form wanted, and where in it.
     pub fn json(e: &serde_path_to_error::Error<serde_json::Error>) -> Self {
         let message = e.inner().to_string();

@@ -80,6 +80,7 @@ fn a_test_proof_verifies_and_only_operators_of_dev_tenants_get_one() {
         (r#"{"tenant":"demo","sub":""}"#, "bad_id"),
         (r#"{"tenant":"demo","sub":"m","ttl_s":86401}"#, "bad_ttl"),
         (r#"{"tenant":"demo"}"#, "bad_json"),
+        (r#"{"tenant":"demo","sub":"m","sub":"n"}"#, "repeated_key"),
         ("[[[[", "bad_json"),
     ] {
         assert_eq!(post_proof(&origin, &operator, body).code(), code, "{body}");
