@@ -106,9 +106,14 @@ impl Placed<'_> {
         self.admin && matches!(what, What::Segments { .. } | What::Attributes { .. } | What::Exposure { .. })
     }
 
-    /// When it happened, as far as anybody is believed: the admin side by its own word, a page only where it says that the event
-    /// was before its receipt. So a purchase of the day before yesterday is no conversion of what was shown today.
+    /// When it happened, as far as anybody is believed: the admin side, which tells of it later, by its own word.
     fn happened(&self) -> Millis {
+        if self.admin { self.fact.at } else { self.fact.received }
+    }
+
+    /// When it converted: a page is believed where it says that the event was before its receipt. So a purchase of the day before
+    /// yesterday is no conversion of what was shown today.
+    fn converted(&self) -> Millis {
         if self.admin { self.fact.at } else { self.fact.at.min(self.fact.received) }
     }
 
@@ -220,8 +225,8 @@ fn fold_visitor<'r>(
     units::keep_given(group.tx, tenant, facts_of())?;
     let config = &group.rules.tenants.by_no(tenant)?.config;
     let names = &group.counted.of(tenant).names;
-    let timed = facts.iter().map(timed);
-    let converted = experiment::keep_conversions(group.tx, names, &config.vocabulary, row, timed)?;
+    let dated = facts.iter().map(|placed| (placed.converted(), placed.fact));
+    let converted = experiment::keep_conversions(group.tx, names, &config.vocabulary, row, dated)?;
     if converted || facts_of().any(|fact| matches!(fact.what, What::Exposure { .. })) {
         folded.tested.push(row);
     }

@@ -104,18 +104,6 @@ fn a_catalogue_part_that_cannot_be_read_holds_up_its_tenant_alone_until_the_file
 }
 
 #[test]
-fn a_click_does_not_pay_for_a_purchase_that_happened_before_it() {
-    let mut origin = origin(|_| {});
-    let v = visitor(1);
-    origin.send("demo", &[action(v, 1, NOW, Verb::CLICK, 3)]);
-    let before = Fact { at: NOW - 2 * DAY_MS, ..purchase(v, 2, NOW + 60_000, 5) };
-    origin.send("demo", &[before]);
-    assert_eq!(of(&origin, 3, NOW), (0, 0));
-    origin.send("demo", &[purchase(v, 3, NOW + 60_000, 5)]);
-    assert_eq!(of(&origin, 3, NOW), (5_000_000_000, 5_000_000_000));
-}
-
-#[test]
 fn stored_paces_that_cannot_be_read_are_made_from_the_start() {
     let mut origin = origin(|_| {});
     origin.drain(10);
