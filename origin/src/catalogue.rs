@@ -11,6 +11,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 
+use causeway_shared::catalogue::Catalogue;
 use causeway_shared::experiment::Experiment;
 use causeway_shared::ids::{Millis, Version};
 use causeway_shared::limits;
@@ -168,11 +169,24 @@ pub(crate) fn experiments_of(text: &str) -> Result<Vec<Experiment>, StoreError> 
 /// The arms of all versions.
 fn arms(conn: &Connection, tenant: TenantNo) -> Result<document::Arms, StoreError> {
     let mut statement = conn.prepare_cached("SELECT DISTINCT experiments FROM catalogues WHERE tenant = ?1")?;
+/// The experiments of the versions that share a text of them which cannot be read, as their documents have them: so the file can
+/// be applied again, which mends it.
+fn experiments_of_documents(conn: &Connection, tenant: TenantNo, text: &str) -> Result<Vec<Experiment>, StoreError> {
+    const READ: &str = "SELECT document FROM catalogues WHERE tenant = ?1 AND experiments = ?2";
+    let mut statement = conn.prepare_cached(READ)?;
+    let mut all = Vec::new();
+    for document in statement.query_map((tenant.0, text), |row| row.get::<_, String>(0))? {
+        let read: Result<Catalogue, _> = serde_json::from_str(&document?);
+        all.extend(read.map_err(|_| StoreError::Corrupt { what: "document of a catalogue" })?.experiments);
+    }
+    Ok(all)
+}
+
     let mut arms = document::Arms::new();
     for text in statement.query_map([tenant.0], |row| row.get::<_, String>(0))? {
-        let all = experiments_of(&text?)?
-            .into_iter()
-            .flat_map(|of| of.arms.into_iter().map(move |arm| (of.code, arm.code, arm.id)));
+        let text = text?;
+        let all = experiments_of(&text).or_else(|_| experiments_of_documents(conn, tenant, &text))?;
+        let all = all.into_iter().flat_map(|of| of.arms.into_iter().map(move |arm| (of.code, arm.code, arm.id)));
         arms.extend(all);
     }
     Ok(arms)

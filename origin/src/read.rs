@@ -484,6 +484,7 @@ mod tests {
             "SCAN sqlite_sequence",
             "SCAN catalogue_current",
             "SCAN unreadable",
+            "SCAN audiences",
             "SCAN CONSTANT ROW",
             "SCAN v",
             "SCAN (subquery",

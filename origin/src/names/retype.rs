@@ -267,7 +267,7 @@ mod tests {
         assert_eq!(origin.send("demo", &[said(visitor(6), 6, "coupon", text("SPRING"))]).accepted, 1);
         assert_eq!(has(&origin, 6), json!({}), "the first value said what it is");
         let document = json!({ "advertiser": [{ "id": "a" }], "campaign": [{ "id": "c", "advertiser": "a" }],
-            "ad_group": [{ "id": "g", "campaign": "c", "target": { "attributes.coupon": "SPRING" } }] });
+            "ad_group": [{ "id": "g", "campaign": "c", "targeting": { "attributes.coupon": "SPRING" } }] });
         let given = origin.given();
         let refused = catalogue::apply(&mut origin.conn, &origin.rules, given, &tenant, document.clone(), "tests");
         assert!(refused.is_err(), "a bool is no text");
