@@ -167,6 +167,15 @@ CREATE TABLE attribute_names (
 -- Evidence that the admin side ended, kept also before the evidence comes: `evidence.cancelled` follows from it.
 CREATE TABLE cancellations (
     tenant  INTEGER NOT NULL,
+-- How many names pages of a visitor brought today: what a tenant's anonymous browsers may use up has a bound.
+CREATE TABLE attribute_names_brought (
+    tenant  INTEGER NOT NULL,
+    day     INTEGER NOT NULL,           -- since 1970
+    visitor BLOB    NOT NULL,
+    names   INTEGER NOT NULL,
+    PRIMARY KEY (tenant, day, visitor)
+) STRICT, WITHOUT ROWID;
+
     visitor BLOB    NOT NULL,
     kind    INTEGER NOT NULL,
     hash    BLOB    NOT NULL,           -- canonical, see `alternates`

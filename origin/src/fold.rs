@@ -293,7 +293,7 @@ fn bring_names(group: &mut Group<'_>, records: &[impl AsRef<Record>]) -> Result<
         for Checked { tenant, fact } in facts {
             if matches!(fact.what, What::Attributes { .. }) {
                 let policy = group.rules.tenants.by_no(*tenant)?.config.attribute_names;
-                group.names.bring(group.tx, *tenant, fact, |names| *admin || policy.lets_pages(names))?;
+                group.names.bring(group.tx, *tenant, fact, (!*admin).then_some(policy), group.now)?;
             }
         }
     }

@@ -7,11 +7,14 @@ pub mod retype;
 use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_shared::attributes::{AttributeError, Dictionary, DictionaryError, Kind, Token, Value};
+use causeway_shared::config::NamePolicy;
 use causeway_shared::fact::{Fact, What};
+use causeway_shared::ids::{Millis, VisitorId};
 use causeway_shared::limits;
+use causeway_shared::time::DAY_MS;
 use rusqlite::Connection;
 
-use crate::store::{StoreError, TenantNo};
+use crate::store::{StoreError, TenantNo, signed};
 
 /// A tenant's names.
 ///
@@ -41,8 +44,8 @@ pub struct Names {
 }
 
 impl Names {
-    /// Keeps the new names that a fact brings. One that cannot be taken is left out, and its neighbours stay. `lets` says
-    /// whether one more name may come to so many.
+    /// Keeps the new names that a fact brings. One that cannot be taken is left out, and its neighbours stay. A page brings as
+    /// many as its policy and the day's quotas say; the admin side (`None`) as many as there is room for.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -51,7 +54,8 @@ impl Names {
         conn: &Connection,
         tenant: TenantNo,
         fact: &Fact,
-        lets: impl Fn(usize) -> bool,
+        page: Option<NamePolicy>,
+        now: Millis,
     ) -> Result<(), StoreError> {
         const PUT: &str = "INSERT INTO attribute_names (tenant, token, name, kind) VALUES (?1, ?2, ?3, ?4)";
         if let std::collections::btree_map::Entry::Vacant(place) = self.of_tenant.entry(tenant) {
@@ -59,7 +63,17 @@ impl Names {
         }
         let Some(names) = self.of_tenant.get_mut(&tenant) else { return Ok(()) };
         let known = names.len();
+        let What::Attributes { writes } = &fact.what else { return Ok(()) };
+        let has_new = writes.iter().any(|(name, value)| value.is_some() && names.find(name).is_none());
+        let left = match page {
+            Some(_) if has_new => quota(conn, tenant, fact.visitor, now)?,
+            _ => usize::MAX,
+        };
+        let lets = |names: usize| page.is_none_or(|policy| policy.lets_pages(names) && names - known < left);
         let (_, refused) = resolve(names, fact, lets);
+        if page.is_some() && names.len() > known {
+            brought(conn, tenant, fact.visitor, names.len() - known, now)?;
+        }
         self.refused.extend(refused.iter().map(AttributeError::code));
         for place in known..names.len() {
             let Some(token) = u16::try_from(place).ok().map(Token) else { continue };
@@ -74,6 +88,43 @@ impl Names {
     pub fn tokens(&mut self, tenant: TenantNo, fact: &Fact) -> Vec<(Token, Option<Value>)> {
         self.of_tenant.get_mut(&tenant).map(|names| resolve(names, fact, |_| false).0).unwrap_or_default()
     }
+}
+
+/// How many names pages of a visitor may still bring today.
+fn quota(conn: &Connection, tenant: TenantNo, visitor: VisitorId, now: Millis) -> Result<usize, StoreError> {
+    const READ: &str = "SELECT ifnull(sum(names), 0), ifnull(sum(names) FILTER (WHERE visitor = ?3), 0)
+        FROM attribute_names_brought WHERE tenant = ?1 AND day = ?2";
+    let place = (tenant.0, signed(now / DAY_MS), visitor.as_bytes());
+    let (all, own): (u32, u32) = conn.prepare_cached(READ)?.query_row(place, |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let left = |most: usize, brought: u32| most.saturating_sub(brought as usize);
+    Ok(left(limits::ATTRIBUTE_NAMES_A_VISITOR, own).min(left(limits::ATTRIBUTE_NAMES_A_DAY, all)))
+}
+
+/// Notes that pages of a visitor brought names today; those of days before are forgotten.
+fn brought(
+    conn: &Connection,
+    tenant: TenantNo,
+    visitor: VisitorId,
+    names: usize,
+    now: Millis,
+) -> Result<(), StoreError> {
+    const FORGET: &str = "DELETE FROM attribute_names_brought WHERE tenant = ?1 AND day <> ?2";
+    const PUT: &str = "INSERT INTO attribute_names_brought (tenant, day, visitor, names) VALUES (?1, ?2, ?3, ?4)
+        ON CONFLICT DO UPDATE SET names = names + excluded.names";
+    let day = signed(now / DAY_MS);
+    conn.prepare_cached(FORGET)?.execute((tenant.0, day))?;
+    conn.prepare_cached(PUT)?.execute((tenant.0, day, visitor.as_bytes(), names as i64))?;
+    Ok(())
+}
+
+/// Forgets how many names a visitor brought, as it is erased.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn forget(conn: &Connection, tenant: TenantNo, visitor: VisitorId) -> Result<(), StoreError> {
+    const FORGET: &str = "DELETE FROM attribute_names_brought WHERE tenant = ?1 AND visitor = ?2";
+    conn.prepare_cached(FORGET)?.execute((tenant.0, visitor.as_bytes()))?;
+    Ok(())
 }
 
 /// What a fact writes, by token, and what of it is refused. Removing a name that nobody ever used writes nothing. `lets`
@@ -106,8 +157,6 @@ mod tests {
     use super::*;
     use crate::publish::names_subject;
     use crate::testing::{NOW, Origin, fact, visitor};
-    use causeway_shared::config::NamePolicy;
-    use causeway_shared::ids::VisitorId;
     use causeway_shared::wire::kv;
     use serde_json::{Value as Json, json};
 
@@ -200,6 +249,29 @@ mod tests {
         assert_eq!((writes.len(), refused[0].code()), (1, "unknown_name"));
         assert_eq!(resolve(&mut names, &one, |_| true).0.len(), 2);
         assert!(!NamePolicy::Admin.lets_pages(0) && NamePolicy::Pages.lets_pages(most - 1));
+    }
+
+    #[test]
+    fn pages_of_one_visitor_do_not_use_up_the_names_of_a_tenant() {
+        let mut origin = Origin::new();
+        let names = |origin: &Origin| load(&origin.conn, origin.tenant("demo").no).unwrap().len();
+        let call = |of: VisitorId, n: u32| {
+            let set = (0..32).map(|at| (format!("n{n}_{at}"), Json::from(true))).collect();
+            said(of, n, &Json::Object(set))
+        };
+        let most = limits::ATTRIBUTE_NAMES_A_VISITOR;
+        origin.send("demo", &(0..154).map(|n| call(visitor(1), n)).collect::<Vec<_>>());
+        assert_eq!(names(&origin), most);
+        origin.send("demo", &[call(visitor(1), 0), call(visitor(2), 500)]);
+        assert_eq!(names(&origin), most + 32, "another brings its own");
+        origin.admin("demo", &[call(visitor(1), 600)]);
+        assert_eq!(names(&origin), most + 64, "the admin side has no quota");
+        origin.now += DAY_MS;
+        origin.send("demo", &[call(visitor(1), 700)]);
+        assert_eq!(names(&origin), most + 96);
+        let rows: i64 =
+            origin.conn.query_row("SELECT count(*) FROM attribute_names_brought", [], |row| row.get(0)).unwrap();
+        assert_eq!(rows, 1, "of days before nothing is kept");
     }
 
     #[test]

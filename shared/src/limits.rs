@@ -260,6 +260,10 @@ pub const SNAPSHOT_ATTRIBUTES: usize = 8 * 1024;
 pub const ATTRIBUTE_NAMES: usize = 10_000;
 /// The last of them, which pages do not get.
 pub const ATTRIBUTE_NAMES_RESERVED: usize = 1_000;
+/// New names that pages of one visitor bring on one day, and pages of a whole tenant: nobody uses the others up at once.
+pub const ATTRIBUTE_NAMES_A_VISITOR: usize = 64;
+/// See [`ATTRIBUTE_NAMES_A_VISITOR`].
+pub const ATTRIBUTE_NAMES_A_DAY: usize = 2_000;
 /// New names that one call of a page brings.
 pub const ATTRIBUTE_NAMES_A_CALL: usize = 64;
 /// Names in one page of the dictionary.

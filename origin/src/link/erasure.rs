@@ -17,6 +17,7 @@ use crate::erase::{self, journal};
 use crate::experiment;
 use crate::fold::{self, Erasing};
 use crate::group::Group;
+use crate::names;
 use crate::publish::{self, Subject};
 use crate::store::{PersonNo, StoreError, TenantNo, find_visitor, signed};
 use crate::tenants::Known;
@@ -330,6 +331,7 @@ fn empty(group: &mut Group<'_>, tenant: TenantNo, visitor: VisitorId, by: By) ->
         group.tx.prepare_cached(&delete)?.execute((tenant.0, visitor.as_bytes()))?;
     }
     kept::forget(group.tx, tenant, visitor)?;
+    names::forget(group.tx, tenant, visitor)?;
     send::forget(group.tx, tenant, visitor)?;
     let own_cuts = "DELETE FROM cuts WHERE person = (SELECT person FROM visitors WHERE row = ?1)";
     group.tx.prepare_cached(own_cuts)?.execute([row])?;
