@@ -2,7 +2,9 @@
 //! were ever issued, so that what it publishes stands over what is still in the caches (field's failure 23).
 
 mod before;
+mod manifest;
 mod part;
+mod verify;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -20,6 +22,7 @@ use crate::publish::{LATE_MS, Rank, names_subject};
 use crate::store::{self, Counters, EPOCHS_OF_A_RESTORE, StoreError, signed, unsigned};
 
 pub use self::before::{Before, Unread};
+pub use self::verify::verify;
 
 /// What a backup and a restore do, as it is named while it goes on.
 const COPYING: [(&str, &str); 2] = [(log::FILE, "copying the log"), (store::FILE, "copying the store")];
@@ -112,7 +115,9 @@ pub fn take(data: &Path, to: &Path, mut step: impl FnMut(&'static str)) -> Resul
         }
         empty_log(part)?;
         step(CHECKING);
-        inspect(part)
+        let held = inspect(part)?;
+        manifest::write(part)?;
+        Ok(held)
     })
 }
 
@@ -165,6 +170,7 @@ pub fn inspect(from: &Path) -> Result<Held, BackupError> {
     if !from.join(log::FILE).exists() {
         return Err(BackupError::Damaged(format!("{} is missing", from.join(log::FILE).display())));
     }
+    manifest::check(from)?;
     let conn = open(&path)?;
     if store::is_later(&conn)? {
         return Err(BackupError::Later(from.to_owned()));
@@ -200,9 +206,13 @@ pub fn replaced(data: &Path) -> Result<Option<Held>, BackupError> {
 }
 
 fn open(path: &Path) -> Result<Connection, BackupError> {
+    open_checked(path, "PRAGMA quick_check(1)")
+}
+
+fn open_checked(path: &Path, check: &str) -> Result<Connection, BackupError> {
     let conn = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
     let said: String = conn
-        .query_row("PRAGMA quick_check(1)", [], |row| row.get(0))
+        .query_row(check, [], |row| row.get(0))
         .map_err(|e| BackupError::Damaged(format!("{}: {e}", path.display())))?;
     if said == "ok" { Ok(conn) } else { Err(BackupError::Damaged(format!("{}: {said}", path.display()))) }
 }

@@ -271,10 +271,13 @@ enum Command {
     /// Why a visitor gets the ads it gets: the edge's decision with what the store knows, nothing counted.
     Explain(explain::Explain),
     /// Copy store and log into a new folder, also while the origin serves. Keys and configuration are not in it.
+    #[command(subcommand_negates_reqs = true, args_conflicts_with_subcommands = true)]
     Backup {
         /// The folder.
-        #[arg(long, value_name = "FOLDER")]
-        to: PathBuf,
+        #[arg(long, value_name = "FOLDER", required = true)]
+        to: Option<PathBuf>,
+        #[command(subcommand)]
+        command: Option<backup::Backup>,
     },
     /// Put a backup in the place of store and log, which are kept beside it; everything is published anew.
     Restore {
@@ -387,7 +390,8 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
         Command::Audit(command) => audit::run(command, common),
         Command::Experiment(command) => experiment::run(command, common),
         Command::Explain(command) => explain::run(command, common),
-        Command::Backup { to } => backup::take(to, common),
+        Command::Backup { command: Some(backup::Backup::Verify { from }), .. } => backup::verify(from, common),
+        Command::Backup { to, .. } => backup::take(to.as_deref().unwrap_or(Path::new("")), common),
         Command::Restore { from, yes } => backup::restore(from, *yes, common),
         Command::Data(command) => command.run(common),
         Command::Token(command) => token::run(command, common),

@@ -1,14 +1,26 @@
 //! `causeway backup` and `causeway restore`.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use anyhow::ensure;
 use causeway_origin::backup::{self, Held};
 use causeway_origin::{chain, clock};
+use clap::Subcommand;
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
 
 use super::output::{say, steps};
 use super::{Common, Opened, confirmed, is_served};
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Backup {
+    /// Check a backup: its files against their digests, their structure, and what is stored of each visitor. Changes nothing.
+    Verify {
+        /// The backup's folder.
+        #[arg(long, value_name = "FOLDER")]
+        from: PathBuf,
+    },
+}
 
 pub(super) fn take(to: &Path, common: &Common) -> anyhow::Result<()> {
     let config = common.load()?;
@@ -16,6 +28,20 @@ pub(super) fn take(to: &Path, common: &Common) -> anyhow::Result<()> {
     let mut said = told(&held);
     said["folder"] = to.display().to_string().into();
     common.output.one(&said)
+}
+
+/// Checks a backup, and fails where something in it cannot be read.
+pub(super) fn verify(from: &Path, common: &Common) -> anyhow::Result<()> {
+    let (held, unreadable) = shown(&steps(1), |step| {
+        step("checking");
+        backup::verify(from)
+    })?;
+    let mut said = told(&held);
+    said["folder"] = from.display().to_string().into();
+    said["unreadable_visitors"] = unreadable.into();
+    common.output.one(&said)?;
+    ensure!(unreadable == 0, "what is stored of {unreadable} visitors cannot be read: restore an earlier backup");
+    Ok(())
 }
 
 fn told(held: &Held) -> Value {

@@ -1,0 +1,75 @@
+//! The digests of a backup's files, taken when it was made: a bit that flips in it later is noticed before it is restored.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use super::{BackupError, COPYING, failed};
+
+/// Its file.
+pub(super) const FILE: &str = "manifest.json";
+/// Bytes read at once.
+const PIECE: usize = 1 << 20;
+
+#[derive(Debug, Serialize, Deserialize, PartialEq, Eq)]
+struct Manifest {
+    /// Of each file its length and its SHA-256 in hexadecimal.
+    files: BTreeMap<String, (u64, String)>,
+}
+
+/// Notes the digests of the files of a backup.
+pub(super) fn write(folder: &Path) -> Result<(), BackupError> {
+    let path = folder.join(FILE);
+    let text = serde_json::to_string_pretty(&Manifest::of(folder)?).unwrap_or_default();
+    std::fs::write(&path, text).map_err(failed("cannot write", &path))
+}
+
+/// Compares a backup with its digests; `false` where none were taken.
+pub(super) fn check(folder: &Path) -> Result<bool, BackupError> {
+    let path = folder.join(FILE);
+    let text = match std::fs::read(&path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(false),
+        text => text.map_err(failed("cannot read", &path))?,
+    };
+    let noted: Manifest =
+        serde_json::from_slice(&text).map_err(|e| BackupError::Damaged(format!("{}: {e}", path.display())))?;
+    let found = Manifest::of(folder)?;
+    for (file, digest) in &noted.files {
+        if found.files.get(file) != Some(digest) {
+            let path = folder.join(file);
+            return Err(BackupError::Damaged(format!("{} is not the file that was backed up", path.display())));
+        }
+    }
+    Ok(true)
+}
+
+impl Manifest {
+    fn of(folder: &Path) -> Result<Self, BackupError> {
+        let mut files = BTreeMap::new();
+        for (file, _) in COPYING {
+            let path = folder.join(file);
+            if path.exists() {
+                files.insert(file.to_owned(), digest(&path).map_err(failed("cannot read", &path))?);
+            }
+        }
+        Ok(Self { files })
+    }
+}
+
+fn digest(path: &Path) -> io::Result<(u64, String)> {
+    let (mut file, mut hash, mut length) = (File::open(path)?, Sha256::new(), 0);
+    let mut piece = vec![0; PIECE];
+    loop {
+        let read = file.read(&mut piece)?;
+        if read == 0 {
+            let hex = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+            return Ok((length, hex));
+        }
+        length += read as u64;
+        hash.update(piece.get(..read).unwrap_or_default());
+    }
+}
