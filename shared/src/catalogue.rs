@@ -7,6 +7,7 @@
 
 mod compiled;
 mod flat;
+pub(crate) mod moment;
 mod problems;
 #[cfg(test)]
 mod tests;
@@ -85,11 +86,11 @@ pub struct Campaign {
     pub code: u32,
     /// The id of its advertiser.
     pub advertiser: String,
-    /// From when on its ads are placed: a date and time with its offset (RFC 3339). Default: at once.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// From when on its ads are placed: a date and time with its offset (RFC 3339), or milliseconds since 1970. Default: at once.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "moment::text")]
     pub starts: Option<String>,
     /// From when on they are not any more. Default: never.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "moment::text")]
     pub ends: Option<String>,
     /// What its advertiser pays, and for what. Default: nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -395,7 +396,7 @@ impl Campaign {
     /// before 1970 is its beginning.
     #[must_use]
     pub fn runs(&self) -> std::ops::Range<Millis> {
-        let moment = |text: &Option<String>| Some(u64::try_from(filter::rfc3339(text.as_ref()?)?).unwrap_or(0));
+        let moment = |text: &Option<String>| moment::parse(text.as_ref()?);
         moment(&self.starts).unwrap_or(0)..moment(&self.ends).unwrap_or(Millis::MAX)
     }
 }

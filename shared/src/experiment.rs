@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::actions::Verb;
 use crate::bucket::{BUCKETS, PersonRandom, Purpose};
+use crate::catalogue::moment;
 use crate::config::Problems;
 use crate::fact::PURCHASE;
 use crate::ids::Millis;
@@ -42,10 +43,11 @@ pub struct Experiment {
     /// Default: every arm keeps its share.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub selection: bool,
-    /// When it begins, in milliseconds since the Unix epoch.
+    /// When it begins: a date and time with its offset (RFC 3339), or milliseconds since the Unix epoch.
+    #[serde(deserialize_with = "moment::millis")]
     pub starts: Millis,
-    /// When it ends, in milliseconds since the Unix epoch. Default: when it is taken out of the file.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// When it ends, in either form. Default: when it is taken out of the file.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "moment::optional_millis")]
     pub ends: Option<Millis>,
 }
 

@@ -63,9 +63,24 @@ pub type Codes = BTreeMap<(String, String), u32>;
 pub fn read(name: &str, text: &str) -> Result<Value, CheckError> {
     let failed = |e: &dyn std::error::Error| CheckError::Form(e.to_string());
     if name.to_ascii_lowercase().ends_with(".toml") {
-        return toml::from_str(text).map_err(|e| failed(&e));
+        let mut document: Value = toml::from_str(text).map_err(|e| failed(&e))?;
+        write_dates(&mut document);
+        return Ok(document);
     }
     json::read(text.as_bytes()).map_err(|e| failed(&e))
+}
+
+/// Dates of TOML as the texts that they are: as JSON each is an object of one name of the reader's own.
+fn write_dates(value: &mut Value) {
+    const DATE: &str = "$__toml_private_datetime";
+    match value {
+        Value::Object(fields) if fields.len() == 1 && fields.get(DATE).is_some_and(Value::is_string) => {
+            *value = fields.remove(DATE).unwrap_or_default();
+        }
+        Value::Object(fields) => fields.values_mut().for_each(write_dates),
+        Value::Array(all) => all.iter_mut().for_each(write_dates),
+        _ => {}
+    }
 }
 
 /// What a tenant has for ever.

@@ -509,3 +509,22 @@ fn a_key_that_a_catalogue_file_has_twice_is_named_with_its_path() {
     let said = read("ads.toml", "[[campaign]]\nid = 'c'\nid = 'd'\n");
     assert!(said.contains("duplicate key"), "{said}");
 }
+
+#[test]
+fn starts_and_ends_are_texts_milliseconds_or_dates_of_toml_of_campaigns_and_of_experiments() {
+    let runs = |moment: &str| {
+        let text = format!(
+            "[[advertiser]]\nid = 'a'\n[[campaign]]\nid = 'c'\ncode = 1\nadvertiser = 'a'\nstarts = {moment}\n
+            [[experiment]]\nid = 'e'\ncode = 1\nstarts = {moment}\narm = [{{ id = 'x', code = 1, share = 1 }}]"
+        );
+        let mut document = document::read("ads.toml", &text).unwrap();
+        document["advertiser"][0]["code"] = json!(1);
+        serde_json::from_value::<Catalogue>(document)
+            .map(|catalogue| (catalogue.campaigns[0].runs().start, catalogue.experiments[0].starts))
+    };
+    let moment = 1_772_319_600_000;
+    for form in ["'2026-03-01T00:00:00+01:00'", "2026-03-01T00:00:00+01:00", "2026-02-28 23:00:00Z", "1772319600000"] {
+        assert_eq!(runs(form).unwrap(), (moment, moment), "{form}");
+    }
+    assert!(runs("'soon'").unwrap_err().to_string().contains("with its offset"));
+}

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use super::moment;
 use super::{Ad, Campaign, CapMode, CapRule, Row};
 use crate::config::{LANDING, Problems, is_landing};
-use crate::filter;
 use crate::limits;
 use crate::time::DAY_MINUTES;
 use crate::vocabulary::Vocabulary;
@@ -46,15 +46,14 @@ pub(super) fn rows_problems<'a>(
 
 impl Campaign {
     pub(super) fn problems(&self, at: &str, found: &mut Problems) {
-        const MOMENT: &str = "a date and time with its offset is needed, such as 2026-11-01T00:00:00+01:00";
-        let mut moment = |field: &str, text: Option<&String>| {
-            let parsed = text.map(|text| filter::rfc3339(text));
+        let mut read = |field: &str, text: Option<&String>| {
+            let parsed = text.map(|text| moment::parse(text));
             if parsed == Some(None) {
-                found.say(format!("{at}.{field}"), MOMENT);
+                found.say(format!("{at}.{field}"), moment::NEEDED);
             }
             parsed.flatten()
         };
-        let (starts, ends) = (moment("starts", self.starts.as_ref()), moment("ends", self.ends.as_ref()));
+        let (starts, ends) = (read("starts", self.starts.as_ref()), read("ends", self.ends.as_ref()));
         if starts.zip(ends).is_some_and(|(starts, ends)| starts >= ends) {
             found.say(format!("{at}.ends"), "it ends before it starts");
         }
