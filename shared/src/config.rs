@@ -3,6 +3,8 @@
 //! The origin reads one TOML file; `causeway config edge` prints the part the edge needs as the JSON that
 //! [`EdgeConfig`] describes. One definition, checked by one function, [`EdgeConfig::problems`].
 
+use std::net::IpAddr;
+
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{KindCode, Micros, TenantId};
@@ -255,6 +257,18 @@ impl EdgeConfig {
     }
 }
 
+/// Whether a host is of this machine or of a private network: nobody on the internet reaches it by that name.
+fn is_local(host: &str) -> bool {
+    const ENDS: [&str; 5] = [".localhost", ".test", ".local", ".internal", ".home.arpa"];
+    let (name, port) = host.rsplit_once(':').unwrap_or((host, ""));
+    let name = if port.bytes().all(|b| b.is_ascii_digit()) { name } else { host };
+    match name.trim_matches(['[', ']']).parse() {
+        Ok(IpAddr::V4(address)) => address.is_loopback() || address.is_private(),
+        Ok(IpAddr::V6(address)) => address.is_loopback() || address.is_unique_local(),
+        Err(_) => !name.contains('.') || ENDS.iter().any(|end| name.ends_with(end)),
+    }
+}
+
 impl Tenant {
     /// The name as an id; `None` only for a configuration that [`EdgeConfig::problems`] refuses.
     #[must_use]
@@ -358,6 +372,12 @@ impl Tenant {
                 found.say(format!("{at}.{name}"), "the name of a binding is needed: 1 to 64 of A-Z, a-z, 0-9 and _");
             }
         }
+        if let Some(host) = self.hosts.iter().find(|host| self.dev && !is_local(host)) {
+            let message = format!(
+                "a dev tenant hands out proofs of any member, and `{host}` is public: use a local host, or leave `dev` out"
+            );
+            found.say(format!("{at}.dev"), message);
+        }
         if self.member_proof == ProofPolicy::Trusted && self.dev {
             found.say(format!("{at}.member_proof"), "a dev tenant signs its own proofs: leave it `required`");
         }
@@ -450,6 +470,21 @@ mod tests {
 
     fn config(json: &str) -> EdgeConfig {
         serde_json::from_str(json).unwrap()
+    }
+
+    #[test]
+    fn a_dev_tenant_is_refused_on_a_public_host() {
+        let said = |host: &str| {
+            config(&format!(r#"{{"tenant":[{{"name":"demo","hosts":["{host}"],"dev":true}}]}}"#)).problems()
+        };
+        for host in ["localhost", "demo.localhost", "127.0.0.1", "10.0.0.7", "edge", "ads.test"] {
+            assert_eq!(said(host), [], "{host}");
+        }
+        for host in ["ads.pub.example", "8.8.8.8", "localhost.pub.example", "pub.workers.dev"] {
+            let problem = said(host).into_iter().next().unwrap();
+            assert_eq!(problem.path, "tenant[0].dev", "{host}");
+            assert!(problem.message.contains(host), "{}", problem.message);
+        }
     }
 
     #[test]
