@@ -42,6 +42,9 @@ pub enum ApplyError {
     /// The document cannot be used.
     #[error(transparent)]
     Check(#[from] CheckError),
+    /// The document has no row, and the current version has these.
+    #[error("the document is empty and would remove {0}: confirm that it is meant")]
+    Empties(String),
     /// There is no version of that number.
     #[error("there is no version {0}")]
     NoVersion(u32),
@@ -166,9 +169,6 @@ pub(crate) fn experiments_of(text: &str) -> Result<Vec<Experiment>, StoreError> 
     serde_json::from_str(text).map_err(|_| StoreError::Corrupt { what: "catalogue's experiments" })
 }
 
-/// The arms of all versions.
-fn arms(conn: &Connection, tenant: TenantNo) -> Result<document::Arms, StoreError> {
-    let mut statement = conn.prepare_cached("SELECT DISTINCT experiments FROM catalogues WHERE tenant = ?1")?;
 /// The experiments of the versions that share a text of them which cannot be read, as their documents have them: so the file can
 /// be applied again, which mends it.
 fn experiments_of_documents(conn: &Connection, tenant: TenantNo, text: &str) -> Result<Vec<Experiment>, StoreError> {
@@ -182,6 +182,9 @@ fn experiments_of_documents(conn: &Connection, tenant: TenantNo, text: &str) -> 
     Ok(all)
 }
 
+/// The arms of all versions.
+fn arms(conn: &Connection, tenant: TenantNo) -> Result<document::Arms, StoreError> {
+    let mut statement = conn.prepare_cached("SELECT DISTINCT experiments FROM catalogues WHERE tenant = ?1")?;
     let mut arms = document::Arms::new();
     for text in statement.query_map([tenant.0], |row| row.get::<_, String>(0))? {
         let text = text?;
@@ -205,6 +208,22 @@ pub fn check(conn: &Connection, tenant: &Known, document: Value) -> Result<Check
         arms: &arms(conn, tenant.no)?,
     };
     Ok(document::check(&known, before.as_ref(), document)?)
+}
+
+/// Refuses a document without any row where the current version has some: it is rather a mistake than a wish.
+///
+/// # Errors
+/// [`ApplyError::Empties`], and the store's.
+pub fn refuse_empty(conn: &Connection, tenant: TenantNo, document: &Value) -> Result<(), ApplyError> {
+    let rows = |document: &Value| -> Vec<(String, usize)> {
+        let tables = document.as_object().into_iter().flatten();
+        let sizes = tables.map(|(table, rows)| (table.clone(), rows.as_array().map_or(0, Vec::len)));
+        sizes.filter(|(_, size)| *size > 0).collect()
+    };
+    let Some(current) = kept(conn, tenant, None)?.filter(|_| rows(document).is_empty()) else { return Ok(()) };
+    let removed = rows(&serde_json::from_str(&current.document).unwrap_or_default());
+    let removed: Vec<String> = removed.into_iter().map(|(table, size)| format!("{size} of `{table}`")).collect();
+    if removed.is_empty() { Ok(()) } else { Err(ApplyError::Empties(removed.join(", "))) }
 }
 
 /// What an applied document, or a rollback, came to.

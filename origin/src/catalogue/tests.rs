@@ -511,6 +511,22 @@ fn a_key_that_a_catalogue_file_has_twice_is_named_with_its_path() {
 }
 
 #[test]
+fn a_document_without_rows_is_refused_where_it_would_remove_some_and_says_which() {
+    let mut origin = Origin::new();
+    let no = origin.tenant("demo").no;
+    let empty = |origin: &Origin, document: Value| refuse_empty(&origin.conn, no, &document);
+    assert!(empty(&origin, json!({})).is_ok(), "there is nothing to remove");
+    let document =
+        json!({ "advertiser": [{ "id": "a" }, { "id": "b" }], "campaign": [{ "id": "c", "advertiser": "a" }] });
+    origin.apply(document).unwrap();
+    for document in [json!({}), json!({ "campaign": [] })] {
+        let said = empty(&origin, document).unwrap_err().to_string();
+        assert!(said.contains("2 of `advertiser`, 1 of `campaign`"), "{said}");
+    }
+    assert!(empty(&origin, json!({ "advertiser": [{ "id": "a" }] })).is_ok());
+}
+
+#[test]
 fn starts_and_ends_are_texts_milliseconds_or_dates_of_toml_of_campaigns_and_of_experiments() {
     let runs = |moment: &str| {
         let text = format!(

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
 use causeway_origin::catalogue::{self as of, Applied, ApplyError, CheckError, document, schema};
 use causeway_origin::store::StoreError;
 use causeway_origin::tenants::{Known, Tenants};
@@ -12,7 +12,7 @@ use clap::Subcommand;
 use serde_json::{Value, json};
 
 use super::output::Format;
-use super::{Common, Opened, Reading, named};
+use super::{Common, Opened, Reading, Usage, named};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Catalogue {
@@ -31,6 +31,9 @@ pub(super) enum Catalogue {
         /// Only print what would change.
         #[arg(long)]
         dry_run: bool,
+        /// Apply a file without any row too, which removes all that the current version has.
+        #[arg(long)]
+        empty: bool,
         /// Whose catalogue. With one tenant configured it need not be said.
         #[arg(long)]
         tenant: Option<String>,
@@ -81,14 +84,20 @@ pub(super) fn run(command: &Catalogue, common: &Common) -> anyhow::Result<()> {
     };
     match command {
         Catalogue::Schema => common.output.text(schema::SCHEMA, &serde_json::from_str(schema::SCHEMA)?),
-        Catalogue::Check { file, tenant } | Catalogue::Apply { file, tenant, dry_run: true } => {
+        Catalogue::Check { file, tenant } | Catalogue::Apply { file, tenant, dry_run: true, .. } => {
             check(file, tenant.as_deref(), common)
         }
-        Catalogue::Apply { file, tenant, .. } => {
+        Catalogue::Apply { file, tenant, empty, .. } => {
             let document = read(file)?;
             // A catalogue may be there before its visitors.
             let Opened { mut conn, rules, .. } = Opened::or_made(common.load()?)?;
             let tenant = named(&rules.tenants, tenant.as_deref())?;
+            if !empty {
+                of::refuse_empty(&conn, tenant.no, &document).map_err(|e| match e {
+                    ApplyError::Empties(_) => anyhow!(Usage(format!("{e} with --empty"))),
+                    e => e.into(),
+                })?;
+            }
             let applied = of::apply(&mut conn, &rules, clock::given()?, tenant, document, "cli");
             common.output.one(&applied.map_err(|e| said(e, common))?.to_json())
         }

@@ -84,13 +84,27 @@ async fn check(State(app): State<Arc<App>>, request: Request) -> Answer {
     }
 }
 
+/// Whether a document without any row is meant.
+#[derive(Deserialize)]
+struct Emptying {
+    #[serde(default)]
+    empty: bool,
+}
+
 async fn apply(State(app): State<Arc<App>>, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
     let (live, known, token) = admit_as(&app, &parts, Role::Operator).await?;
     let by = if token.name.is_empty() { "token".to_owned() } else { token.name };
     let document = read(body).await?;
     let rules = Arc::clone(&live.rules);
-    let run = move |conn: &mut Connection| catalogue::apply(conn, &rules, clock::given()?, &known, document, &by);
+    let bad = |_| ApiError::field("empty", "bad_query", "`empty` is true or false");
+    let Query(Emptying { empty }) = Query::try_from_uri(&parts.uri).map_err(bad)?;
+    let run = move |conn: &mut Connection| {
+        if !empty {
+            catalogue::refuse_empty(conn, known.no, &document)?;
+        }
+        catalogue::apply(conn, &rules, clock::given()?, &known, document, &by)
+    };
     applied(write(&app, run).await?)
 }
 
@@ -125,6 +139,7 @@ async fn read(body: Body) -> Result<Value, ApiError> {
 fn refused(e: ApplyError) -> Answer {
     match e {
         ApplyError::NoVersion(_) => Err(no_version()),
+        ApplyError::Empties(_) => Err(ApiError::field("empty", "empty_catalogue", format!("{e} with ?empty=true"))),
         ApplyError::Check(CheckError::Form(_)) => {
             Err(ApiError::new(StatusCode::BAD_REQUEST, "bad_json", e.to_string()))
         }

@@ -379,3 +379,19 @@ fn what_the_admin_side_says_is_no_edge_s_sync() {
     assert_eq!(origin.asked(&token, "PUT", &path, &set).status, 200);
     assert_eq!(told(), before);
 }
+
+#[test]
+fn a_catalogue_without_rows_needs_a_word_more() {
+    let place = Place::new();
+    let origin = place.serve();
+    let token = place.token("operator");
+    let bearer = [("authorization", format!("Bearer {token}"))];
+    let put = |path: &str, body: &str| origin.call("PUT", &format!("/admin/v1/{path}"), &bearer, body.as_bytes());
+    let rows = r#"{"advertiser":[{"id":"a"}]}"#;
+    assert_eq!(put("catalogue?tenant=demo", rows).status, 200);
+    let refused = put("catalogue?tenant=demo", "{}");
+    assert_eq!((refused.status, refused.code().as_str()), (400, "empty_catalogue"));
+    let said = String::from_utf8_lossy(&refused.body);
+    assert!(said.contains("1 of `advertiser`"), "{said}");
+    assert_eq!(put("catalogue?tenant=demo&empty=true", "{}").status, 200);
+}
