@@ -1,6 +1,7 @@
 //! The one place that reads the clock, and draws random bits.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::LazyLock;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use causeway_shared::ids::Millis;
 
@@ -11,6 +12,15 @@ use crate::store::StoreError;
 #[must_use]
 pub fn now() -> Millis {
     SystemTime::now().duration_since(UNIX_EPOCH).ok().and_then(|d| Millis::try_from(d.as_millis()).ok()).unwrap_or(0)
+}
+
+/// When the clock below began.
+static BEGAN: LazyLock<Instant> = LazyLock::new(Instant::now);
+
+/// Milliseconds by a clock that never goes back and begins with 1 in this process: for ages within it.
+#[must_use]
+pub fn steady() -> Millis {
+    Millis::try_from(BEGAN.elapsed().as_millis()).map_or(Millis::MAX, |ms| ms.saturating_add(1))
 }
 
 /// What a transaction is given now: the time, and random bits that nobody else has.

@@ -306,7 +306,7 @@ fn random<const N: usize>() -> Result<[u8; N], ApiError> {
 /// The process answers: nothing is said of the store.
 async fn healthz(State(app): State<Arc<App>>) -> Response {
     let last = app.metrics.last_sync_ms.get();
-    let age = (last > 0).then(|| clock::now().saturating_sub(last));
+    let age = (last > 0).then(|| clock::steady().saturating_sub(last));
     let body = json!({"status": "ok", "version": env!("CARGO_PKG_VERSION"), "last_sync_age_ms": age});
     axum::Json(body).into_response()
 }
@@ -324,7 +324,7 @@ async fn readyz(State(app): State<Arc<App>>) -> Response {
 
 async fn metrics(State(app): State<Arc<App>>) -> Response {
     measure(&app).await;
-    let page = app.metrics.render(clock::now(), app.not_ready().is_none());
+    let page = app.metrics.render(clock::now(), clock::steady(), app.not_ready().is_none());
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], page).into_response()
 }
 

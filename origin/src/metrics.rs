@@ -98,9 +98,9 @@ pub struct Metrics {
     pub queue_age_ms: Gauge,
     /// When it was, milliseconds since the epoch.
     pub queue_aged_ms: Gauge,
-    /// When the last sync was committed, milliseconds since the epoch.
+    /// When the last sync was committed, by [`crate::clock::steady`].
     pub last_sync_ms: Gauge,
-    /// From when on this process took syncs, milliseconds since the epoch.
+    /// From when on this process took syncs, by [`crate::clock::steady`].
     pub serving_ms: Gauge,
     /// The time at which a sync's signed time agreed last with this clock, milliseconds since the epoch; 0 before the first.
     pub dated_ms: Gauge,
@@ -266,10 +266,10 @@ impl Metrics {
 
     /// The Prometheus text (exposition format 0.0.4). `ready` is whether the origin takes syncs.
     #[must_use]
-    pub fn render(&self, now: Millis, ready: bool) -> String {
+    pub fn render(&self, now: Millis, steady: Millis, ready: bool) -> String {
         let mut page = Page(String::with_capacity(4_096));
         page.counters(self);
-        page.gauges(self, now, ready);
+        page.gauges(self, now, steady, ready);
         page.jobs(&self.jobs);
         page.verified(&self.verified);
         page.histogram("causeway_append_seconds", "Time of one durable append to the log.", &self.append);
@@ -355,7 +355,7 @@ impl Page {
         self.labelled(name, help, "limit", &ConnectionLimit::NAMES, &m.connection_timeouts);
     }
 
-    fn gauges(&mut self, m: &Metrics, now: Millis, ready: bool) {
+    fn gauges(&mut self, m: &Metrics, now: Millis, steady: Millis, ready: bool) {
         let age = |since: u64| if since == 0 { 0 } else { now.saturating_sub(since) };
         self.one("causeway_ready", "gauge", "1 when syncs are taken.", u64::from(ready));
         self.one("causeway_connections", "gauge", "Connections that are open.", m.connections.get());
@@ -383,7 +383,8 @@ impl Page {
         self.seconds(
             "causeway_last_sync_age_seconds",
             "Time since the last sync, before the first since the start.",
-            age(m.last_sync_ms.get().max(m.serving_ms.get())),
+            // By a clock that never goes back: one that was set back would say 0 for as long as it lags.
+            steady.saturating_sub(m.last_sync_ms.get().max(m.serving_ms.get())),
         );
     }
 
@@ -452,7 +453,7 @@ mod tests {
         metrics.queue_aged_ms.set(10_000);
         metrics.set_outbox(2, Some(9_000));
         metrics.commit.record(Duration::from_micros(700));
-        let page = metrics.render(12_345, true);
+        let page = metrics.render(12_345, 12_345, true);
         for line in [
             "causeway_facts_accepted_total 3",
             "causeway_facts_rejected_total{reason=\"too_old\"} 1",
@@ -472,10 +473,10 @@ mod tests {
             assert!(page.lines().any(|l| l == line), "{line} is missing in\n{page}");
         }
         metrics.set_outbox(0, None);
-        assert!(metrics.render(12_345, true).lines().any(|l| l == "causeway_outbox_age_seconds 0.000"));
+        assert!(metrics.render(12_345, 12_345, true).lines().any(|l| l == "causeway_outbox_age_seconds 0.000"));
         // A quiet night after one late batch; and a start after which no sync comes.
         metrics.last_sync_ms.set(0);
-        let page = metrics.render(188_001, true);
+        let page = metrics.render(188_001, 188_001, true);
         for line in ["causeway_queue_age_seconds 0.000", "causeway_last_sync_age_seconds 180.001"] {
             assert!(page.lines().any(|l| l == line), "{line} is missing in\n{page}");
         }
@@ -487,6 +488,16 @@ mod tests {
         let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(file.reopen().unwrap()).finish();
         tracing::subscriber::with_default(subscriber, call);
         std::fs::read_to_string(file.path()).unwrap()
+    }
+
+    #[test]
+    fn the_age_of_the_last_sync_grows_while_the_clock_lags() {
+        let metrics = Metrics::default();
+        metrics.serving_ms.set(1_000);
+        metrics.last_sync_ms.set(5_000);
+        // The clock was set back by a day, and an hour has gone since.
+        let page = metrics.render(10, 5_000 + 3_600_000, true);
+        assert!(page.lines().any(|line| line == "causeway_last_sync_age_seconds 3600.000"), "{page}");
     }
 
     #[test]

@@ -206,7 +206,7 @@ pub(crate) async fn open(app: &Arc<App>) -> Result<[JoinHandle<()>; 4], ServeErr
         let following = follow::start(&config.data, audience.clone())?;
         let [readers, measuring] =
             [config.readers, 1].map(|places| Readers::new(&config.data, backlog.clone(), places));
-        app.metrics.serving_ms.set(clock::now());
+        app.metrics.serving_ms.set(clock::steady());
         app.go_live(Live { rules, readers, measuring, jobs, audience }, writer);
         Ok::<_, ServeError>([log, store, working, following])
     });

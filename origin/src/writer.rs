@@ -190,7 +190,7 @@ impl Writer {
         told.count(metrics);
         if !admin {
             metrics.syncs.add(1);
-            metrics.last_sync_ms.set(clock::now());
+            metrics.last_sync_ms.set(clock::steady());
         }
         // What is not folded yet will have something published.
         let unfolded = u64::from(!self.backlog.is_empty());

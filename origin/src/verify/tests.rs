@@ -203,7 +203,7 @@ fn field_11_what_the_kv_lost_kept_or_garbled_is_found_and_mended() {
     assert_eq!(world.verify(false), json!({ "keys": 7, "right": 7 }));
 
     runs::measure(&world.origin.conn, &world.origin.metrics).unwrap();
-    let page = world.origin.metrics.render(world.origin.now, true);
+    let page = world.origin.metrics.render(world.origin.now, world.origin.now, true);
     for line in ["causeway_verify_keys{found=\"right\"} 7", "causeway_verify_keys{found=\"differs\"} 0"] {
         assert!(page.lines().any(|one| one == line), "{line} is missing in\n{page}");
     }
